@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth: the table of verbs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "verb.h"
+
+static const struct verb verbs[] = {
+	{NULL, NULL, NULL},
+};
+
+int verb_fail(const struct error *err)
+{
+	fprintf(stderr, "berth: %s\n", err->text);
+	return err->code ? err->code : ERR_INTERNAL;
+}
+
+static void usage(FILE *stream)
+{
+	fprintf(stream, "Usage: berth VERB [options]\n\n");
+	for (const struct verb *verb = verbs; verb->name; verb++)
+		fprintf(stream, "  %-8s %s\n", verb->name, verb->summary);
+	fprintf(stream, "\nberth VERB --help lists a verb's options; man berth tells more.\n");
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		usage(stderr);
+		return ERR_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		usage(stdout);
+		return 0;
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		printf("berth %s\n", BERTH_VERSION);
+		return 0;
+	}
+	for (const struct verb *verb = verbs; verb->name; verb++) {
+		if (strcmp(verb->name, argv[1]))
+			continue;
+		char name[64];
+
+		snprintf(name, sizeof name, "berth %s", verb->name);
+		argv[1] = name;
+		return verb->main(argc - 1, argv + 1);
+	}
+	fprintf(stderr, "berth: no verb '%s'; berth --help lists them\n", argv[1]);
+	return ERR_USAGE;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stage alloc: what the scheduler gave us, as a value. */
+#ifndef BERTH_ALLOC_ALLOC_H
+#define BERTH_ALLOC_ALLOC_H
+
+#include <jansson.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/env.h"
+#include "base/error.h"
+
+struct alloc_node {
+	char *name;   /* as the scheduler spells it: what engines must say to reach it */
+	int slots;    /* tasks the scheduler granted here; 0: not said */
+	int gpus;     /* GPUs granted here; -1: not said */
+};
+
+/* An allocation. Owned by whoever read it; freed by alloc_free. */
+struct alloc {
+	char *source;        /* "local", "hosts", "slurm", "pbs", "openpai" */
+	char *job_id;        /* the scheduler's, or one of ours: "local-HOST-PID-TIME" */
+	size_t node_count;   /* >= 1 */
+	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the head */
+	int64_t end_time;    /* Unix seconds at which the job is ended; 0: unknown */
+	char *why;           /* for people: "SLURM_JOB_ID is set", "no scheduler's variables" */
+};
+
+/* What the user asked for that bears on the allocation; zeros where not asked. */
+struct alloc_request {
+	const char *hosts;     /* a host list, or NULL */
+	const char *hostfile;  /* a node file, or NULL */
+};
+
+/* A source of allocations: one row of the table in alloc.c, one file a source. */
+struct alloc_source {
+	const char *name;
+	/* Is this source meant? Pure: looks at env and request only. */
+	int (*present)(const struct env *env, const struct alloc_request *request);
+	int (*read)(const struct env *env, const struct alloc_request *request,
+		    struct alloc *out, struct error *err);
+};
+extern const struct alloc_source alloc_source_hosts, alloc_source_local;
+
+/* Read the allocation from the first source that is present (the user's hosts before a
+ * scheduler, the local machine last). 0, or negative: err names the variable and the value. */
+int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
+	       struct error *err);
+void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
+
+/* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"end_time","why"}; null where
+ * unknown. A new reference (NULL: memory out); alloc_from_json reads its own kind. */
+json_t *alloc_to_json(const struct alloc *alloc);
+int alloc_from_json(const json_t *json, struct alloc *out, struct error *err);
+
+#endif

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stage plan: from the allocation and every node's card to what each rank gets. Pure: no I/O,
+ * no clock, no environment but the one passed in; the same input gives the same plan.
+ *
+ *   bind.c     GPUs and cores of the ranks of one node
+ *   network.c  head address, NICs
+ *   fabric.c   what each kind of fabric wants set, as a table with sources
+ *   environ.c  the environment of a rank
+ *   plan.c     the four in order, for all nodes */
+#ifndef BERTH_PLAN_PLAN_H
+#define BERTH_PLAN_PLAN_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/idset.h"
+#include "machine/machine.h"
+
+struct plan_gpu {
+	char pci[20];
+	int index;   /* in PCI order among all GPUs of the node */
+	int ordinal; /* in this rank's CUDA_VISIBLE_DEVICES */
+	char *uuid;  /* or NULL */
+};
+
+struct plan_nic {
+	char net[16], rdma[64], pci[20]; /* "" where none */
+	int port;
+	enum nic_kind kind;
+	enum path_class path; /* to the rank's first GPU; without a GPU to its cores */
+	enum machine_state state;
+};
+
+struct plan_rank {
+	int rank, local_rank;
+	size_t gpu_count, nic_count;
+	struct plan_gpu *gpus;
+	struct plan_nic *nics;
+	struct idset *cpus_os;  /* whole cores; disjoint between the ranks of a node unless
+	                           there are more ranks than cores (said in warnings) */
+	struct idset *numa_os;
+	int threads;            /* cores of the rank: OMP_NUM_THREADS */
+	char *why;
+};
+
+struct plan_node {
+	char *node;
+	size_t rank_count;
+	struct plan_rank *ranks;
+	char *visible_devices;  /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: not to be set */
+	char iface[16];         /* the interface in the chosen subnet; "" when none is needed */
+	size_t warning_count;
+	char **warnings;
+	struct idset *free_cpus_os; /* left free on purpose, reported */
+};
+
+struct plan_request {
+	int ranks;            /* of all nodes; 0: by default one a GPU, else one a slot, at most the cores */
+	int ranks_per_node;   /* 0: not said */
+	int gpus_per_rank;    /* 0: not said */
+	bool gpus_visible_own;/* --gpus-visible own */
+	bool all_cores;       /* deal out the cores that would stay free */
+	bool per_node;        /* one process a node with PET_* (--per-node) */
+	const char *iface;    /* --iface, or NULL */
+	const char *subnet;   /* --subnet, or NULL */
+	const char *head;     /* --head: a numeric address, or NULL */
+	int port;             /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
+	int attempt;
+	const char *stop_file, *plan_file, *report; /* for BERTH_*; NULL: absent */
+};
+
+/* The head's addresses that nodes reached: what the exchange found out.
+ * reached[i]: how many nodes got the head's answer on cards[0].addresses[i]; shared[i]: a node
+ * that owns the same address itself, or -1. NULL reach: one node, nothing to try. */
+struct plan_reach {
+	size_t address_count;
+	const int *reached;
+	const int *shared;
+};
+
+struct plan_network {
+	bool single_node;
+	char address[64];   /* numeric, bare: MASTER_ADDR */
+	char subnet[64];    /* CIDR of the chosen address, "" on one node */
+	char iface[16];     /* on the head */
+	enum nic_kind kind;
+	char *why;          /* for people, with the refused ones */
+};
+
+struct plan {
+	char *job_id;
+	int world_size;
+	int attempt;
+	int port;
+	int64_t end_time;
+	size_t node_count;
+	struct plan_node *nodes;
+	struct plan_network network;
+	size_t warning_count;
+	char **warnings;
+};
+
+/* GPUs, cores and NICs of rank_count ranks on one node; ranks are numbered from first_rank.
+ * 0; -ERR_USAGE: rank_count < 1 or more GPUs a rank than there are; -ERR_UNAVAILABLE: memory. */
+int plan_bind(const struct machine *machine, const struct plan_request *request, int first_rank,
+	      int rank_count, struct plan_node *out, struct error *err);
+void plan_node_free(struct plan_node *node);
+
+/* The head's address. cards: count of them in node order, cards[0] the head's.
+ * -ERR_NETWORK when none fits: err names each candidate and why it was refused. */
+int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
+		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
+void plan_network_free(struct plan_network *network);
+
+/* How many ranks each node gets, in node order; the sum is the world size.
+ * counts: room for card count. -ERR_USAGE when the request cannot be met. */
+int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t count,
+		const struct plan_request *request, int *counts, struct error *err);
+
+/* The whole plan. */
+int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
+	      const struct plan_request *request, const struct plan_reach *reach,
+	      const struct env *env, struct plan *out, struct error *err);
+void plan_free(struct plan *plan);
+
+/* What berth changes in the environment of one rank, each with provenance and reason; what the
+ * user has set himself stays and is in the result with ENV_FROM_USER and the reason.
+ * env: the environment the job was started in. -ERR_UNAVAILABLE: memory. *out: env_free it. */
+int plan_environment(const struct plan *plan, const struct machine *card, size_t node_index,
+		     size_t local_rank, const struct plan_request *request,
+		     const struct env *env, struct env **out, struct error *err);
+
+/* Sentences about variables in env that will not do what their author meant (a misspelt
+ * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
+json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count);
+
+/* berth.plan/1 of one node; the whole plan (for the wire, BERTH_PLAN_FILE, berth info). */
+json_t *plan_node_to_json(const struct plan_node *node);
+json_t *plan_to_json(const struct plan *plan);
+int plan_from_json(const json_t *json, struct plan *out, struct error *err);
+
+#endif
