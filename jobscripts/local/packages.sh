@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=sh
+# What berth needs from the system: the one list, and functions to see and install what is missing.
+# Sourced by quickstart.sh and tests/run.sh.
+
+# use | what is looked for | Debian, Ubuntu | Fedora, RHEL | elsewhere
+#   use    build: berth and its trainer; test: tests/run.sh; data: the quickstart's data set;
+#          extra: a test that wants it is skipped without it
+#   looked for
+#          cc           a C compiler that makes a program
+#          cmd:NAME [V] a command, at least version V
+#          pc:NAME [V]  a pkg-config module
+#          file:PATH    a file
+#          deb:NAME     a Debian package (only where dpkg is): nothing else shows that it is there
+packages_table() {
+	cat <<'TABLE'
+build|cc|gcc libc6-dev|gcc glibc-devel|module load gcc
+build|cmd:meson 1.0.0|meson|meson|pip install --user meson
+build|cmd:ninja|ninja-build|ninja-build|pip install --user ninja
+build|cmd:pkg-config|pkgconf|pkgconf-pkg-config|module load pkgconf
+build|pc:hwloc 2.3|libhwloc-dev|hwloc-devel|module load hwloc
+build|deb:libhwloc-plugins|libhwloc-plugins||
+build|pc:jansson 2.10|libjansson-dev|jansson-devel|module load jansson
+build|pc:libsodium 1.0.14|libsodium-dev|libsodium-devel|module load libsodium
+build|pc:zlib|zlib1g-dev|zlib-devel|module load zlib
+build|pc:pmix 4.1|libpmix-dev|pmix-devel|module load pmix
+build|pc:ompi-c|libopenmpi-dev|openmpi-devel|module load openmpi
+data|file:/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz|dataset-fashion-mnist||
+test|cmd:python3|python3|python3|module load python
+test|pc:cmocka|libcmocka-dev|libcmocka-devel|module load cmocka
+test|cmd:bats|bats|bats|module load bats
+test|cmd:scdoc|scdoc|scdoc|module load scdoc
+test|cmd:mpirun|openmpi-bin|openmpi|module load openmpi
+test|cmd:ps|procps|procps-ng|
+extra|cmd:scontrol|slurm-client|slurm|module load slurm
+extra|cmd:shellcheck|shellcheck|ShellCheck|
+TABLE
+}
+
+# packages_present KIND:WHAT [VERSION]: is it there?
+packages_present() {
+	case $1 in
+	cc)
+		packages_tmp=$(mktemp) || return 1
+		echo '#include <stdio.h>
+int main(void) { return puts("") < 0; }' | ${CC:-cc} -x c -o "$packages_tmp" - 2>/dev/null
+		packages_rc=$?
+		rm -f "$packages_tmp"
+		return $packages_rc ;;
+	cmd:*)
+		command -v "${1#cmd:}" >/dev/null 2>&1 || return 1
+		[ -z "${2-}" ] && return 0
+		packages_seen=$("${1#cmd:}" --version 2>/dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+		[ "$(printf '%s\n' "$2" "$packages_seen" | sort -V | head -n 1)" = "$2" ] ;;
+	pc:*)
+		command -v pkg-config >/dev/null 2>&1 || return 1
+		pkg-config --exists "${1#pc:}${2:+ >= $2}" 2>/dev/null ;;
+	file:*) [ -e "${1#file:}" ] ;;
+	deb:*)
+		command -v dpkg-query >/dev/null 2>&1 || return 0
+		# shellcheck disable=SC2016 # dpkg-query's own variable
+		[ "$(dpkg-query -W -f '${db:Status-Abbrev}' "${1#deb:}" 2>/dev/null | cut -c1-2)" = ii ] ;;
+	*) return 1 ;;
+	esac
+}
+
+# packages_missing USE...: the rows of these uses that are not there, one a line.
+packages_missing() {
+	packages_table | while IFS='|' read -r use want debian fedora elsewhere; do
+		case " $* " in *" $use "*) ;; *) continue ;; esac
+		# shellcheck disable=SC2086 # "pc:hwloc 2.3" is two words
+		packages_present $want || echo "$use|$want|$debian|$fedora|$elsewhere"
+	done
+}
+
+# packages_names COLUMN: the names in that column of the rows on stdin, on one line.
+packages_names() {
+	cut -d '|' -f "$1" | tr ' ' '\n' | sed '/^$/d' | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
+packages_can_install() {
+	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1
+}
+
+# packages_apt NAME...: install, with fresh package lists only when the ones here do not do.
+packages_apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
+		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null >/dev/null 2>&1 &&
+		return 0
+	echo "berth: fetching the package lists (apt-get update)" >&2
+	apt-get -qq -o DPkg::Lock::Timeout=300 update </dev/null >&2
+	DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
+		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null >&2
+}
+
+# Say what to provide, for the rows on stdin.
+packages_say() {
+	packages_rows=$(cat)
+	{
+		echo "berth: missing here:"
+		printf '%s\n' "$packages_rows" | while IFS='|' read -r _ want debian _ _; do
+			case $want in
+			cc) echo "  a C compiler with the C library's headers" ;;
+			cmd:*\ *) echo "  ${want#cmd:} or newer" ;;
+			cmd:*) echo "  ${want#cmd:}" ;;
+			pc:*\ *) echo "  ${want#pc:} or newer (pkg-config module)" ;;
+			pc:*) echo "  ${want#pc:} (pkg-config module)" ;;
+			*) echo "  $debian" ;;
+			esac
+		done
+		echo "To provide it:"
+		echo "  Debian, Ubuntu (as root): apt-get install --no-install-recommends $(printf '%s\n' "$packages_rows" | packages_names 3)"
+		packages_rpm=$(printf '%s\n' "$packages_rows" | packages_names 4)
+		[ -z "$packages_rpm" ] || echo "  Fedora, RHEL with EPEL:   dnf install $packages_rpm"
+		echo "  a cluster (names vary, see 'module avail'), or pip:"
+		printf '%s\n' "$packages_rows" | cut -d '|' -f 5 | sed '/^$/d; s/^/    /' | sort -u
+	} >&2
+}
+
+# packages_need USE...: return when all of it is there; install it where that is possible;
+# otherwise say what to provide and exit 69.
+packages_need() {
+	packages_left=$(packages_missing "$@")
+	[ -n "$packages_left" ] || return 0
+	if packages_can_install; then
+		packages_list=$(printf '%s\n' "$packages_left" | packages_names 3)
+		echo "berth: installing $packages_list" >&2
+		# shellcheck disable=SC2086 # a list of names
+		packages_apt $packages_list || true
+		packages_left=$(packages_missing "$@")
+		[ -n "$packages_left" ] || return 0
+		echo "berth: apt-get did not provide everything" >&2
+	fi
+	printf '%s\n' "$packages_left" | packages_say
+	exit 69
+}
+
+# packages_want USE...: install what can be had, one by one; never fails.
+packages_want() {
+	packages_can_install || return 0
+	for packages_name in $(packages_missing "$@" | packages_names 3); do
+		echo "berth: installing $packages_name" >&2
+		packages_apt "$packages_name" 2>/dev/null ||
+			echo "berth: $packages_name cannot be had here; going on without it" >&2
+	done
+}
