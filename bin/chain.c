@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "chain.h"
+
+#include <string.h>
+
+int chain_load(const struct options *options, struct chain *out, struct error *err)
+{
+	struct machine_source source = {0};
+	int rc;
+
+	out->env = env_capture();
+	if (!out->env)
+		return error_memory(err, "the environment");
+	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
+	if (rc)
+		return rc;
+	source.topology_file = env_get(out->env, "BERTH_TOPOLOGY");
+	if (source.topology_file && !*source.topology_file)
+		source.topology_file = NULL;
+	rc = machine_load(&source, &out->card, err);
+	if (rc)
+		return source.topology_file ? error_prefix(err, "BERTH_TOPOLOGY") : rc;
+
+	/* A visible-device list of this process says nothing about another machine's capture. */
+	const char *visible = env_get(out->env, "CUDA_VISIBLE_DEVICES");
+
+	if (visible && out->card.this_system)
+		return machine_allow_gpus(&out->card, "CUDA_VISIBLE_DEVICES", visible, err);
+	return 0;
+}
+
+int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err)
+{
+	/* A view of the allocation: plan_make borrows it. */
+	struct alloc head = chain->alloc;
+
+	head.node_count = 1;
+
+	int rc = plan_make(&head, &chain->card, 1, request, NULL, chain->env, &chain->plan, err);
+
+	if (rc)
+		return rc;
+	chain->lint = plan_lint(chain->env, &chain->card, 1);
+	return chain->lint ? 0 : error_memory(err, "the warnings");
+}
+
+void chain_free(struct chain *chain)
+{
+	if (!chain)
+		return;
+	json_decref(chain->lint);
+	plan_free(&chain->plan);
+	machine_free(&chain->card);
+	alloc_free(&chain->alloc);
+	env_free(chain->env);
+	memset(chain, 0, sizeof *chain);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The first stages in order, on the machine where berth is called: environment, alloc, machine,
+ * plan. What berth info shows and berth run starts from, made in one place. */
+#ifndef BERTH_BIN_CHAIN_H
+#define BERTH_BIN_CHAIN_H
+
+#include <jansson.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "machine/machine.h"
+#include "options.h"
+#include "plan/plan.h"
+
+/* Owned by the caller; zero-initialised before chain_make, freed by chain_free. */
+struct chain {
+	struct env *env;
+	struct alloc alloc;
+	struct machine card; /* this machine, or BERTH_TOPOLOGY's */
+	struct plan plan;
+	json_t *lint; /* array of strings: plan_lint's sentences */
+};
+
+/* Capture this process's environment, read the allocation, load this machine (BERTH_TOPOLOGY is
+ * obeyed), mark the GPUs that CUDA_VISIBLE_DEVICES allows. No plan yet: see chain_plan.
+ * 0, or the failing stage's error; chain_free in either case. */
+int chain_load(const struct options *options, struct chain *out, struct error *err);
+
+/* Make the plan for this node alone and look for variables that will not do what they say.
+ * An allocation of several nodes is planned for its head only (the other cards are not here). */
+int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err);
+
+void chain_free(struct chain *chain);
+
+#endif
