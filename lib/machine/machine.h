@@ -65,9 +65,11 @@ struct machine_gpu {
 	char *name;             /* product name, or NULL */
 	char *os_devices;       /* hwloc's names, "cuda0,nvml0"; "" when none */
 	char *uuid;             /* NVML's "GPU-..." or "MIG-...", or NULL */
+	char *mig;              /* a MIG device's older name "MIG-GPU-uuid/gi/ci", or NULL */
 	char *fault;            /* why it should not be used (NVML), or NULL */
 	bool allowed;           /* the scheduler's visible-device list has it */
-	struct idset *numa_os;  /* NUMA nodes of its locality; empty: unknown or not allowed */
+	struct idset *numa_os;  /* NUMA nodes of its locality, also those this job may not use;
+	                           empty: unknown */
 	struct idset *cpus_os;  /* allowed PUs of its locality; may be empty */
 	bool local_known;       /* its locality is narrower than the machine, or there is one package */
 	int package;            /* -1 when unknown */
@@ -87,13 +89,14 @@ struct machine_nic {
 	struct idset *numa_os;     /* as a GPU's */
 	struct idset *cpus_os;
 	int package;
-	bool management;        /* beside a fabric this NIC never carries the job's traffic */
+	bool management;        /* never carries the job's traffic: a better kind of NIC is there and
+	                           not down, or it is wireless, or has no driver */
 };
 
 enum iface_sort { /* what an interface is, for the choice of the head's address */
-	IFACE_PHYSICAL, /* a device, a bond, a VLAN on one, IPoIB */
+	IFACE_PHYSICAL, /* a device; a bond, VLAN or bridge on one; IPoIB; a container's own veth */
 	IFACE_LOOPBACK,
-	IFACE_VIRTUAL,  /* container or VM bridge, veth, tunnel, tap */
+	IFACE_VIRTUAL,  /* container or VM bridge, veth in a bridge, tunnel, tap */
 };
 
 /* One address of one network interface. */

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* hwloc: load a topology and read cores, NUMA nodes and the allowed set from it. The only file
+ * that chooses hwloc's components, filters and flags. hwloc_topology_check() is never called: it
+ * aborts on captures without Core and PU objects. */
+#include "machine/build.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#define XML_MAX (64 << 20)
+
+const char *obj_info(hwloc_obj_t obj, const char *name)
+{
+	return hwloc_obj_get_info_by_name(obj, name);
+}
+
+/* hwloc 2 says only EINVAL of what it cannot read; an hwloc 3 file deserves its own sentence. */
+static int refuse_version(const char *path, const char *text, struct error *err)
+{
+	const char *root = strstr(text, "<topology");
+
+	if (!root)
+		return error_set(err, ERR_DATA,
+				 "%s: no <topology> element in it; expected an hwloc XML file "
+				 "(lstopo file.xml makes one)",
+				 path);
+
+	const char *end = strchr(root, '>');
+	const char *version = strstr(root, "version=\"");
+
+	if (!end || !version || version > end)
+		return 0; /* hwloc 1.x */
+	version += strlen("version=\"");
+	if (*version >= '3' && *version <= '9')
+		return error_set(err, ERR_DATA,
+				 "%s: hwloc XML of version %.*s; this berth is built with hwloc "
+				 "%d, which reads versions 1 and 2: export it with lstopo "
+				 "--export-xml-flags v2 (\"lstopo --of xml --export-xml-flags "
+				 "v2\") on that machine",
+				 path, (int)strcspn(version, "\" \t\r\n>"), version,
+				 HWLOC_API_VERSION >> 16);
+	return 0;
+}
+
+static int open_xml(hwloc_topology_t topology, const char *path, struct error *err)
+{
+	char *text = NULL;
+	size_t size = 0;
+	int rc = file_read(path, XML_MAX, &text, &size, err);
+
+	if (rc)
+		return rc;
+	rc = refuse_version(path, text, err);
+	if (!rc && hwloc_topology_set_xmlbuffer(topology, text, (int)size + 1) != 0)
+		rc = error_set(err, ERR_DATA, "%s: not an XML file that hwloc reads", path);
+	free(text);
+	return rc;
+}
+
+/* These components make a context on every GPU, or need a display. */
+static void block_components(hwloc_topology_t topology)
+{
+	static const char *const names[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+					      names[i]);
+}
+
+int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
+{
+	const char *file = source->topology_file;
+	hwloc_topology_t topology = NULL;
+	int rc = 0;
+
+	if (hwloc_topology_init(&topology) != 0)
+		return error_memory(err, "hwloc's topology");
+	/* Disallowed objects stay in, so that a device's locality is known even where the job may
+	 * not use the cores beside it; the allowed set is applied when reading. */
+	hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+	hwloc_topology_set_io_types_filter(topology, file ? HWLOC_TYPE_FILTER_KEEP_ALL
+							  : HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+	hwloc_topology_set_icache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
+	if (file)
+		rc = open_xml(topology, file, err);
+	else
+		block_components(topology);
+	if (!rc && hwloc_topology_load(topology) != 0)
+		rc = file ? error_set(err, ERR_DATA, "%s: hwloc cannot make a topology of it", file)
+			  : error_set(err, ERR_UNAVAILABLE,
+				      "hwloc cannot read this machine's topology: %s; is /sys "
+				      "mounted?",
+				      strerror(errno));
+	if (rc) {
+		hwloc_topology_destroy(topology);
+		return rc;
+	}
+	*out = topology;
+	return 0;
+}
+
+/* a & b as ids; ids that idset cannot hold are left out. */
+static struct idset *ids_of(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
+{
+	struct idset *set = idset_new();
+
+	if (!set || !a)
+		return set;
+	for (int id = hwloc_bitmap_first(a); id >= 0 && id <= IDSET_MAX;
+	     id = hwloc_bitmap_next(a, id)) {
+		if (b && !hwloc_bitmap_isset(b, (unsigned)id))
+			continue;
+		if (idset_add(set, id) != 0) {
+			idset_free(set);
+			return NULL;
+		}
+	}
+	return set;
+}
+
+/* The package that holds obj: above it in the tree, or around its CPUs; -1 when none does.
+ * (In captures of hwloc 1 the NUMA node is above the package.) */
+static int package_of(const struct build *build, hwloc_obj_t obj)
+{
+	hwloc_obj_t at =
+		obj->type == HWLOC_OBJ_PACKAGE
+			? obj
+			: hwloc_get_ancestor_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, obj);
+
+	if (at)
+		return (int)at->logical_index;
+	if (!obj->cpuset || hwloc_bitmap_iszero(obj->cpuset))
+		return -1;
+	for (at = NULL; (at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, at));)
+		if (hwloc_bitmap_isincluded(obj->cpuset, at->cpuset))
+			return (int)at->logical_index;
+	return -1;
+}
+
+static hwloc_obj_t numa_at(const struct build *build, int numa_os)
+{
+	return hwloc_get_numanode_obj_by_os_index(build->topology, (unsigned)numa_os);
+}
+
+/* The narrowest NUMA node that has the CPU: where a core's memory is. -1 when none has. */
+static int numa_of_cpu(const struct build *build, unsigned cpu)
+{
+	hwloc_obj_t best = NULL, at = NULL;
+
+	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_NUMANODE, at))) {
+		if (!at->cpuset || !hwloc_bitmap_isset(at->cpuset, cpu))
+			continue;
+		if (!best || hwloc_bitmap_weight(at->cpuset) < hwloc_bitmap_weight(best->cpuset) ||
+		    (hwloc_bitmap_isequal(at->cpuset, best->cpuset) &&
+		     at->os_index < best->os_index))
+			best = at;
+	}
+	return best ? (int)best->os_index : -1;
+}
+
+static int package_of_cpu(const struct build *build, unsigned cpu)
+{
+	hwloc_obj_t at = NULL;
+
+	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, at)))
+		if (at->cpuset && hwloc_bitmap_isset(at->cpuset, cpu))
+			return (int)at->logical_index;
+	return 0;
+}
+
+static struct machine_core *add_core(struct build *build, unsigned cpu)
+{
+	struct machine *machine = build->machine;
+	struct machine_core *cores =
+		grow(machine->cores, machine->core_count, sizeof *machine->cores);
+
+	if (!cores)
+		return NULL;
+	machine->cores = cores;
+
+	struct machine_core *core = &cores[machine->core_count];
+
+	core->core_logical = (int)machine->core_count;
+	core->package = package_of_cpu(build, cpu);
+	core->numa_os = numa_of_cpu(build, cpu);
+	core->cpus_os = idset_new();
+	machine->core_count++;
+	return core->cpus_os ? core : NULL;
+}
+
+/* PUs in logical order; those below one Core object are one core. */
+static int read_cores(struct build *build, struct error *err)
+{
+	hwloc_obj_t pu = NULL, last = NULL;
+	struct machine_core *core = NULL;
+
+	while ((pu = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PU, pu))) {
+		if (!hwloc_bitmap_isset(build->allowed, pu->os_index) || pu->os_index > IDSET_MAX)
+			continue;
+
+		hwloc_obj_t above =
+			hwloc_get_ancestor_obj_by_type(build->topology, HWLOC_OBJ_CORE, pu);
+		if (!core || !above || above != last) {
+			core = add_core(build, pu->os_index);
+			if (!core)
+				return error_memory(err, "the cores");
+		}
+		last = above;
+		if (idset_add(core->cpus_os, (int)pu->os_index) != 0)
+			return error_memory(err, "the cores");
+	}
+	if (hwloc_get_nbobjs_by_type(build->topology, HWLOC_OBJ_PU) > 0)
+		return 0;
+
+	/* A capture without PUs: its CPUs are known from the sets alone, their siblings are not. */
+	for (int cpu = idset_next(build->machine->allowed_cpus_os, -1); cpu >= 0;
+	     cpu = idset_next(build->machine->allowed_cpus_os, cpu)) {
+		core = add_core(build, (unsigned)cpu);
+		if (!core || idset_add(core->cpus_os, cpu) != 0)
+			return error_memory(err, "the cores");
+	}
+	machine_note(build->machine, "the topology has no cores: each of its CPUs counts as one");
+	return 0;
+}
+
+static int read_numas(struct build *build, struct error *err)
+{
+	struct machine *machine = build->machine;
+	hwloc_const_nodeset_t allowed = hwloc_topology_get_allowed_nodeset(build->topology);
+	hwloc_obj_t at = NULL;
+
+	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_NUMANODE, at))) {
+		struct idset *cpus = ids_of(at->cpuset, build->allowed);
+		int package = package_of(build, at);
+
+		if (!cpus)
+			return error_memory(err, "the NUMA nodes");
+		if (!idset_count(cpus) && !hwloc_bitmap_isset(allowed, at->os_index)) {
+			idset_free(cpus);
+			continue;
+		}
+
+		struct machine_numa *numas =
+			grow(machine->numas, machine->numa_count, sizeof *machine->numas);
+
+		if (!numas) {
+			idset_free(cpus);
+			return error_memory(err, "the NUMA nodes");
+		}
+		machine->numas = numas;
+		numas[machine->numa_count++] = (struct machine_numa){
+			.numa_os = (int)at->os_index,
+			.package = package < 0 ? 0 : package,
+			.cpus_os = cpus,
+			.memory_bytes = at->attr->numanode.local_memory,
+		};
+	}
+	return 0;
+}
+
+int topology_read(struct build *build, struct error *err)
+{
+	struct machine *machine = build->machine;
+	int packages = hwloc_get_nbobjs_by_type(build->topology, HWLOC_OBJ_PACKAGE);
+
+	machine->package_count = packages > 0 ? (size_t)packages : 1;
+	build->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(build->topology));
+	if (!build->allowed)
+		return error_memory(err, "the allowed CPUs");
+	/* Captures may allow CPUs that are not in them (offline siblings). */
+	hwloc_bitmap_and(build->allowed, build->allowed,
+			 hwloc_get_root_obj(build->topology)->cpuset);
+	if (!build->source->topology_file) {
+		hwloc_bitmap_t bound = hwloc_bitmap_alloc();
+
+		/* What taskset or a scheduler bound us to is all that we may hand on. */
+		if (bound &&
+		    hwloc_get_cpubind(build->topology, bound, HWLOC_CPUBIND_PROCESS) == 0 &&
+		    hwloc_bitmap_intersects(bound, build->allowed))
+			hwloc_bitmap_and(build->allowed, build->allowed, bound);
+		hwloc_bitmap_free(bound);
+	}
+	machine->allowed_cpus_os = ids_of(build->allowed, NULL);
+	if (!machine->allowed_cpus_os)
+		return error_memory(err, "the allowed CPUs");
+	if (!idset_count(machine->allowed_cpus_os))
+		return error_set(err, ERR_DATA,
+				 "%s: no CPU that this job may use; expected at least one",
+				 machine->source);
+
+	int rc = read_cores(build, err);
+
+	return rc ? rc : read_numas(build, err);
+}
+
+/* Nodes of set; those without CPUs (a GPU's memory, HBM) only where there are no others. */
+static struct idset *nodes_with_cpus(const struct build *build, hwloc_const_nodeset_t nodeset)
+{
+	struct idset *all = ids_of(nodeset, NULL), *with = idset_new();
+
+	for (int id = idset_next(all, -1); all && with && id >= 0; id = idset_next(all, id)) {
+		hwloc_obj_t node = numa_at(build, id);
+
+		if (node && node->cpuset && !hwloc_bitmap_iszero(node->cpuset))
+			idset_add(with, id);
+	}
+	if (with && idset_count(with)) {
+		idset_free(all);
+		return with;
+	}
+	idset_free(with);
+	return all;
+}
+
+/* The one package of all nodes of the set, -1 when there are several or none is known. */
+static int package_of_nodes(const struct build *build, const struct idset *nodes)
+{
+	int package = -1;
+
+	for (int id = idset_next(nodes, -1); id >= 0; id = idset_next(nodes, id)) {
+		hwloc_obj_t node = numa_at(build, id);
+		int of = node ? package_of(build, node) : -1;
+
+		if (of < 0 || (package >= 0 && package != of))
+			return -1;
+		package = of;
+	}
+	return package;
+}
+
+void place_clear(struct place *place)
+{
+	idset_free(place->numa_os);
+	idset_free(place->cpus_os);
+	*place = (struct place){.package = -1};
+}
+
+static int place_finish(const struct build *build, hwloc_obj_t around, struct place *place,
+			struct error *err)
+{
+	hwloc_obj_t root = hwloc_get_root_obj(build->topology);
+	struct idset *everything = nodes_with_cpus(build, root->nodeset);
+
+	if (!place->numa_os || !place->cpus_os || !everything) {
+		idset_free(everything);
+		place_clear(place);
+		return error_memory(err, "a device's place");
+	}
+	place->package = around ? package_of(build, around) : -1;
+	if (place->package < 0)
+		place->package = package_of_nodes(build, place->numa_os);
+	if (build->machine->package_count == 1)
+		place->package = 0;
+	place->known = build->machine->package_count == 1 || place->package >= 0 ||
+		       (idset_count(place->numa_os) && !idset_equal(place->numa_os, everything));
+	idset_free(everything);
+	return 0;
+}
+
+int place_of(const struct build *build, hwloc_obj_t obj, struct place *out, struct error *err)
+{
+	hwloc_obj_t around = hwloc_get_non_io_ancestor_obj(build->topology, obj);
+	struct place place = {.package = -1};
+
+	place.numa_os = nodes_with_cpus(build, around->nodeset);
+	place.cpus_os = ids_of(around->cpuset, build->allowed);
+
+	int rc = place_finish(build, around, &place, err);
+
+	if (!rc)
+		*out = place;
+	return rc;
+}
+
+int place_of_numa(const struct build *build, int numa_os, struct place *out, struct error *err)
+{
+	hwloc_obj_t node = numa_os >= 0 ? numa_at(build, numa_os) : NULL;
+	hwloc_obj_t around = node ? node : hwloc_get_root_obj(build->topology);
+	struct place place = {.package = -1};
+
+	place.numa_os = node ? nodes_with_cpus(build, node->nodeset) : idset_new();
+	place.cpus_os = ids_of(around->cpuset, build->allowed);
+
+	int rc = place_finish(build, node, &place, err);
+
+	if (!rc)
+		*out = place;
+	return rc;
+}
+
+hwloc_obj_t topology_pci(const struct build *build, const char *pci)
+{
+	struct pci_id id;
+
+	return pci_parse(pci, &id) == 0 ? hwloc_get_pcidev_by_busid(build->topology, id.domain,
+								    id.bus, id.dev, id.func)
+					: NULL;
+}
