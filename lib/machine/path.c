@@ -19,13 +19,36 @@ static int bridges_below(hwloc_obj_t ancestor, hwloc_obj_t obj)
 	return count;
 }
 
-/* By the PCI tree; PATH_UNKNOWN when they meet above the host bridges. */
-static enum path_class by_tree(hwloc_topology_t topology, hwloc_obj_t a, hwloc_obj_t b)
+static int height_of(hwloc_obj_t obj)
 {
-	hwloc_obj_t meet = hwloc_get_common_ancestor_obj(topology, a, b);
+	int height = 0;
 
-	if (!meet)
-		return PATH_UNKNOWN;
+	for (; obj->parent; obj = obj->parent)
+		height++;
+	return height;
+}
+
+/* hwloc_get_common_ancestor_obj() goes by depths, which I/O objects do not have. */
+static hwloc_obj_t meeting_of(hwloc_obj_t a, hwloc_obj_t b)
+{
+	int above_a = height_of(a), above_b = height_of(b);
+
+	for (; above_a > above_b; above_a--)
+		a = a->parent;
+	for (; above_b > above_a; above_b--)
+		b = b->parent;
+	while (a != b) {
+		a = a->parent;
+		b = b->parent;
+	}
+	return a;
+}
+
+/* By the PCI tree; PATH_UNKNOWN when they meet above the host bridges. */
+static enum path_class by_tree(hwloc_obj_t a, hwloc_obj_t b)
+{
+	hwloc_obj_t meet = meeting_of(a, b);
+
 	if (meet->type == HWLOC_OBJ_PCI_DEVICE) /* a NIC's OS device on the GPU's function */
 		return PATH_PIX;
 	if (is_bridge_to(meet, HWLOC_OBJ_BRIDGE_PCI))
@@ -64,8 +87,7 @@ int path_read(struct build *build, struct error *err)
 			enum path_class path = PATH_UNKNOWN;
 
 			if (build->gpu_objs[g] && build->nic_objs[n])
-				path = by_tree(build->topology, build->gpu_objs[g],
-					       build->nic_objs[n]);
+				path = by_tree(build->gpu_objs[g], build->nic_objs[n]);
 			if (path == PATH_UNKNOWN)
 				path = by_place(machine, &machine->gpus[g], &machine->nics[n]);
 			machine->path[g * machine->nic_count + n] = (uint8_t)path;

@@ -61,10 +61,12 @@ static int open_xml(hwloc_topology_t topology, const char *path, struct error *e
 	return rc;
 }
 
-/* These components make a context on every GPU, or need a display. */
+/* These components make a context on every GPU, need a display, or (pci) search libpciaccess's
+ * tables where hwloc's linux component reads the same from /sys in less time. */
 static void block_components(hwloc_topology_t topology)
 {
-	static const char *const names[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl"};
+	static const char *const names[] = {"cuda",	 "nvml", "opencl", "rsmi",
+					    "levelzero", "gl",	 "pci"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
