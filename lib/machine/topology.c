@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env_hide.h"
 #include "base/file.h"
 
 #define XML_MAX (64 << 20)
@@ -73,6 +74,29 @@ static void block_components(hwloc_topology_t topology)
 					      names[i]);
 }
 
+/* hwloc takes another machine's topology, or other components, from these without a word. */
+static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",
+					      "HWLOC_SYNTHETIC",
+					      "HWLOC_FSROOT",
+					      "HWLOC_THISSYSTEM",
+					      "HWLOC_COMPONENTS",
+					      "HWLOC_CPUID_PATH",
+					      NULL};
+
+static int load(hwloc_topology_t topology)
+{
+	struct env_hidden hidden;
+
+	env_hide(hwloc_variables, &hidden);
+
+	int rc = hwloc_topology_load(topology);
+	int saved = errno;
+
+	env_show(&hidden);
+	errno = saved;
+	return rc;
+}
+
 int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
 {
 	const char *file = source->topology_file;
@@ -91,7 +115,7 @@ int topology_open(const struct machine_source *source, hwloc_topology_t *out, st
 		rc = open_xml(topology, file, err);
 	else
 		block_components(topology);
-	if (!rc && hwloc_topology_load(topology) != 0)
+	if (!rc && load(topology) != 0)
 		rc = file ? error_set(err, ERR_DATA, "%s: hwloc cannot make a topology of it", file)
 			  : error_set(err, ERR_UNAVAILABLE,
 				      "hwloc cannot read this machine's topology: %s; is /sys "
@@ -100,6 +124,10 @@ int topology_open(const struct machine_source *source, hwloc_topology_t *out, st
 	if (rc) {
 		hwloc_topology_destroy(topology);
 		return rc;
+	}
+	if (!file && !hwloc_topology_is_thissystem(topology)) {
+		hwloc_topology_destroy(topology);
+		return error_set(err, ERR_INTERNAL, "hwloc gave another machine's topology");
 	}
 	*out = topology;
 	return 0;
