@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,9 +44,8 @@ static const struct argp_option option_table[] = {
 
 void options_refuse(struct argp_state *state, const struct error *err)
 {
-	argp_failure(state, ERR_USAGE, 0, "%s (%s --help lists the options)", err->text,
-		     state->name);
-	exit(ERR_USAGE); /* argp_failure returns under ARGP_NO_EXIT only */
+	fprintf(stderr, "berth: %s (%s --help lists the options)\n", err->text, state->name);
+	exit(ERR_USAGE);
 }
 
 static void read_number(struct argp_state *state, const char *name, const char *text, int max,

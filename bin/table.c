@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "table.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define WIDTH_DEFAULT 100
+#define WIDTH_LEAST 60
+#define LAST_LEAST 30 /* columns the last cell needs to stay in the row */
+
+void paint_choose(FILE *stream, const struct env *env, struct paint *out)
+{
+	static const struct paint plain = {"", "", "", "", WIDTH_DEFAULT};
+	static const struct paint colours = {"\033[1m", "\033[2m", "\033[33m", "\033[0m",
+					     WIDTH_DEFAULT};
+	const char *no_color = env_get(env, "NO_COLOR");
+	const char *term = env_get(env, "TERM");
+	bool terminal = isatty(fileno(stream));
+	struct winsize size;
+
+	*out = terminal && !(no_color && *no_color) && term && strcmp(term, "dumb") ? colours
+										    : plain;
+	if (terminal && !ioctl(fileno(stream), TIOCGWINSZ, &size) && size.ws_col)
+		out->width = size.ws_col < WIDTH_LEAST ? WIDTH_LEAST : size.ws_col;
+}
+
+void text_wrap(FILE *stream, const char *text, int column, int width)
+{
+	int at = column;
+
+	for (bool first = true; *text; first = false) {
+		int length = (int)strcspn(text, " \n");
+
+		if (!first && at + 1 + length > width) {
+			fprintf(stream, "\n%*s", column, "");
+			at = column;
+		} else if (!first) {
+			fputc(' ', stream);
+			at++;
+		}
+		fprintf(stream, "%.*s", length, text);
+		at += length;
+		text += length;
+		text += strspn(text, " \n");
+	}
+	fputc('\n', stream);
+}
+
+struct table {
+	size_t row_count, room;
+	char *(*rows)[TABLE_COLUMNS];
+	bool short_of_memory;
+};
+
+struct table *table_new(void)
+{
+	return calloc(1, sizeof(struct table));
+}
+
+void table_free(struct table *table)
+{
+	if (!table)
+		return;
+	for (size_t i = 0; i < table->row_count; i++)
+		for (int column = 0; column < TABLE_COLUMNS; column++)
+			free(table->rows[i][column]);
+	free(table->rows);
+	free(table);
+}
+
+static bool table_grow(struct table *table)
+{
+	if (table->row_count < table->room)
+		return true;
+
+	size_t room = table->room ? 2 * table->room : 16;
+	void *rows = reallocarray(table->rows, room, sizeof *table->rows);
+
+	if (!rows)
+		return false;
+	table->rows = rows;
+	table->room = room;
+	return true;
+}
+
+void table_row(struct table *table, const char *const *cells)
+{
+	if (!table)
+		return;
+	if (!table_grow(table)) {
+		table->short_of_memory = true;
+		return;
+	}
+
+	char **row = table->rows[table->row_count];
+
+	memset(row, 0, sizeof *table->rows);
+	for (int column = 0; column < TABLE_COLUMNS && cells[column]; column++) {
+		row[column] = strdup(*cells[column] ? cells[column] : "-");
+		table->short_of_memory |= !row[column];
+	}
+	table->row_count++;
+}
+
+/* The width of each column but the last, which needs none; returns the number of columns. */
+static int table_widths(const struct table *table, int *widths)
+{
+	int columns = 0;
+
+	for (size_t i = 0; i < table->row_count; i++)
+		for (int column = 0; column < TABLE_COLUMNS && table->rows[i][column]; column++) {
+			int length = (int)strlen(table->rows[i][column]);
+
+			if (length > widths[column])
+				widths[column] = length;
+			if (column + 1 > columns)
+				columns = column + 1;
+		}
+	return columns;
+}
+
+static void row_print(char *const *row, const int *widths, int columns, FILE *stream, int indent,
+		      int width)
+{
+	int at = indent;
+
+	fprintf(stream, "%*s", indent, "");
+	for (int column = 0; column < columns - 1; column++) {
+		fprintf(stream, "%-*s", widths[column], row[column] ? row[column] : "");
+		at += widths[column];
+		if (column + 1 < columns - 1 || (row[columns - 1] && *row[columns - 1])) {
+			fputs("  ", stream);
+			at += 2;
+		}
+	}
+
+	const char *last = row[columns - 1] ? row[columns - 1] : "";
+
+	if (at + LAST_LEAST > width && at + (int)strlen(last) > width) {
+		at = indent + 4;
+		fprintf(stream, "\n%*s", at, "");
+	}
+	text_wrap(stream, last, at, width);
+}
+
+void table_print(const struct table *table, FILE *stream, const struct paint *paint, int indent)
+{
+	int widths[TABLE_COLUMNS] = {0};
+
+	if (!table || table->short_of_memory)
+		fprintf(stream, "%*s(out of memory: rows are missing)\n", indent, "");
+	if (!table || table->row_count < 2)
+		return;
+
+	int columns = table_widths(table, widths);
+
+	for (size_t i = 0; i < table->row_count; i++) {
+		if (!i)
+			fputs(paint->dim, stream);
+		row_print(table->rows[i], widths, columns, stream, indent, paint->width);
+		if (!i)
+			fputs(paint->off, stream);
+	}
+}
