@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Why each rank has what it has, in words. */
+#include "plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/parts.h"
+
+struct words {
+	char text[512];
+	size_t used;
+};
+
+static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void say(struct words *words, const char *format, ...)
+{
+	va_list ap;
+
+	if (words->used + 1 >= sizeof words->text)
+		return;
+	va_start(ap, format);
+	int n = vsnprintf(words->text + words->used, sizeof words->text - words->used, format, ap);
+	va_end(ap);
+	if (n > 0)
+		words->used += (size_t)n;
+}
+
+static const char *plural(int count)
+{
+	return count == 1 ? "" : "s";
+}
+
+/* ---- one rank ---- */
+
+static void say_gpus(struct words *words, const struct gpu_choice *gpus, int rank_count,
+		     const struct plan_rank *rank)
+{
+	size_t used = (size_t)rank_count * rank->gpu_count;
+
+	if (!rank->gpu_count) {
+		say(words, "no GPU");
+		return;
+	}
+	if (gpus->shared) {
+		int sharers = 0;
+
+		for (int r = 0; r < rank_count; r++)
+			sharers += gpus->of_rank[r] == gpus->of_rank[rank->local_rank];
+		say(words, sharers > 1 ? "shares its GPU with %d other rank%s" : "its own GPU",
+		    sharers - 1, plural(sharers - 1));
+	} else if (used == gpus->usable_count) {
+		say(words,
+		    rank->gpu_count == 1 ? "next GPU in PCI order" : "next %zu GPUs in PCI order",
+		    rank->gpu_count);
+	} else {
+		say(words,
+		    rank->gpu_count == 1 ? "GPU spread over packages and NICs"
+					 : "%zu neighbouring GPUs, spread over packages",
+		    rank->gpu_count);
+	}
+}
+
+static void say_cores(struct words *words, const struct machine *machine,
+		      const struct gpu_choice *gpus, const struct core_choice *cores,
+		      const struct plan_rank *rank)
+{
+	int local = 0, numa = 0, all = 0;
+	const int *mine = gpus->of_rank + (size_t)rank->local_rank * rank->gpu_count;
+	bool known = true;
+
+	if (cores->shared_core[rank->local_rank] >= 0) {
+		say(words, "; shares a core: more ranks than cores");
+		return;
+	}
+	for (size_t k = 0; k < rank->gpu_count; k++)
+		known = known && machine->gpus[mine[k]].local_known;
+	for (size_t c = 0; c < machine->core_count; c++) {
+		const struct machine_core *core = &machine->cores[c];
+		bool near = false, in_numa = false;
+
+		if (cores->owner[c] != rank->local_rank)
+			continue;
+		for (size_t k = 0; k < rank->gpu_count; k++) {
+			const struct machine_gpu *gpu = &machine->gpus[mine[k]];
+
+			near |= idset_intersects(core->cpus_os, gpu->cpus_os);
+			in_numa |= core->numa_os >= 0 && idset_has(gpu->numa_os, core->numa_os);
+		}
+		local += near;
+		numa += !near && in_numa;
+		all++;
+	}
+	say(words, "; %d core%s", all, plural(all));
+	if (!rank->gpu_count)
+		say(words, ": an equal part");
+	else if (cores->away[rank->local_rank])
+		say(words, " elsewhere: its GPU's package has none for it");
+	else if (!known)
+		say(words, ": its GPU's locality is not recorded");
+	else if (local == all)
+		say(words, " local to its GPU");
+	else if (!local && !numa)
+		say(words, " of its GPU's package, none is local to it");
+	else
+		say(words, ", %d local to its GPU%s, the rest of its package", local + numa,
+		    numa ? "'s NUMA node" : "");
+}
+
+static void say_nics(struct words *words, const struct plan_rank *rank)
+{
+	bool first = true;
+
+	for (size_t n = 0; n < rank->nic_count; n++) {
+		const struct plan_nic *nic = &rank->nics[n];
+		const char *name = *nic->rdma ? nic->rdma : nic->net;
+
+		if (nic->state == STATE_DOWN)
+			say(words, "; %s%s is down", name,
+			    first && n + 1 == rank->nic_count ? ", the only fabric,"
+							      : " nearer but");
+		else if (first)
+			say(words, "; nearest NIC%s %s",
+			    rank->nic_count > n + 1 && rank->nics[n + 1].state != STATE_DOWN ? "s"
+											     : "",
+			    path_class_name(nic->path));
+		first &= nic->state == STATE_DOWN;
+	}
+}
+
+/* ---- the node ---- */
+
+static int warn_gpus(const struct machine *machine, const struct plan_request *request,
+		     const struct gpu_choice *gpus, struct plan_node *node, struct error *err)
+{
+	int rc = 0;
+	bool other_vendor = false;
+
+	for (size_t g = 0; g < machine->gpu_count && !rc; g++) {
+		const struct machine_gpu *gpu = &machine->gpus[g];
+
+		if (gpu->fault && gpu->allowed)
+			rc = text_add(&node->warnings, &node->warning_count, err,
+				      "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
+				      gpu->fault);
+	}
+	if (!rc && machine->gpu_count && !gpus->usable_count)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "none of the node's %zu GPUs may be used", machine->gpu_count);
+	if (!rc && gpus->shared)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "%zu ranks share %zu GPU%s: NCCL refuses two ranks on one GPU",
+			      node->rank_count, gpus->usable_count,
+			      plural((int)gpus->usable_count));
+	if (!rc && gpus->own_implied)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "%s: each rank sees its own GPU%s only (--gpus-visible own)",
+			      gpus->shared ? "more ranks than GPUs" : "several GPUs a rank",
+			      gpus->per_rank > 1 ? "s" : "");
+	for (size_t i = 0; i < gpus->usable_count; i++)
+		other_vendor |= !gpu_is_cuda(&machine->gpus[gpus->usable[i]]);
+	if (!rc && other_vendor)
+		rc = text_add(
+			&node->warnings, &node->warning_count, err,
+			"CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs are "
+			"planned, but the program chooses them itself");
+	return rc;
+}
+
+static int warn_cores(const struct machine *machine, const struct core_choice *cores,
+		      struct plan_node *node, struct error *err)
+{
+	int away = 0, rc = 0;
+	char *left = idset_format(node->free_cpus_os);
+
+	for (size_t r = 0; r < node->rank_count; r++)
+		away += cores->away[r];
+	if (!left)
+		return error_memory(err, "a node's plan");
+	if (cores->shared_count)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "more ranks (%zu) than cores (%zu): %d ranks share cores",
+			      node->rank_count, machine->core_count, cores->shared_count);
+	if (!rc && away)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "%d rank%s on cores of another package than the GPU's: that package "
+			      "has no allowed core left",
+			      away, plural(away));
+	if (!rc && *left)
+		rc = text_add(&node->warnings, &node->warning_count, err,
+			      "CPUs %s stay free: no rank's GPU is on their package (--all-cores "
+			      "deals them out)",
+			      left);
+	free(left);
+	return rc;
+}
+
+static int warn_nics(struct plan_node *node, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t r = 0; r < node->rank_count; r++)
+		for (size_t n = 0; n < node->ranks[r].nic_count && !rc; n++) {
+			const struct plan_nic *nic = &node->ranks[r].nics[n];
+
+			if (nic->state == STATE_DOWN)
+				rc = text_add(&node->warnings, &node->warning_count, err,
+					      "local rank %d: its nearest NIC %s is down",
+					      node->ranks[r].local_rank,
+					      *nic->rdma ? nic->rdma : nic->net);
+		}
+	return rc;
+}
+
+int explain_node(const struct machine *machine, const struct plan_request *request,
+		 const struct gpu_choice *gpus, const struct core_choice *cores,
+		 struct plan_node *node, struct error *err)
+{
+	int rc;
+
+	for (size_t r = 0; r < node->rank_count; r++) {
+		struct words words = {.used = 0};
+
+		say_gpus(&words, gpus, (int)node->rank_count, &node->ranks[r]);
+		say_cores(&words, machine, gpus, cores, &node->ranks[r]);
+		say_nics(&words, &node->ranks[r]);
+		node->ranks[r].why = strdup(words.text);
+		if (!node->ranks[r].why)
+			return error_memory(err, "a node's plan");
+	}
+	rc = warn_gpus(machine, request, gpus, node, err);
+	if (!rc)
+		rc = warn_cores(machine, cores, node, err);
+	return rc ? rc : warn_nics(node, err);
+}

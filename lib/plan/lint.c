@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Variables that will not do what their author meant. */
+#include "plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "plan/parts.h"
+
+static void add(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void add(json_t *list, const char *format, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	json_array_append_new(list, json_text(text));
+}
+
+static bool is(const struct env *env, const char *name, const char *value)
+{
+	const char *text = env_get(env, name);
+
+	return text && !strcmp(text, value);
+}
+
+/* ---- misspelt names ---- */
+
+/* Names that are often typed by hand; a near miss of one of them is said. */
+static const char *const known[] = {
+	"NCCL_SOCKET_IFNAME",
+	"NCCL_SOCKET_FAMILY",
+	"NCCL_SOCKET_NTHREADS",
+	"NCCL_NSOCKS_PERTHREAD",
+	"NCCL_IB_HCA",
+	"NCCL_IB_DISABLE",
+	"NCCL_IB_GID_INDEX",
+	"NCCL_IB_TIMEOUT",
+	"NCCL_IB_SL",
+	"NCCL_IB_TC",
+	"NCCL_IB_RETRY_CNT",
+	"NCCL_IB_CUDA_SUPPORT",
+	"NCCL_IB_QPS_PER_CONNECTION",
+	"NCCL_NET",
+	"NCCL_NET_PLUGIN",
+	"NCCL_NET_GDR_LEVEL",
+	"NCCL_NET_GDR_READ",
+	"NCCL_CROSS_NIC",
+	"NCCL_DEBUG",
+	"NCCL_DEBUG_SUBSYS",
+	"NCCL_DEBUG_FILE",
+	"NCCL_P2P_DISABLE",
+	"NCCL_P2P_LEVEL",
+	"NCCL_SHM_DISABLE",
+	"NCCL_ALGO",
+	"NCCL_PROTO",
+	"NCCL_COMM_ID",
+	"NCCL_TOPO_FILE",
+	"NCCL_MIN_NCHANNELS",
+	"NCCL_MAX_NCHANNELS",
+	"NCCL_BUFFSIZE",
+	"NCCL_NTHREADS",
+	"NCCL_ASYNC_ERROR_HANDLING",
+	"NCCL_BLOCKING_WAIT",
+	"NCCL_TIMEOUT",
+	"NCCL_HOSTID",
+	"NCCL_NVLS_ENABLE",
+	"NCCL_COLLNET_ENABLE",
+	"NCCL_TUNER_PLUGIN",
+	"NCCL_CONF_FILE",
+	"GLOO_SOCKET_IFNAME",
+	"TP_SOCKET_IFNAME",
+	"CUDA_VISIBLE_DEVICES",
+	"CUDA_DEVICE_ORDER",
+	"OMP_NUM_THREADS",
+	"UCX_NET_DEVICES",
+	"FI_PROVIDER",
+	"FI_TCP_IFACE",
+	"FI_MR_CACHE_MONITOR",
+};
+#define KNOWN_COUNT (sizeof known / sizeof *known)
+
+/* Levenshtein's distance, for names shorter than 63 bytes; 9 for longer ones. */
+static int edits(const char *a, const char *b)
+{
+	int row[64];
+	size_t la = strlen(a), lb = strlen(b);
+
+	if (la > 62 || lb > 62)
+		return 9;
+	for (size_t j = 0; j <= lb; j++)
+		row[j] = (int)j;
+	for (size_t i = 1; i <= la; i++) {
+		int corner = row[0];
+
+		row[0] = (int)i;
+		for (size_t j = 1; j <= lb; j++) {
+			int best = corner + (a[i - 1] != b[j - 1]);
+
+			corner = row[j];
+			best = row[j] + 1 < best ? row[j] + 1 : best;
+			row[j] = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+		}
+	}
+	return row[lb];
+}
+
+/* Libraries grow variables faster than this list: only names that begin as a known one does and
+ * are within two edits of it are taken for slips. */
+static void lint_spelling(json_t *list, const struct env *env)
+{
+	for (size_t v = 0; v < env_count(env); v++) {
+		const struct env_var *var = env_at(env, v);
+		const char *meant = NULL;
+		bool exact = false;
+
+		if (!var->value)
+			continue;
+		for (size_t k = 0; k < KNOWN_COUNT && !exact; k++) {
+			size_t stem = strcspn(known[k], "_") + 1;
+			int distance;
+
+			if (strncmp(var->name, known[k], stem))
+				continue;
+			distance = edits(var->name, known[k]);
+			exact = distance == 0;
+			/* Short names lie near each other by nature (NCCL_IB_SL, NCCL_IB_TC). */
+			if (distance <= 2 && strlen(known[k]) >= 14)
+				meant = known[k];
+		}
+		if (meant && !exact)
+			add(list, "%s is no variable that any library reads; %s?", var->name,
+			    meant);
+	}
+}
+
+/* ---- interfaces and devices that nobody has ---- */
+
+static bool begins(const char *name, const char *prefix, size_t length)
+{
+	return !strncmp(name, prefix, length);
+}
+
+static bool has_iface(const struct machine *card, const char *name, size_t length, bool prefix)
+{
+	for (size_t i = 0; i < card->address_count; i++)
+		if (begins(card->addresses[i].iface, name, length) &&
+		    (prefix || strlen(card->addresses[i].iface) == length))
+			return true;
+	for (size_t n = 0; n < card->nic_count; n++)
+		if (begins(card->nics[n].net, name, length) &&
+		    (prefix || strlen(card->nics[n].net) == length))
+			return true;
+	return false;
+}
+
+static bool has_hca(const struct machine *card, const char *name, size_t length, bool prefix)
+{
+	for (size_t n = 0; n < card->nic_count; n++)
+		if (begins(card->nics[n].rdma, name, length) &&
+		    (prefix || strlen(card->nics[n].rdma) == length))
+			return true;
+	return false;
+}
+
+typedef bool (*has_device)(const struct machine *card, const char *name, size_t length,
+			   bool prefix);
+
+/* Each entry of a list must exist on every node that says what it has. */
+static void lint_entries(json_t *list, const struct env *env, const char *name, bool prefix,
+			 const char *what, has_device has, const struct machine *cards,
+			 size_t count)
+{
+	const char *value = env_get(env, name), *entry = value;
+
+	if (!value || *value == '^')
+		return;
+	if (*entry == '=') {
+		prefix = false;
+		entry++;
+	}
+	while (*entry) {
+		size_t length = strcspn(entry, ","), full = strcspn(entry, ",:"), without = 0;
+		const char *first = NULL;
+
+		for (size_t n = 0; n < count && length; n++)
+			if ((cards[n].address_count || cards[n].nic_count) &&
+			    !has(&cards[n], entry, full < length ? full : length, prefix) &&
+			    !without++)
+				first = cards[n].node;
+		if (without == count && count)
+			add(list, "%s names the %s %.*s, which no node has", name, what,
+			    (int)length, entry);
+		else if (without)
+			add(list,
+			    "%s names the %s %.*s, which %zu of %zu nodes lack (the first: %s)",
+			    name, what, (int)length, entry, without, count, first ? first : "?");
+		entry += length;
+		entry += *entry == ',';
+	}
+}
+
+/* An exclusion replaces NCCL's own list (docker, lo, virbr) instead of adding to it. */
+static void lint_exclusion(json_t *list, const struct env *env)
+{
+	const char *value = env_get(env, "NCCL_SOCKET_IFNAME");
+	bool lo = false;
+
+	if (!value || *value != '^')
+		return;
+	for (const char *entry = value + 1; *entry; entry += strcspn(entry, ","), entry += !!*entry)
+		lo |= entry[strspn(entry, "=")] == 'l' &&
+		      !strncmp(entry + strspn(entry, "="), "lo", 2);
+	if (!lo)
+		add(list,
+		    "NCCL_SOCKET_IFNAME=%s takes the place of NCCL's own exclusions: it may now "
+		    "choose lo; write %s,lo,docker",
+		    value, value);
+}
+
+/* ---- contradictions ---- */
+
+static void lint_fabric(json_t *list, const struct env *env, const struct machine *cards,
+			size_t count)
+{
+	enum nic_kind kind = NIC_ETHERNET;
+
+	if (count)
+		nic_best_class(&cards[0], &kind);
+	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
+		add(list, "FI_PROVIDER=efa beside Slingshot: the provider there is cxi");
+	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
+		add(list, "FI_PROVIDER=cxi beside EFA: the provider there is efa");
+	if (kind == NIC_SLINGSHOT && is(env, "FI_MR_CACHE_MONITOR", "memhooks"))
+		add(list, "FI_MR_CACHE_MONITOR=memhooks deadlocks with NCCL on Slingshot: "
+			  "userfaultfd");
+	if (kind == NIC_EFA && env_get(env, "RDMAV_FORK_SAFE"))
+		add(list, "RDMAV_FORK_SAFE must not be set with EFA");
+	if ((kind == NIC_INFINIBAND || kind == NIC_ROCE) && is(env, "NCCL_IB_DISABLE", "1"))
+		add(list, "NCCL_IB_DISABLE=1 beside %s: NCCL will use TCP", fabric_title(kind));
+	if (env_get(env, "NCCL_NET") && is(env, "NCCL_NET_PLUGIN", "none") &&
+	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
+		add(list, "NCCL_NET=%s beside NCCL_NET_PLUGIN=none: NCCL ends with 'invalid usage'",
+		    env_get(env, "NCCL_NET"));
+	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
+		add(list, "CUDA_DEVICE_ORDER=%s: ordinals no longer mean the plan's PCI order",
+		    env_get(env, "CUDA_DEVICE_ORDER"));
+}
+
+/* Set by hand before berth: these are berth's to know. */
+static void lint_identity(json_t *list, const struct env *env)
+{
+	if (env_get(env, "MASTER_ADDR"))
+		add(list,
+		    "MASTER_ADDR=%s is replaced by the address that all nodes reach; --head "
+		    "keeps one of your own",
+		    env_get(env, "MASTER_ADDR"));
+	if (env_get(env, "MASTER_PORT"))
+		add(list,
+		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one "
+		    "of your own",
+		    env_get(env, "MASTER_PORT"));
+}
+
+json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count)
+{
+	json_t *list = json_array();
+
+	if (!list)
+		return NULL;
+	lint_spelling(list, env);
+	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, cards, count);
+	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, cards, count);
+	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, cards, count);
+	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, cards, count);
+	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, cards, count);
+	lint_exclusion(list, env);
+	lint_fabric(list, env, cards, count);
+	lint_identity(list, env);
+	return list;
+}

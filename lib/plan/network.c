@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The address at which all nodes reach the head, and each node's interface in its subnet. */
+#include "plan/plan.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "plan/parts.h"
+
+struct subnet {
+	int family, prefix;
+	unsigned char bytes[16];
+};
+
+/* ---- addresses and subnets ---- */
+
+static size_t width(int family)
+{
+	return family == AF_INET6 ? 16 : 4;
+}
+
+void network_format(const struct machine_address *address, char *text, size_t size)
+{
+	if (!inet_ntop(address->family, address->bytes, text, (socklen_t)size))
+		snprintf(text, size, "?");
+}
+
+static bool in_subnet(const struct subnet *subnet, const struct machine_address *address)
+{
+	int bytes = subnet->prefix / 8, bits = subnet->prefix % 8;
+
+	if (subnet->family != address->family)
+		return false;
+	if (memcmp(subnet->bytes, address->bytes, (size_t)bytes))
+		return false;
+	return !bits || !((subnet->bytes[bytes] ^ address->bytes[bytes]) >> (8 - bits));
+}
+
+static int parse_address(const char *text, struct subnet *out)
+{
+	struct subnet subnet = {.family = AF_INET, .prefix = 32};
+
+	if (inet_pton(AF_INET, text, subnet.bytes) != 1) {
+		subnet.family = AF_INET6;
+		subnet.prefix = 128;
+		if (inet_pton(AF_INET6, text, subnet.bytes) != 1)
+			return -1;
+	}
+	*out = subnet;
+	return 0;
+}
+
+/* "10.0.0.0/8", "fd00::/64", or one address. */
+static int parse_subnet(const char *text, struct subnet *out)
+{
+	const char *slash = strchr(text, '/');
+	char address[64];
+	size_t length = slash ? (size_t)(slash - text) : strlen(text);
+
+	if (length >= sizeof address)
+		return -1;
+	memcpy(address, text, length);
+	address[length] = '\0';
+	if (parse_address(address, out) < 0)
+		return -1;
+	return slash ? number_int("the prefix", slash + 1, 0, out->prefix, &out->prefix, NULL) : 0;
+}
+
+/* The CIDR text of the subnet that an address lies in. */
+static void format_subnet(const struct machine_address *address, char *text, size_t size)
+{
+	struct machine_address base = *address;
+	char host[INET6_ADDRSTRLEN];
+
+	for (int bit = address->prefix; bit < (int)width(address->family) * 8; bit++)
+		base.bytes[bit / 8] &= (unsigned char)~(0x80 >> (bit % 8));
+	network_format(&base, host, sizeof host);
+	snprintf(text, size, "%s/%d", host, address->prefix);
+}
+
+static bool same_address(const struct machine_address *a, const struct machine_address *b)
+{
+	return a->family == b->family && !memcmp(a->bytes, b->bytes, width(a->family));
+}
+
+/* ---- the better of two ---- */
+
+/* 2: a NIC of a fabric or RDMA-capable; 1: Ethernet or unknown; 0: management beside those. */
+static int worth(const struct machine *card, const struct machine_address *address)
+{
+	if (address->nic >= 0 && (size_t)address->nic < card->nic_count &&
+	    card->nics[address->nic].management)
+		return 0;
+	return address->kind != NIC_ETHERNET ? 2 : 1;
+}
+
+/* How far the address's NIC is from the node's GPUs, all together. */
+static long distance(const struct machine *card, const struct machine_address *address)
+{
+	long sum = 0;
+
+	if (!card->path || address->nic < 0 || (size_t)address->nic >= card->nic_count)
+		return (long)card->gpu_count * PATH_UNKNOWN;
+	for (size_t g = 0; g < card->gpu_count; g++)
+		sum += card->path[g * card->nic_count + (size_t)address->nic];
+	return sum;
+}
+
+/* > 0: a is the better one. */
+static int compare(const struct machine *card, const struct machine_address *a,
+		   const struct machine_address *b)
+{
+	int by_name;
+
+	if (worth(card, a) != worth(card, b))
+		return worth(card, a) - worth(card, b);
+	if (a->speed_mbps != b->speed_mbps)
+		return a->speed_mbps > b->speed_mbps ? 1 : -1;
+	if (distance(card, a) != distance(card, b))
+		return distance(card, a) < distance(card, b) ? 1 : -1;
+	by_name = strverscmp(b->iface, a->iface);
+	if (by_name)
+		return by_name;
+	if (a->family != b->family) /* IPv4 is what every library understands */
+		return a->family == AF_INET ? 1 : -1;
+	return memcmp(b->bytes, a->bytes, width(a->family));
+}
+
+/* ---- candidates ---- */
+
+/* The wishes of the command line, parsed. */
+struct wish {
+	const char *iface;
+	bool has_subnet, has_head;
+	struct subnet subnet, head;
+};
+
+static int parse_wish(const struct plan_request *request, struct wish *wish, struct error *err)
+{
+	wish->iface = request->iface;
+	wish->has_subnet = request->subnet != NULL;
+	wish->has_head = request->head != NULL;
+	if (request->subnet && parse_subnet(request->subnet, &wish->subnet) < 0)
+		return error_set(err, ERR_USAGE,
+				 "--subnet is '%.80s', expected a CIDR such as 10.1.0.0/16",
+				 request->subnet);
+	if (request->head && parse_address(request->head, &wish->head) < 0)
+		return error_set(err, ERR_USAGE,
+				 "--head is '%.80s', expected a numeric address such as 10.1.0.7 "
+				 "(names are not resolved: nodes may resolve them differently)",
+				 request->head);
+	return 0;
+}
+
+static bool wished(const struct wish *wish)
+{
+	return wish->iface || wish->has_subnet || wish->has_head;
+}
+
+/* The first other node that owns the address itself, or -1. */
+static int owner_elsewhere(const struct machine *cards, size_t count,
+			   const struct machine_address *address)
+{
+	for (size_t n = 1; n < count; n++)
+		for (size_t a = 0; a < cards[n].address_count; a++)
+			if (same_address(&cards[n].addresses[a], address))
+				return (int)n;
+	return -1;
+}
+
+/* What bars this address of the head's; "" when nothing does. A wish lifts what depends on the
+ * sort of the interface only: loopback serves agents that share one machine. */
+static void refuse(const struct machine *cards, size_t count, const struct wish *wish,
+		   const struct plan_reach *reach, size_t index, char *text, size_t size)
+{
+	const struct machine_address *address = &cards[0].addresses[index];
+	int shared = reach && index < reach->address_count ? reach->shared[index] : -1;
+
+	*text = '\0';
+	if (wish->iface && strcmp(wish->iface, address->iface))
+		snprintf(text, size, "not --iface %s", wish->iface);
+	else if (wish->has_subnet && !in_subnet(&wish->subnet, address))
+		snprintf(text, size, "not in --subnet");
+	else if (wish->has_head && !in_subnet(&wish->head, address))
+		snprintf(text, size, "not --head");
+	else if (!address->up)
+		snprintf(text, size, "down");
+	if (*text || count == 1)
+		return;
+	if (!wished(wish)) {
+		if (address->sort == IFACE_LOOPBACK)
+			snprintf(text, size, "loopback");
+		else if (address->sort == IFACE_VIRTUAL)
+			snprintf(text, size, "a container's, VM's or tunnel's interface");
+		if (shared < 0 && !*text && !address->link_local)
+			shared = owner_elsewhere(cards, count, address);
+		if (!*text && shared >= 0)
+			snprintf(text, size, "shared: %s owns the same address",
+				 (size_t)shared < count && cards[shared].node ? cards[shared].node
+									      : "another node");
+	}
+	if (!*text && address->link_local)
+		snprintf(text, size, "link-local");
+	/* The head itself may or may not be counted among those that reached it. */
+	if (!*text && reach && index < reach->address_count &&
+	    reach->reached[index] < (int)count - 1)
+		snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
+}
+
+static void append(char *text, size_t size, const char *more)
+{
+	size_t used = strlen(text);
+
+	if (used + 1 < size)
+		snprintf(text + used, size - used, "%s", more);
+}
+
+/* "eth0 10.0.0.1 (loopback); ..." of all that were refused. */
+static void list_refused(const struct machine *cards, size_t count, const struct wish *wish,
+			 const struct plan_reach *reach, char *text, size_t size)
+{
+	*text = '\0';
+	for (size_t i = 0; i < cards[0].address_count; i++) {
+		char host[INET6_ADDRSTRLEN], why[128], item[256];
+
+		refuse(cards, count, wish, reach, i, why, sizeof why);
+		if (!*why)
+			continue;
+		network_format(&cards[0].addresses[i], host, sizeof host);
+		snprintf(item, sizeof item, "%s%s %s (%s)", *text ? "; " : "",
+			 cards[0].addresses[i].iface, host, why);
+		append(text, size, item);
+	}
+}
+
+/* ---- the choice ---- */
+
+static int set_why(struct plan_network *network, struct error *err, const char *first,
+		   const char *refused)
+{
+	size_t size = strlen(first) + strlen(refused) + 16;
+
+	network->why = malloc(size);
+	if (!network->why)
+		return error_memory(err, "the head's address");
+	snprintf(network->why, size, "%s%s%s", first, *refused ? "; not " : "", refused);
+	return 0;
+}
+
+/* One node without a wish: the ranks meet on loopback. */
+static int on_loopback(const struct machine *card, struct plan_network *out, struct error *err)
+{
+	const struct machine_address *best = NULL;
+
+	out->single_node = true;
+	snprintf(out->address, sizeof out->address, "127.0.0.1");
+	snprintf(out->iface, sizeof out->iface, "lo");
+	for (size_t i = 0; i < card->address_count; i++) {
+		const struct machine_address *address = &card->addresses[i];
+
+		if (address->sort == IFACE_LOOPBACK && address->up &&
+		    (!best || (best->family == AF_INET6 && address->family == AF_INET)))
+			best = address;
+	}
+	if (best) {
+		memcpy(out->iface, best->iface, sizeof out->iface);
+		if (best->family == AF_INET6)
+			snprintf(out->address, sizeof out->address, "::1");
+	}
+	return set_why(out, err, "one node: its ranks meet on loopback", "");
+}
+
+/* --head names an address that the head has on none of its interfaces (behind a NAT). */
+static int foreign_head(const struct plan_request *request, size_t count, struct plan_network *out,
+			struct error *err)
+{
+	out->single_node = count == 1;
+	snprintf(out->address, sizeof out->address, "%s", request->head);
+	return set_why(out, err, "--head, taken as given: no interface of the head has it", "");
+}
+
+static int none_fits(const struct machine *cards, size_t count, const char *refused,
+		     struct error *err)
+{
+	return error_set(err, ERR_NETWORK,
+			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
+			 "with --iface, --subnet or --head",
+			 cards[0].node ? cards[0].node : "the head", count, count == 1 ? "" : "s",
+			 *refused ? refused : "its card lists none");
+}
+
+static int describe(const struct machine *cards, size_t count, const struct plan_request *request,
+		    const struct machine_address *best, const char *refused,
+		    struct plan_network *out, struct error *err)
+{
+	char first[256], speed[48] = "speed unknown";
+	const char *by = request->head	   ? "--head"
+			 : request->iface  ? "--iface"
+			 : request->subnet ? "--subnet"
+					   : NULL;
+
+	if (best->speed_mbps >= 0)
+		snprintf(speed, sizeof speed, "%lld Mb/s", (long long)best->speed_mbps);
+	if (by)
+		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
+			 best->iface, by);
+	else
+		snprintf(first, sizeof first, "%s on %s: reached by all %zu nodes, %s, %s",
+			 out->address, best->iface, count, nic_kind_name(best->kind), speed);
+	return set_why(out, err, first, refused);
+}
+
+int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
+		 const struct plan_reach *reach, struct plan_network *out, struct error *err)
+{
+	struct plan_network network = {.kind = NIC_ETHERNET};
+	const struct machine_address *best = NULL;
+	struct wish wish = {0};
+	char refused[700];
+	bool head_known = false;
+	int rc = parse_wish(request, &wish, err);
+
+	if (!rc && count == 1 && !wished(&wish))
+		rc = on_loopback(&cards[0], &network, err);
+	if (rc || network.why)
+		goto out;
+	for (size_t i = 0; i < cards[0].address_count; i++) {
+		const struct machine_address *address = &cards[0].addresses[i];
+		char why[128];
+
+		head_known |= wish.has_head && in_subnet(&wish.head, address);
+		refuse(cards, count, &wish, reach, i, why, sizeof why);
+		if (!*why && (!best || compare(&cards[0], address, best) > 0))
+			best = address;
+	}
+	list_refused(cards, count, &wish, reach, refused, sizeof refused);
+	if (!best && wish.has_head && !head_known) {
+		rc = foreign_head(request, count, &network, err);
+		goto out;
+	}
+	if (!best) {
+		rc = none_fits(cards, count, refused, err);
+		goto out;
+	}
+	network.single_node = count == 1;
+	network.kind = best->kind;
+	memcpy(network.iface, best->iface, sizeof network.iface);
+	network_format(best, network.address, sizeof network.address);
+	if (count > 1)
+		format_subnet(best, network.subnet, sizeof network.subnet);
+	rc = describe(cards, count, request, best, refused, &network, err);
+out:
+	if (rc) {
+		plan_network_free(&network);
+		return rc;
+	}
+	*out = network;
+	return 0;
+}
+
+void plan_network_free(struct plan_network *network)
+{
+	if (!network)
+		return;
+	free(network->why);
+	memset(network, 0, sizeof *network);
+}
+
+/* ---- each node's interface ---- */
+
+bool network_iface(const struct machine *card, const struct plan_network *network, int *index)
+{
+	struct subnet subnet;
+	int inside = -1, kin = -1;
+	bool parsed = parse_subnet(network->subnet, &subnet) == 0;
+
+	for (size_t i = 0; parsed && i < card->address_count; i++) {
+		const struct machine_address *address = &card->addresses[i];
+
+		if (!address->up)
+			continue;
+		if (in_subnet(&subnet, address) &&
+		    (inside < 0 || compare(card, address, &card->addresses[inside]) > 0))
+			inside = (int)i;
+		if (address->sort != IFACE_PHYSICAL || address->link_local ||
+		    address->family != subnet.family || address->kind != network->kind)
+			continue;
+		if (kin < 0 || compare(card, address, &card->addresses[kin]) > 0)
+			kin = (int)i;
+	}
+	*index = inside >= 0 ? inside : kin;
+	return inside >= 0;
+}

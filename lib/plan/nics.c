@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NICs of the ranks of one node: of the node's fabric, those nearest to the rank's GPU. */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/parts.h"
+
+static enum nic_class class_of_kind(const struct machine_nic *nic)
+{
+	if (!*nic->net && !*nic->rdma)
+		return NIC_CLASS_NONE; /* no program can name it */
+	switch (nic->kind) {
+	case NIC_ETHERNET:
+		return NIC_CLASS_ETHERNET;
+	case NIC_ROCE:
+		return NIC_CLASS_ROCE;
+	default:
+		return NIC_CLASS_FABRIC;
+	}
+}
+
+/* A management flag counts beside something better only: a node with one NIC uses it. */
+enum nic_class nic_best_class(const struct machine *machine, enum nic_kind *kind)
+{
+	enum nic_class best = NIC_CLASS_NONE;
+
+	*kind = NIC_ETHERNET;
+	for (int management = 0; management < 2 && !best; management++)
+		for (size_t n = 0; n < machine->nic_count; n++) {
+			const struct machine_nic *nic = &machine->nics[n];
+			enum nic_class class = class_of_kind(nic);
+
+			if (nic->management != management || !class)
+				continue;
+			if (class > best || (class == best && nic->kind > *kind))
+				*kind = nic->kind;
+			if (class > best)
+				best = class;
+		}
+	return best;
+}
+
+/* Of several kinds of fabric on one node (none was ever seen) the last in enum nic_kind's order
+ * is the job's. */
+enum nic_class nic_class(const struct machine *machine, size_t nic)
+{
+	const struct machine_nic *me = &machine->nics[nic];
+	enum nic_kind kind;
+	enum nic_class best = nic_best_class(machine, &kind);
+
+	if (class_of_kind(me) != best || me->kind != kind)
+		return NIC_CLASS_NONE;
+	if (me->management)
+		for (size_t n = 0; n < machine->nic_count; n++)
+			if (class_of_kind(&machine->nics[n]) && !machine->nics[n].management)
+				return NIC_CLASS_NONE;
+	return best;
+}
+
+/* ---- how near ---- */
+
+/* Without a GPU: how near a NIC is to the rank's cores. */
+static enum path_class path_to_cores(const struct machine *machine, const struct machine_nic *nic,
+				     const struct core_choice *cores, int local_rank)
+{
+	enum path_class path = PATH_SYS;
+
+	if (!idset_count(nic->cpus_os) && !idset_count(nic->numa_os))
+		return PATH_UNKNOWN;
+	for (size_t c = 0; c < machine->core_count; c++) {
+		const struct machine_core *core = &machine->cores[c];
+
+		if (cores->owner[c] != local_rank && cores->shared_core[local_rank] != (int)c)
+			continue;
+		if (idset_intersects(core->cpus_os, nic->cpus_os) ||
+		    (core->numa_os >= 0 && idset_has(nic->numa_os, core->numa_os)))
+			return PATH_NODE;
+		if (nic->package >= 0 && core->package == nic->package)
+			path = PATH_PKG;
+	}
+	return path;
+}
+
+/* One for each place that looks for NICs: a GPU in use, or a rank without GPUs. */
+struct seeker {
+	uint8_t *path;	 /* [nic_count] */
+	bool *near_up;	 /* [nic_count]: the nearest of those that are not down */
+	bool *near_down; /* [nic_count]: nearer still, but down */
+};
+
+static void find_nearest(const struct machine *machine, const bool *ours, struct seeker *seeker)
+{
+	int up = -1, any = -1;
+
+	for (size_t n = 0; n < machine->nic_count; n++) {
+		if (!ours[n])
+			continue;
+		if (any < 0 || seeker->path[n] < any)
+			any = seeker->path[n];
+		if (machine->nics[n].state != STATE_DOWN && (up < 0 || seeker->path[n] < up))
+			up = seeker->path[n];
+	}
+	for (size_t n = 0; n < machine->nic_count; n++) {
+		bool down = machine->nics[n].state == STATE_DOWN;
+
+		seeker->near_up[n] = ours[n] && !down && seeker->path[n] == up;
+		seeker->near_down[n] =
+			ours[n] && down && seeker->path[n] == any && (up < 0 || any < up);
+	}
+}
+
+/* The share of seeker me in the NICs of its set: seekers with the same set divide it. */
+static void divide(size_t nic_count, const struct seeker *seekers, size_t seeker_count, size_t me,
+		   bool down, bool *mine)
+{
+	const bool *set = down ? seekers[me].near_down : seekers[me].near_up;
+	size_t size = 0, sharers = 0, place = 0, at = 0;
+
+	for (size_t n = 0; n < nic_count; n++)
+		size += set[n];
+	for (size_t s = 0; s < seeker_count; s++) {
+		const bool *other = down ? seekers[s].near_down : seekers[s].near_up;
+
+		if (memcmp(other, set, nic_count * sizeof *set))
+			continue;
+		place += s < me;
+		sharers++;
+	}
+
+	size_t first = place * size / sharers, end = (place + 1) * size / sharers;
+
+	for (size_t n = 0; n < nic_count; n++)
+		if (set[n]) {
+			mine[n] = at == first || (at > first && at < end);
+			at++;
+		}
+}
+
+static void seek(const struct machine *machine, const struct gpu_choice *gpus,
+		 const struct core_choice *cores, size_t index, uint8_t *path)
+{
+	for (size_t n = 0; n < machine->nic_count; n++) {
+		if (!gpus->per_rank)
+			path[n] = path_to_cores(machine, &machine->nics[n], cores, (int)index);
+		else
+			path[n] = machine->path ? machine->path[index * machine->nic_count + n]
+						: PATH_UNKNOWN;
+	}
+}
+
+static int add_nic(const struct machine *machine, size_t n, uint8_t path, struct plan_rank *rank)
+{
+	const struct machine_nic *nic = &machine->nics[n];
+	struct plan_nic *out;
+
+	for (size_t i = 0; i < rank->nic_count; i++) {
+		out = &rank->nics[i];
+		if (!strcmp(out->net, nic->net) && !strcmp(out->rdma, nic->rdma) &&
+		    out->port == nic->port && !strcmp(out->pci, nic->pci))
+			return 0; /* another GPU of the rank has it too */
+	}
+	if (!rank->nics)
+		rank->nics = calloc(machine->nic_count, sizeof *rank->nics);
+	if (!rank->nics)
+		return -1;
+	out = &rank->nics[rank->nic_count++];
+	memcpy(out->net, nic->net, sizeof out->net);
+	memcpy(out->rdma, nic->rdma, sizeof out->rdma);
+	memcpy(out->pci, nic->pci, sizeof out->pci);
+	out->port = nic->port;
+	out->kind = nic->kind;
+	out->path = (enum path_class)path;
+	out->state = nic->state;
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+/* Seekers: the GPUs in use, in PCI order, or the ranks. of_gpu: [gpu_count], seeker or -1. */
+static size_t list_seekers(const struct machine *machine, const struct gpu_choice *gpus,
+			   size_t rank_count, int *of_gpu)
+{
+	size_t count = 0;
+
+	if (!gpus->per_rank)
+		return rank_count;
+	for (size_t g = 0; g < machine->gpu_count; g++)
+		of_gpu[g] = -1;
+	for (size_t i = 0; i < rank_count * (size_t)gpus->per_rank; i++)
+		of_gpu[gpus->of_rank[i]] = 0;
+	for (size_t g = 0; g < machine->gpu_count; g++)
+		if (of_gpu[g] == 0)
+			of_gpu[g] = (int)count++;
+	return count;
+}
+
+static int give(const struct machine *machine, const struct gpu_choice *gpus,
+		const struct seeker *seekers, size_t seeker_count, const int *of_gpu,
+		struct plan_rank *rank, bool *mine)
+{
+	size_t places = gpus->per_rank ? (size_t)gpus->per_rank : 1;
+
+	for (int down = 0; down < 2; down++)
+		for (size_t k = 0; k < places; k++) {
+			size_t me = (size_t)rank->local_rank;
+
+			if (gpus->per_rank)
+				me = (size_t)of_gpu[gpus->of_rank[me * places + k]];
+			memset(mine, 0, machine->nic_count * sizeof *mine);
+			divide(machine->nic_count, seekers, seeker_count, me, down, mine);
+			for (size_t n = 0; n < machine->nic_count; n++)
+				if (mine[n] && add_nic(machine, n, seekers[me].path[n], rank) < 0)
+					return -1;
+		}
+	return 0;
+}
+
+int nics_choose(const struct machine *machine, const struct gpu_choice *gpus,
+		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
+		struct error *err)
+{
+	size_t nics = machine->nic_count, count, room = rank_count + machine->gpu_count;
+	struct seeker *seekers = calloc(room, sizeof *seekers);
+	int *of_gpu = calloc(machine->gpu_count + 1, sizeof *of_gpu);
+	bool *ours = calloc(nics + 1, sizeof *ours), *mine = calloc(nics + 1, sizeof *mine);
+	bool *flags = calloc(room * 2, nics + 1);
+	uint8_t *paths = calloc(room, nics + 1);
+	int rc = -1;
+
+	if (!seekers || !of_gpu || !ours || !mine || !flags || !paths)
+		goto out;
+	for (size_t n = 0; n < nics; n++)
+		ours[n] = nic_class(machine, n) != NIC_CLASS_NONE;
+	count = list_seekers(machine, gpus, rank_count, of_gpu);
+	for (size_t i = 0, s = 0; s < count; i++) {
+		if (gpus->per_rank && of_gpu[i] < 0)
+			continue;
+		seekers[s].path = paths + s * nics;
+		seekers[s].near_up = flags + 2 * s * nics;
+		seekers[s].near_down = flags + (2 * s + 1) * nics;
+		seek(machine, gpus, cores, i, seekers[s].path);
+		find_nearest(machine, ours, &seekers[s]);
+		s++;
+	}
+	for (size_t r = 0; nics && r < rank_count; r++)
+		if (give(machine, gpus, seekers, count, of_gpu, &ranks[r], mine) < 0)
+			goto out;
+	rc = 0;
+out:
+	free(seekers);
+	free(of_gpu);
+	free(ours);
+	free(mine);
+	free(flags);
+	free(paths);
+	return rc ? error_memory(err, "the choice of NICs") : 0;
+}

@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/parts.h"
+
+#define MAX_TEMPLATES 16 /* kinds of nodes whose bindings are remembered */
+
+/* ---- lists of sentences ---- */
+
+int text_add(char ***list, size_t *count, struct error *err, const char *format, ...)
+{
+	char **grown = realloc(*list, (*count + 1) * sizeof **list);
+	char *text = NULL;
+	va_list ap;
+
+	if (!grown)
+		return error_memory(err, "a warning");
+	*list = grown;
+	va_start(ap, format);
+	int n = vasprintf(&text, format, ap);
+	va_end(ap);
+	if (n < 0)
+		return error_memory(err, "a warning");
+	grown[(*count)++] = text;
+	return 0;
+}
+
+void text_free(char **list, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* ---- how many ranks a node gets ---- */
+
+static int usable_gpus(const struct machine *card)
+{
+	int count = 0;
+
+	for (size_t g = 0; g < card->gpu_count; g++)
+		count += card->gpus[g].allowed && !card->gpus[g].fault;
+	return count;
+}
+
+static int at_least_one(int count)
+{
+	return count > 0 ? count : 1;
+}
+
+/* What a node holds by default: one rank a GPU (or per K GPUs); without GPUs one a slot, at most
+ * the cores. */
+static int capacity(const struct alloc_node *node, const struct machine *card,
+		    const struct plan_request *request)
+{
+	int gpus = usable_gpus(card), cores = (int)card->core_count;
+
+	if (gpus && request->gpus_per_rank > 1)
+		return gpus / request->gpus_per_rank;
+	if (gpus)
+		return gpus;
+	return at_least_one(node->slots < cores || !cores ? node->slots : cores);
+}
+
+struct remainder {
+	size_t node;
+	long rest;
+};
+
+static int compare_remainders(const void *a, const void *b)
+{
+	const struct remainder *x = a, *y = b;
+
+	if (x->rest != y->rest)
+		return x->rest > y->rest ? -1 : 1;
+	return x->node < y->node ? -1 : 1;
+}
+
+/* Deal ranks to the nodes in proportion to what they hold; the odd ones go to the largest
+ * remainders, then to the first nodes. No node holds more than its capacity while another has
+ * room. */
+static int deal_proportionally(int ranks, const int *holds, size_t count, int *counts)
+{
+	struct remainder *odd = calloc(count, sizeof *odd);
+	long total = 0, given = 0;
+
+	if (!odd)
+		return -1;
+	for (size_t n = 0; n < count; n++)
+		total += holds[n];
+	for (size_t n = 0; n < count; n++) {
+		long exact = (long)ranks * holds[n];
+
+		counts[n] = (int)(exact / total);
+		odd[n].node = n;
+		odd[n].rest = exact % total;
+		given += counts[n];
+	}
+	qsort(odd, count, sizeof *odd, compare_remainders);
+	for (size_t i = 0; given < ranks; i++, given++)
+		counts[odd[i % count].node]++;
+	free(odd);
+	return 0;
+}
+
+static int spread_per_node(size_t count, const struct plan_request *request, int *counts,
+			   struct error *err)
+{
+	int per_node = request->ranks_per_node, left = request->ranks;
+
+	if (request->ranks && (long)request->ranks > (long)per_node * (long)count)
+		return error_set(err, ERR_USAGE,
+				 "%d ranks do not fit on %zu node%s with --ranks-per-node %d",
+				 request->ranks, count, count == 1 ? "" : "s", per_node);
+	for (size_t n = 0; n < count; n++) {
+		counts[n] = request->ranks && left < per_node ? left : per_node;
+		left -= counts[n];
+	}
+	return 0;
+}
+
+static int check_counts(const int *counts, size_t count, struct error *err)
+{
+	long total = 0;
+
+	for (size_t n = 0; n < count; n++) {
+		if (counts[n] > PLAN_MAX_RANKS_PER_NODE)
+			return error_set(err, ERR_USAGE,
+					 "%d ranks on one node, at most %d are started", counts[n],
+					 PLAN_MAX_RANKS_PER_NODE);
+		total += counts[n];
+	}
+	if (total > INT32_MAX || total < 1)
+		return error_set(err, ERR_USAGE, "%ld ranks in all, expected 1 to %d", total,
+				 INT32_MAX);
+	return 0;
+}
+
+int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t count,
+		const struct plan_request *request, int *counts, struct error *err)
+{
+	int *holds, rc = 0;
+
+	if (!count || alloc->node_count != count)
+		return error_set(err, ERR_INTERNAL, "%zu cards for %zu nodes", count,
+				 alloc->node_count);
+	if (request->ranks < 0 || request->ranks_per_node < 0 || request->gpus_per_rank < 0)
+		return error_set(err, ERR_USAGE, "a negative number of ranks or GPUs");
+	if (request->per_node && request->ranks % (int)count)
+		return error_set(
+			err, ERR_USAGE,
+			"--per-node starts one process on each of %zu nodes: %d ranks do not "
+			"divide evenly among them",
+			count, request->ranks);
+	if (request->per_node) {
+		for (size_t n = 0; n < count; n++)
+			counts[n] = 1;
+		return 0;
+	}
+	if (request->ranks_per_node) {
+		rc = spread_per_node(count, request, counts, err);
+		return rc ? rc : check_counts(counts, count, err);
+	}
+	holds = calloc(count, sizeof *holds);
+	if (!holds)
+		return error_memory(err, "the nodes' ranks");
+	for (size_t n = 0; n < count; n++) {
+		holds[n] = at_least_one(capacity(&alloc->nodes[n], &cards[n], request));
+		counts[n] = holds[n];
+	}
+	if (request->ranks && deal_proportionally(request->ranks, holds, count, counts) < 0)
+		rc = error_memory(err, "the nodes' ranks");
+	free(holds);
+	return rc ? rc : check_counts(counts, count, err);
+}
+
+/* ---- nodes that are alike are bound once ---- */
+
+static bool same_gpu(const struct machine_gpu *a, const struct machine_gpu *b)
+{
+	/* With partitions or faults the visible list may hold UUIDs, which are each node's own. */
+	return a->partition < 0 && b->partition < 0 && !a->fault && !b->fault &&
+	       !a->uuid == !b->uuid && a->index == b->index && a->vendor == b->vendor &&
+	       a->allowed == b->allowed && a->local_known == b->local_known &&
+	       a->package == b->package && !strcmp(a->pci, b->pci) &&
+	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
+}
+
+static bool same_nic(const struct machine_nic *a, const struct machine_nic *b)
+{
+	return a->kind == b->kind && a->state == b->state && a->port == b->port &&
+	       a->management == b->management && a->package == b->package &&
+	       !strcmp(a->net, b->net) && !strcmp(a->rdma, b->rdma) && !strcmp(a->pci, b->pci) &&
+	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
+}
+
+/* Would both cards get the same GPUs, cores and NICs? */
+static bool alike(const struct machine *a, const struct machine *b)
+{
+	if (a->core_count != b->core_count || a->gpu_count != b->gpu_count ||
+	    a->nic_count != b->nic_count || a->package_count != b->package_count)
+		return false;
+	for (size_t c = 0; c < a->core_count; c++)
+		if (a->cores[c].package != b->cores[c].package ||
+		    a->cores[c].numa_os != b->cores[c].numa_os ||
+		    !idset_equal(a->cores[c].cpus_os, b->cores[c].cpus_os))
+			return false;
+	for (size_t g = 0; g < a->gpu_count; g++)
+		if (a->gpus[g].index != (int)g || !same_gpu(&a->gpus[g], &b->gpus[g]))
+			return false;
+	for (size_t n = 0; n < a->nic_count; n++)
+		if (!same_nic(&a->nics[n], &b->nics[n]))
+			return false;
+	if (!a->path || !b->path)
+		return !a->path == !b->path;
+	return !memcmp(a->path, b->path, a->gpu_count * a->nic_count);
+}
+
+static void *copy_array(const void *from, size_t count, size_t size)
+{
+	void *copy = malloc(count * size + 1);
+
+	if (copy && count)
+		memcpy(copy, from, count * size);
+	return copy;
+}
+
+static int copy_rank(const struct plan_rank *from, const struct machine *card, struct plan_rank *to)
+{
+	to->local_rank = from->local_rank;
+	to->threads = from->threads;
+	to->gpus = copy_array(from->gpus, from->gpu_count, sizeof *from->gpus);
+	to->nics = copy_array(from->nics, from->nic_count, sizeof *from->nics);
+	to->cpus_os = idset_copy(from->cpus_os);
+	to->numa_os = idset_copy(from->numa_os);
+	to->why = strdup(from->why);
+	if (!to->gpus || !to->nics || !to->cpus_os || !to->numa_os || !to->why)
+		return -1;
+	to->nic_count = from->nic_count;
+	for (size_t g = 0; g < from->gpu_count; g++) {
+		const char *uuid = card->gpus[from->gpus[g].index].uuid;
+
+		to->gpus[g].uuid = uuid ? strdup(uuid) : NULL;
+		to->gpu_count = g + 1;
+		if (uuid && !to->gpus[g].uuid)
+			return -1;
+	}
+	return 0;
+}
+
+static int copy_node(const struct plan_node *from, const struct machine *card, int first_rank,
+		     struct plan_node *to, struct error *err)
+{
+	struct plan_node node = {.node = strdup(card->node ? card->node : "")};
+	int rc = 0;
+
+	node.ranks = calloc(from->rank_count, sizeof *node.ranks);
+	node.free_cpus_os = idset_copy(from->free_cpus_os);
+	if (from->visible_devices)
+		node.visible_devices = strdup(from->visible_devices);
+	if (!node.node || !node.ranks || !node.free_cpus_os ||
+	    (from->visible_devices && !node.visible_devices))
+		rc = error_memory(err, "a node's plan");
+	for (size_t r = 0; !rc && r < from->rank_count; r++) {
+		node.rank_count = r + 1;
+		node.ranks[r].rank = first_rank + (int)r;
+		if (copy_rank(&from->ranks[r], card, &node.ranks[r]) < 0)
+			rc = error_memory(err, "a node's plan");
+	}
+	for (size_t w = 0; !rc && w < from->warning_count; w++)
+		rc = text_add(&node.warnings, &node.warning_count, err, "%s", from->warnings[w]);
+	if (rc)
+		plan_node_free(&node);
+	else
+		*to = node;
+	return rc;
+}
+
+static int idle_node(const struct machine *card, struct plan_node *out, struct error *err)
+{
+	out->node = strdup(card->node ? card->node : "");
+	out->free_cpus_os = idset_copy(card->allowed_cpus_os);
+	return out->node && out->free_cpus_os ? 0 : error_memory(err, "a node's plan");
+}
+
+static int bind_nodes(const struct machine *cards, size_t count, const struct plan_request *request,
+		      const int *counts, struct plan *plan, struct error *err)
+{
+	size_t templates[MAX_TEMPLATES], template_count = 0;
+	int first_rank = 0, rc = 0;
+
+	for (size_t n = 0; !rc && n < count; n++) {
+		size_t t = 0;
+
+		if (!counts[n]) {
+			rc = idle_node(&cards[n], &plan->nodes[n], err);
+			continue;
+		}
+		while (t < template_count && (counts[templates[t]] != counts[n] ||
+					      !alike(&cards[templates[t]], &cards[n])))
+			t++;
+		if (t < template_count) {
+			rc = copy_node(&plan->nodes[templates[t]], &cards[n], first_rank,
+				       &plan->nodes[n], err);
+		} else {
+			rc = plan_bind(&cards[n], request, first_rank, counts[n], &plan->nodes[n],
+				       err);
+			if (template_count < MAX_TEMPLATES)
+				templates[template_count++] = n;
+		}
+		first_rank += counts[n];
+	}
+	plan->world_size = first_rank;
+	return rc;
+}
+
+/* ---- the network of all nodes ---- */
+
+static int name_interfaces(const struct machine *cards, struct plan *plan, struct error *err)
+{
+	size_t routed = 0, without = 0, first_routed = 0, first_without = 0;
+	int rc = 0;
+
+	if (plan->network.single_node)
+		return 0;
+	for (size_t n = 0; n < plan->node_count; n++) {
+		int index;
+		bool inside = network_iface(&cards[n], &plan->network, &index);
+
+		if (index >= 0)
+			memcpy(plan->nodes[n].iface, cards[n].addresses[index].iface,
+			       sizeof plan->nodes[n].iface);
+		if (inside)
+			continue;
+		if (index >= 0 && !routed++)
+			first_routed = n;
+		if (index < 0 && !without++)
+			first_without = n;
+	}
+	if (routed)
+		rc = text_add(&plan->warnings, &plan->warning_count, err,
+			      "%zu node%s (the first: %s) %s no address in %s: the best interface "
+			      "of the same kind is taken",
+			      routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
+			      routed == 1 ? "has" : "have", plan->network.subnet);
+	if (without && !rc && *plan->network.subnet)
+		rc = text_add(&plan->warnings, &plan->warning_count, err,
+			      "%zu node%s (the first: %s) %s no interface for %s: the libraries "
+			      "choose their own",
+			      without, without == 1 ? "" : "s", plan->nodes[first_without].node,
+			      without == 1 ? "has" : "have", plan->network.subnet);
+	return rc;
+}
+
+/* What only a look at all nodes shows. */
+static int warn_plan(const struct machine *cards, const int *counts, struct plan *plan,
+		     struct error *err)
+{
+	enum nic_kind head_kind, kind;
+	size_t idle = 0;
+	int rc = 0;
+
+	for (size_t n = 0; n < plan->node_count; n++)
+		idle += !counts[n];
+	if (idle)
+		rc = text_add(&plan->warnings, &plan->warning_count, err,
+			      "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
+			      idle, plan->node_count);
+	nic_best_class(&cards[0], &head_kind);
+	for (size_t n = 1; !rc && n < plan->node_count; n++) {
+		nic_best_class(&cards[n], &kind);
+		if (kind == head_kind)
+			continue;
+		rc = text_add(&plan->warnings, &plan->warning_count, err,
+			      "%s has %s and %s has %s: ranks meet over what both have",
+			      plan->nodes[0].node, fabric_title(head_kind), plan->nodes[n].node,
+			      fabric_title(kind));
+		break;
+	}
+	return rc;
+}
+
+int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
+	      const struct plan_request *request, const struct plan_reach *reach,
+	      const struct env *env, struct plan *out, struct error *err)
+{
+	struct plan plan = {.node_count = count,
+			    .attempt = request->attempt,
+			    .port = request->port,
+			    .end_time = alloc->end_time};
+	int *counts = calloc(count + 1, sizeof *counts), rc = 0;
+
+	plan.nodes = calloc(count + 1, sizeof *plan.nodes);
+	plan.job_id = strdup(alloc->job_id ? alloc->job_id : "");
+	if (!counts || !plan.nodes || !plan.job_id) {
+		plan.node_count = plan.nodes ? count : 0;
+		rc = error_memory(err, "the plan");
+	}
+	if (!rc)
+		rc = plan_spread(alloc, cards, count, request, counts, err);
+	if (!rc)
+		rc = bind_nodes(cards, count, request, counts, &plan, err);
+	if (!rc)
+		rc = plan_network(cards, count, request, reach, &plan.network, err);
+	if (!rc)
+		rc = name_interfaces(cards, &plan, err);
+	if (!rc)
+		rc = warn_plan(cards, counts, &plan, err);
+	free(counts);
+	if (rc) {
+		plan_free(&plan);
+		return rc;
+	}
+	*out = plan;
+	return 0;
+}
+
+void plan_free(struct plan *plan)
+{
+	if (!plan)
+		return;
+	for (size_t n = 0; n < plan->node_count; n++)
+		plan_node_free(&plan->nodes[n]);
+	free(plan->nodes);
+	free(plan->job_id);
+	plan_network_free(&plan->network);
+	text_free(plan->warnings, plan->warning_count);
+	memset(plan, 0, sizeof *plan);
+}
