@@ -46,12 +46,17 @@ struct ranks_host {
 
 struct ranks_server; /* opaque */
 
-/* The module's table; symbol "ranks_server_pmix". All calls from the agent's one thread. */
+/* The module's table; symbol "ranks_server_pmix". All calls from the agent's one thread. One
+ * server a process at a time; start again after stop is allowed.
+ * Not offered to the ranks (PMIX_ERR_NOT_SUPPORTED): spawn, groups, job control, tools,
+ * forwarding of output; on several nodes also publish and lookup, connect, events to other
+ * nodes, and fences of some of the ranks that span nodes. */
 struct ranks_server_ops {
-	/* Start the server. -ERR_UNAVAILABLE with PMIx's own words. */
+	/* Start the server; changes the environment of this process for the time of the call
+	 * (PMIx's settings), adds threads. -ERR_UNAVAILABLE with PMIx's own words. */
 	int (*start)(const struct ranks_job *job, const struct ranks_host *host,
 		     struct ranks_server **out, struct error *err);
-	/* What a rank needs in its environment to find the server. */
+	/* What a rank needs in its environment to find the server, and for Open MPI 4 to see it. */
 	int (*environment)(struct ranks_server *server, int local_rank, struct env *changes,
 			   struct error *err);
 	/* Readable when dispatch has something to do. */
@@ -68,10 +73,15 @@ struct ranks_server_ops {
 		     void *context);
 	/* A local rank has ended; nothing waits for it any longer. */
 	void (*rank_ended)(struct ranks_server *server, int local_rank);
-	/* Which local ranks (of rank_count) have not entered the fence that others wait in:
-	 * writes a set's text ("1,3") for messages; "" when no fence is pending. */
+	/* Which local ranks keep others waiting, as far as that can be known: PMIx tells its host
+	 * of a fence only when all local ranks have entered it. Writes the set ("1,3") of ranks
+	 * that are not connected (no PMIx_Init yet, PMIx_Finalize, ended) while others are; ""
+	 * when all are, when none is (no PMIx program), or when a fence waits for other nodes.
+	 * Ranks that are connected and late are named by their peers' barrier instead. */
 	void (*missing)(struct ranks_server *server, char *text, size_t size);
-	void (*stop)(struct ranks_server *server); /* NULL is fine; bounded by 2 s */
+	/* Ends the server and removes its files. Gathers and fetches without an answer are dropped.
+	 * NULL is fine; bounded by 2 s. */
+	void (*stop)(struct ranks_server *server);
 };
 
 /* ---- client ---- */
