@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Read fd to its end. /proc and /sys tell no size, so the buffer grows. */
+static int read_all(int fd, const char *path, size_t limit, char **out, size_t *size,
+		    struct error *err)
+{
+	size_t room = 0, used = 0;
+	char *data = NULL;
+
+	for (;;) {
+		if (used + 1 >= room) {
+			size_t bigger = room ? room * 2 : 4096;
+			char *grown = realloc(data, bigger);
+
+			if (!grown) {
+				free(data);
+				return error_memory(err, path);
+			}
+			data = grown;
+			room = bigger;
+		}
+		ssize_t n = read(fd, data + used, room - used - 1);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			free(data);
+			return error_set(err, ERR_INPUT, "%s cannot be read: %m", path);
+		}
+		if (n == 0)
+			break;
+		used += (size_t)n;
+		if (used > limit) {
+			free(data);
+			return error_set(err, ERR_DATA,
+					 "%s is larger than %zu bytes: is it the right file?", path,
+					 limit);
+		}
+	}
+	data[used] = '\0';
+	*out = data;
+	*size = used;
+	return 0;
+}
+
+int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s cannot be opened: %m", path);
+	int rc = read_all(fd, path, limit, out, size, err);
+
+	close(fd);
+	return rc;
+}
+
+int file_write_all(int fd, const void *data, size_t size)
+{
+	const char *p = data;
+
+	while (size) {
+		ssize_t n = write(fd, p, size);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		p += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}
+
+/* fsync the folder that path lies in, so that the rename survives a power cut. File systems
+ * that cannot (EINVAL) have nothing to lose. */
+static int sync_folder(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int rc = fd >= 0 && fsync(fd) && errno != EINVAL ? -1 : 0;
+
+	if (fd >= 0)
+		close(fd);
+	free(folder);
+	return rc;
+}
+
+int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
+		      struct error *err)
+{
+	char *aside = NULL;
+	int rc = 0;
+
+	if (asprintf(&aside, "%s.%ld.XXXXXX", path, (long)getpid()) < 0)
+		return error_memory(err, path);
+	int fd = mkostemp(aside, O_CLOEXEC);
+
+	if (fd < 0) {
+		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
+		free(aside);
+		return rc;
+	}
+	if (fchmod(fd, mode) || file_write_all(fd, data, size) || fsync(fd))
+		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+	/* close tells of errors that network file systems delay */
+	if (close(fd) && !rc)
+		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+	if (!rc && rename(aside, path))
+		rc = error_set(err, ERR_OUTPUT, "%s cannot be replaced: %m", path);
+	if (rc)
+		unlink(aside);
+	else if (sync_folder(path))
+		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %m", path);
+	free(aside);
+	return rc;
+}
+
+int file_make_dirs(const char *path, struct error *err)
+{
+	char *part = strdup(path);
+	int rc = 0;
+
+	if (!part)
+		return error_memory(err, path);
+	for (char *p = part; !rc && *p;) {
+		p += strspn(p, "/");
+		p += strcspn(p, "/");
+		char end = *p;
+
+		*p = '\0';
+		/* mkdir first: no stat race with another rank that makes the same folder */
+		if (*part && mkdir(part, 0777)) {
+			int why = errno;
+			struct stat st;
+
+			if (stat(part, &st))
+				rc = error_set(err, ERR_OUTPUT, "folder %s cannot be made: %s",
+					       part, strerror(why));
+			else if (!S_ISDIR(st.st_mode))
+				rc = error_set(err, ERR_OUTPUT,
+					       "folder %s cannot be made: %s is no folder", path,
+					       part);
+		}
+		*p = end;
+	}
+	free(part);
+	return rc;
+}

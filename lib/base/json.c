@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+void json_cleanup(json_t **json)
+{
+	json_decref(*json);
+	*json = NULL;
+}
+
+int json_read(const char *what, const char *text, size_t size, size_t limit, json_t **out,
+	      struct error *err)
+{
+	json_error_t where;
+
+	if (size > limit)
+		return error_set(err, ERR_DATA, "%s: %zu bytes of JSON, more than %zu", what, size,
+				 limit);
+	json_t *json = json_loadb(text, size, JSON_REJECT_DUPLICATES, &where);
+
+	if (!json)
+		return error_set(err, ERR_DATA, "%s is no JSON: line %d, column %d: %s", what,
+				 where.line, where.column, where.text);
+	if (!json_is_object(json)) {
+		json_decref(json);
+		return error_set(err, ERR_DATA, "%s: expected a JSON object {...}", what);
+	}
+	*out = json;
+	return 0;
+}
+
+int json_read_file(const char *path, size_t limit, json_t **out, struct error *err)
+{
+	char *text = NULL;
+	size_t size;
+	int rc = file_read(path, limit, &text, &size, err);
+
+	if (!rc)
+		rc = json_read(path, text, size, limit, out, err);
+	free(text);
+	return rc;
+}
+
+/* What stands at a key, shown short. */
+static int unexpected(const char *what, const char *key, const json_t *value,
+		      const char *expected, struct error *err)
+{
+	static const char *const kinds[] = {"an object", "an array", "a string", "an integer",
+					    "a real",	 "true",     "false",	 "null"};
+
+	if (!value)
+		return error_set(err, ERR_DATA, "%s: \"%s\" is missing; expected %s", what, key,
+				 expected);
+	if (json_is_integer(value))
+		return error_set(err, ERR_DATA, "%s: \"%s\" is %" JSON_INTEGER_FORMAT
+				 "; expected %s", what, key, json_integer_value(value), expected);
+	if (json_is_string(value))
+		return error_set(err, ERR_DATA, "%s: \"%s\" is \"%.60s\"; expected %s", what, key,
+				 json_string_value(value), expected);
+	return error_set(err, ERR_DATA, "%s: \"%s\" is %s; expected %s", what, key,
+			 kinds[json_typeof(value)], expected);
+}
+
+int json_get_string(const char *what, const json_t *object, const char *key, const char **out,
+		    struct error *err)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (!json_is_string(value))
+		return unexpected(what, key, value, "a string", err);
+	*out = json_string_value(value);
+	return 0;
+}
+
+int json_get_int(const char *what, const json_t *object, const char *key, int64_t min,
+		 int64_t max, int64_t *out, struct error *err)
+{
+	const json_t *value = json_object_get(object, key);
+	json_int_t number = json_integer_value(value);
+
+	if (!json_is_integer(value) || number < min || number > max) {
+		char expected[96];
+
+		snprintf(expected, sizeof expected,
+			 "a whole number from %" PRId64 " to %" PRId64, min, max);
+		return unexpected(what, key, value, expected, err);
+	}
+	*out = number;
+	return 0;
+}
+
+int json_get_bool(const char *what, const json_t *object, const char *key, int *out,
+		  struct error *err)
+{
+	const json_t *value = json_object_get(object, key);
+
+	if (!json_is_boolean(value))
+		return unexpected(what, key, value, "true or false", err);
+	*out = json_is_true(value);
+	return 0;
+}
+
+int json_get_array(const char *what, const json_t *object, const char *key, json_t **out,
+		   struct error *err)
+{
+	json_t *value = json_object_get(object, key);
+
+	if (!json_is_array(value))
+		return unexpected(what, key, value, "an array", err);
+	*out = value;
+	return 0;
+}
+
+int json_get_object(const char *what, const json_t *object, const char *key, json_t **out,
+		    struct error *err)
+{
+	json_t *value = json_object_get(object, key);
+
+	if (!json_is_object(value))
+		return unexpected(what, key, value, "an object", err);
+	*out = value;
+	return 0;
+}
+
+/* Bytes of the UTF-8 character at p (a NUL ends the text), 0 when there is none: overlong
+ * forms, surrogates and what lies above U+10FFFF are refused (RFC 3629, section 4). */
+static size_t utf8_length(const unsigned char *p)
+{
+	if (p[0] < 0x80)
+		return 1;
+	size_t length = p[0] >= 0xc2 && p[0] <= 0xdf ? 2
+			: (p[0] & 0xf0) == 0xe0	     ? 3
+			: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+						       : 0;
+
+	for (size_t i = 1; i < length; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return length;
+}
+
+json_t *json_text(const char *text)
+{
+	if (!text)
+		return json_null();
+	json_t *json = json_string(text);
+
+	if (json)
+		return json;
+
+	size_t size = strlen(text);
+	char *clean = size < SIZE_MAX / 4 ? malloc(3 * size + 1) : NULL, *q = clean;
+
+	if (!clean)
+		return NULL;
+	for (const unsigned char *p = (const unsigned char *)text; *p;) {
+		size_t length = utf8_length(p);
+
+		if (length) {
+			memcpy(q, p, length);
+			p += length;
+			q += length;
+		} else {
+			memcpy(q, "\xef\xbf\xbd", 3); /* U+FFFD */
+			p++;
+			q += 3;
+		}
+	}
+	json = json_stringn(clean, (size_t)(q - clean));
+	free(clean);
+	return json;
+}
+
+int json_print(const json_t *json, FILE *stream, struct error *err)
+{
+	if (json_dumpf(json, stream, JSON_INDENT(2) | JSON_ENCODE_ANY) || fputc('\n', stream) < 0 ||
+	    fflush(stream))
+		return error_set(err, ERR_IO, "JSON cannot be written: %m");
+	return 0;
+}

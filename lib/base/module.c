@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/module.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct search {
+	const char *name, *symbol;
+	int flags;
+	char looked[640]; /* the folders without the file, for the message */
+	char broken[320]; /* the first file that is there but does not load, and why */
+	void *found;
+};
+
+/* Try FOLDER/SUFFIX/NAME.so. 1: found, or -1 with memory out; else 0. */
+static int try_folder(struct search *search, const char *folder, size_t folder_size,
+		      const char *suffix)
+{
+	char *path;
+
+	if (!folder_size)
+		return 0;
+	int n = asprintf(&path, "%.*s%s/%s.so", (int)folder_size, folder, suffix, search->name);
+
+	if (n < 0)
+		return -1;
+	if (access(path, F_OK)) {
+		size_t used = strlen(search->looked);
+
+		snprintf(search->looked + used, sizeof search->looked - used, "%s%.*s%s",
+			 used ? ", " : "", (int)folder_size, folder, suffix);
+	} else {
+		void *module = dlopen(path, search->flags);
+
+		search->found = module ? dlsym(module, search->symbol) : NULL;
+		if (!search->found && !search->broken[0]) {
+			const char *why = dlerror();
+
+			snprintf(search->broken, sizeof search->broken, "%s",
+				 why ? why : path);
+		}
+	}
+	free(path);
+	return search->found != NULL;
+}
+
+/* Folders in the order of module.h. 1: found, or -1 with memory out; else 0. */
+static int try_all(struct search *search, const char *search_path)
+{
+	for (const char *p = search_path; p && *p;) {
+		size_t size = strcspn(p, ":");
+		int rc = try_folder(search, p, size, "");
+
+		if (rc)
+			return rc;
+		p += size + (p[size] == ':');
+	}
+
+	/* Where this code itself lies: in a program, or in libberth.so. */
+	static const char here;
+	static const char *const beside[] = {"/modules", "/../lib/modules",
+					     "/../" BERTH_LIBDIR "/berth"};
+	Dl_info info;
+	char *self = dladdr(&here, &info) && info.dli_fname ? realpath(info.dli_fname, NULL) : NULL;
+
+	/* A program found through PATH may be named without a folder. */
+	if (!self)
+		self = realpath("/proc/self/exe", NULL);
+	const char *slash = self ? strrchr(self, '/') : NULL;
+	int rc = 0;
+
+	for (size_t i = 0; slash && !rc && i < sizeof beside / sizeof *beside; i++)
+		rc = try_folder(search, self, (size_t)(slash - self), beside[i]);
+	free(self);
+	return rc ? rc : try_folder(search, BERTH_MODULE_DIR, strlen(BERTH_MODULE_DIR), "");
+}
+
+int module_load(const char *name, const char *symbol, const char *search_path, int global,
+		void **out, struct error *err)
+{
+	struct search search = {
+		.name = name,
+		.symbol = symbol,
+		.flags = RTLD_NOW | (global ? RTLD_GLOBAL : RTLD_LOCAL),
+	};
+	int rc = try_all(&search, search_path);
+
+	if (rc < 0)
+		return error_memory(err, "a module's path");
+	if (search.found) {
+		*out = search.found;
+		return 0;
+	}
+	if (search.broken[0])
+		return error_set(err, ERR_UNAVAILABLE,
+				 "module %s.so is there but cannot be loaded: %s; install the "
+				 "library it needs, or put its folder in LD_LIBRARY_PATH",
+				 name, search.broken);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "module %s.so is not installed (looked in %s); build berth with it, or "
+			 "name its folder in BERTH_MODULE_PATH",
+			 name, search.looked);
+}
