@@ -64,9 +64,11 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
  * started; leaves no file. 0 or -ERR_OUTPUT. */
 int logs_check_folder(const char *folder, struct error *err);
 
-/* A line of a local rank, as struct supervise_events hands it over. Kept, and buffered for the
+/* A line of a local rank, as struct supervise_events hands it over; stream: 1 stdout, 2 stderr
+ * (an unfinished line is ended before a line of the other stream). Kept, and buffered for the
  * file. Never fails: see logs_problem. */
-void logs_line(struct logs *logs, size_t local_rank, const char *text, size_t size, bool newline);
+void logs_line(struct logs *logs, size_t local_rank, int stream, const char *text, size_t size,
+	       bool newline);
 
 /* Write what is buffered (at most 64 KiB a rank). Call after each dispatch of events: what was
  * flushed survives the agent. */
@@ -79,8 +81,9 @@ const char *logs_problem(struct logs *logs);
 /* Bytes that could not be written so far, of all ranks. */
 uint64_t logs_lost_bytes(const struct logs *logs);
 
-/* The last lines of a local rank, oldest first: count NUL-terminated strings (control bytes
- * replaced by '?', so that a terminal is safe), borrowed until the next call on logs. */
+/* The last lines of a local rank that are not blank, oldest first; returns how many. Each is
+ * NUL-terminated, of a line with carriage returns (a progress bar) the last part, control bytes
+ * replaced by '?', so that a terminal is safe. Borrowed until the next call on logs. */
 size_t logs_last(struct logs *logs, size_t local_rank, const char *const **lines);
 
 void logs_free(struct logs *logs); /* flushes; NULL is fine */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What supervise.c (watching, stopping) and supervise_start.c (starting) share. */
+#ifndef BERTH_AGENT_SUPERVISE_INTERNAL_H
+#define BERTH_AGENT_SUPERVISE_INTERNAL_H
+
+#include "agent/child.h"
+#include "agent/descend.h"
+#include "agent/logs.h"
+#include "agent/oom.h"
+#include "agent/supervise.h"
+
+#define SUPERVISE_BUFFER (64 << 10)
+
+/* What an event is about, in the low bits of its data; above them the local rank. */
+enum watch { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
+
+enum supervise_state {
+	STATE_RUN,
+	STATE_TERM, /* SIGTERM was sent; deadline_ms: SIGKILL */
+	STATE_KILL, /* SIGKILL is sent again and again; deadline_ms: giving up */
+	STATE_FINISHED,
+};
+
+struct stream {
+	struct supervise *owner;
+	int local_rank;
+	enum supervise_stream kind;
+	int fd; /* -1: at its end */
+	struct logs_splitter splitter;
+};
+
+struct child {
+	int rank, local_rank;
+	pid_t pid;     /* -1: not forked, or reaped */
+	int pidfd;     /* -1 without pidfds, and after the end */
+	int report_fd; /* -1 once its program runs */
+	bool ended;    /* told; a zombie until pid is -1 */
+	bool stopped_by_us;
+	int start_code; /* not 0: start_error says why it did not start */
+	char start_error[512];
+	int64_t forked_ms;
+	struct child_plan plan; /* until it runs; after the fork only argv[0] and cwd, copied: */
+	const char *program_argv[2];
+	char *folder;
+	struct stream streams[2];
+};
+
+struct supervise {
+	bool this_system, reading, pidfds;
+	struct supervise_events events;
+	int epoll, timer;
+	enum supervise_state state;
+	int64_t deadline_ms, list_ms;
+	size_t count, running;
+	struct child *children; /* [count], by local rank */
+	struct oom_watch oom;
+	char *buffer;
+};
+
+int64_t supervise_now_ms(void);
+void supervise_note(struct supervise *supervise, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind);
+void supervise_close(struct supervise *supervise, int *fd);
+void supervise_begin_ticks(struct supervise *supervise);
+void supervise_reap(struct child *child);
+void supervise_forget_plan(struct child *child);
+
+#endif
