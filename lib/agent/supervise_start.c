@@ -10,6 +10,12 @@
 #include <unistd.h>
 
 #include "agent/supervise_internal.h"
+#include "base/env_hide.h"
+
+/* What would make hwloc look at another machine than this one. */
+static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",	  "HWLOC_SYNTHETIC",
+					      "HWLOC_FSROOT",	  "HWLOC_COMPONENTS",
+					      "HWLOC_THISSYSTEM", NULL};
 
 /* ---- binding ---- */
 
@@ -32,7 +38,10 @@ static void binder_close(struct binder *binder)
 
 static void binder_open(struct supervise *supervise, struct binder *binder)
 {
+	struct env_hidden hidden = {0};
+
 	memset(binder, 0, sizeof *binder);
+	env_hide(hwloc_variables, &hidden);
 	binder->before = hwloc_bitmap_alloc();
 	binder->wanted = hwloc_bitmap_alloc();
 	if (binder->before && binder->wanted && !hwloc_topology_init(&binder->topology) &&
@@ -45,6 +54,7 @@ static void binder_open(struct supervise *supervise, struct binder *binder)
 		binder->usable = true;
 	else
 		supervise_note(supervise, "ranks are not bound: hwloc cannot bind on this node");
+	env_show(&hidden);
 }
 
 static void wanted_from_set(hwloc_bitmap_t wanted, const struct idset *cpus_os)
