@@ -272,8 +272,12 @@ static void print_plan(const struct info *info, FILE *stream, const struct paint
 	struct table *table = table_new();
 	struct cell head, rank, gpus, cpus, numa, threads, nics;
 
-	cell(&head, "%d rank%s, %zu of them on %s", plan->world_size,
-	     plural((size_t)plan->world_size), node->rank_count, node->node);
+	if (plan->node_count > 1)
+		cell(&head, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
+		     node->node);
+	else
+		cell(&head, "%d rank%s on %s", plan->world_size, plural((size_t)plan->world_size),
+		     node->node);
 	section(stream, paint, "Plan", "lib/plan/bind.c", head.text);
 	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What `meson install` puts where, and that the installed berth works from there.
+# BUILD: the build folder; BERTH_VERSION.
+
+setup_file() {
+	ROOT=$(mktemp -d)
+	export ROOT
+	DESTDIR=$ROOT meson install -C "$BUILD" --no-rebuild --quiet >"$ROOT.log" 2>&1 || {
+		cat "$ROOT.log"
+		return 1
+	}
+	# The one prefix below the folder.
+	PREFIX=$(dirname "$(dirname "$(find "$ROOT" -path '*/bin/berth' -type f)")")
+	export PREFIX
+}
+
+teardown_file() {
+	rm -rf "$ROOT" "$ROOT.log"
+}
+
+there() { # PATTERN: exactly one file or link below the prefix
+	found=$(cd "$PREFIX" && find . -path "./$1" \( -type f -o -type l \))
+	[ "$(printf '%s\n' "$found" | grep -c .)" -eq 1 ] || {
+		echo "expected one file $1 below the prefix; there is: ${found:-none}"
+		(cd "$PREFIX" && find . -type f)
+		return 1
+	}
+}
+
+@test "programs are in bin" {
+	there bin/berth
+	there bin/berth-train
+}
+
+@test "the library, its header and its pkg-config file" {
+	there include/berth.h
+	there 'lib*/berth.pc'
+	[ -n "$(find "$PREFIX" -name 'libberth.so*')" ]
+}
+
+@test "the modules that were built" {
+	for module in $MODULES; do
+		there "lib*/berth/$module.so"
+	done
+}
+
+@test "a man page for every verb" {
+	[ -n "$MAN" ] || skip "built without scdoc"
+	there share/man/man1/berth.1
+	for verb in $("$PREFIX/bin/berth" --help | sed -n 's/^  \([a-z]*\) .*/\1/p'); do
+		there "share/man/man*/berth-$verb.*"
+	done
+}
+
+@test "job scripts and examples" {
+	there 'share/*/jobscripts/local/run.sh'
+	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
+}
+
+@test "the installed berth tells its version" {
+	run "$PREFIX/bin/berth" --version
+	[ "$output" = "berth $BERTH_VERSION" ]
+}
+
+@test "the installed berth finds its modules" {
+	case " $MODULES " in *" ranks-pmix "*) ;; *) skip "built without PMIx" ;; esac
+	run env -u BERTH_MODULE_PATH "$PREFIX/bin/berth" run -n 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE"'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 0 of 2"* ]]
+	[[ $output == *"rank 1 of 2"* ]]
+}
+
+@test "the installed files name no build folder" {
+	run grep -rlIF "$BUILD" "$PREFIX/bin" "$PREFIX/share" "$PREFIX/lib"
+	echo "$output"
+	[ -z "$output" ]
+}

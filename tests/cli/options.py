@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Do --help, the parser and the man pages agree? For every verb of berth: each option of --help
+stands in the man page with the same letter and argument, and the other way round; the parser
+knows it; and one version is told everywhere.
+    options.py BERTH VERSION MAN_PAGE..."""
+import re
+import subprocess
+import sys
+
+# argp gives these to every verb; berth(1) tells of them once.
+ARGP_OWN = {'help', 'usage'}
+
+LONG = re.compile(r'--(?P<long>[a-z][a-z0-9-]*)(?P<arg>\[?=)?')
+MAN = re.compile(r'^(?=[*]-)(?:[*]-(?P<letter>\w)[*](?:, )?)?(?:[*]--(?P<long>[a-z][a-z0-9-]*)[*])?'
+                 r'(?P<arg> _|\[?=_)?')
+
+
+def run(*command):
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          timeout=30, check=False)
+
+
+def help_options(text):
+    """{long: (letter or None, takes an argument)} of argp's --help; an alias has its own entry."""
+    options = {}
+    for line in text.splitlines():
+        found = re.match(r'^ {2,6}(-\S.*)$', line)
+        if not found:
+            continue
+        names = re.split(r'  +', found.group(1))
+        # "-n, --ranks=N" may be followed by its text on the same line, after two blanks.
+        entry = names[0]
+        letter = re.match(r'-([\w?])(?:,|=|$| )', entry)
+        argument = '=' in entry
+        for long in LONG.finditer(entry):
+            if long['long'] not in ARGP_OWN:
+                options[long['long']] = (letter.group(1) if letter else None, argument)
+    return options
+
+
+def man_options(text):
+    options = {}
+    in_options = False
+    for line in text.splitlines():
+        if line.startswith('# '):
+            in_options = 'OPTIONS' in line
+        found = MAN.match(line) if in_options else None
+        if found and found['long']:
+            options[found['long']] = (found['letter'], bool(found['arg']))
+    return options
+
+
+def parser_knows(berth, verb, long, argument):
+    """The option alone, then --help: whatever it says, not that there is no such option."""
+    answer = run(berth, verb, f'--{long}=1' if argument else f'--{long}', '--help')
+    said = re.search(r"unrecognized option|ambiguous|doesn't allow|requires an argument",
+                     answer.stderr)
+    return said.group(0) if said else None
+
+
+def check_verb(berth, verb, page):
+    faults = []
+    help_text = run(berth, verb, '--help')
+    if help_text.returncode:
+        return [f'{verb} --help ends with {help_text.returncode}: {help_text.stderr.strip()}']
+    shown, told = help_options(help_text.stdout), man_options(page)
+    if not shown:
+        faults.append(f'{verb} --help shows no option that this test can read')
+    for long in sorted(shown.keys() | told.keys()):
+        if long not in told:
+            faults.append(f'{verb} --{long}: in --help, not in the man page')
+        elif long not in shown:
+            faults.append(f'{verb} --{long}: in the man page, not in --help')
+        else:
+            if told[long] != shown[long]:
+                faults.append(f'{verb} --{long}: (letter, argument) is {shown[long]} in --help, '
+                              f'{told[long]} in the man page')
+            said = parser_knows(berth, verb, long, shown[long][1])
+            if said:
+                faults.append(f'{verb} --{long}: the parser says "{said}"')
+    return faults
+
+
+def main():
+    berth, version, *paths = sys.argv[1:]
+    pages = {}
+    for path in paths:
+        with open(path, encoding='utf-8') as page:
+            pages[re.sub(r'.*/berth-?|\.\d\.scd$', '', path)] = page.read()
+    faults = []
+    told = run(berth, '--version').stdout
+    if told != f'berth {version}\n':
+        faults.append(f'berth --version prints {told!r}, meson has {version}')
+    for name, page in pages.items():
+        if f'"berth {version}"' not in page.splitlines()[0]:
+            faults.append(f'man page {name or "berth"}: its first line has another version: '
+                          + page.splitlines()[0])
+    verbs = re.findall(r'^  ([a-z]+) ', run(berth, '--help').stdout, re.MULTILINE)
+    if not verbs:
+        faults.append('berth --help lists no verb')
+    for verb in verbs:
+        if verb in pages:
+            faults += check_verb(berth, verb, pages[verb])
+            if f'*berth-{verb}*(' not in pages['']:
+                faults.append(f'{verb}: berth(1) does not name its page')
+        else:
+            faults.append(f'{verb}: no man page berth-{verb}.*.scd')
+    print('\n'.join(faults) or f'{len(verbs)} verbs agree: {" ".join(verbs)}')
+    return 1 if faults else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
