@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Source "hosts": the user names the hosts, as a list or in a node file. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/alloc.h"
+#include "base/hostlist.h"
+
+static int present(const struct env *env, const struct alloc_request *request)
+{
+	(void)env;
+	return request->hosts || request->hostfile;
+}
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* A host twice in a list would get two agents: a mistake there, a slot in a node file (which
+ * nodefile_parse has folded already). */
+static int refuse_repeats(const struct hosts *hosts, struct error *err)
+{
+	char **sorted = calloc(hosts->count, sizeof *sorted);
+	int rc = 0;
+
+	if (!sorted)
+		return error_memory(err, "the host list");
+	memcpy(sorted, hosts->names, hosts->count * sizeof *sorted);
+	qsort(sorted, hosts->count, sizeof *sorted, by_name);
+	for (size_t i = 1; !rc && i < hosts->count; i++)
+		if (!strcmp(sorted[i - 1], sorted[i]))
+			rc = error_set(err, ERR_DATA, "host '%s' is named twice; name each host "
+				       "once, or use a node file whose repeats mean slots",
+				       sorted[i]);
+	free(sorted);
+	return rc;
+}
+
+static int fill(struct hosts *hosts, bool slots_said, const char *why, struct alloc *made)
+{
+	char host[256] = "localhost";
+
+	gethostname(host, sizeof host - 1);
+	made->source = strdup("hosts");
+	made->why = strdup(why);
+	if (asprintf(&made->job_id, "hosts-%s-%ld-%lld", host, (long)getpid(),
+		     (long long)time(NULL)) < 0)
+		made->job_id = NULL;
+	made->nodes = calloc(hosts->count, sizeof *made->nodes);
+	if (!made->source || !made->why || !made->job_id || !made->nodes)
+		return -1;
+	made->node_count = hosts->count;
+	for (size_t i = 0; i < hosts->count; i++) {
+		made->nodes[i].name = hosts->names[i];
+		hosts->names[i] = NULL;
+		made->nodes[i].slots = slots_said ? hosts->slots[i] : 0;
+		made->nodes[i].gpus = -1;
+	}
+	return 0;
+}
+
+static int read_hosts(const struct env *env, const struct alloc_request *request,
+		      struct alloc *out, struct error *err)
+{
+	struct hosts hosts = {0};
+	struct alloc made = {0};
+	int rc;
+
+	(void)env;
+	if (request->hosts && request->hostfile)
+		return error_set(err, ERR_USAGE, "both a host list ('%s') and a node file ('%s') are "
+				 "given; give one", request->hosts, request->hostfile);
+	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
+			    : nodefile_read(request->hostfile, &hosts, err);
+	if (!rc && !hosts.count)
+		rc = error_set(err, ERR_DATA, "'%s' names no host",
+			       request->hosts ? request->hosts : request->hostfile);
+	if (!rc && request->hosts)
+		rc = refuse_repeats(&hosts, err);
+	if (!rc && fill(&hosts, request->hostfile, request->hosts ? "the user named the hosts"
+			: "the user named a node file", &made))
+		rc = error_memory(err, "the allocation");
+	hosts_free(&hosts);
+	if (rc)
+		alloc_free(&made);
+	else
+		*out = made;
+	return rc;
+}
+
+const struct alloc_source alloc_source_hosts = {"hosts", present, read_hosts};

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Source "local": no scheduler, this machine alone. Always present, so last in the table. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/alloc.h"
+
+static int present(const struct env *env, const struct alloc_request *request)
+{
+	(void)env;
+	(void)request;
+	return 1;
+}
+
+/* The CPUs this process may run on; machines of more than CPU_SETSIZE need a larger set. */
+static int usable_cpus(void)
+{
+	for (int room = 1024; room <= 1 << 16; room *= 2) {
+		cpu_set_t *set = CPU_ALLOC(room);
+		size_t size = CPU_ALLOC_SIZE(room);
+
+		if (!set)
+			return 1;
+		int rc = sched_getaffinity(0, size, set);
+		int count = rc ? 0 : CPU_COUNT_S(size, set);
+
+		CPU_FREE(set);
+		if (!rc)
+			return count;
+	}
+	return 1;
+}
+
+static int read_local(const struct env *env, const struct alloc_request *request,
+		      struct alloc *out, struct error *err)
+{
+	char host[256] = "localhost";
+	struct alloc made = {.node_count = 1};
+
+	(void)env;
+	(void)request;
+	if (gethostname(host, sizeof host - 1) || !*host)
+		strcpy(host, "localhost");
+	made.nodes = calloc(1, sizeof *made.nodes);
+	made.source = strdup("local");
+	made.why = strdup("no hosts were named and no scheduler's variables are set: "
+			  "this machine alone");
+	if (asprintf(&made.job_id, "local-%s-%ld-%lld", host, (long)getpid(),
+		     (long long)time(NULL)) < 0)
+		made.job_id = NULL;
+	if (made.nodes) {
+		made.nodes[0].name = strdup(host);
+		made.nodes[0].slots = usable_cpus();
+		made.nodes[0].gpus = -1;
+	} else {
+		made.node_count = 0;
+	}
+	if (!made.nodes || !made.nodes[0].name || !made.source || !made.why || !made.job_id) {
+		alloc_free(&made);
+		return error_memory(err, "the allocation");
+	}
+	*out = made;
+	return 0;
+}
+
+const struct alloc_source alloc_source_local = {"local", present, read_local};
