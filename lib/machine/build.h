@@ -23,7 +23,8 @@ struct build {
 	const struct machine_source *source;
 	struct machine *machine;
 	hwloc_topology_t topology;
-	hwloc_bitmap_t allowed; /* PUs that cgroup and affinity allow */
+	hwloc_bitmap_t allowed;	  /* PUs that cgroup and affinity allow */
+	hwloc_bitmap_t cpu_nodes; /* NUMA nodes that have CPUs of their own */
 	/* hwloc's object of each GPU and NIC (PCI or OS device), NULL where it has none; as
 	 * long as machine->gpus and machine->nics, in their order. */
 	hwloc_obj_t *gpu_objs, *nic_objs;

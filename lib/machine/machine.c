@@ -206,6 +206,7 @@ out:
 	free(build.gpu_objs);
 	free(build.nic_objs);
 	hwloc_bitmap_free(build.allowed);
+	hwloc_bitmap_free(build.cpu_nodes);
 	if (build.topology)
 		hwloc_topology_destroy(build.topology);
 	if (rc)

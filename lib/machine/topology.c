@@ -31,19 +31,20 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 				 path);
 
 	const char *end = strchr(root, '>');
-	const char *version = strstr(root, "version=\"");
+	const char *version = strstr(root, "version=");
 
 	if (!end || !version || version > end)
 		return 0; /* hwloc 1.x */
-	version += strlen("version=\"");
+	version += strlen("version=");
+	version += *version == '"' || *version == '\'';
 	if (*version >= '3' && *version <= '9')
-		return error_set(err, ERR_DATA,
-				 "%s: hwloc XML of version %.*s; this berth is built with hwloc "
-				 "%d, which reads versions 1 and 2: export it with lstopo "
-				 "--export-xml-flags v2 (\"lstopo --of xml --export-xml-flags "
-				 "v2\") on that machine",
-				 path, (int)strcspn(version, "\" \t\r\n>"), version,
-				 HWLOC_API_VERSION >> 16);
+		return error_set(
+			err, ERR_DATA,
+			"%s: hwloc XML of version %.*s; expected 1 or 2, which is what hwloc %d "
+			"reads: write it again on that machine with "
+			"\"lstopo --export-xml-flags v2 file.xml\"",
+			path, (int)strcspn(version, "\"' \t\r\n/>"), version,
+			HWLOC_API_VERSION >> 16);
 	return 0;
 }
 
@@ -192,6 +193,25 @@ static int numa_of_cpu(const struct build *build, unsigned cpu)
 	return best ? (int)best->os_index : -1;
 }
 
+/* The nodes that are some CPU's own memory. hwloc gives a node without CPUs (a GPU's memory, HBM
+ * beside DRAM) the CPUs of what it hangs on, so its cpuset does not tell. */
+static int find_cpu_nodes(struct build *build)
+{
+	hwloc_const_cpuset_t all = hwloc_get_root_obj(build->topology)->cpuset;
+
+	build->cpu_nodes = hwloc_bitmap_alloc();
+	if (!build->cpu_nodes)
+		return -1;
+	for (int cpu = hwloc_bitmap_first(all); cpu >= 0 && cpu <= IDSET_MAX;
+	     cpu = hwloc_bitmap_next(all, cpu)) {
+		int node = numa_of_cpu(build, (unsigned)cpu);
+
+		if (node >= 0 && hwloc_bitmap_set(build->cpu_nodes, (unsigned)node) != 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int package_of_cpu(const struct build *build, unsigned cpu)
 {
 	hwloc_obj_t at = NULL;
@@ -264,7 +284,8 @@ static int read_numas(struct build *build, struct error *err)
 	hwloc_obj_t at = NULL;
 
 	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_NUMANODE, at))) {
-		struct idset *cpus = ids_of(at->cpuset, build->allowed);
+		bool own = hwloc_bitmap_isset(build->cpu_nodes, at->os_index);
+		struct idset *cpus = own ? ids_of(at->cpuset, build->allowed) : idset_new();
 		int package = package_of(build, at);
 
 		if (!cpus)
@@ -322,6 +343,9 @@ int topology_read(struct build *build, struct error *err)
 				 "%s: no CPU that this job may use; expected at least one",
 				 machine->source);
 
+	if (find_cpu_nodes(build) != 0)
+		return error_memory(err, "the NUMA nodes");
+
 	int rc = read_cores(build, err);
 
 	return rc ? rc : read_numas(build, err);
@@ -332,12 +356,9 @@ static struct idset *nodes_with_cpus(const struct build *build, hwloc_const_node
 {
 	struct idset *all = ids_of(nodeset, NULL), *with = idset_new();
 
-	for (int id = idset_next(all, -1); all && with && id >= 0; id = idset_next(all, id)) {
-		hwloc_obj_t node = numa_at(build, id);
-
-		if (node && node->cpuset && !hwloc_bitmap_iszero(node->cpuset))
+	for (int id = idset_next(all, -1); all && with && id >= 0; id = idset_next(all, id))
+		if (hwloc_bitmap_isset(build->cpu_nodes, (unsigned)id))
 			idset_add(with, id);
-	}
 	if (with && idset_count(with)) {
 		idset_free(all);
 		return with;

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void load_fixture(const char *name, struct machine *out)
+{
+	char path[PATH_MAX];
+	struct error err = {0};
+	struct machine_source source = {.topology_file = path, .no_network = true};
+
+	snprintf(path, sizeof path, "%s/%s.xml", TOPO, name);
+	if (machine_load(&source, out, &err) != 0)
+		fail_msg("%s: %s", name, err.text);
+}
+
+const char *ids(const struct idset *set)
+{
+	static char texts[8][4096];
+	static int next;
+	char *text = idset_format(set), *at = texts[next++ % 8];
+
+	snprintf(at, sizeof texts[0], "%s", text ? text : "?");
+	free(text);
+	return at;
+}
+
+static void describe_gpus(const struct machine *machine, FILE *out)
+{
+	for (size_t i = 0; i < machine->gpu_count; i++) {
+		const struct machine_gpu *gpu = &machine->gpus[i];
+
+		assert_int_equal(gpu->index, i);
+		fprintf(out, "gpu %d: %s", gpu->index, gpu->pci);
+		if (gpu->partition >= 0)
+			fprintf(out, " partition %d", gpu->partition);
+		fprintf(out, " %04x:%04x (%04x) [%s] numa %s cpus %s package %d%s%s", gpu->vendor,
+			gpu->device, gpu->pci_class, gpu->os_devices, ids(gpu->numa_os),
+			ids(gpu->cpus_os), gpu->package, gpu->local_known ? "" : " unknown",
+			gpu->allowed ? "" : " not-allowed");
+		if (gpu->memory_bytes >= 0)
+			fprintf(out, " %lld MiB", (long long)(gpu->memory_bytes >> 20));
+		if (gpu->uuid)
+			fprintf(out, " %s", gpu->uuid);
+		if (gpu->mig)
+			fprintf(out, " %s", gpu->mig);
+		if (gpu->fault)
+			fprintf(out, " FAULT %s", gpu->fault);
+		if (gpu->name)
+			fprintf(out, " (%s)", gpu->name);
+		fputc('\n', out);
+	}
+}
+
+static void describe_nics(const struct machine *machine, FILE *out)
+{
+	static const char *const states[] = {"unknown", "down", "up"};
+
+	for (size_t i = 0; i < machine->nic_count; i++) {
+		const struct machine_nic *nic = &machine->nics[i];
+
+		fprintf(out, "nic %zu: %s net %s rdma %s port %d %s %s", i,
+			nic->pci[0] ? nic->pci : "-", nic->net[0] ? nic->net : "-",
+			nic->rdma[0] ? nic->rdma : "-", nic->port, nic_kind_name(nic->kind),
+			states[nic->state + 1]);
+		if (nic->speed_mbps >= 0)
+			fprintf(out, " %lld Mb/s", (long long)nic->speed_mbps);
+		fprintf(out, " numa %s cpus %s package %d%s\n", ids(nic->numa_os),
+			ids(nic->cpus_os), nic->package, nic->management ? " management" : "");
+	}
+	for (size_t g = 0; g < machine->gpu_count && machine->path; g++) {
+		fprintf(out, "path of gpu %zu:", g);
+		for (size_t n = 0; n < machine->nic_count; n++)
+			fprintf(out, " %s",
+				path_class_name(machine->path[g * machine->nic_count + n]));
+		fputc('\n', out);
+	}
+}
+
+static void describe_addresses(const struct machine *machine, FILE *out)
+{
+	static const char *const sorts[] = {"physical", "loopback", "virtual"};
+
+	for (size_t i = 0; i < machine->address_count; i++) {
+		const struct machine_address *at = &machine->addresses[i];
+		char text[INET6_ADDRSTRLEN];
+
+		inet_ntop(at->family, at->bytes, text, sizeof text);
+		fprintf(out, "address %s %s/%d scope %u %s%s%s nic %d %s speed %lld\n", at->iface,
+			text, at->prefix, at->scope, sorts[at->sort], at->up ? " up" : " down",
+			at->link_local ? " link-local" : "", at->nic, nic_kind_name(at->kind),
+			(long long)at->speed_mbps);
+	}
+}
+
+char *describe(const struct machine *machine)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+
+	assert_non_null(out);
+	fprintf(out, "node %s packages %zu allowed %s\n", machine->node, machine->package_count,
+		ids(machine->allowed_cpus_os));
+	for (size_t i = 0; i < machine->numa_count; i++)
+		fprintf(out, "numa %d package %d cpus %s %llu MiB\n", machine->numas[i].numa_os,
+			machine->numas[i].package, ids(machine->numas[i].cpus_os),
+			(unsigned long long)(machine->numas[i].memory_bytes >> 20));
+	for (size_t i = 0; i < machine->core_count; i++) {
+		assert_int_equal(machine->cores[i].core_logical, i);
+		fprintf(out, "core %zu package %d numa %d cpus %s\n", i, machine->cores[i].package,
+			machine->cores[i].numa_os, ids(machine->cores[i].cpus_os));
+	}
+	describe_gpus(machine, out);
+	describe_nics(machine, out);
+	describe_addresses(machine, out);
+	for (size_t i = 0; i < machine->note_count; i++)
+		fprintf(out, "note %s\n", machine->notes[i]);
+	fclose(out);
+	return text;
+}
+
+const char *make_folder(void)
+{
+	static char path[PATH_MAX];
+	const char *tmp = getenv("TMPDIR");
+
+	snprintf(path, sizeof path, "%s/berth-machine-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	assert_non_null(mkdtemp(path));
+	return path;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	return remove(path);
+}
+
+void remove_tree(const char *path)
+{
+	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static void make_parents(char *path)
+{
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		mkdir(path, 0700);
+		*slash = '/';
+	}
+}
+
+void put(const char *root, const char *path, const char *text)
+{
+	char full[PATH_MAX];
+
+	snprintf(full, sizeof full, "%s/%s", root, path);
+	make_parents(full);
+
+	FILE *out = fopen(full, "w");
+
+	assert_non_null(out);
+	fputs(text, out);
+	fclose(out);
+}
+
+void put_link(const char *root, const char *path, const char *target)
+{
+	char full[PATH_MAX];
+
+	snprintf(full, sizeof full, "%s/%s", root, path);
+	make_parents(full);
+	assert_int_equal(symlink(target, full), 0);
+}

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Hand-made topologies against their goldens (BERTH_GOLDEN_REFRESH=1 writes them anew: read the
+ * difference before committing it), files that are none, and the running machine. */
+#include "support.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const fixtures[] = {
+	"many-os-devices",
+	"partitions",
+	"no-os-devices",
+	"os-device-elsewhere",
+	"nic-names",
+	"pci-order-not-numa-order",
+	"management-nics",
+	"ports-down",
+	"efa-and-ena",
+	"nic-without-pci",
+	"pci-domains",
+	"cpus-restricted",
+	"siblings-offline",
+	"numa-not-allowed",
+	"empty-local-cpuset",
+	"locality-machine",
+	"no-cores",
+	"numa-ids-with-holes",
+	"hwloc-1-memory-nodes",
+	"path-classes",
+	"one-socket",
+	"desktop",
+	"no-gpu",
+	"no-io",
+	"gcd-on-cache",
+};
+
+static char *read_text(const char *path)
+{
+	FILE *in = fopen(path, "r");
+	char *text = calloc(1, 1 << 20);
+
+	assert_non_null(text);
+	if (in) {
+		size_t size = fread(text, 1, (1 << 20) - 1, in);
+
+		text[size] = '\0';
+		fclose(in);
+	}
+	return text;
+}
+
+static void check_golden(const char *name)
+{
+	char path[PATH_MAX];
+	struct machine machine;
+
+	load_fixture(name, &machine);
+	assert_false(machine.this_system);
+	assert_int_equal(machine.address_count, 0);
+
+	char *seen = describe(&machine);
+
+	snprintf(path, sizeof path, "%s/expected/%s.txt", TOPO, name);
+	if (getenv("BERTH_GOLDEN_REFRESH")) {
+		FILE *out = fopen(path, "w");
+
+		assert_non_null(out);
+		fputs(seen, out);
+		fclose(out);
+	}
+
+	char *expected = read_text(path);
+
+	if (strcmp(seen, expected) != 0)
+		fail_msg("%s\nexpected:\n%sseen:\n%s", path, expected, seen);
+	free(expected);
+	free(seen);
+	machine_free(&machine);
+}
+
+static void test_fixtures(void **state)
+{
+	for (size_t i = 0; i < sizeof fixtures / sizeof *fixtures; i++)
+		check_golden(fixtures[i]);
+}
+
+/* Files that are no topology: the code, and what the text must say. */
+static void test_bad_files(void **state)
+{
+	static const struct {
+		const char *text; /* NULL: no such file */
+		int code;
+		const char *says;
+	} rows[] = {
+		{NULL, ERR_INPUT, "No such file"},
+		{"", ERR_DATA, "no <topology> element"},
+		{"\n", ERR_DATA, "no <topology> element"},
+		{"{\"json\": true}", ERR_DATA, "no <topology> element"},
+		{"<system version=\"1\"><cpu numaid=\"0\"/></system>", ERR_DATA, "lstopo"},
+		{"<topology version='3.0'></topology>", ERR_DATA, "version 3.0; expected 1 or 2"},
+		{"<topology version='2.0'/>", ERR_DATA, "hwloc"},
+		{"<topology version=\"2.0\"></topology>", ERR_DATA, "hwloc"},
+		{"<topology version=\"2.0\"><object type=\"Machine\"", ERR_DATA, "hwloc"},
+		{"<topology version=\"2.0\"><object type=\"Machine\" os_index=\"0\" "
+		 "cpuset=\"0x0\" nodeset=\"0x0\"/></topology>",
+		 ERR_DATA, "hwloc"},
+	};
+	char folder[PATH_MAX], path[PATH_MAX + 16];
+
+	snprintf(folder, sizeof folder, "%s", make_folder());
+	snprintf(path, sizeof path, "%s/t.xml", folder);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct machine machine = {.core_count = 77};
+		struct error err = {0};
+		struct machine_source source = {.topology_file = path, .no_network = true};
+
+		if (rows[i].text)
+			put(folder, "t.xml", rows[i].text);
+
+		int rc = machine_load(&source, &machine, &err);
+
+		if (rc != -rows[i].code || !strstr(err.text, rows[i].says) ||
+		    !strstr(err.text, "t.xml") || machine.core_count != 77)
+			fail_msg("row %zu: %d \"%s\"", i, rc, err.text);
+	}
+
+	struct error err = {0};
+	struct machine_source source = {.topology_file = folder};
+	struct machine machine;
+
+	assert_int_equal(machine_load(&source, &machine, &err), -ERR_INPUT);
+	remove_tree(folder);
+}
+
+static void test_hwloc_3(void **state)
+{
+	struct machine machine;
+	struct error err = {0};
+	struct machine_source source = {.topology_file = TOPO "/hwloc-3.xml"};
+
+	assert_int_equal(machine_load(&source, &machine, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "3.0"));
+	assert_non_null(strstr(err.text, "v2"));
+}
+
+/* Half a file, at many places: never a crash, and no text but ours on stderr. */
+static void test_truncated(void **state)
+{
+	char *whole = read_text(TOPO "/partitions.xml");
+	char folder[PATH_MAX], path[PATH_MAX + 16];
+	size_t size = strlen(whole);
+	FILE *caught = tmpfile();
+	int kept = dup(STDERR_FILENO);
+
+	snprintf(folder, sizeof folder, "%s", make_folder());
+	snprintf(path, sizeof path, "%s/t.xml", folder);
+	dup2(fileno(caught), STDERR_FILENO);
+	for (size_t cut = 0; cut < size; cut += size / 97 + 1) {
+		struct machine_source source = {.topology_file = path, .no_network = true};
+		struct machine machine;
+		struct error err = {0};
+		char *text = strndup(whole, cut);
+
+		put(folder, "t.xml", text);
+		free(text);
+		if (machine_load(&source, &machine, &err) == 0)
+			machine_free(&machine);
+		else
+			assert_int_equal(err.code, ERR_DATA);
+	}
+	fflush(stderr);
+	dup2(kept, STDERR_FILENO);
+	close(kept);
+	assert_int_equal(fseek(caught, 0, SEEK_END), 0);
+	assert_int_equal(ftell(caught), 0);
+	fclose(caught);
+	remove_tree(folder);
+	free(whole);
+}
+
+static size_t count_in_mask(const cpu_set_t *mask, const struct idset *set)
+{
+	size_t count = 0;
+
+	for (int id = idset_next(set, -1); id >= 0; id = idset_next(set, id))
+		count += id < CPU_SETSIZE && CPU_ISSET(id, mask);
+	return count;
+}
+
+static void test_running_machine(void **state)
+{
+	struct machine_source source = {0};
+	struct machine machine;
+	struct error err = {0};
+	cpu_set_t before, after;
+	char host[256] = "";
+
+	gethostname(host, sizeof host - 1);
+	assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+	if (machine_load(&source, &machine, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+	assert_true(CPU_EQUAL(&before, &after));
+	assert_true(machine.this_system);
+	assert_string_equal(machine.node, host);
+	assert_string_equal(machine.source, "this machine");
+	assert_true(machine.core_count > 0);
+	/* Every CPU we may use is in exactly one core, and no other is. */
+	struct idset *seen = idset_new();
+	for (size_t i = 0; i < machine.core_count; i++) {
+		assert_true(idset_count(machine.cores[i].cpus_os) > 0);
+		assert_false(idset_intersects(seen, machine.cores[i].cpus_os));
+		idset_unite(seen, machine.cores[i].cpus_os);
+	}
+	assert_true(idset_equal(seen, machine.allowed_cpus_os));
+	assert_int_equal(count_in_mask(&before, seen), idset_count(seen));
+	idset_free(seen);
+
+	bool loopback = false;
+	for (size_t i = 0; i < machine.address_count; i++)
+		loopback = loopback || machine.addresses[i].sort == IFACE_LOOPBACK;
+	assert_true(loopback);
+	machine_free(&machine);
+}
+
+/* A binding by the scheduler narrows what the job may use. */
+static void test_affinity(void **state)
+{
+	struct machine_source source = {.no_network = true, .nvml_library = ""};
+	struct machine machine;
+	cpu_set_t before, one;
+	int cpu = 0;
+
+	assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+	while (!CPU_ISSET(cpu, &before))
+		cpu++;
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+
+	int rc = machine_load(&source, &machine, NULL);
+
+	assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+	assert_int_equal(rc, 0);
+	assert_int_equal(machine.core_count, 1);
+	assert_int_equal(idset_count(machine.allowed_cpus_os), 1);
+	assert_true(idset_has(machine.allowed_cpus_os, cpu));
+	machine_free(&machine);
+}
+
+/* A topology left in the environment does not replace the node's own, and stays there. */
+static void test_environment(void **state)
+{
+	struct machine_source source = {.no_network = true, .nvml_library = ""};
+	struct machine plain, other;
+
+	assert_int_equal(machine_load(&source, &plain, NULL), 0);
+	setenv("HWLOC_XMLFILE", TOPO "/no-gpu.xml", 1);
+	setenv("HWLOC_THISSYSTEM", "1", 1);
+	assert_int_equal(machine_load(&source, &other, NULL), 0);
+	assert_string_equal(getenv("HWLOC_XMLFILE"), TOPO "/no-gpu.xml");
+	assert_string_equal(getenv("HWLOC_THISSYSTEM"), "1");
+	unsetenv("HWLOC_XMLFILE");
+	unsetenv("HWLOC_THISSYSTEM");
+	assert_true(idset_equal(plain.allowed_cpus_os, other.allowed_cpus_os));
+	assert_int_equal(plain.core_count, other.core_count);
+	machine_free(&other);
+	setenv("HWLOC_SYNTHETIC", "pack:3 core:5 pu:2", 1);
+	assert_int_equal(machine_load(&source, &other, NULL), 0);
+	unsetenv("HWLOC_SYNTHETIC");
+	assert_int_equal(plain.core_count, other.core_count);
+	machine_free(&other);
+	machine_free(&plain);
+}
+
+static void test_freeing(void **state)
+{
+	struct machine machine = {0};
+
+	machine_free(NULL);
+	machine_free(&machine);
+	machine_free(&machine);
+	assert_string_equal(path_class_name(PATH_PIX), "PIX");
+	assert_string_equal(path_class_name(PATH_UNKNOWN), "UNK");
+	assert_string_equal(path_class_name((enum path_class)99), "UNK");
+	assert_string_equal(nic_kind_name(NIC_INFINIBAND), "infiniband");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fixtures),	cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_hwloc_3),		cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_running_machine), cmocka_unit_test(test_affinity),
+		cmocka_unit_test(test_environment),	cmocka_unit_test(test_freeing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
