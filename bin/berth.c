@@ -7,6 +7,7 @@
 #include "verb.h"
 
 static const struct verb verbs[] = {
+	{"hosts", "expand a host list or a node file", verb_hosts},
 	{NULL, NULL, NULL},
 };
 
