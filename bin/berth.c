@@ -7,6 +7,7 @@
 #include "verb.h"
 
 static const struct verb verbs[] = {
+	{"info", "show what berth found out and decided, and why", verb_info},
 	{"hosts", "expand a host list or a node file", verb_hosts},
 	{NULL, NULL, NULL},
 };

@@ -53,8 +53,16 @@ there() { # PATTERN: exactly one file or link below the prefix
 }
 
 @test "job scripts and examples" {
-	there 'share/*/jobscripts/local/run.sh'
+	there share/berth/jobscripts/local/run.sh
 	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
+}
+
+@test "module files" {
+	there "share/modulefiles/berth/$BERTH_VERSION"
+	there "share/modulefiles/berth/$BERTH_VERSION.lua"
+	run grep -n '@' "$PREFIX/share/modulefiles/berth/"*
+	echo "$output"
+	[ "$status" -eq 1 ]
 }
 
 @test "the installed berth tells its version" {

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth info: the chain with its reasons. BERTH: the program.
+
+setup() {
+	DIR=$(mktemp -d)
+	# What the caller's job has set must not be seen here.
+	unset BERTH_PLAN_FILE BERTH_TOPOLOGY CUDA_VISIBLE_DEVICES OMP_NUM_THREADS NCCL_SOCKET_IFNAME
+}
+
+teardown() {
+	rm -rf "$DIR"
+}
+
+# check EXPRESSION: python's, about the JSON object "info" in $DIR/info.json
+check() {
+	python3 - "$DIR/info.json" "$1" <<'PY'
+import json, sys
+info = json.load(open(sys.argv[1]))
+env = {var['name']: var for var in info['environment']}
+if not eval(sys.argv[2]):
+    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(info, indent=1)}')
+PY
+}
+
+@test "JSON has the promised members" {
+	"$BERTH" info -n 2 --json >"$DIR/info.json"
+	check "info['schema'] == 'berth.info/1'"
+	check "{'alloc', 'ranks', 'machine', 'network', 'plan', 'environment', 'warnings'} <= info.keys()"
+	check "info['ranks'] == 2 and len(info['plan']['ranks']) == 2"
+	check "info['alloc']['source'] == 'local' and len(info['alloc']['nodes']) == 1"
+	check "info['network']['address'] in ('127.0.0.1', '::1')"
+	check "info['rank'] is None"
+}
+
+@test "every choice has a reason" {
+	"$BERTH" info -n 2 --json >"$DIR/info.json"
+	check "all(var['from'] in ('option', 'user', 'site', 'scheduler', 'berth') for var in info['environment'])"
+	check "all(var['why'] for var in info['environment'])"
+	check "all(rank['why'] for rank in info['plan']['ranks'])"
+	check "info['alloc']['why'] and info['network']['why']"
+}
+
+@test "the environment is that of the rank asked for" {
+	"$BERTH" info -n 3 --rank 2 --json >"$DIR/info.json"
+	check "env['RANK']['value'] == '2' and env['WORLD_SIZE']['value'] == '3'"
+	check "env['RANK']['from'] == 'berth'"
+}
+
+@test "the user's value wins and is shown as the user's" {
+	OMP_NUM_THREADS=3 "$BERTH" info -n 2 --json >"$DIR/info.json"
+	check "env['OMP_NUM_THREADS']['value'] == '3' and env['OMP_NUM_THREADS']['from'] == 'user'"
+}
+
+@test "a misspelt variable is a warning" {
+	NCCL_SOCKET_IFRAME=hsn0 "$BERTH" info -n 1 --json >"$DIR/info.json"
+	check "any('NCCL_SOCKET_IFRAME' in text and 'NCCL_SOCKET_IFNAME' in text for text in info['warnings'])"
+	run env NCCL_SOCKET_IFRAME=hsn0 "$BERTH" info -n 1
+	[[ $output == *Warnings*NCCL_SOCKET_IFRAME* ]]
+}
+
+@test "text shows the stages in order" {
+	run "$BERTH" info -n 2
+	[ "$status" -eq 0 ]
+	[[ $output == *Allocation*Machine*Network*Plan*Environment* ]]
+	[[ $output == *"2 ranks"* ]]
+	[[ $output == *"WORLD_SIZE"* ]]
+}
+
+@test "another machine's file is planned for, and it is said" {
+	cp "$FIXTURES/topo/pci-order-not-numa-order.xml" "$DIR/node.xml"
+	BERTH_TOPOLOGY=$DIR/node.xml "$BERTH" info --json >"$DIR/info.json"
+	check "info['machine']['this_system'] is False"
+	check "len(info['machine']['gpus']) == info['ranks'] > 1"
+	check "env['CUDA_VISIBLE_DEVICES']['from'] == 'berth'"
+	run env BERTH_TOPOLOGY="$DIR/node.xml" "$BERTH" info
+	[[ $(echo $output) == *"not this machine"* ]]
+}
+
+@test "colour on a terminal only, and NO_COLOR is obeyed" {
+	command -v script >/dev/null || skip "script is not there"
+	escape=$(printf '\033')
+	run "$BERTH" info -n 1
+	[[ $output != *"$escape"* ]]
+	run env -u NO_COLOR TERM=xterm script -qec "$BERTH info -n 1" /dev/null
+	[[ $output == *"$escape["* ]]
+	run env NO_COLOR=1 TERM=xterm script -qec "$BERTH info -n 1" /dev/null
+	[[ $output == *Allocation* ]]
+	[[ $output != *"$escape["* ]]
+}
+
+@test "bad input: a sentence and the promised code" {
+	refused() { # CODE WORD COMMAND...
+		local code=$1 word=$2
+		shift 2
+		run "$@"
+		[ "$status" -eq "$code" ] && [[ $output == *"$word"* ]] && return 0
+		echo "expected $code and '$word': $* ended with $status: $output"
+		return 1
+	}
+	refused 64 "--ranks" "$BERTH" info -n 0
+	refused 64 "--rank" "$BERTH" info -n 2 --rank 2
+	refused 64 "surplus" "$BERTH" info surplus
+	refused 64 "no-such" "$BERTH" info --no-such
+	refused 66 "$DIR/none.xml" env BERTH_TOPOLOGY="$DIR/none.xml" "$BERTH" info
+	echo '<topology' >"$DIR/broken.xml"
+	refused 65 "$DIR/broken.xml" env BERTH_TOPOLOGY="$DIR/broken.xml" "$BERTH" info
+	refused 66 "BERTH_PLAN_FILE" env BERTH_PLAN_FILE="$DIR/none.json" "$BERTH" info
+	echo '{"nodes":[]}' >"$DIR/plan.json"
+	refused 65 "BERTH_PLAN_FILE" env BERTH_PLAN_FILE="$DIR/plan.json" "$BERTH" info
+}
+
+@test "output that cannot be written is an error" {
+	run sh -c '"$BERTH" info -n 1 >/dev/full'
+	[ "$status" -eq 74 ]
+	run sh -c '"$BERTH" info -n 1 --json >/dev/full'
+	[ "$status" -eq 74 ]
+}
