@@ -126,16 +126,24 @@ static int64_t info_kib(hwloc_obj_t obj, const char *key)
 	return text ? strtoll(text, NULL, 10) * 1024 : 0;
 }
 
+/* An info that says something: partitions come with empty names and UUIDs of zeros. */
+static const char *info_text(hwloc_obj_t obj, const char *key)
+{
+	const char *text = obj_info(obj, key);
+
+	return text && text[strspn(text, "0x-")] ? text : NULL;
+}
+
 /* What an OS device's record tells of its GPU. */
 static int take_infos(struct machine_gpu *gpu, hwloc_obj_t obj)
 {
 	static const char *const sizes[] = {"CUDAGlobalMemorySize", "RSMIVRAMSize",
 					    "LevelZeroHBMSize", "OpenCLGlobalMemorySize"};
-	const char *model = obj_info(obj, "GPUModel");
-	const char *uuid = obj_info(obj, "NVIDIAUUID");
+	const char *model = info_text(obj, "GPUModel");
+	const char *uuid = info_text(obj, "NVIDIAUUID");
 
 	if (!uuid)
-		uuid = obj_info(obj, "AMDUUID");
+		uuid = info_text(obj, "AMDUUID");
 	if (model && !gpu->name && !(gpu->name = strdup(model)))
 		return -1;
 	if (uuid && !gpu->uuid && !(gpu->uuid = strdup(uuid)))
@@ -207,7 +215,7 @@ static int add_function(struct build *build, hwloc_obj_t obj, struct error *err)
 		if (take_os_devices(gpu, obj, backend, i) != 0)
 			return error_memory(err, "the GPUs");
 
-		const char *model = obj_info(obj, "PCIDevice");
+		const char *model = info_text(obj, "PCIDevice");
 
 		if (!gpu->name && model && !(gpu->name = strdup(model)))
 			return error_memory(err, "the GPUs");

@@ -158,7 +158,7 @@ int machine_allow_gpus(struct machine *machine, const char *name, const char *li
 		       struct error *err);
 
 /* The card: everything above as JSON, and back (from the wire: limits checked, nothing trusted).
- * Cores and paths are packed; see topology_json.c. */
+ * Cores and paths are packed; see card_write.c. */
 json_t *machine_to_json(const struct machine *machine);
 int machine_from_json(const json_t *json, struct machine *out, struct error *err);
 
