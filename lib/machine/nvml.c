@@ -10,6 +10,9 @@
 #include <string.h>
 
 #define NVML_SUCCESS 0
+#define NVML_INVALID_ARGUMENT 2
+#define NVML_NO_PERMISSION 4
+#define NVML_NOT_FOUND 6
 #define NVML_GPU_IS_LOST 15
 #define NVML_RESET_REQUIRED 16
 #define UUID_SIZE 96
@@ -34,6 +37,7 @@ struct nvml {
 	const char *(*error_string)(int);
 	int (*count)(unsigned *);
 	int (*by_index)(unsigned, nvml_handle *);
+	int (*by_address)(const char *, nvml_handle *);
 	int (*pci_info)(nvml_handle, struct nvml_pci *);
 	int (*uuid)(nvml_handle, char *, unsigned);
 	int (*name)(nvml_handle, char *, unsigned);
@@ -59,6 +63,7 @@ static bool load_symbols(struct nvml *nvml)
 		{"nvmlErrorString", &nvml->error_string, true},
 		{"nvmlDeviceGetCount_v2", &nvml->count, true},
 		{"nvmlDeviceGetHandleByIndex_v2", &nvml->by_index, true},
+		{"nvmlDeviceGetHandleByPciBusId_v2", &nvml->by_address, true},
 		{"nvmlDeviceGetPciInfo_v3", &nvml->pci_info, true},
 		{"nvmlDeviceGetUUID", &nvml->uuid, true},
 		{"nvmlDeviceGetName", &nvml->name, true},
@@ -291,34 +296,35 @@ static void forbid_unseen(struct machine *machine)
 			machine->gpus[i].allowed = false;
 }
 
-/* GPUs that the bus has and NVML does not: broken when NVML failed to open as many, else not
- * given to this job or container. */
-static void judge_unseen(const struct nvml *nvml, struct machine *machine, int failed, int why)
+/* GPUs that the bus has and NVML did not open: asked by address, NVML tells a broken one from one
+ * that is not given to this job or container. */
+static void judge_unseen(const struct nvml *nvml, struct machine *machine)
 {
-	int unseen = 0;
-	char text[160];
+	for (size_t i = 0; i < machine->gpu_count; i++) {
+		struct machine_gpu *gpu = &machine->gpus[i];
+		nvml_handle handle;
+		char text[256];
 
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		unseen += machine->gpus[i].vendor == 0x10de && !machine->gpus[i].allowed;
-	if (!failed || !unseen)
-		return;
-	if (unseen != failed) {
-		machine_note(machine, "NVML cannot open %d of the GPUs: %s", failed,
-			     nvml->error_string(why));
-		return;
+		if (gpu->vendor != 0x10de || gpu->allowed)
+			continue;
+
+		int result = nvml->by_address(gpu->pci, &handle);
+
+		if (result == NVML_SUCCESS || result == NVML_INVALID_ARGUMENT ||
+		    result == NVML_NO_PERMISSION || result == NVML_NOT_FOUND)
+			continue;
+		gpu->allowed = true;
+		if (healthy(nvml, gpu, result) || gpu->fault)
+			continue;
+		snprintf(text, sizeof text, "NVML cannot open it: %s", nvml->error_string(result));
+		set_fault(gpu, text);
 	}
-	snprintf(text, sizeof text, "NVML cannot open it: %s", nvml->error_string(why));
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == 0x10de && !machine->gpus[i].allowed) {
-			machine->gpus[i].allowed = true;
-			set_fault(&machine->gpus[i], text);
-		}
 }
 
 static int read_all(struct build *build, const struct nvml *nvml, struct error *err)
 {
 	unsigned count = 0;
-	int result = nvml->count(&count), failed = 0, why = 0, rc = 0;
+	int result = nvml->count(&count), rc = 0;
 
 	if (result != NVML_SUCCESS) {
 		machine_note(build->machine, "NVML cannot count the GPUs: %s",
@@ -329,15 +335,10 @@ static int read_all(struct build *build, const struct nvml *nvml, struct error *
 	for (unsigned i = 0; !rc && i < count; i++) {
 		nvml_handle handle;
 
-		result = nvml->by_index(i, &handle);
-		if (result != NVML_SUCCESS) {
-			failed++;
-			why = result;
-			continue;
-		}
-		rc = read_gpu(build, nvml, handle, err);
+		if (nvml->by_index(i, &handle) == NVML_SUCCESS)
+			rc = read_gpu(build, nvml, handle, err);
 	}
-	judge_unseen(nvml, build->machine, failed, why);
+	judge_unseen(nvml, build->machine);
 	return rc;
 }
 

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A libnvidia-ml that the tests load: what it shows is chosen by BERTH_FAKE_NVML:
+ *   (unset)  0000:01:00.0 healthy, 0000:02:00.0 with failed row remapping
+ *   mig      0000:01:00.0 with MIG devices at indices 0 and 2, 0000:02:00.0 healthy
+ *   migless  0000:01:00.0 with MIG on and no MIG device
+ *   lost     0000:02:00.0 has fallen off the bus: it is counted and cannot be opened
+ *   reset    0000:02:00.0 needs a reset
+ *   one      only 0000:02:00.0 is given to this container
+ *   nopci    one GPU at 0000:77:00.0
+ *   driver   the driver is not loaded */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct nvml_pci {
+	char legacy[16];
+	unsigned domain, bus, device, device_and_vendor, subsystem;
+	char bus_id[32];
+};
+
+struct nvml_memory {
+	unsigned long long total, free, used;
+};
+
+struct fake {
+	int gpu, mig; /* mig -1: the GPU itself */
+};
+
+static struct fake gpus[2] = {{0, -1}, {1, -1}};
+static struct fake migs[3] = {{0, 0}, {0, 1}, {0, 2}};
+static int started;
+
+static int is(const char *mode)
+{
+	const char *set = getenv("BERTH_FAKE_NVML");
+
+	return set && strcmp(set, mode) == 0;
+}
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int result);
+int nvmlDeviceGetCount_v2(unsigned *count);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct fake **out);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *address, struct fake **out);
+int nvmlDeviceGetPciInfo_v3(struct fake *device, struct nvml_pci *out);
+int nvmlDeviceGetUUID(struct fake *device, char *out, unsigned size);
+int nvmlDeviceGetName(struct fake *device, char *out, unsigned size);
+int nvmlDeviceGetMemoryInfo(struct fake *device, struct nvml_memory *out);
+int nvmlDeviceGetMigMode(struct fake *device, unsigned *current, unsigned *pending);
+int nvmlDeviceGetMaxMigDeviceCount(struct fake *device, unsigned *out);
+int nvmlDeviceGetMigDeviceHandleByIndex(struct fake *device, unsigned index, struct fake **out);
+int nvmlDeviceGetGpuInstanceId(struct fake *device, unsigned *out);
+int nvmlDeviceGetComputeInstanceId(struct fake *device, unsigned *out);
+int nvmlDeviceGetRemappedRows(struct fake *device, unsigned *corrected, unsigned *uncorrected,
+			      unsigned *pending, unsigned *failed);
+
+EXPORT int nvmlInit_v2(void)
+{
+	if (is("driver"))
+		return 9;
+	started++;
+	return 0;
+}
+
+EXPORT int nvmlShutdown(void)
+{
+	return --started == 0 ? 0 : 1;
+}
+
+EXPORT const char *nvmlErrorString(int result)
+{
+	switch (result) {
+	case 9:
+		return "Driver Not Loaded";
+	case 15:
+		return "GPU is lost";
+	case 16:
+		return "GPU requires reset";
+	default:
+		return "an error";
+	}
+}
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned *count)
+{
+	*count = is("one") || is("nopci") ? 1 : 2;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct fake **out)
+{
+	if (is("lost") && index == 1)
+		return 15;
+	*out = &gpus[is("one") ? 1 : index];
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *address, struct fake **out)
+{
+	if (is("lost") && strcmp(address, "0000:02:00.0") == 0)
+		return 15;
+	return 6;
+}
+
+EXPORT int nvmlDeviceGetPciInfo_v3(struct fake *device, struct nvml_pci *out)
+{
+	memset(out, 0, sizeof *out);
+	snprintf(out->bus_id, sizeof out->bus_id, "00000000:%02X:00.0",
+		 is("nopci") ? 0x77 : device->gpu + 1);
+	out->device_and_vendor = 0x233510de;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetUUID(struct fake *device, char *out, unsigned size)
+{
+	if (device->mig >= 0)
+		snprintf(out, size, "MIG-%08x-1111-2222-3333-444444444444", device->mig + 0x10);
+	else
+		snprintf(out, size, "GPU-%08x-aaaa-bbbb-cccc-dddddddddddd", device->gpu + 0xf0);
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetName(struct fake *device, char *out, unsigned size)
+{
+	snprintf(out, size, "NVIDIA H200%s", device->mig >= 0 ? " MIG 1g.18gb" : "");
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetMemoryInfo(struct fake *device, struct nvml_memory *out)
+{
+	if (is("reset") && device->gpu == 1)
+		return 16;
+	out->total = device->mig >= 0 ? 18ULL << 30 : 141ULL << 30;
+	out->free = out->total;
+	out->used = 0;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetMigMode(struct fake *device, unsigned *current, unsigned *pending)
+{
+	*current = *pending = (is("mig") || is("migless")) && device->gpu == 0;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetMaxMigDeviceCount(struct fake *device, unsigned *out)
+{
+	*out = 7;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(struct fake *device, unsigned index,
+					       struct fake **out)
+{
+	if (!is("mig") || (index != 0 && index != 2))
+		return 6;
+	*out = &migs[index];
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetGpuInstanceId(struct fake *device, unsigned *out)
+{
+	*out = (unsigned)device->mig + 7;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetComputeInstanceId(struct fake *device, unsigned *out)
+{
+	*out = 0;
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetRemappedRows(struct fake *device, unsigned *corrected,
+				     unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+	*corrected = *uncorrected = *pending = 0;
+	*failed = !getenv("BERTH_FAKE_NVML") && device->gpu == 1;
+	return 0;
+}

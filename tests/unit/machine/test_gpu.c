@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NVML's part, with a library made for the tests, and lists of visible devices. */
+#include "support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* cpus-restricted has GPUs at 01:00.0, 02:00.0 and 81:00.0. */
+static void load(const char *mode, const char *library, struct machine *out)
+{
+	struct machine_source source = {.topology_file = TOPO "/cpus-restricted.xml",
+					.nvml_library = library,
+					.no_network = true};
+	struct error err = {0};
+
+	if (mode)
+		setenv("BERTH_FAKE_NVML", mode, 1);
+	else
+		unsetenv("BERTH_FAKE_NVML");
+	if (machine_load(&source, out, &err) != 0)
+		fail_msg("%s: %s", mode, err.text);
+	unsetenv("BERTH_FAKE_NVML");
+}
+
+static void test_uuids_and_health(void **state)
+{
+	struct machine machine;
+
+	load(NULL, FAKE_NVML, &machine);
+	assert_int_equal(machine.gpu_count, 3);
+	assert_string_equal(machine.gpus[0].uuid, "GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd");
+	assert_string_equal(machine.gpus[0].name, "NVIDIA H200");
+	assert_int_equal(machine.gpus[0].memory_bytes, 141LL << 30);
+	assert_null(machine.gpus[0].fault);
+	assert_true(machine.gpus[0].allowed);
+	assert_non_null(strstr(machine.gpus[1].fault, "row remapping"));
+	/* On the bus, not in NVML: not given to this job. */
+	assert_false(machine.gpus[2].allowed);
+	assert_null(machine.gpus[2].uuid);
+	machine_free(&machine);
+}
+
+static void test_mig(void **state)
+{
+	struct machine machine;
+
+	load("mig", FAKE_NVML, &machine);
+	assert_int_equal(machine.gpu_count, 4);
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(machine.gpus[i].index, i);
+	for (int i = 0; i < 2; i++) {
+		const struct machine_gpu *gpu = &machine.gpus[i];
+
+		assert_string_equal(gpu->pci, "0000:01:00.0");
+		assert_int_equal(gpu->partition, i);
+		assert_int_equal(gpu->memory_bytes, 18LL << 30);
+		assert_string_equal(ids(gpu->cpus_os), "2-3,11");
+		assert_true(gpu->allowed);
+	}
+	assert_string_equal(machine.gpus[0].uuid, "MIG-00000010-1111-2222-3333-444444444444");
+	assert_string_equal(machine.gpus[1].uuid, "MIG-00000012-1111-2222-3333-444444444444");
+	assert_string_equal(machine.gpus[1].mig,
+			    "MIG-GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd/9/0");
+	assert_int_equal(machine.gpus[2].partition, -1);
+	assert_string_equal(machine.gpus[2].pci, "0000:02:00.0");
+	machine_free(&machine);
+
+	load("migless", FAKE_NVML, &machine);
+	assert_int_equal(machine.gpu_count, 3);
+	assert_non_null(strstr(machine.gpus[0].fault, "no MIG device"));
+	machine_free(&machine);
+}
+
+static void test_broken(void **state)
+{
+	struct machine machine;
+
+	load("reset", FAKE_NVML, &machine);
+	assert_non_null(strstr(machine.gpus[1].fault, "requires reset"));
+	machine_free(&machine);
+
+	load("lost", FAKE_NVML, &machine);
+	assert_non_null(strstr(machine.gpus[1].fault, "GPU is lost"));
+	assert_true(machine.gpus[1].allowed);
+	assert_null(machine.gpus[2].fault);
+	assert_false(machine.gpus[2].allowed);
+	machine_free(&machine);
+
+	load("driver", FAKE_NVML, &machine);
+	assert_int_equal(machine.gpu_count, 3);
+	assert_true(machine.gpus[2].allowed);
+	assert_non_null(strstr(machine.notes[0], "Driver Not Loaded"));
+	machine_free(&machine);
+
+	load(NULL, "libno-such-nvml.so", &machine);
+	assert_true(machine.gpus[0].allowed);
+	assert_non_null(strstr(machine.notes[0], "not found"));
+	machine_free(&machine);
+}
+
+static void test_container(void **state)
+{
+	struct machine machine;
+	struct error err;
+
+	load("one", FAKE_NVML, &machine);
+	assert_false(machine.gpus[0].allowed);
+	assert_true(machine.gpus[1].allowed);
+	assert_false(machine.gpus[2].allowed);
+	/* The only ordinal that this container has is 0. */
+	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", "0", &err), 0);
+	assert_true(machine.gpus[1].allowed);
+	assert_false(machine.gpus[0].allowed);
+	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", "1", &err),
+			 -ERR_DATA);
+	machine_free(&machine);
+
+	/* NVML has a GPU that hwloc's bus does not show: appended in PCI order. */
+	load("nopci", FAKE_NVML, &machine);
+	assert_int_equal(machine.gpu_count, 4);
+	assert_string_equal(machine.gpus[2].pci, "0000:77:00.0");
+	assert_int_equal(machine.gpus[2].vendor, 0x10de);
+	assert_int_equal(machine.gpus[2].device, 0x2335);
+	assert_false(machine.gpus[2].local_known);
+	assert_true(machine.gpus[2].allowed);
+	machine_free(&machine);
+}
+
+#define G0 "GPU-11111111-0000-0000-0000-000000000000"
+#define G1 "GPU-11112222-0000-0000-0000-000000000000"
+#define M0 "MIG-33333333-0000-0000-0000-000000000000"
+#define M1 "MIG-44444444-0000-0000-0000-000000000000"
+#define P2 "GPU-55555555-0000-0000-0000-000000000000"
+
+/* Two NVIDIA GPUs, two MIG devices of a third, an AMD GPU. */
+static void make_gpus(struct machine *machine)
+{
+	static const char *const uuids[] = {G0, G1, M0, M1, "GPU-a0a0a0a0a0a0a0a0"};
+
+	*machine = (struct machine){.gpu_count = 5, .gpus = calloc(5, sizeof *machine->gpus)};
+	for (int i = 0; i < 5; i++) {
+		struct machine_gpu *gpu = &machine->gpus[i];
+
+		gpu->index = i;
+		gpu->vendor = i < 4 ? 0x10de : 0x1002;
+		gpu->allowed = true;
+		gpu->partition = i == 2 || i == 3 ? i - 2 : -1;
+		snprintf(gpu->pci, sizeof gpu->pci, "0000:0%d:00.0", i == 3 ? 2 : i);
+		gpu->uuid = strdup(uuids[i]);
+	}
+	machine->gpus[2].mig = strdup("MIG-" P2 "/7/0");
+	machine->gpus[3].mig = strdup("MIG-" P2 "/8/0");
+}
+
+static void test_visible(void **state)
+{
+	static const struct {
+		const char *name, *list;
+		const char *allowed; /* a digit a GPU */
+		const char *says;    /* in the error, or NULL */
+	} rows[] = {
+		{"CUDA_VISIBLE_DEVICES", NULL, "11111", NULL},
+		{"CUDA_VISIBLE_DEVICES", "", "00001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "all", "11111", NULL},
+		{"CUDA_VISIBLE_DEVICES", "0", "10001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "1,0", "11001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "3,2,1,0", "11111", NULL},
+		{"CUDA_VISIBLE_DEVICES", " 0, 1 \n", "11001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "0\\,1", "11001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "\"0,1\"", "11001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "1,-1,0", "01001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "-1", "00001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "NoDevFiles", "00001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "0,", "10001", NULL},
+		{"CUDA_VISIBLE_DEVICES", G1 "," G0, "11001", NULL},
+		{"CUDA_VISIBLE_DEVICES", "GPU-11112", "01001", NULL},
+		{"CUDA_VISIBLE_DEVICES", M1, "00011", NULL},
+		{"CUDA_VISIBLE_DEVICES", "MIG-3333", "00101", NULL},
+		{"CUDA_VISIBLE_DEVICES", "MIG-" P2 "/8/0", "00011", NULL},
+		{"CUDA_VISIBLE_DEVICES", P2, "00111", NULL},
+		{"CUDA_VISIBLE_DEVICES", "GPU-5555", "00111", NULL},
+		{"ROCR_VISIBLE_DEVICES", "0", "11111", NULL},
+		{"ROCR_VISIBLE_DEVICES", "", "11110", NULL},
+		{"HIP_VISIBLE_DEVICES", "GPU-a0a0a0a0a0a0a0a0", "11111", NULL},
+		{"GPU_DEVICE_ORDINAL", "4,0", "10001", NULL},
+		{"ZE_AFFINITY_MASK", "0,1", "11000", NULL}, /* no Intel GPU: counts all */
+		/* Bad ones leave everything as it was. */
+		{"CUDA_VISIBLE_DEVICES", "4", "11111", "\"4\""},
+		{"CUDA_VISIBLE_DEVICES", "0,7", "11111", "\"7\", which no GPU here is"},
+		{"CUDA_VISIBLE_DEVICES", "0,0", "11111", "twice"},
+		{"CUDA_VISIBLE_DEVICES", "0," G0, "11111", "twice"},
+		{"CUDA_VISIBLE_DEVICES", "0x1", "11111", "0x1"},
+		{"CUDA_VISIBLE_DEVICES", "99999999999999999999", "11111", "999"},
+		{"CUDA_VISIBLE_DEVICES", "GPU-1111", "11111", "more than one"},
+		{"CUDA_VISIBLE_DEVICES", "GPU-", "11111", "more than one"},
+		{"CUDA_VISIBLE_DEVICES", "MIG-", "11111", "more than one"},
+		{"CUDA_VISIBLE_DEVICES", "GPU-9", "11111", "another node"},
+		{"CUDA_VISIBLE_DEVICES", "MIG-" P2 "/9/0", "11111", "/9/0"},
+		{"CUDA_VISIBLE_DEVICES", "cuda:0", "11111", "cuda:0"},
+		{"CUDA_VISIBLE_DEVICES", "+1", "11111", "+1"},
+		{"CUDA_VISIBLE_DEVICES", "-2", "11111", "-2"},
+		{"ROCR_VISIBLE_DEVICES", "1", "11111", "below 1"},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct machine machine;
+		struct error err = {0};
+		char seen[6] = "";
+
+		make_gpus(&machine);
+
+		int rc = machine_allow_gpus(&machine, rows[i].name, rows[i].list, &err);
+
+		for (int g = 0; g < 5; g++)
+			seen[g] = machine.gpus[g].allowed ? '1' : '0';
+		if (strcmp(seen, rows[i].allowed) != 0 || rc != (rows[i].says ? -ERR_DATA : 0) ||
+		    (rows[i].says &&
+		     (!strstr(err.text, rows[i].says) || !strstr(err.text, rows[i].name))))
+			fail_msg("%s=%s: %s, %d \"%s\"", rows[i].name, rows[i].list, seen, rc,
+				 err.text);
+		machine_free(&machine);
+	}
+}
+
+/* Level Zero's tiles: "0.0,0.1" is device 0 once. */
+static void test_tiles(void **state)
+{
+	struct machine machine;
+	struct error err = {0};
+
+	make_gpus(&machine);
+	for (int i = 0; i < 5; i++)
+		machine.gpus[i].vendor = 0x8086;
+	assert_int_equal(machine_allow_gpus(&machine, "ZE_AFFINITY_MASK", "1.0,1.1,3", &err), 0);
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(machine.gpus[i].allowed, i == 1 || i == 3);
+	machine_free(&machine);
+}
+
+static void test_too_long(void **state)
+{
+	struct machine machine = {0};
+	struct error err = {0};
+	char *list = calloc(1, 70001);
+
+	memset(list, '0', 70000);
+	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", list, &err),
+			 -ERR_DATA);
+	free(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_uuids_and_health), cmocka_unit_test(test_mig),
+		cmocka_unit_test(test_broken),		 cmocka_unit_test(test_container),
+		cmocka_unit_test(test_visible),		 cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_too_long),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
