@@ -8,6 +8,7 @@
 
 static const struct verb verbs[] = {
 	{"info", "show what berth found out and decided, and why", verb_info},
+	{"plan", "show which GPU, cores and NICs each rank of a node gets", verb_plan},
 	{"hosts", "expand a host list or a node file", verb_hosts},
 	{NULL, NULL, NULL},
 };

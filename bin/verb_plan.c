@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth plan: what the ranks of one node would get, from an hwloc XML or this machine. */
+#include <argp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/number.h"
+#include "options.h"
+#include "plan/plan.h"
+#include "table.h"
+#include "verb.h"
+
+enum option_key {
+	OPTION_TOPOLOGY = 't',
+	OPTION_JSON = 'j',
+	OPTION_RANKS = 'n',
+	OPTION_GPUS_PER_RANK = 0x100,
+	OPTION_GPUS_VISIBLE,
+	OPTION_ALL_CORES,
+};
+
+#define RANKS_MAX 4096
+#define GPUS_MAX 1024
+
+struct plan_options {
+	struct plan_request request;
+	const char *topology;
+	bool json;
+};
+
+static const struct argp_option option_table[] = {
+	{"topology", OPTION_TOPOLOGY, "FILE", 0,
+	 "An hwloc XML, as lstopo --whole-system FILE.xml writes it (default: this machine, or "
+	 "BERTH_TOPOLOGY)",
+	 1},
+	{"ranks", OPTION_RANKS, "N", 0, "Ranks on the node (default: one a GPU, else one)", 1},
+	{"gpus-per-rank", OPTION_GPUS_PER_RANK, "K", 0, "GPUs of each rank", 1},
+	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
+	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
+	{"all-cores", OPTION_ALL_CORES, NULL, 0,
+	 "Deal out the cores that would stay free (those near no used GPU)", 1},
+	{"json", OPTION_JSON, NULL, 0, "Print berth.plan/1 instead of text", 1},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static void read_number(struct argp_state *state, const char *name, const char *text, int max,
+			int *out)
+{
+	struct error err = {0};
+
+	if (number_int(name, text, 1, max, out, &err))
+		options_refuse(state, &err);
+}
+
+static error_t option_parse(int key, char *text, struct argp_state *state)
+{
+	struct plan_options *options = state->input;
+	struct error err = {0};
+
+	switch (key) {
+	case OPTION_TOPOLOGY:
+		options->topology = text;
+		return 0;
+	case OPTION_JSON:
+		options->json = true;
+		return 0;
+	case OPTION_RANKS:
+		read_number(state, "--ranks", text, RANKS_MAX, &options->request.ranks);
+		return 0;
+	case OPTION_GPUS_PER_RANK:
+		read_number(state, "--gpus-per-rank", text, GPUS_MAX,
+			    &options->request.gpus_per_rank);
+		return 0;
+	case OPTION_GPUS_VISIBLE:
+		if (strcmp(text, "own") && strcmp(text, "all")) {
+			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
+				  text);
+			options_refuse(state, &err);
+		}
+		options->request.gpus_visible_own = !strcmp(text, "own");
+		return 0;
+	case OPTION_ALL_CORES:
+		options->request.all_cores = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
+		options_refuse(state, &err);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp plan_argp = {
+	option_table,
+	option_parse,
+	NULL,
+	"Show which GPU, cores and NICs each rank of one node gets, and why.\v"
+	"No job and no scheduler are needed, and nothing is started. The XML may be another "
+	"machine's.",
+	NULL,
+	NULL,
+	NULL,
+};
+
+/* ---- text ---- */
+
+struct cell {
+	char text[512];
+	size_t used;
+};
+
+static const char *cell(struct cell *cell, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Append; what does not fit is cut. */
+static const char *cell(struct cell *cell, const char *format, ...)
+{
+	va_list ap;
+
+	if (cell->used >= sizeof cell->text)
+		return cell->text;
+	va_start(ap, format);
+	int n = vsnprintf(cell->text + cell->used, sizeof cell->text - cell->used, format, ap);
+	va_end(ap);
+	cell->used += n > 0 ? (size_t)n : 0;
+	return cell->text;
+}
+
+static const char *cell_set(struct cell *out, const struct idset *set)
+{
+	char *text = idset_format(set);
+
+	cell(out, "%s", text ? text : "?");
+	free(text);
+	return out->text;
+}
+
+static const char *plural(size_t count)
+{
+	return count == 1 ? "" : "s";
+}
+
+static void print_head(const struct machine *machine, const struct plan_node *node,
+		       const struct paint *paint)
+{
+	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, "
+	       "%zu NIC%s\n",
+	       paint->bold, node->rank_count, plural(node->rank_count),
+	       machine->node && *machine->node ? machine->node : "a node", paint->off,
+	       machine->package_count, plural(machine->package_count), machine->numa_count,
+	       plural(machine->numa_count), machine->core_count, plural(machine->core_count),
+	       machine->gpu_count, plural(machine->gpu_count), machine->nic_count,
+	       plural(machine->nic_count));
+}
+
+static void add_row(struct table *table, const struct plan_rank *rank)
+{
+	struct cell number = {.used = 0}, gpus = {.used = 0}, cores = {.used = 0};
+	struct cell cpus = {.used = 0}, numa = {.used = 0}, nics = {.used = 0};
+
+	for (size_t g = 0; g < rank->gpu_count; g++)
+		cell(&gpus, "%s%d %s", g ? ", " : "", rank->gpus[g].index, rank->gpus[g].pci);
+	for (size_t n = 0; n < rank->nic_count; n++) {
+		const struct plan_nic *nic = &rank->nics[n];
+
+		cell(&nics, "%s%s %s%s", n ? ", " : "", *nic->rdma ? nic->rdma : nic->net,
+		     path_class_name(nic->path), nic->state == STATE_DOWN ? " down" : "");
+	}
+	TABLE_ROW(table, cell(&number, "%d", rank->local_rank), gpus.text,
+		  cell(&cores, "%d", rank->threads), cell_set(&cpus, rank->cpus_os),
+		  cell_set(&numa, rank->numa_os), nics.text, rank->why ? rank->why : "");
+}
+
+static void print_text(const struct machine *machine, const struct plan_node *node)
+{
+	struct env *env = env_capture();
+	struct table *table = table_new();
+	struct paint paint;
+
+	paint_choose(stdout, env, &paint);
+	print_head(machine, node, &paint);
+	TABLE_ROW(table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
+	for (size_t r = 0; r < node->rank_count; r++)
+		add_row(table, &node->ranks[r]);
+	table_print(table, stdout, &paint, 2);
+	if (node->visible_devices)
+		printf("CUDA_VISIBLE_DEVICES=%s\n", node->visible_devices);
+	for (size_t w = 0; w < node->warning_count; w++) {
+		printf("%s!%s ", paint.warn, paint.off);
+		text_wrap(stdout, node->warnings[w], 2, paint.width);
+	}
+	for (size_t n = 0; n < machine->note_count; n++) {
+		printf("%s!%s ", paint.warn, paint.off);
+		text_wrap(stdout, machine->notes[n], 2, paint.width);
+	}
+	table_free(table);
+	env_free(env);
+}
+
+/* ---- the verb ---- */
+
+/* Another machine's capture is read alone; this machine with what its environment allows. */
+static int load(const struct plan_options *options, struct machine *out, struct error *err)
+{
+	struct machine_source source = {.topology_file = options->topology};
+	struct env *env = env_capture();
+	const char *topology, *visible;
+	int rc;
+
+	if (!env)
+		return error_memory(err, "the environment");
+	topology = env_get(env, "BERTH_TOPOLOGY");
+	visible = env_get(env, "CUDA_VISIBLE_DEVICES");
+	if (!source.topology_file && topology && *topology)
+		source.topology_file = topology;
+	source.no_network = source.topology_file != NULL;
+	rc = machine_load(&source, out, err);
+	if (!rc && visible && out->this_system) {
+		rc = machine_allow_gpus(out, "CUDA_VISIBLE_DEVICES", visible, err);
+		if (rc)
+			machine_free(out);
+	}
+	env_free(env);
+	return rc;
+}
+
+static int make(const struct machine *machine, const struct plan_request *request,
+		struct plan_node *out, struct error *err)
+{
+	struct alloc_node node = {.name = machine->node, .gpus = -1};
+	struct alloc alloc = {.node_count = 1, .nodes = &node};
+	int count = 0, rc = plan_spread(&alloc, machine, 1, request, &count, err);
+
+	return rc ? rc : plan_bind(machine, request, 0, count, out, err);
+}
+
+static int show(const struct plan_options *options, const struct machine *machine,
+		const struct plan_node *node, struct error *err)
+{
+	if (!options->json) {
+		print_text(machine, node);
+	} else {
+		JSON_AUTO json = plan_node_to_json(node);
+		int rc = json ? json_print(json, stdout, err) : error_memory(err, "berth.plan/1");
+
+		if (rc)
+			return rc;
+	}
+	return fflush(stdout) || ferror(stdout)
+		       ? error_set(err, ERR_IO, "standard output: cannot be written")
+		       : 0;
+}
+
+int verb_plan(int argc, char **argv)
+{
+	struct plan_options options = {0};
+	struct machine machine = {0};
+	struct plan_node node = {0};
+	struct error err = {0};
+
+	argp_err_exit_status = ERR_USAGE;
+	argp_parse(&plan_argp, argc, argv, 0, NULL, &options);
+
+	int rc = load(&options, &machine, &err);
+
+	if (!rc)
+		rc = make(&machine, &options.request, &node, &err);
+	if (!rc)
+		rc = show(&options, &machine, &node, &err);
+	plan_node_free(&node);
+	machine_free(&machine);
+	return rc ? verb_fail(&err) : 0;
+}
