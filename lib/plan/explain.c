@@ -43,24 +43,47 @@ static void say_gpus(struct words *words, const struct gpu_choice *gpus, int ran
 
 	if (!rank->gpu_count) {
 		say(words, "no GPU");
-		return;
-	}
-	if (gpus->shared) {
+	} else if (gpus->shared) {
 		int sharers = 0;
 
 		for (int r = 0; r < rank_count; r++)
 			sharers += gpus->of_rank[r] == gpus->of_rank[rank->local_rank];
-		say(words, sharers > 1 ? "shares its GPU with %d other rank%s" : "its own GPU",
-		    sharers - 1, plural(sharers - 1));
+		if (sharers > 1)
+			say(words, "GPU shared with %d other rank%s", sharers - 1,
+			    plural(sharers - 1));
+		else
+			say(words, "GPU of its own");
 	} else if (used == gpus->usable_count) {
-		say(words,
-		    rank->gpu_count == 1 ? "next GPU in PCI order" : "next %zu GPUs in PCI order",
-		    rank->gpu_count);
+		say(words, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
 	} else {
-		say(words,
-		    rank->gpu_count == 1 ? "GPU spread over packages and NICs"
-					 : "%zu neighbouring GPUs, spread over packages",
-		    rank->gpu_count);
+		say(words, rank->gpu_count == 1
+				   ? "GPU chosen to spread over packages, NUMA nodes and NICs"
+				   : "neighbouring GPUs, spread over packages");
+	}
+}
+
+/* How many of a rank's cores are in its GPUs' cpusets or NUMA nodes, and how many there are. */
+static void count_cores(const struct machine *machine, const struct gpu_choice *gpus,
+			const struct core_choice *cores, const struct plan_rank *rank, int *near,
+			int *all)
+{
+	const int *mine = gpus->of_rank + (size_t)rank->local_rank * rank->gpu_count;
+
+	*near = *all = 0;
+	for (size_t c = 0; c < machine->core_count; c++) {
+		const struct machine_core *core = &machine->cores[c];
+		bool is_near = false;
+
+		if (cores->owner[c] != rank->local_rank)
+			continue;
+		for (size_t k = 0; k < rank->gpu_count; k++) {
+			const struct machine_gpu *gpu = &machine->gpus[mine[k]];
+
+			is_near |= idset_intersects(core->cpus_os, gpu->cpus_os) ||
+				   (core->numa_os >= 0 && idset_has(gpu->numa_os, core->numa_os));
+		}
+		*near += is_near;
+		++*all;
 	}
 }
 
@@ -68,8 +91,8 @@ static void say_cores(struct words *words, const struct machine *machine,
 		      const struct gpu_choice *gpus, const struct core_choice *cores,
 		      const struct plan_rank *rank)
 {
-	int local = 0, numa = 0, all = 0;
 	const int *mine = gpus->of_rank + (size_t)rank->local_rank * rank->gpu_count;
+	int near, all;
 	bool known = true;
 
 	if (cores->shared_core[rank->local_rank] >= 0) {
@@ -78,56 +101,56 @@ static void say_cores(struct words *words, const struct machine *machine,
 	}
 	for (size_t k = 0; k < rank->gpu_count; k++)
 		known = known && machine->gpus[mine[k]].local_known;
-	for (size_t c = 0; c < machine->core_count; c++) {
-		const struct machine_core *core = &machine->cores[c];
-		bool near = false, in_numa = false;
-
-		if (cores->owner[c] != rank->local_rank)
-			continue;
-		for (size_t k = 0; k < rank->gpu_count; k++) {
-			const struct machine_gpu *gpu = &machine->gpus[mine[k]];
-
-			near |= idset_intersects(core->cpus_os, gpu->cpus_os);
-			in_numa |= core->numa_os >= 0 && idset_has(gpu->numa_os, core->numa_os);
-		}
-		local += near;
-		numa += !near && in_numa;
-		all++;
-	}
-	say(words, "; %d core%s", all, plural(all));
+	count_cores(machine, gpus, cores, rank, &near, &all);
 	if (!rank->gpu_count)
-		say(words, ": an equal part");
+		say(words, "; an equal part of the cores");
 	else if (cores->away[rank->local_rank])
-		say(words, " elsewhere: its GPU's package has none for it");
+		say(words, "; cores of another package, its GPU's has none left");
 	else if (!known)
-		say(words, ": its GPU's locality is not recorded");
-	else if (local == all)
-		say(words, " local to its GPU");
-	else if (!local && !numa)
-		say(words, " of its GPU's package, none is local to it");
+		say(words, "; its GPU's locality is not recorded");
+	else if (near == all)
+		say(words, "; all cores local to it");
+	else if (near)
+		say(words, "; %d of %d cores local to it, the rest of its package", near, all);
 	else
-		say(words, ", %d local to its GPU%s, the rest of its package", local + numa,
-		    numa ? "'s NUMA node" : "");
+		say(words, "; cores of its package, none is local to it");
+}
+
+static const char *path_words(enum path_class path)
+{
+	switch (path) {
+	case PATH_PIX:
+		return "on its PCI switch";
+	case PATH_PXB:
+		return "a few PCI bridges away";
+	case PATH_PHB:
+		return "on its host bridge";
+	case PATH_NODE:
+		return "on its NUMA node";
+	case PATH_PKG:
+		return "on its package";
+	case PATH_SYS:
+		return "on another package";
+	case PATH_UNKNOWN:
+		break;
+	}
+	return "at a distance that is not recorded";
 }
 
 static void say_nics(struct words *words, const struct plan_rank *rank)
 {
-	bool first = true;
+	int up = 0;
 
+	for (size_t n = 0; n < rank->nic_count; n++)
+		up += rank->nics[n].state != STATE_DOWN;
+	if (up)
+		say(words, "; NIC%s %s", plural(up), path_words(rank->nics[0].path));
 	for (size_t n = 0; n < rank->nic_count; n++) {
 		const struct plan_nic *nic = &rank->nics[n];
-		const char *name = *nic->rdma ? nic->rdma : nic->net;
 
 		if (nic->state == STATE_DOWN)
-			say(words, "; %s%s is down", name,
-			    first && n + 1 == rank->nic_count ? ", the only fabric,"
-							      : " nearer but");
-		else if (first)
-			say(words, "; nearest NIC%s %s",
-			    rank->nic_count > n + 1 && rank->nics[n + 1].state != STATE_DOWN ? "s"
-											     : "",
-			    path_class_name(nic->path));
-		first &= nic->state == STATE_DOWN;
+			say(words, up ? "; %s is nearer but down" : "; %s is down",
+			    *nic->rdma ? nic->rdma : nic->net);
 	}
 }
 
