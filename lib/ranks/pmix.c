@@ -13,9 +13,10 @@
 #include "ranks/ranks.h"
 
 #define KEY_LIMIT 255
-/* What each rank publishes before it enters a barrier: how many it has entered. Looked at only
- * when a barrier fails, to name who is missing. */
-#define BARRIER_KEY "berth.barrier"
+/* What each rank publishes before it enters barrier number N, under the name N % BARRIER_KEYS: N.
+ * Looked at only when a barrier fails, to name who is missing. Several names, because PMIx's client
+ * remembers all that it once saw of a rank: what it remembers of an older barrier says nothing. */
+#define BARRIER_KEYS 16
 #define MISSING_MS 500
 
 struct client {
@@ -249,8 +250,6 @@ static int fetch_once(const struct client *client, int rank, const char *key, in
 {
 	struct fetch *fetch = calloc(1, sizeof *fetch);
 	pmix_proc_t proc = client->self;
-	pmix_info_t info[1];
-	bool yes = true;
 
 	if (!fetch || !(fetch->wait = pmix_wait_new())) {
 		free(fetch);
@@ -259,9 +258,7 @@ static int fetch_once(const struct client *client, int rank, const char *key, in
 	pthread_mutex_init(&fetch->lock, NULL);
 	fetch->holders = 2;
 	proc.rank = (pmix_rank_t)rank;
-	/* An earlier answer without the key must not be remembered. */
-	PMIX_INFO_LOAD(&info[0], PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
-	int status = PMIx_Get_nb(&proc, key, info, 1, fetch_done, fetch);
+	int status = PMIx_Get_nb(&proc, key, NULL, 0, fetch_done, fetch);
 	bool calls_back = status == PMIX_SUCCESS;
 
 	status = pmix_wait_end(fetch->wait, status, timeout_ms);
@@ -314,16 +311,22 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 
 /* ---- barrier ---- */
 
-/* The ranks that have entered fewer barriers than we, as a set's text. malloced or NULL. */
+static void barrier_key(const struct client *client, char *key, size_t size)
+{
+	snprintf(key, size, "berth.barrier.%d", (int)(client->barriers % BARRIER_KEYS));
+}
+
+/* The ranks that are known not to have entered our barrier, as a set's text. malloced or NULL. */
 static char *missing(const struct client *client)
 {
 	struct idset *set = idset_new();
 	int64_t until = now_ms() + MISSING_MS;
+	char key[64];
 
+	barrier_key(client, key, sizeof key);
 	for (int rank = 0; set && rank < client->size; rank++) {
 		void *data = NULL;
 		size_t size = 0;
-		uint64_t count = 0;
 		int64_t left = until - now_ms();
 
 		if (rank == (int)client->self.rank)
@@ -333,13 +336,9 @@ static char *missing(const struct client *client)
 			left = 5;
 		if (left > MISSING_MS / 4)
 			left = MISSING_MS / 4;
-		if (fetch_once(client, rank, BARRIER_KEY, (int)left, &data, &size) ==
-			    PMIX_SUCCESS &&
-		    size == sizeof count)
-			memcpy(&count, data, size);
-		free(data);
-		if (count < client->barriers)
+		if (fetch_once(client, rank, key, (int)left, &data, &size) != PMIX_SUCCESS)
 			idset_add(set, rank);
+		free(data);
 	}
 	char *text = set ? idset_format(set) : NULL;
 
@@ -354,8 +353,11 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 
 	if (!wait)
 		return error_memory(err, "a barrier");
+	char key[64];
+
 	client->barriers++;
-	int status = publish(BARRIER_KEY, &client->barriers, sizeof client->barriers);
+	barrier_key(client, key, sizeof key);
+	int status = publish(key, &client->barriers, sizeof client->barriers);
 
 	if (status == PMIX_SUCCESS)
 		status = PMIx_Fence_nb(NULL, 0, NULL, 0, pmix_wait_done, wait);
@@ -367,9 +369,13 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 				 PMIx_Error_string(status));
 	char *who = missing(client);
 
-	error_set(err, ERR_NETWORK, "barrier of %d ranks: after %d ms rank%s %s %s not there",
-		  client->size, timeout_ms, who && strpbrk(who, ",-") ? "s" : "",
-		  who && *who ? who : "(unknown)", who && strpbrk(who, ",-") ? "are" : "is");
+	if (who && *who)
+		error_set(err, ERR_NETWORK, "barrier of %d ranks: after %d ms rank%s %s not there",
+			  client->size, timeout_ms, strpbrk(who, ",-") ? "s" : "", who);
+	else
+		error_set(err, ERR_NETWORK,
+			  "barrier of %d ranks: not all came within %d ms; which is not known",
+			  client->size, timeout_ms);
 	free(who);
 	return -ERR_NETWORK;
 }

@@ -79,7 +79,8 @@ struct ranks_server_ops {
 	 * when all are, when none is (no PMIx program), or when a fence waits for other nodes.
 	 * Ranks that are connected and late are named by their peers' barrier instead. */
 	void (*missing)(struct ranks_server *server, char *text, size_t size);
-	/* Ends the server and removes its files. Gathers and fetches without an answer are dropped.
+	/* Ends the job's server and removes its files; PMIx's library, its threads and its
+	 * listening socket stay for the next attempt, to the end of the process. Gathers and fetches without an answer are dropped.
 	 * NULL is fine; bounded by 2 s. */
 	void (*stop)(struct ranks_server *server);
 };

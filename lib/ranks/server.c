@@ -9,84 +9,9 @@
 #include <unistd.h>
 
 #include "base/idset.h"
-#include "ranks/pmix_wait.h"
 #include "ranks/server.h"
 
 #define STOP_TIMEOUT_MS 2000
-
-/* Settings of PMIx and hwloc that only the environment can change, for the time of the start.
- * gds=hash: job data in messages, not in shared files: a client may finalize and exec an Open
- *   MPI program, and nothing is left in /dev/shm or /tmp.
- * psec=native: munge would ask a daemon that most machines do not have.
- * HWLOC_PLUGINS_PATH: hwloc's plugins open X11, OpenCL and with them a context on each GPU. */
-static const char *const settings[][2] = {
-	{"PMIX_MCA_gds", "hash"},
-	{"PMIX_MCA_psec", "native"},
-	{"HWLOC_PLUGINS_PATH", "/nonexistent"},
-};
-#define SETTING_COUNT (sizeof settings / sizeof *settings)
-
-static void settings_begin(const struct env *env)
-{
-	for (size_t i = 0; i < SETTING_COUNT; i++)
-		if (!env_get(env, settings[i][0]))
-			setenv(settings[i][0], settings[i][1], 1);
-}
-
-static void settings_end(const struct env *env)
-{
-	for (size_t i = 0; i < SETTING_COUNT; i++)
-		if (!env_get(env, settings[i][0]))
-			unsetenv(settings[i][0]);
-}
-
-/* PMIx would load a topology of its own, with all I/O devices, which takes longer than the rest
- * of its start. NULL where hwloc finds nothing: PMIx then tries for itself. */
-static hwloc_topology_t load_topology(void)
-{
-	hwloc_topology_t topology;
-
-	if (hwloc_topology_init(&topology))
-		return NULL;
-	if (hwloc_topology_load(topology)) {
-		hwloc_topology_destroy(topology);
-		return NULL;
-	}
-	return topology;
-}
-
-static int init_library(struct ranks_server *server, const struct ranks_job *job, struct error *err)
-{
-	pmix_info_t info[8];
-	size_t count = 0;
-	char source[] = "hwloc", name[PMIX_MAX_NSLEN + 1];
-	pmix_topology_t topology = {.source = source, .topology = server->topology};
-	pmix_rank_t rank = (pmix_rank_t)job->node_index;
-	bool yes = true;
-
-	snprintf(name, sizeof name, "berth-agent-%.200s", server->name);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, server->folder, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, server->folder, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_NSPACE, name, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
-	PMIX_INFO_LOAD(&info[count++], PMIX_HOSTNAME, job->nodes[job->node_index], PMIX_STRING);
-	if (server->topology) {
-		PMIX_INFO_LOAD(&info[count], PMIX_TOPOLOGY2, &topology, PMIX_TOPO);
-		count++;
-		PMIX_INFO_LOAD(&info[count], PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
-		count++;
-	}
-	pmix_status_t status = PMIx_server_init(&server_module, info, count);
-
-	for (size_t i = 0; i < count; i++)
-		PMIX_INFO_DESTRUCT(&info[i]);
-	if (status != PMIX_SUCCESS)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "the PMIx server does not start (folder %s): %s", server->folder,
-				 PMIx_Error_string(status));
-	server->initialized = true;
-	return 0;
-}
 
 static int check_job(const struct ranks_job *job, struct error *err)
 {
@@ -111,33 +36,41 @@ static int check_job(const struct ranks_job *job, struct error *err)
 	if (next != job->world_size)
 		return error_set(err, ERR_INTERNAL, "PMIx server: nodes have %d ranks, the job %d",
 				 next, job->world_size);
-	if (server_active)
+	if (server_active_name())
 		return error_set(err, ERR_INTERNAL, "PMIx server: one runs already for job %s",
-				 server_active->name);
+				 server_active_name());
 	return 0;
+}
+
+static void serving_remove(struct ranks_server *server, const struct call *call)
+{
+	struct call **place = &server->serving;
+
+	while (*place && *place != call)
+		place = &(*place)->next_serving;
+	if (*place)
+		*place = call->next_serving;
 }
 
 static void server_free(struct ranks_server *server)
 {
 	for (struct call *call = call_take_all(server), *next; call; call = next) {
 		next = call->next;
-		if (call->kind != CALL_SERVED)
-			call_free(call);
+		if (call->kind == CALL_SERVED)
+			serving_remove(server, call);
+		call_free(call);
 	}
 	for (struct call *call = server->waiting, *next; call; call = next) {
 		next = call->next;
 		call_free(call);
 	}
-	for (struct call *call = server->serving, *next; call; call = next) {
-		next = call->next_serving;
-		call_free(call);
-	}
+	server_lock();
+	for (struct call *call = server->serving; call; call = call->next_serving)
+		call->server = NULL;
+	server_leave();
 	store_free(server);
-	if (server->topology)
-		hwloc_topology_destroy(server->topology);
 	if (server->event_fd >= 0)
 		close(server->event_fd);
-	pthread_mutex_destroy(&server->lock);
 	free(server->phase);
 	free(server->folder);
 	free(server->name);
@@ -150,7 +83,6 @@ static struct ranks_server *server_new(const struct ranks_job *job, const struct
 
 	if (!server)
 		return NULL;
-	pthread_mutex_init(&server->lock, NULL);
 	server->last = &server->first;
 	server->name = strdup(job->name);
 	server->folder = strdup(job->folder);
@@ -175,29 +107,20 @@ static int start(const struct ranks_job *job, const struct ranks_host *host,
 {
 	int rc = check_job(job, err);
 
+	if (!rc)
+		rc = library_start(job, err);
 	if (rc)
 		return rc;
 	struct ranks_server *server = server_new(job, host);
-	struct env *env = env_capture();
 
-	if (!server || !env) {
-		rc = error_memory(err, "the PMIx server");
-		goto out;
-	}
-	settings_begin(env);
-	server->topology = load_topology();
-	server_active = server;
-	rc = init_library(server, job, err);
-	settings_end(env);
-	if (!rc)
-		rc = server_register(server, job, err);
-	if (!rc) {
+	if (!server)
+		return error_memory(err, "the PMIx server");
+	server_activate(server);
+	rc = server_register(server, job, err);
+	if (rc)
+		stop(server);
+	else
 		*out = server;
-		server = NULL;
-	}
-out:
-	env_free(env);
-	stop(server);
 	return rc;
 }
 
@@ -225,6 +148,13 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 		free(*entry);
 	}
 	free(list);
+	/* The library keeps the folder of its first start. */
+	if (!rc)
+		rc = env_set(changes, "PMIX_SERVER_TMPDIR", server->folder, ENV_FROM_BERTH,
+			     "berth's PMIx server", err);
+	if (!rc)
+		rc = env_set(changes, "PMIX_SYSTEM_TMPDIR", server->folder, ENV_FROM_BERTH,
+			     "berth's PMIx server", err);
 	/* Open MPI 4 looks for its own mpirun first and, not finding it, runs each process as a
 	 * world of one. Without that component it takes PMIx's word; mpirun itself still works. */
 	if (!rc)
@@ -290,12 +220,7 @@ static void serve_answer(struct call *call)
 
 static void serve_end(struct ranks_server *server, struct call *call)
 {
-	struct call **place = &server->serving;
-
-	while (*place && *place != call)
-		place = &(*place)->next_serving;
-	if (*place)
-		*place = call->next_serving;
+	serving_remove(server, call);
 	serve_answer(call);
 	call_free(call);
 }
@@ -358,7 +283,6 @@ static void dispatch(struct ranks_server *server)
 static void served(pmix_status_t status, char *data, size_t size, void *context)
 {
 	struct call *call = context;
-	struct ranks_server *server = server_active;
 
 	call->status = status;
 	if (status == PMIX_SUCCESS && size) {
@@ -370,8 +294,12 @@ static void served(pmix_status_t status, char *data, size_t size, void *context)
 			call->status = PMIX_ERR_NOMEM;
 		}
 	}
-	if (server)
-		call_push(server, call);
+	server_lock();
+	if (call->server)
+		call_push(call->server, call);
+	else
+		call_free(call);
+	server_leave();
 }
 
 static int serve(struct ranks_server *server, int rank,
@@ -393,6 +321,7 @@ static int serve(struct ranks_server *server, int rank,
 	call->proc = proc;
 	call->done.served = done;
 	call->context = context;
+	call->server = server;
 	call->next_serving = server->serving;
 	server->serving = call;
 	if (PMIx_server_dmodex_request(&proc, served, call) == PMIX_SUCCESS)
@@ -446,49 +375,20 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 	return 0;
 }
 
-static void *finalize(void *wait)
-{
-	pmix_wait_done(PMIx_server_finalize(), wait);
-	return NULL;
-}
-
-/* PMIx_server_finalize joins PMIx's threads. One that hangs is left behind: what it may still
- * touch is then kept for good. */
-static bool finalize_library(void)
-{
-	struct pmix_wait *wait = pmix_wait_new();
-	pthread_t thread;
-
-	if (!wait || pthread_create(&thread, NULL, finalize, wait)) {
-		if (wait)
-			pmix_wait_end(wait, PMIX_ERROR, 0);
-		PMIx_server_finalize();
-		return true;
-	}
-	bool ended = pmix_wait_end(wait, PMIX_SUCCESS, STOP_TIMEOUT_MS) != PMIX_ERR_TIMEOUT;
-
-	if (ended)
-		pthread_join(thread, NULL);
-	else
-		pthread_detach(thread);
-	return ended;
-}
-
 static void stop(struct ranks_server *server)
 {
-	if (!server)
-		return;
-	bool ended = true;
 	char folder[4096];
 
-	if (server_active == server)
-		server_active = NULL;
-	if (server->initialized)
-		ended = finalize_library();
+	if (!server)
+		return;
+	server_activate(NULL);
+	server_deregister(server, STOP_TIMEOUT_MS);
 	if ((size_t)snprintf(folder, sizeof folder, "%s/ranks", server->folder) < sizeof folder)
 		nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-	if (ended)
-		server_free(server);
+	/* The topology that PMIx shares; a later attempt's ranks find it by other ways. */
+	if ((size_t)snprintf(folder, sizeof folder, "%s/hwloc.sm", server->folder) < sizeof folder)
+		unlink(folder);
+	server_free(server);
 }
 
 __attribute__((visibility("default"))) const struct ranks_server_ops ranks_server_pmix = {

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Inside ranks-pmix.so: what the parts of the embedded server share.
  *
- *   server.c        start and stop, the ranks' environment, answers from the agent
- *   server_job.c    what PMIx is told about the job
- *   server_calls.c  PMIx's up-calls: from its progress thread to the agent's thread
- *   server_store.c  publish, lookup, unpublish */
+ *   server.c          start and stop, the ranks' environment, answers from the agent
+ *   server_job.c      what PMIx is told about the job
+ *   server_calls.c    PMIx's up-calls: from its progress thread to the agent's thread
+ *   server_store.c    publish, lookup, unpublish */
 #ifndef BERTH_RANKS_SERVER_H
 #define BERTH_RANKS_SERVER_H
 
 #include <hwloc.h>
 #include <pmix.h>
 #include <pmix_server.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -31,8 +30,9 @@ enum call_kind {
  * whoever answers it; call_free drops it without an answer. */
 struct call {
 	enum call_kind kind;
-	struct call *next;	   /* in the queue or in a list of the agent's thread */
-	struct call *next_serving; /* CALL_SERVED is in server->serving until it is answered */
+	struct call *next;	     /* in the queue or in a list of the agent's thread */
+	struct call *next_serving;   /* CALL_SERVED is in server->serving until it is answered */
+	struct ranks_server *server; /* CALL_SERVED: NULL after stop; PMIx's answer then frees it */
 	pmix_proc_t proc;
 	int status;
 	char *data; /* fence, served: a copy; abort: the text */
@@ -67,13 +67,11 @@ struct ranks_server {
 	char *folder;
 	int world_size, first_rank, local_count, node_count;
 	struct ranks_host host;
-	hwloc_topology_t topology; /* lent to PMIx; NULL when hwloc found nothing */
 	int event_fd;
 	uint64_t sequence; /* collectives so far */
-	bool initialized;  /* PMIx_server_init has succeeded */
 
-	pthread_mutex_t lock;	    /* guards the queue, from here ... */
-	struct call *first, **last; /* ... to here */
+	/* Under the lock of server_enter. */
+	struct call *first, **last; /* the queue */
 
 	atomic_int *phase;  /* [local_count] */
 	atomic_int gathers; /* under way between the agents: all local ranks are in */
@@ -84,17 +82,34 @@ struct ranks_server {
 	struct published *published;
 };
 
-/* The one server of this process: PMIx's up-calls carry no context. */
-extern _Atomic(struct ranks_server *) server_active;
 extern pmix_server_module_t server_module;
+
+/* The one server of this process: PMIx's up-calls carry no context. server_enter locks and returns
+ * it, or returns NULL, not locked, when there is none. */
+struct ranks_server *server_enter(void);
+void server_leave(void);
+void server_lock(void); /* the same lock, whether there is a server or not */
+/* Make server the one; NULL: none. From then on no up-call touches the one before. */
+void server_activate(struct ranks_server *server);
+const char *server_active_name(void); /* of the active server; NULL: none. The agent's thread. */
+
+/* server_library.c: start PMIx's server library; once a process, later calls do nothing. The
+ * library stays to the end of the process: PMIx 4.2 does not survive a second PMIx_server_init.
+ * Changes the environment for the time of the call, adds threads. -ERR_UNAVAILABLE: PMIx's words.
+ */
+int library_start(const struct ranks_job *job, struct error *err);
+/* Without I/O devices; lent to PMIx. NULL: hwloc found nothing. */
+hwloc_topology_t library_topology(void);
 
 /* server_job.c: tell PMIx of the job and its local ranks. -ERR_UNAVAILABLE: PMIx's words. */
 int server_register(struct ranks_server *server, const struct ranks_job *job, struct error *err);
+/* Make PMIx forget them. At most timeout_ms. */
+void server_deregister(const struct ranks_server *server, int timeout_ms);
 
 /* server_calls.c */
 void call_free(struct call *call);
-void call_push(struct ranks_server *server, struct call *call);
-struct call *call_take_all(struct ranks_server *server); /* in order of arrival */
+void call_push(struct ranks_server *server, struct call *call); /* locked already */
+struct call *call_take_all(struct ranks_server *server);	/* in order of arrival */
 /* Is proc one of this node's ranks of the job? Its local rank, or -1. */
 int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc);
 

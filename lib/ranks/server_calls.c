@@ -1,13 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PMIx's up-calls. They run in PMIx's progress thread, must not block, and may not touch what
  * the agent's thread owns: whatever needs the agent is copied and queued. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 
 #include "ranks/server.h"
 
-_Atomic(struct ranks_server *) server_active;
+static pthread_mutex_t active_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ranks_server *active;
+
+struct ranks_server *server_enter(void)
+{
+	pthread_mutex_lock(&active_lock);
+	struct ranks_server *server = active;
+
+	if (!server)
+		pthread_mutex_unlock(&active_lock);
+	return server;
+}
+
+void server_lock(void)
+{
+	pthread_mutex_lock(&active_lock);
+}
+
+void server_leave(void)
+{
+	pthread_mutex_unlock(&active_lock);
+}
+
+void server_activate(struct ranks_server *server)
+{
+	pthread_mutex_lock(&active_lock);
+	active = server;
+	pthread_mutex_unlock(&active_lock);
+}
+
+const char *server_active_name(void)
+{
+	return active ? active->name : NULL;
+}
+
+static void leave(struct ranks_server **server)
+{
+	if (*server)
+		server_leave();
+}
+/* The up-calls hold the lock until they return. */
+#define LOCKED __attribute__((cleanup(leave))) struct ranks_server *
 
 void call_free(struct call *call)
 {
@@ -24,23 +66,21 @@ void call_free(struct call *call)
 
 void call_push(struct ranks_server *server, struct call *call)
 {
-	pthread_mutex_lock(&server->lock);
 	call->next = NULL;
 	*server->last = call;
 	server->last = &call->next;
-	pthread_mutex_unlock(&server->lock);
 	/* Fails only when the counter is full, and then the descriptor is readable anyway. */
 	(void)!eventfd_write(server->event_fd, 1);
 }
 
 struct call *call_take_all(struct ranks_server *server)
 {
-	pthread_mutex_lock(&server->lock);
+	pthread_mutex_lock(&active_lock);
 	struct call *calls = server->first;
 
 	server->first = NULL;
 	server->last = &server->first;
-	pthread_mutex_unlock(&server->lock);
+	pthread_mutex_unlock(&active_lock);
 	return calls;
 }
 
@@ -77,7 +117,7 @@ static struct call *call_new(enum call_kind kind, const pmix_proc_t *proc, const
 
 static pmix_status_t set_phase(const pmix_proc_t *proc, enum phase phase)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 	int local_rank = server ? server_local_rank(server, proc) : -1;
 
 	if (local_rank < 0)
@@ -102,7 +142,7 @@ static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int statu
 				pmix_proc_t *procs, size_t proc_count, pmix_op_cbfunc_t done,
 				void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (!server || server_local_rank(server, proc) < 0)
 		return PMIX_ERR_NOT_FOUND;
@@ -143,7 +183,7 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 			   size_t info_count, char *data, size_t size, pmix_modex_cbfunc_t done,
 			   void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (!server)
 		return PMIX_ERR_NOT_AVAILABLE;
@@ -179,7 +219,7 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *info,
 				  size_t info_count, pmix_modex_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (!server || strcmp(proc->nspace, server->name) ||
 	    proc->rank >= (pmix_rank_t)server->world_size)
@@ -198,15 +238,19 @@ static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *in
  * the time, so there is none. */
 static struct ranks_server *store_server(void)
 {
-	struct ranks_server *server = server_active;
+	struct ranks_server *server = server_enter();
 
-	return server && server->node_count == 1 ? server : NULL;
+	if (server && server->node_count > 1) {
+		server_leave();
+		server = NULL;
+	}
+	return server;
 }
 
 static pmix_status_t publish(const pmix_proc_t *proc, const pmix_info_t *info, size_t info_count,
 			     pmix_op_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = store_server();
+	LOCKED server = store_server();
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
@@ -253,7 +297,7 @@ static char **copy_keys(char **keys)
 static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
 			    size_t info_count, pmix_lookup_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = store_server();
+	LOCKED server = store_server();
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
@@ -275,7 +319,7 @@ static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_inf
 static pmix_status_t unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
 			       size_t info_count, pmix_op_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = store_server();
+	LOCKED server = store_server();
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
@@ -297,7 +341,7 @@ static pmix_status_t connect_call(const pmix_proc_t *procs, size_t proc_count,
 				  const pmix_info_t *info, size_t info_count, pmix_op_cbfunc_t done,
 				  void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (!server || fence_scope(server, procs, proc_count) != SCOPE_LOCAL)
 		return PMIX_ERR_NOT_SUPPORTED;
@@ -322,7 +366,7 @@ static pmix_status_t notify_event(pmix_status_t code, const pmix_proc_t *source,
 				  pmix_data_range_t range, pmix_info_t *info, size_t info_count,
 				  pmix_op_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (server && (server->node_count == 1 || range == PMIX_RANGE_LOCAL ||
 		       range == PMIX_RANGE_PROC_LOCAL))
@@ -342,7 +386,7 @@ static void info_release(void *context)
 static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t count,
 			   pmix_info_cbfunc_t done, void *context)
 {
-	struct ranks_server *server = server_active;
+	LOCKED server = server_enter();
 
 	if (!server || count != 1 || !queries[0].keys || !queries[0].keys[0] ||
 	    queries[0].keys[1] || strcmp(queries[0].keys[0], PMIX_QUERY_NAMESPACES))

@@ -167,9 +167,9 @@ static void add_local_cpusets(struct list *list, const struct ranks_job *job, in
 
 /* Cores, caches and NUMA node of a rank in PMIx's words, from its "0-3,8". Without a topology,
  * or for CPUs that it does not have, nothing is said, which means "same node" to readers. */
-static void add_locality(struct list *list, const struct ranks_server *server, const char *cpus)
+static void add_locality(struct list *list, const char *cpus)
 {
-	hwloc_bitmap_t bitmap = server->topology ? hwloc_bitmap_alloc() : NULL;
+	hwloc_bitmap_t bitmap = library_topology() ? hwloc_bitmap_alloc() : NULL;
 
 	if (!bitmap)
 		return;
@@ -211,7 +211,7 @@ static void add_proc(struct list *list, const struct ranks_server *server,
 		add_text(&part, PMIX_PROCDIR, folder);
 		if (job->cpus && job->cpus[index]) {
 			add_text(&part, PMIX_CPUSET, job->cpus[index]);
-			add_locality(&part, server, job->cpus[index]);
+			add_locality(&part, job->cpus[index]);
 		}
 	}
 	add_part(list, PMIX_PROC_INFO_ARRAY, &part);
@@ -323,12 +323,14 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	if (!wait)
 		list.status = PMIX_ERR_NOMEM;
 	int status = list.status;
+	pmix_nspace_t name;
+
+	PMIX_LOAD_NSPACE(name, server->name);
 
 	if (wait) {
 		if (status == PMIX_SUCCESS)
-			status = PMIx_server_register_nspace(server->name, server->local_count,
-							     array.array, array.size,
-							     pmix_wait_done, wait);
+			status = PMIx_server_register_nspace(name, server->local_count, array.array,
+							     array.size, pmix_wait_done, wait);
 		status = pmix_wait_end(wait, status, REGISTER_TIMEOUT_MS);
 	}
 	PMIX_DATA_ARRAY_DESTRUCT(&array);
@@ -339,4 +341,15 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 				 "PMIx does not accept the job %s of %d ranks: %s", server->name,
 				 job->world_size, PMIx_Error_string(status));
 	return register_clients(server, err);
+}
+
+void server_deregister(const struct ranks_server *server, int timeout_ms)
+{
+	struct pmix_wait *wait = pmix_wait_new();
+	pmix_nspace_t name;
+
+	PMIX_LOAD_NSPACE(name, server->name);
+	PMIx_server_deregister_nspace(name, wait ? pmix_wait_done : NULL, wait);
+	if (wait)
+		pmix_wait_end(wait, PMIX_SUCCESS, timeout_ms);
 }
