@@ -14,7 +14,7 @@ static const struct row rows[] = {
 	{"", "", 0, "the empty set"},
 	{"0", "0", 1, "one id"},
 	{"0-3", "0-3", 4, "a range"},
-	{"3-3", "3", 1, "a range of one"},
+	{"3-3", NULL, 0, "a range of one: written 3"},
 	{"0,1,2,3", "0-3", 4, "neighbours are joined"},
 	{"0-3,4-7", "0-7", 8, "ranges that touch are joined"},
 	{"8,64-67,128", "8,64-67,128", 6, "across words"},
