@@ -384,6 +384,10 @@ fail:
 int logs_check_folder(const char *folder, struct error *err)
 {
 	char path[PATH_MAX];
+
+	if (!folder[0])
+		return error_set(err, ERR_OUTPUT, "--log-dir: a folder's name is empty");
+
 	int rc = file_make_dirs(folder, err);
 
 	if (rc)

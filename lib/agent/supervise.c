@@ -16,10 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TICK_MS 1000	 /* orphans are reaped, exec deadlines looked at */
-#define POLL_MS 20	 /* the tick where there are no pidfds (before Linux 5.3), and in a stop */
-#define LIST_MS 5000	 /* between looks through /proc while some ranks have ended */
-#define LEFTOVER_MS 1000 /* of grace, once no rank runs any more */
+#define TICK_MS 1000 /* orphans are reaped, exec deadlines looked at */
+#define POLL_MS 20   /* the tick where there are no pidfds (before Linux 5.3) */
+#define LIST_MS 5000 /* between looks through /proc while some ranks have ended */
 
 int64_t supervise_now_ms(void)
 {
@@ -59,7 +58,7 @@ void supervise_close(struct supervise *supervise, int *fd)
 	*fd = -1;
 }
 
-static void set_timer(struct supervise *supervise, int ms)
+void supervise_set_timer(struct supervise *supervise, int ms)
 {
 	struct itimerspec spec = {
 		.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L + 1},
@@ -111,7 +110,7 @@ static void line_of_stream(void *context, const char *text, size_t size, bool ne
 			     newline);
 }
 
-static void close_stream(struct stream *stream)
+void supervise_close_stream(struct stream *stream)
 {
 	if (stream->fd < 0)
 		return;
@@ -133,7 +132,7 @@ static void read_stream(struct stream *stream, size_t limit)
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n <= 0) {
-			close_stream(stream);
+			supervise_close_stream(stream);
 			return;
 		}
 		logs_split(&stream->splitter, supervise->buffer, (size_t)n, line_of_stream, stream);
@@ -142,7 +141,7 @@ static void read_stream(struct stream *stream, size_t limit)
 }
 
 /* Everything that its writer, which has ended, can have left in the pipe. */
-static void drain_stream(struct stream *stream)
+void supervise_drain_stream(struct stream *stream)
 {
 	if (stream->fd < 0)
 		return;
@@ -253,12 +252,12 @@ static void look_at_child(struct supervise *supervise, struct child *child)
 	supervise->running--;
 	supervise_close(supervise, &child->pidfd);
 	read_report(supervise, child, true);
-	drain_stream(&child->streams[0]);
-	drain_stream(&child->streams[1]);
+	supervise_drain_stream(&child->streams[0]);
+	supervise_drain_stream(&child->streams[1]);
 	tell_end(supervise, child, &info, &usage);
 }
 
-static void look_at_all(struct supervise *supervise)
+void supervise_look_at_all(struct supervise *supervise)
 {
 	for (size_t i = 0; i < supervise->count; i++)
 		look_at_child(supervise, &supervise->children[i]);
@@ -273,7 +272,7 @@ static struct child *child_of(struct supervise *supervise, pid_t pid)
 }
 
 /* Reap what was orphaned and adopted, up to the first rank that must stay a zombie. */
-static void reap_orphans(struct supervise *supervise)
+void supervise_reap_orphans(struct supervise *supervise)
 {
 	siginfo_t info;
 
@@ -323,145 +322,6 @@ void supervise_reap(struct child *child)
 	child->pid = -1;
 }
 
-/* ---- stopping ---- */
-
-void supervise_signal(struct supervise *supervise, int signal)
-{
-	for (size_t i = 0; i < supervise->count; i++) {
-		struct child *child = &supervise->children[i];
-
-		if (child->ended || child->pid <= 0)
-			continue;
-		/* Before its setsid it has no group yet. */
-		if (kill(-child->pid, signal) && errno == ESRCH)
-			kill(child->pid, signal);
-	}
-}
-
-static bool in_rank_group(const struct supervise *supervise, pid_t group)
-{
-	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->children[i].pid == group)
-			return true;
-	return false;
-}
-
-static void mark_stopped(struct supervise *supervise)
-{
-	for (size_t i = 0; i < supervise->count; i++)
-		if (!supervise->children[i].ended)
-			supervise->children[i].stopped_by_us = true;
-}
-
-static void term_all(struct supervise *supervise)
-{
-	struct descend_list list = {0};
-
-	mark_stopped(supervise);
-	for (size_t i = 0; i < supervise->count; i++) {
-		pid_t pid = supervise->children[i].pid;
-
-		if (pid <= 0)
-			continue;
-		if (kill(-pid, SIGTERM) && errno == ESRCH)
-			kill(pid, SIGTERM);
-		kill(-pid, SIGCONT); /* who is stopped does not see SIGTERM */
-	}
-	if (!descend_list(NULL, 0, &list))
-		for (size_t i = 0; i < list.count; i++)
-			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
-				descend_signal(&list.items[i], SIGTERM);
-	descend_list_free(&list);
-}
-
-static void kill_all(struct supervise *supervise, char *left, size_t size)
-{
-	struct descend_list list = {0};
-
-	mark_stopped(supervise);
-	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->children[i].pid > 0 && kill(-supervise->children[i].pid, SIGKILL) &&
-		    errno == ESRCH)
-			kill(supervise->children[i].pid, SIGKILL);
-	if (!descend_list(NULL, 0, &list)) {
-		for (size_t i = 0; i < list.count; i++)
-			if (list.items[i].alive)
-				descend_signal(&list.items[i], SIGKILL);
-		descend_names(&list, left, size);
-	}
-	descend_list_free(&list);
-}
-
-/* No rank runs and no child of ours is left. Who descends from us has an ancestor among our
- * children, and whoever loses his parent becomes our child: so no child is no descendant. */
-static bool nothing_left(struct supervise *supervise)
-{
-	siginfo_t info = {0};
-
-	if (supervise->running)
-		return false;
-	for (size_t i = 0; i < supervise->count; i++)
-		supervise_reap(&supervise->children[i]);
-	reap_orphans(supervise);
-	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) && errno == ECHILD;
-}
-
-static void finish(struct supervise *supervise, const char *left)
-{
-	supervise->state = STATE_FINISHED;
-	for (size_t i = 0; i < supervise->count * 2; i++) {
-		struct stream *stream = &supervise->children[i / 2].streams[i % 2];
-
-		drain_stream(stream);
-		close_stream(stream);
-	}
-	set_timer(supervise, 0);
-	if (supervise->events.finished)
-		supervise->events.finished(supervise->events.context, left);
-}
-
-static void stop_on(struct supervise *supervise)
-{
-	char left[512] = "";
-	int64_t now = supervise_now_ms();
-
-	if (nothing_left(supervise)) {
-		finish(supervise, NULL);
-		return;
-	}
-	if (supervise->state == STATE_TERM) {
-		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
-			supervise->deadline_ms = now + LEFTOVER_MS;
-		if (now < supervise->deadline_ms)
-			return;
-		supervise->state = STATE_KILL;
-		supervise->deadline_ms = now + SUPERVISE_KILL_MS;
-	}
-	kill_all(supervise, left, sizeof left);
-	look_at_all(supervise);
-	if (nothing_left(supervise))
-		finish(supervise, NULL);
-	else if (now >= supervise->deadline_ms)
-		finish(supervise, left[0] ? left : "a process that /proc does not show");
-}
-
-void supervise_stop(struct supervise *supervise, int grace_ms)
-{
-	int64_t deadline = supervise_now_ms() + grace_ms;
-
-	if (supervise->state >= STATE_KILL)
-		return;
-	if (supervise->state == STATE_RUN) {
-		supervise->state = STATE_TERM;
-		supervise->deadline_ms = deadline;
-		if (grace_ms > 0 && !nothing_left(supervise))
-			term_all(supervise);
-	} else if (deadline < supervise->deadline_ms) {
-		supervise->deadline_ms = deadline;
-	}
-	set_timer(supervise, POLL_MS);
-}
-
 /* ---- events ---- */
 
 static void look_at_execs(struct supervise *supervise, int64_t now)
@@ -489,13 +349,13 @@ static void tick(struct supervise *supervise)
 	if (read(supervise->timer, &expirations, sizeof expirations) < 0)
 		return;
 	if (!supervise->pidfds || supervise->state != STATE_RUN)
-		look_at_all(supervise);
+		supervise_look_at_all(supervise);
 	if (supervise->state == STATE_TERM || supervise->state == STATE_KILL) {
-		stop_on(supervise);
+		supervise_stop_on(supervise);
 		return;
 	}
 	look_at_execs(supervise, now);
-	reap_orphans(supervise);
+	supervise_reap_orphans(supervise);
 	if (supervise->running < supervise->count && now >= supervise->list_ms) {
 		reap_by_list(supervise);
 		supervise->list_ms = now + LIST_MS;
@@ -538,8 +398,9 @@ void supervise_dispatch(struct supervise *supervise)
 	for (int i = 0; i < count; i++)
 		handle(supervise, &events[i]);
 	/* What remains of ranks that all have ended needs no tick to be seen. */
-	if (supervise->state == STATE_TERM && !supervise->running && nothing_left(supervise))
-		finish(supervise, NULL);
+	if (supervise->state == STATE_TERM && !supervise->running &&
+	    supervise_nothing_left(supervise))
+		supervise_finish(supervise, NULL);
 }
 
 int supervise_descriptor(const struct supervise *supervise)
@@ -554,7 +415,7 @@ size_t supervise_running(const struct supervise *supervise)
 
 void supervise_begin_ticks(struct supervise *supervise)
 {
-	set_timer(supervise, supervise->pidfds ? TICK_MS : POLL_MS);
+	supervise_set_timer(supervise, supervise->pidfds ? TICK_MS : POLL_MS);
 }
 
 void supervise_free(struct supervise *supervise)
@@ -567,8 +428,8 @@ void supervise_free(struct supervise *supervise)
 	for (size_t i = 0; i < supervise->count; i++) {
 		struct child *child = &supervise->children[i];
 
-		close_stream(&child->streams[0]);
-		close_stream(&child->streams[1]);
+		supervise_close_stream(&child->streams[0]);
+		supervise_close_stream(&child->streams[1]);
 		supervise_close(supervise, &child->report_fd);
 		supervise_close(supervise, &child->pidfd);
 		supervise_forget_plan(child);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What supervise.c (watching, stopping) and supervise_start.c (starting) share. */
+/* What supervise.c (watching), supervise_start.c and supervise_stop.c share. */
 #ifndef BERTH_AGENT_SUPERVISE_INTERNAL_H
 #define BERTH_AGENT_SUPERVISE_INTERNAL_H
 
@@ -62,6 +62,21 @@ void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind);
 void supervise_close(struct supervise *supervise, int *fd);
+
+/* supervise.c */
+void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
+/* Hand on what a writer that has ended can have left in the pipe. */
+void supervise_drain_stream(struct stream *stream);
+void supervise_close_stream(struct stream *stream);
+/* Tell the ends of ranks that have ended. */
+void supervise_look_at_all(struct supervise *supervise);
+void supervise_reap_orphans(struct supervise *supervise);
+
+/* supervise_stop.c: one step of a stop; is nobody left; the end of it. */
+void supervise_stop_on(struct supervise *supervise);
+bool supervise_nothing_left(struct supervise *supervise);
+void supervise_finish(struct supervise *supervise, const char *left);
+
 void supervise_begin_ticks(struct supervise *supervise);
 void supervise_reap(struct child *child);
 void supervise_forget_plan(struct child *child);
