@@ -32,7 +32,7 @@ struct world {
 	struct supervise_end end[MAX];
 	char start_error[MAX][512];
 	char *out[MAX][2]; /* text of stdout and stderr; '~' after pieces without newline */
-	size_t size[MAX][2], lines;
+	size_t size[MAX][2], room[MAX][2], lines;
 	int finished;
 	char left[512], notes[1024];
 	void (*on_line)(struct world *world);
@@ -66,8 +66,12 @@ static void on_line(void *context, int local_rank, enum supervise_stream stream,
 	struct world *world = context;
 	char **out = &world->out[local_rank][stream == SUPERVISE_STDERR];
 	size_t *used = &world->size[local_rank][stream == SUPERVISE_STDERR];
+	size_t *room = &world->room[local_rank][stream == SUPERVISE_STDERR];
 
-	*out = realloc(*out, *used + size + 2);
+	if (*used + size + 2 > *room) {
+		*room = 2 * (*used + size + 2);
+		*out = realloc(*out, *room);
+	}
 	assert_non_null(*out);
 	memcpy(*out + *used, text, size);
 	*used += size;
