@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How host list, plan and network choice grow with the nodes: cards in memory, no processes.
+ *
+ *   plan_scale            100 to 10,000 nodes, a table
+ *   plan_scale NODES      that many, once, with the results checked (a test, not timed)
+ *
+ * What is measured: hostlist_expand of one expression, then plan_make for all nodes (spread,
+ * binding of 8 ranks each, head address, each node's interface). Peak memory is this process's,
+ * cards included. Not measured: making the cards. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include "../unit/plan/cards.h"
+#include "base/hostlist.h"
+#include "base/number.h"
+
+#define RANKS 8
+
+struct timing {
+	double hosts_ms, plan_ms, network_ms;
+	long peak_kib;
+};
+
+static double now_ms(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec * 1e3 + (double)time.tv_nsec / 1e6;
+}
+
+static int wrong(const char *what, size_t node)
+{
+	fprintf(stderr, "plan_scale: %s (node %zu)\n", what, node);
+	return -1;
+}
+
+/* Node n has ranks 8n to 8n+7, rank r of it GPU r with NIC ib<r> and 16 cores; the head's
+ * address is ib0's. */
+static int check(const struct plan *plan, const struct hosts *hosts)
+{
+	if (strcmp(plan->network.address, "10.0.0.1") ||
+	    strcmp(plan->network.subnet, "10.0.0.0/16"))
+		return wrong(plan->network.address, 0);
+	if (plan->world_size != (int)plan->node_count * RANKS || plan->warning_count)
+		return wrong("world size or warnings", 0);
+	for (size_t n = 0; n < plan->node_count; n++) {
+		const struct plan_node *node = &plan->nodes[n];
+		char uuid[64];
+
+		if (strcmp(node->node, hosts->names[n]) || strcmp(node->iface, "ib0") ||
+		    strcmp(node->visible_devices, "0,1,2,3,4,5,6,7") || node->rank_count != RANKS)
+			return wrong("name, interface or devices", n);
+		for (int r = 0; r < RANKS; r++) {
+			const struct plan_rank *rank = &node->ranks[r];
+
+			snprintf(uuid, sizeof uuid, "GPU-%08zx-%04x-0000-0000-000000000000", n, r);
+			if (rank->rank != (int)n * RANKS + r || rank->threads != 16 ||
+			    rank->gpu_count != 1 || strcmp(rank->gpus[0].uuid, uuid) ||
+			    rank->nic_count != 1 || rank->nics[0].net[2] != '0' + r ||
+			    idset_next(rank->cpus_os, -1) != r * 16)
+				return wrong("a rank's GPU, cores or NIC", n);
+		}
+	}
+	return 0;
+}
+
+static int measure(size_t count, const struct machine *cards, struct timing *out)
+{
+	struct alloc alloc = {.node_count = count, .end_time = 0};
+	struct plan_request request = {0};
+	struct plan_network network = {0};
+	struct plan plan = {0};
+	struct hosts hosts = {0};
+	struct error err = {0};
+	struct rusage usage;
+	char expr[64], job[] = "bench";
+	double start = now_ms(), middle;
+	int rc;
+
+	snprintf(expr, sizeof expr, "gpu[00000-%05zu]", count - 1);
+	if (hostlist_expand(expr, &hosts, &err) || hosts.count != count)
+		return wrong(err.text, 0);
+	out->hosts_ms = now_ms() - start;
+	alloc.job_id = job;
+	alloc.nodes = calloc(count, sizeof *alloc.nodes);
+	if (!alloc.nodes)
+		return wrong("memory", 0);
+	for (size_t n = 0; n < count; n++)
+		alloc.nodes[n] = (struct alloc_node){hosts.names[n], RANKS, RANKS};
+	start = now_ms();
+	rc = plan_make(&alloc, cards, count, &request, NULL, NULL, &plan, &err);
+	out->plan_ms = now_ms() - start;
+	if (rc)
+		return wrong(err.text, 0);
+	middle = now_ms();
+	rc = plan_network(cards, count, &request, NULL, &network, &err);
+	out->network_ms = now_ms() - middle; /* part of plan_ms, once more by itself */
+	getrusage(RUSAGE_SELF, &usage);
+	out->peak_kib = usage.ru_maxrss;
+	if (!rc)
+		rc = check(&plan, &hosts);
+	plan_network_free(&network);
+	plan_free(&plan);
+	hosts_free(&hosts);
+	free(alloc.nodes);
+	return rc;
+}
+
+static int run(size_t count, struct timing *best, int repeats)
+{
+	struct machine *cards = calloc(count, sizeof *cards);
+	int rc = cards ? 0 : -1;
+
+	for (size_t n = 0; cards && n < count; n++)
+		cards[n] = card_cluster((int)n);
+	for (int i = 0; !rc && i < repeats; i++) {
+		struct timing timing;
+
+		rc = measure(count, cards, &timing);
+		if (!i || timing.hosts_ms + timing.plan_ms < best->hosts_ms + best->plan_ms)
+			*best = timing;
+	}
+	for (size_t n = 0; cards && n < count; n++)
+		machine_free(&cards[n]);
+	free(cards);
+	return rc;
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t sizes[] = {100, 300, 1000, 3000, 10000};
+	struct timing timing = {0};
+	struct error err = {0};
+	int nodes;
+
+	if (argc > 1) {
+		if (number_int("NODES", argv[1], 1, 62500, &nodes, &err)) {
+			fprintf(stderr, "plan_scale: %s\n", err.text);
+			return 64;
+		}
+		return run((size_t)nodes, &timing, 1) ? 1 : 0;
+	}
+	printf("%8s %12s %12s %14s %12s %14s\n", "nodes", "hosts ms", "plan ms", "(network ms)",
+	       "us a node", "peak MiB");
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		if (run(sizes[i], &timing, 3))
+			return 1;
+		printf("%8zu %12.2f %12.2f %14.2f %12.2f %14.1f\n", sizes[i], timing.hosts_ms,
+		       timing.plan_ms, timing.network_ms,
+		       (timing.hosts_ms + timing.plan_ms) * 1e3 / (double)sizes[i],
+		       (double)timing.peak_kib / 1024);
+		fflush(stdout);
+	}
+	return 0;
+}
