@@ -32,12 +32,24 @@ done
 packages_need build test
 packages_want extra data
 
+# configure [--reconfigure] MESON OPTIONS: quiet unless it fails
+configure() {
+	said=$(meson setup "$build" -Dtests=enabled "$@" </dev/null 2>&1) &&
+		printf '%s\n' "$options" >"$build/run.options" && return 0
+	printf '%s\n' "$said" >&2
+	return 1
+}
+
 # A folder left half configured is started again; one that is not meson's is left alone.
-if ! { [ -f "$build/build.ninja" ] && meson configure "$build" -Dtests=enabled "$@" >/dev/null; }; then
+echo "berth: building in $build" >&2
+options=$*
+if [ ! -f "$build/build.ninja" ]; then
 	[ ! -d "$build/meson-private" ] || rm -rf "$build"
-	meson setup "$build" -Dtests=enabled "$@" </dev/null || exit 1
+	configure "$@" || exit 1
+elif [ "$options" != "$(cat "$build/run.options" 2>/dev/null)" ]; then
+	configure --reconfigure "$@" || exit 1
 fi
-ninja -C "$build" </dev/null || { echo "berth: the build failed" >&2; exit 1; }
+ninja --quiet -C "$build" </dev/null || { echo "berth: the build failed" >&2; exit 1; }
 
 log=$build/meson-logs/testlog.json
 rm -f "$log"
