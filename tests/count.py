@@ -19,7 +19,7 @@ def output(test):
 
 def last_line(text):
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else 'no reason given'
+    return lines[-1].strip().removeprefix('skipped: ') if lines else 'no reason given'
 
 
 def main():
