@@ -22,6 +22,11 @@ struct group {
 	struct range *ranges;
 	size_t range_count;
 	uint64_t count; /* numbers in all ranges */
+
+	/* Where the expansion stands: a range, and a number of it. Kept, not computed from a
+	 * running index, so that a bracket of 100,000 entries costs no search a name. */
+	size_t at;
+	uint64_t number;
 };
 
 struct pattern {
@@ -164,6 +169,7 @@ static bool is_separator(char c)
 /* One name with its brackets, up to a separator outside of them. */
 static int read_pattern(const char *expr, const char **p, struct pattern *out, struct error *err)
 {
+	const char *start = *p;
 	size_t literal_total = 0;
 
 	for (;;) {
@@ -175,6 +181,9 @@ static int read_pattern(const char *expr, const char **p, struct pattern *out, s
 				return bad(expr, *p, "']' without '['", err);
 			if ((unsigned char)**p < ' ' || **p == 0x7f)
 				return bad(expr, *p, "a control character in a name", err);
+			/* Names become words of command lines and parts of file names. */
+			if (**p == '/' || (**p == '-' && *p == start))
+				return bad(expr, *p, "no host name has a '/' or begins with '-'", err);
 			++*p;
 		}
 		group->literal_size = (size_t)(*p - group->literal);
@@ -194,24 +203,8 @@ static int read_pattern(const char *expr, const char **p, struct pattern *out, s
 	}
 }
 
-/* Number which of a group, as text. Returns the new length, or past the room. */
-static size_t put_number(const struct group *group, uint64_t which, char *name, size_t length,
-			 size_t room)
-{
-	const struct range *range = group->ranges;
-
-	while (which > range->hi - range->lo) {
-		which -= range->hi - range->lo + 1;
-		range++;
-	}
-	int n = snprintf(name + length, room - length, "%0*llu", range->width,
-			 (unsigned long long)(range->lo + which));
-
-	return length + (size_t)n;
-}
-
-static int add_name(const char *expr, const struct pattern *pattern, const uint64_t *which,
-		    struct hosts *hosts, struct error *err)
+static int add_name(const char *expr, const struct pattern *pattern, struct hosts *hosts,
+		    struct error *err)
 {
 	char name[HOSTLIST_MAX_NAME + 1];
 	size_t length = 0;
@@ -224,50 +217,70 @@ static int add_name(const char *expr, const struct pattern *pattern, const uint6
 		memcpy(name + length, group->literal, group->literal_size);
 		length += group->literal_size;
 		if (i < pattern->group_count)
-			length = put_number(group, which[i], name, length, sizeof name);
+			length += (size_t)snprintf(name + length, sizeof name - length, "%0*llu",
+						   group->ranges[group->at].width,
+						   (unsigned long long)group->number);
 		if (length >= sizeof name)
 			return bad(expr, group->literal, "a name longer than 255 bytes", err);
 	}
 	return hosts_add(hosts, name, length, err);
 }
 
-/* Slurm expands the last bracket inside of the rest, and the rest from the left: with brackets
- * 1..k the order of speed is k, 1, 2, ..., k-1 (scontrol 22.05: "n[1-2]m[1-2]x[1-2]" gives
- * n1m1x1 n1m1x2 n2m1x1 ...). */
-static bool advance(const struct pattern *pattern, uint64_t *which)
+static void group_rewind(struct group *group)
 {
-	size_t last = pattern->group_count - 1;
+	group->at = 0;
+	group->number = group->ranges[0].lo;
+}
 
-	if (!pattern->group_count)
-		return false;
-	if (++which[last] < pattern->groups[last].count)
+/* The group's next number; false when it starts again. */
+static bool group_advance(struct group *group)
+{
+	if (group->number < group->ranges[group->at].hi) {
+		group->number++;
 		return true;
-	which[last] = 0;
-	for (size_t i = 0; i < last; i++) {
-		if (++which[i] < pattern->groups[i].count)
-			return true;
-		which[i] = 0;
 	}
+	if (group->at + 1 < group->range_count) {
+		group->number = group->ranges[++group->at].lo;
+		return true;
+	}
+	group_rewind(group);
 	return false;
 }
 
-static int expand(const char *expr, const struct pattern *pattern, struct hosts *hosts,
-		  struct error *err)
+/* Slurm expands the last bracket inside of the rest, and the rest from the left: with brackets
+ * 1..k the order of speed is k, 1, 2, ..., k-1 (scontrol 22.05: "n[1-2]m[1-2]x[1-2]" gives
+ * n1m1x1 n1m1x2 n2m1x1 ...). */
+static bool advance(struct pattern *pattern)
 {
-	uint64_t which[MAX_GROUPS] = {0}, total = 1;
+	if (!pattern->group_count)
+		return false;
+	size_t last = pattern->group_count - 1;
+
+	if (group_advance(&pattern->groups[last]))
+		return true;
+	for (size_t i = 0; i < last; i++)
+		if (group_advance(&pattern->groups[i]))
+			return true;
+	return false;
+}
+
+static int expand(const char *expr, struct pattern *pattern, struct hosts *hosts, struct error *err)
+{
+	uint64_t total = 1;
 
 	/* Before the first name is made, so that no text costs more than its result. */
 	for (size_t i = 0; i < pattern->group_count; i++) {
 		total *= pattern->groups[i].count;
 		if (total > HOSTLIST_MAX_HOSTS - hosts->count)
 			return bad(expr, pattern->groups[0].literal, "more than 262144 hosts", err);
+		group_rewind(&pattern->groups[i]);
 	}
 	do {
-		int rc = add_name(expr, pattern, which, hosts, err);
+		int rc = add_name(expr, pattern, hosts, err);
 
 		if (rc)
 			return rc;
-	} while (advance(pattern, which));
+	} while (advance(pattern));
 	return 0;
 }
 

@@ -106,7 +106,7 @@ static int read_line(struct table *table, struct hosts *hosts, const char *line,
 	for (size_t i = 0; i < size; i++) {
 		unsigned char c = (unsigned char)line[i];
 
-		if (c <= ' ' || c == 0x7f || c == ',' || c == '[' || c == ']')
+		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
 			return error_set(err, ERR_DATA, "line %zu ('%.*s'): character %zu does not "
 					 "belong in a host name; expected one name a line", number,
 					 (int)(size < 60 ? size : 60), line, i + 1);

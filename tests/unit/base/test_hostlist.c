@@ -56,6 +56,9 @@ static const struct row rows[] = {
 	{"n[1 - 2]", NULL, "blanks inside (scontrol pads them)"},
 	{"bgl[123x456]", NULL, "Blue Gene boxes, gone since 2015"},
 	{"n\001", NULL, "a control character"},
+	{"-x", NULL, "an option, were it a word of a command line"},
+	{"a,-[1-2]", NULL, "the same in a list"},
+	{"../n[1-2]", NULL, "a path, were it a file name"},
 	{"n[0-999999999]", NULL, "too many"},
 	{"n[0-262144]", NULL, "one too many"},
 	{"n[1-9][1-9][1-9][1-9][1-9][1-9]", NULL, "too many by product"},
@@ -128,6 +131,16 @@ static void limits(void **state)
 	memcpy(text, "n[", 2);
 	text[HOSTLIST_MAX_TEXT] = '\0';
 	assert_int_equal(hostlist_expand(text, &hosts, &err), -ERR_DATA);
+	/* As many entries as there may be hosts: read and expanded in linear time (34 billion
+	 * steps, were the entry of each name searched for). */
+	size_t used = (size_t)sprintf(text, "n[1");
+
+	for (int i = 1; i < HOSTLIST_MAX_HOSTS; i++)
+		used += (size_t)sprintf(text + used, ",%d", i % 9);
+	strcpy(text + used, "]");
+	assert_int_equal(hostlist_expand(text, &hosts, &err), 0);
+	assert_int_equal(hosts.count, HOSTLIST_MAX_HOSTS);
+	hosts_free(&hosts);
 	/* More brackets than a name may have. */
 	text[0] = '\0';
 	for (int i = 0; i < 33; i++)
@@ -192,6 +205,8 @@ static void node_files(void **state)
 		{"n[1-2]\n", NULL, "a host list"},
 		{"n1,n2\n", NULL, "a comma"},
 		{"n\001\n", NULL, "a control character"},
+		{"-x\n", NULL, "an option"},
+		{"n/../m\n", NULL, "a path"},
 	};
 
 	for (size_t i = 0; i < ROWS(table); i++) {
