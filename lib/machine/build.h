@@ -81,7 +81,7 @@ struct device {
 	hwloc_obj_t obj;
 	int numa_os; /* as /sys tells, -1 unknown */
 	bool cxi;    /* a Slingshot driver stands behind it */
-	bool wireless;
+	bool aside;  /* wireless or USB: not the job's while there is another */
 	size_t net_count, rdma_count;
 	struct device_net *nets;
 	struct device_rdma *rdmas;

@@ -123,29 +123,59 @@ static int bad_row(const char *key, size_t row, const char *expected, struct err
 			 key, expected);
 }
 
-/* The count cores of one row. */
-static int cores_of_row(struct machine *machine, const struct idset *first, int package, int numa,
-			int count, int step, struct error *err)
-{
-	for (int k = 0; k < count; k++) {
-		struct machine_core *core = &machine->cores[machine->core_count];
+/* One row of cores: the k-th has first's CPUs plus k*step. seen: CPUs of all cores so far. */
+struct core_row {
+	const struct idset *first;
+	int package, numa, count, step;
+};
 
-		*core = (struct machine_core){.core_logical = (int)machine->core_count,
-					      .package = package,
-					      .numa_os = numa,
-					      .cpus_os = idset_new()};
-		machine->core_count++;
-		if (!core->cpus_os)
+static int add_core(struct machine *machine, const struct core_row *row, int k, struct idset *seen,
+		    struct error *err)
+{
+	struct machine_core *core = &machine->cores[machine->core_count];
+
+	*core = (struct machine_core){.core_logical = (int)machine->core_count,
+				      .package = row->package,
+				      .numa_os = row->numa,
+				      .cpus_os = idset_new()};
+	machine->core_count++;
+	if (!core->cpus_os)
+		return error_memory(err, W);
+	for (int id = idset_next(row->first, -1); id >= 0; id = idset_next(row->first, id)) {
+		int cpu = id + k * row->step;
+
+		if (cpu > MAX_CPU || idset_has(seen, cpu))
+			return error_set(err, ERR_DATA, W ": CPU %d in two cores or over %d", cpu,
+					 MAX_CPU);
+		if (idset_add(core->cpus_os, cpu) != 0 || idset_add(seen, cpu) != 0)
 			return error_memory(err, W);
-		for (int id = idset_next(first, -1); id >= 0; id = idset_next(first, id)) {
-			if (id + k * step > MAX_CPU)
-				return error_set(err, ERR_DATA, W ": a core with CPU %d",
-						 id + k * step);
-			if (idset_add(core->cpus_os, id + k * step) != 0)
-				return error_memory(err, W);
-		}
 	}
 	return 0;
+}
+
+static int core_row_from_json(json_t *json, size_t i, struct machine *machine, struct idset *seen,
+			      struct error *err)
+{
+	struct core_row row;
+	struct idset *first = NULL;
+	const char *cpus;
+
+	if (json_unpack(json, "[i,i,s,i,i!]", &row.package, &row.numa, &cpus, &row.count,
+			&row.step) != 0 ||
+	    row.package < 0 || row.package >= (int)machine->package_count || row.numa < -1 ||
+	    row.numa > MAX_CPU || row.count < 1 || row.step < 1 || row.step > MAX_CPU ||
+	    row.count > MAX_CORES - (int)machine->core_count)
+		return bad_row("cores", i, "[package, numa, \"cpus\", count, step]", err);
+
+	int rc = parse_set(cpus, &first, err);
+
+	if (!rc && !idset_count(first))
+		rc = bad_row("cores", i, "at least one CPU", err);
+	row.first = first;
+	for (int k = 0; !rc && k < row.count; k++)
+		rc = add_core(machine, &row, k, seen, err);
+	idset_free(first);
+	return rc;
 }
 
 static int cores_from_json(const json_t *json, struct machine *machine, struct error *err)
@@ -156,29 +186,19 @@ static int cores_from_json(const json_t *json, struct machine *machine, struct e
 
 	if (rc)
 		return rc;
-	machine->cores = calloc(MAX_CORES, sizeof *machine->cores);
-	if (!machine->cores)
-		return error_memory(err, W);
-	json_array_foreach(rows, i, row)
-	{
-		int package, numa, count, step;
-		const char *cpus;
-		struct idset *first = NULL;
 
-		if (json_unpack(row, "[i,i,s,i,i!]", &package, &numa, &cpus, &count, &step) != 0 ||
-		    package < 0 || package >= (int)machine->package_count || numa < -1 ||
-		    numa > MAX_CPU || count < 1 || step < 1 || step > MAX_CPU ||
-		    count > MAX_CORES - (int)machine->core_count)
-			return bad_row("cores", i, "[package, numa, \"cpus\", count, step]", err);
-		rc = parse_set(cpus, &first, err);
-		if (!rc && !idset_count(first))
-			rc = bad_row("cores", i, "at least one CPU", err);
-		if (!rc)
-			rc = cores_of_row(machine, first, package, numa, count, step, err);
-		idset_free(first);
-		if (rc)
-			return rc;
+	struct idset *seen = idset_new();
+
+	machine->cores = calloc(MAX_CORES, sizeof *machine->cores);
+	if (!seen || !machine->cores)
+		rc = error_memory(err, W);
+	for (i = 0; !rc && i < json_array_size(rows); i++) {
+		row = json_array_get(rows, i);
+		rc = core_row_from_json(row, i, machine, seen, err);
 	}
+	idset_free(seen);
+	if (rc)
+		return rc;
 
 	struct machine_core *fit = realloc(machine->cores, (machine->core_count + 1) * sizeof *fit);
 

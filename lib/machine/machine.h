@@ -90,7 +90,7 @@ struct machine_nic {
 	struct idset *cpus_os;
 	int package;
 	bool management;        /* never carries the job's traffic: a better kind of NIC is there and
-	                           not down, or it is wireless, or has no driver */
+	                           not down, or it is wireless, on USB, or has no driver */
 };
 
 enum iface_sort { /* what an interface is, for the choice of the head's address */
@@ -153,7 +153,8 @@ void machine_free(struct machine *machine); /* frees what it holds and clears it
  * PCI order, UUIDs and their prefixes, MIG UUIDs, "MIG-GPU-uuid/gi/ci"; "" allows none, NULL all;
  * backslashes of PBS stripped; CUDA ends the list at the first entry that is not a device).
  * cgroup-relative ordinals count among the GPUs hwloc or NVML shows.
- * -ERR_DATA: an entry that no GPU has; err names name and the entry. */
+ * -ERR_DATA: an entry that no GPU has, or a GPU twice; err names name and the entry, nothing has
+ * changed then. Call it once: a second list would count among what the first allowed. */
 int machine_allow_gpus(struct machine *machine, const char *name, const char *list,
 		       struct error *err);
 

@@ -277,8 +277,8 @@ static int emit(struct build *build, const struct device *device, const struct d
 	nic->kind = nic_kind_of(device, at.link);
 	nic->state = at.state;
 	nic->speed_mbps = at.speed_mbps;
-	/* Wireless, or without a driver: marked here, the rest by mark_management. */
-	nic->management = (!net && !rdma) || device->wireless ||
+	/* Wireless, USB, or without a driver: marked here, the rest by mark_management. */
+	nic->management = (!net && !rdma) || device->aside ||
 			  (device->pci_class == 0x0280 && nic->kind == NIC_ETHERNET);
 
 	int rc = device->obj ? place_of(build, device->obj, &place, err)

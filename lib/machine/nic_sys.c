@@ -90,6 +90,8 @@ static int pci_behind(const char *class_entry, char folder[PATH_MAX], char pci[2
 	if (snprintf(link, sizeof link, "%s/device", class_entry) >= (int)sizeof link ||
 	    !realpath(link, folder))
 		return -1;
+	if (strstr(folder, "/usb"))
+		return -1; /* the PCI function above is the USB controller */
 	for (char *slash; (slash = strrchr(folder, '/')); *slash = '\0') {
 		if (pci_parse(slash + 1, &id) == 0) {
 			pci_format(id, pci);
@@ -97,6 +99,15 @@ static int pci_behind(const char *class_entry, char folder[PATH_MAX], char pci[2
 		}
 	}
 	return -1;
+}
+
+/* A management board's Ethernet over USB, a telephone. */
+static bool is_usb(const char *class_entry)
+{
+	char link[PATH_MAX], folder[PATH_MAX];
+
+	return snprintf(link, sizeof link, "%s/device", class_entry) < (int)sizeof link &&
+	       realpath(link, folder) && strstr(folder, "/usb");
 }
 
 static void read_pci(struct device *device, const char *folder)
@@ -182,11 +193,10 @@ static int add_net(struct devices *devices, const char *sys_root, const char *na
 	net->at.state = state_of_net(entry);
 	net->at.speed_mbps = sys_net_speed(sys_root, name);
 	net->at.link = sys_number(1, "%s/type", entry) == 32 ? LINK_INFINIBAND : LINK_ETHERNET;
-	if (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
-	    strcmp(uevent, "DEVTYPE=wlan") == 0)
-		device->wireless = true;
-	if (sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry))
-		device->wireless = true;
+	device->aside = (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
+			 strcmp(uevent, "DEVTYPE=wlan") == 0) ||
+			sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry) ||
+			is_usb(entry);
 	return 0;
 }
 

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The card: there and back without a loss, small, and nothing bad gets in. */
+#include "support.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void there_and_back(const struct machine *machine)
+{
+	struct machine again;
+	struct error err = {0};
+	json_t *json = machine_to_json(machine);
+
+	assert_non_null(json);
+
+	/* Through text, as on the wire. */
+	char *text = json_dumps(json, JSON_COMPACT);
+	json_t *parsed = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+
+	if (machine_from_json(parsed, &again, &err) != 0)
+		fail_msg("%s\n%s", err.text, text);
+
+	char *one = describe(machine), *two = describe(&again);
+
+	assert_string_equal(one, two);
+	assert_string_equal(machine->source, again.source);
+	assert_int_equal(machine->this_system, again.this_system);
+	assert_int_equal(machine->memory_limit_bytes, again.memory_limit_bytes);
+	free(one);
+	free(two);
+	free(text);
+	json_decref(json);
+	json_decref(parsed);
+	machine_free(&again);
+}
+
+static void test_fixtures(void **state)
+{
+	static const char *const names[] = {
+		"many-os-devices", "partitions",	 "cpus-restricted", "numa-not-allowed",
+		"no-cores",	   "empty-local-cpuset", "path-classes",    "nic-names",
+		"no-io",	   "numa-ids-with-holes"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		struct machine machine;
+
+		load_fixture(names[i], &machine);
+		there_and_back(&machine);
+		machine_free(&machine);
+	}
+}
+
+/* What no XML has: addresses, faults, notes, a limit, text that is no UTF-8. */
+static void test_everything(void **state)
+{
+	struct machine machine;
+
+	load_fixture("path-classes", &machine);
+	machine.this_system = true;
+	machine.memory_limit_bytes = 1LL << 40;
+	machine.gpus[0].fault = strdup("lost \"it\"\n");
+	machine.gpus[0].uuid = strdup("GPU-1");
+	machine.gpus[0].mig = strdup("MIG-GPU-1/7/0");
+	machine.gpus[0].allowed = false;
+	machine.gpus[0].memory_bytes = 141LL << 30;
+	machine.addresses = calloc(2, sizeof *machine.addresses);
+	machine.address_count = 2;
+	machine.addresses[0] = (struct machine_address){.iface = "ib0",
+							.family = AF_INET,
+							.bytes = {10, 0, 255, 1},
+							.prefix = 20,
+							.up = true,
+							.speed_mbps = 200000,
+							.nic = 3,
+							.kind = NIC_INFINIBAND};
+	machine.addresses[1] = (struct machine_address){.iface = "docker0",
+							.family = AF_INET6,
+							.bytes = {0xfe, 0x80, [15] = 1},
+							.prefix = 64,
+							.scope = 7,
+							.sort = IFACE_VIRTUAL,
+							.link_local = true,
+							.speed_mbps = -1,
+							.nic = -1};
+	there_and_back(&machine);
+	machine_free(&machine);
+}
+
+/* A card of a large node is a few KiB, for a head that holds 1,000. */
+static void test_small(void **state)
+{
+	struct machine machine = {.package_count = 2, .memory_limit_bytes = -1};
+
+	machine.node = strdup("n");
+	machine.source = strdup("this machine");
+	machine.allowed_cpus_os = idset_new();
+	idset_add_range(machine.allowed_cpus_os, 0, 511);
+	machine.core_count = 256;
+	machine.cores = calloc(256, sizeof *machine.cores);
+	for (int i = 0; i < 256; i++) {
+		machine.cores[i].core_logical = i;
+		machine.cores[i].package = i / 128;
+		machine.cores[i].numa_os = i / 32;
+		machine.cores[i].cpus_os = idset_new();
+		idset_add(machine.cores[i].cpus_os, i);
+		idset_add(machine.cores[i].cpus_os, i + 256);
+	}
+	there_and_back(&machine);
+
+	json_t *json = machine_to_json(&machine);
+	char *text = json_dumps(json, JSON_COMPACT);
+
+	assert_true(strlen(text) < 600);
+	free(text);
+	json_decref(json);
+	machine_free(&machine);
+}
+
+/* A good card with one member replaced; NULL value: removed. */
+static const char *const good =
+	"{\"format\":\"berth.card/1\",\"node\":\"n\",\"this_system\":true,\"source\":\"s\","
+	"\"packages\":2,\"allowed\":\"0-7\",\"memory_limit\":null,"
+	"\"cores\":[[0,0,\"0\",4,1],[1,1,\"4\",4,1]],\"numas\":[[0,0,\"0-3\",1]],"
+	"\"gpus\":[{\"pci\":\"0000:01:00.0\",\"id\":\"10de:2335\",\"class\":\"0302\",\"numa\":"
+	"\"0\","
+	"\"cpus\":\"0-3\",\"package\":0,\"known\":true,\"allowed\":true}],"
+	"\"nics\":[{\"net\":\"ib0\",\"rdma\":\"mlx5_0\",\"port\":1,\"pci\":\"0000:02:00.0\","
+	"\"id\":\"15b3:101b\",\"class\":\"0207\",\"kind\":\"infiniband\",\"state\":1,\"speed\":-1,"
+	"\"numa\":\"0\",\"cpus\":\"0-3\",\"package\":0,\"management\":false}],"
+	"\"paths\":[\"2\"],\"addresses\":[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\"]],"
+	"\"notes\":[]}";
+
+static void test_bad(void **state)
+{
+	static const struct {
+		const char *key, *value;
+		const char *says;
+	} rows[] = {
+		{"format", "\"berth.card/2\"", "berth.card/2"},
+		{"format", "7", "format"},
+		{"node", NULL, "node"},
+		{"node", "null", "node"},
+		{"this_system", "1", "this_system"},
+		{"packages", "0", "packages"},
+		{"packages", "-1", "packages"},
+		{"packages", "1e9", "packages"},
+		{"packages", "99999999999999999", "packages"},
+		{"packages", "1", "cores"}, /* a core of package 1 */
+		{"allowed", "\"0-99999\"", ""},
+		{"allowed", "\"3-1\"", ""},
+		{"allowed", "\"20000\"", "over"},
+		{"memory_limit", "-5", "memory_limit"},
+		{"memory_limit", "\"x\"", "memory_limit"},
+		{"cores", "{}", "cores"},
+		{"cores", "[[0,0,\"0\",9000,1]]", "cores"},
+		{"cores", "[[0,0,\"0\",0,1]]", "cores"},
+		{"cores", "[[0,0,\"0\",-3,1]]", "cores"},
+		{"cores", "[[0,0,\"0\",2,16000],[0,0,\"0\",2,16383]]", "two cores"},
+		{"cores", "[[0,0,\"9\",3,16000]]", "over 16383"},
+		{"cores", "[[0,0,\"\",1,1]]", "at least one CPU"},
+		{"cores", "[[0,0,\"0\",2,0]]", "cores"},
+		{"cores", "[[0,0,\"0\",2]]", "cores"},
+		{"cores", "[[0,0,\"0\",2,1,1]]", "cores"},
+		{"cores", "[[0,-2,\"0\",2,1]]", "cores"},
+		{"cores", "[[0,0,0,2,1]]", "cores"},
+		{"numas", "[[0,0,\"0\"]]", "numas"},
+		{"numas", "[[-1,0,\"0\",1]]", "numas"},
+		{"numas", "[[0,2,\"0\",1]]", "numas"},
+		{"numas", "[[0,0,\"0\",-1]]", "numas"},
+		{"gpus", "[7]", ""},
+		{"gpus", "[{}]", "pci"},
+		{"gpus", "null", "gpus"},
+		{"nics", "[{}]", "net"},
+		{"nics", "[]", "addresses"}, /* an address names NIC 0; paths are not looked at */
+		{"paths", "[]", "paths"},
+		{"paths", "[\"7\"]", "paths"},
+		{"paths", "[\"22\"]", "paths"},
+		{"paths", "[2]", "paths"},
+		{"paths", "[\"2\",\"2\"]", "paths"},
+		{"addresses", "[[\"ib0\",\"10.0.0\",8,0,0,true,-1,0,\"infiniband\"]]", "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",33,0,0,true,-1,0,\"infiniband\"]]",
+		 "addresses"},
+		{"addresses", "[[\"ib0\",\"::1\",129,0,0,true,-1,0,\"infiniband\"]]", "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,3,true,-1,0,\"infiniband\"]]",
+		 "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,1,\"infiniband\"]]",
+		 "addresses"},
+		{"addresses", "[[\"ib0\",\"10.0.0.1\",8,0,0,true,-1,0,\"ib\"]]", "addresses"},
+		{"addresses",
+		 "[[\"a-name-of-an-interface\",\"10.0.0.1\",8,0,0,true,-1,0,\"infiniband\"]]",
+		 "addresses"},
+		{"notes", "[1]", "notes"},
+		{"notes", NULL, "notes"},
+	};
+	static const struct {
+		const char *in, *key, *value;
+		const char *says;
+	} members[] = {
+		{"gpus", "pci", "\"0000:01:00.0-and-more\"", "pci"},
+		{"gpus", "id", "\"10de\"", "id"},
+		{"gpus", "id", "\"10DE:2335\"", "id"},
+		{"gpus", "class", "\"03\"", "class"},
+		{"gpus", "numa", "\"x\"", ""},
+		{"gpus", "package", "2", "package"},
+		{"gpus", "package", "-2", "package"},
+		{"gpus", "known", "0", "known"},
+		{"gpus", "partition", "-1", "partition"},
+		{"gpus", "memory", "-1", "memory"},
+		{"gpus", "uuid", "5", "uuid"},
+		{"nics", "net", "\"0123456789abcdef\"", "net"},
+		{"nics", "port", "0", "port"},
+		{"nics", "port", "256", "port"},
+		{"nics", "kind", "\"\"", "kind"},
+		{"nics", "state", "2", "state"},
+		{"nics", "speed", "-2", "speed"},
+		{"nics", "management", "null", "management"},
+	};
+
+	json_t *json = json_loads(good, 0, NULL);
+	struct machine machine;
+	struct error err = {0};
+
+	assert_int_equal(machine_from_json(json, &machine, &err), 0);
+	machine_free(&machine);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		json_t *bad = json_deep_copy(json);
+
+		if (rows[i].value)
+			json_object_set_new(bad, rows[i].key,
+					    json_loads(rows[i].value, JSON_DECODE_ANY, NULL));
+		else
+			json_object_del(bad, rows[i].key);
+		err.code = 0;
+		machine.core_count = 77;
+
+		int rc = machine_from_json(bad, &machine, &err);
+
+		if (rc != -ERR_DATA || !strstr(err.text, rows[i].says) || machine.core_count != 77)
+			fail_msg("%s = %s: %d \"%s\"", rows[i].key, rows[i].value, rc, err.text);
+		json_decref(bad);
+	}
+	for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+		json_t *bad = json_deep_copy(json);
+
+		json_object_set_new(json_array_get(json_object_get(bad, members[i].in), 0),
+				    members[i].key,
+				    json_loads(members[i].value, JSON_DECODE_ANY, NULL));
+
+		int rc = machine_from_json(bad, &machine, &err);
+
+		if (rc != -ERR_DATA || !strstr(err.text, members[i].says))
+			fail_msg("%s %s = %s: %d \"%s\"", members[i].in, members[i].key,
+				 members[i].value, rc, err.text);
+		json_decref(bad);
+	}
+	json_decref(json);
+	json = json_array();
+	assert_int_equal(machine_from_json(json, &machine, &err), -ERR_DATA);
+	json_decref(json);
+	assert_int_equal(machine_from_json(NULL, &machine, &err), -ERR_DATA);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_fixtures), cmocka_unit_test(test_everything),
+		cmocka_unit_test(test_small), cmocka_unit_test(test_bad)};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
