@@ -83,14 +83,19 @@ packages_can_install() {
 }
 
 # packages_apt NAME...: install, with fresh package lists only when the ones here do not do.
+# apt-get's words are shown when it fails for good.
 packages_apt() {
+	packages_apt_once "$@" >/dev/null && return 0
+	[ -n "${packages_updated-}" ] || apt-get -qq -o Acquire::http::Timeout=20 update </dev/null >&2
+	packages_updated=yes
+	packages_said=$(packages_apt_once "$@") && return 0
+	printf '%s\n' "$packages_said" | tail -n 20 >&2
+	return 1
+}
+
+packages_apt_once() {
 	DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
-		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null >/dev/null 2>&1 &&
-		return 0
-	echo "berth: fetching the package lists (apt-get update)" >&2
-	apt-get -qq -o DPkg::Lock::Timeout=300 update </dev/null >&2
-	DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
-		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null >&2
+		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null 2>&1
 }
 
 # Say what to provide, for the rows on stdin.
