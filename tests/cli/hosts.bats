@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth hosts: host lists as Slurm writes them, node files as PBS does. BERTH: the program.
+
+setup() {
+	DIR=$(mktemp -d)
+	HERE=$SOURCE/tests/cli
+}
+
+teardown() {
+	rm -rf "$DIR"
+}
+
+need_scontrol() {
+	command -v scontrol >/dev/null || skip "no scontrol here (Debian: slurm-client)"
+}
+
+@test "every row of the table" {
+	python3 "$HERE/hosts.py" table "$BERTH"
+}
+
+@test "the rows that Slurm takes too are what scontrol prints" {
+	need_scontrol
+	python3 "$HERE/hosts.py" scontrol "$BERTH"
+}
+
+@test "random lists are what scontrol prints" {
+	need_scontrol
+	python3 "$HERE/hosts.py" random "$BERTH" 100
+}
+
+@test "a compressed list gives the same hosts again" {
+	python3 "$HERE/hosts.py" compress "$BERTH" 60
+}
+
+@test "node files: repeats, CR, blank and unterminated lines" {
+	printf 'n2\r\nn1\n\n  n2  # twice\nn3' >"$DIR/nodes"
+	run "$BERTH" hosts --nodefile "$DIR/nodes" --slots
+	[ "$status" -eq 0 ]
+	[ "$output" = $'n2 2\nn1 1\nn3 1' ]
+	run "$BERTH" hosts --nodefile "$DIR/nodes" --count
+	[ "$output" = 3 ]
+}
+
+@test "a node file from a pipe" {
+	run bash -c "printf 'a\nb\na\n' | '$BERTH' hosts --nodefile /dev/stdin --slots"
+	[ "$status" -eq 0 ]
+	[ "$output" = $'a 2\nb 1' ]
+}
+
+@test "errors say what was seen and end with the right code" {
+	run "$BERTH" hosts 'n[3-1]'
+	[ "$status" -eq 65 ]
+	[[ "$output" == "berth: "*"3-1"* ]]
+	run "$BERTH" hosts --nodefile "$DIR/absent"
+	[ "$status" -eq 66 ]
+	[[ "$output" == *"$DIR/absent"* ]]
+	printf 'n1\nn2 n3\n' >"$DIR/nodes"
+	run "$BERTH" hosts --nodefile "$DIR/nodes"
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"$DIR/nodes"*"line 2"* ]]
+	run "$BERTH" hosts
+	[ "$status" -eq 64 ]
+	run "$BERTH" hosts a b
+	[ "$status" -eq 64 ]
+	run "$BERTH" hosts a --nodefile "$DIR/nodes"
+	[ "$status" -eq 64 ]
+	run bash -c "'$BERTH' hosts 'n[1-9]' >/dev/full"
+	[ "$status" -eq 74 ]
+}
+
+@test "hostile lists cost little and are refused" {
+	# 64 MB of address space and 10 s of CPU: a limit that fails says so by a signal or code 69.
+	small() { (ulimit -v 65536 -t 10 && "$BERTH" hosts "$@"); }
+	for list in 'n[0-999999999]' 'n[1-9][1-9][1-9][1-9][1-9][1-9][1-9]' 'n[0-18446744073709551615]' \
+		"$(printf '[%.0s' {1..100000})" "$(printf 'n[1],%.0s' {1..20000})n[0-262143]" \
+		"$(printf '[1]%.0s' {1..40000})" "$(printf 'a%.0s' {1..100000})"; do
+		run small "$list"
+		[ "$status" -eq 65 ]
+		[ "${#output}" -lt 1100 ]
+	done
+	head -c 1048576 /dev/zero | tr '\0' '[' >"$DIR/nodes"
+	run small --nodefile "$DIR/nodes"
+	[ "$status" -eq 65 ]
+	head -c 20000000 /dev/zero | tr '\0' 'a' >"$DIR/nodes"
+	run "$BERTH" hosts --nodefile "$DIR/nodes"
+	[ "$status" -eq 65 ]
+}
