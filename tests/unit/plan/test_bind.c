@@ -255,7 +255,7 @@ static const struct row rows[] = {
 	{two_by_two,
 	 6,
 	 {0},
-	 "g0@0 0,8 | g0@0 1,9 | g1@0 2,10 | g2@0 4-5,12-13 | g2@0 6,14 | g3@0 7,15 ; free 3,11 ; "
+	 "g0@0 0-1,8-9 | g0@0 2,10 | g1@0 3,11 | g2@0 4-5,12-13 | g2@0 6,14 | g3@0 7,15 ; free  ; "
 	 "list none",
 	 "more ranks than GPUs share them, each sees its own"},
 	{two_by_two,
@@ -292,7 +292,7 @@ static const struct row rows[] = {
 	{uneven,
 	 3,
 	 {0},
-	 "g0@0 0-2 | g1@1 3,7 | g2@2 4-6 ; free  ; list 0,1,2",
+	 "g0@0 0-1,7 | g1@1 2-3 | g2@2 4-6 ; free  ; list 0,1,2",
 	 "shares differ by at most one core, so one of node 1's goes to a rank of node 0"},
 	{unknown_locality,
 	 4,
