@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The agent of one node: connects to the head, sends its card, starts its ranks and stays beside
+ * them to the end. The other side is head.h.
+ *
+ *   agent.c        life: connect, welcome, beats, signals, end
+ *   agent_tree.c   the agents below: accepting them, passing messages on
+ *   agent_reach.c  which of the head's addresses are reached from here
+ *   agent_ranks.c  the ranks: environment, start, output, ends
+ *   agent_pmix.c   what the PMIx server of the ranks asks of other nodes
+ *   gather.c       contributions of many nodes becoming one
+ *   supervise.c    the ranks as processes; logs.c what they print */
+#ifndef BERTH_AGENT_AGENT_H
+#define BERTH_AGENT_AGENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "agent/wire.h"
+#include "base/env.h"
+#include "base/error.h"
+
+struct agent_params {
+	size_t node_index;
+	const char *name;	   /* of the node, in the allocation */
+	const char *job;
+	struct wire_secret secret;
+	int fd;			   /* a socket pair with the head, or -1 */
+	const char *head;	   /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
+	int node_timeout_ms;
+	const struct env *env;	   /* the agent's own environment, borrowed */
+};
+
+/* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.
+ * -ERR_USAGE: a variable is missing: this is not how an agent is started. */
+int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
+
+/* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
+ * ended before it returns. Changes the process: signals, child subreaper, descriptors.
+ * 0, or an error that the head could not be told. */
+int agent_run(const struct agent_params *params, struct error *err);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The state of an agent, shared by the agent_*.c files alone. */
+#ifndef BERTH_AGENT_INTERNAL_H
+#define BERTH_AGENT_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "agent/agent.h"
+#include "agent/bytes.h"
+#include "agent/gather.h"
+#include "agent/link.h"
+#include "agent/listener.h"
+#include "agent/loop.h"
+#include "agent/logs.h"
+#include "agent/proto.h"
+#include "agent/supervise.h"
+#include "machine/machine.h"
+#include "ranks/ranks.h"
+
+struct agent;
+
+/* Work beside the loop, so that beats go on while a driver takes its time, and the PMIx library is
+ * loaded while hwloc looks around. The loop hears of the end through done (an eventfd). */
+struct agent_worker {
+	struct loop_source done; /* first: the callback's way back */
+	struct agent *agent;
+	const struct env *env;
+	pthread_t machine_thread, module_thread;
+	bool running, loading;	 /* the thread was started and not joined yet */
+	struct machine_source source;
+	struct machine machine;
+	const void *ranks_ops;	 /* the PMIx module's table, NULL without */
+	struct error machine_error, module_error;
+	const char *visible_name, *visible; /* the node's list of visible devices, or NULL */
+};
+
+/* What JOB and START said. */
+struct agent_job {
+	int world_size;
+	size_t node_count; /* with or without ranks */
+	const char **names;
+	int *first_rank, *rank_count; /* [node_count] */
+	json_t *text;		      /* JOB's, the names are borrowed from it */
+	unsigned char *block;	      /* JOB's data: argv, base, cwd are borrowed from it */
+	const char **argv, **base, **cwd;
+	size_t base_count;
+	char *log_dir;
+	bool pmix_off, pmix_must, hold_port, pass_stdin;
+};
+
+struct agent {
+	struct agent_params params;
+	struct loop *loop;
+	struct loop_source signals;
+	struct agent_worker worker;
+	struct link_owner up_owner, below_owner;
+	struct link *up;      /* to the head or the parent */
+	struct link *up_next; /* to the parent, being opened */
+	bool machine_ready, welcomed, settled, carded;
+	bool gone;	      /* the connection up is over */
+	bool finished;	      /* leave the loop */
+	int exit_code;
+	struct error failure; /* why the connection ended, for the log */
+	int64_t beat_ms;      /* when the last beat was sent */
+	int64_t woke_ms;      /* when the loop last came round */
+	char folder[128];
+	int port_fd, port;    /* MASTER_PORT held here; -1 */
+
+	/* below */
+	size_t node_count, fanout;
+	struct listener *listener;
+	struct link **below;
+	size_t below_count;
+	bool *detached;	      /* [node_count]: stays the head's child */
+	bool below_paused;
+
+	/* reach */
+	struct reach *reach;
+
+	/* ranks */
+	uint32_t attempt;
+	struct agent_job job;
+	bool have_job;
+	struct supervise *supervise;
+	struct loop_source supervise_source;
+	struct logs *logs;
+	size_t rank_count, started_count;
+	bool stopping, told_started, told_done, reading;
+	struct bytes output;
+	const struct ranks_server_ops *ops;
+	struct ranks_server *server;
+	struct loop_source server_source;
+	struct ranks_host host;
+	struct gathers gathers;
+	uint64_t fetch_count;
+	struct fetch *fetches; /* our own questions, waiting for FETCHED */
+	struct answer *answers; /* of collectives that concern this node alone */
+};
+
+/* agent.c: to the head. text is consumed. */
+void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, json_t *text,
+	       const void *data, size_t size);
+/* The agent cannot do its part: FAILED to the head, which ends the attempt. */
+void agent_fail(struct agent *agent, const struct error *err);
+void agent_note(struct agent *agent, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* The PMIx module's table, waiting for its load; NULL: err says why there is none. */
+const struct ranks_server_ops *agent_ranks_ops(struct agent *agent, struct error *err);
+
+/* agent_tree.c */
+int agent_tree_listen(struct agent *agent, struct error *err);
+/* All nodes are there (TREE): these have the head as their parent after all. */
+int agent_tree_settled(struct agent *agent, const json_t *text, struct error *err);
+void agent_tree_down(struct agent *agent, const struct wire_message *message); /* pass it on */
+void agent_tree_tick(struct agent *agent, int64_t now_ms, bool slept);
+void agent_tree_close(struct agent *agent, bool goodbye);
+/* Is node one whose messages reach the head through this agent (itself included)? */
+bool agent_tree_below(const struct agent *agent, size_t node);
+
+/* agent_reach.c */
+int agent_reach_start(struct agent *agent, const json_t *question, struct error *err);
+void agent_reach_merge(struct agent *agent, const struct wire_message *message);
+void agent_reach_tick(struct agent *agent, int64_t now_ms);
+int64_t agent_reach_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
+void agent_reach_close(struct agent *agent);
+
+/* agent_ranks.c */
+int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
+		    struct error *err);
+int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
+		      struct error *err);
+void agent_ranks_stop(struct agent *agent, int grace_ms);
+void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
+void agent_ranks_close(struct agent *agent);
+
+/* agent_pmix.c */
+int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);
+void agent_pmix_answer(struct agent *agent);   /* what was settled here: after each dispatch */
+void agent_pmix_contribution(struct agent *agent, const struct wire_message *message);
+void agent_pmix_gathered(struct agent *agent, const struct wire_message *message);
+void agent_pmix_fetch(struct agent *agent, const struct wire_message *message,
+		      const json_t *text);
+void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
+			const json_t *text);
+void agent_pmix_stop(struct agent *agent);
+
+#endif

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the PMIx server of this node's ranks asks of the other nodes: collectives (up the tree, the
+ * answer down to all) and what one rank has published (through the head to its node). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/agent_internal.h"
+#include "base/json.h"
+
+/* A question of ours that is under way. */
+struct fetch {
+	struct fetch *next;
+	uint64_t sequence;
+	void *token;
+};
+
+/* Somebody else's question that our server works on. */
+struct serving {
+	struct agent *agent;
+	uint64_t sequence;
+	uint32_t from;
+};
+
+/* An answer to our server that is known while it is still asking: given after its dispatch. */
+struct answer {
+	struct answer *next;
+	void *token;
+	void *data;
+	size_t size;
+};
+
+static size_t nodes_below(const struct agent *agent)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < agent->job.node_count; i++)
+		count += agent->job.rank_count[i] > 0 && agent_tree_below(agent, i);
+	return count;
+}
+
+static bool alone(const struct agent *agent)
+{
+	for (size_t i = 0; i < agent->job.node_count; i++)
+		if (agent->job.rank_count[i] > 0 && i != agent->params.node_index)
+			return false;
+	return true;
+}
+
+/* Pass a collective on once the whole subtree has contributed. */
+static void pass_on(struct agent *agent, struct gather *gather)
+{
+	if (gather->sent || gather->nodes < nodes_below(agent))
+		return;
+	gather->sent = true;
+	agent_say(agent, MESSAGE_GATHER, gather->sequence, NULL, gather->entries.data,
+		  gather->entries.size);
+	bytes_free(&gather->entries);
+	if (!gather->own)
+		gathers_drop(&agent->gathers, gather);
+}
+
+static int answer_later(struct agent *agent, void *token, const void *data, size_t size)
+{
+	struct answer *answer = calloc(1, sizeof *answer);
+	struct answer **at = &agent->answers;
+
+	if (answer)
+		answer->data = malloc(size + 1);
+	if (!answer || !answer->data) {
+		free(answer);
+		return -ERR_UNAVAILABLE;
+	}
+	memcpy(answer->data, size ? data : "", size);
+	answer->size = size;
+	answer->token = token;
+	while (*at)
+		at = &(*at)->next;
+	*at = answer;
+	return 0;
+}
+
+void agent_pmix_answer(struct agent *agent)
+{
+	while (agent->answers) {
+		struct answer *answer = agent->answers;
+
+		agent->answers = answer->next;
+		if (agent->server)
+			agent->ops->gather_done(agent->server, answer->token, 0, answer->data,
+						answer->size);
+		free(answer->data);
+		free(answer);
+	}
+}
+
+static int host_gather(void *context, uint64_t sequence, const void *data, size_t size,
+		       void *token)
+{
+	struct agent *agent = context;
+	struct gather *gather;
+
+	if (alone(agent))
+		return answer_later(agent, token, data, size);
+	if (agent->gone)
+		return -ERR_NETWORK;
+	gather = gathers_get(&agent->gathers, sequence);
+	if (!gather || gather->own ||
+	    gather_add(gather, (uint32_t)agent->params.node_index, data, size, NULL))
+		return -ERR_UNAVAILABLE;
+	gather->own = true;
+	gather->token = token;
+	pass_on(agent, gather);
+	return 0;
+}
+
+void agent_pmix_contribution(struct agent *agent, const struct wire_message *message)
+{
+	struct gather *gather = gathers_get(&agent->gathers, message->sequence);
+	struct error err = {0};
+
+	if (!agent->have_job)
+		return;
+	if (!gather)
+		error_memory(&err, "a collective");
+	else if (!gather_merge(gather, message->data, message->data_size, agent->job.node_count,
+			       &err))
+		pass_on(agent, gather);
+	if (err.code)
+		agent_fail(agent, &err);
+}
+
+void agent_pmix_gathered(struct agent *agent, const struct wire_message *message)
+{
+	struct gather *gather = gathers_find(&agent->gathers, message->sequence);
+
+	if (!gather || !gather->own)
+		return; /* no ranks here */
+	if (agent->server)
+		agent->ops->gather_done(agent->server, gather->token, 0, message->data,
+					message->data_size);
+	gathers_drop(&agent->gathers, gather);
+}
+
+static int host_fetch(void *context, int rank, void *token)
+{
+	struct agent *agent = context;
+	struct fetch *fetch;
+
+	if (agent->gone)
+		return -ERR_NETWORK;
+	fetch = calloc(1, sizeof *fetch);
+	if (!fetch)
+		return -ERR_UNAVAILABLE;
+	fetch->sequence = ++agent->fetch_count;
+	fetch->token = token;
+	fetch->next = agent->fetches;
+	agent->fetches = fetch;
+	agent_say(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL, 0);
+	return 0;
+}
+
+void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
+			const json_t *text)
+{
+	struct fetch **at = &agent->fetches, *fetch;
+	int64_t status = -ERR_NETWORK;
+
+	json_get_int("FETCHED", text, "status", -255, 0, &status, NULL);
+	while (*at && (*at)->sequence != message->sequence)
+		at = &(*at)->next;
+	fetch = *at;
+	if (!fetch)
+		return;
+	*at = fetch->next;
+	if (agent->server)
+		agent->ops->fetch_done(agent->server, fetch->token, (int)status, message->data,
+				       message->data_size);
+	free(fetch);
+}
+
+static void served(void *context, int status, const void *data, size_t size)
+{
+	struct serving *serving = context;
+
+	agent_say(serving->agent, MESSAGE_FETCHED, serving->sequence,
+		  json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
+		  size);
+	free(serving);
+}
+
+void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, const json_t *text)
+{
+	struct serving *serving = calloc(1, sizeof *serving);
+	int64_t rank = -1, from = 0;
+	int rc = -ERR_UNAVAILABLE;
+
+	json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL);
+	json_get_int("FETCH", text, "from", 0, UINT32_MAX, &from, NULL);
+	if (!serving)
+		return;
+	*serving = (struct serving){agent, message->sequence, (uint32_t)from};
+	if (agent->server && rank >= 0)
+		rc = agent->ops->serve(agent->server, (int)rank, served, serving);
+	if (rc)
+		served(serving, -ERR_NETWORK, NULL, 0);
+}
+
+static void host_abort(void *context, int local_rank, int status, const char *text)
+{
+	struct agent *agent = context;
+
+	agent_say(agent, MESSAGE_ABORT, 0,
+		  json_pack("{s:i, s:i, s:o}", "rank",
+			    agent->job.first_rank[agent->params.node_index] + local_rank, "status",
+			    status, "text", json_text(text)),
+		  NULL, 0);
+}
+
+static void dispatch(struct loop_source *source, uint32_t events)
+{
+	struct agent *agent =
+		(struct agent *)((char *)source - offsetof(struct agent, server_source));
+
+	(void)events;
+	agent->ops->dispatch(agent->server);
+}
+
+int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err)
+{
+	const struct agent_job *job = &agent->job;
+	const char **cpus = NULL;
+	char name[300];
+	int rc = 0;
+
+	if (job->pmix_off || !agent->rank_count)
+		return 0;
+	agent->ops = agent_ranks_ops(agent, err);
+	if (!agent->ops) {
+		rc = -err->code;
+		goto out;
+	}
+	cpus = calloc(agent->rank_count, sizeof *cpus);
+	if (!cpus)
+		return error_memory(err, "the ranks' places");
+	for (size_t i = 0; i < agent->rank_count; i++)
+		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
+	snprintf(name, sizeof name, "%.200s.%u", agent->params.job, agent->attempt);
+	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort};
+	struct ranks_job ranks_job = {
+		.name = name,
+		.world_size = job->world_size,
+		.node_index = (int)agent->params.node_index,
+		.node_count = (int)job->node_count,
+		.nodes = job->names,
+		.first_rank = job->first_rank,
+		.rank_count = job->rank_count,
+		.cpus = cpus,
+		.folder = agent->folder,
+	};
+
+	rc = agent->ops->start(&ranks_job, &agent->host, &agent->server, err);
+	if (!rc) {
+		agent->server_source.ready = dispatch;
+		rc = loop_add(agent->loop, &agent->server_source,
+			      agent->ops->descriptor(agent->server), EPOLLIN, err);
+	}
+out:
+	free(cpus);
+	if (!rc || job->pmix_must)
+		return rc;
+	agent_note(agent, "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
+		   agent->params.name, err->text);
+	return 0;
+}
+
+void agent_pmix_stop(struct agent *agent)
+{
+	struct ranks_server *server = agent->server;
+
+	loop_remove(agent->loop, &agent->server_source);
+	agent->server = NULL;
+	/* Tell it of each wait that nobody will end, so that nothing of it hangs in stop. */
+	for (struct gather *gather = agent->gathers.first; gather; gather = gather->next)
+		if (server && gather->own)
+			agent->ops->gather_done(server, gather->token, -ERR_NETWORK, NULL, 0);
+	gathers_free(&agent->gathers);
+	while (agent->fetches) {
+		struct fetch *fetch = agent->fetches;
+
+		agent->fetches = fetch->next;
+		if (server)
+			agent->ops->fetch_done(server, fetch->token, -ERR_NETWORK, NULL, 0);
+		free(fetch);
+	}
+	while (agent->answers) {
+		struct answer *answer = agent->answers;
+
+		agent->answers = answer->next;
+		if (server)
+			agent->ops->gather_done(server, answer->token, -ERR_NETWORK, NULL, 0);
+		free(answer->data);
+		free(answer);
+	}
+	if (server)
+		agent->ops->stop(server);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A job from its allocation to its end, as the head sees it:
+ *
+ *   launch -> cards -> reach -> plan -> start -> run -> end
+ *
+ *   job.c         the chain, what agents say, signals
+ *   job_start.c   what the nodes are told: plan, environments, program
+ *   job_end.c     the first cause, the result, the report
+ *
+ * The first failure is the job's: the rank or node whose end was not our doing. All others are
+ * ended within SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS, and what they say then is a cascade. */
+#ifndef BERTH_AGENT_JOB_H
+#define BERTH_AGENT_JOB_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "launch/engine.h"
+#include "plan/plan.h"
+
+enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
+
+/* What to run. Borrowed during job_run. */
+struct job_request {
+	const struct alloc *alloc;
+	const struct engine *engine;
+	const struct env *env;	    /* the environment the job was started in, and the ranks' base */
+	const char *program;	    /* berth's own path, for engines that exec */
+	const char *const *argv;    /* the ranks' program; looked up in PATH on each node */
+	const char *cwd;	    /* the ranks' folder; NULL: the agent's */
+	struct plan_request plan;   /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
+	const char *log_dir;	    /* or NULL */
+	enum job_pmix pmix;
+	bool port_hold;		    /* the port stays bound while rank 0 runs */
+	bool pass_stdin;	    /* rank 0 gets the agent's stdin (engine fork alone) */
+	int node_timeout_ms;	    /* silence after which a node is lost */
+	int start_timeout_ms;	    /* for all agents to be there */
+	size_t fanout;		    /* 0: TREE_FANOUT */
+};
+
+/* What the caller is told while the job runs. */
+struct job_sink {
+	void *context;
+	/* A line of a rank, or a piece of one (newline false); any bytes. */
+	void (*output)(void *context, int rank, bool is_err, const char *text, size_t size,
+		       bool newline);
+	void (*note)(void *context, enum log_level level, const char *text);
+	/* So much output is waiting that no more should come: the ranks are held back until
+	 * drained_fd is readable and full says no. NULL: never. */
+	bool (*full)(void *context);
+	int drained_fd;
+	/* The plan is made (before anything starts); may be NULL. */
+	void (*planned)(void *context, const struct plan *plan);
+};
+
+/* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */
+struct job_result {
+	int code;	   /* exit code of the job: design.md section 5 */
+	bool by_program;   /* the code is a rank's; else berth's own */
+	int signal;	   /* that ended the rank; 0 */
+	int rank;	   /* -1: no rank's doing */
+	char *node;	   /* or NULL */
+	char *first_cause; /* a sentence; NULL when all went well */
+	json_t *last;	   /* array of strings: the rank's last lines; NULL or empty */
+	int attempt;
+	int interrupted;   /* the first signal that was forwarded; 0 */
+	char *left;	   /* processes that could not be ended, or NULL */
+	json_t *ranks;	   /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
+};
+
+/* Run it. Blocks until everything has ended and nothing is left. Takes SIGINT, SIGTERM, SIGHUP,
+ * SIGQUIT, SIGUSR1, SIGUSR2 (forwarded to all ranks; a second INT or TERM ends the job at once) and
+ * SIGCHLD for itself meanwhile; makes this process a child subreaper.
+ * 0: out says how the job ended, also where it failed; negative: it did not come to start. */
+int job_run(const struct job_request *request, const struct job_sink *sink,
+	    struct job_result *out, struct error *err);
+void job_result_free(struct job_result *result); /* frees what it holds and clears it */
+
+/* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */
+json_t *job_report(const struct job_result *result);
+
+/* Is argv[0] a program that execvp would start with env's PATH? 0; -ERR_INPUT: there is none;
+ * -ERR_UNAVAILABLE: it is there and may not be executed. err names it. */
+int job_check_program(const char *name, const struct env *env, struct error *err);
+
+#endif

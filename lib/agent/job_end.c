@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The end of a job: its first cause, and what is told of it. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/job_internal.h"
+#include "agent/supervise.h"
+#include "base/json.h"
+
+#define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
+
+void job_note(struct job *job, enum log_level level, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	job->sink->note(job->sink->context, level, text);
+}
+
+void job_stop(struct job *job, int grace_ms)
+{
+	int64_t deadline = loop_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+
+	if (job->phase == PHASE_OVER)
+		return;
+	/* Before JOB was sent there is nothing to end but the agents. */
+	if (job->phase < PHASE_RUN) {
+		job->phase = PHASE_OVER;
+		return;
+	}
+	if (job->phase != PHASE_END || deadline < job->deadline_ms)
+		job->deadline_ms = deadline;
+	job->phase = PHASE_END;
+	head_send(job->head, MESSAGE_STOP, WIRE_ALL, 0, 0, json_pack("{s:i}", "grace_ms", grace_ms),
+		  NULL, 0, NULL);
+}
+
+/* True when this is the first cause: out is to be filled. */
+static bool first(struct job *job, int code, long node)
+{
+	if (job->failed)
+		return false;
+	job->failed = true;
+	job->result->code = code;
+	if (node >= 0)
+		job->result->node = strdup(job->request->alloc->nodes[node].name);
+	return true;
+}
+
+void job_fail(struct job *job, int code, long node, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	if (!first(job, code, node)) {
+		job_note(job, LOG_DEBUG, "after the first failure: %s", text);
+		return;
+	}
+	job->result->first_cause = strdup(text);
+	job_stop(job, SUPERVISE_GRACE_MS);
+}
+
+/* "was killed by signal 11 (Segmentation fault), core dumped" */
+static void describe(const json_t *text, int code, int number, char *out, size_t size)
+{
+	const char *start_error = json_string_value(json_object_get(text, "start_error"));
+	json_int_t oom = json_integer_value(json_object_get(text, "oom"));
+
+	if (start_error)
+		snprintf(out, size, "could not be started: %s", start_error);
+	else if (number)
+		snprintf(out, size, "was killed by signal %d (%s)%s%s", number, strsignal(number),
+			 json_is_true(json_object_get(text, "core")) ? ", core dumped" : "",
+			 oom == SUPERVISE_OOM_YES ? "; the kernel's out-of-memory killer ended it"
+			 : oom == SUPERVISE_OOM_LIKELY
+				 ? "; probably the kernel's out-of-memory killer"
+				 : "");
+	else
+		snprintf(out, size, "ended with code %d", code);
+}
+
+void job_take_ended(struct job *job, size_t node, const json_t *text)
+{
+	int64_t rank, code, number;
+	char how[600], cause[800];
+	const char *name = job->request->alloc->nodes[node].name;
+
+	if (json_get_int("ENDED", text, "rank", 0, INT32_MAX, &rank, NULL) ||
+	    json_get_int("ENDED", text, "code", 0, 255, &code, NULL) ||
+	    json_get_int("ENDED", text, "signal", 0, SIGRTMAX, &number, NULL))
+		return;
+	if (job->nodes[node].running)
+		job->nodes[node].running--;
+	json_array_append_new(
+		job->result->ranks,
+		json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank", (json_int_t)rank, "node", name,
+			  "code", (json_int_t)code, "signal", (json_int_t)number,
+			  "peak_memory_bytes", json_object_get(text, "peak_memory_bytes"),
+			  "stopped", json_object_get(text, "stopped")));
+	if (!code || json_is_true(json_object_get(text, "stopped")))
+		return;
+	if (!first(job, (int)code, (long)node))
+		return;
+	describe(text, (int)code, (int)number, how, sizeof how);
+	snprintf(cause, sizeof cause, "rank %lld on %s %s", (long long)rank, name, how);
+	job->result->by_program = true;
+	job->result->rank = (int)rank;
+	job->result->signal = (int)number;
+	job->result->first_cause = strdup(cause);
+	job->result->last = json_incref(json_object_get(text, "last"));
+	job_stop(job, SUPERVISE_GRACE_MS);
+}
+
+void job_take_abort(struct job *job, size_t node, const json_t *text)
+{
+	const char *why = json_string_value(json_object_get(text, "text"));
+	int64_t rank, status;
+	char cause[800];
+
+	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
+	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
+		return;
+	if (!first(job, status & 255 ? (int)(status & 255) : 1, (long)node))
+		return;
+	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
+		 (long long)rank, job->request->alloc->nodes[node].name, (long long)status,
+		 why && *why ? ": " : "", why ? why : "");
+	job->result->by_program = true;
+	job->result->rank = (int)rank;
+	job->result->first_cause = strdup(cause);
+	job_stop(job, SUPERVISE_GRACE_MS);
+}
+
+json_t *job_report(const struct job_result *result)
+{
+	const char *next = NULL;
+
+	if (result->code == ERR_STOPPED)
+		next = "submit again: it goes on from the checkpoint";
+	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
+		next = "run again; if the same node fails, leave it out";
+	else if (result->code && !result->by_program)
+		next = "see first_cause";
+	else if (result->code)
+		next = "see the last lines of the rank, and its log with --log-dir";
+	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?}", "schema",
+			 "berth.run/1", "by",
+			 result->code ? json_string(result->by_program ? "program" : "berth")
+				      : json_string("program"),
+			 "code", result->code, "signal", result->signal, "rank",
+			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
+			 json_text(result->node), "first_cause", json_text(result->first_cause),
+			 "last_lines", result->last, "saved", json_null(), "next", json_text(next),
+			 "attempt", result->attempt, "ranks", result->ranks);
+}
+
+void job_result_free(struct job_result *result)
+{
+	if (!result)
+		return;
+	free(result->node);
+	free(result->first_cause);
+	free(result->left);
+	json_decref(result->last);
+	json_decref(result->ranks);
+	memset(result, 0, sizeof *result);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One machine: the agent is a child of the head, and a socket pair their connection. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launch/engine.h"
+
+static bool fits(const struct alloc *alloc, const struct env *env)
+{
+	(void)env;
+	return alloc->node_count == 1;
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	struct engine_child *child;
+	int pair[2];
+
+	if (job->alloc->node_count != 1)
+		return error_set(err, ERR_USAGE, "the engine fork serves one node; this allocation "
+						 "has %zu",
+				 job->alloc->node_count);
+	child = malloc(sizeof *child);
+	if (!child)
+		return error_memory(err, "the agent");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+		free(child);
+		return error_set(err, ERR_UNAVAILABLE, "socketpair: %s", strerror(errno));
+	}
+	child->pid = fork();
+	if (child->pid == 0) {
+		/* Nothing of the head's but the socket; and the terminal's signals are the head's. */
+		setsid();
+		if (pair[1] > 3)
+			close_range(3, (unsigned)pair[1] - 1, 0);
+		close_range((unsigned)pair[1] + 1, ~0u, 0);
+		_exit(job->agent(job->context, 0, pair[1]));
+	}
+	close(pair[1]);
+	if (child->pid < 0) {
+		int saved = errno;
+
+		close(pair[0]);
+		free(child);
+		return error_set(err, ERR_UNAVAILABLE, "no process for the agent: %s",
+				 strerror(saved));
+	}
+	child->node_index = 0;
+	child->fd = pair[0];
+	*out = child;
+	*count = 1;
+	return 0;
+}
+
+static char *line(const struct engine_job *job)
+{
+	(void)job;
+	return strdup("(fork: the agent is a child process of berth run)");
+}
+
+const struct engine engine_fork = {
+	.name = "fork",
+	.summary = "one machine, no scheduler needed",
+	.by_socket_pair = true,
+	.one_machine = true,
+	.fits = fits,
+	.start = start,
+	.line = line,
+};

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Several agents on this machine that stand for several nodes: the real connections, tree and
+ * exchange, without a second machine. For trying things out, and for the tests; all "nodes" see
+ * the same cores and GPUs. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/engine.h"
+
+static bool fits(const struct alloc *alloc, const struct env *env)
+{
+	(void)alloc;
+	(void)env;
+	return false; /* only when named: nobody has pretended nodes by accident */
+}
+
+static int spawn(const struct engine_job *job, size_t node_index, pid_t *pid, struct error *err)
+{
+	char *const argv[] = {(char *)"berth", (char *)"agent", NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	struct env *env = engine_agent_env(job, node_index);
+	char **envp = env ? env_to_envp(env) : NULL;
+	sigset_t none;
+	int rc;
+
+	if (!envp) {
+		env_free(env);
+		return error_memory(err, "an agent's environment");
+	}
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, 2, 1);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	rc = posix_spawn(pid, job->program, &files, &attributes, argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	env_free(env);
+	if (rc)
+		return error_set(err, ERR_UNAVAILABLE, "agent %zu cannot be started from %s: %s",
+				 node_index, job->program, strerror(rc));
+	return 0;
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	size_t nodes = job->alloc->node_count;
+	struct engine_child *children = calloc(nodes, sizeof *children);
+	int rc = children ? 0 : error_memory(err, "the agents");
+	size_t started = 0;
+
+	while (!rc && started < nodes) {
+		children[started].fd = -1;
+		children[started].node_index = (long)started;
+		rc = spawn(job, started, &children[started].pid, err);
+		started += !rc;
+	}
+	if (!rc) {
+		*out = children;
+		*count = nodes;
+		return 0;
+	}
+	for (size_t i = 0; i < started; i++) {
+		kill(children[i].pid, SIGKILL);
+		waitpid(children[i].pid, NULL, 0);
+	}
+	free(children);
+	return rc;
+}
+
+static char *line(const struct engine_job *job)
+{
+	char *text;
+
+	if (asprintf(&text, "%zu times %s agent, on this machine", job->alloc->node_count,
+		     job->program) < 0)
+		return NULL;
+	return text;
+}
+
+int engine_pretend(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err)
+{
+	struct alloc pretended = {.end_time = alloc->end_time};
+
+	pretended.source = strdup(alloc->source);
+	pretended.job_id = strdup(alloc->job_id);
+	pretended.nodes = calloc(nodes, sizeof *pretended.nodes);
+	if (asprintf(&pretended.why, "%zu pretended nodes on this machine (--engine loopback)",
+		     nodes) < 0)
+		pretended.why = NULL;
+	if (!pretended.source || !pretended.job_id || !pretended.nodes || !pretended.why)
+		goto memory;
+	for (; pretended.node_count < nodes; pretended.node_count++) {
+		struct alloc_node *node = &pretended.nodes[pretended.node_count];
+
+		*node = (struct alloc_node){.slots = alloc->nodes[0].slots,
+					    .gpus = alloc->nodes[0].gpus};
+		if (asprintf(&node->name, "loop%zu", pretended.node_count) < 0) {
+			node->name = NULL;
+			goto memory;
+		}
+	}
+	*out = pretended;
+	return 0;
+memory:
+	alloc_free(&pretended);
+	return error_memory(err, "the pretended nodes");
+}
+
+const struct engine engine_loopback = {
+	.name = "loopback",
+	.summary = "several pretended nodes on this machine, to try things out",
+	.one_machine = true,
+	.fits = fits,
+	.start = start,
+	.line = line,
+};
