@@ -10,6 +10,8 @@ static const struct verb verbs[] = {
 	{"info", "show what berth found out and decided, and why", verb_info},
 	{"plan", "show which GPU, cores and NICs each rank of a node gets", verb_plan},
 	{"hosts", "expand a host list or a node file", verb_hosts},
+	{"run", "run a program as a job", verb_run},
+	{"agent", "one node's part of a job; started by engines", verb_agent},
 	{NULL, NULL, NULL},
 };
 

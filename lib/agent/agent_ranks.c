@@ -236,7 +236,7 @@ static void on_line(void *context, int local_rank, enum supervise_stream stream,
 				      text, size};
 
 	if (agent->logs)
-		logs_line(agent->logs, (size_t)local_rank, text, size, newline);
+		logs_line(agent->logs, (size_t)local_rank, (int)stream, text, size, newline);
 	proto_add_output(&agent->output, &output);
 	if (agent->output.size > OUTPUT_BATCH)
 		send_output(agent);

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/logs.h"
+#include "agent/printer.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "verb.h"
+
+static int set_variable(struct env *env, const char *text, const char *why, struct error *err)
+{
+	char *name = strdup(text), *value = name ? strchr(name, '=') : NULL;
+	int rc;
+
+	if (!value) {
+		free(name);
+		return name ? error_set(err, ERR_USAGE, "%s is no NAME=VALUE", text)
+			    : error_memory(err, "the environment");
+	}
+	*value++ = 0;
+	rc = env_set(env, name, value, ENV_FROM_OPTION, why, err);
+	free(name);
+	return rc;
+}
+
+/* The first N nodes, or pretended ones. */
+static int choose_nodes(struct run_setup *setup, struct error *err)
+{
+	size_t wanted = (size_t)setup->options->nodes;
+	struct alloc *alloc = &setup->alloc;
+	struct alloc pretended;
+	int rc;
+
+	if (setup->engine->one_machine && !setup->engine->by_socket_pair) {
+		rc = engine_pretend(alloc, wanted ? wanted : alloc->node_count, &pretended, err);
+		if (rc)
+			return rc;
+		alloc_free(alloc);
+		*alloc = pretended;
+		return 0;
+	}
+	if (wanted > alloc->node_count)
+		return error_set(err, ERR_USAGE,
+				 "--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler "
+				 "for more, name them with --hosts, or pretend with --engine loopback",
+				 wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
+				 alloc->why ? alloc->why : alloc->source);
+	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
+		free(alloc->nodes[i].name);
+	if (wanted)
+		alloc->node_count = wanted;
+	return 0;
+}
+
+/* Can FILE be made? The folder is what decides; an old file is replaced. */
+static int check_report(const char *path, struct error *err)
+{
+	const char *slash = strrchr(path, '/');
+	char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path))
+			     : strdup(".");
+	int rc = 0;
+
+	if (!folder)
+		return error_memory(err, "--report");
+	if (access(folder, W_OK | X_OK))
+		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path, folder,
+			       strerror(errno));
+	free(folder);
+	return rc;
+}
+
+static int find_self(char *out, size_t size, struct error *err)
+{
+	ssize_t n = readlink("/proc/self/exe", out, size - 1);
+
+	if (n <= 0)
+		return error_set(err, ERR_UNAVAILABLE, "/proc/self/exe: %s; is /proc mounted?",
+				 strerror(errno));
+	out[n] = 0;
+	return 0;
+}
+
+int run_prepare(const struct run_options *options, const char *const *argv,
+		struct run_setup *out, struct error *err)
+{
+	int rc = 0;
+
+	out->options = options;
+	out->env = env_capture();
+	out->cwd = getcwd(NULL, 0);
+	if (!out->env)
+		return error_memory(err, "the environment");
+	for (size_t i = 0; !rc && i < options->env_count; i++)
+		rc = set_variable(out->env, options->env[i], "--env", err);
+	if (!rc)
+		rc = job_check_program(argv[0], out->env, err);
+	if (!rc && options->log_dir && !options->dry_run)
+		rc = logs_check_folder(options->log_dir, err);
+	if (!rc && options->report && !options->dry_run)
+		rc = check_report(options->report, err);
+	if (!rc)
+		rc = find_self(out->program, sizeof out->program, err);
+	if (!rc)
+		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
+	if (!rc)
+		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
+	return rc ? rc : choose_nodes(out, err);
+}
+
+void run_setup_free(struct run_setup *setup)
+{
+	alloc_free(&setup->alloc);
+	env_free(setup->env);
+	free(setup->cwd);
+	memset(setup, 0, sizeof *setup);
+}
+
+/* ---- what the job tells ---- */
+
+struct teller {
+	struct printer *printer;
+	enum log_level limit;
+};
+
+static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
+		      bool newline)
+{
+	struct teller *teller = context;
+
+	printer_line(teller->printer, rank, is_err, text, size, newline);
+}
+
+static void on_note(void *context, enum log_level level, const char *text)
+{
+	struct teller *teller = context;
+	char line[1400];
+	int size;
+
+	if (level > teller->limit)
+		return;
+	size = snprintf(line, sizeof line, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "",
+			text);
+	if (size > 0 && file_write_all(STDERR_FILENO, line, (size_t)size < sizeof line
+								    ? (size_t)size
+								    : sizeof line - 1))
+		return; /* nobody is left to be told */
+}
+
+static bool is_full(void *context)
+{
+	struct teller *teller = context;
+
+	return printer_full(teller->printer);
+}
+
+static void tell_end(const struct job_result *result, const struct run_options *options)
+{
+	size_t i;
+	json_t *line;
+
+	if (result->left)
+		fprintf(stderr, "berth: warning: could not be ended: %s\n", result->left);
+	if (!result->code)
+		return;
+	if (json_array_size(result->last) && !options->quiet) {
+		fprintf(stderr, "berth: the last lines of rank %d:\n", result->rank);
+		json_array_foreach(result->last, i, line)
+			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
+	}
+	if (options->log_dir && result->rank >= 0)
+		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", options->log_dir,
+			result->rank, result->node ? " on " : "", result->node ? result->node : "");
+	fprintf(stderr, "berth: %s\n", result->first_cause ? result->first_cause : "it failed");
+}
+
+static int write_report(const struct run_options *options, const struct job_result *result,
+			struct error *err)
+{
+	JSON_AUTO report = NULL;
+	char *text;
+	int rc;
+
+	if (!options->report)
+		return 0;
+	report = job_report(result);
+	text = report ? json_dumps(report, JSON_INDENT(2)) : NULL;
+	if (!text)
+		return error_memory(err, "the report");
+	rc = file_write_atomic(options->report, text, strlen(text), 0666, err);
+	free(text);
+	return rc;
+}
+
+/* It did not come to a start: the report says so as well. */
+static void result_of_error(const struct error *err, struct job_result *result)
+{
+	memset(result, 0, sizeof *result);
+	result->rank = -1;
+	result->code = err->code ? err->code : ERR_INTERNAL;
+	result->first_cause = strdup(err->text);
+}
+
+static int run(const struct run_setup *setup, const char *const *argv, struct job_result *result,
+	       struct error *err)
+{
+	const struct run_options *options = setup->options;
+	struct teller teller = {
+		.limit = options->quiet	    ? LOG_ERROR
+			 : options->verbose ? LOG_DEBUG
+					    : LOG_NOTE,
+	};
+	char problem[256];
+	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &teller.printer, err);
+
+	if (rc)
+		return rc;
+	struct job_sink sink = {
+		.context = &teller,
+		.output = on_output,
+		.note = on_note,
+		.full = is_full,
+		.drained_fd = printer_drained_fd(teller.printer),
+	};
+	struct job_request request = {
+		.alloc = &setup->alloc,
+		.engine = setup->engine,
+		.env = setup->env,
+		.program = setup->program,
+		.argv = argv,
+		.cwd = setup->cwd,
+		.plan = options->shared.plan,
+		.log_dir = options->log_dir,
+		.pmix = options->pmix,
+		.port_hold = options->port_hold,
+		.pass_stdin = !isatty(STDIN_FILENO),
+		.node_timeout_ms = options->node_timeout_ms,
+		.start_timeout_ms = options->start_timeout_ms,
+		.fanout = (size_t)options->fan_out,
+	};
+
+	log_limit(teller.limit);
+	request.plan.port = options->port;
+	request.plan.report = options->report;
+	rc = job_run(&request, &sink, result, err);
+	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
+	if (problem[0])
+		fprintf(stderr, "berth: warning: %s\n", problem);
+	return rc;
+}
+
+int run_program(const struct run_options *options, const char *const *argv,
+		const char *const *env_more)
+{
+	struct run_setup setup = {0};
+	struct job_result result = {.rank = -1};
+	struct error err = {0}, report_err = {0};
+	int rc = run_prepare(options, argv, &setup, &err);
+
+	for (size_t i = 0; !rc && env_more && env_more[i]; i++)
+		rc = set_variable(setup.env, env_more[i], NULL, &err);
+	if (!rc && options->dry_run) {
+		rc = run_show(&setup, argv, &err);
+		run_setup_free(&setup);
+		return rc ? verb_fail(&err) : 0;
+	}
+	if (!rc)
+		rc = run(&setup, argv, &result, &err);
+	if (rc)
+		result_of_error(&err, &result);
+	tell_end(&result, options);
+	rc = result.code;
+	if (write_report(options, &result, &report_err)) {
+		int code = verb_fail(&report_err);
+
+		rc = rc ? rc : code;
+	}
+	job_result_free(&result);
+	run_setup_free(&setup);
+	return rc;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Run a program as a job: what berth run and berth train do after their options are read. */
+#ifndef BERTH_BIN_RUN_H
+#define BERTH_BIN_RUN_H
+
+#include "agent/job.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "run_options.h"
+
+/* The stages before the agents, as a value; owned by run_prepare's caller, run_setup_free it. */
+struct run_setup {
+	const struct run_options *options;
+	struct env *env;		/* captured, --env applied */
+	struct alloc alloc;		/* the nodes to be used */
+	const struct engine *engine;
+	char program[4096];		/* this berth's own path */
+	char *cwd;
+};
+
+/* Environment, allocation, engine, and everything that can be checked before something starts:
+ * program, log folder, report. argv: the ranks' program. */
+int run_prepare(const struct run_options *options, const char *const *argv,
+		struct run_setup *out, struct error *err);
+void run_setup_free(struct run_setup *setup);
+
+/* Run (or with --dry-run show) it. Returns the exit code; has said what there is to say on stderr,
+ * and written --report. env_more: variables to set for the ranks besides, "NAME=VALUE", or NULL. */
+int run_program(const struct run_options *options, const char *const *argv,
+		const char *const *env_more);
+
+/* run_dry.c: what would be started, on stdout; exit code. */
+int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run_options.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+
+enum run_key {
+	RUN_HEAD = 0x200,
+	RUN_PORT,
+	RUN_PORT_HOLD,
+	RUN_PER_NODE,
+	RUN_ENGINE,
+	RUN_LOG_DIR,
+	RUN_LABEL,
+	RUN_REPORT,
+	RUN_NODE_TIMEOUT,
+	RUN_START_TIMEOUT,
+	RUN_FAN_OUT,
+	RUN_DRY_RUN,
+	RUN_JSON,
+	RUN_PMIX,
+	RUN_ENV,
+};
+
+static const struct argp_option run_table[] = {
+	{NULL, 0, NULL, 0, "Nodes and network", 11},
+	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
+	{"head", RUN_HEAD, "ADDRESS", 0, "The head's numeric address at which ranks meet", 11},
+	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 11},
+	{"port-hold", RUN_PORT_HOLD, "on|off", 0,
+	 "Keep MASTER_PORT bound while rank 0 runs, so that nobody else takes it (default on); off "
+	 "for programs that bind it without SO_REUSEADDR",
+	 11},
+	{"engine", RUN_ENGINE, "NAME", 0,
+	 "How agents are started: fork (this machine), loopback (pretended nodes on it); default: "
+	 "what fits the allocation",
+	 11},
+	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,
+	 "A node is lost when its agent is silent that long (default 8s)", 11},
+	{"start-timeout", RUN_START_TIMEOUT, "TIME", 0,
+	 "All agents must be there within this time (default 60s)", 11},
+	{"fan-out", RUN_FAN_OUT, "K", 0, "Agents below one agent in the tree (default 32)", 11},
+	{NULL, 0, NULL, 0, "The ranks' surroundings", 12},
+	{"per-node", RUN_PER_NODE, NULL, 0,
+	 "One process a node, with PET_* set, for programs that start their own ranks (torchrun)",
+	 12},
+	{"env", RUN_ENV, "NAME=VALUE", 0, "Set a variable for the ranks (may be repeated)", 12},
+	{"pmix", RUN_PMIX, "auto|on|off", 0,
+	 "PMIx for MPI programs: auto goes on without where it is missing, on does not", 12},
+	{NULL, 0, NULL, 0, "Output", 13},
+	{"log-dir", RUN_LOG_DIR, "DIR", 0, "A file a rank: DIR/rank-0000.log", 13},
+	{"label", RUN_LABEL, NULL, 0, "Begin each line of output with [RANK]", 13},
+	{"report", RUN_REPORT, "FILE", 0, "Write how it ended as JSON (berth.run/1)", 13},
+	{"dry-run", RUN_DRY_RUN, NULL, 0, "Show what would be started, and start nothing", 13},
+	{"json", RUN_JSON, NULL, 0, "With --dry-run: as JSON", 13},
+	{"quiet", 'q', NULL, 0, "Say nothing but errors", 13},
+	{"verbose", 'v', NULL, 0, "Say more", 13},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+void run_options_default(struct run_options *options)
+{
+	options->port_hold = true;
+	options->node_timeout_ms = 8000;
+	options->start_timeout_ms = 60000;
+}
+
+void run_options_free(struct run_options *options)
+{
+	free(options->env);
+	options->env = NULL;
+	options->env_count = 0;
+}
+
+static void refuse(struct argp_state *state, const char *option, const char *text,
+		   const char *expected)
+{
+	struct error err;
+
+	error_set(&err, ERR_USAGE, "%s %.200s: expected %s", option, text, expected);
+	options_refuse(state, &err);
+}
+
+static void read_number(struct argp_state *state, const char *name, const char *text, int max,
+			int *out)
+{
+	struct error err = {0};
+
+	if (number_int(name, text, 1, max, out, &err))
+		options_refuse(state, &err);
+}
+
+static void read_time(struct argp_state *state, const char *name, const char *text, int *out)
+{
+	struct error err = {0};
+	int64_t ms;
+
+	if (number_duration_ms(name, text, &ms, &err))
+		options_refuse(state, &err);
+	if (ms < 1000 || ms > 86400000)
+		refuse(state, name, text, "a time from 1s to 1d");
+	*out = (int)ms;
+}
+
+static void add_env(struct argp_state *state, struct run_options *options, const char *text)
+{
+	const char *equals = strchr(text, '=');
+	const char **more;
+
+	if (!equals || equals == text)
+		refuse(state, "--env", text, "NAME=VALUE");
+	more = realloc(options->env, (options->env_count + 1) * sizeof *more);
+	if (!more) {
+		struct error err;
+
+		error_memory(&err, "--env");
+		options_refuse(state, &err);
+	} else {
+		options->env = more;
+		options->env[options->env_count++] = text;
+	}
+}
+
+static int one_of(struct argp_state *state, const char *option, const char *text,
+		  const char *const *choices, const char *expected)
+{
+	for (int i = 0; choices[i]; i++)
+		if (!strcmp(text, choices[i]))
+			return i;
+	refuse(state, option, text, expected);
+	return -1;
+}
+
+static error_t parse_network(int key, char *text, struct argp_state *state,
+			     struct run_options *options)
+{
+	static const char *const on_off[] = {"off", "on", NULL};
+
+	switch (key) {
+	case 'N':
+		read_number(state, "--nodes", text, 100000, &options->nodes);
+		return 0;
+	case RUN_HEAD:
+		options->shared.plan.head = text;
+		return 0;
+	case RUN_PORT:
+		read_number(state, "--port", text, 65535, &options->port);
+		return 0;
+	case RUN_PORT_HOLD:
+		options->port_hold = one_of(state, "--port-hold", text, on_off, "on or off") == 1;
+		return 0;
+	case RUN_ENGINE:
+		options->engine = text;
+		return 0;
+	case RUN_NODE_TIMEOUT:
+		read_time(state, "--node-timeout", text, &options->node_timeout_ms);
+		return 0;
+	case RUN_START_TIMEOUT:
+		read_time(state, "--start-timeout", text, &options->start_timeout_ms);
+		return 0;
+	case RUN_FAN_OUT:
+		read_number(state, "--fan-out", text, 4096, &options->fan_out);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	static const char *const pmix[] = {"auto", "on", "off", NULL};
+	struct run_options *options = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &options->shared;
+		return 0;
+	case RUN_PER_NODE:
+		options->shared.plan.per_node = true;
+		return 0;
+	case RUN_ENV:
+		add_env(state, options, text);
+		return 0;
+	case RUN_PMIX:
+		options->pmix = (enum job_pmix)one_of(state, "--pmix", text, pmix,
+						      "auto, on or off");
+		return 0;
+	case RUN_LOG_DIR:
+		options->log_dir = text;
+		return 0;
+	case RUN_LABEL:
+		options->label = true;
+		return 0;
+	case RUN_REPORT:
+		options->report = text;
+		return 0;
+	case RUN_DRY_RUN:
+		options->dry_run = true;
+		return 0;
+	case RUN_JSON:
+		options->json = true;
+		return 0;
+	case 'q':
+		options->quiet = true;
+		return 0;
+	case 'v':
+		options->verbose = true;
+		return 0;
+	default:
+		return parse_network(key, text, state, options);
+	}
+}
+
+static const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
+
+const struct argp run_options_argp = {.options = run_table, .parser = parse, .children = children};

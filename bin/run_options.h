@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The options of berth run; berth train takes them too. */
+#ifndef BERTH_BIN_RUN_OPTIONS_H
+#define BERTH_BIN_RUN_OPTIONS_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "agent/job.h"
+#include "options.h"
+
+/* What the options fill in; zero-initialise, then run_options_default. Strings point into argv. */
+struct run_options {
+	struct options shared; /* ranks, GPUs, cores, hosts, network: options.h */
+	int nodes;	       /* -N; 0: all of the allocation */
+	const char *engine;    /* NULL: the one that fits */
+	const char *log_dir, *report;
+	int port;	       /* MASTER_PORT; 0: a free one */
+	bool port_hold, label, dry_run, json, quiet, verbose;
+	enum job_pmix pmix;
+	int node_timeout_ms, start_timeout_ms;
+	int fan_out;	       /* 0: the default */
+	const char **env;      /* "NAME=VALUE", env_count of them; malloced array */
+	size_t env_count;
+};
+
+void run_options_default(struct run_options *options);
+void run_options_free(struct run_options *options);
+
+/* An argp child that has options_argp as its own:
+ *	case ARGP_KEY_INIT: state->child_inputs[0] = &mine->run; */
+extern const struct argp run_options_argp;
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth agent: one node's part of a job; started by engines. */
+#include <argp.h>
+#include <stdlib.h>
+
+#include "agent/agent.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "launch/engine.h"
+#include "verb.h"
+
+int verb_agent(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
+		       "berth run through the cluster's engine, not by hand.\v"
+		       "Takes its place from the environment: " ENGINE_ENV_HEAD ", " ENGINE_ENV_JOB
+		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME ", " ENGINE_ENV_SECRET
+		       ", " ENGINE_ENV_TIMEOUT ".",
+	};
+	struct agent_params params;
+	struct error err = {0};
+	struct env *env;
+	int rc;
+
+	argp_err_exit_status = ERR_USAGE;
+	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	env = env_capture();
+	rc = env ? agent_params_read(env, &params, &err) : error_memory(&err, "the environment");
+	if (!rc) {
+		/* What is started from here on shall not find the secret in its environment. */
+		unsetenv(ENGINE_ENV_SECRET);
+		rc = agent_run(&params, &err);
+	}
+	env_free(env);
+	return rc ? verb_fail(&err) : 0;
+}
