@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The list of packages, and how the two commands end where something is missing. SOURCE.
+
+setup() {
+	DIR=$(mktemp -d)
+	mkdir "$DIR/bin"
+}
+
+teardown() {
+	rm -rf "$DIR"
+}
+
+# fake NAME TEXT: a command in front of the real one
+fake() {
+	printf '#!/bin/sh\n%s\n' "$2" >"$DIR/bin/$1"
+	chmod +x "$DIR/bin/$1"
+}
+
+@test "no user but root: says what to provide, installs nothing, exits 69" {
+	fake id 'echo 1000'
+	fake pkg-config 'exit 1'
+	fake apt-get "touch $DIR/called"
+	for script in tests/run.sh jobscripts/local/quickstart.sh; do
+		run env PATH="$DIR/bin:$PATH" sh "$SOURCE/$script"
+		echo "$output"
+		[ "$status" -eq 69 ]
+		[[ $output == *"hwloc 2.3 or newer"* ]]
+		[[ $output == *"apt-get install"*"libhwloc-dev"*"zlib1g-dev"* ]]
+		[[ $output == *"dnf install"*"hwloc-devel"* ]]
+		[[ $output == *"module load hwloc"* ]]
+		[ ! -e "$DIR/called" ]
+	done
+}
+
+@test "root, but apt-get provides nothing: its words, then what to provide, 69" {
+	fake id 'echo 0'
+	fake pkg-config 'exit 1'
+	fake apt-get 'echo "E: no network"; exit 100'
+	run env PATH="$DIR/bin:$PATH" sh "$SOURCE/tests/run.sh"
+	echo "$output"
+	[ "$status" -eq 69 ]
+	[[ $output == *"E: no network"* ]]
+	[[ $output == *"did not provide everything"* ]]
+}
+
+@test "an old meson is missing, a new one is there" {
+	fake meson 'echo 0.61.2'
+	run env PATH="$DIR/bin:$PATH" sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_missing build'
+	[[ $output == *"cmd:meson"* ]]
+	fake meson 'echo 1.10.0'
+	run env PATH="$DIR/bin:$PATH" sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_missing build'
+	[[ $output != *"cmd:meson"* ]]
+}
+
+@test "each row of the list has five columns and a Debian name" {
+	run sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_table | awk -F"|" "NF != 5 || \$3 == \"\""'
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+}
+
+count() { # RESULT...: count.py's answer for tests that ended so
+	for result in "$@"; do
+		printf '{"name": "t-%s", "result": "%s", "stdout": "all\\nthe reason\\n", "returncode": 1, "command": ["t"]}\n' "$result" "$result"
+	done >"$DIR/testlog.json"
+	run python3 "$SOURCE/tests/count.py" "$DIR/testlog.json" quick
+	echo "$output"
+}
+
+@test "the last line counts; only all good is success" {
+	count OK OK
+	[ "$status" -eq 0 ] && [ "${lines[-1]}" = "2 passed, 0 failed" ]
+	count OK SKIP
+	[ "$status" -eq 0 ] && [ "${lines[-1]}" = "1 passed, 0 failed, 1 skipped" ]
+	[[ $output == *"skipped: t-SKIP: the reason"* ]]
+	count OK FAIL TIMEOUT ERROR UNEXPECTEDPASS
+	[ "$status" -eq 1 ] && [ "${lines[-1]}" = "1 passed, 4 failed" ]
+	[[ $output == *"---- t-TIMEOUT: TIMEOUT"*"the reason"* ]]
+	count SKIP
+	[ "$status" -eq 1 ]
+	count
+	[ "$status" -eq 1 ] && [ "${lines[-1]}" = "0 passed, 0 failed" ]
+}
+
+@test "all shell scripts pass shellcheck" {
+	command -v shellcheck >/dev/null || skip "shellcheck is not there"
+	cd "$SOURCE"
+	# .bats files have a grammar of their own that this shellcheck does not know all of.
+	run sh -c 'find .ci bin jobscripts tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
+	echo "$output"
+	[ "$status" -eq 0 ]
+}
