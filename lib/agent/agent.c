@@ -376,7 +376,8 @@ static void up_lost(struct agent *agent, const struct error *why)
 	}
 	agent_tree_close(agent, !why);
 	agent_ranks_stop(agent, 0);
-	if (!agent->supervise)
+	/* What supervise has not said yet it says from its dispatch. */
+	if (!agent->supervise || agent->told_done)
 		agent->finished = true;
 }
 
