@@ -204,9 +204,7 @@ static void refuse(const struct machine *cards, size_t count, const struct wish 
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");
-	/* The head itself may or may not be counted among those that reached it. */
-	if (!*text && reach && index < reach->address_count &&
-	    reach->reached[index] < (int)count - 1)
+	if (!*text && reach && index < reach->address_count && reach->reached[index] < (int)count)
 		snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
 }
 

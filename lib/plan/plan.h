@@ -75,8 +75,8 @@ struct plan_request {
 };
 
 /* The head's addresses that nodes reached: what the exchange found out.
- * reached[i]: how many nodes got the head's answer on cards[0].addresses[i]; shared[i]: a node
- * that owns the same address itself, or -1. NULL reach: one node, nothing to try. */
+ * reached[i]: how many nodes, the head among them, got the head's answer on
+ * cards[0].addresses[i]; shared[i]: a node that owns the same address itself, or -1. NULL reach: one node, nothing to try. */
 struct plan_reach {
 	size_t address_count;
 	const int *reached;

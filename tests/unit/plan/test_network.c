@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The head's address, and each node's interface in its subnet. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cards.h"
+#include "plan/parts.h"
+
+#define MAX_ADDRESSES 10
+
+/* One address of the head: "" ends the list. What follows the sign says what is special:
+ * '!' down, '~' virtual. Interfaces: ib* InfiniBand, hsn* Slingshot, roce* RoCE, else Ethernet. */
+struct row {
+	const char *head[MAX_ADDRESSES]; /* "eth0 10.0.0.1/24" */
+	const char *other[4];		 /* of the second node; none: one node */
+	struct plan_request request;
+	int reached[MAX_ADDRESSES]; /* of 2 nodes; all 0: no reach is passed */
+	const char *expected;	    /* "ADDRESS IFACE SUBNET OTHER-IFACE", or part of the error */
+	const char *reason;
+};
+
+static const struct row rows[] = {
+	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
+	 {0},
+	 {0},
+	 {0},
+	 "127.0.0.1 lo  ",
+	 "one node: loopback"},
+	{{"lo ::1/128", "eth0 fd00::1/64"}, {0}, {0}, {0}, "::1 lo  ", "one node without IPv4"},
+	{{NULL}, {0}, {0}, {0}, "127.0.0.1 lo  ", "one node whose card has no addresses"},
+	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
+	 {0},
+	 {.iface = "eth0"},
+	 {0},
+	 "10.0.0.1 eth0  ",
+	 "one node: a wish counts"},
+	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+	 {0},
+	 {0},
+	 "10.1.0.1 hsn0 10.1.0.0/16 hsn0",
+	 "Slingshot before the management network"},
+	{{"eth0 10.0.0.1/24", "ib1 10.2.0.1/16", "ib0 10.1.0.1/16"},
+	 {"ib0 10.1.0.2/16", "ib1 10.2.0.2/16"},
+	 {0},
+	 {0},
+	 "10.1.0.1 ib0 10.1.0.0/16 ib0",
+	 "equals: by name"},
+	{{"ib10 10.2.0.1/16", "ib9 10.1.0.1/16"},
+	 {"ib9 10.1.0.2/16"},
+	 {0},
+	 {0},
+	 "10.1.0.1 ib9 10.1.0.0/16 ib9",
+	 "names count as numbers do"},
+	{{"ib0 10.1.0.1/16"},
+	 {"ib5 10.1.0.2/16", "ib0 10.9.0.2/16"},
+	 {0},
+	 {0},
+	 "10.1.0.1 ib0 10.1.0.0/16 ib5",
+	 "another name on another node: the subnet decides"},
+	{{"eth0 10.0.0.1/24", "ib0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24", "ib0 10.1.0.2/16"},
+	 {0},
+	 {2, 1},
+	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
+	 "reached by all comes first"},
+	{{"eth0 10.0.0.1/24", "ib0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24"},
+	 {0},
+	 {2, 0},
+	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
+	 "reached by the head only"},
+	{{"eth0 10.0.0.1/24", "ib0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24"},
+	 {0},
+	 {1, 1},
+	 "ib0 10.1.0.1 (reached by 1 of 2 nodes)",
+	 "nothing is reached: an error that lists all"},
+	{{"lo 127.0.0.1/8", "eth0 169.254.3.4/16", "eth1 fe80::1/64", "docker0~ 172.17.0.1/16",
+	  "eth2! 10.4.0.1/16"},
+	 {"lo 127.0.0.1/8"},
+	 {0},
+	 {0},
+	 "docker0 172.17.0.1 (a container's, VM's or tunnel's interface)",
+	 "never loopback, link-local, container bridges"},
+	{{"lo 127.0.0.1/8", "eth0 169.254.3.4/16", "eth2! 10.4.0.1/16"},
+	 {"lo 127.0.0.1/8"},
+	 {0},
+	 {0},
+	 "lo 127.0.0.1 (loopback); eth0 169.254.3.4 (link-local); eth2 10.4.0.1 (down)",
+	 "each candidate with why it was refused"},
+	{{"eth0 192.168.122.1/24", "eth1 10.0.0.1/24"},
+	 {"eth0 192.168.122.1/24", "eth1 10.0.0.2/24"},
+	 {0},
+	 {0},
+	 "10.0.0.1 eth1 10.0.0.0/24 eth1",
+	 "an address that another node owns too is shared"},
+	{{"eth0 192.168.122.1/24"},
+	 {"eth0 192.168.122.1/24"},
+	 {0},
+	 {0},
+	 "eth0 192.168.122.1 (shared: other owns the same address)",
+	 "... and said"},
+	{{"eth0 10.0.0.1/24", "eth0 fd00::1/64"},
+	 {"eth0 10.0.0.2/24"},
+	 {0},
+	 {0},
+	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
+	 "IPv4 of one interface before IPv6"},
+	{{"eth0 10.0.0.1/24", "hsn0 fd00::1/64"},
+	 {"hsn0 fd00::2/64"},
+	 {0},
+	 {0},
+	 "fd00::1 hsn0 fd00::/64 hsn0",
+	 "IPv6 on the fabric, bare"},
+	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+	 {.iface = "eth0"},
+	 {0},
+	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
+	 "--iface overrules"},
+	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+	 {.subnet = "10.0.0.0/8"},
+	 {0},
+	 "10.1.0.1 hsn0 10.1.0.0/16 hsn0",
+	 "--subnet: the best in it"},
+	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+	 {.head = "10.0.0.1"},
+	 {0},
+	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
+	 "--head overrules"},
+	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
+	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
+	 {.head = "127.0.0.1"},
+	 {0},
+	 "127.0.0.1 lo 127.0.0.0/8 lo",
+	 "agents that share a machine may meet on loopback, asked for"},
+	{{"eth0 10.0.0.1/24"},
+	 {"eth0 10.0.0.2/24"},
+	 {.head = "203.0.113.9"},
+	 {0},
+	 "203.0.113.9   ",
+	 "--head behind a NAT: taken as given"},
+	{{"eth0 10.0.0.1/24"},
+	 {"eth0 10.0.0.2/24"},
+	 {.iface = "hsn0"},
+	 {0},
+	 "eth0 10.0.0.1 (not --iface hsn0)",
+	 "a wish that nothing fulfils"},
+	{{"eth0 10.0.0.1/24"},
+	 {"eth0 10.0.0.2/24"},
+	 {.subnet = "10.0.0.0/40"},
+	 {0},
+	 "--subnet is '10.0.0.0/40', expected a CIDR",
+	 "a prefix too long"},
+	{{"eth0 10.0.0.1/24"},
+	 {"eth0 10.0.0.2/24"},
+	 {.subnet = "hsn"},
+	 {0},
+	 "--subnet is 'hsn', expected a CIDR",
+	 "no subnet"},
+	{{"eth0 10.0.0.1/24"},
+	 {"eth0 10.0.0.2/24"},
+	 {.head = "node1"},
+	 {0},
+	 "--head is 'node1', expected a numeric address",
+	 "names are not resolved"},
+	{{"eth0 10.128.0.1/32"},
+	 {"ens4 10.128.0.2/32"},
+	 {0},
+	 {0},
+	 "10.128.0.1 eth0 10.128.0.1/32 ens4",
+	 "routed: no node is in the subnet, the kind decides"},
+	{{"hsn0 10.1.0.1/25"},
+	 {"eth0 10.3.0.1/16", "hsn0 10.1.0.130/25"},
+	 {0},
+	 {0},
+	 "10.1.0.1 hsn0 10.1.0.0/25 hsn0",
+	 "the neighbour subnet's interface of the same kind"},
+};
+
+static void add(struct machine *card, const char *const *list, size_t max)
+{
+	for (size_t i = 0; i < max && list[i]; i++) {
+		char iface[32];
+		size_t length = strcspn(list[i], " ");
+		char mark = list[i][length - 1];
+
+		snprintf(iface, sizeof iface, "%.*s", (int)length - (mark == '!' || mark == '~'),
+			 list[i]);
+		struct machine_address *address = card_address(card, iface, list[i] + length + 1);
+
+		address->up = mark != '!';
+		if (mark == '~')
+			address->sort = IFACE_VIRTUAL;
+	}
+}
+
+/* The NICs that the lists name, each once. */
+static void add_nics(struct machine *card, const char *const *list, size_t max)
+{
+	for (size_t i = 0; i < max && list[i]; i++) {
+		char iface[16];
+		bool known = !strncmp(list[i], "lo", 2) || !strncmp(list[i], "docker", 6);
+
+		snprintf(iface, sizeof iface, "%.*s", (int)strcspn(list[i], " !~"), list[i]);
+		for (size_t n = 0; n < card->nic_count; n++)
+			known |= !strcmp(card->nics[n].net, iface);
+		if (!known)
+			card_nic(card, iface, "",
+				 !strncmp(iface, "ib", 2)     ? NIC_INFINIBAND
+				 : !strncmp(iface, "hsn", 3)  ? NIC_SLINGSHOT
+				 : !strncmp(iface, "roce", 4) ? NIC_ROCE
+							      : NIC_ETHERNET,
+				 0);
+	}
+}
+
+static void answer(const struct row *row, char *text, size_t size)
+{
+	struct machine cards[2] = {card_make("head", 1, 1, 2, 1), card_make("other", 1, 1, 2, 1)};
+	size_t count = row->other[0] ? 2 : 1;
+	int shared[MAX_ADDRESSES], index = -1;
+	struct plan_reach reach = {.reached = row->reached, .shared = shared};
+	struct plan_network network = {0};
+	struct error err = {0};
+	bool some = false;
+
+	add_nics(&cards[0], row->head, MAX_ADDRESSES);
+	add(&cards[0], row->head, MAX_ADDRESSES);
+	add_nics(&cards[1], row->other, 4);
+	add(&cards[1], row->other, 4);
+	reach.address_count = cards[0].address_count;
+	for (size_t i = 0; i < MAX_ADDRESSES; i++) {
+		shared[i] = -1;
+		some |= row->reached[i] != 0;
+	}
+	if (plan_network(cards, count, &row->request, some ? &reach : NULL, &network, &err)) {
+		snprintf(text, size, "%s", err.text);
+	} else {
+		if (count > 1)
+			network_iface(&cards[1], &network, &index);
+		snprintf(text, size, "%s %s %s %s", network.address, network.iface, network.subnet,
+			 index >= 0 && *network.subnet ? cards[1].addresses[index].iface : "");
+		assert_non_null(network.why);
+	}
+	plan_network_free(&network);
+	machine_free(&cards[0]);
+	machine_free(&cards[1]);
+}
+
+static void test_rows(void **state)
+{
+	int failures = 0;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char text[1024];
+
+		answer(&rows[i], text, sizeof text);
+		if (strchr(rows[i].expected, '(') || strstr(rows[i].expected, "expected")
+			    ? strstr(text, rows[i].expected) != NULL
+			    : !strcmp(text, rows[i].expected))
+			continue;
+		fprintf(stderr, "row %zu (%s):\n  expected '%s'\n  got      '%s'\n", i,
+			rows[i].reason, rows[i].expected, text);
+		failures++;
+	}
+	assert_int_equal(failures, 0);
+}
+
+/* Speed, then nearness to the GPUs, decide between NICs of one kind. */
+static void test_speed_and_nearness(void **state)
+{
+	struct plan_request request = {0};
+	struct plan_network network = {0};
+	struct error err = {0};
+	struct machine cards[2] = {card_make("head", 2, 1, 2, 1), card_make("other", 1, 1, 2, 1)};
+
+	card_gpu(&cards[0], "0000:81:00.0", 1);
+	card_nic(&cards[0], "ib0", "mlx5_0", NIC_INFINIBAND, 0);
+	card_nic(&cards[0], "ib1", "mlx5_1", NIC_INFINIBAND, 1);
+	card_address(&cards[0], "ib0", "10.0.0.1/16");
+	card_address(&cards[0], "ib1", "10.1.0.1/16");
+	card_address(&cards[1], "ib0", "10.0.0.2/16");
+	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	assert_string_equal(network.iface, "ib1"); /* nearer to the GPU */
+	plan_network_free(&network);
+	cards[0].addresses[0].speed_mbps = 400000;
+	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	assert_string_equal(network.iface, "ib0"); /* faster */
+	plan_network_free(&network);
+	cards[0].nics[0].management = true;
+	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	assert_string_equal(network.iface, "ib1"); /* management never beside a fabric */
+	plan_network_free(&network);
+	machine_free(&cards[0]);
+	machine_free(&cards[1]);
+}
+
+/* The choice depends on no order: neither of the addresses nor of the nodes after the head. */
+static void test_order(void **state)
+{
+	static const char *const list[] = {"eth0 10.0.0.1/24", "hsn1 10.2.0.1/16",
+					   "hsn0 10.1.0.1/16", "hsn0 fd00::1/64"};
+
+	for (int turn = 0; turn < 4; turn++) {
+		struct row row = {.other = {"hsn0 10.1.0.2/16"}};
+		char text[1024];
+
+		for (int i = 0; i < 4; i++)
+			row.head[i] = list[(i + turn) % 4];
+		answer(&row, text, sizeof text);
+		assert_string_equal(text, "10.1.0.1 hsn0 10.1.0.0/16 hsn0");
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_speed_and_nearness),
+		cmocka_unit_test(test_order),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
