@@ -47,11 +47,14 @@ void place_clear(struct place *place);
 hwloc_obj_t topology_pci(const struct build *build, const char *pci); /* or NULL */
 const char *obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
 
-/* gpu.c: every GPU, sorted, with partitions; then what NVML knows (nvml.c). */
+/* gpu.c: every GPU, sorted, with partitions; then what the drivers know. */
 int gpu_read(struct build *build, struct error *err);
 int gpu_insert(struct build *build, size_t at, struct error *err); /* an empty GPU at index at */
+/* Another entry after gpus[at], on the same function: a copy without its UUID. */
+int gpu_add_partition(struct build *build, size_t at, struct error *err);
 void gpu_clear(struct machine_gpu *gpu);
-int nvml_read(struct build *build, struct error *err);
+int nvml_read(struct build *build, struct error *err); /* NVIDIA's library */
+int kfd_read(struct build *build, struct error *err);  /* AMD's driver, below sys_root */
 
 /* nic.c: NICs from hwloc's objects or from /sys, sorted, with kind and management. */
 int nic_read(struct build *build, struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* GPUs: PCI functions of a vendor and class that computes, whatever OS devices hwloc has for
  * them (none on many clusters, five on others); a partition an entry where several share one
- * function. NVML's part is in nvml.c. */
+ * function. nvml.c and kfd.c add what the drivers tell. */
 #include "machine/build.h"
 
 #include <ctype.h>
@@ -70,6 +70,29 @@ int gpu_insert(struct build *build, size_t at, struct error *err)
 	machine->gpus[at].package = -1;
 	machine->gpus[at].memory_bytes = -1;
 	machine->gpus[at].allowed = true;
+	return 0;
+}
+
+int gpu_add_partition(struct build *build, size_t at, struct error *err)
+{
+	int rc = gpu_insert(build, at + 1, err);
+
+	if (rc)
+		return rc;
+
+	const struct machine_gpu *from = &build->machine->gpus[at];
+	struct machine_gpu *to = &build->machine->gpus[at + 1];
+
+	*to = *from;
+	to->name = from->name ? strdup(from->name) : NULL;
+	to->fault = from->fault ? strdup(from->fault) : NULL;
+	to->uuid = to->mig = NULL;
+	to->os_devices = strdup(from->os_devices);
+	to->numa_os = idset_copy(from->numa_os);
+	to->cpus_os = idset_copy(from->cpus_os);
+	build->gpu_objs[at + 1] = build->gpu_objs[at];
+	if (!to->os_devices || !to->numa_os || !to->cpus_os)
+		return error_memory(err, "the GPUs");
 	return 0;
 }
 
@@ -233,6 +256,8 @@ int gpu_read(struct build *build, struct error *err)
 			rc = add_function(build, obj, err);
 	if (!rc && (!build->source->topology_file || build->source->nvml_library))
 		rc = nvml_read(build, err);
+	if (!rc && (!build->source->topology_file || build->source->sys_root))
+		rc = kfd_read(build, err);
 	for (size_t i = 0; i < build->machine->gpu_count; i++)
 		build->machine->gpus[i].index = (int)i;
 	return rc;

@@ -146,30 +146,6 @@ static void read_device(const struct nvml *nvml, nvml_handle handle, struct mach
 		gpu->memory_bytes = (int64_t)memory.total;
 }
 
-/* Another entry after gpus[at] on the same function. */
-static int add_partition(struct build *build, size_t at, struct error *err)
-{
-	int rc = gpu_insert(build, at + 1, err);
-
-	if (rc)
-		return rc;
-
-	const struct machine_gpu *from = &build->machine->gpus[at];
-	struct machine_gpu *to = &build->machine->gpus[at + 1];
-
-	*to = *from;
-	to->name = copy(from->name);
-	to->os_devices = strdup(from->os_devices);
-	to->uuid = to->mig = NULL;
-	to->fault = copy(from->fault);
-	to->numa_os = idset_copy(from->numa_os);
-	to->cpus_os = idset_copy(from->cpus_os);
-	build->gpu_objs[at + 1] = build->gpu_objs[at];
-	if (!to->os_devices || !to->numa_os || !to->cpus_os)
-		return error_memory(err, "the GPUs");
-	return 0;
-}
-
 /* "MIG-GPU-uuid/gi/ci", which older lists name a MIG device by. */
 static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *parent)
 {
@@ -204,7 +180,7 @@ static int read_mig(struct build *build, const struct nvml *nvml, nvml_handle ha
 		if (nvml->mig_by_index(handle, i, &mig) != NVML_SUCCESS)
 			continue; /* indices may have holes */
 		if (found)
-			rc = add_partition(build, at++, err);
+			rc = gpu_add_partition(build, at++, err);
 		if (rc)
 			break;
 		machine->gpus[at].partition = found++;

@@ -127,6 +127,57 @@ static void test_container(void **state)
 	machine_free(&machine);
 }
 
+static void put_node(const char *root, int node, const char *properties, const char *bank)
+{
+	char path[128];
+
+	snprintf(path, sizeof path, "sys/class/kfd/kfd/topology/nodes/%d/properties", node);
+	put(root, path, properties);
+	snprintf(path, sizeof path, "sys/class/kfd/kfd/topology/nodes/%d/mem_banks/0/properties",
+		 node);
+	put(root, path, bank);
+}
+
+/* no-os-devices has AMD GPUs at 81:00.0, 82:00.0 and 83:00.0. */
+static void test_kfd(void **state)
+{
+	struct machine_source source = {.topology_file = TOPO "/no-os-devices.xml",
+					.no_network = true};
+	const char *root = make_folder();
+	const char *bank = "heap_type 1\nsize_in_bytes 68719476736\nflags 0\n";
+	struct machine machine;
+	struct error err = {0};
+
+	source.sys_root = root;
+	put_node(root, 0, "cpu_cores_count 64\nsimd_count 0\nlocation_id 0\n", "heap_type 0\n");
+	put_node(root, 2,
+		 "simd_count 440\nvendor_id 4098\nlocation_id 33280\ndomain 0\n"
+		 "unique_id 11913027438264218377\n",
+		 bank); /* 82:00.0 */
+	put_node(root, 9, "simd_count 304\nlocation_id 33536\ndomain 0\nunique_id 5\n", bank);
+	/* 83:00.0, partition 1 in the high bits; nodes in the order of their numbers. */
+	put_node(root, 10, "simd_count 304\nlocation_id 268468992\ndomain 0\nunique_id 5\n", bank);
+	if (machine_load(&source, &machine, &err) != 0)
+		fail_msg("%s", err.text);
+	assert_int_equal(machine.gpu_count, 7);
+	assert_string_equal(machine.gpus[2].pci, "0000:81:00.0");
+	assert_false(machine.gpus[2].allowed); /* the driver does not show it */
+	assert_true(machine.gpus[3].allowed);
+	assert_string_equal(machine.gpus[3].uuid, "GPU-a553935651387309");
+	assert_int_equal(machine.gpus[3].memory_bytes, 68719476736);
+	assert_int_equal(machine.gpus[3].partition, -1);
+	for (int i = 0; i < 2; i++) {
+		assert_string_equal(machine.gpus[4 + i].pci, "0000:83:00.0");
+		assert_int_equal(machine.gpus[4 + i].partition, i);
+		assert_true(machine.gpus[4 + i].allowed);
+		assert_null(machine.gpus[4 + i].uuid);
+		assert_int_equal(machine.gpus[4 + i].index, 4 + i);
+	}
+	assert_true(machine.gpus[0].allowed); /* not AMD's */
+	machine_free(&machine);
+	remove_tree(root);
+}
+
 #define G0 "GPU-11111111-0000-0000-0000-000000000000"
 #define G1 "GPU-11112222-0000-0000-0000-000000000000"
 #define M0 "MIG-33333333-0000-0000-0000-000000000000"
@@ -253,9 +304,13 @@ static void test_too_long(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_uuids_and_health), cmocka_unit_test(test_mig),
-		cmocka_unit_test(test_broken),		 cmocka_unit_test(test_container),
-		cmocka_unit_test(test_visible),		 cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_uuids_and_health),
+		cmocka_unit_test(test_mig),
+		cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_kfd),
+		cmocka_unit_test(test_container),
+		cmocka_unit_test(test_visible),
+		cmocka_unit_test(test_tiles),
 		cmocka_unit_test(test_too_long),
 	};
 
