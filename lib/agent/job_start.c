@@ -197,6 +197,12 @@ static int send_node(struct job *job, size_t index, struct error *err)
 
 		rc = plan_environment(&job->plan, &job->cards[index], index, i, &wish,
 				      job->request->env, &changes, err);
+		/* Open MPI names its shared memory by host and local rank: pretended nodes would
+		 * write into each other's. */
+		if (!rc && job->node_count > 1 && job->request->engine->one_machine)
+			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
+				     head_folder(job->head, index), ENV_FROM_BERTH,
+				     "pretended nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
 		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,
