@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Node files: no host without a line, each host once. */
+#include "fuzz.h"
+
+#include "base/hostlist.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct hosts hosts = {0};
+	struct error err = {0};
+	int rc = nodefile_parse((const char *)data, size, &hosts, &err);
+	size_t lines = 1, slots = 0;
+
+	if (rc) {
+		CHECK(rc == -ERR_DATA && err.code == ERR_DATA && *err.text);
+		CHECK(!hosts.names && !hosts.slots && !hosts.count);
+		return 0;
+	}
+	for (size_t i = 0; i < size; i++)
+		lines += data[i] == '\n';
+	for (size_t i = 0; i < hosts.count; i++) {
+		size_t length = strlen(hosts.names[i]);
+
+		CHECK(length && length <= HOSTLIST_MAX_NAME && hosts.slots[i] >= 1);
+		slots += (size_t)hosts.slots[i];
+		for (size_t k = 0; k < i && i < 64; k++)
+			CHECK(strcmp(hosts.names[i], hosts.names[k]));
+	}
+	CHECK(slots <= lines && hosts.count <= HOSTLIST_MAX_HOSTS);
+	hosts_free(&hosts);
+	return 0;
+}
