@@ -49,6 +49,7 @@ const char *obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
 
 /* gpu.c: every GPU, sorted, with partitions; then what the drivers know. */
 int gpu_read(struct build *build, struct error *err);
+bool gpu_on_bus(const char *sys_root); /* does /sys show any? Far cheaper than hwloc's I/O */
 int gpu_insert(struct build *build, size_t at, struct error *err); /* an empty GPU at index at */
 /* Another entry after gpus[at], on the same function: a copy without its UUID. */
 int gpu_add_partition(struct build *build, size_t at, struct error *err);

@@ -2,9 +2,11 @@
 /* GPUs: PCI functions of a vendor and class that computes, whatever OS devices hwloc has for
  * them (none on many clusters, five on others); a partition an entry where several share one
  * function. nvml.c and kfd.c add what the drivers tell. */
-#include "machine/build.h"
+#include "machine/sys.h"
 
 #include <ctype.h>
+#include <dirent.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +25,8 @@ static bool display_only(const struct hwloc_pcidev_attr_s *pci)
 	return pci->vendor_id == VENDOR_INTEL && pci->domain == 0 && pci->bus == 0 && pci->dev == 2;
 }
 
-static bool is_gpu(hwloc_obj_t obj)
+static bool is_gpu(const struct hwloc_pcidev_attr_s *pci)
 {
-	const struct hwloc_pcidev_attr_s *pci = &obj->attr->pcidev;
-
 	switch (pci->class_id) {
 	case 0x0300: /* VGA: corona's MI60 */
 	case 0x0302: /* 3D: NVIDIA's */
@@ -39,6 +39,37 @@ static bool is_gpu(hwloc_obj_t obj)
 	default:
 		return false;
 	}
+}
+
+bool gpu_on_bus(const char *sys_root)
+{
+	char folder[PATH_MAX];
+	struct dirent **list;
+	bool found = false;
+
+	snprintf(folder, sizeof folder, "%s/sys/bus/pci/devices", sys_root);
+
+	int count = sys_list(folder, &list);
+
+	for (int i = 0; !found && i < count; i++) {
+		const char *name = list[i]->d_name;
+		struct hwloc_pcidev_attr_s pci = {
+			.class_id =
+				(unsigned short)(sys_number(0, "%s/%s/class", folder, name) >> 8)};
+		struct pci_id id;
+
+		if ((pci.class_id >> 8 != 0x03 && pci.class_id >> 8 != 0x12) ||
+		    pci_parse(name, &id) != 0)
+			continue;
+		pci.domain = id.domain;
+		pci.bus = (unsigned char)id.bus;
+		pci.dev = (unsigned char)id.dev;
+		pci.vendor_id = (unsigned short)sys_number(0, "%s/%s/vendor", folder, name);
+		pci.device_id = (unsigned short)sys_number(0, "%s/%s/device", folder, name);
+		found = is_gpu(&pci);
+	}
+	sys_list_free(list, count);
+	return found;
 }
 
 static int insert_hole(void **array, size_t count, size_t at, size_t size)
@@ -252,7 +283,7 @@ int gpu_read(struct build *build, struct error *err)
 	int rc = 0;
 
 	while (!rc && (obj = hwloc_get_next_pcidev(build->topology, obj)))
-		if (is_gpu(obj))
+		if (is_gpu(&obj->attr->pcidev))
 			rc = add_function(build, obj, err);
 	if (!rc && (!build->source->topology_file || build->source->nvml_library))
 		rc = nvml_read(build, err);

@@ -98,6 +98,17 @@ static int load(hwloc_topology_t topology)
 	return rc;
 }
 
+/* The PCI tree serves paths between GPUs and NICs; reading it takes a millisecond a device in
+ * some virtual machines. Without a GPU, /sys tells NICs and their NUMA nodes. */
+static enum hwloc_type_filter_e io_filter(const struct machine_source *source)
+{
+	if (source->topology_file)
+		return HWLOC_TYPE_FILTER_KEEP_ALL;
+	return gpu_on_bus(source->sys_root ? source->sys_root : "")
+		       ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+		       : HWLOC_TYPE_FILTER_KEEP_NONE;
+}
+
 int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
 {
 	const char *file = source->topology_file;
@@ -109,8 +120,7 @@ int topology_open(const struct machine_source *source, hwloc_topology_t *out, st
 	/* Disallowed objects stay in, so that a device's locality is known even where the job may
 	 * not use the cores beside it; the allowed set is applied when reading. */
 	hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
-	hwloc_topology_set_io_types_filter(topology, file ? HWLOC_TYPE_FILTER_KEEP_ALL
-							  : HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+	hwloc_topology_set_io_types_filter(topology, io_filter(source));
 	hwloc_topology_set_icache_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
 	if (file)
 		rc = open_xml(topology, file, err);
@@ -429,6 +439,10 @@ int place_of(const struct build *build, hwloc_obj_t obj, struct place *out, stru
 
 int place_of_numa(const struct build *build, int numa_os, struct place *out, struct error *err)
 {
+	/* "-1" is what /sys tells on machines of one node. */
+	if (numa_os < 0 && hwloc_bitmap_weight(build->cpu_nodes) == 1)
+		numa_os = hwloc_bitmap_first(build->cpu_nodes);
+
 	hwloc_obj_t node = numa_os >= 0 ? numa_at(build, numa_os) : NULL;
 	hwloc_obj_t around = node ? node : hwloc_get_root_obj(build->topology);
 	struct place place = {.package = -1};
