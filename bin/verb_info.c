@@ -79,26 +79,27 @@ static int place_number(const struct env *env, const char *name, size_t limit, s
 	return 0;
 }
 
-/* The allocation as the plan of the running job tells it. */
-static int alloc_of_plan(const struct plan *plan, struct alloc *out, struct error *err)
+/* The allocation as the plan of the running job tells it: this node of it. */
+static int alloc_of_plan(const struct plan *plan, size_t node_index, struct alloc *out,
+			 struct error *err)
 {
+	const struct plan_node *node = &plan->nodes[node_index];
+
 	alloc_free(out);
 	out->source = strdup("berth");
 	out->job_id = strdup(plan->job_id ? plan->job_id : "");
-	out->why = strdup("BERTH_PLAN_FILE is set: this process is a rank of a berth job");
 	out->end_time = plan->end_time;
-	out->nodes = calloc(plan->node_count, sizeof *out->nodes);
+	out->nodes = calloc(1, sizeof *out->nodes);
+	if (asprintf(&out->why, "BERTH_PLAN_FILE is set: a rank on node %zu of %zu of a berth job",
+		     node_index, plan->node_count) < 0)
+		out->why = NULL;
 	if (!out->source || !out->job_id || !out->why || !out->nodes)
 		return error_memory(err, "the allocation");
-	for (size_t i = 0; i < plan->node_count; i++) {
-		out->nodes[i].name = strdup(plan->nodes[i].node);
-		out->nodes[i].slots = (int)plan->nodes[i].rank_count;
-		out->nodes[i].gpus = -1;
-		out->node_count = i + 1;
-		if (!out->nodes[i].name)
-			return error_memory(err, "the allocation");
-	}
-	return 0;
+	out->node_count = 1;
+	out->nodes[0].name = strdup(node->node ? node->node : "");
+	out->nodes[0].slots = (int)node->rank_count;
+	out->nodes[0].gpus = -1;
+	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
 /* The CPUs this process may use at this moment. */
@@ -128,23 +129,18 @@ static int read_place(struct info *info, struct error *err)
 	int rc = json_read_file(info->plan_file, PLAN_FILE_MAX, &json, err);
 
 	if (!rc)
-		rc = plan_from_json(json, &chain->plan, err);
+		rc = plan_part_from_json(json, &chain->plan, &info->node_index, err);
 	if (rc)
 		return error_prefix(err, "BERTH_PLAN_FILE");
-	rc = place_number(chain->env, "BERTH_NODE_RANK", chain->plan.node_count, &info->node_index,
-			  err);
+	rc = place_number(chain->env, "LOCAL_RANK", chain->plan.nodes[info->node_index].rank_count,
+			  &info->own_local_rank, err);
 	if (!rc)
-		rc = place_number(chain->env, "LOCAL_RANK",
-				  chain->plan.nodes[info->node_index].rank_count, &info->local_rank,
-				  err);
-	if (!rc)
-		rc = alloc_of_plan(&chain->plan, &chain->alloc, err);
+		rc = alloc_of_plan(&chain->plan, info->node_index, &chain->alloc, err);
 	if (rc)
 		return rc;
 	info->local_rank = info->own_local_rank;
 	info->bound_to = affinity_text();
-	chain->lint = plan_lint(chain->env, &chain->card, 1);
-	return chain->lint ? 0 : error_memory(err, "the warnings");
+	return 0;
 }
 
 static int choose_rank(struct info *info, struct error *err)
@@ -178,40 +174,51 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 				&request, env, out, err);
 }
 
-/* A rank's own environment holds both berth's values and the user's. What berth would choose
- * itself tells them apart: an equal value is berth's, another one is not. */
+/* Replace in own (what berth would choose itself) what the environment has otherwise: that is not
+ * berth's. What is berth's is dropped from rest. */
+static int compare_own(const struct env *env, struct env *own, struct env *rest, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < env_count(own); i++) {
+		const struct env_var *var = env_at(own, i);
+		const char *now = env_get(env, var->name);
+		char name[256], why[512];
+
+		snprintf(name, sizeof name, "%s", var->name);
+		if (!now == !var->value && (!now || !strcmp(now, var->value))) {
+			env_drop(rest, name);
+			continue;
+		}
+		snprintf(why, sizeof why, "set by the user or the program; berth's would be %s",
+			 var->value ? var->value : "to remove it");
+		rc = env_set(own, name, now, ENV_FROM_USER, why, err);
+	}
+	return rc;
+}
+
+/* A rank's own environment holds both berth's values and the user's: what berth would choose
+ * without any of them tells which is which. */
 static int environment_inside(struct info *info, struct error *err)
 {
 	const struct env *env = info->chain.env;
-	struct env *bare = env_copy(env);
+	struct env *bare = env_copy(env), *rest = env_copy(env);
 	struct env *names = NULL, *own = NULL;
-	int rc = bare ? environment_of(info, info->local_rank, env, &names, err)
-		      : error_memory(err, "the environment");
+	int rc = bare && rest ? environment_of(info, info->local_rank, env, &names, err)
+			      : error_memory(err, "the environment");
 
 	for (size_t i = 0; !rc && i < env_count(names); i++)
 		env_drop(bare, env_at(names, i)->name);
 	if (!rc)
 		rc = environment_of(info, info->local_rank, bare, &own, err);
-	for (size_t i = 0; !rc && i < env_count(own); i++) {
-		const struct env_var *var = env_at(own, i);
-		const char *now = env_get(env, var->name);
-
-		if (!now == !var->value && (!now || !strcmp(now, var->value)))
-			continue;
-
-		char name[256], why[512];
-
-		snprintf(name, sizeof name, "%s", var->name);
-		snprintf(why, sizeof why, "set by the user or the program; berth's would be %s",
-			 var->value ? var->value : "to remove it");
-		rc = env_set(own, name, now, ENV_FROM_USER, why, err);
-	}
+	if (!rc)
+		rc = compare_own(env, own, rest, err);
+	if (!rc && !(info->chain.lint = plan_lint(rest, &info->chain.card, 1)))
+		rc = error_memory(err, "the warnings");
 	env_free(names);
 	env_free(bare);
-	if (rc)
-		env_free(own);
-	else
-		info->changes = own;
+	env_free(rest);
+	info->changes = own; /* freed with info in any case */
 	return rc;
 }
 

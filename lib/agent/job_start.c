@@ -217,7 +217,7 @@ static int send_node(struct job *job, size_t index, struct error *err)
 		rc = head_send(job->head, MESSAGE_START, (uint32_t)index,
 			       (uint32_t)job->plan.attempt, 0,
 			       json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					 plan_node_to_json(node)),
+					 plan_part_to_json(&job->plan, index)),
 			       data.data, data.size, err);
 	}
 	bytes_free(&data);

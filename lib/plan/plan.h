@@ -139,9 +139,16 @@ int plan_environment(const struct plan *plan, const struct machine *card, size_t
  * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count);
 
-/* berth.plan/1 of one node; the whole plan (for the wire, BERTH_PLAN_FILE, berth info). */
+/* berth.plan/1 of one node; the whole plan (for the wire). */
 json_t *plan_node_to_json(const struct plan_node *node);
 json_t *plan_to_json(const struct plan *plan);
 int plan_from_json(const json_t *json, struct plan *out, struct error *err);
+
+/* What one node's processes need of the plan, BERTH_PLAN_FILE: its berth.plan/1 with the member
+ * "job": {job_id, world_size, attempt, port, end_time, node_count, node_index, network}.
+ * Read back, the other nodes of *out are empty (no name, no ranks). *out: plan_free it. */
+json_t *plan_part_to_json(const struct plan *plan, size_t node_index);
+int plan_part_from_json(const json_t *json, struct plan *out, size_t *node_index,
+			struct error *err);
 
 #endif

@@ -100,19 +100,40 @@ static json_t *network_json(const struct plan_network *network)
 			 json_text(network->why));
 }
 
+/* What is the same for all nodes. */
+static json_t *job_json(const struct plan *plan)
+{
+	return json_pack("{s:o, s:i, s:i, s:i, s:I, s:o}", "job_id", json_text(plan->job_id),
+			 "world_size", plan->world_size, "attempt", plan->attempt, "port",
+			 plan->port, "end_time", (json_int_t)plan->end_time, "network",
+			 network_json(&plan->network));
+}
+
 json_t *plan_to_json(const struct plan *plan)
 {
 	JSON_AUTO nodes = json_array();
+	JSON_AUTO job = job_json(plan);
+	JSON_AUTO out = json_pack("{s:s}", "schema", "berth.jobplan/1");
 
 	for (size_t i = 0; i < plan->node_count; i++)
 		if (json_array_append_new(nodes, node_json(&plan->nodes[i])) < 0)
 			return NULL;
-	return json_pack("{s:s, s:o, s:i, s:i, s:i, s:I, s:o, s:O, s:o}", "schema",
-			 "berth.jobplan/1", "job_id", json_text(plan->job_id), "world_size",
-			 plan->world_size, "attempt", plan->attempt, "port", plan->port, "end_time",
-			 (json_int_t)plan->end_time, "network", network_json(&plan->network),
-			 "nodes", nodes, "warnings",
-			 texts_json(plan->warnings, plan->warning_count));
+	if (!out || !job || json_object_update(out, job) || json_object_set(out, "nodes", nodes) ||
+	    json_object_set_new(out, "warnings", texts_json(plan->warnings, plan->warning_count)))
+		return NULL;
+	return json_incref(out);
+}
+
+json_t *plan_part_to_json(const struct plan *plan, size_t node_index)
+{
+	JSON_AUTO out = plan_node_to_json(&plan->nodes[node_index]);
+	json_t *job = job_json(plan);
+
+	if (!out || json_object_set_new(out, "job", job) ||
+	    json_object_set_new(job, "node_count", json_integer((json_int_t)plan->node_count)) ||
+	    json_object_set_new(job, "node_index", json_integer((json_int_t)node_index)))
+		return NULL;
+	return json_incref(out);
 }
 
 /* ---- in: from the wire, so nothing is trusted ---- */
@@ -379,32 +400,92 @@ static int check_ranks(const struct plan *plan, struct error *err)
 	return 0;
 }
 
-int plan_from_json(const json_t *json, struct plan *out, struct error *err)
+static int read_schema(const json_t *json, const char *expected, struct error *err)
 {
 	const char *what = "a plan", *schema;
-	struct plan plan = {0};
-	json_t *nodes, *network;
-	int64_t end_time = 0;
 	int rc = json_get_string(what, json, "schema", &schema, err);
 
-	if (!rc && strcmp(schema, "berth.jobplan/1"))
-		rc = error_set(err, ERR_DATA, "%s: schema is \"%.40s\", expected berth.jobplan/1",
-			       what, schema);
+	if (rc || !strcmp(schema, expected))
+		return rc;
+	return error_set(err, ERR_DATA, "%s: schema is \"%.40s\", expected %s", what, schema,
+			 expected);
+}
+
+static int read_job(const json_t *json, struct plan *plan, struct error *err)
+{
+	const char *what = "a plan";
+	json_t *network;
+	int64_t end_time = 0;
+	int rc = read_text(json, what, "job_id", &plan->job_id, err);
+
 	if (!rc)
-		rc = read_text(json, what, "job_id", &plan.job_id, err);
+		rc = read_int(json, what, "world_size", 0, INT32_MAX, &plan->world_size, err);
 	if (!rc)
-		rc = read_int(json, what, "world_size", 0, INT32_MAX, &plan.world_size, err);
+		rc = read_int(json, what, "attempt", 0, INT32_MAX, &plan->attempt, err);
 	if (!rc)
-		rc = read_int(json, what, "attempt", 0, INT32_MAX, &plan.attempt, err);
-	if (!rc)
-		rc = read_int(json, what, "port", 0, 65535, &plan.port, err);
+		rc = read_int(json, what, "port", 0, 65535, &plan->port, err);
 	if (!rc)
 		rc = json_get_int(what, json, "end_time", 0, INT64_MAX, &end_time, err);
-	plan.end_time = end_time;
+	plan->end_time = end_time;
 	if (!rc)
 		rc = json_get_object(what, json, "network", &network, err);
+	return rc ? rc : read_network(network, &plan->network, err);
+}
+
+/* The ranks of one node follow each other and are of this world. */
+static int check_part(const struct plan *plan, size_t node_index, struct error *err)
+{
+	const struct plan_node *node = &plan->nodes[node_index];
+
+	for (size_t i = 0; i < node->rank_count; i++)
+		if (node->ranks[i].rank != node->ranks[0].rank + (int)i ||
+		    node->ranks[i].rank >= plan->world_size)
+			return error_set(err, ERR_DATA, "a plan: place %zu has rank %d of %d", i,
+					 node->ranks[i].rank, plan->world_size);
+	return 0;
+}
+
+int plan_part_from_json(const json_t *json, struct plan *out, size_t *node_index, struct error *err)
+{
+	struct plan plan = {0};
+	json_t *job;
+	int count = 0, index = 0;
+	int rc = read_schema(json, "berth.plan/1", err);
+
 	if (!rc)
-		rc = read_network(network, &plan.network, err);
+		rc = json_get_object("a plan", json, "job", &job, err);
+	if (!rc)
+		rc = read_job(job, &plan, err);
+	if (!rc)
+		rc = read_int(job, "a plan", "node_count", 1, HOSTLIST_MAX_HOSTS, &count, err);
+	if (!rc)
+		rc = read_int(job, "a plan", "node_index", 0, count - 1, &index, err);
+	if (!rc && !(plan.nodes = calloc((size_t)count, sizeof *plan.nodes)))
+		rc = error_memory(err, "a plan");
+	if (!rc) {
+		plan.node_count = (size_t)count;
+		rc = read_node(json, &plan.nodes[index], err);
+	}
+	if (!rc)
+		rc = check_part(&plan, (size_t)index, err);
+	if (rc) {
+		plan_free(&plan);
+		return rc;
+	}
+	*out = plan;
+	*node_index = (size_t)index;
+	return 0;
+}
+
+int plan_from_json(const json_t *json, struct plan *out, struct error *err)
+{
+	const char *what = "a plan";
+	struct plan plan = {0};
+	json_t *nodes;
+	int rc = read_schema(json, "berth.jobplan/1", err);
+
+	if (!rc)
+		rc = read_job(json, &plan, err);
 	if (!rc)
 		rc = read_texts(json, what, &plan.warnings, &plan.warning_count, err);
 	if (!rc)

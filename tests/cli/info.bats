@@ -76,6 +76,17 @@ PY
 	[[ $(echo $output) == *"not this machine"* ]]
 }
 
+@test "in a rank: its place, the CPUs it has, and whose each variable is" {
+	"$BERTH" run -n 2 --env NCCL_DEBUG=INFO -- sh -c 'if [ $RANK = 1 ]; then exec "$@"; fi' sh \
+		env OMP_NUM_THREADS=7 "$BERTH" info --json >"$DIR/info.json"
+	check "info['ranks'] == 2 and info['rank']['rank'] == 1 and info['rank']['local_rank'] == 1"
+	check "info['rank']['bound_to'] == info['plan']['ranks'][1]['cpus']"
+	check "env['RANK']['value'] == '1' and env['RANK']['from'] == 'berth'"
+	check "int(env['MASTER_PORT']['value']) > 0 and env['MASTER_PORT']['from'] == 'berth'"
+	check "env['OMP_NUM_THREADS']['value'] == '7' and env['OMP_NUM_THREADS']['from'] == 'user'"
+	check "not any('MASTER_ADDR' in text for text in info['warnings'])"
+}
+
 @test "colour on a terminal only, and NO_COLOR is obeyed" {
 	command -v script >/dev/null || skip "script is not there"
 	escape=$(printf '\033')
