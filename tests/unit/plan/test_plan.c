@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks over nodes, the plan of all nodes, and the plan as JSON. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cards.h"
+#include "plan/parts.h"
+
+#define MAX_NODES 4
+
+/* ---- how many ranks a node gets ---- */
+
+static struct machine with_gpus(int gpus)
+{
+	struct machine card = card_make("node", 1, 1, 4, 1);
+
+	for (int g = 0; g < gpus; g++) {
+		char pci[20];
+
+		snprintf(pci, sizeof pci, "0000:%02x:00.0", g + 1);
+		card_gpu(&card, pci, 0);
+	}
+	return card;
+}
+
+static void test_spread(void **state)
+{
+	static const struct {
+		int gpus[MAX_NODES]; /* -1 ends the nodes */
+		int slots[MAX_NODES];
+		struct plan_request request;
+		const char *expected, *reason;
+	} table[] = {
+		{{4, 4, -1}, {0}, {0}, "4 4", "one a GPU"},
+		{{4, 2, -1}, {9, 9}, {0}, "4 2", "GPUs before slots"},
+		{{0, 0, -1}, {3, 9}, {0}, "3 4", "one a slot, at most the cores"},
+		{{0, -1}, {0}, {0}, "1", "slots not said"},
+		{{4, 4, -1}, {0}, {.gpus_per_rank = 2}, "2 2", "one a pair of GPUs"},
+		{{4, 4, -1}, {0}, {.ranks = 8}, "4 4", "all"},
+		{{4, 4, -1}, {0}, {.ranks = 5}, "3 2", "the odd one to the first"},
+		{{4, 4, -1}, {0}, {.ranks = 2}, "1 1", "spread, not packed"},
+		{{4, 2, -1}, {0}, {.ranks = 3}, "2 1", "in proportion to the GPUs"},
+		{{4, 2, -1}, {0}, {.ranks = 12}, "8 4", "more ranks than GPUs too"},
+		{{4, 4, 4, -1}, {0}, {.ranks = 2}, "1 1 0", "fewer ranks than nodes"},
+		{{4, 4, -1}, {0}, {.ranks_per_node = 3}, "3 3", "as asked for"},
+		{{4, 4, -1}, {0}, {.ranks_per_node = 3, .ranks = 4}, "3 1", "both"},
+		{{4, 4, -1},
+		 {0},
+		 {.ranks_per_node = 3, .ranks = 7},
+		 "7 ranks do not fit on 2 nodes with --ranks-per-node 3",
+		 "too many"},
+		{{4, 4, -1}, {0}, {.per_node = true}, "1 1", "one process a node"},
+		{{4, 4, -1}, {0}, {.per_node = true, .ranks = 6}, "1 1", "for 3 workers each"},
+		{{4, 4, -1},
+		 {0},
+		 {.per_node = true, .ranks = 7},
+		 "7 ranks do not divide evenly",
+		 "odd"},
+		{{4, -1}, {0}, {.ranks = 5000}, "5000 ranks on one node, at most 4096", "a slip"},
+		{{4, -1}, {0}, {.ranks = -1}, "a negative number", "nonsense"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct machine cards[MAX_NODES];
+		struct alloc_node nodes[MAX_NODES];
+		struct alloc alloc = {.nodes = nodes};
+		int counts[MAX_NODES] = {0};
+		struct error err = {0};
+		char text[1100] = "";
+		size_t used = 0;
+
+		for (; alloc.node_count < MAX_NODES && table[i].gpus[alloc.node_count] >= 0;
+		     alloc.node_count++) {
+			cards[alloc.node_count] = with_gpus(table[i].gpus[alloc.node_count]);
+			nodes[alloc.node_count] = (struct alloc_node){
+				cards[alloc.node_count].node, table[i].slots[alloc.node_count], -1};
+		}
+		if (plan_spread(&alloc, cards, alloc.node_count, &table[i].request, counts, &err))
+			snprintf(text, sizeof text, "%s", err.text);
+		else
+			for (size_t n = 0; n < alloc.node_count; n++)
+				used += (size_t)snprintf(text + used, sizeof text - used, "%s%d",
+							 n ? " " : "", counts[n]);
+		if (err.code ? !strstr(text, table[i].expected) : strcmp(text, table[i].expected))
+			fail_msg("row %zu (%s): expected '%s', got '%s'", i, table[i].reason,
+				 table[i].expected, text);
+		for (size_t n = 0; n < alloc.node_count; n++)
+			machine_free(&cards[n]);
+	}
+}
+
+/* ---- the plan of several nodes ---- */
+
+struct job {
+	struct machine cards[MAX_NODES];
+	struct alloc_node nodes[MAX_NODES];
+	struct alloc alloc;
+	struct plan_request request;
+	struct plan plan;
+};
+
+static void job_make(struct job *job, size_t count)
+{
+	struct error err = {0};
+
+	job->alloc.job_id = (char *)(uintptr_t) "77";
+	job->alloc.node_count = count;
+	job->alloc.nodes = job->nodes;
+	for (size_t n = 0; n < count; n++)
+		job->nodes[n] = (struct alloc_node){job->cards[n].node, 0, -1};
+	if (plan_make(&job->alloc, job->cards, count, &job->request, NULL, NULL, &job->plan, &err))
+		fail_msg("%s", err.text);
+}
+
+static void job_end(struct job *job)
+{
+	for (size_t n = 0; n < job->alloc.node_count; n++)
+		machine_free(&job->cards[n]);
+	plan_free(&job->plan);
+}
+
+/* Nodes that are alike are bound once: each must get what it would have got alone. */
+static void test_copies(void **state)
+{
+	struct job job = {.request = {0}};
+
+	for (int n = 0; n < MAX_NODES; n++)
+		job.cards[n] = card_cluster(n);
+	job.cards[2].gpus[3].fault = strdup("lost"); /* one that is not like the others */
+	job_make(&job, MAX_NODES);
+	for (size_t n = 0; n < MAX_NODES; n++) {
+		struct plan_node alone = {0}, *node = &job.plan.nodes[n];
+		struct error err = {0};
+		json_t *a, *b;
+
+		assert_int_equal(plan_bind(&job.cards[n], &job.request, node->ranks[0].rank,
+					   (int)node->rank_count, &alone, &err),
+				 0);
+		memcpy(alone.iface, node->iface, sizeof alone.iface);
+		a = plan_node_to_json(&alone);
+		b = plan_node_to_json(node);
+		assert_true(json_equal(a, b));
+		json_decref(a);
+		json_decref(b);
+		plan_node_free(&alone);
+	}
+	assert_int_equal(job.plan.nodes[2].rank_count, 7);
+	assert_int_equal(job.plan.world_size, 31);
+	assert_string_equal(job.plan.network.address, "10.0.0.1");
+	job_end(&job);
+}
+
+static void test_idle_nodes(void **state)
+{
+	struct job job = {.request = {.ranks = 2}};
+
+	for (int n = 0; n < 3; n++)
+		job.cards[n] = card_cluster(n);
+	job_make(&job, 3);
+	assert_int_equal(job.plan.nodes[2].rank_count, 0);
+	assert_int_equal(job.plan.warning_count, 1);
+	assert_non_null(strstr(job.plan.warnings[0], "1 of 3 nodes get no rank"));
+	job_end(&job);
+}
+
+static void test_mixed_fabrics(void **state)
+{
+	struct job job = {.request = {0}};
+
+	job.cards[0] = card_cluster(0);
+	job.cards[1] = card_cluster(1);
+	for (int n = 0; n < 8; n++)
+		job.cards[1].nics[n].kind = NIC_SLINGSHOT;
+	job_make(&job, 2);
+	assert_int_equal(job.plan.warning_count, 1);
+	assert_non_null(strstr(job.plan.warnings[0], "gpu00000 has InfiniBand and gpu00001 has "
+						     "Slingshot"));
+	job_end(&job);
+}
+
+/* ---- JSON ---- */
+
+static void test_round_trip(void **state)
+{
+	struct job job = {.request = {.ranks = 20, .port = 29500, .attempt = 3}};
+	struct plan back = {0};
+	struct error err = {0};
+	json_t *out, *again;
+
+	job.alloc.end_time = 1800000000;
+	for (int n = 0; n < 3; n++)
+		job.cards[n] = card_cluster(n);
+	job.cards[1].nics[2].state = STATE_DOWN;
+	job.cards[1].nics[3].state = STATE_UNKNOWN;
+	job_make(&job, 3);
+	out = plan_to_json(&job.plan);
+	assert_non_null(out);
+	if (plan_from_json(out, &back, &err))
+		fail_msg("%s", err.text);
+	again = plan_to_json(&back);
+	assert_true(json_equal(out, again));
+	assert_int_equal(back.world_size, 20);
+	assert_int_equal(back.end_time, 1800000000);
+	assert_true(
+		idset_equal(back.nodes[2].ranks[1].cpus_os, job.plan.nodes[2].ranks[1].cpus_os));
+	json_decref(out);
+	json_decref(again);
+	plan_free(&back);
+	job_end(&job);
+}
+
+/* berth.plan/1 has the keys that design.md names. */
+static void test_schema(void **state)
+{
+	static const char *const rank_keys[] = {"local_rank", "gpus", "cpus", "numa",
+						"threads",    "nics", "why"};
+	static const char *const gpu_keys[] = {"pci", "index", "ordinal", "uuid"};
+	static const char *const nic_keys[] = {"net", "rdma", "port", "pci", "kind", "path", "up"};
+	struct job job = {.request = {0}};
+	json_t *node, *rank;
+
+	job.cards[0] = card_cluster(0);
+	job_make(&job, 1);
+	node = plan_node_to_json(&job.plan.nodes[0]);
+	assert_string_equal(json_string_value(json_object_get(node, "schema")), "berth.plan/1");
+	assert_true(json_is_array(json_object_get(node, "warnings")));
+	rank = json_array_get(json_object_get(node, "ranks"), 7);
+	for (size_t i = 0; i < sizeof rank_keys / sizeof *rank_keys; i++)
+		assert_non_null(json_object_get(rank, rank_keys[i]));
+	for (size_t i = 0; i < sizeof gpu_keys / sizeof *gpu_keys; i++)
+		assert_non_null(json_object_get(json_array_get(json_object_get(rank, "gpus"), 0),
+						gpu_keys[i]));
+	for (size_t i = 0; i < sizeof nic_keys / sizeof *nic_keys; i++)
+		assert_non_null(json_object_get(json_array_get(json_object_get(rank, "nics"), 0),
+						nic_keys[i]));
+	json_decref(node);
+	job_end(&job);
+}
+
+/* From the wire: each damage is named, nothing is kept. */
+static void test_damage(void **state)
+{
+	static const struct {
+		const char *path;  /* members and indices */
+		const char *value; /* JSON; NULL: the member is removed */
+		const char *said;
+	} table[] = {
+		{"schema", "\"berth.jobplan/2\"", "schema"},
+		{"world_size", "7", "world_size"},
+		{"world_size", "-1", "world_size"},
+		{"port", "65536", "port"},
+		{"end_time", "1.5", "end_time"},
+		{"network", NULL, "network"},
+		{"network.address", "5", "address"},
+		{"network.kind", "\"carrier-pigeon\"", "kind"},
+		{"network.single_node", "1", "single_node"},
+		{"nodes", "{}", "nodes"},
+		{"nodes.0", "[]", "node"},
+		{"nodes.0.iface", "\"a-name-of-sixteen\"", "iface"},
+		{"nodes.0.ranks.0", "null", "rank"},
+		{"nodes.0.ranks.0.rank", "1", "rank 1 where 0"},
+		{"nodes.0.ranks.0.local_rank", "1", "local rank 1"},
+		{"nodes.0.ranks.0.cpus", "\"0-\"", "rank of a plan"},
+		{"nodes.0.ranks.0.cpus", "\"0-70000\"", "rank of a plan"},
+		{"nodes.0.ranks.0.threads", "true", "threads"},
+		{"nodes.0.ranks.0.gpus.0.pci", "\"0000:00:00.0000000000\"", "pci"},
+		{"nodes.0.ranks.0.gpus.0.index", "-1", "index"},
+		{"nodes.0.ranks.0.nics.0.up", "\"yes\"", "up"},
+		{"nodes.0.ranks.0.nics.0.path", "\"NEAR\"", "path"},
+		{"nodes.0.warnings", "[1]", "warnings"},
+		{"warnings", "[null]", "warnings"},
+	};
+	struct job job = {.request = {0}};
+	json_t *good;
+
+	job.cards[0] = card_cluster(0);
+	job_make(&job, 1);
+	good = plan_to_json(&job.plan);
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		json_t *bad = json_deep_copy(good), *at = bad;
+		json_t *value =
+			table[i].value ? json_loads(table[i].value, JSON_DECODE_ANY, NULL) : NULL;
+		char copy[128], *rest = copy, *part;
+		struct plan plan = {0};
+		struct error err = {0};
+
+		snprintf(copy, sizeof copy, "%s", table[i].path);
+		while ((part = strsep(&rest, ".")) && rest)
+			at = json_is_array(at) ? json_array_get(at, (size_t)atoi(part))
+					       : json_object_get(at, part);
+		if (json_is_array(at))
+			json_array_set(at, (size_t)atoi(part), value);
+		else if (value)
+			json_object_set(at, part, value);
+		else
+			json_object_del(at, part);
+		assert_int_equal(plan_from_json(bad, &plan, &err), -ERR_DATA);
+		if (!strstr(err.text, table[i].said))
+			fail_msg("%s: '%s' does not name '%s'", table[i].path, err.text,
+				 table[i].said);
+		assert_null(plan.nodes);
+		json_decref(value);
+		json_decref(bad);
+	}
+	json_decref(good);
+	job_end(&job);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_spread),	   cmocka_unit_test(test_copies),
+		cmocka_unit_test(test_idle_nodes), cmocka_unit_test(test_mixed_fabrics),
+		cmocka_unit_test(test_round_trip), cmocka_unit_test(test_schema),
+		cmocka_unit_test(test_damage),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
