@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,8 @@ int file_write_all(int fd, const void *data, size_t size)
 static int sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder = !slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+	char *folder =
+		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
 	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	int rc = fd >= 0 && fsync(fd) && errno != EINVAL ? -1 : 0;
 
@@ -96,8 +98,33 @@ static int sync_folder(const char *path)
 	return rc;
 }
 
-int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
-		      struct error *err)
+static int write_through(const char *path, const void *data, size_t size, struct error *err)
+{
+	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+
+	if (fd < 0)
+		return error_set(err, ERR_OUTPUT, "%s cannot be opened: %m", path);
+	if (file_write_all(fd, data, size))
+		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+	if (close(fd) && !rc)
+		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
+	return rc;
+}
+
+/* Must path not be replaced? A device, a pipe, and what stands in /dev and /proc for an open file
+ * (/dev/stdout): as root the rename would take it from the whole machine. */
+static bool is_special(const char *path)
+{
+	struct stat status;
+
+	if (stat(path, &status))
+		return false;
+	return (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode)) ||
+	       (!strncmp(path, "/dev/", 5) && strncmp(path, "/dev/shm/", 9)) ||
+	       !strncmp(path, "/proc/", 6);
+}
+
+static int replace(const char *path, const void *data, size_t size, mode_t mode, struct error *err)
 {
 	char *aside = NULL;
 	int rc = 0;
@@ -123,6 +150,22 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 	else if (sync_folder(path))
 		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %m", path);
 	free(aside);
+	return rc;
+}
+
+int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
+		      struct error *err)
+{
+	struct stat status;
+	char *target = NULL;
+	int rc;
+
+	if (is_special(path))
+		return write_through(path, data, size, err);
+	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
+		target = realpath(path, NULL); /* the link stays; a dangling one is replaced */
+	rc = replace(target ? target : path, data, size, mode, err);
+	free(target);
 	return rc;
 }
 

@@ -12,7 +12,9 @@
  * NUL). Works on /proc and /sys. -ERR_INPUT, or -ERR_DATA when the file is larger. */
 int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err);
 
-/* Write aside, fsync, rename over path, fsync the folder. mode: permission bits.
+/* Write aside, fsync, rename over path, fsync the folder. mode: permission bits. A symbolic link
+ * stays and its target is replaced; a device, a pipe and what is in /dev or /proc (/dev/stdout) is
+ * written to as it is, never replaced.
  * -ERR_OUTPUT when it cannot be created, -ERR_IO when writing failed (the old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);

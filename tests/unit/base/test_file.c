@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+static char folder[64], path[128], target[128];
+
+static int make_folder(void **state)
+{
+	strcpy(folder, "/tmp/berth-test-file-XXXXXX");
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof path, "%s/path", folder);
+	snprintf(target, sizeof target, "%s/target", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	unlink(path);
+	unlink(target);
+	return rmdir(folder); /* fails when a file aside was left */
+}
+
+static void expect(const char *file, const char *expected)
+{
+	struct error err = {0};
+	char *text;
+	size_t size;
+
+	if (file_read(file, 1000, &text, &size, &err))
+		fail_msg("%s", err.text);
+	assert_string_equal(text, expected);
+	free(text);
+}
+
+static void write_it(const char *text)
+{
+	struct error err = {0};
+
+	if (file_write_atomic(path, text, strlen(text), 0640, &err))
+		fail_msg("%s", err.text);
+}
+
+static void test_replace(void **state)
+{
+	struct stat status;
+
+	write_it("first and longer");
+	expect(path, "first and longer");
+	write_it("second");
+	expect(path, "second");
+	assert_int_equal(stat(path, &status), 0);
+	assert_int_equal(status.st_mode & 0777, 0640);
+}
+
+static void test_link_stays(void **state)
+{
+	struct stat status;
+
+	assert_int_equal(symlink(target, path), 0);
+	write_it("through a dangling link: it is replaced");
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISREG(status.st_mode));
+	assert_int_equal(rename(path, target), 0);
+	assert_int_equal(symlink("target", path), 0);
+	write_it("new");
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISLNK(status.st_mode));
+	expect(target, "new");
+}
+
+/* A FIFO stands for all that must not be replaced: a failing test may not take /dev/null away. */
+static void test_special_stays(void **state)
+{
+	struct stat status;
+	char text[16] = "";
+
+	assert_int_equal(mkfifo(path, 0600), 0);
+
+	int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	write_it("piped");
+	assert_int_equal(read(fd, text, sizeof text - 1), 5);
+	assert_string_equal(text, "piped");
+	close(fd);
+	assert_int_equal(lstat(path, &status), 0);
+	assert_true(S_ISFIFO(status.st_mode));
+}
+
+static void test_cannot(void **state)
+{
+	static const struct {
+		const char *path;
+		int code;
+		const char *reason;
+	} rows[] = {
+		{"/no/such/folder/file", ERR_OUTPUT, "the folder is missing"},
+		{"/dev/null/file", ERR_OUTPUT, "below a file"},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct error err = {0};
+
+		if (file_write_atomic(rows[i].path, "x", 1, 0600, &err) != -rows[i].code)
+			fail_msg("%s: %d %s", rows[i].reason, err.code, err.text);
+	}
+
+	struct error err = {0};
+
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(file_write_atomic(path, "x", 1, 0600, &err), -ERR_OUTPUT);
+	assert_int_equal(rmdir(path), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_replace, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_link_stays, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_special_stays, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_cannot, make_folder, remove_folder),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
