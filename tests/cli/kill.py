@@ -1,0 +1,340 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""SIGKILL at random moments: kill.py BERTH HARD_RANK [--kills N] [--seed S]
+
+Each trial starts `berth run` on ranks that leave children in sessions of their own and forked
+twice, kills the agent, a rank or `berth run` itself while it starts, while the ranks meet in
+fences, or while they run, and then asserts: within LIMIT seconds no process of the trial is left
+(found by a variable in /proc/*/environ, by having been seen as a descendant, and by having become
+this program's child), and `berth run`, where it lives, names the cause.
+"""
+import argparse
+import ctypes
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+LIMIT = 10.0
+TARGETS = ('run', 'agent', 'rank')
+PHASES = ('start', 'fence', 'run')
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Missed(Exception):
+    """The job was over, or nobody was there to be killed, before the kill."""
+
+
+def stat(pid):
+    """(parent, state, start) of a process, or None when it is gone."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as file:
+            fields = file.read().rsplit(b')', 1)[1].split()
+    except OSError:
+        return None
+    return int(fields[1]), fields[0].decode(), int(fields[19])
+
+
+def session(pid):
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return None
+
+
+def table():
+    return {int(name): seen for name in os.listdir('/proc') if name.isdigit()
+            for seen in [stat(name)] if seen}
+
+
+def children(pid, processes=None):
+    processes = processes or table()
+    return [child for child, (parent, state, _) in processes.items()
+            if parent == pid and state not in 'ZX']
+
+
+def environment(pid):
+    try:
+        with open(f'/proc/{pid}/environ', 'rb') as file:
+            return file.read().split(b'\0')
+    except OSError:
+        return []
+
+
+class Trial:
+    def __init__(self, number, options):
+        self.number = number
+        self.options = options
+        self.random = random.Random(f'{options.seed}/{number}')
+        self.target = TARGETS[number % 3]
+        self.phase = PHASES[number // 3 % 3]
+        self.ranks = self.random.randint(1, 3)
+        self.stubborn = int(self.random.random() < 0.25)
+        self.marker = f'BERTH_KILL_TEST={os.getpid()}.{number}.{options.seed}'
+        self.folder = tempfile.mkdtemp(prefix='berth-kill-')
+        self.lines = {'fence': 0, 'run': 0}
+        self.heard = threading.Condition()
+        self.seen = {}       # (pid, start): command, of everything that ever descended from run
+        self.errors = ''
+
+    def describe(self):
+        return (f'trial {self.number}: kill {self.target} in {self.phase}, {self.ranks} ranks'
+                f'{", stubborn" if self.stubborn else ""}')
+
+    def listen(self):
+        for line in self.process.stdout:
+            word = line.decode(errors='replace').split()[-1:]
+            with self.heard:
+                if word and word[0] in self.lines:
+                    self.lines[word[0]] += 1
+                    self.heard.notify_all()
+        with self.heard:
+            self.lines['end'] = 1
+            self.heard.notify_all()
+
+    def start(self):
+        name, value = self.marker.split('=')
+        env = dict(os.environ, TMPDIR=self.folder, **{name: value})
+        fences = 400 if self.phase == 'fence' else 3
+        self.stderr = open(os.path.join(self.folder, 'stderr'), 'w+b')
+        self.report = os.path.join(self.folder, 'report.json')
+        self.process = subprocess.Popen(
+            [self.options.berth, 'run', '-n', str(self.ranks), '--report', self.report]
+            + self.options.run + ['--', self.options.rank, str(fences), '20000', str(self.stubborn)],
+            env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.stderr)
+        self.thread = threading.Thread(target=self.listen)
+        self.thread.start()
+
+    def note_descendants(self):
+        processes = table()
+        ours = {self.process.pid}
+        grown = True
+        while grown:
+            more = {pid for pid, seen in processes.items() if seen[0] in ours} - ours
+            ours |= more
+            grown = bool(more)
+        for pid in ours:
+            if pid in processes:
+                self.seen.setdefault((pid, processes[pid][2]), pid)
+        return processes
+
+    def victims(self):
+        processes = self.note_descendants()
+        if self.target == 'run':
+            return [self.process.pid]
+        agents = children(self.process.pid, processes)
+        if self.target == 'agent':
+            return agents
+        # Not what ranks have left to the agent: that is in sessions that somebody else made.
+        return [rank for agent in agents for rank in children(agent, processes)
+                if session(rank) in (rank, agent)]
+
+    def wait_for_phase(self):
+        if self.phase == 'start':
+            if self.target == 'run':
+                time.sleep(self.random.uniform(0, 0.4))
+            return
+        with self.heard:
+            if not self.heard.wait_for(
+                    lambda: self.lines[self.phase] >= self.ranks or 'end' in self.lines, 60):
+                raise AssertionError(f'no rank said "{self.phase}" within 60 s')
+            if 'end' in self.lines:
+                raise Missed
+        time.sleep(self.random.uniform(0, 0.2))
+
+    def kill(self):
+        self.wait_for_phase()
+        deadline = time.monotonic() + 60
+        while not (victims := self.victims()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise Missed
+            time.sleep(0.003)
+        if self.phase == 'start' and self.target != 'run':
+            time.sleep(self.random.uniform(0, 0.3 if self.target == 'agent' else 0.04))
+            victims = [pid for pid in victims if stat(pid) and stat(pid)[1] not in 'ZX']
+            if not victims:
+                raise Missed
+        self.victim = self.random.choice(sorted(victims))
+        self.victim_rank = None
+        for entry in environment(self.victim):
+            # Before its exec a rank still has the agent's environment.
+            if entry.startswith(b'RANK=') and self.target == 'rank':
+                self.victim_rank = int(entry[5:])
+        self.note_descendants()
+        if self.process.poll() is not None:
+            raise Missed
+        os.kill(self.victim, signal.SIGKILL)
+        self.killed_at = time.monotonic()
+
+    def survivors(self):
+        left = {}
+        marker = self.marker.encode()
+        for pid, (_, state, start) in table().items():
+            if state in 'ZX' or pid == os.getpid():
+                continue
+            if (pid, start) in self.seen or marker in environment(pid):
+                left[pid] = start
+        return left
+
+    def watch_the_end(self):
+        """Until nothing is left; seconds it took. What comes up on the way is noted too."""
+        while True:
+            self.process.poll()
+            left = self.survivors()
+            took = time.monotonic() - self.killed_at
+            if not left:
+                return took
+            if took > LIMIT:
+                names = ', '.join(f'{pid} ({" ".join(command(pid))[:80]})' for pid in left)
+                for pid in left:
+                    os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f'{len(left)} processes survive {LIMIT:g} s: {names}')
+            time.sleep(0.05)
+
+    def check_message(self):
+        code = self.process.wait(timeout=10)
+        self.thread.join(10)
+        self.stderr.seek(0)
+        self.errors = self.stderr.read().decode(errors='replace')
+        host = re.escape(os.uname().nodename)
+        if self.target == 'run':
+            assert code == -signal.SIGKILL, f'berth run ended with {code}, expected -9'
+            return
+        with open(self.report, encoding='utf-8') as file:
+            report = json.load(file)
+        if self.target == 'rank':
+            number = r'\d+' if self.victim_rank is None else str(self.victim_rank)
+            expected = rf'rank {number} on {host}.* signal 9'
+            assert code == 128 + signal.SIGKILL, f'exit code {code}, expected 137'
+            assert report['by'] == 'program' and report['code'] == 137, report
+            assert report['signal'] == 9, report
+            assert self.victim_rank in (None, report['rank']), report
+        else:
+            expected = rf'agent.*signal 9'
+            assert code == 76, f'exit code {code}, expected 76'
+            assert report['by'] == 'berth' and report['code'] == 76, report
+            assert re.search(host, report['first_cause'] + str(report['node'])), report
+        assert re.search(expected, report['first_cause']), report
+        assert re.search(expected, self.errors), f'stderr does not say /{expected}/'
+
+    def close(self):
+        for pid in self.survivors():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+        self.process.wait()
+        self.thread.join(10)
+        self.process.stdout.close()
+        self.stderr.close()
+        left = [name for name in os.listdir(self.folder) if name not in ('stderr', 'report.json')]
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return len(left)
+
+
+def command(pid):
+    try:
+        with open(f'/proc/{pid}/cmdline', 'rb') as file:
+            return file.read().decode(errors='replace').split('\0')
+    except OSError:
+        return ['?']
+
+
+class Driver:
+    def __init__(self, options):
+        self.options = options
+        self.lock = threading.Lock()
+        self.next = 0
+        self.done = {(target, phase): 0 for target in TARGETS for phase in PHASES}
+        self.missed = self.failed = self.files = 0
+        self.slowest = 0.0
+
+    def one(self, number):
+        for attempt in range(20):
+            trial = Trial(number, self.options)
+            trial.random.seed(f'{self.options.seed}/{number}/{attempt}')
+            try:
+                trial.start()
+                trial.kill()
+                took = trial.watch_the_end()
+                trial.check_message()
+            except Missed:
+                with self.lock:
+                    self.missed += 1
+                trial.close()
+                continue
+            except (AssertionError, OSError, ValueError, KeyError,
+                    subprocess.TimeoutExpired) as error:
+                with self.lock:
+                    self.failed += 1
+                    trial.stderr.seek(0)
+                    said = trial.stderr.read().decode(errors='replace')
+                    print(f'FAILED {trial.describe()}: {error!r}\n--- stderr\n{said}---',
+                          flush=True)
+                trial.close()
+                return
+            left = trial.close()
+            with self.lock:
+                self.done[trial.target, trial.phase] += 1
+                self.files += left
+                self.slowest = max(self.slowest, took)
+            return
+        with self.lock:
+            self.failed += 1
+            print(f'FAILED {trial.describe()}: 20 times there was nobody to kill', flush=True)
+
+    def work(self):
+        while True:
+            with self.lock:
+                number = self.next
+                self.next += 1
+            if number >= self.options.kills:
+                return
+            self.one(number)
+
+    def run(self):
+        workers = [threading.Thread(target=self.work) for _ in range(self.options.jobs)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        # Whoever lost all its parents became our child.
+        strays = children(os.getpid())
+        for pid in strays:
+            print(f'FAILED: {pid} ({" ".join(command(pid))[:80]}) was left to us', flush=True)
+            os.kill(pid, signal.SIGKILL)
+        self.failed += len(strays)
+        for target in TARGETS:
+            print(f'{target:5} killed: ' + ', '.join(
+                f'{self.done[target, phase]} in {phase}' for phase in PHASES))
+        print(f'{sum(self.done.values())} kills, {self.failed} failed, {self.missed} came too late '
+              f'and were repeated; the slowest end took {self.slowest:.1f} s of {LIMIT:g} s; '
+              f'{self.files} files left in TMPDIR; seed {self.options.seed}')
+        return 1 if self.failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('berth')
+    parser.add_argument('rank', help='the program hard-rank')
+    parser.add_argument('--kills', type=int, default=18)
+    parser.add_argument('--jobs', type=int, default=2, help='trials at a time')
+    parser.add_argument('--seed', type=int, default=None)
+    parser.add_argument('--run', action='append', default=[], help='an option for berth run')
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = int(os.environ.get('BERTH_TEST_SEED') or random.SystemRandom().randrange(10**6))
+    print(f'seed {options.seed}', flush=True)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return Driver(options).run()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

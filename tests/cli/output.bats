@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What ranks print, and how their ends are told. PROBE: the program agent-probe.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	DIR=$(mktemp -d)
+	# Freed memory counts as used under ASan unless it is really freed.
+	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=1"
+	HOST=$(uname -n)
+}
+
+teardown() {
+	rm -rf "$DIR"
+}
+
+# check_lines FILE LETTER COUNT SIZE LABEL: lines "LABELo 17 xxx", all, whole, in order
+check_lines() {
+	grep -F "$5$2 " "$1" | awk -v letter="$2" -v count="$3" -v size="$4" -v label="$5" '
+		{ sub(/^\[[0-9]+\] /, "") }
+		$1 != letter || $2 != NR - 1 || length($3) != size || NF != 3 || $3 !~ /^x+$/ {
+			print "line " NR " is: " substr($0, 1, 100); bad = 1; exit
+		}
+		END { if (!bad && NR != count) { print NR " lines of " count; bad = 1 }; exit bad }'
+}
+
+# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
+report() {
+	python3 - "$DIR/report.json" "$1" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+if not eval(sys.argv[2]):
+    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
+PY
+}
+
+@test "2 ranks, 100,000 lines a stream: complete, whole, in order" {
+	"$BERTH" run -n 2 --label -- "$PROBE" lines 100000 60 >"$DIR/out" 2>"$DIR/err"
+	for rank in 0 1; do
+		check_lines "$DIR/out" o 100000 60 "[$rank] "
+		check_lines "$DIR/err" e 100000 60 "[$rank] "
+	done
+	[ "$(wc -l <"$DIR/out")" -eq 200000 ]
+}
+
+@test "a slow reader holds the ranks back, in bounded memory" {
+	mkfifo "$DIR/pipe"
+	"$BERTH" run -n 2 --label -- "$PROBE" lines 300000 100 >"$DIR/pipe" 2>/dev/null 3>&- &
+	run_pid=$!
+	exec 9<"$DIR/pipe"
+	sleep 3
+	# 63 MB wait to be written; nobody holds them in memory.
+	for pid in $run_pid $(ps -o pid= --ppid $run_pid); do
+		peak=$(awk '/^VmHWM/ { print $2 }' "/proc/$pid/status")
+		echo "process $pid: $peak KiB at the most"
+		[ "$peak" -lt 100000 ]
+	done
+	cat <&9 >"$DIR/out"
+	exec 9<&-
+	wait $run_pid
+	for rank in 0 1; do
+		check_lines "$DIR/out" o 300000 100 "[$rank] "
+	done
+}
+
+@test "a reader that goes away ends nothing but the output" {
+	"$BERTH" run -n 2 -- "$PROBE" lines 20000 60 2>/dev/null | head -n 1 >"$DIR/out"
+	[ "$(wc -l <"$DIR/out")" -eq 1 ]
+}
+
+@test "--log-dir: a file a rank, both streams, complete; the next run appends" {
+	"$BERTH" run -n 2 --log-dir "$DIR/log/deep" -- "$PROBE" lines 20000 60 >/dev/null 2>&1
+	[ "$(ls "$DIR/log/deep")" = "$(printf 'rank-0000.log\nrank-0001.log')" ]
+	for rank in 0 1; do
+		check_lines "$DIR/log/deep/rank-000$rank.log" o 20000 60 ""
+		check_lines "$DIR/log/deep/rank-000$rank.log" e 20000 60 ""
+		head -n 1 "$DIR/log/deep/rank-000$rank.log" | grep "^==== berth: .* rank $rank host $HOST "
+	done
+	"$BERTH" run -n 2 --log-dir "$DIR/log/deep" -- sh -c 'echo again' >/dev/null
+	[ "$(grep -c '^==== berth: ' "$DIR/log/deep/rank-0001.log")" -eq 2 ]
+	[ "$(tail -n 1 "$DIR/log/deep/rank-0001.log")" = again ]
+}
+
+@test "a log folder that cannot be written: 73, and nothing was started" {
+	touch "$DIR/file"
+	run "$BERTH" run -n 2 --log-dir "$DIR/file/log" -- touch "$DIR/started"
+	[ "$status" -eq 73 ]
+	[[ $output == *"$DIR/file"* ]]
+	[ ! -e "$DIR/started" ]
+}
+
+@test "a full disk under the logs is said once and ends nothing" {
+	[ -w /dev/full ] || skip "/dev/full is not there"
+	mkdir "$DIR/log"
+	ln -s /dev/full "$DIR/log/rank-0000.log"
+	run "$BERTH" run -n 2 --log-dir "$DIR/log" -- "$PROBE" lines 100 20
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'No space left on device' <<<"$output")" -eq 1 ]
+	check_lines "$DIR/log/rank-0001.log" o 100 20 ""
+}
+
+@test "the first failure is told: rank, host, code, last lines, not the cascade" {
+	cat >"$DIR/rank.sh" <<'SH'
+if [ "$RANK" = 1 ]; then
+	echo "loading"
+	echo "the reason of it all" >&2
+	sleep 0.5
+	exit 3
+fi
+trap 'echo "cascade on $RANK"; exit 9' TERM
+sleep 60 &
+wait
+SH
+	run --separate-stderr "$BERTH" run -n 3 --report "$DIR/report.json" -- sh "$DIR/rank.sh"
+	[ "$status" -eq 3 ]
+	[[ $stderr == *"rank 1 on $HOST ended with code 3"* ]]
+	[[ $stderr == *"the reason of it all"*"rank 1 on"* || $stderr == *"rank 1 on"*"the reason of it all"* ]]
+	[[ $stderr != *"rank 0 on"* && $stderr != *"rank 2 on"* ]]
+	[[ $(tail -n 1 <<<"$stderr") == "berth: "* ]]
+	report "report['by'] == 'program' and report['code'] == 3 and report['signal'] == 0"
+	report "report['rank'] == 1 and report['node'] == '$HOST'"
+	report "'rank 1' in report['first_cause']"
+	report "'the reason of it all' in report['last_lines']"
+	report "not any('cascade' in line for line in report['last_lines'])"
+}
+
+@test "a rank that ends by a signal: 128 + signal, named" {
+	run --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- \
+		sh -c '[ "$RANK" = 0 ] && kill -USR1 $$; sleep 60'
+	[ "$status" -eq 138 ]
+	[[ $stderr == *"rank 0 on $HOST was killed by signal 10"* ]]
+	report "report['signal'] == 10 and report['rank'] == 0 and report['code'] == 138"
+}
+
+@test "the others are ended within 5 s (asserted: 15 s) although they ignore SIGTERM" {
+	begun=$SECONDS
+	run "$BERTH" run -n 3 -- sh -c \
+		"[ \"\$RANK\" = 2 ] && { sleep 0.5; exit 4; }; exec '$PROBE' stubborn"
+	[ "$status" -eq 4 ]
+	[ $((SECONDS - begun)) -lt 15 ]
+}
+
+@test "what ranks leave behind is gone when berth run ends" {
+	"$BERTH" run -n 2 -- "$PROBE" daemon 0 >"$DIR/out"
+	[ "$(grep -c '^daemon ' "$DIR/out")" -eq 2 ]
+	while read -r _ pid; do
+		[ ! -e "/proc/$pid" ]
+	done <"$DIR/out"
+}
+
+@test "signals reach the ranks" {
+	"$BERTH" run -n 2 -- "$PROBE" signals >"$DIR/out" 3>&- &
+	run_pid=$!
+	for _ in $(seq 200); do
+		[ "$(grep -c ready "$DIR/out")" -eq 2 ] && break
+		sleep 0.1
+	done
+	kill -USR1 $run_pid
+	for _ in $(seq 200); do
+		[ "$(grep -c 'signal 10' "$DIR/out")" -eq 2 ] && break
+		sleep 0.1
+	done
+	[ "$(grep -c 'signal 10' "$DIR/out")" -eq 2 ]
+	kill -USR2 $run_pid
+	sleep 0.3
+	kill -TERM $run_pid
+	code=0
+	wait $run_pid || code=$?
+	[ "$(grep -c 'signal 12' "$DIR/out")" -eq 2 ]
+	[ "$(grep -c 'signal 15' "$DIR/out")" -eq 2 ]
+	[ "$code" -eq 7 ]
+}
+
+@test "the kernel's out-of-memory killer is named" {
+	group=/sys/fs/cgroup/memory
+	[ -d $group ] || group=/sys/fs/cgroup
+	group=$group/berth-test-$$
+	limit=memory.limit_in_bytes
+	mkdir $group 2>/dev/null || skip "no memory cgroup can be made here"
+	[ -e $group/$limit ] || limit=memory.max
+	if ! echo $((300 << 20)) 2>/dev/null >$group/$limit; then
+		rmdir $group
+		skip "no memory limit can be set here"
+	fi
+	cat >"$DIR/rank.sh" <<'SH'
+[ "$RANK" = 1 ] && exec python3 -c 'x = bytearray(800 << 20); print(len(x))'
+exec sleep 60
+SH
+	run sh -c "echo \$\$ >$group/cgroup.procs && exec '$BERTH' run -n 2 -- sh '$DIR/rank.sh'"
+	rmdir $group
+	[ "$status" -eq 137 ]
+	[[ $output == *"rank 1 on $HOST was killed by signal 9"*"out-of-memory"* ]]
+}
+
+@test "a program that is not there, or may not be executed, is said; nothing is left" {
+	run "$BERTH" run -n 2 -- /no/such/program
+	[ "$status" -eq 66 ]
+	[[ $output == *"/no/such/program"* ]]
+	run "$BERTH" run -n 2 -- /etc/passwd
+	[ "$status" -ge 64 ] && [ "$status" -le 78 ]
+	[[ $output == *"/etc/passwd"* ]]
+}
+
+@test "stdin goes to rank 0" {
+	run bash -c "echo hello | '$BERTH' run -n 2 --label -- cat"
+	[ "$status" -eq 0 ]
+	[[ $output == *"[0] hello"* ]]
+	[[ $output != *"[1]"* ]]
+}
