@@ -64,7 +64,7 @@ def check_verb(berth, verb, page):
     if help_text.returncode:
         return [f'{verb} --help ends with {help_text.returncode}: {help_text.stderr.strip()}']
     shown, told = help_options(help_text.stdout), man_options(page)
-    if not shown:
+    if not shown and 'None but' not in page:
         faults.append(f'{verb} --help shows no option that this test can read')
     for long in sorted(shown.keys() | told.keys()):
         if long not in told:
