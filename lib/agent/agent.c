@@ -592,7 +592,10 @@ int agent_run(const struct agent_params *params, struct error *err)
 		agent_ranks_flush(agent);
 		tick(agent);
 	}
-	if (!rc && agent->failure.code) {
+	/* Once it was welcomed, why the head went away is the head's to say. */
+	if (!rc && agent->failure.code && agent->welcomed) {
+		log_line(LOG_DEBUG, "agent", "%s", agent->failure.text);
+	} else if (!rc && agent->failure.code) {
 		*err = agent->failure;
 		rc = -err->code;
 	}

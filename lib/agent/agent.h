@@ -36,7 +36,7 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
  * ended before it returns. Changes the process: signals, child subreaper, descriptors.
- * 0, or an error that the head could not be told. */
+ * 0, also when the head went away in the middle; else an error that the head could not be told. */
 int agent_run(const struct agent_params *params, struct error *err);
 
 #endif

@@ -68,6 +68,14 @@ static void place(struct head *head, size_t node)
 
 /* ---- losses ---- */
 
+static struct engine_child *child_of(struct head *head, size_t node)
+{
+	for (size_t i = 0; i < head->child_count; i++)
+		if (head->children[i].node_index == (long)node)
+			return &head->children[i];
+	return NULL;
+}
+
 static void lose(struct head *head, size_t node, const char *why)
 {
 	struct head_node *it = &head->nodes[node];
@@ -75,6 +83,11 @@ static void lose(struct head *head, size_t node, const char *why)
 	if (it->lost || head->stopping)
 		return;
 	it->lost = true;
+	/* Here an agent may be stopped, not dead; nothing of it may run on. */
+	struct engine_child *child = child_of(head, node);
+
+	if (child && child->pid > 0 && head->options.engine->one_machine)
+		kill(child->pid, SIGKILL);
 	head->events.lost(head->events.context, node, why);
 }
 
@@ -90,14 +103,6 @@ bool head_is_lost(const struct head *head, size_t node)
 		at = tree_parent((size_t)at, head->fanout);
 	}
 	return !head->nodes[node].placed ? head->nodes[node].lost : true;
-}
-
-static struct engine_child *child_of(struct head *head, size_t node)
-{
-	for (size_t i = 0; i < head->child_count; i++)
-		if (head->children[i].node_index == (long)node)
-			return &head->children[i];
-	return NULL;
 }
 
 /* Only the agents that still are ours keep their descendants. */
@@ -397,15 +402,11 @@ void head_tick(struct head *head, int64_t now_ms, bool slept)
 			continue;
 		}
 		char why[96];
-		struct engine_child *child = child_of(head, i);
 
 		snprintf(why, sizeof why, "its agent was silent for %d s",
 			 head->options.node_timeout_ms / 1000);
 		head->nodes[i].link = NULL;
 		link_close(link);
-		/* It may be stopped, not dead; nothing of it may run on. */
-		if (child && child->pid > 0 && head->options.engine->one_machine)
-			kill(child->pid, SIGKILL);
 		lose(head, i, why);
 	}
 }

@@ -111,7 +111,9 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 	if (!first(job, (int)code, (long)node))
 		return;
 	describe(text, (int)code, (int)number, how, sizeof how);
-	snprintf(cause, sizeof cause, "rank %lld on %s %s", (long long)rank, name, how);
+	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
+		 job->result->interrupted ? ", after berth run was told to stop and passed it on"
+					  : "");
 	job->result->by_program = true;
 	job->result->rank = (int)rank;
 	job->result->signal = (int)number;

@@ -293,9 +293,11 @@ static int take_hello(struct wire *wire, struct error *err)
 /* Send what was queued before the connection was open. */
 static int send_waiting(struct wire *wire, struct error *err)
 {
+	bool finish = wire->finished_out;
 	size_t at = 0;
 	int rc = 0;
 
+	wire->finished_out = false;
 	while (!rc && at < wire->waiting.size) {
 		struct wire_message message;
 		uint32_t size = bytes_get_u32(wire->waiting.data + at);
@@ -306,10 +308,8 @@ static int send_waiting(struct wire *wire, struct error *err)
 		at += 4 + size;
 	}
 	bytes_free(&wire->waiting);
-	if (!rc && wire->finished_out) {
-		wire->finished_out = false;
+	if (!rc && finish)
 		rc = wire_finish(wire, err);
-	}
 	return rc ? broken(wire, rc) : 0;
 }
 
