@@ -137,6 +137,11 @@ static const char *path_words(enum path_class path)
 	return "at a distance that is not recorded";
 }
 
+static const char *nic_name(const struct plan_nic *nic)
+{
+	return *nic->rdma ? nic->rdma : nic->net;
+}
+
 static void say_nics(struct words *words, const struct plan_rank *rank)
 {
 	int up = 0;
@@ -149,8 +154,7 @@ static void say_nics(struct words *words, const struct plan_rank *rank)
 		const struct plan_nic *nic = &rank->nics[n];
 
 		if (nic->state == STATE_DOWN)
-			say(words, up ? "; %s is nearer but down" : "; %s is down",
-			    *nic->rdma ? nic->rdma : nic->net);
+			say(words, up ? "; %s is nearer but down" : "; %s is down", nic_name(nic));
 	}
 }
 
@@ -175,14 +179,14 @@ static int warn_gpus(const struct machine *machine, const struct plan_request *r
 			      "none of the node's %zu GPUs may be used", machine->gpu_count);
 	if (!rc && gpus->shared)
 		rc = text_add(&node->warnings, &node->warning_count, err,
-			      "%zu ranks share %zu GPU%s: NCCL refuses two ranks on one GPU",
+			      "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
+			      "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
 			      node->rank_count, gpus->usable_count,
 			      plural((int)gpus->usable_count));
-	if (!rc && gpus->own_implied)
-		rc = text_add(&node->warnings, &node->warning_count, err,
-			      "%s: each rank sees its own GPU%s only (--gpus-visible own)",
-			      gpus->shared ? "more ranks than GPUs" : "several GPUs a rank",
-			      gpus->per_rank > 1 ? "s" : "");
+	else if (!rc && gpus->own_implied)
+		rc = text_add(
+			&node->warnings, &node->warning_count, err,
+			"several GPUs a rank: each rank sees its own only (--gpus-visible own)");
 	for (size_t i = 0; i < gpus->usable_count; i++)
 		other_vendor |= !gpu_is_cuda(&machine->gpus[gpus->usable[i]]);
 	if (!rc && other_vendor)
@@ -221,20 +225,44 @@ static int warn_cores(const struct machine *machine, const struct core_choice *c
 	return rc;
 }
 
-static int warn_nics(struct plan_node *node, struct error *err)
+/* "mlx5_0 is down, the nearest NIC of local ranks 0-1", once a NIC. */
+static int warn_nic(struct plan_node *node, const char *name, struct error *err)
+{
+	struct idset *ranks = idset_new();
+	char *text = NULL;
+	int rc;
+
+	for (size_t r = 0; ranks && r < node->rank_count; r++)
+		for (size_t n = 0; n < node->ranks[r].nic_count; n++)
+			if (node->ranks[r].nics[n].state == STATE_DOWN &&
+			    !strcmp(nic_name(&node->ranks[r].nics[n]), name))
+				idset_add(ranks, (int)r);
+	text = idset_format(ranks);
+	rc = text ? text_add(&node->warnings, &node->warning_count, err,
+			     "%s is down, the nearest NIC of local rank%s %s", name,
+			     plural((int)idset_count(ranks)), text)
+		  : error_memory(err, "a node's plan");
+	free(text);
+	idset_free(ranks);
+	return rc;
+}
+
+static int warn_nics(const struct machine *machine, struct plan_node *node, struct error *err)
 {
 	int rc = 0;
 
-	for (size_t r = 0; r < node->rank_count; r++)
-		for (size_t n = 0; n < node->ranks[r].nic_count && !rc; n++) {
-			const struct plan_nic *nic = &node->ranks[r].nics[n];
+	for (size_t m = 0; m < machine->nic_count && !rc; m++) {
+		const struct machine_nic *nic = &machine->nics[m];
+		const char *name = *nic->rdma ? nic->rdma : nic->net;
+		bool used = false;
 
-			if (nic->state == STATE_DOWN)
-				rc = text_add(&node->warnings, &node->warning_count, err,
-					      "local rank %d: its nearest NIC %s is down",
-					      node->ranks[r].local_rank,
-					      *nic->rdma ? nic->rdma : nic->net);
-		}
+		for (size_t r = 0; r < node->rank_count && nic->state == STATE_DOWN; r++)
+			for (size_t n = 0; n < node->ranks[r].nic_count; n++)
+				used |= !strcmp(nic_name(&node->ranks[r].nics[n]), name) &&
+					node->ranks[r].nics[n].port == nic->port;
+		if (used)
+			rc = warn_nic(node, name, err);
+	}
 	return rc;
 }
 
@@ -257,5 +285,5 @@ int explain_node(const struct machine *machine, const struct plan_request *reque
 	rc = warn_gpus(machine, request, gpus, node, err);
 	if (!rc)
 		rc = warn_cores(machine, cores, node, err);
-	return rc ? rc : warn_nics(node, err);
+	return rc ? rc : warn_nics(machine, node, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hand-made topologies against their goldens (BERTH_GOLDEN_REFRESH=1 writes them anew: read the
+/* Hand-made topologies against their goldens (BERTH_UPDATE_GOLDEN=1 writes them anew: read the
  * difference before committing it), files that are none, and the running machine. */
 #include "support.h"
 
@@ -66,7 +66,7 @@ static void check_golden(const char *name)
 	char *seen = describe(&machine);
 
 	snprintf(path, sizeof path, "%s/expected/%s.txt", TOPO, name);
-	if (getenv("BERTH_GOLDEN_REFRESH")) {
+	if (getenv("BERTH_UPDATE_GOLDEN")) {
 		FILE *out = fopen(path, "w");
 
 		assert_non_null(out);

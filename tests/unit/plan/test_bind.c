@@ -576,7 +576,7 @@ static void test_warnings(void **state)
 	} table[] = {
 		{two_by_two, 9, {0}, "more ranks (9) than cores (8)"},
 		{two_by_two, 6, {0}, "6 ranks share 4 GPUs"},
-		{two_by_two, 6, {0}, "more ranks than GPUs: each rank sees its own GPU only"},
+		{two_by_two, 6, {0}, "each rank sees its own GPU only (--gpus-visible own)"},
 		{two_by_two,
 		 2,
 		 {.gpus_per_rank = 2},
