@@ -39,8 +39,7 @@ static int try_folder(struct search *search, const char *folder, size_t folder_s
 		if (!search->found && !search->broken[0]) {
 			const char *why = dlerror();
 
-			snprintf(search->broken, sizeof search->broken, "%s",
-				 why ? why : path);
+			snprintf(search->broken, sizeof search->broken, "%s", why ? why : path);
 		}
 	}
 	free(path);
@@ -61,7 +60,7 @@ static int try_all(struct search *search, const char *search_path)
 
 	/* Where this code itself lies: in a program, or in libberth.so. */
 	static const char here;
-	static const char *const beside[] = {"/modules", "/../lib/modules",
+	static const char *const beside[] = {"/modules", "/berth", "/../lib/modules",
 					     "/../" BERTH_LIBDIR "/berth"};
 	Dl_info info;
 	char *self = dladdr(&here, &info) && info.dli_fname ? realpath(info.dli_fname, NULL) : NULL;

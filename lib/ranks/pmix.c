@@ -226,6 +226,15 @@ static void fetch_drop(struct fetch *fetch)
 	free(fetch);
 }
 
+static void fetch_copy(struct fetch *fetch, const pmix_byte_object_t *object)
+{
+	char *bytes = fetch->data;
+
+	if (fetch->size)
+		memcpy(bytes, object->bytes, fetch->size);
+	bytes[fetch->size] = 0;
+}
+
 static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
 {
 	struct fetch *fetch = context;
@@ -237,8 +246,8 @@ static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
 		fetch->data = malloc(fetch->size + 1);
 		if (!fetch->data)
 			status = PMIX_ERR_NOMEM;
-		else if (fetch->size)
-			memcpy(fetch->data, value->data.bo.bytes, fetch->size);
+		else
+			fetch_copy(fetch, &value->data.bo);
 	}
 	pmix_wait_done(status, fetch->wait);
 	fetch_drop(fetch);

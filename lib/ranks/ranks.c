@@ -130,10 +130,12 @@ static int put_alone(struct ranks *ranks, const char *key, const void *data, siz
 		     struct error *err)
 {
 	struct value *value = value_find(ranks, key);
-	void *copy = malloc(size + 1);
+	char *copy = malloc(size + 1);
 
 	if (copy && size)
 		memcpy(copy, data, size);
+	if (copy)
+		copy[size] = 0;
 	if (copy && !value) {
 		value = calloc(1, sizeof *value);
 		if (value && !(value->key = strdup(key))) {
@@ -196,7 +198,7 @@ int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, vo
 				 key);
 	if (!copy)
 		return error_memory(err, "a value");
-	memcpy(copy, value->data, value->size);
+	memcpy(copy, value->data, value->size + 1);
 	*data = copy;
 	*size = value->size;
 	return 0;

@@ -104,7 +104,7 @@ struct ranks_client_ops {
 	int (*put)(void *state, const char *key, const void *data, size_t size,
 		   struct error *err);
 	/* Blocks until rank has put key or the time is over (-ERR_NETWORK names rank and key).
-	 * *data malloced. */
+	 * *data malloced, with a NUL after its *size bytes. */
 	int (*get)(void *state, int rank, const char *key, int timeout_ms, void **data,
 		   size_t *size, struct error *err);
 	void (*leave)(void *state);

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The public C API over base and ranks. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/number.h"
+#include "libberth.h"
+#include "ranks/ranks.h"
+
+#define PUBLIC __attribute__((visibility("default")))
+
+/* A process has one place in one job. */
+static struct {
+	int count; /* of berth_init without berth_finalize */
+	struct ranks *ranks;
+	struct env *env; /* as it was at berth_init */
+	struct own_plan own;
+	int attempt;
+	int64_t end_time;
+} self;
+
+/* The exchange has one connection. */
+static pthread_mutex_t exchange = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local struct error last;
+
+PUBLIC const char *berth_error(void)
+{
+	return last.text;
+}
+
+PUBLIC const char *berth_code_text(int code)
+{
+	switch (code) {
+	case BERTH_USAGE:
+		return "wrong use of libberth";
+	case BERTH_DATA:
+		return "bad data";
+	case BERTH_INPUT:
+		return "an input is missing or cannot be read";
+	case BERTH_UNAVAILABLE:
+		return "something needed is not available";
+	case BERTH_INTERNAL:
+		return "a defect of berth";
+	case BERTH_NETWORK:
+		return "a rank or the network failed";
+	default:
+		return code >= 0 ? "no error" : "unknown error";
+	}
+}
+
+PUBLIC const char *berth_version(void)
+{
+	return BERTH_VERSION;
+}
+
+static int not_joined(const char *function)
+{
+	return error_set(&last, ERR_USAGE, "%s was called outside berth_init and berth_finalize",
+			 function);
+}
+
+/* What ranks and base report becomes this thread's; their codes are ours. */
+static int report(int rc, const struct error *err)
+{
+	if (rc < 0)
+		last = *err;
+	return rc;
+}
+
+static int read_job(struct error *err)
+{
+	const char *attempt = env_get(self.env, "BERTH_ATTEMPT");
+	const char *end_time = env_get(self.env, "BERTH_END_TIME");
+	const char *plan = env_get(self.env, "BERTH_PLAN_FILE");
+	int rc = 0;
+
+	if (attempt)
+		rc = number_int("BERTH_ATTEMPT", attempt, 0, 1000000, &self.attempt, err);
+	if (!rc && end_time)
+		rc = number_int64("BERTH_END_TIME", end_time, 0, INT64_MAX, &self.end_time, err);
+	if (!rc && plan)
+		rc = own_plan_read(plan, ranks_place(self.ranks)->local_rank, &self.own, err);
+	return rc;
+}
+
+static void clear(void)
+{
+	ranks_leave(self.ranks);
+	env_free(self.env);
+	own_plan_free(&self.own);
+	memset(&self, 0, sizeof self);
+}
+
+PUBLIC int berth_init(int timeout_ms)
+{
+	struct error err = {0};
+
+	if (self.count) {
+		self.count++;
+		return 0;
+	}
+	self.env = env_capture();
+	int rc = self.env ? ranks_join(self.env, timeout_ms, &self.ranks, &err)
+			  : error_memory(&err, "joining the job");
+
+	if (!rc)
+		rc = read_job(&err);
+	if (rc)
+		clear();
+	else
+		self.count = 1;
+	return report(rc, &err);
+}
+
+PUBLIC int berth_finalize(void)
+{
+	if (!self.count)
+		return not_joined(__func__);
+	if (!--self.count)
+		clear();
+	return 0;
+}
+
+#define PLACE(field) (self.count ? ranks_place(self.ranks)->field : not_joined(__func__))
+
+PUBLIC int berth_rank(void)
+{
+	return PLACE(rank);
+}
+
+PUBLIC int berth_size(void)
+{
+	return PLACE(size);
+}
+
+PUBLIC int berth_local_rank(void)
+{
+	return PLACE(local_rank);
+}
+
+PUBLIC int berth_local_size(void)
+{
+	return PLACE(local_size);
+}
+
+PUBLIC int berth_node_rank(void)
+{
+	return PLACE(node_rank);
+}
+
+PUBLIC int berth_port(void)
+{
+	return PLACE(port);
+}
+
+PUBLIC const char *berth_address(void)
+{
+	if (self.count)
+		return ranks_place(self.ranks)->address;
+	not_joined(__func__);
+	return NULL;
+}
+
+PUBLIC const char *berth_job_id(void)
+{
+	static const char *const names[] = {"BERTH_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID",
+					    "TORCHELASTIC_RUN_ID"};
+
+	for (size_t i = 0; self.count && i < sizeof names / sizeof *names; i++)
+		if (env_get(self.env, names[i]))
+			return env_get(self.env, names[i]);
+	return NULL;
+}
+
+PUBLIC int berth_attempt(void)
+{
+	return self.count ? self.attempt : not_joined(__func__);
+}
+
+PUBLIC int64_t berth_end_time(void)
+{
+	return self.count ? self.end_time : not_joined(__func__);
+}
+
+PUBLIC int berth_stop_requested(void)
+{
+	if (!self.count)
+		return not_joined(__func__);
+	const char *file = env_get(self.env, "BERTH_STOP_FILE");
+
+	return file && !access(file, F_OK);
+}
+
+PUBLIC const struct berth_plan *berth_plan(void)
+{
+	return self.count && self.own.json ? &self.own.plan : NULL;
+}
+
+PUBLIC int berth_barrier(int timeout_ms)
+{
+	struct error err = {0};
+
+	if (!self.count)
+		return not_joined(__func__);
+	pthread_mutex_lock(&exchange);
+	int rc = ranks_barrier(self.ranks, timeout_ms, &err);
+
+	pthread_mutex_unlock(&exchange);
+	return report(rc, &err);
+}
+
+PUBLIC int berth_put(const char *key, const void *data, size_t size)
+{
+	struct error err = {0};
+
+	if (!self.count)
+		return not_joined(__func__);
+	if (!key || (size && !data))
+		return error_set(&last, ERR_USAGE, "berth_put: %s is NULL", key ? "data" : "key");
+	pthread_mutex_lock(&exchange);
+	int rc = ranks_put(self.ranks, key, data, size, &err);
+
+	pthread_mutex_unlock(&exchange);
+	return report(rc, &err);
+}
+
+PUBLIC int berth_get(int rank, const char *key, int timeout_ms, void **data, size_t *size)
+{
+	struct error err = {0};
+
+	if (!self.count)
+		return not_joined(__func__);
+	if (!key || !data || !size)
+		return error_set(&last, ERR_USAGE, "berth_get: %s is NULL",
+				 !key	 ? "key"
+				 : !data ? "data"
+					 : "size");
+	pthread_mutex_lock(&exchange);
+	int rc = ranks_get(self.ranks, rank, key, timeout_ms, data, size, &err);
+
+	pthread_mutex_unlock(&exchange);
+	return report(rc, &err);
+}
+
+PUBLIC void berth_free(void *data)
+{
+	free(data);
+}
