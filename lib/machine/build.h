@@ -30,8 +30,10 @@ struct build {
 	hwloc_obj_t *gpu_objs, *nic_objs;
 };
 
-/* topology.c */
+/* topology_open.c: loaded, for hwloc_topology_destroy. */
 int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err);
+
+/* topology.c */
 int topology_read(struct build *build, struct error *err); /* cores, NUMA nodes, allowed */
 
 /* Where something sits. Sets are new; place_clear frees them. */

@@ -203,18 +203,35 @@ static json_t *notes_to_json(const struct machine *machine)
 	return list;
 }
 
+/* A row that memory was short for is missing, and must not go unnoticed. */
+static bool is_whole(const json_t *card, const struct machine *machine)
+{
+	return card && json_array_size(json_object_get(card, "numas")) == machine->numa_count &&
+	       json_array_size(json_object_get(card, "gpus")) == machine->gpu_count &&
+	       json_array_size(json_object_get(card, "nics")) == machine->nic_count &&
+	       json_array_size(json_object_get(card, "addresses")) == machine->address_count &&
+	       json_array_size(json_object_get(card, "notes")) == machine->note_count;
+}
+
 json_t *machine_to_json(const struct machine *machine)
 {
 	json_t *limit = machine->memory_limit_bytes >= 0 ? json_integer(machine->memory_limit_bytes)
 							 : json_null();
 
-	return json_pack("{s:s,s:o,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format",
-			 "berth.card/1", "node", json_text(machine->node), "this_system",
-			 machine->this_system, "source", json_text(machine->source), "packages",
-			 (json_int_t)machine->package_count, "allowed",
-			 set_to_json(machine->allowed_cpus_os), "memory_limit", limit, "cores",
-			 cores_to_json(machine), "numas", numas_to_json(machine), "gpus",
-			 gpus_to_json(machine), "nics", nics_to_json(machine), "paths",
-			 paths_to_json(machine), "addresses", addresses_to_json(machine), "notes",
-			 notes_to_json(machine));
+	json_t *card =
+		json_pack("{s:s,s:o,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format",
+			  "berth.card/1", "node", json_text(machine->node), "this_system",
+			  machine->this_system, "source", json_text(machine->source), "packages",
+			  (json_int_t)machine->package_count, "allowed",
+			  set_to_json(machine->allowed_cpus_os), "memory_limit", limit, "cores",
+			  cores_to_json(machine), "numas", numas_to_json(machine), "gpus",
+			  gpus_to_json(machine), "nics", nics_to_json(machine), "paths",
+			  paths_to_json(machine), "addresses", addresses_to_json(machine), "notes",
+			  notes_to_json(machine));
+
+	if (!is_whole(card, machine)) {
+		json_decref(card);
+		card = NULL;
+	}
+	return card;
 }

@@ -144,6 +144,7 @@ struct machine_source {
  * network. Leaves the process's binding and environment alone; HWLOC_XMLFILE, HWLOC_SYNTHETIC
  * and their kin have no effect (they are hidden from hwloc for the length of the call, so no
  * other thread may change the environment then): another machine is topology_file's matter.
+ * An XML is tried in a child process first, because hwloc ends the process on some damaged files.
  * 0; -ERR_INPUT: file missing or unreadable; -ERR_DATA: not an XML that this hwloc reads (an
  * hwloc 3 file says so). *out untouched on failure; machine_free it otherwise. */
 int machine_load(const struct machine_source *source, struct machine *out, struct error *err);

@@ -183,6 +183,40 @@ static void test_truncated(void **state)
 	free(whole);
 }
 
+/* Files on which hwloc itself fails: an object without its complete_cpuset, no PU at all. */
+static void test_damaged(void **state)
+{
+	static const struct {
+		const char *from, *to;
+	} rows[] = {
+		{"complete_cpuset=\"0x00000fc0\"", "complete_gpuset=\"0x00000fc0\""},
+		{"type=\"PU\"", "type=\"XX\""},
+		{"type=\"NUMANode\"", "type=\"NUMAXXXX\""},
+	};
+	char folder[PATH_MAX], path[PATH_MAX + 16];
+
+	snprintf(folder, sizeof folder, "%s", make_folder());
+	snprintf(path, sizeof path, "%s/t.xml", folder);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		char *text = read_text(TOPO "/partitions.xml");
+		struct machine_source source = {.topology_file = path, .no_network = true};
+		struct machine machine;
+		struct error err = {0};
+		int found = 0;
+
+		assert_int_equal(strlen(rows[i].from), strlen(rows[i].to));
+		for (char *at = text; (at = strstr(at, rows[i].from)); found++)
+			memcpy(at, rows[i].to, strlen(rows[i].to));
+		assert_true(found > 0);
+		put(folder, "t.xml", text);
+		free(text);
+		if (machine_load(&source, &machine, &err) != -ERR_DATA ||
+		    !strstr(err.text, "t.xml: hwloc"))
+			fail_msg("%s: %d \"%s\"", rows[i].to, err.code, err.text);
+	}
+	remove_tree(folder);
+}
+
 static size_t count_in_mask(const cpu_set_t *mask, const struct idset *set)
 {
 	size_t count = 0;
@@ -294,10 +328,11 @@ static void test_freeing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_fixtures),	cmocka_unit_test(test_bad_files),
-		cmocka_unit_test(test_hwloc_3),		cmocka_unit_test(test_truncated),
-		cmocka_unit_test(test_running_machine), cmocka_unit_test(test_affinity),
-		cmocka_unit_test(test_environment),	cmocka_unit_test(test_freeing),
+		cmocka_unit_test(test_fixtures), cmocka_unit_test(test_bad_files),
+		cmocka_unit_test(test_hwloc_3),	 cmocka_unit_test(test_truncated),
+		cmocka_unit_test(test_damaged),	 cmocka_unit_test(test_running_machine),
+		cmocka_unit_test(test_affinity), cmocka_unit_test(test_environment),
+		cmocka_unit_test(test_freeing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
