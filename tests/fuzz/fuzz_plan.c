@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the wire brings to stage plan: a whole plan says the same when written again; any card that
+ * is taken can be planned, for any number of ranks, without harm. */
+#include "fuzz.h"
+
+#include "base/json.h"
+#include "plan/plan.h"
+
+static void check_plan(const json_t *json)
+{
+	struct plan plan = {0}, again = {0};
+	struct error err = {0};
+	int rc = plan_from_json(json, &plan, &err);
+
+	if (rc) {
+		CHECK(rc == -ERR_DATA && *err.text && !plan.nodes && !plan.job_id);
+		return;
+	}
+	JSON_AUTO written = plan_to_json(&plan);
+
+	CHECK(written);
+	if (plan_from_json(written, &again, &err)) {
+		fprintf(stderr, "written, but not read again: %s\n", err.text);
+		abort();
+	}
+	JSON_AUTO rewritten = plan_to_json(&again);
+
+	CHECK(json_equal(written, rewritten));
+	plan_free(&plan);
+	plan_free(&again);
+}
+
+static void check_bind(const struct machine *card, int ranks, int gpus_per_rank)
+{
+	struct plan_request request = {.gpus_per_rank = gpus_per_rank, .all_cores = ranks % 2 == 0};
+	struct plan_node node = {0};
+	struct error err = {0};
+	int rc = plan_bind(card, &request, 0, ranks, &node, &err);
+
+	if (rc) {
+		CHECK(rc == -ERR_USAGE && *err.text && !node.ranks);
+		return;
+	}
+	CHECK(node.rank_count == (size_t)ranks);
+	for (size_t r = 0; r < node.rank_count; r++)
+		CHECK(node.ranks[r].threads >= 1 && *node.ranks[r].why);
+	plan_node_free(&node);
+}
+
+/* The card as the head of two nodes. */
+static void check_make(const struct machine *card)
+{
+	struct machine cards[2] = {*card, *card};
+	struct alloc_node nodes[2] = {{.name = card->node}, {.name = card->node}};
+	struct alloc alloc = {.node_count = 2, .nodes = nodes};
+	struct plan_request request = {.port = 29500};
+	struct env *env = env_new(), *rank = NULL;
+	struct plan plan = {0};
+	struct error err = {0};
+
+	CHECK(env);
+	if (!plan_make(&alloc, cards, 2, &request, NULL, env, &plan, &err)) {
+		CHECK(!plan_environment(&plan, card, 1, 0, &request, env, &rank, &err));
+		env_free(rank);
+		plan_free(&plan);
+	}
+	json_decref(plan_lint(env, cards, 2));
+	env_free(env);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	JSON_AUTO json = NULL;
+	struct machine card = {0};
+	struct error err = {0};
+
+	if (json_read("the input", (const char *)data, size, 1 << 20, &json, &err))
+		return 0;
+	check_plan(json);
+	if (machine_from_json(json, &card, &err))
+		return 0;
+	check_bind(&card, 1, 0);
+	check_bind(&card, 3, 0);
+	check_bind(&card, 2, 2);
+	check_bind(&card, 64, 0);
+	check_make(&card);
+	machine_free(&card);
+	return 0;
+}
