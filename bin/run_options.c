@@ -26,7 +26,6 @@ enum run_key {
 };
 
 static const struct argp_option run_table[] = {
-	{NULL, 0, NULL, 0, "Nodes and network", 11},
 	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
 	{"head", RUN_HEAD, "ADDRESS", 0, "The head's numeric address at which ranks meet", 11},
 	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 11},
