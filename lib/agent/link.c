@@ -60,7 +60,7 @@ static bool deliver(struct link *link)
 {
 	struct wire_message message;
 	struct error err = {0};
-	int rc;
+	int rc = 0;
 
 	if (!link->open && wire_state(link->wire) == WIRE_OPEN) {
 		link->open = true;
