@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "exec_place.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+
+#define RANKS_MAX 1048576
+
+/* One launcher's variables. present: the one that shows it, besides rank. */
+struct launcher {
+	const char *name, *present;
+	const char *rank, *size, *local_rank, *local_size, *node;
+	const char *job, *job_part;
+};
+
+/* The innermost first: torchrun's workers keep the variables of the mpirun or srun around them, and
+ * mpirun's ranks keep those of the allocation. srun's own come last: a batch script has them too,
+ * so only a step counts. */
+static const struct launcher launchers[] = {
+	{"torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+	 "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+	{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+	 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "PMIX_NAMESPACE",
+	 "OMPI_MCA_ess_base_jobid"},
+	{"PALS", "PALS_RANKID", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE",
+	 "PALS_NODEID", "PALS_APID", NULL},
+	{"MPICH's mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+	 "MPI_LOCALNRANKS", NULL, NULL, NULL},
+	{"the environment", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+	 "NODE_RANK", NULL, NULL},
+	{"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
+	 "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+};
+
+static int read_number(const struct env *env, const struct launcher *launcher, const char *name,
+		       int min, int *out, struct error *err)
+{
+	const char *text = env_get(env, name);
+
+	if (!text)
+		return error_set(err, ERR_DATA, "%s is set, so %s started this rank, but %s is not",
+				 launcher->rank, launcher->name, name);
+	return number_int(name, text, min, RANKS_MAX, out, err);
+}
+
+int exec_place_tasks(const char *text, int node, int *out, struct error *err)
+{
+	const char *at = text;
+
+	while (*at) {
+		char *end;
+		long tasks = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1, times = 1;
+
+		if (tasks < 0 || tasks > RANKS_MAX)
+			break;
+		at = end;
+		if (at[0] == '(' && at[1] == 'x' && isdigit((unsigned char)at[2])) {
+			times = strtol(at + 2, &end, 10);
+			if (times < 1 || times > RANKS_MAX || *end != ')')
+				break;
+			at = end + 1;
+		}
+		if (node < times) {
+			*out = (int)tasks;
+			return 0;
+		}
+		node -= (int)times;
+		if (*at == ',')
+			at++;
+		else if (*at)
+			break;
+	}
+	return error_set(err, ERR_DATA,
+			 "'%.100s' does not say how many tasks node %d (counted from the last "
+			 "understood) has; expected Slurm's \"2(x3),1\"",
+			 text, node);
+}
+
+static int read_local_size(const struct env *env, const struct launcher *launcher,
+			   struct exec_place *place, struct error *err)
+{
+	const char *text = launcher->local_size ? env_get(env, launcher->local_size)
+						: env_get(env, "SLURM_STEP_TASKS_PER_NODE");
+
+	if (!text && place->size == 1) {
+		place->local_size = 1;
+		return 0;
+	}
+	if (!text)
+		return error_set(err, ERR_DATA,
+				 "%s says rank %d of %d, but not how many ranks this node has; "
+				 "expected it in %s",
+				 launcher->name, place->rank, place->size,
+				 launcher->local_size ? launcher->local_size
+						      : "SLURM_STEP_TASKS_PER_NODE");
+	if (launcher->local_size)
+		return number_int(launcher->local_size, text, 1, RANKS_MAX, &place->local_size,
+				  err);
+	int rc = exec_place_tasks(text, place->node_rank, &place->local_size, err);
+
+	return rc ? error_prefix(err, "SLURM_STEP_TASKS_PER_NODE") : 0;
+}
+
+static int check(const struct launcher *launcher, const struct exec_place *place, struct error *err)
+{
+	if (place->rank >= place->size)
+		return error_set(
+			err, ERR_DATA, "%s is %d and %s is %d: expected a rank from 0 to %d",
+			launcher->rank, place->rank, launcher->size, place->size, place->size - 1);
+	if (place->local_rank >= place->local_size || place->local_size > place->size)
+		return error_set(err, ERR_DATA,
+				 "%s says local rank %d of %d on a node, in a job of %d ranks",
+				 launcher->name, place->local_rank, place->local_size, place->size);
+	return 0;
+}
+
+/* RANK beside a launcher's own number: the program will look at either. */
+static int check_rank(const struct env *env, const struct launcher *launcher,
+		      const struct exec_place *place, struct error *err)
+{
+	const char *rank = env_get(env, "RANK"), *size = env_get(env, "WORLD_SIZE");
+	int rank_number = place->rank, size_number = place->size;
+	int rc = rank ? number_int("RANK", rank, 0, RANKS_MAX, &rank_number, err) : 0;
+
+	if (!rc && size)
+		rc = number_int("WORLD_SIZE", size, 1, RANKS_MAX, &size_number, err);
+	if (rc || (rank_number == place->rank && size_number == place->size))
+		return rc;
+	return error_set(err, ERR_DATA,
+			 "%s says rank %d of %d, RANK and WORLD_SIZE say %s of %s: unset RANK and "
+			 "WORLD_SIZE where the launcher is started",
+			 launcher->name, place->rank, place->size, rank ? rank : "(not set)",
+			 size ? size : "(not set)");
+}
+
+static int fill(const struct env *env, const struct launcher *launcher, struct exec_place *place,
+		struct error *err)
+{
+	int rc = read_number(env, launcher, launcher->rank, 0, &place->rank, err);
+
+	place->launcher = launcher->name;
+	place->node_rank = -1;
+	if (!rc)
+		rc = read_number(env, launcher, launcher->size, 1, &place->size, err);
+	if (!rc && (env_get(env, launcher->local_rank) || place->size > 1))
+		rc = read_number(env, launcher, launcher->local_rank, 0, &place->local_rank, err);
+	if (!rc && launcher->node && env_get(env, launcher->node))
+		rc = read_number(env, launcher, launcher->node, 0, &place->node_rank, err);
+	if (!rc && !launcher->local_size && place->node_rank < 0)
+		place->node_rank = 0;
+	if (!rc)
+		rc = read_local_size(env, launcher, place, err);
+	if (!rc)
+		rc = check(launcher, place, err);
+	if (!rc)
+		rc = check_rank(env, launcher, place, err);
+	if (rc)
+		return rc;
+	if (place->local_size == place->size && place->node_rank < 0)
+		place->node_rank = 0;
+	const char *job = launcher->job ? env_get(env, launcher->job) : NULL;
+	const char *part = launcher->job_part ? env_get(env, launcher->job_part) : NULL;
+
+	snprintf(place->job, sizeof place->job, "%.120s%s%.120s", job ? job : "", part ? "." : "",
+		 part ? part : "");
+	return 0;
+}
+
+int exec_place_find(const struct env *env, struct exec_place *out, struct error *err)
+{
+	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+		struct exec_place place = {0};
+
+		if (!env_get(env, launchers[i].present))
+			continue;
+		int rc = fill(env, &launchers[i], &place, err);
+
+		if (!rc)
+			*out = place;
+		return rc;
+	}
+	return error_set(
+		err, ERR_USAGE,
+		"nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
+		"PALS_RANKID, PMI_RANK, SLURM_STEP_ID is set): berth exec goes between a "
+		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
+		"starts ranks itself");
+}
+
+int exec_place_port(const struct exec_place *place, long salt)
+{
+	uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+	char text[300];
+
+	if (place->job[0])
+		snprintf(text, sizeof text, "%s", place->job);
+	else
+		snprintf(text, sizeof text, "%ld", salt);
+	for (const char *at = text; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 0x100000001b3u;
+	return 10000 + (int)(hash % 20000);
+}

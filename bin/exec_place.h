@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which rank somebody else made this process: mpirun, torchrun, srun, PALS, or RANK by hand. */
+#ifndef BERTH_BIN_EXEC_PLACE_H
+#define BERTH_BIN_EXEC_PLACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/env.h"
+#include "base/error.h"
+
+struct exec_place {
+	const char *launcher; /* for people: "mpirun (OMPI_COMM_WORLD_RANK)" */
+	int rank, size, local_rank, local_size;
+	int node_rank; /* -1: nobody said, and there are several nodes */
+	char job[256]; /* the same for all ranks of the job and no other, or "" */
+};
+
+/* Pure: looks at env only.
+ * 0; -ERR_USAGE: nobody's rank; -ERR_DATA: variables missing or contradicting each other, named. */
+int exec_place_find(const struct env *env, struct exec_place *out, struct error *err);
+
+/* A port that all ranks of a job on one node work out alike, without asking each other: from 10000
+ * to 29999, below the ports that Linux gives away. salt tells jobs without a name apart (the
+ * parent's process id). Nobody has tried it: it may be taken. */
+int exec_place_port(const struct exec_place *place, long salt);
+
+/* How many tasks node has in Slurm's "2(x3),1". -ERR_DATA. Limits: what fits an int. */
+int exec_place_tasks(const char *text, int node, int *out, struct error *err);
+
+#endif

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth exec: between somebody else's launcher and its program. Works out this rank's part of the
+ * node, adds what is missing to the environment, binds, and becomes the program. */
+#include <argp.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hostlist.h"
+#include "exec_place.h"
+#include "options.h"
+#include "plan/plan.h"
+#include "verb.h"
+
+enum option_key {
+	OPTION_KEEP_BINDING = 0x100,
+	OPTION_DRY_RUN,
+	OPTION_GPUS_VISIBLE,
+};
+
+struct exec {
+	bool keep_binding, dry_run;
+	struct plan_request request;
+	char **program; /* argv from PROGRAM on */
+
+	struct env *env;
+	struct exec_place place;
+	struct machine machine;
+	struct plan plan;
+	struct env *changes;
+	const struct plan_rank *rank; /* of plan */
+};
+
+static const struct argp_option option_table[] = {
+	{"keep-binding", OPTION_KEEP_BINDING, NULL, 0,
+	 "Leave the cores to the launcher (default: berth's plan replaces its binding)", 1},
+	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
+	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
+	{"dry-run", OPTION_DRY_RUN, NULL, 0,
+	 "Show what would be set and bound in this rank; run nothing", 1},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct exec *exec = state->input;
+	struct error err = {0};
+
+	switch (key) {
+	case OPTION_KEEP_BINDING:
+		exec->keep_binding = true;
+		return 0;
+	case OPTION_DRY_RUN:
+		exec->dry_run = true;
+		return 0;
+	case OPTION_GPUS_VISIBLE:
+		if (strcmp(text, "own") && strcmp(text, "all")) {
+			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
+				  text);
+			options_refuse(state, &err);
+		}
+		exec->request.gpus_visible_own = !strcmp(text, "own");
+		return 0;
+	case ARGP_KEY_ARG:
+		exec->program = &state->argv[state->next - 1];
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_END:
+		if (!exec->program) {
+			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
+			options_refuse(state, &err);
+		}
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- the plan ---- */
+
+/* mpirun binds each rank to a core of its own; seen from there the node would have one core. The
+ * kernel cuts this down to what the cgroup allows. */
+static void unbind(void)
+{
+	cpu_set_t *all = CPU_ALLOC(IDSET_MAX + 1);
+	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
+
+	if (!all)
+		return;
+	memset(all, 0xff, size);
+	(void)!sched_setaffinity(0, size, all);
+	CPU_FREE(all);
+}
+
+static int load(struct exec *exec, struct error *err)
+{
+	struct machine_source source = {.topology_file = env_get(exec->env, "BERTH_TOPOLOGY")};
+	const char *visible = env_get(exec->env, "CUDA_VISIBLE_DEVICES");
+
+	if (source.topology_file && !*source.topology_file)
+		source.topology_file = NULL;
+	int rc = machine_load(&source, &exec->machine, err);
+
+	if (!rc && visible && exec->machine.this_system)
+		rc = machine_allow_gpus(&exec->machine, "CUDA_VISIBLE_DEVICES", visible, err);
+	return rc;
+}
+
+/* The plan of a job that is this node alone; what the others are is put right afterwards. */
+static int make_plan(struct exec *exec, struct error *err)
+{
+	struct alloc_node node = {
+		.name = exec->machine.node, .slots = exec->place.local_size, .gpus = -1};
+	char source[] = "launcher", job[] = "";
+	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
+
+	exec->request.ranks = exec->place.local_size;
+	int rc = plan_make(&alloc, &exec->machine, 1, &exec->request, NULL, exec->env, &exec->plan,
+			   err);
+
+	if (!rc)
+		exec->rank = &exec->plan.nodes[0].ranks[exec->place.local_rank];
+	return rc;
+}
+
+/* ---- the environment ---- */
+
+/* Set what the launcher's rank means unless it is there; a value of the user's stays. */
+static int add_number(struct exec *exec, const char *name, int value, const char *why,
+		      struct error *err)
+{
+	if (env_get(exec->env, name)) {
+		env_drop(exec->changes, name);
+		return 0;
+	}
+	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
+}
+
+/* Several nodes and nobody has said where rank 0 is: Slurm's first host, else it cannot be known.
+ */
+static int add_address(struct exec *exec, struct error *err)
+{
+	bool one_node = exec->place.local_size == exec->place.size;
+	const char *list = env_get(exec->env, "SLURM_STEP_NODELIST");
+	struct hosts hosts = {0};
+	int rc = 0;
+
+	env_drop(exec->changes, "MASTER_ADDR");
+	env_drop(exec->changes, "MASTER_PORT");
+	if (env_get(exec->env, "MASTER_ADDR"))
+		return env_get(exec->env, "MASTER_PORT")
+			       ? 0
+			       : add_number(exec, "MASTER_PORT",
+					    exec_place_port(&exec->place, getppid()),
+					    "worked out of the job's name; not tried", err);
+	if (one_node) {
+		rc = env_set(exec->changes, "MASTER_ADDR", "127.0.0.1", ENV_FROM_BERTH, "one node",
+			     err);
+	} else if (list) {
+		rc = hostlist_expand(list, &hosts, err);
+		if (!rc)
+			rc = env_set(exec->changes, "MASTER_ADDR", hosts.names[0], ENV_FROM_BERTH,
+				     "the first node of the step", err);
+		hosts_free(&hosts);
+	} else {
+		return 0;
+	}
+	/* A job without a name is told apart by the parent, which only ranks of one node share. */
+	if (!rc && (one_node || exec->place.job[0]))
+		rc = add_number(exec, "MASTER_PORT", exec_place_port(&exec->place, getppid()),
+				"worked out of the job's name; not tried", err);
+	return rc;
+}
+
+static int make_changes(struct exec *exec, struct error *err)
+{
+	static const char *const not_ours[] = {
+		"BERTH_JOB_ID",	   "BERTH_NODE_RANK", "BERTH_ATTEMPT", "BERTH_END_TIME",
+		"BERTH_PLAN_FILE", "BERTH_STOP_FILE", "BERTH_REPORT"};
+	const struct exec_place *place = &exec->place;
+	int rc = plan_environment(&exec->plan, &exec->machine, 0, (size_t)place->local_rank,
+				  &exec->request, exec->env, &exec->changes, err);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < sizeof not_ours / sizeof *not_ours; i++)
+		env_drop(exec->changes, not_ours[i]);
+	const struct {
+		const char *name;
+		int value;
+	} numbers[] = {
+		{"RANK", place->rank},
+		{"WORLD_SIZE", place->size},
+		{"LOCAL_RANK", place->local_rank},
+		{"LOCAL_WORLD_SIZE", place->local_size},
+		{"NODE_RANK", place->node_rank},
+		{"GROUP_RANK", place->node_rank},
+		{"JAX_NUM_PROCESSES", place->size},
+		{"JAX_PROCESS_ID", place->rank},
+	};
+
+	env_drop(exec->changes, "JAX_COORDINATOR_ADDRESS");
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !rc; i++) {
+		if (numbers[i].value < 0)
+			env_drop(exec->changes, numbers[i].name);
+		else
+			rc = add_number(exec, numbers[i].name, numbers[i].value, place->launcher,
+					err);
+	}
+	return rc ? rc : add_address(exec, err);
+}
+
+/* ---- bind and become the program ---- */
+
+static int bind_rank(const struct exec *exec, struct error *err)
+{
+	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
+	cpu_set_t *set = CPU_ALLOC(IDSET_MAX + 1);
+
+	if (!set)
+		return error_memory(err, "the binding");
+	CPU_ZERO_S(size, set);
+	for (int cpu = -1; (cpu = idset_next(exec->rank->cpus_os, cpu)) >= 0;)
+		CPU_SET_S(cpu, size, set);
+	int rc = sched_setaffinity(0, size, set);
+	int seen = errno;
+
+	CPU_FREE(set);
+	if (!rc)
+		return 0;
+	char *cpus = idset_format(exec->rank->cpus_os);
+
+	error_set(err, ERR_UNAVAILABLE, "cannot bind rank %d to cores %s: %s", exec->place.rank,
+		  cpus ? cpus : "?", strerror(seen));
+	free(cpus);
+	return -ERR_UNAVAILABLE;
+}
+
+static void show(const struct exec *exec)
+{
+	char *cpus = idset_format(exec->rank->cpus_os);
+
+	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
+	       exec->place.size, exec->place.launcher, exec->place.local_rank,
+	       exec->place.local_size, cpus ? cpus : "?",
+	       exec->keep_binding	   ? "the launcher's binding is kept"
+	       : exec->machine.this_system ? exec->rank->why
+					   : "not bound: another machine's topology");
+	for (size_t i = 0; i < env_count(exec->changes); i++) {
+		const struct env_var *var = env_at(exec->changes, i);
+
+		printf("  %s%s%s  # %s%s%s\n", var->name, var->value ? "=" : " is removed",
+		       var->value ? var->value : "", env_from_name(var->from), var->why ? ": " : "",
+		       var->why ? var->why : "");
+	}
+	free(cpus);
+}
+
+static void warn(const struct exec *exec)
+{
+	const struct plan_node *node = &exec->plan.nodes[0];
+
+	if (exec->place.local_rank)
+		return;
+	for (size_t i = 0; i < node->warning_count; i++)
+		fprintf(stderr, "berth: %s\n", node->warnings[i]);
+	if (!exec->machine.this_system && !exec->keep_binding)
+		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
+	if (exec->place.rank)
+		return;
+	if (!env_get(exec->env, "MASTER_ADDR") && !env_get(exec->changes, "MASTER_ADDR"))
+		fprintf(stderr,
+			"berth: %d ranks on several nodes, and %s does not say where rank 0 is: "
+			"set "
+			"MASTER_ADDR and MASTER_PORT if PROGRAM needs them, or use berth run\n",
+			exec->place.size, exec->place.launcher);
+	fprintf(stderr,
+		"berth: %d rank%s of %s: berth exec gives each its place and cores; starting, "
+		"signals, failures and logs are the launcher's (no supervision)\n",
+		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.launcher);
+}
+
+/* Returns only on failure: a shell's codes. */
+static int become(struct exec *exec)
+{
+	struct error err = {0};
+
+	if (env_apply(exec->env, exec->changes, &err))
+		return verb_fail(&err);
+	char **envp = env_to_envp(exec->env);
+
+	if (!envp) {
+		error_memory(&err, "the program's environment");
+		return verb_fail(&err);
+	}
+	execvpe(exec->program[0], exec->program, envp);
+	int seen = errno;
+
+	free(envp);
+	fprintf(stderr, "berth: cannot run %s: %s\n", exec->program[0],
+		seen == ENOENT ? "no such program in PATH, or its interpreter is missing"
+			       : strerror(seen));
+	return seen == ENOENT ? 127 : 126;
+}
+
+static int prepare(struct exec *exec, struct error *err)
+{
+	exec->env = env_capture();
+	if (!exec->env)
+		return error_memory(err, "the environment");
+	int rc = exec_place_find(exec->env, &exec->place, err);
+
+	if (rc)
+		return rc;
+	if (!exec->keep_binding)
+		unbind();
+	rc = load(exec, err);
+	if (!rc)
+		rc = make_plan(exec, err);
+	if (!rc)
+		rc = make_changes(exec, err);
+	if (!rc && !exec->keep_binding && !exec->dry_run && exec->machine.this_system)
+		rc = bind_rank(exec, err);
+	return rc;
+}
+
+int verb_exec(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_table,
+		parse,
+		"[--] PROGRAM [ARGUMENTS]",
+		"Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has made "
+		"of "
+		"this process, with its GPU, cores and what its environment lacks.\v"
+		"There is no supervision: berth is gone once PROGRAM runs. "
+		"Example: mpirun -n 4 berth exec -- python train.py",
+		NULL,
+		NULL,
+		NULL,
+	};
+	struct exec exec = {0};
+	struct error err = {0};
+	int code = 0;
+
+	argp_err_exit_status = ERR_USAGE;
+	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &exec);
+	if (prepare(&exec, &err)) {
+		code = verb_fail(&err);
+	} else if (exec.dry_run) {
+		show(&exec);
+		code = fflush(stdout) ? ERR_IO : 0;
+	} else {
+		warn(&exec);
+		code = become(&exec);
+	}
+	env_free(exec.changes);
+	plan_free(&exec.plan);
+	machine_free(&exec.machine);
+	env_free(exec.env);
+	return code;
+}
