@@ -70,7 +70,7 @@ need_scontrol() {
 
 @test "hostile lists cost little and are refused" {
 	# 64 MB of address space and 10 s of CPU: a limit that fails says so by a signal or code 69.
-	small() { (ulimit -v 65536 -t 10 && "$BERTH" hosts "$@"); }
+	small() { (ulimit -t 10 && { [ -n "$SANITIZED" ] || ulimit -v 65536; } && "$BERTH" hosts "$@"); }
 	for list in 'n[0-999999999]' 'n[1-9][1-9][1-9][1-9][1-9][1-9][1-9]' 'n[0-18446744073709551615]' \
 		"$(printf '[%.0s' {1..100000})" "$(printf 'n[1],%.0s' {1..20000})n[0-262143]" \
 		"$(printf '[1]%.0s' {1..40000})" "$(printf 'a%.0s' {1..100000})"; do
