@@ -19,6 +19,13 @@ static bool gpu_usable(const struct machine_gpu *gpu)
 	return gpu->allowed && !gpu->fault;
 }
 
+static bool package_known(const struct machine *machine, size_t gpu)
+{
+	const struct machine_gpu *me = &machine->gpus[gpu];
+
+	return me->local_known && me->package >= 0 && me->package < (int)machine->package_count;
+}
+
 /* A GPU whose locality is unknown is counted to a package by its place among such GPUs: the first
  * half of the node's GPUs to package 0 and so on, which is how such machines are wired, and
  * which spreads the ranks when it is not. Packages without an allowed core are left out. */
@@ -35,10 +42,10 @@ static void gpu_packages(const struct machine *machine, int *package)
 		if (has_cores[p])
 			kept[with_cores++] = p;
 	for (size_t g = 0; g < machine->gpu_count; g++)
-		unknown_count += !machine->gpus[g].local_known || machine->gpus[g].package < 0;
+		unknown_count += !package_known(machine, g);
 	for (size_t g = 0; g < machine->gpu_count; g++) {
 		package[g] = machine->gpus[g].package;
-		if (machine->gpus[g].local_known && package[g] >= 0)
+		if (package_known(machine, g))
 			continue;
 		package[g] = with_cores ? kept[unknown++ * with_cores / unknown_count] : -1;
 	}

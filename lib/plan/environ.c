@@ -450,7 +450,8 @@ static void add_berth(struct making *m)
 		force_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
 			  "when the scheduler ends the job, Unix seconds");
 	if (request->plan_file)
-		force(m, "BERTH_PLAN_FILE", request->plan_file, "this node's part of the plan as JSON");
+		force(m, "BERTH_PLAN_FILE", request->plan_file,
+		      "this node's part of the plan as JSON");
 	if (request->stop_file)
 		force(m, "BERTH_STOP_FILE", request->stop_file,
 		      "once it exists: save a checkpoint and end with code 75");

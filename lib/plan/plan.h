@@ -2,11 +2,16 @@
 /* Stage plan: from the allocation and every node's card to what each rank gets. Pure: no I/O,
  * no clock, no environment but the one passed in; the same input gives the same plan.
  *
- *   bind.c     GPUs and cores of the ranks of one node
- *   network.c  head address, NICs
+ *   plan.c     how many ranks a node gets; the parts below in order, for all nodes
+ *   bind.c     which GPUs a rank gets; the ranks of one node put together
+ *   places.c   which package's cores; cores.c: which of them
+ *   nics.c     which NICs
+ *   explain.c  the reasons and warnings, in words
+ *   network.c  head address, each node's interface
  *   fabric.c   what each kind of fabric wants set, as a table with sources
- *   environ.c  the environment of a rank
- *   plan.c     the four in order, for all nodes */
+ *   environ.c  the environment of a rank, and who wins
+ *   lint.c     variables that will not do what their author meant
+ *   plan_json.c  the plan as JSON and back */
 #ifndef BERTH_PLAN_PLAN_H
 #define BERTH_PLAN_PLAN_H
 
@@ -41,10 +46,10 @@ struct plan_rank {
 	size_t gpu_count, nic_count;
 	struct plan_gpu *gpus;
 	struct plan_nic *nics;
-	struct idset *cpus_os;  /* whole cores; disjoint between the ranks of a node unless
-	                           there are more ranks than cores (said in warnings) */
+	struct idset *cpus_os; /* whole cores; disjoint between the ranks of a node unless
+				  there are more ranks than cores (said in warnings) */
 	struct idset *numa_os;
-	int threads;            /* cores of the rank: OMP_NUM_THREADS */
+	int threads; /* cores of the rank: OMP_NUM_THREADS */
 	char *why;
 };
 
@@ -52,31 +57,32 @@ struct plan_node {
 	char *node;
 	size_t rank_count;
 	struct plan_rank *ranks;
-	char *visible_devices;  /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: not to be set */
-	char iface[16];         /* the interface in the chosen subnet; "" when none is needed */
+	char *visible_devices; /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: not to be set */
+	char iface[16];	       /* the interface in the chosen subnet; "" when none is needed */
 	size_t warning_count;
 	char **warnings;
 	struct idset *free_cpus_os; /* left free on purpose, reported */
 };
 
 struct plan_request {
-	int ranks;            /* of all nodes; 0: by default one a GPU, else one a slot, at most the cores */
-	int ranks_per_node;   /* 0: not said */
-	int gpus_per_rank;    /* 0: not said */
-	bool gpus_visible_own;/* --gpus-visible own */
-	bool all_cores;       /* deal out the cores that would stay free */
-	bool per_node;        /* one process a node with PET_* (--per-node) */
-	const char *iface;    /* --iface, or NULL */
-	const char *subnet;   /* --subnet, or NULL */
-	const char *head;     /* --head: a numeric address, or NULL */
-	int port;             /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
+	int ranks; /* of all nodes; 0: by default one a GPU, else one a slot, at most the cores */
+	int ranks_per_node;    /* 0: not said */
+	int gpus_per_rank;     /* 0: not said */
+	bool gpus_visible_own; /* --gpus-visible own */
+	bool all_cores;	       /* deal out the cores that would stay free */
+	bool per_node;	       /* one process a node with PET_* (--per-node) */
+	const char *iface;     /* --iface, or NULL */
+	const char *subnet;    /* --subnet, or NULL */
+	const char *head;      /* --head: a numeric address, or NULL */
+	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
 	int attempt;
 	const char *stop_file, *plan_file, *report; /* for BERTH_*; NULL: absent */
 };
 
 /* The head's addresses that nodes reached: what the exchange found out.
  * reached[i]: how many nodes, the head among them, got the head's answer on
- * cards[0].addresses[i]; shared[i]: a node that owns the same address itself, or -1. NULL reach: one node, nothing to try. */
+ * cards[0].addresses[i]; shared[i]: a node that owns the same address itself, or -1. NULL reach:
+ * one node, nothing to try. */
 struct plan_reach {
 	size_t address_count;
 	const int *reached;
@@ -85,11 +91,11 @@ struct plan_reach {
 
 struct plan_network {
 	bool single_node;
-	char address[64];   /* numeric, bare: MASTER_ADDR */
-	char subnet[64];    /* CIDR of the chosen address, "" on one node */
-	char iface[16];     /* on the head */
+	char address[64]; /* numeric, bare: MASTER_ADDR */
+	char subnet[64];  /* CIDR of the chosen address, "" on one node */
+	char iface[16];	  /* on the head */
 	enum nic_kind kind;
-	char *why;          /* for people, with the refused ones */
+	char *why; /* for people, with the refused ones */
 };
 
 struct plan {
@@ -132,8 +138,8 @@ void plan_free(struct plan *plan);
  * user has set himself stays and is in the result with ENV_FROM_USER and the reason.
  * env: the environment the job was started in. -ERR_UNAVAILABLE: memory. *out: env_free it. */
 int plan_environment(const struct plan *plan, const struct machine *card, size_t node_index,
-		     size_t local_rank, const struct plan_request *request,
-		     const struct env *env, struct env **out, struct error *err);
+		     size_t local_rank, const struct plan_request *request, const struct env *env,
+		     struct env **out, struct error *err);
 
 /* Sentences about variables in env that will not do what their author meant (a misspelt
  * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
