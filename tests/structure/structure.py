@@ -10,6 +10,7 @@ structure.py needs BERTH              what berth itself is linked with
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -134,6 +135,13 @@ def headers(root, compiler):
             checked += 1
             if done.returncode:
                 faults.append(f'{name} does not compile alone:\n{done.stderr[:800]}')
+    # The public header serves C++ and CUDA programs too.
+    public = os.path.join(root, 'lib', 'berth.h')
+    if shutil.which('c++'):
+        done = subprocess.run(['c++', '-x', 'c++', '-Wall', '-Werror', '-fsyntax-only', public],
+                              capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            faults.append(f'lib/berth.h does not compile as C++:\n{done.stderr[:800]}')
     fail(faults, checked)
 
 
