@@ -28,6 +28,8 @@ def main():
     try:
         with open(path, encoding='utf-8', errors='replace') as log:
             tests = [json.loads(line) for line in log if line.strip()]
+        for test in tests:
+            test['name'] = test['name'].rpartition(' / ')[2]
     except OSError as error:
         print(f'berth: no test log ({error})', file=sys.stderr)
     passed, failed, skipped = [], [], []

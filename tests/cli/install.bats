@@ -29,7 +29,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 
 @test "programs are in bin" {
 	there bin/berth
-	there bin/berth-train
+	[ -z "$TRAIN" ] || there bin/berth-train
 }
 
 @test "the library, its header and its pkg-config file" {
@@ -76,6 +76,25 @@ there() { # PATTERN: exactly one file or link below the prefix
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[[ $output == *"rank 0 of 2"* ]]
+	[[ $output == *"rank 1 of 2"* ]]
+}
+
+@test "a program is compiled against the installed library, and runs" {
+	command -v pkg-config >/dev/null || skip "pkg-config is not there"
+	[ -z "$SANITIZED" ] || skip "a library with sanitizers wants them in the program too"
+	export PKG_CONFIG_PATH
+	PKG_CONFIG_PATH=$(dirname "$(find "$PREFIX" -name berth.pc)")
+	libdir=$(dirname "$PKG_CONFIG_PATH")
+	# shellcheck disable=SC2046 # flags are words
+	${CC:-cc} "$SOURCE/examples/hello.c" -o "$ROOT/hello" \
+		$(pkg-config --define-variable=prefix="$PREFIX" --cflags --libs berth)
+	LD_LIBRARY_PATH=$libdir run "$ROOT/hello"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 0 of 1"* ]]
+	LD_LIBRARY_PATH=$libdir run "$PREFIX/bin/berth" run -n 2 -- "$ROOT/hello"
+	echo "$output"
+	[ "$status" -eq 0 ]
 	[[ $output == *"rank 1 of 2"* ]]
 }
 
