@@ -58,6 +58,19 @@ static struct machine uneven(void)
 	return card;
 }
 
+/* 1 package of 3 NUMA nodes of 4 cores; 4 GPUs on node 0, 1 on node 1, none on node 2. */
+static struct machine crowded(void)
+{
+	struct machine card = card_make("node", 1, 3, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:02:00.0", 0);
+	card_gpu(&card, "0000:03:00.0", 0);
+	card_gpu(&card, "0000:04:00.0", 0);
+	card_gpu(&card, "0000:41:00.0", 1);
+	return card;
+}
+
 static struct machine unknown_locality(void)
 {
 	struct machine card = card_make("node", 2, 1, 4, 1);
@@ -294,6 +307,11 @@ static const struct row rows[] = {
 	 {0},
 	 "g0@0 0-1,7 | g1@1 2-3 | g2@2 4-6 ; free  ; list 0,1,2",
 	 "shares differ by at most one core, so one of node 1's goes to a rank of node 0"},
+	{crowded,
+	 5,
+	 {0},
+	 "g0@0 0,8-9 | g1@1 1,10 | g2@2 2,11 | g3@3 3,7 | g4@4 4-6 ; free  ; list 0,1,2,3,4",
+	 "node 2, which no GPU is nearest to, before what node 1's GPU leaves over"},
 	{unknown_locality,
 	 4,
 	 {0},

@@ -298,6 +298,11 @@ static void test_speed_and_nearness(void **state)
 	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib0"); /* faster */
 	plan_network_free(&network);
+	card_nic(&cards[0], "eth9", "", NIC_ETHERNET, 1);
+	card_address(&cards[0], "eth9", "10.9.0.1/16")->speed_mbps = 800000;
+	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	assert_string_equal(network.iface, "ib0"); /* the kind before the speed */
+	plan_network_free(&network);
 	cards[0].nics[0].management = true;
 	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib1"); /* management never beside a fabric */

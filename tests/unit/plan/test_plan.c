@@ -133,7 +133,10 @@ static void test_copies(void **state)
 
 	for (int n = 0; n < MAX_NODES; n++)
 		job.cards[n] = card_cluster(n);
-	job.cards[2].gpus[3].fault = strdup("lost"); /* one that is not like the others */
+	/* Two that are not like the others. */
+	job.cards[2].gpus[3].fault = strdup("lost");
+	card_path(&job.cards[3], 0, 0, PATH_SYS);
+	card_path(&job.cards[3], 0, 5, PATH_PIX);
 	job_make(&job, MAX_NODES);
 	for (size_t n = 0; n < MAX_NODES; n++) {
 		struct plan_node alone = {0}, *node = &job.plan.nodes[n];
