@@ -8,10 +8,15 @@
 
 #define WORD_BITS 64
 
+/* CPUs of most nodes fit in here: a card has a set for each core, and 10,000 cards are compared
+ * when a large job is planned. */
+#define SMALL_WORDS 4
+
 /* A bitmap; words beyond count are zeros that nobody stored. */
 struct idset {
-	uint64_t *words;
+	uint64_t *words; /* small, or malloced */
 	size_t count;
+	uint64_t small[SMALL_WORDS];
 };
 
 struct idset *idset_new(void)
@@ -23,7 +28,8 @@ void idset_free(struct idset *set)
 {
 	if (!set)
 		return;
-	free(set->words);
+	if (set->words != set->small)
+		free(set->words);
 	free(set);
 }
 
@@ -52,8 +58,14 @@ static int grow(struct idset *set, size_t count)
 {
 	if (count <= set->count)
 		return 0;
-	uint64_t *words = realloc(set->words, count * sizeof *words);
+	uint64_t *words = set->small;
 
+	if (count > SMALL_WORDS) {
+		words = realloc(set->words == set->small ? NULL : set->words,
+				count * sizeof *words);
+		if (words && set->words == set->small)
+			memcpy(words, set->small, set->count * sizeof *words);
+	}
 	if (!words)
 		return -1;
 	memset(words + set->count, 0, (count - set->count) * sizeof *words);

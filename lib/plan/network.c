@@ -216,22 +216,15 @@ static void append(char *text, size_t size, const char *more)
 		snprintf(text + used, size - used, "%s", more);
 }
 
-/* "eth0 10.0.0.1 (loopback); ..." of all that were refused. */
-static void list_refused(const struct machine *cards, size_t count, const struct wish *wish,
-			 const struct plan_reach *reach, char *text, size_t size)
+/* Add to "eth0 10.0.0.1 (loopback); ...". */
+static void add_refused(const struct machine_address *address, const char *why, char *text,
+			size_t size)
 {
-	*text = '\0';
-	for (size_t i = 0; i < cards[0].address_count; i++) {
-		char host[INET6_ADDRSTRLEN], why[128], item[256];
+	char host[INET6_ADDRSTRLEN], item[256];
 
-		refuse(cards, count, wish, reach, i, why, sizeof why);
-		if (!*why)
-			continue;
-		network_format(&cards[0].addresses[i], host, sizeof host);
-		snprintf(item, sizeof item, "%s%s %s (%s)", *text ? "; " : "",
-			 cards[0].addresses[i].iface, host, why);
-		append(text, size, item);
-	}
+	network_format(address, host, sizeof host);
+	snprintf(item, sizeof item, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
+	append(text, size, item);
 }
 
 /* ---- the choice ---- */
@@ -317,7 +310,7 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 	struct plan_network network = {.kind = NIC_ETHERNET};
 	const struct machine_address *best = NULL;
 	struct wish wish = {0};
-	char refused[700];
+	char refused[700] = "";
 	bool head_known = false;
 	int rc = parse_wish(request, &wish, err);
 
@@ -331,10 +324,11 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 
 		head_known |= wish.has_head && in_subnet(&wish.head, address);
 		refuse(cards, count, &wish, reach, i, why, sizeof why);
-		if (!*why && (!best || compare(&cards[0], address, best) > 0))
+		if (*why)
+			add_refused(address, why, refused, sizeof refused);
+		else if (!best || compare(&cards[0], address, best) > 0)
 			best = address;
 	}
-	list_refused(cards, count, &wish, reach, refused, sizeof refused);
 	if (!best && wish.has_head && !head_known) {
 		rc = foreign_head(request, count, &network, err);
 		goto out;
