@@ -220,21 +220,19 @@ static bool one_node(const struct making *m)
 }
 
 /* Would NCCL take this interface, and no other, by itself? Its own search (socket.cc,
- * ncclFindInterfaces): names that begin with ib; else all but docker*, lo* and virbr*. */
+ * ncclFindInterfaces): names that begin with ib; else all but docker* and lo*. Versions differ on
+ * virbr* and on interfaces that are down: with one of those about, the answer is no. */
 static bool nccl_picks_it(const struct machine *card, const char *iface)
 {
 	bool some_ib = false, found = false;
 
 	for (size_t i = 0; i < card->address_count; i++)
-		some_ib |= card->addresses[i].up && !strncmp(card->addresses[i].iface, "ib", 2);
+		some_ib |= !strncmp(card->addresses[i].iface, "ib", 2);
 	for (size_t i = 0; i < card->address_count; i++) {
 		const char *name = card->addresses[i].iface;
 
-		if (!card->addresses[i].up)
-			continue;
 		if (some_ib ? strncmp(name, "ib", 2)
-			    : !strncmp(name, "docker", 6) || !strncmp(name, "lo", 2) ||
-				      !strncmp(name, "virbr", 5))
+			    : !strncmp(name, "docker", 6) || !strncmp(name, "lo", 2))
 			continue;
 		if (strcmp(name, iface))
 			return false;

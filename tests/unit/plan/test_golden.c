@@ -131,9 +131,12 @@ static int check_fixture(const char *name)
 	free(text);
 	for (int n = 1; n <= 64; n++) {
 		struct plan_request plain = {0}, all = {.all_cores = true};
+		struct plan_request pairs = {.gpus_per_rank = 2};
 
 		violations += invariants_plan(name, &machine, &plain, n);
 		violations += invariants_plan(name, &machine, &all, n);
+		if (2 * n <= (int)machine.gpu_count)
+			violations += invariants_plan(name, &machine, &pairs, n);
 	}
 	machine_free(&machine);
 	return violations;

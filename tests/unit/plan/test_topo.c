@@ -129,11 +129,14 @@ static void test_every_n(void **state)
 		}
 		loaded++;
 		for (int n = 1; n <= 64; n++) {
+			struct plan_request pairs = {.gpus_per_rank = 2};
 			struct plan_request plain = {.ranks = n},
 					    all = {.ranks = n, .all_cores = 1};
 
 			violations += invariants_plan(names[f], &machine, &plain, n);
 			violations += invariants_plan(names[f], &machine, &all, n);
+			if (2 * n <= (int)machine.gpu_count)
+				violations += invariants_plan(names[f], &machine, &pairs, n);
 		}
 		machine_free(&machine);
 	}
