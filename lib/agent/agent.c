@@ -142,17 +142,6 @@ static void *work(void *context)
 	return NULL;
 }
 
-static void *load_module(void *context)
-{
-	struct agent_worker *worker = context;
-	void *ops = NULL;
-	const char *path = env_get(worker->env, "BERTH_MODULE_PATH");
-
-	if (!module_load("ranks-pmix", "ranks_server_pmix", path, 0, &ops, &worker->module_error))
-		worker->ranks_ops = ops;
-	return NULL;
-}
-
 static void worked(struct loop_source *source, uint32_t events)
 {
 	struct agent_worker *worker = (struct agent_worker *)source;
@@ -199,20 +188,7 @@ static int start_worker(struct agent *agent, struct error *err)
 	if (pthread_create(&worker->machine_thread, NULL, work, worker))
 		return error_set(err, ERR_UNAVAILABLE, "no thread can be started");
 	worker->running = true;
-	worker->loading = !pthread_create(&worker->module_thread, NULL, load_module, worker);
 	return 0;
-}
-
-const struct ranks_server_ops *agent_ranks_ops(struct agent *agent, struct error *err)
-{
-	struct agent_worker *worker = &agent->worker;
-
-	if (worker->loading)
-		pthread_join(worker->module_thread, NULL);
-	worker->loading = false;
-	if (!worker->ranks_ops)
-		*err = worker->module_error;
-	return worker->ranks_ops;
 }
 
 /* ---- the connection up ---- */
@@ -545,8 +521,6 @@ static void destroy(struct agent *agent)
 		folder_remove(agent->folder);
 	/* A driver may hold the worker for ever; the process ends without it then. */
 	if (!agent->worker.running) {
-		if (agent->worker.loading)
-			pthread_join(agent->worker.module_thread, NULL);
 		machine_free(&agent->worker.machine);
 		free(agent->detached);
 		loop_free(agent->loop);
@@ -570,6 +544,9 @@ int agent_run(const struct agent_params *params, struct error *err)
 	agent->woke_ms = loop_now_ms();
 	if (params->name)
 		log_identity(params->name, -1);
+	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
+	ranks_process_fork(env_get(params->env, "BERTH_MODULE_PATH"), &agent->pmix,
+			   &agent->pmix_error);
 	rc = loop_new(&agent->loop, err);
 	if (!rc)
 		rc = start_signals(agent, err);

@@ -16,22 +16,21 @@
 #include "agent/proto.h"
 #include "agent/supervise.h"
 #include "machine/machine.h"
-#include "ranks/ranks.h"
+#include "ranks/process.h"
 
 struct agent;
 
-/* Work beside the loop, so that beats go on while a driver takes its time, and the PMIx library is
- * loaded while hwloc looks around. The loop hears of the end through done (an eventfd). */
+/* Work beside the loop, so that beats go on while a driver takes its time. The loop hears of the
+ * end through done (an eventfd). */
 struct agent_worker {
 	struct loop_source done; /* first: the callback's way back */
 	struct agent *agent;
 	const struct env *env;
-	pthread_t machine_thread, module_thread;
-	bool running, loading;	 /* the thread was started and not joined yet */
+	pthread_t machine_thread;
+	bool running;		 /* the thread was started and not joined yet */
 	struct machine_source source;
 	struct machine machine;
-	const void *ranks_ops;	 /* the PMIx module's table, NULL without */
-	struct error machine_error, module_error;
+	struct error machine_error;
 	const char *visible_name, *visible; /* the node's list of visible devices, or NULL */
 };
 
@@ -88,7 +87,8 @@ struct agent {
 	size_t rank_count, started_count;
 	bool stopping, told_started, told_done, reading;
 	struct bytes output;
-	const struct ranks_server_ops *ops;
+	struct ranks_process *pmix; /* the PMIx server's process, NULL once it is over */
+	struct error pmix_error;    /* why there is none */
 	struct ranks_server *server;
 	struct loop_source server_source;
 	struct ranks_host host;
@@ -105,9 +105,6 @@ void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, 
 void agent_fail(struct agent *agent, const struct error *err);
 void agent_note(struct agent *agent, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-
-/* The PMIx module's table, waiting for its load; NULL: err says why there is none. */
-const struct ranks_server_ops *agent_ranks_ops(struct agent *agent, struct error *err);
 
 /* agent_tree.c */
 int agent_tree_listen(struct agent *agent, struct error *err);
@@ -144,6 +141,7 @@ void agent_pmix_fetch(struct agent *agent, const struct wire_message *message,
 		      const json_t *text);
 void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
 			const json_t *text);
+/* End the server and its process; what still waits for it gets an error. Again is fine. */
 void agent_pmix_stop(struct agent *agent);
 
 #endif

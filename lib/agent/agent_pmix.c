@@ -87,7 +87,7 @@ void agent_pmix_answer(struct agent *agent)
 
 		agent->answers = answer->next;
 		if (agent->server)
-			agent->ops->gather_done(agent->server, answer->token, 0, answer->data,
+			ranks_server_process.gather_done(agent->server, answer->token, 0, answer->data,
 						answer->size);
 		free(answer->data);
 		free(answer);
@@ -137,7 +137,7 @@ void agent_pmix_gathered(struct agent *agent, const struct wire_message *message
 	if (!gather || !gather->own)
 		return; /* no ranks here */
 	if (agent->server)
-		agent->ops->gather_done(agent->server, gather->token, 0, message->data,
+		ranks_server_process.gather_done(agent->server, gather->token, 0, message->data,
 					message->data_size);
 	gathers_drop(&agent->gathers, gather);
 }
@@ -174,7 +174,7 @@ void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
 		return;
 	*at = fetch->next;
 	if (agent->server)
-		agent->ops->fetch_done(agent->server, fetch->token, (int)status, message->data,
+		ranks_server_process.fetch_done(agent->server, fetch->token, (int)status, message->data,
 				       message->data_size);
 	free(fetch);
 }
@@ -201,7 +201,7 @@ void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, c
 		return;
 	*serving = (struct serving){agent, message->sequence, (uint32_t)from};
 	if (agent->server && rank >= 0)
-		rc = agent->ops->serve(agent->server, (int)rank, served, serving);
+		rc = ranks_server_process.serve(agent->server, (int)rank, served, serving);
 	if (rc)
 		served(serving, -ERR_NETWORK, NULL, 0);
 }
@@ -217,13 +217,24 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 		  NULL, 0);
 }
 
+/* A crash inside of PMIx's library. Ranks that use it lose their connection and say so; while we
+ * end them it is of no interest. */
+static void host_lost(void *context, const char *text)
+{
+	struct agent *agent = context;
+
+	if (!agent->stopping)
+		agent_note(agent, "the PMIx server of %s %s; PMIx and MPI programs cannot go on",
+			   agent->params.name, text);
+}
+
 static void dispatch(struct loop_source *source, uint32_t events)
 {
 	struct agent *agent =
 		(struct agent *)((char *)source - offsetof(struct agent, server_source));
 
 	(void)events;
-	agent->ops->dispatch(agent->server);
+	ranks_server_process.dispatch(agent->server);
 }
 
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err)
@@ -233,10 +244,12 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	char name[300];
 	int rc = 0;
 
-	if (job->pmix_off || !agent->rank_count)
+	if (job->pmix_off || !agent->rank_count) {
+		agent_pmix_stop(agent);
 		return 0;
-	agent->ops = agent_ranks_ops(agent, err);
-	if (!agent->ops) {
+	}
+	if (!agent->pmix) {
+		*err = agent->pmix_error;
 		rc = -err->code;
 		goto out;
 	}
@@ -246,7 +259,8 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	for (size_t i = 0; i < agent->rank_count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
 	snprintf(name, sizeof name, "%.200s.%u", agent->params.job, agent->attempt);
-	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort};
+	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort,
+					   host_lost};
 	struct ranks_job ranks_job = {
 		.name = name,
 		.world_size = job->world_size,
@@ -259,11 +273,11 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 		.folder = agent->folder,
 	};
 
-	rc = agent->ops->start(&ranks_job, &agent->host, &agent->server, err);
+	rc = ranks_process_start(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
 	if (!rc) {
 		agent->server_source.ready = dispatch;
 		rc = loop_add(agent->loop, &agent->server_source,
-			      agent->ops->descriptor(agent->server), EPOLLIN, err);
+			      ranks_server_process.descriptor(agent->server), EPOLLIN, err);
 	}
 out:
 	free(cpus);
@@ -283,14 +297,14 @@ void agent_pmix_stop(struct agent *agent)
 	/* Tell it of each wait that nobody will end, so that nothing of it hangs in stop. */
 	for (struct gather *gather = agent->gathers.first; gather; gather = gather->next)
 		if (server && gather->own)
-			agent->ops->gather_done(server, gather->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.gather_done(server, gather->token, -ERR_NETWORK, NULL, 0);
 	gathers_free(&agent->gathers);
 	while (agent->fetches) {
 		struct fetch *fetch = agent->fetches;
 
 		agent->fetches = fetch->next;
 		if (server)
-			agent->ops->fetch_done(server, fetch->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.fetch_done(server, fetch->token, -ERR_NETWORK, NULL, 0);
 		free(fetch);
 	}
 	while (agent->answers) {
@@ -298,10 +312,12 @@ void agent_pmix_stop(struct agent *agent)
 
 		agent->answers = answer->next;
 		if (server)
-			agent->ops->gather_done(server, answer->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.gather_done(server, answer->token, -ERR_NETWORK, NULL, 0);
 		free(answer->data);
 		free(answer);
 	}
 	if (server)
-		agent->ops->stop(server);
+		ranks_server_process.stop(server);
+	ranks_process_free(agent->pmix);
+	agent->pmix = NULL;
 }

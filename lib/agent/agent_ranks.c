@@ -197,7 +197,7 @@ static int rank_environment(struct agent *agent, const struct env *base, size_t 
 		rc = apply_change(env, changes[i], err);
 	if (!rc && agent->server) {
 		pmix = env_new();
-		rc = pmix ? agent->ops->environment(agent->server, (int)local_rank, pmix, err)
+		rc = pmix ? ranks_server_process.environment(agent->server, (int)local_rank, pmix, err)
 			  : error_memory(err, "the environment");
 		if (!rc)
 			rc = env_apply(env, pmix, err);
@@ -282,7 +282,11 @@ static void on_ended(void *context, const struct supervise_end *end)
 			    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes),
 		  NULL, 0);
 	if (agent->server)
-		agent->ops->rank_ended(agent->server, end->local_rank);
+		ranks_server_process.rank_ended(agent->server, end->local_rank);
+	/* The server's process is a child of ours too: it goes before supervise looks for what the
+	 * ranks left behind. */
+	if (supervise_running(agent->supervise) == 0)
+		agent_pmix_stop(agent);
 	/* All gone by themselves: what they left behind goes too. */
 	if (supervise_running(agent->supervise) == 0 && !agent->stopping)
 		agent_ranks_stop(agent, SUPERVISE_GRACE_MS);

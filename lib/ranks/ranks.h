@@ -42,6 +42,9 @@ struct ranks_host {
 	int (*fetch)(void *context, int rank, void *token);
 	/* A rank called PMIx_Abort. */
 	void (*abort)(void *context, int local_rank, int status, const char *text);
+	/* The server ended by itself; text says how ("ended by signal 11 (...)"). Only of a server
+	 * in a process of its own (process.h); may be NULL. */
+	void (*lost)(void *context, const char *text);
 };
 
 struct ranks_server; /* opaque */

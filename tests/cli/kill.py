@@ -60,6 +60,14 @@ def children(pid, processes=None):
             if parent == pid and state not in 'ZX']
 
 
+def is_server(pid):
+    try:
+        with open(f'/proc/{pid}/comm', encoding='utf-8') as file:
+            return file.read() == 'berth-pmix\n'
+    except OSError:
+        return False
+
+
 def environment(pid):
     try:
         with open(f'/proc/{pid}/environ', 'rb') as file:
@@ -132,9 +140,10 @@ class Trial:
         agents = children(self.process.pid, processes)
         if self.target == 'agent':
             return agents
-        # Not what ranks have left to the agent: that is in sessions that somebody else made.
+        # Not what ranks have left to the agent (that is in sessions that somebody else made), and
+        # not the agent's PMIx server.
         return [rank for agent in agents for rank in children(agent, processes)
-                if session(rank) in (rank, agent)]
+                if session(rank) in (rank, agent) and not is_server(rank)]
 
     def wait_for_phase(self):
         if self.phase == 'start':
@@ -157,8 +166,10 @@ class Trial:
                 raise Missed
             time.sleep(0.003)
         if self.phase == 'start' and self.target != 'run':
-            time.sleep(self.random.uniform(0, 0.3 if self.target == 'agent' else 0.04))
-            victims = [pid for pid in victims if stat(pid) and stat(pid)[1] not in 'ZX']
+            time.sleep(self.random.uniform(0.002, 0.3 if self.target == 'agent' else 0.04))
+            # A server that was just forked has its name by now.
+            victims = [pid for pid in victims
+                       if stat(pid) and stat(pid)[1] not in 'ZX' and not is_server(pid)]
             if not victims:
                 raise Missed
         self.victim = self.random.choice(sorted(victims))
