@@ -24,7 +24,8 @@
 
 #define CONNECT_MS 20000 /* to reach the head at any of its addresses */
 #define CONNECT_ONE_MS 3000
-#define PARENT_MS 5000	 /* to reach the parent, before the head stays it */
+#define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
+#define PARENT_MS 5000	/* to reach the parent, before the head stays it */
 #define BEAT_MS 1000
 
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
@@ -68,8 +69,8 @@ void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, 
 		json_decref(text);
 		return;
 	}
-	if (proto_send(agent->up, type, (uint32_t)agent->params.node_index, agent->attempt, sequence,
-		       text, data, size, &err))
+	if (proto_send(agent->up, type, (uint32_t)agent->params.node_index, agent->attempt,
+		       sequence, text, data, size, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
@@ -121,8 +122,8 @@ static void send_card(struct agent *agent)
 		agent_fail(agent, &err);
 		return;
 	}
-	agent_say(agent, MESSAGE_CARD, 0, json_pack("{s:i, s:o}", "port", agent->port, "card", card),
-		  NULL, 0);
+	agent_say(agent, MESSAGE_CARD, 0,
+		  json_pack("{s:i, s:o}", "port", agent->port, "card", card), NULL, 0);
 }
 
 /* ---- the worker: what may take long ---- */
@@ -371,17 +372,21 @@ static void up_ended(void *context, struct link *link, const struct error *why)
 	link_close(link);
 }
 
-static int connect_one(const char *address, int *out, struct error *err)
+static int connect_one(const char *address, int *out, bool *refused, struct error *err)
 {
 	struct sockaddr_storage to;
 	socklen_t size, length = sizeof(int);
 	int fd, under_way, error = 0;
 	int rc = socket_parse(address, &to, &size, err);
 
-	if (!rc)
-		rc = socket_connect(&to, size, &fd, &under_way, err);
+	*refused = false;
 	if (rc)
 		return rc;
+	rc = socket_connect(&to, size, &fd, &under_way, err);
+	if (rc) {
+		*refused = errno == ECONNREFUSED;
+		return rc;
+	}
 	if (under_way) {
 		struct pollfd wait = {.fd = fd, .events = POLLOUT};
 
@@ -392,7 +397,9 @@ static int connect_one(const char *address, int *out, struct error *err)
 	}
 	if (error) {
 		close(fd);
-		return error_set(err, ERR_NETWORK, "connecting to %s: %s", address, strerror(error));
+		*refused = error == ECONNREFUSED;
+		return error_set(err, ERR_NETWORK, "connecting to %s: %s", address,
+				 strerror(error));
 	}
 	*out = fd;
 	return 0;
@@ -401,26 +408,29 @@ static int connect_one(const char *address, int *out, struct error *err)
 /* Try the head's addresses in turn until one answers or the time is over. */
 static int connect_head(const char *list, int *out, struct error *err)
 {
-	int64_t until = loop_now_ms() + CONNECT_MS;
+	int64_t begun = loop_now_ms(), hoped = begun;
 	int rc = -ERR_NETWORK;
 
 	do {
 		const char *at = list;
+		bool refused;
 
 		while (*at) {
 			size_t size = strcspn(at, ",");
 			char address[128];
 
 			snprintf(address, sizeof address, "%.*s", (int)size, at);
-			rc = connect_one(address, out, err);
+			rc = connect_one(address, out, &refused, err);
 			if (!rc)
 				return 0;
+			if (!refused)
+				hoped = loop_now_ms();
 			at += size + (at[size] == ',');
 		}
 		usleep(200000);
-	} while (loop_now_ms() < until);
+	} while (loop_now_ms() < begun + CONNECT_MS && loop_now_ms() < hoped + REFUSED_MS);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",
-			    CONNECT_MS / 1000);
+			    (int)((loop_now_ms() - begun) / 1000));
 }
 
 /* ---- life ---- */

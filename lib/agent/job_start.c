@@ -9,9 +9,9 @@
 #include "agent/job_internal.h"
 #include "base/json.h"
 
-#define REACH_MS 1000		/* for one node to try all addresses */
-#define REACH_NODES_PER_MS 4	/* later starts are waited for */
-#define REACH_SLACK_MS 3000	/* for the answers to come up the tree */
+#define REACH_MS 1000	     /* for one node to try all addresses */
+#define REACH_NODES_PER_MS 4 /* later starts are waited for */
+#define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
 
 /* "10.0.0.1:4711"; "" when others cannot use it. */
 static void candidate(const struct machine_address *address, int port, char *out, size_t size)
@@ -48,8 +48,8 @@ int job_ask_reach(struct job *job, struct error *err)
 	job->phase = PHASE_REACH;
 	job->deadline_ms = loop_now_ms() + deadline_ms + REACH_SLACK_MS;
 	return head_send(job->head, MESSAGE_REACH, WIRE_ALL, 0, 0,
-			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms), NULL,
-			 0, err);
+			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
+			 NULL, 0, err);
 }
 
 int job_take_reached(struct job *job, const struct wire_message *message)
@@ -127,28 +127,31 @@ static int send_job(struct job *job, struct error *err)
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
 	char **envp = env_to_envp(request->env);
 	struct bytes data = {0};
+	json_int_t next = 0;
 	int rc = 0;
 
 	for (size_t i = 0; i < job->node_count; i++) {
 		const struct plan_node *node = &job->plan.nodes[i];
 
 		json_array_append_new(names, json_text(request->alloc->nodes[i].name));
-		json_array_append_new(first, json_integer(node->rank_count ? node->ranks[0].rank : 0));
+		/* A node without ranks stands where its first would be: PMIx counts on it. */
+		json_array_append_new(first, json_integer(next));
+		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
-	json_t *text = json_pack(
-		"{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b}", "world", job->plan.world_size, "names",
-		names, "first", first, "counts", counts, "log_dir", json_text(request->log_dir),
-		"pmix", pmix_name(request->pmix), "hold", request->port_hold, "stdin",
-		request->pass_stdin && request->engine->by_socket_pair);
+	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b}", "world",
+				 job->plan.world_size, "names", names, "first", first, "counts",
+				 counts, "log_dir", json_text(request->log_dir), "pmix",
+				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
+				 request->pass_stdin && request->engine->by_socket_pair);
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
 		json_decref(text);
 		rc = error_memory(err, "the ranks' program");
 	} else {
-		rc = head_send(job->head, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0, text,
-			       data.data, data.size, err);
+		rc = head_send(job->head, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0,
+			       text, data.data, data.size, err);
 	}
 	bytes_free(&data);
 	free(envp);
@@ -170,8 +173,8 @@ static int add_changes(const struct env *changes, struct bytes *out)
 		if (bytes_add(out, var->value ? "+" : "-", 1) ||
 		    bytes_add(out, var->name, strlen(var->name)))
 			return -1;
-		if (var->value && (bytes_add(out, "=", 1) ||
-				   bytes_add(out, var->value, strlen(var->value))))
+		if (var->value &&
+		    (bytes_add(out, "=", 1) || bytes_add(out, var->value, strlen(var->value))))
 			return -1;
 		if (bytes_add(out, "", 1))
 			return -1;

@@ -120,8 +120,7 @@ int socket_hold(int port, int *fd, int *actual, struct error *err)
 	return 0;
 }
 
-int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size,
-		 struct error *err)
+int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size, struct error *err)
 {
 	struct sockaddr_storage address = {0};
 	struct sockaddr_in *in = (struct sockaddr_in *)&address;
@@ -131,8 +130,10 @@ int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size
 	int port;
 
 	if (!colon || colon == text || (size_t)(colon - text) >= sizeof host)
-		return error_set(err, ERR_DATA, "'%.80s' is no address with a port, such as "
-						"10.0.0.1:4711 or [fd00::1]:4711", text);
+		return error_set(err, ERR_DATA,
+				 "'%.80s' is no address with a port, such as "
+				 "10.0.0.1:4711 or [fd00::1]:4711",
+				 text);
 	memcpy(host, text, (size_t)(colon - text));
 	host[colon - text] = 0;
 	int rc = number_int("port", colon + 1, 1, 65535, &port, err);
@@ -178,7 +179,9 @@ int socket_connect(const struct sockaddr_storage *to, socklen_t size, int *out, 
 
 		close(fd);
 		socket_text(to, text, sizeof text);
-		return error_set(err, ERR_NETWORK, "connecting to %s: %s", text, strerror(saved));
+		error_set(err, ERR_NETWORK, "connecting to %s: %s", text, strerror(saved));
+		errno = saved;
+		return -ERR_NETWORK;
 	}
 	*out = fd;
 	return 0;
@@ -271,6 +274,7 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 	}
 	freeifaddrs(list);
 	return used ? 0
-		    : error_set(err, ERR_NETWORK, "this machine has no address that other nodes can "
-						  "reach: every interface is down or loopback");
+		    : error_set(err, ERR_NETWORK,
+				"this machine has no address that other nodes can "
+				"reach: every interface is down or loopback");
 }

@@ -127,9 +127,16 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 		free(nodes.text);
 		return;
 	}
+	const char *comma = "", *semicolon = "";
+
+	/* PMIx does not take a node without ranks. */
 	for (int n = 0; n < job->node_count; n++) {
-		fprintf(nodes.stream, "%s%s", n ? "," : "", job->nodes[n]);
-		fprintf(ranks.stream, "%s", n ? ";" : "");
+		if (!job->rank_count[n])
+			continue;
+		fprintf(nodes.stream, "%s%s", comma, job->nodes[n]);
+		fprintf(ranks.stream, "%s", semicolon);
+		comma = ",";
+		semicolon = ";";
 		print_ranks(ranks.stream, job->first_rank[n], job->rank_count[n]);
 	}
 	const char *node_text = text_close(&nodes), *rank_text = text_close(&ranks);
@@ -217,6 +224,15 @@ static void add_proc(struct list *list, const struct ranks_server *server,
 	add_part(list, PMIX_PROC_INFO_ARRAY, &part);
 }
 
+static uint32_t nodes_with_ranks(const struct ranks_job *job)
+{
+	uint32_t count = 0;
+
+	for (int n = 0; n < job->node_count; n++)
+		count += job->rank_count[n] > 0;
+	return count;
+}
+
 static void add_sizes(struct list *list, const struct ranks_job *job)
 {
 	struct list session = list_new(), app = list_new();
@@ -224,7 +240,7 @@ static void add_sizes(struct list *list, const struct ranks_job *job)
 
 	add_u32(&session, PMIX_SESSION_ID, 0);
 	add_u32(&session, PMIX_UNIV_SIZE, size);
-	add_u32(&session, PMIX_NUM_NODES, (uint32_t)job->node_count);
+	add_u32(&session, PMIX_NUM_NODES, nodes_with_ranks(job));
 	add_part(list, PMIX_SESSION_INFO_ARRAY, &session);
 
 	add_u32(&app, PMIX_APPNUM, 0);
@@ -237,7 +253,7 @@ static void add_sizes(struct list *list, const struct ranks_job *job)
 	add_u32(list, PMIX_JOB_SIZE, size);
 	add_u32(list, PMIX_MAX_PROCS, size);
 	add_u32(list, PMIX_JOB_NUM_APPS, 1);
-	add_u32(list, PMIX_NUM_NODES, (uint32_t)job->node_count);
+	add_u32(list, PMIX_NUM_NODES, nodes_with_ranks(job));
 	add_rank(list, PMIX_NPROC_OFFSET, 0);
 }
 
