@@ -73,10 +73,8 @@ static int meet(int fences)
 {
 	pmix_proc_t self, all;
 
-	if (!getenv("PMIX_NAMESPACE"))
-		return 0;
-	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
-		return 1;
+	if (!getenv("PMIX_NAMESPACE") || PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 1; /* berth run said that it would be there */
 	PMIX_PROC_LOAD(&all, self.nspace, PMIX_RANK_WILDCARD);
 	say("fence\n");
 	for (int i = 0; i < fences; i++) {
