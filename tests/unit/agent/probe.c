@@ -53,10 +53,20 @@ static int lines(int count, int size)
 /* A grandchild in a session of its own, which keeps our stdout and ignores what it can. */
 static void leave_daemon(void)
 {
+	int ready[2];
+	char byte;
+
+	if (pipe(ready))
+		_exit(1);
+
 	pid_t pid = fork();
 
 	if (pid > 0) {
+		close(ready[1]);
 		waitpid(pid, NULL, 0);
+		if (read(ready[0], &byte, 1) != 1) /* it ignores signals and has spoken */
+			_exit(1);
+		close(ready[0]);
 		return;
 	}
 	setsid();
@@ -68,6 +78,8 @@ static void leave_daemon(void)
 
 	snprintf(text, sizeof text, "daemon %d\n", (int)getpid());
 	say(text);
+	if (write(ready[1], "", 1) != 1)
+		_exit(1);
 	wait_for_ever();
 }
 
