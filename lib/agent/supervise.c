@@ -28,6 +28,11 @@ int64_t supervise_now_ms(void)
 	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+int supervise_list(const struct supervise *supervise, struct descend_list *list)
+{
+	return descend_list(&supervise->keep, supervise->keep > 0, list);
+}
+
 void supervise_note(struct supervise *supervise, const char *format, ...)
 {
 	char text[512];
@@ -81,6 +86,7 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 	if (!supervise)
 		return error_memory(err, "supervising the ranks");
 	supervise->this_system = options->this_system;
+	supervise->keep = options->keep;
 	supervise->events = *events;
 	supervise->reading = true;
 	supervise->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -292,7 +298,7 @@ static void reap_by_list(struct supervise *supervise)
 	struct descend_list list = {0};
 	bool used;
 
-	if (descend_list(NULL, 0, &list)) {
+	if (supervise_list(supervise, &list)) {
 		descend_list_free(&list);
 		return;
 	}
@@ -423,7 +429,8 @@ void supervise_free(struct supervise *supervise)
 	if (!supervise)
 		return;
 	if (supervise->count && supervise->state != STATE_FINISHED)
-		supervise_kill_descendants(NULL, 0, SUPERVISE_KILL_MS, NULL, 0);
+		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+					   NULL, 0);
 	supervise->events = (struct supervise_events){0};
 	for (size_t i = 0; i < supervise->count; i++) {
 		struct child *child = &supervise->children[i];

@@ -8,8 +8,9 @@
  * behind (forked twice, setsid) becomes our child and is ended in supervise_stop.
  *
  * One thread makes all calls, and lives as long as the ranks (PR_SET_PDEATHSIG is bound to the
- * thread). Other threads may exist. The process has no other children that it waits for: every
- * child that is no rank is reaped here. SIGPIPE and SIGXFSZ should be ignored by the caller. */
+ * thread). Other threads may exist. The process has no other children that it waits for but
+ * supervise_options.keep: every child that is neither a rank nor that one is reaped here. SIGPIPE
+ * and SIGXFSZ should be ignored by the caller. */
 #ifndef BERTH_AGENT_SUPERVISE_H
 #define BERTH_AGENT_SUPERVISE_H
 
@@ -86,6 +87,10 @@ struct supervise_options {
 	bool this_system;	 /* machine.this_system: the plan's cpus are this machine's. If
 				    not, ranks are spread over the really allowed CPUs, and note
 				    says so. */
+	pid_t keep;		 /* a child of the caller's own (the PMIx server's process), 0:
+				    none. It and its children are not signalled, not reaped, and
+				    no rank's; the caller ends and reaps it once no rank runs:
+				    finished waits for that. */
 	const char *cgroup_root; /* where cgroups are mounted; NULL: "/sys/fs/cgroup" */
 };
 

@@ -47,6 +47,7 @@ struct child {
 
 struct supervise {
 	bool this_system, reading, pidfds;
+	pid_t keep; /* 0: none */
 	struct supervise_events events;
 	int epoll, timer;
 	enum supervise_state state;
@@ -58,6 +59,8 @@ struct supervise {
 };
 
 int64_t supervise_now_ms(void);
+/* All that descends from us but for the kept child. 0 or -1. */
+int supervise_list(const struct supervise *supervise, struct descend_list *list);
 void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind);

@@ -327,7 +327,8 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	binder_close(&binder);
 	close(null_fd);
 	if (rc) {
-		supervise_kill_descendants(NULL, 0, SUPERVISE_KILL_MS, NULL, 0);
+		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+					   NULL, 0);
 		for (size_t i = 0; i < supervise->count; i++)
 			supervise->children[i].ended = true;
 		supervise->running = 0;

@@ -52,7 +52,7 @@ static void term_all(struct supervise *supervise)
 			kill(pid, SIGTERM);
 		kill(-pid, SIGCONT); /* who is stopped does not see SIGTERM */
 	}
-	if (!descend_list(NULL, 0, &list))
+	if (!supervise_list(supervise, &list))
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
 				descend_signal(&list.items[i], SIGTERM);
@@ -68,7 +68,7 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 		if (supervise->children[i].pid > 0 && kill(-supervise->children[i].pid, SIGKILL) &&
 		    errno == ESRCH)
 			kill(supervise->children[i].pid, SIGKILL);
-	if (!descend_list(NULL, 0, &list)) {
+	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive)
 				descend_signal(&list.items[i], SIGKILL);

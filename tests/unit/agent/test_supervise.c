@@ -777,6 +777,36 @@ static void test_200_cycles(void **state)
 	assert_false(has_zombie(0));
 }
 
+/* A child of the caller's own is left alone: lives through SIGTERM and SIGKILL to the rest, and
+ * its end is the caller's to reap; without it nothing is left. */
+static void test_keep(void **state)
+{
+	struct supervise_options options = {.this_system = true};
+	struct supervise_events events = {
+		.ended = on_ended, .finished = on_finished, .line = on_line};
+	struct supervise_rank rank = make_rank(0, ARGV("stubborn"));
+	struct world world = {0};
+	struct error err = {0};
+	int status;
+
+	options.keep = fork();
+	if (options.keep == 0)
+		for (;;)
+			pause();
+	events.context = &world;
+	assert_int_equal(supervise_new(&options, &events, &world.supervise, &err), 0);
+	launch(&world, &rank, 1);
+	until_text(&world, 0, "ready");
+	supervise_stop(world.supervise, 100);
+	until(&world, &world.ends[0], 1);
+	assert_int_equal(world.finished, 0);
+	assert_int_equal(waitpid(options.keep, NULL, WNOHANG), 0);
+	kill(options.keep, SIGTERM);
+	assert_int_equal(waitpid(options.keep, &status, 0), options.keep);
+	assert_int_equal(WTERMSIG(status), SIGTERM);
+	end(&world, 0);
+}
+
 /* Freed in the middle. */
 static void test_free_kills(void **state)
 {
@@ -909,6 +939,7 @@ int main(void)
 		cmocka_unit_test(test_hopping),
 		cmocka_unit_test(test_orphans_are_reaped),
 		cmocka_unit_test(test_200_cycles),
+		cmocka_unit_test(test_keep),
 		cmocka_unit_test(test_free_kills),
 		cmocka_unit_test(test_fork_beside_threads),
 		cmocka_unit_test(test_agent_killed),
