@@ -364,7 +364,8 @@ static int write_plan(const struct agent *agent, const json_t *plan, struct erro
 
 static int start_supervise(struct agent *agent, struct error *err)
 {
-	struct supervise_options options = {.this_system = agent->worker.machine.this_system};
+	struct supervise_options options = {.this_system = agent->worker.machine.this_system,
+					    .keep = ranks_process_pid(agent->pmix)};
 	struct supervise_events events = {.context = agent,
 					  .started = on_started,
 					  .line = on_line,
