@@ -236,6 +236,13 @@ class Trial:
         assert re.search(expected, self.errors), f'stderr does not say /{expected}/'
 
     def close(self):
+        # A trial that was given up: berth run ends it, which knows of processes that we do not.
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                pass
         for pid in self.survivors():
             try:
                 os.kill(pid, signal.SIGKILL)
