@@ -355,6 +355,8 @@ static void run(struct job *job)
 
 		if (job->deadline_ms && job->deadline_ms < next)
 			next = job->deadline_ms;
+		if (job->settle_ms && job->settle_ms < next)
+			next = job->settle_ms;
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
@@ -367,6 +369,7 @@ static void run(struct job *job)
 			job->tick_ms = now;
 		}
 		job->woke_ms = now;
+		job_settle(job, now);
 		check_deadline(job, now);
 		if (job->phase >= PHASE_RUN && job->phase != PHASE_OVER)
 			check_over(job);

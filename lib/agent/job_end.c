@@ -10,6 +10,7 @@
 #include "agent/supervise.h"
 #include "base/json.h"
 
+#define SETTLE_MS 250 /* see enum job_cause */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(struct job *job, enum log_level level, const char *format, ...)
@@ -27,6 +28,7 @@ void job_stop(struct job *job, int grace_ms)
 {
 	int64_t deadline = loop_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
+	job->settle_ms = 0;
 	if (job->phase == PHASE_OVER)
 		return;
 	/* Before JOB was sent there is nothing to end but the agents. */
@@ -41,16 +43,57 @@ void job_stop(struct job *job, int grace_ms)
 		  NULL, 0, NULL);
 }
 
-/* True when this is the first cause: out is to be filled. */
-static bool first(struct job *job, int code, long node)
+static void forget_cause(struct job_result *result)
 {
-	if (job->failed)
+	free(result->node);
+	free(result->first_cause);
+	json_decref(result->last);
+	result->node = result->first_cause = NULL;
+	result->last = NULL;
+	result->by_program = false;
+	result->rank = -1;
+	result->signal = 0;
+}
+
+/* True when this is the first cause, or explains the one that was taken for it: out is to be
+ * filled. */
+static bool first(struct job *job, enum job_cause cause, int code, long node)
+{
+	if (job->failed && (!job->settle_ms || cause <= job->cause))
 		return false;
+	if (job->failed)
+		forget_cause(job->result);
+	else
+		job->settle_ms = loop_now_ms() + SETTLE_MS;
 	job->failed = true;
+	job->cause = cause;
 	job->result->code = code;
 	if (node >= 0)
 		job->result->node = strdup(job->request->alloc->nodes[node].name);
 	return true;
+}
+
+void job_settle(struct job *job, int64_t now_ms)
+{
+	if (!job->settle_ms || (now_ms < job->settle_ms && job->cause < CAUSE_SIGNAL))
+		return;
+	job_stop(job, SUPERVISE_GRACE_MS);
+}
+
+static enum job_cause cause_of(int number)
+{
+	switch (number) {
+	case 0:
+		return CAUSE_CODE;
+	case SIGABRT:
+	case SIGTERM:
+	case SIGPIPE:
+	case SIGHUP:
+	case SIGINT:
+		return CAUSE_RAISED;
+	default:
+		return CAUSE_SIGNAL;
+	}
 }
 
 void job_fail(struct job *job, int code, long node, const char *format, ...)
@@ -61,12 +104,12 @@ void job_fail(struct job *job, int code, long node, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
-	if (!first(job, code, node)) {
+	if (!first(job, CAUSE_BERTH, code, node)) {
 		job_note(job, LOG_DEBUG, "after the first failure: %s", text);
 		return;
 	}
 	job->result->first_cause = strdup(text);
-	job_stop(job, SUPERVISE_GRACE_MS);
+	job_settle(job, loop_now_ms());
 }
 
 /* "was killed by signal 11 (Segmentation fault), core dumped" */
@@ -108,7 +151,9 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 			  "stopped", json_object_get(text, "stopped")));
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
-	if (!first(job, (int)code, (long)node))
+	if (job->failed && job->result->rank == rank)
+		return; /* it has said why: by an abort */
+	if (!first(job, cause_of((int)number), (int)code, (long)node))
 		return;
 	describe(text, (int)code, (int)number, how, sizeof how);
 	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
@@ -119,7 +164,7 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);
 	job->result->last = json_incref(json_object_get(text, "last"));
-	job_stop(job, SUPERVISE_GRACE_MS);
+	job_settle(job, loop_now_ms());
 }
 
 void job_take_abort(struct job *job, size_t node, const json_t *text)
@@ -131,7 +176,7 @@ void job_take_abort(struct job *job, size_t node, const json_t *text)
 	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
 	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
 		return;
-	if (!first(job, status & 255 ? (int)(status & 255) : 1, (long)node))
+	if (!first(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
 		return;
 	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
 		 (long long)rank, job->request->alloc->nodes[node].name, (long long)status,
@@ -139,7 +184,7 @@ void job_take_abort(struct job *job, size_t node, const json_t *text)
 	job->result->by_program = true;
 	job->result->rank = (int)rank;
 	job->result->first_cause = strdup(cause);
-	job_stop(job, SUPERVISE_GRACE_MS);
+	job_settle(job, loop_now_ms());
 }
 
 json_t *job_report(const struct job_result *result)

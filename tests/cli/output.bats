@@ -132,6 +132,22 @@ SH
 	report "report['signal'] == 10 and report['rank'] == 0 and report['code'] == 138"
 }
 
+@test "a rank that fails of another's death is not told for it, though it ended first" {
+	cat >"$DIR/rank.sh" <<'SH'
+if [ "$RANK" = 0 ]; then
+	touch "$1/gone"
+	exit 1
+fi
+until [ -e "$1/gone" ]; do sleep 0.01; done
+sleep 0.05
+kill -KILL $$
+SH
+	run --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- sh "$DIR/rank.sh" "$DIR"
+	[ "$status" -eq 137 ]
+	[[ $stderr == *"rank 1 on $HOST was killed by signal 9"* && $stderr != *"rank 0 on"* ]]
+	report "report['rank'] == 1 and report['signal'] == 9 and report['code'] == 137"
+}
+
 @test "the others are ended within 5 s (asserted: 15 s) although they ignore SIGTERM" {
 	begun=$SECONDS
 	run "$BERTH" run -n 3 -- sh -c \
