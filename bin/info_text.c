@@ -88,7 +88,11 @@ static void print_alloc(const struct info *info, FILE *stream, const struct pain
 	if (alloc->end_time && localtime_r(&seconds, &tm))
 		strftime(end, sizeof end, "%Y-%m-%d %H:%M:%S %z", &tm);
 	cell(&head, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
-	section(stream, paint, "Allocation", "lib/alloc", head.text);
+	if (info->plan_file)
+		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", head.text);
+	else
+		section(stream, paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
+			head.text);
 	fprintf(stream, "  job %s, %zu node%s, ends: %s\n", alloc->job_id, alloc->node_count,
 		plural(alloc->node_count), end);
 	TABLE_ROW(table, "node", "slots", "GPUs granted");
