@@ -10,8 +10,9 @@
 struct search {
 	const char *name, *symbol;
 	int flags;
-	char looked[640]; /* the folders without the file, for the message */
-	char broken[320]; /* the first file that is there but does not load, and why */
+	char looked[640];  /* the folders without the file, for the message */
+	char broken[320];  /* the first file that is there but does not load, and why */
+	char foreign[256]; /* the first that loads and lacks the symbol */
 	void *found;
 };
 
@@ -36,7 +37,9 @@ static int try_folder(struct search *search, const char *folder, size_t folder_s
 		void *module = dlopen(path, search->flags);
 
 		search->found = module ? dlsym(module, search->symbol) : NULL;
-		if (!search->found && !search->broken[0]) {
+		if (module && !search->found && !search->foreign[0]) {
+			snprintf(search->foreign, sizeof search->foreign, "%s", path);
+		} else if (!module && !search->broken[0]) {
 			const char *why = dlerror();
 
 			snprintf(search->broken, sizeof search->broken, "%s", why ? why : path);
@@ -98,6 +101,11 @@ int module_load(const char *name, const char *symbol, const char *search_path, i
 				 "module %s.so is there but cannot be loaded: %s; install the "
 				 "library it needs, or put its folder in LD_LIBRARY_PATH",
 				 name, search.broken);
+	if (search.foreign[0])
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s has no %s: it is of another version of berth; install the "
+				 "modules that belong to this one",
+				 search.foreign, symbol);
 	return error_set(err, ERR_UNAVAILABLE,
 			 "module %s.so is not installed (looked in %s); build berth with it, or "
 			 "name its folder in BERTH_MODULE_PATH",

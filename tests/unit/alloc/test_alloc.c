@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "../rows.h"
+
+#include <sched.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/alloc.h"
+#include "base/json.h"
+
+static char nodefile[] = "/tmp/berth-test-alloc-XXXXXX";
+
+static int make_nodefile(void **state)
+{
+	static const char text[] = "n2\r\nn1\n\nn2\n";
+	int fd = mkstemp(nodefile);
+
+	return fd < 0 || write(fd, text, sizeof text - 1) != sizeof text - 1 || close(fd) ? -1 : 0;
+}
+
+static int remove_nodefile(void **state)
+{
+	return unlink(nodefile);
+}
+
+/* "n1:slots:gpus ..." */
+static const char *nodes_of(const struct alloc *alloc)
+{
+	static char text[512];
+
+	text[0] = '\0';
+	for (size_t i = 0; i < alloc->node_count; i++)
+		sprintf(text + strlen(text), "%s%s:%d:%d", i ? " " : "", alloc->nodes[i].name,
+			alloc->nodes[i].slots, alloc->nodes[i].gpus);
+	return text;
+}
+
+static void by_hand(void **state)
+{
+	static const struct {
+		struct alloc_request request;
+		const char *nodes; /* NULL: must fail */
+		int rc;
+		const char *why;
+	} rows[] = {
+		{{"n1", NULL}, "n1:0:-1", 0, "one host, slots not said"},
+		{{"n[2-3],m1", NULL}, "n2:0:-1 n3:0:-1 m1:0:-1", 0, "a list, its order kept"},
+		{{NULL, nodefile}, "n2:2:-1 n1:1:-1", 0, "a node file: repeats are slots"},
+		{{"n1", nodefile}, NULL, -ERR_USAGE, "both"},
+		{{"n1,n2,n1", NULL}, NULL, -ERR_DATA, "a host twice in a list"},
+		{{"", NULL}, NULL, -ERR_DATA, "a list without a host"},
+		{{"n[1", NULL}, NULL, -ERR_DATA, "a list cut short"},
+		{{NULL, "/nonexistent/nodes"}, NULL, -ERR_INPUT, "a file that is not there"},
+		{{NULL, "/dev/null"}, NULL, -ERR_DATA, "a file without a host"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct alloc alloc = {0};
+		struct error err = {0};
+		struct env *env = env_new();
+		int rc = alloc_read(env, &rows[i].request, &alloc, &err);
+
+		if (rc != rows[i].rc || (rc && (alloc.nodes || !strstr(err.text, "allocation"))))
+			fail_msg("%s: %d, '%s'", rows[i].why, rc, err.text);
+		if (!rc) {
+			assert_string_equal(nodes_of(&alloc), rows[i].nodes);
+			assert_string_equal(alloc.source, "hosts");
+			assert_int_equal(strncmp(alloc.job_id, "hosts-", 6), 0);
+			assert_true(*alloc.why && alloc.end_time == 0);
+		}
+		alloc_free(&alloc);
+		env_free(env);
+	}
+}
+
+/* Slots of this machine are the CPUs that this process may use, not those that there are. */
+static void local(void **state)
+{
+	cpu_set_t all, one;
+	struct alloc alloc = {0};
+	char host[256] = "", expected[400];
+
+	gethostname(host, sizeof host - 1);
+	assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+	assert_int_equal(alloc_read(NULL, NULL, &alloc, NULL), 0);
+	assert_int_equal(alloc.node_count, 1);
+	assert_string_equal(alloc.source, "local");
+	assert_string_equal(alloc.nodes[0].name, host);
+	assert_int_equal(alloc.nodes[0].slots, CPU_COUNT(&all));
+	assert_int_equal(alloc.nodes[0].gpus, -1);
+	assert_int_equal(alloc.end_time, 0);
+	long long now = time(NULL), then;
+	char tail;
+
+	snprintf(expected, sizeof expected, "local-%s-%ld-", host, (long)getpid());
+	assert_int_equal(strncmp(alloc.job_id, expected, strlen(expected)), 0);
+	assert_int_equal(sscanf(alloc.job_id + strlen(expected), "%lld%c", &then, &tail), 1);
+	assert_true(then <= now && then > now - 3600);
+	alloc_free(&alloc);
+	alloc_free(&alloc);
+	alloc_free(NULL);
+
+	CPU_ZERO(&one);
+	for (int cpu = 0; cpu < CPU_SETSIZE && !CPU_COUNT(&one); cpu++)
+		if (CPU_ISSET(cpu, &all))
+			CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+	assert_int_equal(alloc_read(NULL, NULL, &alloc, NULL), 0);
+	assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+	assert_int_equal(alloc.nodes[0].slots, 1);
+	alloc_free(&alloc);
+}
+
+#define HEAD "{\"source\":\"s\",\"job_id\":\"7\",\"why\":\"w\",\"end_time\":null,\"nodes\":"
+#define NODE(name, slots, gpus) "{\"name\":" name ",\"slots\":" slots ",\"gpus\":" gpus "}"
+
+static void from_json(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *nodes; /* NULL: must fail, and then what err says */
+		const char *said;
+	} rows[] = {
+		{HEAD "[" NODE("\"n\"", "2", "4") "]}", "n:2:4", NULL},
+		{HEAD "[" NODE("\"n\"", "null", "null") "]}", "n:0:-1", NULL},
+		{HEAD "[" NODE("\"n\"", "1", "0") "]}", "n:1:0", NULL},
+		{HEAD "[" NODE("\"a\"", "1", "1") "," NODE("\"b\"", "2", "2") "],\"more\":1}",
+		 "a:1:1 b:2:2", NULL},
+		{HEAD "[]}", NULL, "0 entries"},
+		{HEAD "{}}", NULL, "nodes"},
+		{HEAD "[1]}", NULL, "slots"},
+		{HEAD "[" NODE("1", "1", "1") "]}", NULL, "name"},
+		{HEAD "[" NODE("\"n\"", "-1", "1") "]}", NULL, "slots"},
+		{HEAD "[" NODE("\"n\"", "1", "2000000000") "]}", NULL, "gpus"},
+		{HEAD "[" NODE("\"n\"", "1.5", "1") "]}", NULL, "slots"},
+		{HEAD "[" NODE("\"a\"", "1", "1") "," NODE("\"b\"", "\"2\"", "2") "]}", NULL,
+		 "slots"},
+		{"{\"source\":\"s\",\"why\":\"w\",\"end_time\":null,\"nodes\":[]}", NULL, "job_id"},
+		{"{\"source\":\"s\",\"job_id\":\"7\",\"why\":\"w\",\"end_time\":-1,\"nodes\":[]}",
+		 NULL, "end_time"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		JSON_AUTO json = json_loads(rows[i].text, 0, NULL);
+		struct alloc alloc = {0};
+		struct error err = {0};
+
+		assert_non_null(json);
+		int rc = alloc_from_json(json, &alloc, &err);
+
+		if (!rows[i].nodes) {
+			if (rc != -ERR_DATA || alloc.source || !strstr(err.text, rows[i].said))
+				fail_msg("%s: %d, '%s'", rows[i].text, rc, err.text);
+			continue;
+		}
+		if (rc)
+			fail_msg("%s: %s", rows[i].text, err.text);
+		assert_string_equal(nodes_of(&alloc), rows[i].nodes);
+		alloc_free(&alloc);
+	}
+}
+
+static void there_and_back(void **state)
+{
+	char names[][4] = {"n1", "n\xff"}, source[] = "slurm", job[] = "12_3",
+	     why[] = "SLURM_JOB_ID is set";
+	struct alloc_node nodes[] = {{names[0], 4, 2}, {names[1], 0, -1}};
+	struct alloc alloc = {.source = source,
+			      .job_id = job,
+			      .node_count = 2,
+			      .nodes = nodes,
+			      .end_time = 4102444800,
+			      .why = why};
+	struct alloc back = {0};
+	JSON_AUTO json = alloc_to_json(&alloc);
+	struct error err = {0};
+
+	assert_int_equal(alloc_from_json(json, &back, &err), 0);
+	assert_string_equal(back.source, "slurm");
+	assert_string_equal(back.job_id, "12_3");
+	assert_string_equal(back.why, "SLURM_JOB_ID is set");
+	assert_int_equal(back.end_time, 4102444800);
+	assert_string_equal(nodes_of(&back), "n1:4:2 n\xef\xbf\xbd:0:-1");
+	alloc_free(&back);
+	/* Unknown is null, never a number that looks like one. */
+	alloc.end_time = 0;
+	JSON_AUTO unknown = alloc_to_json(&alloc);
+
+	assert_true(json_is_null(json_object_get(unknown, "end_time")));
+	json_t *second = json_array_get(json_object_get(unknown, "nodes"), 1);
+
+	assert_true(json_is_null(json_object_get(second, "slots")));
+	assert_true(json_is_null(json_object_get(second, "gpus")));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(by_hand),
+		cmocka_unit_test(local),
+		cmocka_unit_test(from_json),
+		cmocka_unit_test(there_and_back),
+	};
+
+	return cmocka_run_group_tests(tests, make_nodefile, remove_nodefile);
+}
