@@ -65,15 +65,14 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 				break;
 			at = end + 1;
 		}
+		if (*at && (at[0] != ',' || !at[1]))
+			break;
 		if (node < times) {
 			*out = (int)tasks;
 			return 0;
 		}
 		node -= (int)times;
-		if (*at == ',')
-			at++;
-		else if (*at)
-			break;
+		at += *at == ',';
 	}
 	return error_set(err, ERR_DATA,
 			 "'%.100s' does not say how many tasks node %d (counted from the last "

@@ -260,8 +260,7 @@ static int rank_late(void)
 	size_t size;
 
 	if (client_ops->join(env, 10000, &state, &place, &err) ||
-	    client_ops->barrier(state, 10000, &err) ||
-	    client_ops->put(state, "card", "x", 1, &err))
+	    client_ops->barrier(state, 10000, &err) || client_ops->put(state, "card", "x", 1, &err))
 		return 20;
 	env_free(env);
 	/* What is known of a rank from an earlier get must not make it look late. */

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth exec under other launchers: Debian's mpirun, and the variables that torchrun, PALS, MPICH and
+# srun set (none of those is here to be run).
+# MPI_SUM, HELLO: programs, "" where their library is missing.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
+}
+
+need_mpirun() {
+	command -v mpirun >/dev/null || skip "no mpirun"
+}
+
+SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} at ${MASTER_ADDR-?}:${MASTER_PORT-?} cores $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status) threads $OMP_NUM_THREADS"'
+
+@test "under mpirun: place, one meeting point, cores of one's own" {
+	need_mpirun
+	run mpirun --oversubscribe -n 2 "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 0 of 2 local 0 of 2 node 0 at 127.0.0.1:"* ]]
+	[[ $output == *"is 1 of 2 local 1 of 2 node 0 at 127.0.0.1:"* ]]
+	[ "$(grep -o 'at 127.0.0.1:[0-9]*' <<<"$output" | sort -u | wc -l)" -eq 1 ]
+	[[ $output == *"no supervision"* ]]
+	if [ "$(nproc)" -ge 2 ]; then
+		[ "$(grep -o 'cores [0-9,-]*' <<<"$output" | sort -u | wc -l)" -eq 2 ]
+	fi
+}
+
+@test "--keep-binding leaves mpirun's cores" {
+	need_mpirun
+	[ "$(nproc)" -ge 2 ] || skip "one core"
+	run mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec --keep-binding -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	all=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+	[ "$(grep -c "cores $all threads" <<<"$output")" -eq 2 ]
+}
+
+@test "an Open MPI program between is still one job" {
+	need_mpirun
+	[ -n "$MPI_SUM" ] || skip "built without MPI"
+	run mpirun --oversubscribe -n 3 "$BERTH" exec -- "$MPI_SUM"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'of 3, sum 6' <<<"$output")" -eq 3 ]
+}
+
+@test "libberth in a rank of mpirun exchanges by its PMIx" {
+	need_mpirun
+	[[ " $MODULES " == *" ranks-pmix "* ]] || skip "built without PMIx"
+	run mpirun --oversubscribe -n 2 "$BERTH" exec -- "$HELLO"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 1: rank 0 is process"* ]]
+}
+
+# NAME=VALUE... -- : what the ranks of one launcher have in common; then each rank's own
+torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 GROUP_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29511 OMP_NUM_THREADS=7"
+
+@test "as torchrun starts it: what torchrun set stays" {
+	run env $torchrun_env RANK=1 LOCAL_RANK=1 "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 1 of 2 local 1 of 2 node 0 at 127.0.0.1:29511 cores "*"threads 7"* ]]
+}
+
+@test "torchrun inside mpirun counts, not the mpirun around it" {
+	run env $torchrun_env RANK=1 LOCAL_RANK=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 \
+		"$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 1 of 2"* ]]
+}
+
+@test "as srun starts it on two nodes" {
+	run env SLURM_STEP_ID=0 SLURM_JOB_ID=77 SLURM_PROCID=3 SLURM_STEP_NUM_TASKS=5 SLURM_LOCALID=1 \
+		SLURM_NODEID=1 'SLURM_STEP_TASKS_PER_NODE=2(x2),1' 'SLURM_STEP_NODELIST=n[07-08],m1' \
+		"$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 3 of 5 local 1 of 2 node 1 at n07:"* ]]
+}
+
+@test "as MPICH and PALS start it" {
+	run env PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2 "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 1 of 2 local 1 of 2 node 0 at 127.0.0.1:"* ]]
+	run env PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NODEID=1 \
+		PALS_APID=x "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"is 4 of 8 local 0 of 4 node 1 at "[?]* ]]
+}
+
+@test "contradictions and gaps are named" {
+	run env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+		OMPI_COMM_WORLD_LOCAL_SIZE=2 RANK=0 WORLD_SIZE=2 "$BERTH" exec -- true
+	[ "$status" -eq 65 ]
+	[[ $output == *"mpirun says rank 1 of 2"*"RANK"* ]]
+	run env RANK=1 WORLD_SIZE=2 "$BERTH" exec -- true
+	[ "$status" -eq 65 ]
+	[[ $output == *"LOCAL_RANK is not"* ]]
+	run env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 "$BERTH" exec -- true
+	[ "$status" -eq 65 ]
+	run "$BERTH" exec -- true
+	[ "$status" -eq 64 ]
+	run "$BERTH" exec
+	[ "$status" -eq 64 ]
+}
+
+@test "a PROGRAM that is not there" {
+	run -127 env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- /nonexistent/program
+	[[ $output == *"cannot run /nonexistent/program"* ]]
+	run env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- /
+	[ "$status" -eq 126 ]
+}
+
+@test "another machine's topology plans and does not bind" {
+	run env RANK=0 WORLD_SIZE=1 BERTH_TOPOLOGY=/nonexistent.xml "$BERTH" exec -- true
+	[ "$status" -eq 66 ]
+	xml=$(find "$FIXTURES/topo" -name '*.xml' | sort | head -1)
+	[ -n "$xml" ] || skip "no fixture"
+	run env RANK=0 WORLD_SIZE=1 BERTH_TOPOLOGY="$xml" "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"no rank is bound"* ]]
+}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# libberth: the example under each launcher, and against an installed tree.
+# HELLO: the built example.
+
+@test "started by nobody: a world of one" {
+	run env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE "$HELLO"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 0 of 1, 0 on node 0"* ]]
+}
+
+@test "under berth run: place, plan, exchange" {
+	run "$BERTH" run -n 3 -- "$HELLO"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	for rank in 0 1 2; do
+		[[ $output == *"rank $rank of 3, $rank on node 0, meets rank 0 at 127.0.0.1 port "* ]]
+		[[ $output == *"rank $rank: rank $(((rank + 1) % 3)) is process"* ]]
+	done
+	[[ $output != *"of anybody"* ]]
+}
+
+@test "by RANK and WORLD_SIZE alone" {
+	port=$((20000 + RANDOM % 10000))
+	dir=$(mktemp -d)
+	for rank in 0 1; do
+		env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+			"$HELLO" >"$dir/$rank" 2>&1 &
+		pids[rank]=$!
+	done
+	wait "${pids[0]}"
+	wait "${pids[1]}"
+	cat "$dir"/*
+	grep -q 'rank 1 is process' "$dir/0"
+	grep -q 'rank 0 is process' "$dir/1"
+	rm -rf "$dir"
+}
+
+@test "contradictory variables are named" {
+	run env RANK=1 "$HELLO"
+	[ "$status" -eq 1 ]
+	[[ $output == *"WORLD_SIZE is not"* ]]
+	run "$BERTH" run -n 2 -- env RANK=5 WORLD_SIZE=9 LOCAL_RANK=0 "$HELLO"
+	echo "$output"
+	[ "$status" -eq 1 ]
+	[[ $output == *"PMIx"*"rank 5 of 9"* ]]
+}
+
+@test "exports berth_* and nothing else" {
+	lib=$(find "$BUILD/lib" -maxdepth 1 -name 'libberth.so' | head -1)
+	[ -n "$lib" ]
+	run nm -D --defined-only "$lib"
+	[ "$(awk '{print $3}' <<<"$output" | grep -c '^berth_')" -ge 20 ]
+	[ -z "$(awk '{print $3}' <<<"$output" | grep -v '^berth_')" ]
+}
+
+@test "modules export their tables and nothing else" {
+	for module in "$BUILD"/lib/modules/*.so; do
+		run nm -D --defined-only "$module"
+		echo "$module: $output"
+		[ -n "$output" ]
+		[ -z "$(awk '$2 !~ /[DBR]/' <<<"$output")" ]
+	done
+}
+
+@test "the example compiles against an installed tree" {
+	command -v pkg-config >/dev/null || skip "no pkg-config"
+	root=$(mktemp -d)
+	DESTDIR=$root meson install -C "$BUILD" --no-rebuild --quiet >"$root/log" 2>&1 || {
+		cat "$root/log"
+		return 1
+	}
+	pc=$(find "$root" -name berth.pc)
+	example=$(find "$root" -name hello.c -path '*/examples/*')
+	lib=$(dirname "$(find "$root" -name libberth.so)")
+	[ -n "$pc" ] && [ -n "$example" ]
+	flags=$(PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$root pkg-config --cflags --libs berth)
+	echo "flags: $flags"
+	# shellcheck disable=SC2086
+	cc -Wall -Wextra -Werror "$example" $flags -o "$root/hello"
+	run env LD_LIBRARY_PATH="$lib" "$root/hello"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	run env LD_LIBRARY_PATH="$lib" "$BERTH" run -n 2 -- "$root/hello"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[[ $output == *"rank 1 of 2"* ]]
+	# The header alone, as C and as C++.
+	echo '#include <berth.h>' >"$root/alone.c"
+	# shellcheck disable=SC2086
+	cc -std=c99 -pedantic -Wall -Wextra -Werror -fsyntax-only "$root/alone.c" $flags
+	if command -v c++ >/dev/null; then
+		cp "$root/alone.c" "$root/alone.cc"
+		# shellcheck disable=SC2086
+		c++ -Wall -Wextra -Werror -fsyntax-only "$root/alone.cc" $flags
+	fi
+	rm -rf "$root"
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A PMIx program for the tests and the benchmark: join, one fence, leave. Without arguments it says
+ * who it is. */
+#include <pmix.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	pmix_proc_t self, job;
+	pmix_value_t *value;
+	pmix_status_t status = PMIx_Init(&self, NULL, 0);
+
+	if (status != PMIX_SUCCESS) {
+		fprintf(stderr, "PMIx_Init: %s\n", PMIx_Error_string(status));
+		return 1;
+	}
+	PMIX_LOAD_PROCID(&job, self.nspace, PMIX_RANK_WILDCARD);
+	if (PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value) != PMIX_SUCCESS)
+		return 2;
+	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
+		return 3;
+	if (argc < 2)
+		printf("PMIx rank %u of %u\n", self.rank, value->data.uint32);
+	PMIX_VALUE_RELEASE(value);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 4;
+}
