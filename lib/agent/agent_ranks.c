@@ -463,7 +463,14 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 	}
 	if (!rc)
 		rc = start_ranks(agent, message, list, err);
-	return rc ? error_prefix(err, "starting the ranks of %s", agent->params.name) : 0;
+	if (!rc)
+		return 0;
+	/* Nothing of it runs, and it will tell of no end. */
+	loop_remove(agent->loop, &agent->supervise_source);
+	supervise_free(agent->supervise);
+	agent->supervise = NULL;
+	agent_pmix_stop(agent);
+	return error_prefix(err, "starting the ranks of %s", agent->params.name);
 }
 
 void agent_ranks_stop(struct agent *agent, int grace_ms)

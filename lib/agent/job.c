@@ -148,6 +148,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 {
 	struct job *job = context;
 	JSON_AUTO text = NULL;
+	struct error err = {0};
 	const char *string;
 	int64_t number;
 
@@ -159,8 +160,11 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		take_gather(job, message);
 		return;
 	}
-	if (message->text_size && proto_text(message, &text, NULL))
+	if (message->text_size && proto_text(message, &text, &err)) {
+		job_fail(job, err.code, (long)node, "%s: %s", job->request->alloc->nodes[node].name,
+			 err.text);
 		return;
+	}
 	switch (message->type) {
 	case MESSAGE_CARD:
 		take_card(job, node, text);

@@ -155,11 +155,15 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 		return; /* it has said why: by an abort */
 	if (!first(job, cause_of((int)number), (int)code, (long)node))
 		return;
+	/* A program that cannot be executed has no code of its own. */
+	if (json_is_string(json_object_get(text, "start_error")))
+		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
+	else
+		job->result->by_program = true;
 	describe(text, (int)code, (int)number, how, sizeof how);
 	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
 		 job->result->interrupted ? ", after berth run was told to stop and passed it on"
 					  : "");
-	job->result->by_program = true;
 	job->result->rank = (int)rank;
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run: what ranks are told, how a job ends, what bad input gets.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	DIR=$(mktemp -d)
+	HOST=$(uname -n)
+	export TMPDIR="$DIR"
+	cd "$DIR"
+}
+
+teardown() {
+	cd /
+	rm -rf "$DIR"
+}
+
+# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
+report() {
+	python3 - "$DIR/report.json" "$1" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+if not eval(sys.argv[2]):
+    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
+PY
+}
+
+# wait_for FILE LINES: until it has that many (20 s)
+wait_for() {
+	for _ in $(seq 200); do
+		[ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+		sleep 0.1
+	done
+	echo "$1 has not $2 lines:"; cat "$1"; return 1
+}
+
+# value NAME RANK: of the file that a rank's env was written to
+value() {
+	sed -n "s/^$1=//p" "$DIR/env.$2"
+}
+
+@test "2 and 3 ranks: each variable of design.md, consistent" {
+	for n in 2 3; do
+		rm -f env.*
+		"$BERTH" run -q -n "$n" -- sh -c 'env >env.$RANK'
+		for rank in $(seq 0 $((n - 1))); do
+			[ "$(value RANK "$rank")" = "$rank" ]
+			[ "$(value WORLD_SIZE "$rank")" = "$n" ]
+			[ "$(value LOCAL_RANK "$rank")" = "$rank" ]
+			[ "$(value LOCAL_WORLD_SIZE "$rank")" = "$n" ]
+			[ "$(value NODE_RANK "$rank")" = 0 ]
+			[ "$(value GROUP_RANK "$rank")" = 0 ]
+			[ "$(value MASTER_ADDR "$rank")" = 127.0.0.1 ]
+			[ "$(value MASTER_PORT "$rank")" -gt 0 ]
+			[ "$(value MASTER_PORT "$rank")" = "$(value MASTER_PORT 0)" ]
+			[ "$(value OMP_NUM_THREADS "$rank")" -ge 1 ]
+			[ "$(value BERTH_ATTEMPT "$rank")" = 0 ]
+			[ -n "$(value BERTH_JOB_ID "$rank")" ]
+			[ "$(value JAX_PROCESS_ID "$rank")" = "$rank" ]
+			! grep -q '^BERTH_AGENT_' "env.$rank"
+		done
+	done
+}
+
+@test "the user's variables win, --env wins over them, the rest is passed on" {
+	WEIRD=$'two\nlines' OMP_NUM_THREADS=7 OTHER=mine \
+		"$BERTH" run -n 1 --env OTHER=option --env NEW=a=b -- sh -c 'env >env.0'
+	[ "$(value OMP_NUM_THREADS 0)" = 7 ]
+	[ "$(value OTHER 0)" = option ]
+	[ "$(value NEW 0)" = a=b ]
+	grep -qx lines env.0
+}
+
+@test "arguments and folder arrive as they are, no shell between" {
+	run --separate-stderr "$BERTH" run -n 1 -- printf '[%s]' 'a b' '$HOME' '' '*' $'\xff' --ranks
+	[ "$status" -eq 0 ]
+	[ "$output" = $'[a b][$HOME][][*][\xff][--ranks]' ]
+	[ "$("$BERTH" run -n 1 pwd)" = "$(pwd)" ]
+	# options end at the program, -- or not
+	[ "$("$BERTH" run -n 1 echo -n 5)" = "$(echo -n 5)" ]
+}
+
+@test "stdin goes to rank 0" {
+	[ "$(printf 'to rank 0\n' | "$BERTH" run -q -n 2 --label -- cat)" = "[0] to rank 0" ]
+}
+
+@test "the plan's file holds this node's plan while the rank runs, and is gone afterwards" {
+	"$BERTH" run -q -n 2 -- sh -c 'cp "$BERTH_PLAN_FILE" plan.$RANK; echo "$BERTH_PLAN_FILE" >path'
+	python3 -c 'import json; p = json.load(open("plan.1")); assert p["schema"] == "berth.plan/1"
+assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
+	[ ! -e "$(cat path)" ]
+	[ -z "$(ls -d "$DIR"/berth-* 2>/dev/null)" ]
+}
+
+@test "the job ends with the code of the first failed rank; the others are ended" {
+	run "$BERTH" run -n 3 --report report.json -- sh -c '[ $RANK = 1 ] && { echo dying; exit 7; }; sleep 60'
+	[ "$status" -eq 7 ]
+	[[ "$output" == *"berth: rank 1 on $HOST ended with code 7"* ]]
+	[[ "$output" == *"| dying"* ]]
+	report 'report["schema"] == "berth.run/1" and report["by"] == "program"'
+	report 'report["code"] == 7 and report["signal"] == 0 and report["rank"] == 1'
+	report 'report["last_lines"] == ["dying"] and "rank 1" in report["first_cause"]'
+	report 'len(report["ranks"]) == 3'
+	report 'all(r["stopped"] for r in report["ranks"] if r["rank"] != 1)'
+}
+
+@test "a signal is 128+N, and named" {
+	run "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && kill -SEGV $$; sleep 60'
+	[ "$status" -eq 139 ]
+	[[ "$output" == *"rank 0 on $HOST was killed by signal 11"* ]]
+	report 'report["signal"] == 11 and report["code"] == 139'
+}
+
+@test "ranks that ignore SIGTERM are ended too, with what they started" {
+	start=$(date +%s)
+	run "$BERTH" run -n 2 -- sh -c 'trap "" TERM; echo $$ >>pids
+		setsid sh -c "trap \"\" TERM; echo \$\$ >>pids; while :; do sleep 1; done" &
+		[ $RANK = 0 ] && { sleep 0.5; exit 3; }; while :; do sleep 1; done'
+	[ "$status" -eq 3 ]
+	[ $(($(date +%s) - start)) -lt 15 ] # promised: 5
+	for pid in $(cat pids); do
+		! kill -0 "$pid" 2>/dev/null
+	done
+}
+
+@test "INT, TERM, USR1, USR2, HUP and QUIT are forwarded to all ranks, once" {
+	for name in INT TERM USR1 USR2 HUP QUIT; do
+		rm -f up got
+		"$BERTH" run -n 2 -- bash -c "trap 'echo $name \$RANK >>got; exit 0' $name; echo >>up
+			while :; do sleep 0.05; done" &
+		wait_for up 2
+		kill -"$name" $!
+		wait $!
+		[ "$(sort got)" = "$name 0"$'\n'"$name 1" ]
+	done
+}
+
+@test "a second SIGINT ends the job at once" {
+	"$BERTH" run -n 2 -- sh -c 'trap "" INT TERM; echo >>up; while :; do sleep 1; done' 2>err &
+	wait_for up 2
+	kill -INT $!; sleep 0.2; kill -INT $!
+	code=0; wait $! || code=$?
+	[ "$code" -eq 130 ]
+	grep -q '^berth: ' err
+}
+
+@test "bad input: a sentence and the code of design.md, nothing started" {
+	touch plain; chmod -x plain
+	printf '#!/nowhere/interpreter\n' >script; chmod +x script
+	while IFS='|' read -r code text arguments; do
+		eval "run \"\$BERTH\" run $arguments"
+		echo "$arguments: $status: $output"
+		[ "$status" -eq "$code" ]
+		[[ "$output" == *"$text"* ]]
+		[[ "${lines[-1]}" == "berth: "* ]]
+	done <<'ROWS'
+64|--ranks is "0"|-n 0 -- touch started
+64|--ranks|-n -1 -- touch started
+64|--ranks|-n 1x -- touch started
+64|PROGRAM|-n 1
+64|PROGRAM|-n 1 --
+64|expected auto, on or off|--pmix maybe -- touch started
+64|NAME=VALUE|--env =x -- touch started
+64|--port|--port 65536 -- touch started
+64|there are: fork, loopback|--engine nosuch -- touch started
+64|has 1 node|-N 2 -- touch started
+64|GPUs|--gpus-per-rank 1000 -n 1 -- touch started
+66|there is no program|-- ./absent
+66|in PATH|-- absent-from-path
+66|there is no program|-- ""
+69|may not be executed|-- ./plain
+69|may not be executed|-- /
+66|could not be started|-n 2 -- ./script
+73|--log-dir|--log-dir /proc/nowhere -- touch started
+73|--log-dir|--log-dir plain -- touch started
+73|--report|--report /nowhere/report -- touch started
+ROWS
+	[ ! -e started ]
+	[ -z "$(ls -d berth-* 2>/dev/null)" ]
+}
+
+@test "more ranks than cores: allowed, and said" {
+	n=$(($(nproc) + 1))
+	run --separate-stderr "$BERTH" run -n "$n" -- true
+	[ "$status" -eq 0 ]
+	[[ "$stderr" == *"more ranks ($n) than cores"* ]]
+}
+
+@test "MASTER_PORT: held for rank 0, free for SO_REUSEADDR, refused when taken" {
+	cat >port.py <<'PY'
+import os, socket, sys
+port = int(os.environ['MASTER_PORT'])
+other = socket.socket()
+try:
+    other.bind(('0.0.0.0', port))
+    taken = False
+except OSError:
+    taken = True
+mine = socket.socket()
+mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if taken:
+    mine.bind(('0.0.0.0', port))
+    mine.listen()
+print('held' if taken else 'free', port)
+PY
+	[[ "$("$BERTH" run -n 1 -- python3 port.py)" == held\ * ]]
+	[[ "$("$BERTH" run -n 1 --port-hold off -- python3 port.py)" == free\ * ]]
+	port=$("$BERTH" run -n 1 -- sh -c 'echo $MASTER_PORT')
+	[ "$("$BERTH" run -n 1 --port "$port" -- python3 port.py)" = "held $port" ]
+	# taken by a listener; and by another job that merely holds it
+	"$BERTH" run -n 1 -- sh -c 'echo $MASTER_PORT >port; while [ ! -e stop ]; do sleep 0.05; done' &
+	holder=$!
+	wait_for port 1
+	run "$BERTH" run -n 1 --port "$(cat port)" -- touch started
+	touch stop; wait "$holder"
+	[ "$status" -eq 76 ]
+	[[ "$output" == *"port $(cat port) is taken"* ]]
+	[ ! -e started ]
+	python3 -c 'import socket, subprocess, sys
+s = socket.create_server(("127.0.0.1", 0)); p = str(s.getsockname()[1])
+r = subprocess.run([sys.argv[1], "run", "-n", "1", "--port", p, "--", "true"], capture_output=True, text=True)
+assert r.returncode == 76 and f"port {p} is taken" in r.stderr, r' "$BERTH"
+	# a port on which a server has just ended (TIME_WAIT) is free
+	python3 -c 'import socket, subprocess, sys
+s = socket.create_server(("127.0.0.1", 0)); p = s.getsockname()[1]
+c = socket.create_connection(("127.0.0.1", p)); a, _ = s.accept(); a.close(); c.recv(1); c.close(); s.close()
+subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], check=True)' "$BERTH"
+}
+
+@test "--dry-run starts nothing and shows engine, ranks, cores and environment" {
+	run --separate-stderr "$BERTH" run --dry-run -n 2 --log-dir logs --report r.json -- touch started
+	[ "$status" -eq 0 ]
+	[ ! -e started ] && [ ! -e logs ] && [ ! -e r.json ]
+	[[ "$output" == *fork* && "$output" == *WORLD_SIZE* && "$output" == *"touch started"* ]]
+	"$BERTH" run --dry-run --json -n 2 -- touch started >dry.json
+	python3 - <<'PY'
+import json
+dry = json.load(open('dry.json'))
+assert dry['schema'] == 'berth.dryrun/1' and dry['engine'] == 'fork' and dry['world_size'] == 2
+assert dry['program'] == ['touch', 'started']
+node, = dry['nodes']
+assert [r['local_rank'] for r in node['plan']['ranks']] == [0, 1]
+ranks = [{e['name']: e for e in env} for env in node['environments']]
+assert [r['RANK']['value'] for r in ranks] == ['0', '1']
+assert all(e['from'] in ('option', 'user', 'site', 'scheduler', 'berth') and e['why']
+           for r in ranks for e in r.values())
+PY
+	OMP_NUM_THREADS=3 "$BERTH" run --dry-run --json -n 1 -- true | python3 -c 'import json, sys
+env = {e["name"]: e for e in json.load(sys.stdin)["nodes"][0]["environments"][0]}
+assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["value"] == "3", env'
+}
+
+@test "a machine from BERTH_TOPOLOGY is planned and said; the ranks run" {
+	cp "$FIXTURES"/topo/*.xml . 2>/dev/null || skip "no fixtures"
+	set -- *.xml
+	BERTH_TOPOLOGY="$1" run "$BERTH" run -n 2 -- sh -c 'echo rank $RANK'
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"rank 0"* && "$output" == *"rank 1"* ]]
+	BERTH_TOPOLOGY=absent.xml run "$BERTH" run -n 1 -- true
+	[ "$status" -eq 66 ]
+	[[ "$output" == *absent.xml* ]]
+}
+
+@test "loopback: several agents, one world" {
+	"$BERTH" run -q --engine loopback -N 3 -n 6 -- sh -c 'env >env.$RANK'
+	for rank in 0 1 2 3 4 5; do
+		[ "$(value WORLD_SIZE "$rank")" = 6 ]
+		[ "$(value NODE_RANK "$rank")" = $((rank / 2)) ]
+		[ "$(value LOCAL_RANK "$rank")" = $((rank % 2)) ]
+		[ "$(value MASTER_PORT "$rank")" = "$(value MASTER_PORT 0)" ]
+	done
+	"$BERTH" run -q --engine loopback -N 2 -n 2 --log-dir logs -- sh -c 'echo out $RANK; echo err >&2'
+	grep -qx 'out 0' logs/rank-0000.log
+	grep -qx 'out 1' logs/rank-0001.log
+}
+
+@test "loopback: more agents than the fan-out, a tree of three levels" {
+	"$BERTH" run -q --engine loopback -N 34 -n 34 --label -- sh -c 'echo $NODE_RANK' >out
+	[ "$(sort -n -k2 out | awk '{ print $2 }' | tr '\n' ' ')" = "$(seq 0 33 | tr '\n' ' ')" ]
+	"$BERTH" run -q --engine loopback -N 15 -n 15 --fan-out 2 -- sh -c 'echo $RANK' | sort -n >out
+	[ "$(tr '\n' ' ' <out)" = "$(seq 0 14 | tr '\n' ' ')" ]
+	# the failure of a leaf is known at the top; signals reach the leaves
+	run "$BERTH" run -q --engine loopback -N 7 -n 7 --fan-out 2 -- sh -c '[ $RANK = 6 ] && exit 9; sleep 60'
+	[ "$status" -eq 9 ]
+	[[ "$output" == *"rank 6 on loop6"* ]]
+	"$BERTH" run -q --engine loopback -N 7 -n 7 --fan-out 2 -- bash -c '
+		trap "echo \$RANK >>got; exit 0" USR1; echo >>up; while :; do sleep 0.1; done' &
+	wait_for up 7
+	kill -USR1 $!; wait $!
+	[ "$(sort got | tr '\n' ' ')" = "0 1 2 3 4 5 6 " ]
+}
+
+@test "loopback: nodes without ranks pass on what others say" {
+	[ "$("$BERTH" run -q --engine loopback -N 5 -n 2 --fan-out 1 -- sh -c 'echo $RANK' | sort | tr '\n' ' ')" = "0 1 " ]
+}
+
+@test "a silent agent is a lost node: named, 76, everything ended" {
+	"$BERTH" run --engine loopback -N 4 -n 4 --fan-out 2 --node-timeout 2s --report report.json \
+		-- sh -c 'echo $PPID >agent.$RANK; echo $$ >>up; sleep 60' 2>err &
+	pid=$!
+	wait_for up 4
+	kill -STOP "$(cat agent.3)" # a leaf, below node 0
+	code=0; wait "$pid" || code=$?
+	[ "$code" -eq 76 ]
+	grep -q '^berth: node loop3 was lost: its agent was silent for 2 s' err
+	report 'report["by"] == "berth" and report["node"] == "loop3" and report["rank"] is None'
+	for rank in $(cat up); do ! kill -0 "$rank" 2>/dev/null; done
+}
+
+@test "an agent by hand says how it is started" {
+	run env -u BERTH_AGENT_HEAD "$BERTH" agent
+	[ "$status" -eq 64 ]
+	[[ "$output" == "berth: "*"berth run"* ]]
+	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 BERTH_AGENT_SECRET=xyz run "$BERTH" agent
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"64 hexadecimal digits"* ]]
+	[[ "$output" != *xyz* ]]
+	BERTH_AGENT_HEAD=127.0.0.1:1 BERTH_AGENT_JOB=x BERTH_AGENT_NODE=0 \
+		BERTH_AGENT_SECRET=$(printf 'ab%.0s' $(seq 32)) run "$BERTH" agent
+	[ "$status" -eq 76 ]
+	[[ "$output" == *"the head cannot be reached"* ]]
+}
