@@ -9,6 +9,14 @@
 
 #define MAX_GROUPS 32 /* brackets of one name */
 
+/* Differences to scontrol 22.05, each a row of tests/cli/hosts.tsv.
+ * We take what it refuses: text behind the last bracket ("n[1-2]-ib"), ranges of more than 65536
+ * hosts, ranges that end at 64 bits' end (it prints nothing), newlines between names with
+ * brackets (it takes both names for one).
+ * We refuse what it takes: brackets without their other half ("n[1,2" becomes the hosts "n]" and
+ * "2"), blanks, signs and open ends in brackets ("[1, 3]" becomes 1 and 03), numbers over 64 bits
+ * (the largest instead), names that are options or paths. */
+
 /* One "lo-hi" of a bracket; width: digits of the low end, to which all are padded. */
 struct range {
 	uint64_t lo, hi;

@@ -21,8 +21,10 @@ struct hosts {
 };
 void hosts_free(struct hosts *hosts); /* frees what it holds and clears it; NULL is fine */
 
-/* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does: the rightmost
- * bracket varies fastest, a range is padded to the width of its low end, repeats are kept.
+/* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does: the last bracket varies
+ * fastest, then the others from the left (odd, but ranks follow that order); a range is padded to
+ * the width of its low end; repeats are kept; items stand between commas or blanks. An empty list
+ * is 0 hosts. Where we take more or less than scontrol: tests/cli/hosts.tsv.
  * 0, -ERR_DATA (err shows the place) or -ERR_UNAVAILABLE; *out untouched on failure. */
 int hostlist_expand(const char *expr, struct hosts *out, struct error *err);
 
