@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #include "base/file.h"
 #include "base/hostlist.h"
@@ -14,13 +15,19 @@ struct table {
 	size_t size;
 };
 
+/* FNV-1a from a start that is this process's own: a file cannot be written so that its names
+ * collide. */
 static size_t hash_name(const char *name, size_t size)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	const void *random = (const void *)getauxval(AT_RANDOM); /* 16 bytes from the kernel */
+	uint64_t h = UINT64_C(0xcbf29ce484222325), start = 0;
 
+	if (random)
+		memcpy(&start, random, sizeof start);
+	h ^= start;
 	for (size_t i = 0; i < size; i++)
 		h = (h ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
-	return (size_t)h;
+	return (size_t)(h ^ h >> 32);
 }
 
 static size_t *place_of(const struct table *table, const struct hosts *hosts, const char *name,

@@ -257,12 +257,66 @@ static void many_repeats(void **state)
 	free(text);
 }
 
+static uint32_t low_hash(uint32_t h, const char *text, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		h = (h ^ (unsigned char)text[i]) * 0x1b3u;
+	return h & 0xfffff;
+}
+
+#define PIECES 17 /* 2^17 names */
+#define PIECE 4	  /* bytes */
+
+/* Names that all hash alike in the low 20 bits of FNV-1a from its usual start: 17 pieces, each
+ * with two spellings that lead from one state to one state. A table that is hashed so needs nine
+ * billion comparisons for this file. */
+static void colliding_names(void **state)
+{
+	static char pieces[PIECES][2][PIECE + 1], *seen[1 << 20];
+	uint32_t h = 0x84222325u & 0xfffff;
+
+	for (int i = 0; i < PIECES; i++) {
+		static char texts[1 << 14][PIECE + 1];
+		int n = 0;
+
+		memset(seen, 0, sizeof seen);
+		for (;; n++) {
+			assert_true(n < 1 << 14);
+			sprintf(texts[n], "%04x", (unsigned)n);
+			char **twin = &seen[low_hash(h, texts[n], PIECE)];
+
+			if (*twin) {
+				memcpy(pieces[i][0], *twin, PIECE);
+				memcpy(pieces[i][1], texts[n], PIECE);
+				break;
+			}
+			*twin = texts[n];
+		}
+		h = low_hash(h, texts[n], PIECE);
+	}
+	size_t line = PIECES * PIECE + 1, count = (size_t)1 << PIECES;
+	char *text = malloc(count * line), *at = text;
+	struct hosts hosts = {0};
+
+	assert_non_null(text);
+	for (size_t k = 0; k < count; k++) {
+		for (int i = 0; i < PIECES; i++, at += PIECE)
+			memcpy(at, pieces[i][k >> i & 1], PIECE);
+		*at++ = '\n';
+	}
+	assert_int_equal(low_hash(0x84222325u, text, line - 1), h);
+	assert_int_equal(nodefile_parse(text, count * line, &hosts, NULL), 0);
+	assert_int_equal(hosts.count, count);
+	hosts_free(&hosts);
+	free(text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(expands),    cmocka_unit_test(limits),
 		cmocka_unit_test(compresses), cmocka_unit_test(node_files),
-		cmocka_unit_test(many_repeats),
+		cmocka_unit_test(many_repeats), cmocka_unit_test(colliding_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
