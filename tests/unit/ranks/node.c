@@ -235,7 +235,6 @@ static void loop(struct run *run)
 	struct pollfd fds[2] = {{run->ops->descriptor(run->server), POLLIN, 0},
 				{node->peer, POLLIN, 0}};
 
-	/* Ranks of the other node may still want our ranks' data: stay until the peer is gone. */
 	while (reap(run) && now_ms() - begin < TIME_LIMIT_MS) {
 		poll(fds, 2, 20);
 		if (fds[0].revents)
@@ -245,8 +244,8 @@ static void loop(struct run *run)
 		char missing[64];
 
 		run->ops->missing(run->server, missing, sizeof missing);
-		if (*missing)
-			snprintf(node->missing, sizeof node->missing, "%s", missing);
+		if (node->expect_missing && !strcmp(missing, node->expect_missing))
+			node->missing_seen = true;
 		if (node->kill_rank >= 0 && now_ms() - begin > node->kill_ms) {
 			kill(run->pids[node->kill_rank], SIGKILL);
 			node->kill_rank = -1;

@@ -16,16 +16,17 @@ struct node {
 	const char *program, *mode; /* the ranks run: program mode */
 	int node_index, node_count, ranks_a_node;
 	const char *const *names;
-	int peer;		/* socket to the other node, or -1 */
-	int again;		/* run so many times more (the next attempt) */
-	int kill_rank, kill_ms; /* SIGKILL local rank after a time; -1: no */
-	bool end_on_failure;	/* as berth does: a failed rank ends the others */
+	int peer;		    /* socket to the other node, or -1 */
+	const char *expect_missing; /* or NULL */
+	int again;		    /* run so many times more (the next attempt) */
+	int kill_rank, kill_ms;	    /* SIGKILL local rank after a time; -1: no */
+	bool end_on_failure;	    /* as berth does: a failed rank ends the others */
 
 	/* Filled by node_run. */
 	int status[NODE_RANKS]; /* wait status, -1 when it had to be killed at the end */
 	int aborts, abort_rank, abort_status;
 	char abort_text[128];
-	char missing[64]; /* the last non-empty answer of missing() */
+	bool missing_seen; /* missing() has said expect_missing */
 	int gathers, fetches;
 	bool folder_clean; /* nothing was left in the folder after stop */
 };
