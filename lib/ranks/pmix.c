@@ -23,6 +23,9 @@ struct client {
 	pmix_proc_t self;
 	int size;
 	uint64_t barriers;
+	/* What PMIx has not answered in time. It may yet, until PMIx_Finalize. */
+	struct pmix_wait *late_waits;
+	struct fetch *late_fetches;
 };
 
 static int64_t now_ms(void)
@@ -60,11 +63,11 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 		return error_memory(err, "PMIx");
 	}
 	if (pthread_create(&thread, NULL, init_thread, init)) {
-		pmix_wait_end(init->wait, PMIX_ERROR, 0);
+		pmix_wait_end(init->wait, PMIX_ERROR, 0, NULL);
 		free(init);
 		return error_memory(err, "a thread for PMIx_Init");
 	}
-	int status = pmix_wait_end(init->wait, PMIX_SUCCESS, timeout_ms);
+	int status = pmix_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL);
 
 	if (status == PMIX_ERR_TIMEOUT) {
 		pthread_detach(thread);
@@ -160,12 +163,6 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 	return 0;
 }
 
-static void leave(void *state)
-{
-	PMIx_Finalize(NULL, 0);
-	free(state);
-}
-
 /* ---- key and value ---- */
 
 static int publish(const char *key, const void *data, size_t size)
@@ -206,12 +203,20 @@ static int put(void *state, const char *key, const void *data, size_t size, stru
 
 /* A get under way: like struct pmix_wait, but with a value. */
 struct fetch {
+	struct fetch *next;
 	pthread_mutex_t lock;
 	int holders;
 	struct pmix_wait *wait;
 	void *data;
 	size_t size;
 };
+
+static void fetch_free(struct fetch *fetch)
+{
+	pthread_mutex_destroy(&fetch->lock);
+	free(fetch->data);
+	free(fetch);
+}
 
 static void fetch_drop(struct fetch *fetch)
 {
@@ -221,9 +226,7 @@ static void fetch_drop(struct fetch *fetch)
 	pthread_mutex_unlock(&fetch->lock);
 	if (!last)
 		return;
-	pthread_mutex_destroy(&fetch->lock);
-	free(fetch->data);
-	free(fetch);
+	fetch_free(fetch);
 }
 
 static void fetch_copy(struct fetch *fetch, const pmix_byte_object_t *object)
@@ -254,8 +257,8 @@ static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
 }
 
 /* One try. *data malloced. PMIx's status. */
-static int fetch_once(const struct client *client, int rank, const char *key, int timeout_ms,
-		      void **data, size_t *size)
+static int fetch_once(struct client *client, int rank, const char *key, int timeout_ms, void **data,
+		      size_t *size)
 {
 	struct fetch *fetch = calloc(1, sizeof *fetch);
 	pmix_proc_t proc = client->self;
@@ -270,7 +273,7 @@ static int fetch_once(const struct client *client, int rank, const char *key, in
 	int status = PMIx_Get_nb(&proc, key, NULL, 0, fetch_done, fetch);
 	bool calls_back = status == PMIX_SUCCESS;
 
-	status = pmix_wait_end(fetch->wait, status, timeout_ms);
+	status = pmix_wait_end(fetch->wait, status, timeout_ms, &client->late_waits);
 	if (!calls_back)
 		fetch_drop(fetch);
 	if (status == PMIX_SUCCESS && !fetch->data)
@@ -280,14 +283,19 @@ static int fetch_once(const struct client *client, int rank, const char *key, in
 		*size = fetch->size;
 		fetch->data = NULL;
 	}
-	fetch_drop(fetch);
+	if (status == PMIX_ERR_TIMEOUT && calls_back) {
+		fetch->next = client->late_fetches;
+		client->late_fetches = fetch;
+	} else {
+		fetch_drop(fetch);
+	}
 	return status;
 }
 
 static int get(void *state, int rank, const char *key, int timeout_ms, void **data, size_t *size,
 	       struct error *err)
 {
-	const struct client *client = state;
+	struct client *client = state;
 	int64_t until = now_ms() + timeout_ms;
 	int pause_ms = 2, status;
 	char full[KEY_LIMIT + 32];
@@ -326,7 +334,7 @@ static void barrier_key(const struct client *client, char *key, size_t size)
 }
 
 /* The ranks that are known not to have entered our barrier, as a set's text. malloced or NULL. */
-static char *missing(const struct client *client)
+static char *missing(struct client *client)
 {
 	struct idset *set = idset_new();
 	int64_t until = now_ms() + MISSING_MS;
@@ -370,7 +378,7 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 
 	if (status == PMIX_SUCCESS)
 		status = PMIx_Fence_nb(NULL, 0, NULL, 0, pmix_wait_done, wait);
-	status = pmix_wait_end(wait, status, timeout_ms);
+	status = pmix_wait_end(wait, status, timeout_ms, &client->late_waits);
 	if (status == PMIX_SUCCESS)
 		return 0;
 	if (status != PMIX_ERR_TIMEOUT)
@@ -387,6 +395,24 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 			  client->size, timeout_ms);
 	free(who);
 	return -ERR_NETWORK;
+}
+
+static void leave(void *state)
+{
+	struct client *client = state;
+
+	PMIx_Finalize(NULL, 0);
+	/* Somebody else in this process (MPI) still uses PMIx: its thread is alive. */
+	if (!PMIx_Initialized()) {
+		pmix_wait_free_late(&client->late_waits);
+		while (client->late_fetches) {
+			struct fetch *fetch = client->late_fetches;
+
+			client->late_fetches = fetch->next;
+			fetch_free(fetch);
+		}
+	}
+	free(client);
 }
 
 __attribute__((visibility("default"))) const struct ranks_client_ops ranks_client_pmix = {

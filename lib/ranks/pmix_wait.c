@@ -10,6 +10,7 @@
 
 /* Outlives whichever of the two sides, waiter and callback, gives up first. */
 struct pmix_wait {
+	struct pmix_wait *next;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	int holders;
@@ -58,7 +59,7 @@ void pmix_wait_done(pmix_status_t status, void *context)
 	wait_drop(wait, 1);
 }
 
-int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms)
+int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmix_wait **late)
 {
 	struct timespec until;
 
@@ -77,7 +78,24 @@ int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms)
 	while (!wait->done)
 		if (pthread_cond_timedwait(&wait->changed, &wait->lock, &until) == ETIMEDOUT)
 			break;
+	bool keep = !wait->done && late;
+
 	status = wait->done ? wait->status : PMIX_ERR_TIMEOUT;
-	wait_drop(wait, 1);
+	if (keep) {
+		wait->next = *late;
+		*late = wait;
+	}
+	wait_drop(wait, keep ? 0 : 1);
 	return status;
+}
+
+void pmix_wait_free_late(struct pmix_wait **late)
+{
+	while (*late) {
+		struct pmix_wait *wait = *late;
+
+		*late = wait->next;
+		pthread_mutex_lock(&wait->lock);
+		wait_drop(wait, wait->holders);
+	}
 }
