@@ -407,6 +407,25 @@ static void test_gpu_on_bus(void **state)
 	}
 }
 
+/* The running machine's PCI tree, which is read when /sys shows a GPU, changes no core. */
+static void test_running_io(void **state)
+{
+	const char *folder = make_folder();
+	struct machine_source with = {.sys_root = folder, .nvml_library = ""};
+	struct machine_source without = {.nvml_library = "", .no_network = true};
+	struct machine one, two;
+
+	put(folder, "sys/bus/pci/devices/0000:41:00.0/vendor", "0x10de");
+	put(folder, "sys/bus/pci/devices/0000:41:00.0/class", "0x030200");
+	assert_int_equal(machine_load(&with, &one, NULL), 0);
+	assert_int_equal(machine_load(&without, &two, NULL), 0);
+	assert_int_equal(one.core_count, two.core_count);
+	assert_true(idset_equal(one.allowed_cpus_os, two.allowed_cpus_os));
+	machine_free(&one);
+	machine_free(&two);
+	remove_tree(folder);
+}
+
 static void test_pci_text(void **state)
 {
 	static const struct {
@@ -445,9 +464,10 @@ static void test_pci_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_kinds),	  cmocka_unit_test(test_only_wireless),
-		cmocka_unit_test(test_addresses), cmocka_unit_test(test_memory_limit),
-		cmocka_unit_test(test_pci_text),  cmocka_unit_test(test_gpu_on_bus),
+		cmocka_unit_test(test_kinds),	   cmocka_unit_test(test_only_wireless),
+		cmocka_unit_test(test_addresses),  cmocka_unit_test(test_memory_limit),
+		cmocka_unit_test(test_pci_text),   cmocka_unit_test(test_gpu_on_bus),
+		cmocka_unit_test(test_running_io),
 	};
 
 	snprintf(root, sizeof root, "%s", make_folder());
