@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "agent/agent_internal.h"
@@ -27,6 +28,7 @@
 #define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
 #define PARENT_MS 5000	/* to reach the parent, before the head stays it */
 #define BEAT_MS 1000
+#define WORKER_S 2 /* for hwloc and NVML to come to an end, when the agent has to go */
 
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
 {
@@ -530,6 +532,13 @@ static void destroy(struct agent *agent)
 	if (agent->folder[0])
 		folder_remove(agent->folder);
 	/* A driver may hold the worker for ever; the process ends without it then. */
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += WORKER_S;
+	if (agent->worker.running &&
+	    !pthread_timedjoin_np(agent->worker.machine_thread, NULL, &until))
+		agent->worker.running = false;
 	if (!agent->worker.running) {
 		machine_free(&agent->worker.machine);
 		free(agent->detached);
