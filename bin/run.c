@@ -47,11 +47,12 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 		return 0;
 	}
 	if (wanted > alloc->node_count)
-		return error_set(err, ERR_USAGE,
-				 "--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler "
-				 "for more, name them with --hosts, or pretend with --engine loopback",
-				 wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
-				 alloc->why ? alloc->why : alloc->source);
+		return error_set(
+			err, ERR_USAGE,
+			"--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler "
+			"for more, name them with --hosts, or pretend with --engine loopback",
+			wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
+			alloc->why ? alloc->why : alloc->source);
 	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
 		free(alloc->nodes[i].name);
 	if (wanted)
@@ -63,15 +64,15 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 static int check_report(const char *path, struct error *err)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path))
-			     : strdup(".");
+	char *folder =
+		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 	int rc = 0;
 
 	if (!folder)
 		return error_memory(err, "--report");
 	if (access(folder, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path, folder,
-			       strerror(errno));
+		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path,
+			       folder, strerror(errno));
 	free(folder);
 	return rc;
 }
@@ -87,8 +88,8 @@ static int find_self(char *out, size_t size, struct error *err)
 	return 0;
 }
 
-int run_prepare(const struct run_options *options, const char *const *argv,
-		struct run_setup *out, struct error *err)
+int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
+		struct error *err)
 {
 	int rc = 0;
 
@@ -147,9 +148,8 @@ static void on_note(void *context, enum log_level level, const char *text)
 		return;
 	size = snprintf(line, sizeof line, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "",
 			text);
-	if (size > 0 && file_write_all(STDERR_FILENO, line, (size_t)size < sizeof line
-								    ? (size_t)size
-								    : sizeof line - 1))
+	if (size > 0 && file_write_all(STDERR_FILENO, line,
+				       (size_t)size < sizeof line ? (size_t)size : sizeof line - 1))
 		return; /* nobody is left to be told */
 }
 

@@ -11,17 +11,17 @@
 /* The stages before the agents, as a value; owned by run_prepare's caller, run_setup_free it. */
 struct run_setup {
 	const struct run_options *options;
-	struct env *env;		/* captured, --env applied */
-	struct alloc alloc;		/* the nodes to be used */
+	struct env *env;    /* captured, --env applied */
+	struct alloc alloc; /* the nodes to be used */
 	const struct engine *engine;
-	char program[4096];		/* this berth's own path */
+	char program[4096]; /* this berth's own path */
 	char *cwd;
 };
 
 /* Environment, allocation, engine, and everything that can be checked before something starts:
  * program, log folder, report. argv: the ranks' program. */
-int run_prepare(const struct run_options *options, const char *const *argv,
-		struct run_setup *out, struct error *err);
+int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
+		struct error *err);
 void run_setup_free(struct run_setup *setup);
 
 /* Run (or with --dry-run show) it. Returns the exit code; has said what there is to say on stderr,

@@ -27,7 +27,8 @@ struct show {
 static int load_cards(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
-	struct machine_source source = {.topology_file = env_get(show->setup->env, "BERTH_TOPOLOGY")};
+	struct machine_source source = {.topology_file =
+						env_get(show->setup->env, "BERTH_TOPOLOGY")};
 	const char *visible = env_get(show->setup->env, "CUDA_VISIBLE_DEVICES");
 	JSON_AUTO card = NULL;
 	int rc;
@@ -92,17 +93,16 @@ static json_t *environment_json(const struct env *changes)
 	for (size_t i = 0; i < env_count(changes); i++) {
 		const struct env_var *var = env_at(changes, i);
 
-		json_array_append_new(list, json_pack("{s:o, s:o, s:s, s:o}", "name",
-						      json_text(var->name), "value",
-						      json_text(var->value), "from",
-						      env_from_name(var->from), "why",
-						      json_text(var->why)));
+		json_array_append_new(
+			list, json_pack("{s:o, s:o, s:s, s:o}", "name", json_text(var->name),
+					"value", json_text(var->value), "from",
+					env_from_name(var->from), "why", json_text(var->why)));
 	}
 	return list;
 }
 
-static int environment_of(const struct show *show, size_t node, size_t local_rank,
-			  struct env **out, struct error *err)
+static int environment_of(const struct show *show, size_t node, size_t local_rank, struct env **out,
+			  struct error *err)
 {
 	return plan_environment(&show->plan, &show->cards[node], node, local_rank, &show->request,
 				show->setup->env, out, err);
@@ -182,8 +182,7 @@ static void print_ranks(const struct show *show, const struct paint *paint)
 	table_free(table);
 }
 
-static int print_environment(const struct show *show, const struct paint *paint,
-			     struct error *err)
+static int print_environment(const struct show *show, const struct paint *paint, struct error *err)
 {
 	struct env *changes = NULL;
 	struct table *table;
@@ -212,7 +211,8 @@ static int print_text(const struct show *show, struct error *err)
 	int rc;
 
 	paint_choose(stdout, show->setup->env, &paint);
-	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->engine->name, show->line);
+	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->engine->name,
+	       show->line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
 	       alloc->why ? alloc->why : alloc->source,
 	       show->guessed ? "; the others are taken to be like this one" : "");

@@ -184,8 +184,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		add_env(state, options, text);
 		return 0;
 	case RUN_PMIX:
-		options->pmix = (enum job_pmix)one_of(state, "--pmix", text, pmix,
-						      "auto, on or off");
+		options->pmix =
+			(enum job_pmix)one_of(state, "--pmix", text, pmix, "auto, on or off");
 		return 0;
 	case RUN_LOG_DIR:
 		options->log_dir = text;

@@ -16,12 +16,12 @@ struct run_options {
 	int nodes;	       /* -N; 0: all of the allocation */
 	const char *engine;    /* NULL: the one that fits */
 	const char *log_dir, *report;
-	int port;	       /* MASTER_PORT; 0: a free one */
+	int port; /* MASTER_PORT; 0: a free one */
 	bool port_hold, label, dry_run, json, quiet, verbose;
 	enum job_pmix pmix;
 	int node_timeout_ms, start_timeout_ms;
-	int fan_out;	       /* 0: the default */
-	const char **env;      /* "NAME=VALUE", env_count of them; malloced array */
+	int fan_out;	  /* 0: the default */
+	const char **env; /* "NAME=VALUE", env_count of them; malloced array */
 	size_t env_count;
 };
 

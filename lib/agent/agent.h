@@ -2,7 +2,8 @@
 /* The agent of one node: connects to the head, sends its card, starts its ranks and stays beside
  * them to the end. The other side is head.h.
  *
- *   agent.c        life: connect, welcome, beats, signals, end
+ *   agent.c        life: the machine, beats, signals, end
+ *   agent_up.c     the connection to the head or the parent
  *   agent_tree.c   the agents below: accepting them, passing messages on
  *   agent_reach.c  which of the head's addresses are reached from here
  *   agent_ranks.c  the ranks: environment, start, output, ends
@@ -21,13 +22,13 @@
 
 struct agent_params {
 	size_t node_index;
-	const char *name;	   /* of the node, in the allocation */
+	const char *name; /* of the node, in the allocation */
 	const char *job;
 	struct wire_secret secret;
-	int fd;			   /* a socket pair with the head, or -1 */
-	const char *head;	   /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
+	int fd;		  /* a socket pair with the head, or -1 */
+	const char *head; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
 	int node_timeout_ms;
-	const struct env *env;	   /* the agent's own environment, borrowed */
+	const struct env *env; /* the agent's own environment, borrowed */
 };
 
 /* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.

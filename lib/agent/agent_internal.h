@@ -27,7 +27,7 @@ struct agent_worker {
 	struct agent *agent;
 	const struct env *env;
 	pthread_t machine_thread;
-	bool running;		 /* the thread was started and not joined yet */
+	bool running; /* the thread was started and not joined yet */
 	struct machine_source source;
 	struct machine machine;
 	struct error machine_error;
@@ -57,21 +57,21 @@ struct agent {
 	struct link *up;      /* to the head or the parent */
 	struct link *up_next; /* to the parent, being opened */
 	bool machine_ready, welcomed, settled, carded;
-	bool gone;	      /* the connection up is over */
-	bool finished;	      /* leave the loop */
+	bool gone;     /* the connection up is over */
+	bool finished; /* leave the loop */
 	int exit_code;
 	struct error failure; /* why the connection ended, for the log */
 	int64_t beat_ms;      /* when the last beat was sent */
 	int64_t woke_ms;      /* when the loop last came round */
 	char folder[128];
-	int port_fd, port;    /* MASTER_PORT held here; -1 */
+	int port_fd, port; /* MASTER_PORT held here; -1 */
 
 	/* below */
 	size_t node_count, fanout;
 	struct listener *listener;
 	struct link **below;
 	size_t below_count;
-	bool *detached;	      /* [node_count]: stays the head's child */
+	bool *detached; /* [node_count]: stays the head's child */
 	bool below_paused;
 
 	/* reach */
@@ -94,7 +94,7 @@ struct agent {
 	struct ranks_host host;
 	struct gathers gathers;
 	uint64_t fetch_count;
-	struct fetch *fetches; /* our own questions, waiting for FETCHED */
+	struct fetch *fetches;	/* our own questions, waiting for FETCHED */
 	struct answer *answers; /* of collectives that concern this node alone */
 };
 
@@ -103,8 +103,14 @@ void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, 
 	       const void *data, size_t size);
 /* The agent cannot do its part: FAILED to the head, which ends the attempt. */
 void agent_fail(struct agent *agent, const struct error *err);
-void agent_note(struct agent *agent, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
+void agent_note(struct agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* agent_up.c: reach the head (blocks while it connects) and greet it. */
+int agent_up_open(struct agent *agent, struct error *err);
+/* The card goes up once the machine is known and this agent knows to whom. */
+void agent_up_card(struct agent *agent);
+/* Silence of what is above; slept: it was this process that did not run. */
+void agent_up_tick(struct agent *agent, int64_t now_ms, bool slept);
 
 /* agent_tree.c */
 int agent_tree_listen(struct agent *agent, struct error *err);
@@ -134,11 +140,10 @@ void agent_ranks_close(struct agent *agent);
 
 /* agent_pmix.c */
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);
-void agent_pmix_answer(struct agent *agent);   /* what was settled here: after each dispatch */
+void agent_pmix_answer(struct agent *agent); /* what was settled here: after each dispatch */
 void agent_pmix_contribution(struct agent *agent, const struct wire_message *message);
 void agent_pmix_gathered(struct agent *agent, const struct wire_message *message);
-void agent_pmix_fetch(struct agent *agent, const struct wire_message *message,
-		      const json_t *text);
+void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, const json_t *text);
 void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
 			const json_t *text);
 /* End the server and its process; what still waits for it gets an error. Again is fine. */

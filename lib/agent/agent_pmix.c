@@ -87,15 +87,14 @@ void agent_pmix_answer(struct agent *agent)
 
 		agent->answers = answer->next;
 		if (agent->server)
-			ranks_server_process.gather_done(agent->server, answer->token, 0, answer->data,
-						answer->size);
+			ranks_server_process.gather_done(agent->server, answer->token, 0,
+							 answer->data, answer->size);
 		free(answer->data);
 		free(answer);
 	}
 }
 
-static int host_gather(void *context, uint64_t sequence, const void *data, size_t size,
-		       void *token)
+static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
 	struct agent *agent = context;
 	struct gather *gather;
@@ -138,7 +137,7 @@ void agent_pmix_gathered(struct agent *agent, const struct wire_message *message
 		return; /* no ranks here */
 	if (agent->server)
 		ranks_server_process.gather_done(agent->server, gather->token, 0, message->data,
-					message->data_size);
+						 message->data_size);
 	gathers_drop(&agent->gathers, gather);
 }
 
@@ -160,8 +159,7 @@ static int host_fetch(void *context, int rank, void *token)
 	return 0;
 }
 
-void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
-			const json_t *text)
+void agent_pmix_fetched(struct agent *agent, const struct wire_message *message, const json_t *text)
 {
 	struct fetch **at = &agent->fetches, *fetch;
 	int64_t status = -ERR_NETWORK;
@@ -174,8 +172,8 @@ void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
 		return;
 	*at = fetch->next;
 	if (agent->server)
-		ranks_server_process.fetch_done(agent->server, fetch->token, (int)status, message->data,
-				       message->data_size);
+		ranks_server_process.fetch_done(agent->server, fetch->token, (int)status,
+						message->data, message->data_size);
 	free(fetch);
 }
 
@@ -259,8 +257,7 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	for (size_t i = 0; i < agent->rank_count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
 	snprintf(name, sizeof name, "%.200s.%u", agent->params.job, agent->attempt);
-	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort,
-					   host_lost};
+	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort, host_lost};
 	struct ranks_job ranks_job = {
 		.name = name,
 		.world_size = job->world_size,
@@ -297,14 +294,16 @@ void agent_pmix_stop(struct agent *agent)
 	/* Tell it of each wait that nobody will end, so that nothing of it hangs in stop. */
 	for (struct gather *gather = agent->gathers.first; gather; gather = gather->next)
 		if (server && gather->own)
-			ranks_server_process.gather_done(server, gather->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.gather_done(server, gather->token, -ERR_NETWORK, NULL,
+							 0);
 	gathers_free(&agent->gathers);
 	while (agent->fetches) {
 		struct fetch *fetch = agent->fetches;
 
 		agent->fetches = fetch->next;
 		if (server)
-			ranks_server_process.fetch_done(server, fetch->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.fetch_done(server, fetch->token, -ERR_NETWORK, NULL,
+							0);
 		free(fetch);
 	}
 	while (agent->answers) {
@@ -312,7 +311,8 @@ void agent_pmix_stop(struct agent *agent)
 
 		agent->answers = answer->next;
 		if (server)
-			ranks_server_process.gather_done(server, answer->token, -ERR_NETWORK, NULL, 0);
+			ranks_server_process.gather_done(server, answer->token, -ERR_NETWORK, NULL,
+							 0);
 		free(answer->data);
 		free(answer);
 	}

@@ -61,8 +61,8 @@ static int read_nodes(struct agent_job *job, size_t expected, struct error *err)
 	if (rc)
 		return rc;
 	if (json_array_size(names) != expected)
-		return error_set(err, ERR_DATA, "JOB names %zu nodes of %zu", json_array_size(names),
-				 expected);
+		return error_set(err, ERR_DATA, "JOB names %zu nodes of %zu",
+				 json_array_size(names), expected);
 	job->node_count = expected;
 	job->names = calloc(expected, sizeof *job->names);
 	job->first_rank = calloc(expected, sizeof *job->first_rank);
@@ -197,7 +197,8 @@ static int rank_environment(struct agent *agent, const struct env *base, size_t 
 		rc = apply_change(env, changes[i], err);
 	if (!rc && agent->server) {
 		pmix = env_new();
-		rc = pmix ? ranks_server_process.environment(agent->server, (int)local_rank, pmix, err)
+		rc = pmix ? ranks_server_process.environment(agent->server, (int)local_rank, pmix,
+							     err)
 			  : error_memory(err, "the environment");
 		if (!rc)
 			rc = env_apply(env, pmix, err);
@@ -251,8 +252,8 @@ static void on_started(void *context, int local_rank, pid_t pid)
 	if (++agent->started_count < agent->rank_count || agent->told_started)
 		return;
 	agent->told_started = true;
-	agent_say(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL), NULL,
-		  0);
+	agent_say(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL),
+		  NULL, 0);
 }
 
 static json_t *last_lines(struct agent *agent, int local_rank)
@@ -410,8 +411,8 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 	return rc;
 }
 
-static int start_ranks(struct agent *agent, const struct wire_message *message,
-		       const json_t *list, struct error *err)
+static int start_ranks(struct agent *agent, const struct wire_message *message, const json_t *list,
+		       struct error *err)
 {
 	struct supervise_rank *ranks = calloc(agent->rank_count, sizeof *ranks);
 	const unsigned char *at = message->data;

@@ -128,8 +128,8 @@ static void finish_when_done(struct reach *reach)
 		json_array_append_new(shared, json_integer(reach->shared[i]));
 	}
 	agent_say(agent, MESSAGE_REACHED, 0,
-		  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)reach->nodes, "reached", reached,
-			    "shared", shared),
+		  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)reach->nodes, "reached",
+			    reached, "shared", shared),
 		  NULL, 0);
 }
 

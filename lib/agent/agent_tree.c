@@ -56,7 +56,8 @@ void agent_tree_down(struct agent *agent, const struct wire_message *message)
 static void lost(struct agent *agent, size_t node, const char *why)
 {
 	agent_say(agent, MESSAGE_LOST, 0,
-		  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL, 0);
+		  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL,
+		  0);
 }
 
 static void forget(struct agent *agent, struct link *link)
@@ -74,8 +75,9 @@ static void below_hello(struct agent *agent, struct link *link, const struct wir
 	if (node >= agent->node_count ||
 	    tree_parent(node, agent->fanout) != (long)agent->params.node_index ||
 	    child(agent, node)) {
-		agent_note(agent, "%s says it is node %zu, which is no child of this node or is here "
-				  "already; refused",
+		agent_note(agent,
+			   "%s says it is node %zu, which is no child of this node or is here "
+			   "already; refused",
 			   link->peer, node);
 		forget(agent, link);
 		link_close(link);
@@ -95,8 +97,8 @@ static void below_message(void *context, struct link *link, const struct wire_me
 		return;
 	}
 	/* A child speaks for its own subtree only. */
-	if (message->node >= agent->node_count ||
-	    !agent_tree_below(agent, message->node) || message->type == MESSAGE_BEAT)
+	if (message->node >= agent->node_count || !agent_tree_below(agent, message->node) ||
+	    message->type == MESSAGE_BEAT)
 		return;
 	switch (message->type) {
 	case MESSAGE_REACHED:

@@ -13,7 +13,7 @@ struct bytes {
 	unsigned char *data;
 	size_t size;
 	unsigned char *block; /* what was malloced; data lies within */
-	size_t room;          /* of block */
+	size_t room;	      /* of block */
 };
 
 void bytes_free(struct bytes *bytes); /* frees what it holds and clears it */

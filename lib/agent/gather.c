@@ -94,8 +94,9 @@ int gather_merge(struct gather *gather, const void *entries, size_t size, size_t
 	while ((rc = take(&at, &left, node_count, &node, &bytes)) > 0)
 		nodes++;
 	if (rc < 0)
-		return error_set(err, ERR_DATA, "the entries of collective %llu are cut short or of "
-						"an unknown node",
+		return error_set(err, ERR_DATA,
+				 "the entries of collective %llu are cut short or of "
+				 "an unknown node",
 				 (unsigned long long)gather->sequence);
 	if (bytes_add(&gather->entries, entries, size))
 		return error_memory(err, "a collective");
@@ -126,8 +127,9 @@ int gather_join(const struct gather *gather, size_t node_count, void **out, size
 		if (where[node]) {
 			free(where);
 			free(joined);
-			return error_set(err, ERR_DATA, "node %u contributed twice to collective %llu",
-					 node, (unsigned long long)gather->sequence);
+			return error_set(err, ERR_DATA,
+					 "node %u contributed twice to collective %llu", node,
+					 (unsigned long long)gather->sequence);
 		}
 		where[node] = entry;
 	}

@@ -19,11 +19,11 @@
 struct gather {
 	struct gather *next;
 	uint64_t sequence;
-	size_t nodes;	      /* whose entries are here */
+	size_t nodes; /* whose entries are here */
 	struct bytes entries;
-	void *token;	      /* of the own contribution; NULL before it or without one */
-	bool own;	      /* the own contribution is in */
-	bool sent;	      /* passed on upwards */
+	void *token; /* of the own contribution; NULL before it or without one */
+	bool own;    /* the own contribution is in */
+	bool sent;   /* passed on upwards */
 };
 
 /* All collectives at one place. Zero-initialised. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The head's side of the connections: starts the agents by an engine, takes their connections in,
- * arranges them as a tree, notices when one is lost. What is done with them is job.h's. */
+ * arranges them as a tree, notices when one is lost. What is done with them is job.h's.
+ *
+ *   head.c         connections: places in the tree, messages, losses
+ *   head_start.c   agents as processes: start, end */
 #ifndef BERTH_AGENT_HEAD_H
 #define BERTH_AGENT_HEAD_H
 
@@ -32,13 +35,13 @@ struct head_events {
 };
 
 struct head_options {
-	const struct alloc *alloc;     /* outlives the head */
+	const struct alloc *alloc; /* outlives the head */
 	const struct engine *engine;
 	const struct env *env;
-	const char *program;	       /* this berth's path, for engines that exec */
+	const char *program; /* this berth's path, for engines that exec */
 	int node_timeout_ms;
-	size_t fanout;		       /* 0: TREE_FANOUT */
-	int port;		       /* MASTER_PORT that node 0 holds; 0: any */
+	size_t fanout; /* 0: TREE_FANOUT */
+	int port;      /* MASTER_PORT that node 0 holds; 0: any */
 };
 
 /* Make the secret, listen where the engine needs it, start the agents. Makes this process a child

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/job_internal.h"
@@ -16,8 +15,8 @@
 #include "base/json.h"
 
 #define TICK_MS 1000
-#define AGENTS_MS 3000		/* from the goodbye to the agents' own end */
-#define SAME_SIGNAL_MS 2000	/* one signal sent to head and agents counts once */
+#define AGENTS_MS 3000 /* from the goodbye to the agents' own end */
+#define SAME_SIGNAL_MS 2000
 
 /* ---- what agents say ---- */
 
@@ -109,7 +108,8 @@ static void pass_fetch(struct job *job, const struct wire_message *message, json
 	int64_t rank, to;
 
 	if (message->type == MESSAGE_FETCHED) {
-		if (!json_get_int("FETCHED", text, "to", 0, (int64_t)job->node_count - 1, &to, NULL))
+		if (!json_get_int("FETCHED", text, "to", 0, (int64_t)job->node_count - 1, &to,
+				  NULL))
 			head_send(job->head, MESSAGE_FETCHED, (uint32_t)to, message->attempt,
 				  message->sequence, json_incref(text), message->data,
 				  message->data_size, NULL);
@@ -123,7 +123,8 @@ static void pass_fetch(struct job *job, const struct wire_message *message, json
 		if (!node->rank_count || rank < node->ranks[0].rank ||
 		    rank >= node->ranks[0].rank + (int64_t)node->rank_count)
 			continue;
-		head_send(job->head, MESSAGE_FETCH, (uint32_t)i, message->attempt, message->sequence,
+		head_send(job->head, MESSAGE_FETCH, (uint32_t)i, message->attempt,
+			  message->sequence,
 			  json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "from",
 				    (json_int_t)message->node),
 			  NULL, 0, NULL);
@@ -132,6 +133,13 @@ static void pass_fetch(struct job *job, const struct wire_message *message, json
 }
 
 static void forward_signal(struct job *job, int number);
+
+/* A scheduler that signals every task signals the head and all agents: that counts once. */
+static bool is_the_same(const struct job *job, int number)
+{
+	return job->last_signal.signal == number &&
+	       loop_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
+}
 
 static void take_failed(struct job *job, size_t node, const json_t *text)
 {
@@ -199,7 +207,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 				 string);
 		break;
 	case MESSAGE_SIGNALLED:
-		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
+		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL) &&
+		    !is_the_same(job, (int)number))
 			forward_signal(job, (int)number);
 		break;
 	case MESSAGE_FETCH:
@@ -439,10 +448,11 @@ static void clean(struct job *job)
 	loop_free(job->loop);
 }
 
-int job_run(const struct job_request *request, const struct job_sink *sink,
-	    struct job_result *out, struct error *err)
+int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
+	    struct error *err)
 {
-	struct job job = {.request = request, .sink = sink, .node_count = request->alloc->node_count};
+	struct job job = {
+		.request = request, .sink = sink, .node_count = request->alloc->node_count};
 	struct job_result result = {.rank = -1, .attempt = request->plan.attempt};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
 	sigset_t old;
@@ -470,46 +480,4 @@ int job_run(const struct job_request *request, const struct job_sink *sink,
 	}
 	*out = result;
 	return 0;
-}
-
-/* ---- before anything starts ---- */
-
-static int check_file(const char *path, bool *is_there)
-{
-	struct stat status;
-
-	if (stat(path, &status))
-		return -1;
-	*is_there = true;
-	return S_ISREG(status.st_mode) && !access(path, X_OK) ? 0 : -1;
-}
-
-int job_check_program(const char *name, const struct env *env, struct error *err)
-{
-	const char *path = env_get(env, "PATH"), *at = path ? path : "/usr/local/bin:/bin:/usr/bin";
-	bool is_there = false;
-
-	if (strchr(name, '/')) {
-		if (!check_file(name, &is_there))
-			return 0;
-	} else {
-		do {
-			size_t size = strcspn(at, ":");
-			char file[4096];
-
-			snprintf(file, sizeof file, "%.*s%s%s", (int)size, size ? at : ".", "/", name);
-			if (!size)
-				snprintf(file, sizeof file, "./%s", name);
-			if (*name && !check_file(file, &is_there))
-				return 0;
-			at += size;
-		} while (*at++);
-	}
-	if (is_there)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "the program %s is there but may not be executed; chmod +x it, or put "
-				 "its interpreter before it",
-				 name);
-	return error_set(err, ERR_INPUT, "there is no program %s%s", name,
-			 strchr(name, '/') ? "" : " in PATH; a file in this folder is named ./FILE");
 }

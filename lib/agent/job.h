@@ -4,6 +4,7 @@
  *   launch -> cards -> reach -> plan -> start -> run -> end
  *
  *   job.c         the chain, what agents say, signals
+ *   job_check.c   before anything starts
  *   job_start.c   what the nodes are told: plan, environments, program
  *   job_end.c     the first cause, the result, the report
  *
@@ -29,18 +30,18 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 struct job_request {
 	const struct alloc *alloc;
 	const struct engine *engine;
-	const struct env *env;	    /* the environment the job was started in, and the ranks' base */
-	const char *program;	    /* berth's own path, for engines that exec */
-	const char *const *argv;    /* the ranks' program; looked up in PATH on each node */
-	const char *cwd;	    /* the ranks' folder; NULL: the agent's */
-	struct plan_request plan;   /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
-	const char *log_dir;	    /* or NULL */
+	const struct env *env;	  /* the environment the job was started in, and the ranks' base */
+	const char *program;	  /* berth's own path, for engines that exec */
+	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
+	const char *cwd;	  /* the ranks' folder; NULL: the agent's */
+	struct plan_request plan; /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
+	const char *log_dir;	  /* or NULL */
 	enum job_pmix pmix;
-	bool port_hold;		    /* the port stays bound while rank 0 runs */
-	bool pass_stdin;	    /* rank 0 gets the agent's stdin (engine fork alone) */
-	int node_timeout_ms;	    /* silence after which a node is lost */
-	int start_timeout_ms;	    /* for all agents to be there */
-	size_t fanout;		    /* 0: TREE_FANOUT */
+	bool port_hold;	      /* the port stays bound while rank 0 runs */
+	bool pass_stdin;      /* rank 0 gets the agent's stdin (engine fork alone) */
+	int node_timeout_ms;  /* silence after which a node is lost */
+	int start_timeout_ms; /* for all agents to be there */
+	size_t fanout;	      /* 0: TREE_FANOUT */
 };
 
 /* What the caller is told while the job runs. */
@@ -68,17 +69,17 @@ struct job_result {
 	char *first_cause; /* a sentence; NULL when all went well */
 	json_t *last;	   /* array of strings: the rank's last lines; NULL or empty */
 	int attempt;
-	int interrupted;   /* the first signal that was forwarded; 0 */
-	char *left;	   /* processes that could not be ended, or NULL */
-	json_t *ranks;	   /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
+	int interrupted; /* the first signal that was forwarded; 0 */
+	char *left;	 /* processes that could not be ended, or NULL */
+	json_t *ranks;	 /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
 };
 
 /* Run it. Blocks until everything has ended and nothing is left. Takes SIGINT, SIGTERM, SIGHUP,
  * SIGQUIT, SIGUSR1, SIGUSR2 (forwarded to all ranks; a second INT or TERM ends the job at once) and
  * SIGCHLD for itself meanwhile; makes this process a child subreaper.
  * 0: out says how the job ended, also where it failed; negative: it did not come to start. */
-int job_run(const struct job_request *request, const struct job_sink *sink,
-	    struct job_result *out, struct error *err);
+int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
+	    struct error *err);
 void job_result_free(struct job_result *result); /* frees what it holds and clears it */
 
 /* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */

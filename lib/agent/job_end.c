@@ -10,7 +10,7 @@
 #include "agent/supervise.h"
 #include "base/json.h"
 
-#define SETTLE_MS 250 /* see enum job_cause */
+#define SETTLE_MS 250					       /* see enum job_cause */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(struct job *job, enum log_level level, const char *format, ...)
@@ -143,12 +143,12 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 		return;
 	if (job->nodes[node].running)
 		job->nodes[node].running--;
-	json_array_append_new(
-		job->result->ranks,
-		json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank", (json_int_t)rank, "node", name,
-			  "code", (json_int_t)code, "signal", (json_int_t)number,
-			  "peak_memory_bytes", json_object_get(text, "peak_memory_bytes"),
-			  "stopped", json_object_get(text, "stopped")));
+	json_array_append_new(job->result->ranks,
+			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank",
+					(json_int_t)rank, "node", name, "code", (json_int_t)code,
+					"signal", (json_int_t)number, "peak_memory_bytes",
+					json_object_get(text, "peak_memory_bytes"), "stopped",
+					json_object_get(text, "stopped")));
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
 	if (job->failed && job->result->rank == rank)

@@ -34,12 +34,12 @@ struct link {
 	int64_t opened_ms; /* when the socket was opened */
 	int64_t heard_ms;  /* when bytes last came */
 	long node_index;   /* whose agent it is, once it has said so; -1 */
-	bool open;         /* opened was called */
+	bool open;	   /* opened was called */
 	bool connecting;   /* connect is under way */
-	bool over;         /* ended was called */
+	bool over;	   /* ended was called */
 	bool busy, dead;   /* in its callbacks; closed by one of them */
-	bool paused;       /* see link_pause */
-	char peer[64];     /* "10.0.0.1:4711" or "socket pair", for messages */
+	bool paused;	   /* see link_pause */
+	char peer[64];	   /* "10.0.0.1:4711" or "socket pair", for messages */
 };
 
 /* Take over fd (made non-blocking and close-on-exec; closed also on failure). connecting: a

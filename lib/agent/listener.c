@@ -139,8 +139,8 @@ int listener_open(struct loop *loop, int port, const struct wire_secret *secret,
 	listener->secret = *secret;
 	listener->limit = limit;
 	listener->events = *events;
-	listener->owner = (struct link_owner){listener, friend_opened, stranger_message,
-					      stranger_ended};
+	listener->owner =
+		(struct link_owner){listener, friend_opened, stranger_message, stranger_ended};
 	listener->job = strdup(job);
 	listener->strangers = calloc(limit, sizeof *listener->strangers);
 	if (!listener->job || !listener->strangers) {

@@ -78,9 +78,9 @@ int loop_once(struct loop *loop, int timeout_ms, struct error *err)
 	loop->count = epoll_wait(loop->epoll, loop->round, ROUND, timeout_ms);
 	if (loop->count < 0) {
 		loop->count = 0;
-		return errno == EINTR ? 0
-				      : error_set(err, ERR_INTERNAL, "epoll_wait: %s",
-						  strerror(errno));
+		return errno == EINTR
+			       ? 0
+			       : error_set(err, ERR_INTERNAL, "epoll_wait: %s", strerror(errno));
 	}
 	while (loop->at < loop->count) {
 		struct epoll_event *event = &loop->round[loop->at++];

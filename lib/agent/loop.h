@@ -11,7 +11,7 @@
 /* Something to wait for, part of its owner's struct. ready gets EPOLLIN, EPOLLOUT, EPOLLHUP... */
 struct loop_source {
 	void (*ready)(struct loop_source *source, uint32_t events);
-	int fd;          /* -1: not in a loop */
+	int fd;		 /* -1: not in a loop */
 	uint32_t events; /* waited for */
 };
 

@@ -31,7 +31,7 @@ struct printer {
 	size_t writing; /* bytes the thread has taken and not written yet */
 	bool waiting;	/* printer_full said yes */
 	bool end;
-	int error[2];	/* errno; nothing is written to it afterwards */
+	int error[2]; /* errno; nothing is written to it afterwards */
 };
 
 int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
@@ -237,8 +237,9 @@ void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t
 		return;
 	if (printer->threaded && !drain(printer, timeout_ms)) {
 		if (problem)
-			snprintf(problem, size, "stdout or stderr takes no more output; what waits "
-						"is lost");
+			snprintf(problem, size,
+				 "stdout or stderr takes no more output; what waits "
+				 "is lost");
 		return; /* the thread is stuck in write and keeps the struct */
 	}
 	if (printer->threaded)

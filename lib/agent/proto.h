@@ -42,13 +42,13 @@ enum agent_message {
 	/* Down. */
 	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, port (-1: hold none)} */
 	MESSAGE_MOVE,	      /* {node, address}: the node's parent in the tree */
-	MESSAGE_TREE,	      /* {detached: [node...]}: all nodes are there; these stay the head's */
-	MESSAGE_REACH,	      /* {port, addresses: [..], deadline_ms}: try these */
-	MESSAGE_JOB,	      /* what all nodes need to start: see agent_ranks.c */
-	MESSAGE_START,	      /* what one node needs: likewise */
-	MESSAGE_SIGNAL,	      /* {signal}: to all ranks */
-	MESSAGE_STOP,	      /* {grace_ms}: end all ranks, then DONE */
-	MESSAGE_GATHERED,     /* sequence; data: everybody's, in node order */
+	MESSAGE_TREE,	  /* {detached: [node...]}: all nodes are there; these stay the head's */
+	MESSAGE_REACH,	  /* {port, addresses: [..], deadline_ms}: try these */
+	MESSAGE_JOB,	  /* what all nodes need to start: see agent_ranks.c */
+	MESSAGE_START,	  /* what one node needs: likewise */
+	MESSAGE_SIGNAL,	  /* {signal}: to all ranks */
+	MESSAGE_STOP,	  /* {grace_ms}: end all ranks, then DONE */
+	MESSAGE_GATHERED, /* sequence; data: everybody's, in node order */
 };
 const char *proto_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
 

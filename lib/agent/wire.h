@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "agent/secret.h"
 #include "base/error.h"
 
 #define WIRE_VERSION 1
@@ -32,27 +33,13 @@
 #define WIRE_ANSWER_BYTES 104
 #define WIRE_PROOF_BYTES 56
 
-#define WIRE_SECRET_BYTES 32
-struct wire_secret {
-	unsigned char bytes[WIRE_SECRET_BYTES];
-};
-
-/* 32 random bytes. Starts libsodium. */
-int wire_secret_make(struct wire_secret *out, struct error *err);
-/* 64 hexadecimal digits, nothing else; -ERR_DATA (the text is not shown). */
-int wire_secret_parse(const char *text, struct wire_secret *out, struct error *err);
-void wire_secret_format(const struct wire_secret *secret, char text[65]);
-/* 16 digits that name a secret without telling anything of it. */
-void wire_secret_fingerprint(const struct wire_secret *secret, char text[17]);
-void wire_secret_forget(struct wire_secret *secret);
-
 /* One message. text (JSON, not parsed here) and data are borrowed until the next wire_next. */
 struct wire_message {
-	uint16_t type;      /* enum agent_message, see proto.h */
-	uint32_t node;      /* going down: for whom (WIRE_ALL: everybody); going up: from whom */
+	uint16_t type; /* enum agent_message, see proto.h */
+	uint32_t node; /* going down: for whom (WIRE_ALL: everybody); going up: from whom */
 	uint32_t attempt;
-	uint64_t sequence;  /* the collective or the question it belongs to, 0 otherwise */
-	const char *text;   /* not NUL-terminated */
+	uint64_t sequence; /* the collective or the question it belongs to, 0 otherwise */
+	const char *text;  /* not NUL-terminated */
 	size_t text_size;
 	const void *data;
 	size_t data_size;
@@ -63,8 +50,8 @@ enum wire_role { WIRE_CONNECTS, WIRE_ACCEPTS };
 enum wire_state {
 	WIRE_GREETING, /* the other side has not proved itself yet */
 	WIRE_OPEN,
-	WIRE_CLOSING,  /* flush the output, then close: a refusal or a probe's answer */
-	WIRE_BROKEN,   /* wire_feed or wire_next has failed */
+	WIRE_CLOSING, /* flush the output, then close: a refusal or a probe's answer */
+	WIRE_BROKEN,  /* wire_feed or wire_next has failed */
 };
 
 struct wire; /* one end of one connection */

@@ -28,11 +28,11 @@
 /* What an engine needs to know. Borrowed during the calls. */
 struct engine_job {
 	const struct alloc *alloc;
-	const struct env *env;   /* the environment to start agents in */
-	const char *program;     /* this berth's own path */
+	const struct env *env; /* the environment to start agents in */
+	const char *program;   /* this berth's own path */
 	const char *job;
-	const char *secret;      /* as ENGINE_ENV_SECRET */
-	const char *head;        /* as ENGINE_ENV_HEAD; NULL where the engine gives a socket pair */
+	const char *secret; /* as ENGINE_ENV_SECRET */
+	const char *head;   /* as ENGINE_ENV_HEAD; NULL where the engine gives a socket pair */
 	int node_timeout_ms;
 	/* Engines that do not exec: called in the child process with one end of a socket pair;
 	 * its result is the child's exit code. */
@@ -44,7 +44,7 @@ struct engine_job {
 struct engine_child {
 	pid_t pid;
 	long node_index; /* the node whose agent it is, -1 when it stands for all of them */
-	int fd;          /* our end of its socket pair (the caller closes it), or -1 */
+	int fd;		 /* our end of its socket pair (the caller closes it), or -1 */
 };
 
 struct engine {

@@ -22,8 +22,9 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	int pair[2];
 
 	if (job->alloc->node_count != 1)
-		return error_set(err, ERR_USAGE, "the engine fork serves one node; this allocation "
-						 "has %zu",
+		return error_set(err, ERR_USAGE,
+				 "the engine fork serves one node; this allocation "
+				 "has %zu",
 				 job->alloc->node_count);
 	child = malloc(sizeof *child);
 	if (!child)
@@ -34,7 +35,8 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	}
 	child->pid = fork();
 	if (child->pid == 0) {
-		/* Nothing of the head's but the socket; and the terminal's signals are the head's. */
+		/* Nothing of the head's but the socket; and the terminal's signals are the head's.
+		 */
 		setsid();
 		if (pair[1] > 3)
 			close_range(3, (unsigned)pair[1] - 1, 0);

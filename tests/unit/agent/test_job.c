@@ -122,12 +122,13 @@ static void ended(struct fake *fake, int code, int number, const char *start_err
 {
 	char text[300];
 
-	snprintf(text, sizeof text,
-		 "{\"rank\":%zu,\"local_rank\":0,\"pid\":1,\"code\":%d,\"signal\":%d,\"core\":false,"
-		 "\"stopped\":%s,\"oom\":0,\"start_error\":%s,\"last\":[\"its last words\"],"
-		 "\"peak_memory_bytes\":1}",
-		 fake->node, code, number, stopped ? "true" : "false",
-		 start_error ? start_error : "null");
+	snprintf(
+		text, sizeof text,
+		"{\"rank\":%zu,\"local_rank\":0,\"pid\":1,\"code\":%d,\"signal\":%d,\"core\":false,"
+		"\"stopped\":%s,\"oom\":0,\"start_error\":%s,\"last\":[\"its last words\"],"
+		"\"peak_memory_bytes\":1}",
+		fake->node, code, number, stopped ? "true" : "false",
+		start_error ? start_error : "null");
 	tell(fake, MESSAGE_ENDED, text);
 }
 
@@ -295,8 +296,8 @@ static void on_note(void *context, enum log_level level, const char *text)
 
 static void run(const struct act *what, size_t count, struct job_result *result)
 {
-	struct alloc_node nodes[NODES] = {{(char *)"n0", 1, -1}, {(char *)"n1", 1, -1},
-					  {(char *)"n2", 1, -1}};
+	struct alloc_node nodes[NODES] = {
+		{(char *)"n0", 1, -1}, {(char *)"n1", 1, -1}, {(char *)"n2", 1, -1}};
 	struct alloc alloc = {.source = (char *)"test",
 			      .job_id = (char *)"test-job",
 			      .node_count = NODES,
@@ -384,8 +385,9 @@ static void test_first_cause(void **state)
 		    result.rank != rows[i].rank || !result.first_cause ||
 		    !strstr(result.first_cause, rows[i].cause) ||
 		    (rows[i].node && (!result.node || strcmp(result.node, rows[i].node))))
-			fail_msg("row %zu (%s): code %d, rank %d, node %s: %s\n%s", i, rows[i].cause,
-				 result.code, result.rank, result.node ? result.node : "-",
+			fail_msg("row %zu (%s): code %d, rank %d, node %s: %s\n%s", i,
+				 rows[i].cause, result.code, result.rank,
+				 result.node ? result.node : "-",
 				 result.first_cause ? result.first_cause : "-", notes);
 		job_result_free(&result);
 	}

@@ -199,9 +199,12 @@ static void test_tampering(void **state)
 		enum attack attack;
 		const char *what;
 	} rows[] = {
-		{FLIP, "a bit of the ciphertext"}, {REPEAT, "a frame sent twice"},
-		{SWAP, "two frames swapped"},	   {DROP, "a frame left out"},
-		{LENGTH_HUGE, "a length over the limit"}, {LENGTH_TINY, "a length below the tag"},
+		{FLIP, "a bit of the ciphertext"},
+		{REPEAT, "a frame sent twice"},
+		{SWAP, "two frames swapped"},
+		{DROP, "a frame left out"},
+		{LENGTH_HUGE, "a length over the limit"},
+		{LENGTH_TINY, "a length below the tag"},
 	};
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -440,8 +443,8 @@ static void test_decode(void **state)
 		unsigned char value;
 		const char *what;
 	} rows[] = {
-		{2, 1, "flags"},	{20, 9, "another job"},	 {28, 7, "message 7"},
-		{36, 200, "text"},	{40, 1, "claims"},	 {39, 255, "claims"},
+		{2, 1, "flags"},   {20, 9, "another job"}, {28, 7, "message 7"},
+		{36, 200, "text"}, {40, 1, "claims"},	   {39, 255, "claims"},
 	};
 
 	(void)state;

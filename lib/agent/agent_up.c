@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The connection of an agent to the head, or to its parent in the tree: reaching it, being given a
+ * place, obeying. */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/agent_internal.h"
+#include "agent/socket.h"
+#include "base/json.h"
+
+#define CONNECT_MS 20000 /* to reach the head at any of its addresses */
+#define CONNECT_ONE_MS 3000
+#define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
+#define PARENT_MS 5000	/* to reach the parent, before the head stays it */
+
+static int say_hello(struct agent *agent, struct link *link, struct error *err)
+{
+	return proto_send(link, MESSAGE_HELLO, (uint32_t)agent->params.node_index, 0, 0,
+			  json_pack("{s:I, s:o, s:s, s:i}", "node",
+				    (json_int_t)agent->params.node_index, "name",
+				    json_text(agent->params.name), "folder", agent->folder, "pid",
+				    (int)getpid()),
+			  NULL, 0, err);
+}
+
+void agent_up_card(struct agent *agent)
+{
+	struct error err = {0};
+	json_t *card;
+
+	if (agent->carded || !agent->machine_ready || !agent->settled)
+		return;
+	agent->carded = true;
+	if (agent->worker.machine_error.code) {
+		agent_fail(agent, &agent->worker.machine_error);
+		return;
+	}
+	card = machine_to_json(&agent->worker.machine);
+	if (!card) {
+		error_memory(&err, "the card of this node");
+		agent_fail(agent, &err);
+		return;
+	}
+	agent_say(agent, MESSAGE_CARD, 0,
+		  json_pack("{s:i, s:o}", "port", agent->port, "card", card), NULL, 0);
+}
+
+static void take_welcome(struct agent *agent, const json_t *text)
+{
+	struct error err = {0};
+	int64_t nodes, fanout, port;
+	int listen, move;
+	int rc = json_get_int("WELCOME", text, "nodes", 1, 1 << 20, &nodes, &err);
+
+	if (!rc)
+		rc = json_get_int("WELCOME", text, "fanout", 1, 4096, &fanout, &err);
+	if (!rc)
+		rc = json_get_int("WELCOME", text, "port", -1, 65535, &port, &err);
+	if (!rc)
+		rc = json_get_bool("WELCOME", text, "listen", &listen, &err);
+	if (!rc)
+		rc = json_get_bool("WELCOME", text, "move", &move, &err);
+	if (!rc && agent->welcomed)
+		rc = error_set(&err, ERR_DATA, "a second WELCOME");
+	if (rc)
+		goto fail;
+	agent->welcomed = true;
+	agent->node_count = (size_t)nodes;
+	agent->fanout = (size_t)fanout;
+	agent->detached = calloc(agent->node_count, sizeof *agent->detached);
+	if (!agent->detached) {
+		rc = error_memory(&err, "the nodes of the job");
+		goto fail;
+	}
+	if (port >= 0 && (rc = socket_hold((int)port, &agent->port_fd, &agent->port, &err)))
+		goto fail;
+	if (listen && (rc = agent_tree_listen(agent, &err)))
+		goto fail;
+	agent->settled = !move;
+	agent_up_card(agent);
+	return;
+fail:
+	agent_fail(agent, &err);
+}
+
+static void stay(struct agent *agent, const char *why)
+{
+	agent->settled = true;
+	agent_say(agent, MESSAGE_STAYS, 0, json_pack("{s:o}", "why", json_text(why)), NULL, 0);
+	agent_up_card(agent);
+}
+
+static void take_move(struct agent *agent, const json_t *text)
+{
+	struct error err = {0};
+	struct sockaddr_storage to;
+	socklen_t size;
+	const char *address;
+	int fd, under_way;
+
+	if (json_get_string("MOVE", text, "address", &address, &err) ||
+	    socket_parse(address, &to, &size, &err) ||
+	    socket_connect(&to, size, &fd, &under_way, &err) ||
+	    link_open(agent->loop, fd, under_way, WIRE_CONNECTS, &agent->params.secret,
+		      agent->params.job, &agent->up_owner, &agent->up_next, &err) ||
+	    say_hello(agent, agent->up_next, &err))
+		stay(agent, err.text);
+}
+
+static void up_opened(void *context, struct link *link)
+{
+	struct agent *agent = context;
+
+	if (link != agent->up_next)
+		return;
+	agent_say(agent, MESSAGE_MOVED, 0, NULL, NULL, 0);
+	link_finish(agent->up, 500);
+	link_close(agent->up);
+	agent->up = link;
+	agent->up_next = NULL;
+	agent->settled = true;
+	agent_up_card(agent);
+}
+
+/* What is for this node, or for everybody. */
+static void obey(struct agent *agent, const struct wire_message *message)
+{
+	json_t *text = NULL;
+	struct error err = {0};
+	int64_t number;
+	int rc = 0;
+
+	if (message->text_size && (rc = proto_text(message, &text, &err)))
+		goto out;
+	switch (message->type) {
+	case MESSAGE_WELCOME:
+		take_welcome(agent, text);
+		break;
+	case MESSAGE_MOVE:
+		take_move(agent, text);
+		break;
+	case MESSAGE_TREE:
+		rc = agent_tree_settled(agent, text, &err);
+		break;
+	case MESSAGE_REACH:
+		rc = agent_reach_start(agent, text, &err);
+		break;
+	case MESSAGE_JOB:
+		rc = agent_ranks_job(agent, message, text, &err);
+		break;
+	case MESSAGE_START:
+		rc = agent_ranks_start(agent, message, text, &err);
+		break;
+	case MESSAGE_SIGNAL:
+		rc = json_get_int("SIGNAL", text, "signal", 1, SIGRTMAX, &number, &err);
+		if (!rc && agent->supervise)
+			supervise_signal(agent->supervise, (int)number);
+		break;
+	case MESSAGE_STOP:
+		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
+		if (!rc)
+			agent_ranks_stop(agent, (int)number);
+		break;
+	case MESSAGE_GATHERED:
+		agent_pmix_gathered(agent, message);
+		break;
+	case MESSAGE_FETCH:
+		agent_pmix_fetch(agent, message, text);
+		break;
+	case MESSAGE_FETCHED:
+		agent_pmix_fetched(agent, message, text);
+		break;
+	default:
+		rc = error_set(&err, ERR_DATA, "a message of type %u is unknown here",
+			       message->type);
+	}
+out:
+	json_decref(text);
+	if (rc)
+		agent_fail(agent, &err);
+}
+
+static void up_message(void *context, struct link *link, const struct wire_message *message)
+{
+	struct agent *agent = context;
+
+	if (message->type == MESSAGE_BEAT || link != agent->up)
+		return;
+	if (message->node != (uint32_t)agent->params.node_index)
+		agent_tree_down(agent, message);
+	if (message->node == (uint32_t)agent->params.node_index || message->node == WIRE_ALL)
+		obey(agent, message);
+}
+
+/* Nobody is above any longer: end what runs, then this process. */
+static void up_lost(struct agent *agent, const struct error *why)
+{
+	if (agent->gone)
+		return;
+	agent->gone = true;
+	if (why) {
+		agent->failure = *why;
+		error_prefix(&agent->failure, "the connection to the head is lost");
+	}
+	agent_tree_close(agent, !why);
+	agent_ranks_stop(agent, 0);
+	/* What supervise has not said yet it says from its dispatch. */
+	if (!agent->supervise || agent->told_done)
+		agent->finished = true;
+}
+
+static void up_ended(void *context, struct link *link, const struct error *why)
+{
+	struct agent *agent = context;
+
+	if (link == agent->up_next) {
+		agent->up_next = NULL;
+		stay(agent, why ? why->text : "it closed the connection");
+	} else if (link == agent->up) {
+		up_lost(agent, why);
+		agent->up = NULL;
+	}
+	link_close(link);
+}
+
+static int connect_one(const char *address, int *out, bool *refused, struct error *err)
+{
+	struct sockaddr_storage to;
+	socklen_t size, length = sizeof(int);
+	int fd, under_way, error = 0;
+	int rc = socket_parse(address, &to, &size, err);
+
+	*refused = false;
+	if (rc)
+		return rc;
+	rc = socket_connect(&to, size, &fd, &under_way, err);
+	if (rc) {
+		*refused = errno == ECONNREFUSED;
+		return rc;
+	}
+	if (under_way) {
+		struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+		if (poll(&wait, 1, CONNECT_ONE_MS) != 1)
+			error = ETIMEDOUT;
+		else
+			getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+	}
+	if (error) {
+		close(fd);
+		*refused = error == ECONNREFUSED;
+		return error_set(err, ERR_NETWORK, "connecting to %s: %s", address,
+				 strerror(error));
+	}
+	*out = fd;
+	return 0;
+}
+
+/* Try the head's addresses in turn until one answers or the time is over. */
+static int connect_head(const char *list, int *out, struct error *err)
+{
+	int64_t begun = loop_now_ms(), hoped = begun;
+	int rc = -ERR_NETWORK;
+
+	do {
+		const char *at = list;
+		bool refused;
+
+		while (*at) {
+			size_t size = strcspn(at, ",");
+			char address[128];
+
+			snprintf(address, sizeof address, "%.*s", (int)size, at);
+			rc = connect_one(address, out, &refused, err);
+			if (!rc)
+				return 0;
+			if (!refused)
+				hoped = loop_now_ms();
+			at += size + (at[size] == ',');
+		}
+		usleep(200000);
+	} while (loop_now_ms() < begun + CONNECT_MS && loop_now_ms() < hoped + REFUSED_MS);
+	return error_prefix(err, "the head cannot be reached from this node within %d s",
+			    (int)((loop_now_ms() - begun) / 1000));
+}
+
+int agent_up_open(struct agent *agent, struct error *err)
+{
+	const struct agent_params *params = &agent->params;
+	int fd = params->fd;
+	int rc = fd < 0 ? connect_head(params->head, &fd, err) : 0;
+
+	agent->up_owner = (struct link_owner){agent, up_opened, up_message, up_ended};
+	if (!rc)
+		rc = link_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret, params->job,
+			       &agent->up_owner, &agent->up, err);
+	return rc ? rc : say_hello(agent, agent->up, err);
+}
+
+void agent_up_tick(struct agent *agent, int64_t now_ms, bool slept)
+{
+	if (agent->up && slept)
+		agent->up->heard_ms = now_ms;
+	/* On a socket pair the head's end is noticed at once, and a head that is stopped (^Z) is
+	 * no reason to end the job. */
+	if (agent->up && agent->params.fd < 0 && !agent->up->paused &&
+	    now_ms - agent->up->heard_ms > agent->params.node_timeout_ms) {
+		struct error err;
+
+		error_set(&err, ERR_NETWORK, "%s was silent for %d s", agent->up->peer,
+			  agent->params.node_timeout_ms / 1000);
+		struct link *link = agent->up;
+
+		up_lost(agent, &err);
+		agent->up = NULL;
+		link_close(link);
+	}
+	if (agent->up_next && now_ms - agent->up_next->opened_ms > PARENT_MS) {
+		struct link *link = agent->up_next;
+
+		agent->up_next = NULL;
+		link_close(link);
+		stay(agent, "no answer within 5 s");
+	}
+}

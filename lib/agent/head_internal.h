@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The state of the head's connections, shared by head.c and head_start.c alone. */
+#ifndef BERTH_AGENT_HEAD_INTERNAL_H
+#define BERTH_AGENT_HEAD_INTERNAL_H
+
+#include "agent/head.h"
+#include "agent/link.h"
+#include "agent/listener.h"
+
+#define HEAD_STRANGERS 256 /* at the door at once, beside the nodes that are expected */
+
+struct head_node {
+	struct link *link; /* straight from the head; NULL: through its parent, or not there */
+	char address[80];  /* where it listens for its children, "" not known */
+	char folder[128];
+	bool greeted; /* HELLO came */
+	bool placed;  /* it has its place in the tree */
+	bool moved,
+		detached; /* below its parent; below the head although the tree says otherwise */
+	bool lost;
+};
+
+struct head {
+	struct loop *loop;
+	struct head_options options;
+	struct head_events events;
+	struct wire_secret secret;
+	struct link_owner owner;
+	struct listener *listener;
+	size_t fanout, count, placed;
+	struct head_node *nodes;
+	struct link **unknown; /* proved the secret, did not say yet who they are */
+	size_t unknown_count;
+	struct engine_child *children;
+	size_t child_count;
+	bool paused, stopping;
+};
+
+/* head.c: what the connections of agents tell; context is to be set. */
+extern const struct link_owner head_link_owner;
+void head_lose(struct head *head, size_t node, const char *why);
+
+/* head_start.c: the child of this process that is the node's agent, or NULL. */
+struct engine_child *head_child(struct head *head, size_t node);
+
+#endif

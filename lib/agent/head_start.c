@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The agents as processes: starting them by the engine, opening the door to them, their ends. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/folder.h"
+#include "agent/head_internal.h"
+#include "agent/socket.h"
+#include "agent/supervise.h"
+#include "agent/tree.h"
+#include "base/log.h"
+
+struct engine_child *head_child(struct head *head, size_t node)
+{
+	for (size_t i = 0; i < head->child_count; i++)
+		if (head->children[i].node_index == (long)node)
+			return &head->children[i];
+	return NULL;
+}
+
+/* Only the agents that still are ours keep their descendants. */
+static void sweep(struct head *head, int deadline_ms, char *left, size_t size)
+{
+	pid_t *except = calloc(head->child_count + 1, sizeof *except);
+	size_t count = 0;
+
+	for (size_t i = 0; except && i < head->child_count; i++)
+		if (head->children[i].pid > 0)
+			except[count++] = head->children[i].pid;
+	supervise_kill_descendants(except, except ? count : 0, deadline_ms, left, size);
+	free(except);
+}
+
+static void describe_end(int status, char *text, size_t size)
+{
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "its agent was killed by signal %d (%s)", WTERMSIG(status),
+			 strsignal(WTERMSIG(status)));
+	else
+		snprintf(text, size, "its agent ended with code %d", WEXITSTATUS(status));
+}
+
+void head_reap(struct head *head)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+		char why[128];
+
+		for (size_t i = 0; i < head->child_count; i++) {
+			struct engine_child *child = &head->children[i];
+
+			if (child->pid != pid)
+				continue;
+			child->pid = 0;
+			describe_end(status, why, sizeof why);
+			if (child->node_index < 0) {
+				/* The engine itself, for all nodes. Its code proves nothing, but
+				 * agents that are not there now will not come. */
+				for (size_t n = 0; n < head->count; n++)
+					if (!head->nodes[n].greeted)
+						head_lose(head, n, why);
+				continue;
+			}
+			struct head_node *node = &head->nodes[child->node_index];
+
+			if (!head->stopping && head->options.engine->one_machine) {
+				sweep(head, 2000, NULL, 0);
+				folder_remove(node->folder);
+			}
+			head_lose(head, (size_t)child->node_index, why);
+		}
+	}
+}
+
+static void on_friend(void *context, struct link *link)
+{
+	struct head *head = context;
+
+	if (head->unknown_count >= head->count + HEAD_STRANGERS) {
+		link_close(link);
+		return;
+	}
+	link->owner = &head->owner;
+	head->unknown[head->unknown_count++] = link;
+}
+
+static void on_refused(void *context, const char *text)
+{
+	struct head *head = context;
+
+	head->events.note(head->events.context, text);
+}
+
+/* In the child of an engine that does not exec. */
+static int be_agent(void *context, size_t node_index, int fd)
+{
+	struct head *head = context;
+	struct error err = {0};
+	struct agent_params params = {
+		.node_index = node_index,
+		.name = head->options.alloc->nodes[node_index].name,
+		.job = head->options.alloc->job_id,
+		.secret = head->secret,
+		.fd = fd,
+		.node_timeout_ms = head->options.node_timeout_ms,
+		.env = head->options.env,
+	};
+
+	if (!agent_run(&params, &err))
+		return 0;
+	log_line(LOG_DEBUG, "agent", "%s", err.text);
+	return err.code;
+}
+
+static int start_engine(struct head *head, struct error *err)
+{
+	char secret[65], address[4096] = "";
+	struct engine_job job = {
+		.alloc = head->options.alloc,
+		.env = head->options.env,
+		.program = head->options.program,
+		.job = head->options.alloc->job_id,
+		.secret = secret,
+		.node_timeout_ms = head->options.node_timeout_ms,
+		.agent = be_agent,
+		.context = head,
+	};
+	int rc = 0;
+
+	wire_secret_format(&head->secret, secret);
+	if (head->options.engine->one_machine)
+		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
+	else
+		rc = socket_own_addresses(head_port(head), address, sizeof address, err);
+	job.head = address;
+	if (!rc)
+		rc = head->options.engine->start(&job, &head->children, &head->child_count, err);
+	explicit_bzero(secret, sizeof secret);
+	for (size_t i = 0; !rc && i < head->child_count; i++) {
+		struct link *link;
+
+		if (head->children[i].fd < 0)
+			continue;
+		rc = link_open(head->loop, head->children[i].fd, false, WIRE_ACCEPTS, &head->secret,
+			       head->options.alloc->job_id, &head->owner, &link, err);
+		if (!rc)
+			head->unknown[head->unknown_count++] = link;
+	}
+	return rc;
+}
+
+int head_start(struct loop *loop, const struct head_options *options,
+	       const struct head_events *events, struct head **out, struct error *err)
+{
+	struct head *head = calloc(1, sizeof *head);
+	struct rlimit limit;
+	int rc;
+
+	if (!head)
+		return error_memory(err, "the head");
+	head->loop = loop;
+	head->options = *options;
+	head->events = *events;
+	head->count = options->alloc->node_count;
+	head->fanout = options->fanout ? options->fanout : TREE_FANOUT;
+	head->owner = head_link_owner;
+	head->owner.context = head;
+	head->nodes = calloc(head->count, sizeof *head->nodes);
+	head->unknown = calloc(2 * head->count + HEAD_STRANGERS, sizeof *head->unknown);
+	rc = head->nodes && head->unknown ? wire_secret_make(&head->secret, err)
+					  : error_memory(err, "the nodes");
+	if (!rc)
+		rc = supervise_adopt(err);
+	if (!rc && !options->engine->by_socket_pair) {
+		struct listener_events door = {head, on_friend, on_refused};
+
+		rc = listener_open(loop, 0, &head->secret, options->alloc->job_id,
+				   head->count + HEAD_STRANGERS, &door, &head->listener, err);
+	}
+	if (!rc)
+		rc = start_engine(head, err);
+	/* Before the tree is made every agent is connected here. Not for the agents to inherit. */
+	if (!options->engine->by_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+	if (rc) {
+		head_stop(head, 0, NULL, 0);
+		return rc;
+	}
+	*out = head;
+	return 0;
+}
+
+static void wait_children(struct head *head, int timeout_ms)
+{
+	int64_t until = loop_now_ms() + timeout_ms;
+
+	for (;;) {
+		size_t alive = 0;
+
+		head_reap(head);
+		for (size_t i = 0; i < head->child_count; i++)
+			alive += head->children[i].pid > 0;
+		if (!alive || loop_now_ms() >= until)
+			return;
+		usleep(alive > 4 ? 5000 : 500);
+	}
+}
+
+void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
+{
+	if (!head)
+		return;
+	head->stopping = true;
+	if (left && size)
+		left[0] = 0;
+	for (size_t i = 0; i < head->unknown_count; i++)
+		link_close(head->unknown[i]);
+	for (size_t i = 0; i < head->count && head->nodes; i++) {
+		if (!head->nodes[i].link)
+			continue;
+		link_finish(head->nodes[i].link, timeout_ms < 500 ? timeout_ms : 500);
+		link_close(head->nodes[i].link);
+	}
+	listener_close(head->listener);
+	wait_children(head, timeout_ms);
+	for (size_t i = 0; i < head->child_count; i++)
+		if (head->children[i].pid > 0)
+			kill(head->children[i].pid, SIGKILL);
+	wait_children(head, 2000);
+	if (head->options.engine->one_machine) {
+		supervise_kill_descendants(NULL, 0, 2000, left, size);
+		for (size_t i = 0; i < head->count && head->nodes; i++)
+			if (head->nodes[i].folder[0])
+				folder_remove(head->nodes[i].folder);
+	}
+	wire_secret_forget(&head->secret);
+	free(head->children);
+	free(head->unknown);
+	free(head->nodes);
+	free(head);
+}
