@@ -11,6 +11,7 @@ static const struct verb verbs[] = {
 	{"plan", "show which GPU, cores and NICs each rank of a node gets", verb_plan},
 	{"hosts", "expand a host list or a node file", verb_hosts},
 	{"run", "run a program as a job", verb_run},
+	{"train", "train a network on all ranks", verb_train},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
 	{"agent", "one node's part of a job; started by engines", verb_agent},
 	{NULL, NULL, NULL},

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth-train: one rank of a data-parallel training. Knows RANK, WORLD_SIZE, LOCAL_RANK and
+ * MASTER_*, whoever has set them; alone it is a world of one. */
+#include <argp.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "ranks/place.h"
+#include "train/data/dataset.h"
+#include "train/sampler.h"
+#include "train_options.h"
+
+/* Progress goes over itself on a terminal, and stays as lines elsewhere. */
+struct screen {
+	bool terminal, dirty;
+};
+
+static void progress(void *context, const char *text)
+{
+	struct screen *screen = context;
+
+	if (screen->terminal)
+		printf("\r\033[K%s", text);
+	else
+		printf("%s\n", text);
+	screen->dirty = screen->terminal;
+	fflush(stdout);
+}
+
+static void note(void *context, const char *text)
+{
+	struct screen *screen = context;
+
+	printf("%s%s\n", screen->dirty ? "\n" : "", text);
+	screen->dirty = false;
+	fflush(stdout);
+}
+
+static int fail(const struct ranks_place *place, const struct error *err)
+{
+	fflush(stdout);
+	if (place->size > 1)
+		fprintf(stderr, "berth-train: rank %d: %s\n", place->rank, err->text);
+	else
+		fprintf(stderr, "berth-train: %s\n", err->text);
+	return err->code ? err->code : ERR_INTERNAL;
+}
+
+/* Without RANK and WORLD_SIZE this is a world of one. */
+static int find_place(const struct env *env, struct ranks_place *place, struct error *err)
+{
+	*place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
+	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
+		return 0;
+	return place_from_env(env, place, err);
+}
+
+static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
+		       struct error *err)
+{
+	struct dataset *data;
+	struct sampler sampler;
+	int rc;
+
+	if (place->rank)
+		return 0;
+	rc = dataset_open(arguments->options.data, SPLIT_TRAIN, arguments->options.seed, &data,
+			  err);
+	if (rc)
+		return rc;
+	sampler_init(&sampler, arguments->options.seed, data->count, true);
+	rc = sampler_begin(&sampler, arguments->epoch, place->size, err);
+	for (int rank = 0; !rc && rank < place->size; rank++) {
+		printf("rank %d:", rank);
+		for (int64_t i = 0, at = rank; i < arguments->print_order && at < sampler.total;
+		     i++, at += place->size)
+			printf(" %" PRIu32, sampler.order[at]);
+		printf("\n");
+	}
+	sampler_free(&sampler);
+	dataset_close(data);
+	return rc;
+}
+
+/* What it came to, where things lie, what to type next. */
+static void summary(const struct train_options *options, const struct ranks_place *place,
+		    const struct train_result *result)
+{
+	printf("trained %s on %s: %" PRId64 " steps, %d rank%s\n", options->model, options->data,
+	       result->steps, place->size, place->size == 1 ? "" : "s");
+	printf("loss %.4f", result->loss);
+	if (result->evaluated && result->classified)
+		printf("  Acc@1 %.2f %%  Acc@5 %.2f %%", result->acc1, result->acc5);
+	if (result->samples)
+		printf("  %.0f images/s", result->images_per_s);
+	printf("\n");
+	if (result->checkpoint)
+		printf("checkpoint  %s\n", result->checkpoint);
+	if (result->metrics)
+		printf("metrics     %s\n", result->metrics);
+	if (result->checkpoint && options->epochs < INT32_MAX)
+		printf("to go on    the same command with --epochs %" PRId64 "\n",
+		       options->epochs * 2);
+	else if (result->checkpoint)
+		printf("to go on    the same command with --steps %" PRId64 "\n",
+		       options->steps * 2);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
+	static const struct argp argp = {
+		.args_doc = "MODEL",
+		.doc = "Train MODEL (convnet or linear) as one rank of RANK, WORLD_SIZE, "
+		       "LOCAL_RANK, "
+		       "MASTER_ADDR and MASTER_PORT, or alone. berth train starts all ranks.\v"
+		       "Ends with 0, or one of berth's codes: 64 usage, 65 bad data or a loss that "
+		       "is "
+		       "not finite, 66 input missing, 69 something needed is unavailable, 73 "
+		       "output "
+		       "cannot be created, 74 writing failed, 76 another rank or the network "
+		       "failed.",
+		.children = children,
+		.parser = NULL,
+	};
+	struct train_arguments arguments;
+	struct screen screen = {.terminal = isatty(STDOUT_FILENO)};
+	const struct train_sink sink = {&screen, progress, note};
+	struct train_result result = {0};
+	struct ranks_place place = {.size = 1};
+	struct error err = {0};
+	struct env *env = env_capture();
+	int rc;
+
+	argp_err_exit_status = ERR_USAGE;
+	argp_program_version = "berth-train " BERTH_VERSION;
+	train_arguments_default(&arguments);
+	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
+	if (!rc) {
+		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
+		rc = train_defaults(&arguments.options, &err);
+	}
+	if (!rc && arguments.print_order)
+		rc = print_order(&arguments, &place, &err);
+	else if (!rc)
+		rc = train_run(&arguments.options, &place, &sink, &result, &err);
+	if (!rc && !arguments.print_order && !place.rank) {
+		if (screen.dirty)
+			printf("\n");
+		summary(&arguments.options, &place, &result);
+	}
+	if (!rc && fflush(stdout))
+		rc = error_set(&err, ERR_IO, "cannot write to standard output");
+	if (rc)
+		rc = fail(&place, &err);
+	train_result_free(&result);
+	train_arguments_free(&arguments);
+	env_free(env);
+	return rc;
+}

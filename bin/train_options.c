@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train_options.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+
+enum train_key {
+	KEY_DATA = 0x400,
+	KEY_EPOCHS,
+	KEY_STEPS,
+	KEY_BATCH,
+	KEY_LR,
+	KEY_MOMENTUM,
+	KEY_WEIGHT_DECAY,
+	KEY_NESTEROV,
+	KEY_SCHEDULE,
+	KEY_LOSS,
+	KEY_SEED,
+	KEY_CKPT,
+	KEY_SAVE_EVERY,
+	KEY_RESUME,
+	KEY_METRICS,
+	KEY_LOG_EVERY,
+	KEY_DEVICE,
+	KEY_COMM,
+	KEY_TIMEOUT,
+	KEY_NO_EVAL,
+	KEY_DETERMINISTIC,
+	KEY_PRINT_ORDER,
+	KEY_EPOCH,
+};
+
+static const struct argp_option table[] = {
+	{NULL, 0, NULL, 0, "What is trained", 31},
+	{"data", KEY_DATA, "SPEC", 0,
+	 "fashion-mnist[:DIR] (default), mnist:DIR, or synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
+	 31},
+	{"epochs", KEY_EPOCHS, "N", 0, "Epochs in all, those of a checkpoint included; also what the schedule spans", 31},
+	{"steps", KEY_STEPS, "N", 0, "Stop after step N", 31},
+	{"batch", KEY_BATCH, "N", 0, "Samples of a step on each rank", 31},
+	{"lr", KEY_LR, "X", 0, "Learning rate", 31},
+	{"momentum", KEY_MOMENTUM, "X", 0, "Momentum of SGD", 31},
+	{"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "Weight decay", 31},
+	{"nesterov", KEY_NESTEROV, NULL, 0, "Nesterov's momentum", 31},
+	{"schedule", KEY_SCHEDULE, "NAME", 0,
+	 "constant or cosine, over the epochs (default: the model's)", 31},
+	{"loss", KEY_LOSS, "ce|mse", 0, "Default: what fits the data", 31},
+	{"seed", KEY_SEED, "N", 0, "Of initial weights, orders and made data (default 0)", 31},
+	{"no-eval", KEY_NO_EVAL, NULL, 0, "No evaluation after each epoch", 31},
+	{NULL, 0, NULL, 0, "Checkpoints and metrics", 32},
+	{"ckpt", KEY_CKPT, "DIR", 0, "Save checkpoints in DIR, at the end at least", 32},
+	{"save-every", KEY_SAVE_EVERY, "N|Ne", 0, "And every N steps, or N epochs (default 1e)",
+	 32},
+	{"resume", KEY_RESUME, "auto|never|FILE", 0,
+	 "Go on from the newest checkpoint of --ckpt (auto, default) or from FILE", 32},
+	{"metrics", KEY_METRICS, "DIR", 0, "Write DIR/metrics.jsonl", 32},
+	{"log-every", KEY_LOG_EVERY, "N", 0, "Report every N steps (default 100)", 32},
+	{NULL, 0, NULL, 0, "How it is computed", 33},
+	{"device", KEY_DEVICE, "auto|cpu", 0, "Where (default auto)", 33},
+	{"comm", KEY_COMM, "auto|mpi|self", 0, "By what ranks reduce gradients (default auto)", 33},
+	{"comm-timeout", KEY_TIMEOUT, "TIME", 0, "Of each wait for other ranks (default 10m)", 33},
+	{"deterministic", KEY_DETERMINISTIC, NULL, 0,
+	 "The same bits for the same seed and ranks (the CPU always gives them)", 33},
+	{"print-order", KEY_PRINT_ORDER, "N", 0,
+	 "Print the first N sample numbers of each rank, and end", 33},
+	{"epoch", KEY_EPOCH, "E", 0, "With --print-order: of epoch E, from 0", 33},
+	{0},
+};
+
+void train_arguments_default(struct train_arguments *arguments)
+{
+	*arguments = (struct train_arguments){0};
+	arguments->options = (struct train_options){
+		.data = "fashion-mnist",
+		.device = "auto",
+		.comm = "auto",
+		.resume = "auto",
+		.lr = -1,
+		.momentum = -1,
+		.weight_decay = -1,
+		.log_every = 100,
+		.save_unit = SAVE_EPOCHS,
+		.save_every = 1,
+		.timeout_ms = 600000,
+		.evaluate = true,
+	};
+}
+
+void train_arguments_free(struct train_arguments *arguments)
+{
+	for (int i = 0; i < arguments->given_count; i++)
+		free(arguments->given[i]);
+	arguments->given_count = 0;
+}
+
+static int save_every(struct train_options *options, const char *text, struct error *err)
+{
+	char number[32];
+	size_t size = strlen(text);
+	bool epochs = size && text[size - 1] == 'e';
+
+	if (size >= sizeof number)
+		return error_set(err, ERR_USAGE, "--save-every is too long");
+	memcpy(number, text, size - epochs);
+	number[size - epochs] = 0;
+	options->save_unit = epochs ? SAVE_EPOCHS : SAVE_STEPS;
+	return number_int64("--save-every (N steps, or Ne epochs)", number, 1, INT64_C(1) << 40,
+			    &options->save_every, err);
+}
+
+static int parse_what(int key, char *text, struct train_options *options, struct error *err)
+{
+	int64_t seed;
+
+	switch (key) {
+	case KEY_DATA:
+		options->data = text;
+		return 0;
+	case KEY_EPOCHS:
+		return number_int64("--epochs", text, 1, 1000000, &options->epochs, err);
+	case KEY_STEPS:
+		return number_int64("--steps", text, 1, INT64_C(1) << 36, &options->steps, err);
+	case KEY_BATCH:
+		return number_int("--batch", text, 1, 1 << 20, &options->batch, err);
+	case KEY_LR:
+		return number_double("--lr", text, 0, 1e6, &options->lr, err);
+	case KEY_MOMENTUM:
+		return number_double("--momentum", text, 0, 1, &options->momentum, err);
+	case KEY_WEIGHT_DECAY:
+		return number_double("--weight-decay", text, 0, 1e6, &options->weight_decay, err);
+	case KEY_NESTEROV:
+		options->nesterov = true;
+		return 0;
+	case KEY_SCHEDULE:
+		options->schedule_said = true;
+		return schedule_parse(text, &options->schedule, err);
+	case KEY_LOSS:
+		options->loss_said = true;
+		options->loss = !strcmp(text, "mse") ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+		return strcmp(text, "mse") && strcmp(text, "ce")
+			       ? error_set(err, ERR_USAGE, "--loss is \"%s\": expected ce or mse",
+					   text)
+			       : 0;
+	case KEY_SEED: {
+		int rc = number_int64("--seed", text, 0, INT64_MAX, &seed, err);
+
+		options->seed = rc ? 0 : (uint64_t)seed;
+		return rc;
+	}
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int parse_how(int key, char *text, struct train_arguments *arguments, struct error *err)
+{
+	struct train_options *options = &arguments->options;
+	int64_t timeout_ms;
+	int rc;
+
+	switch (key) {
+	case KEY_NO_EVAL:
+		options->evaluate = false;
+		return 0;
+	case KEY_CKPT:
+		options->ckpt = text;
+		return 0;
+	case KEY_SAVE_EVERY:
+		return save_every(options, text, err);
+	case KEY_RESUME:
+		options->resume = text;
+		return 0;
+	case KEY_METRICS:
+		options->metrics = text;
+		return 0;
+	case KEY_LOG_EVERY:
+		return number_int64("--log-every", text, 1, INT64_C(1) << 36, &options->log_every,
+				    err);
+	case KEY_DEVICE:
+		options->device = text;
+		return 0;
+	case KEY_COMM:
+		options->comm = text;
+		return 0;
+	case KEY_TIMEOUT:
+		rc = number_duration_ms("--comm-timeout", text, &timeout_ms, err);
+		if (!rc && (timeout_ms < 100 || timeout_ms > INT_MAX / 2))
+			return error_set(err, ERR_USAGE,
+					 "--comm-timeout is \"%s\": expected 100 ms to "
+					 "12 days",
+					 text);
+		options->timeout_ms = rc ? 0 : (int)timeout_ms;
+		return rc;
+	case KEY_DETERMINISTIC:
+		return 0; /* the one device that there is always is */
+	case KEY_PRINT_ORDER:
+		return number_int64("--print-order", text, 1, INT32_MAX, &arguments->print_order,
+				    err);
+	case KEY_EPOCH:
+		return number_int64("--epoch", text, 0, INT32_MAX, &arguments->epoch, err);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int give(struct train_arguments *arguments, int key, const char *text)
+{
+	for (const struct argp_option *option = table; option->name || option->doc; option++) {
+		if (option->key != key)
+			continue;
+		if (arguments->given_count == TRAIN_MAX_ARGUMENTS)
+			return -1;
+		char **out = &arguments->given[arguments->given_count];
+		int n = text ? asprintf(out, "--%s=%s", option->name, text)
+			     : asprintf(out, "--%s", option->name);
+
+		arguments->given_count += n >= 0;
+		return n < 0 ? -1 : 0;
+	}
+	return 0;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct train_arguments *arguments = state->input;
+	struct error err = {0};
+	int rc;
+
+	if (key == ARGP_KEY_ARG) {
+		if (arguments->options.model)
+			argp_error(state, "one MODEL only; '%s' is too much", text);
+		arguments->options.model = text;
+		return 0;
+	}
+	if (key == ARGP_KEY_END) {
+		if (!arguments->options.model)
+			argp_error(state, "which MODEL is to be trained? convnet or linear");
+		return 0;
+	}
+	rc = parse_what(key, text, &arguments->options, &err);
+	if (rc == ARGP_ERR_UNKNOWN)
+		rc = parse_how(key, text, arguments, &err);
+	if (rc == ARGP_ERR_UNKNOWN)
+		return ARGP_ERR_UNKNOWN;
+	if (rc)
+		argp_error(state, "%s", err.text);
+	if (give(arguments, key, text))
+		argp_error(state, "more than %d options", TRAIN_MAX_ARGUMENTS);
+	return 0;
+}
+
+const struct argp train_argp = {.options = table, .parser = parse};

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "train/safetensors.h"
+
+#define FORMAT "1"
+#define MOMENTUM "berth.momentum."
+#define STATE_MAX 65536
+#define STEP_MAX INT64_C(99999999999)
+
+/* ---- the state as JSON ---- */
+
+static char *state_text(const struct graph *graph, const struct train_state *state)
+{
+	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
+	 * epoch and position are all the state that there is of them. */
+	JSON_AUTO json =
+		json_pack("{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:s, s:n}", "model",
+			  graph->model, "classes", graph->classes, "step", (json_int_t)state->step,
+			  "epoch", (json_int_t)state->epoch, "position",
+			  (json_int_t)state->position, "world", state->world, "batch", state->batch,
+			  "seed", (json_int_t)state->seed, "data", state->data, "scaler");
+
+	return json ? json_dumps(json, JSON_COMPACT) : NULL;
+}
+
+static int read_state(const char *path, const struct safetensors *file, const struct graph *graph,
+		      struct train_state *out, struct error *err)
+{
+	const char *format = json_string_value(json_object_get(file->metadata, "berth.format"));
+	const char *text = json_string_value(json_object_get(file->metadata, "berth.state"));
+	struct train_state state = {0};
+	const char *model, *data;
+	int64_t world, batch, seed, classes;
+	JSON_AUTO json = NULL;
+
+	if (!format || !text)
+		return error_set(err, ERR_DATA, "%s is no checkpoint of berth's (no berth.state)",
+				 path);
+	if (strcmp(format, FORMAT))
+		return error_set(err, ERR_DATA, "%s has format %.16s, expected " FORMAT, path,
+				 format);
+	int rc = json_read(path, text, strlen(text), STATE_MAX, &json, err);
+
+	if (!rc)
+		rc = json_get_string(path, json, "model", &model, err);
+	if (!rc)
+		rc = json_get_int(path, json, "classes", 1, INT32_MAX, &classes, err);
+	if (!rc)
+		rc = json_get_int(path, json, "step", 0, STEP_MAX, &state.step, err);
+	if (!rc)
+		rc = json_get_int(path, json, "epoch", 0, INT32_MAX, &state.epoch, err);
+	if (!rc)
+		rc = json_get_int(path, json, "position", 0, INT64_MAX / 2, &state.position, err);
+	if (!rc)
+		rc = json_get_int(path, json, "world", 1, INT32_MAX, &world, err);
+	if (!rc)
+		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
+	if (!rc)
+		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
+	if (!rc)
+		rc = json_get_string(path, json, "data", &data, err);
+	if (rc)
+		return rc;
+	if (strcmp(model, graph->model) || classes != graph->classes)
+		return error_set(err, ERR_DATA,
+				 "%s is of %.32s with %" PRId64 " classes, this run "
+				 "trains %s with %d",
+				 path, model, classes, graph->model, graph->classes);
+	state.world = (int)world;
+	state.batch = (int)batch;
+	state.seed = (uint64_t)seed;
+	snprintf(state.data, sizeof state.data, "%s", data);
+	*out = state;
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+/* Two a parameter: the weight, and its momentum. names: room for as many. */
+static void fill(const struct graph *graph, const struct buckets *buckets, const float *weights,
+		 const float *momentum, char (*names)[96], struct safetensor *tensors)
+{
+	for (int i = 0; i < graph->param_count * 2; i++) {
+		const struct graph_param *param = &graph->params[i % graph->param_count];
+		const float *flat = i < graph->param_count ? weights : momentum;
+		struct safetensor *tensor = &tensors[i];
+
+		snprintf(names[i], sizeof names[i], "%s%s", i < graph->param_count ? "" : MOMENTUM,
+			 param->name);
+		*tensor = (struct safetensor){
+			.name = names[i],
+			.type = "F32",
+			.rank = param->rank,
+			.data = flat + buckets->offsets[i % graph->param_count],
+			.size_bytes = (size_t)param->count * sizeof(float),
+		};
+		memcpy(tensor->shape, param->shape, sizeof param->shape);
+	}
+}
+
+static int take(const char *path, const struct safetensors *file, const char *prefix,
+		const struct graph_param *param, float *to, struct error *err)
+{
+	char name[96];
+	const struct safetensor *tensor;
+
+	snprintf(name, sizeof name, "%s%s", prefix, param->name);
+	tensor = safetensors_find(file, name);
+	if (!tensor)
+		return error_set(err, ERR_DATA, "%s has no tensor %s", path, name);
+	bool fits = !strcmp(tensor->type, "F32") && tensor->rank == param->rank;
+
+	for (int i = 0; fits && i < param->rank; i++)
+		fits = tensor->shape[i] == param->shape[i];
+	if (!fits)
+		return error_set(err, ERR_DATA,
+				 "%s: tensor %s has another type or shape than this "
+				 "network's",
+				 path, name);
+	memcpy(to, tensor->data, (size_t)param->count * sizeof *to);
+	return 0;
+}
+
+/* ---- saving ---- */
+
+int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
+		    const struct train_state *state, const float *weights, const float *momentum,
+		    char **path, struct error *err)
+{
+	size_t count = (size_t)graph->param_count * 2;
+	struct safetensor *tensors = calloc(count + 1, sizeof *tensors);
+	char(*names)[96] = calloc(count + 1, sizeof *names);
+	char *text = state_text(graph, state), *file = NULL, *latest = NULL, line[64];
+	JSON_AUTO metadata =
+		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
+	int rc = 0;
+
+	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors\n", state->step);
+	if (asprintf(&file, "%s/%.*s", folder, (int)strlen(line) - 1, line) < 0)
+		file = NULL;
+	if (asprintf(&latest, "%s/latest", folder) < 0)
+		latest = NULL;
+	if (!tensors || !names || !metadata || !file || !latest) {
+		rc = error_memory(err, "a checkpoint");
+	} else {
+		fill(graph, buckets, weights, momentum, names, tensors);
+		rc = safetensors_write(file, tensors, count, metadata, err);
+		if (!rc)
+			rc = file_write_atomic(latest, line, strlen(line), 0644, err);
+	}
+	free(tensors);
+	free(names);
+	free(text);
+	free(latest);
+	if (rc)
+		free(file);
+	else
+		*path = file;
+	return rc;
+}
+
+/* ---- loading ---- */
+
+int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    struct train_state *state, float *weights, float *momentum, struct error *err)
+{
+	struct safetensors file = {0};
+	struct train_state read = {0};
+	int rc = safetensors_read(path, &file, err);
+
+	if (rc)
+		return rc;
+	rc = read_state(path, &file, graph, &read, err);
+	for (int i = 0; !rc && i < graph->param_count; i++) {
+		const struct graph_param *param = &graph->params[i];
+
+		rc = take(path, &file, "", param, weights + buckets->offsets[i], err);
+		if (!rc)
+			rc = take(path, &file, MOMENTUM, param, momentum + buckets->offsets[i],
+				  err);
+	}
+	safetensors_free(&file);
+	if (!rc)
+		*state = read;
+	return rc;
+}
+
+/* ---- the newest ---- */
+
+/* The step of "step-00001230.safetensors"; -1 for other names. */
+static int64_t step_of(const char *name)
+{
+	int64_t step = 0;
+	const char *at = name + 5;
+
+	if (strncmp(name, "step-", 5))
+		return -1;
+	for (; *at >= '0' && *at <= '9' && step <= STEP_MAX; at++)
+		step = step * 10 + (*at - '0');
+	return at >= name + 13 && !strcmp(at, ".safetensors") ? step : -1;
+}
+
+static int downwards(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x < y) - (x > y);
+}
+
+/* All steps that folder has a file for, the newest first. malloced; NULL: memory out. */
+static int64_t *list_steps(const char *folder, size_t *count)
+{
+	size_t room = 64;
+	int64_t *steps = malloc(room * sizeof *steps);
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	*count = 0;
+	while (steps && dir && (entry = readdir(dir))) {
+		int64_t step = step_of(entry->d_name);
+
+		if (step < 0)
+			continue;
+		if (*count == room) {
+			int64_t *grown = realloc(steps, room * 2 * sizeof *grown);
+
+			if (!grown) {
+				free(steps);
+				steps = NULL;
+				break;
+			}
+			steps = grown;
+			room *= 2;
+		}
+		steps[(*count)++] = step;
+	}
+	if (dir)
+		closedir(dir);
+	if (steps)
+		qsort(steps, *count, sizeof *steps, downwards);
+	return steps;
+}
+
+/* What latest names, or -1 with the reason told (unless there is no such file). */
+static int64_t latest_step(const char *folder, const struct checkpoint_sink *sink)
+{
+	char *path = NULL, *text = NULL, said[512];
+	struct error err = {0};
+	struct stat info;
+	size_t size;
+	int64_t step = -1;
+
+	if (asprintf(&path, "%s/latest", folder) < 0)
+		return -1;
+	if (!stat(path, &info) && !file_read(path, 4096, &text, &size, &err)) {
+		text[strcspn(text, "\n")] = 0;
+		step = step_of(text);
+		if (step < 0) {
+			snprintf(said, sizeof said,
+				 "%.300s names '%.60s', no checkpoint; looking at "
+				 "all files",
+				 path, text);
+			sink->passed_over(sink->context, said);
+		}
+	} else if (err.code) {
+		sink->passed_over(sink->context, err.text);
+	}
+	free(text);
+	free(path);
+	return step;
+}
+
+int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
+		      const struct checkpoint_sink *sink, struct train_state *state, float *weights,
+		      float *momentum, char **path, struct error *err)
+{
+	struct stat info;
+	size_t count = 0;
+
+	*path = NULL;
+	if (stat(folder, &info) && errno == ENOENT)
+		return 0;
+	int64_t latest = latest_step(folder, sink), *steps = list_steps(folder, &count);
+
+	if (!steps)
+		return error_memory(err, "the list of checkpoints");
+	for (size_t i = 0; i <= count && !*path; i++) {
+		struct error why = {0};
+		char *file;
+		/* latest first, then all others. */
+		int64_t step = i ? steps[i - 1] : latest;
+
+		if (step < 0 || (i && step == latest))
+			continue;
+		if (asprintf(&file, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0) {
+			free(steps);
+			return error_memory(err, "a checkpoint's name");
+		}
+		if (checkpoint_load(file, graph, buckets, state, weights, momentum, &why)) {
+			error_prefix(&why, "passed over");
+			sink->passed_over(sink->context, why.text);
+			free(file);
+			continue;
+		}
+		*path = file;
+	}
+	free(steps);
+	return 0;
+}

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Collectives by MPI on host memory: module comm-mpi.so. All are non-blocking calls that finish
+ * waits for, with a deadline; the only file that calls MPI. */
+#include <mpi.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/comm/comm.h"
+
+#define TAG_HERE 7        /* "I am waiting too": who sends none is missing */
+#define GRACE_MS 2000     /* how long these may take after the deadline */
+#define CHUNK (1 << 30)   /* elements of one call: MPI counts are int */
+
+struct mpi {
+	struct comm comm;
+	MPI_Comm world;
+	int timeout_ms;
+	bool failed;
+	size_t request_count, request_room;
+	MPI_Request *requests;
+	atomic_bool aborted;
+	char why[256];
+};
+
+extern __attribute__((visibility("default"))) const struct comm_ops comm_mpi;
+
+static int mpi_error(int code, const char *what, struct error *err)
+{
+	char text[MPI_MAX_ERROR_STRING] = "unknown error";
+	int size;
+
+	MPI_Error_string(code, text, &size);
+	return error_set(err, ERR_NETWORK, "%s: MPI says: %s", what, text);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000;
+}
+
+static int check_world(const struct comm_request *request, struct error *err)
+{
+	int rank, size;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Comm_size(MPI_COMM_WORLD, &size);
+	if (size == request->size && rank == request->rank)
+		return 0;
+	if (size == 1)
+		return error_set(err, ERR_DATA,
+				 "this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: nothing "
+				 "that MPI knows started it; start it by berth run, or by mpirun of the "
+				 "same MPI with berth exec",
+				 request->rank, request->size);
+	return error_set(err, ERR_DATA,
+			 "the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d of %d: "
+			 "one of the two is left over from another program; unset RANK and WORLD_SIZE "
+			 "or start it by berth run",
+			 request->rank, request->size, rank, size);
+}
+
+static int mpi_open(const struct comm_request *request, struct comm **out, struct error *err)
+{
+	struct mpi *mpi = calloc(1, sizeof *mpi);
+	int initialised = 0, provided;
+
+	if (!mpi)
+		return error_memory(err, "the communication");
+	MPI_Initialized(&initialised);
+	if (!initialised) {
+		int rc = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+
+		if (rc != MPI_SUCCESS) {
+			free(mpi);
+			return mpi_error(rc, "MPI_Init", err);
+		}
+	}
+
+	int rc = check_world(request, err);
+
+	if (rc) {
+		free(mpi);
+		/* A singleton can leave; in a true world the others would be waited for. */
+		return rc;
+	}
+	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->world);
+	MPI_Comm_set_errhandler(mpi->world, MPI_ERRORS_RETURN);
+	mpi->comm = (struct comm){.ops = &comm_mpi, .rank = request->rank, .size = request->size};
+	mpi->timeout_ms = request->timeout_ms;
+	*out = &mpi->comm;
+	return 0;
+}
+
+/* Room for one more request; refuses after a failure. */
+static MPI_Request *request_next(struct mpi *mpi, struct error *err)
+{
+	if (mpi->failed) {
+		error_set(err, ERR_NETWORK, "the communication has failed before");
+		return NULL;
+	}
+	if (mpi->request_count == mpi->request_room) {
+		size_t room = mpi->request_room ? mpi->request_room * 2 : 16;
+		MPI_Request *grown = realloc(mpi->requests, room * sizeof *grown);
+
+		if (!grown) {
+			error_memory(err, "MPI requests");
+			return NULL;
+		}
+		mpi->requests = grown;
+		mpi->request_room = room;
+	}
+	return &mpi->requests[mpi->request_count];
+}
+
+/* The call that began requests[count] returned rc. */
+static int begun(struct mpi *mpi, int rc, const char *what, struct error *err)
+{
+	if (rc != MPI_SUCCESS) {
+		mpi->failed = true;
+		return mpi_error(rc, what, err);
+	}
+	mpi->request_count++;
+	return 0;
+}
+
+static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *data, size_t count,
+			  enum element_type type, enum comm_reduce reduce, struct error *err)
+{
+	static const MPI_Op ops[] = {[COMM_SUM] = MPI_SUM, [COMM_MIN] = MPI_MIN, [COMM_MAX] = MPI_MAX};
+	MPI_Datatype types[] = {[ELEMENT_F32] = MPI_FLOAT, [ELEMENT_I32] = MPI_INT32_T,
+				[ELEMENT_I64] = MPI_INT64_T, [ELEMENT_F64] = MPI_DOUBLE};
+	struct mpi *mpi = (struct mpi *)comm;
+
+	for (size_t done = 0; done < count;) {
+		size_t n = count - done < CHUNK ? count - done : CHUNK;
+		MPI_Request *request = request_next(mpi, err);
+
+		if (!request)
+			return -ERR_NETWORK;
+
+		int rc = MPI_Iallreduce(MPI_IN_PLACE, (char *)data + done * element_size(type), (int)n,
+					types[type], ops[reduce], mpi->world, request);
+
+		rc = begun(mpi, rc, "all-reduce", err);
+		if (rc)
+			return rc;
+		done += n;
+	}
+	return 0;
+}
+
+static int mpi_broadcast(struct comm *comm, struct device_queue *queue, void *data,
+			 size_t size_bytes, int root, struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+
+	for (size_t done = 0; done < size_bytes;) {
+		size_t n = size_bytes - done < CHUNK ? size_bytes - done : CHUNK;
+		MPI_Request *request = request_next(mpi, err);
+
+		if (!request)
+			return -ERR_NETWORK;
+
+		int rc = begun(mpi, MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root, mpi->world,
+					       request), "broadcast", err);
+
+		if (rc)
+			return rc;
+		done += n;
+	}
+	return 0;
+}
+
+static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const void *from, void *to,
+			  size_t size_bytes, struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	MPI_Request *request = request_next(mpi, err);
+
+	if (!request)
+		return -ERR_NETWORK;
+	if (size_bytes > CHUNK)
+		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank", size_bytes);
+	return begun(mpi, MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes, MPI_BYTE,
+					 mpi->world, request), "all-gather", err);
+}
+
+/* Past the deadline: every rank that waits tells all others so; who says nothing is missing. */
+static void name_missing(struct mpi *mpi, char *text, size_t size)
+{
+	int here = 0, count = 0;
+	size_t used = 0;
+	bool *seen = calloc((size_t)mpi->comm.size, sizeof *seen);
+	int64_t end = now_ms() + GRACE_MS;
+
+	text[0] = 0;
+	if (!seen)
+		return;
+	seen[mpi->comm.rank] = true;
+	for (int r = 0; r < mpi->comm.size; r++) {
+		MPI_Request request;
+
+		if (r != mpi->comm.rank && MPI_Isend(&here, 0, MPI_INT, r, TAG_HERE, mpi->world,
+						     &request) == MPI_SUCCESS)
+			MPI_Request_free(&request);
+	}
+	while (now_ms() < end) {
+		MPI_Status status;
+		int there = 0;
+
+		if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_HERE, mpi->world, &there, &status) != MPI_SUCCESS)
+			break;
+		if (!there) {
+			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+			continue;
+		}
+		MPI_Recv(&here, 0, MPI_INT, status.MPI_SOURCE, TAG_HERE, mpi->world,
+			 MPI_STATUS_IGNORE);
+		seen[status.MPI_SOURCE] = true;
+	}
+	for (int r = 0; r < mpi->comm.size && used < size; r++)
+		if (!seen[r] && ++count <= 16)
+			used += (size_t)snprintf(text + used, size - used, "%s%d", count > 1 ? "," : "", r);
+	if (count > 16 && used < size)
+		snprintf(text + used, size - used, " and %d more", count - 16);
+	free(seen);
+}
+
+static int late(struct mpi *mpi, struct error *err)
+{
+	char missing[128];
+
+	name_missing(mpi, missing, sizeof missing);
+	return error_set(err, ERR_NETWORK,
+			 "rank %d waited %d s in a collective for rank %s; look at that rank's last lines, "
+			 "or give it more time by --comm-timeout",
+			 mpi->comm.rank, mpi->timeout_ms / 1000,
+			 missing[0] ? missing : "? (all ranks wait, in different collectives)");
+}
+
+static int mpi_finish(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	int64_t end = 0;
+
+	for (unsigned turn = 0; mpi->request_count; turn++) {
+		int done = 0;
+		int rc = MPI_Testall((int)mpi->request_count, mpi->requests, &done,
+				     MPI_STATUSES_IGNORE);
+
+		if (rc != MPI_SUCCESS) {
+			mpi->failed = true;
+			return mpi_error(rc, "waiting for a collective", err);
+		}
+		if (done)
+			break;
+		if (atomic_load(&mpi->aborted)) {
+			mpi->failed = true;
+			return error_set(err, ERR_NETWORK, "the communication was aborted: %s",
+					 mpi->why);
+		}
+		if (turn % 64 != 63)
+			continue;
+		/* The other rank may need this very core. */
+		sched_yield();
+		if (!end) {
+			end = now_ms() + mpi->timeout_ms;
+		} else if (now_ms() > end) {
+			mpi->failed = true;
+			return late(mpi, err);
+		}
+	}
+	mpi->request_count = 0;
+	return 0;
+}
+
+static int mpi_barrier(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	MPI_Request *request = request_next(mpi, err);
+	int rc = request ? begun(mpi, MPI_Ibarrier(mpi->world, request), "barrier", err)
+			 : -ERR_NETWORK;
+
+	return rc ? rc : mpi_finish(comm, queue, err);
+}
+
+static int mpi_progress(struct comm *comm, struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	int done;
+
+	if (mpi->request_count && MPI_Testall((int)mpi->request_count, mpi->requests, &done,
+					      MPI_STATUSES_IGNORE) != MPI_SUCCESS) {
+		mpi->failed = true;
+		return error_set(err, ERR_NETWORK, "a collective failed while it made progress");
+	}
+	return 0;
+}
+
+static void mpi_abort(struct comm *comm, const char *why)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+
+	snprintf(mpi->why, sizeof mpi->why, "%s", why);
+	atomic_store(&mpi->aborted, true);
+}
+
+static void mpi_close(struct comm *comm)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	int finalised = 0;
+
+	if (!mpi)
+		return;
+	MPI_Finalized(&finalised);
+	/* After a failure MPI_Finalize may wait for ranks that never come: whoever started the ranks
+	 * sees this one end and ends the others. */
+	if (!finalised && !mpi->failed && !atomic_load(&mpi->aborted)) {
+		MPI_Comm_free(&mpi->world);
+		MPI_Finalize();
+	}
+	free(mpi->requests);
+	free(mpi);
+}
+
+const struct comm_ops comm_mpi = {
+	.name = "mpi",
+	.open = mpi_open,
+	.all_reduce = mpi_all_reduce,
+	.broadcast = mpi_broadcast,
+	.all_gather = mpi_all_gather,
+	.barrier = mpi_barrier,
+	.progress = mpi_progress,
+	.finish = mpi_finish,
+	.abort = mpi_abort,
+	.close = mpi_close,
+};

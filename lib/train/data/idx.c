@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MNIST and Fashion-MNIST: IDX files, plain or gzipped. Images stay in memory as bytes. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "train/data/dataset.h"
+
+#define MAX_BYTES ((size_t)1 << 30) /* unzipped; a small hostile file cannot ask for more */
+#define CLASSES 10
+
+struct idx {
+	struct dataset dataset;
+	unsigned char *images, *labels; /* whole files */
+	const unsigned char *pixels;    /* [count][height][width], in images */
+	const unsigned char *classes;   /* [count], in labels */
+	float value[256];               /* of a pixel, normalised */
+};
+
+static uint32_t big_endian(const unsigned char *p)
+{
+	return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+int idx_parse(const char *name, const unsigned char *bytes, size_t size, int rank, int64_t *sizes,
+	      const unsigned char **items, struct error *err)
+{
+	size_t header = 4 + 4 * (size_t)rank;
+	uint64_t count = 1;
+
+	if (size < header)
+		return error_set(err, ERR_DATA, "%s: %zu bytes are too short for an IDX header of %zu; "
+				 "fetch the file again", name, size, header);
+	if (big_endian(bytes) != 0x0800u + (unsigned)rank)
+		return error_set(err, ERR_DATA, "%s: begins with %08x, expected the IDX magic %08x (bytes, "
+				 "%d dimensions); is it another file?", name, big_endian(bytes),
+				 0x0800u + (unsigned)rank, rank);
+	for (int i = 0; i < rank; i++) {
+		uint32_t n = big_endian(bytes + 4 + 4 * i);
+
+		if (!n || count > MAX_BYTES / n)
+			return error_set(err, ERR_DATA, "%s: dimension %d is %u: empty, or more than "
+					 "can be read", name, i, n);
+		count *= n;
+		sizes[i] = n;
+	}
+	if (size - header != count)
+		return error_set(err, ERR_DATA, "%s: holds %zu bytes of data, its header says %llu; fetch the "
+				 "file again", name, size - header, (unsigned long long)count);
+	*items = bytes + header;
+	return 0;
+}
+
+/* Read all of path, unzipping if it is zipped. */
+static int read_unzipped(const char *path, unsigned char **out, size_t *size, struct error *err)
+{
+	gzFile file = gzopen(path, "rbe");
+	size_t used = 0, room = 1 << 20;
+	unsigned char *bytes = malloc(room);
+	int rc = 0, n = 0;
+
+	if (!file)
+		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	else if (!bytes)
+		rc = error_memory(err, path);
+	while (!rc && (n = gzread(file, bytes + used, (unsigned)(room - used))) > 0) {
+		used += (size_t)n;
+		if (used < room)
+			continue;
+
+		unsigned char *grown = room < MAX_BYTES ? realloc(bytes, room * 2) : NULL;
+
+		if (!grown)
+			rc = error_set(err, ERR_DATA, "%s: more than %zu MiB unzipped", path, room >> 20);
+		else
+			bytes = grown;
+		room *= 2;
+	}
+	if (!rc && n < 0) {
+		int code;
+
+		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path, gzerror(file, &code));
+	}
+	/* A cut gzip stream reads as if it ended; only closing says so. */
+	if (file && gzclose(file) != Z_OK && !rc)
+		rc = error_set(err, ERR_DATA, "%s: the gzip stream is cut off; fetch the file again", path);
+	if (rc) {
+		free(bytes);
+		return rc;
+	}
+	*out = bytes;
+	*size = used;
+	return 0;
+}
+
+/* DIR/NAME or DIR/NAME.gz. */
+static int read_either(const char *folder, const char *name, char *path, size_t path_size,
+		       unsigned char **out, size_t *size, struct error *err)
+{
+	static const char *const suffixes[] = {"", ".gz"};
+
+	for (size_t i = 0; i < 2; i++) {
+		if (snprintf(path, path_size, "%s/%s%s", folder, name, suffixes[i]) >= (int)path_size)
+			return error_set(err, ERR_USAGE, "the folder name %s is too long", folder);
+		if (!access(path, F_OK))
+			return read_unzipped(path, out, size, err);
+	}
+	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); install the package "
+			 "dataset-fashion-mnist, name its folder as --data fashion-mnist:DIR, or take "
+			 "--data synthetic", folder, name, strerror(errno));
+}
+
+static int load(struct idx *idx, const char *folder, const char *prefix, struct error *err)
+{
+	char path[4096], name[64];
+	int64_t sizes[3], labels;
+	size_t size;
+	int rc;
+
+	snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
+	rc = read_either(folder, name, path, sizeof path, &idx->images, &size, err);
+	if (!rc)
+		rc = idx_parse(path, idx->images, size, 3, sizes, &idx->pixels, err);
+	if (rc)
+		return rc;
+	snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
+	rc = read_either(folder, name, path, sizeof path, &idx->labels, &size, err);
+	if (!rc)
+		rc = idx_parse(path, idx->labels, size, 1, &labels, &idx->classes, err);
+	if (rc)
+		return rc;
+	if (labels != sizes[0])
+		return error_set(err, ERR_DATA, "%s has %lld labels for %lld images", path,
+				 (long long)labels, (long long)sizes[0]);
+	for (int64_t i = 0; i < labels; i++)
+		if (idx->classes[i] >= CLASSES)
+			return error_set(err, ERR_DATA, "%s: label %lld is %d, expected 0 to %d", path,
+					 (long long)i, idx->classes[i], CLASSES - 1);
+	idx->dataset.count = labels;
+	idx->dataset.shape = (struct shape){1, (int)sizes[1], (int)sizes[2]};
+	idx->dataset.classes = CLASSES;
+	return 0;
+}
+
+static void idx_close(struct dataset *dataset)
+{
+	struct idx *idx = (struct idx *)dataset;
+
+	free(idx->images);
+	free(idx->labels);
+	free(idx);
+}
+
+static int idx_open(const struct dataset_request *request, const struct dataset_format *format,
+		    const char *folder, float mean, float deviation, struct dataset **out,
+		    struct error *err)
+{
+	struct idx *idx = calloc(1, sizeof *idx);
+
+	if (!idx)
+		return error_memory(err, "the data");
+	idx->dataset.format = format;
+	for (int i = 0; i < 256; i++)
+		idx->value[i] = ((float)i / 255 - mean) / deviation;
+
+	int rc = load(idx, folder, request->split == SPLIT_TRAIN ? "train" : "t10k", err);
+
+	if (rc) {
+		idx_close(&idx->dataset);
+		return rc;
+	}
+	*out = &idx->dataset;
+	return 0;
+}
+
+static int idx_read(struct dataset *dataset, const uint32_t *indices, int count, float *x, void *target,
+		    struct error *err)
+{
+	struct idx *idx = (struct idx *)dataset;
+	size_t pixels = (size_t)shape_count(&dataset->shape);
+
+	for (int n = 0; n < count; n++) {
+		const unsigned char *from = idx->pixels + indices[n] * pixels;
+
+		for (size_t i = 0; i < pixels; i++)
+			x[(size_t)n * pixels + i] = idx->value[from[i]];
+		((int32_t *)target)[n] = idx->classes[indices[n]];
+	}
+	return 0;
+}
+
+/* Mean and deviation of the training images, as everybody uses them. */
+static int fashion_mnist_open(const struct dataset_request *request, struct dataset **out,
+			      struct error *err)
+{
+	const char *folder = request->argument;
+
+	if (!*folder)
+		folder = "/usr/share/datasets/fashion-mnist";
+	return idx_open(request, &dataset_fashion_mnist, folder, 0.2860f, 0.3530f, out, err);
+}
+
+static int mnist_open(const struct dataset_request *request, struct dataset **out, struct error *err)
+{
+	if (!*request->argument)
+		return error_set(err, ERR_USAGE, "--data mnist needs its folder: --data mnist:DIR");
+	return idx_open(request, &dataset_mnist, request->argument, 0.1307f, 0.3081f, out, err);
+}
+
+const struct dataset_format dataset_fashion_mnist = {
+	.name = "fashion-mnist",
+	.summary = "fashion-mnist[:DIR]: 28x28 images of clothes in 10 classes (IDX, plain or .gz)",
+	.open = fashion_mnist_open,
+	.read = idx_read,
+	.close = idx_close,
+};
+
+const struct dataset_format dataset_mnist = {
+	.name = "mnist",
+	.summary = "mnist:DIR: 28x28 handwritten digits (IDX, plain or .gz)",
+	.open = mnist_open,
+	.read = idx_read,
+	.close = idx_close,
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Data made from the seed: each sample a pure function of (seed, split, index). Classes: a pattern
+ * a class plus noise. One class: regression, y = X w + 0.1 noise with w from the seed. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/number.h"
+#include "train/data/dataset.h"
+#include "train/random.h"
+
+#define NOISE 0.1f
+#define MAX_SIDE 65536
+#define MAX_ELEMENTS ((int64_t)1 << 28)
+
+/* The counter's last word says what a draw is for. */
+enum stream { STREAM_TRAIN, STREAM_VAL, STREAM_PATTERN, STREAM_NOISE };
+
+struct synthetic {
+	struct dataset dataset;
+	uint64_t seed;
+	enum split split;
+	float *patterns; /* [classes][elements] */
+};
+
+static void normals(uint64_t seed, uint32_t index, enum stream stream, size_t count, float *out)
+{
+	for (size_t i = 0; i < count; i += 2) {
+		uint32_t counter[4] = {(uint32_t)(i / 2), 0, index, stream};
+		float pair[2];
+
+		philox_normal2(seed, counter, pair);
+		out[i] = pair[0];
+		if (i + 1 < count)
+			out[i + 1] = pair[1];
+	}
+}
+
+/* "3x32x32", "20". */
+static int parse_shape(const char *text, struct shape *out, struct error *err)
+{
+	int sides[3] = {1, 1, 1}, count = 0, rc;
+	char part[16];
+
+	for (const char *p = text; count < 3; count++) {
+		size_t size = strcspn(p, "x");
+
+		if (size >= sizeof part)
+			break;
+		memcpy(part, p, size);
+		part[size] = 0;
+		rc = number_int("a side of --data synthetic", part, 1, MAX_SIDE, &sides[count], err);
+		if (rc)
+			return rc;
+		p += size;
+		if (!*p++) {
+			*out = (struct shape){sides[0], sides[1], sides[2]};
+			if (shape_count(out) > MAX_ELEMENTS)
+				break;
+			return 0;
+		}
+	}
+	return error_set(err, ERR_USAGE, "--data synthetic:%s: expected a shape as 3x32x32 or 20", text);
+}
+
+static int parse(const char *argument, struct synthetic *synthetic, int64_t *samples, struct error *err)
+{
+	struct dataset *dataset = &synthetic->dataset;
+	char *copy = strdup(argument), *rest = copy;
+	int rc = copy ? 0 : error_memory(err, "the data");
+
+	for (char *part; !rc && (part = strsep(&rest, ","));) {
+		if (!strncmp(part, "n=", 2))
+			rc = number_int64("n of --data synthetic", part + 2, 1, RANDOM_PERMUTATION_MAX,
+					  samples, err);
+		else if (!strncmp(part, "classes=", 8))
+			rc = number_int("classes of --data synthetic", part + 8, 1, 100000,
+					&dataset->classes, err);
+		else if (*part)
+			rc = parse_shape(part, &dataset->shape, err);
+	}
+	free(copy);
+	if (rc && err)
+		err->code = ERR_USAGE;
+	return rc ? -ERR_USAGE : 0;
+}
+
+static void synthetic_close(struct dataset *dataset)
+{
+	struct synthetic *synthetic = (struct synthetic *)dataset;
+
+	free(synthetic->patterns);
+	free(synthetic);
+}
+
+static int synthetic_open(const struct dataset_request *request, struct dataset **out,
+			  struct error *err)
+{
+	struct synthetic *synthetic = calloc(1, sizeof *synthetic);
+	int64_t samples = 10000;
+
+	if (!synthetic)
+		return error_memory(err, "the data");
+	synthetic->dataset = (struct dataset){.format = &dataset_synthetic, .shape = {1, 28, 28},
+					      .classes = 10};
+	synthetic->seed = request->seed;
+	synthetic->split = request->split;
+
+	int rc = parse(request->argument, synthetic, &samples, err);
+	int64_t elements = shape_count(&synthetic->dataset.shape);
+
+	if (!rc && synthetic->dataset.classes > MAX_ELEMENTS / elements)
+		rc = error_set(err, ERR_USAGE, "--data %s: too many classes for samples of this size",
+			       request->spec);
+	if (!rc) {
+		synthetic->patterns = calloc((size_t)synthetic->dataset.classes, (size_t)elements * 4);
+		if (!synthetic->patterns)
+			rc = error_memory(err, "the data");
+	}
+	if (rc) {
+		synthetic_close(&synthetic->dataset);
+		return rc;
+	}
+	for (int k = 0; k < synthetic->dataset.classes; k++)
+		normals(request->seed, (uint32_t)k, STREAM_PATTERN, (size_t)elements,
+			synthetic->patterns + k * elements);
+	/* A tenth as many to evaluate. */
+	synthetic->dataset.count = request->split == SPLIT_TRAIN ? samples : (samples + 9) / 10;
+	*out = &synthetic->dataset;
+	return 0;
+}
+
+static int synthetic_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
+			  void *target, struct error *err)
+{
+	struct synthetic *synthetic = (struct synthetic *)dataset;
+	enum stream stream = synthetic->split == SPLIT_TRAIN ? STREAM_TRAIN : STREAM_VAL;
+	size_t elements = (size_t)shape_count(&dataset->shape);
+
+	for (int n = 0; n < count; n++, x += elements) {
+		uint32_t draw[4], counter[4] = {0, 1, indices[n], stream};
+		const float *pattern = synthetic->patterns;
+
+		normals(synthetic->seed, indices[n], stream, elements, x);
+		if (dataset->classes == 1) {
+			uint32_t place[4] = {stream, 0, indices[n], STREAM_NOISE};
+			float noise[2];
+			double y = 0;
+
+			philox_normal2(synthetic->seed, place, noise);
+			for (size_t i = 0; i < elements; i++)
+				y += (double)x[i] * (double)pattern[i];
+			((float *)target)[n] = (float)y + NOISE * noise[0];
+			continue;
+		}
+		philox(synthetic->seed, counter, draw);
+
+		uint32_t k = draw[0] % (uint32_t)dataset->classes;
+
+		pattern += k * elements;
+		for (size_t i = 0; i < elements; i++)
+			x[i] = 0.5f * pattern[i] + x[i];
+		((int32_t *)target)[n] = (int32_t)k;
+	}
+	return 0;
+}
+
+const struct dataset_format dataset_synthetic = {
+	.name = "synthetic",
+	.summary = "synthetic[:SHAPE][,n=SAMPLES][,classes=K]: made from the seed (1x28x28, 10000, 10); "
+		   "classes=1: y = X w + noise",
+	.open = synthetic_open,
+	.read = synthetic_read,
+	.close = synthetic_close,
+};

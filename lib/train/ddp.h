@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Data parallel training: gradients in flat buckets, reduced as they get ready. */
+#ifndef BERTH_TRAIN_DDP_H
+#define BERTH_TRAIN_DDP_H
+
+#include <stddef.h>
+
+#include "base/error.h"
+#include "train/comm/comm.h"
+#include "train/model/graph.h"
+
+/* PyTorch's limits: a first bucket that is soon full, then large ones. */
+#define DDP_FIRST_BYTES ((size_t)1 << 20)
+#define DDP_CAP_BYTES ((size_t)25 << 20)
+
+struct bucket {
+	size_t offset, count; /* elements of the flat buffer */
+	int params;           /* how many parameters it holds */
+};
+
+/* Weights, gradients and momentum are three flat buffers of one layout: parameters in the order in
+ * which backward finishes their gradients, close together, so that a bucket is a stretch of the
+ * buffer and nothing is ever copied to reduce it. Indexed by the graph's parameters: offsets,
+ * bucket_of. ready: the order itself. */
+struct buckets {
+	size_t bucket_count, total;
+	struct bucket *list;
+	size_t *offsets;
+	size_t *bucket_of;
+	int *ready;
+};
+
+/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight); a
+ * bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
+ * -ERR_UNAVAILABLE: memory. */
+int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
+		 struct buckets *out, struct error *err);
+void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
+
+/* Do all ranks train the same thing? Compares a fingerprint of graph and batch over the ranks
+ * before the first bucket: -ERR_DATA where they differ. Collective. */
+int ddp_compare(const struct graph *graph, int batch, struct comm *comm,
+		struct device_queue *queue, struct error *err);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ops without weights, the losses and the update. Built without contraction into fused
+ * multiply-adds: ranks on different CPUs must make the same update of the same gradient. */
+#include <math.h>
+#include <string.h>
+
+#include "train/device/cpu-reference/reference.h"
+
+void reference_relu(const struct op_call *call)
+{
+	size_t count = (size_t)tensor_count(&call->x);
+	const float *x = call->x.data;
+
+	if (call->pass == OP_FORWARD) {
+		float *y = call->y.data;
+
+		for (size_t i = 0; i < count; i++)
+			y[i] = x[i] < 0 ? 0 : x[i];
+		return;
+	}
+
+	const float *dy = call->dy.data;
+	float *dx = call->dx.data;
+
+	for (size_t i = 0; dx && i < count; i++)
+		dx[i] = x[i] <= 0 ? 0 : dy[i];
+}
+
+/* The place in plane of the largest of a window; the first of equal ones, a NaN before all. */
+static size_t window_best(const float *plane, long height, long width, long y0, long x0, long kernel)
+{
+	long best = -1;
+
+	for (long y = y0 < 0 ? 0 : y0; y < y0 + kernel && y < height; y++)
+		for (long x = x0 < 0 ? 0 : x0; x < x0 + kernel && x < width; x++) {
+			long at = y * width + x;
+
+			if (best < 0 || plane[at] > plane[best] ||
+			    (isnan(plane[at]) && !isnan(plane[best])))
+				best = at;
+		}
+	return (size_t)best;
+}
+
+/* A row of the 2x2 windows side by side that most networks have: without branches. */
+static void pool_pairs(const float *above, const float *below, size_t out_width, float *y)
+{
+	for (size_t x = 0; x < out_width; x++) {
+		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x], d = below[2 * x + 1];
+		float best = b > a ? b : a, second = d > c ? d : c;
+		int nan = (a != a) | (b != b) | (c != c) | (d != d);
+
+		best = second > best ? second : best;
+		y[x] = nan ? NAN : best;
+	}
+}
+
+/* Its backward: the first of equal ones gets all. */
+static void unpool_pairs(const float *above, const float *below, size_t out_width, const float *dy,
+			 float *dx_above, float *dx_below)
+{
+	for (size_t x = 0; x < out_width; x++) {
+		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x], d = below[2 * x + 1];
+		int left = !(b > a) & !((b != b) & (a == a)), right = !(d > c) & !((d != d) & (c == c));
+		float best = left ? a : b, second = right ? c : d;
+		int up = !(second > best) & !((second != second) & (best == best));
+
+		dx_above[2 * x] = up & left ? dy[x] : 0;
+		dx_above[2 * x + 1] = up & (!left) ? dy[x] : 0;
+		dx_below[2 * x] = (!up) & right ? dy[x] : 0;
+		dx_below[2 * x + 1] = (!up) & (!right) ? dy[x] : 0;
+	}
+}
+
+/* One row of windows of one plane; y forward, dx (cleared before) and dy backward. */
+static void pool_row(const struct op_call *call, const float *plane, size_t oy, size_t out_width,
+		     float *y, const float *dy, float *dx)
+{
+	const struct op_attributes *attributes = &call->attributes;
+	long height = (long)call->x.shape[2], width = (long)call->x.shape[3];
+	long y0 = (long)oy * attributes->stride - attributes->pad;
+
+	if (attributes->kernel == 2 && attributes->stride == 2 && attributes->pad == 0) {
+		const float *above = plane + y0 * width;
+
+		if (y)
+			pool_pairs(above, above + width, out_width, y);
+		else
+			unpool_pairs(above, above + width, out_width, dy, dx + y0 * width,
+				     dx + (y0 + 1) * width);
+		return;
+	}
+	for (size_t ox = 0; ox < out_width; ox++) {
+		long x0 = (long)ox * attributes->stride - attributes->pad;
+		size_t best = window_best(plane, height, width, y0, x0, attributes->kernel);
+
+		if (y)
+			y[ox] = plane[best];
+		else
+			dx[best] += dy[ox];
+	}
+}
+
+void reference_maxpool2d(const struct op_call *call)
+{
+	size_t planes = (size_t)(call->x.shape[0] * call->x.shape[1]);
+	size_t plane = (size_t)(call->x.shape[2] * call->x.shape[3]);
+	size_t out_height = (size_t)op_side(call->x.shape[2], &call->attributes);
+	size_t out_width = (size_t)op_side(call->x.shape[3], &call->attributes);
+	const float *x = call->x.data, *dy = call->dy.data;
+	float *y = call->y.data, *dx = call->dx.data;
+
+	if (call->pass == OP_BACKWARD) {
+		if (!dx)
+			return;
+		memset(dx, 0, planes * plane * sizeof *dx);
+	}
+	for (size_t p = 0; p < planes; p++)
+		for (size_t oy = 0; oy < out_height; oy++) {
+			size_t row = (p * out_height + oy) * out_width;
+
+			if (call->pass == OP_FORWARD)
+				pool_row(call, x + p * plane, oy, out_width, y + row, NULL, NULL);
+			else
+				pool_row(call, x + p * plane, oy, out_width, NULL, dy + row,
+					 dx + p * plane);
+		}
+}
+
+static int bad_label(const struct op_call *call, size_t n, struct error *err)
+{
+	return error_set(err, ERR_DATA, "label %d of sample %zu of the batch is not in 0 to %d",
+			 ((const int32_t *)call->target.data)[n], n, (int)call->x.shape[1] - 1);
+}
+
+int reference_cross_entropy(const struct op_call *call, struct error *err)
+{
+	size_t count = (size_t)call->x.shape[0], classes = (size_t)call->x.shape[1];
+	const int32_t *target = call->target.data;
+
+	for (size_t n = 0; n < count; n++) {
+		const float *x = (const float *)call->x.data + n * classes;
+		float most = x[0];
+		double sum = 0;
+
+		if (target[n] < 0 || (size_t)target[n] >= classes)
+			return bad_label(call, n, err);
+		for (size_t k = 1; k < classes; k++)
+			most = x[k] > most ? x[k] : most;
+		for (size_t k = 0; k < classes; k++)
+			sum += exp((double)x[k] - (double)most);
+		if (call->pass == OP_FORWARD) {
+			((float *)call->y.data)[n] =
+				(float)(log(sum) + (double)most - (double)x[target[n]]);
+			continue;
+		}
+
+		float *dx = (float *)call->dx.data + n * classes;
+
+		for (size_t k = 0; k < classes; k++) {
+			double share = exp((double)x[k] - (double)most) / sum;
+
+			dx[k] = (float)((share - (k == (size_t)target[n])) * (double)call->scale);
+		}
+	}
+	return 0;
+}
+
+void reference_mse(const struct op_call *call)
+{
+	size_t count = (size_t)call->x.shape[0], classes = (size_t)call->x.shape[1];
+
+	for (size_t n = 0; n < count; n++) {
+		const float *x = (const float *)call->x.data + n * classes;
+		const float *target = (const float *)call->target.data + n * classes;
+		double sum = 0;
+
+		for (size_t k = 0; k < classes; k++) {
+			double off = (double)x[k] - (double)target[k];
+
+			sum += off * off;
+			if (call->pass == OP_BACKWARD)
+				((float *)call->dx.data)[n * classes + k] =
+					(float)(2 * off / (double)classes * (double)call->scale);
+		}
+		if (call->pass == OP_FORWARD)
+			((float *)call->y.data)[n] = (float)(sum / (double)classes);
+	}
+}
+
+int reference_label_rank(const struct op_call *call, struct error *err)
+{
+	size_t count = (size_t)call->x.shape[0], classes = (size_t)call->x.shape[1];
+	const int32_t *target = call->target.data;
+
+	for (size_t n = 0; n < count; n++) {
+		const float *x = (const float *)call->x.data + n * classes;
+		int32_t before = 0;
+
+		if (target[n] < 0 || (size_t)target[n] >= classes)
+			return bad_label(call, n, err);
+
+		float mine = x[target[n]];
+
+		for (size_t k = 0; k < classes; k++)
+			before += x[k] > mine || (x[k] == mine && k < (size_t)target[n]);
+		/* Nothing is larger than a NaN: without this it would count as right. */
+		((int32_t *)call->y.data)[n] = isnan(mine) ? (int32_t)classes : before;
+	}
+	return 0;
+}
+
+void reference_sgd(const struct op_call *call)
+{
+	size_t count = (size_t)call->w.shape[0];
+	const struct op_sgd *sgd = &call->sgd;
+	float *w = call->w.data, *state = call->state.data;
+	const float *dw = call->dw.data;
+
+	for (size_t i = 0; i < count; i++) {
+		float g = dw[i] + sgd->weight_decay * w[i];
+
+		if (sgd->momentum != 0) {
+			float m = sgd->momentum * state[i] + g;
+
+			state[i] = m;
+			g = sgd->nesterov ? g + sgd->momentum * m : m;
+		}
+		w[i] -= sgd->lr * g;
+	}
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/device/cpu-reference/reference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int reference_open(int index, struct device **out, struct error *err)
+{
+	struct reference *reference = calloc(1, sizeof *reference);
+
+	if (!reference)
+		return error_memory(err, "the device");
+	reference->device.ops = &device_cpu_reference;
+	*out = &reference->device;
+	return 0;
+}
+
+static void reference_close(struct device *device)
+{
+	struct reference *reference = (struct reference *)device;
+
+	if (!reference)
+		return;
+	free(reference->scratch);
+	free(reference);
+}
+
+float *reference_scratch(struct reference *reference, size_t count)
+{
+	if (count > reference->scratch_count) {
+		if (count > SIZE_MAX / sizeof(float) - 64)
+			return NULL;
+		free(reference->scratch);
+		reference->scratch_count = 0;
+		reference->scratch = aligned_alloc(64, (count * sizeof(float) + 63) / 64 * 64);
+		if (!reference->scratch)
+			return NULL;
+		reference->scratch_count = count;
+	}
+	return reference->scratch;
+}
+
+static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
+{
+	if (size_bytes > SIZE_MAX - 128)
+		return error_memory(err, "a tensor");
+
+	void *memory = aligned_alloc(64, (size_bytes + 127) / 64 * 64);
+
+	if (!memory)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "out of memory: a buffer of %zu MiB; try a smaller --batch",
+				 size_bytes >> 20);
+	*out = memory;
+	return 0;
+}
+
+static void memory_free(struct device *device, void *memory)
+{
+	free(memory);
+}
+
+static int queue_new(struct device *device, struct device_queue **out, struct error *err)
+{
+	struct device_queue *queue = calloc(1, sizeof *queue);
+
+	if (!queue)
+		return error_memory(err, "a queue");
+	queue->device = device;
+	*out = queue;
+	return 0;
+}
+
+static void queue_free(struct device_queue *queue)
+{
+	free(queue);
+}
+
+/* Work is done when the call that queues it returns: there is nothing to wait for. */
+static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
+{
+	return 0;
+}
+
+static int queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
+{
+	return 0;
+}
+
+static void *queue_native(struct device_queue *queue)
+{
+	return NULL;
+}
+
+static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		struct error *err)
+{
+	if (size_bytes)
+		memcpy(to, from, size_bytes);
+	return 0;
+}
+
+static bool supports(const struct device *device, const struct op_call *call)
+{
+	return (unsigned)call->kind < OP_KINDS;
+}
+
+static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
+{
+	struct reference *reference = (struct reference *)queue->device;
+	int rc = op_check(call, err);
+
+	if (rc)
+		return rc;
+	switch (call->kind) {
+	case OP_CONV2D:
+		return reference_conv2d(reference, call, err);
+	case OP_LINEAR:
+		return reference_linear(reference, call, err);
+	case OP_RELU:
+		reference_relu(call);
+		return 0;
+	case OP_MAXPOOL2D:
+		reference_maxpool2d(call);
+		return 0;
+	case OP_CROSS_ENTROPY:
+		return reference_cross_entropy(call, err);
+	case OP_MSE:
+		reference_mse(call);
+		return 0;
+	case OP_LABEL_RANK:
+		return reference_label_rank(call, err);
+	case OP_SGD:
+		reference_sgd(call);
+		return 0;
+	default:
+		return error_set(err, ERR_UNAVAILABLE, "the cpu device has no op %s",
+				 op_name(call->kind));
+	}
+}
+
+const struct device_ops device_cpu_reference = {
+	.name = "cpu",
+	.open = reference_open,
+	.close = reference_close,
+	.memory_new = memory_new,
+	.memory_free = memory_free,
+	.queue_new = queue_new,
+	.queue_free = queue_free,
+	.queue_wait = queue_wait,
+	.queue_after = queue_after,
+	.queue_native = queue_native,
+	.copy_in = copy,
+	.copy_out = copy,
+	.supports = supports,
+	.run = run,
+};

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The reference device's inside. Every sum is taken in one fixed order on one thread, so the same
+ * input gives the same bits. */
+#ifndef BERTH_TRAIN_REFERENCE_H
+#define BERTH_TRAIN_REFERENCE_H
+
+#include "train/device/device.h"
+
+struct reference {
+	struct device device;
+	float *scratch; /* grown by reference_scratch */
+	size_t scratch_count;
+};
+
+/* Room for count floats, 64-byte aligned, valid until the next call. NULL: memory out. */
+float *reference_scratch(struct reference *reference, size_t count);
+
+/* Floats that matrix_multiply needs as pack. */
+#define MATRIX_PACK(depth) ((size_t)(depth) * 32)
+
+/* A matrix whose element (i, j) is at[i * row + j * column]: a transposed one has row 1. */
+struct matrix {
+	const float *at;
+	size_t row, column;
+};
+
+/* C[rows][columns] = A B, added to what C holds where add is set. A [rows][depth] may be
+ * transposed; B [depth][columns] has rows b_row apart, C rows c_row apart. Each element is summed
+ * over depth ascending. */
+void matrix_multiply(size_t rows, size_t columns, size_t depth, struct matrix a, const float *b,
+		     size_t b_row, float *c, size_t c_row, bool add, float *pack);
+/* to[j][i] = from[i][j]. */
+void matrix_transpose(size_t rows, size_t columns, const float *from, float *to);
+
+int reference_conv2d(struct reference *reference, const struct op_call *call, struct error *err);
+int reference_linear(struct reference *reference, const struct op_call *call, struct error *err);
+void reference_relu(const struct op_call *call);
+void reference_maxpool2d(const struct op_call *call);
+int reference_cross_entropy(const struct op_call *call, struct error *err);
+void reference_mse(const struct op_call *call);
+int reference_label_rank(const struct op_call *call, struct error *err);
+void reference_sgd(const struct op_call *call);
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/device/device.h"
+
+#include <string.h>
+
+size_t element_size(enum element_type type)
+{
+	return type == ELEMENT_F64 || type == ELEMENT_I64 ? 8 : 4;
+}
+
+int64_t tensor_count(const struct tensor *tensor)
+{
+	int64_t count = 1;
+
+	for (int i = 0; i < tensor->rank; i++)
+		count *= tensor->shape[i];
+	return count;
+}
+
+struct tensor tensor_make(void *data, enum element_type type, int rank, const int64_t *shape)
+{
+	struct tensor tensor = {.data = data, .type = type, .rank = rank};
+
+	for (int i = 0; i < rank && i < TENSOR_MAX_RANK; i++)
+		tensor.shape[i] = shape[i];
+	return tensor;
+}
+
+const char *op_name(enum op_kind kind)
+{
+	static const char *const names[OP_KINDS] = {
+		[OP_CONV2D] = "conv2d", [OP_LINEAR] = "linear",
+		[OP_RELU] = "relu", [OP_MAXPOOL2D] = "maxpool2d",
+		[OP_CROSS_ENTROPY] = "cross_entropy", [OP_MSE] = "mse",
+		[OP_LABEL_RANK] = "label_rank", [OP_SGD] = "sgd",
+	};
+
+	return (unsigned)kind < OP_KINDS ? names[kind] : "unknown op";
+}
+
+int64_t op_side(int64_t side, const struct op_attributes *attributes)
+{
+	int64_t room = side + 2 * (int64_t)attributes->pad - attributes->kernel;
+
+	if (attributes->kernel < 1 || attributes->stride < 1 || attributes->pad < 0 || room < 0)
+		return -1;
+	return room / attributes->stride + 1;
+}
+
+/* ---- op_check ---- */
+
+struct check {
+	const struct op_call *call;
+	struct error *err;
+	int failed;
+};
+
+static void complain(struct check *check, const char *tensor, const char *what)
+{
+	if (check->failed)
+		return;
+	check->failed = 1;
+	error_set(check->err, ERR_INTERNAL, "op %s %s: tensor %s %s", op_name(check->call->kind),
+		  check->call->pass == OP_FORWARD ? "forward" : "backward", tensor, what);
+}
+
+/* Type and shape of one tensor; optional ones may be absent. */
+static void expect(struct check *check, const char *name, const struct tensor *tensor, bool optional,
+		   enum element_type type, int rank, const int64_t *shape)
+{
+	if (!tensor->data) {
+		/* A tensor without elements needs no memory. */
+		for (int i = 0; i < rank; i++)
+			if (!shape[i])
+				return;
+		if (!optional)
+			complain(check, name, "is absent");
+		return;
+	}
+	if (tensor->type != type)
+		complain(check, name, "has the wrong type");
+	if (tensor->rank != rank)
+		complain(check, name, "has the wrong rank");
+	for (int i = 0; i < rank; i++)
+		if (tensor->shape[i] != shape[i])
+			complain(check, name, "has the wrong shape");
+}
+
+static void expect_results(struct check *check, int rank, const int64_t *y_shape)
+{
+	const struct op_call *call = check->call;
+	bool backward = call->pass == OP_BACKWARD;
+
+	expect(check, "y", &call->y, backward, ELEMENT_F32, rank, y_shape);
+	if (!backward)
+		return;
+	expect(check, "dy", &call->dy, false, ELEMENT_F32, rank, y_shape);
+	expect(check, "dx", &call->dx, true, ELEMENT_F32, call->x.rank, call->x.shape);
+	if (call->w.data || call->dw.data)
+		expect(check, "dw", &call->dw, true, ELEMENT_F32, call->w.rank, call->w.shape);
+	if (call->db.data)
+		expect(check, "db", &call->db, true, ELEMENT_F32, 1, y_shape + 1);
+}
+
+static void check_window(struct check *check)
+{
+	const struct op_call *call = check->call;
+	const int64_t *x = call->x.shape, *w = call->w.shape;
+	bool conv = call->kind == OP_CONV2D;
+	int64_t k = call->attributes.kernel;
+
+	if (call->x.rank != 4) {
+		complain(check, "x", "has not rank 4");
+		return;
+	}
+
+	int64_t y[4] = {x[0], conv ? w[0] : x[1], op_side(x[2], &call->attributes),
+			op_side(x[3], &call->attributes)};
+
+	if (y[2] < 1 || y[3] < 1)
+		complain(check, "x", "is smaller than the kernel");
+	if (!conv && call->attributes.pad * 2 > k)
+		complain(check, "x", "is padded by more than half a window");
+	expect(check, "x", &call->x, false, ELEMENT_F32, 4, x);
+	if (conv) {
+		int64_t w_shape[4] = {w[0], x[1], k, k};
+
+		expect(check, "w", &call->w, false, ELEMENT_F32, 4, w_shape);
+		expect(check, "b", &call->b, true, ELEMENT_F32, 1, w);
+	}
+	expect_results(check, 4, y);
+}
+
+static void check_linear(struct check *check)
+{
+	const struct op_call *call = check->call;
+	int64_t n = call->x.rank ? call->x.shape[0] : 0, inputs = 1;
+
+	if (call->x.rank < 1 || call->w.rank != 2) {
+		complain(check, "x or w", "has the wrong rank");
+		return;
+	}
+	for (int i = 1; i < call->x.rank; i++)
+		inputs *= call->x.shape[i];
+
+	int64_t w_shape[2] = {call->w.shape[0], inputs}, y[2] = {n, call->w.shape[0]};
+
+	expect(check, "x", &call->x, false, ELEMENT_F32, call->x.rank, call->x.shape);
+	expect(check, "w", &call->w, false, ELEMENT_F32, 2, w_shape);
+	expect(check, "b", &call->b, true, ELEMENT_F32, 1, w_shape);
+	expect_results(check, 2, y);
+}
+
+static void check_loss(struct check *check)
+{
+	const struct op_call *call = check->call;
+	bool mse = call->kind == OP_MSE, rank = call->kind == OP_LABEL_RANK;
+
+	if (call->x.rank != 2) {
+		complain(check, "x", "has not rank 2");
+		return;
+	}
+	expect(check, "x", &call->x, false, ELEMENT_F32, 2, call->x.shape);
+	expect(check, "target", &call->target, false, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
+	       call->x.shape);
+	if (call->pass == OP_FORWARD)
+		expect(check, "y", &call->y, false, rank ? ELEMENT_I32 : ELEMENT_F32, 1,
+		       call->x.shape);
+	else if (rank)
+		complain(check, "x", "cannot be differentiated");
+	else
+		expect(check, "dx", &call->dx, false, ELEMENT_F32, 2, call->x.shape);
+}
+
+int op_check(const struct op_call *call, struct error *err)
+{
+	struct check check = {.call = call, .err = err};
+
+	switch (call->kind) {
+	case OP_CONV2D:
+	case OP_MAXPOOL2D:
+		check_window(&check);
+		break;
+	case OP_LINEAR:
+		check_linear(&check);
+		break;
+	case OP_RELU:
+		expect(&check, "x", &call->x, false, ELEMENT_F32, call->x.rank, call->x.shape);
+		expect_results(&check, call->x.rank, call->x.shape);
+		break;
+	case OP_CROSS_ENTROPY:
+	case OP_MSE:
+	case OP_LABEL_RANK:
+		check_loss(&check);
+		break;
+	case OP_SGD:
+		if (call->pass != OP_FORWARD)
+			complain(&check, "w", "cannot be differentiated");
+		expect(&check, "w", &call->w, false, ELEMENT_F32, 1, call->w.shape);
+		expect(&check, "dw", &call->dw, false, ELEMENT_F32, 1, call->w.shape);
+		expect(&check, "state", &call->state, call->sgd.momentum == 0, ELEMENT_F32, 1,
+		       call->w.shape);
+		break;
+	default:
+		complain(&check, "x", "is of no op that there is");
+	}
+	return check.failed ? -ERR_INTERNAL : 0;
+}
+
+/* ---- devices ---- */
+
+static const struct device_ops *const devices[] = {&device_cpu_reference, NULL};
+
+int device_open(const char *name, int index, struct device **out, struct error *err)
+{
+	for (size_t i = 0; devices[i]; i++)
+		if (!strcmp(name, "auto") || !strcmp(name, devices[i]->name))
+			return devices[i]->open(index, out, err);
+	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu", name);
+}

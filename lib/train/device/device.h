@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The device seam: everything that computes docks here, at one of two heights.
+ *
+ * Ops: one call computes one operation, forward or backward. Every device has them; the op
+ * conformance suite checks each against float64, and the default step walks them.
+ *
+ * Graph: step_new takes the whole network with its shapes, precision, buckets and comm and gives
+ * a step that runs forward, backward, reduction and update at once. A device that leaves
+ * step_new NULL gets the default (device/step.c), which walks the ops in order; a faster one
+ * chooses its own layouts, fusions, workspaces and capture.
+ *
+ * Seen from outside, images are NCHW, convolution weights OIHW, linear weights [out][in], all
+ * dense. Calls on a queue happen in order; the host sees results after queue_wait or copy_out. */
+#ifndef BERTH_TRAIN_DEVICE_DEVICE_H
+#define BERTH_TRAIN_DEVICE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+struct graph;
+struct buckets;
+struct comm;
+
+enum element_type { ELEMENT_F32, ELEMENT_I32, ELEMENT_I64, ELEMENT_F64 };
+size_t element_size(enum element_type type); /* bytes */
+
+#define TENSOR_MAX_RANK 4
+
+/* A dense row-major tensor in a device's memory; a value, owns nothing. data NULL: absent (an
+ * input that there is not, a result that nobody wants). */
+struct tensor {
+	void *data;
+	enum element_type type;
+	int rank;
+	int64_t shape[TENSOR_MAX_RANK];
+};
+int64_t tensor_count(const struct tensor *tensor); /* elements; 1 for rank 0 */
+struct tensor tensor_make(void *data, enum element_type type, int rank, const int64_t *shape);
+
+/* ---- lower height: ops ---- */
+
+enum op_kind {
+	OP_CONV2D,        /* x [N,C,H,W], w [O,C,k,k], b [O] or absent -> y [N,O,H',W'] */
+	OP_LINEAR,        /* x [N,...] seen as [N,I], w [O,I], b [O] or absent -> y [N,O] */
+	OP_RELU,          /* x -> y, any shape; a NaN stays one */
+	OP_MAXPOOL2D,     /* x [N,C,H,W] -> y [N,C,H',W']; the first of equal ones gets dy; a NaN wins */
+	OP_CROSS_ENTROPY, /* x logits [N,K], target I32 [N] -> y [N], the loss of each sample */
+	OP_MSE,           /* x [N,K], target F32 [N,K] -> y [N], mean over K of the squares */
+	OP_LABEL_RANK,    /* x [N,K], target I32 [N] -> y I32 [N]: how many classes come before the
+	                   * target (0: top-1 is right); equal logits: the lower class first; NaN: K */
+	OP_SGD,           /* update: w, dw, state (momentum) of one flat length; see op_sgd */
+	OP_KINDS
+};
+const char *op_name(enum op_kind kind);
+
+enum op_pass { OP_FORWARD, OP_BACKWARD };
+
+/* Of convolution and pooling: square kernels. y's side = (side + 2 pad - kernel) / stride + 1. */
+struct op_attributes {
+	int kernel, stride, pad;
+};
+
+/* torch.optim.SGD: g += weight_decay w; m = momentum m + g; w -= lr (nesterov ? g + momentum m : m).
+ * m begins as zeros, which makes PyTorch's first step. momentum 0: m is not touched. */
+struct op_sgd {
+	float lr, momentum, weight_decay;
+	bool nesterov;
+};
+
+/* One call. Forward writes y. Backward reads x, w, y, dy and writes those of dx, dw, db that are
+ * present: overwrites, whatever was there. Losses have no dy: backward writes
+ * dx = scale * d(y[n])/dx for each sample n, so that scale = 1 / samples of the global batch makes the
+ * sum over ranks the gradient of the mean. */
+struct op_call {
+	enum op_kind kind;
+	enum op_pass pass;
+	struct op_attributes attributes;
+	struct op_sgd sgd;
+	float scale;
+	struct tensor x, w, b, target, y;
+	struct tensor dy, dx, dw, db;
+	struct tensor state;
+};
+
+/* Do the shapes and types of call fit together and is what must be there present? Pure; devices
+ * call it first. -ERR_INTERNAL: err names op and tensor. */
+int op_check(const struct op_call *call, struct error *err);
+/* The side of a convolution's or pooling's result, or -1 where the kernel does not fit. */
+int64_t op_side(int64_t side, const struct op_attributes *attributes);
+
+/* ---- upper height: a step ---- */
+
+enum precision { PRECISION_F32 };
+enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_MSE };
+
+/* What a step is made from. All is borrowed until step_free. */
+struct step_request {
+	const struct graph *graph;
+	int batch;                     /* the most samples a run brings */
+	enum precision precision;
+	enum loss_kind loss;
+	bool train;                    /* false: forward, loss and counts only */
+	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
+	struct comm *comm;             /* reduces the buckets */
+	float *weights, *gradients, *momentum; /* flat, device memory; the last two NULL without train */
+	struct op_sgd sgd;             /* lr comes with each run */
+};
+
+/* One run's batch, in host memory, borrowed until step_run returns. */
+struct step_input {
+	const float *x;        /* [count][C][H][W] */
+	const void *target;    /* I32 [count], or F32 [count][classes] with LOSS_MSE */
+	int count;             /* 0 to batch: a rank may have nothing in the last batch of an epoch */
+	int64_t global_count;  /* samples of this batch over all ranks, >= 1 */
+	int64_t step;          /* the number by which first_bad names this run */
+	float lr;
+};
+
+/* What this rank's runs added up since the last step_read (last_*: of the last run alone). */
+struct step_totals {
+	double loss_sum, last_loss_sum; /* sums over samples */
+	int64_t samples, top1, top5;    /* top counts are 0 with LOSS_MSE */
+	int64_t last_samples;
+	int64_t first_bad;              /* the first step whose loss was not finite; -1: none */
+};
+
+struct step; /* opaque, the device's own */
+
+/* ---- the device ---- */
+
+struct device {
+	const struct device_ops *ops;
+};
+/* An ordered queue of work. Embedded as the first member of a device's own. */
+struct device_queue {
+	struct device *device;
+};
+
+struct device_ops {
+	const char *name; /* "cpu" */
+	/* index: which of this node's devices (LOCAL_RANK). -ERR_UNAVAILABLE says what is missing. */
+	int (*open)(int index, struct device **out, struct error *err);
+	void (*close)(struct device *device); /* NULL is fine */
+
+	/* Device memory, 64-byte aligned, not cleared. */
+	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);
+	void (*memory_free)(struct device *device, void *memory);
+
+	int (*queue_new)(struct device *device, struct device_queue **out, struct error *err);
+	void (*queue_free)(struct device_queue *queue);
+	/* The host waits until all work so far is done. -ERR_NETWORK past the deadline. */
+	int (*queue_wait)(struct device_queue *queue, int timeout_ms, struct error *err);
+	/* Later work on queue waits for what is on other now. */
+	int (*queue_after)(struct device_queue *queue, struct device_queue *other, struct error *err);
+	/* For comm: the native handle (a cudaStream_t), NULL where the host computes. */
+	void *(*queue_native)(struct device_queue *queue);
+
+	/* Host to device and back; host memory may be reused on return. */
+	int (*copy_in)(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		       struct error *err);
+	int (*copy_out)(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+			struct error *err);
+
+	/* Lower height. supports: pure; run: -ERR_UNAVAILABLE for what supports denies. */
+	bool (*supports)(const struct device *device, const struct op_call *call);
+	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
+
+	/* Upper height; all four NULL: the default walks the ops. */
+	int (*step_new)(struct device_queue *queue, const struct step_request *request,
+			struct step **out, struct error *err);
+	int (*step_run)(struct step *step, const struct step_input *input, struct error *err);
+	int (*step_read)(struct step *step, struct step_totals *out, struct error *err);
+	void (*step_free)(struct step *step);
+};
+
+extern const struct device_ops device_cpu_reference;
+
+/* Open "auto" or "cpu". -ERR_USAGE: no device of that name. */
+int device_open(const char *name, int index, struct device **out, struct error *err);
+
+/* The upper height on any device: its own, or the default. step_read waits for the queue and
+ * begins new sums. step_free(NULL) is fine. */
+struct device_step; /* opaque */
+int device_step_new(struct device_queue *queue, const struct step_request *request,
+		    struct device_step **out, struct error *err);
+int device_step_run(struct device_step *step, const struct step_input *input, struct error *err);
+int device_step_read(struct device_step *step, struct step_totals *out, struct error *err);
+void device_step_free(struct device_step *step);
+
+#endif

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The default step of any device: walks the graph's ops forward, backward and through the update,
+ * and hands each bucket to comm as soon as its last gradient is there. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/comm/comm.h"
+#include "train/ddp.h"
+#include "train/device/device.h"
+#include "train/model/graph.h"
+
+struct walk {
+	struct step_request request;
+	struct device_queue *queue;
+	float **values, **value_gradients; /* device memory, one a value of the graph */
+	void *target;                      /* device memory */
+	float *losses;                     /* device memory, [batch] */
+	int32_t *places;                   /* device memory, [batch]: OP_LABEL_RANK's result */
+	float *host_losses;                /* the same two, read back */
+	int32_t *host_places;
+	int *pending;                      /* parameters a bucket still waits for */
+	struct step_totals totals;
+};
+
+struct device_step {
+	const struct device_ops *ops; /* of a device with steps of its own, else NULL */
+	struct step *step;
+	struct walk walk;
+};
+
+static const struct device_ops *ops_of(const struct walk *walk)
+{
+	return walk->queue->device->ops;
+}
+
+static int reserve(struct walk *walk, size_t count, void *out, struct error *err)
+{
+	if (count > SIZE_MAX / 8)
+		return error_memory(err, "the activations");
+	return ops_of(walk)->memory_new(walk->queue->device, count * 4, out, err);
+}
+
+static int walk_reserve(struct walk *walk, struct error *err)
+{
+	const struct step_request *request = &walk->request;
+	const struct graph *graph = request->graph;
+	size_t batch = (size_t)request->batch, values = (size_t)graph->value_count;
+	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
+	int rc = 0;
+
+	walk->values = calloc(values, sizeof *walk->values);
+	walk->value_gradients = calloc(values, sizeof *walk->value_gradients);
+	walk->host_losses = calloc(batch, sizeof *walk->host_losses);
+	walk->host_places = calloc(batch, sizeof *walk->host_places);
+	walk->pending = calloc(request->buckets->bucket_count + 1, sizeof *walk->pending);
+	if (!walk->values || !walk->value_gradients || !walk->host_losses || !walk->host_places ||
+	    !walk->pending)
+		return error_memory(err, "a training step");
+	for (size_t i = 0; !rc && i < values; i++) {
+		size_t count = batch * (size_t)shape_count(&graph->values[i]);
+
+		rc = reserve(walk, count, &walk->values[i], err);
+		/* Nobody asks for the gradient of the input. */
+		if (!rc && request->train && i)
+			rc = reserve(walk, count, &walk->value_gradients[i], err);
+	}
+	if (!rc)
+		rc = reserve(walk, targets, &walk->target, err);
+	if (!rc)
+		rc = reserve(walk, batch, &walk->losses, err);
+	if (!rc)
+		rc = reserve(walk, batch, &walk->places, err);
+	return rc;
+}
+
+static void walk_free(struct walk *walk)
+{
+	struct device *device = walk->queue ? walk->queue->device : NULL;
+
+	for (int i = 0; device && i < walk->request.graph->value_count; i++) {
+		if (walk->values)
+			device->ops->memory_free(device, walk->values[i]);
+		if (walk->value_gradients)
+			device->ops->memory_free(device, walk->value_gradients[i]);
+	}
+	if (device) {
+		device->ops->memory_free(device, walk->target);
+		device->ops->memory_free(device, walk->losses);
+		device->ops->memory_free(device, walk->places);
+	}
+	free(walk->values);
+	free(walk->value_gradients);
+	free(walk->host_losses);
+	free(walk->host_places);
+	free(walk->pending);
+}
+
+static struct tensor value_tensor(const struct walk *walk, float *const *memory, int value, int count,
+				  int rank)
+{
+	const struct shape *shape = &walk->request.graph->values[value];
+	int64_t sizes[4] = {count, shape->channels, shape->height, shape->width};
+
+	return tensor_make(memory[value], ELEMENT_F32, rank, sizes);
+}
+
+static struct tensor param_tensor(const struct walk *walk, float *flat, int param)
+{
+	if (param < 0 || !flat)
+		return (struct tensor){0};
+
+	const struct graph_param *info = &walk->request.graph->params[param];
+
+	return tensor_make(flat + walk->request.buckets->offsets[param], ELEMENT_F32, info->rank,
+			   info->shape);
+}
+
+static struct op_call graph_call(const struct walk *walk, const struct graph_op *op, int count)
+{
+	struct op_call call = {.kind = op->kind, .attributes = op->attributes};
+
+	/* A linear layer's result is a vector: {O, 1, 1} seen as [N, O]. */
+	call.x = value_tensor(walk, walk->values, op->input, count, 4);
+	call.y = value_tensor(walk, walk->values, op->output, count, op->kind == OP_LINEAR ? 2 : 4);
+	call.w = param_tensor(walk, walk->request.weights, op->weight);
+	call.b = param_tensor(walk, walk->request.weights, op->bias);
+	return call;
+}
+
+static struct op_call loss_call(const struct walk *walk, int count)
+{
+	const struct step_request *request = &walk->request;
+	bool mse = request->loss == LOSS_MSE;
+	int64_t sizes[2] = {count, request->graph->classes};
+
+	return (struct op_call){
+		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
+		.x = tensor_make(walk->values[request->graph->output], ELEMENT_F32, 2, sizes),
+		.target = tensor_make(walk->target, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
+				      sizes),
+		.y = tensor_make(walk->losses, ELEMENT_F32, 1, sizes),
+	};
+}
+
+static int forward(struct walk *walk, const struct step_input *input, struct error *err)
+{
+	const struct graph *graph = walk->request.graph;
+	const struct device_ops *ops = ops_of(walk);
+	size_t count = (size_t)input->count, x_count = (size_t)shape_count(&graph->values[0]);
+	struct op_call call = loss_call(walk, input->count);
+	int rc = ops->copy_in(walk->queue, walk->values[0], input->x, count * x_count * 4, err);
+
+	if (!rc)
+		rc = ops->copy_in(walk->queue, walk->target, input->target,
+				  (size_t)tensor_count(&call.target) * 4, err);
+	for (int i = 0; !rc && i < graph->op_count; i++) {
+		struct op_call layer = graph_call(walk, &graph->ops[i], input->count);
+
+		rc = ops->run(walk->queue, &layer, err);
+	}
+	if (!rc)
+		rc = ops->run(walk->queue, &call, err);
+	if (rc || call.kind == OP_MSE)
+		return rc;
+	call.kind = OP_LABEL_RANK;
+	call.y = tensor_make(walk->places, ELEMENT_I32, 1, call.x.shape);
+	return ops->run(walk->queue, &call, err);
+}
+
+/* Read the losses back and add them up. */
+static int count_up(struct walk *walk, const struct step_input *input, struct error *err)
+{
+	struct step_totals *totals = &walk->totals;
+	size_t bytes = (size_t)input->count * 4;
+	const struct device_ops *ops = ops_of(walk);
+	int rc = ops->copy_out(walk->queue, walk->host_losses, walk->losses, bytes, err);
+
+	if (!rc && walk->request.loss == LOSS_CROSS_ENTROPY)
+		rc = ops->copy_out(walk->queue, walk->host_places, walk->places, bytes, err);
+	if (rc)
+		return rc;
+	totals->last_loss_sum = 0;
+	for (int i = 0; i < input->count; i++) {
+		totals->last_loss_sum += (double)walk->host_losses[i];
+		if (walk->request.loss == LOSS_CROSS_ENTROPY) {
+			totals->top1 += walk->host_places[i] < 1;
+			totals->top5 += walk->host_places[i] < 5;
+		}
+	}
+	if (!isfinite(totals->last_loss_sum) && totals->first_bad < 0)
+		totals->first_bad = input->step;
+	totals->loss_sum += totals->last_loss_sum;
+	totals->last_samples = input->count;
+	totals->samples += input->count;
+	return 0;
+}
+
+/* The gradients of param are there: its bucket goes out with the last of them. */
+static int param_ready(struct walk *walk, int param, struct error *err)
+{
+	const struct step_request *request = &walk->request;
+
+	if (param < 0)
+		return 0;
+
+	size_t index = request->buckets->bucket_of[param];
+	const struct bucket *bucket = &request->buckets->list[index];
+
+	if (--walk->pending[index])
+		return 0;
+	return request->comm->ops->all_reduce(request->comm, walk->queue,
+					      request->gradients + bucket->offset, bucket->count,
+					      ELEMENT_F32, COMM_SUM, err);
+}
+
+static int backward(struct walk *walk, const struct step_input *input, struct error *err)
+{
+	const struct step_request *request = &walk->request;
+	const struct graph *graph = request->graph;
+	struct op_call loss = loss_call(walk, input->count);
+	int rc;
+
+	for (size_t i = 0; i < request->buckets->bucket_count; i++)
+		walk->pending[i] = request->buckets->list[i].params;
+	loss.pass = OP_BACKWARD;
+	loss.scale = (float)(1.0 / (double)input->global_count);
+	loss.dx = tensor_make(walk->value_gradients[graph->output], ELEMENT_F32, 2, loss.x.shape);
+	rc = ops_of(walk)->run(walk->queue, &loss, err);
+	for (int i = graph->op_count - 1; !rc && i >= 0; i--) {
+		const struct graph_op *op = &graph->ops[i];
+		struct op_call call = graph_call(walk, op, input->count);
+
+		call.pass = OP_BACKWARD;
+		call.dy = call.y;
+		call.dy.data = walk->value_gradients[op->output];
+		call.dx = call.x;
+		call.dx.data = walk->value_gradients[op->input];
+		call.dw = param_tensor(walk, request->gradients, op->weight);
+		call.db = param_tensor(walk, request->gradients, op->bias);
+		rc = ops_of(walk)->run(walk->queue, &call, err);
+		if (!rc)
+			rc = param_ready(walk, op->bias, err);
+		if (!rc)
+			rc = param_ready(walk, op->weight, err);
+		if (!rc)
+			rc = request->comm->ops->progress(request->comm, err);
+	}
+	return rc ? rc : request->comm->ops->finish(request->comm, walk->queue, err);
+}
+
+static int update(struct walk *walk, float lr, struct error *err)
+{
+	const struct step_request *request = &walk->request;
+	int64_t count = (int64_t)request->buckets->total;
+	struct op_call call = {.kind = OP_SGD, .sgd = request->sgd};
+
+	call.sgd.lr = lr;
+	call.w = tensor_make(request->weights, ELEMENT_F32, 1, &count);
+	call.dw = tensor_make(request->gradients, ELEMENT_F32, 1, &count);
+	call.state = tensor_make(request->momentum, ELEMENT_F32, 1, &count);
+	return ops_of(walk)->run(walk->queue, &call, err);
+}
+
+static int walk_run(struct walk *walk, const struct step_input *input, struct error *err)
+{
+	if (input->count < 0 || input->count > walk->request.batch || input->global_count < 1)
+		return error_set(err, ERR_INTERNAL, "a batch of %d samples for a step of %d",
+				 input->count, walk->request.batch);
+
+	int rc = forward(walk, input, err);
+
+	if (!rc)
+		rc = count_up(walk, input, err);
+	if (!rc && walk->request.train)
+		rc = backward(walk, input, err);
+	if (!rc && walk->request.train)
+		rc = update(walk, input->lr, err);
+	return rc;
+}
+
+/* ---- device.h ---- */
+
+int device_step_new(struct device_queue *queue, const struct step_request *request,
+		    struct device_step **out, struct error *err)
+{
+	struct device_step *step = calloc(1, sizeof *step);
+	int rc;
+
+	if (!step)
+		return error_memory(err, "a training step");
+	if (queue->device->ops->step_new) {
+		step->ops = queue->device->ops;
+		rc = step->ops->step_new(queue, request, &step->step, err);
+	} else {
+		step->walk.request = *request;
+		step->walk.queue = queue;
+		step->walk.totals.first_bad = -1;
+		rc = walk_reserve(&step->walk, err);
+	}
+	if (rc) {
+		device_step_free(step);
+		return rc;
+	}
+	*out = step;
+	return 0;
+}
+
+int device_step_run(struct device_step *step, const struct step_input *input, struct error *err)
+{
+	if (step->ops)
+		return step->ops->step_run(step->step, input, err);
+	return walk_run(&step->walk, input, err);
+}
+
+int device_step_read(struct device_step *step, struct step_totals *out, struct error *err)
+{
+	if (step->ops)
+		return step->ops->step_read(step->step, out, err);
+	*out = step->walk.totals;
+	step->walk.totals = (struct step_totals){.first_bad = -1};
+	return 0;
+}
+
+void device_step_free(struct device_step *step)
+{
+	if (!step)
+		return;
+	if (step->ops) {
+		if (step->step)
+			step->ops->step_free(step->step);
+	} else {
+		walk_free(&step->walk);
+	}
+	free(step);
+}

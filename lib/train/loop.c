@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/loop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "train/loop_internal.h"
+
+int train_defaults(struct train_options *options, struct error *err)
+{
+	const struct model *model = model_find(options->model);
+	char names[256];
+
+	if (!model)
+		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s",
+				 options->model, model_names(names, sizeof names));
+	if (options->batch <= 0)
+		options->batch = model->batch;
+	if (options->epochs <= 0)
+		options->epochs = options->steps > 0 ? INT32_MAX : model->epochs;
+	if (options->lr < 0)
+		options->lr = model->lr;
+	if (options->momentum < 0)
+		options->momentum = model->momentum;
+	if (options->weight_decay < 0)
+		options->weight_decay = model->weight_decay;
+	if (!options->schedule_said)
+		options->schedule = model->schedule;
+	return 0;
+}
+
+void train_result_free(struct train_result *result)
+{
+	free(result->checkpoint);
+	free(result->metrics);
+	result->checkpoint = result->metrics = NULL;
+}
+
+/* ---- words ---- */
+
+void train_note(const struct train *train, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	if (train->comm && train->comm->rank)
+		return;
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	train->sink->note(train->sink->context, text);
+}
+
+static void progress(const struct train *train, const struct metrics_row *row)
+{
+	const struct train_options *options = train->options;
+	double left = (double)(train->last_step - row->step) * options->batch * train->comm->size;
+	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
+	char text[256];
+
+	if (train->comm->rank)
+		return;
+	snprintf(text, sizeof text,
+		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  lr %g  "
+		 "%.0f images/s  data wait %.2f ms  %" PRId64 ":%02" PRId64 " left",
+		 row->epoch, train->last_epoch, row->step, train->last_step, row->loss, row->lr,
+		 row->images_per_s, row->data_wait_ms, eta / 60, eta % 60);
+	train->sink->progress(train->sink->context, text);
+}
+
+/* ---- one step, and what follows on it ---- */
+
+static int step(struct train *train, int count, int64_t global_count, struct error *err)
+{
+	struct step_input input = {
+		.x = train->x,
+		.target = train->target,
+		.count = count,
+		.global_count = global_count,
+		.step = train->state.step + 1,
+		.lr = (float)schedule_lr(&train->schedule, train->state.epoch),
+	};
+	double begin = train_now_s();
+	int rc = dataset_read(train->data, train->indices, count, train->x, train->target, err);
+
+	train->wait_s += train_now_s() - begin;
+	if (!rc)
+		rc = device_step_run(train->step, &input, err);
+	if (rc)
+		return rc;
+	train->state.step++;
+	train->state.position += global_count;
+	train->interval_samples += global_count;
+	train->interval_steps++;
+	return 0;
+}
+
+/* All ranks agree on the loss of the last step and on the first bad one. */
+static int agree(struct train *train, double *loss, double *wait_ms, struct error *err)
+{
+	struct step_totals totals;
+	int rc = device_step_read(train->step, &totals, err);
+
+	if (rc)
+		return rc;
+	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
+	/* The largest of -step is the first bad one. */
+	double most[2] = {
+		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
+		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0};
+
+	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
+	if (!rc)
+		rc = comm_agree(train->comm, train->queue, most, 2, COMM_MAX, err);
+	if (rc)
+		return error_prefix(err, "agreeing on the loss of step %" PRId64,
+				    train->state.step);
+	*loss = sums[0] / sums[1];
+	*wait_ms = most[1];
+	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
+	return 0;
+}
+
+/* Log what was done since the last time. Collective. */
+static int report(struct train *train, struct error *err)
+{
+	double now = train_now_s(), seconds = now - train->interval_begin_s;
+	struct metrics_row row = {
+		.split = SPLIT_TRAIN,
+		.step = train->state.step,
+		.epoch = train->state.epoch + 1,
+		.lr = schedule_lr(&train->schedule, train->state.epoch),
+		.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0,
+	};
+	int rc = agree(train, &row.loss, &row.data_wait_ms, err);
+
+	if (rc)
+		return rc;
+	train->loss = row.loss;
+	train->busy_s += seconds;
+	train->busy_samples += train->interval_samples;
+	rc = metrics_write(train->metrics, &row, err);
+	progress(train, &row);
+	if (!rc && train->first_bad >= 0)
+		rc = error_set(err, ERR_DATA,
+			       "the loss of step %" PRId64 " is not finite: the training has "
+			       "diverged; nothing of it was saved. Try a smaller --lr (it was %g)",
+			       train->first_bad, row.lr);
+	train_interval_begin(train);
+	return rc;
+}
+
+/* Collective; rank 0 writes, the others wait for its word. */
+static int save(struct train *train, struct error *err)
+{
+	double failed[1] = {0};
+	int rc = 0;
+
+	if (train->interval_steps)
+		rc = report(train, err);
+	if (rc)
+		return rc;
+	if (!train->comm->rank) {
+		rc = train_save(train, err);
+		failed[0] = -(double)rc;
+	}
+	train->saved_step = train->state.step;
+	int agreed = comm_agree(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
+
+	train_interval_begin(train);
+	if (rc || agreed)
+		return rc ? rc : agreed;
+	return failed[0] > 0
+		       ? error_set(err, (int)failed[0], "rank 0 could not save its checkpoint")
+		       : 0;
+}
+
+static bool save_is_due(const struct train *train, bool epoch_ends)
+{
+	const struct train_options *options = train->options;
+
+	if (!options->ckpt)
+		return false;
+	if (options->save_unit == SAVE_STEPS)
+		return train->state.step % options->save_every == 0;
+	return options->save_unit == SAVE_EPOCHS && epoch_ends &&
+	       (train->state.epoch + 1) % options->save_every == 0;
+}
+
+static int evaluate(struct train *train, struct error *err)
+{
+	struct eval_result result;
+	int rc = eval_run(train->val, train->val_step, train->options->batch, train->comm,
+			  train->queue, &result, err);
+
+	if (rc)
+		return rc;
+	bool classified = train->loss_kind == LOSS_CROSS_ENTROPY;
+	struct metrics_row row = {
+		.split = SPLIT_VAL,
+		.step = train->state.step,
+		.epoch = train->state.epoch + (train->state.position > 0),
+		.loss = result.loss,
+		.images_per_s = result.seconds > 0 ? (double)result.samples / result.seconds : 0,
+		.acc1 = classified ? 100.0 * (double)result.top1 / (double)result.samples : -1,
+		.acc5 = classified ? 100.0 * (double)result.top5 / (double)result.samples : -1,
+	};
+
+	train->result.evaluated = true;
+	train->result.classified = classified;
+	train->result.loss = result.loss;
+	train->result.acc1 = row.acc1;
+	train->result.acc5 = row.acc5;
+	if (classified)
+		train_note(train,
+			   "epoch %" PRId64 "/%" PRId64 "  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
+			   "%.2f %%  (%" PRId64 " samples, %.0f images/s)",
+			   row.epoch, train->last_epoch, result.loss, row.acc1, row.acc5,
+			   result.samples, row.images_per_s);
+	else
+		train_note(train,
+			   "epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64 " samples)",
+			   row.epoch, train->last_epoch, result.loss, result.samples);
+	train_interval_begin(train);
+	return metrics_write(train->metrics, &row, err);
+}
+
+/* ---- epochs ---- */
+
+static int begin_epoch(struct train *train, struct error *err)
+{
+	int world = train->state.position ? train->state.world : train->comm->size;
+	int rc = sampler_begin(&train->sampler, train->state.epoch, world, err);
+
+	train->state.world = world;
+	return rc;
+}
+
+static int epoch(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int64_t global_count;
+	int rc = begin_epoch(train, err);
+
+	while (!rc && train->state.step < train->last_step) {
+		int count = sampler_batch(&train->sampler, train->state.position, train->comm->rank,
+					  train->comm->size, options->batch, train->indices,
+					  &global_count);
+
+		if (!global_count)
+			break;
+		rc = step(train, count, global_count, err);
+		if (rc)
+			break;
+		bool epoch_ends = train->state.position >= train->sampler.total;
+
+		if (train->state.step % options->log_every == 0)
+			rc = report(train, err);
+		if (epoch_ends)
+			break; /* saved, if at all, as the beginning of the next */
+		if (!rc && save_is_due(train, false))
+			rc = save(train, err);
+	}
+	return rc;
+}
+
+static int end_epoch(struct train *train, struct error *err)
+{
+	bool due = save_is_due(train, true);
+	int rc = train->interval_steps ? report(train, err) : 0;
+
+	if (!rc && train->val)
+		rc = evaluate(train, err);
+	if (rc)
+		return rc;
+	train->result.epochs++;
+	train->state.epoch++;
+	train->state.position = 0;
+	return due ? save(train, err) : 0;
+}
+
+static int all_epochs(struct train *train, struct error *err)
+{
+	int rc = 0;
+
+	train_interval_begin(train);
+	while (!rc && train->state.step < train->last_step &&
+	       train->state.epoch < train->last_epoch) {
+		rc = epoch(train, err);
+		if (!rc && train->state.position >= train->sampler.total)
+			rc = end_epoch(train, err);
+	}
+	/* Stopped within an epoch by --steps. */
+	if (!rc && train->interval_steps)
+		rc = report(train, err);
+	if (!rc && train->val && (train->state.position || !train->result.evaluated))
+		rc = evaluate(train, err);
+	if (!rc && train->options->ckpt && train->saved_step != train->state.step)
+		rc = save(train, err);
+	return rc;
+}
+
+static void finish(struct train *train, struct train_result *out)
+{
+	struct train_result *result = &train->result;
+
+	result->steps = train->state.step;
+	result->samples = train->busy_samples;
+	result->images_per_s = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
+	if (!result->evaluated)
+		result->loss = train->loss;
+	if (train->metrics)
+		result->metrics = strdup(metrics_path(train->metrics));
+	*out = *result;
+	train->result = (struct train_result){0};
+}
+
+int train_run(const struct train_options *options, const struct ranks_place *place,
+	      const struct train_sink *sink, struct train_result *out, struct error *err)
+{
+	struct train train = {.options = options,
+			      .place = place,
+			      .sink = sink,
+			      .first_bad = -1,
+			      .saved_step = -1};
+	int rc = train_open(&train, err);
+
+	if (!rc)
+		rc = train_begin(&train, err);
+	if (!rc)
+		rc = all_epochs(&train, err);
+	if (!rc)
+		finish(&train, out);
+	else if (train.comm)
+		train.comm->ops->abort(train.comm, err->text);
+	train_result_free(&train.result);
+	train_close(&train);
+	return rc;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stage train: from options and a place among the ranks to a trained network. */
+#ifndef BERTH_TRAIN_LOOP_H
+#define BERTH_TRAIN_LOOP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "ranks/ranks.h"
+#include "train/device/device.h"
+#include "train/schedule.h"
+
+enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS };
+
+/* What the command line says; strings borrowed. train_defaults fills what the model knows best. */
+struct train_options {
+	const char *model, *data, *device, *comm;
+	const char *module_path; /* base/module.h's search path, or NULL */
+	const char *ckpt;	 /* folder, or NULL */
+	const char *resume;	 /* "auto", "never" or a file */
+	const char *metrics;	 /* folder, or NULL */
+	int64_t epochs, steps;	 /* steps 0: as many as the epochs have; else where to stop */
+	int batch;		 /* of a rank */
+	double lr, momentum, weight_decay;
+	bool nesterov;
+	enum schedule_kind schedule;
+	bool schedule_said; /* else the model's own */
+	enum loss_kind loss;
+	bool loss_said; /* else chosen by the data: mse for one class */
+	uint64_t seed;
+	int64_t log_every; /* steps */
+	enum save_unit save_unit;
+	int64_t save_every;
+	int timeout_ms; /* of every wait for other ranks */
+	bool evaluate;
+};
+
+/* Where a run's words go; on rank 0 alone but for errors. Called from train_run's thread. */
+struct train_sink {
+	void *context;
+	/* A line of progress: step is done, loss its mean over all ranks. */
+	void (*progress)(void *context, const char *text);
+	/* A line that stays: an evaluation, a checkpoint, something passed over. */
+	void (*note)(void *context, const char *text);
+};
+
+/* How it ended; the same on all ranks but for the paths, which rank 0 alone has (malloced). */
+struct train_result {
+	int64_t steps, epochs, samples; /* samples: trained in this run, over all ranks */
+	double loss;			/* of the evaluation, or of the last step without one */
+	bool evaluated, classified;	/* classified: acc1 and acc5 count */
+	double acc1, acc5;		/* per cent */
+	double images_per_s;		/* over all ranks, evaluations left out */
+	bool resumed;
+	char *checkpoint, *metrics; /* or NULL */
+};
+void train_result_free(struct train_result *result);
+
+/* The model's own batch, epochs, rate... for what is 0 or negative. -ERR_USAGE: unknown model. */
+int train_defaults(struct train_options *options, struct error *err);
+
+/* Train. Collective over all ranks of place. The first loss that is not finite ends it with
+ * -ERR_DATA naming its step, before anything is saved. After an error the other ranks are told to
+ * give up where the comm can. */
+int train_run(const struct train_options *options, const struct ranks_place *place,
+	      const struct train_sink *sink, struct train_result *out, struct error *err);
+
+#endif

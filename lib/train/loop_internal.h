@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The state of a run, shared by loop.c (what happens when) and setup.c (what it needs). */
+#ifndef BERTH_TRAIN_LOOP_INTERNAL_H
+#define BERTH_TRAIN_LOOP_INTERNAL_H
+
+#include "train/checkpoint.h"
+#include "train/comm/comm.h"
+#include "train/data/dataset.h"
+#include "train/ddp.h"
+#include "train/eval.h"
+#include "train/loop.h"
+#include "train/metrics.h"
+#include "train/model/graph.h"
+#include "train/optim.h"
+#include "train/sampler.h"
+
+struct train {
+	const struct train_options *options;
+	const struct ranks_place *place;
+	const struct train_sink *sink;
+
+	struct device *device;
+	struct device_queue *queue;
+	struct comm *comm;
+	struct dataset *data, *val;
+	struct graph *graph;
+	struct buckets buckets;
+	struct optim optim;
+	struct device_step *step, *val_step;
+	struct sampler sampler;
+	struct schedule schedule;
+	struct metrics *metrics; /* rank 0 */
+	enum loss_kind loss_kind;
+	uint32_t *indices; /* [batch] */
+	float *x;	   /* host, [batch][C][H][W] */
+	void *target;	   /* host, [batch] */
+
+	struct train_state state;
+	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
+	int64_t first_bad, saved_step;
+	double loss;
+
+	/* since the last report */
+	double interval_begin_s, wait_s;
+	int64_t interval_samples, interval_steps;
+	/* all reports together */
+	double busy_s;
+	int64_t busy_samples;
+	struct train_result result;
+};
+
+double train_now_s(void); /* monotonic */
+void train_interval_begin(struct train *train);
+void train_note(const struct train *train, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Open data, device, comm; build the network; reserve memory. */
+int train_open(struct train *train, struct error *err);
+/* Weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
+int train_begin(struct train *train, struct error *err);
+/* Write a checkpoint; rank 0 alone. */
+int train_save(struct train *train, struct error *err);
+void train_close(struct train *train);
+
+#endif

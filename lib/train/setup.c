@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a run needs before its first step, and what is given back after its last. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/loop_internal.h"
+
+double train_now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void train_interval_begin(struct train *train)
+{
+	train->interval_begin_s = train_now_s();
+	train->wait_s = 0;
+	train->interval_samples = train->interval_steps = 0;
+}
+
+/* ---- open ---- */
+
+static int open_data(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int rc = dataset_open(options->data, SPLIT_TRAIN, options->seed, &train->data, err);
+
+	if (!rc && options->evaluate)
+		rc = dataset_open(options->data, SPLIT_VAL, options->seed, &train->val, err);
+	if (rc)
+		return rc;
+	train->loss_kind = options->loss_said	       ? options->loss
+			   : train->data->classes == 1 ? LOSS_MSE
+						       : LOSS_CROSS_ENTROPY;
+	if (train->loss_kind == LOSS_MSE && train->data->classes != 1)
+		return error_set(err, ERR_USAGE,
+				 "--loss mse is for data with one target a sample; "
+				 "%s has %d classes: use --loss ce",
+				 options->data, train->data->classes);
+	if (train->loss_kind == LOSS_CROSS_ENTROPY && train->data->classes < 2)
+		return error_set(err, ERR_USAGE,
+				 "--loss ce is for classes; %s has a number a sample: "
+				 "use --loss mse",
+				 options->data);
+	sampler_init(&train->sampler, options->seed, train->data->count, true);
+	return 0;
+}
+
+/* Every rank says whether it is ready, so that one with a missing file stops all at once and
+ * nobody waits for it in the first reduction. */
+static int all_ready(struct train *train, int rc, struct error *err)
+{
+	double code[1] = {-(double)rc};
+	struct error why = {0};
+	int agreed = comm_agree(train->comm, train->queue, code, 1, COMM_MAX, &why);
+
+	if (rc)
+		return rc;
+	if (agreed) {
+		*err = why;
+		return agreed;
+	}
+	return code[0] > 0 ? error_set(err, (int)code[0],
+				       "another rank could not begin; its own "
+				       "message says why")
+			   : 0;
+}
+
+static int open_comm(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	const struct ranks_place *place = train->place;
+	struct comm_request request = {
+		.rank = place->rank,
+		.size = place->size,
+		.local_rank = place->local_rank,
+		.address = place->address,
+		.port = place->port,
+		.timeout_ms = options->timeout_ms,
+	};
+	int rc = device_open(options->device, place->local_rank, &train->device, err);
+
+	if (!rc)
+		rc = train->device->ops->queue_new(train->device, &train->queue, err);
+	return rc ? rc
+		  : comm_open(options->comm, &request, options->module_path, &train->comm, err);
+}
+
+static int build(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int rc = model_build(options->model, &train->data->shape, train->data->classes,
+			     &train->graph, err);
+
+	if (!rc)
+		rc = buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
+				  err);
+	if (!rc)
+		rc = optim_new(train->queue, &train->buckets, &train->optim, err);
+	if (rc)
+		return rc;
+	size_t batch = (size_t)options->batch;
+
+	train->indices = calloc(batch, sizeof *train->indices);
+	train->x = calloc(batch * (size_t)shape_count(&train->data->shape), sizeof *train->x);
+	train->target = calloc(batch, sizeof(int32_t));
+	if (!train->indices || !train->x || !train->target)
+		return error_memory(err, "a batch");
+	struct step_request request = {
+		.graph = train->graph,
+		.batch = options->batch,
+		.loss = train->loss_kind,
+		.train = true,
+		.buckets = &train->buckets,
+		.comm = train->comm,
+		.weights = train->optim.weights,
+		.gradients = train->optim.gradients,
+		.momentum = train->optim.momentum,
+		.sgd = {.momentum = (float)options->momentum,
+			.weight_decay = (float)options->weight_decay,
+			.nesterov = options->nesterov},
+	};
+
+	rc = device_step_new(train->queue, &request, &train->step, err);
+	request.train = false;
+	request.gradients = request.momentum = NULL;
+	if (!rc && train->val)
+		rc = device_step_new(train->queue, &request, &train->val_step, err);
+	return rc;
+}
+
+int train_open(struct train *train, struct error *err)
+{
+	/* Before MPI: what is wrong on every rank is said at once by all. */
+	int data = open_data(train, err), rc;
+	struct error late = {0};
+
+	if (data && train->place->size == 1)
+		return data;
+	rc = open_comm(train, data ? &late : err);
+	if (rc)
+		return data ? data : rc;
+	rc = data ? data : build(train, err);
+	rc = all_ready(train, rc, err);
+	if (!rc)
+		rc = ddp_compare(train->graph, train->options->batch, train->comm, train->queue,
+				 err);
+	return rc;
+}
+
+/* ---- begin ---- */
+
+static void passed_over(void *context, const char *text)
+{
+	train_note(context, "%s", text);
+}
+
+/* Rank 0: weights and state from a checkpoint if there is one, else from the seed. */
+static int find_weights(struct train *train, float *weights, float *momentum, struct error *err)
+{
+	const struct train_options *options = train->options;
+	const struct checkpoint_sink sink = {train, passed_over};
+	char *path = NULL;
+	int rc = 0;
+
+	if (!strcmp(options->resume, "auto")) {
+		if (options->ckpt)
+			rc = checkpoint_resume(options->ckpt, train->graph, &train->buckets, &sink,
+					       &train->state, weights, momentum, &path, err);
+	} else if (strcmp(options->resume, "never")) {
+		path = strdup(options->resume);
+		rc = path ? checkpoint_load(path, train->graph, &train->buckets, &train->state,
+					    weights, momentum, err)
+			  : error_memory(err, "a name");
+	}
+	if (rc) {
+		free(path);
+		return rc;
+	}
+	if (!path) {
+		memset(momentum, 0, train->buckets.total * sizeof *momentum);
+		graph_initialise(train->graph, options->seed, train->buckets.offsets, weights);
+		train->state.seed = options->seed;
+		train->state.world = train->comm->size;
+		return 0;
+	}
+	train->result.resumed = true;
+	train_note(train,
+		   "resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64, path,
+		   train->state.step, train->state.epoch + 1, train->state.position);
+	if (strcmp(train->state.data, options->data))
+		train_note(train, "note: the checkpoint's data was %s, now it is %s",
+			   train->state.data, options->data);
+	if (train->state.batch * (int64_t)train->state.world !=
+	    options->batch * (int64_t)train->comm->size)
+		train_note(train, "note: the global batch was %" PRId64 ", now it is %" PRId64,
+			   train->state.batch * (int64_t)train->state.world,
+			   options->batch * (int64_t)train->comm->size);
+	free(path);
+	return 0;
+}
+
+/* The run's end: --steps, or the last step of the last epoch. */
+static void plan_end(struct train *train)
+{
+	const struct train_options *options = train->options;
+	int64_t world = train->comm->size, global = options->batch * world;
+	int64_t total = (train->data->count + world - 1) / world * world;
+	int64_t per_epoch = (total + global - 1) / global;
+	int64_t epochs =
+		options->epochs > train->state.epoch ? options->epochs - train->state.epoch : 0;
+	int64_t all = train->state.step;
+
+	if (epochs > 0) {
+		int64_t begun = train->state.position
+					? (train->data->count + train->state.world - 1) /
+						  train->state.world * train->state.world
+					: total;
+		int64_t left = begun - train->state.position;
+
+		all += (left > 0 ? (left + global - 1) / global : 0) + (epochs - 1) * per_epoch;
+	}
+	train->last_step = options->steps > 0 && options->steps < all ? options->steps : all;
+	train->last_epoch = options->epochs;
+	if (options->steps > 0 && options->epochs >= INT32_MAX) {
+		int64_t left = train->last_step - train->state.step;
+
+		train->last_epoch = train->state.epoch + (left + per_epoch - 1) / per_epoch;
+		if (train->last_epoch < train->state.epoch + 1)
+			train->last_epoch = train->state.epoch + 1;
+	}
+	train->schedule = (struct schedule){options->schedule, options->lr, train->last_epoch};
+}
+
+static int open_outputs(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int rc = 0;
+
+	if (options->ckpt)
+		rc = file_make_dirs(options->ckpt, err);
+	if (!rc && options->ckpt && access(options->ckpt, W_OK | X_OK))
+		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s", options->ckpt,
+			       strerror(errno));
+	if (!rc && options->metrics)
+		rc = metrics_open(options->metrics, train->result.resumed ? train->state.step : -1,
+				  &train->metrics, err);
+	return rc;
+}
+
+int train_begin(struct train *train, struct error *err)
+{
+	size_t bytes = train->buckets.total * sizeof(float);
+	float *weights = malloc(bytes + 1), *momentum = malloc(bytes + 1);
+	bool head = !train->comm->rank;
+	int rc = weights && momentum ? 0 : error_memory(err, "the weights");
+
+	if (!rc && head)
+		rc = find_weights(train, weights, momentum, err);
+	if (!rc && head)
+		rc = open_outputs(train, err);
+	rc = all_ready(train, rc, err);
+	if (!rc)
+		rc = comm_share(train->comm, train->queue, weights, bytes, 0, err);
+	if (!rc)
+		rc = comm_share(train->comm, train->queue, momentum, bytes, 0, err);
+	if (!rc)
+		rc = comm_share(train->comm, train->queue, &train->state, sizeof train->state, 0,
+				err);
+	if (!rc)
+		rc = optim_load(&train->optim, weights, momentum, err);
+	free(weights);
+	free(momentum);
+	if (rc)
+		return rc;
+	/* Orders follow the checkpoint's seed: they are its epoch's second half. */
+	train->sampler.seed = train->state.seed;
+	plan_end(train);
+	if (train->state.step >= train->last_step)
+		train_note(train,
+			   "nothing to train: %" PRId64
+			   " steps are done and the end is step %" PRId64
+			   "; raise --epochs or --steps to go on",
+			   train->state.step, train->last_step);
+	return 0;
+}
+
+/* ---- save, close ---- */
+
+int train_save(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	float *weights, *momentum;
+	char *path = NULL;
+	int rc = optim_store(&train->optim, &weights, &momentum, err);
+
+	if (rc)
+		return rc;
+	train->state.batch = options->batch;
+	snprintf(train->state.data, sizeof train->state.data, "%s", options->data);
+	/* At an epoch's edge the next one begins with today's ranks. */
+	if (!train->state.position)
+		train->state.world = train->comm->size;
+	rc = checkpoint_save(options->ckpt, train->graph, &train->buckets, &train->state, weights,
+			     momentum, &path, err);
+	free(weights);
+	free(momentum);
+	if (rc)
+		return rc;
+	free(train->result.checkpoint);
+	train->result.checkpoint = path;
+	return 0;
+}
+
+void train_close(struct train *train)
+{
+	metrics_close(train->metrics);
+	device_step_free(train->step);
+	device_step_free(train->val_step);
+	optim_free(&train->optim);
+	buckets_free(&train->buckets);
+	graph_free(train->graph);
+	if (train->comm)
+		train->comm->ops->close(train->comm);
+	if (train->queue)
+		train->device->ops->queue_free(train->queue);
+	if (train->device)
+		train->device->ops->close(train->device);
+	sampler_free(&train->sampler);
+	dataset_close(train->data);
+	dataset_close(train->val);
+	free(train->indices);
+	free(train->x);
+	free(train->target);
+}
