@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # From a fresh clone to a trained model: installs what is missing (Debian or Ubuntu, as root), builds,
-# and trains a small convolutional network on Fashion-MNIST with two ranks on the CPU. A few minutes
-# at most.
+# and trains a small convolutional network on Fashion-MNIST with two ranks on the CPU. Within
+# three minutes.
 #   jobscripts/local/quickstart.sh [BERTH TRAIN OPTIONS]      for example --epochs 5
 # Exit: berth train's code; 69 when something is missing that cannot be installed here.
 set -eu
@@ -30,5 +30,16 @@ else
 fi
 
 out=$build/run-$(date +%Y%m%d-%H%M%S)
-"$build/bin/berth" train -n 2 --log-dir "$out/logs" --metrics "$out" convnet \
-	--device cpu --ckpt "$out/ckpt" --epochs 2 "$@" </dev/null
+code=0
+"$build/bin/berth" train convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" \
+	--ckpt "$out/ckpt" "$@" </dev/null || code=$?
+[ "$code" -eq 0 ] || exit "$code"
+cat <<EOF
+logs        $out/logs (a file a rank)
+
+What to type next, here:
+  $build/bin/berth info                                what berth found and decided, and why
+  $build/bin/berth run -n 2 -- env                     any program as ranks: python train.py, MPI...
+  $build/bin/berth train convnet -n 2 $1 $2 \\
+      --ckpt $out/ckpt --epochs 10     go on from the checkpoint
+EOF

@@ -39,7 +39,7 @@ int number_int64(const char *name, const char *text, int64_t min, int64_t max, i
 int number_int(const char *name, const char *text, int min, int max, int *out,
 	       struct error *err)
 {
-	int64_t value;
+	int64_t value = 0;
 	int rc = number_int64(name, text, min, max, &value, err);
 
 	if (!rc)

@@ -116,7 +116,7 @@ static int read_either(const char *folder, const char *name, char *path, size_t 
 static int load(struct idx *idx, const char *folder, const char *prefix, struct error *err)
 {
 	char path[4096], name[64];
-	int64_t sizes[3], labels;
+	int64_t sizes[3] = {0}, labels = 0;
 	size_t size;
 	int rc;
 
