@@ -114,7 +114,8 @@ static void worked(struct loop_source *source, uint32_t events)
 	(void)events;
 	loop_remove(agent->loop, source);
 	close(fd);
-	pthread_join(worker->machine_thread, NULL);
+	if (worker->running)
+		pthread_join(worker->machine_thread, NULL);
 	worker->running = false;
 	agent->machine_ready = true;
 	if (!worker->machine_error.code && agent->params.name) {
@@ -147,6 +148,12 @@ static int start_worker(struct agent *agent, struct error *err)
 	if (loop_add(agent->loop, &worker->done, fd, EPOLLIN, err)) {
 		close(fd);
 		return -err->code;
+	}
+	/* An XML is tried in a child first (machine_load), and a child of a process with several
+	 * threads may find a lock that nobody will open. No driver is asked then: it is quick. */
+	if (worker->source.topology_file) {
+		work(worker);
+		return 0;
 	}
 	if (pthread_create(&worker->machine_thread, NULL, work, worker))
 		return error_set(err, ERR_UNAVAILABLE, "no thread can be started");
