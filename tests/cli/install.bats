@@ -79,25 +79,6 @@ there() { # PATTERN: exactly one file or link below the prefix
 	[[ $output == *"rank 1 of 2"* ]]
 }
 
-@test "a program is compiled against the installed library, and runs" {
-	command -v pkg-config >/dev/null || skip "pkg-config is not there"
-	[ -z "$SANITIZED" ] || skip "a library with sanitizers wants them in the program too"
-	export PKG_CONFIG_PATH
-	PKG_CONFIG_PATH=$(dirname "$(find "$PREFIX" -name berth.pc)")
-	libdir=$(dirname "$PKG_CONFIG_PATH")
-	# shellcheck disable=SC2046 # flags are words
-	${CC:-cc} "$SOURCE/examples/hello.c" -o "$ROOT/hello" \
-		$(pkg-config --define-variable=prefix="$PREFIX" --cflags --libs berth)
-	LD_LIBRARY_PATH=$libdir run "$ROOT/hello"
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[[ $output == *"rank 0 of 1"* ]]
-	LD_LIBRARY_PATH=$libdir run "$PREFIX/bin/berth" run -n 2 -- "$ROOT/hello"
-	echo "$output"
-	[ "$status" -eq 0 ]
-	[[ $output == *"rank 1 of 2"* ]]
-}
-
 @test "the installed files name no build folder" {
 	run grep -rlIF "$BUILD" "$PREFIX/bin" "$PREFIX/share" "$PREFIX/lib"
 	echo "$output"
