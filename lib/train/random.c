@@ -43,7 +43,8 @@ float mt19937_uniform(struct mt19937 *generator, float low, float high)
 {
 	float unit = (float)(mt19937_next(generator) & 0xffffff) * 0x1p-24f;
 
-	return unit * (high - low) + low;
+	/* PyTorch's compiler contracts this on every CPU with FMA; a CPU without it must not differ. */
+	return fmaf(unit, high - low, low);
 }
 
 int random_permutation(uint64_t seed, size_t n, uint32_t *out, struct error *err)
