@@ -91,13 +91,18 @@ int ranks_process_fork(const char *module_path, struct ranks_process **out, stru
 static void end_text(struct ranks_process *process, char *text, size_t size)
 {
 	int status = 0;
-	struct timespec pause = {0, 10000000};
+	struct timespec pause = {0, 250000};
 
-	for (int i = 0; i < 100 && process->pid > 0; i++, nanosleep(&pause, NULL)) {
+	/* Mostly it is gone within a millisecond; about 1 s in all. */
+	for (int i = 0; i < 100 && process->pid > 0; i++) {
 		pid_t got = waitpid(process->pid, &status, WNOHANG);
 
-		if (!got)
+		if (!got) {
+			nanosleep(&pause, NULL);
+			if (pause.tv_nsec < 10000000)
+				pause.tv_nsec *= 2;
 			continue;
+		}
 		/* Reaped by whoever reaps this process's other children: no status then. */
 		if (got < 0)
 			snprintf(text, size, "ended");
