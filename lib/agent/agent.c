@@ -277,6 +277,9 @@ int agent_run(const struct agent_params *params, struct error *err)
 	if (!rc)
 		rc = folder_make(env_get(params->env, "TMPDIR"), agent->folder,
 				 sizeof agent->folder, err);
+	if (!rc && params->name)
+		ranks_process_prepare(agent->pmix, agent->folder, params->name,
+				      (int)params->node_index);
 	if (!rc)
 		rc = agent_up_open(agent, err);
 	agent->woke_ms = loop_now_ms();

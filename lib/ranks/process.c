@@ -87,6 +87,22 @@ int ranks_process_fork(const char *module_path, struct ranks_process **out, stru
 	return 0;
 }
 
+void ranks_process_prepare(struct ranks_process *process, const char *folder, const char *node,
+			   int node_index)
+{
+	size_t folder_size = strlen(folder) + 1, node_size = strlen(node) + 1;
+	char *data = process ? malloc(folder_size + node_size) : NULL;
+	struct frame head = {
+		.kind = FRAME_PREPARE, .number = node_index, .size = folder_size + node_size};
+
+	if (!data)
+		return;
+	memcpy(data, folder, folder_size);
+	memcpy(data + folder_size, node, node_size);
+	(void)!channel_send(&process->channel, &head, data);
+	free(data);
+}
+
 /* How it ended, for people; it is reaped. */
 static void end_text(struct ranks_process *process, char *text, size_t size)
 {

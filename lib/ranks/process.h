@@ -20,6 +20,11 @@ struct ranks_process; /* opaque */
  * module_path: as module_load's search_path. 0, or -ERR_UNAVAILABLE. */
 int ranks_process_fork(const char *module_path, struct ranks_process **out, struct error *err);
 
+/* Let it begin before the job is known: see ranks_server_ops.prepare. What fails there is told by
+ * start. NULL is fine. */
+void ranks_process_prepare(struct ranks_process *process, const char *folder, const char *node,
+			   int node_index);
+
 /* Its pid: a child that whoever ends the ranks must leave alone. 0 for NULL. */
 pid_t ranks_process_pid(const struct ranks_process *process);
 

@@ -186,10 +186,26 @@ static void missing(struct child *child)
 	reply(child, 0, text);
 }
 
+/* Both strings must end where they should. */
+static void prepare(struct child *child, int node_index, const char *data, size_t size)
+{
+	size_t folder_size = strnlen(data, size) + 1;
+	struct error err = {0};
+
+	if (!child->ops || folder_size >= size || data[size - 1])
+		return;
+	/* start tries again and then says why not. */
+	(void)child->ops->prepare(data, data + folder_size, node_index, &err);
+}
+
 static void handle(struct child *child, const struct frame *head, const void *data)
 {
 	struct error err = {0};
 
+	if (head->kind == FRAME_PREPARE) {
+		prepare(child, head->number, data, head->size);
+		return;
+	}
 	if (head->kind == FRAME_START) {
 		int rc = child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
 				       : start(child, data, head->size, &err);

@@ -55,6 +55,9 @@ struct ranks_server; /* opaque */
  * forwarding of output; on several nodes also publish and lookup, connect, events to other
  * nodes, and fences of some of the ranks that span nodes. */
 struct ranks_server_ops {
+	/* Do early what does not depend on the job (half of what start costs); optional. folder and
+	 * node are those of the job that start is told of later. -ERR_UNAVAILABLE as start. */
+	int (*prepare)(const char *folder, const char *node, int node_index, struct error *err);
 	/* Start the server; changes the environment of this process for the time of the call
 	 * (PMIx's settings), adds threads. -ERR_UNAVAILABLE with PMIx's own words. */
 	int (*start)(const struct ranks_job *job, const struct ranks_host *host,

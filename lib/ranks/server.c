@@ -108,7 +108,7 @@ static int start(const struct ranks_job *job, const struct ranks_host *host,
 	int rc = check_job(job, err);
 
 	if (!rc)
-		rc = library_start(job, err);
+		rc = library_start(job->folder, job->nodes[job->node_index], job->node_index, err);
 	if (rc)
 		return rc;
 	struct ranks_server *server = server_new(job, host);
@@ -392,6 +392,7 @@ static void stop(struct ranks_server *server)
 }
 
 __attribute__((visibility("default"))) const struct ranks_server_ops ranks_server_pmix = {
+	.prepare = library_start,
 	.start = start,
 	.environment = environment,
 	.descriptor = descriptor,

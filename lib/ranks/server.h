@@ -95,9 +95,10 @@ const char *server_active_name(void); /* of the active server; NULL: none. The a
 
 /* server_library.c: start PMIx's server library; once a process, later calls do nothing. The
  * library stays to the end of the process: PMIx 4.2 does not survive a second PMIx_server_init.
- * Changes the environment for the time of the call, adds threads. -ERR_UNAVAILABLE: PMIx's words.
+ * Changes the environment for the time of the call, adds threads. -ERR_UNAVAILABLE: PMIx's words;
+ * -ERR_INTERNAL: started already for a node of another name.
  */
-int library_start(const struct ranks_job *job, struct error *err);
+int library_start(const char *folder, const char *node, int node_index, struct error *err);
 /* Without I/O devices; lent to PMIx. NULL: hwloc found nothing. */
 hwloc_topology_t library_topology(void);
 

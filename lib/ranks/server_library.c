@@ -3,10 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ranks/server.h"
 
-static bool started;
+static char *started; /* for this node; NULL: not yet */
 static hwloc_topology_t the_topology;
 
 /* Settings of PMIx and hwloc that only the environment can change, for the time of the start.
@@ -50,21 +51,21 @@ static hwloc_topology_t load_topology(void)
 	return topology;
 }
 
-static int init(const struct ranks_job *job, struct error *err)
+static int init(const char *folder, const char *node, int node_index, struct error *err)
 {
 	pmix_info_t info[8];
 	size_t count = 0;
 	char source[] = "hwloc", name[PMIX_MAX_NSLEN + 1];
 	pmix_topology_t topology = {.source = source, .topology = the_topology};
-	pmix_rank_t rank = (pmix_rank_t)job->node_index;
+	pmix_rank_t rank = (pmix_rank_t)node_index;
 	bool yes = true;
 
-	snprintf(name, sizeof name, "berth-agent-%.200s", job->name);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, job->folder, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, job->folder, PMIX_STRING);
+	snprintf(name, sizeof name, "berth-agent-%ld", (long)getpid());
+	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, folder, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, folder, PMIX_STRING);
 	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_NSPACE, name, PMIX_STRING);
 	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
-	PMIX_INFO_LOAD(&info[count++], PMIX_HOSTNAME, job->nodes[job->node_index], PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_HOSTNAME, node, PMIX_STRING);
 	size_t own = count;
 
 	if (the_topology) {
@@ -83,7 +84,7 @@ static int init(const struct ranks_job *job, struct error *err)
 		PMIX_INFO_DESTRUCT(&info[i]);
 	if (status != PMIX_SUCCESS)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "the PMIx server does not start (folder %s): %s", job->folder,
+				 "the PMIx server does not start (folder %s): %s", folder,
 				 PMIx_Error_string(status));
 	return 0;
 }
@@ -93,21 +94,32 @@ hwloc_topology_t library_topology(void)
 	return the_topology;
 }
 
-int library_start(const struct ranks_job *job, struct error *err)
+int library_start(const char *folder, const char *node, int node_index, struct error *err)
 {
-	if (started)
+	if (started && !strcmp(started, node))
 		return 0;
+	if (started)
+		return error_set(err, ERR_INTERNAL,
+				 "PMIx was started for the node %s and cannot serve %s", started,
+				 node);
 	struct env *env = env_capture();
+	char *name = strdup(node);
 
-	if (!env)
+	if (!env || !name) {
+		env_free(env);
+		free(name);
 		return error_memory(err, "the PMIx server");
+	}
 	settings_begin(env);
 	if (!the_topology)
 		the_topology = load_topology();
-	int rc = init(job, err);
+	int rc = init(folder, node, node_index, err);
 
 	settings_end(env);
 	env_free(env);
-	started = !rc;
+	if (rc)
+		free(name);
+	else
+		started = name;
 	return rc;
 }

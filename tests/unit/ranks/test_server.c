@@ -510,6 +510,34 @@ static void test_again(void **state)
 	assert_all_well(&node);
 }
 
+/* Begun early, as the agent does; then a start for another node, which PMIx cannot become. */
+static void test_prepare(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		char folder[] = "/tmp/berth-test-XXXXXX", shared[64];
+		struct node node = one_node("modex-collect", 2);
+		struct error err = {0};
+
+		if (!mkdtemp(folder) || server_ops->prepare(folder, one_name[0], 0, &err))
+			_exit(1);
+		int rc = node_run(server_ops, &node, &err);
+
+		snprintf(shared, sizeof shared, "%s/hwloc.sm", folder);
+		unlink(shared);
+		rmdir(folder);
+		if (rc || node.status[0] || node.status[1])
+			_exit(2);
+		node.names = two_names;
+		rc = node_run(server_ops, &node, &err);
+		_exit(rc == -ERR_INTERNAL && strstr(err.text, "x1000c0s0b0n0") ? 0 : 3);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static void test_bad_job(void **state)
 {
 	static const int first[] = {0, 2}, wrong[] = {0, 3}, count[] = {2, 2};
@@ -552,11 +580,12 @@ int main(int argc, char **argv)
 	if (argc == 2)
 		return rank_main(argv[1]);
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_bad_job),	      cmocka_unit_test(test_again),
-		cmocka_unit_test(test_modex),	      cmocka_unit_test(test_two_nodes),
-		cmocka_unit_test(test_abort),	      cmocka_unit_test(test_killed_in_fence),
-		cmocka_unit_test(test_missing),	      cmocka_unit_test(test_publish),
-		cmocka_unit_test(test_spawn_refused), cmocka_unit_test(test_client),
+		cmocka_unit_test(test_bad_job),		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_prepare),		cmocka_unit_test(test_modex),
+		cmocka_unit_test(test_two_nodes),	cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_killed_in_fence), cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_publish),		cmocka_unit_test(test_spawn_refused),
+		cmocka_unit_test(test_client),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
