@@ -54,6 +54,7 @@ struct act {
 
 static const struct act *acts;
 static size_t act_count;
+static size_t fanout;
 static char *card_text;
 
 /* ---- an agent that is played ---- */
@@ -209,6 +210,10 @@ static void play(struct fake *fake)
 
 	say(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
 	await(fake, MESSAGE_WELCOME, text, sizeof text);
+	if (strstr(text, "\"listen\":true"))
+		tell(fake, MESSAGE_LISTENS, "{\"port\":1}");
+	if (strstr(text, "\"move\":true"))
+		say(fake, MESSAGE_STAYS, "{\"why\":\"its parent cannot be reached\"}");
 	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711, card_text);
 	say(fake, MESSAGE_CARD, text);
 	await(fake, MESSAGE_REACH, text, sizeof text);
@@ -312,6 +317,7 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 				      .program = "berth",
 				      .argv = argv,
 				      .plan = {.ranks = NODES},
+				      .fanout = fanout,
 				      .node_timeout_ms = NODE_TIMEOUT_MS,
 				      .start_timeout_ms = START_TIMEOUT_MS};
 	struct error err = {0};
@@ -393,6 +399,27 @@ static void test_first_cause(void **state)
 	}
 }
 
+/* Nodes that cannot reach their parent in the tree stay below the head, and the job goes on. */
+static void test_parents_that_cannot_be_reached(void **state)
+{
+	static const struct act silent = {2, SILENT, MESSAGE_STAYS, 0};
+	struct job_result result;
+
+	(void)state;
+	fanout = 1;
+	run(NULL, 0, &result);
+	if (result.code)
+		fail_msg("code %d: %s", result.code, result.first_cause);
+	assert_int_equal(json_array_size(result.ranks), NODES);
+	job_result_free(&result);
+	/* One that does neither is named. */
+	run(&silent, 1, &result);
+	assert_int_equal(result.code, 76);
+	assert_non_null(strstr(result.first_cause, "n2"));
+	job_result_free(&result);
+	fanout = 0;
+}
+
 /* The second failure is a cascade, whatever it is. */
 static void test_first_one_wins(void **state)
 {
@@ -458,6 +485,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_well),
 		cmocka_unit_test(test_first_cause),
+		cmocka_unit_test(test_parents_that_cannot_be_reached),
 		cmocka_unit_test(test_first_one_wins),
 		cmocka_unit_test(test_done_has_a_deadline),
 	};
