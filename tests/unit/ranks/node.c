@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 
 #include "base/file.h"
 #include "node.h"
+#include "ranks/process.h"
 
 #define TIME_LIMIT_MS 20000
 
@@ -127,6 +129,14 @@ static void aborted(void *context, int local_rank, int status, const char *text)
 	for (int i = 0; i < run->node->ranks_a_node; i++)
 		if (run->pids[i] > 0)
 			kill(run->pids[i], SIGKILL);
+}
+
+static void lost(void *context, const char *text)
+{
+	struct run *run = context;
+
+	(void)text;
+	run->node->lost = true;
 }
 
 static bool read_all(int fd, void *data, size_t size)
@@ -260,6 +270,12 @@ static void loop(struct run *run)
 	}
 }
 
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+	(void)info, (void)type, (void)place;
+	return remove(path), 0;
+}
+
 static bool folder_empty(const char *path)
 {
 	DIR *folder = opendir(path);
@@ -278,7 +294,8 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 	char folder[] = "/tmp/berth-test-XXXXXX";
 	int first[2] = {0, node->ranks_a_node}, count[2] = {node->ranks_a_node, node->ranks_a_node};
 	const char *cpus[NODE_RANKS];
-	struct ranks_host host = {&run, gather, fetch, aborted};
+	struct ranks_host host = {&run, gather, fetch, aborted, lost};
+	struct ranks_process *process = NULL;
 
 	if (!mkdtemp(folder))
 		return error_set(err, ERR_OUTPUT, "mkdtemp: %s", strerror(errno));
@@ -297,16 +314,28 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 				count,
 				cpus,
 				folder};
-	int rc = ops->start(&job, &host, &run.server, err);
+	int rc;
+
+	if (node->process) {
+		run.ops = &ranks_server_process;
+		rc = ranks_process_fork(node->process, &process, err);
+		if (!rc)
+			rc = ranks_process_start(process, &job, &host, &run.server, err);
+	} else {
+		rc = ops->start(&job, &host, &run.server, err);
+	}
 
 	for (int i = 0; !rc && i < node->ranks_a_node; i++)
 		rc = spawn(&run, i, err);
 	if (!rc)
 		loop(&run);
-	ops->stop(run.server);
+	if (run.server)
+		run.ops->stop(run.server);
+	ranks_process_free(process);
 	free(run.own);
 	free(run.other);
 	node->folder_clean = folder_empty(folder);
-	rmdir(folder);
+	/* What a server that broke down has left is the agent's to remove. */
+	nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return rc;
 }

@@ -16,7 +16,8 @@ struct node {
 	const char *program, *mode; /* the ranks run: program mode */
 	int node_index, node_count, ranks_a_node;
 	const char *const *names;
-	int peer;		    /* socket to the other node, or -1 */
+	int peer;	     /* socket to the other node, or -1 */
+	const char *process; /* where the module is: the server gets its own process; or NULL */
 	const char *expect_missing; /* or NULL */
 	int again;		    /* run so many times more (the next attempt) */
 	int kill_rank, kill_ms;	    /* SIGKILL local rank after a time; -1: no */
@@ -28,6 +29,7 @@ struct node {
 	char abort_text[128];
 	bool missing_seen; /* missing() has said expect_missing */
 	int gathers, fetches;
+	bool lost; /* the server's process ended by itself: PMIx 4.2.2 may when ranks vanish */
 	bool folder_clean; /* nothing was left in the folder after stop */
 };
 
