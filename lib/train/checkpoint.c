@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -168,6 +169,45 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 		free(file);
 	else
 		*path = file;
+	return rc;
+}
+
+int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step, char **kept,
+			    struct error *err)
+{
+	struct safetensors file = {0};
+	struct train_state state;
+	char *path = NULL, *aside = NULL;
+	int rc = 0;
+
+	*kept = NULL;
+	if (asprintf(&path, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0)
+		return error_memory(err, "a checkpoint's name");
+	if (access(path, F_OK))
+		goto out;
+	if (!safetensors_read(path, &file, NULL) && !read_state(path, &file, graph, &state, NULL))
+		goto out;
+	for (int i = 1; !*kept && !rc; i++) {
+		free(aside);
+		if (asprintf(&aside, "%s.%d", path, i) < 0) {
+			aside = NULL;
+			rc = error_memory(err, "a checkpoint's name");
+		} else if (!access(aside, F_OK)) {
+			continue;
+		}
+		if (!rc && rename(path, aside))
+			rc = error_set(err, ERR_OUTPUT,
+				       "%s is not this run's and cannot be put aside: %s", path,
+				       strerror(errno));
+		if (!rc) {
+			*kept = aside;
+			aside = NULL;
+		}
+	}
+out:
+	free(aside);
+	safetensors_free(&file);
+	free(path);
 	return rc;
 }
 

@@ -37,6 +37,11 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 		    const struct train_state *state, const float *weights, const float *momentum,
 		    char **path, struct error *err);
 
+/* Before saving: a file of that step that is damaged, or another network's, is renamed to FILE.1 (or
+ * .2 ...) and so not replaced. *kept: its new name, malloced; NULL when there is no such file. */
+int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step, char **kept,
+			    struct error *err);
+
 /* Read a checkpoint of graph's network into flat host memory. -ERR_INPUT when it cannot be read;
  * -ERR_DATA when it is damaged, no checkpoint of berth's, or of another network. */
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,

@@ -175,9 +175,10 @@ static int save(struct train *train, struct error *err)
 	train_interval_begin(train);
 	if (rc || agreed)
 		return rc ? rc : agreed;
-	return failed[0] > 0
-		       ? error_set(err, (int)failed[0], "rank 0 could not save its checkpoint")
-		       : 0;
+	if (failed[0] <= 0)
+		return 0;
+	train_let_first_end();
+	return error_set(err, (int)failed[0], "rank 0 could not save its checkpoint");
 }
 
 static bool save_is_due(const struct train *train, bool epoch_ends)

@@ -51,6 +51,9 @@ struct train {
 
 double train_now_s(void); /* monotonic */
 void train_interval_begin(struct train *train);
+/* For a rank that fails only because another did: wait a second. Whoever started the ranks calls the
+ * first one that ends the cause, and that must be the one which knows why. Blocks. */
+void train_let_first_end(void);
 void train_note(const struct train *train, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 

@@ -26,6 +26,11 @@ void train_interval_begin(struct train *train)
 	train->interval_samples = train->interval_steps = 0;
 }
 
+void train_let_first_end(void)
+{
+	nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+}
+
 /* ---- open ---- */
 
 static int open_data(struct train *train, struct error *err)
@@ -58,9 +63,10 @@ static int open_data(struct train *train, struct error *err)
  * nobody waits for it in the first reduction. */
 static int all_ready(struct train *train, int rc, struct error *err)
 {
-	double code[1] = {-(double)rc};
+	/* The largest code, and of those that failed the lowest rank. */
+	double said[2] = {-(double)rc, rc ? train->comm->size - train->comm->rank : 0};
 	struct error why = {0};
-	int agreed = comm_agree(train->comm, train->queue, code, 1, COMM_MAX, &why);
+	int agreed = comm_agree(train->comm, train->queue, said, 2, COMM_MAX, &why);
 
 	if (rc)
 		return rc;
@@ -68,10 +74,11 @@ static int all_ready(struct train *train, int rc, struct error *err)
 		*err = why;
 		return agreed;
 	}
-	return code[0] > 0 ? error_set(err, (int)code[0],
-				       "another rank could not begin; its own "
-				       "message says why")
-			   : 0;
+	if (said[0] <= 0)
+		return 0;
+	train_let_first_end();
+	return error_set(err, (int)said[0], "rank %d could not begin; its own message says why",
+			 train->comm->size - (int)said[1]);
 }
 
 static int open_comm(struct train *train, struct error *err)
@@ -299,7 +306,7 @@ int train_save(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	float *weights, *momentum;
-	char *path = NULL;
+	char *path = NULL, *kept = NULL;
 	int rc = optim_store(&train->optim, &weights, &momentum, err);
 
 	if (rc)
@@ -309,8 +316,13 @@ int train_save(struct train *train, struct error *err)
 	/* At an epoch's edge the next one begins with today's ranks. */
 	if (!train->state.position)
 		train->state.world = train->comm->size;
-	rc = checkpoint_save(options->ckpt, train->graph, &train->buckets, &train->state, weights,
-			     momentum, &path, err);
+	rc = checkpoint_keep_foreign(options->ckpt, train->graph, train->state.step, &kept, err);
+	if (kept)
+		train_note(train, "note: a checkpoint that is not this run's is kept as %s", kept);
+	free(kept);
+	if (!rc)
+		rc = checkpoint_save(options->ckpt, train->graph, &train->buckets, &train->state,
+				     weights, momentum, &path, err);
 	free(weights);
 	free(momentum);
 	if (rc)
