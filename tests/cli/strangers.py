@@ -222,7 +222,7 @@ def main():
         check('no greeting of berth' in err, f'the strangers were told of: {err!r}')
 
         # Strangers from the first moment on, while true agents come.
-        run = start('sleep 1; echo well', report, '-N', '16', '-n', '16')
+        run = start('sleep 4; echo well', report, '-N', '16', '-n', '16')
         floods = 0
         try:
             while run.poll() is None and floods < 3000:
