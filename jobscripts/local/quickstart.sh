@@ -14,9 +14,13 @@ packages_need build
 packages_want data
 
 build='build-quickstart'
+echo "berth: building in $build" >&2
 if ! [ -f "$build/build.ninja" ]; then
 	[ ! -d "$build/meson-private" ] || rm -rf "$build"
-	meson setup "$build" --buildtype=release -Dtests=disabled </dev/null >/dev/null
+	said=$(meson setup "$build" --buildtype=release -Dtests=disabled </dev/null 2>&1) || {
+		printf '%s\n' "$said" >&2
+		exit 1
+	}
 fi
 ninja --quiet -C "$build" </dev/null
 
@@ -34,12 +38,13 @@ code=0
 "$build/bin/berth" train convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" \
 	--ckpt "$out/ckpt" "$@" </dev/null || code=$?
 [ "$code" -eq 0 ] || exit "$code"
+[ -e "$data/train-images-idx3-ubyte.gz" ] || echo "data        synthetic: this Acc@1 says nothing"
 cat <<EOF
 logs        $out/logs (a file a rank)
 
 What to type next, here:
-  $build/bin/berth info                                what berth found and decided, and why
-  $build/bin/berth run -n 2 -- env                     any program as ranks: python train.py, MPI...
-  $build/bin/berth train convnet -n 2 $1 $2 \\
-      --ckpt $out/ckpt --epochs 10     go on from the checkpoint
+  $build/bin/berth info                    what berth found and decided, and why
+  $build/bin/berth run -n 2 -- PROGRAM     your own program: python train.py, an MPI program
+  $build/bin/berth train convnet -n 2 $1 $2 --ckpt $out/ckpt --epochs 10
+                                                   go on from the checkpoint
 EOF
