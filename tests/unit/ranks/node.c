@@ -131,14 +131,6 @@ static void aborted(void *context, int local_rank, int status, const char *text)
 			kill(run->pids[i], SIGKILL);
 }
 
-static void lost(void *context, const char *text)
-{
-	struct run *run = context;
-
-	(void)text;
-	run->node->lost = true;
-}
-
 static bool read_all(int fd, void *data, size_t size)
 {
 	for (char *at = data; size;) {
@@ -294,7 +286,7 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 	char folder[] = "/tmp/berth-test-XXXXXX";
 	int first[2] = {0, node->ranks_a_node}, count[2] = {node->ranks_a_node, node->ranks_a_node};
 	const char *cpus[NODE_RANKS];
-	struct ranks_host host = {&run, gather, fetch, aborted, lost};
+	struct ranks_host host = {&run, gather, fetch, aborted, NULL};
 	struct ranks_process *process = NULL;
 
 	if (!mkdtemp(folder))

@@ -29,7 +29,6 @@ struct node {
 	char abort_text[128];
 	bool missing_seen; /* missing() has said expect_missing */
 	int gathers, fetches;
-	bool lost; /* the server's process ended by itself: PMIx 4.2.2 may when ranks vanish */
 	bool folder_clean; /* nothing was left in the folder after stop */
 };
 
