@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# It learns, and several ranks learn the same as one.
+
+bats_require_minimum_version 1.5.0
+load support
+
+@test "linear learns synthetic classes, convnet too" {
+	for model in linear convnet; do
+		train "$model" -n 1 --data "$DATA" --batch 32 --epochs 15 --metrics "$model"
+		below "$(loss "$model" val)" 0.2
+		below "$(loss "$model" train)" 0.2
+	done
+}
+
+@test "linear fits a line: the mean square falls to the noise" {
+	train linear -n 1 --data synthetic:20,n=2000,classes=1 --batch 20 --epochs 10 --lr 0.01 --metrics m
+	# y = X w + 0.1 noise: 0.01 is the best there is.
+	below "$(loss m val)" 0.015
+	below 0.005 "$(loss m val)"
+}
+
+@test "2 ranks of half the batch: the losses of 1 rank, step by step" {
+	for model in linear convnet; do
+		train "$model" -n 1 --data "$DATA" --batch 32 --epochs 1 --metrics "$model.1" --no-eval
+		train "$model" -n 2 --data "$DATA" --batch 16 --epochs 1 --metrics "$model.2" --no-eval
+		[ "$(wc -l <"$model.1/metrics.jsonl")" -eq 20 ]
+		near_rows "$model.1" "$model.2" 1e-5
+	done
+}
+
+@test "2 ranks count the evaluation exactly: every sample once" {
+	train linear -n 1 --data "$DATA" --batch 32 --steps 3 --metrics one >one.txt
+	train linear -n 2 --data "$DATA" --batch 16 --steps 3 --metrics two >two.txt
+	near_rows one two 1e-5
+	python3 - <<'PY'
+import json
+def val(name):
+    return [json.loads(line) for line in open(f'{name}/metrics.jsonl') if '"val"' in line][-1]
+assert val('one')['acc1'] == val('two')['acc1'], (val('one'), val('two'))
+PY
+}
+
+@test "the same command gives the same bits, another seed others" {
+	for run in a b; do
+		train convnet -n 2 --data "$DATA" --batch 16 --steps 8 --seed 3 --ckpt $run --metrics $run
+	done
+	cmp a/step-00000008.safetensors b/step-00000008.safetensors
+	same_rows a b
+	train convnet -n 2 --data "$DATA" --batch 16 --steps 8 --seed 4 --ckpt c --metrics c
+	[ "$(loss a train)" != "$(loss c train)" ]
+}
+
+@test "print-order: what DistributedSampler gives, padded from the front" {
+	train linear -n 1 --data synthetic:4,n=10 --print-order 100 >one.txt
+	[ "$(cat one.txt)" = "rank 0: 4 1 7 5 3 9 0 8 6 2" ]
+	train linear -n 3 --data synthetic:4,n=10 --print-order 100 >three.txt
+	[ "$(cat three.txt)" = "$(printf 'rank 0: 4 5 0 2\nrank 1: 1 3 8 4\nrank 2: 7 9 6 1')" ]
+	train linear -n 1 --data synthetic:4,n=10 --seed 1 --print-order 3 >first.txt
+	train linear -n 1 --data synthetic:4,n=10 --epoch 1 --print-order 3 >later.txt
+	cmp first.txt later.txt
+	[ "$(cat later.txt)" = "rank 0: 5 6 1" ]
+}

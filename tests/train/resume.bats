@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Stop and go on: the same bits as no stop. Damaged files are passed over and stay.
+
+bats_require_minimum_version 1.5.0
+load support
+
+
+# 3 epochs of 20 steps, saved every 7 steps: mostly within an epoch
+job() {
+	train convnet --data "$DATA" --epochs 3 --ckpt "$DIR/run.$1" --metrics "$DIR/run.$1" "${@:2}"
+}
+
+# same A B: the two runs cannot be told apart
+same() {
+	cmp "run.$1/step-00000060.safetensors" "run.$2/step-00000060.safetensors"
+	cmp "run.$1/latest" "run.$2/latest"
+	same_rows "run.$1" "run.$2"
+}
+
+@test "stop and resume, at an epoch's edge and within one, on 1 rank and on 2" {
+	for n in 1 2; do
+		job whole$n -n $n --batch $((32 / n)) --save-every 7 --no-eval
+		for step in 20 27 33 47; do
+			job part$n -n $n --batch $((32 / n)) --save-every 7 --no-eval --steps $step
+		done
+		[ "$(cat run.part$n/latest)" = step-00000047.safetensors ]
+		job part$n -n $n --batch $((32 / n)) --save-every 7 --no-eval >out
+		grep -q 'resuming from .*step-00000047.safetensors: step 47' out
+		same whole$n part$n
+	done
+}
+
+@test "kill -9 again and again, then resume: as if nothing had been" {
+	# 3 epochs of 200 steps, so that the kills come before the end
+	DATA=synthetic:1x16x16,n=6400,classes=5
+	job whole -n 2 --batch 16 --save-every 37 --no-eval
+	hit=0
+	for rows in 5 60 200 333 450; do
+		"$BERTH" train convnet --data "$DATA" --epochs 3 --ckpt "$DIR/run.killed" \
+			--metrics "$DIR/run.killed" --log-every 1 -n 2 --batch 16 --save-every 37 \
+			--no-eval >/dev/null 2>&1 3>&- &
+		pid=$!
+		wait_rows run.killed/metrics.jsonl $rows
+		kill -9 $pid || true
+		wait $pid || true
+		gone
+		[ -e run.killed/step-00000600.safetensors ] || hit=$((hit + 1))
+	done
+	echo "$hit of 5 kills came before the end"
+	[ "$hit" -ge 2 ]
+	job killed -n 2 --batch 16 --save-every 37 --no-eval
+	# What a kill left half written is no checkpoint and bothers nobody.
+	cmp run.whole/step-00000600.safetensors run.killed/step-00000600.safetensors
+	cmp run.whole/latest run.killed/latest
+	same_rows run.whole run.killed
+}
+
+@test "resume on another number of ranks: each sample that was left, once" {
+	job moved -n 2 --batch 16 --steps 27 --no-eval
+	job moved -n 1 --batch 32 --no-eval >out
+	grep -q 'step 27' out
+	[ "$(cat run.moved/latest)" = step-00000060.safetensors ]
+	job whole -n 1 --batch 32 --no-eval
+	near_rows run.whole run.moved 1e-3
+}
+
+@test "a damaged or cut checkpoint is passed over, said, and never deleted" {
+	job good -n 1 --batch 32 --save-every 7 --steps 28 --no-eval
+	cp -r run.good run.bad
+	# One bit in the middle of the newest; the one before it cut.
+	python3 - run.bad/step-00000028.safetensors <<'PY'
+import sys
+data = bytearray(open(sys.argv[1], 'rb').read())
+data[len(data) // 2] ^= 4
+open(sys.argv[1], 'wb').write(data)
+PY
+	truncate -s 5000 run.bad/step-00000021.safetensors
+	echo 'not ours' >run.bad/step-00000099.safetensors
+	cp run.bad/step-00000028.safetensors flipped
+	job bad -n 1 --batch 32 --save-every 7 --steps 20 --no-eval >out
+	cat out
+	grep -q 'passed over.*step-00000028.*checksum' out
+	grep -q 'passed over.*step-00000021.*cut off' out
+	grep -q 'passed over.*step-00000099' out
+	grep -q 'resuming from .*step-00000014.safetensors: step 14' out
+	cmp flipped run.bad/step-00000028.safetensors
+	[ "$(stat -c %s run.bad/step-00000021.safetensors)" = 5000 ]
+	[ "$(cat run.bad/step-00000099.safetensors)" = 'not ours' ]
+}
+
+@test "latest that names nonsense or nothing: the newest usable file is found" {
+	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval
+	for latest in nonsense ../../etc/passwd step-00000013.safetensors ''; do
+		echo "$latest" >run.x/latest
+		job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval >out
+		grep -q 'resuming from .*step-00000014' out
+	done
+	rm run.x/latest
+	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval >out
+	grep -q 'resuming from .*step-00000014' out
+}
+
+@test "a checkpoint of another model or shape is refused where it was asked for" {
+	job x -n 1 --batch 32 --steps 3 --no-eval
+	for other in "linear --data $DATA" "convnet --data synthetic:1x16x16,n=64,classes=4" \
+		"convnet --data synthetic:3x16x16,n=64,classes=5"; do
+		# shellcheck disable=SC2086
+		run -65 timeout 60 "$BERTH" train $other -n 1 --steps 1 \
+			--resume run.x/step-00000003.safetensors
+		[[ "$output" == *step-00000003.safetensors* ]]
+	done
+	run -66 timeout 60 "$BERTH" train convnet -n 1 --data "$DATA" --resume run.x/step-00000004.safetensors
+}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# For the .bats files beside this: a folder of their own, small data, comparisons.
+
+setup() {
+	DIR=$(mktemp -d)
+	export TMPDIR="$DIR"
+	# Where the test itself runs under a batch system, its variables are not the test's.
+	unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
+	cd "$DIR"
+}
+
+teardown() {
+	cd /
+	mountpoint -q "$DIR/small" && umount "$DIR/small"
+	rm -rf "$DIR"
+}
+
+# train ARGUMENTS: 20 steps an epoch of 32 samples, however many ranks
+train() {
+	timeout 120 "$BERTH" train "$@" --log-every 1
+}
+
+DATA=synthetic:1x16x16,n=640,classes=5
+
+# same_rows A B: the metrics in the folders A and B say the same, but for the time they took
+# near_rows A B RELATIVE: their losses are that close
+same_rows() {
+	near_rows "$1" "$2" 0
+}
+near_rows() {
+	python3 - "$@" <<'PY'
+import json, sys
+def rows(folder):
+    out = [json.loads(line) for line in open(f'{folder}/metrics.jsonl')]
+    return {(row['split'], row['step'], row['epoch']): row for row in out}, len(out)
+(one, one_count), (two, two_count) = rows(sys.argv[1]), rows(sys.argv[2])
+assert one_count == len(one) and two_count == len(two), 'a step stands there twice'
+assert one.keys() == two.keys(), sorted(one.keys() ^ two.keys())
+assert one, 'no rows'
+for key, row in one.items():
+    if float(sys.argv[3]) == 0:
+        for name in row.keys() - {'images_per_s', 'data_wait_ms'}:
+            assert row[name] == two[key][name], (key, name, row[name], two[key][name])
+    off = abs(row['loss'] - two[key]['loss']) / row['loss']
+    assert off <= float(sys.argv[3]), (key, row['loss'], two[key]['loss'], off)
+PY
+}
+
+# loss FOLDER SPLIT: the last one logged
+loss() {
+	python3 - "$1/metrics.jsonl" "$2" <<'PY'
+import json, sys
+print([json.loads(line)['loss'] for line in open(sys.argv[1]) if json.loads(line)['split'] == sys.argv[2]][-1])
+PY
+}
+
+# below A B: as numbers
+below() {
+	python3 -c 'import sys; sys.exit(not float(sys.argv[1]) < float(sys.argv[2]))' "$1" "$2"
+}
+
+# gone: no process has this test's folder on its command line (20 s)
+gone() {
+	for _ in $(seq 200); do
+		grep -lsa -- "$DIR/run" /proc/[0-9]*/cmdline >"$DIR/left" || return 0
+		sleep 0.1
+	done
+	echo "still there: $(cat "$DIR/left")"; return 1
+}
+
+# wait_rows FILE N: until it has that many lines (30 s)
+wait_rows() {
+	for _ in $(seq 600); do
+		[ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+		sleep 0.05
+	done
+	echo "$1 has not $2 lines"; return 1
+}
