@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/logs.h"
@@ -66,11 +67,15 @@ static int check_report(const char *path, struct error *err)
 	const char *slash = strrchr(path, '/');
 	char *folder =
 		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	struct stat info;
 	int rc = 0;
 
 	if (!folder)
 		return error_memory(err, "--report");
-	if (access(folder, W_OK | X_OK))
+	if (!*path || (!stat(path, &info) && S_ISDIR(info.st_mode)))
+		rc = error_set(err, ERR_OUTPUT, "--report '%s' is no file that could be written",
+			       path);
+	else if (access(folder, W_OK | X_OK))
 		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path,
 			       folder, strerror(errno));
 	free(folder);

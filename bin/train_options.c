@@ -156,6 +156,15 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 	}
 }
 
+/* An empty name would put files into the root folder. */
+static int folder(const char *name, const char *text, const char **out, struct error *err)
+{
+	if (!*text)
+		return error_set(err, ERR_USAGE, "%s is empty: expected a folder", name);
+	*out = text;
+	return 0;
+}
+
 static int parse_how(int key, char *text, struct train_arguments *arguments, struct error *err)
 {
 	struct train_options *options = &arguments->options;
@@ -167,16 +176,14 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		options->evaluate = false;
 		return 0;
 	case KEY_CKPT:
-		options->ckpt = text;
-		return 0;
+		return folder("--ckpt", text, &options->ckpt, err);
 	case KEY_SAVE_EVERY:
 		return save_every(options, text, err);
 	case KEY_RESUME:
 		options->resume = text;
 		return 0;
 	case KEY_METRICS:
-		options->metrics = text;
-		return 0;
+		return folder("--metrics", text, &options->metrics, err);
 	case KEY_LOG_EVERY:
 		return number_int64("--log-every", text, 1, INT64_C(1) << 36, &options->log_every,
 				    err);

@@ -216,7 +216,8 @@ static void hello(struct store_server *server, struct connection *connection,
 	char text[256] = "";
 
 	if (message->size != strlen(server->label) || memcmp(data, server->label, message->size))
-		snprintf(text, sizeof text, "this is another job (%s)", server->label);
+		/* A stranger is not told which: the label is all that it lacks. */
+		snprintf(text, sizeof text, "this is another job");
 	else if (message->number != (uint32_t)server->size)
 		snprintf(text, sizeof text, "rank 0 has WORLD_SIZE %d, rank %u has %u",
 			 server->size, message->rank, message->number);

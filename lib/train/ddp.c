@@ -73,7 +73,7 @@ void buckets_free(struct buckets *buckets)
 	memset(buckets, 0, sizeof *buckets);
 }
 
-int ddp_compare(const struct graph *graph, int batch, struct comm *comm,
+int ddp_compare(const struct graph *graph, int batch, int64_t samples, struct comm *comm,
 		struct device_queue *queue, struct error *err)
 {
 	uint32_t mark = crc32c(0, graph->model, strlen(graph->model));
@@ -82,8 +82,9 @@ int ddp_compare(const struct graph *graph, int batch, struct comm *comm,
 		mark = crc32c(mark, graph->params[i].shape, sizeof graph->params[i].shape);
 
 	/* The largest of mark and of -mark: equal but for the sign where all have the same. */
-	double values[4] = {mark, -(double)mark, batch, -(double)batch};
-	int rc = comm_agree(comm, queue, values, 4, COMM_MAX, err);
+	double values[6] = {mark,  -(double)mark,   batch, -(double)batch,
+			    (double)samples, -(double)samples};
+	int rc = comm_agree(comm, queue, values, 6, COMM_MAX, err);
 
 	if (rc)
 		return error_prefix(err, "comparing what the ranks train");
@@ -94,5 +95,9 @@ int ddp_compare(const struct graph *graph, int batch, struct comm *comm,
 	if (values[2] != -values[3])
 		return error_set(err, ERR_DATA, "the ranks have different batch sizes (%g to %g); give "
 				 "all the same --batch", -values[3], values[2]);
+	if (values[4] != -values[5])
+		return error_set(err, ERR_DATA, "the ranks have different data (%.0f to %.0f samples, rank "
+				 "%d: %lld); give all the same --data, and the same files", -values[5],
+				 values[4], comm->rank, (long long)samples);
 	return 0;
 }

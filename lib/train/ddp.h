@@ -37,9 +37,10 @@ int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes
 		 struct buckets *out, struct error *err);
 void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 
-/* Do all ranks train the same thing? Compares a fingerprint of graph and batch over the ranks
- * before the first bucket: -ERR_DATA where they differ. Collective. */
-int ddp_compare(const struct graph *graph, int batch, struct comm *comm,
+/* Do all ranks train the same thing? Compares a fingerprint of graph, the batch and the number of
+ * samples over the ranks before the first bucket: -ERR_DATA where they differ (they would take
+ * different numbers of steps, and wait for each other at the end). Collective. */
+int ddp_compare(const struct graph *graph, int batch, int64_t samples, struct comm *comm,
 		struct device_queue *queue, struct error *err);
 
 #endif

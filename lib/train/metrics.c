@@ -20,23 +20,25 @@ struct metrics {
 	char *path;
 };
 
-/* The rows of text up to step, one after another. malloced. */
-static char *rows_until(const char *text, int64_t step, size_t *size)
+/* The rows of text[0..given] up to step, one after another. malloced. A file system that was cut off
+ * may leave NULs in the middle: those are no rows, and what follows is still read. */
+static char *rows_until(const char *text, size_t given, int64_t step, size_t *size)
 {
-	char *kept = malloc(strlen(text) + 1);
+	char *kept = malloc(given + 1);
 
 	*size = 0;
-	for (const char *line = text; kept && *line;) {
-		size_t length = strcspn(line, "\n");
+	for (const char *line = text, *end = text + given; kept && line < end;) {
+		const char *newline = memchr(line, '\n', (size_t)(end - line));
+		size_t length = (size_t)((newline ? newline : end) - line);
 		JSON_AUTO row = json_loadb(line, length, 0, NULL);
 		json_t *at = json_object_get(row, "step");
 
 		/* A last line cut off by a kill is no row. */
-		if (json_is_integer(at) && json_integer_value(at) <= step && line[length]) {
+		if (json_is_integer(at) && json_integer_value(at) <= step && newline) {
 			memcpy(kept + *size, line, length + 1);
 			*size += length + 1;
 		}
-		line += length + (line[length] != 0);
+		line += length + 1;
 	}
 	return kept;
 }
@@ -49,7 +51,7 @@ static int keep_rows(const char *path, int64_t step, struct error *err)
 
 	if (rc)
 		return rc;
-	kept = rows_until(text, step, &size);
+	kept = rows_until(text, size, step, &size);
 	rc = kept ? file_write_atomic(path, kept, size, 0644, err) : error_memory(err, path);
 	free(kept);
 	free(text);

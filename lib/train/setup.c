@@ -158,8 +158,8 @@ int train_open(struct train *train, struct error *err)
 	rc = data ? data : build(train, err);
 	rc = all_ready(train, rc, err);
 	if (!rc)
-		rc = ddp_compare(train->graph, train->options->batch, train->comm, train->queue,
-				 err);
+		rc = ddp_compare(train->graph, train->options->batch, train->data->count,
+				 train->comm, train->queue, err);
 	return rc;
 }
 
@@ -211,6 +211,11 @@ static int find_weights(struct train *train, float *weights, float *momentum, st
 		train_note(train, "note: the global batch was %" PRId64 ", now it is %" PRId64,
 			   train->state.batch * (int64_t)train->state.world,
 			   options->batch * (int64_t)train->comm->size);
+	if (train->state.seed != options->seed)
+		train_note(train,
+			   "note: the checkpoint's seed was %" PRIu64 ", and orders go on with it; "
+			   "--seed is %" PRIu64,
+			   train->state.seed, options->seed);
 	free(path);
 	return 0;
 }

@@ -20,6 +20,41 @@ setup() {
 	[ ! -e c/step-00000003.safetensors.2 ]
 }
 
+@test "an empty folder's name is refused, not taken for the root folder" {
+	for option in --metrics= --ckpt=; do
+		run "$BERTH" train linear -n 1 $made --steps 1 "$option"
+		[ "$status" -eq 64 ]
+	done
+	for report in "" .; do
+		run "$BERTH" run -n 1 --report="$report" -- touch ran
+		[ "$status" -eq 73 ]
+		[ ! -e ran ]
+	done
+}
+
+@test "ranks with data of different sizes say so and do not wait for each other" {
+	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
+	run "$BERTH" run -n 2 -- sh -c \
+		"exec '$BUILD/bin/berth-train' linear --data synthetic:1x8x8,n=\$((64 + RANK)),classes=3 --steps 2"
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"different data (64 to 65 samples"* ]]
+}
+
+@test "a checkpoint without its checksums is passed over; rows behind damage stay" {
+	"$BERTH" train linear -n 1 $made --steps 2 --ckpt c --metrics m --log-every 1
+	head -c 40 /dev/zero >hole
+	{ head -n 1 m/metrics.jsonl; cat hole; echo; tail -n +2 m/metrics.jsonl; } >new
+	mv new m/metrics.jsonl
+	"$BERTH" train linear -n 1 $made --steps 3 --ckpt c --metrics m --log-every 1
+	grep -q '"step": 2' m/metrics.jsonl
+	! grep -q "$(printf '\\x00')" -P m/metrics.jsonl
+	rm c/latest c/step-00000002.safetensors
+	sed -i 's/berth.header_crc32c/berth.header_crc32d/' c/step-00000003.safetensors
+	run "$BERTH" train linear -n 1 $made --steps 3 --ckpt c
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"passed over"*"it is damaged"* ]]
+}
+
 @test "the rank that could not begin is named, not the one that waited for it" {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	touch file
