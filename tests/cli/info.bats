@@ -89,6 +89,7 @@ PY
 
 @test "colour on a terminal only, and NO_COLOR is obeyed" {
 	command -v script >/dev/null || skip "script is not there"
+	script -qec true /dev/null >/dev/null 2>&1 || skip "no pseudo terminal can be had here"
 	escape=$(printf '\033')
 	run "$BERTH" info -n 1
 	[[ $output != *"$escape"* ]]
