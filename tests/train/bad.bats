@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Bad input, bad luck: a code of design.md, words that say what to do, nothing lost.
+
+bats_require_minimum_version 1.5.0
+load support
+
+# refused CODE WORDS ARGUMENTS: on 1 rank and on 2, and soon
+refused() {
+	local code=$1 words=$2
+	shift 2
+	for n in 1 2; do
+		run "-$code" timeout 60 "$BERTH" train "$@" -n $n
+		if [[ "$output" != *$words* ]]; then
+			echo "expected '$words' in: $output"
+			return 1
+		fi
+	done
+}
+
+# idx FOLDER: 40 training and 10 test images of 28x28
+idx() {
+	python3 - "$1" <<'PY'
+import os, struct, sys
+os.makedirs(sys.argv[1])
+for name, n in ('train', 40), ('t10k', 10):
+    with open(f'{sys.argv[1]}/{name}-images-idx3-ubyte', 'wb') as f:
+        f.write(struct.pack('>4I', 0x803, n, 28, 28) + bytes(i * 7 % 251 for i in range(n * 784)))
+    with open(f'{sys.argv[1]}/{name}-labels-idx1-ubyte', 'wb') as f:
+        f.write(struct.pack('>2I', 0x801, n) + bytes(i % 10 for i in range(n)))
+PY
+}
+
+@test "a folder without data is 66 and says what to do" {
+	refused 66 'nowhere/train-images-idx3-ubyte is not there' linear --data fashion-mnist:nowhere
+	refused 66 'is not there' linear --data mnist:nowhere
+	idx half
+	rm half/t10k-labels-idx1-ubyte
+	refused 66 't10k-labels-idx1-ubyte' linear --data mnist:half
+}
+
+@test "plain and gzipped IDX files train the same" {
+	idx plain
+	idx zipped
+	gzip zipped/*
+	for kind in plain zipped; do
+		train linear -n 1 --data mnist:$kind --batch 8 --epochs 2 --metrics $kind.m
+	done
+	same_rows plain.m zipped.m
+}
+
+@test "cut, wrong and lying IDX files are 65 and named" {
+	idx good
+	images=train-images-idx3-ubyte labels=train-labels-idx1-ubyte
+	damage() { rm -rf bad; cp -r good bad; }
+	damage; truncate -s 20000 bad/$images
+	refused 65 "$images: holds" linear --data mnist:bad
+	damage; truncate -s 7 bad/$images
+	refused 65 "$images: 7 bytes are too short" linear --data mnist:bad
+	damage; : >bad/$images
+	refused 65 "$images" linear --data mnist:bad
+	damage; cp bad/$labels bad/$images
+	refused 65 'magic' linear --data mnist:bad
+	damage; printf '\0\0\b\3\377\377\377\377\377\377\377\377\377\377\377\377' >bad/$images
+	refused 65 "$images: dimension" linear --data mnist:bad
+	damage; printf '\12' | dd of=bad/$labels bs=1 seek=20 conv=notrunc 2>/dev/null
+	refused 65 "$labels: label 12 is 10" linear --data mnist:bad
+	damage; cp bad/t10k-labels-idx1-ubyte bad/$labels
+	refused 65 '10 labels for 40 images' linear --data mnist:bad
+	damage; gzip bad/$images; truncate -s 300 bad/$images.gz
+	refused 65 "$images.gz" linear --data mnist:bad
+}
+
+@test "unknown model, data, option or value is 64 and lists what there is" {
+	refused 64 'convnet' perceptron --data "$DATA"
+	refused 64 'synthetic' linear --data cifar
+	refused 64 'no-such' linear --no-such
+	refused 64 'lr' linear --lr fast
+	refused 64 'lr' linear --lr nan
+	refused 64 'batch' linear --batch 0
+	refused 64 'epochs' linear --epochs -1
+	refused 64 'save-every' linear --save-every 3x
+	refused 64 'loss' linear --data "$DATA" --loss mse
+	refused 64 'device' linear --data "$DATA" --device abacus
+	refused 64 'convnet' convnet --data synthetic:1x4x4,n=64
+}
+
+@test "a --ckpt that cannot be written is 73, before anything is trained" {
+	: >file
+	refused 73 'file' linear --data "$DATA" --ckpt file/ckpt
+	refused 73 'file' linear --data "$DATA" --ckpt file
+	refused 73 'file' linear --data "$DATA" --metrics file/metrics
+}
+
+@test "a loss that is not finite is 65, names its step, is null in the metrics, saves nothing" {
+	for n in 1 2; do
+		run -65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
+			--batch 20 --steps 60 --log-every 1 --metrics m$n --ckpt c$n
+		[[ "$output" == *"the loss of step "*" is not finite"* ]]
+		python3 - m$n/metrics.jsonl "$output" <<'PY'
+import json, re, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+bad = [row['step'] for row in rows if row['loss'] is None]
+named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[2])[1])
+assert bad == [named] and rows[-1]['step'] == named, (bad, named, rows[-1])
+PY
+		[ -z "$(ls c$n)" ]
+	done
+}
+
+@test "a full disk while saving is 74; the checkpoint before it stays" {
+	mkdir small
+	mount -t tmpfs -o size=100k tmpfs small 2>/dev/null || skip "no tmpfs can be mounted here (needs root)"
+	idx data
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
+	cp small/step-00000002.safetensors kept
+	run -74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
+	[[ "$output" == *"No space left on device"* ]]
+	cmp kept small/step-00000002.safetensors
+	[ "$(cat small/latest)" = step-00000002.safetensors ]
+	# Nothing half written is left to fill the disk.
+	[ "$(ls small | wc -l)" -eq 2 ]
+}
+
+@test "a file that may not grow while saving is 74; the checkpoint before it stays" {
+	idx data
+	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 2 --ckpt c
+	cp c/step-00000002.safetensors kept
+	run -74 timeout 60 bash -c 'trap "" XFSZ; ulimit -f 8; exec "$@"' sh \
+		"$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 4 --ckpt c
+	[[ "$output" == *"File too large"* ]]
+	cmp kept c/step-00000002.safetensors
+	[ "$(cat c/latest)" = step-00000002.safetensors ]
+	[ "$(ls c | wc -l)" -eq 2 ]
+}
+
+@test "berth-train alone with WORLD_SIZE=2 but no other rank says so at once" {
+	for comm in auto mpi self; do
+		run timeout 60 env RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+			"$BUILD/bin/berth-train" linear --data "$DATA" --comm $comm --comm-timeout 5s --steps 2
+		echo "$comm: $status $output"
+		case $status in
+		64 | 65 | 69 | 76) ;;
+		*) return 1 ;;
+		esac
+		[[ "$output" == *2* ]]
+	done
+	run -65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+		"$BUILD/bin/berth-train" linear --data "$DATA"
+}
