@@ -229,25 +229,24 @@ static void plan_end(struct train *train)
 	int64_t per_epoch = (total + global - 1) / global;
 	int64_t epochs =
 		options->epochs > train->state.epoch ? options->epochs - train->state.epoch : 0;
-	int64_t all = train->state.step;
+	int64_t all = train->state.step, begun = total, here;
 
-	if (epochs > 0) {
-		int64_t begun = train->state.position
-					? (train->data->count + train->state.world - 1) /
-						  train->state.world * train->state.world
-					: total;
-		int64_t left = begun - train->state.position;
-
-		all += (left > 0 ? (left + global - 1) / global : 0) + (epochs - 1) * per_epoch;
-	}
+	if (train->state.position)
+		begun = (train->data->count + train->state.world - 1) / train->state.world *
+			train->state.world;
+	begun -= train->state.position;
+	here = begun > 0 ? (begun + global - 1) / global : 0; /* steps left of this epoch */
+	if (epochs > 0)
+		all += here + (epochs - 1) * per_epoch;
 	train->last_step = options->steps > 0 && options->steps < all ? options->steps : all;
 	train->last_epoch = options->epochs;
 	if (options->steps > 0 && options->epochs >= INT32_MAX) {
-		int64_t left = train->last_step - train->state.step;
+		/* The epoch in which --steps ends, the same for a run that begins within one. */
+		int64_t later = train->last_step - train->state.step - here;
 
-		train->last_epoch = train->state.epoch + (left + per_epoch - 1) / per_epoch;
-		if (train->last_epoch < train->state.epoch + 1)
-			train->last_epoch = train->state.epoch + 1;
+		train->last_epoch = train->state.epoch + 1;
+		if (later > 0)
+			train->last_epoch += (later + per_epoch - 1) / per_epoch;
 	}
 	train->schedule = (struct schedule){options->schedule, options->lr, train->last_epoch};
 }

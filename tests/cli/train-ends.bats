@@ -55,6 +55,14 @@ setup() {
 	[[ "$output" == *"passed over"*"it is damaged"* ]]
 }
 
+@test "a run of --steps that was stopped within an epoch goes on to the same bits" {
+	many="--data synthetic:1x8x8,n=64,classes=3 --batch 8 --no-eval --schedule cosine"
+	"$BERTH" train linear -n 1 $many --steps 20 --ckpt whole
+	"$BERTH" train linear -n 1 $many --steps 5 --ckpt parts
+	"$BERTH" train linear -n 1 $many --steps 20 --ckpt parts
+	cmp whole/step-00000020.safetensors parts/step-00000020.safetensors
+}
+
 @test "the rank that could not begin is named, not the one that waited for it" {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	touch file
