@@ -165,6 +165,22 @@ static uint32_t header_sum(const char *header, size_t size, size_t at)
 	return crc32c(crc, header + at + 8, size - at - 8);
 }
 
+/* Without a sum the file is not one of ours and has nothing to compare with; unless it is, and the
+ * damage is in the very name of the sum. */
+static int check_foreign(const char *name, const struct safetensors *file, struct error *err)
+{
+	const char *key;
+	json_t *value;
+
+	json_object_foreach(file->metadata, key, value)
+	{
+		if (!strncmp(key, "berth.", 6))
+			return error_set(err, ERR_DATA, "%s: __metadata__ has %.64s but no "
+					 "berth.header_crc32c: it is damaged", name, key);
+	}
+	return 0;
+}
+
 static int check_sums(const char *name, const struct safetensors *file, const char *header,
 		      size_t header_size, struct error *err)
 {
@@ -173,7 +189,7 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 	char seen[16], key[512];
 
 	if (!want)
-		return 0; /* not one of ours: nothing to compare with */
+		return check_foreign(name, file, err);
 	if (!mark || (size_t)(header + header_size - mark) < sizeof header_mark - 1 + 8)
 		return error_set(err, ERR_DATA, "%s: berth.header_crc32c is not where berth writes it", name);
 	snprintf(seen, sizeof seen, "%08x",

@@ -36,7 +36,8 @@ const struct safetensor *safetensors_find(const struct safetensors *file, const 
 
 /* Check and index size bytes, borrowed. Everything is checked: the header's length and JSON, names
  * once, types and shapes against offsets, no hole, no overlap, the file's length. A file with
- * berth.header_crc32c must match it and each berth.crc32c.NAME, and must have one for each tensor.
+ * berth.* metadata must have berth.header_crc32c, match it and each berth.crc32c.NAME, and have
+ * one of these for each tensor.
  * name is for err. -ERR_DATA; -ERR_UNAVAILABLE: memory. */
 int safetensors_parse(const char *name, const void *bytes, size_t size, struct safetensors *out,
 		      struct error *err);

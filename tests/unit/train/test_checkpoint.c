@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checkpoint files: what is written is read back; what is damaged, cut or foreign is refused. */
+#include "../rows.h"
+
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/crc32c.h"
+#include "train/safetensors.h"
+
+static const float weight[6] = {1, -2, 3.5f, 0, 5, -0.0f};
+static const int64_t steps[1] = {1234567890123};
+
+/* RFC 3720, B.4, and the check value of the polynomial. */
+static void sums(void **state)
+{
+	unsigned char bytes[32] = {0};
+
+	assert_int_equal(crc32c(0, "123456789", 9), 0xe3069283);
+	assert_int_equal(crc32c(crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
+	assert_int_equal(crc32c(0, "", 0), 0);
+	assert_int_equal(crc32c(0, bytes, 32), 0x8a9136aa);
+	memset(bytes, 0xff, 32);
+	assert_int_equal(crc32c(0, bytes, 32), 0x62a8ab43);
+	for (int i = 0; i < 32; i++)
+		bytes[i] = (unsigned char)i;
+	assert_int_equal(crc32c(0, bytes, 32), 0x46dd794e);
+}
+
+/* The bytes of a file of two tensors; malloced. */
+static char *written(size_t *size)
+{
+	const struct safetensor tensors[] = {
+		{.name = "conv1.weight",
+		 .type = "F32",
+		 .rank = 2,
+		 .shape = {2, 3},
+		 .data = weight,
+		 .size_bytes = 24},
+		{.name = "bn.num_batches_tracked",
+		 .type = "I64",
+		 .rank = 0,
+		 .data = steps,
+		 .size_bytes = 8},
+	};
+	char folder[] = "/tmp/berth-ckpt-XXXXXX", path[64], *bytes = NULL;
+	json_t *metadata = json_pack("{s:s}", "berth.format", "1");
+	struct error err = {0};
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/a.safetensors", folder);
+	if (safetensors_write(path, tensors, 2, metadata, &err) ||
+	    file_read(path, 1 << 20, &bytes, size, &err))
+		fail_msg("%s", err.text);
+	json_decref(metadata);
+	unlink(path);
+	/* Nothing else may lie there. */
+	assert_int_equal(rmdir(folder), 0);
+	return bytes;
+}
+
+static void round_trip(void **state)
+{
+	size_t size;
+	char *bytes = written(&size);
+	struct safetensors file;
+	struct error err = {0};
+
+	if (safetensors_parse("file", bytes, size, &file, &err))
+		fail_msg("%s", err.text);
+	assert_int_equal(file.count, 2);
+
+	const struct safetensor *w = safetensors_find(&file, "conv1.weight");
+	const struct safetensor *n = safetensors_find(&file, "bn.num_batches_tracked");
+
+	assert_true(w && n);
+	assert_string_equal(w->type, "F32");
+	assert_int_equal(w->rank, 2);
+	assert_int_equal(w->shape[0] * 10 + w->shape[1], 23);
+	assert_memory_equal(w->data, weight, sizeof weight);
+	assert_int_equal(n->rank, 0);
+	assert_memory_equal(n->data, steps, sizeof steps);
+	assert_null(safetensors_find(&file, "conv1"));
+	assert_string_equal(json_string_value(json_object_get(file.metadata, "berth.format")), "1");
+	/* The data begin at a multiple of 8, as readers that map the file want. */
+	assert_int_equal(((const char *)w->data - bytes) % 8, 0);
+	safetensors_free(&file);
+	free(bytes);
+}
+
+static int refuse(const void *bytes, size_t size)
+{
+	/* Exactly size bytes, so that a sanitizer sees a read past them. */
+	void *copy = malloc(size ? size : 1);
+	struct safetensors file;
+	struct error err = {0};
+
+	memcpy(copy, bytes, size);
+	int rc = safetensors_parse("file", copy, size, &file, &err);
+
+	if (!rc)
+		safetensors_free(&file);
+	else if (rc != -ERR_DATA || !strstr(err.text, "file"))
+		fail_msg("code %d: %s", rc, err.text);
+	free(copy);
+	return rc;
+}
+
+static void cut(void **state)
+{
+	size_t size;
+	char *bytes = written(&size);
+
+	for (size_t length = 0; length < size; length++)
+		if (!refuse(bytes, length))
+			fail_msg("%zu of %zu bytes are taken for the whole", length, size);
+	bytes = realloc(bytes, size + 1);
+	bytes[size] = 0;
+	if (!refuse(bytes, size + 1))
+		fail_msg("a byte too many is not seen");
+	free(bytes);
+}
+
+static void each_bit(void **state)
+{
+	size_t size;
+	char *bytes = written(&size);
+
+	for (size_t bit = 0; bit < size * 8; bit++) {
+		bytes[bit / 8] ^= (char)(1 << bit % 8);
+		if (!refuse(bytes, size))
+			fail_msg("bit %zu flipped is not seen", bit);
+		bytes[bit / 8] ^= (char)(1 << bit % 8);
+	}
+	assert_int_equal(refuse(bytes, size), 0);
+	free(bytes);
+}
+
+/* Foreign files, without our sums: only the format itself protects. data: bytes that follow. */
+static void foreign(void **state)
+{
+	static const struct {
+		const char *header;
+		size_t data;
+		int rc;
+		const char *why;
+	} rows[] = {
+		{"{}", 0, 0, "no tensor at all"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 0, "one"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}   ", 4, 0,
+		 "a scalar, padding"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]}}", 0, 0,
+		 "an empty one"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 7, 1, "cut"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 9, 1,
+		 "too long"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 8, 1,
+		 "shape and offsets"},
+		{"{\"a\":{\"dtype\":\"F99\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, 1,
+		 "an unknown type"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, 1,
+		 "a negative side"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", 8, 1,
+		 "a fraction"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,4294967296,4294967298]"
+		 ","
+		 "\"data_offsets\":[0,8]}}",
+		 8, 1, "a product past 64 bits"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}",
+		 8, 1, "9 sides"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", 8, 1,
+		 "backwards"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", 8, 1,
+		 "before the data"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,8]}}", 8, 1,
+		 "three offsets"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, 1, "no offsets"},
+		{"{\"a\":7}", 0, 1, "a number for a tensor"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+		 "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
+		 12, 1, "an overlap"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+		 "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+		 12, 1, "a hole"},
+		{"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+		 "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+		 4, 1, "a name twice"},
+		{"{\"__metadata__\":7}", 0, 1, "metadata that is no object"},
+		{"{\"__metadata__\":{\"a\":7}}", 0, 1, "metadata that is no string"},
+		{"{\"__metadata__\":{\"berth.header_crc32c\":\"00000000\"}}", 0, 1, "a wrong sum"},
+		{"{\"__metadata__\":{\"berth.header_crc32c\" : \"0\"}}", 0, 1,
+		 "a sum where we write none"},
+		{"[]", 0, 1, "a list"},
+		{"{\"a\"", 0, 1, "JSON cut off"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		size_t header = strlen(rows[i].header), size = 8 + header + rows[i].data;
+		char *bytes = calloc(1, size);
+
+		bytes[0] = (char)(header & 0xff);
+		bytes[1] = (char)(header >> 8);
+		memcpy(bytes + 8, rows[i].header, header);
+		if (!refuse(bytes, size) != !rows[i].rc)
+			fail_msg("%s: %s", rows[i].why, rows[i].rc ? "taken" : "refused");
+		free(bytes);
+	}
+}
+
+/* The header's length itself: up to 2^64 - 1, in a small file. */
+static void header_length(void **state)
+{
+	static const uint64_t lengths[] = {0,	      1, 3, 1000, UINT64_C(1) << 32, UINT64_MAX - 7,
+					   UINT64_MAX};
+
+	for (size_t i = 0; i < ROWS(lengths); i++) {
+		unsigned char bytes[10] = {[8] = '{', [9] = '}'};
+
+		for (int k = 0; k < 8; k++)
+			bytes[k] = (unsigned char)(lengths[i] >> 8 * k);
+		if (!refuse(bytes, sizeof bytes))
+			fail_msg("a header of %llu bytes is taken", (unsigned long long)lengths[i]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sums),	   cmocka_unit_test(round_trip),
+		cmocka_unit_test(cut),	   cmocka_unit_test(each_bit),
+		cmocka_unit_test(foreign), cmocka_unit_test(header_length),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
