@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The default step on the reference device: 50 losses of convnet beside PyTorch's own, the totals
+ * it keeps, when buckets go out, and what it does with too many samples, with none, and with a comm
+ * that fails. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "losses.h"
+#include "train/comm/comm.h"
+#include "train/ddp.h"
+#include "train/device/device.h"
+#include "train/model/graph.h"
+#include "train/optim.h"
+
+#define STEPS (int)(sizeof torch_losses / sizeof *torch_losses)
+#define BATCH 32
+#define SIDE 28
+
+/* A comm that writes down what it is asked for, and fails where it is told to. */
+struct recorder {
+	struct comm comm;
+	int count, finished, fail_at;
+	struct {
+		const void *data;
+		size_t count;
+	} calls[32];
+};
+
+static int record(struct comm *comm, struct device_queue *queue, void *data, size_t count,
+		  enum element_type type, enum comm_reduce reduce, struct error *err)
+{
+	struct recorder *recorder = (struct recorder *)comm;
+
+	assert_int_equal(type, ELEMENT_F32);
+	assert_int_equal(reduce, COMM_SUM);
+	assert_true(recorder->count < 32);
+	recorder->calls[recorder->count].data = data;
+	recorder->calls[recorder->count++].count = count;
+	return recorder->count == recorder->fail_at ? error_set(err, ERR_NETWORK, "rank 1 is gone")
+						    : 0;
+}
+
+static int progress(struct comm *comm, struct error *err)
+{
+	return 0;
+}
+
+static int finish(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	((struct recorder *)comm)->finished = ((struct recorder *)comm)->count;
+	return 0;
+}
+
+static const struct comm_ops recording = {
+	.name = "recorder", .all_reduce = record, .progress = progress, .finish = finish};
+
+/* A model ready to train. */
+struct rig {
+	struct device *device;
+	struct device_queue *queue;
+	struct graph *graph;
+	struct buckets buckets;
+	struct optim optim;
+	struct recorder recorder;
+	struct device_step *step;
+	float *x;
+	int32_t *labels;
+};
+
+static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
+{
+	const struct shape shape = {1, SIDE, SIDE};
+	struct error err = {0};
+	float *weights;
+
+	*rig = (struct rig){.recorder = {.comm = {&recording, 0, 2}}};
+	assert_int_equal(device_open("cpu", 0, &rig->device, &err), 0);
+	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
+	assert_int_equal(model_build("convnet", &shape, 10, &rig->graph, &err), 0);
+	assert_int_equal(buckets_plan(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
+	assert_int_equal(optim_new(rig->queue, &rig->buckets, &rig->optim, &err), 0);
+	weights = calloc(rig->buckets.total, sizeof *weights);
+	assert_non_null(weights);
+	graph_initialise(rig->graph, 3, rig->buckets.offsets, weights);
+	assert_int_equal(optim_load(&rig->optim, weights, NULL, &err), 0);
+	free(weights);
+
+	struct step_request request = {
+		.graph = rig->graph,
+		.batch = BATCH,
+		.train = true,
+		.buckets = &rig->buckets,
+		.comm = &rig->recorder.comm,
+		.weights = rig->optim.weights,
+		.gradients = rig->optim.gradients,
+		.momentum = rig->optim.momentum,
+		.sgd = {.momentum = 0.9f, .weight_decay = 5e-4f},
+	};
+
+	assert_int_equal(device_step_new(rig->queue, &request, &rig->step, &err), 0);
+	rig->x = calloc((size_t)BATCH * SIDE * SIDE, sizeof *rig->x);
+	rig->labels = calloc(BATCH, sizeof *rig->labels);
+	assert_true(rig->x && rig->labels);
+}
+
+static void rig_end(struct rig *rig)
+{
+	device_step_free(rig->step);
+	optim_free(&rig->optim);
+	buckets_free(&rig->buckets);
+	graph_free(rig->graph);
+	rig->device->ops->queue_free(rig->queue);
+	rig->device->ops->close(rig->device);
+	free(rig->x);
+	free(rig->labels);
+}
+
+/* losses.py's batch(step). */
+static void fill(struct rig *rig, int step)
+{
+	for (int n = 0; n < BATCH; n++) {
+		int label = n % 10;
+
+		rig->labels[n] = label;
+		for (int i = 0; i < SIDE * SIDE; i++) {
+			uint64_t at =
+				((uint64_t)step * BATCH + (uint64_t)n) * SIDE * SIDE + (uint64_t)i;
+			uint64_t mixed = at * 2654435761u & 0xffffffffu;
+			bool patch = i / SIDE / 14 == label / 5 && i % SIDE / 5 == label % 5;
+
+			mixed = ((mixed ^ mixed >> 15) * 2246822519u) & 0xffffffffu;
+			rig->x[n * SIDE * SIDE + i] =
+				(float)(mixed >> 8) * 0x1p-24f - 0.5f + (patch ? 2 : 0);
+		}
+	}
+}
+
+static int run(struct rig *rig, int step, int count, int64_t global_count, struct error *err)
+{
+	struct step_input input = {.x = rig->x,
+				   .target = rig->labels,
+				   .count = count,
+				   .global_count = global_count,
+				   .step = step,
+				   .lr = 0.04f};
+
+	return device_step_run(rig->step, &input, err);
+}
+
+static void pytorch_losses(void **state)
+{
+	struct error err = {0};
+	struct rig rig;
+	double worst = 0, sum = 0, theirs = 0;
+
+	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
+	for (int step = 0; step < STEPS; step++) {
+		struct step_totals totals;
+
+		fill(&rig, step);
+		rig.recorder.count = 0;
+		assert_int_equal(run(&rig, step, BATCH, BATCH, &err), 0);
+		assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+		assert_int_equal(totals.samples, BATCH);
+		assert_int_equal(totals.first_bad, -1);
+
+		double loss = totals.last_loss_sum / BATCH;
+		double off = fabs(loss - torch_losses[step]);
+
+		worst = off > worst ? off : worst;
+		sum += fabs(loss - torch_losses_double[step]);
+		theirs += fabs(torch_losses[step] - torch_losses_double[step]);
+	}
+	printf("largest distance from PyTorch's loss %.2e; mean distance from float64: ours %.2e, "
+	       "PyTorch's %.2e\n",
+	       worst, sum / STEPS, theirs / STEPS);
+	/* The loss falls to a fraction: a wrong update cannot hide. */
+	assert_true(torch_losses[STEPS - 1] < 0.5 * torch_losses[0]);
+	assert_true(worst <= 1e-5);
+	rig_end(&rig);
+}
+
+/* Of these sizes each limit closes a bucket somewhere else; what a bucket is, is fixed by hand. */
+static void buckets_in_order(void **state)
+{
+	static const struct {
+		size_t first, cap;
+		int count;
+		size_t sizes[10];
+		const char *why;
+	} rows[] = {
+		/* fc3 10+840, fc2 84+10080, fc1 120+30720, conv2 16+2400, conv1 6+150 */
+		{DDP_FIRST_BYTES, DDP_CAP_BYTES, 1, {44426}, "all in the first MiB"},
+		{1, 1, 10, {10, 840, 84, 10080, 120, 30720, 16, 2400, 6, 150}, "a parameter each"},
+		{4 * 850, 4 * 10000, 4, {850, 10164, 30840, 2572}, "closed when the limit is reached"},
+		{4 * 851, 4 * 10080, 4, {934, 10080, 30840, 2572}, "a limit missed by one takes another"},
+		{40, 4 * 44416, 2, {10, 44416}, "the last one is closed full"},
+	};
+	struct error err = {0};
+
+	for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+		struct rig rig;
+		size_t offset = 0;
+
+		rig_begin(&rig, rows[r].first, rows[r].cap);
+		print_message("%s\n", rows[r].why);
+		fill(&rig, 0);
+		assert_int_equal(run(&rig, 0, BATCH, 2 * BATCH, &err), 0);
+		assert_int_equal(rig.recorder.count, rows[r].count);
+		assert_int_equal(rig.recorder.finished, rows[r].count);
+		for (int i = 0; i < rows[r].count; i++) {
+			assert_int_equal(rig.recorder.calls[i].count, rows[r].sizes[i]);
+			assert_ptr_equal(rig.recorder.calls[i].data, rig.optim.gradients + offset);
+			offset += rows[r].sizes[i];
+		}
+		assert_int_equal(offset, rig.buckets.total);
+		rig_end(&rig);
+	}
+}
+
+/* A rank without samples takes part with gradients of zero; half a batch weighs half. */
+static void few_samples(void **state)
+{
+	struct error err = {0};
+	struct rig rig, half;
+	struct step_totals totals;
+	float *weights, *momentum, *other, *other_momentum;
+
+	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
+	fill(&rig, 0);
+	assert_int_equal(run(&rig, 7, 0, 3, &err), 0);
+	assert_int_equal(rig.recorder.count, 1);
+	for (size_t i = 0; i < rig.buckets.total; i++)
+		assert_true(rig.optim.gradients[i] == 0);
+	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+	assert_int_equal(totals.samples, 0);
+	assert_int_equal(totals.first_bad, -1);
+
+	assert_int_equal(run(&rig, 8, BATCH + 1, BATCH + 1, &err), -ERR_INTERNAL);
+	assert_non_null(strstr(err.text, "33"));
+
+	/* The gradient of the same samples in a batch of twice as many is the half of it, exactly.
+	 */
+	rig_begin(&half, DDP_FIRST_BYTES, DDP_CAP_BYTES);
+	fill(&half, 0);
+	assert_int_equal(run(&half, 0, BATCH, 2 * BATCH, &err), 0);
+	weights = malloc(half.buckets.total * sizeof *weights);
+	assert_non_null(weights);
+	memcpy(weights, half.optim.gradients, half.buckets.total * sizeof *weights);
+	rig_end(&half);
+	rig_begin(&half, DDP_FIRST_BYTES, DDP_CAP_BYTES);
+	fill(&half, 0);
+	assert_int_equal(run(&half, 0, BATCH, BATCH, &err), 0);
+	for (size_t i = 0; i < half.buckets.total; i++)
+		assert_true(half.optim.gradients[i] == 2 * weights[i]);
+	free(weights);
+
+	/* Store and load is the identity. */
+	assert_int_equal(optim_store(&half.optim, &weights, &momentum, &err), 0);
+	assert_int_equal(optim_load(&rig.optim, weights, momentum, &err), 0);
+	assert_int_equal(optim_store(&rig.optim, &other, &other_momentum, &err), 0);
+	assert_memory_equal(weights, other, half.buckets.total * sizeof *weights);
+	assert_memory_equal(momentum, other_momentum, half.buckets.total * sizeof *weights);
+	free(weights);
+	free(momentum);
+	free(other);
+	free(other_momentum);
+	rig_end(&half);
+	rig_end(&rig);
+}
+
+static void first_bad_step(void **state)
+{
+	struct error err = {0};
+	struct rig rig;
+	struct step_totals totals;
+
+	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
+	fill(&rig, 0);
+	assert_int_equal(run(&rig, 11, BATCH, BATCH, &err), 0);
+	rig.x[5 * SIDE * SIDE + 400] = NAN;
+	assert_int_equal(run(&rig, 12, BATCH, BATCH, &err), 0);
+	assert_int_equal(run(&rig, 13, BATCH, BATCH, &err), 0);
+	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+	assert_int_equal(totals.first_bad, 12);
+	assert_int_equal(totals.samples, 3 * BATCH);
+	assert_true(isnan(totals.loss_sum));
+	/* Reading begins anew. */
+	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+	assert_int_equal(totals.samples, 0);
+	assert_int_equal(totals.first_bad, -1);
+	rig_end(&rig);
+}
+
+/* A failed reduction ends the step before the update: weights stay what they were. */
+static void failed_comm(void **state)
+{
+	struct error err = {0};
+	struct rig rig;
+	float *before;
+
+	rig_begin(&rig, 1, 1);
+	fill(&rig, 0);
+	before = malloc(rig.buckets.total * sizeof *before);
+	assert_non_null(before);
+	memcpy(before, rig.optim.weights, rig.buckets.total * sizeof *before);
+	rig.recorder.fail_at = 3;
+	assert_int_equal(run(&rig, 0, BATCH, BATCH, &err), -ERR_NETWORK);
+	assert_non_null(strstr(err.text, "rank 1 is gone"));
+	assert_int_equal(rig.recorder.count, 3);
+	assert_memory_equal(before, rig.optim.weights, rig.buckets.total * sizeof *before);
+	free(before);
+	rig_end(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pytorch_losses), cmocka_unit_test(buckets_in_order),
+		cmocka_unit_test(few_samples),	  cmocka_unit_test(first_bad_step),
+		cmocka_unit_test(failed_comm),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
