@@ -2,6 +2,7 @@
 #include "train_options.h"
 
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +40,8 @@ static const struct argp_option table[] = {
 	{"data", KEY_DATA, "SPEC", 0,
 	 "fashion-mnist[:DIR] (default), mnist:DIR, or synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
 	 31},
-	{"epochs", KEY_EPOCHS, "N", 0, "Epochs in all, those of a checkpoint included; also what the schedule spans", 31},
+	{"epochs", KEY_EPOCHS, "N", 0,
+	 "Epochs in all, those of a checkpoint included; also what the schedule spans", 31},
 	{"steps", KEY_STEPS, "N", 0, "Stop after step N", 31},
 	{"batch", KEY_BATCH, "N", 0, "Samples of a step on each rank", 31},
 	{"lr", KEY_LR, "X", 0, "Learning rate", 31},
@@ -214,6 +216,20 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	}
 }
 
+/* As all that berth says: a last line that begins with its name. */
+static void __attribute__((format(printf, 2, 3), noreturn))
+refuse(const struct argp_state *state, const char *format, ...)
+{
+	char text[1100];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, state->name);
+	exit(ERR_USAGE);
+}
+
 static int give(struct train_arguments *arguments, int key, const char *text)
 {
 	for (const struct argp_option *option = table; option->name || option->doc; option++) {
@@ -239,13 +255,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 	if (key == ARGP_KEY_ARG) {
 		if (arguments->options.model)
-			argp_error(state, "one MODEL only; '%s' is too much", text);
+			refuse(state, "one MODEL only; '%s' is too much", text);
 		arguments->options.model = text;
 		return 0;
 	}
 	if (key == ARGP_KEY_END) {
 		if (!arguments->options.model)
-			argp_error(state, "which MODEL is to be trained? convnet or linear");
+			refuse(state, "which MODEL is to be trained? convnet or linear");
 		return 0;
 	}
 	rc = parse_what(key, text, &arguments->options, &err);
@@ -254,9 +270,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	if (rc == ARGP_ERR_UNKNOWN)
 		return ARGP_ERR_UNKNOWN;
 	if (rc)
-		argp_error(state, "%s", err.text);
+		refuse(state, "%s", err.text);
 	if (give(arguments, key, text))
-		argp_error(state, "more than %d options", TRAIN_MAX_ARGUMENTS);
+		refuse(state, "more than %d options", TRAIN_MAX_ARGUMENTS);
 	return 0;
 }
 

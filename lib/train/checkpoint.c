@@ -51,7 +51,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 				 path);
 	/* Without it nothing was compared: a damaged name is damage too. */
 	if (!json_object_get(file->metadata, "berth.header_crc32c"))
-		return error_set(err, ERR_DATA, "%s has no berth.header_crc32c: it is damaged", path);
+		return error_set(err, ERR_DATA, "%s has no berth.header_crc32c: it is damaged",
+				 path);
 	if (strcmp(format, FORMAT))
 		return error_set(err, ERR_DATA, "%s has format %.16s, expected " FORMAT, path,
 				 format);
@@ -175,8 +176,8 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 	return rc;
 }
 
-int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step, char **kept,
-			    struct error *err)
+int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
+			    char **kept, struct error *err)
 {
 	struct safetensors file = {0};
 	struct train_state state;
@@ -262,16 +263,23 @@ static int downwards(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* All steps that folder has a file for, the newest first. malloced; NULL: memory out. */
-static int64_t *list_steps(const char *folder, size_t *count)
+/* All steps that folder has a file for, the newest first. malloced; NULL: err says why. A folder
+ * that cannot be read is no empty one: going on would begin anew beside what is there. */
+static int64_t *list_steps(const char *folder, size_t *count, struct error *err)
 {
 	size_t room = 64;
-	int64_t *steps = malloc(room * sizeof *steps);
+	int64_t *steps = NULL;
 	DIR *dir = opendir(folder);
 	struct dirent *entry;
 
 	*count = 0;
-	while (steps && dir && (entry = readdir(dir))) {
+	if (!dir) {
+		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", folder, strerror(errno));
+		return NULL;
+	}
+	error_memory(err, "the list of checkpoints");
+	steps = malloc(room * sizeof *steps);
+	while (steps && (entry = readdir(dir))) {
 		int64_t step = step_of(entry->d_name);
 
 		if (step < 0)
@@ -289,8 +297,7 @@ static int64_t *list_steps(const char *folder, size_t *count)
 		}
 		steps[(*count)++] = step;
 	}
-	if (dir)
-		closedir(dir);
+	closedir(dir);
 	if (steps)
 		qsort(steps, *count, sizeof *steps, downwards);
 	return steps;
@@ -335,10 +342,14 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	*path = NULL;
 	if (stat(folder, &info) && errno == ENOENT)
 		return 0;
-	int64_t latest = latest_step(folder, sink), *steps = list_steps(folder, &count);
+	int64_t latest = latest_step(folder, sink), *steps;
+	struct error failure = {0};
 
-	if (!steps)
-		return error_memory(err, "the list of checkpoints");
+	steps = list_steps(folder, &count, &failure);
+	if (!steps) {
+		*err = failure;
+		return -failure.code;
+	}
 	for (size_t i = 0; i <= count && !*path; i++) {
 		struct error why = {0};
 		char *file;
