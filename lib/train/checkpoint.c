@@ -340,7 +340,8 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	size_t count = 0;
 
 	*path = NULL;
-	if (stat(folder, &info) && errno == ENOENT)
+	/* What is no folder is refused where checkpoints are to be written. */
+	if (stat(folder, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
 	int64_t latest = latest_step(folder, sink), *steps;
 	struct error failure = {0};
