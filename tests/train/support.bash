@@ -4,6 +4,8 @@
 setup() {
 	DIR=$(mktemp -d)
 	export TMPDIR="$DIR"
+	# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
+	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	# Where the test itself runs under a batch system, its variables are not the test's.
 	unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 	cd "$DIR"
@@ -17,7 +19,9 @@ teardown() {
 
 # train ARGUMENTS: 20 steps an epoch of 32 samples, however many ranks
 train() {
-	timeout 120 "$BERTH" train "$@" --log-every 1
+	local asan=${ASAN_OPTIONS-}
+	[[ " $* " != *" -n 1 "* ]] || asan=$asan:detect_leaks=1
+	ASAN_OPTIONS=$asan timeout 120 "$BERTH" train "$@" --log-every 1
 }
 
 DATA=synthetic:1x16x16,n=640,classes=5
