@@ -147,3 +147,21 @@ PY
 	run -65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 		"$BUILD/bin/berth-train" linear --data "$DATA"
 }
+
+@test "a trainer without MPI gives back all its memory, well or badly ended" {
+	[ -n "$SANITIZED" ] || skip "looks for leaks, which needs a build under ASan"
+	export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=1"
+	alone() { run "-$1" timeout 60 "$BUILD/bin/berth-train" "${@:2}"; }
+	alone 0 convnet --data "$DATA" --ckpt c --metrics m --steps 25 --save-every 10
+	alone 0 convnet --data "$DATA" --ckpt c --metrics m --steps 30
+	alone 65 linear --data "$DATA" --resume c/step-00000030.safetensors
+	printf damage >>c/step-00000030.safetensors
+	alone 0 convnet --data "$DATA" --ckpt c --steps 30
+	alone 0 linear --data "$DATA" --print-order 3
+	alone 65 convnet --data "$DATA" --lr 1e6 --log-every 1
+	alone 66 linear --data mnist:nowhere
+	alone 64 linear --data nothing
+	alone 64 convnet --data synthetic:3x3x3
+	alone 64 linear --data "$DATA" --comm nothing
+	alone 73 linear --data "$DATA" --ckpt /dev/null/c
+}
