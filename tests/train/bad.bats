@@ -165,3 +165,25 @@ PY
 	alone 64 linear --data "$DATA" --comm nothing
 	alone 73 linear --data "$DATA" --ckpt /dev/null/c
 }
+
+@test "a rank that hangs is named by those that wait for it, 76, and ended" {
+	timeout 120 "$BERTH" train linear -n 3 --data "$DATA" --steps 100000000 --no-eval --log-every 50 \
+		--metrics m --comm-timeout 2s >out 2>err &
+	run_pid=$!
+	wait_rows m/metrics.jsonl 3
+	hung=
+	for folder in /proc/[0-9]*; do
+		[ "$(readlink "$folder/cwd")" = "$DIR" ] || continue
+		grep -qsaz '^RANK=1$' "$folder/environ" && grep -qsa berth-train "$folder/cmdline" &&
+			hung=${folder#/proc/}
+	done
+	[ -n "$hung" ] || { kill "$run_pid"; wait "$run_pid"; return 1; }
+	kill -STOP "$hung"
+	code=0
+	wait "$run_pid" || code=$?
+	cat err
+	[ "$code" -eq 76 ]
+	grep -q 'rank [02] waited 2 s in a collective for rank 1;' err
+	grep -q 'for rank [02]' err && return 1
+	[ ! -e "/proc/$hung" ]
+}

@@ -2,8 +2,6 @@
 # For the .bats files beside this: a folder of their own, small data, comparisons.
 
 setup() {
-	# Open MPI's plug-ins keep memory and are unloaded before it is looked for.
-	[ -z "$SANITIZED" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
 	DIR=$(mktemp -d)
 	export TMPDIR="$DIR"
 	# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
