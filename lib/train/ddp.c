@@ -82,22 +82,26 @@ int ddp_compare(const struct graph *graph, int batch, int64_t samples, struct co
 		mark = crc32c(mark, graph->params[i].shape, sizeof graph->params[i].shape);
 
 	/* The largest of mark and of -mark: equal but for the sign where all have the same. */
-	double values[6] = {mark,  -(double)mark,   batch, -(double)batch,
-			    (double)samples, -(double)samples};
+	double values[6] = {mark,	    -(double)mark,   batch,
+			    -(double)batch, (double)samples, -(double)samples};
 	int rc = comm_agree(comm, queue, values, 6, COMM_MAX, err);
 
 	if (rc)
 		return error_prefix(err, "comparing what the ranks train");
 	if (values[0] != -values[1])
-		return error_set(err, ERR_DATA, "the ranks train different networks (rank %d: %s with "
-				 "%lld weights); give all the same command line and data", comm->rank,
-				 graph->model, (long long)graph->weight_count);
+		return error_set(err, ERR_DATA,
+				 "the ranks train different networks (rank %d: %s with "
+				 "%lld weights); give all the same command line and data",
+				 comm->rank, graph->model, (long long)graph->weight_count);
 	if (values[2] != -values[3])
-		return error_set(err, ERR_DATA, "the ranks have different batch sizes (%g to %g); give "
-				 "all the same --batch", -values[3], values[2]);
+		return error_set(err, ERR_DATA,
+				 "the ranks have different batch sizes (%g to %g); give "
+				 "all the same --batch",
+				 -values[3], values[2]);
 	if (values[4] != -values[5])
-		return error_set(err, ERR_DATA, "the ranks have different data (%.0f to %.0f samples, rank "
-				 "%d: %lld); give all the same --data, and the same files", -values[5],
-				 values[4], comm->rank, (long long)samples);
+		return error_set(err, ERR_DATA,
+				 "the ranks have different data (%.0f to %.0f samples, rank "
+				 "%d: %lld); give all the same --data, and the same files",
+				 -values[5], values[4], comm->rank, (long long)samples);
 	return 0;
 }

@@ -15,7 +15,7 @@
 
 struct bucket {
 	size_t offset, count; /* elements of the flat buffer */
-	int params;           /* how many parameters it holds */
+	int params;	      /* how many parameters it holds */
 };
 
 /* Weights, gradients and momentum are three flat buffers of one layout: parameters in the order in
@@ -30,8 +30,8 @@ struct buckets {
 	int *ready;
 };
 
-/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight); a
- * bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
+/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight);
+ * a bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
  * -ERR_UNAVAILABLE: memory. */
 int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
 		 struct buckets *out, struct error *err);

@@ -43,7 +43,8 @@ float mt19937_uniform(struct mt19937 *generator, float low, float high)
 {
 	float unit = (float)(mt19937_next(generator) & 0xffffff) * 0x1p-24f;
 
-	/* PyTorch's compiler contracts this on every CPU with FMA; a CPU without it must not differ. */
+	/* PyTorch's compiler contracts this on every CPU with FMA; a CPU without it must not
+	 * differ. */
 	return fmaf(unit, high - low, low);
 }
 
@@ -52,8 +53,9 @@ int random_permutation(uint64_t seed, size_t n, uint32_t *out, struct error *err
 	struct mt19937 generator;
 
 	if (n > RANDOM_PERMUTATION_MAX)
-		return error_set(err, ERR_DATA, "%zu samples are more than the %d that can be shuffled",
-				 n, RANDOM_PERMUTATION_MAX);
+		return error_set(err, ERR_DATA,
+				 "%zu samples are more than the %d that can be shuffled", n,
+				 RANDOM_PERMUTATION_MAX);
 	mt19937_seed(&generator, seed);
 	for (size_t i = 0; i < n; i++)
 		out[i] = (uint32_t)i;

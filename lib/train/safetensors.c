@@ -40,8 +40,9 @@ static size_t type_size(const char *type)
 	static const struct {
 		const char *name;
 		size_t size;
-	} types[] = {{"F64", 8}, {"I64", 8}, {"U64", 8}, {"F32", 4}, {"I32", 4}, {"U32", 4}, {"F16", 2},
-		     {"BF16", 2}, {"I16", 2}, {"U16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}};
+	} types[] = {{"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4}, {"I32", 4},
+		     {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2}, {"U16", 2},
+		     {"I8", 1},	 {"U8", 1},  {"BOOL", 1}};
 
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++)
 		if (!strcmp(types[i].name, type))
@@ -53,28 +54,30 @@ static size_t type_size(const char *type)
 static int read_entry(const char *file, const char *name, const json_t *entry, const char *data,
 		      size_t data_size, struct safetensor *out, struct error *err)
 {
-	const json_t *type = json_object_get(entry, "dtype"), *shape = json_object_get(entry, "shape"),
+	const json_t *type = json_object_get(entry, "dtype"),
+		     *shape = json_object_get(entry, "shape"),
 		     *offsets = json_object_get(entry, "data_offsets");
 	json_int_t begin, end;
 	uint64_t bytes;
 
 	if (!json_is_string(type) || !json_is_array(shape) || !json_is_array(offsets) ||
 	    json_array_size(offsets) != 2 || json_array_size(shape) > SAFETENSORS_MAX_RANK)
-		return error_set(err, ERR_DATA, "%s: tensor %.64s has not dtype, shape and data_offsets",
-				 file, name);
-	*out = (struct safetensor){.name = name, .type = json_string_value(type),
-				   .rank = (int)json_array_size(shape)};
+		return error_set(err, ERR_DATA,
+				 "%s: tensor %.64s has not dtype, shape and data_offsets", file,
+				 name);
+	*out = (struct safetensor){
+		.name = name, .type = json_string_value(type), .rank = (int)json_array_size(shape)};
 	bytes = type_size(out->type);
 	if (!bytes)
-		return error_set(err, ERR_DATA, "%s: tensor %.64s is of the unknown type %.16s", file, name,
-				 out->type);
+		return error_set(err, ERR_DATA, "%s: tensor %.64s is of the unknown type %.16s",
+				 file, name, out->type);
 	for (int i = 0; i < out->rank; i++) {
 		const json_t *side = json_array_get(shape, (size_t)i);
 		json_int_t n = json_integer_value(side);
 
 		if (!json_is_integer(side) || n < 0 || (n && bytes > MAX_FILE / (uint64_t)n))
-			return error_set(err, ERR_DATA, "%s: tensor %.64s has an impossible shape", file,
-					 name);
+			return error_set(err, ERR_DATA, "%s: tensor %.64s has an impossible shape",
+					 file, name);
 		out->shape[i] = n;
 		bytes *= (uint64_t)n;
 	}
@@ -83,9 +86,11 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 	if (!json_is_integer(json_array_get(offsets, 0)) ||
 	    !json_is_integer(json_array_get(offsets, 1)) || begin < 0 || end < begin ||
 	    (uint64_t)end > data_size || (uint64_t)(end - begin) != bytes)
-		return error_set(err, ERR_DATA, "%s: tensor %.64s lies at bytes %lld to %lld of %zu, which "
-				 "does not fit its shape or the file; the file is damaged or cut off",
-				 file, name, (long long)begin, (long long)end, data_size);
+		return error_set(
+			err, ERR_DATA,
+			"%s: tensor %.64s lies at bytes %lld to %lld of %zu, which "
+			"does not fit its shape or the file; the file is damaged or cut off",
+			file, name, (long long)begin, (long long)end, data_size);
 	out->data = data + begin;
 	out->size_bytes = (size_t)bytes;
 	return 0;
@@ -100,8 +105,8 @@ static int by_place(const void *a, const void *b)
 	return left->size_bytes < right->size_bytes ? -1 : left->size_bytes > right->size_bytes;
 }
 
-static int read_entries(const char *name, struct safetensors *file, const char *data, size_t data_size,
-			struct error *err)
+static int read_entries(const char *name, struct safetensors *file, const char *data,
+			size_t data_size, struct error *err)
 {
 	size_t count = json_object_size(file->header);
 	const char *key;
@@ -119,7 +124,8 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 		if (!strcmp(key, "__metadata__"))
 			continue;
 
-		int rc = read_entry(name, key, entry, data, data_size, &file->tensors[file->count], err);
+		int rc = read_entry(name, key, entry, data, data_size, &file->tensors[file->count],
+				    err);
 
 		if (rc)
 			return rc;
@@ -128,8 +134,10 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 	qsort(file->tensors, file->count, sizeof *file->tensors, by_place);
 	for (size_t i = 0; i < file->count; i++) {
 		if (file->tensors[i].data != next)
-			return error_set(err, ERR_DATA, "%s: tensor %.64s overlaps another, or a hole lies "
-					 "before it", name, file->tensors[i].name);
+			return error_set(err, ERR_DATA,
+					 "%s: tensor %.64s overlaps another, or a hole lies "
+					 "before it",
+					 name, file->tensors[i].name);
 		next += file->tensors[i].size_bytes;
 	}
 	if (next != data + data_size)
@@ -151,7 +159,8 @@ static int read_metadata(const char *name, struct safetensors *file, struct erro
 	json_object_foreach(file->metadata, key, value)
 	{
 		if (!json_is_string(value))
-			return error_set(err, ERR_DATA, "%s: __metadata__ %.64s is no string", name, key);
+			return error_set(err, ERR_DATA, "%s: __metadata__ %.64s is no string", name,
+					 key);
 	}
 	return 0;
 }
@@ -175,8 +184,10 @@ static int check_foreign(const char *name, const struct safetensors *file, struc
 	json_object_foreach(file->metadata, key, value)
 	{
 		if (!strncmp(key, "berth.", 6))
-			return error_set(err, ERR_DATA, "%s: __metadata__ has %.64s but no "
-					 "berth.header_crc32c: it is damaged", name, key);
+			return error_set(err, ERR_DATA,
+					 "%s: __metadata__ has %.64s but no "
+					 "berth.header_crc32c: it is damaged",
+					 name, key);
 	}
 	return 0;
 }
@@ -184,19 +195,24 @@ static int check_foreign(const char *name, const struct safetensors *file, struc
 static int check_sums(const char *name, const struct safetensors *file, const char *header,
 		      size_t header_size, struct error *err)
 {
-	const char *want = json_string_value(json_object_get(file->metadata, "berth.header_crc32c"));
-	const char *mark = want ? memmem(header, header_size, header_mark, sizeof header_mark - 1) : NULL;
+	const char *want =
+		json_string_value(json_object_get(file->metadata, "berth.header_crc32c"));
+	const char *mark =
+		want ? memmem(header, header_size, header_mark, sizeof header_mark - 1) : NULL;
 	char seen[16], key[512];
 
 	if (!want)
 		return check_foreign(name, file, err);
 	if (!mark || (size_t)(header + header_size - mark) < sizeof header_mark - 1 + 8)
-		return error_set(err, ERR_DATA, "%s: berth.header_crc32c is not where berth writes it", name);
+		return error_set(err, ERR_DATA,
+				 "%s: berth.header_crc32c is not where berth writes it", name);
 	snprintf(seen, sizeof seen, "%08x",
 		 header_sum(header, header_size, (size_t)(mark - header) + sizeof header_mark - 1));
 	if (strcmp(want, seen))
-		return error_set(err, ERR_DATA, "%s: the header's checksum is %s, the file says %.16s: it is "
-				 "damaged", name, seen, want);
+		return error_set(err, ERR_DATA,
+				 "%s: the header's checksum is %s, the file says %.16s: it is "
+				 "damaged",
+				 name, seen, want);
 	for (size_t i = 0; i < file->count; i++) {
 		const struct safetensor *tensor = &file->tensors[i];
 
@@ -204,9 +220,10 @@ static int check_sums(const char *name, const struct safetensors *file, const ch
 		want = json_string_value(json_object_get(file->metadata, key));
 		snprintf(seen, sizeof seen, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
 		if (!want || strcmp(want, seen))
-			return error_set(err, ERR_DATA, "%s: the checksum of tensor %.64s is %s, the file "
-					 "says %.16s: it is damaged", name, tensor->name, seen,
-					 want ? want : "nothing");
+			return error_set(err, ERR_DATA,
+					 "%s: the checksum of tensor %.64s is %s, the file "
+					 "says %.16s: it is damaged",
+					 name, tensor->name, seen, want ? want : "nothing");
 	}
 	return 0;
 }
@@ -220,20 +237,25 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 	int rc;
 
 	if (size < 10)
-		return error_set(err, ERR_DATA, "%s: %zu bytes are no safetensors file", name, size);
+		return error_set(err, ERR_DATA, "%s: %zu bytes are no safetensors file", name,
+				 size);
 	for (int i = 7; i >= 0; i--)
 		header_size = header_size << 8 | length[i];
 	if (header_size < 2 || header_size > size - 8 || header_size > SAFETENSORS_MAX_HEADER)
-		return error_set(err, ERR_DATA, "%s: a header of %" PRIu64 " bytes in a file of %zu: it is cut "
-				 "off, or no safetensors file", name, header_size, size);
+		return error_set(err, ERR_DATA,
+				 "%s: a header of %" PRIu64 " bytes in a file of %zu: it is cut "
+				 "off, or no safetensors file",
+				 name, header_size, size);
 
 	const char *header = (const char *)bytes + 8;
 
-	rc = json_read(name, header, (size_t)header_size, SAFETENSORS_MAX_HEADER, &file.header, err);
+	rc = json_read(name, header, (size_t)header_size, SAFETENSORS_MAX_HEADER, &file.header,
+		       err);
 	if (!rc)
 		rc = read_metadata(name, &file, err);
 	if (!rc)
-		rc = read_entries(name, &file, header + header_size, size - 8 - (size_t)header_size, err);
+		rc = read_entries(name, &file, header + header_size, size - 8 - (size_t)header_size,
+				  err);
 	if (!rc)
 		rc = check_sums(name, &file, header, (size_t)header_size, err);
 	if (rc)

@@ -38,7 +38,8 @@ static char *header_text(json_t *header, size_t *size)
 	return padded;
 }
 
-static int add_entry(json_t *header, json_t *metadata, const struct safetensor *tensor, size_t offset)
+static int add_entry(json_t *header, json_t *metadata, const struct safetensor *tensor,
+		     size_t offset)
 {
 	char key[512], digits[16];
 	json_t *shape = json_array(), *entry;
@@ -46,8 +47,9 @@ static int add_entry(json_t *header, json_t *metadata, const struct safetensor *
 
 	for (int i = 0; !rc && i < tensor->rank; i++)
 		rc = json_array_append_new(shape, json_integer(tensor->shape[i]));
-	entry = json_pack("{s:s,s:o,s:[I,I]}", "dtype", tensor->type, "shape", shape, "data_offsets",
-			  (json_int_t)offset, (json_int_t)(offset + tensor->size_bytes));
+	entry = json_pack("{s:s,s:o,s:[I,I]}", "dtype", tensor->type, "shape", shape,
+			  "data_offsets", (json_int_t)offset,
+			  (json_int_t)(offset + tensor->size_bytes));
 	snprintf(key, sizeof key, "berth.crc32c.%s", tensor->name);
 	snprintf(digits, sizeof digits, "%08x", crc32c(0, tensor->data, tensor->size_bytes));
 	if (json_object_set_new(header, tensor->name, entry))
@@ -83,8 +85,8 @@ static char *make_header(const struct safetensor *tensors, size_t count, const j
 	return text;
 }
 
-static int write_parts(int fd, const char *header, size_t header_size, const struct safetensor *tensors,
-		       size_t count)
+static int write_parts(int fd, const char *header, size_t header_size,
+		       const struct safetensor *tensors, size_t count)
 {
 	unsigned char length[8];
 	int rc;
@@ -126,18 +128,20 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 	if (fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %s", path, strerror(errno));
 	else if (fchmod(fd, 0644) || write_parts(fd, header, header_size, tensors, count))
-		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays", path,
-			       strerror(errno));
+		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
+			       path, strerror(errno));
 	/* Some file systems only say on closing that the disk is full. */
 	if (fd >= 0 && close(fd) && !rc)
-		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays", path,
-			       strerror(errno));
+		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
+			       path, strerror(errno));
 	if (!rc && rename(aside, path))
-		rc = error_set(err, ERR_IO, "%s cannot be put in its place: %s", path, strerror(errno));
+		rc = error_set(err, ERR_IO, "%s cannot be put in its place: %s", path,
+			       strerror(errno));
 	if (rc && fd >= 0)
 		unlink(aside);
 	if (!rc && sync_folder(path))
-		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %s", path, strerror(errno));
+		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %s", path,
+			       strerror(errno));
 	free(header);
 	free(aside);
 	return rc;

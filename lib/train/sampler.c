@@ -7,7 +7,8 @@
 
 void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool shuffle)
 {
-	*sampler = (struct sampler){.seed = seed, .samples = samples, .shuffle = shuffle, .epoch = -1};
+	*sampler =
+		(struct sampler){.seed = seed, .samples = samples, .shuffle = shuffle, .epoch = -1};
 }
 
 void sampler_free(struct sampler *sampler)
@@ -27,7 +28,8 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !order)
 		return error_memory(err, "the order of an epoch");
 	/* Without a shuffle the list counts up; the check of the size is the same. */
-	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, order, err);
+	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, order,
+				err);
 	if (rc) {
 		free(order);
 		return rc;

@@ -14,9 +14,9 @@ struct sampler {
 	uint64_t seed;
 	int64_t samples;
 	bool shuffle;
-	int64_t epoch;   /* of order */
-	int world;       /* that the epoch began with */
-	int64_t total;   /* entries of order: samples + padding */
+	int64_t epoch; /* of order */
+	int world;     /* that the epoch began with */
+	int64_t total; /* entries of order: samples + padding */
 	uint32_t *order;
 };
 
@@ -29,7 +29,8 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 
 /* The next global batch is entries position .. position + global_count - 1; entry j of it (from 0)
  * goes to rank j mod world, where world is today's, not necessarily the epoch's.
- * indices: room for batch. Returns how many this rank gets; *global_count is 0 at the epoch's end. */
+ * indices: room for batch. Returns how many this rank gets; *global_count is 0 at the epoch's end.
+ */
 int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int batch,
 		  uint32_t *indices, int64_t *global_count);
 

@@ -13,8 +13,8 @@ int schedule_parse(const char *name, enum schedule_kind *out, struct error *err)
 			*out = (enum schedule_kind)i;
 			return 0;
 		}
-	return error_set(err, ERR_USAGE, "there is no schedule '%s'; the schedules are: constant, cosine",
-			 name);
+	return error_set(err, ERR_USAGE,
+			 "there is no schedule '%s'; the schedules are: constant, cosine", name);
 }
 
 const char *schedule_name(enum schedule_kind kind)
@@ -26,6 +26,8 @@ double schedule_lr(const struct schedule *schedule, int64_t epoch)
 {
 	if (schedule->kind == SCHEDULE_COSINE && schedule->epochs > 0)
 		return schedule->lr *
-		       (1 + cos(3.14159265358979323846 * (double)epoch / (double)schedule->epochs)) / 2;
+		       (1 +
+			cos(3.14159265358979323846 * (double)epoch / (double)schedule->epochs)) /
+		       2;
 	return schedule->lr;
 }

@@ -9,7 +9,8 @@
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_COSINE };
 
-/* cosine: PyTorch's CosineAnnealingLR with eta_min 0, by epochs: lr (1 + cos(pi epoch / epochs)) / 2. */
+/* cosine: PyTorch's CosineAnnealingLR with eta_min 0, by epochs: lr (1 + cos(pi epoch / epochs))
+ * / 2. */
 struct schedule {
 	enum schedule_kind kind;
 	double lr;

@@ -13,13 +13,15 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 
 	if (!strcmp(name, "self") || (automatic && request->size == 1)) {
 		if (request->size != 1)
-			return error_set(err, ERR_USAGE, "--comm self is for one rank; this job has %d: "
-					 "use --comm mpi", request->size);
+			return error_set(err, ERR_USAGE,
+					 "--comm self is for one rank; this job has %d: "
+					 "use --comm mpi",
+					 request->size);
 		return comm_self.open(request, out, err);
 	}
 	if (!automatic && strcmp(name, "mpi"))
-		return error_set(err, ERR_USAGE, "there is no comm '%s'; this build has: auto, mpi, self",
-				 name);
+		return error_set(err, ERR_USAGE,
+				 "there is no comm '%s'; this build has: auto, mpi, self", name);
 
 	void *ops;
 	/* Open MPI's plug-ins look for its symbols in the global scope. */
@@ -61,8 +63,8 @@ int comm_agree(struct comm *comm, struct device_queue *queue, double *values, si
 	return staged(comm, queue, values, count * sizeof *values, -1, count, reduce, err);
 }
 
-int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes, int root,
-	       struct error *err)
+int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
+	       int root, struct error *err)
 {
 	return size_bytes ? staged(comm, queue, data, size_bytes, root, 0, COMM_SUM, err) : 0;
 }

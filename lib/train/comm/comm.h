@@ -14,9 +14,9 @@ enum comm_reduce { COMM_SUM, COMM_MIN, COMM_MAX };
 /* What a comm is opened with; borrowed during open. */
 struct comm_request {
 	int rank, size, local_rank;
-	const char *address;      /* MASTER_ADDR, for comms that meet there themselves */
+	const char *address; /* MASTER_ADDR, for comms that meet there themselves */
 	int port;
-	int timeout_ms;           /* of every wait */
+	int timeout_ms; /* of every wait */
 };
 
 /* First member of each comm's own struct. */
@@ -33,19 +33,21 @@ struct comm {
  * when a peer is lost. */
 struct comm_ops {
 	const char *name; /* "self", "mpi" */
-	/* -ERR_DATA: the comm's world is not the request's; -ERR_UNAVAILABLE: its library says no. */
+	/* -ERR_DATA: the comm's world is not the request's; -ERR_UNAVAILABLE: its library says no.
+	 */
 	int (*open)(const struct comm_request *request, struct comm **out, struct error *err);
 	int (*all_reduce)(struct comm *comm, struct device_queue *queue, void *data, size_t count,
 			  enum element_type type, enum comm_reduce reduce, struct error *err);
-	int (*broadcast)(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
-			 int root, struct error *err);
+	int (*broadcast)(struct comm *comm, struct device_queue *queue, void *data,
+			 size_t size_bytes, int root, struct error *err);
 	/* to: size * size_bytes, in rank order. */
 	int (*all_gather)(struct comm *comm, struct device_queue *queue, const void *from, void *to,
 			  size_t size_bytes, struct error *err);
 	int (*barrier)(struct comm *comm, struct device_queue *queue, struct error *err);
 	/* Make progress beside computation; may be called often; never waits. */
 	int (*progress)(struct comm *comm, struct error *err);
-	/* All collectives begun are done (for a queue of a GPU: the queue waits, the host need not). */
+	/* All collectives begun are done (for a queue of a GPU: the queue waits, the host need
+	 * not). */
 	int (*finish)(struct comm *comm, struct device_queue *queue, struct error *err);
 	/* From any thread: waits in progress and later calls fail with why. */
 	void (*abort)(struct comm *comm, const char *why);
@@ -54,7 +56,7 @@ struct comm_ops {
 };
 
 extern const struct comm_ops comm_self; /* a world of one */
-#define COMM_MPI_MODULE "comm-mpi"      /* comm-mpi.so; symbol "comm_mpi" */
+#define COMM_MPI_MODULE "comm-mpi"	/* comm-mpi.so; symbol "comm_mpi" */
 
 /* Open "auto" (self in a world of one, else mpi), "self" or "mpi". search_path: see
  * base/module.h. -ERR_USAGE: no such comm, or self in a larger world. */
@@ -65,7 +67,7 @@ int comm_open(const char *name, const struct comm_request *request, const char *
  * that are not the host stage them. */
 int comm_agree(struct comm *comm, struct device_queue *queue, double *values, size_t count,
 	       enum comm_reduce reduce, struct error *err);
-int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes, int root,
-	       struct error *err);
+int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
+	       int root, struct error *err);
 
 #endif

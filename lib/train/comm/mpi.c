@@ -11,9 +11,9 @@
 
 #include "train/comm/comm.h"
 
-#define TAG_HERE 7        /* "I am waiting too": who sends none is missing */
-#define GRACE_MS 2000     /* how long these may take after the deadline */
-#define CHUNK (1 << 30)   /* elements of one call: MPI counts are int */
+#define TAG_HERE 7	/* "I am waiting too": who sends none is missing */
+#define GRACE_MS 2000	/* how long these may take after the deadline */
+#define CHUNK (1 << 30) /* elements of one call: MPI counts are int */
 
 struct mpi {
 	struct comm comm;
@@ -54,16 +54,18 @@ static int check_world(const struct comm_request *request, struct error *err)
 	if (size == request->size && rank == request->rank)
 		return 0;
 	if (size == 1)
-		return error_set(err, ERR_DATA,
-				 "this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: nothing "
-				 "that MPI knows started it; start it by berth run, or by mpirun of the "
-				 "same MPI with berth exec",
-				 request->rank, request->size);
-	return error_set(err, ERR_DATA,
-			 "the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d of %d: "
-			 "one of the two is left over from another program; unset RANK and WORLD_SIZE "
-			 "or start it by berth run",
-			 request->rank, request->size, rank, size);
+		return error_set(
+			err, ERR_DATA,
+			"this is rank %d of WORLD_SIZE %d, but MPI sees a world of one: nothing "
+			"that MPI knows started it; start it by berth run, or by mpirun of the "
+			"same MPI with berth exec",
+			request->rank, request->size);
+	return error_set(
+		err, ERR_DATA,
+		"the environment says rank %d of %d (RANK, WORLD_SIZE), MPI says rank %d of %d: "
+		"one of the two is left over from another program; unset RANK and WORLD_SIZE "
+		"or start it by berth run",
+		request->rank, request->size, rank, size);
 }
 
 static int mpi_open(const struct comm_request *request, struct comm **out, struct error *err)
@@ -133,9 +135,12 @@ static int begun(struct mpi *mpi, int rc, const char *what, struct error *err)
 static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *data, size_t count,
 			  enum element_type type, enum comm_reduce reduce, struct error *err)
 {
-	static const MPI_Op ops[] = {[COMM_SUM] = MPI_SUM, [COMM_MIN] = MPI_MIN, [COMM_MAX] = MPI_MAX};
-	MPI_Datatype types[] = {[ELEMENT_F32] = MPI_FLOAT, [ELEMENT_I32] = MPI_INT32_T,
-				[ELEMENT_I64] = MPI_INT64_T, [ELEMENT_F64] = MPI_DOUBLE};
+	static const MPI_Op ops[] = {
+		[COMM_SUM] = MPI_SUM, [COMM_MIN] = MPI_MIN, [COMM_MAX] = MPI_MAX};
+	MPI_Datatype types[] = {[ELEMENT_F32] = MPI_FLOAT,
+				[ELEMENT_I32] = MPI_INT32_T,
+				[ELEMENT_I64] = MPI_INT64_T,
+				[ELEMENT_F64] = MPI_DOUBLE};
 	struct mpi *mpi = (struct mpi *)comm;
 
 	for (size_t done = 0; done < count;) {
@@ -145,8 +150,8 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 		if (!request)
 			return -ERR_NETWORK;
 
-		int rc = MPI_Iallreduce(MPI_IN_PLACE, (char *)data + done * element_size(type), (int)n,
-					types[type], ops[reduce], mpi->world, request);
+		int rc = MPI_Iallreduce(MPI_IN_PLACE, (char *)data + done * element_size(type),
+					(int)n, types[type], ops[reduce], mpi->world, request);
 
 		rc = begun(mpi, rc, "all-reduce", err);
 		if (rc)
@@ -168,8 +173,10 @@ static int mpi_broadcast(struct comm *comm, struct device_queue *queue, void *da
 		if (!request)
 			return -ERR_NETWORK;
 
-		int rc = begun(mpi, MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root, mpi->world,
-					       request), "broadcast", err);
+		int rc = begun(mpi,
+			       MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root, mpi->world,
+					  request),
+			       "broadcast", err);
 
 		if (rc)
 			return rc;
@@ -187,9 +194,12 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 	if (!request)
 		return -ERR_NETWORK;
 	if (size_bytes > CHUNK)
-		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank", size_bytes);
-	return begun(mpi, MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes, MPI_BYTE,
-					 mpi->world, request), "all-gather", err);
+		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank",
+				 size_bytes);
+	return begun(mpi,
+		     MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes, MPI_BYTE,
+				    mpi->world, request),
+		     "all-gather", err);
 }
 
 /* Past the deadline: every rank that waits tells all others so; who says nothing is missing. */
@@ -207,15 +217,16 @@ static void name_missing(struct mpi *mpi, char *text, size_t size)
 	for (int r = 0; r < mpi->comm.size; r++) {
 		MPI_Request request;
 
-		if (r != mpi->comm.rank && MPI_Isend(&here, 0, MPI_INT, r, TAG_HERE, mpi->world,
-						     &request) == MPI_SUCCESS)
+		if (r != mpi->comm.rank &&
+		    MPI_Isend(&here, 0, MPI_INT, r, TAG_HERE, mpi->world, &request) == MPI_SUCCESS)
 			MPI_Request_free(&request);
 	}
 	while (now_ms() < end) {
 		MPI_Status status;
 		int there = 0;
 
-		if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_HERE, mpi->world, &there, &status) != MPI_SUCCESS)
+		if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_HERE, mpi->world, &there, &status) !=
+		    MPI_SUCCESS)
 			break;
 		if (!there) {
 			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -227,7 +238,8 @@ static void name_missing(struct mpi *mpi, char *text, size_t size)
 	}
 	for (int r = 0; r < mpi->comm.size && used < size; r++)
 		if (!seen[r] && ++count <= 16)
-			used += (size_t)snprintf(text + used, size - used, "%s%d", count > 1 ? "," : "", r);
+			used += (size_t)snprintf(text + used, size - used, "%s%d",
+						 count > 1 ? "," : "", r);
 	if (count > 16 && used < size)
 		snprintf(text + used, size - used, " and %d more", count - 16);
 	free(seen);
@@ -238,11 +250,12 @@ static int late(struct mpi *mpi, struct error *err)
 	char missing[128];
 
 	name_missing(mpi, missing, sizeof missing);
-	return error_set(err, ERR_NETWORK,
-			 "rank %d waited %d s in a collective for rank %s; look at that rank's last lines, "
-			 "or give it more time by --comm-timeout",
-			 mpi->comm.rank, mpi->timeout_ms / 1000,
-			 missing[0] ? missing : "? (all ranks wait, in different collectives)");
+	return error_set(
+		err, ERR_NETWORK,
+		"rank %d waited %d s in a collective for rank %s; look at that rank's last lines, "
+		"or give it more time by --comm-timeout",
+		mpi->comm.rank, mpi->timeout_ms / 1000,
+		missing[0] ? missing : "? (all ranks wait, in different collectives)");
 }
 
 static int mpi_finish(struct comm *comm, struct device_queue *queue, struct error *err)
@@ -320,8 +333,8 @@ static void mpi_close(struct comm *comm)
 	if (!mpi)
 		return;
 	MPI_Finalized(&finalised);
-	/* After a failure MPI_Finalize may wait for ranks that never come: whoever started the ranks
-	 * sees this one end and ends the others. */
+	/* After a failure MPI_Finalize may wait for ranks that never come: whoever started the
+	 * ranks sees this one end and ends the others. */
 	if (!finalised && !mpi->failed && !atomic_load(&mpi->aborted)) {
 		MPI_Comm_free(&mpi->world);
 		MPI_Finalize();

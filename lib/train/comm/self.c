@@ -29,8 +29,8 @@ static int self_broadcast(struct comm *comm, struct device_queue *queue, void *d
 	return root ? error_set(err, ERR_INTERNAL, "a broadcast from rank %d of 1", root) : 0;
 }
 
-static int self_all_gather(struct comm *comm, struct device_queue *queue, const void *from, void *to,
-			   size_t size_bytes, struct error *err)
+static int self_all_gather(struct comm *comm, struct device_queue *queue, const void *from,
+			   void *to, size_t size_bytes, struct error *err)
 {
 	/* On the device both ways: copy_in and copy_out are for host memory, but a queue of the
 	 * host takes either. A GPU's comm for one rank is its own. */

@@ -37,12 +37,13 @@ int dataset_open(const char *spec, enum split split, uint64_t seed, struct datas
 		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
 					 formats[i]->name);
 	}
-	return error_set(err, ERR_USAGE, "--data %s: there is no format '%.*s'; the formats are: %s", spec,
+	return error_set(err, ERR_USAGE,
+			 "--data %s: there is no format '%.*s'; the formats are: %s", spec,
 			 (int)size, spec, known);
 }
 
-int dataset_read(struct dataset *dataset, const uint32_t *indices, int count, float *x, void *target,
-		 struct error *err)
+int dataset_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
+		 void *target, struct error *err)
 {
 	for (int i = 0; i < count; i++)
 		if (indices[i] >= (uint64_t)dataset->count)

@@ -15,9 +15,9 @@
 struct idx {
 	struct dataset dataset;
 	unsigned char *images, *labels; /* whole files */
-	const unsigned char *pixels;    /* [count][height][width], in images */
-	const unsigned char *classes;   /* [count], in labels */
-	float value[256];               /* of a pixel, normalised */
+	const unsigned char *pixels;	/* [count][height][width], in images */
+	const unsigned char *classes;	/* [count], in labels */
+	float value[256];		/* of a pixel, normalised */
 };
 
 static uint32_t big_endian(const unsigned char *p)
@@ -32,24 +32,31 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 	uint64_t count = 1;
 
 	if (size < header)
-		return error_set(err, ERR_DATA, "%s: %zu bytes are too short for an IDX header of %zu; "
-				 "fetch the file again", name, size, header);
+		return error_set(err, ERR_DATA,
+				 "%s: %zu bytes are too short for an IDX header of %zu; "
+				 "fetch the file again",
+				 name, size, header);
 	if (big_endian(bytes) != 0x0800u + (unsigned)rank)
-		return error_set(err, ERR_DATA, "%s: begins with %08x, expected the IDX magic %08x (bytes, "
-				 "%d dimensions); is it another file?", name, big_endian(bytes),
-				 0x0800u + (unsigned)rank, rank);
+		return error_set(err, ERR_DATA,
+				 "%s: begins with %08x, expected the IDX magic %08x (bytes, "
+				 "%d dimensions); is it another file?",
+				 name, big_endian(bytes), 0x0800u + (unsigned)rank, rank);
 	for (int i = 0; i < rank; i++) {
 		uint32_t n = big_endian(bytes + 4 + 4 * i);
 
 		if (!n || count > MAX_BYTES / n)
-			return error_set(err, ERR_DATA, "%s: dimension %d is %u: empty, or more than "
-					 "can be read", name, i, n);
+			return error_set(err, ERR_DATA,
+					 "%s: dimension %d is %u: empty, or more than "
+					 "can be read",
+					 name, i, n);
 		count *= n;
 		sizes[i] = n;
 	}
 	if (size - header != count)
-		return error_set(err, ERR_DATA, "%s: holds %zu bytes of data, its header says %llu; fetch the "
-				 "file again", name, size - header, (unsigned long long)count);
+		return error_set(err, ERR_DATA,
+				 "%s: holds %zu bytes of data, its header says %llu; fetch the "
+				 "file again",
+				 name, size - header, (unsigned long long)count);
 	*items = bytes + header;
 	return 0;
 }
@@ -74,7 +81,8 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 		unsigned char *grown = room < MAX_BYTES ? realloc(bytes, room * 2) : NULL;
 
 		if (!grown)
-			rc = error_set(err, ERR_DATA, "%s: more than %zu MiB unzipped", path, room >> 20);
+			rc = error_set(err, ERR_DATA, "%s: more than %zu MiB unzipped", path,
+				       room >> 20);
 		else
 			bytes = grown;
 		room *= 2;
@@ -82,11 +90,13 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 	if (!rc && n < 0) {
 		int code;
 
-		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path, gzerror(file, &code));
+		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path,
+			       gzerror(file, &code));
 	}
 	/* A cut gzip stream reads as if it ended; only closing says so. */
 	if (file && gzclose(file) != Z_OK && !rc)
-		rc = error_set(err, ERR_DATA, "%s: the gzip stream is cut off; fetch the file again", path);
+		rc = error_set(err, ERR_DATA,
+			       "%s: the gzip stream is cut off; fetch the file again", path);
 	if (rc) {
 		free(bytes);
 		return rc;
@@ -103,14 +113,18 @@ static int read_either(const char *folder, const char *name, char *path, size_t 
 	static const char *const suffixes[] = {"", ".gz"};
 
 	for (size_t i = 0; i < 2; i++) {
-		if (snprintf(path, path_size, "%s/%s%s", folder, name, suffixes[i]) >= (int)path_size)
+		if (snprintf(path, path_size, "%s/%s%s", folder, name, suffixes[i]) >=
+		    (int)path_size)
 			return error_set(err, ERR_USAGE, "the folder name %s is too long", folder);
 		if (!access(path, F_OK))
 			return read_unzipped(path, out, size, err);
 	}
-	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); install the package "
-			 "dataset-fashion-mnist, name its folder as --data fashion-mnist:DIR, or take "
-			 "--data synthetic", folder, name, strerror(errno));
+	return error_set(
+		err, ERR_INPUT,
+		"%s/%s is not there, nor with .gz (%s); install the package "
+		"dataset-fashion-mnist, name its folder as --data fashion-mnist:DIR, or take "
+		"--data synthetic",
+		folder, name, strerror(errno));
 }
 
 static int load(struct idx *idx, const char *folder, const char *prefix, struct error *err)
@@ -137,8 +151,8 @@ static int load(struct idx *idx, const char *folder, const char *prefix, struct 
 				 (long long)labels, (long long)sizes[0]);
 	for (int64_t i = 0; i < labels; i++)
 		if (idx->classes[i] >= CLASSES)
-			return error_set(err, ERR_DATA, "%s: label %lld is %d, expected 0 to %d", path,
-					 (long long)i, idx->classes[i], CLASSES - 1);
+			return error_set(err, ERR_DATA, "%s: label %lld is %d, expected 0 to %d",
+					 path, (long long)i, idx->classes[i], CLASSES - 1);
 	idx->dataset.count = labels;
 	idx->dataset.shape = (struct shape){1, (int)sizes[1], (int)sizes[2]};
 	idx->dataset.classes = CLASSES;
@@ -176,8 +190,8 @@ static int idx_open(const struct dataset_request *request, const struct dataset_
 	return 0;
 }
 
-static int idx_read(struct dataset *dataset, const uint32_t *indices, int count, float *x, void *target,
-		    struct error *err)
+static int idx_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
+		    void *target, struct error *err)
 {
 	struct idx *idx = (struct idx *)dataset;
 	size_t pixels = (size_t)shape_count(&dataset->shape);
@@ -203,7 +217,8 @@ static int fashion_mnist_open(const struct dataset_request *request, struct data
 	return idx_open(request, &dataset_fashion_mnist, folder, 0.2860f, 0.3530f, out, err);
 }
 
-static int mnist_open(const struct dataset_request *request, struct dataset **out, struct error *err)
+static int mnist_open(const struct dataset_request *request, struct dataset **out,
+		      struct error *err)
 {
 	if (!*request->argument)
 		return error_set(err, ERR_USAGE, "--data mnist needs its folder: --data mnist:DIR");

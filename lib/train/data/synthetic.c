@@ -50,7 +50,8 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 			break;
 		memcpy(part, p, size);
 		part[size] = 0;
-		rc = number_int("a side of --data synthetic", part, 1, MAX_SIDE, &sides[count], err);
+		rc = number_int("a side of --data synthetic", part, 1, MAX_SIDE, &sides[count],
+				err);
 		if (rc)
 			return rc;
 		p += size;
@@ -61,10 +62,12 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 			return 0;
 		}
 	}
-	return error_set(err, ERR_USAGE, "--data synthetic:%s: expected a shape as 3x32x32 or 20", text);
+	return error_set(err, ERR_USAGE, "--data synthetic:%s: expected a shape as 3x32x32 or 20",
+			 text);
 }
 
-static int parse(const char *argument, struct synthetic *synthetic, int64_t *samples, struct error *err)
+static int parse(const char *argument, struct synthetic *synthetic, int64_t *samples,
+		 struct error *err)
 {
 	struct dataset *dataset = &synthetic->dataset;
 	char *copy = strdup(argument), *rest = copy;
@@ -72,8 +75,8 @@ static int parse(const char *argument, struct synthetic *synthetic, int64_t *sam
 
 	for (char *part; !rc && (part = strsep(&rest, ","));) {
 		if (!strncmp(part, "n=", 2))
-			rc = number_int64("n of --data synthetic", part + 2, 1, RANDOM_PERMUTATION_MAX,
-					  samples, err);
+			rc = number_int64("n of --data synthetic", part + 2, 1,
+					  RANDOM_PERMUTATION_MAX, samples, err);
 		else if (!strncmp(part, "classes=", 8))
 			rc = number_int("classes of --data synthetic", part + 8, 1, 100000,
 					&dataset->classes, err);
@@ -102,8 +105,8 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 
 	if (!synthetic)
 		return error_memory(err, "the data");
-	synthetic->dataset = (struct dataset){.format = &dataset_synthetic, .shape = {1, 28, 28},
-					      .classes = 10};
+	synthetic->dataset =
+		(struct dataset){.format = &dataset_synthetic, .shape = {1, 28, 28}, .classes = 10};
 	synthetic->seed = request->seed;
 	synthetic->split = request->split;
 
@@ -111,10 +114,12 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 	int64_t elements = shape_count(&synthetic->dataset.shape);
 
 	if (!rc && synthetic->dataset.classes > MAX_ELEMENTS / elements)
-		rc = error_set(err, ERR_USAGE, "--data %s: too many classes for samples of this size",
+		rc = error_set(err, ERR_USAGE,
+			       "--data %s: too many classes for samples of this size",
 			       request->spec);
 	if (!rc) {
-		synthetic->patterns = calloc((size_t)synthetic->dataset.classes, (size_t)elements * 4);
+		synthetic->patterns =
+			calloc((size_t)synthetic->dataset.classes, (size_t)elements * 4);
 		if (!synthetic->patterns)
 			rc = error_memory(err, "the data");
 	}
@@ -168,7 +173,8 @@ static int synthetic_read(struct dataset *dataset, const uint32_t *indices, int 
 
 const struct dataset_format dataset_synthetic = {
 	.name = "synthetic",
-	.summary = "synthetic[:SHAPE][,n=SAMPLES][,classes=K]: made from the seed (1x28x28, 10000, 10); "
+	.summary = "synthetic[:SHAPE][,n=SAMPLES][,classes=K]: made from the seed (1x28x28, 10000, "
+		   "10); "
 		   "classes=1: y = X w + noise",
 	.open = synthetic_open,
 	.read = synthetic_read,

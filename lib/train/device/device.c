@@ -29,10 +29,14 @@ struct tensor tensor_make(void *data, enum element_type type, int rank, const in
 const char *op_name(enum op_kind kind)
 {
 	static const char *const names[OP_KINDS] = {
-		[OP_CONV2D] = "conv2d", [OP_LINEAR] = "linear",
-		[OP_RELU] = "relu", [OP_MAXPOOL2D] = "maxpool2d",
-		[OP_CROSS_ENTROPY] = "cross_entropy", [OP_MSE] = "mse",
-		[OP_LABEL_RANK] = "label_rank", [OP_SGD] = "sgd",
+		[OP_CONV2D] = "conv2d",
+		[OP_LINEAR] = "linear",
+		[OP_RELU] = "relu",
+		[OP_MAXPOOL2D] = "maxpool2d",
+		[OP_CROSS_ENTROPY] = "cross_entropy",
+		[OP_MSE] = "mse",
+		[OP_LABEL_RANK] = "label_rank",
+		[OP_SGD] = "sgd",
 	};
 
 	return (unsigned)kind < OP_KINDS ? names[kind] : "unknown op";
@@ -65,8 +69,8 @@ static void complain(struct check *check, const char *tensor, const char *what)
 }
 
 /* Type and shape of one tensor; optional ones may be absent. */
-static void expect(struct check *check, const char *name, const struct tensor *tensor, bool optional,
-		   enum element_type type, int rank, const int64_t *shape)
+static void expect(struct check *check, const char *name, const struct tensor *tensor,
+		   bool optional, enum element_type type, int rank, const int64_t *shape)
 {
 	if (!tensor->data) {
 		/* A tensor without elements needs no memory. */
@@ -216,5 +220,6 @@ int device_open(const char *name, int index, struct device **out, struct error *
 	for (size_t i = 0; devices[i]; i++)
 		if (!strcmp(name, "auto") || !strcmp(name, devices[i]->name))
 			return devices[i]->open(index, out, err);
-	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu", name);
+	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu",
+			 name);
 }

@@ -43,15 +43,16 @@ struct tensor tensor_make(void *data, enum element_type type, int rank, const in
 /* ---- lower height: ops ---- */
 
 enum op_kind {
-	OP_CONV2D,        /* x [N,C,H,W], w [O,C,k,k], b [O] or absent -> y [N,O,H',W'] */
-	OP_LINEAR,        /* x [N,...] seen as [N,I], w [O,I], b [O] or absent -> y [N,O] */
-	OP_RELU,          /* x -> y, any shape; a NaN stays one */
-	OP_MAXPOOL2D,     /* x [N,C,H,W] -> y [N,C,H',W']; the first of equal ones gets dy; a NaN wins */
+	OP_CONV2D,    /* x [N,C,H,W], w [O,C,k,k], b [O] or absent -> y [N,O,H',W'] */
+	OP_LINEAR,    /* x [N,...] seen as [N,I], w [O,I], b [O] or absent -> y [N,O] */
+	OP_RELU,      /* x -> y, any shape; a NaN stays one */
+	OP_MAXPOOL2D, /* x [N,C,H,W] -> y [N,C,H',W']; the first of equal ones gets dy; a NaN wins
+		       */
 	OP_CROSS_ENTROPY, /* x logits [N,K], target I32 [N] -> y [N], the loss of each sample */
-	OP_MSE,           /* x [N,K], target F32 [N,K] -> y [N], mean over K of the squares */
-	OP_LABEL_RANK,    /* x [N,K], target I32 [N] -> y I32 [N]: how many classes come before the
-	                   * target (0: top-1 is right); equal logits: the lower class first; NaN: K */
-	OP_SGD,           /* update: w, dw, state (momentum) of one flat length; see op_sgd */
+	OP_MSE,		  /* x [N,K], target F32 [N,K] -> y [N], mean over K of the squares */
+	OP_LABEL_RANK,	  /* x [N,K], target I32 [N] -> y I32 [N]: how many classes come before the
+			   * target (0: top-1 is right); equal logits: the lower class first; NaN: K */
+	OP_SGD,		  /* update: w, dw, state (momentum) of one flat length; see op_sgd */
 	OP_KINDS
 };
 const char *op_name(enum op_kind kind);
@@ -63,8 +64,8 @@ struct op_attributes {
 	int kernel, stride, pad;
 };
 
-/* torch.optim.SGD: g += weight_decay w; m = momentum m + g; w -= lr (nesterov ? g + momentum m : m).
- * m begins as zeros, which makes PyTorch's first step. momentum 0: m is not touched. */
+/* torch.optim.SGD: g += weight_decay w; m = momentum m + g; w -= lr (nesterov ? g + momentum m :
+ * m). m begins as zeros, which makes PyTorch's first step. momentum 0: m is not touched. */
 struct op_sgd {
 	float lr, momentum, weight_decay;
 	bool nesterov;
@@ -72,8 +73,8 @@ struct op_sgd {
 
 /* One call. Forward writes y. Backward reads x, w, y, dy and writes those of dx, dw, db that are
  * present: overwrites, whatever was there. Losses have no dy: backward writes
- * dx = scale * d(y[n])/dx for each sample n, so that scale = 1 / samples of the global batch makes the
- * sum over ranks the gradient of the mean. */
+ * dx = scale * d(y[n])/dx for each sample n, so that scale = 1 / samples of the global batch makes
+ * the sum over ranks the gradient of the mean. */
 struct op_call {
 	enum op_kind kind;
 	enum op_pass pass;
@@ -99,32 +100,33 @@ enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_MSE };
 /* What a step is made from. All is borrowed until step_free. */
 struct step_request {
 	const struct graph *graph;
-	int batch;                     /* the most samples a run brings */
+	int batch; /* the most samples a run brings */
 	enum precision precision;
 	enum loss_kind loss;
-	bool train;                    /* false: forward, loss and counts only */
+	bool train;		       /* false: forward, loss and counts only */
 	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
-	struct comm *comm;             /* reduces the buckets */
-	float *weights, *gradients, *momentum; /* flat, device memory; the last two NULL without train */
-	struct op_sgd sgd;             /* lr comes with each run */
+	struct comm *comm;	       /* reduces the buckets */
+	float *weights, *gradients,
+		*momentum; /* flat, device memory; the last two NULL without train */
+	struct op_sgd sgd; /* lr comes with each run */
 };
 
 /* One run's batch, in host memory, borrowed until step_run returns. */
 struct step_input {
-	const float *x;        /* [count][C][H][W] */
-	const void *target;    /* I32 [count], or F32 [count][classes] with LOSS_MSE */
-	int count;             /* 0 to batch: a rank may have nothing in the last batch of an epoch */
-	int64_t global_count;  /* samples of this batch over all ranks, >= 1 */
-	int64_t step;          /* the number by which first_bad names this run */
+	const float *x;	    /* [count][C][H][W] */
+	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
+	int count;	    /* 0 to batch: a rank may have nothing in the last batch of an epoch */
+	int64_t global_count; /* samples of this batch over all ranks, >= 1 */
+	int64_t step;	      /* the number by which first_bad names this run */
 	float lr;
 };
 
 /* What this rank's runs added up since the last step_read (last_*: of the last run alone). */
 struct step_totals {
 	double loss_sum, last_loss_sum; /* sums over samples */
-	int64_t samples, top1, top5;    /* top counts are 0 with LOSS_MSE */
+	int64_t samples, top1, top5;	/* top counts are 0 with LOSS_MSE */
 	int64_t last_samples;
-	int64_t first_bad;              /* the first step whose loss was not finite; -1: none */
+	int64_t first_bad; /* the first step whose loss was not finite; -1: none */
 };
 
 struct step; /* opaque, the device's own */
@@ -141,7 +143,8 @@ struct device_queue {
 
 struct device_ops {
 	const char *name; /* "cpu" */
-	/* index: which of this node's devices (LOCAL_RANK). -ERR_UNAVAILABLE says what is missing. */
+	/* index: which of this node's devices (LOCAL_RANK). -ERR_UNAVAILABLE says what is missing.
+	 */
 	int (*open)(int index, struct device **out, struct error *err);
 	void (*close)(struct device *device); /* NULL is fine */
 
@@ -154,7 +157,8 @@ struct device_ops {
 	/* The host waits until all work so far is done. -ERR_NETWORK past the deadline. */
 	int (*queue_wait)(struct device_queue *queue, int timeout_ms, struct error *err);
 	/* Later work on queue waits for what is on other now. */
-	int (*queue_after)(struct device_queue *queue, struct device_queue *other, struct error *err);
+	int (*queue_after)(struct device_queue *queue, struct device_queue *other,
+			   struct error *err);
 	/* For comm: the native handle (a cudaStream_t), NULL where the host computes. */
 	void *(*queue_native)(struct device_queue *queue);
 

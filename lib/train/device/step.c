@@ -14,12 +14,12 @@ struct walk {
 	struct step_request request;
 	struct device_queue *queue;
 	float **values, **value_gradients; /* device memory, one a value of the graph */
-	void *target;                      /* device memory */
-	float *losses;                     /* device memory, [batch] */
-	int32_t *places;                   /* device memory, [batch]: OP_LABEL_RANK's result */
-	float *host_losses;                /* the same two, read back */
+	void *target;			   /* device memory */
+	float *losses;			   /* device memory, [batch] */
+	int32_t *places;		   /* device memory, [batch]: OP_LABEL_RANK's result */
+	float *host_losses;		   /* the same two, read back */
 	int32_t *host_places;
-	int *pending;                      /* parameters a bucket still waits for */
+	int *pending; /* parameters a bucket still waits for */
 	struct step_totals totals;
 };
 
@@ -96,8 +96,8 @@ static void walk_free(struct walk *walk)
 	free(walk->pending);
 }
 
-static struct tensor value_tensor(const struct walk *walk, float *const *memory, int value, int count,
-				  int rank)
+static struct tensor value_tensor(const struct walk *walk, float *const *memory, int value,
+				  int count, int rank)
 {
 	const struct shape *shape = &walk->request.graph->values[value];
 	int64_t sizes[4] = {count, shape->channels, shape->height, shape->width};

@@ -59,9 +59,10 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 		param->shape[i] = shape[i];
 		if (shape[i] < 1 || param->count > MAX_COUNT / shape[i]) {
 			if (!graph->error.code)
-				error_set(&graph->error, ERR_USAGE, "layer %s has %lld outputs and "
-					  "%lld inputs, more than can be trained", param->name,
-					  (long long)shape[0], (long long)fan_in);
+				error_set(&graph->error, ERR_USAGE,
+					  "layer %s has %lld outputs and "
+					  "%lld inputs, more than can be trained",
+					  param->name, (long long)shape[0], (long long)fan_in);
 			return -1;
 		}
 		param->count *= shape[i];
@@ -71,8 +72,8 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 	return graph->param_count++;
 }
 
-static int add_op(struct graph *graph, enum op_kind kind, struct op_attributes attributes, int input,
-		  struct shape shape, int weight, int bias)
+static int add_op(struct graph *graph, enum op_kind kind, struct op_attributes attributes,
+		  int input, struct shape shape, int weight, int bias)
 {
 	struct graph_op *ops = grow(graph, graph->ops, graph->op_count, sizeof *ops);
 
@@ -82,9 +83,12 @@ static int add_op(struct graph *graph, enum op_kind kind, struct op_attributes a
 
 	int output = add_value(graph, shape);
 
-	ops[graph->op_count++] = (struct graph_op){.kind = kind, .attributes = attributes,
-						   .input = input, .output = output,
-						   .weight = weight, .bias = bias};
+	ops[graph->op_count++] = (struct graph_op){.kind = kind,
+						   .attributes = attributes,
+						   .input = input,
+						   .output = output,
+						   .weight = weight,
+						   .bias = bias};
 	graph->output = output;
 	return output;
 }
@@ -98,11 +102,12 @@ static struct shape slide(struct graph *graph, const char *what, struct shape in
 
 	if (out.height < 1 || out.width < 1) {
 		if (!graph->error.code)
-			error_set(&graph->error, ERR_USAGE,
-				  "model %s: %s with a %dx%d window does not fit an image of %dx%d; "
-				  "take larger images or model linear",
-				  graph->model, what, attributes->kernel, attributes->kernel,
-				  in.height, in.width);
+			error_set(
+				&graph->error, ERR_USAGE,
+				"model %s: %s with a %dx%d window does not fit an image of %dx%d; "
+				"take larger images or model linear",
+				graph->model, what, attributes->kernel, attributes->kernel,
+				in.height, in.width);
 		out.height = out.width = 1;
 	}
 	return out;
@@ -118,8 +123,9 @@ struct graph *graph_new(const char *model, const struct shape *input, int classe
 	graph->classes = classes;
 	if (input->channels < 1 || input->height < 1 || input->width < 1 || classes < 1 ||
 	    (int64_t)input->channels * input->height > MAX_COUNT / input->width)
-		error_set(&graph->error, ERR_USAGE, "samples of %dx%dx%d in %d classes cannot be trained",
-			  input->channels, input->height, input->width, classes);
+		error_set(&graph->error, ERR_USAGE,
+			  "samples of %dx%dx%d in %d classes cannot be trained", input->channels,
+			  input->height, input->width, classes);
 	add_value(graph, *input);
 	return graph;
 }
@@ -155,7 +161,8 @@ int graph_relu(struct graph *graph, int value)
 {
 	if (graph->error.code)
 		return 0;
-	return add_op(graph, OP_RELU, (struct op_attributes){0}, value, graph->values[value], -1, -1);
+	return add_op(graph, OP_RELU, (struct op_attributes){0}, value, graph->values[value], -1,
+		      -1);
 }
 
 int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int pad)

@@ -16,11 +16,11 @@ struct shape {
 int64_t shape_count(const struct shape *shape);
 
 struct graph_param {
-	char name[64];                  /* torchvision's: "conv1.weight" */
+	char name[64]; /* torchvision's: "conv1.weight" */
 	int rank;
 	int64_t shape[TENSOR_MAX_RANK]; /* OIHW, [out][in], [out] */
 	int64_t count;
-	int64_t fan_in;                 /* inputs of one output, for the initialisation */
+	int64_t fan_in; /* inputs of one output, for the initialisation */
 };
 
 struct graph_op {
@@ -39,14 +39,15 @@ struct graph {
 	struct shape *values;
 	struct graph_op *ops;
 	struct graph_param *params;
-	int output;           /* the value that goes to the loss: {classes, 1, 1} */
+	int output;	      /* the value that goes to the loss: {classes, 1, 1} */
 	int64_t weight_count; /* elements of all parameters */
 	struct error error;   /* the first that building met; building goes on harmlessly */
 };
 
 /* Building: each takes the value it works on and returns the new one. name: the module's
  * ("conv1"; "" for a bare "weight"). Errors are kept in graph->error: check it at the end. */
-struct graph *graph_new(const char *model, const struct shape *input, int classes); /* NULL: memory */
+struct graph *graph_new(const char *model, const struct shape *input,
+			int classes); /* NULL: memory */
 void graph_free(struct graph *graph); /* NULL is fine */
 int graph_conv2d(struct graph *graph, const char *name, int value, int channels, int kernel,
 		 int stride, int pad);
@@ -64,8 +65,8 @@ struct model {
 	enum schedule_kind schedule;
 };
 extern const struct model model_linear, model_convnet;
-const struct model *model_find(const char *name);          /* NULL: none */
-const char *model_names(char *text, size_t size);          /* "convnet, linear" */
+const struct model *model_find(const char *name); /* NULL: none */
+const char *model_names(char *text, size_t size); /* "convnet, linear" */
 
 /* Build it. -ERR_USAGE: err lists the models, or says which op the input is too small for. */
 int model_build(const char *name, const struct shape *input, int classes, struct graph **out,

@@ -199,8 +199,16 @@ static void buckets_in_order(void **state)
 		/* fc3 10+840, fc2 84+10080, fc1 120+30720, conv2 16+2400, conv1 6+150 */
 		{DDP_FIRST_BYTES, DDP_CAP_BYTES, 1, {44426}, "all in the first MiB"},
 		{1, 1, 10, {10, 840, 84, 10080, 120, 30720, 16, 2400, 6, 150}, "a parameter each"},
-		{4 * 850, 4 * 10000, 4, {850, 10164, 30840, 2572}, "closed when the limit is reached"},
-		{4 * 851, 4 * 10080, 4, {934, 10080, 30840, 2572}, "a limit missed by one takes another"},
+		{4 * 850,
+		 4 * 10000,
+		 4,
+		 {850, 10164, 30840, 2572},
+		 "closed when the limit is reached"},
+		{4 * 851,
+		 4 * 10080,
+		 4,
+		 {934, 10080, 30840, 2572},
+		 "a limit missed by one takes another"},
 		{40, 4 * 44416, 2, {10, 44416}, "the last one is closed full"},
 	};
 	struct error err = {0};

@@ -27,7 +27,8 @@ void reference_relu(const struct op_call *call)
 }
 
 /* The place in plane of the largest of a window; the first of equal ones, a NaN before all. */
-static size_t window_best(const float *plane, long height, long width, long y0, long x0, long kernel)
+static size_t window_best(const float *plane, long height, long width, long y0, long x0,
+			  long kernel)
 {
 	long best = -1;
 
@@ -46,7 +47,8 @@ static size_t window_best(const float *plane, long height, long width, long y0, 
 static void pool_pairs(const float *above, const float *below, size_t out_width, float *y)
 {
 	for (size_t x = 0; x < out_width; x++) {
-		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x], d = below[2 * x + 1];
+		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x],
+		      d = below[2 * x + 1];
 		float best = b > a ? b : a, second = d > c ? d : c;
 		int nan = (a != a) | (b != b) | (c != c) | (d != d);
 
@@ -60,8 +62,10 @@ static void unpool_pairs(const float *above, const float *below, size_t out_widt
 			 float *dx_above, float *dx_below)
 {
 	for (size_t x = 0; x < out_width; x++) {
-		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x], d = below[2 * x + 1];
-		int left = !(b > a) & !((b != b) & (a == a)), right = !(d > c) & !((d != d) & (c == c));
+		float a = above[2 * x], b = above[2 * x + 1], c = below[2 * x],
+		      d = below[2 * x + 1];
+		int left = !(b > a) & !((b != b) & (a == a)),
+		    right = !(d > c) & !((d != d) & (c == c));
 		float best = left ? a : b, second = right ? c : d;
 		int up = !(second > best) & !((second != second) & (best == best));
 

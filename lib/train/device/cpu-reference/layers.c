@@ -8,18 +8,22 @@
 struct conv {
 	size_t n, channels, height, width, x_count;
 	size_t outputs, out_height, out_width, places; /* places = out_height * out_width */
-	size_t kernel, window;                         /* window = channels * kernel * kernel */
-	size_t padded;                                 /* window, up to whole vectors */
+	size_t kernel, window;			       /* window = channels * kernel * kernel */
+	size_t padded;				       /* window, up to whole vectors */
 	long stride, pad;
 };
 
 static struct conv conv_sizes(const struct op_call *call)
 {
 	const int64_t *x = call->x.shape;
-	struct conv conv = {.n = (size_t)x[0], .channels = (size_t)x[1], .height = (size_t)x[2],
-			    .width = (size_t)x[3], .outputs = (size_t)call->w.shape[0],
+	struct conv conv = {.n = (size_t)x[0],
+			    .channels = (size_t)x[1],
+			    .height = (size_t)x[2],
+			    .width = (size_t)x[3],
+			    .outputs = (size_t)call->w.shape[0],
 			    .kernel = (size_t)call->attributes.kernel,
-			    .stride = call->attributes.stride, .pad = call->attributes.pad};
+			    .stride = call->attributes.stride,
+			    .pad = call->attributes.pad};
 
 	conv.x_count = conv.channels * conv.height * conv.width;
 	conv.out_height = (size_t)op_side(x[2], &call->attributes);
@@ -48,7 +52,8 @@ static void unfold_row(const struct conv *conv, const float *row, long shift, fl
 static void unfold(const struct conv *conv, const float *x, float *columns)
 {
 	for (size_t row = 0; row < conv->window; row++) {
-		const float *plane = x + row / (conv->kernel * conv->kernel) * conv->height * conv->width;
+		const float *plane =
+			x + row / (conv->kernel * conv->kernel) * conv->height * conv->width;
 		long i = (long)(row / conv->kernel % conv->kernel), j = (long)(row % conv->kernel);
 
 		for (size_t oy = 0; oy < conv->out_height; oy++, columns += conv->out_width) {
@@ -80,7 +85,8 @@ static void unfold_by_place(const struct conv *conv, const float *x, float *wind
 
 				for (long j = 0; j < (long)conv->kernel; j++)
 					to[j] = inside || (y >= 0 && y < (long)conv->height &&
-							   x0 + j >= 0 && x0 + j < (long)conv->width)
+							   x0 + j >= 0 &&
+							   x0 + j < (long)conv->width)
 							? plane[y * (long)conv->width + x0 + j]
 							: 0;
 			}
@@ -93,7 +99,8 @@ static void fold(const struct conv *conv, const float *columns, float *dx)
 {
 	memset(dx, 0, conv->x_count * sizeof *dx);
 	for (size_t row = 0; row < conv->window; row++) {
-		float *plane = dx + row / (conv->kernel * conv->kernel) * conv->height * conv->width;
+		float *plane =
+			dx + row / (conv->kernel * conv->kernel) * conv->height * conv->width;
 		long i = (long)(row / conv->kernel % conv->kernel), j = (long)(row % conv->kernel);
 
 		for (size_t oy = 0; oy < conv->out_height; oy++, columns += conv->out_width) {
@@ -170,8 +177,8 @@ static void conv_backward_weights(const struct conv *conv, const struct op_call 
 				    conv->places, 1};
 
 		unfold_by_place(conv, (const float *)call->x.data + n * conv->x_count, windows);
-		matrix_multiply(conv->outputs, conv->padded, conv->places, dy, windows, conv->padded,
-				sum, conv->padded, true, pack);
+		matrix_multiply(conv->outputs, conv->padded, conv->places, dy, windows,
+				conv->padded, sum, conv->padded, true, pack);
 	}
 	for (size_t o = 0; o < conv->outputs; o++)
 		memcpy(dw + o * conv->window, sum + o * conv->padded, conv->window * sizeof *dw);

@@ -19,7 +19,8 @@ ALWAYS_INLINE void tile(const int rows, const int lanes, size_t depth, struct ma
 
 	for (int i = 0; i < rows; i++)
 		for (int j = 0; j < lanes; j++)
-			sum[i][j] = add ? *(const lane *)(c + (size_t)i * c_row + j * LANE) : (lane){0};
+			sum[i][j] =
+				add ? *(const lane *)(c + (size_t)i * c_row + j * LANE) : (lane){0};
 	for (size_t p = 0; p < depth; p++) {
 		lane in[2];
 
@@ -61,9 +62,9 @@ ALWAYS_INLINE void column_of_tiles(const int most, const int lanes, size_t rows,
 }
 
 /* The last columns, fewer than a tile: B is packed with zeros beside it, C goes by a copy. */
-ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t columns, size_t depth,
-			  struct matrix a, const float *b, size_t b_row, float *c, size_t c_row,
-			  bool add, float *pack)
+ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t columns,
+			  size_t depth, struct matrix a, const float *b, size_t b_row, float *c,
+			  size_t c_row, bool add, float *pack)
 {
 	const size_t width = (size_t)lanes * LANE;
 	float part[8 * 32];
@@ -78,7 +79,8 @@ ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t c
 		memset(part, 0, sizeof part);
 		for (size_t k = 0; add && k < n; k++)
 			memcpy(part + k * width, c + (i + k) * c_row, columns * sizeof *c);
-		column_of_tiles(most, lanes, n, depth, from_row(a, i), pack, width, part, width, add);
+		column_of_tiles(most, lanes, n, depth, from_row(a, i), pack, width, part, width,
+				add);
 		for (size_t k = 0; k < n; k++)
 			memcpy(c + (i + k) * c_row, part + k * width, columns * sizeof *c);
 		i += n;

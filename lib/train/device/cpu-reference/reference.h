@@ -16,7 +16,7 @@ struct reference {
 float *reference_scratch(struct reference *reference, size_t count);
 
 /* Floats that matrix_multiply needs as pack. */
-#define MATRIX_PACK(depth) ((size_t)(depth) * 32)
+#define MATRIX_PACK(depth) ((size_t)(depth)*32)
 
 /* A matrix whose element (i, j) is at[i * row + j * column]: a transposed one has row 1. */
 struct matrix {
