@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth: the table of verbs. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "verb.h"
 
@@ -31,19 +34,43 @@ static void usage(FILE *stream)
 	fprintf(stream, "\nberth VERB --help lists a verb's options; man berth tells more.\n");
 }
 
+/* Descriptors 0 to 2 that are closed would be given to the next file opened, and ranks would
+ * inherit it. /dev/null, for reading: what is written there fails and is noticed. */
+static void fill_stdio(void)
+{
+	int fd;
+
+	do
+		fd = open("/dev/null", O_RDONLY);
+	while (fd >= 0 && fd < 2);
+	if (fd > 2)
+		close(fd);
+}
+
+static int flushed(void)
+{
+	struct error err;
+
+	if (!fflush(stdout) && !ferror(stdout))
+		return 0;
+	error_set(&err, ERR_IO, "cannot write to standard output: %s", strerror(errno));
+	return verb_fail(&err);
+}
+
 int main(int argc, char **argv)
 {
+	fill_stdio();
 	if (argc < 2) {
 		usage(stderr);
 		return ERR_USAGE;
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		usage(stdout);
-		return 0;
+		return flushed();
 	}
 	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
 		printf("berth %s\n", BERTH_VERSION);
-		return 0;
+		return flushed();
 	}
 	for (const struct verb *verb = verbs; verb->name; verb++) {
 		if (strcmp(verb->name, argv[1]))

@@ -255,8 +255,16 @@ static int run(const struct run_setup *setup, const char *const *argv, struct jo
 	request.plan.report = options->report;
 	rc = job_run(&request, &sink, result, err);
 	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
-	if (problem[0])
+	if (!problem[0])
+		return rc;
+	/* A job whose output did not arrive has not ended well, whatever its ranks say. */
+	if (!rc && !result->code && !result->first_cause) {
+		result->code = ERR_IO;
+		result->by_program = false;
+		result->first_cause = strdup(problem);
+	} else {
 		fprintf(stderr, "berth: warning: %s\n", problem);
+	}
 	return rc;
 }
 

@@ -24,6 +24,7 @@ while [ $# -gt 0 ]; do
 	--build) [ $# -gt 1 ] || usage; build=$2; shift ;;
 	--slow) [ $# -gt 1 ] || usage; slow=$2; shift ;;
 	--) shift; break ;;
+	-h|--help) sed -n '3,9s/^# \{0,1\}//p' tests/run.sh; exit 0 ;;
 	*) usage ;;
 	esac
 	shift

@@ -268,6 +268,9 @@ static void forward_signal(struct job *job, int number)
 		  NULL, 0, NULL);
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
+	if (number == SIGINT || number == SIGTERM)
+		job_note(job, LOG_NOTE, "%s was passed on to the ranks; the same again ends them at once",
+			 number == SIGINT ? "the interrupt" : "SIGTERM");
 }
 
 static void on_signal(struct loop_source *source, uint32_t events)
