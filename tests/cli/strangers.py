@@ -168,7 +168,7 @@ def greet_replay(folder, run_ports):
     check('impostor' in said or 'another job' in said, f'and says why: {said!r}')
     listener.close()
     for name in run_ports:
-        got = answer(knock(name, hello + os.urandom(56)), GREETING_S + 3)
+        got = answer(knock(name, hello + os.urandom(56)), 3 * GREETING_S)
         check(got is not None and len(got) <= 12, f'a replayed greeting got {got!r}')
 
 
@@ -184,7 +184,7 @@ def main():
             check(len(heads) == 1, 'the head listens on one port')
             for port in ports:
                 for name, data in RUBBISH.items():
-                    got = answer(knock(port, data), GREETING_S + 3)
+                    got = answer(knock(port, data), 3 * GREETING_S)
                     check(got is not None, f'{name}: shown the door')
                     check(len(got) <= 12, f'{name}: no more than a refusal, got {got!r}')
                     check(not got or got.startswith(MAGIC), f'{name}: got {got!r}')
