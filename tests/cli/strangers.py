@@ -18,6 +18,7 @@ import time
 BERTH = sys.argv[1]
 LOOPBACK = '127.0.0.1'
 GREETING_S = 5  # LINK_GREETING_MS
+SANITIZED = b'libasan' in subprocess.run(['ldd', BERTH], capture_output=True, check=False).stdout
 ANSWER_MAX = 104  # WIRE_ANSWER_BYTES: what a greeting that names the right secret would get
 
 
@@ -173,11 +174,6 @@ def greet_replay(folder, run_ports):
 
 
 def main():
-    # Open: under ASan a stranger at an agent's door is sometimes (1 run in 3) not answered within
-    # 15 s while the job starts; never seen without. Until the cause is found this is not judged there.
-    if b'libasan' in subprocess.run(['ldd', BERTH], capture_output=True, check=False).stdout:
-        print('skipped: not judged under ASan, where an agent that starts may be too slow to answer')
-        sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, 'report.json')
         go = os.path.join(folder, 'go')
@@ -190,6 +186,12 @@ def main():
             for port in ports:
                 for name, data in RUBBISH.items():
                     got = answer(knock(port, data), 3 * GREETING_S)
+                    if got is None and SANITIZED and name == 'another version':
+                        # Open defect, seen under ASan alone: see the words below. All else of
+                        # this test is judged there as everywhere.
+                        print('skipped: open defect: under ASan a refused greeting of another '
+                              'version sometimes keeps its connection for more than 15 s')
+                        sys.exit(77)
                     check(got is not None, f'{name}: shown the door')
                     check(len(got) <= 12, f'{name}: no more than a refusal, got {got!r}')
                     check(not got or got.startswith(MAGIC), f'{name}: got {got!r}')
