@@ -13,11 +13,13 @@ static void order(const struct graph *graph, int *ready)
 
 	for (int i = graph->op_count - 1; i >= 0; i--) {
 		const struct graph_op *op = &graph->ops[i];
+		bool norm = op->kind == OP_BATCHNORM;
+		int first = norm ? op->weight : op->bias, second = norm ? op->bias : op->weight;
 
-		if (op->bias >= 0)
-			ready[count++] = op->bias;
-		if (op->weight >= 0)
-			ready[count++] = op->weight;
+		if (first >= 0)
+			ready[count++] = first;
+		if (second >= 0)
+			ready[count++] = second;
 	}
 }
 

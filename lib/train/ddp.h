@@ -30,7 +30,8 @@ struct buckets {
 	int *ready;
 };
 
-/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight);
+/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight,
+ * but a batch norm's weight before its bias);
  * a bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
  * -ERR_UNAVAILABLE: memory. */
 int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes,

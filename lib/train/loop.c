@@ -84,6 +84,8 @@ static int step(struct train *train, int count, int64_t global_count, struct err
 		.global_count = global_count,
 		.step = train->state.step + 1,
 		.lr = (float)schedule_lr(&train->schedule, train->state.epoch),
+		.first = true,
+		.last = true,
 	};
 	double begin = train_now_s();
 	int rc = dataset_read(train->data, train->indices, count, train->x, train->target, err);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "ranks/ranks.h"
 #include "train/device/device.h"
+#include "train/model/graph.h"
 #include "train/schedule.h"
 
 enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS };
@@ -16,6 +17,7 @@ enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS };
 /* What the command line says; strings borrowed. train_defaults fills what the model knows best. */
 struct train_options {
 	const char *model, *data, *device, *comm;
+	enum model_stem stem;
 	const char *module_path; /* base/module.h's search path, or NULL */
 	const char *ckpt;	 /* folder, or NULL */
 	const char *resume;	 /* "auto", "never" or a file */

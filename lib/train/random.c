@@ -48,6 +48,32 @@ float mt19937_uniform(struct mt19937 *generator, float low, float high)
 	return fmaf(unit, high - low, low);
 }
 
+/* Box and Muller on sixteen numbers: u1 from the first eight, u2 from the others. */
+static void normal16(float std, float *at)
+{
+	for (int j = 0; j < 8; j++) {
+		float u1 = 1 - at[j], u2 = at[j + 8];
+		float radius = sqrtf(-2 * logf(u1)), angle = 2.0f * (float)M_PI * u2;
+
+		at[j] = radius * cosf(angle) * std;
+		at[j + 8] = radius * sinf(angle) * std;
+	}
+}
+
+void mt19937_normal(struct mt19937 *generator, float std, size_t count, float *out)
+{
+	for (size_t i = 0; i < count; i++)
+		out[i] = mt19937_uniform(generator, 0, 1);
+	for (size_t i = 0; i + 16 <= count; i += 16)
+		normal16(std, out + i);
+	if (count % 16 == 0)
+		return;
+	/* The last sixteen are drawn anew, those that were done among them. */
+	for (size_t i = count - 16; i < count; i++)
+		out[i] = mt19937_uniform(generator, 0, 1);
+	normal16(std, out + count - 16);
+}
+
 int random_permutation(uint64_t seed, size_t n, uint32_t *out, struct error *err)
 {
 	struct mt19937 generator;

@@ -18,6 +18,8 @@ void mt19937_seed(struct mt19937 *generator, uint64_t seed);
 uint32_t mt19937_next(struct mt19937 *generator);
 /* tensor.uniform_(low, high) for one float element: 24 bits of a draw. */
 float mt19937_uniform(struct mt19937 *generator, float low, float high);
+/* tensor.normal_(0, std) of count float elements, count >= 16 (below, PyTorch draws otherwise). */
+void mt19937_normal(struct mt19937 *generator, float std, size_t count, float *out);
 
 /* The largest n of random_permutation: above it torch.randperm draws otherwise. */
 #define RANDOM_PERMUTATION_MAX 214748364

@@ -93,7 +93,8 @@ static int open_comm(struct train *train, struct error *err)
 		.port = place->port,
 		.timeout_ms = options->timeout_ms,
 	};
-	int rc = device_open(options->device, place->local_rank, &train->device, err);
+	int rc = device_open(options->device, place->local_rank, options->module_path,
+			     &train->device, err);
 
 	if (!rc)
 		rc = train->device->ops->queue_new(train->device, &train->queue, err);
@@ -105,7 +106,7 @@ static int build(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	int rc = model_build(options->model, &train->data->shape, train->data->classes,
-			     &train->graph, err);
+			     options->stem, &train->graph, err);
 
 	if (!rc)
 		rc = buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
@@ -134,6 +135,7 @@ static int build(struct train *train, struct error *err)
 		.sgd = {.momentum = (float)options->momentum,
 			.weight_decay = (float)options->weight_decay,
 			.nesterov = options->nesterov},
+		.decay_vectors = true,
 	};
 
 	rc = device_step_new(train->queue, &request, &train->step, err);
@@ -194,10 +196,10 @@ static int find_weights(struct train *train, float *weights, float *momentum, st
 	}
 	if (!path) {
 		memset(momentum, 0, train->buckets.total * sizeof *momentum);
-		graph_initialise(train->graph, options->seed, train->buckets.offsets, weights);
 		train->state.seed = options->seed;
 		train->state.world = train->comm->size;
-		return 0;
+		return graph_initialise(train->graph, options->seed, train->buckets.offsets,
+					weights, err);
 	}
 	train->result.resumed = true;
 	train_note(train,

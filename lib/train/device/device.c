@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/module.h"
+
 size_t element_size(enum element_type type)
 {
 	return type == ELEMENT_F64 || type == ELEMENT_I64 ? 8 : 4;
@@ -33,6 +35,9 @@ const char *op_name(enum op_kind kind)
 		[OP_LINEAR] = "linear",
 		[OP_RELU] = "relu",
 		[OP_MAXPOOL2D] = "maxpool2d",
+		[OP_BATCHNORM] = "batchnorm",
+		[OP_ADD] = "add",
+		[OP_AVGPOOL] = "avgpool",
 		[OP_CROSS_ENTROPY] = "cross_entropy",
 		[OP_MSE] = "mse",
 		[OP_LABEL_RANK] = "label_rank",
@@ -213,13 +218,20 @@ int op_check(const struct op_call *call, struct error *err)
 
 /* ---- devices ---- */
 
-static const struct device_ops *const devices[] = {&device_cpu_reference, NULL};
-
-int device_open(const char *name, int index, struct device **out, struct error *err)
+int device_open(const char *name, int index, const char *search_path, struct device **out,
+		struct error *err)
 {
-	for (size_t i = 0; devices[i]; i++)
-		if (!strcmp(name, "auto") || !strcmp(name, devices[i]->name))
-			return devices[i]->open(index, out, err);
-	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu",
-			 name);
+	bool fastest = !strcmp(name, "auto") || !strcmp(name, "cpu");
+	struct error missing = {0};
+	void *ops;
+
+	if (!fastest && strcmp(name, device_cpu_reference.name))
+		return error_set(err, ERR_USAGE,
+				 "there is no device '%s'; this build has: auto, cpu, %s", name,
+				 device_cpu_reference.name);
+	/* What a module lacks is no error here: the reference computes everything, slower. */
+	if (fastest &&
+	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))
+		return ((const struct device_ops *)ops)->open(index, out, err);
+	return device_cpu_reference.open(index, out, err);
 }

@@ -48,7 +48,11 @@ enum op_kind {
 	OP_RELU,      /* x -> y, any shape; a NaN stays one */
 	OP_MAXPOOL2D, /* x [N,C,H,W] -> y [N,C,H',W']; the first of equal ones gets dy; a NaN wins
 		       */
-	OP_CROSS_ENTROPY, /* x logits [N,K], target I32 [N] -> y [N], the loss of each sample */
+	OP_BATCHNORM, /* x [N,C,H,W], w, b, mean, variance [C] -> y; see op_batchnorm */
+	OP_ADD,	      /* x, x2 -> y, one shape; backward gives dx and dx2, each present one */
+	OP_AVGPOOL,   /* x [N,C,H,W] -> y [N,C,1,1], the mean of each plane */
+	OP_CROSS_ENTROPY, /* x logits [N,K], target I32 [N] -> y [N], the loss of each sample, with
+			   * smoothing; see op_call */
 	OP_MSE,		  /* x [N,K], target F32 [N,K] -> y [N], mean over K of the squares */
 	OP_LABEL_RANK,	  /* x [N,K], target I32 [N] -> y I32 [N]: how many classes come before the
 			   * target (0: top-1 is right); equal logits: the lower class first; NaN: K */
@@ -71,18 +75,36 @@ struct op_sgd {
 	bool nesterov;
 };
 
-/* One call. Forward writes y. Backward reads x, w, y, dy and writes those of dx, dw, db that are
- * present: overwrites, whatever was there. Losses have no dy: backward writes
- * dx = scale * d(y[n])/dx for each sample n, so that scale = 1 / samples of the global batch makes
- * the sum over ranks the gradient of the mean. */
+/* torch.nn.BatchNorm2d, over N, H, W of each channel: y = (x - m) / sqrt(v + eps) w + b.
+ * training: m and v (biased) are the batch's; saved_mean and saved_invstd (1/sqrt(v + eps)), [C],
+ * are written for the backward pass, and mean and variance, the running ones, become
+ * (1 - momentum) running + momentum m, and of v n/(n-1). Otherwise m and v are the running ones
+ * and nothing is written but y. Backward is that of training. N H W must be 2 or more in
+ * training; a batch of no samples leaves all as it is (and gives gradients of zero). */
+struct op_batchnorm {
+	float eps, momentum;
+	bool training;
+};
+
+/* One call. Forward writes y. Backward reads x, w, y, dy and writes those of dx, dx2, dw, db that
+ * are present: overwrites, whatever was there (NaN, too), or adds to it where add_* says so: dx of
+ * a value that several ops read, dw and db (add_dw) of a second micro-batch.
+ * OP_RELU may have y in x's place and dx in dy's; others alias nothing.
+ * Losses have no dy: backward writes dx = scale * d(y[n])/dx for each sample n, so that scale = 1 /
+ * samples of the global batch makes the sum over ranks the gradient of the mean.
+ * smoothing e of cross-entropy over K classes, as PyTorch's label_smoothing:
+ * y = (1 - e) (-log p[target]) + e/K sum over k of (-log p[k]). */
 struct op_call {
 	enum op_kind kind;
 	enum op_pass pass;
 	struct op_attributes attributes;
+	struct op_batchnorm batchnorm;
 	struct op_sgd sgd;
-	float scale;
-	struct tensor x, w, b, target, y;
-	struct tensor dy, dx, dw, db;
+	float scale, smoothing;
+	bool add_dx, add_dx2, add_dw;
+	struct tensor x, x2, w, b, target, y;
+	struct tensor mean, variance, saved_mean, saved_invstd;
+	struct tensor dy, dx, dx2, dw, db;
 	struct tensor state;
 };
 
@@ -108,22 +130,31 @@ struct step_request {
 	struct comm *comm;	       /* reduces the buckets */
 	float *weights, *gradients,
 		*momentum; /* flat, device memory; the last two NULL without train */
+	float *buffers;	   /* flat, device memory: the graph's buffers (running statistics), changed
+			    * by training; NULL where the graph has none */
 	struct op_sgd sgd; /* lr comes with each run */
+	bool decay_vectors; /* weight decay also on parameters of rank 1: biases, batch norm */
+	float smoothing;    /* of labels, with LOSS_CROSS_ENTROPY */
+	bool direct; /* no algorithm that trades accuracy for speed (Winograd's convolutions) */
 };
 
-/* One run's batch, in host memory, borrowed until step_run returns. */
+/* One run's batch, in host memory, borrowed until step_run returns.
+ *
+ * An update may be made of several runs (gradient accumulation): the first begins new gradients
+ * (first), later ones add to them, the last one (last) reduces and updates. */
 struct step_input {
 	const float *x;	    /* [count][C][H][W] */
 	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
 	int count;	    /* 0 to batch: a rank may have nothing in the last batch of an epoch */
-	int64_t global_count; /* samples of this batch over all ranks, >= 1 */
+	int64_t global_count; /* samples of this update over all its runs and ranks, >= 1 */
 	int64_t step;	      /* the number by which first_bad names this run */
 	float lr;
+	bool first, last; /* of an update's runs; both in a run of train = false are ignored */
 };
 
 /* What this rank's runs added up since the last step_read (last_*: of the last run alone). */
 struct step_totals {
-	double loss_sum, last_loss_sum; /* sums over samples */
+	double loss_sum, last_loss_sum; /* sums over samples; last: of the last update's runs */
 	int64_t samples, top1, top5;	/* top counts are 0 with LOSS_MSE */
 	int64_t last_samples;
 	int64_t first_bad; /* the first step whose loss was not finite; -1: none */
@@ -180,10 +211,14 @@ struct device_ops {
 	void (*step_free)(struct step *step);
 };
 
-extern const struct device_ops device_cpu_reference;
+extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
+#define DEVICE_CPU_MODULE "device-cpu"		     /* device-cpu.so; symbol "device_cpu" */
 
-/* Open "auto" or "cpu". -ERR_USAGE: no device of that name. */
-int device_open(const char *name, int index, struct device **out, struct error *err);
+/* Open "auto" or "cpu" (oneDNN's where its module is there, else the reference; the device's name
+ * tells which), or "cpu-reference". search_path: see base/module.h.
+ * -ERR_USAGE: no device of that name. */
+int device_open(const char *name, int index, const char *search_path, struct device **out,
+		struct error *err);
 
 /* The upper height on any device: its own, or the default. step_read waits for the queue and
  * begins new sums. step_free(NULL) is fine. */

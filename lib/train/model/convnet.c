@@ -2,13 +2,13 @@
 /* LeNet-5 with ReLU and max pooling: conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, classes. */
 #include "train/model/graph.h"
 
-static void build(struct graph *graph)
+static void build(struct graph *graph, const struct model *model, enum model_stem stem)
 {
-	int value = graph_conv2d(graph, "conv1", 0, 6, 5, 1, 0);
+	int value = graph_conv2d(graph, "conv1", 0, 6, 5, 1, 0, true);
 
 	value = graph_relu(graph, value);
 	value = graph_maxpool2d(graph, value, 2, 2, 0);
-	value = graph_conv2d(graph, "conv2", value, 16, 5, 1, 0);
+	value = graph_conv2d(graph, "conv2", value, 16, 5, 1, 0, true);
 	value = graph_relu(graph, value);
 	value = graph_maxpool2d(graph, value, 2, 2, 0);
 	value = graph_linear(graph, "fc1", value, 120);

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/model/graph.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "train/random.h"
 
 /* No network has weights or activations beyond this; products of sizes stay far from overflow. */
 #define MAX_COUNT ((int64_t)1 << 36)
@@ -68,29 +65,55 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 		param->count *= shape[i];
 	}
 	param->fan_in = fan_in;
+	param->constructed = 2 * graph->param_count;
 	graph->weight_count += param->count;
 	return graph->param_count++;
 }
 
-static int add_op(struct graph *graph, enum op_kind kind, struct op_attributes attributes,
-		  int input, struct shape shape, int weight, int bias)
+static int add_buffer(struct graph *graph, const char *module, const char *kind, int64_t count,
+		      float initial)
+{
+	struct graph_buffer *buffers =
+		grow(graph, graph->buffers, graph->buffer_count, sizeof *buffers);
+
+	if (!buffers)
+		return -1;
+	graph->buffers = buffers;
+
+	struct graph_buffer *buffer = &buffers[graph->buffer_count];
+
+	snprintf(buffer->name, sizeof buffer->name, "%s.%s", module, kind);
+	buffer->count = count;
+	buffer->offset = (size_t)graph->buffer_total;
+	buffer->initial = initial;
+	graph->buffer_total += count;
+	return graph->buffer_count++;
+}
+
+/* op: all but its output, whose shape is given. */
+static int add_op(struct graph *graph, struct graph_op op, struct shape shape)
 {
 	struct graph_op *ops = grow(graph, graph->ops, graph->op_count, sizeof *ops);
 
 	if (!ops)
 		return 0;
 	graph->ops = ops;
+	op.output = add_value(graph, shape);
+	ops[graph->op_count++] = op;
+	graph->output = op.output;
+	return op.output;
+}
 
-	int output = add_value(graph, shape);
-
-	ops[graph->op_count++] = (struct graph_op){.kind = kind,
-						   .attributes = attributes,
-						   .input = input,
-						   .output = output,
-						   .weight = weight,
-						   .bias = bias};
-	graph->output = output;
-	return output;
+/* An op that reads value and has no parameters. */
+static struct graph_op op_on(enum op_kind kind, int value)
+{
+	return (struct graph_op){.kind = kind,
+				 .input = value,
+				 .input2 = -1,
+				 .weight = -1,
+				 .bias = -1,
+				 .mean = -1,
+				 .variance = -1};
 }
 
 /* The shape after a window; latches an error where it does not fit. */
@@ -137,32 +160,67 @@ void graph_free(struct graph *graph)
 	free(graph->values);
 	free(graph->ops);
 	free(graph->params);
+	free(graph->buffers);
 	free(graph);
 }
 
 int graph_conv2d(struct graph *graph, const char *name, int value, int channels, int kernel,
-		 int stride, int pad)
+		 int stride, int pad, bool bias)
 {
 	if (graph->error.code)
 		return 0;
 
-	struct op_attributes attributes = {kernel, stride, pad};
+	struct graph_op op = op_on(OP_CONV2D, value);
 	struct shape in = graph->values[value];
 	int64_t shape[4] = {channels, in.channels, kernel, kernel};
 	int64_t fan_in = (int64_t)in.channels * kernel * kernel;
-	int weight = add_param(graph, name, "weight", 4, shape, fan_in);
-	int bias = add_param(graph, name, "bias", 1, shape, fan_in);
 
-	return add_op(graph, OP_CONV2D, attributes, value,
-		      slide(graph, name, in, channels, &attributes), weight, bias);
+	op.attributes = (struct op_attributes){kernel, stride, pad};
+	op.weight = add_param(graph, name, "weight", 4, shape, fan_in);
+	if (bias)
+		op.bias = add_param(graph, name, "bias", 1, shape, fan_in);
+	return add_op(graph, op, slide(graph, name, in, channels, &op.attributes));
+}
+
+int graph_batchnorm(struct graph *graph, const char *name, int value)
+{
+	if (graph->error.code)
+		return 0;
+
+	struct graph_op op = op_on(OP_BATCHNORM, value);
+	struct shape shape = graph->values[value];
+	int64_t channels = shape.channels;
+
+	op.eps = 1e-5f;
+	op.momentum = 0.1f;
+	op.weight = add_param(graph, name, "weight", 1, &channels, 1);
+	op.bias = add_param(graph, name, "bias", 1, &channels, 1);
+	op.mean = add_buffer(graph, name, "running_mean", channels, 0);
+	op.variance = add_buffer(graph, name, "running_var", channels, 1);
+	if (graph->error.code)
+		return 0;
+	graph->params[op.weight].init = INIT_ONE;
+	graph->params[op.bias].init = INIT_ZERO;
+	return add_op(graph, op, shape);
 }
 
 int graph_relu(struct graph *graph, int value)
 {
+	return graph->error.code ? 0 : add_op(graph, op_on(OP_RELU, value), graph->values[value]);
+}
+
+int graph_add(struct graph *graph, int value, int value2)
+{
 	if (graph->error.code)
 		return 0;
-	return add_op(graph, OP_RELU, (struct op_attributes){0}, value, graph->values[value], -1,
-		      -1);
+
+	struct graph_op op = op_on(OP_ADD, value);
+
+	op.input2 = value2;
+	if (memcmp(&graph->values[value], &graph->values[value2], sizeof(struct shape)))
+		error_set(&graph->error, ERR_INTERNAL, "model %s adds values of two shapes",
+			  graph->model);
+	return add_op(graph, op, graph->values[value]);
 }
 
 int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int pad)
@@ -170,11 +228,19 @@ int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int 
 	if (graph->error.code)
 		return 0;
 
-	struct op_attributes attributes = {kernel, stride, pad};
+	struct graph_op op = op_on(OP_MAXPOOL2D, value);
 	struct shape in = graph->values[value];
 
-	return add_op(graph, OP_MAXPOOL2D, attributes, value,
-		      slide(graph, "pooling", in, in.channels, &attributes), -1, -1);
+	op.attributes = (struct op_attributes){kernel, stride, pad};
+	return add_op(graph, op, slide(graph, "pooling", in, in.channels, &op.attributes));
+}
+
+int graph_avgpool(struct graph *graph, int value)
+{
+	if (graph->error.code)
+		return 0;
+	return add_op(graph, op_on(OP_AVGPOOL, value),
+		      (struct shape){graph->values[value].channels, 1, 1});
 }
 
 int graph_linear(struct graph *graph, const char *name, int value, int outputs)
@@ -182,80 +248,11 @@ int graph_linear(struct graph *graph, const char *name, int value, int outputs)
 	if (graph->error.code)
 		return 0;
 
+	struct graph_op op = op_on(OP_LINEAR, value);
 	int64_t inputs = shape_count(&graph->values[value]);
 	int64_t shape[2] = {outputs, inputs};
-	int weight = add_param(graph, name, "weight", 2, shape, inputs);
-	int bias = add_param(graph, name, "bias", 1, shape, inputs);
 
-	return add_op(graph, OP_LINEAR, (struct op_attributes){0}, value,
-		      (struct shape){outputs, 1, 1}, weight, bias);
-}
-
-/* ---- the table of models ---- */
-
-static const struct model *const models[] = {&model_convnet, &model_linear, NULL};
-
-const struct model *model_find(const char *name)
-{
-	for (size_t i = 0; models[i]; i++)
-		if (!strcmp(name, models[i]->name))
-			return models[i];
-	return NULL;
-}
-
-const char *model_names(char *text, size_t size)
-{
-	size_t used = 0;
-
-	for (size_t i = 0; models[i] && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "",
-					 models[i]->name);
-	return text;
-}
-
-int model_build(const char *name, const struct shape *input, int classes, struct graph **out,
-		struct error *err)
-{
-	const struct model *model = model_find(name);
-	char known[256];
-
-	if (!model)
-		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s", name,
-				 model_names(known, sizeof known));
-
-	struct graph *graph = graph_new(name, input, classes);
-
-	if (!graph)
-		return error_memory(err, "the network");
-	if (!graph->error.code)
-		model->build(graph);
-	if (graph->error.code) {
-		int code = graph->error.code;
-
-		if (err)
-			*err = graph->error;
-		graph_free(graph);
-		return -code;
-	}
-	*out = graph;
-	return 0;
-}
-
-void graph_initialise(const struct graph *graph, uint64_t seed, const size_t *offsets, float *flat)
-{
-	struct mt19937 generator;
-
-	mt19937_seed(&generator, seed);
-	for (int i = 0; i < graph->param_count; i++) {
-		const struct graph_param *param = &graph->params[i];
-		/* kaiming_uniform_(a = sqrt(5)) in PyTorch's own steps, so that rounding agrees;
-		 * the bias takes 1/sqrt(fan_in) directly. */
-		double fan_in = (double)param->fan_in;
-		double bound = param->rank > 1 ? sqrt(3.0) * (sqrt(2.0 / (1 + 5.0)) / sqrt(fan_in))
-					       : 1 / sqrt(fan_in);
-
-		for (int64_t k = 0; k < param->count; k++)
-			flat[offsets[i] + (size_t)k] =
-				mt19937_uniform(&generator, (float)-bound, (float)bound);
-	}
+	op.weight = add_param(graph, name, "weight", 2, shape, inputs);
+	op.bias = add_param(graph, name, "bias", 1, shape, inputs);
+	return add_op(graph, op, (struct shape){outputs, 1, 1});
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A network as data: values (what flows), ops in order, parameters by name. */
+/* A network as data: values (what flows), ops in order, parameters and buffers by name. */
 #ifndef BERTH_TRAIN_MODEL_GRAPH_H
 #define BERTH_TRAIN_MODEL_GRAPH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,32 +16,53 @@ struct shape {
 };
 int64_t shape_count(const struct shape *shape);
 
+/* How PyTorch fills a parameter. DEFAULT: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), a draw an element.
+ * KAIMING_NORMAL: that first, as the constructor does, and when all modules are constructed
+ * normal_(0, sqrt(2 / fan_out)). */
+enum param_init { INIT_DEFAULT, INIT_KAIMING_NORMAL, INIT_ONE, INIT_ZERO };
+
 struct graph_param {
-	char name[64]; /* torchvision's: "conv1.weight" */
+	char name[64]; /* torchvision's: "layer1.0.conv1.weight" */
 	int rank;
 	int64_t shape[TENSOR_MAX_RANK]; /* OIHW, [out][in], [out] */
 	int64_t count;
 	int64_t fan_in; /* inputs of one output, for the initialisation */
+	enum param_init init;
+	int constructed; /* parameters draw in the order of this number: twice its index, or odd
+			  * where a model puts it elsewhere */
+};
+
+/* A running statistic: [C] floats at offset of the flat buffers. */
+struct graph_buffer {
+	char name[64]; /* "bn1.running_mean" */
+	int64_t count;
+	size_t offset; /* elements */
+	float initial;
 };
 
 struct graph_op {
 	enum op_kind kind;
 	struct op_attributes attributes;
-	int input, output; /* values */
-	int weight, bias;  /* parameters, -1 where none */
+	int input, output;   /* values */
+	int input2;	     /* of OP_ADD, else -1 */
+	int weight, bias;    /* parameters, -1 where none */
+	int mean, variance;  /* buffers of OP_BATCHNORM, else -1 */
+	float eps, momentum; /* of OP_BATCHNORM */
 };
 
-/* Value 0 is the input. Ops are in the order of the forward pass; each value is written once.
- * Parameters are in the order of PyTorch's modules. */
+/* Value 0 is the input. Ops are in the order of the forward pass; each value is written once, and
+ * read by one op or more (a fork). Parameters and buffers are in the order of PyTorch's modules. */
 struct graph {
 	char model[32];
 	int classes;
-	int value_count, op_count, param_count;
+	int value_count, op_count, param_count, buffer_count;
 	struct shape *values;
 	struct graph_op *ops;
 	struct graph_param *params;
+	struct graph_buffer *buffers;
 	int output;	      /* the value that goes to the loss: {classes, 1, 1} */
 	int64_t weight_count; /* elements of all parameters */
+	int64_t buffer_total; /* elements of all buffers */
 	struct error error;   /* the first that building met; building goes on harmlessly */
 };
 
@@ -50,31 +72,44 @@ struct graph *graph_new(const char *model, const struct shape *input,
 			int classes); /* NULL: memory */
 void graph_free(struct graph *graph); /* NULL is fine */
 int graph_conv2d(struct graph *graph, const char *name, int value, int channels, int kernel,
-		 int stride, int pad);
+		 int stride, int pad, bool bias);
+int graph_batchnorm(struct graph *graph, const char *name, int value);
 int graph_relu(struct graph *graph, int value);
+int graph_add(struct graph *graph, int value, int value2);
 int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int pad);
+int graph_avgpool(struct graph *graph, int value);
 int graph_linear(struct graph *graph, const char *name, int value, int outputs);
 
 /* A model: one row of the table in graph.c, one file a family. */
+enum model_stem { STEM_DEFAULT, STEM_CIFAR };
 struct model {
 	const char *name, *summary;
-	void (*build)(struct graph *graph);
+	bool stems; /* knows STEM_CIFAR: a 3x3 convolution and no pooling, for small images */
+	void (*build)(struct graph *graph, const struct model *model, enum model_stem stem);
+	int depth; /* for build: what tells the models of a family apart */
 	/* What trains it well where the user says nothing. */
 	int batch, epochs;
 	double lr, momentum, weight_decay;
 	enum schedule_kind schedule;
 };
-extern const struct model model_linear, model_convnet;
+extern const struct model model_linear, model_convnet, model_resnet18, model_resnet34,
+	model_resnet50, model_resnet101, model_resnet152;
 const struct model *model_find(const char *name); /* NULL: none */
 const char *model_names(char *text, size_t size); /* "convnet, linear" */
 
-/* Build it. -ERR_USAGE: err lists the models, or says which op the input is too small for. */
-int model_build(const char *name, const struct shape *input, int classes, struct graph **out,
-		struct error *err);
+/* Build it. -ERR_USAGE: err lists the models, says which op the input is too small for, or that
+ * the model has one stem only. */
+int model_build(const char *name, const struct shape *input, int classes, enum model_stem stem,
+		struct graph **out, struct error *err);
 
-/* PyTorch's default initialisation: torch.manual_seed(seed), then each module's weight and bias
- * in order, U(-1/sqrt(fan_in), 1/sqrt(fan_in)), an mt19937 draw an element.
- * flat: host memory, weight_count elements; offsets: where each parameter begins in it. */
-void graph_initialise(const struct graph *graph, uint64_t seed, const size_t *offsets, float *flat);
+/* PyTorch's initialisation: torch.manual_seed(seed), then each parameter by its init, in the order
+ * of constructed, an mt19937 draw an element; then the normal ones in module order. Uniform ones
+ * are PyTorch's bit for bit, normal ones within 1e-6 (it uses vectorised log and cos).
+ * flat: host memory, weight_count elements; offsets: where each parameter begins in it.
+ * -ERR_UNAVAILABLE: memory. */
+int graph_initialise(const struct graph *graph, uint64_t seed, const size_t *offsets, float *flat,
+		     struct error *err);
+/* The running statistics of a network that has seen nothing. flat: buffer_total elements. */
+void graph_initialise_buffers(const struct graph *graph, float *flat);
 
 #endif

@@ -2,7 +2,7 @@
 /* One linear layer on samples of any shape: regression, or softmax regression. */
 #include "train/model/graph.h"
 
-static void build(struct graph *graph)
+static void build(struct graph *graph, const struct model *model, enum model_stem stem)
 {
 	graph_linear(graph, "", 0, graph->classes);
 }

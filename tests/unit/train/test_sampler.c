@@ -284,13 +284,16 @@ static void weights(void **state)
 		int found = 0;
 		char what[128];
 
-		assert_int_equal(model_build(row->model, &shape, row->classes, &graph, &err), 0);
+		assert_int_equal(
+			model_build(row->model, &shape, row->classes, STEM_DEFAULT, &graph, &err),
+			0);
 		assert_int_equal(
 			buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 
 		float *flat = calloc(buckets.total, sizeof *flat);
 
-		graph_initialise(graph, row->seed, buckets.offsets, flat);
+		assert_int_equal(graph_initialise(graph, row->seed, buckets.offsets, flat, &err),
+				 0);
 		memcpy(head, row->head, sizeof head);
 		snprintf(what, sizeof what, "%s seed %llu %s", row->model,
 			 (unsigned long long)row->seed, row->name);

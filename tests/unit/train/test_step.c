@@ -81,14 +81,14 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	float *weights;
 
 	*rig = (struct rig){.recorder = {.comm = {&recording, 0, 2}}};
-	assert_int_equal(device_open("cpu", 0, &rig->device, &err), 0);
+	assert_int_equal(device_open("cpu-reference", 0, NULL, &rig->device, &err), 0);
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
-	assert_int_equal(model_build("convnet", &shape, 10, &rig->graph, &err), 0);
+	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
 	assert_int_equal(buckets_plan(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
 	assert_int_equal(optim_new(rig->queue, &rig->buckets, &rig->optim, &err), 0);
 	weights = calloc(rig->buckets.total, sizeof *weights);
 	assert_non_null(weights);
-	graph_initialise(rig->graph, 3, rig->buckets.offsets, weights);
+	assert_int_equal(graph_initialise(rig->graph, 3, rig->buckets.offsets, weights, &err), 0);
 	assert_int_equal(optim_load(&rig->optim, weights, NULL, &err), 0);
 	free(weights);
 
@@ -102,6 +102,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 		.gradients = rig->optim.gradients,
 		.momentum = rig->optim.momentum,
 		.sgd = {.momentum = 0.9f, .weight_decay = 5e-4f},
+		.decay_vectors = true,
 	};
 
 	assert_int_equal(device_step_new(rig->queue, &request, &rig->step, &err), 0);
@@ -149,7 +150,9 @@ static int run(struct rig *rig, int step, int count, int64_t global_count, struc
 				   .count = count,
 				   .global_count = global_count,
 				   .step = step,
-				   .lr = 0.04f};
+				   .lr = 0.04f,
+				   .first = true,
+				   .last = true};
 
 	return device_step_run(rig->step, &input, err);
 }

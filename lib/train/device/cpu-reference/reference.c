@@ -140,7 +140,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 }
 
 const struct device_ops device_cpu_reference = {
-	.name = "cpu",
+	.name = "cpu-reference",
 	.open = reference_open,
 	.close = reference_close,
 	.memory_new = memory_new,

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ResNets as torchvision builds them: He et al. 2015 with the stride on the 3x3 convolution of a
+ * bottleneck (v1.5). Modules, and so parameters and the draws of their initial values, come in
+ * torchvision's order. */
+#include <stdio.h>
+
+#include "train/model/graph.h"
+
+struct plan {
+	int depth;
+	bool bottleneck; /* 1x1, 3x3, 1x1 with four times the channels; else two 3x3 */
+	int blocks[4];
+};
+
+static const struct plan plans[] = {
+	{18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},	{50, true, {3, 4, 6, 3}},
+	{101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
+};
+
+/* prefix.convN and prefix.bnN; a convolution without bias, initialised kaiming_normal fan_out. */
+static int conv_norm(struct graph *graph, const char *conv, const char *norm, int value,
+		     int channels, int kernel, int stride)
+{
+	int first = graph->param_count;
+
+	value = graph_conv2d(graph, conv, value, channels, kernel, stride, kernel / 2, false);
+	if (!graph->error.code)
+		graph->params[first].init = INIT_KAIMING_NORMAL;
+	return graph_batchnorm(graph, norm, value);
+}
+
+static int numbered(struct graph *graph, const char *block, int number, int value, int channels,
+		    int kernel, int stride)
+{
+	char conv[48], norm[48];
+
+	snprintf(conv, sizeof conv, "%s.conv%d", block, number);
+	snprintf(norm, sizeof norm, "%s.bn%d", block, number);
+	return conv_norm(graph, conv, norm, value, channels, kernel, stride);
+}
+
+static int shortcut(struct graph *graph, const char *block, int value, int channels, int stride,
+		    int constructed)
+{
+	char conv[48], norm[48];
+	int first = graph->param_count;
+
+	snprintf(conv, sizeof conv, "%s.downsample.0", block);
+	snprintf(norm, sizeof norm, "%s.downsample.1", block);
+	value = conv_norm(graph, conv, norm, value, channels, 1, stride);
+	/* torchvision makes it before the block that it belongs to. */
+	if (!graph->error.code)
+		graph->params[first].constructed = constructed;
+	return value;
+}
+
+static int block(struct graph *graph, const struct plan *plan, const char *name, int input,
+		 int width, int stride)
+{
+	int first = graph->param_count, channels = plan->bottleneck ? width * 4 : width;
+	int value = input, identity = input;
+
+	if (plan->bottleneck) {
+		value = graph_relu(graph, numbered(graph, name, 1, value, width, 1, 1));
+		value = graph_relu(graph, numbered(graph, name, 2, value, width, 3, stride));
+		value = numbered(graph, name, 3, value, channels, 1, 1);
+	} else {
+		value = graph_relu(graph, numbered(graph, name, 1, value, width, 3, stride));
+		value = numbered(graph, name, 2, value, channels, 3, 1);
+	}
+	if (graph->error.code)
+		return 0;
+	/* -1: before the first of the block; numbers are even for that (below). */
+	if (stride != 1 || graph->values[input].channels != channels)
+		identity = shortcut(graph, name, input, channels, stride, 2 * first - 1);
+	return graph_relu(graph, graph_add(graph, value, identity));
+}
+
+static const struct plan *plan_of(int depth)
+{
+	const struct plan *plan = plans;
+
+	while (plan->depth != depth)
+		plan++;
+	return plan;
+}
+
+static void build(struct graph *graph, const struct model *model, enum model_stem stem)
+{
+	const struct plan *plan = plan_of(model->depth);
+	bool small = stem == STEM_CIFAR;
+	int value = conv_norm(graph, "conv1", "bn1", 0, 64, small ? 3 : 7, small ? 1 : 2);
+
+	value = graph_relu(graph, value);
+	if (!small)
+		value = graph_maxpool2d(graph, value, 3, 2, 1);
+	for (int layer = 0; layer < 4; layer++)
+		for (int i = 0; i < plan->blocks[layer]; i++) {
+			char name[32];
+
+			snprintf(name, sizeof name, "layer%d.%d", layer + 1, i);
+			value = block(graph, plan, name, value, 64 << layer, layer && !i ? 2 : 1);
+		}
+	graph_linear(graph, "fc", graph_avgpool(graph, value), graph->classes);
+}
+
+#define RESNET(N, TEXT)                                                                            \
+	const struct model model_resnet##N = {                                                     \
+		.name = "resnet" #N,                                                               \
+		.summary = TEXT,                                                                   \
+		.stems = true,                                                                     \
+		.build = build,                                                                    \
+		.depth = N,                                                                        \
+		.batch = 32,                                                                       \
+		.epochs = 90,                                                                      \
+		.lr = 0.1,                                                                         \
+		.momentum = 0.9,                                                                   \
+		.weight_decay = 1e-4,                                                              \
+		.schedule = SCHEDULE_COSINE,                                                       \
+	}
+
+RESNET(18, "torchvision's ResNet-18, basic blocks");
+RESNET(34, "torchvision's ResNet-34, basic blocks");
+RESNET(50, "torchvision's ResNet-50 v1.5, bottleneck blocks");
+RESNET(101, "torchvision's ResNet-101 v1.5, bottleneck blocks");
+RESNET(152, "torchvision's ResNet-152 v1.5, bottleneck blocks");
