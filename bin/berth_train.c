@@ -8,15 +8,19 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "base/env.h"
+#include "progress.h"
 #include "ranks/place.h"
 #include "train/data/dataset.h"
 #include "train/sampler.h"
 #include "train_options.h"
 
-/* Progress goes over itself on a terminal, and stays as lines elsewhere. */
+/* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
+ * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.
+ */
 struct screen {
-	bool terminal, dirty;
+	bool terminal, marked, dirty;
 };
 
 static void progress(void *context, const char *text)
@@ -24,20 +28,24 @@ static void progress(void *context, const char *text)
 	struct screen *screen = context;
 
 	if (screen->terminal)
-		printf("\r\033[K%s", text);
+		fprintf(stderr, "\r\033[K%s", text);
 	else
-		printf("%s\n", text);
+		fprintf(stderr, "%s%s\n", screen->marked ? PROGRESS_MARK : "", text);
 	screen->dirty = screen->terminal;
-	fflush(stdout);
+	fflush(stderr);
+}
+
+static void end_progress(struct screen *screen)
+{
+	if (screen->dirty)
+		fprintf(stderr, "\n");
+	screen->dirty = false;
 }
 
 static void note(void *context, const char *text)
 {
-	struct screen *screen = context;
-
-	printf("%s%s\n", screen->dirty ? "\n" : "", text);
-	screen->dirty = false;
-	fflush(stdout);
+	end_progress(context);
+	fprintf(stderr, "%s\n", text);
 }
 
 static int fail(const struct ranks_place *place, const struct error *err)
@@ -115,9 +123,9 @@ int main(int argc, char **argv)
 	static const struct argp_child children[] = {{&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
 	static const struct argp argp = {
 		.args_doc = "MODEL",
-		.doc = "Train MODEL (convnet or linear) as one rank of RANK, WORLD_SIZE, "
-		       "LOCAL_RANK, "
-		       "MASTER_ADDR and MASTER_PORT, or alone. berth train starts all ranks.\v"
+		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
+		       "resnet152) as one rank of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
+		       "MASTER_PORT, or alone. berth train starts all ranks.\v"
 		       "Ends with 0, or one of berth's codes: 64 usage, 65 bad data or a loss that "
 		       "is "
 		       "not finite, 66 input missing, 69 something needed is unavailable, 73 "
@@ -128,7 +136,7 @@ int main(int argc, char **argv)
 		.parser = NULL,
 	};
 	struct train_arguments arguments;
-	struct screen screen = {.terminal = isatty(STDOUT_FILENO)};
+	struct screen screen = {.terminal = isatty(STDERR_FILENO)};
 	const struct train_sink sink = {&screen, progress, note};
 	struct train_result result = {0};
 	struct ranks_place place = {.size = 1};
@@ -136,24 +144,22 @@ int main(int argc, char **argv)
 	struct env *env = env_capture();
 	int rc;
 
-	argp_err_exit_status = ERR_USAGE;
 	argp_program_version = "berth-train " BERTH_VERSION;
 	train_arguments_default(&arguments);
-	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	arguments_parse(&argp, argc, argv, 0, &arguments);
 	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
 	if (!rc) {
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
+		screen.marked = env_get(env, PROGRESS_ENV);
 		rc = train_defaults(&arguments.options, &err);
 	}
 	if (!rc && arguments.print_order)
 		rc = print_order(&arguments, &place, &err);
 	else if (!rc)
 		rc = train_run(&arguments.options, &place, &sink, &result, &err);
-	if (!rc && !arguments.print_order && !place.rank) {
-		if (screen.dirty)
-			printf("\n");
+	end_progress(&screen);
+	if (!rc && !arguments.print_order && !place.rank)
 		summary(&arguments.options, &place, &result);
-	}
 	if (!rc && fflush(stdout))
 		rc = error_set(&err, ERR_IO, "cannot write to standard output");
 	if (rc)

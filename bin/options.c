@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/number.h"
 
 enum option_key {
@@ -42,19 +43,13 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
-void options_refuse(struct argp_state *state, const struct error *err)
-{
-	fprintf(stderr, "berth: %s (%s --help lists the options)\n", err->text, state->name);
-	exit(ERR_USAGE);
-}
-
 static void read_number(struct argp_state *state, const char *name, const char *text, int max,
 			int *out)
 {
 	struct error err = {0};
 
 	if (number_int(name, text, 1, max, out, &err))
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 }
 
 static error_t option_parse(int key, char *text, struct argp_state *state)
@@ -77,7 +72,7 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
 		if (strcmp(text, "own") && strcmp(text, "all")) {
 			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
 				  text);
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		}
 		plan->gpus_visible_own = !strcmp(text, "own");
 		return 0;

@@ -20,7 +20,4 @@ struct options {
  *	case ARGP_KEY_INIT: state->child_inputs[0] = &mine->options; */
 extern const struct argp options_argp;
 
-/* For any verb: end with ERR_USAGE after saying err's text and where help is. */
-void options_refuse(struct argp_state *state, const struct error *err);
-
 #endif

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "progress.h"
 #include "verb.h"
 
 static int set_variable(struct env *env, const char *text, const char *why, struct error *err)
@@ -133,13 +134,39 @@ void run_setup_free(struct run_setup *setup)
 struct teller {
 	struct printer *printer;
 	enum log_level limit;
+	bool over;  /* lines of progress go over each other */
+	bool dirty; /* the terminal's last line is one */
 };
+
+static void end_progress(struct teller *teller)
+{
+	if (teller->dirty)
+		printer_line(teller->printer, 0, true, "", 0, true);
+	teller->dirty = false;
+}
+
+/* Rank 0's line of progress, which the next one will go over. */
+static void on_progress(struct teller *teller, const char *text, size_t size)
+{
+	static const char over[] = "\r\033[K";
+
+	printer_line(teller->printer, 0, true, over, sizeof over - 1, false);
+	printer_line(teller->printer, 0, true, text, size, false);
+	teller->dirty = true;
+}
 
 static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
 		      bool newline)
 {
 	struct teller *teller = context;
+	size_t mark = sizeof PROGRESS_MARK - 1;
 
+	if (teller->over && !rank && is_err && newline && size >= mark &&
+	    !memcmp(text, PROGRESS_MARK, mark)) {
+		on_progress(teller, text + mark, size - mark);
+		return;
+	}
+	end_progress(teller);
 	printer_line(teller->printer, rank, is_err, text, size, newline);
 }
 
@@ -151,6 +178,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 
 	if (level > teller->limit)
 		return;
+	end_progress(teller);
 	size = snprintf(line, sizeof line, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "",
 			text);
 	if (size > 0 && file_write_all(STDERR_FILENO, line,
@@ -212,14 +240,15 @@ static void result_of_error(const struct error *err, struct job_result *result)
 	result->first_cause = strdup(err->text);
 }
 
-static int run(const struct run_setup *setup, const char *const *argv, struct job_result *result,
-	       struct error *err)
+static int run(const struct run_setup *setup, const char *const *argv, bool progress,
+	       struct job_result *result, struct error *err)
 {
 	const struct run_options *options = setup->options;
 	struct teller teller = {
 		.limit = options->quiet	    ? LOG_ERROR
 			 : options->verbose ? LOG_DEBUG
 					    : LOG_NOTE,
+		.over = progress,
 	};
 	char problem[256];
 	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &teller.printer, err);
@@ -254,6 +283,7 @@ static int run(const struct run_setup *setup, const char *const *argv, struct jo
 	request.plan.port = options->port;
 	request.plan.report = options->report;
 	rc = job_run(&request, &sink, result, err);
+	end_progress(&teller);
 	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])
 		return rc;
@@ -268,23 +298,23 @@ static int run(const struct run_setup *setup, const char *const *argv, struct jo
 	return rc;
 }
 
-int run_program(const struct run_options *options, const char *const *argv,
-		const char *const *env_more)
+int run_program(const struct run_options *options, const char *const *argv, bool progress)
 {
 	struct run_setup setup = {0};
 	struct job_result result = {.rank = -1};
 	struct error err = {0}, report_err = {0};
 	int rc = run_prepare(options, argv, &setup, &err);
 
-	for (size_t i = 0; !rc && env_more && env_more[i]; i++)
-		rc = set_variable(setup.env, env_more[i], NULL, &err);
+	progress = progress && !options->label && isatty(STDERR_FILENO);
+	if (!rc && progress)
+		rc = set_variable(setup.env, PROGRESS_ENV "=terminal", "a terminal", &err);
 	if (!rc && options->dry_run) {
 		rc = run_show(&setup, argv, &err);
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}
 	if (!rc)
-		rc = run(&setup, argv, &result, &err);
+		rc = run(&setup, argv, progress, &result, &err);
 	if (rc)
 		result_of_error(&err, &result);
 	tell_end(&result, options);

@@ -25,9 +25,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 void run_setup_free(struct run_setup *setup);
 
 /* Run (or with --dry-run show) it. Returns the exit code; has said what there is to say on stderr,
- * and written --report. env_more: variables to set for the ranks besides, "NAME=VALUE", or NULL. */
-int run_program(const struct run_options *options, const char *const *argv,
-		const char *const *env_more);
+ * and written --report. progress: it is a program of berth's that knows progress.h. */
+int run_program(const struct run_options *options, const char *const *argv, bool progress);
 
 /* run_dry.c: what would be started, on stdout; exit code. */
 int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/number.h"
 
 enum run_key {
@@ -80,7 +81,7 @@ static void refuse(struct argp_state *state, const char *option, const char *tex
 	struct error err;
 
 	error_set(&err, ERR_USAGE, "%s %.200s: expected %s", option, text, expected);
-	options_refuse(state, &err);
+	arguments_refuse(state, &err);
 }
 
 static void read_number(struct argp_state *state, const char *name, const char *text, int max,
@@ -89,7 +90,7 @@ static void read_number(struct argp_state *state, const char *name, const char *
 	struct error err = {0};
 
 	if (number_int(name, text, 1, max, out, &err))
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 }
 
 static void read_time(struct argp_state *state, const char *name, const char *text, int *out)
@@ -98,7 +99,7 @@ static void read_time(struct argp_state *state, const char *name, const char *te
 	int64_t ms;
 
 	if (number_duration_ms(name, text, &ms, &err))
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 	if (ms < 1000 || ms > 86400000)
 		refuse(state, name, text, "a time from 1s to 1d");
 	*out = (int)ms;
@@ -116,7 +117,7 @@ static void add_env(struct argp_state *state, struct run_options *options, const
 		struct error err;
 
 		error_memory(&err, "--env");
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 	} else {
 		options->env = more;
 		options->env[options->env_count++] = text;

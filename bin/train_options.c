@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/number.h"
+#include "train/model/graph.h"
 
 enum train_key {
 	KEY_DATA = 0x400,
@@ -216,18 +218,16 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	}
 }
 
-/* As all that berth says: a last line that begins with its name. */
 static void __attribute__((format(printf, 2, 3), noreturn))
 refuse(const struct argp_state *state, const char *format, ...)
 {
-	char text[1100];
+	struct error err = {.code = ERR_USAGE};
 	va_list ap;
 
 	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
+	vsnprintf(err.text, sizeof err.text, format, ap);
 	va_end(ap);
-	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, state->name);
-	exit(ERR_USAGE);
+	arguments_refuse(state, &err);
 }
 
 static int give(struct train_arguments *arguments, int key, const char *text)
@@ -251,6 +251,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct train_arguments *arguments = state->input;
 	struct error err = {0};
+	char models[256];
 	int rc;
 
 	if (key == ARGP_KEY_ARG) {
@@ -261,7 +262,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 	if (key == ARGP_KEY_END) {
 		if (!arguments->options.model)
-			refuse(state, "which MODEL is to be trained? convnet or linear");
+			refuse(state, "which MODEL is to be trained? The models are: %s",
+			       model_names(models, sizeof models));
 		return 0;
 	}
 	rc = parse_what(key, text, &arguments->options, &err);

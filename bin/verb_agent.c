@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "agent/agent.h"
+#include "arguments.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "launch/engine.h"
@@ -23,8 +24,7 @@ int verb_agent(int argc, char **argv)
 	struct env *env;
 	int rc;
 
-	argp_err_exit_status = ERR_USAGE;
-	argp_parse(&argp, argc, argv, 0, NULL, NULL);
+	arguments_parse(&argp, argc, argv, 0, NULL);
 	env = env_capture();
 	rc = env ? agent_params_read(env, &params, &err) : error_memory(&err, "the environment");
 	if (!rc) {

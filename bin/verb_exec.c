@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "base/hostlist.h"
 #include "exec_place.h"
 #include "options.h"
@@ -60,7 +61,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		if (strcmp(text, "own") && strcmp(text, "all")) {
 			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
 				  text);
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		}
 		exec->request.gpus_visible_own = !strcmp(text, "own");
 		return 0;
@@ -71,7 +72,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (!exec->program) {
 			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		}
 		return 0;
 	default:
@@ -346,8 +347,7 @@ int verb_exec(int argc, char **argv)
 	struct error err = {0};
 	int code = 0;
 
-	argp_err_exit_status = ERR_USAGE;
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &exec);
+	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &exec);
 	if (prepare(&exec, &err)) {
 		code = verb_fail(&err);
 	} else if (exec.dry_run) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/hostlist.h"
 #include "verb.h"
 
@@ -23,6 +24,14 @@ static const struct argp_option option_table[] = {
 	{0},
 };
 
+static void refuse(const struct argp_state *state, const char *text)
+{
+	struct error err;
+
+	error_set(&err, ERR_USAGE, "%s", text);
+	arguments_refuse(state, &err);
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *options = state->input;
@@ -34,14 +43,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_COMPRESS: options->compress = 1; return 0;
 	case ARGP_KEY_ARG:
 		if (options->expr)
-			argp_error(state, "one host list only; join several with commas");
+			refuse(state, "one host list only; join several with commas");
 		options->expr = arg;
 		return 0;
 	case ARGP_KEY_END:
 		if (!options->expr == !options->nodefile)
-			argp_error(state, "give a host list or --nodefile FILE, one of them");
+			refuse(state, "give a host list or --nodefile FILE, one of them");
 		if (options->count + options->slots + options->compress > 1)
-			argp_error(state, "give one of --count, --slots and --compress");
+			refuse(state, "give one of --count, --slots and --compress");
 		return 0;
 	default: return ARGP_ERR_UNKNOWN;
 	}
@@ -78,8 +87,7 @@ int verb_hosts(int argc, char **argv)
 	struct hosts hosts = {0};
 	struct error err = {0};
 
-	argp_err_exit_status = ERR_USAGE;
-	argp_parse(&argp, argc, argv, 0, NULL, &options);
+	arguments_parse(&argp, argc, argv, 0, &options);
 	int rc = options.nodefile ? nodefile_read(options.nodefile, &hosts, &err)
 				  : hostlist_expand(options.expr, &hosts, &err);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/file.h"
 #include "base/idset.h"
 #include "base/json.h"
@@ -38,11 +39,11 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case OPTION_RANK:
 		if (number_int("--rank", text, 0, INT32_MAX, &info->wanted_rank, &err))
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		return 0;
 	case ARGP_KEY_ARG:
 		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -322,8 +323,7 @@ int verb_info(int argc, char **argv)
 	struct info info = {.wanted_rank = -1};
 	struct error err = {0};
 
-	argp_err_exit_status = ERR_USAGE;
-	argp_parse(&info_argp, argc, argv, 0, NULL, &info);
+	arguments_parse(&info_argp, argc, argv, 0, &info);
 
 	int rc = gather(&info, &err);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arguments.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "options.h"
@@ -51,7 +52,7 @@ static void read_number(struct argp_state *state, const char *name, const char *
 	struct error err = {0};
 
 	if (number_int(name, text, 1, max, out, &err))
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 }
 
 static error_t option_parse(int key, char *text, struct argp_state *state)
@@ -77,7 +78,7 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
 		if (strcmp(text, "own") && strcmp(text, "all")) {
 			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
 				  text);
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		}
 		options->request.gpus_visible_own = !strcmp(text, "own");
 		return 0;
@@ -86,7 +87,7 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_ARG:
 		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
-		options_refuse(state, &err);
+		arguments_refuse(state, &err);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -261,8 +262,7 @@ int verb_plan(int argc, char **argv)
 	struct plan_node node = {0};
 	struct error err = {0};
 
-	argp_err_exit_status = ERR_USAGE;
-	argp_parse(&plan_argp, argc, argv, 0, NULL, &options);
+	arguments_parse(&plan_argp, argc, argv, 0, &options);
 
 	int rc = load(&options, &machine, &err);
 

@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <stdio.h>
 
+#include "arguments.h"
 #include "run.h"
 #include "run_options.h"
 #include "verb.h"
@@ -30,7 +31,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 			struct error err;
 
 			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
-			options_refuse(state, &err);
+			arguments_refuse(state, &err);
 		}
 		return 0;
 	default:
@@ -59,10 +60,9 @@ int verb_run(int argc, char **argv)
 	struct arguments arguments = {0};
 	int rc;
 
-	argp_err_exit_status = ERR_USAGE;
 	run_options_default(&arguments.run);
-	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &arguments);
-	rc = run_program(&arguments.run, arguments.program, NULL);
+	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &arguments);
+	rc = run_program(&arguments.run, arguments.program, false);
 	run_options_free(&arguments.run);
 	return rc;
 }

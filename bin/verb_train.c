@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arguments.h"
 #include "run.h"
 #include "run_options.h"
 #include "train_options.h"
@@ -58,7 +59,7 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 	for (int i = 0; i < train->given_count; i++)
 		argv[count++] = train->given[i];
 	argv[count] = NULL;
-	code = run_program(&arguments->run, argv, NULL);
+	code = run_program(&arguments->run, argv, true);
 	free(path);
 	return code;
 }
@@ -70,9 +71,9 @@ int verb_train(int argc, char **argv)
 	static const struct argp argp = {
 		.parser = parse,
 		.args_doc = "MODEL",
-		.doc = "Train MODEL (convnet or linear) data-parallel on all ranks of the "
-		       "allocation: "
-		       "berth run of berth-train.\v"
+		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
+		       "resnet152) data-parallel on all ranks of the allocation: berth run of "
+		       "berth-train.\v"
 		       "Example: berth train convnet -n 2 --ckpt ckpt --metrics logs",
 		.children = children,
 	};
@@ -81,10 +82,9 @@ int verb_train(int argc, char **argv)
 	struct error err = {0};
 	int code;
 
-	argp_err_exit_status = ERR_USAGE;
 	run_options_default(&arguments.run);
 	train_arguments_default(&arguments.train);
-	argp_parse(&argp, argc, argv, 0, NULL, &arguments);
+	arguments_parse(&argp, argc, argv, 0, &arguments);
 	/* Before agents and ranks are started for it. */
 	check = arguments.train.options;
 	if (train_defaults(&check, &err))

@@ -58,8 +58,17 @@ def parser_knows(berth, verb, long, argument):
     return said.group(0) if said else None
 
 
+def refused(berth, verb):
+    """What argp refuses itself, in berth's words."""
+    for wrong in '--no-such-option', '--no-such=1', '-@':
+        answer = run(berth, verb, wrong)
+        if (answer.returncode, answer.stdout) != (64, '') or not re.fullmatch(
+                rf"berth: (unrecognized|invalid) option .*\(berth {verb} --help lists the options\)\n", answer.stderr):
+            yield f'{verb} {wrong} ends with {answer.returncode} and says {answer.stderr!r}'
+
+
 def check_verb(berth, verb, page):
-    faults = []
+    faults = list(refused(berth, verb))
     help_text = run(berth, verb, '--help')
     if help_text.returncode:
         return [f'{verb} --help ends with {help_text.returncode}: {help_text.stderr.strip()}']

@@ -24,7 +24,7 @@ same() {
 			job part$n -n $n --batch $((32 / n)) --save-every 7 --no-eval --steps $step
 		done
 		[ "$(cat run.part$n/latest)" = step-00000047.safetensors ]
-		job part$n -n $n --batch $((32 / n)) --save-every 7 --no-eval >out
+		job part$n -n $n --batch $((32 / n)) --save-every 7 --no-eval 2>out
 		grep -q 'resuming from .*step-00000047.safetensors: step 47' out
 		same whole$n part$n
 	done
@@ -57,7 +57,7 @@ same() {
 
 @test "resume on another number of ranks: each sample that was left, once" {
 	job moved -n 2 --batch 16 --steps 27 --no-eval
-	job moved -n 1 --batch 32 --no-eval >out
+	job moved -n 1 --batch 32 --no-eval 2>out
 	grep -q 'step 27' out
 	[ "$(cat run.moved/latest)" = step-00000060.safetensors ]
 	job whole -n 1 --batch 32 --no-eval
@@ -77,7 +77,7 @@ PY
 	truncate -s 5000 run.bad/step-00000021.safetensors
 	echo 'not ours' >run.bad/step-00000099.safetensors
 	cp run.bad/step-00000028.safetensors flipped
-	job bad -n 1 --batch 32 --save-every 7 --steps 20 --no-eval >out
+	job bad -n 1 --batch 32 --save-every 7 --steps 20 --no-eval 2>out
 	cat out
 	grep -q 'passed over.*step-00000028.*checksum' out
 	grep -q 'passed over.*step-00000021.*cut off' out
@@ -92,11 +92,11 @@ PY
 	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval
 	for latest in nonsense ../../etc/passwd step-00000013.safetensors ''; do
 		echo "$latest" >run.x/latest
-		job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval >out
+		job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval 2>out
 		grep -q 'resuming from .*step-00000014' out
 	done
 	rm run.x/latest
-	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval >out
+	job x -n 1 --batch 32 --save-every 7 --steps 14 --no-eval 2>out
 	grep -q 'resuming from .*step-00000014' out
 }
 

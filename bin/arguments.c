@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "arguments.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* getopt and argp write to stderr, in words of their own, and end the process. glibc lets stderr be
+ * set: what they write is kept here until the process ends or the command line is read. */
+static struct {
+	FILE *people; /* the real stderr; NULL while nothing is kept back */
+	char *text;
+	size_t size;
+	const char *name; /* "berth run" */
+} kept;
+
+static FILE *keep_end(void)
+{
+	FILE *mine = stderr;
+
+	stderr = kept.people;
+	kept.people = NULL;
+	return mine;
+}
+
+static void say(const char *text, const char *name)
+{
+	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, name);
+}
+
+/* At the end of the process: argp has ended it. Its first line tells what is wrong, and begins with
+ * the program's name. */
+static void tell(void)
+{
+	if (!kept.people)
+		return;
+	fclose(keep_end());
+
+	const char *slash = strrchr(kept.name, '/'), *name = slash ? slash + 1 : kept.name;
+	char *text = kept.text, *colon = text ? strstr(text, ": ") : NULL;
+
+	/* getopt has the program's path there, argp its name. */
+	if (colon && colon >= text + strlen(name) &&
+	    !memcmp(colon - strlen(name), name, strlen(name)))
+		text = colon + 2;
+	if (text && *text) {
+		text[strcspn(text, "\n")] = 0;
+		say(text, name);
+	}
+	free(kept.text);
+}
+
+void arguments_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input)
+{
+	FILE *mine = open_memstream(&kept.text, &kept.size);
+
+	argp_err_exit_status = ERR_USAGE;
+	/* Without memory or a place for tell, argp's own words do. */
+	if (mine && !atexit(tell)) {
+		kept.name = argv[0];
+		kept.people = stderr;
+		stderr = mine;
+	}
+	argp_parse(argp, argc, argv, flags, NULL, input);
+	if (kept.people)
+		keep_end();
+	if (mine)
+		fclose(mine);
+	free(kept.text);
+	kept.text = NULL;
+}
+
+void arguments_refuse(const struct argp_state *state, const struct error *err)
+{
+	if (kept.people) {
+		fclose(keep_end());
+		free(kept.text);
+		kept.text = NULL;
+	}
+	say(err->text, state->name);
+	exit(ERR_USAGE);
+}

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What is said where: results on stdout, words for people on stderr, progress over itself on a terminal.
+
+bats_require_minimum_version 1.5.0
+load support
+
+@test "stdout has the results alone: a loss, accuracies, places, what to type next" {
+	run -0 --separate-stderr timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --epochs 2 --log-every 5 \
+		--ckpt c --metrics m
+	echo "$output"
+	[ "${#lines[@]}" -eq 5 ]
+	[ "${lines[0]}" = "trained linear on $DATA: 20 steps, 2 ranks" ]
+	[[ "${lines[1]}" =~ ^loss\ [0-9.]+\ \ Acc@1\ [0-9.]+\ %\ \ Acc@5\ [0-9.]+\ %\ \ [0-9]+\ images/s$ ]]
+	[ "${lines[2]}" = "checkpoint  c/step-00000020.safetensors" ]
+	[ "${lines[3]}" = "metrics     m/metrics.jsonl" ]
+	[ "${lines[4]}" = "to go on    the same command with --epochs 4" ]
+	[[ "$stderr" == *"epoch 1/2  step 5/20  loss "*" left"*"epoch 2/2  val loss "* ]]
+	[[ "$stderr" != *$'\r'* ]]
+}
+
+@test "a terminal has one line of progress, with what is left, also under berth train" {
+	script -qec true /dev/null >/dev/null 2>&1 || skip "script cannot make a terminal here"
+	command="linear --data $DATA --epochs 2 --log-every 5"
+	for program in "$BERTH train -n 2 --batch 32" "$BUILD/bin/berth-train --batch 64"; do
+		timeout 60 script -qec "$program $command 2>&1 >results" /dev/null </dev/null >screen
+		python3 - <<'PY'
+import re
+text = open('screen', newline='').read().replace('\r\n', '\n')
+lines = text.rstrip('\n').split('\n')
+# Each epoch: two lines of progress in one, then what stays.
+assert len(lines) == 4, lines
+for progress, stays in zip(lines[::2], lines[1::2]):
+    shown = progress.split('\r\033[K')
+    assert shown[0] == '' and len(shown) == 3, shown
+    assert all(re.fullmatch(r'epoch \d/2  step \d+/20  loss .* \d+:\d\d left', line) for line in shown[1:]), shown
+    assert re.match(r'epoch \d/2  val loss', stays), stays
+PY
+		grep -q '^loss' results
+	done
+}
+
+@test "the models that there are, in --help, in the message and in the manual" {
+	run -64 "$BERTH" train
+	models=${output#*The models are: } models=${models%% (*}
+	[[ "$models" == convnet,* ]]
+	help=$("$BERTH" train --help | tr '\n' ' ')
+	for model in ${models//,/}; do
+		[[ "$help" == *"$model"* ]]
+		grep -q "_${model}_" "$SOURCE/bin/berth-train.1.scd"
+	done
+}
