@@ -61,14 +61,14 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes)
 struct check {
 	const struct op_call *call;
 	struct error *err;
-	int failed;
+	int failed; /* the code, 0: fine */
 };
 
 static void complain(struct check *check, const char *tensor, const char *what)
 {
 	if (check->failed)
 		return;
-	check->failed = 1;
+	check->failed = ERR_INTERNAL;
 	error_set(check->err, ERR_INTERNAL, "op %s %s: tensor %s %s", op_name(check->call->kind),
 		  check->call->pass == OP_FORWARD ? "forward" : "backward", tensor, what);
 }
@@ -160,6 +160,97 @@ static void check_linear(struct check *check)
 	expect_results(check, 2, y);
 }
 
+/* One value has no variance: PyTorch refuses it, too. */
+static void check_several(struct check *check)
+{
+	const int64_t *x = check->call->x.shape;
+
+	if (check->failed || x[0] * x[2] * x[3] != 1)
+		return;
+	check->failed = ERR_DATA;
+	error_set(check->err, ERR_DATA,
+		  "batch norm needs two values a channel in training, and a batch of one sample "
+		  "with images of 1x1 has one: take a larger --batch, or larger images");
+}
+
+static void check_batchnorm(struct check *check)
+{
+	const struct op_call *call = check->call;
+	const int64_t *channels = call->x.shape + 1;
+	bool backward = call->pass == OP_BACKWARD, training = call->batchnorm.training;
+
+	if (call->x.rank != 4) {
+		complain(check, "x", "has not rank 4");
+		return;
+	}
+	expect(check, "x", &call->x, false, ELEMENT_F32, 4, call->x.shape);
+	expect(check, "w", &call->w, false, ELEMENT_F32, 1, channels);
+	expect(check, "b", &call->b, backward, ELEMENT_F32, 1, channels);
+	expect(check, "mean", &call->mean, backward, ELEMENT_F32, 1, channels);
+	expect(check, "variance", &call->variance, backward, ELEMENT_F32, 1, channels);
+	expect(check, "saved_mean", &call->saved_mean, !backward && !training, ELEMENT_F32, 1,
+	       channels);
+	expect(check, "saved_invstd", &call->saved_invstd, !backward && !training, ELEMENT_F32, 1,
+	       channels);
+	expect_results(check, 4, call->x.shape);
+	if (training || backward)
+		check_several(check);
+}
+
+static void check_add(struct check *check)
+{
+	const struct op_call *call = check->call;
+	bool backward = call->pass == OP_BACKWARD;
+	int rank = call->x.rank;
+
+	expect(check, "x", &call->x, backward, ELEMENT_F32, rank, call->x.shape);
+	expect(check, "x2", &call->x2, backward, ELEMENT_F32, rank, call->x.shape);
+	expect_results(check, rank, call->x.shape);
+	if (backward)
+		expect(check, "dx2", &call->dx2, true, ELEMENT_F32, rank, call->x.shape);
+}
+
+static void check_avgpool(struct check *check)
+{
+	const struct op_call *call = check->call;
+	const int64_t *x = call->x.shape;
+
+	if (call->x.rank != 4) {
+		complain(check, "x", "has not rank 4");
+		return;
+	}
+
+	int64_t y[4] = {x[0], x[1], 1, 1};
+
+	if (x[2] < 1 || x[3] < 1)
+		complain(check, "x", "has planes without elements");
+	expect(check, "x", &call->x, call->pass == OP_BACKWARD, ELEMENT_F32, 4, x);
+	expect_results(check, 4, y);
+}
+
+static void check_relu(struct check *check)
+{
+	const struct op_call *call = check->call;
+
+	expect(check, "x", &call->x, false, ELEMENT_F32, call->x.rank, call->x.shape);
+	expect_results(check, call->x.rank, call->x.shape);
+	if (call->pass == OP_BACKWARD && call->add_dx && call->dx.data &&
+	    call->dx.data == call->dy.data)
+		complain(check, "dx", "cannot be added to in dy's place");
+}
+
+static void check_sgd(struct check *check)
+{
+	const struct op_call *call = check->call;
+
+	if (call->pass != OP_FORWARD)
+		complain(check, "w", "cannot be differentiated");
+	expect(check, "w", &call->w, false, ELEMENT_F32, 1, call->w.shape);
+	expect(check, "dw", &call->dw, false, ELEMENT_F32, 1, call->w.shape);
+	expect(check, "state", &call->state, call->sgd.momentum == 0, ELEMENT_F32, 1,
+	       call->w.shape);
+}
+
 static void check_loss(struct check *check)
 {
 	const struct op_call *call = check->call;
@@ -169,6 +260,8 @@ static void check_loss(struct check *check)
 		complain(check, "x", "has not rank 2");
 		return;
 	}
+	if (!(call->smoothing >= 0 && call->smoothing <= 1))
+		complain(check, "target", "is smoothed by a number that is not in 0 to 1");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 2, call->x.shape);
 	expect(check, "target", &call->target, false, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
 	       call->x.shape);
@@ -194,8 +287,16 @@ int op_check(const struct op_call *call, struct error *err)
 		check_linear(&check);
 		break;
 	case OP_RELU:
-		expect(&check, "x", &call->x, false, ELEMENT_F32, call->x.rank, call->x.shape);
-		expect_results(&check, call->x.rank, call->x.shape);
+		check_relu(&check);
+		break;
+	case OP_BATCHNORM:
+		check_batchnorm(&check);
+		break;
+	case OP_ADD:
+		check_add(&check);
+		break;
+	case OP_AVGPOOL:
+		check_avgpool(&check);
 		break;
 	case OP_CROSS_ENTROPY:
 	case OP_MSE:
@@ -203,17 +304,12 @@ int op_check(const struct op_call *call, struct error *err)
 		check_loss(&check);
 		break;
 	case OP_SGD:
-		if (call->pass != OP_FORWARD)
-			complain(&check, "w", "cannot be differentiated");
-		expect(&check, "w", &call->w, false, ELEMENT_F32, 1, call->w.shape);
-		expect(&check, "dw", &call->dw, false, ELEMENT_F32, 1, call->w.shape);
-		expect(&check, "state", &call->state, call->sgd.momentum == 0, ELEMENT_F32, 1,
-		       call->w.shape);
+		check_sgd(&check);
 		break;
 	default:
 		complain(&check, "x", "is of no op that there is");
 	}
-	return check.failed ? -ERR_INTERNAL : 0;
+	return -check.failed;
 }
 
 /* ---- devices ---- */

@@ -80,15 +80,18 @@ struct op_sgd {
  * are written for the backward pass, and mean and variance, the running ones, become
  * (1 - momentum) running + momentum m, and of v n/(n-1). Otherwise m and v are the running ones
  * and nothing is written but y. Backward is that of training. N H W must be 2 or more in
- * training; a batch of no samples leaves all as it is (and gives gradients of zero). */
+ * training (-ERR_DATA); a batch of no samples leaves all as it is (and gives gradients of
+ * zero). */
 struct op_batchnorm {
 	float eps, momentum;
 	bool training;
 };
 
-/* One call. Forward writes y. Backward reads x, w, y, dy and writes those of dx, dx2, dw, db that
- * are present: overwrites, whatever was there (NaN, too), or adds to it where add_* says so: dx of
- * a value that several ops read, dw and db (add_dw) of a second micro-batch.
+/* One call. Forward writes y. Backward reads x, w, dy, and y where it is there (what it tells, x
+ * tells too); of OP_ADD and OP_AVGPOOL dy alone: x gives the shape, its memory may be another
+ * value's by then. It writes those of dx, dx2, dw, db that are present: overwrites, whatever was
+ * there (NaN, too), or adds to it where add_* says so: dx of a value that several ops read, dw and
+ * db (add_dw) of a second micro-batch.
  * OP_RELU may have y in x's place and dx in dy's; others alias nothing.
  * Losses have no dy: backward writes dx = scale * d(y[n])/dx for each sample n, so that scale = 1 /
  * samples of the global batch makes the sum over ranks the gradient of the mean.
@@ -109,7 +112,7 @@ struct op_call {
 };
 
 /* Do the shapes and types of call fit together and is what must be there present? Pure; devices
- * call it first. -ERR_INTERNAL: err names op and tensor. */
+ * call it first. -ERR_INTERNAL: err names op and tensor; -ERR_DATA: see op_batchnorm. */
 int op_check(const struct op_call *call, struct error *err);
 /* The side of a convolution's or pooling's result, or -1 where the kernel does not fit. */
 int64_t op_side(int64_t side, const struct op_attributes *attributes);

@@ -10,6 +10,17 @@
 #include "train/device/device.h"
 #include "train/model/graph.h"
 
+/* What the backward pass of an op does with the gradients of its inputs. */
+struct turn {
+	bool add_dx, add_dx2;
+};
+
+/* A part of the flat layout that decays, or that does not. */
+struct stretch {
+	size_t offset, count;
+	bool decay;
+};
+
 struct walk {
 	struct step_request request;
 	struct device_queue *queue;
@@ -19,7 +30,14 @@ struct walk {
 	int32_t *places;		   /* device memory, [batch]: OP_LABEL_RANK's result */
 	float *host_losses;		   /* the same two, read back */
 	int32_t *host_places;
-	int *pending; /* parameters a bucket still waits for */
+	float *saved;	    /* device memory: batch norms' statistics, at the buffers' offsets */
+	struct turn *turns; /* one an op */
+	struct stretch *stretches;
+	size_t stretch_count;
+	int *pending;	    /* parameters a bucket still waits for */
+	size_t next_bucket; /* the first that was not handed out */
+	double update_loss; /* of this update's runs so far */
+	int64_t update_samples;
 	struct step_totals totals;
 };
 
@@ -41,14 +59,78 @@ static int reserve(struct walk *walk, size_t count, void *out, struct error *err
 	return ops_of(walk)->memory_new(walk->queue->device, count * 4, out, err);
 }
 
+/* The first op of the backward pass that reaches a value's gradient writes it, later ones add. */
+static int plan_turns(struct walk *walk, struct error *err)
+{
+	const struct graph *graph = walk->request.graph;
+	bool *written = calloc((size_t)graph->value_count, sizeof *written);
+	int rc = 0;
+
+	walk->turns = calloc((size_t)graph->op_count + 1, sizeof *walk->turns);
+	if (!written || !walk->turns) {
+		free(written);
+		return error_memory(err, "a training step");
+	}
+	written[graph->output] = true;
+	for (int i = graph->op_count - 1; !rc && i >= 0; i--) {
+		const struct graph_op *op = &graph->ops[i];
+
+		if (!written[op->output] || op->input == op->input2) {
+			rc = error_set(
+				err, ERR_INTERNAL,
+				"model %s: op %d (%s) is read by none, or reads a value twice",
+				graph->model, i, op_name(op->kind));
+			break;
+		}
+		walk->turns[i].add_dx = written[op->input];
+		written[op->input] = true;
+		if (op->input2 < 0)
+			continue;
+		walk->turns[i].add_dx2 = written[op->input2];
+		written[op->input2] = true;
+	}
+	free(written);
+	return rc;
+}
+
+/* Neighbours that decay alike are one stretch: without decay_vectors = false, one in all. */
+static int plan_stretches(struct walk *walk, struct error *err)
+{
+	const struct step_request *request = &walk->request;
+	const struct buckets *buckets = request->buckets;
+	size_t params = (size_t)request->graph->param_count;
+
+	walk->stretches = calloc(params + 1, sizeof *walk->stretches);
+	if (!walk->stretches)
+		return error_memory(err, "a training step");
+	for (size_t i = 0; i < params; i++) {
+		const struct graph_param *param = &request->graph->params[buckets->ready[i]];
+		bool decay = request->decay_vectors || param->rank > 1;
+		struct stretch *last = &walk->stretches[walk->stretch_count];
+
+		if (i && last[-1].decay == decay) {
+			last[-1].count += (size_t)param->count;
+			continue;
+		}
+		*last = (struct stretch){buckets->offsets[buckets->ready[i]], (size_t)param->count,
+					 decay};
+		walk->stretch_count++;
+	}
+	return 0;
+}
+
 static int walk_reserve(struct walk *walk, struct error *err)
 {
 	const struct step_request *request = &walk->request;
 	const struct graph *graph = request->graph;
 	size_t batch = (size_t)request->batch, values = (size_t)graph->value_count;
 	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
-	int rc = 0;
+	int rc = request->train ? plan_turns(walk, err) : 0;
 
+	if (!rc && request->train)
+		rc = plan_stretches(walk, err);
+	if (rc)
+		return rc;
 	walk->values = calloc(values, sizeof *walk->values);
 	walk->value_gradients = calloc(values, sizeof *walk->value_gradients);
 	walk->host_losses = calloc(batch, sizeof *walk->host_losses);
@@ -71,6 +153,8 @@ static int walk_reserve(struct walk *walk, struct error *err)
 		rc = reserve(walk, batch, &walk->losses, err);
 	if (!rc)
 		rc = reserve(walk, batch, &walk->places, err);
+	if (!rc && request->train)
+		rc = reserve(walk, (size_t)graph->buffer_total, &walk->saved, err);
 	return rc;
 }
 
@@ -88,12 +172,15 @@ static void walk_free(struct walk *walk)
 		device->ops->memory_free(device, walk->target);
 		device->ops->memory_free(device, walk->losses);
 		device->ops->memory_free(device, walk->places);
+		device->ops->memory_free(device, walk->saved);
 	}
 	free(walk->values);
 	free(walk->value_gradients);
 	free(walk->host_losses);
 	free(walk->host_places);
 	free(walk->pending);
+	free(walk->turns);
+	free(walk->stretches);
 }
 
 static struct tensor value_tensor(const struct walk *walk, float *const *memory, int value,
@@ -116,15 +203,34 @@ static struct tensor param_tensor(const struct walk *walk, float *flat, int para
 			   info->shape);
 }
 
+static struct tensor buffer_tensor(const struct walk *walk, float *flat, int buffer)
+{
+	if (buffer < 0 || !flat)
+		return (struct tensor){0};
+
+	const struct graph_buffer *info = &walk->request.graph->buffers[buffer];
+
+	return tensor_make(flat + info->offset, ELEMENT_F32, 1, &info->count);
+}
+
 static struct op_call graph_call(const struct walk *walk, const struct graph_op *op, int count)
 {
-	struct op_call call = {.kind = op->kind, .attributes = op->attributes};
+	const struct step_request *request = &walk->request;
+	struct op_call call = {.kind = op->kind,
+			       .attributes = op->attributes,
+			       .batchnorm = {op->eps, op->momentum, request->train}};
 
 	/* A linear layer's result is a vector: {O, 1, 1} seen as [N, O]. */
 	call.x = value_tensor(walk, walk->values, op->input, count, 4);
 	call.y = value_tensor(walk, walk->values, op->output, count, op->kind == OP_LINEAR ? 2 : 4);
-	call.w = param_tensor(walk, walk->request.weights, op->weight);
-	call.b = param_tensor(walk, walk->request.weights, op->bias);
+	if (op->input2 >= 0)
+		call.x2 = value_tensor(walk, walk->values, op->input2, count, 4);
+	call.w = param_tensor(walk, request->weights, op->weight);
+	call.b = param_tensor(walk, request->weights, op->bias);
+	call.mean = buffer_tensor(walk, request->buffers, op->mean);
+	call.variance = buffer_tensor(walk, request->buffers, op->variance);
+	call.saved_mean = buffer_tensor(walk, walk->saved, op->mean);
+	call.saved_invstd = buffer_tensor(walk, walk->saved, op->variance);
 	return call;
 }
 
@@ -140,6 +246,7 @@ static struct op_call loss_call(const struct walk *walk, int count)
 		.target = tensor_make(walk->target, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
 				      sizes),
 		.y = tensor_make(walk->losses, ELEMENT_F32, 1, sizes),
+		.smoothing = mse ? 0 : request->smoothing,
 	};
 }
 
@@ -180,38 +287,79 @@ static int count_up(struct walk *walk, const struct step_input *input, struct er
 		rc = ops->copy_out(walk->queue, walk->host_places, walk->places, bytes, err);
 	if (rc)
 		return rc;
-	totals->last_loss_sum = 0;
+	if (input->first || !walk->request.train)
+		walk->update_loss = 0, walk->update_samples = 0;
+
+	double sum = 0;
+
 	for (int i = 0; i < input->count; i++) {
-		totals->last_loss_sum += (double)walk->host_losses[i];
+		sum += (double)walk->host_losses[i];
 		if (walk->request.loss == LOSS_CROSS_ENTROPY) {
 			totals->top1 += walk->host_places[i] < 1;
 			totals->top5 += walk->host_places[i] < 5;
 		}
 	}
-	if (!isfinite(totals->last_loss_sum) && totals->first_bad < 0)
+	if (!isfinite(sum) && totals->first_bad < 0)
 		totals->first_bad = input->step;
-	totals->loss_sum += totals->last_loss_sum;
-	totals->last_samples = input->count;
+	walk->update_loss += sum;
+	walk->update_samples += input->count;
+	totals->loss_sum += sum;
 	totals->samples += input->count;
+	totals->last_loss_sum = walk->update_loss;
+	totals->last_samples = walk->update_samples;
 	return 0;
 }
 
-/* The gradients of param are there: its bucket goes out with the last of them. */
+/* The gradients of param are there: buckets go out, first to last, as soon as they are full. */
 static int param_ready(struct walk *walk, int param, struct error *err)
 {
 	const struct step_request *request = &walk->request;
+	const struct buckets *buckets = request->buckets;
+	int rc = 0;
 
 	if (param < 0)
 		return 0;
+	walk->pending[buckets->bucket_of[param]]--;
+	while (!rc && walk->next_bucket < buckets->bucket_count &&
+	       !walk->pending[walk->next_bucket]) {
+		const struct bucket *bucket = &buckets->list[walk->next_bucket++];
 
-	size_t index = request->buckets->bucket_of[param];
-	const struct bucket *bucket = &request->buckets->list[index];
+		rc = request->comm->ops->all_reduce(request->comm, walk->queue,
+						    request->gradients + bucket->offset,
+						    bucket->count, ELEMENT_F32, COMM_SUM, err);
+	}
+	return rc;
+}
 
-	if (--walk->pending[index])
-		return 0;
-	return request->comm->ops->all_reduce(request->comm, walk->queue,
-					      request->gradients + bucket->offset, bucket->count,
-					      ELEMENT_F32, COMM_SUM, err);
+static int backward_op(struct walk *walk, int index, const struct step_input *input,
+		       struct error *err)
+{
+	const struct step_request *request = &walk->request;
+	const struct graph_op *op = &request->graph->ops[index];
+	struct op_call call = graph_call(walk, op, input->count);
+	int rc;
+
+	call.pass = OP_BACKWARD;
+	call.dy = call.y;
+	call.dy.data = walk->value_gradients[op->output];
+	call.dx = call.x;
+	call.dx.data = walk->value_gradients[op->input];
+	call.add_dx = walk->turns[index].add_dx;
+	if (op->input2 >= 0) {
+		call.dx2 = call.x2;
+		call.dx2.data = walk->value_gradients[op->input2];
+		call.add_dx2 = walk->turns[index].add_dx2;
+	}
+	call.dw = param_tensor(walk, request->gradients, op->weight);
+	call.db = param_tensor(walk, request->gradients, op->bias);
+	call.add_dw = !input->first;
+	rc = ops_of(walk)->run(walk->queue, &call, err);
+	if (rc || !input->last)
+		return rc;
+	rc = param_ready(walk, op->bias, err);
+	if (!rc)
+		rc = param_ready(walk, op->weight, err);
+	return rc ? rc : request->comm->ops->progress(request->comm, err);
 }
 
 static int backward(struct walk *walk, const struct step_input *input, struct error *err)
@@ -223,43 +371,37 @@ static int backward(struct walk *walk, const struct step_input *input, struct er
 
 	for (size_t i = 0; i < request->buckets->bucket_count; i++)
 		walk->pending[i] = request->buckets->list[i].params;
+	walk->next_bucket = 0;
 	loss.pass = OP_BACKWARD;
 	loss.scale = (float)(1.0 / (double)input->global_count);
 	loss.dx = tensor_make(walk->value_gradients[graph->output], ELEMENT_F32, 2, loss.x.shape);
 	rc = ops_of(walk)->run(walk->queue, &loss, err);
-	for (int i = graph->op_count - 1; !rc && i >= 0; i--) {
-		const struct graph_op *op = &graph->ops[i];
-		struct op_call call = graph_call(walk, op, input->count);
-
-		call.pass = OP_BACKWARD;
-		call.dy = call.y;
-		call.dy.data = walk->value_gradients[op->output];
-		call.dx = call.x;
-		call.dx.data = walk->value_gradients[op->input];
-		call.dw = param_tensor(walk, request->gradients, op->weight);
-		call.db = param_tensor(walk, request->gradients, op->bias);
-		rc = ops_of(walk)->run(walk->queue, &call, err);
-		if (!rc)
-			rc = param_ready(walk, op->bias, err);
-		if (!rc)
-			rc = param_ready(walk, op->weight, err);
-		if (!rc)
-			rc = request->comm->ops->progress(request->comm, err);
-	}
-	return rc ? rc : request->comm->ops->finish(request->comm, walk->queue, err);
+	for (int i = graph->op_count - 1; !rc && i >= 0; i--)
+		rc = backward_op(walk, i, input, err);
+	if (rc || !input->last)
+		return rc;
+	return request->comm->ops->finish(request->comm, walk->queue, err);
 }
 
 static int update(struct walk *walk, float lr, struct error *err)
 {
 	const struct step_request *request = &walk->request;
-	int64_t count = (int64_t)request->buckets->total;
-	struct op_call call = {.kind = OP_SGD, .sgd = request->sgd};
+	int rc = 0;
 
-	call.sgd.lr = lr;
-	call.w = tensor_make(request->weights, ELEMENT_F32, 1, &count);
-	call.dw = tensor_make(request->gradients, ELEMENT_F32, 1, &count);
-	call.state = tensor_make(request->momentum, ELEMENT_F32, 1, &count);
-	return ops_of(walk)->run(walk->queue, &call, err);
+	for (size_t i = 0; !rc && i < walk->stretch_count; i++) {
+		const struct stretch *part = &walk->stretches[i];
+		int64_t count = (int64_t)part->count;
+		struct op_call call = {.kind = OP_SGD, .sgd = request->sgd};
+
+		call.sgd.lr = lr;
+		if (!part->decay)
+			call.sgd.weight_decay = 0;
+		call.w = tensor_make(request->weights + part->offset, ELEMENT_F32, 1, &count);
+		call.dw = tensor_make(request->gradients + part->offset, ELEMENT_F32, 1, &count);
+		call.state = tensor_make(request->momentum + part->offset, ELEMENT_F32, 1, &count);
+		rc = ops_of(walk)->run(walk->queue, &call, err);
+	}
+	return rc;
 }
 
 static int walk_run(struct walk *walk, const struct step_input *input, struct error *err)
@@ -274,7 +416,7 @@ static int walk_run(struct walk *walk, const struct step_input *input, struct er
 		rc = count_up(walk, input, err);
 	if (!rc && walk->request.train)
 		rc = backward(walk, input, err);
-	if (!rc && walk->request.train)
+	if (!rc && walk->request.train && input->last)
 		rc = update(walk, input->lr, err);
 	return rc;
 }

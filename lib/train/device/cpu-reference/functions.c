@@ -22,8 +22,10 @@ void reference_relu(const struct op_call *call)
 	const float *dy = call->dy.data;
 	float *dx = call->dx.data;
 
-	for (size_t i = 0; dx && i < count; i++)
+	for (size_t i = 0; dx && !call->add_dx && i < count; i++)
 		dx[i] = x[i] <= 0 ? 0 : dy[i];
+	for (size_t i = 0; dx && call->add_dx && i < count; i++)
+		dx[i] += x[i] <= 0 ? 0 : dy[i];
 }
 
 /* The place in plane of the largest of a window; the first of equal ones, a NaN before all. */
@@ -57,7 +59,7 @@ static void pool_pairs(const float *above, const float *below, size_t out_width,
 	}
 }
 
-/* Its backward: the first of equal ones gets all. */
+/* Its backward: the first of equal ones gets all, added to what is there. */
 static void unpool_pairs(const float *above, const float *below, size_t out_width, const float *dy,
 			 float *dx_above, float *dx_below)
 {
@@ -69,14 +71,14 @@ static void unpool_pairs(const float *above, const float *below, size_t out_widt
 		float best = left ? a : b, second = right ? c : d;
 		int up = !(second > best) & !((second != second) & (best == best));
 
-		dx_above[2 * x] = up & left ? dy[x] : 0;
-		dx_above[2 * x + 1] = up & (!left) ? dy[x] : 0;
-		dx_below[2 * x] = (!up) & right ? dy[x] : 0;
-		dx_below[2 * x + 1] = (!up) & (!right) ? dy[x] : 0;
+		dx_above[2 * x] += up & left ? dy[x] : 0;
+		dx_above[2 * x + 1] += up & (!left) ? dy[x] : 0;
+		dx_below[2 * x] += (!up) & right ? dy[x] : 0;
+		dx_below[2 * x + 1] += (!up) & (!right) ? dy[x] : 0;
 	}
 }
 
-/* One row of windows of one plane; y forward, dx (cleared before) and dy backward. */
+/* One row of windows of one plane; y forward, dx (added to) and dy backward. */
 static void pool_row(const struct op_call *call, const float *plane, size_t oy, size_t out_width,
 		     float *y, const float *dy, float *dx)
 {
@@ -117,7 +119,8 @@ void reference_maxpool2d(const struct op_call *call)
 	if (call->pass == OP_BACKWARD) {
 		if (!dx)
 			return;
-		memset(dx, 0, planes * plane * sizeof *dx);
+		if (!call->add_dx)
+			memset(dx, 0, planes * plane * sizeof *dx);
 	}
 	for (size_t p = 0; p < planes; p++)
 		for (size_t oy = 0; oy < out_height; oy++) {
@@ -137,10 +140,25 @@ static int bad_label(const struct op_call *call, size_t n, struct error *err)
 			 ((const int32_t *)call->target.data)[n], n, (int)call->x.shape[1] - 1);
 }
 
+/* The loss of one sample; log_sum: log of the sum of exp(x). */
+static double smoothed(const float *x, size_t classes, size_t target, double log_sum,
+		       double smoothing)
+{
+	double all = 0, own = log_sum - (double)x[target];
+
+	/* Without smoothing no product 0 * infinity. */
+	if (smoothing == 0)
+		return own;
+	for (size_t k = 0; k < classes; k++)
+		all += log_sum - (double)x[k];
+	return (1 - smoothing) * own + smoothing / (double)classes * all;
+}
+
 int reference_cross_entropy(const struct op_call *call, struct error *err)
 {
 	size_t count = (size_t)call->x.shape[0], classes = (size_t)call->x.shape[1];
 	const int32_t *target = call->target.data;
+	double smoothing = (double)call->smoothing;
 
 	for (size_t n = 0; n < count; n++) {
 		const float *x = (const float *)call->x.data + n * classes;
@@ -154,8 +172,8 @@ int reference_cross_entropy(const struct op_call *call, struct error *err)
 		for (size_t k = 0; k < classes; k++)
 			sum += exp((double)x[k] - (double)most);
 		if (call->pass == OP_FORWARD) {
-			((float *)call->y.data)[n] =
-				(float)(log(sum) + (double)most - (double)x[target[n]]);
+			((float *)call->y.data)[n] = (float)smoothed(
+				x, classes, (size_t)target[n], log(sum) + (double)most, smoothing);
 			continue;
 		}
 
@@ -163,8 +181,10 @@ int reference_cross_entropy(const struct op_call *call, struct error *err)
 
 		for (size_t k = 0; k < classes; k++) {
 			double share = exp((double)x[k] - (double)most) / sum;
+			double wanted = smoothing / (double)classes +
+					(k == (size_t)target[n] ? 1 - smoothing : 0);
 
-			dx[k] = (float)((share - (k == (size_t)target[n])) * (double)call->scale);
+			reference_put(dx + k, (share - wanted) * (double)call->scale, call->add_dx);
 		}
 	}
 	return 0;
@@ -184,8 +204,9 @@ void reference_mse(const struct op_call *call)
 
 			sum += off * off;
 			if (call->pass == OP_BACKWARD)
-				((float *)call->dx.data)[n * classes + k] =
-					(float)(2 * off / (double)classes * (double)call->scale);
+				reference_put((float *)call->dx.data + n * classes + k,
+					      2 * off / (double)classes * (double)call->scale,
+					      call->add_dx);
 		}
 		if (call->pass == OP_FORWARD)
 			((float *)call->y.data)[n] = (float)(sum / (double)classes);

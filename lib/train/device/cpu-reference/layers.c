@@ -94,10 +94,9 @@ static void unfold_by_place(const struct conv *conv, const float *x, float *wind
 	}
 }
 
-/* The inverse of unfold: each element of dx is the sum of what the windows that hold it got. */
+/* The inverse of unfold: to each element of dx is added what the windows that hold it got. */
 static void fold(const struct conv *conv, const float *columns, float *dx)
 {
-	memset(dx, 0, conv->x_count * sizeof *dx);
 	for (size_t row = 0; row < conv->window; row++) {
 		float *plane =
 			dx + row / (conv->kernel * conv->kernel) * conv->height * conv->width;
@@ -161,7 +160,7 @@ static void conv_backward_bias(const struct conv *conv, const struct op_call *ca
 			for (int i = 0; i < 16; i++)
 				sum += (double)part[i];
 		}
-		db[o] = (float)sum;
+		reference_put(db + o, sum, call->add_dw);
 	}
 }
 
@@ -181,7 +180,9 @@ static void conv_backward_weights(const struct conv *conv, const struct op_call 
 				conv->padded, sum, conv->padded, true, pack);
 	}
 	for (size_t o = 0; o < conv->outputs; o++)
-		memcpy(dw + o * conv->window, sum + o * conv->padded, conv->window * sizeof *dw);
+		for (size_t i = 0; i < conv->window; i++)
+			reference_put(dw + o * conv->window + i, (double)sum[o * conv->padded + i],
+				      call->add_dw);
 }
 
 static void conv_backward_input(const struct conv *conv, const struct op_call *call, float *columns,
@@ -191,10 +192,13 @@ static void conv_backward_input(const struct conv *conv, const struct op_call *c
 
 	for (size_t n = 0; n < conv->n; n++) {
 		const float *dy = (const float *)call->dy.data + n * conv->outputs * conv->places;
+		float *dx = (float *)call->dx.data + n * conv->x_count;
 
 		matrix_multiply(conv->window, conv->places, conv->outputs, turned, dy, conv->places,
 				columns, conv->places, false, pack);
-		fold(conv, columns, (float *)call->dx.data + n * conv->x_count);
+		if (!call->add_dx)
+			memset(dx, 0, conv->x_count * sizeof *dx);
+		fold(conv, columns, dx);
 	}
 }
 
@@ -251,7 +255,8 @@ static void linear_backward(const struct op_call *call, size_t n, size_t inputs,
 	if (call->db.data) {
 		float *db = call->db.data;
 
-		memset(db, 0, outputs * sizeof *db);
+		if (!call->add_dw)
+			memset(db, 0, outputs * sizeof *db);
 		for (size_t i = 0; i < n; i++)
 			for (size_t o = 0; o < outputs; o++)
 				db[o] += dy[i * outputs + o];
@@ -260,13 +265,13 @@ static void linear_backward(const struct op_call *call, size_t n, size_t inputs,
 		struct matrix turned = {dy, 1, outputs};
 
 		matrix_multiply(outputs, inputs, n, turned, call->x.data, inputs, call->dw.data,
-				inputs, false, pack);
+				inputs, call->add_dw, pack);
 	}
 	if (call->dx.data) {
 		struct matrix plain = {dy, outputs, 1};
 
 		matrix_multiply(n, inputs, outputs, plain, call->w.data, inputs, call->dx.data,
-				inputs, false, pack);
+				inputs, call->add_dx, pack);
 	}
 }
 

@@ -123,6 +123,15 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 	case OP_MAXPOOL2D:
 		reference_maxpool2d(call);
 		return 0;
+	case OP_BATCHNORM:
+		reference_batchnorm(call);
+		return 0;
+	case OP_ADD:
+		reference_add(call);
+		return 0;
+	case OP_AVGPOOL:
+		reference_avgpool(call);
+		return 0;
 	case OP_CROSS_ENTROPY:
 		return reference_cross_entropy(call, err);
 	case OP_MSE:
@@ -134,7 +143,7 @@ static int run(struct device_queue *queue, const struct op_call *call, struct er
 		reference_sgd(call);
 		return 0;
 	default:
-		return error_set(err, ERR_UNAVAILABLE, "the cpu device has no op %s",
+		return error_set(err, ERR_UNAVAILABLE, "the reference device has no op %s",
 				 op_name(call->kind));
 	}
 }

@@ -32,10 +32,19 @@ void matrix_multiply(size_t rows, size_t columns, size_t depth, struct matrix a,
 /* to[j][i] = from[i][j]. */
 void matrix_transpose(size_t rows, size_t columns, const float *from, float *to);
 
+/* A gradient's place in the end: overwritten, or added to. */
+static inline void reference_put(float *to, double value, bool add)
+{
+	*to = (float)(add ? (double)*to + value : value);
+}
+
 int reference_conv2d(struct reference *reference, const struct op_call *call, struct error *err);
 int reference_linear(struct reference *reference, const struct op_call *call, struct error *err);
 void reference_relu(const struct op_call *call);
 void reference_maxpool2d(const struct op_call *call);
+void reference_batchnorm(const struct op_call *call);
+void reference_add(const struct op_call *call);
+void reference_avgpool(const struct op_call *call);
 int reference_cross_entropy(const struct op_call *call, struct error *err);
 void reference_mse(const struct op_call *call);
 int reference_label_rank(const struct op_call *call, struct error *err);
