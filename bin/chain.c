@@ -5,28 +5,14 @@
 
 int chain_load(const struct options *options, struct chain *out, struct error *err)
 {
-	struct machine_source source = {0};
+	const struct machine_source source = {0};
 	int rc;
 
 	out->env = env_capture();
 	if (!out->env)
 		return error_memory(err, "the environment");
 	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
-	if (rc)
-		return rc;
-	source.topology_file = env_get(out->env, "BERTH_TOPOLOGY");
-	if (source.topology_file && !*source.topology_file)
-		source.topology_file = NULL;
-	rc = machine_load(&source, &out->card, err);
-	if (rc)
-		return source.topology_file ? error_prefix(err, "BERTH_TOPOLOGY") : rc;
-
-	/* A visible-device list of this process says nothing about another machine's capture. */
-	const char *visible = env_get(out->env, "CUDA_VISIBLE_DEVICES");
-
-	if (visible && out->card.this_system)
-		return machine_allow_gpus(&out->card, "CUDA_VISIBLE_DEVICES", visible, err);
-	return 0;
+	return rc ? rc : machine_load_here(&source, out->env, &out->card, err);
 }
 
 int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err)

@@ -23,7 +23,7 @@ struct chain {
 };
 
 /* Capture this process's environment, read the allocation, load this machine (BERTH_TOPOLOGY is
- * obeyed), mark the GPUs that CUDA_VISIBLE_DEVICES allows. No plan yet: see chain_plan.
+ * obeyed), mark the GPUs that its visible-device lists allow. No plan yet: see chain_plan.
  * 0, or the failing stage's error; chain_free in either case. */
 int chain_load(const struct options *options, struct chain *out, struct error *err);
 

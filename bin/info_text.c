@@ -149,7 +149,7 @@ static void print_gpus(const struct machine *machine, FILE *stream, const struct
 			  cell_set(&cpus, gpu->cpus_os), nearest_nics(&nics, machine, i),
 			  gpu->fault	 ? gpu->fault
 			  : gpu->allowed ? "usable"
-					 : "not in CUDA_VISIBLE_DEVICES");
+					 : "not in the list of visible devices");
 	}
 	table_print(table, stream, paint, 2);
 	table_free(table);

@@ -27,25 +27,19 @@ struct show {
 static int load_cards(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
-	struct machine_source source = {.topology_file =
-						env_get(show->setup->env, "BERTH_TOPOLOGY")};
-	const char *visible = env_get(show->setup->env, "CUDA_VISIBLE_DEVICES");
+	const struct machine_source source = {0};
 	JSON_AUTO card = NULL;
 	int rc;
 
-	if (source.topology_file && !*source.topology_file)
-		source.topology_file = NULL;
 	show->cards = calloc(alloc->node_count, sizeof *show->cards);
 	if (!show->cards)
 		return error_memory(err, "the cards");
-	rc = machine_load(&source, &show->cards[0], err);
+	rc = machine_load_here(&source, show->setup->env, &show->cards[0], err);
 	if (rc)
 		return rc;
 	show->count = 1;
-	if (visible && show->cards[0].this_system)
-		rc = machine_allow_gpus(&show->cards[0], "CUDA_VISIBLE_DEVICES", visible, err);
 	card = machine_to_json(&show->cards[0]);
-	if (!rc && !card)
+	if (!card)
 		rc = error_memory(err, "the cards");
 	for (; !rc && show->count < alloc->node_count; show->count += !rc) {
 		rc = machine_from_json(card, &show->cards[show->count], err);

@@ -208,22 +208,12 @@ static int load(const struct plan_options *options, struct machine *out, struct 
 {
 	struct machine_source source = {.topology_file = options->topology};
 	struct env *env = env_capture();
-	const char *topology, *visible;
 	int rc;
 
 	if (!env)
 		return error_memory(err, "the environment");
-	topology = env_get(env, "BERTH_TOPOLOGY");
-	visible = env_get(env, "CUDA_VISIBLE_DEVICES");
-	if (!source.topology_file && topology && *topology)
-		source.topology_file = topology;
-	source.no_network = source.topology_file != NULL;
-	rc = machine_load(&source, out, err);
-	if (!rc && visible && out->this_system) {
-		rc = machine_allow_gpus(out, "CUDA_VISIBLE_DEVICES", visible, err);
-		if (rc)
-			machine_free(out);
-	}
+	source.no_network = source.topology_file || machine_topology_file(env);
+	rc = machine_load_here(&source, env, out, err);
 	env_free(env);
 	return rc;
 }

@@ -94,12 +94,8 @@ static void *work(void *context)
 {
 	struct agent_worker *worker = context;
 	uint64_t one = 1;
-	int rc = machine_load(&worker->source, &worker->machine, &worker->machine_error);
 
-	/* The node's list says nothing about another machine's capture. */
-	if (!rc && worker->visible && worker->machine.this_system)
-		machine_allow_gpus(&worker->machine, worker->visible_name, worker->visible,
-				   &worker->machine_error);
+	machine_load_here(&worker->source, worker->env, &worker->machine, &worker->machine_error);
 	if (write(worker->done.fd, &one, sizeof one) < 0)
 		return NULL; /* an eventfd takes a 1 always */
 	return NULL;
@@ -138,11 +134,6 @@ static int start_worker(struct agent *agent, struct error *err)
 	worker->agent = agent;
 	worker->env = agent->params.env;
 	worker->done.ready = worked;
-	worker->source.topology_file = env_get(agent->params.env, "BERTH_TOPOLOGY");
-	if (worker->source.topology_file && !*worker->source.topology_file)
-		worker->source.topology_file = NULL;
-	worker->visible_name = "CUDA_VISIBLE_DEVICES";
-	worker->visible = env_get(agent->params.env, worker->visible_name);
 	if (fd < 0)
 		return error_set(err, ERR_UNAVAILABLE, "eventfd: %s", strerror(errno));
 	if (loop_add(agent->loop, &worker->done, fd, EPOLLIN, err)) {
@@ -151,7 +142,7 @@ static int start_worker(struct agent *agent, struct error *err)
 	}
 	/* An XML is tried in a child first (machine_load), and a child of a process with several
 	 * threads may find a lock that nobody will open. No driver is asked then: it is quick. */
-	if (worker->source.topology_file) {
+	if (machine_topology_file(worker->env)) {
 		work(worker);
 		return 0;
 	}

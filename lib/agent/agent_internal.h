@@ -31,7 +31,6 @@ struct agent_worker {
 	struct machine_source source;
 	struct machine machine;
 	struct error machine_error;
-	const char *visible_name, *visible; /* the node's list of visible devices, or NULL */
 };
 
 /* What JOB and START said. */

@@ -159,6 +159,22 @@ void machine_free(struct machine *machine); /* frees what it holds and clears it
 int machine_allow_gpus(struct machine *machine, const char *name, const char *list,
 		       struct error *err);
 
+/* Mark the GPUs that env's lists allow, each vendor's as its runtime reads them: NVIDIA
+ * CUDA_VISIBLE_DEVICES; AMD ROCR_VISIBLE_DEVICES and, counted among those that it leaves,
+ * HIP_VISIBLE_DEVICES; Intel ZE_AFFINITY_MASK. CUDA's variable counts for other vendors' GPUs where
+ * their own are unset (HIP reads it, Slurm sets it), never beside them.
+ * -ERR_DATA as machine_allow_gpus. */
+int machine_allow_visible(struct machine *machine, const struct env *env, struct error *err);
+
+/* BERTH_TOPOLOGY, or NULL where it is unset or empty. Borrowed from env. */
+const char *machine_topology_file(const struct env *env);
+
+/* machine_load of the node that env describes: another machine's capture (source's file, else
+ * BERTH_TOPOLOGY), or this one with the GPUs that its visible-device lists allow, which say nothing
+ * about a capture. Errors as of both; those of BERTH_TOPOLOGY say so. */
+int machine_load_here(const struct machine_source *source, const struct env *env,
+		      struct machine *out, struct error *err);
+
 /* The card: everything above as JSON, and back (from the wire: limits checked, nothing trusted).
  * Cores and paths are packed; see card_write.c. */
 json_t *machine_to_json(const struct machine *machine);

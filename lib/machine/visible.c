@@ -196,3 +196,64 @@ out:
 	free(text);
 	return rc;
 }
+
+static bool has_vendor(const struct machine *machine, uint16_t vendor)
+{
+	for (size_t i = 0; i < machine->gpu_count; i++)
+		if (machine->gpus[i].vendor == vendor)
+			return true;
+	return false;
+}
+
+int machine_allow_visible(struct machine *machine, const struct env *env, struct error *err)
+{
+	static const struct {
+		uint16_t vendor;
+		const char *name;
+	} lists[] = {
+		{0x1002, "ROCR_VISIBLE_DEVICES"},
+		{0x1002, "HIP_VISIBLE_DEVICES"},
+		{0x8086, "ZE_AFFINITY_MASK"},
+	};
+	bool theirs = false;
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < sizeof lists / sizeof *lists; i++) {
+		const char *list = env_get(env, lists[i].name);
+
+		if (!list || !has_vendor(machine, lists[i].vendor))
+			continue;
+		theirs = true;
+		rc = machine_allow_gpus(machine, lists[i].name, list, err);
+	}
+	if (!rc && (!theirs || has_vendor(machine, 0x10de)))
+		rc = machine_allow_gpus(machine, "CUDA_VISIBLE_DEVICES",
+					env_get(env, "CUDA_VISIBLE_DEVICES"), err);
+	return rc;
+}
+
+const char *machine_topology_file(const struct env *env)
+{
+	const char *file = env_get(env, "BERTH_TOPOLOGY");
+
+	return file && *file ? file : NULL;
+}
+
+int machine_load_here(const struct machine_source *source, const struct env *env,
+		      struct machine *out, struct error *err)
+{
+	struct machine_source here = *source;
+	int rc;
+
+	if (!here.topology_file)
+		here.topology_file = machine_topology_file(env);
+	rc = machine_load(&here, out, err);
+	if (rc)
+		return here.topology_file && !source->topology_file
+			       ? error_prefix(err, "BERTH_TOPOLOGY")
+			       : rc;
+	rc = out->this_system ? machine_allow_visible(out, env, err) : 0;
+	if (rc)
+		machine_free(out);
+	return rc;
+}

@@ -253,6 +253,28 @@ static void lint_fabric(json_t *list, const struct env *env, const struct machin
 		    env_get(env, "CUDA_DEVICE_ORDER"));
 }
 
+/* A rank's place, left over from another launcher or from a script. */
+static void lint_place(json_t *list, const struct env *env)
+{
+	static const char *const names[] = {
+		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"};
+	char set[256] = "";
+	size_t used = 0;
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *value = env_get(env, names[i]);
+
+		if (value && used < sizeof set)
+			used += (size_t)snprintf(set + used, sizeof set - used, "%s%s=%.20s",
+						 used ? ", " : "", names[i], value);
+	}
+	if (used)
+		add(list,
+		    "%s: replaced by each rank's own; where another launcher has started this rank "
+		    "already, berth exec takes its place",
+		    set);
+}
+
 /* Set by hand before berth: these are berth's to know. */
 static void lint_identity(json_t *list, const struct env *env)
 {
@@ -266,6 +288,54 @@ static void lint_identity(json_t *list, const struct env *env)
 		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one "
 		    "of your own",
 		    env_get(env, "MASTER_PORT"));
+	lint_place(list, env);
+}
+
+/* What OpenMP reads: a number for each nested level. */
+static bool is_thread_list(const char *text)
+{
+	for (;;) {
+		text += strspn(text, " \t");
+
+		size_t digits = strspn(text, "0123456789");
+
+		if (!digits || digits > 9 || strspn(text, "0") == digits)
+			return false;
+		text += digits;
+		text += strspn(text, " \t");
+		if (!*text)
+			return true;
+		if (*text++ != ',')
+			return false;
+	}
+}
+
+static void lint_threads(json_t *list, const struct env *env)
+{
+	const char *value = env_get(env, "OMP_NUM_THREADS");
+
+	if (value && !is_thread_list(value))
+		add(list,
+		    "OMP_NUM_THREADS=%.100s is no number of threads from 1 on: OpenMP passes over "
+		    "it; unset it and each rank gets the number of its cores",
+		    value);
+}
+
+/* HIP counts CUDA's list, where it has none of its own, among what ROCR's leaves. */
+static void lint_visible(json_t *list, const struct env *env, const struct machine *cards,
+			 size_t count)
+{
+	const char *rocr = env_get(env, "ROCR_VISIBLE_DEVICES");
+	const char *cuda = env_get(env, "CUDA_VISIBLE_DEVICES");
+	bool amd = false;
+
+	for (size_t g = 0; count && g < cards[0].gpu_count; g++)
+		amd |= cards[0].gpus[g].vendor == 0x1002;
+	if (amd && rocr && cuda && !env_get(env, "HIP_VISIBLE_DEVICES"))
+		add(list,
+		    "CUDA_VISIBLE_DEVICES=%.100s beside ROCR_VISIBLE_DEVICES=%.100s on AMD GPUs: "
+		    "HIP counts the one among what the other leaves; unset CUDA_VISIBLE_DEVICES",
+		    cuda, rocr);
 }
 
 json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count)
@@ -283,5 +353,7 @@ json_t *plan_lint(const struct env *env, const struct machine *cards, size_t cou
 	lint_exclusion(list, env);
 	lint_fabric(list, env, cards, count);
 	lint_identity(list, env);
+	lint_threads(list, env);
+	lint_visible(list, env, cards, count);
 	return list;
 }

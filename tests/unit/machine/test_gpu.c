@@ -289,6 +289,63 @@ static void test_tiles(void **state)
 	machine_free(&machine);
 }
 
+/* Each vendor's list counts its own GPUs; four of NVIDIA (make_gpus) and one of AMD. */
+static void test_each_vendors_list(void **state)
+{
+	static const struct {
+		const char *cuda, *rocr, *hip, *ze;
+		int vendor; /* of all five; 0: as make_gpus has them */
+		const char *allowed, *says;
+	} rows[] = {
+		{NULL, NULL, NULL, NULL, 0x1002, "11111", NULL},
+		{NULL, "0,2", NULL, NULL, 0x1002, "10100", NULL},
+		{NULL, NULL, "1", NULL, 0x1002, "01000", NULL},
+		{NULL, "", NULL, NULL, 0x1002, "00000", NULL},
+		/* HIP counts among what ROCR leaves: its 1 is GPU 4. */
+		{NULL, "2,4", "1", NULL, 0x1002, "00001", NULL},
+		{NULL, "2,4", "2", NULL, 0x1002, NULL, "HIP_VISIBLE_DEVICES has \"2\""},
+		{NULL, "9", NULL, NULL, 0x1002, NULL, "ROCR_VISIBLE_DEVICES has \"9\""},
+		/* CUDA's alone counts, as HIP reads it; beside ROCR's it is Slurm's copy. */
+		{"3", NULL, NULL, NULL, 0x1002, "00010", NULL},
+		{"2,3", "2,3", NULL, NULL, 0x1002, "00110", NULL},
+		{"3", NULL, NULL, "0.1,4", 0x8086, "10001", NULL},
+		/* Lists of vendors that are not here say nothing. */
+		{NULL, NULL, NULL, "7", 0x1002, "11111", NULL},
+		{"1", "7", "7", "7", 0x10de, "01000", NULL},
+		/* A node with both: each list its own. */
+		{"1", "", NULL, NULL, 0, "01000", NULL},
+		{"0", "0", NULL, NULL, 0, "10001", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct machine machine;
+		struct error err = {0};
+		struct env *env = env_new();
+		const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+					     "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"};
+		const char *const lists[] = {rows[i].cuda, rows[i].rocr, rows[i].hip, rows[i].ze};
+		char seen[6] = "";
+
+		make_gpus(&machine);
+		for (int g = 0; g < 5 && rows[i].vendor; g++)
+			machine.gpus[g].vendor = (uint16_t)rows[i].vendor;
+		for (int n = 0; n < 4; n++)
+			if (lists[n])
+				assert_int_equal(
+					env_set(env, names[n], lists[n], ENV_FROM_USER, NULL, &err),
+					0);
+		int rc = machine_allow_visible(&machine, env, &err);
+
+		for (int g = 0; g < 5; g++)
+			seen[g] = machine.gpus[g].allowed ? '1' : '0';
+		if (rows[i].says ? rc != -ERR_DATA || !strstr(err.text, rows[i].says)
+				 : rc || strcmp(seen, rows[i].allowed))
+			fail_msg("row %zu: %s, %d \"%s\"", i, seen, rc, err.text);
+		env_free(env);
+		machine_free(&machine);
+	}
+}
+
 static void test_too_long(void **state)
 {
 	struct machine machine = {0};
@@ -311,6 +368,7 @@ int main(void)
 		cmocka_unit_test(test_container),
 		cmocka_unit_test(test_visible),
 		cmocka_unit_test(test_tiles),
+		cmocka_unit_test(test_each_vendors_list),
 		cmocka_unit_test(test_too_long),
 	};
 

@@ -493,6 +493,16 @@ static void test_lint(void **state)
 		{SORT_EFA, "RDMAV_FORK_SAFE", "1", "must not be set with EFA"},
 		{SORT_TCP, "CUDA_DEVICE_ORDER", "FASTEST_FIRST", "no longer mean"},
 		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "--head keeps one of your own"},
+		{SORT_TCP, "RANK", "3", "RANK=3: replaced by each rank's own"},
+		{SORT_TCP, "WORLD_SIZE", "8", "berth exec takes its place"},
+		{SORT_TCP, "LOCAL_RANK", "x", "LOCAL_RANK=x: replaced"},
+		{SORT_TCP, "OMP_NUM_THREADS", "4", NULL},
+		{SORT_TCP, "OMP_NUM_THREADS", "4, 2", NULL},
+		{SORT_TCP, "OMP_NUM_THREADS", "0", "OMP_NUM_THREADS=0 is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "4,", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "-1", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "all", "unset it"},
 		{SORT_TCP, "PATH", "/bin", NULL},
 	};
 
