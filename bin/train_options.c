@@ -13,6 +13,7 @@
 
 enum train_key {
 	KEY_DATA = 0x400,
+	KEY_STEM,
 	KEY_EPOCHS,
 	KEY_STEPS,
 	KEY_BATCH,
@@ -26,6 +27,8 @@ enum train_key {
 	KEY_CKPT,
 	KEY_SAVE_EVERY,
 	KEY_RESUME,
+	KEY_INIT,
+	KEY_NEW_HEAD,
 	KEY_METRICS,
 	KEY_LOG_EVERY,
 	KEY_DEVICE,
@@ -42,6 +45,8 @@ static const struct argp_option table[] = {
 	{"data", KEY_DATA, "SPEC", 0,
 	 "fashion-mnist[:DIR] (default), mnist:DIR, or synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
 	 31},
+	{"stem", KEY_STEM, "default|cifar", 0,
+	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32", 31},
 	{"epochs", KEY_EPOCHS, "N", 0,
 	 "Epochs in all, those of a checkpoint included; also what the schedule spans", 31},
 	{"steps", KEY_STEPS, "N", 0, "Stop after step N", 31},
@@ -61,6 +66,12 @@ static const struct argp_option table[] = {
 	 32},
 	{"resume", KEY_RESUME, "auto|never|FILE", 0,
 	 "Go on from the newest checkpoint of --ckpt (auto, default) or from FILE", 32},
+	{"init", KEY_INIT, "FILE", 0,
+	 "Begin with the weights of a safetensors file in PyTorch's names, where no checkpoint is "
+	 "resumed from",
+	 32},
+	{"new-head", KEY_NEW_HEAD, NULL, 0,
+	 "With --init: begin the last layer anew, for other classes", 32},
 	{"metrics", KEY_METRICS, "DIR", 0, "Write DIR/metrics.jsonl", 32},
 	{"log-every", KEY_LOG_EVERY, "N", 0, "Report every N steps (default 100)", 32},
 	{NULL, 0, NULL, 0, "How it is computed", 33},
@@ -124,6 +135,12 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 	case KEY_DATA:
 		options->data = text;
 		return 0;
+	case KEY_STEM:
+		options->stem = !strcmp(text, "cifar") ? STEM_CIFAR : STEM_DEFAULT;
+		return strcmp(text, "cifar") && strcmp(text, "default")
+			       ? error_set(err, ERR_USAGE,
+					   "--stem is \"%s\": expected default or cifar", text)
+			       : 0;
 	case KEY_EPOCHS:
 		return number_int64("--epochs", text, 1, 1000000, &options->epochs, err);
 	case KEY_STEPS:
@@ -185,6 +202,12 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		return save_every(options, text, err);
 	case KEY_RESUME:
 		options->resume = text;
+		return 0;
+	case KEY_INIT:
+		options->init = text;
+		return 0;
+	case KEY_NEW_HEAD:
+		options->new_head = true;
 		return 0;
 	case KEY_METRICS:
 		return folder("--metrics", text, &options->metrics, err);
@@ -264,6 +287,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		if (!arguments->options.model)
 			refuse(state, "which MODEL is to be trained? The models are: %s",
 			       model_names(models, sizeof models));
+		if (arguments->options.new_head && !arguments->options.init)
+			refuse(state, "--new-head is for --init: there is no file to begin from");
 		return 0;
 	}
 	rc = parse_what(key, text, &arguments->options, &err);

@@ -16,8 +16,8 @@
 #include "train/safetensors.h"
 
 #define FORMAT "1"
-#define MOMENTUM "berth.momentum."
 #define STATE_MAX 65536
+#define WORLD_MAX (1 << 20)
 #define STEP_MAX INT64_C(99999999999)
 
 /* ---- the state as JSON ---- */
@@ -26,12 +26,12 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 {
 	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
 	 * epoch and position are all the state that there is of them. */
-	JSON_AUTO json =
-		json_pack("{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:s, s:n}", "model",
-			  graph->model, "classes", graph->classes, "step", (json_int_t)state->step,
-			  "epoch", (json_int_t)state->epoch, "position",
-			  (json_int_t)state->position, "world", state->world, "batch", state->batch,
-			  "seed", (json_int_t)state->seed, "data", state->data, "scaler");
+	JSON_AUTO json = json_pack("{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:s, s:n}",
+				   "model", graph->model, "classes", graph->classes, "step",
+				   (json_int_t)state->step, "epoch", (json_int_t)state->epoch,
+				   "position", (json_int_t)state->position, "world", state->world,
+				   "batch", state->batch, "batches", (json_int_t)state->batches,
+				   "seed", (json_int_t)state->seed, "data", state->data, "scaler");
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -69,9 +69,11 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	if (!rc)
 		rc = json_get_int(path, json, "position", 0, INT64_MAX / 2, &state.position, err);
 	if (!rc)
-		rc = json_get_int(path, json, "world", 1, INT32_MAX, &world, err);
+		rc = json_get_int(path, json, "world", 1, WORLD_MAX, &world, err);
 	if (!rc)
 		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
+	if (!rc)
+		rc = json_get_int(path, json, "batches", 0, INT64_MAX / 2, &state.batches, err);
 	if (!rc)
 		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
 	if (!rc)
@@ -91,82 +93,55 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	return 0;
 }
 
-/* ---- tensors ---- */
-
-/* Two a parameter: the weight, and its momentum. names: room for as many. */
-static void fill(const struct graph *graph, const struct buckets *buckets, const float *weights,
-		 const float *momentum, char (*names)[96], struct safetensor *tensors)
-{
-	for (int i = 0; i < graph->param_count * 2; i++) {
-		const struct graph_param *param = &graph->params[i % graph->param_count];
-		const float *flat = i < graph->param_count ? weights : momentum;
-		struct safetensor *tensor = &tensors[i];
-
-		snprintf(names[i], sizeof names[i], "%s%s", i < graph->param_count ? "" : MOMENTUM,
-			 param->name);
-		*tensor = (struct safetensor){
-			.name = names[i],
-			.type = "F32",
-			.rank = param->rank,
-			.data = flat + buckets->offsets[i % graph->param_count],
-			.size_bytes = (size_t)param->count * sizeof(float),
-		};
-		memcpy(tensor->shape, param->shape, sizeof param->shape);
-	}
-}
-
-static int take(const char *path, const struct safetensors *file, const char *prefix,
-		const struct graph_param *param, float *to, struct error *err)
-{
-	char name[96];
-	const struct safetensor *tensor;
-
-	snprintf(name, sizeof name, "%s%s", prefix, param->name);
-	tensor = safetensors_find(file, name);
-	if (!tensor)
-		return error_set(err, ERR_DATA, "%s has no tensor %s", path, name);
-	bool fits = !strcmp(tensor->type, "F32") && tensor->rank == param->rank;
-
-	for (int i = 0; fits && i < param->rank; i++)
-		fits = tensor->shape[i] == param->shape[i];
-	if (!fits)
-		return error_set(err, ERR_DATA,
-				 "%s: tensor %s has another type or shape than this "
-				 "network's",
-				 path, name);
-	memcpy(to, tensor->data, (size_t)param->count * sizeof *to);
-	return 0;
-}
-
 /* ---- saving ---- */
 
-int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
-		    const struct train_state *state, const float *weights, const float *momentum,
-		    char **path, struct error *err)
+/* variables aside, then in place of DIR/name. */
+static int write_file(const char *folder, const char *name, const struct graph *graph,
+		      const struct buckets *buckets, const struct train_state *state,
+		      const struct variables *variables, const json_t *metadata, char **path,
+		      struct error *err)
 {
-	size_t count = (size_t)graph->param_count * 2;
-	struct safetensor *tensors = calloc(count + 1, sizeof *tensors);
-	char(*names)[96] = calloc(count + 1, sizeof *names);
-	char *text = state_text(graph, state), *file = NULL, *latest = NULL, line[64];
+	struct variables_list list;
+	char *file;
+	int rc = variables_list(graph, buckets, variables, state->batches, metadata != NULL, &list,
+				err);
+
+	if (rc)
+		return rc;
+	if (asprintf(&file, "%s/%s", folder, name) < 0) {
+		file = NULL;
+		rc = error_memory(err, "a file's name");
+	}
+	if (!rc)
+		rc = safetensors_write(file, list.tensors, list.count, metadata, err);
+	variables_list_free(&list);
+	if (rc)
+		free(file);
+	else
+		*path = file;
+	return rc;
+}
+
+int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
+		    const struct train_state *state, const struct variables *variables, char **path,
+		    struct error *err)
+{
+	char *text = state_text(graph, state), *file = NULL, *latest = NULL, name[64], line[72];
 	JSON_AUTO metadata =
 		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
-	int rc = 0;
+	int rc = metadata ? 0 : error_memory(err, "a checkpoint");
 
-	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors\n", state->step);
-	if (asprintf(&file, "%s/%.*s", folder, (int)strlen(line) - 1, line) < 0)
-		file = NULL;
-	if (asprintf(&latest, "%s/latest", folder) < 0)
+	snprintf(name, sizeof name, "step-%08" PRId64 ".safetensors", state->step);
+	snprintf(line, sizeof line, "%s\n", name);
+	if (asprintf(&latest, "%s/latest", folder) < 0) {
 		latest = NULL;
-	if (!tensors || !names || !metadata || !file || !latest) {
 		rc = error_memory(err, "a checkpoint");
-	} else {
-		fill(graph, buckets, weights, momentum, names, tensors);
-		rc = safetensors_write(file, tensors, count, metadata, err);
-		if (!rc)
-			rc = file_write_atomic(latest, line, strlen(line), 0644, err);
 	}
-	free(tensors);
-	free(names);
+	if (!rc)
+		rc = write_file(folder, name, graph, buckets, state, variables, metadata, &file,
+				err);
+	if (!rc)
+		rc = file_write_atomic(latest, line, strlen(line), 0644, err);
 	free(text);
 	free(latest);
 	if (rc)
@@ -174,6 +149,14 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 	else
 		*path = file;
 	return rc;
+}
+
+int checkpoint_save_model(const char *folder, const struct graph *graph,
+			  const struct buckets *buckets, const struct train_state *state,
+			  const struct variables *variables, char **path, struct error *err)
+{
+	return write_file(folder, "model.safetensors", graph, buckets, state, variables, NULL, path,
+			  err);
 }
 
 int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
@@ -218,27 +201,38 @@ out:
 /* ---- loading ---- */
 
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    struct train_state *state, float *weights, float *momentum, struct error *err)
+		    struct train_state *state, struct variables *variables, struct error *err)
 {
+	const struct variables_want want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
 	struct train_state read = {0};
+	int64_t tracked; /* the state has it too */
 	int rc = safetensors_read(path, &file, err);
 
 	if (rc)
 		return rc;
 	rc = read_state(path, &file, graph, &read, err);
-	for (int i = 0; !rc && i < graph->param_count; i++) {
-		const struct graph_param *param = &graph->params[i];
-
-		rc = take(path, &file, "", param, weights + buckets->offsets[i], err);
-		if (!rc)
-			rc = take(path, &file, MOMENTUM, param, momentum + buckets->offsets[i],
-				  err);
-	}
+	if (!rc)
+		rc = variables_read(path, &file, graph, buckets, &want, variables, &tracked, err);
 	safetensors_free(&file);
 	if (!rc)
 		*state = read;
 	return rc;
+}
+
+int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    bool new_head, struct train_state *state, struct variables *variables,
+		    struct error *err)
+{
+	const struct variables_want want = {.new_head = new_head, .strict = true};
+	struct safetensors file = {0};
+	int rc = safetensors_read(path, &file, err);
+
+	if (rc)
+		return error_prefix(err, "--init");
+	rc = variables_read(path, &file, graph, buckets, &want, variables, &state->batches, err);
+	safetensors_free(&file);
+	return rc ? error_prefix(err, "--init") : 0;
 }
 
 /* ---- the newest ---- */
@@ -333,8 +327,8 @@ static int64_t latest_step(const char *folder, const struct checkpoint_sink *sin
 }
 
 int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
-		      const struct checkpoint_sink *sink, struct train_state *state, float *weights,
-		      float *momentum, char **path, struct error *err)
+		      const struct checkpoint_sink *sink, struct train_state *state,
+		      struct variables *variables, char **path, struct error *err)
 {
 	struct stat info;
 	size_t count = 0;
@@ -363,7 +357,7 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 			free(steps);
 			return error_memory(err, "a checkpoint's name");
 		}
-		if (checkpoint_load(file, graph, buckets, state, weights, momentum, &why)) {
+		if (checkpoint_load(file, graph, buckets, state, variables, &why)) {
 			error_prefix(&why, "passed over");
 			sink->passed_over(sink->context, why.text);
 			free(file);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checkpoints: DIR/step-00001230.safetensors and DIR/latest, which names the newest.
  *
- * A file holds the weights under torchvision's bare names and all else under "berth.": the
+ * A file holds weights and buffers under torchvision's bare names and all else under "berth.": the
  * momentum as berth.momentum.NAME, and in the metadata berth.format ("1") and berth.state, one
- * JSON object (struct train_state). safetensors.h tells of the checksums. */
+ * JSON object (struct train_state). safetensors.h tells of the checksums. DIR/model.safetensors is
+ * the model alone, for PyTorch's load_state_dict. */
 #ifndef BERTH_TRAIN_CHECKPOINT_H
 #define BERTH_TRAIN_CHECKPOINT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
 #include "train/ddp.h"
 #include "train/model/graph.h"
+#include "train/variables.h"
 
 /* Where a run stands, less the tensors. Orders and learning rates are functions of it. */
 struct train_state {
@@ -20,6 +23,7 @@ struct train_state {
 	int64_t position; /* entries of its order that are done; 0: at its beginning */
 	int world;	  /* ranks that the epoch began with: its order was padded for them */
 	int batch;	  /* of a rank */
+	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
 	char data[256]; /* --data */
 };
@@ -31,27 +35,40 @@ struct checkpoint_sink {
 };
 
 /* Write DIR/step-N.safetensors and then DIR/latest; both aside first, renamed into place.
- * weights, momentum: flat host memory in the layout of buckets. *path malloced.
- * -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written. */
+ * *path malloced. -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written. */
 int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
-		    const struct train_state *state, const float *weights, const float *momentum,
-		    char **path, struct error *err);
+		    const struct train_state *state, const struct variables *variables, char **path,
+		    struct error *err);
 
-/* Before saving: a file of that step that is damaged, or another network's, is renamed to FILE.1 (or
- * .2 ...) and so not replaced. *kept: its new name, malloced; NULL when there is no such file. */
-int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step, char **kept,
-			    struct error *err);
+/* Before saving: a file of that step that is damaged, or another network's, is renamed to FILE.1
+ * (or .2 ...) and so not replaced. *kept: its new name, malloced; NULL when there is no such file.
+ */
+int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
+			    char **kept, struct error *err);
 
-/* Read a checkpoint of graph's network into flat host memory. -ERR_INPUT when it cannot be read;
- * -ERR_DATA when it is damaged, no checkpoint of berth's, or of another network. */
+/* Read a checkpoint of graph's network. -ERR_INPUT when it cannot be read; -ERR_DATA when it is
+ * damaged, no checkpoint of berth's, or of another network; on failure nothing is changed. */
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    struct train_state *state, float *weights, float *momentum, struct error *err);
+		    struct train_state *state, struct variables *variables, struct error *err);
 
 /* Load the newest usable one of folder: what latest names, else all by step, downwards. Damaged
  * and foreign files are passed over and told of, never deleted. *path malloced, NULL when there
  * is none (also when there is no folder). */
 int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
-		      const struct checkpoint_sink *sink, struct train_state *state, float *weights,
-		      float *momentum, char **path, struct error *err);
+		      const struct checkpoint_sink *sink, struct train_state *state,
+		      struct variables *variables, char **path, struct error *err);
+
+/* Write DIR/model.safetensors: weights, buffers, num_batches_tracked. Errors and *path as
+ * checkpoint_save. */
+int checkpoint_save_model(const char *folder, const struct graph *graph,
+			  const struct buckets *buckets, const struct train_state *state,
+			  const struct variables *variables, char **path, struct error *err);
+
+/* Initial weights from a model file (--init), PyTorch's or a checkpoint of berth's: weights,
+ * buffers, num_batches_tracked; momentum stays. new_head: all but the last linear layer.
+ * -ERR_INPUT, -ERR_DATA; on failure nothing is changed. */
+int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    bool new_head, struct train_state *state, struct variables *variables,
+		    struct error *err);
 
 #endif

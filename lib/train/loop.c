@@ -96,6 +96,7 @@ static int step(struct train *train, int count, int64_t global_count, struct err
 	if (rc)
 		return rc;
 	train->state.step++;
+	train->state.batches++;
 	train->state.position += global_count;
 	train->interval_samples += global_count;
 	train->interval_steps++;
@@ -168,7 +169,10 @@ static int save(struct train *train, struct error *err)
 	if (rc)
 		return rc;
 	if (!train->comm->rank) {
-		rc = train_save(train, err);
+		bool ends = train->state.step >= train->last_step ||
+			    train->state.epoch >= train->last_epoch;
+
+		rc = train_save(train, ends, err);
 		failed[0] = -(double)rc;
 	}
 	train->saved_step = train->state.step;
@@ -198,8 +202,11 @@ static bool save_is_due(const struct train *train, bool epoch_ends)
 static int evaluate(struct train *train, struct error *err)
 {
 	struct eval_result result;
-	int rc = eval_run(train->val, train->val_step, train->options->batch, train->comm,
-			  train->queue, &result, err);
+	int rc = optim_share_buffers(&train->optim, train->comm, err);
+
+	if (!rc)
+		rc = eval_run(train->val, train->val_step, train->options->batch, train->comm,
+			      train->queue, &result, err);
 
 	if (rc)
 		return rc;

@@ -21,6 +21,8 @@ struct train_options {
 	const char *module_path; /* base/module.h's search path, or NULL */
 	const char *ckpt;	 /* folder, or NULL */
 	const char *resume;	 /* "auto", "never" or a file */
+	const char *init;	 /* a model file to begin from, or NULL */
+	bool new_head;		 /* of init: all but the last layer */
 	const char *metrics;	 /* folder, or NULL */
 	int64_t epochs, steps;	 /* steps 0: as many as the epochs have; else where to stop */
 	int batch;		 /* of a rank */

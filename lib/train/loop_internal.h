@@ -51,8 +51,8 @@ struct train {
 
 double train_now_s(void); /* monotonic */
 void train_interval_begin(struct train *train);
-/* For a rank that fails only because another did: wait a second. Whoever started the ranks calls the
- * first one that ends the cause, and that must be the one which knows why. Blocks. */
+/* For a rank that fails only because another did: wait a second. Whoever started the ranks calls
+ * the first one that ends the cause, and that must be the one which knows why. Blocks. */
 void train_let_first_end(void);
 void train_note(const struct train *train, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -61,8 +61,8 @@ void train_note(const struct train *train, const char *format, ...)
 int train_open(struct train *train, struct error *err);
 /* Weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
 int train_begin(struct train *train, struct error *err);
-/* Write a checkpoint; rank 0 alone. */
-int train_save(struct train *train, struct error *err);
+/* Write a checkpoint, at the end of a run model.safetensors too; rank 0 alone. */
+int train_save(struct train *train, bool last, struct error *err);
 void train_close(struct train *train);
 
 #endif

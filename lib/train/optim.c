@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int optim_new(struct device_queue *queue, const struct buckets *buckets, struct optim *out,
-	      struct error *err)
+int optim_new(struct device_queue *queue, const struct graph *graph, const struct buckets *buckets,
+	      struct optim *out, struct error *err)
 {
 	const struct device_ops *ops = queue->device->ops;
-	struct optim optim = {.queue = queue, .count = buckets->total};
+	struct optim optim = {.queue = queue,
+			      .count = buckets->total,
+			      .buffer_count = (size_t)graph->buffer_total};
 	size_t bytes = optim.count * sizeof(float);
-	float *zeros = calloc(optim.count + 1, sizeof *zeros);
-	int rc = zeros ? 0 : error_memory(err, "the weights");
+	struct variables zeros = {0};
+	int rc = variables_new(graph, buckets, &zeros, err);
 
 	if (!rc)
 		rc = ops->memory_new(queue->device, bytes, (void **)&optim.weights, err);
@@ -19,9 +21,12 @@ int optim_new(struct device_queue *queue, const struct buckets *buckets, struct 
 		rc = ops->memory_new(queue->device, bytes, (void **)&optim.gradients, err);
 	if (!rc)
 		rc = ops->memory_new(queue->device, bytes, (void **)&optim.momentum, err);
+	if (!rc && optim.buffer_count)
+		rc = ops->memory_new(queue->device, optim.buffer_count * sizeof(float),
+				     (void **)&optim.buffers, err);
 	if (!rc)
-		rc = optim_load(&optim, zeros, zeros, err);
-	free(zeros);
+		rc = optim_load(&optim, &zeros, err);
+	variables_free(&zeros);
 	if (rc)
 		optim_free(&optim);
 	else
@@ -39,39 +44,45 @@ void optim_free(struct optim *optim)
 	device->ops->memory_free(device, optim->weights);
 	device->ops->memory_free(device, optim->gradients);
 	device->ops->memory_free(device, optim->momentum);
+	device->ops->memory_free(device, optim->buffers);
 	memset(optim, 0, sizeof *optim);
 }
 
-int optim_load(struct optim *optim, const float *weights, const float *momentum, struct error *err)
+int optim_load(struct optim *optim, const struct variables *variables, struct error *err)
 {
 	const struct device_ops *ops = optim->queue->device->ops;
 	size_t bytes = optim->count * sizeof(float);
-	int rc = 0;
+	int rc = ops->copy_in(optim->queue, optim->weights, variables->weights, bytes, err);
 
-	if (weights)
-		rc = ops->copy_in(optim->queue, optim->weights, weights, bytes, err);
-	if (!rc && momentum)
-		rc = ops->copy_in(optim->queue, optim->momentum, momentum, bytes, err);
+	if (!rc)
+		rc = ops->copy_in(optim->queue, optim->momentum, variables->momentum, bytes, err);
+	if (!rc && optim->buffer_count)
+		rc = ops->copy_in(optim->queue, optim->buffers, variables->buffers,
+				  optim->buffer_count * sizeof(float), err);
 	return rc;
 }
 
-int optim_store(const struct optim *optim, float **weights, float **momentum, struct error *err)
+int optim_store(const struct optim *optim, struct variables *variables, struct error *err)
 {
 	const struct device_ops *ops = optim->queue->device->ops;
 	size_t bytes = optim->count * sizeof(float);
-	float *w = malloc(bytes + 1), *m = malloc(bytes + 1);
-	int rc = w && m ? 0 : error_memory(err, "a copy of the weights");
+	int rc = ops->copy_out(optim->queue, variables->weights, optim->weights, bytes, err);
 
 	if (!rc)
-		rc = ops->copy_out(optim->queue, w, optim->weights, bytes, err);
-	if (!rc)
-		rc = ops->copy_out(optim->queue, m, optim->momentum, bytes, err);
-	if (rc) {
-		free(w);
-		free(m);
-		return rc;
-	}
-	*weights = w;
-	*momentum = m;
-	return 0;
+		rc = ops->copy_out(optim->queue, variables->momentum, optim->momentum, bytes, err);
+	if (!rc && optim->buffer_count)
+		rc = ops->copy_out(optim->queue, variables->buffers, optim->buffers,
+				   optim->buffer_count * sizeof(float), err);
+	return rc;
+}
+
+int optim_share_buffers(struct optim *optim, struct comm *comm, struct error *err)
+{
+	if (!optim->buffer_count)
+		return 0;
+
+	int rc = comm->ops->broadcast(comm, optim->queue, optim->buffers,
+				      optim->buffer_count * sizeof(float), 0, err);
+
+	return rc ? rc : comm->ops->finish(comm, optim->queue, err);
 }

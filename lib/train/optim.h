@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What training changes: the flat buffers on the device, and their copies for checkpoints. */
+/* What training changes: the flat buffers on the device, and their copies in host memory. */
 #ifndef BERTH_TRAIN_OPTIM_H
 #define BERTH_TRAIN_OPTIM_H
 
 #include "base/error.h"
 #include "train/ddp.h"
 #include "train/device/device.h"
+#include "train/variables.h"
 
-/* Device memory of one layout (ddp.h). */
+/* Device memory in the layouts of struct variables. */
 struct optim {
 	struct device_queue *queue;
-	size_t count;
+	size_t count, buffer_count;
 	float *weights, *gradients, *momentum;
+	float *buffers; /* NULL where the graph has none */
 };
 
-/* Reserve for buckets->total elements; momentum is zeros, weights are not set. */
-int optim_new(struct device_queue *queue, const struct buckets *buckets, struct optim *out,
-	      struct error *err);
+/* Reserve for buckets and graph; all but the gradients are zeros. */
+int optim_new(struct device_queue *queue, const struct graph *graph, const struct buckets *buckets,
+	      struct optim *out, struct error *err);
 void optim_free(struct optim *optim); /* clears it */
 
-/* Host to device; NULL leaves that buffer alone. count elements each. */
-int optim_load(struct optim *optim, const float *weights, const float *momentum, struct error *err);
-/* Device to host, malloced, waits for the queue. */
-int optim_store(const struct optim *optim, float **weights, float **momentum, struct error *err);
+/* Host to device, of the same sizes. */
+int optim_load(struct optim *optim, const struct variables *variables, struct error *err);
+/* Device to host: variables of the same sizes, waits for the queue. */
+int optim_store(const struct optim *optim, struct variables *variables, struct error *err);
+
+/* The running statistics of rank 0 for all ranks, as PyTorch's DDP keeps them: each rank has
+ * those of its own samples. Collective; nothing without buffers. */
+int optim_share_buffers(struct optim *optim, struct comm *comm, struct error *err);
 
 #endif

@@ -44,9 +44,9 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 /* The same from a file: -ERR_INPUT when it cannot be read. */
 int safetensors_read(const char *path, struct safetensors *out, struct error *err);
 
-/* Write tensors with metadata (strings; berth.crc32c.* and berth.header_crc32c are added) aside,
- * fsync, rename over path, fsync the folder. -ERR_OUTPUT when it cannot be created, -ERR_IO when
- * writing failed: what was at path stays, nothing half written stays. */
+/* Write tensors with metadata (strings, NULL: none; berth.crc32c.* and berth.header_crc32c are
+ * added) aside, fsync, rename over path, fsync the folder. -ERR_OUTPUT when it cannot be created,
+ * -ERR_IO when writing failed: what was at path stays, nothing half written stays. */
 int safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
 		      const json_t *metadata, struct error *err);
 

@@ -70,7 +70,7 @@ static char *make_header(const struct safetensor *tensors, size_t count, const j
 	/* The header's sum first: nothing a name could hold comes before it. */
 	if (!rc)
 		rc = json_object_set_new(own, "berth.header_crc32c", json_string("00000000"));
-	if (!rc)
+	if (!rc && metadata)
 		rc = json_object_update(own, (json_t *)metadata);
 	if (!rc)
 		rc = json_object_set(header, "__metadata__", own);

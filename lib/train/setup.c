@@ -112,7 +112,7 @@ static int build(struct train *train, struct error *err)
 		rc = buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
 				  err);
 	if (!rc)
-		rc = optim_new(train->queue, &train->buckets, &train->optim, err);
+		rc = optim_new(train->queue, train->graph, &train->buckets, &train->optim, err);
 	if (rc)
 		return rc;
 	size_t batch = (size_t)options->batch;
@@ -132,6 +132,7 @@ static int build(struct train *train, struct error *err)
 		.weights = train->optim.weights,
 		.gradients = train->optim.gradients,
 		.momentum = train->optim.momentum,
+		.buffers = train->optim.buffers,
 		.sgd = {.momentum = (float)options->momentum,
 			.weight_decay = (float)options->weight_decay,
 			.nesterov = options->nesterov},
@@ -172,8 +173,28 @@ static void passed_over(void *context, const char *text)
 	train_note(context, "%s", text);
 }
 
+/* Weights from the seed, or from --init's file. */
+static int begin_anew(struct train *train, struct variables *variables, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int rc = graph_initialise(train->graph, options->seed, train->buckets.offsets,
+				  variables->weights, err);
+
+	graph_initialise_buffers(train->graph, variables->buffers);
+	train->state.seed = options->seed;
+	train->state.world = train->comm->size;
+	if (rc || !options->init)
+		return rc;
+	rc = checkpoint_init(options->init, train->graph, &train->buckets, options->new_head,
+			     &train->state, variables, err);
+	if (!rc)
+		train_note(train, "initial weights from %s%s", options->init,
+			   options->new_head ? ", the last layer anew" : "");
+	return rc;
+}
+
 /* Rank 0: weights and state from a checkpoint if there is one, else from the seed. */
-static int find_weights(struct train *train, float *weights, float *momentum, struct error *err)
+static int find_weights(struct train *train, struct variables *variables, struct error *err)
 {
 	const struct train_options *options = train->options;
 	const struct checkpoint_sink sink = {train, passed_over};
@@ -183,24 +204,19 @@ static int find_weights(struct train *train, float *weights, float *momentum, st
 	if (!strcmp(options->resume, "auto")) {
 		if (options->ckpt)
 			rc = checkpoint_resume(options->ckpt, train->graph, &train->buckets, &sink,
-					       &train->state, weights, momentum, &path, err);
+					       &train->state, variables, &path, err);
 	} else if (strcmp(options->resume, "never")) {
 		path = strdup(options->resume);
 		rc = path ? checkpoint_load(path, train->graph, &train->buckets, &train->state,
-					    weights, momentum, err)
+					    variables, err)
 			  : error_memory(err, "a name");
 	}
 	if (rc) {
 		free(path);
 		return rc;
 	}
-	if (!path) {
-		memset(momentum, 0, train->buckets.total * sizeof *momentum);
-		train->state.seed = options->seed;
-		train->state.world = train->comm->size;
-		return graph_initialise(train->graph, options->seed, train->buckets.offsets,
-					weights, err);
-	}
+	if (!path)
+		return begin_anew(train, variables, err);
 	train->result.resumed = true;
 	train_note(train,
 		   "resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64, path,
@@ -269,29 +285,35 @@ static int open_outputs(struct train *train, struct error *err)
 	return rc;
 }
 
+/* Rank 0's numbers to all. Collective. */
+static int share(struct train *train, float *numbers, size_t count, struct error *err)
+{
+	return comm_share(train->comm, train->queue, numbers, count * sizeof *numbers, 0, err);
+}
+
 int train_begin(struct train *train, struct error *err)
 {
-	size_t bytes = train->buckets.total * sizeof(float);
-	float *weights = malloc(bytes + 1), *momentum = malloc(bytes + 1);
+	struct variables variables = {0};
 	bool head = !train->comm->rank;
-	int rc = weights && momentum ? 0 : error_memory(err, "the weights");
+	int rc = variables_new(train->graph, &train->buckets, &variables, err);
 
 	if (!rc && head)
-		rc = find_weights(train, weights, momentum, err);
+		rc = find_weights(train, &variables, err);
 	if (!rc && head)
 		rc = open_outputs(train, err);
 	rc = all_ready(train, rc, err);
 	if (!rc)
-		rc = comm_share(train->comm, train->queue, weights, bytes, 0, err);
+		rc = share(train, variables.weights, variables.weight_count, err);
 	if (!rc)
-		rc = comm_share(train->comm, train->queue, momentum, bytes, 0, err);
+		rc = share(train, variables.momentum, variables.weight_count, err);
+	if (!rc)
+		rc = share(train, variables.buffers, variables.buffer_count, err);
 	if (!rc)
 		rc = comm_share(train->comm, train->queue, &train->state, sizeof train->state, 0,
 				err);
 	if (!rc)
-		rc = optim_load(&train->optim, weights, momentum, err);
-	free(weights);
-	free(momentum);
+		rc = optim_load(&train->optim, &variables, err);
+	variables_free(&variables);
 	if (rc)
 		return rc;
 	/* Orders follow the checkpoint's seed: they are its epoch's second half. */
@@ -308,31 +330,38 @@ int train_begin(struct train *train, struct error *err)
 
 /* ---- save, close ---- */
 
-int train_save(struct train *train, struct error *err)
+int train_save(struct train *train, bool last, struct error *err)
 {
 	const struct train_options *options = train->options;
-	float *weights, *momentum;
-	char *path = NULL, *kept = NULL;
-	int rc = optim_store(&train->optim, &weights, &momentum, err);
+	struct variables variables;
+	char *path = NULL, *model = NULL, *kept = NULL;
+	int rc = variables_new(train->graph, &train->buckets, &variables, err);
 
-	if (rc)
-		return rc;
+	if (!rc)
+		rc = optim_store(&train->optim, &variables, err);
 	train->state.batch = options->batch;
 	snprintf(train->state.data, sizeof train->state.data, "%s", options->data);
 	/* At an epoch's edge the next one begins with today's ranks. */
 	if (!train->state.position)
 		train->state.world = train->comm->size;
-	rc = checkpoint_keep_foreign(options->ckpt, train->graph, train->state.step, &kept, err);
+	if (!rc)
+		rc = checkpoint_keep_foreign(options->ckpt, train->graph, train->state.step, &kept,
+					     err);
 	if (kept)
 		train_note(train, "note: a checkpoint that is not this run's is kept as %s", kept);
 	free(kept);
 	if (!rc)
 		rc = checkpoint_save(options->ckpt, train->graph, &train->buckets, &train->state,
-				     weights, momentum, &path, err);
-	free(weights);
-	free(momentum);
-	if (rc)
+				     &variables, &path, err);
+	if (!rc && last)
+		rc = checkpoint_save_model(options->ckpt, train->graph, &train->buckets,
+					   &train->state, &variables, &model, err);
+	variables_free(&variables);
+	free(model);
+	if (rc) {
+		free(path);
 		return rc;
+	}
 	free(train->result.checkpoint);
 	train->result.checkpoint = path;
 	return 0;

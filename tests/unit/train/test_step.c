@@ -77,20 +77,21 @@ struct rig {
 static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 {
 	const struct shape shape = {1, SIDE, SIDE};
+	struct variables variables;
 	struct error err = {0};
-	float *weights;
 
 	*rig = (struct rig){.recorder = {.comm = {&recording, 0, 2}}};
 	assert_int_equal(device_open("cpu-reference", 0, NULL, &rig->device, &err), 0);
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
 	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
 	assert_int_equal(buckets_plan(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
-	assert_int_equal(optim_new(rig->queue, &rig->buckets, &rig->optim, &err), 0);
-	weights = calloc(rig->buckets.total, sizeof *weights);
-	assert_non_null(weights);
-	assert_int_equal(graph_initialise(rig->graph, 3, rig->buckets.offsets, weights, &err), 0);
-	assert_int_equal(optim_load(&rig->optim, weights, NULL, &err), 0);
-	free(weights);
+	assert_int_equal(optim_new(rig->queue, rig->graph, &rig->buckets, &rig->optim, &err), 0);
+	assert_int_equal(variables_new(rig->graph, &rig->buckets, &variables, &err), 0);
+	assert_int_equal(
+		graph_initialise(rig->graph, 3, rig->buckets.offsets, variables.weights, &err), 0);
+	graph_initialise_buffers(rig->graph, variables.buffers);
+	assert_int_equal(optim_load(&rig->optim, &variables, &err), 0);
+	variables_free(&variables);
 
 	struct step_request request = {
 		.graph = rig->graph,
@@ -101,6 +102,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 		.weights = rig->optim.weights,
 		.gradients = rig->optim.gradients,
 		.momentum = rig->optim.momentum,
+		.buffers = rig->optim.buffers,
 		.sgd = {.momentum = 0.9f, .weight_decay = 5e-4f},
 		.decay_vectors = true,
 	};
@@ -242,7 +244,8 @@ static void few_samples(void **state)
 	struct error err = {0};
 	struct rig rig, half;
 	struct step_totals totals;
-	float *weights, *momentum, *other, *other_momentum;
+	struct variables stored, other;
+	float *weights;
 
 	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
 	fill(&rig, 0);
@@ -274,15 +277,15 @@ static void few_samples(void **state)
 	free(weights);
 
 	/* Store and load is the identity. */
-	assert_int_equal(optim_store(&half.optim, &weights, &momentum, &err), 0);
-	assert_int_equal(optim_load(&rig.optim, weights, momentum, &err), 0);
-	assert_int_equal(optim_store(&rig.optim, &other, &other_momentum, &err), 0);
-	assert_memory_equal(weights, other, half.buckets.total * sizeof *weights);
-	assert_memory_equal(momentum, other_momentum, half.buckets.total * sizeof *weights);
-	free(weights);
-	free(momentum);
-	free(other);
-	free(other_momentum);
+	assert_int_equal(variables_new(rig.graph, &rig.buckets, &stored, &err), 0);
+	assert_int_equal(variables_new(rig.graph, &rig.buckets, &other, &err), 0);
+	assert_int_equal(optim_store(&half.optim, &stored, &err), 0);
+	assert_int_equal(optim_load(&rig.optim, &stored, &err), 0);
+	assert_int_equal(optim_store(&rig.optim, &other, &err), 0);
+	assert_memory_equal(stored.weights, other.weights, half.buckets.total * sizeof *weights);
+	assert_memory_equal(stored.momentum, other.momentum, half.buckets.total * sizeof *weights);
+	variables_free(&stored);
+	variables_free(&other);
 	rig_end(&half);
 	rig_end(&rig);
 }

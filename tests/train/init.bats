@@ -1,0 +1,76 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# Model files: model.safetensors is written, --init begins from it, --new-head but for the last layer.
+load support.bash
+
+# tensors FILE: name, type, shape and bytes of each, sorted; less berth.*
+tensors() {
+	python3 - "$1" <<'PY'
+import json, struct, sys
+data = open(sys.argv[1], 'rb').read()
+size = struct.unpack('<Q', data[:8])[0]
+for name, entry in sorted(json.loads(data[8:8 + size]).items()):
+    if name != '__metadata__' and not name.startswith('berth.'):
+        begin, end = (8 + size + at for at in entry['data_offsets'])
+        print(name, entry['dtype'], entry['shape'], data[begin:end].hex())
+PY
+}
+
+@test "the model of a run is what the next one begins from" {
+	train convnet -n 1 --data $DATA --steps 3 --ckpt a --seed 5
+	tensors a/model.safetensors >a.txt
+	[ "$(wc -l <a.txt)" = 10 ]
+	# A step of rate 0 changes nothing.
+	for from in a/model.safetensors a/step-00000003.safetensors; do
+		rm -rf b
+		train convnet -n 2 --data $DATA --steps 1 --lr 0 --ckpt b --init $from
+		tensors b/model.safetensors >b.txt
+		cmp a.txt b.txt
+	done
+	# A checkpoint goes before --init.
+	run train convnet -n 1 --data $DATA --steps 2 --lr 0 --ckpt b --init a/missing.safetensors
+	[ "$status" = 0 ]
+	[[ "$output" == *"resuming from b/step-00000001"* ]]
+}
+
+@test "running statistics are kept, and a new head takes other classes" {
+	local data=synthetic:3x8x8,n=16
+	train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=5 --batch 4 --steps 2 --ckpt a --no-eval
+	tensors a/model.safetensors >a.txt
+	# 62 parameters, 20 batch norms of two statistics and a count
+	[ "$(wc -l <a.txt)" = 122 ]
+	grep -q '^bn1.num_batches_tracked I64 \[\] 0200000000000000$' a.txt
+	grep -q '^layer4.1.bn2.running_var F32 \[512\]' a.txt
+
+	run train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --init a/model.safetensors --no-eval
+	[ "$status" = 65 ]
+	[[ "$output" == *"fc.weight"*"[5,512]"*"[7,512]"*"--new-head"* ]]
+
+	train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --lr 0 --init a/model.safetensors --new-head \
+		--no-eval --ckpt b
+	tensors b/model.safetensors >b.txt
+	# Weights are the same; statistics have seen one batch more.
+	diff <(grep -v '^fc\|running_\|num_batches' a.txt) <(grep -v '^fc\|running_\|num_batches' b.txt)
+	grep -q '^fc.weight F32 \[7, 512\]' b.txt
+	grep -q '^bn1.num_batches_tracked I64 \[\] 0300000000000000$' b.txt
+	! diff -q <(grep running_mean a.txt) <(grep running_mean b.txt)
+}
+
+@test "what cannot be begun from is refused" {
+	train convnet -n 1 --data $DATA --steps 1 --ckpt a --no-eval
+	run train linear -n 1 --data $DATA --steps 1 --init a/model.safetensors
+	[ "$status" = 65 ]
+	[[ "$output" == *"--init"*"conv1.bias"* || "$output" == *"--init"*"conv1.weight"* ]]
+	run train convnet -n 1 --data $DATA --steps 1 --init nowhere.safetensors
+	[ "$status" = 66 ]
+	[[ "$output" == *"nowhere.safetensors"* ]]
+	head -c 1000 a/model.safetensors >cut.safetensors
+	run train convnet -n 1 --data $DATA --steps 1 --init cut.safetensors
+	[ "$status" = 65 ]
+	run train convnet -n 1 --data $DATA --steps 1 --new-head
+	[ "$status" = 64 ]
+	[[ "$output" == *"--init"* ]]
+	# No checkpoint: berth.state is not in it.
+	run train convnet -n 1 --data $DATA --steps 1 --resume a/model.safetensors
+	[ "$status" = 65 ]
+}
