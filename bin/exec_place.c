@@ -6,13 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/number.h"
 
 #define RANKS_MAX 1048576
+#define ENVIRON_MAX (8 << 20)
+#define ANCESTORS_MAX 64
 
-/* One launcher's variables. present: the one that shows it, besides rank. */
+/* One launcher's variables. present: the one that shows it, besides rank. binds: to cores, as a
+ * rule, whether or not the user asked for it. */
 struct launcher {
+	bool binds;
 	const char *name, *present;
 	const char *rank, *size, *local_rank, *local_size, *node;
 	const char *job, *job_part;
@@ -22,19 +28,19 @@ struct launcher {
  * mpirun's ranks keep those of the allocation. srun's own come last: a batch script has them too,
  * so only a step counts. */
 static const struct launcher launchers[] = {
-	{"torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
-	 "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
-	{"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+	{false, "torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK",
+	 "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+	{true, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
 	 "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, "PMIX_NAMESPACE",
 	 "OMPI_MCA_ess_base_jobid"},
-	{"PALS", "PALS_RANKID", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PMI_LOCAL_SIZE",
-	 "PALS_NODEID", "PALS_APID", NULL},
-	{"MPICH's mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
+	{true, "PALS", "PALS_RANKID", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID",
+	 "PMI_LOCAL_SIZE", "PALS_NODEID", "PALS_APID", NULL},
+	{true, "MPICH's mpiexec", "PMI_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
 	 "MPI_LOCALNRANKS", NULL, NULL, NULL},
-	{"the environment", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+	{false, "the environment", "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
 	 "NODE_RANK", NULL, NULL},
-	{"srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL,
-	 "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+	{true, "srun", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID",
+	 NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
 static int read_number(const struct env *env, const struct launcher *launcher, const char *name,
@@ -143,6 +149,8 @@ static int fill(const struct env *env, const struct launcher *launcher, struct e
 	int rc = read_number(env, launcher, launcher->rank, 0, &place->rank, err);
 
 	place->launcher = launcher->name;
+	place->mark = launcher->present;
+	place->binds = launcher->binds;
 	place->node_rank = -1;
 	if (!rc)
 		rc = read_number(env, launcher, launcher->size, 1, &place->size, err);
@@ -189,6 +197,53 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 		"PALS_RANKID, PMI_RANK, SLURM_STEP_ID is set): berth exec goes between a "
 		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
 		"starts ranks itself");
+}
+
+/* Was the process started with the variable? false too where nobody may look: a daemon of root's,
+ * which is no rank of ours. */
+static bool started_with(pid_t pid, const char *name)
+{
+	size_t length = strlen(name), size = 0;
+	char path[40], *text = NULL;
+	bool found = false;
+
+	snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+	if (file_read(path, ENVIRON_MAX, &text, &size, NULL))
+		return false;
+	for (const char *at = text; !found && at < text + size; at += strlen(at) + 1)
+		found = !strncmp(at, name, length) && at[length] == '=';
+	free(text);
+	return found;
+}
+
+/* "12 (a name (of its own)) S 7 ...": the name may hold anything. 0: not known. */
+static pid_t parent_of(pid_t pid)
+{
+	char path[40], *text = NULL;
+	size_t size;
+	int parent = 0;
+
+	snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+	if (file_read(path, 1 << 16, &text, &size, NULL))
+		return 0;
+	const char *end = strrchr(text, ')');
+
+	if (!end || sscanf(end + 1, " %*c %d", &parent) != 1)
+		parent = 0;
+	free(text);
+	return parent;
+}
+
+pid_t exec_place_launcher(const struct exec_place *place)
+{
+	pid_t pid = getppid();
+
+	for (int steps = 0; pid > 1 && steps < ANCESTORS_MAX; steps++) {
+		if (!started_with(pid, place->mark))
+			return pid;
+		pid = parent_of(pid);
+	}
+	return 0;
 }
 
 int exec_place_port(const struct exec_place *place, long salt)

@@ -10,7 +10,8 @@
 #include <unistd.h>
 
 #include "arguments.h"
-#include "base/hostlist.h"
+#include "base/number.h"
+#include "exec_address.h"
 #include "exec_place.h"
 #include "options.h"
 #include "plan/plan.h"
@@ -20,15 +21,19 @@ enum option_key {
 	OPTION_KEEP_BINDING = 0x100,
 	OPTION_DRY_RUN,
 	OPTION_GPUS_VISIBLE,
+	OPTION_HEAD,
+	OPTION_PORT,
 };
 
 struct exec {
 	bool keep_binding, dry_run;
 	struct plan_request request;
+	struct exec_meeting meeting;
 	char **program; /* argv from PROGRAM on */
 
 	struct env *env;
 	struct exec_place place;
+	pid_t launcher; /* 0: not found */
 	struct machine machine;
 	struct plan plan;
 	struct env *changes;
@@ -40,6 +45,10 @@ static const struct argp_option option_table[] = {
 	 "Leave the cores to the launcher (default: berth's plan replaces its binding)", 1},
 	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
 	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
+	{"head", OPTION_HEAD, "ADDRESS|none", 0,
+	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT", 1},
+	{"port", OPTION_PORT, "PORT", 0,
+	 "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)", 1},
 	{"dry-run", OPTION_DRY_RUN, NULL, 0,
 	 "Show what would be set and bound in this rank; run nothing", 1},
 	{NULL, 0, NULL, 0, NULL, 0},
@@ -65,6 +74,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		}
 		exec->request.gpus_visible_own = !strcmp(text, "own");
 		return 0;
+	case OPTION_HEAD:
+		exec->meeting.head = text;
+		return 0;
+	case OPTION_PORT:
+		if (number_int("--port", text, 1, 65535, &exec->meeting.port, &err))
+			arguments_refuse(state, &err);
+		return 0;
 	case ARGP_KEY_ARG:
 		exec->program = &state->argv[state->next - 1];
 		state->next = state->argc;
@@ -82,32 +98,21 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 /* ---- the plan ---- */
 
-/* mpirun binds each rank to a core of its own; seen from there the node would have one core. The
- * kernel cuts this down to what the cgroup allows. */
-static void unbind(void)
+/* mpirun binds each rank to a core of its own; seen from there the node would have one core. What
+ * the launcher itself may use is what it was given: a taskset around it holds, and the kernel cuts
+ * it down to what the cgroup allows. Nothing but the user binds where a launcher does not. */
+static void widen(const struct exec *exec)
 {
-	cpu_set_t *all = CPU_ALLOC(IDSET_MAX + 1);
 	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
+	cpu_set_t *own = CPU_ALLOC(IDSET_MAX + 1), *theirs = CPU_ALLOC(IDSET_MAX + 1);
 
-	if (!all)
-		return;
-	memset(all, 0xff, size);
-	(void)!sched_setaffinity(0, size, all);
-	CPU_FREE(all);
-}
-
-static int load(struct exec *exec, struct error *err)
-{
-	struct machine_source source = {.topology_file = env_get(exec->env, "BERTH_TOPOLOGY")};
-	const char *visible = env_get(exec->env, "CUDA_VISIBLE_DEVICES");
-
-	if (source.topology_file && !*source.topology_file)
-		source.topology_file = NULL;
-	int rc = machine_load(&source, &exec->machine, err);
-
-	if (!rc && visible && exec->machine.this_system)
-		rc = machine_allow_gpus(&exec->machine, "CUDA_VISIBLE_DEVICES", visible, err);
-	return rc;
+	if (own && theirs && exec->place.binds && exec->launcher &&
+	    !sched_getaffinity(0, size, own) && !sched_getaffinity(exec->launcher, size, theirs)) {
+		CPU_OR_S(size, own, own, theirs);
+		(void)!sched_setaffinity(0, size, own);
+	}
+	CPU_FREE(own);
+	CPU_FREE(theirs);
 }
 
 /* The plan of a job that is this node alone; what the others are is put right afterwards. */
@@ -140,42 +145,6 @@ static int add_number(struct exec *exec, const char *name, int value, const char
 	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
 }
 
-/* Several nodes and nobody has said where rank 0 is: Slurm's first host, else it cannot be known.
- */
-static int add_address(struct exec *exec, struct error *err)
-{
-	bool one_node = exec->place.local_size == exec->place.size;
-	const char *list = env_get(exec->env, "SLURM_STEP_NODELIST");
-	struct hosts hosts = {0};
-	int rc = 0;
-
-	env_drop(exec->changes, "MASTER_ADDR");
-	env_drop(exec->changes, "MASTER_PORT");
-	if (env_get(exec->env, "MASTER_ADDR"))
-		return env_get(exec->env, "MASTER_PORT")
-			       ? 0
-			       : add_number(exec, "MASTER_PORT",
-					    exec_place_port(&exec->place, getppid()),
-					    "worked out of the job's name; not tried", err);
-	if (one_node) {
-		rc = env_set(exec->changes, "MASTER_ADDR", "127.0.0.1", ENV_FROM_BERTH, "one node",
-			     err);
-	} else if (list) {
-		rc = hostlist_expand(list, &hosts, err);
-		if (!rc)
-			rc = env_set(exec->changes, "MASTER_ADDR", hosts.names[0], ENV_FROM_BERTH,
-				     "the first node of the step", err);
-		hosts_free(&hosts);
-	} else {
-		return 0;
-	}
-	/* A job without a name is told apart by the parent, which only ranks of one node share. */
-	if (!rc && (one_node || exec->place.job[0]))
-		rc = add_number(exec, "MASTER_PORT", exec_place_port(&exec->place, getppid()),
-				"worked out of the job's name; not tried", err);
-	return rc;
-}
-
 static int make_changes(struct exec *exec, struct error *err)
 {
 	static const char *const not_ours[] = {
@@ -203,7 +172,6 @@ static int make_changes(struct exec *exec, struct error *err)
 		{"JAX_PROCESS_ID", place->rank},
 	};
 
-	env_drop(exec->changes, "JAX_COORDINATOR_ADDRESS");
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !rc; i++) {
 		if (numbers[i].value < 0)
 			env_drop(exec->changes, numbers[i].name);
@@ -211,7 +179,11 @@ static int make_changes(struct exec *exec, struct error *err)
 			rc = add_number(exec, numbers[i].name, numbers[i].value, place->launcher,
 					err);
 	}
-	return rc ? rc : add_address(exec, err);
+	if (rc)
+		return rc;
+	exec->meeting.loopback = exec->plan.network.address;
+	exec->meeting.launcher = exec->launcher ? exec->launcher : getppid();
+	return exec_address_add(place, &exec->meeting, exec->env, exec->changes, err);
 }
 
 /* ---- bind and become the program ---- */
@@ -272,12 +244,6 @@ static void warn(const struct exec *exec)
 		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
 	if (exec->place.rank)
 		return;
-	if (!env_get(exec->env, "MASTER_ADDR") && !env_get(exec->changes, "MASTER_ADDR"))
-		fprintf(stderr,
-			"berth: %d ranks on several nodes, and %s does not say where rank 0 is: "
-			"set "
-			"MASTER_ADDR and MASTER_PORT if PROGRAM needs them, or use berth run\n",
-			exec->place.size, exec->place.launcher);
 	fprintf(stderr,
 		"berth: %d rank%s of %s: berth exec gives each its place and cores; starting, "
 		"signals, failures and logs are the launcher's (no supervision)\n",
@@ -309,6 +275,8 @@ static int become(struct exec *exec)
 
 static int prepare(struct exec *exec, struct error *err)
 {
+	const struct machine_source source = {0};
+
 	exec->env = env_capture();
 	if (!exec->env)
 		return error_memory(err, "the environment");
@@ -316,9 +284,10 @@ static int prepare(struct exec *exec, struct error *err)
 
 	if (rc)
 		return rc;
+	exec->launcher = exec_place_launcher(&exec->place);
 	if (!exec->keep_binding)
-		unbind();
-	rc = load(exec, err);
+		widen(exec);
+	rc = machine_load_here(&source, exec->env, &exec->machine, err);
 	if (!rc)
 		rc = make_plan(exec, err);
 	if (!rc)

@@ -95,8 +95,78 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 	run env PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NODEID=1 \
 		PALS_APID=x "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
+	[ "$status" -eq 69 ]
+	[[ $output == *"PALS started 8 ranks on several nodes"*"--head ADDRESS"*"--head none"* ]]
+}
+
+# PALS on two nodes does not tell where rank 0 is.
+pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NODEID=1"
+
+@test "several nodes: options or variables say where rank 0 is" {
+	at() { # EXPECTED ARGUMENTS...: of env
+		local expected=$1
+		shift
+		run env $pals_env "$@"
+		echo "$output"
+		[ "$status" -eq 0 ]
+		[[ $output == *"is 4 of 8 local 0 of 4 node 1 at $expected cores"* ]]
+	}
+	at '10.0.0.1:29500' "$BERTH" exec --head 10.0.0.1 --port 29500 -- sh -c "$SAY"
+	at '10.0.0.2:29501' MASTER_ADDR=10.0.0.2 MASTER_PORT=29501 "$BERTH" exec -- sh -c "$SAY"
+	at '10.0.0.1:29501' MASTER_ADDR=10.0.0.2 MASTER_PORT=29501 "$BERTH" exec --head 10.0.0.1 -- sh -c "$SAY"
+	at '?:?' "$BERTH" exec --head none -- sh -c "$SAY"
+	run env $pals_env MASTER_ADDR=10.0.0.2 "$BERTH" exec -- true
+	echo "$output"
+	[ "$status" -eq 69 ]
+	[[ $output == *"gave the job no name"*"--port PORT"* ]]
+	run env $pals_env PALS_APID=a1 MASTER_ADDR=fd00::1 "$BERTH" exec --port 29500 -- \
+		sh -c 'echo "jax at $JAX_COORDINATOR_ADDRESS"'
+	[[ $output == *"jax at [fd00::1]:29500"* ]]
+	run env $pals_env "$BERTH" exec --head '[fd00::1]' --port 1 -- true
+	[ "$status" -eq 64 ]
+	run env $pals_env "$BERTH" exec --head 10.0.0.1 --port 65536 -- true
+	[ "$status" -eq 64 ]
+}
+
+@test "rank 0 says that the port is taken" {
+	command -v python3 >/dev/null || skip "no python3"
+	exec 4< <(exec python3 -c 'import socket, time
+s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(60)')
+	holder=$!
+	read -r port <&4
+	run env RANK=0 WORLD_SIZE=1 "$BERTH" exec --port "$port" -- true
+	kill "$holder"
+	echo "$output"
+	[ "$status" -eq 69 ]
+	[[ $output == *"MASTER_PORT $port cannot be had on rank 0's node"*"--port"* ]]
+}
+
+@test "shells between launcher and rank make no difference" {
+	ranks() {
+		for r in 0 1; do
+			env PMI_RANK=$r PMI_SIZE=2 MPI_LOCALRANKID=$r MPI_LOCALNRANKS=2 \
+				sh -c '"$BERTH" exec -- sh -c "$0"; true' "$SAY" || return
+		done
+	}
+	run ranks
+	echo "$output"
 	[ "$status" -eq 0 ]
-	[[ $output == *"is 4 of 8 local 0 of 4 node 1 at "[?]* ]]
+	[ "$(grep -o 'at 127.0.0.1:[0-9]*' <<<"$output" | sort | uniq -c | awk '{print $1}')" = 2 ]
+}
+
+@test "cores that neither launcher nor user has are not taken" {
+	[ "$(nproc)" -ge 2 ] || skip "one core"
+	command -v taskset >/dev/null || skip "no taskset"
+	need_mpirun
+	first=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
+	# Around the launcher: all its ranks stay within.
+	run taskset -c "$first" mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ "$(grep -c "cores $first threads" <<<"$output")" -eq 2 ]
+	# By hand, without a launcher that binds: the user's.
+	run taskset -c "$first" env RANK=0 WORLD_SIZE=1 "$BERTH" exec -- sh -c "$SAY"
+	[[ $output == *"cores $first threads"* ]]
 }
 
 @test "contradictions and gaps are named" {

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Slurm's task lists, and the port that ranks agree on without asking. The launchers' variables are
- * tested from outside (tests/cli/exec.bats). */
+/* Slurm's task lists, the launcher, and the port that ranks agree on without asking. The launchers'
+ * variables are tested from outside (tests/cli/exec.bats). */
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "exec_address.h"
 #include "exec_place.h"
 
 static void test_tasks(void **state)
@@ -58,12 +65,90 @@ static void test_port(void **state)
 		assert_in_range(exec_place_port(&none, salt), 10000, 29999);
 }
 
-int main(void)
+/* A port that somebody listens on, at any address, is taken; let go, it is free. */
+static void test_try(void **state)
+{
+	static const uint32_t addresses[] = {INADDR_ANY, INADDR_LOOPBACK};
+
+	for (size_t i = 0; i < 2; i++) {
+		struct sockaddr_in at = {.sin_family = AF_INET,
+					 .sin_addr.s_addr = htonl(addresses[i])};
+		socklen_t size = sizeof at;
+		struct error err = {0};
+		int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+		assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+		assert_int_equal(listen(fd, 1), 0);
+		assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+		assert_int_equal(exec_address_try(ntohs(at.sin_port), &err), -ERR_UNAVAILABLE);
+		assert_non_null(strstr(err.text, "in use"));
+		close(fd);
+		assert_int_equal(exec_address_try(ntohs(at.sin_port), &err), 0);
+	}
+}
+
+/* Shells that the launcher's variable went through are no launchers. */
+static void test_launcher(void **state)
+{
+	struct exec_place place = {.mark = "BERTH_TEST_MARK"};
+	int out[2];
+	pid_t me = getpid(), seen[2] = {0}, child;
+
+	assert_int_equal(pipe(out), 0);
+	child = fork();
+	if (!child) {
+		char self[32];
+
+		/* As a launcher's rank is: sh, started with the mark, starts a shell, and so on. */
+		snprintf(self, sizeof self, "%d", out[1]);
+		setenv("BERTH_TEST_MARK", "1", 1);
+		execl("/proc/self/exe", "rank", self, "2", NULL);
+		_exit(1);
+	}
+	close(out[1]);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(read(out[0], &seen[i], sizeof seen[i]), sizeof seen[i]);
+	waitpid(child, NULL, 0);
+	close(out[0]);
+	assert_int_equal(seen[0], me);
+	assert_int_equal(seen[1], me);
+	place.mark = "BERTH_TEST_NOBODY_HAS_THIS";
+	assert_int_equal(exec_place_launcher(&place), getppid());
+}
+
+/* In the place of a rank: depth shells deep, what exec_place_launcher says at each. */
+static int be_rank(int fd, int depth)
+{
+	struct exec_place place = {.mark = "BERTH_TEST_MARK"};
+	pid_t launcher = exec_place_launcher(&place), child;
+
+	if (write(fd, &launcher, sizeof launcher) != sizeof launcher)
+		return 1;
+	if (depth < 2)
+		return 0;
+	child = fork();
+	if (!child) {
+		char self[32];
+
+		snprintf(self, sizeof self, "%d", fd);
+		execl("/proc/self/exe", "rank", self, "1", NULL);
+		_exit(1);
+	}
+	waitpid(child, NULL, 0);
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tasks),
 		cmocka_unit_test(test_port),
+		cmocka_unit_test(test_try),
+		cmocka_unit_test(test_launcher),
 	};
+
+	if (argc == 3)
+		return be_rank(atoi(argv[1]), atoi(argv[2]));
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
