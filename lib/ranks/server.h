@@ -4,7 +4,8 @@
  *   server.c          start and stop, the ranks' environment, answers from the agent
  *   server_job.c      what PMIx is told about the job
  *   server_calls.c    PMIx's up-calls: from its progress thread to the agent's thread
- *   server_store.c    publish, lookup, unpublish */
+ *   server_store.c    publish, lookup, unpublish
+ *   server_door.c     a time limit for strangers at PMIx's own listening socket */
 #ifndef BERTH_RANKS_SERVER_H
 #define BERTH_RANKS_SERVER_H
 
@@ -101,6 +102,10 @@ const char *server_active_name(void); /* of the active server; NULL: none. The a
 int library_start(const char *folder, const char *node, int node_index, struct error *err);
 /* Without I/O devices; lent to PMIx. NULL: hwloc found nothing. */
 hwloc_topology_t library_topology(void);
+
+/* server_door.c: give every listening TCP socket of this process a limit for the first words of who
+ * connects. To be called once PMIx listens; does not block. Without /proc nothing is changed. */
+void server_door_limit(void);
 
 /* server_job.c: tell PMIx of the job and its local ranks. -ERR_UNAVAILABLE: PMIx's words. */
 int server_register(struct ranks_server *server, const struct ranks_job *job, struct error *err);

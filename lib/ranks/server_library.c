@@ -86,6 +86,7 @@ static int init(const char *folder, const char *node, int node_index, struct err
 		return error_set(err, ERR_UNAVAILABLE,
 				 "the PMIx server does not start (folder %s): %s", folder,
 				 PMIx_Error_string(status));
+	server_door_limit();
 	return 0;
 }
 
