@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checkpoints and model files of a network: what comes back, and that nothing is changed by a file
+ * that cannot be used. */
+#include "../rows.h"
+
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+/* A small network that has everything: buffers and a head. */
+static struct graph *network(int classes)
+{
+	const struct shape shape = {3, 8, 8};
+	struct graph *graph = graph_new("small", &shape, classes);
+
+	assert_non_null(graph);
+	int value = graph_conv2d(graph, "conv1", 0, 4, 3, 1, 1, false);
+
+	value = graph_relu(graph, graph_batchnorm(graph, "bn1", value));
+	value = graph_conv2d(graph, "conv2", value, 6, 3, 2, 1, true);
+	value = graph_relu(graph, graph_batchnorm(graph, "bn2", value));
+	graph_linear(graph, "fc", graph_avgpool(graph, value), classes);
+	assert_int_equal(graph->error.code, 0);
+	return graph;
+}
+
+struct rig {
+	char folder[32];
+	struct graph *graph;
+	struct buckets buckets;
+	struct variables variables;
+};
+
+static void number(float *to, size_t count, float first)
+{
+	for (size_t i = 0; i < count; i++)
+		to[i] = first + (float)(i % 1000);
+}
+
+static void rig_begin(struct rig *rig, int classes)
+{
+	struct error err = {0};
+
+	*rig = (struct rig){.folder = "/tmp/berth-state-XXXXXX"};
+	assert_non_null(mkdtemp(rig->folder));
+	rig->graph = network(classes);
+	if (buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err) ||
+	    variables_new(rig->graph, &rig->buckets, &rig->variables, &err))
+		fail_msg("%s", err.text);
+	number(rig->variables.weights, rig->variables.weight_count, 1);
+	number(rig->variables.momentum, rig->variables.weight_count, 2);
+	number(rig->variables.buffers, rig->variables.buffer_count, 3);
+}
+
+static void rig_end(struct rig *rig)
+{
+	variables_free(&rig->variables);
+	buckets_free(&rig->buckets);
+	graph_free(rig->graph);
+	rmdir(rig->folder);
+}
+
+static bool differs(const struct variables *a, const struct variables *b)
+{
+	return memcmp(a->weights, b->weights, a->weight_count * sizeof(float)) ||
+	       memcmp(a->momentum, b->momentum, a->weight_count * sizeof(float)) ||
+	       memcmp(a->buffers, b->buffers, a->buffer_count * sizeof(float));
+}
+
+static const struct train_state saved = {.step = 12,
+					 .epoch = 3,
+					 .position = 40,
+					 .world = 2,
+					 .batch = 8,
+					 .batches = 24,
+					 .seed = UINT64_C(0xfedcba9876543210),
+					 .data = "synthetic"};
+
+static void comes_back(void **state)
+{
+	struct rig rig, other;
+	struct train_state read = {0};
+	struct error err = {0};
+	char *path = NULL, latest[64];
+
+	rig_begin(&rig, 5);
+	rig_begin(&other, 5);
+	memset(other.variables.weights, 0, other.variables.weight_count * sizeof(float));
+	memset(other.variables.momentum, 0, other.variables.weight_count * sizeof(float));
+	memset(other.variables.buffers, 0, other.variables.buffer_count * sizeof(float));
+	assert_true(differs(&rig.variables, &other.variables));
+	if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &saved, &rig.variables, &path,
+			    &err) ||
+	    checkpoint_load(path, other.graph, &other.buckets, &read, &other.variables, &err))
+		fail_msg("%s", err.text);
+	assert_false(differs(&rig.variables, &other.variables));
+	assert_int_equal(read.step, saved.step);
+	assert_int_equal(read.epoch, saved.epoch);
+	assert_int_equal(read.position, saved.position);
+	assert_int_equal(read.world, saved.world);
+	assert_int_equal(read.batch, saved.batch);
+	assert_int_equal(read.batches, saved.batches);
+	assert_true(read.seed == saved.seed);
+	assert_string_equal(read.data, saved.data);
+	unlink(path);
+	free(path);
+	snprintf(latest, sizeof latest, "%s/latest", rig.folder);
+	unlink(latest);
+	rig_end(&rig);
+	rig_end(&other);
+}
+
+/* The right one is the first row; each other changes one value. */
+#define STATE(MODEL, CLASSES, STEP, EPOCH, POSITION, WORLD, BATCH, BATCHES, SEED)                  \
+	"{\"model\":" MODEL ",\"classes\":" CLASSES ",\"step\":" STEP ",\"epoch\":" EPOCH          \
+	",\"position\":" POSITION ",\"world\":" WORLD ",\"batch\":" BATCH ",\"batches\":" BATCHES  \
+	",\"seed\":" SEED ",\"data\":\"synthetic\"}"
+#define NET "\"small\""
+
+static void bad_states(void **state)
+{
+	static const struct {
+		const char *format, *text;
+		int rc;
+		const char *why;
+	} rows[] = {
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 0, "all right"},
+		{"2", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 1, "another format"},
+		{"1", STATE("\"resnet34\"", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model"},
+		{"1", STATE("7", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model's type"},
+		{"1", STATE(NET, "6", "1", "0", "0", "1", "1", "1", "0"), 1, "classes"},
+		{"1", STATE(NET, "5", "-1", "0", "0", "1", "1", "1", "0"), 1, "step -1"},
+		{"1", STATE(NET, "5", "999999999999", "0", "0", "1", "1", "1", "0"), 1, "a name"},
+		{"1", STATE(NET, "5", "1.5", "0", "0", "1", "1", "1", "0"), 1, "half a step"},
+		{"1", STATE(NET, "5", "1", "-1", "0", "1", "1", "1", "0"), 1, "epoch -1"},
+		{"1", STATE(NET, "5", "1", "0", "-1", "1", "1", "1", "0"), 1, "position -1"},
+		{"1", STATE(NET, "5", "1", "0", "0", "0", "1", "1", "0"), 1, "no ranks"},
+		{"1", STATE(NET, "5", "1", "0", "0", "2147483647", "1", "1", "0"), 1,
+		 "a world whose padding would fill the memory"},
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "0", "1", "0"), 1, "no batch"},
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "-1", "0"), 1, "batches -1"},
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "\"x\""), 1, "a seed"},
+		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "99999999999999999999"), 1,
+		 "past 64 bits"},
+		{"1", "{}", 1, "nothing"},
+		{"1", "[]", 1, "a list"},
+		{"1", "{\"model\":", 1, "cut"},
+		{"1", "", 1, "empty"},
+	};
+	struct rig rig, other;
+	struct variables_list list;
+	struct error err = {0};
+	char path[64];
+
+	rig_begin(&rig, 5);
+	rig_begin(&other, 5);
+	number(rig.variables.buffers, rig.variables.buffer_count, 9);
+	assert_int_equal(
+		variables_list(rig.graph, &rig.buckets, &rig.variables, 1, true, &list, &err), 0);
+	snprintf(path, sizeof path, "%s/a.safetensors", rig.folder);
+	for (size_t i = ROWS(rows); i-- > 0;) {
+		json_t *metadata = json_pack("{s:s, s:s}", "berth.format", rows[i].format,
+					     "berth.state", rows[i].text);
+		struct train_state read = {.step = -7};
+
+		assert_int_equal(safetensors_write(path, list.tensors, list.count, metadata, &err),
+				 0);
+		json_decref(metadata);
+
+		int rc = checkpoint_load(path, other.graph, &other.buckets, &read, &other.variables,
+					 &err);
+
+		if (rc != (rows[i].rc ? -ERR_DATA : 0))
+			fail_msg("%s: code %d", rows[i].why, rc);
+		if (rc && (read.step != -7 || !strstr(err.text, path)))
+			fail_msg("%s: the state changed, or not named: %s", rows[i].why, err.text);
+		/* The good row is the last to be read. */
+		if ((rc != 0) != differs(&rig.variables, &other.variables))
+			fail_msg("%s: %s", rows[i].why, rc ? "something was read" : "not all read");
+	}
+	variables_list_free(&list);
+	unlink(path);
+	rig_end(&rig);
+	rig_end(&other);
+}
+
+/* Files of tensors that do not fit, one changed at a time. */
+static void bad_tensors(void **state)
+{
+	static const struct {
+		const char *name;  /* the tensor that is changed */
+		const char *named; /* its new name, or NULL */
+		const char *type;  /* its new type, or NULL */
+		int64_t more;	   /* rows more */
+		bool new_head;
+		int rc;
+		const char *why;
+	} rows[] = {
+		{"conv1.weight", NULL, NULL, 0, false, 0, "nothing changed"},
+		{"bn1.num_batches_tracked", "berth.other", NULL, 0, false, 0, "old PyTorch"},
+		{"conv1.weight", "conv9.weight", NULL, 0, false, 1, "one missing, one too much"},
+		{"conv1.weight", NULL, "I32", 0, false, 1, "integers"},
+		{"bn2.running_var", NULL, NULL, 1, false, 1, "a longer buffer"},
+		{"fc.bias", NULL, NULL, 2, false, 1, "other classes"},
+		{"fc.bias", NULL, NULL, 2, true, 0, "other classes, a new head"},
+		{"conv1.weight", NULL, NULL, 1, true, 1, "not the head"},
+		{"fc.weight", "head.weight", NULL, 0, true, 1, "a name that this network lacks"},
+	};
+	struct rig rig, other;
+	struct error err = {0};
+	char path[64];
+
+	rig_begin(&rig, 5);
+	rig_begin(&other, 5);
+	number(rig.variables.weights, rig.variables.weight_count, 50);
+	snprintf(path, sizeof path, "%s/a.safetensors", rig.folder);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct train_state begun = {.batches = -7};
+		struct variables_list list;
+		struct safetensor *tensor;
+		float *longer = NULL;
+
+		number(other.variables.weights, other.variables.weight_count, 4);
+		assert_int_equal(variables_list(rig.graph, &rig.buckets, &rig.variables, 77, false,
+						&list, &err),
+				 0);
+		for (tensor = list.tensors; strcmp(tensor->name, rows[i].name); tensor++)
+			assert_true(tensor < list.tensors + list.count - 1);
+		if (rows[i].named)
+			tensor->name = rows[i].named;
+		if (rows[i].type)
+			tensor->type = rows[i].type;
+		if (rows[i].more) {
+			size_t row = tensor->size_bytes / (size_t)tensor->shape[0];
+
+			tensor->shape[0] += rows[i].more;
+			tensor->size_bytes += row * (size_t)rows[i].more;
+			tensor->data = longer = calloc(1, tensor->size_bytes);
+		}
+		assert_int_equal(safetensors_write(path, list.tensors, list.count, NULL, &err), 0);
+
+		int rc = checkpoint_init(path, other.graph, &other.buckets, rows[i].new_head,
+					 &begun, &other.variables, &err);
+
+		if (rc != (rows[i].rc ? -ERR_DATA : 0))
+			fail_msg("%s: code %d %s", rows[i].why, rc, err.text);
+		/* Tracked by another norm still where the first has none. */
+		if (begun.batches != (rc ? -7 : 77))
+			fail_msg("%s: %lld batches", rows[i].why, (long long)begun.batches);
+		size_t conv = other.buckets.offsets[0],
+		       head = other.buckets.offsets[rig.graph->param_count - 1];
+
+		if (other.variables.weights[conv] !=
+		    (rc ? 4 + (float)(conv % 1000) : rig.variables.weights[conv]))
+			fail_msg("%s: conv1.weight is %g", rows[i].why,
+				 (double)other.variables.weights[conv]);
+		if (other.variables.weights[head] != (rc || rows[i].new_head
+							      ? 4 + (float)(head % 1000)
+							      : rig.variables.weights[head]))
+			fail_msg("%s: fc.bias is %g", rows[i].why,
+				 (double)other.variables.weights[head]);
+		variables_list_free(&list);
+		free(longer);
+	}
+	unlink(path);
+	rig_end(&rig);
+	rig_end(&other);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(comes_back),
+		cmocka_unit_test(bad_states),
+		cmocka_unit_test(bad_tensors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
