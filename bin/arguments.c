@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
+
 /* getopt and argp write to stderr, in words of their own, and end the process. glibc lets stderr be
  * set: what they write is kept here until the process ends or the command line is read. */
 static struct {
@@ -79,4 +81,25 @@ void arguments_refuse(const struct argp_state *state, const struct error *err)
 	}
 	say(err->text, state->name);
 	exit(ERR_USAGE);
+}
+
+void arguments_number(const struct argp_state *state, const char *name, const char *text, int max,
+		      int *out)
+{
+	struct error err = {0};
+
+	if (number_int(name, text, 1, max, out, &err))
+		arguments_refuse(state, &err);
+}
+
+int arguments_choice(const struct argp_state *state, const char *name, const char *text,
+		     const char *const *choices, const char *expected)
+{
+	struct error err = {0};
+
+	for (int i = 0; choices[i]; i++)
+		if (!strcmp(text, choices[i]))
+			return i;
+	error_set(&err, ERR_USAGE, "%s '%.200s': expected %s", name, text, expected);
+	arguments_refuse(state, &err);
 }

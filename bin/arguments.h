@@ -16,4 +16,12 @@ void arguments_parse(const struct argp *argp, int argc, char **argv, unsigned fl
 void arguments_refuse(const struct argp_state *state, const struct error *err)
 	__attribute__((noreturn));
 
+/* A whole number from 1 to max, or refuse it. name: the option, "--ranks". */
+void arguments_number(const struct argp_state *state, const char *name, const char *text, int max,
+		      int *out);
+
+/* The place of text in choices (ends with NULL), or refuse it; expected: "on or off". */
+int arguments_choice(const struct argp_state *state, const char *name, const char *text,
+		     const char *const *choices, const char *expected);
+
 #endif

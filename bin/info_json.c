@@ -1,22 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/json.h"
 #include "info.h"
-
-static json_t *environment_json(const struct env *changes)
-{
-	JSON_AUTO out = json_array();
-
-	for (size_t i = 0; out && i < env_count(changes); i++) {
-		const struct env_var *var = env_at(changes, i);
-
-		if (json_array_append_new(
-			    out, json_pack("{s:o, s:o, s:s, s:o}", "name", json_text(var->name),
-					   "value", json_text(var->value), "from",
-					   env_from_name(var->from), "why", json_text(var->why))))
-			return NULL;
-	}
-	return json_incref(out);
-}
+#include "show.h"
 
 /* This process's place, or null where it is no rank. */
 static json_t *place_json(const struct info *info)

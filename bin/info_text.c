@@ -1,39 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "info.h"
+#include "show.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* A formatted cell of a table; long texts (reasons) are passed as they are. */
-struct cell {
-	char text[256];
-};
-
-static const char *cell(struct cell *cell, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-static const char *cell(struct cell *cell, const char *format, ...)
-{
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(cell->text, sizeof cell->text, format, ap);
-	va_end(ap);
-	return cell->text;
-}
-
-static const char *cell_set(struct cell *cell, const struct idset *set)
-{
-	char *text = idset_format(set);
-
-	snprintf(cell->text, sizeof cell->text, "%s", text ? text : "?");
-	free(text);
-	return cell->text;
-}
 
 static const char *cell_bytes(struct cell *out, int64_t bytes)
 {
@@ -69,11 +41,6 @@ static void section(FILE *stream, const struct paint *paint, const char *title, 
 	fprintf(stream, "\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, folder,
 		paint->off);
 	text_wrap(stream, text, 2, paint->width);
-}
-
-static const char *plural(size_t count)
-{
-	return count == 1 ? "" : "s";
 }
 
 static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
@@ -247,28 +214,6 @@ static void print_network(const struct info *info, FILE *stream, const struct pa
 		*network->iface ? " on " : "", network->iface, port);
 }
 
-static void gpu_list(struct cell *out, const struct plan_rank *rank)
-{
-	size_t used = 0;
-
-	out->text[0] = '\0';
-	for (size_t i = 0; i < rank->gpu_count && used < sizeof out->text; i++)
-		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%d %s",
-					 i ? ", " : "", rank->gpus[i].index, rank->gpus[i].pci);
-}
-
-static void nic_list(struct cell *out, const struct plan_rank *rank)
-{
-	size_t used = 0;
-
-	out->text[0] = '\0';
-	for (size_t i = 0; i < rank->nic_count && used < sizeof out->text; i++)
-		used += (size_t)snprintf(
-			out->text + used, sizeof out->text - used, "%s%s (%s)", i ? ", " : "",
-			*rank->nics[i].rdma ? rank->nics[i].rdma : rank->nics[i].net,
-			path_class_name(rank->nics[i].path));
-}
-
 static void print_plan(const struct info *info, FILE *stream, const struct paint *paint)
 {
 	const struct plan *plan = &info->chain.plan;
@@ -287,15 +232,13 @@ static void print_plan(const struct info *info, FILE *stream, const struct paint
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *entry = &node->ranks[i];
 
-		gpu_list(&gpus, entry);
-		nic_list(&nics, entry);
 		TABLE_ROW(
 			table,
 			cell(&rank, "%d%s", entry->rank,
 			     info->plan_file && i == info->own_local_rank ? " (this process)" : ""),
-			gpus.text, cell_set(&cpus, entry->cpus_os), cell_set(&numa, entry->numa_os),
-			cell(&threads, "%d", entry->threads), nics.text,
-			entry->why ? entry->why : "");
+			cell_gpus(&gpus, entry), cell_set(&cpus, entry->cpus_os),
+			cell_set(&numa, entry->numa_os), cell(&threads, "%d", entry->threads),
+			cell_nics(&nics, entry), entry->why ? entry->why : "");
 	}
 	table_print(table, stream, paint, 2);
 	table_free(table);

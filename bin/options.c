@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "arguments.h"
-#include "base/number.h"
 
 enum option_key {
 	OPTION_RANKS_PER_NODE = 0x100,
@@ -43,38 +42,30 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
-static void read_number(struct argp_state *state, const char *name, const char *text, int max,
-			int *out)
+bool options_gpus_visible(const struct argp_state *state, const char *text)
 {
-	struct error err = {0};
+	static const char *const choices[] = {"all", "own", NULL};
 
-	if (number_int(name, text, 1, max, out, &err))
-		arguments_refuse(state, &err);
+	return arguments_choice(state, "--gpus-visible", text, choices, "all or own") == 1;
 }
 
 static error_t option_parse(int key, char *text, struct argp_state *state)
 {
 	struct options *options = state->input;
 	struct plan_request *plan = options ? &options->plan : NULL;
-	struct error err = {0};
 
 	switch (key) {
 	case 'n':
-		read_number(state, "--ranks", text, RANKS_MAX, &plan->ranks);
+		arguments_number(state, "--ranks", text, RANKS_MAX, &plan->ranks);
 		return 0;
 	case OPTION_RANKS_PER_NODE:
-		read_number(state, "--ranks-per-node", text, RANKS_MAX, &plan->ranks_per_node);
+		arguments_number(state, "--ranks-per-node", text, RANKS_MAX, &plan->ranks_per_node);
 		return 0;
 	case OPTION_GPUS_PER_RANK:
-		read_number(state, "--gpus-per-rank", text, GPUS_MAX, &plan->gpus_per_rank);
+		arguments_number(state, "--gpus-per-rank", text, GPUS_MAX, &plan->gpus_per_rank);
 		return 0;
 	case OPTION_GPUS_VISIBLE:
-		if (strcmp(text, "own") && strcmp(text, "all")) {
-			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
-				  text);
-			arguments_refuse(state, &err);
-		}
-		plan->gpus_visible_own = !strcmp(text, "own");
+		plan->gpus_visible_own = options_gpus_visible(state, text);
 		return 0;
 	case OPTION_ALL_CORES:
 		plan->all_cores = true;

@@ -4,6 +4,7 @@
 #define BERTH_BIN_OPTIONS_H
 
 #include <argp.h>
+#include <stdbool.h>
 
 #include "alloc/alloc.h"
 #include "plan/plan.h"
@@ -19,5 +20,9 @@ struct options {
  * and hands its struct options on:
  *	case ARGP_KEY_INIT: state->child_inputs[0] = &mine->options; */
 extern const struct argp options_argp;
+
+/* For verbs with an option --gpus-visible=all|own of their own: is it own? Refuses what is neither.
+ */
+bool options_gpus_visible(const struct argp_state *state, const char *text);
 
 #endif

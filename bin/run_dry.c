@@ -10,6 +10,7 @@
 #include "machine/machine.h"
 #include "plan/plan.h"
 #include "run.h"
+#include "show.h"
 #include "table.h"
 
 /* What is shown: the plan as it would be, with this machine standing for nodes not asked. */
@@ -80,21 +81,6 @@ static int make(struct show *show, struct error *err)
 	return rc;
 }
 
-static json_t *environment_json(const struct env *changes)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < env_count(changes); i++) {
-		const struct env_var *var = env_at(changes, i);
-
-		json_array_append_new(
-			list, json_pack("{s:o, s:o, s:s, s:o}", "name", json_text(var->name),
-					"value", json_text(var->value), "from",
-					env_from_name(var->from), "why", json_text(var->why)));
-	}
-	return list;
-}
-
 static int environment_of(const struct show *show, size_t node, size_t local_rank, struct env **out,
 			  struct error *err)
 {
@@ -136,21 +122,6 @@ static int print_json(const struct show *show, struct error *err)
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
 }
 
-static void gpu_text(const struct plan_rank *rank, char *out, size_t size)
-{
-	out[0] = 0;
-	for (size_t i = 0; i < rank->gpu_count && strlen(out) + 24 < size; i++)
-		sprintf(out + strlen(out), "%s%s", i ? "," : "", rank->gpus[i].pci);
-}
-
-static void nic_text(const struct plan_rank *rank, char *out, size_t size)
-{
-	out[0] = 0;
-	for (size_t i = 0; i < rank->nic_count && strlen(out) + 80 < size; i++)
-		sprintf(out + strlen(out), "%s%s", i ? "," : "",
-			rank->nics[i].rdma[0] ? rank->nics[i].rdma : rank->nics[i].net);
-}
-
 static void print_ranks(const struct show *show, const struct paint *paint)
 {
 	struct table *table = table_new();
@@ -161,15 +132,11 @@ static void print_ranks(const struct show *show, const struct paint *paint)
 
 		for (size_t r = 0; r < node->rank_count; r++) {
 			const struct plan_rank *rank = &node->ranks[r];
-			char *cpus = idset_format(rank->cpus_os);
-			char number[16], gpus[256], nics[256];
+			struct cell number, cpus, gpus, nics;
 
-			snprintf(number, sizeof number, "%d", rank->rank);
-			gpu_text(rank, gpus, sizeof gpus);
-			nic_text(rank, nics, sizeof nics);
-			TABLE_ROW(table, number, node->node, cpus ? cpus : "", gpus, nics,
-				  rank->why ? rank->why : "");
-			free(cpus);
+			TABLE_ROW(table, cell(&number, "%d", rank->rank), node->node,
+				  cell_set(&cpus, rank->cpus_os), cell_gpus(&gpus, rank),
+				  cell_nics(&nics, rank), rank->why ? rank->why : "");
 		}
 	}
 	table_print(table, stdout, paint, 2);

@@ -84,15 +84,6 @@ static void refuse(struct argp_state *state, const char *option, const char *tex
 	arguments_refuse(state, &err);
 }
 
-static void read_number(struct argp_state *state, const char *name, const char *text, int max,
-			int *out)
-{
-	struct error err = {0};
-
-	if (number_int(name, text, 1, max, out, &err))
-		arguments_refuse(state, &err);
-}
-
 static void read_time(struct argp_state *state, const char *name, const char *text, int *out)
 {
 	struct error err = {0};
@@ -124,16 +115,6 @@ static void add_env(struct argp_state *state, struct run_options *options, const
 	}
 }
 
-static int one_of(struct argp_state *state, const char *option, const char *text,
-		  const char *const *choices, const char *expected)
-{
-	for (int i = 0; choices[i]; i++)
-		if (!strcmp(text, choices[i]))
-			return i;
-	refuse(state, option, text, expected);
-	return -1;
-}
-
 static error_t parse_network(int key, char *text, struct argp_state *state,
 			     struct run_options *options)
 {
@@ -141,16 +122,17 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 
 	switch (key) {
 	case 'N':
-		read_number(state, "--nodes", text, 100000, &options->nodes);
+		arguments_number(state, "--nodes", text, 100000, &options->nodes);
 		return 0;
 	case RUN_HEAD:
 		options->shared.plan.head = text;
 		return 0;
 	case RUN_PORT:
-		read_number(state, "--port", text, 65535, &options->port);
+		arguments_number(state, "--port", text, 65535, &options->port);
 		return 0;
 	case RUN_PORT_HOLD:
-		options->port_hold = one_of(state, "--port-hold", text, on_off, "on or off") == 1;
+		options->port_hold =
+			arguments_choice(state, "--port-hold", text, on_off, "on or off") == 1;
 		return 0;
 	case RUN_ENGINE:
 		options->engine = text;
@@ -162,7 +144,7 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		read_time(state, "--start-timeout", text, &options->start_timeout_ms);
 		return 0;
 	case RUN_FAN_OUT:
-		read_number(state, "--fan-out", text, 4096, &options->fan_out);
+		arguments_number(state, "--fan-out", text, 4096, &options->fan_out);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -185,8 +167,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		add_env(state, options, text);
 		return 0;
 	case RUN_PMIX:
-		options->pmix =
-			(enum job_pmix)one_of(state, "--pmix", text, pmix, "auto, on or off");
+		options->pmix = (enum job_pmix)arguments_choice(state, "--pmix", text, pmix,
+								"auto, on or off");
 		return 0;
 	case RUN_LOG_DIR:
 		options->log_dir = text;

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "arguments.h"
-#include "base/number.h"
 #include "exec_address.h"
 #include "exec_place.h"
 #include "options.h"
@@ -67,19 +66,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		exec->dry_run = true;
 		return 0;
 	case OPTION_GPUS_VISIBLE:
-		if (strcmp(text, "own") && strcmp(text, "all")) {
-			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
-				  text);
-			arguments_refuse(state, &err);
-		}
-		exec->request.gpus_visible_own = !strcmp(text, "own");
+		exec->request.gpus_visible_own = options_gpus_visible(state, text);
 		return 0;
 	case OPTION_HEAD:
 		exec->meeting.head = text;
 		return 0;
 	case OPTION_PORT:
-		if (number_int("--port", text, 1, 65535, &exec->meeting.port, &err))
-			arguments_refuse(state, &err);
+		arguments_number(state, "--port", text, 65535, &exec->meeting.port);
 		return 0;
 	case ARGP_KEY_ARG:
 		exec->program = &state->argv[state->next - 1];

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth plan: what the ranks of one node would get, from an hwloc XML or this machine. */
 #include <argp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "arguments.h"
 #include "base/json.h"
-#include "base/number.h"
 #include "options.h"
 #include "plan/plan.h"
+#include "show.h"
 #include "table.h"
 #include "verb.h"
 
@@ -46,15 +43,6 @@ static const struct argp_option option_table[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
-static void read_number(struct argp_state *state, const char *name, const char *text, int max,
-			int *out)
-{
-	struct error err = {0};
-
-	if (number_int(name, text, 1, max, out, &err))
-		arguments_refuse(state, &err);
-}
-
 static error_t option_parse(int key, char *text, struct argp_state *state)
 {
 	struct plan_options *options = state->input;
@@ -68,19 +56,14 @@ static error_t option_parse(int key, char *text, struct argp_state *state)
 		options->json = true;
 		return 0;
 	case OPTION_RANKS:
-		read_number(state, "--ranks", text, RANKS_MAX, &options->request.ranks);
+		arguments_number(state, "--ranks", text, RANKS_MAX, &options->request.ranks);
 		return 0;
 	case OPTION_GPUS_PER_RANK:
-		read_number(state, "--gpus-per-rank", text, GPUS_MAX,
-			    &options->request.gpus_per_rank);
+		arguments_number(state, "--gpus-per-rank", text, GPUS_MAX,
+				 &options->request.gpus_per_rank);
 		return 0;
 	case OPTION_GPUS_VISIBLE:
-		if (strcmp(text, "own") && strcmp(text, "all")) {
-			error_set(&err, ERR_USAGE, "--gpus-visible '%s': expected 'all' or 'own'",
-				  text);
-			arguments_refuse(state, &err);
-		}
-		options->request.gpus_visible_own = !strcmp(text, "own");
+		options->request.gpus_visible_own = options_gpus_visible(state, text);
 		return 0;
 	case OPTION_ALL_CORES:
 		options->request.all_cores = true;
@@ -108,42 +91,6 @@ static const struct argp plan_argp = {
 
 /* ---- text ---- */
 
-struct cell {
-	char text[512];
-	size_t used;
-};
-
-static const char *cell(struct cell *cell, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-
-/* Append; what does not fit is cut. */
-static const char *cell(struct cell *cell, const char *format, ...)
-{
-	va_list ap;
-
-	if (cell->used >= sizeof cell->text)
-		return cell->text;
-	va_start(ap, format);
-	int n = vsnprintf(cell->text + cell->used, sizeof cell->text - cell->used, format, ap);
-	va_end(ap);
-	cell->used += n > 0 ? (size_t)n : 0;
-	return cell->text;
-}
-
-static const char *cell_set(struct cell *out, const struct idset *set)
-{
-	char *text = idset_format(set);
-
-	cell(out, "%s", text ? text : "?");
-	free(text);
-	return out->text;
-}
-
-static const char *plural(size_t count)
-{
-	return count == 1 ? "" : "s";
-}
-
 static void print_head(const struct machine *machine, const struct plan_node *node,
 		       const struct paint *paint)
 {
@@ -159,20 +106,12 @@ static void print_head(const struct machine *machine, const struct plan_node *no
 
 static void add_row(struct table *table, const struct plan_rank *rank)
 {
-	struct cell number = {.used = 0}, gpus = {.used = 0}, cores = {.used = 0};
-	struct cell cpus = {.used = 0}, numa = {.used = 0}, nics = {.used = 0};
+	struct cell number, gpus, cores, cpus, numa, nics;
 
-	for (size_t g = 0; g < rank->gpu_count; g++)
-		cell(&gpus, "%s%d %s", g ? ", " : "", rank->gpus[g].index, rank->gpus[g].pci);
-	for (size_t n = 0; n < rank->nic_count; n++) {
-		const struct plan_nic *nic = &rank->nics[n];
-
-		cell(&nics, "%s%s %s%s", n ? ", " : "", *nic->rdma ? nic->rdma : nic->net,
-		     path_class_name(nic->path), nic->state == STATE_DOWN ? " down" : "");
-	}
-	TABLE_ROW(table, cell(&number, "%d", rank->local_rank), gpus.text,
+	TABLE_ROW(table, cell(&number, "%d", rank->local_rank), cell_gpus(&gpus, rank),
 		  cell(&cores, "%d", rank->threads), cell_set(&cpus, rank->cpus_os),
-		  cell_set(&numa, rank->numa_os), nics.text, rank->why ? rank->why : "");
+		  cell_set(&numa, rank->numa_os), cell_nics(&nics, rank),
+		  rank->why ? rank->why : "");
 }
 
 static void print_text(const struct machine *machine, const struct plan_node *node)
