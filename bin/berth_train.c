@@ -70,14 +70,19 @@ static int find_place(const struct env *env, struct ranks_place *place, struct e
 static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
 		       struct error *err)
 {
+	const struct dataset_request request = {
+		.spec = arguments->options.data,
+		.split = SPLIT_TRAIN,
+		.seed = arguments->options.seed,
+		.augment = arguments->options.augment,
+	};
 	struct dataset *data;
 	struct sampler sampler;
 	int rc;
 
 	if (place->rank)
 		return 0;
-	rc = dataset_open(arguments->options.data, SPLIT_TRAIN, arguments->options.seed, &data,
-			  err);
+	rc = dataset_open(&request, &data, err);
 	if (rc)
 		return rc;
 	sampler_init(&sampler, arguments->options.seed, data->count, true);

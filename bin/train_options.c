@@ -9,11 +9,13 @@
 
 #include "arguments.h"
 #include "base/number.h"
+#include "train/data/augment.h"
 #include "train/model/graph.h"
 
 enum train_key {
 	KEY_DATA = 0x400,
 	KEY_STEM,
+	KEY_AUGMENT,
 	KEY_EPOCHS,
 	KEY_STEPS,
 	KEY_BATCH,
@@ -43,7 +45,12 @@ enum train_key {
 static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, "What is trained", 31},
 	{"data", KEY_DATA, "SPEC", 0,
-	 "fashion-mnist[:DIR] (default), mnist:DIR, or synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
+	 "fashion-mnist[:DIR] (default), mnist:DIR, cifar10:DIR, cifar100:DIR, or "
+	 "synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
+	 31},
+	{"augment", KEY_AUGMENT, "auto|none|LIST", 0,
+	 "Of training samples: a list of flip and crop=PAD (default auto: flip,crop=4 for CIFAR, "
+	 "else none)",
 	 31},
 	{"stem", KEY_STEM, "default|cifar", 0,
 	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32", 31},
@@ -141,6 +148,12 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 			       ? error_set(err, ERR_USAGE,
 					   "--stem is \"%s\": expected default or cifar", text)
 			       : 0;
+	case KEY_AUGMENT: {
+		struct augment check;
+
+		options->augment = text;
+		return strcmp(text, "auto") ? augment_parse(text, &check, err) : 0;
+	}
 	case KEY_EPOCHS:
 		return number_int64("--epochs", text, 1, 1000000, &options->epochs, err);
 	case KEY_STEPS:

@@ -25,7 +25,7 @@ static int run_own(struct dataset *dataset, struct device_step *step, int batch,
 		struct step_input input = {
 			.x = x, .target = target, .count = count, .global_count = count};
 
-		rc = dataset_read(dataset, indices, count, x, target, err);
+		rc = dataset_read(dataset, indices, count, 0, x, target, err);
 		if (!rc)
 			rc = device_step_run(step, &input, err);
 	}

@@ -88,7 +88,8 @@ static int step(struct train *train, int count, int64_t global_count, struct err
 		.last = true,
 	};
 	double begin = train_now_s();
-	int rc = dataset_read(train->data, train->indices, count, train->x, train->target, err);
+	int rc = dataset_read(train->data, train->indices, count, train->state.epoch, train->x,
+			      train->target, err);
 
 	train->wait_s += train_now_s() - begin;
 	if (!rc)

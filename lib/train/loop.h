@@ -20,6 +20,7 @@ struct train_options {
 	enum model_stem stem;
 	const char *module_path; /* base/module.h's search path, or NULL */
 	const char *ckpt;	 /* folder, or NULL */
+	const char *augment;	 /* as data/augment.h says; NULL: the format's own */
 	const char *resume;	 /* "auto", "never" or a file */
 	const char *init;	 /* a model file to begin from, or NULL */
 	bool new_head;		 /* of init: all but the last layer */

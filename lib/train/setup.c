@@ -36,10 +36,17 @@ void train_let_first_end(void)
 static int open_data(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
-	int rc = dataset_open(options->data, SPLIT_TRAIN, options->seed, &train->data, err);
+	struct dataset_request request = {
+		.spec = options->data,
+		.split = SPLIT_TRAIN,
+		.seed = options->seed,
+		.augment = options->augment,
+	};
+	int rc = dataset_open(&request, &train->data, err);
 
+	request.split = SPLIT_VAL;
 	if (!rc && options->evaluate)
-		rc = dataset_open(options->data, SPLIT_VAL, options->seed, &train->val, err);
+		rc = dataset_open(&request, &train->val, err);
 	if (rc)
 		return rc;
 	train->loss_kind = options->loss_said	       ? options->loss
@@ -231,7 +238,7 @@ static int find_weights(struct train *train, struct variables *variables, struct
 			   options->batch * (int64_t)train->comm->size);
 	if (train->state.seed != options->seed)
 		train_note(train,
-			   "note: the checkpoint's seed was %" PRIu64 ", and orders go on with it; "
+			   "note: the checkpoint's seed was %" PRIu64 ", and orders and augmentation go on with it; "
 			   "--seed is %" PRIu64,
 			   train->state.seed, options->seed);
 	free(path);
@@ -316,8 +323,9 @@ int train_begin(struct train *train, struct error *err)
 	variables_free(&variables);
 	if (rc)
 		return rc;
-	/* Orders follow the checkpoint's seed: they are its epoch's second half. */
+	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half. */
 	train->sampler.seed = train->state.seed;
+	train->data->augment_seed = train->state.seed;
 	plan_end(train);
 	if (train->state.step >= train->last_step)
 		train_note(train,

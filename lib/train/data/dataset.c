@@ -2,13 +2,12 @@
 #include "train/data/dataset.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct dataset_format *const formats[] = {
-	&dataset_fashion_mnist,
-	&dataset_mnist,
-	&dataset_synthetic,
-	NULL,
+	&dataset_fashion_mnist, &dataset_mnist,	    &dataset_cifar10,
+	&dataset_cifar100,	&dataset_synthetic, NULL,
 };
 
 const char *split_name(enum split split)
@@ -16,44 +15,130 @@ const char *split_name(enum split split)
 	return split == SPLIT_TRAIN ? "train" : "val";
 }
 
-int dataset_open(const char *spec, enum split split, uint64_t seed, struct dataset **out,
-		 struct error *err)
+static const struct dataset_format *find(const char *spec, size_t size, struct error *err)
 {
-	size_t size = strcspn(spec, ":,");
 	char known[256];
 	size_t used = 0;
 
 	for (size_t i = 0; formats[i]; i++) {
-		if (strlen(formats[i]->name) == size && !memcmp(spec, formats[i]->name, size)) {
-			struct dataset_request request = {
-				.spec = spec,
-				.argument = spec[size] ? spec + size + 1 : "",
-				.split = split,
-				.seed = seed,
-			};
-
-			return formats[i]->open(&request, out, err);
-		}
+		if (strlen(formats[i]->name) == size && !memcmp(spec, formats[i]->name, size))
+			return formats[i];
 		used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
 					 formats[i]->name);
 	}
-	return error_set(err, ERR_USAGE,
-			 "--data %s: there is no format '%.*s'; the formats are: %s", spec,
-			 (int)size, spec, known);
+	error_set(err, ERR_USAGE, "--data %s: there is no format '%.*s'; the formats are: %s", spec,
+		  (int)size, spec, known);
+	return NULL;
 }
 
-int dataset_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
-		 void *target, struct error *err)
+/* Which augmentation, and does it fit the samples? */
+static int choose_augment(const struct dataset_request *request,
+			  const struct dataset_format *format, struct augment *out,
+			  struct error *err)
 {
-	for (int i = 0; i < count; i++)
-		if (indices[i] >= (uint64_t)dataset->count)
-			return error_set(err, ERR_INTERNAL, "sample %u of %lld", indices[i],
-					 (long long)dataset->count);
-	return dataset->format->read(dataset, indices, count, x, target, err);
+	bool own = !request->augment || !strcmp(request->augment, "auto");
+	int rc = 0;
+
+	*out = format->augment;
+	if (!own)
+		rc = augment_parse(request->augment, out, err);
+	if (!rc && out->resized_crop && !format->augment.resized_crop)
+		rc = error_set(
+			err, ERR_USAGE,
+			"--augment resized-crop is for files of any size, as in imagefolder; "
+			"for %s take crop=4",
+			format->name);
+	if (request->split != SPLIT_TRAIN)
+		*out = (struct augment){0};
+	return rc;
+}
+
+static int prepare(struct dataset *dataset, const struct dataset_request *request,
+		   struct error *err)
+{
+	const struct shape *shape = &dataset->shape;
+
+	dataset->split = request->split;
+	dataset->augment_seed = request->seed;
+	if ((dataset->augment.crop_pad || dataset->augment.flip) &&
+	    (shape->height < 2 || shape->width < 2))
+		return error_set(err, ERR_USAGE,
+				 "--augment %s is for images; a sample of %s is %dx%dx%d",
+				 request->augment, request->spec, shape->channels, shape->height,
+				 shape->width);
+	if (!dataset->bytes)
+		return 0;
+	if (shape->channels > AUGMENT_MAX_CHANNELS)
+		return error_set(err, ERR_INTERNAL, "%d channels of bytes", shape->channels);
+	dataset->table = calloc((size_t)shape->channels, sizeof *dataset->table);
+	if (!dataset->table)
+		return error_memory(err, "the data");
+	augment_table(shape->channels, dataset->mean, dataset->deviation, dataset->table);
+	return 0;
+}
+
+int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err)
+{
+	const char *spec = request->spec;
+	size_t size = strcspn(spec, ":,");
+	const struct dataset_format *format = find(spec, size, err);
+	struct dataset_request whole = *request;
+	struct dataset *dataset;
+	struct augment augment;
+	int rc = format ? choose_augment(request, format, &augment, err) : -ERR_USAGE;
+
+	if (rc)
+		return rc;
+	whole.argument = spec[size] ? spec + size + 1 : "";
+	rc = format->open(&whole, &dataset, err);
+	if (rc)
+		return rc;
+	dataset->augment = augment;
+	rc = prepare(dataset, &whole, err);
+	if (rc) {
+		dataset_close(dataset);
+		return rc;
+	}
+	*out = dataset;
+	return 0;
+}
+
+int dataset_read(const struct dataset *dataset, const uint32_t *indices, int count, int64_t epoch,
+		 float *x, void *target, struct error *err)
+{
+	size_t elements = (size_t)shape_count(&dataset->shape);
+	void *raw = malloc(elements * (dataset->bytes ? 1 : sizeof(float)));
+	int rc = raw ? 0 : error_memory(err, "a sample");
+
+	for (int i = 0; !rc && i < count; i++, x += elements) {
+		uint32_t index = indices[i];
+		struct augment_choice choice;
+
+		if (index >= (uint64_t)dataset->count) {
+			rc = error_set(err, ERR_INTERNAL, "sample %u of %lld", index,
+				       (long long)dataset->count);
+			break;
+		}
+		rc = dataset->format->sample(dataset, index, (uint32_t)epoch, raw,
+					     (int32_t *)target + i, err);
+		if (rc)
+			break;
+		augment_choose(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index,
+			       &choice);
+		if (dataset->bytes)
+			augment_bytes(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
+				      (const float(*)[256])dataset->table, x);
+		else
+			augment_floats(raw, &dataset->shape, dataset->augment.crop_pad, &choice, x);
+	}
+	free(raw);
+	return rc;
 }
 
 void dataset_close(struct dataset *dataset)
 {
-	if (dataset)
-		dataset->format->close(dataset);
+	if (!dataset)
+		return;
+	free(dataset->table);
+	dataset->format->close(dataset);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The data seam: samples by index. One row of the table in dataset.c, one file a format. */
+/* The data seam: raw samples by index, and what the network gets of them. One row of the table in
+ * dataset.c, one file a format. */
 #ifndef BERTH_TRAIN_DATA_DATASET_H
 #define BERTH_TRAIN_DATA_DATASET_H
 
@@ -8,43 +9,64 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "train/data/augment.h"
 #include "train/model/graph.h"
 
 enum split { SPLIT_TRAIN, SPLIT_VAL };
 const char *split_name(enum split split); /* "train", "val" */
 
+/* What is asked for; strings borrowed for the call. */
 struct dataset_request {
-	const char *spec;     /* all of --data: "fashion-mnist:DIR" */
-	const char *argument; /* what follows the name, after its ':' or ','; "" when nothing */
+	const char *spec; /* all of --data: "fashion-mnist:DIR" */
 	enum split split;
-	uint64_t seed; /* for data made from it */
+	uint64_t seed; /* for data made from it, and for augmentation */
+	const char
+		*augment; /* --augment; NULL or "auto": the format's own. val: none in any case */
+	const char *argument; /* dataset_open sets it: what follows the name, after its ':' or ','
+			       */
 };
 
-/* First member of each format's own struct. */
+/* First member of each format's own struct. open fills the upper half; mean and deviation, of
+ * value / 255 in each channel, are for bytes alone. */
 struct dataset {
 	const struct dataset_format *format;
 	int64_t count;	    /* samples, >= 1 */
-	struct shape shape; /* of one */
+	struct shape shape; /* of one, raw and augmented */
 	int classes;	    /* 1: regression, targets are F32 */
+	bool bytes;	    /* raw samples are bytes, else floats that are normalised already */
+	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
+
+	/* of dataset_open */
+	enum split split;
+	uint64_t augment_seed; /* may be set before the first read: a resumed run's own */
+	struct augment augment;
+	float (*table)[256]; /* of augment_table, for bytes */
 };
 
 struct dataset_format {
 	const char *name, *summary;
+	struct augment augment; /* of training samples, unless told otherwise */
 	/* -ERR_USAGE: a wrong argument; -ERR_INPUT: a file is missing; -ERR_DATA: it is not what it
 	 * should be: err names the file and what stands there. */
 	int (*open)(const struct dataset_request *request, struct dataset **out, struct error *err);
-	/* x: [count][C][H][W], normalised; target: I32 [count], or F32 [count] for regression. */
-	int (*read)(struct dataset *dataset, const uint32_t *indices, int count, float *x,
-		    void *target, struct error *err);
+	/* The raw sample index. raw: [C][H][W], bytes or floats; target: one I32, or one F32 for
+	 * regression. epoch: for formats that crop while they decode. Any number of threads may be
+	 * in here at once. */
+	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
+		      void *target, struct error *err);
 	void (*close)(struct dataset *dataset);
 };
-extern const struct dataset_format dataset_fashion_mnist, dataset_mnist, dataset_synthetic;
+extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
+	dataset_mnist, dataset_synthetic;
 
-/* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". -ERR_USAGE lists the formats. */
-int dataset_open(const char *spec, enum split split, uint64_t seed, struct dataset **out,
-		 struct error *err);
-int dataset_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
-		 void *target, struct error *err);
+/* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". -ERR_USAGE lists the formats, or says that an
+ * augmentation does not fit the data. */
+int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err);
+/* What the network gets of samples: x [count][C][H][W], normalised and augmented for epoch;
+ * target: I32 [count], or F32 [count] for regression. A pure function of the data, augment_seed,
+ * epoch and indices. */
+int dataset_read(const struct dataset *dataset, const uint32_t *indices, int count, int64_t epoch,
+		 float *x, void *target, struct error *err);
 void dataset_close(struct dataset *dataset); /* NULL is fine */
 
 /* An IDX file's content (unzipped): size bytes, borrowed. Expects rank dimensions of unsigned
@@ -52,5 +74,18 @@ void dataset_close(struct dataset *dataset); /* NULL is fine */
  * magic, sizes or length are wrong. Pure. */
 int idx_parse(const char *name, const unsigned char *bytes, size_t size, int rank, int64_t *sizes,
 	      const unsigned char **items, struct error *err);
+
+/* The binary versions of CIFAR: records of label_bytes labels (the last is the class) and 3x32x32
+ * bytes. */
+struct cifar_layout {
+	int records;	   /* in each file */
+	int label_bytes;   /* 1 or 2 */
+	int label_ends[2]; /* a label is below its end */
+};
+extern const struct cifar_layout cifar10_layout, cifar100_train_layout, cifar100_test_layout;
+/* Is a file's content of that layout: the exact length, every label in range? -ERR_DATA names what
+ * is wrong. name is for err. Pure. */
+int cifar_check(const char *name, const unsigned char *bytes, size_t size,
+		const struct cifar_layout *layout, struct error *err);
 
 #endif

@@ -17,7 +17,6 @@ struct idx {
 	unsigned char *images, *labels; /* whole files */
 	const unsigned char *pixels;	/* [count][height][width], in images */
 	const unsigned char *classes;	/* [count], in labels */
-	float value[256];		/* of a pixel, normalised */
 };
 
 static uint32_t big_endian(const unsigned char *p)
@@ -107,8 +106,8 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 }
 
 /* DIR/NAME or DIR/NAME.gz. */
-static int read_either(const char *folder, const char *name, char *path, size_t path_size,
-		       unsigned char **out, size_t *size, struct error *err)
+static int read_either(const char *folder, const char *name, const char *advice, char *path,
+		       size_t path_size, unsigned char **out, size_t *size, struct error *err)
 {
 	static const char *const suffixes[] = {"", ".gz"};
 
@@ -119,15 +118,12 @@ static int read_either(const char *folder, const char *name, char *path, size_t 
 		if (!access(path, F_OK))
 			return read_unzipped(path, out, size, err);
 	}
-	return error_set(
-		err, ERR_INPUT,
-		"%s/%s is not there, nor with .gz (%s); install the package "
-		"dataset-fashion-mnist, name its folder as --data fashion-mnist:DIR, or take "
-		"--data synthetic",
-		folder, name, strerror(errno));
+	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", folder, name,
+			 strerror(errno), advice);
 }
 
-static int load(struct idx *idx, const char *folder, const char *prefix, struct error *err)
+static int load(struct idx *idx, const char *folder, const char *prefix, const char *advice,
+		struct error *err)
 {
 	char path[4096], name[64];
 	int64_t sizes[3] = {0}, labels = 0;
@@ -135,13 +131,13 @@ static int load(struct idx *idx, const char *folder, const char *prefix, struct 
 	int rc;
 
 	snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-	rc = read_either(folder, name, path, sizeof path, &idx->images, &size, err);
+	rc = read_either(folder, name, advice, path, sizeof path, &idx->images, &size, err);
 	if (!rc)
 		rc = idx_parse(path, idx->images, size, 3, sizes, &idx->pixels, err);
 	if (rc)
 		return rc;
 	snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-	rc = read_either(folder, name, path, sizeof path, &idx->labels, &size, err);
+	rc = read_either(folder, name, advice, path, sizeof path, &idx->labels, &size, err);
 	if (!rc)
 		rc = idx_parse(path, idx->labels, size, 1, &labels, &idx->classes, err);
 	if (rc)
@@ -168,19 +164,36 @@ static void idx_close(struct dataset *dataset)
 	free(idx);
 }
 
-static int idx_open(const struct dataset_request *request, const struct dataset_format *format,
-		    const char *folder, float mean, float deviation, struct dataset **out,
-		    struct error *err)
+/* What differs between the two. Mean and deviation are those of the training images, as everybody
+ * uses them. */
+struct kind {
+	const struct dataset_format *format;
+	const char *folder; /* without an argument, or NULL */
+	float mean, deviation;
+	const char *advice; /* when a file is missing */
+};
+
+static int idx_open(const struct dataset_request *request, const struct kind *kind,
+		    struct dataset **out, struct error *err)
 {
+	const char *folder = *request->argument ? request->argument : kind->folder;
+
+	if (!folder)
+		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
+				 kind->format->name, kind->format->name);
 	struct idx *idx = calloc(1, sizeof *idx);
 
 	if (!idx)
 		return error_memory(err, "the data");
-	idx->dataset.format = format;
-	for (int i = 0; i < 256; i++)
-		idx->value[i] = ((float)i / 255 - mean) / deviation;
+	idx->dataset = (struct dataset){
+		.format = kind->format,
+		.bytes = true,
+		.mean = {kind->mean},
+		.deviation = {kind->deviation},
+	};
 
-	int rc = load(idx, folder, request->split == SPLIT_TRAIN ? "train" : "t10k", err);
+	int rc = load(idx, folder, request->split == SPLIT_TRAIN ? "train" : "t10k", kind->advice,
+		      err);
 
 	if (rc) {
 		idx_close(&idx->dataset);
@@ -190,46 +203,49 @@ static int idx_open(const struct dataset_request *request, const struct dataset_
 	return 0;
 }
 
-static int idx_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
-		    void *target, struct error *err)
+static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
+		      void *target, struct error *err)
 {
-	struct idx *idx = (struct idx *)dataset;
+	const struct idx *idx = (const struct idx *)dataset;
 	size_t pixels = (size_t)shape_count(&dataset->shape);
 
-	for (int n = 0; n < count; n++) {
-		const unsigned char *from = idx->pixels + indices[n] * pixels;
-
-		for (size_t i = 0; i < pixels; i++)
-			x[(size_t)n * pixels + i] = idx->value[from[i]];
-		((int32_t *)target)[n] = idx->classes[indices[n]];
-	}
+	memcpy(raw, idx->pixels + index * pixels, pixels);
+	*(int32_t *)target = idx->classes[index];
 	return 0;
 }
 
-/* Mean and deviation of the training images, as everybody uses them. */
+static const struct kind fashion_mnist = {
+	.format = &dataset_fashion_mnist,
+	.folder = "/usr/share/datasets/fashion-mnist",
+	.mean = 0.2860f,
+	.deviation = 0.3530f,
+	.advice = "install the package dataset-fashion-mnist, name its folder as "
+		  "--data fashion-mnist:DIR, or take --data synthetic",
+};
+static const struct kind mnist = {
+	.format = &dataset_mnist,
+	.mean = 0.1307f,
+	.deviation = 0.3081f,
+	.advice = "fetch the four IDX files of MNIST and name their folder as --data mnist:DIR",
+};
+
 static int fashion_mnist_open(const struct dataset_request *request, struct dataset **out,
 			      struct error *err)
 {
-	const char *folder = request->argument;
-
-	if (!*folder)
-		folder = "/usr/share/datasets/fashion-mnist";
-	return idx_open(request, &dataset_fashion_mnist, folder, 0.2860f, 0.3530f, out, err);
+	return idx_open(request, &fashion_mnist, out, err);
 }
 
 static int mnist_open(const struct dataset_request *request, struct dataset **out,
 		      struct error *err)
 {
-	if (!*request->argument)
-		return error_set(err, ERR_USAGE, "--data mnist needs its folder: --data mnist:DIR");
-	return idx_open(request, &dataset_mnist, request->argument, 0.1307f, 0.3081f, out, err);
+	return idx_open(request, &mnist, out, err);
 }
 
 const struct dataset_format dataset_fashion_mnist = {
 	.name = "fashion-mnist",
 	.summary = "fashion-mnist[:DIR]: 28x28 images of clothes in 10 classes (IDX, plain or .gz)",
 	.open = fashion_mnist_open,
-	.read = idx_read,
+	.sample = idx_sample,
 	.close = idx_close,
 };
 
@@ -237,6 +253,6 @@ const struct dataset_format dataset_mnist = {
 	.name = "mnist",
 	.summary = "mnist:DIR: 28x28 handwritten digits (IDX, plain or .gz)",
 	.open = mnist_open,
-	.read = idx_read,
+	.sample = idx_sample,
 	.close = idx_close,
 };

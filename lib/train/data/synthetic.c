@@ -20,7 +20,6 @@ enum stream { STREAM_TRAIN, STREAM_VAL, STREAM_PATTERN, STREAM_NOISE };
 struct synthetic {
 	struct dataset dataset;
 	uint64_t seed;
-	enum split split;
 	float *patterns; /* [classes][elements] */
 };
 
@@ -108,7 +107,6 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 	synthetic->dataset =
 		(struct dataset){.format = &dataset_synthetic, .shape = {1, 28, 28}, .classes = 10};
 	synthetic->seed = request->seed;
-	synthetic->split = request->split;
 
 	int rc = parse(request->argument, synthetic, &samples, err);
 	int64_t elements = shape_count(&synthetic->dataset.shape);
@@ -136,38 +134,36 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 	return 0;
 }
 
-static int synthetic_read(struct dataset *dataset, const uint32_t *indices, int count, float *x,
-			  void *target, struct error *err)
+static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
+			    void *raw, void *target, struct error *err)
 {
-	struct synthetic *synthetic = (struct synthetic *)dataset;
-	enum stream stream = synthetic->split == SPLIT_TRAIN ? STREAM_TRAIN : STREAM_VAL;
+	const struct synthetic *synthetic = (const struct synthetic *)dataset;
+	enum stream stream = dataset->split == SPLIT_TRAIN ? STREAM_TRAIN : STREAM_VAL;
 	size_t elements = (size_t)shape_count(&dataset->shape);
+	uint32_t draw[4], counter[4] = {0, 1, index, stream};
+	const float *pattern = synthetic->patterns;
+	float *x = raw;
 
-	for (int n = 0; n < count; n++, x += elements) {
-		uint32_t draw[4], counter[4] = {0, 1, indices[n], stream};
-		const float *pattern = synthetic->patterns;
+	normals(synthetic->seed, index, stream, elements, x);
+	if (dataset->classes == 1) {
+		uint32_t place[4] = {stream, 0, index, STREAM_NOISE};
+		float noise[2];
+		double y = 0;
 
-		normals(synthetic->seed, indices[n], stream, elements, x);
-		if (dataset->classes == 1) {
-			uint32_t place[4] = {stream, 0, indices[n], STREAM_NOISE};
-			float noise[2];
-			double y = 0;
-
-			philox_normal2(synthetic->seed, place, noise);
-			for (size_t i = 0; i < elements; i++)
-				y += (double)x[i] * (double)pattern[i];
-			((float *)target)[n] = (float)y + NOISE * noise[0];
-			continue;
-		}
-		philox(synthetic->seed, counter, draw);
-
-		uint32_t k = draw[0] % (uint32_t)dataset->classes;
-
-		pattern += k * elements;
+		philox_normal2(synthetic->seed, place, noise);
 		for (size_t i = 0; i < elements; i++)
-			x[i] = 0.5f * pattern[i] + x[i];
-		((int32_t *)target)[n] = (int32_t)k;
+			y += (double)x[i] * (double)pattern[i];
+		*(float *)target = (float)y + NOISE * noise[0];
+		return 0;
 	}
+	philox(synthetic->seed, counter, draw);
+
+	uint32_t k = draw[0] % (uint32_t)dataset->classes;
+
+	pattern += k * elements;
+	for (size_t i = 0; i < elements; i++)
+		x[i] = 0.5f * pattern[i] + x[i];
+	*(int32_t *)target = (int32_t)k;
 	return 0;
 }
 
@@ -177,6 +173,6 @@ const struct dataset_format dataset_synthetic = {
 		   "10); "
 		   "classes=1: y = X w + noise",
 	.open = synthetic_open,
-	.read = synthetic_read,
+	.sample = synthetic_sample,
 	.close = synthetic_close,
 };

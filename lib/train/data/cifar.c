@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* CIFAR-10 and CIFAR-100, binary version: files of records, each its labels and 3x32x32 bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/data/dataset.h"
+
+#define PIXELS (3 * 32 * 32)
+#define MAX_FILES 5
+
+const struct cifar_layout cifar10_layout = {10000, 1, {10}};
+const struct cifar_layout cifar100_train_layout = {50000, 2, {20, 100}};
+const struct cifar_layout cifar100_test_layout = {10000, 2, {20, 100}};
+
+/* What a split's files are. */
+struct parts {
+	const char *files[MAX_FILES + 1];
+	const struct cifar_layout *layout;
+};
+
+struct kind {
+	const struct dataset_format *format;
+	const char *subfolder; /* where the archive puts the files */
+	const char *python;    /* the folder of the version that is not read here */
+	struct parts train, test;
+	float mean[3], deviation[3];
+};
+
+struct cifar {
+	struct dataset dataset;
+	const struct cifar_layout *layout;
+	unsigned char *bytes; /* all records */
+};
+
+static size_t record_size(const struct cifar_layout *layout)
+{
+	return (size_t)layout->label_bytes + PIXELS;
+}
+
+static size_t file_size(const struct cifar_layout *layout)
+{
+	return (size_t)layout->records * record_size(layout);
+}
+
+int cifar_check(const char *name, const unsigned char *bytes, size_t size,
+		const struct cifar_layout *layout, struct error *err)
+{
+	size_t record = record_size(layout);
+
+	if (size != file_size(layout))
+		return error_set(err, ERR_DATA,
+				 "%s: %zu bytes, expected %zu (%d records of %zu); is it the "
+				 "binary version? fetch the file again",
+				 name, size, file_size(layout), layout->records, record);
+	for (int i = 0; i < layout->records; i++)
+		for (int k = 0; k < layout->label_bytes; k++) {
+			int label = bytes[(size_t)i * record + (size_t)k];
+
+			if (label >= layout->label_ends[k])
+				return error_set(err, ERR_DATA,
+						 "%s: label %d of record %d is %d, expected 0 to "
+						 "%d; is it another data set, or damaged?",
+						 name, k, i, label, layout->label_ends[k] - 1);
+		}
+	return 0;
+}
+
+/* All of a file of exactly the layout's length, into out. */
+static int read_file(const char *path, const struct cifar_layout *layout, unsigned char *out,
+		     struct error *err)
+{
+	size_t want = file_size(layout), used = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat st;
+	ssize_t n = 1;
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return error_set(err, ERR_INPUT, "%s is not a file", path);
+	}
+	while (used < want && (n = read(fd, out + used, want - used)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			break;
+		used += (size_t)n;
+	}
+	int error = errno;
+
+	close(fd);
+	if (n < 0)
+		return error_set(err, ERR_IO, "reading %s: %s", path, strerror(error));
+	/* A file that is too long is as wrong as one that is cut. */
+	return cifar_check(path, out, used < want ? used : (size_t)st.st_size, layout, err);
+}
+
+static int path_of(const char *folder, const char *inner, const char *name, char *path, size_t size,
+		   struct error *err)
+{
+	if (snprintf(path, size, "%s/%s%s%s", folder, inner, *inner ? "/" : "", name) >= (int)size)
+		return error_set(err, ERR_USAGE, "the folder name %s is too long", folder);
+	return 0;
+}
+
+/* The first file in DIR, or in DIR's subfolder as the archive unpacks. */
+static int find_inner(const struct kind *kind, const struct parts *parts, const char *folder,
+		      const char **inner, struct error *err)
+{
+	const char *const places[] = {"", kind->subfolder};
+	char path[4096];
+	int rc;
+
+	for (size_t i = 0; i < 2; i++) {
+		rc = path_of(folder, places[i], parts->files[0], path, sizeof path, err);
+		if (rc)
+			return rc;
+		*inner = places[i];
+		if (!access(path, F_OK))
+			return 0;
+	}
+	int error = errno;
+
+	rc = path_of(folder, kind->python, "", path, sizeof path, err);
+	if (rc)
+		return rc;
+	if (!access(path, F_OK))
+		return error_set(err, ERR_INPUT,
+				 "%s is there, but it is the Python version; fetch the binary "
+				 "version, whose folder is %s",
+				 path, kind->subfolder);
+	return error_set(err, ERR_INPUT,
+			 "%s/%s is not there, nor %s/%s/%s (%s); unpack the binary version of the "
+			 "data set and name its folder as --data %s:DIR",
+			 folder, parts->files[0], folder, kind->subfolder, parts->files[0],
+			 strerror(error), kind->format->name);
+}
+
+static int load(struct cifar *cifar, const struct kind *kind, const struct parts *parts,
+		const char *folder, struct error *err)
+{
+	const char *inner;
+	char path[4096];
+	int files = 0, rc = find_inner(kind, parts, folder, &inner, err);
+
+	if (rc)
+		return rc;
+	while (parts->files[files])
+		files++;
+	cifar->bytes = malloc((size_t)files * file_size(parts->layout));
+	if (!cifar->bytes)
+		return error_memory(err, "the data");
+	for (int i = 0; !rc && i < files; i++) {
+		rc = path_of(folder, inner, parts->files[i], path, sizeof path, err);
+		if (!rc)
+			rc = read_file(path, parts->layout,
+				       cifar->bytes + (size_t)i * file_size(parts->layout), err);
+	}
+	cifar->dataset.count = (int64_t)files * parts->layout->records;
+	return rc;
+}
+
+static void cifar_close(struct dataset *dataset)
+{
+	struct cifar *cifar = (struct cifar *)dataset;
+
+	free(cifar->bytes);
+	free(cifar);
+}
+
+static int cifar_open(const struct dataset_request *request, const struct kind *kind,
+		      struct dataset **out, struct error *err)
+{
+	const struct parts *parts = request->split == SPLIT_TRAIN ? &kind->train : &kind->test;
+
+	if (!*request->argument)
+		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
+				 kind->format->name, kind->format->name);
+	struct cifar *cifar = calloc(1, sizeof *cifar);
+
+	if (!cifar)
+		return error_memory(err, "the data");
+	cifar->layout = parts->layout;
+	cifar->dataset = (struct dataset){
+		.format = kind->format,
+		.shape = {3, 32, 32},
+		.classes = parts->layout->label_ends[parts->layout->label_bytes - 1],
+		.bytes = true,
+	};
+	memcpy(cifar->dataset.mean, kind->mean, sizeof kind->mean);
+	memcpy(cifar->dataset.deviation, kind->deviation, sizeof kind->deviation);
+
+	int rc = load(cifar, kind, parts, request->argument, err);
+
+	if (rc) {
+		cifar_close(&cifar->dataset);
+		return rc;
+	}
+	*out = &cifar->dataset;
+	return 0;
+}
+
+static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
+			void *target, struct error *err)
+{
+	const struct cifar *cifar = (const struct cifar *)dataset;
+	const unsigned char *record = cifar->bytes + index * record_size(cifar->layout);
+
+	*(int32_t *)target = record[cifar->layout->label_bytes - 1];
+	memcpy(raw, record + cifar->layout->label_bytes, PIXELS);
+	return 0;
+}
+
+/* Mean and deviation of the training images, as everybody uses them. */
+static const struct kind cifar10 = {
+	.format = &dataset_cifar10,
+	.subfolder = "cifar-10-batches-bin",
+	.python = "cifar-10-batches-py",
+	.train = {{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
+		   "data_batch_5.bin"},
+		  &cifar10_layout},
+	.test = {{"test_batch.bin"}, &cifar10_layout},
+	.mean = {0.4914f, 0.4822f, 0.4465f},
+	.deviation = {0.2470f, 0.2435f, 0.2616f},
+};
+static const struct kind cifar100 = {
+	.format = &dataset_cifar100,
+	.subfolder = "cifar-100-binary",
+	.python = "cifar-100-python",
+	.train = {{"train.bin"}, &cifar100_train_layout},
+	.test = {{"test.bin"}, &cifar100_test_layout},
+	.mean = {0.5071f, 0.4865f, 0.4409f},
+	.deviation = {0.2673f, 0.2564f, 0.2762f},
+};
+
+static int cifar10_open(const struct dataset_request *request, struct dataset **out,
+			struct error *err)
+{
+	return cifar_open(request, &cifar10, out, err);
+}
+
+static int cifar100_open(const struct dataset_request *request, struct dataset **out,
+			 struct error *err)
+{
+	return cifar_open(request, &cifar100, out, err);
+}
+
+const struct dataset_format dataset_cifar10 = {
+	.name = "cifar10",
+	.summary = "cifar10:DIR: 3x32x32 images in 10 classes (binary version)",
+	.augment = {.crop_pad = 4, .flip = true},
+	.open = cifar10_open,
+	.sample = cifar_sample,
+	.close = cifar_close,
+};
+
+const struct dataset_format dataset_cifar100 = {
+	.name = "cifar100",
+	.summary = "cifar100:DIR: 3x32x32 images in 100 classes (binary version)",
+	.augment = {.crop_pad = 4, .flip = true},
+	.open = cifar100_open,
+	.sample = cifar_sample,
+	.close = cifar_close,
+};
