@@ -3,6 +3,7 @@
 
 #include "../rows.h"
 
+#include <math.h>
 #include <time.h>
 
 #define GUARD ((size_t)64) /* bytes */
@@ -12,7 +13,7 @@ struct slot {
 	void *memory;
 	unsigned char *before; /* what it held, with its guard */
 	size_t size;	       /* bytes, less the guard */
-	bool result, in_out;
+	bool result;
 };
 
 struct bench {
@@ -23,7 +24,18 @@ struct bench {
 	struct slot slots[SLOTS];
 };
 
+/* The devices, and how many times the bound of exact_check they may be off. */
+static const struct device_row {
+	const char *name;
+	double slack;
+	const char *why;
+} device_rows[] = {
+	{"cpu-reference", 1, "float32 sums in one order, long ones in float64"},
+	{"cpu", 1, "oneDNN's direct algorithms: float32 sums in another order"},
+};
+
 uint64_t test_seed;
+static const struct device_row *chosen = &device_rows[0];
 
 static void good(int rc, const struct error *err)
 {
@@ -31,12 +43,39 @@ static void good(int rc, const struct error *err)
 		fail_msg("%s (%d)", err->text, rc);
 }
 
-void bench_seed(void)
+static struct device *open_device(void)
 {
+	struct error err = {0};
+	struct device *device;
+
+	if (!device_open(chosen->name, 0, getenv("BERTH_MODULE_PATH"), &device, &err))
+		return device;
+	fprintf(stderr, "%s\n", err.text);
+	exit(1);
+}
+
+int bench_choose(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "cpu-reference";
 	const char *seed = getenv("BERTH_TEST_SEED");
+	struct device *device;
 
 	test_seed = seed ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL);
 	printf("BERTH_TEST_SEED=%llu\n", (unsigned long long)test_seed);
+	for (chosen = device_rows; strcmp(chosen->name, name); chosen++)
+		if (chosen == &device_rows[ROWS(device_rows) - 1]) {
+			fprintf(stderr, "ops_support.c has no row for device %s\n", name);
+			exit(1);
+		}
+	device = open_device();
+
+	int same = !strcmp(device->ops->name, name);
+
+	if (!same)
+		printf("skipped: there is no device %s; opening it gave %s\n", name,
+		       device->ops->name);
+	device->ops->close(device);
+	return same ? 0 : 77;
 }
 
 int bench_begin(void **state)
@@ -45,7 +84,7 @@ int bench_begin(void **state)
 	struct error err = {0};
 
 	bench->random = test_seed * 2654435761u + 88172645463325252u;
-	good(device_cpu_reference.open(0, &bench->device, &err), &err);
+	bench->device = open_device();
 	good(bench->device->ops->queue_new(bench->device, &bench->queue, &err), &err);
 	*state = bench;
 	return 0;
@@ -96,6 +135,27 @@ static void upload(struct bench *bench, const struct slot *slot)
 	good(bench->device->ops->copy_in(bench->queue, slot->memory, slot->before,
 					 slot->size + GUARD, &err),
 	     &err);
+}
+
+static unsigned char *download(struct bench *bench, const struct slot *slot)
+{
+	unsigned char *now = malloc(slot->size + GUARD);
+	struct error err = {0};
+
+	good(bench->device->ops->queue_wait(bench->queue, 60000, &err), &err);
+	good(bench->device->ops->copy_out(bench->queue, now, slot->memory, slot->size + GUARD,
+					  &err),
+	     &err);
+	return now;
+}
+
+static struct slot *slot_of(struct bench *bench, const struct tensor *tensor)
+{
+	for (int i = 0; i < bench->count; i++)
+		if (bench->slots[i].memory == tensor->data)
+			return &bench->slots[i];
+	fail_msg("no such tensor");
+	return NULL;
 }
 
 static struct tensor place(struct bench *bench, enum element_type type, int rank,
@@ -150,13 +210,20 @@ struct tensor bench_result(struct bench *bench, int rank, const int64_t *shape)
 	return tensor;
 }
 
-static struct slot *slot_of(struct bench *bench, const struct tensor *tensor)
+struct tensor bench_gradient(struct bench *bench, int rank, const int64_t *shape, bool add)
 {
-	for (int i = 0; i < bench->count; i++)
-		if (bench->slots[i].memory == tensor->data)
-			return &bench->slots[i];
-	fail_msg("no such tensor");
-	return NULL;
+	if (!add)
+		return bench_result(bench, rank, shape);
+
+	struct tensor tensor = bench_random(bench, rank, shape);
+
+	bench_in_out(bench, &tensor);
+	return tensor;
+}
+
+const float *bench_before(struct bench *bench, const struct tensor *tensor)
+{
+	return (const float *)(const void *)slot_of(bench, tensor)->before;
 }
 
 void bench_set(struct bench *bench, const struct tensor *tensor, int64_t at, float value)
@@ -170,19 +237,17 @@ void bench_set(struct bench *bench, const struct tensor *tensor, int64_t at, flo
 void bench_in_out(struct bench *bench, const struct tensor *tensor)
 {
 	slot_of(bench, tensor)->result = true;
-	slot_of(bench, tensor)->in_out = true;
 }
 
-static unsigned char *download(struct bench *bench, const struct slot *slot)
+void bench_settle(struct bench *bench)
 {
-	unsigned char *now = malloc(slot->size + GUARD);
-	struct error err = {0};
+	for (int i = 0; i < bench->count; i++) {
+		unsigned char *now = download(bench, &bench->slots[i]);
 
-	good(bench->device->ops->queue_wait(bench->queue, 60000, &err), &err);
-	good(bench->device->ops->copy_out(bench->queue, now, slot->memory, slot->size + GUARD,
-					  &err),
-	     &err);
-	return now;
+		free(bench->slots[i].before);
+		bench->slots[i].before = now;
+		bench->slots[i].result = false;
+	}
 }
 
 int bench_try(struct bench *bench, const struct op_call *call, struct error *err)
@@ -210,16 +275,15 @@ void bench_run(struct bench *bench, const struct op_call *call)
 {
 	struct error err = {0};
 	unsigned char *first[SLOTS];
-	bool again = true;
 
 	good(bench_try(bench, call, &err), &err);
 	check_slots(bench, call);
-	for (int i = 0; i < bench->count; i++)
-		again = again && !bench->slots[i].in_out;
-	for (int i = 0; i < bench->count; i++)
+	for (int i = 0; i < bench->count; i++) {
 		first[i] = download(bench, &bench->slots[i]);
-	if (again)
-		good(bench_try(bench, call, &err), &err);
+		if (bench->slots[i].result)
+			upload(bench, &bench->slots[i]);
+	}
+	good(bench_try(bench, call, &err), &err);
 	for (int i = 0; i < bench->count; i++) {
 		unsigned char *second = download(bench, &bench->slots[i]);
 
@@ -234,4 +298,44 @@ void bench_run(struct bench *bench, const struct op_call *call)
 void *bench_fetch(struct bench *bench, const struct tensor *tensor)
 {
 	return download(bench, slot_of(bench, tensor));
+}
+
+/* ---- float64 ---- */
+
+void exact_add(struct exact *exact, double left, double right)
+{
+	exact->sum += left * right;
+	exact->size += fabs(left * right);
+	exact->count++;
+}
+
+struct exact *exact_new(struct bench *bench, const struct tensor *tensor, bool add)
+{
+	int64_t count = tensor_count(tensor);
+	struct exact *exact = calloc((size_t)count + 1, sizeof *exact);
+
+	for (int64_t i = 0; add && i < count; i++)
+		exact_add(&exact[i], (double)bench_before(bench, tensor)[i], 1);
+	return exact;
+}
+
+void exact_check(struct bench *bench, const char *what, const struct tensor *tensor,
+		 struct exact *exact)
+{
+	float *seen = bench_fetch(bench, tensor);
+
+	for (int64_t i = 0; i < tensor_count(tensor); i++) {
+		const struct exact *at = &exact[i];
+		double bound = chosen->slack * 8 * sqrt((double)at->count + 1) * 0x1p-24 * at->size;
+
+		/* Infinite ones are compared, not subtracted. */
+		if (isnan(at->sum) ? !isnan(seen[i])
+				   : !((double)seen[i] == at->sum ||
+				       fabs((double)seen[i] - at->sum) <= bound))
+			fail_msg("%s[%lld] is %.9g, expected %.9g within %.2g (seed %llu)", what,
+				 (long long)i, (double)seen[i], at->sum, bound,
+				 (unsigned long long)test_seed);
+	}
+	free(seen);
+	free(exact);
 }

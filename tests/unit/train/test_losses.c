@@ -18,16 +18,20 @@ static int32_t *labels(struct bench *bench, int64_t n, int64_t classes)
 /* Relative to its own size; 4 roundings of float32. */
 static void near(const char *what, int64_t at, float seen, double expected, double size)
 {
-	if (isnan(expected) ? !isnan(seen) : !(fabs((double)seen - expected) <= 0x1p-22 * size))
+	if (isnan(expected) ? !isnan(seen)
+			    : !((double)seen == expected ||
+				fabs((double)seen - expected) <= 0x1p-22 * size))
 		fail_msg("%s[%lld] is %.9g, expected %.9g (seed %llu)", what, (long long)at,
 			 (double)seen, expected, (unsigned long long)test_seed);
 }
 
 /* kind 0: random; 1: large logits, which overflow exp without care; 2: a NaN in some rows;
  * 3: -infinity for some classes that are not the target. */
-static void cross_entropy_run(struct bench *bench, int64_t n, int64_t classes, int kind)
+static void cross_entropy_run(struct bench *bench, int64_t n, int64_t classes, int kind,
+			      float smoothing, bool add)
 {
-	struct op_call call = {.kind = OP_CROSS_ENTROPY, .scale = 1.0f / 7};
+	struct op_call call = {
+		.kind = OP_CROSS_ENTROPY, .scale = 1.0f / 7, .smoothing = smoothing, .add_dx = add};
 	int32_t *target = labels(bench, n, classes);
 
 	call.x = bench_random(bench, 2, (int64_t[]){n, classes});
@@ -40,29 +44,40 @@ static void cross_entropy_run(struct bench *bench, int64_t n, int64_t classes, i
 	call.target = bench_given(bench, ELEMENT_I32, 1, &n, target);
 	call.y = bench_result(bench, 1, &n);
 	bench_run(bench, &call);
+	bench_settle(bench);
 	call.pass = OP_BACKWARD;
-	call.dx = bench_result(bench, 2, call.x.shape);
+	call.dx = bench_gradient(bench, 2, call.x.shape, add);
 	bench_run(bench, &call);
 
+	const float *before = bench_before(bench, &call.dx);
 	float *x = bench_fetch(bench, &call.x), *y = bench_fetch(bench, &call.y);
 	float *dx = bench_fetch(bench, &call.dx);
 
 	for (int64_t s = 0; s < n; s++) {
 		const float *row = x + s * classes;
-		double most = -INFINITY, sum = 0, size;
+		double most = -INFINITY, sum = 0, size, e = (double)smoothing, loss, all = 0;
 
 		for (int64_t k = 0; k < classes; k++)
 			most = fmax(most, (double)row[k]);
 		for (int64_t k = 0; k < classes; k++)
 			sum += exp((double)row[k] - most);
+		for (int64_t k = 0; k < classes; k++)
+			all += most + log(sum) - (double)row[k];
+		loss = most + log(sum) - (double)row[target[s]];
 		size = fabs(most) + fabs((double)row[target[s]]) + log((double)classes) + 1;
-		near("cross_entropy y", s, y[s], most + log(sum) - (double)row[target[s]],
-		     isnan(size) ? 1 : size);
+		if (e > 0) {
+			loss = (1 - e) * loss + e / (double)classes * all;
+			size += e / (double)classes * fabs(all);
+		}
+		near("cross_entropy y", s, y[s], loss, isfinite(size) ? size : 1);
 		for (int64_t k = 0; k < classes; k++) {
-			double share = exp((double)row[k] - most) / sum - (k == target[s]);
+			int64_t at = s * classes + k;
+			double wanted = e / (double)classes + (k == target[s] ? 1 - e : 0);
+			double share = exp((double)row[k] - most) / sum - wanted;
 
-			near("cross_entropy dx", s * classes + k, dx[s * classes + k], share / 7,
-			     1.0 / 7);
+			near("cross_entropy dx", at, dx[at],
+			     share / 7 + (add ? (double)before[at] : 0),
+			     1.0 / 7 + (add ? fabs((double)before[at]) : 0));
 		}
 	}
 	free(x);
@@ -76,11 +91,19 @@ static void cross_entropy(void **state)
 {
 	struct bench *bench = *state;
 
-	cross_entropy_run(bench, 0, 10, 0);
-	cross_entropy_run(bench, 1, 1, 0);
-	for (int kind = 0; kind < 4; kind++) {
-		cross_entropy_run(bench, 33, 10, kind);
-		cross_entropy_run(bench, 5, 1 + bench_below(bench, 1000), kind);
+	static const float smoothings[] = {0, 0.1f, 1};
+
+	for (size_t i = 0; i < ROWS(smoothings) * 2; i++) {
+		float smoothing = smoothings[i / 2];
+		bool add = i % 2;
+
+		cross_entropy_run(bench, 0, 10, 0, smoothing, add);
+		cross_entropy_run(bench, 1, 1, 0, smoothing, add);
+		for (int kind = 0; kind < 4; kind++) {
+			cross_entropy_run(bench, 33, 10, kind, smoothing, add);
+			cross_entropy_run(bench, 5, 1 + bench_below(bench, 1000), kind, smoothing,
+					  add);
+		}
 	}
 }
 
@@ -91,7 +114,7 @@ static void mse(void **state)
 	for (int i = 0; i < 12; i++) {
 		int64_t n = i ? 1 + bench_below(bench, 40) : 0,
 			k = i % 3 ? 1 : 1 + bench_below(bench, 9);
-		struct op_call call = {.kind = OP_MSE, .scale = 0.125f};
+		struct op_call call = {.kind = OP_MSE, .scale = 0.125f, .add_dx = i % 2};
 
 		call.x = bench_random(bench, 2, (int64_t[]){n, k});
 		if (i == 5)
@@ -99,10 +122,12 @@ static void mse(void **state)
 		call.target = bench_random(bench, 2, (int64_t[]){n, k});
 		call.y = bench_result(bench, 1, &n);
 		bench_run(bench, &call);
+		bench_settle(bench);
 		call.pass = OP_BACKWARD;
-		call.dx = bench_result(bench, 2, call.x.shape);
+		call.dx = bench_gradient(bench, 2, call.x.shape, call.add_dx);
 		bench_run(bench, &call);
 
+		const float *before = bench_before(bench, &call.dx);
 		float *x = bench_fetch(bench, &call.x), *target = bench_fetch(bench, &call.target);
 		float *y = bench_fetch(bench, &call.y), *dx = bench_fetch(bench, &call.dx);
 
@@ -113,8 +138,10 @@ static void mse(void **state)
 				double off = (double)x[s * k + c] - (double)target[s * k + c];
 
 				mean += off * off / (double)k;
-				near("mse dx", s * k + c, dx[s * k + c], 2 * off / (double)k / 8,
-				     1);
+				near("mse dx", s * k + c, dx[s * k + c],
+				     2 * off / (double)k / 8 +
+					     (call.add_dx ? (double)before[s * k + c] : 0),
+				     2);
 			}
 			near("mse y", s, y[s], mean, 4);
 		}
@@ -241,6 +268,16 @@ static void refused(void **state)
 		bench_clear(bench);
 	}
 
+	struct op_call smooth = {.kind = OP_CROSS_ENTROPY, .smoothing = 1.5f};
+
+	smooth.x = bench_random(bench, 2, (int64_t[]){n, 3});
+	smooth.target = bench_given(bench, ELEMENT_I32, 1, &n, (int32_t[]){0, 1});
+	smooth.y = bench_result(bench, 1, &n);
+	assert_int_equal(bench_try(bench, &smooth, &err), -ERR_INTERNAL);
+	smooth.smoothing = NAN;
+	assert_int_equal(bench_try(bench, &smooth, &err), -ERR_INTERNAL);
+	bench_clear(bench);
+
 	struct op_call conv = {.kind = OP_CONV2D, .attributes = {3, 1, 0}};
 
 	conv.x = bench_random(bench, 4, (int64_t[]){1, 2, 5, 5});
@@ -280,7 +317,7 @@ static void refused(void **state)
 	bench_clear(bench);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cross_entropy), cmocka_unit_test(mse),
@@ -288,6 +325,7 @@ int main(void)
 		cmocka_unit_test(refused),
 	};
 
-	bench_seed();
-	return cmocka_run_group_tests(tests, bench_begin, bench_end);
+	int absent = bench_choose(argc, argv);
+
+	return absent ? absent : cmocka_run_group_tests(tests, bench_begin, bench_end);
 }

@@ -1,51 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Op conformance, the layers (test_losses.c has the rest): each op of the reference device, forward
- * and backward, against float64 sums written here straight from the definitions of device.h. Data
- * are new in each run; the seed is printed, and BERTH_TEST_SEED=N repeats a run. Results are
- * poisoned with NaNs and have guards behind them; inputs must not change. */
+/* Op conformance, the layers (test_ops_norm.c and test_losses.c have the rest): each op of a
+ * device, forward and backward, against float64 sums written here straight from the definitions of
+ * device.h. Data are new in each run; the seed is printed, and BERTH_TEST_SEED=N repeats a run.
+ * Results are poisoned with NaNs, or hold numbers that are added to, and have guards behind them;
+ * inputs must not change. The program's argument names the device. */
 #include "../rows.h"
 
 #include <math.h>
 
 #include "ops_support.h"
 
-/* One part of a result in float64: the sum, the sum of absolutes and how many were summed. */
-struct exact {
-	double sum, size;
-	long count;
-};
-
-static void add(struct exact *exact, double left, double right)
-{
-	exact->sum += left * right;
-	exact->size += fabs(left * right);
-	exact->count++;
-}
-
-/* Rounding errors of count float32 additions grow like a random walk; 8 of its deviations. */
-static void close_to(const char *what, long at, float seen, const struct exact *exact)
-{
-	double bound = 8 * sqrt((double)exact->count + 1) * 0x1p-24 * exact->size;
-
-	if (isnan(exact->sum) ? !isnan(seen) : !(fabs((double)seen - exact->sum) <= bound))
-		fail_msg("%s[%ld] is %.9g, expected %.9g within %.2g (seed %llu)", what, at,
-			 (double)seen, exact->sum, bound, (unsigned long long)test_seed);
-}
-
-static void all_close(struct bench *bench, const char *what, const struct tensor *tensor,
-		      const struct exact *exact)
-{
-	float *seen = bench_fetch(bench, tensor);
-
-	for (long i = 0; i < tensor_count(tensor); i++)
-		close_to(what, i, seen[i], &exact[i]);
-	free(seen);
-}
-
-static struct exact *exact_new(const struct tensor *tensor)
-{
-	return calloc((size_t)tensor_count(tensor) + 1, sizeof(struct exact));
-}
+/* What a case wants, bit by bit. */
+enum { DX = 1, DW = 2, DB = 4, BIAS = 8, ADD_DX = 16, ADD_DW = 32, HOWS = 64 };
 
 /* ---- conv2d ---- */
 
@@ -84,68 +50,88 @@ struct conv_sums {
 	struct exact *y, *dx, *dw;
 };
 
-static void conv_sum(void *context, const struct conv_walk *at)
+static void conv_sum_forward(void *context, const struct conv_walk *at)
 {
 	struct conv_sums *sums = context;
 
-	add(&sums->y[at->yi], sums->x[at->xi], sums->w[at->wi]);
-	add(&sums->dx[at->xi], sums->dy[at->yi], sums->w[at->wi]);
-	add(&sums->dw[at->wi], sums->dy[at->yi], sums->x[at->xi]);
+	exact_add(&sums->y[at->yi], (double)sums->x[at->xi], (double)sums->w[at->wi]);
 }
 
-static void conv_run(struct bench *bench, const struct conv_case *cv, bool bias, unsigned wanted,
-		     bool nan)
+static void conv_sum_backward(void *context, const struct conv_walk *at)
+{
+	struct conv_sums *sums = context;
+
+	if (sums->dx)
+		exact_add(&sums->dx[at->xi], (double)sums->dy[at->yi], (double)sums->w[at->wi]);
+	if (sums->dw)
+		exact_add(&sums->dw[at->wi], (double)sums->dy[at->yi], (double)sums->x[at->xi]);
+}
+
+static void conv_backward(struct bench *bench, const struct conv_case *cv, struct op_call *call,
+			  unsigned how)
+{
+	int64_t oh = call->y.shape[2], ow = call->y.shape[3];
+	struct exact *db = NULL;
+
+	call->pass = OP_BACKWARD;
+	call->add_dx = how & ADD_DX;
+	call->add_dw = how & ADD_DW;
+	call->dy = bench_random(bench, 4, call->y.shape);
+	if (how & DX)
+		call->dx = bench_gradient(bench, 4, call->x.shape, call->add_dx);
+	if (how & DW)
+		call->dw = bench_gradient(bench, 4, call->w.shape, call->add_dw);
+	if (how & DB)
+		call->db = bench_gradient(bench, 1, &cv->o, call->add_dw);
+	bench_run(bench, call);
+
+	struct conv_sums sums = {
+		.x = bench_before(bench, &call->x),
+		.w = bench_before(bench, &call->w),
+		.dy = bench_before(bench, &call->dy),
+		.dx = how & DX ? exact_new(bench, &call->dx, call->add_dx) : NULL,
+		.dw = how & DW ? exact_new(bench, &call->dw, call->add_dw) : NULL,
+	};
+
+	conv_each(cv, oh, ow, conv_sum_backward, &sums);
+	if (how & DX)
+		exact_check(bench, "conv2d dx", &call->dx, sums.dx);
+	if (how & DW)
+		exact_check(bench, "conv2d dw", &call->dw, sums.dw);
+	if (!(how & DB))
+		return;
+	db = exact_new(bench, &call->db, call->add_dw);
+	for (int64_t i = 0; i < tensor_count(&call->y); i++)
+		exact_add(&db[i / (oh * ow) % cv->o], (double)sums.dy[i], 1);
+	exact_check(bench, "conv2d db", &call->db, db);
+}
+
+static void conv_run(struct bench *bench, const struct conv_case *cv, unsigned how, bool nan)
 {
 	struct op_attributes attributes = {cv->kernel, cv->stride, cv->pad};
 	int64_t oh = op_side(cv->h, &attributes), ow = op_side(cv->w, &attributes);
 	struct op_call call = {.kind = OP_CONV2D, .attributes = attributes};
-	struct conv_sums sums;
 
 	call.x = bench_random(bench, 4, (int64_t[]){cv->n, cv->c, cv->h, cv->w});
 	if (nan && tensor_count(&call.x))
 		bench_set(bench, &call.x, bench_below(bench, tensor_count(&call.x)), NAN);
 	call.w = bench_random(bench, 4, (int64_t[]){cv->o, cv->c, cv->kernel, cv->kernel});
-	if (bias)
+	if (how & BIAS)
 		call.b = bench_random(bench, 1, &cv->o);
 	call.y = bench_result(bench, 4, (int64_t[]){cv->n, cv->o, oh, ow});
 	bench_run(bench, &call);
-	call.pass = OP_BACKWARD;
-	call.dy = bench_random(bench, 4, call.y.shape);
-	if (wanted & 1)
-		call.dx = bench_result(bench, 4, call.x.shape);
-	if (wanted & 2)
-		call.dw = bench_result(bench, 4, call.w.shape);
-	if (wanted & 4)
-		call.db = bench_result(bench, 1, &cv->o);
-	bench_run(bench, &call);
 
-	float *x = bench_fetch(bench, &call.x), *w = bench_fetch(bench, &call.w);
-	float *dy = bench_fetch(bench, &call.dy), *b = bias ? bench_fetch(bench, &call.b) : NULL;
-	struct exact *db = calloc((size_t)cv->o, sizeof *db);
+	struct conv_sums sums = {.x = bench_before(bench, &call.x),
+				 .w = bench_before(bench, &call.w),
+				 .y = exact_new(bench, &call.y, false)};
 
-	sums = (struct conv_sums){
-		x, w, dy, exact_new(&call.y), exact_new(&call.x), exact_new(&call.w)};
-	conv_each(cv, oh, ow, conv_sum, &sums);
-	for (int64_t i = 0; i < tensor_count(&call.y); i++) {
-		if (bias)
-			add(&sums.y[i], b[i / (oh * ow) % cv->o], 1);
-		add(&db[i / (oh * ow) % cv->o], dy[i], 1);
-	}
-	all_close(bench, "conv2d y", &call.y, sums.y);
-	if (wanted & 1)
-		all_close(bench, "conv2d dx", &call.dx, sums.dx);
-	if (wanted & 2)
-		all_close(bench, "conv2d dw", &call.dw, sums.dw);
-	if (wanted & 4)
-		all_close(bench, "conv2d db", &call.db, db);
-	free(sums.y);
-	free(sums.dx);
-	free(sums.dw);
-	free(x);
-	free(w);
-	free(dy);
-	free(b);
-	free(db);
+	conv_each(cv, oh, ow, conv_sum_forward, &sums);
+	for (int64_t i = 0; how & BIAS && i < tensor_count(&call.y); i++)
+		exact_add(&sums.y[i], (double)bench_before(bench, &call.b)[i / (oh * ow) % cv->o],
+			  1);
+	exact_check(bench, "conv2d y", &call.y, sums.y);
+	bench_settle(bench);
+	conv_backward(bench, cv, &call, how);
 	bench_clear(bench);
 }
 
@@ -157,140 +143,184 @@ static void conv2d(void **state)
 		{1, 3, 4, 4, 2, 1, 3, 2},   {1, 1, 3, 3, 2, 5, 1, 1},	 {2, 3, 9, 8, 5, 2, 3, 0},
 		{0, 2, 6, 6, 3, 3, 1, 1},   {3, 1, 16, 16, 7, 7, 2, 3},	 {1, 5, 2, 11, 3, 2, 1, 1},
 	};
+	/* As ResNets have them, with few channels, and some with odd numbers. */
+	static const struct conv_case resnet[] = {
+		{2, 3, 32, 32, 16, 7, 2, 3}, {1, 3, 33, 31, 5, 7, 2, 3}, {2, 16, 8, 8, 16, 3, 1, 1},
+		{3, 5, 7, 9, 21, 3, 1, 1},   {2, 16, 8, 8, 32, 3, 2, 1}, {1, 7, 9, 7, 13, 3, 2, 1},
+		{2, 16, 8, 8, 32, 1, 2, 0},  {3, 9, 7, 5, 11, 1, 2, 0},	 {2, 32, 7, 7, 16, 1, 1, 0},
+		{2, 3, 16, 16, 16, 3, 1, 1}, {1, 20, 1, 1, 20, 3, 1, 1}, {0, 16, 4, 4, 16, 3, 2, 1},
+		{4, 32, 2, 2, 48, 3, 2, 1},
+	};
 	struct bench *bench = *state;
 
-	for (size_t i = 0; i < ROWS(cases); i++)
-		conv_run(bench, &cases[i], i % 2, 7, false);
-	for (unsigned i = 0; i < 40; i++) {
+	for (unsigned i = 0; i < ROWS(cases); i++)
+		conv_run(bench, &cases[i], (i % 2 ? BIAS : 0) | DX | DW | DB, false);
+	for (unsigned i = 0; i < ROWS(resnet) * 4; i++)
+		conv_run(bench, &resnet[i / 4],
+			 DX | DW | (i & 1 ? ADD_DX : 0) | (i & 2 ? ADD_DW : 0), false);
+	for (unsigned i = 0; i < 2 * HOWS; i++) {
 		struct conv_case cv = {
 			1 + bench_below(bench, 3),	1 + bench_below(bench, 5),
 			5 + bench_below(bench, 9),	5 + bench_below(bench, 9),
 			1 + bench_below(bench, 20),	1 + (int)bench_below(bench, 5),
 			1 + (int)bench_below(bench, 3), (int)bench_below(bench, 3)};
 
-		conv_run(bench, &cv, i & 1, i % 8, i % 5 == 4);
+		conv_run(bench, &cv, i % HOWS, i % 5 == 4);
 	}
 }
 
 /* ---- linear ---- */
 
+static void linear_backward(struct bench *bench, struct op_call *call, unsigned how)
+{
+	int64_t n = call->x.shape[0], outputs = call->w.shape[0], inputs = call->w.shape[1];
+	struct exact *dx = NULL, *dw = NULL, *db = NULL;
+
+	call->pass = OP_BACKWARD;
+	call->add_dx = how & ADD_DX;
+	call->add_dw = how & ADD_DW;
+	call->dy = bench_random(bench, 2, call->y.shape);
+	if (how & DX)
+		call->dx = bench_gradient(bench, call->x.rank, call->x.shape, call->add_dx);
+	if (how & DW)
+		call->dw = bench_gradient(bench, 2, call->w.shape, call->add_dw);
+	if (how & DB)
+		call->db = bench_gradient(bench, 1, &outputs, call->add_dw);
+	bench_run(bench, call);
+
+	const float *x = bench_before(bench, &call->x), *w = bench_before(bench, &call->w);
+	const float *dy = bench_before(bench, &call->dy);
+
+	if (how & DX)
+		dx = exact_new(bench, &call->dx, call->add_dx);
+	if (how & DW)
+		dw = exact_new(bench, &call->dw, call->add_dw);
+	if (how & DB)
+		db = exact_new(bench, &call->db, call->add_dw);
+	for (int64_t i = 0; i < n * outputs * inputs; i++) {
+		int64_t in = i % inputs, o = i / inputs % outputs, s = i / inputs / outputs;
+
+		if (dx)
+			exact_add(&dx[s * inputs + in], (double)dy[s * outputs + o],
+				  (double)w[o * inputs + in]);
+		if (dw)
+			exact_add(&dw[o * inputs + in], (double)dy[s * outputs + o],
+				  (double)x[s * inputs + in]);
+	}
+	for (int64_t i = 0; db && i < n * outputs; i++)
+		exact_add(&db[i % outputs], (double)dy[i], 1);
+	if (dx)
+		exact_check(bench, "linear dx", &call->dx, dx);
+	if (dw)
+		exact_check(bench, "linear dw", &call->dw, dw);
+	if (db)
+		exact_check(bench, "linear db", &call->db, db);
+}
+
 static void linear_run(struct bench *bench, int64_t n, int64_t inputs, int64_t outputs,
-		       unsigned how)
+		       unsigned how, bool nan)
 {
 	struct op_call call = {.kind = OP_LINEAR};
 
 	/* Images are seen as vectors. */
 	call.x = inputs % 4 ? bench_random(bench, 2, (int64_t[]){n, inputs})
 			    : bench_random(bench, 4, (int64_t[]){n, inputs / 4, 2, 2});
-	if (how & 8 && n)
+	if (nan && n)
 		bench_set(bench, &call.x, bench_below(bench, n * inputs), NAN);
 	call.w = bench_random(bench, 2, (int64_t[]){outputs, inputs});
-	if (how & 16)
+	if (how & BIAS)
 		call.b = bench_random(bench, 1, &outputs);
 	call.y = bench_result(bench, 2, (int64_t[]){n, outputs});
 	bench_run(bench, &call);
-	call.pass = OP_BACKWARD;
-	call.dy = bench_random(bench, 2, call.y.shape);
-	if (how & 1)
-		call.dx = bench_result(bench, call.x.rank, call.x.shape);
-	if (how & 2)
-		call.dw = bench_result(bench, 2, call.w.shape);
-	if (how & 4)
-		call.db = bench_result(bench, 1, &outputs);
-	bench_run(bench, &call);
 
-	float *x = bench_fetch(bench, &call.x), *w = bench_fetch(bench, &call.w);
-	float *dy = bench_fetch(bench, &call.dy),
-	      *b = how & 16 ? bench_fetch(bench, &call.b) : NULL;
-	struct exact *y = exact_new(&call.y), *dx = exact_new(&call.x), *dw = exact_new(&call.w);
-	struct exact *db = calloc((size_t)outputs, sizeof *db);
+	const float *x = bench_before(bench, &call.x), *w = bench_before(bench, &call.w);
+	struct exact *y = exact_new(bench, &call.y, false);
 
-	for (int64_t i = 0; i < n * outputs * inputs; i++) {
-		int64_t in = i % inputs, o = i / inputs % outputs, s = i / inputs / outputs;
-
-		add(&y[s * outputs + o], x[s * inputs + in], w[o * inputs + in]);
-		add(&dx[s * inputs + in], dy[s * outputs + o], w[o * inputs + in]);
-		add(&dw[o * inputs + in], dy[s * outputs + o], x[s * inputs + in]);
-	}
 	for (int64_t i = 0; i < n * outputs; i++) {
-		if (b)
-			add(&y[i], b[i % outputs], 1);
-		add(&db[i % outputs], dy[i], 1);
+		for (int64_t in = 0; in < inputs; in++)
+			exact_add(&y[i], (double)x[i / outputs * inputs + in],
+				  (double)w[i % outputs * inputs + in]);
+		if (how & BIAS)
+			exact_add(&y[i], (double)bench_before(bench, &call.b)[i % outputs], 1);
 	}
-	all_close(bench, "linear y", &call.y, y);
-	if (how & 1)
-		all_close(bench, "linear dx", &call.dx, dx);
-	if (how & 2)
-		all_close(bench, "linear dw", &call.dw, dw);
-	if (how & 4)
-		all_close(bench, "linear db", &call.db, db);
-	free(x);
-	free(w);
-	free(dy);
-	free(b);
-	free(y);
-	free(dx);
-	free(dw);
-	free(db);
+	exact_check(bench, "linear y", &call.y, y);
+	bench_settle(bench);
+	linear_backward(bench, &call, how);
 	bench_clear(bench);
 }
 
 static void linear(void **state)
 {
 	struct bench *bench = *state;
+	const unsigned all = DX | DW | DB | BIAS;
 
-	linear_run(bench, 3, 784, 10, 7 + 16);
-	linear_run(bench, 5, 400, 120, 7 + 16);
-	linear_run(bench, 64, 84, 10, 7 + 16);
-	linear_run(bench, 1, 1, 1, 7);
-	linear_run(bench, 0, 12, 5, 7 + 16);
-	for (unsigned i = 0; i < 64; i++)
+	linear_run(bench, 3, 784, 10, all, false);
+	linear_run(bench, 5, 400, 120, all, false);
+	linear_run(bench, 64, 84, 10, all, false);
+	linear_run(bench, 9, 512, 10, all, false);
+	linear_run(bench, 1, 1, 1, DX | DW | DB, false);
+	linear_run(bench, 0, 12, 5, all, false);
+	linear_run(bench, 0, 12, 5, all | ADD_DX | ADD_DW, false);
+	for (unsigned i = 0; i < 2 * HOWS; i++)
 		linear_run(bench, 1 + bench_below(bench, 37), 1 + bench_below(bench, 70),
-			   1 + bench_below(bench, 40), i % 32);
+			   1 + bench_below(bench, 40), i % HOWS, i % 7 == 6);
 }
 
 /* ---- relu ---- */
+
+/* in_place: y is x's memory and dx is dy's; add: dx has something. */
+static void relu_run(struct bench *bench, const int64_t *shape, bool in_place, bool add)
+{
+	struct op_call call = {.kind = OP_RELU};
+
+	call.x = bench_random(bench, 4, shape);
+
+	int64_t count = tensor_count(&call.x);
+	float *x = malloc((size_t)count * 4 + 1);
+
+	for (int64_t k = 0; k < count; k += 11)
+		bench_set(bench, &call.x, k, k % 3 == 0 ? NAN : k % 3 == 1 ? 0.0f : -0.0f);
+	memcpy(x, bench_before(bench, &call.x), (size_t)count * 4);
+	call.y = in_place ? call.x : bench_result(bench, 4, shape);
+	if (in_place)
+		bench_in_out(bench, &call.x);
+	bench_run(bench, &call);
+	bench_settle(bench);
+	call.pass = OP_BACKWARD;
+	call.dy = bench_random(bench, 4, shape);
+	call.dx = in_place ? call.dy : bench_gradient(bench, 4, shape, add);
+	call.add_dx = add;
+	if (in_place)
+		bench_in_out(bench, &call.dy);
+	bench_run(bench, &call);
+
+	float *y = bench_fetch(bench, &call.y), *dx = bench_fetch(bench, &call.dx);
+	const float *dy = bench_before(bench, &call.dy), *had = bench_before(bench, &call.dx);
+
+	for (int64_t k = 0; k < count; k++) {
+		/* PyTorch: the gradient stops where x <= 0, so a NaN passes it on. */
+		bool stops = x[k] <= 0;
+		float passed = stops ? 0 : dy[k];
+
+		if (isnan(x[k]) ? !isnan(y[k]) : y[k] != (stops ? 0 : x[k]))
+			fail_msg("relu of %g is %g", (double)x[k], (double)y[k]);
+		if (dx[k] != (add ? had[k] + passed : passed))
+			fail_msg("relu's gradient at %g is %g of %g", (double)x[k], (double)dx[k],
+				 (double)dy[k]);
+	}
+	free(x);
+	free(y);
+	free(dx);
+	bench_clear(bench);
+}
 
 static void relu(void **state)
 {
 	static const int64_t shapes[][4] = {
 		{1, 1, 1, 1}, {3, 5, 7, 2}, {2, 17, 3, 31}, {0, 4, 4, 4}};
-	struct bench *bench = *state;
 
-	for (size_t i = 0; i < ROWS(shapes); i++) {
-		struct op_call call = {.kind = OP_RELU};
-
-		call.x = bench_random(bench, 4, shapes[i]);
-		int64_t count = tensor_count(&call.x);
-
-		for (int64_t k = 0; k < count; k += 11)
-			bench_set(bench, &call.x, k, k % 3 == 0 ? NAN : k % 3 == 1 ? 0.0f : -0.0f);
-		call.y = bench_result(bench, 4, shapes[i]);
-		bench_run(bench, &call);
-		call.pass = OP_BACKWARD;
-		call.dy = bench_random(bench, 4, shapes[i]);
-		call.dx = bench_result(bench, 4, shapes[i]);
-		bench_run(bench, &call);
-
-		float *x = bench_fetch(bench, &call.x), *y = bench_fetch(bench, &call.y);
-		float *dy = bench_fetch(bench, &call.dy), *dx = bench_fetch(bench, &call.dx);
-
-		for (int64_t k = 0; k < count; k++) {
-			/* PyTorch: the gradient stops where x <= 0, so a NaN passes it on. */
-			bool stops = x[k] <= 0;
-
-			if (isnan(x[k]) ? !isnan(y[k]) : y[k] != (stops ? 0 : x[k]))
-				fail_msg("relu of %g is %g", (double)x[k], (double)y[k]);
-			if (dx[k] != (stops ? 0 : dy[k]))
-				fail_msg("relu's gradient at %g is %g of %g", (double)x[k],
-					 (double)dx[k], (double)dy[k]);
-		}
-		free(x);
-		free(y);
-		free(dy);
-		free(dx);
-		bench_clear(bench);
-	}
+	for (size_t i = 0; i < ROWS(shapes) * 3; i++)
+		relu_run(*state, shapes[i / 3], i % 3 == 1, i % 3 == 2);
 }
 
 /* ---- maxpool2d ---- */
@@ -315,7 +345,8 @@ static int64_t pool_winner(const float *plane, int64_t h, int64_t w, int64_t top
 }
 
 /* levels: how many different values there are; few make ties. */
-static void pool_run(struct bench *bench, const struct conv_case *cv, int levels, bool nan)
+static void pool_run(struct bench *bench, const struct conv_case *cv, int levels, bool nan,
+		     bool add)
 {
 	struct op_attributes attributes = {cv->kernel, cv->stride, cv->pad};
 	int64_t oh = op_side(cv->h, &attributes), ow = op_side(cv->w, &attributes);
@@ -328,14 +359,16 @@ static void pool_run(struct bench *bench, const struct conv_case *cv, int levels
 		bench_set(bench, &call.x, i, NAN);
 	call.y = bench_result(bench, 4, (int64_t[]){cv->n, cv->c, oh, ow});
 	bench_run(bench, &call);
+	bench_settle(bench);
 	call.pass = OP_BACKWARD;
 	call.dy = bench_random(bench, 4, call.y.shape);
-	call.dx = bench_result(bench, 4, call.x.shape);
+	call.add_dx = add;
+	call.dx = bench_gradient(bench, 4, call.x.shape, add);
 	bench_run(bench, &call);
 
-	float *x = bench_fetch(bench, &call.x), *y = bench_fetch(bench, &call.y);
-	float *dy = bench_fetch(bench, &call.dy);
-	struct exact *dx = exact_new(&call.x);
+	const float *x = bench_before(bench, &call.x), *y = bench_before(bench, &call.y);
+	const float *dy = bench_before(bench, &call.dy);
+	struct exact *dx = exact_new(bench, &call.dx, add);
 
 	for (int64_t i = 0; i < tensor_count(&call.y); i++) {
 		int64_t plane = i / (oh * ow) * cv->h * cv->w;
@@ -346,13 +379,9 @@ static void pool_run(struct bench *bench, const struct conv_case *cv, int levels
 		if (isnan(x[at]) ? !isnan(y[i]) : y[i] != x[at])
 			fail_msg("maxpool2d y[%lld] is %g, expected %g", (long long)i, (double)y[i],
 				 (double)x[at]);
-		add(&dx[at], dy[i], 1);
+		exact_add(&dx[at], (double)dy[i], 1);
 	}
-	all_close(bench, "maxpool2d dx", &call.dx, dx);
-	free(x);
-	free(y);
-	free(dy);
-	free(dx);
+	exact_check(bench, "maxpool2d dx", &call.dx, dx);
 	bench_clear(bench);
 }
 
@@ -362,15 +391,16 @@ static void maxpool2d(void **state)
 		{2, 6, 24, 24, 0, 2, 2, 0}, {3, 16, 8, 8, 0, 2, 2, 0},	{1, 1, 2, 2, 0, 2, 2, 0},
 		{2, 3, 7, 5, 0, 2, 2, 0},   {2, 2, 7, 9, 0, 3, 2, 1},	{1, 2, 5, 5, 0, 3, 1, 1},
 		{1, 3, 6, 7, 0, 2, 1, 1},   {1, 1, 4, 4, 0, 1, 1, 0},	{0, 2, 4, 4, 0, 2, 2, 0},
-		{2, 2, 9, 6, 0, 2, 3, 0},   {1, 2, 35, 67, 0, 2, 2, 0},
+		{2, 2, 9, 6, 0, 2, 3, 0},   {1, 2, 35, 67, 0, 2, 2, 0}, {2, 16, 16, 16, 0, 3, 2, 1},
+		{1, 3, 1, 1, 0, 3, 2, 1},   {0, 3, 8, 8, 0, 3, 2, 1},
 	};
-	struct bench *bench = *state;
 
-	for (size_t i = 0; i < ROWS(cases) * 6; i++)
-		pool_run(bench, &cases[i / 6], (const int[]){0, 1, 3}[i % 3], i / 3 % 2);
+	for (unsigned i = 0; i < ROWS(cases) * 12; i++)
+		pool_run(*state, &cases[i / 12], (const int[]){0, 1, 3}[i % 3], i / 3 % 2,
+			 i / 6 % 2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(conv2d),
@@ -378,7 +408,7 @@ int main(void)
 		cmocka_unit_test(relu),
 		cmocka_unit_test(maxpool2d),
 	};
+	int absent = bench_choose(argc, argv);
 
-	bench_seed();
-	return cmocka_run_group_tests(tests, bench_begin, bench_end);
+	return absent ? absent : cmocka_run_group_tests(tests, bench_begin, bench_end);
 }
