@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "alloc/slurm.h"
+
 int chain_load(const struct options *options, struct chain *out, struct error *err)
 {
 	const struct machine_source source = {0};
@@ -12,7 +14,10 @@ int chain_load(const struct options *options, struct chain *out, struct error *e
 	if (!out->env)
 		return error_memory(err, "the environment");
 	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
-	return rc ? rc : machine_load_here(&source, out->env, &out->card, err);
+	if (rc)
+		return rc;
+	slurm_ask_end_time(out->env, SLURM_ASK_MS, &out->alloc);
+	return machine_load_here(&source, out->env, &out->card, err);
 }
 
 int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err)

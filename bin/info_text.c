@@ -43,25 +43,40 @@ static void section(FILE *stream, const struct paint *paint, const char *title, 
 	text_wrap(stream, text, 2, paint->width);
 }
 
-static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_job(const struct alloc *alloc, FILE *stream)
 {
-	const struct alloc *alloc = &info->chain.alloc;
-	struct table *table = table_new();
-	struct cell head, slots, gpus;
 	char end[64] = "not known";
 	struct tm tm;
 	time_t seconds = (time_t)alloc->end_time;
 
 	if (alloc->end_time && localtime_r(&seconds, &tm))
 		strftime(end, sizeof end, "%Y-%m-%d %H:%M:%S %z", &tm);
+	fprintf(stream, "  job %s", alloc->job_id);
+	if (alloc->array_task)
+		fprintf(stream, " (task %s of an array)", alloc->array_task);
+	if (alloc->restarts)
+		fprintf(stream, ", started %d time%s before", alloc->restarts,
+			plural((size_t)alloc->restarts));
+	fprintf(stream, ", %zu node%s, ends: %s", alloc->node_count, plural(alloc->node_count),
+		end);
+	if (alloc->end_why)
+		fprintf(stream, " (%s)", alloc->end_why);
+	fputc('\n', stream);
+}
+
+static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	struct table *table = table_new();
+	struct cell head, slots, gpus;
+
 	cell(&head, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
 	if (info->plan_file)
 		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", head.text);
 	else
 		section(stream, paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
 			head.text);
-	fprintf(stream, "  job %s, %zu node%s, ends: %s\n", alloc->job_id, alloc->node_count,
-		plural(alloc->node_count), end);
+	print_job(alloc, stream);
 	TABLE_ROW(table, "node", "slots", "GPUs granted");
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];

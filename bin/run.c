@@ -10,6 +10,7 @@
 
 #include "agent/logs.h"
 #include "agent/printer.h"
+#include "alloc/slurm.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -116,6 +117,8 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = find_self(out->program, sizeof out->program, err);
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
+	if (!rc)
+		slurm_ask_end_time(out->env, SLURM_ASK_MS, &out->alloc);
 	if (!rc)
 		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
 	return rc ? rc : choose_nodes(out, err);
@@ -282,6 +285,7 @@ static int run(const struct run_setup *setup, const char *const *argv, bool prog
 	log_limit(teller.limit);
 	request.plan.port = options->port;
 	request.plan.report = options->report;
+	request.plan.attempt = setup->alloc.restarts;
 	rc = job_run(&request, &sink, result, err);
 	end_progress(&teller);
 	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);

@@ -11,6 +11,7 @@
  * alone. A scheduler is a row here and a file of its own. */
 static const struct alloc_source *const sources[] = {
 	&alloc_source_hosts,
+	&alloc_source_slurm,
 	&alloc_source_local,
 };
 
@@ -41,6 +42,8 @@ void alloc_free(struct alloc *alloc)
 	free(alloc->source);
 	free(alloc->job_id);
 	free(alloc->why);
+	free(alloc->end_why);
+	free(alloc->array_task);
 	memset(alloc, 0, sizeof *alloc);
 }
 
@@ -62,10 +65,12 @@ json_t *alloc_to_json(const struct alloc *alloc)
 				"gpus", known_or_null(node->gpus, node->gpus >= 0))))
 			return NULL;
 	}
-	return json_pack("{s:o, s:o, s:O, s:o, s:o}", "source", json_text(alloc->source), "job_id",
-			 json_text(alloc->job_id), "nodes", nodes, "end_time",
-			 known_or_null(alloc->end_time, alloc->end_time > 0), "why",
-			 json_text(alloc->why));
+	return json_pack("{s:o, s:o, s:O, s:o, s:o, s:o, s:i, s:o, s:o}", "source",
+			 json_text(alloc->source), "job_id", json_text(alloc->job_id), "nodes",
+			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
+			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
+			 json_text(alloc->end_why), "restarts", alloc->restarts, "array_task",
+			 json_text(alloc->array_task), "why", json_text(alloc->why));
 }
 
 static int copy_string(const json_t *json, const char *key, char **out, struct error *err)
@@ -77,6 +82,14 @@ static int copy_string(const json_t *json, const char *key, char **out, struct e
 		return rc;
 	*out = strdup(text);
 	return *out ? 0 : error_memory(err, "the allocation");
+}
+
+/* The same where it may be null or missing. */
+static int copy_optional(const json_t *json, const char *key, char **out, struct error *err)
+{
+	const json_t *member = json_object_get(json, key);
+
+	return !member || json_is_null(member) ? 0 : copy_string(json, key, out, err);
 }
 
 /* A number, or unknown where the member is null. */
@@ -104,6 +117,26 @@ static int node_from_json(const json_t *json, struct alloc_node *out, struct err
 	out->slots = (int)slots;
 	out->gpus = (int)gpus;
 	return 0;
+}
+
+/* The members that came later than the first: missing is unknown. */
+static int later_from_json(const json_t *json, struct alloc *made, struct error *err)
+{
+	int64_t number;
+	int rc = copy_optional(json, "end_why", &made->end_why, err);
+
+	if (!rc)
+		rc = copy_optional(json, "array_task", &made->array_task, err);
+	if (!rc && json_object_get(json, "restarts")) {
+		rc = json_get_int("alloc", json, "restarts", 0, 1 << 20, &number, err);
+		made->restarts = rc ? 0 : (int)number;
+	}
+	made->this_node = -1;
+	if (!rc && json_object_get(json, "this_node")) {
+		rc = number_or(json, "this_node", (int64_t)made->node_count - 1, -1, &number, err);
+		made->this_node = rc ? -1 : (int)number;
+	}
+	return rc;
 }
 
 int alloc_from_json(const json_t *json, struct alloc *out, struct error *err)
@@ -138,6 +171,8 @@ int alloc_from_json(const json_t *json, struct alloc *out, struct error *err)
 	for (; !rc && made.node_count < count; made.node_count += !rc)
 		rc = node_from_json(json_array_get(nodes, made.node_count),
 				    &made.nodes[made.node_count], err);
+	if (!rc)
+		rc = later_from_json(json, &made, err);
 out:
 	if (rc)
 		alloc_free(&made);

@@ -22,7 +22,12 @@ struct alloc {
 	char *job_id;        /* the scheduler's, or one of ours: "local-HOST-PID-TIME" */
 	size_t node_count;   /* >= 1 */
 	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the head */
+	int this_node;       /* the node this process is on; -1: none of them (a login node), or
+				not said */
 	int64_t end_time;    /* Unix seconds at which the job is ended; 0: unknown */
+	char *end_why;       /* where end_time is from, or why it is unknown; NULL: not said */
+	int restarts;        /* how often the scheduler has started the job before */
+	char *array_task;    /* of an array of jobs: "1234_7", job and index; else NULL */
 	char *why;           /* for people: "SLURM_JOB_ID is set", "no scheduler's variables" */
 };
 
@@ -40,7 +45,7 @@ struct alloc_source {
 	int (*read)(const struct env *env, const struct alloc_request *request,
 		    struct alloc *out, struct error *err);
 };
-extern const struct alloc_source alloc_source_hosts, alloc_source_local;
+extern const struct alloc_source alloc_source_hosts, alloc_source_slurm, alloc_source_local;
 
 /* Read the allocation from the first source that is present (the user's hosts before a
  * scheduler, the local machine last). 0, or negative: err names the variable and the value. */
@@ -48,8 +53,10 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 	       struct error *err);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
 
-/* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"end_time","why"}; null where
- * unknown. A new reference (NULL: memory out); alloc_from_json reads its own kind. */
+/* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",
+ * "restarts","array_task","why"}; null where unknown. A new reference (NULL: memory out);
+ * alloc_from_json reads its own kind, also without the members that came later (this_node,
+ * end_why, restarts, array_task). */
 json_t *alloc_to_json(const struct alloc *alloc);
 int alloc_from_json(const json_t *json, struct alloc *out, struct error *err);
 

@@ -15,29 +15,17 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return request->hosts || request->hostfile;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* A host twice in a list would get two agents: a mistake there, a slot in a node file (which
  * nodefile_parse has folded already). */
 static int refuse_repeats(const struct hosts *hosts, struct error *err)
 {
-	char **sorted = calloc(hosts->count, sizeof *sorted);
-	int rc = 0;
+	const char *twice;
+	int rc = hosts_repeated(hosts, &twice, err);
 
-	if (!sorted)
-		return error_memory(err, "the host list");
-	memcpy(sorted, hosts->names, hosts->count * sizeof *sorted);
-	qsort(sorted, hosts->count, sizeof *sorted, by_name);
-	for (size_t i = 1; !rc && i < hosts->count; i++)
-		if (!strcmp(sorted[i - 1], sorted[i]))
-			rc = error_set(err, ERR_DATA, "host '%s' is named twice; name each host "
-				       "once, or use a node file whose repeats mean slots",
-				       sorted[i]);
-	free(sorted);
-	return rc;
+	if (rc || !twice)
+		return rc;
+	return error_set(err, ERR_DATA, "host '%s' is named twice; name each host once, or use a "
+			 "node file whose repeats mean slots", twice);
 }
 
 static int fill(struct hosts *hosts, bool slots_said, const char *why, struct alloc *made)
@@ -67,7 +55,7 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 		      struct alloc *out, struct error *err)
 {
 	struct hosts hosts = {0};
-	struct alloc made = {0};
+	struct alloc made = {.this_node = -1};
 	int rc;
 
 	(void)env;

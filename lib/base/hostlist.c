@@ -60,6 +60,28 @@ void hosts_free(struct hosts *hosts)
 	memset(hosts, 0, sizeof *hosts);
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int hosts_repeated(const struct hosts *hosts, const char **out, struct error *err)
+{
+	char **sorted = calloc(hosts->count + 1, sizeof *sorted);
+
+	if (!sorted)
+		return error_memory(err, "the host list");
+	*out = NULL;
+	if (hosts->count)
+		memcpy(sorted, hosts->names, hosts->count * sizeof *sorted);
+	qsort(sorted, hosts->count, sizeof *sorted, by_name);
+	for (size_t i = 1; !*out && i < hosts->count; i++)
+		if (!strcmp(sorted[i - 1], sorted[i]))
+			*out = sorted[i];
+	free(sorted);
+	return 0;
+}
+
 /* Room for one more; arrays grow by doubling (count is the only size kept). */
 static int hosts_add(struct hosts *hosts, const char *name, size_t size, struct error *err)
 {

@@ -12,7 +12,9 @@
 static bool fits(const struct alloc *alloc, const struct env *env)
 {
 	(void)env;
-	return alloc->node_count == 1;
+	/* The one node of a job of Slurm's may be another machine: salloc leaves its shell on the
+	 * login node. */
+	return alloc->node_count == 1 && (strcmp(alloc->source, "slurm") || alloc->this_node >= 0);
 }
 
 static int start(const struct engine_job *job, struct engine_child **out, size_t *count,

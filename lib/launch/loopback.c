@@ -92,7 +92,7 @@ static char *line(const struct engine_job *job)
 
 int engine_pretend(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err)
 {
-	struct alloc pretended = {.end_time = alloc->end_time};
+	struct alloc pretended = {.end_time = alloc->end_time, .restarts = alloc->restarts};
 
 	pretended.source = strdup(alloc->source);
 	pretended.job_id = strdup(alloc->job_id);

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Source "slurm": the variables that Slurm sets in a batch script, a step, an salloc.
+ *
+ * What is a step: SLURM_STEP_ID is set and is neither the batch script's, nor the interactive
+ * shell's that salloc may start on the first node; those two stand for the whole job, whatever
+ * SLURM_STEP_NODELIST, SLURM_PROCID and SLURM_LOCALID say there. In a step its own variables win.
+ * Sources: srun(1), sbatch(1), and environments captured from Slurm 22.05 (tests/unit/alloc). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/alloc.h"
+#include "alloc/slurm.h"
+#include "base/hostlist.h"
+#include "base/idset.h"
+#include "base/number.h"
+
+#define MAX_PER_NODE (1 << 20) /* tasks or GPUs of a node */
+#define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */
+
+/* What is being read, and the names of the variables that count. */
+struct reading {
+	const struct env *env;
+	bool in_step;
+	const char *list_name, *tasks_name; /* SLURM_STEP_... or SLURM_JOB_... */
+	struct alloc made;
+};
+
+/* The value of the first of two names that is set and not empty. *name: which. */
+static const char *either(const struct env *env, const char *first, const char *second,
+			  const char **name)
+{
+	const char *names[] = {first, second};
+
+	for (size_t i = 0; i < 2; i++) {
+		const char *value = names[i] ? env_get(env, names[i]) : NULL;
+
+		if (value && *value) {
+			if (name)
+				*name = names[i];
+			return value;
+		}
+	}
+	return NULL;
+}
+
+static const char *job_id(const struct env *env)
+{
+	return either(env, "SLURM_JOB_ID", "SLURM_JOBID", NULL);
+}
+
+static int present(const struct env *env, const struct alloc_request *request)
+{
+	(void)request;
+	return job_id(env) != NULL;
+}
+
+bool slurm_in_step(const struct env *env)
+{
+	const char *id = either(env, "SLURM_STEP_ID", "SLURM_STEPID", NULL);
+	int64_t number;
+
+	return id && !number_int64("SLURM_STEP_ID", id, 0, UINT32_MAX, &number, NULL) &&
+	       number < FIRST_SPECIAL_STEP;
+}
+
+/* ---- lists of counts: "2(x3),1" ---- */
+
+static int counts_fault(const char *name, const char *text, const char *at, struct error *err)
+{
+	return error_set(err, ERR_DATA,
+			 "%s is '%.120s', expected counts such as 2(x3),1 (not understood from "
+			 "'%.20s' on)",
+			 name, text, at);
+}
+
+/* Digits at *at, at most max; moves on. */
+static int take_number(const char **at, long max, long *out)
+{
+	long value = 0;
+	const char *begin = *at;
+
+	for (; **at >= '0' && **at <= '9'; ++*at) {
+		value = value * 10 + (**at - '0');
+		if (value > max)
+			return -1;
+	}
+	*out = value;
+	return *at > begin ? 0 : -1;
+}
+
+int slurm_counts(const char *name, const char *text, size_t count, int *out, size_t *described,
+		 struct error *err)
+{
+	const char *at = text;
+	size_t filled = 0;
+
+	for (;;) {
+		const char *item = at;
+		long value, times = 1;
+
+		if (take_number(&at, MAX_PER_NODE, &value))
+			return counts_fault(name, text, item, err);
+		if (!strncmp(at, "(x", 2)) {
+			at += 2;
+			if (take_number(&at, HOSTLIST_MAX_HOSTS, &times) || times < 1 ||
+			    *at++ != ')')
+				return counts_fault(name, text, item, err);
+		}
+		for (long i = 0; i < times; i++, filled++)
+			if (filled < count)
+				out[filled] = (int)value;
+		if (!*at)
+			break;
+		if (*at++ != ',' || filled > HOSTLIST_MAX_HOSTS)
+			return counts_fault(name, text, item, err);
+	}
+	*described = filled;
+	return 0;
+}
+
+/* ---- nodes ---- */
+
+static int refuse_het(const struct env *env, struct error *err)
+{
+	const char *name, *size = either(env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
+	int components, rc;
+
+	if (!size)
+		return 0;
+	rc = number_int(name, size, 1, MAX_PER_NODE, &components, err);
+	if (rc || components == 1)
+		return rc;
+	return error_set(err, ERR_USAGE,
+			 "%s is %d: a heterogeneous job, which berth does not run; submit one "
+			 "component that has all nodes (uneven nodes are no reason for several)",
+			 name, components);
+}
+
+static int same_id(const struct env *env, struct error *err)
+{
+	const char *id = env_get(env, "SLURM_JOB_ID"), *old = env_get(env, "SLURM_JOBID");
+
+	if (!id || !*id || !old || !*old || !strcmp(id, old))
+		return 0;
+	return error_set(err, ERR_DATA,
+			 "SLURM_JOB_ID is '%.40s' and SLURM_JOBID '%.40s': of two jobs; unset "
+			 "the one that is not this job's",
+			 id, old);
+}
+
+/* Which variables count, and the nodes that they name. */
+static int read_nodes(struct reading *r, struct hosts *hosts, struct error *err)
+{
+	const char *list, *twice;
+	int rc;
+
+	r->in_step = slurm_in_step(r->env);
+	if (r->in_step)
+		list = either(r->env, r->list_name = "SLURM_STEP_NODELIST", NULL, NULL);
+	else
+		list = either(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
+	if (!list)
+		return error_set(err, ERR_DATA,
+				 "SLURM_JOB_ID is set (%.40s), but %s is not: that is part of a "
+				 "job's environment; start berth in the job (sbatch, salloc), or "
+				 "unset SLURM_JOB_ID",
+				 job_id(r->env),
+				 r->in_step ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
+	rc = hostlist_expand(list, hosts, err);
+	if (rc)
+		return error_prefix(err, "%s", r->list_name);
+	if (!hosts->count)
+		return error_set(err, ERR_DATA, "%s names no node", r->list_name);
+	rc = hosts_repeated(hosts, &twice, err);
+	if (rc || !twice)
+		return rc;
+	return error_set(err, ERR_DATA, "%s is '%.200s', which names %s twice", r->list_name, list,
+			 twice);
+}
+
+/* SLURM_NNODES and its kin must say what the list says. */
+static int check_count(const struct reading *r, const struct hosts *hosts, struct error *err)
+{
+	const char *name = "SLURM_STEP_NUM_NODES";
+	const char *text = r->in_step ? either(r->env, name, NULL, NULL)
+				      : either(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
+	int count, rc;
+
+	if (!text)
+		return 0;
+	rc = number_int(name, text, 1, HOSTLIST_MAX_HOSTS, &count, err);
+	if (rc || (size_t)count == hosts->count)
+		return rc;
+	return error_set(err, ERR_DATA, "%s is %d, but %s names %zu node%s: '%.200s'", name, count,
+			 r->list_name, hosts->count, hosts->count == 1 ? "" : "s",
+			 env_get(r->env, r->list_name));
+}
+
+static int keep_nodes(struct reading *r, struct hosts *hosts, struct error *err)
+{
+	r->made.nodes = calloc(hosts->count, sizeof *r->made.nodes);
+	if (!r->made.nodes)
+		return error_memory(err, "the allocation");
+	r->made.node_count = hosts->count;
+	for (size_t i = 0; i < hosts->count; i++) {
+		r->made.nodes[i].name = hosts->names[i];
+		hosts->names[i] = NULL;
+		r->made.nodes[i].gpus = -1;
+	}
+	return 0;
+}
+
+/* The node this process is on, by Slurm's name for it (gethostname may say another). A login
+ * node, where salloc left us, has none: nothing was granted there. */
+static int find_this_node(struct reading *r, struct error *err)
+{
+	const char *name = env_get(r->env, "SLURMD_NODENAME");
+
+	r->made.this_node = -1;
+	if (!name || !*name)
+		return 0;
+	for (size_t i = 0; i < r->made.node_count; i++)
+		if (!strcmp(r->made.nodes[i].name, name))
+			r->made.this_node = (int)i;
+	if (r->made.this_node >= 0)
+		return 0;
+	return error_set(err, ERR_DATA,
+			 "SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two are "
+			 "of different jobs (a job's variables taken along into another one?)",
+			 name, r->list_name, env_get(r->env, r->list_name));
+}
+
+/* ---- tasks ---- */
+
+/* In a step, the counts are of its tasks, and the sum is known. */
+static int check_tasks(const struct reading *r, const char *counts, struct error *err)
+{
+	const char *name = "SLURM_STEP_NUM_TASKS", *text = either(r->env, name, NULL, NULL);
+	long sum = 0;
+	int tasks, rc;
+
+	if (!r->in_step || !text)
+		return 0;
+	rc = number_int(name, text, 1, INT32_MAX, &tasks, err);
+	for (size_t i = 0; i < r->made.node_count; i++)
+		sum += r->made.nodes[i].slots;
+	if (rc || sum == tasks)
+		return rc;
+	return error_set(err, ERR_DATA, "%s is %d, but %s is '%.120s', which is %ld", name, tasks,
+			 r->tasks_name, counts, sum);
+}
+
+static int read_tasks(struct reading *r, struct error *err)
+{
+	size_t count = r->made.node_count, described = 0;
+	const char *text = r->in_step ? either(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE",
+					       NULL, NULL)
+				      : either(r->env, "SLURM_TASKS_PER_NODE",
+					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
+	int *counts, rc;
+
+	if (!text)
+		return 0;
+	counts = calloc(count, sizeof *counts);
+	if (!counts)
+		return error_memory(err, "the allocation");
+	rc = slurm_counts(r->tasks_name, text, count, counts, &described, err);
+	/* More than the nodes is no contradiction: after a node was given back the counts stay. */
+	if (!rc && described < count)
+		rc = error_set(err, ERR_DATA,
+			       "%s is '%.120s', which counts %zu nodes, but %s names %zu", r->tasks_name,
+			       text, described, r->list_name, count);
+	for (size_t i = 0; !rc && i < count; i++)
+		r->made.nodes[i].slots = counts[i];
+	free(counts);
+	return rc ? rc : check_tasks(r, text, err);
+}
+
+/* ---- GPUs ---- */
+
+/* "4", "a100:4", "a100:2,v100:1": the sum. */
+static int gpus_per_node(const char *name, const char *text, int *out, struct error *err)
+{
+	long sum = 0;
+	const char *item = text;
+
+	for (;;) {
+		size_t size = strcspn(item, ",");
+		const char *colon = memchr(item, ':', size), *at = colon ? colon + 1 : item;
+		long value = 0;
+
+		if (colon == item || take_number(&at, MAX_PER_NODE, &value) || at != item + size)
+			return error_set(err, ERR_DATA,
+					 "%s is '%.120s', expected a number of GPUs such as 4, "
+					 "a100:4 or a100:2,v100:1",
+					 name, text);
+		sum += value;
+		if (sum > MAX_PER_NODE)
+			return error_set(err, ERR_DATA, "%s is '%.120s': more than %d GPUs", name,
+					 text, MAX_PER_NODE);
+		if (!item[size])
+			break;
+		item += size + 1;
+	}
+	*out = (int)sum;
+	return 0;
+}
+
+/* "0,1,2,3", "0-3": how many. */
+static int gpus_in_list(const char *name, const char *text, int *out, struct error *err)
+{
+	struct idset *set = NULL;
+	struct error inner;
+
+	if (idset_parse(text, &set, &inner))
+		return error_set(err, ERR_DATA, "%s is '%.120s', expected GPU numbers such as 0-3",
+				 name, text);
+	*out = (int)idset_count(set);
+	idset_free(set);
+	return 0;
+}
+
+static int read_gpus(struct reading *r, struct error *err)
+{
+	const char *each = either(r->env, "SLURM_GPUS_PER_NODE", NULL, NULL);
+	const char *here = either(r->env, "SLURM_GPUS_ON_NODE", NULL, NULL);
+	const char *name = "SLURM_JOB_GPUS";
+	const char *list = r->in_step
+					  ? either(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
+					  : either(r->env, "SLURM_JOB_GPUS", NULL, &name);
+	int everywhere = -1, on_this = -1, rc = 0;
+
+	if (each)
+		rc = gpus_per_node("SLURM_GPUS_PER_NODE", each, &everywhere, err);
+	if (!rc && here)
+		rc = number_int("SLURM_GPUS_ON_NODE", here, 0, MAX_PER_NODE, &on_this, err);
+	else if (!rc && list)
+		rc = gpus_in_list(name, list, &on_this, err);
+	/* A step may have been given less than the job on each node, an exclusive job more. */
+	if (!rc && everywhere >= 0 && on_this >= 0 && on_this != everywhere)
+		everywhere = -1;
+	for (size_t i = 0; !rc && i < r->made.node_count; i++)
+		r->made.nodes[i].gpus = (int)i == r->made.this_node && on_this >= 0 ? on_this
+										     : everywhere;
+	return rc;
+}
+
+/* ---- the job ---- */
+
+static int read_times(struct reading *r, struct error *err)
+{
+	const char *end = either(r->env, "SLURM_JOB_END_TIME", NULL, NULL);
+	const char *restarts = either(r->env, "SLURM_RESTART_COUNT", NULL, NULL);
+	int rc = 0;
+
+	if (end)
+		rc = number_int64("SLURM_JOB_END_TIME", end, 0, INT64_MAX / 2, &r->made.end_time,
+				  err);
+	if (!rc && r->made.end_time)
+		r->made.end_why = strdup("SLURM_JOB_END_TIME");
+	if (!rc && r->made.end_time && !r->made.end_why)
+		return error_memory(err, "the allocation");
+	if (!rc && restarts)
+		rc = number_int("SLURM_RESTART_COUNT", restarts, 0, 1 << 20, &r->made.restarts, err);
+	return rc;
+}
+
+/* "1234_7": what scontrol requeue wants for a task of an array. */
+static int read_array(struct reading *r, struct error *err)
+{
+	const char *job = either(r->env, "SLURM_ARRAY_JOB_ID", NULL, NULL);
+	const char *task = either(r->env, "SLURM_ARRAY_TASK_ID", NULL, NULL);
+	int64_t ignored;
+	int rc;
+
+	if (!job && !task)
+		return 0;
+	if (!job || !task)
+		return error_set(err, ERR_DATA, "%s is '%.40s', but %s is not set; Slurm sets both",
+				 job ? "SLURM_ARRAY_JOB_ID" : "SLURM_ARRAY_TASK_ID",
+				 job ? job : task,
+				 job ? "SLURM_ARRAY_TASK_ID" : "SLURM_ARRAY_JOB_ID");
+	rc = number_int64("SLURM_ARRAY_JOB_ID", job, 1, UINT32_MAX, &ignored, err);
+	if (!rc)
+		rc = number_int64("SLURM_ARRAY_TASK_ID", task, 0, UINT32_MAX, &ignored, err);
+	if (!rc && asprintf(&r->made.array_task, "%s_%s", job, task) < 0) {
+		r->made.array_task = NULL;
+		rc = error_memory(err, "the allocation");
+	}
+	return rc;
+}
+
+static int name_it(struct reading *r, struct error *err)
+{
+	int64_t id;
+	int rc = number_int64("SLURM_JOB_ID", job_id(r->env), 1, UINT32_MAX, &id, err);
+
+	if (rc)
+		return rc;
+	r->made.source = strdup("slurm");
+	r->made.job_id = strdup(job_id(r->env));
+	if (asprintf(&r->made.why, "SLURM_JOB_ID is set; the nodes are %s's%s", r->list_name,
+		     r->in_step		   ? ", a step's"
+		     : r->made.this_node < 0 ? ", and this machine is none of them"
+					     : "") < 0)
+		r->made.why = NULL;
+	return r->made.source && r->made.job_id && r->made.why
+		       ? 0
+		       : error_memory(err, "the allocation");
+}
+
+static int read_slurm(const struct env *env, const struct alloc_request *request, struct alloc *out,
+		      struct error *err)
+{
+	struct reading r = {.env = env, .made = {.this_node = -1}};
+	struct hosts hosts = {0};
+	int rc = refuse_het(env, err);
+
+	(void)request;
+	if (!rc)
+		rc = same_id(env, err);
+	if (!rc)
+		rc = read_nodes(&r, &hosts, err);
+	if (!rc)
+		rc = check_count(&r, &hosts, err);
+	if (!rc)
+		rc = keep_nodes(&r, &hosts, err);
+	if (!rc)
+		rc = find_this_node(&r, err);
+	if (!rc)
+		rc = read_tasks(&r, err);
+	if (!rc)
+		rc = read_gpus(&r, err);
+	if (!rc)
+		rc = read_times(&r, err);
+	if (!rc)
+		rc = read_array(&r, err);
+	if (!rc)
+		rc = name_it(&r, err);
+	hosts_free(&hosts);
+	if (rc)
+		alloc_free(&r.made);
+	else
+		*out = r.made;
+	return rc;
+}
+
+const struct alloc_source alloc_source_slurm = {"slurm", present, read_slurm};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What Slurm says, beside the allocation itself (alloc.h). */
+#ifndef BERTH_ALLOC_SLURM_H
+#define BERTH_ALLOC_SLURM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+
+/* Is this a task of a step that srun started? Not a batch script, and not the interactive shell
+ * of salloc, although those have a step's variables. Pure. */
+bool slurm_in_step(const struct env *env);
+
+/* Slurm's counts, "2(x3),1" for 2, 2, 2, 1: the first count of them into out (what is not
+ * described is left alone); *described: how many the text has, at most HOSTLIST_MAX_HOSTS and one
+ * item more. name: the variable's. -ERR_DATA; out may then be half filled. */
+int slurm_counts(const char *name, const char *text, size_t count, int *out, size_t *described,
+		 struct error *err);
+
+/* Time left as squeue -o %L prints it: "57", "9:57", "1:09:57", "1-02:00:00"; blanks around it.
+ * 0; 1: there is no limit (UNLIMITED, NOT_SET); -ERR_DATA. */
+int slurm_time_left(const char *text, int64_t *seconds, struct error *err);
+
+/* For an allocation of Slurm's without an end time (SLURM_JOB_END_TIME is set from 23.02 on): ask
+ * squeue, at most timeout_ms, and fill in end_time and end_why. Where that fails end_time stays 0
+ * and end_why says why: never an error. Starts a process; SIGCHLD is the caller's to bear.
+ * Other allocations are left alone. */
+#define SLURM_ASK_MS 2000
+void slurm_ask_end_time(const struct env *env, int timeout_ms, struct alloc *alloc);
+
+#endif

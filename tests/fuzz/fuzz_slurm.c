@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Slurm's environment, a variable a line: an allocation that says the same when written, or an
+ * error that names something, with nothing left behind. */
+#include "fuzz.h"
+
+#include "alloc/alloc.h"
+#include "alloc/slurm.h"
+#include "base/hostlist.h"
+#include "base/json.h"
+
+static void read_time(const char *text)
+{
+	int64_t seconds = -1;
+	int rc = slurm_time_left(text, &seconds, NULL);
+
+	CHECK(rc == 0 ? seconds >= 0 : seconds == -1);
+}
+
+static void read_counts(const char *text)
+{
+	int counts[8] = {0};
+	size_t described = 0;
+
+	if (!slurm_counts("COUNTS", text, 8, counts, &described, NULL))
+		CHECK(described >= 1);
+	for (size_t i = 0; i < 8; i++)
+		CHECK(counts[i] >= 0);
+}
+
+static struct env *environment(char *text)
+{
+	struct env *env = env_new();
+
+	CHECK(env);
+	for (char *next = text; next;) {
+		char *line = strsep(&next, "\n"), *value = strchr(line, '=');
+
+		if (value) {
+			*value++ = '\0';
+			env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
+			read_counts(value);
+			read_time(value);
+		}
+	}
+	return env;
+}
+
+static void same_as_json(const struct alloc *alloc)
+{
+	JSON_AUTO json = alloc_to_json(alloc);
+	struct alloc again = {0};
+
+	CHECK(json && !alloc_from_json(json, &again, NULL));
+	JSON_AUTO rewritten = alloc_to_json(&again);
+
+	CHECK(json_equal(json, rewritten));
+	alloc_free(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *text = fuzz_text(data, size);
+	struct env *env = environment(text);
+	struct alloc alloc = {0};
+	struct error err = {0};
+
+	if (alloc_source_slurm.present(env, NULL)) {
+		int rc = alloc_source_slurm.read(env, NULL, &alloc, &err);
+
+		if (rc) {
+			CHECK((rc == -ERR_DATA || rc == -ERR_USAGE) && *err.text && !alloc.nodes);
+		} else {
+			CHECK(alloc.node_count >= 1 && alloc.node_count <= HOSTLIST_MAX_HOSTS);
+			CHECK(alloc.this_node >= -1 && alloc.this_node < (int)alloc.node_count);
+			if (alloc.node_count <= 1000)
+				same_as_json(&alloc);
+		}
+	}
+	alloc_free(&alloc);
+	env_free(env);
+	free(text);
+	return 0;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Slurm's environments: captured ones (slurm/NAME.env, from Slurm 22.05 in tests/cluster), and the
+ * same with a variable changed, added or taken away. */
+#include "../rows.h"
+
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/alloc.h"
+#include "alloc/slurm.h"
+#include "base/json.h"
+
+#ifndef CAPTURES
+#error "CAPTURES is the folder of the captured environments"
+#endif
+
+/* "NAME=VALUE" sets, "NAME" takes away. */
+static void change(struct env *env, const char *text)
+{
+	char name[64];
+	size_t size = strcspn(text, "=");
+
+	assert_true(size < sizeof name);
+	snprintf(name, sizeof name, "%.*s", (int)size, text);
+	if (text[size])
+		assert_int_equal(env_set(env, name, text + size + 1, ENV_FROM_USER, NULL, NULL), 0);
+	else
+		env_drop(env, name);
+}
+
+/* changes: separated by blanks, or NULL. */
+static struct env *captured(const char *file, const char *changes)
+{
+	struct env *env = env_new();
+	char path[512], line[1024];
+
+	assert_non_null(env);
+	if (file) {
+		snprintf(path, sizeof path, "%s/%s.env", CAPTURES, file);
+		FILE *stream = fopen(path, "r");
+
+		if (!stream)
+			fail_msg("%s cannot be opened", path);
+		while (fgets(line, sizeof line, stream)) {
+			line[strcspn(line, "\n")] = '\0';
+			change(env, line);
+		}
+		fclose(stream);
+	}
+	snprintf(line, sizeof line, "%s", changes ? changes : "");
+	for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
+		change(env, at);
+	return env;
+}
+
+/* "n1:slots:gpus ..." */
+static const char *nodes_of(const struct alloc *alloc)
+{
+	static char text[512];
+
+	text[0] = '\0';
+	for (size_t i = 0; i < alloc->node_count; i++)
+		sprintf(text + strlen(text), "%s%s:%d:%d", i ? " " : "", alloc->nodes[i].name,
+			alloc->nodes[i].slots, alloc->nodes[i].gpus);
+	return text;
+}
+
+static void good(void **state)
+{
+	static const struct {
+		const char *file, *changes;
+		const char *nodes;
+		int this_node;
+		const char *why; /* what the row is there for */
+	} rows[] = {
+		{"two", NULL, "n1:2:4 n2:2:4", 0, "a batch script; GPUs of all from h200:4"},
+		{"plain", NULL, "n1:1:-1 n2:1:-1", 0, "nodes alone"},
+		{"uneven", NULL, "n1:3:-1 n2:1:-1 n3:1:-1", 0, "3,1(x2)"},
+		{"excl", NULL, "n1:4:4 n2:2:-1 n3:4:-1", 0,
+		 "exclusive: this node has more than SLURM_GPUS_PER_NODE says, others unknown"},
+		{"gpus", NULL, "n1:1:4 n2:1:-1", 0, "-G 6: how they lie is known here alone"},
+		{"gres", NULL, "n2:1:2", 0, "--gres=gpu:2 -c 2 on one node"},
+		{"gres", "SLURM_GPUS_ON_NODE", "n2:1:2", 0, "from SLURM_JOB_GPUS, 0,1"},
+		{"gres", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS=0-3,7", "n2:1:5", 0, "ranges"},
+		{"gres", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS", "n2:1:-1", 0, "nobody says"},
+		{"two", "SLURM_GPUS_PER_NODE=a100:2,v100:1 SLURM_GPUS_ON_NODE=3", "n1:2:3 n2:2:3",
+		 0, "types are summed"},
+		{"two", "SLURMD_NODENAME=n2 SLURM_GPUS_PER_NODE", "n1:2:-1 n2:2:4", 1,
+		 "on the second node"},
+		{"array", NULL, "n1:1:-1 n2:1:-1", 0, "a task of an array"},
+		{"salloc", NULL, "n1:1:-1 n2:1:-1", -1, "salloc on the login node"},
+		{"interactive", NULL, "n1:1:1 n2:1:-1", 0,
+		 "salloc's shell on the first node: a special step, the job counts"},
+		{"interactive", "SLURM_STEP_ID=4294967291 SLURM_STEPID=4294967291",
+		 "n1:1:1 n2:1:-1", 0, "the batch script's number for itself"},
+		{"step", NULL, "n1:2:4 n2:2:4", 1, "a task of a step"},
+		{"step", "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
+			 "SLURM_STEP_TASKS_PER_NODE=2",
+		 "n2:2:4", 0, "a step on one node of the job's two"},
+		{"step", "SLURM_STEP_TASKS_PER_NODE=3,1", "n1:3:4 n2:1:4", 1,
+		 "the step's counts before the job's"},
+		{"step", "SLURM_STEP_GPUS=1 SLURM_GPUS_ON_NODE=1", "n1:2:-1 n2:2:1", 1,
+		 "a step with fewer GPUs than the job"},
+		{"step-uneven", NULL, "n1:1:2 n2:1:2", 1, "3,1 of the job, 1(x2) of the step"},
+		{"plain", "SLURM_JOB_ID", "n1:1:-1 n2:1:-1", 0, "SLURM_JOBID alone"},
+		{"plain", "SLURM_JOBID", "n1:1:-1 n2:1:-1", 0, "SLURM_JOB_ID alone"},
+		{"plain", "SLURM_JOB_NODELIST", "n1:1:-1 n2:1:-1", 0, "SLURM_NODELIST alone"},
+		{"plain", "SLURM_TASKS_PER_NODE=4(x2),2(x7)", "n1:4:-1 n2:4:-1", 0,
+		 "more counts than nodes: nodes were given back"},
+		{"plain", "SLURM_TASKS_PER_NODE", "n1:1:-1 n2:1:-1", 0,
+		 "SLURM_JOB_CPUS_PER_NODE where there are no tasks"},
+		{"plain", "SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE", "n1:0:-1 n2:0:-1", 0,
+		 "slots not said"},
+		{"plain", "SLURM_HET_SIZE=1", "n1:1:-1 n2:1:-1", 0, "one component"},
+		{NULL, "SLURM_JOB_ID=9 SLURM_JOB_NODELIST=x[0-1]b[0-1] SLURM_TASKS_PER_NODE=2(x3),1",
+		 "x0b0:2:-1 x0b1:2:-1 x1b0:2:-1 x1b1:1:-1", -1, "2(x3),1 and two brackets"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured(rows[i].file, rows[i].changes);
+		struct alloc alloc = {0};
+		struct error err = {0};
+
+		if (alloc_read(env, NULL, &alloc, &err))
+			fail_msg("%s: %s", rows[i].why, err.text);
+		if (strcmp(nodes_of(&alloc), rows[i].nodes) || alloc.this_node != rows[i].this_node)
+			fail_msg("%s: %s, this is node %d", rows[i].why, nodes_of(&alloc),
+				 alloc.this_node);
+		assert_string_equal(alloc.source, "slurm");
+		assert_true(alloc.why && *alloc.why && alloc.end_time == 0);
+		alloc_free(&alloc);
+		env_free(env);
+	}
+}
+
+static void bad(void **state)
+{
+	static const struct {
+		const char *file, *changes;
+		int rc;
+		const char *said, *and; /* what err must name */
+	} rows[] = {
+		{"het", NULL, -ERR_USAGE, "SLURM_HET_SIZE", "2"},
+		{"het", "SLURM_HET_SIZE", -ERR_USAGE, "SLURM_PACK_SIZE", "2"},
+		{"plain", "SLURM_HET_SIZE=two", -ERR_DATA, "SLURM_HET_SIZE", "two"},
+		{"plain", "SLURM_JOB_ID=7", -ERR_DATA, "SLURM_JOBID", "'7'"},
+		{"plain", "SLURM_JOB_ID=7x SLURM_JOBID", -ERR_DATA, "SLURM_JOB_ID", "7x"},
+		{"plain", "SLURM_JOB_ID=0 SLURM_JOBID", -ERR_DATA, "SLURM_JOB_ID", "0"},
+		{"plain", "SLURM_JOB_NODELIST SLURM_NODELIST", -ERR_DATA, "SLURM_JOB_NODELIST",
+		 "unset SLURM_JOB_ID"},
+		{"plain", "SLURM_JOB_NODELIST=n[1", -ERR_DATA, "SLURM_JOB_NODELIST", "n[1"},
+		{"plain", "SLURM_JOB_NODELIST=n1,n1", -ERR_DATA, "SLURM_JOB_NODELIST", "n1 twice"},
+		{"plain", "SLURM_JOB_NODELIST=n[1-3]", -ERR_DATA, "SLURM_JOB_NUM_NODES is 2",
+		 "n[1-3]"},
+		{"plain", "SLURM_JOB_NUM_NODES=3", -ERR_DATA, "SLURM_JOB_NUM_NODES is 3", "n[1-2]"},
+		{"plain", "SLURM_JOB_NUM_NODES SLURM_NNODES=0", -ERR_DATA, "SLURM_NNODES", "0"},
+		{"plain", "SLURMD_NODENAME=n7", -ERR_DATA, "SLURMD_NODENAME is 'n7'", "n[1-2]"},
+		{"plain", "SLURM_TASKS_PER_NODE=1", -ERR_DATA, "SLURM_TASKS_PER_NODE",
+		 "counts 1 nodes"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x", -ERR_DATA, "SLURM_TASKS_PER_NODE", "2(x"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x0)", -ERR_DATA, "SLURM_TASKS_PER_NODE", "(x0)"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x2", -ERR_DATA, "SLURM_TASKS_PER_NODE", "2(x2"},
+		{"plain", "SLURM_TASKS_PER_NODE=2,", -ERR_DATA, "SLURM_TASKS_PER_NODE", "2,"},
+		{"plain", "SLURM_TASKS_PER_NODE=2,,1", -ERR_DATA, "SLURM_TASKS_PER_NODE", ",,"},
+		{"plain", "SLURM_TASKS_PER_NODE=-2(x2)", -ERR_DATA, "SLURM_TASKS_PER_NODE", "-2"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x2)1", -ERR_DATA, "SLURM_TASKS_PER_NODE", ")1"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x999999999999)", -ERR_DATA,
+		 "SLURM_TASKS_PER_NODE", "999"},
+		{"plain", "SLURM_TASKS_PER_NODE=99999999(x2)", -ERR_DATA, "SLURM_TASKS_PER_NODE",
+		 "999"},
+		{"two", "SLURM_GPUS_PER_NODE=a100:", -ERR_DATA, "SLURM_GPUS_PER_NODE", "a100:"},
+		{"two", "SLURM_GPUS_PER_NODE=:4", -ERR_DATA, "SLURM_GPUS_PER_NODE", ":4"},
+		{"two", "SLURM_GPUS_PER_NODE=a100", -ERR_DATA, "SLURM_GPUS_PER_NODE", "a100"},
+		{"two", "SLURM_GPUS_PER_NODE=4,", -ERR_DATA, "SLURM_GPUS_PER_NODE", "4,"},
+		{"two", "SLURM_GPUS_PER_NODE=9999999", -ERR_DATA, "SLURM_GPUS_PER_NODE", "9999999"},
+		{"two", "SLURM_GPUS_ON_NODE=many", -ERR_DATA, "SLURM_GPUS_ON_NODE", "many"},
+		{"two", "SLURM_GPUS_ON_NODE SLURM_JOB_GPUS=0,0", -ERR_DATA, "SLURM_JOB_GPUS",
+		 "0,0"},
+		{"step", "SLURM_GPUS_ON_NODE SLURM_STEP_GPUS=x", -ERR_DATA, "SLURM_STEP_GPUS", "x"},
+		{"step", "SLURM_STEP_NODELIST", -ERR_DATA, "SLURM_STEP_NODELIST", "not"},
+		{"step", "SLURM_STEP_NUM_NODES=1", -ERR_DATA, "SLURM_STEP_NUM_NODES is 1",
+		 "n[1-2]"},
+		{"step", "SLURM_STEP_NUM_TASKS=5", -ERR_DATA, "SLURM_STEP_NUM_TASKS is 5",
+		 "2(x2)"},
+		{"step", "SLURM_STEP_NODELIST=n1 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2",
+		 -ERR_DATA, "SLURMD_NODENAME is 'n2'", "'n1'"},
+		{"array", "SLURM_ARRAY_TASK_ID", -ERR_DATA, "SLURM_ARRAY_TASK_ID", "not set"},
+		{"array", "SLURM_ARRAY_TASK_ID=a", -ERR_DATA, "SLURM_ARRAY_TASK_ID", "\"a\""},
+		{"plain", "SLURM_RESTART_COUNT=-1", -ERR_DATA, "SLURM_RESTART_COUNT", "-1"},
+		{"plain", "SLURM_JOB_END_TIME=soon", -ERR_DATA, "SLURM_JOB_END_TIME", "soon"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured(rows[i].file, rows[i].changes);
+		struct alloc alloc = {0};
+		struct error err = {0};
+		int rc = alloc_read(env, NULL, &alloc, &err);
+
+		if (rc != rows[i].rc || alloc.nodes || !strstr(err.text, rows[i].said) ||
+		    !strstr(err.text, rows[i].and))
+			fail_msg("%s with %s: %d, '%s'", rows[i].file, rows[i].changes, rc,
+				 err.text);
+		alloc_free(&alloc);
+		env_free(env);
+	}
+}
+
+static void job(void **state)
+{
+	struct env *env = captured("array", "SLURM_JOB_END_TIME=4102444800 SLURM_RESTART_COUNT=3");
+	struct alloc alloc = {0}, back = {0};
+
+	assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
+	assert_string_equal(alloc.job_id, env_get(env, "SLURM_JOB_ID"));
+	assert_string_equal(alloc.array_task, "8_3");
+	assert_int_equal(alloc.end_time, 4102444800);
+	assert_string_equal(alloc.end_why, "SLURM_JOB_END_TIME");
+	assert_int_equal(alloc.restarts, 3);
+	JSON_AUTO json = alloc_to_json(&alloc);
+
+	assert_int_equal(alloc_from_json(json, &back, NULL), 0);
+	assert_string_equal(back.array_task, "8_3");
+	assert_string_equal(back.end_why, "SLURM_JOB_END_TIME");
+	assert_int_equal(back.restarts, 3);
+	assert_int_equal(back.this_node, 0);
+	/* The end is known: nobody is asked. */
+	slurm_ask_end_time(env, 0, &back);
+	assert_int_equal(back.end_time, 4102444800);
+	alloc_free(&back);
+	alloc_free(&alloc);
+	env_free(env);
+}
+
+static void whose(void **state)
+{
+	static const struct {
+		const char *file;
+		bool in_step;
+	} rows[] = {{"two", false},	{"step", true},	 {"interactive", false},
+		    {"salloc", false},	{"het", false},	 {"step-uneven", true}};
+	struct alloc_request by_hand = {"a,b", NULL};
+	struct env *env = captured("two", NULL), *none = captured(NULL, "SLURM_JOB_ID=");
+	struct alloc alloc = {0};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *one = captured(rows[i].file, NULL);
+
+		assert_int_equal(slurm_in_step(one), rows[i].in_step);
+		env_free(one);
+	}
+	assert_int_equal(alloc_read(env, &by_hand, &alloc, NULL), 0);
+	assert_string_equal(alloc.source, "hosts"); /* the user's word is the first */
+	alloc_free(&alloc);
+	assert_int_equal(alloc_read(none, NULL, &alloc, NULL), 0);
+	assert_string_equal(alloc.source, "local"); /* empty is not set */
+	alloc_free(&alloc);
+	env_free(env);
+	env_free(none);
+}
+
+static void time_left(void **state)
+{
+	static const struct {
+		const char *text;
+		int rc;
+		long seconds;
+	} rows[] = {
+		{"57", 0, 57},	     {"9:57", 0, 597},		{"1:09:57", 0, 4197},
+		{"0:00", 0, 0},	     {"1-02:00:00\n", 0, 93600}, {"  10:00 \n", 0, 600},
+		{"UNLIMITED", 1, 0}, {"NOT_SET", 1, 0},		{"INVALID", -ERR_DATA, 0},
+		{"", -ERR_DATA, 0},  {"1-02:00", -ERR_DATA, 0}, {"1:60", -ERR_DATA, 0},
+		{":5", -ERR_DATA, 0}, {"1:2:3:4", -ERR_DATA, 0}, {"-5", -ERR_DATA, 0},
+		{"5 6", -ERR_DATA, 0}, {"99999999-00:00:00", -ERR_DATA, 0},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		int64_t seconds = 0;
+		int rc = slurm_time_left(rows[i].text, &seconds, NULL);
+
+		if (rc != rows[i].rc || seconds != rows[i].seconds)
+			fail_msg("'%s': %d, %ld", rows[i].text, rc, (long)seconds);
+	}
+}
+
+/* A squeue that answers, one that fails, one that hangs, none. */
+static void asked(void **state)
+{
+	static const struct {
+		const char *script;
+		long left; /* -1: not known */
+		const char *why;
+	} rows[] = {
+		{"[ \"$*\" = '-h -j 3 -o %L' ] && echo 2:00", 120, "squeue: 2:00 left"},
+		{"echo UNLIMITED", -1, "no time limit"},
+		{"echo what >&2; exit 1", -1, "does not know the time left ('')"},
+		{"exec sleep 60", -1, "no answer within 300 ms"},
+		{"yes", -1, "does not know"},
+		{NULL, -1, "no squeue"},
+	};
+	char folder[] = "/tmp/berth-test-squeue-XXXXXX", path[64];
+
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/squeue", folder);
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured("plain", "SLURM_JOB_ID=3 SLURM_JOBID=3");
+		struct alloc alloc = {0};
+		char *before = strdup(getenv("PATH")), all[4096];
+		time_t now = time(NULL);
+
+		unlink(path);
+		if (rows[i].script) {
+			FILE *file = fopen(path, "w");
+
+			assert_non_null(file);
+			fprintf(file, "#!/bin/sh\n%s\n", rows[i].script);
+			fclose(file);
+			chmod(path, 0755);
+		}
+		/* With /bin for what the scripts need, but where the last row has no squeue. */
+		snprintf(all, sizeof all, "%s%s", folder, rows[i].script ? ":/bin:/usr/bin" : "");
+		setenv("PATH", all, 1);
+		env_set(env, "PATH", all, ENV_FROM_USER, NULL, NULL);
+		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
+		slurm_ask_end_time(env, 300, &alloc);
+		setenv("PATH", before, 1);
+		free(before);
+		if (!alloc.end_why || !strstr(alloc.end_why, rows[i].why))
+			fail_msg("row %zu: %s", i, alloc.end_why);
+		if (rows[i].left < 0)
+			assert_int_equal(alloc.end_time, 0);
+		else
+			assert_in_range(alloc.end_time - now, rows[i].left, rows[i].left + 10);
+		alloc_free(&alloc);
+		env_free(env);
+	}
+	unlink(path);
+	rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(good),	     cmocka_unit_test(bad),   cmocka_unit_test(job),
+		cmocka_unit_test(whose),     cmocka_unit_test(time_left), cmocka_unit_test(asked),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
