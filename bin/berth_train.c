@@ -3,6 +3,7 @@
  * MASTER_*, whoever has set them; alone it is a world of one. */
 #include <argp.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +52,8 @@ static void note(void *context, const char *text)
 static int fail(const struct ranks_place *place, const struct error *err)
 {
 	fflush(stdout);
+	if (!err->text[0]) /* another rank has said it */
+		return err->code ? err->code : ERR_INTERNAL;
 	if (place->size > 1)
 		fprintf(stderr, "berth-train: rank %d: %s\n", place->rank, err->text);
 	else
@@ -105,7 +108,8 @@ static void summary(const struct train_options *options, const struct ranks_plac
 {
 	printf("trained %s on %s: %" PRId64 " steps, %d rank%s\n", options->model, options->data,
 	       result->steps, place->size, place->size == 1 ? "" : "s");
-	printf("loss %.4f", result->loss);
+	if (!isnan(result->loss) || result->samples)
+		printf("loss %.4f", result->loss);
 	if (result->evaluated && result->classified)
 		printf("  Acc@1 %.2f %%  Acc@5 %.2f %%", result->acc1, result->acc5);
 	if (result->samples)
@@ -114,7 +118,9 @@ static void summary(const struct train_options *options, const struct ranks_plac
 	if (result->checkpoint)
 		printf("checkpoint  %s\n", result->checkpoint);
 	if (result->metrics)
-		printf("metrics     %s\n", result->metrics);
+		printf("metrics     %s, and for TensorBoard: tensorboard --logdir %.*s\n",
+		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
+		       result->metrics);
 	if (result->checkpoint && options->epochs < INT32_MAX)
 		printf("to go on    the same command with --epochs %" PRId64 "\n",
 		       options->epochs * 2);

@@ -23,7 +23,16 @@ enum train_key {
 	KEY_MOMENTUM,
 	KEY_WEIGHT_DECAY,
 	KEY_NESTEROV,
+	KEY_WEIGHT_DECAY_ON,
+	KEY_LABEL_SMOOTHING,
+	KEY_ACCUMULATE,
 	KEY_SCHEDULE,
+	KEY_STEP_SIZE,
+	KEY_GAMMA,
+	KEY_MILESTONES,
+	KEY_WARMUP,
+	KEY_WARMUP_START,
+	KEY_ON_NAN,
 	KEY_LOSS,
 	KEY_SEED,
 	KEY_CKPT,
@@ -57,20 +66,33 @@ static const struct argp_option table[] = {
 	{"epochs", KEY_EPOCHS, "N", 0,
 	 "Epochs in all, those of a checkpoint included; also what the schedule spans", 31},
 	{"steps", KEY_STEPS, "N", 0, "Stop after step N", 31},
-	{"batch", KEY_BATCH, "N", 0, "Samples of a step on each rank", 31},
+	{"batch", KEY_BATCH, "N", 0, "Samples of a batch on each rank", 31},
+	{"accumulate", KEY_ACCUMULATE, "K", 0,
+	 "Batches of each rank that make one update, which is a step (default 1)", 31},
 	{"lr", KEY_LR, "X", 0, "Learning rate", 31},
 	{"momentum", KEY_MOMENTUM, "X", 0, "Momentum of SGD", 31},
 	{"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "Weight decay", 31},
+	{"weight-decay-on", KEY_WEIGHT_DECAY_ON, "all|weights", 0,
+	 "weights: not on biases and batch norm (default all)", 31},
 	{"nesterov", KEY_NESTEROV, NULL, 0, "Nesterov's momentum", 31},
 	{"schedule", KEY_SCHEDULE, "NAME", 0,
-	 "constant or cosine, over the epochs (default: the model's)", 31},
+	 "constant, step, multistep or cosine, by epochs (default: the model's)", 31},
+	{"step-size", KEY_STEP_SIZE, "N", 0, "Of step: epochs between its steps (default 30)", 31},
+	{"gamma", KEY_GAMMA, "X", 0, "Of step and multistep: times X at each (default 0.1)", 31},
+	{"milestones", KEY_MILESTONES, "N,N...", 0, "Of multistep: epochs", 31},
+	{"warmup", KEY_WARMUP, "Ne|N", 0, "Linear warm-up over N epochs or N steps", 31},
+	{"warmup-start", KEY_WARMUP_START, "X", 0, "It begins at X times --lr (default 0.01)", 31},
 	{"loss", KEY_LOSS, "ce|mse", 0, "Default: what fits the data", 31},
+	{"label-smoothing", KEY_LABEL_SMOOTHING, "X", 0,
+	 "Of cross-entropy in training, 0 to 1 (default 0)", 31},
+	{"on-nan", KEY_ON_NAN, "stop|continue", 0,
+	 "Where a loss is not finite: name the step and end with 65 (default), or go on", 31},
 	{"seed", KEY_SEED, "N", 0, "Of initial weights, orders and made data (default 0)", 31},
 	{"no-eval", KEY_NO_EVAL, NULL, 0, "No evaluation after each epoch", 31},
 	{NULL, 0, NULL, 0, "Checkpoints and metrics", 32},
 	{"ckpt", KEY_CKPT, "DIR", 0, "Save checkpoints in DIR, at the end at least", 32},
-	{"save-every", KEY_SAVE_EVERY, "N|Ne", 0, "And every N steps, or N epochs (default 1e)",
-	 32},
+	{"save-every", KEY_SAVE_EVERY, "N|Ne|TIME", 0,
+	 "And every N steps, N epochs, or time as 10m, 90s or 2h (default 1e)", 32},
 	{"resume", KEY_RESUME, "auto|never|FILE", 0,
 	 "Go on from the newest checkpoint of --ckpt (auto, default) or from FILE", 32},
 	{"init", KEY_INIT, "FILE", 0,
@@ -79,7 +101,8 @@ static const struct argp_option table[] = {
 	 32},
 	{"new-head", KEY_NEW_HEAD, NULL, 0,
 	 "With --init: begin the last layer anew, for other classes", 32},
-	{"metrics", KEY_METRICS, "DIR", 0, "Write DIR/metrics.jsonl", 32},
+	{"metrics", KEY_METRICS, "DIR", 0,
+	 "Write DIR/metrics.jsonl, and DIR/train and DIR/val for TensorBoard", 32},
 	{"log-every", KEY_LOG_EVERY, "N", 0, "Report every N steps (default 100)", 32},
 	{NULL, 0, NULL, 0, "How it is computed", 33},
 	{"device", KEY_DEVICE, "auto|cpu", 0, "Where (default auto)", 33},
@@ -104,6 +127,8 @@ void train_arguments_default(struct train_arguments *arguments)
 		.lr = -1,
 		.momentum = -1,
 		.weight_decay = -1,
+		.decay_vectors = true,
+		.schedule = {.gamma = -1, .warmup_start = -1},
 		.log_every = 100,
 		.save_unit = SAVE_EPOCHS,
 		.save_every = 1,
@@ -119,6 +144,17 @@ void train_arguments_free(struct train_arguments *arguments)
 	arguments->given_count = 0;
 }
 
+static int save_every_time(struct train_options *options, const char *text, struct error *err)
+{
+	int rc = number_duration_ms("--save-every", text, &options->save_every, err);
+
+	options->save_unit = SAVE_TIME;
+	if (!rc && options->save_every < 1)
+		return error_set(err, ERR_USAGE, "--save-every is \"%s\": expected a time above 0",
+				 text);
+	return rc;
+}
+
 static int save_every(struct train_options *options, const char *text, struct error *err)
 {
 	char number[32];
@@ -127,11 +163,70 @@ static int save_every(struct train_options *options, const char *text, struct er
 
 	if (size >= sizeof number)
 		return error_set(err, ERR_USAGE, "--save-every is too long");
+	options->save_said = true;
+	if (size && strchr("smhd", text[size - 1]))
+		return save_every_time(options, text, err);
 	memcpy(number, text, size - epochs);
 	number[size - epochs] = 0;
 	options->save_unit = epochs ? SAVE_EPOCHS : SAVE_STEPS;
-	return number_int64("--save-every (N steps, or Ne epochs)", number, 1, INT64_C(1) << 40,
-			    &options->save_every, err);
+	return number_int64("--save-every (N steps, Ne epochs, or a time as 10m)", number, 1,
+			    INT64_C(1) << 40, &options->save_every, err);
+}
+
+static int parse_choice(int key, const char *text, const struct argp_state *state,
+			struct train_options *options)
+{
+	static const char *const losses[] = {"ce", "mse", NULL};
+	static const char *const decayed[] = {"weights", "all", NULL};
+	static const char *const stems[] = {"default", "cifar", NULL};
+	static const char *const nans[] = {"stop", "continue", NULL};
+
+	switch (key) {
+	case KEY_LOSS:
+		options->loss_said = true;
+		options->loss = arguments_choice(state, "--loss", text, losses, "ce or mse")
+					? LOSS_MSE
+					: LOSS_CROSS_ENTROPY;
+		return 0;
+	case KEY_WEIGHT_DECAY_ON:
+		options->decay_vectors = arguments_choice(state, "--weight-decay-on", text, decayed,
+							  "all or weights");
+		return 0;
+	case KEY_STEM:
+		options->stem = arguments_choice(state, "--stem", text, stems, "default or cifar")
+					? STEM_CIFAR
+					: STEM_DEFAULT;
+		return 0;
+	case KEY_ON_NAN:
+		options->nan_continues =
+			arguments_choice(state, "--on-nan", text, nans, "stop or continue");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int parse_rate(int key, const char *text, struct train_options *options, struct error *err)
+{
+	struct schedule *schedule = &options->schedule;
+
+	switch (key) {
+	case KEY_SCHEDULE:
+		options->schedule_said = true;
+		return schedule_parse(text, &schedule->kind, err);
+	case KEY_STEP_SIZE:
+		return number_int64("--step-size", text, 1, 1000000, &schedule->step_size, err);
+	case KEY_GAMMA:
+		return number_double("--gamma", text, 0, 1e6, &schedule->gamma, err);
+	case KEY_MILESTONES:
+		return schedule_parse_milestones(text, schedule, err);
+	case KEY_WARMUP:
+		return schedule_parse_warmup(text, schedule, err);
+	case KEY_WARMUP_START:
+		return number_double("--warmup-start", text, 0, 1, &schedule->warmup_start, err);
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
 
 static int parse_what(int key, char *text, struct train_options *options, struct error *err)
@@ -142,12 +237,6 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 	case KEY_DATA:
 		options->data = text;
 		return 0;
-	case KEY_STEM:
-		options->stem = !strcmp(text, "cifar") ? STEM_CIFAR : STEM_DEFAULT;
-		return strcmp(text, "cifar") && strcmp(text, "default")
-			       ? error_set(err, ERR_USAGE,
-					   "--stem is \"%s\": expected default or cifar", text)
-			       : 0;
 	case KEY_AUGMENT: {
 		struct augment check;
 
@@ -169,16 +258,10 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 	case KEY_NESTEROV:
 		options->nesterov = true;
 		return 0;
-	case KEY_SCHEDULE:
-		options->schedule_said = true;
-		return schedule_parse(text, &options->schedule, err);
-	case KEY_LOSS:
-		options->loss_said = true;
-		options->loss = !strcmp(text, "mse") ? LOSS_MSE : LOSS_CROSS_ENTROPY;
-		return strcmp(text, "mse") && strcmp(text, "ce")
-			       ? error_set(err, ERR_USAGE, "--loss is \"%s\": expected ce or mse",
-					   text)
-			       : 0;
+	case KEY_ACCUMULATE:
+		return number_int("--accumulate", text, 1, 1 << 20, &options->accumulate, err);
+	case KEY_LABEL_SMOOTHING:
+		return number_double("--label-smoothing", text, 0, 1, &options->smoothing, err);
 	case KEY_SEED: {
 		int rc = number_int64("--seed", text, 0, INT64_MAX, &seed, err);
 
@@ -186,7 +269,7 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 		return rc;
 	}
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_rate(key, text, options, err);
 	}
 }
 
@@ -248,6 +331,7 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		return number_int64("--print-order", text, 1, INT32_MAX, &arguments->print_order,
 				    err);
 	case KEY_EPOCH:
+		arguments->epoch_said = true;
 		return number_int64("--epoch", text, 0, INT32_MAX, &arguments->epoch, err);
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -302,9 +386,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
 			       model_names(models, sizeof models));
 		if (arguments->options.new_head && !arguments->options.init)
 			refuse(state, "--new-head is for --init: there is no file to begin from");
+		if (arguments->epoch_said && !arguments->print_order)
+			refuse(state, "--epoch is for --print-order; --epochs says how many");
 		return 0;
 	}
-	rc = parse_what(key, text, &arguments->options, &err);
+	rc = parse_choice(key, text, state, &arguments->options);
+	if (rc == ARGP_ERR_UNKNOWN)
+		rc = parse_what(key, text, &arguments->options, &err);
 	if (rc == ARGP_ERR_UNKNOWN)
 		rc = parse_how(key, text, arguments, &err);
 	if (rc == ARGP_ERR_UNKNOWN)

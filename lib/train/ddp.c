@@ -75,35 +75,56 @@ void buckets_free(struct buckets *buckets)
 	memset(buckets, 0, sizeof *buckets);
 }
 
-int ddp_compare(const struct graph *graph, int batch, int64_t samples, struct comm *comm,
-		struct device_queue *queue, struct error *err)
+double ddp_mark(const void *data, size_t size)
+{
+	return crc32c(0, data, size);
+}
+
+static double graph_mark(const struct graph *graph)
 {
 	uint32_t mark = crc32c(0, graph->model, strlen(graph->model));
 
+	mark = crc32c(mark, &graph->values[0], sizeof graph->values[0]);
 	for (int i = 0; i < graph->param_count; i++)
 		mark = crc32c(mark, graph->params[i].shape, sizeof graph->params[i].shape);
+	return mark;
+}
 
-	/* The largest of mark and of -mark: equal but for the sign where all have the same. */
-	double values[6] = {mark,	    -(double)mark,   batch,
-			    -(double)batch, (double)samples, -(double)samples};
-	int rc = comm_agree(comm, queue, values, 6, COMM_MAX, err);
+/* values[2 i]: the largest, values[2 i + 1]: the largest of the negated. */
+static int tell(const struct ddp_setting *setting, const double *values, int rank,
+		struct error *err)
+{
+	if (setting->mark)
+		return error_set(err, ERR_DATA,
+				 "the ranks differ in %s (seen by rank %d); give all the same "
+				 "command line and files",
+				 setting->name, rank);
+	return error_set(err, ERR_DATA,
+			 "the ranks differ in %s (%.15g to %.15g, rank %d: %.15g); give all the "
+			 "same command line and files",
+			 setting->name, -values[1], values[0], rank, setting->value);
+}
+
+int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
+		struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	const struct ddp_setting network = {"the network", graph_mark(graph), true};
+	double *values = calloc(count + 1, 2 * sizeof *values);
+
+	if (!values)
+		return error_memory(err, "comparing what the ranks train");
+	for (size_t i = 0; i <= count; i++) {
+		values[2 * i] = i ? settings[i - 1].value : network.value;
+		values[2 * i + 1] = -values[2 * i];
+	}
+
+	int rc = comm_agree(comm, queue, values, 2 * (count + 1), COMM_MAX, err);
 
 	if (rc)
-		return error_prefix(err, "comparing what the ranks train");
-	if (values[0] != -values[1])
-		return error_set(err, ERR_DATA,
-				 "the ranks train different networks (rank %d: %s with "
-				 "%lld weights); give all the same command line and data",
-				 comm->rank, graph->model, (long long)graph->weight_count);
-	if (values[2] != -values[3])
-		return error_set(err, ERR_DATA,
-				 "the ranks have different batch sizes (%g to %g); give "
-				 "all the same --batch",
-				 -values[3], values[2]);
-	if (values[4] != -values[5])
-		return error_set(err, ERR_DATA,
-				 "the ranks have different data (%.0f to %.0f samples, rank "
-				 "%d: %lld); give all the same --data, and the same files",
-				 -values[5], values[4], comm->rank, (long long)samples);
-	return 0;
+		error_prefix(err, "comparing what the ranks train");
+	for (size_t i = 0; !rc && i <= count; i++)
+		if (values[2 * i] != -values[2 * i + 1])
+			rc = tell(i ? &settings[i - 1] : &network, &values[2 * i], comm->rank, err);
+	free(values);
+	return rc;
 }

@@ -3,6 +3,7 @@
 #ifndef BERTH_TRAIN_DDP_H
 #define BERTH_TRAIN_DDP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/error.h"
@@ -38,10 +39,18 @@ int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes
 		 struct buckets *out, struct error *err);
 void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 
-/* Do all ranks train the same thing? Compares a fingerprint of graph, the batch and the number of
- * samples over the ranks before the first bucket: -ERR_DATA where they differ (they would take
- * different numbers of steps, and wait for each other at the end). Collective. */
-int ddp_compare(const struct graph *graph, int batch, int64_t samples, struct comm *comm,
-		struct device_queue *queue, struct error *err);
+/* Something that must be the same on all ranks. */
+struct ddp_setting {
+	const char *name; /* "--batch"; for the message */
+	double value;
+	bool mark; /* a fingerprint: means nothing to people */
+};
+double ddp_mark(const void *data, size_t size); /* a fingerprint of it as a value */
+
+/* Do all ranks train the same thing? Compares graph and all settings over the ranks, by one
+ * reduction, before the first bucket: -ERR_DATA with the name of the first that differs (ranks of
+ * which one takes other steps would wait for each other, or drift apart unseen). Collective. */
+int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
+		struct comm *comm, struct device_queue *queue, struct error *err);
 
 #endif

@@ -11,29 +11,6 @@
 #include "base/file.h"
 #include "train/loop_internal.h"
 
-int train_defaults(struct train_options *options, struct error *err)
-{
-	const struct model *model = model_find(options->model);
-	char names[256];
-
-	if (!model)
-		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s",
-				 options->model, model_names(names, sizeof names));
-	if (options->batch <= 0)
-		options->batch = model->batch;
-	if (options->epochs <= 0)
-		options->epochs = options->steps > 0 ? INT32_MAX : model->epochs;
-	if (options->lr < 0)
-		options->lr = model->lr;
-	if (options->momentum < 0)
-		options->momentum = model->momentum;
-	if (options->weight_decay < 0)
-		options->weight_decay = model->weight_decay;
-	if (!options->schedule_said)
-		options->schedule = model->schedule;
-	return 0;
-}
-
 void train_result_free(struct train_result *result)
 {
 	free(result->checkpoint);
@@ -59,7 +36,8 @@ void train_note(const struct train *train, const char *format, ...)
 static void progress(const struct train *train, const struct metrics_row *row)
 {
 	const struct train_options *options = train->options;
-	double left = (double)(train->last_step - row->step) * options->batch * train->comm->size;
+	double left = (double)(train->last_step - row->step) * options->batch *
+		      options->accumulate * train->comm->size;
 	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
 	char text[256];
 
@@ -75,36 +53,69 @@ static void progress(const struct train *train, const struct metrics_row *row)
 
 /* ---- one step, and what follows on it ---- */
 
-static int step(struct train *train, int count, int64_t global_count, struct error *err)
+/* Of the update before which steps updates were done. */
+static double train_lr(const struct train *train, int64_t steps)
 {
+	return schedule_lr(&train->schedule, train->state.epoch, steps);
+}
+
+/* One batch of this rank, of an update that has update samples, done of them before it. *count: how
+ * many samples all ranks took. */
+static int micro_step(struct train *train, int64_t update, int64_t done, int64_t *count,
+		      struct error *err)
+{
+	const struct comm *comm = train->comm;
+	int mine = sampler_batch(&train->sampler, train->state.position + done, comm->rank,
+				 comm->size, train->options->batch, train->indices, count);
 	struct step_input input = {
 		.x = train->x,
 		.target = train->target,
-		.count = count,
-		.global_count = global_count,
+		.count = mine,
+		.global_count = update,
 		.step = train->state.step + 1,
-		.lr = (float)schedule_lr(&train->schedule, train->state.epoch),
-		.first = true,
-		.last = true,
+		.lr = (float)train_lr(train, train->state.step),
+		.first = !done,
+		.last = done + *count >= update,
 	};
 	double begin = train_now_s();
-	int rc = dataset_read(train->data, train->indices, count, train->state.epoch, train->x,
+	int rc = dataset_read(train->data, train->indices, mine, train->state.epoch, train->x,
 			      train->target, err);
 
 	train->wait_s += train_now_s() - begin;
-	if (!rc)
-		rc = device_step_run(train->step, &input, err);
+	return rc ? rc : device_step_run(train->step, &input, err);
+}
+
+/* One update: the next accumulate batches of each rank; fewer at an epoch's end. */
+static int step(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int64_t most = (int64_t)options->batch * options->accumulate * train->comm->size;
+	int64_t left = train->sampler.total - train->state.position;
+	int64_t update = left < most ? left : most, count;
+	int rc = 0;
+
+	for (int64_t done = 0; !rc && done < update; done += count) {
+		rc = micro_step(train, update, done, &count, err);
+		train->state.batches++;
+	}
 	if (rc)
 		return rc;
 	train->state.step++;
-	train->state.batches++;
-	train->state.position += global_count;
-	train->interval_samples += global_count;
+	train->state.position += update;
+	train->interval_samples += update;
 	train->interval_steps++;
 	return 0;
 }
 
-/* All ranks agree on the loss of the last step and on the first bad one. */
+static bool clock_says_save(const struct train *train)
+{
+	const struct train_options *options = train->options;
+
+	return options->save_unit == SAVE_TIME &&
+	       train_now_s() - train->saved_at_s >= (double)options->save_every * 1e-3;
+}
+
+/* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
 static int agree(struct train *train, double *loss, double *wait_ms, struct error *err)
 {
 	struct step_totals totals;
@@ -113,20 +124,39 @@ static int agree(struct train *train, double *loss, double *wait_ms, struct erro
 	if (rc)
 		return rc;
 	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
-	/* The largest of -step is the first bad one. */
-	double most[2] = {
+	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
+	double most[3] = {
 		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
-		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0};
+		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
+		!train->comm->rank && clock_says_save(train)};
 
 	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 2, COMM_MAX, err);
+		rc = comm_agree(train->comm, train->queue, most, 3, COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "agreeing on the loss of step %" PRId64,
 				    train->state.step);
 	*loss = sums[0] / sums[1];
 	*wait_ms = most[1];
+	train->time_is_up = most[2] > 0;
 	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
+	return 0;
+}
+
+static int diverged(struct train *train, double lr, struct error *err)
+{
+	if (!train->options->nan_continues)
+		return error_set(err, ERR_DATA,
+				 "the loss of step %" PRId64 " is not finite: the training has "
+				 "diverged; nothing of it was saved. Try a smaller --lr (it was "
+				 "%g), or go on with --on-nan continue",
+				 train->first_bad, lr);
+	if (!train->bad_told)
+		train_note(train,
+			   "the loss of step %" PRId64 " is not finite; going on, as --on-nan "
+			   "continue says",
+			   train->first_bad);
+	train->bad_told = true;
 	return 0;
 }
 
@@ -138,7 +168,7 @@ static int report(struct train *train, struct error *err)
 		.split = SPLIT_TRAIN,
 		.step = train->state.step,
 		.epoch = train->state.epoch + 1,
-		.lr = schedule_lr(&train->schedule, train->state.epoch),
+		.lr = train_lr(train, train->state.step - 1),
 		.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0,
 	};
 	int rc = agree(train, &row.loss, &row.data_wait_ms, err);
@@ -151,10 +181,7 @@ static int report(struct train *train, struct error *err)
 	rc = metrics_write(train->metrics, &row, err);
 	progress(train, &row);
 	if (!rc && train->first_bad >= 0)
-		rc = error_set(err, ERR_DATA,
-			       "the loss of step %" PRId64 " is not finite: the training has "
-			       "diverged; nothing of it was saved. Try a smaller --lr (it was %g)",
-			       train->first_bad, row.lr);
+		rc = diverged(train, row.lr, err);
 	train_interval_begin(train);
 	return rc;
 }
@@ -177,6 +204,8 @@ static int save(struct train *train, struct error *err)
 		failed[0] = -(double)rc;
 	}
 	train->saved_step = train->state.step;
+	train->saved_at_s = train_now_s();
+	train->time_is_up = false;
 	int agreed = comm_agree(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
 
 	train_interval_begin(train);
@@ -196,6 +225,8 @@ static bool save_is_due(const struct train *train, bool epoch_ends)
 		return false;
 	if (options->save_unit == SAVE_STEPS)
 		return train->state.step % options->save_every == 0;
+	if (options->save_unit == SAVE_TIME)
+		return train->time_is_up;
 	return options->save_unit == SAVE_EPOCHS && epoch_ends &&
 	       (train->state.epoch + 1) % options->save_every == 0;
 }
@@ -255,17 +286,11 @@ static int begin_epoch(struct train *train, struct error *err)
 static int epoch(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
-	int64_t global_count;
 	int rc = begin_epoch(train, err);
 
-	while (!rc && train->state.step < train->last_step) {
-		int count = sampler_batch(&train->sampler, train->state.position, train->comm->rank,
-					  train->comm->size, options->batch, train->indices,
-					  &global_count);
-
-		if (!global_count)
-			break;
-		rc = step(train, count, global_count, err);
+	while (!rc && train->state.step < train->last_step &&
+	       train->state.position < train->sampler.total) {
+		rc = step(train, err);
 		if (rc)
 			break;
 		bool epoch_ends = train->state.position >= train->sampler.total;
@@ -282,8 +307,8 @@ static int epoch(struct train *train, struct error *err)
 
 static int end_epoch(struct train *train, struct error *err)
 {
-	bool due = save_is_due(train, true);
 	int rc = train->interval_steps ? report(train, err) : 0;
+	bool due = save_is_due(train, true);
 
 	if (!rc && train->val)
 		rc = evaluate(train, err);
@@ -338,7 +363,9 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			      .place = place,
 			      .sink = sink,
 			      .first_bad = -1,
-			      .saved_step = -1};
+			      .saved_step = -1,
+			      .saved_at_s = train_now_s(),
+			      .loss = NAN};
 	int rc = train_open(&train, err);
 
 	if (!rc)

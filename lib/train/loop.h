@@ -12,7 +12,7 @@
 #include "train/model/graph.h"
 #include "train/schedule.h"
 
-enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS };
+enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS, SAVE_TIME };
 
 /* What the command line says; strings borrowed. train_defaults fills what the model knows best. */
 struct train_options {
@@ -26,17 +26,22 @@ struct train_options {
 	bool new_head;		 /* of init: all but the last layer */
 	const char *metrics;	 /* folder, or NULL */
 	int64_t epochs, steps;	 /* steps 0: as many as the epochs have; else where to stop */
-	int batch;		 /* of a rank */
+	int batch;		 /* of a rank, at once */
+	int accumulate;		 /* batches of each rank that make one update, which is a step */
 	double lr, momentum, weight_decay;
 	bool nesterov;
-	enum schedule_kind schedule;
-	bool schedule_said; /* else the model's own */
+	bool decay_vectors;	  /* weight decay on biases and batch norm, too */
+	struct schedule schedule; /* its lr and epochs are not the options' */
+	bool schedule_said;	  /* else the model's own */
+	double smoothing;	  /* of labels, in training */
 	enum loss_kind loss;
 	bool loss_said; /* else chosen by the data: mse for one class */
 	uint64_t seed;
 	int64_t log_every; /* steps */
 	enum save_unit save_unit;
-	int64_t save_every;
+	int64_t save_every; /* steps, epochs or milliseconds */
+	bool save_said;
+	bool nan_continues; /* a loss that is not finite does not end it */
 	int timeout_ms; /* of every wait for other ranks */
 	bool evaluate;
 };
@@ -53,7 +58,7 @@ struct train_sink {
 /* How it ended; the same on all ranks but for the paths, which rank 0 alone has (malloced). */
 struct train_result {
 	int64_t steps, epochs, samples; /* samples: trained in this run, over all ranks */
-	double loss;			/* of the evaluation, or of the last step without one */
+	double loss; /* of the evaluation, or of the last step without one; NaN without either */
 	bool evaluated, classified;	/* classified: acc1 and acc5 count */
 	double acc1, acc5;		/* per cent */
 	double images_per_s;		/* over all ranks, evaluations left out */
@@ -62,12 +67,14 @@ struct train_result {
 };
 void train_result_free(struct train_result *result);
 
-/* The model's own batch, epochs, rate... for what is 0 or negative. -ERR_USAGE: unknown model. */
+/* The model's own batch, epochs, rate... for what is 0 or negative, and whether the options fit each
+ * other: all that can be known without reading data, for before ranks are started. -ERR_USAGE. */
 int train_defaults(struct train_options *options, struct error *err);
 
-/* Train. Collective over all ranks of place. The first loss that is not finite ends it with
- * -ERR_DATA naming its step, before anything is saved. After an error the other ranks are told to
- * give up where the comm can. */
+/* Train. Collective over all ranks of place. A loss that is not finite ends it with -ERR_DATA naming
+ * the first such step, before anything is saved (unless nan_continues); losses are looked at where
+ * they are logged or weights saved, so that no step waits for it. After an error the other ranks are
+ * told to give up where the comm can. err->text is empty where another rank has said the same. */
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err);
 

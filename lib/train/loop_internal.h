@@ -38,6 +38,9 @@ struct train {
 	struct train_state state;
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
 	int64_t first_bad, saved_step;
+	double saved_at_s; /* rank 0: when the last checkpoint was begun; begins with the run */
+	bool time_is_up;   /* for the next one, by rank 0's clock; the same on all ranks */
+	bool bad_told;
 	double loss;
 
 	/* since the last report */
@@ -57,6 +60,8 @@ void train_let_first_end(void);
 void train_note(const struct train *train, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* settings.c: -ERR_DATA names an option that is not the same on all ranks. Collective. */
+int train_compare(struct train *train, struct error *err);
 /* Open data, device, comm; build the network; reserve memory. */
 int train_open(struct train *train, struct error *err);
 /* Weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */

@@ -12,17 +12,22 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "train/tensorboard.h"
 
 #define FILE_MAX ((size_t)1 << 30)
 
 struct metrics {
 	int fd;
 	char *path;
+	int64_t last_val; /* the step of the last row of val that a resumed run found, -1 */
+	struct tensorboard *events[2]; /* by split */
 };
 
-/* The rows of text[0..given] up to step, one after another. malloced. A file system that was cut off
- * may leave NULs in the middle: those are no rows, and what follows is still read. */
-static char *rows_until(const char *text, size_t given, int64_t step, size_t *size)
+/* The rows of text[0..given] up to step, one after another. malloced. *last_val: the last step of
+ * val. A file system that was cut off may leave NULs in the middle: those are no rows, and what
+ * follows is still read. */
+static char *rows_until(const char *text, size_t given, int64_t step, size_t *size,
+			int64_t *last_val)
 {
 	char *kept = malloc(given + 1);
 
@@ -35,15 +40,19 @@ static char *rows_until(const char *text, size_t given, int64_t step, size_t *si
 
 		/* A last line cut off by a kill is no row. */
 		if (json_is_integer(at) && json_integer_value(at) <= step && newline) {
+			const char *split = json_string_value(json_object_get(row, "split"));
+
 			memcpy(kept + *size, line, length + 1);
 			*size += length + 1;
+			if (split && !strcmp(split, split_name(SPLIT_VAL)))
+				*last_val = json_integer_value(at);
 		}
 		line += length + 1;
 	}
 	return kept;
 }
 
-static int keep_rows(const char *path, int64_t step, struct error *err)
+static int keep_rows(const char *path, int64_t step, int64_t *last_val, struct error *err)
 {
 	char *text, *kept;
 	size_t size;
@@ -51,7 +60,7 @@ static int keep_rows(const char *path, int64_t step, struct error *err)
 
 	if (rc)
 		return rc;
-	kept = rows_until(text, size, step, &size);
+	kept = rows_until(text, size, step, &size, last_val);
 	rc = kept ? file_write_atomic(path, kept, size, 0644, err) : error_memory(err, path);
 	free(kept);
 	free(text);
@@ -76,26 +85,55 @@ static int put_aside(const char *path, struct error *err)
 	return error_set(err, ERR_OUTPUT, "%s.1 to .99999 are all taken", path);
 }
 
-int metrics_open(const char *folder, int64_t resumed_step, struct metrics **out, struct error *err)
+static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error *err)
+{
+	int rc = 0;
+
+	if (!access(metrics->path, F_OK))
+		rc = resumed_step >= 0
+			     ? keep_rows(metrics->path, resumed_step, &metrics->last_val, err)
+			     : put_aside(metrics->path, err);
+	if (rc)
+		return rc;
+	metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	return metrics->fd < 0 ? error_set(err, ERR_OUTPUT, "%s cannot be written: %s",
+					   metrics->path, strerror(errno))
+			       : 0;
+}
+
+static int open_events(struct metrics *metrics, const struct metrics_request *request,
+		       enum split split, struct error *err)
+{
+	char *folder;
+	int rc;
+
+	if (asprintf(&folder, "%s/%s", request->folder, split_name(split)) < 0)
+		return error_memory(err, "the metrics");
+	/* An evaluation at the step of the checkpoint stays, as its row does. */
+	rc = tensorboard_open(folder, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
+			      &metrics->events[split], err);
+	free(folder);
+	return rc;
+}
+
+int metrics_open(const struct metrics_request *request, struct metrics **out, struct error *err)
 {
 	struct metrics *metrics = calloc(1, sizeof *metrics);
 	int rc;
 
-	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", folder) < 0) {
+	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", request->folder) < 0) {
 		free(metrics);
 		return error_memory(err, "the metrics");
 	}
 	metrics->fd = -1;
-	rc = file_make_dirs(folder, err);
-	if (!rc && !access(metrics->path, F_OK))
-		rc = resumed_step >= 0 ? keep_rows(metrics->path, resumed_step, err)
-				       : put_aside(metrics->path, err);
-	if (!rc) {
-		metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-		if (metrics->fd < 0)
-			rc = error_set(err, ERR_OUTPUT, "%s cannot be written: %s", metrics->path,
-				       strerror(errno));
-	}
+	metrics->last_val = -1;
+	rc = file_make_dirs(request->folder, err);
+	if (!rc)
+		rc = open_rows(metrics, request->resumed_step, err);
+	if (!rc)
+		rc = open_events(metrics, request, SPLIT_TRAIN, err);
+	if (!rc && request->validates)
+		rc = open_events(metrics, request, SPLIT_VAL, err);
 	if (rc)
 		metrics_close(metrics);
 	else
@@ -109,13 +147,10 @@ static json_t *number(double value)
 	return isfinite(value) ? json_real(value) : json_null();
 }
 
-int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
 {
 	char *text = NULL, *line = NULL;
 	int rc = 0;
-
-	if (!metrics)
-		return 0;
 	JSON_AUTO json =
 		json_pack("{s:s, s:I, s:I, s:o, s:o}", "split", split_name(row->split), "step",
 			  (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
@@ -129,14 +164,40 @@ int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct
 		json_object_set_new(json, "acc5", number(row->acc5));
 	}
 	text = json ? json_dumps(json, 0) : NULL;
-	if (!text || asprintf(&line, "%s\n", text) < 0)
+	if (!text || asprintf(&line, "%s\n", text) < 0) {
+		line = NULL;
 		rc = error_memory(err, "the metrics");
-	else if (file_write_all(metrics->fd, line, strlen(line)))
+	} else if (file_write_all(metrics->fd, line, strlen(line))) {
 		rc = error_set(err, ERR_IO, "%s cannot be written: %s", metrics->path,
 			       strerror(errno));
+	}
 	free(line);
 	free(text);
 	return rc;
+}
+
+static int write_event(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	bool train = row->split == SPLIT_TRAIN;
+	struct tensorboard_scalar scalars[4] = {
+		{"loss", row->loss},
+		{"images_per_s", row->images_per_s},
+		{train ? "lr" : "acc1", train ? row->lr : row->acc1},
+		{train ? "data_wait_ms" : "acc5", train ? row->data_wait_ms : row->acc5},
+	};
+
+	return tensorboard_write(metrics->events[row->split], row->step, scalars,
+				 train || row->acc1 >= 0 ? 4 : 2, err);
+}
+
+int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	if (!metrics || (row->split == SPLIT_VAL && row->step <= metrics->last_val))
+		return 0;
+
+	int rc = write_line(metrics, row, err);
+
+	return rc ? rc : write_event(metrics, row, err);
 }
 
 const char *metrics_path(const struct metrics *metrics)
@@ -150,6 +211,8 @@ void metrics_close(struct metrics *metrics)
 		return;
 	if (metrics->fd >= 0)
 		close(metrics->fd);
+	tensorboard_close(metrics->events[SPLIT_TRAIN]);
+	tensorboard_close(metrics->events[SPLIT_VAL]);
 	free(metrics->path);
 	free(metrics);
 }

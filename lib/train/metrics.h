@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* DIR/metrics.jsonl: one JSON object a line, for programs. */
+/* DIR/metrics.jsonl: one JSON object a line, for programs; DIR/train and DIR/val: the same for
+ * TensorBoard (tensorboard.h), which shows the two over each other. */
 #ifndef BERTH_TRAIN_METRICS_H
 #define BERTH_TRAIN_METRICS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -13,18 +15,27 @@ struct metrics; /* opaque; NULL is a file that nobody asked for: all calls do no
 struct metrics_row {
 	enum split split;
 	int64_t step, epoch; /* epoch from 1, as people count */
-	double loss;	     /* a mean over samples; not finite: null in the file */
+	double loss;	     /* a mean over samples; not finite: null in metrics.jsonl */
 	double lr;	     /* train */
 	double images_per_s; /* over all ranks */
 	double data_wait_ms; /* train: a step, of the slowest rank */
 	double acc1, acc5;   /* val, per cent; negative: none (regression) */
 };
 
-/* Open folder/metrics.jsonl, making the folder. resumed_step: rows past that step are dropped,
- * since they will be written again (by a new file renamed into place); negative: a new run, an
- * old file is kept as metrics.jsonl.1 or the next number that is free. -ERR_OUTPUT, -ERR_IO. */
-int metrics_open(const char *folder, int64_t resumed_step, struct metrics **out, struct error *err);
-/* One write(2) a row. -ERR_IO. */
+/* What is open besides the training's. */
+struct metrics_request {
+	const char *folder;   /* made where it is missing */
+	int64_t resumed_step; /* rows past that step are dropped, since they will be written again
+			       * (by a new file renamed into place; TensorBoard purges them when it
+			       * reads). Negative: a new run, an old metrics.jsonl is kept as
+			       * metrics.jsonl.1 or the next number that is free */
+	bool validates;	      /* there will be rows of val */
+};
+
+/* Open folder's files. -ERR_OUTPUT, -ERR_IO. */
+int metrics_open(const struct metrics_request *request, struct metrics **out, struct error *err);
+/* One write(2) a row and file. A row of val whose step was there when a resumed run began is left
+ * out: that evaluation was repeated. -ERR_IO. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err);
 const char *metrics_path(const struct metrics *metrics); /* "" for NULL */
 void metrics_close(struct metrics *metrics);

@@ -62,8 +62,31 @@ static int open_data(struct train *train, struct error *err)
 				 "--loss ce is for classes; %s has a number a sample: "
 				 "use --loss mse",
 				 options->data);
+	if (train->loss_kind == LOSS_MSE && options->smoothing > 0)
+		return error_set(err, ERR_USAGE,
+				 "--label-smoothing is for classes; %s has a number a sample",
+				 options->data);
 	sampler_init(&train->sampler, options->seed, train->data->count, true);
 	return 0;
+}
+
+/* Of several ranks with one reason the first alone says it: *err is cleared on the others. */
+static int say_once(struct train *train, int first, int rc, struct error *err)
+{
+	struct error said = {0};
+	struct error *own = rc ? err : NULL;
+
+	if (own && first == train->comm->rank)
+		said = *own;
+	if (comm_share(train->comm, train->queue, &said, sizeof said, first, NULL))
+		return rc;
+	if (!own || first == train->comm->rank)
+		return rc;
+	if (strcmp(own->text, said.text))
+		return rc;
+	train_let_first_end();
+	own->text[0] = 0;
+	return rc;
 }
 
 /* Every rank says whether it is ready, so that one with a missing file stops all at once and
@@ -75,17 +98,19 @@ static int all_ready(struct train *train, int rc, struct error *err)
 	struct error why = {0};
 	int agreed = comm_agree(train->comm, train->queue, said, 2, COMM_MAX, &why);
 
+	if (agreed && !rc)
+		*err = why;
+	if (agreed || said[0] <= 0)
+		return rc ? rc : agreed;
+
+	int first = train->comm->size - (int)said[1];
+
+	rc = say_once(train, first, rc, err);
 	if (rc)
 		return rc;
-	if (agreed) {
-		*err = why;
-		return agreed;
-	}
-	if (said[0] <= 0)
-		return 0;
 	train_let_first_end();
 	return error_set(err, (int)said[0], "rank %d could not begin; its own message says why",
-			 train->comm->size - (int)said[1]);
+			 first);
 }
 
 static int open_comm(struct train *train, struct error *err)
@@ -143,11 +168,13 @@ static int build(struct train *train, struct error *err)
 		.sgd = {.momentum = (float)options->momentum,
 			.weight_decay = (float)options->weight_decay,
 			.nesterov = options->nesterov},
-		.decay_vectors = true,
+		.decay_vectors = options->decay_vectors,
+		.smoothing = (float)options->smoothing,
 	};
 
 	rc = device_step_new(train->queue, &request, &train->step, err);
 	request.train = false;
+	request.smoothing = 0; /* what is measured does not depend on how it was trained */
 	request.gradients = request.momentum = NULL;
 	if (!rc && train->val)
 		rc = device_step_new(train->queue, &request, &train->val_step, err);
@@ -168,8 +195,7 @@ int train_open(struct train *train, struct error *err)
 	rc = data ? data : build(train, err);
 	rc = all_ready(train, rc, err);
 	if (!rc)
-		rc = ddp_compare(train->graph, train->options->batch, train->data->count,
-				 train->comm, train->queue, err);
+		rc = train_compare(train, err);
 	return rc;
 }
 
@@ -225,23 +251,31 @@ static int find_weights(struct train *train, struct variables *variables, struct
 	if (!path)
 		return begin_anew(train, variables, err);
 	train->result.resumed = true;
+	if (!strcmp(options->resume, "auto")) {
+		/* It lies where the next one would: a finished run does not save it again. */
+		train->saved_step = train->state.step;
+		train->result.checkpoint = path;
+	}
 	train_note(train,
 		   "resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64, path,
 		   train->state.step, train->state.epoch + 1, train->state.position);
 	if (strcmp(train->state.data, options->data))
 		train_note(train, "note: the checkpoint's data was %s, now it is %s",
 			   train->state.data, options->data);
-	if (train->state.batch * (int64_t)train->state.world !=
-	    options->batch * (int64_t)train->comm->size)
-		train_note(train, "note: the global batch was %" PRId64 ", now it is %" PRId64,
-			   train->state.batch * (int64_t)train->state.world,
-			   options->batch * (int64_t)train->comm->size);
+	int64_t was = train->state.batch * (int64_t)train->state.world;
+	int64_t now = (int64_t)options->batch * options->accumulate * train->comm->size;
+
+	if (was != now)
+		train_note(train,
+			   "note: an update was of %" PRId64 " samples, now it is of %" PRId64, was,
+			   now);
 	if (train->state.seed != options->seed)
 		train_note(train,
 			   "note: the checkpoint's seed was %" PRIu64 ", and orders and augmentation go on with it; "
 			   "--seed is %" PRIu64,
 			   train->state.seed, options->seed);
-	free(path);
+	if (!train->result.checkpoint)
+		free(path);
 	return 0;
 }
 
@@ -249,7 +283,8 @@ static int find_weights(struct train *train, struct variables *variables, struct
 static void plan_end(struct train *train)
 {
 	const struct train_options *options = train->options;
-	int64_t world = train->comm->size, global = options->batch * world;
+	int64_t world = train->comm->size;
+	int64_t global = (int64_t)options->batch * options->accumulate * world;
 	int64_t total = (train->data->count + world - 1) / world * world;
 	int64_t per_epoch = (total + global - 1) / global;
 	int64_t epochs =
@@ -273,12 +308,19 @@ static void plan_end(struct train *train)
 		if (later > 0)
 			train->last_epoch += (later + per_epoch - 1) / per_epoch;
 	}
-	train->schedule = (struct schedule){options->schedule, options->lr, train->last_epoch};
+	train->schedule = options->schedule;
+	train->schedule.lr = options->lr;
+	train->schedule.epochs = train->last_epoch;
 }
 
 static int open_outputs(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
+	const struct metrics_request metrics = {
+		.folder = options->metrics,
+		.resumed_step = train->result.resumed ? train->state.step : -1,
+		.validates = options->evaluate,
+	};
 	int rc = 0;
 
 	if (options->ckpt)
@@ -287,8 +329,7 @@ static int open_outputs(struct train *train, struct error *err)
 		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s", options->ckpt,
 			       strerror(errno));
 	if (!rc && options->metrics)
-		rc = metrics_open(options->metrics, train->result.resumed ? train->state.step : -1,
-				  &train->metrics, err);
+		rc = metrics_open(&metrics, &train->metrics, err);
 	return rc;
 }
 
@@ -319,6 +360,12 @@ int train_begin(struct train *train, struct error *err)
 		rc = comm_share(train->comm, train->queue, &train->state, sizeof train->state, 0,
 				err);
 	if (!rc)
+		rc = comm_share(train->comm, train->queue, &train->saved_step,
+				sizeof train->saved_step, 0, err);
+	if (!rc)
+		rc = comm_share(train->comm, train->queue, &train->result.resumed,
+				sizeof train->result.resumed, 0, err);
+	if (!rc)
 		rc = optim_load(&train->optim, &variables, err);
 	variables_free(&variables);
 	if (rc)
@@ -347,7 +394,7 @@ int train_save(struct train *train, bool last, struct error *err)
 
 	if (!rc)
 		rc = optim_store(&train->optim, &variables, err);
-	train->state.batch = options->batch;
+	train->state.batch = options->batch * options->accumulate;
 	snprintf(train->state.data, sizeof train->state.data, "%s", options->data);
 	/* At an epoch's edge the next one begins with today's ranks. */
 	if (!train->state.position)

@@ -30,6 +30,26 @@ same() {
 	done
 }
 
+@test "the same with accumulated batches, schedules and warm-up by steps and by epochs" {
+	more=(--no-eval --save-every 4 --label-smoothing 0.1 --nesterov --weight-decay-on weights)
+	for how in "--warmup 17 --schedule step --step-size 1 --gamma 0.7" "--warmup 1e --schedule cosine"; do
+		for n in 1 2; do
+			rm -rf run.*
+			# 7 updates an epoch, the last of 64 samples instead of 96
+			# shellcheck disable=SC2206
+			rest=(-n $n --batch $((16 / n)) --accumulate 6 "${more[@]}" $how)
+			job whole "${rest[@]}"
+			for steps in 3 7 13; do
+				job part "${rest[@]}" --steps $steps
+			done
+			job part "${rest[@]}" 2>out
+			grep -q 'resuming from .*step-00000013' out
+			cmp run.whole/step-00000021.safetensors run.part/step-00000021.safetensors
+			same_rows run.whole run.part
+		done
+	done
+}
+
 @test "kill -9 again and again, then resume: as if nothing had been" {
 	# 3 epochs of 200 steps, so that the kills come before the end
 	DATA=synthetic:1x16x16,n=6400,classes=5

@@ -12,7 +12,7 @@ load support
 	[ "${lines[0]}" = "trained linear on $DATA: 20 steps, 2 ranks" ]
 	[[ "${lines[1]}" =~ ^loss\ [0-9.]+\ \ Acc@1\ [0-9.]+\ %\ \ Acc@5\ [0-9.]+\ %\ \ [0-9]+\ images/s$ ]]
 	[ "${lines[2]}" = "checkpoint  c/step-00000020.safetensors" ]
-	[ "${lines[3]}" = "metrics     m/metrics.jsonl" ]
+	[ "${lines[3]}" = "metrics     m/metrics.jsonl, and for TensorBoard: tensorboard --logdir m" ]
 	[ "${lines[4]}" = "to go on    the same command with --epochs 4" ]
 	[[ "$stderr" == *"epoch 1/2  step 5/20  loss "*" left"*"epoch 2/2  val loss "* ]]
 	[[ "$stderr" != *$'\r'* ]]

@@ -6,11 +6,22 @@
 
 #include "base/module.h"
 
+int comm_known(const char *name, struct error *err)
+{
+	if (!strcmp(name, "auto") || !strcmp(name, "mpi") || !strcmp(name, "self"))
+		return 0;
+	return error_set(err, ERR_USAGE, "there is no comm '%s'; this build has: auto, mpi, self",
+			 name);
+}
+
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
 	      struct comm **out, struct error *err)
 {
 	bool automatic = !strcmp(name, "auto");
+	int rc = comm_known(name, err);
 
+	if (rc)
+		return rc;
 	if (!strcmp(name, "self") || (automatic && request->size == 1)) {
 		if (request->size != 1)
 			return error_set(err, ERR_USAGE,
@@ -19,13 +30,10 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 					 request->size);
 		return comm_self.open(request, out, err);
 	}
-	if (!automatic && strcmp(name, "mpi"))
-		return error_set(err, ERR_USAGE,
-				 "there is no comm '%s'; this build has: auto, mpi, self", name);
 
 	void *ops;
 	/* Open MPI's plug-ins look for its symbols in the global scope. */
-	int rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
+	rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
 
 	if (rc)
 		return error_prefix(err, "%d ranks need MPI", request->size);

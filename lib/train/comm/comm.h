@@ -58,6 +58,8 @@ struct comm_ops {
 extern const struct comm_ops comm_self; /* a world of one */
 #define COMM_MPI_MODULE "comm-mpi"	/* comm-mpi.so; symbol "comm_mpi" */
 
+/* Is there a comm of that name? -ERR_USAGE lists them. Nothing is loaded. */
+int comm_known(const char *name, struct error *err);
 /* Open "auto" (self in a world of one, else mpi), "self" or "mpi". search_path: see
  * base/module.h. -ERR_USAGE: no such comm, or self in a larger world. */
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,

@@ -31,6 +31,11 @@ static const struct dataset_format *find(const char *spec, size_t size, struct e
 	return NULL;
 }
 
+int dataset_known(const char *spec, struct error *err)
+{
+	return find(spec, strcspn(spec, ":,"), err) ? 0 : -ERR_USAGE;
+}
+
 /* Which augmentation, and does it fit the samples? */
 static int choose_augment(const struct dataset_request *request,
 			  const struct dataset_format *format, struct augment *out,

@@ -59,6 +59,8 @@ struct dataset_format {
 extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
 	dataset_mnist, dataset_synthetic;
 
+/* Is there a format of the name that spec begins with? -ERR_USAGE lists them. Nothing is read. */
+int dataset_known(const char *spec, struct error *err);
 /* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". -ERR_USAGE lists the formats, or says that an
  * augmentation does not fit the data. */
 int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err);

@@ -314,17 +314,25 @@ int op_check(const struct op_call *call, struct error *err)
 
 /* ---- devices ---- */
 
+int device_known(const char *name, struct error *err)
+{
+	if (!strcmp(name, "auto") || !strcmp(name, "cpu") ||
+	    !strcmp(name, device_cpu_reference.name))
+		return 0;
+	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu, %s",
+			 name, device_cpu_reference.name);
+}
+
 int device_open(const char *name, int index, const char *search_path, struct device **out,
 		struct error *err)
 {
 	bool fastest = !strcmp(name, "auto") || !strcmp(name, "cpu");
 	struct error missing = {0};
 	void *ops;
+	int rc = device_known(name, err);
 
-	if (!fastest && strcmp(name, device_cpu_reference.name))
-		return error_set(err, ERR_USAGE,
-				 "there is no device '%s'; this build has: auto, cpu, %s", name,
-				 device_cpu_reference.name);
+	if (rc)
+		return rc;
 	/* What a module lacks is no error here: the reference computes everything, slower. */
 	if (fastest &&
 	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))

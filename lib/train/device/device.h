@@ -217,6 +217,8 @@ struct device_ops {
 extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
 #define DEVICE_CPU_MODULE "device-cpu"		     /* device-cpu.so; symbol "device_cpu" */
 
+/* Is there a device of that name? -ERR_USAGE lists them. Nothing is loaded. */
+int device_known(const char *name, struct error *err);
 /* Open "auto" or "cpu" (oneDNN's where its module is there, else the reference; the device's name
  * tells which), or "cpu-reference". search_path: see base/module.h.
  * -ERR_USAGE: no device of that name. */

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# metrics.jsonl and TensorBoard's event files: what is in them, at the end, after a stop, for NaN.
+
+bats_require_minimum_version 1.5.0
+load support
+
+events() {
+	python3 "$SOURCE/tests/train/events.py" "$@"
+}
+
+@test "each row has its keys, and the event files hold the same" {
+	train convnet -n 2 --data "$DATA" --batch 16 --epochs 2 --metrics m
+	python3 - <<'PY'
+import json
+rows = [json.loads(line) for line in open('m/metrics.jsonl')]
+assert len(rows) == 42, len(rows)
+common = {'split', 'step', 'epoch', 'loss', 'images_per_s'}
+for row in rows:
+    own = {'lr', 'data_wait_ms'} if row['split'] == 'train' else {'acc1', 'acc5'}
+    assert row.keys() == common | own, row
+    assert row['images_per_s'] > 0
+assert [(row['step'], row['epoch']) for row in rows if row['split'] == 'val'] == [(20, 1), (40, 2)]
+PY
+	run -0 events m
+	[ "$output" = "$(printf 'train: 160 values, 1 sessions\nval: 8 values, 1 sessions')" ]
+}
+
+@test "a resumed run begins new event files and purges what it does again" {
+	job() { train linear -n 1 --data "$DATA" --batch 32 --epochs 2 --save-every 15 --metrics m --ckpt c "$@"; }
+	# As if it was killed after step 38: rows and events go on past the checkpoint.
+	job --steps 38
+	rm c/step-00000038.safetensors
+	job 2>out
+	grep -q 'resuming from c/step-00000030' out
+	run -0 events m
+	echo "$output"
+	[[ "$output" == "train: 160 values, 2 sessions"* ]]
+	# A new run in the same folder leaves the old files and purges all of them.
+	rm -r c
+	job --steps 3
+	run -0 events m
+	[ "$output" = "$(printf 'train: 12 values, 3 sessions\nval: 4 values, 3 sessions')" ]
+	[ -e m/metrics.jsonl.1 ]
+}
+
+@test "TensorBoard itself reads them so" {
+	python3 -c 'import tensorboard' 2>/dev/null || skip "this python3 has no tensorboard"
+	train linear -n 1 --data "$DATA" --batch 32 --steps 18 --save-every 7 --metrics m --ckpt c
+	rm c/step-00000018.safetensors
+	train linear -n 1 --data "$DATA" --batch 32 --steps 25 --metrics m --ckpt c
+	events --tensorboard m
+}
+
+@test "a finished command that is repeated adds no row, saves nothing, and tells the end again" {
+	for n in 1 2; do
+		job() { train linear -n $n --data "$DATA" --batch $((32 / n)) --epochs 2 --metrics m$n --ckpt c$n; }
+		job >first.txt
+		cp m$n/metrics.jsonl rows
+		stat -c '%n %i %y' c$n/* >before
+		job >second.txt 2>out
+		grep -q 'nothing to train' out
+		cmp rows m$n/metrics.jsonl
+		stat -c '%n %i %y' c$n/* | cmp before
+		for line in '^checkpoint ' '^metrics ' '^loss '; do
+			[ "$(grep "$line" second.txt | sed 's/ *[0-9]* images.*//')" = "$(grep "$line" first.txt | sed 's/ *[0-9]* images.*//')" ]
+		done
+		events m$n
+		# More epochs go on from there.
+		train linear -n $n --data "$DATA" --batch $((32 / n)) --epochs 3 --metrics m$n --ckpt c$n
+		[ "$(wc -l <m$n/metrics.jsonl)" -eq 63 ]
+		events m$n
+	done
+}
+
+@test "--on-nan continue logs null and goes on to the end, and says so once" {
+	run -0 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=2000,classes=1 --lr 1e6 --batch 20 \
+		--steps 60 --log-every 1 --metrics m --on-nan continue
+	[ "$(grep -c 'is not finite; going on' <<<"$output")" -eq 1 ]
+	python3 - "$output" <<'PY'
+import json, re, sys
+rows = [json.loads(line) for line in open('m/metrics.jsonl') if '"train"' in line]
+named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[1])[1])
+assert [row['step'] for row in rows] == list(range(1, 61))
+assert all((row['loss'] is None) == (row['step'] >= named) for row in rows), (named, rows)
+PY
+	# Regression: no accuracies.
+	python3 - <<'PY'
+import json
+assert not any(json.loads(line).keys() & {'acc1', 'acc5'} for line in open('m/metrics.jsonl'))
+PY
+}
+
+@test "folders that cannot be written are 73 before anything is trained" {
+	mkdir m
+	: >m/val
+	run -73 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --steps 2 --metrics m
+	[[ "$output" == *"m/val"* ]]
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --steps 2 --metrics m --no-eval
+}

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What the training's options do, and what is refused of them.
+
+bats_require_minimum_version 1.5.0
+load support
+
+# rates FOLDER EXPRESSION: the rate of each row is EXPRESSION of its step s (from 0) and epoch e (from 0)
+rates() {
+	python3 - "$@" <<'PY'
+import json, math, sys
+rows = [json.loads(line) for line in open(f'{sys.argv[1]}/metrics.jsonl') if '"train"' in line]
+assert rows
+for row in rows:
+    s, e = row['step'] - 1, row['epoch'] - 1
+    lr = eval(sys.argv[2])
+    assert abs(row['lr'] - lr) <= 1e-12, (row, lr)
+PY
+}
+
+@test "schedules: the rate of every step, on the way and after a stop" {
+	job() { train linear -n 1 --data "$DATA" --batch 64 --epochs 6 --lr 0.4 --no-eval --metrics m --ckpt c "$@"; }
+	job --schedule step --step-size 2 --gamma 0.5
+	rates m '0.4 * 0.5 ** (e // 2)'
+	rm -r c
+	job --schedule multistep --milestones 1,4 --steps 33
+	job --schedule multistep --milestones 1,4
+	rates m '0.4 * 0.1 ** ((e >= 1) + (e >= 4))'
+	rm -r c
+	job --schedule cosine --warmup 2e --steps 7
+	job --schedule cosine --warmup 2e
+	rates m '0.4 * (0.01 + 0.99 * e / 2) if e < 2 else 0.2 * (1 + math.cos(math.pi * (e - 2) / 4))'
+	rm -r c
+	job --schedule constant --warmup 25 --warmup-start 0.2 --steps 12
+	job --schedule constant --warmup 25 --warmup-start 0.2
+	rates m '0.4 * (0.2 + 0.8 * min(s, 25) / 25)'
+	[ "$(wc -l <m/metrics.jsonl)" -eq 60 ]
+}
+
+@test "accumulated batches: the losses of batches that large, also in an epoch's smaller last step" {
+	for model in linear convnet; do
+		train $model -n 1 --data "$DATA" --batch 72 --epochs 2 --metrics $model.1
+		train $model -n 1 --data "$DATA" --batch 24 --accumulate 3 --epochs 2 --metrics $model.2
+		train $model -n 2 --data "$DATA" --batch 12 --accumulate 3 --epochs 2 --metrics $model.3
+		[ "$(grep -c train $model.1/metrics.jsonl)" -eq 18 ]
+		near_rows $model.1 $model.2 1e-5
+		near_rows $model.1 $model.3 1e-5
+	done
+}
+
+@test "label smoothing changes what is trained, not how it is measured" {
+	for x in 0 0.1 1; do
+		train linear -n 1 --data "$DATA" --steps 1 --lr 0 --label-smoothing $x --metrics m$x
+	done
+	[ "$(loss m0 val)" = "$(loss m0.1 val)" ]
+	[ "$(loss m0 train)" != "$(loss m0.1 train)" ]
+	# Linear in x between cross-entropy and the mean over all classes.
+	python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); assert abs(0.9 * a + 0.1 * c - b) < 1e-6, (a, b, c)' \
+		"$(loss m0 train)" "$(loss m0.1 train)" "$(loss m1 train)"
+}
+
+@test "--weight-decay-on weights leaves biases alone" {
+	for on in all weights; do
+		train convnet -n 1 --data "$DATA" --steps 1 --weight-decay 0.5 --weight-decay-on $on --ckpt $on --no-eval
+	done
+	train convnet -n 1 --data "$DATA" --steps 1 --weight-decay 0 --ckpt none --no-eval
+	python3 - <<'PY'
+import json, struct
+def tensors(folder):
+    data = open(f'{folder}/step-00000001.safetensors', 'rb').read()
+    size = struct.unpack('<Q', data[:8])[0]
+    return {name: data[slice(*(8 + size + at for at in entry['data_offsets']))]
+            for name, entry in json.loads(data[8:8 + size]).items() if not name.startswith(('__', 'berth.'))}
+every, weights, none = tensors('all'), tensors('weights'), tensors('none')
+assert len(every) == 10
+for name in every:
+    like = none if name.endswith('bias') else every
+    assert weights[name] == like[name] and every[name] != none[name], name
+PY
+}
+
+@test "--save-every by time: where steps are logged, on all ranks at once" {
+	# 5 steps take more than a millisecond, and less than a day.
+	for n in 1 2; do
+		"$BERTH" train convnet -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 --ckpt c$n --save-every 0.001s
+		[ "$(cd c$n; echo step*)" = "$(printf 'step-000000%s.safetensors ' 05 10 15 20 23 | sed 's/ $//')" ]
+		"$BERTH" train convnet -n $n --data "$DATA" --batch $((32 / n)) --steps 23 --log-every 5 --ckpt d$n --save-every 1d
+		[ "$(cd d$n; echo step*)" = step-00000023.safetensors ]
+		# Saving does not change what is trained.
+		cmp c$n/step-00000023.safetensors d$n/step-00000023.safetensors
+	done
+}
+
+@test "values that mean nothing are 64, and what is expected is said" {
+	while IFS='|' read -r text arguments; do
+		# shellcheck disable=SC2086
+		run -64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" $arguments
+		echo "$arguments: $output"
+		[[ "${lines[-1]}" == "berth: "*"$text"* ]]
+		[ "${#lines[@]}" -eq 1 ]
+	done <<'ROWS'
+--label-smoothing is "1.5": expected a number from 0 to 1|--label-smoothing 1.5
+--label-smoothing is "-0.1"|--label-smoothing -0.1
+--accumulate is "0"|--accumulate 0
+too large|--batch 1000000 --accumulate 100000
+there is no schedule 'linear'; the schedules are: constant, step, multistep, cosine|--schedule linear
+--step-size is for --schedule step|--step-size 3
+--step-size is "0"|--schedule step --step-size 0
+--gamma is for --schedule step or multistep|--schedule cosine --gamma 0.5
+needs --milestones|--schedule multistep
+--milestones is for --schedule multistep|--milestones 3,4
+ascending|--schedule multistep --milestones 4,3
+--warmup is "5s"|--warmup 5s
+--warmup-start is for --warmup|--warmup-start 0.1
+--warmup-start is "2"|--warmup 5 --warmup-start 2
+--weight-decay-on 'bias': expected all or weights|--weight-decay-on bias
+--on-nan 'ignore': expected stop or continue|--on-nan ignore
+--save-every without --ckpt|--save-every 10m
+--save-every is "0s"|--save-every 0s --ckpt c
+--save-every|--save-every 3w --ckpt c
+--nesterov needs a --momentum|--nesterov --momentum 0
+--epoch is for --print-order|--epoch 3
+there is no device 'abacus'|--device abacus
+there is no comm 'pigeon'|--comm pigeon
+there is no format 'cifar11'|--data cifar11:DIR
+ROWS
+	run -64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
+	[[ "$output" == *"--label-smoothing is for classes"* ]]
+}
+
+@test "what all ranks find wrong is said once; what one finds, by that one" {
+	run -66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
+	[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
+	[[ "$output" == *"berth-train: rank 0: nowhere/"* ]]
+	grep -q '"rank": 0' r.json
+	run -66 timeout 60 "$BERTH" run -n 3 -- sh -c \
+		"[ \$RANK = 1 ] && data=mnist:nowhere; exec '$BUILD/bin/berth-train' linear --data \${data:-$DATA} --steps 2"
+	[[ "$output" == *"berth-train: rank 1: nowhere/"* ]]
+}
+
+@test "an option that is not the same on all ranks is named, 65, and nobody waits" {
+	while IFS='|' read -r name arguments; do
+		run -65 timeout 60 "$BERTH" run -n 2 -- sh -c \
+			"exec '$BUILD/bin/berth-train' linear --data $DATA --batch 16 --epochs 1 $arguments"
+		echo "$arguments: $output"
+		[[ "$output" == *"the ranks differ in $name ("* ]]
+	done <<'ROWS'
+--log-every|--log-every $((5 + RANK))
+--steps|--steps $((5 + RANK))
+--epochs|--epochs $((1 + RANK))
+--accumulate|--accumulate $((1 + RANK))
+--no-eval|$([ $RANK = 1 ] && echo --no-eval)
+--ckpt|$([ $RANK = 1 ] && echo --ckpt c)
+--lr|--lr 0.$((1 + RANK))
+--seed|--seed $RANK
+--augment|--augment $([ $RANK = 1 ] && echo none || echo flip)
+--milestones|--schedule multistep --milestones 3,$((5 + RANK))
+--weight-decay-on|--weight-decay-on $([ $RANK = 1 ] && echo all || echo weights)
+ROWS
+}
