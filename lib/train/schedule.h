@@ -12,17 +12,23 @@ enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_MULTISTEP, SCHED
 enum warmup_unit { WARMUP_NONE, WARMUP_EPOCHS, WARMUP_STEPS };
 #define SCHEDULE_MILESTONES 32
 
+/* clang-format off */
 /* What each equals in torch.optim.lr_scheduler, to rounding (PyTorch multiplies step by step), for
- * a user who calls step() of it after each epoch e = 0, 1, ...: constant    no scheduler lr step
- * StepLR(step_size, gamma)                       lr gamma^(e / step_size) multistep
- * MultiStepLR(milestones, gamma)                 lr gamma^(how many milestones <= e) cosine
- * CosineAnnealingLR(T_max, eta_min=0)            lr (1 + cos(pi e / T_max)) / 2 T_max: the run's
- * epochs, less those of a warm-up by epochs. Warm-up by W epochs, as torchvision's reference for
- * classification has it: SequentialLR([LinearLR(start_factor, total_iters=W), the above],
- * milestones=[W]) that is lr (start + (1 - start) e / W) while e < W, then the above with e - W for
- * e. Warm-up by W steps, as torchvision's reference for detection has it: LinearLR(start_factor,
- * total_iters=W), whose step() is called after each update, beside the above, that is the above
+ * a user who calls step() of it after each epoch e = 0, 1, ...:
+ *   constant   no scheduler                      lr
+ *   step       StepLR(step_size, gamma)          lr gamma^floor(e / step_size)
+ *   multistep  MultiStepLR(milestones, gamma)    lr gamma^(how many milestones <= e)
+ *   cosine     CosineAnnealingLR(T, eta_min=0)   lr (1 + cos(pi e / T)) / 2
+ * T: the run's epochs, less those of a warm-up by epochs.
+ *
+ * Warm-up by W epochs, as torchvision's reference for classification has it:
+ * SequentialLR([LinearLR(start_factor, total_iters=W), the above], milestones=[W]): that is
+ * lr (start + (1 - start) e / W) while e < W, then the above with e - W for e.
+ *
+ * Warm-up by W steps, as torchvision's reference for detection has it: LinearLR(start_factor,
+ * total_iters=W), whose step() is called after each update, beside the above: that is the above
  * times (start + (1 - start) min(s, W) / W), s updates done. */
+/* clang-format on */
 struct schedule {
 	enum schedule_kind kind;
 	double lr;
