@@ -8,12 +8,8 @@
 #include "train/comm/comm.h"
 #include "train/ddp.h"
 #include "train/device/device.h"
+#include "train/device/step_plan.h"
 #include "train/model/graph.h"
-
-/* What the backward pass of an op does with the gradients of its inputs. */
-struct turn {
-	bool add_dx, add_dx2;
-};
 
 /* A part of the flat layout that decays, or that does not. */
 struct stretch {
@@ -24,14 +20,14 @@ struct stretch {
 struct walk {
 	struct step_request request;
 	struct device_queue *queue;
-	float **values, **value_gradients; /* device memory, one a value of the graph */
-	void *target;			   /* device memory */
-	float *losses;			   /* device memory, [batch] */
-	int32_t *places;		   /* device memory, [batch]: OP_LABEL_RANK's result */
-	float *host_losses;		   /* the same two, read back */
+	struct step_plan plan;
+	unsigned char *arena; /* device memory: values and their gradients, as plan says */
+	void *target;	      /* device memory */
+	float *losses;	      /* device memory, [batch] */
+	int32_t *places;      /* device memory, [batch]: OP_LABEL_RANK's result */
+	float *host_losses;   /* the same two, read back */
 	int32_t *host_places;
-	float *saved;	    /* device memory: batch norms' statistics, at the buffers' offsets */
-	struct turn *turns; /* one an op */
+	float *saved; /* device memory: batch norms' statistics, at the buffers' offsets */
 	struct stretch *stretches;
 	size_t stretch_count;
 	int *pending;	    /* parameters a bucket still waits for */
@@ -57,40 +53,6 @@ static int reserve(struct walk *walk, size_t count, void *out, struct error *err
 	if (count > SIZE_MAX / 8)
 		return error_memory(err, "the activations");
 	return ops_of(walk)->memory_new(walk->queue->device, count * 4, out, err);
-}
-
-/* The first op of the backward pass that reaches a value's gradient writes it, later ones add. */
-static int plan_turns(struct walk *walk, struct error *err)
-{
-	const struct graph *graph = walk->request.graph;
-	bool *written = calloc((size_t)graph->value_count, sizeof *written);
-	int rc = 0;
-
-	walk->turns = calloc((size_t)graph->op_count + 1, sizeof *walk->turns);
-	if (!written || !walk->turns) {
-		free(written);
-		return error_memory(err, "a training step");
-	}
-	written[graph->output] = true;
-	for (int i = graph->op_count - 1; !rc && i >= 0; i--) {
-		const struct graph_op *op = &graph->ops[i];
-
-		if (!written[op->output] || op->input == op->input2) {
-			rc = error_set(
-				err, ERR_INTERNAL,
-				"model %s: op %d (%s) is read by none, or reads a value twice",
-				graph->model, i, op_name(op->kind));
-			break;
-		}
-		walk->turns[i].add_dx = written[op->input];
-		written[op->input] = true;
-		if (op->input2 < 0)
-			continue;
-		walk->turns[i].add_dx2 = written[op->input2];
-		written[op->input2] = true;
-	}
-	free(written);
-	return rc;
 }
 
 /* Neighbours that decay alike are one stretch: without decay_vectors = false, one in all. */
@@ -123,30 +85,21 @@ static int walk_reserve(struct walk *walk, struct error *err)
 {
 	const struct step_request *request = &walk->request;
 	const struct graph *graph = request->graph;
-	size_t batch = (size_t)request->batch, values = (size_t)graph->value_count;
+	size_t batch = (size_t)request->batch;
 	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
-	int rc = request->train ? plan_turns(walk, err) : 0;
+	int rc = step_plan_make(graph, request->batch, request->train, &walk->plan, err);
 
 	if (!rc && request->train)
 		rc = plan_stretches(walk, err);
 	if (rc)
 		return rc;
-	walk->values = calloc(values, sizeof *walk->values);
-	walk->value_gradients = calloc(values, sizeof *walk->value_gradients);
 	walk->host_losses = calloc(batch, sizeof *walk->host_losses);
 	walk->host_places = calloc(batch, sizeof *walk->host_places);
 	walk->pending = calloc(request->buckets->bucket_count + 1, sizeof *walk->pending);
-	if (!walk->values || !walk->value_gradients || !walk->host_losses || !walk->host_places ||
-	    !walk->pending)
+	if (!walk->host_losses || !walk->host_places || !walk->pending)
 		return error_memory(err, "a training step");
-	for (size_t i = 0; !rc && i < values; i++) {
-		size_t count = batch * (size_t)shape_count(&graph->values[i]);
-
-		rc = reserve(walk, count, &walk->values[i], err);
-		/* Nobody asks for the gradient of the input. */
-		if (!rc && request->train && i)
-			rc = reserve(walk, count, &walk->value_gradients[i], err);
-	}
+	rc = ops_of(walk)->memory_new(walk->queue->device, walk->plan.arena_bytes,
+				      (void **)&walk->arena, err);
 	if (!rc)
 		rc = reserve(walk, targets, &walk->target, err);
 	if (!rc)
@@ -162,34 +115,30 @@ static void walk_free(struct walk *walk)
 {
 	struct device *device = walk->queue ? walk->queue->device : NULL;
 
-	for (int i = 0; device && i < walk->request.graph->value_count; i++) {
-		if (walk->values)
-			device->ops->memory_free(device, walk->values[i]);
-		if (walk->value_gradients)
-			device->ops->memory_free(device, walk->value_gradients[i]);
-	}
 	if (device) {
+		device->ops->memory_free(device, walk->arena);
 		device->ops->memory_free(device, walk->target);
 		device->ops->memory_free(device, walk->losses);
 		device->ops->memory_free(device, walk->places);
 		device->ops->memory_free(device, walk->saved);
 	}
-	free(walk->values);
-	free(walk->value_gradients);
 	free(walk->host_losses);
 	free(walk->host_places);
 	free(walk->pending);
-	free(walk->turns);
+	step_plan_free(&walk->plan);
 	free(walk->stretches);
 }
 
-static struct tensor value_tensor(const struct walk *walk, float *const *memory, int value,
+/* offsets: the plan's values or gradients. */
+static struct tensor value_tensor(const struct walk *walk, const size_t *offsets, int value,
 				  int count, int rank)
 {
 	const struct shape *shape = &walk->request.graph->values[value];
 	int64_t sizes[4] = {count, shape->channels, shape->height, shape->width};
+	size_t offset = offsets[value];
 
-	return tensor_make(memory[value], ELEMENT_F32, rank, sizes);
+	return tensor_make(offset == STEP_NOWHERE ? NULL : walk->arena + offset, ELEMENT_F32, rank,
+			   sizes);
 }
 
 static struct tensor param_tensor(const struct walk *walk, float *flat, int param)
@@ -221,10 +170,11 @@ static struct op_call graph_call(const struct walk *walk, const struct graph_op 
 			       .batchnorm = {op->eps, op->momentum, request->train}};
 
 	/* A linear layer's result is a vector: {O, 1, 1} seen as [N, O]. */
-	call.x = value_tensor(walk, walk->values, op->input, count, 4);
-	call.y = value_tensor(walk, walk->values, op->output, count, op->kind == OP_LINEAR ? 2 : 4);
+	call.x = value_tensor(walk, walk->plan.values, op->input, count, 4);
+	call.y = value_tensor(walk, walk->plan.values, op->output, count,
+			      op->kind == OP_LINEAR ? 2 : 4);
 	if (op->input2 >= 0)
-		call.x2 = value_tensor(walk, walk->values, op->input2, count, 4);
+		call.x2 = value_tensor(walk, walk->plan.values, op->input2, count, 4);
 	call.w = param_tensor(walk, request->weights, op->weight);
 	call.b = param_tensor(walk, request->weights, op->bias);
 	call.mean = buffer_tensor(walk, request->buffers, op->mean);
@@ -242,7 +192,7 @@ static struct op_call loss_call(const struct walk *walk, int count)
 
 	return (struct op_call){
 		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
-		.x = tensor_make(walk->values[request->graph->output], ELEMENT_F32, 2, sizes),
+		.x = value_tensor(walk, walk->plan.values, request->graph->output, count, 2),
 		.target = tensor_make(walk->target, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
 				      sizes),
 		.y = tensor_make(walk->losses, ELEMENT_F32, 1, sizes),
@@ -256,7 +206,8 @@ static int forward(struct walk *walk, const struct step_input *input, struct err
 	const struct device_ops *ops = ops_of(walk);
 	size_t count = (size_t)input->count, x_count = (size_t)shape_count(&graph->values[0]);
 	struct op_call call = loss_call(walk, input->count);
-	int rc = ops->copy_in(walk->queue, walk->values[0], input->x, count * x_count * 4, err);
+	int rc = ops->copy_in(walk->queue, walk->arena + walk->plan.values[0], input->x,
+			      count * x_count * 4, err);
 
 	if (!rc)
 		rc = ops->copy_in(walk->queue, walk->target, input->target,
@@ -336,20 +287,24 @@ static int backward_op(struct walk *walk, int index, const struct step_input *in
 {
 	const struct step_request *request = &walk->request;
 	const struct graph_op *op = &request->graph->ops[index];
+	const struct step_turn *turn = &walk->plan.turns[index];
+	const size_t *gradients = walk->plan.gradients;
 	struct op_call call = graph_call(walk, op, input->count);
 	int rc;
 
 	call.pass = OP_BACKWARD;
-	call.dy = call.y;
-	call.dy.data = walk->value_gradients[op->output];
-	call.dx = call.x;
-	call.dx.data = walk->value_gradients[op->input];
-	call.add_dx = walk->turns[index].add_dx;
+	call.dy = value_tensor(walk, gradients, op->output, input->count, call.y.rank);
+	call.dx = value_tensor(walk, gradients, op->input, input->count, call.x.rank);
+	call.add_dx = turn->add_dx;
 	if (op->input2 >= 0) {
-		call.dx2 = call.x2;
-		call.dx2.data = walk->value_gradients[op->input2];
-		call.add_dx2 = walk->turns[index].add_dx2;
+		call.dx2 = value_tensor(walk, gradients, op->input2, input->count, call.x2.rank);
+		call.add_dx2 = turn->add_dx2;
 	}
+	/* What the plan keeps for the backward pass: of a ReLU the result alone, else x alone,
+	 * which OP_ADD and OP_AVGPOOL do not read. */
+	if (op->kind == OP_RELU)
+		call.x = call.y;
+	call.y.data = NULL;
 	call.dw = param_tensor(walk, request->gradients, op->weight);
 	call.db = param_tensor(walk, request->gradients, op->bias);
 	call.add_dw = !input->first;
@@ -374,7 +329,7 @@ static int backward(struct walk *walk, const struct step_input *input, struct er
 	walk->next_bucket = 0;
 	loss.pass = OP_BACKWARD;
 	loss.scale = (float)(1.0 / (double)input->global_count);
-	loss.dx = tensor_make(walk->value_gradients[graph->output], ELEMENT_F32, 2, loss.x.shape);
+	loss.dx = value_tensor(walk, walk->plan.gradients, graph->output, input->count, 2);
 	rc = ops_of(walk)->run(walk->queue, &loss, err);
 	for (int i = graph->op_count - 1; !rc && i >= 0; i--)
 		rc = backward_op(walk, i, input, err);
