@@ -14,6 +14,7 @@
 
 #include "agent/agent_internal.h"
 #include "agent/folder.h"
+#include "agent/guard.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -21,7 +22,8 @@
 #include "launch/engine.h"
 
 #define BEAT_MS 1000
-#define WORKER_S 2 /* for hwloc and NVML to come to an end, when the agent has to go */
+#define TWIN_MS 500 /* the same signal from its sender and from the guardian */
+#define WORKER_S 2  /* for hwloc and NVML to come to an end, when the agent has to go */
 
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
 {
@@ -154,6 +156,20 @@ static int start_worker(struct agent *agent, struct error *err)
 
 /* ---- life ---- */
 
+/* Who signals all processes of a job step reaches the guardian too, which passes it on: that is
+ * one signal, not two. */
+static bool heard_already(struct agent *agent, const struct signalfd_siginfo *info)
+{
+	bool passed_on = (pid_t)info->ssi_pid == agent->guardian;
+	int64_t now = loop_now_ms(), before = agent->heard[info->ssi_signo].ms;
+	bool twin = before && now - before < TWIN_MS &&
+		    agent->heard[info->ssi_signo].passed_on != passed_on;
+
+	agent->heard[info->ssi_signo].ms = twin ? 0 : now;
+	agent->heard[info->ssi_signo].passed_on = passed_on;
+	return twin;
+}
+
 static void signalled(struct loop_source *source, uint32_t events)
 {
 	struct agent *agent = (struct agent *)((char *)source - offsetof(struct agent, signals));
@@ -161,8 +177,9 @@ static void signalled(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	while (read(source->fd, &info, sizeof info) == sizeof info)
-		agent_say(agent, MESSAGE_SIGNALLED, 0,
-			  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
+		if (!heard_already(agent, &info))
+			agent_say(agent, MESSAGE_SIGNALLED, 0,
+				  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
 }
 
 static int start_signals(struct agent *agent, struct error *err)
@@ -249,6 +266,13 @@ int agent_run(const struct agent_params *params, struct error *err)
 
 	if (!agent)
 		return error_memory(err, "the agent");
+	rc = folder_make(env_get(params->env, "TMPDIR"), agent->folder, sizeof agent->folder, err);
+	if (!rc && (rc = guard_begin(agent->folder, &agent->guardian, err)))
+		folder_remove(agent->folder);
+	if (rc) {
+		free(agent);
+		return rc;
+	}
 	agent->params = *params;
 	agent->port_fd = agent->port = -1;
 	agent->signals.fd = agent->supervise_source.fd = agent->server_source.fd =
@@ -265,9 +289,6 @@ int agent_run(const struct agent_params *params, struct error *err)
 		rc = start_signals(agent, err);
 	if (!rc)
 		rc = start_worker(agent, err);
-	if (!rc)
-		rc = folder_make(env_get(params->env, "TMPDIR"), agent->folder,
-				 sizeof agent->folder, err);
 	if (!rc && params->name)
 		ranks_process_prepare(agent->pmix, agent->folder, params->name,
 				      (int)params->node_index);

@@ -3,6 +3,7 @@
  * them to the end. The other side is head.h.
  *
  *   agent.c        life: the machine, beats, signals, end
+ *   guard.c        the process above it that ends what it leaves when it is killed
  *   agent_up.c     the connection to the head or the parent
  *   agent_tree.c   the agents below: accepting them, passing messages on
  *   agent_reach.c  which of the head's addresses are reached from here
@@ -36,7 +37,8 @@ struct agent_params {
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
- * ended before it returns. Changes the process: signals, child subreaper, descriptors.
+ * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it
+ * returns in a child, whose parent (guard.h) ends as the child does.
  * 0, also when the head went away in the middle; else an error that the head could not be told. */
 int agent_run(const struct agent_params *params, struct error *err);
 

@@ -4,6 +4,7 @@
 #define BERTH_AGENT_INTERNAL_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 
 #include "agent/agent.h"
@@ -62,6 +63,11 @@ struct agent {
 	struct error failure; /* why the connection ended, for the log */
 	int64_t beat_ms;      /* when the last beat was sent */
 	int64_t woke_ms;      /* when the loop last came round */
+	pid_t guardian;
+	struct {
+		int64_t ms;
+		bool passed_on; /* by the guardian */
+	} heard[NSIG];		/* when a signal last came */
 	char folder[128];
 	int port_fd, port; /* MASTER_PORT held here; -1 */
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/head_internal.h"
 #include "agent/socket.h"
@@ -54,7 +53,7 @@ bool head_is_lost(const struct head *head, size_t node)
 	while (at >= 0) {
 		if (head->nodes[at].lost)
 			return true;
-		if (head->nodes[at].link)
+		if (head->nodes[at].link || head->nodes[at].ended_ms)
 			return false;
 		at = tree_parent((size_t)at, head->fanout);
 	}
@@ -253,15 +252,15 @@ static void on_ended(void *context, struct link *link, const struct error *why)
 		struct engine_child *child = head_child(head, (size_t)link->node_index);
 
 		node->link = NULL;
-		/* A child says more by its end than by a closed socket: it follows at once. */
-		for (int i = 0; i < 20 && !node->moved && child && child->pid > 0; i++) {
-			head_reap(head);
-			if (child->pid > 0)
-				usleep(5000);
+		if (!node->moved) {
+			snprintf(node->ended_why, sizeof node->ended_why, "%s",
+				 why ? why->text : "its agent left before the end");
+			/* A child says more by its end than by a closed socket; it follows soon. */
+			if (child && child->pid > 0)
+				node->ended_ms = loop_now_ms();
+			else
+				head_lose(head, (size_t)link->node_index, node->ended_why);
 		}
-		if (!node->moved)
-			head_lose(head, (size_t)link->node_index,
-				  why ? why->text : "its agent left before the end");
 	}
 	link_close(link);
 }
@@ -276,7 +275,12 @@ void head_tick(struct head *head, int64_t now_ms, bool slept)
 		listener_tick(head->listener, now_ms);
 	for (size_t i = 0; i < head->count; i++) {
 		struct link *link = head->nodes[i].link;
+		int64_t ended_ms = head->nodes[i].ended_ms;
 
+		if (ended_ms && now_ms - ended_ms > HEAD_END_MS) {
+			head->nodes[i].ended_ms = 0;
+			head_lose(head, i, head->nodes[i].ended_why);
+		}
 		if (!link)
 			continue;
 		if (slept)

@@ -7,6 +7,7 @@
 #include "agent/link.h"
 #include "agent/listener.h"
 
+#define HEAD_END_MS 500	   /* from the end of an agent's connection to that of its process */
 #define HEAD_STRANGERS 256 /* at the door at once, beside the nodes that are expected */
 
 struct head_node {
@@ -18,6 +19,8 @@ struct head_node {
 	bool moved,
 		detached; /* below its parent; below the head although the tree says otherwise */
 	bool lost;
+	int64_t ended_ms;    /* its connection ended while its process lived; 0: not so */
+	char ended_why[240]; /* and how */
 };
 
 struct head {

@@ -3,10 +3,11 @@
 """SIGKILL at random moments: kill.py BERTH HARD_RANK [--kills N] [--seed S]
 
 Each trial starts `berth run` on ranks that leave children in sessions of their own and forked
-twice, kills the agent, a rank or `berth run` itself while it starts, while the ranks meet in
-fences, or while they run, and then asserts: within LIMIT seconds no process of the trial is left
-(found by a variable in /proc/*/environ, by having been seen as a descendant, and by having become
-this program's child), and `berth run`, where it lives, names the cause.
+twice, kills the agent, its guardian, a rank, `berth run` itself, or `berth run` and all agents in
+the same instant, while it starts, while the ranks meet in fences, or while they run, and then
+asserts: within LIMIT seconds no process of the trial is left (found by a variable in
+/proc/*/environ, by having been seen as a descendant, and by having become this program's child), no
+folder either, and `berth run`, where it lives, names the cause.
 """
 import argparse
 import ctypes
@@ -23,7 +24,7 @@ import threading
 import time
 
 LIMIT = 10.0
-TARGETS = ('run', 'agent', 'rank')
+TARGETS = ('run', 'agent', 'rank', 'guard', 'run and agent')
 PHASES = ('start', 'fence', 'run')
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -81,8 +82,8 @@ class Trial:
         self.number = number
         self.options = options
         self.random = random.Random(f'{options.seed}/{number}')
-        self.target = TARGETS[number % 3]
-        self.phase = PHASES[number // 3 % 3]
+        self.target = TARGETS[number % len(TARGETS)]
+        self.phase = PHASES[number // len(TARGETS) % len(PHASES)]
         self.ranks = self.random.randint(1, 3)
         self.stubborn = int(self.random.random() < 0.25)
         self.marker = f'BERTH_KILL_TEST={os.getpid()}.{number}.{options.seed}'
@@ -137,8 +138,11 @@ class Trial:
         processes = self.note_descendants()
         if self.target == 'run':
             return [self.process.pid]
-        agents = children(self.process.pid, processes)
-        if self.target == 'agent':
+        guards = children(self.process.pid, processes)
+        if self.target == 'guard':
+            return guards
+        agents = [agent for guard in guards for agent in children(guard, processes)]
+        if self.target in ('agent', 'run and agent'):
             return agents
         # Not what ranks have left to the agent (that is in sessions that somebody else made), and
         # not the agent's PMIx server.
@@ -181,7 +185,12 @@ class Trial:
         self.note_descendants()
         if self.process.poll() is not None:
             raise Missed
-        os.kill(self.victim, signal.SIGKILL)
+        both = [self.process.pid, *victims] if self.target == 'run and agent' else [self.victim]
+        for victim in self.random.sample(both, len(both)):
+            try:
+                os.kill(victim, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it ended between
         self.killed_at = time.monotonic()
 
     def survivors(self):
@@ -215,7 +224,7 @@ class Trial:
         self.stderr.seek(0)
         self.errors = self.stderr.read().decode(errors='replace')
         host = self.options.host
-        if self.target == 'run':
+        if self.target in ('run', 'run and agent'):
             assert code == -signal.SIGKILL, f'berth run ended with {code}, expected -9'
             return
         with open(self.report, encoding='utf-8') as file:
@@ -235,6 +244,12 @@ class Trial:
         assert re.search(expected, report['first_cause']), report
         assert re.search(expected, self.errors), f'stderr does not say /{expected}/'
 
+    def check_folder(self):
+        left = [name for name in os.listdir(self.folder) if name not in ('stderr', 'report.json')]
+        # Nobody else knows the folder of an agent that did not greet yet.
+        assert not left or (self.target, self.phase) == ('guard', 'start'), f'{left} left in TMPDIR'
+        return len(left)
+
     def close(self):
         # A trial that was given up: berth run ends it, which knows of processes that we do not.
         if self.process.poll() is None:
@@ -252,9 +267,7 @@ class Trial:
         self.thread.join(10)
         self.process.stdout.close()
         self.stderr.close()
-        left = [name for name in os.listdir(self.folder) if name not in ('stderr', 'report.json')]
         shutil.rmtree(self.folder, ignore_errors=True)
-        return len(left)
 
 
 def command(pid):
@@ -296,6 +309,7 @@ class Driver:
                 trial.kill()
                 took = trial.watch_the_end()
                 trial.check_message()
+                files = trial.check_folder()
             except Missed:
                 with self.lock:
                     self.missed += 1
@@ -311,10 +325,10 @@ class Driver:
                           flush=True)
                 trial.close()
                 return
-            left = trial.close()
+            trial.close()
             with self.lock:
                 self.done[trial.target, trial.phase] += 1
-                self.files += left
+                self.files += files
                 self.slowest = max(self.slowest, took)
             return
         with self.lock:

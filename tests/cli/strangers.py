@@ -36,15 +36,15 @@ def children(pid):
 
 
 def agents(pid):
-    """The head, and its agents: its children. Theirs (ranks, the PMIx server, whose listening
-    socket is PMIx's) are no doors of berth's."""
-    return [pid, *children(pid)]
+    """The head, and its agents: the children of its children, their guardians. Theirs (ranks, the
+    PMIx server, whose listening socket is PMIx's) are no doors of berth's."""
+    return [pid, *(agent for guard in children(pid) for agent in children(guard))]
 
 
 def servers(pid):
     """The agents' PMIx servers."""
     found = []
-    for child in (child for agent in children(pid) for child in children(agent)):
+    for child in (child for agent in agents(pid)[1:] for child in children(agent)):
         try:
             with open(f'/proc/{child}/comm', encoding='ascii') as comm:
                 if comm.read().strip() == 'berth-pmix':
