@@ -3,7 +3,6 @@
  * MASTER_*, whoever has set them; alone it is a world of one. */
 #include <argp.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,13 +107,14 @@ static void summary(const struct train_options *options, const struct ranks_plac
 {
 	printf("trained %s on %s: %" PRId64 " steps, %d rank%s\n", options->model, options->data,
 	       result->steps, place->size, place->size == 1 ? "" : "s");
-	if (!isnan(result->loss) || result->samples)
+	if (result->evaluated || result->samples)
 		printf("loss %.4f", result->loss);
 	if (result->evaluated && result->classified)
 		printf("  Acc@1 %.2f %%  Acc@5 %.2f %%", result->acc1, result->acc5);
 	if (result->samples)
 		printf("  %.0f images/s", result->images_per_s);
-	printf("\n");
+	if (result->evaluated || result->samples)
+		printf("\n");
 	if (result->checkpoint)
 		printf("checkpoint  %s\n", result->checkpoint);
 	if (result->metrics)

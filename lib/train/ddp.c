@@ -90,19 +90,34 @@ static double graph_mark(const struct graph *graph)
 	return mark;
 }
 
-/* values[2 i]: the largest, values[2 i + 1]: the largest of the negated. */
-static int tell(const struct ddp_setting *setting, const double *values, int rank,
+/* Whom does setting differ on? Collective: all know that it does, and call this. */
+static int tell(const struct ddp_setting *setting, struct comm *comm, struct device_queue *queue,
 		struct error *err)
 {
+	double first = setting->value, other;
+	int rc = comm_share(comm, queue, &first, sizeof first, 0, err);
+	double lowest = !rc && setting->value != first ? comm->size - comm->rank : 0;
+
+	if (!rc)
+		rc = comm_agree(comm, queue, &lowest, 1, COMM_MAX, err);
+	if (rc)
+		return rc;
+
+	int rank = comm->size - (int)lowest;
+
+	other = setting->value;
+	rc = comm_share(comm, queue, &other, sizeof other, rank, err);
+	if (rc)
+		return rc;
 	if (setting->mark)
 		return error_set(err, ERR_DATA,
-				 "the ranks differ in %s (seen by rank %d); give all the same "
-				 "command line and files",
+				 "the ranks differ in %s: rank %d has another than rank 0; give "
+				 "all the same command line and files",
 				 setting->name, rank);
 	return error_set(err, ERR_DATA,
-			 "the ranks differ in %s (%.15g to %.15g, rank %d: %.15g); give all the "
-			 "same command line and files",
-			 setting->name, -values[1], values[0], rank, setting->value);
+			 "the ranks differ in %s: rank 0 has %.15g, rank %d has %.15g; give all "
+			 "the same command line and files",
+			 setting->name, first, rank, other);
 }
 
 int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
@@ -120,11 +135,11 @@ int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, s
 
 	int rc = comm_agree(comm, queue, values, 2 * (count + 1), COMM_MAX, err);
 
-	if (rc)
-		error_prefix(err, "comparing what the ranks train");
 	for (size_t i = 0; !rc && i <= count; i++)
 		if (values[2 * i] != -values[2 * i + 1])
-			rc = tell(i ? &settings[i - 1] : &network, &values[2 * i], comm->rank, err);
+			rc = tell(i ? &settings[i - 1] : &network, comm, queue, err);
+	if (rc && rc != -ERR_DATA)
+		error_prefix(err, "comparing what the ranks train");
 	free(values);
 	return rc;
 }

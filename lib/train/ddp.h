@@ -48,8 +48,9 @@ struct ddp_setting {
 double ddp_mark(const void *data, size_t size); /* a fingerprint of it as a value */
 
 /* Do all ranks train the same thing? Compares graph and all settings over the ranks, by one
- * reduction, before the first bucket: -ERR_DATA with the name of the first that differs (ranks of
- * which one takes other steps would wait for each other, or drift apart unseen). Collective. */
+ * reduction, before the first bucket (ranks of which one takes other steps would wait for each
+ * other, or drift apart unseen): -ERR_DATA, with the same text on all ranks: the first setting that
+ * differs, and the lowest rank that has it otherwise than rank 0. Collective. */
 int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
 		struct comm *comm, struct device_queue *queue, struct error *err);
 

@@ -194,8 +194,11 @@ int train_open(struct train *train, struct error *err)
 		return data ? data : rc;
 	rc = data ? data : build(train, err);
 	rc = all_ready(train, rc, err);
-	if (!rc)
-		rc = train_compare(train, err);
+	if (rc)
+		return rc;
+	rc = train_compare(train, err);
+	if (rc == -ERR_DATA)
+		rc = say_once(train, 0, rc, err);
 	return rc;
 }
 
@@ -271,7 +274,8 @@ static int find_weights(struct train *train, struct variables *variables, struct
 			   now);
 	if (train->state.seed != options->seed)
 		train_note(train,
-			   "note: the checkpoint's seed was %" PRIu64 ", and orders and augmentation go on with it; "
+			   "note: the checkpoint's seed was %" PRIu64
+			   ", and orders and augmentation go on with it; "
 			   "--seed is %" PRIu64,
 			   train->state.seed, options->seed);
 	if (!train->result.checkpoint)
@@ -370,7 +374,8 @@ int train_begin(struct train *train, struct error *err)
 	variables_free(&variables);
 	if (rc)
 		return rc;
-	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half. */
+	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half.
+	 */
 	train->sampler.seed = train->state.seed;
 	train->data->augment_seed = train->state.seed;
 	plan_end(train);

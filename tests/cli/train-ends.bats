@@ -37,7 +37,7 @@ setup() {
 	run "$BERTH" run -n 2 -- sh -c \
 		"exec '$BUILD/bin/berth-train' linear --data synthetic:1x8x8,n=\$((64 + RANK)),classes=3 --steps 2"
 	[ "$status" -eq 65 ]
-	[[ "$output" == *"differ in the number of training samples (--data) (64 to 65, rank "* ]]
+	[[ "$output" == *"differ in the number of training samples (--data): rank 0 has 64, rank 1 has 65;"* ]]
 }
 
 @test "a checkpoint without its checksums is passed over; rows behind damage stay" {

@@ -142,7 +142,8 @@ ROWS
 		run -65 timeout 60 "$BERTH" run -n 2 -- sh -c \
 			"exec '$BUILD/bin/berth-train' linear --data $DATA --batch 16 --epochs 1 $arguments"
 		echo "$arguments: $output"
-		[[ "$output" == *"the ranks differ in $name ("* ]]
+		[[ "$output" == *"the ranks differ in $name: rank "* ]]
+		[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
 	done <<'ROWS'
 --log-every|--log-every $((5 + RANK))
 --steps|--steps $((5 + RANK))
