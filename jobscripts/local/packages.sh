@@ -34,6 +34,8 @@ test|cmd:mpirun|openmpi-bin|openmpi|module load openmpi
 test|cmd:ps|procps|procps-ng|
 extra|cmd:scontrol|slurm-client|slurm|module load slurm
 extra|cmd:shellcheck|shellcheck|ShellCheck|
+extra|deb:libopenblas0-pthread|libopenblas0-pthread||
+extra|deb:python3-torchvision|python3-torchvision||
 TABLE
 }
 
