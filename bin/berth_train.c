@@ -28,7 +28,8 @@ static void progress(void *context, const char *text)
 	struct screen *screen = context;
 
 	if (screen->terminal)
-		fprintf(stderr, "\r\033[K%s", text);
+		fprintf(stderr, PROGRESS_OVER "%.*s",
+			(int)progress_fit(STDERR_FILENO, strlen(text)), text);
 	else
 		fprintf(stderr, "%s%s\n", screen->marked ? PROGRESS_MARK : "", text);
 	screen->dirty = screen->terminal;
@@ -118,7 +119,8 @@ static void summary(const struct train_options *options, const struct ranks_plac
 	if (result->checkpoint)
 		printf("checkpoint  %s\n", result->checkpoint);
 	if (result->metrics)
-		printf("metrics     %s, and for TensorBoard: tensorboard --logdir %.*s\n",
+		printf("metrics     %s\n"
+		       "to see it   tensorboard --logdir %.*s\n",
 		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
 		       result->metrics);
 	if (result->checkpoint && options->epochs < INT32_MAX)

@@ -151,9 +151,8 @@ static void end_progress(struct teller *teller)
 /* Rank 0's line of progress, which the next one will go over. */
 static void on_progress(struct teller *teller, const char *text, size_t size)
 {
-	static const char over[] = "\r\033[K";
-
-	printer_line(teller->printer, 0, true, over, sizeof over - 1, false);
+	size = progress_fit(STDERR_FILENO, size);
+	printer_line(teller->printer, 0, true, PROGRESS_OVER, sizeof PROGRESS_OVER - 1, false);
 	printer_line(teller->printer, 0, true, text, size, false);
 	teller->dirty = true;
 }

@@ -43,11 +43,12 @@ static void progress(const struct train *train, const struct metrics_row *row)
 
 	if (train->comm->rank)
 		return;
+	/* The first of it is what a narrow terminal shows. */
 	snprintf(text, sizeof text,
-		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  lr %g  "
-		 "%.0f images/s  data wait %.2f ms  %" PRId64 ":%02" PRId64 " left",
-		 row->epoch, train->last_epoch, row->step, train->last_step, row->loss, row->lr,
-		 row->images_per_s, row->data_wait_ms, eta / 60, eta % 60);
+		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  %" PRId64
+		 ":%02" PRId64 " left  %.0f images/s  lr %g  data wait %.2f ms",
+		 row->epoch, train->last_epoch, row->step, train->last_step, row->loss, eta / 60,
+		 eta % 60, row->images_per_s, row->lr, row->data_wait_ms);
 	train->sink->progress(train->sink->context, text);
 }
 

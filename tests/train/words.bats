@@ -8,13 +8,14 @@ load support
 	run -0 --separate-stderr timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --epochs 2 --log-every 5 \
 		--ckpt c --metrics m
 	echo "$output"
-	[ "${#lines[@]}" -eq 5 ]
+	[ "${#lines[@]}" -eq 6 ]
 	[ "${lines[0]}" = "trained linear on $DATA: 20 steps, 2 ranks" ]
 	[[ "${lines[1]}" =~ ^loss\ [0-9.]+\ \ Acc@1\ [0-9.]+\ %\ \ Acc@5\ [0-9.]+\ %\ \ [0-9]+\ images/s$ ]]
 	[ "${lines[2]}" = "checkpoint  c/step-00000020.safetensors" ]
-	[ "${lines[3]}" = "metrics     m/metrics.jsonl, and for TensorBoard: tensorboard --logdir m" ]
-	[ "${lines[4]}" = "to go on    the same command with --epochs 4" ]
-	[[ "$stderr" == *"epoch 1/2  step 5/20  loss "*" left"*"epoch 2/2  val loss "* ]]
+	[ "${lines[3]}" = "metrics     m/metrics.jsonl" ]
+	[ "${lines[4]}" = "to see it   tensorboard --logdir m" ]
+	[ "${lines[5]}" = "to go on    the same command with --epochs 4" ]
+	[[ "$stderr" == *"epoch 1/2  step 5/20  loss "*" left "*"epoch 2/2  val loss "* ]]
 	[[ "$stderr" != *$'\r'* ]]
 }
 
@@ -32,10 +33,17 @@ assert len(lines) == 4, lines
 for progress, stays in zip(lines[::2], lines[1::2]):
     shown = progress.split('\r\033[K')
     assert shown[0] == '' and len(shown) == 3, shown
-    assert all(re.fullmatch(r'epoch \d/2  step \d+/20  loss .* \d+:\d\d left', line) for line in shown[1:]), shown
+    assert all(re.fullmatch(r'epoch \d/2  step \d+/20  loss .* \d+:\d\d left  .* ms', line) for line in shown[1:]), shown
     assert re.match(r'epoch \d/2  val loss', stays), stays
 PY
 		grep -q '^loss' results
+		# A line that wraps could not be gone over.
+		timeout 60 script -qec "stty cols 50; $program $command 2>&1 >results" /dev/null </dev/null >screen
+		python3 - <<'PY'
+shown = [line.split('\r\033[K') for line in open('screen', newline='').read().replace('\r\n', '\n').split('\n')]
+shown = [part for line in shown if len(line) > 1 for part in line[1:]]
+assert len(shown) == 4 and all(len(part) == 49 and 'left' in part for part in shown), shown
+PY
 	done
 }
 

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "progress.h"
+
+#include <sys/ioctl.h>
+
+size_t progress_fit(int fd, size_t size)
+{
+	struct winsize window;
+
+	/* A full line would wrap, and what wraps cannot be gone over. */
+	if (ioctl(fd, TIOCGWINSZ, &window) || window.ws_col < 2 || size < window.ws_col)
+		return size;
+	return window.ws_col - 1u;
+}
