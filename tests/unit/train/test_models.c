@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ResNets beside torchvision's (models.py took them down): names, shapes and their order, what a
+ * seed gives, and the buckets that PyTorch's DDP makes. */
+#include "../rows.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <zlib.h>
+
+#include "train/ddp.h"
+#include "train/model/graph.h"
+
+#define HEAD 4
+
+struct model_vector {
+	const char *model;
+	int64_t weights;
+	int params;
+	uint32_t params_crc;
+	int buffers;
+	uint32_t buffers_crc;
+};
+struct initial_vector {
+	const char *model;
+	int classes;
+	uint64_t seed;
+	const char *name;
+	int64_t count;
+	float head[HEAD];
+	bool normal;
+	uint32_t crc; /* of uniform ones */
+	double sum;   /* of x[i] * sign(i) */
+};
+#include "models.h"
+
+static struct graph *build(const char *model, int classes, enum model_stem stem)
+{
+	const struct shape shape = {3, 64, 64};
+	struct error err = {0};
+	struct graph *graph;
+
+	if (model_build(model, &shape, classes, stem, &graph, &err))
+		fail_msg("%s", err.text);
+	return graph;
+}
+
+/* ---- names and shapes ---- */
+
+static uint32_t line(uint32_t crc, const char *name, int rank, const int64_t *shape)
+{
+	char text[256];
+	int used = snprintf(text, sizeof text, "%s", name);
+
+	for (int i = 0; i < rank; i++)
+		used += snprintf(text + used, sizeof text - (size_t)used, " %lld",
+				 (long long)shape[i]);
+	text[used++] = '\n';
+	return (uint32_t)crc32_z(crc, (const Bytef *)text, (size_t)used);
+}
+
+static void names(void **state)
+{
+	for (size_t r = 0; r < ROWS(model_vectors); r++) {
+		const struct model_vector *row = &model_vectors[r];
+		struct graph *graph = build(row->model, 1000, STEM_DEFAULT);
+		uint32_t params = 0, buffers = 0;
+		size_t next = 0;
+
+		for (int i = 0; i < graph->param_count; i++)
+			params = line(params, graph->params[i].name, graph->params[i].rank,
+				      graph->params[i].shape);
+		for (int i = 0; i < graph->buffer_count; i++) {
+			const struct graph_buffer *buffer = &graph->buffers[i];
+
+			buffers = line(buffers, buffer->name, 1, &buffer->count);
+			assert_int_equal(buffer->offset, next);
+			next += (size_t)buffer->count;
+		}
+		assert_int_equal(next, graph->buffer_total);
+		assert_int_equal(graph->param_count, row->params);
+		assert_int_equal(graph->buffer_count, row->buffers);
+		if (graph->weight_count != row->weights)
+			fail_msg("%s has %lld weights, torchvision's %lld", row->model,
+				 (long long)graph->weight_count, (long long)row->weights);
+		if (params != row->params_crc || buffers != row->buffers_crc)
+			fail_msg("%s: some %s has another name, shape or place than torchvision's "
+				 "(models.py prints them)",
+				 row->model, params != row->params_crc ? "parameter" : "buffer");
+		graph_free(graph);
+	}
+}
+
+/* The small stem: another conv1, and nothing else that is learned. */
+static void small_stem(void **state)
+{
+	struct graph *small = build("resnet18", 10, STEM_CIFAR);
+	struct graph *large = build("resnet18", 10, STEM_DEFAULT);
+
+	assert_int_equal(small->param_count, large->param_count);
+	assert_int_equal(small->params[0].shape[2], 3);
+	assert_int_equal(large->params[0].shape[2], 7);
+	assert_int_equal(small->weight_count, large->weight_count - 64 * 3 * (49 - 9));
+	for (int i = 0; i < small->param_count; i++)
+		assert_string_equal(small->params[i].name, large->params[i].name);
+	assert_int_equal(small->op_count, large->op_count - 1);
+	/* 64x64 through stem, pooling and three strides. */
+	assert_int_equal(small->values[small->ops[small->op_count - 2].input].height, 8);
+	assert_int_equal(large->values[large->ops[large->op_count - 2].input].height, 2);
+	graph_free(small);
+	graph_free(large);
+}
+
+/* ---- initial weights ---- */
+
+static double signed_sum(const float *values, int64_t count)
+{
+	double sum = 0;
+
+	for (uint64_t i = 0; i < (uint64_t)count; i++) {
+		uint64_t mixed = i * 2654435761u & 0xffffffffu;
+
+		sum += mixed >> 15 & 1 ? -(double)values[i] : (double)values[i];
+	}
+	return sum;
+}
+
+static void check_initial(const struct initial_vector *row, const float *values, int64_t count)
+{
+	double off = fabs(signed_sum(values, count) - row->sum);
+
+	assert_int_equal(count, row->count);
+	for (int i = 0; i < HEAD; i++)
+		if (row->normal ? !(fabsf(values[i] - row->head[i]) <= 1e-6f)
+				: values[i] != row->head[i])
+			fail_msg("%s seed %llu %s[%d] is %.9g, PyTorch's is %.9g", row->model,
+				 (unsigned long long)row->seed, row->name, i, (double)values[i],
+				 (double)row->head[i]);
+	if (!row->normal &&
+	    crc32_z(0, (const Bytef *)values, (size_t)count * sizeof *values) != row->crc)
+		fail_msg("%s %s: the first are PyTorch's, a later one is not", row->model,
+			 row->name);
+	/* Errors of 1e-6 each, of either sign. */
+	if (!(off <= 1e-6 * sqrt((double)count)))
+		fail_msg("%s %s: the sum of all is off by %g", row->model, row->name, off);
+}
+
+static int param_named(const struct graph *graph, const char *name)
+{
+	for (int i = 0; i < graph->param_count; i++)
+		if (!strcmp(graph->params[i].name, name))
+			return i;
+	fail_msg("%s has no %s", graph->model, name);
+	return -1;
+}
+
+/* One model of one seed: the rows from begin on that are its. Returns where the next begin. */
+static size_t initial_of(size_t begin)
+{
+	const struct initial_vector *first = &initial_vectors[begin];
+	struct graph *graph = build(first->model, first->classes, STEM_DEFAULT);
+	struct buckets buckets;
+	struct error err = {0};
+	int seen = 0, expected = 0;
+	size_t r = begin;
+
+	assert_int_equal(buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
+
+	float *flat = malloc(buckets.total * sizeof *flat);
+
+	assert_non_null(flat);
+	memset(flat, 0xff, buckets.total * sizeof *flat);
+	assert_int_equal(graph_initialise(graph, first->seed, buckets.offsets, flat, &err), 0);
+	for (; r < ROWS(initial_vectors) && initial_vectors[r].seed == first->seed &&
+	       !strcmp(initial_vectors[r].model, first->model);
+	     r++, seen++) {
+		int param = param_named(graph, initial_vectors[r].name);
+
+		check_initial(&initial_vectors[r], flat + buckets.offsets[param],
+			      graph->params[param].count);
+	}
+	for (int p = 0; p < graph->param_count; p++) {
+		const struct graph_param *param = &graph->params[p];
+		bool norm = param->rank == 1 && strncmp(param->name, "fc", 2);
+
+		expected += !norm;
+		for (int64_t i = 0; norm && i < param->count; i++)
+			assert_true(flat[buckets.offsets[p] + (size_t)i] ==
+				    (strstr(param->name, "weight") ? 1 : 0));
+	}
+	assert_int_equal(seen, expected);
+	free(flat);
+	buckets_free(&buckets);
+	graph_free(graph);
+	return r;
+}
+
+static void initial(void **state)
+{
+	for (size_t r = 0; r < ROWS(initial_vectors);)
+		r = initial_of(r);
+}
+
+static void initial_buffers(void **state)
+{
+	struct graph *graph = build("resnet18", 10, STEM_DEFAULT);
+	float *flat = malloc((size_t)graph->buffer_total * sizeof *flat);
+
+	assert_non_null(flat);
+	memset(flat, 0xff, (size_t)graph->buffer_total * sizeof *flat);
+	graph_initialise_buffers(graph, flat);
+	for (int i = 0; i < graph->buffer_count; i++)
+		for (int64_t k = 0; k < graph->buffers[i].count; k++)
+			assert_true(flat[graph->buffers[i].offset + (size_t)k] ==
+				    (strstr(graph->buffers[i].name, "running_var") ? 1 : 0));
+	free(flat);
+	graph_free(graph);
+}
+
+/* ---- buckets ---- */
+
+/* What PyTorch's DDP makes of them at 1000 classes. */
+static void buckets(void **state)
+{
+	static const struct {
+		const char *model;
+		size_t count, bytes[5];
+		int params[5];
+	} rows[] = {
+		{"resnet18", 3, {2052000, 28852224, 15853824}, {2, 12, 48}},
+		{"resnet50",
+		 5,
+		 {8196000, 31502336, 26255360, 26550272, 9724160},
+		 {2, 15, 12, 51, 81}},
+	};
+
+	for (size_t r = 0; r < ROWS(rows); r++) {
+		struct graph *graph = build(rows[r].model, 1000, STEM_DEFAULT);
+		struct buckets plan;
+		struct error err = {0};
+		size_t offset = 0;
+
+		assert_int_equal(buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &plan, &err),
+				 0);
+		assert_int_equal(plan.bucket_count, rows[r].count);
+		for (size_t i = 0; i < plan.bucket_count; i++) {
+			assert_int_equal(plan.list[i].count * sizeof(float), rows[r].bytes[i]);
+			assert_int_equal(plan.list[i].params, rows[r].params[i]);
+			assert_int_equal(plan.list[i].offset, offset);
+			offset += plan.list[i].count;
+		}
+		assert_int_equal(offset, graph->weight_count);
+		buckets_free(&plan);
+		graph_free(graph);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names),   cmocka_unit_test(small_stem),
+		cmocka_unit_test(initial), cmocka_unit_test(initial_buffers),
+		cmocka_unit_test(buckets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
