@@ -2,6 +2,7 @@
 /* berth: the table of verbs. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,6 +48,15 @@ static void fill_stdio(void)
 		close(fd);
 }
 
+/* A parent that ignores SIGCHLD hands that on, and the kernel then throws away how children ended.
+ */
+static void want_children(void)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+
+	sigaction(SIGCHLD, &action, NULL);
+}
+
 static int flushed(void)
 {
 	struct error err;
@@ -60,6 +70,7 @@ static int flushed(void)
 int main(int argc, char **argv)
 {
 	fill_stdio();
+	want_children();
 	if (argc < 2) {
 		usage(stderr);
 		return ERR_USAGE;

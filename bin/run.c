@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,7 +113,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc && options->log_dir && !options->dry_run)
 		rc = logs_check_folder(options->log_dir, err);
 	if (!rc && options->report && !options->dry_run)
-		rc = check_report(options->report, err);
+		out->bad_report = (rc = check_report(options->report, err)) != 0;
 	if (!rc)
 		rc = find_self(out->program, sizeof out->program, err);
 	if (!rc)
@@ -306,7 +307,12 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	struct run_setup setup = {0};
 	struct job_result result = {.rank = -1};
 	struct error err = {0}, report_err = {0};
+
+	/* A file that may not grow any further is an error to tell. The ranks get it back. */
+	signal(SIGXFSZ, SIG_IGN);
+
 	int rc = run_prepare(options, argv, &setup, &err);
+	bool bad_report = rc && setup.bad_report;
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);
 	if (!rc && progress)
@@ -322,7 +328,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		result_of_error(&err, &result);
 	tell_end(&result, options);
 	rc = result.code;
-	if (write_report(options, &result, &report_err)) {
+	/* A report that cannot be written has been said already, if that is what failed. */
+	if (!bad_report && write_report(options, &result, &report_err)) {
 		int code = verb_fail(&report_err);
 
 		rc = rc ? rc : code;

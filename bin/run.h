@@ -16,6 +16,7 @@ struct run_setup {
 	const struct engine *engine;
 	char program[4096]; /* this berth's own path */
 	char *cwd;
+	bool bad_report; /* run_prepare failed because --report cannot be written */
 };
 
 /* Environment, allocation, engine, and everything that can be checked before something starts:

@@ -185,20 +185,12 @@ static void signalled(struct loop_source *source, uint32_t events)
 static int start_signals(struct agent *agent, struct error *err)
 {
 	static const int forwarded[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
-	sigset_t set;
-	int fd;
 
-	sigemptyset(&set);
-	for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; i++)
-		sigaddset(&set, forwarded[i]);
-	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	agent->signals.ready = signalled;
-	if (fd < 0)
-		return error_set(err, ERR_UNAVAILABLE, "signalfd: %s", strerror(errno));
-	return loop_add(agent->loop, &agent->signals, fd, EPOLLIN, err);
+	return loop_add_signals(agent->loop, &agent->signals, forwarded,
+				sizeof forwarded / sizeof *forwarded, err);
 }
 
 static void tick(struct agent *agent)

@@ -169,6 +169,8 @@ _Noreturn void child_run(const struct child_plan *plan)
 	set_stdio(plan);
 	if (plan->cwd && chdir(plan->cwd))
 		give_up(plan, CHILD_STEP_FOLDER);
+	if (plan->files)
+		setrlimit(RLIMIT_NOFILE, plan->files);
 	reset_signals();
 	try_candidates(plan);
 	give_up(plan, CHILD_STEP_EXEC);

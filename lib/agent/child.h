@@ -4,6 +4,7 @@
 #define BERTH_AGENT_CHILD_H
 
 #include <stddef.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "base/error.h"
@@ -25,9 +26,10 @@ struct child_report {
 struct child_plan {
 	const char *const *argv;
 	char *const *envp;
-	const char *cwd;   /* or NULL */
-	char **candidates; /* what to try to exec, in order; NULL-terminated */
-	char **shell_argv; /* for a script without "#!": [1] is put in by the child */
+	const char *cwd;	    /* or NULL */
+	char **candidates;	    /* what to try to exec, in order; NULL-terminated */
+	char **shell_argv;	    /* for a script without "#!": [1] is put in by the child */
+	const struct rlimit *files; /* the program's limit of open files; NULL: ours */
 	int stdin_fd, stdout_fd, stderr_fd, report_fd; /* all but stdin_fd above 2 */
 	pid_t parent;
 };

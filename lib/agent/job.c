@@ -298,26 +298,6 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	}
 }
 
-static int take_signals(struct job *job, sigset_t *old, struct error *err)
-{
-	sigset_t set;
-	int fd;
-
-	sigemptyset(&set);
-	for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
-		sigaddset(&set, taken[i]);
-	sigprocmask(SIG_BLOCK, &set, old);
-	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (fd < 0)
-		return error_set(err, ERR_UNAVAILABLE, "signalfd: %s", strerror(errno));
-	job->signals.ready = on_signal;
-	if (loop_add(job->loop, &job->signals, fd, EPOLLIN, err)) {
-		close(fd);
-		return -err->code;
-	}
-	return 0;
-}
-
 /* ---- the loop ---- */
 
 static void on_drained(struct loop_source *source, uint32_t events)
@@ -467,8 +447,10 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	sigprocmask(SIG_SETMASK, NULL, &old);
 	sigaction(SIGPIPE, &ignore, &old_pipe);
 	rc = prepare(&job, err);
+	job.signals.ready = on_signal;
 	if (!rc)
-		rc = take_signals(&job, &old, err);
+		rc = loop_add_signals(job.loop, &job.signals, taken, sizeof taken / sizeof *taken,
+				      err);
 	if (!rc)
 		rc = launch(&job, err);
 	if (!rc)

@@ -2,8 +2,11 @@
 #include "agent/loop.h"
 
 #include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,6 +73,36 @@ void loop_remove(struct loop *loop, struct loop_source *source)
 	for (int i = loop->at; i < loop->count; i++)
 		if (loop->round[i].data.ptr == source)
 			loop->round[i].data.ptr = NULL;
+}
+
+static bool is_ignored(int number)
+{
+	struct sigaction now;
+
+	return !sigaction(number, NULL, &now) && now.sa_handler == SIG_IGN;
+}
+
+int loop_add_signals(struct loop *loop, struct loop_source *source, const int *signals,
+		     size_t count, struct error *err)
+{
+	sigset_t set;
+	int fd;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < count; i++)
+		/* A blocked signal is kept for the signalfd even where it is ignored. */
+		if (signals[i] != SIGHUP || !is_ignored(SIGHUP))
+			sigaddset(&set, signals[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return error_set(err, ERR_UNAVAILABLE, "signalfd: %s", strerror(errno));
+
+	int rc = loop_add(loop, source, fd, EPOLLIN, err);
+
+	if (rc)
+		close(fd);
+	return rc;
 }
 
 int loop_once(struct loop *loop, int timeout_ms, struct error *err)

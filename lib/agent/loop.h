@@ -3,6 +3,7 @@
 #ifndef BERTH_AGENT_LOOP_H
 #define BERTH_AGENT_LOOP_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
@@ -23,6 +24,11 @@ void loop_free(struct loop *loop); /* NULL is fine; sources are their owners' */
 /* Wait for events on fd from now on. The source must stay until loop_remove. */
 int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t events,
 	     struct error *err);
+/* Wait for signals by a signalfd, close-on-exec and non-blocking, that ready reads; they are
+ * blocked in this thread from now on. SIGHUP is left out where it was ignored from the start:
+ * nohup. The descriptor, source->fd, is the caller's to close. */
+int loop_add_signals(struct loop *loop, struct loop_source *source, const int *signals,
+		     size_t count, struct error *err);
 /* Change what is waited for; nothing happens when it is the same. */
 void loop_want(struct loop *loop, struct loop_source *source, uint32_t events);
 /* Forget the source: its ready is not called again, not even in the round under way. Does not

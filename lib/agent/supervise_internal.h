@@ -47,7 +47,8 @@ struct child {
 
 struct supervise {
 	bool this_system, reading, pidfds;
-	pid_t keep; /* 0: none */
+	pid_t keep;	     /* 0: none */
+	struct rlimit files; /* as it was; the ranks' */
 	struct supervise_events events;
 	int epoll, timer;
 	enum supervise_state state;

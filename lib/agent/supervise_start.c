@@ -247,6 +247,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	child->plan.stderr_fd = pipes[1][1];
 	child->plan.report_fd = pipes[2][1];
 	child->plan.parent = getpid();
+	child->plan.files = supervise->files.rlim_cur ? &supervise->files : NULL;
 	child->forked_ms = supervise_now_ms();
 	child->pid = fork_masked(&child->plan);
 	if (child->pid < 0) {
@@ -294,6 +295,18 @@ static int make_children(struct supervise *supervise, const struct supervise_ran
 	return 0;
 }
 
+/* Four descriptors a rank: a usual limit of 1024 would be reached at 250 ranks. */
+static void raise_files(struct supervise *supervise)
+{
+	struct rlimit more;
+
+	if (getrlimit(RLIMIT_NOFILE, &supervise->files))
+		return;
+	more = supervise->files;
+	more.rlim_cur = more.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &more);
+}
+
 int supervise_start(struct supervise *supervise, const struct supervise_rank *ranks, size_t count,
 		    struct error *err)
 {
@@ -314,6 +327,7 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	int rc = make_children(supervise, ranks, count, err);
 
 	supervise->pidfds = true;
+	raise_files(supervise);
 	binder_open(supervise, &binder);
 	if (!rc && !supervise->this_system && binder.usable)
 		supervise_note(supervise,

@@ -135,6 +135,43 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	done
 }
 
+@test "under nohup a hangup is nobody's" {
+	(
+		trap '' HUP
+		exec "$BERTH" run -n 2 -- bash -c 'echo >>up; while [ ! -e go ]; do sleep 0.05; done'
+	) &
+	wait_for up 2
+	kill -HUP $!
+	sleep 0.3
+	touch go
+	wait $!
+}
+
+@test "a parent that ignores SIGCHLD changes nothing" {
+	command -v python3 >/dev/null || skip "no python3"
+	ignoring='import os, signal, sys
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv(sys.argv[1], sys.argv[1:])'
+	timeout -k 5 60 python3 -c "$ignoring" "$BERTH" run -n 2 -- true
+	code=0
+	timeout -k 5 60 python3 -c "$ignoring" "$BERTH" run -n 2 -- sh -c 'exit 7' || code=$?
+	[ "$code" -eq 7 ]
+}
+
+@test "a low limit of open files is the ranks', not berth's" {
+	[ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 512 ] || skip "a hard limit of $(ulimit -Hn)"
+	run bash -c 'ulimit -Sn 64; "$BERTH" run -n 40 -q -- sh -c "ulimit -Sn"'
+	[ "$status" -eq 0 ]
+	[ "$(grep -cx 64 <<<"$output")" -eq 40 ]
+}
+
+@test "a limit of file size is told, not died of" {
+	run bash -c 'ulimit -f 0; "$BERTH" run -n 1 --report report.json -- true'
+	echo "$output"
+	[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
+	[[ $output == *"berth: "*"File too large"* ]]
+}
+
 @test "a second SIGINT ends the job at once" {
 	"$BERTH" run -n 2 -- sh -c 'trap "" INT TERM; echo >>up; while :; do sleep 1; done' 2>err &
 	wait_for up 2
@@ -163,13 +200,15 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
 64|there are: fork, loopback|--engine nosuch -- touch started
+69|elsewhere01|--hosts elsewhere01 -- touch started
+69|2 nodes|--hosts localhost,elsewhere01 -- touch started
 64|has 1 node|-N 2 -- touch started
 64|GPUs|--gpus-per-rank 1000 -n 1 -- touch started
 66|there is no program|-- ./absent
 66|in PATH|-- absent-from-path
-66|there is no program|-- ""
+66|PROGRAM is empty|-- ""
 69|may not be executed|-- ./plain
-69|may not be executed|-- /
+69|is a folder|-- /
 66|could not be started|-n 2 -- ./script
 73|--log-dir|--log-dir /proc/nowhere -- touch started
 73|--log-dir|--log-dir plain -- touch started
@@ -225,6 +264,21 @@ assert r.returncode == 76 and f"port {p} is taken" in r.stderr, r' "$BERTH"
 s = socket.create_server(("127.0.0.1", 0)); p = s.getsockname()[1]
 c = socket.create_connection(("127.0.0.1", p)); a, _ = s.accept(); a.close(); c.recv(1); c.close(); s.close()
 subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], check=True)' "$BERTH"
+}
+
+@test "--hosts may name this machine" {
+	for name in localhost 127.0.0.1 "$(hostname)" "$(hostname).any.domain"; do
+		run "$BERTH" run --hosts "$name" -n 1 -- sh -c 'echo "rank $RANK"'
+		echo "$name: $output"
+		[ "$status" -eq 0 ]
+		[[ $output == *"rank 0"* ]]
+	done
+}
+
+@test "--dry-run shows arguments as a shell would read them" {
+	"$BERTH" run --dry-run -n 1 -- printf '%s|' "a  b" "it's" '' '$HOME' >dry
+	line=$(sed -n 's/^program *//p' dry)
+	[ "$(eval "$line")" = "a  b|it's||\$HOME|" ]
 }
 
 @test "--dry-run starts nothing and shows engine, ranks, cores and environment" {
