@@ -126,7 +126,7 @@ static void print_ranks(const struct show *show, const struct paint *paint)
 {
 	struct table *table = table_new();
 
-	TABLE_ROW(table, "rank", "node", "cores", "GPUs", "NICs", "why");
+	TABLE_ROW(table, "rank", "node", "CPUs", "GPU", "NICs", "why");
 	for (size_t n = 0; n < show->plan.node_count; n++) {
 		const struct plan_node *node = &show->plan.nodes[n];
 
@@ -165,6 +165,22 @@ static int print_environment(const struct show *show, const struct paint *paint,
 	return 0;
 }
 
+/* So that a shell would read it as it is. */
+static void print_argument(const char *text)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "@%+=:,./_-";
+
+	if (*text && !text[strspn(text, plain)]) {
+		printf(" %s", text);
+		return;
+	}
+	printf(" '");
+	for (; *text; text++)
+		printf(*text == '\'' ? "'\\''" : "%c", *text);
+	printf("'");
+}
+
 static int print_text(const struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
@@ -182,7 +198,7 @@ static int print_text(const struct show *show, struct error *err)
 	       show->plan.network.why ? show->plan.network.why : "");
 	printf("%sprogram%s ", paint.bold, paint.off);
 	for (size_t i = 0; show->argv[i]; i++)
-		printf(" %s", show->argv[i]);
+		print_argument(show->argv[i]);
 	printf("\n\n%sranks%s    %d\n", paint.bold, paint.off, show->plan.world_size);
 	print_ranks(show, &paint);
 	for (size_t i = 0; i < show->plan.warning_count; i++)

@@ -31,9 +31,10 @@ int engine_find(const char *name, const struct alloc *alloc, const struct env *e
 		return error_set(err, ERR_USAGE, "no engine is called '%s'; there are: %s", name,
 				 known);
 	return error_set(err, ERR_UNAVAILABLE,
-			 "no engine starts agents on the %zu nodes of this allocation (%s); there "
-			 "are: %s",
-			 alloc->node_count, alloc->why ? alloc->why : alloc->source, known);
+			 "no engine starts agents on the %zu node%s of this allocation (%s, the "
+			 "first: %s); there are: %s",
+			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
+			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
 }
 
 struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
