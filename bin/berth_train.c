@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "base/env.h"
+#include "base/number.h"
 #include "progress.h"
 #include "ranks/place.h"
 #include "train/data/dataset.h"
@@ -68,6 +69,15 @@ static int find_place(const struct env *env, struct ranks_place *place, struct e
 	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
 		return 0;
 	return place_from_env(env, place, err);
+}
+
+/* OMP_NUM_THREADS, by which berth run and others say how many cores a rank has; 0: not known. */
+static int cores(const struct env *env)
+{
+	const char *text = env_get(env, "OMP_NUM_THREADS");
+	int count = 0;
+
+	return text && !number_int("OMP_NUM_THREADS", text, 1, 4096, &count, NULL) ? count : 0;
 }
 
 static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
@@ -162,6 +172,7 @@ int main(int argc, char **argv)
 	arguments_parse(&argp, argc, argv, 0, &arguments);
 	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
 	if (!rc) {
+		arguments.options.cores = cores(env);
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
 		screen.marked = env_get(env, PROGRESS_ENV);
 		rc = train_defaults(&arguments.options, &err);

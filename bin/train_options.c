@@ -45,6 +45,7 @@ enum train_key {
 	KEY_DEVICE,
 	KEY_COMM,
 	KEY_TIMEOUT,
+	KEY_WORKERS,
 	KEY_NO_EVAL,
 	KEY_DETERMINISTIC,
 	KEY_PRINT_ORDER,
@@ -108,6 +109,10 @@ static const struct argp_option table[] = {
 	{"device", KEY_DEVICE, "auto|cpu", 0, "Where (default auto)", 33},
 	{"comm", KEY_COMM, "auto|mpi|self", 0, "By what ranks reduce gradients (default auto)", 33},
 	{"comm-timeout", KEY_TIMEOUT, "TIME", 0, "Of each wait for other ranks (default 10m)", 33},
+	{"workers", KEY_WORKERS, "N", 0,
+	 "Threads of each rank that make the next batches; 0: none, the rank itself makes each when it "
+	 "wants it (default: what fits the data)",
+	 33},
 	{"deterministic", KEY_DETERMINISTIC, NULL, 0,
 	 "The same bits for the same seed and ranks (the CPU always gives them)", 33},
 	{"print-order", KEY_PRINT_ORDER, "N", 0,
@@ -133,6 +138,7 @@ void train_arguments_default(struct train_arguments *arguments)
 		.save_unit = SAVE_EPOCHS,
 		.save_every = 1,
 		.timeout_ms = 600000,
+		.workers = -1,
 		.evaluate = true,
 	};
 }
@@ -325,6 +331,8 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 					 text);
 		options->timeout_ms = rc ? 0 : (int)timeout_ms;
 		return rc;
+	case KEY_WORKERS:
+		return number_int("--workers", text, 0, 256, &options->workers, err);
 	case KEY_DETERMINISTIC:
 		return 0; /* the one device that there is always is */
 	case KEY_PRINT_ORDER:

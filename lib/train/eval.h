@@ -5,19 +5,21 @@
 
 #include "base/error.h"
 #include "train/comm/comm.h"
-#include "train/data/dataset.h"
 #include "train/device/device.h"
+#include "train/feed.h"
 
 /* Over all ranks, the same on each. top1, top5: samples that were right; 0 with LOSS_MSE. */
 struct eval_result {
 	double loss; /* mean over samples */
 	int64_t samples, top1, top5;
+	int64_t left_out; /* that could not be decoded */
 	double seconds;
 };
 
-/* Rank r takes samples r, r + W, ...; one reduction adds the counts up. step: one without
- * training for batches of batch. Collective. */
-int eval_run(struct dataset *dataset, struct device_step *step, int batch, struct comm *comm,
+/* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
+ * counts up. step: one without training for the feed's batches. Collective. -ERR_DATA when no
+ * sample could be decoded. */
+int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
 	     struct device_queue *queue, struct eval_result *out, struct error *err);
 
 #endif

@@ -65,25 +65,28 @@ static double train_lr(const struct train *train, int64_t steps)
 static int micro_step(struct train *train, int64_t update, int64_t done, int64_t *count,
 		      struct error *err)
 {
-	const struct comm *comm = train->comm;
-	int mine = sampler_batch(&train->sampler, train->state.position + done, comm->rank,
-				 comm->size, train->options->batch, train->indices, count);
+	struct batch *batch;
+	double begin = train_now_s();
+	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
+
+	train->wait_s += train_now_s() - begin;
+	if (!rc && !*count)
+		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64,
+			       train->state.position + done);
+	if (rc)
+		return rc;
 	struct step_input input = {
-		.x = train->x,
-		.target = train->target,
-		.count = mine,
+		.x = batch->x,
+		.target = batch->target,
+		.count = batch->count,
 		.global_count = update,
 		.step = train->state.step + 1,
 		.lr = (float)train_lr(train, train->state.step),
 		.first = !done,
 		.last = done + *count >= update,
 	};
-	double begin = train_now_s();
-	int rc = dataset_read(train->data, train->indices, mine, train->state.epoch, train->x,
-			      train->target, err);
 
-	train->wait_s += train_now_s() - begin;
-	return rc ? rc : device_step_run(train->step, &input, err);
+	return device_step_run(train->step, &input, err);
 }
 
 /* One update: the next accumulate batches of each rank; fewer at an epoch's end. */
@@ -238,8 +241,8 @@ static int evaluate(struct train *train, struct error *err)
 	int rc = optim_share_buffers(&train->optim, train->comm, err);
 
 	if (!rc)
-		rc = eval_run(train->val, train->val_step, train->options->batch, train->comm,
-			      train->queue, &result, err);
+		rc = eval_run(train->val_feed, train->val_step, train->comm, train->queue, &result,
+			      err);
 
 	if (rc)
 		return rc;
@@ -269,6 +272,9 @@ static int evaluate(struct train *train, struct error *err)
 		train_note(train,
 			   "epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64 " samples)",
 			   row.epoch, train->last_epoch, result.loss, result.samples);
+	if (result.left_out)
+		train_note(train, "%" PRId64 " samples of val cannot be decoded and were left out",
+			   result.left_out);
 	train_interval_begin(train);
 	return metrics_write(train->metrics, &row, err);
 }
@@ -321,6 +327,21 @@ static int end_epoch(struct train *train, struct error *err)
 	return due ? save(train, err) : 0;
 }
 
+/* What the fault notes of all ranks come to. Collective. */
+static int sum_faults(struct train *train, struct error *err)
+{
+	double faults[1] = {(double)feed_faults(train->feed)};
+	int rc = comm_agree(train->comm, train->queue, faults, 1, COMM_SUM, err);
+
+	if (!rc && faults[0] > 0)
+		train_note(
+			train,
+			"%.0f times a training sample could not be decoded and the next one took "
+			"its place",
+			faults[0]);
+	return rc;
+}
+
 static int all_epochs(struct train *train, struct error *err)
 {
 	int rc = 0;
@@ -339,6 +360,8 @@ static int all_epochs(struct train *train, struct error *err)
 		rc = evaluate(train, err);
 	if (!rc && train->options->ckpt && train->saved_step != train->state.step)
 		rc = save(train, err);
+	if (!rc && train->data->format->files)
+		rc = sum_faults(train, err);
 	return rc;
 }
 

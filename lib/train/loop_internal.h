@@ -8,6 +8,7 @@
 #include "train/data/dataset.h"
 #include "train/ddp.h"
 #include "train/eval.h"
+#include "train/feed.h"
 #include "train/loop.h"
 #include "train/metrics.h"
 #include "train/model/graph.h"
@@ -31,9 +32,7 @@ struct train {
 	struct schedule schedule;
 	struct metrics *metrics; /* rank 0 */
 	enum loss_kind loss_kind;
-	uint32_t *indices; /* [batch] */
-	float *x;	   /* host, [batch][C][H][W] */
-	void *target;	   /* host, [batch] */
+	struct feed *feed, *val_feed;
 
 	struct train_state state;
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */

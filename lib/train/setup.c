@@ -134,6 +134,41 @@ static int open_comm(struct train *train, struct error *err)
 		  : comm_open(options->comm, &request, options->module_path, &train->comm, err);
 }
 
+/* On any rank: each sees other samples. */
+static void say_fault(void *context, const char *text)
+{
+	const struct train *train = context;
+	char line[1200];
+
+	snprintf(line, sizeof line, "rank %d: %s", train->comm->rank, text);
+	train->sink->note(train->sink->context, train->comm->size > 1 ? line : text);
+}
+
+/* Files are worth a thread a core; what lies in memory is not. */
+static int open_feeds(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	bool files = train->data->format->files;
+	struct feed_request request = {
+		.loader = {.dataset = train->data,
+			   .batch = options->batch,
+			   .threads = options->workers >= 0 ? options->workers
+				      : files		    ? loader_threads(options->cores)
+							    : 0,
+			   .timeout_ms = options->timeout_ms},
+		.sampler = &train->sampler,
+		.rank = train->comm->rank,
+		.world = train->comm->size,
+		.fault = say_fault,
+		.context = train,
+	};
+	int rc = feed_new(&request, &train->feed, err);
+
+	request.loader.dataset = train->val;
+	request.sampler = NULL;
+	return rc || !train->val ? rc : feed_new(&request, &train->val_feed, err);
+}
+
 static int build(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
@@ -147,13 +182,9 @@ static int build(struct train *train, struct error *err)
 		rc = optim_new(train->queue, train->graph, &train->buckets, &train->optim, err);
 	if (rc)
 		return rc;
-	size_t batch = (size_t)options->batch;
-
-	train->indices = calloc(batch, sizeof *train->indices);
-	train->x = calloc(batch * (size_t)shape_count(&train->data->shape), sizeof *train->x);
-	train->target = calloc(batch, sizeof(int32_t));
-	if (!train->indices || !train->x || !train->target)
-		return error_memory(err, "a batch");
+	rc = open_feeds(train, err);
+	if (rc)
+		return rc;
 	struct step_request request = {
 		.graph = train->graph,
 		.batch = options->batch,
@@ -441,10 +472,9 @@ void train_close(struct train *train)
 		train->device->ops->queue_free(train->queue);
 	if (train->device)
 		train->device->ops->close(train->device);
+	feed_free(train->feed);
+	feed_free(train->val_feed);
 	sampler_free(&train->sampler);
 	dataset_close(train->data);
 	dataset_close(train->val);
-	free(train->indices);
-	free(train->x);
-	free(train->target);
 }

@@ -206,8 +206,8 @@ static int cifar_open(const struct dataset_request *request, const struct kind *
 	return 0;
 }
 
-static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
-			void *target, struct error *err)
+static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
+			struct dataset_scratch *scratch, void *raw, void *target, struct error *err)
 {
 	const struct cifar *cifar = (const struct cifar *)dataset;
 	const unsigned char *record = cifar->bytes + index * record_size(cifar->layout);

@@ -64,6 +64,7 @@ static int prepare(struct dataset *dataset, const struct dataset_request *reques
 	const struct shape *shape = &dataset->shape;
 
 	dataset->split = request->split;
+	dataset->strict = request->strict;
 	dataset->augment_seed = request->seed;
 	if ((dataset->augment.crop_pad || dataset->augment.flip) &&
 	    (shape->height < 2 || shape->width < 2))
@@ -108,36 +109,54 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	return 0;
 }
 
-int dataset_read(const struct dataset *dataset, const uint32_t *indices, int count, int64_t epoch,
-		 float *x, void *target, struct error *err)
+void *dataset_room(struct dataset_room *room, size_t size)
+{
+	if (size > room->size) {
+		free(room->bytes);
+		room->bytes = malloc(size);
+		room->size = room->bytes ? size : 0;
+	}
+	return room->bytes;
+}
+
+void dataset_scratch_free(struct dataset_scratch *scratch)
+{
+	free(scratch->raw.bytes);
+	free(scratch->file.bytes);
+	free(scratch->rows.bytes);
+	*scratch = (struct dataset_scratch){0};
+}
+
+int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
+		struct dataset_scratch *scratch, void *raw, struct augment_choice *choice,
+		void *target, struct error *err)
+{
+	if (index >= (uint64_t)dataset->count)
+		return error_set(err, ERR_INTERNAL, "sample %u of %lld", index,
+				 (long long)dataset->count);
+	augment_choose(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index, choice);
+	return dataset->format->sample(dataset, index, (uint32_t)epoch, scratch, raw, target, err);
+}
+
+int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
+		   struct dataset_scratch *scratch, float *x, void *target, struct error *err)
 {
 	size_t elements = (size_t)shape_count(&dataset->shape);
-	void *raw = malloc(elements * (dataset->bytes ? 1 : sizeof(float)));
-	int rc = raw ? 0 : error_memory(err, "a sample");
+	void *raw = dataset_room(&scratch->raw, elements * (dataset->bytes ? 1 : sizeof(float)));
+	struct augment_choice choice;
 
-	for (int i = 0; !rc && i < count; i++, x += elements) {
-		uint32_t index = indices[i];
-		struct augment_choice choice;
+	if (!raw)
+		return error_memory(err, "a sample");
+	int rc = dataset_raw(dataset, index, epoch, scratch, raw, &choice, target, err);
 
-		if (index >= (uint64_t)dataset->count) {
-			rc = error_set(err, ERR_INTERNAL, "sample %u of %lld", index,
-				       (long long)dataset->count);
-			break;
-		}
-		rc = dataset->format->sample(dataset, index, (uint32_t)epoch, raw,
-					     (int32_t *)target + i, err);
-		if (rc)
-			break;
-		augment_choose(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index,
-			       &choice);
-		if (dataset->bytes)
-			augment_bytes(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
-				      (const float(*)[256])dataset->table, x);
-		else
-			augment_floats(raw, &dataset->shape, dataset->augment.crop_pad, &choice, x);
-	}
-	free(raw);
-	return rc;
+	if (rc)
+		return rc;
+	if (dataset->bytes)
+		augment_bytes(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
+			      (const float(*)[256])dataset->table, x);
+	else
+		augment_floats(raw, &dataset->shape, dataset->augment.crop_pad, &choice, x);
+	return 0;
 }
 
 void dataset_close(struct dataset *dataset)

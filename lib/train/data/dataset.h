@@ -22,6 +22,7 @@ struct dataset_request {
 	uint64_t seed; /* for data made from it, and for augmentation */
 	const char
 		*augment; /* --augment; NULL or "auto": the format's own. val: none in any case */
+	bool strict;	  /* --strict-data */
 	const char *argument; /* dataset_open sets it: what follows the name, after its ':' or ','
 			       */
 };
@@ -38,22 +39,37 @@ struct dataset {
 
 	/* of dataset_open */
 	enum split split;
+	bool strict;	       /* a faulty sample is an error, not passed over (data/loader.h) */
 	uint64_t augment_seed; /* may be set before the first read: a resumed run's own */
 	struct augment augment;
 	float (*table)[256]; /* of augment_table, for bytes */
 };
 
+/* Memory that a thread keeps from one sample to the next. All zero at first. */
+struct dataset_room {
+	void *bytes;
+	size_t size;
+};
+struct dataset_scratch {
+	struct dataset_room raw, file, rows;
+};
+/* At least size bytes, with what stood there or not. NULL when memory is out. */
+void *dataset_room(struct dataset_room *room, size_t size);
+void dataset_scratch_free(struct dataset_scratch *scratch);
+
 struct dataset_format {
 	const char *name, *summary;
+	bool files; /* a sample is a file, decoded when it is wanted: sample may end with -ERR_DATA
+		     */
 	struct augment augment; /* of training samples, unless told otherwise */
 	/* -ERR_USAGE: a wrong argument; -ERR_INPUT: a file is missing; -ERR_DATA: it is not what it
 	 * should be: err names the file and what stands there. */
 	int (*open)(const struct dataset_request *request, struct dataset **out, struct error *err);
 	/* The raw sample index. raw: [C][H][W], bytes or floats; target: one I32, or one F32 for
 	 * regression. epoch: for formats that crop while they decode. Any number of threads may be
-	 * in here at once. */
-	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
-		      void *target, struct error *err);
+	 * in here at once, each with a scratch of its own. */
+	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch,
+		      struct dataset_scratch *scratch, void *raw, void *target, struct error *err);
 	void (*close)(struct dataset *dataset);
 };
 extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
@@ -64,11 +80,15 @@ int dataset_known(const char *spec, struct error *err);
 /* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". -ERR_USAGE lists the formats, or says that an
  * augmentation does not fit the data. */
 int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err);
-/* What the network gets of samples: x [count][C][H][W], normalised and augmented for epoch;
- * target: I32 [count], or F32 [count] for regression. A pure function of the data, augment_seed,
- * epoch and indices. */
-int dataset_read(const struct dataset *dataset, const uint32_t *indices, int count, int64_t epoch,
-		 float *x, void *target, struct error *err);
+/* What the network gets of a sample: x [C][H][W], normalised and augmented for epoch; target: one
+ * I32, or one F32 for regression. A pure function of the data, augment_seed, epoch and index.
+ * -ERR_DATA: the sample cannot be decoded (formats of files alone); err names the file. */
+int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
+		   struct dataset_scratch *scratch, float *x, void *target, struct error *err);
+/* The same before normalisation: raw as the format has it, and what chance says. */
+int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
+		struct dataset_scratch *scratch, void *raw, struct augment_choice *choice,
+		void *target, struct error *err);
 void dataset_close(struct dataset *dataset); /* NULL is fine */
 
 /* An IDX file's content (unzipped): size bytes, borrowed. Expects rank dimensions of unsigned

@@ -203,8 +203,8 @@ static int idx_open(const struct dataset_request *request, const struct kind *ki
 	return 0;
 }
 
-static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch, void *raw,
-		      void *target, struct error *err)
+static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
+		      struct dataset_scratch *scratch, void *raw, void *target, struct error *err)
 {
 	const struct idx *idx = (const struct idx *)dataset;
 	size_t pixels = (size_t)shape_count(&dataset->shape);

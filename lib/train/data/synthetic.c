@@ -135,7 +135,8 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 }
 
 static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
-			    void *raw, void *target, struct error *err)
+			    struct dataset_scratch *scratch, void *raw, void *target,
+			    struct error *err)
 {
 	const struct synthetic *synthetic = (const struct synthetic *)dataset;
 	enum stream stream = dataset->split == SPLIT_TRAIN ? STREAM_TRAIN : STREAM_VAL;

@@ -286,6 +286,7 @@ static void cifar_good(void **state)
 		unsigned char raw[3072];
 		float x[3072], again[3072];
 		int32_t label, after;
+		struct dataset_scratch scratch = {0};
 
 		if (open_spec(rows[i].name, rows[i].split, NULL, &data, &err))
 			fail_msg("%s: %s", rows[i].name, err.text);
@@ -296,22 +297,23 @@ static void cifar_good(void **state)
 
 		assert_int_equal(data->augment.crop_pad, train ? 4 : 0);
 		assert_int_equal(data->augment.flip, train);
-		assert_int_equal(data->format->sample(data, rows[i].index, 0, raw, &label, &err),
-				 0);
+		assert_int_equal(data->format->sample(data, rows[i].index, 0, &scratch, raw, &label, &err), 0);
 		assert_int_equal(label, (rows[i].record + rows[i].file) % rows[i].classes);
 		for (int k = 0; k < 3072; k++)
 			assert_int_equal(raw[k], (unsigned char)(rows[i].record * 5 + k * 3 +
 								 rows[i].file * 7));
-		/* As dataset_read makes it: the same twice, and of val the same in each epoch. */
-		assert_int_equal(dataset_read(data, &rows[i].index, 1, 2, x, &after, &err), 0);
+		/* As the network gets it: the same twice, and of val the same in each epoch. */
+		assert_int_equal(dataset_sample(data, rows[i].index, 2, &scratch, x, &after, &err),
+				 0);
 		assert_int_equal(after, label);
-		assert_int_equal(
-			dataset_read(data, &rows[i].index, 1, train ? 2 : 3, again, &after, &err),
-			0);
+		assert_int_equal(dataset_sample(data, rows[i].index, train ? 2 : 3, &scratch, again,
+						&after, &err),
+				 0);
 		assert_memory_equal(x, again, sizeof x);
 		if (!train)
 			for (int k = 0; k < 3072; k++)
 				assert_true(x[k] == data->table[k / 1024][raw[k]]);
+		dataset_scratch_free(&scratch);
 		dataset_close(data);
 	}
 }
@@ -410,14 +412,14 @@ static void regression(void **state)
 	const struct dataset_request request = {.spec = "synthetic:3,n=400,classes=1", .seed = 7};
 	struct dataset *data;
 	struct error err = {0};
-	uint32_t indices[N];
+	struct dataset_scratch scratch = {0};
 	float *x = malloc(N * D * sizeof *x), y[N];
 	double a[D][D + 1] = {{0}}, square = 0;
 
 	assert_int_equal(dataset_open(&request, &data, &err), 0);
 	for (uint32_t i = 0; i < N; i++)
-		indices[i] = i;
-	assert_int_equal(dataset_read(data, indices, N, 0, x, y, &err), 0);
+		assert_int_equal(dataset_sample(data, i, 0, &scratch, x + i * D, y + i, &err), 0);
+	dataset_scratch_free(&scratch);
 	/* The normal equations, by elimination. */
 	for (int n = 0; n < N; n++)
 		for (int i = 0; i < D; i++) {

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/data/loader.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MAX_THREADS 256
+#define CHEAP_CHUNK 16	  /* samples that a thread takes at once where each is cheap */
+#define MAX_IN_A_ROW 1000 /* faulty samples one after another: something else is wrong */
+
+struct slot {
+	struct batch batch;
+	uint32_t *indices;
+	bool *left_out;
+	int asked;
+	int64_t epoch;
+	/* under the loader's lock */
+	int next, done;
+	int bad_place; /* of err, when err.code */
+	struct error err;
+	struct batch_fault *faults;
+	int fault_count;
+};
+
+struct loader {
+	struct loader_request request;
+	size_t elements, raw_size;
+	struct slot slots[LOADER_SLOTS]; /* a ring of slot_count */
+	int slot_count;
+	int oldest, queued, taken; /* taken: 0 or 1, the slot before oldest */
+
+	pthread_mutex_t lock;
+	pthread_cond_t work, done;
+	pthread_t threads[MAX_THREADS];
+	int thread_count;
+	bool stop, hung;
+	struct dataset_scratch scratch; /* of the taker */
+};
+
+int loader_threads(int limit)
+{
+	cpu_set_t set;
+	int count = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+
+	if (limit > 0 && count > limit)
+		count = limit;
+	return count < 1 ? 1 : count > MAX_THREADS ? MAX_THREADS : count;
+}
+
+/* ---- one sample ---- */
+
+static int keep_fault(struct loader *loader, struct slot *slot, int place, uint32_t index,
+		      const struct error *why, struct error *err)
+{
+	char *text = strdup(why->text);
+	struct batch_fault *grown;
+
+	pthread_mutex_lock(&loader->lock);
+	grown = realloc(slot->faults, ((size_t)slot->fault_count + 1) * sizeof *grown);
+	if (grown)
+		slot->faults = grown;
+	if (grown && text)
+		grown[slot->fault_count++] = (struct batch_fault){place, index, text};
+	pthread_mutex_unlock(&loader->lock);
+	if (grown && text)
+		return 0;
+	free(text);
+	return error_memory(err, "the name of a faulty sample");
+}
+
+static int make(const struct loader *loader, struct slot *slot, int place, uint32_t index,
+		struct dataset_scratch *scratch, struct error *err)
+{
+	const struct dataset *dataset = loader->request.dataset;
+	struct batch *batch = &slot->batch;
+	void *target = (int32_t *)batch->target + place;
+
+	if (loader->request.raw)
+		return dataset_raw(dataset, index, slot->epoch, scratch,
+				   (char *)batch->raw + (size_t)place * loader->raw_size,
+				   &batch->choices[place], target, err);
+	return dataset_sample(dataset, index, slot->epoch, scratch,
+			      batch->x + (size_t)place * loader->elements, target, err);
+}
+
+static int make_or_replace(struct loader *loader, struct slot *slot, int place,
+			   struct dataset_scratch *scratch, struct error *err)
+{
+	const struct dataset *dataset = loader->request.dataset;
+	uint32_t index = slot->indices[place];
+
+	for (int64_t row = 0;; row++) {
+		struct error why = {0};
+		int rc = make(loader, slot, place, index, scratch, &why);
+
+		if (rc != -ERR_DATA || !dataset->format->files || dataset->strict) {
+			if (rc && err)
+				*err = why;
+			return rc;
+		}
+		rc = keep_fault(loader, slot, place, index, &why, err);
+		if (rc)
+			return rc;
+		if (dataset->split != SPLIT_TRAIN) {
+			slot->left_out[place] = true;
+			return 0;
+		}
+		if (row + 1 >= MAX_IN_A_ROW || row + 1 >= dataset->count)
+			return error_set(err, ERR_DATA,
+					 "%lld samples in a row cannot be decoded; the last: %s",
+					 (long long)row + 1, why.text);
+		index = (uint32_t)((index + (uint64_t)1) % (uint64_t)dataset->count);
+	}
+}
+
+/* ---- a batch ---- */
+
+static void make_some(struct loader *loader, struct slot *slot, int begin, int end,
+		      struct dataset_scratch *scratch)
+{
+	for (int place = begin; place < end; place++) {
+		struct error why = {0};
+
+		if (!make_or_replace(loader, slot, place, scratch, &why))
+			continue;
+		pthread_mutex_lock(&loader->lock);
+		if (!slot->err.code || place < slot->bad_place) {
+			slot->err = why;
+			slot->bad_place = place;
+		}
+		pthread_mutex_unlock(&loader->lock);
+	}
+}
+
+/* The oldest batch that still has samples to make. Under the lock. */
+static struct slot *find_work(struct loader *loader)
+{
+	for (int i = 0; i < loader->queued; i++) {
+		struct slot *slot = &loader->slots[(loader->oldest + i) % loader->slot_count];
+
+		if (slot->next < slot->asked)
+			return slot;
+	}
+	return NULL;
+}
+
+static void *work(void *argument)
+{
+	struct loader *loader = argument;
+	struct dataset_scratch scratch = {0};
+	int chunk = loader->request.dataset->format->files ? 1 : CHEAP_CHUNK;
+
+	pthread_mutex_lock(&loader->lock);
+	while (!loader->stop) {
+		struct slot *slot = find_work(loader);
+
+		if (!slot) {
+			pthread_cond_wait(&loader->work, &loader->lock);
+			continue;
+		}
+		int begin = slot->next;
+		int end = slot->asked - begin < chunk ? slot->asked : begin + chunk;
+
+		slot->next = end;
+		pthread_mutex_unlock(&loader->lock);
+		make_some(loader, slot, begin, end, &scratch);
+		pthread_mutex_lock(&loader->lock);
+		slot->done += end - begin;
+		if (slot->done == slot->asked)
+			pthread_cond_broadcast(&loader->done);
+	}
+	pthread_mutex_unlock(&loader->lock);
+	dataset_scratch_free(&scratch);
+	return NULL;
+}
+
+/* Under the lock; gives it up while waiting. */
+static int wait_made(struct loader *loader, const struct slot *slot, struct error *err)
+{
+	struct timespec until;
+	int timeout_ms = loader->request.timeout_ms;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	while (slot->done < slot->asked)
+		if (pthread_cond_timedwait(&loader->done, &loader->lock, &until) == ETIMEDOUT &&
+		    slot->done < slot->asked) {
+			loader->hung = true;
+			return error_set(err, ERR_IO,
+					 "reading a batch: %d of %d samples came within %d s; does "
+					 "the file system answer?",
+					 slot->done, slot->asked, timeout_ms / 1000);
+		}
+	return 0;
+}
+
+static void clear(struct slot *slot)
+{
+	for (int i = 0; i < slot->fault_count; i++)
+		free(slot->faults[i].text);
+	slot->fault_count = 0;
+	slot->err = (struct error){0};
+}
+
+static int by_place(const void *a, const void *b)
+{
+	const struct batch_fault *one = a, *two = b;
+
+	return (one->place > two->place) - (one->place < two->place);
+}
+
+/* Those after a sample that was left out move up. */
+static void close_gaps(const struct loader *loader, struct slot *slot)
+{
+	struct batch *batch = &slot->batch;
+	size_t x_size = loader->elements * sizeof(float), raw_size = loader->raw_size;
+	int to = 0;
+
+	for (int from = 0; from < slot->asked; from++) {
+		if (slot->left_out[from])
+			continue;
+		if (to < from) {
+			((int32_t *)batch->target)[to] = ((int32_t *)batch->target)[from];
+			if (batch->x)
+				memcpy(batch->x + (size_t)to * loader->elements,
+				       batch->x + (size_t)from * loader->elements, x_size);
+			if (batch->raw) {
+				memcpy((char *)batch->raw + (size_t)to * raw_size,
+				       (char *)batch->raw + (size_t)from * raw_size, raw_size);
+				batch->choices[to] = batch->choices[from];
+			}
+		}
+		to++;
+	}
+	batch->count = to;
+}
+
+/* ---- loader.h ---- */
+
+bool loader_full(const struct loader *loader)
+{
+	return loader->hung || loader->queued + loader->taken >= loader->slot_count;
+}
+
+void loader_add(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
+		int64_t tag)
+{
+	pthread_mutex_lock(&loader->lock);
+	struct slot *slot = &loader->slots[(loader->oldest + loader->queued) % loader->slot_count];
+
+	clear(slot);
+	memcpy(slot->indices, indices, (size_t)count * sizeof *indices);
+	memset(slot->left_out, 0, (size_t)count * sizeof *slot->left_out);
+	slot->asked = count;
+	slot->epoch = epoch;
+	slot->batch.tag = tag;
+	slot->next = slot->done = 0;
+	loader->queued++;
+	pthread_cond_broadcast(&loader->work);
+	pthread_mutex_unlock(&loader->lock);
+}
+
+int loader_take(struct loader *loader, struct batch **out, struct error *err)
+{
+	struct slot *slot = &loader->slots[loader->oldest];
+	int rc = 0;
+
+	if (!loader->queued || loader->taken)
+		return error_set(err, ERR_INTERNAL, "%s",
+				 loader->taken ? "a batch is taken while another is"
+					       : "a batch is taken that nobody asked for");
+	if (loader->thread_count) {
+		pthread_mutex_lock(&loader->lock);
+		rc = wait_made(loader, slot, err);
+		pthread_mutex_unlock(&loader->lock);
+	} else {
+		make_some(loader, slot, 0, slot->asked, &loader->scratch);
+	}
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&loader->lock);
+	loader->oldest = (loader->oldest + 1) % loader->slot_count;
+	loader->queued--;
+	loader->taken = 1;
+	pthread_mutex_unlock(&loader->lock);
+	if (slot->err.code) {
+		if (err)
+			*err = slot->err;
+		return -slot->err.code;
+	}
+	slot->batch.count = slot->asked;
+	if (slot->fault_count) {
+		qsort(slot->faults, (size_t)slot->fault_count, sizeof *slot->faults, by_place);
+		close_gaps(loader, slot);
+	}
+	slot->batch.faults = slot->faults;
+	slot->batch.fault_count = slot->fault_count;
+	*out = &slot->batch;
+	return 0;
+}
+
+void loader_give(struct loader *loader)
+{
+	loader->taken = 0;
+}
+
+void loader_drop(struct loader *loader)
+{
+	pthread_mutex_lock(&loader->lock);
+	for (int i = 0; i < loader->queued; i++) {
+		struct slot *slot = &loader->slots[(loader->oldest + i) % loader->slot_count];
+
+		/* What no thread is at is not begun. */
+		slot->done += slot->asked - slot->next;
+		slot->next = slot->asked;
+		if (loader->thread_count && !loader->hung)
+			wait_made(loader, slot, NULL);
+	}
+	loader->queued = loader->taken = 0;
+	pthread_mutex_unlock(&loader->lock);
+}
+
+static int reserve(struct loader *loader, struct error *err)
+{
+	const struct loader_request *request = &loader->request;
+	size_t batch = (size_t)request->batch;
+
+	for (int i = 0; i < loader->slot_count; i++) {
+		struct slot *slot = &loader->slots[i];
+
+		slot->indices = calloc(batch, sizeof *slot->indices);
+		slot->left_out = calloc(batch, sizeof *slot->left_out);
+		slot->batch.target = calloc(batch, sizeof(int32_t));
+		if (request->raw) {
+			slot->batch.raw = calloc(batch, loader->raw_size);
+			slot->batch.choices = calloc(batch, sizeof *slot->batch.choices);
+		} else {
+			slot->batch.x = calloc(batch, loader->elements * sizeof(float));
+		}
+		if (!slot->indices || !slot->left_out || !slot->batch.target ||
+		    (request->raw ? !slot->batch.raw || !slot->batch.choices : !slot->batch.x))
+			return error_memory(err, "the batches");
+	}
+	return 0;
+}
+
+static int start(struct loader *loader, struct error *err)
+{
+	sigset_t all, before;
+	int rc = 0;
+
+	/* Signals are for the thread that trains. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	for (int i = 0; !rc && i < loader->request.threads && i < MAX_THREADS; i++) {
+		rc = pthread_create(&loader->threads[i], NULL, work, loader);
+		loader->thread_count += !rc;
+	}
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	/* Fewer do the same, more slowly. */
+	if (rc && !loader->thread_count)
+		return error_set(err, ERR_UNAVAILABLE, "no thread to read data: %s", strerror(rc));
+	return 0;
+}
+
+int loader_new(const struct loader_request *request, struct loader **out, struct error *err)
+{
+	struct loader *loader = calloc(1, sizeof *loader);
+	pthread_condattr_t monotonic;
+	int rc;
+
+	if (!loader)
+		return error_memory(err, "the batches");
+	loader->request = *request;
+	loader->slot_count = request->threads ? LOADER_SLOTS : 1;
+	loader->elements = (size_t)shape_count(&request->dataset->shape);
+	loader->raw_size = loader->elements * (request->dataset->bytes ? 1 : sizeof(float));
+	pthread_mutex_init(&loader->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&loader->work, NULL);
+	pthread_cond_init(&loader->done, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	rc = reserve(loader, err);
+	if (!rc && request->threads)
+		rc = start(loader, err);
+	if (rc) {
+		loader_free(loader);
+		return rc;
+	}
+	*out = loader;
+	return 0;
+}
+
+void loader_free(struct loader *loader)
+{
+	if (!loader)
+		return;
+	pthread_mutex_lock(&loader->lock);
+	loader->stop = true;
+	pthread_cond_broadcast(&loader->work);
+	pthread_mutex_unlock(&loader->lock);
+	/* A thread that hangs in a file system cannot be ended; the process is about to be, and the
+	 * thread keeps what it uses. */
+	if (loader->hung)
+		return;
+	for (int i = 0; i < loader->thread_count; i++)
+		pthread_join(loader->threads[i], NULL);
+	for (int i = 0; i < LOADER_SLOTS; i++) {
+		struct slot *slot = &loader->slots[i];
+
+		clear(slot);
+		free(slot->faults);
+		free(slot->indices);
+		free(slot->left_out);
+		free(slot->batch.target);
+		free(slot->batch.x);
+		free(slot->batch.raw);
+		free(slot->batch.choices);
+	}
+	dataset_scratch_free(&loader->scratch);
+	pthread_cond_destroy(&loader->work);
+	pthread_cond_destroy(&loader->done);
+	pthread_mutex_destroy(&loader->lock);
+	free(loader);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The batches of an epoch, one after another, made ahead; and what became of faulty samples. */
+#ifndef BERTH_TRAIN_FEED_H
+#define BERTH_TRAIN_FEED_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "train/data/loader.h"
+#include "train/sampler.h"
+
+struct feed_request {
+	struct loader_request loader;
+	const struct sampler
+		*sampler; /* borrowed; NULL: in order, each sample once over all ranks */
+	int rank, world;
+	/* Said once for each file, from feed_next's thread. May be NULL. */
+	void (*fault)(void *context, const char *text);
+	void *context;
+};
+
+struct feed; /* opaque */
+
+int feed_new(const struct feed_request *request, struct feed **out, struct error *err);
+void feed_free(struct feed *feed); /* NULL is fine */
+/* This rank's part of the global batch that begins at position of sampler's epoch (sampler_batch).
+ * The batch before it is no longer read. What follows is made ahead; another epoch or position than
+ * what comes next begins anew. *global_count: samples of all ranks; 0, and no batch, at the end.
+ * Waits. */
+int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *global_count,
+	      struct error *err);
+/* Faulty samples of the batches so far, each time that they came. */
+int64_t feed_faults(const struct feed *feed);
+
+#endif
