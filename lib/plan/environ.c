@@ -7,22 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plan/environ.h"
 #include "plan/parts.h"
-
-/* What is being made: the inputs, and the changes so far. rc keeps the first failure, so that
- * the sections below read as lists. */
-struct making {
-	const struct plan *plan;
-	const struct plan_node *node;
-	const struct plan_rank *rank;
-	const struct machine *card;
-	const struct plan_request *request;
-	const struct env *env;
-	size_t node_index;
-	struct env *out;
-	struct error *err;
-	int rc;
-};
 
 /* ---- who wins ---- */
 
@@ -80,9 +66,8 @@ static void force_int(struct making *m, const char *name, long value, const char
 	force(m, name, text, why);
 }
 
-/* Set unless the user, or a site, has: theirs stays and is listed with what berth would do. */
-static void put_from(struct making *m, enum env_from from, const char *name, const char *value,
-		     const char *why)
+void environ_put_from(struct making *m, enum env_from from, const char *name, const char *value,
+		      const char *why)
 {
 	const struct env_var *var = env_find(m->env, name);
 	char text[512];
@@ -102,9 +87,9 @@ static void put_from(struct making *m, enum env_from from, const char *name, con
 	m->rc = env_set(m->out, name, var->value, provenance(m->env, var), text, m->err);
 }
 
-static void put(struct making *m, const char *name, const char *value, const char *why)
+void environ_put(struct making *m, const char *name, const char *value, const char *why)
 {
-	put_from(m, ENV_FROM_BERTH, name, value, why);
+	environ_put_from(m, ENV_FROM_BERTH, name, value, why);
 }
 
 static void put_int(struct making *m, const char *name, long value, const char *why)
@@ -112,7 +97,7 @@ static void put_int(struct making *m, const char *name, long value, const char *
 	char text[24];
 
 	snprintf(text, sizeof text, "%ld", value);
-	put(m, name, text, why);
+	environ_put(m, name, text, why);
 }
 
 /* A scheduler's variable that the plan has taken the place of. */
@@ -189,7 +174,8 @@ static void add_devices(struct making *m)
 		snprintf(why + used, sizeof why - used, " (from the list %.200s)", given->value);
 	}
 	force(m, "CUDA_VISIBLE_DEVICES", list, why);
-	put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID", "so that ordinals mean the plan's PCI order");
+	environ_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+		    "so that ordinals mean the plan's PCI order");
 	drop(m, "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES takes its place");
 }
 
@@ -214,206 +200,6 @@ static void add_threads(struct making *m)
 		count > 1 ? "cores of each worker of this process" : "cores of this rank");
 }
 
-static bool one_node(const struct making *m)
-{
-	return m->plan->network.single_node;
-}
-
-/* Would NCCL take this interface, and no other, by itself? Its own search (socket.cc,
- * ncclFindInterfaces): names that begin with ib; else all but docker* and lo*. Versions differ on
- * virbr* and on interfaces that are down: with one of those about, the answer is no. */
-static bool nccl_picks_it(const struct machine *card, const char *iface)
-{
-	bool some_ib = false, found = false;
-
-	for (size_t i = 0; i < card->address_count; i++)
-		some_ib |= !strncmp(card->addresses[i].iface, "ib", 2);
-	for (size_t i = 0; i < card->address_count; i++) {
-		const char *name = card->addresses[i].iface;
-
-		if (some_ib ? strncmp(name, "ib", 2)
-			    : !strncmp(name, "docker", 6) || !strncmp(name, "lo", 2))
-			continue;
-		if (strcmp(name, iface))
-			return false;
-		found = true;
-	}
-	return found;
-}
-
-/* NCCL reads prefixes: "=" makes a name exact, needed where it is another one's beginning. */
-static void nccl_iface(const struct machine *card, const char *iface, char *text, size_t size)
-{
-	bool prefix = false;
-
-	for (size_t i = 0; i < card->address_count; i++)
-		prefix |= !strncmp(card->addresses[i].iface, iface, strlen(iface)) &&
-			  strcmp(card->addresses[i].iface, iface);
-	snprintf(text, size, "%s%s", prefix ? "=" : "", iface);
-}
-
-/* "mlx5_0:1,mlx5_3:1" of the fabric's usable ports, or "" where NCCL's own search, which takes
- * every active RDMA port, finds the same. */
-static void nccl_hcas(const struct machine *card, char *text, size_t size)
-{
-	bool others = false;
-	size_t used = 0;
-
-	*text = '\0';
-	for (size_t n = 0; n < card->nic_count; n++) {
-		const struct machine_nic *nic = &card->nics[n];
-
-		if (!*nic->rdma || nic->state == STATE_DOWN)
-			continue;
-		if (nic_class(card, n) == NIC_CLASS_NONE) {
-			others = true;
-			continue;
-		}
-		if (used < size)
-			used += (size_t)snprintf(text + used, size - used, "%s%s:%d",
-						 used ? "," : "=", nic->rdma, nic->port);
-	}
-	if (!others || used >= size)
-		*text = '\0';
-}
-
-/* Libraries that take an address range rather than a name; Open MPI reads IPv4 ranges only. */
-static const char *range_or_name(const struct making *m)
-{
-	int index;
-
-	if (strchr(m->plan->network.subnet, ':') ||
-	    !network_iface(m->card, &m->plan->network, &index))
-		return m->node->iface;
-	return m->plan->network.subnet;
-}
-
-static void ucx_devices(const struct making *m, char *text, size_t size)
-{
-	size_t used = 0;
-
-	*text = '\0';
-	for (size_t n = 0; n < m->rank->nic_count; n++) {
-		const struct plan_nic *nic = &m->rank->nics[n];
-
-		if (nic->state == STATE_DOWN || !*nic->rdma || used >= size ||
-		    (nic->kind != NIC_INFINIBAND && nic->kind != NIC_ROCE))
-			continue;
-		used += (size_t)snprintf(text + used, size - used, "%s%s:%d", used ? "," : "",
-					 nic->rdma, nic->port);
-	}
-	if (!used || used >= size)
-		snprintf(text, size, "%s", m->node->iface);
-}
-
-static void add_interfaces(struct making *m)
-{
-	enum env_from from = m->request->iface || m->request->subnet || m->request->head
-				     ? ENV_FROM_OPTION
-				     : ENV_FROM_BERTH;
-	const char *iface = m->node->iface, *range;
-	char why[128], text[2048];
-
-	if (one_node(m) || !*iface)
-		return;
-	range = range_or_name(m);
-	snprintf(why, sizeof why, "this node's interface to %s",
-		 *m->plan->network.subnet ? m->plan->network.subnet : m->plan->network.address);
-	nccl_iface(m->card, iface, text, sizeof text);
-	if (env_get(m->env, "NCCL_SOCKET_IFNAME") || !nccl_picks_it(m->card, iface))
-		put_from(m, from, "NCCL_SOCKET_IFNAME", text, why);
-	put_from(m, from, "GLOO_SOCKET_IFNAME", iface, why);
-	put_from(m, from, "TP_SOCKET_IFNAME", iface, why);
-	put_from(m, from, "FI_TCP_IFACE", iface, why);
-	ucx_devices(m, text, sizeof text);
-	put(m, "UCX_NET_DEVICES", text,
-	    !strcmp(text, iface) ? why : "the NICs nearest to this rank's GPU");
-	snprintf(why, sizeof why, "Open MPI spreads over every network it sees unless told");
-	put_from(m, from, "OMPI_MCA_btl_tcp_if_include", range, why);
-	put_from(m, from, "OMPI_MCA_oob_tcp_if_include", range, why);
-	put_from(m, from, "PRTE_MCA_prte_if_include", range, why);
-	put_from(m, from, "PMIX_MCA_ptl_base_if_include", range, why);
-}
-
-/* The number that Cray MPICH gives a Slingshot NIC: its place by name. -1: the rank has none. */
-static int cray_nic(const struct machine *card, const struct plan_rank *rank)
-{
-	const struct plan_nic *mine = NULL;
-	int place = 0;
-
-	for (size_t n = 0; n < rank->nic_count && !mine; n++)
-		if (rank->nics[n].state != STATE_DOWN && rank->nics[n].kind == NIC_SLINGSHOT)
-			mine = &rank->nics[n];
-	for (size_t n = 0; mine && n < card->nic_count; n++) {
-		const struct machine_nic *nic = &card->nics[n];
-
-		if (nic->kind != NIC_SLINGSHOT)
-			continue;
-		place += *mine->rdma ? strverscmp(nic->rdma, mine->rdma) < 0
-				     : strverscmp(nic->net, mine->net) < 0;
-	}
-	return mine ? place : -1;
-}
-
-/* "0:0,1;1:2,3": NIC, then the local ranks that use it. Equal for all ranks of the node. */
-static void add_cray_nics(struct making *m)
-{
-	int nic_count = 0;
-	size_t used = 0;
-	char text[8192] = "";
-
-	for (size_t n = 0; n < m->card->nic_count; n++)
-		nic_count += m->card->nics[n].kind == NIC_SLINGSHOT;
-	if (nic_count < 2)
-		return;
-	for (int nic = 0; nic < nic_count; nic++) {
-		bool first = true;
-
-		for (size_t r = 0; r < m->node->rank_count && used < sizeof text; r++) {
-			int its = cray_nic(m->card, &m->node->ranks[r]);
-
-			if (its < 0)
-				return;
-			if (its != nic)
-				continue;
-			if (first)
-				used += (size_t)snprintf(text + used, sizeof text - used,
-							 "%s%d:%zu", used ? ";" : "", nic, r);
-			else
-				used += (size_t)snprintf(text + used, sizeof text - used, ",%zu",
-							 r);
-			first = false;
-		}
-	}
-	if (used >= sizeof text)
-		return;
-	put(m, "MPICH_OFI_NIC_POLICY", "USER", "the NICs of the plan, by MPICH_OFI_NIC_MAPPING");
-	put(m, "MPICH_OFI_NIC_MAPPING", text, "NIC: the local ranks whose GPUs it is nearest to");
-}
-
-static void add_fabric(struct making *m)
-{
-	enum nic_kind kind;
-	char hcas[2048], why[512];
-
-	if (one_node(m) || !nic_best_class(m->card, &kind))
-		return;
-	if (kind == NIC_INFINIBAND || kind == NIC_ROCE) {
-		nccl_hcas(m->card, hcas, sizeof hcas);
-		if (*hcas)
-			put(m, "NCCL_IB_HCA", hcas,
-			    "the fabric's ports without the management NICs");
-	}
-	if (kind == NIC_SLINGSHOT)
-		add_cray_nics(m);
-	for (const struct fabric_setting *s = fabric_settings; s->name; s++) {
-		if (s->kind != kind || (s->when && !s->when(m->card, m->env)))
-			continue;
-		snprintf(why, sizeof why, "%s: %s (%s)", fabric_title(kind), s->why, s->source);
-		put(m, s->name, s->value, why);
-	}
-}
-
 /* "10.0.0.1:29500", "[fd00::1]:29500". */
 static void endpoint(const struct plan *plan, char *text, size_t size)
 {
@@ -429,7 +215,8 @@ static void add_jax(struct making *m)
 
 	if (m->plan->port) {
 		endpoint(m->plan, text, sizeof text);
-		put(m, "JAX_COORDINATOR_ADDRESS", text, "rank 0's address for jax.distributed");
+		environ_put(m, "JAX_COORDINATOR_ADDRESS", text,
+			    "rank 0's address for jax.distributed");
 	}
 	force_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
 		  "give it to jax.distributed.initialize as num_processes");
@@ -462,7 +249,7 @@ static void local_address(const struct making *m, char *text, size_t size)
 	int index;
 
 	snprintf(text, size, "%s", m->plan->network.address);
-	if (one_node(m))
+	if (environ_one_node(m))
 		return;
 	network_iface(m->card, &m->plan->network, &index);
 	if (index >= 0)
@@ -474,12 +261,13 @@ static void add_c10d(struct making *m)
 	char text[96];
 
 	endpoint(m->plan, text, sizeof text);
-	put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
-	put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
-	put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
-	    "torchrun compares host names, which fails on a second NIC");
+	environ_put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
+	environ_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
+	environ_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
+		    "torchrun compares host names, which fails on a second NIC");
 	local_address(m, text, sizeof text);
-	put(m, "PET_LOCAL_ADDR", text, "workers take MASTER_ADDR from it, not from the host name");
+	environ_put(m, "PET_LOCAL_ADDR", text,
+		    "workers take MASTER_ADDR from it, not from the host name");
 }
 
 /* torchrun's options as variables. A user's PET_RDZV_BACKEND=c10d is served too. */
@@ -522,8 +310,8 @@ int plan_environment(const struct plan *plan, const struct machine *card, size_t
 	add_identity(&m);
 	add_devices(&m);
 	add_threads(&m);
-	add_interfaces(&m);
-	add_fabric(&m);
+	environ_add_interfaces(&m);
+	environ_add_fabric(&m);
 	add_jax(&m);
 	add_berth(&m);
 	add_torchrun(&m);

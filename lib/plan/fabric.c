@@ -2,7 +2,7 @@
 /* What each kind of fabric wants set, with the source of every value. Settings count on jobs of
  * several nodes only, never replace what the user set, and are left out where the library's own
  * choice is the same: InfiniBand, RoCE and TCP need no row (NCCL_IB_HCA and the interfaces come
- * from the cards, in environ.c), and since aws-ofi-nccl 1.6 neither does EFA (its
+ * from the cards, in environ_network.c), and since aws-ofi-nccl 1.6 neither does EFA (its
  * doc/efa-env-var.md: FI_PROVIDER and FI_EFA_USE_DEVICE_RDMA are chosen by the plug-in,
  * RDMAV_FORK_SAFE must not be set). */
 #include "plan/plan.h"

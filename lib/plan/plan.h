@@ -9,9 +9,9 @@
  *   explain.c  the reasons and warnings, in words
  *   network.c  head address, each node's interface
  *   fabric.c   what each kind of fabric wants set, as a table with sources
- *   environ.c  the environment of a rank, and who wins
+ *   environ.c  the environment of a rank, and who wins; environ_network.c: of the network
  *   lint.c     variables that will not do what their author meant
- *   plan_json.c  the plan as JSON and back */
+ *   plan_write.c, plan_read.c  the plan as JSON and back */
 #ifndef BERTH_PLAN_PLAN_H
 #define BERTH_PLAN_PLAN_H
 
