@@ -11,13 +11,25 @@ static double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int run_own(struct feed *feed, struct device_step *step, struct error *err)
+/* The next batch, or a global_count of 0 at the end. *wait_s grows by the time it took. */
+static int next(struct feed *feed, int64_t position, struct batch **batch, int64_t *global_count,
+		double *wait_s, struct error *err)
 {
-	int64_t position = 0, global_count;
-	struct batch *batch;
-	int rc = feed_next(feed, position, &batch, &global_count, err);
+	double begin = now_s();
+	int rc = feed_next(feed, position, batch, global_count, err);
 
-	while (!rc && global_count) {
+	*wait_s += now_s() - begin;
+	return rc;
+}
+
+static int run_own(struct feed *feed, struct device_step *step, double *wait_ms, struct error *err)
+{
+	int64_t position = 0, global_count, batches = 0;
+	double wait_s = 0;
+	struct batch *batch;
+	int rc = next(feed, position, &batch, &global_count, &wait_s, err);
+
+	for (; !rc && global_count; batches++) {
 		struct step_input input = {
 			.x = batch->x,
 			.target = batch->target,
@@ -29,8 +41,9 @@ static int run_own(struct feed *feed, struct device_step *step, struct error *er
 			rc = device_step_run(step, &input, err);
 		position += global_count;
 		if (!rc)
-			rc = feed_next(feed, position, &batch, &global_count, err);
+			rc = next(feed, position, &batch, &global_count, &wait_s, err);
 	}
+	*wait_ms = batches ? wait_s * 1e3 / (double)batches : 0;
 	return rc;
 }
 
@@ -39,8 +52,8 @@ int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
 {
 	struct step_totals totals = {0};
 	int64_t faults = feed_faults(feed);
-	double begin = now_s();
-	int rc = run_own(feed, step, err);
+	double begin = now_s(), wait_ms = 0;
+	int rc = run_own(feed, step, &wait_ms, err);
 
 	if (!rc)
 		rc = device_step_read(step, &totals, err);
@@ -50,6 +63,8 @@ int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
 			  (double)totals.top5, (double)(feed_faults(feed) - faults)};
 
 	rc = comm_agree(comm, queue, sums, 5, COMM_SUM, err);
+	if (!rc)
+		rc = comm_agree(comm, queue, &wait_ms, 1, COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "adding up the evaluation");
 	if (sums[1] < 1)
@@ -61,6 +76,7 @@ int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
 		.top5 = (int64_t)sums[3],
 		.left_out = (int64_t)sums[4],
 		.seconds = now_s() - begin,
+		.data_wait_ms = wait_ms,
 	};
 	return 0;
 }

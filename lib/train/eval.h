@@ -14,6 +14,7 @@ struct eval_result {
 	int64_t samples, top1, top5;
 	int64_t left_out; /* that could not be decoded */
 	double seconds;
+	double data_wait_ms; /* a batch, of the slowest rank */
 };
 
 /* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the

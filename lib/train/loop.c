@@ -167,18 +167,19 @@ static int diverged(struct train *train, double lr, struct error *err)
 /* Log what was done since the last time. Collective. */
 static int report(struct train *train, struct error *err)
 {
-	double now = train_now_s(), seconds = now - train->interval_begin_s;
 	struct metrics_row row = {
 		.split = SPLIT_TRAIN,
 		.step = train->state.step,
 		.epoch = train->state.epoch + 1,
 		.lr = train_lr(train, train->state.step - 1),
-		.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0,
 	};
 	int rc = agree(train, &row.loss, &row.data_wait_ms, err);
+	/* Now all ranks and devices have done these steps. */
+	double seconds = train_now_s() - train->interval_begin_s;
 
 	if (rc)
 		return rc;
+	row.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0;
 	train->loss = row.loss;
 	train->busy_s += seconds;
 	train->busy_samples += train->interval_samples;
@@ -253,10 +254,14 @@ static int evaluate(struct train *train, struct error *err)
 		.epoch = train->state.epoch + (train->state.position > 0),
 		.loss = result.loss,
 		.images_per_s = result.seconds > 0 ? (double)result.samples / result.seconds : 0,
+		.data_wait_ms = result.data_wait_ms,
 		.acc1 = classified ? 100.0 * (double)result.top1 / (double)result.samples : -1,
 		.acc5 = classified ? 100.0 * (double)result.top5 / (double)result.samples : -1,
 	};
 
+	/* A finished run that is repeated stands at the next epoch's beginning. */
+	row.lr = schedule_lr(&train->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
+			     train->state.step - 1);
 	train->result.evaluated = true;
 	train->result.classified = classified;
 	train->result.loss = result.loss;

@@ -44,7 +44,7 @@ struct train_options {
 	bool nan_continues; /* a loss that is not finite does not end it */
 	int workers;	    /* threads that make batches; negative: what fits the data */
 	int cores;	    /* of this rank, as far as somebody said; 0: not known */
-	int timeout_ms; /* of every wait for other ranks */
+	int timeout_ms;	    /* of every wait for other ranks */
 	bool evaluate;
 };
 
@@ -61,22 +61,24 @@ struct train_sink {
 struct train_result {
 	int64_t steps, epochs, samples; /* samples: trained in this run, over all ranks */
 	double loss; /* of the evaluation, or of the last step without one; NaN without either */
-	bool evaluated, classified;	/* classified: acc1 and acc5 count */
-	double acc1, acc5;		/* per cent */
-	double images_per_s;		/* over all ranks, evaluations left out */
+	bool evaluated, classified; /* classified: acc1 and acc5 count */
+	double acc1, acc5;	    /* per cent */
+	double images_per_s;	    /* over all ranks, evaluations left out */
 	bool resumed;
 	char *checkpoint, *metrics; /* or NULL */
 };
 void train_result_free(struct train_result *result);
 
-/* The model's own batch, epochs, rate... for what is 0 or negative, and whether the options fit each
- * other: all that can be known without reading data, for before ranks are started. -ERR_USAGE. */
+/* The model's own batch, epochs, rate... for what is 0 or negative, and whether the options fit
+ * each other: all that can be known without reading data, for before ranks are started. -ERR_USAGE.
+ */
 int train_defaults(struct train_options *options, struct error *err);
 
-/* Train. Collective over all ranks of place. A loss that is not finite ends it with -ERR_DATA naming
- * the first such step, before anything is saved (unless nan_continues); losses are looked at where
- * they are logged or weights saved, so that no step waits for it. After an error the other ranks are
- * told to give up where the comm can. err->text is empty where another rank has said the same. */
+/* Train. Collective over all ranks of place. A loss that is not finite ends it with -ERR_DATA
+ * naming the first such step, before anything is saved (unless nan_continues); losses are looked at
+ * where they are logged or weights saved, so that no step waits for it. After an error the other
+ * ranks are told to give up where the comm can. err->text is empty where another rank has said the
+ * same. */
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err);
 

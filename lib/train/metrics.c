@@ -147,19 +147,22 @@ static json_t *number(double value)
 	return isfinite(value) ? json_real(value) : json_null();
 }
 
+static bool has_accuracy(const struct metrics_row *row)
+{
+	return row->split == SPLIT_VAL && row->acc1 >= 0;
+}
+
 static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
 {
 	char *text = NULL, *line = NULL;
 	int rc = 0;
 	JSON_AUTO json =
-		json_pack("{s:s, s:I, s:I, s:o, s:o}", "split", split_name(row->split), "step",
-			  (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
-			  number(row->loss), "images_per_s", number(row->images_per_s));
+		json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "split", split_name(row->split),
+			  "step", (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
+			  number(row->loss), "lr", number(row->lr), "images_per_s",
+			  number(row->images_per_s), "data_wait_ms", number(row->data_wait_ms));
 
-	if (json && row->split == SPLIT_TRAIN) {
-		json_object_set_new(json, "lr", number(row->lr));
-		json_object_set_new(json, "data_wait_ms", number(row->data_wait_ms));
-	} else if (json && row->acc1 >= 0) {
+	if (json && has_accuracy(row)) {
 		json_object_set_new(json, "acc1", number(row->acc1));
 		json_object_set_new(json, "acc5", number(row->acc5));
 	}
@@ -178,16 +181,17 @@ static int write_line(struct metrics *metrics, const struct metrics_row *row, st
 
 static int write_event(struct metrics *metrics, const struct metrics_row *row, struct error *err)
 {
-	bool train = row->split == SPLIT_TRAIN;
-	struct tensorboard_scalar scalars[4] = {
+	const struct tensorboard_scalar scalars[] = {
 		{"loss", row->loss},
+		{"lr", row->lr},
 		{"images_per_s", row->images_per_s},
-		{train ? "lr" : "acc1", train ? row->lr : row->acc1},
-		{train ? "data_wait_ms" : "acc5", train ? row->data_wait_ms : row->acc5},
+		{"data_wait_ms", row->data_wait_ms},
+		{"acc1", row->acc1},
+		{"acc5", row->acc5},
 	};
 
 	return tensorboard_write(metrics->events[row->split], row->step, scalars,
-				 train || row->acc1 >= 0 ? 4 : 2, err);
+				 has_accuracy(row) ? 6 : 4, err);
 }
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)

@@ -16,9 +16,9 @@ struct metrics_row {
 	enum split split;
 	int64_t step, epoch; /* epoch from 1, as people count */
 	double loss;	     /* a mean over samples; not finite: null in metrics.jsonl */
-	double lr;	     /* train */
+	double lr;	     /* of that step */
 	double images_per_s; /* over all ranks */
-	double data_wait_ms; /* train: a step, of the slowest rank */
+	double data_wait_ms; /* a step, in val a batch, of the slowest rank */
 	double acc1, acc5;   /* val, per cent; negative: none (regression) */
 };
 

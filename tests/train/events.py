@@ -8,7 +8,8 @@ import os
 import struct
 import sys
 
-TAGS = {'train': ('loss', 'lr', 'images_per_s', 'data_wait_ms'), 'val': ('loss', 'images_per_s', 'acc1', 'acc5')}
+TAGS = ('loss', 'lr', 'images_per_s', 'data_wait_ms')
+TAGS = {'train': TAGS, 'val': TAGS + ('acc1', 'acc5')}
 
 
 def crc32c(data):

@@ -14,15 +14,15 @@ events() {
 import json
 rows = [json.loads(line) for line in open('m/metrics.jsonl')]
 assert len(rows) == 42, len(rows)
-common = {'split', 'step', 'epoch', 'loss', 'images_per_s'}
+common = {'split', 'step', 'epoch', 'loss', 'lr', 'images_per_s', 'data_wait_ms'}
 for row in rows:
-    own = {'lr', 'data_wait_ms'} if row['split'] == 'train' else {'acc1', 'acc5'}
+    own = {'acc1', 'acc5'} if row['split'] == 'val' else set()
     assert row.keys() == common | own, row
-    assert row['images_per_s'] > 0
+    assert row['images_per_s'] > 0 and row['data_wait_ms'] > 0 and row['lr'] > 0
 assert [(row['step'], row['epoch']) for row in rows if row['split'] == 'val'] == [(20, 1), (40, 2)]
 PY
 	run -0 events m
-	[ "$output" = "$(printf 'train: 160 values, 1 sessions\nval: 8 values, 1 sessions')" ]
+	[ "$output" = "$(printf 'train: 160 values, 1 sessions\nval: 12 values, 1 sessions')" ]
 }
 
 @test "a resumed run begins new event files and purges what it does again" {
@@ -39,7 +39,7 @@ PY
 	rm -r c
 	job --steps 3
 	run -0 events m
-	[ "$output" = "$(printf 'train: 12 values, 3 sessions\nval: 4 values, 3 sessions')" ]
+	[ "$output" = "$(printf 'train: 12 values, 3 sessions\nval: 6 values, 3 sessions')" ]
 	[ -e m/metrics.jsonl.1 ]
 }
 
