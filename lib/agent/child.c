@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/program.h"
+
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
 static const char *plan_path(char *const *envp)
@@ -176,17 +178,27 @@ _Noreturn void child_run(const struct child_plan *plan)
 	give_up(plan, CHILD_STEP_EXEC);
 }
 
-/* Why "No such file" although the file is there. */
-static const char *exec_hint(const struct child_plan *plan, int error)
+/* Why "No such file" although the file is there. May be written to text. */
+static const char *exec_hint(const struct child_plan *plan, int error, char *text, size_t size)
 {
 	const char *program = plan->argv[0];
+	bool below = plan->cwd && *program != '/';
+	char path[PATH_MAX], interpreter[300];
 	struct stat status;
 
+	snprintf(path, sizeof path, "%s%s%s", below ? plan->cwd : "", below ? "/" : "", program);
 	if (error == ENOENT && !strchr(program, '/'))
-		return "not in PATH; give the path to it";
-	if (error == ENOENT && !plan->cwd && !stat(program, &status))
-		return "the file is there, but not the interpreter of its first line or its loader";
-	if (error == EACCES && !plan->cwd && !stat(program, &status) && S_ISDIR(status.st_mode))
+		return "not in PATH, or without its interpreter or loader; give the path to it";
+	if (error == ENOENT && program_lacks_interpreter(path, interpreter, sizeof interpreter)) {
+		snprintf(text, size,
+			 "the file is there, but not %s, the interpreter that its first line "
+			 "names%s",
+			 interpreter, program_interpreter_hint(interpreter));
+		return text;
+	}
+	if (error == ENOENT && !stat(path, &status))
+		return "the file is there, but not its loader";
+	if (error == EACCES && !stat(path, &status) && S_ISDIR(status.st_mode))
 		return "it is a folder";
 	if (error == EACCES)
 		return "not executable: chmod +x, or name the interpreter";
@@ -202,6 +214,7 @@ int child_report_text(const struct child_report *report, const struct child_plan
 {
 	const char *program = plan->argv[0];
 	const char *hint = NULL;
+	char room[512];
 
 	switch (report->step) {
 	case CHILD_STEP_FOLDER:
@@ -209,7 +222,7 @@ int child_report_text(const struct child_report *report, const struct child_plan
 			 plan->cwd ? plan->cwd : ".", strerror(report->error));
 		break;
 	case CHILD_STEP_EXEC:
-		hint = exec_hint(plan, report->error);
+		hint = exec_hint(plan, report->error, room, sizeof room);
 		snprintf(text, size, hint ? "cannot start %s: %s (%s)" : "cannot start %s: %s",
 			 program, strerror(report->error), hint);
 		break;

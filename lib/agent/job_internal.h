@@ -70,6 +70,10 @@ int job_take_reached(struct job *job, const struct wire_message *message); /* 1:
 int job_plan(struct job *job, struct error *err);
 int job_send_start(struct job *job, struct error *err); /* -> PHASE_RUN */
 
+/* job_check.c: what the program and the log folder make worth a note, once the plan is there. */
+void job_check_worlds(struct job *job);
+void job_check_logs(struct job *job);
+
 /* job_end.c: the first one counts (see enum job_cause), later ones are the cascade; each begins
  * the end. */
 void job_fail(struct job *job, int code, long node, const char *format, ...)

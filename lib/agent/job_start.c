@@ -101,6 +101,8 @@ int job_plan(struct job *job, struct error *err)
 		for (size_t w = 0; w < node->warning_count; w++)
 			job_note(job, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
 	}
+	job_check_worlds(job);
+	job_check_logs(job);
 	if (job->sink->planned)
 		job->sink->planned(job->sink->context, &job->plan);
 	return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/logs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -407,6 +408,26 @@ int logs_check_folder(const char *folder, struct error *err)
 	unlink(path);
 	close(fd);
 	return 0;
+}
+
+size_t logs_beyond(const char *folder, int rank_count, int *lowest)
+{
+	DIR *list = opendir(folder);
+	struct dirent *entry;
+	size_t count = 0;
+
+	while (list && (entry = readdir(list))) {
+		int rank, size = 0;
+
+		if (sscanf(entry->d_name, "rank-%9d.log%n", &rank, &size) != 1 || !size ||
+		    entry->d_name[size] || rank < rank_count)
+			continue;
+		if (!count++ || rank < *lowest)
+			*lowest = rank;
+	}
+	if (list)
+		closedir(list);
+	return count;
 }
 
 void logs_free(struct logs *logs)

@@ -64,6 +64,10 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
  * started; leaves no file. 0 or -ERR_OUTPUT. */
 int logs_check_folder(const char *folder, struct error *err);
 
+/* Log files in folder of ranks that a run of rank_count has not: how many, and the lowest of these
+ * ranks. For the head. A folder that cannot be read holds none. */
+size_t logs_beyond(const char *folder, int rank_count, int *lowest);
+
 /* A line of a local rank, as struct supervise_events hands it over; stream: 1 stdout, 2 stderr
  * (an unfinished line is ended before a line of the other stream). Kept, and buffered for the
  * file. Never fails: see logs_problem. */

@@ -28,6 +28,19 @@ expect_ranks() { # KIND N
 	done
 }
 
+@test "an Open MPI program with --pmix off: worlds of one, and that is said" {
+	[ -n "$MPI_SUM" ] || skip "built without MPI"
+	run "$BERTH" run -n 2 --pmix off -- "$MPI_SUM"
+	echo "$output"
+	[ "$(grep -c 'MPI rank 0 of 1' <<<"$output")" -eq 2 ]
+	[ "$(grep -c 'uses Open MPI: with --pmix off it runs as 2 worlds' <<<"$output")" -eq 1 ]
+	for program in "$MPI_SUM -n 1" "true -n 2 --pmix off" "$MPI_SUM -n 2"; do
+		set -- $program
+		run "$BERTH" run "${@:2}" -- "$1"
+		[[ $output != *"uses Open MPI"* ]]
+	done
+}
+
 @test "an Open MPI program sees 1, 2 and 4 ranks and reduces" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	for n in 1 2 4; do

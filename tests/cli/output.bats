@@ -81,6 +81,17 @@ PY
 	[ "$(tail -n 1 "$DIR/log/deep/rank-0001.log")" = again ]
 }
 
+@test "--log-dir: logs of a larger run before are told of, once, and left as they are" {
+	"$BERTH" run -n 4 --log-dir "$DIR/log" -- sh -c 'echo old' >/dev/null 2>&1
+	touch "$DIR/log/rank-0009.log.gz" "$DIR/log/rank-x.log"
+	run --separate-stderr "$BERTH" run -n 2 --log-dir "$DIR/log" -- sh -c 'echo new'
+	[ "$status" -eq 0 ]
+	[ "$(grep -c 'an earlier run with more ranks: 2 from rank-0002.log on' <<<"$stderr")" -eq 1 ]
+	[ "$(tail -n 1 "$DIR/log/rank-0003.log")" = old ]
+	run --separate-stderr "$BERTH" run -n 4 --log-dir "$DIR/log" -- true
+	[[ $stderr != *"earlier run"* ]]
+}
+
 @test "a log folder that cannot be written: 73, and nothing was started" {
 	touch "$DIR/file"
 	run "$BERTH" run -n 2 --log-dir "$DIR/file/log" -- touch "$DIR/started"

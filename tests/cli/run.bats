@@ -184,6 +184,8 @@ os.execv(sys.argv[1], sys.argv[1:])'
 @test "bad input: a sentence and the code of design.md, nothing started" {
 	touch plain; chmod -x plain
 	printf '#!/nowhere/interpreter\n' >script; chmod +x script
+	printf '#!/bin/sh\r\n' >dos; chmod +x dos
+	mkdir nested; cp -p script nested
 	while IFS='|' read -r code text arguments; do
 		eval "run \"\$BERTH\" run $arguments"
 		echo "$arguments: $status: $output"
@@ -209,7 +211,11 @@ os.execv(sys.argv[1], sys.argv[1:])'
 66|PROGRAM is empty|-- ""
 69|may not be executed|-- ./plain
 69|is a folder|-- /
-66|could not be started|-n 2 -- ./script
+69|is a folder|-- ./nested
+66|/nowhere/interpreter, the interpreter|-n 2 -- ./script
+66|/nowhere/interpreter, the interpreter|--env PATH="$PWD:$PATH" -n 2 -- script
+66|carriage return|-- ./dos
+66|/nowhere/interpreter, the interpreter|-- ./nested/script
 73|--log-dir|--log-dir /proc/nowhere -- touch started
 73|--log-dir|--log-dir plain -- touch started
 73|--report|--report /nowhere/report -- touch started

@@ -308,8 +308,23 @@ static void test_scripts_and_path(void **state)
 	begin(&world, true);
 	launch(&world, &rank, 1);
 	until(&world, &world.ends[0], 1);
-	assert_non_null(strstr(world.start_error[0], "interpreter"));
+	assert_non_null(strstr(world.start_error[0], "/no/such/interpreter, the interpreter"));
 	end(&world, 1000);
+
+	/* From the rank's folder too, and told apart from a folder. */
+	static const struct {
+		const char *program, *said;
+	} rows[] = {{"./run-me", "/no/such/interpreter, the interpreter"}, {"..", "it is a folder"}};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		argv[0] = rows[i].program;
+		rank.cwd = folder;
+		begin(&world, true);
+		launch(&world, &rank, 1);
+		until(&world, &world.ends[0], 1);
+		assert_non_null(strstr(world.start_error[0], rows[i].said));
+		end(&world, 1000);
+	}
 	unlink(script);
 	rmdir(folder);
 }
