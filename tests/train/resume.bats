@@ -50,6 +50,31 @@ same() {
 	done
 }
 
+@test "the same for a residual network: running statistics and their count, too" {
+	net() {
+		train resnet18 --stem cifar --device cpu-reference --data synthetic:3x8x8,n=20,classes=5 --accumulate 2 \
+			--epochs 2 --no-eval --ckpt "run.$1" --metrics "run.$1" "${@:2}"
+	}
+	for n in 1 2; do
+		rm -rf run.*
+		net whole -n $n --batch $((4 / n))
+		for steps in 2 4; do
+			net part -n $n --batch $((4 / n)) --steps $steps
+		done
+		net part -n $n --batch $((4 / n))
+		cmp run.whole/step-00000006.safetensors run.part/step-00000006.safetensors
+		same_rows run.whole run.part
+	done
+	python3 - <<'PY'
+import json, struct
+data = open('run.part/step-00000006.safetensors', 'rb').read()
+size = struct.unpack('<Q', data[:8])[0]
+begin, end = json.loads(data[8:8 + size])['bn1.num_batches_tracked']['data_offsets']
+# 2 epochs of 5 batches on each rank: updates of 2, 2 and 1.
+assert data[8 + size + begin:8 + size + end] == struct.pack('<q', 10)
+PY
+}
+
 @test "kill -9 again and again, then resume: as if nothing had been" {
 	# 3 epochs of 200 steps, so that the kills come before the end
 	DATA=synthetic:1x16x16,n=6400,classes=5
