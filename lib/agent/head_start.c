@@ -117,7 +117,7 @@ static int be_agent(void *context, size_t node_index, int fd)
 
 	if (!agent_run(&params, &err))
 		return 0;
-	log_line(LOG_DEBUG, "agent", "%s", err.text);
+	log_line(LOG_ERROR, "agent", "%s", err.text);
 	return err.code;
 }
 

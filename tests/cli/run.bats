@@ -165,6 +165,19 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	[ "$(grep -cx 64 <<<"$output")" -eq 40 ]
 }
 
+@test "a low limit of processes is the cause that is told" {
+	[ "$(id -u)" = 0 ] || skip "needs root, to become a user without processes"
+	command -v setpriv >/dev/null && command -v prlimit >/dev/null || skip "no setpriv, no prlimit"
+	as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+	$as_nobody test -x "$BERTH" 2>/dev/null || skip "the build is not for others to read"
+	for limit in 1 2 3; do
+		run $as_nobody prlimit --nproc="$limit" "$BERTH" run -n 2 -- true
+		echo "$limit: $output"
+		[ "$status" -ge 64 ] && [ "$status" -lt 128 ]
+		[[ $output == *"temporarily unavailable"* || $output == *"no thread"* ]]
+	done
+}
+
 @test "a limit of file size is told, not died of" {
 	run bash -c 'ulimit -f 0; "$BERTH" run -n 1 --report report.json -- true'
 	echo "$output"
