@@ -57,7 +57,7 @@ value() {
 			[ "$(value BERTH_ATTEMPT "$rank")" = 0 ]
 			[ -n "$(value BERTH_JOB_ID "$rank")" ]
 			[ "$(value JAX_PROCESS_ID "$rank")" = "$rank" ]
-			! grep -q '^BERTH_AGENT_' "env.$rank"
+			! grep -q '^BERTH_AGENT_' "env.$rank" || false
 		done
 	done
 }
@@ -119,7 +119,7 @@ assert [r["local_rank"] for r in p["ranks"]] == [0, 1], p'
 	[ "$status" -eq 3 ]
 	[ $(($(date +%s) - start)) -lt 15 ] # promised: 5
 	for pid in $(cat pids); do
-		! kill -0 "$pid" 2>/dev/null
+		! kill -0 "$pid" 2>/dev/null || false
 	done
 }
 

@@ -53,7 +53,7 @@ PY
 	diff <(grep -v '^fc\|running_\|num_batches' a.txt) <(grep -v '^fc\|running_\|num_batches' b.txt)
 	grep -q '^fc.weight F32 \[7, 512\]' b.txt
 	grep -q '^bn1.num_batches_tracked I64 \[\] 0300000000000000$' b.txt
-	! diff -q <(grep running_mean a.txt) <(grep running_mean b.txt)
+	! diff -q <(grep running_mean a.txt) <(grep running_mean b.txt) || false
 }
 
 @test "what cannot be begun from is refused" {
