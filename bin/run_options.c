@@ -35,7 +35,8 @@ static const struct argp_option run_table[] = {
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
 	{"engine", RUN_ENGINE, "NAME", 0,
-	 "How agents are started: fork (this machine), loopback (pretended nodes on it); default: "
+	 "How agents are started: fork (this machine), srun (a Slurm job), loopback (pretended nodes "
+	 "on this machine); default: "
 	 "what fits the allocation",
 	 11},
 	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,

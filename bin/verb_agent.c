@@ -16,10 +16,11 @@ int verb_agent(int argc, char **argv)
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
 		       "berth run through the cluster's engine, not by hand.\v"
 		       "Takes its place from the environment: " ENGINE_ENV_HEAD ", " ENGINE_ENV_JOB
-		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME ", " ENGINE_ENV_SECRET
-		       ", " ENGINE_ENV_TIMEOUT ".",
+		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME " (or " ENGINE_ENV_NODES
+		       " and " ENGINE_ENV_SELF "), " ENGINE_ENV_SECRET ", " ENGINE_ENV_TIMEOUT
+		       ".",
 	};
-	struct agent_params params;
+	struct agent_params params = {0};
 	struct error err = {0};
 	struct env *env;
 	int rc;
@@ -32,6 +33,9 @@ int verb_agent(int argc, char **argv)
 		unsetenv(ENGINE_ENV_SECRET);
 		rc = agent_run(&params, &err);
 	}
+	if (rc)
+		fprintf(stderr, ENGINE_NO_AGENT "%s: %s\n", params.name ? params.name : "this node",
+			err.text);
 	env_free(env);
-	return rc ? verb_fail(&err) : 0;
+	return -rc;
 }

@@ -138,6 +138,20 @@ static int add_number(struct exec *exec, const char *name, int value, const char
 	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
 }
 
+/* Who started this rank has said its place to Slurm's own readers. */
+static void drop_slurm(struct env *changes)
+{
+	for (size_t i = 0; i < env_count(changes);) {
+		char name[64];
+
+		snprintf(name, sizeof name, "%s", env_at(changes, i)->name);
+		if (strncmp(name, "SLURM_", 6))
+			i++;
+		else
+			env_drop(changes, name);
+	}
+}
+
 static int make_changes(struct exec *exec, struct error *err)
 {
 	static const char *const not_ours[] = {
@@ -151,6 +165,7 @@ static int make_changes(struct exec *exec, struct error *err)
 		return rc;
 	for (size_t i = 0; i < sizeof not_ours / sizeof *not_ours; i++)
 		env_drop(exec->changes, not_ours[i]);
+	drop_slurm(exec->changes);
 	const struct {
 		const char *name;
 		int value;

@@ -33,6 +33,10 @@ test|cmd:scdoc|scdoc|scdoc|module load scdoc
 test|cmd:mpirun|openmpi-bin|openmpi|module load openmpi
 test|cmd:ps|procps|procps-ng|
 extra|cmd:scontrol|slurm-client|slurm|module load slurm
+extra|cmd:slurmctld|slurmctld|slurm-slurmctld|
+extra|cmd:slurmd|slurmd|slurm-slurmd|
+extra|cmd:munged|munge|munge|
+extra|cmd:ip|iproute2|iproute|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||
 extra|deb:python3-torchvision|python3-torchvision||
@@ -96,6 +100,22 @@ packages_apt() {
 }
 
 packages_apt_once() {
+	# Some packages bring a service (munge, slurmd): the tests start their own, so none is to be
+	# started here. Debian asks this file; one that is there already is the machine's own word.
+	packages_policy=
+	if [ ! -e /usr/sbin/policy-rc.d ]; then
+		packages_policy=/usr/sbin/policy-rc.d
+		# shellcheck disable=SC2016 # apt-get's parent is asked: a file left behind binds nobody
+		printf '#!/bin/sh\n# of berth: while its packages are installed\nkill -0 %d 2>/dev/null && exit 101\nexit 0\n' $$ \
+			>"$packages_policy" && chmod 755 "$packages_policy" || packages_policy=
+	fi
+	packages_apt_get "$@"
+	packages_code=$?
+	[ -z "$packages_policy" ] || rm -f "$packages_policy"
+	return $packages_code
+}
+
+packages_apt_get() {
 	DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o DPkg::Lock::Timeout=300 \
 		-o Dpkg::Use-Pty=0 install --no-install-recommends "$@" </dev/null 2>&1
 }

@@ -15,6 +15,7 @@
 #include "agent/agent_internal.h"
 #include "agent/folder.h"
 #include "agent/guard.h"
+#include "base/hostlist.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -25,12 +26,42 @@
 #define TWIN_MS 500 /* the same signal from its sender and from the guardian */
 #define WORKER_S 2  /* for hwloc and NVML to come to an end, when the agent has to go */
 
+/* ENGINE_ENV_NODE and NAME, or this node's place in the list that all agents were given. */
+static int read_place(const struct env *env, struct agent_params *params, struct error *err)
+{
+	const char *list = env_get(env, ENGINE_ENV_NODES), *self = env_get(env, ENGINE_ENV_SELF);
+	const char *index = env_get(env, ENGINE_ENV_NODE);
+	struct hosts hosts = {0};
+	int node = -1, rc;
+
+	if (!list || !self) {
+		params->name = env_get(env, ENGINE_ENV_NAME);
+		rc = index ? number_int(ENGINE_ENV_NODE, index, 0, 1 << 20, &node, err)
+			   : error_set(err, ERR_USAGE,
+				       "%s is not set: agents are started by berth run; see man "
+				       "berth-agent",
+				       ENGINE_ENV_NODE);
+		params->node_index = rc ? 0 : (size_t)node;
+		return rc;
+	}
+	params->name = env_get(env, self);
+	rc = hostlist_expand(list, &hosts, err);
+	for (size_t i = 0; !rc && params->name && node < 0 && i < hosts.count; i++)
+		if (!strcmp(hosts.names[i], params->name))
+			node = (int)i;
+	if (!rc && node < 0)
+		rc = error_set(err, ERR_DATA, "%s is '%.80s', which is none of the job's nodes: "
+			       "'%.200s'", self, params->name ? params->name : "", list);
+	hosts_free(&hosts);
+	params->node_index = rc ? 0 : (size_t)node;
+	return rc;
+}
+
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
 {
-	static const char *const needed[] = {ENGINE_ENV_HEAD, ENGINE_ENV_JOB, ENGINE_ENV_NODE,
-					     ENGINE_ENV_SECRET};
+	static const char *const needed[] = {ENGINE_ENV_HEAD, ENGINE_ENV_JOB, ENGINE_ENV_SECRET};
 	struct agent_params params = {.fd = -1, .node_timeout_ms = 8000, .env = env};
-	int node, rc;
+	int rc;
 
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
 		if (!env_get(env, needed[i]))
@@ -40,8 +71,7 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 					 needed[i]);
 	params.head = env_get(env, ENGINE_ENV_HEAD);
 	params.job = env_get(env, ENGINE_ENV_JOB);
-	params.name = env_get(env, ENGINE_ENV_NAME);
-	rc = number_int(ENGINE_ENV_NODE, env_get(env, ENGINE_ENV_NODE), 0, 1 << 20, &node, err);
+	rc = read_place(env, &params, err);
 	if (!rc && env_get(env, ENGINE_ENV_TIMEOUT))
 		rc = number_int(ENGINE_ENV_TIMEOUT, env_get(env, ENGINE_ENV_TIMEOUT), 100, 86400000,
 				&params.node_timeout_ms, err);
@@ -50,7 +80,6 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 	if (rc) {
 		return error_prefix(err, "berth agent");
 	}
-	params.node_index = (size_t)node;
 	*out = params;
 	return 0;
 }

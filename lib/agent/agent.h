@@ -33,7 +33,8 @@ struct agent_params {
 };
 
 /* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.
- * -ERR_USAGE: a variable is missing: this is not how an agent is started. */
+ * -ERR_USAGE: a variable is missing: this is not how an agent is started. -ERR_DATA: this node is
+ * none of the job's, and other bad values. */
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are

@@ -102,6 +102,11 @@ static bool has_children(const struct head *head, size_t node)
 	return first < end;
 }
 
+static bool answers_reach(const struct head *head, size_t node)
+{
+	return node == 0 && head->count > 1;
+}
+
 static void send_move(struct head *head, size_t node)
 {
 	long parent = tree_parent(node, head->fanout);
@@ -151,7 +156,7 @@ static void take_hello(struct head *head, struct link *link, const struct wire_m
 
 	proto_send(link, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
 		   json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)head->count,
-			     "fanout", (json_int_t)head->fanout, "listen", has_children(head, node),
+			     "fanout", (json_int_t)head->fanout, "listen", has_children(head, node) || answers_reach(head, node),
 			     "move", parent >= 0, "port", node == 0 ? head->options.port : -1),
 		   NULL, 0, NULL);
 	if (parent < 0)
@@ -169,6 +174,8 @@ static void take_listens(struct head *head, size_t node, const struct wire_messa
 	if (proto_text(message, &text, NULL) ||
 	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !head->nodes[node].link)
 		return;
+	if (node == 0)
+		head->reach_port = (int)port;
 	socket_peer_with_port(head->nodes[node].link->fd, (int)port, head->nodes[node].address,
 			      sizeof head->nodes[node].address);
 	tree_children((long)node, head->count, head->fanout, &first, &end);
@@ -273,6 +280,7 @@ void head_tick(struct head *head, int64_t now_ms, bool slept)
 {
 	if (head->listener)
 		listener_tick(head->listener, now_ms);
+	head_listen_to_engine(head);
 	for (size_t i = 0; i < head->count; i++) {
 		struct link *link = head->nodes[i].link;
 		int64_t ended_ms = head->nodes[i].ended_ms;
@@ -312,6 +320,11 @@ void head_pause(struct head *head, bool on)
 const char *head_folder(const struct head *head, size_t node)
 {
 	return head->nodes[node].folder;
+}
+
+int head_reach_port(const struct head *head)
+{
+	return head->reach_port ? head->reach_port : head_port(head);
 }
 
 int head_port(const struct head *head)

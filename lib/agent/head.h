@@ -65,8 +65,14 @@ bool head_is_lost(const struct head *head, size_t node); /* it, or an agent on t
 const char *head_folder(const struct head *head, size_t node); /* its private one, "" unknown */
 /* The port on which agents connect; 0 with socket pairs. */
 int head_port(const struct head *head);
+/* The port at which node 0's agent answers who looks for the head's address: this process may be
+ * on a login node, and the ranks meet on node 0. */
+int head_reach_port(const struct head *head);
 /* Names of nodes whose agents are not in place yet, cut at size; their number. */
 size_t head_missing(const struct head *head, char *text, size_t size);
+
+/* What the engine's tool has printed so far, its last lines joined by "; "; "" when nothing. */
+void head_words(const struct head *head, char *text, size_t size);
 
 /* Say goodbye, end the agents that are this process's children (SIGKILL after timeout_ms), and all
  * that descends from them. left (may be NULL): what could not be ended. NULL head is fine. */

@@ -30,6 +30,7 @@ struct head {
 	struct wire_secret secret;
 	struct link_owner owner;
 	struct listener *listener;
+	int reach_port; /* of node 0's agent, 0 not known */
 	size_t fanout, count, placed;
 	struct head_node *nodes;
 	struct link **unknown; /* proved the secret, did not say yet who they are */
@@ -43,6 +44,8 @@ struct head {
 extern const struct link_owner head_link_owner;
 void head_lose(struct head *head, size_t node, const char *why);
 
+/* head_start.c: what agents that never came have printed; loses their nodes. */
+void head_listen_to_engine(struct head *head);
 /* head_start.c: the child of this process that is the node's agent, or NULL. */
 struct engine_child *head_child(struct head *head, size_t node);
 

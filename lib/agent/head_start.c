@@ -17,6 +17,10 @@
 #include "agent/tree.h"
 #include "base/log.h"
 
+#define WORDS_MAX 600	   /* of what an engine has printed: its end */
+#define HEARD_MAX 16384	   /* in which an agent's complaint is looked for */
+#define ENGINE_END_MS 1500 /* for an engine that was told to end */
+
 struct engine_child *head_child(struct head *head, size_t node)
 {
 	for (size_t i = 0; i < head->child_count; i++)
@@ -47,6 +51,54 @@ static void describe_end(int status, char *text, size_t size)
 		snprintf(text, size, "its agent ended with code %d", WEXITSTATUS(status));
 }
 
+static void describe_engine(const struct head *head, int status, char *text, size_t size)
+{
+	char words[700];
+
+	head_words(head, words, sizeof words);
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "%s was killed by signal %d", head->options.engine->name,
+			 WTERMSIG(status));
+	else
+		snprintf(text, size, "%s ended with code %d before its agent was there",
+			 head->options.engine->name, WEXITSTATUS(status));
+	if (words[0])
+		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", words);
+}
+
+/* "berth: no agent on n2: it is ..." of a node that is still waited for. */
+static void hear(struct head *head, char *line)
+{
+	char *name = line + strlen(ENGINE_NO_AGENT), *why;
+
+	if (strncmp(line, ENGINE_NO_AGENT, strlen(ENGINE_NO_AGENT)) || !(why = strstr(name, ": ")))
+		return;
+	*why = '\0';
+	for (size_t i = 0; i < head->count; i++)
+		if (!head->nodes[i].greeted && !strcmp(head->options.alloc->nodes[i].name, name))
+			head_lose(head, i, why + 2);
+}
+
+void head_listen_to_engine(struct head *head)
+{
+	if (head->placed == head->count)
+		return;
+	for (size_t i = 0; i < head->child_count; i++) {
+		int fd = head->children[i].words_fd;
+		char words[HEARD_MAX + 1];
+		ssize_t n = fd < 0 ? 0 : pread(fd, words, HEARD_MAX, 0);
+
+		words[n > 0 ? n : 0] = '\0';
+		for (char *line = words, *next; line; line = next) {
+			next = strchr(line, '\n');
+			if (!next)
+				break; /* it is still being written */
+			*next++ = '\0';
+			hear(head, line);
+		}
+	}
+}
+
 void head_reap(struct head *head)
 {
 	int status;
@@ -63,11 +115,15 @@ void head_reap(struct head *head)
 			child->pid = 0;
 			describe_end(status, why, sizeof why);
 			if (child->node_index < 0) {
+				char words[900];
+
+				head_listen_to_engine(head);
 				/* The engine itself, for all nodes. Its code proves nothing, but
 				 * agents that are not there now will not come. */
+				describe_engine(head, status, words, sizeof words);
 				for (size_t n = 0; n < head->count; n++)
 					if (!head->nodes[n].greeted)
-						head_lose(head, n, why);
+						head_lose(head, n, words);
 				continue;
 			}
 			struct head_node *node = &head->nodes[child->node_index];
@@ -98,6 +154,33 @@ static void on_refused(void *context, const char *text)
 	struct head *head = context;
 
 	head->events.note(head->events.context, text);
+}
+
+/* What the engine's tool has printed, its last lines on one: "srun: error: ...; ...". */
+void head_words(const struct head *head, char *text, size_t size)
+{
+	text[0] = 0;
+	for (size_t i = 0; i < head->child_count; i++) {
+		int fd = head->children[i].words_fd;
+		char words[WORDS_MAX + 1];
+		off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
+		off_t from = end > WORDS_MAX ? end - WORDS_MAX : 0;
+		ssize_t n = end > 0 ? pread(fd, words, WORDS_MAX, from) : 0;
+
+		for (words[n > 0 ? n : 0] = 0; n > 0 && words[n - 1] == '\n'; n--)
+			words[n - 1] = 0;
+		for (char *line = words, *next; n > 0 && line; line = next) {
+			next = strchr(line, '\n');
+			if (next)
+				*next++ = 0;
+			/* Cut at the front, a line says nothing. */
+			if (!*line || (from && line == words && next))
+				continue;
+			size_t used = strlen(text);
+
+			snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
+		}
+	}
 }
 
 /* In the child of an engine that does not exec. */
@@ -234,6 +317,13 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 	}
 	listener_close(head->listener);
 	wait_children(head, timeout_ms);
+	/* An engine that waits for a node that is lost: told to, it ends the step at the scheduler
+	 * as well. */
+	for (size_t i = 0; i < head->child_count; i++)
+		if (head->children[i].pid > 0 && head->children[i].node_index < 0) {
+			kill(head->children[i].pid, SIGTERM);
+			wait_children(head, ENGINE_END_MS);
+		}
 	for (size_t i = 0; i < head->child_count; i++)
 		if (head->children[i].pid > 0)
 			kill(head->children[i].pid, SIGKILL);
@@ -245,6 +335,9 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 				folder_remove(head->nodes[i].folder);
 	}
 	wire_secret_forget(&head->secret);
+	for (size_t i = 0; i < head->child_count; i++)
+		if (head->children[i].words_fd >= 0)
+			close(head->children[i].words_fd);
 	free(head->children);
 	free(head->unknown);
 	free(head->nodes);

@@ -327,9 +327,12 @@ static void check_deadline(struct job *job, int64_t now)
 						missing[0] ? ", " : "",
 						job->request->alloc->nodes[i].name);
 		}
+		char words[700];
+
+		head_words(job->head, words, sizeof words);
 		job_fail(job, ERR_NETWORK, -1,
-			 "no agent, or no word about its machine, from %s within %d s", missing,
-			 job->request->start_timeout_ms / 1000);
+			 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
+			 job->request->start_timeout_ms / 1000, words[0] ? "; " : "", words);
 	} else if (job->phase == PHASE_REACH) {
 		job_note(job, LOG_WARNING,
 			 "%zu of %zu nodes said in time which addresses of the head they reach",

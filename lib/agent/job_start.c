@@ -40,7 +40,7 @@ int job_ask_reach(struct job *job, struct error *err)
 	for (size_t i = 0; i < head->address_count; i++) {
 		char text[80];
 
-		candidate(&head->addresses[i], head_port(job->head), text, sizeof text);
+		candidate(&head->addresses[i], head_reach_port(job->head), text, sizeof text);
 		json_array_append_new(list, json_string(text));
 		job->shared[i] = -1;
 	}

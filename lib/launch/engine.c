@@ -1,11 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "launch/engine.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/hostlist.h"
 
 /* The first that fits is taken: the most particular first. */
-static const struct engine *const engines[] = {&engine_fork, &engine_loopback};
+static const struct engine *const engines[] = {&engine_fork, &engine_srun, &engine_loopback};
 
 #define ENGINES (sizeof engines / sizeof *engines)
 
@@ -37,28 +46,129 @@ int engine_find(const char *name, const struct alloc *alloc, const struct env *e
 			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
 }
 
-struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
+/* What all agents of a job are told; where[] is a name and a value each, more than one job's. */
+static struct env *agents_env(const struct engine_job *job, const char *const where[4])
 {
 	struct env *env = env_copy(job->env);
 	const struct {
 		const char *name, *value;
 	} set[] = {
-		{ENGINE_ENV_HEAD, job->head},
-		{ENGINE_ENV_JOB, job->job},
-		{ENGINE_ENV_SECRET, job->secret},
-		{ENGINE_ENV_NAME, job->alloc->nodes[node_index].name},
+		{ENGINE_ENV_HEAD, job->head},	  {ENGINE_ENV_JOB, job->job},
+		{ENGINE_ENV_SECRET, job->secret}, {where[0], where[1]},
+		{where[2], where[3]},
 	};
 	int rc = env ? 0 : -1;
 
 	for (size_t i = 0; !rc && i < sizeof set / sizeof *set; i++)
 		rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
 	if (!rc)
-		rc = env_setf(env, ENGINE_ENV_NODE, ENV_FROM_BERTH, NULL, NULL, "%zu", node_index);
-	if (!rc)
 		rc = env_setf(env, ENGINE_ENV_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
 			      job->node_timeout_ms);
 	if (!rc)
 		return env;
 	env_free(env);
+	return NULL;
+}
+
+struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
+{
+	char index[24];
+
+	snprintf(index, sizeof index, "%zu", node_index);
+	return agents_env(job, (const char *const[]){ENGINE_ENV_NAME,
+						     job->alloc->nodes[node_index].name,
+						     ENGINE_ENV_NODE, index});
+}
+
+struct env *engine_agents_env(const struct engine_job *job, const char *self)
+{
+	char *list = engine_node_list(job->alloc);
+	struct env *env = list ? agents_env(job, (const char *const[]){ENGINE_ENV_NODES, list,
+								       ENGINE_ENV_SELF, self})
+			       : NULL;
+
+	free(list);
+	return env;
+}
+
+char *engine_node_list(const struct alloc *alloc)
+{
+	const char **names = calloc(alloc->node_count, sizeof *names);
+	char *list;
+
+	for (size_t i = 0; names && i < alloc->node_count; i++)
+		names[i] = alloc->nodes[i].name;
+	list = names ? hostlist_compress(names, alloc->node_count) : NULL;
+	free(names);
+	return list;
+}
+
+int engine_spawn(char *const argv[], const struct env *env, struct engine_child *child,
+		 struct error *err)
+{
+	char **envp = env_to_envp(env);
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int words = memfd_create("berth-engine", MFD_CLOEXEC), rc;
+
+	if (!envp || words < 0) {
+		if (words >= 0)
+			close(words);
+		free(envp);
+		return error_memory(err, "the engine's start");
+	}
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, words, 1);
+	posix_spawn_file_actions_adddup2(&files, words, 2);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	rc = posix_spawnp(&child->pid, argv[0], &files, &attributes, argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	if (rc) {
+		close(words);
+		return error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
+				 strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
+	}
+	child->node_index = -1;
+	child->fd = -1;
+	child->words_fd = words;
+	return 0;
+}
+
+static bool plain(const char *text)
+{
+	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					   "0123456789_-+=.,:/@%[]")];
+}
+
+char *engine_line(char *const argv[])
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+
+	if (!stream)
+		return NULL;
+	for (size_t i = 0; argv[i]; i++) {
+		if (i)
+			fputc(' ', stream);
+		if (plain(argv[i])) {
+			fputs(argv[i], stream);
+			continue;
+		}
+		fputc('\'', stream);
+		for (const char *at = argv[i]; *at; at++)
+			fputs(*at == '\'' ? "'\\''" : (char[]){*at, 0}, stream);
+		fputc('\'', stream);
+	}
+	if (!fclose(stream))
+		return text;
+	free(text);
 	return NULL;
 }

@@ -22,8 +22,16 @@
 #define ENGINE_ENV_JOB "BERTH_AGENT_JOB"       /* the job's name */
 #define ENGINE_ENV_NODE "BERTH_AGENT_NODE"     /* the node's index */
 #define ENGINE_ENV_NAME "BERTH_AGENT_NAME"     /* the node's name in the allocation */
+/* Where one environment serves all agents, instead of NODE and NAME: the nodes as a host list in
+ * their order, and the variable in which an agent finds its own name among them. */
+#define ENGINE_ENV_NODES "BERTH_AGENT_NODES"
+#define ENGINE_ENV_SELF "BERTH_AGENT_SELF"
 #define ENGINE_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
 #define ENGINE_ENV_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
+
+/* What is printed, a line "berth: no agent on NAME: why", where an agent cannot do its part and the
+ * head does not hear of it otherwise: the engine's tool may run on for the sake of other nodes. */
+#define ENGINE_NO_AGENT "berth: no agent on "
 
 /* What an engine needs to know. Borrowed during the calls. */
 struct engine_job {
@@ -45,6 +53,7 @@ struct engine_child {
 	pid_t pid;
 	long node_index; /* the node whose agent it is, -1 when it stands for all of them */
 	int fd;		 /* our end of its socket pair (the caller closes it), or -1 */
+	int words_fd;	 /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
 struct engine {
@@ -62,7 +71,7 @@ struct engine {
 	char *(*line)(const struct engine_job *job);
 };
 
-extern const struct engine engine_fork, engine_loopback;
+extern const struct engine engine_fork, engine_srun, engine_loopback;
 
 /* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
  * -ERR_UNAVAILABLE: none fits the allocation. */
@@ -77,5 +86,18 @@ int engine_pretend(const struct alloc *alloc, size_t nodes, struct alloc *out, s
 
 /* The environment of an exec'ed agent: job->env and the variables above. NULL: memory out. */
 struct env *engine_agent_env(const struct engine_job *job, size_t node_index);
+/* The same for all agents: each finds its name in the variable self. NULL: memory out. */
+struct env *engine_agents_env(const struct engine_job *job, const char *self);
+
+/* The names of the nodes as a host list; malloced, NULL: memory out. */
+char *engine_node_list(const struct alloc *alloc);
+
+/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin from /dev/null, what
+ * it prints into a file without a name. *child is filled in with node_index -1.
+ * -ERR_UNAVAILABLE names the tool. */
+int engine_spawn(char *const argv[], const struct env *env, struct engine_child *child,
+		 struct error *err);
+/* argv as a line for a shell; malloced, NULL: memory out. */
+char *engine_line(char *const argv[]);
 
 #endif

@@ -104,6 +104,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	}
 	child->node_index = 0;
 	child->fd = pair[0];
+	child->words_fd = -1;
 	*out = child;
 	*count = 1;
 	return 0;

@@ -62,7 +62,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	size_t started = 0;
 
 	while (!rc && started < nodes) {
-		children[started].fd = -1;
+		children[started].fd = children[started].words_fd = -1;
 		children[started].node_index = (long)started;
 		rc = spawn(job, started, &children[started].pid, err);
 		started += !rc;

@@ -288,6 +288,33 @@ static void add_torchrun(struct making *m)
 		add_c10d(m);
 }
 
+/* Programs that ask Slurm where they are (Lightning, submitit, mpi4py's users) shall find the same
+ * place as in RANK: what reaches a rank is the batch script's, rank 0 of one. And Open MPI takes a
+ * process for a world of one where there is a job but no step. */
+static void add_slurm(struct making *m)
+{
+	static const char why[] = "as srun would say it of this rank";
+	int nodes = 0, before = 0;
+
+	if (!env_get(m->env, "SLURM_JOB_ID") && !env_get(m->env, "SLURM_JOBID"))
+		return;
+	for (size_t n = 0; n < m->plan->node_count; n++) {
+		nodes += m->plan->nodes[n].rank_count > 0;
+		before += n < m->node_index && m->plan->nodes[n].rank_count > 0;
+	}
+	force_int(m, "SLURM_PROCID", m->rank->rank, why);
+	force_int(m, "SLURM_LOCALID", m->rank->local_rank, why);
+	force_int(m, "SLURM_NODEID", before, why);
+	force_int(m, "SLURM_NTASKS", m->plan->world_size, why);
+	force_int(m, "SLURM_NPROCS", m->plan->world_size, why);
+	force_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
+	force_int(m, "SLURM_STEP_NUM_NODES", nodes, why);
+	if (!env_get(m->env, "SLURM_STEP_ID"))
+		force(m, "SLURM_STEP_ID", "4294967291",
+		      "the batch script's own; without any, Open MPI takes a rank for a world of "
+		      "one");
+}
+
 int plan_environment(const struct plan *plan, const struct machine *card, size_t node_index,
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err)
@@ -315,6 +342,7 @@ int plan_environment(const struct plan *plan, const struct machine *card, size_t
 	add_jax(&m);
 	add_berth(&m);
 	add_torchrun(&m);
+	add_slurm(&m);
 	if (m.rc) {
 		env_free(m.out);
 		return m.rc;

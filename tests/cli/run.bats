@@ -214,7 +214,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
-64|there are: fork, loopback|--engine nosuch -- touch started
+64|there are: fork, srun, loopback|--engine nosuch -- touch started
 69|elsewhere01|--hosts elsewhere01 -- touch started
 69|2 nodes|--hosts localhost,elsewhere01 -- touch started
 64|has 1 node|-N 2 -- touch started

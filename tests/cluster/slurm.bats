@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run under a real Slurm (cluster.py's).
+
+load support.bash
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+}
+
+@test "a batch script: ranks on both nodes meet at the fast NIC" {
+	batch meet -N2 --gpus-per-node=4 <<-'S'
+	"$BERTH" run --ranks-per-node 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gloo $GLOO_SOCKET_IFNAME slurm $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID"'
+	S
+	[ "$status" = 0 ]
+	has '^rank 0 of 4 on n1 local 0 node 0 at 10.9.0.11 nccl hsn0 gloo hsn0 slurm 0/4 0 0$'
+	has '^rank 1 of 4 on n1 local 1 node 0 at 10.9.0.11 nccl hsn0 gloo hsn0 slurm 1/4 1 0$'
+	has '^rank 2 of 4 on n2 local 0 node 1 at 10.9.0.11 nccl hsn0 gloo hsn0 slurm 2/4 0 1$'
+	has '^rank 3 of 4 on n2 local 1 node 1 at 10.9.0.11 nccl hsn0 gloo hsn0 slurm 3/4 1 1$'
+	nothing_left n1 n2
+}
+
+@test "a rank a GPU without being asked; the port is open for rank 0 alone" {
+	batch default -N2 --gpus-per-node=4 <<-'S'
+	"$BERTH" run -- sh -c 'echo "$RANK/$WORLD_SIZE $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"'
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -c '/8 0,1,2,3 PCI_BUS_ID' <<<"$output")" = 8 ]
+}
+
+@test "salloc on the login node: the head is the allocation's first node" {
+	run timeout 60 salloc -Q -N2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^rank 0 on n1 at 10.9.0.11$'
+	has '^rank 1 on n2 at 10.9.0.11$'
+	run timeout 60 salloc -Q -N1 -w n2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^rank 0 on n2 at 127.0.0.1$'
+}
+
+@test "some of the allocation's nodes" {
+	batch some -N3 <<-'S'
+	"$BERTH" run -N 2 --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -cE '^n[12]$' <<<"$output")" = 2 ]
+	hasnt '^n3$'
+}
+
+@test "an MPI program over both nodes" {
+	[ -n "$MPI_SUM" ] || skip "no MPI"
+	batch mpi -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 -- "$MPI_SUM"
+	S
+	[ "$status" = 0 ]
+	has '^MPI rank 0 of 4, sum 10, before me 3$'
+	has '^MPI rank 3 of 4, sum 10, before me 2$'
+	batch mpi1 -N1 <<-'S'
+	"$BERTH" run -n 2 -- "$MPI_SUM"
+	S
+	[ "$status" = 0 ]
+	has '^MPI rank 1 of 2, sum 3, before me 0$'
+}
+
+@test "training over two nodes leaves the management NIC alone" {
+	[ -n "$MPI_SUM" ] || skip "no MPI"
+	slow=$(bytes n1 eth0) fast=$(bytes n1 hsn0)
+	batch train -N2 <<-'S'
+	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=1024 --steps 60
+	S
+	slow=$(($(bytes n1 eth0) - slow)) fast=$(($(bytes n1 hsn0) - fast))
+	echo "management $slow bytes, fast $fast bytes"
+	[ "$status" = 0 ]
+	has 'trained convnet .* 60 steps, 2 ranks'
+	[ $fast -gt 10000000 ]
+	[ $((slow * 100)) -le $(((slow + fast) * 2)) ]
+}
+
+@test "options in the job's environment and other steps do not change what the agents get" {
+	batch options -N2 -n2 -c2 --mem-per-cpu=50 --gpus-per-node=2 <<-'S'
+	srun --overlap -N2 sleep 75 &
+	export SLURM_CPU_BIND=map_cpu:0 SLURM_MPI_TYPE=none SLURM_EXACT=1 SLURM_LABELIO=1 SLURM_UNBUFFEREDIO=1
+	export SLURM_DISTRIBUTION=cyclic SLURM_NTASKS_PER_NODE=4 SLURM_HINT=nomultithread SLURM_EXPORT_ENV=NONE SLURM_GPUS_PER_TASK=1
+	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo "$RANK $SLURM_EXPORT_ENV $SLURM_CPUS_PER_TASK $SLURM_HINT"'
+	code=$?
+	kill %1; wait
+	exit $code
+	S
+	[ "$status" = 0 ]
+	has '^0 NONE 2 nomultithread$'
+	has '^1 NONE 2 nomultithread$'
+}
+
+@test "a rank that fails on the other node ends the job with its code" {
+	batch fail -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
+	S
+	[ "$status" = 3 ]
+	has '^berth: rank 1 on n2 ended with code 3$'
+	grep -q '"by": "program"' "$SHARE/fail.json"
+	nothing_left n1 n2
+}
+
+@test "scancel ends the ranks on all nodes" {
+	submit cancel -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 -- sh -c 'trap "echo \$RANK was told; exit 0" TERM; echo up; sleep 75 & wait'
+	S
+	until_seen "$SHARE/cancel.out" up
+	scancel --signal=TERM "$job"
+	finish cancel
+	has '^0 was told$'
+	has '^1 was told$'
+	nothing_left n1 n2
+}
+
+@test "a second scancel without grace leaves nothing either" {
+	submit killed -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 2 -- sh -c 'trap "" TERM; echo up; sleep 75 & wait; wait'
+	S
+	until_seen "$SHARE/killed.out" up
+	scancel --signal=KILL --full "$job"
+	nothing_left n1 n2
+}
+
+@test "a slurmd that dies does not end the job: its agent is alive" {
+	submit slurmd -N2 --no-kill <<-'S'
+	"$BERTH" run --ranks-per-node 1 -- sh -c 'echo up $RANK; sleep 3; echo done $RANK'
+	S
+	until_seen "$SHARE/slurmd.out" 'up 1'
+	on n2 sh -c 'kill -9 $(cat /run/berth-cluster/n2/slurmd.pid)'
+	finish slurmd
+	on n2 slurmd -N n2
+	[ "$status" = 0 ]
+	has '^done 0$'
+	has '^done 1$'
+}
+
+@test "a node that falls silent is lost after --node-timeout, and named" {
+	submit silent -N2 --no-kill -w n2,n3 <<-'S'
+	begun=$(date +%s%N)
+	"$BERTH" run --ranks-per-node 1 --node-timeout 2s --report silent.json -- sh -c 'echo up $RANK; exec sleep 75'
+	code=$?
+	echo "after $((($(date +%s%N) - $(cat cut)) / 1000000)) ms"
+	exit $code
+	S
+	until_seen "$SHARE/silent.out" 'up 1'
+	date +%s%N >"$SHARE/cut"
+	on n3 ip link set eth0 down
+	finish silent
+	nothing_left n2 n3
+	on n3 ip link set eth0 up
+	[ "$status" = 76 ]
+	has '^berth: node n3 was lost: its agent was silent for 2 s$'
+	ms=$(sed -n 's/^after \([0-9]*\) ms$/\1/p' <<<"$output")
+	[ "$ms" -lt 12000 ]
+	grep -q '"node": "n3"' "$SHARE/silent.json"
+}
+
+@test "a program that is nowhere, a berth that the nodes do not have, another machine" {
+	cp "$BERTH" /tmp/berth-of-login
+	run timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
+	echo "$output"
+	[ "$status" = 76 ]
+	has 'node n[12] was lost: /tmp/berth-of-login is not there; put berth into a folder that all nodes see'
+	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
+	chmod +x "$SHARE/uname"
+	on n2 mount --bind "$SHARE/uname" /usr/bin/uname
+	batch arch -N2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	on n2 umount /usr/bin/uname
+	[ "$status" = 76 ]
+	has 'node n2 was lost: it is riscv64, and .* was built for x86_64; build berth on such a node'
+}
+
+@test "srun is missing, srun is refused, and no job at all" {
+	batch nosrun -N2 <<-'S'
+	PATH=/nonexistent "$BERTH" run --ranks-per-node 1 -- /bin/hostname
+	S
+	[ "$status" = 69 ]
+	has '^berth: srun cannot be started: No such file or directory; is it in PATH\?$'
+	batch refused -N2 <<-'S'
+	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 76 ]
+	has 'srun ended with code 1 .*saying: .*srun: error: .*Invalid job id'
+	run "$BERTH" run --engine srun -- hostname
+	[ "$status" = 64 ]
+	has 'the engine srun starts agents in a job'
+}
+
+@test "variables that contradict each other are named" {
+	batch contradict -N2 <<-'S'
+	SLURMD_NODENAME=n9 "$BERTH" run -- hostname; echo "code $?"
+	SLURM_JOB_NUM_NODES=5 "$BERTH" run -- hostname; echo "code $?"
+	S
+	has "SLURMD_NODENAME is 'n9', which SLURM_JOB_NODELIST does not name: 'n\\[1-2\\]'"
+	has "SLURM_JOB_NUM_NODES is 5, but SLURM_JOB_NODELIST names 2 nodes"
+	[ "$(grep -c '^code 65$' <<<"$output")" = 2 ]
+}
