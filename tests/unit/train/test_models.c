@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ResNets beside torchvision's (models.py took them down): names, shapes and their order, what a
- * seed gives, and the buckets that PyTorch's DDP makes. */
+/* ResNets beside torchvision's (models.py took them down): names, shapes, ops and their order, what
+ * a seed gives, and the buckets that PyTorch's DDP makes. */
 #include "../rows.h"
 
 #include <math.h>
@@ -216,6 +216,96 @@ static void initial_buffers(void **state)
 	graph_free(graph);
 }
 
+/* ---- what the ops are, and in which order their gradients come ---- */
+
+static void op_counts(void **state)
+{
+	static const struct {
+		const char *model;
+		enum model_stem stem;
+		int counts[OP_KINDS];
+	} models[] = {
+		{"resnet18",
+		 STEM_DEFAULT,
+		 {[OP_CONV2D] = 20,
+		  [OP_BATCHNORM] = 20,
+		  [OP_RELU] = 17,
+		  [OP_ADD] = 8,
+		  [OP_MAXPOOL2D] = 1,
+		  [OP_AVGPOOL] = 1,
+		  [OP_LINEAR] = 1}},
+		{"resnet18",
+		 STEM_CIFAR,
+		 {[OP_CONV2D] = 20,
+		  [OP_BATCHNORM] = 20,
+		  [OP_RELU] = 17,
+		  [OP_ADD] = 8,
+		  [OP_AVGPOOL] = 1,
+		  [OP_LINEAR] = 1}},
+		{"resnet50",
+		 STEM_DEFAULT,
+		 {[OP_CONV2D] = 53,
+		  [OP_BATCHNORM] = 53,
+		  [OP_RELU] = 49,
+		  [OP_ADD] = 16,
+		  [OP_MAXPOOL2D] = 1,
+		  [OP_AVGPOOL] = 1,
+		  [OP_LINEAR] = 1}},
+	};
+
+	for (size_t m = 0; m < ROWS(models); m++) {
+		struct graph *graph = build(models[m].model, 10, models[m].stem);
+		int counts[OP_KINDS] = {0};
+
+		for (int i = 0; i < graph->op_count; i++)
+			counts[graph->ops[i].kind]++;
+		for (int k = 0; k < OP_KINDS; k++)
+			if (counts[k] != models[m].counts[k])
+				fail_msg("%s has %d ops %s, not %d", models[m].model, counts[k],
+					 op_name((enum op_kind)k), models[m].counts[k]);
+		graph_free(graph);
+	}
+}
+
+/* As PyTorch's autograd finishes them, from the end. */
+static void ready_order(void **state)
+{
+	static const struct {
+		const char *model;
+		const char *names[22];
+	} models[] = {
+		{"resnet18",
+		 {"fc.bias", "fc.weight", "layer4.1.bn2.weight", "layer4.1.bn2.bias",
+		  "layer4.1.conv2.weight", "layer4.1.bn1.weight", "layer4.1.bn1.bias",
+		  "layer4.1.conv1.weight", "layer4.0.downsample.1.weight",
+		  "layer4.0.downsample.1.bias", "layer4.0.downsample.0.weight",
+		  "layer4.0.bn2.weight", "layer4.0.bn2.bias", "layer4.0.conv2.weight",
+		  "layer4.0.bn1.weight", "layer4.0.bn1.bias", "layer4.0.conv1.weight",
+		  "layer3.1.bn2.weight"}},
+		{"resnet50",
+		 {"fc.bias", "fc.weight", "layer4.2.bn3.weight", "layer4.2.bn3.bias",
+		  "layer4.2.conv3.weight", "layer4.2.bn2.weight", "layer4.2.bn2.bias",
+		  "layer4.2.conv2.weight", "layer4.2.bn1.weight", "layer4.2.bn1.bias",
+		  "layer4.2.conv1.weight", "layer4.1.bn3.weight"}},
+	};
+
+	for (size_t m = 0; m < ROWS(models); m++) {
+		struct graph *graph = build(models[m].model, 10, STEM_DEFAULT);
+		struct buckets buckets;
+		struct error err = {0};
+
+		assert_int_equal(
+			buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
+		for (int i = 0; models[m].names[i]; i++)
+			assert_string_equal(graph->params[buckets.ready[i]].name,
+					    models[m].names[i]);
+		assert_string_equal(graph->params[buckets.ready[graph->param_count - 1]].name,
+				    "conv1.weight");
+		buckets_free(&buckets);
+		graph_free(graph);
+	}
+}
+
 /* ---- buckets ---- */
 
 /* What PyTorch's DDP makes of them at 1000 classes. */
@@ -257,8 +347,9 @@ static void buckets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names),   cmocka_unit_test(small_stem),
-		cmocka_unit_test(initial), cmocka_unit_test(initial_buffers),
+		cmocka_unit_test(names),     cmocka_unit_test(small_stem),
+		cmocka_unit_test(initial),   cmocka_unit_test(initial_buffers),
+		cmocka_unit_test(op_counts), cmocka_unit_test(ready_order),
 		cmocka_unit_test(buckets),
 	};
 
