@@ -88,6 +88,8 @@ static int print_order(const struct train_arguments *arguments, const struct ran
 		.split = SPLIT_TRAIN,
 		.seed = arguments->options.seed,
 		.augment = arguments->options.augment,
+		.image_size = arguments->options.image_size,
+		.module_path = arguments->options.module_path,
 	};
 	struct dataset *data;
 	struct sampler sampler;

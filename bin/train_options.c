@@ -16,6 +16,8 @@ enum train_key {
 	KEY_DATA = 0x400,
 	KEY_STEM,
 	KEY_AUGMENT,
+	KEY_IMAGE_SIZE,
+	KEY_STRICT_DATA,
 	KEY_EPOCHS,
 	KEY_STEPS,
 	KEY_BATCH,
@@ -55,13 +57,16 @@ enum train_key {
 static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, "What is trained", 31},
 	{"data", KEY_DATA, "SPEC", 0,
-	 "fashion-mnist[:DIR] (default), mnist:DIR, cifar10:DIR, cifar100:DIR, or "
+	 "fashion-mnist[:DIR] (default), mnist:DIR, cifar10:DIR, cifar100:DIR, imagefolder:DIR, or "
 	 "synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
 	 31},
 	{"augment", KEY_AUGMENT, "auto|none|LIST", 0,
-	 "Of training samples: a list of flip and crop=PAD (default auto: flip,crop=4 for CIFAR, "
-	 "else none)",
+	 "Of training samples: a list of flip, crop=PAD and resized-crop (default auto: flip,crop=4 "
+	 "for CIFAR, resized-crop,flip for imagefolder, else none)",
 	 31},
+	{"image-size", KEY_IMAGE_SIZE, "N", 0, "Of imagefolder: NxN pixels (default 224)", 31},
+	{"strict-data", KEY_STRICT_DATA, NULL, 0,
+	 "A file that cannot be decoded ends the run, instead of being passed over", 31},
 	{"stem", KEY_STEM, "default|cifar", 0,
 	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32", 31},
 	{"epochs", KEY_EPOCHS, "N", 0,
@@ -249,6 +254,11 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 		options->augment = text;
 		return strcmp(text, "auto") ? augment_parse(text, &check, err) : 0;
 	}
+	case KEY_IMAGE_SIZE:
+		return number_int("--image-size", text, 8, 4096, &options->image_size, err);
+	case KEY_STRICT_DATA:
+		options->strict_data = true;
+		return 0;
 	case KEY_EPOCHS:
 		return number_int64("--epochs", text, 1, 1000000, &options->epochs, err);
 	case KEY_STEPS:

@@ -23,6 +23,7 @@ build|deb:libhwloc-plugins|libhwloc-plugins||
 build|pc:jansson 2.10|libjansson-dev|jansson-devel|module load jansson
 build|pc:libsodium 1.0.14|libsodium-dev|libsodium-devel|module load libsodium
 build|pc:zlib|zlib1g-dev|zlib-devel|module load zlib
+build|pc:libjpeg|libjpeg-dev|libjpeg-turbo-devel|module load libjpeg-turbo
 build|pc:pmix 4.1|libpmix-dev|pmix-devel|module load pmix
 build|pc:ompi-c|libopenmpi-dev|openmpi-devel|module load openmpi
 data|file:/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz|dataset-fashion-mnist||

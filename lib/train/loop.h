@@ -42,6 +42,8 @@ struct train_options {
 	int64_t save_every; /* steps, epochs or milliseconds */
 	bool save_said;
 	bool nan_continues; /* a loss that is not finite does not end it */
+	int image_size;	    /* of files of any size; 0: 224 */
+	bool strict_data;   /* a sample that cannot be decoded ends it */
 	int workers;	    /* threads that make batches; negative: what fits the data */
 	int cores;	    /* of this rank, as far as somebody said; 0: not known */
 	int timeout_ms;	    /* of every wait for other ranks */

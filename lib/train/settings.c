@@ -120,6 +120,8 @@ int train_compare(struct train *train, struct error *err)
 		{"--on-nan", options->nan_continues, true},
 		{"--augment",
 		 options->augment ? ddp_mark(options->augment, strlen(options->augment)) : 0, true},
+		{"--image-size", options->image_size, false},
+		{"--strict-data", options->strict_data, true},
 		/* What follows would make them drift apart. */
 		{"--device", ddp_mark(train->device->ops->name, strlen(train->device->ops->name)),
 		 true},

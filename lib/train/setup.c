@@ -41,6 +41,9 @@ static int open_data(struct train *train, struct error *err)
 		.split = SPLIT_TRAIN,
 		.seed = options->seed,
 		.augment = options->augment,
+		.image_size = options->image_size,
+		.module_path = options->module_path,
+		.strict = options->strict_data,
 	};
 	int rc = dataset_open(&request, &train->data, err);
 
@@ -164,6 +167,11 @@ static int open_feeds(struct train *train, struct error *err)
 	};
 	int rc = feed_new(&request, &train->feed, err);
 
+	if (train->data->others)
+		train_note(train,
+			   "note: %" PRId64 " files of train are not .jpg or .jpeg and are "
+			   "left out",
+			   train->data->others);
 	request.loader.dataset = train->val;
 	request.sampler = NULL;
 	return rc || !train->val ? rc : feed_new(&request, &train->val_feed, err);

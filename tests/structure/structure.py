@@ -44,6 +44,7 @@ ld-linux.*
 EXPORTS = {
     'ranks-pmix': r'ranks_(client|server)_pmix',
     'comm': r'comm_\w+',
+    'data': r'data_\w+',
     'device': r'device_\w+',
 }
 

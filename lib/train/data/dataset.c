@@ -6,8 +6,13 @@
 #include <string.h>
 
 static const struct dataset_format *const formats[] = {
-	&dataset_fashion_mnist, &dataset_mnist,	    &dataset_cifar10,
-	&dataset_cifar100,	&dataset_synthetic, NULL,
+	&dataset_fashion_mnist,
+	&dataset_mnist,
+	&dataset_cifar10,
+	&dataset_cifar100,
+	&dataset_imagefolder,
+	&dataset_synthetic,
+	NULL,
 };
 
 const char *split_name(enum split split)
@@ -52,6 +57,12 @@ static int choose_augment(const struct dataset_request *request,
 			err, ERR_USAGE,
 			"--augment resized-crop is for files of any size, as in imagefolder; "
 			"for %s take crop=4",
+			format->name);
+	if (!rc && request->image_size && !format->files)
+		rc = error_set(
+			err, ERR_USAGE,
+			"--image-size is for files of any size, as in imagefolder; %s has its "
+			"own",
 			format->name);
 	if (request->split != SPLIT_TRAIN)
 		*out = (struct augment){0};

@@ -20,11 +20,13 @@ struct dataset_request {
 	const char *spec; /* all of --data: "fashion-mnist:DIR" */
 	enum split split;
 	uint64_t seed; /* for data made from it, and for augmentation */
-	const char
-		*augment; /* --augment; NULL or "auto": the format's own. val: none in any case */
-	bool strict;	  /* --strict-data */
-	const char *argument; /* dataset_open sets it: what follows the name, after its ':' or ','
-			       */
+	/* --augment; NULL or "auto": the format's own. val: none in any case */
+	const char *augment;
+	int image_size;		 /* --image-size; 0: the format's own */
+	bool strict;		 /* --strict-data */
+	const char *module_path; /* of base/module.h, or NULL */
+	/* dataset_open sets it: what follows the name, after its ':' or ',' */
+	const char *argument;
 };
 
 /* First member of each format's own struct. open fills the upper half; mean and deviation, of
@@ -34,6 +36,7 @@ struct dataset {
 	int64_t count;	    /* samples, >= 1 */
 	struct shape shape; /* of one, raw and augmented */
 	int classes;	    /* 1: regression, targets are F32 */
+	int64_t others;	    /* files that were passed over for their names */
 	bool bytes;	    /* raw samples are bytes, else floats that are normalised already */
 	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
 
@@ -73,7 +76,7 @@ struct dataset_format {
 	void (*close)(struct dataset *dataset);
 };
 extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
-	dataset_mnist, dataset_synthetic;
+	dataset_imagefolder, dataset_mnist, dataset_synthetic;
 
 /* Is there a format of the name that spec begins with? -ERR_USAGE lists them. Nothing is read. */
 int dataset_known(const char *spec, struct error *err);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Antialiased bilinear resizing of bytes, in Pillow's own fixed-point steps: the same image gives
+ * the same bytes as PIL.Image.resize(size, BILINEAR), and so as torchvision's Resize of a PIL
+ * image. A triangle as wide as the reduction, columns first, each pass rounded to bytes. */
+#ifndef BERTH_TRAIN_DATA_RESIZE_H
+#define BERTH_TRAIN_DATA_RESIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/error.h"
+
+/* One direction: result k is the sum over i of weights[k * width + i] * source[begin[k] + i], for i
+ * below size[k]. Weights are 22-bit fractions. */
+struct resize_axis {
+	int count, width;
+	int *begin, *size;
+	int32_t *weights;
+};
+
+/* The part from .. from + length of a line (fractions allowed) becomes full pixels; of these the
+ * first is number first, count of them are wanted. Source pixels from floor(from) to
+ * ceil(from + length) alone are touched, as if the part had been cut out before. */
+int resize_plan(double from, double length, int full, int first, int count, struct resize_axis *out,
+		struct error *err);
+void resize_free(struct resize_axis *axis);
+
+/* One row of 3 interleaved channels: from [..][3] to out [count][3]. */
+void resize_row(const struct resize_axis *axis, const unsigned char *from, unsigned char *out);
+/* All columns at once: rows [..][columns][3], the first of them source row 'first', to planes
+ * out [3][count][columns]. sums: room for 3 * columns. */
+void resize_rows(const struct resize_axis *axis, const unsigned char *rows, int first, int columns,
+		 int32_t *sums, unsigned char *out);
+
+#endif

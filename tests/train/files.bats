@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Data sets from outside: folders of JPEG files and CIFAR, whole and damaged.
+
+bats_require_minimum_version 1.5.0
+load support
+
+JPEG="$SOURCE/tests/fuzz/corpus/jpeg"
+
+jpeg() {
+	[[ " $MODULES " == *" data-jpeg "* ]] || skip "built without libjpeg"
+}
+
+# refused CODE WORDS ARGUMENTS: by one rank, and soon
+refused() {
+	local code=$1 words=$2
+	shift 2
+	run "-$code" timeout 60 "$BERTH" train -n 1 "$@"
+	if [[ "$output" != *$words* ]]; then
+		echo "expected '$words' in: $output"
+		return 1
+	fi
+}
+
+# images FOLDER: 24 training images in 3 classes, 6 to evaluate
+images() {
+	local class n
+	for class in a 'b c' d; do
+		mkdir -p "$1/train/$class/more" "$1/val/$class"
+		for n in 1 2 3 4; do
+			cp "$JPEG/rgb.jpg" "$1/train/$class/$n.jpg"
+			cp "$JPEG/cmyk.jpg" "$1/train/$class/more/$n.JPEG"
+		done
+		cp "$JPEG/grey.jpg" "$1/val/$class/1.jpg"
+		cp "$JPEG/progressive.jpg" "$1/val/$class/2.jpeg"
+	done
+}
+
+@test "a folder of images trains the same with any number of threads, stopped or not" {
+	jpeg
+	images d
+	for n in 0 1 3; do
+		train convnet -n 2 --data imagefolder:d --image-size 32 --batch 3 --epochs 3 --workers $n --metrics w$n
+	done
+	train convnet -n 2 --data imagefolder:d --image-size 32 --batch 3 --epochs 3 --steps 6 --ckpt c --metrics r
+	train convnet -n 2 --data imagefolder:d --image-size 32 --batch 3 --epochs 3 --ckpt c --metrics r
+	same_rows w0 w1
+	same_rows w0 w3
+	# Stopping within an epoch evaluates once more.
+	python3 - w0/metrics.jsonl r/metrics.jsonl <<'PY'
+import json, sys
+one, two = ({row['step']: row['loss'] for row in map(json.loads, open(name)) if row['split'] == 'train'}
+            for name in sys.argv[1:])
+assert one == two and len(one) == 12, (one, two)
+PY
+	# Another augmentation is another run; none is the same in each epoch.
+	train convnet -n 2 --data imagefolder:d --image-size 32 --batch 3 --epochs 3 --augment none --metrics none
+	[ "$(loss none train)" != "$(loss w0 train)" ]
+}
+
+@test "a damaged image is passed over, named once and counted; --strict-data ends with 65" {
+	jpeg
+	images d
+	cp "$JPEG/cut" 'd/train/b c/2.jpg'
+	cp "$JPEG/text" d/val/d/1.jpg
+	: >d/val/a/2.jpeg
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --batch 4 --epochs 3
+	[ "$(grep -c 'train/b c/2.jpg: ' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'val/d/1.jpg: Not a JPEG file' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'val/a/2.jpeg: an empty file' <<<"$output")" -eq 1 ]
+	[[ "$output" == *"3 times a training sample could not be decoded"* ]]
+	[ "$(grep -c '2 samples of val cannot be decoded and were left out' <<<"$output")" -eq 3 ]
+	[[ "$output" == *"(4 samples"* ]]
+	for n in 1 2; do
+		run -65 timeout 60 "$BERTH" train linear -n $n --data imagefolder:d --image-size 16 --batch 4 \
+			--epochs 3 --strict-data
+		[[ "$output" == *"train/b c/2.jpg"* ]]
+	done
+	rm d/val/*/*
+	for class in a 'b c' d; do cp "$JPEG/cut-header" "d/val/$class/1.jpg"; done
+	refused 65 'no sample of val can be decoded' linear --data imagefolder:d --image-size 16 --epochs 1
+}
+
+@test "a folder that is not as expected is 65 or 66 and says what is" {
+	jpeg
+	refused 66 'nowhere/train is not there' linear --data imagefolder:nowhere
+	refused 64 'imagefolder:DIR' linear --data imagefolder
+	images d
+	touch d/train/a/README d/train/a/x.png
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --steps 1
+	[[ "$output" == *"2 files of train are not .jpg or .jpeg"* ]]
+	mkdir d/train/empty
+	refused 65 'd/train/empty holds no .jpg or .jpeg file' linear --data imagefolder:d
+	rmdir d/train/empty
+	ln -s .. d/train/a/more/round
+	refused 65 'is a link to a folder that it lies in' linear --data imagefolder:d
+	rm d/train/a/more/round
+	mv d/val/a d/val/e
+	refused 65 'd/val/e: train has no class of this name' linear --data imagefolder:d
+	rm -r d/val
+	refused 66 'd/val is not there' linear --data imagefolder:d
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --steps 1 --no-eval
+	rm -r d/train/*
+	refused 65 'd/train holds no folder' linear --data imagefolder:d --no-eval
+	refused 64 'image-size' linear --data "$DATA" --image-size 32
+	refused 64 'resized-crop' linear --data "$DATA" --augment resized-crop
+	refused 64 'augment' linear --data "$DATA" --augment spin
+}
+
+@test "a folder or file that may not be read is 66 and named" {
+	jpeg
+	images d
+	chmod 755 "$DIR"
+	user() { "$@"; }
+	if [ "$(id -u)" = 0 ]; then
+		command -v setpriv >/dev/null || skip "root reads everything, and there is no setpriv"
+		user() { setpriv --reuid=65534 --clear-groups "$@"; }
+	fi
+	chmod 0 'd/train/b c/more'
+	run -66 user timeout 60 "$BUILD/bin/berth-train" linear --data imagefolder:d --image-size 16 --no-eval
+	[[ "$output" == *"d/train/b c/more cannot be read: Permission denied"* ]]
+	chmod 755 'd/train/b c/more'
+	chmod 0 d/train/a/1.jpg
+	run -66 user timeout 60 "$BUILD/bin/berth-train" linear --data imagefolder:d --image-size 16 --no-eval \
+		--epochs 1
+	[[ "$output" == *"d/train/a/1.jpg cannot be read: Permission denied"* ]]
+}
+
+@test "CIFAR that is missing, cut or too long is 66 or 65 and named" {
+	refused 66 'nowhere/data_batch_1.bin is not there' linear --data cifar10:nowhere
+	refused 66 'nowhere/train.bin is not there' linear --data cifar100:nowhere
+	refused 64 'cifar10:DIR' linear --data cifar10
+	mkdir -p c/cifar-10-batches-bin
+	for n in 1 2 3 4 5; do truncate -s 30730000 c/cifar-10-batches-bin/data_batch_$n.bin; done
+	refused 66 'test_batch.bin is not there' linear --data cifar10:c
+	truncate -s 30730000 c/cifar-10-batches-bin/test_batch.bin
+	run -0 timeout 60 "$BERTH" train linear -n 2 --data cifar10:c --batch 8 --steps 3 --no-eval
+	truncate -s 30729000 c/cifar-10-batches-bin/data_batch_3.bin
+	refused 65 'data_batch_3.bin: 30729000 bytes, expected 30730000' linear --data cifar10:c
+	truncate -s 30730001 c/cifar-10-batches-bin/data_batch_3.bin
+	refused 65 'data_batch_3.bin: 30730001 bytes' linear --data cifar10:c
+}
