@@ -69,6 +69,14 @@ static int parse_subnet(const char *text, struct subnet *out)
 	return slash ? number_int("the prefix", slash + 1, 0, out->prefix, &out->prefix, NULL) : 0;
 }
 
+static struct subnet subnet_of(const struct machine_address *address)
+{
+	struct subnet subnet = {.family = address->family, .prefix = address->prefix};
+
+	memcpy(subnet.bytes, address->bytes, sizeof subnet.bytes);
+	return subnet;
+}
+
 /* The CIDR text of the subnet that an address lies in. */
 static void format_subnet(const struct machine_address *address, char *text, size_t size)
 {
@@ -171,6 +179,89 @@ static int owner_elsewhere(const struct machine *cards, size_t count,
 	return -1;
 }
 
+static const char *name_of(const struct machine *cards, size_t node)
+{
+	return cards[node].node ? cards[node].node : "another node";
+}
+
+/* Which nodes can have no part in the address's subnet: "; n2's hsn0 is down", "; n2 has no address
+ * in 10.9.0.0/24", added to text. What lies between the nodes nobody's card tells. */
+static void add_lacking(const struct machine *cards, size_t count,
+			const struct machine_address *address, char *text, size_t size)
+{
+	struct subnet subnet = subnet_of(address);
+	char range[80];
+	size_t lacking = 0, used;
+
+	for (size_t n = 1; n < count; n++) {
+		const struct machine_address *there = NULL;
+
+		for (size_t a = 0; a < cards[n].address_count && !(there && there->up); a++)
+			if (in_subnet(&subnet, &cards[n].addresses[a]))
+				there = &cards[n].addresses[a];
+		if ((there && there->up) || lacking++)
+			continue;
+		format_subnet(address, range, sizeof range);
+		used = strlen(text);
+		if (there)
+			snprintf(text + used, size - used, "; %s's %s is down", name_of(cards, n),
+				 there->iface);
+		else
+			snprintf(text + used, size - used, "; %s has no address in %s",
+				 name_of(cards, n), range);
+	}
+	used = strlen(text);
+	if (lacking > 1)
+		snprintf(text + used, size - used, ", and %zu more nodes alike", lacking - 1);
+}
+
+struct owned {
+	unsigned char bytes[16];
+	size_t node;
+};
+
+static int compare_owned(const void *a, const void *b)
+{
+	return memcmp(((const struct owned *)a)->bytes, ((const struct owned *)b)->bytes, 16);
+}
+
+/* Two nodes with one address in this address's subnet: connections reach either of them. text: ""
+ * or "n2 and n3 both have 10.9.0.13". */
+static void find_twice(const struct machine *cards, size_t count,
+		       const struct machine_address *address, char *text, size_t size)
+{
+	struct subnet subnet = subnet_of(address);
+	struct owned *all = calloc(count, sizeof *all);
+	size_t filled = 0;
+
+	for (size_t n = 0; all && n < count; n++)
+		for (size_t a = 0; a < cards[n].address_count; a++) {
+			const struct machine_address *at = &cards[n].addresses[a];
+
+			if (!at->up || !in_subnet(&subnet, at))
+				continue;
+			memcpy(all[filled].bytes, at->bytes, sizeof all[filled].bytes);
+			all[filled++].node = n;
+			break;
+		}
+	if (filled)
+		qsort(all, filled, sizeof *all, compare_owned);
+	for (size_t i = 1; i < filled && !*text; i++) {
+		struct machine_address same = *address;
+		char host[INET6_ADDRSTRLEN];
+
+		if (compare_owned(&all[i - 1], &all[i]))
+			continue;
+		size_t low = all[i - 1].node < all[i].node ? i - 1 : i;
+
+		memcpy(same.bytes, all[i].bytes, sizeof same.bytes);
+		network_format(&same, host, sizeof host);
+		snprintf(text, size, "%s and %s both have %s", name_of(cards, all[low].node),
+			 name_of(cards, all[2 * i - 1 - low].node), host);
+	}
+	free(all);
+}
+
 /* What bars this address of the head's; "" when nothing does. A wish lifts what depends on the
  * sort of the interface only: loopback serves agents that share one machine. */
 static void refuse(const struct machine *cards, size_t count, const struct wish *wish,
@@ -204,8 +295,50 @@ static void refuse(const struct machine *cards, size_t count, const struct wish 
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");
-	if (!*text && reach && index < reach->address_count && reach->reached[index] < (int)count)
-		snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
+	/* Pretended nodes, which are one machine, have all addresses in common. */
+	if (!*text && (!wished(wish) || owner_elsewhere(cards, count, address) < 0))
+		find_twice(cards, count, address, text, size);
+	if (*text || !reach || index >= reach->address_count || reach->reached[index] >= (int)count)
+		return;
+	snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
+	add_lacking(cards, count, address, text, size);
+}
+
+/* Would the ranks have met over more than a name's difference on this address that was refused? */
+static bool regretted(const struct machine *card, const struct machine_address *refused,
+		      const struct machine_address *best)
+{
+	if (refused->sort != IFACE_PHYSICAL || refused->link_local)
+		return false;
+	return worth(card, refused) > worth(card, best) ||
+	       (worth(card, refused) == worth(card, best) && best->speed_mbps > 0 &&
+		refused->speed_mbps > best->speed_mbps);
+}
+
+/* Nobody asked for the slower network: say why it is taken. */
+static int regret(const struct machine *cards, size_t count, const struct wish *wish,
+		  const struct plan_reach *reach, const struct machine_address *best,
+		  struct plan_network *out, struct error *err)
+{
+	const struct machine *head = &cards[0];
+	char host[INET6_ADDRSTRLEN], why[256];
+
+	for (size_t i = 0; i < head->address_count && count > 1 && !wished(wish); i++) {
+		const struct machine_address *address = &head->addresses[i];
+
+		refuse(cards, count, wish, reach, i, why, sizeof why);
+		if (!*why || !regretted(head, address, best))
+			continue;
+		network_format(address, host, sizeof host);
+		if (asprintf(&out->warning,
+			     "the ranks meet at %s on %s, and what nodes send each other goes over "
+			     "it; %s %s would be faster, but: %s",
+			     out->address, best->iface, address->iface, host, why) >= 0)
+			return 0;
+		out->warning = NULL;
+		return error_memory(err, "the head's address");
+	}
+	return 0;
 }
 
 static void append(char *text, size_t size, const char *more)
@@ -220,7 +353,7 @@ static void append(char *text, size_t size, const char *more)
 static void add_refused(const struct machine_address *address, const char *why, char *text,
 			size_t size)
 {
-	char host[INET6_ADDRSTRLEN], item[256];
+	char host[INET6_ADDRSTRLEN], item[400];
 
 	network_format(address, host, sizeof host);
 	snprintf(item, sizeof item, "%s%s %s (%s)", *text ? "; " : "", address->iface, host, why);
@@ -320,7 +453,7 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 		goto out;
 	for (size_t i = 0; i < cards[0].address_count; i++) {
 		const struct machine_address *address = &cards[0].addresses[i];
-		char why[128];
+		char why[256];
 
 		head_known |= wish.has_head && in_subnet(&wish.head, address);
 		refuse(cards, count, &wish, reach, i, why, sizeof why);
@@ -344,6 +477,8 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 	if (count > 1)
 		format_subnet(best, network.subnet, sizeof network.subnet);
 	rc = describe(cards, count, request, best, refused, &network, err);
+	if (!rc)
+		rc = regret(cards, count, &wish, reach, best, &network, err);
 out:
 	if (rc) {
 		plan_network_free(&network);
@@ -358,6 +493,7 @@ void plan_network_free(struct plan_network *network)
 	if (!network)
 		return;
 	free(network->why);
+	free(network->warning);
 	memset(network, 0, sizeof *network);
 }
 

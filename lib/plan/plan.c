@@ -411,6 +411,9 @@ int plan_make(const struct alloc *alloc, const struct machine *cards, size_t cou
 		rc = bind_nodes(cards, count, request, counts, &plan, err);
 	if (!rc)
 		rc = plan_network(cards, count, request, reach, &plan.network, err);
+	if (!rc && plan.network.warning)
+		rc = text_add(&plan.warnings, &plan.warning_count, err, "%s",
+			      plan.network.warning);
 	if (!rc)
 		rc = name_interfaces(cards, &plan, err);
 	if (!rc)

@@ -96,6 +96,7 @@ struct plan_network {
 	char iface[16];	  /* on the head */
 	enum nic_kind kind;
 	char *why; /* for people, with the refused ones */
+	char *warning; /* a faster network that could not be taken, and why; or NULL */
 };
 
 struct plan {

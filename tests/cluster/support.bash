@@ -78,8 +78,12 @@ bytes() { on "$1" cat "/sys/class/net/$2/statistics/tx_bytes"; }
 
 # ---- layouts ----
 
-# The NICs as cluster.py made them.
-ADDRESS() { echo "10.9.0.1${1#n}/24"; }
+# sent NODE: over all its NICs but loopback and what stands upon another one.
+sent() { on "$1" sh -c 'cat /sys/class/net/[efh]*[0-9]/statistics/tx_bytes | paste -sd+ | sed "s/^$/0/"' | bc_sum; }
+bc_sum() { local text; read -r text; echo $((text)); }
+
+# The switches: the ports mgmt-NODE and fast-NODE on the bridges mgmt and fast.
+switch() { nsenter -t 1 -n "$@"; }
 
 # rename_fast NODE NAME: the fast NIC has another name there, and the node's machine says so.
 rename_fast() {
@@ -93,8 +97,36 @@ machine() {
 	cat "$SHARE/$1.topology.xml" >"$CLUSTER/$1/topology.xml"
 }
 
-# restore_fast NODE [NAME]: as at the beginning.
-restore_fast() {
-	on "$1" sh -c "ip link set ${2:-hsn0} down; ip link set ${2:-hsn0} name hsn0 2>/dev/null; ip address flush dev hsn0; ip address add $(ADDRESS "$1") dev hsn0; ip link set hsn0 up"
-	machine "$1" hsn0
+# bridge NODE NAME ADDRESS: a bridge with a port, as containers and VMs have it.
+bridge() {
+	on "$1" sh -ec "ip link add $2 type bridge; ip link add $2-p type veth peer name $2-q
+		ip link set $2-p master $2 up; ip link set $2-q up; ip link set $2 up; ip address add $3 dev $2"
+}
+
+# hide NODE FILE OVER: the node reads FILE where it would read OVER.
+hide() {
+	on "$1" mount --bind "$2" "$3"
+	echo "$1 $3" >>"$SHARE/hidden"
+}
+
+# undo: every node as cluster.py made it.
+undo() {
+	local node where name
+	if [ -e "$SHARE/hidden" ]; then
+		while read -r node where; do on "$node" umount "$where"; done <"$SHARE/hidden"
+		rm "$SHARE/hidden"
+	fi
+	for node in n1 n2 n3; do
+		switch ip link set "fast-$node" master fast
+		on "$node" sh -c "
+			for name in docker0 docker0-p virbr0 virbr0-p hsn0.2093; do # (and the other end)
+				[ ! -e /sys/class/net/\$name ] || ip link delete \$name
+			done
+			[ ! -e /sys/class/net/fast7 ] || { ip link set fast7 down; ip link set fast7 name hsn0; }
+			ip link set eth0 up
+			ip address flush dev hsn0
+			ip link set hsn0 up
+			ip address add 10.9.0.1${node#n}/24 dev hsn0"
+		machine "$node" hsn0
+	done
 }

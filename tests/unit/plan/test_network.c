@@ -81,7 +81,7 @@ static const struct row rows[] = {
 	 {"eth0 10.0.0.2/24"},
 	 {0},
 	 {1, 1},
-	 "ib0 10.1.0.1 (reached by 1 of 2 nodes)",
+	 "ib0 10.1.0.1 (reached by 1 of 2 nodes; other has no address in 10.1.0.0/16)",
 	 "nothing is reached: an error that lists all"},
 	{{"lo 127.0.0.1/8", "eth0 169.254.3.4/16", "eth1 fe80::1/64", "docker0~ 172.17.0.1/16",
 	  "eth2! 10.4.0.1/16"},
@@ -311,6 +311,78 @@ static void test_speed_and_nearness(void **state)
 	machine_free(&cards[1]);
 }
 
+/* A fast network that cannot be taken is no secret, and the node to look at is named. */
+static void test_warning(void **state)
+{
+	static const struct {
+		const char *head[3], *other[3], *third[3];
+		int reached[3];
+		const char *warning; /* part of it; NULL: none */
+	} cases[] = {
+		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+		 {"eth0 10.0.0.2/24", "hsn0! 10.1.0.2/16"},
+		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
+		 {3, 2},
+		 "at 10.0.0.1 on eth0, and what nodes send each other goes over it; hsn0 10.1.0.1 "
+		 "would be faster, but: reached by 2 of 3 nodes; other's hsn0 is down"},
+		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+		 {"eth0 10.0.0.2/24"},
+		 {"eth0 10.0.0.3/24"},
+		 {3, 1},
+		 "other has no address in 10.1.0.0/16, and 1 more nodes alike"},
+		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.7/16"},
+		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.7/16"},
+		 {3, 3},
+		 "other and third both have 10.1.0.7"},
+		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
+		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
+		 {3, 2},
+		 "but: reached by 2 of 3 nodes"},
+		{{"eth0 10.0.0.1/24", "hsn0! 10.1.0.1/16"},
+		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
+		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16"},
+		 {3, 1},
+		 "but: down"},
+		{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16", "docker0~ 172.17.0.1/16"},
+		 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16", "docker0~ 172.17.0.1/16"},
+		 {"eth0 10.0.0.3/24", "hsn0 10.1.0.3/16", "docker0~ 172.17.0.1/16"},
+		 {3, 3, 1},
+		 NULL},
+		{{"hsn0 10.1.0.1/16", "hsn1 10.2.0.1/16"},
+		 {"hsn0 10.1.0.2/16", "hsn1! 10.2.0.2/16"},
+		 {"hsn0 10.1.0.3/16", "hsn1 10.2.0.3/16"},
+		 {3, 2},
+		 NULL}, /* one of several that are alike */
+	};
+
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		struct machine cards[3] = {card_make("head", 1, 1, 2, 1),
+					   card_make("other", 1, 1, 2, 1),
+					   card_make("third", 1, 1, 2, 1)};
+		const char *const *lists[] = {cases[i].head, cases[i].other, cases[i].third};
+		int shared[] = {-1, -1, -1};
+		struct plan_reach reach = {.reached = cases[i].reached, .shared = shared};
+		struct plan_request request = {0};
+		struct plan_network network = {0};
+		struct error err = {0};
+
+		for (int n = 0; n < 3; n++) {
+			add_nics(&cards[n], lists[n], 3);
+			add(&cards[n], lists[n], 3);
+		}
+		reach.address_count = cards[0].address_count;
+		assert_int_equal(plan_network(cards, 3, &request, &reach, &network, &err), 0);
+		if (!cases[i].warning != !network.warning ||
+		    (network.warning && !strstr(network.warning, cases[i].warning)))
+			fail_msg("row %zu: '%s'", i, network.warning ? network.warning : "(none)");
+		plan_network_free(&network);
+		for (int n = 0; n < 3; n++)
+			machine_free(&cards[n]);
+	}
+}
+
 /* The choice depends on no order: neither of the addresses nor of the nodes after the head. */
 static void test_order(void **state)
 {
@@ -333,6 +405,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_speed_and_nearness),
+		cmocka_unit_test(test_warning),
 		cmocka_unit_test(test_order),
 	};
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""cluster.py leaves nothing behind: after its end, and after SIGKILL at several moments.
+
+What is compared before and after: processes, mounts, network interfaces, /run, /tmp, device files
+and cgroups of this machine (but for what others do meanwhile: only names of the cluster count).
+"""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CLUSTER = [sys.executable, os.path.join(HERE, 'cluster.py'), '--nodes', '2', '--']
+MARKS = ('berth-cluster', 'cluster.py', 'slurmd', 'slurmctld', 'slurmstepd')
+
+
+def processes():
+    found = {}
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{pid}/cmdline', 'rb') as file:
+                line = file.read().replace(b'\0', b' ').decode(errors='replace')
+            with open(f'/proc/{pid}/environ', 'rb') as file:
+                environ = file.read()
+        except OSError:
+            continue
+        if int(pid) != os.getpid() and (TOKEN.encode() in environ):
+            found[pid] = line
+    return found
+
+
+def seen():
+    with open('/proc/self/mounts', encoding='utf-8') as file:
+        mounts = {line for line in file if any(mark in line for mark in MARKS)}
+    folders = {f'{top}/{name}' for top in ('/run', '/tmp', '/dev', '/sys/fs/cgroup')
+               for name in (os.listdir(top) if os.path.isdir(top) else [])
+               if any(mark in name for mark in MARKS + ('nvidia-fake',))}
+    with open('/proc/net/dev', encoding='utf-8') as file:
+        nets = {line for line in file if line.strip().startswith(('mgmt', 'fast', 'hsn'))}
+    return {'mounts': mounts, 'files': folders, 'interfaces': nets}
+
+
+def left_after(what, before):
+    deadline = time.monotonic() + 10
+    while processes() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    faults = [f'{what}: process {pid} is left: {line}' for pid, line in processes().items()]
+    after = seen()
+    for kind, names in after.items():
+        faults += [f'{what}: {kind}: {name} is left' for name in names - before[kind]]
+    return faults
+
+
+def main():
+    environ = dict(os.environ, BERTH_TEST_TOKEN=TOKEN)
+    before = seen()
+    first = subprocess.run(CLUSTER + ['sh', '-c', 'echo "$SLURM_CONF"; hostname; exit 3'],
+                           env=environ, text=True, stdout=subprocess.PIPE, check=False)
+    if first.returncode == 77:
+        return 77
+    faults = left_after('after the end', before)
+    if first.returncode != 3 or first.stdout.split()[1:] != ['login']:
+        faults.append(f'the command: code {first.returncode}, {first.stdout!r}')
+    for delay_s in (0.05, 0.4, 0.8, 6):
+        child = subprocess.Popen(CLUSTER + ['srun', '-N2', 'sleep', '60'], env=environ,
+                                 stderr=subprocess.DEVNULL)
+        time.sleep(delay_s)
+        if delay_s > 1 and not any('slurmstepd' in line or 'sleep' in line
+                                   for line in processes().values()):
+            faults.append('the job did not start: nothing was tried')
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        faults += left_after(f'killed after {delay_s} s', before)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+TOKEN = f'berth-clean-{os.getpid()}'
+
+if __name__ == '__main__':
+    sys.exit(main())
