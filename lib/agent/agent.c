@@ -319,6 +319,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 	while (!rc && !agent->finished) {
 		rc = loop_once(agent->loop, (int)next_timeout(agent), err);
 		agent_pmix_answer(agent);
+		agent_ranks_go_on(agent);
 		agent_ranks_flush(agent);
 		tick(agent);
 	}

@@ -7,6 +7,7 @@
  *   agent_up.c     the connection to the head or the parent
  *   agent_tree.c   the agents below: accepting them, passing messages on
  *   agent_reach.c  which of the head's addresses are reached from here
+ *   agent_job.c    what the head says of the ranks to come
  *   agent_ranks.c  the ranks: environment, start, output, ends
  *   agent_pmix.c   what the PMIx server of the ranks asks of other nodes
  *   gather.c       contributions of many nodes becoming one

@@ -92,6 +92,13 @@ struct agent {
 	size_t rank_count, started_count;
 	bool stopping, told_started, told_done, reading;
 	struct bytes output;
+	struct {
+		bool waits, ready; /* START was said, the PMIx server is not there yet; is */
+		json_t *ranks;	   /* START's list and data, until then */
+		unsigned char *data;
+		size_t size;
+		uint64_t signals; /* bit N: signal N came meanwhile */
+	} pending;
 	struct ranks_process *pmix; /* the PMIx server's process, NULL once it is over */
 	struct error pmix_error;    /* why there is none */
 	struct ranks_server *server;
@@ -134,17 +141,26 @@ void agent_reach_tick(struct agent *agent, int64_t now_ms);
 int64_t agent_reach_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
 void agent_reach_close(struct agent *agent);
 
-/* agent_ranks.c */
+/* agent_job.c: read JOB into agent->job. */
 int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
 		    struct error *err);
+void agent_job_free(struct agent_job *job);
+
+/* agent_ranks.c */
 int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
 		      struct error *err);
+/* Where START waits for the PMIx server and that is there now: go on. After each dispatch. */
+void agent_ranks_go_on(struct agent *agent);
+void agent_ranks_signal(struct agent *agent, int number);
 void agent_ranks_stop(struct agent *agent, int grace_ms);
 void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
 void agent_ranks_close(struct agent *agent);
 
 /* agent_pmix.c */
+/* Begin, and say by agent->pending.ready when it has come to an end: then agent_pmix_started says
+ * how. 0 also where there is none, or need not be: agent->server is NULL then. */
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);
+int agent_pmix_started(struct agent *agent, struct error *err);
 void agent_pmix_answer(struct agent *agent); /* what was settled here: after each dispatch */
 void agent_pmix_contribution(struct agent *agent, const struct wire_message *message);
 void agent_pmix_gathered(struct agent *agent, const struct wire_message *message);

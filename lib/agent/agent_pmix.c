@@ -226,6 +226,13 @@ static void host_lost(void *context, const char *text)
 			   agent->params.name, text);
 }
 
+static void host_ready(void *context)
+{
+	struct agent *agent = context;
+
+	agent->pending.ready = true; /* not from within the server's dispatch */
+}
+
 static void dispatch(struct loop_source *source, uint32_t events)
 {
 	struct agent *agent =
@@ -233,6 +240,17 @@ static void dispatch(struct loop_source *source, uint32_t events)
 
 	(void)events;
 	ranks_server_process.dispatch(agent->server);
+}
+
+/* err says why there is no PMIx: fatal where it must be there. */
+static int without(struct agent *agent, const struct error *err)
+{
+	agent_pmix_stop(agent);
+	if (agent->job.pmix_must)
+		return -err->code;
+	agent_note(agent, "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
+		   agent->params.name, err->text);
+	return 0;
 }
 
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err)
@@ -257,7 +275,8 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	for (size_t i = 0; i < agent->rank_count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
 	snprintf(name, sizeof name, "%.200s.%u", agent->params.job, agent->attempt);
-	agent->host = (struct ranks_host){agent, host_gather, host_fetch, host_abort, host_lost};
+	agent->host = (struct ranks_host){agent,      host_gather, host_fetch,
+					  host_abort, host_lost,   host_ready};
 	struct ranks_job ranks_job = {
 		.name = name,
 		.world_size = job->world_size,
@@ -270,7 +289,7 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 		.folder = agent->folder,
 	};
 
-	rc = ranks_process_start(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
+	rc = ranks_process_begin(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
 	if (!rc) {
 		agent->server_source.ready = dispatch;
 		rc = loop_add(agent->loop, &agent->server_source,
@@ -278,11 +297,12 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	}
 out:
 	free(cpus);
-	if (!rc || job->pmix_must)
-		return rc;
-	agent_note(agent, "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
-		   agent->params.name, err->text);
-	return 0;
+	return rc ? without(agent, err) : 0;
+}
+
+int agent_pmix_started(struct agent *agent, struct error *err)
+{
+	return agent->server && ranks_process_begun(agent->server, err) ? without(agent, err) : 0;
 }
 
 void agent_pmix_stop(struct agent *agent)

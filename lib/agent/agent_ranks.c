@@ -19,126 +19,6 @@
 
 #define OUTPUT_BATCH (32u << 10) /* bytes of output in one message, when there is much */
 
-/* ---- what was said ---- */
-
-static int read_ints(const json_t *text, const char *key, int *out, size_t count, struct error *err)
-{
-	json_t *list;
-	int rc = json_get_array("JOB", text, key, &list, err);
-
-	if (!rc && json_array_size(list) != count)
-		rc = error_set(err, ERR_DATA, "JOB: %s has %zu entries, the job %zu nodes", key,
-			       json_array_size(list), count);
-	for (size_t i = 0; !rc && i < count; i++) {
-		json_int_t value = json_integer_value(json_array_get(list, i));
-
-		if (value < 0 || value > INT32_MAX)
-			rc = error_set(err, ERR_DATA, "JOB: %s is out of range", key);
-		out[i] = (int)value;
-	}
-	return rc;
-}
-
-static void job_free(struct agent_job *job)
-{
-	free(job->names);
-	free(job->first_rank);
-	free(job->rank_count);
-	free(job->argv);
-	free(job->base);
-	free(job->cwd);
-	free(job->block);
-	free(job->log_dir);
-	json_decref(job->text);
-	memset(job, 0, sizeof *job);
-}
-
-static int read_nodes(struct agent_job *job, size_t expected, struct error *err)
-{
-	json_t *names;
-	int rc = json_get_array("JOB", job->text, "names", &names, err);
-
-	if (rc)
-		return rc;
-	if (json_array_size(names) != expected)
-		return error_set(err, ERR_DATA, "JOB names %zu nodes of %zu",
-				 json_array_size(names), expected);
-	job->node_count = expected;
-	job->names = calloc(expected, sizeof *job->names);
-	job->first_rank = calloc(expected, sizeof *job->first_rank);
-	job->rank_count = calloc(expected, sizeof *job->rank_count);
-	if (!job->names || !job->first_rank || !job->rank_count)
-		return error_memory(err, "the job's nodes");
-	for (size_t i = 0; i < expected; i++) {
-		job->names[i] = json_string_value(json_array_get(names, i));
-		if (!job->names[i])
-			return error_set(err, ERR_DATA, "JOB: a node's name is no text");
-	}
-	rc = read_ints(job->text, "first", job->first_rank, expected, err);
-	return rc ? rc : read_ints(job->text, "counts", job->rank_count, expected, err);
-}
-
-static int read_strings(struct agent_job *job, const struct wire_message *message,
-			struct error *err)
-{
-	size_t left = message->data_size, count;
-	const unsigned char *at;
-	int rc;
-
-	job->block = malloc(left + 1);
-	if (!job->block)
-		return error_memory(err, "the program's arguments");
-	memcpy(job->block, left ? message->data : "", left);
-	at = job->block;
-	rc = bytes_take_strings(&at, &left, &job->argv, &count, err);
-	if (!rc && !count)
-		rc = error_set(err, ERR_DATA, "JOB names no program");
-	if (!rc)
-		rc = bytes_take_strings(&at, &left, &job->base, &job->base_count, err);
-	if (!rc)
-		rc = bytes_take_strings(&at, &left, &job->cwd, &count, err);
-	return rc;
-}
-
-int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
-		    struct error *err)
-{
-	struct agent_job job = {.text = json_incref((json_t *)text)};
-	const char *pmix = json_string_value(json_object_get(text, "pmix"));
-	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
-	int64_t world;
-	int hold, pass;
-	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
-
-	if (!rc)
-		rc = json_get_bool("JOB", text, "hold", &hold, err);
-	if (!rc)
-		rc = json_get_bool("JOB", text, "stdin", &pass, err);
-	if (!rc)
-		rc = read_nodes(&job, agent->node_count, err);
-	if (!rc)
-		rc = read_strings(&job, message, err);
-	if (!rc && log_dir && !(job.log_dir = strdup(log_dir)))
-		rc = error_memory(err, "the log folder's name");
-	if (!rc && agent->supervise)
-		rc = error_set(err, ERR_DATA, "a second JOB while the first one runs");
-	if (rc) {
-		job_free(&job);
-		return rc;
-	}
-	job.world_size = (int)world;
-	job.hold_port = hold;
-	job.pass_stdin = pass;
-	job.pmix_off = pmix && !strcmp(pmix, "off");
-	job.pmix_must = pmix && !strcmp(pmix, "on");
-	job_free(&agent->job);
-	agent->job = job;
-	agent->have_job = true;
-	agent->attempt = message->attempt;
-	agent->rank_count = (size_t)job.rank_count[agent->params.node_index];
-	return 0;
-}
-
 /* ---- environment ---- */
 
 /* "+NAME=VALUE" or "-NAME". */
@@ -411,12 +291,10 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 	return rc;
 }
 
-static int start_ranks(struct agent *agent, const struct wire_message *message, const json_t *list,
-		       struct error *err)
+static int start_ranks(struct agent *agent, const json_t *list, const unsigned char *at,
+		       size_t left, struct error *err)
 {
 	struct supervise_rank *ranks = calloc(agent->rank_count, sizeof *ranks);
-	const unsigned char *at = message->data;
-	size_t left = message->data_size;
 	struct env *base = NULL;
 	int rc = ranks ? base_environment(&agent->job, &base, err) : error_memory(err, "ranks");
 
@@ -433,6 +311,81 @@ static int start_ranks(struct agent *agent, const struct wire_message *message, 
 	return rc;
 }
 
+/* Once the PMIx server is there, or will not be. */
+static int finish_start(struct agent *agent, const json_t *list, const unsigned char *data,
+			size_t size, struct error *err)
+{
+	int rc = agent_pmix_started(agent, err);
+
+	if (!rc)
+		rc = start_supervise(agent, err);
+	if (!rc && !agent->job.hold_port && agent->port_fd >= 0) {
+		close(agent->port_fd);
+		agent->port_fd = -1;
+	}
+	return rc ? rc : start_ranks(agent, list, data, size, err);
+}
+
+/* Nothing of it runs, and it will tell of no end. */
+static int start_failed(struct agent *agent, struct error *err)
+{
+	loop_remove(agent->loop, &agent->supervise_source);
+	supervise_free(agent->supervise);
+	agent->supervise = NULL;
+	agent_pmix_stop(agent);
+	return error_prefix(err, "starting the ranks of %s", agent->params.name);
+}
+
+/* The PMIx server takes its time; the loop, and with it the beats, goes on. */
+static int put_off(struct agent *agent, const struct wire_message *message, json_t *list,
+		   struct error *err)
+{
+	agent->pending.data = malloc(message->data_size + 1);
+	if (!agent->pending.data)
+		return error_memory(err, "ranks");
+	memcpy(agent->pending.data, message->data_size ? message->data : "", message->data_size);
+	agent->pending.size = message->data_size;
+	agent->pending.ranks = json_incref(list);
+	agent->pending.waits = true;
+	return 0;
+}
+
+static void forget_pending(struct agent *agent)
+{
+	json_decref(agent->pending.ranks);
+	free(agent->pending.data);
+	memset(&agent->pending, 0, sizeof agent->pending);
+}
+
+void agent_ranks_go_on(struct agent *agent)
+{
+	struct error err = {0};
+	uint64_t signals = agent->pending.signals;
+
+	if (!agent->pending.waits || !agent->pending.ready)
+		return;
+	agent->pending.waits = false;
+	if (agent->stopping) {
+		agent_pmix_stop(agent);
+	} else if (finish_start(agent, agent->pending.ranks, agent->pending.data,
+				agent->pending.size, &err)) {
+		start_failed(agent, &err);
+		agent_fail(agent, &err);
+	}
+	for (int number = 1; number < 64 && agent->supervise; number++)
+		if (signals >> number & 1)
+			supervise_signal(agent->supervise, number);
+	forget_pending(agent);
+}
+
+void agent_ranks_signal(struct agent *agent, int number)
+{
+	if (agent->supervise)
+		supervise_signal(agent->supervise, number);
+	else if (agent->pending.waits && number < 64)
+		agent->pending.signals |= UINT64_C(1) << number;
+}
+
 int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
 		      struct error *err)
 {
@@ -443,7 +396,8 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 		rc = json_get_object("START", text, "plan", &plan, err);
 	if (rc)
 		return rc;
-	if (!agent->have_job || agent->supervise || json_array_size(list) != agent->rank_count)
+	if (!agent->have_job || agent->supervise || agent->pending.waits ||
+	    json_array_size(list) != agent->rank_count)
 		return error_set(err, ERR_DATA, "START does not follow JOB");
 	if (!agent->rank_count) { /* this node only passes messages on */
 		agent->told_started = agent->told_done = true;
@@ -457,21 +411,10 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 	if (!rc)
 		rc = agent_pmix_start(agent, list, err);
 	if (!rc)
-		rc = start_supervise(agent, err);
-	if (!rc && !agent->job.hold_port && agent->port_fd >= 0) {
-		close(agent->port_fd);
-		agent->port_fd = -1;
-	}
-	if (!rc)
-		rc = start_ranks(agent, message, list, err);
-	if (!rc)
-		return 0;
-	/* Nothing of it runs, and it will tell of no end. */
-	loop_remove(agent->loop, &agent->supervise_source);
-	supervise_free(agent->supervise);
-	agent->supervise = NULL;
-	agent_pmix_stop(agent);
-	return error_prefix(err, "starting the ranks of %s", agent->params.name);
+		rc = agent->server
+			     ? put_off(agent, message, list, err)
+			     : finish_start(agent, list, message->data, message->data_size, err);
+	return rc ? start_failed(agent, err) : 0;
 }
 
 void agent_ranks_stop(struct agent *agent, int grace_ms)
@@ -503,8 +446,9 @@ void agent_ranks_close(struct agent *agent)
 	loop_remove(agent->loop, &agent->supervise_source);
 	supervise_free(agent->supervise);
 	agent->supervise = NULL;
+	forget_pending(agent);
 	logs_free(agent->logs);
 	agent->logs = NULL;
 	bytes_free(&agent->output);
-	job_free(&agent->job);
+	agent_job_free(&agent->job);
 }

@@ -159,8 +159,8 @@ static void obey(struct agent *agent, const struct wire_message *message)
 		break;
 	case MESSAGE_SIGNAL:
 		rc = json_get_int("SIGNAL", text, "signal", 1, SIGRTMAX, &number, &err);
-		if (!rc && agent->supervise)
-			supervise_signal(agent->supervise, (int)number);
+		if (!rc)
+			agent_ranks_signal(agent, (int)number);
 		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);

@@ -2,30 +2,23 @@
 #include "ranks/process.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "ranks/channel.h"
-#include "ranks/process_child.h"
+#include "ranks/process_internal.h"
 
 #define ANSWER_MS 30000 /* PMIx's start takes tens of ms; a loaded machine more */
 #define STOP_MS 3000
 #define WRITE_MS 10000
-
-struct ranks_process {
-	pid_t pid;
-	struct channel channel;
-};
 
 /* A frame that came while an answer was waited for. */
 struct kept {
@@ -45,109 +38,17 @@ struct serving {
 struct ranks_server {
 	struct ranks_process *process;
 	struct ranks_host host;
-	int poll_fd; /* epoll: the channel and wake_fd */
-	int wake_fd; /* frames were kept */
+	int poll_fd;  /* epoll: the channel and wake_fd */
+	int wake_fd;  /* frames were kept */
+	int timer_fd; /* the deadline of begin */
 	struct kept *first, **last;
+	struct kept *answers, **answers_end; /* begin's: to START, then each rank's environment */
+	size_t awaited;			     /* of these, not here yet */
+	bool late;
 	struct serving *serving;
 	uint64_t questions;
 	bool lost;
 };
-
-pid_t ranks_process_pid(const struct ranks_process *process)
-{
-	return process ? process->pid : 0;
-}
-
-int ranks_process_fork(const char *module_path, struct ranks_process **out, struct error *err)
-{
-	struct ranks_process *process = calloc(1, sizeof *process);
-	pid_t parent = getpid();
-	int fds[2];
-
-	if (!process)
-		return error_memory(err, "the PMIx server's process");
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds)) {
-		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "no socket pair for the PMIx server: %s",
-				 strerror(errno));
-	}
-	process->pid = fork();
-	if (process->pid == 0)
-		process_child_run(fds[1], parent, module_path);
-	close(fds[1]);
-	process->channel.fd = fds[0];
-	if (process->pid < 0) {
-		error_set(err, ERR_UNAVAILABLE, "no process for the PMIx server: %s",
-			  strerror(errno));
-		channel_close(&process->channel);
-		free(process);
-		return -err->code;
-	}
-	*out = process;
-	return 0;
-}
-
-void ranks_process_prepare(struct ranks_process *process, const char *folder, const char *node,
-			   int node_index)
-{
-	size_t folder_size = strlen(folder) + 1, node_size = strlen(node) + 1;
-	char *data = process ? malloc(folder_size + node_size) : NULL;
-	struct frame head = {
-		.kind = FRAME_PREPARE, .number = node_index, .size = folder_size + node_size};
-
-	if (!data)
-		return;
-	memcpy(data, folder, folder_size);
-	memcpy(data + folder_size, node, node_size);
-	(void)!channel_send(&process->channel, &head, data);
-	free(data);
-}
-
-/* How it ended, for people; it is reaped. */
-static void end_text(struct ranks_process *process, char *text, size_t size)
-{
-	int status = 0;
-	struct timespec pause = {0, 250000};
-
-	/* Mostly it is gone within a millisecond; about 1 s in all. */
-	for (int i = 0; i < 100 && process->pid > 0; i++) {
-		pid_t got = waitpid(process->pid, &status, WNOHANG);
-
-		if (!got) {
-			nanosleep(&pause, NULL);
-			if (pause.tv_nsec < 10000000)
-				pause.tv_nsec *= 2;
-			continue;
-		}
-		/* Reaped by whoever reaps this process's other children: no status then. */
-		if (got < 0)
-			snprintf(text, size, "ended");
-		else if (WIFSIGNALED(status))
-			snprintf(text, size, "ended by signal %d (%s)", WTERMSIG(status),
-				 strsignal(WTERMSIG(status)));
-		else
-			snprintf(text, size, "ended with code %d", WEXITSTATUS(status));
-		process->pid = 0;
-		return;
-	}
-	snprintf(text, size, "closed its connection");
-}
-
-void ranks_process_free(struct ranks_process *process)
-{
-	char text[64];
-
-	if (!process)
-		return;
-	channel_close(&process->channel);
-	if (process->pid > 0)
-		end_text(process, text, sizeof text); /* it ends by itself, within 1 s */
-	if (process->pid > 0) {
-		kill(process->pid, SIGKILL);
-		waitpid(process->pid, NULL, 0);
-	}
-	free(process);
-}
 
 static int send_frame(struct ranks_server *server, struct frame head, const void *data)
 {
@@ -160,17 +61,27 @@ static int send_frame(struct ranks_server *server, struct frame head, const void
 	return server->lost ? -ERR_NETWORK : 0;
 }
 
-static int keep(struct ranks_server *server, const struct frame *head, const void *data)
+static struct kept *copy_frame(const struct frame *head, const void *data)
 {
-	struct kept *kept = malloc(sizeof *kept + head->size);
-	uint64_t one = 1;
+	struct kept *kept = malloc(sizeof *kept + head->size + 1);
 
 	if (!kept)
-		return -1;
+		return NULL;
 	kept->next = NULL;
 	kept->head = *head;
 	if (head->size)
 		memcpy(kept->data, data, head->size);
+	kept->data[head->size] = 0;
+	return kept;
+}
+
+static int keep(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	struct kept *kept = copy_frame(head, data);
+	uint64_t one = 1;
+
+	if (!kept)
+		return -1;
 	*server->last = kept;
 	server->last = &kept->next;
 	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
@@ -233,14 +144,20 @@ static json_t *job_json(const struct ranks_job *job)
 			 nodes, "first", first, "counts", counts, "cpus", cpus);
 }
 
-static void server_free(struct ranks_server *server)
+static void kept_free(struct kept *list)
 {
-	while (server->first) {
-		struct kept *kept = server->first;
+	while (list) {
+		struct kept *kept = list;
 
-		server->first = kept->next;
+		list = kept->next;
 		free(kept);
 	}
+}
+
+static void server_free(struct ranks_server *server)
+{
+	kept_free(server->first);
+	kept_free(server->answers);
 	while (server->serving) {
 		struct serving *serving = server->serving;
 
@@ -252,27 +169,49 @@ static void server_free(struct ranks_server *server)
 		close(server->poll_fd);
 	if (server->wake_fd >= 0)
 		close(server->wake_fd);
+	if (server->timer_fd >= 0)
+		close(server->timer_fd);
 	free(server);
 }
 
 static int watch(struct ranks_server *server)
 {
 	struct epoll_event event = {.events = EPOLLIN};
+	struct itimerspec deadline = {.it_value = {.tv_sec = ANSWER_MS / 1000}};
 
 	server->poll_fd = epoll_create1(EPOLL_CLOEXEC);
 	server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	return server->poll_fd < 0 || server->wake_fd < 0 ||
+	server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return server->poll_fd < 0 || server->wake_fd < 0 || server->timer_fd < 0 ||
+	       timerfd_settime(server->timer_fd, 0, &deadline, NULL) ||
+	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->timer_fd, &event) ||
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->wake_fd, &event) ||
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
 }
 
-int ranks_process_start(struct ranks_process *process, const struct ranks_job *job,
+/* START and every rank's ENVIRONMENT at once: they are answered in this order, by what went wrong
+ * where START failed. */
+static int ask_all(struct ranks_server *server, const char *text, int count)
+{
+	struct channel *channel = &server->process->channel;
+	struct frame head = {.kind = FRAME_START, .size = strlen(text)};
+	int rc = channel_send(channel, &head, text);
+
+	for (int i = 0; i < count && !rc; i++) {
+		head = (struct frame){.kind = FRAME_ENVIRONMENT, .number = i};
+		rc = channel_send(channel, &head, NULL);
+	}
+	/* It reads before it does anything else. */
+	return rc || channel_flush(channel, WRITE_MS);
+}
+
+int ranks_process_begin(struct ranks_process *process, const struct ranks_job *job,
 			const struct ranks_host *host, struct ranks_server **out, struct error *err)
 {
 	struct ranks_server *server = calloc(1, sizeof *server);
 	JSON_AUTO json = job_json(job);
-	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL, *answer = NULL;
-	int rc;
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	int rc = 0;
 
 	if (!server || !text) {
 		free(server);
@@ -282,14 +221,14 @@ int ranks_process_start(struct ranks_process *process, const struct ranks_job *j
 	server->process = process;
 	server->host = *host;
 	server->last = &server->first;
+	server->answers_end = &server->answers;
+	server->awaited = 1 + (size_t)job->rank_count[job->node_index];
 	if (watch(server))
 		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %s",
 			       strerror(errno));
-	else
-		rc = ask(server, (struct frame){.kind = FRAME_START, .size = strlen(text)}, text,
-			 ANSWER_MS, &answer, err);
+	else if (ask_all(server, text, job->rank_count[job->node_index]))
+		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
 	free(text);
-	free(answer);
 	if (rc)
 		server_free(server);
 	else
@@ -297,20 +236,71 @@ int ranks_process_start(struct ranks_process *process, const struct ranks_job *j
 	return rc;
 }
 
-static int environment(struct ranks_server *server, int local_rank, struct env *changes,
-		       struct error *err)
+int ranks_process_begun(struct ranks_server *server, struct error *err)
 {
-	JSON_AUTO list = NULL;
-	json_t *entry;
-	size_t i;
-	char *text = NULL;
-	int rc = ask(server, (struct frame){.kind = FRAME_ENVIRONMENT, .number = local_rank}, NULL,
-		     ANSWER_MS, &text, err);
+	struct kept *answer = server->answers;
+
+	if (server->late)
+		return error_set(err, ERR_UNAVAILABLE, "the PMIx server did not answer within %d s",
+				 ANSWER_MS / 1000);
+	if (answer && answer->head.number)
+		return error_set(err, -answer->head.number, "%s", (const char *)answer->data);
+	if (server->lost || server->awaited || !answer)
+		return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+	return 0;
+}
+
+static void dispatch(struct ranks_server *server);
+static void stop(struct ranks_server *server);
+
+int ranks_process_start(struct ranks_process *process, const struct ranks_job *job,
+			const struct ranks_host *host, struct ranks_server **out, struct error *err)
+{
+	struct ranks_server *server;
+	int rc = ranks_process_begin(process, job, host, &server, err);
 
 	if (rc)
 		return rc;
+	while (server->awaited && !server->late && !server->lost) {
+		struct pollfd wait = {.fd = server->poll_fd, .events = POLLIN};
+
+		poll(&wait, 1, -1); /* the timer is among them */
+		dispatch(server);
+	}
+	rc = ranks_process_begun(server, err);
+	if (rc)
+		stop(server);
+	else
+		*out = server;
+	return rc;
+}
+
+/* Which is begin's: START's answer stands first, then one a rank. */
+static const struct kept *environment_of(const struct ranks_server *server, int local_rank)
+{
+	const struct kept *answer = server->answers;
+
+	while (answer && local_rank-- >= 0)
+		answer = answer->next;
+	return answer;
+}
+
+static int environment(struct ranks_server *server, int local_rank, struct env *changes,
+		       struct error *err)
+{
+	const struct kept *answer = local_rank < 0 ? NULL : environment_of(server, local_rank);
+	const char *text = answer ? (const char *)answer->data : "";
+	JSON_AUTO list = NULL;
+	json_t *entry;
+	size_t i;
+	int rc = 0;
+
+	if (!answer)
+		return error_set(err, ERR_INTERNAL, "PMIx has no environment for local rank %d",
+				 local_rank);
+	if (answer->head.number)
+		return error_set(err, -answer->head.number, "%s", text);
 	list = json_loads(text, 0, NULL);
-	free(text);
 	json_array_foreach(list, i, entry)
 	{
 		rc = env_set(changes, json_string_value(json_array_get(entry, 0)),
@@ -325,6 +315,15 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 static int descriptor(struct ranks_server *server)
 {
 	return server->poll_fd;
+}
+
+static void ready(struct ranks_server *server)
+{
+	struct itimerspec none = {0};
+
+	timerfd_settime(server->timer_fd, 0, &none, NULL);
+	if (server->host.ready)
+		server->host.ready(server->host.context);
 }
 
 static void serving_done(struct ranks_server *server, const struct frame *head, const void *data)
@@ -364,6 +363,21 @@ static void fetch_done(struct ranks_server *server, void *token, int status, con
 	modex_done(server, FRAME_FETCH_DONE, token, status, data, size);
 }
 
+/* One of begin's answers; nothing more is to come after the last. */
+static void answered(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	struct kept *answer = copy_frame(head, data);
+
+	if (!answer) {
+		server->lost = true;
+		return;
+	}
+	*server->answers_end = answer;
+	server->answers_end = &answer->next;
+	if (!--server->awaited)
+		ready(server);
+}
+
 static void handle(struct ranks_server *server, const struct frame *head, const void *data)
 {
 	const struct ranks_host *host = &server->host;
@@ -391,6 +405,10 @@ static void handle(struct ranks_server *server, const struct frame *head, const 
 	case FRAME_SERVED:
 		serving_done(server, head, data);
 		break;
+	case FRAME_REPLY:
+		if (server->awaited)
+			answered(server, head, data);
+		break;
 	default:
 		break; /* an answer nobody waits for any longer */
 	}
@@ -402,6 +420,7 @@ static void dispatch(struct ranks_server *server)
 	const void *data;
 	struct frame head;
 	eventfd_t count;
+	uint64_t expirations;
 	bool was_lost = server->lost, gone;
 
 	(void)!eventfd_read(server->wake_fd, &count);
@@ -417,14 +436,20 @@ static void dispatch(struct ranks_server *server)
 	gone = channel_fill(channel) != 0;
 	while (channel_next(channel, &head, &data) > 0)
 		handle(server, &head, data);
+	if (server->awaited && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
+		server->late = true;
+		ready(server);
+	}
 	if (!gone && !(server->lost && !was_lost))
 		return;
 	server->lost = true;
 	epoll_ctl(server->poll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
-	if (server->host.lost) {
+	if (server->awaited) {
+		ready(server);
+	} else if (server->host.lost) {
 		char text[96];
 
-		end_text(server->process, text, sizeof text);
+		process_end_text(server->process, text, sizeof text);
 		server->host.lost(server->host.context, text);
 	}
 }
@@ -459,7 +484,8 @@ static void missing(struct ranks_server *server, char *text, size_t size)
 
 	if (size)
 		text[0] = '\0';
-	if (!ask(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
+	if (!server->awaited &&
+	    !ask(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
 		snprintf(text, size, "%s", answer);
 	free(answer);
 }
@@ -470,7 +496,8 @@ static void stop(struct ranks_server *server)
 
 	if (!server)
 		return;
-	if (!server->lost)
+	/* Who has not answered yet will not answer this: ranks_process_free ends it. */
+	if (!server->lost && !server->awaited)
 		ask(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
 	free(answer);
 	server_free(server);

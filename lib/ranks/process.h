@@ -31,9 +31,19 @@ pid_t ranks_process_pid(const struct ranks_process *process);
 /* End it, with what it may have left; NULL is fine. Bounded by 2 s. */
 void ranks_process_free(struct ranks_process *process);
 
-/* ranks_server_ops.start for a server in process (once a process); afterwards the table
- * ranks_server_process serves it. The deadline of an answer is 30 s. When the process ends
- * before stop, host->lost is called from dispatch and what is pending is dropped. */
+/* ranks_server_ops.start for a server in process (once a process), without waiting for it: the table
+ * ranks_server_process serves *out from now on, and host->ready is called from its dispatch when all
+ * that start and environment tell has come, or after 30 s, or when the process has ended. Until then
+ * environment and missing may not be called. When the process ends later, before
+ * stop, host->lost is called from dispatch and what is pending is dropped.
+ * 0, or -ERR_UNAVAILABLE: descriptors, memory. */
+int ranks_process_begin(struct ranks_process *process, const struct ranks_job *job,
+			const struct ranks_host *host, struct ranks_server **out,
+			struct error *err);
+/* After ready: 0, or start's error; *out is then to be stopped all the same. */
+int ranks_process_begun(struct ranks_server *server, struct error *err);
+
+/* Both, waiting for ready; on failure nothing is left to be stopped. */
 int ranks_process_start(struct ranks_process *process, const struct ranks_job *job,
 			const struct ranks_host *host, struct ranks_server **out,
 			struct error *err);

@@ -45,6 +45,9 @@ struct ranks_host {
 	/* The server ended by itself; text says how ("ended by signal 11 (...)"). Only of a server
 	 * in a process of its own (process.h); may be NULL. */
 	void (*lost)(void *context, const char *text);
+	/* The start that ranks_process_begin asked for is over: ranks_process_begun says how. Not to
+	 * free the server from within. May be NULL. */
+	void (*ready)(void *context);
 };
 
 struct ranks_server; /* opaque */

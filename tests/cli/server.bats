@@ -38,3 +38,57 @@ done'
 	' >"$folder/out"
 	! grep berth-pmix "$folder/out" || false
 }
+
+# Start berth run in the background and stop its PMIx server before it has started: $run, $server.
+start_with_a_stopped_server() { # ARGUMENTS
+	for attempt in 1 2 3 4 5 6 7 8 9 10; do
+		"$BERTH" run "$@" >"$folder/out" 2>"$folder/err" &
+		run=$! server=
+		while [ -z "$server" ] && kill -0 "$run" 2>/dev/null; do
+			for guard in $(cat /proc/$run/task/$run/children 2>/dev/null); do
+				for agent in $(cat /proc/"$guard"/task/"$guard"/children 2>/dev/null); do
+					for pid in $(cat /proc/"$agent"/task/"$agent"/children 2>/dev/null); do
+						read -r name </proc/"$pid"/comm || continue
+						[ "$name" != berth-pmix ] || server=$pid
+					done
+				done
+			done
+		done 2>/dev/null
+		kill -STOP "$server" 2>/dev/null || continue
+		sleep 0.5
+		# Too late where ranks run already.
+		[ -e "$folder/up" ] || return 0
+		kill -CONT "$server"
+		kill -KILL "$run"
+		wait "$run" || true
+		rm -f "$folder/up"
+	done
+	echo "the server was never caught before its start"
+	return 1
+}
+
+@test "a PMIx server that is slow to start holds no beat back, and the ranks start when it is there" {
+	start_with_a_stopped_server -n 2 --node-timeout 2 -- sh -c 'touch "$0"; echo well' "$folder/up"
+	sleep 5
+	kill -0 "$run"
+	[ ! -e "$folder/up" ]
+	kill -CONT "$server"
+	wait "$run"
+	[ "$(cat "$folder/out")" = $'well\nwell' ]
+	[ ! -s "$folder/err" ]
+}
+
+@test "a signal that comes before the ranks reaches them; a second one ends the job without them" {
+	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$folder/up"
+	kill -TERM "$run"
+	sleep 0.3
+	kill -CONT "$server"
+	code=0; wait "$run" || code=$?
+	[ "$code" -eq 143 ] || { [ "$code" -eq 3 ] && grep -q term "$folder/out"; }
+	start_with_a_stopped_server -n 1 -- touch "$folder/up"
+	kill -INT "$run"; sleep 0.3; kill -INT "$run"
+	code=0; wait "$run" || code=$?
+	[ "$code" -eq 130 ]
+	[ ! -e "$folder/up" ]
+	! kill -0 "$server" 2>/dev/null
+}
