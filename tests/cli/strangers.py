@@ -23,28 +23,31 @@ GREETING_S = 5  # LINK_GREETING_MS
 ANSWER_MAX = 104  # WIRE_ANSWER_BYTES: what a greeting that names the right secret would get
 
 
-def children(pid):
-    found = []
+def generations(pid):
+    """[children of pid, their children, theirs], by one look through /proc."""
+    parents = {}
     for name in filter(str.isdigit, os.listdir('/proc')):
         try:
             with open(f'/proc/{name}/stat', encoding='latin-1') as file:
-                if int(file.read().rsplit(')', 1)[1].split()[1]) == pid:
-                    found.append(int(name))
+                parents[int(name)] = int(file.read().rsplit(')', 1)[1].split()[1])
         except (OSError, IndexError):
             pass
-    return found
+    found = [{pid}]
+    for _ in range(3):
+        found.append({child for child, parent in parents.items() if parent in found[-1]})
+    return found[1:]
 
 
 def agents(pid):
     """The head, and its agents: the children of its children, their guardians. Theirs (ranks, the
     PMIx server, whose listening socket is PMIx's) are no doors of berth's."""
-    return [pid, *(agent for guard in children(pid) for agent in children(guard))]
+    return [pid, *generations(pid)[1]]
 
 
 def servers(pid):
     """The agents' PMIx servers."""
     found = []
-    for child in (child for agent in agents(pid)[1:] for child in children(agent)):
+    for child in generations(pid)[2]:
         try:
             with open(f'/proc/{child}/comm', encoding='ascii') as comm:
                 if comm.read().strip() == 'berth-pmix':
