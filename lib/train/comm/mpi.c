@@ -13,7 +13,10 @@
 
 #define TAG_HERE 7	/* "I am waiting too": who sends none is missing */
 #define GRACE_MS 2000	/* how long these may take after the deadline */
-#define CHUNK (1 << 30) /* elements of one call: MPI counts are int */
+#define CHUNK (1 << 30) /* bytes of one call: MPI counts are int */
+/* Elements of one all-reduce. Open MPI's non-blocking ones take a second buffer of that size: of
+ * tens of MB it comes as fresh pages each time, which cost as much as the sum. */
+#define REDUCE_CHUNK (1 << 18)
 
 struct mpi {
 	struct comm comm;
@@ -144,7 +147,7 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 	struct mpi *mpi = (struct mpi *)comm;
 
 	for (size_t done = 0; done < count;) {
-		size_t n = count - done < CHUNK ? count - done : CHUNK;
+		size_t n = count - done < REDUCE_CHUNK ? count - done : REDUCE_CHUNK;
 		MPI_Request *request = request_next(mpi, err);
 
 		if (!request)

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/env.h"
 #include "base/number.h"
 #include "train/comm/comm.h"
 #include "train/ddp.h"
@@ -23,6 +24,7 @@
 #include "train/variables.h"
 
 struct job {
+	struct env *env;
 	struct safetensors in;
 	const struct safetensor *x, *target, *lr;
 	int64_t updates, runs; /* runs: of an update */
@@ -125,7 +127,8 @@ static int build(struct job *job, const char *device, const char *path, struct e
 	if (!rc)
 		rc = buckets_plan(job->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &job->buckets, err);
 	if (!rc)
-		rc = device_open(device, 0, NULL, &job->device, err);
+		rc = device_open(device, 0, env_get(job->env, "BERTH_MODULE_PATH"), &job->device,
+				 err);
 	if (!rc)
 		rc = job->device->ops->queue_new(job->device, &job->queue, err);
 	if (!rc)
@@ -308,6 +311,7 @@ static void job_free(struct job *job)
 	graph_free(job->graph);
 	variables_free(&job->variables);
 	safetensors_free(&job->in);
+	env_free(job->env);
 	free(job->labels);
 	free(job->losses);
 }
@@ -322,7 +326,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: %s DEVICE IN.safetensors OUT.safetensors\n", argv[0]);
 		return ERR_USAGE;
 	}
-	rc = read_input(&job, argv[2], &err);
+	job.env = env_capture();
+	rc = job.env ? read_input(&job, argv[2], &err) : error_memory(&err, "the environment");
 	if (!rc)
 		rc = build(&job, argv[1], argv[2], &err);
 	if (!rc)
