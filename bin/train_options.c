@@ -45,6 +45,7 @@ enum train_key {
 	KEY_METRICS,
 	KEY_LOG_EVERY,
 	KEY_DEVICE,
+	KEY_CPU_CONV,
 	KEY_COMM,
 	KEY_TIMEOUT,
 	KEY_WORKERS,
@@ -112,14 +113,17 @@ static const struct argp_option table[] = {
 	{"log-every", KEY_LOG_EVERY, "N", 0, "Report every N steps (default 100)", 32},
 	{NULL, 0, NULL, 0, "How it is computed", 33},
 	{"device", KEY_DEVICE, "auto|cpu", 0, "Where (default auto)", 33},
+	{"cpu-conv", KEY_CPU_CONV, "auto|direct", 0,
+	 "Convolutions on the CPU: the fastest (auto, default), or the most exact", 33},
 	{"comm", KEY_COMM, "auto|mpi|self", 0, "By what ranks reduce gradients (default auto)", 33},
 	{"comm-timeout", KEY_TIMEOUT, "TIME", 0, "Of each wait for other ranks (default 10m)", 33},
 	{"workers", KEY_WORKERS, "N", 0,
-	 "Threads of each rank that make the next batches; 0: none, the rank itself makes each when it "
+	 "Threads of each rank that make the next batches; 0: none, the rank itself makes each "
+	 "when it "
 	 "wants it (default: what fits the data)",
 	 33},
 	{"deterministic", KEY_DETERMINISTIC, NULL, 0,
-	 "The same bits for the same seed and ranks (the CPU always gives them)", 33},
+	 "The same bits for the same seed, ranks and threads (the CPU always gives them)", 33},
 	{"print-order", KEY_PRINT_ORDER, "N", 0,
 	 "Print the first N sample numbers of each rank, and end", 33},
 	{"epoch", KEY_EPOCH, "E", 0, "With --print-order: of epoch E, from 0", 33},
@@ -329,6 +333,12 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	case KEY_DEVICE:
 		options->device = text;
 		return 0;
+	case KEY_CPU_CONV:
+		options->direct = !strcmp(text, "direct");
+		return strcmp(text, "auto") && !options->direct
+			       ? error_set(err, ERR_USAGE,
+					   "--cpu-conv is \"%s\": expected auto or direct", text)
+			       : 0;
 	case KEY_COMM:
 		options->comm = text;
 		return 0;

@@ -31,7 +31,7 @@ while [ $# -gt 0 ]; do
 done
 
 packages_need build test
-packages_want extra data
+packages_want extra data speed
 
 # configure [--reconfigure] MESON OPTIONS: quiet unless it fails
 configure() {

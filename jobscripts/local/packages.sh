@@ -5,12 +5,13 @@
 
 # use | what is looked for | Debian, Ubuntu | Fedora, RHEL | elsewhere
 #   use    build: berth and its trainer; test: tests/run.sh; data: the quickstart's data set;
-#          extra: a test that wants it is skipped without it
+#          speed: what the trainer is slower without; extra: a test that wants it is skipped without it
 #   looked for
 #          cc           a C compiler that makes a program
 #          cmd:NAME [V] a command, at least version V
 #          pc:NAME [V]  a pkg-config module
 #          file:PATH    a file
+#          header:NAME  a header that the C compiler finds
 #          deb:NAME     a Debian package (only where dpkg is): nothing else shows that it is there
 packages_table() {
 	cat <<'TABLE'
@@ -26,6 +27,7 @@ build|pc:zlib|zlib1g-dev|zlib-devel|module load zlib
 build|pc:libjpeg|libjpeg-dev|libjpeg-turbo-devel|module load libjpeg-turbo
 build|pc:pmix 4.1|libpmix-dev|pmix-devel|module load pmix
 build|pc:ompi-c|libopenmpi-dev|openmpi-devel|module load openmpi
+speed|header:dnnl.h|libdnnl-dev|onednn-devel|module load onednn
 data|file:/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz|dataset-fashion-mnist||
 test|cmd:python3|python3|python3|module load python
 test|pc:cmocka|libcmocka-dev|libcmocka-devel|module load cmocka
@@ -62,6 +64,8 @@ int main(void) { return puts("") < 0; }' | ${CC:-cc} -x c -o "$packages_tmp" - 2
 	pc:*)
 		command -v pkg-config >/dev/null 2>&1 || return 1
 		pkg-config --exists "${1#pc:}${2:+ >= $2}" 2>/dev/null ;;
+	header:*)
+		echo "#include <${1#header:}>" | ${CC:-cc} -x c -E - >/dev/null 2>&1 ;;
 	file:*) [ -e "${1#file:}" ] ;;
 	deb:*)
 		command -v dpkg-query >/dev/null 2>&1 || return 0
@@ -131,6 +135,7 @@ packages_say() {
 			cc) echo "  a C compiler with the C library's headers" ;;
 			cmd:*\ *) echo "  ${want#cmd:} or newer" ;;
 			cmd:*) echo "  ${want#cmd:}" ;;
+			header:*) echo "  the C header ${want#header:}" ;;
 			pc:*\ *) echo "  ${want#pc:} or newer (pkg-config module)" ;;
 			pc:*) echo "  ${want#pc:} (pkg-config module)" ;;
 			*) echo "  $debian" ;;

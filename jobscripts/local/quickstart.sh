@@ -11,7 +11,7 @@ cd "$(dirname "$0")/../.."
 . jobscripts/local/packages.sh
 
 packages_need build
-packages_want data
+packages_want data speed
 
 build='build-quickstart'
 echo "berth: building in $build" >&2

@@ -34,6 +34,7 @@ struct train_options {
 	struct schedule schedule; /* its lr and epochs are not the options' */
 	bool schedule_said;	  /* else the model's own */
 	double smoothing;	  /* of labels, in training */
+	bool direct;		  /* step_request's */
 	enum loss_kind loss;
 	bool loss_said; /* else chosen by the data: mse for one class */
 	uint64_t seed;

@@ -133,6 +133,7 @@ int train_compare(struct train *train, struct error *err)
 		{"--weight-decay-on", options->decay_vectors, true},
 		{"--nesterov", options->nesterov, true},
 		{"--label-smoothing", options->smoothing, false},
+		{"--cpu-conv", options->direct, true},
 		{"--schedule", schedule->kind, true},
 		{"--step-size", (double)schedule->step_size, false},
 		{"--gamma", schedule->gamma, false},

@@ -116,6 +116,24 @@ static int all_ready(struct train *train, int rc, struct error *err)
 			 first);
 }
 
+/* What computes: the fastest there is, or why it is not that. */
+static void name_device(struct train *train)
+{
+	const struct device *device = train->device;
+	const char *wanted = train->options->device;
+	char text[128] = "";
+
+	if (device->ops->describe)
+		device->ops->describe(device, text, sizeof text);
+	if (*text)
+		train_note(train, "computing on %s", text);
+	else if (strcmp(wanted, device->ops->name))
+		train_note(train,
+			   "computing on %s, which is slow: the module %s.so or its library is "
+			   "not there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
+			   device->ops->name, DEVICE_CPU_MODULE);
+}
+
 static int open_comm(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
@@ -209,6 +227,7 @@ static int build(struct train *train, struct error *err)
 			.nesterov = options->nesterov},
 		.decay_vectors = options->decay_vectors,
 		.smoothing = (float)options->smoothing,
+		.direct = options->direct,
 	};
 
 	rc = device_step_new(train->queue, &request, &train->step, err);
@@ -238,6 +257,8 @@ int train_open(struct train *train, struct error *err)
 	rc = train_compare(train, err);
 	if (rc == -ERR_DATA)
 		rc = say_once(train, 0, rc, err);
+	if (!rc)
+		name_device(train);
 	return rc;
 }
 

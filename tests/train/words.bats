@@ -28,7 +28,8 @@ load support
 import re
 text = open('screen', newline='').read().replace('\r\n', '\n')
 lines = text.rstrip('\n').split('\n')
-# Each epoch: two lines of progress in one, then what stays.
+# What computes; then each epoch: two lines of progress in one, and what stays.
+assert re.match(r'computing on cpu', lines.pop(0)), text
 assert len(lines) == 4, lines
 for progress, stays in zip(lines[::2], lines[1::2]):
     shown = progress.split('\r\033[K')

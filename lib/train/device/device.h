@@ -181,6 +181,9 @@ struct device_ops {
 	 */
 	int (*open)(int index, struct device **out, struct error *err);
 	void (*close)(struct device *device); /* NULL is fine */
+	/* What computes, for people: "cpu (oneDNN 2.6.3, 2 threads)". NULL: there is no more to
+	 * say than the name. */
+	void (*describe)(const struct device *device, char *text, size_t size);
 
 	/* Device memory, 64-byte aligned, not cleared. */
 	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);

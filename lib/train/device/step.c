@@ -1,21 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The default step of any device: walks the graph's ops forward, backward and through the update,
  * and hands each bucket to comm as soon as its last gradient is there. */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/comm/comm.h"
 #include "train/ddp.h"
 #include "train/device/device.h"
+#include "train/device/step_parts.h"
 #include "train/device/step_plan.h"
 #include "train/model/graph.h"
-
-/* A part of the flat layout that decays, or that does not. */
-struct stretch {
-	size_t offset, count;
-	bool decay;
-};
 
 struct walk {
 	struct step_request request;
@@ -28,13 +22,7 @@ struct walk {
 	float *host_losses;   /* the same two, read back */
 	int32_t *host_places;
 	float *saved; /* device memory: batch norms' statistics, at the buffers' offsets */
-	struct stretch *stretches;
-	size_t stretch_count;
-	int *pending;	    /* parameters a bucket still waits for */
-	size_t next_bucket; /* the first that was not handed out */
-	double update_loss; /* of this update's runs so far */
-	int64_t update_samples;
-	struct step_totals totals;
+	struct step_parts parts;
 };
 
 struct device_step {
@@ -55,32 +43,6 @@ static int reserve(struct walk *walk, size_t count, void *out, struct error *err
 	return ops_of(walk)->memory_new(walk->queue->device, count * 4, out, err);
 }
 
-/* Neighbours that decay alike are one stretch: without decay_vectors = false, one in all. */
-static int plan_stretches(struct walk *walk, struct error *err)
-{
-	const struct step_request *request = &walk->request;
-	const struct buckets *buckets = request->buckets;
-	size_t params = (size_t)request->graph->param_count;
-
-	walk->stretches = calloc(params + 1, sizeof *walk->stretches);
-	if (!walk->stretches)
-		return error_memory(err, "a training step");
-	for (size_t i = 0; i < params; i++) {
-		const struct graph_param *param = &request->graph->params[buckets->ready[i]];
-		bool decay = request->decay_vectors || param->rank > 1;
-		struct stretch *last = &walk->stretches[walk->stretch_count];
-
-		if (i && last[-1].decay == decay) {
-			last[-1].count += (size_t)param->count;
-			continue;
-		}
-		*last = (struct stretch){buckets->offsets[buckets->ready[i]], (size_t)param->count,
-					 decay};
-		walk->stretch_count++;
-	}
-	return 0;
-}
-
 static int walk_reserve(struct walk *walk, struct error *err)
 {
 	const struct step_request *request = &walk->request;
@@ -89,14 +51,13 @@ static int walk_reserve(struct walk *walk, struct error *err)
 	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
 	int rc = step_plan_make(graph, request->batch, request->train, &walk->plan, err);
 
-	if (!rc && request->train)
-		rc = plan_stretches(walk, err);
+	if (!rc)
+		rc = step_parts_new(request, &walk->parts, err);
 	if (rc)
 		return rc;
 	walk->host_losses = calloc(batch, sizeof *walk->host_losses);
 	walk->host_places = calloc(batch, sizeof *walk->host_places);
-	walk->pending = calloc(request->buckets->bucket_count + 1, sizeof *walk->pending);
-	if (!walk->host_losses || !walk->host_places || !walk->pending)
+	if (!walk->host_losses || !walk->host_places)
 		return error_memory(err, "a training step");
 	rc = ops_of(walk)->memory_new(walk->queue->device, walk->plan.arena_bytes,
 				      (void **)&walk->arena, err);
@@ -124,9 +85,8 @@ static void walk_free(struct walk *walk)
 	}
 	free(walk->host_losses);
 	free(walk->host_places);
-	free(walk->pending);
 	step_plan_free(&walk->plan);
-	free(walk->stretches);
+	step_parts_free(&walk->parts);
 }
 
 /* offsets: the plan's values or gradients. */
@@ -229,7 +189,6 @@ static int forward(struct walk *walk, const struct step_input *input, struct err
 /* Read the losses back and add them up. */
 static int count_up(struct walk *walk, const struct step_input *input, struct error *err)
 {
-	struct step_totals *totals = &walk->totals;
 	size_t bytes = (size_t)input->count * 4;
 	const struct device_ops *ops = ops_of(walk);
 	int rc = ops->copy_out(walk->queue, walk->host_losses, walk->losses, bytes, err);
@@ -238,48 +197,9 @@ static int count_up(struct walk *walk, const struct step_input *input, struct er
 		rc = ops->copy_out(walk->queue, walk->host_places, walk->places, bytes, err);
 	if (rc)
 		return rc;
-	if (input->first || !walk->request.train)
-		walk->update_loss = 0, walk->update_samples = 0;
-
-	double sum = 0;
-
-	for (int i = 0; i < input->count; i++) {
-		sum += (double)walk->host_losses[i];
-		if (walk->request.loss == LOSS_CROSS_ENTROPY) {
-			totals->top1 += walk->host_places[i] < 1;
-			totals->top5 += walk->host_places[i] < 5;
-		}
-	}
-	if (!isfinite(sum) && totals->first_bad < 0)
-		totals->first_bad = input->step;
-	walk->update_loss += sum;
-	walk->update_samples += input->count;
-	totals->loss_sum += sum;
-	totals->samples += input->count;
-	totals->last_loss_sum = walk->update_loss;
-	totals->last_samples = walk->update_samples;
+	step_parts_count(&walk->parts, input, walk->host_losses,
+			 walk->request.loss == LOSS_CROSS_ENTROPY ? walk->host_places : NULL);
 	return 0;
-}
-
-/* The gradients of param are there: buckets go out, first to last, as soon as they are full. */
-static int param_ready(struct walk *walk, int param, struct error *err)
-{
-	const struct step_request *request = &walk->request;
-	const struct buckets *buckets = request->buckets;
-	int rc = 0;
-
-	if (param < 0)
-		return 0;
-	walk->pending[buckets->bucket_of[param]]--;
-	while (!rc && walk->next_bucket < buckets->bucket_count &&
-	       !walk->pending[walk->next_bucket]) {
-		const struct bucket *bucket = &buckets->list[walk->next_bucket++];
-
-		rc = request->comm->ops->all_reduce(request->comm, walk->queue,
-						    request->gradients + bucket->offset,
-						    bucket->count, ELEMENT_F32, COMM_SUM, err);
-	}
-	return rc;
 }
 
 static int backward_op(struct walk *walk, int index, const struct step_input *input,
@@ -311,9 +231,9 @@ static int backward_op(struct walk *walk, int index, const struct step_input *in
 	rc = ops_of(walk)->run(walk->queue, &call, err);
 	if (rc || !input->last)
 		return rc;
-	rc = param_ready(walk, op->bias, err);
+	rc = step_parts_ready(&walk->parts, op->bias, walk->queue, err);
 	if (!rc)
-		rc = param_ready(walk, op->weight, err);
+		rc = step_parts_ready(&walk->parts, op->weight, walk->queue, err);
 	return rc ? rc : request->comm->ops->progress(request->comm, err);
 }
 
@@ -324,9 +244,7 @@ static int backward(struct walk *walk, const struct step_input *input, struct er
 	struct op_call loss = loss_call(walk, input->count);
 	int rc;
 
-	for (size_t i = 0; i < request->buckets->bucket_count; i++)
-		walk->pending[i] = request->buckets->list[i].params;
-	walk->next_bucket = 0;
+	step_parts_begin(&walk->parts);
 	loss.pass = OP_BACKWARD;
 	loss.scale = (float)(1.0 / (double)input->global_count);
 	loss.dx = value_tensor(walk, walk->plan.gradients, graph->output, input->count, 2);
@@ -343,8 +261,8 @@ static int update(struct walk *walk, float lr, struct error *err)
 	const struct step_request *request = &walk->request;
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < walk->stretch_count; i++) {
-		const struct stretch *part = &walk->stretches[i];
+	for (size_t i = 0; !rc && i < walk->parts.stretch_count; i++) {
+		const struct stretch *part = &walk->parts.stretches[i];
 		int64_t count = (int64_t)part->count;
 		struct op_call call = {.kind = OP_SGD, .sgd = request->sgd};
 
@@ -361,12 +279,10 @@ static int update(struct walk *walk, float lr, struct error *err)
 
 static int walk_run(struct walk *walk, const struct step_input *input, struct error *err)
 {
-	if (input->count < 0 || input->count > walk->request.batch || input->global_count < 1)
-		return error_set(err, ERR_INTERNAL, "a batch of %d samples for a step of %d",
-				 input->count, walk->request.batch);
+	int rc = step_parts_check(&walk->parts, input, err);
 
-	int rc = forward(walk, input, err);
-
+	if (!rc)
+		rc = forward(walk, input, err);
 	if (!rc)
 		rc = count_up(walk, input, err);
 	if (!rc && walk->request.train)
@@ -392,7 +308,6 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 	} else {
 		step->walk.request = *request;
 		step->walk.queue = queue;
-		step->walk.totals.first_bad = -1;
 		rc = walk_reserve(&step->walk, err);
 	}
 	if (rc) {
@@ -414,8 +329,7 @@ int device_step_read(struct device_step *step, struct step_totals *out, struct e
 {
 	if (step->ops)
 		return step->ops->step_read(step->step, out, err);
-	*out = step->walk.totals;
-	step->walk.totals = (struct step_totals){.first_bad = -1};
+	step_parts_read(&step->walk.parts, out);
 	return 0;
 }
 

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/device/cpu/dnnl_primitive.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t layout_count(const struct layout *layout)
+{
+	size_t block = layout->block ? (size_t)layout->block : 1;
+	size_t blocks = ((size_t)layout->channels + block - 1) / block;
+
+	return (size_t)layout->n * blocks * block * (size_t)layout->height * (size_t)layout->width;
+}
+
+bool layout_equal(const struct layout *a, const struct layout *b)
+{
+	if (a->n != b->n || a->channels != b->channels || a->height != b->height ||
+	    a->width != b->width)
+		return false;
+	/* Of single places only what fills up the last block differs. */
+	if (a->height == 1 && a->width == 1 && a->channels % a->block == 0 &&
+	    b->channels % b->block == 0)
+		return true;
+	return a->block == b->block;
+}
+
+int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
+{
+	switch (status) {
+	case dnnl_success:
+		return 0;
+	case dnnl_out_of_memory:
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s: oneDNN is out of memory; try a smaller --batch", what);
+	case dnnl_unimplemented:
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s: this oneDNN cannot compute it on this CPU; try --device "
+				 "cpu-reference",
+				 what);
+	default:
+		return error_set(err, ERR_INTERNAL, "%s: oneDNN says %d", what, (int)status);
+	}
+}
+
+/* ---- engine ---- */
+
+int engine_new(struct engine **out, struct error *err)
+{
+	struct engine *engine = calloc(1, sizeof *engine);
+	int rc;
+
+	if (!engine)
+		return error_memory(err, "the device");
+	rc = dnnl_failed(dnnl_engine_create(&engine->engine, dnnl_cpu, 0), "the CPU", err);
+	if (!rc)
+		rc = dnnl_failed(dnnl_stream_create(&engine->stream, engine->engine,
+						    dnnl_stream_default_flags),
+				 "the CPU", err);
+	if (!rc)
+		rc = dnnl_failed(dnnl_primitive_attr_create(&engine->attr), "the CPU", err);
+	if (!rc)
+		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(engine->attr,
+									 dnnl_scratchpad_mode_user),
+				 "the CPU", err);
+	if (rc)
+		engine_free(engine);
+	else
+		*out = engine;
+	return rc;
+}
+
+void engine_free(struct engine *engine)
+{
+	if (!engine)
+		return;
+	dnnl_primitive_attr_destroy(engine->attr);
+	dnnl_stream_destroy(engine->stream);
+	dnnl_engine_destroy(engine->engine);
+	free(engine);
+}
+
+void engine_describe(char *text, size_t size)
+{
+	const dnnl_version_t *version = dnnl_version();
+
+	snprintf(text, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
+}
+
+/* ---- primitives ---- */
+
+int primitive_desc(const struct engine *engine, const void *op, const_dnnl_primitive_desc_t hint,
+		   const char *what, dnnl_primitive_desc_t *out, struct error *err)
+{
+	dnnl_primitive_desc_t desc = NULL;
+	dnnl_status_t status =
+		dnnl_primitive_desc_create(&desc, op, engine->attr, engine->engine, hint);
+
+	if (status == dnnl_unimplemented)
+		desc = NULL;
+	else if (status)
+		return dnnl_failed(status, what, err);
+	*out = desc;
+	return 0;
+}
+
+dnnl_memory_desc_t primitive_md(const_dnnl_primitive_desc_t desc, dnnl_query_t query, int index)
+{
+	const dnnl_memory_desc_t *md = dnnl_primitive_desc_query_md(desc, query, index);
+
+	return md ? *md : (dnnl_memory_desc_t){0};
+}
+
+static int add_argument(const struct engine *engine, struct primitive *primitive, int argument,
+			const dnnl_memory_desc_t *md, const char *what, struct error *err)
+{
+	dnnl_exec_arg_t *to = &primitive->arguments[primitive->count];
+	dnnl_status_t status =
+		dnnl_memory_create(&to->memory, md, engine->engine, DNNL_MEMORY_NONE);
+
+	if (status)
+		return dnnl_failed(status, what, err);
+	to->arg = argument;
+	primitive->count++;
+	return 0;
+}
+
+int primitive_new(const struct engine *engine, const_dnnl_primitive_desc_t desc,
+		  const struct primitive_argument *arguments, int count, const char *what,
+		  struct primitive *out, struct error *err)
+{
+	struct primitive primitive = {0};
+	int rc = dnnl_failed(dnnl_primitive_create(&primitive.handle, desc), what, err);
+
+	if (count >= PRIMITIVE_ARGUMENTS)
+		rc = error_set(err, ERR_INTERNAL, "%s has too many arguments", what);
+	for (int i = 0; !rc && i < count; i++) {
+		dnnl_memory_desc_t md = primitive_md(desc, arguments[i].query, arguments[i].index);
+
+		rc = add_argument(engine, &primitive, arguments[i].argument, &md, what, err);
+	}
+	if (!rc) {
+		dnnl_memory_desc_t md = primitive_md(desc, dnnl_query_scratchpad_md, 0);
+
+		primitive.scratch = (dnnl_memory_desc_get_size(&md) + 63) / 64 * 16;
+		rc = add_argument(engine, &primitive, DNNL_ARG_SCRATCHPAD, &md, what, err);
+	}
+	if (rc)
+		primitive_free(&primitive);
+	else
+		*out = primitive;
+	return rc;
+}
+
+int primitive_run(const struct engine *engine, struct primitive *primitive, const void *const *data,
+		  float *scratch, const char *what, struct error *err)
+{
+	dnnl_status_t status = dnnl_success;
+
+	for (int i = 0; !status && i < primitive->count; i++) {
+		const void *at = i + 1 < primitive->count ? data[i] : scratch;
+
+		/* Setting it clears what fills up the last block, so only where it changes. */
+		if (at == primitive->at[i])
+			continue;
+		/* oneDNN writes to outputs alone; its C API has one kind of pointer. */
+		status = dnnl_memory_set_data_handle_v2(primitive->arguments[i].memory, (void *)at,
+							engine->stream);
+		primitive->at[i] = at;
+	}
+	if (!status)
+		status = dnnl_primitive_execute(primitive->handle, engine->stream, primitive->count,
+						primitive->arguments);
+	if (!status)
+		status = dnnl_stream_wait(engine->stream);
+	return dnnl_failed(status, what, err);
+}
+
+void primitive_free(struct primitive *primitive)
+{
+	for (int i = 0; i < primitive->count; i++)
+		dnnl_memory_destroy(primitive->arguments[i].memory);
+	if (primitive->handle)
+		dnnl_primitive_destroy(primitive->handle);
+	*primitive = (struct primitive){0};
+}
+
+int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
+		const dnnl_memory_desc_t *to, bool add, struct primitive *out, struct error *err)
+{
+	static const struct primitive_argument arguments[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
+							      {DNNL_ARG_TO, dnnl_query_dst_md, 0}};
+	dnnl_primitive_attr_t attr = NULL;
+	dnnl_post_ops_t post = NULL;
+	dnnl_primitive_desc_t desc = NULL;
+	dnnl_status_t status = dnnl_primitive_attr_clone(&attr, engine->attr);
+	int rc;
+
+	if (!status && add) {
+		status = dnnl_post_ops_create(&post);
+		if (!status)
+			status = dnnl_post_ops_append_sum(post, 1);
+		if (!status)
+			status = dnnl_primitive_attr_set_post_ops(attr, post);
+	}
+	if (!status)
+		status = dnnl_reorder_primitive_desc_create(&desc, from, engine->engine, to,
+							    engine->engine, attr);
+	rc = dnnl_failed(status, "a reorder", err);
+	if (!rc)
+		rc = primitive_new(engine, desc, arguments, 2, "a reorder", out, err);
+	if (desc)
+		dnnl_primitive_desc_destroy(desc);
+	if (post)
+		dnnl_post_ops_destroy(post);
+	if (attr)
+		dnnl_primitive_attr_destroy(attr);
+	return rc;
+}
+
+/* ---- layouts ---- */
+
+static dnnl_format_tag_t block_tag(int block)
+{
+	switch (block) {
+	case 0:
+		return dnnl_format_tag_any;
+	case 8:
+		return dnnl_nChw8c;
+	case 16:
+		return dnnl_nChw16c;
+	default:
+		return dnnl_nchw;
+	}
+}
+
+dnnl_memory_desc_t layout_md(const struct layout *layout)
+{
+	dnnl_dims_t dims = {layout->n, layout->channels, layout->height, layout->width};
+	dnnl_memory_desc_t md = {0};
+
+	/* It fails for sizes below 0 alone, which op_check and the graph leave none of. */
+	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, block_tag(layout->block));
+	return md;
+}
+
+int md_block(const dnnl_memory_desc_t *md)
+{
+	static const int blocks[] = {1, 8, 16};
+
+	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+		struct layout layout = {(int)md->dims[0], (int)md->dims[1], (int)md->dims[2],
+					(int)md->dims[3], blocks[i]};
+		dnnl_memory_desc_t same = layout_md(&layout);
+
+		if (dnnl_memory_desc_equal(&same, md))
+			return blocks[i];
+	}
+	return 0;
+}
+
+/* ---- copy ---- */
+
+struct copy {
+	struct engine *engine;
+	struct primitive reorder;
+	float *scratch;
+};
+
+int copy_new(struct engine *engine, const struct layout *from, const struct layout *to,
+	     struct copy **out, struct error *err)
+{
+	struct copy *copy = calloc(1, sizeof *copy);
+	dnnl_memory_desc_t from_md = layout_md(from), to_md = layout_md(to);
+	int rc;
+
+	if (!copy)
+		return error_memory(err, "a layer");
+	copy->engine = engine;
+	rc = reorder_new(engine, &from_md, &to_md, false, &copy->reorder, err);
+	if (!rc && copy->reorder.scratch) {
+		copy->scratch = aligned_alloc(64, copy->reorder.scratch * sizeof(float));
+		rc = copy->scratch ? 0 : error_memory(err, "a layer");
+	}
+	if (rc)
+		copy_free(copy);
+	else
+		*out = copy;
+	return rc;
+}
+
+int copy_run(struct copy *copy, const float *from, float *to, struct error *err)
+{
+	const void *data[] = {from, to};
+
+	return primitive_run(copy->engine, &copy->reorder, data, copy->scratch, "a reorder", err);
+}
+
+void copy_free(struct copy *copy)
+{
+	if (!copy)
+		return;
+	primitive_free(&copy->reorder);
+	free(copy->scratch);
+	free(copy);
+}

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Convolution and the linear layer. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/device/cpu/dnnl_primitive.h"
+
+/* ---- convolution ---- */
+
+/* Weights go into the layout that a primitive wants right before it runs, while they are near, and
+ * the gradients of weights out of theirs right after: nothing of it is kept. pack_* and unpack*
+ * are not there where the layout is the dense one. */
+struct conv {
+	struct engine *engine;
+	struct primitive forward, backward_input, backward_weights;
+	struct primitive pack_forward, pack_input, unpack, unpack_add;
+	bool bias, reads_dense, reads_dense_input, writes_dense;
+	size_t pack; /* floats of scratch before the primitives' own */
+	size_t outputs;
+	int rank;	      /* of its slowest implementation: see rank_of */
+	float *bias_gradient; /* [outputs], to be added */
+};
+
+/* The descs of one convolution. */
+struct conv_mds {
+	dnnl_memory_desc_t x, w, b, y;
+	dnnl_dims_t strides, pads;
+};
+
+static struct conv_mds conv_mds(const struct conv_request *request, int block)
+{
+	const struct layout *x = &request->x;
+	const struct op_attributes *window = &request->window;
+	struct layout in = *x, out = {x->n, request->outputs, (int)op_side(x->height, window),
+				      (int)op_side(x->width, window), block};
+	dnnl_dims_t w_dims = {request->outputs, x->channels, window->kernel, window->kernel};
+	dnnl_dims_t b_dims = {request->outputs};
+	struct conv_mds mds = {.strides = {window->stride, window->stride},
+			       .pads = {window->pad, window->pad}};
+
+	if (block)
+		in.block = block;
+	mds.x = layout_md(&in);
+	mds.y = layout_md(&out);
+	dnnl_memory_desc_init_by_tag(&mds.w, 4, w_dims, dnnl_f32, dnnl_format_tag_any);
+	dnnl_memory_desc_init_by_tag(&mds.b, 1, b_dims, dnnl_f32, dnnl_a);
+	return mds;
+}
+
+static dnnl_memory_desc_t dense_weights(const dnnl_memory_desc_t *md)
+{
+	dnnl_memory_desc_t dense = {0};
+
+	dnnl_memory_desc_init_by_tag(&dense, 4, md->dims, dnnl_f32, dnnl_oihw);
+	return dense;
+}
+
+/* How good an implementation is: 0 loops ("ref"), 1 matrix multiplication, 2 made for it. */
+static int rank_of(const_dnnl_primitive_desc_t desc)
+{
+	const char *name = NULL;
+
+	if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) || !name)
+		return 0;
+	return !strncmp(name, "ref", 3) ? 0 : !strncmp(name, "gemm", 4) ? 1 : 2;
+}
+
+enum conv_kind { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS };
+
+static int conv_desc(const struct conv *conv, const struct conv_request *request,
+		     const struct conv_mds *mds, enum conv_kind kind,
+		     const_dnnl_primitive_desc_t hint, bool direct, dnnl_primitive_desc_t *out,
+		     struct error *err)
+{
+	dnnl_alg_kind_t algorithm = direct ? dnnl_convolution_direct : dnnl_convolution_auto;
+	const dnnl_memory_desc_t *b = request->bias ? &mds->b : NULL;
+	dnnl_convolution_desc_t op;
+	dnnl_status_t status;
+
+	if (kind == CONV_FORWARD)
+		status = dnnl_convolution_forward_desc_init(
+			&op, request->backward ? dnnl_forward_training : dnnl_forward_inference,
+			algorithm, &mds->x, &mds->w, b, &mds->y, mds->strides, mds->pads,
+			mds->pads);
+	else if (kind == CONV_INPUT)
+		status = dnnl_convolution_backward_data_desc_init(&op, algorithm, &mds->x, &mds->w,
+								  &mds->y, mds->strides, mds->pads,
+								  mds->pads);
+	else
+		status = dnnl_convolution_backward_weights_desc_init(
+			&op, algorithm, &mds->x, &mds->w, b, &mds->y, mds->strides, mds->pads,
+			mds->pads);
+	if (status)
+		return dnnl_failed(status, "a convolution", err);
+	return primitive_desc(conv->engine, &op, hint, "a convolution", out, err);
+}
+
+/* As direct says, or direct where the other has no implementation. */
+static int conv_desc_any(struct conv *conv, const struct conv_request *request,
+			 const struct conv_mds *mds, enum conv_kind kind,
+			 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
+			 struct error *err)
+{
+	int rc = conv_desc(conv, request, mds, kind, hint, request->direct, out, err);
+
+	if (!rc && !*out && !request->direct)
+		rc = conv_desc(conv, request, mds, kind, hint, true, out, err);
+	if (!rc && *out && rank_of(*out) < conv->rank)
+		conv->rank = rank_of(*out);
+	return rc;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+static size_t md_floats(const dnnl_memory_desc_t *md)
+{
+	return (dnnl_memory_desc_get_size(md) + 63) / 64 * 16;
+}
+
+/* A reorder of dense weights into those of md, or *dense where they are those. */
+static int conv_pack(struct conv *conv, const dnnl_memory_desc_t *md, struct primitive *out,
+		     bool *dense, struct error *err)
+{
+	dnnl_memory_desc_t from = dense_weights(md);
+
+	*dense = dnnl_memory_desc_equal(&from, md);
+	if (*dense)
+		return 0;
+	conv->pack = larger(conv->pack, md_floats(md));
+	return reorder_new(conv->engine, &from, md, false, out, err);
+}
+
+static int conv_unpack(struct conv *conv, const dnnl_memory_desc_t *md, struct error *err)
+{
+	dnnl_memory_desc_t to = dense_weights(md);
+	int rc;
+
+	conv->writes_dense = dnnl_memory_desc_equal(&to, md);
+	conv->pack = larger(conv->pack, md_floats(md));
+	rc = reorder_new(conv->engine, md, &to, true, &conv->unpack_add, err);
+	if (!rc && !conv->writes_dense)
+		rc = reorder_new(conv->engine, md, &to, false, &conv->unpack, err);
+	return rc;
+}
+
+/* Forward in layouts that struct layout has words for. */
+static int conv_new_forward(struct conv *conv, const struct conv_request *request,
+			    struct conv_plan *plan, dnnl_primitive_desc_t *out, struct error *err)
+{
+	static const struct primitive_argument with_bias[] = {
+		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+		{DNNL_ARG_DST, dnnl_query_dst_md, 0},
+		{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
+	};
+	dnnl_primitive_desc_t desc = NULL;
+
+	for (int block = 0; block < 2; block++) {
+		struct conv_mds mds = conv_mds(request, block);
+		int rc = conv_desc_any(conv, request, &mds, CONV_FORWARD, NULL, &desc, err);
+
+		if (rc)
+			return rc;
+		if (!desc)
+			continue;
+		dnnl_memory_desc_t x = primitive_md(desc, dnnl_query_src_md, 0);
+		dnnl_memory_desc_t y = primitive_md(desc, dnnl_query_dst_md, 0);
+
+		plan->x = request->x;
+		plan->x.block = md_block(&x);
+		plan->y = (struct layout){(int)y.dims[0], (int)y.dims[1], (int)y.dims[2],
+					  (int)y.dims[3], md_block(&y)};
+		if (plan->x.block && plan->y.block)
+			break;
+		dnnl_primitive_desc_destroy(desc);
+		desc = NULL;
+	}
+	if (!desc)
+		return dnnl_failed(dnnl_unimplemented, "a convolution", err);
+	*out = desc;
+
+	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
+	int rc = conv_pack(conv, &w, &conv->pack_forward, &conv->reads_dense, err);
+
+	return rc ? rc
+		  : primitive_new(conv->engine, desc, with_bias, request->bias ? 4 : 3,
+				  "a convolution", &conv->forward, err);
+}
+
+static int conv_new_input(struct conv *conv, const struct conv_request *request,
+			  const_dnnl_primitive_desc_t hint, struct conv_plan *plan,
+			  struct error *err)
+{
+	static const struct primitive_argument arguments[] = {
+		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+		{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+	};
+	struct conv_mds mds = conv_mds(request, 0);
+	dnnl_primitive_desc_t desc = NULL;
+	struct layout any = plan->x;
+	int rc = 0;
+
+	any.block = 0;
+	plan->dx = plan->x;
+	mds.y = layout_md(&plan->y);
+	/* The layout of x first: then nothing has to be reordered. */
+	for (int i = 0; !rc && !desc && i < 2; i++) {
+		mds.x = layout_md(i ? &any : &plan->x);
+		rc = conv_desc_any(conv, request, &mds, CONV_INPUT, hint, &desc, err);
+	}
+	if (rc)
+		return rc;
+	if (!desc)
+		return dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+
+	dnnl_memory_desc_t dx = primitive_md(desc, dnnl_query_diff_src_md, 0);
+	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
+
+	plan->dx.block = md_block(&dx);
+	rc = plan->dx.block ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
+			    : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+	if (!rc)
+		rc = primitive_new(conv->engine, desc, arguments, 3, "a convolution's gradient",
+				   &conv->backward_input, err);
+	dnnl_primitive_desc_destroy(desc);
+	return rc;
+}
+
+static int conv_new_weights(struct conv *conv, const struct conv_request *request,
+			    const_dnnl_primitive_desc_t hint, const struct conv_plan *plan,
+			    struct error *err)
+{
+	static const struct primitive_argument arguments[] = {
+		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+		{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+		{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
+	};
+	struct conv_mds mds = conv_mds(request, 0);
+	dnnl_primitive_desc_t desc = NULL;
+	int rc;
+
+	mds.x = layout_md(&plan->x);
+	mds.y = layout_md(&plan->y);
+	rc = conv_desc_any(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
+	if (rc)
+		return rc;
+	if (!desc)
+		return dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+
+	dnnl_memory_desc_t dw = primitive_md(desc, dnnl_query_diff_weights_md, 0);
+
+	rc = conv_unpack(conv, &dw, err);
+	if (!rc)
+		rc = primitive_new(conv->engine, desc, arguments, request->bias ? 4 : 3,
+				   "a convolution's gradient", &conv->backward_weights, err);
+	dnnl_primitive_desc_destroy(desc);
+	return rc;
+}
+
+static int conv_try(struct engine *engine, const struct conv_request *request, struct conv **out,
+		    struct conv_plan *plan, struct error *err)
+{
+	struct conv *conv = calloc(1, sizeof *conv);
+	struct conv_plan found = {0};
+	dnnl_primitive_desc_t forward = NULL;
+	int rc = conv ? 0 : error_memory(err, "a layer");
+
+	if (rc)
+		return rc;
+	conv->engine = engine;
+	conv->bias = request->bias;
+	conv->outputs = (size_t)request->outputs;
+	conv->rank = 2;
+	if (request->bias) {
+		conv->bias_gradient = calloc(conv->outputs, sizeof(float));
+		rc = conv->bias_gradient ? 0 : error_memory(err, "a layer");
+	}
+	if (!rc)
+		rc = conv_new_forward(conv, request, &found, &forward, err);
+	if (!rc && request->dx)
+		rc = conv_new_input(conv, request, forward, &found, err);
+	if (!rc && request->backward)
+		rc = conv_new_weights(conv, request, forward, &found, err);
+	if (forward)
+		dnnl_primitive_desc_destroy(forward);
+	if (rc) {
+		conv_free(conv);
+		return rc;
+	}
+
+	const struct primitive *all[] = {&conv->forward,	  &conv->backward_input,
+					 &conv->backward_weights, &conv->pack_forward,
+					 &conv->pack_input,	  &conv->unpack,
+					 &conv->unpack_add};
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		found.scratch = larger(found.scratch, all[i]->scratch);
+	found.scratch += conv->pack;
+	*plan = found;
+	*out = conv;
+	return 0;
+}
+
+/* The layout that oneDNN likes best for the forward pass may leave loops for the backward one (an
+ * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. */
+int conv_new(struct engine *engine, const struct conv_request *request, struct conv **out,
+	     struct conv_plan *plan, struct error *err)
+{
+	struct conv *best = NULL;
+	int rc = 0, first = request->x.block ? 0 : 1;
+
+	for (int i = first; i < 4 && (!best || best->rank < 2); i += 1 + first) {
+		struct conv_request wanted = *request;
+		struct conv_plan found;
+		struct conv *conv = NULL;
+
+		wanted.direct = request->direct || i >= 2;
+		if (i % 2)
+			wanted.x.block = 0;
+		rc = conv_try(engine, &wanted, &conv, &found, err);
+		if (rc || (best && best->rank >= conv->rank)) {
+			conv_free(conv);
+			continue;
+		}
+		conv_free(best);
+		best = conv;
+		*plan = found;
+	}
+	if (!best)
+		return rc;
+	*out = best;
+	return 0;
+}
+
+/* The weights as a primitive wants them. */
+static int packed(struct conv *conv, struct primitive *pack, bool dense,
+		  const struct layer_memory *memory, const float **w, struct error *err)
+{
+	const void *data[] = {memory->w, memory->scratch};
+
+	*w = dense ? memory->w : memory->scratch;
+	return dense ? 0
+		     : primitive_run(conv->engine, pack, data, memory->scratch + conv->pack,
+				     "a reorder of weights", err);
+}
+
+int conv_forward(struct conv *conv, const struct layer_memory *memory, struct error *err)
+{
+	const float *w;
+	int rc = packed(conv, &conv->pack_forward, conv->reads_dense, memory, &w, err);
+	const void *data[] = {memory->x, w, memory->y, memory->b};
+
+	return rc ? rc
+		  : primitive_run(conv->engine, &conv->forward, data, memory->scratch + conv->pack,
+				  "a convolution", err);
+}
+
+int conv_backward_input(struct conv *conv, const struct layer_memory *memory, struct error *err)
+{
+	const float *w;
+	int rc = packed(conv, &conv->pack_input, conv->reads_dense_input, memory, &w, err);
+	const void *data[] = {memory->dy, w, memory->dx};
+
+	return rc ? rc
+		  : primitive_run(conv->engine, &conv->backward_input, data,
+				  memory->scratch + conv->pack, "a convolution's gradient", err);
+}
+
+int conv_backward_weights(struct conv *conv, const struct layer_memory *memory, struct error *err)
+{
+	bool straight = conv->writes_dense && !memory->add_dw;
+	float *dw = straight ? memory->dw : memory->scratch;
+	float *db = memory->add_dw ? conv->bias_gradient : memory->db;
+	float *scratch = memory->scratch + conv->pack;
+	const void *data[] = {memory->x, memory->dy, dw, db}, *unpack[] = {dw, memory->dw};
+	int rc = primitive_run(conv->engine, &conv->backward_weights, data, scratch,
+			       "a convolution's gradient", err);
+
+	if (!rc && !straight)
+		rc = primitive_run(conv->engine, memory->add_dw ? &conv->unpack_add : &conv->unpack,
+				   unpack, scratch, "a reorder of gradients", err);
+	for (size_t i = 0; !rc && conv->bias && memory->add_dw && i < conv->outputs; i++)
+		memory->db[i] += db[i];
+	return rc;
+}
+
+void conv_free(struct conv *conv)
+{
+	if (!conv)
+		return;
+	primitive_free(&conv->forward);
+	primitive_free(&conv->backward_input);
+	primitive_free(&conv->backward_weights);
+	primitive_free(&conv->pack_forward);
+	primitive_free(&conv->pack_input);
+	primitive_free(&conv->unpack);
+	primitive_free(&conv->unpack_add);
+	free(conv->bias_gradient);
+	free(conv);
+}
+
+/* ---- linear ---- */
+
+struct linear {
+	struct engine *engine;
+	struct primitive forward, backward_input, backward_weights;
+	bool bias;
+	size_t weights, outputs;
+};
+
+struct linear_mds {
+	dnnl_memory_desc_t x, w, b, y;
+};
+
+static struct linear_mds linear_mds(int n, int inputs, int outputs)
+{
+	dnnl_dims_t x = {n, inputs}, w = {outputs, inputs}, b = {outputs}, y = {n, outputs};
+	struct linear_mds mds = {0};
+
+	dnnl_memory_desc_init_by_tag(&mds.x, 2, x, dnnl_f32, dnnl_ab);
+	dnnl_memory_desc_init_by_tag(&mds.w, 2, w, dnnl_f32, dnnl_ab);
+	dnnl_memory_desc_init_by_tag(&mds.b, 1, b, dnnl_f32, dnnl_a);
+	dnnl_memory_desc_init_by_tag(&mds.y, 2, y, dnnl_f32, dnnl_ab);
+	return mds;
+}
+
+static int linear_primitive(struct linear *linear, dnnl_status_t status, const void *op,
+			    const_dnnl_primitive_desc_t hint,
+			    const struct primitive_argument *arguments, int count,
+			    struct primitive *out, dnnl_primitive_desc_t *kept, struct error *err)
+{
+	dnnl_primitive_desc_t desc = NULL;
+	int rc = dnnl_failed(status, "a linear layer", err);
+
+	if (!rc)
+		rc = primitive_desc(linear->engine, op, hint, "a linear layer", &desc, err);
+	if (!rc && !desc)
+		rc = dnnl_failed(dnnl_unimplemented, "a linear layer", err);
+	if (!rc)
+		rc = primitive_new(linear->engine, desc, arguments, count, "a linear layer", out,
+				   err);
+	if (!rc && kept)
+		*kept = desc;
+	else if (desc)
+		dnnl_primitive_desc_destroy(desc);
+	return rc;
+}
+
+static int linear_new_backward(struct linear *linear, const struct linear_mds *mds,
+			       const_dnnl_primitive_desc_t hint, struct error *err)
+{
+	static const struct primitive_argument input[] = {
+		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+		{DNNL_ARG_DIFF_SRC, dnnl_query_diff_src_md, 0},
+	};
+	static const struct primitive_argument weights[] = {
+		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+		{DNNL_ARG_DIFF_DST, dnnl_query_diff_dst_md, 0},
+		{DNNL_ARG_DIFF_WEIGHTS, dnnl_query_diff_weights_md, 0},
+		{DNNL_ARG_DIFF_BIAS, dnnl_query_diff_weights_md, 1},
+	};
+	dnnl_inner_product_desc_t op;
+	dnnl_status_t status =
+		dnnl_inner_product_backward_data_desc_init(&op, &mds->x, &mds->w, &mds->y);
+	int rc = linear_primitive(linear, status, &op, hint, input, 3, &linear->backward_input,
+				  NULL, err);
+
+	if (rc)
+		return rc;
+	status = dnnl_inner_product_backward_weights_desc_init(
+		&op, &mds->x, &mds->w, linear->bias ? &mds->b : NULL, &mds->y);
+	return linear_primitive(linear, status, &op, hint, weights, linear->bias ? 4 : 3,
+				&linear->backward_weights, NULL, err);
+}
+
+int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias, bool backward,
+	       struct linear **out, size_t *scratch, struct error *err)
+{
+	static const struct primitive_argument arguments[] = {
+		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
+		{DNNL_ARG_WEIGHTS, dnnl_query_weights_md, 0},
+		{DNNL_ARG_DST, dnnl_query_dst_md, 0},
+		{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
+	};
+	struct linear *linear = calloc(1, sizeof *linear);
+	struct linear_mds mds = linear_mds(n, inputs, outputs);
+	dnnl_primitive_desc_t forward = NULL;
+	dnnl_inner_product_desc_t op;
+	dnnl_status_t status;
+	int rc;
+
+	if (!linear)
+		return error_memory(err, "a layer");
+	linear->engine = engine;
+	linear->bias = bias;
+	linear->outputs = (size_t)outputs;
+	linear->weights = (size_t)outputs * (size_t)inputs;
+	status = dnnl_inner_product_forward_desc_init(
+		&op, backward ? dnnl_forward_training : dnnl_forward_inference, &mds.x, &mds.w,
+		bias ? &mds.b : NULL, &mds.y);
+	rc = linear_primitive(linear, status, &op, NULL, arguments, bias ? 4 : 3, &linear->forward,
+			      &forward, err);
+	if (!rc && backward)
+		rc = linear_new_backward(linear, &mds, forward, err);
+	if (forward)
+		dnnl_primitive_desc_destroy(forward);
+	if (rc) {
+		linear_free(linear);
+		return rc;
+	}
+	*scratch = larger(linear->forward.scratch,
+			  larger(linear->backward_input.scratch, linear->backward_weights.scratch));
+	/* What is added to has to be somewhere first. */
+	if (backward)
+		*scratch += (linear->weights + linear->outputs + 31) / 16 * 16;
+	*out = linear;
+	return 0;
+}
+
+int linear_forward(struct linear *linear, const struct layer_memory *memory, struct error *err)
+{
+	const void *data[] = {memory->x, memory->w, memory->y, memory->b};
+
+	return primitive_run(linear->engine, &linear->forward, data, memory->scratch,
+			     "a linear layer", err);
+}
+
+int linear_backward(struct linear *linear, const struct layer_memory *memory, struct error *err)
+{
+	size_t aside = memory->add_dw ? (linear->weights + linear->outputs + 31) / 16 * 16 : 0;
+	float *scratch = memory->scratch + aside;
+	float *dw = aside ? memory->scratch : memory->dw,
+	      *db = aside ? dw + linear->weights : memory->db;
+	const void *weights[] = {memory->x, memory->dy, dw, db};
+	const void *input[] = {memory->dy, memory->w, memory->dx};
+	int rc = primitive_run(linear->engine, &linear->backward_weights, weights, scratch,
+			       "a linear layer's gradient", err);
+
+	for (size_t i = 0; !rc && aside && i < linear->weights; i++)
+		memory->dw[i] += dw[i];
+	for (size_t i = 0; !rc && aside && linear->bias && i < linear->outputs; i++)
+		memory->db[i] += db[i];
+	if (!rc && memory->dx)
+		rc = primitive_run(linear->engine, &linear->backward_input, input, scratch,
+				   "a linear layer's gradient", err);
+	return rc;
+}
+
+void linear_free(struct linear *linear)
+{
+	if (!linear)
+		return;
+	primitive_free(&linear->forward);
+	primitive_free(&linear->backward_input);
+	primitive_free(&linear->backward_weights);
+	free(linear);
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/comm/comm.h"
+#include "train/ddp.h"
+#include "train/device/cpu/cpu.h"
+
+/* One run of a program. */
+struct run {
+	struct program *program;
+	char *arena;
+	const float *x; /* the input, the caller's */
+	bool add;
+};
+
+static float *at(const struct run *run, int slot)
+{
+	return slot == NO_SLOT ? NULL : (float *)(run->arena + run->program->slots[slot].offset);
+}
+
+static const float *value(const struct run *run, int index)
+{
+	int slot = run->program->value_slots[index];
+
+	return slot == NO_SLOT ? run->x : at(run, slot);
+}
+
+static float *param(const struct run *run, float *flat, int index)
+{
+	return index < 0 || !flat ? NULL : flat + run->program->request->buckets->offsets[index];
+}
+
+static float *buffer(const struct run *run, int index)
+{
+	const struct step_request *request = run->program->request;
+
+	return index < 0 ? NULL : request->buffers + request->graph->buffers[index].offset;
+}
+
+/* What node reads as its own: the copy, or the value itself. */
+static const float *own(const struct run *run, const struct node *node, int index)
+{
+	return node->copy_in ? at(run, node->own_slot) : value(run, index);
+}
+
+static struct layer_memory layer_memory(const struct run *run, const struct node *node)
+{
+	const struct step_request *request = run->program->request;
+
+	return (struct layer_memory){
+		.x = own(run, node, node->input),
+		.w = param(run, request->weights, node->op->weight),
+		.b = param(run, request->weights, node->op->bias),
+		.y = at(run, run->program->value_slots[node->output]),
+		.dw = param(run, request->gradients, node->op->weight),
+		.db = param(run, request->gradients, node->op->bias),
+		.scratch = at(run, run->program->scratch_slot),
+		.add_dw = run->add,
+	};
+}
+
+static struct norm_call norm_call(const struct run *run, const struct node *node)
+{
+	const struct step_request *request = run->program->request;
+	const struct graph_op *op = node->op;
+
+	return (struct norm_call){
+		.planes = planes_of(&node->x),
+		.eps = op->eps,
+		.momentum = op->momentum,
+		.training = request->train,
+		.relu = node->relu,
+		.add_dw = run->add,
+		.x = value(run, node->input),
+		.residual = node->input2 < 0 ? NULL : own(run, node, node->input2),
+		.w = param(run, request->weights, op->weight),
+		.b = param(run, request->weights, op->bias),
+		.y = at(run, run->program->value_slots[node->output]),
+		.mean = buffer(run, op->mean),
+		.variance = buffer(run, op->variance),
+		.saved_mean = node->saved,
+		.saved_invstd = node->saved + node->x.channels,
+		.dw = param(run, request->gradients, op->weight),
+		.db = param(run, request->gradients, op->bias),
+		.sums = (double *)at(run, run->program->sums_slot),
+		.lanes = node->lanes,
+	};
+}
+
+static uint16_t *places(const struct run *run, const struct node *node)
+{
+	return (uint16_t *)at(run, node->places_slot);
+}
+
+static int copy_in(const struct run *run, const struct node *node, struct error *err)
+{
+	int from = node->input2 >= 0 ? node->input2 : node->input;
+
+	if (!node->copy_in)
+		return 0;
+	return copy_run(node->copy_in, value(run, from), at(run, node->own_slot), err);
+}
+
+static int node_forward(const struct run *run, const struct node *node, struct error *err)
+{
+	const struct kernels *kernels = run->program->cpu->kernels;
+	const struct layer_memory memory = layer_memory(run, node);
+	const struct planes planes = planes_of(&node->x);
+	const float *x = value(run, node->input);
+	int rc = copy_in(run, node, err);
+
+	if (rc)
+		return rc;
+	switch (node->kind) {
+	case NODE_CONV:
+		return conv_forward(node->conv, &memory, err);
+	case NODE_LINEAR:
+		return linear_forward(node->linear, &memory, err);
+	case NODE_NORM: {
+		const struct norm_call call = norm_call(run, node);
+
+		kernels->norm_forward(&call);
+		return 0;
+	}
+	case NODE_RELU:
+		kernels->relu_forward(x, memory.y, layout_count(&node->y));
+		return 0;
+	case NODE_ADD:
+		kernels->add(x, own(run, node, node->input2), memory.y, layout_count(&node->y));
+		return 0;
+	case NODE_MAXPOOL:
+		kernels->maxpool_forward(&planes, &node->op->attributes, x, memory.y,
+					 places(run, node));
+		return 0;
+	case NODE_AVGPOOL:
+		kernels->avgpool_forward(&planes, x, memory.y);
+		return 0;
+	}
+	return error_set(err, ERR_INTERNAL, "a node of no kind");
+}
+
+int program_forward(struct program *program, char *arena, const float *x, struct error *err)
+{
+	const struct run run = {program, arena, x, false};
+	int rc = 0;
+
+	for (int i = 0; !rc && i < program->node_count; i++)
+		rc = node_forward(&run, &program->nodes[i], err);
+	return rc;
+}
+
+const float *program_output(const struct program *program, char *arena)
+{
+	int slot = program->value_slots[program->request->graph->output];
+
+	return (const float *)(arena + program->slots[slot].offset);
+}
+
+float *program_output_gradient(const struct program *program, char *arena)
+{
+	return (float *)(arena + program->slots[program->loss_gradient].offset);
+}
+
+/* ---- backward ---- */
+
+/* The gradient of node's result; where it comes in more parts than node reads, added up. */
+static const float *gradient(const struct run *run, const struct node *node)
+{
+	const float *first = at(run, node->dy[0]);
+	float *sum = at(run, node->sum_slot);
+
+	if (!sum)
+		return first;
+	for (int i = 1; i < node->dy_count; i++) {
+		run->program->cpu->kernels->add(first, at(run, node->dy[i]), sum,
+						layout_count(&node->y));
+		first = sum;
+	}
+	return sum;
+}
+
+/* Parameters first: their bucket may go out while the rest is computed. */
+static int layer_backward(const struct run *run, const struct node *node, const float *dy,
+			  const struct program_sink *sink, struct error *err)
+{
+	struct layer_memory memory = layer_memory(run, node);
+	int rc;
+
+	memory.dy = dy;
+	memory.dx = at(run, node->copy_out ? node->own_dx_slot : node->dx_slot);
+	rc = node->conv ? conv_backward_weights(node->conv, &memory, err)
+			: linear_backward(node->linear, &memory, err);
+	if (!rc)
+		rc = sink->ready(sink->context, node->op, err);
+	if (!rc && node->conv && memory.dx)
+		rc = conv_backward_input(node->conv, &memory, err);
+	if (!rc && node->copy_out)
+		rc = copy_run(node->copy_out, memory.dx, at(run, node->dx_slot), err);
+	return rc;
+}
+
+static int norm_backward(const struct run *run, const struct node *node, const float *dy,
+			 const struct program_sink *sink, struct error *err)
+{
+	struct norm_call call = norm_call(run, node);
+
+	call.dy = dy;
+	if (node->sum_slot == NO_SLOT && node->dy_count == 2)
+		call.dy2 = at(run, node->dy[1]);
+	call.dz = at(run, node->dz_slot);
+	call.dx = at(run, node->dx_slot);
+	run->program->cpu->kernels->norm_backward(&call);
+	return sink->ready(sink->context, node->op, err);
+}
+
+static int node_backward(const struct run *run, const struct node *node,
+			 const struct program_sink *sink, struct error *err)
+{
+	const struct kernels *kernels = run->program->cpu->kernels;
+	const struct planes planes = planes_of(&node->x);
+	const float *dy = gradient(run, node), *y = value(run, node->output);
+	float *dx = at(run, node->dx_slot);
+	int rc = 0;
+
+	switch (node->kind) {
+	case NODE_CONV:
+	case NODE_LINEAR:
+		return layer_backward(run, node, dy, sink, err);
+	case NODE_NORM:
+		rc = norm_backward(run, node, dy, sink, err);
+		break;
+	case NODE_RELU:
+		if (dx)
+			kernels->relu_backward(y, dy, dx, layout_count(&node->y));
+		break;
+	case NODE_ADD: /* its gradients are dy itself */
+		break;
+	case NODE_MAXPOOL:
+		if (dx)
+			kernels->maxpool_backward(&planes, &node->op->attributes, places(run, node),
+						  dy, dx);
+		break;
+	case NODE_AVGPOOL:
+		if (dx)
+			kernels->avgpool_backward(&planes, dy, dx);
+		break;
+	}
+	if (!rc && node->copy_out)
+		rc = copy_run(node->copy_out, at(run, node->dz_slot), at(run, node->dx2_slot), err);
+	return rc;
+}
+
+int program_backward(struct program *program, char *arena, const float *x, bool add,
+		     const struct program_sink *sink, struct error *err)
+{
+	const struct run run = {program, arena, x, add};
+	int rc = 0;
+
+	for (int i = program->node_count - 1; !rc && i >= 0; i--)
+		rc = node_backward(&run, &program->nodes[i], sink, err);
+	return rc;
+}

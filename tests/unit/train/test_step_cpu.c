@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whole steps of the oneDNN device beside the default walk on the reference device, from the same
+ * weights on the same batches: losses, every gradient, the updated weights, the momentum and the
+ * running statistics; with batches that are not full, several runs an update, none at all, and once
+ * more for the same bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../rows.h"
+#include "train/comm/comm.h"
+#include "train/ddp.h"
+#include "train/device/device.h"
+#include "train/model/graph.h"
+
+/* One update. counts: samples of its runs, closed by -1. */
+struct update {
+	int counts[4];
+};
+
+struct row {
+	const char *model;
+	enum model_stem stem;
+	struct shape shape;
+	int batch, classes;
+	bool mse, nesterov, decay_vectors;
+	float momentum, smoothing;
+	int update_count;
+	struct update updates[2];
+	/* How far tensors may be from the reference's, normwise, with direct convolutions and with
+	 * oneDNN's choice. */
+	double direct, winograd;
+	const char *why;
+};
+
+/* A value near 0 that rounding puts on the other side of a ReLU changes all gradients below it, by
+ * 1e-3 in a network of these sizes. That is chance, of one batch; a defect is in every batch. So of
+ * TRIES beginnings one has to be within the row's bound, and all within this. */
+#define SWITCHED 0.3
+#define TRIES 8
+
+static const struct row rows[] = {
+	{"linear",
+	 STEM_DEFAULT,
+	 {20, 1, 1},
+	 8,
+	 1,
+	 true,
+	 false,
+	 true,
+	 0,
+	 0,
+	 2,
+	 {{{8, -1}}, {{5, -1}}},
+	 1e-6,
+	 1e-6,
+	 "mse, no momentum, a batch that is not full"},
+	{"convnet",
+	 STEM_DEFAULT,
+	 {1, 28, 28},
+	 8,
+	 10,
+	 false,
+	 false,
+	 true,
+	 0.9f,
+	 0,
+	 2,
+	 {{{8, -1}}, {{3, -1}}},
+	 1e-5,
+	 1e-5,
+	 "biases, pooling, ReLU without batch norm"},
+	{"convnet",
+	 STEM_DEFAULT,
+	 {1, 28, 28},
+	 8,
+	 10,
+	 false,
+	 true,
+	 false,
+	 0.9f,
+	 0.1f,
+	 2,
+	 {{{8, 7, -1}}, {{0, -1}}},
+	 1e-5,
+	 1e-5,
+	 "several runs, Nesterov, smoothing, no samples"},
+	{"resnet18",
+	 STEM_CIFAR,
+	 {3, 8, 8},
+	 8,
+	 10,
+	 false,
+	 false,
+	 true,
+	 0.9f,
+	 0,
+	 1,
+	 {{{8, -1}}},
+	 1e-4,
+	 1e-4,
+	 "batch norm, forks, shortcuts"},
+	{"resnet18",
+	 STEM_CIFAR,
+	 {3, 8, 8},
+	 8,
+	 10,
+	 false,
+	 false,
+	 true,
+	 0.9f,
+	 0,
+	 1,
+	 {{{5, -1}}},
+	 1e-4,
+	 1e-4,
+	 "the same, a batch that is not full"},
+	{"resnet18",
+	 STEM_DEFAULT,
+	 {3, 48, 48},
+	 3,
+	 7,
+	 false,
+	 true,
+	 false,
+	 0.9f,
+	 0.1f,
+	 1,
+	 {{{3, 2, -1}}},
+	 1e-4,
+	 1e-4,
+	 "7x7 stem and overlapping pooling; two runs an update"},
+	{"resnet50",
+	 STEM_DEFAULT,
+	 {3, 48, 48},
+	 4,
+	 10,
+	 false,
+	 false,
+	 true,
+	 0.9f,
+	 0,
+	 1,
+	 {{{4, -1}}},
+	 0.1,
+	 0.1,
+	 "bottlenecks; so deep that some ReLU always switches: the running statistics say more"},
+	{"wide",
+	 STEM_DEFAULT,
+	 {3, 32, 32},
+	 16,
+	 10,
+	 false,
+	 false,
+	 true,
+	 0.9f,
+	 0,
+	 1,
+	 {{{16, -1}}},
+	 2e-3,
+	 5e-3,
+	 "large enough for Winograd, and for a few switches"},
+};
+
+/* Convolutions of the size that Winograd is chosen for, with what surrounds them. */
+static void build_wide(const struct row *row, struct graph **out)
+{
+	struct graph *graph = graph_new("wide", &row->shape, row->classes);
+	int value, fork;
+
+	assert_non_null(graph);
+	value = graph_relu(graph, graph_conv2d(graph, "conv1", 0, 64, 3, 1, 1, true));
+	fork = graph_relu(graph,
+			  graph_batchnorm(graph, "bn2",
+					  graph_conv2d(graph, "conv2", value, 64, 3, 1, 1, false)));
+	value = graph_add(graph, graph_conv2d(graph, "conv3", fork, 64, 3, 1, 1, true), fork);
+	graph_linear(graph, "fc", graph_avgpool(graph, value), row->classes);
+	assert_int_equal(graph->error.code, 0);
+	*out = graph;
+}
+
+/* A model ready to train on one device. */
+struct rig {
+	struct device *device;
+	struct device_queue *queue;
+	struct comm *comm;
+	struct graph *graph;
+	struct buckets buckets;
+	float *weights, *gradients, *momentum,
+		*buffers; /* device memory; of these it is the host's */
+	struct step_request request;
+	struct device_step *step;
+};
+
+static void good(int rc, const struct error *err)
+{
+	if (rc)
+		fail_msg("%s (%d)", err->text, rc);
+}
+
+static float *room(struct rig *rig, size_t count)
+{
+	struct error err = {0};
+	void *memory;
+
+	good(rig->device->ops->memory_new(rig->device, count * sizeof(float), &memory, &err), &err);
+	memset(memory, 0, count * sizeof(float));
+	return memory;
+}
+
+static void rig_begin(struct rig *rig, const struct row *row, const char *device, bool direct,
+		      bool train)
+{
+	struct comm_request alone = {.rank = 0, .size = 1, .timeout_ms = 1000};
+	struct error err = {0};
+
+	*rig = (struct rig){0};
+	good(device_open(device, 0, getenv("BERTH_MODULE_PATH"), &rig->device, &err), &err);
+	assert_string_equal(rig->device->ops->name, device);
+	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
+	good(comm_open("self", &alone, NULL, &rig->comm, &err), &err);
+	if (!strcmp(row->model, "wide"))
+		build_wide(row, &rig->graph);
+	else
+		good(model_build(row->model, &row->shape, row->classes, row->stem, &rig->graph,
+				 &err),
+		     &err);
+	good(buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
+	rig->weights = room(rig, rig->buckets.total);
+	rig->gradients = room(rig, rig->buckets.total);
+	rig->momentum = room(rig, rig->buckets.total);
+	rig->buffers = room(rig, (size_t)rig->graph->buffer_total + 1);
+	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);
+	graph_initialise_buffers(rig->graph, rig->buffers);
+	/* Gradients that are not overwritten would show. */
+	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
+	rig->request = (struct step_request){
+		.graph = rig->graph,
+		.batch = row->batch,
+		.loss = row->mse ? LOSS_MSE : LOSS_CROSS_ENTROPY,
+		.train = train,
+		.buckets = &rig->buckets,
+		.comm = rig->comm,
+		.weights = rig->weights,
+		.gradients = train ? rig->gradients : NULL,
+		.momentum = train ? rig->momentum : NULL,
+		.buffers = rig->graph->buffer_total ? rig->buffers : NULL,
+		.sgd = {.momentum = row->momentum,
+			.weight_decay = 5e-4f,
+			.nesterov = row->nesterov},
+		.decay_vectors = row->decay_vectors,
+		.smoothing = row->smoothing,
+		.direct = direct,
+	};
+	good(device_step_new(rig->queue, &rig->request, &rig->step, &err), &err);
+}
+
+static void rig_end(struct rig *rig)
+{
+	device_step_free(rig->step);
+	rig->device->ops->memory_free(rig->device, rig->weights);
+	rig->device->ops->memory_free(rig->device, rig->gradients);
+	rig->device->ops->memory_free(rig->device, rig->momentum);
+	rig->device->ops->memory_free(rig->device, rig->buffers);
+	buckets_free(&rig->buckets);
+	graph_free(rig->graph);
+	rig->comm->ops->close(rig->comm);
+	rig->device->ops->queue_free(rig->queue);
+	rig->device->ops->close(rig->device);
+}
+
+static float number(uint64_t *state)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return (float)(*state >> 40) * 0x1p-23f - 1;
+}
+
+/* One run of count samples that are made from the number of the run. */
+static void run_once(struct rig *rig, const struct row *row, int index, int count, int64_t global,
+		     bool first, bool last)
+{
+	size_t x_count = (size_t)(count * shape_count(&row->shape)) + 1;
+	float *x = malloc(x_count * sizeof *x);
+	void *target = malloc((size_t)count * sizeof(float) + 1);
+	uint64_t state = (uint64_t)index * 977 + 13;
+	struct error err = {0};
+	struct step_input input = {.x = x,
+				   .target = target,
+				   .count = count,
+				   .global_count = global,
+				   .step = index + 1,
+				   .lr = 0.05f,
+				   .first = first,
+				   .last = last};
+
+	assert_true(x && target);
+	for (size_t i = 0; i < x_count; i++)
+		x[i] = number(&state);
+	for (int i = 0; i < count; i++) {
+		if (row->mse)
+			((float *)target)[i] = number(&state);
+		else
+			((int32_t *)target)[i] = (i * 3 + index) % row->classes;
+	}
+	good(device_step_run(rig->step, &input, &err), &err);
+	free(x);
+	free(target);
+}
+
+static void update_once(struct rig *rig, const struct row *row, int index, int try)
+{
+	const int *counts = row->updates[index].counts;
+	int runs = 0;
+	int64_t global = 0;
+
+	for (; counts[runs] >= 0; runs++)
+		global += counts[runs];
+	for (int i = 0; i < runs; i++)
+		run_once(rig, row, try * 64 + index * 4 + i, counts[i], global ? global : 1, !i,
+			 i + 1 == runs);
+}
+
+/* The distance of two tensors over the size of the reference's. */
+static double distance(const float *a, const float *reference, size_t count)
+{
+	double off = 0, size = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		double d = (double)a[i] - (double)reference[i];
+
+		off += d * d;
+		size += (double)reference[i] * (double)reference[i];
+	}
+	if (isnan(off))
+		return INFINITY;
+	return off == 0 ? 0 : sqrt(off / size);
+}
+
+/* The largest distance that one comparison saw. */
+static void compare(const char *what, const char *name, const float *a, const float *reference,
+		    size_t count, double bound, double *worst)
+{
+	double off = distance(a, reference, count);
+
+	*worst = off > *worst ? off : *worst;
+	if (!(off <= bound))
+		fail_msg("%s of %s is off by %.2e, allowed %.1e", what, name, off, bound);
+}
+
+/* Everything that a step writes. */
+static double compare_all(const struct rig *rig, const struct rig *reference)
+{
+	double worst = 0;
+
+	for (int i = 0; i < rig->graph->param_count; i++) {
+		const struct graph_param *param = &rig->graph->params[i];
+		size_t at = rig->buckets.offsets[i], count = (size_t)param->count;
+
+		compare("gradient", param->name, rig->gradients + at, reference->gradients + at,
+			count, SWITCHED, &worst);
+		compare("momentum", param->name, rig->momentum + at, reference->momentum + at,
+			count, SWITCHED, &worst);
+		compare("weights", param->name, rig->weights + at, reference->weights + at, count,
+			SWITCHED, &worst);
+	}
+	for (int i = 0; i < rig->graph->buffer_count; i++) {
+		const struct graph_buffer *buffer = &rig->graph->buffers[i];
+
+		/* No gradient goes into them: they are sums of the forward pass. */
+		compare("statistics", buffer->name, rig->buffers + buffer->offset,
+			reference->buffers + buffer->offset, (size_t)buffer->count, 1e-4, &worst);
+	}
+	return worst;
+}
+
+/* The same state on both, so that one step's errors are one step's. */
+static void copy_state(struct rig *to, const struct rig *from)
+{
+	size_t bytes = from->buckets.total * sizeof(float);
+
+	memcpy(to->weights, from->weights, bytes);
+	memcpy(to->momentum, from->momentum, bytes);
+	memcpy(to->buffers, from->buffers, (size_t)from->graph->buffer_total * sizeof(float));
+}
+
+static void compare_totals(struct rig *rig, struct rig *reference, double bound)
+{
+	struct step_totals a, b;
+	struct error err = {0};
+
+	good(device_step_read(rig->step, &a, &err), &err);
+	good(device_step_read(reference->step, &b, &err), &err);
+	assert_int_equal(a.samples, b.samples);
+	assert_int_equal(a.last_samples, b.last_samples);
+	assert_int_equal(a.first_bad, b.first_bad);
+	if (fabs(a.loss_sum - b.loss_sum) > bound * fabs(b.loss_sum) ||
+	    fabs(a.last_loss_sum - b.last_loss_sum) > bound * fabs(b.last_loss_sum))
+		fail_msg("the losses add up to %.9g, the reference's to %.9g", a.loss_sum,
+			 b.loss_sum);
+	/* Two logits that are nearly equal may change places. */
+	assert_true(llabs(a.top1 - b.top1) <= 1 && llabs(a.top5 - b.top5) <= 1);
+}
+
+/* One try: the worst distance of all updates. */
+static double try_once(const struct row *row, bool direct, int try)
+{
+	struct rig rig, reference;
+	double worst = 0;
+
+	rig_begin(&rig, row, "cpu", direct, true);
+	rig_begin(&reference, row, "cpu-reference", true, true);
+	for (int i = 0; i < row->update_count; i++) {
+		update_once(&rig, row, i, try);
+		update_once(&reference, row, i, try);
+		compare_totals(&rig, &reference, 1e-4);
+
+		double off = compare_all(&rig, &reference);
+
+		worst = off > worst ? off : worst;
+		copy_state(&rig, &reference);
+	}
+	rig_end(&rig);
+	rig_end(&reference);
+	return worst;
+}
+
+static void beside_reference(const struct row *row, bool direct)
+{
+	double bound = direct ? row->direct : row->winograd, worst = INFINITY;
+	int tries = 0;
+
+	while (tries < TRIES && !(worst <= bound))
+		worst = try_once(row, direct, tries++);
+	printf("%s, %s: off by %.1e, allowed %.1e, try %d (%s)\n", row->model,
+	       direct ? "direct" : "auto", worst, bound, tries, row->why);
+	if (!(worst <= bound))
+		fail_msg("%s is off by more than %.1e in each of %d tries", row->model, bound,
+			 TRIES);
+}
+
+static void direct_steps(void **state)
+{
+	for (size_t i = 0; i < ROWS(rows); i++)
+		beside_reference(&rows[i], true);
+}
+
+static void winograd_steps(void **state)
+{
+	for (size_t i = 0; i < ROWS(rows); i++)
+		beside_reference(&rows[i], false);
+}
+
+/* Evaluation: nothing is written but the totals. */
+static void evaluations(void **state)
+{
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct rig rig, reference;
+
+		rig_begin(&rig, &rows[i], "cpu", true, false);
+		rig_begin(&reference, &rows[i], "cpu-reference", true, false);
+		for (int j = 0; j < 2; j++) {
+			run_once(&rig, &rows[i], j, rows[i].batch - j, 1, true, true);
+			run_once(&reference, &rows[i], j, rows[i].batch - j, 1, true, true);
+		}
+		compare_totals(&rig, &reference, 1e-4);
+		assert_memory_equal(rig.weights, reference.weights,
+				    rig.buckets.total * sizeof(float));
+		assert_memory_equal(rig.buffers, reference.buffers,
+				    (size_t)rig.graph->buffer_total * sizeof(float));
+		rig_end(&rig);
+		rig_end(&reference);
+	}
+}
+
+/* Two rigs, the same bits; more programs than a step keeps. */
+static void same_bits(void **state)
+{
+	const struct row *row = &rows[3];
+	struct rig a, b;
+
+	rig_begin(&a, row, "cpu", false, true);
+	rig_begin(&b, row, "cpu", false, true);
+	for (int i = 0; i < 12; i++) {
+		run_once(&a, row, i, 2 + i % (row->batch - 1), 4, true, true);
+		run_once(&b, row, i, 2 + i % (row->batch - 1), 4, true, true);
+	}
+	assert_memory_equal(a.weights, b.weights, a.buckets.total * sizeof(float));
+	assert_memory_equal(a.buffers, b.buffers, (size_t)a.graph->buffer_total * sizeof(float));
+	rig_end(&a);
+	rig_end(&b);
+}
+
+/* What cannot be trained is refused, with the reason. */
+static void refused(void **state)
+{
+	const struct row *row = &rows[3];
+	struct rig rig;
+	struct error err = {0};
+	float x[9 * 3 * 8 * 8] = {0};
+	int32_t target[9] = {0};
+	struct step_input input = {.x = x,
+				   .target = target,
+				   .count = 9,
+				   .global_count = 9,
+				   .first = true,
+				   .last = true};
+
+	rig_begin(&rig, row, "cpu", true, true);
+	assert_int_equal(device_step_run(rig.step, &input, &err), -ERR_INTERNAL);
+	input.count = 2;
+	target[0] = 10;
+	assert_int_equal(device_step_run(rig.step, &input, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "label 10"));
+	rig_end(&rig);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(direct_steps), cmocka_unit_test(winograd_steps),
+		cmocka_unit_test(evaluations),	cmocka_unit_test(same_bits),
+		cmocka_unit_test(refused),
+	};
+	struct error err = {0};
+	struct device *device;
+
+	if (device_open("cpu", 0, getenv("BERTH_MODULE_PATH"), &device, &err)) {
+		fprintf(stderr, "%s\n", err.text);
+		return 1;
+	}
+	bool there = !strcmp(device->ops->name, "cpu");
+
+	device->ops->close(device);
+	if (!there) {
+		printf("skipped: device-cpu.so is not there\n");
+		return 77;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
