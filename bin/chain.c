@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "chain.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "alloc/slurm.h"
@@ -23,12 +24,30 @@ int chain_load(const struct options *options, struct chain *out, struct error *e
 int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err)
 {
 	/* A view of the allocation: plan_make borrows it. */
-	struct alloc head = chain->alloc;
+	struct alloc nodes = chain->alloc;
 
-	head.node_count = 1;
+	chain->guessed = nodes.node_count > 1 && nodes.this_node == 0;
+	if (!chain->guessed)
+		nodes.node_count = 1;
 
-	int rc = plan_make(&head, &chain->card, 1, request, NULL, chain->env, &chain->plan, err);
+	struct machine *cards = calloc(nodes.node_count, sizeof *cards);
 
+	if (!cards)
+		return error_memory(err, "the nodes' cards");
+	for (size_t i = 0; i < nodes.node_count; i++) {
+		cards[i] = chain->card; /* borrowed, as far as it is not this node's own */
+		if (i) {
+			cards[i].node = nodes.nodes[i].name;
+			cards[i].address_count = 0;
+		} else if (chain->guessed) {
+			cards[i].node = nodes.nodes[i].name;
+		}
+	}
+
+	int rc = plan_make(&nodes, cards, nodes.node_count, request, NULL, chain->env,
+			   &chain->plan, err);
+
+	free(cards);
 	if (rc)
 		return rc;
 	chain->lint = plan_lint(chain->env, &chain->card, 1);

@@ -5,6 +5,7 @@
 #define BERTH_BIN_CHAIN_H
 
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "alloc/alloc.h"
 #include "base/env.h"
@@ -19,6 +20,7 @@ struct chain {
 	struct alloc alloc;
 	struct machine card; /* this machine, or BERTH_TOPOLOGY's */
 	struct plan plan;
+	bool guessed; /* the plan takes the allocation's other nodes to be like this one */
 	json_t *lint; /* array of strings: plan_lint's sentences */
 };
 
@@ -27,8 +29,9 @@ struct chain {
  * 0, or the failing stage's error; chain_free in either case. */
 int chain_load(const struct options *options, struct chain *out, struct error *err);
 
-/* Make the plan for this node alone and look for variables that will not do what they say.
- * An allocation of several nodes is planned for its head only (the other cards are not here). */
+/* Make the plan and look for variables that will not do what they say. On the head of an
+ * allocation of several nodes the others, whose cards are not here, are taken to be like it
+ * (guessed); elsewhere the plan is for this node alone. */
 int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err);
 
 void chain_free(struct chain *chain);

@@ -256,7 +256,19 @@ static int gather_warnings(struct info *info, struct error *err)
 	size_t i;
 	int rc = out ? 0 : error_memory(err, "the warnings");
 
-	if (!rc && info->omitted_nodes) {
+	if (!rc && chain->guessed)
+		rc = warn(out,
+			  "only this node was looked at: the others are taken to be like it, and "
+			  "which address they all reach is tried when the ranks start; "
+			  "'berth run --per-node -- berth info' in the job shows each node's own",
+			  err);
+	if (!rc && chain->alloc.this_node < 0 && !info->plan_file &&
+	    !strcmp(chain->alloc.source, "slurm"))
+		rc = warn(out,
+			  "this machine is none of the job's nodes: machine, network and plan shown "
+			  "here are its own; 'berth run --per-node -- berth info' shows the nodes'",
+			  err);
+	else if (!rc && info->omitted_nodes) {
 		char text[160];
 
 		snprintf(
@@ -291,8 +303,9 @@ static int gather(struct info *info, struct error *err)
 	if (info->plan_file) {
 		rc = read_place(info, err);
 	} else {
-		info->omitted_nodes = info->chain.alloc.node_count - 1;
 		rc = chain_plan(&info->options.plan, &info->chain, err);
+		if (!info->chain.guessed)
+			info->omitted_nodes = info->chain.alloc.node_count - 1;
 	}
 	if (!rc)
 		rc = choose_rank(info, err);

@@ -263,6 +263,13 @@ static void add_c10d(struct making *m)
 	endpoint(m->plan, text, sizeof text);
 	environ_put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
 	environ_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
+}
+
+/* Also for who gives c10d by arguments, which are not seen here; static rendezvous reads neither. */
+static void add_host(struct making *m)
+{
+	char text[64];
+
 	environ_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
 		    "torchrun compares host names, which fails on a second NIC");
 	local_address(m, text, sizeof text);
@@ -284,6 +291,7 @@ static void add_torchrun(struct making *m)
 	if (m->plan->port)
 		force_int(m, "PET_MASTER_PORT", m->plan->port,
 			  "held by rank 0's agent while rank 0 runs");
+	add_host(m);
 	if (backend && !strcmp(backend, "c10d") && m->plan->port)
 		add_c10d(m);
 }
@@ -294,21 +302,17 @@ static void add_torchrun(struct making *m)
 static void add_slurm(struct making *m)
 {
 	static const char why[] = "as srun would say it of this rank";
-	int nodes = 0, before = 0;
 
 	if (!env_get(m->env, "SLURM_JOB_ID") && !env_get(m->env, "SLURM_JOBID"))
 		return;
-	for (size_t n = 0; n < m->plan->node_count; n++) {
-		nodes += m->plan->nodes[n].rank_count > 0;
-		before += n < m->node_index && m->plan->nodes[n].rank_count > 0;
-	}
 	force_int(m, "SLURM_PROCID", m->rank->rank, why);
 	force_int(m, "SLURM_LOCALID", m->rank->local_rank, why);
-	force_int(m, "SLURM_NODEID", before, why);
+	force_int(m, "SLURM_NODEID", (long)m->node_index, why);
+	force(m, "SLURMD_NODENAME", m->node->node ? m->node->node : "", why);
 	force_int(m, "SLURM_NTASKS", m->plan->world_size, why);
 	force_int(m, "SLURM_NPROCS", m->plan->world_size, why);
 	force_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
-	force_int(m, "SLURM_STEP_NUM_NODES", nodes, why);
+	force_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
 	if (!env_get(m->env, "SLURM_STEP_ID"))
 		force(m, "SLURM_STEP_ID", "4294967291",
 		      "the batch script's own; without any, Open MPI takes a rank for a world of "

@@ -363,14 +363,14 @@ static void add_refused(const struct machine_address *address, const char *why, 
 /* ---- the choice ---- */
 
 static int set_why(struct plan_network *network, struct error *err, const char *first,
-		   const char *refused)
+		   const char *more)
 {
-	size_t size = strlen(first) + strlen(refused) + 16;
+	size_t size = strlen(first) + strlen(more) + 1;
 
 	network->why = malloc(size);
 	if (!network->why)
 		return error_memory(err, "the head's address");
-	snprintf(network->why, size, "%s%s%s", first, *refused ? "; not " : "", refused);
+	snprintf(network->why, size, "%s%s", first, more);
 	return 0;
 }
 
@@ -416,11 +416,38 @@ static int none_fits(const struct machine *cards, size_t count, const char *refu
 			 *refused ? refused : "its card lists none");
 }
 
+/* "; rather than eth0 10.1.0.11 (for management); not docker0 ...": what else there was. Loopback and
+ * link-local addresses nobody had thought of. */
+static void add_others(const struct machine *cards, size_t count, const struct wish *wish,
+		       const struct plan_reach *reach, const struct machine_address *best,
+		       char *text, size_t size)
+{
+	char rather[400] = "", refused[700] = "", why[256];
+
+	for (size_t i = 0; i < cards[0].address_count && !wished(wish); i++) {
+		const struct machine_address *address = &cards[0].addresses[i];
+
+		if (address == best || address->link_local || address->sort == IFACE_LOOPBACK)
+			continue;
+		refuse(cards, count, wish, reach, i, why, sizeof why);
+		if (*why)
+			add_refused(address, why, refused, sizeof refused);
+		else
+			add_refused(address,
+				    worth(&cards[0], address) ? nic_kind_name(address->kind)
+							      : "for management",
+				    rather, sizeof rather);
+	}
+	snprintf(text, size, "%s%s%s%s", *rather ? "; rather than " : "", rather,
+		 *refused ? "; not " : "", refused);
+}
+
 static int describe(const struct machine *cards, size_t count, const struct plan_request *request,
-		    const struct machine_address *best, const char *refused,
-		    struct plan_network *out, struct error *err)
+		    const struct wish *wish, const struct plan_reach *reach,
+		    const struct machine_address *best, struct plan_network *out, struct error *err)
 {
 	char first[256], speed[48] = "speed unknown";
+	char others[1200];
 	const char *by = request->head	   ? "--head"
 			 : request->iface  ? "--iface"
 			 : request->subnet ? "--subnet"
@@ -432,9 +459,13 @@ static int describe(const struct machine *cards, size_t count, const struct plan
 		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
 			 best->iface, by);
 	else
-		snprintf(first, sizeof first, "%s on %s: reached by all %zu nodes, %s, %s",
-			 out->address, best->iface, count, nic_kind_name(best->kind), speed);
-	return set_why(out, err, first, refused);
+		snprintf(first, sizeof first, "%s on %s: %s %zu nodes, %s, %s", out->address,
+			 best->iface,
+			 reach ? "reached by all"
+			       : "the best of the head's, not tried yet from the others of",
+			 count, nic_kind_name(best->kind), speed);
+	add_others(cards, count, wish, reach, best, others, sizeof others);
+	return set_why(out, err, first, others);
 }
 
 int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
@@ -476,7 +507,7 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 	network_format(best, network.address, sizeof network.address);
 	if (count > 1)
 		format_subnet(best, network.subnet, sizeof network.subnet);
-	rc = describe(cards, count, request, best, refused, &network, err);
+	rc = describe(cards, count, request, &wish, reach, best, &network, err);
 	if (!rc)
 		rc = regret(cards, count, &wish, reach, best, &network, err);
 out:

@@ -334,6 +334,9 @@ static int name_interfaces(const struct machine *cards, struct plan *plan, struc
 		return 0;
 	for (size_t n = 0; n < plan->node_count; n++) {
 		int index;
+
+		if (!cards[n].address_count) /* nobody knows: not even loopback is listed */
+			continue;
 		bool inside = network_iface(&cards[n], &plan->network, &index);
 
 		if (index >= 0)

@@ -54,6 +54,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 
 @test "job scripts and examples" {
 	there share/berth/jobscripts/local/run.sh
+	there share/berth/jobscripts/slurm/several-nodes.sh
 	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
 }
 

@@ -199,3 +199,28 @@ teardown() {
 	has "SLURM_JOB_NUM_NODES is 5, but SLURM_JOB_NODELIST names 2 nodes"
 	[ "$(grep -c '^code 65$' <<<"$output")" = 2 ]
 }
+
+@test "berth info explains the head's address, on the head, in a rank, and on the login node" {
+	batch info -N2 -w n1,n2 --gpus-per-node=4 -t 7 <<-'S'
+	"$BERTH" info
+	echo ==== in a rank
+	"$BERTH" run --per-node -q -- sh -c '[ $RANK = 0 ] || "$BERTH" info'
+	S
+	[ "$status" = 0 ]
+	has "^  slurm: SLURM_JOB_ID is set; the nodes are SLURM_JOB_NODELIST's$"
+	has '^  job [0-9]+, 2 nodes, ends: .* \(squeue: [67]:[0-9]+ left\)$'
+	has '^  n1 +1 +4$'
+	has '^  8 ranks, 4 of them on n1$'
+	has '^  MASTER_ADDR 10.9.0.11 on hsn0, MASTER_PORT a free port'
+	has '^  ! only this node was looked at: '
+	hasnt 'no interface for'
+	output=${output#*==== in a rank}
+	has '^  SLURM_PROCID +1 +berth '
+	hasnt 'SLURM.* user '
+	output=$(tr -s ' \n' ' ' <"$SHARE/info.out") # lines are wrapped
+	has "10.9.0.11 on hsn0: the best of the head's, not tried yet from the others of 2 nodes, slingshot, [0-9]+ Mb/s; rather than eth0 10.1.0.11 \(for management\) MASTER_ADDR"
+	has '10.9.0.11 on hsn0: reached by all 2 nodes, slingshot, [0-9]+ Mb/s; rather than eth0 10.1.0.11 \(for management\) MASTER_ADDR'
+	run timeout 30 salloc -Q -N2 "$BERTH" info
+	[ "$status" = 0 ]
+	has "this machine is none of the job's nodes"
+}

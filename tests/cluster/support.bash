@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034 # the variables are for the tests
 # For the tests that run on the login node of cluster.py's cluster.
 
 export PATH="$PATH:/usr/sbin:/sbin"
@@ -38,7 +38,6 @@ finish() {
 		sleep 0.05
 	done
 	output=$(cat "$SHARE/$1.out")
-	# shellcheck disable=SC2034 # for the tests
 	status=$(cat "$SHARE/$1.code" 2>/dev/null || echo "no end after 60 s")
 	echo "# $1: $status"
 	echo "$output"

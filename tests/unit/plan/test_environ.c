@@ -456,6 +456,13 @@ static void test_per_node(void **state)
 	env = rank_env(&job, 0, 0);
 	expect(env, "PET_RDZV_CONF", "is_host=true");
 	env_free(env);
+	/* Who gives torchrun its rendezvous by arguments needs these two all the same. */
+	env_drop(job.env, "PET_RDZV_BACKEND");
+	env = rank_env(&job, 0, 0);
+	expect(env, "PET_RDZV_CONF", "is_host=true");
+	expect(env, "PET_LOCAL_ADDR", "10.1.0.1");
+	expect(env, "PET_RDZV_ENDPOINT", NULL);
+	env_free(env);
 	job_end(&job);
 }
 

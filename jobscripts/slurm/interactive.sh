@@ -1,0 +1,16 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Not for sbatch: ask for nodes and run on them from this terminal. It works from the login node,
+# where salloc may leave its shell: rank 0 is on the first node all the same.
+#
+#   bash interactive.sh --nodes=2 --gpus-per-node=1 -- python train.py
+#
+# By hand: salloc --nodes=2 --gpus-per-node=1, then, as often as you like, berth run -- python train.py
+
+wanted=()
+while [ $# -gt 0 ] && [ "$1" != -- ]; do
+	wanted+=("$1")
+	shift
+done
+[ $# -gt 1 ] || { echo "usage: interactive.sh [SALLOC OPTIONS] -- PROGRAM [ARGUMENTS]" >&2; exit 64; }
+exec salloc "${wanted[@]}" berth run "$@"

@@ -1,0 +1,11 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# An MPI program: berth is the PMIx server of its ranks, and tells Open MPI and UCX the same network
+# as all others. As many ranks as the job has tasks; where nodes have GPUs, say how many: -n.
+#
+#   sbatch --nodes=2 --ntasks-per-node=8 mpi.sh ./solver input
+#SBATCH --nodes=2
+#SBATCH --no-kill
+#SBATCH --time=01:00:00
+
+berth run ${SLURM_NTASKS:+-n "$SLURM_NTASKS"} --pmix on -- "$@"

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A few steps of DistributedDataParallel over gloo, as torchrun's or berth's ranks."""
+import os
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main():
+    dist.init_process_group('gloo')
+    torch.manual_seed(1)
+    model = DistributedDataParallel(torch.nn.Linear(1024, 512))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(2 + dist.get_rank())
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 1024)).square().mean()
+        loss.backward()
+        optimizer.step()
+    total = torch.tensor([float(sum(p.double().sum() for p in model.parameters()))])
+    lowest, highest = total.clone(), total.clone()
+    dist.all_reduce(lowest, dist.ReduceOp.MIN)
+    dist.all_reduce(highest, dist.ReduceOp.MAX)
+    assert torch.equal(lowest, highest), 'the ranks have come apart'
+    print(f'rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename} local '
+          f'{os.environ["LOCAL_RANK"]} at {os.environ["MASTER_ADDR"]} trained', flush=True)
+    dist.barrier()
+
+
+main()

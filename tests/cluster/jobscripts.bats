@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# jobscripts/slurm, submitted as they are.
+
+load support.bash
+
+setup() {
+	SCRIPTS=$SOURCE/jobscripts/slurm
+	export PATH="$(dirname "$BERTH"):$PATH"
+	cd "$SHARE"
+}
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+}
+
+# sends NAME OPTIONS SCRIPT ARGUMENTS...: submit and wait.
+sends() {
+	local name=$1 i
+	shift
+	job=$(sbatch --parsable -o "$SHARE/$name-%a.out" "$@")
+	for ((i = 0; i < 1200; i++)); do
+		squeue -h -j "$job" -t PENDING,RUNNING,COMPLETING 2>/dev/null | grep -q . || break
+		sleep 0.05
+	done
+	output=$(cat "$SHARE/$name-"*.out)
+	echo "# $name:"
+	echo "$output"
+	scontrol -o show job "$job" | tee "$SHARE/$name.end"
+}
+
+SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*"'
+
+@test "every script is checked by shellcheck" {
+	command -v shellcheck >/dev/null || skip 'no shellcheck'
+	shellcheck "$SCRIPTS"/*.sh
+}
+
+@test "one-node.sh: a rank a GPU; without GPUs a rank a task" {
+	sends one --gpus-per-node=2 "$SCRIPTS/one-node.sh" sh -c "$SAY" sh a 'b c'
+	has '^rank 3 of 4 on n[12] at 127.0.0.1 arguments a b c$'
+	grep -q 'JobState=COMPLETED' "$SHARE/one.end"
+}
+
+@test "several-nodes.sh: two nodes, the code of the rank that failed, a report" {
+	sends several --gpus-per-node=4 "$SCRIPTS/several-nodes.sh" sh -c "$SAY"
+	has '^rank 0 of 8 on n1 at 10.9.0.11'
+	has '^rank 7 of 8 on n2 at 10.9.0.11'
+	grep -q 'JobState=COMPLETED' "$SHARE/several.end"
+	sends failing "$SCRIPTS/several-nodes.sh" sh -c '[ $RANK = 5 ] && exit 3; sleep 70'
+	has '^ended with code 3; why, and what to do next: berth-[0-9]*.json$'
+	grep -q 'JobState=FAILED.* ExitCode=3:0' "$SHARE/failing.end"
+	grep -q '"rank": 5' "$SHARE/berth-$job.json"
+}
+
+@test "torchrun.sh: PET_ variables for one process a node" {
+	mkdir -p fake
+	printf '#!/bin/sh\necho "torchrun $* on $(hostname): $PET_NNODES nodes, $PET_NPROC_PER_NODE workers, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >fake/torchrun
+	chmod +x fake/torchrun
+	PATH="$SHARE/fake:$PATH" sends torchrun --gpus-per-node=4 "$SCRIPTS/torchrun.sh" train.py --x
+	has '^torchrun train.py --x on n1: 2 nodes, 4 workers, node 0, 10.9.0.11$'
+	has '^torchrun train.py --x on n2: 2 nodes, 4 workers, node 1, 10.9.0.11$'
+}
+
+@test "mpi.sh: as many ranks as tasks" {
+	[ -n "$MPI_SUM" ] || skip "no MPI"
+	sends mpi --ntasks-per-node=2 "$SCRIPTS/mpi.sh" "$MPI_SUM"
+	has '^MPI rank 3 of 4, sum 10, before me 2$'
+}
+
+@test "array.sh: each job its number" {
+	sends array "$SCRIPTS/array.sh" sh -c "$SAY" sh --seed
+	has '^rank 0 of 4 on n[123] at 127.0.0.1 arguments --seed 0$'
+	has '^rank 0 of 4 on n[123] at 127.0.0.1 arguments --seed 1$'
+}
+
+@test "interactive.sh: from the login node" {
+	run timeout 60 bash "$SCRIPTS/interactive.sh" --quiet --nodes=2 -- sh -c "$SAY"
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^rank 0 of 8 on n1 at 10.9.0.11'
+	run bash "$SCRIPTS/interactive.sh" --nodes=2
+	[ "$status" = 64 ]
+}

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# PyTorch under a real Slurm: with and without torchrun.
+
+load support.bash
+
+setup() {
+	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip 'no PyTorch (Debian: python3-torch)'
+	TORCHRUN=$(command -v torchrun) || skip 'no torchrun'
+	export TORCHRUN HERE
+	# Debian 12's torchrun needs these two under its Python 3.11, with and without berth.
+	export PET_REDIRECTS=1 PET_TEE=1 TORCHELASTIC_ERROR_FILE=
+}
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	undo
+}
+
+# trained RANKS: each has printed its line; half of them on each node.
+trained() {
+	[ "$(grep -cE "rank [0-9]+ of $1 on n1 local [0-9]+ .*trained" <<<"$output")" = $(($1 / 2)) ]
+	[ "$(grep -cE "rank [0-9]+ of $1 on n2 local [0-9]+ .*trained" <<<"$output")" = $(($1 / 2)) ]
+}
+
+# quiet: at most 2 % of what was sent since begin went over the management NICs.
+begin() {
+	slow=$(($(bytes n1 eth0) + $(bytes n2 eth0))) fast=$(($(bytes n1 hsn0) + $(bytes n2 hsn0)))
+}
+over_the_fast_one() {
+	slow=$(($(bytes n1 eth0) + $(bytes n2 eth0) - slow))
+	fast=$(($(bytes n1 hsn0) + $(bytes n2 hsn0) - fast))
+	echo "management $slow bytes, fast $fast bytes"
+	[ $fast -gt 4000000 ] && [ $((slow * 100)) -le $(((slow + fast) * 2)) ]
+}
+
+@test "a script with env:// and no torchrun" {
+	begin
+	batch env -N2 -w n1,n2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 -- /usr/bin/python3 "$HERE/ddp.py"
+	S
+	[ "$status" = 0 ]
+	trained 2
+	has 'rank 1 of 2 on n2 local 0 at 10.9.0.11 trained'
+	over_the_fast_one
+}
+
+@test "torchrun without an argument of its own" {
+	begin
+	batch torchrun -N2 -w n1,n2 <<-'S'
+	"$BERTH" run --per-node --ranks-per-node 2 -- "$TORCHRUN" "$HERE/ddp.py"
+	S
+	[ "$status" = 0 ]
+	trained 4
+	has 'rank 0 of 4 on n1 local 0 at 10.9.0.11 trained'
+	over_the_fast_one
+}
+
+@test "the script of the story, unchanged but for berth run --per-node before torchrun" {
+	# As Debian writes it: torchrun, which compares host names, would not see that it is the host.
+	for node in n1 n2; do
+		{ echo "127.0.1.1 $node"; cat "$CLUSTER/hosts"; } >"$SHARE/hosts.$node"
+		hide $node "$SHARE/hosts.$node" /etc/hosts
+	done
+	begin
+	batch story -N2 -w n1,n2 <<-'S'
+	# The first address of the first node is the management network's; torchrun was started there
+	# alone, and waited ten minutes for the other node.
+	head_node_ip=$(hostname -I | awk '{print $1}')
+	"$BERTH" run --per-node -- "$TORCHRUN" --nnodes=2 --nproc_per_node=2 --rdzv_id=$SLURM_JOB_ID \
+		--rdzv_backend=c10d --rdzv_endpoint="$head_node_ip:29500" "$HERE/ddp.py"
+	S
+	[ "$status" = 0 ]
+	trained 4
+	over_the_fast_one
+}
