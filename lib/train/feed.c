@@ -40,14 +40,17 @@ int feed_new(const struct feed_request *request, struct feed **out, struct error
 	return 0;
 }
 
-void feed_free(struct feed *feed)
+bool feed_free(struct feed *feed)
 {
 	if (!feed)
-		return;
-	loader_free(feed->loader);
+		return true;
+
+	bool ended = loader_free(feed->loader);
+
 	free(feed->indices);
 	free(feed->told);
 	free(feed);
+	return ended;
 }
 
 int64_t feed_faults(const struct feed *feed)

@@ -3,6 +3,7 @@
 #ifndef BERTH_TRAIN_FEED_H
 #define BERTH_TRAIN_FEED_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ struct feed_request {
 struct feed; /* opaque */
 
 int feed_new(const struct feed_request *request, struct feed **out, struct error *err);
-void feed_free(struct feed *feed); /* NULL is fine */
+bool feed_free(struct feed *feed); /* as loader_free */
 /* This rank's part of the global batch that begins at position of sampler's epoch (sampler_batch).
  * The batch before it is no longer read. What follows is made ahead; another epoch or position than
  * what comes next begins anew. *global_count: samples of all ranks; 0, and no batch, at the end.

@@ -501,9 +501,12 @@ void train_close(struct train *train)
 		train->device->ops->queue_free(train->queue);
 	if (train->device)
 		train->device->ops->close(train->device);
-	feed_free(train->feed);
-	feed_free(train->val_feed);
+	bool data_free = feed_free(train->feed), val_free = feed_free(train->val_feed);
+
 	sampler_free(&train->sampler);
-	dataset_close(train->data);
-	dataset_close(train->val);
+	/* A thread that hangs may read on. */
+	if (data_free)
+		dataset_close(train->data);
+	if (val_free)
+		dataset_close(train->val);
 }

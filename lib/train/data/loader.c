@@ -402,18 +402,16 @@ int loader_new(const struct loader_request *request, struct loader **out, struct
 	return 0;
 }
 
-void loader_free(struct loader *loader)
+bool loader_free(struct loader *loader)
 {
 	if (!loader)
-		return;
+		return true;
 	pthread_mutex_lock(&loader->lock);
 	loader->stop = true;
 	pthread_cond_broadcast(&loader->work);
 	pthread_mutex_unlock(&loader->lock);
-	/* A thread that hangs in a file system cannot be ended; the process is about to be, and the
-	 * thread keeps what it uses. */
 	if (loader->hung)
-		return;
+		return false;
 	for (int i = 0; i < loader->thread_count; i++)
 		pthread_join(loader->threads[i], NULL);
 	for (int i = 0; i < LOADER_SLOTS; i++) {
@@ -433,4 +431,5 @@ void loader_free(struct loader *loader)
 	pthread_cond_destroy(&loader->done);
 	pthread_mutex_destroy(&loader->lock);
 	free(loader);
+	return true;
 }

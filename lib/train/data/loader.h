@@ -48,8 +48,10 @@ struct loader; /* opaque */
 
 /* Starts the threads. -ERR_UNAVAILABLE: memory or threads are out. */
 int loader_new(const struct loader_request *request, struct loader **out, struct error *err);
-/* Ends the threads after the samples that they are at; batches become invalid. NULL is fine. */
-void loader_free(struct loader *loader);
+/* Ends the threads after the samples that they are at; batches become invalid. NULL is fine. False
+ * when a thread hangs in a file system (loader_take had waited in vain): it cannot be ended, and
+ * what it uses, the data set too, must stay until the process ends. */
+bool loader_free(struct loader *loader);
 
 /* Is there no room for another batch? A few are made ahead (memory: LOADER_SLOTS batches). */
 #define LOADER_SLOTS 3

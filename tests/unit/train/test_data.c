@@ -297,7 +297,9 @@ static void cifar_good(void **state)
 
 		assert_int_equal(data->augment.crop_pad, train ? 4 : 0);
 		assert_int_equal(data->augment.flip, train);
-		assert_int_equal(data->format->sample(data, rows[i].index, 0, &scratch, raw, &label, &err), 0);
+		assert_int_equal(
+			data->format->sample(data, rows[i].index, 0, &scratch, raw, &label, &err),
+			0);
 		assert_int_equal(label, (rows[i].record + rows[i].file) % rows[i].classes);
 		for (int k = 0; k < 3072; k++)
 			assert_int_equal(raw[k], (unsigned char)(rows[i].record * 5 + k * 3 +

@@ -384,7 +384,7 @@ static void never_comes(void **state)
 	loader_add(loader, indices, 3, 0, 0);
 	assert_int_equal(loader_take(loader, &batch, &err), -ERR_IO);
 	assert_non_null(strstr(err.text, "2 of 3 samples"));
-	loader_free(loader);
+	assert_false(loader_free(loader));
 }
 
 /* ---- the feed ---- */
