@@ -107,7 +107,7 @@ def berth(program, device, ranks, seed, folder):
                     '--init', f'{folder}/init.safetensors', '--seed', str(seed), '--batch', str(BATCH),
                     '--steps', str(STEPS), '--lr', str(LR), '--momentum', str(MOMENTUM),
                     '--weight-decay', '0', '--schedule', 'constant', '--no-eval', '--log-every', '1',
-                    '--device', device, '--metrics', out],
+                    *lib.on(device), '--metrics', out],
                    check=True, timeout=240, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with open(f'{out}/metrics.jsonl', encoding='utf-8') as file:
         return [json.loads(line)['loss'] for line in file]

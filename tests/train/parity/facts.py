@@ -140,7 +140,7 @@ def evaluation():
                 x, target = write_images(folder, side, samples, classes)
                 more = ['--stem', stem] if model.startswith('resnet') else []
                 train(model, '-n', 2, '--data', f'mnist:{folder}', '--batch', 8, '--epochs', 1, '--lr', 0.01,
-                      '--augment', 'none', '--device', device, '--ckpt', folder, '--metrics', folder, *more)
+                      '--augment', 'none', *lib.on(device), '--ckpt', folder, '--metrics', folder, *more)
                 with open(f'{folder}/metrics.jsonl', encoding='utf-8') as file:
                     row = [row for row in map(json.loads, file) if row['split'] == 'val'][-1]
                 state = lib.read(f'{folder}/model.safetensors')[0]

@@ -128,6 +128,11 @@ def steps(program, device, tensors, **metadata):
         return read(result)[0]
 
 
+def on(device):
+    """Options of berth train for that device at its most accurate."""
+    return ['--device', device] + (['--cpu-conv', 'direct'] if device == 'cpu' else [])
+
+
 def distance(one, other):
     """Normwise and relative to other, in float64."""
     one, other = numpy.asarray(one, numpy.float64), numpy.asarray(other, numpy.float64)
