@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/slurm.h"
-
 int chain_load(const struct options *options, struct chain *out, struct error *err)
 {
 	const struct machine_source source = {0};
@@ -17,7 +15,7 @@ int chain_load(const struct options *options, struct chain *out, struct error *e
 	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
 	if (rc)
 		return rc;
-	slurm_ask_end_time(out->env, SLURM_ASK_MS, &out->alloc);
+	alloc_ask(out->env, &out->alloc);
 	return machine_load_here(&source, out->env, &out->card, err);
 }
 

@@ -11,7 +11,6 @@
 
 #include "agent/logs.h"
 #include "agent/printer.h"
-#include "alloc/slurm.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -119,7 +118,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
 	if (!rc)
-		slurm_ask_end_time(out->env, SLURM_ASK_MS, &out->alloc);
+		alloc_ask(out->env, &out->alloc);
 	if (!rc)
 		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
 	return rc ? rc : choose_nodes(out, err);

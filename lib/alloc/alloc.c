@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/pbs.h"
+#include "alloc/slurm.h"
 #include "base/hostlist.h"
 #include "base/json.h"
 
@@ -11,7 +13,8 @@
  * alone. A scheduler is a row here and a file of its own. */
 static const struct alloc_source *const sources[] = {
 	&alloc_source_hosts,
-	&alloc_source_slurm,
+	&alloc_source_slurm, /* before PBS: Slurm has wrappers that set PBS_*, too */
+	&alloc_source_pbs,
 	&alloc_source_local,
 };
 
@@ -30,6 +33,12 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 		return rc ? error_prefix(err, "allocation (%s)", sources[i]->name) : 0;
 	}
 	return error_set(err, ERR_INTERNAL, "no source of allocations is present");
+}
+
+void alloc_ask(const struct env *env, struct alloc *alloc)
+{
+	slurm_ask_end_time(env, SLURM_ASK_MS, alloc);
+	pbs_ask(env, PBS_ASK_MS, alloc);
 }
 
 void alloc_free(struct alloc *alloc)

@@ -27,7 +27,7 @@ struct alloc {
 	int64_t end_time;    /* Unix seconds at which the job is ended; 0: unknown */
 	char *end_why;       /* where end_time is from, or why it is unknown; NULL: not said */
 	int restarts;        /* how often the scheduler has started the job before */
-	char *array_task;    /* of an array of jobs: "1234_7", job and index; else NULL */
+	char *array_task;    /* of an array of jobs: "1234_7" (PBS: "64[7].server"), else NULL */
 	char *why;           /* for people: "SLURM_JOB_ID is set", "no scheduler's variables" */
 };
 
@@ -45,12 +45,16 @@ struct alloc_source {
 	int (*read)(const struct env *env, const struct alloc_request *request,
 		    struct alloc *out, struct error *err);
 };
-extern const struct alloc_source alloc_source_hosts, alloc_source_slurm, alloc_source_local;
+extern const struct alloc_source alloc_source_hosts, alloc_source_slurm, alloc_source_pbs,
+	alloc_source_local;
 
 /* Read the allocation from the first source that is present (the user's hosts before a
  * scheduler, the local machine last). 0, or negative: err names the variable and the value. */
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
 	       struct error *err);
+/* Ask the scheduler's own tool for what its variables leave out (when the job ends), for a few
+ * seconds at most. Never an error: end_why says what came of it. Starts processes. */
+void alloc_ask(const struct env *env, struct alloc *alloc);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
 
 /* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",

@@ -62,7 +62,9 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	 * login node. */
 	if (!strcmp(alloc->source, "slurm"))
 		return alloc->this_node >= 0;
-	return strcmp(alloc->source, "hosts") || is_host_name(name) || is_own_address(name);
+	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
+		return true;
+	return !strcmp(alloc->source, "local") || is_host_name(name) || is_own_address(name);
 }
 
 static int start(const struct engine_job *job, struct engine_child **out, size_t *count,

@@ -392,6 +392,25 @@ static int warn_plan(const struct machine *cards, const int *counts, struct plan
 	return rc;
 }
 
+/* PBS's cgroups hook sets an empty list where no GPU was asked for: say what to ask for. */
+static int warn_no_gpus(const struct alloc *alloc, const struct machine *cards,
+			const struct env *env, struct plan *plan, struct error *err)
+{
+	const char *list = env ? env_get(env, "CUDA_VISIBLE_DEVICES") : NULL;
+	const char *ncpus = env ? env_get(env, "NCPUS") : NULL;
+	bool cpus = ncpus && strspn(ncpus, "0123456789") == strlen(ncpus) && atoi(ncpus) > 0;
+
+	if (!list || list[strspn(list, "\\ \"'")] || !cards[0].gpu_count || !alloc->source ||
+	    strcmp(alloc->source, "pbs"))
+		return 0;
+	return text_add(&plan->warnings, &plan->warning_count, err,
+			"CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
+			"them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
+			cards[0].node ? cards[0].node : "this node", cards[0].gpu_count,
+			alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "",
+			cards[0].gpu_count, cards[0].gpu_count);
+}
+
 int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err)
@@ -421,6 +440,8 @@ int plan_make(const struct alloc *alloc, const struct machine *cards, size_t cou
 		rc = name_interfaces(cards, &plan, err);
 	if (!rc)
 		rc = warn_plan(cards, counts, &plan, err);
+	if (!rc)
+		rc = warn_no_gpus(alloc, cards, env, &plan, err);
 	free(counts);
 	if (rc) {
 		plan_free(&plan);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* qstat's answer, JSON or plain: understood as far as it goes, never trusted further. */
+#include "fuzz.h"
+
+#include "alloc/alloc.h"
+#include "alloc/pbs.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *text = fuzz_text(data, size), source[] = "pbs", job[] = "2.pbs-head";
+	char first[] = "pbs-n1.bed.test", second[] = "pbs-n2";
+	struct alloc_node nodes[] = {{first, 1, -1}, {second, 1, -1}};
+	struct alloc alloc = {.source = source, .job_id = job, .node_count = 2, .nodes = nodes,
+			      .this_node = -1};
+	struct pbs_answer answer = {0};
+	struct error err = {0};
+
+	if (pbs_answer_read(text, job, &answer, &err)) {
+		CHECK(err.code == ERR_DATA && *err.text);
+		CHECK(!answer.walltime && !answer.exec_host);
+	} else {
+		pbs_answer_use(&answer, &alloc);
+		CHECK(alloc.end_why && alloc.end_time >= 0);
+		CHECK(alloc.restarts >= 0);
+		for (int i = 0; i < 2; i++)
+			CHECK(nodes[i].gpus >= -1);
+	}
+	pbs_answer_free(&answer);
+	free(alloc.end_why);
+	free(text);
+	return 0;
+}
