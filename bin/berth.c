@@ -14,6 +14,7 @@ static const struct verb verbs[] = {
 	{"info", "show what berth found out and decided, and why", verb_info},
 	{"plan", "show which GPU, cores and NICs each rank of a node gets", verb_plan},
 	{"hosts", "expand a host list or a node file", verb_hosts},
+	{"check", "look at every node and the network between them before a job", verb_check},
 	{"run", "run a program as a job", verb_run},
 	{"train", "train a network on all ranks", verb_train},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},

@@ -18,6 +18,7 @@ int verb_fail(const struct error *err);
 int verb_hosts(int argc, char **argv);
 int verb_plan(int argc, char **argv);
 int verb_info(int argc, char **argv);
+int verb_check(int argc, char **argv);
 int verb_run(int argc, char **argv);
 int verb_train(int argc, char **argv);
 int verb_exec(int argc, char **argv);

@@ -9,6 +9,7 @@
  *   agent_reach.c  which of the head's addresses are reached from here
  *   agent_job.c    what the head says of the ranks to come
  *   agent_ranks.c  the ranks: environment, start, output, ends
+ *   agent_input.c  the ranks' standard input, where the head writes it
  *   agent_pmix.c   what the PMIx server of the ranks asks of other nodes
  *   gather.c       contributions of many nodes becoming one
  *   supervise.c    the ranks as processes; logs.c what they print */

@@ -46,6 +46,7 @@ struct agent_job {
 	size_t base_count;
 	char *log_dir;
 	bool pmix_off, pmix_must, hold_port, pass_stdin;
+	bool input; /* the ranks' standard input comes from the head */
 };
 
 struct agent {
@@ -87,6 +88,7 @@ struct agent {
 	struct agent_job job;
 	bool have_job;
 	struct supervise *supervise;
+	struct input *inputs; /* [rank_count] where job.input, else NULL */
 	struct loop_source supervise_source;
 	struct logs *logs;
 	size_t rank_count, started_count;
@@ -155,6 +157,13 @@ void agent_ranks_signal(struct agent *agent, int number);
 void agent_ranks_stop(struct agent *agent, int grace_ms);
 void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
 void agent_ranks_close(struct agent *agent);
+
+/* agent_input.c: the ranks' standard input, where it comes from the head. */
+int agent_input_open(struct agent *agent, struct error *err); /* a pipe a rank */
+int agent_input_end(const struct agent *agent, size_t local_rank); /* the rank's end of it */
+void agent_input_started(struct agent *agent); /* the ranks have their ends: ours are closed */
+void agent_input_take(struct agent *agent, const struct wire_message *message);
+void agent_input_close(struct agent *agent); /* again is fine */
 
 /* agent_pmix.c */
 /* Begin, and say by agent->pending.ready when it has come to an end: then agent_pmix_started says

@@ -92,13 +92,15 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));
 	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
 	int64_t world;
-	int hold, pass;
+	int hold, pass, input;
 	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
 
 	if (!rc)
 		rc = json_get_bool("JOB", text, "hold", &hold, err);
 	if (!rc)
 		rc = json_get_bool("JOB", text, "stdin", &pass, err);
+	if (!rc)
+		rc = json_get_bool("JOB", text, "input", &input, err);
 	if (!rc)
 		rc = read_nodes(&job, agent->node_count, err);
 	if (!rc)
@@ -114,6 +116,7 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	job.world_size = (int)world;
 	job.hold_port = hold;
 	job.pass_stdin = pass;
+	job.input = input;
 	job.pmix_off = pmix && !strcmp(pmix, "off");
 	job.pmix_must = pmix && !strcmp(pmix, "on");
 	agent_job_free(&agent->job);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ranks of this node: what they are told, their start, their output, their ends.
  *
- * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin}
+ * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
+ *                       input}
  *                      data: the program's arguments, the environment, the folder
  * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
  *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
@@ -286,7 +287,9 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 		.envp = envp,
 		.cwd = agent->job.cwd[0],
 		.cpus_os = set,
-		.stdin_fd = agent->job.pass_stdin && rank_of(agent, (int)local_rank) == 0 ? 0 : -1,
+		.stdin_fd = agent->job.input ? agent_input_end(agent, local_rank)
+			    : agent->job.pass_stdin && rank_of(agent, (int)local_rank) == 0 ? 0
+											     : -1,
 	};
 	return rc;
 }
@@ -298,10 +301,13 @@ static int start_ranks(struct agent *agent, const json_t *list, const unsigned c
 	struct env *base = NULL;
 	int rc = ranks ? base_environment(&agent->job, &base, err) : error_memory(err, "ranks");
 
+	if (!rc && agent->job.input)
+		rc = agent_input_open(agent, err);
 	for (size_t i = 0; !rc && i < agent->rank_count; i++)
 		rc = fill_rank(agent, json_array_get(list, i), i, base, &at, &left, &ranks[i], err);
 	if (!rc)
 		rc = supervise_start(agent->supervise, ranks, agent->rank_count, err);
+	agent_input_started(agent);
 	for (size_t i = 0; ranks && i < agent->rank_count; i++) {
 		free((void *)ranks[i].envp);
 		idset_free((struct idset *)ranks[i].cpus_os);

@@ -167,6 +167,9 @@ static void obey(struct agent *agent, const struct wire_message *message)
 		if (!rc)
 			agent_ranks_stop(agent, (int)number);
 		break;
+	case MESSAGE_INPUT:
+		agent_input_take(agent, message);
+		break;
 	case MESSAGE_GATHERED:
 		agent_pmix_gathered(agent, message);
 		break;

@@ -60,7 +60,7 @@ static void take_card(struct job *job, size_t node, const json_t *text)
 	job->nodes[node].carded = true;
 	if (++job->carded < job->node_count)
 		return;
-	if (job->node_count == 1) {
+	if (job->node_count == 1 || job->request->any_head) {
 		start_ranks(job);
 	} else if (job_ask_reach(job, &err)) {
 		job->error = err;
@@ -312,6 +312,38 @@ static void hold_back(struct job *job)
 		head_pause(job->head, job->sink->full(job->sink->context));
 }
 
+static void tell_missing(struct job *job)
+{
+	const struct job_driver *driver = job->request->driver;
+	char words[700];
+
+	if (!driver)
+		return;
+	head_words(job->head, words, sizeof words);
+	for (size_t i = 0; i < job->node_count; i++)
+		if (!job->nodes[i].carded)
+			driver->missing(driver->context, i, words);
+}
+
+/* When the driver wants to be called next; 0: whenever. */
+static int64_t drive(struct job *job, int64_t now)
+{
+	const struct job_driver *driver = job->request->driver;
+
+	return driver && job->phase == PHASE_RUN ? driver->tick(driver->context, now) : 0;
+}
+
+int job_input(struct job *job, long node, const void *data, size_t size, struct error *err)
+{
+	return head_send(job->head, MESSAGE_INPUT, node < 0 ? WIRE_ALL : (uint32_t)node,
+			 (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
+}
+
+void job_end(struct job *job, int grace_ms)
+{
+	job_stop(job, grace_ms);
+}
+
 static void check_deadline(struct job *job, int64_t now)
 {
 	char missing[512];
@@ -320,6 +352,7 @@ static void check_deadline(struct job *job, int64_t now)
 		return;
 	job->deadline_ms = 0;
 	if (job->phase == PHASE_LAUNCH || job->phase == PHASE_CARDS) {
+		tell_missing(job);
 		if (!head_missing(job->head, missing, sizeof missing)) {
 			for (size_t i = 0; i < job->node_count; i++)
 				if (!job->nodes[i].carded && strlen(missing) < 400)
@@ -346,6 +379,7 @@ static void check_deadline(struct job *job, int64_t now)
 static void run(struct job *job)
 {
 	struct error err = {0};
+	int64_t driver_ms = 0;
 
 	job->woke_ms = loop_now_ms();
 	job->deadline_ms = job->woke_ms + job->request->start_timeout_ms;
@@ -356,6 +390,8 @@ static void run(struct job *job)
 			next = job->deadline_ms;
 		if (job->settle_ms && job->settle_ms < next)
 			next = job->settle_ms;
+		if (driver_ms && driver_ms < next)
+			next = driver_ms;
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
@@ -370,6 +406,7 @@ static void run(struct job *job)
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
+		driver_ms = drive(job, now);
 		if (job->phase >= PHASE_RUN && job->phase != PHASE_OVER)
 			check_over(job);
 	}

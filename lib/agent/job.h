@@ -24,6 +24,23 @@
 #include "launch/engine.h"
 #include "plan/plan.h"
 
+struct job; /* opaque: one that runs */
+
+/* Who talks with the ranks while they run: by lines on their standard input, which job_input
+ * writes, and on their standard output, which the sink is told. All calls are made from job_run. */
+struct job_driver {
+	void *context;
+	/* The ranks are being started: what is sent now reaches them. cards: one a node; port: as
+	 * MASTER_PORT in the plan. Both are the job's. */
+	void (*begun)(void *context, struct job *job, const struct machine *cards, int port);
+	/* About every second, and at the time it asked for: when (as loop_now_ms) it wants to be
+	 * called again at the latest, 0: whenever. */
+	int64_t (*tick)(void *context, int64_t now_ms);
+	/* A node's agent, or its card, did not come in time; called before the job fails of it.
+	 * words: what the engine's tool has printed, "" when nothing. */
+	void (*missing)(void *context, size_t node, const char *words);
+};
+
 enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
 /* What to run. Borrowed during job_run. */
@@ -42,6 +59,8 @@ struct job_request {
 	int node_timeout_ms;  /* silence after which a node is lost */
 	int start_timeout_ms; /* for all agents to be there */
 	size_t fanout;	      /* 0: TREE_FANOUT */
+	bool any_head;	      /* the plan's head address does not matter: not tried from the nodes */
+	const struct job_driver *driver; /* or NULL */
 };
 
 /* What the caller is told while the job runs. */
@@ -81,6 +100,12 @@ struct job_result {
 int job_run(const struct job_request *request, const struct job_sink *sink, struct job_result *out,
 	    struct error *err);
 void job_result_free(struct job_result *result); /* frees what it holds and clears it */
+
+/* For a driver. Write to the standard input of a node's ranks (-1: of all nodes'); -ERR_DATA: larger
+ * than a message may be. A node that is lost is no error. */
+int job_input(struct job *job, long node, const void *data, size_t size, struct error *err);
+/* End the ranks; what they end with then is no failure. grace_ms as supervise_stop's. */
+void job_end(struct job *job, int grace_ms);
 
 /* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */
 json_t *job_report(const struct job_result *result);

@@ -83,12 +83,12 @@ int job_plan(struct job *job, struct error *err)
 	int rc;
 
 	/* Pretended nodes share all addresses; loopback is the one that certainly serves. */
-	if (job->node_count > 1 && request->engine->one_machine && !wish.head && !wish.iface &&
-	    !wish.subnet)
+	if (job->node_count > 1 && (request->any_head || (request->engine->one_machine &&
+							  !wish.head && !wish.iface && !wish.subnet)))
 		wish.head = "127.0.0.1";
 	wish.port = job->port;
 	rc = plan_make(request->alloc, job->cards, job->node_count, &wish,
-		       job->node_count > 1 ? &job->reach : NULL, request->env, &job->plan, err);
+		       job->node_count > 1 && !request->any_head ? &job->reach : NULL, request->env, &job->plan, err);
 	if (rc)
 		return rc;
 	job->planned = true;
@@ -141,11 +141,12 @@ static int send_job(struct job *job, struct error *err)
 		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
-	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b}", "world",
+	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "world",
 				 job->plan.world_size, "names", names, "first", first, "counts",
 				 counts, "log_dir", json_text(request->log_dir), "pmix",
 				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
-				 request->pass_stdin && request->engine->by_socket_pair);
+				 request->pass_stdin && request->engine->by_socket_pair, "input",
+				 request->driver != NULL);
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
@@ -237,5 +238,8 @@ int job_send_start(struct job *job, struct error *err)
 		rc = send_node(job, i, err);
 	job->deadline_ms = 0;
 	job->phase = PHASE_RUN;
+	if (!rc && job->request->driver)
+		job->request->driver->begun(job->request->driver->context, job, job->cards,
+					    job->port);
 	return rc;
 }

@@ -28,6 +28,7 @@ static const struct {
 	{MESSAGE_REACH, "REACH"},	  {MESSAGE_JOB, "JOB"},
 	{MESSAGE_START, "START"},	  {MESSAGE_SIGNAL, "SIGNAL"},
 	{MESSAGE_STOP, "STOP"},		  {MESSAGE_GATHERED, "GATHERED"},
+	{MESSAGE_INPUT, "INPUT"},
 };
 
 const char *proto_name(unsigned type)

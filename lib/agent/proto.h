@@ -49,6 +49,7 @@ enum agent_message {
 	MESSAGE_SIGNAL,	  /* {signal}: to all ranks */
 	MESSAGE_STOP,	  /* {grace_ms}: end all ranks, then DONE */
 	MESSAGE_GATHERED, /* sequence; data: everybody's, in node order */
+	MESSAGE_INPUT,	  /* data: for the standard input of all ranks of the node */
 };
 const char *proto_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
 

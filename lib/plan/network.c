@@ -96,8 +96,7 @@ static bool same_address(const struct machine_address *a, const struct machine_a
 
 /* ---- the better of two ---- */
 
-/* 2: a NIC of a fabric or RDMA-capable; 1: Ethernet or unknown; 0: management beside those. */
-static int worth(const struct machine *card, const struct machine_address *address)
+int plan_address_worth(const struct machine *card, const struct machine_address *address)
 {
 	if (address->nic >= 0 && (size_t)address->nic < card->nic_count &&
 	    card->nics[address->nic].management)
@@ -123,8 +122,8 @@ static int compare(const struct machine *card, const struct machine_address *a,
 {
 	int by_name;
 
-	if (worth(card, a) != worth(card, b))
-		return worth(card, a) - worth(card, b);
+	if (plan_address_worth(card, a) != plan_address_worth(card, b))
+		return plan_address_worth(card, a) - plan_address_worth(card, b);
 	if (a->speed_mbps != b->speed_mbps)
 		return a->speed_mbps > b->speed_mbps ? 1 : -1;
 	if (distance(card, a) != distance(card, b))
@@ -310,8 +309,8 @@ static bool regretted(const struct machine *card, const struct machine_address *
 {
 	if (refused->sort != IFACE_PHYSICAL || refused->link_local)
 		return false;
-	return worth(card, refused) > worth(card, best) ||
-	       (worth(card, refused) == worth(card, best) && best->speed_mbps > 0 &&
+	return plan_address_worth(card, refused) > plan_address_worth(card, best) ||
+	       (plan_address_worth(card, refused) == plan_address_worth(card, best) && best->speed_mbps > 0 &&
 		refused->speed_mbps > best->speed_mbps);
 }
 
@@ -434,7 +433,7 @@ static void add_others(const struct machine *cards, size_t count, const struct w
 			add_refused(address, why, refused, sizeof refused);
 		else
 			add_refused(address,
-				    worth(&cards[0], address) ? nic_kind_name(address->kind)
+				    plan_address_worth(&cards[0], address) ? nic_kind_name(address->kind)
 							      : "for management",
 				    rather, sizeof rather);
 	}

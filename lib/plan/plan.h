@@ -124,6 +124,10 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
 
+/* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet or
+ * unknown, 0: management beside those. */
+int plan_address_worth(const struct machine *card, const struct machine_address *address);
+
 /* How many ranks each node gets, in node order; the sum is the world size.
  * counts: room for card count. -ERR_USAGE when the request cannot be met. */
 int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t count,

@@ -7,10 +7,13 @@
  *   reset    0000:02:00.0 needs a reset
  *   one      only 0000:02:00.0 is given to this container
  *   nopci    one GPU at 0000:77:00.0
+ *   held     0000:01:00.0 is used by the process that started this one
+ *   ecc      0000:02:00.0 has had uncorrected memory errors
  *   driver   the driver is not loaded */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -177,5 +180,37 @@ EXPORT int nvmlDeviceGetRemappedRows(struct fake *device, unsigned *corrected,
 {
 	*corrected = *uncorrected = *pending = 0;
 	*failed = !getenv("BERTH_FAKE_NVML") && device->gpu == 1;
+	return 0;
+}
+
+struct nvml_process {
+	unsigned pid;
+	unsigned long long memory;
+	unsigned gpu_instance, compute_instance;
+};
+
+int nvmlDeviceGetComputeRunningProcesses_v3(struct fake *device, unsigned *count,
+					    struct nvml_process *out);
+int nvmlDeviceGetTotalEccErrors(struct fake *device, int kind, int counter,
+				unsigned long long *out);
+
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(struct fake *device, unsigned *count,
+						   struct nvml_process *out)
+{
+	int held = is("held") && device->gpu == 0;
+
+	if (held && *count < 1)
+		return 7;
+	*count = held ? 1 : 0;
+	if (held)
+		*out = (struct nvml_process){(unsigned)getppid(), 3ull << 30, ~0u, ~0u};
+	return 0;
+}
+
+EXPORT int nvmlDeviceGetTotalEccErrors(struct fake *device, int kind, int counter,
+				       unsigned long long *out)
+{
+	/* Uncorrected ones since the driver was loaded. */
+	*out = is("ecc") && device->gpu == 1 && kind == 1 && counter == 0 ? 7 : 0;
 	return 0;
 }

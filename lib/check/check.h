@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Stage check: the preflight of berth check. One prober a node, started as a rank by the same
+ * engine and agents as a job's, looks at its node, tries the other nodes and says what it saw; the
+ * head compares and judges.
+ *
+ *   check.c     the head: what is asked when, deadlines, who is missing
+ *   prober.c    one node's side of the talk
+ *   probes.c    the table of probes; probe_NAME.c: one each, what is looked at and how it is judged
+ *   words.c     results, and what probes ask about the nodes */
+#ifndef BERTH_CHECK_CHECK_H
+#define BERTH_CHECK_CHECK_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "launch/engine.h"
+#include "plan/plan.h"
+
+/* What to check. Borrowed during check_run. */
+struct check_request {
+	const struct alloc *alloc;
+	const struct engine *engine;
+	const struct env *env;
+	const char *program;	    /* berth's own path, on every node */
+	const char *const *prober;  /* the command that calls check_prober on a node */
+	const char *version;	    /* of this berth */
+	const char *checkpoint;	    /* the folder that all nodes must see, absolute; or NULL */
+	struct plan_request wish;   /* iface, subnet, head, port: as for a job */
+	int node_timeout_ms, start_timeout_ms;
+	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */
+	void *context;
+};
+
+/* Run it: seconds; every wait inside has a deadline. Signals and children as job_run.
+ * *out: berth.check/1, a new reference:
+ *   {schema, nodes: [{node, addresses: [{iface, address, speed_mbps, kind}],
+ *                     probes: [{name, result: "ok|fault|skipped", seen, fix, note}]}],
+ *    reach: [[[word an address of node j] for each j] for each node i], network, faults}
+ * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "silent"
+ * (no answer to a connect), "mute" (connected, no answer), "stranger" (another answered),
+ * "unreachable", "self", "-" (not tried); null where the node did not say.
+ * 0 also with faults; negative: it did not come to start, or was interrupted. */
+int check_run(const struct check_request *request, json_t **out, struct error *err);
+
+/* How many probes of a berth.check/1 have the result "fault". */
+size_t check_faults(const json_t *check);
+
+/* One node's side: questions on stdin, answers on stdout, until it is told to end or stdin ends.
+ * Does not return: ends the process (threads may hang in a file system or a driver).
+ * version: of this berth. env: the process's environment. */
+void check_prober(const struct env *env, const char *version) __attribute__((noreturn));
+
+#endif

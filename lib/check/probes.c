@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "check/internal.h"
+
+const struct check_probe check_probes[] = {
+	{"versions", probe_versions_look, NULL, probe_versions_judge},
+	{"memlock", probe_memlock_look, NULL, probe_memlock_judge},
+	{"shm", probe_shm_look, NULL, probe_shm_judge},
+	{"checkpoint", probe_checkpoint_look, probe_checkpoint_task, probe_checkpoint_judge},
+	{"gpus", probe_gpus_look, NULL, probe_gpus_judge},
+	{"plugin", probe_plugin_look, NULL, probe_plugin_judge},
+	{"names", probe_names_look, NULL, probe_names_judge},
+	{"clock", NULL, NULL, probe_clock_judge},
+	{"network", NULL, NULL, probe_network_judge},
+	{"reach", NULL, probe_reach_task, probe_reach_judge},
+	{"port", NULL, probe_reach_task, probe_port_judge},
+	{"ring", NULL, probe_ring_task, probe_ring_judge},
+	{"variables", NULL, NULL, probe_variables_judge},
+	{0},
+};

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth check on one machine and on pretended nodes, with faults put in by a preloaded library
+# (faults.c) and by a pretended NVML. Real networks: tests/cluster/check.bats.
+
+# run's $status and $output; stdout alone in $table, stderr in $words.
+check() {
+	run --separate-stderr timeout 60 "$BERTH" check "$@"
+	# shellcheck disable=SC2154
+	words=$stderr table=$output
+	printf '%s\n' "$table" "# $words"
+}
+
+# amiss FAULT NODE ARGUMENTS...: with three pretended nodes.
+amiss() {
+	local fault=$1 node=$2
+	shift 2
+	check_env=(LD_PRELOAD="$FAULTS" BERTH_FAULT="$fault" BERTH_FAULT_NODE="$node"
+		ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0")
+	run --separate-stderr env "${check_env[@]}" timeout 60 "$BERTH" check --engine loopback -N 3 "$@"
+	table=$output
+	printf '%s\n' "$table" "# $stderr"
+}
+
+# has TEXT: in the table, whose lines are put together again.
+has() {
+	tr -s ' \n' ' ' <<<"$table" | grep -qE -- "$1" || { echo "not in the table: $1"; return 1; }
+}
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	cd "$BATS_TEST_TMPDIR" || return
+	export COLUMNS=200
+}
+
+@test "one machine: nothing is amiss, and it says so" {
+	check
+	[ "$status" = 0 ]
+	[[ $words == "berth: 1 node checked, no fault" ]]
+	has '^RESULT PROBE NODE SEEN'
+	has "ok versions [^ ]+ berth $BERTH_VERSION, $(uname -m)"
+	has 'ok port [^ ]+ meets the head at 127.0.0.1 port [0-9]+'
+	has 'skipped ring [^ ]+ one node'
+	has 'skipped checkpoint [^ ]+ no folder was named with --ckpt'
+}
+
+@test "pretended nodes: an all-reduce with checked sums, rates and bytes; JSON as promised" {
+	mkdir ckpt
+	check --engine loopback -N 4 --ckpt ckpt
+	[ "$status" = 0 ]
+	has 'ok ring loop0 all-reduce of 1 KiB to 4 MiB: sums right; [0-9]+ Mb/s from loop3, [0-9]+ MiB sent over lo'
+	has 'ok reach all reaches all other nodes'
+	has 'ok checkpoint all .*, the same on all nodes'
+	[ -z "$(ls -A ckpt)" ]
+	check --engine loopback -N 3 --json
+	[ "$status" = 0 ]
+	python3 - "$table" <<-'P'
+	import json, sys
+	check = json.loads(sys.argv[1])
+	assert check['schema'] == 'berth.check/1' and check['faults'] == 0, check
+	assert [n['node'] for n in check['nodes']] == ['loop0', 'loop1', 'loop2']
+	names = ['versions', 'memlock', 'shm', 'checkpoint', 'gpus', 'plugin', 'names', 'clock',
+	         'network', 'reach', 'port', 'ring']
+	for node in check['nodes']:
+	    assert [p['name'] for p in node['probes'] if p['name'] != 'variables'] == names, node
+	    for probe in node['probes']:
+	        assert probe['result'] in ('ok', 'fault', 'skipped') and probe['seen'], probe
+	for i, row in enumerate(check['reach']):
+	    for j, words in enumerate(row):
+	        lo = [w for w, a in zip(words, check['nodes'][j]['addresses'])
+	              if a['address'] == '127.0.0.1']
+	        assert lo == ['self' if i == j else 'ok'], (i, j, words)
+	P
+}
+
+@test "a clock that is ahead, another architecture" {
+	amiss clock 1
+	[ "$status" = 76 ]
+	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s before .* Mend: .*chronyd'
+	[ "${stderr##*$'\n'}" = "berth: 1 fault on 3 nodes" ]
+	amiss arch 2
+	[ "$status" = 76 ]
+	has "FAULT versions loop2 architecture: riscv64 here, $(uname -m) on other nodes"
+	has 'ok versions loop\[0-1\]'
+}
+
+@test "a full /dev/shm, a full checkpoint folder, and one that is not there" {
+	amiss shm 0
+	[ "$status" = 76 ]
+	has 'FAULT shm loop0 /dev/shm has 4 MiB free of 64 MiB: NCCL ends with .* Mend: a larger one'
+	mkdir ckpt
+	export BERTH_FAULT_FOLDER=$PWD/ckpt
+	amiss empty 1 --ckpt ckpt
+	[ "$status" = 76 ]
+	has 'FAULT checkpoint loop1 .*/ckpt has 0 MiB free'
+	check --ckpt nowhere
+	[ "$status" = 76 ]
+	has 'FAULT checkpoint .*/nowhere: it is not there: No such file or directory'
+}
+
+@test "a file system that hangs on one node holds up nothing else, and is named" {
+	mkdir ckpt
+	export BERTH_FAULT_FOLDER=$PWD/ckpt
+	amiss folder 2 --ckpt ckpt
+	[ "$status" = 76 ]
+	has 'FAULT checkpoint loop2 .*/ckpt: no word about it in time. Mend: ls the folder on that node'
+	has 'ok checkpoint loop\[0-1\]'
+	has 'ok ring loop2'
+	[ -z "$(ls -A ckpt)" ]
+}
+
+@test "a prober that dies, and one that never answers" {
+	amiss crash 1
+	[ "$status" = 76 ]
+	has 'FAULT agent loop1 rank 1 on loop1 was killed by signal 9'
+	amiss mute 0
+	[ "$status" = 76 ]
+	has 'FAULT agent loop0 its agent is there, but the prober did not answer within 10 s'
+	has 'ok versions loop\[1-2\]'
+}
+
+@test "a sum that is wrong is seen" {
+	amiss sums 1
+	[ "$status" = 76 ]
+	has 'FAULT ring .*the sum of [0-9]+ KiB is wrong, at element [0-9]+ first'
+}
+
+@test "GPUs that others hold or that report errors" {
+	ln -s "$FAKE_NVML" libnvidia-ml.so.1
+	export LD_LIBRARY_PATH=$PWD
+	check
+	[ "$status" = 76 ]
+	has 'FAULT gpus .*GPU 1 \(0000:02:00.0\): NVML: row remapping failed'
+	BERTH_FAKE_NVML=held check
+	[ "$status" = 76 ]
+	has "FAULT gpus [^ ]+ GPU 0 \(0000:01:00.0\) is held by pid [0-9]+ \([^,]+, user $(id -un)\), 3072 MiB"
+	BERTH_FAKE_NVML=ecc check
+	[ "$status" = 76 ]
+	has 'FAULT gpus [^ ]+ GPU 1 \(0000:02:00.0\): 7 uncorrected memory errors'
+	BERTH_FAKE_NVML=held CUDA_VISIBLE_DEVICES=1 check
+	[ "$status" = 0 ]
+	has 'ok gpus [^ ]+ 1 of 2 are this job.s: free, no errors'
+}
+
+@test "a port that is taken, bad options" {
+	python3 -c 'import socket, time
+s = socket.socket(socket.AF_INET6); s.bind(("::", 0)); s.listen()
+print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
+	taker=$!
+	for ((i = 0; i < 100; i++)); do [ -s port ] && break; sleep 0.05; done
+	check --port "$(cat port)"
+	kill $taker
+	[ "$status" = 76 ]
+	has "FAULT agent .*port $(cat port) is taken"
+	run --separate-stderr "$BERTH" check now
+	[ "$status" = 64 ]
+	[[ $stderr == "berth: unexpected argument 'now'"* ]]
+	run --separate-stderr "$BERTH" check --ckpt ''
+	[ "$status" = 64 ]
+	run --separate-stderr "$BERTH" check --hosts nowhere-at-all
+	[ "$status" != 0 ]
+}
+
+@test "variables that will not do what they say are noted" {
+	NCCL_SOCKET_IFRAME=eth0 check
+	[ "$status" = 0 ]
+	has 'note variables [^ ]+ NCCL_SOCKET_IFRAME is no variable that any library reads; NCCL_SOCKET_IFNAME\?'
+}
+
+@test "interrupted while it waits" {
+	mkdir ckpt
+	export BERTH_FAULT_FOLDER=$PWD/ckpt LD_PRELOAD="$FAULTS" BERTH_FAULT=folder BERTH_FAULT_NODE=1
+	export ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
+	"$BERTH" check --engine loopback -N 2 --ckpt ckpt >out 2>err &
+	pid=$!
+	sleep 2
+	LD_PRELOAD='' kill -INT $pid
+	wait $pid && code=0 || code=$?
+	unset LD_PRELOAD
+	cat err
+	[ $code = 130 ]
+	[ -z "$(ls -A ckpt)" ]
+}

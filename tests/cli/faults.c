@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Preloaded into berth by check.bats: on the node BERTH_FAULT_NODE alone (a prober has its number in
+ * BERTH_NODE_RANK) something is amiss, as BERTH_FAULT says:
+ *   clock   its clock is 90 s ahead
+ *   shm     /dev/shm is a container's 64 MiB, nearly full
+ *   folder  stat of the folder BERTH_FAULT_FOLDER does not come back
+ *   empty   ... has no space
+ *   arch    uname says riscv64
+ *   crash   the prober dies of a signal
+ *   mute    the prober reads nothing
+ *   sums    a bit of what comes over large connections is wrong */
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+static int fault(const char *name)
+{
+	const char *wanted = getenv("BERTH_FAULT"), *node = getenv("BERTH_FAULT_NODE"),
+		   *own = getenv("BERTH_NODE_RANK");
+
+	return wanted && node && own && !strcmp(node, own) && !strcmp(wanted, name);
+}
+
+static int in_folder(const char *path)
+{
+	const char *folder = getenv("BERTH_FAULT_FOLDER");
+
+	return folder && !strcmp(folder, path);
+}
+
+static void *real(const char *name)
+{
+	return dlsym(RTLD_NEXT, name);
+}
+
+EXPORT int clock_gettime(clockid_t clock, struct timespec *out)
+{
+	static int (*next)(clockid_t, struct timespec *);
+	int rc;
+
+	if (!next)
+		next = (int (*)(clockid_t, struct timespec *))real("clock_gettime");
+	rc = next(clock, out);
+	if (clock == CLOCK_REALTIME && fault("clock"))
+		out->tv_sec += 90;
+	return rc;
+}
+
+EXPORT int statvfs(const char *path, struct statvfs *out)
+{
+	int (*next)(const char *, struct statvfs *) =
+		(int (*)(const char *, struct statvfs *))real("statvfs");
+	int rc = next(path, out);
+
+	if (!rc && !strcmp(path, "/dev/shm") && fault("shm")) {
+		out->f_frsize = 4096;
+		out->f_blocks = 16384;
+		out->f_bavail = 1024;
+	}
+	if (!rc && in_folder(path) && fault("empty"))
+		out->f_bavail = 1;
+	return rc;
+}
+
+EXPORT int stat(const char *restrict path, struct stat *restrict out)
+{
+	int (*next)(const char *, struct stat *) = (int (*)(const char *, struct stat *))real("stat");
+
+	while (in_folder(path) && fault("folder"))
+		pause();
+	return next(path, out);
+}
+
+EXPORT int uname(struct utsname *out)
+{
+	int (*next)(struct utsname *) = (int (*)(struct utsname *))real("uname");
+	int rc = next(out);
+
+	if (fault("crash"))
+		raise(SIGKILL);
+	if (!rc && fault("arch"))
+		strcpy(out->machine, "riscv64");
+	return rc;
+}
+
+EXPORT ssize_t read(int fd, void *out, size_t size)
+{
+	ssize_t (*next)(int, void *, size_t) = (ssize_t(*)(int, void *, size_t))real("read");
+
+	/* The prober's questions come by such a block. */
+	while (fd == 0 && size == 1 << 16 && fault("mute"))
+		pause();
+	return next(fd, out, size);
+}
+
+EXPORT ssize_t recv(int fd, void *out, size_t size, int flags)
+{
+	ssize_t (*next)(int, void *, size_t, int) =
+		(ssize_t(*)(int, void *, size_t, int))real("recv");
+	ssize_t n = next(fd, out, size, flags);
+
+	if (n > 4096 && fault("sums"))
+		((unsigned char *)out)[n / 2] ^= 4;
+	return n;
+}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth check on networks as they are found: it passes or fails with the right sentence, naming the
+# node. One cluster; each test undoes its layout.
+
+load support.bash
+
+setup() {
+	# Pretended Slingshot: what NCCL would need there is a library of that name.
+	mkdir -p "$SHARE/ofi"
+	cp "$FAULTS" "$SHARE/ofi/libnccl-net-ofi.so"
+}
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	undo
+}
+
+# check NAME NODES [OPTIONS]: a job on these nodes that runs berth check; $table has its rows, each
+# on one line.
+check() {
+	local name=$1 nodes=$2
+	shift 2
+	batch "$name" -N"$(tr -cd , <<<"$nodes," | wc -c)" -w "$nodes" <<-S
+	export LD_LIBRARY_PATH=$SHARE/ofi COLUMNS=200
+	"\$BERTH" check $*
+	S
+	table=$(tr -s ' \n' ' ' <<<"$output")
+}
+
+says() { grep -qE -- "$1" <<<"$table" || { echo "not said: $1"; return 1; }; }
+saysnt() { ! grep -qE -- "$1" <<<"$table" || { echo "said: $1"; return 1; }; }
+
+@test "all is well on three nodes" {
+	check well n1,n2,n3 --ckpt "$SHARE"
+	[ "$status" = 0 ]
+	has '^berth: 3 nodes checked, no fault$'
+	saysnt FAULT
+	says 'ok network n1 hsn0 10.9.0.11, slingshot'
+	says 'ok reach all reaches all other nodes'
+	says 'ok ring n2 all-reduce of 1 KiB to 4 MiB: sums right; [0-9]+ Mb/s from n1, [0-9]+ MiB sent over hsn0'
+	says 'ok port all meets the head at 10.9.0.11 port'
+	says 'ok names all all nodes. names resolve'
+	says 'ok plugin all libnccl-net-ofi.so'
+	says 'ok checkpoint all .*, the same on all nodes'
+	[ -z "$(find "$SHARE" -name '.berth-check*')" ]
+	nothing_left n1 n2 n3
+}
+
+@test "the fast NIC is down on one node" {
+	on n2 ip link set hsn0 down
+	check down n1,n2,n3
+	[ "$status" = 76 ]
+	says 'FAULT network n2 hsn0 is down here; the job would use a slower network'
+	has '^berth: 1 fault on 3 nodes$'
+}
+
+@test "packets are lost without a word on the fast network of one node" {
+	switch ip link set fast-n2 nomaster
+	check lost n1,n2,n3
+	[ "$status" = 76 ]
+	says 'FAULT reach n2 its hsn0 10.9.0.12 (does not answer: connects are dropped silently|cannot be reached).*; so say all other nodes'
+	saysnt 'FAULT reach n[13] '
+}
+
+@test "two nodes have the same fast address" {
+	on n2 sh -c 'ip address flush dev hsn0; ip address add 10.9.0.13/24 dev hsn0'
+	check twins n1,n2,n3
+	[ "$status" = 76 ]
+	says 'FAULT network n2 hsn0 has the address 10.9.0.13, which n3 has too'
+	says 'FAULT network n3 hsn0 has the address 10.9.0.13, which n2 has too'
+}
+
+@test "a fast-looking NIC that is slow" {
+	on n2 tc qdisc add dev hsn0 root tbf rate 60mbit burst 64k latency 200ms
+	check slow n1,n2,n3
+	on n2 tc qdisc del dev hsn0 root
+	[ "$status" = 76 ]
+	says 'FAULT ring n3 from n2 come [0-9]+ Mb/s over hsn0, which says it is much faster; the best link has [0-9]+ Mb/s'
+	saysnt 'FAULT ring n1 '
+}
+
+@test "a plug-in that one node lacks, a library of another version there" {
+	mkdir -p "$SHARE/none"
+	hide n2 "$SHARE/none" "$SHARE/ofi"
+	check plugin n1,n2
+	[ "$status" = 76 ]
+	says 'FAULT plugin n2 no aws-ofi-nccl plug-in: NCCL would run on TCP'
+	says 'ok plugin n1 '
+}
+
+@test "a checkpoint folder that is not shared" {
+	check local n1,n2 --ckpt /tmp
+	[ "$status" = 76 ]
+	says 'FAULT checkpoint n1 /tmp is not the same folder everywhere: files written on n2 are not seen here'
+	says 'FAULT checkpoint n2 /tmp is not the same folder everywhere: files written on n1'
+}
+
+@test "names: none resolve, one's own is 127.0.1.1, one leads to the wrong node" {
+	echo '127.0.0.1 localhost' >"$SHARE/hosts"
+	printf '127.0.0.1 localhost\n127.0.1.1 n2\n10.1.0.11 n1\n' >"$SHARE/hosts.own"
+	printf '127.0.0.1 localhost\n10.1.0.13 n1\n10.1.0.13 n3\n10.1.0.12 n2\n' >"$SHARE/hosts.wrong"
+	hide n1 "$SHARE/hosts" /etc/hosts
+	hide n2 "$SHARE/hosts.own" /etc/hosts
+	check names n1,n2
+	[ "$status" = 0 ]
+	says 'note names n1 n\[1-2\] do not resolve here'
+	says 'note names n2 its own name, n2, is 127.0.1.1'
+	hide n3 "$SHARE/hosts.wrong" /etc/hosts
+	check wrong n2,n3,n1
+	[ "$status" = 76 ]
+	says 'FAULT names n3 the name n1 leads to 10.1.0.13, which is an address of n3'
+}
+
+@test "docker0 everywhere, another name of the fast NIC, IPv6 only: all well" {
+	bridge n1 docker0 172.17.0.1/16
+	bridge n2 docker0 172.17.0.1/16
+	rename_fast n2 fast7
+	check docker n1,n2
+	[ "$status" = 0 ]
+	says 'ok network n2 fast7 10.9.0.12'
+	undo
+	for node in n1 n2; do
+		on $node sh -c "ip address flush dev hsn0; ip address add fd09::1${node#n}/64 dev hsn0 nodad"
+	done
+	check v6 n1,n2
+	[ "$status" = 0 ]
+	says 'ok network n1 hsn0 fd09::11, slingshot'
+	says 'ok port all meets the head at fd09::11 port'
+	says 'MiB sent over hsn0'
+}
+
+@test "a node that nobody hears of is named" {
+	on n3 ip link set eth0 down
+	on n3 ip link set hsn0 down
+	run timeout 60 salloc -Q -N3 -w n1,n2,n3 "$BERTH" check --start-timeout 4s
+	on n3 ip link set eth0 up
+	echo "$output"
+	[ "$status" = 76 ]
+	table=$(tr -s ' \n' ' ' <<<"$output")
+	says 'FAULT agent n3 no agent within 4 s'
+}
