@@ -122,7 +122,8 @@ void head_reap(struct head *head)
 				 * agents that are not there now will not come. */
 				describe_engine(head, status, words, sizeof words);
 				for (size_t n = 0; n < head->count; n++)
-					if (!head->nodes[n].greeted)
+					if (!head->nodes[n].greeted &&
+					    (!child->serves || child->serves[n]))
 						head_lose(head, n, words);
 				continue;
 			}
@@ -319,11 +320,13 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 	wait_children(head, timeout_ms);
 	/* An engine that waits for a node that is lost: told to, it ends the step at the scheduler
 	 * as well. */
+	bool told = false;
+
 	for (size_t i = 0; i < head->child_count; i++)
-		if (head->children[i].pid > 0 && head->children[i].node_index < 0) {
-			kill(head->children[i].pid, SIGTERM);
-			wait_children(head, ENGINE_END_MS);
-		}
+		if (head->children[i].pid > 0 && head->children[i].node_index < 0)
+			told |= !kill(head->children[i].pid, SIGTERM);
+	if (told)
+		wait_children(head, ENGINE_END_MS);
 	for (size_t i = 0; i < head->child_count; i++)
 		if (head->children[i].pid > 0)
 			kill(head->children[i].pid, SIGKILL);
@@ -335,9 +338,11 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 				folder_remove(head->nodes[i].folder);
 	}
 	wire_secret_forget(&head->secret);
-	for (size_t i = 0; i < head->child_count; i++)
+	for (size_t i = 0; i < head->child_count; i++) {
 		if (head->children[i].words_fd >= 0)
 			close(head->children[i].words_fd);
+		free(head->children[i].serves);
+	}
 	free(head->children);
 	free(head->unknown);
 	free(head->nodes);

@@ -37,7 +37,7 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 
 void alloc_ask(const struct env *env, struct alloc *alloc)
 {
-	slurm_ask_end_time(env, SLURM_ASK_MS, alloc);
+	slurm_ask(env, SLURM_ASK_MS, alloc);
 	pbs_ask(env, PBS_ASK_MS, alloc);
 }
 

@@ -25,11 +25,16 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
  * 0; 1: there is no limit (UNLIMITED, NOT_SET); -ERR_DATA. */
 int slurm_time_left(const char *text, int64_t *seconds, struct error *err);
 
-/* For an allocation of Slurm's without an end time (SLURM_JOB_END_TIME is set from 23.02 on): ask
- * squeue, at most timeout_ms, and fill in end_time and end_why. Where that fails end_time stays 0
- * and end_why says why: never an error. Starts a process; SIGCHLD is the caller's to bear.
- * Other allocations are left alone. */
+/* The GPUs that `scontrol -d -o show job` says the job has on each node, into alloc's nodes; what it
+ * does not name is left alone. Pure. */
+void slurm_job_gpus(const char *text, struct alloc *alloc);
+
+/* What the variables do not say, asked of Slurm's tools, each at most timeout_ms: where
+ * SLURM_JOB_END_TIME is not set (before 23.02) end_time and end_why by squeue, and the GPUs of nodes
+ * other than this one by scontrol. Where that fails end_time stays 0, end_why says why, and gpus stay
+ * -1: never an error. Starts processes and waits for them; SIGCHLD is the caller's to bear.
+ * Allocations that are not Slurm's are left alone. */
 #define SLURM_ASK_MS 2000
-void slurm_ask_end_time(const struct env *env, int timeout_ms, struct alloc *alloc);
+void slurm_ask(const struct env *env, int timeout_ms, struct alloc *alloc);
 
 #endif

@@ -137,6 +137,7 @@ int engine_spawn(char *const argv[], const struct env *env, struct engine_child 
 	}
 	child->node_index = -1;
 	child->fd = -1;
+	child->serves = NULL;
 	child->words_fd = words;
 	return 0;
 }

@@ -51,8 +51,10 @@ struct engine_job {
 /* A child of this process that an engine started. */
 struct engine_child {
 	pid_t pid;
-	long node_index; /* the node whose agent it is, -1 when it stands for all of them */
+	long node_index; /* the node whose agent it is, -1 when it stands for several or all */
 	int fd;		 /* our end of its socket pair (the caller closes it), or -1 */
+	bool *serves;	 /* [nodes of the allocation], malloced, the caller frees it: the nodes it
+			    stands for when node_index is -1; NULL: all */
 	int words_fd;	 /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
@@ -93,7 +95,7 @@ struct env *engine_agents_env(const struct engine_job *job, const char *self);
 char *engine_node_list(const struct alloc *alloc);
 
 /* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin from /dev/null, what
- * it prints into a file without a name. *child is filled in with node_index -1.
+ * it prints into a file without a name. *child is filled in with node_index -1 for all nodes.
  * -ERR_UNAVAILABLE names the tool. */
 int engine_spawn(char *const argv[], const struct env *env, struct engine_child *child,
 		 struct error *err);

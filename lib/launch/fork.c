@@ -106,6 +106,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	}
 	child->node_index = 0;
 	child->fd = pair[0];
+	child->serves = NULL;
 	child->words_fd = -1;
 	*out = child;
 	*count = 1;

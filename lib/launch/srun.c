@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Slurm: one step of one task a node, and the task is the agent.
  *
- * A step by default takes all CPUs and GPUs that the job has on a node; --overlap, so that it
- * neither waits for a step that the user runs beside it nor keeps one from starting; --mem=0, all
- * of the job's memory, where the job's own --mem-per-cpu times one task would be a small part.
+ * A step by default takes all CPUs that the job has on a node; --overlap, so that it neither waits
+ * for a step that the user runs beside it nor keeps one from starting; --mem=0, all of the job's
+ * memory, where the job's own --mem-per-cpu times one task would be a small part. GPUs are asked for
+ * by number: left alone, the step of a job with --gpus-per-task got one task's, that of an --exclusive
+ * job none, and that of a job with --gpus was refused (Slurm 22.05). A step asks for the same number
+ * on each node, so nodes that have unlike numbers get a step each.
  * Every option that a variable of the job could set otherwise is explicit, and those variables are
  * taken from srun's environment: a batch script with --cpus-per-task, --exclusive or
  * SLURM_MPI_TYPE shall start the same agents as one without. The ranks get them back, since their
  * environment is the head's.
  *
  * srun's exit code proves nothing (it was 0 after a node had failed): see engine.h. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "launch/engine.h"
 
@@ -77,12 +83,30 @@ static struct env *environment(const struct engine_job *job)
 
 struct line {
 	char *argv[40];
-	char nodes[40], tasks[40], *list, machine[65 + 8];
+	char nodes[40], tasks[40], gpus[40], *list, machine[65 + 8];
 };
 
-static int make_line(const struct engine_job *job, struct line *out)
+/* Nodes that one step can serve, from first on: all, or one where their GPUs are unlike. */
+static size_t part_size(const struct alloc *alloc)
 {
-	char *names = engine_node_list(job->alloc);
+	for (size_t i = 1; i < alloc->node_count; i++)
+		if (alloc->nodes[i].gpus != alloc->nodes[0].gpus)
+			return 1;
+	return alloc->node_count;
+}
+
+static struct alloc part_of(const struct alloc *alloc, size_t first)
+{
+	return (struct alloc){.source = alloc->source,
+			      .nodes = alloc->nodes + first,
+			      .node_count = part_size(alloc)};
+}
+
+/* The line for the nodes of part, which all have the same GPUs. */
+static int make_line(const struct engine_job *job, const struct alloc *part, struct line *out)
+{
+	char *names = engine_node_list(part);
+	int gpus = part->nodes[0].gpus;
 	struct utsname self;
 	size_t n = 0;
 
@@ -94,8 +118,15 @@ static int make_line(const struct engine_job *job, struct line *out)
 	if (uname(&self))
 		strcpy(self.machine, "unknown");
 	snprintf(out->machine, sizeof out->machine, "%s", self.machine);
-	snprintf(out->nodes, sizeof out->nodes, "--nodes=%zu", job->alloc->node_count);
-	snprintf(out->tasks, sizeof out->tasks, "--ntasks=%zu", job->alloc->node_count);
+	snprintf(out->nodes, sizeof out->nodes, "--nodes=%zu", part->node_count);
+	snprintf(out->tasks, sizeof out->tasks, "--ntasks=%zu", part->node_count);
+	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike, Slurm
+	 * refuses --gpus-per-node with more than the least of them has, also for a step on one. */
+	snprintf(out->gpus, sizeof out->gpus,
+		 gpus <= 0		    ? "--gpu-bind=none"
+		 : part->node_count == 1 ? "--gpus=%d"
+					    : "--gpus-per-node=%d",
+		 gpus);
 
 	char *const all[] = {
 		(char *)"srun",
@@ -110,6 +141,7 @@ static int make_line(const struct engine_job *job, struct line *out)
 		(char *)"--cpu-bind=none",
 		(char *)"--mem-bind=none",
 		(char *)"--gpu-bind=none",
+		out->gpus,
 		(char *)"--export=ALL",
 		(char *)"--input=none",
 		(char *)"--unbuffered",
@@ -132,45 +164,73 @@ static int make_line(const struct engine_job *job, struct line *out)
 	return 0;
 }
 
+static int start_part(const struct engine_job *job, const struct env *env, size_t first,
+		      struct engine_child *child, struct error *err)
+{
+	struct alloc part = part_of(job->alloc, first);
+	struct line line = {.list = NULL};
+	int rc = make_line(job, &part, &line) ? error_memory(err, "srun's start")
+					      : engine_spawn(line.argv, env, child, err);
+
+	free(line.list);
+	if (rc || part.node_count == job->alloc->node_count)
+		return rc;
+	child->serves = calloc(job->alloc->node_count, sizeof *child->serves);
+	if (child->serves) /* without memory it stands for all: the words of its end are less exact */
+		child->serves[first] = true;
+	return 0;
+}
+
 static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
 		 struct error *err)
 {
-	struct engine_child *child;
+	size_t nodes = job->alloc->node_count, started = 0;
+	struct engine_child *children;
 	struct env *env;
-	struct line line;
-	int rc;
+	int rc = 0;
 
 	if (!fits(job->alloc, job->env)) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
 				 "the engine srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
-	child = malloc(sizeof *child);
+	children = calloc(nodes, sizeof *children);
 	env = environment(job);
-	rc = make_line(job, &line);
-
-	if (rc || !child || !env)
+	if (!children || !env)
 		rc = error_memory(err, "srun's start");
-	else
-		rc = engine_spawn(line.argv, env, child, err);
-	free(line.list);
-	env_free(env);
-	if (rc) {
-		free(child);
-		return rc;
+	for (size_t first = 0; !rc && first < nodes; first += part_size(job->alloc)) {
+		rc = start_part(job, env, first, &children[started], err);
+		started += !rc;
 	}
-	*out = child;
-	*count = 1;
-	return 0;
+	env_free(env);
+	if (!rc) {
+		*out = children;
+		*count = started;
+		return 0;
+	}
+	for (size_t i = 0; i < started; i++) {
+		kill(children[i].pid, SIGKILL);
+		waitpid(children[i].pid, NULL, 0);
+		close(children[i].words_fd);
+		free(children[i].serves);
+	}
+	free(children);
+	return rc;
 }
 
 static char *line_text(const struct engine_job *job)
 {
-	struct line line;
-	char *text = make_line(job, &line) ? NULL : engine_line(line.argv);
+	struct alloc part = part_of(job->alloc, 0);
+	struct line line = {.list = NULL};
+	char *one = make_line(job, &part, &line) ? NULL : engine_line(line.argv), *all = NULL;
 
 	free(line.list);
-	return text;
+	if (one && part.node_count < job->alloc->node_count &&
+	    asprintf(&all, "%s (and so for each node: their GPUs are unlike)", one) >= 0) {
+		free(one);
+		return all;
+	}
+	return one;
 }
 
 const struct engine engine_srun = {

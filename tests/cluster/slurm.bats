@@ -92,6 +92,39 @@ teardown() {
 	has '^1 NONE 2 nomultithread$'
 }
 
+@test "the agents get all GPUs that the job has on each node, however it asked for them" {
+	# The rank's parent is the agent: its environment is what Slurm gave to the step.
+	for row in '--gpus-per-node=2|0,1|0,1' '--ntasks-per-node=2 --gpus-per-task=1|0,1|0,1' \
+		'--exclusive|0,1,2,3|0,1,2,3' '-G 5|0,1,2,3|0' '--gres=gpu:h200:3|0,1,2|0,1,2' '-n2||'; do
+		IFS='|' read -r options first second <<<"$row"
+		# shellcheck disable=SC2086 # several options
+		batch gpus -N2 -w n1,n2 $options <<-'S'
+		"$BERTH" run --ranks-per-node 1 --report gpus.json -- sh -c 'echo "$(hostname) has $(tr "\0" "\n" </proc/$PPID/environ | sed -n s/^CUDA_VISIBLE_DEVICES=//p)"'
+		S
+		[ "$status" = 0 ]
+		has "^n1 has $first$"
+		has "^n2 has $second$"
+	done
+}
+
+@test "unlike nodes: ranks by their slots; a user who is not root; TMPDIR that only one node has" {
+	export BERTH_TOPOLOGY=
+	batch uneven -n5 -N3 <<-'S'
+	"$BERTH" run -- sh -c 'echo "$RANK of $WORLD_SIZE on $(hostname)"'
+	S
+	[ "$status" = 0 ]
+	has '^0 of [45] on n1$'
+	[ "$(grep -c 'on n2$' <<<"$output")" = 1 ]
+	[ "$(grep -c 'on n3$' <<<"$output")" = 1 ]
+	mkdir -p /tmp/only-here
+	TMPDIR=/tmp/only-here run timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
+		salloc -Q -N2 --chdir=/ "$BERTH" run -n 2 -- sh -c 'echo "$RANK as $(id -u)"'
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^0 as 65534$'
+	has '^1 as 65534$'
+}
+
 @test "a rank that fails on the other node ends the job with its code" {
 	batch fail -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'

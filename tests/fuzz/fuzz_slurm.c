@@ -59,7 +59,7 @@ static void same_as_json(const struct alloc *alloc)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	char *text = fuzz_text(data, size);
+	char *text = fuzz_text(data, size), *whole = fuzz_text(data, size);
 	struct env *env = environment(text);
 	struct alloc alloc = {0};
 	struct error err = {0};
@@ -72,12 +72,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		} else {
 			CHECK(alloc.node_count >= 1 && alloc.node_count <= HOSTLIST_MAX_HOSTS);
 			CHECK(alloc.this_node >= -1 && alloc.this_node < (int)alloc.node_count);
-			if (alloc.node_count <= 1000)
+			if (alloc.node_count <= 1000) {
+				slurm_job_gpus(whole, &alloc);
+				for (size_t i = 0; i < alloc.node_count; i++)
+					CHECK(alloc.nodes[i].gpus >= -1);
 				same_as_json(&alloc);
+			}
 		}
 	}
 	alloc_free(&alloc);
 	env_free(env);
 	free(text);
+	free(whole);
 	return 0;
 }

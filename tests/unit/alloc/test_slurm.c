@@ -225,7 +225,7 @@ static void job(void **state)
 	assert_int_equal(back.restarts, 3);
 	assert_int_equal(back.this_node, 0);
 	/* The end is known: nobody is asked. */
-	slurm_ask_end_time(env, 0, &back);
+	slurm_ask(env, 0, &back);
 	assert_int_equal(back.end_time, 4102444800);
 	alloc_free(&back);
 	alloc_free(&alloc);
@@ -283,6 +283,42 @@ static void time_left(void **state)
 	}
 }
 
+static void job_gpus(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *nodes;
+	} rows[] = {
+		{"JobId=1 NodeList=n[1-2] GRES=gpu:h200:5 Nodes=n1 CPU_IDs=0 Mem=100 "
+		 "GRES=gpu:h200:4(IDX:0-3) Nodes=n2 CPU_IDs=0 Mem=100 GRES=gpu:h200:1(IDX:0) "
+		 "MinCPUsNode=1\n",
+		 "n1:1:4 n2:1:1"}, /* as Slurm 22.05 wrote it for -G 5 */
+		{"JobId=1 Nodes=n[1-2] CPU_IDs=0 Mem=100 GRES=gpu:2(IDX:1,3),shard:5(IDX:0),"
+		 "gpu:a100:3(IDX:4-6) X=1",
+		 "n1:1:5 n2:1:5"},
+		{"JobId=1 Nodes=n2 CPU_IDs=0 Mem=100 GRES= Nodes=n3 GRES=gpu:1(IDX:0)",
+		 "n1:1:-1 n2:1:0"},
+		{"JobId=1 Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:x(IDX:0) Nodes=n2 Mem=0",
+		 "n1:1:0 n2:1:-1"},
+		{"JobId=1 Nodes=n[1 GRES=gpu:1", "n1:1:-1 n2:1:-1"},
+		{"JobId=1 Nodes=n1 GRES=gpu:(IDX:0", "n1:1:0 n2:1:-1"},
+		{"JobId=1 Nodes=n1 GRES=gpu:99999999999999999999", "n1:1:0 n2:1:-1"},
+		{" Nodes=", "n1:1:-1 n2:1:-1"},
+		{"", "n1:1:-1 n2:1:-1"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured("plain", NULL);
+		struct alloc alloc = {0};
+
+		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
+		slurm_job_gpus(rows[i].text, &alloc);
+		assert_string_equal(nodes_of(&alloc), rows[i].nodes);
+		alloc_free(&alloc);
+		env_free(env);
+	}
+}
+
 /* A squeue that answers, one that fails, one that hangs, none. */
 static void asked(void **state)
 {
@@ -322,7 +358,7 @@ static void asked(void **state)
 		setenv("PATH", all, 1);
 		env_set(env, "PATH", all, ENV_FROM_USER, NULL, NULL);
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-		slurm_ask_end_time(env, 300, &alloc);
+		slurm_ask(env, 300, &alloc);
 		setenv("PATH", before, 1);
 		free(before);
 		if (!alloc.end_why || !strstr(alloc.end_why, rows[i].why))
@@ -342,7 +378,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good),	     cmocka_unit_test(bad),   cmocka_unit_test(job),
-		cmocka_unit_test(whose),     cmocka_unit_test(time_left), cmocka_unit_test(asked),
+		cmocka_unit_test(whose),     cmocka_unit_test(time_left), cmocka_unit_test(job_gpus), cmocka_unit_test(asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
