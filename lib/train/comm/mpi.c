@@ -17,12 +17,19 @@
 /* Elements of one all-reduce. Open MPI's non-blocking ones take a second buffer of that size: of
  * tens of MB it comes as fresh pages each time, which cost as much as the sum. */
 #define REDUCE_CHUNK (1 << 18)
+/* Open MPI's choice of algorithm, 0: itself. In place, and between few ranks, it sends whole
+ * buffers to and fro; a ring sends each element once, worth it above some length. */
+#define ALGORITHM "coll_libnbc_iallreduce_algorithm"
+#define ALGORITHM_RING 1
+#define RING_ELEMENTS (1 << 14)
 
 struct mpi {
 	struct comm comm;
 	MPI_Comm world;
 	int timeout_ms;
 	bool failed;
+	bool tools;		     /* MPI_T is begun */
+	MPI_T_cvar_handle algorithm; /* NULL: not Open MPI's, or the user has chosen */
 	size_t request_count, request_room;
 	MPI_Request *requests;
 	atomic_bool aborted;
@@ -71,6 +78,26 @@ static int check_world(const struct comm_request *request, struct error *err)
 		request->rank, request->size, rank, size);
 }
 
+static void find_algorithm(struct mpi *mpi)
+{
+	int provided, index, count, value = -1;
+
+	mpi->algorithm = MPI_T_CVAR_HANDLE_NULL;
+	mpi->tools = MPI_T_init_thread(MPI_THREAD_FUNNELED, &provided) == MPI_SUCCESS;
+	if (!mpi->tools || MPI_T_cvar_get_index(ALGORITHM, &index) != MPI_SUCCESS ||
+	    MPI_T_cvar_handle_alloc(index, NULL, &mpi->algorithm, &count) != MPI_SUCCESS)
+		return;
+	if (count != 1 || MPI_T_cvar_read(mpi->algorithm, &value) != MPI_SUCCESS || value != 0)
+		MPI_T_cvar_handle_free(&mpi->algorithm);
+}
+
+static void choose_algorithm(const struct mpi *mpi, int value)
+{
+	/* Where it may not be written Open MPI's own choice stays. */
+	if (mpi->algorithm != MPI_T_CVAR_HANDLE_NULL)
+		MPI_T_cvar_write(mpi->algorithm, &value);
+}
+
 static int mpi_open(const struct comm_request *request, struct comm **out, struct error *err)
 {
 	struct mpi *mpi = calloc(1, sizeof *mpi);
@@ -99,6 +126,7 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 	MPI_Comm_set_errhandler(mpi->world, MPI_ERRORS_RETURN);
 	mpi->comm = (struct comm){.ops = &comm_mpi, .rank = request->rank, .size = request->size};
 	mpi->timeout_ms = request->timeout_ms;
+	find_algorithm(mpi);
 	*out = &mpi->comm;
 	return 0;
 }
@@ -153,9 +181,14 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 		if (!request)
 			return -ERR_NETWORK;
 
+		if (n >= RING_ELEMENTS)
+			choose_algorithm(mpi, ALGORITHM_RING);
+
 		int rc = MPI_Iallreduce(MPI_IN_PLACE, (char *)data + done * element_size(type),
 					(int)n, types[type], ops[reduce], mpi->world, request);
 
+		if (n >= RING_ELEMENTS)
+			choose_algorithm(mpi, 0);
 		rc = begun(mpi, rc, "all-reduce", err);
 		if (rc)
 			return rc;
@@ -339,6 +372,10 @@ static void mpi_close(struct comm *comm)
 	/* After a failure MPI_Finalize may wait for ranks that never come: whoever started the
 	 * ranks sees this one end and ends the others. */
 	if (!finalised && !mpi->failed && !atomic_load(&mpi->aborted)) {
+		if (mpi->algorithm != MPI_T_CVAR_HANDLE_NULL)
+			MPI_T_cvar_handle_free(&mpi->algorithm);
+		if (mpi->tools)
+			MPI_T_finalize();
 		MPI_Comm_free(&mpi->world);
 		MPI_Finalize();
 	}
