@@ -1,0 +1,58 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# What computes: said, chosen, missing, and the same in each run.
+load support
+
+SMALL=(--data synthetic:3x8x8,n=40,classes=5 --batch 8 --no-eval)
+
+# fast: is the device on oneDNN built?
+fast() {
+	[[ " $MODULES " == *" device-cpu "* ]]
+}
+
+@test "the device is named, with its library and its threads" {
+	fast || skip "device-cpu.so is not built"
+	OMP_NUM_THREADS=2 run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
+	[ "$status" -eq 0 ]
+	[[ "$output" =~ computing\ on\ cpu\ \(oneDNN\ 2\.[0-9.]+,\ (base|avx2|avx512),\ 2\ threads\) ]]
+	OMP_NUM_THREADS=1 run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu
+	[[ "$output" =~ ,\ 1\ thread\) ]]
+}
+
+@test "without the module the reference computes the same, and says what it lacks" {
+	cp "$BUILD/bin/berth-train" .
+	unset BERTH_MODULE_PATH
+	for device in auto cpu; do
+		run ./berth-train linear "${SMALL[@]}" --steps 3 --device "$device" --ckpt "$device"
+		[ "$status" -eq 0 ]
+		[[ "$output" =~ "computing on cpu-reference, which is slow" ]]
+		[[ "$output" =~ "device-cpu.so" ]]
+		[[ "$output" =~ "libdnnl-dev" ]]
+	done
+	run ./berth-train linear "${SMALL[@]}" --steps 3 --device cpu-reference --ckpt reference
+	[ "$status" -eq 0 ]
+	[[ ! "$output" =~ "slow" ]]
+	cmp auto/step-00000003.safetensors reference/step-00000003.safetensors
+}
+
+@test "the same seed gives the same bits, run by run, and by --cpu-conv too" {
+	fast || skip "device-cpu.so is not built"
+	for conv in auto direct; do
+		for run in one two; do
+			OMP_NUM_THREADS=2 "$BUILD/bin/berth-train" resnet18 --stem cifar "${SMALL[@]}" \
+				--steps 6 --cpu-conv "$conv" --ckpt "$conv.$run" --metrics "$conv.$run"
+		done
+		cmp "$conv.one/step-00000006.safetensors" "$conv.two/step-00000006.safetensors"
+		same_rows "$conv.one" "$conv.two"
+	done
+	near_rows auto.one direct.one 1e-2
+}
+
+@test "a device or a way to convolve that there is not" {
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --device gpu
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "there is no device 'gpu'" ]]
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --cpu-conv winograd
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "expected auto or direct" ]]
+}
