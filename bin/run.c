@@ -307,10 +307,18 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	struct job_result result = {.rank = -1};
 	struct error err = {0}, report_err = {0};
 
+	struct env *env = env_capture();
+	int as_task = 0;
+	int rc = env ? run_as_task(options, env, argv, &as_task, &err)
+		     : error_memory(&err, "the environment");
+
+	env_free(env);
+	if (rc > 0)
+		return as_task;
 	/* A file that may not grow any further is an error to tell. The ranks get it back. */
 	signal(SIGXFSZ, SIG_IGN);
-
-	int rc = run_prepare(options, argv, &setup, &err);
+	if (!rc)
+		rc = run_prepare(options, argv, &setup, &err);
 	bool bad_report = rc && setup.bad_report;
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);

@@ -29,6 +29,11 @@ void run_setup_free(struct run_setup *setup);
  * and written --report. progress: it is a program of berth's that knows progress.h. */
 int run_program(const struct run_options *options, const char *const *argv, bool progress);
 
+/* run_task.c: where srun has started this process as one of several tasks, be that rank. 1: done, *code
+ * is the exit code (also: the program runs, and this never returns); 0: not such a task. */
+int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
+		int *code, struct error *err);
+
 /* run_dry.c: what would be started, on stdout; exit code. */
 int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);
 

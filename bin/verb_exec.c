@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "exec.h"
 #include "exec_address.h"
 #include "exec_place.h"
 #include "options.h"
@@ -29,6 +30,7 @@ struct exec {
 	struct plan_request request;
 	struct exec_meeting meeting;
 	char **program; /* argv from PROGRAM on */
+	const struct exec_wish *more; /* variables to set besides, or NULL */
 
 	struct env *env;
 	struct exec_place place;
@@ -281,6 +283,25 @@ static int become(struct exec *exec)
 	return seen == ENOENT ? 127 : 126;
 }
 
+/* The user's --env NAME=VALUE. */
+static int add_variables(struct exec *exec, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && exec->more && i < exec->more->env_count; i++) {
+		char *name = strdup(exec->more->env[i]), *value = name ? strchr(name, '=') : NULL;
+
+		if (value) {
+			*value++ = '\0';
+			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
+		} else {
+			rc = error_memory(err, "the environment"); /* the parser has seen to the = */
+		}
+		free(name);
+	}
+	return rc;
+}
+
 static int prepare(struct exec *exec, struct error *err)
 {
 	const struct machine_source source = {0};
@@ -288,6 +309,8 @@ static int prepare(struct exec *exec, struct error *err)
 	exec->env = env_capture();
 	if (!exec->env)
 		return error_memory(err, "the environment");
+	if (add_variables(exec, err))
+		return -err->code;
 	int rc = exec_place_find(exec->env, &exec->place, err);
 
 	if (rc)
@@ -303,6 +326,41 @@ static int prepare(struct exec *exec, struct error *err)
 	if (!rc && !exec->keep_binding && !exec->dry_run && exec->machine.this_system)
 		rc = bind_rank(exec, err);
 	return rc;
+}
+
+static int take_place(struct exec *exec)
+{
+	struct error err = {0};
+	int code = 0;
+
+	if (prepare(exec, &err)) {
+		code = verb_fail(&err);
+	} else if (exec->dry_run) {
+		show(exec);
+		code = fflush(stdout) ? ERR_IO : 0;
+	} else {
+		warn(exec);
+		code = become(exec);
+	}
+	env_free(exec->changes);
+	plan_free(&exec->plan);
+	machine_free(&exec->machine);
+	env_free(exec->env);
+	return code;
+}
+
+int exec_in_place(const struct exec_wish *wish)
+{
+	struct exec exec = {
+		.keep_binding = wish->keep_binding,
+		.dry_run = wish->dry_run,
+		.request.gpus_visible_own = wish->gpus_visible_own,
+		.meeting = {.head = wish->head, .port = wish->port},
+		.program = (char **)wish->program,
+		.more = wish,
+	};
+
+	return take_place(&exec);
 }
 
 int verb_exec(int argc, char **argv)
@@ -321,22 +379,7 @@ int verb_exec(int argc, char **argv)
 		NULL,
 	};
 	struct exec exec = {0};
-	struct error err = {0};
-	int code = 0;
 
 	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &exec);
-	if (prepare(&exec, &err)) {
-		code = verb_fail(&err);
-	} else if (exec.dry_run) {
-		show(&exec);
-		code = fflush(stdout) ? ERR_IO : 0;
-	} else {
-		warn(&exec);
-		code = become(&exec);
-	}
-	env_free(exec.changes);
-	plan_free(&exec.plan);
-	machine_free(&exec.machine);
-	env_free(exec.env);
-	return code;
+	return take_place(&exec);
 }

@@ -125,6 +125,23 @@ teardown() {
 	has '^1 as 65534$'
 }
 
+@test "srun berth run: one job of the step's tasks, not a job in each task" {
+	batch tasks -N2 -n4 -w n1,n2 <<-'S'
+	srun --overlap "$BERTH" run --env MARK=7 -- sh -c 'echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK on $(hostname) mark $MARK"'
+	echo "code $?"
+	srun --overlap "$BERTH" run --log-dir logs -- hostname
+	echo "code $?"
+	srun --overlap -N1 -n1 "$BERTH" run -n 2 -- sh -c 'echo "own $RANK of $WORLD_SIZE"'
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -cE '^rank [0-3] of 4 local [0-2] on n[12] mark 7$' <<<"$output")" = 4 ]
+	has '^rank 0 of 4 local 0 on n1 mark 7$'
+	has '^code 0$'
+	has '^berth: srun has started this as one of 4 tasks, .*--log-dir means nothing'
+	has '^code 64$'
+	has '^own 1 of 2$'
+}
+
 @test "a rank that fails on the other node ends the job with its code" {
 	batch fail -N2 <<-'S'
 	"$BERTH" run --ranks-per-node 1 --report fail.json -- sh -c '[ $RANK = 1 ] && { echo out of disk >&2; exit 3; }; sleep 75'
