@@ -35,6 +35,9 @@ test|cmd:bats|bats|bats|module load bats
 test|cmd:scdoc|scdoc|scdoc|module load scdoc
 test|cmd:mpirun|openmpi-bin|openmpi|module load openmpi
 test|cmd:ps|procps|procps-ng|
+extra|cmd:pmix_info|libpmix-bin|pmix-tools|
+extra|cmd:ucx_info|ucx-utils|ucx|
+extra|cmd:fi_info|libfabric-bin|libfabric|
 extra|cmd:scontrol|slurm-client|slurm|module load slurm
 extra|cmd:slurmctld|slurmctld|slurm-slurmctld|
 extra|cmd:slurmd|slurmd|slurm-slurmd|

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# NCCL's own choice of a NIC, asked of the installed NCCL on every node of every layout under the
+# environment that berth gives to a rank. Without that environment it is wrong on most of them, which
+# the first test shows: else this would prove nothing.
+
+load support.bash
+
+setup() {
+	"$NCCL_ID" >/dev/null || [ $? != 77 ] || skip 'no NCCL (libnccl.so.2) is here'
+}
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	undo
+}
+
+# agree NAME: on n1 and n2 NCCL and the plan agree.
+agree() {
+	batch "$1" -N2 -w n1,n2 <<-S
+	"\$BERTH" run --ranks-per-node 1 -- "$NCCL_ID"
+	S
+	[ "$status" = 0 ] && [ "$(grep -c ': agrees$' <<<"$output")" = 2 ]
+}
+
+@test "management first, fast second; without berth NCCL takes management" {
+	agree plain
+	has '^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on hsn0;'
+	has '^rank 1: NCCL [0-9]+ meets at 10.9.0.12 on hsn0;'
+	batch bare -N2 -w n1,n2 <<-S
+	"\$BERTH" run --ranks-per-node 1 -- env -u NCCL_SOCKET_IFNAME "$NCCL_ID"
+	S
+	[ "$status" = 1 ]
+	has '^rank [01]: NCCL [0-9]+ meets at 10.1.0.1[12] on eth0; .*: DIFFERS$'
+}
+
+@test "the fast NIC has another name on each node" {
+	rename_fast n2 fast7
+	agree renamed
+	has '^rank 1: NCCL [0-9]+ meets at 10.9.0.12 on fast7;'
+}
+
+@test "docker0 and virbr0 beside" {
+	for node in n1 n2; do
+		bridge $node docker0 172.17.0.1/16
+		bridge $node virbr0 192.168.122.1/24
+	done
+	agree bridges
+}
+
+@test "IPv6 only on the fast network" {
+	for node in n1 n2; do
+		on $node sh -c "ip address flush dev hsn0; ip address add fd09::1${node#n}/64 dev hsn0 nodad"
+	done
+	agree v6
+	has '^rank 0: NCCL [0-9]+ meets at fd09::11 on hsn0;'
+}
+
+@test "IPv4 and IPv6 on both networks" {
+	for node in n1 n2; do
+		on $node sh -c "ip address add fd01::1${node#n}/64 dev eth0 nodad; ip address add fd09::1${node#n}/64 dev hsn0 nodad"
+	done
+	agree both
+	for node in n1 n2; do on $node ip address del fd01::1${node#n}/64 dev eth0; done
+}
+
+@test "bond0 beside bond0.2093, of which it is the beginning" {
+	for node in n1 n2; do
+		rename_fast $node bond0
+		# First in NCCL's order and with an address of its own.
+		on $node sh -ec "ip link add bond0.2093 type veth peer name vlan-q; ip link set vlan-q up
+			ip address add 10.93.0.1${node#n}/24 dev bond0.2093; ip link set bond0.2093 up"
+	done
+	agree prefix || failed=yes
+	for node in n1 n2; do
+		on $node sh -c 'ip link delete bond0.2093; ip link set bond0 down; ip link set bond0 name hsn0'
+	done
+	[ -z "${failed-}" ]
+	has "^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on bond0; .* NCCL_SOCKET_IFNAME '=bond0': agrees"
+}
+
+@test "another network beginning with ib, which NCCL prefers by itself" {
+	for node in n1 n2; do
+		on $node sh -ec "ip link add ibs9 type veth peer name ib-q; ip link set ib-q up
+			ip address add 10.77.0.1${node#n}/24 dev ibs9; ip link set ibs9 up"
+	done
+	agree infiniband || failed=yes
+	for node in n1 n2; do on $node ip link delete ibs9; done
+	[ -z "${failed-}" ]
+	has '^rank 0: NCCL [0-9]+ meets at 10.9.0.11 on hsn0;'
+}
+
+@test "one network alone: nothing is set, and NCCL finds it" {
+	for node in n1 n2; do on $node sh -c 'ip address flush dev hsn0; ip link set hsn0 down'; done
+	agree alone
+	has "^rank 1: NCCL [0-9]+ meets at 10.1.0.12 on eth0; .* NCCL_SOCKET_IFNAME '': agrees"
+}
