@@ -33,6 +33,21 @@ void train_let_first_end(void)
 
 /* ---- open ---- */
 
+/* The network is built for the training samples, and buffers with it. */
+static int same_samples(const struct train *train, struct error *err)
+{
+	const struct shape *one = &train->data->shape, *two = &train->val->shape;
+
+	if (memcmp(one, two, sizeof *one))
+		return error_set(
+			err, ERR_DATA,
+			"%s: samples to evaluate are %dx%dx%d, those to train on %dx%dx%d; "
+			"are the files of one data set? --no-eval trains without the others",
+			train->options->data, two->channels, two->height, two->width, one->channels,
+			one->height, one->width);
+	return 0;
+}
+
 static int open_data(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
@@ -50,6 +65,9 @@ static int open_data(struct train *train, struct error *err)
 	request.split = SPLIT_VAL;
 	if (!rc && options->evaluate)
 		rc = dataset_open(&request, &train->val, err);
+	if (rc)
+		return rc;
+	rc = train->val ? same_samples(train, err) : 0;
 	if (rc)
 		return rc;
 	train->loss_kind = options->loss_said	       ? options->loss

@@ -17,14 +17,15 @@ refused() {
 	done
 }
 
-# idx FOLDER: 40 training and 10 test images of 28x28
+# idx FOLDER [SIDE]: 40 training and 10 test images of 28x28, or SIDExSIDE
 idx() {
-	python3 - "$1" <<'PY'
+	python3 - "$1" "${2-28}" <<'PY'
 import os, struct, sys
 os.makedirs(sys.argv[1])
+side = int(sys.argv[2])
 for name, n in ('train', 40), ('t10k', 10):
     with open(f'{sys.argv[1]}/{name}-images-idx3-ubyte', 'wb') as f:
-        f.write(struct.pack('>4I', 0x803, n, 28, 28) + bytes(i * 7 % 251 for i in range(n * 784)))
+        f.write(struct.pack('>4I', 0x803, n, side, side) + bytes(i * 7 % 251 for i in range(n * side * side)))
     with open(f'{sys.argv[1]}/{name}-labels-idx1-ubyte', 'wb') as f:
         f.write(struct.pack('>2I', 0x801, n) + bytes(i % 10 for i in range(n)))
 PY
@@ -68,6 +69,14 @@ PY
 	refused 65 '10 labels for 40 images' linear --data mnist:bad
 	damage; gzip bad/$images; truncate -s 300 bad/$images.gz
 	refused 65 "$images.gz" linear --data mnist:bad
+}
+
+@test "images to evaluate of another size than those to train on are 65" {
+	idx big
+	idx small 14
+	cp small/t10k-images-idx3-ubyte big/
+	refused 65 'samples to evaluate are 1x14x14, those to train on 1x28x28' linear --data mnist:big
+	train linear -n 1 --data mnist:big --epochs 1 --no-eval
 }
 
 @test "unknown model, data, option or value is 64 and lists what there is" {
