@@ -99,6 +99,8 @@ PY
 	rm -r d/val
 	refused 66 'd/val is not there' linear --data imagefolder:d
 	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --steps 1 --no-eval
+	rm -r d/train/[bd]*
+	refused 65 'd/train holds one folder, a: expected one a class, and two' linear --data imagefolder:d --no-eval
 	rm -r d/train/*
 	refused 65 'd/train holds no folder' linear --data imagefolder:d --no-eval
 	refused 64 'image-size' linear --data "$DATA" --image-size 32

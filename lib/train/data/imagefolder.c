@@ -197,6 +197,12 @@ static int load(struct imagefolder *folder, const struct dataset_request *reques
 			       request->split == SPLIT_VAL ? "; --no-eval needs no val" : "");
 	if (!rc)
 		rc = folder_classes(first, &train, err);
+	/* One class is a regression elsewhere, and labels would be read as numbers. */
+	if (!rc && train.count < 2)
+		rc = error_set(err, ERR_DATA,
+			       "%s holds one folder, %s: expected one a class, and two classes at "
+			       "least",
+			       first, train.names[0]);
 	if (!rc)
 		rc = folder_classes(folder->root, &own, err);
 	if (!rc)
