@@ -22,16 +22,34 @@
 
 /* ---- the state as JSON ---- */
 
+int train_state_data(struct train_state *state, const char *spec, struct error *err)
+{
+	JSON_AUTO json = json_text(spec);
+	const char *text = json_string_value(json);
+	size_t size = json_string_length(json);
+
+	if (!text)
+		return error_memory(err, "the name of the data");
+	if (size >= sizeof state->data)
+		/* Not in the middle of a character. */
+		for (size = sizeof state->data - 1;
+		     size && ((unsigned char)text[size] & 0xc0) == 0x80;)
+			size--;
+	memcpy(state->data, text, size);
+	state->data[size] = 0;
+	return 0;
+}
+
 static char *state_text(const struct graph *graph, const struct train_state *state)
 {
 	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
 	 * epoch and position are all the state that there is of them. */
-	JSON_AUTO json = json_pack("{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:s, s:n}",
-				   "model", graph->model, "classes", graph->classes, "step",
-				   (json_int_t)state->step, "epoch", (json_int_t)state->epoch,
-				   "position", (json_int_t)state->position, "world", state->world,
-				   "batch", state->batch, "batches", (json_int_t)state->batches,
-				   "seed", (json_int_t)state->seed, "data", state->data, "scaler");
+	JSON_AUTO json = json_pack(
+		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:n}", "model", graph->model,
+		"classes", graph->classes, "step", (json_int_t)state->step, "epoch",
+		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
+		state->world, "batch", state->batch, "batches", (json_int_t)state->batches, "seed",
+		(json_int_t)state->seed, "data", json_text(state->data), "scaler");
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -88,9 +106,10 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	state.world = (int)world;
 	state.batch = (int)batch;
 	state.seed = (uint64_t)seed;
-	snprintf(state.data, sizeof state.data, "%s", data);
-	*out = state;
-	return 0;
+	rc = train_state_data(&state, data, err);
+	if (!rc)
+		*out = state;
+	return rc;
 }
 
 /* ---- saving ---- */

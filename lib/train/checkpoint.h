@@ -25,8 +25,12 @@ struct train_state {
 	int batch;	  /* of a rank */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
-	char data[256]; /* --data */
+	char data[256]; /* of train_state_data */
 };
+
+/* Set data to --data's spec as JSON has it: what is no UTF-8 is replaced, what does not fit is cut
+ * off. -ERR_UNAVAILABLE: memory. */
+int train_state_data(struct train_state *state, const char *spec, struct error *err);
 
 /* Told of each file that was passed over, with the reason. */
 struct checkpoint_sink {

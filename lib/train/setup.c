@@ -312,6 +312,7 @@ static int find_weights(struct train *train, struct variables *variables, struct
 {
 	const struct train_options *options = train->options;
 	const struct checkpoint_sink sink = {train, passed_over};
+	struct train_state today;
 	char *path = NULL;
 	int rc = 0;
 
@@ -340,9 +341,9 @@ static int find_weights(struct train *train, struct variables *variables, struct
 	train_note(train,
 		   "resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64, path,
 		   train->state.step, train->state.epoch + 1, train->state.position);
-	if (strcmp(train->state.data, options->data))
+	if (!train_state_data(&today, options->data, NULL) && strcmp(train->state.data, today.data))
 		train_note(train, "note: the checkpoint's data was %s, now it is %s",
-			   train->state.data, options->data);
+			   train->state.data, today.data);
 	int64_t was = train->state.batch * (int64_t)train->state.world;
 	int64_t now = (int64_t)options->batch * options->accumulate * train->comm->size;
 
@@ -478,7 +479,8 @@ int train_save(struct train *train, bool last, struct error *err)
 	if (!rc)
 		rc = optim_store(&train->optim, &variables, err);
 	train->state.batch = options->batch * options->accumulate;
-	snprintf(train->state.data, sizeof train->state.data, "%s", options->data);
+	if (!rc)
+		rc = train_state_data(&train->state, options->data, err);
 	/* At an epoch's edge the next one begins with today's ranks. */
 	if (!train->state.position)
 		train->state.world = train->comm->size;

@@ -111,6 +111,46 @@ static void comes_back(void **state)
 	rig_end(&other);
 }
 
+/* A path may hold any bytes; JSON may not. */
+static void names_of_data(void **state)
+{
+	char much[400], cut[256];
+	const struct {
+		const char *spec, *kept;
+	} rows[] = {
+		{"synthetic", "synthetic"},
+		{"imagefolder:caf\xc3\xa9", "imagefolder:caf\xc3\xa9"},
+		{"imagefolder:caf\xe9", "imagefolder:caf\xef\xbf\xbd"},
+		{much, cut},
+	};
+
+	memset(much, 'x', sizeof much - 1);
+	memcpy(much + 254, "\xc3\xa9", 2);
+	much[sizeof much - 1] = 0;
+	memset(cut, 'x', 254);
+	cut[254] = 0;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct train_state at = saved, read = {0};
+		struct rig rig;
+		struct error err = {0};
+		char *path = NULL, latest[64];
+
+		rig_begin(&rig, 5);
+		assert_int_equal(train_state_data(&at, rows[i].spec, &err), 0);
+		assert_string_equal(at.data, rows[i].kept);
+		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables, &path,
+				    &err) ||
+		    checkpoint_load(path, rig.graph, &rig.buckets, &read, &rig.variables, &err))
+			fail_msg("%s", err.text);
+		assert_string_equal(read.data, rows[i].kept);
+		unlink(path);
+		free(path);
+		snprintf(latest, sizeof latest, "%s/latest", rig.folder);
+		unlink(latest);
+		rig_end(&rig);
+	}
+}
+
 /* The right one is the first row; each other changes one value. */
 #define STATE(MODEL, CLASSES, STEP, EPOCH, POSITION, WORLD, BATCH, BATCHES, SEED)                  \
 	"{\"model\":" MODEL ",\"classes\":" CLASSES ",\"step\":" STEP ",\"epoch\":" EPOCH          \
@@ -272,6 +312,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
+		cmocka_unit_test(names_of_data),
 		cmocka_unit_test(bad_states),
 		cmocka_unit_test(bad_tensors),
 	};
