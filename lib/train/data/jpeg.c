@@ -108,10 +108,11 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 /* By how many eighths the decoder reduces: 1/2, 1/4 and 1/8 are the ones that are fast. */
 static int eighths(const struct jpeg_part *part)
 {
+	int64_t width = part->width, height = part->height;
 	int eighths = 8;
 
-	while (eighths > 1 && part->width * (eighths / 2) >= part->full_width * 8 &&
-	       part->height * (eighths / 2) >= part->full_height * 8)
+	while (eighths > 1 && width * (eighths / 2) >= (int64_t)part->full_width * 8 &&
+	       height * (eighths / 2) >= (int64_t)part->full_height * 8)
 		eighths /= 2;
 	return eighths;
 }

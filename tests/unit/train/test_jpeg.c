@@ -89,6 +89,34 @@ static void each_cut_is_found(void **state)
 	free(rows.bytes);
 }
 
+static void far_enlarged(void *context, int width, int height, struct jpeg_part *part)
+{
+	*part = (struct jpeg_part){.width = width,
+				   .height = height,
+				   .full_width = 1 << 28,
+				   .full_height = 1 << 28,
+				   .left = 1 << 27,
+				   .top = 1 << 27,
+				   .side = SIDE};
+}
+
+/* A line of 65500 pixels to --image-size 4096 is that wide: each result is one pixel's, or nearly.
+ */
+static void enlarges(void **state)
+{
+	unsigned char bytes[4096], out[3 * SIDE * SIDE];
+	size_t size = read_all("rgb.jpg", bytes, sizeof bytes);
+	const struct jpeg_request request = {"large", far_enlarged, NULL};
+	struct dataset_room rows = {0};
+	struct error err = {0};
+
+	if (data_jpeg.decode(&request, bytes, size, out, &rows, &err))
+		fail_msg("%s", err.text);
+	for (int i = 0; i < 3 * SIDE * SIDE; i++)
+		assert_in_range(out[i] - out[i / (SIDE * SIDE) * SIDE * SIDE] + 1, 0, 2);
+	free(rows.bytes);
+}
+
 /* torchvision's Resize and CenterCrop. */
 static void centers(void **state)
 {
@@ -194,7 +222,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(files),    cmocka_unit_test(each_cut_is_found),
 		cmocka_unit_test(centers),  cmocka_unit_test(resized_crops),
-		cmocka_unit_test(resizing),
+		cmocka_unit_test(resizing), cmocka_unit_test(enlarges),
 	};
 
 	if (argc != 2)
