@@ -135,12 +135,12 @@ static void summary(const struct train_options *options, const struct ranks_plac
 		       "to see it   tensorboard --logdir %.*s\n",
 		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
 		       result->metrics);
-	if (result->checkpoint && options->epochs < INT32_MAX)
-		printf("to go on    the same command with --epochs %" PRId64 "\n",
-		       options->epochs * 2);
-	else if (result->checkpoint)
+	if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
 		printf("to go on    the same command with --steps %" PRId64 "\n",
 		       options->steps * 2);
+	else if (result->checkpoint)
+		printf("to go on    the same command with --epochs %" PRId64 "\n",
+		       options->epochs * 2);
 }
 
 int main(int argc, char **argv)

@@ -19,6 +19,18 @@ load support
 	[[ "$stderr" != *$'\r'* ]]
 }
 
+@test "what to type next names what ended the run, and goes on" {
+	for rest in "--steps 5" "--steps 5 --epochs 9" "--epochs 1"; do
+		rm -rf c
+		# shellcheck disable=SC2086
+		run -0 --separate-stderr timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest
+		[[ "${lines[-1]}" =~ ^to\ go\ on\ \ \ \ the\ same\ command\ with\ (--[a-z]+\ [0-9]+)$ ]]
+		# shellcheck disable=SC2086
+		run -0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest ${BASH_REMATCH[1]}
+		[[ "$output" != *"nothing to train"* && "$output" == *"resuming from c/"* ]]
+	done
+}
+
 @test "a terminal has one line of progress, with what is left, also under berth train" {
 	script -qec true /dev/null >/dev/null 2>&1 || skip "script cannot make a terminal here"
 	command="linear --data $DATA --epochs 2 --log-every 5"
