@@ -219,7 +219,8 @@ static void print_network(const struct info *info, FILE *stream, const struct pa
 {
 	const struct plan *plan = &info->chain.plan;
 	const struct plan_network *network = &plan->network;
-	char port[48] = "a free port that rank 0's agent picks and holds";
+	const struct plan_fabric *fabric = plan_fabric(network->kind);
+	char port[48] = "a free port that rank 0's agent picks and holds", lead[96];
 
 	section(stream, paint, "Network", "lib/plan/network.c",
 		network->why ? network->why : "no reason recorded");
@@ -227,6 +228,17 @@ static void print_network(const struct info *info, FILE *stream, const struct pa
 		snprintf(port, sizeof port, "%d", plan->port);
 	fprintf(stream, "  MASTER_ADDR %s%s%s, MASTER_PORT %s\n", network->address,
 		*network->iface ? " on " : "", network->iface, port);
+	if (network->single_node)
+		return;
+	snprintf(lead, sizeof lead, "  %s: ", fabric->title);
+	fprintf(stream, "%s", lead);
+
+	struct cell text;
+
+	text_wrap(stream,
+		  cell(&text, "%s; set: %s (%s)", fabric->driven_by, fabric->settings,
+		       fabric->source),
+		  (int)strlen(lead), paint->width);
 }
 
 static void print_plan(const struct info *info, FILE *stream, const struct paint *paint)

@@ -99,6 +99,16 @@ static void ucx_devices(const struct making *m, char *text, size_t size)
 		snprintf(text, size, "%s", m->node->iface);
 }
 
+/* Open MPI and its kin refuse a list of networks beside an exclusion, and then find no network at
+ * all: the user's exclusion stands. */
+static void put_include(struct making *m, enum env_from from, const char *name,
+			const char *exclusion, const char *range)
+{
+	if (!env_get(m->env, exclusion))
+		environ_put_from(m, from, name, range,
+				 "Open MPI spreads over every network it sees unless told");
+}
+
 void environ_add_interfaces(struct making *m)
 {
 	enum env_from from = m->request->iface || m->request->subnet || m->request->head
@@ -121,11 +131,10 @@ void environ_add_interfaces(struct making *m)
 	ucx_devices(m, text, sizeof text);
 	environ_put(m, "UCX_NET_DEVICES", text,
 		    !strcmp(text, iface) ? why : "the NICs nearest to this rank's GPU");
-	snprintf(why, sizeof why, "Open MPI spreads over every network it sees unless told");
-	environ_put_from(m, from, "OMPI_MCA_btl_tcp_if_include", range, why);
-	environ_put_from(m, from, "OMPI_MCA_oob_tcp_if_include", range, why);
-	environ_put_from(m, from, "PRTE_MCA_prte_if_include", range, why);
-	environ_put_from(m, from, "PMIX_MCA_ptl_base_if_include", range, why);
+	put_include(m, from, "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", range);
+	put_include(m, from, "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude", range);
+	put_include(m, from, "PRTE_MCA_prte_if_include", "PRTE_MCA_prte_if_exclude", range);
+	put_include(m, from, "PMIX_MCA_ptl_base_if_include", "PMIX_MCA_ptl_base_if_exclude", range);
 }
 
 /* The number that Cray MPICH gives a Slingshot NIC: its place by name. -1: the rank has none. */

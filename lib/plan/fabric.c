@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What each kind of fabric wants set, with the source of every value. Settings count on jobs of
  * several nodes only, never replace what the user set, and are left out where the library's own
- * choice is the same: InfiniBand, RoCE and TCP need no row (NCCL_IB_HCA and the interfaces come
- * from the cards, in environ_network.c), and since aws-ofi-nccl 1.6 neither does EFA (its
- * doc/efa-env-var.md: FI_PROVIDER and FI_EFA_USE_DEVICE_RDMA are chosen by the plug-in,
- * RDMAV_FORK_SAFE must not be set). */
+ * choice is the same: a profile says why it has none. NCCL_IB_HCA and the interfaces come from the
+ * cards, in environ_network.c. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -18,6 +16,43 @@ static bool mentions(const struct env *env, const char *name, const char *part)
 	const char *value = env ? env_get(env, name) : NULL;
 
 	return value && strstr(value, part);
+}
+
+static const struct plan_fabric profiles[] = {
+	{NIC_INFINIBAND, "InfiniBand", "NCCL's own transport (verbs)",
+	 "NCCL_IB_HCA where there are other HCAs too; NCCL's defaults for the rest (NCCL_IB_TIMEOUT "
+	 "20, NCCL_IB_RETRY_CNT 7), its sockets only for the first meeting",
+	 "NVIDIA/nccl 2.30.7, src/transport/net_ib"},
+	{NIC_ROCE, "RoCE", "NCCL's own transport (verbs)",
+	 "NCCL_IB_HCA where there are other HCAs too; the GID index is NCCL's to find (since 2.21: "
+	 "RoCE v2 with an IPv4 address)",
+	 "NVIDIA/nccl 2.30.7, src/transport/net_ib: NCCL_IB_GID_INDEX -1, NCCL_IB_ROCE_VERSION_NUM 2"},
+	{NIC_SLINGSHOT, "Slingshot", "aws-ofi-nccl, libfabric's cxi",
+	 "the settings that HPE gives for NCCL, each with its reason", SHS},
+	{NIC_EFA, "EFA", "aws-ofi-nccl, libfabric's efa",
+	 "nothing: since its version 1.6 the plug-in chooses FI_PROVIDER and "
+	 "FI_EFA_USE_DEVICE_RDMA; RDMAV_FORK_SAFE must not be set",
+	 "aws/aws-ofi-nccl, doc/efa-env-var.md"},
+	{NIC_OTHER_FABRIC, "another fabric", "its own libraries", "nothing: none is known for it",
+	 "no measurements"},
+	{NIC_ETHERNET, "Ethernet", "NCCL's sockets",
+	 "the interface; how many sockets and threads NCCL uses is its own choice",
+	 "NVIDIA/nccl 2.30.7, src/transport/net_socket"},
+};
+
+const struct plan_fabric *plan_fabric(enum nic_kind kind)
+{
+	const struct plan_fabric *last = &profiles[sizeof profiles / sizeof *profiles - 1];
+
+	for (const struct plan_fabric *profile = profiles; profile < last; profile++)
+		if (profile->kind == kind)
+			return profile;
+	return last;
+}
+
+const char *fabric_title(enum nic_kind kind)
+{
+	return plan_fabric(kind)->title;
 }
 
 /* NCCL ends with "invalid usage" when NCCL_NET names a plug-in that it cannot load, and runs on
@@ -41,7 +76,7 @@ static bool has_gpu(const struct machine *card, const struct env *env)
 }
 
 /* GH200: NVIDIA 2342 (96 GB), 2348 (144 GB). */
-static bool has_gh200(const struct machine *card, const struct env *env)
+bool fabric_has_gh200(const struct machine *card, const struct env *env)
 {
 	for (size_t g = 0; g < card->gpu_count; g++)
 		if (card->gpus[g].vendor == 0x10de &&
@@ -70,27 +105,8 @@ const struct fabric_setting fabric_settings[] = {
 	 "the step was made with --network=disable_rdzv_get", SHS},
 	{NIC_SLINGSHOT, "FI_CXI_RX_MATCH_MODE", "hybrid", NULL,
 	 "falls back to software matching when the NIC's queues are full", SHS},
-	{NIC_SLINGSHOT, "NCCL_PROTO", "^LL128", has_gh200,
+	{NIC_SLINGSHOT, "NCCL_PROTO", "^LL128", fabric_has_gh200,
 	 "LL128 gave silently wrong sums on GH200 over Slingshot (NVIDIA/nccl issue 2001)",
 	 "NVIDIA/nccl issue 2001; CSCS documentation, communication/nccl"},
 	{0},
 };
-
-const char *fabric_title(enum nic_kind kind)
-{
-	switch (kind) {
-	case NIC_ETHERNET:
-		return "Ethernet";
-	case NIC_ROCE:
-		return "RoCE";
-	case NIC_OTHER_FABRIC:
-		return "another fabric";
-	case NIC_EFA:
-		return "EFA";
-	case NIC_SLINGSHOT:
-		return "Slingshot";
-	case NIC_INFINIBAND:
-		return "InfiniBand";
-	}
-	return "Ethernet";
-}

@@ -206,6 +206,93 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 	}
 }
 
+/* NCCL reads beginnings: a name that stands there whole may be another one's beginning too. */
+static void lint_prefix(json_t *list, const struct env *env, const char *name, bool hca,
+			const struct machine *card)
+{
+	const char *value = env_get(env, name), *entry = value;
+	size_t count = hca ? card->nic_count : card->address_count;
+
+	if (!value || *value == '^' || *value == '=')
+		return;
+	for (; *entry; entry += strcspn(entry, ","), entry += *entry == ',') {
+		size_t length = strcspn(entry, ",:");
+
+		if (!(hca ? has_hca : has_iface)(card, entry, length, false))
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			const char *other = hca ? card->nics[i].rdma : card->addresses[i].iface;
+
+			if (strlen(other) <= length || !begins(other, entry, length))
+				continue;
+			add(list, "%s=%s takes %s in too, which begins like %.*s: write =%s", name,
+			    value, other, (int)length, entry, value);
+			return;
+		}
+	}
+}
+
+/* An HCA for management that a list lets in: NCCL then waits for it. */
+static void lint_management(json_t *list, const struct env *env, const struct machine *card)
+{
+	const char *value = env_get(env, "NCCL_IB_HCA");
+	bool exact = value && *value == '=';
+
+	if (!value || *value == '^')
+		return;
+	for (size_t n = 0; n < card->nic_count; n++) {
+		const struct machine_nic *nic = &card->nics[n];
+
+		if (!nic->management || !*nic->rdma)
+			continue;
+		for (const char *entry = value + exact; *entry;
+		     entry += strcspn(entry, ","), entry += *entry == ',') {
+			size_t length = strcspn(entry, ",:");
+
+			if (!begins(nic->rdma, entry, length) ||
+			    (exact && strlen(nic->rdma) != length))
+				continue;
+			add(list,
+			    "NCCL_IB_HCA=%s takes %s in, a NIC for management: NCCL hangs or is "
+			    "slow where it connects over it",
+			    value, nic->rdma);
+			return;
+		}
+	}
+}
+
+/* What NCCL reads as "not" and "exactly", others take for a part of the name. */
+static void lint_marks(json_t *list, const struct env *env, const char *name)
+{
+	const char *value = env_get(env, name);
+
+	if (value && (*value == '^' || *value == '='))
+		add(list, "%s=%s: only NCCL knows '%c'; here it is taken for a part of the name",
+		    name, value, *value);
+}
+
+/* "mlx5_0:1,eth0", "all". */
+static void lint_ucx(json_t *list, const struct env *env, const struct machine *cards, size_t count)
+{
+	const char *value = env_get(env, "UCX_NET_DEVICES");
+
+	if (!value || !strcmp(value, "all") || strchr(value, '^') || strchr(value, '*'))
+		return;
+	for (const char *entry = value; *entry;
+	     entry += strcspn(entry, ","), entry += *entry == ',') {
+		size_t length = strcspn(entry, ","), name = strcspn(entry, ",:");
+		bool found = false;
+
+		for (size_t n = 0; n < count; n++)
+			found |= (!cards[n].address_count && !cards[n].nic_count) ||
+				 has_iface(&cards[n], entry, name, false) ||
+				 has_hca(&cards[n], entry, name, false);
+		if (!found && length)
+			add(list, "UCX_NET_DEVICES names the device %.*s, which no node has",
+			    (int)length, entry);
+	}
+}
+
 /* An exclusion replaces NCCL's own list (docker, lo, virbr) instead of adding to it. */
 static void lint_exclusion(json_t *list, const struct env *env)
 {
@@ -248,6 +335,25 @@ static void lint_fabric(json_t *list, const struct env *env, const struct machin
 	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
 		add(list, "NCCL_NET=%s beside NCCL_NET_PLUGIN=none: NCCL ends with 'invalid usage'",
 		    env_get(env, "NCCL_NET"));
+	if (kind == NIC_SLINGSHOT && cards[0].gpu_count &&
+	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
+		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 beside NCCL on Slingshot: both register GPU "
+			  "memory and may deadlock; 0 where MPI moves no GPU buffers");
+	if (kind == NIC_SLINGSHOT && is(env, "FI_CXI_RDZV_PROTO", "alt_read") &&
+	    !(env_get(env, "SLURM_NETWORK") &&
+	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
+		add(list, "FI_CXI_RDZV_PROTO=alt_read needs a step made with "
+			  "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
+	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&cards[0], env) &&
+	    env_get(env, "NCCL_PROTO") && *env_get(env, "NCCL_PROTO") != '^' &&
+	    strstr(env_get(env, "NCCL_PROTO"), "LL128"))
+		add(list,
+		    "NCCL_PROTO=%s: LL128 gave silently wrong sums on GH200 over Slingshot "
+		    "(NVIDIA/nccl issue 2001); ^LL128",
+		    env_get(env, "NCCL_PROTO"));
+	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
+		add(list, "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and the "
+			  "job may fail for want of a VNI; unset it");
 	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
 		add(list, "CUDA_DEVICE_ORDER=%s: ordinals no longer mean the plan's PCI order",
 		    env_get(env, "CUDA_DEVICE_ORDER"));
@@ -273,6 +379,36 @@ static void lint_place(json_t *list, const struct env *env)
 		    "%s: replaced by each rank's own; where another launcher has started this rank "
 		    "already, berth exec takes its place",
 		    set);
+}
+
+/* What must differ between jobs or nodes, and cannot where everybody has the same environment. */
+static void lint_fixed(json_t *list, const struct env *env, size_t count)
+{
+	if (env_get(env, "NCCL_COMM_ID"))
+		add(list,
+		    "NCCL_COMM_ID=%s: every communicator of every job that has it meets there, and "
+		    "its network becomes NCCL's; unset it",
+		    env_get(env, "NCCL_COMM_ID"));
+	if (env_get(env, "NCCL_HOSTID") && count > 1)
+		add(list,
+		    "NCCL_HOSTID=%s is the same on all nodes: NCCL takes ranks of different nodes "
+		    "for neighbours and fails or hangs; unset it",
+		    env_get(env, "NCCL_HOSTID"));
+}
+
+/* Open MPI and its kin want one list or the other. */
+static void lint_exclude(json_t *list, const struct env *env, size_t count)
+{
+	static const char *const names[] = {
+		"OMPI_MCA_btl_tcp_if_exclude", "OMPI_MCA_oob_tcp_if_exclude",
+		"PRTE_MCA_prte_if_exclude", "PMIX_MCA_ptl_base_if_exclude"};
+
+	for (size_t i = 0; count > 1 && i < sizeof names / sizeof *names; i++)
+		if (env_get(env, names[i]))
+			add(list,
+			    "%s=%s keeps berth from naming the chosen network there (both "
+			    "together are refused): data goes over all others; unset it",
+			    names[i], env_get(env, names[i]));
 }
 
 /* Set by hand before berth: these are berth's to know. */
@@ -350,7 +486,18 @@ json_t *plan_lint(const struct env *env, const struct machine *cards, size_t cou
 	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, cards, count);
 	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, cards, count);
 	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, cards, count);
+	if (count) {
+		lint_prefix(list, env, "NCCL_SOCKET_IFNAME", false, &cards[0]);
+		lint_prefix(list, env, "NCCL_IB_HCA", true, &cards[0]);
+		lint_management(list, env, &cards[0]);
+	}
+	lint_marks(list, env, "GLOO_SOCKET_IFNAME");
+	lint_marks(list, env, "TP_SOCKET_IFNAME");
+	lint_marks(list, env, "FI_TCP_IFACE");
+	lint_ucx(list, env, cards, count);
 	lint_exclusion(list, env);
+	lint_exclude(list, env, count);
+	lint_fixed(list, env, count);
 	lint_fabric(list, env, cards, count);
 	lint_identity(list, env);
 	lint_threads(list, env);

@@ -98,6 +98,8 @@ struct fabric_setting {
 };
 extern const struct fabric_setting fabric_settings[]; /* ends with name NULL */
 
+/* Are there GH200 (their LL128 over Slingshot is a case of its own)? A setting's when. */
+bool fabric_has_gh200(const struct machine *card, const struct env *env);
 /* What a fabric is called for people: "InfiniBand". */
 const char *fabric_title(enum nic_kind kind);
 

@@ -146,6 +146,16 @@ int plan_environment(const struct plan *plan, const struct machine *card, size_t
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err);
 
+/* What is known of a kind of fabric, for people; fabric.c has its settings. */
+struct plan_fabric {
+	enum nic_kind kind;
+	const char *title;     /* "InfiniBand" */
+	const char *driven_by; /* what carries NCCL's data there */
+	const char *settings;  /* what is set, and why that is all */
+	const char *source;
+};
+const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
+
 /* Sentences about variables in env that will not do what their author meant (a misspelt
  * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count);

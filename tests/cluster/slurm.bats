@@ -262,6 +262,7 @@ teardown() {
 	has '^  n1 +1 +4$'
 	has '^  8 ranks, 4 of them on n1$'
 	has '^  MASTER_ADDR 10.9.0.11 on hsn0, MASTER_PORT a free port'
+	has '^  Slingshot: aws-ofi-nccl, libfabric.s cxi; set: '
 	has '^  ! only this node was looked at: '
 	hasnt 'no interface for'
 	output=${output#*==== in a rank}

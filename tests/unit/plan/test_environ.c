@@ -486,10 +486,30 @@ static void test_lint(void **state)
 		{SORT_IB, "NCCL_SOCKET_IFNAME", "^lo", NULL},
 		{SORT_IB, "GLOO_SOCKET_IFNAME", "ib", "the interface ib, which no node has"},
 		{SORT_IB, "GLOO_SOCKET_IFNAME", "spare0", "1 of 2 nodes lack (the first: node1)"},
-		{SORT_IB, "NCCL_IB_HCA", "mlx5", NULL},
+		{SORT_IB, "NCCL_IB_HCA", "mlx5_0,mlx5_1", NULL},
+		{SORT_IB, "NCCL_IB_HCA", "mlx5", "takes mlx5_9 in, a NIC for management"},
+		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0,mlx5_9:1", "takes mlx5_9 in"},
+		{SORT_IB, "NCCL_IB_HCA", "^mlx5_9", NULL},
 		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0:1", NULL},
 		{SORT_IB, "NCCL_IB_HCA", "hfi1_0", "the HCA hfi1_0, which no node has"},
 		{SORT_IB, "NCCL_IB_DISABLE", "1", "NCCL will use TCP"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond", NULL},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond0", "takes bond0.7 in too"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0,bond0", "write =ib0,bond0"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "=bond0", NULL},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "^docker0", "only NCCL knows '^'"},
+		{SORT_IB, "TP_SOCKET_IFNAME", "=ib0", "only NCCL knows '='"},
+		{SORT_IB, "UCX_NET_DEVICES", "all", NULL},
+		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1", NULL},
+		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_7:1", "the device mlx5_7:1, which no node"},
+		{SORT_IB, "NCCL_COMM_ID", "10.0.0.1:29600", "meets there"},
+		{SORT_IB, "NCCL_HOSTID", "gpu", "for neighbours"},
+		{SORT_IB, "OMPI_MCA_btl_tcp_if_exclude", "docker0", "both together are refused"},
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "alt_read", "--network=disable_rdzv_get"},
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "default", NULL},
+		{SORT_SLINGSHOT, "MPICH_GPU_SUPPORT_ENABLED", "1", "may deadlock"},
+		{SORT_SLINGSHOT, "MPICH_GPU_SUPPORT_ENABLED", "0", NULL},
+		{SORT_SLINGSHOT, "NCCL_NET", "AWS Libfabric", NULL},
 		{SORT_IB, "NCCL_IB_TC", "106", NULL},
 		{SORT_IB, "NCCL_IB_SL", "1", NULL},
 		{SORT_IB, "NCCL_SOME_NEW_THING", "1", NULL},
@@ -520,6 +540,10 @@ static void test_lint(void **state)
 
 		job_start(&job, table[i].sort, 2);
 		card_address(&job.cards[0], "spare0", "10.99.0.1/16");
+		for (int n = 0; n < 2; n++) {
+			card_address(&job.cards[n], "bond0", n ? "10.97.0.2/16" : "10.97.0.1/16");
+			card_address(&job.cards[n], "bond0.7", n ? "10.98.0.2/16" : "10.98.0.1/16");
+		}
 		set(&job, table[i].name, table[i].value);
 		list = plan_lint(job.env, job.cards, 2);
 		text = json_string_value(json_array_get(list, 0));
@@ -530,6 +554,63 @@ static void test_lint(void **state)
 		json_decref(list);
 		job_end(&job);
 	}
+}
+
+/* One node has no fabric to set up. */
+static void test_lint_one_node(void **state)
+{
+	struct job job;
+	json_t *list;
+
+	job_start(&job, SORT_SLINGSHOT, 1);
+	set(&job, "NCCL_NET", "AWS Libfabric");
+	set(&job, "NCCL_HOSTID", "gpu");
+	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
+	list = plan_lint(job.env, job.cards, 1);
+	assert_int_equal(json_array_size(list), 1);
+	assert_non_null(strstr(json_string_value(json_array_get(list, 0)), "for want of a VNI"));
+	json_decref(list);
+	job_end(&job);
+}
+
+/* Each fabric has a profile that says where its values are from. */
+static void test_profiles(void **state)
+{
+	static const struct {
+		enum nic_kind kind;
+		const char *title, *part;
+	} table[] = {
+		{NIC_INFINIBAND, "InfiniBand", "verbs"}, {NIC_ROCE, "RoCE", "verbs"},
+		{NIC_SLINGSHOT, "Slingshot", "cxi"},	 {NIC_EFA, "EFA", "efa"},
+		{NIC_ETHERNET, "Ethernet", "sockets"},	 {NIC_OTHER_FABRIC, "another fabric", "own"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		const struct plan_fabric *fabric = plan_fabric(table[i].kind);
+
+		assert_int_equal(fabric->kind, table[i].kind);
+		assert_string_equal(fabric->title, table[i].title);
+		assert_non_null(strstr(fabric->driven_by, table[i].part));
+		assert_true(*fabric->settings && *fabric->source);
+	}
+}
+
+/* A list of networks beside an exclusion is refused by Open MPI: the user's stands alone. */
+static void test_exclusion(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
+	set(&job, "PMIX_MCA_ptl_base_if_exclude", "docker0");
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect(env, "OMPI_MCA_btl_tcp_if_include", NULL);
+	expect(env, "PMIX_MCA_ptl_base_if_include", NULL);
+	expect(env, "OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16");
+	env_free(env);
+	job_end(&job);
 }
 
 int main(void)
@@ -548,6 +629,9 @@ int main(void)
 		cmocka_unit_test(test_ipv6),
 		cmocka_unit_test(test_per_node),
 		cmocka_unit_test(test_lint),
+		cmocka_unit_test(test_lint_one_node),
+		cmocka_unit_test(test_profiles),
+		cmocka_unit_test(test_exclusion),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
