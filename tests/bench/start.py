@@ -104,4 +104,5 @@ def main():
         print('no PMIx program, or no mpirun: nothing to compare with')
 
 
-main()
+if __name__ == '__main__':
+    main()
