@@ -8,8 +8,6 @@ setup() {
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	# Where the test itself runs under a batch system, its variables are not the test's.
 	unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-	# LeakSanitizer breaks down where GNU OpenMP has threads.
-	[ -z "${SANITIZED-}" ] || export OMP_NUM_THREADS=1
 	cd "$DIR"
 }
 
