@@ -82,9 +82,7 @@ int file_write_all(int fd, const void *data, size_t size)
 	return 0;
 }
 
-/* fsync the folder that path lies in, so that the rename survives a power cut. File systems
- * that cannot (EINVAL) have nothing to lose. */
-static int sync_folder(const char *path)
+int file_sync_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	char *folder =
@@ -147,7 +145,7 @@ static int replace(const char *path, const void *data, size_t size, mode_t mode,
 		rc = error_set(err, ERR_OUTPUT, "%s cannot be replaced: %m", path);
 	if (rc)
 		unlink(aside);
-	else if (sync_folder(path))
+	else if (file_sync_folder(path))
 		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %m", path);
 	free(aside);
 	return rc;

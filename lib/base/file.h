@@ -19,6 +19,11 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
 
+/* fsync the folder that path lies in, so that a rename in it survives a power cut. File systems that
+ * cannot (EINVAL), and a folder that may be written and not read, have nothing to lose: 0. Else -1
+ * with errno. */
+int file_sync_folder(const char *path);
+
 /* All bytes, EINTR and short writes handled. 0 or -1 with errno. */
 int file_write_all(int fd, const void *data, size_t size);
 

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,18 +100,6 @@ static int write_parts(int fd, const char *header, size_t header_size,
 	return rc ? rc : fsync(fd);
 }
 
-static int sync_folder(const char *path)
-{
-	char *copy = strdup(path);
-	int fd = copy ? open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-	int rc = fd < 0 ? -1 : fsync(fd);
-
-	if (fd >= 0)
-		close(fd);
-	free(copy);
-	return rc;
-}
-
 int safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
 		      const json_t *metadata, struct error *err)
 {
@@ -139,7 +126,7 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 			       strerror(errno));
 	if (rc && fd >= 0)
 		unlink(aside);
-	if (!rc && sync_folder(path))
+	if (!rc && file_sync_folder(path))
 		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %s", path,
 			       strerror(errno));
 	free(header);
