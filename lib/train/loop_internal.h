@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a run, shared by loop.c (what happens when) and setup.c (what it needs). */
+/* The state of a run, shared by loop.c (what happens when), setup.c (what it needs), begin.c (where
+ * it begins and ends) and settings.c (what the options must be). */
 #ifndef BERTH_TRAIN_LOOP_INTERNAL_H
 #define BERTH_TRAIN_LOOP_INTERNAL_H
 
@@ -63,7 +64,11 @@ void train_note(const struct train *train, const char *format, ...)
 int train_compare(struct train *train, struct error *err);
 /* Open data, device, comm; build the network; reserve memory. */
 int train_open(struct train *train, struct error *err);
-/* Weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
+/* Every rank says whether it is ready (rc 0), so that one with a missing file stops all at once and
+ * nobody waits for it in the first reduction. rc, or the code of the lowest rank that is not ready:
+ * then err says which. Collective. */
+int train_ready(struct train *train, int rc, struct error *err);
+/* begin.c: weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
 int train_begin(struct train *train, struct error *err);
 /* Write a checkpoint, at the end of a run model.safetensors too; rank 0 alone. */
 int train_save(struct train *train, bool last, struct error *err);
