@@ -95,16 +95,17 @@ static void collect(const json_t *nodes, struct list *list)
 
 	list->nodes = json_array_size(nodes);
 	json_array_foreach(nodes, i, node)
-		json_array_foreach(json_object_get(node, "probes"), j, probe) {
-			struct said *said = find(list, probe);
+		json_array_foreach(json_object_get(node, "probes"), j, probe)
+	{
+		struct said *said = find(list, probe);
 
-			/* A node may have said it twice (two GPUs): once is enough here. */
-			if (!said)
-				list->short_of_memory = true;
-			else if (!said->node_count || strcmp(said->nodes[said->node_count - 1],
-							     text_of(node, "node")))
-				said->nodes[said->node_count++] = text_of(node, "node");
-		}
+		/* A node may have said it twice (two GPUs): once is enough here. */
+		if (!said)
+			list->short_of_memory = true;
+		else if (!said->node_count ||
+			 strcmp(said->nodes[said->node_count - 1], text_of(node, "node")))
+			said->nodes[said->node_count++] = text_of(node, "node");
+	}
 }
 
 void check_print(const json_t *check, const struct env *env, FILE *stream)

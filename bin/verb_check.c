@@ -58,8 +58,7 @@ static void read_start_timeout(struct argp_state *state, const char *text, int *
 	struct error err = {0};
 	int64_t ms;
 
-	if (!number_duration_ms("--start-timeout", text, &ms, &err) &&
-	    (ms < 1000 || ms > 86400000))
+	if (!number_duration_ms("--start-timeout", text, &ms, &err) && (ms < 1000 || ms > 86400000))
 		error_set(&err, ERR_USAGE, "--start-timeout %.80s: expected a time from 1s to 1d",
 			  text);
 	if (err.code)

@@ -57,9 +57,8 @@ int agent_input_open(struct agent *agent, struct error *err)
 	if (!agent->inputs)
 		return error_memory(err, "the ranks' input");
 	for (size_t i = 0; i < agent->rank_count; i++)
-		agent->inputs[i] = (struct input){.source = {input_ready, -1, 0},
-						  .agent = agent,
-						  .rank_fd = -1};
+		agent->inputs[i] = (struct input){
+			.source = {input_ready, -1, 0}, .agent = agent, .rank_fd = -1};
 	for (size_t i = 0; i < agent->rank_count; i++) {
 		struct input *input = &agent->inputs[i];
 		int ends[2], rc;

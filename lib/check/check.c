@@ -23,7 +23,15 @@
 #define END_MS 2000
 #define LINE_LIMIT (64 << 20)
 
-enum phase { PHASE_BEGIN, PHASE_CLOCK, PHASE_REACH, PHASE_MEET, PHASE_LOOKS, PHASE_FILES, PHASE_OVER };
+enum phase {
+	PHASE_BEGIN,
+	PHASE_CLOCK,
+	PHASE_REACH,
+	PHASE_MEET,
+	PHASE_LOOKS,
+	PHASE_FILES,
+	PHASE_OVER
+};
 
 struct session {
 	struct check check;
@@ -149,44 +157,6 @@ static bool answered(const struct session *session, size_t index)
 	return true;
 }
 
-/* One rank a node, with the matrix as what the exchange of a job would have found out. */
-static void make_plan(struct check *check, int port)
-{
-	const struct check_request *request = check->request;
-	struct plan_request wish = request->wish;
-	size_t count = check->cards[0].address_count;
-	int *reached = calloc(count + 1, sizeof *reached), *shared = calloc(count + 1, sizeof *shared);
-	struct plan_reach reach = {count, reached, shared};
-
-	wish.ranks_per_node = 1;
-	wish.port = port;
-	if (check->count > 1 && check->pretended && !wish.head && !wish.iface && !wish.subnet)
-		wish.head = "127.0.0.1";
-	for (size_t a = 0; reached && shared && a < count; a++) {
-		reached[a] = 1;
-		shared[a] = -1;
-		for (size_t n = 1; n < check->count; n++) {
-			const char *word = check_word(check, n, 0, a);
-
-			/* Nodes that are gone are told of; the others are planned for. */
-			reached[a] += check->nodes[n].missing || (word && !strcmp(word, "ok"));
-			for (size_t b = 0; b < check->cards[n].address_count; b++)
-				if (check_same_address(&check->cards[0].addresses[a],
-						       &check->cards[n].addresses[b]) &&
-				    shared[a] < 0 && !check->pretended)
-					shared[a] = (int)n;
-		}
-	}
-	if (!reached || !shared)
-		error_memory(&check->plan_error, "the matrix");
-	else
-		check->planned = plan_make(request->alloc, check->cards, check->count, &wish,
-					   check->count > 1 ? &reach : NULL, request->env,
-					   &check->plan, &check->plan_error) == 0;
-	free(reached);
-	free(shared);
-}
-
 static void judge(struct session *session)
 {
 	if (session->judged)
@@ -221,7 +191,7 @@ static void begin_phase(struct session *session)
 		session->deadline_ms = now + probe_reach_ms(check) + SLACK_MS;
 		break;
 	case PHASE_MEET:
-		make_plan(check, session->head_port);
+		check_make_plan(check, session->head_port);
 		for (size_t i = 0; check->planned && i < check->count; i++) {
 			if (check->nodes[i].missing)
 				continue;
@@ -325,7 +295,8 @@ static int64_t on_tick(void *context, int64_t now_ms)
 		return 0;
 	go_on(session);
 	if (session->phase == PHASE_OVER && now_ms >= session->deadline_ms) {
-		/* A thread that hangs in the kernel keeps its process: it is ended with the rest. */
+		/* A thread that hangs in the kernel keeps its process: it is ended with the rest.
+		 */
 		job_end(session->job, 0);
 		session->deadline_ms = INT64_MAX;
 	}
@@ -337,11 +308,12 @@ static void on_missing(void *context, size_t node, const char *words)
 	struct session *session = context;
 
 	session->check.nodes[node].missing = true;
-	check_add(&session->check, node, "agent", CHECK_FAULT,
-		  "is the node up, and does it see this berth's folder? Its firewall must let TCP of "
-		  "the job's other nodes in",
-		  "no agent within %d s%s%s", session->check.request->start_timeout_ms / 1000,
-		  *words ? "; " : "", words);
+	check_add(
+		&session->check, node, "agent", CHECK_FAULT,
+		"is the node up, and does it see this berth's folder? Its firewall must let TCP of "
+		"the job's other nodes in",
+		"no agent within %d s%s%s", session->check.request->start_timeout_ms / 1000,
+		*words ? "; " : "", words);
 }
 
 static void take_clock(struct session *session, size_t index, const json_t *answer)
@@ -432,66 +404,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 	note(context, level == LOG_WARNING ? LOG_DEBUG : level, text);
 }
 
-/* ---- the result ---- */
-
-static json_t *address_list(const struct machine *card)
-{
-	json_t *list = json_array();
-	char text[80];
-
-	for (size_t a = 0; a < card->address_count; a++) {
-		const struct machine_address *address = &card->addresses[a];
-
-		check_address(address, 0, text, sizeof text);
-		json_array_append_new(
-			list, json_pack("{s:o, s:s, s:I, s:s, s:b}", "iface",
-					json_text(address->iface), "address", text, "speed_mbps",
-					(json_int_t)address->speed_mbps, "kind",
-					nic_kind_name(address->kind), "up", address->up));
-	}
-	return list;
-}
-
-static json_t *to_json(struct check *check)
-{
-	json_t *nodes = json_array(), *reach = json_array(), *result;
-
-	for (size_t i = 0; i < check->count; i++) {
-		const json_t *rows = json_object_get(check_answer(check, i, "reach?"), "rows");
-
-		json_array_append_new(
-			nodes, json_pack("{s:o, s:o, s:O}", "node",
-					 json_text(check->nodes[i].name), "addresses",
-					 check->carded ? address_list(&check->cards[i])
-						       : json_array(),
-					 "probes", check->nodes[i].results));
-		json_array_append_new(reach, rows ? json_incref((json_t *)rows) : json_null());
-	}
-	result = json_pack("{s:s, s:o, s:o}", "schema", "berth.check/1", "nodes", nodes, "reach",
-			   reach);
-	if (result && check->planned && check->count > 1)
-		json_object_set_new(result, "network",
-				    json_pack("{s:s, s:s, s:s, s:o}", "address",
-					      check->plan.network.address, "subnet",
-					      check->plan.network.subnet, "iface",
-					      check->plan.network.iface, "why",
-					      json_text(check->plan.network.why)));
-	if (result)
-		json_object_set_new(result, "faults",
-				    json_integer((json_int_t)check_faults(result)));
-	return result;
-}
-
-size_t check_faults(const json_t *check)
-{
-	size_t i, j, count = 0;
-	json_t *node, *probe;
-
-	json_array_foreach(json_object_get(check, "nodes"), i, node)
-		json_array_foreach(json_object_get(node, "probes"), j, probe)
-			count += !strcmp(check_text(probe, "result"), "fault");
-	return count;
-}
+/* ---- the end ---- */
 
 /* The job that carried it failed: whose fault that is. */
 static int take_failure(struct session *session, const struct job_result *result, struct error *err)
@@ -569,10 +482,8 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 {
 	struct session session = {0};
 	struct job_driver driver = {&session, on_begun, on_tick, on_missing};
-	struct job_sink sink = {.context = &session,
-				.output = on_output,
-				.note = on_note,
-				.drained_fd = -1};
+	struct job_sink sink = {
+		.context = &session, .output = on_output, .note = on_note, .drained_fd = -1};
 	struct job_request job = {
 		.alloc = request->alloc,
 		.engine = request->engine,
@@ -593,14 +504,15 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 	if (!rc)
 		rc = job_run(&job, &sink, &result, err);
 	if (!rc && result.interrupted)
-		rc = error_set(err, 128 + result.interrupted, "stopped by %s before all was looked at",
+		rc = error_set(err, 128 + result.interrupted,
+			       "stopped by %s before all was looked at",
 			       strsignal(result.interrupted));
 	else if (!rc && result.code)
 		rc = take_failure(&session, &result, err);
 	else if (!rc && !session.judged)
 		rc = error_set(err, ERR_INTERNAL, "the probers ended before all was asked");
 	if (!rc) {
-		*out = to_json(&session.check);
+		*out = check_to_json(&session.check);
 		rc = *out ? 0 : error_memory(err, "the results");
 	}
 	job_result_free(&result);

@@ -6,6 +6,9 @@
  *   check.c     the head: what is asked when, deadlines, who is missing
  *   prober.c    one node's side of the talk
  *   probes.c    the table of probes; probe_NAME.c: one each, what is looked at and how it is judged
+ *   plan.c      the plan that a job would have
+ *   ring.c      the all-reduce, a node's side
+ *   result.c    berth.check/1
  *   words.c     results, and what probes ask about the nodes */
 #ifndef BERTH_CHECK_CHECK_H
 #define BERTH_CHECK_CHECK_H
@@ -26,11 +29,11 @@ struct check_request {
 	const struct alloc *alloc;
 	const struct engine *engine;
 	const struct env *env;
-	const char *program;	    /* berth's own path, on every node */
-	const char *const *prober;  /* the command that calls check_prober on a node */
-	const char *version;	    /* of this berth */
-	const char *checkpoint;	    /* the folder that all nodes must see, absolute; or NULL */
-	struct plan_request wish;   /* iface, subnet, head, port: as for a job */
+	const char *program;	   /* berth's own path, on every node */
+	const char *const *prober; /* the command that calls check_prober on a node */
+	const char *version;	   /* of this berth */
+	const char *checkpoint;	   /* the folder that all nodes must see, absolute; or NULL */
+	struct plan_request wish;  /* iface, subnet, head, port: as for a job */
 	int node_timeout_ms, start_timeout_ms;
 	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */
 	void *context;

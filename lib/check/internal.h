@@ -11,7 +11,8 @@
 #include "check/check.h"
 #include "machine/machine.h"
 
-/* A prober's answer is a line of stdout that begins so; what libraries print is not taken for one. */
+/* A prober's answer is a line of stdout that begins so; what libraries print is not taken for one.
+ */
 #define CHECK_MARK "berth-check "
 
 /* ---- a node's side ---- */
@@ -20,7 +21,8 @@
 struct prober {
 	const struct env *env;
 	const char *version;
-	const json_t *begin; /* the first question: {node, count, names, token, checkpoint, fabric} */
+	const json_t
+		*begin; /* the first question: {node, count, names, token, checkpoint, fabric} */
 	size_t node_index, node_count;
 	const char *token; /* of this check, fit for file names */
 	const char *checkpoint;
@@ -37,9 +39,9 @@ struct check_node {
 	bool missing;	 /* no agent, a lost one, or a prober that does not answer */
 	bool begun;	 /* the prober listens */
 	int port, ring_port;
-	int64_t sent_us;		/* when the question for its clock left */
+	int64_t sent_us;		      /* when the question for its clock left */
 	int64_t clock_off_us, clock_error_us; /* of the best exchange */
-	int clock_left;			/* exchanges still to be made */
+	int clock_left;			      /* exchanges still to be made */
 };
 
 struct check {
@@ -77,6 +79,12 @@ int check_chosen(const struct check *check, size_t node);
 const char *check_word(const struct check *check, size_t from, size_t to, size_t address);
 /* "n[1-3]" of those with their flag set; malloced. */
 char *check_names(const struct check *check, const bool *chosen);
+
+/* plan.c: one rank a node, the head's addresses reached as the matrix says; port: MASTER_PORT.
+ * Sets planned and plan, or plan_error. */
+void check_make_plan(struct check *check, int port);
+/* result.c: berth.check/1; NULL: memory out. */
+json_t *check_to_json(const struct check *check);
 
 /* ---- probes ---- */
 
@@ -116,6 +124,7 @@ void probe_reach_judge(struct check *check);
 void probe_port_judge(struct check *check);
 json_t *probe_ring_task(const struct prober *prober, const json_t *question);
 void probe_ring_judge(struct check *check);
+json_t *probe_variables_look(const struct prober *prober);
 void probe_variables_judge(struct check *check);
 
 /* What the head asks of the tasks: a new reference; NULL: memory out. */

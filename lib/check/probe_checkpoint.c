@@ -117,7 +117,8 @@ static char *not_shared_with(const struct check *check, size_t node)
 	json_t *entry;
 	size_t i;
 
-	json_array_foreach(list, i, entry) {
+	json_array_foreach(list, i, entry)
+	{
 		json_int_t other = json_integer_value(entry);
 
 		if (chosen && other >= 0 && (size_t)other < check->count &&
@@ -151,13 +152,10 @@ static void judge_node(struct check *check, size_t i, const char *folder)
 			  "seen here",
 			  folder, others);
 	} else if (json_get_int("checkpoint", answer, "free", 0, INT64_MAX, &space, NULL) ||
-		   space < SPACE_BYTES ||
-		   !json_is_true(json_object_get(answer, "inodes"))) {
-		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "make room, or name another folder",
+		   space < SPACE_BYTES || !json_is_true(json_object_get(answer, "inodes"))) {
+		check_add(check, i, "checkpoint", CHECK_FAULT, "make room, or name another folder",
 			  "%s has %lld MiB free%s", folder, (long long)(space >> 20),
-			  json_is_true(json_object_get(answer, "inodes")) ? ""
-									  : " and no inode");
+			  json_is_true(json_object_get(answer, "inodes")) ? "" : " and no inode");
 	} else {
 		check_add(check, i, "checkpoint", CHECK_OK, NULL, "%s: %lld GiB free%s", folder,
 			  (long long)(space >> 30),

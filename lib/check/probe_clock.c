@@ -21,11 +21,12 @@ void probe_clock_judge(struct check *check)
 			check_add(check, i, "clock", CHECK_NOTE, "look at the load of the node",
 				  "it did not tell its time in time");
 		else if (off - error > MUCH_US || off + error < -MUCH_US)
-			check_add(check, i, "clock", CHECK_FAULT,
-				  "an administrator starts chronyd or ntpd there",
-				  "its clock is %.3f s %s that of the machine where berth check runs",
-				  (double)(off < 0 ? -off : off) / 1e6,
-				  off > 0 ? "before" : "behind");
+			check_add(
+				check, i, "clock", CHECK_FAULT,
+				"an administrator starts chronyd or ntpd there",
+				"its clock is %.3f s %s that of the machine where berth check runs",
+				(double)(off < 0 ? -off : off) / 1e6,
+				off > 0 ? "before" : "behind");
 		else
 			check_add(check, i, "clock", CHECK_OK, NULL, "within 1 s");
 	}

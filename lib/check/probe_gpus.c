@@ -85,9 +85,9 @@ static json_t *process_text(const struct nvml_process *process)
 		snprintf(user, sizeof user, ", user %.40s", entry.pw_name);
 	if (file_read(path, 256, &name, &size, NULL) == 0)
 		name[strcspn(name, "\n")] = '\0';
-	json_t *text = json_sprintf("pid %u%s%.40s%s%s, %llu MiB", process->pid, name ? " (" : "",
-				    name ? name : "", user, name ? ")" : "",
-				    process->memory_bytes >> 20);
+	json_t *text =
+		json_sprintf("pid %u%s%.40s%s%s, %llu MiB", process->pid, name ? " (" : "",
+			     name ? name : "", user, name ? ")" : "", process->memory_bytes >> 20);
 	free(name);
 	return text ? text : json_sprintf("pid %u", process->pid);
 }
@@ -118,8 +118,7 @@ static json_t *look_at(const struct nvml *nvml, unsigned index)
 	pci.bus_id[sizeof pci.bus_id - 1] = '\0';
 	if (!nvml->ecc || nvml->ecc(handle, NVML_UNCORRECTED, NVML_VOLATILE, &errors))
 		errors = 0;
-	if (!nvml->remapped ||
-	    nvml->remapped(handle, &corrected, &uncorrected, &pending, &failed))
+	if (!nvml->remapped || nvml->remapped(handle, &corrected, &uncorrected, &pending, &failed))
 		pending = 0;
 	return json_pack("{s:o, s:o, s:I, s:b}", "pci", json_text(pci.bus_id), "processes",
 			 processes(nvml, handle), "ecc", (json_int_t)errors, "pending",
@@ -165,9 +164,7 @@ static const json_t *of_gpu(const json_t *answer, const char *pci)
 	json_t *gpu;
 	size_t i;
 
-	json_array_foreach(list, i, gpu)
-		if (same_pci(check_text(gpu, "pci"), pci))
-			return gpu;
+	json_array_foreach(list, i, gpu) if (same_pci(check_text(gpu, "pci"), pci)) return gpu;
 	return NULL;
 }
 
@@ -183,12 +180,13 @@ static bool judge_gpu(struct check *check, size_t node, const struct machine_gpu
 		check_add(check, node, "gpus", CHECK_FAULT, "leave the node out until it is mended",
 			  "GPU %d (%s): %s", gpu->index, gpu->pci, gpu->fault);
 	else if (json_array_size(list))
-		check_add(check, node, "gpus", CHECK_FAULT,
-			  "end it where it is yours (a forgotten job); else the scheduler should not "
-			  "have given this GPU to you: tell its administrator",
-			  "GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
-			  json_string_value(json_array_get(list, 0)),
-			  json_array_size(list) > 1 ? " and others" : "");
+		check_add(
+			check, node, "gpus", CHECK_FAULT,
+			"end it where it is yours (a forgotten job); else the scheduler should not "
+			"have given this GPU to you: tell its administrator",
+			"GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
+			json_string_value(json_array_get(list, 0)),
+			json_array_size(list) > 1 ? " and others" : "");
 	else if (errors > 0)
 		check_add(check, node, "gpus", CHECK_FAULT,
 			  "an administrator resets it (nvidia-smi --gpu-reset); leave the node out "
@@ -225,6 +223,8 @@ void probe_gpus_judge(struct check *check)
 		size_t allowed = 0;
 		bool told = false;
 
+		if (check->nodes[i].missing)
+			continue;
 		for (size_t g = 0; g < card->gpu_count; g++) {
 			if (!card->gpus[g].allowed)
 				continue;
@@ -233,10 +233,11 @@ void probe_gpus_judge(struct check *check)
 					  of_gpu(answer, card->gpus[g].pci));
 		}
 		if (card->gpu_count < most)
-			check_add(check, i, "gpus", CHECK_NOTE,
-				  "where the nodes should be alike, one has fallen off the bus: look "
-				  "for Xid in dmesg",
-				  "%zu GPUs here, %zu on another node", card->gpu_count, most);
+			check_add(
+				check, i, "gpus", CHECK_NOTE,
+				"where the nodes should be alike, one has fallen off the bus: look "
+				"for Xid in dmesg",
+				"%zu GPUs here, %zu on another node", card->gpu_count, most);
 		else if (!told && card->gpu_count && !answer)
 			check_add(check, i, "gpus", CHECK_FAULT,
 				  "nvidia-smi on that node: the driver may hang",

@@ -16,11 +16,11 @@ json_t *probe_memlock_look(const struct prober *prober)
 	(void)prober;
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
 		return NULL;
-	return json_pack("{s:I, s:I}", "soft",
-			 limit.rlim_cur == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_cur,
-			 "hard",
-			 limit.rlim_max == RLIM_INFINITY ? (json_int_t)-1
-							 : (json_int_t)limit.rlim_max);
+	return json_pack(
+		"{s:I, s:I}", "soft",
+		limit.rlim_cur == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_cur,
+		"hard",
+		limit.rlim_max == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_max);
 }
 
 static void size_text(int64_t bytes, char *text, size_t size)
@@ -50,7 +50,8 @@ void probe_memlock_judge(struct check *check)
 		int64_t soft, hard;
 		char text[48], most[48];
 
-		if (!answer || json_get_int("memlock", answer, "soft", -1, INT64_MAX, &soft, NULL) ||
+		if (!answer ||
+		    json_get_int("memlock", answer, "soft", -1, INT64_MAX, &soft, NULL) ||
 		    json_get_int("memlock", answer, "hard", -1, INT64_MAX, &hard, NULL))
 			continue;
 		size_text(soft, text, sizeof text);
@@ -68,7 +69,8 @@ void probe_memlock_judge(struct check *check)
 				  text, most, nic);
 		else
 			check_add(check, i, "memlock", CHECK_FAULT,
-				  "an administrator sets LimitMEMLOCK=infinity for slurmd or pbs_mom, "
+				  "an administrator sets LimitMEMLOCK=infinity for slurmd or "
+				  "pbs_mom, "
 				  "from whom the job has it; with Slurm also "
 				  "PropagateResourceLimitsExcept=MEMLOCK",
 				  "ranks may lock %s at most: %s cannot register its buffers, "

@@ -113,8 +113,7 @@ static void judge_name(struct check *check, size_t node, size_t other, const jso
 	owner = wrong_owner(check, other, first);
 	if (owner >= 0) {
 		found->wrong = true;
-		check_add(check, node, "names", CHECK_FAULT,
-			  "correct /etc/hosts or DNS there",
+		check_add(check, node, "names", CHECK_FAULT, "correct /etc/hosts or DNS there",
 			  "the name %s leads to %s, which is an address of %s",
 			  check->nodes[other].name, first, check->nodes[owner].name);
 	} else if (other != node && is_loopback(first)) {
@@ -129,8 +128,9 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 	const json_t *nodes = json_object_get(answer, "nodes");
 	const char *self = json_string_value(json_array_get(json_object_get(answer, "self"), 0));
 	const char *own = check_text(answer, "own");
-	static const char advice[] = "nothing for berth, which hands out numeric addresses; programs "
-				     "that use names themselves need it in /etc/hosts or DNS";
+	static const char advice[] =
+		"nothing for berth, which hands out numeric addresses; programs "
+		"that use names themselves need it in /etc/hosts or DNS";
 	char *names;
 
 	for (size_t n = 0; n < json_array_size(nodes); n++)
@@ -138,8 +138,8 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 	if (found->wrong)
 		return;
 	if (found->unresolved_count || found->loopback_count) {
-		names = check_names(check, found->unresolved_count ? found->unresolved
-								   : found->loopback);
+		names = check_names(check,
+				    found->unresolved_count ? found->unresolved : found->loopback);
 		check_add(check, i, "names", CHECK_NOTE, advice, "%s %s", names ? names : "some",
 			  found->unresolved_count ? "do not resolve here"
 						  : "resolve to loopback here");
@@ -151,8 +151,7 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 			  own, self ? "is " : "does not resolve", self ? self : "");
 	} else {
 		check_add(check, i, "names", CHECK_OK, NULL, "%s",
-			  check->count > 1 ? "all nodes' names resolve"
-					   : "its own name resolves");
+			  check->count > 1 ? "all nodes' names resolve" : "its own name resolves");
 	}
 }
 
@@ -166,10 +165,11 @@ void probe_names_judge(struct check *check)
 				check_add(check, i, "names", CHECK_SKIPPED, NULL,
 					  "pretended nodes have no names of their own");
 		} else if (!check_answer(check, i, "names")) {
-			check_add(check, i, "names", CHECK_NOTE,
-				  "a name server that answers; berth hands out numeric addresses and "
-				  "needs none",
-				  "looking names up took too long here");
+			check_add(
+				check, i, "names", CHECK_NOTE,
+				"a name server that answers; berth hands out numeric addresses and "
+				"needs none",
+				"looking names up took too long here");
 		} else if (found.unresolved && found.loopback) {
 			judge_node(check, i, &found);
 		}

@@ -107,8 +107,7 @@ static bool judge_lack(struct check *check, size_t i, const struct machine_addre
 			  has_iface(&check->cards[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
 			  "an administrator gives it its address; leave the node out until then",
 			  "%s in the network of %s on %s (%s/%d); the job would use a slower one",
-			  has_iface(&check->cards[i], best->iface) ? "no address"
-								   : "no interface",
+			  has_iface(&check->cards[i], best->iface) ? "no address" : "no interface",
 			  text, owner, best->iface, best->prefix);
 	return true;
 }
@@ -128,8 +127,7 @@ static void tell_choice(struct check *check, size_t i)
 	if (chosen < 0) {
 		check_add(check, i, "network", CHECK_FAULT,
 			  "name a network that it has with --iface or --subnet",
-			  "no interface in the chosen network, %s",
-			  check->plan.network.subnet);
+			  "no interface in the chosen network, %s", check->plan.network.subnet);
 		return;
 	}
 	const struct machine_address *address = &check->cards[i].addresses[chosen];

@@ -16,8 +16,8 @@ static int head_port(const struct check *check)
 json_t *probe_port_question(const struct check *check, size_t node)
 {
 	const char *host = check->plan.network.address;
-	json_t *address = json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host,
-				       head_port(check));
+	json_t *address =
+		json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, head_port(check));
 
 	(void)node; /* the head itself meets the others there too */
 	return json_pack("{s:s, s:[{s:i, s:[o]}]}", "ask", "port", "nodes", "node", 0, "addresses",
@@ -32,8 +32,8 @@ void probe_port_judge(struct check *check)
 		return;
 	if (*taken)
 		check_add(check, 0, "port", CHECK_FAULT,
-			  "another --port, or none: berth finds a free one",
-			  "port %d: %s", head_port(check), taken);
+			  "another --port, or none: berth finds a free one", "port %d: %s",
+			  head_port(check), taken);
 	for (size_t i = 0; !*taken && i < check->count; i++) {
 		const json_t *rows = json_object_get(check_answer(check, i, "port?"), "rows");
 		const char *word = json_string_value(json_array_get(json_array_get(rows, 0), 0));

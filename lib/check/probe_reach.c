@@ -69,7 +69,8 @@ static const char *step(const struct prober *prober, struct attempt *attempt, in
 		attempt->sent += n > 0 ? (size_t)n : 0;
 		return NULL;
 	}
-	n = recv(attempt->fd, attempt->answer + attempt->got, sizeof attempt->answer - attempt->got, 0);
+	n = recv(attempt->fd, attempt->answer + attempt->got, sizeof attempt->answer - attempt->got,
+		 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
@@ -128,8 +129,8 @@ static int node_at(const struct sweep *sweep, size_t place)
 static bool begin_next(struct sweep *sweep, struct attempt *attempt)
 {
 	for (; sweep->node < json_array_size(sweep->nodes); sweep->node++, sweep->address = 0) {
-		const json_t *list = json_object_get(json_array_get(sweep->nodes, sweep->node),
-						     "addresses");
+		const json_t *list =
+			json_object_get(json_array_get(sweep->nodes, sweep->node), "addresses");
 
 		while (sweep->address < json_array_size(list)) {
 			const char *address =
@@ -140,7 +141,8 @@ static bool begin_next(struct sweep *sweep, struct attempt *attempt)
 				.node = sweep->node, .address = sweep->address++, .fd = -1};
 			if (!address || !*address)
 				continue; /* "-" or "self" stands there */
-			word = begin(sweep->prober, attempt, node_at(sweep, attempt->node), address);
+			word = begin(sweep->prober, attempt, node_at(sweep, attempt->node),
+				     address);
 			if (!word)
 				return true;
 			put(sweep, attempt, word);
@@ -193,7 +195,8 @@ static json_t *empty_rows(const struct prober *prober, const json_t *nodes)
 	json_t *rows = json_array(), *entry;
 	size_t i;
 
-	json_array_foreach(nodes, i, entry) {
+	json_array_foreach(nodes, i, entry)
+	{
 		json_t *row = json_array();
 		bool self = (size_t)json_integer_value(json_object_get(entry, "node")) ==
 			    prober->node_index;
@@ -258,8 +261,8 @@ json_t *probe_reach_question(const struct check *check, size_t node)
 					      sizeof text);
 			json_array_append_new(list, json_string(text));
 		}
-		json_array_append_new(nodes, json_pack("{s:i, s:o}", "node", (int)j, "addresses",
-						       list));
+		json_array_append_new(nodes,
+				      json_pack("{s:i, s:o}", "node", (int)j, "addresses", list));
 	}
 	return json_pack("{s:s, s:o}", "ask", "reach", "nodes", nodes);
 }
@@ -314,8 +317,8 @@ static bool wanted(const struct check *check, size_t j, size_t address)
 		return true;
 	if ((int)address == chosen)
 		return true;
-	if (check->request->wish.iface || check->request->wish.subnet || check->request->wish.head ||
-	    chosen < 0)
+	if (check->request->wish.iface || check->request->wish.subnet ||
+	    check->request->wish.head || chosen < 0)
 		return false;
 	/* A network beside the chosen one that would have been better. */
 	const struct machine_address *a = &card->addresses[address], *b = &card->addresses[chosen];

@@ -51,7 +51,8 @@ json_t *probe_shm_look(const struct prober *prober)
 
 void probe_shm_judge(struct check *check)
 {
-	static const char bigger[] = "a larger one: --shm-size of the container, size= of the mount";
+	static const char bigger[] =
+		"a larger one: --shm-size of the container, size= of the mount";
 
 	for (size_t i = 0; i < check->count; i++) {
 		const json_t *answer = check_answer(check, i, "shm");
@@ -70,7 +71,8 @@ void probe_shm_judge(struct check *check)
 				  FOLDER " may not be written by this user");
 		else if (unused <= NEEDED_BYTES)
 			check_add(check, i, "shm", CHECK_FAULT,
-				  left > 0 ? "rm " FOLDER "/nccl-* of programs that have ended" : bigger,
+				  left > 0 ? "rm " FOLDER "/nccl-* of programs that have ended"
+					   : bigger,
 				  FOLDER " has %lld MiB free of %lld MiB: NCCL ends with 'No space "
 					 "left on device'; files nccl-* of yours: %lld MiB",
 				  (long long)(unused >> 20), (long long)(size >> 20),

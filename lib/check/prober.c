@@ -43,8 +43,8 @@ struct thread {
 static void say(const char *name, json_t *answer)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	JSON_AUTO line = json_pack("{s:s, s:o}", "name", name, "answer",
-				   answer ? answer : json_null());
+	JSON_AUTO line =
+		json_pack("{s:s, s:o}", "name", name, "answer", answer ? answer : json_null());
 	char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 	char *whole = NULL;
 

@@ -14,6 +14,6 @@ const struct check_probe check_probes[] = {
 	{"reach", NULL, probe_reach_task, probe_reach_judge},
 	{"port", NULL, probe_reach_task, probe_port_judge},
 	{"ring", NULL, probe_ring_task, probe_ring_judge},
-	{"variables", NULL, NULL, probe_variables_judge},
+	{"variables", probe_variables_look, NULL, probe_variables_judge},
 	{0},
 };

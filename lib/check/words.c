@@ -44,8 +44,7 @@ bool check_usable(const struct check *check, const struct machine_address *addre
 {
 	if (!address->up || address->link_local)
 		return false;
-	return check->pretended ? address->sort == IFACE_LOOPBACK
-				: address->sort == IFACE_PHYSICAL;
+	return check->pretended ? address->sort == IFACE_LOOPBACK : address->sort == IFACE_PHYSICAL;
 }
 
 void check_address(const struct machine_address *address, int port, char *out, size_t size)

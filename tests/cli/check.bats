@@ -167,6 +167,16 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	has 'note variables [^ ]+ NCCL_SOCKET_IFRAME is no variable that any library reads; NCCL_SOCKET_IFNAME\?'
 }
 
+@test "a line of NCCL's own file that chooses its network is noted" {
+	printf '# of another cluster\nNCCL_DEBUG=WARN\nNCCL_IB_DISABLE=1\n' >nccl.conf
+	NCCL_CONF_FILE=$PWD/nccl.conf check --engine loopback -N 2
+	[ "$status" = 0 ]
+	has 'note variables all .*/nccl.conf sets NCCL_IB_DISABLE=1, which NCCL obeys here'
+	NCCL_CONF_FILE=$PWD/nccl.conf NCCL_IB_DISABLE=0 check --engine loopback -N 2
+	[ "$status" = 0 ]
+	run ! has 'nccl.conf'
+}
+
 @test "interrupted while it waits" {
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt LD_PRELOAD="$FAULTS" BERTH_FAULT=folder BERTH_FAULT_NODE=1

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preloaded into berth by check.bats: on the node BERTH_FAULT_NODE alone (a prober has its number in
- * BERTH_NODE_RANK) something is amiss, as BERTH_FAULT says:
- *   clock   its clock is 90 s ahead
- *   shm     /dev/shm is a container's 64 MiB, nearly full
- *   folder  stat of the folder BERTH_FAULT_FOLDER does not come back
- *   empty   ... has no space
- *   arch    uname says riscv64
- *   crash   the prober dies of a signal
- *   mute    the prober reads nothing
- *   sums    a bit of what comes over large connections is wrong */
+/* Preloaded into berth by check.bats: on the node BERTH_FAULT_NODE alone (a prober has its number
+ * in BERTH_NODE_RANK) something is amiss, as BERTH_FAULT says: clock   its clock is 90 s ahead shm
+ * /dev/shm is a container's 64 MiB, nearly full folder  stat of the folder BERTH_FAULT_FOLDER does
+ * not come back empty   ... has no space arch    uname says riscv64 crash   the prober dies of a
+ * signal mute    the prober reads nothing sums    a bit of what comes over large connections is
+ * wrong */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -73,7 +69,8 @@ EXPORT int statvfs(const char *path, struct statvfs *out)
 
 EXPORT int stat(const char *restrict path, struct stat *restrict out)
 {
-	int (*next)(const char *, struct stat *) = (int (*)(const char *, struct stat *))real("stat");
+	int (*next)(const char *, struct stat *) =
+		(int (*)(const char *, struct stat *))real("stat");
 
 	while (in_folder(path) && fault("folder"))
 		pause();

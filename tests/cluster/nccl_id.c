@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which address would NCCL meet at in this process's environment? ncclGetUniqueId needs no GPU, and
- * the id that it makes holds that address. It is compared with the plan's: rank 0's with MASTER_ADDR,
- * each rank's with the interface that the other libraries are told of.
- * NCCL is loaded as it is found: nothing of it is needed to build this.
- *   0 agrees, 1 differs, 77 there is no NCCL. */
+ * the id that it makes holds that address. It is compared with the plan's: rank 0's with
+ * MASTER_ADDR, each rank's with the interface that the other libraries are told of. NCCL is loaded
+ * as it is found: nothing of it is needed to build this. 0 agrees, 1 differs, 77 there is no NCCL.
+ */
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <ifaddrs.h>
@@ -30,7 +30,8 @@ static const void *bytes_of(const struct sockaddr *address, size_t *size)
 {
 	*size = address->sa_family == AF_INET6 ? 16 : 4;
 	return address->sa_family == AF_INET6
-		       ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
+		       ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)
+				 ->sin6_addr
 		       : &((const struct sockaddr_in *)(const void *)address)->sin_addr;
 }
 
@@ -82,14 +83,17 @@ int main(void)
 	}
 	rc = make(&id);
 	if (rc || address_of(&id, &address)) {
-		printf("rank %s: ncclGetUniqueId: %d, or an id that this test cannot read\n", rank, rc);
+		printf("rank %s: ncclGetUniqueId: %d, or an id that this test cannot read\n", rank,
+		       rc);
 		return 1;
 	}
-	inet_ntop(address.ss_family, bytes_of((struct sockaddr *)&address, &size), text, sizeof text);
+	inet_ntop(address.ss_family, bytes_of((struct sockaddr *)&address, &size), text,
+		  sizeof text);
 	iface_of(&address, iface, sizeof iface);
 	agrees = !strcmp(iface, wanted) &&
 		 (strcmp(rank, "0") || !strcmp(text, variable("MASTER_ADDR")));
-	printf("rank %s: NCCL %d meets at %s on %s; the plan: %s on %s, NCCL_SOCKET_IFNAME '%s': %s\n",
+	printf("rank %s: NCCL %d meets at %s on %s; the plan: %s on %s, NCCL_SOCKET_IFNAME '%s': "
+	       "%s\n",
 	       rank, number, text, iface, variable("MASTER_ADDR"), wanted,
 	       variable("NCCL_SOCKET_IFNAME"), agrees ? "agrees" : "DIFFERS");
 	return !agrees;

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The judges: what three nodes say, and what is made of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cards.h"
+#include "check/internal.h"
+
+#define NODES 3
+
+static const char *const names[NODES] = {"n1", "n2", "n3"};
+
+struct fixture {
+	struct check check;
+	struct check_request request;
+	struct check_node nodes[NODES];
+	struct machine cards[NODES];
+	struct alloc_node alloc_nodes[NODES];
+	struct alloc alloc;
+};
+
+/* eth0 for management and hsn0, each with an address. */
+static void begin(struct fixture *f)
+{
+	memset(f, 0, sizeof *f);
+	for (int i = 0; i < NODES; i++) {
+		char text[64];
+		struct machine_nic *nic;
+
+		f->cards[i] = card_make(names[i], 1, 1, 4, 1);
+		card_gpu(&f->cards[i], "0000:01:00.0", 0);
+		nic = card_nic(&f->cards[i], "eth0", "", NIC_ETHERNET, 0);
+		nic->speed_mbps = 1000;
+		nic->management = true;
+		nic = card_nic(&f->cards[i], "hsn0", "cxi0", NIC_SLINGSHOT, 0);
+		nic->speed_mbps = 200000;
+		snprintf(text, sizeof text, "10.1.0.1%d/24", i + 1);
+		card_address(&f->cards[i], "eth0", text);
+		snprintf(text, sizeof text, "10.9.0.1%d/24", i + 1);
+		card_address(&f->cards[i], "hsn0", text);
+		f->alloc_nodes[i] = (struct alloc_node){f->cards[i].node, 1, 1};
+		f->nodes[i] = (struct check_node){.name = names[i],
+						  .answers = json_object(),
+						  .results = json_array(),
+						  .begun = true};
+	}
+	f->alloc = (struct alloc){
+		.job_id = (char *)(uintptr_t) "7", .node_count = NODES, .nodes = f->alloc_nodes};
+	f->request.alloc = &f->alloc;
+	f->request.env = env_new();
+	f->check = (struct check){.request = &f->request,
+				  .count = NODES,
+				  .nodes = f->nodes,
+				  .cards = f->cards,
+				  .carded = true};
+}
+
+static void end(struct fixture *f)
+{
+	if (f->check.planned)
+		plan_free(&f->check.plan);
+	env_free((struct env *)f->request.env);
+	for (int i = 0; i < NODES; i++) {
+		json_decref(f->nodes[i].answers);
+		json_decref(f->nodes[i].results);
+		machine_free(&f->cards[i]);
+	}
+}
+
+static void answer(struct fixture *f, size_t node, const char *probe, const char *text)
+{
+	json_t *json = json_loads(text, JSON_DECODE_ANY, NULL);
+
+	if (!json)
+		fail_msg("no JSON: %s", text);
+	json_object_set_new(f->nodes[node].answers, probe, json);
+}
+
+/* A whole matrix where all is well but for [from][to][address]. */
+static void matrix(struct fixture *f)
+{
+	for (size_t i = 0; i < NODES; i++) {
+		json_t *rows = json_array();
+
+		for (size_t j = 0; j < NODES; j++) {
+			json_t *row = json_array();
+
+			for (size_t a = 0; a < f->cards[j].address_count; a++)
+				json_array_append_new(row, json_string(i == j ? "self" : "ok"));
+			json_array_append_new(rows, row);
+		}
+		json_object_set_new(f->nodes[i].answers, "reach?",
+				    json_pack("{s:o}", "rows", rows));
+	}
+}
+
+static void word(struct fixture *f, size_t from, size_t to, size_t address, const char *text)
+{
+	json_t *rows = json_object_get(json_object_get(f->nodes[from].answers, "reach?"), "rows");
+
+	json_array_set_new(json_array_get(rows, to), address, json_string(text));
+}
+
+static const json_t *result(const struct fixture *f, size_t node, const char *probe)
+{
+	json_t *entry;
+	size_t i;
+
+	json_array_foreach(f->nodes[node].results, i,
+			   entry) if (!strcmp(check_text(entry, "name"), probe)) return entry;
+	return NULL;
+}
+
+/* said NULL: it is ok. */
+static void expect(const struct fixture *f, size_t node, const char *probe, const char *verdict,
+		   const char *said)
+{
+	const json_t *entry = result(f, node, probe);
+
+	if (!entry)
+		fail_msg("%s: nothing about %s", names[node], probe);
+	if (strcmp(check_text(entry, "result"), verdict) ||
+	    (said && !strstr(check_text(entry, "seen"), said)))
+		fail_msg("%s, %s: %s: %s; expected %s: %s", names[node], probe,
+			 check_text(entry, "result"), check_text(entry, "seen"), verdict,
+			 said ? said : "anything");
+	/* What is amiss has a mend. */
+	if (!strcmp(verdict, "fault"))
+		assert_true(*check_text(entry, "fix"));
+}
+
+/* ---- what one node says ---- */
+
+static void test_one_node(void **state)
+{
+	static const struct {
+		const char *probe, *text;
+		const char *verdict, *said;
+	} table[] = {
+		{"memlock", "{\"soft\":-1,\"hard\":-1}", "ok", "unlimited"},
+		{"memlock", "{\"soft\":65536,\"hard\":65536}", "ok", "64 KiB"}, /* Slingshot */
+		{"shm", "{\"free\":8589934592,\"size\":9e9,\"writable\":true,\"left\":0}", "ok",
+		 "8 GiB"},
+		{"shm", "{\"free\":1048576,\"size\":67108864,\"writable\":true,\"left\":0}",
+		 "fault", "1 MiB free of 64 MiB"},
+		{"shm", "{\"free\":629145600,\"size\":629145600,\"writable\":true,\"left\":0}",
+		 "ok", "little for loaders"},
+		{"shm", "{\"free\":8589934592,\"size\":8589934592,\"writable\":false}", "fault",
+		 "may not be written"},
+		{"shm", "{\"error\":\"No such file or directory\"}", "fault", "No such file"},
+		{"plugin", "{\"found\":\"libnccl-net-ofi.so\"}", "ok", "libnccl-net-ofi.so"},
+		{"plugin", "{\"problem\":\"not there\"}", "fault", "many times slower"},
+		{"gpus", "{\"gpus\":[]}", "ok", "1 of 1"},
+		{"gpus",
+		 "{\"gpus\":[{\"pci\":\"00000000:01:00.0\",\"processes\":[\"pid 8\"],\"ecc\":0}]}",
+		 "fault", "held by pid 8"},
+		{"gpus", "{\"gpus\":[{\"pci\":\"0000:01:00.0\",\"processes\":[],\"ecc\":3}]}",
+		 "fault", "3 uncorrected memory errors"},
+		{"gpus",
+		 "{\"gpus\":[{\"pci\":\"0000:01:00.0\",\"processes\":[],\"ecc\":0,\"pending\":true}"
+		 "]}",
+		 "ok", "next reset"},
+		{"gpus", "{\"gpus\":[{\"pci\":\"0000:02:00.0\",\"processes\":[\"pid 8\"]}]}", "ok",
+		 "free, no errors"}, /* not a GPU of this job */
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct fixture f;
+
+		begin(&f);
+		answer(&f, 1, table[i].probe, table[i].text);
+		for (const struct check_probe *probe = check_probes; probe->name; probe++)
+			if (!strcmp(probe->name, table[i].probe))
+				probe->judge(&f.check);
+		expect(&f, 1, table[i].probe, table[i].verdict, table[i].said);
+		end(&f);
+	}
+}
+
+/* Verbs register memory. */
+static void test_memlock_with_verbs(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	f.cards[0].nics[1].kind = NIC_INFINIBAND;
+	f.cards[1].nics[1].kind = NIC_ROCE;
+	f.cards[2].nics[1].kind = NIC_INFINIBAND;
+	f.cards[2].nics[1].state = STATE_DOWN;
+	answer(&f, 0, "memlock", "{\"soft\":65536,\"hard\":65536}");
+	answer(&f, 1, "memlock", "{\"soft\":65536,\"hard\":-1}");
+	answer(&f, 2, "memlock", "{\"soft\":65536,\"hard\":-1}");
+	probe_memlock_judge(&f.check);
+	expect(&f, 0, "memlock", "fault", "64 KiB at most");
+	expect(&f, 1, "memlock", "fault", "unlimited is allowed");
+	expect(&f, 2, "memlock", "ok", NULL);
+	end(&f);
+}
+
+/* ---- comparisons ---- */
+
+static void test_versions(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	answer(&f, 0, "versions",
+	       "{\"berth\":\"1\",\"architecture\":\"x86_64\",\"NCCL\":\"2.26.2\"}");
+	answer(&f, 1, "versions",
+	       "{\"berth\":\"1\",\"architecture\":\"x86_64\",\"NCCL\":\"2.28.9\"}");
+	answer(&f, 2, "versions",
+	       "{\"berth\":\"1\",\"architecture\":\"x86_64\",\"NCCL\":\"2.28.9\"}");
+	probe_versions_judge(&f.check);
+	expect(&f, 0, "versions", "fault", "NCCL: 2.26.2 here, 2.28.9 on other nodes");
+	expect(&f, 1, "versions", "ok", "berth 1, x86_64, NCCL 2.28.9");
+	end(&f);
+	begin(&f);
+	answer(&f, 0, "versions", "{\"berth\":\"1\",\"cuDNN\":\"9.1.0\"}");
+	answer(&f, 1, "versions", "{\"berth\":\"1\",\"cuDNN\":\"9.1.0\"}");
+	answer(&f, 2, "versions", "{\"berth\":\"1\"}");
+	probe_versions_judge(&f.check);
+	expect(&f, 2, "versions", "fault", "cuDNN: none here, 9.1.0 on other nodes");
+	end(&f);
+}
+
+/* A line of NCCL's file counts where berth leaves NCCL its own choice. */
+static void test_files(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	check_make_plan(&f.check, 29500);
+	answer(&f, 0, "variables",
+	       "{\"conf\":[{\"file\":\"/etc/"
+	       "nccl.conf\",\"name\":\"NCCL_SOCKET_IFNAME\",\"value\":\"eth0\"}]}");
+	answer(&f, 1, "variables",
+	       "{\"conf\":[{\"file\":\"/etc/"
+	       "nccl.conf\",\"name\":\"NCCL_NET\",\"value\":\"Socket\"}]}");
+	probe_variables_judge(&f.check);
+	assert_null(result(&f, 0, "variables")); /* berth sets that one */
+	expect(&f, 1, "variables", "ok", "/etc/nccl.conf sets NCCL_NET=Socket, which NCCL obeys");
+	assert_true(json_is_true(json_object_get(result(&f, 1, "variables"), "note")));
+	end(&f);
+}
+
+static void test_clock(void **state)
+{
+	static const struct {
+		int64_t off_us, error_us;
+		int left;
+		const char *verdict, *said;
+	} table[] = {
+		{300000, 1000, 0, "ok", NULL},
+		{-990000, 1000, 0, "ok", NULL},
+		{1500000, 1000, 0, "fault", "1.500 s before"},
+		{-90000000, 1000, 0, "fault", "90.000 s behind"},
+		{1500000, 900000, 0, "ok", NULL}, /* measured too roughly to blame it */
+		{0, 0, 5, "ok", "did not tell"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct fixture f;
+
+		begin(&f);
+		f.nodes[2].clock_off_us = table[i].off_us;
+		f.nodes[2].clock_error_us = table[i].error_us;
+		f.nodes[2].clock_left = table[i].left;
+		probe_clock_judge(&f.check);
+		expect(&f, 2, "clock", table[i].verdict, table[i].said);
+		end(&f);
+	}
+}
+
+static void test_names(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	answer(&f, 0, "names",
+	       "{\"own\":\"n1\",\"self\":[\"10.1.0.11\"],"
+	       "\"nodes\":[[\"10.1.0.11\"],[\"10.1.0.12\"],[\"10.1.0.13\"]]}");
+	answer(&f, 1, "names",
+	       "{\"own\":\"n2\",\"self\":[\"127.0.1.1\"],"
+	       "\"nodes\":[[\"10.1.0.11\"],[\"127.0.1.1\"],null]}");
+	answer(&f, 2, "names",
+	       "{\"own\":\"n3\",\"self\":[\"10.1.0.13\"],"
+	       "\"nodes\":[[\"10.1.0.12\"],[\"10.1.0.12\"],[\"10.1.0.13\"]]}");
+	probe_names_judge(&f.check);
+	expect(&f, 0, "names", "ok", "all nodes' names resolve");
+	expect(&f, 1, "names", "ok", "n3 do not resolve here");
+	expect(&f, 2, "names", "fault", "n1 leads to 10.1.0.12, which is an address of n2");
+	end(&f);
+}
+
+static void test_checkpoint(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	f.request.checkpoint = "/ckpt";
+	answer(&f, 0, "checkpoint", "{\"free\":5368709120,\"inodes\":true}");
+	answer(&f, 1, "checkpoint", "{\"free\":5368709120,\"inodes\":true}");
+	answer(&f, 0, "checkpoint?", "{\"unseen\":[1,2]}");
+	answer(&f, 1, "checkpoint?", "{\"unseen\":[2]}");
+	answer(&f, 2, "checkpoint", "{\"error\":\"no file can be made in it: Read-only\"}");
+	probe_checkpoint_judge(&f.check);
+	expect(&f, 0, "checkpoint", "fault", "files written on n2 are not seen here");
+	/* n3 wrote none: that its file is not seen is not the folder's doing. */
+	expect(&f, 1, "checkpoint", "ok", "5 GiB free");
+	expect(&f, 2, "checkpoint", "fault", "Read-only");
+	end(&f);
+}
+
+/* ---- the network ---- */
+
+static void judge_network(struct fixture *f)
+{
+	check_make_plan(&f->check, 29500);
+	probe_network_judge(&f->check);
+	probe_reach_judge(&f->check);
+}
+
+static void test_network_well(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	judge_network(&f);
+	for (size_t i = 0; i < NODES; i++) {
+		expect(&f, i, "network", "ok", "hsn0 10.9.0.1");
+		expect(&f, i, "reach", "ok", NULL);
+	}
+	assert_true(probe_ring_possible(&f.check));
+	assert_string_equal(f.check.plan.network.address, "10.9.0.11");
+	end(&f);
+}
+
+static void test_down(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	f.cards[1].addresses[1].up = false;
+	word(&f, 0, 1, 1, "-");
+	word(&f, 2, 1, 1, "-");
+	word(&f, 1, 0, 1, "unreachable");
+	word(&f, 1, 2, 1, "unreachable");
+	judge_network(&f);
+	assert_string_equal(f.check.plan.network.address, "10.1.0.11");
+	expect(&f, 1, "network", "fault", "hsn0 is down here");
+	expect(&f, 0, "network", "ok", "eth0");
+	expect(&f, 1, "reach", "ok", NULL); /* told already */
+	end(&f);
+}
+
+static void test_twins(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	f.cards[1].addresses[1] = f.cards[2].addresses[1];
+	judge_network(&f);
+	expect(&f, 1, "network", "fault", "10.9.0.13, which n3 has too");
+	expect(&f, 2, "network", "fault", "10.9.0.13, which n2 has too");
+	end(&f);
+}
+
+/* One node that nobody reaches is told of once, there; one pair at the one that tries. */
+static void test_silence(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	word(&f, 0, 2, 1, "silent");
+	word(&f, 1, 2, 1, "silent");
+	judge_network(&f);
+	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer");
+	expect(&f, 0, "reach", "ok", NULL);
+	expect(&f, 1, "reach", "ok", NULL);
+	assert_false(probe_ring_possible(&f.check));
+	end(&f);
+	begin(&f);
+	matrix(&f);
+	word(&f, 1, 2, 1, "refused");
+	judge_network(&f);
+	expect(&f, 1, "reach", "fault", "hsn0 10.9.0.13 of n3 refuses connections");
+	expect(&f, 2, "reach", "ok", NULL);
+	end(&f);
+	/* Management closed to all: nobody needs it. */
+	begin(&f);
+	matrix(&f);
+	for (size_t i = 0; i < NODES; i++)
+		for (size_t j = 0; j < NODES; j++)
+			if (i != j)
+				word(&f, i, j, 0, "silent");
+	judge_network(&f);
+	for (size_t i = 0; i < NODES; i++)
+		expect(&f, i, "reach", "ok", NULL);
+	end(&f);
+}
+
+static void test_nothing_in_common(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	for (size_t a = 0; a < 2; a++) {
+		word(&f, 1, 0, a, "silent");
+		word(&f, 2, 0, a, "ok");
+	}
+	judge_network(&f);
+	assert_false(f.check.planned);
+	expect(&f, 0, "network", "fault", "reached by 2 of 3 nodes");
+	expect(&f, 1, "reach", "fault", "of n1 does not answer");
+	probe_ring_judge(&f.check);
+	expect(&f, 1, "ring", "skipped", NULL);
+	end(&f);
+}
+
+static void ring(struct fixture *f, size_t node, int megabytes, int counted, int ms,
+		 const char *problem)
+{
+	json_object_set_new(f->nodes[node].answers, "ring?",
+			    json_pack("{s:s?, s:i, s:i, s:i, s:i}", "problem", problem, "sent",
+				      megabytes << 20, "counted", counted, "received",
+				      megabytes << 20, "ms", ms));
+}
+
+static void test_ring(void **state)
+{
+	struct fixture f;
+
+	begin(&f);
+	matrix(&f);
+	check_make_plan(&f.check, 29500);
+	ring(&f, 0, 1024, 1100 << 20, 400, NULL);
+	ring(&f, 1, 1024, 1100 << 20, 420, NULL);
+	ring(&f, 2, 1024, 100 << 20, 410, NULL);
+	probe_ring_judge(&f.check);
+	expect(&f, 0, "ring", "ok", "from n3");
+	expect(&f, 1, "ring", "ok", "from n1");
+	expect(&f, 2, "ring", "fault", "1024 MiB were sent, but hsn0 counted 100 MiB");
+	end(&f);
+	begin(&f);
+	matrix(&f);
+	check_make_plan(&f.check, 29500);
+	ring(&f, 0, 1024, -1, 400, NULL);
+	ring(&f, 1, 20, -1, 400, NULL);
+	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, at element 7 first");
+	probe_ring_judge(&f.check);
+	expect(&f, 1, "ring", "fault", "from n1 come");
+	expect(&f, 2, "ring", "fault", "element 7");
+	end(&f);
+}
+
+static void test_missing(void **state)
+{
+	struct fixture f;
+	json_t *json;
+
+	begin(&f);
+	matrix(&f);
+	f.nodes[2].missing = true;
+	json_object_del(f.nodes[2].answers, "reach?");
+	check_add(&f.check, 2, "agent", CHECK_FAULT, "look", "no agent");
+	for (const struct check_probe *probe = check_probes; probe->name; probe++)
+		probe->judge(&f.check);
+	/* That it is missing is all that is said of it. */
+	assert_int_equal(json_array_size(f.nodes[2].results), 1);
+	expect(&f, 0, "reach", "ok", NULL);
+	expect(&f, 0, "ring", "skipped", NULL);
+	json = check_to_json(&f.check);
+	assert_true(check_faults(json) >= 1);
+	assert_true(json_is_null(json_array_get(json_object_get(json, "reach"), 2)));
+	json_decref(json);
+	end(&f);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_node),   cmocka_unit_test(test_memlock_with_verbs),
+		cmocka_unit_test(test_versions),   cmocka_unit_test(test_files),
+		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_names),
+		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_network_well),
+		cmocka_unit_test(test_down),	   cmocka_unit_test(test_twins),
+		cmocka_unit_test(test_silence),	   cmocka_unit_test(test_nothing_in_common),
+		cmocka_unit_test(test_ring),	   cmocka_unit_test(test_missing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
