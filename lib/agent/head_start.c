@@ -60,7 +60,7 @@ static void describe_engine(const struct head *head, int status, char *text, siz
 		snprintf(text, size, "%s was killed by signal %d", head->options.engine->name,
 			 WTERMSIG(status));
 	else
-		snprintf(text, size, "%s ended with code %d before its agent was there",
+		snprintf(text, size, "%s ended with code %d before it was there",
 			 head->options.engine->name, WEXITSTATUS(status));
 	if (words[0])
 		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", words);

@@ -234,7 +234,9 @@ static void on_lost(void *context, size_t node, const char *why)
 	struct job *job = context;
 
 	job->nodes[node].lost = true;
-	job_fail(job, ERR_NETWORK, (long)node, "node %s was lost: %s",
+	/* An agent that has greeted has told its folder. */
+	job_fail(job, ERR_NETWORK, (long)node,
+		 head_folder(job->head, node)[0] ? "node %s was lost: %s" : "no agent on %s: %s",
 		 job->request->alloc->nodes[node].name, why);
 }
 

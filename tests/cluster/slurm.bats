@@ -212,7 +212,7 @@ teardown() {
 	run timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
 	echo "$output"
 	[ "$status" = 76 ]
-	has 'node n[12] was lost: /tmp/berth-of-login is not there; put berth into a folder that all nodes see'
+	has 'no agent on n[12]: /tmp/berth-of-login is not there; put berth into a folder that all nodes see'
 	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
 	chmod +x "$SHARE/uname"
 	on n2 mount --bind "$SHARE/uname" /usr/bin/uname
@@ -221,7 +221,7 @@ teardown() {
 	S
 	on n2 umount /usr/bin/uname
 	[ "$status" = 76 ]
-	has 'node n2 was lost: it is riscv64, and .* was built for x86_64; build berth on such a node'
+	has 'no agent on n2: it is riscv64, and .* was built for x86_64; build berth on such a node'
 }
 
 @test "srun is missing, srun is refused, and no job at all" {
@@ -234,10 +234,20 @@ teardown() {
 	SLURM_JOB_ID=4242 SLURM_JOBID=4242 "$BERTH" run --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
-	has 'srun ended with code 1 .*saying: .*srun: error: .*Invalid job id'
+	has '^berth: no agent on n1: srun ended with code 1 before it was there, saying: .*srun: error: .*Invalid job id'
 	run "$BERTH" run --engine srun -- hostname
 	[ "$status" = 64 ]
 	has 'the engine srun starts agents in a job'
+}
+
+@test "a job that ends while berth starts" {
+	submit ends -N2 <<-'S'
+	trap '' TERM
+	"$BERTH" run --ranks-per-node 1 -- sleep 75
+	S
+	sleep 0.3
+	scancel "$job"
+	nothing_left n1 n2
 }
 
 @test "variables that contradict each other are named" {
