@@ -132,6 +132,7 @@ def start_inside(argv):
 def visible_below_tmp():
     """Folders that stay to be seen although each node has a /tmp of its own."""
     names = {os.environ.get(name) for name in ('SOURCE', 'BUILD')} - {None, ''}
+    names.add(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..'))
     return {os.path.realpath(name): os.open(name, os.O_PATH) for name in names
             if os.path.realpath(name).startswith('/tmp/')}
 
@@ -140,7 +141,7 @@ def private_tmp(kept):
     run('mount', '-t', 'tmpfs', '-o', 'mode=1777', 'tmp', '/tmp')
     for name, fd in kept.items():
         os.makedirs(name, exist_ok=True)
-        run('mount', '--bind', f'/proc/self/fd/{fd}', name, pass_fds=[fd])
+        run('mount', '--no-canonicalize', '--bind', f'/proc/self/fd/{fd}', name, pass_fds=[fd])
 
 
 def write(path, text, mode=0o644):
