@@ -273,7 +273,7 @@ static void faulty_samples(void **state)
 		 "all left out"},
 		{SPLIT_TRAIN,
 		 true,
-		 1u << 2 | 1u << 4,
+		 1u << 2 | 1u << 4 | 1u << 5,
 		 -1,
 		 {1, 4, 2, 4, 5},
 		 -ERR_DATA,
