@@ -111,6 +111,79 @@ static void comes_back(void **state)
 	rig_end(&other);
 }
 
+static int words_told;
+
+static void count_words(void *context, const char *text)
+{
+	words_told++;
+}
+
+static void write_latest(const char *folder, const char *text)
+{
+	char path[96];
+
+	snprintf(path, sizeof path, "%s/latest", folder);
+	unlink(path);
+	if (!text)
+		return;
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+/* What latest names comes first, also where a later step lies beside it; else the last step. */
+static void newest(void **state)
+{
+	static const struct {
+		const char *latest;
+		int64_t step;
+		int told;
+	} rows[] = {
+		{"step-00000020.safetensors\n", 20, 0},
+		{"step-00000012.safetensors\n", 12, 0},
+		{"step-00000012.safetensors", 12, 0},
+		{NULL, 20, 0},
+		{"step-00000013.safetensors\n", 20, 1},
+		{"step-12\n", 20, 1},
+		{"", 20, 1},
+	};
+	const struct checkpoint_sink sink = {NULL, count_words};
+	struct train_state at = saved;
+	struct error err = {0};
+	char *paths[2];
+	struct rig rig;
+
+	rig_begin(&rig, 5);
+	for (int i = 0; i < 2; i++) {
+		at.step = i ? 20 : 12;
+		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables,
+				    &paths[i], &err))
+			fail_msg("%s", err.text);
+	}
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct train_state read = {0};
+		char *path;
+
+		write_latest(rig.folder, rows[i].latest);
+		words_told = 0;
+		if (checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &read,
+				      &rig.variables, &path, &err))
+			fail_msg("%s", err.text);
+		assert_non_null(path);
+		assert_int_equal(read.step, rows[i].step);
+		assert_int_equal(words_told, rows[i].told);
+		free(path);
+	}
+	write_latest(rig.folder, NULL);
+	for (int i = 0; i < 2; i++) {
+		unlink(paths[i]);
+		free(paths[i]);
+	}
+	rig_end(&rig);
+}
+
 /* A path may hold any bytes; JSON may not. */
 static void names_of_data(void **state)
 {
@@ -311,9 +384,8 @@ static void bad_tensors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(comes_back),
-		cmocka_unit_test(names_of_data),
-		cmocka_unit_test(bad_states),
+		cmocka_unit_test(comes_back),  cmocka_unit_test(names_of_data),
+		cmocka_unit_test(newest),      cmocka_unit_test(bad_states),
 		cmocka_unit_test(bad_tensors),
 	};
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Event records: TensorFlow's own bytes. tests/train/tensorboard.py reads whole files back. */
+/* Event records: TensorFlow's own bytes. tests/train/events.py reads whole files back. */
 #include "../rows.h"
 
+#include <dirent.h>
 #include <math.h>
+#include <unistd.h>
 
 #include "train/tensorboard.h"
 
@@ -42,11 +44,56 @@ static void test_limits(void **state)
 	assert_in_range(tensorboard_start_record(1e9, INT64_MAX, record), 30, 50);
 }
 
+static int by_name(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/* TensorBoard reads files by name: runs that begin within one second come one after another. */
+static void test_names(void **state)
+{
+	char folder[] = "/tmp/berth-events.XXXXXX", path[400];
+	struct dirent **names;
+
+	assert_non_null(mkdtemp(folder));
+	for (int i = 0; i < 4; i++) {
+		struct tensorboard *tensorboard;
+		struct error err = {0};
+		struct tensorboard_scalar mark = {"mark", i};
+
+		if (tensorboard_open(folder, i, &tensorboard, &err) ||
+		    tensorboard_write(tensorboard, i + 1, &mark, 1, &err))
+			fail_msg("%s", err.text);
+		tensorboard_close(tensorboard);
+	}
+	assert_int_equal(scandir(folder, &names, by_name, alphasort), 4);
+	for (int i = 0; i < 4; i++) {
+		struct tensorboard_scalar mark = {"mark", i};
+		size_t size = tensorboard_scalars_record(0, i + 1, &mark, 1, record), read;
+		unsigned char seen[500];
+
+		snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+		FILE *file = fopen(path, "re");
+
+		assert_non_null(file);
+		read = fread(seen, 1, sizeof seen, file);
+		fclose(file);
+		assert_true(read > size);
+		/* The last record, but for its time and checksums. */
+		assert_memory_equal(seen + read - size + 21, record + 21, size - 25);
+		unlink(path);
+		free(names[i]);
+	}
+	free(names);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_records),
 		cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_names),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
