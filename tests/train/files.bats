@@ -108,6 +108,21 @@ PY
 	refused 64 'augment' linear --data "$DATA" --augment spin
 }
 
+@test "a class of val has the number that it has in train, whatever val lacks" {
+	jpeg
+	mkdir -p d/train/{a,b,c} d/val/c
+	for n in 1 2 3 4; do
+		cp "$JPEG/grey.jpg" d/train/a/$n.jpg
+		cp "$JPEG/cmyk.jpg" d/train/b/$n.jpg
+		cp "$JPEG/rgb.jpg" d/train/c/$n.jpg
+	done
+	cp "$JPEG/rgb.jpg" d/val/c/
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --augment none \
+		--batch 6 --epochs 10
+	echo "$output"
+	[[ "$output" == *"Acc@1 100.00 %"*"(1 samples"*"trained linear"* ]]
+}
+
 @test "a folder or file that may not be read is 66 and named" {
 	jpeg
 	images d
