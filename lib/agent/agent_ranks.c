@@ -453,6 +453,7 @@ void agent_ranks_close(struct agent *agent)
 	supervise_free(agent->supervise);
 	agent->supervise = NULL;
 	forget_pending(agent);
+	agent_input_close(agent);
 	logs_free(agent->logs);
 	agent->logs = NULL;
 	bytes_free(&agent->output);
