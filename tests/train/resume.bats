@@ -50,6 +50,18 @@ same() {
 	done
 }
 
+@test "every rank evaluates by rank 0's running statistics: a rank alone finds the same from the checkpoint" {
+	net=(resnet18 --stem cifar --data synthetic:3x8x8,n=80,classes=5 --batch 5 --epochs 1 --lr 0.01 --ckpt c)
+	train "${net[@]}" -n 2 --metrics two
+	train "${net[@]}" -n 1 --metrics one 2>out
+	grep -q 'nothing to train' out
+	python3 - "$(loss two val)" "$(loss one val)" <<'PY'
+import sys
+two, one = map(float, sys.argv[1:])
+assert abs(two - one) < 1e-5 * one, (two, one)
+PY
+}
+
 @test "the same for a residual network: running statistics and their count, too" {
 	net() {
 		train resnet18 --stem cifar --device cpu-reference --data synthetic:3x8x8,n=20,classes=5 --accumulate 2 \
