@@ -121,6 +121,18 @@ PY
 	near_rows run.whole run.moved 1e-3
 }
 
+@test "on another number of ranks the epoch that was begun keeps its padding" {
+	odd() {
+		train convnet --data synthetic:1x16x16,n=635,classes=5 --epochs 2 --no-eval --ckpt "$DIR/run.$1" \
+			--metrics "$DIR/run.$1" "${@:2}"
+	}
+	odd whole -n 2 --batch 16
+	odd moved -n 2 --batch 16 --steps 27
+	odd moved -n 1 --batch 32
+	# The last update of an epoch is of 28 samples, one of them for the second time, on one rank, too.
+	near_rows run.whole run.moved 1e-4
+}
+
 @test "a damaged or cut checkpoint is passed over, said, and never deleted" {
 	job good -n 1 --batch 32 --save-every 7 --steps 28 --no-eval
 	cp -r run.good run.bad
