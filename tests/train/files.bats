@@ -57,6 +57,17 @@ PY
 	[ "$(loss none train)" != "$(loss w0 train)" ]
 }
 
+@test "a resumed run orders and augments by the seed of its checkpoint, and says so" {
+	jpeg
+	images d
+	job=(convnet -n 1 --data imagefolder:d --image-size 32 --batch 6 --epochs 3 --no-eval)
+	train "${job[@]}" --seed 3 --metrics whole
+	train "${job[@]}" --seed 3 --metrics part --ckpt c --steps 5
+	train "${job[@]}" --seed 4 --metrics part --ckpt c 2>out
+	grep -q "the checkpoint's seed was 3" out
+	same_rows whole part
+}
+
 @test "a damaged image is passed over, named once and counted; --strict-data ends with 65" {
 	jpeg
 	images d
