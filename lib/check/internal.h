@@ -41,6 +41,7 @@ struct check_node {
 	int port, ring_port;
 	int64_t sent_us;		      /* when the question for its clock left */
 	int64_t clock_off_us, clock_error_us; /* of the best exchange */
+	double best_mbps;		/* from the node before it in the ring, of earlier rounds */
 	int clock_left;			      /* exchanges still to be made */
 };
 
@@ -133,6 +134,9 @@ json_t *probe_port_question(const struct check *check, size_t node);
 json_t *probe_ring_question(const struct check *check, size_t node);
 /* Does the ring include all nodes: planned, each reached by the one before it? */
 bool probe_ring_possible(const struct check *check);
+/* Is a link slow for which it was not so sure? Then its best so far is kept, the answers are
+ * forgotten, and the ring is to be asked once more. */
+bool probe_ring_again(struct check *check);
 /* How long a node may take for its row of the matrix. */
 int probe_reach_ms(const struct check *check);
 #define PROBE_RING_MS 20000
