@@ -93,6 +93,12 @@ PY
 	refused 64 'convnet' convnet --data synthetic:1x4x4,n=64
 }
 
+@test "a batch that memory cannot hold is 69 and says what to try" {
+	[ -z "$SANITIZED" ] || skip "a sanitizer needs the whole address space"
+	run -69 sh -c "ulimit -v 4000000; timeout 60 '$BUILD/bin/berth-train' linear --data synthetic:3x224x224,n=10 --batch 1000000"
+	[[ "$output" == *"out of memory: 1 times 1000000 samples of 588 KiB; try a smaller --batch"* ]]
+}
+
 @test "a --ckpt that cannot be written is 73, before anything is trained" {
 	: >file
 	refused 73 'file' linear --data "$DATA" --ckpt file/ckpt

@@ -349,7 +349,11 @@ static int reserve(struct loader *loader, struct error *err)
 		}
 		if (!slot->indices || !slot->left_out || !slot->batch.target ||
 		    (request->raw ? !slot->batch.raw || !slot->batch.choices : !slot->batch.x))
-			return error_memory(err, "the batches");
+			return error_set(err, ERR_UNAVAILABLE,
+					 "out of memory: %d times %zu samples of %zu KiB; try a "
+					 "smaller --batch%s",
+					 loader->slot_count, batch, loader->elements * 4 >> 10,
+					 request->threads ? ", or --workers 0" : "");
 	}
 	return 0;
 }
