@@ -49,6 +49,10 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 		*alloc = pretended;
 		return 0;
 	}
+	if (wanted && wanted != alloc->node_count && alloc->meet)
+		return error_set(err, ERR_USAGE,
+				 "--nodes %zu: here all %zu take part, each was started by itself",
+				 wanted, alloc->node_count);
 	if (wanted > alloc->node_count)
 		return error_set(
 			err, ERR_USAGE,
@@ -326,6 +330,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = set_variable(setup.env, PROGRESS_ENV "=terminal", "a terminal", &err);
 	if (!rc && options->dry_run) {
 		rc = run_show(&setup, argv, &err);
+		run_setup_free(&setup);
+		return rc ? verb_fail(&err) : 0;
+	}
+	if (!rc && run_is_agent(&setup)) {
+		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}

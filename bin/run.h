@@ -3,6 +3,8 @@
 #ifndef BERTH_BIN_RUN_H
 #define BERTH_BIN_RUN_H
 
+#include <stdbool.h>
+
 #include "agent/job.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -33,6 +35,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
  * is the exit code (also: the program runs, and this never returns); 0: not such a task. */
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err);
+
+/* run_hand.c: is another machine the head of this job (--node-rank 1, OpenPAI's task 1)? */
+bool run_is_agent(const struct run_setup *setup);
+/* Be this machine's agent until the head's job is over. -ERR_NETWORK: it was lost, or never there. */
+int run_as_agent(const struct run_setup *setup, struct error *err);
 
 /* run_dry.c: what would be started, on stdout; exit code. */
 int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);

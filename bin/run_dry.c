@@ -63,8 +63,9 @@ static int make(struct show *show, struct error *err)
 		.env = setup->env,
 		.program = setup->program,
 		.job = setup->alloc.job_id,
-		.secret = "",
-		.head = "",
+		.secret = setup->engine->by_cookie ? NULL : "",
+		.recipe = setup->engine->by_cookie ? "cookie:NONCE" : NULL,
+		.head = "ADDRESS:PORT",
 	};
 	int rc = load_cards(show, err);
 

@@ -8,8 +8,12 @@
 #include "arguments.h"
 #include "base/number.h"
 
+#define BY_HAND_MS 600000 /* until all machines have been started */
+
 enum run_key {
 	RUN_HEAD = 0x200,
+	RUN_NNODES,
+	RUN_NODE_RANK,
 	RUN_PORT,
 	RUN_PORT_HOLD,
 	RUN_PER_NODE,
@@ -28,16 +32,23 @@ enum run_key {
 
 static const struct argp_option run_table[] = {
 	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
-	{"head", RUN_HEAD, "ADDRESS", 0, "The head's numeric address at which ranks meet", 11},
+	{"head", RUN_HEAD, "ADDRESS", 0,
+	 "The head's numeric address at which ranks meet; with --nnodes HOST:PORT at which the first "
+	 "machine waits for the others",
+	 11},
+	{"nnodes", RUN_NNODES, "N", 0,
+	 "By hand: this line is started on N machines, with --node-rank and --head", 11},
+	{"node-rank", RUN_NODE_RANK, "R", 0,
+	 "By hand: which machine this is, from 0; its ranks, program and options are the first one's",
+	 11},
 	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 11},
 	{"port-hold", RUN_PORT_HOLD, "on|off", 0,
 	 "Keep MASTER_PORT bound while rank 0 runs, so that nobody else takes it (default on); off "
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
 	{"engine", RUN_ENGINE, "NAME", 0,
-	 "How agents are started: fork (this machine), srun (a Slurm job), loopback (pretended nodes "
-	 "on this machine); default: "
-	 "what fits the allocation",
+	 "How agents are started: fork (this machine), srun (a Slurm job), mpirun, pals, tm (a PBS "
+	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: what fits the allocation",
 	 11},
 	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,
 	 "A node is lost when its agent is silent that long (default 8s)", 11},
@@ -67,6 +78,7 @@ void run_options_default(struct run_options *options)
 	options->port_hold = true;
 	options->node_timeout_ms = 8000;
 	options->start_timeout_ms = 60000;
+	options->shared.alloc.node_rank = -1;
 }
 
 void run_options_free(struct run_options *options)
@@ -120,13 +132,22 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 			     struct run_options *options)
 {
 	static const char *const on_off[] = {"off", "on", NULL};
+	struct error err = {0};
 
 	switch (key) {
 	case 'N':
 		arguments_number(state, "--nodes", text, 100000, &options->nodes);
 		return 0;
 	case RUN_HEAD:
-		options->shared.plan.head = text;
+		options->head = text;
+		return 0;
+	case RUN_NNODES:
+		arguments_number(state, "--nnodes", text, 100000, &options->shared.alloc.nnodes);
+		return 0;
+	case RUN_NODE_RANK:
+		if (number_int("--node-rank", text, 0, 99999, &options->shared.alloc.node_rank, &err))
+			arguments_refuse(state, &err);
+		options->has_node_rank = true;
 		return 0;
 	case RUN_PORT:
 		arguments_number(state, "--port", text, 65535, &options->port);
@@ -143,6 +164,7 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		return 0;
 	case RUN_START_TIMEOUT:
 		read_time(state, "--start-timeout", text, &options->start_timeout_ms);
+		options->has_start_timeout = true;
 		return 0;
 	case RUN_FAN_OUT:
 		arguments_number(state, "--fan-out", text, 4096, &options->fan_out);
@@ -150,6 +172,24 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
+}
+
+/* --head means another thing by hand; and people start machines one after the other. */
+static void by_hand(struct argp_state *state, struct run_options *options)
+{
+	struct error err;
+
+	if (!options->shared.alloc.nnodes) {
+		if (options->has_node_rank) {
+			error_set(&err, ERR_USAGE, "--node-rank needs --nnodes and --head HOST:PORT");
+			arguments_refuse(state, &err);
+		}
+		options->shared.plan.head = options->head;
+		return;
+	}
+	options->shared.alloc.meet = options->head;
+	if (!options->has_start_timeout)
+		options->start_timeout_ms = BY_HAND_MS;
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -160,6 +200,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &options->shared;
+		return 0;
+	case ARGP_KEY_END:
+		by_hand(state, options);
 		return 0;
 	case RUN_PER_NODE:
 		options->shared.plan.per_node = true;

@@ -14,6 +14,8 @@
 struct run_options {
 	struct options shared; /* ranks, GPUs, cores, hosts, network: options.h */
 	int nodes;	       /* -N; 0: all of the allocation */
+	const char *head;      /* --head: in shared.plan, or by hand in shared.alloc */
+	bool has_node_rank, has_start_timeout;
 	const char *engine;    /* NULL: the one that fits */
 	const char *log_dir, *report;
 	int port; /* MASTER_PORT; 0: a free one */

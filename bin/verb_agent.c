@@ -1,36 +1,149 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth agent: one node's part of a job; started by engines. */
 #include <argp.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "agent/agent.h"
+#include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
 #include "base/log.h"
 #include "launch/engine.h"
 #include "verb.h"
 
+#define STDIN_MAX (1 << 20)
+#define STDIN_S 60
+
+enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH };
+
+struct agent_options {
+	bool from_stdin, tmrsh;
+	char **words; /* behind --tmrsh: HOST COMMAND... */
+	int word_count;
+};
+
+static const struct argp_option table[] = {
+	{"stdin", AGENT_STDIN, NULL, 0,
+	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; the "
+	 "secret does not stand in ps then",
+	 0},
+	{"tmrsh", AGENT_TMRSH, NULL, 0,
+	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
+	 "pbs_tmrsh and a shell",
+	 0},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct agent_options *options = state->input;
+
+	switch (key) {
+	case AGENT_STDIN:
+		options->from_stdin = true;
+		return 0;
+	case AGENT_TMRSH:
+		options->tmrsh = true;
+		/* All that follows is the remote command: also what looks like an option. */
+		options->words = state->argv + state->next;
+		options->word_count = state->argc - state->next;
+		state->next = state->argc;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* From the first line on: at most 1 MiB, 60 s. */
+static int read_stdin(struct env *env, struct error *err)
+{
+	char *line = NULL;
+	size_t room = 0, total = 0;
+	ssize_t n;
+	int rc = 0;
+
+	alarm(STDIN_S); /* who starts it and says nothing leaves no process behind */
+	while (!rc && (n = getline(&line, &room, stdin)) > 0 && line[0] != '\n') {
+		char *value = strchr(line, '=');
+
+		total += (size_t)n;
+		line[n - (line[n - 1] == '\n')] = '\0';
+		if (!value || total > STDIN_MAX) {
+			rc = error_set(err, ERR_DATA, "standard input: expected NAME=VALUE a line, "
+				       "%d bytes at most", STDIN_MAX);
+			break;
+		}
+		*value++ = '\0';
+		rc = env_set(env, line, value, ENV_FROM_USER, NULL, err);
+	}
+	alarm(0);
+	if (line)
+		explicit_bzero(line, room);
+	free(line);
+	return rc;
+}
+
+/* HOST COMMAND...: as ssh, a shell gets the words put together. */
+static int be_tmrsh(const struct agent_options *options, const struct env *env, struct error *err)
+{
+	char path[PATH_MAX], *command = NULL;
+	size_t size = 0;
+	FILE *stream;
+
+	if (options->word_count < 2)
+		return error_set(err, ERR_USAGE, "--tmrsh: expected HOST COMMAND...");
+	if (pbs_find_tool(env, "pbs_tmrsh", path, sizeof path))
+		return error_set(err, ERR_UNAVAILABLE, "--tmrsh: there is no pbs_tmrsh");
+	stream = open_memstream(&command, &size);
+	for (int i = 1; stream && i < options->word_count; i++)
+		fprintf(stream, "%s%s", i > 1 ? " " : "", options->words[i]);
+	if (!stream || fclose(stream))
+		return error_memory(err, "the remote command");
+	execl(path, "pbs_tmrsh", options->words[0], "/bin/sh", "-c", command, (char *)NULL);
+	free(command);
+	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
+}
+
 int verb_agent(int argc, char **argv)
 {
 	static const struct argp argp = {
+		.options = table,
+		.parser = parse,
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
 		       "berth run through the cluster's engine, not by hand.\v"
 		       "Takes its place from the environment: " ENGINE_ENV_HEAD ", " ENGINE_ENV_JOB
 		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME " (or " ENGINE_ENV_NODES
-		       " and " ENGINE_ENV_SELF "), " ENGINE_ENV_SECRET ", " ENGINE_ENV_TIMEOUT
+		       " and " ENGINE_ENV_SELF "), " ENGINE_ENV_SECRET
+		       " (or " ENGINE_ENV_RECIPE "), " ENGINE_ENV_TIMEOUT
 		       ".",
 	};
+	struct agent_options options = {0};
 	struct agent_params params = {0};
 	struct error err = {0};
 	struct env *env;
 	int rc;
 
-	arguments_parse(&argp, argc, argv, 0, NULL);
+	arguments_parse(&argp, argc, argv, 0, &options);
 	env = env_capture();
-	rc = env ? agent_params_read(env, &params, &err) : error_memory(&err, "the environment");
+	rc = env ? 0 : error_memory(&err, "the environment");
+	if (!rc && options.tmrsh) {
+		be_tmrsh(&options, env, &err);
+		env_free(env);
+		return verb_fail(&err);
+	}
+	if (!rc && options.from_stdin)
+		rc = read_stdin(env, &err);
+	if (!rc)
+		rc = agent_params_read(env, &params, &err);
 	if (!rc) {
 		/* What is started from here on shall not find the secret in its environment. */
 		unsetenv(ENGINE_ENV_SECRET);
+		env_drop(env, ENGINE_ENV_SECRET);
 		rc = agent_run(&params, &err);
 	}
 	if (rc)

@@ -38,6 +38,7 @@ test|cmd:ps|procps|procps-ng|
 extra|cmd:pmix_info|libpmix-bin|pmix-tools|
 extra|cmd:ucx_info|ucx-utils|ucx|
 extra|cmd:fi_info|libfabric-bin|libfabric|
+extra|file:/usr/sbin/sshd|openssh-server|openssh|
 extra|cmd:scontrol|slurm-client|slurm|module load slurm
 extra|cmd:slurmctld|slurmctld|slurm-slurmctld|
 extra|cmd:slurmd|slurmd|slurm-slurmd|

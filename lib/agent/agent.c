@@ -26,6 +26,31 @@
 #define TWIN_MS 500 /* the same signal from its sender and from the guardian */
 #define WORKER_S 2  /* for hwloc and NVML to come to an end, when the agent has to go */
 
+/* The one of hosts that is this machine, by name or address. A full name before a short one: n1.a
+ * and n1.b may both be nodes. */
+static int find_here(const struct hosts *hosts, struct error *err)
+{
+	char self[256] = "";
+	int found = -1;
+
+	gethostname(self, sizeof self - 1);
+	for (size_t i = 0; i < hosts->count; i++)
+		if (!strcmp(hosts->names[i], self))
+			return (int)i;
+	for (size_t i = 0; i < hosts->count; i++) {
+		if (!engine_is_here(hosts->names[i]))
+			continue;
+		if (found >= 0)
+			return error_set(err, ERR_DATA,
+					 "this machine (%s) may be %s as well as %s of the job's nodes",
+					 self, hosts->names[found], hosts->names[i]);
+		found = (int)i;
+	}
+	return found >= 0 ? found
+			  : error_set(err, ERR_DATA, "this machine (%s) is none of the job's nodes",
+				      self);
+}
+
 /* ENGINE_ENV_NODE and NAME, or this node's place in the list that all agents were given. */
 static int read_place(const struct env *env, struct agent_params *params, struct error *err)
 {
@@ -44,8 +69,19 @@ static int read_place(const struct env *env, struct agent_params *params, struct
 		params->node_index = rc ? 0 : (size_t)node;
 		return rc;
 	}
-	params->name = env_get(env, self);
 	rc = hostlist_expand(list, &hosts, err);
+	if (!rc && !strcmp(self, ENGINE_SELF_HERE)) {
+		node = find_here(&hosts, err);
+		rc = node < 0 ? node : 0;
+		/* Kept for as long as the process: there is one of it. */
+		params->name = rc ? NULL : strdup(hosts.names[node]);
+		if (!rc && !params->name)
+			rc = error_memory(err, "the node's name");
+		hosts_free(&hosts);
+		params->node_index = rc ? 0 : (size_t)node;
+		return rc;
+	}
+	params->name = env_get(env, self);
 	for (size_t i = 0; !rc && params->name && node < 0 && i < hosts.count; i++)
 		if (!strcmp(hosts.names[i], params->name))
 			node = (int)i;
@@ -57,9 +93,29 @@ static int read_place(const struct env *env, struct agent_params *params, struct
 	return rc;
 }
 
+/* BERTH_AGENT_SECRET, or what BERTH_AGENT_SECRET_FROM says. */
+static int read_secret(const struct env *env, struct agent_params *params, struct error *err)
+{
+	static const char cookie[] = "cookie:";
+	const char *secret = env_get(env, ENGINE_ENV_SECRET);
+	const char *recipe = env_get(env, ENGINE_ENV_RECIPE);
+
+	if (secret)
+		return wire_secret_parse(secret, &params->secret, err);
+	if (!recipe)
+		return error_set(err, ERR_USAGE,
+				 "%s is not set: agents are started by berth run; see man "
+				 "berth-agent", ENGINE_ENV_SECRET);
+	if (strncmp(recipe, cookie, sizeof cookie - 1))
+		return error_set(err, ERR_DATA, "%s is '%.40s', expected cookie:NONCE",
+				 ENGINE_ENV_RECIPE, recipe);
+	return wire_secret_derive(env_get(env, ENGINE_COOKIE), params->job,
+				  recipe + sizeof cookie - 1, &params->secret, err);
+}
+
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
 {
-	static const char *const needed[] = {ENGINE_ENV_HEAD, ENGINE_ENV_JOB, ENGINE_ENV_SECRET};
+	static const char *const needed[] = {ENGINE_ENV_HEAD, ENGINE_ENV_JOB};
 	struct agent_params params = {.fd = -1, .node_timeout_ms = 8000, .env = env};
 	int rc;
 
@@ -76,7 +132,7 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 		rc = number_int(ENGINE_ENV_TIMEOUT, env_get(env, ENGINE_ENV_TIMEOUT), 100, 86400000,
 				&params.node_timeout_ms, err);
 	if (!rc)
-		rc = wire_secret_parse(env_get(env, ENGINE_ENV_SECRET), &params.secret, err);
+		rc = read_secret(env, &params, err);
 	if (rc) {
 		return error_prefix(err, "berth agent");
 	}

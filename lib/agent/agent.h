@@ -31,6 +31,7 @@ struct agent_params {
 	int fd;		  /* a socket pair with the head, or -1 */
 	const char *head; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
 	int node_timeout_ms;
+	int patience_ms; /* for a head that is not there yet; 0: it is */
 	const struct env *env; /* the agent's own environment, borrowed */
 };
 
@@ -38,6 +39,10 @@ struct agent_params {
  * -ERR_USAGE: a variable is missing: this is not how an agent is started. -ERR_DATA: this node is
  * none of the job's, and other bad values. */
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
+
+/* "gpu01:4711" as what agent_params.head wants: the numeric addresses it stands for. out: size bytes.
+ * Asks the resolver, again and again for patience_ms: a job's names may come up late. -ERR_NETWORK. */
+int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, struct error *err);
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
  * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it

@@ -2,6 +2,8 @@
 /* The connection of an agent to the head, or to its parent in the tree: reaching it, being given a
  * place, obeying. */
 #include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +14,7 @@
 
 #include "agent/agent_internal.h"
 #include "agent/socket.h"
+#include "alloc/alloc.h"
 #include "base/json.h"
 
 #define CONNECT_MS 20000 /* to reach the head at any of its addresses */
@@ -266,9 +269,11 @@ static int connect_one(const char *address, int *out, bool *refused, struct erro
 }
 
 /* Try the head's addresses in turn until one answers or the time is over. */
-static int connect_head(const char *list, int *out, struct error *err)
+static int connect_head(const char *list, int patience_ms, int *out, struct error *err)
 {
 	int64_t begun = loop_now_ms(), hoped = begun;
+	int64_t limit_ms = patience_ms ? patience_ms : CONNECT_MS;
+	int64_t refused_ms = patience_ms ? patience_ms : REFUSED_MS;
 	int rc = -ERR_NETWORK;
 
 	do {
@@ -288,16 +293,48 @@ static int connect_head(const char *list, int *out, struct error *err)
 			at += size + (at[size] == ',');
 		}
 		usleep(200000);
-	} while (loop_now_ms() < begun + CONNECT_MS && loop_now_ms() < hoped + REFUSED_MS);
+	} while (loop_now_ms() < begun + limit_ms && loop_now_ms() < hoped + refused_ms);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",
 			    (int)((loop_now_ms() - begun) / 1000));
+}
+
+int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, struct error *err)
+{
+	const struct addrinfo wish = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	int64_t until = loop_now_ms() + patience_ms;
+	char host[256], service[8];
+	struct addrinfo *list = NULL;
+	int port, failed, rc = alloc_read_meet("the head", meet, host, sizeof host, &port, err);
+
+	if (rc)
+		return rc;
+	snprintf(service, sizeof service, "%d", port);
+	while ((failed = getaddrinfo(host, service, &wish, &list)) && loop_now_ms() < until)
+		usleep(500000);
+	if (failed)
+		return error_set(err, ERR_NETWORK, "the head's name %s is not known here: %s; give its "
+				 "address", host, gai_strerror(failed));
+	out[0] = '\0';
+	for (const struct addrinfo *at = list; at; at = at->ai_next) {
+		char address[INET6_ADDRSTRLEN];
+		size_t used = strlen(out);
+
+		if (!getnameinfo(at->ai_addr, at->ai_addrlen, address, sizeof address, NULL, 0,
+				 NI_NUMERICHOST) &&
+		    used + sizeof address + 12 < size)
+			snprintf(out + used, size - used,
+				 at->ai_family == AF_INET6 ? "%s[%s]:%d" : "%s%s:%d",
+				 used ? "," : "", address, port);
+	}
+	freeaddrinfo(list);
+	return 0;
 }
 
 int agent_up_open(struct agent *agent, struct error *err)
 {
 	const struct agent_params *params = &agent->params;
 	int fd = params->fd;
-	int rc = fd < 0 ? connect_head(params->head, &fd, err) : 0;
+	int rc = fd < 0 ? connect_head(params->head, params->patience_ms, &fd, err) : 0;
 
 	agent->up_owner = (struct link_owner){agent, up_opened, up_message, up_ended};
 	if (!rc)

@@ -28,6 +28,7 @@ struct head {
 	struct head_options options;
 	struct head_events events;
 	struct wire_secret secret;
+	char nonce[17]; /* with engines that have by_cookie */
 	struct link_owner owner;
 	struct listener *listener;
 	int reach_port; /* of node 0's agent, 0 not known */

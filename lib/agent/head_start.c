@@ -12,6 +12,7 @@
 #include "agent/agent.h"
 #include "agent/folder.h"
 #include "agent/head_internal.h"
+#include "agent/secret_file.h"
 #include "agent/socket.h"
 #include "agent/supervise.h"
 #include "agent/tree.h"
@@ -42,8 +43,46 @@ static void sweep(struct head *head, int deadline_ms, char *left, size_t size)
 	free(except);
 }
 
-static void describe_end(int status, char *text, size_t size)
+/* What an engine's tool has printed, its last lines on one: "srun: error: ...; ...". */
+static void child_words(const struct engine_child *child, char *text, size_t size)
 {
+	char words[WORDS_MAX + 1];
+	off_t end = lseek(child->words_fd, 0, SEEK_END);
+	off_t from = end > WORDS_MAX ? end - WORDS_MAX : 0;
+	ssize_t n = end > 0 ? pread(child->words_fd, words, WORDS_MAX, from) : 0;
+
+	text[0] = '\0';
+	for (words[n > 0 ? n : 0] = 0; n > 0 && words[n - 1] == '\n'; n--)
+		words[n - 1] = 0;
+	for (char *line = words, *next; n > 0 && line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = 0;
+		/* Cut at the front, a line says nothing. */
+		if (!*line || (from && line == words && next))
+			continue;
+		size_t used = strlen(text);
+
+		snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
+	}
+}
+
+static void describe_end(const struct head *head, const struct engine_child *child, int status,
+			 char *text, size_t size)
+{
+	char words[WORDS_MAX + 1];
+
+	/* A tool that stands for the agent: what it says is all that there is. */
+	if (child->words_fd >= 0) {
+		child_words(child, words, sizeof words);
+		snprintf(text, size,
+			 WIFSIGNALED(status) ? "%s was killed by signal %d%s%s"
+					     : "%s ended with code %d%s%s",
+			 head->options.engine->name,
+			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+			 words[0] ? ", saying: " : "", words);
+		return;
+	}
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "its agent was killed by signal %d (%s)", WTERMSIG(status),
 			 strsignal(WTERMSIG(status)));
@@ -105,7 +144,7 @@ void head_reap(struct head *head)
 	pid_t pid;
 
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-		char why[128];
+		char why[900];
 
 		for (size_t i = 0; i < head->child_count; i++) {
 			struct engine_child *child = &head->children[i];
@@ -113,7 +152,7 @@ void head_reap(struct head *head)
 			if (child->pid != pid)
 				continue;
 			child->pid = 0;
-			describe_end(status, why, sizeof why);
+			describe_end(head, child, status, why, sizeof why);
 			if (child->node_index < 0) {
 				char words[900];
 
@@ -157,30 +196,19 @@ static void on_refused(void *context, const char *text)
 	head->events.note(head->events.context, text);
 }
 
-/* What the engine's tool has printed, its last lines on one: "srun: error: ...; ...". */
 void head_words(const struct head *head, char *text, size_t size)
 {
 	text[0] = 0;
 	for (size_t i = 0; i < head->child_count; i++) {
-		int fd = head->children[i].words_fd;
-		char words[WORDS_MAX + 1];
-		off_t end = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
-		off_t from = end > WORDS_MAX ? end - WORDS_MAX : 0;
-		ssize_t n = end > 0 ? pread(fd, words, WORDS_MAX, from) : 0;
+		size_t used = strlen(text);
 
-		for (words[n > 0 ? n : 0] = 0; n > 0 && words[n - 1] == '\n'; n--)
-			words[n - 1] = 0;
-		for (char *line = words, *next; n > 0 && line; line = next) {
-			next = strchr(line, '\n');
-			if (next)
-				*next++ = 0;
-			/* Cut at the front, a line says nothing. */
-			if (!*line || (from && line == words && next))
-				continue;
-			size_t used = strlen(text);
-
-			snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
-		}
+		if (head->children[i].words_fd < 0 || used + 3 > size)
+			continue;
+		if (used)
+			strcpy(text + used, "; ");
+		child_words(&head->children[i], text + strlen(text), size - strlen(text));
+		if (used && !text[used + 2])
+			text[used] = '\0';
 	}
 }
 
@@ -207,7 +235,7 @@ static int be_agent(void *context, size_t node_index, int fd)
 
 static int start_engine(struct head *head, struct error *err)
 {
-	char secret[65], address[4096] = "";
+	char secret[65], recipe[40], address[4096] = "";
 	struct engine_job job = {
 		.alloc = head->options.alloc,
 		.env = head->options.env,
@@ -221,6 +249,11 @@ static int start_engine(struct head *head, struct error *err)
 	int rc = 0;
 
 	wire_secret_format(&head->secret, secret);
+	if (head->options.engine->by_cookie) {
+		job.secret = NULL;
+		job.recipe = recipe;
+		snprintf(recipe, sizeof recipe, "cookie:%s", head->nonce);
+	}
 	if (head->options.engine->one_machine)
 		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
 	else
@@ -242,6 +275,32 @@ static int start_engine(struct head *head, struct error *err)
 	return rc;
 }
 
+/* Of this run alone, also where it is made of PBS's cookie. */
+static int make_secret(struct head *head, struct error *err)
+{
+	const struct head_options *options = &head->options;
+	char path[4096];
+	bool made = false;
+	int rc = options->engine->by_file
+			 ? secret_file_read(options->env, true, &head->secret, &made, path,
+					    sizeof path, err)
+			 : wire_secret_make(&head->secret, err);
+
+	if (!rc && made) {
+		char text[4300];
+
+		snprintf(text, sizeof text,
+			 "made the secret %s: copy it to the other machines, unless they see this "
+			 "home", path);
+		head->events.note(head->events.context, text);
+	}
+	if (rc || !options->engine->by_cookie)
+		return rc;
+	wire_secret_fingerprint(&head->secret, head->nonce);
+	return wire_secret_derive(env_get(options->env, ENGINE_COOKIE), options->alloc->job_id,
+				  head->nonce, &head->secret, err);
+}
+
 int head_start(struct loop *loop, const struct head_options *options,
 	       const struct head_events *events, struct head **out, struct error *err)
 {
@@ -260,15 +319,19 @@ int head_start(struct loop *loop, const struct head_options *options,
 	head->owner.context = head;
 	head->nodes = calloc(head->count, sizeof *head->nodes);
 	head->unknown = calloc(2 * head->count + HEAD_STRANGERS, sizeof *head->unknown);
-	rc = head->nodes && head->unknown ? wire_secret_make(&head->secret, err)
-					  : error_memory(err, "the nodes");
+	rc = head->nodes && head->unknown ? make_secret(head, err) : error_memory(err, "the nodes");
 	if (!rc)
 		rc = supervise_adopt(err);
 	if (!rc && !options->engine->by_socket_pair) {
 		struct listener_events door = {head, on_friend, on_refused};
+		int port = 0;
 
-		rc = listener_open(loop, 0, &head->secret, options->alloc->job_id,
-				   head->count + HEAD_STRANGERS, &door, &head->listener, err);
+		if (options->engine->by_file && options->alloc->meet)
+			rc = alloc_read_meet("the head", options->alloc->meet, NULL, 0, &port, err);
+		if (!rc)
+			rc = listener_open(loop, port, &head->secret, options->alloc->job_id,
+					   head->count + HEAD_STRANGERS, &door, &head->listener,
+					   err);
 	}
 	if (!rc)
 		rc = start_engine(head, err);

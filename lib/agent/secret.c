@@ -44,6 +44,36 @@ int wire_secret_parse(const char *text, struct wire_secret *out, struct error *e
 	return 0;
 }
 
+#define COOKIE_MIN 16 /* OpenPBS's has 32 hexadecimal digits */
+#define COOKIE_MAX 4096
+
+int wire_secret_derive(const char *cookie, const char *job, const char *nonce,
+		       struct wire_secret *out, struct error *err)
+{
+	static const char what[] = "berth secret of a PBS cookie 1";
+	crypto_generichash_state state;
+	int rc = sodium_start(err);
+
+	if (rc)
+		return rc;
+	if (!cookie)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "PBS_JOBCOOKIE is not set: the agents' secret is made of it; is "
+				 "this a task of PBS's?");
+	if (strlen(cookie) < COOKIE_MIN || strlen(cookie) > COOKIE_MAX)
+		return error_set(err, ERR_DATA, "PBS_JOBCOOKIE has %zu characters; expected %d or "
+				 "more", strlen(cookie), COOKIE_MIN);
+	crypto_generichash_init(&state, NULL, 0, sizeof out->bytes);
+	/* Each with its end, so that no two triples run together to the same bytes. */
+	crypto_generichash_update(&state, (const unsigned char *)what, sizeof what);
+	crypto_generichash_update(&state, (const unsigned char *)cookie, strlen(cookie) + 1);
+	crypto_generichash_update(&state, (const unsigned char *)job, strlen(job) + 1);
+	crypto_generichash_update(&state, (const unsigned char *)nonce, strlen(nonce) + 1);
+	crypto_generichash_final(&state, out->bytes, sizeof out->bytes);
+	sodium_memzero(&state, sizeof state);
+	return 0;
+}
+
 void wire_secret_format(const struct wire_secret *secret, char text[65])
 {
 	sodium_bin2hex(text, 65, secret->bytes, sizeof secret->bytes);

@@ -14,6 +14,11 @@ struct wire_secret {
 int wire_secret_make(struct wire_secret *out, struct error *err);
 /* 64 hexadecimal digits, nothing else; -ERR_DATA (the text is not shown). */
 int wire_secret_parse(const char *text, struct wire_secret *out, struct error *err);
+/* Where nothing secret can be handed to an agent: of what both have, PBS's job cookie, and the job's
+ * name and a nonce, which are no secrets. -ERR_UNAVAILABLE: no cookie; -ERR_DATA: one that is too
+ * short to be of use. */
+int wire_secret_derive(const char *cookie, const char *job, const char *nonce,
+		       struct wire_secret *out, struct error *err);
 void wire_secret_format(const struct wire_secret *secret, char text[65]);
 /* 16 digits that name a secret without telling anything of it. */
 void wire_secret_fingerprint(const struct wire_secret *secret, char text[17]);

@@ -12,9 +12,11 @@
 /* In order of who is believed first: the user's own word, then a scheduler, then this machine
  * alone. A scheduler is a row here and a file of its own. */
 static const struct alloc_source *const sources[] = {
+	&alloc_source_hand,
 	&alloc_source_hosts,
 	&alloc_source_slurm, /* before PBS: Slurm has wrappers that set PBS_*, too */
 	&alloc_source_pbs,
+	&alloc_source_openpai,
 	&alloc_source_local,
 };
 
@@ -53,6 +55,7 @@ void alloc_free(struct alloc *alloc)
 	free(alloc->why);
 	free(alloc->end_why);
 	free(alloc->array_task);
+	free(alloc->meet);
 	memset(alloc, 0, sizeof *alloc);
 }
 
@@ -74,12 +77,12 @@ json_t *alloc_to_json(const struct alloc *alloc)
 				"gpus", known_or_null(node->gpus, node->gpus >= 0))))
 			return NULL;
 	}
-	return json_pack("{s:o, s:o, s:O, s:o, s:o, s:o, s:i, s:o, s:o}", "source",
+	return json_pack("{s:o, s:o, s:O, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "source",
 			 json_text(alloc->source), "job_id", json_text(alloc->job_id), "nodes",
 			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
 			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
 			 json_text(alloc->end_why), "restarts", alloc->restarts, "array_task",
-			 json_text(alloc->array_task), "why", json_text(alloc->why));
+			 json_text(alloc->array_task), "meet", json_text(alloc->meet), "why", json_text(alloc->why));
 }
 
 static int copy_string(const json_t *json, const char *key, char **out, struct error *err)
@@ -136,6 +139,8 @@ static int later_from_json(const json_t *json, struct alloc *made, struct error 
 
 	if (!rc)
 		rc = copy_optional(json, "array_task", &made->array_task, err);
+	if (!rc)
+		rc = copy_optional(json, "meet", &made->meet, err);
 	if (!rc && json_object_get(json, "restarts")) {
 		rc = json_get_int("alloc", json, "restarts", 0, 1 << 20, &number, err);
 		made->restarts = rc ? 0 : (int)number;

@@ -18,7 +18,7 @@ struct alloc_node {
 
 /* An allocation. Owned by whoever read it; freed by alloc_free. */
 struct alloc {
-	char *source;        /* "local", "hosts", "slurm", "pbs", "openpai" */
+	char *source;        /* "local", "hand", "hosts", "slurm", "pbs", "openpai" */
 	char *job_id;        /* the scheduler's, or one of ours: "local-HOST-PID-TIME" */
 	size_t node_count;   /* >= 1 */
 	struct alloc_node *nodes; /* in the scheduler's order; nodes[0] is the head */
@@ -27,6 +27,8 @@ struct alloc {
 	int64_t end_time;    /* Unix seconds at which the job is ended; 0: unknown */
 	char *end_why;       /* where end_time is from, or why it is unknown; NULL: not said */
 	int restarts;        /* how often the scheduler has started the job before */
+	char *meet;          /* "HOST:PORT" at which the head is to be met, where nobody starts agents
+				for us: by hand, OpenPAI; else NULL */
 	char *array_task;    /* of an array of jobs: "1234_7" (PBS: "64[7].server"), else NULL */
 	char *why;           /* for people: "SLURM_JOB_ID is set", "no scheduler's variables" */
 };
@@ -35,6 +37,9 @@ struct alloc {
 struct alloc_request {
 	const char *hosts;     /* a host list, or NULL */
 	const char *hostfile;  /* a node file, or NULL */
+	int nnodes;	       /* by hand: machines on which berth run is started; 0: not so */
+	int node_rank;	       /* which of them this is; -1: not said */
+	const char *meet;      /* by hand: the first one's HOST:PORT, or NULL */
 };
 
 /* A source of allocations: one row of the table in alloc.c, one file a source. */
@@ -45,8 +50,8 @@ struct alloc_source {
 	int (*read)(const struct env *env, const struct alloc_request *request,
 		    struct alloc *out, struct error *err);
 };
-extern const struct alloc_source alloc_source_hosts, alloc_source_slurm, alloc_source_pbs,
-	alloc_source_local;
+extern const struct alloc_source alloc_source_hand, alloc_source_hosts, alloc_source_slurm,
+	alloc_source_pbs, alloc_source_openpai, alloc_source_local;
 
 /* Read the allocation from the first source that is present (the user's hosts before a
  * scheduler, the local machine last). 0, or negative: err names the variable and the value. */
@@ -57,10 +62,15 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 void alloc_ask(const struct env *env, struct alloc *alloc);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
 
+/* "HOST:PORT", "[fd00::1]:PORT": is it one? host (may be NULL): its part in front, of size bytes.
+ * name: what it is in err. 0 or -ERR_USAGE. */
+int alloc_read_meet(const char *name, const char *text, char *host, size_t size, int *port,
+		    struct error *err);
+
 /* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",
- * "restarts","array_task","why"}; null where unknown. A new reference (NULL: memory out);
+ * "restarts","array_task","meet","why"}; null where unknown. A new reference (NULL: memory out);
  * alloc_from_json reads its own kind, also without the members that came later (this_node,
- * end_why, restarts, array_task). */
+ * end_why, restarts, array_task, meet). */
 json_t *alloc_to_json(const struct alloc *alloc);
 int alloc_from_json(const json_t *json, struct alloc *out, struct error *err);
 

@@ -37,7 +37,7 @@ void pbs_answer_use(const struct pbs_answer *answer, struct alloc *alloc);
  * fails end_time stays 0 (or is PBS_WALLTIME after the node file was written, Torque's) and
  * end_why says why: never an error. Starts processes; SIGCHLD is the caller's to bear. Other
  * allocations are left alone. */
-#define PBS_ASK_MS 4000
+#define PBS_ASK_MS 10000
 void pbs_ask(const struct env *env, int timeout_ms, struct alloc *alloc);
 
 /* A tool of PBS's: in PATH, else in the bin of PBS_EXEC as /etc/pbs.conf (or PBS_CONF_FILE) has

@@ -11,10 +11,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/hostlist.h"
 
 /* The first that fits is taken: the most particular first. */
-static const struct engine *const engines[] = {&engine_fork, &engine_srun, &engine_loopback};
+static const struct engine *const engines[] = {
+	&engine_fork, &engine_hand, &engine_srun, &engine_mpirun,
+	&engine_pals, &engine_tm,   &engine_ssh,  &engine_loopback,
+};
 
 #define ENGINES (sizeof engines / sizeof *engines)
 
@@ -54,13 +58,14 @@ static struct env *agents_env(const struct engine_job *job, const char *const wh
 		const char *name, *value;
 	} set[] = {
 		{ENGINE_ENV_HEAD, job->head},	  {ENGINE_ENV_JOB, job->job},
-		{ENGINE_ENV_SECRET, job->secret}, {where[0], where[1]},
-		{where[2], where[3]},
+		{ENGINE_ENV_SECRET, job->secret}, {ENGINE_ENV_RECIPE, job->recipe},
+		{where[0], where[1]},		  {where[2], where[3]},
 	};
 	int rc = env ? 0 : -1;
 
 	for (size_t i = 0; !rc && i < sizeof set / sizeof *set; i++)
-		rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
+		if (set[i].value)
+			rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
 	if (!rc)
 		rc = env_setf(env, ENGINE_ENV_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
 			      job->node_timeout_ms);
@@ -103,24 +108,55 @@ char *engine_node_list(const struct alloc *alloc)
 	return list;
 }
 
-int engine_spawn(char *const argv[], const struct env *env, struct engine_child *child,
-		 struct error *err)
+bool engine_carries(const char *name)
+{
+	static const char *const ours[] = {"BERTH_PLAN_FILE",	"BERTH_JOB_ID",	 "BERTH_NODE_RANK",
+					   "BERTH_ATTEMPT",	"BERTH_REPORT",	 "BERTH_STOP_FILE",
+					   "BERTH_SECRET_FILE", "BERTH_END_TIME"};
+
+	if (!strcmp(name, "LD_LIBRARY_PATH"))
+		return true;
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (!strcmp(name, ours[i]))
+			return false;
+	return !strncmp(name, "BERTH_", 6);
+}
+
+static int input_file(const char *input)
+{
+	size_t size = strlen(input);
+	int fd = memfd_create("berth-input", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -1;
+	if (file_write_all(fd, input, size) || lseek(fd, 0, SEEK_SET)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+int engine_spawn(char *const argv[], const struct env *env, const char *input,
+		 struct engine_child *child, struct error *err)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
 	int words = memfd_create("berth-engine", MFD_CLOEXEC), rc;
+	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-	if (!envp || words < 0) {
+	if (!envp || words < 0 || in < 0) {
 		if (words >= 0)
 			close(words);
+		if (in >= 0)
+			close(in);
 		free(envp);
 		return error_memory(err, "the engine's start");
 	}
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, in, 0);
 	posix_spawn_file_actions_adddup2(&files, words, 1);
 	posix_spawn_file_actions_adddup2(&files, words, 2);
 	posix_spawnattr_init(&attributes);
@@ -130,6 +166,7 @@ int engine_spawn(char *const argv[], const struct env *env, struct engine_child 
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
+	close(in);
 	if (rc) {
 		close(words);
 		return error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],

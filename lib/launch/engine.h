@@ -26,7 +26,12 @@
  * their order, and the variable in which an agent finds its own name among them. */
 #define ENGINE_ENV_NODES "BERTH_AGENT_NODES"
 #define ENGINE_ENV_SELF "BERTH_AGENT_SELF"
+/* ... or this one: the engine cannot tell the agent its name; it is the node that this machine is. */
+#define ENGINE_SELF_HERE "@here"
 #define ENGINE_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
+/* Instead of it where the engine cannot carry a secret: "cookie:NONCE", from PBS's job cookie. */
+#define ENGINE_ENV_RECIPE "BERTH_AGENT_SECRET_FROM"
+#define ENGINE_COOKIE "PBS_JOBCOOKIE"
 #define ENGINE_ENV_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
 
 /* What is printed, a line "berth: no agent on NAME: why", where an agent cannot do its part and the
@@ -39,7 +44,8 @@ struct engine_job {
 	const struct env *env; /* the environment to start agents in */
 	const char *program;   /* this berth's own path */
 	const char *job;
-	const char *secret; /* as ENGINE_ENV_SECRET */
+	const char *secret; /* as ENGINE_ENV_SECRET; NULL with engines that have by_cookie */
+	const char *recipe; /* as ENGINE_ENV_RECIPE with those, else NULL: it is no secret */
 	const char *head;   /* as ENGINE_ENV_HEAD; NULL where the engine gives a socket pair */
 	int node_timeout_ms;
 	/* Engines that do not exec: called in the child process with one end of a socket pair;
@@ -63,7 +69,9 @@ struct engine {
 	const char *summary;
 	bool by_socket_pair; /* agents get a socket pair; the head need not listen */
 	bool one_machine;    /* all nodes are this machine: any address reaches the head */
-	/* Is it the engine for this allocation? Pure. */
+	bool by_file;	     /* the secret is the user's file, the port alloc's: others come by themselves */
+	bool by_cookie;	     /* the secret is made of PBS's cookie: see ENGINE_ENV_RECIPE */
+	/* Is it the engine for this allocation, and is its tool there? Starts nothing. */
 	bool (*fits)(const struct alloc *alloc, const struct env *env);
 	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
 	 * -ERR_UNAVAILABLE names the tool that is missing, and nothing is left running. */
@@ -73,7 +81,8 @@ struct engine {
 	char *(*line)(const struct engine_job *job);
 };
 
-extern const struct engine engine_fork, engine_srun, engine_loopback;
+extern const struct engine engine_fork, engine_hand, engine_srun, engine_mpirun, engine_pals, engine_tm,
+	engine_ssh, engine_loopback;
 
 /* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
  * -ERR_UNAVAILABLE: none fits the allocation. */
@@ -91,14 +100,44 @@ struct env *engine_agent_env(const struct engine_job *job, size_t node_index);
 /* The same for all agents: each finds its name in the variable self. NULL: memory out. */
 struct env *engine_agents_env(const struct engine_job *job, const char *self);
 
+/* What an agent that gets nothing of this environment must be told, beside its place: LD_LIBRARY_PATH
+ * and BERTH_*, less what is of one rank or one node. */
+bool engine_carries(const char *name);
+
+/* Does the name of a node mean this machine: its host name (the first label decides), localhost, an
+ * address of its own? Asks no resolver. */
+bool engine_is_here(const char *name);
+
 /* The names of the nodes as a host list; malloced, NULL: memory out. */
 char *engine_node_list(const struct alloc *alloc);
 
-/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin from /dev/null, what
- * it prints into a file without a name. *child is filled in with node_index -1 for all nodes.
+/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input (NULL:
+ * /dev/null), what it prints into a file without a name. *child is filled in with node_index -1 for all nodes.
  * -ERR_UNAVAILABLE names the tool. */
-int engine_spawn(char *const argv[], const struct env *env, struct engine_child *child,
-		 struct error *err);
+int engine_spawn(char *const argv[], const struct env *env, const char *input,
+		 struct engine_child *child, struct error *err);
+
+/* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
+ * malloced; negative: memory. All are started, or none is left. env: the tools'. */
+struct engine_words {
+	char **argv;
+	char *input;
+};
+/* Lines NAME=VALUE for `berth agent --stdin`, the secret on the first, an empty one at the end;
+ * malloced, NULL: memory. */
+char *engine_input(const struct engine_job *job, size_t node);
+void engine_words_free(struct engine_words *words);
+int engine_start_each(const struct engine_job *job, const struct env *env,
+		      int (*make)(const struct engine_job *job, size_t node,
+				  struct engine_words *out),
+		      struct engine_child **out, size_t *count, struct error *err);
+/* The lines of such an engine for --dry-run: the first node's, and how many more. */
+char *engine_line_each(const struct engine_job *job,
+		       int (*make)(const struct engine_job *job, size_t node,
+				   struct engine_words *out));
+/* begin, then NAME=VALUE of what the agent of a node must be told where names is set, then end (each
+ * list NULL-terminated): a malloced argv. NULL: memory out. */
+char **engine_argv(const char *const *begin, const struct env *names, const char *const *end);
 /* argv as a line for a shell; malloced, NULL: memory out. */
 char *engine_line(char *const argv[]);
 

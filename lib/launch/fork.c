@@ -1,54 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One machine: the agent is a child of the head, and a socket pair their connection. */
-#include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "launch/engine.h"
-
-/* "gpu01" and "gpu01.cluster.org" are one host. */
-static bool is_host_name(const char *name)
-{
-	char host[256] = "";
-	size_t size = strcspn(name, ".");
-
-	if (!strcasecmp(name, "localhost"))
-		return true;
-	gethostname(host, sizeof host - 1);
-	return size && size == strcspn(host, ".") && !strncasecmp(name, host, size);
-}
-
-static bool is_own_address(const char *name)
-{
-	struct ifaddrs *list = NULL;
-	unsigned char bytes[16];
-	bool found = false;
-
-	if (inet_pton(AF_INET, name, bytes) != 1 && inet_pton(AF_INET6, name, bytes) != 1)
-		return false;
-	if (getifaddrs(&list))
-		return false;
-	for (const struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
-		int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
-
-		if (family == AF_INET)
-			found = inet_pton(AF_INET, name, bytes) == 1 &&
-				!memcmp(bytes, &((struct sockaddr_in *)at->ifa_addr)->sin_addr, 4);
-		else if (family == AF_INET6)
-			found = inet_pton(AF_INET6, name, bytes) == 1 &&
-				!memcmp(bytes, &((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr,
-					16);
-	}
-	freeifaddrs(list);
-	return found;
-}
 
 /* One node, and it must be this one. */
 static bool fits(const struct alloc *alloc, const struct env *env)
@@ -64,7 +23,9 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 		return alloc->this_node >= 0;
 	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
 		return true;
-	return !strcmp(alloc->source, "local") || is_host_name(name) || is_own_address(name);
+	if (strcmp(alloc->source, "pbs") && strcmp(alloc->source, "hosts"))
+		return true; /* nothing else has a node that is not this one */
+	return engine_is_here(name);
 }
 
 static int start(const struct engine_job *job, struct engine_child **out, size_t *count,

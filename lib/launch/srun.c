@@ -170,7 +170,7 @@ static int start_part(const struct engine_job *job, const struct env *env, size_
 	struct alloc part = part_of(job->alloc, first);
 	struct line line = {.list = NULL};
 	int rc = make_line(job, &part, &line) ? error_memory(err, "srun's start")
-					      : engine_spawn(line.argv, env, child, err);
+					      : engine_spawn(line.argv, env, NULL, child, err);
 
 	free(line.list);
 	if (rc || part.node_count == job->alloc->node_count)

@@ -215,9 +215,9 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
-64|there are: fork, srun, loopback|--engine nosuch -- touch started
-69|elsewhere01|--hosts elsewhere01 -- touch started
-69|2 nodes|--hosts localhost,elsewhere01 -- touch started
+64|there are: fork, hand, srun, mpirun, pals, tm, ssh, loopback|--engine nosuch -- touch started
+76|elsewhere.invalid|--hosts elsewhere.invalid -- touch started
+76|elsewhere.invalid|--hosts localhost,elsewhere.invalid -- touch started
 64|has 1 node|-N 2 -- touch started
 64|GPUs|--gpus-per-rank 1000 -n 1 -- touch started
 66|there is no program|-- ./absent

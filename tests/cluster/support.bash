@@ -64,7 +64,7 @@ nothing_left() {
 	for node in "$@"; do
 		on "$node" ps -eo comm >/dev/null || return 1
 		for ((i = 0; i < 200; i++)); do
-			seen=$(on "$node" ps -eo comm,args | grep -E 'berth|probe|sleep 7[0-9]' | grep -vE 'grep|cluster.py' || true)
+			seen=$(on "$node" ps -eo comm,args | grep -E 'berth|probe|sleep 7[0-9]' | grep -vE 'grep|cluster.py|pbs.py|sshd:' || true)
 			[ -z "$seen" ] && break
 			sleep 0.05
 		done

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* One of the machines on which berth run was started, but not the first: its agent. */
+#include <stdio.h>
+
+#include "agent/agent.h"
+#include "agent/secret_file.h"
+#include "run.h"
+
+bool run_is_agent(const struct run_setup *setup)
+{
+	return setup->alloc.meet && setup->alloc.this_node > 0;
+}
+
+int run_as_agent(const struct run_setup *setup, struct error *err)
+{
+	const struct alloc *alloc = &setup->alloc;
+	char path[4096], addresses[1024];
+	struct agent_params params = {
+		.node_index = (size_t)alloc->this_node,
+		.name = alloc->nodes[alloc->this_node].name,
+		.job = alloc->job_id,
+		.fd = -1,
+		.head = addresses,
+		.node_timeout_ms = setup->options->node_timeout_ms,
+		.patience_ms = setup->options->start_timeout_ms,
+		.env = setup->env,
+	};
+	bool made;
+	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
+
+	if (!rc)
+		rc = agent_resolve(alloc->meet, params.patience_ms, addresses, sizeof addresses, err);
+	if (rc)
+		return rc;
+	if (!setup->options->quiet)
+		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
+			params.name, alloc->node_count, alloc->meet);
+	rc = agent_run(&params, err);
+	wire_secret_forget(&params.secret);
+	return rc ? error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why) : 0;
+}

@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# An MPI program: berth is the PMIx server of its ranks, and tells Open MPI and UCX the same network as
+# all others. As many ranks as the node file has lines, which is the sum of mpiprocs.
+#
+#   qsub -l select=2:ncpus=16:mpiprocs=16 -v PROGRAM="./solver input" mpi.sh
+#
+# Torque: #PBS -l nodes=2:ppn=16 instead of select.
+#PBS -N berth
+#PBS -j oe
+#PBS -l select=2:ncpus=2:mpiprocs=2
+#PBS -l place=scatter
+#PBS -l walltime=01:00:00
+
+cd "$PBS_O_WORKDIR" || exit
+# shellcheck disable=SC2086 # words
+berth run -n "$(grep -c . "$PBS_NODEFILE")" --pmix on -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}

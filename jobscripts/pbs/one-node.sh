@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# One node: a rank on each GPU that was asked for, or one on each mpiproc where there is none.
+#
+#   qsub -l select=1:ncpus=16:ngpus=4 -v PROGRAM="python train.py" one-node.sh
+#
+# PROGRAM is cut at blanks; what is more than that belongs into the last line itself.
+# Torque: qsub -l nodes=1:ppn=16:gpus=4 ... (the #PBS lines below: -l nodes=1:ppn=2)
+#PBS -N berth
+#PBS -j oe
+#PBS -l select=1:ncpus=2:mpiprocs=2
+#PBS -l walltime=01:00:00
+
+cd "$PBS_O_WORKDIR" || exit
+# shellcheck disable=SC2086 # words
+berth run -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The secret as a file, where nobody starts agents for us: by hand, OpenPAI. */
+#ifndef BERTH_AGENT_SECRET_FILE_H
+#define BERTH_AGENT_SECRET_FILE_H
+
+#include <stdbool.h>
+
+#include "agent/secret.h"
+#include "base/env.h"
+#include "base/error.h"
+
+/* Read BERTH_SECRET_FILE, or ~/.config/berth/secret: 64 hexadecimal digits and a newline, a file
+ * that nobody else can read. make: where the default one is not there, make it (random, 0600, the
+ * folder 0700), and *made says so. path (size bytes) is filled in also on failure.
+ * -ERR_INPUT: missing, with the line that makes one; -ERR_DATA: others can read it, or no secret. */
+int secret_file_read(const struct env *env, bool make, struct wire_secret *out, bool *made,
+		     char *path, int size, struct error *err);
+
+#endif

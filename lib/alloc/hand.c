@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Source "hand": berth run is started on each machine by a person or by something that berth does
+ * not know, with --nnodes, --node-rank and --head. Nothing is known of the other machines: they are
+ * called node0, node1... */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/alloc.h"
+#include "base/hostlist.h"
+#include "base/number.h"
+
+static int present(const struct env *env, const struct alloc_request *request)
+{
+	(void)env;
+	return request->nnodes > 0;
+}
+
+int alloc_read_meet(const char *name, const char *text, char *host, size_t size, int *port,
+		    struct error *err)
+{
+	const char *colon = strrchr(text, ':'), *begin = text;
+	size_t length = colon ? (size_t)(colon - text) : 0;
+	int number;
+
+	if (length > 2 && *text == '[' && colon[-1] == ']') {
+		begin++;
+		length -= 2;
+	} else if (memchr(text, ':', length)) {
+		length = 0; /* an IPv6 address without brackets: which part is the port? */
+	}
+	if (!length || length >= 256 || begin[0] == '-' || begin[strcspn(begin, " ,/@\t\n")])
+		return error_set(err, ERR_USAGE,
+				 "%s %.120s: expected HOST:PORT, the first machine's name or address "
+				 "and a free port there (IPv6: [ADDRESS]:PORT)", name, text);
+	if (number_int(name, colon + 1, 1, 65535, &number, err))
+		return error_set(err, ERR_USAGE, "%s %.120s: expected a port from 1 to 65535 behind "
+				 "the colon", name, text);
+	if (host && length >= size)
+		return error_set(err, ERR_USAGE, "%s %.120s: the host is too long", name, text);
+	if (host)
+		snprintf(host, size, "%.*s", (int)length, begin);
+	*port = number;
+	return 0;
+}
+
+static int check(const struct alloc_request *request, int *port, struct error *err)
+{
+	if (request->hosts || request->hostfile)
+		return error_set(err, ERR_USAGE,
+				 "--nnodes is for machines on which berth run is started by hand, "
+				 "--hosts and --hostfile for those on which berth starts itself; give "
+				 "one of them");
+	if (request->node_rank < 0 || !request->meet)
+		return error_set(err, ERR_USAGE,
+				 "--nnodes %d needs --node-rank and --head HOST:PORT as well: the same "
+				 "line on each machine, but for the number", request->nnodes);
+	if (request->node_rank >= request->nnodes)
+		return error_set(err, ERR_USAGE, "--node-rank %d: with --nnodes %d expected 0 to %d",
+				 request->node_rank, request->nnodes, request->nnodes - 1);
+	if (request->nnodes > HOSTLIST_MAX_HOSTS)
+		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d", request->nnodes,
+				 HOSTLIST_MAX_HOSTS);
+	return alloc_read_meet("--head", request->meet, NULL, 0, port, err);
+}
+
+static int fill(const struct alloc_request *request, int port, struct alloc *made)
+{
+	made->source = strdup("hand");
+	made->meet = strdup(request->meet);
+	made->this_node = request->node_rank;
+	if (asprintf(&made->job_id, "hand-%d-%d", port, request->nnodes) < 0)
+		made->job_id = NULL;
+	if (asprintf(&made->why, "--nnodes %d, and this machine is --node-rank %d", request->nnodes,
+		     request->node_rank) < 0)
+		made->why = NULL;
+	made->nodes = calloc((size_t)request->nnodes, sizeof *made->nodes);
+	if (!made->source || !made->meet || !made->job_id || !made->why || !made->nodes)
+		return -1;
+	for (; made->node_count < (size_t)request->nnodes; made->node_count++) {
+		struct alloc_node *node = &made->nodes[made->node_count];
+
+		node->gpus = -1;
+		if (asprintf(&node->name, "node%zu", made->node_count) < 0) {
+			node->name = NULL;
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static int read_hand(const struct env *env, const struct alloc_request *request, struct alloc *out,
+		     struct error *err)
+{
+	struct alloc made = {0};
+	int port, rc = check(request, &port, err);
+
+	(void)env;
+	if (!rc && fill(request, port, &made))
+		rc = error_memory(err, "the allocation");
+	if (rc)
+		alloc_free(&made);
+	else
+		*out = made;
+	return rc;
+}
+
+const struct alloc_source alloc_source_hand = {"hand", present, read_hand};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth run was started on every machine, by a person or as each container's command: the first one
+ * is the head, with an agent of its own; the others are agents and come by themselves. */
+#include <stdio.h>
+#include <string.h>
+
+#include "launch/engine.h"
+
+static bool fits(const struct alloc *alloc, const struct env *env)
+{
+	(void)env;
+	return alloc->meet != NULL;
+}
+
+static int make(const struct engine_job *job, size_t node, struct engine_words *out)
+{
+	out->argv = engine_argv((const char *const[]){job->program, "agent", "--stdin", NULL}, NULL,
+				NULL);
+	out->input = engine_input(job, node);
+	return out->argv && out->input ? 0 : -1;
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	struct alloc first = *job->alloc;
+	struct engine_job own = *job;
+
+	if (!fits(job->alloc, job->env))
+		return error_set(err, ERR_USAGE,
+				 "the engine hand is for berth run on each machine with --nnodes, "
+				 "--node-rank and --head, and for OpenPAI; this is neither (%s)",
+				 job->alloc->why ? job->alloc->why : job->alloc->source);
+	first.node_count = 1;
+	own.alloc = &first;
+	return engine_start_each(&own, job->env, make, out, count, err);
+}
+
+static char *line(const struct engine_job *job)
+{
+	char *text;
+
+	if (asprintf(&text, "(the other %zu come by themselves to %s)", job->alloc->node_count - 1,
+		     job->alloc->meet ? job->alloc->meet : "") < 0)
+		return NULL;
+	return text;
+}
+
+const struct engine engine_hand = {
+	.name = "hand",
+	.summary = "berth run was started on each machine",
+	.by_file = true,
+	.fits = fits,
+	.start = start,
+	.line = line,
+};

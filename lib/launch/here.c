@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Is a node this machine? */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "launch/engine.h"
+
+/* "gpu01" and "gpu01.cluster.org" are one host. */
+static bool is_host_name(const char *name)
+{
+	char host[256] = "";
+	size_t size = strcspn(name, ".");
+
+	if (!strcasecmp(name, "localhost"))
+		return true;
+	gethostname(host, sizeof host - 1);
+	return size && size == strcspn(host, ".") && !strncasecmp(name, host, size);
+}
+
+static bool is_own_address(const char *name)
+{
+	struct ifaddrs *list = NULL;
+	unsigned char bytes[16];
+	bool found = false;
+
+	if (inet_pton(AF_INET, name, bytes) != 1 && inet_pton(AF_INET6, name, bytes) != 1)
+		return false;
+	if (getifaddrs(&list))
+		return false;
+	for (const struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
+		int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
+
+		if (family == AF_INET)
+			found = inet_pton(AF_INET, name, bytes) == 1 &&
+				!memcmp(bytes, &((struct sockaddr_in *)at->ifa_addr)->sin_addr, 4);
+		else if (family == AF_INET6)
+			found = inet_pton(AF_INET6, name, bytes) == 1 &&
+				!memcmp(bytes, &((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr,
+					16);
+	}
+	freeifaddrs(list);
+	return found;
+}
+
+bool engine_is_here(const char *name)
+{
+	return is_host_name(name) || is_own_address(name);
+}

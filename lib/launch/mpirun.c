@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Open MPI's mpirun (4, and 5 by PRRTE's prterun), and HPE's PALS: one line for all nodes, one
+ * process a node, and the process is the agent.
+ *
+ * Names of the allocation reach Open MPI as they are: it would strip their domains, and pbs_tmrsh
+ * wants them. Where PBS has a pbs_tmrsh and nobody chose another remote shell, Open MPI's is that
+ * one, through `berth agent --tmrsh` (pbs_tmrsh starts no shell of its own).
+ * The agent is no MPI process: what the tool sets for one is taken from its environment. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/pbs.h"
+#include "launch/engine.h"
+
+/* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
+static const char clean[] =
+	"for name in $(env | sed -n 's/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
+	"\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
+
+/* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
+static bool find_beside(const struct env *env, const char *name, const char *beside, char *path,
+			size_t size)
+{
+	const char *at = env_get(env, "PATH");
+
+	for (; at && *at; at += strcspn(at, ":"), at += *at == ':') {
+		int folder = (int)strcspn(at, ":");
+		char other[PATH_MAX];
+
+		if (*at != '/' || snprintf(path, size, "%.*s/%s", folder, at, name) >= (int)size ||
+		    snprintf(other, sizeof other, "%.*s/%s", folder, at, beside) >=
+			    (int)sizeof other)
+			continue;
+		if (!access(path, X_OK))
+			return !access(other, X_OK); /* what comes first is what is meant */
+	}
+	return false;
+}
+
+static bool find_mpirun(const struct env *env, char *path, size_t size)
+{
+	return find_beside(env, "prterun", "prterun", path, size) ||
+	       find_beside(env, "mpirun", "ompi_info", path, size);
+}
+
+static bool find_pals(const struct env *env, char *path, size_t size)
+{
+	return find_beside(env, "mpiexec", "palstat", path, size);
+}
+
+static bool fits(const struct alloc *alloc, const struct env *env)
+{
+	char path[PATH_MAX];
+
+	return !strcmp(alloc->source, "pbs") && find_mpirun(env, path, sizeof path);
+}
+
+static bool fits_pals(const struct alloc *alloc, const struct env *env)
+{
+	char path[PATH_MAX];
+
+	return !strcmp(alloc->source, "pbs") && find_pals(env, path, sizeof path);
+}
+
+/* Set for the tool unless the user has. */
+static int prefer(struct env *env, const char *name, const char *value)
+{
+	return env_get(env, name) ? 0 : env_set(env, name, value, ENV_FROM_BERTH, NULL, NULL);
+}
+
+static int prefer_tmrsh(struct env *env, const struct engine_job *job)
+{
+	static const char *const names[] = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"};
+	char path[PATH_MAX], agent[PATH_MAX + 32];
+	int rc = 0;
+
+	if (strcmp(job->alloc->source, "pbs") || strchr(job->program, ' ') ||
+	    pbs_find_tool(job->env, "pbs_tmrsh", path, sizeof path))
+		return 0;
+	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->program);
+	for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++)
+		rc = prefer(env, names[i], agent);
+	/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
+	if (!rc)
+		rc = prefer(env, "OMPI_MCA_plm_rsh_no_tree_spawn", "1");
+	return rc ? rc : prefer(env, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+}
+
+/* The tool's environment: the agents' and its own settings, less what makes it a process of another
+ * MPI job. */
+static struct env *environment(const struct engine_job *job)
+{
+	static const char *const begins[] = {"OMPI_COMM_WORLD", "PMIX_", "PMI_", "PALS_"};
+	struct env *env = engine_agents_env(job, ENGINE_SELF_HERE);
+	int rc = env ? 0 : -1;
+
+	for (size_t i = 0; env && i < env_count(env);) {
+		char name[256];
+		bool drop = false;
+
+		snprintf(name, sizeof name, "%s", env_at(env, i)->name);
+		for (size_t b = 0; b < sizeof begins / sizeof *begins; b++)
+			drop |= !strncmp(name, begins[b], strlen(begins[b])) &&
+				strncmp(name, "PMIX_MCA_", 9);
+		if (drop)
+			env_drop(env, name);
+		else
+			i++;
+	}
+	if (!rc)
+		rc = prefer(env, "OMPI_MCA_orte_keep_fqdn_hostnames", "1");
+	if (!rc)
+		rc = prefer(env, "PRTE_MCA_prte_keep_fqdn_hostnames", "1");
+	if (!rc)
+		rc = prefer(env, "OMPI_MCA_orte_abort_on_non_zero_status", "0");
+	if (!rc)
+		rc = prefer_tmrsh(env, job);
+	if (!rc)
+		return env;
+	env_free(env);
+	return NULL;
+}
+
+/* "n1:1,n2:1"; with before in front of each but the first of its own. */
+static char *host_list(const struct alloc *alloc, const char *slots)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+
+	for (size_t i = 0; stream && i < alloc->node_count; i++)
+		fprintf(stream, "%s%s%s", i ? "," : "", alloc->nodes[i].name, slots);
+	if (stream && !fclose(stream))
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* begin, -x NAME for each variable that agents are told (its value is not in ps), end. */
+static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
+{
+	struct env *none = NULL;
+	size_t room = 0, n = 0;
+	const char **words;
+	char **argv;
+
+	for (size_t i = 0; begin[i]; i++)
+		room++;
+	for (size_t i = 0; end[i]; i++)
+		room++;
+	words = calloc(room + 2 * env_count(env) + 1, sizeof *words);
+	if (!words)
+		return NULL;
+	for (size_t i = 0; begin[i]; i++)
+		words[n++] = begin[i];
+	for (size_t i = 0; i < env_count(env); i++)
+		if (engine_carries(env_at(env, i)->name)) {
+			words[n++] = "-x";
+			words[n++] = env_at(env, i)->name;
+		}
+	for (size_t i = 0; end[i]; i++)
+		words[n++] = end[i];
+	argv = engine_argv(words, none, NULL);
+	free(words);
+	return argv;
+}
+
+static char **mpirun_argv(const struct engine_job *job, const struct env *env)
+{
+	char path[PATH_MAX] = "mpirun", *hosts = host_list(job->alloc, ":1");
+	char **argv = NULL;
+
+	find_mpirun(job->env, path, sizeof path);
+	if (hosts)
+		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
+						       "none", "--host", hosts, NULL},
+				 env,
+				 (const char *const[]){"sh", "-c", clean, job->program, NULL});
+	free(hosts);
+	return argv;
+}
+
+static char **pals_argv(const struct engine_job *job, const struct env *env)
+{
+	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->alloc, "");
+	char **argv = NULL;
+
+	(void)env; /* --envall takes it along */
+	find_pals(job->env, path, sizeof path);
+	snprintf(count, sizeof count, "%zu", job->alloc->node_count);
+	if (hosts)
+		argv = engine_argv((const char *const[]){path, "-n", count, "--ppn", "1", "--hosts",
+							 hosts, "--cpu-bind", "none", "--envall",
+							 "sh", "-c", clean, job->program, NULL},
+				   NULL, NULL);
+	free(hosts);
+	return argv;
+}
+
+static int start_one(const struct engine_job *job,
+		     char **(*make)(const struct engine_job *job, const struct env *env),
+		     struct engine_child **out, size_t *count, struct error *err)
+{
+	struct engine_child *child = malloc(sizeof *child);
+	struct env *env = environment(job);
+	struct engine_words words = {.argv = env ? make(job, env) : NULL};
+	int rc = child && words.argv ? engine_spawn(words.argv, env, NULL, child, err)
+				     : error_memory(err, "the agents' start");
+
+	engine_words_free(&words);
+	env_free(env);
+	if (rc) {
+		free(child);
+		return rc;
+	}
+	*out = child;
+	*count = 1;
+	return 0;
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (!find_mpirun(job->env, path, sizeof path))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "there is no prterun in PATH, and no mpirun of Open MPI (another "
+				 "MPI's does not serve); load its module, or take another --engine");
+	return start_one(job, mpirun_argv, out, count, err);
+}
+
+static int start_pals(const struct engine_job *job, struct engine_child **out, size_t *count,
+		      struct error *err)
+{
+	return start_one(job, pals_argv, out, count, err);
+}
+
+static char *line_of(const struct engine_job *job,
+		     char **(*make)(const struct engine_job *job, const struct env *env))
+{
+	struct env *env = environment(job);
+	struct engine_words words = {.argv = env ? make(job, env) : NULL};
+	char *text = words.argv ? engine_line(words.argv) : NULL;
+
+	engine_words_free(&words);
+	env_free(env);
+	return text;
+}
+
+static char *line(const struct engine_job *job)
+{
+	return line_of(job, mpirun_argv);
+}
+
+static char *line_pals(const struct engine_job *job)
+{
+	return line_of(job, pals_argv);
+}
+
+const struct engine engine_mpirun = {
+	.name = "mpirun",
+	.summary = "the nodes of a PBS job, by Open MPI's mpirun or PRRTE's prterun",
+	.fits = fits,
+	.start = start,
+	.line = line,
+};
+
+/* From HPE's documentation: never tried on a machine that has it. */
+const struct engine engine_pals = {
+	.name = "pals",
+	.summary = "the nodes of a PBS job, by HPE's PALS mpiexec (untested)",
+	.fits = fits_pals,
+	.start = start_pals,
+	.line = line_pals,
+};

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* PBS's own task manager: pbs_tmrsh, or pbsdsh, once a node.
+ *
+ * Tasks get nothing of our environment (PBS_JOBCOOKIE and the job's own variables they have): what
+ * an agent must know stands on its command line, where everybody can read it, and its secret is
+ * made of the cookie, which nobody else can. A host is named as in the node file, to the letter.
+ * What a task prints goes to the job's output, pbsdsh returns 0 whatever became of it, and killing
+ * the tool does not end the task: an agent ends when its head is gone. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/pbs.h"
+#include "launch/engine.h"
+
+static bool find(const struct env *env, char *path, size_t size, bool *dsh)
+{
+	*dsh = false;
+	if (!pbs_find_tool(env, "pbs_tmrsh", path, size))
+		return true;
+	*dsh = true;
+	return !pbs_find_tool(env, "pbsdsh", path, size);
+}
+
+static bool fits(const struct alloc *alloc, const struct env *env)
+{
+	char path[PATH_MAX];
+	bool dsh;
+
+	return !strcmp(alloc->source, "pbs") && env_get(env, ENGINE_COOKIE) &&
+	       find(env, path, sizeof path, &dsh);
+}
+
+static int make(const struct engine_job *job, size_t node, struct engine_words *out)
+{
+	const char *host = job->alloc->nodes[node].name;
+	const char *end[] = {job->program, "agent", NULL};
+	struct env *all = engine_agent_env(job, node), *told = env_new();
+	char path[PATH_MAX];
+	bool dsh;
+	int rc = all && told && find(job->env, path, sizeof path, &dsh) ? 0 : -1;
+
+	for (size_t i = 0; !rc && i < env_count(all); i++) {
+		const struct env_var *var = env_at(all, i);
+
+		if (var->value && engine_carries(var->name) &&
+		    strcmp(var->name, ENGINE_ENV_SECRET))
+			rc = env_set(told, var->name, var->value, var->from, NULL, NULL);
+	}
+	if (!rc) {
+		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
+		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};
+
+		out->argv = engine_argv(dsh ? pbsdsh : tmrsh, told, end);
+		rc = out->argv ? 0 : -1;
+	}
+	env_free(told);
+	env_free(all);
+	return rc;
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	char path[PATH_MAX];
+	bool dsh;
+
+	if (strcmp(job->alloc->source, "pbs") != 0)
+		return error_set(err, ERR_USAGE,
+				 "the engine tm starts agents in a job of PBS's, and this is none "
+				 "(%s); use it in a job script or in qsub -I",
+				 job->alloc->why ? job->alloc->why : job->alloc->source);
+	if (!find(job->env, path, sizeof path, &dsh))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "
+				 "/etc/pbs.conf");
+	return engine_start_each(job, job->env, make, out, count, err);
+}
+
+static char *line(const struct engine_job *job)
+{
+	return engine_line_each(job, make);
+}
+
+const struct engine engine_tm = {
+	.name = "tm",
+	.summary = "the nodes of a PBS job, by pbs_tmrsh or pbsdsh",
+	.by_cookie = true,
+	.fits = fits,
+	.start = start,
+	.line = line,
+};

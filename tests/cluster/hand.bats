@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run started on each machine: by hand, and as the containers of an OpenPAI job. The machines
+# are the nodes of cluster.py; nothing of Slurm's is used.
+
+load support.bash
+
+setup() {
+	unset SLURM_CONF
+	cd "$SHARE" || return
+	rm -rf hand
+	mkdir hand
+	export HOME=$SHARE/hand BERTH_SECRET_FILE=$SHARE/hand/secret
+	(umask 077; openssl rand -hex 32 >"$BERTH_SECRET_FILE")
+}
+
+# by_hand NODE OPTIONS...: in the background; its output and code are hand/NODE.*
+by_hand() {
+	local node=$1
+	shift
+	rm -f "hand/$node".*
+	(
+		code=0
+		on "$node" timeout 60 env -C "$SHARE" "$BERTH" run "$@" >"hand/$node.out" 2>&1 3>&- || code=$?
+		echo "$code" >"hand/$node.tmp"
+		mv "hand/$node.tmp" "hand/$node.code"
+	) 3>&- &
+}
+
+# ended NODE: $status, $output.
+ended() {
+	local i
+	for ((i = 0; i < 1200; i++)); do
+		[ -e "hand/$1.code" ] && break
+		sleep 0.05
+	done
+	output=$(cat "hand/$1.out")
+	status=$(cat "hand/$1.code" 2>/dev/null || echo "no end after 60 s")
+	echo "# $1: $status"
+	echo "$output"
+}
+
+SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gpus ${CUDA_VISIBLE_DEVICES-none}"'
+
+@test "two machines, the head by name, the others first" {
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4711 -- true
+	sleep 1 # people start them one after the other
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4711 --ranks-per-node 2 -- sh -c "$SAY"
+	ended n1
+	[ "$status" = 0 ]
+	has '^rank 0 of 4 on n1 node 0 local 0/2 at 10.9.0.11 nccl hsn0 '
+	has '^rank 3 of 4 on n2 node 1 local 1/2 at 10.9.0.11 nccl hsn0 '
+	ended n2
+	[ "$status" = 0 ]
+	hasnt '^rank'
+	nothing_left n1 n2
+}
+
+@test "machines with different numbers of GPUs" {
+	(cd hand && python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'cpu', gpus=False)")
+	by_hand n1 --nnodes 2 --node-rank 0 --head 10.1.0.11:4712 -- sh -c "$SAY"
+	BERTH_TOPOLOGY=$SHARE/hand/cpu.xml by_hand n2 --nnodes 2 --node-rank 1 --head 10.1.0.11:4712 -- true
+	ended n1
+	[ "$status" = 0 ]
+	[ "$(grep -c ' on n1 node 0 local ./4 .* gpus 0,1,2,3' <<<"$output")" = 4 ]
+	has ' on n2 node 1 '
+	hasnt ' on n2 node 1 .*gpus [0-9]'
+	ended n2
+	[ "$status" = 0 ]
+}
+
+@test "different secrets are named by their fingerprints, on both sides" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
+	(umask 077; openssl rand -hex 32 >hand/other)
+	BERTH_SECRET_FILE=$SHARE/hand/other by_hand n2 --nnodes 2 --node-rank 1 --head n1:4713 -- true
+	ended n2
+	[ "$status" != 0 ]
+	has 'fingerprint'
+	ended n1
+	[ "$status" = 76 ]
+	has 'fingerprint' && has 'node1'
+	[ ! -e hand/started ]
+	nothing_left n1 n2
+}
+
+@test "a number that is taken: refused, and the job goes on" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4714 -- sh -c "$SAY; sleep 3"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4714 -- true
+	until_seen hand/n1.out '^rank 0'
+	by_hand n3 --nnodes 2 --node-rank 1 --head n1:4714 -- true
+	ended n3
+	[ "$status" = 76 ]
+	has 'node1.*--node-rank 1'
+	ended n1
+	[ "$status" = 0 ]
+	has 'says it is node 1, which is here already'
+}
+
+@test "a machine that does not come is named; one whose head is not there says so" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4715 --start-timeout 2s -- touch "$SHARE/hand/started"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n3:4715 --start-timeout 2s -- true
+	by_hand n3 --nnodes 2 --node-rank 1 --head nobody.invalid:4715 --start-timeout 2s -- true
+	ended n1
+	[ "$status" = 76 ]
+	has 'node1 within 2 s'
+	ended n2
+	[ "$status" = 76 ]
+	has 'the head cannot be reached'
+	ended n3
+	[ "$status" = 76 ]
+	has 'nobody.invalid'
+	[ ! -e hand/started ]
+}
+
+@test "the first machine makes the secret, for itself alone; others are told" {
+	unset BERTH_SECRET_FILE
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4716 -- sh -c "$SAY"
+	until_seen hand/n1.out 'made the secret'
+	[ "$(stat -c %a hand/.config/berth/secret)" = 600 ]
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	ended n1
+	[ "$status" = 0 ]
+	chmod 644 hand/.config/berth/secret
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	ended n2
+	[ "$status" = 65 ]
+	has 'mode 0644'
+	rm hand/.config/berth/secret
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	ended n2
+	[ "$status" = 66 ]
+	has 'copy the first'
+}
+
+@test "OpenPAI: every container runs the same line" {
+	export PAI_JOB_NAME=job1 PAI_TASK_ROLE_LIST=worker PAI_CURRENT_TASK_ROLE_NAME=worker
+	export PAI_TASK_ROLE_TASK_COUNT_worker=2 PAI_HOST_IP_worker_0=10.1.0.11 PAI_HOST_IP_worker_1=10.1.0.12
+	export PAI_PORT_LIST_worker_0_ssh=2200 PAI_PORT_LIST_worker_0_berth=4717 PAI_RESOURCE_worker=4,8,1000,100
+	PAI_TASK_INDEX=0 by_hand n1 -- sh -c "$SAY"
+	PAI_TASK_INDEX=1 by_hand n2 -- sh -c "$SAY"
+	ended n1
+	[ "$status" = 0 ]
+	has '^rank 0 of 8 on n1 node 0 local 0/4 at 10.9.0.11 nccl hsn0 gpus 0,1,2,3$'
+	has '^rank 7 of 8 on n2 node 1 local 3/4 at 10.9.0.11 nccl hsn0 gpus 0,1,2,3$'
+	ended n2
+	[ "$status" = 0 ]
+	nothing_left n1 n2
+}

@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A stand-in for OpenPBS on the nodes of cluster.py, after captures of OpenPBS 23.06.
+
+    pbs.py begin NODE...          on the login node: a mom on each node, the tools in CLUSTER/share/pbs/bin
+    pbs.py mom ROOT NODE          what runs on a node: starts tasks, signals them, ends them
+    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, pbs_tmrsh, pbsdsh (what the scripts in bin call)
+
+What it holds to (tests/unit/alloc/pbs has the captures, pbs.bats the tests of this page):
+- a batch script has the captured variables, HOME for its folder, umask 077, a session of its own;
+- a spawned task has the captured variables of such a task and nothing of its caller's environment:
+  PATH=/bin:/usr/bin, no PBS_NODEFILE on the first host, PBS_TASKNUM hexadecimal, a session of its
+  own, standard input /dev/null, its output in the job's file;
+- pbs_tmrsh wants a host as the node file has it (255 otherwise), executes without a shell (254 when
+  that fails), returns the code or the signal's number, and may be killed without harm to the task;
+- pbsdsh returns 0 always;
+- qdel sends SIGTERM to the script's session on the first host only, later SIGKILL to all; at the
+  script's end everything but what made a session of its own is killed.
+"""
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CAPTURES = os.path.join(HERE, '..', 'unit', 'alloc', 'pbs')
+DOMAIN = '.bed.test'
+KILL_DELAY_S = 3  # OpenPBS: 10 at the least
+TOOLS = ['qsub', 'qstat', 'qdel', 'pbs_tmrsh', 'pbsdsh']
+
+
+def captured(name):
+    with open(f'{CAPTURES}/{name}', encoding='utf-8') as file:
+        return dict(line.rstrip('\n').split('=', 1) for line in file)
+
+
+def read_job(root, job):
+    with open(f'{root}/jobs/{job}.json', encoding='utf-8') as file:
+        return json.load(file)
+
+
+def write_job(root, job):
+    path = f'{root}/jobs/{job["id"]}.json'
+    with open(path + '.tmp', 'w', encoding='utf-8') as file:
+        json.dump(job, file)
+    os.rename(path + '.tmp', path)
+
+
+def hosts_of(job):
+    return list(dict.fromkeys(job['lines']))
+
+
+def node_of(host):
+    return host.split('.')[0]
+
+
+def ask(root, node, request, answer=True):
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(f'{root}/mom-{node}')
+        link.sendall(json.dumps(request).encode() + b'\n')
+        return json.loads(link.makefile().readline()) if answer else None
+
+
+# ---- a mom ----
+
+class Mom:
+    def __init__(self, root, node):
+        self.root, self.node = root, node
+        self.sessions = {}  # job: sids
+        self.count = 1
+        self.lock = threading.Lock()
+
+    def environment(self, job, name):
+        index = [node_of(h) for h in hosts_of(job)].index(self.node)
+        env = captured(name)
+        with self.lock:
+            self.count += 1
+            task = self.count
+        if name != 'two.env':
+            if index == 0:
+                env.pop('PBS_NODEFILE', None)
+            env['PBS_TASKNUM'] = f'{index << 29 | task:08X}'
+            env.pop('TAG', None)
+        env.update(PBS_JOBID=job['id'], PBS_JOBCOOKIE=job['cookie'], PBS_JOBNAME=job['name'],
+                   PBS_NODENUM=str(index), PBS_O_WORKDIR=job['workdir'], HOME=job['home'],
+                   PBS_O_HOME=job['home'], PBS_JOBDIR=job['home'], TMPDIR='/tmp')
+        if 'PBS_NODEFILE' in env:
+            env['PBS_NODEFILE'] = job['nodefile']
+        if name == 'two.env':
+            env['PATH'] = f'/usr/bin:/bin:/usr/sbin:{self.root}/bin'
+        env.update(job['variables'])
+        return env
+
+    def start(self, job, argv, env):
+        output = open(job['output'], 'ab')
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                os.umask(0o077)
+                os.chdir(job['home'])
+                os.dup2(os.open('/dev/null', os.O_RDONLY), 0)
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                os.execvpe(argv[0], argv, env)
+            except OSError as error:
+                os.write(2, f'{argv[0]}: {error.strerror}\n'.encode())
+            os._exit(254)
+        output.close()
+        with self.lock:
+            self.sessions.setdefault(job['id'], []).append(pid)
+        return pid
+
+    def signal(self, job, number, sids):
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                if os.getsid(int(pid)) in sids:
+                    os.kill(int(pid), number)
+            except OSError:
+                pass
+
+    def run(self, link, request):
+        job = read_job(self.root, request['job'])
+        if request['do'] == 'spawn':
+            name = 'spawned-first.env' if node_of(job['lines'][0]) == self.node else 'spawned.env'
+            pid = self.start(job, request['argv'], self.environment(job, name))
+            status = os.waitpid(pid, 0)[1]
+            link.sendall(json.dumps(status).encode() + b'\n')
+        elif request['do'] == 'batch':
+            pid = self.start(job, ['/bin/bash', job['script']], self.environment(job, 'two.env'))
+            link.sendall(b'0\n')
+            job['sid'] = pid
+            write_job(self.root, job)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            for host in hosts_of(job):
+                ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
+            job['code'] = code
+            write_job(self.root, job)
+        elif request['do'] == 'term':
+            self.signal(job, signal.SIGTERM, [job['sid']])
+            link.sendall(b'0\n')
+        elif request['do'] == 'kill':
+            self.signal(job, signal.SIGKILL, self.sessions.get(job['id'], []))
+            link.sendall(b'0\n')
+
+    def serve(self):
+        door = socket.socket(socket.AF_UNIX)
+        door.bind(f'{self.root}/mom-{self.node}')
+        door.listen(64)
+        while True:
+            link, _ = door.accept()
+            threading.Thread(target=self.answer, args=(link,), daemon=True).start()
+
+    def answer(self, link):
+        with link:
+            try:
+                self.run(link, json.loads(link.makefile().readline()))
+            except BrokenPipeError:
+                pass  # who asked is gone; the task ran on
+
+
+# ---- tools ----
+
+def qsub_options(words, into):
+    """-N, -l, -v, -j, -o, -q, -A, -W, -J of a line or of #PBS lines; what is left over."""
+    left = []
+    words = list(words)
+    while words:
+        word = words.pop(0)
+        if word in ('-N', '-l', '-v', '-j', '-o', '-e', '-q', '-A', '-W', '-P'):
+            into.setdefault(word, []).append(words.pop(0))
+        elif word.startswith('-') and word != '-':
+            sys.exit(f'qsub: invalid option {word}')
+        else:
+            left.append(word)
+    return left
+
+
+def chunks(select):
+    for part in select.split('+'):
+        fields = part.split(':')
+        count = int(fields.pop(0)) if fields[0].isdigit() else 1
+        resources = dict(f.split('=', 1) for f in fields)
+        for _ in range(count):
+            yield resources
+
+
+def qsub(root, args):
+    import shlex
+    given = {}
+    left = qsub_options(args, given)
+    script = open(left[0], encoding='utf-8').read() if left else sys.stdin.read()
+    options = {}
+    for line in script.splitlines():
+        if line.startswith('#PBS '):
+            if qsub_options(shlex.split(line[5:], comments=True), options):
+                sys.exit(f'qsub: illegal directive: {line}')
+        elif line.strip() and not line.startswith('#'):
+            break
+    for key, values in given.items():
+        options[key] = values + options.get(key, []) if key != '-l' else options.get(key, []) + values
+    resources = {}
+    for item in options.get('-l', []):
+        key, value = item.split('=', 1)
+        resources[key] = value
+    with open(f'{root}/nodes', encoding='utf-8') as file:
+        nodes = file.read().split()
+    wanted = list(chunks(resources.get('select', '1')))
+    if len(wanted) > len(nodes):
+        sys.exit('qsub: Job would never run')
+    lines = [node + DOMAIN for node, chunk in zip(nodes, wanted)
+             for _ in range(int(chunk.get('mpiprocs', 1)))]
+    number = len(os.listdir(f'{root}/jobs')) + 1
+    job = {'id': f'{number}.pbs-head', 'name': options.get('-N', ['STDIN'])[0], 'lines': lines,
+           'cookie': os.urandom(16).hex().upper(), 'workdir': os.getcwd(), 'home': root,
+           'resources': resources, 'started': time.time(), 'variables': {},
+           'vnodes': [f'({n}:' + ':'.join(f'{k}={v}' for k, v in c.items() if k != 'mpiprocs') + ')'
+                      for n, c in zip(nodes, wanted)],
+           'hosts': [f'{n}/0' for n, _ in zip(nodes, wanted)]}
+    job['output'] = options.get('-o', [f'{root}/{job["name"]}.o{number}'])[0]
+    for item in options.get('-v', []):
+        for part in item.split(','):
+            name, _, value = part.partition('=')
+            job['variables'][name] = value if '=' in part else os.environ.get(name, '')
+    job['nodefile'] = f'{root}/aux/{job["id"]}'
+    job['script'] = f'{root}/jobs.SC/{job["id"]}'
+    for path, text in ((job['nodefile'], '\n'.join(lines) + '\n'), (job['script'], script)):
+        with open(path, 'w', encoding='utf-8') as file:
+            file.write(text)
+    write_job(root, job)
+    ask(root, node_of(lines[0]), {'do': 'batch', 'job': job['id']})
+    print(job['id'])
+
+
+def qstat(root, args):
+    if args[:3] != ['-f', '-F', 'json'] or len(args) != 4:
+        sys.exit('qstat: this stand-in knows -f -F json JOB')
+    try:
+        job = read_job(root, args[3])
+    except OSError:
+        sys.exit(f'qstat: Unknown Job Id {args[3]}')
+    print(json.dumps({'timestamp': int(time.time()), 'pbs_version': '23.06.06', 'Jobs': {job['id']: {
+        'Job_Name': job['name'], 'job_state': 'R', 'exec_host': '+'.join(job['hosts']),
+        'exec_vnode': '+'.join(job['vnodes']), 'Resource_List': job['resources'],
+        'stime': time.ctime(job['started']), 'run_count': 1}}}, indent='\t'))
+
+
+def qdel(root, args):
+    job = read_job(root, args[0])
+    ask(root, node_of(job['lines'][0]), {'do': 'term', 'job': job['id']})
+    time.sleep(KILL_DELAY_S)
+    for host in hosts_of(job):
+        ask(root, node_of(host), {'do': 'kill', 'job': job['id']})
+
+
+def this_job(root, tool):
+    if 'PBS_NODEFILE' not in os.environ:
+        print(f'{tool}: cannot find PBS_NODEFILE', file=sys.stderr)
+        sys.exit(255)
+    return read_job(root, os.environ['PBS_JOBID'])
+
+
+def spawn(root, job, host, argv):
+    return ask(root, node_of(host), {'do': 'spawn', 'job': job['id'], 'argv': argv})
+
+
+def pbs_tmrsh(root, args):
+    job = this_job(root, 'pbs_tmrsh')
+    if args[0] not in job['lines']:
+        print(f'pbs_tmrsh: host "{args[0]}" is not a node in job <{job["id"]}>', file=sys.stderr)
+        sys.exit(255)
+    status = spawn(root, job, args[0], args[1:])
+    sys.exit(os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def pbsdsh(root, args):
+    job = this_job(root, 'pbsdsh')
+    hosts = job['lines']
+    if args[0] == '-n':
+        index = int(args[1])
+        hosts, args = [hosts[index if index < len(hosts) else 0]], args[2:]
+    elif args[0] == '-h':
+        hosts, args = [h for h in dict.fromkeys(hosts) if h == args[1]], args[2:]
+    argv = args[1:] if args[0] == '--' else args
+    for host in hosts:
+        status = spawn(root, job, host, argv)
+        code = 256 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        if code:
+            print(f'pbsdsh: task 0x00000000 exit status {code}', file=sys.stderr)
+    sys.exit(0)
+
+
+# ---- beginning ----
+
+def begin(nodes):
+    root = os.environ['CLUSTER'] + '/share/pbs'
+    for folder in ('bin', 'jobs', 'jobs.SC', 'aux'):
+        os.makedirs(f'{root}/{folder}', exist_ok=True)
+    with open(f'{root}/nodes', 'w', encoding='utf-8') as file:
+        file.write(' '.join(nodes))
+    for tool in TOOLS:
+        with open(f'{root}/bin/{tool}', 'w', encoding='utf-8') as file:
+            file.write(f'#!/bin/sh\nexec {sys.executable} {os.path.abspath(__file__)} {tool} {root} "$@"\n')
+        os.chmod(f'{root}/bin/{tool}', 0o755)
+    for node in nodes:
+        subprocess.Popen([sys.executable, f'{HERE}/cluster.py', 'on', node, sys.executable,
+                          os.path.abspath(__file__), 'mom', root, node], stdin=subprocess.DEVNULL,
+                         stdout=subprocess.DEVNULL, stderr=open(f'{root}/mom-{node}.log', 'wb'),
+                         start_new_session=True, close_fds=True)
+    deadline = time.monotonic() + 20
+    while not all(os.path.exists(f'{root}/mom-{node}') for node in nodes):
+        if time.monotonic() > deadline:
+            sys.exit(f'not all moms are there after 20 s; see {root}/mom-*.log')
+        time.sleep(0.02)
+
+
+def main():
+    what, args = sys.argv[1], sys.argv[2:]
+    if what == 'begin':
+        return begin(args)
+    if what == 'mom':
+        os.environ.clear()
+        return Mom(*args).serve()
+    return globals()[what](args[0], args[1:])
+
+
+if __name__ == '__main__':
+    if sys.argv[1:2] and sys.argv[1] in TOOLS + ['begin', 'mom']:
+        sys.exit(main())
+    sys.exit(__doc__)

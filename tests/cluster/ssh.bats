@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Named hosts by ssh: a real sshd on each node of cluster.py.
+
+load support.bash
+
+SSHD=/usr/sbin/sshd
+
+setup_file() {
+	[ -x /usr/sbin/sshd ] || skip "no sshd (Debian: openssh-server)"
+	local root=$CLUSTER/share/ssh node
+	mkdir -p "$root/bin"
+	ssh-keygen -q -t ed25519 -N '' -f "$root/host"
+	ssh-keygen -q -t ed25519 -N '' -f "$root/user"
+	cp "$root/user.pub" "$root/authorized"
+	chmod go-w "$CLUSTER/share" "$root"
+	printf '%s\n' 'StrictHostKeyChecking no' "UserKnownHostsFile $root/known" "IdentityFile $root/user" >"$root/config"
+	# ssh takes its home from the password file: the cluster's configuration has to be said.
+	printf '#!/bin/sh\nprintf "%%s\\n" "$*" >>%s/lines\nexec /usr/bin/ssh -F %s/config "$@"\n' "$root" "$root" >"$root/bin/ssh"
+	chmod 755 "$root/bin/ssh"
+	for node in n1 n2; do
+		python3 "$SOURCE/tests/cluster/cluster.py" on "$node" sh -c "mkdir -p /run/sshd; exec /usr/sbin/sshd -f /dev/null -h $root/host -o PidFile=none -o AuthorizedKeysFile=$root/authorized -o StrictModes=no -o UsePAM=no -o PermitRootLogin=yes" 3>&-
+	done
+}
+
+setup() {
+	[ -x "$SSHD" ] || skip "no sshd (Debian: openssh-server)"
+	unset SLURM_CONF
+	export PATH="$CLUSTER/share/ssh/bin:$PATH"
+	cd "$SHARE"
+	rm -f ssh/lines
+}
+
+@test "ranks on named hosts; the secret is on no command line" {
+	run timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 --env 'MINE=a  $b' -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR ${MINE-none}"; tr "\0" " " </proc/$PPID/cmdline; echo'
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^rank 0 of 2 on n1 at 10.9.0.11 a  \$b$'
+	has '^rank 1 of 2 on n2 at 10.9.0.11 a  \$b$'
+	cat ssh/lines
+	[ "$(wc -l <ssh/lines)" = 2 ]
+	! grep -qi secret ssh/lines || false
+	hasnt '[0-9a-f]{64}'
+	nothing_left n1 n2
+}
+
+@test "a node file; the host that is not there is named, and nothing is left" {
+	printf 'n1\nn1\nn9.invalid\n' >nodes
+	run timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
+	echo "$output"
+	[ "$status" = 76 ]
+	has 'n9.invalid.*ssh ended with code 255.*n9.invalid'
+	nothing_left n1
+}
+
+@test "berth is not there: the shell's words" {
+	cp "$BERTH" /tmp/berth-here # each node has a /tmp of its own
+	run timeout 60 env BERTH_MODULE_PATH="$(dirname "$BERTH")" /tmp/berth-here run --hosts n1,n2 -- hostname
+	rm -f /tmp/berth-here
+	echo "$output"
+	[ "$status" = 76 ]
+	has 'ssh ended with code 127.*/tmp/berth-here'
+}
+
+@test "the head is killed: nothing stays on the hosts" {
+	"$BERTH" run --hosts n1,n2 --ranks-per-node 1 -- sh -c 'echo "up $RANK"; exec sleep 77' >up 2>&1 3>&- &
+	until_seen up 'up 0'
+	until_seen up 'up 1'
+	kill -KILL $!
+	nothing_left n1 n2
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* OpenPAI's environment, a variable a line; and each value as HOST:PORT. */
+#include "fuzz.h"
+
+#include "alloc/alloc.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	char *text = fuzz_text(data, size);
+	struct env *env = env_new();
+	struct alloc alloc = {0};
+	struct error err = {0};
+
+	CHECK(env);
+	for (char *next = text; next;) {
+		char *line = strsep(&next, "\n"), *value = strchr(line, '='), host[64] = "";
+		int port = 0;
+
+		if (!value)
+			continue;
+		*value++ = '\0';
+		env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
+		if (!alloc_read_meet("it", value, host, sizeof host, &port, NULL))
+			CHECK(*host && port >= 1 && port <= 65535);
+	}
+	if (alloc_source_openpai.present(env, NULL)) {
+		if (alloc_source_openpai.read(env, NULL, &alloc, &err)) {
+			CHECK(err.code == ERR_DATA && *err.text && !alloc.nodes);
+		} else {
+			int port;
+
+			CHECK(alloc.this_node >= 0 && alloc.this_node < (int)alloc.node_count);
+			CHECK(alloc.node_count == 1 ? !alloc.meet : alloc.meet != NULL);
+			/* What is read here is taken there. */
+			CHECK(!alloc.meet ||
+			      !alloc_read_meet("it", alloc.meet, NULL, 0, &port, NULL));
+		}
+	}
+	alloc_free(&alloc);
+	env_free(env);
+	free(text);
+	return 0;
+}
