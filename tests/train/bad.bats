@@ -122,6 +122,19 @@ PY
 	done
 }
 
+@test "what has diverged is not saved, however seldom losses are logged" {
+	for n in 1 2; do
+		run -65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
+			--batch 20 --steps 60 --log-every 1000 --save-every 1 --ckpt c$n
+		python3 - "$output" c$n <<'PY'
+import os, re, sys
+named = int(re.search(r'loss of step (\d+) is not finite', sys.argv[1])[1])
+steps = sorted(int(re.search(r'step-(\d+)', name)[1]) for name in os.listdir(sys.argv[2]) if name != 'latest')
+assert steps == list(range(1, named)), (named, steps)
+PY
+	done
+}
+
 @test "a full disk while saving is 74; the checkpoint before it stays" {
 	mkdir small
 	mount -t tmpfs -o size=100k tmpfs small 2>/dev/null || skip "no tmpfs can be mounted here (needs root)"

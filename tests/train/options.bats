@@ -127,6 +127,25 @@ ROWS
 	[[ "$output" == *"--label-smoothing is for classes"* ]]
 }
 
+@test "--save-every TIME saves when it has passed, and not again before it has passed again" {
+	"$BUILD/bin/berth-train" convnet --data "$DATA" --batch 8 --steps 4000 --no-eval --log-every 1 \
+		--save-every 1s --ckpt c --metrics m &
+	pid=$! begin=$SECONDS
+	for ((i = 0; i < 600; i++)); do
+		! [ -s m/metrics.jsonl ] || break
+		sleep 0.1
+	done
+	kill -STOP $pid
+	sleep 1.1
+	kill -CONT $pid
+	wait $pid
+	saved=$(find c -name 'step-*' | wc -l)
+	echo "$saved checkpoints in $((SECONDS - begin)) s"
+	# Once because of the pause, once at the end, and at most each second between.
+	[ "$saved" -ge 2 ]
+	[ "$saved" -le $((SECONDS - begin + 3)) ]
+}
+
 @test "what all ranks find wrong is said once; what one finds, by that one" {
 	run -66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
 	[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
