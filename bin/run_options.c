@@ -175,7 +175,7 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 }
 
 /* --head means another thing by hand; and people start machines one after the other. */
-static void by_hand(struct argp_state *state, struct run_options *options)
+void run_options_by_hand(const struct argp_state *state, struct run_options *options)
 {
 	struct error err;
 
@@ -202,7 +202,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		state->child_inputs[0] = &options->shared;
 		return 0;
 	case ARGP_KEY_END:
-		by_hand(state, options);
+		run_options_by_hand(state, options);
 		return 0;
 	case RUN_PER_NODE:
 		options->shared.plan.per_node = true;

@@ -28,6 +28,8 @@ struct run_options {
 };
 
 void run_options_default(struct run_options *options);
+/* For a parser's end: what --head means beside --nnodes; refuses --node-rank alone. */
+void run_options_by_hand(const struct argp_state *state, struct run_options *options);
 void run_options_free(struct run_options *options);
 
 /* An argp child that has options_argp as its own:

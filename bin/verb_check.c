@@ -27,6 +27,8 @@ enum key {
 	KEY_IFACE,
 	KEY_SUBNET,
 	KEY_HEAD,
+	KEY_NNODES,
+	KEY_NODE_RANK,
 	KEY_PORT,
 	KEY_ENGINE,
 	KEY_CKPT,
@@ -41,7 +43,11 @@ static const struct argp_option table[] = {
 	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a node file", 1},
 	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
 	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
-	{"head", KEY_HEAD, "ADDRESS", 0, "The head's numeric address at which ranks meet", 1},
+	{"head", KEY_HEAD, "ADDRESS", 0,
+	 "The head's numeric address at which ranks meet; with --nnodes HOST:PORT", 1},
+	{"nnodes", KEY_NNODES, "N", 0,
+	 "By hand, as for berth run: this line is started on N machines", 1},
+	{"node-rank", KEY_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
 	{"port", KEY_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
 	{"engine", KEY_ENGINE, "NAME", 0, "How agents are started, as berth run's", 1},
 	{"start-timeout", KEY_START_TIMEOUT, "TIME", 0,
@@ -70,7 +76,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
 	struct plan_request *wish = &arguments->run.shared.plan;
-	struct error err;
+	struct error err = {0};
 
 	switch (key) {
 	case 'N':
@@ -89,7 +95,20 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		wish->subnet = text;
 		return 0;
 	case KEY_HEAD:
-		wish->head = text;
+		arguments->run.head = text;
+		return 0;
+	case KEY_NNODES:
+		arguments_number(state, "--nnodes", text, 100000,
+				 &arguments->run.shared.alloc.nnodes);
+		return 0;
+	case KEY_NODE_RANK:
+		if (number_int("--node-rank", text, 0, 99999,
+			       &arguments->run.shared.alloc.node_rank, &err))
+			arguments_refuse(state, &err);
+		arguments->run.has_node_rank = true;
+		return 0;
+	case ARGP_KEY_END:
+		run_options_by_hand(state, &arguments->run);
 		return 0;
 	case KEY_PORT:
 		arguments_number(state, "--port", text, 65535, &wish->port);
@@ -99,6 +118,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case KEY_START_TIMEOUT:
 		read_start_timeout(state, text, &arguments->run.start_timeout_ms);
+		arguments->run.has_start_timeout = true;
 		return 0;
 	case KEY_CKPT:
 		arguments->checkpoint = text;
@@ -215,6 +235,11 @@ int verb_check(int argc, char **argv)
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);
 	rc = run_prepare(&arguments.run, itself, &setup, &err);
+	if (!rc && run_is_agent(&setup)) {
+		rc = run_as_agent(&setup, &err);
+		run_setup_free(&setup);
+		return rc ? verb_fail(&err) : 0;
+	}
 	if (!rc)
 		rc = check(&arguments, &setup, &result, &err);
 	if (!rc)

@@ -73,7 +73,7 @@ static bool load(struct nvml *nvml)
 /* "pid 812 (python, user ada)"; a process of another container shows its number alone. */
 static json_t *process_text(const struct nvml_process *process)
 {
-	char path[64], *name = NULL, user[64] = "";
+	char path[64], *name = NULL, user[64] = "", memory[48] = "";
 	struct stat info;
 	struct passwd entry, *found = NULL;
 	char block[1024];
@@ -85,9 +85,12 @@ static json_t *process_text(const struct nvml_process *process)
 		snprintf(user, sizeof user, ", user %.40s", entry.pw_name);
 	if (file_read(path, 256, &name, &size, NULL) == 0)
 		name[strcspn(name, "\n")] = '\0';
-	json_t *text =
-		json_sprintf("pid %u%s%.40s%s%s, %llu MiB", process->pid, name ? " (" : "",
-			     name ? name : "", user, name ? ")" : "", process->memory_bytes >> 20);
+	/* ~0: the driver does not tell. */
+	if (process->memory_bytes != ~0ULL)
+		snprintf(memory, sizeof memory, ", %llu MiB", process->memory_bytes >> 20);
+
+	json_t *text = json_sprintf("pid %u%s%.40s%s%s%s", process->pid, name ? " (" : "",
+				    name ? name : "", user, name ? ")" : "", memory);
 	free(name);
 	return text ? text : json_sprintf("pid %u", process->pid);
 }

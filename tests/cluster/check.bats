@@ -139,3 +139,20 @@ saysnt() { ! grep -qE -- "$1" <<<"$table" || { echo "said: $1"; return 1; }; }
 	table=$(tr -s ' \n' ' ' <<<"$output")
 	says 'FAULT agent n3 no agent within 4 s'
 }
+
+@test "by hand: the same line on two machines, the first one has the table" {
+	mkdir -p "$SHARE/hand"
+	export BERTH_SECRET_FILE=$SHARE/hand/secret LD_LIBRARY_PATH=$SHARE/ofi
+	(umask 077; openssl rand -hex 32 >"$BERTH_SECRET_FILE")
+	unset SLURM_CONF
+	on n2 timeout 60 "$BERTH" check --nnodes 2 --node-rank 1 --head 10.1.0.11:4719 >"$SHARE/hand/second" 2>&1 3>&- &
+	second=$!
+	run on n1 timeout 60 "$BERTH" check --nnodes 2 --node-rank 0 --head 10.1.0.11:4719
+	echo "$output"
+	wait $second || true
+	cat "$SHARE/hand/second"
+	[ "$status" = 0 ]
+	table=$(tr -s ' \n' ' ' <<<"$output")
+	says 'ok ring [^ ]+ all-reduce of 1 KiB to 4 MiB: sums right; [0-9]+ Mb/s from [^ ]+, [0-9]+ MiB sent over hsn0'
+	says 'berth: 2 nodes checked, no fault'
+}
