@@ -17,6 +17,7 @@ static const struct verb verbs[] = {
 	{"check", "look at every node and the network between them before a job", verb_check},
 	{"run", "run a program as a job", verb_run},
 	{"train", "train a network on all ranks", verb_train},
+	{"submit", "write a job script, and submit it", verb_submit},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
 	{"agent", "one node's part of a job; started by engines", verb_agent},
 	{NULL, NULL, NULL},

@@ -182,7 +182,7 @@ int engine_spawn(char *const argv[], const struct env *env, const char *input,
 static bool plain(const char *text)
 {
 	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-					   "0123456789_-+=.,:/@%[]")];
+					   "0123456789_-+=.,:/@%")];
 }
 
 char *engine_line(char *const argv[])

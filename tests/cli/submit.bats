@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth submit: scripts beside tests/golden/submit (BERTH_GOLDEN_WRITE=1 writes them anew), what is
+# refused, the files of site and user, sbatch and qsub that are pretended.
+
+setup() {
+	DIR=$(mktemp -d)
+	GOLDEN=$SOURCE/tests/golden/submit
+	export HOME=$DIR PBS_CONF_FILE=/nonexistent
+	mkdir -p "$DIR/.config/berth" "$DIR/bin"
+	config '{"berth": "berth"}'
+}
+
+teardown() { rm -rf "$DIR"; }
+
+config() { echo "$1" >"$DIR/.config/berth/submit.json"; }
+
+# golden NAME OPTIONS...
+golden() {
+	local name=$1
+	shift
+	"$BERTH" submit --dry-run "$@" >"$DIR/script"
+	if [ -n "${BERTH_GOLDEN_WRITE-}" ]; then
+		sed "s/submit $BERTH_VERSION/submit VERSION/" "$DIR/script" >"$GOLDEN/$name"
+	fi
+	sed "s/submit $BERTH_VERSION/submit VERSION/" "$DIR/script" | diff "$GOLDEN/$name" -
+	bash -n "$DIR/script"
+	! command -v shellcheck >/dev/null || shellcheck -e SC2016 "$DIR/script" # nothing is to expand
+}
+
+@test "scripts for Slurm" {
+	golden slurm-plain --slurm -- python train.py
+	golden slurm-all --slurm --nodes 2 --gpus-per-node 4 --cpus-per-node 64 --time 2:00:00 --queue gpu,long \
+		--account phys:a --name run-1 --output 'logs/%j.out' --after 4711 -- python train.py --lr 0.1
+	golden slurm-ranks --slurm --nodes 2 --ranks-per-node 8 --cpus-per-node 64 --time 90m -- ./solver
+	golden slurm-torchrun --slurm --nodes 2 --gpus-per-node 4 --per-node --time 1d -- torchrun train.py
+}
+
+@test "scripts for PBS" {
+	golden pbs-plain --pbs -- python train.py
+	golden pbs-all --pbs --nodes 2 --gpus-per-node 4 --cpus-per-node 64 --time 50h --queue gpu \
+		--account phys --name run-1 --output logs/out --after '12[3].server' -- python train.py --lr 0.1
+	golden pbs-ranks --pbs --nodes 2 --ranks-per-node 8 --time 90s -- ./solver
+	golden pbs-torchrun --pbs --nodes 2 --gpus-per-node 4 --per-node -- torchrun train.py
+}
+
+@test "what a shell could misread arrives as it was given" {
+	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' $'two\nlines' '#SBATCH --wrap'
+	# The words of the last line, read by a shell, are the given ones.
+	mkdir "$DIR/as-berth"
+	printf '#!/bin/sh\nfor word; do printf "<%%s>" "$word"; done\n' >"$DIR/as-berth/berth"
+	chmod +x "$DIR/as-berth/berth"
+	cd "$DIR" && touch x1 # which x[1] would match
+	run env PATH="$DIR/as-berth:$PATH" bash "$DIR/script"
+	[ "$status" = 0 ]
+	[ "$output" = $'<run><--><sh><-c><echo "$HOME" `id` *><it\'s><><a  b><~><x[1]><#y><-n><!><{a,b}><c;d><$(e)><two\nlines><#SBATCH --wrap>' ]
+}
+
+@test "the user's file: defaults, lines, directives; options overrule" {
+	config '{"scheduler": "pbs", "queue": "q1", "account": "a1", "gpus_per_node": 4, "cpus_per_node": 32,
+	  "berth": "/opt/b/berth", "lines": ["module load berth", "export X=1"], "directives": ["-l filesystems=home", "-V"]}'
+	golden pbs-config --nodes 2 --queue q2 -- python train.py
+}
+
+@test "bad values are named" {
+	while IFS='|' read -r code text options; do
+		eval "run \"\$BERTH\" submit --dry-run $options -- true"
+		echo "$options: $status $output"
+		[ "$status" = "$code" ]
+		[[ "$output" == *"$text"* ]]
+		[[ "$output" == "berth: "* ]]
+	done <<-'ROWS'
+	64|give one|--slurm --pbs
+	64|--queue|--slurm --queue 'a b'
+	64|--queue|--slurm --queue $'a\n#SBATCH --wrap=x'
+	64|--account|--slurm --account 'a;b'
+	64|--name|--pbs --name 1a
+	64|--name|--pbs --name ''
+	64|--output|--pbs --output '$HOME/x'
+	64|--after|--pbs --after '-x'
+	64|--after|--slurm --after '1 --wrap=x'
+	64|hours, minutes or seconds|--slurm --time 2:00
+	64|hours, minutes or seconds|--slurm --time 120
+	64|--time|--slurm --time soon
+	64|--time|--slurm --time 1:99:00
+	64|--time|--slurm --time 0:00:00
+	64|--time|--slurm --time 400d
+	64|--nodes|--slurm --nodes 0
+	64|expected a multiple|--slurm --ranks-per-node 8 --cpus-per-node 63
+	ROWS
+	run "$BERTH" submit --slurm --dry-run
+	[ "$status" = 64 ]
+	[[ "$output" == *'which PROGRAM'* ]]
+}
+
+@test "a bad file of the user's: file, key, what is expected, and nothing is submitted" {
+	printf '#!/bin/sh\ntouch %s/submitted\n' "$DIR" | tee "$DIR/bin/sbatch" >"$DIR/bin/qsub"
+	chmod +x "$DIR"/bin/*
+	while IFS='|' read -r text json; do
+		config "$json"
+		run env PATH="$DIR/bin:$PATH" "$BERTH" submit -- true
+		echo "$json: $status $output"
+		[ "$status" = 65 ]
+		[[ "$output" == *"$DIR/.config/berth/submit.json"*"$text"* ]]
+	done <<-'ROWS'
+	"queue" is no text|{"queue": 4}
+	"queue" is no text|{"queue": ""}
+	of several lines|{"account": "a\nb"}
+	"nodes" is unknown|{"nodes": 4}
+	"lines" is no list|{"lines": "module load x"}
+	"lines"[1] is no text|{"lines": ["a", 1]}
+	of several lines|{"lines": ["a\nb"]}
+	of several lines|{"directives": ["-V\nrm -rf x"]}
+	"gpus_per_node" is no number|{"gpus_per_node": "4"}
+	"gpus_per_node" is no number|{"gpus_per_node": 0}
+	"scheduler" is neither|{"scheduler": "lsf"}
+	line|{"queue": 
+	|[]
+	ROWS
+	config '{"directives": ["module load x"]}'
+	run "$BERTH" submit --slurm --dry-run -- true
+	[ "$status" = 64 ]
+	[ ! -e "$DIR/submitted" ]
+}
+
+@test "the tool gets the script on standard input; its answer and its refusal are passed on" {
+	printf '#!/bin/sh\ncat >%s/got\necho 12.server\n' "$DIR" >"$DIR/bin/qsub"
+	chmod +x "$DIR/bin/qsub"
+	"$BERTH" submit --pbs --dry-run -- true >"$DIR/script"
+	run env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
+	[ "$status" = 0 ]
+	[ "$output" = 12.server ]
+	cmp "$DIR/got" "$DIR/script"
+	printf '#!/bin/sh\necho "qsub: Unknown queue" >&2; exit 170\n' >"$DIR/bin/qsub"
+	run env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
+	[ "$status" = 69 ]
+	[[ "$output" == *'refused it (code 170): qsub: Unknown queue' ]]
+	rm "$DIR/bin/qsub"
+	run env PATH="$DIR/bin:/nowhere" "$BERTH" submit -- true
+	[ "$status" = 69 ]
+	[[ "$output" == *'neither sbatch nor qsub'* ]]
+}
