@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define ASIDE_TRIES 1000 /* files that killed processes of this number left */
+
 /* Read fd to its end. /proc and /sys tell no size, so the buffer grows. */
 static int read_all(int fd, const char *path, size_t limit, char **out, size_t *size,
 		    struct error *err)
@@ -122,21 +124,39 @@ static bool is_special(const char *path)
 	       !strncmp(path, "/proc/", 6);
 }
 
+int file_create_aside(const char *path, mode_t mode, char **aside)
+{
+	for (int i = 0; i < ASIDE_TRIES; i++) {
+		int fd;
+
+		if (asprintf(aside, "%s.%ld.%d", path, (long)getpid(), i) < 0) {
+			*aside = NULL;
+			errno = ENOMEM;
+			return -1;
+		}
+		fd = open(*aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, mode);
+		if (fd >= 0)
+			return fd;
+
+		int why = errno;
+
+		free(*aside);
+		*aside = NULL;
+		errno = why;
+		if (why != EEXIST)
+			break;
+	}
+	return -1;
+}
+
 static int replace(const char *path, const void *data, size_t size, mode_t mode, struct error *err)
 {
-	char *aside = NULL;
-	int rc = 0;
+	char *aside;
+	int rc = 0, fd = file_create_aside(path, mode, &aside);
 
-	if (asprintf(&aside, "%s.%ld.XXXXXX", path, (long)getpid()) < 0)
-		return error_memory(err, path);
-	int fd = mkostemp(aside, O_CLOEXEC);
-
-	if (fd < 0) {
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
-		free(aside);
-		return rc;
-	}
-	if (fchmod(fd, mode) || file_write_all(fd, data, size) || fsync(fd))
+	if (fd < 0)
+		return error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
+	if (file_write_all(fd, data, size) || fsync(fd))
 		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
 	/* close tells of errors that network file systems delay */
 	if (close(fd) && !rc)

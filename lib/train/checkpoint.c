@@ -160,7 +160,7 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 		rc = write_file(folder, name, graph, buckets, state, variables, metadata, &file,
 				err);
 	if (!rc)
-		rc = file_write_atomic(latest, line, strlen(line), 0644, err);
+		rc = file_write_atomic(latest, line, strlen(line), 0666, err);
 	free(text);
 	free(latest);
 	if (rc)

@@ -61,7 +61,7 @@ static int keep_rows(const char *path, int64_t step, int64_t *last_val, struct e
 	if (rc)
 		return rc;
 	kept = rows_until(text, size, step, &size, last_val);
-	rc = kept ? file_write_atomic(path, kept, size, 0644, err) : error_memory(err, path);
+	rc = kept ? file_write_atomic(path, kept, size, 0666, err) : error_memory(err, path);
 	free(kept);
 	free(text);
 	return rc;

@@ -107,14 +107,12 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 	char *header = make_header(tensors, count, metadata, &header_size), *aside = NULL;
 	int fd, rc = 0;
 
-	if (!header || asprintf(&aside, "%s.XXXXXX", path) < 0) {
-		free(header);
+	if (!header)
 		return error_memory(err, "a checkpoint");
-	}
-	fd = mkostemp(aside, O_CLOEXEC);
+	fd = file_create_aside(path, 0666, &aside);
 	if (fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %s", path, strerror(errno));
-	else if (fchmod(fd, 0644) || write_parts(fd, header, header_size, tensors, count))
+	else if (write_parts(fd, header, header_size, tensors, count))
 		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
 			       path, strerror(errno));
 	/* Some file systems only say on closing that the disk is full. */

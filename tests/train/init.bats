@@ -56,6 +56,17 @@ PY
 	! diff -q <(grep running_mean a.txt) <(grep running_mean b.txt) || false
 }
 
+@test "files are for whom the umask says" {
+	for mask in 077 027 022; do
+		rm -rf a m
+		(umask $mask; train linear -n 2 --data $DATA --steps 1 --ckpt a --metrics m --report r.json --no-eval)
+		for file in a/step-00000001.safetensors a/latest a/model.safetensors m/metrics.jsonl r.json; do
+			[ "$(stat -c %a $file)" = $(printf %o $((0666 & ~$mask))) ] || { echo "$mask: $(ls -l $file)"; return 1; }
+		done
+		rm r.json
+	done
+}
+
 @test "what cannot be begun from is refused" {
 	train convnet -n 1 --data $DATA --steps 1 --ckpt a --no-eval
 	run train linear -n 1 --data $DATA --steps 1 --init a/model.safetensors
