@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ranks' standard input where the head writes it: more than a pipe holds, a rank that reads late,
+ * one that does not read, one that has closed its end. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "agent/agent_internal.h"
+
+#define MUCH (3u << 20)
+
+static unsigned char byte_at(size_t i)
+{
+	return (unsigned char)(i * 2654435761u >> 13);
+}
+
+static void begin(struct agent *agent, size_t ranks)
+{
+	struct error err = {0};
+
+	memset(agent, 0, sizeof *agent);
+	signal(SIGPIPE, SIG_IGN); /* as agent_run has it */
+	agent->rank_count = ranks;
+	assert_int_equal(loop_new(&agent->loop, &err), 0);
+	assert_int_equal(agent_input_open(agent, &err), 0);
+}
+
+static void end(struct agent *agent)
+{
+	agent_input_close(agent);
+	agent_input_close(agent); /* again is fine */
+	assert_null(agent->inputs);
+	loop_free(agent->loop);
+}
+
+/* Bytes from..to of the stream. */
+static void take(struct agent *agent, size_t from, size_t to)
+{
+	unsigned char *data = malloc(to - from + 1);
+	struct wire_message message = {.data = data, .data_size = to - from};
+
+	assert_non_null(data);
+	for (size_t i = from; i < to; i++)
+		data[i - from] = byte_at(i);
+	agent_input_take(agent, &message);
+	free(data);
+}
+
+/* What the rank reads; its own end is ours to keep when the agent's copy goes. */
+static int rank_end(struct agent *agent, size_t rank)
+{
+	int fd = dup(agent_input_end(agent, rank));
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static size_t read_some(int fd, size_t at, size_t size)
+{
+	unsigned char block[4096];
+	ssize_t n = read(fd, block, size < sizeof block ? size : sizeof block);
+
+	assert_true(n > 0);
+	for (ssize_t i = 0; i < n; i++)
+		if (block[i] != byte_at(at + (size_t)i))
+			fail_msg("byte %zu is wrong", at + (size_t)i);
+	return (size_t)n;
+}
+
+static void test_more_than_a_pipe_holds(void **state)
+{
+	struct agent agent;
+	int fd;
+	size_t at = 0;
+
+	begin(&agent, 1);
+	fd = rank_end(&agent, 0);
+	agent_input_started(&agent);
+	/* All of it is taken at once, in two pieces, and arrives as it is read. */
+	take(&agent, 0, MUCH / 2);
+	take(&agent, MUCH / 2, MUCH);
+	while (at < MUCH) {
+		at += read_some(fd, at, MUCH - at);
+		assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
+	}
+	assert_int_equal(at, MUCH);
+	take(&agent, MUCH, MUCH + 10);
+	assert_int_equal(read_some(fd, MUCH, 100), 10);
+	close(fd);
+	end(&agent);
+}
+
+static void test_one_that_does_not_read_holds_up_nobody(void **state)
+{
+	struct agent agent;
+	int late, prompt;
+	size_t at = 0;
+
+	begin(&agent, 2);
+	late = rank_end(&agent, 0);
+	prompt = rank_end(&agent, 1);
+	agent_input_started(&agent);
+	take(&agent, 0, MUCH);
+	while (at < MUCH) {
+		at += read_some(prompt, at, MUCH - at);
+		assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
+	}
+	close(late);
+	close(prompt);
+	end(&agent);
+}
+
+static void test_a_closed_end(void **state)
+{
+	struct agent agent;
+	char byte;
+	int fd;
+
+	begin(&agent, 2);
+	fd = rank_end(&agent, 1);
+	agent_input_started(&agent); /* rank 0's end is gone with this */
+	take(&agent, 0, 100);
+	assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
+	take(&agent, 100, 200);
+	assert_int_equal(read_some(fd, 0, 200), 200);
+	/* Closed here, the rank sees the end. */
+	end(&agent);
+	assert_int_equal(read(fd, &byte, 1), 0);
+	close(fd);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_more_than_a_pipe_holds),
+		cmocka_unit_test(test_one_that_does_not_read_holds_up_nobody),
+		cmocka_unit_test(test_a_closed_end),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
