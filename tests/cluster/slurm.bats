@@ -67,6 +67,8 @@ teardown() {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	slow=$(bytes n1 eth0) fast=$(bytes n1 hsn0)
 	batch train -N2 <<-'S'
+	# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
+	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=1024 --steps 60
 	S
 	slow=$(($(bytes n1 eth0) - slow)) fast=$(($(bytes n1 hsn0) - fast))
