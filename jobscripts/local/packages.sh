@@ -39,6 +39,8 @@ extra|cmd:pmix_info|libpmix-bin|pmix-tools|
 extra|cmd:ucx_info|ucx-utils|ucx|
 extra|cmd:fi_info|libfabric-bin|libfabric|
 extra|file:/usr/sbin/sshd|openssh-server|openssh|
+extra|cmd:modulecmd|environment-modules|environment-modules|
+extra|deb:lua-posix|lua5.3 lua-posix lua-filesystem lua-json lua-term||
 extra|cmd:scontrol|slurm-client|slurm|module load slurm
 extra|cmd:slurmctld|slurmctld|slurm-slurmctld|
 extra|cmd:slurmd|slurmd|slurm-slurmd|

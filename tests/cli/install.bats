@@ -55,7 +55,33 @@ there() { # PATTERN: exactly one file or link below the prefix
 @test "job scripts and examples" {
 	there share/berth/jobscripts/local/run.sh
 	there share/berth/jobscripts/slurm/several-nodes.sh
+	there share/berth/jobscripts/pbs/several-nodes.sh
+	there share/berth/jobscripts/openpai/job.yaml
 	[ -n "$(find "$PREFIX/share" -path '*/examples/*' -name '*.c')" ]
+}
+
+@test "bash completion" {
+	there share/bash-completion/completions/berth
+	bash -n "$PREFIX/share/bash-completion/completions/berth"
+}
+
+@test "a program is built by pkg-config against what was installed" {
+	command -v pkg-config >/dev/null || skip "no pkg-config"
+	pc=$(find "$PREFIX" -name berth.pc)
+	printf '#include <berth.h>\nint main(void) { return 0; }\n' >"$ROOT/program.c"
+	# shellcheck disable=SC2046 # words
+	PKG_CONFIG_PATH=$(dirname "$pc") PKG_CONFIG_SYSROOT_DIR=$ROOT sh -c '${CC:-cc} -o "$1/program" "$1/program.c" $(pkg-config --cflags --libs berth)' sh "$ROOT"
+	LD_LIBRARY_PATH="$(dirname "$(find "$PREFIX" -name 'libberth.so')")" "$ROOT/program"
+}
+
+@test "ninja uninstall: its list names every file that was installed" {
+	list=$BUILD/meson-logs/install-log.txt
+	[ -e "$list" ]
+	grep -v '^#' "$list" | sort >"$ROOT/listed"
+	find "$PREFIX" -type f -o -type l | sed "s#^$ROOT##" | sort >"$ROOT/found"
+	while read -r file; do
+		grep -qxF -- "$file" "$ROOT/listed" || grep -qxF -- "$ROOT$file" "$ROOT/listed" || { echo "not listed: $file"; return 1; }
+	done <"$ROOT/found"
 }
 
 @test "module files" {

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The installed module files, loaded by Environment Modules and by Lmod. As Debian packages the two
+# conflict: Lmod is looked for installed, or unpacked beside (LMOD_DIR, a folder with libexec/lmod;
+# else `apt-get download lmod` is unpacked here where that works).
+
+setup_file() {
+	ROOT=$(mktemp -d)
+	export ROOT
+	DESTDIR=$ROOT/plain meson install -C "$BUILD" --no-rebuild --quiet >"$ROOT/log" 2>&1 || {
+		cat "$ROOT/log"
+		return 1
+	}
+	PREFIX=$(dirname "$(dirname "$(find "$ROOT/plain" -path '*/bin/berth' -type f)")")
+	export PREFIX MODULES_HERE=$PREFIX/share/modulefiles
+	cp "$MODULES_HERE/berth/$BERTH_VERSION" "$MODULES_HERE/berth/0.0.1"
+	cp "$MODULES_HERE/berth/$BERTH_VERSION.lua" "$MODULES_HERE/berth/0.0.1.lua"
+	# The form for several machines, as meson makes it for a prefix that ends with the machine's name.
+	mkdir -p "$ROOT/arch/berth" "$ROOT/opt/$(uname -m)/bin"
+	local form
+	for form in '' .lua; do
+		sed -e "s#@ROOT_TCL@#[file join \"$ROOT/opt\" \$tcl_platform(machine)]#" \
+			-e "s#@ROOT_LUA@#pathJoin(\"$ROOT/opt\", (capture(\"uname -m\"):gsub(\"%s+\", \"\")))#" \
+			-e "s/@ARCH@/$(uname -m)/; s/@VERSION@/1/; s/@BINDIR@/bin/; s/@MANDIR@/man/; s/@LIBDIR@/lib/; s/@INCLUDEDIR@/include/" \
+			"$SOURCE/modulefiles/berth$form.in" >"$ROOT/arch/berth/1$form"
+	done
+	for LMOD in "${LMOD_DIR-}/libexec/lmod" /usr/share/lmod/*/libexec/lmod; do
+		[ -x "$LMOD" ] && break
+		LMOD=
+	done
+	if [ -z "$LMOD" ] && command -v apt-get >/dev/null; then
+		(cd "$ROOT" && timeout 30 apt-get download lmod >/dev/null 2>&1 && dpkg -x lmod_*.deb lmod) || true
+		LMOD=$(find "$ROOT/lmod" -path '*/libexec/lmod' 2>/dev/null | head -1)
+	fi
+	export LMOD
+	MODULECMD=$(find /usr/lib /usr/share/modules /usr/share/Modules -name modulecmd.tcl 2>/dev/null | head -1)
+	export MODULECMD
+}
+
+teardown_file() { rm -rf "$ROOT"; }
+
+tcl() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$(command -v tclsh8.6 || command -v tclsh)" "$MODULECMD" bash "$@"; }
+lua() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$LMOD" bash "$@"; }
+have_tcl() { [ -n "$MODULECMD" ] || skip "no Environment Modules"; }
+have_lua() {
+	[ -n "$LMOD" ] || skip "no Lmod"
+	"$LMOD" bash --version >/dev/null 2>&1 || skip "Lmod does not start here: $("$LMOD" bash --version 2>&1 | head -2)"
+}
+
+# loads FORM: the environment is what a user needs, below the prefix.
+loads() {
+	run env -i PATH=/usr/bin:/bin bash -c "$("$1" load berth/"$BERTH_VERSION" 2>/dev/null)
+		for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do echo \"\$name=\${!name}\"; done"
+	echo "$output"
+	[ "$status" = 0 ]
+	for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do
+		value=$(sed -n "s/^$name=//p" <<<"$output")
+		[ -d "$ROOT/plain${value%%:*}" ] # the folder is there, where it was installed
+	done
+	grep -q '^PATH=.*/bin:/usr/bin:/bin$' <<<"$output"
+	grep -qE '^MANPATH=.*/man:+$' <<<"$output" # man's own folders stay
+	[ -x "$ROOT/plain$(sed -n 's/^PATH=\([^:]*\).*/\1/p' <<<"$output")/berth" ]
+	[ -e "$ROOT/plain$(sed -n 's/^PKG_CONFIG_PATH=\([^:]*\).*/\1/p' <<<"$output")/berth.pc" ]
+}
+
+# speaks FORM: help, whatis, and two versions at once are refused.
+speaks() {
+	run "$1" help berth/"$BERTH_VERSION"
+	echo "$output"
+	[[ "$output" == *"man berth tells more"* ]]
+	run "$1" whatis berth/"$BERTH_VERSION"
+	echo "$output"
+	[[ "$output" == *"starts training jobs"* ]]
+}
+
+@test "Environment Modules: load, help, whatis, conflict" {
+	have_tcl
+	loads tcl
+	speaks tcl
+	run env -i PATH=/usr/bin:/bin bash -c "$(tcl load berth/"$BERTH_VERSION" 2>/dev/null)
+		MODULEPATH=$MODULES_HERE tclsh $MODULECMD bash load berth/0.0.1"
+	echo "$output"
+	[[ "$output" == *onflict* ]]
+}
+
+@test "Lmod: load, help, whatis" {
+	have_lua
+	loads lua
+	speaks lua
+}
+
+@test "a module file for several machines takes the build that uname -m names" {
+	have_tcl
+	PLACE=$ROOT/arch
+	run tcl load berth/1
+	echo "$output"
+	[[ "$output" == *"PATH=$ROOT/opt/$(uname -m)/bin:"* ]]
+	mv "$ROOT/opt/$(uname -m)" "$ROOT/opt/another"
+	run tcl load berth/1
+	mv "$ROOT/opt/another" "$ROOT/opt/$(uname -m)"
+	echo "$output"
+	[[ "$output" == *"no build for this machine"* ]]
+	[[ "$output" != *"export PATH"* ]]
+}
+
+@test "the same with Lmod" {
+	have_lua
+	PLACE=$ROOT/arch
+	run lua load berth/1
+	echo "$output"
+	[[ "$output" == *"PATH=$ROOT/opt/$(uname -m)/bin:"* ]]
+	mv "$ROOT/opt/$(uname -m)" "$ROOT/opt/another"
+	run lua load berth/1
+	mv "$ROOT/opt/another" "$ROOT/opt/$(uname -m)"
+	echo "$output"
+	[[ "$(tr -s "[:space:]" " " <<<"$output")" == *"no build for this machine"* ]] # Lmod breaks lines
+}
