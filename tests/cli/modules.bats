@@ -32,15 +32,16 @@ setup_file() {
 		LMOD=$(find "$ROOT/lmod" -path '*/libexec/lmod' 2>/dev/null | head -1)
 	fi
 	export LMOD
+	TCLSH=$(command -v tclsh8.6 || command -v tclsh) # Debian's tcl8.6 has no plain name
 	MODULECMD=$(find /usr/lib /usr/share/modules /usr/share/Modules -name modulecmd.tcl 2>/dev/null | head -1)
-	export MODULECMD
+	export MODULECMD TCLSH
 }
 
 teardown_file() { rm -rf "$ROOT"; }
 
-tcl() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$(command -v tclsh8.6 || command -v tclsh)" "$MODULECMD" bash "$@"; }
+tcl() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$TCLSH" "$MODULECMD" bash "$@"; }
 lua() { env -i PATH=/usr/bin:/bin HOME="$ROOT" MODULEPATH="${PLACE:-$MODULES_HERE}" "$LMOD" bash "$@"; }
-have_tcl() { [ -n "$MODULECMD" ] || skip "no Environment Modules"; }
+have_tcl() { [ -n "$MODULECMD" ] && [ -n "$TCLSH" ] || skip "no Environment Modules"; }
 have_lua() {
 	[ -n "$LMOD" ] || skip "no Lmod"
 	"$LMOD" bash --version >/dev/null 2>&1 || skip "Lmod does not start here: $("$LMOD" bash --version 2>&1 | head -2)"
@@ -77,7 +78,7 @@ speaks() {
 	loads tcl
 	speaks tcl
 	run env -i PATH=/usr/bin:/bin bash -c "$(tcl load berth/"$BERTH_VERSION" 2>/dev/null)
-		MODULEPATH=$MODULES_HERE tclsh $MODULECMD bash load berth/0.0.1"
+		MODULEPATH=$MODULES_HERE $TCLSH $MODULECMD bash load berth/0.0.1"
 	echo "$output"
 	[[ "$output" == *onflict* ]]
 }
