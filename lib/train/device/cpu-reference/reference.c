@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/device/host.h"
+
 static int reference_open(int index, struct device **out, struct error *err)
 {
 	struct reference *reference = calloc(1, sizeof *reference);
@@ -52,51 +54,6 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 				 "out of memory: a buffer of %zu MiB; try a smaller --batch",
 				 size_bytes >> 20);
 	*out = memory;
-	return 0;
-}
-
-static void memory_free(struct device *device, void *memory)
-{
-	free(memory);
-}
-
-static int queue_new(struct device *device, struct device_queue **out, struct error *err)
-{
-	struct device_queue *queue = calloc(1, sizeof *queue);
-
-	if (!queue)
-		return error_memory(err, "a queue");
-	queue->device = device;
-	*out = queue;
-	return 0;
-}
-
-static void queue_free(struct device_queue *queue)
-{
-	free(queue);
-}
-
-/* Work is done when the call that queues it returns: there is nothing to wait for. */
-static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
-{
-	return 0;
-}
-
-static int queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
-{
-	return 0;
-}
-
-static void *queue_native(struct device_queue *queue)
-{
-	return NULL;
-}
-
-static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
-		struct error *err)
-{
-	if (size_bytes)
-		memcpy(to, from, size_bytes);
 	return 0;
 }
 
@@ -153,14 +110,14 @@ const struct device_ops device_cpu_reference = {
 	.open = reference_open,
 	.close = reference_close,
 	.memory_new = memory_new,
-	.memory_free = memory_free,
-	.queue_new = queue_new,
-	.queue_free = queue_free,
-	.queue_wait = queue_wait,
-	.queue_after = queue_after,
-	.queue_native = queue_native,
-	.copy_in = copy,
-	.copy_out = copy,
+	.memory_free = host_memory_free,
+	.queue_new = host_queue_new,
+	.queue_free = host_queue_free,
+	.queue_wait = host_queue_wait,
+	.queue_after = host_queue_after,
+	.queue_native = host_queue_native,
+	.copy_in = host_copy,
+	.copy_out = host_copy,
 	.supports = supports,
 	.run = run,
 };

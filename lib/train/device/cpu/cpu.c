@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "train/device/host.h"
+
 extern __attribute__((visibility("default"))) const struct device_ops device_cpu;
 
 #define HUGE_PAGE ((size_t)2 << 20)
@@ -72,50 +74,6 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 	return 0;
 }
 
-static void memory_free(struct device *device, void *memory)
-{
-	free(memory);
-}
-
-static int queue_new(struct device *device, struct device_queue **out, struct error *err)
-{
-	struct device_queue *queue = calloc(1, sizeof *queue);
-
-	if (!queue)
-		return error_memory(err, "a queue");
-	queue->device = device;
-	*out = queue;
-	return 0;
-}
-
-static void queue_free(struct device_queue *queue)
-{
-	free(queue);
-}
-
-static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
-{
-	return 0;
-}
-
-static int queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
-{
-	return 0;
-}
-
-static void *queue_native(struct device_queue *queue)
-{
-	return NULL;
-}
-
-static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
-		struct error *err)
-{
-	if (size_bytes)
-		memcpy(to, from, size_bytes);
-	return 0;
-}
-
 static bool supports(const struct device *device, const struct op_call *call)
 {
 	return (unsigned)call->kind < OP_KINDS;
@@ -134,14 +92,14 @@ const struct device_ops device_cpu = {
 	.close = cpu_close,
 	.describe = describe,
 	.memory_new = memory_new,
-	.memory_free = memory_free,
-	.queue_new = queue_new,
-	.queue_free = queue_free,
-	.queue_wait = queue_wait,
-	.queue_after = queue_after,
-	.queue_native = queue_native,
-	.copy_in = copy,
-	.copy_out = copy,
+	.memory_free = host_memory_free,
+	.queue_new = host_queue_new,
+	.queue_free = host_queue_free,
+	.queue_wait = host_queue_wait,
+	.queue_after = host_queue_after,
+	.queue_native = host_queue_native,
+	.copy_in = host_copy,
+	.copy_out = host_copy,
 	.supports = supports,
 	.run = run,
 	.step_new = cpu_step_new,

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What devices that compute in the calling thread share: memory is the host's, and work is done
+ * when the call that queues it returns. The contracts are those of struct device_ops. */
+#ifndef BERTH_TRAIN_DEVICE_HOST_H
+#define BERTH_TRAIN_DEVICE_HOST_H
+
+#include "train/device/device.h"
+
+void host_memory_free(struct device *device, void *memory); /* of malloc and its kin */
+int host_queue_new(struct device *device, struct device_queue **out, struct error *err);
+void host_queue_free(struct device_queue *queue);
+int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *err);
+int host_queue_after(struct device_queue *queue, struct device_queue *other, struct error *err);
+void *host_queue_native(struct device_queue *queue);
+int host_copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+	      struct error *err);
+
+#endif
