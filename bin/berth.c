@@ -18,6 +18,7 @@ static const struct verb verbs[] = {
 	{"run", "run a program as a job", verb_run},
 	{"train", "train a network on all ranks", verb_train},
 	{"submit", "write a job script, and submit it", verb_submit},
+	{"explain", "find known failures in a job's output", verb_explain},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
 	{"agent", "one node's part of a job; started by engines", verb_agent},
 	{NULL, NULL, NULL},

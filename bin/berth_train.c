@@ -10,18 +10,24 @@
 
 #include "arguments.h"
 #include "base/env.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/number.h"
 #include "progress.h"
 #include "ranks/place.h"
+#include "train/beat.h"
 #include "train/data/dataset.h"
 #include "train/sampler.h"
+#include "train/stop.h"
 #include "train_options.h"
+#include "train_self.h"
 
 /* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
  * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.
  */
 struct screen {
 	bool terminal, marked, dirty;
+	const char *report; /* BERTH_REPORT, or NULL */
 };
 
 static void progress(void *context, const char *text)
@@ -48,6 +54,30 @@ static void note(void *context, const char *text)
 {
 	end_progress(context);
 	fprintf(stderr, "%s\n", text);
+}
+
+/* The trainer's thread waits for a GPU that does not answer: nothing can be tidied up. The text
+ * names this rank. */
+static void lost(void *context, const char *why)
+{
+	fprintf(stderr, "berth-train: %s\n", why);
+	_exit(ERR_NETWORK);
+}
+
+/* For whoever started the ranks: what there is to go on from, should this end badly. */
+static void saved(void *context, const char *path, int64_t step)
+{
+	const struct screen *screen = context;
+	json_t *report = json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step",
+				   (json_int_t)step, "next",
+				   "the same command goes on from the checkpoint");
+	char *text = report ? json_dumps(report, 0) : NULL;
+	struct error err;
+
+	if (text && screen->report && file_write_atomic(screen->report, text, strlen(text), 0666, &err))
+		note(context, err.text);
+	free(text);
+	json_decref(report);
 }
 
 static int fail(const struct ranks_place *place, const struct error *err)
@@ -78,6 +108,15 @@ static int cores(const struct env *env)
 	int count = 0;
 
 	return text && !number_int("OMP_NUM_THREADS", text, 1, 4096, &count, NULL) ? count : 0;
+}
+
+/* BERTH_END_TIME; 0: not known. */
+static int end_time(const struct env *env, int64_t *out, struct error *err)
+{
+	const char *text = env_get(env, "BERTH_END_TIME");
+
+	*out = 0;
+	return text && *text ? number_int64("BERTH_END_TIME", text, 0, INT64_MAX / 2, out, err) : 0;
 }
 
 static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
@@ -118,7 +157,8 @@ static int print_order(const struct train_arguments *arguments, const struct ran
 static void summary(const struct train_options *options, const struct ranks_place *place,
 		    const struct train_result *result)
 {
-	printf("trained %s on %s: %" PRId64 " steps, %d rank%s\n", options->model, options->data,
+	printf("%s %s on %s: %" PRId64 " steps, %d rank%s\n",
+	       result->stopped ? "stopped training" : "trained", options->model, options->data,
 	       result->steps, place->size, place->size == 1 ? "" : "s");
 	if (result->evaluated || result->samples)
 		printf("loss %.4f", result->loss);
@@ -135,7 +175,9 @@ static void summary(const struct train_options *options, const struct ranks_plac
 		       "to see it   tensorboard --logdir %.*s\n",
 		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
 		       result->metrics);
-	if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
+	if (result->stopped)
+		printf("to go on    the same command; it stopped because %s\n", result->stop_why);
+	else if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
 		printf("to go on    the same command with --steps %" PRId64 "\n",
 		       options->steps * 2);
 	else if (result->checkpoint)
@@ -155,16 +197,17 @@ int main(int argc, char **argv)
 		       "is "
 		       "not finite, 66 input missing, 69 something needed is unavailable, 73 "
 		       "output "
-		       "cannot be created, 74 writing failed, 76 another rank or the network "
-		       "failed.",
+		       "cannot be created, 74 writing failed, 75 stopped early with a checkpoint "
+		       "saved, 76 another rank or the network failed.",
 		.children = children,
 		.parser = NULL,
 	};
 	struct train_arguments arguments;
 	struct screen screen = {.terminal = isatty(STDERR_FILENO)};
-	const struct train_sink sink = {&screen, progress, note};
+	const struct train_sink sink = {&screen, progress, note, lost, saved};
 	struct train_result result = {0};
 	struct ranks_place place = {.size = 1};
+	struct owner_self self;
 	struct error err = {0};
 	struct env *env = env_capture();
 	int rc;
@@ -175,8 +218,20 @@ int main(int argc, char **argv)
 	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
 	if (!rc) {
 		arguments.options.cores = cores(env);
+		arguments.options.env = env;
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
+		train_self_read(env, &self);
+		arguments.options.self = &self;
 		screen.marked = env_get(env, PROGRESS_ENV);
+		beat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
+		screen.report = env_get(env, "BERTH_REPORT");
+		arguments.options.stop_file = env_get(env, "BERTH_STOP_FILE");
+		rc = end_time(env, &arguments.options.end_time, &err);
+	}
+	if (!rc) {
+		/* Without a folder for checkpoints a signal ends it as ever. */
+		if (arguments.options.ckpt)
+			stop_catch_signals(arguments.options.stop_file);
 		rc = train_defaults(&arguments.options, &err);
 	}
 	if (!rc && arguments.print_order)
@@ -190,6 +245,8 @@ int main(int argc, char **argv)
 		rc = error_set(&err, ERR_IO, "cannot write to standard output");
 	if (rc)
 		rc = fail(&place, &err);
+	else if (result.stopped)
+		rc = ERR_STOPPED;
 	train_result_free(&result);
 	train_arguments_free(&arguments);
 	env_free(env);

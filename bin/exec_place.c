@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "exec_place.h"
 
-#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/slurm.h"
 #include "base/file.h"
 #include "base/number.h"
 
@@ -56,34 +56,20 @@ static int read_number(const struct env *env, const struct launcher *launcher, c
 
 int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 {
-	const char *at = text;
+	static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
+	int *counts = calloc((size_t)node + 1, sizeof *counts), rc;
+	size_t described = 0;
 
-	while (*at) {
-		char *end;
-		long tasks = isdigit((unsigned char)*at) ? strtol(at, &end, 10) : -1, times = 1;
-
-		if (tasks < 0 || tasks > RANKS_MAX)
-			break;
-		at = end;
-		if (at[0] == '(' && at[1] == 'x' && isdigit((unsigned char)at[2])) {
-			times = strtol(at + 2, &end, 10);
-			if (times < 1 || times > RANKS_MAX || *end != ')')
-				break;
-			at = end + 1;
-		}
-		if (*at && (at[0] != ',' || !at[1]))
-			break;
-		if (node < times) {
-			*out = (int)tasks;
-			return 0;
-		}
-		node -= (int)times;
-		at += *at == ',';
-	}
-	return error_set(err, ERR_DATA,
-			 "'%.100s' does not say how many tasks node %d (counted from the last "
-			 "understood) has; expected Slurm's \"2(x3),1\"",
-			 text, node);
+	if (!counts)
+		return error_memory(err, "the nodes' tasks");
+	rc = slurm_counts(name, text, (size_t)node + 1, counts, &described, err);
+	if (!rc && described <= (size_t)node)
+		rc = error_set(err, ERR_DATA, "%s is '%.120s', which counts %zu nodes, but this is "
+			       "node %d (from 0)", name, text, described, node);
+	if (!rc)
+		*out = counts[node];
+	free(counts);
+	return rc;
 }
 
 static int read_local_size(const struct env *env, const struct launcher *launcher,
@@ -106,9 +92,7 @@ static int read_local_size(const struct env *env, const struct launcher *launche
 	if (launcher->local_size)
 		return number_int(launcher->local_size, text, 1, RANKS_MAX, &place->local_size,
 				  err);
-	int rc = exec_place_tasks(text, place->node_rank, &place->local_size, err);
-
-	return rc ? error_prefix(err, "SLURM_STEP_TASKS_PER_NODE") : 0;
+	return exec_place_tasks(text, place->node_rank, &place->local_size, err);
 }
 
 static int check(const struct launcher *launcher, const struct exec_place *place, struct error *err)
@@ -178,6 +162,19 @@ static int fill(const struct env *env, const struct launcher *launcher, struct e
 	return 0;
 }
 
+/* srun says the same by variables, also with --mpi=pmix. */
+bool exec_place_asks_pmix(const struct env *env)
+{
+	const char *name = env_get(env, "PMIX_NAMESPACE");
+
+	if (!name || !env_get(env, "PMIX_RANK") || !strncmp(name, "slurm.", 6))
+		return false;
+	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
+		if (env_get(env, launchers[i].present) && strcmp(launchers[i].name, "srun") != 0)
+			return false;
+	return true;
+}
+
 int exec_place_find(const struct env *env, struct exec_place *out, struct error *err)
 {
 	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
@@ -194,7 +191,7 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 	return error_set(
 		err, ERR_USAGE,
 		"nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
-		"PALS_RANKID, PMI_RANK, SLURM_STEP_ID is set): berth exec goes between a "
+		"PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes between a "
 		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
 		"starts ranks itself");
 }

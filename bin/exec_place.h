@@ -23,6 +23,10 @@ struct exec_place {
  * 0; -ERR_USAGE: nobody's rank; -ERR_DATA: variables missing or contradicting each other, named. */
 int exec_place_find(const struct env *env, struct exec_place *out, struct error *err);
 
+/* Is it a launcher's that tells a rank its place by PMIx alone, as prterun does? Then exec_pmix.h
+ * asks. Pure. */
+bool exec_place_asks_pmix(const struct env *env);
+
 /* The process that started the ranks of this node: the nearest ancestor that was not started with
  * place's mark in its environment, so that shells between it and us make no difference; 0 when it
  * cannot be found (another PID namespace, no /proc). The same for all ranks of one node. Looks at
@@ -34,7 +38,7 @@ pid_t exec_place_launcher(const struct exec_place *place);
  * launcher's process id). Nobody has tried it: it may be taken. */
 int exec_place_port(const struct exec_place *place, long salt);
 
-/* How many tasks node has in Slurm's "2(x3),1". -ERR_DATA. Limits: what fits an int. */
+/* How many tasks node has in Slurm's "2(x3),1". node >= 0. -ERR_DATA. */
 int exec_place_tasks(const char *text, int node, int *out, struct error *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "run.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,16 @@
 
 #include "agent/logs.h"
 #include "agent/printer.h"
+#include "alloc/slurm.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "explain/explain.h"
 #include "progress.h"
+#include "run_tasks.h"
 #include "verb.h"
+
+#define WARN_MS 120000 /* --warn-signal alone */
 
 static int set_variable(struct env *env, const char *text, const char *why, struct error *err)
 {
@@ -99,6 +105,17 @@ static int find_self(char *out, size_t size, struct error *err)
 	return 0;
 }
 
+/* The one that the user has chosen, of an earlier run: this one would stop at once. */
+static int remove_stop_file(const struct env *env, struct error *err)
+{
+	const char *path = env_get(env, "BERTH_STOP_FILE");
+
+	if (!path || !*path || !unlink(path) || errno == ENOENT || errno == ENOTDIR)
+		return 0;
+	return error_set(err, ERR_OUTPUT, "the stop file %s of an earlier run is there and cannot be "
+			 "removed: %s", path, strerror(errno));
+}
+
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
@@ -124,12 +141,37 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		alloc_ask(out->env, &out->alloc);
 	if (!rc)
+		rc = run_end_time(out, err);
+	if (!rc)
+		rc = options->dry_run ? 0 : remove_stop_file(out->env, err);
+	if (!rc)
 		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
-	return rc ? rc : choose_nodes(out, err);
+	if (!rc)
+		rc = choose_nodes(out, err);
+	if (!rc) {
+		const struct attempts_policy policy = run_policy(options, false);
+
+		rc = attempts_check(&policy, &out->alloc, err);
+	}
+	if (!rc && options->max_restarts && out->engine->start_tasks)
+		rc = error_set(err, ERR_USAGE,
+			       "--max-restarts: the engine %s starts its ranks once; without --engine "
+			       "they are berth's to start again",
+			       out->engine->name);
+	return rc;
+}
+
+struct attempts_policy run_policy(const struct run_options *options, bool ours)
+{
+	return (struct attempts_policy){.max_restarts = options->max_restarts,
+					.spares = (size_t)options->spares,
+					.min_nodes = (size_t)options->min_nodes,
+					.ours = ours};
 }
 
 void run_setup_free(struct run_setup *setup)
 {
+	requeue_free(setup->requeue);
 	alloc_free(&setup->alloc);
 	env_free(setup->env);
 	free(setup->cwd);
@@ -143,6 +185,7 @@ struct teller {
 	enum log_level limit;
 	bool over;  /* lines of progress go over each other */
 	bool dirty; /* the terminal's last line is one */
+	struct run_tasks *tasks; /* NULL: the agents start the ranks */
 };
 
 static void end_progress(struct teller *teller)
@@ -192,6 +235,14 @@ static void on_note(void *context, enum log_level level, const char *text)
 		return; /* nobody is left to be told */
 }
 
+static void on_planned(void *context, const struct plan *plan)
+{
+	struct teller *teller = context;
+
+	if (teller->tasks)
+		run_tasks_planned(teller->tasks, plan);
+}
+
 static bool is_full(void *context)
 {
 	struct teller *teller = context;
@@ -199,7 +250,8 @@ static bool is_full(void *context)
 	return printer_full(teller->printer);
 }
 
-static void tell_end(const struct job_result *result, const struct run_options *options)
+static void tell_end(const struct job_result *result, const struct run_end *end,
+		     const struct run_options *options)
 {
 	size_t i;
 	json_t *line;
@@ -213,14 +265,30 @@ static void tell_end(const struct job_result *result, const struct run_options *
 		json_array_foreach(result->last, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
-	if (options->log_dir && result->rank >= 0)
-		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", options->log_dir,
-			result->rank, result->node ? " on " : "", result->node ? result->node : "");
+	if (options->log_dir && result->rank >= 0) {
+		char folder[PATH_MAX];
+
+		attempts_log_dir(options->log_dir, options->max_restarts, result->attempt, folder,
+				 sizeof folder);
+		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", folder, result->rank,
+			result->node ? " on " : "", result->node ? result->node : "");
+	}
+	if (result->refused)
+		fprintf(stderr, "berth: it is not started again: %s\n", result->refused);
+	if (end->known)
+		fprintf(stderr, "berth: this is known: %s\nberth: what to do: %s (%s)\n",
+			end->known->cause, end->known->mend, end->known->source);
+	if (end->why[0])
+		fprintf(stderr, "berth: why: %s\n", end->why);
+	if (result->saved)
+		fprintf(stderr, "berth: saved: %s\n", result->saved);
+	if (end->next[0])
+		fprintf(stderr, "berth: next: %s\n", end->next);
 	fprintf(stderr, "berth: %s\n", result->first_cause ? result->first_cause : "it failed");
 }
 
 static int write_report(const struct run_options *options, const struct job_result *result,
-			struct error *err)
+			const struct run_end *end, struct error *err)
 {
 	JSON_AUTO report = NULL;
 	char *text;
@@ -229,6 +297,13 @@ static int write_report(const struct run_options *options, const struct job_resu
 	if (!options->report)
 		return 0;
 	report = job_report(result);
+	if (report) {
+		json_object_set_new(report, "kind", json_string(end->kind));
+		json_object_set_new(report, "why", json_text(end->why[0] ? end->why : NULL));
+		json_object_set_new(report, "known", explain_row_json(end->known));
+		if (end->next[0])
+			json_object_set_new(report, "next", json_text(end->next));
+	}
 	text = report ? json_dumps(report, JSON_INDENT(2)) : NULL;
 	if (!text)
 		return error_memory(err, "the report");
@@ -246,26 +321,37 @@ static void result_of_error(const struct error *err, struct job_result *result)
 	result->first_cause = strdup(err->text);
 }
 
-static int run(const struct run_setup *setup, const char *const *argv, bool progress,
+static int run(struct run_setup *setup, const char *const *argv, bool ours, bool progress,
 	       struct job_result *result, struct error *err)
 {
 	const struct run_options *options = setup->options;
+	const struct attempts_policy policy = run_policy(options, ours);
 	struct teller teller = {
 		.limit = options->quiet	    ? LOG_ERROR
 			 : options->verbose ? LOG_DEBUG
 					    : LOG_NOTE,
 		.over = progress,
 	};
+	struct run_tasks tasks = {0};
+	bool native = setup->engine->start_tasks != NULL;
 	char problem[256];
 	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &teller.printer, err);
 
-	if (rc)
+	if (!rc && native) {
+		teller.tasks = &tasks;
+		rc = run_tasks_prepare(&tasks, setup, argv, err);
+	}
+	if (rc) {
+		run_tasks_end(&tasks, NULL);
+		printer_free(teller.printer, 0, problem, sizeof problem);
 		return rc;
+	}
 	struct job_sink sink = {
 		.context = &teller,
 		.output = on_output,
 		.note = on_note,
 		.full = is_full,
+		.planned = on_planned,
 		.drained_fd = printer_drained_fd(teller.printer),
 	};
 	struct job_request request = {
@@ -273,23 +359,34 @@ static int run(const struct run_setup *setup, const char *const *argv, bool prog
 		.engine = setup->engine,
 		.env = setup->env,
 		.program = setup->program,
-		.argv = argv,
+		.argv = native ? tasks.argv : argv,
+		.driver = native ? &tasks.driver : NULL,
 		.cwd = setup->cwd,
 		.plan = options->shared.plan,
 		.log_dir = options->log_dir,
-		.pmix = options->pmix,
+		.pmix = native ? JOB_PMIX_OFF : options->pmix, /* theirs is the cluster's */
 		.port_hold = options->port_hold,
 		.pass_stdin = !isatty(STDIN_FILENO),
 		.node_timeout_ms = options->node_timeout_ms,
 		.start_timeout_ms = options->start_timeout_ms,
+		.hang_timeout_ms = options->hang_timeout_ms,
 		.fanout = (size_t)options->fan_out,
 	};
 
 	log_limit(teller.limit);
 	request.plan.port = options->port;
-	request.plan.report = options->report;
-	request.plan.attempt = setup->alloc.restarts;
-	rc = job_run(&request, &sink, result, err);
+	/* Those of the job's earlier starts have had numbers of their own. */
+	request.plan.attempt = setup->alloc.restarts * (options->max_restarts + 1);
+	request.warn = options->warn_before_ms || options->warn_signal;
+	request.warn_before_ms = options->warn_before_ms ? options->warn_before_ms : WARN_MS;
+	request.warn_signal = options->warn_signal;
+	if (request.warn && !setup->alloc.end_time)
+		on_note(&teller, LOG_WARNING,
+			"nobody says when the job's time is over, so there will be no warning; "
+			"--end-time does");
+	requeue_say(setup->requeue, &teller, on_note);
+	rc = attempts_run(&request, &policy, &sink, result, err);
+	run_tasks_end(&tasks, rc ? NULL : result);
 	end_progress(&teller);
 	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])
@@ -305,11 +402,25 @@ static int run(const struct run_setup *setup, const char *const *argv, bool prog
 	return rc;
 }
 
+/* Who wants restarts after the loss of a node should know what becomes of the job itself. */
+static void tell_lost_nodes(const struct run_setup *setup)
+{
+	const struct run_options *options = setup->options;
+	char text[400];
+
+	if (!options->max_restarts || setup->alloc.node_count < 2 || options->quiet)
+		return;
+	slurm_lost_node(setup->env, &setup->alloc, SLURM_ASK_MS, text, sizeof text);
+	if (text[0])
+		fprintf(stderr, "berth: %s\n", text);
+}
+
 int run_program(const struct run_options *options, const char *const *argv, bool progress)
 {
 	struct run_setup setup = {0};
 	struct job_result result = {.rank = -1};
 	struct error err = {0}, report_err = {0};
+	struct run_end end = {.kind = "berth"};
 
 	struct env *env = env_capture();
 	int as_task = 0;
@@ -325,6 +436,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = run_prepare(options, argv, &setup, &err);
 	bool bad_report = rc && setup.bad_report;
 
+	bool ours = progress;
+
 	progress = progress && !options->label && isatty(STDERR_FILENO);
 	if (!rc && progress)
 		rc = set_variable(setup.env, PROGRESS_ENV "=terminal", "a terminal", &err);
@@ -338,18 +451,28 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}
+	if (!rc && options->requeue)
+		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue, &err);
 	if (!rc)
-		rc = run(&setup, argv, progress, &result, &err);
+		tell_lost_nodes(&setup);
+	if (!rc)
+		rc = run(&setup, argv, ours, progress, &result, &err);
 	if (rc)
 		result_of_error(&err, &result);
-	tell_end(&result, options);
+	run_end_find(&setup, &result, &end);
+	bool again = requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
+
+	tell_end(&result, &end, options);
 	rc = result.code;
 	/* A report that cannot be written has been said already, if that is what failed. */
-	if (!bad_report && write_report(options, &result, &report_err)) {
+	if (!bad_report && write_report(options, &result, &end, &report_err)) {
 		int code = verb_fail(&report_err);
 
 		rc = rc ? rc : code;
 	}
+	/* Last of all: the scheduler may end this process for it. */
+	if (again)
+		requeue_now(setup.requeue);
 	job_result_free(&result);
 	run_setup_free(&setup);
 	return rc;

@@ -5,9 +5,10 @@
 
 #include <stdbool.h>
 
-#include "agent/job.h"
+#include "agent/attempts.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "requeue.h"
 #include "run_options.h"
 
 /* The stages before the agents, as a value; owned by run_prepare's caller, run_setup_free it. */
@@ -18,8 +19,12 @@ struct run_setup {
 	const struct engine *engine;
 	char program[4096]; /* this berth's own path */
 	char *cwd;
+	struct requeue *requeue; /* requeue.h; NULL without --requeue */
 	bool bad_report; /* run_prepare failed because --report cannot be written */
 };
+
+/* What the options say of restarts. ours: the program is berth's own. */
+struct attempts_policy run_policy(const struct run_options *options, bool ours);
 
 /* Environment, allocation, engine, and everything that can be checked before something starts:
  * program, log folder, report. argv: the ranks' program. */
@@ -30,6 +35,21 @@ void run_setup_free(struct run_setup *setup);
 /* Run (or with --dry-run show) it. Returns the exit code; has said what there is to say on stderr,
  * and written --report. progress: it is a program of berth's that knows progress.h. */
 int run_program(const struct run_options *options, const char *const *argv, bool progress);
+
+/* run_end.c: when the job's time is over, as option, environment or scheduler say: into setup->alloc.
+ * -ERR_USAGE: a time that is no time, or over. */
+int run_end_time(struct run_setup *setup, struct error *err);
+/* What there is to say of the end beyond the first cause: why, as far as berth or the scheduler knows,
+ * what was saved, what continues it; on stderr. Asks the scheduler's tool where a signal ended it. */
+struct run_end {
+	const char *kind; /* "ended", "stopped", "walltime", "preempted", "cancelled", "node", "oom",
+			     "signal", "code", "berth" */
+	char why[240];	  /* "" where the first cause says it all */
+	char next[240];	  /* "" likewise */
+	const struct explain_row *known; /* of the last lines; NULL: nothing known */
+};
+void run_end_find(const struct run_setup *setup, const struct job_result *result,
+		  struct run_end *out);
 
 /* run_task.c: where srun has started this process as one of several tasks, be that rank. 1: done, *code
  * is the exit code (also: the program runs, and this never returns); 0: not such a task. */

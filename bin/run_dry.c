@@ -72,6 +72,7 @@ static int make(struct show *show, struct error *err)
 	show->request = setup->options->shared.plan;
 	show->request.port = setup->options->port;
 	show->request.report = setup->options->report;
+	show->request.spares = (size_t)setup->options->spares;
 	if (show->count > 1 && !show->request.head && !show->request.iface && !show->request.subnet)
 		show->request.head = "127.0.0.1"; /* as job_plan does; else the exchange decides */
 	if (!rc)

@@ -6,6 +6,8 @@
 #include "agent/secret_file.h"
 #include "run.h"
 
+#define RETURN_MS 60000 /* to meet the head again, which may be gone for good */
+
 bool run_is_agent(const struct run_setup *setup)
 {
 	return setup->alloc.meet && setup->alloc.this_node > 0;
@@ -25,7 +27,7 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 		.patience_ms = setup->options->start_timeout_ms,
 		.env = setup->env,
 	};
-	bool made;
+	bool made, again;
 	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
 
 	if (!rc)
@@ -35,7 +37,14 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	if (!setup->options->quiet)
 		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
 			params.name, alloc->node_count, alloc->meet);
-	rc = agent_run(&params, err);
+	/* A further attempt of the job, or the connection was lost and there may be one. */
+	params.again = setup->options->max_restarts ? &again : NULL;
+	do {
+		again = false;
+		rc = agent_run(&params, err);
+		if (params.patience_ms > RETURN_MS)
+			params.patience_ms = RETURN_MS;
+	} while (!rc && again);
 	wire_secret_forget(&params.secret);
 	return rc ? error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why) : 0;
 }

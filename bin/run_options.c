@@ -28,6 +28,15 @@ enum run_key {
 	RUN_JSON,
 	RUN_PMIX,
 	RUN_ENV,
+	RUN_MAX_RESTARTS,
+	RUN_SPARES,
+	RUN_MIN_NODES,
+	RUN_HANG_TIMEOUT,
+	RUN_END_TIME,
+	RUN_WARN_BEFORE,
+	RUN_WARN_SIGNAL,
+	RUN_REQUEUE,
+	RUN_MAX_REQUEUES,
 };
 
 static const struct argp_option run_table[] = {
@@ -47,7 +56,7 @@ static const struct argp_option run_table[] = {
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
 	{"engine", RUN_ENGINE, "NAME", 0,
-	 "How agents are started: fork (this machine), srun (a Slurm job), mpirun, pals, tm (a PBS "
+	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
 	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: what fits the allocation",
 	 11},
 	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,
@@ -55,6 +64,19 @@ static const struct argp_option run_table[] = {
 	{"start-timeout", RUN_START_TIMEOUT, "TIME", 0,
 	 "All agents must be there within this time (default 60s)", 11},
 	{"fan-out", RUN_FAN_OUT, "K", 0, "Agents below one agent in the tree (default 32)", 11},
+	{NULL, 0, NULL, 0, "After a failure", 14},
+	{"max-restarts", RUN_MAX_RESTARTS, "R", 0,
+	 "Start the ranks again, at most R times, when one of them, a node or the network has failed",
+	 14},
+	{"spares", RUN_SPARES, "N", 0,
+	 "Keep the last N nodes idle, to take the place of nodes that are lost or have failed twice",
+	 14},
+	{"min-nodes", RUN_MIN_NODES, "N", 0,
+	 "Without a spare go on with fewer nodes, at least N (default: as many as at first)", 14},
+	{"hang-timeout", RUN_HANG_TIMEOUT, "TIME", 0,
+	 "No step and no output of any rank for that long is a failure: the rank that is behind is "
+	 "named, with stacks",
+	 14},
 	{NULL, 0, NULL, 0, "The ranks' surroundings", 12},
 	{"per-node", RUN_PER_NODE, NULL, 0,
 	 "One process a node, with PET_* set, for programs that start their own ranks (torchrun)",
@@ -62,6 +84,21 @@ static const struct argp_option run_table[] = {
 	{"env", RUN_ENV, "NAME=VALUE", 0, "Set a variable for the ranks (may be repeated)", 12},
 	{"pmix", RUN_PMIX, "auto|on|off", 0,
 	 "PMIx for MPI programs: auto goes on without where it is missing, on does not", 12},
+	{NULL, 0, NULL, 0, "The job's end", 14},
+	{"end-time", RUN_END_TIME, "UNIX|+TIME", 0,
+	 "When the job's time is over: Unix seconds, or from now (+90m); default: BERTH_END_TIME, or as "
+	 "the scheduler says",
+	 14},
+	{"warn-before", RUN_WARN_BEFORE, "TIME", 0,
+	 "That long before, BERTH_STOP_FILE appears (default 120s with --warn-signal, else no warning)",
+	 14},
+	{"warn-signal", RUN_WARN_SIGNAL, "NAME", 0,
+	 "A signal to all ranks then: USR1, TERM ...; for programs that save by it", 14},
+	{"requeue", RUN_REQUEUE, NULL, 0,
+	 "Queue the job again when it was stopped with its work saved, preempted, or lost a node: by "
+	 "scontrol requeue, or qsub of the same script",
+	 14},
+	{"max-requeues", RUN_MAX_REQUEUES, "N", 0, "At most so often in all (default 100)", 14},
 	{NULL, 0, NULL, 0, "Output", 13},
 	{"log-dir", RUN_LOG_DIR, "DIR", 0, "A file a rank: DIR/rank-0000.log", 13},
 	{"label", RUN_LABEL, NULL, 0, "Begin each line of output with [RANK]", 13},
@@ -77,6 +114,7 @@ void run_options_default(struct run_options *options)
 {
 	options->port_hold = true;
 	options->node_timeout_ms = 8000;
+	options->max_requeues = 100;
 	options->start_timeout_ms = 60000;
 	options->shared.alloc.node_rank = -1;
 }
@@ -107,6 +145,47 @@ static void read_time(struct argp_state *state, const char *name, const char *te
 	if (ms < 1000 || ms > 86400000)
 		refuse(state, name, text, "a time from 1s to 1d");
 	*out = (int)ms;
+}
+
+/* "USR1", "SIGUSR1", "10". */
+static int read_signal(struct argp_state *state, const char *text)
+{
+	const char *name = strncmp(text, "SIG", 3) ? text : text + 3;
+	int number;
+
+	for (int i = 1; i < SIGRTMIN; i++)
+		if (sigabbrev_np(i) && !strcmp(sigabbrev_np(i), name))
+			return i;
+	if (!number_int("--warn-signal", text, 1, SIGRTMAX, &number, NULL))
+		return number;
+	refuse(state, "--warn-signal", text, "a signal such as USR1 or TERM");
+	return 0;
+}
+
+static error_t parse_end(int key, char *text, struct argp_state *state, struct run_options *options)
+{
+	int ms;
+
+	switch (key) {
+	case RUN_END_TIME:
+		options->end_time = text;
+		return 0;
+	case RUN_WARN_BEFORE:
+		read_time(state, "--warn-before", text, &ms);
+		options->warn_before_ms = ms;
+		return 0;
+	case RUN_WARN_SIGNAL:
+		options->warn_signal = read_signal(state, text);
+		return 0;
+	case RUN_REQUEUE:
+		options->requeue = true;
+		return 0;
+	case RUN_MAX_REQUEUES:
+		arguments_number(state, "--max-requeues", text, 100000, &options->max_requeues);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
 
 static void add_env(struct argp_state *state, struct run_options *options, const char *text)
@@ -170,7 +249,7 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		arguments_number(state, "--fan-out", text, 4096, &options->fan_out);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_end(key, text, state, options);
 	}
 }
 
@@ -190,6 +269,32 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 	options->shared.alloc.meet = options->head;
 	if (!options->has_start_timeout)
 		options->start_timeout_ms = BY_HAND_MS;
+}
+
+/* After a failure. */
+static error_t parse_restarts(int key, char *text, struct argp_state *state,
+			      struct run_options *options)
+{
+	struct error err = {0};
+
+	switch (key) {
+	case RUN_MAX_RESTARTS:
+		if (number_int("--max-restarts", text, 0, 10000, &options->max_restarts, &err))
+			arguments_refuse(state, &err);
+		return 0;
+	case RUN_SPARES:
+		if (number_int("--spares", text, 0, 100000, &options->spares, &err))
+			arguments_refuse(state, &err);
+		return 0;
+	case RUN_HANG_TIMEOUT:
+		read_time(state, "--hang-timeout", text, &options->hang_timeout_ms);
+		return 0;
+	case RUN_MIN_NODES:
+		arguments_number(state, "--min-nodes", text, 100000, &options->min_nodes);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
 }
 
 static error_t parse(int key, char *text, struct argp_state *state)
@@ -236,7 +341,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		options->verbose = true;
 		return 0;
 	default:
-		return parse_network(key, text, state, options);
+		return parse_network(key, text, state, options)
+			       ? parse_restarts(key, text, state, options)
+			       : 0;
 	}
 }
 

@@ -23,6 +23,13 @@ struct run_options {
 	enum job_pmix pmix;
 	int node_timeout_ms, start_timeout_ms;
 	int fan_out;	  /* 0: the default */
+	int hang_timeout_ms; /* 0: none */
+	int max_restarts, spares, min_nodes; /* 0: none, none, all */
+	const char *end_time;	/* Unix seconds or "+TIME"; NULL: the scheduler's */
+	int64_t warn_before_ms; /* 0: no warning */
+	int warn_signal;	/* 0: none */
+	bool requeue;
+	int max_requeues;
 	const char **env; /* "NAME=VALUE", env_count of them; malloced array */
 	size_t env_count;
 };

@@ -20,6 +20,11 @@ static const char *of_no_use(const struct run_options *options)
 		{options->log_dir != NULL, "--log-dir"},
 		{options->report != NULL, "--report"},
 		{options->label, "--label"},
+		{options->max_restarts > 0, "--max-restarts"},
+		{options->requeue, "--requeue"},
+		{options->warn_before_ms > 0, "--warn-before"},
+		{options->warn_signal > 0, "--warn-signal"},
+		{options->end_time != NULL, "--end-time"},
 	};
 
 	for (size_t i = 0; i < sizeof list / sizeof *list; i++)

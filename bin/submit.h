@@ -12,10 +12,12 @@
 
 enum submit_kind { SUBMIT_UNKNOWN, SUBMIT_SLURM, SUBMIT_PBS };
 
+#define SUBMIT_NONE (-1) /* none, whatever a file says */
+
 /* Zeros and NULLs: not said. Strings are borrowed from argv but where a site's file said them. */
 struct submit {
 	enum submit_kind kind;
-	int nodes, gpus_per_node, cpus_per_node, ranks_per_node;
+	int nodes, gpus_per_node, cpus_per_node, ranks_per_node; /* GPUs: SUBMIT_NONE too */
 	int64_t time_s;
 	const char *queue, *account, *name, *output, *after;
 	bool per_node;

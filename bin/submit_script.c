@@ -94,7 +94,7 @@ static void write_slurm(const struct writing *w)
 
 	directive(w, "--job-name=%s", s->name ? s->name : "berth");
 	directive(w, "--nodes=%d", s->nodes);
-	if (s->gpus_per_node)
+	if (s->gpus_per_node > 0)
 		directive(w, "--gpus-per-node=%d", s->gpus_per_node);
 	/* Tasks are what berth counts ranks by where there is no GPU. */
 	if (s->ranks_per_node && !s->per_node)
@@ -124,12 +124,13 @@ static void write_pbs(const struct writing *w)
 {
 	const struct submit *s = w->submit;
 	char cpus[32] = "", gpus[32] = "", procs[32] = "";
-	int ranks = s->per_node ? 0 : s->ranks_per_node ? s->ranks_per_node : s->gpus_per_node;
+	int gpus_per_node = s->gpus_per_node > 0 ? s->gpus_per_node : 0;
+	int ranks = s->per_node ? 0 : s->ranks_per_node ? s->ranks_per_node : gpus_per_node;
 
 	if (s->cpus_per_node)
 		snprintf(cpus, sizeof cpus, ":ncpus=%d", s->cpus_per_node);
-	if (s->gpus_per_node)
-		snprintf(gpus, sizeof gpus, ":ngpus=%d", s->gpus_per_node);
+	if (gpus_per_node)
+		snprintf(gpus, sizeof gpus, ":ngpus=%d", gpus_per_node);
 	if (ranks)
 		snprintf(procs, sizeof procs, ":mpiprocs=%d", ranks);
 	directive(w, "-N %s", s->name ? s->name : "berth");

@@ -99,10 +99,10 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	};
 	const struct {
 		const char *key;
-		int *place;
+		int *place, least;
 	} numbers[] = {
-		{"gpus_per_node", &submit->gpus_per_node},
-		{"cpus_per_node", &submit->cpus_per_node},
+		{"gpus_per_node", &submit->gpus_per_node, 0},
+		{"cpus_per_node", &submit->cpus_per_node, 1},
 	};
 
 	if (!strcmp(key, "scheduler"))
@@ -126,12 +126,13 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
 		if (strcmp(key, numbers[i].key))
 			continue;
-		if (!json_is_integer(value) || json_integer_value(value) < 1 ||
+		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].least ||
 		    json_integer_value(value) > 100000)
-			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from 1 to 100000", path,
-					 key);
+			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from %d to 100000", path,
+					 key, numbers[i].least);
 		if (!*numbers[i].place)
-			*numbers[i].place = (int)json_integer_value(value);
+			*numbers[i].place = json_integer_value(value) ? (int)json_integer_value(value)
+								      : SUBMIT_NONE;
 		return 0;
 	}
 	return error_set(err, ERR_DATA,

@@ -39,14 +39,21 @@ enum train_key {
 	KEY_SEED,
 	KEY_CKPT,
 	KEY_SAVE_EVERY,
+	KEY_KEEP,
+	KEY_TAKE_OVER,
 	KEY_RESUME,
 	KEY_INIT,
 	KEY_NEW_HEAD,
 	KEY_METRICS,
 	KEY_LOG_EVERY,
+	KEY_LOG_ORDER,
 	KEY_DEVICE,
 	KEY_CPU_CONV,
+	KEY_AMP,
+	KEY_TF32,
+	KEY_NO_GRAPH,
 	KEY_COMM,
+	KEY_SHARED_GPU,
 	KEY_TIMEOUT,
 	KEY_WORKERS,
 	KEY_NO_EVAL,
@@ -100,6 +107,10 @@ static const struct argp_option table[] = {
 	{"ckpt", KEY_CKPT, "DIR", 0, "Save checkpoints in DIR, at the end at least", 32},
 	{"save-every", KEY_SAVE_EVERY, "N|Ne|TIME", 0,
 	 "And every N steps, N epochs, or time as 10m, 90s or 2h (default 1e)", 32},
+	{"keep", KEY_KEEP, "N|all", 0,
+	 "Keep the newest N checkpoints and the one of the best Acc@1 (default all)", 32},
+	{"take-over", KEY_TAKE_OVER, NULL, 0,
+	 "Take --ckpt over from a job that left it behind, which you know to be gone", 32},
 	{"resume", KEY_RESUME, "auto|never|FILE", 0,
 	 "Go on from the newest checkpoint of --ckpt (auto, default) or from FILE", 32},
 	{"init", KEY_INIT, "FILE", 0,
@@ -111,11 +122,22 @@ static const struct argp_option table[] = {
 	{"metrics", KEY_METRICS, "DIR", 0,
 	 "Write DIR/metrics.jsonl, and DIR/train and DIR/val for TensorBoard", 32},
 	{"log-every", KEY_LOG_EVERY, "N", 0, "Report every N steps (default 100)", 32},
+	{"log-order", KEY_LOG_ORDER, "DIR", 0,
+	 "Each rank appends to DIR/rank-N.txt which samples it takes", 32},
 	{NULL, 0, NULL, 0, "How it is computed", 33},
-	{"device", KEY_DEVICE, "auto|cpu", 0, "Where (default auto)", 33},
+	{"device", KEY_DEVICE, "auto|cuda|cpu", 0,
+	 "Where (default auto: on a GPU where there is one)", 33},
+	{"amp", KEY_AMP, "off|bf16|fp16", 0,
+	 "On a GPU: layers in numbers of 16 bits, weights and sums in float32 (default off)", 33},
+	{"tf32", KEY_TF32, NULL, 0, "On a GPU: float32 products may be TF32's", 33},
+	{"no-graph", KEY_NO_GRAPH, NULL, 0,
+	 "On a GPU: launch each kernel by itself, without a CUDA graph", 33},
 	{"cpu-conv", KEY_CPU_CONV, "auto|direct", 0,
 	 "Convolutions on the CPU: the fastest (auto, default), or the most exact", 33},
-	{"comm", KEY_COMM, "auto|mpi|self", 0, "By what ranks reduce gradients (default auto)", 33},
+	{"comm", KEY_COMM, "auto|nccl|mpi|self", 0,
+	 "By what ranks reduce gradients (default auto: nccl between GPUs, else mpi)", 33},
+	{"allow-shared-gpu", KEY_SHARED_GPU, NULL, 0,
+	 "Try several ranks on one GPU with NCCL: slow, for tests", 33},
 	{"comm-timeout", KEY_TIMEOUT, "TIME", 0, "Of each wait for other ranks (default 10m)", 33},
 	{"workers", KEY_WORKERS, "N", 0,
 	 "Threads of each rank that make the next batches; 0: none, the rank itself makes each "
@@ -123,7 +145,9 @@ static const struct argp_option table[] = {
 	 "wants it (default: what fits the data)",
 	 33},
 	{"deterministic", KEY_DETERMINISTIC, NULL, 0,
-	 "The same bits for the same seed, ranks and threads (the CPU always gives them)", 33},
+	 "The same bits for the same seed, ranks and threads (the CPU always gives them; a GPU "
+	 "then takes algorithms for it)",
+	 33},
 	{"print-order", KEY_PRINT_ORDER, "N", 0,
 	 "Print the first N sample numbers of each rank, and end", 33},
 	{"epoch", KEY_EPOCH, "E", 0, "With --print-order: of epoch E, from 0", 33},
@@ -195,6 +219,8 @@ static int parse_choice(int key, const char *text, const struct argp_state *stat
 	static const char *const decayed[] = {"weights", "all", NULL};
 	static const char *const stems[] = {"default", "cifar", NULL};
 	static const char *const nans[] = {"stop", "continue", NULL};
+	static const char *const amps[] = {"off", "bf16", "fp16", NULL};
+	static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16, PRECISION_F16};
 
 	switch (key) {
 	case KEY_LOSS:
@@ -211,6 +237,10 @@ static int parse_choice(int key, const char *text, const struct argp_state *stat
 		options->stem = arguments_choice(state, "--stem", text, stems, "default or cifar")
 					? STEM_CIFAR
 					: STEM_DEFAULT;
+		return 0;
+	case KEY_AMP:
+		options->precision = precisions[arguments_choice(state, "--amp", text, amps,
+								 "off, bf16 or fp16")];
 		return 0;
 	case KEY_ON_NAN:
 		options->nan_continues =
@@ -316,6 +346,17 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		return folder("--ckpt", text, &options->ckpt, err);
 	case KEY_SAVE_EVERY:
 		return save_every(options, text, err);
+	case KEY_KEEP:
+		options->keep_said = true;
+		options->keep = 0;
+		return strcmp(text, "all") ? number_int64("--keep (N or all)", text, 1, 1000000,
+							  &options->keep, err)
+					   : 0;
+	case KEY_TAKE_OVER:
+		options->take_over = true;
+		return 0;
+	case KEY_LOG_ORDER:
+		return folder("--log-order", text, &options->log_order, err);
 	case KEY_RESUME:
 		options->resume = text;
 		return 0;
@@ -342,6 +383,9 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	case KEY_COMM:
 		options->comm = text;
 		return 0;
+	case KEY_SHARED_GPU:
+		options->allow_shared_gpu = true;
+		return 0;
 	case KEY_TIMEOUT:
 		rc = number_duration_ms("--comm-timeout", text, &timeout_ms, err);
 		if (!rc && (timeout_ms < 100 || timeout_ms > INT_MAX / 2))
@@ -354,7 +398,14 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	case KEY_WORKERS:
 		return number_int("--workers", text, 0, 256, &options->workers, err);
 	case KEY_DETERMINISTIC:
-		return 0; /* the one device that there is always is */
+		options->deterministic = true;
+		return 0;
+	case KEY_TF32:
+		options->tf32 = true;
+		return 0;
+	case KEY_NO_GRAPH:
+		options->no_graph = true;
+		return 0;
 	case KEY_PRINT_ORDER:
 		return number_int64("--print-order", text, 1, INT32_MAX, &arguments->print_order,
 				    err);

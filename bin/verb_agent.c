@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "agent/tasks.h"
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
@@ -19,11 +20,11 @@
 #define STDIN_MAX (1 << 20)
 #define STDIN_S 60
 
-enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH };
+enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH, AGENT_KEEP, AGENT_TASK };
 
 struct agent_options {
-	bool from_stdin, tmrsh;
-	char **words; /* behind --tmrsh: HOST COMMAND... */
+	bool from_stdin, tmrsh, keep, task;
+	char **words; /* behind --tmrsh: HOST COMMAND..., behind --keep: the program */
 	int word_count;
 };
 
@@ -36,8 +37,21 @@ static const struct argp_option table[] = {
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
 	 "pbs_tmrsh and a shell",
 	 0},
+	{"keep", AGENT_KEEP, NULL, 0,
+	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs the "
+	 "PROGRAM that follows",
+	 0},
+	{"task", AGENT_TASK, NULL, 0,
+	 "Be no agent, but that task", 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
+
+static void take_words(struct agent_options *options, struct argp_state *state)
+{
+	options->words = state->argv + state->next;
+	options->word_count = state->argc - state->next;
+	state->next = state->argc;
+}
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
@@ -50,9 +64,14 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case AGENT_TMRSH:
 		options->tmrsh = true;
 		/* All that follows is the remote command: also what looks like an option. */
-		options->words = state->argv + state->next;
-		options->word_count = state->argc - state->next;
-		state->next = state->argc;
+		take_words(options, state);
+		return 0;
+	case AGENT_KEEP:
+		options->keep = true;
+		take_words(options, state);
+		return 0;
+	case AGENT_TASK:
+		options->task = true;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -109,6 +128,21 @@ static int be_tmrsh(const struct agent_options *options, const struct env *env, 
 	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }
 
+static int be_part_of_task(const struct agent_options *options, const struct env *env)
+{
+	char **words = options->words;
+	struct error err;
+
+	if (options->task)
+		return tasks_run(env);
+	if (words[0] && !strcmp(words[0], "--"))
+		words++;
+	if (words[0])
+		return tasks_keep(env, words);
+	error_set(&err, ERR_USAGE, "--keep: expected PROGRAM");
+	return verb_fail(&err);
+}
+
 int verb_agent(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -135,6 +169,11 @@ int verb_agent(int argc, char **argv)
 		be_tmrsh(&options, env, &err);
 		env_free(env);
 		return verb_fail(&err);
+	}
+	if (!rc && (options.keep || options.task)) {
+		rc = be_part_of_task(&options, env);
+		env_free(env);
+		return rc;
 	}
 	if (!rc && options.from_stdin)
 		rc = read_stdin(env, &err);

@@ -9,10 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/slurm.h"
 #include "arguments.h"
 #include "exec.h"
 #include "exec_address.h"
 #include "exec_place.h"
+#include "exec_pmix.h"
 #include "options.h"
 #include "plan/plan.h"
 #include "verb.h"
@@ -245,9 +247,12 @@ static void show(const struct exec *exec)
 static void warn(const struct exec *exec)
 {
 	const struct plan_node *node = &exec->plan.nodes[0];
+	char apart[SLURM_APART_MAX];
 
 	if (exec->place.local_rank)
 		return;
+	if (slurm_gpus_apart(exec->env, exec->place.local_size, apart, sizeof apart))
+		fprintf(stderr, "berth: %s\n", apart);
 	for (size_t i = 0; i < node->warning_count; i++)
 		fprintf(stderr, "berth: %s\n", node->warnings[i]);
 	if (!exec->machine.this_system && !exec->keep_binding)
@@ -311,7 +316,8 @@ static int prepare(struct exec *exec, struct error *err)
 		return error_memory(err, "the environment");
 	if (add_variables(exec, err))
 		return -err->code;
-	int rc = exec_place_find(exec->env, &exec->place, err);
+	int rc = exec_place_asks_pmix(exec->env) ? exec_pmix_find(exec->env, &exec->place, err)
+						 : exec_place_find(exec->env, &exec->place, err);
 
 	if (rc)
 		return rc;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc/slurm.h"
 #include "arguments.h"
 #include "base/file.h"
 #include "base/idset.h"
@@ -247,6 +248,39 @@ static int warn(json_t *warnings, const char *text, struct error *err)
 	return 0;
 }
 
+/* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step. */
+static int warn_apart(const struct info *info, json_t *out, struct error *err)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	char text[SLURM_APART_MAX];
+
+	if (info->plan_file || alloc->this_node < 0 ||
+	    !slurm_gpus_apart(info->chain.env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
+		return 0;
+	return warn(out, text, err);
+}
+
+/* The scheduler's GPUs are this node's; those of a pretended machine are all planned for. */
+static int warn_pretended(const struct info *info, json_t *out, struct error *err)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	const struct machine *card = &info->chain.card;
+	const char *list = env_get(info->chain.env, "CUDA_VISIBLE_DEVICES");
+	int granted = alloc->this_node < 0 ? -1 : alloc->nodes[alloc->this_node].gpus;
+	char text[500], by[160] = "";
+
+	if (info->plan_file || card->this_system || granted < 0 || (size_t)granted == card->gpu_count)
+		return 0;
+	if (list)
+		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
+	snprintf(text, sizeof text,
+		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
+		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY the "
+		 "plan has what was granted",
+		 granted, by, card->gpu_count);
+	return warn(out, text, err);
+}
+
 static int gather_warnings(struct info *info, struct error *err)
 {
 	const struct chain *chain = &info->chain;
@@ -278,6 +312,10 @@ static int gather_warnings(struct info *info, struct error *err)
 			info->omitted_nodes);
 		rc = warn(out, text, err);
 	}
+	if (!rc)
+		rc = warn_apart(info, out, err);
+	if (!rc)
+		rc = warn_pretended(info, out, err);
 	for (i = 0; !rc && i < chain->plan.warning_count; i++)
 		rc = warn(out, chain->plan.warnings[i], err);
 	for (i = 0; !rc && i < node->warning_count; i++)

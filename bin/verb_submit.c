@@ -47,7 +47,7 @@ static const struct argp_option table[] = {
 	{"slurm", SUBMIT_KEY_SLURM, NULL, 0, "For Slurm (default: whose tool is there)", 1},
 	{"pbs", SUBMIT_KEY_PBS, NULL, 0, "For PBS", 1},
 	{"nodes", 'N', "N", 0, "Nodes (default 1)", 1},
-	{"gpus-per-node", SUBMIT_GPUS, "K", 0, "GPUs on each node", 1},
+	{"gpus-per-node", SUBMIT_GPUS, "K", 0, "GPUs on each node; 0: none, whatever submit.json says", 1},
 	{"cpus-per-node", SUBMIT_CPUS, "K", 0, "Cores on each node", 1},
 	{"ranks-per-node", SUBMIT_RANKS, "K", 0, "Ranks on each node (default: one a GPU)", 1},
 	{"per-node", SUBMIT_PER_NODE, NULL, 0, "One process a node, as with berth run (torchrun)", 1},
@@ -154,7 +154,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		arguments_number(state, "--nodes", text, NODES_MAX, &submit->nodes);
 		return 0;
 	case SUBMIT_GPUS:
-		arguments_number(state, "--gpus-per-node", text, 1024, &submit->gpus_per_node);
+		if (strcmp(text, "0"))
+			arguments_number(state, "--gpus-per-node", text, 1024, &submit->gpus_per_node);
+		else
+			submit->gpus_per_node = SUBMIT_NONE;
 		return 0;
 	case SUBMIT_CPUS:
 		arguments_number(state, "--cpus-per-node", text, 100000, &submit->cpus_per_node);

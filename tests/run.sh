@@ -32,6 +32,7 @@ done
 
 packages_need build test
 packages_want extra data speed
+[ "$suites" = quick ] || packages_want full
 
 # configure [--reconfigure] MESON OPTIONS: quiet unless it fails
 configure() {

@@ -5,7 +5,8 @@
 
 # use | what is looked for | Debian, Ubuntu | Fedora, RHEL | elsewhere
 #   use    build: berth and its trainer; test: tests/run.sh; data: the quickstart's data set;
-#          speed: what the trainer is slower without; extra: a test that wants it is skipped without it
+#          speed: what the trainer is slower without; extra: a test that wants it is skipped without it;
+#          full: the same for a long test
 #   looked for
 #          cc           a C compiler that makes a program
 #          cmd:NAME [V] a command, at least version V
@@ -49,6 +50,7 @@ extra|cmd:ip|iproute2|iproute|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||
 extra|deb:python3-torchvision|python3-torchvision||
+full|cmd:pip3|python3-pip|python3-pip|
 TABLE
 }
 

@@ -5,6 +5,7 @@
 #
 #   qsub -l select=2:ncpus=16:mpiprocs=16 -v PROGRAM="./solver input" mpi.sh
 #
+# PROGRAM is read as a shell reads a line (one-node.sh says more).
 # Torque: #PBS -l nodes=2:ppn=16 instead of select.
 #PBS -N berth
 #PBS -j oe
@@ -13,5 +14,5 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-# shellcheck disable=SC2086 # words
-berth run -n "$(grep -c . "$PBS_NODEFILE")" --pmix on -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}
+ranks=$(grep -c . "$PBS_NODEFILE")
+eval "berth run -n $ranks --pmix on -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"

@@ -4,7 +4,9 @@
 #
 #   qsub -l select=1:ncpus=16:ngpus=4 -v PROGRAM="python train.py" one-node.sh
 #
-# PROGRAM is cut at blanks; what is more than that belongs into the last line itself.
+# PROGRAM is read as a shell reads a line: quote what has blanks. A comma ends a value of -v; qsub takes
+# the whole of it from your environment:
+#   PROGRAM="python train.py --name 'run 1' --sizes 32,64" qsub -v PROGRAM one-node.sh
 # Torque: qsub -l nodes=1:ppn=16:gpus=4 ... (the #PBS lines below: -l nodes=1:ppn=2)
 #PBS -N berth
 #PBS -j oe
@@ -12,5 +14,4 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-# shellcheck disable=SC2086 # words
-berth run -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}
+eval "berth run -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"

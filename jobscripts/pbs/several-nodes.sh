@@ -6,6 +6,7 @@
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM="python train.py" several-nodes.sh
 #
+# PROGRAM is read as a shell reads a line (one-node.sh says more).
 # place=scatter puts each chunk on a node of its own; without it two may be on one.
 # PBS sends SIGTERM to the first node alone when the time is up or on qdel; berth passes it on.
 # Torque: #PBS -l nodes=2:ppn=4:gpus=4 instead of select and place.
@@ -16,8 +17,7 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-# shellcheck disable=SC2086 # words
-berth run --report "berth-$PBS_JOBID.json" -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}
+eval "berth run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"
 code=$?
 [ $code -eq 0 ] || echo "ended with code $code; why, and what to do next: berth-$PBS_JOBID.json" >&2
 exit $code

@@ -6,6 +6,7 @@
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM=train.py torchrun.sh
 #
+# PROGRAM is read as a shell reads a line (one-node.sh says more).
 # Torque: #PBS -l nodes=2:ppn=4:gpus=4 instead of select and place.
 #PBS -N berth
 #PBS -j oe
@@ -14,5 +15,4 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-# shellcheck disable=SC2086 # words
-berth run --per-node -- torchrun ${PROGRAM:?say what to run: qsub -v PROGRAM=...}
+eval "berth run --per-node -- torchrun ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"

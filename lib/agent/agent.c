@@ -15,6 +15,7 @@
 #include "agent/agent_internal.h"
 #include "agent/folder.h"
 #include "agent/guard.h"
+#include "agent/secret_file.h"
 #include "base/hostlist.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -24,6 +25,8 @@
 
 #define BEAT_MS 1000
 #define TWIN_MS 500 /* the same signal from its sender and from the guardian */
+#define SHARED_MS 2000 /* the same signal from the launcher and from the head */
+#define SHARE_MS 100   /* for the launcher's, where the head's is first */
 #define WORKER_S 2  /* for hwloc and NVML to come to an end, when the agent has to go */
 
 /* The one of hosts that is this machine, by name or address. A full name before a short one: n1.a
@@ -93,10 +96,10 @@ static int read_place(const struct env *env, struct agent_params *params, struct
 	return rc;
 }
 
-/* BERTH_AGENT_SECRET, or what BERTH_AGENT_SECRET_FROM says. */
+/* BERTH_AGENT_SECRET, or by what BERTH_AGENT_SECRET_FROM says. */
 static int read_secret(const struct env *env, struct agent_params *params, struct error *err)
 {
-	static const char cookie[] = "cookie:";
+	static const char cookie[] = "cookie:", file[] = "file:";
 	const char *secret = env_get(env, ENGINE_ENV_SECRET);
 	const char *recipe = env_get(env, ENGINE_ENV_RECIPE);
 
@@ -106,8 +109,10 @@ static int read_secret(const struct env *env, struct agent_params *params, struc
 		return error_set(err, ERR_USAGE,
 				 "%s is not set: agents are started by berth run; see man "
 				 "berth-agent", ENGINE_ENV_SECRET);
+	if (!strncmp(recipe, file, sizeof file - 1))
+		return secret_file_take(recipe + sizeof file - 1, &params->secret, err);
 	if (strncmp(recipe, cookie, sizeof cookie - 1))
-		return error_set(err, ERR_DATA, "%s is '%.40s', expected cookie:NONCE",
+		return error_set(err, ERR_DATA, "%s is '%.40s', expected cookie:NONCE or file:PATH",
 				 ENGINE_ENV_RECIPE, recipe);
 	return wire_secret_derive(env_get(env, ENGINE_COOKIE), params->job,
 				  recipe + sizeof cookie - 1, &params->secret, err);
@@ -261,10 +266,34 @@ static void signalled(struct loop_source *source, uint32_t events)
 	struct signalfd_siginfo info;
 
 	(void)events;
-	while (read(source->fd, &info, sizeof info) == sizeof info)
+	while (read(source->fd, &info, sizeof info) == sizeof info) {
+		if ((pid_t)info.ssi_pid == agent->launcher)
+			agent->to_all_ms[info.ssi_signo] = loop_now_ms();
 		if (!heard_already(agent, &info))
 			agent_say(agent, MESSAGE_SIGNALLED, 0,
 				  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
+	}
+}
+
+void agent_signal(struct agent *agent, int number)
+{
+	if (!env_get(agent->params.env, "SLURM_STEP_ID"))
+		agent_ranks_signal(agent, number);
+	else if (number < NSIG && !agent->due_ms[number])
+		agent->due_ms[number] = loop_now_ms() + SHARE_MS;
+}
+
+/* scancel signals every process of the step, on its own way to each node. This process, in a session
+ * of its own, hears the stepd where the ranks do. */
+static void signal_ranks(struct agent *agent, int64_t now)
+{
+	for (int number = 1; number < NSIG; number++) {
+		if (!agent->due_ms[number] || now < agent->due_ms[number])
+			continue;
+		agent->due_ms[number] = 0;
+		if (!agent->to_all_ms[number] || now - agent->to_all_ms[number] > SHARED_MS)
+			agent_ranks_signal(agent, number);
+	}
 }
 
 static int start_signals(struct agent *agent, struct error *err)
@@ -285,7 +314,9 @@ static void tick(struct agent *agent)
 	bool slept = now - agent->woke_ms > 3 * BEAT_MS;
 
 	agent->woke_ms = now;
+	signal_ranks(agent, now);
 	agent_reach_tick(agent, now);
+	agent_beats_look(agent, now, false);
 	if (now - agent->beat_ms < BEAT_MS)
 		return;
 	agent->beat_ms = now;
@@ -301,6 +332,9 @@ static int64_t next_timeout(const struct agent *agent)
 
 	if (reach >= 0 && reach < due)
 		due = reach;
+	for (int number = 1; number < NSIG; number++)
+		if (agent->due_ms[number] && agent->due_ms[number] < due)
+			due = agent->due_ms[number];
 	return due > now ? due - now : 0;
 }
 
@@ -339,6 +373,7 @@ static void destroy(struct agent *agent)
 int agent_run(const struct agent_params *params, struct error *err)
 {
 	struct agent *agent = calloc(1, sizeof *agent);
+	pid_t launcher = getppid();
 	int rc;
 
 	if (!agent)
@@ -351,6 +386,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 		return rc;
 	}
 	agent->params = *params;
+	agent->launcher = launcher;
 	agent->port_fd = agent->port = -1;
 	agent->signals.fd = agent->supervise_source.fd = agent->server_source.fd =
 		agent->worker.done.fd = -1;
@@ -382,6 +418,8 @@ int agent_run(const struct agent_params *params, struct error *err)
 	/* Once it was welcomed, why the head went away is the head's to say. */
 	if (!rc && agent->failure.code && agent->welcomed) {
 		log_line(LOG_DEBUG, "agent", "%s", agent->failure.text);
+		if (agent->params.again)
+			*agent->params.again = true;
 	} else if (!rc && agent->failure.code) {
 		*err = agent->failure;
 		rc = -err->code;

@@ -44,9 +44,10 @@ struct agent_job {
 	unsigned char *block;	      /* JOB's data: argv, base, cwd are borrowed from it */
 	const char **argv, **base, **cwd;
 	size_t base_count;
-	char *log_dir;
+	char *log_dir, *stop_file; /* or NULL */
 	bool pmix_off, pmix_must, hold_port, pass_stdin;
 	bool input; /* the ranks' standard input comes from the head */
+	bool watch; /* the head wants their heartbeats */
 };
 
 struct agent {
@@ -69,6 +70,10 @@ struct agent {
 		int64_t ms;
 		bool passed_on; /* by the guardian */
 	} heard[NSIG];		/* when a signal last came */
+	pid_t launcher;		/* whose child the guardian is: Slurm's stepd */
+	int64_t to_all_ms[NSIG]; /* when the launcher last signalled this process itself: so it did all of
+				    its step, the ranks too */
+	int64_t due_ms[NSIG];	/* when the head's signal goes to the ranks, unless they have it; 0: none */
 	char folder[128];
 	int port_fd, port; /* MASTER_PORT held here; -1 */
 
@@ -91,6 +96,7 @@ struct agent {
 	struct input *inputs; /* [rank_count] where job.input, else NULL */
 	struct loop_source supervise_source;
 	struct logs *logs;
+	struct agent_beats *beats; /* once ranks are to be started */
 	size_t rank_count, started_count;
 	bool stopping, told_started, told_done, reading;
 	struct bytes output;
@@ -117,6 +123,8 @@ void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, 
 	       const void *data, size_t size);
 /* The agent cannot do its part: FAILED to the head, which ends the attempt. */
 void agent_fail(struct agent *agent, const struct error *err);
+/* A signal for the ranks, from the head: once, also where the launcher sends it to them as well. */
+void agent_signal(struct agent *agent, int number);
 void agent_note(struct agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* agent_up.c: reach the head (blocks while it connects) and greet it. */
@@ -154,9 +162,26 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 /* Where START waits for the PMIx server and that is there now: go on. After each dispatch. */
 void agent_ranks_go_on(struct agent *agent);
 void agent_ranks_signal(struct agent *agent, int number);
+
+/* agent_files.c: the files by which ranks and berth talk. The stop file appears, why in it ("failed":
+ * nothing can be saved any longer; a word that is there already stays, but for that one). NULL: none. */
+void agent_say_stop(struct agent *agent, const char *why);
+/* What the program has written to BERTH_REPORT; NULL: nothing, or no JSON object. A new reference. */
+json_t *agent_take_report(const struct agent *agent);
+/* What an earlier attempt has left of both. */
+void agent_forget_files(const struct agent *agent);
+
 void agent_ranks_stop(struct agent *agent, int grace_ms);
 void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
 void agent_ranks_close(struct agent *agent);
+
+/* agent_beats.c */
+int agent_beats_open(struct agent *agent, struct error *err);
+void agent_beats_started(struct agent *agent, int local_rank, pid_t pid);
+/* Look for news and tell the head: once a second, or at once. */
+void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once);
+void agent_beats_answer(struct agent *agent, const json_t *text); /* LOOK */
+void agent_beats_close(struct agent *agent);
 
 /* agent_input.c: the ranks' standard input, where it comes from the head. */
 int agent_input_open(struct agent *agent, struct error *err); /* a pipe a rank */

@@ -34,6 +34,7 @@ void agent_job_free(struct agent_job *job)
 	free(job->cwd);
 	free(job->block);
 	free(job->log_dir);
+	free(job->stop_file);
 	json_decref(job->text);
 	memset(job, 0, sizeof *job);
 }
@@ -91,8 +92,9 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	struct agent_job job = {.text = json_incref((json_t *)text)};
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));
 	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
+	const char *stop = json_string_value(json_object_get(text, "stop_file"));
 	int64_t world;
-	int hold, pass, input;
+	int hold, pass, input, watch;
 	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
 
 	if (!rc)
@@ -102,11 +104,15 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	if (!rc)
 		rc = json_get_bool("JOB", text, "input", &input, err);
 	if (!rc)
+		rc = json_get_bool("JOB", text, "watch", &watch, err);
+	if (!rc)
 		rc = read_nodes(&job, agent->node_count, err);
 	if (!rc)
 		rc = read_strings(&job, message, err);
 	if (!rc && log_dir && !(job.log_dir = strdup(log_dir)))
 		rc = error_memory(err, "the log folder's name");
+	if (!rc && stop && *stop && !(job.stop_file = strdup(stop)))
+		rc = error_memory(err, "the stop file's name");
 	if (!rc && agent->supervise)
 		rc = error_set(err, ERR_DATA, "a second JOB while the first one runs");
 	if (rc) {
@@ -117,6 +123,7 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	job.hold_port = hold;
 	job.pass_stdin = pass;
 	job.input = input;
+	job.watch = watch;
 	job.pmix_off = pmix && !strcmp(pmix, "off");
 	job.pmix_must = pmix && !strcmp(pmix, "on");
 	agent_job_free(&agent->job);

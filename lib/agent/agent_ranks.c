@@ -2,7 +2,7 @@
 /* The ranks of this node: what they are told, their start, their output, their ends.
  *
  * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
- *                       input}
+ *                       input, watch}
  *                      data: the program's arguments, the environment, the folder
  * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
  *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
@@ -128,8 +128,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 {
 	struct agent *agent = context;
 
-	(void)local_rank;
-	(void)pid;
+	agent_beats_started(agent, local_rank, pid);
 	if (++agent->started_count < agent->rank_count || agent->told_started)
 		return;
 	agent->told_started = true;
@@ -154,14 +153,16 @@ static void on_ended(void *context, const struct supervise_end *end)
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
 	send_output(agent); /* the head reads its last lines before it reads of its end */
+	agent_beats_look(agent, loop_now_ms(), true);
 	agent_say(agent, MESSAGE_ENDED, 0,
-		  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I}", "rank",
+		  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
 			    end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",
 			    end->code, "signal", end->signal, "core", end->core_dumped, "stopped",
 			    end->stopped_by_us, "oom", (int)end->oom, "start_error",
 			    json_text(end->start_error), "last",
 			    bad ? last_lines(agent, end->local_rank) : json_array(),
-			    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes),
+			    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
+			    agent_take_report(agent)),
 		  NULL, 0);
 	if (agent->server)
 		ranks_server_process.rank_ended(agent->server, end->local_rank);
@@ -411,9 +412,12 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 		agent_say(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
 		return 0;
 	}
+	agent_forget_files(agent);
 	rc = write_plan(agent, plan, err);
 	if (!rc)
 		rc = open_logs(agent, err);
+	if (!rc)
+		rc = agent_beats_open(agent, err);
 	if (!rc)
 		rc = agent_pmix_start(agent, list, err);
 	if (!rc)
@@ -426,6 +430,8 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 void agent_ranks_stop(struct agent *agent, int grace_ms)
 {
 	agent->stopping = true;
+	if (agent->supervise && supervise_running(agent->supervise))
+		agent_say_stop(agent, "failed");
 	if (agent->supervise) {
 		supervise_stop(agent->supervise, grace_ms);
 	} else if (!agent->told_done) {
@@ -454,6 +460,7 @@ void agent_ranks_close(struct agent *agent)
 	agent->supervise = NULL;
 	forget_pending(agent);
 	agent_input_close(agent);
+	agent_beats_close(agent);
 	logs_free(agent->logs);
 	agent->logs = NULL;
 	bytes_free(&agent->output);

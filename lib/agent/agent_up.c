@@ -19,6 +19,7 @@
 
 #define CONNECT_MS 20000 /* to reach the head at any of its addresses */
 #define CONNECT_ONE_MS 3000
+#define CONNECT_NEXT_MS 250 /* one address without an answer: the next is tried beside it */
 #define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
 #define PARENT_MS 5000	/* to reach the parent, before the head stays it */
 
@@ -161,14 +162,23 @@ static void obey(struct agent *agent, const struct wire_message *message)
 		rc = agent_ranks_start(agent, message, text, &err);
 		break;
 	case MESSAGE_SIGNAL:
-		rc = json_get_int("SIGNAL", text, "signal", 1, SIGRTMAX, &number, &err);
+		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
 		if (!rc)
-			agent_ranks_signal(agent, (int)number);
+			agent_say_stop(agent, json_string_value(json_object_get(text, "stop")));
+		if (!rc && number)
+			agent_signal(agent, (int)number);
 		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
 		if (!rc)
 			agent_ranks_stop(agent, (int)number);
+		break;
+	case MESSAGE_AGAIN:
+		if (agent->params.again)
+			*agent->params.again = true;
+		break;
+	case MESSAGE_LOOK:
+		agent_beats_answer(agent, text);
 		break;
 	case MESSAGE_INPUT:
 		agent_input_take(agent, message);
@@ -235,63 +245,143 @@ static void up_ended(void *context, struct link *link, const struct error *why)
 	link_close(link);
 }
 
-static int connect_one(const char *address, int *out, bool *refused, struct error *err)
+/* One round over the head's addresses. */
+struct race {
+	const char *list;
+	struct pollfd *waits; /* [most], in its order; fd -1: over */
+	size_t most, begun, open;
+	bool refused;	   /* nothing but refusals so far */
+	int winner;	   /* -1: none yet */
+	struct error *err; /* of the last that failed */
+};
+
+static int race_open(struct race *race, const char *list, struct error *err)
 {
-	struct sockaddr_storage to;
-	socklen_t size, length = sizeof(int);
-	int fd, under_way, error = 0;
-	int rc = socket_parse(address, &to, &size, err);
-
-	*refused = false;
-	if (rc)
-		return rc;
-	rc = socket_connect(&to, size, &fd, &under_way, err);
-	if (rc) {
-		*refused = errno == ECONNREFUSED;
-		return rc;
-	}
-	if (under_way) {
-		struct pollfd wait = {.fd = fd, .events = POLLOUT};
-
-		if (poll(&wait, 1, CONNECT_ONE_MS) != 1)
-			error = ETIMEDOUT;
-		else
-			getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-	}
-	if (error) {
-		close(fd);
-		*refused = error == ECONNREFUSED;
-		return error_set(err, ERR_NETWORK, "connecting to %s: %s", address,
-				 strerror(error));
-	}
-	*out = fd;
-	return 0;
+	*race = (struct race){.list = list, .most = 1, .refused = true, .winner = -1, .err = err};
+	for (const char *at = list; *at; at++)
+		race->most += *at == ',';
+	race->waits = calloc(race->most, sizeof *race->waits);
+	return race->waits ? 0 : error_memory(err, "the head's addresses");
 }
 
-/* Try the head's addresses in turn until one answers or the time is over. */
+static void race_address(const struct race *race, size_t index, char *out, size_t size)
+{
+	const char *at = race->list;
+
+	for (; index; index--)
+		at += strcspn(at, ",") + 1;
+	snprintf(out, size, "%.*s", (int)strcspn(at, ","), at);
+}
+
+static void race_failed(struct race *race, size_t index, int error)
+{
+	char address[80];
+
+	race_address(race, index, address, sizeof address);
+	race->refused &= error == ECONNREFUSED;
+	error_set(race->err, ERR_NETWORK, "connecting to %s: %s", address, strerror(error));
+}
+
+static void race_begin(struct race *race)
+{
+	struct pollfd *wait = &race->waits[race->begun];
+	struct sockaddr_storage to;
+	char address[80];
+	socklen_t size;
+	int under_way;
+
+	*wait = (struct pollfd){.fd = -1, .events = POLLOUT};
+	race_address(race, race->begun++, address, sizeof address);
+	if (socket_parse(address, &to, &size, race->err)) {
+		race->refused = false;
+		return;
+	}
+	if (socket_connect(&to, size, &wait->fd, &under_way, race->err)) {
+		race->refused &= errno == ECONNREFUSED;
+		wait->fd = -1;
+	} else if (!under_way) {
+		race->winner = wait->fd;
+		wait->fd = -1;
+	} else {
+		race->open++;
+	}
+}
+
+/* What has come of those under way; true: one has failed, the next may begin. */
+static bool race_settle(struct race *race)
+{
+	bool failed = false;
+
+	for (size_t i = 0; race->winner < 0 && i < race->begun; i++) {
+		struct pollfd *wait = &race->waits[i];
+		socklen_t length = sizeof(int);
+		int error = 0;
+
+		if (wait->fd < 0 || !wait->revents)
+			continue;
+		race->open--;
+		getsockopt(wait->fd, SOL_SOCKET, SO_ERROR, &error, &length);
+		if (!error) {
+			race->winner = wait->fd;
+		} else {
+			race_failed(race, i, error);
+			close(wait->fd);
+			failed = true;
+		}
+		wait->fd = -1;
+	}
+	return failed;
+}
+
+/* All addresses, each CONNECT_NEXT_MS after the one before, or at once when that has failed; the
+ * first that answers wins. A network that drops connects silently costs CONNECT_NEXT_MS so, and not
+ * a time-out at each start. */
+static int connect_round(const char *list, int *out, bool *refused, struct error *err)
+{
+	int64_t next_ms = 0, now;
+	struct race race;
+	int rc = race_open(&race, list, err);
+
+	while (!rc && race.winner < 0 && (race.begun < race.most || race.open)) {
+		bool more = race.begun < race.most;
+
+		now = loop_now_ms();
+		if (more && (now >= next_ms || !race.open)) {
+			race_begin(&race);
+			more = race.begun < race.most;
+			next_ms = now + (more ? CONNECT_NEXT_MS : CONNECT_ONE_MS);
+		} else if (now >= next_ms) {
+			race_failed(&race, race.begun - 1, ETIMEDOUT);
+			break;
+		} else if (poll(race.waits, race.begun, (int)(next_ms - now)) > 0 &&
+			   race_settle(&race) && more) {
+			next_ms = now;
+		}
+	}
+	for (size_t i = 0; i < race.begun; i++)
+		if (race.waits[i].fd >= 0)
+			close(race.waits[i].fd);
+	free(race.waits);
+	*refused = race.refused;
+	*out = race.winner;
+	return rc ? rc : race.winner < 0 ? -ERR_NETWORK : 0;
+}
+
+/* Try the head's addresses, again and again, until one answers or the time is over. */
 static int connect_head(const char *list, int patience_ms, int *out, struct error *err)
 {
 	int64_t begun = loop_now_ms(), hoped = begun;
 	int64_t limit_ms = patience_ms ? patience_ms : CONNECT_MS;
 	int64_t refused_ms = patience_ms ? patience_ms : REFUSED_MS;
-	int rc = -ERR_NETWORK;
+	bool refused;
 
 	do {
-		const char *at = list;
-		bool refused;
+		int rc = connect_round(list, out, &refused, err);
 
-		while (*at) {
-			size_t size = strcspn(at, ",");
-			char address[128];
-
-			snprintf(address, sizeof address, "%.*s", (int)size, at);
-			rc = connect_one(address, out, &refused, err);
-			if (!rc)
-				return 0;
-			if (!refused)
-				hoped = loop_now_ms();
-			at += size + (at[size] == ',');
-		}
+		if (!rc)
+			return 0;
+		if (!refused)
+			hoped = loop_now_ms();
 		usleep(200000);
 	} while (loop_now_ms() < begun + limit_ms && loop_now_ms() < hoped + refused_ms);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",

@@ -168,6 +168,9 @@ _Noreturn void child_run(const struct child_plan *plan)
 		give_up(plan, CHILD_STEP_SESSION);
 	if (getppid() != plan->parent)
 		_exit(126); /* it died before it could have been noticed */
+	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the stack
+	 * of a rank that hangs. */
+	prctl(PR_SET_PTRACER, (unsigned long)plan->parent);
 	set_stdio(plan);
 	if (plan->cwd && chdir(plan->cwd))
 		give_up(plan, CHILD_STEP_FOLDER);

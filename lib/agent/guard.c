@@ -45,7 +45,7 @@ static int wait_for(pid_t agent, const sigset_t *set)
 	}
 }
 
-static _Noreturn void end_as(int status)
+void guard_end_as(int status)
 {
 	struct rlimit none = {0, 0};
 	sigset_t one;
@@ -53,7 +53,7 @@ static _Noreturn void end_as(int status)
 
 	if (!number)
 		_exit(WEXITSTATUS(status));
-	setrlimit(RLIMIT_CORE, &none); /* the agent has left one, where it may */
+	setrlimit(RLIMIT_CORE, &none); /* the one that ended so has left one, where it may */
 	signal(number, SIG_DFL);
 	sigemptyset(&one);
 	sigaddset(&one, number);
@@ -71,7 +71,7 @@ static _Noreturn void guard(pid_t agent, const char *folder, const sigset_t *set
 	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
 		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
 	folder_remove(folder);
-	end_as(status);
+	guard_end_as(status);
 }
 
 int guard_begin(const char *folder, pid_t *guardian, struct error *err)

@@ -17,4 +17,8 @@
  * -ERR_UNAVAILABLE; the guardian never returns. */
 int guard_begin(const char *folder, pid_t *guardian, struct error *err);
 
+/* End this process as another one did: by its code or its signal (without a core file). status: as
+ * waitpid gave it. */
+_Noreturn void guard_end_as(int status);
+
 #endif

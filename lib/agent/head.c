@@ -20,6 +20,7 @@ static void place(struct head *head, size_t node)
 	head->nodes[node].placed = true;
 	if (++head->placed < head->count)
 		return;
+	head_take_back(head);
 	detached = json_array();
 	for (size_t i = 0; i < head->count; i++)
 		if (head->nodes[i].detached)

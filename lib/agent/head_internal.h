@@ -28,7 +28,8 @@ struct head {
 	struct head_options options;
 	struct head_events events;
 	struct wire_secret secret;
-	char nonce[17]; /* with engines that have by_cookie */
+	char recipe[4200]; /* with engines that have by_cookie */
+	char lent[4200];   /* a file that holds the secret until all agents are there, or "" */
 	struct link_owner owner;
 	struct listener *listener;
 	int reach_port; /* of node 0's agent, 0 not known */
@@ -45,6 +46,8 @@ struct head {
 extern const struct link_owner head_link_owner;
 void head_lose(struct head *head, size_t node, const char *why);
 
+/* head_start.c: no agent needs the file with the secret any longer. */
+void head_take_back(struct head *head);
 /* head_start.c: what agents that never came have printed; loses their nodes. */
 void head_listen_to_engine(struct head *head);
 /* head_start.c: the child of this process that is the node's agent, or NULL. */

@@ -20,6 +20,7 @@
 
 #define WORDS_MAX 600	   /* of what an engine has printed: its end */
 #define HEARD_MAX 16384	   /* in which an agent's complaint is looked for */
+#define LOST_END_MS 1000   /* for the agents' ends, where a node is lost */
 #define ENGINE_END_MS 1500 /* for an engine that was told to end */
 
 struct engine_child *head_child(struct head *head, size_t node)
@@ -235,7 +236,7 @@ static int be_agent(void *context, size_t node_index, int fd)
 
 static int start_engine(struct head *head, struct error *err)
 {
-	char secret[65], recipe[40], address[4096] = "";
+	char secret[65], address[4096] = "";
 	struct engine_job job = {
 		.alloc = head->options.alloc,
 		.env = head->options.env,
@@ -251,8 +252,7 @@ static int start_engine(struct head *head, struct error *err)
 	wire_secret_format(&head->secret, secret);
 	if (head->options.engine->by_cookie) {
 		job.secret = NULL;
-		job.recipe = recipe;
-		snprintf(recipe, sizeof recipe, "cookie:%s", head->nonce);
+		job.recipe = head->recipe;
 	}
 	if (head->options.engine->one_machine)
 		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
@@ -275,6 +275,34 @@ static int start_engine(struct head *head, struct error *err)
 	return rc;
 }
 
+void head_take_back(struct head *head)
+{
+	if (head->lent[0])
+		unlink(head->lent);
+	head->lent[0] = '\0';
+}
+
+/* Of PBS's cookie; where there is none, in a file for the agents. */
+static int make_recipe(struct head *head, struct error *err)
+{
+	const char *cookie = env_get(head->options.env, ENGINE_COOKIE);
+	char nonce[17];
+	int rc;
+
+	if (!cookie) {
+		rc = secret_file_lend(head->options.env, &head->secret, head->lent, sizeof head->lent - 8,
+				      err);
+		if (rc)
+			head->lent[0] = '\0';
+		else
+			snprintf(head->recipe, sizeof head->recipe, "file:%s", head->lent);
+		return rc;
+	}
+	wire_secret_fingerprint(&head->secret, nonce);
+	snprintf(head->recipe, sizeof head->recipe, "cookie:%s", nonce);
+	return wire_secret_derive(cookie, head->options.alloc->job_id, nonce, &head->secret, err);
+}
+
 /* Of this run alone, also where it is made of PBS's cookie. */
 static int make_secret(struct head *head, struct error *err)
 {
@@ -294,11 +322,7 @@ static int make_secret(struct head *head, struct error *err)
 			 "home", path);
 		head->events.note(head->events.context, text);
 	}
-	if (rc || !options->engine->by_cookie)
-		return rc;
-	wire_secret_fingerprint(&head->secret, head->nonce);
-	return wire_secret_derive(env_get(options->env, ENGINE_COOKIE), options->alloc->job_id,
-				  head->nonce, &head->secret, err);
+	return !rc && options->engine->by_cookie ? make_recipe(head, err) : rc;
 }
 
 int head_start(struct loop *loop, const struct head_options *options,
@@ -380,6 +404,10 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 		link_close(head->nodes[i].link);
 	}
 	listener_close(head->listener);
+	head_take_back(head);
+	for (size_t i = 0; i < head->count && head->nodes; i++)
+		if (head->nodes[i].lost && timeout_ms > LOST_END_MS)
+			timeout_ms = LOST_END_MS; /* its engine may wait for it for ever */
 	wait_children(head, timeout_ms);
 	/* An engine that waits for a node that is lost: told to, it ends the step at the scheduler
 	 * as well. */

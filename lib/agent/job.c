@@ -74,6 +74,7 @@ static void take_output(struct job *job, const struct wire_message *message)
 	size_t left = message->data_size;
 	struct proto_output output;
 
+	job_is_active(job);
 	while (proto_take_output(&at, &left, &output, NULL) > 0)
 		job->sink->output(job->sink->context, (int)output.rank,
 				  output.stream == SUPERVISE_STDERR, output.text, output.size,
@@ -211,6 +212,12 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		    !is_the_same(job, (int)number))
 			forward_signal(job, (int)number);
 		break;
+	case MESSAGE_STEPS:
+		job_take_steps(job, node, text);
+		break;
+	case MESSAGE_LOOKED:
+		job_take_looked(job, node, text);
+		break;
 	case MESSAGE_FETCH:
 	case MESSAGE_FETCHED:
 		pass_fetch(job, message, text);
@@ -233,11 +240,21 @@ static void on_lost(void *context, size_t node, const char *why)
 {
 	struct job *job = context;
 
-	job->nodes[node].lost = true;
+	job->result->lost[node] = true;
+	if (node >= job->node_count - job->request->spares && job->phase >= PHASE_RUN) {
+		job_note(job, LOG_WARNING, "node %s, a spare, was lost: %s",
+			 job->request->alloc->nodes[node].name, why);
+		return;
+	}
 	/* An agent that has greeted has told its folder. */
+	bool greeted = head_folder(job->head, node)[0];
+	bool first = !job->failed || job->cause < CAUSE_BERTH;
+
 	job_fail(job, ERR_NETWORK, (long)node,
-		 head_folder(job->head, node)[0] ? "node %s was lost: %s" : "no agent on %s: %s",
+		 greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		 job->request->alloc->nodes[node].name, why);
+	if (first && job->failed && job->cause == CAUSE_BERTH)
+		job->result->lost_node = greeted;
 }
 
 static void on_note(void *context, const char *text)
@@ -258,16 +275,17 @@ static void forward_signal(struct job *job, int number)
 {
 	int64_t now = loop_now_ms();
 
-	if (ends_a_job(number) && !job->result->interrupted)
+	if (ends_a_job(number) && !job->result->interrupted) {
 		job->result->interrupted = number;
+		job_time_mark(job);
+	}
 	if (job->phase < PHASE_RUN) {
 		if (ends_a_job(number))
 			job_fail(job, 128 + number, -1,
 				 "stopped by %s before the ranks were started", strsignal(number));
 		return;
 	}
-	head_send(job->head, MESSAGE_SIGNAL, WIRE_ALL, 0, 0, json_pack("{s:i}", "signal", number),
-		  NULL, 0, NULL);
+	job_tell_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
@@ -310,8 +328,12 @@ static void on_drained(struct loop_source *source, uint32_t events)
 
 static void hold_back(struct job *job)
 {
+	bool full = job->sink->full && job->sink->full(job->sink->context);
+
 	if (job->sink->full)
-		head_pause(job->head, job->sink->full(job->sink->context));
+		head_pause(job->head, full);
+	if (full)
+		job_is_active(job); /* it is we who hold them back */
 }
 
 static void tell_missing(struct job *job)
@@ -362,6 +384,8 @@ static void check_deadline(struct job *job, int64_t now)
 						missing[0] ? ", " : "",
 						job->request->alloc->nodes[i].name);
 		}
+		for (size_t i = 0; i < job->node_count; i++)
+			job->result->lost[i] |= !head_folder(job->head, i)[0];
 		char words[700];
 
 		head_words(job->head, words, sizeof words);
@@ -384,6 +408,7 @@ static void run(struct job *job)
 	int64_t driver_ms = 0;
 
 	job->woke_ms = loop_now_ms();
+	job_time_begin(job);
 	job->deadline_ms = job->woke_ms + job->request->start_timeout_ms;
 	while (job->phase != PHASE_OVER) {
 		int64_t now = loop_now_ms(), next = job->tick_ms + TICK_MS;
@@ -392,6 +417,8 @@ static void run(struct job *job)
 			next = job->deadline_ms;
 		if (job->settle_ms && job->settle_ms < next)
 			next = job->settle_ms;
+		if (job_time_due(job) && job_time_due(job) < next)
+			next = job_time_due(job);
 		if (driver_ms && driver_ms < next)
 			next = driver_ms;
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
@@ -402,12 +429,16 @@ static void run(struct job *job)
 		now = loop_now_ms();
 		if (now - job->tick_ms >= TICK_MS) {
 			/* Were we stopped (^Z)? Then it was us who was silent. */
-			head_tick(job->head, now, now - job->woke_ms > 3 * TICK_MS);
+			bool slept = now - job->woke_ms > 3 * TICK_MS;
+
+			head_tick(job->head, now, slept);
+			job_hang_tick(job, now, slept);
 			job->tick_ms = now;
 		}
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
+		job_time_check(job, now);
 		driver_ms = drive(job, now);
 		if (job->phase >= PHASE_RUN && job->phase != PHASE_OVER)
 			check_over(job);
@@ -420,7 +451,8 @@ static int prepare(struct job *job, struct error *err)
 
 	job->nodes = calloc(n, sizeof *job->nodes);
 	job->cards = calloc(n, sizeof *job->cards);
-	if (!job->nodes || !job->cards)
+	job->result->lost = calloc(n, sizeof *job->result->lost);
+	if (!job->nodes || !job->cards || !job->result->lost)
 		return error_memory(err, "the nodes");
 	return loop_new(&job->loop, err);
 }
@@ -447,6 +479,17 @@ static int launch(struct job *job, struct error *err)
 	return rc;
 }
 
+static void ask_again(struct job *job)
+{
+	const struct job_request *request = job->request;
+
+	if (job->began_ms)
+		job->result->lived_ms = loop_now_ms() - job->began_ms;
+	job->result->again = request->again && request->again(request->again_context, job->result);
+	if (job->result->again)
+		head_send(job->head, MESSAGE_AGAIN, WIRE_ALL, 0, 0, NULL, NULL, 0, NULL);
+}
+
 static void clean(struct job *job)
 {
 	char left[512] = "";
@@ -462,6 +505,7 @@ static void clean(struct job *job)
 		close(fd);
 	}
 	gathers_free(&job->gathers);
+	job_hang_close(job);
 	for (size_t i = 0; job->cards && i < job->node_count; i++)
 		machine_free(&job->cards[i]);
 	free(job->cards);
@@ -478,7 +522,8 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 {
 	struct job job = {
 		.request = request, .sink = sink, .node_count = request->alloc->node_count};
-	struct job_result result = {.rank = -1, .attempt = request->plan.attempt};
+	struct job_result result = {
+		.rank = -1, .node_index = -1, .steps = -1, .attempt = request->plan.attempt};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;
 	sigset_t old;
 	int rc;
@@ -495,8 +540,12 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 				      err);
 	if (!rc)
 		rc = launch(&job, err);
-	if (!rc)
+	if (!rc) {
 		run(&job);
+		ask_again(&job);
+		if (!result.interrupted)
+			job_time_mark(&job);
+	}
 	if (job.loop)
 		clean(&job);
 	sigaction(SIGPIPE, &old_pipe, NULL);

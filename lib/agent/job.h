@@ -6,7 +6,11 @@
  *   job.c         the chain, what agents say, signals
  *   job_check.c   before anything starts
  *   job_start.c   what the nodes are told: plan, environments, program
+ *   job_hang.c    heartbeats; ranks that do not go on
+ *   job_time.c    the warning before the job's time is over
  *   job_end.c     the first cause, the result, the report
+ *
+ * attempts.h runs a job again that has failed.
  *
  * The first failure is the job's: the rank or node whose end was not our doing. All others are
  * ended within SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS, and what they say then is a cascade. */
@@ -25,6 +29,7 @@
 #include "plan/plan.h"
 
 struct job; /* opaque: one that runs */
+struct job_result;
 
 /* Who talks with the ranks while they run: by lines on their standard input, which job_input
  * writes, and on their standard output, which the sink is told. All calls are made from job_run. */
@@ -39,6 +44,7 @@ struct job_driver {
 	/* A node's agent, or its card, did not come in time; called before the job fails of it.
 	 * words: what the engine's tool has printed, "" when nothing. */
 	void (*missing)(void *context, size_t node, const char *words);
+	bool no_input; /* it writes nothing: the ranks' standard input is as without a driver */
 };
 
 enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
@@ -53,14 +59,25 @@ struct job_request {
 	const char *cwd;	  /* the ranks' folder; NULL: the agent's */
 	struct plan_request plan; /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
 	const char *log_dir;	  /* or NULL */
+	size_t spares;		  /* the last nodes of alloc: in place, without ranks; when one is lost
+				     the others go on */
 	enum job_pmix pmix;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets the agent's stdin (engine fork alone) */
 	int node_timeout_ms;  /* silence after which a node is lost */
 	int start_timeout_ms; /* for all agents to be there */
+	int hang_timeout_ms;  /* without a step or output from any rank the job fails; 0: never */
+	bool watch;	      /* ask for heartbeats, also without hang_timeout_ms: result's steps */
 	size_t fanout;	      /* 0: TREE_FANOUT */
+	bool warn;	      /* before the allocation's end_time */
+	int64_t warn_before_ms;
+	int warn_signal; /* to the ranks then; 0: their stop file alone appears */
 	bool any_head;	      /* the plan's head address does not matter: not tried from the nodes */
 	const struct job_driver *driver; /* or NULL */
+	/* The ranks have ended and the agents are there still: will the job be run again? Then agents
+	 * that nobody starts for us (engine hand) come back. May be NULL. */
+	bool (*again)(void *context, const struct job_result *result);
+	void *again_context;
 };
 
 /* What the caller is told while the job runs. */
@@ -89,8 +106,23 @@ struct job_result {
 	json_t *last;	   /* array of strings: the rank's last lines; NULL or empty */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0 */
+	bool knows_left;
+	int64_t left_ms; /* of the job's time when that signal came, or else at the end */
+	bool lost_node;	 /* the first cause is that a node was lost */
+	bool oom;	 /* ... or the kernel's out-of-memory killer */
+	char *saved;	 /* what the program said that it saved (BERTH_REPORT), or NULL */
+	char *next;	 /* ... and what continues it */
 	char *left;	 /* processes that could not be ended, or NULL */
 	json_t *ranks;	 /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
+	long node_index; /* of node, in the allocation; -1 */
+	bool *lost;	 /* [alloc->node_count]: whose agent did not come, or is gone or silent */
+	bool began;	 /* the nodes were told to start their ranks */
+	int64_t lived_ms; /* since then */
+	double steps;	 /* of the rank with the most, see heartbeat.h; -1: nobody has said */
+	bool again;	 /* as job_request.again said */
+	json_t *attempts, *left_out; /* by attempts.h, for the report; NULL elsewhere */
+	char *stacks;	 /* of ranks that hung, or NULL */
+	char *refused;	 /* why there was no further attempt, or NULL */
 };
 
 /* Run it. Blocks until everything has ended and nothing is left. Takes SIGINT, SIGTERM, SIGHUP,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 
 #define SETTLE_MS 250					       /* see enum job_cause */
+#define STOPPED_MS 30000 /* for all ranks to end, once one has stopped with its work saved */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(struct job *job, enum log_level level, const char *format, ...)
@@ -50,8 +51,9 @@ static void forget_cause(struct job_result *result)
 	json_decref(result->last);
 	result->node = result->first_cause = NULL;
 	result->last = NULL;
-	result->by_program = false;
+	result->by_program = result->oom = false;
 	result->rank = -1;
+	result->node_index = -1;
 	result->signal = 0;
 }
 
@@ -63,11 +65,12 @@ static bool first(struct job *job, enum job_cause cause, int code, long node)
 		return false;
 	if (job->failed)
 		forget_cause(job->result);
-	else
-		job->settle_ms = loop_now_ms() + SETTLE_MS;
+	if (!job->failed || job->cause == CAUSE_STOPPED)
+		job->settle_ms = loop_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
 	job->failed = true;
 	job->cause = cause;
 	job->result->code = code;
+	job->result->node_index = node;
 	if (node >= 0)
 		job->result->node = strdup(job->request->alloc->nodes[node].name);
 	return true;
@@ -127,8 +130,28 @@ static void describe(const json_t *text, int code, int number, char *out, size_t
 			 : oom == SUPERVISE_OOM_LIKELY
 				 ? "; probably the kernel's out-of-memory killer"
 				 : "");
+	else if (code == ERR_STOPPED)
+		snprintf(out, size, "stopped early with its work saved (code %d)", code);
 	else
 		snprintf(out, size, "ended with code %d", code);
+}
+
+/* What the program has written to BERTH_REPORT on its node: the last one's word counts. */
+static void take_words(struct job_result *result, const json_t *said)
+{
+	const struct {
+		const char *name;
+		char **place;
+	} words[] = {{"saved", &result->saved}, {"next", &result->next}};
+
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		const char *text = json_string_value(json_object_get(said, words[i].name));
+
+		if (!text)
+			continue;
+		free(*words[i].place);
+		*words[i].place = strdup(text);
+	}
 }
 
 void job_take_ended(struct job *job, size_t node, const json_t *text)
@@ -149,12 +172,15 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 					"signal", (json_int_t)number, "peak_memory_bytes",
 					json_object_get(text, "peak_memory_bytes"), "stopped",
 					json_object_get(text, "stopped")));
+	take_words(job->result, json_object_get(text, "said"));
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
 	if (job->failed && job->result->rank == rank)
 		return; /* it has said why: by an abort */
-	if (!first(job, cause_of((int)number), (int)code, (long)node))
+	if (!first(job, !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
+		   (int)code, (long)node))
 		return;
+	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
 	/* A program that cannot be executed has no code of its own. */
 	if (json_is_string(json_object_get(text, "start_error")))
 		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
@@ -195,7 +221,9 @@ json_t *job_report(const struct job_result *result)
 {
 	const char *next = NULL;
 
-	if (result->code == ERR_STOPPED)
+	if (result->next && result->code)
+		next = result->next;
+	else if (result->code == ERR_STOPPED)
 		next = "submit again: it goes on from the checkpoint";
 	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
 		next = "run again; if the same node fails, leave it out";
@@ -203,15 +231,17 @@ json_t *job_report(const struct job_result *result)
 		next = "see first_cause";
 	else if (result->code)
 		next = "see the last lines of the rank, and its log with --log-dir";
-	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?}", "schema",
+	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, s:O?, s:o, s:o}", "schema",
 			 "berth.run/1", "by",
 			 result->code ? json_string(result->by_program ? "program" : "berth")
 				      : json_string("program"),
 			 "code", result->code, "signal", result->signal, "rank",
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
-			 "last_lines", result->last, "saved", json_null(), "next", json_text(next),
-			 "attempt", result->attempt, "ranks", result->ranks);
+			 "last_lines", result->last, "saved", json_text(result->saved), "next", json_text(next),
+			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
+			 result->attempts, "left_out", result->left_out, "not_restarted",
+			 json_text(result->refused), "stacks", json_text(result->stacks));
 }
 
 void job_result_free(struct job_result *result)
@@ -221,7 +251,14 @@ void job_result_free(struct job_result *result)
 	free(result->node);
 	free(result->first_cause);
 	free(result->left);
+	free(result->saved);
+	free(result->next);
 	json_decref(result->last);
 	json_decref(result->ranks);
+	json_decref(result->attempts);
+	json_decref(result->left_out);
+	free(result->lost);
+	free(result->refused);
+	free(result->stacks);
 	memset(result, 0, sizeof *result);
 }

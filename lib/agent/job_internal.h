@@ -21,6 +21,7 @@ enum job_phase {
  * that waits for it may fail of that, end, and be heard of first. So the weaker ends wait a moment
  * for a stronger one that explains them. */
 enum job_cause {
+	CAUSE_STOPPED, /* a rank ended with ERR_STOPPED: the others are doing so, too */
 	CAUSE_CODE,   /* a rank ended with a code, or called abort */
 	CAUSE_RAISED, /* it was ended by a signal that failing programs raise themselves */
 	CAUSE_SIGNAL, /* ... by another signal */
@@ -28,8 +29,17 @@ enum job_cause {
 };
 
 struct job_node {
-	bool carded, started, done, lost;
+	bool carded, started, done;
 	size_t running; /* ranks that have not ended */
+};
+
+/* job_hang.c */
+struct job_hang {
+	struct job_rank *ranks; /* [plan.world_size], once START is sent */
+	int64_t active_ms;	/* the last step or output of any */
+	int64_t looking_ms;	/* LOOK was sent; 0 */
+	size_t looked;		/* nodes that have answered */
+	char *stacks;		/* that they sent, or NULL */
 };
 
 struct job {
@@ -57,6 +67,9 @@ struct job {
 	size_t gathering; /* nodes with ranks */
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
+	int64_t began_ms; /* START was sent; 0 */
+	struct job_hang hang;
+	int64_t end_ms, warn_ms; /* monotonic: the job's end, the warning; 0: not known, none or past */
 	struct {
 		int signal;
 		int64_t at_ms;
@@ -73,6 +86,23 @@ int job_send_start(struct job *job, struct error *err); /* -> PHASE_RUN */
 /* job_check.c: what the program and the log folder make worth a note, once the plan is there. */
 void job_check_worlds(struct job *job);
 void job_check_logs(struct job *job);
+
+/* job_hang.c: heartbeats, and what is done without them. */
+int job_hang_open(struct job *job, struct error *err); /* once there is a plan */
+void job_hang_close(struct job *job);
+void job_is_active(struct job *job); /* output, or the like */
+void job_take_steps(struct job *job, size_t node, const json_t *text);
+void job_take_looked(struct job *job, size_t node, const json_t *text);
+void job_hang_tick(struct job *job, int64_t now_ms, bool slept); /* slept: we did not run */
+
+/* job_time.c */
+void job_time_begin(struct job *job);
+int64_t job_time_due(const struct job *job); /* when check wants to be called; 0: whenever */
+void job_time_check(struct job *job, int64_t now_ms);
+/* How much is left goes into the result. */
+void job_time_mark(struct job *job);
+/* The stop file appears on all nodes, with that word in it; a signal to the ranks (0: none). */
+void job_tell_stop(struct job *job, int number, const char *why);
 
 /* job_end.c: the first one counts (see enum job_cause), later ones are the cascade; each begins
  * the end. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/bytes.h"
+#include "agent/heartbeat.h"
 #include "agent/job_internal.h"
 #include "base/json.h"
 
@@ -87,6 +88,7 @@ int job_plan(struct job *job, struct error *err)
 							  !wish.head && !wish.iface && !wish.subnet)))
 		wish.head = "127.0.0.1";
 	wish.port = job->port;
+	wish.spares = request->spares;
 	rc = plan_make(request->alloc, job->cards, job->node_count, &wish,
 		       job->node_count > 1 && !request->any_head ? &job->reach : NULL, request->env, &job->plan, err);
 	if (rc)
@@ -122,6 +124,16 @@ static int add_list(struct bytes *out, const char *const *list)
 	return bytes_add_strings(out, list, count);
 }
 
+/* An engine may start agents in another folder than ours: what is relative is so to the ranks'. */
+static json_t *log_folder(const struct job_request *request)
+{
+	const char *folder = request->log_dir;
+
+	return folder && folder[0] != '/' && request->cwd
+		       ? json_sprintf("%s/%s", request->cwd, folder)
+		       : json_text(folder);
+}
+
 static int send_job(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
@@ -141,12 +153,14 @@ static int send_job(struct job *job, struct error *err)
 		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
-	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b}", "world",
+	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
 				 job->plan.world_size, "names", names, "first", first, "counts",
-				 counts, "log_dir", json_text(request->log_dir), "pmix",
+				 counts, "log_dir", log_folder(request), "pmix",
 				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
 				 request->pass_stdin && request->engine->by_socket_pair, "input",
-				 request->driver != NULL);
+				 request->driver && !request->driver->no_input, "watch",
+				 request->watch || request->hang_timeout_ms > 0, "stop_file",
+				 json_text(env_get(request->env, "BERTH_STOP_FILE")));
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
@@ -191,10 +205,16 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	struct plan_request wish = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
-	char plan_file[256];
+	char plan_file[256], stop_file[256], report[256];
+	const char *stop = env_get(job->request->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json", head_folder(job->head, index));
+	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
+	snprintf(stop_file, sizeof stop_file, "%s/stop", head_folder(job->head, index));
+	snprintf(report, sizeof report, "%s/report.json", head_folder(job->head, index));
+	wish.stop_file = stop && *stop ? stop : stop_file;
+	wish.report = report;
 	wish.plan_file = plan_file;
 	wish.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
@@ -203,6 +223,14 @@ static int send_node(struct job *job, size_t index, struct error *err)
 
 		rc = plan_environment(&job->plan, &job->cards[index], index, i, &wish,
 				      job->request->env, &changes, err);
+		if (!rc) {
+			char heartbeat[256];
+
+			heartbeat_path(head_folder(job->head, index), (int)i, heartbeat,
+				       sizeof heartbeat);
+			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
+				     "where the rank tells its steps", err);
+		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
 		if (!rc && job->node_count > 1 && job->request->engine->one_machine)
@@ -232,11 +260,15 @@ static int send_node(struct job *job, size_t index, struct error *err)
 
 int job_send_start(struct job *job, struct error *err)
 {
-	int rc = send_job(job, err);
+	int rc = job_hang_open(job, err);
 
+	if (!rc)
+		rc = send_job(job, err);
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = send_node(job, i, err);
 	job->deadline_ms = 0;
+	job->began_ms = loop_now_ms();
+	job->result->began = true;
 	job->phase = PHASE_RUN;
 	if (!rc && job->request->driver)
 		job->request->driver->begun(job->request->driver->context, job, job->cards,

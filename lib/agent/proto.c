@@ -28,7 +28,9 @@ static const struct {
 	{MESSAGE_REACH, "REACH"},	  {MESSAGE_JOB, "JOB"},
 	{MESSAGE_START, "START"},	  {MESSAGE_SIGNAL, "SIGNAL"},
 	{MESSAGE_STOP, "STOP"},		  {MESSAGE_GATHERED, "GATHERED"},
-	{MESSAGE_INPUT, "INPUT"},
+	{MESSAGE_INPUT, "INPUT"},	  {MESSAGE_AGAIN, "AGAIN"},
+	{MESSAGE_STEPS, "STEPS"},	  {MESSAGE_LOOKED, "LOOKED"},
+	{MESSAGE_LOOK, "LOOK"},
 };
 
 const char *proto_name(unsigned type)

@@ -33,6 +33,8 @@ enum agent_message {
 	MESSAGE_NOTE,	    /* {text}: worth telling, nothing stops */
 	MESSAGE_SIGNALLED,  /* {signal}: the agent itself was sent a signal (Slurm, PBS) */
 	MESSAGE_GATHER,	    /* sequence; data: entries of a subtree, see gather.h */
+	MESSAGE_STEPS,	    /* what the ranks' heartbeats say: see agent_beats.c */
+	MESSAGE_LOOKED,	    /* answer to LOOK: likewise */
 	MESSAGE_DONE,	    /* {left}: nothing of the node's ranks is left, all output was sent */
 
 	/* Both ways, routed by the head: {rank, from} and {to, status} + data. */
@@ -50,6 +52,8 @@ enum agent_message {
 	MESSAGE_STOP,	  /* {grace_ms}: end all ranks, then DONE */
 	MESSAGE_GATHERED, /* sequence; data: everybody's, in node order */
 	MESSAGE_INPUT,	  /* data: for the standard input of all ranks of the node */
+	MESSAGE_LOOK,	  /* what do the ranks do? see agent_beats.c */
+	MESSAGE_AGAIN,	  /* the goodbye that follows is not the last: the job is run again */
 };
 const char *proto_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
 

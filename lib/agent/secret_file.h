@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The secret as a file, where nobody starts agents for us: by hand, OpenPAI. */
+/* The secret as a file, where nobody starts agents for us (by hand, OpenPAI), and where who does can
+ * carry no secret. */
 #ifndef BERTH_AGENT_SECRET_FILE_H
 #define BERTH_AGENT_SECRET_FILE_H
 
@@ -15,5 +16,12 @@
  * -ERR_INPUT: missing, with the line that makes one; -ERR_DATA: others can read it, or no secret. */
 int secret_file_read(const struct env *env, bool make, struct wire_secret *out, bool *made,
 		     char *path, int size, struct error *err);
+
+/* A new file with it in ~/.config/berth, 0600 from its first moment, for the agents of one run on nodes
+ * that share the home; path is filled in, and the caller unlinks it. -ERR_INPUT: no HOME. */
+int secret_file_lend(const struct env *env, const struct wire_secret *secret, char *path, size_t size,
+		     struct error *err);
+/* What an agent does with such a path. Errors as above. */
+int secret_file_take(const char *path, struct wire_secret *out, struct error *err);
 
 #endif

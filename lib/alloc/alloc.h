@@ -60,6 +60,10 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 /* Ask the scheduler's own tool for what its variables leave out (when the job ends), for a few
  * seconds at most. Never an error: end_why says what came of it. Starts processes. */
 void alloc_ask(const struct env *env, struct alloc *alloc);
+/* Is a job of that source ("slurm", "pbs") gone? 1: its tool says so; 0: it is queued, runs or is
+ * ending; -1: nobody can say (no such tool, no answer within timeout_ms, another source). Starts a
+ * process. */
+int alloc_job_gone(const struct env *env, const char *source, const char *job_id, int timeout_ms);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
 
 /* "HOST:PORT", "[fd00::1]:PORT": is it one? host (may be NULL): its part in front, of size bytes.

@@ -44,4 +44,7 @@ void pbs_ask(const struct env *env, int timeout_ms, struct alloc *alloc);
  * it: `qsub -- PROGRAM` and tasks of pbsdsh get a PATH without it. 0, or -1: there is none. */
 int pbs_find_tool(const struct env *env, const char *name, char *path, size_t size);
 
+/* The path that NAME=/PATH says in PBS's configuration (PBS_CONF_FILE, /etc/pbs.conf). 0 or -1. */
+int pbs_conf(const struct env *env, const char *name, char *out, size_t size);
+
 #endif

@@ -301,8 +301,7 @@ void pbs_answer_use(const struct pbs_answer *answer, struct alloc *alloc)
 
 /* ---- asking ---- */
 
-/* The value of NAME=VALUE in PBS's configuration. */
-static int read_conf(const struct env *env, const char *name, char *out, size_t size)
+int pbs_conf(const struct env *env, const char *name, char *out, size_t size)
 {
 	const char *path = env_get(env, "PBS_CONF_FILE");
 	char *text = NULL;
@@ -337,7 +336,7 @@ int pbs_find_tool(const struct env *env, const char *name, char *path, size_t si
 		if (*at == '/' && used > 0 && (size_t)used < size && !access(path, X_OK))
 			return 0;
 	}
-	if (read_conf(env, "PBS_EXEC", folder, sizeof folder))
+	if (pbs_conf(env, "PBS_EXEC", folder, sizeof folder))
 		return -1;
 	snprintf(path, size, "%s/bin/%s", folder, name);
 	return access(path, X_OK) ? -1 : 0;

@@ -15,6 +15,13 @@
  * of salloc, although those have a step's variables. Pure. */
 bool slurm_in_step(const struct env *env);
 
+/* In a task of a step with tasks (of them) on this node: does Slurm show it a part of the step's GPUs
+ * here only, so that ranks cannot open each other's GPU memory (peer-to-peer, CUDA IPC)? out: which
+ * variables showed it, what it breaks and what to write instead. A list that the user has narrowed
+ * looks the same, and has the same effect on libraries that go by it. Pure. */
+#define SLURM_APART_MAX 900
+bool slurm_gpus_apart(const struct env *env, int tasks, char *out, size_t size);
+
 /* Slurm's counts, "2(x3),1" for 2, 2, 2, 1: the first count of them into out (what is not
  * described is left alone); *described: how many the text has, at most HOSTLIST_MAX_HOSTS and one
  * item more. name: the variable's. -ERR_DATA; out may then be half filled. */
@@ -36,5 +43,12 @@ void slurm_job_gpus(const char *text, struct alloc *alloc);
  * Allocations that are not Slurm's are left alone. */
 #define SLURM_ASK_MS 2000
 void slurm_ask(const struct env *env, int timeout_ms, struct alloc *alloc);
+
+/* What will Slurm do when the job loses a node, as a sentence; "" where the allocation is none of
+ * Slurm's. Starts processes, as slurm_ask. */
+void slurm_lost_node(const struct env *env, const struct alloc *alloc, int timeout_ms, char *out,
+		     size_t size);
+/* Do a job script's #SBATCH lines say --no-kill? Pure. */
+bool slurm_script_no_kill(const char *script);
 
 #endif

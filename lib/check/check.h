@@ -46,7 +46,7 @@ struct check_request {
  *    reach: [[[word an address of node j] for each j] for each node i], network, faults}
  * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "silent"
  * (no answer to a connect), "mute" (connected, no answer), "stranger" (another answered),
- * "unreachable", "self", "-" (not tried); null where the node did not say.
+ * "nobody" (no such neighbour), "unreachable" (no route), "self", "-" (not tried); null where the node did not say.
  * 0 also with faults; negative: it did not come to start, or was interrupted. */
 int check_run(const struct check_request *request, json_t **out, struct error *err);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/symbols.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "check/internal.h"
@@ -45,11 +46,7 @@ struct nvml {
 static bool load(struct nvml *nvml)
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	const struct {
-		const char *name;
-		void *to;
-		bool needed;
-	} symbols[] = {
+	const struct symbol symbols[] = {
 		{"nvmlInit_v2", &nvml->init, true},
 		{"nvmlShutdown", &nvml->shutdown, true},
 		{"nvmlDeviceGetCount_v2", &nvml->count, true},
@@ -60,14 +57,7 @@ static bool load(struct nvml *nvml)
 		{"nvmlDeviceGetRemappedRows", &nvml->remapped, false},
 	};
 
-	for (size_t i = 0; library && i < sizeof symbols / sizeof *symbols; i++) {
-		void *symbol = dlsym(library, symbols[i].name);
-
-		if (!symbol && symbols[i].needed)
-			return false;
-		memcpy(symbols[i].to, &symbol, sizeof symbol);
-	}
-	return library != NULL;
+	return library && !symbols_find(library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 /* "pid 812 (python, user ada)"; a process of another container shows its number alone. */

@@ -151,11 +151,14 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 		return;
 	}
 	if (found->unresolved_count || found->loopback_count) {
-		names = check_names(check,
-				    found->unresolved_count ? found->unresolved : found->loopback);
+		bool unknown = found->unresolved_count > 0;
+		bool one = (unknown ? found->unresolved_count : found->loopback_count) == 1;
+
+		names = check_names(check, unknown ? found->unresolved : found->loopback);
 		check_add(check, i, "names", CHECK_NOTE, advice, "%s %s", names ? names : "some",
-			  found->unresolved_count ? "do not resolve here"
-						  : "resolve to loopback here");
+			  unknown ? one ? "does not resolve here" : "do not resolve here"
+			  : one	  ? "resolves to loopback here"
+				  : "resolve to loopback here");
 		free(names);
 	} else if (!self || (check->count > 1 && is_loopback(self))) {
 		check_add(check, i, "names", CHECK_NOTE, advice,

@@ -37,6 +37,8 @@ static const char *word_of(int error)
 		return "refused";
 	case ETIMEDOUT:
 		return "silent";
+	case EHOSTUNREACH:
+		return "nobody";
 	default:
 		return "unreachable";
 	}
@@ -283,6 +285,9 @@ static const char *mend(const char *word)
 	if (!strcmp(word, "silent"))
 		return "a firewall or a broken link: open TCP between the job's nodes on this "
 		       "network, or leave the node out";
+	if (!strcmp(word, "nobody"))
+		return "its cable, its port of the switch, its VLAN, in the end its address; leave "
+		       "the node out until then";
 	if (!strcmp(word, "mute"))
 		return "something in between takes the connection and passes nothing on: large "
 		       "packets may be lost (MTU)";
@@ -295,6 +300,8 @@ static const char *meaning(const char *word)
 {
 	if (!strcmp(word, "silent"))
 		return "does not answer: connects are dropped silently";
+	if (!strcmp(word, "nobody"))
+		return "does not answer: as if nobody on this network had that address";
 	if (!strcmp(word, "refused"))
 		return "refuses connections";
 	if (!strcmp(word, "mute"))
@@ -337,15 +344,39 @@ static bool shares(const struct check *check, size_t i, const struct machine_add
 	return false;
 }
 
+/* Has another node the same address? That is told by network; what gets there proves nothing. */
+static bool is_twin(const struct check *check, size_t node, const struct machine_address *address)
+{
+	for (size_t j = 0; !check->pretended && j < check->count; j++)
+		for (size_t a = 0; j != node && a < check->cards[j].address_count; a++)
+			if (check_usable(check, &check->cards[j].addresses[a]) &&
+			    check_same_address(&check->cards[j].addresses[a], address))
+				return true;
+	return false;
+}
+
+/* Likewise the one from which i gets to that address: answers come to the other. */
+static bool comes_from_twin(const struct check *check, size_t i,
+			    const struct machine_address *address)
+{
+	for (size_t a = 0; a < check->cards[i].address_count; a++)
+		if (check_usable(check, &check->cards[i].addresses[a]) &&
+		    check_same_subnet(&check->cards[i].addresses[a], address) &&
+		    is_twin(check, i, &check->cards[i].addresses[a]))
+			return true;
+	return false;
+}
+
 /* The first bad word from i to j among the wanted addresses; NULL: none. */
 static const char *bad_word(const struct check *check, size_t i, size_t j, size_t *address)
 {
 	for (size_t a = 0; a < check->cards[j].address_count; a++) {
 		const char *word = check_word(check, i, j, a);
+		const struct machine_address *address_of_j = &check->cards[j].addresses[a];
 
 		if (!word || !strcmp(word, "ok") || !strcmp(word, "-") || !wanted(check, j, a) ||
-		    (!shares(check, i, &check->cards[j].addresses[a]) &&
-		     (int)a != check_chosen(check, j)))
+		    (!shares(check, i, address_of_j) && (int)a != check_chosen(check, j)) ||
+		    is_twin(check, j, address_of_j) || comes_from_twin(check, i, address_of_j))
 			continue;
 		*address = a;
 		return word;
@@ -368,7 +399,7 @@ static void tell_pair(struct check *check, size_t at, size_t j, size_t address, 
 	else
 		check_add(check, at, "reach", CHECK_FAULT, mend(word), "%s %s of %s %s%s%s",
 			  target->iface, text, check->nodes[j].name, meaning(word),
-			  others ? "; nor do others: " : "", others ? others : "");
+			  others ? "; " : "", others ? others : "");
 }
 
 static void judge_row(struct check *check, size_t i, const size_t *columns, size_t alive)
@@ -388,15 +419,18 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 			first_word = word;
 		}
 	}
-	if (lost) {
+	bool unreached = alive > 2 && columns[i] == alive - 1;
+
+	/* Where nothing gets through either way, that nobody reaches it is the shorter story. */
+	if (lost && !(unreached && lost == alive - 1)) {
 		char more[64] = "";
 
 		if (lost > 1)
-			snprintf(more, sizeof more, "%zu in all", lost);
+			snprintf(more, sizeof more, "it does not reach %zu nodes in all", lost);
 		tell_pair(check, i, first, address, first_word, lost > 1 ? more : NULL);
 		told = true;
 	}
-	if (alive > 2 && columns[i] == alive - 1) {
+	if (unreached) {
 		for (size_t j = 0; j < check->count; j++) {
 			const char *word = j == i ? NULL : bad_word(check, j, i, &at);
 

@@ -16,7 +16,7 @@
 
 /* The first that fits is taken: the most particular first. */
 static const struct engine *const engines[] = {
-	&engine_fork, &engine_hand, &engine_srun, &engine_mpirun,
+	&engine_fork, &engine_hand, &engine_srun, &engine_srun_ranks, &engine_prterun, &engine_mpirun,
 	&engine_pals, &engine_tm,   &engine_ssh,  &engine_loopback,
 };
 
@@ -57,9 +57,12 @@ static struct env *agents_env(const struct engine_job *job, const char *const wh
 	const struct {
 		const char *name, *value;
 	} set[] = {
-		{ENGINE_ENV_HEAD, job->head},	  {ENGINE_ENV_JOB, job->job},
-		{ENGINE_ENV_SECRET, job->secret}, {ENGINE_ENV_RECIPE, job->recipe},
-		{where[0], where[1]},		  {where[2], where[3]},
+		{ENGINE_ENV_HEAD, job->head},
+		{ENGINE_ENV_JOB, job->job},
+		{ENGINE_ENV_SECRET, job->secret},
+		{ENGINE_ENV_RECIPE, job->recipe},
+		{where[0], where[1]},
+		{where[2], where[3]},
 	};
 	int rc = env ? 0 : -1;
 
@@ -80,9 +83,9 @@ struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
 	char index[24];
 
 	snprintf(index, sizeof index, "%zu", node_index);
-	return agents_env(job, (const char *const[]){ENGINE_ENV_NAME,
-						     job->alloc->nodes[node_index].name,
-						     ENGINE_ENV_NODE, index});
+	return agents_env(job,
+			  (const char *const[]){ENGINE_ENV_NAME, job->alloc->nodes[node_index].name,
+						ENGINE_ENV_NODE, index});
 }
 
 struct env *engine_agents_env(const struct engine_job *job, const char *self)

@@ -29,7 +29,8 @@
 /* ... or this one: the engine cannot tell the agent its name; it is the node that this machine is. */
 #define ENGINE_SELF_HERE "@here"
 #define ENGINE_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
-/* Instead of it where the engine cannot carry a secret: "cookie:NONCE", from PBS's job cookie. */
+/* Instead of it where the engine cannot carry a secret: "cookie:NONCE", from PBS's job cookie;
+ * "file:PATH" where there is none, a file in a home that the nodes share. */
 #define ENGINE_ENV_RECIPE "BERTH_AGENT_SECRET_FROM"
 #define ENGINE_COOKIE "PBS_JOBCOOKIE"
 #define ENGINE_ENV_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
@@ -64,13 +65,19 @@ struct engine_child {
 	int words_fd;	 /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
+/* Ranks that are tasks of the cluster's own step, beside the agents. */
+struct engine_tasks {
+	const int *counts; /* [nodes of the allocation]: ranks on each, in order; their sum is > 0 */
+	bool pmix;	   /* they shall be clients of the cluster's PMIx server */
+};
+
 struct engine {
 	const char *name;
 	const char *summary;
 	bool by_socket_pair; /* agents get a socket pair; the head need not listen */
 	bool one_machine;    /* all nodes are this machine: any address reaches the head */
 	bool by_file;	     /* the secret is the user's file, the port alloc's: others come by themselves */
-	bool by_cookie;	     /* the secret is made of PBS's cookie: see ENGINE_ENV_RECIPE */
+	bool by_cookie;	     /* the secret is not for the engine to carry: see ENGINE_ENV_RECIPE */
 	/* Is it the engine for this allocation, and is its tool there? Starts nothing. */
 	bool (*fits)(const struct alloc *alloc, const struct env *env);
 	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
@@ -79,10 +86,15 @@ struct engine {
 		     struct error *err);
 	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
 	char *(*line)(const struct engine_job *job);
+	/* Engines whose ranks are the cluster's own tasks: start all of them, each as
+	 * `berth agent --task` (see agent/tasks.h), by one tool. Returns when it is on its way.
+	 * -ERR_UNAVAILABLE: the tool is missing, or cannot do it here. NULL: the agents start the ranks. */
+	int (*start_tasks)(const struct engine_job *job, const struct engine_tasks *tasks,
+			   struct engine_child *child, struct error *err);
 };
 
-extern const struct engine engine_fork, engine_hand, engine_srun, engine_mpirun, engine_pals, engine_tm,
-	engine_ssh, engine_loopback;
+extern const struct engine engine_fork, engine_hand, engine_srun, engine_srun_ranks, engine_prterun,
+	engine_mpirun, engine_pals, engine_tm, engine_ssh, engine_loopback;
 
 /* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
  * -ERR_UNAVAILABLE: none fits the allocation. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Open MPI's mpirun (4, and 5 by PRRTE's prterun), and HPE's PALS: one line for all nodes, one
- * process a node, and the process is the agent.
+/* PRRTE's prterun, Open MPI's mpirun (4, and 5, which is prterun in other clothes), and HPE's PALS:
+ * one line for all nodes, one process a node, and the process is the agent.
  *
  * Names of the allocation reach Open MPI as they are: it would strip their domains, and pbs_tmrsh
  * wants them. Where PBS has a pbs_tmrsh and nobody chose another remote shell, Open MPI's is that
@@ -16,9 +16,9 @@
 #include "launch/engine.h"
 
 /* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
-static const char clean[] =
-	"for name in $(env | sed -n 's/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
-	"\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
+static const char clean[] = "for name in $(env | sed -n "
+			    "'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
+			    "\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
 
 /* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
 static bool find_beside(const struct env *env, const char *name, const char *beside, char *path,
@@ -40,10 +40,14 @@ static bool find_beside(const struct env *env, const char *name, const char *bes
 	return false;
 }
 
+static bool find_prterun(const struct env *env, char *path, size_t size)
+{
+	return find_beside(env, "prterun", "prterun", path, size);
+}
+
 static bool find_mpirun(const struct env *env, char *path, size_t size)
 {
-	return find_beside(env, "prterun", "prterun", path, size) ||
-	       find_beside(env, "mpirun", "ompi_info", path, size);
+	return find_beside(env, "mpirun", "ompi_info", path, size);
 }
 
 static bool find_pals(const struct env *env, char *path, size_t size)
@@ -51,7 +55,14 @@ static bool find_pals(const struct env *env, char *path, size_t size)
 	return find_beside(env, "mpiexec", "palstat", path, size);
 }
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits_prterun(const struct alloc *alloc, const struct env *env)
+{
+	char path[PATH_MAX];
+
+	return !strcmp(alloc->source, "pbs") && find_prterun(env, path, sizeof path);
+}
+
+static bool fits_mpirun(const struct alloc *alloc, const struct env *env)
 {
 	char path[PATH_MAX];
 
@@ -87,6 +98,26 @@ static int prefer_tmrsh(struct env *env, const struct engine_job *job)
 	if (!rc)
 		rc = prefer(env, "OMPI_MCA_plm_rsh_no_tree_spawn", "1");
 	return rc ? rc : prefer(env, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+}
+
+/* One that was moved since it was built, as PyPI's package of Open MPI, looks for its daemon where
+ * it was meant to be: it is beside prterun. (Its mpirun sees to that itself.) */
+static int prefer_prefix(struct env *env, const char *prterun)
+{
+	char folder[PATH_MAX], daemon[PATH_MAX];
+
+	if (!realpath(prterun, folder))
+		return 0;
+	for (int up = 0; up < 2; up++) {
+		char *slash = strrchr(folder, '/');
+
+		if (slash)
+			*slash = '\0';
+	}
+	if (snprintf(daemon, sizeof daemon, "%s/bin/prted", folder) >= (int)sizeof daemon ||
+	    access(daemon, X_OK))
+		return 0;
+	return prefer(env, "PRTE_PREFIX", folder);
 }
 
 /* The tool's environment: the agents' and its own settings, less what makes it a process of another
@@ -139,6 +170,8 @@ static char *host_list(const struct alloc *alloc, const char *slots)
 	return NULL;
 }
 
+/* ---- lines: env is the tool's, to which they may add ---- */
+
 /* begin, -x NAME for each variable that agents are told (its value is not in ps), end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
 {
@@ -168,22 +201,35 @@ static char **make_line(const char *const *begin, const struct env *env, const c
 	return argv;
 }
 
-static char **mpirun_argv(const struct engine_job *job, const struct env *env)
+static char **open_mpi_argv(const struct engine_job *job, const struct env *env, const char *path)
 {
-	char path[PATH_MAX] = "mpirun", *hosts = host_list(job->alloc, ":1");
-	char **argv = NULL;
+	char *hosts = host_list(job->alloc, ":1"), **argv = NULL;
 
-	find_mpirun(job->env, path, sizeof path);
 	if (hosts)
 		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
 						       "none", "--host", hosts, NULL},
-				 env,
-				 (const char *const[]){"sh", "-c", clean, job->program, NULL});
+				 env, (const char *const[]){"sh", "-c", clean, job->program, NULL});
 	free(hosts);
 	return argv;
 }
 
-static char **pals_argv(const struct engine_job *job, const struct env *env)
+static char **prterun_argv(const struct engine_job *job, struct env *env)
+{
+	char path[PATH_MAX];
+
+	if (!find_prterun(job->env, path, sizeof path))
+		return open_mpi_argv(job, env, "prterun");
+	return prefer_prefix(env, path) ? NULL : open_mpi_argv(job, env, path);
+}
+
+static char **mpirun_argv(const struct engine_job *job, struct env *env)
+{
+	char path[PATH_MAX];
+
+	return open_mpi_argv(job, env, find_mpirun(job->env, path, sizeof path) ? path : "mpirun");
+}
+
+static char **pals_argv(const struct engine_job *job, struct env *env)
 {
 	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->alloc, "");
 	char **argv = NULL;
@@ -201,7 +247,7 @@ static char **pals_argv(const struct engine_job *job, const struct env *env)
 }
 
 static int start_one(const struct engine_job *job,
-		     char **(*make)(const struct engine_job *job, const struct env *env),
+		     char **(*make)(const struct engine_job *job, struct env *env),
 		     struct engine_child **out, size_t *count, struct error *err)
 {
 	struct engine_child *child = malloc(sizeof *child);
@@ -221,15 +267,28 @@ static int start_one(const struct engine_job *job,
 	return 0;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
-		 struct error *err)
+static int start_prterun(const struct engine_job *job, struct engine_child **out, size_t *count,
+			 struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (!find_prterun(job->env, path, sizeof path))
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
+			"or take another --engine");
+	return start_one(job, prterun_argv, out, count, err);
+}
+
+static int start_mpirun(const struct engine_job *job, struct engine_child **out, size_t *count,
+			struct error *err)
 {
 	char path[PATH_MAX];
 
 	if (!find_mpirun(job->env, path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE,
-				 "there is no prterun in PATH, and no mpirun of Open MPI (another "
-				 "MPI's does not serve); load its module, or take another --engine");
+				 "there is no mpirun of Open MPI in PATH (another MPI's does not "
+				 "serve); load its module, or take another --engine");
 	return start_one(job, mpirun_argv, out, count, err);
 }
 
@@ -240,7 +299,7 @@ static int start_pals(const struct engine_job *job, struct engine_child **out, s
 }
 
 static char *line_of(const struct engine_job *job,
-		     char **(*make)(const struct engine_job *job, const struct env *env))
+		     char **(*make)(const struct engine_job *job, struct env *env))
 {
 	struct env *env = environment(job);
 	struct engine_words words = {.argv = env ? make(job, env) : NULL};
@@ -251,7 +310,12 @@ static char *line_of(const struct engine_job *job,
 	return text;
 }
 
-static char *line(const struct engine_job *job)
+static char *line_prterun(const struct engine_job *job)
+{
+	return line_of(job, prterun_argv);
+}
+
+static char *line_mpirun(const struct engine_job *job)
 {
 	return line_of(job, mpirun_argv);
 }
@@ -261,12 +325,20 @@ static char *line_pals(const struct engine_job *job)
 	return line_of(job, pals_argv);
 }
 
+const struct engine engine_prterun = {
+	.name = "prterun",
+	.summary = "the nodes of a PBS job, by PRRTE's prterun (Open MPI 5)",
+	.fits = fits_prterun,
+	.start = start_prterun,
+	.line = line_prterun,
+};
+
 const struct engine engine_mpirun = {
 	.name = "mpirun",
-	.summary = "the nodes of a PBS job, by Open MPI's mpirun or PRRTE's prterun",
-	.fits = fits,
-	.start = start,
-	.line = line,
+	.summary = "the nodes of a PBS job, by Open MPI's mpirun",
+	.fits = fits_mpirun,
+	.start = start_mpirun,
+	.line = line_mpirun,
 };
 
 /* From HPE's documentation: never tried on a machine that has it. */

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "launch/engine.h"
+#include "launch/srun.h"
 
 /* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */
 static const char probe[] =
@@ -31,7 +32,7 @@ static const char probe[] =
 	"[ -x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; "
 	"exec \"$0\" agent";
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+bool srun_fits(const struct alloc *alloc, const struct env *env)
 {
 	(void)env;
 	return !strcmp(alloc->source, "slurm");
@@ -65,11 +66,9 @@ static bool is_options(const char *name)
 	return false;
 }
 
-static struct env *environment(const struct engine_job *job)
+void srun_strip(struct env *env)
 {
-	struct env *env = engine_agents_env(job, "SLURMD_NODENAME");
-
-	for (size_t i = 0; env && i < env_count(env);) {
+	for (size_t i = 0; i < env_count(env);) {
 		char name[256];
 
 		snprintf(name, sizeof name, "%s", env_at(env, i)->name);
@@ -78,6 +77,14 @@ static struct env *environment(const struct engine_job *job)
 		else
 			i++;
 	}
+}
+
+static struct env *environment(const struct engine_job *job)
+{
+	struct env *env = engine_agents_env(job, "SLURMD_NODENAME");
+
+	if (env)
+		srun_strip(env);
 	return env;
 }
 
@@ -181,15 +188,15 @@ static int start_part(const struct engine_job *job, const struct env *env, size_
 	return 0;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
-		 struct error *err)
+int srun_start(const struct engine_job *job, struct engine_child **out, size_t *count,
+	       struct error *err)
 {
 	size_t nodes = job->alloc->node_count, started = 0;
 	struct engine_child *children;
 	struct env *env;
 	int rc = 0;
 
-	if (!fits(job->alloc, job->env)) /* srun would ask for a job of its own */
+	if (!srun_fits(job->alloc, job->env)) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
 				 "the engine srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
@@ -218,7 +225,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	return rc;
 }
 
-static char *line_text(const struct engine_job *job)
+char *srun_line(const struct engine_job *job)
 {
 	struct alloc part = part_of(job->alloc, 0);
 	struct line line = {.list = NULL};
@@ -236,7 +243,7 @@ static char *line_text(const struct engine_job *job)
 const struct engine engine_srun = {
 	.name = "srun",
 	.summary = "the nodes of a Slurm job, a step with one task on each",
-	.fits = fits,
-	.start = start,
-	.line = line_text,
+	.fits = srun_fits,
+	.start = srun_start,
+	.line = srun_line,
 };

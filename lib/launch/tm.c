@@ -3,7 +3,7 @@
  *
  * Tasks get nothing of our environment (PBS_JOBCOOKIE and the job's own variables they have): what
  * an agent must know stands on its command line, where everybody can read it, and its secret is
- * made of the cookie, which nobody else can. A host is named as in the node file, to the letter.
+ * made of the cookie, or stands in a file, which nobody else can read. A host is named as in the node file, to the letter.
  * What a task prints goes to the job's output, pbsdsh returns 0 whatever became of it, and killing
  * the tool does not end the task: an agent ends when its head is gone. */
 #include <limits.h>
@@ -28,8 +28,7 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	char path[PATH_MAX];
 	bool dsh;
 
-	return !strcmp(alloc->source, "pbs") && env_get(env, ENGINE_COOKIE) &&
-	       find(env, path, sizeof path, &dsh);
+	return !strcmp(alloc->source, "pbs") && find(env, path, sizeof path, &dsh);
 }
 
 static int make(const struct engine_job *job, size_t node, struct engine_words *out)

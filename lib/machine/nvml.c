@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/symbols.h"
+
 #define NVML_SUCCESS 0
 #define NVML_INVALID_ARGUMENT 2
 #define NVML_NO_PERMISSION 4
@@ -53,11 +55,7 @@ struct nvml {
 
 static bool load_symbols(struct nvml *nvml)
 {
-	const struct {
-		const char *name;
-		void *to;
-		bool needed;
-	} symbols[] = {
+	const struct symbol symbols[] = {
 		{"nvmlInit_v2", &nvml->init, true},
 		{"nvmlShutdown", &nvml->shutdown, true},
 		{"nvmlErrorString", &nvml->error_string, true},
@@ -76,14 +74,7 @@ static bool load_symbols(struct nvml *nvml)
 		{"nvmlDeviceGetRemappedRows", &nvml->remapped_rows, false},
 	};
 
-	for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-		void *symbol = dlsym(nvml->library, symbols[i].name);
-
-		if (!symbol && symbols[i].needed)
-			return false;
-		memcpy(symbols[i].to, &symbol, sizeof symbol);
-	}
-	return true;
+	return !symbols_find(nvml->library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 static char *copy(const char *text)

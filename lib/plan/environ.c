@@ -171,7 +171,11 @@ static void add_devices(struct making *m)
 	if (given && given->value && strcmp(given->value, list)) {
 		size_t used = strlen(why);
 
-		snprintf(why + used, sizeof why - used, " (from the list %.200s)", given->value);
+		snprintf(why + used, sizeof why - used,
+			 m->card->this_system
+				 ? " (from the list %.200s)"
+				 : " (the list %.200s says nothing about another machine's)",
+			 given->value);
 	}
 	force(m, "CUDA_VISIBLE_DEVICES", list, why);
 	environ_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
@@ -313,6 +317,11 @@ static void add_slurm(struct making *m)
 	force_int(m, "SLURM_NPROCS", m->plan->world_size, why);
 	force_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
 	force_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
+	if (m->plan->node_list) { /* JAX and Lightning look for their head in it */
+		force(m, "SLURM_STEP_NODELIST", m->plan->node_list, why);
+		force(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
+		force(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
+	}
 	if (!env_get(m->env, "SLURM_STEP_ID"))
 		force(m, "SLURM_STEP_ID", "4294967291",
 		      "the batch script's own; without any, Open MPI takes a rank for a world of "

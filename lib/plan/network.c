@@ -212,6 +212,20 @@ static void add_lacking(const struct machine *cards, size_t count,
 	used = strlen(text);
 	if (lacking > 1)
 		snprintf(text + used, size - used, ", and %zu more nodes alike", lacking - 1);
+	else if (!lacking && count == 2)
+		snprintf(text + used, size - used, ", not by %s", name_of(cards, 1));
+	else if (!lacking)
+		snprintf(text + used, size - used, "; berth check says from which not");
+}
+
+static void both_have(const struct machine *cards, size_t low, size_t high,
+		      const struct machine_address *address, char *text, size_t size)
+{
+	char host[INET6_ADDRSTRLEN];
+
+	network_format(address, host, sizeof host);
+	snprintf(text, size, "%s and %s both have %s", name_of(cards, low),
+		 high == low ? "another node" : name_of(cards, high), host);
 }
 
 struct owned {
@@ -247,16 +261,13 @@ static void find_twice(const struct machine *cards, size_t count,
 		qsort(all, filled, sizeof *all, compare_owned);
 	for (size_t i = 1; i < filled && !*text; i++) {
 		struct machine_address same = *address;
-		char host[INET6_ADDRSTRLEN];
 
 		if (compare_owned(&all[i - 1], &all[i]))
 			continue;
 		size_t low = all[i - 1].node < all[i].node ? i - 1 : i;
 
 		memcpy(same.bytes, all[i].bytes, sizeof same.bytes);
-		network_format(&same, host, sizeof host);
-		snprintf(text, size, "%s and %s both have %s", name_of(cards, all[low].node),
-			 name_of(cards, all[2 * i - 1 - low].node), host);
+		both_have(cards, all[low].node, all[2 * i - 1 - low].node, &same, text, size);
 	}
 	free(all);
 }
@@ -288,9 +299,8 @@ static void refuse(const struct machine *cards, size_t count, const struct wish 
 		if (shared < 0 && !*text && !address->link_local)
 			shared = owner_elsewhere(cards, count, address);
 		if (!*text && shared >= 0)
-			snprintf(text, size, "shared: %s owns the same address",
-				 (size_t)shared < count && cards[shared].node ? cards[shared].node
-									      : "another node");
+			both_have(cards, 0, (size_t)shared < count ? (size_t)shared : 0, address,
+				  text, size);
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hostlist.h"
 #include "plan/parts.h"
 
 #define MAX_TEMPLATES 16 /* kinds of nodes whose bindings are remembered */
@@ -145,10 +146,17 @@ int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t c
 		const struct plan_request *request, int *counts, struct error *err)
 {
 	int *holds, rc = 0;
+	size_t all = count;
 
 	if (!count || alloc->node_count != count)
 		return error_set(err, ERR_INTERNAL, "%zu cards for %zu nodes", count,
 				 alloc->node_count);
+	if (request->spares >= count)
+		return error_set(err, ERR_USAGE, "%zu spares of %zu nodes leave none for the ranks",
+				 request->spares, count);
+	count -= request->spares;
+	for (size_t n = count; n < all; n++)
+		counts[n] = 0;
 	if (request->ranks < 0 || request->ranks_per_node < 0 || request->gpus_per_rank < 0)
 		return error_set(err, ERR_USAGE, "a negative number of ranks or GPUs");
 	if (request->per_node && request->ranks % (int)count)
@@ -411,6 +419,46 @@ static int warn_no_gpus(const struct alloc *alloc, const struct machine *cards,
 			cards[0].gpu_count, cards[0].gpu_count);
 }
 
+/* "2(x3),1" */
+static char *tasks_list(const int *counts, size_t count)
+{
+	char *text = NULL;
+	size_t size = 0, same;
+	FILE *stream = open_memstream(&text, &size);
+
+	for (size_t i = 0; stream && i < count; i += same) {
+		for (same = 1; i + same < count && counts[i + same] == counts[i]; same++)
+			;
+		fprintf(stream, same > 1 ? "%s%d(x%zu)" : "%s%d", i ? "," : "", counts[i], same);
+	}
+	if (stream && !fclose(stream))
+		return text;
+	free(text);
+	return NULL;
+}
+
+/* Once for all ranks: each is told. */
+static int list_nodes(const struct alloc *alloc, struct plan *plan, struct error *err)
+{
+	const char **names = calloc(plan->node_count, sizeof *names);
+	int *counts = calloc(plan->node_count, sizeof *counts);
+	size_t used = 0;
+
+	for (size_t i = 0; names && counts && i < plan->node_count; i++) {
+		if (!plan->nodes[i].rank_count)
+			continue;
+		names[used] = alloc->nodes[i].name;
+		counts[used++] = (int)plan->nodes[i].rank_count;
+	}
+	if (names && counts) {
+		plan->node_list = hostlist_compress(names, used);
+		plan->tasks_list = tasks_list(counts, used);
+	}
+	free(names);
+	free(counts);
+	return plan->node_list && plan->tasks_list ? 0 : error_memory(err, "the plan");
+}
+
 int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err)
@@ -442,6 +490,8 @@ int plan_make(const struct alloc *alloc, const struct machine *cards, size_t cou
 		rc = warn_plan(cards, counts, &plan, err);
 	if (!rc)
 		rc = warn_no_gpus(alloc, cards, env, &plan, err);
+	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))
+		rc = list_nodes(alloc, &plan, err);
 	free(counts);
 	if (rc) {
 		plan_free(&plan);
@@ -459,6 +509,8 @@ void plan_free(struct plan *plan)
 		plan_node_free(&plan->nodes[n]);
 	free(plan->nodes);
 	free(plan->job_id);
+	free(plan->node_list);
+	free(plan->tasks_list);
 	plan_network_free(&plan->network);
 	text_free(plan->warnings, plan->warning_count);
 	memset(plan, 0, sizeof *plan);

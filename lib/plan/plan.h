@@ -76,6 +76,7 @@ struct plan_request {
 	const char *head;      /* --head: a numeric address, or NULL */
 	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
 	int attempt;
+	size_t spares; /* the last nodes, which get no ranks */
 	const char *stop_file, *plan_file, *report; /* for BERTH_*; NULL: absent */
 };
 
@@ -110,6 +111,9 @@ struct plan {
 	struct plan_network network;
 	size_t warning_count;
 	char **warnings;
+	/* The nodes with ranks and their counts as Slurm writes them, "n[1-2]" and "4(x2)"; NULL in a
+	 * plan read back. */
+	char *node_list, *tasks_list;
 };
 
 /* GPUs, cores and NICs of rank_count ranks on one node; ranks are numbered from first_rank.

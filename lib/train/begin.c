@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From what weights and at which step a run begins, and where it ends. */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/file.h"
+#include "train/checkpoint_folder.h"
 #include "train/loop_internal.h"
-
-static void passed_over(void *context, const char *text)
-{
-	train_note(context, "%s", text);
-}
 
 /* Weights from the seed, or from --init's file. */
 static int begin_anew(struct train *train, struct variables *variables, struct error *err)
@@ -43,13 +36,6 @@ static void say_changes(const struct train *train)
 	if (!train_state_data(&today, options->data, NULL) && strcmp(train->state.data, today.data))
 		train_note(train, "note: the checkpoint's data was %s, now it is %s",
 			   train->state.data, today.data);
-	int64_t was = train->state.batch * (int64_t)train->state.world;
-	int64_t now = (int64_t)options->batch * options->accumulate * train->comm->size;
-
-	if (was != now)
-		train_note(train,
-			   "note: an update was of %" PRId64 " samples, now it is of %" PRId64, was,
-			   now);
 	if (train->state.seed != options->seed)
 		train_note(train,
 			   "note: the checkpoint's seed was %" PRIu64
@@ -58,43 +44,49 @@ static void say_changes(const struct train *train)
 			   train->state.seed, options->seed);
 }
 
-/* Rank 0: weights and state from a checkpoint if there is one, else from the seed. */
-static int find_weights(struct train *train, struct variables *variables, struct error *err)
+/* How an update is made of batches. With the options of the checkpoint an update stays what it was,
+ * on however many ranks: each takes smaller batches, or more of them. */
+static void plan_update(struct train *train)
 {
 	const struct train_options *options = train->options;
-	const struct checkpoint_sink sink = {train, passed_over};
-	char *path = NULL;
-	int rc = 0;
+	const struct train_state *state = &train->state;
+	int64_t own = (int64_t)options->batch * options->accumulate, world = train->comm->size;
 
-	if (!strcmp(options->resume, "auto")) {
-		if (options->ckpt)
-			rc = checkpoint_resume(options->ckpt, train->graph, &train->buckets, &sink,
-					       &train->state, variables, &path, err);
-	} else if (strcmp(options->resume, "never")) {
-		path = strdup(options->resume);
-		rc = path ? checkpoint_load(path, train->graph, &train->buckets, &train->state,
-					    variables, err)
-			  : error_memory(err, "a name");
+	train->batch = options->batch;
+	train->update = own * world;
+	if (!train->result.resumed || state->update == train->update)
+		return;
+	if (state->batch != own) {
+		train_note(train,
+			   "note: an update was of %" PRId64 " samples, now it is of %" PRId64,
+			   state->update, train->update);
+		return;
 	}
-	if (rc) {
-		free(path);
-		return rc;
-	}
-	if (!path)
-		return begin_anew(train, variables, err);
-	train->result.resumed = true;
-	if (!strcmp(options->resume, "auto")) {
-		/* It lies where the next one would: a finished run does not save it again. */
-		train->saved_step = train->state.step;
-		train->result.checkpoint = path;
-	}
+	int64_t most = (state->update + world - 1) / world; /* of a rank in an update */
+	int64_t batches = (most + options->batch - 1) / options->batch;
+
+	train->update = state->update;
+	train->batch = (int)((most + batches - 1) / batches);
 	train_note(train,
-		   "resuming from %s: step %" PRId64 ", epoch %" PRId64 ", position %" PRId64, path,
-		   train->state.step, train->state.epoch + 1, train->state.position);
-	say_changes(train);
-	if (!train->result.checkpoint)
-		free(path);
-	return 0;
+		   "note: an update stays at the checkpoint's %" PRId64 " samples: on %" PRId64
+		   " rank%s %" PRId64 " batch%s of at most %d sample%s each",
+		   train->update, world, world == 1 ? "" : "s", batches, batches == 1 ? "" : "es",
+		   train->batch, train->batch == 1 ? "" : "s");
+}
+
+/* The epoch that was begun goes on with the entries that are left of its order. */
+static void say_order(const struct train *train)
+{
+	const struct train_state *state = &train->state;
+	int64_t total = (train->data->count + state->world - 1) / state->world * state->world;
+
+	if (train->result.resumed && state->position && state->position < total &&
+	    state->world != train->comm->size)
+		train_note(train,
+			   "note: epoch %" PRId64 " was begun by %d ranks; the %" PRId64
+			   " entries left of its order go to the %d of now",
+			   state->epoch + 1, state->world, total - state->position,
+			   train->comm->size);
 }
 
 /* The run's end: --steps, or the last step of the last epoch. */
@@ -102,7 +94,7 @@ static void plan_end(struct train *train)
 {
 	const struct train_options *options = train->options;
 	int64_t world = train->comm->size;
-	int64_t global = (int64_t)options->batch * options->accumulate * world;
+	int64_t global = train->update;
 	int64_t total = (train->data->count + world - 1) / world * world;
 	int64_t per_epoch = (total + global - 1) / global;
 	int64_t epochs =
@@ -131,7 +123,7 @@ static void plan_end(struct train *train)
 	train->schedule.epochs = train->last_epoch;
 }
 
-static int open_outputs(struct train *train, struct error *err)
+static int open_metrics(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	const struct metrics_request metrics = {
@@ -139,59 +131,134 @@ static int open_outputs(struct train *train, struct error *err)
 		.resumed_step = train->result.resumed ? train->state.step : -1,
 		.validates = options->evaluate,
 	};
-	int rc = 0;
 
-	if (options->ckpt)
-		rc = file_make_dirs(options->ckpt, err);
-	if (!rc && options->ckpt && access(options->ckpt, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s", options->ckpt,
-			       strerror(errno));
-	if (!rc && options->metrics)
-		rc = metrics_open(&metrics, &train->metrics, err);
+	return options->metrics && !train->comm->rank ? metrics_open(&metrics, &train->metrics, err)
+						      : 0;
+}
+
+/* The root's numbers to all. Collective. */
+static int share(struct train *train, void *data, size_t size_bytes, struct error *err)
+{
+	return comm_share(train->comm, train->queue, data, size_bytes, train->root, err);
+}
+
+static int share_all(struct train *train, struct variables *variables, struct error *err)
+{
+	size_t weights = variables->weight_count * sizeof(float);
+	int rc = share(train, variables->weights, weights, err);
+
+	if (!rc)
+		rc = share(train, variables->momentum, weights, err);
+	if (!rc)
+		rc = share(train, variables->buffers, variables->buffer_count * sizeof(float), err);
+	if (!rc)
+		rc = share(train, &train->state, sizeof train->state, err);
+	if (!rc)
+		rc = share(train, &train->result.resumed, sizeof train->result.resumed, err);
 	return rc;
 }
 
-/* Rank 0's numbers to all. Collective. */
-static int share(struct train *train, float *numbers, size_t count, struct error *err)
+/* All ranks: what is known once the checkpoint is. */
+static int settle(struct train *train, struct error *err)
 {
-	return comm_share(train->comm, train->queue, numbers, count * sizeof *numbers, 0, err);
+	const struct train_options *options = train->options;
+	bool from_ckpt = train->result.resumed && !strcmp(options->resume, "auto");
+	int rc;
+
+	/* It lies where the next one would: a finished run does not save it again. */
+	if (from_ckpt)
+		train->saved_step = train->state.step;
+	if (from_ckpt && !train->comm->rank && train->writes &&
+	    folder_best(options->ckpt, &train->best_acc1) < 0)
+		train->best_acc1 = -1;
+	rc = comm_share(train->comm, train->queue, &train->best_acc1, sizeof train->best_acc1, 0,
+			err);
+	if (from_ckpt && !train->comm->rank && train->resumed_from) {
+		train->result.checkpoint = strdup(train->resumed_from);
+		if (!train->result.checkpoint)
+			rc = error_memory(err, "a name");
+	}
+	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half.
+	 */
+	train->sampler.seed = train->state.seed;
+	train->data->augment_seed = train->state.seed;
+	plan_update(train);
+	say_order(train);
+	feed_divide(train->feed, train->batch, train->update);
+	if (!rc)
+		rc = train_state_data(&train->state, options->data, err);
+	/* Copies on several nodes are the same to the last byte. */
+	return rc ? rc
+		  : comm_share(train->comm, train->queue, train->state.data,
+			       sizeof train->state.data, 0, err);
+}
+
+/* Weights of a checkpoint, or new ones, on all ranks. Collective. */
+static int begin_with(struct train *train, struct variables *variables, struct error *err)
+{
+	int rc = train_find_weights(train, variables, err);
+
+	if (rc)
+		return rc;
+	if (train->comm->rank == train->root) {
+		train->result.resumed = train->resumed_from;
+		if (!train->resumed_from)
+			rc = begin_anew(train, variables, err);
+	}
+	rc = train_ready(train, rc, err);
+	if (!rc)
+		rc = share_all(train, variables, err);
+	if (!rc)
+		rc = optim_load(&train->optim, variables, err);
+	if (rc)
+		return rc;
+	if (train->resumed_from) {
+		train_note(train,
+			   "resuming from %s: step %" PRId64 ", epoch %" PRId64
+			   ", position %" PRId64,
+			   train->resumed_from, train->state.step, train->state.epoch + 1,
+			   train->state.position);
+		say_changes(train);
+	}
+	return 0;
+}
+
+/* A run that was killed between its last checkpoint and model.safetensors saves both again: that
+ * file is missing, or older. Collective. */
+static int finish_model(struct train *train, struct error *err)
+{
+	double missing[1] = {!train->comm->rank && train->result.checkpoint &&
+			     !folder_model_follows(train->options->ckpt, train->state.step)};
+	int rc = comm_agree(train->comm, train->queue, missing, 1, COMM_MAX, err);
+
+	if (missing[0] > 0)
+		train->saved_step = -1;
+	return rc;
 }
 
 int train_begin(struct train *train, struct error *err)
 {
 	struct variables variables = {0};
-	bool head = !train->comm->rank;
 	int rc = variables_new(train->graph, &train->buckets, &variables, err);
 
-	if (!rc && head)
-		rc = find_weights(train, &variables, err);
-	if (!rc && head)
-		rc = open_outputs(train, err);
 	rc = train_ready(train, rc, err);
+	if (!rc && train->options->ckpt) {
+		rc = train_find_writers(train, err);
+		if (!rc)
+			rc = train_ready(train, train_open_folder(train, err), err);
+	}
 	if (!rc)
-		rc = share(train, variables.weights, variables.weight_count, err);
-	if (!rc)
-		rc = share(train, variables.momentum, variables.weight_count, err);
-	if (!rc)
-		rc = share(train, variables.buffers, variables.buffer_count, err);
-	if (!rc)
-		rc = comm_share(train->comm, train->queue, &train->state, sizeof train->state, 0,
-				err);
-	if (!rc)
-		rc = comm_share(train->comm, train->queue, &train->saved_step,
-				sizeof train->saved_step, 0, err);
-	if (!rc)
-		rc = comm_share(train->comm, train->queue, &train->result.resumed,
-				sizeof train->result.resumed, 0, err);
-	if (!rc)
-		rc = optim_load(&train->optim, &variables, err);
+		rc = begin_with(train, &variables, err);
 	variables_free(&variables);
+	if (!rc)
+		rc = settle(train, err);
+	if (!rc)
+		rc = open_metrics(train, err);
+	if (!rc)
+		rc = train_order_open(train, err);
+	rc = train_ready(train, rc, err);
 	if (rc)
 		return rc;
-	/* Orders and augmentation follow the checkpoint's seed: they are its epoch's second half.
-	 */
-	train->sampler.seed = train->state.seed;
-	train->data->augment_seed = train->state.seed;
 	plan_end(train);
 	if (train->state.step >= train->last_step)
 		train_note(train,
@@ -199,5 +266,5 @@ int train_begin(struct train *train, struct error *err)
 			   " steps are done and the end is step %" PRId64
 			   "; raise --epochs or --steps to go on",
 			   train->state.step, train->last_step);
-	return 0;
+	return train->state.step >= train->last_step ? finish_model(train, err) : 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -13,12 +12,14 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "train/checkpoint_folder.h"
 #include "train/safetensors.h"
 
 #define FORMAT "1"
 #define STATE_MAX 65536
+#define STATE_BYTES 2048	  /* of the metadata, beside checksums */
+#define HEADER_BYTES_EACH 192 /* of a tensor, beside its name twice */
 #define WORLD_MAX (1 << 20)
-#define STEP_MAX INT64_C(99999999999)
 
 /* ---- the state as JSON ---- */
 
@@ -45,11 +46,11 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
 	 * epoch and position are all the state that there is of them. */
 	JSON_AUTO json = json_pack(
-		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:o, s:n}", "model", graph->model,
+		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:n}", "model", graph->model,
 		"classes", graph->classes, "step", (json_int_t)state->step, "epoch",
 		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
-		state->world, "batch", state->batch, "batches", (json_int_t)state->batches, "seed",
-		(json_int_t)state->seed, "data", json_text(state->data), "scaler");
+		state->world, "batch", state->batch, "update", (json_int_t)state->update, "batches",
+		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data", json_text(state->data), "scaler");
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -81,7 +82,7 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	if (!rc)
 		rc = json_get_int(path, json, "classes", 1, INT32_MAX, &classes, err);
 	if (!rc)
-		rc = json_get_int(path, json, "step", 0, STEP_MAX, &state.step, err);
+		rc = json_get_int(path, json, "step", 0, CHECKPOINT_STEP_MAX, &state.step, err);
 	if (!rc)
 		rc = json_get_int(path, json, "epoch", 0, INT32_MAX, &state.epoch, err);
 	if (!rc)
@@ -92,6 +93,10 @@ static int read_state(const char *path, const struct safetensors *file, const st
 		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
 	if (!rc)
 		rc = json_get_int(path, json, "batches", 0, INT64_MAX / 2, &state.batches, err);
+	/* The first files lack it. */
+	state.update = rc ? 0 : batch * world;
+	if (!rc && json_object_get(json, "update"))
+		rc = json_get_int(path, json, "update", 1, INT64_MAX / 2, &state.update, err);
 	if (!rc)
 		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
 	if (!rc)
@@ -114,6 +119,30 @@ static int read_state(const char *path, const struct safetensors *file, const st
 
 /* ---- saving ---- */
 
+/* What a file of list takes at most. */
+static uint64_t list_size(const struct variables_list *list)
+{
+	uint64_t size = 4096 + STATE_BYTES;
+
+	for (size_t i = 0; i < list->count; i++)
+		size += list->tensors[i].size_bytes + HEADER_BYTES_EACH +
+			2 * strlen(list->tensors[i].name);
+	return size;
+}
+
+uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets)
+{
+	uint64_t size = 4096 + STATE_BYTES;
+
+	for (int i = 0; i < graph->param_count; i++)
+		size += 2 * ((uint64_t)graph->params[i].count * sizeof(float) + HEADER_BYTES_EACH +
+			     2 * strlen(VARIABLES_MOMENTUM) + 2 * strlen(graph->params[i].name));
+	for (int i = 0; i < graph->buffer_count; i++)
+		size += (uint64_t)graph->buffers[i].count * sizeof(float) + 2 * HEADER_BYTES_EACH +
+			4 * strlen(graph->buffers[i].name);
+	return size;
+}
+
 /* variables aside, then in place of DIR/name. */
 static int write_file(const char *folder, const char *name, const struct graph *graph,
 		      const struct buckets *buckets, const struct train_state *state,
@@ -132,6 +161,8 @@ static int write_file(const char *folder, const char *name, const struct graph *
 		rc = error_memory(err, "a file's name");
 	}
 	if (!rc)
+		rc = folder_has_room(folder, list_size(&list), err);
+	if (!rc)
 		rc = safetensors_write(file, list.tensors, list.count, metadata, err);
 	variables_list_free(&list);
 	if (rc)
@@ -145,24 +176,18 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err)
 {
-	char *text = state_text(graph, state), *file = NULL, *latest = NULL, name[64], line[72];
+	char *text = state_text(graph, state), *file = NULL, name[64];
 	JSON_AUTO metadata =
 		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
 	int rc = metadata ? 0 : error_memory(err, "a checkpoint");
 
 	snprintf(name, sizeof name, "step-%08" PRId64 ".safetensors", state->step);
-	snprintf(line, sizeof line, "%s\n", name);
-	if (asprintf(&latest, "%s/latest", folder) < 0) {
-		latest = NULL;
-		rc = error_memory(err, "a checkpoint");
-	}
 	if (!rc)
 		rc = write_file(folder, name, graph, buckets, state, variables, metadata, &file,
 				err);
 	if (!rc)
-		rc = file_write_atomic(latest, line, strlen(line), 0666, err);
+		rc = folder_set_latest(folder, state->step, err);
 	free(text);
-	free(latest);
 	if (rc)
 		free(file);
 	else
@@ -181,17 +206,14 @@ int checkpoint_save_model(const char *folder, const struct graph *graph,
 int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
 			    char **kept, struct error *err)
 {
-	struct safetensors file = {0};
 	struct train_state state;
-	char *path = NULL, *aside = NULL;
+	char *path = folder_path_of(folder, step), *aside = NULL;
 	int rc = 0;
 
 	*kept = NULL;
-	if (asprintf(&path, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0)
+	if (!path)
 		return error_memory(err, "a checkpoint's name");
-	if (access(path, F_OK))
-		goto out;
-	if (!safetensors_read(path, &file, NULL) && !read_state(path, &file, graph, &state, NULL))
+	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL, NULL))
 		goto out;
 	for (int i = 1; !*kept && !rc; i++) {
 		free(aside);
@@ -212,12 +234,27 @@ int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64
 	}
 out:
 	free(aside);
-	safetensors_free(&file);
 	free(path);
 	return rc;
 }
 
 /* ---- loading ---- */
+
+int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
+		     uint32_t *mark, struct error *err)
+{
+	struct safetensors file = {0};
+	int rc = safetensors_read(path, &file, err);
+
+	if (!rc)
+		rc = read_state(path, &file, graph, state, err);
+	if (!rc && mark)
+		*mark = (uint32_t)strtoul(json_string_value(json_object_get(file.metadata,
+									    "berth.header_crc32c")),
+					  NULL, 16);
+	safetensors_free(&file);
+	return rc;
+}
 
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    struct train_state *state, struct variables *variables, struct error *err)
@@ -256,95 +293,6 @@ int checkpoint_init(const char *path, const struct graph *graph, const struct bu
 
 /* ---- the newest ---- */
 
-/* The step of "step-00001230.safetensors"; -1 for other names. */
-static int64_t step_of(const char *name)
-{
-	int64_t step = 0;
-	const char *at = name + 5;
-
-	if (strncmp(name, "step-", 5))
-		return -1;
-	for (; *at >= '0' && *at <= '9' && step <= STEP_MAX; at++)
-		step = step * 10 + (*at - '0');
-	return at >= name + 13 && !strcmp(at, ".safetensors") ? step : -1;
-}
-
-static int downwards(const void *a, const void *b)
-{
-	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x < y) - (x > y);
-}
-
-/* All steps that folder has a file for, the newest first. malloced; NULL: err says why. A folder
- * that cannot be read is no empty one: going on would begin anew beside what is there. */
-static int64_t *list_steps(const char *folder, size_t *count, struct error *err)
-{
-	size_t room = 64;
-	int64_t *steps = NULL;
-	DIR *dir = opendir(folder);
-	struct dirent *entry;
-
-	*count = 0;
-	if (!dir) {
-		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", folder, strerror(errno));
-		return NULL;
-	}
-	error_memory(err, "the list of checkpoints");
-	steps = malloc(room * sizeof *steps);
-	while (steps && (entry = readdir(dir))) {
-		int64_t step = step_of(entry->d_name);
-
-		if (step < 0)
-			continue;
-		if (*count == room) {
-			int64_t *grown = realloc(steps, room * 2 * sizeof *grown);
-
-			if (!grown) {
-				free(steps);
-				steps = NULL;
-				break;
-			}
-			steps = grown;
-			room *= 2;
-		}
-		steps[(*count)++] = step;
-	}
-	closedir(dir);
-	if (steps)
-		qsort(steps, *count, sizeof *steps, downwards);
-	return steps;
-}
-
-/* What latest names, or -1 with the reason told (unless there is no such file). */
-static int64_t latest_step(const char *folder, const struct checkpoint_sink *sink)
-{
-	char *path = NULL, *text = NULL, said[512];
-	struct error err = {0};
-	struct stat info;
-	size_t size;
-	int64_t step = -1;
-
-	if (asprintf(&path, "%s/latest", folder) < 0)
-		return -1;
-	if (!stat(path, &info) && !file_read(path, 4096, &text, &size, &err)) {
-		text[strcspn(text, "\n")] = 0;
-		step = step_of(text);
-		if (step < 0) {
-			snprintf(said, sizeof said,
-				 "%.300s names '%.60s', no checkpoint; looking at "
-				 "all files",
-				 path, text);
-			sink->passed_over(sink->context, said);
-		}
-	} else if (err.code) {
-		sink->passed_over(sink->context, err.text);
-	}
-	free(text);
-	free(path);
-	return step;
-}
-
 int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
 		      const struct checkpoint_sink *sink, struct train_state *state,
 		      struct variables *variables, char **path, struct error *err)
@@ -356,10 +304,10 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	/* What is no folder is refused where checkpoints are to be written. */
 	if (stat(folder, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
-	int64_t latest = latest_step(folder, sink), *steps;
+	int64_t latest = folder_latest(folder, sink), *steps;
 	struct error failure = {0};
 
-	steps = list_steps(folder, &count, &failure);
+	steps = folder_steps(folder, &count, &failure);
 	if (!steps) {
 		*err = failure;
 		return -failure.code;
@@ -372,7 +320,8 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 
 		if (step < 0 || (i && step == latest))
 			continue;
-		if (asprintf(&file, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0) {
+		file = folder_path_of(folder, step);
+		if (!file) {
 			free(steps);
 			return error_memory(err, "a checkpoint's name");
 		}

@@ -16,13 +16,16 @@
 #include "train/model/graph.h"
 #include "train/variables.h"
 
+#define CHECKPOINT_STEP_MAX INT64_C(99999999999)
+
 /* Where a run stands, less the tensors. Orders and learning rates are functions of it. */
 struct train_state {
 	int64_t step;	  /* steps done */
 	int64_t epoch;	  /* the running one, from 0 */
 	int64_t position; /* entries of its order that are done; 0: at its beginning */
 	int world;	  /* ranks that the epoch began with: its order was padded for them */
-	int batch;	  /* of a rank */
+	int batch;	  /* of a rank: what its options came to, batch times accumulate */
+	int64_t update;	  /* samples of a whole update, over all ranks */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
 	char data[256]; /* of train_state_data */
@@ -39,7 +42,8 @@ struct checkpoint_sink {
 };
 
 /* Write DIR/step-N.safetensors and then DIR/latest; both aside first, renamed into place.
- * *path malloced. -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written. */
+ * *path malloced. -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written (without
+ * room for it nothing is begun). */
 int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err);
@@ -49,6 +53,15 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
  */
 int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
 			    char **kept, struct error *err);
+
+/* What a checkpoint's file takes at most. */
+uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
+
+/* Read the whole file at path and look at every checksum. -ERR_INPUT, -ERR_DATA as checkpoint_load,
+ * less the tensors' names and shapes. *mark (may be NULL): the header's checksum, by which two files
+ * with the same content are told from others. */
+int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
+		     uint32_t *mark, struct error *err);
 
 /* Read a checkpoint of graph's network. -ERR_INPUT when it cannot be read; -ERR_DATA when it is
  * damaged, no checkpoint of berth's, or of another network; on failure nothing is changed. */

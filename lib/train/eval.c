@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "train/beat.h"
+
 static double now_s(void)
 {
 	struct timespec t;
@@ -22,16 +24,20 @@ static int next(struct feed *feed, int64_t position, struct batch **batch, int64
 	return rc;
 }
 
-static int run_own(struct feed *feed, struct device_step *step, double *wait_ms, struct error *err)
+/* *stopped: it was broken off. */
+static int run_own(struct feed *feed, struct device_step *step, struct stop *stop, double *wait_ms,
+		   bool *stopped, struct error *err)
 {
 	int64_t position = 0, global_count, batches = 0;
 	double wait_s = 0;
 	struct batch *batch;
 	int rc = next(feed, position, &batch, &global_count, &wait_s, err);
 
-	for (; !rc && global_count; batches++) {
+	for (; !rc && global_count && !(*stopped = stop_now(stop)); batches++) {
 		struct step_input input = {
 			.x = batch->x,
+			.raw = batch->raw,
+			.choices = batch->choices,
 			.target = batch->target,
 			.count = batch->count,
 			.global_count = batch->count,
@@ -40,6 +46,7 @@ static int run_own(struct feed *feed, struct device_step *step, double *wait_ms,
 		if (batch->count)
 			rc = device_step_run(step, &input, err);
 		position += global_count;
+		beat_on(0, "evaluates");
 		if (!rc)
 			rc = next(feed, position, &batch, &global_count, &wait_s, err);
 	}
@@ -48,25 +55,32 @@ static int run_own(struct feed *feed, struct device_step *step, double *wait_ms,
 }
 
 int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
-	     struct device_queue *queue, struct eval_result *out, struct error *err)
+	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
+	     struct error *err)
 {
 	struct step_totals totals = {0};
 	int64_t faults = feed_faults(feed);
 	double begin = now_s(), wait_ms = 0;
-	int rc = run_own(feed, step, &wait_ms, err);
+	bool stopped = false;
+	int rc = run_own(feed, step, stop, &wait_ms, &stopped, err);
 
 	if (!rc)
 		rc = device_step_read(step, &totals, err);
 	if (rc)
 		return rc;
-	double sums[5] = {totals.loss_sum, (double)totals.samples, (double)totals.top1,
-			  (double)totals.top5, (double)(feed_faults(feed) - faults)};
+	double sums[6] = {totals.loss_sum,	(double)totals.samples,
+			  (double)totals.top1,	(double)totals.top5,
+			  (double)(feed_faults(feed) - faults), stopped};
 
-	rc = comm_agree(comm, queue, sums, 5, COMM_SUM, err);
+	rc = comm_agree(comm, queue, sums, 6, COMM_SUM, err);
 	if (!rc)
 		rc = comm_agree(comm, queue, &wait_ms, 1, COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "adding up the evaluation");
+	if (sums[5] > 0) {
+		*out = (struct eval_result){.stopped = true};
+		return 0;
+	}
 	if (sums[1] < 1)
 		return error_set(err, ERR_DATA, "no sample of val can be decoded");
 	*out = (struct eval_result){

@@ -7,6 +7,7 @@
 #include "train/comm/comm.h"
 #include "train/device/device.h"
 #include "train/feed.h"
+#include "train/stop.h"
 
 /* Over all ranks, the same on each. top1, top5: samples that were right; 0 with LOSS_MSE. */
 struct eval_result {
@@ -15,12 +16,14 @@ struct eval_result {
 	int64_t left_out; /* that could not be decoded */
 	double seconds;
 	double data_wait_ms; /* a batch, of the slowest rank */
+	bool stopped;	     /* a rank broke it off: the rest counts for nothing */
 };
 
 /* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
  * counts up. step: one without training for the feed's batches. Collective. -ERR_DATA when no
- * sample could be decoded. */
+ * sample could be decoded. stop: asked before each batch, whether to break it off. */
 int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
-	     struct device_queue *queue, struct eval_result *out, struct error *err);
+	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
+	     struct error *err);
 
 #endif

@@ -10,8 +10,10 @@ struct feed {
 	struct feed_request request;
 	struct loader *loader;
 	uint32_t *indices;
-	int64_t epoch, next,
-		ahead; /* position of the next to be taken; of the next to be asked for */
+	int batch;	/* of a rank */
+	int64_t update; /* samples of all ranks after which a batch ends in any case; 0: none */
+	int64_t epoch, begin; /* begin: position from which updates are counted */
+	int64_t next, ahead;  /* position of the next to be taken; of the next to be asked for */
 	int64_t faults, said;
 	unsigned char *told; /* a bit a sample, or NULL where none can be faulty */
 };
@@ -25,6 +27,7 @@ int feed_new(const struct feed_request *request, struct feed **out, struct error
 	if (!feed)
 		return error_memory(err, "the batches");
 	feed->request = *request;
+	feed->batch = request->loader.batch;
 	feed->next = -1;
 	feed->indices = calloc((size_t)request->loader.batch, sizeof *feed->indices);
 	if (dataset->format->files)
@@ -53,17 +56,22 @@ bool feed_free(struct feed *feed)
 	return ended;
 }
 
+void feed_divide(struct feed *feed, int batch, int64_t update)
+{
+	feed->batch = batch;
+	feed->update = update;
+}
+
 int64_t feed_faults(const struct feed *feed)
 {
 	return feed->faults;
 }
 
 /* Of samples 0, 1, 2, ... without padding. */
-static int in_order(const struct feed *feed, int64_t position, int64_t *global_count)
+static int in_order(const struct feed *feed, int64_t position, int64_t most, int64_t *global_count)
 {
 	const struct feed_request *request = &feed->request;
 	int64_t left = request->loader.dataset->count - position;
-	int64_t most = (int64_t)request->loader.batch * request->world;
 	int count = 0;
 
 	*global_count = left < most ? left : most;
@@ -77,12 +85,18 @@ static void fill(struct feed *feed)
 	const struct feed_request *request = &feed->request;
 
 	while (!loader_full(feed->loader)) {
-		int64_t global_count;
+		int64_t global_count, most = (int64_t)feed->batch * request->world;
+		int64_t left = feed->update
+				       ? feed->update - (feed->ahead - feed->begin) % feed->update
+				       : most;
+
+		most = left < most ? left : most;
+
 		int count = request->sampler
 				    ? sampler_batch(request->sampler, feed->ahead, request->rank,
-						    request->world, request->loader.batch,
-						    feed->indices, &global_count)
-				    : in_order(feed, feed->ahead, &global_count);
+						    request->world, most, feed->indices,
+						    &global_count)
+				    : in_order(feed, feed->ahead, most, &global_count);
 
 		if (global_count <= 0)
 			return;
@@ -122,7 +136,7 @@ int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *
 	if (position != feed->next || epoch != feed->epoch) {
 		loader_drop(feed->loader);
 		feed->epoch = epoch;
-		feed->next = feed->ahead = position;
+		feed->begin = feed->next = feed->ahead = position;
 	}
 	fill(feed);
 	*global_count = 0;

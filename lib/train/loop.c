@@ -9,7 +9,11 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "train/beat.h"
 #include "train/loop_internal.h"
+
+#define VOTE_STEPS 16
+#define SAVE_BYTES_S 50e6 /* before the first checkpoint is timed */
 
 void train_result_free(struct train_result *result)
 {
@@ -35,9 +39,7 @@ void train_note(const struct train *train, const char *format, ...)
 
 static void progress(const struct train *train, const struct metrics_row *row)
 {
-	const struct train_options *options = train->options;
-	double left = (double)(train->last_step - row->step) * options->batch *
-		      options->accumulate * train->comm->size;
+	double left = (double)(train->last_step - row->step) * (double)train->update;
 	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
 	char text[256];
 
@@ -60,12 +62,29 @@ static double train_lr(const struct train *train, int64_t steps)
 	return schedule_lr(&train->schedule, train->state.epoch, steps);
 }
 
+/* What has to be done after the update that ends here, before steps go on: an evaluation. Before the
+ * first one is timed, as long as training on its samples. */
+static double seconds_after(const struct train *train, int64_t position)
+{
+	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
+
+	if (!train->val || position < train->sampler.total)
+		return 0;
+	if (train->stop.eval_s > 0)
+		return 1.2 * train->stop.eval_s;
+	return rate > 0 ? (double)train->val->count / rate : 0;
+}
+
 /* One batch of this rank, of an update that has update samples, done of them before it. *count: how
  * many samples all ranks took. */
 static int micro_step(struct train *train, int64_t update, int64_t done, int64_t *count,
 		      struct error *err)
 {
 	struct batch *batch;
+	double steps = (double)(train->state.step - train->first_step);
+
+	beat(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
+	     "waits for its batch");
 	double begin = train_now_s();
 	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
 
@@ -73,10 +92,14 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 	if (!rc && !*count)
 		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64,
 			       train->state.position + done);
+	if (!rc)
+		rc = train_order_write(train, train->state.position + done, *count, err);
 	if (rc)
 		return rc;
 	struct step_input input = {
 		.x = batch->x,
+		.raw = batch->raw,
+		.choices = batch->choices,
 		.target = batch->target,
 		.count = batch->count,
 		.global_count = update,
@@ -86,16 +109,37 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 		.last = done + *count >= update,
 	};
 
+	beat(steps + 0.5 * (double)(done + *count) / (double)update, train->state.step + 1,
+	     "computes");
+	if (input.last)
+		input.vote = stop_wanted(&train->stop,
+					 seconds_after(train, train->state.position + update));
+
 	return device_step_run(train->step, &input, err);
 }
 
-/* One update: the next accumulate batches of each rank; fewer at an epoch's end. */
+/* Has any rank voted to stop after the update that is done? The same on all ranks. */
+static int count_votes(struct train *train, struct error *err)
+{
+	void *native = train->device->ops->queue_native(train->queue);
+	float votes;
+	int rc;
+
+	/* A GPU's step runs beside the host, which waits for it only now and then. A rank that
+	 * wants to stop goes on voting. */
+	if (native && train->state.step % VOTE_STEPS)
+		return 0;
+	rc = device_step_votes(train->step, &votes, err);
+	train->stopped = !rc && votes > 0;
+	return rc;
+}
+
+/* One update: the next batches of each rank; fewer at an epoch's end. */
 static int step(struct train *train, struct error *err)
 {
-	const struct train_options *options = train->options;
-	int64_t most = (int64_t)options->batch * options->accumulate * train->comm->size;
 	int64_t left = train->sampler.total - train->state.position;
-	int64_t update = left < most ? left : most, count;
+	int64_t update = left < train->update ? left : train->update, count;
+	double begin = train_now_s();
 	int rc = 0;
 
 	for (int64_t done = 0; !rc && done < update; done += count) {
@@ -105,10 +149,13 @@ static int step(struct train *train, struct error *err)
 	if (rc)
 		return rc;
 	train->state.step++;
+	beat((double)(train->state.step - train->first_step), train->state.step, "done");
 	train->state.position += update;
 	train->interval_samples += update;
 	train->interval_steps++;
-	return 0;
+	rc = count_votes(train, err);
+	stop_took_step(&train->stop, train_now_s() - begin);
+	return rc;
 }
 
 static bool clock_says_save(const struct train *train)
@@ -120,7 +167,8 @@ static bool clock_says_save(const struct train *train)
 }
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
-static int agree(struct train *train, double *loss, double *wait_ms, struct error *err)
+static int agree(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
+		 struct error *err)
 {
 	struct step_totals totals;
 	int rc = device_step_read(train->step, &totals, err);
@@ -129,19 +177,23 @@ static int agree(struct train *train, double *loss, double *wait_ms, struct erro
 		return rc;
 	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
 	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
-	double most[3] = {
+	double most[3 + GPU_READING_VALUES] = {
 		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
 		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
 		!train->comm->rank && clock_says_save(train)};
 
+	gpu_meter_read(train->meter, gpu);
+	gpu_reading_pack(gpu, most + 3);
 	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 3, COMM_MAX, err);
+		rc = comm_agree(train->comm, train->queue, most, 3 + GPU_READING_VALUES, COMM_MAX,
+				err);
 	if (rc)
 		return error_prefix(err, "agreeing on the loss of step %" PRId64,
 				    train->state.step);
-	*loss = sums[0] / sums[1];
-	*wait_ms = most[1];
+	gpu_reading_unpack(most + 3, gpu);
+	row->loss = sums[0] / sums[1];
+	row->data_wait_ms = most[1];
 	train->time_is_up = most[2] > 0;
 	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
 	return 0;
@@ -173,53 +225,48 @@ static int report(struct train *train, struct error *err)
 		.epoch = train->state.epoch + 1,
 		.lr = train_lr(train, train->state.step - 1),
 	};
-	int rc = agree(train, &row.loss, &row.data_wait_ms, err);
+	struct gpu_reading gpu;
+	const struct comm_ops *comm = train->comm->ops;
+	int rc = agree(train, &row, &gpu, err);
 	/* Now all ranks and devices have done these steps. */
 	double seconds = train_now_s() - train->interval_begin_s;
 
 	if (rc)
 		return rc;
 	row.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0;
+	if (train->device->ops->uuid)
+		row.gpu = &gpu;
+	row.overlap = comm->overlap &&
+		      comm->overlap(train->comm, &row.comm_busy_ms, &row.comm_exposed_ms);
 	train->loss = row.loss;
 	train->busy_s += seconds;
 	train->busy_samples += train->interval_samples;
 	rc = metrics_write(train->metrics, &row, err);
 	progress(train, &row);
+	if (!rc)
+		rc = train_settle(train, err);
 	if (!rc && train->first_bad >= 0)
 		rc = diverged(train, row.lr, err);
 	train_interval_begin(train);
 	return rc;
 }
 
-/* Collective; rank 0 writes, the others wait for its word. */
+/* Collective: what has diverged is not saved. The writing goes on beside the training. */
 static int save(struct train *train, struct error *err)
 {
-	double failed[1] = {0};
-	int rc = 0;
+	int rc = train->interval_steps ? report(train, err) : 0;
 
-	if (train->interval_steps)
-		rc = report(train, err);
-	if (rc)
-		return rc;
-	if (!train->comm->rank) {
-		bool ends = train->state.step >= train->last_step ||
-			    train->state.epoch >= train->last_epoch;
-
-		rc = train_save(train, ends, err);
-		failed[0] = -(double)rc;
-	}
+	beat_on(0, "saves");
+	if (!rc)
+		rc = train_save(train,
+				train->state.step >= train->last_step ||
+					train->state.epoch >= train->last_epoch,
+				err);
 	train->saved_step = train->state.step;
 	train->saved_at_s = train_now_s();
 	train->time_is_up = false;
-	int agreed = comm_agree(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
-
 	train_interval_begin(train);
-	if (rc || agreed)
-		return rc ? rc : agreed;
-	if (failed[0] <= 0)
-		return 0;
-	train_let_first_end();
-	return error_set(err, (int)failed[0], "rank 0 could not save its checkpoint");
+	return rc;
 }
 
 static bool save_is_due(const struct train *train, bool epoch_ends)
@@ -242,11 +289,13 @@ static int evaluate(struct train *train, struct error *err)
 	int rc = optim_share_buffers(&train->optim, train->comm, err);
 
 	if (!rc)
-		rc = eval_run(train->val_feed, train->val_step, train->comm, train->queue, &result,
-			      err);
+		rc = eval_run(train->val_feed, train->val_step, train->comm, train->queue,
+			      &train->stop, &result, err);
 
-	if (rc)
+	train->stopped |= !rc && result.stopped;
+	if (rc || result.stopped)
 		return rc;
+	stop_took_eval(&train->stop, result.seconds);
 	bool classified = train->loss_kind == LOSS_CROSS_ENTROPY;
 	struct metrics_row row = {
 		.split = SPLIT_VAL,
@@ -267,6 +316,7 @@ static int evaluate(struct train *train, struct error *err)
 	train->result.loss = result.loss;
 	train->result.acc1 = row.acc1;
 	train->result.acc5 = row.acc5;
+	train->evaluated_step = train->state.step;
 	if (classified)
 		train_note(train,
 			   "epoch %" PRId64 "/%" PRId64 "  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
@@ -300,7 +350,7 @@ static int epoch(struct train *train, struct error *err)
 	const struct train_options *options = train->options;
 	int rc = begin_epoch(train, err);
 
-	while (!rc && train->state.step < train->last_step &&
+	while (!rc && !train->stopped && train->state.step < train->last_step &&
 	       train->state.position < train->sampler.total) {
 		rc = step(train, err);
 		if (rc)
@@ -309,7 +359,7 @@ static int epoch(struct train *train, struct error *err)
 
 		if (train->state.step % options->log_every == 0)
 			rc = report(train, err);
-		if (epoch_ends)
+		if (epoch_ends || train->stopped)
 			break; /* saved, if at all, as the beginning of the next */
 		if (!rc && save_is_due(train, false))
 			rc = save(train, err);
@@ -324,11 +374,13 @@ static int end_epoch(struct train *train, struct error *err)
 
 	if (!rc && train->val)
 		rc = evaluate(train, err);
-	if (rc)
+	if (rc || train->stopped)
 		return rc;
 	train->result.epochs++;
 	train->state.epoch++;
 	train->state.position = 0;
+	due = due || train_is_best(train);
+	train->saved_step = -1; /* a run that stopped before its evaluation was saved as it was then */
 	return due ? save(train, err) : 0;
 }
 
@@ -347,24 +399,71 @@ static int sum_faults(struct train *train, struct error *err)
 	return rc;
 }
 
+/* Is there anything left to train, or an epoch that was trained and not evaluated? */
+static bool unfinished(const struct train *train)
+{
+	int64_t world = train->state.world;
+	int64_t total = (train->data->count + world - 1) / world * world;
+
+	return train->state.epoch < train->last_epoch &&
+	       (train->state.step < train->last_step ||
+		(train->state.position && train->state.position >= total));
+}
+
+static const char *agree_on_why(struct train *train, struct error *err)
+{
+	double cause[1] = {train->stop.cause};
+	struct train_result *result = &train->result;
+
+	if (comm_agree(train->comm, train->queue, cause, 1, COMM_MAX, err))
+		return NULL;
+	stop_text(&train->stop, (enum stop_cause)cause[0], result->stop_why,
+		  sizeof result->stop_why);
+	return result->stop_why;
+}
+
+/* All ranks stop here: with a checkpoint, unless this is where the last one was saved. */
+static int stop(struct train *train, struct error *err)
+{
+	const char *why = agree_on_why(train, err);
+	int rc = why ? 0 : -err->code;
+
+	if (!rc)
+		train_note(train, "stopping after step %" PRId64 ": %s", train->state.step, why);
+	if (!rc && train->saved_step != train->state.step)
+		rc = save(train, err);
+	if (!rc)
+		rc = train_saved(train, err);
+	train->result.stopped = !rc;
+	return rc;
+}
+
 static int all_epochs(struct train *train, struct error *err)
 {
 	int rc = 0;
 
+	train->first_step = train->state.step;
 	train_interval_begin(train);
-	while (!rc && train->state.step < train->last_step &&
-	       train->state.epoch < train->last_epoch) {
+	while (!rc && !train->stopped && unfinished(train)) {
 		rc = epoch(train, err);
-		if (!rc && train->state.position >= train->sampler.total)
+		/* An evaluation may take longer than there is time. Without one the end is near. */
+		if (!rc && train->state.position >= train->sampler.total &&
+		    !(train->stopped && train->val))
 			rc = end_epoch(train, err);
 	}
+	if (!rc && train->stopped && (unfinished(train) || train->val))
+		return stop(train, err);
 	/* Stopped within an epoch by --steps. */
 	if (!rc && train->interval_steps)
 		rc = report(train, err);
 	if (!rc && train->val && (train->state.position || !train->result.evaluated))
 		rc = evaluate(train, err);
+	if (!rc && train->stopped && train->val)
+		return stop(train, err);
 	if (!rc && train->options->ckpt && train->saved_step != train->state.step)
 		rc = save(train, err);
+	if (!rc && train->options->ckpt)
+		rc = train_saved(train, err);
 	if (!rc && train->data->format->files)
 		rc = sum_faults(train, err);
 	return rc;
@@ -385,6 +484,20 @@ static void finish(struct train *train, struct train_result *out)
 	train->result = (struct train_result){0};
 }
 
+/* The job's end is rank 0's matter: clocks differ. */
+static void prepare_to_stop(struct train *train)
+{
+	const struct train_options *options = train->options;
+	double bytes = 4.0 * (2.0 * (double)train->buckets.total + train->graph->buffer_total);
+
+	stop_begin(&train->stop, options->stop_file, !train->place->local_rank,
+		   train->comm->rank ? 0 : options->end_time);
+	stop_took_save(&train->stop, bytes / SAVE_BYTES_S);
+	train->stop.able = options->ckpt != NULL;
+	if (!options->ckpt && options->end_time)
+		train_note(train, "note: without --ckpt nothing is saved when the job's time ends");
+}
+
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err)
 {
@@ -393,12 +506,17 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			      .sink = sink,
 			      .first_bad = -1,
 			      .saved_step = -1,
+			      .best_acc1 = -1,
+			      .evaluated_step = -1,
+			      .order_fd = -1,
 			      .saved_at_s = train_now_s(),
 			      .loss = NAN};
 	int rc = train_open(&train, err);
 
 	if (!rc)
 		rc = train_begin(&train, err);
+	if (!rc)
+		prepare_to_stop(&train);
 	if (!rc)
 		rc = all_epochs(&train, err);
 	if (!rc)

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "ranks/ranks.h"
+#include "train/owner.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
 #include "train/schedule.h"
@@ -18,6 +19,8 @@ enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS, SAVE_TIME };
 struct train_options {
 	const char *model, *data, *device, *comm;
 	enum model_stem stem;
+	const struct env *env;	 /* by which ranks on GPUs meet; borrowed; NULL: they cannot */
+	bool allow_shared_gpu;	 /* several ranks on one GPU are tried */
 	const char *module_path; /* base/module.h's search path, or NULL */
 	const char *ckpt;	 /* folder, or NULL */
 	const char *augment;	 /* as data/augment.h says; NULL: the format's own */
@@ -34,7 +37,8 @@ struct train_options {
 	struct schedule schedule; /* its lr and epochs are not the options' */
 	bool schedule_said;	  /* else the model's own */
 	double smoothing;	  /* of labels, in training */
-	bool direct;		  /* step_request's */
+	bool direct, tf32, deterministic, no_graph; /* step_request's */
+	enum precision precision;
 	enum loss_kind loss;
 	bool loss_said; /* else chosen by the data: mse for one class */
 	uint64_t seed;
@@ -42,6 +46,11 @@ struct train_options {
 	enum save_unit save_unit;
 	int64_t save_every; /* steps, epochs or milliseconds */
 	bool save_said;
+	int64_t keep;			/* newest checkpoints; 0: all */
+	bool keep_said;
+	bool take_over;			/* ckpt, whoever owns it */
+	const struct owner_self *self;	/* who we are; NULL: no job */
+	const char *log_order;		/* folder for the sample numbers as they are taken, or NULL */
 	bool nan_continues; /* a loss that is not finite does not end it */
 	int image_size;	    /* of files of any size; 0: 224 */
 	bool strict_data;   /* a sample that cannot be decoded ends it */
@@ -49,6 +58,8 @@ struct train_options {
 	int cores;	    /* of this rank, as far as somebody said; 0: not known */
 	int timeout_ms;	    /* of every wait for other ranks */
 	bool evaluate;
+	const char *stop_file; /* BERTH_STOP_FILE: where it appears the run stops; or NULL */
+	int64_t end_time;      /* of the job, Unix seconds; 0: not known */
 };
 
 /* Where a run's words go; on rank 0 alone but for errors. Called from train_run's thread. */
@@ -58,6 +69,11 @@ struct train_sink {
 	void (*progress)(void *context, const char *text);
 	/* A line that stays: an evaluation, a checkpoint, something passed over. */
 	void (*note)(void *context, const char *text);
+	/* The communication failed and train_run's thread hangs where nobody can call it back: for
+	 * ending the process. From another thread, on any rank. NULL is fine. */
+	void (*lost)(void *context, const char *why);
+	/* A checkpoint is whole, on rank 0; may be NULL. */
+	void (*saved)(void *context, const char *path, int64_t step);
 };
 
 /* How it ended; the same on all ranks but for the paths, which rank 0 alone has (malloced). */
@@ -68,6 +84,8 @@ struct train_result {
 	double acc1, acc5;	    /* per cent */
 	double images_per_s;	    /* over all ranks, evaluations left out */
 	bool resumed;
+	bool stopped;	    /* before its end, with a checkpoint */
+	char stop_why[160]; /* rank 0's word */
 	char *checkpoint, *metrics; /* or NULL */
 };
 void train_result_free(struct train_result *result);
@@ -81,7 +99,9 @@ int train_defaults(struct train_options *options, struct error *err);
  * naming the first such step, before anything is saved (unless nan_continues); losses are looked at
  * where they are logged or weights saved, so that no step waits for it. After an error the other
  * ranks are told to give up where the comm can. err->text is empty where another rank has said the
- * same. */
+ * same. Where there is a folder for checkpoints it stops with one (out->stopped), after a step or
+ * within an evaluation, when a signal that stop_catch_signals caught has come to any rank, stop_file
+ * has appeared, or end_time is near. */
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err);
 

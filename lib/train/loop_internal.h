@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The state of a run, shared by loop.c (what happens when), setup.c (what it needs), begin.c (where
- * it begins and ends) and settings.c (what the options must be). */
+ * it begins and ends), resume.c (from which checkpoint), writers.c (who saves), save.c (how) and
+ * settings.c (what the options must be). */
 #ifndef BERTH_TRAIN_LOOP_INTERNAL_H
 #define BERTH_TRAIN_LOOP_INTERNAL_H
 
@@ -10,11 +11,15 @@
 #include "train/ddp.h"
 #include "train/eval.h"
 #include "train/feed.h"
+#include "train/gpu_meter.h"
 #include "train/loop.h"
 #include "train/metrics.h"
 #include "train/model/graph.h"
 #include "train/optim.h"
+#include "train/owner.h"
 #include "train/sampler.h"
+#include "train/stop.h"
+#include "train/writer.h"
 
 struct train {
 	const struct train_options *options;
@@ -22,6 +27,7 @@ struct train {
 	const struct train_sink *sink;
 
 	struct device *device;
+	struct error no_gpu; /* why --device auto passed one over; empty text: it did not */
 	struct device_queue *queue;
 	struct comm *comm;
 	struct dataset *data, *val;
@@ -32,16 +38,37 @@ struct train {
 	struct sampler sampler;
 	struct schedule schedule;
 	struct metrics *metrics; /* rank 0 */
+	struct gpu_meter *meter; /* or NULL */
 	enum loss_kind loss_kind;
 	struct feed *feed, *val_feed;
 
 	struct train_state state;
+	int64_t first_step;	       /* where it began */
+	struct stop stop;
+	bool stopped; /* all ranks have agreed to stop here */
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
+	int batch;	/* of a rank, at once; the options' unless a checkpoint's updates are kept */
+	int64_t update; /* samples of an update, over all ranks */
 	int64_t first_bad, saved_step;
 	double saved_at_s; /* rank 0: when the last checkpoint was begun; begins with the run */
 	bool time_is_up;   /* for the next one, by rank 0's clock; the same on all ranks */
 	bool bad_told;
 	double loss;
+
+	bool writes;  /* this rank keeps checkpoints; of several nodes without a common folder */
+	int writers;  /* one each */
+	int root;     /* the rank that has what the run begins with */
+	struct owner *owner;   /* of ranks that write */
+	struct writer *writer; /* the same */
+	char *resumed_from;    /* where root read it; NULL: nowhere */
+	double best_acc1; /* of what was saved, by this run and those before; negative: none */
+	int64_t evaluated_step; /* what result's acc1 is of; -1: none */
+	double stall_s, snapshot_s, write_s; /* the last save: all that training stood still; of that
+					      * what there is always; the write beside it */
+	struct error save_error; /* of the last write, code 0: it is well */
+	struct error skip_error; /* why the last save was not begun, code 0: it was */
+	bool waited_told, save_ends;
+	int order_fd; /* --log-order; -1: none */
 
 	/* since the last report */
 	double interval_begin_s, wait_s;
@@ -70,8 +97,30 @@ int train_open(struct train *train, struct error *err);
 int train_ready(struct train *train, int rc, struct error *err);
 /* begin.c: weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
 int train_begin(struct train *train, struct error *err);
-/* Write a checkpoint, at the end of a run model.safetensors too; rank 0 alone. */
+/* Find out which ranks write: sets writes and writers. Makes the folder. Collective. */
+int train_find_writers(struct train *train, struct error *err);
+/* Ranks that write: make the folder, own it, tidy it up, start what writes. */
+int train_open_folder(struct train *train, struct error *err);
+/* Load what the run goes on from, on root: sets root, resumed_from and state. Collective. */
+int train_find_weights(struct train *train, struct variables *variables, struct error *err);
+/* --log-order: open this rank's file; write what it takes of the count entries at position. */
+int train_order_open(struct train *train, struct error *err);
+int train_order_write(struct train *train, int64_t position, int64_t count, struct error *err);
+
+/* Is this step to be kept as the best one, whenever saves are due? With --keep alone: without it
+ * nothing is saved that was not asked for. The same on all ranks. */
+bool train_is_best(const struct train *train);
+/* Begin a checkpoint of this step (last: model.safetensors, too): takes the snapshot, the writing
+ * goes on beside the training. A write that fails is told by train_settle and keeps the checkpoint
+ * before; the run goes on. Every rank calls it; waits for a write that is still under way. */
 int train_save(struct train *train, bool last, struct error *err);
+/* Tell what became of a write, if one has ended. -ERR_OUTPUT: the folder is another job's now. */
+int train_settle(struct train *train, struct error *err);
+/* All is written, or why not: for the end, and before whoever started the ranks is told that all is
+ * saved. Waits. Collective. */
+int train_saved(struct train *train, struct error *err);
+/* Waits for a write that is under way, gives the folder back. False: a write hangs. */
+bool train_close_folder(struct train *train);
 void train_close(struct train *train);
 
 #endif

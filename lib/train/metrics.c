@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "train/gpu_meter.h"
 #include "train/tensorboard.h"
 
 #define FILE_MAX ((size_t)1 << 30)
@@ -152,21 +153,30 @@ static bool has_accuracy(const struct metrics_row *row)
 	return row->split == SPLIT_VAL && row->acc1 >= 0;
 }
 
-static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+static void add_gpu(json_t *json, const struct gpu_reading *gpu)
 {
-	char *text = NULL, *line = NULL;
-	int rc = 0;
-	JSON_AUTO json =
-		json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "split", split_name(row->split),
-			  "step", (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
-			  number(row->loss), "lr", number(row->lr), "images_per_s",
-			  number(row->images_per_s), "data_wait_ms", number(row->data_wait_ms));
+	json_t *slow = json_array();
 
-	if (json && has_accuracy(row)) {
-		json_object_set_new(json, "acc1", number(row->acc1));
-		json_object_set_new(json, "acc5", number(row->acc5));
-	}
-	text = json ? json_dumps(json, 0) : NULL;
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		if (gpu->slow[why])
+			json_array_append_new(slow, json_string(gpu_slow_name(why)));
+	json_object_set_new(json, "gpu_use", number(gpu->use));
+	json_object_set_new(json, "gpu_memory_bytes", number(gpu->memory_bytes));
+	json_object_set_new(json, "gpu_power_w", number(gpu->power_w));
+	json_object_set_new(json, "gpu_slow", slow);
+}
+
+/* How much of the reductions nobody waited for, 0 to 1. */
+static double hidden(const struct metrics_row *row)
+{
+	return row->comm_busy_ms > 0 ? 1 - row->comm_exposed_ms / row->comm_busy_ms : 1;
+}
+
+static int write_json(struct metrics *metrics, const json_t *json, struct error *err)
+{
+	char *text = json ? json_dumps(json, 0) : NULL, *line = NULL;
+	int rc = 0;
+
 	if (!text || asprintf(&line, "%s\n", text) < 0) {
 		line = NULL;
 		rc = error_memory(err, "the metrics");
@@ -179,19 +189,69 @@ static int write_line(struct metrics *metrics, const struct metrics_row *row, st
 	return rc;
 }
 
+static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	JSON_AUTO json =
+		json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "split", split_name(row->split),
+			  "step", (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
+			  number(row->loss), "lr", number(row->lr), "images_per_s",
+			  number(row->images_per_s), "data_wait_ms", number(row->data_wait_ms));
+
+	if (json && has_accuracy(row)) {
+		json_object_set_new(json, "acc1", number(row->acc1));
+		json_object_set_new(json, "acc5", number(row->acc5));
+	}
+	if (json && row->gpu)
+		add_gpu(json, row->gpu);
+	if (json && row->overlap) {
+		json_object_set_new(json, "comm_ms", number(row->comm_busy_ms));
+		json_object_set_new(json, "comm_hidden", number(hidden(row)));
+	}
+	return write_json(metrics, json, err);
+}
+
+int metrics_write_save(struct metrics *metrics, const struct metrics_save *row, struct error *err)
+{
+	if (!metrics)
+		return 0;
+	JSON_AUTO json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "split", "checkpoint", "step",
+				   (json_int_t)row->step, "epoch", (json_int_t)row->epoch,
+				   "stall_ms", row->stall_ms, "write_ms", row->write_ms,
+				   "size_bytes", (json_int_t)row->size_bytes);
+
+	return write_json(metrics, json, err);
+}
+
 static int write_event(struct metrics *metrics, const struct metrics_row *row, struct error *err)
 {
-	const struct tensorboard_scalar scalars[] = {
+	struct tensorboard_scalar scalars[16] = {
 		{"loss", row->loss},
 		{"lr", row->lr},
 		{"images_per_s", row->images_per_s},
 		{"data_wait_ms", row->data_wait_ms},
-		{"acc1", row->acc1},
-		{"acc5", row->acc5},
 	};
+	size_t count = 4;
 
-	return tensorboard_write(metrics->events[row->split], row->step, scalars,
-				 has_accuracy(row) ? 6 : 4, err);
+	if (has_accuracy(row)) {
+		scalars[count++] = (struct tensorboard_scalar){"acc1", row->acc1};
+		scalars[count++] = (struct tensorboard_scalar){"acc5", row->acc5};
+	}
+	if (row->gpu) {
+		int slow = 0;
+
+		for (int why = 0; why < GPU_SLOW_COUNT; why++)
+			slow += row->gpu->slow[why];
+		scalars[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->use};
+		scalars[count++] =
+			(struct tensorboard_scalar){"gpu_memory_bytes", row->gpu->memory_bytes};
+		scalars[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
+		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", slow};
+	}
+	if (row->overlap) {
+		scalars[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};
+		scalars[count++] = (struct tensorboard_scalar){"comm_hidden", hidden(row)};
+	}
+	return tensorboard_write(metrics->events[row->split], row->step, scalars, count, err);
 }
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)

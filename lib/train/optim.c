@@ -4,8 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int gradients_new(struct optim *optim, struct comm *comm, struct error *err)
+{
+	const struct device_ops *ops = optim->queue->device->ops;
+	size_t bytes = (optim->count + 1) * sizeof(float); /* and the vote */
+	void *memory = NULL;
+	int rc = comm->ops->memory ? comm->ops->memory(comm, optim->queue, bytes, &memory, err) : 0;
+
+	optim->gradients_of_comm = memory;
+	if (!rc && !memory)
+		rc = ops->memory_new(optim->queue->device, bytes, &memory, err);
+	optim->gradients = memory;
+	return rc;
+}
+
 int optim_new(struct device_queue *queue, const struct graph *graph, const struct buckets *buckets,
-	      struct optim *out, struct error *err)
+	      struct comm *comm, struct optim *out, struct error *err)
 {
 	const struct device_ops *ops = queue->device->ops;
 	struct optim optim = {.queue = queue,
@@ -13,12 +27,13 @@ int optim_new(struct device_queue *queue, const struct graph *graph, const struc
 			      .buffer_count = (size_t)graph->buffer_total};
 	size_t bytes = optim.count * sizeof(float);
 	struct variables zeros = {0};
-	int rc = variables_new(graph, buckets, &zeros, err);
+	/* First: it is collective, and what comes after may fail on one rank alone. */
+	int rc = gradients_new(&optim, comm, err);
 
 	if (!rc)
-		rc = ops->memory_new(queue->device, bytes, (void **)&optim.weights, err);
+		rc = variables_new(graph, buckets, &zeros, err);
 	if (!rc)
-		rc = ops->memory_new(queue->device, bytes, (void **)&optim.gradients, err);
+		rc = ops->memory_new(queue->device, bytes, (void **)&optim.weights, err);
 	if (!rc)
 		rc = ops->memory_new(queue->device, bytes, (void **)&optim.momentum, err);
 	if (!rc && optim.buffer_count)
@@ -42,7 +57,8 @@ void optim_free(struct optim *optim)
 	struct device *device = optim->queue->device;
 
 	device->ops->memory_free(device, optim->weights);
-	device->ops->memory_free(device, optim->gradients);
+	if (!optim->gradients_of_comm)
+		device->ops->memory_free(device, optim->gradients);
 	device->ops->memory_free(device, optim->momentum);
 	device->ops->memory_free(device, optim->buffers);
 	memset(optim, 0, sizeof *optim);

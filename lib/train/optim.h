@@ -12,13 +12,15 @@
 struct optim {
 	struct device_queue *queue;
 	size_t count, buffer_count;
-	float *weights, *gradients, *momentum;
-	float *buffers; /* NULL where the graph has none */
+	float *weights, *gradients, *momentum; /* gradients: one element more, for step_request.vote */
+	bool gradients_of_comm; /* not ours to free */
+	float *buffers;		/* NULL where the graph has none */
 };
 
-/* Reserve for buckets and graph; all but the gradients are zeros. */
+/* Reserve for buckets and graph; all but the gradients are zeros. The gradients lie where comm
+ * reduces them best: free it before comm closes. Collective. */
 int optim_new(struct device_queue *queue, const struct graph *graph, const struct buckets *buckets,
-	      struct optim *out, struct error *err);
+	      struct comm *comm, struct optim *out, struct error *err);
 void optim_free(struct optim *optim); /* clears it */
 
 /* Host to device, of the same sizes. */

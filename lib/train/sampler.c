@@ -47,10 +47,10 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 	return 0;
 }
 
-int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int batch,
-		  uint32_t *indices, int64_t *global_count)
+int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
+		  int64_t most, uint32_t *indices, int64_t *global_count)
 {
-	int64_t left = sampler->total - position, most = (int64_t)batch * world;
+	int64_t left = sampler->total - position;
 	int count = 0;
 
 	*global_count = left < most ? left : most;

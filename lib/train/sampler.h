@@ -27,11 +27,11 @@ void sampler_free(struct sampler *sampler);
 /* Make the list of epoch for world ranks. -ERR_UNAVAILABLE: memory; -ERR_DATA: too many samples. */
 int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct error *err);
 
-/* The next global batch is entries position .. position + global_count - 1; entry j of it (from 0)
- * goes to rank j mod world, where world is today's, not necessarily the epoch's.
- * indices: room for batch. Returns how many this rank gets; *global_count is 0 at the epoch's end.
- */
-int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int batch,
-		  uint32_t *indices, int64_t *global_count);
+/* The next global batch is entries position .. position + global_count - 1, at most most of them;
+ * entry j of it (from 0) goes to rank j mod world, where world is today's, not necessarily the
+ * epoch's. indices: room for this rank's part of most. Returns how many this rank gets;
+ * *global_count is 0 at the epoch's end. */
+int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
+		  int64_t most, uint32_t *indices, int64_t *global_count);
 
 #endif

@@ -65,6 +65,12 @@ static int fit(const struct train_options *options, struct error *err)
 	if (options->save_said && !options->ckpt)
 		return error_set(err, ERR_USAGE,
 				 "--save-every without --ckpt: say in which folder to save");
+	if (options->keep_said && !options->ckpt)
+		return error_set(err, ERR_USAGE,
+				 "--keep without --ckpt: say in which folder to save");
+	if (options->take_over && !options->ckpt)
+		return error_set(err, ERR_USAGE,
+				 "--take-over without --ckpt: say which folder to take over");
 	return 0;
 }
 
@@ -117,6 +123,7 @@ int train_compare(struct train *train, struct error *err)
 		{"--ckpt", !!options->ckpt, true},
 		{"--save-every", (double)options->save_every, false},
 		{"--save-every", options->save_unit, true},
+		{"--keep", (double)options->keep, false},
 		{"--on-nan", options->nan_continues, true},
 		{"--augment",
 		 options->augment ? ddp_mark(options->augment, strlen(options->augment)) : 0, true},
@@ -134,6 +141,8 @@ int train_compare(struct train *train, struct error *err)
 		{"--nesterov", options->nesterov, true},
 		{"--label-smoothing", options->smoothing, false},
 		{"--cpu-conv", options->direct, true},
+		{"--amp", options->precision, true},
+		{"--tf32", options->tf32, true},
 		{"--schedule", schedule->kind, true},
 		{"--step-size", (double)schedule->step_size, false},
 		{"--gamma", schedule->gamma, false},

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "train/loop_internal.h"
 
@@ -133,13 +134,20 @@ int train_ready(struct train *train, int rc, struct error *err)
 static void name_device(struct train *train)
 {
 	const struct device *device = train->device;
-	const char *wanted = train->options->device;
-	char text[128] = "";
+	const struct train_options *options = train->options;
+	const char *wanted = options->device;
+	char text[384] = "";
 
 	if (device->ops->describe)
 		device->ops->describe(device, text, sizeof text);
+	if (*train->no_gpu.text)
+		train_note(train, "note: no GPU is taken: %s", train->no_gpu.text);
 	if (*text)
-		train_note(train, "computing on %s", text);
+		train_note(train, "computing on %s%s", text,
+			   options->precision == PRECISION_BF16	   ? ", bf16"
+			   : options->precision == PRECISION_F16   ? ", fp16"
+			   : options->tf32 && device->ops->reduced ? ", TF32"
+								   : "");
 	else if (strcmp(wanted, device->ops->name))
 		train_note(train,
 			   "computing on %s, which is slow: the module %s.so or its library is "
@@ -158,14 +166,43 @@ static int open_comm(struct train *train, struct error *err)
 		.address = place->address,
 		.port = place->port,
 		.timeout_ms = options->timeout_ms,
+		.env = options->env,
+		.allow_shared_gpu = options->allow_shared_gpu,
+		.lost = train->sink->lost,
+		.context = train->sink->context,
 	};
-	int rc = device_open(options->device, place->local_rank, options->module_path,
-			     &train->device, err);
+	int rc = device_find(options->device, place->local_rank, options->module_path,
+			     &train->device, &train->no_gpu, err);
 
 	if (!rc)
 		rc = train->device->ops->queue_new(train->device, &train->queue, err);
-	return rc ? rc
-		  : comm_open(options->comm, &request, options->module_path, &train->comm, err);
+	request.queue = train->queue;
+	if (!rc)
+		rc = comm_open(options->comm, &request, options->module_path, &train->comm, err);
+	if (rc || train->comm->ops->on_stream || !train->device->ops->queue_native(train->queue))
+		return rc;
+
+	struct comm *staged = comm_stage(train->comm);
+
+	if (!staged)
+		return error_memory(err, "the communication");
+	train->comm = staged;
+	return 0;
+}
+
+/* Where a GPU trains and metrics are wanted. */
+static void open_meter(struct train *train)
+{
+	const struct device_ops *ops = train->device->ops;
+	char uuid[48] = "";
+
+	if (!train->options->metrics || !ops->uuid)
+		return;
+	ops->uuid(train->device, uuid);
+	train->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
+	if (!train->meter)
+		train_note(train, "note: NVML does not know this GPU: metrics have no use, memory "
+				  "and power of it");
 }
 
 /* On any rank: each sees other samples. */
@@ -189,6 +226,7 @@ static int open_feeds(struct train *train, struct error *err)
 			   .threads = options->workers >= 0 ? options->workers
 				      : files		    ? loader_threads(options->cores)
 							    : 0,
+			   .raw = train->device->ops->takes_raw,
 			   .timeout_ms = options->timeout_ms},
 		.sampler = &train->sampler,
 		.rank = train->comm->rank,
@@ -208,17 +246,24 @@ static int open_feeds(struct train *train, struct error *err)
 	return rc || !train->val ? rc : feed_new(&request, &train->val_feed, err);
 }
 
-static int build(struct train *train, struct error *err)
+static int plan_network(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	int rc = model_build(options->model, &train->data->shape, train->data->classes,
 			     options->stem, &train->graph, err);
 
-	if (!rc)
-		rc = buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
-				  err);
-	if (!rc)
-		rc = optim_new(train->queue, train->graph, &train->buckets, &train->optim, err);
+	return rc ? rc
+		  : buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
+				 err);
+}
+
+/* Collective at its beginning. */
+static int build(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	int rc = optim_new(train->queue, train->graph, &train->buckets, train->comm, &train->optim,
+			   err);
+
 	if (rc)
 		return rc;
 	rc = open_feeds(train, err);
@@ -233,6 +278,7 @@ static int build(struct train *train, struct error *err)
 		.comm = train->comm,
 		.weights = train->optim.weights,
 		.gradients = train->optim.gradients,
+		.vote = true,
 		.momentum = train->optim.momentum,
 		.buffers = train->optim.buffers,
 		.sgd = {.momentum = (float)options->momentum,
@@ -241,12 +287,22 @@ static int build(struct train *train, struct error *err)
 		.decay_vectors = options->decay_vectors,
 		.smoothing = (float)options->smoothing,
 		.direct = options->direct,
+		.precision = options->precision,
+		.tf32 = options->tf32,
+		.deterministic = options->deterministic,
+		.no_graph = options->no_graph,
+		.table = train->data->bytes ? train->data->table[0] : NULL,
+		.crop_pad = train->data->augment.crop_pad,
 	};
 
 	rc = device_step_new(train->queue, &request, &train->step, err);
 	request.train = false;
 	request.smoothing = 0; /* what is measured does not depend on how it was trained */
 	request.gradients = request.momentum = NULL;
+	request.vote = false;
+	request.crop_pad = 0;
+	if (train->val)
+		request.table = train->val->bytes ? train->val->table[0] : NULL;
 	if (!rc && train->val)
 		rc = device_step_new(train->queue, &request, &train->val_step, err);
 	return rc;
@@ -263,8 +319,10 @@ int train_open(struct train *train, struct error *err)
 	rc = open_comm(train, data ? &late : err);
 	if (rc)
 		return data ? data : rc;
-	rc = data ? data : build(train, err);
-	rc = train_ready(train, rc, err);
+	open_meter(train);
+	rc = train_ready(train, data ? data : plan_network(train, err), err);
+	if (!rc)
+		rc = train_ready(train, build(train, err), err);
 	if (rc)
 		return rc;
 	rc = train_compare(train, err);
@@ -275,54 +333,24 @@ int train_open(struct train *train, struct error *err)
 	return rc;
 }
 
-/* ---- save, close ---- */
-
-int train_save(struct train *train, bool last, struct error *err)
-{
-	const struct train_options *options = train->options;
-	struct variables variables;
-	char *path = NULL, *model = NULL, *kept = NULL;
-	int rc = variables_new(train->graph, &train->buckets, &variables, err);
-
-	if (!rc)
-		rc = optim_store(&train->optim, &variables, err);
-	train->state.batch = options->batch * options->accumulate;
-	if (!rc)
-		rc = train_state_data(&train->state, options->data, err);
-	/* At an epoch's edge the next one begins with today's ranks. */
-	if (!train->state.position)
-		train->state.world = train->comm->size;
-	if (!rc)
-		rc = checkpoint_keep_foreign(options->ckpt, train->graph, train->state.step, &kept,
-					     err);
-	if (kept)
-		train_note(train, "note: a checkpoint that is not this run's is kept as %s", kept);
-	free(kept);
-	if (!rc)
-		rc = checkpoint_save(options->ckpt, train->graph, &train->buckets, &train->state,
-				     &variables, &path, err);
-	if (!rc && last)
-		rc = checkpoint_save_model(options->ckpt, train->graph, &train->buckets,
-					   &train->state, &variables, &model, err);
-	variables_free(&variables);
-	free(model);
-	if (rc) {
-		free(path);
-		return rc;
-	}
-	free(train->result.checkpoint);
-	train->result.checkpoint = path;
-	return 0;
-}
+/* ---- close ---- */
 
 void train_close(struct train *train)
 {
+	bool written = train_close_folder(train);
+
 	metrics_close(train->metrics);
+	if (train->order_fd >= 0)
+		close(train->order_fd);
+	gpu_meter_close(train->meter);
 	device_step_free(train->step);
 	device_step_free(train->val_step);
 	optim_free(&train->optim);
-	buckets_free(&train->buckets);
-	graph_free(train->graph);
+	/* A thread that hangs in a file system may read on: these, too, stay then. */
+	if (written) {
+		buckets_free(&train->buckets);
+		graph_free(train->graph);
+	}
 	if (train->comm)
 		train->comm->ops->close(train->comm);
 	if (train->queue)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What starting costs on two nodes of tests/cluster, side by side in one run:
-    cluster.py -- python3 start_slurm.py BERTH PMIX_SIZE
+    cluster.py -- python3 start_slurm.py BERTH PMIX_SIZE [1|2]
 1. PMIX_SIZE (PMIx_Init, one fence, PMIx_Finalize) as 4 ranks on each of 2 nodes: berth run, against
    srun --mpi=pmix: the ratio (aim: at most 1.5).
 2. A PyTorch script to the end of its first all-reduce on 2 nodes x 2 ranks: berth run -- python3,
@@ -59,8 +59,10 @@ def main():
     if 'SLURM_JOB_ID' not in os.environ:
         os.execvp('salloc', ['salloc', '-Q', '-N2', '-w', 'n1,n2', '--exclusive', sys.executable,
                              *sys.argv])
-    pmix(*sys.argv[1:3])
-    if os.path.exists('/usr/bin/torchrun'):
+    only = sys.argv[3:]
+    if only != ['2']:
+        pmix(*sys.argv[1:3])
+    if only != ['1'] and os.path.exists('/usr/bin/torchrun'):
         torch(sys.argv[1])
 
 

@@ -76,6 +76,20 @@ PY
 	[[ $(echo $output) == *"not this machine"* ]]
 }
 
+@test "GPUs granted by Slurm and those of a pretended machine: where they differ it is said" {
+	cp "$FIXTURES/topo/pci-order-not-numa-order.xml" "$DIR/node.xml"
+	job() {
+		env BERTH_TOPOLOGY="$DIR/node.xml" SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 SLURMD_NODENAME=n1 \
+			SLURM_TASKS_PER_NODE=1 SLURM_JOB_END_TIME=4102444800 "$@" "$BERTH" info --json >"$DIR/info.json"
+	}
+	job SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0,1
+	check "info['alloc']['nodes'][0]['gpus'] == 2 < info['ranks']"
+	check "sum('GPUs granted here: 2 (CUDA_VISIBLE_DEVICES is \'0,1\'), GPUs planned for: all %d' % info['ranks'] in text for text in info['warnings']) == 1"
+	check "'the list 0,1 says nothing about another machine' in env['CUDA_VISIBLE_DEVICES']['why']"
+	job SLURM_GPUS_ON_NODE="$(python3 -c "import json; print(json.load(open('$DIR/info.json'))['ranks'])")"
+	check "not any('GPUs granted' in text for text in info['warnings'])"
+}
+
 @test "in a rank: its place, the CPUs it has, and whose each variable is" {
 	"$BERTH" run -n 2 --env NCCL_DEBUG=INFO -- sh -c 'if [ $RANK = 1 ]; then exec "$@"; fi' sh \
 		env OMP_NUM_THREADS=7 "$BERTH" info --json >"$DIR/info.json"

@@ -62,6 +62,58 @@ teardown() { pbs_end; }
 	grep -qE 'PBS granted no GPU.* -l select=2:ncpus=32:ngpus=([0-9]+):mpiprocs=\1' <<<"$output"
 }
 
+@test "engines: prterun, mpirun, PALS, TM, ssh; --engine overrules" {
+	pbs_job 2.pbs-head n1.x n2.x
+	unset PBS_NODENUM
+	export PBS_JOBCOOKIE=0123456789ABCDEF0123456789ABCDEF
+	engine() { # EXPECTED LINE [OPTIONS]
+		local expected=$1 line=$2
+		shift 2
+		run env PATH="$DIR/bin:/no" "$BERTH" run --dry-run --json "$@" -- /bin/true
+		[[ "$output" == *"\"engine\": \"$expected\""* ]] || { echo "$output"; return 1; }
+		run env PATH="$DIR/bin:/no" "$BERTH" run --dry-run "$@" -- /bin/true
+		[[ "$output" == *"$line"* ]] || { echo "$output"; return 1; }
+	}
+	engine ssh 'ssh -T'
+	pbs_tool pbsdsh true
+	engine tm "$DIR/bin/pbsdsh -h n1.x --"
+	pbs_tool pbs_tmrsh true
+	engine tm "$DIR/bin/pbs_tmrsh n1.x /usr/bin/env "
+	pbs_tool mpiexec true # anybody's
+	engine tm pbs_tmrsh
+	pbs_tool palstat true
+	engine pals "$DIR/bin/mpiexec -n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall"
+	pbs_tool mpirun true # another MPI's
+	engine pals mpiexec
+	pbs_tool ompi_info true
+	engine mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
+	pbs_tool prterun true
+	engine prterun "$DIR/bin/prterun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
+	for other in mpirun pals tm ssh; do
+		engine "$other" '' --engine "$other"
+	done
+	rm "$DIR/bin/prterun"
+	run env PATH="$DIR/bin:/no" "$BERTH" run --engine prterun -- /bin/true
+	[ "$status" = 69 ]
+	[[ "$output" == *'no prterun in PATH'* ]]
+}
+
+@test "PALS: its mpiexec gets the line, the agents' environment, no secret in its arguments" {
+	pbs_job 2.pbs-head n1.x n2.x
+	unset PBS_NODENUM
+	pbs_tool palstat true
+	pbs_tool mpiexec 'printf "%s\\n" "$*" >"$DIR/line"; env >"$DIR/env"; exit 3'
+	PATH="$DIR/bin:$PATH" run "$BERTH" run --engine pals --start-timeout 5s -- true
+	echo "$output"
+	[ "$status" = 76 ]
+	[[ "$output" == *"pals ended with code 3 before it was there"* ]]
+	grep -q '^-n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall sh -c .* '"$BERTH" "$DIR/line"
+	secret=$(sed -n 's/^BERTH_AGENT_SECRET=//p' "$DIR/env")
+	[ ${#secret} = 64 ]
+	! grep -q "$secret" "$DIR/line" || false
+	[[ "$output" != *"$secret"* ]]
+}
+
 @test "bad input is named, and nothing is started" {
 	pbs_job 2.pbs-head "$(hostname)"
 	rm "$PBS_NODEFILE"

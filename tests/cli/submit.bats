@@ -59,6 +59,9 @@ golden() {
 	config '{"scheduler": "pbs", "queue": "q1", "account": "a1", "gpus_per_node": 4, "cpus_per_node": 32,
 	  "berth": "/opt/b/berth", "lines": ["module load berth", "export X=1"], "directives": ["-l filesystems=home", "-V"]}'
 	golden pbs-config --nodes 2 --queue q2 -- python train.py
+	golden pbs-no-gpu --nodes 2 --gpus-per-node 0 --cpus-per-node 8 -- python prepare.py
+	config '{"berth": "berth", "gpus_per_node": 0}'
+	golden slurm-no-gpu --slurm -- python prepare.py
 }
 
 @test "bad values are named" {
@@ -85,6 +88,7 @@ golden() {
 	64|--time|--slurm --time 0:00:00
 	64|--time|--slurm --time 400d
 	64|--nodes|--slurm --nodes 0
+	64|--gpus-per-node|--slurm --gpus-per-node -1
 	64|expected a multiple|--slurm --ranks-per-node 8 --cpus-per-node 63
 	ROWS
 	run "$BERTH" submit --slurm --dry-run
@@ -111,7 +115,8 @@ golden() {
 	of several lines|{"lines": ["a\nb"]}
 	of several lines|{"directives": ["-V\nrm -rf x"]}
 	"gpus_per_node" is no number|{"gpus_per_node": "4"}
-	"gpus_per_node" is no number|{"gpus_per_node": 0}
+	"gpus_per_node" is no number from 0|{"gpus_per_node": -1}
+	"cpus_per_node" is no number from 1|{"cpus_per_node": 0}
 	"scheduler" is neither|{"scheduler": "lsf"}
 	line|{"queue": 
 	|[]

@@ -70,12 +70,17 @@ SlurmdParameters=config_overrides
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0
 ReturnToService=2
 SlurmdTimeout=20
+SrunPortRange=7200-7999
 KillWait=5
 MaxArraySize=100
 DefMemPerCPU=100
 RebootProgram=/bin/true
 {nodes}
-PartitionName=all Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=all Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 State=UP PreemptMode=OFF
+PartitionName=low Nodes=ALL MaxTime=60 DefaultTime=10 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=25
+PartitionName=urgent Nodes=ALL MaxTime=60 DefaultTime=10 State=UP PriorityTier=10 PreemptMode=OFF
 """
 
 
@@ -138,7 +143,9 @@ def visible_below_tmp():
 
 
 def private_tmp(kept):
-    run('mount', '-t', 'tmpfs', '-o', 'mode=1777', 'tmp', '/tmp')
+    # Open MPI names what it shares after the host: two clusters at once have hosts of the same names.
+    for folder in ('/tmp', '/dev/shm'):
+        run('mount', '-t', 'tmpfs', '-o', 'mode=1777', 'tmp', folder)
     for name, fd in kept.items():
         os.makedirs(name, exist_ok=True)
         run('mount', '--no-canonicalize', '--bind', f'/proc/self/fd/{fd}', name, pass_fds=[fd])
@@ -232,7 +239,7 @@ def on_node(name, argv, **more):
 def wait_idle(names):
     deadline = time.monotonic() + START_S
     while True:
-        seen = subprocess.run(on_node('login', ['sinfo', '-h', '-N', '-o', '%N %T']), text=True,
+        seen = subprocess.run(on_node('login', ['sinfo', '-h', '-p', 'all', '-N', '-o', '%N %T']), text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if sorted(seen.stdout.split('\n')[:-1]) == sorted(f'{n} idle' for n in names):
             return

@@ -24,7 +24,7 @@ def main():
     dist.all_reduce(highest, dist.ReduceOp.MAX)
     assert torch.equal(lowest, highest), 'the ranks have come apart'
     print(f'rank {dist.get_rank()} of {dist.get_world_size()} on {os.uname().nodename} local '
-          f'{os.environ["LOCAL_RANK"]} at {os.environ["MASTER_ADDR"]} trained', flush=True)
+          f'{os.environ["LOCAL_RANK"]} at {os.environ["MASTER_ADDR"]} trained to {float(total):.2f}', flush=True)
     dist.barrier()
 
 

@@ -34,23 +34,18 @@ agree() {
 }
 
 @test "the fast NIC has another name on each node" {
-	rename_fast n2 fast7
+	layout renamed
 	agree renamed
 	has '^rank 1: NCCL [0-9]+ meets at 10.9.0.12 on fast7;'
 }
 
 @test "docker0 and virbr0 beside" {
-	for node in n1 n2; do
-		bridge $node docker0 172.17.0.1/16
-		bridge $node virbr0 192.168.122.1/24
-	done
+	layout bridges
 	agree bridges
 }
 
 @test "IPv6 only on the fast network" {
-	for node in n1 n2; do
-		on $node sh -c "ip address flush dev hsn0; ip address add fd09::1${node#n}/64 dev hsn0 nodad"
-	done
+	layout v6
 	agree v6
 	has '^rank 0: NCCL [0-9]+ meets at fd09::11 on hsn0;'
 }

@@ -5,7 +5,6 @@
 load support.bash
 
 setup_file() {
-	export TOOLS=$CLUSTER/share/pbs/bin
 	python3 "$HERE/pbs.py" begin n1 n2 n3 3>&-
 }
 
@@ -14,34 +13,11 @@ setup() {
 	unset SLURM_CONF
 }
 
-# job NAME SELECT [QSUB OPTIONS] <<SCRIPT: submit, and wait for the end; $output and $status.
-job() {
-	start "$@"
-	finish "$1"
-}
-
-start() {
-	local name=$1 select=$2
-	shift 2
-	rm -f "$SHARE/$name".*
-	{
-		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-}"
-		# The cluster's machine is pretended; and everything runs as root here.
-		echo "export BERTH_TOPOLOGY=$BERTH_TOPOLOGY OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
-		echo "trap 'echo \$? >$SHARE/$name.code.tmp; mv $SHARE/$name.code.tmp $SHARE/$name.code' EXIT"
-		cat
-	} >"$SHARE/$name.sh"
-	: >"$SHARE/$name.out"
-	job=$("$TOOLS/qsub" -N "$name" -o "$SHARE/$name.out" -l "select=$select" -l walltime=01:00:00 "$@" "$SHARE/$name.sh")
-	# shellcheck disable=SC2034
-	status=
-}
-
 names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 
 @test "stand-in: the variables of a batch script and of spawned tasks are the captured ones" {
-	job names 2:mpiprocs=2 <<-S
-	env -u BERTH -u PROBE -u MPI_SUM -u BERTH_TOPOLOGY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM -u _ -u SHLVL -u OLDPWD env >batch.names
+	pbs_job names 2:mpiprocs=2 <<-S
+	env -u BERTH -u PROBE -u MPI_SUM -u BERTH_TOPOLOGY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM -u PRTE_ALLOW_RUN_AS_ROOT -u PRTE_ALLOW_RUN_AS_ROOT_CONFIRM -u _ -u SHLVL -u OLDPWD env >batch.names
 	export MINE=1
 	pbs_tmrsh n1.bed.test /usr/bin/env >in-out
 	pbs_tmrsh n1.bed.test /bin/sh -c "/usr/bin/env >$SHARE/first.names"
@@ -58,7 +34,7 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 }
 
 @test "stand-in: exit codes, hosts and sessions are the captured ones" {
-	job codes 2:mpiprocs=2 <<-'S'
+	pbs_job codes 2:mpiprocs=2 <<-'S'
 	say() { echo "$1 $?"; }
 	pbs_tmrsh n2 hostname; say short
 	pbs_tmrsh n2.bed.test /bin/sh -c 'exit 9'; say nine
@@ -91,7 +67,7 @@ meet() {
 }
 
 @test "pbs_tmrsh: ranks on both nodes meet at the fast NIC, with the script's environment" {
-	job tm 2:ncpus=4:mpiprocs=2 <<-S
+	pbs_job tm 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
 	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
@@ -99,7 +75,7 @@ meet() {
 }
 
 @test "pbsdsh where there is no pbs_tmrsh" {
-	job dsh 2:ncpus=4:mpiprocs=2 <<-S
+	pbs_job dsh 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'; mkdir -p nobin; cp $TOOLS/pbsdsh $TOOLS/qstat nobin
 	PATH=\$PWD/nobin:/usr/bin:/bin
 	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
@@ -109,7 +85,7 @@ meet() {
 
 @test "mpirun, by pbs_tmrsh" {
 	command -v mpirun && command -v ompi_info || skip "no mpirun of Open MPI"
-	job mpirun 2:ncpus=4:mpiprocs=2 <<-S
+	pbs_job mpirun 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
 	"\$BERTH" run --dry-run --ranks-per-node 2 -- true
 	"\$BERTH" run --ranks-per-node 2 -- sh -c '$MEET'
@@ -119,7 +95,7 @@ meet() {
 }
 
 @test "the secret is on no command line and in no output" {
-	start secret 2:ncpus=4:mpiprocs=2 <<-S
+	pbs_start secret 2:ncpus=4:mpiprocs=2 <<-S
 	"\$BERTH" run --engine tm --ranks-per-node 1 -- sleep 3
 	S
 	for ((i = 0; i < 200; i++)); do
@@ -137,8 +113,52 @@ meet() {
 	hasnt "$cookie"
 }
 
+@test "no PBS_JOBCOOKIE: the secret is a file in the shared home, while agents come" {
+	# n2's agent comes late, for the file to be seen.
+	mkdir -p "$SHARE/late"
+	printf '#!/bin/sh\n[ "$1" != n2.bed.test ] || until [ -e %s/late/go ]; do sleep 0.1; done\nexec %s/pbs_tmrsh "$@"\n' "$SHARE" "$TOOLS" >"$SHARE/late/pbs_tmrsh"
+	chmod +x "$SHARE/late/pbs_tmrsh"
+	pbs_start file 2:ncpus=4:mpiprocs=2 <<-S
+	unset PBS_JOBCOOKIE; export MINE='a  b' PATH=$SHARE/late:\$PATH
+	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
+	S
+	home=$SHARE/pbs # of the stand-in's jobs
+	for ((i = 0; i < 200; i++)); do
+		secret=$(find "$home/.config/berth" -type f -name '.secret-*' -size +0 2>/dev/null || true)
+		on n1 ps -eo args | grep -q '[B]ERTH_AGENT_SECRET_FROM' && [ -n "$secret" ] && break
+		sleep 0.05
+	done
+	[ "$(stat -c %a "$secret" "$home/.config/berth")" = $'600\n700' ]
+	words=$(cat "$secret")
+	[[ $words =~ ^[0-9a-f]{64}$ ]]
+	seen=$(on n1 ps -eo args)
+	grep -q "BERTH_AGENT_SECRET_FROM=file:$secret" <<<"$seen"
+	! grep -q "$words" <<<"$seen" || false
+	touch "$SHARE/late/go"
+	finish file
+	meet
+	hasnt "$words"
+	[ -z "$(find "$home/.config/berth" -name '.secret-*')" ]
+}
+
+@test "no PBS_JOBCOOKIE, and a home that is not shared: said, and nothing is left" {
+	pbs_job unshared 2:ncpus=4:mpiprocs=1 <<-'S'
+	unset PBS_JOBCOOKIE
+	mkdir -p /tmp/home # each node has a /tmp of its own
+	HOME=/tmp/home "$BERTH" run --engine tm --ranks-per-node 1 -- hostname
+	code=$?
+	find /tmp/home -type f
+	exit $code
+	S
+	[ "$status" = 76 ]
+	has 'n2.bed.test.*tm ended with code 66'
+	has '/tmp/home/.config/berth/.secret-.*, which berth run has made for this run, is not here: do the nodes share'
+	hasnt '^/tmp/home/'
+	nothing_left n1 n2
+}
+
 @test "qdel: SIGTERM on the first node alone reaches the ranks of the others" {
-	start term 2:ncpus=4:mpiprocs=1 <<-'S'
+	pbs_start term 2:ncpus=4:mpiprocs=1 <<-'S'
 	trap : TERM # bash goes on to its trap of EXIT
 	"$BERTH" run --engine tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
 	S
@@ -153,7 +173,7 @@ meet() {
 }
 
 @test "SIGKILL to everything of the job's first node: nothing is left on the others" {
-	start kill 2:ncpus=4:mpiprocs=1 <<-'S'
+	pbs_start kill 2:ncpus=4:mpiprocs=1 <<-'S'
 	"$BERTH" run --engine tm --ranks-per-node 1 -- sh -c 'echo rank $RANK up; exec sleep 77' &
 	until grep -q 'rank 1 up' kill.out; do sleep 0.1; done
 	kill -KILL $!
@@ -165,7 +185,7 @@ meet() {
 }
 
 @test "an agent that cannot be started: the node and the tool's words, nothing left" {
-	job fail 2:ncpus=4:mpiprocs=1 <<-'S'
+	pbs_job fail 2:ncpus=4:mpiprocs=1 <<-'S'
 	cp "$BERTH" /tmp/berth-here # on this node alone: each has a /tmp of its own
 	BERTH_MODULE_PATH=$(dirname "$BERTH") /tmp/berth-here run --engine tm --ranks-per-node 1 -- hostname
 	S
@@ -177,19 +197,25 @@ meet() {
 @test "jobscripts/pbs, submitted as they are" {
 	scripts=$SOURCE/jobscripts/pbs
 	! command -v shellcheck >/dev/null || shellcheck "$scripts"/*.sh
-	printf '#!/bin/sh\n%s\n' "$MEET" >"$SHARE/say"
+	printf '#!/bin/sh\n%s "arguments$(printf " <%%s>" "$@")"\n' "${MEET%\"} \"" >"$SHARE/say"
 	mkdir -p "$SHARE/fake"
-	printf '#!/bin/sh\necho "torchrun $* on $(hostname): $PET_NNODES nodes, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >"$SHARE/fake/torchrun"
+	printf '#!/bin/sh\necho "torchrun$(printf " <%%s>" "$@") on $(hostname): $PET_NNODES nodes, node $PET_NODE_RANK, $PET_MASTER_ADDR"\n' >"$SHARE/fake/torchrun"
 	chmod +x "$SHARE/say" "$SHARE/fake/torchrun"
 	cd "$SHARE"
 	for name in one-node several-nodes torchrun mpi; do
-		program=./say expected='^rank 3 of 4 on n2 .* at 10.9.0.11'
+		# As one types it; the comma would end a value of -v.
+		more="'a  b' x,y"
+		export PROGRAM="./say $more"
 		case $name in
 		one-node) expected='^rank 1 of [24] on n1 .* at 127.0.0.1' ;;
 		several-nodes) expected='^rank 7 of 8 on n2 .* at 10.9.0.11' ;;
-		torchrun) program=train.py expected='^torchrun train.py on n2: 2 nodes, node 1, 10.9.0.11' ;;
+		mpi) expected='^rank 3 of 4 on n2 .* at 10.9.0.11' ;;
+		torchrun)
+			PROGRAM="train.py $more"
+			expected='^torchrun <train.py> <a  b> <x,y> on n2: 2 nodes, node 1, 10.9.0.11'
+			;;
 		esac
-		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM=$program,BERTH_TOPOLOGY,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,LD_LIBRARY_PATH" "$scripts/$name.sh")
+		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,BERTH_TOPOLOGY,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,LD_LIBRARY_PATH" "$scripts/$name.sh")
 		for ((i = 0; i < 1200; i++)); do
 			grep -q '"code"' "$SHARE/pbs/jobs/$job.json" && break
 			sleep 0.05
@@ -198,5 +224,80 @@ meet() {
 		echo "# $name: $output"
 		grep -q '"code": 0' "$SHARE/pbs/jobs/$job.json"
 		has "$expected"
+		has ' <a  b> <x,y>'
 	done
+}
+
+# report FILE EXPRESSION
+report() { python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))
+assert eval(sys.argv[2]), r' "$1" "$2"; }
+
+@test "walltime: stops before it, and a job of the same script, resources and variables goes on" {
+	rm -rf "$SHARE"/again.* "$SHARE"/turns
+	pbs_start again 2:mpiprocs=1 -q long -v 'COLOUR=a b' -l walltime=00:00:40 <<-S
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	turn=\${BERTH_REQUEUES:-0}
+	echo "\$PBS_JOBID \$PBS_QUEUE \$COLOUR \$PBS_O_WORKDIR \$(wc -l <\$PBS_NODEFILE)" >>turns
+	# Its own timer: PBS would say nothing for 40 s, and then too late.
+	"\$BERTH" run -n 2 --requeue --report again.report.\$turn --end-time +6s --warn-before 3s -- sh -c '
+		[ '\$turn' = 0 ] || exit 0
+		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
+		echo "{\"saved\": \"step 7\"}" >"\$BERTH_REPORT"; exit 75'
+	S
+	# The script that was submitted is another one by now: the copy counts.
+	echo 'touch wrong' >"$SHARE/again.sh"
+	first=$job
+	finish again
+	[ "$status" = 75 ]
+	has 'queued again by qsub of its script'
+	report "$SHARE/again.report.0" 'r["saved"] == "step 7" and r["kind"] == "stopped" and "qsub" in r["next"]'
+	for ((i = 0; i < 200; i++)); do [ -e "$SHARE/again.report.1" ] && break; sleep 0.1; done
+	cat "$SHARE/again.out"
+	report "$SHARE/again.report.1" 'r["code"] == 0'
+	[ "$(wc -l <"$SHARE/turns")" = 2 ]
+	[ "$(cut -d' ' -f3- "$SHARE/turns" | sort -u | wc -l)" = 1 ]
+	[ "$(cut -d' ' -f1 "$SHARE/turns" | sort -u | wc -l)" = 2 ]
+	grep -q 'a b' "$SHARE/turns"
+	[ ! -e "$SHARE/wrong" ]
+}
+
+@test "walltime without a warning: SIGTERM comes late, the ranks have their stop file, and it is said" {
+	pbs_job late 2:mpiprocs=1 -l walltime=00:00:04 <<-S
+	trap : TERM # with the script, all of the job here would end
+	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
+	"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
+		echo "stop: \$(cat "\$BERTH_STOP_FILE")"; exit 75'
+	S
+	for ((i = 0; i < 100; i++)); do [ -e "$SHARE/late.report" ] && break; sleep 0.1; done
+	cat "$SHARE/late.out"
+	grep -q '=>> PBS: job killed: walltime' "$SHARE/late.out"
+	grep -q 'stop: SIGTERM' "$SHARE/late.out"
+	report "$SHARE/late.report" 'r["code"] == 75 and r["kind"] == "walltime"'
+	nothing_left n1 n2
+}
+
+@test "qdel: passed on to the ranks of all nodes, and what was saved is told" {
+	pbs_start gone 2:mpiprocs=1 <<-S
+	trap : TERM
+	"\$BERTH" run -n 2 --report gone.report -- sh -c 'trap "" TERM; echo up >up.gone.\$RANK
+		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75'
+	S
+	until_seen "$SHARE/up.gone.0" up; until_seen "$SHARE/up.gone.1" up
+	"$TOOLS/qdel" "$job"
+	for ((i = 0; i < 100; i++)); do [ -e "$SHARE/gone.report" ] && break; sleep 0.1; done
+	cat "$SHARE/gone.out"
+	report "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "interrupted"'
+	nothing_left n1 n2
+}
+
+@test "qrerun: the same job again, counted by qstat, goes on" {
+	rm -f "$SHARE"/up.rerun "$SHARE"/rerun.*
+	pbs_start rerun 1:mpiprocs=1 <<-S
+	"\$BERTH" run -n 1 -- sh -c 'echo "attempt \$BERTH_ATTEMPT" >>up.rerun; [ \$BERTH_ATTEMPT = 1 ] || sleep 70' & wait; wait
+	S
+	until_seen "$SHARE/up.rerun" 'attempt 0'
+	"$TOOLS/qrerun" "$job"
+	until_seen "$SHARE/up.rerun" 'attempt 1'
+	nothing_left n1
 }

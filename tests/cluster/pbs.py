@@ -4,7 +4,7 @@
 
     pbs.py begin NODE...          on the login node: a mom on each node, the tools in CLUSTER/share/pbs/bin
     pbs.py mom ROOT NODE          what runs on a node: starts tasks, signals them, ends them
-    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, pbs_tmrsh, pbsdsh (what the scripts in bin call)
+    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, qrerun, pbs_tmrsh, pbsdsh (what the scripts in bin call)
 
 What it holds to (tests/unit/alloc/pbs has the captures, pbs.bats the tests of this page):
 - a batch script has the captured variables, HOME for its folder, umask 077, a session of its own;
@@ -15,7 +15,10 @@ What it holds to (tests/unit/alloc/pbs has the captures, pbs.bats the tests of t
   that fails), returns the code or the signal's number, and may be killed without harm to the task;
 - pbsdsh returns 0 always;
 - qdel sends SIGTERM to the script's session on the first host only, later SIGKILL to all; at the
-  script's end everything but what made a session of its own is killed.
+  script's end everything but what made a session of its own is killed;
+- at the walltime the same, late, with PBS's line in the output; qrerun too, and then the script runs
+  again under the same name, which shows in run_count alone.
+CLUSTER/share/pbs/pbs.conf is its configuration, and below it mom_priv/jobs/ID.SC the script.
 """
 import json
 import os
@@ -30,7 +33,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CAPTURES = os.path.join(HERE, '..', 'unit', 'alloc', 'pbs')
 DOMAIN = '.bed.test'
 KILL_DELAY_S = 3  # OpenPBS: 10 at the least
-TOOLS = ['qsub', 'qstat', 'qdel', 'pbs_tmrsh', 'pbsdsh']
+LATE_S = 1  # SIGTERM at the walltime; OpenPBS: 1.4 to 16
+TOOLS = ['qsub', 'qstat', 'qdel', 'qrerun', 'pbs_tmrsh', 'pbsdsh']
 
 
 def captured(name):
@@ -48,6 +52,13 @@ def write_job(root, job):
     with open(path + '.tmp', 'w', encoding='utf-8') as file:
         json.dump(job, file)
     os.rename(path + '.tmp', path)
+
+
+def walltime(job):
+    seconds = 0
+    for field in job['resources'].get('walltime', '01:00:00').split(':'):
+        seconds = seconds * 60 + int(field)
+    return seconds
 
 
 def hosts_of(job):
@@ -123,6 +134,14 @@ class Mom:
             except OSError:
                 pass
 
+    def over(self, job):
+        with open(job['output'], 'a', encoding='utf-8') as file:
+            file.write(f'=>> PBS: job killed: walltime {walltime(job) + LATE_S} exceeded limit {walltime(job)}\n')
+        self.signal(job, signal.SIGTERM, [job['sid']])
+        time.sleep(KILL_DELAY_S)
+        for host in hosts_of(job):
+            ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
+
     def run(self, link, request):
         job = read_job(self.root, request['job'])
         if request['do'] == 'spawn':
@@ -135,9 +154,14 @@ class Mom:
             link.sendall(b'0\n')
             job['sid'] = pid
             write_job(self.root, job)
+            limit = threading.Timer(walltime(job) + LATE_S, self.over, [job])
+            limit.daemon = True
+            limit.start()
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            limit.cancel()
             for host in hosts_of(job):
                 ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
+            job = read_job(self.root, job['id'])
             job['code'] = code
             write_job(self.root, job)
         elif request['do'] == 'term':
@@ -171,7 +195,7 @@ def qsub_options(words, into):
     words = list(words)
     while words:
         word = words.pop(0)
-        if word in ('-N', '-l', '-v', '-j', '-o', '-e', '-q', '-A', '-W', '-P'):
+        if word in ('-N', '-l', '-v', '-j', '-o', '-e', '-q', '-A', '-W', '-P', '-k', '-m', '-M', '-r'):
             into.setdefault(word, []).append(words.pop(0))
         elif word.startswith('-') and word != '-':
             sys.exit(f'qsub: invalid option {word}')
@@ -227,13 +251,27 @@ def qsub(root, args):
             name, _, value = part.partition('=')
             job['variables'][name] = value if '=' in part else os.environ.get(name, '')
     job['nodefile'] = f'{root}/aux/{job["id"]}'
-    job['script'] = f'{root}/jobs.SC/{job["id"]}'
+    job['script'] = f'{root}/mom_priv/jobs/{job["id"]}.SC'
+    job['queue'] = options.get('-q', ['workq'])[0]
+    job['arguments'] = args
+    job['runs'] = 1
     for path, text in ((job['nodefile'], '\n'.join(lines) + '\n'), (job['script'], script)):
         with open(path, 'w', encoding='utf-8') as file:
             file.write(text)
     write_job(root, job)
+    print(job['id'], flush=True)
+    after = [item.split(':', 1)[1] for item in options.get('-W', []) if item.startswith('depend=afterany:')]
+    if after:
+        if os.fork():
+            return
+        os.setsid()
+        for fd in range(3):
+            os.dup2(os.open('/dev/null', os.O_RDWR), fd)
+        while 'code' not in read_job(root, after[0]):
+            time.sleep(0.05)
+        job['started'] = time.time()
+        write_job(root, job)
     ask(root, node_of(lines[0]), {'do': 'batch', 'job': job['id']})
-    print(job['id'])
 
 
 def qstat(root, args):
@@ -246,7 +284,10 @@ def qstat(root, args):
     print(json.dumps({'timestamp': int(time.time()), 'pbs_version': '23.06.06', 'Jobs': {job['id']: {
         'Job_Name': job['name'], 'job_state': 'R', 'exec_host': '+'.join(job['hosts']),
         'exec_vnode': '+'.join(job['vnodes']), 'Resource_List': job['resources'],
-        'stime': time.ctime(job['started']), 'run_count': 1}}}, indent='\t'))
+        'stime': time.ctime(job['started']), 'run_count': job['runs'], 'queue': job['queue'],
+        'Output_Path': job['output'], 'Join_Path': 'oe', 'Rerunable': 'True',
+        'Variable_List': {'PBS_O_WORKDIR': job['workdir'], **job['variables']},
+        'Submit_arguments': ' '.join(job['arguments'])}}}, indent='\t'))
 
 
 def qdel(root, args):
@@ -255,6 +296,16 @@ def qdel(root, args):
     time.sleep(KILL_DELAY_S)
     for host in hosts_of(job):
         ask(root, node_of(host), {'do': 'kill', 'job': job['id']})
+
+
+def qrerun(root, args):
+    job = read_job(root, args[0])
+    qdel(root, args)
+    while 'code' not in read_job(root, job['id']):
+        time.sleep(0.05)
+    job.update(cookie=os.urandom(16).hex().upper(), runs=job['runs'] + 1, started=time.time())
+    write_job(root, job)
+    ask(root, node_of(job['lines'][0]), {'do': 'batch', 'job': job['id']})
 
 
 def this_job(root, tool):
@@ -298,10 +349,12 @@ def pbsdsh(root, args):
 
 def begin(nodes):
     root = os.environ['CLUSTER'] + '/share/pbs'
-    for folder in ('bin', 'jobs', 'jobs.SC', 'aux'):
+    for folder in ('bin', 'jobs', 'mom_priv/jobs', 'aux'):
         os.makedirs(f'{root}/{folder}', exist_ok=True)
     with open(f'{root}/nodes', 'w', encoding='utf-8') as file:
         file.write(' '.join(nodes))
+    with open(f'{root}/pbs.conf', 'w', encoding='utf-8') as file:
+        file.write(f'PBS_EXEC={root}\nPBS_HOME={root}\n')
     for tool in TOOLS:
         with open(f'{root}/bin/{tool}', 'w', encoding='utf-8') as file:
             file.write(f'#!/bin/sh\nexec {sys.executable} {os.path.abspath(__file__)} {tool} {root} "$@"\n')

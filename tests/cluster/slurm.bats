@@ -109,6 +109,24 @@ teardown() {
 	done
 }
 
+@test "tasks that see their own GPU alone are told so, by run, exec and info" {
+	batch apart -N1 -w n1 --ntasks-per-node=2 --mem-per-cpu=10 --gpus-per-node=2 <<-'S'
+	for options in '--gpus-per-task=1' '--gpu-bind=none' '--gpu-bind=single:1'; do
+		echo "= $options"
+		# shellcheck disable=SC2086 # one word
+		srun $options "$BERTH" exec --head 127.0.0.1 -- true 2>&1 | grep -E 'PER_|VISIBLE|each of'
+	done
+	echo '= run'
+	srun --gpus-per-task=1 "$BERTH" run -- true 2>&1 | grep 'each of'
+	echo '= info'
+	srun --gpus-per-task=1 "$BERTH" info --json 2>&1 | grep 'each of'
+	S
+	words='CUDA_VISIBLE_DEVICES is [01] in this task, while SLURM_GPUS_ON_NODE is 2 \(SLURMD_TRES_BIND is gpu:(per_task|single):1\): each of the 2 tasks on this node sees 1 of its 2 GPUs .*peer-to-peer.*--gpus-per-node=2 --gpu-bind=none'
+	[ "$(grep -cE "^berth: $words" <<<"$output")" = 3 ]
+	[ "$(grep -cE "^ *\"$words" <<<"$output")" = 2 ] # of either task
+	[ -z "$(sed -n '/^= --gpu-bind=none/,/^= --gpu-bind=single/{/^=/!p}' <<<"$output")" ]
+}
+
 @test "unlike nodes: ranks by their slots; a user who is not root; TMPDIR that only one node has" {
 	export BERTH_TOPOLOGY=
 	batch uneven -n5 -N3 <<-'S'
@@ -164,6 +182,34 @@ teardown() {
 	has '^0 was told$'
 	has '^1 was told$'
 	nothing_left n1 n2
+}
+
+@test "scancel --signal=USR1: each rank gets it once, and each time that it is sent" {
+	submit once -N2 -w n1,n2 <<-'S'
+	cat >once.py <<-'P'
+	import os, signal, time
+	signal.signal(signal.SIGUSR1, lambda *_: os.write(1, f'rank {os.environ["RANK"]} heard\n'.encode()))
+	os.write(1, b'up\n')
+	until = time.monotonic() + 30
+	while time.monotonic() < until and not os.path.exists('once.end'):
+	    time.sleep(0.05)
+	P
+	rm -f once.end
+	"$BERTH" run --ranks-per-node 1 -- python3 once.py
+	S
+	for _ in 1 2; do
+		for ((i = 0; i < 400; i++)); do
+			[ "$(grep -cs '^up$' "$SHARE/once.out")" = 2 ] && break
+			sleep 0.05
+		done
+		scancel --signal=USR1 "$job"
+		sleep 3 # the second is another one, not the first by a second way
+	done
+	touch "$SHARE/once.end"
+	finish once
+	[ "$status" = 0 ]
+	[ "$(grep -c '^rank 0 heard$' <<<"$output")" = 2 ]
+	[ "$(grep -c '^rank 1 heard$' <<<"$output")" = 2 ]
 }
 
 @test "a second scancel without grace leaves nothing either" {
@@ -260,6 +306,60 @@ teardown() {
 	has "SLURMD_NODENAME is 'n9', which SLURM_JOB_NODELIST does not name: 'n\\[1-2\\]'"
 	has "SLURM_JOB_NUM_NODES is 5, but SLURM_JOB_NODELIST names 2 nodes"
 	[ "$(grep -c '^code 65$' <<<"$output")" = 2 ]
+}
+
+@test "bad input names the variable and the value: a row each" {
+	on n1 sh -ec "ip link add only1 type veth peer name only1q; ip link set only1q up; ip link set only1 up; ip address add 10.8.0.11/24 dev only1"
+	on n2 sh -ec "ip link add only2 type veth peer name only2q; ip link set only2q up; ip link set only2 up; ip address add 10.7.0.12/24 dev only2"
+	batch bad -N2 -w n1,n2 <<-'S'
+	while IFS='|' read -r settings options; do
+		[ -n "$settings$options" ] || continue
+		# shellcheck disable=SC2086 # several words
+		echo "= $(env $settings "$BERTH" run $options -- hostname 2>&1 | grep '^berth:' | tail -1) code ${PIPESTATUS[0]}"
+		env $settings "$BERTH" run -q $options -- hostname >/dev/null 2>&1
+		echo "= code $? of $settings $options"
+	done <<-'ROWS'
+		SLURM_JOBID=77|
+		SLURM_JOB_NODELIST=n[1-|
+		SLURM_JOB_NODELIST=n1,n1|
+		SLURM_TASKS_PER_NODE=2(x|
+		SLURM_TASKS_PER_NODE=1|
+		SLURM_GPUS_ON_NODE=many|
+		SLURM_STEP_ID=0 SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=3|
+		SLURM_HET_SIZE=2|
+		BERTH_X=1|--iface nosuch0
+		BERTH_X=1|--iface only1 --ranks-per-node 1
+		BERTH_X=1|--iface only2 --ranks-per-node 1
+		BERTH_TOPOLOGY=|--gpus-per-rank 1
+	ROWS
+	S
+	on n1 ip link delete only1
+	on n2 ip link delete only2
+	while IFS='|' read -r code words; do
+		has "^= berth: .*$words" || return 1
+		has "^= code $code of " || return 1
+	done <<-'ROWS'
+		65|SLURM_JOB_ID is '[0-9]+' and SLURM_JOBID '77'
+		65|SLURM_JOB_NODELIST: .*n\[1-
+		65|SLURM_JOB_NODELIST is 'n1,n1', which names n1 twice
+		65|SLURM_TASKS_PER_NODE is '2\(x', expected counts such as 2\(x3\),1
+		65|SLURM_TASKS_PER_NODE is '1', which counts 1 nodes, but SLURM_JOB_NODELIST names 2
+		65|SLURM_GPUS_ON_NODE.*many
+		65|SLURM_STEP_NUM_TASKS is 1, but SLURM_STEP_TASKS_PER_NODE is '3'|counts 1 nodes
+		64|SLURM_HET_SIZE is 2: a heterogeneous job
+		76|nosuch0
+		76|only1
+		76|only2
+		64|--gpus-per-rank
+	ROWS
+}
+
+@test "a relative --log-dir is the job's folder's, on all nodes" {
+	batch logdir -N2 <<-'S'
+	"$BERTH" run -q --ranks-per-node 1 --log-dir logs-here -- sh -c 'echo "$RANK wrote; $SLURM_STEP_NODELIST $SLURM_STEP_TASKS_PER_NODE"'
+	S
+	[ "$status" = 0 ]
+	grep -qF '1 wrote; n[1-2] 1(x2)' "$SHARE/logs-here/rank-0001.log"
 }
 
 @test "berth info explains the head's address, on the head, in a rank, and on the login node" {

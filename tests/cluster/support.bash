@@ -4,6 +4,7 @@
 
 export PATH="$PATH:/usr/sbin:/sbin"
 SHARE=$CLUSTER/share
+TOOLS=$SHARE/pbs/bin # of the stand-in for PBS, after pbs.py begin
 HERE=$SOURCE/tests/cluster
 
 # on NODE COMMAND...: as root on that node.
@@ -23,22 +24,45 @@ submit() {
 	rm -f "$SHARE/$name".*
 	{
 		echo '#!/bin/bash'
-		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-}"
+		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-} BUILD=$BUILD SOURCE=$SOURCE"
 		echo "trap 'echo \$? >$SHARE/$name.code.tmp; mv $SHARE/$name.code.tmp $SHARE/$name.code' EXIT"
 		cat
 	} >"$SHARE/$name.sh"
 	job=$(sbatch --parsable -o "$SHARE/$name.out" "$@" "$SHARE/$name.sh")
 }
 
-# finish NAME: wait for the job's end.
+# pbs_job NAME SELECT [QSUB OPTIONS] <<SCRIPT: the same in a job of the stand-in for PBS.
+pbs_job() {
+	pbs_start "$@"
+	finish "$1"
+}
+
+# pbs_start NAME SELECT [QSUB OPTIONS] <<SCRIPT: $job is its number.
+pbs_start() {
+	local name=$1 select=$2
+	shift 2
+	rm -f "$SHARE/$name".*
+	{
+		echo "cd $SHARE; export BERTH=$BERTH PROBE=$PROBE MPI_SUM=${MPI_SUM-}"
+		# The cluster's machine is pretended; and everything runs as root here.
+		echo "export BERTH_TOPOLOGY=$BERTH_TOPOLOGY OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+		echo "trap 'echo \$? >$SHARE/$name.code.tmp; mv $SHARE/$name.code.tmp $SHARE/$name.code' EXIT"
+		cat
+	} >"$SHARE/$name.sh"
+	: >"$SHARE/$name.out"
+	job=$("$TOOLS/qsub" -N "$name" -o "$SHARE/$name.out" -l "select=$select" -l walltime=01:00:00 "$@" "$SHARE/$name.sh")
+	status=
+}
+
+# finish NAME [SECONDS]: wait for the job's end.
 finish() {
 	local i
-	for ((i = 0; i < 1200; i++)); do
+	for ((i = 0; i < ${2:-60} * 20; i++)); do
 		[ -e "$SHARE/$1.code" ] && break
 		sleep 0.05
 	done
 	output=$(cat "$SHARE/$1.out")
-	status=$(cat "$SHARE/$1.code" 2>/dev/null || echo "no end after 60 s")
+	status=$(cat "$SHARE/$1.code" 2>/dev/null || echo "no end after ${2:-60} s")
 	echo "# $1: $status"
 	echo "$output"
 }
@@ -72,14 +96,66 @@ nothing_left() {
 	done
 }
 
+# ---- the secret ----
+
+# Of each rank, until SHARE/go is there.
+WAITS='env >env.$RANK; echo "up $RANK"; until [ -e go ]; do sleep 0.1; done; echo "rank $RANK of $WORLD_SIZE ends"'
+DIGITS='(^|[^0-9a-f])[0-9a-f]{64}([^0-9a-f]|$)' # what a secret looks like
+
+# secrets NODE...: those in the environments of the processes there, where only their owner looks.
+secrets() {
+	local node
+	for node in "$@"; do
+		on "$node" sh -c 'cat /proc/[0-9]*/environ 2>/dev/null' | tr '\0' '\n' | sed -n 's/^BERTH_AGENT_SECRET=//p'
+	done | sort -u
+}
+
+# nothing_shown [SECRET]: on no command line, in no rank's environment, in no file that others can read.
+nothing_shown() {
+	local node seen
+	# The login node sees everybody's processes, and a node its own alone.
+	seen=$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n')
+	[ "$(grep -c "^$BERTH$" <<<"$seen")" -ge 2 ] || { echo "no berth runs"; return 1; }
+	! grep -E "$DIGITS|BERTH_AGENT_SECRET=${1:+|$1}" <<<"$seen" || { echo "on a command line"; return 1; }
+	for node in login n1 n2; do
+		seen=$(on "$node" find /tmp /dev/shm "$CLUSTER" -xdev -type f -perm /044 -size -2000k -exec grep -lIE "$DIGITS${1:+|$1}" {} + || true)
+		[ -z "$seen" ] || { echo "in a file of $node: $seen"; return 1; }
+	done
+	! grep -E 'BERTH_AGENT_|[0-9a-f]{64}' "$SHARE"/env.* || { echo "in a rank's environment"; return 1; }
+}
+
 # bytes NODE IFACE: sent so far.
 bytes() { on "$1" cat "/sys/class/net/$2/statistics/tx_bytes"; }
 
 # ---- layouts ----
 
-# sent NODE: over all its NICs but loopback and what stands upon another one.
-sent() { on "$1" sh -c 'cat /sys/class/net/[efh]*[0-9]/statistics/tx_bytes | paste -sd+ | sed "s/^$/0/"' | bc_sum; }
-bc_sum() { local text; read -r text; echo $((text)); }
+# sent NODE: over all its NICs but loopback and the far ends of what bridge and vlan made.
+sent() {
+	on "$1" bash -c 'sum=0; cd /sys/class/net
+		for nic in *; do
+			case $nic in lo | *-[pq]) ;; *) sum=$((sum + $(cat "$nic/statistics/tx_bytes"))) ;; esac
+		done; echo $sum'
+}
+
+# Pretended Slingshot: what NCCL would need there is a library of that name.
+pretend_ofi() {
+	mkdir -p "$SHARE/ofi"
+	cp "$FAULTS" "$SHARE/ofi/libnccl-net-ofi.so"
+}
+
+# check NAME NODES [OPTIONS], after pretend_ofi: a job on these nodes that runs berth check; $table has its rows, each
+# on one line.
+check() {
+	local name=$1 nodes=$2
+	shift 2
+	batch "$name" -N"$(tr -cd , <<<"$nodes," | wc -c)" -w "$nodes" <<-S
+	export LD_LIBRARY_PATH=$SHARE/ofi COLUMNS=200
+	"\$BERTH" check $*
+	S
+	table=$(tr -s ' \n' ' ' <<<"$output")
+}
+says() { grep -qE -- "$1" <<<"$table" || { echo "not said: $1"; return 1; }; }
+saysnt() { ! grep -qE -- "$1" <<<"$table" || { echo "said: $1"; return 1; }; }
 
 # The switches: the ports mgmt-NODE and fast-NODE on the bridges mgmt and fast.
 switch() { nsenter -t 1 -n "$@"; }
@@ -102,10 +178,87 @@ bridge() {
 		ip link set $2-p master $2 up; ip link set $2-q up; ip link set $2 up; ip address add $3 dev $2"
 }
 
+# vlan NODE NAME ADDRESS: an interface of that name, whose begin may be another's.
+vlan() {
+	on "$1" sh -ec "ip link add $2 type veth peer name vlan-q; ip link set vlan-q up
+		ip address add $3 dev $2; ip link set $2 up"
+}
+
+# close_management NODE...: eth0 lets in what belongs to Slurm's ports (cluster.py) and drops all
+# other TCP without a word. Where the kernel has no packet filter its routes do: what comes in is
+# looked up in the table of the own addresses only if one of the rules before allows it.
+close_management() {
+	local node
+	for node in "$@"; do
+		on "$node" sh -ec '
+			for ports in 6817-6818 7200-7999; do
+				ip rule add pref 5 iif eth0 ipproto tcp dport $ports lookup local
+				ip rule add pref 5 iif eth0 ipproto tcp sport $ports lookup local
+			done
+			ip rule add pref 6 iif eth0 ipproto tcp blackhole
+			ip rule add pref 7 lookup local
+			ip rule delete pref 0'
+	done
+}
+
+# slow NODE: its fast NIC still looks fast, and sends 100 Mb/s.
+slow() { on "$1" tc qdisc add dev hsn0 root tbf rate 100mbit burst 64k latency 200ms; }
+
+# take_port NODE PORT: somebody listens there, on every address, until free_port.
+take_port() {
+	free_port
+	echo "$1" >"$SHARE/taken.node"
+	on "$1" sh -c 'python3 -c "
+import os, socket, sys, time
+s = socket.create_server((\"::\", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
+print(os.getpid(), flush=True)
+time.sleep(100)" "$1" >"$2"' sh "$2" "$SHARE/taken.pid" 3>&- </dev/null &
+	until_seen "$SHARE/taken.pid" '[0-9]'
+}
+free_port() {
+	[ ! -e "$SHARE/taken.pid" ] || on "$(cat "$SHARE/taken.node")" kill "$(cat "$SHARE/taken.pid")" || true
+	rm -f "$SHARE/taken.pid"
+}
+
 # hide NODE FILE OVER: the node reads FILE where it would read OVER.
 hide() {
 	on "$1" mount --bind "$2" "$3"
 	echo "$1 $3" >>"$SHARE/hidden"
+}
+
+# layout NAME: one of the networks of layouts.bats and of tests/bench/layouts.bash. undo ends it.
+layout() {
+	local node
+	case $1 in
+	plain | two) ;; # two jobs at once: theirs is to come
+	closed) close_management n1 n2 n3 ;;
+	renamed) rename_fast n2 fast7 ;;
+	bridges)
+		for node in n1 n2; do
+			bridge $node docker0 172.17.0.1/16
+			bridge $node virbr0 192.168.122.1/24
+		done ;;
+	down) on n2 ip link set hsn0 down ;;
+	twice) on n2 sh -c 'ip address flush dev hsn0; ip address add 10.9.0.13/24 dev hsn0' ;;
+	shared) on n2 sh -c 'ip address flush dev hsn0; ip address add 10.9.0.11/24 dev hsn0' ;;
+	v6)
+		for node in n1 n2; do
+			on $node sh -c "ip address flush dev hsn0; ip address add fd09::1${node#n}/64 dev hsn0 nodad"
+		done ;;
+	nodns)
+		echo '127.0.0.1 localhost' >"$SHARE/hosts"
+		for node in n1 n2; do hide $node "$SHARE/hosts" /etc/hosts; done ;;
+	debian)
+		for node in n1 n2; do
+			{ echo "127.0.1.1 $node"; cat "$CLUSTER/hosts"; } >"$SHARE/hosts.$node"
+			hide $node "$SHARE/hosts.$node" /etc/hosts
+		done ;;
+	prefix) for node in n1 n2; do vlan $node hsn0.2093 10.93.0.1${node#n}/24; done ;;
+	port) take_port n1 29500 ;;
+	slow) slow n2 ;;
+	lost) switch ip link set fast-n2 nomaster ;;
+	*) echo "no layout $1"; return 1 ;;
+	esac
 }
 
 # undo: every node as cluster.py made it.
@@ -115,6 +268,7 @@ undo() {
 		while read -r node where; do on "$node" umount "$where"; done <"$SHARE/hidden"
 		rm "$SHARE/hidden"
 	fi
+	free_port
 	for node in n1 n2 n3; do
 		switch ip link set "fast-$node" master fast
 		on "$node" sh -c "
@@ -122,10 +276,16 @@ undo() {
 				[ ! -e /sys/class/net/\$name ] || ip link delete \$name
 			done
 			[ ! -e /sys/class/net/fast7 ] || { ip link set fast7 down; ip link set fast7 name hsn0; }
+			if ip rule show pref 7 | grep -q local; then
+				ip rule add pref 0 lookup local
+				for p in 5 5 5 5 6 7; do ip rule delete pref \$p; done
+			fi
+			! tc qdisc show dev hsn0 | grep -q tbf || tc qdisc delete dev hsn0 root
 			ip link set eth0 up
 			ip address flush dev hsn0
 			ip link set hsn0 up
 			ip address add 10.9.0.1${node#n}/24 dev hsn0"
-		machine "$node" hsn0
+		[ ! -e "$SHARE/$node.topology.xml" ] || machine "$node" hsn0
+		rm -f "$SHARE/$node.topology.xml"
 	done
 }

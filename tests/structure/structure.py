@@ -20,6 +20,7 @@ import tempfile
 LAYERS = {
     'base': [],
     'alloc': ['base'],
+    'explain': ['base'],
     'machine': ['base'],
     'plan': ['base', 'alloc', 'machine'],
     'launch': ['base', 'alloc'],
@@ -52,6 +53,8 @@ EXPORTS = {
 # a struct env to execve.
 MAY_SET = {
     'lib/ranks/server_library.c',  # PMIx reads PMIX_MCA_* with getenv
+    'lib/train/comm/nccl/open.c',  # NCCL_HOSTID: NCCL reads its settings with getenv
+    'bin/exec_pmix.c',  # PMIx likewise, in a child process
     'bin/verb_agent.c',  # the secret must not reach what the agent starts
 }
 
@@ -116,12 +119,20 @@ def layers(root):
     fail(faults, checked)
 
 
+def with_inner(root, path):
+    """A header's text with the texts of those headers of the CUDA device that it includes."""
+    text = text_of(path)
+    return text + ''.join(with_inner(root, os.path.join(root, 'lib', inner)) for inner in
+                          re.findall(r'#\s*include\s*"(train/device/cuda/\w+\.h)"', text))
+
+
 def headers(root, compiler):
     faults, checked = [], 0
     with tempfile.TemporaryDirectory() as folder:
         for name, path in files(root, ['lib', 'bin'], ('.h',)):
+            text = with_inner(root, path)
             absent = [h for h in re.findall(r'#\s*include\s*<(pmix|mpi|cuda|cudnn|nccl)\w*\.h>',
-                                            text_of(path))
+                                            text)
                       if f'-DHAVE_{h.upper()}' not in compiler]
             if absent:
                 print(f'{name}: left out, {absent[0]}.h is not here')

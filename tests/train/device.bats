@@ -56,3 +56,27 @@ fast() {
 	[ "$status" -eq 64 ]
 	[[ "$output" =~ "expected auto or direct" ]]
 }
+
+@test "without a GPU --device cuda ends with one sentence, and auto goes on without" {
+	[ ! -e /dev/nvidiactl ] || skip "there is an NVIDIA driver here"
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cuda
+	[ "$status" -eq 69 ]
+	[ "${#lines[@]}" -eq 1 ]
+	if [[ " $MODULES " == *" device-cuda "* ]]; then
+		[[ "$output" =~ "NVIDIA's driver is not installed" ]]
+	else
+		[[ "$output" =~ "device-cuda.so" ]]
+	fi
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
+	[ "$status" -eq 0 ]
+	[[ ! "$output" =~ "no GPU is taken" ]]
+}
+
+@test "numbers of 16 bits are a GPU's: the CPU says so" {
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --amp bf16
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "--amp is for a GPU" ]]
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp int8
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "off, bf16 or fp16" ]]
+}

@@ -83,7 +83,7 @@ def berth(model, folder, out, *more):
     environment = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}
     subprocess.run(command, check=True, timeout=100, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                    env=environment)
-    rows = [json.loads(line) for line in open(f'{out}/metrics.jsonl')]
+    rows = [row for row in map(json.loads, open(f'{out}/metrics.jsonl')) if row['split'] == 'train']
     return read_model(f'{out}/model.safetensors'), [row['loss'] for row in rows], [row['lr'] for row in rows]
 
 

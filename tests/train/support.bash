@@ -35,7 +35,7 @@ near_rows() {
 	python3 - "$@" <<'PY'
 import json, sys
 def rows(folder):
-    out = [json.loads(line) for line in open(f'{folder}/metrics.jsonl')]
+    out = [row for row in map(json.loads, open(f'{folder}/metrics.jsonl')) if row['split'] != 'checkpoint']
     return {(row['split'], row['step'], row['epoch']): row for row in out}, len(out)
 (one, one_count), (two, two_count) = rows(sys.argv[1]), rows(sys.argv[2])
 assert one_count == len(one) and two_count == len(two), 'a step stands there twice'

@@ -8,10 +8,38 @@
 
 int comm_known(const char *name, struct error *err)
 {
-	if (!strcmp(name, "auto") || !strcmp(name, "mpi") || !strcmp(name, "self"))
-		return 0;
-	return error_set(err, ERR_USAGE, "there is no comm '%s'; this build has: auto, mpi, self",
+	static const char *const names[] = {"auto", "nccl", "mpi", "self"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (!strcmp(name, names[i]))
+			return 0;
+	return error_set(err, ERR_USAGE, "there is no comm '%s'; there are: auto, nccl, mpi, self",
 			 name);
+}
+
+static bool on_gpu(const struct comm_request *request)
+{
+	struct device_queue *queue = request->queue;
+
+	return queue && queue->device->ops->queue_native(queue);
+}
+
+/* 0 with *ops NULL: there is no such module here, and automatic allows that. */
+static int nccl_load(const struct comm_request *request, bool automatic, const char *search_path,
+		     void **ops, struct error *err)
+{
+	*ops = NULL;
+	if (!on_gpu(request))
+		return automatic ? 0
+				 : error_set(err, ERR_USAGE,
+					     "--comm nccl is for GPUs, and this trains on %s: use "
+					     "--comm mpi",
+					     request->queue ? request->queue->device->ops->name
+							    : "the CPU");
+	int rc = module_load(COMM_NCCL_MODULE, "comm_nccl", search_path, 0, ops,
+			     automatic ? NULL : err);
+
+	return automatic ? 0 : rc;
 }
 
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
@@ -19,6 +47,7 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 {
 	bool automatic = !strcmp(name, "auto");
 	int rc = comm_known(name, err);
+	void *ops = NULL;
 
 	if (rc)
 		return rc;
@@ -26,17 +55,18 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 		if (request->size != 1)
 			return error_set(err, ERR_USAGE,
 					 "--comm self is for one rank; this job has %d: "
-					 "use --comm mpi",
+					 "use --comm auto",
 					 request->size);
 		return comm_self.open(request, out, err);
 	}
-
-	void *ops;
+	if (automatic || !strcmp(name, "nccl"))
+		rc = nccl_load(request, automatic, search_path, &ops, err);
 	/* Open MPI's plug-ins look for its symbols in the global scope. */
-	rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
-
+	if (!rc && !ops)
+		rc = module_load(COMM_MPI_MODULE, "comm_mpi", search_path, 1, &ops, err);
 	if (rc)
-		return error_prefix(err, "%d ranks need MPI", request->size);
+		return error_prefix(err, "%d ranks need %s", request->size,
+				    !strcmp(name, "nccl") ? "NCCL" : "MPI");
 	return ((const struct comm_ops *)ops)->open(request, out, err);
 }
 
@@ -59,6 +89,9 @@ static int staged(struct comm *comm, struct device_queue *queue, void *data, siz
 		rc = comm->ops->finish(comm, queue, err);
 	if (!rc)
 		rc = ops->copy_out(queue, data, memory, size_bytes, err);
+	/* A GPU's collective that was aborted leaves whatever it leaves: not to be used. */
+	if (!rc)
+		rc = comm->ops->progress(comm, err);
 	/* After a failure a collective may still write there. */
 	if (!rc)
 		ops->memory_free(queue->device, memory);

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "train/comm/comm.h"
+#include "train/comm/window.h"
 
 #define TAG_HERE 7	/* "I am waiting too": who sends none is missing */
 #define GRACE_MS 2000	/* how long these may take after the deadline */
@@ -27,11 +29,12 @@ struct mpi {
 	struct comm comm;
 	MPI_Comm world;
 	int timeout_ms;
-	bool failed;
+	bool failed, one_node;
 	bool tools;		     /* MPI_T is begun */
 	MPI_T_cvar_handle algorithm; /* NULL: not Open MPI's, or the user has chosen */
 	size_t request_count, request_room;
 	MPI_Request *requests;
+	struct window *window; /* all ranks are on one node: memory that they share; else NULL */
 	atomic_bool aborted;
 	char why[256];
 };
@@ -98,6 +101,20 @@ static void choose_algorithm(const struct mpi *mpi, int value)
 		MPI_T_cvar_write(mpi->algorithm, &value);
 }
 
+/* Are all ranks on one node? */
+static bool is_one_node(const struct mpi *mpi)
+{
+	MPI_Comm node;
+	int size = 0;
+
+	if (MPI_Comm_split_type(mpi->world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node) !=
+	    MPI_SUCCESS)
+		return false;
+	MPI_Comm_size(node, &size);
+	MPI_Comm_free(&node);
+	return size == mpi->comm.size;
+}
+
 static int mpi_open(const struct comm_request *request, struct comm **out, struct error *err)
 {
 	struct mpi *mpi = calloc(1, sizeof *mpi);
@@ -127,15 +144,21 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 	mpi->comm = (struct comm){.ops = &comm_mpi, .rank = request->rank, .size = request->size};
 	mpi->timeout_ms = request->timeout_ms;
 	find_algorithm(mpi);
+	mpi->one_node = is_one_node(mpi);
 	*out = &mpi->comm;
 	return 0;
+}
+
+static int failed_before(struct error *err)
+{
+	return error_set(err, ERR_NETWORK, "the communication has failed before");
 }
 
 /* Room for one more request; refuses after a failure. */
 static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 {
 	if (mpi->failed) {
-		error_set(err, ERR_NETWORK, "the communication has failed before");
+		failed_before(err);
 		return NULL;
 	}
 	if (mpi->request_count == mpi->request_room) {
@@ -174,6 +197,10 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 				[ELEMENT_F64] = MPI_DOUBLE};
 	struct mpi *mpi = (struct mpi *)comm;
 
+	if (mpi->window && type == ELEMENT_F32 && reduce == COMM_SUM &&
+	    window_holds(mpi->window, data, count))
+		return mpi->failed ? failed_before(err)
+				   : window_begin(mpi->window, data, count, err);
 	for (size_t done = 0; done < count;) {
 		size_t n = count - done < REDUCE_CHUNK ? count - done : REDUCE_CHUNK;
 		MPI_Request *request = request_next(mpi, err);
@@ -238,18 +265,13 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 		     "all-gather", err);
 }
 
-/* Past the deadline: every rank that waits tells all others so; who says nothing is missing. */
-static void name_missing(struct mpi *mpi, char *text, size_t size)
+/* Past the deadline: every rank that waits in MPI tells all others so; who says nothing is
+ * missing. In the window that can be read. */
+static void ask_around(struct mpi *mpi, bool *seen)
 {
-	int here = 0, count = 0;
-	size_t used = 0;
-	bool *seen = calloc((size_t)mpi->comm.size, sizeof *seen);
+	int here = 0;
 	int64_t end = now_ms() + GRACE_MS;
 
-	text[0] = 0;
-	if (!seen)
-		return;
-	seen[mpi->comm.rank] = true;
 	for (int r = 0; r < mpi->comm.size; r++) {
 		MPI_Request request;
 
@@ -272,6 +294,33 @@ static void name_missing(struct mpi *mpi, char *text, size_t size)
 			 MPI_STATUS_IGNORE);
 		seen[status.MPI_SOURCE] = true;
 	}
+}
+
+/* Where all have begun one stopped within a chunk: then what was heard stands. */
+static void ask_window(struct mpi *mpi, bool *seen)
+{
+	bool all = true;
+
+	if (!mpi->window || window_done(mpi->window))
+		return;
+	for (int r = 0; r < mpi->comm.size; r++)
+		all = all && window_here(mpi->window, r);
+	for (int r = 0; !all && r < mpi->comm.size; r++)
+		seen[r] = window_here(mpi->window, r);
+}
+
+static void name_missing(struct mpi *mpi, char *text, size_t size)
+{
+	int count = 0;
+	size_t used = 0;
+	bool *seen = calloc((size_t)mpi->comm.size, sizeof *seen);
+
+	text[0] = 0;
+	if (!seen)
+		return;
+	seen[mpi->comm.rank] = true;
+	ask_around(mpi, seen);
+	ask_window(mpi, seen);
 	for (int r = 0; r < mpi->comm.size && used < size; r++)
 		if (!seen[r] && ++count <= 16)
 			used += (size_t)snprintf(text + used, size - used, "%s%d",
@@ -294,20 +343,37 @@ static int late(struct mpi *mpi, struct error *err)
 		missing[0] ? missing : "? (all ranks wait, in different collectives)");
 }
 
+/* done: nothing is under way any more. */
+static int test_all(struct mpi *mpi, bool *done, struct error *err)
+{
+	int all = 1;
+	int rc = mpi->request_count ? MPI_Testall((int)mpi->request_count, mpi->requests, &all,
+						  MPI_STATUSES_IGNORE)
+				    : MPI_SUCCESS;
+
+	if (rc != MPI_SUCCESS) {
+		mpi->failed = true;
+		return mpi_error(rc, "waiting for a collective", err);
+	}
+	*done = all && (!mpi->window || window_done(mpi->window));
+	return 0;
+}
+
 static int mpi_finish(struct comm *comm, struct device_queue *queue, struct error *err)
 {
 	struct mpi *mpi = (struct mpi *)comm;
 	int64_t end = 0;
 
-	for (unsigned turn = 0; mpi->request_count; turn++) {
-		int done = 0;
-		int rc = MPI_Testall((int)mpi->request_count, mpi->requests, &done,
-				     MPI_STATUSES_IGNORE);
+	for (unsigned turn = 0;; turn++) {
+		bool done = false;
 
-		if (rc != MPI_SUCCESS) {
-			mpi->failed = true;
-			return mpi_error(rc, "waiting for a collective", err);
-		}
+		while (mpi->window && window_work(mpi->window))
+			;
+
+		int rc = test_all(mpi, &done, err);
+
+		if (rc)
+			return rc;
 		if (done)
 			break;
 		if (atomic_load(&mpi->aborted)) {
@@ -327,6 +393,47 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 		}
 	}
 	mpi->request_count = 0;
+	return 0;
+}
+
+/* Rank 0 makes a window, the others map it. One that can't (ranks in containers of their own) is
+ * no error: then all go without. */
+static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size_bytes, void **out,
+		      struct error *err)
+{
+	struct mpi *mpi = (struct mpi *)comm;
+	struct window_name name = {.pid = -1};
+	struct window *window = NULL;
+	struct error why = {0};
+	const struct device_ops *ops = queue->device->ops;
+	bool on_host = !ops->queue_native || !ops->queue_native(queue);
+	int32_t there = 0;
+	int rc;
+
+	*out = NULL;
+	if (mpi->window || comm->size == 1 || !on_host || !mpi->one_node)
+		return 0;
+	if (!comm->rank)
+		there = !window_make(0, comm->size, size_bytes,
+				     (uint64_t)now_ms() ^ (uint64_t)getpid() << 40, &window, &name,
+				     &why);
+	rc = mpi_broadcast(comm, queue, &name, sizeof name, 0, err);
+	if (!rc)
+		rc = mpi_finish(comm, queue, err);
+	if (!rc && comm->rank)
+		there = name.pid >= 0 &&
+			!window_map(comm->rank, comm->size, size_bytes, &name, &window, &why);
+	if (!rc)
+		rc = mpi_all_reduce(comm, queue, &there, 1, ELEMENT_I32, COMM_MIN, err);
+	if (!rc)
+		rc = mpi_finish(comm, queue, err);
+	if (rc || !there) {
+		window_free(window);
+		return rc;
+	}
+	window_seal(window);
+	mpi->window = window;
+	*out = window_memory(window);
 	return 0;
 }
 
@@ -379,6 +486,7 @@ static void mpi_close(struct comm *comm)
 		MPI_Comm_free(&mpi->world);
 		MPI_Finalize();
 	}
+	window_free(mpi->window);
 	free(mpi->requests);
 	free(mpi);
 }
@@ -390,6 +498,7 @@ const struct comm_ops comm_mpi = {
 	.broadcast = mpi_broadcast,
 	.all_gather = mpi_all_gather,
 	.barrier = mpi_barrier,
+	.memory = mpi_memory,
 	.progress = mpi_progress,
 	.finish = mpi_finish,
 	.abort = mpi_abort,

@@ -58,6 +58,7 @@ static void self_close(struct comm *comm)
 
 const struct comm_ops comm_self = {
 	.name = "self",
+	.on_stream = true,
 	.open = self_open,
 	.all_reduce = self_all_reduce,
 	.broadcast = self_broadcast,

@@ -2,6 +2,7 @@
 #include "train/device/device.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/module.h"
 
@@ -316,26 +317,57 @@ int op_check(const struct op_call *call, struct error *err)
 
 int device_known(const char *name, struct error *err)
 {
-	if (!strcmp(name, "auto") || !strcmp(name, "cpu") ||
+	if (!strcmp(name, "auto") || !strcmp(name, "cpu") || !strcmp(name, "cuda") ||
 	    !strcmp(name, device_cpu_reference.name))
 		return 0;
-	return error_set(err, ERR_USAGE, "there is no device '%s'; this build has: auto, cpu, %s",
+	return error_set(err, ERR_USAGE, "there is no device '%s'; the devices are: auto, cuda, cpu, %s",
 			 name, device_cpu_reference.name);
 }
 
-int device_open(const char *name, int index, const char *search_path, struct device **out,
-		struct error *err)
+static int open_module(const char *module, const char *symbol, int index, const char *search_path,
+		       struct device **out, struct error *err)
 {
-	bool fastest = !strcmp(name, "auto") || !strcmp(name, "cpu");
-	struct error missing = {0};
 	void *ops;
-	int rc = device_known(name, err);
+	int rc = module_load(module, symbol, search_path, 0, &ops, err);
 
+	return rc ? rc : ((const struct device_ops *)ops)->open(index, out, err);
+}
+
+/* Is there anything of NVIDIA's driver? Without it the module, whose libraries take long to load,
+ * need not be asked. */
+static bool driver_present(void)
+{
+	return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK) ||
+	       !access("/proc/driver/nvidia/version", F_OK);
+}
+
+int device_find(const char *name, int index, const char *search_path, struct device **out,
+		struct error *passed_over, struct error *err)
+{
+	bool automatic = !strcmp(name, "auto"), fastest = automatic || !strcmp(name, "cpu");
+	struct error missing = {0};
+	int rc = device_known(name, err);
+	void *ops;
+
+	if (passed_over)
+		*passed_over = missing;
 	if (rc)
 		return rc;
+	if (!strcmp(name, "cuda"))
+		return open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out, err);
+	if (automatic && driver_present() &&
+	    !open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out,
+			 passed_over ? passed_over : &missing))
+		return 0;
 	/* What a module lacks is no error here: the reference computes everything, slower. */
 	if (fastest &&
 	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))
 		return ((const struct device_ops *)ops)->open(index, out, err);
 	return device_cpu_reference.open(index, out, err);
+}
+
+int device_open(const char *name, int index, const char *search_path, struct device **out,
+		struct error *err)
+{
+	return device_find(name, index, search_path, out, NULL, err);
 }

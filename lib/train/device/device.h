@@ -23,6 +23,7 @@
 struct graph;
 struct buckets;
 struct comm;
+struct augment_choice; /* data/augment.h */
 
 enum element_type { ELEMENT_F32, ELEMENT_I32, ELEMENT_I64, ELEMENT_F64 };
 size_t element_size(enum element_type type); /* bytes */
@@ -119,7 +120,9 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes);
 
 /* ---- upper height: a step ---- */
 
-enum precision { PRECISION_F32 };
+/* Of activations and of what multiplies them. Sums, weights, momentum, gradients in their buckets
+ * and batch norm's statistics are float32 with each. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
 enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_MSE };
 
 /* What a step is made from. All is borrowed until step_free. */
@@ -133,12 +136,21 @@ struct step_request {
 	struct comm *comm;	       /* reduces the buckets */
 	float *weights, *gradients,
 		*momentum; /* flat, device memory; the last two NULL without train */
+	bool vote; /* gradients has one element more, which is reduced with the last bucket: each
+		    * update's step_input.vote, so that device_step_votes knows the sum over ranks */
 	float *buffers;	   /* flat, device memory: the graph's buffers (running statistics), changed
 			    * by training; NULL where the graph has none */
 	struct op_sgd sgd; /* lr comes with each run */
 	bool decay_vectors; /* weight decay also on parameters of rank 1: biases, batch norm */
 	float smoothing;    /* of labels, with LOSS_CROSS_ENTROPY */
 	bool direct; /* no algorithm that trades accuracy for speed (Winograd's convolutions) */
+	bool tf32;   /* float32 products may be TF32's */
+	bool deterministic; /* the same bits each time */
+	bool no_graph;	    /* launch each kernel by itself: no CUDA graph */
+	/* What raw samples are (device_ops.takes_raw). table: [channels][256] of augment_table, host
+	 * memory; NULL: raw samples are floats. */
+	const float *table;
+	int crop_pad;
 };
 
 /* One run's batch, in host memory, borrowed until step_run returns.
@@ -146,13 +158,16 @@ struct step_request {
  * An update may be made of several runs (gradient accumulation): the first begins new gradients
  * (first), later ones add to them, the last one (last) reduces and updates. */
 struct step_input {
-	const float *x;	    /* [count][C][H][W] */
+	const float *x;	    /* [count][C][H][W]; NULL with raw */
+	const void *raw;    /* the same before normalisation and augmentation, or NULL */
+	const struct augment_choice *choices; /* of raw: [count] */
 	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
 	int count;	    /* 0 to batch: a rank may have nothing in the last batch of an epoch */
 	int64_t global_count; /* samples of this update over all its runs and ranks, >= 1 */
 	int64_t step;	      /* the number by which first_bad names this run */
 	float lr;
 	bool first, last; /* of an update's runs; both in a run of train = false are ignored */
+	float vote;	  /* see step_request; of the update's last run */
 };
 
 /* What this rank's runs added up since the last step_read (last_*: of the last run alone). */
@@ -161,6 +176,13 @@ struct step_totals {
 	int64_t samples, top1, top5;	/* top counts are 0 with LOSS_MSE */
 	int64_t last_samples;
 	int64_t first_bad; /* the first step whose loss was not finite; -1: none */
+};
+
+/* PyTorch's GradScaler, for PRECISION_F16: the loss is multiplied by scale, gradients divided. */
+struct step_scale {
+	float scale;
+	int32_t good; /* updates since it was changed */
+	int64_t skipped; /* updates left out since it was asked: a gradient was not finite */
 };
 
 struct step; /* opaque, the device's own */
@@ -185,6 +207,9 @@ struct device_ops {
 	 * say than the name. */
 	void (*describe)(const struct device *device, char *text, size_t size);
 
+	/* The GPU's name for NVML: "GPU-8a1b...", "" where it is not known. NULL: not a GPU. */
+	void (*uuid)(const struct device *device, char text[48]);
+
 	/* Device memory, 64-byte aligned, not cleared. */
 	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);
 	void (*memory_free)(struct device *device, void *memory);
@@ -196,7 +221,8 @@ struct device_ops {
 	/* Later work on queue waits for what is on other now. */
 	int (*queue_after)(struct device_queue *queue, struct device_queue *other,
 			   struct error *err);
-	/* For comm: the native handle (a cudaStream_t), NULL where the host computes. */
+	/* For comm: the native handle (a cudaStream_t), NULL where the host computes; then memory
+	 * is the host's, too. */
 	void *(*queue_native)(struct device_queue *queue);
 
 	/* Host to device and back; host memory may be reused on return. */
@@ -205,26 +231,45 @@ struct device_ops {
 	int (*copy_out)(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 			struct error *err);
 
+	/* Host memory that copy_out fills fastest (page-locked), for snapshots; both NULL: any does.
+	 * memory_new's rules. */
+	int (*host_memory_new)(struct device *device, size_t size_bytes, void **out,
+			       struct error *err);
+	void (*host_memory_free)(struct device *device, void *memory);
+
 	/* Lower height. supports: pure; run: -ERR_UNAVAILABLE for what supports denies. */
 	bool (*supports)(const struct device *device, const struct op_call *call);
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 
-	/* Upper height; all four NULL: the default walks the ops. */
+	/* Upper height; all four NULL: the default walks the ops. takes_raw: step_input may bring
+	 * raw instead of x; a device without a step of its own does not. reduced: precisions other
+	 * than PRECISION_F32, tf32 and no_graph mean something. */
+	bool takes_raw, reduced;
 	int (*step_new)(struct device_queue *queue, const struct step_request *request,
 			struct step **out, struct error *err);
 	int (*step_run)(struct step *step, const struct step_input *input, struct error *err);
 	int (*step_read)(struct step *step, struct step_totals *out, struct error *err);
 	void (*step_free)(struct step *step);
+	/* begin: set the scale, NULL: leave it. now: what it is, NULL: do not ask. Of a training
+	 * step of PRECISION_F16; NULL where reduced is not set. */
+	int (*step_scale)(struct step *step, const struct step_scale *begin, struct step_scale *now,
+			  struct error *err);
 };
 
 extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
 #define DEVICE_CPU_MODULE "device-cpu"		     /* device-cpu.so; symbol "device_cpu" */
+#define DEVICE_CUDA_MODULE "device-cuda"	     /* device-cuda.so; symbol "device_cuda" */
 
 /* Is there a device of that name? -ERR_USAGE lists them. Nothing is loaded. */
 int device_known(const char *name, struct error *err);
-/* Open "auto" or "cpu" (oneDNN's where its module is there, else the reference; the device's name
- * tells which), or "cpu-reference". search_path: see base/module.h.
+/* Open "cuda", "cpu" (oneDNN's where its module is there, else the reference; the device's name
+ * tells which), "cpu-reference", or "auto": cuda where there is a GPU, else cpu. passed_over (NULL
+ * is fine): why "auto" did not take a GPU, where its module is installed and a driver there; else
+ * its text is empty. search_path: see base/module.h.
  * -ERR_USAGE: no device of that name. */
+int device_find(const char *name, int index, const char *search_path, struct device **out,
+		struct error *passed_over, struct error *err);
+/* The same without passed_over. */
 int device_open(const char *name, int index, const char *search_path, struct device **out,
 		struct error *err);
 
@@ -235,6 +280,12 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 		    struct device_step **out, struct error *err);
 int device_step_run(struct device_step *step, const struct step_input *input, struct error *err);
 int device_step_read(struct device_step *step, struct step_totals *out, struct error *err);
+/* With step_request.vote: what the ranks' votes of the last update come to. Waits for it where the
+ * device runs beside the host. */
+int device_step_votes(struct device_step *step, float *out, struct error *err);
+/* device_ops.step_scale; without one begin is passed over and now says that nothing is scaled. */
+int device_step_scale(struct device_step *step, const struct step_scale *begin,
+		      struct step_scale *now, struct error *err);
 void device_step_free(struct device_step *step);
 
 #endif

@@ -27,6 +27,9 @@ struct walk {
 
 struct device_step {
 	const struct device_ops *ops; /* of a device with steps of its own, else NULL */
+	struct device_queue *queue;
+	struct comm *comm; /* that wants to know the steps, else NULL */
+	float *vote; /* device memory; NULL: none */
 	struct step *step;
 	struct walk walk;
 };
@@ -302,6 +305,18 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 
 	if (!step)
 		return error_memory(err, "a training step");
+	if (request->precision != PRECISION_F32 && !queue->device->ops->reduced) {
+		free(step);
+		return error_set(err, ERR_USAGE,
+				 "--amp is for a GPU: %s computes in float32; leave it out, or take "
+				 "--device cuda",
+				 queue->device->ops->name);
+	}
+	step->queue = queue;
+	if (request->train && request->comm && request->comm->ops->begin_step)
+		step->comm = request->comm;
+	if (request->vote)
+		step->vote = request->gradients + request->buckets->total;
 	if (queue->device->ops->step_new) {
 		step->ops = queue->device->ops;
 		rc = step->ops->step_new(queue, request, &step->step, err);
@@ -320,9 +335,24 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 
 int device_step_run(struct device_step *step, const struct step_input *input, struct error *err)
 {
+	int rc = step->comm && input->last ? step->comm->ops->begin_step(step->comm, step->queue,
+									 input->step, err)
+					   : 0;
+
+	/* A vote of 0 too: what stands there is the last update's sum. */
+	if (!rc && step->vote && input->last)
+		rc = step->queue->device->ops->copy_in(step->queue, step->vote, &input->vote,
+						       sizeof input->vote, err);
+	if (rc)
+		return rc;
 	if (step->ops)
 		return step->ops->step_run(step->step, input, err);
 	return walk_run(&step->walk, input, err);
+}
+
+int device_step_votes(struct device_step *step, float *out, struct error *err)
+{
+	return step->queue->device->ops->copy_out(step->queue, out, step->vote, sizeof *out, err);
 }
 
 int device_step_read(struct device_step *step, struct step_totals *out, struct error *err)
@@ -330,6 +360,16 @@ int device_step_read(struct device_step *step, struct step_totals *out, struct e
 	if (step->ops)
 		return step->ops->step_read(step->step, out, err);
 	step_parts_read(&step->walk.parts, out);
+	return 0;
+}
+
+int device_step_scale(struct device_step *step, const struct step_scale *begin,
+		      struct step_scale *now, struct error *err)
+{
+	if (step->ops && step->ops->step_scale)
+		return step->ops->step_scale(step->step, begin, now, err);
+	if (now)
+		*now = (struct step_scale){.scale = 1};
 	return 0;
 }
 

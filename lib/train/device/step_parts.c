@@ -117,10 +117,12 @@ int step_parts_ready(struct step_parts *parts, int param, struct device_queue *q
 	while (!rc && parts->next_bucket < buckets->bucket_count &&
 	       !parts->pending[parts->next_bucket]) {
 		const struct bucket *bucket = &buckets->list[parts->next_bucket++];
+		bool last = parts->next_bucket == buckets->bucket_count;
 
 		rc = request->comm->ops->all_reduce(request->comm, queue,
 						    request->gradients + bucket->offset,
-						    bucket->count, ELEMENT_F32, COMM_SUM, err);
+						    bucket->count + (last && request->vote),
+						    ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc;
 }

@@ -132,6 +132,22 @@ def module_of(model, stem, side, classes):
     return module
 
 
+def compare_logits(device, name, x, want, state, **model):
+    """Ours are never seen from outside; but cross-entropy with each class as the target tells all but what
+    they have in common, and the mean of their squares tells that."""
+    samples, classes = want.shape
+    alone = x.numpy()[:, None]  # a run a sample
+    told = lib.steps(STEPS, device, {
+        'x': numpy.repeat(alone, classes, 0), 'target': numpy.tile(numpy.arange(classes), samples)[:, None],
+        'lr': numpy.zeros(samples * classes), **state}, eval=1, **model)['loss'].reshape(samples, classes)
+    squares = lib.steps(STEPS, device, {
+        'x': alone, 'target': numpy.zeros((samples, 1, classes), numpy.float32), 'lr': numpy.zeros(samples),
+        **state}, eval=1, loss='mse', **model)['loss']
+    log_softmax = want - numpy.log(numpy.exp(want).sum(1, keepdims=True))
+    CHECKS.at_most(f'{device}, {name}: log-softmax of {samples} samples', lib.distance(-told, log_softmax), 1e-6)
+    CHECKS.at_most(f'{device}, {name}: mean of the squared logits', lib.distance(squares, (want ** 2).mean(1)), 1e-5)
+
+
 def evaluation():
     samples, classes = 70, 10  # IDX files' are 10
     for model, stem, side in ('convnet', 'default', 28), ('resnet18', 'default', 32), ('resnet18', 'cifar', 16):
@@ -150,6 +166,8 @@ def evaluation():
             module.eval()
             with torch.no_grad():
                 logits = module(x).double()
+            compare_logits(device, f'{model} ({stem})', x[:6], logits[:6].numpy(), state,
+                           model=model, stem=stem, classes=classes)
             loss = torch.nn.functional.cross_entropy(logits, target).item()
             CHECKS.at_most(f'{device}, {model} ({stem}): the loss that berth evaluated, from PyTorch\'s '
                            f'{loss:.4f}', abs(row['loss'] - loss) / loss, 1e-6)

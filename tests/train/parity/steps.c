@@ -8,7 +8,9 @@
  *      lr F64 [updates]: runs / updates runs are one update (gradient accumulation)
  *      weights, buffers, momentum: as in a checkpoint; not looked at where metadata has a seed,
  *        which makes the initial ones; no updates need no momentum
- * OUT  loss F64 [updates]; as in a checkpoint again; grad.NAME, the gradients of the last update */
+ *      metadata eval 1: forward passes alone, by the running statistics; lr is not looked at
+ * OUT  loss F64 [updates]; as in a checkpoint again; grad.NAME, the gradients of the last update.
+ *      Without updates, and with eval, momentum and gradients are left out */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ struct job {
 	struct safetensors in;
 	const struct safetensor *x, *target, *lr;
 	int64_t updates, runs; /* runs: of an update */
+	bool train;
 	int batch;
 
 	struct graph *graph;
@@ -81,6 +84,7 @@ static int read_input(struct job *job, const char *path, struct error *err)
 	if (rc)
 		return rc;
 	job->updates = job->lr->shape[0];
+	job->train = job->updates && strcmp(said(job, "eval", "0"), "1");
 	job->batch = (int)job->x->shape[1];
 	job->runs = job->updates ? job->x->shape[0] / job->updates : 0;
 	if (job->runs * job->updates != job->x->shape[0] || job->batch < 1 ||
@@ -93,7 +97,7 @@ static int read_input(struct job *job, const char *path, struct error *err)
 
 static int load_state(struct job *job, const char *path, struct error *err)
 {
-	struct variables_want want = {.momentum = job->updates > 0};
+	struct variables_want want = {.momentum = job->train};
 	int rc = variables_new(job->graph, &job->buckets, &job->variables, err);
 	double seed;
 
@@ -134,7 +138,7 @@ static int build(struct job *job, const char *device, const char *path, struct e
 	if (!rc)
 		rc = comm_open("self", &alone, NULL, &job->comm, err);
 	if (!rc)
-		rc = optim_new(job->queue, job->graph, &job->buckets, &job->optim, err);
+		rc = optim_new(job->queue, job->graph, &job->buckets, job->comm, &job->optim, err);
 	return rc ? rc : load_state(job, path, err);
 }
 
@@ -154,7 +158,7 @@ static int prepare(struct job *job, struct error *err)
 		.graph = job->graph,
 		.batch = job->batch,
 		.loss = mse ? LOSS_MSE : LOSS_CROSS_ENTROPY,
-		.train = true,
+		.train = job->train,
 		.buckets = &job->buckets,
 		.comm = job->comm,
 		.weights = job->optim.weights,
@@ -254,7 +258,7 @@ static int write_tensors(const struct job *job, const char *path, const struct v
 
 	if (!rc) {
 		memcpy(all, list->tensors, count * sizeof *all);
-		for (size_t i = 0; job->updates && i < params; i++) {
+		for (size_t i = 0; job->train && i < params; i++) {
 			const char *name = job->graph->params[i].name;
 
 			snprintf(names[i], sizeof *names, "grad.%s", name);
@@ -288,7 +292,8 @@ static int write_output(struct job *job, const char *path, struct error *err)
 						err);
 	if (!rc)
 		rc = variables_list(job->graph, &job->buckets, &job->variables,
-				    job->batches + job->updates * job->runs, job->updates > 0,
+				    job->batches + (job->train ? job->updates * job->runs : 0),
+				    job->train,
 				    &list, err);
 	if (!rc)
 		rc = write_tensors(job, path, &list, gradients, err);

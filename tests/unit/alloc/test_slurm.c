@@ -259,6 +259,59 @@ static void whose(void **state)
 	env_free(none);
 }
 
+/* step: two tasks of a node see all four GPUs that SLURM_GPUS_ON_NODE and SLURM_STEP_GPUS say. */
+static void gpus_apart(void **state)
+{
+	static const struct {
+		const char *file, *settings;
+		int tasks;
+		const char *words; /* NULL: nothing to say */
+		const char *why;
+	} rows[] = {
+		{"step", NULL, 2, NULL, "each sees all"},
+		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:per_task:1", 2,
+		 "CUDA_VISIBLE_DEVICES is 1 in this task, while SLURM_GPUS_ON_NODE is 4 "
+		 "(SLURMD_TRES_BIND is gpu:per_task:1): each of the 2 tasks on this node sees 1 of its 4 ",
+		 "--gpus-per-task=1, as Slurm 22.05 sets it"},
+		{"step", "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 SLURMD_TRES_BIND=gpu:single:1 "
+			 "SLURM_GPUS_ON_NODE=2", 2, "while SLURM_GPUS_ON_NODE is 2 (SLURMD_TRES_BIND is gpu:single:1)",
+		 "--gpu-bind=single:1"},
+		{"step", "CUDA_VISIBLE_DEVICES=0 SLURM_GPUS_ON_NODE", 2,
+		 "while SLURM_STEP_GPUS is 0,1,2,3: each", "the cgroup's numbers, the step's list"},
+		{"step", "CUDA_VISIBLE_DEVICES=GPU-12,GPU-34", 2, "sees 2 of its 4 ", "UUIDs"},
+		{"step", "CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS "
+			 "SLURM_GPUS_PER_TASK=h200:2", 2,
+		 "in this task (SLURM_GPUS_PER_TASK is h200:2): each of the 2 tasks on this node sees 2 of its 4 ",
+		 "only the option is there"},
+		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS=1 "
+			 "SLURM_TRES_PER_TASK=cpu:2,gres/gpu:1", 2, "(SLURM_TRES_PER_TASK is cpu:2,gres/gpu:1)",
+		 "later Slurms"},
+		{"step", "SLURM_TRES_PER_TASK=cpu:2", 2, NULL, "cores alone are bound"},
+		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES=2", 2, "ROCR_VISIBLE_DEVICES is 2 in",
+		 "another maker's"},
+		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1", 1, NULL, "alone on its node"},
+		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK "
+			 "SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:none SLURM_GPUS_PER_TASK=1", 2, NULL,
+		 "--gpu-bind=none takes it back"},
+		{"step", "CUDA_VISIBLE_DEVICES=NoDevFiles SLURM_GPUS_ON_NODE=0", 2, NULL, "no GPUs"},
+		{"step", "CUDA_VISIBLE_DEVICES=-1", 2, NULL, "none is wanted"},
+		{"step", "SLURM_GPUS_ON_NODE=many SLURM_STEP_GPUS=x", 2, NULL, "not understood: alloc says so"},
+		{"two", "CUDA_VISIBLE_DEVICES=0", 2, NULL, "a batch script has no neighbours"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct env *env = captured(rows[i].file, rows[i].settings);
+		char text[SLURM_APART_MAX] = "";
+		bool apart = slurm_gpus_apart(env, rows[i].tasks, text, sizeof text);
+
+		if (apart != (rows[i].words != NULL) || (apart && !strstr(text, rows[i].words)))
+			fail_msg("row %zu, %s: '%s'", i, rows[i].why, text);
+		if (apart && !strstr(text, "=4 --gpu-bind=none") && !strstr(text, "=2 --gpu-bind=none"))
+			fail_msg("row %zu, %s: what to write? '%s'", i, rows[i].why, text);
+		env_free(env);
+	}
+}
+
 static void time_left(void **state)
 {
 	static const struct {
@@ -378,7 +431,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(good),	     cmocka_unit_test(bad),   cmocka_unit_test(job),
-		cmocka_unit_test(whose),     cmocka_unit_test(time_left), cmocka_unit_test(job_gpus), cmocka_unit_test(asked),
+		cmocka_unit_test(whose),     cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
+		cmocka_unit_test(job_gpus),  cmocka_unit_test(asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -116,6 +116,17 @@ static const json_t *result(const struct fixture *f, size_t node, const char *pr
 	return NULL;
 }
 
+static int told(const struct fixture *f, size_t node, const char *probe)
+{
+	json_t *entry;
+	int times = 0;
+	size_t i;
+
+	json_array_foreach(f->nodes[node].results, i, entry)
+		times += !strcmp(check_text(entry, "name"), probe);
+	return times;
+}
+
 /* said NULL: it is ok. */
 static void expect(const struct fixture *f, size_t node, const char *probe, const char *verdict,
 		   const char *said)
@@ -293,7 +304,7 @@ static void test_names(void **state)
 	       "\"nodes\":[[\"10.1.0.12\"],[\"10.1.0.12\"],[\"10.1.0.13\"]]}");
 	probe_names_judge(&f.check);
 	expect(&f, 0, "names", "ok", "all nodes' names resolve");
-	expect(&f, 1, "names", "ok", "n3 do not resolve here");
+	expect(&f, 1, "names", "ok", "n3 does not resolve here");
 	expect(&f, 2, "names", "fault", "n1 leads to 10.1.0.12, which is an address of n2");
 	end(&f);
 	begin(&f);
@@ -374,7 +385,12 @@ static void test_twins(void **state)
 	begin(&f);
 	matrix(&f);
 	f.cards[1].addresses[1] = f.cards[2].addresses[1];
+	word(&f, 1, 2, 1, "refused"); /* by itself */
+	word(&f, 2, 1, 1, "refused");
+	word(&f, 2, 0, 1, "silent"); /* the answers go to n2 */
 	judge_network(&f);
+	for (size_t i = 0; i < NODES; i++)
+		expect(&f, i, "reach", "ok", NULL);
 	expect(&f, 1, "network", "fault", "10.9.0.13, which n3 has too");
 	expect(&f, 2, "network", "fault", "10.9.0.13, which n2 has too");
 	end(&f);
@@ -401,6 +417,18 @@ static void test_silence(void **state)
 	judge_network(&f);
 	expect(&f, 1, "reach", "fault", "hsn0 10.9.0.13 of n3 refuses connections");
 	expect(&f, 2, "reach", "ok", NULL);
+	end(&f);
+	/* Nothing gets through to or from it: told once. */
+	begin(&f);
+	matrix(&f);
+	for (size_t i = 0; i < 2; i++) {
+		word(&f, i, 2, 1, "nobody");
+		word(&f, 2, i, 1, "nobody");
+	}
+	judge_network(&f);
+	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: as if nobody");
+	assert_int_equal(told(&f, 2, "reach"), 1);
+	expect(&f, 0, "reach", "ok", NULL);
 	end(&f);
 	/* Management closed to all: nobody needs it. */
 	begin(&f);

@@ -9,6 +9,7 @@
  *   nopci    one GPU at 0000:77:00.0
  *   held     0000:01:00.0 is used by the process that started this one
  *   ecc      0000:02:00.0 has had uncorrected memory errors
+ *   slow     0000:01:00.0 is slowed down by its power limit and by its temperature
  *   driver   the driver is not loaded */
 #include <stdio.h>
 #include <stdlib.h>
@@ -137,8 +138,8 @@ EXPORT int nvmlDeviceGetMemoryInfo(struct fake *device, struct nvml_memory *out)
 	if (is("reset") && device->gpu == 1)
 		return 16;
 	out->total = device->mig >= 0 ? 18ULL << 30 : 141ULL << 30;
-	out->free = out->total;
-	out->used = 0;
+	out->used = device->gpu == 0 && device->mig < 0 ? 40ULL << 30 : 0;
+	out->free = out->total - out->used;
 	return 0;
 }
 
@@ -212,5 +213,48 @@ EXPORT int nvmlDeviceGetTotalEccErrors(struct fake *device, int kind, int counte
 {
 	/* Uncorrected ones since the driver was loaded. */
 	*out = is("ecc") && device->gpu == 1 && kind == 1 && counter == 0 ? 7 : 0;
+	return 0;
+}
+
+/* ---- while it works ---- */
+
+struct nvml_use {
+	unsigned gpu, memory;
+};
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, struct fake **out);
+int nvmlDeviceGetUtilizationRates(struct fake *device, struct nvml_use *out);
+int nvmlDeviceGetPowerUsage(struct fake *device, unsigned *out);
+int nvmlDeviceGetCurrentClocksThrottleReasons(struct fake *device, unsigned long long *out);
+
+EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, struct fake **out)
+{
+	char own[96];
+
+	for (int i = 0; i < 2; i++) {
+		nvmlDeviceGetUUID(&gpus[i], own, sizeof own);
+		if (strcmp(own, uuid) == 0) {
+			*out = &gpus[i];
+			return 0;
+		}
+	}
+	return 6;
+}
+
+EXPORT int nvmlDeviceGetUtilizationRates(struct fake *device, struct nvml_use *out)
+{
+	*out = (struct nvml_use){87, 55};
+	return is("mig") ? 3 : 0;
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(struct fake *device, unsigned *out)
+{
+	*out = 612500;
+	return is("mig") ? 3 : 0;
+}
+
+EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(struct fake *device, unsigned long long *out)
+{
+	*out = is("slow") ? 0x4 | 0x40 : 0x2;
 	return 0;
 }

@@ -106,7 +106,7 @@ static const struct row rows[] = {
 	 {"eth0 192.168.122.1/24"},
 	 {0},
 	 {0},
-	 "eth0 192.168.122.1 (shared: other owns the same address)",
+	 "eth0 192.168.122.1 (head and other both have 192.168.122.1)",
 	 "... and said"},
 	{{"eth0 10.0.0.1/24", "eth0 fd00::1/64"},
 	 {"eth0 10.0.0.2/24"},

@@ -32,6 +32,7 @@ static const struct device_row {
 } device_rows[] = {
 	{"cpu-reference", 1, "float32 sums in one order, long ones in float64"},
 	{"cpu", 1, "oneDNN's direct algorithms: float32 sums in another order"},
+	{"cuda", 1, "float32 without TF32: sums in another order"},
 };
 
 uint64_t test_seed;

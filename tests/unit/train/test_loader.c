@@ -429,7 +429,7 @@ static void feeds_the_epoch(void **state)
 				for (;; position += global) {
 					uint32_t indices[4];
 					struct batch *batch = NULL;
-					int count = sampler_batch(&sampler, position, rank, 3, 4,
+					int count = sampler_batch(&sampler, position, rank, 3, 12,
 								  indices, &expected);
 
 					assert_int_equal(

@@ -174,8 +174,8 @@ static void orders(void **state)
 			 batch);
 		begin(&sampler, row->seed, row->samples, row->shuffle, row->epoch, row->world);
 		for (;;) {
-			int got = sampler_batch(&sampler, position, row->rank, row->world, batch,
-						seen + count, &global);
+			int got = sampler_batch(&sampler, position, row->rank, row->world,
+						(int64_t)batch * row->world, seen + count, &global);
 
 			if (!global)
 				break;
@@ -220,7 +220,8 @@ static void other_world(void **state)
 		do {
 			for (int rank = 0; rank < rows[i].then; rank++) {
 				int count = sampler_batch(&sampler, position, rank, rows[i].then,
-							  rows[i].batch, batch, &global);
+							  (int64_t)rows[i].batch * rows[i].then,
+							  batch, &global);
 
 				for (int k = 0; k < count; k++) {
 					int64_t at = position + rank + (int64_t)k * rows[i].then;
@@ -252,9 +253,9 @@ static void past_the_end(void **state)
 	int64_t global = -1;
 
 	begin(&sampler, 0, 10, true, 0, 3);
-	assert_int_equal(sampler_batch(&sampler, 13, 0, 3, 4, batch, &global), 0);
+	assert_int_equal(sampler_batch(&sampler, 13, 0, 3, 12, batch, &global), 0);
 	assert_int_equal(global, 0);
-	assert_int_equal(sampler_batch(&sampler, INT64_MAX / 2, 2, 3, 4, batch, &global), 0);
+	assert_int_equal(sampler_batch(&sampler, INT64_MAX / 2, 2, 3, 12, batch, &global), 0);
 	assert_int_equal(global, 0);
 	sampler_free(&sampler);
 }

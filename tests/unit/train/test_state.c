@@ -73,6 +73,7 @@ static const struct train_state saved = {.step = 12,
 					 .position = 40,
 					 .world = 2,
 					 .batch = 8,
+					 .update = 16,
 					 .batches = 24,
 					 .seed = UINT64_C(0xfedcba9876543210),
 					 .data = "synthetic"};
@@ -100,6 +101,7 @@ static void comes_back(void **state)
 	assert_int_equal(read.position, saved.position);
 	assert_int_equal(read.world, saved.world);
 	assert_int_equal(read.batch, saved.batch);
+	assert_int_equal(read.update, saved.update);
 	assert_int_equal(read.batches, saved.batches);
 	assert_true(read.seed == saved.seed);
 	assert_string_equal(read.data, saved.data);
@@ -176,6 +178,72 @@ static void newest(void **state)
 		assert_int_equal(words_told, rows[i].told);
 		free(path);
 	}
+	write_latest(rig.folder, NULL);
+	for (int i = 0; i < 2; i++) {
+		unlink(paths[i]);
+		free(paths[i]);
+	}
+	rig_end(&rig);
+}
+
+/* The bytes of a file into another. */
+static void put_bytes(const char *path, const char *bytes, size_t size)
+{
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	assert_int_equal(fwrite(bytes, 1, size, file), size);
+	assert_int_equal(fclose(file), 0);
+}
+
+/* What is cut or damaged is never gone on from: the one before it is. */
+static void damaged(void **state)
+{
+	const struct checkpoint_sink sink = {NULL, count_words};
+	struct train_state at = saved, read;
+	struct error err = {0};
+	char *paths[2], *bytes;
+	size_t size, header, cuts = 0, flips = 0;
+	struct rig rig;
+
+	rig_begin(&rig, 5);
+	for (int i = 0; i < 2; i++) {
+		at.step = i ? 20 : 12;
+		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables,
+				    &paths[i], &err))
+			fail_msg("%s", err.text);
+	}
+	assert_int_equal(file_read(paths[1], 1 << 24, &bytes, &size, &err), 0);
+	memcpy(&header, bytes, 8);
+	header += 8;
+	for (size_t cut = 0, bit = 0; cut < size || bit < size * 8;) {
+		char *path, what[64];
+
+		/* A bit or two of each byte of the header, then some. */
+		if (cut < size) {
+			snprintf(what, sizeof what, "cut at %zu", cut);
+			put_bytes(paths[1], bytes, cut);
+			cut += 512;
+			cuts++;
+		} else {
+			snprintf(what, sizeof what, "bit %zu", bit);
+			bytes[bit / 8] ^= (char)(1 << bit % 8);
+			put_bytes(paths[1], bytes, size);
+			bytes[bit / 8] ^= (char)(1 << bit % 8);
+			bit += bit < header * 8 ? 5 : 97;
+			flips++;
+		}
+		words_told = 0;
+		if (checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &read,
+				      &rig.variables, &path, &err))
+			fail_msg("%s: %s", what, err.text);
+		if (!path || read.step != 12 || words_told != 1)
+			fail_msg("%s: gone on from step %lld, %d times told", what,
+				 (long long)read.step, words_told);
+		free(path);
+	}
+	assert_true(cuts > 8 && flips > 1000);
+	free(bytes);
 	write_latest(rig.folder, NULL);
 	for (int i = 0; i < 2; i++) {
 		unlink(paths[i]);
@@ -386,7 +454,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),  cmocka_unit_test(names_of_data),
 		cmocka_unit_test(newest),      cmocka_unit_test(bad_states),
-		cmocka_unit_test(bad_tensors),
+		cmocka_unit_test(bad_tensors), cmocka_unit_test(damaged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

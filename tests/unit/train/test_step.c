@@ -69,8 +69,9 @@ struct rig {
 	struct buckets buckets;
 	struct optim optim;
 	struct recorder recorder;
+	struct step_request request;
 	struct device_step *step;
-	float *x;
+	float vote, *x;
 	int32_t *labels;
 };
 
@@ -85,7 +86,9 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
 	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
 	assert_int_equal(buckets_plan(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
-	assert_int_equal(optim_new(rig->queue, rig->graph, &rig->buckets, &rig->optim, &err), 0);
+	assert_int_equal(optim_new(rig->queue, rig->graph, &rig->buckets, &rig->recorder.comm,
+				   &rig->optim, &err),
+			 0);
 	assert_int_equal(variables_new(rig->graph, &rig->buckets, &variables, &err), 0);
 	assert_int_equal(
 		graph_initialise(rig->graph, 3, rig->buckets.offsets, variables.weights, &err), 0);
@@ -93,7 +96,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	assert_int_equal(optim_load(&rig->optim, &variables, &err), 0);
 	variables_free(&variables);
 
-	struct step_request request = {
+	rig->request = (struct step_request){
 		.graph = rig->graph,
 		.batch = BATCH,
 		.train = true,
@@ -107,7 +110,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 		.decay_vectors = true,
 	};
 
-	assert_int_equal(device_step_new(rig->queue, &request, &rig->step, &err), 0);
+	assert_int_equal(device_step_new(rig->queue, &rig->request, &rig->step, &err), 0);
 	rig->x = calloc((size_t)BATCH * SIDE * SIDE, sizeof *rig->x);
 	rig->labels = calloc(BATCH, sizeof *rig->labels);
 	assert_true(rig->x && rig->labels);
@@ -154,7 +157,8 @@ static int run(struct rig *rig, int step, int count, int64_t global_count, struc
 				   .step = step,
 				   .lr = 0.04f,
 				   .first = true,
-				   .last = true};
+				   .last = true,
+				   .vote = rig->vote};
 
 	return device_step_run(rig->step, &input, err);
 }
@@ -236,6 +240,63 @@ static void buckets_in_order(void **state)
 		assert_int_equal(offset, rig.buckets.total);
 		rig_end(&rig);
 	}
+}
+
+static int add_two_votes(struct comm *comm, struct device_queue *queue, void *data, size_t count,
+			 enum element_type type, enum comm_reduce reduce, struct error *err)
+{
+	((float *)data)[count - 1] += 2;
+	return record(comm, queue, data, count, type, reduce, err);
+}
+
+/* One number more, behind the last bucket, changes nothing but itself. */
+static void votes(void **state)
+{
+	struct error err = {0};
+	float sum = -1, *weights[2];
+
+	for (int with = 0; with < 2; with++) {
+		struct comm_ops ops = recording;
+		struct rig rig;
+
+		rig_begin(&rig, 1 << 16, 1 << 18);
+		fill(&rig, 0);
+		if (with) {
+			device_step_free(rig.step);
+			rig.request.vote = true;
+			assert_int_equal(
+				device_step_new(rig.queue, &rig.request, &rig.step, &err), 0);
+		}
+		for (int i = 0; i < 2; i++) {
+			rig.vote = i;
+			rig.recorder.count = 0;
+			assert_int_equal(run(&rig, i, BATCH, 2 * BATCH, &err), 0);
+			assert_true(rig.recorder.count > 1);
+			for (int call = 0; call < rig.recorder.count; call++)
+				assert_true((float *)rig.recorder.calls[call].data +
+						    rig.recorder.calls[call].count <=
+					    rig.optim.gradients + rig.buckets.total + with);
+		}
+		weights[with] = malloc(rig.buckets.total * sizeof(float));
+		memcpy(weights[with], rig.optim.weights, rig.buckets.total * sizeof(float));
+		if (with) {
+			assert_memory_equal(weights[0], weights[1],
+					    rig.buckets.total * sizeof(float));
+			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
+			assert_true(sum == 1);
+			/* Two others vote so; this one no longer does. */
+			ops.all_reduce = add_two_votes;
+			rig.recorder.comm.ops = &ops;
+			rig.recorder.count = 0;
+			rig.vote = 0;
+			assert_int_equal(run(&rig, 2, BATCH, 2 * BATCH, &err), 0);
+			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
+			assert_true(sum == 2);
+		}
+		rig_end(&rig);
+	}
+	free(weights[0]);
+	free(weights[1]);
 }
 
 /* A rank without samples takes part with gradients of zero; half a batch weighs half. */
@@ -338,6 +399,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pytorch_losses), cmocka_unit_test(buckets_in_order),
+		cmocka_unit_test(votes),
 		cmocka_unit_test(few_samples),	  cmocka_unit_test(first_bad_step),
 		cmocka_unit_test(failed_comm),
 	};

@@ -220,17 +220,19 @@ int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
 
 /* ---- layouts ---- */
 
-static dnnl_format_tag_t block_tag(int block)
+static dnnl_format_tag_t block_tag(const struct layout *layout)
 {
-	switch (block) {
+	switch (layout->block) {
 	case 0:
 		return dnnl_format_tag_any;
+	case 1:
+		return dnnl_nchw;
 	case 8:
 		return dnnl_nChw8c;
 	case 16:
 		return dnnl_nChw16c;
 	default:
-		return dnnl_nchw;
+		return dnnl_nhwc;
 	}
 }
 
@@ -240,14 +242,18 @@ dnnl_memory_desc_t layout_md(const struct layout *layout)
 	dnnl_memory_desc_t md = {0};
 
 	/* It fails for sizes below 0 alone, which op_check and the graph leave none of. */
-	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, block_tag(layout->block));
+	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, block_tag(layout));
 	return md;
 }
 
 int md_block(const dnnl_memory_desc_t *md)
 {
 	static const int blocks[] = {1, 8, 16};
+	dnnl_memory_desc_t nhwc = {0};
 
+	dnnl_memory_desc_init_by_tag(&nhwc, 4, md->dims, dnnl_f32, dnnl_nhwc);
+	if (md->dims[1] <= LAYOUT_NARROW && dnnl_memory_desc_equal(&nhwc, md))
+		return (int)md->dims[1];
 	for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
 		struct layout layout = {(int)md->dims[0], (int)md->dims[1], (int)md->dims[2],
 					(int)md->dims[3], blocks[i]};

@@ -15,8 +15,9 @@
 #include "base/error.h"
 #include "train/device/device.h"
 
-/* A value: NCHW in blocks of `block` channels (1: dense; 8: nChw8c, 16: nChw16c), the last block
- * filled up with zeros. block 0 in a request: whatever oneDNN likes best. */
+/* A value: NCHW in blocks of `block` channels (1: dense; 8: nChw8c, 16: nChw16c; as many as there
+ * are channels: NHWC), the last block filled up with zeros. block 0 in a request: whatever oneDNN
+ * likes best. */
 struct layout {
 	int n, channels, height, width, block;
 };
@@ -47,7 +48,9 @@ struct conv_request {
 	bool backward; /* the gradients of weights and bias */
 	bool dx;       /* and that of x */
 	bool direct;   /* no Winograd */
+	bool nhwc;     /* up to LAYOUT_NARROW channels may also lie as NHWC, x and y */
 };
+#define LAYOUT_NARROW 16
 /* What oneDNN chose: x and y (dy lies as y), dx, and the floats of scratch that a call needs. */
 struct conv_plan {
 	struct layout x, y, dx;

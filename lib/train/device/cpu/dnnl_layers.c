@@ -27,6 +27,25 @@ struct conv_mds {
 	dnnl_dims_t strides, pads;
 };
 
+static bool is_nhwc(const struct layout *layout)
+{
+	return layout->block == layout->channels && layout->block != 1 && layout->block != 8 &&
+	       layout->block != 16;
+}
+
+/* y of a convolution of x. One block of 16 channels is NHWC too, but only by that name has oneDNN
+ * code for it beside an x in NHWC. */
+static dnnl_memory_desc_t result_md(const struct layout *x, const struct layout *y)
+{
+	dnnl_dims_t dims = {y->n, y->channels, y->height, y->width};
+	dnnl_memory_desc_t md = {0};
+
+	if (!is_nhwc(x) || y->channels > LAYOUT_NARROW)
+		return layout_md(y);
+	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, dnnl_nhwc);
+	return md;
+}
+
 static struct conv_mds conv_mds(const struct conv_request *request, int block)
 {
 	const struct layout *x = &request->x;
@@ -41,7 +60,7 @@ static struct conv_mds conv_mds(const struct conv_request *request, int block)
 	if (block)
 		in.block = block;
 	mds.x = layout_md(&in);
-	mds.y = layout_md(&out);
+	mds.y = result_md(&in, &out);
 	dnnl_memory_desc_init_by_tag(&mds.w, 4, w_dims, dnnl_f32, dnnl_format_tag_any);
 	dnnl_memory_desc_init_by_tag(&mds.b, 1, b_dims, dnnl_f32, dnnl_a);
 	return mds;
@@ -62,7 +81,7 @@ static int rank_of(const_dnnl_primitive_desc_t desc)
 
 	if (dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&name) || !name)
 		return 0;
-	return !strncmp(name, "ref", 3) ? 0 : !strncmp(name, "gemm", 4) ? 1 : 2;
+	return !strncmp(name, "ref", 3) ? 0 : strstr(name, "gemm") ? 1 : 2;
 }
 
 enum conv_kind { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS };
@@ -206,7 +225,7 @@ static int conv_new_input(struct conv *conv, const struct conv_request *request,
 
 	any.block = 0;
 	plan->dx = plan->x;
-	mds.y = layout_md(&plan->y);
+	mds.y = result_md(&plan->x, &plan->y);
 	/* The layout of x first: then nothing has to be reordered. */
 	for (int i = 0; !rc && !desc && i < 2; i++) {
 		mds.x = layout_md(i ? &any : &plan->x);
@@ -245,7 +264,7 @@ static int conv_new_weights(struct conv *conv, const struct conv_request *reques
 	int rc;
 
 	mds.x = layout_md(&plan->x);
-	mds.y = layout_md(&plan->y);
+	mds.y = result_md(&plan->x, &plan->y);
 	rc = conv_desc_any(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 	if (rc)
 		return rc;
@@ -307,14 +326,19 @@ static int conv_try(struct engine *engine, const struct conv_request *request, s
 }
 
 /* The layout that oneDNN likes best for the forward pass may leave loops for the backward one (an
- * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. */
+ * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. Few
+ * channels (6 to 16 of 5x5) have code made for them in NHWC alone; the rest is then 4 times a
+ * matrix multiplication's time. */
 int conv_new(struct engine *engine, const struct conv_request *request, struct conv **out,
 	     struct conv_plan *plan, struct error *err)
 {
 	struct conv *best = NULL;
 	int rc = 0, first = request->x.block ? 0 : 1;
+	bool nhwc = request->nhwc && request->x.channels <= LAYOUT_NARROW &&
+		    request->outputs <= LAYOUT_NARROW;
 
-	for (int i = first; i < 4 && (!best || best->rank < 2); i += 1 + first) {
+	for (int i = first; i < (nhwc ? 5 : 4) && (!best || best->rank < 2);
+	     i += i == 3 ? 1 : 1 + first) {
 		struct conv_request wanted = *request;
 		struct conv_plan found;
 		struct conv *conv = NULL;
@@ -322,6 +346,8 @@ int conv_new(struct engine *engine, const struct conv_request *request, struct c
 		wanted.direct = request->direct || i >= 2;
 		if (i % 2)
 			wanted.x.block = 0;
+		if (i == 4)
+			wanted.x.block = wanted.x.channels;
 		rc = conv_try(engine, &wanted, &conv, &found, err);
 		if (rc || (best && best->rank >= conv->rank)) {
 			conv_free(conv);

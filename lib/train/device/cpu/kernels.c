@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled once an instruction set, as KERNELS_NAME: see meson.build. Loops work on vectors of 16
- * numbers, which the compiler makes of what there is. */
-#include "train/device/cpu/kernels.h"
+/* Compiled once an instruction set, as KERNELS_NAME: see meson.build. Pooling is in kernels_pool.c.
+ */
+#include "train/device/cpu/kernels_vector.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
-
-#define LANES KERNEL_LANES
-#define SMALL 16384 /* elements; fewer are not worth waking threads for */
-
-typedef float vector __attribute__((vector_size(4 * LANES)));
-typedef int32_t mask __attribute__((vector_size(4 * LANES)));
-typedef float in_memory __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-
-static inline vector load(const float *from)
-{
-	return *(const in_memory *)from;
-}
-
-static inline void store(float *to, vector value)
-{
-	*(in_memory *)to = value;
-}
 
 /* value, 0 where gate <= 0: a NaN in gate passes. */
 static inline vector gated(vector value, vector gate)
@@ -51,11 +34,6 @@ static void share(size_t count, size_t *begin, size_t *end)
 
 	*begin = count * thread / threads;
 	*end = count * (thread + 1) / threads;
-}
-
-static size_t plane_size(const struct planes *planes)
-{
-	return planes->height * planes->width * planes->block;
 }
 
 /* ---- batch norm ---- */
@@ -509,128 +487,6 @@ static void sgd(const struct op_sgd *how, float *w, const float *dw, float *stat
 	}
 }
 
-/* ---- pooling ---- */
-
-struct window {
-	long height, width, out_height, out_width, kernel, stride, pad, block;
-};
-
-static struct window window_of(const struct planes *x, const struct op_attributes *attributes)
-{
-	return (struct window){
-		.height = (long)x->height,
-		.width = (long)x->width,
-		.out_height = (long)op_side((int64_t)x->height, attributes),
-		.out_width = (long)op_side((int64_t)x->width, attributes),
-		.kernel = attributes->kernel,
-		.stride = attributes->stride,
-		.pad = attributes->pad,
-		.block = (long)x->block,
-	};
-}
-
-/* The first of a window's largest, a NaN before all, for each channel of a block. */
-static void window_best(const struct window *window, const float *plane, long oy, long ox, float *y,
-			uint16_t *places)
-{
-	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
-	bool any = false;
-
-	for (long k = 0; k < window->kernel * window->kernel; k++) {
-		long row = top + k / window->kernel, column = left + k % window->kernel;
-		const float *x = plane + (row * window->width + column) * window->block;
-
-		if (row < 0 || column < 0 || row >= window->height || column >= window->width)
-			continue;
-		for (long i = 0; i < window->block; i++) {
-			bool wins = !any | (x[i] > y[i]) | ((x[i] != x[i]) & (y[i] == y[i]));
-
-			y[i] = wins ? x[i] : y[i];
-			places[i] = wins ? (uint16_t)k : places[i];
-		}
-		any = true;
-	}
-}
-
-static void maxpool_forward(const struct planes *x, const struct op_attributes *attributes,
-			    const float *from, float *y, uint16_t *places)
-{
-	const struct window window = window_of(x, attributes);
-	size_t count = x->n * x->blocks, size = plane_size(x);
-	size_t out = (size_t)(window.out_height * window.out_width) * x->block;
-
-#pragma omp parallel for schedule(static) if (count * size > SMALL)
-	for (size_t plane = 0; plane < count; plane++)
-		for (long oy = 0; oy < window.out_height; oy++)
-			for (long ox = 0; ox < window.out_width; ox++) {
-				size_t at = plane * out +
-					    (size_t)(oy * window.out_width + ox) * x->block;
-
-				window_best(&window, from + plane * size, oy, ox, y + at,
-					    places + at);
-			}
-}
-
-static void maxpool_backward(const struct planes *x, const struct op_attributes *attributes,
-			     const uint16_t *places, const float *dy, float *dx)
-{
-	const struct window window = window_of(x, attributes);
-	size_t count = x->n * x->blocks, size = plane_size(x);
-	size_t out = (size_t)(window.out_height * window.out_width) * x->block;
-
-#pragma omp parallel for schedule(static) if (count * size > SMALL)
-	for (size_t plane = 0; plane < count; plane++) {
-		float *to = dx + plane * size;
-
-		memset(to, 0, size * sizeof *to);
-		for (size_t o = 0; o < out; o++) {
-			long place = (long)(o / x->block), won = places[plane * out + o];
-			long row = place / window.out_width * window.stride - window.pad +
-				   won / window.kernel;
-			long column = place % window.out_width * window.stride - window.pad +
-				      won % window.kernel;
-
-			to[(size_t)(row * window.width + column) * x->block + o % x->block] +=
-				dy[plane * out + o];
-		}
-	}
-}
-
-static void avgpool_forward(const struct planes *x, const float *from, float *y)
-{
-	size_t size = plane_size(x), places = x->height * x->width;
-
-#pragma omp parallel for schedule(static) if (x->n * x->blocks * size > SMALL)
-	for (size_t plane = 0; plane < x->n * x->blocks; plane++) {
-		double sums[LANES] = {0};
-		size_t first = plane % x->blocks * x->block;
-
-		for (size_t i = 0; i < size; i++)
-			sums[i % x->block] += (double)from[plane * size + i];
-		for (size_t c = 0; c < x->block && first + c < x->channels; c++)
-			y[plane / x->blocks * x->channels + first + c] =
-				(float)(sums[c] / (double)places);
-	}
-}
-
-static void avgpool_backward(const struct planes *x, const float *dy, float *dx)
-{
-	size_t size = plane_size(x), places = x->height * x->width;
-
-#pragma omp parallel for schedule(static) if (x->n * x->blocks * size > SMALL)
-	for (size_t plane = 0; plane < x->n * x->blocks; plane++) {
-		float shares[LANES] = {0};
-		size_t first = plane % x->blocks * x->block;
-
-		for (size_t c = 0; c < x->block && first + c < x->channels; c++)
-			shares[c] =
-				(float)((double)dy[plane / x->blocks * x->channels + first + c] /
-					(double)places);
-		for (size_t i = 0; i < size; i++)
-			dx[plane * size + i] = shares[i % x->block];
-	}
-}
-
 const struct kernels KERNELS_NAME = {
 	.name = KERNELS_TEXT,
 	.norm_forward = norm_forward,
@@ -638,9 +494,9 @@ const struct kernels KERNELS_NAME = {
 	.relu_forward = relu_forward,
 	.relu_backward = relu_backward,
 	.add = add,
-	.maxpool_forward = maxpool_forward,
-	.maxpool_backward = maxpool_backward,
-	.avgpool_forward = avgpool_forward,
-	.avgpool_backward = avgpool_backward,
+	.maxpool_forward = KERNEL(maxpool_forward),
+	.maxpool_backward = KERNEL(maxpool_backward),
+	.avgpool_forward = KERNEL(avgpool_forward),
+	.avgpool_backward = KERNEL(avgpool_backward),
 	.sgd = sgd,
 };

@@ -214,6 +214,15 @@ static int make_copies(struct compile *compile, struct node *node, const struct 
 	return rc;
 }
 
+/* The kernels of batch norm want blocks that divide a vector. */
+static bool has_norm(const struct graph *graph)
+{
+	for (int i = 0; i < graph->op_count; i++)
+		if (graph->ops[i].kind == OP_BATCHNORM)
+			return true;
+	return false;
+}
+
 static int make_conv(struct compile *compile, struct node *node)
 {
 	const struct step_request *request = compile->program->request;
@@ -225,6 +234,7 @@ static int make_conv(struct compile *compile, struct node *node)
 		.backward = request->train,
 		.dx = request->train && node->input,
 		.direct = request->direct,
+		.nhwc = !has_norm(compile->graph),
 	};
 	struct conv_plan plan;
 	int rc;

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth explain: known failures in a log. */
+#include <argp.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arguments.h"
+#include "base/json.h"
+#include "explain/explain.h"
+#include "verb.h"
+
+#define LINE_MAX_BYTES 16384 /* of a longer line its beginning counts */
+#define KEY_JSON 0x100
+
+struct arguments {
+	const char **files;
+	size_t count;
+	bool json;
+};
+
+/* Where a row was first seen, and how often. */
+struct finding {
+	size_t count, line;
+	char *text;
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+	struct error err;
+
+	switch (key) {
+	case KEY_JSON:
+		arguments->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		arguments->files[arguments->count++] = text;
+		return 0;
+	case ARGP_KEY_END:
+		if (arguments->count)
+			return 0;
+		error_set(&err, ERR_USAGE, "which LOG? - is standard input");
+		arguments_refuse(state, &err);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static int look(struct finding *findings, const char *line, size_t number, struct error *err)
+{
+	const struct explain_row *row = explain_line(line);
+	struct finding *finding = row ? &findings[row - explain_rows] : NULL;
+
+	if (!finding || finding->count++)
+		return 0;
+	finding->line = number;
+	finding->text = strndup(line, 300);
+	return finding->text ? 0 : error_memory(err, "a line");
+}
+
+/* Any bytes, lines of any length. */
+static int read_log(FILE *file, const char *name, struct finding *findings, struct error *err)
+{
+	char *line = malloc(LINE_MAX_BYTES + 1);
+	size_t used = 0, number = 1;
+	int c, rc = line ? 0 : error_memory(err, "a line");
+
+	while (!rc && (c = getc(file)) != EOF) {
+		if (c == '\n') {
+			line[used] = '\0';
+			rc = look(findings, line, number++, err);
+			used = 0;
+		} else if (used < LINE_MAX_BYTES) {
+			line[used++] = (char)(c ? c : ' ');
+		}
+	}
+	if (!rc && ferror(file))
+		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", name, strerror(errno));
+	if (!rc && used) {
+		line[used] = '\0';
+		rc = look(findings, line, number, err);
+	}
+	free(line);
+	return rc;
+}
+
+static void print(const char *name, const struct finding *finding, const struct explain_row *row)
+{
+	printf("%s:%zu: %s%s", name, finding->line, finding->text, finding->count > 1 ? "" : "\n");
+	if (finding->count > 1)
+		printf(" (%zu times)\n", finding->count);
+	printf("  cause:  %s\n  mend:   %s\n  source: %s\n", row->cause, row->mend, row->source);
+}
+
+static int explain(const char *name, bool json, json_t *list, struct error *err)
+{
+	struct finding *findings = calloc(explain_row_count, sizeof *findings);
+	FILE *file = strcmp(name, "-") ? fopen(name, "re") : stdin;
+	size_t known = 0;
+	int rc = 0;
+
+	if (!findings)
+		rc = error_memory(err, "the log");
+	else if (!file)
+		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", name, strerror(errno));
+	else
+		rc = read_log(file, name, findings, err);
+	for (size_t i = 0; !rc && i < explain_row_count; i++) {
+		if (!findings[i].count)
+			continue;
+		known++;
+		if (!json) {
+			print(name, &findings[i], &explain_rows[i]);
+			continue;
+		}
+		json_t *entry = explain_row_json(&explain_rows[i]);
+
+		json_object_set_new(entry, "log", json_text(name));
+		json_object_set_new(entry, "line", json_integer((json_int_t)findings[i].line));
+		json_object_set_new(entry, "count", json_integer((json_int_t)findings[i].count));
+		json_object_set_new(entry, "text", json_text(findings[i].text));
+		json_array_append_new(list, entry);
+	}
+	if (!rc && !known && !json)
+		printf("%s: nothing that berth knows\n", name);
+	for (size_t i = 0; findings && i < explain_row_count; i++)
+		free(findings[i].text);
+	free(findings);
+	if (file && file != stdin)
+		fclose(file);
+	return rc;
+}
+
+int verb_explain(int argc, char **argv)
+{
+	static const struct argp_option options[] = {
+		{"json", KEY_JSON, NULL, 0, "As JSON (berth.explain/1)", 0},
+		{NULL, 0, NULL, 0, NULL, 0},
+	};
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "LOG...",
+		.doc = "Look for known failures in the output of a job: what they come from and what mends "
+		       "them.\v"
+		       "LOG is a file, or - for standard input. Ends with 0 whether something is known "
+		       "or not.",
+	};
+	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};
+	struct error err = {0};
+	json_t *list = json_array();
+	int rc = arguments.files && list ? 0 : error_memory(&err, "the logs");
+
+	if (!rc)
+		arguments_parse(&argp, argc, argv, 0, &arguments);
+	for (size_t i = 0; !rc && i < arguments.count; i++)
+		rc = explain(arguments.files[i], arguments.json, list, &err);
+	if (!rc && arguments.json) {
+		json_t *root = json_pack("{s:s, s:O}", "schema", "berth.explain/1", "known", list);
+
+		json_dumpf(root, stdout, JSON_INDENT(2));
+		printf("\n");
+		json_decref(root);
+	}
+	json_decref(list);
+	free(arguments.files);
+	if (!rc && fflush(stdout))
+		rc = error_set(&err, ERR_IO, "cannot write to standard output");
+	return rc ? verb_fail(&err) : 0;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Does Slurm show each task of a node its own GPUs only? --gpus-per-task implies a binding of them
+ * (srun(1), --tres-bind). In a task of Slurm 22.05 SLURM_GPUS_PER_TASK is not set, SLURM_STEP_GPUS and
+ * CUDA_VISIBLE_DEVICES are the task's, SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND says
+ * gpu:per_task:1 or gpu:single:1; under --gpu-bind=none no list of visible devices is set. */
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/slurm.h"
+#include "base/idset.h"
+#include "base/number.h"
+
+#define GPUS_MAX 4096
+
+/* A variable that says something, or NULL. */
+struct said {
+	const char *name, *value;
+};
+
+static struct said first_of(const struct env *env, const char *const *names, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const char *value = env_get(env, names[i]);
+
+		if (value && *value)
+			return (struct said){names[i], value};
+	}
+	return (struct said){NULL, NULL};
+}
+
+/* Devices of a list of visible ones, up to the word that ends it. */
+static int entries(const char *list)
+{
+	int count = 0;
+
+	while (*list && *list != '-' && strncmp(list, "No", 2) != 0) {
+		size_t size = strcspn(list, ",");
+
+		count++;
+		list += size + (list[size] == ',');
+	}
+	return count;
+}
+
+/* The step's GPUs on this node, where a variable says so; *by names it. */
+static int gpus_of_step(const struct env *env, struct said *by)
+{
+	const char *here = env_get(env, "SLURM_GPUS_ON_NODE"), *list = env_get(env, "SLURM_STEP_GPUS");
+	struct idset *set = NULL;
+	int count = 0, listed = 0;
+
+	if (here && !number_int("SLURM_GPUS_ON_NODE", here, 0, GPUS_MAX, &count, NULL))
+		*by = (struct said){"SLURM_GPUS_ON_NODE", here};
+	if (list && !idset_parse(list, &set, NULL))
+		listed = (int)idset_count(set);
+	idset_free(set);
+	if (listed > count) {
+		count = listed;
+		*by = (struct said){"SLURM_STEP_GPUS", list};
+	}
+	return count;
+}
+
+/* The variable that says that GPUs are bound to tasks. */
+static struct said binding(const struct env *env)
+{
+	static const char *const binds[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND", "SLURM_GPU_BIND"};
+	static const char *const each[] = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"};
+	struct said said = first_of(env, binds, sizeof binds / sizeof *binds);
+
+	if (said.value && !strstr(said.value, "none"))
+		return said;
+	said = first_of(env, each, sizeof each / sizeof *each);
+	if (said.value && (!strcmp(said.name, each[0]) || strstr(said.value, "gpu")))
+		return said;
+	return (struct said){NULL, NULL};
+}
+
+bool slurm_gpus_apart(const struct env *env, int tasks, char *out, size_t size)
+{
+	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+					    "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
+					    "ZE_AFFINITY_MASK"};
+	struct said list = first_of(env, lists, sizeof lists / sizeof *lists), by = {NULL, NULL};
+	struct said bind = binding(env);
+	int seen = list.value ? entries(list.value) : 0, all;
+	char step[80] = "", how[160] = "";
+
+	if (tasks < 2 || !seen || !slurm_in_step(env))
+		return false;
+	all = gpus_of_step(env, &by);
+	if (all > seen) {
+		snprintf(step, sizeof step, ", while %s is %.40s", by.name, by.value);
+	} else if (bind.name && strstr(bind.name, "PER_TASK")) {
+		all = seen * tasks; /* nobody counts the step's: each task has as many of its own */
+	} else {
+		return false;
+	}
+	if (bind.name)
+		snprintf(how, sizeof how, " (%s is %.80s)", bind.name, bind.value);
+	snprintf(out, size,
+		 "%s is %.80s in this task%s%s: each of the %d tasks on this node sees %d of its %d "
+		 "GPUs (--gpus-per-task and --gpu-bind do that). Ranks of the node then cannot open "
+		 "each other's GPU memory: NCCL and MPI do without peer-to-peer over NVLink or PCIe "
+		 "and copy through the host's memory, or fail with CUDA IPC errors. Write "
+		 "--gpus-per-node=%d --gpu-bind=none in place of --gpus-per-task: berth gives each "
+		 "rank its GPU",
+		 list.name, list.value, step, how, tasks, seen, all, all);
+	return true;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What Slurm does to a job that has lost a node. Whether it was submitted with --no-kill Slurm tells
+ * nobody (22.05 to 24.05: neither variables nor scontrol): the job's script is all there is. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/ask.h"
+#include "alloc/slurm.h"
+
+#define SCRIPT_MAX (4 << 20)
+#define ANSWER_MAX (1 << 20)
+
+/* --no-kill, -k, or -k among other letters without arguments; --no-kill=off takes it back. */
+static void read_option(const char *word, size_t size, bool *no_kill)
+{
+	static const char name[] = "--no-kill";
+
+	if (size >= sizeof name - 1 && !strncmp(word, name, sizeof name - 1)) {
+		if (size == sizeof name - 1)
+			*no_kill = true;
+		else if (size == sizeof name - 1 + 4 && !strncmp(word + sizeof name - 1, "=off", 4))
+			*no_kill = false;
+	} else if (size == 2 && !strncmp(word, "-k", 2)) {
+		*no_kill = true;
+	}
+}
+
+bool slurm_script_no_kill(const char *script)
+{
+	static const char mark[] = "#SBATCH";
+	bool no_kill = false;
+
+	while (*script) {
+		const char *end = script + strcspn(script, "\n"), *at = script;
+
+		/* sbatch reads no options behind the first command. */
+		at += strspn(at, " \t\r");
+		if (at < end && *at != '#')
+			break;
+		if (!strncmp(script, mark, sizeof mark - 1))
+			for (at = script + sizeof mark - 1; at < end;) {
+				size_t size;
+
+				at += strspn(at, " \t\r");
+				size = strcspn(at, " \t\r\n");
+				if (at >= end || *at == '#')
+					break;
+				read_option(at, size, &no_kill);
+				at += size;
+			}
+		script = end + (*end == '\n');
+	}
+	return no_kill;
+}
+
+/* malloced, or NULL. */
+static char *ask(const struct env *env, int timeout_ms, size_t limit, const char *const *words)
+{
+	struct ask_answer answer;
+
+	if (ask_tool((char *const *)words, env, timeout_ms, limit, &answer) != ASK_ANSWERED)
+		return NULL;
+	if (!answer.code)
+		return answer.text;
+	free(answer.text);
+	return NULL;
+}
+
+/* "SlurmdTimeout           = 300 sec"; 0: not known. */
+static int timeout_of(const char *config)
+{
+	const char *at = config ? strstr(config, "\nSlurmdTimeout") : NULL;
+
+	at = at ? strchr(at, '=') : NULL;
+	return at ? atoi(at + 1) : 0;
+}
+
+void slurm_lost_node(const struct env *env, const struct alloc *alloc, int timeout_ms, char *out,
+		     size_t size)
+{
+	const char *id = alloc->job_id;
+	char *script, *job, *config, after[48] = "";
+
+	out[0] = '\0';
+	if (strcmp(alloc->source, "slurm") != 0)
+		return;
+	script = ask(env, timeout_ms, SCRIPT_MAX,
+		     (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
+	if (script && slurm_script_no_kill(script)) {
+		snprintf(out, size, "the job's script says --no-kill: Slurm lets the job go on when it "
+				    "loses a node");
+		free(script);
+		return;
+	}
+	job = ask(env, timeout_ms, ANSWER_MAX,
+		  (const char *const[]){"scontrol", "-o", "show", "job", id, NULL});
+	config = ask(env, timeout_ms, ANSWER_MAX,
+		     (const char *const[]){"scontrol", "show", "config", NULL});
+	if (timeout_of(config))
+		snprintf(after, sizeof after, " (after %d s)", timeout_of(config));
+	snprintf(out, size,
+		 "when this job loses a node Slurm %s it, once it takes the node for down%s, unless it "
+		 "was submitted with --no-kill%s",
+		 job && strstr(job, " Requeue=1") && script ? "requeues" : "ends", after,
+		 script ? ", which its script does not say: add #SBATCH --no-kill"
+			: ": salloc --no-kill");
+	free(script);
+	free(job);
+	free(config);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/comm/nccl/library.h"
+
+#include <dlfcn.h>
+
+#include "base/symbols.h"
+#include "train/comm/gpus.h"
+
+#define FILE_NAME "libnccl.so.2"
+
+static struct nccl_library table;
+
+static const char *load_symbols(void *file)
+{
+	const struct symbol symbols[] = {
+		{"ncclGetVersion", &table.version, true},
+		{"ncclGetErrorString", &table.error_string, true},
+		{"ncclGetLastError", &table.last_error, true},
+		{"ncclGetUniqueId", &table.unique_id, true},
+		{"ncclCommInitRankConfig", &table.init, true},
+		{"ncclCommGetAsyncError", &table.async_error, true},
+		{"ncclCommFinalize", &table.finalize, true},
+		{"ncclCommDestroy", &table.destroy, true},
+		{"ncclCommAbort", &table.abort, true},
+		{"ncclAllReduce", &table.all_reduce, true},
+		{"ncclBroadcast", &table.broadcast, true},
+		{"ncclAllGather", &table.all_gather, true},
+	};
+
+	return symbols_find(file, symbols, sizeof symbols / sizeof *symbols);
+}
+
+int nccl_library_load(const struct nccl_library **out, int *version, struct error *err)
+{
+	void *file = dlopen(FILE_NAME, RTLD_NOW | RTLD_LOCAL);
+	const char *missing;
+	char text[16] = "", oldest[16];
+
+	if (!file) {
+		const char *why = dlerror();
+
+		return error_set(err, ERR_UNAVAILABLE,
+				 "NCCL cannot be loaded: %s; install libnccl2 or put the folder "
+				 "of " FILE_NAME " into LD_LIBRARY_PATH, or use --comm mpi",
+				 why ? why : FILE_NAME);
+	}
+	missing = load_symbols(file);
+	*version = 0;
+	if (table.version && table.version(version) != ncclSuccess)
+		*version = 0;
+	gpu_version_text(*version, text);
+	gpu_version_text(NCCL_OLDEST, oldest);
+	if (missing || *version < NCCL_OLDEST) {
+		dlclose(file);
+		return error_set(err, ERR_UNAVAILABLE,
+				 FILE_NAME
+				 " is NCCL %s%s%s, and berth needs %s or newer: install a "
+				 "newer one, or use --comm mpi",
+				 *version ? text : "of an unknown version",
+				 missing ? " without " : "", missing ? missing : "", oldest);
+	}
+	*out = &table;
+	return 0;
+}
+
+int nccl_error(const struct nccl_library *library, ncclComm_t handle, ncclResult_t result,
+	       const char *what, struct error *err)
+{
+	const char *last = library->last_error(handle);
+	bool more = last && *last;
+
+	return error_set(err, ERR_NETWORK, "%s: NCCL says: %s%s%.300s%s", what,
+			 library->error_string(result), more ? " (" : "", more ? last : "",
+			 more ? ")" : "; NCCL_DEBUG=INFO tells more");
+}
+
+int cuda_error(cudaError_t result, const char *what, struct error *err)
+{
+	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA says: %s", what,
+			 cudaGetErrorString(result));
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The beginning and the end of a communicator. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "train/comm/nccl/nccl_internal.h"
+
+#define MISSING_MS 2000 /* to find out who did not come */
+#define LEAVE_MS 5000	/* for what is left at the end */
+
+extern const struct comm_ops comm_nccl;
+
+int64_t nccl_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- meeting ---- */
+
+static int join(struct nccl *nccl, const struct comm_request *request, struct error *err)
+{
+	if (!request->env)
+		return error_set(err, ERR_INTERNAL, "NCCL needs the environment to meet by");
+
+	int rc = ranks_join(request->env, request->timeout_ms, &nccl->ranks, err);
+
+	if (rc)
+		return rc;
+	const struct ranks_place *place = ranks_place(nccl->ranks);
+
+	if (place->rank != request->rank || place->size != request->size)
+		return error_set(err, ERR_DATA,
+				 "this is rank %d of %d, but the exchange knows rank %d of %d: one "
+				 "of the two is left over from another program",
+				 request->rank, request->size, place->rank, place->size);
+	return 0;
+}
+
+static int make_card(struct nccl *nccl, int version, struct gpu_card *out, struct error *err)
+{
+	struct cudaDeviceProp properties;
+	cudaError_t result = cudaGetDevice(&nccl->cuda_device);
+
+	if (result == cudaSuccess)
+		result = cudaGetDeviceProperties(&properties, nccl->cuda_device);
+	if (result != cudaSuccess)
+		return cuda_error(result, "asking for the GPU", err);
+	memset(out, 0, sizeof *out);
+	if (gethostname(out->host, sizeof out->host - 1))
+		snprintf(out->host, sizeof out->host, "?");
+	gpu_uuid_text((const unsigned char *)&properties.uuid, out->uuid);
+	out->version = version;
+	return 0;
+}
+
+/* Ranks on one GPU: NCCL takes them for ranks of different hosts, and sends over sockets. It reads
+ * these where a communicator begins; what the user has set stays. */
+static void pretend_hosts(const struct nccl *nccl)
+{
+	char host[32];
+	bool one = true;
+
+	for (int rank = 1; rank < nccl->meet.size; rank++)
+		one = one && !strcmp(nccl->meet.hosts[rank], nccl->meet.hosts[0]);
+	snprintf(host, sizeof host, "berth-rank-%d", nccl->meet.rank);
+	setenv("NCCL_HOSTID", host, 0);
+	setenv("NCCL_NVLS_ENABLE", "0", 0);
+	if (one) {
+		setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+		setenv("NCCL_IB_DISABLE", "1", 0);
+	}
+}
+
+/* ---- NCCL ---- */
+
+/* The deadline has passed: whom did we wait for? */
+static int not_begun(struct nccl *nccl, struct error *err)
+{
+	char missing[512];
+
+	meet_missing(&nccl->meet, MISSING_MS, missing, sizeof missing);
+	if (missing[0])
+		return error_set(
+			err, ERR_NETWORK,
+			"NCCL's beginning did not finish within %d s: rank %s did not come "
+			"to it; look at that rank's last lines, or give more time by "
+			"--comm-timeout",
+			nccl->timeout_ms / 1000, missing);
+	return error_set(err, ERR_NETWORK,
+			 "NCCL's beginning did not finish within %d s, though all %d ranks came to "
+			 "it: they do not reach each other; berth check tests the network, "
+			 "NCCL_DEBUG=INFO shows the interfaces that NCCL took",
+			 nccl->timeout_ms / 1000, nccl->meet.size);
+}
+
+static int begin(struct nccl *nccl, const unsigned char *id, struct error *err)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclUniqueId unique;
+	int rc = meet_enter(&nccl->meet, err);
+
+	if (rc)
+		return rc;
+	config.blocking = 0;
+	if (nccl->meet.shared) {
+		pretend_hosts(nccl);
+		config.maxCTAs = 2;
+	}
+	memcpy(&unique, id, sizeof unique);
+
+	int64_t until = nccl_now_ms() + nccl->timeout_ms;
+
+	pthread_mutex_lock(&nccl->lock);
+	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->meet.size, unique,
+						  nccl->meet.rank, &config);
+
+	rc = nccl_settle(nccl, result, "NCCL's beginning", nccl->timeout_ms, err);
+	pthread_mutex_unlock(&nccl->lock);
+	return rc && nccl_now_ms() >= until ? not_begun(nccl, err) : rc;
+}
+
+static int open_all(struct nccl *nccl, const struct comm_request *request, struct error *err)
+{
+	unsigned char id[MEET_ID_SIZE] = {0};
+	ncclUniqueId unique = {{0}};
+	struct gpu_card card;
+	int version;
+	int rc = nccl_library_load(&nccl->library, &version, err);
+
+	_Static_assert(sizeof id == sizeof unique, "NCCL's unique id");
+	if (!rc)
+		rc = make_card(nccl, version, &card, err);
+	if (!rc)
+		rc = join(nccl, request, err);
+	if (rc)
+		return rc;
+	if (!request->rank) {
+		ncclResult_t result = nccl->library->unique_id(&unique);
+
+		if (result != ncclSuccess)
+			return nccl_error(nccl->library, NULL, result, "a place to meet", err);
+		memcpy(id, &unique, sizeof id);
+	}
+	rc = meet_begin(nccl->ranks, &card, request->allow_shared_gpu, request->timeout_ms, id,
+			&nccl->meet, err);
+	if (!rc)
+		rc = streams_new(nccl, err);
+	if (!rc)
+		rc = marks_new(nccl, err);
+	if (!rc)
+		rc = begin(nccl, id, err);
+	return rc ? rc : watchdog_start(nccl, err);
+}
+
+int nccl_open(const struct comm_request *request, struct comm **out, struct error *err)
+{
+	struct nccl *nccl = calloc(1, sizeof *nccl);
+	pthread_condattr_t attributes;
+
+	if (!nccl)
+		return error_memory(err, "the communication");
+	nccl->comm = (struct comm){.ops = &comm_nccl, .rank = request->rank, .size = request->size};
+	nccl->timeout_ms = request->timeout_ms;
+	nccl->lost = request->lost;
+	nccl->context = request->context;
+	pthread_mutex_init(&nccl->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&nccl->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+
+	int rc = open_all(nccl, request, err);
+
+	if (rc) {
+		nccl->failed = true;
+		nccl_close(&nccl->comm);
+		return rc;
+	}
+	*out = &nccl->comm;
+	return 0;
+}
+
+/* Under lock. */
+static void leave(struct nccl *nccl)
+{
+	if (!nccl->handle)
+		return;
+	if (nccl->failed) {
+		nccl_abort_bounded(nccl);
+		return;
+	}
+	ncclComm_t handle = nccl->handle;
+	ncclResult_t result = nccl->library->finalize(handle);
+
+	/* The others may have ended already, without a word: that is no error now. */
+	if (nccl_settle(nccl, result, "leaving", LEAVE_MS, NULL)) {
+		nccl_abort_bounded(nccl);
+		return;
+	}
+	nccl->library->destroy(handle);
+	nccl->handle = NULL;
+}
+
+void nccl_close(struct comm *comm)
+{
+	struct nccl *nccl = (struct nccl *)comm;
+
+	if (!nccl)
+		return;
+	watchdog_stop(nccl);
+	pthread_mutex_lock(&nccl->lock);
+	leave(nccl);
+	pthread_mutex_unlock(&nccl->lock);
+	marks_free(nccl);
+	streams_free(nccl);
+	meet_free(&nccl->meet);
+	ranks_leave(nccl->ranks);
+	pthread_cond_destroy(&nccl->changed);
+	pthread_mutex_destroy(&nccl->lock);
+	free(nccl);
+}

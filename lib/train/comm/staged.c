@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A comm of host memory for a device that has memory of its own: what goes in is copied out of the
+ * device, what comes back is copied in at the next finish. */
+#include <stdlib.h>
+
+#include "train/comm/comm.h"
+
+/* A collective under way. to: device memory; from there size_bytes were or will be copied. */
+struct stage {
+	char *host;
+	size_t room, size_bytes;
+	void *to;
+};
+
+struct staged {
+	struct comm comm;
+	struct comm *inner;
+	struct stage *stages; /* their host memory is kept for the next ones */
+	size_t count, room;
+};
+
+static const struct comm_ops comm_staged;
+
+struct comm *comm_stage(struct comm *inner)
+{
+	struct staged *staged = calloc(1, sizeof *staged);
+
+	if (!staged)
+		return NULL;
+	staged->comm = (struct comm){.ops = &comm_staged, .rank = inner->rank, .size = inner->size};
+	staged->inner = inner;
+	return &staged->comm;
+}
+
+/* The next stage, with size_bytes of host memory. */
+static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct error *err)
+{
+	struct stage *stage;
+
+	if (staged->count == staged->room) {
+		size_t room = staged->room ? staged->room * 2 : 16;
+		struct stage *grown = realloc(staged->stages, room * sizeof *grown);
+
+		if (!grown)
+			goto full;
+		for (size_t i = staged->room; i < room; i++)
+			grown[i] = (struct stage){0};
+		staged->stages = grown;
+		staged->room = room;
+	}
+	stage = &staged->stages[staged->count];
+	if (stage->room < size_bytes) {
+		free(stage->host);
+		stage->host = malloc(size_bytes);
+		stage->room = stage->host ? size_bytes : 0;
+		if (!stage->host)
+			goto full;
+	}
+	stage->size_bytes = size_bytes;
+	staged->count++;
+	return stage;
+full:
+	error_memory(err, "what ranks exchange");
+	return NULL;
+}
+
+/* from: device memory, copied out now; NULL: nothing is. */
+static struct stage *stage_out(struct staged *staged, struct device_queue *queue, const void *from,
+			       void *to, size_t size_bytes, struct error *err)
+{
+	struct stage *stage = stage_next(staged, size_bytes, err);
+
+	if (!stage)
+		return NULL;
+	stage->to = to;
+	if (from && queue->device->ops->copy_out(queue, stage->host, from, size_bytes, err)) {
+		staged->count--;
+		return NULL;
+	}
+	return stage;
+}
+
+static int staged_all_reduce(struct comm *comm, struct device_queue *queue, void *data,
+			     size_t count, enum element_type type, enum comm_reduce reduce,
+			     struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+	struct stage *stage =
+		stage_out(staged, queue, data, data, count * element_size(type), err);
+
+	return stage ? staged->inner->ops->all_reduce(staged->inner, queue, stage->host, count,
+						      type, reduce, err)
+		     : -ERR_UNAVAILABLE;
+}
+
+static int staged_broadcast(struct comm *comm, struct device_queue *queue, void *data,
+			    size_t size_bytes, int root, struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+	struct stage *stage = stage_out(staged, queue, data, data, size_bytes, err);
+
+	return stage ? staged->inner->ops->broadcast(staged->inner, queue, stage->host, size_bytes,
+						     root, err)
+		     : -ERR_UNAVAILABLE;
+}
+
+static int staged_all_gather(struct comm *comm, struct device_queue *queue, const void *from,
+			     void *to, size_t size_bytes, struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+	size_t all = size_bytes * (size_t)comm->size;
+	/* What is sent is kept too until it is done, and copied back to where it came from: not a
+	 * change. */
+	struct stage *own = stage_out(staged, queue, from, NULL, size_bytes, err);
+	size_t own_index = staged->count - 1;
+	struct stage *stage = own ? stage_out(staged, queue, NULL, to, all, err) : NULL;
+
+	return stage ? staged->inner->ops->all_gather(staged->inner, queue,
+						      staged->stages[own_index].host, stage->host,
+						      size_bytes, err)
+		     : -ERR_UNAVAILABLE;
+}
+
+static int staged_finish(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+	int rc = staged->inner->ops->finish(staged->inner, queue, err);
+
+	for (size_t i = 0; !rc && i < staged->count; i++) {
+		const struct stage *stage = &staged->stages[i];
+
+		if (stage->to)
+			rc = queue->device->ops->copy_in(queue, stage->to, stage->host,
+							 stage->size_bytes, err);
+	}
+	staged->count = 0;
+	return rc;
+}
+
+static int staged_barrier(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+	int rc = staged_finish(comm, queue, err);
+
+	return rc ? rc : staged->inner->ops->barrier(staged->inner, queue, err);
+}
+
+static int staged_progress(struct comm *comm, struct error *err)
+{
+	struct staged *staged = (struct staged *)comm;
+
+	return staged->inner->ops->progress(staged->inner, err);
+}
+
+static void staged_abort(struct comm *comm, const char *why)
+{
+	struct staged *staged = (struct staged *)comm;
+
+	staged->inner->ops->abort(staged->inner, why);
+}
+
+static void staged_close(struct comm *comm)
+{
+	struct staged *staged = (struct staged *)comm;
+
+	if (!staged)
+		return;
+	staged->inner->ops->close(staged->inner);
+	for (size_t i = 0; i < staged->room; i++)
+		free(staged->stages[i].host);
+	free(staged->stages);
+	free(staged);
+}
+
+static const struct comm_ops comm_staged = {
+	.name = "staged",
+	.all_reduce = staged_all_reduce,
+	.broadcast = staged_broadcast,
+	.all_gather = staged_all_gather,
+	.barrier = staged_barrier,
+	.progress = staged_progress,
+	.finish = staged_finish,
+	.abort = staged_abort,
+	.close = staged_close,
+};

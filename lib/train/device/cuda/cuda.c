@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Module device-cuda.so: one GPU, its memory and its streams. */
+#include "train/device/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/comm/gpus.h"
+#include "train/device/cuda/plan_cache.h"
+
+extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
+
+#define LEAST_MAJOR 8	   /* the oldest architecture of the default build; bf16 needs it */
+#define LEAST_CUDNN 90000u /* the API that convolution.c is written for */
+
+size_t number_size(enum number number)
+{
+	return number == NUMBER_F32 ? 4 : 2;
+}
+
+/* ---- codes ---- */
+
+int cuda_check(cudaError_t code, const char *what, struct error *err)
+{
+	if (!code)
+		return 0;
+	return error_set(err, ERR_UNAVAILABLE, "%s: CUDA says: %s (%s)", what,
+			 cudaGetErrorString(code), cudaGetErrorName(code));
+}
+
+int cudnn_check(cudnnStatus_t code, const char *what, struct error *err)
+{
+	if (!code)
+		return 0;
+	return error_set(err, ERR_UNAVAILABLE, "%s: cuDNN %zu says: %s", what, cudnnGetVersion(),
+			 cudnnGetErrorString(code));
+}
+
+int blas_check(cublasStatus_t code, const char *what, struct error *err)
+{
+	if (!code)
+		return 0;
+	return error_set(err, ERR_UNAVAILABLE, "%s: cuBLASLt %zu says: %s", what,
+			 cublasLtGetVersion(), cublasLtGetStatusString(code));
+}
+
+int cuda_launched(const char *what, struct error *err)
+{
+	return cuda_check(cudaGetLastError(), what, err);
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000;
+}
+
+int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
+{
+	int64_t end = now_ms() + timeout_ms;
+
+	for (unsigned turn = 0;; turn++) {
+		cudaError_t code = cudaStreamQuery(stream);
+
+		if (code != cudaErrorNotReady)
+			return cuda_check(code, "waiting for the GPU", err);
+		if (turn < 1000)
+			continue;
+		if (now_ms() > end)
+			return error_set(err, ERR_NETWORK,
+					 "the GPU did not finish its work within %d s; it may "
+					 "wait for a rank that is lost",
+					 timeout_ms / 1000);
+		nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+	}
+}
+
+int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err)
+{
+	size_t available = 0, total = 0;
+	void *memory = NULL;
+	cudaError_t code = cudaMalloc(&memory, size_bytes ? size_bytes : 1);
+
+	if (!code) {
+		*out = memory;
+		return 0;
+	}
+	cudaGetLastError(); /* it is told here, and not again at the next launch */
+	if (code != cudaErrorMemoryAllocation)
+		return cuda_check(code, what, err);
+	cudaMemGetInfo(&available, &total);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
+			 "free; try a smaller --batch, and see nvidia-smi for who else holds it",
+			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
+			 available >> 20, total >> 20);
+}
+
+/* ---- open ---- */
+
+static int check_driver(cudaError_t code, int count, struct error *err)
+{
+	int driver = 0, runtime = 0;
+
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	if (code == cudaErrorInsufficientDriver && !driver)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "no GPU can be used: NVIDIA's driver is not installed or not "
+				 "loaded (nvidia-smi should list a GPU); --device cpu trains "
+				 "without one");
+	if (code == cudaErrorInsufficientDriver)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "NVIDIA's driver is too old: it serves CUDA %d.%d, this build "
+				 "uses CUDA %d.%d; update the driver or build berth with an older "
+				 "toolkit",
+				 driver / 1000, driver % 1000 / 10, runtime / 1000,
+				 runtime % 1000 / 10);
+	if (code == cudaErrorNoDevice || (!code && count < 1))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "there is no GPU that this process may use; see "
+				 "CUDA_VISIBLE_DEVICES and nvidia-smi");
+	return cuda_check(code, "looking for GPUs", err);
+}
+
+/* index: this rank's, of the GPUs that it sees; where it sees one alone that is its own. */
+static int choose_gpu(struct cuda *cuda, int index, struct error *err)
+{
+	int count = 0;
+	cudaError_t code = cudaGetDeviceCount(&count);
+	int rc = check_driver(code, count, err);
+
+	if (rc)
+		return rc;
+	if (count > 1 && index >= count)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "rank %d of this node (LOCAL_RANK, from 0) has no GPU: this "
+				 "process sees %d; start one rank a GPU, or see "
+				 "CUDA_VISIBLE_DEVICES",
+				 index, count);
+	cuda->ordinal = count > 1 ? index : 0;
+	return cuda_check(cudaSetDevice(cuda->ordinal), "choosing the GPU", err);
+}
+
+static int check_gpu(struct cuda *cuda, struct error *err)
+{
+	struct cudaDeviceProp properties;
+	int rc = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal),
+			    "asking what the GPU is", err);
+	cudaError_t usable;
+
+	if (rc)
+		return rc;
+	snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
+	cuda->multiprocessors = properties.multiProcessorCount;
+	cuda->major = properties.major;
+	cuda->minor = properties.minor;
+	usable = cuda->major < LEAST_MAJOR ? cudaErrorNoKernelImageForDevice : kernels_usable();
+	if (usable == cudaErrorNoKernelImageForDevice || usable == cudaErrorInvalidDeviceFunction)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "the GPU %s has compute capability %d.%d, and this build of berth "
+				 "is for %s; build it with -Dgpu_arch=%d%d (8.0 is the oldest that "
+				 "there is code for)",
+				 cuda->name, cuda->major, cuda->minor, BERTH_CUDA_ARCH, cuda->major,
+				 cuda->minor);
+	return cuda_check(usable, "asking whether the GPU takes berth's kernels", err);
+}
+
+static int open_libraries(struct cuda *cuda, struct error *err)
+{
+	size_t version = cudnnGetVersion();
+	int rc;
+
+	if (version < LEAST_CUDNN)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cuDNN is too old: %zu was loaded, expected %u or newer "
+				 "(LD_LIBRARY_PATH may hold an older one)",
+				 version, LEAST_CUDNN);
+	rc = cudnn_check(cudnnCreate(&cuda->cudnn), "beginning cuDNN", err);
+	if (!rc)
+		rc = blas_check(cublasLtCreate(&cuda->blas), "beginning cuBLASLt", err);
+	if (rc)
+		return rc;
+	cuda->choices = choices_open(cuda->name, (unsigned long)version);
+	return cuda->choices ? 0 : error_memory(err, "the device");
+}
+
+static void cuda_close(struct device *device)
+{
+	struct cuda *cuda = (struct cuda *)device;
+
+	if (!cuda)
+		return;
+	choices_free(cuda->choices);
+	if (cuda->blas)
+		cublasLtDestroy(cuda->blas);
+	if (cuda->cudnn)
+		cudnnDestroy(cuda->cudnn);
+	free(cuda);
+}
+
+static int cuda_open(int index, struct device **out, struct error *err)
+{
+	struct cuda *cuda = calloc(1, sizeof *cuda);
+	int rc;
+
+	if (!cuda)
+		return error_memory(err, "the device");
+	cuda->device.ops = &device_cuda;
+	rc = choose_gpu(cuda, index, err);
+	if (!rc)
+		rc = check_gpu(cuda, err);
+	if (!rc)
+		rc = open_libraries(cuda, err);
+	if (rc)
+		cuda_close(&cuda->device);
+	else
+		*out = &cuda->device;
+	return rc;
+}
+
+static void describe(const struct device *device, char *text, size_t size)
+{
+	const struct cuda *cuda = (const struct cuda *)device;
+	size_t cudnn = cudnnGetVersion();
+
+	snprintf(text, size, "%s (cuda %d, sm_%d%d, cuDNN %zu.%zu.%zu)", cuda->name, cuda->ordinal,
+		 cuda->major, cuda->minor, cudnn / 10000, cudnn / 100 % 100, cudnn % 100);
+}
+
+static void uuid(const struct device *device, char text[48])
+{
+	const struct cuda *cuda = (const struct cuda *)device;
+	struct cudaDeviceProp properties;
+
+	text[0] = 0;
+	if (cudaGetDeviceProperties(&properties, cuda->ordinal) == cudaSuccess)
+		gpu_uuid_text((const unsigned char *)properties.uuid.bytes, text);
+}
+
+/* ---- memory and queues ---- */
+
+static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
+{
+	return cuda_memory(size_bytes, "weights and what belongs to them", out, err);
+}
+
+static void memory_free(struct device *device, void *memory)
+{
+	cudaFree(memory);
+}
+
+static int host_memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
+{
+	return cuda_check(cudaMallocHost(out, size_bytes ? size_bytes : 1), "pinned memory", err);
+}
+
+static void host_memory_free(struct device *device, void *memory)
+{
+	cudaFreeHost(memory);
+}
+
+static int queue_new(struct device *device, struct device_queue **out, struct error *err)
+{
+	struct cuda_queue *queue = calloc(1, sizeof *queue);
+	int rc;
+
+	if (!queue)
+		return error_memory(err, "a queue");
+	queue->queue.device = device;
+	rc = cuda_check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
+			"a stream of the GPU", err);
+	if (rc)
+		free(queue);
+	else
+		*out = &queue->queue;
+	return rc;
+}
+
+static cudaStream_t stream_of(struct device_queue *queue)
+{
+	return ((struct cuda_queue *)queue)->stream;
+}
+
+static void queue_free(struct device_queue *queue)
+{
+	if (!queue)
+		return;
+	cudaStreamDestroy(stream_of(queue));
+	free(queue);
+}
+
+static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
+{
+	return cuda_wait(stream_of(queue), timeout_ms, err);
+}
+
+static int queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
+{
+	cudaEvent_t event;
+	cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+
+	if (code)
+		return cuda_check(code, "an event of the GPU", err);
+	code = cudaEventRecord(event, stream_of(other));
+	if (!code)
+		code = cudaStreamWaitEvent(stream_of(queue), event, 0);
+	cudaEventDestroy(event); /* when it has come */
+	return cuda_check(code, "ordering two streams", err);
+}
+
+static void *queue_native(struct device_queue *queue)
+{
+	return stream_of(queue);
+}
+
+/* Host memory may be any, and may be reused on return: so the stream is waited for. */
+static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		enum cudaMemcpyKind kind, struct error *err)
+{
+	int rc;
+
+	if (!size_bytes)
+		return 0;
+	rc = cuda_check(cudaMemcpyAsync(to, from, size_bytes, kind, stream_of(queue)),
+			"copying to or from the GPU", err);
+	return rc ? rc : cuda_wait(stream_of(queue), CUDA_WAIT_MS, err);
+}
+
+/* cudaMemcpyDefault: comm_self copies within the GPU. */
+static int copy_in(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		   struct error *err)
+{
+	return copy(queue, to, from, size_bytes, cudaMemcpyDefault, err);
+}
+
+static int copy_out(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		    struct error *err)
+{
+	return copy(queue, to, from, size_bytes, cudaMemcpyDeviceToHost, err);
+}
+
+static bool supports(const struct device *device, const struct op_call *call)
+{
+	return (unsigned)call->kind < OP_KINDS;
+}
+
+static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
+{
+	int rc = op_check(call, err);
+
+	return rc ? rc : cuda_op((struct cuda_queue *)queue, call, err);
+}
+
+const struct device_ops device_cuda = {
+	.name = "cuda",
+	.open = cuda_open,
+	.close = cuda_close,
+	.describe = describe,
+	.uuid = uuid,
+	.memory_new = memory_new,
+	.memory_free = memory_free,
+	.queue_new = queue_new,
+	.queue_free = queue_free,
+	.queue_wait = queue_wait,
+	.queue_after = queue_after,
+	.queue_native = queue_native,
+	.copy_in = copy_in,
+	.copy_out = copy_out,
+	.host_memory_new = host_memory_new,
+	.host_memory_free = host_memory_free,
+	.supports = supports,
+	.run = run,
+	.takes_raw = true,
+	.reduced = true,
+	.step_new = cuda_step_new,
+	.step_run = cuda_step_run,
+	.step_read = cuda_step_read,
+	.step_free = cuda_step_free,
+	.step_scale = cuda_step_scale,
+};

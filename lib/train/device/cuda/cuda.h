@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The CUDA device's inside (module device-cuda.so): convolutions by cuDNN, linear layers by
+ * cuBLASLt, own kernels (kernels.h) for the rest. Activations are NHWC.
+ *
+ * Upper height: plan.c says what is fused and where everything lies, program.c runs it for one
+ * number of samples, step.c feeds it, captures it in CUDA graphs and updates. */
+#ifndef BERTH_TRAIN_CUDA_H
+#define BERTH_TRAIN_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+#include "train/device/cuda/kernels.h"
+#include "train/device/device.h"
+
+struct choices; /* plan_cache.h */
+
+struct cuda {
+	struct device device;
+	int ordinal, multiprocessors;
+	char name[256]; /* "NVIDIA H200" */
+	int major, minor;
+	cudnnHandle_t cudnn;
+	cublasLtHandle_t blas;
+	struct choices *choices;
+};
+
+struct cuda_queue {
+	struct device_queue queue;
+	cudaStream_t stream;
+};
+
+size_t number_size(enum number number); /* bytes */
+
+/* ---- cuda.c: codes as errors; 0 where all is well ---- */
+
+int cuda_check(cudaError_t code, const char *what, struct error *err);
+int cudnn_check(cudnnStatus_t code, const char *what, struct error *err);
+int blas_check(cublasStatus_t code, const char *what, struct error *err);
+/* Of kernels launched since the last one. */
+int cuda_launched(const char *what, struct error *err);
+/* Wait for stream; -ERR_NETWORK past timeout_ms. */
+int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err);
+/* Device memory that says what it is for where there is none: "the activations of ...". */
+int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err);
+#define CUDA_WAIT_MS 600000 /* of what only computes */
+
+/* ---- layers (convolution.c, linear.c) ---- */
+
+/* How a layer may be computed. */
+struct layer_rules {
+	enum number number;
+	bool tf32;	    /* float32 in tensor cores */
+	bool direct;	    /* no Winograd */
+	bool deterministic; /* no choice by time, nor an algorithm that sums in any order */
+	bool tune;	    /* choose by time; else by cuDNN's heuristics */
+	bool train, dx;
+};
+
+struct conv_shape {
+	int n, c, h, w, outputs, kernel, stride, pad;
+};
+
+struct convolution; /* opaque */
+
+/* name: for messages. -ERR_UNAVAILABLE: cuDNN has nothing for it. */
+int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape *shape,
+		    const struct layer_rules *rules, struct convolution **out, struct error *err);
+void convolution_free(struct convolution *conv); /* NULL is fine */
+size_t convolution_workspace(const struct convolution *conv); /* bytes that its calls need */
+
+/* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. */
+int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
+			const void *w, void *y, void *workspace, struct error *err);
+int convolution_back_input(const struct convolution *conv, cudaStream_t stream, const void *w,
+			   const void *dy, void *dx, bool add, void *workspace, struct error *err);
+int convolution_back_weights(const struct convolution *conv, cudaStream_t stream, const void *x,
+			     const void *dy, void *dw, bool add, void *workspace,
+			     struct error *err);
+
+struct linear; /* opaque */
+
+struct linear_shape {
+	int n, inputs, outputs;
+	/* dw is float32 whatever the type, and may begin at any float. */
+	bool dw_f32;
+	size_t dw_alignment; /* bytes */
+};
+
+int linear_new(struct cuda *cuda, const char *name, const struct linear_shape *shape,
+	       const struct layer_rules *rules, struct linear **out, struct error *err);
+void linear_free(struct linear *linear); /* NULL is fine */
+#define LINEAR_WORKSPACE ((size_t)32 << 20)
+
+/* x [n][inputs], w [outputs][inputs], y [n][outputs]. workspace: LINEAR_WORKSPACE bytes. */
+int linear_forward(const struct linear *linear, cudaStream_t stream, const void *x, const void *w,
+		   void *y, void *workspace, struct error *err);
+int linear_back_input(const struct linear *linear, cudaStream_t stream, const void *w,
+		      const void *dy, void *dx, bool add, void *workspace, struct error *err);
+int linear_back_weights(const struct linear *linear, cudaStream_t stream, const void *x,
+			const void *dy, void *dw, bool add, void *workspace, struct error *err);
+
+/* ---- lower height (ops.c) and steps (step.c) ---- */
+
+int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
+
+int cuda_step_new(struct device_queue *queue, const struct step_request *request, struct step **out,
+		  struct error *err);
+int cuda_step_run(struct step *step, const struct step_input *input, struct error *err);
+int cuda_step_read(struct step *step, struct step_totals *out, struct error *err);
+int cuda_step_scale(struct step *step, const struct step_scale *begin, struct step_scale *now,
+		    struct error *err);
+void cuda_step_free(struct step *step);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a step on the GPU does and where everything lies, before any of it is done: fused layers,
+ * places of activations and of their gradients in one arena, copies of the weights. */
+#ifndef BERTH_TRAIN_CUDA_PLAN_H
+#define BERTH_TRAIN_CUDA_PLAN_H
+
+#include "train/ddp.h"
+#include "train/device/cuda/kernels.h"
+#include "train/device/fuse.h"
+#include "train/device/memory_plan.h"
+#include "train/model/graph.h"
+
+#define NO_SLOT (-1)
+#define PLAN_ALIGNMENT ((size_t)256)
+
+/* The weight of a convolution or linear layer as its library reads it: [outputs][inner][padded],
+ * where the flat buffers have [outputs][channels][inner]. */
+struct plan_weight {
+	int param; /* of the graph; -1: this node has none */
+	int outputs, channels, inner, padded;
+	bool in_place;	     /* what lies in the flat buffer can be read as it is */
+	bool gradient_in_place; /* and its gradient be written there */
+	size_t copy;	     /* else: bytes into the copies */
+};
+
+/* One thing to do forward and backward. Times: node i runs forward at i, the loss at node_count,
+ * node i backward at 2 node_count - i. */
+struct plan_node {
+	struct fused fused;
+	struct shape x_shape, y_shape; /* x: channels as they lie, padded */
+	struct plan_weight weight;
+	int x, z, y;	/* slots; z: what is added */
+	int places;	/* of a maximum pooling */
+	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody asks */
+	bool add_dx, add_dz;
+	bool dx_is_dy, dz_is_dy; /* they have one place, and nothing is to do but in it */
+	size_t saved;	/* of a batch norm: floats into the statistics */
+};
+
+struct plan {
+	enum number number;
+	int batch, node_count, slot_count;
+	int input_channels; /* as they lie */
+	struct plan_node *nodes;
+	struct memory_item *slots;
+	int input, output, output_gradient; /* slots */
+	int sums, weight_gradient;	    /* scratch */
+	size_t arena_bytes, copies_bytes, saved_floats;
+};
+
+/* For at most batch samples. multiprocessors: of the GPU. Pure. -ERR_DATA: a batch norm of one
+ * value; -ERR_INTERNAL, -ERR_UNAVAILABLE: as fuse_graph. */
+int plan_make(const struct graph *graph, const struct buckets *buckets, int batch,
+	      enum number number, bool train, int multiprocessors, struct plan *out,
+	      struct error *err);
+void plan_free(struct plan *plan); /* clears it */
+/* The largest batch whose plan takes at most size_bytes, 0: none. */
+int plan_largest_batch(const struct graph *graph, const struct buckets *buckets, int below,
+		       enum number number, bool train, int multiprocessors, size_t size_bytes);
+
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/device/cuda/step_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/data/augment.h"
+#include "train/device/cuda/element.h"
+
+static size_t aligned(size_t bytes)
+{
+	return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+}
+
+/* ---- out of memory ---- */
+
+/* The activations are what a batch's size decides. */
+static int reserve_arena(struct cuda *cuda, const struct step_request *request,
+			 const struct plan *plan, struct step_memory *memory, struct error *err)
+{
+	char what[64];
+	size_t available = 0, total = 0;
+	int rc, fits;
+
+	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
+	rc = cuda_memory(plan->arena_bytes, what, (void **)&memory->program.arena, err);
+	if (!rc || cudaMemGetInfo(&available, &total) || !err)
+		return rc;
+	fits = plan_largest_batch(request->graph, request->buckets, request->batch, plan->number,
+				  request->train, cuda->multiprocessors, available);
+	if (fits > 0)
+		snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
+			 "; by their size a batch of %d would fit", fits);
+	else
+		snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
+			 "; not even a batch of 1 would fit");
+	return rc;
+}
+
+/* ---- lists and small things ---- */
+
+static int to_device(const void *from, void *to, size_t bytes, struct error *err)
+{
+	return cuda_check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU",
+			  err);
+}
+
+static int make_weights(const struct step_request *request, const struct plan *plan,
+			struct step_memory *memory, struct error *err)
+{
+	struct kernel_weight *list = calloc((size_t)plan->node_count + 1, sizeof *list);
+	int count = 0, rc;
+
+	if (!list)
+		return error_memory(err, "a training step");
+	for (int i = 0; i < plan->node_count; i++) {
+		const struct plan_weight *weight = &plan->nodes[i].weight;
+
+		if (weight->param < 0 || weight->in_place)
+			continue;
+		list[count++] = (struct kernel_weight){
+			request->weights + request->buckets->offsets[weight->param],
+			memory->program.copies + weight->copy,
+			weight->outputs,
+			weight->channels,
+			weight->inner,
+			weight->padded,
+		};
+	}
+	rc = cuda_memory((size_t)count * sizeof *list, "the list of weights",
+			 (void **)&memory->weights, err);
+	if (!rc && count)
+		rc = to_device(list, memory->weights, (size_t)count * sizeof *list, err);
+	memory->weight_count = count;
+	free(list);
+	return rc;
+}
+
+static int make_stretches(const struct step_request *request, const struct step_parts *parts,
+			  struct step_memory *memory, struct error *err)
+{
+	struct kernel_stretch *list = calloc(parts->stretch_count + 1, sizeof *list);
+	size_t bytes = parts->stretch_count * sizeof *list;
+	int rc;
+
+	if (!list)
+		return error_memory(err, "a training step");
+	for (size_t i = 0; i < parts->stretch_count; i++)
+		list[i] = (struct kernel_stretch){
+			(int64_t)parts->stretches[i].offset, (int64_t)parts->stretches[i].count,
+			parts->stretches[i].decay ? request->sgd.weight_decay : 0};
+	memory->stretch_count = (int)parts->stretch_count;
+	rc = cuda_memory(bytes, "the list of parameters", (void **)&memory->stretches, err);
+	if (!rc && bytes)
+		rc = to_device(list, memory->stretches, bytes, err);
+	free(list);
+	return rc;
+}
+
+/* Totals, scale, and the table of bytes. */
+static int make_state(const struct step_request *request, struct step_memory *memory,
+		      struct error *err)
+{
+	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
+	const struct kernel_totals none = {.first_bad = -1};
+	size_t table = (size_t)request->graph->values[0].channels * 256 * sizeof(float);
+	int rc = cuda_check(cudaMallocHost((void **)&memory->mail, sizeof *memory->mail),
+			    "pinned memory", err);
+
+	if (rc)
+		return rc;
+	memory->mail->none = none;
+	rc = cuda_memory(sizeof none, "the totals", (void **)&memory->totals, err);
+	if (!rc)
+		rc = to_device(&none, memory->totals, sizeof none, err);
+	if (!rc)
+		rc = cuda_memory(sizeof scaler, "the scale", (void **)&memory->scaler, err);
+	if (!rc)
+		rc = to_device(&scaler, memory->scaler, sizeof scaler, err);
+	if (rc || !request->table)
+		return rc;
+	rc = cuda_memory(table, "the table of bytes", (void **)&memory->table, err);
+	return rc ? rc : to_device(request->table, memory->table, table, err);
+}
+
+static int make_ways(const struct step_request *request, struct step_memory *memory,
+		     struct error *err)
+{
+	const struct graph *graph = request->graph;
+	size_t batch = (size_t)request->batch;
+	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
+	int rc = 0;
+
+	memory->front_bytes = aligned(sizeof(struct kernel_run)) + aligned(targets * 4);
+	memory->choices_at = memory->front_bytes;
+	memory->samples_at = memory->choices_at + aligned(batch * 3 * sizeof(int32_t));
+	memory->sample_bytes =
+		(size_t)shape_count(&graph->values[0]) * (request->table ? 1 : sizeof(float));
+	memory->way_bytes = memory->samples_at + batch * memory->sample_bytes;
+	rc = cuda_memory(memory->front_bytes, "the targets of a batch", (void **)&memory->front,
+			 err);
+	if (!rc)
+		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
+				"a stream of the GPU", err);
+	for (int i = 0; !rc && i < 2; i++) {
+		struct step_way *way = &memory->ways[i];
+
+		rc = cuda_memory(memory->way_bytes, "the samples of two batches",
+				 (void **)&way->device, err);
+		if (!rc)
+			rc = cuda_check(cudaMallocHost((void **)&way->host, memory->way_bytes),
+					"pinned memory for the samples", err);
+		if (!rc)
+			rc = cuda_check(
+				cudaEventCreateWithFlags(&way->copied, cudaEventDisableTiming),
+				"an event of the GPU", err);
+		if (!rc)
+			rc = cuda_check(
+				cudaEventCreateWithFlags(&way->taken, cudaEventDisableTiming),
+				"an event of the GPU", err);
+	}
+	return rc;
+}
+
+int step_memory_new(struct cuda *cuda, const struct step_request *request, const struct plan *plan,
+		    const struct step_parts *parts, struct step_memory *out, struct error *err)
+{
+	size_t batch = (size_t)request->batch;
+	int rc = reserve_arena(cuda, request, plan, out, err);
+
+	if (!rc)
+		rc = cuda_memory(plan->copies_bytes, "copies of the weights",
+				 (void **)&out->program.copies, err);
+	if (!rc)
+		rc = cuda_memory(plan->saved_floats * sizeof(float), "the statistics",
+				 (void **)&out->program.saved, err);
+	if (!rc)
+		rc = cuda_memory(batch * sizeof(float), "the losses", (void **)&out->losses, err);
+	if (!rc)
+		rc = cuda_memory(batch * sizeof(int32_t), "the losses", (void **)&out->places, err);
+	if (!rc)
+		rc = make_weights(request, plan, out, err);
+	if (!rc && request->train)
+		rc = make_stretches(request, parts, out, err);
+	if (!rc)
+		rc = make_state(request, out, err);
+	return rc ? rc : make_ways(request, out, err);
+}
+
+void step_memory_free(struct step_memory *memory)
+{
+	for (int i = 0; i < 2; i++) {
+		struct step_way *way = &memory->ways[i];
+
+		cudaFree(way->device);
+		cudaFreeHost(way->host);
+		if (way->copied)
+			cudaEventDestroy(way->copied);
+		if (way->taken)
+			cudaEventDestroy(way->taken);
+	}
+	if (memory->side)
+		cudaStreamDestroy(memory->side);
+	cudaFree(memory->front);
+	cudaFree(memory->program.arena);
+	cudaFree(memory->program.copies);
+	cudaFree(memory->program.saved);
+	cudaFree(memory->program.workspace);
+	cudaFree(memory->weights);
+	cudaFree(memory->stretches);
+	cudaFree(memory->table);
+	cudaFree(memory->losses);
+	cudaFree(memory->places);
+	cudaFree(memory->totals);
+	cudaFree(memory->scaler);
+	cudaFreeHost(memory->mail);
+	*memory = (struct step_memory){0};
+}
+
+int step_memory_workspace(struct step_memory *memory, size_t bytes, cudaStream_t stream,
+			  bool *moved, struct error *err)
+{
+	int rc;
+
+	*moved = false;
+	if (memory->program.workspace && bytes <= memory->workspace_bytes)
+		return 0;
+	rc = cuda_wait(stream, CUDA_WAIT_MS, err);
+	if (rc)
+		return rc;
+	*moved = true;
+	cudaFree(memory->program.workspace);
+	memory->program.workspace = NULL;
+	memory->workspace_bytes = bytes;
+	return cuda_memory(bytes, "cuDNN's workspace", &memory->program.workspace, err);
+}
+
+/* ---- batches ---- */
+
+static void fill(const struct step_memory *memory, const struct step_request *request,
+		 const struct step_input *input, char *to)
+{
+	struct kernel_run run = {
+		.lr = input->lr,
+		.share = (float)(1.0 / (double)input->global_count),
+		.count = input->count,
+		.first = input->first || !request->train,
+		.step = input->step,
+	};
+	size_t count = (size_t)input->count;
+	size_t targets = request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
+	int32_t *choices = (int32_t *)(void *)(to + memory->choices_at);
+
+	memcpy(to, &run, sizeof run);
+	if (!count)
+		return;
+	memcpy(to + aligned(sizeof run), input->target, targets * 4);
+	for (size_t i = 0; input->choices && i < count; i++) {
+		choices[3 * i] = input->choices[i].top;
+		choices[3 * i + 1] = input->choices[i].left;
+		choices[3 * i + 2] = input->choices[i].flip;
+	}
+	memcpy(to + memory->samples_at, input->raw ? input->raw : (const void *)input->x,
+	       count * memory->sample_bytes);
+}
+
+static int send(struct step_memory *memory, struct step_way *way, int count, struct error *err)
+{
+	size_t bytes = count ? memory->samples_at + (size_t)count * memory->sample_bytes
+			     : memory->front_bytes;
+	cudaError_t code = way->used ? cudaStreamWaitEvent(memory->side, way->taken, 0) : 0;
+
+	if (!code)
+		code = cudaMemcpyAsync(way->device, way->host, bytes, cudaMemcpyHostToDevice,
+				       memory->side);
+	if (!code)
+		code = cudaEventRecord(way->copied, memory->side);
+	return cuda_check(code, "copying a batch to the GPU", err);
+}
+
+static int receive(struct step_memory *memory, struct step_way *way, const struct kernel_on *on,
+		   const struct step_request *request, const struct plan *plan,
+		   const struct step_input *input, struct error *err)
+{
+	const struct shape *shape = &request->graph->values[0];
+	const struct kernel_input call = {
+		.raw = way->device + memory->samples_at,
+		.places = input->raw && input->choices
+				  ? (const int32_t *)(void *)(way->device + memory->choices_at)
+				  : NULL,
+		.table = memory->table,
+		.out = memory->program.arena + plan->slots[plan->input].offset,
+		.n = input->count,
+		.c = shape->channels,
+		.h = shape->height,
+		.w = shape->width,
+		.padded = plan->input_channels,
+		.pad = input->raw && input->choices ? request->crop_pad : 0,
+	};
+	cudaError_t code = cudaStreamWaitEvent(on->stream, way->copied, 0);
+
+	if (!code)
+		code = cudaMemcpyAsync(memory->front, way->device, memory->front_bytes,
+				       cudaMemcpyDeviceToDevice, on->stream);
+	if (!code && input->count)
+		kernel_input(on, &call);
+	if (!code)
+		code = cudaEventRecord(way->taken, on->stream);
+	if (!code)
+		code = cudaGetLastError();
+	way->used = true;
+	return cuda_check(code, "taking a batch", err);
+}
+
+int step_memory_bring(struct step_memory *memory, const struct kernel_on *on,
+		      const struct step_request *request, const struct plan *plan,
+		      const struct step_input *input, struct error *err)
+{
+	struct step_way *way = &memory->ways[memory->next_way];
+	int rc = 0;
+
+	if (request->table && input->count && !input->raw)
+		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
+	memory->next_way = !memory->next_way;
+	/* Its last batch has left; so the host is two batches ahead at the most. */
+	if (way->used)
+		rc = cuda_check(cudaEventSynchronize(way->copied), "copying a batch to the GPU",
+				err);
+	if (rc)
+		return rc;
+	fill(memory, request, input, way->host);
+	rc = send(memory, way, input->count, err);
+	return rc ? rc : receive(memory, way, on, request, plan, input, err);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/gpu_meter.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/symbols.h"
+
+/* NVML's stable ABI; there is no header of it in the CUDA toolkit. */
+struct nvml_memory { /* nvmlMemory_t */
+	unsigned long long total, free, used;
+};
+struct nvml_use { /* nvmlUtilization_t */
+	unsigned gpu, memory;
+};
+typedef struct nvml_device *nvml_handle;
+
+struct gpu_meter {
+	void *library;
+	nvml_handle handle;
+	int (*init)(void);
+	int (*shutdown)(void);
+	int (*by_uuid)(const char *, nvml_handle *);
+	int (*memory)(nvml_handle, struct nvml_memory *);
+	/* NULL in other drivers. */
+	int (*use)(nvml_handle, struct nvml_use *);
+	int (*power_mw)(nvml_handle, unsigned *);
+	int (*slow)(nvml_handle, unsigned long long *);
+};
+
+/* nvmlClocksThrottleReason...: bits. */
+static const struct {
+	const char *name;
+	unsigned long long bit;
+} reasons[GPU_SLOW_COUNT] = {
+	[GPU_SLOW_POWER] = {"power-cap", 0x4},
+	[GPU_SLOW_THERMAL] = {"thermal", 0x20},
+	[GPU_SLOW_HW_THERMAL] = {"hw-thermal", 0x40},
+	[GPU_SLOW_POWER_BRAKE] = {"power-brake", 0x80},
+	[GPU_SLOW_HW] = {"hw-slowdown", 0x8},
+};
+
+const char *gpu_slow_name(enum gpu_slow why)
+{
+	return reasons[why].name;
+}
+
+static bool load(struct gpu_meter *meter)
+{
+	const struct symbol symbols[] = {
+		{"nvmlInit_v2", &meter->init, true},
+		{"nvmlShutdown", &meter->shutdown, true},
+		{"nvmlDeviceGetHandleByUUID", &meter->by_uuid, true},
+		{"nvmlDeviceGetMemoryInfo", &meter->memory, true},
+		{"nvmlDeviceGetUtilizationRates", &meter->use, false},
+		{"nvmlDeviceGetPowerUsage", &meter->power_mw, false},
+		{"nvmlDeviceGetCurrentClocksThrottleReasons", &meter->slow, false},
+	};
+
+	return !symbols_find(meter->library, symbols, sizeof symbols / sizeof *symbols);
+}
+
+struct gpu_meter *gpu_meter_open(const char *uuid, const char *library)
+{
+	struct gpu_meter *meter = calloc(1, sizeof *meter);
+
+	if (!meter)
+		return NULL;
+	meter->library = dlopen(library ? library : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!meter->library || !load(meter) || meter->init()) {
+		if (meter->library)
+			dlclose(meter->library);
+		free(meter);
+		return NULL;
+	}
+	if (meter->by_uuid(uuid, &meter->handle)) {
+		gpu_meter_close(meter);
+		return NULL;
+	}
+	return meter;
+}
+
+void gpu_meter_close(struct gpu_meter *meter)
+{
+	if (!meter)
+		return;
+	meter->shutdown();
+	dlclose(meter->library);
+	free(meter);
+}
+
+void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out)
+{
+	struct nvml_memory memory;
+	struct nvml_use use;
+	unsigned long long slow = 0;
+	unsigned power_mw;
+
+	*out = (struct gpu_reading){.use = NAN, .memory_bytes = NAN, .power_w = NAN};
+	if (!meter)
+		return;
+	if (!meter->memory(meter->handle, &memory))
+		out->memory_bytes = (double)memory.used;
+	if (meter->use && !meter->use(meter->handle, &use))
+		out->use = use.gpu;
+	if (meter->power_mw && !meter->power_mw(meter->handle, &power_mw))
+		out->power_w = power_mw / 1e3;
+	if (!meter->slow || meter->slow(meter->handle, &slow))
+		return;
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		out->slow[why] = slow & reasons[why].bit;
+}
+
+/* What is not known is smaller than all that is. */
+static double known(double value)
+{
+	return isnan(value) ? -INFINITY : value;
+}
+
+static double unknown(double value)
+{
+	return isinf(value) ? NAN : value;
+}
+
+void gpu_reading_pack(const struct gpu_reading *reading, double values[GPU_READING_VALUES])
+{
+	values[0] = known(-reading->use);
+	values[1] = known(reading->memory_bytes);
+	values[2] = known(reading->power_w);
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		values[3 + why] = reading->slow[why];
+}
+
+void gpu_reading_unpack(const double values[GPU_READING_VALUES], struct gpu_reading *out)
+{
+	*out = (struct gpu_reading){.use = unknown(-values[0]) + 0.0,
+				    .memory_bytes = unknown(values[1]),
+				    .power_w = unknown(values[2])};
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		out->slow[why] = values[3 + why] > 0;
+}

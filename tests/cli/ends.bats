@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# How jobs end, without a cluster: the job's time and its warning, the stop file, what the program says it
+# saved, known failures, and what --requeue asks of a scheduler's tools.
+
+load pbs.bash
+
+setup() {
+	pbs_begin
+	cd "$DIR"
+}
+teardown() { cd /; pbs_end; }
+
+# report EXPRESSION
+report() { python3 -c 'import json, sys
+r = json.load(open("report.json"))
+assert eval(sys.argv[1]), r' "$1"; }
+
+@test "an end that is past, or no time, is refused" {
+	for wrong in 5 0 soon +; do
+		run "$BERTH" run -n 1 --end-time "$wrong" -- touch started
+		[ "$status" -eq 64 ]
+		[[ $output == *"--end-time"* ]]
+	done
+	BERTH_END_TIME=1000000000 run "$BERTH" run -n 1 -- touch started
+	[ "$status" -eq 64 ]
+	[[ $output == *"BERTH_END_TIME 1000000000 was "*" s ago by this machine's clock"* ]]
+	run "$BERTH" run -n 1 --warn-signal NOSUCH -- touch started
+	[ "$status" -eq 64 ]
+	[ ! -e started ]
+}
+
+@test "the warning: a signal and the stop file on all nodes, in time; the end time for the ranks" {
+	end=$(($(date +%s) + 9))
+	run "$BERTH" run --engine loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
+		trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
+		[ ! -e $BERTH_STOP_FILE ] || echo soon
+		while :; do sleep 0.05; done'
+	echo "$output"
+	[ "$status" -eq 75 ]
+	[ "$(date +%s)" -lt $((end + 9)) ]
+	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
+	[[ $output == *"the ranks are told by SIGUSR1 and their stop file"* ]]
+	report 'r["kind"] == "stopped" and r["code"] == 75'
+	run "$BERTH" run -n 1 --warn-before 6s -- true
+	[ "$status" -eq 0 ]
+	[[ $output == *"nobody says when the job's time is over"* ]]
+}
+
+@test "SIGTERM: the stop file; a slow rank may save to its end; what was saved is told" {
+	"$BERTH" run -n 2 --report report.json -- bash -c 'trap "" TERM; echo up >up.$RANK
+		while [ ! -e $BERTH_STOP_FILE ]; do sleep 0.05; done
+		[ $RANK = 0 ] || exit 75
+		sleep 6; echo "{\"saved\": \"step $(cat $BERTH_STOP_FILE)\", \"next\": \"once more\"}" >$BERTH_REPORT; exit 75' 2>err &
+	pid=$! code=0
+	for ((i = 0; i < 200; i++)); do [ -e up.0 ] && [ -e up.1 ] && break; sleep 0.05; done
+	kill -TERM $pid; wait $pid || code=$?
+	cat err
+	[ "$code" -eq 75 ]
+	report 'r["saved"] == "step SIGTERM" and r["next"] == "once more" and r["by"] == "program"'
+	grep -qx 'berth: saved: step SIGTERM' err
+	grep -qx 'berth: next: once more' err
+	report 'len(r["ranks"]) == 2 and not any(rank["stopped"] for rank in r["ranks"])'
+}
+
+@test "a failure beside a rank that stopped well is the cause" {
+	run "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && exit 75; sleep 1; exit 3'
+	[ "$status" -eq 3 ]
+	report 'r["rank"] == 1 and r["kind"] == "code"'
+}
+
+@test "the user's own stop file: its appearing is told by nobody else, an old one is removed" {
+	touch mine
+	export BERTH_STOP_FILE=$DIR/mine
+	run "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
+	[ "$status" -eq 0 ]
+	[ "$output" = "$DIR/mine" ]
+}
+
+@test "a known failure is explained at the end and in the report; berth explain finds it in a log" {
+	line='nid1:1:1 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000'
+	run "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
+	[ "$status" -eq 3 ]
+	[[ $output == *"berth: this is known: two ranks took the same GPU"* ]]
+	[[ "${lines[-1]}" == "berth: rank 0 on "*" ended with code 3" ]]
+	report '"same GPU" in r["known"]["cause"] and r["known"]["source"].startswith("https://")'
+	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
+	run "$BERTH" explain log
+	[ "$status" -eq 0 ]
+	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"mend: "*"source: https"* ]]
+	"$BERTH" explain --json - <log | python3 -c 'import json, sys
+found, = json.load(sys.stdin)["known"]
+assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-", found'
+	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: nothing that berth knows'
+	run "$BERTH" explain absent
+	[ "$status" -eq 66 ]
+	run "$BERTH" explain
+	[ "$status" -eq 64 ]
+}
+
+# A job of Slurm's on this machine, and a scontrol that writes down what it is told.
+slurm_job() {
+	unset PBS_JOBID PBS_NODEFILE
+	export SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=1
+	export SLURM_JOB_END_TIME=$(($(date +%s) + 3600)) SLURM_JOB_CPUS_PER_NODE=1 SLURM_NNODES=1
+	pbs_tool scontrol 'echo "$*" >>'"$DIR"'/told; [ "$1" != requeue ] || cp '"$DIR"'/report.json '"$DIR"'/report.then
+		echo "JobId=4711 JobName=x Requeue='"$1"' JobState=RUNNING BatchFlag='"$2"'"'
+}
+
+@test "--requeue under Slurm: asked after the report is written, and only then when it should be" {
+	slurm_job 1 1
+	run "$BERTH" run --engine fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
+	echo "$output"
+	[ "$status" -eq 75 ]
+	grep -qx 'requeue 4711' told
+	[[ $output == *"the job is queued again by scontrol requeue"* ]]
+	cmp report.json report.then
+	export SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=7
+	: >told
+	run "$BERTH" run --engine fork -n 1 --requeue -- sh -c 'exit 75'
+	grep -qx 'requeue 4700_7' told
+	unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
+	# not: the program failed, all went well, often enough
+	: >told
+	run "$BERTH" run --engine fork -n 1 --requeue -- sh -c 'exit 3'
+	[ "$status" -eq 3 ]
+	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	[ "$status" -eq 0 ]
+	SLURM_RESTART_COUNT=4 run "$BERTH" run --engine fork -n 1 --requeue --max-requeues 4 -- sh -c 'exit 75'
+	[[ $output == *"as often as --max-requeues lets"* ]]
+	! grep requeue told || false
+}
+
+@test "--requeue where it cannot work says so at the start" {
+	slurm_job 0 1
+	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	[ "$status" -eq 0 ]
+	[[ $output == *"cannot be queued again: the job may not be requeued (--no-requeue"* ]]
+	slurm_job 1 0
+	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	[[ $output == *"cannot be queued again: it is no batch job"* ]]
+	unset SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_TASKS_PER_NODE SLURM_NNODES
+	run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[ "$status" -eq 75 ]
+	[[ $output == *"there is no scheduler's queue here"*"next: submit it again by hand"* ]]
+}
+
+# A job of PBS's with a qstat that knows it and a qsub that writes down what it is told.
+pbs_requeue_job() {
+	pbs_job "$1" "$(hostname)"
+	mkdir -p "$DIR/home/mom_priv/jobs"
+	printf '#!/bin/bash\n#PBS -l select=9\necho the script\n' >"$DIR/home/mom_priv/jobs/$1.SC"
+	echo "PBS_HOME=$DIR/home" >"$DIR/pbs.conf"
+	export PBS_CONF_FILE=$DIR/pbs.conf
+	python3 - "$1" >"$DIR/answer" <<'PY'
+import json, sys, time
+job = json.load(open(__import__('os').environ['SOURCE'] + '/tests/unit/alloc/pbs/qstat-2.json'))
+(_, it), = job['Jobs'].items()
+it['stime'] = time.ctime()
+it['Resource_List'] = {'walltime': '01:00:00', 'ncpus': 8, 'nodect': 2, 'mpiprocs': 4, 'ngpus': 4, 'place': 'scatter',
+                       'select': '2:ncpus=4:ngpus=2:mpiprocs=2', 'filesystems': 'home:eagle'}
+it['Variable_List'] = {'PBS_O_WORKDIR': '/', 'COMMAS': 'a,b "c" d', 'BASH_FUNC_ml%%': '() { :; }', 'N': 3}
+it.update(queue='prod', project='p42', Output_Path='host:/home/u/out.txt', Error_Path='host:/home/u/envjob.e2')
+job['Jobs'] = {sys.argv[1]: it}
+print(json.dumps(job))
+PY
+	pbs_tool qstat 'cat "$DIR/answer"'
+	pbs_tool qsub 'for word; do echo "$word"; done >"$DIR/words"; pwd >>"$DIR/words"
+		echo "$COMMAS|$N|$BERTH_REQUEUES|$BERTH_REQUEUE_OF" >>"$DIR/words"
+		for last; do :; done; cp "$last" "$DIR/script"; echo 99.pbs-head'
+}
+
+@test "--requeue under PBS: a qsub of the script's copy with what qstat names" {
+	pbs_requeue_job 2.pbs-head
+	run "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
+	echo "$output"
+	[ "$status" -eq 75 ]
+	[[ $output == *"queued again as 99.pbs-head"* ]]
+	cat words
+	grep -qx 'echo the script' script
+	after() { grep -A1 -x -- "$1" words | grep -qxF -- "$2"; }
+	after -l select=2:ncpus=4:ngpus=2:mpiprocs=2
+	after -l place=scatter
+	after -l walltime=01:00:00
+	after -l filesystems=home:eagle
+	! grep -qE '^(ncpus|ngpus|mpiprocs|nodect)=' words || false
+	after -q prod
+	after -P p42
+	after -o host:/home/u/out.txt
+	! grep -q 'envjob.e2' words || false
+	after -W depend=afterany:2.pbs-head
+	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
+	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
+	grep -qx "$PBS_O_WORKDIR" words
+	report '"queued again by qsub (1 of at most 100 times)" in r["next"]'
+	# The count goes from job to job.
+	rm words
+	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
+	[[ $output == *"as often as --max-requeues lets"* ]]
+	BERTH_REQUEUES=x run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
+	[ ! -e words ]
+}
+
+@test "--requeue under PBS where it cannot work says so at the start" {
+	pbs_requeue_job 2.pbs-head
+	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
+	run "$BERTH" run -n 1 --requeue -- true
+	[ "$status" -eq 0 ]
+	[[ $output == *"cannot be queued again: its script cannot be read"* ]]
+	PBS_ENVIRONMENT=PBS_INTERACTIVE run "$BERTH" run -n 1 --requeue -- true
+	[[ $output == *"cannot be queued again: it is an interactive job"* ]]
+	rm "$DIR/bin/qsub"
+	run "$BERTH" run -n 1 --requeue -- true
+	[[ $output == *"cannot be queued again: there is no qsub on this node"* ]]
+}

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --max-restarts: what is started again, on which nodes, and what is not.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+	DIR=$(mktemp -d)
+	HOST=$(uname -n)
+	export TMPDIR="$DIR"
+	cd "$DIR"
+}
+
+teardown() {
+	cd /
+	rm -rf "$DIR"
+}
+
+# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
+report() {
+	python3 - "$DIR/report.json" "$1" <<'PY'
+import json, sys
+report = json.load(open(sys.argv[1]))
+if not eval(sys.argv[2]):
+    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
+PY
+}
+
+# rank FILE: the program of the ranks, from standard input, with what all of them say first
+rank() {
+	{ echo 'echo "$RANK $WORLD_SIZE $MASTER_PORT" >"$BERTH_ATTEMPT.$RANK"'; cat; } >"$1"
+}
+
+# attempts: how many there were, by what the ranks have written
+attempts() {
+	find . -maxdepth 1 -name '*.0' | wc -l
+}
+
+@test "a rank that is killed: all start again, with a number, a port and logs of their own" {
+	rank rank.sh <<-'SH'
+		[ "$BERTH_ATTEMPT" = 2 ] && exit 0
+		[ "$RANK" = 1 ] && { sleep 0.2; echo "at $BERTH_ATTEMPT"; kill -KILL $$; }
+		echo 1 >"$BERTH_HEARTBEAT_FILE"
+		sleep 60
+	SH
+	run -0 "$BERTH" run -n 2 --max-restarts 5 --log-dir logs --report report.json -- sh rank.sh
+	[ "$(attempts)" = 3 ]
+	[ "$(cut -d' ' -f3 0.0 1.0 2.0 | sort -u | wc -l)" = 3 ]
+	[ "$(cut -d' ' -f3 1.0)" = "$(cut -d' ' -f3 1.1)" ]
+	for attempt in 0 1; do
+		grep -qx "at $attempt" "logs/attempt-$attempt/rank-0001.log"
+		[ "$(grep -c '^at ' "logs/attempt-$attempt/rank-0001.log")" = 1 ]
+	done
+	[ -e logs/attempt-2/rank-0000.log ]
+	[[ "$output" == *"rank 1 on $HOST was killed by signal 9"*"starting again, 1 of at most 5 times"* ]]
+	report 'report["code"] == 0 and report["attempt"] == 2 and report["left_out"] == []'
+	report '[a["code"] for a in report["attempts"]] == [137, 137, 0]'
+	report 'report["attempts"][1]["rank"] == 1 and "signal 9" in report["attempts"][1]["first_cause"]'
+}
+
+@test "it fails again and again: after R restarts it ends, with the code of the last" {
+	rank rank.sh <<-'SH'
+		echo 3 >"$BERTH_HEARTBEAT_FILE"
+		exit $((20 + BERTH_ATTEMPT))
+	SH
+	run -22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
+	[ "$(attempts)" = 3 ]
+	[[ "$output" == *"not started again: it was started again 2 times, as --max-restarts allows"* ]]
+	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "2 times" in report["not_restarted"]'
+}
+
+@test "no step since the last start: it ends, told by heartbeats or by the time it took" {
+	rank beats.sh <<-'SH'
+		echo 0 >"$BERTH_HEARTBEAT_FILE"
+		exit 3
+	SH
+	run -3 "$BERTH" run -n 2 --max-restarts 9 -- sh beats.sh
+	[ "$(attempts)" = 2 ]
+	[[ "$output" == *"not started again: no step was made since the last start"* ]]
+	rm -f ./*.[01]
+	rank silent.sh <<<'exit 3'
+	run -3 "$BERTH" run -n 2 --max-restarts 9 -- sh silent.sh
+	[ "$(attempts)" = 2 ]
+	[[ "$output" == *"says nothing of its steps (BERTH_HEARTBEAT_FILE)"* ]]
+}
+
+@test "not started again: code 75, a signal from outside, a program that is not there, wrong options" {
+	rank rank.sh <<<'exit 75'
+	run -75 "$BERTH" run -n 1 --max-restarts 3 -- sh rank.sh
+	[ "$(attempts)" = 1 ]
+	run -66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
+	# berth-train's own code for what is wrong with its options.
+	run -66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
+	[[ "$output" != *"starting again"* && "$output" == *"not started again: code 66 tells of wrong"* ]]
+	rm -f ./*.0
+	rank long.sh <<<'exec sleep 60'
+	"$BERTH" run -n 1 --max-restarts 3 -- sh long.sh 2>err &
+	pid=$!
+	for _ in $(seq 100); do [ -e 0.0 ] && break; sleep 0.1; done
+	kill -TERM "$pid"
+	code=0
+	wait "$pid" || code=$?
+	[ "$code" = 143 ] && [ "$(attempts)" = 1 ]
+	! grep -q "starting again" err
+}
+
+@test "a node is lost: a spare takes its place" {
+	rank rank.sh <<-'SH'
+		echo "$(basename "$(dirname "$BERTH_PLAN_FILE")")" >/dev/null
+		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
+		[ "$RANK" = 1 ] && { sleep 0.3; kill -KILL "$PPID"; }
+		sleep 60
+	SH
+	run -0 "$BERTH" run --engine loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
+		--report report.json -- sh rank.sh
+	[[ "$output" == *"loop1 is left out (lost): loop2, a spare, takes its place"* ]]
+	report 'report["attempts"][0]["nodes"] == ["loop0", "loop1"]'
+	report 'report["attempts"][1]["nodes"] == ["loop0", "loop2"]'
+	report '[(o["node"], o["why"]) for o in report["left_out"]] == [("loop1", "lost")]'
+	[ "$(cut -d' ' -f2 1.1)" = 2 ]
+}
+
+@test "a node is lost, and no spare is there: the job goes on smaller, or on the same nodes" {
+	rank rank.sh <<-'SH'
+		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
+		[ "$RANK" = 0 ] && { sleep 0.3; kill -KILL "$PPID"; }
+		sleep 60
+	SH
+	run -0 "$BERTH" run --engine loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
+		--report report.json -- sh rank.sh
+	[[ "$output" == *"loop0 is left out (lost): the job goes on with 2 nodes"* ]]
+	report 'report["attempts"][1]["nodes"] == ["loop1", "loop2"]'
+	[ "$(cut -d' ' -f2 1.0)" = 4 ]
+	run -0 "$BERTH" run --engine loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
+	[[ "$output" == *"loop0 is lost and tried again: no spare is there, and 2 nodes are needed"* ]]
+	report 'report["attempts"][1]["nodes"] == ["loop0", "loop1"] and report["left_out"] == []'
+}
+
+@test "a node on which two failures began is left out; a spare that is lost ends nothing" {
+	rank rank.sh <<-'SH'
+		echo 9 >"$BERTH_HEARTBEAT_FILE"
+		[ "$BERTH_ATTEMPT" = 2 ] && exit 0
+		sleep 0.2
+		[ "$RANK" = 1 ] && exit 7
+		sleep 60
+	SH
+	run -0 "$BERTH" run --engine loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
+		--report report.json -- sh rank.sh
+	[[ "$output" == *"loop1 is left out (it failed twice): loop2, a spare, takes its place"* ]]
+	report '[a["nodes"][1] for a in report["attempts"]] == ["loop1", "loop1", "loop2"]'
+	rm -f [0-9].[0-9]
+	# The spare's agent is the one without ranks.
+	rank spare.sh <<-'SH'
+		while [ ! -e go ]; do sleep 0.1; done
+	SH
+	"$BERTH" run --engine loopback -N 2 --spares 1 --ranks-per-node 1 --max-restarts 1 -- sh spare.sh 2>err &
+	pid=$!
+	for _ in $(seq 100); do [ -e 0.0 ] && break; sleep 0.1; done
+	for agent in $(pgrep -P "$pid"); do
+		child=$(pgrep -P "$agent")
+		pgrep -P "$child" -x sh >/dev/null || kill -KILL "$agent" "$child"
+	done
+	for _ in $(seq 300); do ! grep -q "was lost" err || break; sleep 0.1; done
+	touch go
+	wait "$pid"
+	cat err
+	grep -q "node loop1, a spare, was lost" err
+	! grep -q "starting again" err
+}
+
+@test "a hang: the rank whose steps are behind is named, and the next attempt goes on" {
+	rank rank.sh <<-'SH'
+		[ "$BERTH_ATTEMPT" = 1 ] && exit 0
+		for i in 1 2 3; do
+			echo "$i epoch 7" >"$BERTH_HEARTBEAT_FILE"
+			sleep 0.3
+			[ "$RANK$i" = 12 ] && break
+		done
+		exec sleep 61
+	SH
+	run -0 "$BERTH" run -n 3 --hang-timeout 2 --max-restarts 1 --report report.json -- sh rank.sh
+	report '"rank 1 on" in report["attempts"][0]["first_cause"]'
+	report '"is behind at 2 (epoch 7), others at 3" in report["attempts"][0]["first_cause"]'
+	report 'report["attempts"][0]["code"] == 76 and report["attempts"][0]["rank"] == 1'
+	report 'report["attempts"][0]["steps"] == 3'
+	if command -v gdb >/dev/null || command -v eu-stack >/dev/null; then
+		[[ "$output" == *"rank 1, process "*"(sleep 61 )"*"#0 "* ]]
+	fi
+	[[ "$output" != *"rank 0, process"* ]]
+}
+
+@test "a rank that is stopped is named, also where nobody tells of steps; output is no hang" {
+	rank rank.sh <<-'SH'
+		[ "$RANK" = 2 ] && kill -STOP $$
+		sleep 62
+	SH
+	run -76 "$BERTH" run --engine loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
+		--report report.json -- sh rank.sh
+	report 'report["rank"] == 2 and report["node"] == "loop1" and report["by"] == "berth"'
+	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (SIGSTOP, a debugger)" ]]
+	! pgrep -x sleep -a | grep -w 62
+	# A rank that works is not behind because it prints; nor are the silent ones.
+	rank prints.sh <<<'[ "$RANK" = 0 ] || exec sleep 3.5; for i in 1 2 3 4 5 6 7; do echo; sleep 0.5; done'
+	run -0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
+}
+
+@test "nobody is behind: that is what it says" {
+	rank rank.sh <<<'exec sleep 60'
+	run -76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
+	[[ "$output" == *"no step and no output for 1 s, and no rank is behind the others"* ]]
+	report 'report["rank"] is None'
+}
+
+@test "spares and least nodes that do not go with the allocation" {
+	run -64 "$BERTH" run --engine loopback -N 2 --spares 2 --max-restarts 1 -- true
+	[[ "$output" == *"--spares 2 leaves no node for the ranks: there are 2"* ]]
+	run -64 "$BERTH" run --engine loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
+	[[ "$output" == *"--min-nodes 3: the ranks have 2 nodes from the start, without the spares; expected at most that"* ]]
+	run -64 "$BERTH" run --engine loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
+	[[ "$output" == *"--min-nodes 4: the ranks have 3 nodes"* ]]
+	run -64 "$BERTH" run --engine loopback -N 3 --spares 1 -- true
+	[[ "$output" == *"--spares is about what is started again: it needs --max-restarts R"* ]]
+	run -64 "$BERTH" run --max-restarts -1 -- true
+	run -64 "$BERTH" run --max-restarts 1 --min-nodes 0 -- true
+}

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth exec in ranks that others have started on two nodes: srun, torchrun, Open MPI's mpirun, MPICH's
+# hydra. (tests/cli/exec.bats has one node; openmpi5.bats prterun.)
+
+load support.bash
+
+SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} on $(hostname) at $MASTER_ADDR:$MASTER_PORT"'
+
+setup() {
+	cd "$SHARE" || return
+	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+	unset BERTH_TOPOLOGY
+}
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+}
+
+# everybody ADDRESS: two ranks on each node, one meeting point
+everybody() {
+	[ "$status" = 0 ]
+	for row in '0 of 4 local 0 of 2 node [0?] on n1' '1 of 4 local 1 of 2 node [0?] on n1' \
+		'2 of 4 local 0 of 2 node [1?] on n2' '3 of 4 local 1 of 2 node [1?] on n2'; do
+		has "^is $row at $1:[0-9]+$"
+	done
+	[ "$(grep -o ' at .*' <<<"$output" | sort -u | wc -l)" = 1 ]
+}
+
+# steps NAME <<SCRIPT: in a batch job of two nodes, two tasks each
+steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
+
+@test "srun, plain and by PMIx" {
+	for mpi in none pmix; do
+		steps "srun-$mpi" <<-S
+		unset BERTH_TOPOLOGY
+		srun --mpi=$mpi "\$BERTH" exec -- sh -c '$SAY'
+		S
+		everybody n1
+		has '4 ranks of srun: .*no supervision'
+	done
+}
+
+@test "srun --mpi=pmix: an MPI program is still one job" {
+	[ -n "${MPI_SUM-}" ] || skip "no MPI"
+	steps srun-mpi <<-'S'
+	unset BERTH_TOPOLOGY
+	export PMIX_MCA_gds=hash OMPI_MCA_btl_tcp_if_include=10.9.0.0/24
+	srun --mpi=pmix "$BERTH" exec --head none -- "$MPI_SUM"
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
+}
+
+@test "torchrun on each node: its workers are the ranks, and train" {
+	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip 'no PyTorch (Debian: python3-torch)'
+	[ -x /usr/bin/torchrun ] || skip 'no torchrun'
+	batch torchrun -N2 -w n1,n2 --ntasks-per-node=1 <<-S
+	unset BERTH_TOPOLOGY
+	# Debian 12's torchrun needs the first two under its Python 3.11.
+	export PET_REDIRECTS=1 PET_TEE=1 GLOO_SOCKET_IFNAME=hsn0 OMP_NUM_THREADS=1
+	srun sh -c 'exec /usr/bin/torchrun --nnodes=2 --nproc_per_node=1 --node_rank=\$SLURM_NODEID --master_addr=10.9.0.11 --master_port=29511 --no_python \$BERTH exec -- /usr/bin/python3 $HERE/ddp.py'
+	S
+	[ "$status" = 0 ]
+	has 'rank 0 of 2 on n1 local 0 at 10.9.0.11 trained'
+	has 'rank 1 of 2 on n2 local 0 at 10.9.0.11 trained'
+}
+
+# In the place of ssh: cluster.py's way to a node.
+remote_shell() {
+	mkdir -p fake
+	printf '#!/bin/bash\nwhile [[ $1 == -* ]]; do shift; done\nhost=$1; shift\nexec python3 %s/cluster.py on "$host" sh -c "$*"\n' "$HERE" >fake/shell
+	chmod +x fake/shell
+}
+
+@test "Open MPI's mpirun" {
+	command -v mpirun >/dev/null || skip "no mpirun"
+	remote_shell
+	mpi() {
+		run timeout 60 env -u SLURM_CONF mpirun --mca plm_rsh_agent "$SHARE/fake/shell" --mca oob_tcp_if_include 10.1.0.0/24 \
+			-x PATH -x LD_LIBRARY_PATH --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --host n1:2,n2:2 "$BERTH" exec "$@"
+		echo "$output"
+	}
+	mpi --head 10.9.0.11 -- sh -c "$SAY"
+	everybody 10.9.0.11
+	# It does not say where rank 0 is, and nobody guesses.
+	mpi -- sh -c "$SAY"
+	[ "$status" != 0 ]
+	has 'mpirun started 4 ranks on several nodes.*--head ADDRESS'
+	[ -n "${MPI_SUM-}" ] || return 0
+	mpi --head none -- env OMPI_MCA_btl_tcp_if_include=10.9.0.0/24 "$MPI_SUM"
+	[ "$status" = 0 ]
+	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
+}
+
+@test "MPICH's mpiexec, by hydra" {
+	[ -n "${HYDRA-}" ] || skip "no mpiexec.hydra (Debian: mpich)"
+	remote_shell
+	run timeout 60 env -u SLURM_CONF LD_LIBRARY_PATH="${HYDRA_LIBRARIES-}:$LD_LIBRARY_PATH" "$HYDRA" -launcher ssh -launcher-exec "$SHARE/fake/shell" \
+		-iface eth0 -hosts n1,n2 -ppn 2 -n 4 "$BERTH" exec --head 10.9.0.11 --port 29512 -- sh -c "$SAY"
+	echo "$output"
+	everybody 10.9.0.11
+}

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth run --max-restarts under a real Slurm: nodes that are lost, links that are down.
+
+load support.bash
+
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	for node in n1 n2 n3; do revive "$node"; done
+}
+
+# lose NODE: first its links, then all its processes, so that nobody is told.
+lose() {
+	date +%s%N >"$SHARE/cut"
+	on "$1" sh -c 'ip link set eth0 down; ip link set hsn0 down; kill -KILL -1'
+}
+
+# revive NODE: as it was, and Slurm knows.
+revive() {
+	local i
+	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
+	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
+	for ((i = 0; i < 400; i++)); do
+		# Slurm 22.05 takes a node whose step never ended for "mixed", also without a job on it.
+		case "$(sinfo -h -n "$1" -o %T)" in
+			idle | mixed) return 0 ;;
+		esac
+		((i % 20)) || scontrol update nodename="$1" state=resume 2>/dev/null || true
+		sleep 0.1
+	done
+	sinfo -N -l
+	return 1
+}
+
+# A rank that says when it starts and beats until the second attempt.
+RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"; i=0
+while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done; echo "done $RANK"'
+
+# since_cut PATTERN: milliseconds from the loss to the line of the output (its first word is its time)
+since_cut() { awk -v cut="$(cat "$SHARE/cut")" -v p="$1" '$0 ~ p { printf "%d\n", ($1 - cut) / 1e6; exit }' "$SHARE/$2"; }
+
+# stamp: each line with the time it came
+STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
+
+@test "a node is lost: the others are down within 10 s, a spare takes its place" {
+	export RANK STAMP
+	submit lost -N3 --no-kill <<-'S'
+	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 2 --report lost.json -- sh -c "$RANK" 2>&1 | sh -c "$STAMP"
+	exit ${PIPESTATUS[0]}
+	S
+	until_seen "$SHARE/lost.out" 'up 0.1'
+	sleep 1
+	lose n2
+	finish lost
+	[ "$status" = 0 ]
+	has 'unless it was submitted with --no-kill, which its script does not say: add #SBATCH --no-kill$'
+	has 'node n2 was lost: its agent was silent for 8 s'
+	has 'n2 is left out \(lost\): n3, a spare, takes its place'
+	has 'up 1.0 of 2 on n1 at 10.9.0.11$'
+	has 'up 1.1 of 2 on n3 at 10.9.0.11$'
+	has 'done 1$'
+	grep -q '"node": "n2"' "$SHARE/lost.json"
+	# From the loss to the decision, which is when the others have ended; and to the next start.
+	down=$(since_cut 'starting again' lost.out) up=$(since_cut 'up 1.1' lost.out)
+	echo "# down after $down ms, up again after $up ms" >&3
+	[ "$down" -le 30000 ]
+}
+
+@test "a node is lost without a spare: the job goes on smaller" {
+	export RANK
+	rm -f "$SHARE/smaller".*
+	cat >"$SHARE/smaller.sh" <<-S
+	#!/bin/bash
+	#SBATCH -N2 --no-kill -w n1,n2
+	#SBATCH -o $SHARE/smaller.out
+	$BERTH run --ranks-per-node 2 --min-nodes 1 --max-restarts 2 --node-timeout 3s -- sh -c "\$RANK"
+	echo \$? >$SHARE/smaller.code
+	S
+	sbatch "$SHARE/smaller.sh"
+	until_seen "$SHARE/smaller.out" 'up 0.3'
+	lose n2
+	finish smaller
+	[ "$status" = 0 ]
+	has 'n2 is left out \(lost\): the job goes on with 1 node$'
+	has 'the job.s script says --no-kill'
+	has 'up 1.1 of 2 on n1 at 127.0.0.1$'
+	hasnt 'up 1.2'
+}
+
+@test "the first node of a job from the login node is lost: the next one is the head" {
+	export RANK
+	salloc -Q --no-kill -N3 "$BERTH" run --ranks-per-node 1 --min-nodes 2 --max-restarts 2 --node-timeout 3s -- \
+		sh -c "$RANK" >"$SHARE/first.out" 2>&1 3>&- &
+	pid=$!
+	until_seen "$SHARE/first.out" 'up 0.2'
+	lose n1
+	status=0
+	wait $pid || status=$?
+	output=$(cat "$SHARE/first.out")
+	echo "$output"
+	[ "$status" = 0 ]
+	has 'n1 is left out \(lost\): the job goes on with 2 nodes'
+	has 'up 1.0 of 2 on n2 at 10.9.0.12$'
+	has 'up 1.1 of 2 on n3 at 10.9.0.12$'
+}
+
+@test "a link that is down for 5 s costs nothing" {
+	export RANK
+	submit blink -N2 --no-kill -w n1,n2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 --max-restarts 2 -- sh -c 'echo up $RANK; sleep 9; echo done $RANK $BERTH_ATTEMPT'
+	S
+	until_seen "$SHARE/blink.out" 'up 1'
+	on n2 ip link set eth0 down
+	on n2 ip link set hsn0 down
+	sleep 5
+	on n2 ip link set eth0 up
+	on n2 ip link set hsn0 up
+	finish blink
+	[ "$status" = 0 ]
+	has 'done 0 0$'
+	has 'done 1 0$'
+	hasnt 'starting again'
+}
+
+@test "a link that stays down: the node's ranks end by themselves, and a spare takes its place" {
+	export RANK
+	submit cut -N3 --no-kill <<-'S'
+	"$BERTH" run --ranks-per-node 1 --spares 1 --max-restarts 1 --node-timeout 3s -- sh -c "$RANK"
+	S
+	until_seen "$SHARE/cut.out" 'up 0.1'
+	on n2 ip link set eth0 down
+	on n2 ip link set hsn0 down
+	finish cut
+	[ "$status" = 0 ]
+	has 'up 1.1 of 2 on n3'
+	nothing_left n2
+}
+
+@test "an agent that is killed: its node is tried again" {
+	export RANK
+	submit agent -N2 --no-kill -w n1,n2 <<-'S'
+	"$BERTH" run --ranks-per-node 1 --max-restarts 1 -- sh -c "$RANK"
+	S
+	until_seen "$SHARE/agent.out" 'up 0.1'
+	on n2 pkill -KILL -f 'berth agent'
+	finish agent
+	[ "$status" = 0 ]
+	has 'n2 is lost and tried again'
+	has 'up 1.1 of 2 on n2'
+}
+
+@test "a rank of a training that is stopped is named; the next attempt goes on from the checkpoint" {
+	[ -n "$MPI_SUM" ] || skip "no MPI"
+	submit stopped -N2 <<-'S'
+	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
+	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval --ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
+	S
+	for _ in $(seq 400); do [ -e "$SHARE/stopped.ckpt/step-00000100.safetensors" ] && break; sleep 0.05; done
+	on n2 pkill -STOP -x berth-train
+	finish stopped
+	rm -rf "$SHARE/stopped.ckpt"
+	[ "$status" = 0 ]
+	has 'it hangs: .*; rank 1 on n2 is behind.*its process is stopped'
+	has 'resuming from stopped.ckpt/step-'
+	has 'Slurm requeues it, once it takes the node for down \(after 20 s\)'
+}

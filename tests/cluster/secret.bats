@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# The secret of a run shows in no command line, no log, no file that others can read, whichever engine
+# starts the agents. (pbs.bats: the file where there is no cookie; openmpi5.bats: prterun.)
+
+load support.bash
+
+setup() {
+	cd "$SHARE" || return
+	export HOME=$SHARE/home
+	(umask 077; mkdir -p "$HOME")
+	rm -rf go env.* out logs
+	RUN="run --ranks-per-node 1 --log-dir $SHARE/logs --report $SHARE/report.json -- sh -c '$WAITS'"
+}
+
+teardown() {
+	touch "$SHARE/go"
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+}
+
+# up: both ranks are; to_end: and end well.
+up() { until_seen "$SHARE/logs/rank-0000.log" 'up 0' && until_seen "$SHARE/logs/rank-0001.log" 'up 1'; }
+to_end() {
+	nothing_shown "$@"
+	touch go
+	until_seen "$SHARE/logs/rank-0001.log" 'rank 1 of 2 ends'
+	! grep -rE "$DIGITS${1:+|$1}" "$SHARE/logs" "$SHARE/out" || false
+}
+
+runs() { # COUNT PATTERN: so many processes, soon
+	local i
+	for ((i = 0; i < 100; i++)); do
+		[ "$(pgrep -cf -- "$2")" = "$1" ] && return 0
+		sleep 0.1
+	done
+	pgrep -af -- "$2"
+	return 1
+}
+
+@test "the scan finds a secret on a command line, in a file and in a rank's environment" {
+	secret=$(openssl rand -hex 32)
+	touch env.0
+	on n1 bash -c "exec -a '$BERTH' sleep 70" 3>&- &
+	on n2 bash -c "exec -a '$BERTH' sleep 70" 3>&- &
+	runs 2 "^$BERTH 70"
+	nothing_shown
+	on n2 sh -c "sleep 71; : $secret" 3>&- &
+	runs 1 '^sleep 71'
+	run nothing_shown
+	[ "$status" = 1 ]
+	has 'on a command line'
+	on n2 pkill -f 'sleep 71'
+	runs 0 'sleep 71'
+	echo "x=$secret" >seen
+	run nothing_shown
+	[ "$status" = 1 ]
+	has "in a file of .*seen"
+	chmod 600 seen
+	nothing_shown
+	(umask 077; echo "BERTH_AGENT_SECRET=$secret" >env.1)
+	run nothing_shown
+	[ "$status" = 1 ]
+	has "in a rank's environment"
+	rm seen
+	for node in n1 n2; do on "$node" pkill -f 'sleep 70|berth 70'; done
+}
+
+@test "srun" {
+	printf '#!/bin/bash\n%s %s\n' "$BERTH" "$RUN" >slurm.sh
+	sbatch -N2 -w n1,n2 -o "$SHARE/out" slurm.sh
+	up
+	secret=$(secrets n1)
+	[ ${#secret} = 64 ]
+	to_end "$secret"
+}
+
+in_pbs() { # ENGINE
+	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 3>&-
+	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s %s\n' "$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$BERTH" "${RUN/run/run --engine $1}" >job.sh
+	env -u SLURM_CONF "$TOOLS/qsub" -o "$SHARE/out" -l select=2:ncpus=2 -l place=scatter job.sh
+	up
+}
+
+@test "pbs_tmrsh: the cookie neither" {
+	in_pbs tm
+	[ -z "$(secrets n1 n2)" ]
+	to_end
+}
+
+@test "mpirun" {
+	command -v ompi_info >/dev/null || skip "no mpirun of Open MPI"
+	in_pbs mpirun
+	secret=$(secrets n1)
+	[ ${#secret} = 64 ]
+	to_end "$secret"
+}
+
+@test "ssh: the agent of this machine too" {
+	mkdir -p fake
+	printf '#!/bin/bash\nhost=${@: -2:1}\nexec python3 %s/cluster.py on "$host" sh -c "${@: -1}"\n' "$HERE" >fake/ssh
+	chmod +x fake/ssh
+	# The login node is where berth run is: its agent needs no ssh.
+	printf 'exec %s %s\n' "$BERTH" "${RUN/run/run --hosts login,n1}" >ssh.sh
+	env -u SLURM_CONF PATH="$SHARE/fake:$PATH" bash ssh.sh >out 2>&1 3>&- &
+	up
+	[ -z "$(secrets login n1)" ]
+	to_end
+}
+
+@test "by hand: the file is the owner's" {
+	export BERTH_SECRET_FILE=$SHARE/secret
+	(umask 077; openssl rand -hex 32 >secret)
+	for n in 1 2; do
+		printf 'cd %s; exec %s %s\n' "$SHARE" "$BERTH" "${RUN/run/run --nnodes 2 --node-rank $((n - 1)) --head n1:4730}" >"hand$n.sh"
+		on "n$n" env -u SLURM_CONF bash "$SHARE/hand$n.sh" >>out 2>&1 3>&- &
+	done
+	up
+	to_end "$(cat secret)"
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rank that says each SIGUSR1 it is told, and ends well at SIGTERM."""
+import os
+import signal
+import sys
+import time
+
+RANK = os.environ['RANK']
+
+
+def told(*_):
+    os.write(1, f'{RANK} was told\n'.encode())
+
+
+def ends(*_):
+    os.write(1, f'{RANK} ends\n'.encode())
+    sys.exit(0)
+
+
+signal.signal(signal.SIGUSR1, told)
+signal.signal(signal.SIGTERM, ends)
+print('up', RANK, flush=True)
+for _ in range(600):
+    time.sleep(0.1)

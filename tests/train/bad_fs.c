@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Preloaded into the trainer: a file system that fails, under the folder BERTH_BAD_FS_FOLDER (any
+ * path that holds the text), as BERTH_BAD_FS says; where BERTH_BAD_FS_FLAG names a file, only once
+ * that is there.
+ *   full       the disk is full after 20000 bytes of a file (and does not say so before)
+ *   space      the disk says that 1000 bytes are free
+ *   read-only  nothing can be created, renamed or removed
+ *   eio        no write comes through
+ *   eio-sync   what was written cannot be synced
+ *   eio-close  closing says that it was not written
+ *   rename     nothing can be renamed
+ *   slow       a fiftieth of a second each write
+ *   slow-sync  two seconds each sync
+ *   short      a write takes 100 bytes at most
+ * and kills the process at the N-th such call where it is "kill-N". */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define FILES 1024
+
+static bool ours[FILES];
+static size_t written[FILES];
+
+static void *real(const char *name)
+{
+	return dlsym(RTLD_NEXT, name);
+}
+
+static bool bad(const char *kind)
+{
+	const char *wanted = getenv("BERTH_BAD_FS"), *flag = getenv("BERTH_BAD_FS_FLAG");
+
+	return wanted && !strcmp(wanted, kind) && (!flag || !access(flag, F_OK));
+}
+
+static bool is_there(const char *path)
+{
+	const char *folder = getenv("BERTH_BAD_FS_FOLDER");
+
+	return folder && path && strstr(path, folder);
+}
+
+/* Calls that change the folder, counted over all threads. */
+static void count(void)
+{
+	static int calls;
+	const char *wanted = getenv("BERTH_BAD_FS");
+
+	if (wanted && !strncmp(wanted, "kill-", 5) &&
+	    __atomic_add_fetch(&calls, 1, __ATOMIC_SEQ_CST) == atoi(wanted + 5))
+		raise(SIGKILL);
+}
+
+EXPORT int open(const char *path, int flags, ...)
+{
+	int (*next)(const char *, int, ...) = (int (*)(const char *, int, ...))real("open64");
+	bool writes = is_there(path) && (flags & O_ACCMODE) != O_RDONLY;
+	mode_t mode = 0;
+	va_list ap;
+
+	if (flags & O_CREAT) {
+		va_start(ap, flags);
+		mode = va_arg(ap, mode_t);
+		va_end(ap);
+	}
+	if (writes)
+		count();
+	if (writes && bad("read-only")) {
+		errno = EROFS;
+		return -1;
+	}
+	int fd = next(path, flags, mode);
+
+	if (fd >= 0 && fd < FILES) {
+		ours[fd] = writes;
+		written[fd] = 0;
+	}
+	return fd;
+}
+
+EXPORT ssize_t write(int fd, const void *data, size_t size)
+{
+	ssize_t (*next)(int, const void *, size_t) =
+		(ssize_t(*)(int, const void *, size_t))real("write");
+
+	if (fd < 0 || fd >= FILES || !ours[fd])
+		return next(fd, data, size);
+	count();
+	if (bad("slow"))
+		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+	if (bad("eio")) {
+		errno = EIO;
+		return -1;
+	}
+	if (bad("full") && written[fd] + size > 20000)
+		size = written[fd] < 20000 ? 20000 - written[fd] : 0;
+	if (bad("full") && !size) {
+		errno = ENOSPC;
+		return -1;
+	}
+	if (bad("short") && size > 100)
+		size = 100;
+	ssize_t n = next(fd, data, size);
+
+	written[fd] += n > 0 ? (size_t)n : 0;
+	return n;
+}
+
+EXPORT int fsync(int fd)
+{
+	int (*next)(int) = (int (*)(int))real("fsync");
+
+	if (fd >= 0 && fd < FILES && ours[fd]) {
+		count();
+		if (bad("slow-sync"))
+			nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+		if (bad("eio-sync")) {
+			errno = EIO;
+			return -1;
+		}
+	}
+	return next(fd);
+}
+
+EXPORT int close(int fd)
+{
+	int (*next)(int) = (int (*)(int))real("close");
+	bool fails = fd >= 0 && fd < FILES && ours[fd] && bad("eio-close");
+	int rc = next(fd);
+
+	if (fd >= 0 && fd < FILES)
+		ours[fd] = false;
+	if (!fails)
+		return rc;
+	errno = EIO;
+	return -1;
+}
+
+EXPORT int rename(const char *from, const char *to)
+{
+	int (*next)(const char *, const char *) =
+		(int (*)(const char *, const char *))real("rename");
+
+	if (is_there(to)) {
+		count();
+		if (bad("rename") || bad("read-only")) {
+			errno = bad("rename") ? EIO : EROFS;
+			return -1;
+		}
+	}
+	return next(from, to);
+}
+
+EXPORT int unlink(const char *path)
+{
+	int (*next)(const char *) = (int (*)(const char *))real("unlink");
+
+	if (is_there(path)) {
+		count();
+		if (bad("read-only")) {
+			errno = EROFS;
+			return -1;
+		}
+	}
+	return next(path);
+}
+
+EXPORT int statvfs(const char *restrict path, struct statvfs *restrict out)
+{
+	int (*next)(const char *, struct statvfs *) =
+		(int (*)(const char *, struct statvfs *))real("statvfs64");
+	int rc = next(path, out);
+
+	if (!rc && is_there(path) && bad("space")) {
+		out->f_frsize = 1000;
+		out->f_bavail = 1;
+	}
+	return rc;
+}

@@ -1,0 +1,101 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# The CUDA device in the whole trainer, on a GPU that is none (fake-cuda/fake.h).
+load support
+
+SMALL=(convnet --data synthetic:3x16x16,n=40,classes=5 --batch 8 --log-every 1 --lr 0.01)
+
+setup_file() {
+	export XDG_CACHE_HOME=$BATS_FILE_TMPDIR/cache
+}
+
+FAKE_CUDA=$BUILD/tests/train/fake-cuda
+
+gpu() {
+	BERTH_MODULE_PATH=$FAKE_CUDA:$BUILD/lib/modules FAKE_CUDA_STRICT=1 \
+		"$BUILD/bin/berth-train" "$@" --device cuda
+}
+
+@test "it trains to the CPU's losses, and says on what" {
+	run gpu "${SMALL[@]}" --epochs 2 --metrics gpu
+	[ "$status" -eq 0 ]
+	[[ "$output" =~ "computing on Fake GPU (cuda 0, sm_90, cuDNN 9." ]]
+	"$BUILD/bin/berth-train" "${SMALL[@]}" --epochs 2 --metrics cpu --device cpu-reference
+	near_rows gpu cpu 1e-3
+	# What was found the fastest is kept for the next run.
+	ls "$XDG_CACHE_HOME"/berth/cudnn-*
+}
+
+@test "crops and flips are the CPU's, bytes come as bytes" {
+	python3 - <<'PY'
+import os, random
+random.seed(5)
+os.makedirs('cifar')
+for name in [f'data_batch_{i}.bin' for i in range(1, 6)] + ['test_batch.bin']:
+    row = b''.join(bytes([n % 10]) + random.randbytes(3072) for n in range(40))
+    with open('cifar/' + name, 'wb') as file:
+        file.write(row * 250)
+PY
+	run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval --metrics gpu
+	[ "$status" -eq 0 ]
+	"$BUILD/bin/berth-train" convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval \
+		--metrics cpu --device cpu-reference
+	near_rows gpu cpu 1e-3
+}
+
+@test "a checkpoint goes from the CPU to the GPU and back" {
+	"$BUILD/bin/berth-train" "${SMALL[@]}" --no-eval --steps 9 --metrics all --device cpu-reference --ckpt all
+	"$BUILD/bin/berth-train" "${SMALL[@]}" --no-eval --steps 3 --metrics parts --device cpu-reference --ckpt parts
+	gpu "${SMALL[@]}" --no-eval --steps 6 --metrics parts --ckpt parts
+	"$BUILD/bin/berth-train" "${SMALL[@]}" --no-eval --steps 9 --metrics parts --device cpu-reference --ckpt parts
+	near_rows parts all 1e-3
+}
+
+@test "with a graph and without, in a batch's or chance's order: the same bits" {
+	gpu "${SMALL[@]}" --epochs 2 --ckpt one
+	gpu "${SMALL[@]}" --epochs 2 --ckpt two --no-graph
+	FAKE_CUDA_SEED=12345 gpu "${SMALL[@]}" --epochs 2 --ckpt three --deterministic
+	cmp one/model.safetensors two/model.safetensors
+	cmp one/model.safetensors three/model.safetensors
+}
+
+@test "numbers of 16 bits train to nearly the same" {
+	gpu "${SMALL[@]}" --epochs 2 --metrics full
+	for amp in bf16 fp16; do
+		run gpu "${SMALL[@]}" --epochs 2 --metrics "$amp" --amp "$amp"
+		[ "$status" -eq 0 ]
+		[[ "$output" =~ ", $amp" ]]
+		near_rows "$amp" full 0.05
+	done
+}
+
+@test "what does not fit says what asked, what is free, and what would fit" {
+	FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "out of GPU memory" ]]
+	FAKE_CUDA_MIB=400 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "the activations of a batch of 512 need" ]]
+	[[ "$output" =~ "by their size a batch of "[0-9]+" would fit" ]]
+}
+
+@test "a GPU that there is no code for, and a rank without one" {
+	FAKE_CUDA_MAJOR=7 run gpu "${SMALL[@]}" --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "compute capability 7.0" ]]
+	FAKE_CUDA_COUNT=2 RANK=2 WORLD_SIZE=3 LOCAL_RANK=2 LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=9 \
+		run gpu "${SMALL[@]}" --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "this process sees 2" ]]
+	FAKE_CUDA_COUNT=0 run gpu "${SMALL[@]}" --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "no GPU that this process may use" ]]
+}
+
+@test "two ranks by MPI, staged through the host, as one of twice the batch" {
+	[[ " $MODULES " == *" comm-mpi "* ]] || skip "comm-mpi.so is not built"
+	BERTH_MODULE_PATH=$FAKE_CUDA:$BUILD/lib/modules "$BERTH" train -n 2 "${SMALL[@]}" --batch 4 --steps 6 \
+		--metrics two --device cuda --comm mpi
+	gpu "${SMALL[@]}" --steps 6 --metrics one
+	near_rows two one 1e-3
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The GPU's kernels themselves on the host: blocks one after another, their threads one after
+ * another too, or, where a kernel has barriers, in turns from barrier to barrier. */
+#include "fake.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#undef __global__
+#undef __device__
+#undef __shared__
+#undef __forceinline__
+#define __global__
+#define __device__
+#define __shared__ static
+#define __forceinline__ inline
+
+namespace
+{
+
+#define STACK ((size_t)256 << 10)
+
+uint3 threadIdx, blockIdx;
+dim3 gridDim, blockDim;
+
+/* A thread of a block that stands at a barrier or has not begun. */
+struct fibre {
+	ucontext_t context; /* where it begins; from then on jumps, which ask nothing of the kernel */
+	jmp_buf at;
+	std::unique_ptr<char[]> stack;
+	uint3 place;
+	bool begun, done;
+};
+
+std::vector<fibre> fibres;
+jmp_buf scheduler;
+fibre *running; /* NULL: threads are plain calls */
+const std::function<void()> *body;
+
+void fibre_main(void)
+{
+	(*body)();
+	running->done = true;
+	_longjmp(scheduler, 1);
+}
+
+void __syncthreads(void)
+{
+	fibre *self = running;
+
+	if (!self) {
+		fprintf(stderr, "fake GPU: a barrier in a kernel that has_barriers does not know\n");
+		abort();
+	}
+	if (!_setjmp(self->at))
+		_longjmp(scheduler, 1);
+	threadIdx = self->place;
+}
+
+bool has_barriers(const char *kernel)
+{
+	return strstr(kernel, "sums_kernel") || strstr(kernel, "finish_kernel") ||
+	       strstr(kernel, "entropy_kernel") || strstr(kernel, "mse_kernel") ||
+	       strstr(kernel, "count_kernel");
+}
+
+void run_fibres(const std::function<void()> &kernel)
+{
+	const size_t count = (size_t)blockDim.x * blockDim.y;
+	volatile size_t left = count;
+
+	while (fibres.size() < count) {
+		fibres.emplace_back();
+		fibres.back().stack.reset(new char[STACK]);
+	}
+	body = &kernel;
+	for (size_t i = 0; i < count; i++) {
+		fibre &one = fibres[i];
+
+		getcontext(&one.context);
+		one.context.uc_stack.ss_sp = one.stack.get();
+		one.context.uc_stack.ss_size = STACK;
+		one.context.uc_link = nullptr;
+		one.place = {(unsigned)(i % blockDim.x), (unsigned)(i / blockDim.x), 0};
+		one.begun = one.done = false;
+		makecontext(&one.context, fibre_main, 0);
+	}
+	while (left) {
+		/* From the last on: an order that nobody relies on. */
+		for (volatile size_t i = count; i-- > 0;) {
+			if (fibres[i].done)
+				continue;
+			running = &fibres[i];
+			threadIdx = running->place;
+			if (!_setjmp(scheduler)) {
+				if (running->begun)
+					_longjmp(running->at, 1);
+				running->begun = true;
+				setcontext(&running->context);
+			}
+			left = left - running->done;
+		}
+	}
+	running = nullptr;
+}
+
+void run_grid(dim3 grid, dim3 block, bool barriers, const std::function<void()> &kernel)
+{
+	gridDim = grid;
+	blockDim = block;
+	for (unsigned i = 0; i < grid.x * grid.y; i++) {
+		blockIdx = {i % grid.x, i / grid.x, 0};
+		if (barriers) {
+			run_fibres(kernel);
+			continue;
+		}
+		for (unsigned t = 0; t < block.x * block.y; t++) {
+			threadIdx = {t % block.x, t / block.x, 0};
+			kernel();
+		}
+	}
+}
+
+template <typename Kernel, typename... Arguments>
+void launch(const char *name, Kernel kernel, dim3 grid, dim3 block, cudaStream_t stream,
+	    Arguments... arguments)
+{
+	bool barriers = has_barriers(name);
+
+	if (!grid.x || !grid.y || grid.y > 65535 || block.x * block.y > 1024) {
+		fprintf(stderr, "fake GPU: %s: a grid of %u by %u blocks of %u by %u\n", name,
+			grid.x, grid.y, block.x, block.y);
+		abort();
+	}
+	fake_put(stream, [=] {
+		std::function<void()> thread = [=] { kernel(arguments...); };
+
+		run_grid(grid, block, barriers, thread);
+	});
+}
+
+} // namespace
+
+#define LAUNCH(kernel, grid, block, stream, ...)                                                   \
+	launch(#kernel, kernel, dim3(grid), dim3(block), stream, __VA_ARGS__)
+
+#include "train/device/cuda/kernels.cuh"
+
+extern "C" cudaError_t kernels_usable(void)
+{
+	return cudaSuccess;
+}

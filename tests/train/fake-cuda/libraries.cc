@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* cuDNN's convolutions and cuBLASLt's products by the definition, with what they demand checked. */
+#include "fake.h"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define WORKSPACE ((size_t)4096)
+
+struct cudnnContext {
+	cudaStream_t stream;
+};
+struct cudnnTensorStruct {
+	enum number number;
+	int n, c, h, w;
+};
+struct cudnnFilterStruct {
+	enum number number;
+	int k, c, h, w;
+};
+struct cudnnConvolutionStruct {
+	int pad, stride;
+	cudnnMathType_t math;
+};
+
+static enum number number_of(cudnnDataType_t type)
+{
+	if (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16)
+		abort();
+	return type == CUDNN_DATA_HALF ? NUMBER_F16 : type == CUDNN_DATA_BFLOAT16 ? NUMBER_BF16
+										  : NUMBER_F32;
+}
+
+static size_t size_of(enum number number)
+{
+	return number == NUMBER_F32 ? 4 : 2;
+}
+
+static size_t bytes(const cudnnTensorStruct &t)
+{
+	return (size_t)t.n * t.c * t.h * t.w * size_of(t.number);
+}
+static size_t bytes(const cudnnFilterStruct &t)
+{
+	return (size_t)t.k * t.c * t.h * t.w * size_of(t.number);
+}
+
+/* One convolution, whichever pass. */
+struct pass {
+	cudnnTensorStruct x, y;
+	cudnnFilterStruct w;
+	cudnnConvolutionStruct how;
+};
+
+static bool fits(const pass &p)
+{
+	return p.x.number == p.y.number && p.x.number == p.w.number && p.x.c == p.w.c &&
+	       p.y.c == p.w.k && p.x.n == p.y.n && p.w.h == p.w.w &&
+	       p.y.h == (p.x.h + 2 * p.how.pad - p.w.h) / p.how.stride + 1 &&
+	       p.y.w == (p.x.w + 2 * p.how.pad - p.w.w) / p.how.stride + 1 &&
+	       (p.x.number == NUMBER_F32 || p.how.math == CUDNN_TENSOR_OP_MATH);
+}
+
+/* f(place in x, in w, in y) for each product that a convolution has. */
+template <typename F> static void each(const pass &p, F f)
+{
+	for (int n = 0; n < p.y.n; n++)
+		for (int oy = 0; oy < p.y.h; oy++)
+			for (int ox = 0; ox < p.y.w; ox++)
+				for (int ky = 0; ky < p.w.h; ky++)
+					for (int kx = 0; kx < p.w.w; kx++) {
+						int iy = oy * p.how.stride + ky - p.how.pad;
+						int ix = ox * p.how.stride + kx - p.how.pad;
+
+						if (iy < 0 || iy >= p.x.h || ix < 0 || ix >= p.x.w)
+							continue;
+						f(((size_t)(n * p.x.h + iy) * p.x.w + ix) * p.x.c,
+						  (size_t)(ky * p.w.w + kx) * p.w.c,
+						  ((size_t)(n * p.y.h + oy) * p.y.w + ox) * p.y.c);
+					}
+}
+
+static float *widen(const void *from, size_t count, enum number number)
+{
+	float *out = (float *)malloc(count * sizeof(float) + 1);
+
+	for (size_t i = 0; i < count; i++)
+		out[i] = fake_read(from, i, number);
+	return out;
+}
+
+static void narrow(float *from, void *to, size_t count, enum number number, float beta)
+{
+	for (size_t i = 0; i < count; i++)
+		fake_write(to, i, number,
+			   beta != 0 ? from[i] + beta * fake_read(to, i, number) : from[i]);
+	free(from);
+}
+
+/* out of 'y', 'x', 'w' from the two others. */
+static void convolve(const pass &p, char out, const void *x, const void *w, const void *y, void *to,
+		     float beta)
+{
+	enum number number = p.x.number;
+	size_t xs = bytes(p.x) / size_of(number), ws = bytes(p.w) / size_of(number),
+	       ys = bytes(p.y) / size_of(number), tap = (size_t)p.w.h * p.w.w * p.w.c;
+	float *fx = out == 'x' ? (float *)calloc(xs, 4) : widen(x, xs, number);
+	float *fw = out == 'w' ? (float *)calloc(ws, 4) : widen(w, ws, number);
+	float *fy = out == 'y' ? (float *)calloc(ys, 4) : widen(y, ys, number);
+	int c = p.w.c, k = p.w.k;
+
+	each(p, [&](size_t ax, size_t aw, size_t ay) {
+		for (int o = 0; o < k; o++) {
+			float *vw = fw + o * tap + aw, *vx = fx + ax, *vy = fy + ay + o;
+
+			if (out == 'y')
+				for (int i = 0; i < c; i++)
+					*vy += vx[i] * vw[i];
+			else if (out == 'x')
+				for (int i = 0; i < c; i++)
+					vx[i] += *vy * vw[i];
+			else
+				for (int i = 0; i < c; i++)
+					vw[i] += *vy * vx[i];
+		}
+	});
+	if (out == 'x')
+		narrow(fx, to, xs, number, beta);
+	else
+		free(fx);
+	if (out == 'w')
+		narrow(fw, to, ws, number, beta);
+	else
+		free(fw);
+	if (out == 'y')
+		narrow(fy, to, ys, number, beta);
+	else
+		free(fy);
+}
+
+static cudnnStatus_t run(cudnnHandle_t handle, const pass &p, char out, const void *x,
+			 const void *w, const void *y, void *to, int algorithm, void *workspace,
+			 size_t workspace_bytes, const void *alpha, const void *beta)
+{
+	const void *all[] = {x, w, y, to, workspace};
+	float factor = *(const float *)beta;
+
+	if (!fits(p) || algorithm != 1 || *(const float *)alpha != 1 || workspace_bytes < WORKSPACE)
+		return CUDNN_STATUS_BAD_PARAM;
+	for (const void *at : all)
+		if (at && (uintptr_t)at % 16)
+			return CUDNN_STATUS_BAD_PARAM;
+	fake_expect(x, out == 'x' ? 0 : bytes(p.x), "x of a convolution");
+	fake_expect(w, out == 'w' ? 0 : bytes(p.w), "w of a convolution");
+	fake_expect(y, out == 'y' ? 0 : bytes(p.y), "y of a convolution");
+	fake_expect(to, out == 'x' ? bytes(p.x) : out == 'w' ? bytes(p.w) : bytes(p.y),
+		    "the result of a convolution");
+	fake_expect(workspace, WORKSPACE, "workspace of a convolution");
+	fake_put(handle->stream, [=] {
+		memset(workspace, 0xff, WORKSPACE);
+		convolve(p, out, x, w, y, to, factor);
+	});
+	return CUDNN_STATUS_SUCCESS;
+}
+
+extern "C" {
+
+size_t cudnnGetVersion(void)
+{
+	return CUDNN_VERSION;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+	return status == CUDNN_STATUS_BAD_PARAM ? "CUDNN_STATUS_BAD_PARAM" : "an error";
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *out)
+{
+	*out = new cudnnContext();
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
+{
+	delete handle;
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
+{
+	handle->stream = stream;
+	return CUDNN_STATUS_SUCCESS;
+}
+
+#define MAKE(create, destroy, type, of)                                                            \
+	cudnnStatus_t create(type *out)                                                            \
+	{                                                                                          \
+		*out = new of();                                                                   \
+		return CUDNN_STATUS_SUCCESS;                                                       \
+	}                                                                                          \
+	cudnnStatus_t destroy(type it)                                                             \
+	{                                                                                          \
+		delete it;                                                                         \
+		return CUDNN_STATUS_SUCCESS;                                                       \
+	}
+MAKE(cudnnCreateTensorDescriptor, cudnnDestroyTensorDescriptor, cudnnTensorDescriptor_t,
+     cudnnTensorStruct)
+MAKE(cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor, cudnnFilterDescriptor_t,
+     cudnnFilterStruct)
+MAKE(cudnnCreateConvolutionDescriptor, cudnnDestroyConvolutionDescriptor,
+     cudnnConvolutionDescriptor_t, cudnnConvolutionStruct)
+
+cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t it, cudnnTensorFormat_t format,
+					 cudnnDataType_t type, int n, int c, int h, int w)
+{
+	if (format != CUDNN_TENSOR_NHWC || n < 1 || c < 1 || h < 1 || w < 1)
+		return CUDNN_STATUS_BAD_PARAM;
+	*it = {number_of(type), n, c, h, w};
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t it, cudnnDataType_t type,
+					 cudnnTensorFormat_t format, int k, int c, int h, int w)
+{
+	if (format != CUDNN_TENSOR_NHWC || k < 1 || c < 1 || h < 1 || w < 1)
+		return CUDNN_STATUS_BAD_PARAM;
+	*it = {number_of(type), k, c, h, w};
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t it, int pad_h, int pad_w,
+					      int stride_h, int stride_w, int dilation_h,
+					      int dilation_w, cudnnConvolutionMode_t mode,
+					      cudnnDataType_t compute)
+{
+	if (pad_h != pad_w || stride_h != stride_w || dilation_h != 1 || dilation_w != 1 ||
+	    mode != CUDNN_CROSS_CORRELATION || compute != CUDNN_DATA_FLOAT)
+		return CUDNN_STATUS_BAD_PARAM;
+	*it = {pad_h, stride_h, CUDNN_DEFAULT_MATH};
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnnMathType_t math)
+{
+	it->math = math;
+	return CUDNN_STATUS_SUCCESS;
+}
+
+/* Three algorithms: the fastest is not deterministic and takes too much, the second one fails. */
+#define PERFS(perf_type, algo_type)                                                                \
+	do {                                                                                       \
+		perf_type all[3] = {};                                                             \
+		all[0].algo = (algo_type)0;                                                        \
+		all[0].status = CUDNN_STATUS_SUCCESS;                                              \
+		all[0].memory = (size_t)8 << 30;                                                   \
+		all[1].algo = (algo_type)2;                                                        \
+		all[1].status = CUDNN_STATUS_NOT_SUPPORTED;                                        \
+		all[2].algo = (algo_type)1;                                                        \
+		all[2].status = CUDNN_STATUS_SUCCESS;                                              \
+		all[2].memory = WORKSPACE;                                                         \
+		all[2].determinism = CUDNN_DETERMINISTIC;                                          \
+		for (*returned = 0; *returned < 3 && *returned < wanted; ++*returned) {            \
+			all[*returned].mathType = how->math;                                       \
+			perfs[*returned] = all[*returned];                                         \
+		}                                                                                  \
+		return CUDNN_STATUS_SUCCESS;                                                       \
+	} while (0)
+#define SIZE                                                                                       \
+	do {                                                                                       \
+		*size = (int)algo == 1 ? WORKSPACE : (size_t)8 << 30;                              \
+		return (int)algo > 1 ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;          \
+	} while (0)
+
+cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void *at_x,
+	const cudnnFilterDescriptor_t w, const void *at_w, const cudnnConvolutionDescriptor_t how,
+	const cudnnTensorDescriptor_t y, void *at_y, const int wanted, int *returned,
+	cudnnConvolutionFwdAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
+{
+	fake_expect(at_x, bytes(*x), "x of a search");
+	fake_expect(at_w, bytes(*w), "w of a search");
+	fake_expect(at_y, bytes(*y), "y of a search");
+	fake_expect(workspace, workspace_bytes, "workspace of a search");
+	memset(at_y, 0xff, bytes(*y));
+	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
+}
+cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
+	cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const void *at_w,
+	const cudnnTensorDescriptor_t y, const void *at_y, const cudnnConvolutionDescriptor_t how,
+	const cudnnTensorDescriptor_t x, void *at_x, const int wanted, int *returned,
+	cudnnConvolutionBwdDataAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
+{
+	fake_expect(at_x, bytes(*x), "x of a search");
+	memset(at_x, 0xff, bytes(*x));
+	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
+}
+cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const void *at_x,
+	const cudnnTensorDescriptor_t y, const void *at_y, const cudnnConvolutionDescriptor_t how,
+	const cudnnFilterDescriptor_t w, void *at_w, const int wanted, int *returned,
+	cudnnConvolutionBwdFilterAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
+{
+	fake_expect(at_w, bytes(*w), "w of a search");
+	memset(at_w, 0xff, bytes(*w));
+	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
+}
+cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t y, const int wanted,
+	int *returned, cudnnConvolutionFwdAlgoPerf_t *perfs)
+{
+	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardDataAlgorithm_v7(
+	cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
+	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t x, const int wanted,
+	int *returned, cudnnConvolutionBwdDataAlgoPerf_t *perfs)
+{
+	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
+	const cudnnConvolutionDescriptor_t how, const cudnnFilterDescriptor_t w, const int wanted,
+	int *returned, cudnnConvolutionBwdFilterAlgoPerf_t *perfs)
+{
+	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
+}
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
+	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t y,
+	cudnnConvolutionFwdAlgo_t algo, size_t *size)
+{
+	SIZE;
+}
+cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
+	cudnnHandle_t handle, const cudnnFilterDescriptor_t w, const cudnnTensorDescriptor_t y,
+	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t x,
+	cudnnConvolutionBwdDataAlgo_t algo, size_t *size)
+{
+	SIZE;
+}
+cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
+	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnTensorDescriptor_t y,
+	const cudnnConvolutionDescriptor_t how, const cudnnFilterDescriptor_t w,
+	cudnnConvolutionBwdFilterAlgo_t algo, size_t *size)
+{
+	SIZE;
+}
+
+cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
+				      const cudnnTensorDescriptor_t x, const void *at_x,
+				      const cudnnFilterDescriptor_t w, const void *at_w,
+				      const cudnnConvolutionDescriptor_t how,
+				      cudnnConvolutionFwdAlgo_t algo, void *workspace,
+				      size_t workspace_bytes, const void *beta,
+				      const cudnnTensorDescriptor_t y, void *at_y)
+{
+	return run(handle, {*x, *y, *w, *how}, 'y', at_x, at_w, nullptr, at_y, algo, workspace,
+		   workspace_bytes, alpha, beta);
+}
+cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha,
+					   const cudnnFilterDescriptor_t w, const void *at_w,
+					   const cudnnTensorDescriptor_t y, const void *at_y,
+					   const cudnnConvolutionDescriptor_t how,
+					   cudnnConvolutionBwdDataAlgo_t algo, void *workspace,
+					   size_t workspace_bytes, const void *beta,
+					   const cudnnTensorDescriptor_t x, void *at_x)
+{
+	return run(handle, {*x, *y, *w, *how}, 'x', nullptr, at_w, at_y, at_x, algo, workspace,
+		   workspace_bytes, alpha, beta);
+}
+cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
+					     const cudnnTensorDescriptor_t x, const void *at_x,
+					     const cudnnTensorDescriptor_t y, const void *at_y,
+					     const cudnnConvolutionDescriptor_t how,
+					     cudnnConvolutionBwdFilterAlgo_t algo, void *workspace,
+					     size_t workspace_bytes, const void *beta,
+					     const cudnnFilterDescriptor_t w, void *at_w)
+{
+	return run(handle, {*x, *y, *w, *how}, 'w', at_x, nullptr, at_y, at_w, algo, workspace,
+		   workspace_bytes, alpha, beta);
+}
+
+} // extern "C"
+
+/* ---- cuBLASLt: opaque structs of a fixed size, with ours in them ---- */
+
+struct layout {
+	cudaDataType_t type;
+	int64_t rows, columns, ld;
+};
+struct matmul {
+	cublasOperation_t a, b;
+};
+
+static enum number number_of(cudaDataType_t type)
+{
+	if (type != CUDA_R_32F && type != CUDA_R_16F && type != CUDA_R_16BF)
+		abort();
+	return type == CUDA_R_16F ? NUMBER_F16 : type == CUDA_R_16BF ? NUMBER_BF16 : NUMBER_F32;
+}
+
+static bool fits(const matmul &how, const layout &a, const layout &b, const layout &d)
+{
+	int64_t m = how.a == CUBLAS_OP_T ? a.columns : a.rows;
+	int64_t k = how.a == CUBLAS_OP_T ? a.rows : a.columns;
+	int64_t n = how.b == CUBLAS_OP_T ? b.rows : b.columns;
+	int64_t k2 = how.b == CUBLAS_OP_T ? b.columns : b.rows;
+
+	return m == d.rows && n == d.columns && k == k2 && a.type == b.type &&
+	       (d.type == a.type || d.type == CUDA_R_32F) && a.ld >= a.rows && b.ld >= b.rows &&
+	       d.ld >= d.rows;
+}
+
+extern "C" {
+
+size_t cublasLtGetVersion(void)
+{
+	return CUBLAS_VERSION;
+}
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+	return "an error of the fake GPU";
+}
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
+{
+	*out = (cublasLtHandle_t)malloc(1);
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+	free(handle);
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
+					cudaDataType_t scale)
+{
+	if (scale != CUDA_R_32F)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	*out = (cublasLtMatmulDesc_t)calloc(1, sizeof(matmul));
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t it)
+{
+	free(it);
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t it,
+					      cublasLtMatmulDescAttributes_t attribute,
+					      const void *value, size_t size)
+{
+	matmul *how = (matmul *)it;
+
+	if (size != sizeof(cublasOperation_t))
+		return CUBLAS_STATUS_INVALID_VALUE;
+	if (attribute == CUBLASLT_MATMUL_DESC_TRANSA)
+		memcpy(&how->a, value, size);
+	else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB)
+		memcpy(&how->b, value, size);
+	else
+		return CUBLAS_STATUS_INVALID_VALUE;
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType_t type,
+					  uint64_t rows, uint64_t columns, int64_t ld)
+{
+	layout *it = (layout *)malloc(sizeof *it);
+
+	*it = {type, (int64_t)rows, (int64_t)columns, ld};
+	*out = (cublasLtMatrixLayout_t)it;
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t it)
+{
+	free(it);
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
+{
+	*out = (cublasLtMatmulPreference_t)calloc(1, sizeof(int));
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t it)
+{
+	free(it);
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t it,
+						    cublasLtMatmulPreferenceAttributes_t attribute,
+						    const void *value, size_t size)
+{
+	uint32_t alignment;
+
+	if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES) {
+		memcpy(&alignment, value, sizeof alignment);
+		*(uint32_t *)it = alignment;
+	}
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t how,
+					      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+					      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+					      cublasLtMatmulPreference_t wish, int wanted,
+					      cublasLtMatmulHeuristicResult_t results[],
+					      int *returned)
+{
+	*returned = 0;
+	if (!fits(*(matmul *)how, *(layout *)a, *(layout *)b, *(layout *)d))
+		return CUBLAS_STATUS_INVALID_VALUE;
+	memset(results, 0, sizeof *results);
+	results->algo.data[0] = *(uint32_t *)wish; /* what the result's place is a multiple of */
+	*returned = 1;
+	return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+			      const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
+			      cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
+			      cublasLtMatrixLayout_t c_layout, void *d,
+			      cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+			      void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+	layout la = *(layout *)a_layout, lb = *(layout *)b_layout, ld = *(layout *)d_layout;
+	matmul how = *(matmul *)desc;
+	float factor = *(const float *)beta;
+
+	if (!fits(how, la, lb, ld) || (uintptr_t)a % 16 || (uintptr_t)b % 16 ||
+	    (uintptr_t)d % algo->data[0] || c != d || *(const float *)alpha != 1)
+		return CUBLAS_STATUS_INVALID_VALUE;
+	for (const auto &part : {std::make_pair(a, la), std::make_pair(b, lb),
+				 std::make_pair((const void *)d, ld)})
+		fake_expect(part.first,
+			    (size_t)(part.second.ld * part.second.columns) *
+				    size_of(number_of(part.second.type)),
+			    "a factor or the result of a product");
+	fake_expect(workspace, workspace_bytes, "workspace of a product");
+	fake_put(stream, [=] {
+		enum number in = number_of(la.type), out = number_of(ld.type);
+		int64_t depth = how.a == CUBLAS_OP_T ? la.rows : la.columns;
+
+		memset(workspace, 0xff, 256);
+		for (int64_t j = 0; j < ld.columns; j++)
+			for (int64_t i = 0; i < ld.rows; i++) {
+				float sum = 0;
+
+				for (int64_t k = 0; k < depth; k++)
+					sum += fake_read(a,
+							 how.a == CUBLAS_OP_T ? k + i * la.ld
+									      : i + k * la.ld,
+							 in) *
+					       fake_read(b,
+							 how.b == CUBLAS_OP_T ? j + k * lb.ld
+									      : k + j * lb.ld,
+							 in);
+				size_t at = i + j * ld.ld;
+
+				fake_write(d, at, out,
+					   factor != 0 ? sum + factor * fake_read(d, at, out) : sum);
+			}
+	});
+	return CUBLAS_STATUS_SUCCESS;
+}
+
+} // extern "C"

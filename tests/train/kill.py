@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""SIGKILL to trainings: kill.py BERTH BAD_FS [--kills N] [--jobs J] [--seed S]
+
+A job trains to its end through kills. Each of its runs is killed once: a rank, the agent or `berth
+run` itself at a random moment from its start on, or a rank in the N-th call that changes the folder
+of checkpoints (creating, writing, syncing, renaming, removing). Then the same command goes on. Asserted
+is: no checkpoint with its final name is ever damaged; a run goes on from a step no earlier than the
+one before had saved, and loses no more than an interval and what was trained while a checkpoint was
+being written; nothing stays running; and the end has the same bytes and losses as a training that
+nobody disturbed. Jobs alone are one process, jobs of two ranks are started by `berth train`.
+"""
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+EVERY = 7
+STEPS = 60
+CALLS = 60  # of a whole run that change the folder, at least
+GONE = 20.0
+
+
+def stat(pid):
+    """(parent, state) of a process, or None."""
+    try:
+        with open(f'/proc/{pid}/stat', 'rb') as file:
+            fields = file.read().rsplit(b')', 1)[1].split()
+    except OSError:
+        return None
+    return int(fields[1]), fields[0].decode()
+
+
+def command(pid):
+    try:
+        with open(f'/proc/{pid}/cmdline', 'rb') as file:
+            return file.read().decode(errors='replace').split('\0')
+    except OSError:
+        return ['']
+
+
+def living(folder):
+    return [int(name) for name in os.listdir('/proc') if name.isdigit()
+            and any(word.startswith('--ckpt=' + folder) or word == folder for word in command(name))
+            and (stat(name) or (0, 'Z'))[1] not in 'ZX']
+
+
+class Job:
+    """One training in a folder of its own."""
+
+    def __init__(self, options, ranks, reference):
+        self.options = options
+        self.ranks = ranks
+        self.reference = reference
+        self.folder = tempfile.mkdtemp(prefix='berth-kill-train-')
+        self.ckpt = os.path.join(self.folder, 'c')
+        self.reached = self.saved = 0
+
+    def argv(self):
+        tail = ['convnet', '--data=synthetic:1x16x16,n=640,classes=5', '--epochs=3', f'--batch={32 // self.ranks}',
+                '--no-eval', '--log-every=1', f'--save-every={EVERY}', f'--ckpt={self.ckpt}', '--keep=3',
+                '--deterministic', f'--metrics={self.folder}/m']
+        if self.ranks == 1:
+            return [os.path.join(os.path.dirname(self.options.berth), 'berth-train')] + tail
+        return [self.options.berth, 'train', '-n', str(self.ranks)] + tail
+
+    def start(self, calls=0):
+        env = dict(os.environ, TMPDIR=self.folder, OMP_NUM_THREADS='1')
+        if self.ranks > 1:  # Open MPI keeps memory in plug-ins that it has unloaded
+            env['ASAN_OPTIONS'] = env.get('ASAN_OPTIONS', '') + ':detect_leaks=0'
+        if calls:
+            env.update(LD_PRELOAD=self.options.bad_fs, BERTH_BAD_FS=f'kill-{calls}', BERTH_BAD_FS_FOLDER=self.ckpt + '/',
+                       ASAN_OPTIONS=env.get('ASAN_OPTIONS', '') + ':verify_asan_link_order=0')
+        self.errors = open(os.path.join(self.folder, 'stderr'), 'w+b')
+        self.process = subprocess.Popen(self.argv(), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        stderr=self.errors)
+
+    def said(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors='replace')
+
+    def victims(self, target):
+        if target == 'run' or self.ranks == 1:
+            return [self.process.pid]
+        ranks = [pid for pid in living(self.ckpt) if os.path.basename(command(pid)[0]) == 'berth-train']
+        if target == 'rank':
+            return ranks
+        return sorted({stat(pid)[0] for pid in ranks if stat(pid)} - {1})
+
+    def wait(self):
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            for pid in living(self.ckpt) + [self.process.pid]:
+                os.kill(pid, signal.SIGKILL)
+            self.process.wait()
+            raise AssertionError(f'it did not end in 60 s: {self.said()}') from None
+        deadline = time.monotonic() + GONE
+        while left := living(self.ckpt):
+            assert time.monotonic() < deadline, f'{left} live on'
+            time.sleep(0.02)
+        return code
+
+    def rows(self):
+        try:
+            with open(os.path.join(self.folder, 'm', 'metrics.jsonl'), encoding='utf-8') as file:
+                lines = file.read().split('\n')[:-1]
+        except OSError:
+            return []
+        return [row for row in map(json.loads, lines) if row['split'] == 'train']
+
+    def check(self):
+        """After each run: where it had begun, and how far it came."""
+        said = self.said()
+        assert 'passed over' not in said, said
+        met = re.search(r'resuming from .*: step (\d+),', said)
+        # Killed before it said so.
+        if 'epoch 1/3' in said or met or 'step' in said:
+            begun = int(met[1]) if met else 0
+            assert begun >= self.saved, f'begun at {begun}, {self.saved} had been saved: {said}'
+            lost = self.reached - begun
+            assert lost <= 2 * EVERY, f'{self.reached} was reached, begun at {begun}: {said}'
+            self.options.lost = max(self.options.lost, lost)
+            self.reached = begun
+        self.reached = max([self.reached] + [row['step'] for row in self.rows()])
+        steps = [int(name[5:13]) for name in (os.listdir(self.ckpt) if os.path.isdir(self.ckpt) else [])
+                 if re.fullmatch(r'step-\d{8}\.safetensors', name)]
+        # What latest names is saved: a file that a kill left before latest named it comes again. Before
+        # there is a latest, all files count.
+        try:
+            with open(os.path.join(self.ckpt, 'latest'), encoding='utf-8') as file:
+                self.saved = int(file.read()[5:13])
+        except OSError:
+            self.saved = max(steps, default=0)
+        assert not self.saved or self.saved in steps, (self.saved, steps)
+        assert self.reached - self.saved <= 2 * EVERY, (self.reached, self.saved, steps)
+
+    def finish(self):
+        with open(os.path.join(self.ckpt, f'step-{STEPS:08}.safetensors'), 'rb') as file:
+            bytes_ = file.read()
+        with open(os.path.join(self.ckpt, 'model.safetensors'), 'rb') as file:
+            bytes_ += file.read()
+        rows = [(row['step'], row['loss'], row['lr']) for row in self.rows()]
+        names = sorted(os.listdir(self.ckpt))
+        shutil.rmtree(self.folder)
+        if self.reference:
+            assert bytes_ == self.reference[0], 'the last checkpoint or the model has other bytes'
+            assert rows == self.reference[1], 'other losses'
+            # --keep is 3; a kill before old ones are removed leaves them until the next save.
+            assert set(names) >= {'latest', 'model.safetensors', f'step-{STEPS:08}.safetensors'}, names
+            assert len(names) <= 2 + 3 + 3 and '.owner' not in names, names
+        return bytes_, rows
+
+
+class Driver:
+    def __init__(self, options):
+        self.options = options
+        self.lock = threading.Lock()
+        self.left = options.kills
+        self.kills = collections.Counter()
+        self.failed = self.finished = self.missed = 0
+        self.references = {}
+
+    def reference(self, ranks):
+        job = Job(self.options, ranks, None)
+        begun = time.monotonic()
+        job.start()
+        assert job.wait() == 0, job.said()
+        took = time.monotonic() - begun
+        return job.finish() + (took,)
+
+    def one(self, job, draw):
+        """Start a run and kill it. -> True when it came to its end."""
+        took = self.references[job.ranks][2]
+        calls = draw.randint(1, CALLS) if draw.random() < (0.5 if job.ranks == 1 else 0.25) else 0
+        target = draw.choice(('rank', 'agent', 'run')) if job.ranks > 1 and not calls else 'rank'
+        moment = draw.uniform(0, took)
+        if draw.random() < 0.3:
+            moment = draw.uniform(0, 0.3 * took)
+        job.start(calls)
+        hit = bool(calls)
+        if not calls:
+            time.sleep(moment)
+            victims = job.victims(target)
+            if victims and job.process.poll() is None:
+                try:
+                    os.kill(draw.choice(victims), signal.SIGKILL)
+                    hit = True
+                except ProcessLookupError:
+                    pass
+        code = job.wait()
+        with self.lock:
+            if hit and code:
+                self.kills[f'{target} of {job.ranks}', 'in a call on the folder' if calls else 'at a moment'] += 1
+                self.left -= 1
+            else:
+                self.missed += 1
+        job.check()
+        # A kill at the very end, or of the agent when all is done: only berth's own word counts.
+        return code == 0
+
+    def work(self, number):
+        draw = random.Random(f'{self.options.seed}/{number}')
+        while True:
+            with self.lock:
+                if self.left <= 0:
+                    return
+            job = Job(self.options, draw.choice((1, 2)), None)
+            job.reference = self.references[job.ranks][:2]
+            try:
+                while not self.one(job, draw):
+                    with self.lock:
+                        over = self.left <= 0
+                    if over:
+                        job.start()
+                        assert job.wait() == 0, job.said()
+                        job.check()
+                        break
+                job.finish()
+                with self.lock:
+                    self.finished += 1
+            except (AssertionError, OSError, ValueError) as error:
+                with self.lock:
+                    self.failed += 1
+                    self.left -= 1
+                    print(f'FAILED: a job of {job.ranks} in {job.folder}: {error}', flush=True)
+
+    def run(self):
+        for ranks in (1, 2):
+            self.references[ranks] = self.reference(ranks)
+        workers = [threading.Thread(target=self.work, args=(number,)) for number in range(self.options.jobs)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        for (who, when), count in sorted(self.kills.items()):
+            print(f'{count:5} {who} {when}')
+        print(f'{sum(self.kills.values())} kills, {self.finished} trainings came to the same bits, {self.failed} failed; '
+              f'{self.missed} runs ended before their kill; at most {self.options.lost} steps were lost, saved every '
+              f'{EVERY}; seed {self.options.seed}')
+        return 1 if self.failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('berth')
+    parser.add_argument('bad_fs', help='the preloaded bad-fs.so')
+    parser.add_argument('--kills', type=int, default=30)
+    parser.add_argument('--jobs', type=int, default=2, help='trainings at a time')
+    parser.add_argument('--seed', type=int, default=None)
+    options = parser.parse_args()
+    options.berth = os.path.abspath(options.berth)
+    options.lost = 0
+    if options.seed is None:
+        options.seed = int(os.environ.get('BERTH_TEST_SEED') or random.SystemRandom().randrange(10**6))
+    print(f'seed {options.seed}', flush=True)
+    return Driver(options).run()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

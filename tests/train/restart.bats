@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# berth train --max-restarts: a rank that is killed costs what was done since the last checkpoint, and
+# nothing of the result.
+
+bats_require_minimum_version 1.5.0
+load support
+
+# ranks PID: the trainers below it
+ranks() {
+	local child
+	for child in $(pgrep -P "$1"); do
+		[ "$(cat "/proc/$child/comm")" = berth-train ] && echo "$child"
+		ranks "$child"
+	done
+}
+
+# wait_for TEXT: in err
+wait_for() {
+	for _ in $(seq 300); do grep -q "$1" err && return 0; sleep 0.1; done
+	echo "'$1' is not in err:"; cat err; return 1
+}
+
+# Long enough to be hit: 200 steps.
+JOB=(convnet --data "synthetic:1x28x28,n=3200,classes=5" --epochs 2 -n 2 --batch 16 --no-eval --save-every 10 --deterministic)
+
+again() {
+	"$BERTH" train "${JOB[@]}" --ckpt "$DIR/again" --max-restarts 2 --report report.json "$@" >out 2>err &
+	pid=$!
+}
+
+@test "a rank killed at its work: the newest checkpoint, and the same bits in the end" {
+	train "${JOB[@]}" --ckpt "$DIR/whole"
+	again
+	for _ in $(seq 600); do [ -e again/step-00000010.safetensors ] && break; sleep 0.02; done
+	kill -KILL "$(ranks $pid | tail -1)"
+	wait $pid
+	cat err
+	grep -q 'resuming from .*again/step-00000[0-9]*.safetensors' err
+	grep -q 'starting again, 1 of at most 2 times' err
+	cmp whole/step-00000200.safetensors again/step-00000200.safetensors
+	python3 - <<-'PY'
+		import json
+		report = json.load(open('report.json'))
+		assert report['code'] == 0 and len(report['attempts']) == 2, report
+		first, second = report['attempts']
+		assert first['signal'] == 9 and first['steps'] >= 10, first
+		assert 1 <= second['steps'] <= 190, second
+	PY
+}
+
+@test "a rank that is stopped: named, with its step, and the training goes on" {
+	again --hang-timeout 2
+	for _ in $(seq 600); do [ -e again/step-00000010.safetensors ] && break; sleep 0.02; done
+	kill -STOP "$(ranks $pid | head -1)"
+	wait_for 'it hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
+	wait $pid
+	[ -e again/step-00000200.safetensors ]
+}

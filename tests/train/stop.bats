@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Stopping before the end with a checkpoint: the job's time, signals, the stop file. What goes on from it
+# ends with the bits of a run that was never stopped.
+
+bats_require_minimum_version 1.5.0
+load support
+
+STOPPED=75
+MADE="--data synthetic:1x16x16,n=6400,classes=5"
+
+# job FOLDER RANKS [OPTIONS]: 3 epochs of 200 steps; a few seconds
+job() {
+	local folder=$1 ranks=$2
+	shift 2
+	${EXEC:-timeout 120} "$BERTH" train convnet -n "$ranks" $MADE \
+		--batch $((32 / ranks)) --epochs 3 --ckpt "$folder" --metrics "$folder" --log-every 50 "$@"
+}
+
+# whole RANKS: the run that nothing stops, once
+whole() {
+	WHOLE=$BATS_FILE_TMPDIR/whole$1
+	[ -e "$WHOLE/latest" ] || job "$WHOLE" "$1" >/dev/null 2>&1
+}
+
+# same FOLDER: as the last whole
+same() {
+	cmp "$WHOLE/step-00000600.safetensors" "$1/step-00000600.safetensors"
+	cmp "$WHOLE/model.safetensors" "$1/model.safetensors"
+	python3 - "$WHOLE" "$1" <<'PY'
+import json, sys
+def val(folder):
+    rows = [json.loads(line) for line in open(f'{folder}/metrics.jsonl')]
+    return [(row['step'], row['loss'], row['acc1']) for row in rows if row['split'] == 'val']
+assert val(sys.argv[1]) == val(sys.argv[2]) and len(val(sys.argv[1])) == 3, val(sys.argv[2])
+PY
+}
+
+# stopped FOLDER RANKS HOW: job is stopped by the command HOW, once it is in its middle ($pid is berth)
+stopped() {
+	local code=0 pid
+	EXEC=exec job "$1" "$2" >out 2>err &
+	pid=$!
+	wait_rows "$1/metrics.jsonl" 3
+	eval "$3"
+	wait "$pid" || code=$?
+	cat out err
+	[ "$code" -eq "$STOPPED" ]
+}
+
+@test "the job's time: saves before it is over, until all is done, on 1 rank and on 2" {
+	for n in 1 2; do
+		whole $n
+		for ((turn = 0; turn < 30; turn++)); do
+			# The first of them ends in its middle on any machine.
+			end=$(($(date +%s) + (turn ? 12 : 4))) code=0
+			BERTH_END_TIME=$end job part$n $n >out 2>err || code=$?
+			cat out err
+			[ "$(date +%s)" -le $((end + 5)) ]
+			[ "$code" -ne 0 ] || break
+			[ "$code" -eq "$STOPPED" ]
+			grep -q "stopping after step [0-9]*: the job's time is over in" err
+		done
+		[ "$code" -eq 0 ]
+		[ "$turn" -gt 0 ]
+		same part$n
+	done
+}
+
+@test "a time that is over: one step, saved" {
+	code=0
+	BERTH_END_TIME=1000000000 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c || code=$?
+	[ "$code" -eq "$STOPPED" ]
+	[ "$(cat c/latest)" = step-00000001.safetensors ]
+	BERTH_END_TIME=soon run "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
+	[ "$status" -eq 65 ]
+	[[ $output == *BERTH_END_TIME* ]]
+}
+
+@test "SIGTERM and SIGUSR1: saved at the next step's edge, and nothing is lost" {
+	whole 2
+	for signal in TERM USR1; do
+		stopped part$signal 2 "kill -$signal \$pid"
+		grep -q "stopping after step [0-9]*: SIG$signal came" err
+		# The newest one is the step it stopped after.
+		step=$(sed -n 's/.*stopping after step \([0-9]*\):.*/\1/p' err)
+		[ "$(cat part$signal/latest)" = "$(printf 'step-%08d.safetensors' "$step")" ]
+		job part$signal 2 >/dev/null 2>out
+		grep -q "resuming from .*: step $step," out
+		same part$signal
+	done
+}
+
+@test "SIGTERM to one rank alone stops all" {
+	whole 2
+	"$BERTH" run -n 2 -- sh -c "echo \$\$ >pid.\$RANK; exec '$BUILD/bin/berth-train' convnet $MADE --batch 16 \
+		--epochs 3 --ckpt one --metrics one --log-every 50" >out 2>err &
+	pid=$! code=0
+	wait_rows one/metrics.jsonl 3
+	kill -TERM "$(cat pid.1)"
+	wait "$pid" || code=$?
+	cat out err
+	[ "$code" -eq "$STOPPED" ]
+	job one 2 >/dev/null
+	same one
+}
+
+@test "the stop file stops it, also within an evaluation" {
+	# One step, and then an evaluation of several seconds. One file is every rank's.
+	"$BERTH" train convnet -n 2 --data synthetic:1x16x16,n=8000000,classes=5 --batch 16 --steps 1 --ckpt c \
+		--env BERTH_STOP_FILE="$DIR/stop" --metrics c --log-every 1 >out 2>err &
+	pid=$! code=0
+	wait_rows c/metrics.jsonl 1
+	sleep 0.3; touch stop
+	wait $pid || code=$?
+	cat out err
+	[ "$code" -eq "$STOPPED" ]
+	grep -q 'stopping after step 1: the stop file appeared' err
+	! grep -q 'val loss' err || false
+	[ "$(cat c/latest)" = step-00000001.safetensors ]
+}
+
+@test "without --ckpt a signal ends it as ever" {
+	"$BUILD/bin/berth-train" linear --data synthetic:1x16x16,n=6400,classes=5 --batch 1 --epochs 1000 --metrics m --log-every 10 2>err &
+	pid=$! code=0
+	wait_rows m/metrics.jsonl 2
+	kill -TERM $pid; wait $pid || code=$?
+	[ "$code" -eq 143 ]
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A device whose queue is a stream of the stand-in runtime and whose ops are cpu-reference's, each
+ * done when all before it on the stream is. */
+#ifndef BERTH_TEST_PRETEND_GPU_H
+#define BERTH_TEST_PRETEND_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#include "train/device/device.h"
+
+struct device *pretend_gpu_open(void); /* NULL: memory */
+cudaStream_t pretend_gpu_stream(struct device_queue *queue);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A GPU's readings from a made libnvidia-ml, over ranks, and in a row of metrics. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "train/gpu_meter.h"
+#include "train/metrics.h"
+
+#define FIRST "GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd"
+
+static void read_as(const char *mode, struct gpu_reading *out)
+{
+	if (mode)
+		setenv("BERTH_FAKE_NVML", mode, 1);
+	else
+		unsetenv("BERTH_FAKE_NVML");
+
+	struct gpu_meter *meter = gpu_meter_open(FIRST, FAKE_NVML);
+
+	assert_non_null(meter);
+	gpu_meter_read(meter, out);
+	gpu_meter_close(meter);
+}
+
+static void test_read(void **state)
+{
+	struct gpu_reading reading;
+
+	read_as(NULL, &reading);
+	assert_true(reading.use == 87 && reading.power_w == 612.5);
+	assert_true(reading.memory_bytes == 40.0 * (1 << 30));
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		assert_false(reading.slow[why]);
+	read_as("slow", &reading);
+	assert_true(reading.slow[GPU_SLOW_POWER] && reading.slow[GPU_SLOW_HW_THERMAL]);
+	assert_false(reading.slow[GPU_SLOW_THERMAL] || reading.slow[GPU_SLOW_POWER_BRAKE] ||
+		     reading.slow[GPU_SLOW_HW]);
+	/* A MIG device has no use or power of its own. */
+	read_as("mig", &reading);
+	assert_true(isnan(reading.use) && isnan(reading.power_w) && reading.memory_bytes > 0);
+}
+
+static void test_absent(void **state)
+{
+	struct gpu_reading reading;
+
+	unsetenv("BERTH_FAKE_NVML");
+	assert_null(gpu_meter_open(FIRST, "libno-such-nvml.so"));
+	assert_null(gpu_meter_open("GPU-of-another-machine", FAKE_NVML));
+	setenv("BERTH_FAKE_NVML", "driver", 1);
+	assert_null(gpu_meter_open(FIRST, FAKE_NVML));
+	gpu_meter_read(NULL, &reading);
+	assert_true(isnan(reading.use));
+	gpu_meter_close(NULL);
+}
+
+static void test_over_ranks(void **state)
+{
+	struct gpu_reading ranks[3] = {
+		{.use = 90, .memory_bytes = 1e9, .power_w = 300},
+		{.use = 0, .memory_bytes = 3e9, .power_w = 500, .slow[GPU_SLOW_POWER] = true},
+		{.use = NAN, .memory_bytes = NAN, .power_w = NAN, .slow[GPU_SLOW_HW] = true},
+	};
+	double most[GPU_READING_VALUES], values[GPU_READING_VALUES];
+	struct gpu_reading all;
+
+	gpu_reading_pack(&ranks[0], most);
+	for (int r = 1; r < 3; r++) {
+		gpu_reading_pack(&ranks[r], values);
+		for (int i = 0; i < GPU_READING_VALUES; i++)
+			most[i] = fmax(most[i], values[i]);
+	}
+	gpu_reading_unpack(most, &all);
+	assert_true(all.use == 0 && all.memory_bytes == 3e9 && all.power_w == 500);
+	assert_true(all.slow[GPU_SLOW_POWER] && all.slow[GPU_SLOW_HW]);
+	assert_false(all.slow[GPU_SLOW_THERMAL]);
+	gpu_reading_pack(&ranks[2], most);
+	gpu_reading_unpack(most, &all);
+	assert_true(isnan(all.use) && isnan(all.memory_bytes) && isnan(all.power_w));
+}
+
+static void test_row(void **state)
+{
+	char folder[] = "/tmp/berth-meter-XXXXXX", path[64];
+	struct gpu_reading reading = {
+		.use = 87, .memory_bytes = 1 << 20, .power_w = NAN, .slow[GPU_SLOW_POWER] = true};
+	struct metrics_row row = {.split = SPLIT_TRAIN,
+				  .step = 1,
+				  .gpu = &reading,
+				  .overlap = true,
+				  .comm_busy_ms = 4,
+				  .comm_exposed_ms = 1};
+	struct metrics_request request = {.folder = folder, .resumed_step = -1};
+	struct metrics *metrics;
+	struct error err = {0};
+	char *text;
+	size_t size;
+
+	assert_non_null(mkdtemp(folder));
+	assert_int_equal(metrics_open(&request, &metrics, &err), 0);
+	assert_int_equal(metrics_write(metrics, &row, &err), 0);
+	metrics_close(metrics);
+	snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+	assert_int_equal(file_read(path, 1 << 16, &text, &size, &err), 0);
+	assert_non_null(strstr(text, "\"gpu_use\": 87.0, \"gpu_memory_bytes\": 1048576.0, "
+				     "\"gpu_power_w\": null, \"gpu_slow\": [\"power-cap\"]"));
+	assert_non_null(strstr(text, "\"comm_ms\": 4.0, \"comm_hidden\": 0.75"));
+	free(text);
+	snprintf(path, sizeof path, "rm -r %s", folder);
+	assert_int_equal(system(path), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_read),
+		cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_over_ranks),
+		cmocka_unit_test(test_row),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

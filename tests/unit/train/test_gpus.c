@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which rank has which GPU: worlds that can train, and worlds that would hang. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "train/comm/gpus.h"
+
+#define NEW 22809
+
+struct row {
+	const char *name;
+	int count;
+	struct gpu_card cards[6];
+	bool allow;
+	int rc;
+	bool shared;
+	const char *says[6];
+};
+
+static const struct row rows[] = {
+	{.name = "one each",
+	 .count = 3,
+	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}, {"b", "GPU-3", NEW}}},
+	{.name = "alone", .count = 1, .cards = {{"a", "GPU-1", NEW}}},
+	{.name = "two on one",
+	 .count = 3,
+	 .cards = {{"a", "GPU-2", NEW}, {"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
+	 .rc = -ERR_UNAVAILABLE,
+	 .says = {"a GPU is used by more than one rank", "rank 0  a  GPU-2; rank 2  a  GPU-2",
+		  "LOCAL_RANK", "--allow-shared-gpu"}},
+	{.name = "allowed",
+	 .count = 2,
+	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-1", NEW}},
+	 .allow = true,
+	 .shared = true},
+	{.name = "allowed, and not needed",
+	 .count = 2,
+	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
+	 .allow = true},
+	{.name = "containers of one machine have other host names",
+	 .count = 2,
+	 .cards = {{"pod-0", "GPU-1", NEW}, {"pod-1", "GPU-1", NEW}},
+	 .rc = -ERR_UNAVAILABLE,
+	 .says = {"rank 0  pod-0  GPU-1; rank 1  pod-1  GPU-1"}},
+	{.name = "two GPUs, twice each",
+	 .count = 4,
+	 .cards = {{"a", "GPU-1", NEW},
+		   {"a", "GPU-2", NEW},
+		   {"a", "GPU-1", NEW},
+		   {"a", "GPU-2", NEW}},
+	 .rc = -ERR_UNAVAILABLE,
+	 .says = {"GPUs are used", "rank 0  a  GPU-1; rank 2  a  GPU-1; rank 1  a  GPU-2; rank 3"}},
+	{.name = "MIG devices of one GPU are two",
+	 .count = 2,
+	 .cards = {{"a", "MIG-1", NEW}, {"a", "MIG-2", NEW}}},
+	{.name = "not known is not equal", .count = 2, .cards = {{"a", "", NEW}, {"a", "", NEW}}},
+	{.name = "libraries that do not fit",
+	 .count = 3,
+	 .cards = {{"a", "GPU-1", NEW}, {"b", "GPU-2", NEW}, {"c", "GPU-3", 22703}},
+	 .rc = -ERR_UNAVAILABLE,
+	 .says = {"rank 0 on a has NCCL 2.28.9 and rank 2 on c has NCCL 2.27.3"}},
+	{.name = "a patch apart is fine",
+	 .count = 2,
+	 .cards = {{"a", "GPU-1", NEW}, {"b", "GPU-2", 22803}}},
+};
+
+static void test_rows(void **state)
+{
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		const struct row *row = &rows[i];
+		struct error err = {0};
+		bool shared = false;
+		int rc = gpus_check(row->cards, row->count, row->allow, &shared, &err);
+
+		if (rc != row->rc || shared != row->shared)
+			fail_msg("%s: %d, shared %d: %s", row->name, rc, shared, err.text);
+		for (int s = 0; s < 6 && row->says[s]; s++)
+			if (!strstr(err.text, row->says[s]))
+				fail_msg("%s: \"%s\" has no \"%s\"", row->name, err.text,
+					 row->says[s]);
+	}
+}
+
+/* A whole world on one GPU: the text ends, and its mend is still there. */
+static void test_many(void **state)
+{
+	struct gpu_card cards[1000] = {0};
+	struct error err = {0};
+	bool shared;
+
+	for (int i = 0; i < 1000; i++) {
+		memset(cards[i].host, 'h', sizeof cards[i].host - 1);
+		memset(cards[i].uuid, 'u', sizeof cards[i].uuid - 1);
+		cards[i].version = NEW;
+	}
+	assert_int_equal(gpus_check(cards, 1000, false, &shared, &err), -ERR_UNAVAILABLE);
+	assert_non_null(strstr(err.text, "more"));
+	assert_non_null(strstr(err.text, "--comm mpi"));
+}
+
+static void test_words(void **state)
+{
+	const unsigned char uuid[16] = {0x8a, 0x1b, 0x2c, 0x3d, 0, 1, 2,  3,
+					4,    5,    6,	  7,	8, 9, 10, 255};
+	char text[48];
+
+	gpu_uuid_text(uuid, text);
+	assert_string_equal(text, "GPU-8a1b2c3d-0001-0203-0405-060708090aff");
+	gpu_version_text(22809, text);
+	assert_string_equal(text, "2.28.9");
+	gpu_version_text(2708, text); /* before 2.9 */
+	assert_string_equal(text, "2.7.8");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_words),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

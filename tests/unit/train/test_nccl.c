@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* comm-nccl.so as it is installed, between processes, on stand-ins for libnccl and the CUDA runtime
+ * (stand-in/): what it does when all goes well, and what it says when something does not. What a
+ * real NCCL does is not shown here: tests/gpu. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/env.h"
+#include "pretend_gpu.h"
+#include "ranks/ranks.h"
+#include "train/comm/comm.h"
+#include "train/comm/gpus.h"
+
+#define RANKS 4
+#define SHORT_MS 3000 /* a deadline that is meant to pass */
+#define LONG_MS 60000
+
+/* What a rank has to say, in memory that all processes share. */
+struct said {
+	char text[1024];
+	int code;
+	char host_id[64];
+	double seconds;
+};
+static struct said *said;
+
+struct rank {
+	struct device *device;
+	struct device_queue *queue;
+	struct comm *comm;
+	int rank, size;
+	bool allow_shared;
+	int timeout_ms;
+	struct error err;
+};
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* In a rank's process: not cmocka's. */
+#define WANT(condition)                                                                            \
+	do {                                                                                       \
+		if (!(condition)) {                                                                \
+			fprintf(stderr, "rank %d, line %d: %s; %s\n", rank->rank, __LINE__,        \
+				#condition, rank->err.text);                                       \
+			_exit(99);                                                                 \
+		}                                                                                  \
+	} while (0)
+
+static void lost(void *context, const char *why)
+{
+	struct said *own = context;
+
+	snprintf(own->text, sizeof own->text, "lost: %s", why);
+	_exit(76);
+}
+
+static int rank_open(struct rank *rank)
+{
+	struct env *env = env_capture();
+	struct comm_request request = {
+		.rank = rank->rank,
+		.size = rank->size,
+		.local_rank = rank->rank,
+		.timeout_ms = rank->timeout_ms,
+		.env = env,
+		.allow_shared_gpu = rank->allow_shared,
+		.lost = lost,
+		.context = &said[rank->rank],
+	};
+
+	rank->device = pretend_gpu_open();
+	if (!env || !rank->device ||
+	    rank->device->ops->queue_new(rank->device, &rank->queue, &rank->err))
+		_exit(98);
+	request.queue = rank->queue;
+	int rc = comm_open("nccl", &request, env_get(env, "BERTH_MODULE_PATH"), &rank->comm,
+			   &rank->err);
+
+	env_free(env);
+	return rc;
+}
+
+static void rank_close(struct rank *rank)
+{
+	rank->comm->ops->close(rank->comm);
+	rank->device->ops->queue_free(rank->queue);
+	rank->device->ops->close(rank->device);
+}
+
+/* ---- ranks ---- */
+
+typedef void (*rank_role)(struct rank *rank);
+
+static int free_port(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof at;
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_true(fd >= 0 && !bind(fd, (struct sockaddr *)&at, size) &&
+		    !getsockname(fd, (struct sockaddr *)&at, &size));
+	close(fd);
+	return ntohs(at.sin_port);
+}
+
+static void set_number(const char *name, int value)
+{
+	char text[16];
+
+	snprintf(text, sizeof text, "%d", value);
+	setenv(name, text, 1);
+}
+
+static void rank_run(rank_role role, int number, int size, int port, const char *fault, int gpu,
+		     int timeout_ms)
+{
+	struct rank rank = {.rank = number, .size = size, .timeout_ms = timeout_ms};
+	double begin = now_s();
+
+	alarm(100);
+	set_number("RANK", number);
+	set_number("WORLD_SIZE", size);
+	set_number("LOCAL_RANK", number);
+	set_number("MASTER_PORT", port);
+	setenv("MASTER_ADDR", "127.0.0.1", 1);
+	set_number("STAND_IN_GPU", gpu);
+	if (fault)
+		setenv("STAND_IN_NCCL", fault, 1);
+	role(&rank);
+	snprintf(said[number].text, sizeof said[number].text, "%s", rank.err.text);
+	said[number].code = rank.err.code;
+	said[number].seconds = now_s() - begin;
+	_exit(0);
+}
+
+/* Run role on size ranks, with GPUs of their own or one for all; status[size]: exit codes. */
+static void job(rank_role role, int size, const char *fault, bool one_gpu, int timeout_ms,
+		int *status)
+{
+	pid_t pids[RANKS];
+	int port = free_port();
+
+	memset(said, 0, RANKS * sizeof *said);
+	for (int rank = 0; rank < size; rank++) {
+		pids[rank] = fork();
+		assert_true(pids[rank] >= 0);
+		if (!pids[rank])
+			rank_run(role, rank, size, port, fault, one_gpu ? 7 : rank, timeout_ms);
+	}
+	for (int rank = 0; rank < size; rank++) {
+		int state;
+
+		assert_int_equal(waitpid(pids[rank], &state, 0), pids[rank]);
+		status[rank] = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
+	}
+}
+
+static void has(int rank, const char *text)
+{
+	if (!strstr(said[rank].text, text))
+		fail_msg("rank %d says \"%s\", expected \"%s\" in it", rank, said[rank].text, text);
+}
+
+static void all_well(int size, const int *status)
+{
+	for (int rank = 0; rank < size; rank++) {
+		assert_string_equal(said[rank].text, "");
+		assert_int_equal(status[rank], 0);
+	}
+}
+
+/* ---- all goes well ---- */
+
+static void reduce_one(struct rank *rank, enum element_type type, enum comm_reduce reduce,
+		       double expected)
+{
+	enum { COUNT = 100000 }; /* more than the stand-in takes at once */
+	size_t width = element_size(type);
+	char *host = malloc(COUNT * width);
+	void *memory;
+
+	WANT(host &&
+	     !rank->device->ops->memory_new(rank->device, COUNT * width, &memory, &rank->err));
+	for (int i = 0; i < COUNT; i++) {
+		double value = rank->rank + 1 + i % 7;
+
+		if (type == ELEMENT_F32)
+			((float *)(void *)host)[i] = (float)value;
+		else if (type == ELEMENT_F64)
+			((double *)(void *)host)[i] = value;
+		else if (type == ELEMENT_I32)
+			((int32_t *)(void *)host)[i] = (int32_t)value;
+		else
+			((int64_t *)(void *)host)[i] = (int64_t)value;
+	}
+	rank->device->ops->copy_in(rank->queue, memory, host, COUNT * width, &rank->err);
+	WANT(!rank->comm->ops->all_reduce(rank->comm, rank->queue, memory, COUNT, type, reduce,
+					  &rank->err));
+	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
+	memset(host, 0, COUNT * width);
+	rank->device->ops->copy_out(rank->queue, host, memory, COUNT * width, &rank->err);
+	for (int i = 0; i < COUNT; i++) {
+		double want = reduce == COMM_SUM ? expected + i % 7 * rank->size : expected + i % 7;
+		double got = type == ELEMENT_F32   ? (double)((float *)(void *)host)[i]
+			     : type == ELEMENT_F64 ? ((double *)(void *)host)[i]
+			     : type == ELEMENT_I32 ? ((int32_t *)(void *)host)[i]
+						   : (double)((int64_t *)(void *)host)[i];
+
+		WANT(got == want);
+	}
+	rank->device->ops->memory_free(rank->device, memory);
+	free(host);
+}
+
+static void well(struct rank *rank)
+{
+	double values[2] = {rank->rank, -rank->rank};
+	unsigned char *all, shared[5] = {0};
+	int sum = rank->size * (rank->size + 1) / 2;
+
+	WANT(!rank_open(rank));
+	for (enum element_type type = ELEMENT_F32; type <= ELEMENT_F64; type++) {
+		reduce_one(rank, type, COMM_SUM, sum);
+		reduce_one(rank, type, COMM_MIN, 1);
+		reduce_one(rank, type, COMM_MAX, rank->size);
+	}
+	WANT(!comm_agree(rank->comm, rank->queue, values, 2, COMM_MAX, &rank->err));
+	WANT(values[0] == rank->size - 1 && values[1] == 0);
+	if (rank->rank == 1)
+		memcpy(shared, "hello", 5);
+	WANT(!comm_share(rank->comm, rank->queue, shared, 5, 1, &rank->err));
+	WANT(!memcmp(shared, "hello", 5));
+	WANT(!rank->device->ops->memory_new(rank->device, (size_t)rank->size * 8, (void **)&all,
+					    &rank->err));
+	values[0] = rank->rank * 2.5;
+	WANT(!rank->comm->ops->all_gather(rank->comm, rank->queue, values, all, sizeof *values,
+					  &rank->err));
+	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
+	rank->device->ops->queue_wait(rank->queue, 0, &rank->err);
+	for (int r = 0; r < rank->size; r++)
+		WANT(((double *)(void *)all)[r] == r * 2.5);
+	rank->device->ops->memory_free(rank->device, all);
+	WANT(!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
+	snprintf(said[rank->rank].host_id, sizeof said->host_id, "%s",
+		 getenv("NCCL_HOSTID") ? getenv("NCCL_HOSTID") : "");
+	rank_close(rank);
+}
+
+static void test_well(void **state)
+{
+	int status[RANKS];
+
+	job(well, 3, NULL, false, LONG_MS, status);
+	all_well(3, status);
+	assert_string_equal(said[0].host_id, "");
+}
+
+/* Work on one of the two streams that takes its time: the order must come from the events. */
+static void slowly(void *context)
+{
+	float *value = context;
+
+	nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+	*value += 1;
+}
+
+static void ordered(struct rank *rank)
+{
+	float *value;
+
+	WANT(!rank_open(rank));
+	WANT(!rank->device->ops->memory_new(rank->device, 4, (void **)&value, &rank->err));
+	*value = (float)rank->rank;
+	for (int64_t step = 1; step <= 3; step++) {
+		WANT(!rank->comm->ops->begin_step(rank->comm, rank->queue, step, &rank->err));
+		cudaLaunchHostFunc(pretend_gpu_stream(rank->queue), slowly, value);
+		WANT(!rank->comm->ops->all_reduce(rank->comm, rank->queue, value, 1, ELEMENT_F32,
+						  COMM_SUM, &rank->err));
+		WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
+		cudaLaunchHostFunc(pretend_gpu_stream(rank->queue), slowly, value);
+	}
+	rank->device->ops->queue_wait(rank->queue, 0, &rank->err);
+	/* (0 + 1) + (1 + 1) = 3; 3 + 1; (4 + 1) 2 = 10; 11; 12 2 = 24; 25 */
+	WANT(*value == 25);
+	rank->device->ops->memory_free(rank->device, value);
+	rank_close(rank);
+}
+
+static void test_ordered(void **state)
+{
+	int status[RANKS];
+
+	job(ordered, 2, "slow=1:1", false, LONG_MS, status);
+	all_well(2, status);
+}
+
+/* Steps of two buckets that are captured once and replayed; what each has reduced is checked. */
+static void replay(struct rank *rank)
+{
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	double busy, exposed;
+	float *memory;
+
+	WANT(!rank_open(rank));
+	WANT(!rank->device->ops->memory_new(rank->device, 2 * sizeof *memory, (void **)&memory,
+					    &rank->err));
+	cudaStream_t stream = pretend_gpu_stream(rank->queue);
+
+	cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+	for (int bucket = 0; bucket < 2; bucket++)
+		WANT(!rank->comm->ops->all_reduce(rank->comm, rank->queue, memory + bucket, 1,
+						  ELEMENT_F32, COMM_SUM, &rank->err));
+	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
+	WANT(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+	WANT(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+	/* Further than the numbers on their way reach. */
+	for (int64_t step = 1; step <= 600; step++) {
+		float begin[2] = {(float)step, (float)(2 * step)}, end[2];
+		int rc = rank->comm->ops->begin_step(rank->comm, rank->queue, step, &rank->err);
+
+		if (rc)
+			return;
+		rank->device->ops->copy_in(rank->queue, memory, begin, sizeof begin, NULL);
+		cudaGraphLaunch(exec, stream);
+		rank->device->ops->copy_out(rank->queue, end, memory, sizeof end, NULL);
+		if (rank->comm->ops->progress(rank->comm, &rank->err))
+			return;
+		WANT(end[0] == begin[0] * (float)rank->size &&
+		     end[1] == begin[1] * (float)rank->size);
+	}
+	WANT(rank->comm->ops->overlap(rank->comm, &busy, &exposed));
+	WANT(busy > 0 && exposed >= 0 && exposed <= busy);
+	rank_close(rank);
+}
+
+static void test_replay(void **state)
+{
+	int status[RANKS];
+
+	job(replay, 2, NULL, false, LONG_MS, status);
+	all_well(2, status);
+}
+
+/* The mark of each bucket holds in a graph: collective 7 is step 4's second. */
+static void test_replay_hangs(void **state)
+{
+	int status[RANKS];
+
+	job(replay, 2, "hang=1:7", false, SHORT_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		has(rank, "waited 3 s at step 4, bucket 1");
+		has(rank, "a GPU stands still");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+	}
+}
+
+/* ---- something does not ---- */
+
+static void open_alone(struct rank *rank)
+{
+	if (!rank_open(rank))
+		rank_close(rank);
+}
+
+static void test_begin_hangs(void **state)
+{
+	int status[RANKS];
+
+	job(open_alone, 2, "init-hang", false, SHORT_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		has(rank, "did not finish within 3 s, though all 2 ranks came to it");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+		assert_true(said[rank].seconds < 3 * (3 + 2 + 5));
+	}
+}
+
+static void open_or_stay_away(struct rank *rank)
+{
+	if (rank->rank != 2)
+		open_alone(rank);
+}
+
+static void test_who_did_not_come(void **state)
+{
+	int status[RANKS];
+
+	job(open_or_stay_away, 3, NULL, false, SHORT_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		has(rank, "rank 2 did not come within 3 s");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+	}
+}
+
+/* Rank 1 is heard of and then never enters NCCL. */
+static void open_or_stop_before(struct rank *rank)
+{
+	struct gpu_card card = {.host = "elsewhere", .uuid = "GPU-x", .version = 22809};
+	struct env *env = env_capture();
+	struct ranks *ranks;
+
+	if (rank->rank != 1) {
+		open_alone(rank);
+		return;
+	}
+	WANT(!ranks_join(env, LONG_MS, &ranks, &rank->err));
+	WANT(!ranks_put(ranks, "berth.nccl.card", &card, sizeof card, &rank->err));
+	sleep(SHORT_MS / 1000 + 3);
+	ranks_leave(ranks);
+}
+
+static void test_who_did_not_enter(void **state)
+{
+	int status[RANKS];
+
+	job(open_or_stop_before, 2, "version=22809", false, SHORT_MS, status);
+	has(0, "rank 1 on elsewhere did not come to it");
+}
+
+static void test_one_gpu(void **state)
+{
+	int status[RANKS];
+
+	job(open_alone, 2, NULL, true, LONG_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		has(rank, "rank 0  ");
+		has(rank, "rank 1  ");
+		has(rank, "GPU-07070707-0707-0707-0707-070707070707");
+		has(rank, "--allow-shared-gpu");
+		assert_int_equal(said[rank].code, ERR_UNAVAILABLE);
+	}
+}
+
+static void well_shared(struct rank *rank)
+{
+	rank->allow_shared = true;
+	well(rank);
+}
+
+static void test_one_gpu_allowed(void **state)
+{
+	int status[RANKS];
+
+	job(well_shared, 2, NULL, true, LONG_MS, status);
+	all_well(2, status);
+	assert_string_equal(said[0].host_id, "berth-rank-0");
+	assert_string_equal(said[1].host_id, "berth-rank-1");
+}
+
+static void test_too_old(void **state)
+{
+	int status[RANKS];
+
+	job(open_alone, 1, "version=21212", false, LONG_MS, status);
+	has(0, "libnccl.so.2 is NCCL 2.12.12, and berth needs 2.18.1 or newer");
+	assert_int_equal(said[0].code, ERR_UNAVAILABLE);
+}
+
+/* Three buckets a step, of which rank 1 misses one: it is busy with something else. */
+static void steps(struct rank *rank)
+{
+	float *memory;
+
+	WANT(!rank_open(rank));
+	WANT(!rank->device->ops->memory_new(rank->device, 12, (void **)&memory, &rank->err));
+	for (int64_t step = 1; step <= 4; step++) {
+		if (rank->comm->ops->begin_step(rank->comm, rank->queue, step, &rank->err))
+			return;
+		for (int bucket = 0; bucket < 3; bucket++) {
+			if (rank->rank == 1 && step == 3 && bucket == 2)
+				sleep(SHORT_MS / 1000 + 4);
+			if (rank->comm->ops->all_reduce(rank->comm, rank->queue, memory + bucket, 1,
+							ELEMENT_F32, COMM_SUM, &rank->err))
+				return;
+		}
+		if (rank->comm->ops->finish(rank->comm, rank->queue, &rank->err))
+			return;
+		rank->device->ops->queue_wait(rank->queue, 0, NULL);
+	}
+}
+
+static void test_late(void **state)
+{
+	int status[RANKS];
+
+	job(steps, 2, NULL, false, SHORT_MS, status);
+	has(0, "waited 3 s at step 3, bucket 2 for rank 1 on ");
+	has(0, "works elsewhere, last at step 3, bucket 2");
+	assert_int_equal(said[0].code, ERR_NETWORK);
+}
+
+static void test_broken(void **state)
+{
+	int status[RANKS];
+
+	/* Rank 1's fifth collective is step 2's bucket 1. */
+	job(steps, 2, "error=1:4,hang=1:5", false, SHORT_MS, status);
+	has(1, "rank 1 on ");
+	has(1, "remote process exited");
+	has(1, "step 2, bucket");
+	assert_int_equal(said[1].code, ERR_NETWORK);
+}
+
+static void *abort_soon(void *context)
+{
+	struct rank *rank = context;
+
+	nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+	rank->comm->ops->abort(rank->comm, "somebody said so");
+	return NULL;
+}
+
+static void aborted(struct rank *rank)
+{
+	pthread_t thread;
+
+	WANT(!rank_open(rank));
+	/* Rank 1 never comes to the barrier. */
+	if (rank->rank == 1) {
+		sleep(2);
+		return;
+	}
+	WANT(!pthread_create(&thread, NULL, abort_soon, rank));
+	WANT(rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
+	pthread_join(thread, NULL);
+	struct error again;
+
+	WANT(rank->comm->ops->barrier(rank->comm, rank->queue, &again));
+	WANT(!strcmp(again.text, rank->err.text));
+	rank_close(rank);
+}
+
+static void test_abort(void **state)
+{
+	int status[RANKS];
+
+	job(aborted, 2, NULL, false, LONG_MS, status);
+	assert_int_equal(status[0], 0);
+	has(0, "somebody said so");
+	assert_true(said[0].seconds < 3 * 10);
+}
+
+/* The trainer's thread waits for something that no abort ends. */
+static void stuck(struct rank *rank)
+{
+	float *memory;
+
+	WANT(!rank_open(rank));
+	WANT(!rank->device->ops->memory_new(rank->device, 4, (void **)&memory, &rank->err));
+	WANT(!rank->comm->ops->begin_step(rank->comm, rank->queue, 1, &rank->err));
+	WANT(!rank->comm->ops->all_reduce(rank->comm, rank->queue, memory, 1, ELEMENT_F32, COMM_SUM,
+					  &rank->err));
+	for (;;)
+		pause();
+}
+
+static void test_lost(void **state)
+{
+	int status[RANKS];
+
+	job(stuck, 2, "hang=0:0", false, SHORT_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		assert_int_equal(status[rank], 76);
+		has(rank, "lost: rank");
+		has(rank, "step 1, bucket 0");
+	}
+}
+
+/* No GPU: nothing is loaded. */
+static void test_no_gpu(void **state)
+{
+	struct comm_request request = {.size = 2, .timeout_ms = SHORT_MS};
+	struct error err = {0};
+	struct comm *comm;
+
+	assert_int_equal(comm_open("nccl", &request, NULL, &comm, &err), -ERR_USAGE);
+	assert_non_null(strstr(err.text, "--comm nccl is for GPUs"));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest quick[] = {
+		cmocka_unit_test(test_well),
+		cmocka_unit_test(test_ordered),
+		cmocka_unit_test(test_replay),
+		cmocka_unit_test(test_one_gpu),
+		cmocka_unit_test(test_one_gpu_allowed),
+		cmocka_unit_test(test_too_old),
+		cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_no_gpu),
+	};
+	/* Deadlines that have to pass. */
+	const struct CMUnitTest deadlines[] = {
+		cmocka_unit_test(test_replay_hangs),
+		cmocka_unit_test(test_begin_hangs),
+		cmocka_unit_test(test_who_did_not_come),
+		cmocka_unit_test(test_who_did_not_enter),
+		cmocka_unit_test(test_late),
+		cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_lost),
+	};
+
+	said = mmap(NULL, RANKS * sizeof *said, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		    -1, 0);
+	if (said == MAP_FAILED)
+		return 1;
+	return argc > 1 && !strcmp(argv[1], "deadlines")
+		       ? cmocka_run_group_tests(deadlines, NULL, NULL)
+		       : cmocka_run_group_tests(quick, NULL, NULL);
+}

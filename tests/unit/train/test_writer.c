@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Checkpoints written beside the training: what comes of a snapshot, of a write that fails, of an
+ * end while one is under way, and whose memory a snapshot lies in. */
+#include "../rows.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/checkpoint_folder.h"
+#include "train/writer.h"
+
+static int blocks;
+
+static int counted_new(struct device *device, size_t size_bytes, void **out, struct error *err)
+{
+	*out = malloc(size_bytes);
+	blocks++;
+	return *out ? 0 : error_memory(err, "memory");
+}
+
+static void counted_free(struct device *device, void *memory)
+{
+	blocks--;
+	free(memory);
+}
+
+static const struct device_ops plain = {.name = "plain"};
+static const struct device_ops counted = {
+	.name = "counted", .host_memory_new = counted_new, .host_memory_free = counted_free};
+
+struct rig {
+	char folder[32];
+	struct graph *graph;
+	struct buckets buckets;
+	struct device device;
+	struct writer *writer;
+};
+
+static void rig_begin(struct rig *rig, const struct device_ops *ops, int64_t keep)
+{
+	const struct shape shape = {1, 4, 4};
+	struct error err = {0};
+
+	*rig = (struct rig){.folder = "/tmp/berth-writer-XXXXXX", .device = {ops}};
+	assert_non_null(mkdtemp(rig->folder));
+	rig->graph = graph_new("small", &shape, 3);
+	graph_linear(rig->graph, "fc", 0, 3);
+	assert_int_equal(rig->graph->error.code, 0);
+	assert_int_equal(
+		buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), 0);
+	const struct writer_request request = {.folder = rig->folder,
+					       .graph = rig->graph,
+					       .buckets = &rig->buckets,
+					       .device = &rig->device,
+					       .keep = keep};
+
+	assert_int_equal(writer_new(&request, &rig->writer, &err), 0);
+}
+
+static void rig_end(struct rig *rig)
+{
+	char command[64];
+
+	assert_true(writer_free(rig->writer, 20000));
+	buckets_free(&rig->buckets);
+	graph_free(rig->graph);
+	snprintf(command, sizeof command, "rm -r %s", rig->folder);
+	assert_int_equal(system(command), 0);
+}
+
+static void start(struct rig *rig, int64_t step, float value, double best)
+{
+	struct variables *snapshot = writer_snapshot(rig->writer);
+	const struct writer_job job = {.state = {.step = step,
+						 .world = 1,
+						 .batch = 1,
+						 .update = 1,
+						 .data = "none"},
+				       .best = best};
+
+	for (size_t i = 0; i < snapshot->weight_count; i++) {
+		snapshot->weights[i] = value;
+		snapshot->momentum[i] = -value;
+	}
+	writer_start(rig->writer, &job);
+}
+
+static int result_of(struct rig *rig, struct writer_result *result)
+{
+	struct error err = {0};
+
+	assert_int_equal(writer_wait(rig->writer, 20000, &err), 0);
+	assert_false(writer_is_busy(rig->writer));
+	assert_true(writer_take(rig->writer, result));
+	assert_false(writer_take(rig->writer, &(struct writer_result){0}));
+	return result->rc;
+}
+
+/* What was copied is what lies in the file, though training goes on; old ones go, the best stays. */
+static void writes(void **state)
+{
+	const struct device_ops *const kinds[] = {&plain, &counted};
+
+	for (size_t k = 0; k < ROWS(kinds); k++) {
+		struct writer_result result;
+		struct train_state at;
+		struct variables read;
+		struct error err = {0};
+		struct rig rig;
+		double best;
+
+		rig_begin(&rig, kinds[k], 2);
+		assert_int_equal(blocks, k);
+		assert_false(writer_take(rig.writer, &result));
+		for (int64_t step = 1; step <= 5; step++) {
+			start(&rig, step, (float)step, step == 2 ? 50 : -1);
+			assert_int_equal(result_of(&rig, &result), 0);
+			assert_int_equal(result.step, step);
+			assert_true(result.seconds > 0 && result.size_bytes > 100);
+			assert_null(result.words);
+			assert_int_equal(variables_new(rig.graph, &rig.buckets, &read, &err), 0);
+			assert_int_equal(checkpoint_load(result.path, rig.graph, &rig.buckets, &at,
+							 &read, &err),
+					 0);
+			assert_true(at.step == step && read.weights[0] == (float)step &&
+				    read.momentum[0] == -(float)step);
+			variables_free(&read);
+			writer_result_free(&result);
+		}
+		size_t count;
+		int64_t *steps = folder_steps(rig.folder, &count, &err);
+
+		assert_true(count == 3 && steps[0] == 5 && steps[1] == 4 && steps[2] == 2);
+		free(steps);
+		assert_int_equal(folder_latest(rig.folder, NULL), 5);
+		assert_int_equal(folder_best(rig.folder, &best), 2);
+		assert_true(best == 50);
+		rig_end(&rig);
+		assert_int_equal(blocks, 0);
+	}
+}
+
+/* A failed write says why and where, and the next one is tried as if nothing had been. */
+static void fails(void **state)
+{
+	struct writer_result result;
+	struct rig rig;
+	char away[48];
+
+	rig_begin(&rig, &plain, 0);
+	start(&rig, 1, 1, -1);
+	assert_int_equal(result_of(&rig, &result), 0);
+	writer_result_free(&result);
+	snprintf(away, sizeof away, "%s.away", rig.folder);
+	assert_int_equal(rename(rig.folder, away), 0);
+	start(&rig, 2, 2, -1);
+	assert_int_equal(result_of(&rig, &result), -ERR_OUTPUT);
+	assert_non_null(strstr(result.err.text, rig.folder));
+	assert_null(result.path);
+	writer_result_free(&result);
+	assert_int_equal(rename(away, rig.folder), 0);
+	assert_int_equal(folder_latest(rig.folder, NULL), 1);
+	start(&rig, 3, 3, -1);
+	assert_int_equal(result_of(&rig, &result), 0);
+	writer_result_free(&result);
+	assert_int_equal(folder_latest(rig.folder, NULL), 3);
+	rig_end(&rig);
+}
+
+/* The end waits for what is under way. */
+static void ends(void **state)
+{
+	for (int i = 0; i < 20; i++) {
+		struct rig rig;
+		char *path;
+
+		rig_begin(&rig, &counted, 0);
+		start(&rig, 7, 7, -1);
+		assert_true(writer_free(rig.writer, 20000));
+		rig.writer = NULL;
+		path = folder_path_of(rig.folder, 7);
+		assert_int_equal(access(path, F_OK), 0);
+		free(path);
+		rig_end(&rig);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(writes),
+		cmocka_unit_test(fails),
+		cmocka_unit_test(ends),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
