@@ -46,6 +46,7 @@ struct train {
 	int64_t first_step;	       /* where it began */
 	struct stop stop;
 	bool stopped; /* all ranks have agreed to stop here */
+	bool gave_up; /* all ranks have agreed that one of them could not begin */
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
 	int batch;	/* of a rank, at once; the options' unless a checkpoint's updates are kept */
 	int64_t update; /* samples of an update, over all ranks */
@@ -93,7 +94,8 @@ int train_compare(struct train *train, struct error *err);
 int train_open(struct train *train, struct error *err);
 /* Every rank says whether it is ready (rc 0), so that one with a missing file stops all at once and
  * nobody waits for it in the first reduction. rc, or the code of the lowest rank that is not ready:
- * then err says which. Collective. */
+ * then err says which. Collective, until it has failed once: from then on it gives back rc, as the
+ * rank that knows why has left. */
 int train_ready(struct train *train, int rc, struct error *err);
 /* begin.c: weights from the seed or a checkpoint, equal on all ranks; where to end; metrics. */
 int train_begin(struct train *train, struct error *err);

@@ -113,6 +113,10 @@ int train_ready(struct train *train, int rc, struct error *err)
 	/* The largest code, and of those that failed the lowest rank. */
 	double said[2] = {-(double)rc, rc ? train->comm->size - train->comm->rank : 0};
 	struct error why = {0};
+
+	if (train->gave_up)
+		return rc;
+
 	int agreed = comm_agree(train->comm, train->queue, said, 2, COMM_MAX, &why);
 
 	if (agreed && !rc)
@@ -122,6 +126,7 @@ int train_ready(struct train *train, int rc, struct error *err)
 
 	int first = train->comm->size - (int)said[1];
 
+	train->gave_up = true;
 	rc = say_once(train, first, rc, err);
 	if (rc)
 		return rc;

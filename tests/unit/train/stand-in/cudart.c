@@ -37,6 +37,7 @@ struct CUevent_st {
 	uint64_t recorded, reached;
 	struct timespec at;
 	struct CUgraph_st *captured; /* the capture that it was recorded in last */
+	struct CUevent_st *destroyed;
 };
 
 struct CUstream_st {
@@ -220,9 +221,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 	return *out ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
+/* An event may be destroyed before its work is done (CUDA Runtime API, cudaEventDestroy): this one
+ * lives until the process ends. */
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-	free(event);
+	static struct CUevent_st *all;
+
+	pthread_mutex_lock(&lock);
+	event->destroyed = all;
+	all = event;
+	pthread_mutex_unlock(&lock);
 	return cudaSuccess;
 }
 
