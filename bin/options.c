@@ -36,7 +36,7 @@ static const struct argp_option option_table[] = {
 	 "Deal out the cores that would stay free (those near no used GPU)", 10},
 	{NULL, 0, NULL, 0, "Nodes and network", 11},
 	{"hosts", OPTION_HOSTS, "EXPR", 0, "The nodes, as a host list: gpu[01-04]", 11},
-	{"hostfile", OPTION_HOSTFILE, "FILE", 0, "The nodes, from a file: a host a line", 11},
+	{"hostfile", OPTION_HOSTFILE, "FILE", 0, "The nodes, from a file: a host a line, once", 11},
 	{"iface", OPTION_IFACE, "NAME", 0, "The head's interface at which ranks meet", 11},
 	{"subnet", OPTION_SUBNET, "CIDR", 0, "The subnet in which ranks meet: 10.1.0.0/16", 11},
 	{NULL, 0, NULL, 0, NULL, 0},

@@ -40,7 +40,7 @@ enum key {
 static const struct argp_option table[] = {
 	{"nodes", 'N', "N", 0, "Nodes to check (default: all of the allocation)", 1},
 	{"hosts", KEY_HOSTS, "LIST", 0, "These hosts, \"n[1-4],gpu7\"", 1},
-	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a node file", 1},
+	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a host file", 1},
 	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
 	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
 	{"head", KEY_HEAD, "ADDRESS", 0,

@@ -36,7 +36,7 @@ struct alloc {
 /* What the user asked for that bears on the allocation; zeros where not asked. */
 struct alloc_request {
 	const char *hosts;     /* a host list, or NULL */
-	const char *hostfile;  /* a node file, or NULL */
+	const char *hostfile;  /* a host file, or NULL */
 	int nnodes;	       /* by hand: machines on which berth run is started; 0: not so */
 	int node_rank;	       /* which of them this is; -1: not said */
 	const char *meet;      /* by hand: the first one's HOST:PORT, or NULL */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Source "hosts": the user names the hosts, as a list or in a node file. */
+/* Source "hosts": the user names the hosts, as a list or in a host file. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +15,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return request->hosts || request->hostfile;
 }
 
-/* A host twice in a list would get two agents: a mistake there, a slot in a node file (which
- * nodefile_parse has folded already). */
+/* A host twice would get two agents. (hostfile_parse has seen to that already.) */
 static int refuse_repeats(const struct hosts *hosts, struct error *err)
 {
 	const char *twice;
@@ -25,7 +24,7 @@ static int refuse_repeats(const struct hosts *hosts, struct error *err)
 	if (rc || !twice)
 		return rc;
 	return error_set(err, ERR_DATA, "host '%s' is named twice; name each host once, or use a "
-			 "node file whose repeats mean slots", twice);
+			 "--hostfile with lines such as %s slots=2", twice, twice);
 }
 
 static int fill(struct hosts *hosts, bool slots_said, const char *why, struct alloc *made)
@@ -60,17 +59,17 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 
 	(void)env;
 	if (request->hosts && request->hostfile)
-		return error_set(err, ERR_USAGE, "both a host list ('%s') and a node file ('%s') are "
+		return error_set(err, ERR_USAGE, "both a host list ('%s') and a host file ('%s') are "
 				 "given; give one", request->hosts, request->hostfile);
 	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
-			    : nodefile_read(request->hostfile, &hosts, err);
+			    : hostfile_read(request->hostfile, &hosts, err);
 	if (!rc && !hosts.count)
 		rc = error_set(err, ERR_DATA, "'%s' names no host",
 			       request->hosts ? request->hosts : request->hostfile);
 	if (!rc && request->hosts)
 		rc = refuse_repeats(&hosts, err);
 	if (!rc && fill(&hosts, request->hostfile, request->hosts ? "the user named the hosts"
-			: "the user named a node file", &made))
+			: "the user named a host file", &made))
 		rc = error_memory(err, "the allocation");
 	hosts_free(&hosts);
 	if (rc)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host lists in Slurm's grammar, and node files in PBS's. */
+/* Host lists in Slurm's grammar, node files in PBS's, host files in Open MPI's. */
 #ifndef BERTH_BASE_HOSTLIST_H
 #define BERTH_BASE_HOSTLIST_H
 
@@ -11,8 +11,10 @@
 #define HOSTLIST_MAX_HOSTS 262144    /* hosts of one list */
 #define HOSTLIST_MAX_NAME 255        /* bytes of one name */
 #define HOSTLIST_MAX_TEXT (16 << 20) /* bytes of an expression or a node file */
+#define HOSTFILE_MAX_SLOTS 100000    /* of one host */
 
-/* Hosts in order. slots[i]: how often host i was named (node files), 1 in a host list.
+/* Hosts in order. slots[i]: how often host i was named (node files), 1 in a host list, what a host
+ * file says of it (0: nothing).
  * Freed by hosts_free; both arrays have count entries. */
 struct hosts {
 	size_t count;
@@ -40,5 +42,11 @@ char *hostlist_compress(const char *const *names, size_t count);
 int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
 /* The same from a file: -ERR_INPUT when it cannot be read, -ERR_DATA when too large. */
 int nodefile_read(const char *path, struct hosts *out, struct error *err);
+
+/* Read a host file's text, which people write: a host a line as above, or "HOST slots=N" as Open MPI
+ * has it. A host that is there twice is -ERR_DATA with both lines: Open MPI adds up its slots, and a
+ * mistake would go unseen. */
+int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
+int hostfile_read(const char *path, struct hosts *out, struct error *err); /* as nodefile_read */
 
 #endif

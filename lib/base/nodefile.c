@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Node files: a host a line, repeats are slots. */
+/* Node files: a host a line, repeats are slots. Host files: a host once, its slots behind it. */
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +9,16 @@
 
 #include "base/file.h"
 #include "base/hostlist.h"
+#include "base/number.h"
 
 /* Names seen, by hash: node files repeat names thousands of times, in any order. */
 struct table {
 	size_t *places; /* host index + 1, 0 empty; size is a power of two */
 	size_t size;
+	size_t *lines; /* [hosts] of a host file: where each stands; NULL: a node file */
 };
+
+static const char blanks[] = " \t\r\v\f";
 
 /* FNV-1a from a start that is this process's own: a file cannot be written so that its names
  * collide. */
@@ -57,19 +62,25 @@ static int grow(struct table *table, struct hosts *hosts, struct error *err)
 
 	if (slots)
 		hosts->slots = slots;
-	if (!places || !names || !slots) {
+	size_t *lines = table->lines ? realloc(table->lines, size / 2 * sizeof *lines) : NULL;
+
+	if (lines)
+		table->lines = lines;
+	if (!places || !names || !slots || (table->lines && !lines)) {
 		free(places);
 		return error_memory(err, "the node file");
 	}
 	free(table->places);
-	*table = (struct table){places, size};
+	table->places = places;
+	table->size = size;
 	for (size_t i = 0; i < hosts->count; i++)
 		*place_of(table, hosts, hosts->names[i], strlen(hosts->names[i])) = i + 1;
 	return 0;
 }
 
+/* slots: of a host file, where a host stands once; 0: not said. */
 static int count_host(struct table *table, struct hosts *hosts, const char *name, size_t size,
-		      struct error *err)
+		      size_t number, int slots, struct error *err)
 {
 	if (hosts->count >= table->size / 2) {
 		int rc = grow(table, hosts, err);
@@ -79,6 +90,11 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	}
 	size_t *place = place_of(table, hosts, name, size);
 
+	if (*place && table->lines)
+		return error_set(err, ERR_DATA,
+				 "host '%.*s' is there already, on line %zu; name each host once, with "
+				 "slots=N behind it for N ranks (a scheduler's node file needs no "
+				 "--hostfile)", (int)size, name, table->lines[*place - 1]);
 	if (*place) {
 		hosts->slots[*place - 1]++;
 		return 0;
@@ -88,16 +104,62 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	hosts->names[hosts->count] = strndup(name, size);
 	if (!hosts->names[hosts->count])
 		return error_memory(err, "the node file");
-	hosts->slots[hosts->count++] = 1;
+	if (table->lines)
+		table->lines[hosts->count] = number;
+	hosts->slots[hosts->count++] = slots;
 	*place = hosts->count;
+	return 0;
+}
+
+/* "NAME slots=4": the name's size, and the slots. 0, or -ERR_DATA. */
+static int read_slots(const char *line, size_t *size, int *slots, struct error *err)
+{
+	static const char what[] = "slots=";
+	size_t name = 0, at;
+	char digits[12];
+
+	while (name < *size && !memchr(blanks, line[name], sizeof blanks - 1))
+		name++;
+	for (at = name; at < *size && memchr(blanks, line[at], sizeof blanks - 1);)
+		at++;
+	if (at == *size)
+		return 0;
+	if (*size - at < sizeof what || *size - at - (sizeof what - 1) >= sizeof digits ||
+	    strncmp(line + at, what, sizeof what - 1))
+		goto bad;
+	snprintf(digits, sizeof digits, "%.*s", (int)(*size - at - (sizeof what - 1)),
+		 line + at + sizeof what - 1);
+	if (number_int("slots", digits, 1, HOSTFILE_MAX_SLOTS, slots, NULL))
+		goto bad;
+	*size = name;
+	return 0;
+bad:
+	return error_set(err, ERR_DATA, "'%.*s' behind a host; expected nothing, or slots=N with N from "
+			 "1 to %d", (int)(*size - at < 60 ? *size - at : 60), line + at,
+			 HOSTFILE_MAX_SLOTS);
+}
+
+static int check_name(const char *name, size_t size, struct error *err)
+{
+	if (size > HOSTLIST_MAX_NAME)
+		return error_set(err, ERR_DATA, "a name of %zu bytes; expected at most %d", size,
+				 HOSTLIST_MAX_NAME);
+	for (size_t i = 0; i < size; i++) {
+		unsigned char c = (unsigned char)name[i];
+
+		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
+			return error_set(err, ERR_DATA, "'%.*s': character %zu does not belong in a host "
+					 "name; expected one name a line",
+					 (int)(size < 60 ? size : 60), name, i + 1);
+	}
 	return 0;
 }
 
 static int read_line(struct table *table, struct hosts *hosts, const char *line, size_t size,
 		     size_t number, struct error *err)
 {
-	static const char blanks[] = " \t\r\v\f";
 	const char *comment = memchr(line, '#', size);
+	int slots = table->lines ? 0 : 1, rc = 0;
 
 	if (comment)
 		size = (size_t)(comment - line);
@@ -107,23 +169,16 @@ static int read_line(struct table *table, struct hosts *hosts, const char *line,
 		size--;
 	if (!size)
 		return 0;
-	if (size > HOSTLIST_MAX_NAME)
-		return error_set(err, ERR_DATA, "line %zu: a name of %zu bytes; expected at most "
-				 "%d", number, size, HOSTLIST_MAX_NAME);
-	for (size_t i = 0; i < size; i++) {
-		unsigned char c = (unsigned char)line[i];
-
-		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
-			return error_set(err, ERR_DATA, "line %zu ('%.*s'): character %zu does not "
-					 "belong in a host name; expected one name a line", number,
-					 (int)(size < 60 ? size : 60), line, i + 1);
-	}
-	int rc = count_host(table, hosts, line, size, err);
-
+	if (table->lines)
+		rc = read_slots(line, &size, &slots, err);
+	if (!rc)
+		rc = check_name(line, size, err);
+	if (!rc)
+		rc = count_host(table, hosts, line, size, number, slots, err);
 	return rc ? error_prefix(err, "line %zu", number) : 0;
 }
 
-int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err)
+static int parse(const char *text, size_t size, bool once, struct hosts *out, struct error *err)
 {
 	struct hosts hosts = {0};
 	struct table table = {0};
@@ -133,6 +188,8 @@ int nodefile_parse(const char *text, size_t size, struct hosts *out, struct erro
 	if (size > HOSTLIST_MAX_TEXT)
 		return error_set(err, ERR_DATA, "node file of %zu bytes; expected at most %d",
 				 size, HOSTLIST_MAX_TEXT);
+	if (once && !(table.lines = calloc(1, sizeof *table.lines)))
+		return error_memory(err, "the host file");
 	while (!rc && size) {
 		const char *end = memchr(text, '\n', size);
 		size_t line = end ? (size_t)(end - text) : size;
@@ -143,6 +200,7 @@ int nodefile_parse(const char *text, size_t size, struct hosts *out, struct erro
 		size -= line;
 	}
 	free(table.places);
+	free(table.lines);
 	if (rc)
 		hosts_free(&hosts);
 	else
@@ -150,17 +208,37 @@ int nodefile_parse(const char *text, size_t size, struct hosts *out, struct erro
 	return rc;
 }
 
-int nodefile_read(const char *path, struct hosts *out, struct error *err)
+int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err)
+{
+	return parse(text, size, false, out, err);
+}
+
+int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err)
+{
+	return parse(text, size, true, out, err);
+}
+
+static int read_file(const char *path, bool once, struct hosts *out, struct error *err)
 {
 	char *text = NULL;
 	size_t size = 0;
 	int rc = file_read(path, HOSTLIST_MAX_TEXT, &text, &size, err);
 
 	if (!rc) {
-		rc = nodefile_parse(text, size, out, err);
+		rc = parse(text, size, once, out, err);
 		if (rc)
 			error_prefix(err, "%s", path);
 	}
 	free(text);
 	return rc;
+}
+
+int nodefile_read(const char *path, struct hosts *out, struct error *err)
+{
+	return read_file(path, false, out, err);
+}
+
+int hostfile_read(const char *path, struct hosts *out, struct error *err)
+{
+	return read_file(path, true, out, err);
 }

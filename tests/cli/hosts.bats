@@ -68,6 +68,25 @@ need_scontrol() {
 	[ "$status" -eq 74 ]
 }
 
+@test "a host file with a host twice: the host, both lines, and nothing is started" {
+	mkdir "$DIR/bin"
+	printf '#!/bin/sh\ntouch %s/started\n' "$DIR" >"$DIR/bin/ssh"
+	chmod +x "$DIR/bin/ssh"
+	printf 'n1\n# another\nn2 slots=2\nn1 slots=2\n' >"$DIR/nodes"
+	for verb in 'run -- touch started' check info 'run --dry-run -- true'; do
+		# shellcheck disable=SC2086 # words
+		set -- $verb
+		run env -C "$DIR" PATH="$DIR/bin:$PATH" "$BERTH" "$1" --hostfile nodes "${@:2}"
+		echo "$verb: $status $output"
+		[ "$status" -eq 65 ]
+		[[ "$output" == *"nodes: line 4: host 'n1' is there already, on line 1; name each host once"* ]]
+	done
+	[ ! -e "$DIR/started" ]
+	# PBS's own node file does say slots so.
+	run "$BERTH" hosts --nodefile <(printf 'n1\nn2\nn1\n') --slots
+	[ "$output" = $'n1 2\nn2 1' ]
+}
+
 @test "hostile lists cost little and are refused" {
 	# 64 MB of address space and 10 s of CPU: a limit that fails says so by a signal or code 69.
 	small() { (ulimit -t 10 && { [ -n "$SANITIZED" ] || ulimit -v 65536; } && "$BERTH" hosts "$@"); }

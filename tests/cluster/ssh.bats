@@ -43,13 +43,23 @@ setup() {
 	nothing_left n1 n2
 }
 
-@test "a node file; the host that is not there is named, and nothing is left" {
-	printf 'n1\nn1\nn9.invalid\n' >nodes
+@test "a host file; the host that is not there is named, and nothing is left" {
+	printf 'n1 slots=2\nn9.invalid\n' >nodes
 	run timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
 	echo "$output"
 	[ "$status" = 76 ]
 	has 'n9.invalid.*ssh ended with code 255.*n9.invalid'
 	nothing_left n1
+}
+
+@test "a host file with slots: so many ranks" {
+	printf 'n1 slots=2\nn2 slots=1\n' >nodes
+	python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'nogpu', gpus=False)"
+	run timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
+	echo "$output"
+	[ "$status" = 0 ]
+	has '^rank 1 of 3 on n1$'
+	has '^rank 2 of 3 on n2$'
 }
 
 @test "berth is not there: the shell's words" {

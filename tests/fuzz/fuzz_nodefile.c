@@ -1,8 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Node files: no host without a line, each host once. */
+/* Node files: no host without a line, each host once. Host files: what one takes a node file takes,
+ * less what stands behind its hosts. */
 #include "fuzz.h"
 
 #include "base/hostlist.h"
+
+static void host_file(const char *text, size_t size)
+{
+	struct hosts hosts = {0};
+	struct error err = {0};
+
+	if (hostfile_parse(text, size, &hosts, &err)) {
+		CHECK(err.code == ERR_DATA && *err.text);
+		CHECK(!hosts.names && !hosts.slots && !hosts.count);
+		return;
+	}
+	for (size_t i = 0; i < hosts.count; i++) {
+		CHECK(*hosts.names[i] && strlen(hosts.names[i]) <= HOSTLIST_MAX_NAME);
+		CHECK(hosts.slots[i] >= 0 && hosts.slots[i] <= HOSTFILE_MAX_SLOTS);
+		for (size_t k = 0; k < i && i < 64; k++)
+			CHECK(strcmp(hosts.names[i], hosts.names[k]));
+	}
+	hosts_free(&hosts);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -11,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	int rc = nodefile_parse((const char *)data, size, &hosts, &err);
 	size_t lines = 1, slots = 0;
 
+	host_file((const char *)data, size);
 	if (rc) {
 		CHECK(rc == -ERR_DATA && err.code == ERR_DATA && *err.text);
 		CHECK(!hosts.names && !hosts.slots && !hosts.count);

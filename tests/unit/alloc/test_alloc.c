@@ -12,7 +12,7 @@ static char nodefile[] = "/tmp/berth-test-alloc-XXXXXX";
 
 static int make_nodefile(void **state)
 {
-	static const char text[] = "n2\r\nn1\n\nn2\n";
+	static const char text[] = "n2 slots=2\r\n\nn1\n";
 	int fd = mkstemp(nodefile);
 
 	return fd < 0 || write(fd, text, sizeof text - 1) != sizeof text - 1 || close(fd) ? -1 : 0;
@@ -45,7 +45,7 @@ static void by_hand(void **state)
 	} rows[] = {
 		{{"n1", NULL}, "n1:0:-1", 0, "one host, slots not said"},
 		{{"n[2-3],m1", NULL}, "n2:0:-1 n3:0:-1 m1:0:-1", 0, "a list, its order kept"},
-		{{NULL, nodefile}, "n2:2:-1 n1:1:-1", 0, "a node file: repeats are slots"},
+		{{NULL, nodefile}, "n2:2:-1 n1:0:-1", 0, "a host file"},
 		{{"n1", nodefile}, NULL, -ERR_USAGE, "both"},
 		{{"n1,n2,n1", NULL}, NULL, -ERR_DATA, "a host twice in a list"},
 		{{"", NULL}, NULL, -ERR_DATA, "a list without a host"},

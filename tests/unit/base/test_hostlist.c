@@ -238,6 +238,69 @@ static void node_files(void **state)
 	assert_non_null(strstr(err.text, "/nonexistent/nodes"));
 }
 
+static void host_files(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *hosts; /* "name*slots ..."; or what the error says after "!" */
+		const char *why;
+	} table[] = {
+		{"", "", "an empty file"},
+		{"n2\n# the others\nn1 # one\n", "n2*0 n1*0", "slots are not said"},
+		{"n1 slots=4\r\nn2\tslots=1 # last", "n1*4 n2*1", "as Open MPI has them"},
+		{"n1\nn2\nn1\n", "!line 3: host 'n1' is there already, on line 1", "twice"},
+		{"\nn1 slots=2\n\nn1 slots=2", "!line 4: host 'n1' is there already, on line 2", "with slots"},
+		{"n1 n2\n", "!line 1: 'n2' behind a host; expected nothing, or slots=N", "two names"},
+		{"n1 slots=0\n", "!line 1: 'slots=0'", "no slots"},
+		{"n1 slots=\n", "!line 1: 'slots='", "slots cut short"},
+		{"n1 slots=4 max_slots=4\n", "!line 1: 'slots=4 max_slots=4'", "more than slots"},
+		{"n1 slots=100001\n", "!slots=100001", "too many"},
+		{"n1 slots=99999999999999999999\n", "!slots=9999", "far too many"},
+		{"n1\nn[1-2]\n", "!line 2", "a host list"},
+		{"-x slots=1\n", "!line 1", "an option"},
+	};
+
+	for (size_t i = 0; i < ROWS(table); i++) {
+		struct hosts hosts = {0};
+		struct error err = {0};
+		int rc = hostfile_parse(table[i].text, strlen(table[i].text), &hosts, &err);
+		char text[256] = "";
+
+		if (table[i].hosts[0] == '!') {
+			if (rc != -ERR_DATA || !strstr(err.text, table[i].hosts + 1) || hosts.names)
+				fail_msg("%s: %d, '%s'", table[i].why, rc, err.text);
+			continue;
+		}
+		assert_int_equal(rc, 0);
+		for (size_t k = 0; k < hosts.count; k++)
+			sprintf(text + strlen(text), "%s%s*%d", k ? " " : "", hosts.names[k],
+				hosts.slots[k]);
+		if (strcmp(text, table[i].hosts))
+			fail_msg("%s: '%s'", table[i].why, text);
+		hosts_free(&hosts);
+	}
+}
+
+/* More hosts than the table begins with; the last is the first again. */
+static void host_file_twice_late(void **state)
+{
+	(void)state;
+	char *text = malloc(3000 * 8);
+	struct hosts hosts = {0};
+	struct error err = {0};
+	size_t size = 0;
+
+	for (int i = 0; i < 3000; i++)
+		size += (size_t)sprintf(text + size, "n%04d\n", i);
+	assert_int_equal(hostfile_parse(text, size, &hosts, NULL), 0);
+	assert_int_equal(hosts.count, 3000);
+	hosts_free(&hosts);
+	sprintf(text + size, "n2000");
+	assert_int_equal(hostfile_parse(text, size + 5, &hosts, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "line 3001: host 'n2000' is there already, on line 2001"));
+	free(text);
+}
+
 static void many_repeats(void **state)
 {
 	(void)state;
@@ -316,6 +379,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(expands),    cmocka_unit_test(limits),
 		cmocka_unit_test(compresses), cmocka_unit_test(node_files),
+		cmocka_unit_test(host_files),
+		cmocka_unit_test(host_file_twice_late),
 		cmocka_unit_test(many_repeats), cmocka_unit_test(colliding_names),
 	};
 
