@@ -29,6 +29,33 @@ load support
 	done
 }
 
+@test "gradients in shared memory and, where there is none, by MPI: the same losses" {
+	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
+	small="resnet18 --stem cifar -n 2 --data synthetic:3x8x8,n=32,classes=5 --batch 4 --steps 4 --no-eval"
+	# watch: seen=yes when ranks of the training in $! are found to have that memory; its exit code
+	watch() {
+		local pid=$! maps
+		seen=no
+		while kill -0 "$pid" 2>/dev/null; do
+			for maps in /proc/[0-9]*/maps; do
+				[ "$(readlink "${maps%maps}cwd")" = "$DIR" ] || continue
+				! grep -qs berth-gradients "$maps" || seen=yes
+			done
+			sleep 0.1
+		done
+		wait "$pid"
+	}
+	train $small --metrics memory &
+	watch
+	[ "$seen" = yes ]
+	# A file must not become as large as 45 MB of gradients.
+	(ulimit -f 20000; train $small --metrics mpi) &
+	watch
+	[ "$seen" = no ]
+	same_rows memory mpi
+	[ "$(wc -l <mpi/metrics.jsonl)" -eq 4 ]
+}
+
 @test "2 ranks count the evaluation exactly: every sample once" {
 	train linear -n 1 --data "$DATA" --batch 32 --steps 3 --metrics one >one.txt
 	train linear -n 2 --data "$DATA" --batch 16 --steps 3 --metrics two >two.txt
