@@ -4,15 +4,13 @@
 #include <string.h>
 
 #include "train/device/cpu/cpu.h"
+#include "train/device/fuse.h"
 
 /* What compiling needs beside the program. */
 struct compile {
 	struct program *program;
 	const struct graph *graph;
 	int *readers;	     /* of each value: how many ops, and the loss */
-	int *reader;	     /* one of them, -1: the loss alone */
-	int *norm_of;	     /* of each op OP_ADD: the batch norm that does it, or -1 */
-	bool *done;	     /* of each op: part of a node */
 	struct parts *parts; /* of each value's gradient */
 	int *claims;	     /* of each slot: how many gradients it is a part of */
 	struct error *err;
@@ -37,137 +35,51 @@ struct planes planes_of(const struct layout *layout)
 
 /* ---- nodes ---- */
 
-static void count_readers(struct compile *compile)
+static enum node_kind node_kind(enum op_kind kind)
 {
-	const struct graph *graph = compile->graph;
-
-	for (int i = 0; i < graph->value_count; i++)
-		compile->reader[i] = -1;
-	compile->readers[graph->output]++;
-	for (int i = 0; i < graph->op_count; i++) {
-		const struct graph_op *op = &graph->ops[i];
-
-		compile->norm_of[i] = -1;
-		compile->readers[op->input]++;
-		compile->reader[op->input] = i;
-		if (op->input2 >= 0) {
-			compile->readers[op->input2]++;
-			compile->reader[op->input2] = i;
-		}
+	switch (kind) {
+	case OP_CONV2D:
+		return NODE_CONV;
+	case OP_LINEAR:
+		return NODE_LINEAR;
+	case OP_BATCHNORM:
+		return NODE_NORM;
+	case OP_ADD:
+		return NODE_ADD;
+	case OP_MAXPOOL2D:
+		return NODE_MAXPOOL;
+	case OP_AVGPOOL:
+		return NODE_AVGPOOL;
+	default: /* what else fuse_graph lets through */
+		return NODE_RELU;
 	}
-}
-
-/* The one op that reads value and is of this kind, or -1. */
-static int only_reader(const struct compile *compile, int value, enum op_kind kind)
-{
-	int reader = compile->reader[value];
-
-	if (compile->readers[value] != 1 || reader < 0 || compile->graph->ops[reader].kind != kind)
-		return -1;
-	return reader;
-}
-
-static struct node *node_new(struct compile *compile, enum node_kind kind,
-			     const struct graph_op *op)
-{
-	struct node *node = &compile->program->nodes[compile->program->node_count++];
-
-	*node = (struct node){
-		.kind = kind,
-		.op = op,
-		.input = op->input,
-		.input2 = op->input2,
-		.output = op->output,
-		.own_slot = NO_SLOT,
-		.places_slot = NO_SLOT,
-		.sum_slot = NO_SLOT,
-		.dx_slot = NO_SLOT,
-		.own_dx_slot = NO_SLOT,
-		.dz_slot = NO_SLOT,
-		.dx2_slot = NO_SLOT,
-	};
-	return node;
-}
-
-/* Let the ReLU that alone reads node's result be part of it. */
-static void take_relu(struct compile *compile, struct node *node)
-{
-	int relu = only_reader(compile, node->output, OP_RELU);
-
-	if (relu < 0)
-		return;
-	node->relu = true;
-	node->output = compile->graph->ops[relu].output;
-	compile->done[relu] = true;
-}
-
-/* A batch norm whose result is only added to something waits until that is there, and does the
- * addition in its own pass. */
-static void make_norm(struct compile *compile, int index)
-{
-	const struct graph_op *op = &compile->graph->ops[index];
-	int add = only_reader(compile, op->output, OP_ADD);
-
-	if (add >= 0 && compile->norm_of[add] < 0) {
-		compile->norm_of[add] = index;
-		return;
-	}
-	take_relu(compile, node_new(compile, NODE_NORM, op));
-}
-
-static void make_add(struct compile *compile, int index)
-{
-	const struct graph_op *op = &compile->graph->ops[index];
-	struct node *node;
-
-	if (compile->norm_of[index] < 0) {
-		node_new(compile, NODE_ADD, op);
-		return;
-	}
-
-	const struct graph_op *norm = &compile->graph->ops[compile->norm_of[index]];
-
-	node = node_new(compile, NODE_NORM, norm);
-	node->input2 = op->input == norm->output ? op->input2 : op->input;
-	node->output = op->output;
-	take_relu(compile, node);
 }
 
 static int make_nodes(struct compile *compile)
 {
-	for (int i = 0; i < compile->graph->op_count; i++) {
-		const struct graph_op *op = &compile->graph->ops[i];
+	struct program *program = compile->program;
+	struct fused *list;
+	int rc = fuse_graph(compile->graph, &list, &program->node_count, compile->err);
 
-		if (compile->done[i])
-			continue;
-		switch (op->kind) {
-		case OP_CONV2D:
-			node_new(compile, NODE_CONV, op);
-			break;
-		case OP_LINEAR:
-			node_new(compile, NODE_LINEAR, op);
-			break;
-		case OP_BATCHNORM:
-			make_norm(compile, i);
-			break;
-		case OP_ADD:
-			make_add(compile, i);
-			break;
-		case OP_RELU:
-			node_new(compile, NODE_RELU, op);
-			break;
-		case OP_MAXPOOL2D:
-			node_new(compile, NODE_MAXPOOL, op);
-			break;
-		case OP_AVGPOOL:
-			node_new(compile, NODE_AVGPOOL, op);
-			break;
-		default:
-			return error_set(compile->err, ERR_INTERNAL, "a network cannot have op %s",
-					 op_name(op->kind));
-		}
-	}
-	return 0;
+	for (int i = 0; !rc && i < program->node_count; i++)
+		program->nodes[i] = (struct node){
+			.kind = node_kind(list[i].kind),
+			.op = list[i].op,
+			.input = list[i].input,
+			.input2 = list[i].input2,
+			.output = list[i].output,
+			.relu = list[i].relu,
+			.own_slot = NO_SLOT,
+			.places_slot = NO_SLOT,
+			.sum_slot = NO_SLOT,
+			.dx_slot = NO_SLOT,
+			.own_dx_slot = NO_SLOT,
+			.dz_slot = NO_SLOT,
+			.dx2_slot = NO_SLOT,
+		};
+	if (!rc)
+		free(list);
+	return rc;
 }
 
 /* ---- layers and layouts ---- */
@@ -512,10 +424,6 @@ static int check_graph(const struct compile *compile)
 			return error_set(compile->err, ERR_INTERNAL,
 					 "model %s: value %d is read %d times", graph->model, i,
 					 compile->readers[i]);
-	for (int i = 0; i < graph->op_count; i++)
-		if (graph->ops[i].input == graph->ops[i].input2)
-			return error_set(compile->err, ERR_INTERNAL,
-					 "model %s: op %d reads a value twice", graph->model, i);
 	return 0;
 }
 
@@ -525,7 +433,6 @@ static int compile_all(struct compile *compile)
 	const struct shape *x = &compile->graph->values[0];
 	int rc;
 
-	count_readers(compile);
 	rc = check_graph(compile);
 	if (!rc)
 		rc = make_nodes(compile);
@@ -550,10 +457,7 @@ int program_new(struct cpu *cpu, const struct step_request *request, int count,
 	struct compile compile = {
 		.program = program,
 		.graph = graph,
-		.readers = calloc(values, sizeof(int)),
-		.reader = calloc(values, sizeof(int)),
-		.norm_of = calloc(ops, sizeof(int)),
-		.done = calloc(ops, sizeof(bool)),
+		.readers = fuse_readers(graph),
 		.parts = calloc(values, sizeof(struct parts)),
 		.claims = calloc(slots, sizeof(int)),
 		.err = err,
@@ -573,15 +477,11 @@ int program_new(struct cpu *cpu, const struct step_request *request, int count,
 		};
 	}
 	if (!program || !program->nodes || !program->slots || !program->layouts ||
-	    !program->value_slots || !compile.readers || !compile.reader || !compile.norm_of ||
-	    !compile.done || !compile.parts || !compile.claims)
+	    !program->value_slots || !compile.readers || !compile.parts || !compile.claims)
 		rc = error_memory(err, "a training step");
 	else
 		rc = compile_all(&compile);
 	free(compile.readers);
-	free(compile.reader);
-	free(compile.norm_of);
-	free(compile.done);
 	free(compile.parts);
 	free(compile.claims);
 	if (rc)
