@@ -256,8 +256,10 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 	return rc;
 }
 
-int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    struct train_state *state, struct variables *variables, struct error *err)
+/* step: what it must be of; -1: any */
+static int load(const char *path, int64_t step, const struct graph *graph,
+		const struct buckets *buckets, struct train_state *state,
+		struct variables *variables, struct error *err)
 {
 	const struct variables_want want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
@@ -268,11 +270,35 @@ int checkpoint_load(const char *path, const struct graph *graph, const struct bu
 	if (rc)
 		return rc;
 	rc = read_state(path, &file, graph, &read, err);
+	if (!rc && step >= 0 && read.step != step)
+		rc = error_set(err, ERR_DATA, "%s is of step %" PRId64 ": its name does not fit",
+			       path, read.step);
 	if (!rc)
 		rc = variables_read(path, &file, graph, buckets, &want, variables, &tracked, err);
 	safetensors_free(&file);
 	if (!rc)
 		*state = read;
+	return rc;
+}
+
+int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    struct train_state *state, struct variables *variables, struct error *err)
+{
+	return load(path, -1, graph, buckets, state, variables, err);
+}
+
+int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
+			 const struct buckets *buckets, struct train_state *state,
+			 struct variables *variables, char **path, struct error *err)
+{
+	char *file = folder_path_of(folder, step);
+	int rc = file ? load(file, step, graph, buckets, state, variables, err)
+		      : error_memory(err, "a checkpoint's name");
+
+	if (rc)
+		free(file);
+	else
+		*path = file;
 	return rc;
 }
 
@@ -304,34 +330,27 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	/* What is no folder is refused where checkpoints are to be written. */
 	if (stat(folder, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
-	int64_t latest = folder_latest(folder, sink), *steps;
 	struct error failure = {0};
+	int64_t *steps = folder_order(folder, sink, &count, &failure);
 
-	steps = folder_steps(folder, &count, &failure);
 	if (!steps) {
 		*err = failure;
 		return -failure.code;
 	}
-	for (size_t i = 0; i <= count && !*path; i++) {
+	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
-		char *file;
-		/* latest first, then all others. */
-		int64_t step = i ? steps[i - 1] : latest;
+		int rc = checkpoint_load_step(folder, steps[i], graph, buckets, state, variables,
+					      path, &why);
 
-		if (step < 0 || (i && step == latest))
-			continue;
-		file = folder_path_of(folder, step);
-		if (!file) {
+		if (rc == -ERR_UNAVAILABLE) {
 			free(steps);
-			return error_memory(err, "a checkpoint's name");
+			*err = why;
+			return rc;
 		}
-		if (checkpoint_load(file, graph, buckets, state, variables, &why)) {
+		if (rc) {
 			error_prefix(&why, "passed over");
 			sink->passed_over(sink->context, why.text);
-			free(file);
-			continue;
 		}
-		*path = file;
 	}
 	free(steps);
 	return 0;

@@ -145,6 +145,66 @@ int folder_set_latest(const char *folder, int64_t step, struct error *err)
 	return write_line(folder, "latest", line, err);
 }
 
+static bool changed_at(const char *folder, int64_t step, struct timespec *out)
+{
+	char *path = NULL;
+	struct stat info;
+	bool there = (step < 0 ? asprintf(&path, "%s/latest", folder) >= 0
+			       : (path = folder_path_of(folder, step)) != NULL) &&
+		     !stat(path, &info);
+
+	free(path);
+	if (there)
+		*out = info.st_mtim;
+	return there;
+}
+
+/* Was the checkpoint of step written after latest, by the file system's clock? */
+static bool is_after_latest(const char *folder, int64_t step)
+{
+	struct timespec one, two;
+
+	if (!changed_at(folder, step, &one) || !changed_at(folder, -1, &two))
+		return false;
+	return one.tv_sec > two.tv_sec || (one.tv_sec == two.tv_sec && one.tv_nsec >= two.tv_nsec);
+}
+
+int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, size_t *count,
+		      struct error *err)
+{
+	int64_t latest = folder_latest(folder, sink), *aside;
+	int64_t *steps = folder_steps(folder, count, err);
+	size_t at = 0, fresh = 0, old = 0;
+	char said[512];
+
+	while (steps && at < *count && steps[at] != latest)
+		at++;
+	if (steps && latest >= 0 && at == *count) {
+		snprintf(said, sizeof said,
+			 "%.300s/latest names step %" PRId64
+			 ", which is not there; looking at all files",
+			 folder, latest);
+		tell(sink, said);
+	}
+	if (!steps || at == *count || !at)
+		return steps;
+	aside = malloc(at * sizeof *aside);
+	if (!aside) {
+		free(steps);
+		error_memory(err, "the list of checkpoints");
+		return NULL;
+	}
+	for (size_t i = 0; i < at; i++)
+		if (is_after_latest(folder, steps[i]))
+			steps[fresh++] = steps[i];
+		else
+			aside[old++] = steps[i];
+	memmove(steps + fresh, steps + at, (*count - at) * sizeof *steps);
+	memcpy(steps + *count - old, aside, old * sizeof *steps);
+	free(aside);
+	return steps;
+}
+
 int64_t folder_best(const char *folder, double *acc1)
 {
 	static const char between[] = " Acc@1 ";

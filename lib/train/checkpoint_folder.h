@@ -27,6 +27,12 @@ int64_t *folder_steps(const char *folder, size_t *count, struct error *err);
 /* What latest names, or -1 with the reason told (unless there is no such file; sink may be NULL). */
 int64_t folder_latest(const char *folder, const struct checkpoint_sink *sink);
 int folder_set_latest(const char *folder, int64_t step, struct error *err);
+/* All steps in the order in which a run that goes on tries them; as folder_steps. What was written
+ * after latest comes first, the newest before the others: a kill may come between a checkpoint and
+ * latest. Then what latest names and those before it; last what is further but older than latest, as
+ * that is of a run which went further from elsewhere. Told of a latest that cannot be used. */
+int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, size_t *count,
+		      struct error *err);
 /* The step of best and its Acc@1 in per cent; -1 where there is none that can be used. */
 int64_t folder_best(const char *folder, double *acc1);
 int folder_set_best(const char *folder, int64_t step, double acc1, struct error *err);

@@ -81,14 +81,16 @@ static int go_down(struct train *train, struct copy *copy, int64_t bound,
 
 		if (step > bound)
 			continue;
-		char *path = folder_path_of(train->options->ckpt, step);
-
-		if (!path)
-			return error_memory(err, "a checkpoint's name");
-		int rc = checkpoint_load(path, train->graph, &train->buckets, &train->state,
-					 variables, &why);
+		char *path = NULL;
+		int rc = checkpoint_load_step(train->options->ckpt, step, train->graph,
+					      &train->buckets, &train->state, variables, &path,
+					      &why);
 
 		free(path);
+		if (rc == -ERR_UNAVAILABLE) {
+			*err = why;
+			return rc;
+		}
 		if (!rc) {
 			copy->step = step;
 			copy->mark = mark_of(&train->state, variables);
@@ -101,27 +103,16 @@ static int go_down(struct train *train, struct copy *copy, int64_t bound,
 	return 0;
 }
 
-/* What latest names comes first, as in one folder; what is newer than that is of another run. */
 static int list_copy(struct train *train, struct copy *copy, struct error *err)
 {
 	const struct checkpoint_sink sink = {train, passed_over};
-	const char *folder = train->options->ckpt;
 	struct error failure = {0};
-	int64_t latest = folder_latest(folder, &sink);
-	size_t at = 0;
 
-	copy->steps = folder_steps(folder, &copy->count, &failure);
-	if (!copy->steps) {
-		*err = failure;
-		return -failure.code;
-	}
-	while (at < copy->count && copy->steps[at] != latest)
-		at++;
-	if (latest < 0 || at == copy->count)
+	copy->steps = folder_order(train->options->ckpt, &sink, &copy->count, &failure);
+	if (copy->steps)
 		return 0;
-	memmove(copy->steps + 1, copy->steps, at * sizeof *copy->steps);
-	copy->steps[0] = latest;
-	return 0;
+	*err = failure;
+	return -failure.code;
 }
 
 /* The least and the most of all ranks that take part; false where none does. Collective. */

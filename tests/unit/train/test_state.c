@@ -3,6 +3,8 @@
  * that cannot be used. */
 #include "../rows.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -135,21 +137,41 @@ static void write_latest(const char *folder, const char *text)
 	fclose(file);
 }
 
-/* What latest names comes first, also where a later step lies beside it; else the last step. */
+/* latest's time, after_s seconds past the file at path's. */
+static void date_latest(const char *folder, const char *path, int after_s)
+{
+	char latest[96];
+	struct stat info;
+
+	snprintf(latest, sizeof latest, "%s/latest", folder);
+	assert_int_equal(stat(path, &info), 0);
+
+	struct timespec times[2] = {info.st_mtim, info.st_mtim};
+
+	times[0].tv_sec += after_s;
+	times[1].tv_sec += after_s;
+	assert_int_equal(utimensat(AT_FDCWD, latest, times, 0), 0);
+}
+
+/* What latest names comes first, also where a later step lies beside it that was written before:
+ * another run's. A later one that was written after latest is what a kill left. Else the last step. */
 static void newest(void **state)
 {
 	static const struct {
 		const char *latest;
 		int64_t step;
-		int told;
+		int told, after_s; /* of latest, past step 20's time */
 	} rows[] = {
-		{"step-00000020.safetensors\n", 20, 0},
-		{"step-00000012.safetensors\n", 12, 0},
-		{"step-00000012.safetensors", 12, 0},
-		{NULL, 20, 0},
-		{"step-00000013.safetensors\n", 20, 1},
-		{"step-12\n", 20, 1},
-		{"", 20, 1},
+		{"step-00000020.safetensors\n", 20, 0, 1},
+		{"step-00000012.safetensors\n", 12, 0, 1},
+		{"step-00000012.safetensors", 12, 0, 1},
+		{"step-00000012.safetensors\n", 20, 0, -1},
+		{"step-00000012.safetensors\n", 20, 0, 0},
+		{NULL, 20, 0, 0},
+		{"step-00000013.safetensors\n", 20, 1, 1},
+		{"step-00000013.safetensors\n", 20, 1, -1},
+		{"step-12\n", 20, 1, 1},
+		{"", 20, 1, 1},
 	};
 	const struct checkpoint_sink sink = {NULL, count_words};
 	struct train_state at = saved;
@@ -169,6 +191,8 @@ static void newest(void **state)
 		char *path;
 
 		write_latest(rig.folder, rows[i].latest);
+		if (rows[i].latest)
+			date_latest(rig.folder, paths[1], rows[i].after_s);
 		words_told = 0;
 		if (checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &read,
 				      &rig.variables, &path, &err))
@@ -178,7 +202,20 @@ static void newest(void **state)
 		assert_int_equal(words_told, rows[i].told);
 		free(path);
 	}
+	/* A copy under another step's name is not that step's. */
+	char copy[96], *path;
+
+	snprintf(copy, sizeof copy, "%s/step-00000030.safetensors", rig.folder);
+	assert_int_equal(link(paths[1], copy), 0);
+	words_told = 0;
 	write_latest(rig.folder, NULL);
+	assert_int_equal(checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &at,
+					   &rig.variables, &path, &err),
+			 0);
+	assert_string_equal(path, paths[1]);
+	assert_int_equal(words_told, 1);
+	free(path);
+	unlink(copy);
 	for (int i = 0; i < 2; i++) {
 		unlink(paths[i]);
 		free(paths[i]);
