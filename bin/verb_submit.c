@@ -176,19 +176,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 }
 
-static bool in_path(const struct env *env, const char *name)
-{
-	const char *at = env_get(env, "PATH");
-	char path[PATH_MAX];
-
-	for (; at && *at; at += strcspn(at, ":"), at += *at == ':')
-		if (snprintf(path, sizeof path, "%.*s/%s", (int)strcspn(at, ":"), at, name) <
-			    (int)sizeof path &&
-		    !access(path, X_OK))
-			return true;
-	return false;
-}
-
 /* Slurm's own qsub wrapper stands beside sbatch: sbatch wins. */
 static int choose_kind(const struct env *env, struct submit *submit, struct error *err)
 {
@@ -196,7 +183,7 @@ static int choose_kind(const struct env *env, struct submit *submit, struct erro
 
 	if (submit->kind != SUBMIT_UNKNOWN)
 		return 0;
-	if (in_path(env, "sbatch"))
+	if (env_find_tool(env, "sbatch", path, sizeof path))
 		submit->kind = SUBMIT_SLURM;
 	else if (!pbs_find_tool(env, "qsub", path, sizeof path))
 		submit->kind = SUBMIT_PBS;

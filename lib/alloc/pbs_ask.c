@@ -327,15 +327,10 @@ int pbs_conf(const struct env *env, const char *name, char *out, size_t size)
 
 int pbs_find_tool(const struct env *env, const char *name, char *path, size_t size)
 {
-	const char *at = env_get(env, "PATH");
 	char folder[512];
 
-	for (; at && *at; at += strcspn(at, ":"), at += *at == ':') {
-		int used = snprintf(path, size, "%.*s/%s", (int)strcspn(at, ":"), at, name);
-
-		if (*at == '/' && used > 0 && (size_t)used < size && !access(path, X_OK))
-			return 0;
-	}
+	if (env_find_tool(env, name, path, size))
+		return 0;
 	if (pbs_conf(env, "PBS_EXEC", folder, sizeof folder))
 		return -1;
 	snprintf(path, size, "%s/bin/%s", folder, name);

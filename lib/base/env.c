@@ -288,3 +288,16 @@ char **env_to_envp(const struct env *env)
 	envp[n] = NULL;
 	return envp;
 }
+
+bool env_find_tool(const struct env *env, const char *name, char *path, size_t size)
+{
+	const char *at = env_get(env, "PATH");
+
+	for (; at && *at; at += strcspn(at, ":"), at += *at == ':') {
+		int used = snprintf(path, size, "%.*s/%s", (int)strcspn(at, ":"), at, name);
+
+		if (*at == '/' && used > 0 && (size_t)used < size && !access(path, X_OK))
+			return true;
+	}
+	return false;
+}

@@ -55,6 +55,10 @@ void env_drop(struct env *env, const char *name);
  * drops it. Provenance and reason come along. */
 int env_apply(struct env *base, const struct env *changes, struct error *err);
 
+/* A program of that name in a folder of env's PATH, into path: true. Folders that are not absolute are
+ * passed over. */
+bool env_find_tool(const struct env *env, const char *name, char *path, size_t size);
+
 /* NAME=VALUE strings for execve in one malloced block: free() it. NULL when memory is out. */
 char **env_to_envp(const struct env *env);
 

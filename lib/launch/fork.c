@@ -1,26 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One machine: the agent is a child of the head, and a socket pair their connection. */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc/slurm.h"
 #include "launch/engine.h"
+
+/* Slurm's signals (preemption, --signal, scancel --signal) go to the tasks of steps, not to a batch
+ * script and what it starts: on its one node, too, the agent is to be such a task. But a step passes
+ * on no standard input. */
+static bool hears_nothing_here(const struct env *env)
+{
+	const char *kind = env_get(env, "ENVIRONMENT");
+	char path[PATH_MAX];
+	struct stat input, null;
+
+	return kind && !strcmp(kind, "BATCH") && !slurm_in_step(env) &&
+	       env_find_tool(env, "srun", path, sizeof path) && !stat("/dev/null", &null) &&
+	       (fstat(STDIN_FILENO, &input) || input.st_rdev == null.st_rdev);
+}
 
 /* One node, and it must be this one. */
 static bool fits(const struct alloc *alloc, const struct env *env)
 {
 	const char *name = alloc->nodes[0].name;
 
-	(void)env;
 	if (alloc->node_count != 1)
 		return false;
 	/* The one node of a job of Slurm's may be another machine: salloc leaves its shell on the
 	 * login node. */
 	if (!strcmp(alloc->source, "slurm"))
-		return alloc->this_node >= 0;
+		return alloc->this_node >= 0 && !hears_nothing_here(env);
 	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
 		return true;
 	if (strcmp(alloc->source, "pbs") && strcmp(alloc->source, "hosts"))

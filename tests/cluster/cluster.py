@@ -78,6 +78,7 @@ RebootProgram=/bin/true
 {nodes}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 DefaultTime=10 State=UP PreemptMode=OFF
 PartitionName=low Nodes=ALL MaxTime=60 DefaultTime=10 State=UP PriorityTier=1 PreemptMode=REQUEUE GraceTime=25
 PartitionName=urgent Nodes=ALL MaxTime=60 DefaultTime=10 State=UP PriorityTier=10 PreemptMode=OFF

@@ -4,6 +4,11 @@
 
 load support.bash
 
+teardown() {
+	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	for node in n1 n2; do revive "$node"; done
+}
+
 setup() {
 	cd "$SHARE"
 	export BERTH_MODULE_PATH=${BERTH_MODULE_PATH-$BUILD/lib/modules} OMPI_ALLOW_RUN_AS_ROOT=1
@@ -25,19 +30,19 @@ whole() {
 # same NAME
 same() { cmp "whole.ckpt/$(cat whole.ckpt/latest)" "$1.ckpt/$(cat "$1.ckpt/latest")"; }
 
-# free_until FILE JOB: a requeued job is held for two minutes, which is Slurm's matter and not waited for;
+# free_until FILE JOB [SECONDS]: a requeued job is held for two minutes, which is Slurm's matter and not waited for;
 # but for the second in which its old credentials are revoked, which would be the new ones', too.
 free_until() {
 	local i
-	for ((i = 0; i < 900; i++)); do
+	for ((i = 0; i < ${3:-180} * 5; i++)); do
 		[ ! -e "$1" ] || return 0
-		if [ "$(squeue -h -j "$2" -o %T 2>/dev/null)" = PENDING ]; then
+		if [ "$(squeue -h -j "$2" -o %r 2>/dev/null)" = BeginTime ]; then
 			sleep 3
 			scontrol update JobId="$2" StartTime=now 2>/dev/null || true
 		fi
 		sleep 0.2
 	done
-	echo "no $1 after 180 s"; squeue; cat "$SHARE"/*.out; return 1
+	echo "no $1 after ${3:-180} s"; squeue; cat "$SHARE"/*.out; return 1
 }
 
 # report FILE EXPRESSION
@@ -45,21 +50,34 @@ report() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
 assert eval(sys.argv[2]), r' "$1" "$2"; }
 
-# until_done NAME EPOCHS SECONDS [SBATCH OPTIONS]: each turn but the third and later has that many seconds
+# epochs_for SECONDS: as many as take about that long here and now
+epochs_for() {
+	local before after
+	rm -rf whole.ckpt
+	before=$(date +%s%N)
+	whole 4 || return 1
+	after=$(date +%s%N)
+	echo $(($1 * 4000 / ((after - before) / 1000000) + 1))
+}
+
+# until_done NAME TOTAL SECONDS [SBATCH OPTIONS]: a training of about TOTAL seconds, of which each turn has
+# that many; 0: what Slurm lets it have
 until_done() {
-	local name=$1 epochs=$2 seconds=$3
+	local name=$1 total=$2 seconds=$3 epochs
 	shift 3
+	epochs=$(epochs_for "$total")
+	echo "# $epochs epochs" >&3
 	whole "$epochs"
 	rm -rf "$name".*
 	submit "$name" --requeue --open-mode=append -N 1 -n 2 "$@" <<-S
 	turn=\${SLURM_RESTART_COUNT:-0}
-	[ $seconds = 0 ] || [ \$turn -ge 2 ] || export BERTH_END_TIME=\$((\$(date +%s) + $seconds))
+	[ $seconds = 0 ] || export BERTH_END_TIME=\$((\$(date +%s) + $seconds))
 	"\$BERTH" $(train "$name" "$epochs") --requeue --report $name.report.\$turn
 	code=\$?
 	echo "turn \$turn: code \$code" >>$name.codes
 	[ \$code != 0 ] || touch $name.done
 	S
-	free_until "$name.done" "$job"
+	free_until "$name.done" "$job" 600
 	cat "$name.out"
 	same "$name"
 	report "$name.report.0" 'r["code"] == 75 and r["kind"] == "stopped" and "queued again by scontrol" in r["next"]'
@@ -69,26 +87,119 @@ until_done() {
 	# Slurm ended the first script for the requeue: what it wrote before is whole.
 	grep -q 'next: the job is queued again by scontrol requeue (1 of at most 100 times)' "$name.out"
 	tail -n 1 "$name.codes" | grep -q 'code 0$'
-}
-
-@test "its time is near: saved, and queued again until all is done" {
-	until_done short 12 5
+	ls "$name".report.* | wc -l | sed 's/^/# turns: /' >&3
 }
 
 @test "20 s, again and again: saved, and queued again until all is done" {
-	until_done long 60 20
+	until_done long 45 20
 }
 
 @test "a real limit of one minute: it stops in time, and none is killed" {
-	until_done minute 150 0 -t 1
+	until_done minute 75 0 -t 1
 	! grep -q 'DUE TO TIME LIMIT' minute.out || false
 }
 
-@test "preempted by a job of higher priority: saved, queued again, goes on" {
-	whole 40
+# A program that saves when it is told to, twice; its third turn has nothing more to do.
+SAVES='n=$(cat "$NAME.saved" 2>/dev/null | wc -l); [ $n -lt ${TIMES:-1} ] || { echo "done after $n"; exit 0; }
+save() { [ $RANK != 0 ] || echo $1 >>"$NAME.saved"; echo "{\"saved\": \"part $n\"}" >"$BERTH_REPORT"; exit 75; }
+trap "save USR1" USR1; trap "save TERM" TERM; echo "up $n $RANK"
+while [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.05; done; save "$(cat "$BERTH_STOP_FILE")"'
+
+# saves NAME OPTIONS -- [SBATCH OPTIONS]: a job of it
+saves() {
+	export NAME=$1 SAVES
+	local options=()
+	rm -f "$NAME".*
+	shift
+	while [ "$1" != -- ]; do options+=("$1"); shift; done
+	shift
+	submit "$NAME" --requeue --open-mode=append "$@" <<-S
+	"\$BERTH" run ${options[*]} --requeue --report $NAME.report.\${SLURM_RESTART_COUNT:-0} -- sh -c "\$SAVES"
+	code=\$?
+	echo "\$code" >>$NAME.codes
+	[ \$code != 0 ] || touch $NAME.done
+	S
+}
+
+@test "its time is near: a program saves, and is queued again until all is done" {
+	TIMES=2 saves near -n 2 --end-time +5s --warn-before 3s -- -N 1 -n 2
+	free_until near.done "$job"
+	cat near.out
+	[ "$(cat near.saved)" = "$(printf 'warning\nwarning')" ]
+	grep -qx 'done after 2' near.out
+	for turn in 0 1; do
+		report near.report.$turn "r['code'] == 75 and r['kind'] == 'stopped' and r['saved'] == 'part $turn'"
+		report near.report.$turn "'queued again by scontrol requeue ($((turn + 1)) of' in r['next']"
+	done
+	[ "$(tail -n 1 near.codes)" = 0 ]
+}
+
+@test "preempted on its only node: told in time, queued again, goes on" {
+	saves low -n 2 -- -p low -w n2 --exclusive -n 2
+	until_seen low.out 'up 0 1'
+	low=$job
+	submit urgent -p urgent -w n2 --exclusive <<-S
+	squeue -h -t all -j $low -o %T >urgent.saw
+	S
+	finish urgent
+	free_until low.done "$low"
+	cat low.out urgent.saw
+	[ "$(cat low.saved)" = TERM ] || [ "$(cat low.saved)" = SIGTERM ]
+	report low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"] == "part 0"'
+	grep -q '^berth: why: Slurm preempted the job' low.out
+	grep -qx 'done after 1' low.out
+}
+
+@test "SIGUSR1 by scancel --signal, as #SBATCH --signal sends it: saved and queued again" {
+	saves usr1 -n 2 -- -N 1 -n 2
+	until_seen usr1.out 'up 0 1'
+	scancel --signal=USR1 "$job"
+	free_until usr1.done "$job"
+	cat usr1.out
+	[ "$(cat usr1.saved)" = USR1 ]
+	report usr1.report.0 'r["code"] == 75 and r["kind"] == "stopped" and "queued again" in r["next"]'
+	grep -qx 'done after 1' usr1.out
+}
+
+@test "preempted with --signal on two nodes, where preemption sends the user's signal" {
+	saves two --ranks-per-node 1 -- -p low -N 2 -w n1,n2 --exclusive --signal=USR1@60
+	until_seen two.out 'up 0 1'
+	low=$job
+	submit urgent -p urgent -w n2 --exclusive <<-S
+	sleep 1
+	S
+	finish urgent
+	free_until two.done "$low"
+	cat two.out
+	[ "$(cat two.saved)" = USR1 ]
+	report two.report.0 'r["code"] == 75 and "queued again" in r["next"]'
+	grep -qx 'done after 1' two.out
+}
+
+@test "a node is lost: 76, queued again, and goes on once it is back" {
+	export NAME=gone
+	rm -f gone.*
+	submit gone -N 2 -w n1,n2 --no-kill --requeue --open-mode=append <<-'S'
+	"$BERTH" run --ranks-per-node 1 --node-timeout 3s --requeue --report gone.report.${SLURM_RESTART_COUNT:-0} -- \
+		sh -c 'echo "up $SLURM_RESTART_COUNT $RANK"; [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0; sleep 60'
+	[ $? != 0 ] || touch gone.done
+	S
+	until_seen gone.out 'up  1'
+	lose n2
+	for ((i = 0; i < 600; i++)); do [ ! -e gone.report.0 ] || break; sleep 0.1; done
+	revive n2
+	free_until gone.done "$job"
+	cat gone.out
+	report gone.report.0 'r["code"] == 76 and r["kind"] == "node" and r["node"] == "n2" and "queued again" in r["next"]'
+	grep -q 'up 1 1' gone.out
+}
+
+@test "a training is preempted: the bits of one that was not" {
+	epochs=$(epochs_for 8)
+	whole "$epochs"
 	rm -rf low.*
 	submit low -p low --requeue --open-mode=append -w n2 --exclusive -n 2 <<-S
-	"\$BERTH" $(train low 40) --requeue --report low.report.\${SLURM_RESTART_COUNT:-0}
+	"\$BERTH" $(train low "$epochs") --requeue --report low.report.\${SLURM_RESTART_COUNT:-0}
 	[ \$? != 0 ] || touch low.done
 	S
 	low=$job
@@ -100,7 +211,6 @@ until_done() {
 	free_until low.done "$low"
 	cat low.out
 	report low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"]'
-	grep -q '^berth: why: Slurm preempted the job' low.out
 	grep -q 'resuming from' low.out
 	same low
 }

@@ -8,29 +8,6 @@ teardown() {
 	for node in n1 n2 n3; do revive "$node"; done
 }
 
-# lose NODE: first its links, then all its processes, so that nobody is told.
-lose() {
-	date +%s%N >"$SHARE/cut"
-	on "$1" sh -c 'ip link set eth0 down; ip link set hsn0 down; kill -KILL -1'
-}
-
-# revive NODE: as it was, and Slurm knows.
-revive() {
-	local i
-	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
-	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
-	for ((i = 0; i < 400; i++)); do
-		# Slurm 22.05 takes a node whose step never ended for "mixed", also without a job on it.
-		case "$(sinfo -h -n "$1" -o %T)" in
-			idle | mixed) return 0 ;;
-		esac
-		((i % 20)) || scontrol update nodename="$1" state=resume 2>/dev/null || true
-		sleep 0.1
-	done
-	sinfo -N -l
-	return 1
-}
-
 # A rank that says when it starts and beats until the second attempt.
 RANK='echo "up $BERTH_ATTEMPT.$RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR"; i=0
 while [ $i -lt 600 ] && [ "$BERTH_ATTEMPT" = 0 -o $i -lt 3 ]; do i=$((i+1)); echo $i >$BERTH_HEARTBEAT_FILE; sleep 0.2; done; echo "done $RANK"'

@@ -96,6 +96,31 @@ nothing_left() {
 	done
 }
 
+# ---- nodes that are lost ----
+
+# lose NODE: first its links, then all its processes, so that nobody is told.
+lose() {
+	date +%s%N >"$SHARE/cut"
+	on "$1" sh -c 'ip link set eth0 down; ip link set hsn0 down; kill -KILL -1'
+}
+
+# revive NODE: as it was, and Slurm knows.
+revive() {
+	local i
+	on "$1" sh -c 'ip link set eth0 up; ip link set hsn0 up'
+	[ -n "$(on "$1" pgrep -x slurmd)" ] || on "$1" slurmd -N "$1"
+	for ((i = 0; i < 400; i++)); do
+		# Slurm 22.05 takes a node whose step never ended for "mixed", also without a job on it.
+		case "$(sinfo -h -n "$1" -o %T)" in
+			idle | mixed) return 0 ;;
+		esac
+		((i % 20)) || scontrol update nodename="$1" state=resume 2>/dev/null || true
+		sleep 0.1
+	done
+	sinfo -N -l
+	return 1
+}
+
 # ---- the secret ----
 
 # Of each rank, until SHARE/go is there.
