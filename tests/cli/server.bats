@@ -41,7 +41,7 @@ done'
 
 # Start berth run in the background and stop its PMIx server before it has started: $run, $server.
 start_with_a_stopped_server() { # ARGUMENTS
-	for attempt in 1 2 3 4 5 6 7 8 9 10; do
+	for _ in $(seq 30); do
 		"$BERTH" run "$@" >"$folder/out" 2>"$folder/err" &
 		run=$! server=
 		while [ -z "$server" ] && kill -0 "$run" 2>/dev/null; do
@@ -58,8 +58,8 @@ start_with_a_stopped_server() { # ARGUMENTS
 		sleep 0.5
 		# Too late where ranks run already.
 		[ -e "$folder/up" ] || return 0
-		kill -CONT "$server"
-		kill -KILL "$run"
+		kill -CONT "$server" 2>/dev/null || true
+		kill -KILL "$run" 2>/dev/null || true
 		wait "$run" || true
 		rm -f "$folder/up"
 	done

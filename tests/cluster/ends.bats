@@ -222,7 +222,7 @@ saves() {
 	turn=\${SLURM_RESTART_COUNT:-0}; task=\$SLURM_ARRAY_TASK_ID
 	"\$BERTH" run -n 1 --requeue -- sh -c "exit \$([ \$turn = 0 ] && [ \$task = 2 ] && echo 75 || echo 0)"
 	echo "task \$task turn \$turn code \$?" >>array.turns
-	[ \$task = 1 ] || touch array.done
+	[ \$task\$turn != 21 ] || touch array.done
 	S
 	free_until array.done "${job}_2"
 	cat array.out array.turns
