@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 
 #define JOIN_MS 10000
 #define LEAVE_MS 5000
+#define OTHERS_MS 5000
 
 /* From the child, through a pipe. */
 struct answer {
@@ -71,6 +73,30 @@ static int hear(int fd, struct answer *out, struct error *err)
 		"launcher (prterun) that started it still there?");
 }
 
+/* For all ranks of this node have asked. A server counts a client that leaves out of the fence that
+ * others are in, as if it had died: their fence fails, or the server breaks off (openpmix issue 3931;
+ * PRRTE 3.0.14, once in 75 runs). So nobody starts its program while another's question is open. They
+ * meet in the folder of the launcher on this node, which is the user's; without one nobody waits. */
+static void wait_for_others(const struct env *env, const char *job, int local_size)
+{
+	const char *folder = env_get(env, "PMIX_SERVER_TMPDIR");
+	char path[4096];
+	struct stat info;
+	int fd;
+
+	if (!folder || *folder != '/' || strchr(job, '/') ||
+	    snprintf(path, sizeof path, "%s/berth-exec.%s", folder, job) >= (int)sizeof path)
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (write(fd, ".", 1) == 1 && !fstat(fd, &info) && info.st_size == local_size)
+		unlink(path);
+	for (int i = 0; i < OTHERS_MS && !fstat(fd, &info) && info.st_size < local_size; i++)
+		usleep(1000);
+	close(fd);
+}
+
 int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *err)
 {
 	struct answer answer;
@@ -114,5 +140,6 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 		.node_rank = answer.place.node_rank,
 	};
 	snprintf(out->job, sizeof out->job, "%s", env_get(env, "PMIX_NAMESPACE"));
+	wait_for_others(env, out->job, out->local_size);
 	return 0;
 }
