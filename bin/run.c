@@ -451,6 +451,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}
+	if (!rc)
+		rc = run_check_head(&setup, &err);
 	if (!rc && options->requeue)
 		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue, &err);
 	if (!rc)

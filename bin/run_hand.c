@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One of the machines on which berth run was started, but not the first: its agent. */
 #include <stdio.h>
+#include <string.h>
 
 #include "agent/agent.h"
 #include "agent/secret_file.h"
+#include "launch/engine.h"
 #include "run.h"
 
+#define KNOWN_MS 10000	/* for the head's own name to come up */
 #define RETURN_MS 60000 /* to meet the head again, which may be gone for good */
 
 bool run_is_agent(const struct run_setup *setup)
@@ -47,4 +50,33 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	} while (!rc && again);
 	wire_secret_forget(&params.secret);
 	return rc ? error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why) : 0;
+}
+
+int run_check_head(const struct run_setup *setup, struct error *err)
+{
+	const struct alloc *alloc = &setup->alloc;
+	int patience_ms = setup->options->start_timeout_ms;
+	char addresses[1024], *next = addresses;
+	bool here = false;
+	int rc;
+
+	if (!alloc->meet || alloc->this_node > 0)
+		return 0;
+	rc = agent_resolve(alloc->meet, patience_ms < KNOWN_MS ? patience_ms : KNOWN_MS, addresses,
+			   sizeof addresses, err);
+	if (rc)
+		return rc;
+	/* "192.0.2.1:4711,[fd00::1]:4711" */
+	for (char *at; !here && (at = strsep(&next, ","));) {
+		*strrchr(at, ':') = '\0';
+		at += strspn(at, "[");
+		at[strcspn(at, "]")] = '\0';
+		here = engine_is_here(at) || !strncmp(at, "127.", 4);
+	}
+	if (!here && !setup->options->quiet)
+		fprintf(stderr,
+			"berth: warning: this machine is to be the first one (%s), but no interface of "
+			"it has an address of %s: the others look for it there\n",
+			alloc->why, alloc->meet);
+	return 0;
 }

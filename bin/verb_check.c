@@ -241,6 +241,8 @@ int verb_check(int argc, char **argv)
 		return rc ? verb_fail(&err) : 0;
 	}
 	if (!rc)
+		rc = run_check_head(&setup, &err);
+	if (!rc)
 		rc = check(&arguments, &setup, &result, &err);
 	if (!rc)
 		rc = show(&arguments, &setup, result, &err);

@@ -129,5 +129,37 @@ teardown() { pbs_end; }
 	run "$BERTH" run -- touch "$DIR/started"
 	[ "$status" = 65 ]
 	grep -q 'unset PBS_JOBID' <<<"$output"
+	pbs_job 2.pbs-head "$(hostname)"
+	PBS_WALLTIME=soon run "$BERTH" run -- touch "$DIR/started"
+	echo "$output"
+	[ "$status" = 65 ]
+	grep -q "PBS_WALLTIME is 'soon', expected a time such as 3600 or 01:00:00" <<<"$output"
+	truncate -s 1G "$PBS_NODEFILE" # none of it on the disk
+	run "$BERTH" run -- touch "$DIR/started"
+	echo "$output"
+	[ "$status" = 65 ]
+	grep -qF "PBS_NODEFILE: $PBS_NODEFILE" <<<"$output"
 	[ ! -e "$DIR/started" ]
+}
+
+@test "a walltime of qstat's that is no time: said, and the job goes on without" {
+	pbs_job 2.pbs-head "$(hostname)"
+	pbs_tool qstat 'printf "Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = Sat Nov 21 02:02:31 2026\n"'
+	run "$BERTH" info
+	echo "$output"
+	[ "$status" = 0 ]
+	tr -s ' \n' ' ' <<<"$output" | grep -q "its walltime is 'soon', expected a time"
+	run "$BERTH" run -n 1 -- sh -c 'echo "end ${BERTH_END_TIME-none}"'
+	[ "$status" = 0 ]
+	[[ "$output" == *'end none'* ]]
+}
+
+@test "a node file with a thousand repeats: so many slots, and ranks on the cores" {
+	pbs_job 2.pbs-head $(yes "$(hostname)" | head -1000)
+	run "$BERTH" info --json
+	[ "$status" = 0 ]
+	grep -q '"slots": 1000' <<<"$output"
+	run "$BERTH" run -n 1 -- echo ran
+	[ "$status" = 0 ]
+	[[ "$output" == *ran* ]]
 }

@@ -111,6 +111,26 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ ! -e hand/started ]
 }
 
+@test "--head that does not resolve, or is another machine, is said on the first one too" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head nobody.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
+	# Two machines that both think they are the first.
+	by_hand n2 --nnodes 2 --node-rank 0 --head n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
+	ended n1
+	[ "$status" = 76 ]
+	has 'nobody.invalid is not known here.*give its address'
+	ended n2
+	[ "$status" = 76 ]
+	has 'warning: this machine is to be the first one .*no interface of it has an address of n3:4718'
+	has 'node1 within 2 s'
+	[ ! -e hand/started ]
+	by_hand n1 --nnodes 2 --node-rank 0 --head localhost:4719 --start-timeout 2s -- true
+	by_hand n3 --nnodes 2 --node-rank 0 --head 10.9.0.13:4719 --start-timeout 2s -- true
+	ended n1
+	hasnt 'warning: this machine'
+	ended n3
+	hasnt 'warning: this machine'
+}
+
 @test "the first machine makes the secret, for itself alone; others are told" {
 	unset BERTH_SECRET_FILE
 	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4716 -- sh -c "$SAY"
