@@ -149,10 +149,22 @@ static void write_pbs(const struct writing *w)
 		directive(w, "-W depend=afterok:%s", s->after);
 }
 
+/* "berth run ..." and "berth train ..." start ranks themselves: in a rank each would be a job. */
+static const char *own_verb(const char *const *program)
+{
+	const char *slash = strrchr(program[0], '/');
+
+	if (strcmp(slash ? slash + 1 : program[0], "berth") || !program[1] ||
+	    (strcmp(program[1], "run") && strcmp(program[1], "train")))
+		return NULL;
+	return program[1];
+}
+
 /* berth run OPTIONS -- PROGRAM ARGUMENTS, as a shell reads it. */
 static int write_run(const struct writing *w, struct error *err)
 {
 	const struct submit *s = w->submit;
+	const char *verb = own_verb(s->program);
 	char ranks[24];
 	const char *begin[8];
 	struct engine_words words = {0};
@@ -160,7 +172,7 @@ static int write_run(const struct writing *w, struct error *err)
 	size_t n = 0;
 
 	begin[n++] = s->berth;
-	begin[n++] = "run";
+	begin[n++] = verb ? verb : "run";
 	if (s->per_node)
 		begin[n++] = "--per-node";
 	if (s->ranks_per_node && !s->per_node) {
@@ -168,9 +180,10 @@ static int write_run(const struct writing *w, struct error *err)
 		begin[n++] = "--ranks-per-node";
 		begin[n++] = ranks;
 	}
-	begin[n++] = "--";
+	if (!verb)
+		begin[n++] = "--";
 	begin[n] = NULL;
-	words.argv = engine_argv(begin, NULL, s->program);
+	words.argv = engine_argv(begin, NULL, s->program + (verb ? 2 : 0));
 	line = words.argv ? engine_line(words.argv) : NULL;
 	engine_words_free(&words);
 	if (!line)
@@ -200,8 +213,9 @@ int submit_script(const struct submit *submit, char **out, struct error *err)
 	for (size_t i = 0; i < submit->directive_count; i++)
 		directive(&w, "%s", submit->directives[i]);
 	fputc('\n', w.stream);
+	/* PBS's SIGTERM (qdel, walltime) is for the script's shell, too: it waits for berth then. */
 	if (!w.slurm)
-		fputs("cd \"$PBS_O_WORKDIR\" || exit\n", w.stream);
+		fputs("cd \"$PBS_O_WORKDIR\" || exit\ntrap : TERM\n", w.stream);
 	for (size_t i = 0; i < submit->line_count; i++)
 		fprintf(w.stream, "%s\n", submit->lines[i]);
 	rc = write_run(&w, err);

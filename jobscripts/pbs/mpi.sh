@@ -14,5 +14,6 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+trap : TERM # on qdel and at the walltime PBS signals this shell, too: it waits for berth
 ranks=$(grep -c . "$PBS_NODEFILE")
 eval "berth run -n $ranks --pmix on -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"

@@ -8,7 +8,9 @@
 #
 # PROGRAM is read as a shell reads a line (one-node.sh says more).
 # place=scatter puts each chunk on a node of its own; without it two may be on one.
-# PBS sends SIGTERM to the first node alone when the time is up or on qdel; berth passes it on.
+# PBS sends SIGTERM to the first node alone when the time is up or on qdel; berth passes it on, and the
+# ranks have until SIGKILL (kill_delay, 10 s at the least) to save. `qsig -s TERM` is no way to stop a
+# job: it ends PBS's own shell, and with it everything at once.
 # Torque: #PBS -l nodes=2:ppn=4:gpus=4 instead of select and place.
 #PBS -N berth
 #PBS -j oe
@@ -17,6 +19,7 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+trap : TERM # on qdel and at the walltime PBS signals this shell, too: it waits for berth
 eval "berth run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"
 code=$?
 [ $code -eq 0 ] || echo "ended with code $code; why, and what to do next: berth-$PBS_JOBID.json" >&2

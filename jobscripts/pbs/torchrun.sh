@@ -15,4 +15,5 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
+trap : TERM # on qdel and at the walltime PBS signals this shell, too: it waits for berth
 eval "berth run --per-node -- torchrun ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"

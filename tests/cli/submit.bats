@@ -43,6 +43,14 @@ golden() {
 	golden pbs-torchrun --pbs --nodes 2 --gpus-per-node 4 --per-node -- torchrun train.py
 }
 
+@test "berth train and berth run start the ranks themselves" {
+	golden pbs-train --pbs --nodes 2 --gpus-per-node 4 -- berth train resnet50 --ckpt 'my ckpt'
+	golden slurm-train --slurm --nodes 2 --ranks-per-node 2 -- /opt/x/berth train linear
+	golden slurm-run --slurm --per-node -- berth run --max-restarts 2 -- torchrun train.py
+	run "$BERTH" submit --slurm --dry-run -- berth check --ckpt d
+	[[ "$output" == *$'\nberth run -- berth check --ckpt d' ]]
+}
+
 @test "what a shell could misread arrives as it was given" {
 	golden slurm-quoting --slurm -- sh -c 'echo "$HOME" `id` *' "it's" '' 'a  b' '~' 'x[1]' '#y' '-n' '!' '{a,b}' 'c;d' '$(e)' $'two\nlines' '#SBATCH --wrap'
 	# The words of the last line, read by a shell, are the given ones.
@@ -94,6 +102,44 @@ golden() {
 	run "$BERTH" submit --slurm --dry-run
 	[ "$status" = 64 ]
 	[[ "$output" == *'which PROGRAM'* ]]
+}
+
+# with_site JSON COMMAND...: where /etc/berth/submit.json says so. An /etc of its own, for nobody else to see.
+with_site() {
+	unshare --map-root-user --mount true 2>/dev/null || skip "no namespaces for mounts here"
+	mkdir -p "$DIR/etc/berth"
+	cp /etc/passwd /etc/group /etc/ld.so.cache "$DIR/etc"
+	echo "$1" >"$DIR/etc/berth/submit.json"
+	unshare --map-root-user --mount sh -c 'mount --bind "$0/etc" /etc && exec "$@"' "$DIR" "${@:2}"
+}
+
+@test "the site's file: its account, module lines and directives; the user's file and options win" {
+	site='{"scheduler": "pbs", "queue": "site-q", "account": "site-a", "berth": "/site/bin/berth", "gpus_per_node": 8,
+	  "lines": ["module load site"], "directives": ["-l filesystems=home"]}'
+	config '{}'
+	run with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
+	echo "$output"
+	[ "$status" = 0 ]
+	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
+	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
+	# The user's scalars win over the site's, an option over both; lines and directives come one after the other.
+	config '{"scheduler": "slurm", "account": "mine", "gpus_per_node": 2, "lines": ["module load mine"], "directives": ["--exclusive"]}'
+	run with_site "$site" "$BERTH" submit --dry-run --queue option-q -- true
+	echo "$output"
+	expected=$'#SBATCH --job-name=berth\n#SBATCH --nodes=1\n#SBATCH --gpus-per-node=2\n#SBATCH --partition=option-q\n#SBATCH --account=mine\n#SBATCH -l filesystems=home\n#SBATCH --exclusive\n\nmodule load site\nmodule load mine\n/site/bin/berth run -- true'
+	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
+}
+
+@test "a bad file of the site's is named, whatever the user's says, and nothing is submitted" {
+	printf '#!/bin/sh\ntouch %s/submitted\n' "$DIR" | tee "$DIR/bin/sbatch" >"$DIR/bin/qsub"
+	chmod +x "$DIR"/bin/*
+	for json in '{"queue": 4}' '{"lines": "module load x"}' '{"nodes": 2}' '{"queue": ' '["pbs"]' ''; do
+		run with_site "$json" env PATH="$DIR/bin:$PATH" "$BERTH" submit --queue q -- true
+		echo "$json: $status $output"
+		[ "$status" = 65 ]
+		[[ "$output" == "berth: "*/etc/berth/submit.json* ]]
+	done
+	[ ! -e "$DIR/submitted" ]
 }
 
 @test "a bad file of the user's: file, key, what is expected, and nothing is submitted" {

@@ -43,7 +43,9 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	pbsdsh -n 2 -- /bin/sh -c 'exit 7'; say dsh
 	pbsdsh -h n2.bed.test -- /bin/hostname
 	pbs_tmrsh n2.bed.test echo 'a   b' '$HOME' '*'
-	pbs_tmrsh n2.bed.test sleep 71 & sleep 0.5; kill $!; wait $! 2>/dev/null
+	pbs_tmrsh n2.bed.test sleep 71 &
+	for i in $(seq 50); do pbs_tmrsh n2.bed.test pgrep -x sleep >/dev/null && break; sleep 0.1; done
+	kill $!; wait $! 2>/dev/null
 	pbs_tmrsh n2.bed.test /bin/sh -c 'pgrep -x sleep >/dev/null && echo lives on'
 	S
 	has '^pbs_tmrsh: host "n2" is not a node in job <[0-9]*.pbs-head>$'
@@ -53,6 +55,59 @@ names() { sed 's/=.*//' | sort | tr '\n' ' '; }
 	has '^a   b \$HOME \*$'
 	has '^lives on$'
 	nothing_left n2
+}
+
+@test "stand-in: qdel ends shells, the rest lives until SIGKILL; a script that traps goes on; qsig ends all" {
+	# d1, d9 and fact 16 of the captures. No trap of EXIT here: it would keep the script's shell.
+	cd "$SHARE"
+	rm -f ends.*
+	cat >ends.py <<-'E'
+	import signal, time
+	signal.signal(signal.SIGTERM, lambda *a: print("child got TERM", flush=True))
+	print("child up", flush=True)
+	for i in range(2000):
+	    time.sleep(0.05)
+	E
+	printf '#!/bin/sh\npython3 %s/ends.py\necho shell goes on\n' "$SHARE" >ends.sh
+	job=$("$TOOLS/qsub" -o "$SHARE/ends.out" -l select=1 ends.sh)
+	until_seen ends.out 'child up'
+	begin=$EPOCHREALTIME
+	"$TOOLS/qdel" "$job"
+	until_seen ends.out 'child got TERM'
+	until_code "$job" 271
+	awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { exit !(b - a > 9) }' # of the stand-in's 10 s
+	! grep 'goes on' ends.out || false
+	nothing_left n1
+	cat >ends.sh <<-'E'
+	#!/bin/sh
+	trap : TERM
+	(trap "exit 7" TERM; echo child up; while :; do sleep 0.1; done)
+	code=$?
+	sleep 1 # it is killed at once, but not this very moment
+	echo "shell goes on: $code"
+	E
+	job=$("$TOOLS/qsub" -o "$SHARE/ends2.out" -l select=1 ends.sh)
+	until_seen ends2.out 'child up'
+	"$TOOLS/qdel" "$job"
+	until_seen ends2.out 'shell goes on: 7'
+	until_code "$job" 271
+	job=$("$TOOLS/qsub" -o "$SHARE/ends3.out" -l select=1 ends.sh)
+	until_seen ends3.out 'child up'
+	"$TOOLS/qsig" -s TERM "$job"
+	until_code "$job" -15
+	! grep 'goes on' ends3.out || false
+	nothing_left n1
+}
+
+# until_code JOB CODE: it has ended so, as the server knows.
+until_code() {
+	local i
+	for ((i = 0; i < 400; i++)); do
+		grep -q "\"code\": $2[,}]" "$SHARE/pbs/jobs/$1.json" && return 0
+		sleep 0.05
+	done
+	cat "$SHARE/pbs/jobs/$1.json"
+	return 1
 }
 
 MEET='echo "rank $RANK of $WORLD_SIZE on $(hostname) local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME job $BERTH_JOB_ID user ${MINE-none}"'
@@ -159,14 +214,13 @@ meet() {
 
 @test "qdel: SIGTERM on the first node alone reaches the ranks of the others" {
 	pbs_start term 2:ncpus=4:mpiprocs=1 <<-'S'
-	trap : TERM # bash goes on to its trap of EXIT
 	"$BERTH" run --engine tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
 	S
 	until_seen "$SHARE/term.out" 'rank 1 up'
 	until_seen "$SHARE/term.out" 'rank 0 up'
-	"$TOOLS/qdel" "$job" &
-	finish term
-	wait
+	"$TOOLS/qdel" "$job"
+	until_code "$job" 271
+	output=$(cat "$SHARE/term.out")
 	has '^rank 1 on n2 got TERM$'
 	has '^rank 0 on n1 got TERM$'
 	nothing_left n1 n2
@@ -194,6 +248,11 @@ meet() {
 	nothing_left n1 n2
 }
 
+# For qsub -v: what jobs of a user would have from their modules.
+variables() {
+	echo "BERTH_TOPOLOGY,LD_LIBRARY_PATH,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin"
+}
+
 @test "jobscripts/pbs, submitted as they are" {
 	scripts=$SOURCE/jobscripts/pbs
 	! command -v shellcheck >/dev/null || shellcheck "$scripts"/*.sh
@@ -215,7 +274,7 @@ meet() {
 			expected='^torchrun <train.py> <a  b> <x,y> on n2: 2 nodes, node 1, 10.9.0.11'
 			;;
 		esac
-		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,BERTH_TOPOLOGY,PATH=$(dirname "$BERTH"):$SHARE/fake:$TOOLS:/usr/bin:/bin,OMPI_ALLOW_RUN_AS_ROOT=1,OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,LD_LIBRARY_PATH" "$scripts/$name.sh")
+		job=$("$TOOLS/qsub" -o "$SHARE/$name.out" -v "PROGRAM,$(variables)" "$scripts/$name.sh")
 		for ((i = 0; i < 1200; i++)); do
 			grep -q '"code"' "$SHARE/pbs/jobs/$job.json" && break
 			sleep 0.05
@@ -264,7 +323,6 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 
 @test "walltime without a warning: SIGTERM comes late, the ranks have their stop file, and it is said" {
 	pbs_job late 2:mpiprocs=1 -l walltime=00:00:04 <<-S
-	trap : TERM # with the script, all of the job here would end
 	export PBS_CONF_FILE=$CLUSTER/share/pbs/pbs.conf
 	"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
 		echo "stop: \$(cat "\$BERTH_STOP_FILE")"; exit 75'
@@ -279,7 +337,6 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 
 @test "qdel: passed on to the ranks of all nodes, and what was saved is told" {
 	pbs_start gone 2:mpiprocs=1 <<-S
-	trap : TERM
 	"\$BERTH" run -n 2 --report gone.report -- sh -c 'trap "" TERM; echo up >up.gone.\$RANK
 		while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done; exit 75'
 	S
@@ -288,6 +345,47 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 	for ((i = 0; i < 100; i++)); do [ -e "$SHARE/gone.report" ] && break; sleep 0.1; done
 	cat "$SHARE/gone.out"
 	report "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "interrupted"'
+	nothing_left n1 n2
+}
+
+@test "qdel of a job that trains: the checkpoint is written, 75 is said, another job goes on" {
+	[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
+	cd "$SHARE"
+	rm -rf ck train.*
+	export HOME=$SHARE/submitter
+	mkdir -p "$HOME/.config/berth"
+	echo '{"berth": "berth"}' >"$HOME/.config/berth/submit.json"
+	"$BERTH" submit --dry-run --pbs --nodes 2 --ranks-per-node 1 --time 10m -- \
+		berth train --report train.report convnet --ckpt ck --data synthetic:1x28x28,n=2000 --epochs 500 --seed 3 >train.sh
+	# Submitted, until it is deleted; then the same again.
+	for turn in first second; do
+		job=$("$TOOLS/qsub" -o "$SHARE/train.$turn" -v "$(variables),ASAN_OPTIONS=${ASAN_OPTIONS-}:detect_leaks=0" train.sh)
+		until_seen "train.$turn" 'epoch [0-9]*/500  val'
+		[ $turn = first ] || [ "$(grep -c "${at%.safetensors}" "train.$turn")" -ge 1 ]
+		"$TOOLS/qdel" "$job"
+		until_code "$job" 271
+		cat "train.$turn"
+		report train.report 'r["code"] == 75 and r["saved"] and r["kind"] == "interrupted"'
+		at=$(cat ck/latest)
+		[[ $at =~ ^step-0*[1-9] ]]
+		[ -s "ck/$at" ]
+		nothing_left n1 n2
+	done
+}
+
+@test "qdel of jobscripts/pbs/several-nodes.sh: its last line is there, with the code and the report" {
+	cd "$SHARE"
+	rm -f stops.* "$SHARE"/up.stops
+	printf '#!/bin/sh\ntrap "" TERM\n[ $RANK = 0 ] && echo up >up.stops\nwhile [ ! -e "$BERTH_STOP_FILE" ]; do sleep 0.1; done\nexit 75\n' >stops.say
+	chmod +x stops.say
+	export PROGRAM=./stops.say
+	job=$("$TOOLS/qsub" -o "$SHARE/stops.out" -v "PROGRAM,$(variables)" "$SOURCE/jobscripts/pbs/several-nodes.sh")
+	until_seen up.stops up
+	"$TOOLS/qdel" "$job"
+	until_code "$job" 271
+	cat stops.out
+	grep -q "^ended with code 75; why, and what to do next: berth-$job.json" stops.out
+	report "berth-$job.json" 'r["code"] == 75'
 	nothing_left n1 n2
 }
 

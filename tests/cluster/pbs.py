@@ -4,20 +4,23 @@
 
     pbs.py begin NODE...          on the login node: a mom on each node, the tools in CLUSTER/share/pbs/bin
     pbs.py mom ROOT NODE          what runs on a node: starts tasks, signals them, ends them
-    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, qrerun, pbs_tmrsh, pbsdsh (what the scripts in bin call)
+    pbs.py TOOL ROOT ARGUMENTS    qsub, qstat, qdel, qsig, qrerun, pbs_tmrsh, pbsdsh (what the scripts in bin call)
 
 What it holds to (tests/unit/alloc/pbs has the captures, pbs.bats the tests of this page):
-- a batch script has the captured variables, HOME for its folder, umask 077, a session of its own;
+- a batch script has the captured variables, HOME for its folder, umask 077, a session of its own whose
+  leader is a shell that is told the script's path and waits for it;
 - a spawned task has the captured variables of such a task and nothing of its caller's environment:
   PATH=/bin:/usr/bin, no PBS_NODEFILE on the first host, PBS_TASKNUM hexadecimal, a session of its
   own, standard input /dev/null, its output in the job's file;
 - pbs_tmrsh wants a host as the node file has it (255 otherwise), executes without a shell (254 when
   that fails), returns the code or the signal's number, and may be killed without harm to the task;
 - pbsdsh returns 0 always;
-- qdel sends SIGTERM to the script's session on the first host only, later SIGKILL to all; at the
-  script's end everything but what made a session of its own is killed;
+- qdel sends SIGTERM to all of the script's session on the first host only: the shells die of it, the
+  job lives on as long as anything of that session does, at most until SIGKILL to all, later;
 - at the walltime the same, late, with PBS's line in the output; qrerun too, and then the script runs
-  again under the same name, which shows in run_count alone.
+  again under the same name, which shows in run_count alone;
+- qsig sends its signal to the same processes: a signal that ends the leading shell ends the job at once;
+- at the script's end everything but what made a session of its own is killed.
 CLUSTER/share/pbs/pbs.conf is its configuration, and below it mom_priv/jobs/ID.SC the script.
 """
 import json
@@ -32,9 +35,9 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 CAPTURES = os.path.join(HERE, '..', 'unit', 'alloc', 'pbs')
 DOMAIN = '.bed.test'
-KILL_DELAY_S = 3  # OpenPBS: 10 at the least
+KILL_DELAY_S = 10  # as OpenPBS: at the least
 LATE_S = 1  # SIGTERM at the walltime; OpenPBS: 1.4 to 16
-TOOLS = ['qsub', 'qstat', 'qdel', 'qrerun', 'pbs_tmrsh', 'pbsdsh']
+TOOLS = ['qsub', 'qstat', 'qdel', 'qsig', 'qrerun', 'pbs_tmrsh', 'pbsdsh']
 
 
 def captured(name):
@@ -82,6 +85,7 @@ class Mom:
     def __init__(self, root, node):
         self.root, self.node = root, node
         self.sessions = {}  # job: sids
+        self.terminated = set()  # jobs that PBS ends: the leading shell's end does not end them
         self.count = 1
         self.lock = threading.Lock()
 
@@ -106,15 +110,20 @@ class Mom:
         env.update(job['variables'])
         return env
 
-    def start(self, job, argv, env):
+    def start(self, job, argv, env, words=None):
         output = open(job['output'], 'ab')
+        stdin = os.open('/dev/null', os.O_RDONLY)
+        if words is not None:
+            stdin, end = os.pipe()
+            os.write(end, words.encode())
+            os.close(end)
         pid = os.fork()
         if pid == 0:
             try:
                 os.setsid()
                 os.umask(0o077)
                 os.chdir(job['home'])
-                os.dup2(os.open('/dev/null', os.O_RDONLY), 0)
+                os.dup2(stdin, 0)
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
                 os.execvpe(argv[0], argv, env)
@@ -122,25 +131,42 @@ class Mom:
                 os.write(2, f'{argv[0]}: {error.strerror}\n'.encode())
             os._exit(254)
         output.close()
+        os.close(stdin)
         with self.lock:
             self.sessions.setdefault(job['id'], []).append(pid)
         return pid
 
-    def signal(self, job, number, sids):
+    def members(self, sids):
         for pid in filter(str.isdigit, os.listdir('/proc')):
             try:
-                if os.getsid(int(pid)) in sids:
-                    os.kill(int(pid), number)
+                with open(f'/proc/{pid}/stat', encoding='utf-8') as file:
+                    state = file.read().rpartition(')')[2].split()[0]
+                if state != 'Z' and os.getsid(int(pid)) in sids:
+                    yield int(pid)
             except OSError:
                 pass
+
+    def signal(self, job, number, sids):
+        for pid in self.members(sids):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                pass
+
+    def terminate(self, job):
+        """SIGTERM, and SIGKILL to all hosts when the session is still there KILL_DELAY_S later."""
+        self.terminated.add(job['id'])
+        self.signal(job, signal.SIGTERM, [job['sid']])
+        deadline = time.monotonic() + KILL_DELAY_S
+        while time.monotonic() < deadline and list(self.members([job['sid']])):
+            time.sleep(0.05)
+        for host in hosts_of(job):
+            ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
 
     def over(self, job):
         with open(job['output'], 'a', encoding='utf-8') as file:
             file.write(f'=>> PBS: job killed: walltime {walltime(job) + LATE_S} exceeded limit {walltime(job)}\n')
-        self.signal(job, signal.SIGTERM, [job['sid']])
-        time.sleep(KILL_DELAY_S)
-        for host in hosts_of(job):
-            ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
+        self.terminate(job)
 
     def run(self, link, request):
         job = read_job(self.root, request['job'])
@@ -150,7 +176,8 @@ class Mom:
             status = os.waitpid(pid, 0)[1]
             link.sendall(json.dumps(status).encode() + b'\n')
         elif request['do'] == 'batch':
-            pid = self.start(job, ['/bin/bash', job['script']], self.environment(job, 'two.env'))
+            # A login shell in PBS; root's own profile would say another PATH here.
+            pid = self.start(job, ['/bin/bash'], self.environment(job, 'two.env'), job['script'] + '\n')
             link.sendall(b'0\n')
             job['sid'] = pid
             write_job(self.root, job)
@@ -159,13 +186,21 @@ class Mom:
             limit.start()
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             limit.cancel()
+            while job['id'] in self.terminated and list(self.members([pid])):
+                time.sleep(0.05)
+            if job['id'] in self.terminated:
+                self.terminated.discard(job['id'])
+                code = 271
             for host in hosts_of(job):
                 ask(self.root, node_of(host), {'do': 'kill', 'job': job['id']})
             job = read_job(self.root, job['id'])
             job['code'] = code
             write_job(self.root, job)
         elif request['do'] == 'term':
-            self.signal(job, signal.SIGTERM, [job['sid']])
+            link.sendall(b'0\n')
+            self.terminate(job)
+        elif request['do'] == 'signal':
+            self.signal(job, request['number'], [job['sid']])
             link.sendall(b'0\n')
         elif request['do'] == 'kill':
             self.signal(job, signal.SIGKILL, self.sessions.get(job['id'], []))
@@ -258,6 +293,7 @@ def qsub(root, args):
     for path, text in ((job['nodefile'], '\n'.join(lines) + '\n'), (job['script'], script)):
         with open(path, 'w', encoding='utf-8') as file:
             file.write(text)
+    os.chmod(job['script'], 0o700)
     write_job(root, job)
     print(job['id'], flush=True)
     after = [item.split(':', 1)[1] for item in options.get('-W', []) if item.startswith('depend=afterany:')]
@@ -293,9 +329,14 @@ def qstat(root, args):
 def qdel(root, args):
     job = read_job(root, args[0])
     ask(root, node_of(job['lines'][0]), {'do': 'term', 'job': job['id']})
-    time.sleep(KILL_DELAY_S)
-    for host in hosts_of(job):
-        ask(root, node_of(host), {'do': 'kill', 'job': job['id']})
+
+
+def qsig(root, args):
+    if args[0] != '-s' or len(args) != 3:
+        sys.exit('qsig: this stand-in knows -s SIGNAL JOB')
+    job = read_job(root, args[2])
+    ask(root, node_of(job['lines'][0]), {'do': 'signal', 'job': job['id'],
+                                         'number': signal.Signals['SIG' + args[1]].value})
 
 
 def qrerun(root, args):
