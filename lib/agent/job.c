@@ -40,6 +40,23 @@ static void start_ranks(struct job *job)
 	}
 }
 
+/* Once the tree stands and every card is here. A node that has moved sends its card through its parent,
+ * and that may come before its last words on the old connection: what was sent to it by now would go
+ * there, unread. */
+static void all_there(struct job *job)
+{
+	struct error err = {0};
+
+	if (job->phase != PHASE_CARDS || job->carded < job->node_count)
+		return;
+	if (job->node_count == 1 || job->request->any_head) {
+		start_ranks(job);
+	} else if (job_ask_reach(job, &err)) {
+		job->error = err;
+		job_fail(job, err.code, -1, "%s", err.text);
+	}
+}
+
 static void take_card(struct job *job, size_t node, const json_t *text)
 {
 	struct error err = {0};
@@ -58,14 +75,8 @@ static void take_card(struct job *job, size_t node, const json_t *text)
 	if (node == 0)
 		job->port = (int)port;
 	job->nodes[node].carded = true;
-	if (++job->carded < job->node_count)
-		return;
-	if (job->node_count == 1 || job->request->any_head) {
-		start_ranks(job);
-	} else if (job_ask_reach(job, &err)) {
-		job->error = err;
-		job_fail(job, err.code, -1, "%s", err.text);
-	}
+	job->carded++;
+	all_there(job);
 }
 
 static void take_output(struct job *job, const struct wire_message *message)
@@ -232,8 +243,10 @@ static void on_attached(void *context)
 {
 	struct job *job = context;
 
-	if (job->phase == PHASE_LAUNCH)
-		job->phase = PHASE_CARDS;
+	if (job->phase != PHASE_LAUNCH)
+		return;
+	job->phase = PHASE_CARDS;
+	all_there(job);
 }
 
 static void on_lost(void *context, size_t node, const char *why)
@@ -397,6 +410,8 @@ static void check_deadline(struct job *job, int64_t now)
 			 "%zu of %zu nodes said in time which addresses of the head they reach",
 			 job->reach_nodes, job->node_count);
 		start_ranks(job);
+	} else if (job->phase == PHASE_RUN) {
+		job_not_started(job);
 	} else if (job->phase == PHASE_END) {
 		job->phase = PHASE_OVER;
 	}

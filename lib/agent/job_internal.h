@@ -82,6 +82,7 @@ int job_ask_reach(struct job *job, struct error *err); /* PHASE_CARDS -> PHASE_R
 int job_take_reached(struct job *job, const struct wire_message *message); /* 1: all are in */
 int job_plan(struct job *job, struct error *err);
 int job_send_start(struct job *job, struct error *err); /* -> PHASE_RUN */
+void job_not_started(struct job *job); /* its deadline is over: who has not said STARTED fails the job */
 
 /* job_check.c: what the program and the log folder make worth a note, once the plan is there. */
 void job_check_worlds(struct job *job);

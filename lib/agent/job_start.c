@@ -13,6 +13,7 @@
 #define REACH_MS 1000	     /* for one node to try all addresses */
 #define REACH_NODES_PER_MS 4 /* later starts are waited for */
 #define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
+#define START_MS 60000	     /* for a node to start its ranks: PMIx has half of it */
 
 /* "10.0.0.1:4711"; "" when others cannot use it. */
 static void candidate(const struct machine_address *address, int port, char *out, size_t size)
@@ -266,7 +267,7 @@ int job_send_start(struct job *job, struct error *err)
 		rc = send_job(job, err);
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = send_node(job, i, err);
-	job->deadline_ms = 0;
+	job->deadline_ms = loop_now_ms() + START_MS;
 	job->began_ms = loop_now_ms();
 	job->result->began = true;
 	job->phase = PHASE_RUN;
@@ -274,4 +275,25 @@ int job_send_start(struct job *job, struct error *err)
 		job->request->driver->begun(job->request->driver->context, job, job->cards,
 					    job->port);
 	return rc;
+}
+
+void job_not_started(struct job *job)
+{
+	char names[512] = "";
+	long first = -1;
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		size_t used = strlen(names);
+
+		if (job->nodes[i].started || head_is_lost(job->head, i))
+			continue;
+		if (first < 0)
+			first = (long)i;
+		if (used < 400)
+			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
+				 job->request->alloc->nodes[i].name);
+	}
+	if (first >= 0)
+		job_fail(job, ERR_NETWORK, first, "no word that the ranks of %s were started within %d s",
+			 names, START_MS / 1000);
 }
