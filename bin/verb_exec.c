@@ -342,6 +342,7 @@ static int take_place(struct exec *exec)
 	if (prepare(exec, &err)) {
 		code = verb_fail(&err);
 	} else if (exec->dry_run) {
+		warn(exec); /* as without it */
 		show(exec);
 		code = fflush(stdout) ? ERR_IO : 0;
 	} else {

@@ -70,6 +70,20 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 	[[ $output == *"is 1 of 2 local 1 of 2 node 0 at 127.0.0.1:29511 cores "*"threads 7"* ]]
 }
 
+@test "--dry-run warns of what the real one warns of" {
+	local real topology="$FIXTURES/topo/pci-order-not-numa-order.xml"
+	run --separate-stderr env $torchrun_env RANK=0 LOCAL_RANK=0 BERTH_TOPOLOGY="$topology" "$BERTH" exec -- true
+	echo "$stderr"
+	[ "$status" -eq 0 ]
+	[[ $stderr == *"another machine's: no rank is bound"*"no supervision"* ]]
+	real=$stderr
+	run --separate-stderr env $torchrun_env RANK=0 LOCAL_RANK=0 BERTH_TOPOLOGY="$topology" "$BERTH" exec --dry-run -- true
+	echo "$stderr"
+	[ "$status" -eq 0 ]
+	[ "$stderr" = "$real" ]
+	[[ $output == "rank 0 of 2 by torchrun"* ]]
+}
+
 @test "torchrun inside mpirun counts, not the mpirun around it" {
 	run env $torchrun_env RANK=1 LOCAL_RANK=1 OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 \
 		"$BERTH" exec -- sh -c "$SAY"
