@@ -431,9 +431,14 @@ static int take_failure(struct session *session, const struct job_result *result
 		struct check_node *node = &check->nodes[i];
 
 		if (result->node && !strcmp(node->name, result->node) && !node->missing) {
+			size_t name = strlen(node->name);
+			/* The table names the node in a column of its own. */
+			bool twice = !strncmp(why, node->name, name) && !strncmp(why + name, ": ", 2);
+
 			node->missing = true;
 			check_add(check, i, "agent", CHECK_FAULT,
-				  "leave the node out, or mend what is named here", "%s", why);
+				  "mend what is named here, or leave the node out", "%s",
+				  why + (twice ? name + 2 : 0));
 		}
 		missing += node->missing;
 	}

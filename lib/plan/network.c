@@ -425,7 +425,7 @@ static int none_fits(const struct machine *cards, size_t count, const char *refu
 			 *refused ? refused : "its card lists none");
 }
 
-/* "; rather than eth0 10.1.0.11 (for management); not docker0 ...": what else there was. Loopback and
+/* "; rather than eth0 10.1.0.11 (management only); not docker0 ...": what else there was. Loopback and
  * link-local addresses nobody had thought of. */
 static void add_others(const struct machine *cards, size_t count, const struct wish *wish,
 		       const struct plan_reach *reach, const struct machine_address *best,
@@ -444,7 +444,7 @@ static void add_others(const struct machine *cards, size_t count, const struct w
 		else
 			add_refused(address,
 				    plan_address_worth(&cards[0], address) ? nic_kind_name(address->kind)
-							      : "for management",
+							      : "management only",
 				    rather, sizeof rather);
 	}
 	snprintf(text, size, "%s%s%s%s", *rather ? "; rather than " : "", rather,
@@ -463,16 +463,20 @@ static int describe(const struct machine *cards, size_t count, const struct plan
 					   : NULL;
 
 	if (best->speed_mbps >= 0)
-		snprintf(speed, sizeof speed, "%lld Mb/s", (long long)best->speed_mbps);
+		snprintf(speed, sizeof speed,
+			 best->speed_mbps % 1000 ? "%lld Mb/s" : "%lld Gb/s",
+			 (long long)(best->speed_mbps % 1000 ? best->speed_mbps
+							     : best->speed_mbps / 1000));
 	if (by)
 		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
 			 best->iface, by);
 	else
-		snprintf(first, sizeof first, "%s on %s: %s %zu nodes, %s, %s", out->address,
-			 best->iface,
-			 reach ? "reached by all"
-			       : "the best of the head's, not tried yet from the others of",
-			 count, nic_kind_name(best->kind), speed);
+		snprintf(first, sizeof first,
+			 reach ? "%s on %s (%s, %s): the best address of %s that all %zu nodes reach"
+			       : "%s on %s (%s, %s): the best address of %s; whether all %zu nodes reach "
+				 "it is tried before ranks start",
+			 out->address, best->iface, nic_kind_name(best->kind), speed,
+			 cards[0].node ? cards[0].node : "the head", count);
 	add_others(cards, count, wish, reach, best, others, sizeof others);
 	return set_why(out, err, first, others);
 }

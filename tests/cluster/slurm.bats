@@ -381,8 +381,8 @@ teardown() {
 	has '^  SLURM_PROCID +1 +berth '
 	hasnt 'SLURM.* user '
 	output=$(tr -s ' \n' ' ' <"$SHARE/info.out") # lines are wrapped
-	has "10.9.0.11 on hsn0: the best of the head's, not tried yet from the others of 2 nodes, slingshot, [0-9]+ Mb/s; rather than eth0 10.1.0.11 \(for management\) MASTER_ADDR"
-	has '10.9.0.11 on hsn0: reached by all 2 nodes, slingshot, [0-9]+ Mb/s; rather than eth0 10.1.0.11 \(for management\) MASTER_ADDR'
+	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; whether all 2 nodes reach it is tried before ranks start; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR"
+	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes reach; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR'
 	run timeout 30 salloc -Q -N2 "$BERTH" info
 	[ "$status" = 0 ]
 	has "this machine is none of the job's nodes"
