@@ -7,8 +7,9 @@ SHARE=$CLUSTER/share
 TOOLS=$SHARE/pbs/bin # of the stand-in for PBS, after pbs.py begin
 HERE=$SOURCE/tests/cluster
 
-# on NODE COMMAND...: as root on that node.
-on() { python3 "$HERE/cluster.py" on "$@"; }
+# on NODE COMMAND...: as root on that node; as cluster.py does it, without Python's start (0.4 s where
+# python3 is pyenv's, some twenty times a layout).
+on() { nsenter -t "$(<"$CLUSTER/pid/$1")" -a --wd=/ "${@:2}"; }
 
 # batch NAME [SBATCH OPTIONS] <<SCRIPT: submit, and wait for the end; $status and $output as run
 # has them. The job's own files are SHARE/NAME.*
