@@ -32,7 +32,7 @@ struct reach {
 	struct sockaddr_storage *addresses; /* family 0: not to be tried */
 	socklen_t *sizes;
 	int64_t start_ms, deadline_ms, give_up_ms;
-	bool started, own_done, sent;
+	bool started, own_done, sent, alone; /* alone: none was reached by the first deadline */
 	size_t nodes, expected; /* whose answers are in, of the subtree */
 	int *reached, *shared;
 };
@@ -144,6 +144,20 @@ static void own_finished(struct reach *reach)
 	finish_when_done(reach);
 }
 
+/* A node that has reached no address at all is more likely busy than cut off, and without it there
+ * is no job: it gets more time, once. */
+static bool more_time(struct reach *reach)
+{
+	if (reach->alone)
+		return false;
+	for (size_t i = 0; i < reach->count; i++)
+		if (reach->probes[i].got == sizeof reach->probes[i].answer)
+			return false;
+	reach->alone = true;
+	reach->deadline_ms += AGENT_REACH_ALONE_MS;
+	return true;
+}
+
 void agent_reach_tick(struct agent *agent, int64_t now_ms)
 {
 	struct reach *reach = agent->reach;
@@ -155,7 +169,7 @@ void agent_reach_tick(struct agent *agent, int64_t now_ms)
 		start_probes(reach);
 	for (size_t i = 0; reach->started && i < reach->count; i++)
 		waiting |= reach->probes[i].source.fd >= 0;
-	if ((reach->started && !waiting) || now_ms >= reach->deadline_ms)
+	if ((reach->started && !waiting) || (now_ms >= reach->deadline_ms && !more_time(reach)))
 		own_finished(reach);
 	if (now_ms >= reach->give_up_ms && !reach->sent) {
 		reach->expected = reach->nodes; /* without those that did not answer */
@@ -272,7 +286,8 @@ int agent_reach_start(struct agent *agent, const json_t *question, struct error 
 		reach->expected += agent_tree_below(agent, i);
 	reach->start_ms = loop_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
 	reach->deadline_ms = loop_now_ms() + deadline_ms;
-	reach->give_up_ms = reach->deadline_ms + (int64_t)height(agent) * LEVEL_MS;
+	reach->give_up_ms =
+		reach->deadline_ms + AGENT_REACH_ALONE_MS + (int64_t)height(agent) * LEVEL_MS;
 	return 0;
 }
 

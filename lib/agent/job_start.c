@@ -8,6 +8,7 @@
 #include "agent/bytes.h"
 #include "agent/heartbeat.h"
 #include "agent/job_internal.h"
+#include "agent/proto.h"
 #include "base/json.h"
 
 #define REACH_MS 1000	     /* for one node to try all addresses */
@@ -48,7 +49,7 @@ int job_ask_reach(struct job *job, struct error *err)
 	}
 	job->reach = (struct plan_reach){head->address_count, job->reached, job->shared};
 	job->phase = PHASE_REACH;
-	job->deadline_ms = loop_now_ms() + deadline_ms + REACH_SLACK_MS;
+	job->deadline_ms = loop_now_ms() + deadline_ms + AGENT_REACH_ALONE_MS + REACH_SLACK_MS;
 	return head_send(job->head, MESSAGE_REACH, WIRE_ALL, 0, 0,
 			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
 			 NULL, 0, err);

@@ -13,6 +13,9 @@
 #include "agent/wire.h"
 #include "base/error.h"
 
+/* More than REACH's deadline_ms, for a node that has reached none of the head's addresses by then. */
+#define AGENT_REACH_ALONE_MS 4000
+
 enum agent_message {
 	/* Either way. */
 	MESSAGE_BEAT = 1, /* every second; nothing in it */
