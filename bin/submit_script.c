@@ -171,7 +171,8 @@ static int write_run(const struct writing *w, struct error *err)
 	char *line;
 	size_t n = 0;
 
-	begin[n++] = s->berth;
+	/* Who says which berth means that one. */
+	begin[n++] = verb && strchr(s->program[0], '/') ? s->program[0] : s->berth;
 	begin[n++] = verb ? verb : "run";
 	if (s->per_node)
 		begin[n++] = "--per-node";
