@@ -74,7 +74,9 @@ static const struct argp_option table[] = {
 	 31},
 	{"image-size", KEY_IMAGE_SIZE, "N", 0, "Of imagefolder: NxN pixels (default 224)", 31},
 	{"strict-data", KEY_STRICT_DATA, NULL, 0,
-	 "A file that cannot be decoded ends the run, instead of being passed over", 31},
+	 "Of imagefolder: a file that cannot be decoded ends the run, instead of being passed over; "
+	 "a damaged one of the other formats always does",
+	 31},
 	{"stem", KEY_STEM, "default|cifar", 0,
 	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32", 31},
 	{"epochs", KEY_EPOCHS, "N", 0,
@@ -323,11 +325,12 @@ static int parse_what(int key, char *text, struct train_options *options, struct
 	}
 }
 
-/* An empty name would put files into the root folder. */
-static int folder(const char *name, const char *text, const char **out, struct error *err)
+/* An empty name would put files into the root folder; a shell's unset variable gives one. */
+static int path(const char *name, const char *what, const char *text, const char **out,
+		struct error *err)
 {
 	if (!*text)
-		return error_set(err, ERR_USAGE, "%s is empty: expected a folder", name);
+		return error_set(err, ERR_USAGE, "%s is empty: expected %s", name, what);
 	*out = text;
 	return 0;
 }
@@ -343,7 +346,7 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		options->evaluate = false;
 		return 0;
 	case KEY_CKPT:
-		return folder("--ckpt", text, &options->ckpt, err);
+		return path("--ckpt", "a folder", text, &options->ckpt, err);
 	case KEY_SAVE_EVERY:
 		return save_every(options, text, err);
 	case KEY_KEEP:
@@ -356,18 +359,16 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		options->take_over = true;
 		return 0;
 	case KEY_LOG_ORDER:
-		return folder("--log-order", text, &options->log_order, err);
+		return path("--log-order", "a folder", text, &options->log_order, err);
 	case KEY_RESUME:
-		options->resume = text;
-		return 0;
+		return path("--resume", "auto, never or a file", text, &options->resume, err);
 	case KEY_INIT:
-		options->init = text;
-		return 0;
+		return path("--init", "a file", text, &options->init, err);
 	case KEY_NEW_HEAD:
 		options->new_head = true;
 		return 0;
 	case KEY_METRICS:
-		return folder("--metrics", text, &options->metrics, err);
+		return path("--metrics", "a folder", text, &options->metrics, err);
 	case KEY_LOG_EVERY:
 		return number_int64("--log-every", text, 1, INT64_C(1) << 36, &options->log_every,
 				    err);

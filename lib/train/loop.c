@@ -37,30 +37,7 @@ void train_note(const struct train *train, const char *format, ...)
 	train->sink->note(train->sink->context, text);
 }
 
-static void progress(const struct train *train, const struct metrics_row *row)
-{
-	double left = (double)(train->last_step - row->step) * (double)train->update;
-	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
-	char text[256];
-
-	if (train->comm->rank)
-		return;
-	/* The first of it is what a narrow terminal shows. */
-	snprintf(text, sizeof text,
-		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  %" PRId64
-		 ":%02" PRId64 " left  %.0f images/s  lr %g  data wait %.2f ms",
-		 row->epoch, train->last_epoch, row->step, train->last_step, row->loss, eta / 60,
-		 eta % 60, row->images_per_s, row->lr, row->data_wait_ms);
-	train->sink->progress(train->sink->context, text);
-}
-
 /* ---- one step, and what follows on it ---- */
-
-/* Of the update before which steps updates were done. */
-static double train_lr(const struct train *train, int64_t steps)
-{
-	return schedule_lr(&train->schedule, train->state.epoch, steps);
-}
 
 /* What has to be done after the update that ends here, before steps go on: an evaluation. Before the
  * first one is timed, as long as training on its samples. */
@@ -158,103 +135,10 @@ static int step(struct train *train, struct error *err)
 	return rc;
 }
 
-static bool clock_says_save(const struct train *train)
-{
-	const struct train_options *options = train->options;
-
-	return options->save_unit == SAVE_TIME &&
-	       train_now_s() - train->saved_at_s >= (double)options->save_every * 1e-3;
-}
-
-/* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
-static int agree(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
-		 struct error *err)
-{
-	struct step_totals totals;
-	int rc = device_step_read(train->step, &totals, err);
-
-	if (rc)
-		return rc;
-	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
-	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
-	double most[3 + GPU_READING_VALUES] = {
-		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
-		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
-		!train->comm->rank && clock_says_save(train)};
-
-	gpu_meter_read(train->meter, gpu);
-	gpu_reading_pack(gpu, most + 3);
-	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
-	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 3 + GPU_READING_VALUES, COMM_MAX,
-				err);
-	if (rc)
-		return error_prefix(err, "agreeing on the loss of step %" PRId64,
-				    train->state.step);
-	gpu_reading_unpack(most + 3, gpu);
-	row->loss = sums[0] / sums[1];
-	row->data_wait_ms = most[1];
-	train->time_is_up = most[2] > 0;
-	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
-	return 0;
-}
-
-static int diverged(struct train *train, double lr, struct error *err)
-{
-	if (!train->options->nan_continues)
-		return error_set(err, ERR_DATA,
-				 "the loss of step %" PRId64 " is not finite: the training has "
-				 "diverged; nothing of it was saved. Try a smaller --lr (it was "
-				 "%g), or go on with --on-nan continue",
-				 train->first_bad, lr);
-	if (!train->bad_told)
-		train_note(train,
-			   "the loss of step %" PRId64 " is not finite; going on, as --on-nan "
-			   "continue says",
-			   train->first_bad);
-	train->bad_told = true;
-	return 0;
-}
-
-/* Log what was done since the last time. Collective. */
-static int report(struct train *train, struct error *err)
-{
-	struct metrics_row row = {
-		.split = SPLIT_TRAIN,
-		.step = train->state.step,
-		.epoch = train->state.epoch + 1,
-		.lr = train_lr(train, train->state.step - 1),
-	};
-	struct gpu_reading gpu;
-	const struct comm_ops *comm = train->comm->ops;
-	int rc = agree(train, &row, &gpu, err);
-	/* Now all ranks and devices have done these steps. */
-	double seconds = train_now_s() - train->interval_begin_s;
-
-	if (rc)
-		return rc;
-	row.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0;
-	if (train->device->ops->uuid)
-		row.gpu = &gpu;
-	row.overlap = comm->overlap &&
-		      comm->overlap(train->comm, &row.comm_busy_ms, &row.comm_exposed_ms);
-	train->loss = row.loss;
-	train->busy_s += seconds;
-	train->busy_samples += train->interval_samples;
-	rc = metrics_write(train->metrics, &row, err);
-	progress(train, &row);
-	if (!rc)
-		rc = train_settle(train, err);
-	if (!rc && train->first_bad >= 0)
-		rc = diverged(train, row.lr, err);
-	train_interval_begin(train);
-	return rc;
-}
-
 /* Collective: what has diverged is not saved. The writing goes on beside the training. */
 static int save(struct train *train, struct error *err)
 {
-	int rc = train->interval_steps ? report(train, err) : 0;
+	int rc = train->interval_steps ? train_report(train, err) : 0;
 
 	beat_on(0, "saves");
 	if (!rc)
@@ -283,57 +167,6 @@ static bool save_is_due(const struct train *train, bool epoch_ends)
 	       (train->state.epoch + 1) % options->save_every == 0;
 }
 
-static int evaluate(struct train *train, struct error *err)
-{
-	struct eval_result result;
-	int rc = optim_share_buffers(&train->optim, train->comm, err);
-
-	if (!rc)
-		rc = eval_run(train->val_feed, train->val_step, train->comm, train->queue,
-			      &train->stop, &result, err);
-
-	train->stopped |= !rc && result.stopped;
-	if (rc || result.stopped)
-		return rc;
-	stop_took_eval(&train->stop, result.seconds);
-	bool classified = train->loss_kind == LOSS_CROSS_ENTROPY;
-	struct metrics_row row = {
-		.split = SPLIT_VAL,
-		.step = train->state.step,
-		.epoch = train->state.epoch + (train->state.position > 0),
-		.loss = result.loss,
-		.images_per_s = result.seconds > 0 ? (double)result.samples / result.seconds : 0,
-		.data_wait_ms = result.data_wait_ms,
-		.acc1 = classified ? 100.0 * (double)result.top1 / (double)result.samples : -1,
-		.acc5 = classified ? 100.0 * (double)result.top5 / (double)result.samples : -1,
-	};
-
-	/* A finished run that is repeated stands at the next epoch's beginning. */
-	row.lr = schedule_lr(&train->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
-			     train->state.step - 1);
-	train->result.evaluated = true;
-	train->result.classified = classified;
-	train->result.loss = result.loss;
-	train->result.acc1 = row.acc1;
-	train->result.acc5 = row.acc5;
-	train->evaluated_step = train->state.step;
-	if (classified)
-		train_note(train,
-			   "epoch %" PRId64 "/%" PRId64 "  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
-			   "%.2f %%  (%" PRId64 " samples, %.0f images/s)",
-			   row.epoch, train->last_epoch, result.loss, row.acc1, row.acc5,
-			   result.samples, row.images_per_s);
-	else
-		train_note(train,
-			   "epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64 " samples)",
-			   row.epoch, train->last_epoch, result.loss, result.samples);
-	if (result.left_out)
-		train_note(train, "%" PRId64 " samples of val cannot be decoded and were left out",
-			   result.left_out);
-	train_interval_begin(train);
-	return metrics_write(train->metrics, &row, err);
-}
-
 /* ---- epochs ---- */
 
 static int begin_epoch(struct train *train, struct error *err)
@@ -358,7 +191,7 @@ static int epoch(struct train *train, struct error *err)
 		bool epoch_ends = train->state.position >= train->sampler.total;
 
 		if (train->state.step % options->log_every == 0)
-			rc = report(train, err);
+			rc = train_report(train, err);
 		if (epoch_ends || train->stopped)
 			break; /* saved, if at all, as the beginning of the next */
 		if (!rc && save_is_due(train, false))
@@ -369,11 +202,11 @@ static int epoch(struct train *train, struct error *err)
 
 static int end_epoch(struct train *train, struct error *err)
 {
-	int rc = train->interval_steps ? report(train, err) : 0;
+	int rc = train->interval_steps ? train_report(train, err) : 0;
 	bool due = save_is_due(train, true);
 
 	if (!rc && train->val)
-		rc = evaluate(train, err);
+		rc = train_evaluate(train, err);
 	if (rc || train->stopped)
 		return rc;
 	train->result.epochs++;
@@ -393,9 +226,9 @@ static int sum_faults(struct train *train, struct error *err)
 	if (!rc && faults[0] > 0)
 		train_note(
 			train,
-			"%.0f times a training sample could not be decoded and the next one took "
+			"%.0f time%s a training sample could not be decoded and the next one took "
 			"its place",
-			faults[0]);
+			faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
 }
 
@@ -455,9 +288,9 @@ static int all_epochs(struct train *train, struct error *err)
 		return stop(train, err);
 	/* Stopped within an epoch by --steps. */
 	if (!rc && train->interval_steps)
-		rc = report(train, err);
+		rc = train_report(train, err);
 	if (!rc && train->val && (train->state.position || !train->result.evaluated))
-		rc = evaluate(train, err);
+		rc = train_evaluate(train, err);
 	if (!rc && train->stopped && train->val)
 		return stop(train, err);
 	if (!rc && train->options->ckpt && train->saved_step != train->state.step)

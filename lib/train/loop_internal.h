@@ -88,6 +88,15 @@ void train_let_first_end(void);
 void train_note(const struct train *train, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* report.c: the rate of the update before which steps updates were done. */
+double train_lr(const struct train *train, int64_t steps);
+/* Log and tell what was done since the last time: metrics, progress, what became of a write.
+ * -ERR_DATA: a loss is not finite, and --on-nan does not say continue. Collective. */
+int train_report(struct train *train, struct error *err);
+/* Evaluate, log and tell it; the same of a loss that is not finite. train->stopped: it was broken
+ * off. Collective. */
+int train_evaluate(struct train *train, struct error *err);
+
 /* settings.c: -ERR_DATA names an option that is not the same on all ranks. Collective. */
 int train_compare(struct train *train, struct error *err);
 /* Open data, device, comm; build the network; reserve memory. */

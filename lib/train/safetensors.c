@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -267,9 +268,15 @@ int safetensors_parse(const char *name, const void *bytes, size_t size, struct s
 
 int safetensors_read(const char *path, struct safetensors *out, struct error *err)
 {
+	struct stat st;
 	char *bytes;
 	size_t size;
-	int rc = file_read(path, MAX_FILE, &bytes, &size, err);
+	int rc;
+
+	/* Opening a FIFO waits, and a device has no end. */
+	if (!stat(path, &st) && !S_ISREG(st.st_mode))
+		return error_set(err, ERR_INPUT, "%s is not a file", path);
+	rc = file_read(path, MAX_FILE, &bytes, &size, err);
 
 	if (rc)
 		return rc;

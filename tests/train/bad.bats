@@ -69,6 +69,25 @@ PY
 	refused 65 '10 labels for 40 images' linear --data mnist:bad
 	damage; gzip bad/$images; truncate -s 300 bad/$images.gz
 	refused 65 "$images.gz" linear --data mnist:bad
+	# A sum that is wrong: the file is named once, as it is called.
+	damage; gzip bad/$images
+	printf '\1\2\3\4' | dd of=bad/$images.gz bs=1 seek=$(($(stat -c %s bad/$images.gz) - 8)) conv=notrunc 2>/dev/null
+	refused 65 "bad/$images.gz: incorrect data check; fetch" linear --data mnist:bad
+}
+
+@test "what is no file is refused, and nobody waits for a FIFO's other end" {
+	idx good
+	for name in train-images-idx3-ubyte train-labels-idx1-ubyte.gz; do
+		rm -rf bad; cp -r good bad; rm bad/${name%.gz}
+		mkfifo bad/$name
+		refused 66 "bad/$name is not a file" linear --data mnist:bad
+		rm bad/$name; mkdir bad/$name
+		refused 66 "bad/$name is not a file" linear --data mnist:bad
+	done
+	mkfifo fifo
+	refused 66 'fifo is not a file' linear --data "$DATA" --init fifo
+	refused 66 'fifo is not a file' linear --data "$DATA" --resume fifo
+	refused 66 '/dev/zero is not a file' linear --data "$DATA" --init /dev/zero
 }
 
 @test "images to evaluate of another size than those to train on are 65" {
@@ -120,6 +139,20 @@ assert bad == [named] and rows[-1]['step'] == named, (bad, named, rows[-1])
 PY
 		[ -z "$(ls c$n)" ]
 	done
+}
+
+@test "an evaluation's loss that is not finite is 65: the last update may have ruined the weights" {
+	# The losses of all three steps are finite.
+	job=(linear --data synthetic:20,n=640,classes=1 --lr 1e6 --steps 3 --log-every 1)
+	for n in 1 2; do
+		run -65 timeout 60 "$BERTH" train "${job[@]}" -n $n --batch $((8 / n)) --ckpt c$n --metrics m$n
+		[[ "$output" == *"the loss of the evaluation after step 3 is not finite"* ]]
+		[ -z "$(ls c$n)" ]
+		[ "$(grep -c '"train".*"loss": [0-9]' m$n/metrics.jsonl)" -eq 3 ]
+		[ "$(grep -c '"val".*"loss": null' m$n/metrics.jsonl)" -eq 1 ]
+	done
+	run -0 timeout 60 "$BERTH" train "${job[@]}" -n 1 --batch 8 --ckpt c1 --on-nan continue
+	[ -e c1/step-00000003.safetensors ]
 }
 
 @test "what has diverged is not saved, however seldom losses are logged" {

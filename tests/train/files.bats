@@ -74,17 +74,19 @@ PY
 	cp "$JPEG/cut" 'd/train/b c/2.jpg'
 	cp "$JPEG/text" d/val/d/1.jpg
 	: >d/val/a/2.jpeg
-	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --batch 4 --epochs 3
+	mkfifo d/train/d/fifo.jpg
+	run -0 timeout 60 "$BERTH" train linear -n 1 --data imagefolder:d --image-size 16 --batch 4 --epochs 3 --workers 0
 	[ "$(grep -c 'train/b c/2.jpg: ' <<<"$output")" -eq 1 ]
+	[ "$(grep -c 'train/d/fifo.jpg: not a file' <<<"$output")" -eq 1 ]
 	[ "$(grep -c 'val/d/1.jpg: Not a JPEG file' <<<"$output")" -eq 1 ]
 	[ "$(grep -c 'val/a/2.jpeg: an empty file' <<<"$output")" -eq 1 ]
-	[[ "$output" == *"3 times a training sample could not be decoded"* ]]
+	[[ "$output" == *"6 times a training sample could not be decoded"* ]]
 	[ "$(grep -c '2 samples of val cannot be decoded and were left out' <<<"$output")" -eq 3 ]
 	[[ "$output" == *"(4 samples"* ]]
 	for n in 1 2; do
 		run -65 timeout 60 "$BERTH" train linear -n $n --data imagefolder:d --image-size 16 --batch 4 \
 			--epochs 3 --strict-data
-		[[ "$output" == *"train/b c/2.jpg"* ]]
+		[[ "$output" == *"train/b c/2.jpg"* || "$output" == *"train/d/fifo.jpg"* ]]
 	done
 	rm d/val/*/*
 	for class in a 'b c' d; do cp "$JPEG/cut-header" "d/val/$class/1.jpg"; done
@@ -170,4 +172,7 @@ PY
 	refused 65 'data_batch_3.bin: 30729000 bytes, expected 30730000' linear --data cifar10:c
 	truncate -s 30730001 c/cifar-10-batches-bin/data_batch_3.bin
 	refused 65 'data_batch_3.bin: 30730001 bytes' linear --data cifar10:c
+	rm c/cifar-10-batches-bin/data_batch_3.bin
+	mkfifo c/cifar-10-batches-bin/data_batch_3.bin
+	refused 66 'data_batch_3.bin is not a file' linear --data cifar10:c
 }

@@ -122,9 +122,15 @@ ascending|--schedule multistep --milestones 4,3
 there is no device 'abacus'|--device abacus
 there is no comm 'pigeon'|--comm pigeon
 there is no format 'cifar11'|--data cifar11:DIR
+--init is empty|--init=
+--resume is empty|--resume=
 ROWS
 	run -64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
 	[[ "$output" == *"--label-smoothing is for classes"* ]]
+	run -64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:20,images=5
+	[[ "$output" == *'has "images=5": expected a shape as 3x32x32, n=SAMPLES or classes=K'* ]]
+	run -64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:3x10000x10000
+	[[ "$output" == *"at most 268435456 numbers a sample"* ]]
 }
 
 @test "--save-every TIME saves when it has passed, and not again before it has passed again" {

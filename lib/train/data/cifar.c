@@ -75,7 +75,7 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 		     struct error *err)
 {
 	size_t want = file_size(layout), used = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 	struct stat st;
 	ssize_t n = 1;
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MNIST and Fashion-MNIST: IDX files, plain or gzipped. Images stay in memory as bytes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -60,18 +62,42 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 	return 0;
 }
 
+/* Open path, which is a file: what else there is may never end, or never begin. */
+static int open_zipped(const char *path, gzFile *out, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return error_set(err, ERR_INPUT, "%s is not a file", path);
+	}
+	*out = gzdopen(fd, "rb");
+	if (*out)
+		return 0;
+	close(fd);
+	return error_memory(err, path);
+}
+
+/* What went wrong, without the descriptor's number that zlib puts before it. */
+static const char *zip_error(gzFile file)
+{
+	int code;
+	const char *text = gzerror(file, &code), *colon = strstr(text, ": ");
+
+	return *text == '<' && colon ? colon + 2 : text;
+}
+
 /* Read all of path, unzipping if it is zipped. */
 static int read_unzipped(const char *path, unsigned char **out, size_t *size, struct error *err)
 {
-	gzFile file = gzopen(path, "rbe");
+	gzFile file = NULL;
 	size_t used = 0, room = 1 << 20;
 	unsigned char *bytes = malloc(room);
-	int rc = 0, n = 0;
+	int rc = bytes ? open_zipped(path, &file, err) : error_memory(err, path), n = 0;
 
-	if (!file)
-		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
-	else if (!bytes)
-		rc = error_memory(err, path);
 	while (!rc && (n = gzread(file, bytes + used, (unsigned)(room - used))) > 0) {
 		used += (size_t)n;
 		if (used < room)
@@ -86,12 +112,9 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 			bytes = grown;
 		room *= 2;
 	}
-	if (!rc && n < 0) {
-		int code;
-
+	if (!rc && n < 0)
 		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path,
-			       gzerror(file, &code));
-	}
+			       zip_error(file));
 	/* A cut gzip stream reads as if it ended; only closing says so. */
 	if (file && gzclose(file) != Z_OK && !rc)
 		rc = error_set(err, ERR_DATA,

@@ -98,7 +98,7 @@ static void choose(void *context, int width, int height, struct jpeg_part *out)
 
 static int read_file(const char *path, struct dataset_room *room, size_t *size, struct error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 	struct stat st;
 	size_t used = 0;
 	ssize_t n = 1;

@@ -12,7 +12,7 @@
 
 #define NOISE 0.1f
 #define MAX_SIDE 65536
-#define MAX_ELEMENTS ((int64_t)1 << 28)
+#define MAX_ELEMENTS (1 << 28)
 
 /* The counter's last word says what a draw is for. */
 enum stream { STREAM_TRAIN, STREAM_VAL, STREAM_PATTERN, STREAM_NOISE };
@@ -56,9 +56,13 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 		p += size;
 		if (!*p++) {
 			*out = (struct shape){sides[0], sides[1], sides[2]};
-			if (shape_count(out) > MAX_ELEMENTS)
-				break;
-			return 0;
+			return shape_count(out) > MAX_ELEMENTS
+				       ? error_set(
+						 err, ERR_USAGE,
+						 "--data synthetic:%s: expected at most %d numbers "
+						 "a sample",
+						 text, MAX_ELEMENTS)
+				       : 0;
 		}
 	}
 	return error_set(err, ERR_USAGE, "--data synthetic:%s: expected a shape as 3x32x32 or 20",
@@ -79,6 +83,11 @@ static int parse(const char *argument, struct synthetic *synthetic, int64_t *sam
 		else if (!strncmp(part, "classes=", 8))
 			rc = number_int("classes of --data synthetic", part + 8, 1, 100000,
 					&dataset->classes, err);
+		else if (strchr(part, '='))
+			rc = error_set(err, ERR_USAGE,
+				       "--data synthetic has \"%s\": expected a shape as 3x32x32, "
+				       "n=SAMPLES or classes=K",
+				       part);
 		else if (*part)
 			rc = parse_shape(part, &dataset->shape, err);
 	}

@@ -185,8 +185,8 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 	if (train(compile) && planes.n * planes.height * planes.width == 1)
 		return error_set(compile->err, ERR_DATA,
 				 "batch norm needs two values a channel in training, and a batch "
-				 "of one sample with images of 1x1 has one: take a larger --batch, "
-				 "or larger images");
+				 "of one sample with images of 1x1 has one: take larger images, or "
+				 "another --batch (an epoch's last one may be of one sample)");
 	node->saved = calloc(2 * planes.channels, sizeof *node->saved);
 	node->lanes = calloc(norm_lanes(&planes), sizeof *node->lanes);
 	return node->saved && node->lanes ? 0 : error_memory(compile->err, "a layer");
