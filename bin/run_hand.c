@@ -40,8 +40,9 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	if (!setup->options->quiet)
 		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
 			params.name, alloc->node_count, alloc->meet);
-	/* A further attempt of the job, or the connection was lost and there may be one. */
-	params.again = setup->options->max_restarts ? &again : NULL;
+	/* A further attempt, as the head says; or the connection was lost and there may be one. */
+	params.again = &again;
+	params.returns = setup->options->max_restarts > 0;
 	do {
 		again = false;
 		rc = agent_run(&params, err);

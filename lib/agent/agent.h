@@ -33,8 +33,8 @@ struct agent_params {
 	int node_timeout_ms;
 	int patience_ms; /* for a head that is not there yet; 0: it is */
 	const struct env *env; /* the agent's own environment, borrowed */
-	bool *again; /* or NULL: set when the head says that the job will be run again, and when it was
-			lost, after which that may be so */
+	bool *again;   /* or NULL: set when the head says that the job will be run again */
+	bool returns;  /* ... and when it was lost, after which that may be so */
 };
 
 /* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.

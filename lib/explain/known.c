@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The table of known failures: what a line of the log holds, its cause, what mends it, and where that was
- * found. To add one: a row here, and the line as a program printed it in tests/unit/explain/lines.h. A row
+ * found. To add one: a row here, and the line as a program printed it in tests/unit/explain/test_explain.c. A row
  * must match nothing that a healthy program prints: parts are the words of the failure itself. */
 #include "explain/explain.h"
 

@@ -21,10 +21,10 @@ setup() {
 # train NAME EPOCHS: the command line of a training of 200 steps an epoch
 train() { echo "train convnet -n 2 --data synthetic:1x16x16,n=6400,classes=5 --batch 16 --epochs $2 --ckpt $1.ckpt --metrics $1.ckpt --log-every 20"; }
 
-# whole EPOCHS
+# whole EPOCHS [OPTIONS]
 whole() {
 	rm -rf whole.ckpt
-	"$BERTH" $(train whole "$1") --engine fork >whole.log 2>&1 || { cat whole.log; return 1; }
+	"$BERTH" $(train whole "$1") "${@:2}" --engine fork >whole.log 2>&1 || { cat whole.log; return 1; }
 }
 
 # same NAME
@@ -50,52 +50,43 @@ report() { python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))
 assert eval(sys.argv[2]), r' "$1" "$2"; }
 
-# epochs_for SECONDS: as many as take about that long here and now
-epochs_for() {
-	local before after
-	rm -rf whole.ckpt
-	before=$(date +%s%N)
-	whole 4 || return 1
-	after=$(date +%s%N)
-	echo $(($1 * 4000 / ((after - before) / 1000000) + 1))
-}
-
-# until_done NAME TOTAL SECONDS [SBATCH OPTIONS]: a training of about TOTAL seconds, of which each turn has
-# that many; 0: what Slurm lets it have
+# until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times, after that many
+# seconds (0: by what Slurm lets it have); the next turn makes 200 steps more. However fast the machine is.
 until_done() {
-	local name=$1 total=$2 seconds=$3 epochs
+	local name=$1 turns=$2 seconds=$3 steps
 	shift 3
-	epochs=$(epochs_for "$total")
-	echo "# $epochs epochs" >&3
-	whole "$epochs"
 	rm -rf "$name".*
 	submit "$name" --requeue --open-mode=append -N 1 -n 2 "$@" <<-S
 	turn=\${SLURM_RESTART_COUNT:-0}
 	[ $seconds = 0 ] || export BERTH_END_TIME=\$((\$(date +%s) + $seconds))
-	"\$BERTH" $(train "$name" "$epochs") --requeue --report $name.report.\$turn
+	[ \$turn -lt $turns ] || { steps=\$((10#\$(tr -cd 0-9 <$name.ckpt/latest) + 200)); echo \$steps >$name.steps; }
+	"\$BERTH" $(train "$name" 10000) \${steps:+--steps \$steps} --log-every 1000 --requeue --report $name.report.\$turn
 	code=\$?
 	echo "turn \$turn: code \$code" >>$name.codes
 	[ \$code != 0 ] || touch $name.done
 	S
-	free_until "$name.done" "$job" 600
+	free_until "$name.done" "$job" $((180 * turns))
 	cat "$name.out"
+	steps=$(cat "$name.steps")
+	whole 10000 --steps "$steps"
 	same "$name"
-	report "$name.report.0" 'r["code"] == 75 and r["kind"] == "stopped" and "queued again by scontrol" in r["next"]'
-	report "$name.report.0" 'r["saved"].endswith(".safetensors") and r["attempt"] == 0'
-	report "$name.report.1" 'r["attempt"] == 1'
+	for ((turn = 0; turn < turns; turn++)); do
+		report "$name.report.$turn" "r['code'] == 75 and r['kind'] == 'stopped' and r['attempt'] == $turn"
+		report "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'queued again by scontrol' in r['next']"
+	done
 	grep -q -- '--requeue: the job is queued again by scontrol requeue' "$name.out"
 	# Slurm ended the first script for the requeue: what it wrote before is whole.
 	grep -q 'next: the job is queued again by scontrol requeue (1 of at most 100 times)' "$name.out"
 	tail -n 1 "$name.codes" | grep -q 'code 0$'
-	ls "$name".report.* | wc -l | sed 's/^/# turns: /' >&3
+	echo "# $steps steps in $((turns + 1)) turns" >&3
 }
 
 @test "20 s, again and again: saved, and queued again until all is done" {
-	until_done long 45 20
+	until_done long 3 20
 }
 
 @test "a real limit of one minute: it stops in time, and none is killed" {
-	until_done minute 75 0 -t 1
+	until_done minute 1 0 -t 1
 	! grep -q 'DUE TO TIME LIMIT' minute.out || false
 }
 
@@ -195,11 +186,10 @@ saves() {
 }
 
 @test "a training is preempted: the bits of one that was not" {
-	epochs=$(epochs_for 8)
-	whole "$epochs"
+	whole 12
 	rm -rf low.*
 	submit low -p low --requeue --open-mode=append -w n2 --exclusive -n 2 <<-S
-	"\$BERTH" $(train low "$epochs") --requeue --report low.report.\${SLURM_RESTART_COUNT:-0}
+	"\$BERTH" $(train low 12) --requeue --report low.report.\${SLURM_RESTART_COUNT:-0}
 	[ \$? != 0 ] || touch low.done
 	S
 	low=$job

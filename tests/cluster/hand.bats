@@ -165,3 +165,66 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ "$status" = 0 ]
 	nothing_left n1 n2
 }
+
+# AGAIN: rank 1 fails once, and who is there the second time ends well.
+AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostname)"
+[ "$BERTH_ATTEMPT" = 1 ] && exit 0; [ "$RANK" = 1 ] && { sleep 0.3; exit 3; }; sleep 60'
+
+@test "--max-restarts by hand: a rank fails, and both machines begin again; a word from the head is enough" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4718 --ranks-per-node 1 --max-restarts 1 -- sh -c "$AGAIN"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4718 -- true
+	ended n1
+	[ "$status" = 0 ]
+	has '^up 0.1 on n2$' && has '^up 1.0 on n1$' && has '^up 1.1 on n2$'
+	has 'starting again, 1 of at most 1 times'
+	ended n2
+	[ "$status" = 0 ]
+	nothing_left n1 n2
+}
+
+@test "--max-restarts by hand: an agent that is killed is started by hand once more, or is missed in time" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 20s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4719 -- true
+	until_seen hand/n1.out '^up 0.1'
+	on n2 pkill -KILL -f -- '--node-rank 1 --head n1:4719'
+	until_seen hand/n1.out 'starting again'
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4719 -- true
+	ended n1
+	[ "$status" = 0 ]
+	has 'node1 is lost and tried again' && has '^up 1.1 on n2$'
+	ended n2
+	[ "$status" = 0 ]
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 3s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
+	until_seen hand/n1.out '^up 0.1'
+	on n2 pkill -KILL -f -- '--node-rank 1 --head n1:4720'
+	ended n1
+	[ "$status" = 76 ]
+	has 'node1 within 3 s'
+	nothing_left n1 n2
+}
+
+@test "--max-restarts by hand: the head is gone, and the others end in time" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4721 --start-timeout 5s --max-restarts 1 -- true
+	until_seen hand/n1.out '^up 0.1'
+	on n1 pkill -KILL -f -- '--node-rank 0 --head n1:4721'
+	ended n2
+	[ "$status" = 76 ]
+	has 'the head cannot be reached'
+	nothing_left n1 n2
+}
+
+@test "OpenPAI: a rank fails, and the containers begin again" {
+	export PAI_JOB_NAME=job2 PAI_TASK_ROLE_LIST=worker PAI_CURRENT_TASK_ROLE_NAME=worker
+	export PAI_TASK_ROLE_TASK_COUNT_worker=2 PAI_HOST_IP_worker_0=10.1.0.11 PAI_HOST_IP_worker_1=10.1.0.12
+	export PAI_PORT_LIST_worker_0_ssh=2200 PAI_PORT_LIST_worker_0_berth=4722 PAI_RESOURCE_worker=1,8,1000,100
+	PAI_TASK_INDEX=0 by_hand n1 --max-restarts 1 -- sh -c "$AGAIN"
+	PAI_TASK_INDEX=1 by_hand n2 --max-restarts 1 -- sh -c "$AGAIN"
+	ended n1
+	[ "$status" = 0 ]
+	has '^up 1.0 on n1$' && has '^up 1.7 on n2$'
+	ended n2
+	[ "$status" = 0 ]
+	nothing_left n1 n2
+}
