@@ -161,37 +161,46 @@ bool requeue_wanted(const struct requeue *requeue, const struct job_result *resu
 	return true;
 }
 
-static void requeue_slurm(const struct requeue *requeue)
+static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)job_name(requeue->alloc), NULL};
+	const char *name = job_name(requeue->alloc);
+	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)name, NULL};
 	struct ask_answer answer;
 	enum ask_end end = ask_tool(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	bool done = end == ASK_ANSWERED && !answer.code;
 
-	if (end != ASK_ANSWERED) {
-		fprintf(stderr, "berth: scontrol requeue %s gave no answer; submit the job again\n",
-			job_name(requeue->alloc));
-		return;
-	}
-	if (answer.code)
-		fprintf(stderr, "berth: scontrol requeue %s: %s; submit the job again\n",
-			job_name(requeue->alloc), answer.words);
-	else
+	if (end != ASK_ANSWERED)
+		snprintf(next, size, "scontrol requeue %s gave no answer: look with squeue whether the job "
+			 "waits, else submit it again", name);
+	else if (answer.code)
+		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
+			 answer.words);
+	if (done)
 		sleep(ENDED_S);
-	free(answer.text);
+	if (end == ASK_ANSWERED)
+		free(answer.text);
+	return done;
 }
 
-void requeue_now(const struct requeue *requeue)
+bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 {
 	char said[300];
+	bool done;
 
 	/* What was said must outlive this process. Pipes and terminals have nothing to sync. */
 	fflush(NULL);
 	fsync(STDOUT_FILENO);
 	fsync(STDERR_FILENO);
-	if (!requeue->pbs)
-		requeue_slurm(requeue);
-	else if (requeue_pbs_submit(requeue->pbs, said, sizeof said))
-		fprintf(stderr, "berth: qsub: %s; submit the job again\n", said);
-	else
-		fprintf(stderr, "berth: queued again as %s\n", said);
+	if (!requeue->pbs) {
+		done = requeue_slurm(requeue, next, size);
+	} else {
+		done = !requeue_pbs_submit(requeue->pbs, said, sizeof said);
+		if (done)
+			fprintf(stderr, "berth: queued again as %s\n", said);
+		else
+			snprintf(next, size, "qsub: %.160s; submit the job again", said);
+	}
+	if (!done)
+		fprintf(stderr, "berth: %s\n", next);
+	return done;
 }

@@ -31,8 +31,8 @@ void requeue_say(const struct requeue *requeue, void *context,
 bool requeue_wanted(const struct requeue *requeue, const struct job_result *result, const char *kind,
 		    char *next, size_t size);
 /* Do it, after everything is said and written: Slurm ends this process for it. Says on stderr what came
- * of it. */
-void requeue_now(const struct requeue *requeue);
+ * of it. False: it was not done, or nobody knows; next says what to do now. */
+bool requeue_now(const struct requeue *requeue, char *next, size_t size);
 
 /* requeue_pbs.c */
 struct requeue_pbs; /* opaque: script, options, variables of the next qsub */

@@ -348,7 +348,8 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *said, size_t size)
 	end = ask_tool(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
 	unlink(script);
 	if (end != ASK_ANSWERED) {
-		snprintf(said, size, "no answer within %d s", SUBMIT_MS / 1000);
+		snprintf(said, size, "no answer within %d s (it may be there: look with qstat first)",
+			 SUBMIT_MS / 1000);
 		return -1;
 	}
 	rc = answer.code ? -1 : 0;

@@ -415,6 +415,16 @@ static void tell_lost_nodes(const struct run_setup *setup)
 		fprintf(stderr, "berth: %s\n", text);
 }
 
+/* The ranks have ended: a scheduler that sends its signal once more shall not end the report, or the job's
+ * way back into the queue. All that follows has deadlines. */
+static void end_undisturbed(void)
+{
+	signal(SIGTERM, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGUSR1, SIG_IGN);
+	signal(SIGUSR2, SIG_IGN);
+}
+
 int run_program(const struct run_options *options, const char *const *argv, bool progress)
 {
 	struct run_setup setup = {0};
@@ -459,6 +469,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		tell_lost_nodes(&setup);
 	if (!rc)
 		rc = run(&setup, argv, ours, progress, &result, &err);
+	end_undisturbed();
 	if (rc)
 		result_of_error(&err, &result);
 	run_end_find(&setup, &result, &end);
@@ -473,8 +484,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = rc ? rc : code;
 	}
 	/* Last of all: the scheduler may end this process for it. */
-	if (again)
-		requeue_now(setup.requeue);
+	if (again && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
+		write_report(options, &result, &end, &report_err);
 	job_result_free(&result);
 	run_setup_free(&setup);
 	return rc;

@@ -20,8 +20,8 @@
 
 #define WORDS_MAX 600	   /* of what an engine has printed: its end */
 #define HEARD_MAX 16384	   /* in which an agent's complaint is looked for */
-#define LOST_END_MS 1000   /* for the agents' ends, where a node is lost */
-#define ENGINE_END_MS 1500 /* for an engine that was told to end */
+#define LOST_END_MS 300    /* for the agents' ends, where a node is lost */
+#define ENGINE_END_MS 700  /* for an engine that was told to end */
 
 struct engine_child *head_child(struct head *head, size_t node)
 {

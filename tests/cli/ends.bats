@@ -130,6 +130,18 @@ slurm_job() {
 	! grep requeue told || false
 }
 
+@test "--requeue: a signal while the job is queued again changes nothing; a refusal is in the report" {
+	slurm_job 1 1
+	pbs_tool scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
+		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
+	run "$BERTH" run --engine fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
+	echo "$output"
+	[ "$status" -eq 75 ]
+	grep -qx 'requeue 4711' told
+	[[ "${lines[-1]}" == "berth: scontrol requeue 4711: it is busy; submit the job again" ]]
+	report 'r["code"] == 75 and r["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
+}
+
 @test "--requeue where it cannot work says so at the start" {
 	slurm_job 0 1
 	run "$BERTH" run --engine fork -n 1 --requeue -- true
