@@ -33,6 +33,8 @@ def measure(berth, pmix_size):
 
 
 def submit(args):
+    # meson says them as seen from its folder; a job begins in its home.
+    args = [os.path.abspath(arg) for arg in args]
     share = os.environ['CLUSTER'] + '/share'
     del os.environ['SLURM_CONF']
     subprocess.run([sys.executable, f'{HERE}/../cluster/pbs.py', 'begin', 'n1', 'n2'], check=True)
