@@ -171,6 +171,7 @@ static int settle(struct train *train, struct error *err)
 	if (from_ckpt && !train->comm->rank && train->writes &&
 	    folder_best(options->ckpt, &train->best_acc1) < 0)
 		train->best_acc1 = -1;
+	train->best_saved = train->best_acc1;
 	rc = comm_share(train->comm, train->queue, &train->best_acc1, sizeof train->best_acc1, 0,
 			err);
 	if (from_ckpt && !train->comm->rank && train->resumed_from) {
@@ -210,6 +211,12 @@ static int begin_with(struct train *train, struct variables *variables, struct e
 		rc = share_all(train, variables, err);
 	if (!rc)
 		rc = optim_load(&train->optim, variables, err);
+	if (!rc && train->state.scale > 0 && train->options->precision == PRECISION_F16)
+		rc = device_step_scale(
+			train->step,
+			&(struct step_scale){.scale = (float)train->state.scale,
+					     .good = (int32_t)train->state.scale_good},
+			NULL, err);
 	if (rc)
 		return rc;
 	if (train->resumed_from) {

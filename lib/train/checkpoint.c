@@ -2,6 +2,7 @@
 #include "train/checkpoint.h"
 
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -45,14 +46,37 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 {
 	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
 	 * epoch and position are all the state that there is of them. */
+	json_t *scaler = state->scale > 0 ? json_pack("{s:f, s:I}", "scale", state->scale,
+						      "growth_tracker",
+						      (json_int_t)state->scale_good)
+					  : json_null();
 	JSON_AUTO json = json_pack(
-		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:n}", "model", graph->model,
+		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model", graph->model,
 		"classes", graph->classes, "step", (json_int_t)state->step, "epoch",
 		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
 		state->world, "batch", state->batch, "update", (json_int_t)state->update, "batches",
-		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data", json_text(state->data), "scaler");
+		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data", json_text(state->data), "scaler", scaler);
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
+}
+
+/* Absent or null: nothing was scaled. */
+static int read_scaler(const char *path, const json_t *json, struct train_state *state,
+		       struct error *err)
+{
+	const json_t *scaler = json_object_get(json, "scaler");
+	double scale = json_number_value(json_object_get(scaler, "scale"));
+	int rc;
+
+	if (!scaler || json_is_null(scaler))
+		return 0;
+	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->scale_good, err);
+	if (!rc && !(scale > 0 && scale <= FLT_MAX))
+		rc = error_set(err, ERR_DATA, "%s: the scale of the loss is no positive number",
+			       path);
+	if (!rc)
+		state->scale = scale;
+	return rc;
 }
 
 static int read_state(const char *path, const struct safetensors *file, const struct graph *graph,
@@ -101,6 +125,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
 	if (!rc)
 		rc = json_get_string(path, json, "data", &data, err);
+	if (!rc)
+		rc = read_scaler(path, json, &state, err);
 	if (rc)
 		return rc;
 	if (strcmp(model, graph->model) || classes != graph->classes)

@@ -28,6 +28,8 @@ struct train_state {
 	int64_t update;	  /* samples of a whole update, over all ranks */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
+	double scale; /* of the loss, with --amp fp16; 0: none */
+	int64_t scale_good; /* updates since it was changed */
 	char data[256]; /* of train_state_data */
 };
 

@@ -386,16 +386,56 @@ static bool is_whole(const char *path, const struct graph *graph, int64_t step,
 	return true;
 }
 
+/* The step that folder's file name names; -1: there is no such file. False, and told, where it
+ * cannot be read: what it names must stay, and is not known. */
+static bool named(const char *folder, const char *name, int64_t *step,
+		  const struct checkpoint_sink *sink)
+{
+	char *path = NULL, *text = NULL, said[512];
+	struct error err = {0};
+	size_t size = 0;
+	bool known;
+
+	*step = -1;
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		return false;
+	if (access(path, F_OK) && errno == ENOENT) {
+		free(path);
+		return true;
+	}
+	known = !file_read(path, LINE_MAX_BYTES, &text, &size, &err);
+	if (known) {
+		text[strcspn(text, " \n")] = 0;
+		*step = folder_step_of(text);
+		known = *step >= 0;
+	}
+	if (!known) {
+		snprintf(said, sizeof said,
+			 "no old checkpoint is removed: %.300s does not say which one it "
+			 "names%s%.100s",
+			 path, err.code ? ": " : "", err.text);
+		tell(sink, said);
+	}
+	free(text);
+	free(path);
+	return known;
+}
+
 void folder_prune(const char *folder, const struct graph *graph, int64_t step, int64_t keep,
 		  struct folder_known *known, const struct checkpoint_sink *sink)
 {
 	struct error err = {0};
 	char said[512];
-	double acc1;
 	size_t count;
-	int64_t latest = folder_latest(folder, NULL), best = folder_best(folder, &acc1);
-	int64_t *steps = keep > 0 ? folder_steps(folder, &count, &err) : NULL, kept = 0;
+	int64_t latest, best, kept = 0, *steps;
 
+	if (keep <= 0)
+		return;
+	if (!named(folder, "latest", &latest, sink) || !named(folder, "best", &best, sink))
+		return;
+	steps = folder_steps(folder, &count, &err);
+	if (!steps)
+		tell(sink, err.text);
 	for (size_t i = 0; steps && i < count; i++) {
 		char *path = steps[i] <= step ? folder_path_of(folder, steps[i]) : NULL;
 

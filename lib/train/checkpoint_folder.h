@@ -64,7 +64,8 @@ void folder_know(struct folder_known *known, const char *folder, int64_t step);
 
 /* Keep the newest keep checkpoints of graph's network up to step, and what latest and best name;
  * remove the older ones. Those that are damaged or another's are not counted, and never removed;
- * nor are those past step, of a run that went further. Told of what cannot be removed. */
+ * nor are those past step, of a run that went further. Where latest or best is there and cannot be
+ * read nothing is removed. Told of that, and of what cannot be removed. */
 void folder_prune(const char *folder, const struct graph *graph, int64_t step, int64_t keep,
 		  struct folder_known *known, const struct checkpoint_sink *sink);
 

@@ -340,6 +340,7 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			      .first_bad = -1,
 			      .saved_step = -1,
 			      .best_acc1 = -1,
+			      .best_saved = -1,
 			      .evaluated_step = -1,
 			      .order_fd = -1,
 			      .saved_at_s = train_now_s(),

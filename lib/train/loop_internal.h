@@ -62,7 +62,9 @@ struct train {
 	struct owner *owner;   /* of ranks that write */
 	struct writer *writer; /* the same */
 	char *resumed_from;    /* where root read it; NULL: nowhere */
-	double best_acc1; /* of what was saved, by this run and those before; negative: none */
+	double best_acc1; /* of what was saved or is being, by this run and those before; negative:
+			   * none. Rank 0's counts, as it alone knows of a write that failed. */
+	double best_saved; /* of what was saved */
 	int64_t evaluated_step; /* what result's acc1 is of; -1: none */
 	double stall_s, snapshot_s, write_s; /* the last save: all that training stood still; of that
 					      * what there is always; the write beside it */
@@ -110,7 +112,8 @@ int train_ready(struct train *train, int rc, struct error *err);
 int train_begin(struct train *train, struct error *err);
 /* Find out which ranks write: sets writes and writers. Makes the folder. Collective. */
 int train_find_writers(struct train *train, struct error *err);
-/* Ranks that write: make the folder, own it, tidy it up, start what writes. */
+/* Ranks that write: make the folder, own it, tidy it up, start what writes. The others wait for them,
+ * however long it takes. Collective. */
 int train_open_folder(struct train *train, struct error *err);
 /* Load what the run goes on from, on root: sets root, resumed_from and state. Collective. */
 int train_find_weights(struct train *train, struct variables *variables, struct error *err);

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,12 +14,13 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "train/owner_claim.h"
 
-#define FILE_BYTES 65536
 #define TRIES 20	  /* of others that come at the same moment */
 #define END_WAIT_MS 10000 /* for a process that is about to end */
 #define LOOK_MS 100
 #define SETTLE_MS 300
+#define GONE_LOOKS 10
 
 struct owner {
 	char *path;
@@ -31,57 +31,9 @@ struct owner {
 	bool lost;
 };
 
-/* What an owner's file says. */
-struct claim {
-	bool readable;
-	char scheduler[32], job[256], host[128], boot[128], token[64];
-	int64_t attempt, pid, started, renewals;
-	double age_s; /* by the file system's clock; negative: it is ahead */
-};
-
 static void pause_ms(int ms)
 {
 	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
-}
-
-/* ---- processes ---- */
-
-/* What tells this machine and its numbers of processes from others'; "" where it cannot be known.
- */
-static void boot_name(char *out, size_t size)
-{
-	char *text = NULL, space[64] = "";
-	size_t length;
-
-	*out = 0;
-	if (file_read("/proc/sys/kernel/random/boot_id", 4096, &text, &length, NULL))
-		return;
-	text[strcspn(text, "\n")] = 0;
-	if (readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0)
-		snprintf(out, size, "%.60s %.60s", text, space);
-	free(text);
-}
-
-/* When process pid was started, in the kernel's ticks; -1: it is not there, or dead. */
-static int64_t process_started(int64_t pid)
-{
-	char path[64], *text = NULL, *at, state = 0;
-	unsigned long long started = 0;
-	size_t size;
-	int n = 0;
-
-	snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-	if (file_read(path, 8192, &text, &size, NULL))
-		return -1;
-	at = strrchr(text, ')');
-	if (at)
-		n = sscanf(
-			at + 1,
-			" %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-			"%*s %llu",
-			&state, &started);
-	free(text);
-	return n == 2 && !strchr("ZXx", state) ? (int64_t)started : -1;
 }
 
 /* ---- the file ---- */
@@ -93,54 +45,11 @@ static char *claim_text(const struct owner *owner)
 		"berth.owner/1", "scheduler", json_text(owner->scheduler), "job",
 		json_text(owner->job), "attempt", owner->attempt, "host", json_text(owner->host),
 		"boot", owner->boot, "pid", (json_int_t)getpid(), "started",
-		(json_int_t)process_started(getpid()), "token", owner->token, "renewals",
+		(json_int_t)claim_process_started(getpid()), "token", owner->token, "renewals",
 		(json_int_t)owner->renewals, "renewed", (json_int_t)time(NULL));
 	char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
 
 	return text;
-}
-
-static void copy(const json_t *json, const char *key, char *out, size_t size)
-{
-	const char *text = json_string_value(json_object_get(json, key));
-
-	snprintf(out, size, "%s", text ? text : "");
-}
-
-static int64_t number(const json_t *json, const char *key)
-{
-	return json_integer_value(json_object_get(json, key));
-}
-
-/* The file at path, its age on the clock that now is of. False: there is none. */
-static bool claim_read(const char *path, const struct timespec *now, struct claim *out)
-{
-	struct claim claim = {0};
-	struct stat info;
-	char *text = NULL;
-	size_t size;
-	JSON_AUTO json = NULL;
-
-	if (stat(path, &info))
-		return false;
-	claim.age_s = (double)(now->tv_sec - info.st_mtim.tv_sec) +
-		      (double)(now->tv_nsec - info.st_mtim.tv_nsec) * 1e-9;
-	if (!file_read(path, FILE_BYTES, &text, &size, NULL) &&
-	    !json_read(path, text, size, FILE_BYTES, &json, NULL)) {
-		copy(json, "scheduler", claim.scheduler, sizeof claim.scheduler);
-		copy(json, "job", claim.job, sizeof claim.job);
-		copy(json, "host", claim.host, sizeof claim.host);
-		copy(json, "boot", claim.boot, sizeof claim.boot);
-		copy(json, "token", claim.token, sizeof claim.token);
-		claim.attempt = number(json, "attempt");
-		claim.pid = number(json, "pid");
-		claim.started = number(json, "started");
-		claim.renewals = number(json, "renewals");
-		claim.readable = *claim.token;
-	}
-	free(text);
-	*out = claim;
-	return true;
 }
 
 /* Our claim aside. *aside malloced; *now: the file system's time. */
@@ -209,51 +118,31 @@ static bool is_in(const char *list, const char *word)
 	return false;
 }
 
-/* "job 7 of slurm, process 12 on n1" */
-static void name(const struct claim *claim, char *text, size_t size)
-{
-	char job[320] = "";
-
-	if (!claim->readable) {
-		snprintf(text, size, "somebody unknown (its .owner cannot be read)");
-		return;
-	}
-	if (*claim->job)
-		snprintf(job, sizeof job, "job %s%s%s, ", claim->job,
-			 *claim->scheduler ? " of " : "", claim->scheduler);
-	snprintf(text, size, "%sprocess %" PRId64 " on %s", job, claim->pid,
-		 *claim->host ? claim->host : "an unknown machine");
-}
-
 static int refuse(const struct owner_request *request, const struct claim *claim, const char *why,
 		  struct error *err)
 {
 	char who[600];
 
-	name(claim, who, sizeof who);
+	claim_name(claim, who, sizeof who);
 	return error_set(err, ERR_OUTPUT,
 			 "--ckpt %s belongs to %s: %s. End that run, choose another folder, or say "
 			 "--take-over where you know that it is gone",
 			 request->folder, who, why);
 }
 
-/* Is it gone, or another by the same number? With hidepid /proc shows no process of other users,
- * and only kill tells of them. */
-static bool process_gone(const struct claim *claim)
+static bool gives_up(const struct owner_request *request)
 {
-	int64_t started = process_started(claim->pid);
-
-	return started < 0 ? !kill((pid_t)claim->pid, 0) || errno != EPERM
-			   : started != claim->started;
+	return request->give_up && *request->give_up;
 }
 
 /* On this machine: is the process there? Of the same job it may be about to end. */
-static bool process_lives(const struct claim *claim, bool same_job)
+static bool process_lives(const struct owner_request *request, const struct claim *claim,
+			  bool same_job)
 {
 	for (int ms = 0;; ms += LOOK_MS) {
-		if (process_gone(claim))
+		if (claim_process_gone(claim))
 			return false;
-		if (!same_job || ms >= END_WAIT_MS)
+		if (!same_job || ms >= END_WAIT_MS || gives_up(request))
 			return true;
 		pause_ms(LOOK_MS);
 	}
@@ -266,11 +155,27 @@ static bool is_still(const struct owner *owner, const struct owner_request *requ
 	int watch_ms = request->watch_ms ? request->watch_ms : OWNER_WATCH_MS;
 	struct timespec now = {0};
 	struct claim seen;
+	char who[600], text[1000];
 
+	if (request->say) {
+		claim_name(claim, who, sizeof who);
+		snprintf(text, sizeof text,
+			 "note: --ckpt %.200s: watching for %.0f s whether %s still renews its "
+			 ".owner",
+			 request->folder, watch_ms * 1e-3, who);
+		request->say(request->context, text);
+	}
 	for (int ms = 0; ms < watch_ms; ms += LOOK_MS) {
 		pause_ms(LOOK_MS);
-		if (!claim_read(owner->path, &now, &seen))
+		if (gives_up(request))
+			return false;
+
+		int there = claim_read(owner->path, &now, &seen);
+
+		if (!there)
 			return true;
+		if (there < 0)
+			continue;
 		if (strcmp(seen.token, claim->token) || seen.renewals != claim->renewals)
 			return false;
 	}
@@ -318,11 +223,18 @@ static int judge(const struct owner *owner, const struct owner_request *request,
 		return 0;
 	}
 	if (claim->readable && *claim->boot && !strcmp(claim->boot, owner->boot))
-		return process_lives(claim, same)
+		return process_lives(request, claim, same)
 			       ? refuse(request, claim, "that process lives", err)
 			       : 0;
-	if (same || is_in(self->follows, claim->job))
+	if (is_in(self->follows, claim->job) || (same && claim->attempt < self->attempt))
 		return 0;
+	/* On another machine, or in another space of processes: the same job may run twice. */
+	if (same)
+		return is_still(owner, request, claim)
+			       ? 0
+			       : refuse(request, claim,
+					"it is being renewed, so that run of the same job lives",
+					err);
 	gone = *claim->scheduler && *claim->job && self->job_gone
 		       ? self->job_gone(self->context, claim->scheduler, claim->job)
 		       : -1;
@@ -343,7 +255,7 @@ static void take_away(const struct owner *owner, const struct claim *judged)
 	if (fd < 0)
 		return;
 	close(fd);
-	if (rename(owner->path, away) == 0 && claim_read(away, &now, &moved) &&
+	if (rename(owner->path, away) == 0 && claim_read(away, &now, &moved) > 0 &&
 	    strcmp(moved.token, judged->token))
 		put(away, owner->path);
 	unlink(away);
@@ -356,7 +268,7 @@ static void say(const struct owner_request *request, const struct claim *claim, 
 
 	if (!request->say || !*why)
 		return;
-	name(claim, who, sizeof who);
+	claim_name(claim, who, sizeof who);
 	snprintf(text, sizeof text, "note: --ckpt %.200s is taken over from %s: %s",
 		 request->folder, who, why);
 	request->say(request->context, text);
@@ -370,7 +282,7 @@ static bool is_kept(const struct owner *owner)
 	struct claim claim;
 
 	pause_ms(SETTLE_MS);
-	return claim_read(owner->path, &now, &claim) && !strcmp(claim.token, owner->token);
+	return claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token);
 }
 
 static int take(struct owner *owner, const struct owner_request *request, const char *aside,
@@ -387,7 +299,11 @@ static int take(struct owner *owner, const struct owner_request *request, const 
 					 strerror(errno));
 		if (!rc && (!i || is_kept(owner)))
 			return 0;
-		if (!claim_read(owner->path, now, &claim))
+		rc = claim_read(owner->path, now, &claim);
+		if (rc < 0)
+			return error_set(err, ERR_OUTPUT, "%s cannot be read: %s", owner->path,
+					 strerror(errno));
+		if (!rc)
 			continue;
 		rc = judge(owner, request, &claim, why, sizeof why, err);
 		if (rc)
@@ -419,7 +335,7 @@ static int make(const struct owner_request *request, struct owner **out, struct 
 	snprintf(owner->scheduler, sizeof owner->scheduler, "%s", request->self->scheduler);
 	owner->attempt = request->self->attempt;
 	gethostname(owner->host, sizeof owner->host - 1);
-	boot_name(owner->boot, sizeof owner->boot);
+	claim_boot(owner->boot, sizeof owner->boot);
 	if (getrandom(random, sizeof random, 0) != sizeof random)
 		memset(random, 0, sizeof random);
 	for (size_t i = 0; i < sizeof random; i++)
@@ -457,38 +373,63 @@ int owner_take(const struct owner_request *request, struct owner **out, struct e
 	return rc;
 }
 
-int owner_renew(struct owner *owner, struct error *err)
+/* The file as it is; a taker moves the old one away before its own is there. */
+static int look(const struct owner *owner, struct claim *claim)
 {
 	struct timespec now = {0};
+	int there = claim_read(owner->path, &now, claim);
+
+	for (int i = 0; !there && i < GONE_LOOKS; i++) {
+		pause_ms(LOOK_MS);
+		there = claim_read(owner->path, &now, claim);
+	}
+	return there;
+}
+
+static int write_again(struct owner *owner, struct error *err)
+{
+	struct timespec now;
+	char *aside;
+	int rc = write_aside(owner, &aside, &now, err);
+
+	if (rc)
+		return rc;
+	if (rename(aside, owner->path)) {
+		rc = error_set(err, ERR_IO, "%s cannot be renewed: %s", owner->path,
+			       strerror(errno));
+		unlink(aside);
+	}
+	free(aside);
+	return rc;
+}
+
+int owner_renew(struct owner *owner, struct error *err)
+{
 	struct claim claim;
-	char *aside, who[600];
-	bool there = claim_read(owner->path, &now, &claim);
-	int rc;
+	char who[600];
+	int there = look(owner, &claim), folder = (int)(strrchr(owner->path, '/') - owner->path);
 
 	owner->renewals++;
-	if (!owner->lost && (!there || !strcmp(claim.token, owner->token))) {
-		rc = write_aside(owner, &aside, &now, err);
-		if (rc)
-			return rc;
-		/* Somebody may be taking it at this moment: then it is theirs. */
-		rc = there ? rename(aside, owner->path) : put(aside, owner->path);
-		if (rc < 0)
-			error_set(err, ERR_IO, "%s cannot be renewed: %s", owner->path,
-				  strerror(errno));
-		unlink(aside);
-		free(aside);
-		if (rc <= 0)
-			return rc ? -ERR_IO : 0;
-		there = claim_read(owner->path, &now, &claim);
+	if (!owner->lost) {
+		/* A file that cannot be read now is nobody's claim. */
+		if (there < 0 || (there && !claim.readable))
+			return error_set(err, ERR_IO, "%s cannot be read", owner->path);
+		if (there && !strcmp(claim.token, owner->token))
+			return write_again(owner, err);
 	}
-	/* A file that cannot be read now is nobody's claim. */
-	if (!owner->lost && (!there || !claim.readable))
-		return error_set(err, ERR_IO, "%s cannot be read", owner->path);
 	owner->lost = true;
-	name(&claim, who, sizeof who);
+	/* Who took it over may have ended since: what it wrote is not to be mixed with ours. */
+	if (there <= 0)
+		return error_set(
+			err, ERR_OUTPUT,
+			"%s is gone: another run took %.*s over and has ended, or somebody "
+			"removed the file; this run must not write there any longer. Run it "
+			"again to go on from the newest checkpoint",
+			owner->path, folder, owner->path);
+	claim_name(&claim, who, sizeof who);
 	return error_set(err, ERR_OUTPUT,
 			 "%.*s was taken over by %s: this run must not write there any longer",
-			 (int)(strrchr(owner->path, '/') - owner->path), owner->path, who);
+			 folder, owner->path, who);
 }
 
 bool owner_is_lost(const struct owner *owner)
@@ -503,7 +444,7 @@ void owner_release(struct owner *owner)
 
 	if (!owner)
 		return;
-	if (claim_read(owner->path, &now, &claim) && !strcmp(claim.token, owner->token))
+	if (claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token))
 		unlink(owner->path);
 	drop(owner);
 }

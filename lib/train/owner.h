@@ -3,13 +3,16 @@
  *
  * It is one JSON object: scheduler, job, attempt, host, boot, pid, started, token, renewals, renewed.
  * While a run lives its file is renewed every OWNER_PERIOD_MS; when it ends well or badly the file is
- * removed. A file that a killed run left is taken over by the same job or one that follows on it, or
+ * removed. Whose file is gone has lost the folder: a taker may have come and ended in between.
+ * A file that a killed run left is taken over by a later attempt of the same job or a job that follows
+ * on it, by the same attempt (somewhere else) when it is not renewed while we watch, or
  * when its process is gone (on the same machine), or when its scheduler says that the job is gone,
  * or when it was not renewed for OWNER_STALE_MS by the clock of the file system, and is not while we
  * watch: no machine's own clock is trusted. */
 #ifndef BERTH_TRAIN_OWNER_H
 #define BERTH_TRAIN_OWNER_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,7 +27,7 @@ struct owner_self {
 	const char *scheduler; /* "slurm", "pbs" */
 	const char *job;
 	const char *follows; /* job ids between commas, that this job goes on for */
-	int attempt;	     /* within the job */
+	int attempt;	     /* within the job, more with each: restarts and requeues together */
 	/* Is a scheduler's job gone? 1: yes, 0: no, -1: nobody knows. May be NULL. Waits for seconds
 	 * at most. */
 	int (*job_gone)(void *context, const char *scheduler, const char *job);
@@ -36,6 +39,7 @@ struct owner_request {
 	const struct owner_self *self;
 	bool take_over; /* whoever has it */
 	int stale_ms, watch_ms; /* 0: the defaults */
+	const atomic_bool *give_up; /* looked at while it waits: set, it refuses. May be NULL */
 	/* Told of a folder that another job had. May be NULL. */
 	void (*say)(void *context, const char *text);
 	void *context;

@@ -211,5 +211,8 @@ int train_evaluate(struct train *train, struct error *err)
 	if (!rc && !isfinite(row.loss))
 		rc = evaluation_diverged(train, row.lr, err);
 	train_interval_begin(train);
-	return rc;
+	/* Rank 0 may have learnt that the best one before was not saved. */
+	return rc ? rc
+		  : comm_share(train->comm, train->queue, &train->best_acc1,
+			       sizeof train->best_acc1, 0, err);
 }

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Saving: the snapshot at a step's edge, what became of writes in the background, the end. */
 #include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "train/checkpoint_folder.h"
 #include "train/loop_internal.h"
 
+#define OPEN_LOOK_MS 2
 #define CLOSE_MS 60000 /* for a write that is under way where the run ends otherwise */
 
 /* On any rank that writes. */
@@ -23,14 +28,25 @@ static void say(void *context, const char *text)
 
 /* ---- begin ---- */
 
-static int own_folder(struct train *train, struct error *err)
+/* Taking a folder may wait for longer than ranks wait for each other: it goes on in a thread,
+ * beside which all ranks meet again and again. */
+struct opening {
+	struct train *train;
+	atomic_bool give_up, done;
+	int rc;
+	struct error err;
+};
+
+static int own_folder(struct opening *opening, struct error *err)
 {
+	struct train *train = opening->train;
 	const struct train_options *options = train->options;
 	static const struct owner_self nobody = {.scheduler = "", .job = "", .follows = ""};
 	const struct owner_request request = {
 		.folder = options->ckpt,
 		.self = options->self ? options->self : &nobody,
 		.take_over = options->take_over,
+		.give_up = &opening->give_up,
 		.say = say,
 		.context = train,
 	};
@@ -49,7 +65,7 @@ static int own_folder(struct train *train, struct error *err)
 	return 0;
 }
 
-int train_open_folder(struct train *train, struct error *err)
+static int start_writer(struct train *train, struct error *err)
 {
 	struct writer_request request = {
 		.folder = train->options->ckpt,
@@ -57,21 +73,63 @@ int train_open_folder(struct train *train, struct error *err)
 		.buckets = &train->buckets,
 		.device = train->device,
 		.keep = train->options->keep,
+		.owner = train->owner,
 	};
 	struct error space = {0};
-	int rc;
+	int rc = writer_new(&request, &train->writer, err);
 
-	if (!train->writes)
-		return 0;
-	rc = own_folder(train, err);
-	if (rc)
-		return rc;
-	request.owner = train->owner;
-	rc = writer_new(&request, &train->writer, err);
-	if (!rc && folder_has_room(request.folder,
-				   checkpoint_size(train->graph, &train->buckets), &space))
+	if (!rc &&
+	    folder_has_room(request.folder, checkpoint_size(train->graph, &train->buckets), &space))
 		say(train, space.text);
 	return rc;
+}
+
+static void *open_beside(void *argument)
+{
+	struct opening *opening = argument;
+
+	opening->rc = own_folder(opening, &opening->err);
+	opening->done = true;
+	return NULL;
+}
+
+/* Until the folder is taken everywhere, or a rank does not answer any more. Collective. */
+static int meet_until_open(struct train *train, struct opening *opening, struct error *err)
+{
+	double pending[1], begin = train_now_s(), last = begin;
+	double meet_s = fmin(1, train->options->timeout_ms * 0.25e-3);
+
+	do {
+		while (!opening->done && train_now_s() - last < meet_s)
+			nanosleep(&(struct timespec){.tv_nsec = OPEN_LOOK_MS * 1000000L}, NULL);
+		last = train_now_s();
+		pending[0] = !opening->done;
+		int rc = comm_agree(train->comm, train->queue, pending, 1, COMM_MAX, err);
+
+		if (rc)
+			return rc;
+	} while (pending[0] > 0);
+	return 0;
+}
+
+int train_open_folder(struct train *train, struct error *err)
+{
+	struct opening opening = {.train = train, .done = !train->writes};
+	pthread_t thread;
+	bool started = train->writes && !pthread_create(&thread, NULL, open_beside, &opening);
+	int rc;
+
+	if (!started && train->writes)
+		open_beside(&opening);
+	rc = meet_until_open(train, &opening, err);
+	opening.give_up = true;
+	if (started)
+		pthread_join(thread, NULL);
+	if (opening.rc)
+		*err = opening.err;
+	if (rc || opening.rc || !train->writes)
+		return opening.rc ? opening.rc : rc;
+	return start_writer(train, err);
 }
 
 /* ---- what became of a write ---- */
@@ -117,6 +175,10 @@ int train_settle(struct train *train, struct error *err)
 		return 0;
 	if (writer_take(train->writer, &result)) {
 		tell_words(train, result.words);
+		if (result.best >= 0)
+			train->best_saved = result.best;
+		if (result.rc)
+			train->best_acc1 = train->best_saved;
 		if (!result.rc) {
 			rc = tell_saved(train, &result, err);
 		} else {
@@ -164,13 +226,30 @@ static bool wait_for_last(struct train *train)
 
 static bool is_better(const struct train *train)
 {
-	return train->evaluated_step == train->state.step &&
-	       train->result.acc1 > train->best_acc1;
+	return train->evaluated_step == train->state.step && train->result.acc1 > train->best_acc1;
 }
 
 bool train_is_best(const struct train *train)
 {
 	return train->options->ckpt && train->options->keep > 0 && is_better(train);
+}
+
+/* What PyTorch's GradScaler.state_dict holds. */
+static int store_scale(struct train *train, struct error *err)
+{
+	struct step_scale now;
+	int rc;
+
+	train->state.scale = 0;
+	train->state.scale_good = 0;
+	if (train->options->precision != PRECISION_F16 || !train->device->ops->step_scale)
+		return 0;
+	rc = device_step_scale(train->step, NULL, &now, err);
+	if (!rc) {
+		train->state.scale = (double)now.scale;
+		train->state.scale_good = now.good;
+	}
+	return rc;
 }
 
 int train_save(struct train *train, bool last, struct error *err)
@@ -180,8 +259,6 @@ int train_save(struct train *train, bool last, struct error *err)
 	bool best = is_better(train);
 	int rc = 0;
 
-	if (best)
-		train->best_acc1 = train->result.acc1;
 	train->state.batch = train->options->batch * train->options->accumulate;
 	train->state.update = train->update;
 	/* At an epoch's edge the next one begins with today's ranks. */
@@ -196,11 +273,13 @@ int train_save(struct train *train, bool last, struct error *err)
 	rc = train_settle(train, err);
 	if (!rc)
 		rc = optim_store(&train->optim, writer_snapshot(train->writer), err);
+	if (!rc)
+		rc = store_scale(train, err);
 	if (rc)
 		return rc;
 	job.state = train->state;
 	if (best)
-		job.best = train->best_acc1;
+		job.best = train->best_acc1 = train->result.acc1;
 	writer_start(train->writer, &job);
 	train->skip_error = (struct error){0};
 	train->stall_s = train_now_s() - begin;

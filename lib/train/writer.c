@@ -106,6 +106,8 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 		result->size_bytes = (uint64_t)info.st_size;
 	if (job->best >= 0)
 		rc = folder_set_best(request->folder, state->step, job->best, err);
+	if (!rc)
+		result->best = job->best;
 	if (!rc && job->model)
 		rc = checkpoint_save_model(request->folder, request->graph, request->buckets, state,
 					   &writer->snapshot, &model, err);
@@ -119,7 +121,8 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 	const struct checkpoint_sink sink = {result, passed_over};
 	struct timespec begin = now(), end;
 
-	*result = (struct writer_result){.step = job->state.step, .epoch = job->state.epoch};
+	*result = (struct writer_result){
+		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
 	/* What keeps the owner's file from being renewed is told by the write itself. */
 	if (request->owner && owner_renew(request->owner, &result->err) &&
 	    owner_is_lost(request->owner))

@@ -38,6 +38,7 @@ struct writer_result {
 	int rc; /* a job that failed has left what was there before */
 	struct error err;
 	double seconds;
+	double best; /* Acc@1 that the folder now has as its best one; negative: left as it was */
 	uint64_t size_bytes;
 	char *path;  /* malloced; NULL on failure */
 	char *words; /* what else is to be said, a line each; malloced or NULL */

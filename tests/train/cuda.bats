@@ -99,3 +99,25 @@ PY
 	gpu "${SMALL[@]}" --steps 6 --metrics one
 	near_rows two one 1e-3
 }
+
+@test "fp16: a run that goes on keeps the loss's scale and what it counts, and ends with the same bits" {
+	fp16=("${SMALL[@]}" --amp fp16 --no-eval --deterministic)
+	gpu "${fp16[@]}" --steps 9 --ckpt whole
+	gpu "${fp16[@]}" --steps 4 --ckpt parts
+	gpu "${fp16[@]}" --steps 9 --ckpt parts
+	cmp whole/step-00000009.safetensors parts/step-00000009.safetensors
+	python3 - <<'PY'
+import json
+def scaler(name):
+    data = open(name, 'rb').read()
+    header = json.loads(data[8:8 + int.from_bytes(data[:8], 'little')])
+    return json.loads(header['__metadata__']['berth.state'])['scaler']
+four, nine = scaler('parts/step-00000004.safetensors'), scaler('parts/step-00000009.safetensors')
+print(four, nine)
+# Something of it must differ from where a new run begins.
+assert four != {'scale': 65536.0, 'growth_tracker': 0}
+assert nine['growth_tracker'] == four['growth_tracker'] + 5 or nine['scale'] < four['scale']
+PY
+	gpu "${SMALL[@]}" --no-eval --steps 2 --ckpt plain
+	grep -aq 'scaler\\":null' plain/step-00000002.safetensors
+}

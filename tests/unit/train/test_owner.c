@@ -116,7 +116,7 @@ static void who_renews_lives(void **state)
 	rig_end(&rig);
 }
 
-/* Removed by hand it comes back; another's is never written over, nor removed at the end. */
+/* Another's file is never written over, nor removed at the end. */
 static void renewed(void **state)
 {
 	struct owner *owner;
@@ -132,9 +132,6 @@ static void renewed(void **state)
 	assert_int_equal(owner_renew(owner, &err), 0);
 	assert_int_equal(stat(rig.file, &after), 0);
 	assert_int_not_equal(before.st_ino, after.st_ino);
-	unlink(rig.file);
-	assert_int_equal(owner_renew(owner, &err), 0);
-	assert_int_equal(access(rig.file, F_OK), 0);
 	assert_false(owner_is_lost(owner));
 	claim(&rig, 1, 0);
 	for (int i = 0; i < 2; i++) {
@@ -146,6 +143,86 @@ static void renewed(void **state)
 	assert_int_equal(file_read(rig.file, 4096, &text, &size, &err), 0);
 	assert_non_null(strstr(text, "theirs"));
 	free(text);
+	rig_end(&rig);
+}
+
+/* Who took it over and ended before this one looked leaves no file: the folder is lost all the same. */
+static void taken_and_ended(void **state)
+{
+	struct owner *owner, *taker;
+	struct error err = {0};
+	struct owner_request request;
+	struct rig rig;
+
+	rig_begin(&rig);
+	assert_int_equal(owner_take(&rig.request, &owner, &err), 0);
+	request = rig.request;
+	request.take_over = true;
+	assert_int_equal(owner_take(&request, &taker, &err), 0);
+	owner_release(taker);
+	assert_int_not_equal(access(rig.file, F_OK), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(owner_renew(owner, &err), -ERR_OUTPUT);
+		assert_non_null(strstr(err.text, "is gone: another run took"));
+		assert_true(owner_is_lost(owner));
+		assert_int_not_equal(access(rig.file, F_OK), 0);
+	}
+	owner_release(owner);
+	rig_end(&rig);
+}
+
+/* The same job on another machine: a later attempt takes over at once; the same one only from who is
+ * not seen renewing. */
+static void same_job(void **state)
+{
+	static const struct {
+		int attempt;
+		bool renews;
+		int rc;
+	} rows[] = {{1, true, 0}, {0, true, -ERR_OUTPUT}, {0, false, 0}};
+	struct rig rig;
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct owner *owner = NULL;
+		struct error err = {0};
+		pthread_t thread;
+
+		rig_begin(&rig);
+		rig.self.job = "theirs";
+		rig.self.attempt = rows[i].attempt;
+		claim(&rig, 1, 0);
+		stop = 0;
+		if (rows[i].renews && rows[i].rc)
+			assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
+		int rc = owner_take(&rig.request, &owner, &err);
+
+		stop = 1;
+		if (rows[i].renews && rows[i].rc)
+			pthread_join(thread, NULL);
+		if (rc != rows[i].rc || (rc && !strstr(err.text, "of the same job lives")))
+			fail_msg("row %zu: %d %s", i, rc, err.text);
+		owner_release(owner);
+		rig_end(&rig);
+	}
+}
+
+/* Who watches can be told to stop: the other ranks have gone. */
+static void gives_up(void **state)
+{
+	static const atomic_bool yes = true;
+	struct owner *owner = NULL;
+	struct error err = {0};
+	struct timespec begin, end;
+	struct rig rig;
+
+	rig_begin(&rig);
+	rig.request.watch_ms = 100000;
+	rig.request.give_up = &yes;
+	claim(&rig, 1, 900);
+	clock_gettime(CLOCK_MONOTONIC, &begin);
+	assert_int_equal(owner_take(&rig.request, &owner, &err), -ERR_OUTPUT);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	assert_true(end.tv_sec - begin.tv_sec < 50);
 	rig_end(&rig);
 }
 
@@ -190,6 +267,9 @@ int main(void)
 		cmocka_unit_test(ages),
 		cmocka_unit_test(who_renews_lives),
 		cmocka_unit_test(renewed),
+		cmocka_unit_test(taken_and_ended),
+		cmocka_unit_test(same_job),
+		cmocka_unit_test(gives_up),
 		cmocka_unit_test(one_of_many),
 	};
 

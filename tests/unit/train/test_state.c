@@ -78,6 +78,8 @@ static const struct train_state saved = {.step = 12,
 					 .update = 16,
 					 .batches = 24,
 					 .seed = UINT64_C(0xfedcba9876543210),
+					 .scale = 1024.5,
+					 .scale_good = 1999,
 					 .data = "synthetic"};
 
 static void comes_back(void **state)
@@ -106,6 +108,7 @@ static void comes_back(void **state)
 	assert_int_equal(read.update, saved.update);
 	assert_int_equal(read.batches, saved.batches);
 	assert_true(read.seed == saved.seed);
+	assert_true(read.scale == saved.scale && read.scale_good == saved.scale_good);
 	assert_string_equal(read.data, saved.data);
 	unlink(path);
 	free(path);
@@ -335,6 +338,8 @@ static void names_of_data(void **state)
 	",\"position\":" POSITION ",\"world\":" WORLD ",\"batch\":" BATCH ",\"batches\":" BATCHES  \
 	",\"seed\":" SEED ",\"data\":\"synthetic\"}"
 #define NET "\"small\""
+#define SCALED(SCALER)                                                                             \
+	STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0,\"scaler\":" SCALER)
 
 static void bad_states(void **state)
 {
@@ -344,6 +349,8 @@ static void bad_states(void **state)
 		const char *why;
 	} rows[] = {
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 0, "all right"},
+		{"1", SCALED("null"), 0, "nothing scaled"},
+		{"1", SCALED("{\"scale\":0.5,\"growth_tracker\":3}"), 0, "a scale"},
 		{"2", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0"), 1, "another format"},
 		{"1", STATE("\"resnet34\"", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model"},
 		{"1", STATE("7", "5", "1", "0", "0", "1", "1", "1", "0"), 1, "a model's type"},
@@ -361,6 +368,11 @@ static void bad_states(void **state)
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "\"x\""), 1, "a seed"},
 		{"1", STATE(NET, "5", "1", "0", "0", "1", "1", "1", "99999999999999999999"), 1,
 		 "past 64 bits"},
+		{"1", SCALED("{\"scale\":0,\"growth_tracker\":3}"), 1, "scaled away"},
+		{"1", SCALED("{\"scale\":1e300,\"growth_tracker\":3}"), 1, "no float"},
+		{"1", SCALED("{\"scale\":2,\"growth_tracker\":-1}"), 1, "a count"},
+		{"1", SCALED("{\"growth_tracker\":1}"), 1, "no scale"},
+		{"1", SCALED("7"), 1, "a scaler's type"},
 		{"1", "{}", 1, "nothing"},
 		{"1", "[]", 1, "a list"},
 		{"1", "{\"model\":", 1, "cut"},
@@ -393,7 +405,7 @@ static void bad_states(void **state)
 			fail_msg("%s: code %d", rows[i].why, rc);
 		if (rc && (read.step != -7 || !strstr(err.text, path)))
 			fail_msg("%s: the state changed, or not named: %s", rows[i].why, err.text);
-		/* The good row is the last to be read. */
+		/* The good rows are the last to be read. */
 		if ((rc != 0) != differs(&rig.variables, &other.variables))
 			fail_msg("%s: %s", rows[i].why, rc ? "something was read" : "not all read");
 	}

@@ -118,6 +118,7 @@ static void writes(void **state)
 			assert_int_equal(result.step, step);
 			assert_true(result.seconds > 0 && result.size_bytes > 100);
 			assert_null(result.words);
+			assert_true(result.best == (step == 2 ? 50 : -1));
 			assert_int_equal(variables_new(rig.graph, &rig.buckets, &read, &err), 0);
 			assert_int_equal(checkpoint_load(result.path, rig.graph, &rig.buckets, &at,
 							 &read, &err),
@@ -140,6 +141,56 @@ static void writes(void **state)
 	}
 }
 
+static void keep_words(void *context, const char *text)
+{
+	snprintf(context, 64, "%s", text);
+}
+
+/* Where what latest or best names is not known nothing is removed, and that is said. */
+static void unreadable(void **state)
+{
+	static const char *const names[] = {"best", "latest"};
+
+	for (size_t i = 0; i < ROWS(names); i++) {
+		struct writer_result result;
+		struct error err = {0};
+		struct rig rig;
+		char path[64], said[64];
+		size_t count;
+
+		rig_begin(&rig, &plain, !i);
+		snprintf(path, sizeof path, "%s/%s", rig.folder, names[i]);
+		snprintf(said, sizeof said, "%s does not say which one it names", path);
+		for (int64_t step = 1; step <= 4; step++) {
+			/* latest is written with each, and a folder of its name cannot be replaced. */
+			if (step == 3 && i)
+				break;
+			if (step == 3)
+				assert_int_equal(mkdir(path, 0777), 0);
+			start(&rig, step, 1, -1);
+			assert_int_equal(result_of(&rig, &result), 0);
+			if (step < 3)
+				assert_null(result.words);
+			else if (!result.words || !strstr(result.words, said))
+				fail_msg("%s", result.words ? result.words : "nothing said");
+			writer_result_free(&result);
+		}
+		if (i) {
+			const struct checkpoint_sink sink = {said, keep_words};
+			struct folder_known known = {0};
+
+			assert_int_equal(unlink(path), 0);
+			assert_int_equal(mkdir(path, 0777), 0);
+			folder_prune(rig.folder, rig.graph, 2, 1, &known, &sink);
+			folder_known_free(&known);
+			assert_non_null(strstr(said, "no old checkpoint is removed"));
+		}
+		free(folder_steps(rig.folder, &count, &err));
+		assert_int_equal(count, i ? 2 : 3);
+		rig_end(&rig);
+	}
+}
+
 /* A failed write says why and where, and the next one is tried as if nothing had been. */
 static void fails(void **state)
 {
@@ -153,8 +204,9 @@ static void fails(void **state)
 	writer_result_free(&result);
 	snprintf(away, sizeof away, "%s.away", rig.folder);
 	assert_int_equal(rename(rig.folder, away), 0);
-	start(&rig, 2, 2, -1);
+	start(&rig, 2, 2, 90);
 	assert_int_equal(result_of(&rig, &result), -ERR_OUTPUT);
+	assert_true(result.best == -1);
 	assert_non_null(strstr(result.err.text, rig.folder));
 	assert_null(result.path);
 	writer_result_free(&result);
@@ -189,6 +241,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(writes),
+		cmocka_unit_test(unreadable),
 		cmocka_unit_test(fails),
 		cmocka_unit_test(ends),
 	};
