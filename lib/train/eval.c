@@ -25,8 +25,8 @@ static int next(struct feed *feed, int64_t position, struct batch **batch, int64
 }
 
 /* *stopped: it was broken off. */
-static int run_own(struct feed *feed, struct device_step *step, struct stop *stop, double *wait_ms,
-		   bool *stopped, struct error *err)
+static int run_own(struct feed *feed, const void *resident, struct device_step *step,
+		   struct stop *stop, double *wait_ms, bool *stopped, struct error *err)
 {
 	int64_t position = 0, global_count, batches = 0;
 	double wait_s = 0;
@@ -38,6 +38,8 @@ static int run_own(struct feed *feed, struct device_step *step, struct stop *sto
 			.x = batch->x,
 			.raw = batch->raw,
 			.choices = batch->choices,
+			.resident = resident,
+			.indices = batch->indices,
 			.target = batch->target,
 			.count = batch->count,
 			.global_count = batch->count,
@@ -54,7 +56,7 @@ static int run_own(struct feed *feed, struct device_step *step, struct stop *sto
 	return rc;
 }
 
-int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
+int eval_run(struct feed *feed, const void *resident, struct device_step *step, struct comm *comm,
 	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
 	     struct error *err)
 {
@@ -62,7 +64,7 @@ int eval_run(struct feed *feed, struct device_step *step, struct comm *comm,
 	int64_t faults = feed_faults(feed);
 	double begin = now_s(), wait_ms = 0;
 	bool stopped = false;
-	int rc = run_own(feed, step, stop, &wait_ms, &stopped, err);
+	int rc = run_own(feed, resident, step, stop, &wait_ms, &stopped, err);
 
 	if (!rc)
 		rc = device_step_read(step, &totals, err);

@@ -3,8 +3,11 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/symbols.h"
 
 /* NVML's stable ABI; there is no header of it in the CUDA toolkit. */
@@ -14,6 +17,12 @@ struct nvml_memory { /* nvmlMemory_t */
 struct nvml_use { /* nvmlUtilization_t */
 	unsigned gpu, memory;
 };
+struct nvml_process { /* nvmlProcessInfo_t since driver 510, of the _v3 call */
+	unsigned pid;
+	unsigned long long memory;
+	unsigned gpu_instance, compute_instance;
+};
+#define PROCESSES_MOST 64
 typedef struct nvml_device *nvml_handle;
 
 struct gpu_meter {
@@ -27,6 +36,7 @@ struct gpu_meter {
 	int (*use)(nvml_handle, struct nvml_use *);
 	int (*power_mw)(nvml_handle, unsigned *);
 	int (*slow)(nvml_handle, unsigned long long *);
+	int (*processes)(nvml_handle, unsigned *, struct nvml_process *);
 };
 
 /* nvmlClocksThrottleReason...: bits. */
@@ -56,6 +66,7 @@ static bool load(struct gpu_meter *meter)
 		{"nvmlDeviceGetUtilizationRates", &meter->use, false},
 		{"nvmlDeviceGetPowerUsage", &meter->power_mw, false},
 		{"nvmlDeviceGetCurrentClocksThrottleReasons", &meter->slow, false},
+		{"nvmlDeviceGetComputeRunningProcesses_v3", &meter->processes, false},
 	};
 
 	return !symbols_find(meter->library, symbols, sizeof symbols / sizeof *symbols);
@@ -110,6 +121,45 @@ void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out)
 		return;
 	for (int why = 0; why < GPU_SLOW_COUNT; why++)
 		out->slow[why] = slow & reasons[why].bit;
+}
+
+static void process_text(const struct nvml_process *process, char *text, size_t size)
+{
+	char path[64], memory[32] = "", *name = NULL;
+	size_t length = 0;
+
+	snprintf(path, sizeof path, "/proc/%u/comm", process->pid);
+	if (!file_read(path, 256, &name, &length, NULL) && length && name[length - 1] == '\n')
+		name[length - 1] = 0;
+	if (process->memory != ~0ULL)
+		snprintf(memory, sizeof memory, "%llu MiB", process->memory >> 20);
+	if (process->pid == (unsigned)getpid())
+		snprintf(text, size, "this process (%s)", *memory ? memory : "unknown");
+	else
+		snprintf(text, size, "pid %u%s%.40s%s%s%s", process->pid,
+			 name || *memory ? " (" : "", name ? name : "", name && *memory ? ", " : "",
+			 memory, name || *memory ? ")" : "");
+	free(name);
+}
+
+void gpu_holders(const char *uuid, const char *library, char *text, size_t size)
+{
+	struct gpu_meter *meter = gpu_meter_open(uuid, library);
+	struct nvml_process list[PROCESSES_MOST];
+	unsigned count = PROCESSES_MOST;
+	size_t at = 0;
+
+	*text = 0;
+	if (meter && meter->processes && !meter->processes(meter->handle, &count, list))
+		for (unsigned i = 0; i < count && i < PROCESSES_MOST && at + 1 < size; i++) {
+			char one[128];
+			int n;
+
+			process_text(&list[i], one, sizeof one);
+			n = snprintf(text + at, size - at, "%s%s", i ? ", " : "held by ", one);
+			at += n > 0 ? (size_t)n : 0;
+		}
+	gpu_meter_close(meter);
 }
 
 /* What is not known is smaller than all that is. */

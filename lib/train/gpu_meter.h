@@ -33,6 +33,10 @@ struct gpu_reading {
 struct gpu_meter *gpu_meter_open(const char *uuid, const char *library);
 void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out);
 void gpu_meter_close(struct gpu_meter *meter); /* NULL is fine */
+/* Who computes on the GPU of that UUID and holds its memory: "held by this process (1200 MiB), pid 812
+ * (python, 61000 MiB)", "" where NVML is not there or does not tell. Programs of another container
+ * show a number alone. */
+void gpu_holders(const char *uuid, const char *library, char *text, size_t size);
 
 /* Over all ranks by one reduction to the largest values: the least use, the most memory and power,
  * and every reason that some GPU has. */

@@ -77,6 +77,8 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 		.x = batch->x,
 		.raw = batch->raw,
 		.choices = batch->choices,
+		.resident = train->resident,
+		.indices = batch->indices,
 		.target = batch->target,
 		.count = batch->count,
 		.global_count = update,

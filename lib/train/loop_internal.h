@@ -41,6 +41,7 @@ struct train {
 	struct gpu_meter *meter; /* or NULL */
 	enum loss_kind loss_kind;
 	struct feed *feed, *val_feed;
+	void *resident, *val_resident; /* device memory: the data sets, or NULL */
 
 	struct train_state state;
 	int64_t first_step;	       /* where it began */

@@ -183,7 +183,7 @@ int train_evaluate(struct train *train, struct error *err)
 	int rc = optim_share_buffers(&train->optim, train->comm, err);
 
 	if (!rc)
-		rc = eval_run(train->val_feed, train->val_step, train->comm, train->queue,
+		rc = eval_run(train->val_feed, train->val_resident, train->val_step, train->comm, train->queue,
 			      &train->stop, &result, err);
 
 	train->stopped |= !rc && result.stopped;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "train/loop_internal.h"
+#include "train/resident.h"
 
 double train_now_s(void)
 {
@@ -232,6 +233,7 @@ static int open_feeds(struct train *train, struct error *err)
 				      : files		    ? loader_threads(options->cores)
 							    : 0,
 			   .raw = train->device->ops->takes_raw,
+			   .bare = train->resident,
 			   .timeout_ms = options->timeout_ms},
 		.sampler = &train->sampler,
 		.rank = train->comm->rank,
@@ -247,8 +249,22 @@ static int open_feeds(struct train *train, struct error *err)
 			   "left out",
 			   train->data->others);
 	request.loader.dataset = train->val;
+	request.loader.bare = train->val_resident;
 	request.sampler = NULL;
 	return rc || !train->val ? rc : feed_new(&request, &train->val_feed, err);
+}
+
+/* By what is left once the steps have their memory. */
+static int make_resident(struct train *train, struct error *err)
+{
+	int rc = resident_new(train->queue, train->data, &train->resident, err);
+
+	if (!rc && train->val)
+		rc = resident_new(train->queue, train->val, &train->val_resident, err);
+	if (!rc && train->resident && !train->comm->rank)
+		train_note(train, "the data set, %zu MiB, lives in the GPU's memory",
+			   (resident_bytes(train->data) >> 20) + 1);
+	return rc;
 }
 
 static int plan_network(struct train *train, struct error *err)
@@ -269,9 +285,6 @@ static int build(struct train *train, struct error *err)
 	int rc = optim_new(train->queue, train->graph, &train->buckets, train->comm, &train->optim,
 			   err);
 
-	if (rc)
-		return rc;
-	rc = open_feeds(train, err);
 	if (rc)
 		return rc;
 	struct step_request request = {
@@ -310,7 +323,9 @@ static int build(struct train *train, struct error *err)
 		request.table = train->val->bytes ? train->val->table[0] : NULL;
 	if (!rc && train->val)
 		rc = device_step_new(train->queue, &request, &train->val_step, err);
-	return rc;
+	if (!rc)
+		rc = make_resident(train, err);
+	return rc ? rc : open_feeds(train, err);
 }
 
 int train_open(struct train *train, struct error *err)
@@ -350,6 +365,10 @@ void train_close(struct train *train)
 	gpu_meter_close(train->meter);
 	device_step_free(train->step);
 	device_step_free(train->val_step);
+	if (train->device) {
+		train->device->ops->memory_free(train->device, train->resident);
+		train->device->ops->memory_free(train->device, train->val_resident);
+	}
 	optim_free(&train->optim);
 	/* A thread that hangs in a file system may read on: these, too, stay then. */
 	if (written) {

@@ -26,7 +26,7 @@ gpu() {
 	ls "$XDG_CACHE_HOME"/berth/cudnn-*
 }
 
-@test "crops and flips are the CPU's, bytes come as bytes" {
+@test "crops and flips are the CPU's, from the host batch by batch and from a data set that lives on the GPU" {
 	python3 - <<'PY'
 import os, random
 random.seed(5)
@@ -36,11 +36,42 @@ for name in [f'data_batch_{i}.bin' for i in range(1, 6)] + ['test_batch.bin']:
     with open('cifar/' + name, 'wb') as file:
         file.write(row * 250)
 PY
-	run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval --metrics gpu
+	run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval --metrics gpu --ckpt lives
 	[ "$status" -eq 0 ]
+	[[ "$output" =~ "the data set, 147 MiB, lives in the GPU's memory" ]]
+	# It may have half of what is free: the same bits where that is too little.
+	FAKE_CUDA_MIB=250 run gpu convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval \
+		--metrics comes --ckpt comes
+	[ "$status" -eq 0 ]
+	[[ ! "$output" =~ "lives in the GPU's memory" ]]
+	cmp lives/model.safetensors comes/model.safetensors
 	"$BUILD/bin/berth-train" convnet --data cifar10:cifar --batch 16 --steps 4 --log-every 1 --no-eval \
 		--metrics cpu --device cpu-reference
 	near_rows gpu cpu 1e-3
+}
+
+# The engine of forward, sums, input and weights, of each line of the cache; -1: none was taken.
+engines_kept() {
+	cut -f 2 cache/berth/cudnn-* | cut -d ' ' -f 7-10 | tr ' ' '\n' | sort -u | tr '\n' ' '
+}
+
+@test "engines of cuDNN's graphs are taken where they are faster and right, and kept" {
+	export XDG_CACHE_HOME=$PWD/cache
+	# Of those that may be taken number 4 is the fastest that is right; 2 is faster and wrong.
+	gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics fast
+	[ "$(engines_kept)" = "-1 4 " ]
+	gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics kept
+	near_rows kept fast 1e-6
+	rm -r cache
+	FAKE_CUDNN_ENGINES=none gpu "${SMALL[@]}" --steps 4 --amp bf16 --metrics none
+	[ "$(engines_kept)" = "-1 " ]
+	near_rows fast none 0.02
+	# What an earlier version kept, or anything else, is not taken for a choice.
+	rm -r cache
+	mkdir -p cache/berth
+	printf 'conv f32 8x3x16x16\t1 0 1 0 1 0\n\0\377\n' > cache/berth/cudnn-91900_Fake_GPU
+	FAKE_CUDNN_ENGINES=slow gpu "${SMALL[@]}" --steps 2
+	[ "$(engines_kept)" = "-1 " ]
 }
 
 @test "a checkpoint goes from the CPU to the GPU and back" {
@@ -73,6 +104,13 @@ PY
 	FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "out of GPU memory" ]]
+	[[ "$output" =~ "see nvidia-smi for who else holds it" ]]
+	# Where NVML is there the processes are named.
+	ln -s "$FAKE_NVML" libnvidia-ml.so.1
+	LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=held FAKE_CUDA_MIB=40 run gpu resnet18 --stem cifar \
+		--data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
+	[ "$status" -eq 69 ]
+	[[ "$output" =~ "its memory is held by pid "[0-9]+" ("[^,]*", 3072 MiB)" ]]
 	FAKE_CUDA_MIB=400 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "the activations of a batch of 512 need" ]]

@@ -15,6 +15,7 @@ struct stage {
 struct staged {
 	struct comm comm;
 	struct comm *inner;
+	struct device *device; /* whose host memory the stages are */
 	struct stage *stages; /* their host memory is kept for the next ones */
 	size_t count, room;
 };
@@ -30,6 +31,34 @@ struct comm *comm_stage(struct comm *inner)
 	staged->comm = (struct comm){.ops = &comm_staged, .rank = inner->rank, .size = inner->size};
 	staged->inner = inner;
 	return &staged->comm;
+}
+
+/* Page-locked where the device has such: the GPU copies to and from it by itself. */
+static int host_new(struct staged *staged, struct stage *stage, size_t size_bytes, struct error *err)
+{
+	const struct device_ops *ops = staged->device->ops;
+	void *host = NULL;
+	int rc = 0;
+
+	if (ops->host_memory_new)
+		rc = ops->host_memory_new(staged->device, size_bytes, &host, err);
+	else if (!(host = malloc(size_bytes)))
+		rc = error_memory(err, "what ranks exchange");
+	if (rc)
+		return rc;
+	stage->host = host;
+	stage->room = size_bytes;
+	return 0;
+}
+
+static void host_free(const struct staged *staged, struct stage *stage)
+{
+	if (stage->host && staged->device->ops->host_memory_new)
+		staged->device->ops->host_memory_free(staged->device, stage->host);
+	else
+		free(stage->host);
+	stage->host = NULL;
+	stage->room = 0;
 }
 
 /* The next stage, with size_bytes of host memory. */
@@ -50,11 +79,9 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 	}
 	stage = &staged->stages[staged->count];
 	if (stage->room < size_bytes) {
-		free(stage->host);
-		stage->host = malloc(size_bytes);
-		stage->room = stage->host ? size_bytes : 0;
-		if (!stage->host)
-			goto full;
+		host_free(staged, stage);
+		if (host_new(staged, stage, size_bytes, err))
+			return NULL;
 	}
 	stage->size_bytes = size_bytes;
 	staged->count++;
@@ -68,8 +95,10 @@ full:
 static struct stage *stage_out(struct staged *staged, struct device_queue *queue, const void *from,
 			       void *to, size_t size_bytes, struct error *err)
 {
-	struct stage *stage = stage_next(staged, size_bytes, err);
+	struct stage *stage;
 
+	staged->device = queue->device;
+	stage = stage_next(staged, size_bytes, err);
 	if (!stage)
 		return NULL;
 	stage->to = to;
@@ -167,7 +196,7 @@ static void staged_close(struct comm *comm)
 		return;
 	staged->inner->ops->close(staged->inner);
 	for (size_t i = 0; i < staged->room; i++)
-		free(staged->stages[i].host);
+		host_free(staged, &staged->stages[i]);
 	free(staged->stages);
 	free(staged);
 }

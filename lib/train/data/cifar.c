@@ -213,7 +213,8 @@ static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t 
 	const unsigned char *record = cifar->bytes + index * record_size(cifar->layout);
 
 	*(int32_t *)target = record[cifar->layout->label_bytes - 1];
-	memcpy(raw, record + cifar->layout->label_bytes, PIXELS);
+	if (raw)
+		memcpy(raw, record + cifar->layout->label_bytes, PIXELS);
 	return 0;
 }
 

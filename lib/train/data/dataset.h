@@ -68,7 +68,8 @@ struct dataset_format {
 	/* -ERR_USAGE: a wrong argument; -ERR_INPUT: a file is missing; -ERR_DATA: it is not what it
 	 * should be: err names the file and what stands there. */
 	int (*open)(const struct dataset_request *request, struct dataset **out, struct error *err);
-	/* The raw sample index. raw: [C][H][W], bytes or floats; target: one I32, or one F32 for
+	/* The raw sample index. raw: [C][H][W], bytes or floats, NULL (not of files): the target is
+	 * wanted alone; target: one I32, or one F32 for
 	 * regression. epoch: for formats that crop while they decode. Any number of threads may be
 	 * in here at once, each with a scratch of its own. */
 	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -88,7 +89,8 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
  * -ERR_DATA: the sample cannot be decoded (formats of files alone); err names the file. */
 int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		   struct dataset_scratch *scratch, float *x, void *target, struct error *err);
-/* The same before normalisation: raw as the format has it, and what chance says. */
+/* The same before normalisation: raw as the format has it, and what chance says. raw NULL (not of
+ * formats of files): the target and what chance says alone. */
 int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		struct dataset_scratch *scratch, void *raw, struct augment_choice *choice,
 		void *target, struct error *err);

@@ -232,7 +232,8 @@ static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 	const struct idx *idx = (const struct idx *)dataset;
 	size_t pixels = (size_t)shape_count(&dataset->shape);
 
-	memcpy(raw, idx->pixels + index * pixels, pixels);
+	if (raw)
+		memcpy(raw, idx->pixels + index * pixels, pixels);
 	*(int32_t *)target = idx->classes[index];
 	return 0;
 }

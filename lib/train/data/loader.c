@@ -82,7 +82,9 @@ static int make(const struct loader *loader, struct slot *slot, int place, uint3
 
 	if (loader->request.raw)
 		return dataset_raw(dataset, index, slot->epoch, scratch,
-				   (char *)batch->raw + (size_t)place * loader->raw_size,
+				   batch->raw ? (char *)batch->raw +
+							(size_t)place * loader->raw_size
+					      : NULL,
 				   &batch->choices[place], target, err);
 	return dataset_sample(dataset, index, slot->epoch, scratch,
 			      batch->x + (size_t)place * loader->elements, target, err);
@@ -339,16 +341,19 @@ static int reserve(struct loader *loader, struct error *err)
 		struct slot *slot = &loader->slots[i];
 
 		slot->indices = calloc(batch, sizeof *slot->indices);
+		slot->batch.indices = slot->indices;
 		slot->left_out = calloc(batch, sizeof *slot->left_out);
 		slot->batch.target = calloc(batch, sizeof(int32_t));
 		if (request->raw) {
-			slot->batch.raw = calloc(batch, loader->raw_size);
+			slot->batch.raw =
+				request->bare ? NULL : calloc(batch, loader->raw_size);
 			slot->batch.choices = calloc(batch, sizeof *slot->batch.choices);
 		} else {
 			slot->batch.x = calloc(batch, loader->elements * sizeof(float));
 		}
 		if (!slot->indices || !slot->left_out || !slot->batch.target ||
-		    (request->raw ? !slot->batch.raw || !slot->batch.choices : !slot->batch.x))
+		    (request->raw ? (!slot->batch.raw && !request->bare) || !slot->batch.choices
+				  : !slot->batch.x))
 			return error_set(err, ERR_UNAVAILABLE,
 					 "out of memory: %d times %zu samples of %zu KiB; try a "
 					 "smaller --batch%s",

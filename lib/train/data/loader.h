@@ -20,6 +20,8 @@ struct loader_request {
 	int batch;		       /* the most samples of one */
 	int threads; /* 0: none, the taker makes its batch itself when it wants it */
 	bool raw;    /* leave the samples raw, with what chance says, for a device that augments */
+	bool bare;   /* with raw: the samples themselves are not wanted, a device has them; not of
+		      * formats of files */
 	int timeout_ms; /* of a wait for one batch */
 };
 
@@ -36,7 +38,9 @@ struct batch_fault {
 struct batch {
 	int count;			/* samples here */
 	float *x;			/* [count][C][H][W], or NULL with raw */
-	void *raw;			/* with raw: as the format has them, else NULL */
+	void *raw;			/* with raw: as the format has them, else (and bare) NULL */
+	const uint32_t *indices;	/* [count]: which samples; of formats of files those that were
+					 * asked for */
 	struct augment_choice *choices; /* with raw: [count], else NULL */
 	void *target;			/* I32 or F32 [count] */
 	const struct batch_fault *faults;

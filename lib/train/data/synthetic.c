@@ -154,7 +154,13 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 	const float *pattern = synthetic->patterns;
 	float *x = raw;
 
-	normals(synthetic->seed, index, stream, elements, x);
+	/* Of a regression the target is a sum over the sample. */
+	if (!x && dataset->classes == 1)
+		x = dataset_room(&scratch->raw, elements * sizeof *x);
+	if (!x && dataset->classes == 1)
+		return error_memory(err, "a sample");
+	if (x)
+		normals(synthetic->seed, index, stream, elements, x);
 	if (dataset->classes == 1) {
 		uint32_t place[4] = {stream, 0, index, STREAM_NOISE};
 		float noise[2];
@@ -171,7 +177,7 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 	uint32_t k = draw[0] % (uint32_t)dataset->classes;
 
 	pattern += k * elements;
-	for (size_t i = 0; i < elements; i++)
+	for (size_t i = 0; x && i < elements; i++)
 		x[i] = 0.5f * pattern[i] + x[i];
 	*(int32_t *)target = (int32_t)k;
 	return 0;

@@ -161,6 +161,10 @@ struct step_input {
 	const float *x;	    /* [count][C][H][W]; NULL with raw */
 	const void *raw;    /* the same before normalisation and augmentation, or NULL */
 	const struct augment_choice *choices; /* of raw: [count] */
+	/* Instead of raw: samples indices[count] of resident, device memory that holds all of a data
+	 * set as raw samples, one after another. */
+	const void *resident;
+	const uint32_t *indices;
 	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
 	int count;	    /* 0 to batch: a rank may have nothing in the last batch of an epoch */
 	int64_t global_count; /* samples of this update over all its runs and ranks, >= 1 */
@@ -213,6 +217,8 @@ struct device_ops {
 	/* Device memory, 64-byte aligned, not cleared. */
 	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);
 	void (*memory_free)(struct device *device, void *memory);
+	/* Bytes of it that are free. NULL: its memory is the host's. */
+	size_t (*memory_left)(struct device *device);
 
 	int (*queue_new)(struct device *device, struct device_queue **out, struct error *err);
 	void (*queue_free)(struct device_queue *queue);
@@ -242,9 +248,10 @@ struct device_ops {
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 
 	/* Upper height; all four NULL: the default walks the ops. takes_raw: step_input may bring
-	 * raw instead of x; a device without a step of its own does not. reduced: precisions other
+	 * raw, or resident, instead of x; a device without a step of its own does not. reduced: precisions other
 	 * than PRECISION_F32, tf32 and no_graph mean something. */
 	bool takes_raw, reduced;
+	bool takes_vote; /* step_run puts step_input.vote in its place itself */
 	int (*step_new)(struct device_queue *queue, const struct step_request *request,
 			struct step **out, struct error *err);
 	int (*step_run)(struct step *step, const struct step_input *input, struct error *err);

@@ -340,7 +340,7 @@ int device_step_run(struct device_step *step, const struct step_input *input, st
 					   : 0;
 
 	/* A vote of 0 too: what stands there is the last update's sum. */
-	if (!rc && step->vote && input->last)
+	if (!rc && step->vote && input->last && !(step->ops && step->ops->takes_vote))
 		rc = step->queue->device->ops->copy_in(step->queue, step->vote, &input->vote,
 						       sizeof input->vote, err);
 	if (rc)

@@ -26,7 +26,9 @@ bool fake_capturing(cudaStream_t stream);
 /* Is [at, at + size) within one allocation of the GPU's? Ends the process with what if not. */
 void fake_expect(const void *at, size_t size, const char *what);
 
-enum number;
+/* What the work that is being done takes, in milliseconds of the pretended clock. */
+void fake_cost(double ms);
+
 float fake_read(const void *at, size_t index, enum number number);
 void fake_write(void *at, size_t index, enum number number, float value);
 

@@ -142,6 +142,7 @@ void launch(const char *name, Kernel kernel, dim3 grid, dim3 block, cudaStream_t
 	fake_put(stream, [=] {
 		std::function<void()> thread = [=] { kernel(arguments...); };
 
+		fake_cost(0.2);
 		run_grid(grid, block, barriers, thread);
 	});
 }

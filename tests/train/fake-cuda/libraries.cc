@@ -1,33 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cuDNN's convolutions and cuBLASLt's products by the definition, with what they demand checked. */
-#include "fake.h"
+#include "libraries.h"
 
 #include <cublasLt.h>
-#include <cudnn.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#define WORKSPACE ((size_t)4096)
-
 struct cudnnContext {
 	cudaStream_t stream;
 };
-struct cudnnTensorStruct {
-	enum number number;
-	int n, c, h, w;
-};
-struct cudnnFilterStruct {
-	enum number number;
-	int k, c, h, w;
-};
-struct cudnnConvolutionStruct {
-	int pad, stride;
-	cudnnMathType_t math;
-};
 
-static enum number number_of(cudnnDataType_t type)
+enum number fake_number(cudnnDataType_t type)
 {
 	if (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16)
 		abort();
@@ -40,23 +25,26 @@ static size_t size_of(enum number number)
 	return number == NUMBER_F32 ? 4 : 2;
 }
 
-static size_t bytes(const cudnnTensorStruct &t)
+size_t fake_bytes(const cudnnTensorStruct &t)
 {
 	return (size_t)t.n * t.c * t.h * t.w * size_of(t.number);
 }
-static size_t bytes(const cudnnFilterStruct &t)
+size_t fake_bytes(const cudnnFilterStruct &t)
 {
 	return (size_t)t.k * t.c * t.h * t.w * size_of(t.number);
 }
+size_t fake_count(const fake_pass &p, char which)
+{
+	return (which == 'x' ? fake_bytes(p.x) : which == 'y' ? fake_bytes(p.y) : fake_bytes(p.w)) /
+	       size_of(p.x.number);
+}
 
-/* One convolution, whichever pass. */
-struct pass {
-	cudnnTensorStruct x, y;
-	cudnnFilterStruct w;
-	cudnnConvolutionStruct how;
-};
+cudaStream_t fake_stream(cudnnHandle_t handle)
+{
+	return handle->stream;
+}
 
-static bool fits(const pass &p)
+bool fake_fits(const fake_pass &p)
 {
 	return p.x.number == p.y.number && p.x.number == p.w.number && p.x.c == p.w.c &&
 	       p.y.c == p.w.k && p.x.n == p.y.n && p.w.h == p.w.w &&
@@ -66,7 +54,7 @@ static bool fits(const pass &p)
 }
 
 /* f(place in x, in w, in y) for each product that a convolution has. */
-template <typename F> static void each(const pass &p, F f)
+template <typename F> static void each(const fake_pass &p, F f)
 {
 	for (int n = 0; n < p.y.n; n++)
 		for (int oy = 0; oy < p.y.h; oy++)
@@ -102,12 +90,12 @@ static void narrow(float *from, void *to, size_t count, enum number number, floa
 }
 
 /* out of 'y', 'x', 'w' from the two others. */
-static void convolve(const pass &p, char out, const void *x, const void *w, const void *y, void *to,
-		     float beta)
+void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y, void *to,
+		   float beta)
 {
 	enum number number = p.x.number;
-	size_t xs = bytes(p.x) / size_of(number), ws = bytes(p.w) / size_of(number),
-	       ys = bytes(p.y) / size_of(number), tap = (size_t)p.w.h * p.w.w * p.w.c;
+	size_t xs = fake_bytes(p.x) / size_of(number), ws = fake_bytes(p.w) / size_of(number),
+	       ys = fake_bytes(p.y) / size_of(number), tap = (size_t)p.w.h * p.w.w * p.w.c;
 	float *fx = out == 'x' ? (float *)calloc(xs, 4) : widen(x, xs, number);
 	float *fw = out == 'w' ? (float *)calloc(ws, 4) : widen(w, ws, number);
 	float *fy = out == 'y' ? (float *)calloc(ys, 4) : widen(y, ys, number);
@@ -142,27 +130,28 @@ static void convolve(const pass &p, char out, const void *x, const void *w, cons
 		free(fy);
 }
 
-static cudnnStatus_t run(cudnnHandle_t handle, const pass &p, char out, const void *x,
+static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, const void *x,
 			 const void *w, const void *y, void *to, int algorithm, void *workspace,
 			 size_t workspace_bytes, const void *alpha, const void *beta)
 {
 	const void *all[] = {x, w, y, to, workspace};
 	float factor = *(const float *)beta;
 
-	if (!fits(p) || algorithm != 1 || *(const float *)alpha != 1 || workspace_bytes < WORKSPACE)
+	if (!fake_fits(p) || algorithm != 1 || *(const float *)alpha != 1 || workspace_bytes < FAKE_WORKSPACE)
 		return CUDNN_STATUS_BAD_PARAM;
 	for (const void *at : all)
 		if (at && (uintptr_t)at % 16)
 			return CUDNN_STATUS_BAD_PARAM;
-	fake_expect(x, out == 'x' ? 0 : bytes(p.x), "x of a convolution");
-	fake_expect(w, out == 'w' ? 0 : bytes(p.w), "w of a convolution");
-	fake_expect(y, out == 'y' ? 0 : bytes(p.y), "y of a convolution");
-	fake_expect(to, out == 'x' ? bytes(p.x) : out == 'w' ? bytes(p.w) : bytes(p.y),
+	fake_expect(x, out == 'x' ? 0 : fake_bytes(p.x), "x of a convolution");
+	fake_expect(w, out == 'w' ? 0 : fake_bytes(p.w), "w of a convolution");
+	fake_expect(y, out == 'y' ? 0 : fake_bytes(p.y), "y of a convolution");
+	fake_expect(to, out == 'x' ? fake_bytes(p.x) : out == 'w' ? fake_bytes(p.w) : fake_bytes(p.y),
 		    "the result of a convolution");
-	fake_expect(workspace, WORKSPACE, "workspace of a convolution");
+	fake_expect(workspace, FAKE_WORKSPACE, "workspace of a convolution");
 	fake_put(handle->stream, [=] {
-		memset(workspace, 0xff, WORKSPACE);
-		convolve(p, out, x, w, y, to, factor);
+		memset(workspace, 0xff, FAKE_WORKSPACE);
+		fake_cost(FAKE_LEGACY_MS);
+		fake_convolve(p, out, x, w, y, to, factor);
 	});
 	return CUDNN_STATUS_SUCCESS;
 }
@@ -218,7 +207,7 @@ cudnnStatus_t cudnnSetTensor4dDescriptor(cudnnTensorDescriptor_t it, cudnnTensor
 {
 	if (format != CUDNN_TENSOR_NHWC || n < 1 || c < 1 || h < 1 || w < 1)
 		return CUDNN_STATUS_BAD_PARAM;
-	*it = {number_of(type), n, c, h, w};
+	*it = {fake_number(type), n, c, h, w};
 	return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t it, cudnnDataType_t type,
@@ -226,7 +215,7 @@ cudnnStatus_t cudnnSetFilter4dDescriptor(cudnnFilterDescriptor_t it, cudnnDataTy
 {
 	if (format != CUDNN_TENSOR_NHWC || k < 1 || c < 1 || h < 1 || w < 1)
 		return CUDNN_STATUS_BAD_PARAM;
-	*it = {number_of(type), k, c, h, w};
+	*it = {fake_number(type), k, c, h, w};
 	return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnSetConvolution2dDescriptor(cudnnConvolutionDescriptor_t it, int pad_h, int pad_w,
@@ -257,7 +246,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 		all[1].status = CUDNN_STATUS_NOT_SUPPORTED;                                        \
 		all[2].algo = (algo_type)1;                                                        \
 		all[2].status = CUDNN_STATUS_SUCCESS;                                              \
-		all[2].memory = WORKSPACE;                                                         \
+		all[2].memory = FAKE_WORKSPACE;                                                         \
 		all[2].determinism = CUDNN_DETERMINISTIC;                                          \
 		for (*returned = 0; *returned < 3 && *returned < wanted; ++*returned) {            \
 			all[*returned].mathType = how->math;                                       \
@@ -267,7 +256,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 	} while (0)
 #define SIZE                                                                                       \
 	do {                                                                                       \
-		*size = (int)algo == 1 ? WORKSPACE : (size_t)8 << 30;                              \
+		*size = (int)algo == 1 ? FAKE_WORKSPACE : (size_t)8 << 30;                              \
 		return (int)algo > 1 ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;          \
 	} while (0)
 
@@ -277,11 +266,11 @@ cudnnStatus_t cudnnFindConvolutionForwardAlgorithmEx(
 	const cudnnTensorDescriptor_t y, void *at_y, const int wanted, int *returned,
 	cudnnConvolutionFwdAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
 {
-	fake_expect(at_x, bytes(*x), "x of a search");
-	fake_expect(at_w, bytes(*w), "w of a search");
-	fake_expect(at_y, bytes(*y), "y of a search");
+	fake_expect(at_x, fake_bytes(*x), "x of a search");
+	fake_expect(at_w, fake_bytes(*w), "w of a search");
+	fake_expect(at_y, fake_bytes(*y), "y of a search");
 	fake_expect(workspace, workspace_bytes, "workspace of a search");
-	memset(at_y, 0xff, bytes(*y));
+	memset(at_y, 0xff, fake_bytes(*y));
 	PERFS(cudnnConvolutionFwdAlgoPerf_t, cudnnConvolutionFwdAlgo_t);
 }
 cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
@@ -290,8 +279,8 @@ cudnnStatus_t cudnnFindConvolutionBackwardDataAlgorithmEx(
 	const cudnnTensorDescriptor_t x, void *at_x, const int wanted, int *returned,
 	cudnnConvolutionBwdDataAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
 {
-	fake_expect(at_x, bytes(*x), "x of a search");
-	memset(at_x, 0xff, bytes(*x));
+	fake_expect(at_x, fake_bytes(*x), "x of a search");
+	memset(at_x, 0xff, fake_bytes(*x));
 	PERFS(cudnnConvolutionBwdDataAlgoPerf_t, cudnnConvolutionBwdDataAlgo_t);
 }
 cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
@@ -300,8 +289,8 @@ cudnnStatus_t cudnnFindConvolutionBackwardFilterAlgorithmEx(
 	const cudnnFilterDescriptor_t w, void *at_w, const int wanted, int *returned,
 	cudnnConvolutionBwdFilterAlgoPerf_t *perfs, void *workspace, size_t workspace_bytes)
 {
-	fake_expect(at_w, bytes(*w), "w of a search");
-	memset(at_w, 0xff, bytes(*w));
+	fake_expect(at_w, fake_bytes(*w), "w of a search");
+	memset(at_w, 0xff, fake_bytes(*w));
 	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
 }
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(

@@ -13,6 +13,7 @@
 #include "train/device/cuda/element.h"
 
 #define ALIGNMENT ((size_t)256)
+#define POISONED ((size_t)64 << 20)
 
 struct item {
 	std::function<void()> work; /* empty: a wait */
@@ -38,8 +39,10 @@ struct CUevent_st {
 	int recorded, come;
 	CUstream_st *stream;
 	CUgraph_st *graph;
+	double ms; /* when it last came */
 };
 
+static double clock_ms;
 static std::map<uintptr_t, size_t> device_memory, pinned;
 static std::set<CUstream_st *> streams;
 static size_t device_bytes;
@@ -196,7 +199,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 	int version = ++event->recorded;
 
-	fake_put(stream, [event, version] { event->come = version; });
+	fake_put(stream, [event, version] {
+		event->come = version;
+		event->ms = clock_ms;
+	});
 	return cudaSuccess;
 }
 
@@ -222,6 +228,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 	while (event->come < event->recorded)
 		step(event->stream, true);
 	return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+	return cudaStreamQuery(stream);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	*ms = (float)(to->ms - from->ms);
+	return from->come && to->come ? cudaSuccess : fails(cudaErrorNotReady);
 }
 
 /* ---- graphs ---- */
@@ -297,7 +314,8 @@ static void *block(std::map<uintptr_t, size_t> &blocks, size_t size)
 
 	if (posix_memalign(&memory, ALIGNMENT, size))
 		die("the host's memory is out");
-	memset(memory, 0xff, size);
+	/* The room in which layers are tried is a GiB, and nobody reads what it holds. */
+	memset(memory, 0xff, size < POISONED ? size : POISONED);
 	blocks[(uintptr_t)memory] = size;
 	return memory;
 }
@@ -433,6 +451,12 @@ cudaError_t cudaGetDeviceCount(int *count)
 	return *count ? cudaSuccess : fails(cudaErrorNoDevice);
 }
 
+cudaError_t cudaGetDevice(int *ordinal)
+{
+	*ordinal = 0;
+	return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int ordinal)
 {
 	return cudaSuccess;
@@ -444,6 +468,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
 
 	memset(out, 0, sizeof *out);
 	snprintf(out->name, sizeof out->name, "Fake GPU");
+	/* The first of tests/unit/machine/fake_nvml.c. */
+	memcpy(out->uuid.bytes, "\0\0\0\xf0\xaa\xaa\xbb\xbb\xcc\xcc\xdd\xdd\xdd\xdd\xdd\xdd", 16);
 	out->multiProcessorCount = 1;
 	out->major = major ? atoi(major) : 9;
 	return cudaSuccess;
@@ -490,6 +516,11 @@ void fake_expect(const void *at, size_t size, const char *what)
 {
 	if (size && !within(device_memory, at, size))
 		die(what);
+}
+
+void fake_cost(double ms)
+{
+	clock_ms += ms;
 }
 
 float fake_read(const void *at, size_t index, enum number number)

@@ -50,6 +50,27 @@ static void test_read(void **state)
 	assert_true(isnan(reading.use) && isnan(reading.power_w) && reading.memory_bytes > 0);
 }
 
+static void test_holders(void **state)
+{
+	char text[256], expected[64];
+
+	setenv("BERTH_FAKE_NVML", "held", 1);
+	gpu_holders(FIRST, FAKE_NVML, text, sizeof text);
+	snprintf(expected, sizeof expected, "held by pid %d (", (int)getppid());
+	if (strncmp(text, expected, strlen(expected)) || !strstr(text, ", 3072 MiB)"))
+		fail_msg("%s, expected %s..., 3072 MiB)", text, expected);
+	/* No room: cut, and nothing beyond. */
+	memset(text, 'x', sizeof text);
+	gpu_holders(FIRST, FAKE_NVML, text, 12);
+	assert_string_equal(text, "held by pid");
+	assert_int_equal(text[12], 'x');
+	unsetenv("BERTH_FAKE_NVML");
+	gpu_holders(FIRST, FAKE_NVML, text, sizeof text);
+	assert_string_equal(text, "");
+	gpu_holders(FIRST, "libno-such-nvml.so", text, sizeof text);
+	assert_string_equal(text, "");
+}
+
 static void test_absent(void **state)
 {
 	struct gpu_reading reading;
@@ -124,7 +145,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_read),
-		cmocka_unit_test(test_absent),
+		cmocka_unit_test(test_holders), cmocka_unit_test(test_absent),
 		cmocka_unit_test(test_over_ranks),
 		cmocka_unit_test(test_row),
 	};

@@ -9,6 +9,7 @@
 
 #include "train/comm/gpus.h"
 #include "train/device/cuda/plan_cache.h"
+#include "train/gpu_meter.h"
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 
@@ -79,9 +80,24 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 	}
 }
 
+/* Of the GPU that this thread uses, with what joins it to a sentence. */
+static void holders(char *text, size_t size)
+{
+	struct cudaDeviceProp properties;
+	char uuid[48];
+	int ordinal;
+
+	*text = 0;
+	if (cudaGetDevice(&ordinal) || cudaGetDeviceProperties(&properties, ordinal))
+		return;
+	gpu_uuid_text((const unsigned char *)properties.uuid.bytes, uuid);
+	gpu_holders(uuid, NULL, text, size);
+}
+
 int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err)
 {
 	size_t available = 0, total = 0;
+	char who[256] = "";
 	void *memory = NULL;
 	cudaError_t code = cudaMalloc(&memory, size_bytes ? size_bytes : 1);
 
@@ -93,11 +109,13 @@ int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *e
 	if (code != cudaErrorMemoryAllocation)
 		return cuda_check(code, what, err);
 	cudaMemGetInfo(&available, &total);
+	holders(who, sizeof who);
 	return error_set(err, ERR_UNAVAILABLE,
 			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
-			 "free; try a smaller --batch, and see nvidia-smi for who else holds it",
+			 "free; try a smaller --batch%s%s",
 			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
-			 available >> 20, total >> 20);
+			 available >> 20, total >> 20, *who ? "; its memory is " : ", and see nvidia-smi for who else holds it",
+			 who);
 }
 
 /* ---- open ---- */
@@ -254,6 +272,13 @@ static void memory_free(struct device *device, void *memory)
 	cudaFree(memory);
 }
 
+static size_t memory_left(struct device *device)
+{
+	size_t available = 0, total = 0;
+
+	return cudaMemGetInfo(&available, &total) ? 0 : available;
+}
+
 static int host_memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
 	return cuda_check(cudaMallocHost(out, size_bytes ? size_bytes : 1), "pinned memory", err);
@@ -364,6 +389,7 @@ const struct device_ops device_cuda = {
 	.uuid = uuid,
 	.memory_new = memory_new,
 	.memory_free = memory_free,
+	.memory_left = memory_left,
 	.queue_new = queue_new,
 	.queue_free = queue_free,
 	.queue_wait = queue_wait,
@@ -376,6 +402,7 @@ const struct device_ops device_cuda = {
 	.supports = supports,
 	.run = run,
 	.takes_raw = true,
+	.takes_vote = true,
 	.reduced = true,
 	.step_new = cuda_step_new,
 	.step_run = cuda_step_run,

@@ -48,6 +48,8 @@ int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *e
 
 /* ---- layers (convolution.c, linear.c) ---- */
 
+cudnnDataType_t cudnn_type(enum number number);
+
 /* How a layer may be computed. */
 struct layer_rules {
 	enum number number;
@@ -56,6 +58,8 @@ struct layer_rules {
 	bool deterministic; /* no choice by time, nor an algorithm that sums in any order */
 	bool tune;	    /* choose by time; else by cuDNN's heuristics */
 	bool train, dx;
+	bool add_dx;	    /* dx is added to what is there: what is timed */
+	bool sums;	    /* a batch norm of y follows, whose sums may be made on the way */
 };
 
 struct conv_shape {
@@ -70,9 +74,14 @@ int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape
 void convolution_free(struct convolution *conv); /* NULL is fine */
 size_t convolution_workspace(const struct convolution *conv); /* bytes that its calls need */
 
-/* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. */
+/* Does it make sums? */
+bool convolution_sums(const struct convolution *conv);
+
+/* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. sums
+ * [2][outputs]: of y's channels the sum and that of its squares, written where convolution_sums;
+ * NULL: nobody wants them. */
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
-			const void *w, void *y, void *workspace, struct error *err);
+			const void *w, void *y, float *sums, void *workspace, struct error *err);
 int convolution_back_input(const struct convolution *conv, cudaStream_t stream, const void *w,
 			   const void *dy, void *dx, bool add, void *workspace, struct error *err);
 int convolution_back_weights(const struct convolution *conv, cudaStream_t stream, const void *x,

@@ -146,6 +146,16 @@ ELEMENT int64_t weight_place(int64_t index, int channels, int inner, int padded)
 	return (rest / channels * inner + s) * padded + rest % channels;
 }
 
+/* Between -1 and 1, from seed and index alone; near enough to chance for what layers are tried on. */
+ELEMENT float made_number(uint32_t seed, uint64_t index)
+{
+	uint64_t mixed = (index + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
+
+	mixed = (mixed ^ (mixed >> 31)) * 0x94d049bb133111ebu;
+	mixed ^= mixed >> 29;
+	return (float)(int32_t)(uint32_t)(mixed >> 32) * 4.656612873077393e-10f;
+}
+
 /* ---- batch norm ---- */
 
 /* Sums of (x - shift) and of its square: with a shift near the mean no digits are lost. */

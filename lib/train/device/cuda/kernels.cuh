@@ -211,6 +211,7 @@ template <typename T> __global__ void input_kernel(struct kernel_input call)
 	for (int64_t i = thread_index(); i < pixels; i += thread_count()) {
 		int x = (int)(i % call.w), y = (int)(i / call.w % call.h);
 		int64_t n = i / call.w / call.h;
+		int64_t sample = call.index ? (int64_t)call.index[n] : n;
 		int top = call.pad, left = call.pad, flip = 0, from_y, from_x;
 
 		if (call.places) {
@@ -224,7 +225,7 @@ template <typename T> __global__ void input_kernel(struct kernel_input call)
 		T *out = (T *)call.out + i * call.padded;
 
 		for (int c = 0; c < call.padded; c++) {
-			int64_t at = ((n * call.c + c) * call.h + from_y) * call.w + from_x;
+			int64_t at = ((sample * call.c + c) * call.h + from_y) * call.w + from_x;
 			float value = 0;
 
 			if (c < call.c && call.table)
@@ -272,6 +273,12 @@ __global__ void weight_gradient_kernel(const T *from, float *to, int64_t count, 
 
 		to[i] = add ? to[i] + value : value;
 	}
+}
+
+template <typename T> __global__ void fill_kernel(T *to, int64_t count, unsigned seed)
+{
+	for (int64_t i = thread_index(); i < count; i += thread_count())
+		number_out(to + i, made_number(seed, (uint64_t)i));
 }
 
 /* ---- elements ---- */
@@ -371,12 +378,19 @@ template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call
 {
 	int channel = blockIdx.x * FINISH_LANES + threadIdx.x, c = call.c;
 	struct norm_sums sums;
+	float shift = 0;
 
-	sum_parts(call.scratch, parts, c, channel, &sums.sum, &sums.square);
+	if (!call.sums)
+		sum_parts(call.scratch, parts, c, channel, &sums.sum, &sums.square);
 	if (threadIdx.y || channel >= c)
 		return;
+	if (call.sums) {
+		sums.sum = (double)call.sums[channel];
+		sums.square = (double)call.sums[c + channel];
+	} else {
+		shift = number_in(((const T *)call.x)[channel]);
+	}
 
-	float shift = number_in(((const T *)call.x)[channel]);
 	struct norm_moments now = norm_moments(sums, shift, call.rows, call.eps);
 	float scale = call.w[channel] * now.invstd;
 
@@ -853,6 +867,20 @@ dim3 finish_grid(int c)
 
 #define FINISH_BLOCK dim3(FINISH_LANES, FINISH_ROWS, 1)
 
+template <typename T> void norm_moments_as(const struct kernel_on *on, const struct kernel_norm &call)
+{
+	int v = vector_of(on->number, call.c);
+	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	constexpr int V = 16 / sizeof(T);
+
+	if (!call.sums && v == V)
+		LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+	else if (!call.sums)
+		LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+	LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
+	       (int)at.grid.y);
+}
+
 template <typename T> void norm_forward_as(const struct kernel_on *on, const struct kernel_norm &call)
 {
 	int v = vector_of(on->number, call.c);
@@ -860,14 +888,7 @@ template <typename T> void norm_forward_as(const struct kernel_on *on, const str
 	constexpr int V = 16 / sizeof(T);
 
 	if (call.training) {
-		if (v == V)
-			LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, on->stream, call,
-			       at.lanes);
-		else
-			LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call,
-			       at.lanes);
-		LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
-		       (int)at.grid.y);
+		norm_moments_as<T>(on, call);
 	} else {
 		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, on->stream,
 		       call);
@@ -983,6 +1004,13 @@ void kernel_weight_gradient(const struct kernel_on *on, const void *from, float 
 			 (const T *)from, to, count, channels, inner, padded, add))
 }
 
+void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, on->stream, (T *)to, (int64_t)count, seed))
+}
+
 void kernel_relu(const struct kernel_on *on, const void *x, void *y, size_t count)
 {
 	int blocks = blocks_for(on, (int64_t)count);
@@ -1045,6 +1073,11 @@ void kernel_bias_back(const struct kernel_on *on, const void *dy, float *db, int
 void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call)
 {
 	BY_NUMBER(norm_forward_as<T>(on, *call))
+}
+
+void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_moments_as<T>(on, *call))
 }
 
 void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call)

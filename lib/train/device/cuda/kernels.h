@@ -37,6 +37,7 @@ cudaError_t kernels_usable(void);
  * are 0. */
 struct kernel_input {
 	const void *raw;
+	const uint32_t *index; /* of each sample of the batch in raw; NULL: they lie in order */
 	const int32_t *places;
 	const float *table;
 	void *out;
@@ -58,6 +59,9 @@ void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list
 /* Its gradient back; add: to what is there. */
 void kernel_weight_gradient(const struct kernel_on *on, const void *from, float *to, int outputs,
 			    int channels, int inner, int padded, bool add);
+
+/* count numbers between -1 and 1, the same for the same seed: to try things on. */
+void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed);
 
 /* ---- layers ---- */
 
@@ -91,7 +95,8 @@ struct kernel_norm {
 	const float *w, *b;
 	float *mean, *variance; /* running; changed by training */
 	float *saved;
-	float *scratch; /* 2 * kernel_parts * c */
+	const float *sums; /* [2][c]: of x and of its squares, by who made x; NULL: they are made here */
+	float *scratch;    /* 2 * kernel_parts * c */
 	/* Backward; y is read where there are both z and a ReLU. z_added: there was a z. */
 	bool z_added, add_dx, add_dz, add_dw;
 	const void *dy;
@@ -99,6 +104,8 @@ struct kernel_norm {
 	float *dw, *db;
 };
 void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call);
+/* Its first half alone, in training: saved and the running statistics. */
+void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call);
 void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call);
 
 /* Pooling of [n][h][w][c] to [n][out_h][out_w][c]. places: one byte an element of y, which of its
@@ -125,6 +132,7 @@ struct kernel_run {
 	int32_t count;
 	int32_t first; /* of an update's runs */
 	int64_t step;
+	float vote;
 };
 
 /* struct step_totals (device.h) in device memory. */

@@ -179,7 +179,7 @@ static int conv(struct ops_call *ops)
 	if (!rc)
 		rc = layer_room(ops, convolution_workspace(conv), &layer);
 	if (!rc && call->pass == OP_FORWARD)
-		rc = convolution_forward(conv, ops->stream, layer.x, layer.w, layer.y,
+		rc = convolution_forward(conv, ops->stream, layer.x, layer.w, layer.y, NULL,
 					 layer.workspace, ops->err);
 	if (!rc && call->pass == OP_BACKWARD && call->dw.data)
 		rc = convolution_back_weights(conv, ops->stream, layer.x, layer.dy, layer.dw, false,

@@ -34,7 +34,9 @@ struct plan_node {
 	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody asks */
 	bool add_dx, add_dz;
 	bool dx_is_dy, dz_is_dy; /* they have one place, and nothing is to do but in it */
-	size_t saved;	/* of a batch norm: floats into the statistics */
+	size_t saved;	/* of a batch norm: floats into the statistics, [6][c] */
+	int norm;	/* of a convolution: the node of the batch norm whose sums it may make; -1 */
+	int maker;	/* of a batch norm: that convolution's; -1 */
 };
 
 struct plan {

@@ -81,6 +81,8 @@ static void read_line(struct choices *choices, char *line)
 		numbers[i] = (int)number;
 		rest = end;
 	}
+	if (*rest)
+		return;
 	append(choices, line, numbers);
 }
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#define CHOICE_NUMBERS 6
+#define CHOICE_NUMBERS 10
 #define CHOICE_KEY 160
 
 struct choices; /* opaque */

@@ -48,6 +48,8 @@ static int layer_new(struct program *program, int index, bool tune, struct error
 		.tune = tune,
 		.train = request->train,
 		.dx = request->train && node->fused.input,
+		.add_dx = node->add_dx,
+		.sums = node->norm >= 0,
 	};
 	const char *name;
 
@@ -170,11 +172,21 @@ static size_t elements(const struct turn *turn, const struct shape *shape)
 	return (size_t)turn->program->count * (size_t)shape_count(shape);
 }
 
+/* Where a convolution leaves the sums for the batch norm of node index: behind its own statistics. */
+static float *sums_of(const struct turn *turn, int index)
+{
+	const struct plan_node *norm = &turn->program->plan->nodes[index];
+
+	return turn->memory->saved + norm->saved + 4 * (size_t)norm->x_shape.channels;
+}
+
 static struct kernel_norm norm_call(const struct turn *turn)
 {
 	const struct step_request *request = turn->program->request;
 	const struct plan_node *node = turn->node;
 	const struct graph_op *op = node->fused.op;
+	bool summed = node->fused.kind == OP_BATCHNORM && node->maker >= 0 &&
+		      convolution_sums(turn->program->convs[node->maker]);
 
 	return (struct kernel_norm){
 		.rows = (int64_t)turn->program->count * node->x_shape.height * node->x_shape.width,
@@ -191,6 +203,7 @@ static struct kernel_norm norm_call(const struct turn *turn)
 		.mean = buffer(turn, op->mean),
 		.variance = buffer(turn, op->variance),
 		.saved = turn->memory->saved + node->saved,
+		.sums = summed ? sums_of(turn, turn->index) : NULL,
 		.scratch = at(turn, turn->program->plan->sums),
 		.z_added = node->z != NO_SLOT,
 		.add_dx = node->add_dx,
@@ -242,6 +255,7 @@ static int layer_forward(const struct turn *turn, struct error *err)
 	if (program->convs[turn->index])
 		rc = convolution_forward(program->convs[turn->index], turn->on.stream,
 					 at(turn, node->x), weight(turn), at(turn, node->y),
+					 node->norm >= 0 ? sums_of(turn, node->norm) : NULL,
 					 workspace, err);
 	else
 		rc = linear_forward(program->linears[turn->index], turn->on.stream,

@@ -236,6 +236,19 @@ static int all_ready(struct step *step, struct error *err)
 	return rc;
 }
 
+/* Behind the gradients, where it goes with the last bucket: the host waits for nothing. */
+static int put_vote(const struct step *step, struct error *err)
+{
+	const struct step_request *request = &step->request;
+
+	if (!request->vote || !step->last)
+		return 0;
+	return cuda_check(cudaMemcpyAsync(request->gradients + request->buckets->total,
+					  &run_on_device(step)->vote, sizeof(float),
+					  cudaMemcpyDeviceToDevice, step->on.stream),
+			  "bringing the vote", err);
+}
+
 static int put_backward(struct step *step, struct error *err)
 {
 	const struct program_sink sink = {step, params_ready};
@@ -278,7 +291,9 @@ static int put_run(struct step *step, struct error *err)
 	if (rc || !train)
 		return rc;
 	step_parts_begin(&step->parts);
-	rc = put_backward(step, err);
+	rc = put_vote(step, err);
+	if (!rc)
+		rc = put_backward(step, err);
 	if (rc || !step->last || !comm->ops->on_stream)
 		return rc;
 	rc = comm->ops->finish(comm, step->queue, err);

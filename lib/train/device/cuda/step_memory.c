@@ -133,7 +133,8 @@ static int make_ways(const struct step_request *request, struct step_memory *mem
 
 	memory->front_bytes = aligned(sizeof(struct kernel_run)) + aligned(targets * 4);
 	memory->choices_at = memory->front_bytes;
-	memory->samples_at = memory->choices_at + aligned(batch * 3 * sizeof(int32_t));
+	memory->indices_at = memory->choices_at + aligned(batch * 3 * sizeof(int32_t));
+	memory->samples_at = memory->indices_at + aligned(batch * sizeof(uint32_t));
 	memory->sample_bytes =
 		(size_t)shape_count(&graph->values[0]) * (request->table ? 1 : sizeof(float));
 	memory->way_bytes = memory->samples_at + batch * memory->sample_bytes;
@@ -246,6 +247,7 @@ static void fill(const struct step_memory *memory, const struct step_request *re
 		.count = input->count,
 		.first = input->first || !request->train,
 		.step = input->step,
+		.vote = input->vote,
 	};
 	size_t count = (size_t)input->count;
 	size_t targets = request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
@@ -260,14 +262,18 @@ static void fill(const struct step_memory *memory, const struct step_request *re
 		choices[3 * i + 1] = input->choices[i].left;
 		choices[3 * i + 2] = input->choices[i].flip;
 	}
-	memcpy(to + memory->samples_at, input->raw ? input->raw : (const void *)input->x,
+	if (input->resident)
+		memcpy(to + memory->indices_at, input->indices, count * sizeof(uint32_t));
+	else
+		memcpy(to + memory->samples_at, input->raw ? input->raw : (const void *)input->x,
 	       count * memory->sample_bytes);
 }
 
-static int send(struct step_memory *memory, struct step_way *way, int count, struct error *err)
+static int send(struct step_memory *memory, struct step_way *way, const struct step_input *input,
+		struct error *err)
 {
-	size_t bytes = count ? memory->samples_at + (size_t)count * memory->sample_bytes
-			     : memory->front_bytes;
+	size_t samples = input->resident ? 0 : (size_t)input->count * memory->sample_bytes;
+	size_t bytes = input->count ? memory->samples_at + samples : memory->front_bytes;
 	cudaError_t code = way->used ? cudaStreamWaitEvent(memory->side, way->taken, 0) : 0;
 
 	if (!code)
@@ -283,9 +289,13 @@ static int receive(struct step_memory *memory, struct step_way *way, const struc
 		   const struct step_input *input, struct error *err)
 {
 	const struct shape *shape = &request->graph->values[0];
+	bool raw = input->raw || input->resident;
 	const struct kernel_input call = {
-		.raw = way->device + memory->samples_at,
-		.places = input->raw && input->choices
+		.raw = input->resident ? input->resident : way->device + memory->samples_at,
+		.index = input->resident
+				 ? (const uint32_t *)(void *)(way->device + memory->indices_at)
+				 : NULL,
+		.places = raw && input->choices
 				  ? (const int32_t *)(void *)(way->device + memory->choices_at)
 				  : NULL,
 		.table = memory->table,
@@ -295,7 +305,7 @@ static int receive(struct step_memory *memory, struct step_way *way, const struc
 		.h = shape->height,
 		.w = shape->width,
 		.padded = plan->input_channels,
-		.pad = input->raw && input->choices ? request->crop_pad : 0,
+		.pad = raw && input->choices ? request->crop_pad : 0,
 	};
 	cudaError_t code = cudaStreamWaitEvent(on->stream, way->copied, 0);
 
@@ -319,7 +329,7 @@ int step_memory_bring(struct step_memory *memory, const struct kernel_on *on,
 	struct step_way *way = &memory->ways[memory->next_way];
 	int rc = 0;
 
-	if (request->table && input->count && !input->raw)
+	if (request->table && input->count && !input->raw && !input->resident)
 		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
 	memory->next_way = !memory->next_way;
 	/* Its last batch has left; so the host is two batches ahead at the most. */
@@ -329,6 +339,6 @@ int step_memory_bring(struct step_memory *memory, const struct kernel_on *on,
 	if (rc)
 		return rc;
 	fill(memory, request, input, way->host);
-	rc = send(memory, way, input->count, err);
+	rc = send(memory, way, input, err);
 	return rc ? rc : receive(memory, way, on, request, plan, input, err);
 }

@@ -35,8 +35,9 @@ struct step_memory {
 	struct kernel_scaler *scaler;
 	struct step_mail *mail;
 
-	/* A batch: struct kernel_run, targets (front_bytes in all), choices, samples. */
-	size_t front_bytes, choices_at, samples_at, sample_bytes, way_bytes;
+	/* A batch: struct kernel_run, targets (front_bytes in all), choices,
+	 * indices, samples. */
+	size_t front_bytes, choices_at, indices_at, samples_at, sample_bytes, way_bytes;
 	struct step_way ways[2];
 	int next_way;
 	char *front; /* device memory at one place, for graphs: run and targets of this run */

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Convolutions by cuDNN's graph API, from C: one pass is described as a graph of operations, cuDNN's
+ * heuristics name engines for it, each of which may or may not be able to do it on this GPU. NHWC,
+ * filters [O][k][k][C], sums in float32, as in convolution.c. */
+#ifndef BERTH_TRAIN_CUDA_ENGINE_H
+#define BERTH_TRAIN_CUDA_ENGINE_H
+
+#include "train/device/cuda/cuda.h"
+
+enum engine_pass {
+	ENGINE_FORWARD, /* y = x * w */
+	ENGINE_SUMS,	/* and of each channel of y its sum and the sum of its squares, float32 */
+	ENGINE_INPUT,	/* dx = dy * w */
+	ENGINE_WEIGHTS, /* dw = dy * x */
+};
+
+#define ENGINES_MOST 12 /* that are asked for; the most promising come first */
+
+struct engines; /* opaque: a pass and what the heuristics name for it */
+
+/* rules: what must not be taken (tf32, direct, deterministic) is not named. add: dx is added to what
+ * is there. The order is the same in each process of one GPU model and one version of cuDNN. NULL:
+ * cuDNN cannot describe it, or knows none; the legacy API is there. */
+struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
+			    const struct layer_rules *rules, bool add);
+void engines_free(struct engines *engines); /* NULL is fine */
+int engines_count(const struct engines *engines);
+
+/* Make number index (0 to count - 1) ready. false: it cannot be had on this GPU, or wants more than
+ * most bytes of workspace. Several may be ready. */
+bool engines_build(struct engines *engines, int index, size_t most);
+void engines_drop(struct engines *engines, int index); /* not ready: nothing happens */
+size_t engines_workspace(const struct engines *engines, int index); /* bytes; it is ready */
+
+/* x, w, y: of the pass's tensors, gradients in their places. sums: [2][outputs], ENGINE_SUMS alone.
+ * All 16-byte aligned. */
+struct engine_call {
+	const void *x, *w, *y;
+	float *sums;
+	void *workspace;
+};
+/* index: one that is ready. name: for messages. */
+int engines_run(const struct engines *engines, int index, cudaStream_t stream,
+		const struct engine_call *call, const char *name, struct error *err);
+
+#endif

@@ -1,0 +1,14 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: BSD-3-Clause
+# A batch norm's sums by the convolution before it, in a whole network on a GPU that is none.
+load support
+
+@test "every convolution of 16 bits before a batch norm makes its sums, and the loss is the same" {
+	export XDG_CACHE_HOME=$PWD/cache BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
+	local net=("$BUILD/bin/berth-train" resnet18 --stem cifar --data synthetic:3x8x8,n=16,classes=5 --batch 8
+		--steps 1 --log-every 1 --no-eval --device cuda --amp bf16)
+	"${net[@]}" --metrics fast
+	[ "$(cut -f 2 cache/berth/cudnn-* | cut -d ' ' -f 8 | sort -u)" = 4 ]
+	FAKE_CUDNN_ENGINES=none XDG_CACHE_HOME=/dev/null/none "${net[@]}" --metrics none
+	near_rows fast none 0.01
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What cuDNN's two APIs share here: libraries.cc is the legacy one, backend.cc the graphs. */
+#ifndef BERTH_TESTS_FAKE_LIBRARIES_H
+#define BERTH_TESTS_FAKE_LIBRARIES_H
+
+#include "fake.h"
+
+#include <cudnn.h>
+
+#define FAKE_WORKSPACE ((size_t)4096)
+#define FAKE_LEGACY_MS 1.0 /* of each convolution */
+
+struct cudnnTensorStruct {
+	enum number number;
+	int n, c, h, w;
+};
+struct cudnnFilterStruct {
+	enum number number;
+	int k, c, h, w;
+};
+struct cudnnConvolutionStruct {
+	int pad, stride;
+	cudnnMathType_t math;
+};
+
+/* One convolution, whichever pass. */
+struct fake_pass {
+	cudnnTensorStruct x, y;
+	cudnnFilterStruct w;
+	cudnnConvolutionStruct how;
+};
+
+enum number fake_number(cudnnDataType_t type);
+size_t fake_bytes(const cudnnTensorStruct &t);
+size_t fake_bytes(const cudnnFilterStruct &t);
+/* Of 'x', 'w' or 'y'. */
+size_t fake_count(const fake_pass &p, char which);
+bool fake_fits(const fake_pass &p);
+/* out of 'y', 'x', 'w' from the two others, now. */
+void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y, void *to,
+		   float beta);
+cudaStream_t fake_stream(cudnnHandle_t handle);
+
+#endif
