@@ -457,9 +457,11 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		return rc ? verb_fail(&err) : 0;
 	}
 	if (!rc && run_is_agent(&setup)) {
-		rc = run_as_agent(&setup, &err);
+		int code = 0;
+
+		rc = run_as_agent(&setup, &code, &err);
 		run_setup_free(&setup);
-		return rc ? verb_fail(&err) : 0;
+		return rc ? verb_fail(&err) : code;
 	}
 	if (!rc)
 		rc = run_check_head(&setup, &err);

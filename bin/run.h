@@ -62,7 +62,7 @@ bool run_is_agent(const struct run_setup *setup);
  * is not known here; an address of no interface of its own is said, but may be right (NAT). */
 int run_check_head(const struct run_setup *setup, struct error *err);
 /* Be this machine's agent until the head's job is over. -ERR_NETWORK: it was lost, or never there. */
-int run_as_agent(const struct run_setup *setup, struct error *err);
+int run_as_agent(const struct run_setup *setup, int *code, struct error *err);
 
 /* run_dry.c: what would be started, on stdout; exit code. */
 int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);

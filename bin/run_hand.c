@@ -16,7 +16,15 @@ bool run_is_agent(const struct run_setup *setup)
 	return setup->alloc.meet && setup->alloc.this_node > 0;
 }
 
-int run_as_agent(const struct run_setup *setup, struct error *err)
+/* The job's exit code is that of all its machines. */
+static void say_end(const struct run_setup *setup, const struct agent_params *params, int code)
+{
+	if (code && !setup->options->quiet)
+		fprintf(stderr, "berth: %s: the job ended with code %d; the head says why\n",
+			params->name, code);
+}
+
+int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 {
 	const struct alloc *alloc = &setup->alloc;
 	char path[4096], addresses[1024];
@@ -30,7 +38,8 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 		.patience_ms = setup->options->start_timeout_ms,
 		.env = setup->env,
 	};
-	bool made, again;
+	struct agent_end end;
+	bool made;
 	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
 
 	if (!rc)
@@ -40,17 +49,26 @@ int run_as_agent(const struct run_setup *setup, struct error *err)
 	if (!setup->options->quiet)
 		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
 			params.name, alloc->node_count, alloc->meet);
-	/* A further attempt, as the head says; or the connection was lost and there may be one. */
-	params.again = &again;
-	params.returns = setup->options->max_restarts > 0;
+	/* A further attempt of the job, or the connection was lost and there may be one. */
+	params.end = &end;
 	do {
-		again = false;
+		end = (struct agent_end){0};
 		rc = agent_run(&params, err);
 		if (params.patience_ms > RETURN_MS)
 			params.patience_ms = RETURN_MS;
-	} while (!rc && again);
+	} while (!rc && (end.told ? end.again : setup->options->max_restarts > 0));
 	wire_secret_forget(&params.secret);
-	return rc ? error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why) : 0;
+	if (!rc && end.told) {
+		*code = end.code;
+		say_end(setup, &params, end.code);
+		return 0;
+	}
+	if (!rc)
+		rc = error_set(err, ERR_NETWORK,
+			       "the head at %s went away and did not say how the job ended; look at what "
+			       "it printed",
+			       alloc->meet);
+	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
 }
 
 int run_check_head(const struct run_setup *setup, struct error *err)

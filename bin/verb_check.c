@@ -236,9 +236,11 @@ int verb_check(int argc, char **argv)
 		check_prober(env_capture(), BERTH_VERSION);
 	rc = run_prepare(&arguments.run, itself, &setup, &err);
 	if (!rc && run_is_agent(&setup)) {
-		rc = run_as_agent(&setup, &err);
+		int code = 0;
+
+		rc = run_as_agent(&setup, &code, &err);
 		run_setup_free(&setup);
-		return rc ? verb_fail(&err) : 0;
+		return rc ? verb_fail(&err) : code;
 	}
 	if (!rc)
 		rc = run_check_head(&setup, &err);

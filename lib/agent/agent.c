@@ -418,8 +418,6 @@ int agent_run(const struct agent_params *params, struct error *err)
 	/* Once it was welcomed, why the head went away is the head's to say. */
 	if (!rc && agent->failure.code && agent->welcomed) {
 		log_line(LOG_DEBUG, "agent", "%s", agent->failure.text);
-		if (agent->params.again && agent->params.returns)
-			*agent->params.again = true;
 	} else if (!rc && agent->failure.code) {
 		*err = agent->failure;
 		rc = -err->code;

@@ -23,6 +23,13 @@
 #include "base/env.h"
 #include "base/error.h"
 
+/* What the head has said before it went: told false: nothing. */
+struct agent_end {
+	bool told;
+	bool again; /* the job is run again: the agent is wanted once more */
+	int code;   /* the job's exit code */
+};
+
 struct agent_params {
 	size_t node_index;
 	const char *name; /* of the node, in the allocation */
@@ -33,8 +40,7 @@ struct agent_params {
 	int node_timeout_ms;
 	int patience_ms; /* for a head that is not there yet; 0: it is */
 	const struct env *env; /* the agent's own environment, borrowed */
-	bool *again;   /* or NULL: set when the head says that the job will be run again */
-	bool returns;  /* ... and when it was lost, after which that may be so */
+	struct agent_end *end; /* or NULL: set when the head says how the job ended */
 };
 
 /* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.

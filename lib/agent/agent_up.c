@@ -173,9 +173,11 @@ static void obey(struct agent *agent, const struct wire_message *message)
 		if (!rc)
 			agent_ranks_stop(agent, (int)number);
 		break;
-	case MESSAGE_AGAIN:
-		if (agent->params.again)
-			*agent->params.again = true;
+	case MESSAGE_OVER:
+		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
+		if (!rc && agent->params.end)
+			*agent->params.end = (struct agent_end){
+				true, json_is_true(json_object_get(text, "again")), (int)number};
 		break;
 	case MESSAGE_LOOK:
 		agent_beats_answer(agent, text);

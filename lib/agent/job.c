@@ -501,8 +501,9 @@ static void ask_again(struct job *job)
 	if (job->began_ms)
 		job->result->lived_ms = loop_now_ms() - job->began_ms;
 	job->result->again = request->again && request->again(request->again_context, job->result);
-	if (job->result->again)
-		head_send(job->head, MESSAGE_AGAIN, WIRE_ALL, 0, 0, NULL, NULL, 0, NULL);
+	head_send(job->head, MESSAGE_OVER, WIRE_ALL, 0, 0,
+		  json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->again),
+		  NULL, 0, NULL);
 }
 
 static void clean(struct job *job)

@@ -56,7 +56,8 @@ enum agent_message {
 	MESSAGE_GATHERED, /* sequence; data: everybody's, in node order */
 	MESSAGE_INPUT,	  /* data: for the standard input of all ranks of the node */
 	MESSAGE_LOOK,	  /* what do the ranks do? see agent_beats.c */
-	MESSAGE_AGAIN,	  /* the goodbye that follows is not the last: the job is run again */
+	MESSAGE_OVER,	  /* {code, again}: the job's exit code; again: it is run again, so that the
+			   * goodbye that follows is not the last */
 };
 const char *proto_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
 

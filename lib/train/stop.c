@@ -47,10 +47,13 @@ static void catch(int number)
 		signal(SIGTERM, SIG_DFL);
 		raise(SIGTERM); /* delivered when this returns */
 	}
-	if (number == SIGTERM)
-		caught = STOP_TERM;
-	else if (!caught)
-		caught = STOP_USR1;
+
+	enum stop_cause cause = number == SIGTERM  ? STOP_TERM
+				: number == SIGINT ? STOP_INT
+						   : STOP_USR1;
+
+	if (caught < (sig_atomic_t)cause)
+		caught = cause;
 	errno = saved;
 }
 
@@ -60,6 +63,7 @@ void stop_catch_signals(const char *file)
 
 	failed_file = file;
 	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGUSR1, &action, NULL);
 }
 
@@ -148,6 +152,9 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 	switch (cause) {
 	case STOP_TERM:
 		snprintf(text, size, "SIGTERM came");
+		break;
+	case STOP_INT:
+		snprintf(text, size, "SIGINT came");
 		break;
 	case STOP_USR1:
 		snprintf(text, size, "SIGUSR1 came");

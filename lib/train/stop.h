@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 /* The larger one is what is told where ranks stop for several. */
-enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_TERM };
+enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM };
 
 struct stop {
 	bool able;	    /* there is a folder for checkpoints */
@@ -23,7 +23,7 @@ struct stop {
 	enum stop_cause cause;
 };
 
-/* SIGTERM and SIGUSR1 are noted from here on, for this process: a step's edge finds them. But where
+/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. But where
  * file (BERTH_STOP_FILE, may be NULL; must outlive the process) says "failed", another rank has
  * failed and nothing can be agreed on any longer: then SIGTERM ends the process as ever. */
 void stop_catch_signals(const char *file);

@@ -55,6 +55,26 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
+@test "every machine ends with the job's code; one whose head vanishes says so" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
+	ended n1
+	[ "$status" = 5 ]
+	ended n2
+	[ "$status" = 5 ]
+	has 'node1: the job ended with code 5; the head says why'
+	rm -f hand/up
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4721 -- sh -c 'echo $$ >hand/up; exec sleep 100'
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4721 -- true
+	for _ in $(seq 200); do [ ! -s hand/up ] || break; sleep 0.1; done
+	on n1 pkill -KILL -x berth
+	ended n2
+	[ "$status" = 76 ]
+	has 'the head at n1:4721 went away and did not say how the job ended'
+	ended n1
+	nothing_left n1 n2
+}
+
 @test "machines with different numbers of GPUs" {
 	(cd hand && python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'cpu', gpus=False)")
 	by_hand n1 --nnodes 2 --node-rank 0 --head 10.1.0.11:4712 -- sh -c "$SAY"

@@ -76,9 +76,9 @@ stopped() {
 	[[ $output == *BERTH_END_TIME* ]]
 }
 
-@test "SIGTERM and SIGUSR1: saved at the next step's edge, and nothing is lost" {
+@test "SIGTERM, SIGINT and SIGUSR1: saved at the next step's edge, and nothing is lost" {
 	whole 2
-	for signal in TERM USR1; do
+	for signal in TERM INT USR1; do
 		stopped part$signal 2 "kill -$signal \$pid"
 		grep -q "stopping after step [0-9]*: SIG$signal came" err
 		# The newest one is the step it stopped after.
