@@ -158,7 +158,10 @@ static void summary(const struct train_options *options, const struct ranks_plac
 		    const struct train_result *result)
 {
 	printf("%s %s on %s: %" PRId64 " steps, %d rank%s\n",
-	       result->stopped ? "stopped training" : "trained", options->model, options->data,
+	       result->stopped	 ? "stopped training"
+	       : result->samples ? "trained"
+				 : "trained before, not now:",
+	       options->model, options->data,
 	       result->steps, place->size, place->size == 1 ? "" : "s");
 	if (result->evaluated || result->samples)
 		printf("loss %.4f", result->loss);

@@ -79,8 +79,9 @@ static int read_scaler(const char *path, const json_t *json, struct train_state 
 	return rc;
 }
 
+/* *foreign: it is of another network. */
 static int read_state(const char *path, const struct safetensors *file, const struct graph *graph,
-		      struct train_state *out, struct error *err)
+		      struct train_state *out, bool *foreign, struct error *err)
 {
 	const char *format = json_string_value(json_object_get(file->metadata, "berth.format"));
 	const char *text = json_string_value(json_object_get(file->metadata, "berth.state"));
@@ -89,6 +90,7 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	int64_t world, batch, seed, classes;
 	JSON_AUTO json = NULL;
 
+	*foreign = false;
 	if (!format || !text)
 		return error_set(err, ERR_DATA, "%s is no checkpoint of berth's (no berth.state)",
 				 path);
@@ -129,7 +131,8 @@ static int read_state(const char *path, const struct safetensors *file, const st
 		rc = read_scaler(path, json, &state, err);
 	if (rc)
 		return rc;
-	if (strcmp(model, graph->model) || classes != graph->classes)
+	*foreign = strcmp(model, graph->model) || classes != graph->classes;
+	if (*foreign)
 		return error_set(err, ERR_DATA,
 				 "%s is of %.32s with %" PRId64 " classes, this run "
 				 "trains %s with %d",
@@ -270,10 +273,11 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 		     uint32_t *mark, struct error *err)
 {
 	struct safetensors file = {0};
+	bool foreign;
 	int rc = safetensors_read(path, &file, err);
 
 	if (!rc)
-		rc = read_state(path, &file, graph, state, err);
+		rc = read_state(path, &file, graph, state, &foreign, err);
 	if (!rc && mark)
 		*mark = (uint32_t)strtoul(json_string_value(json_object_get(file.metadata,
 									    "berth.header_crc32c")),
@@ -282,10 +286,10 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 	return rc;
 }
 
-/* step: what it must be of; -1: any */
+/* step: what it must be of; -1: any; *foreign: it is of another network */
 static int load(const char *path, int64_t step, const struct graph *graph,
 		const struct buckets *buckets, struct train_state *state,
-		struct variables *variables, struct error *err)
+		struct variables *variables, bool *foreign, struct error *err)
 {
 	const struct variables_want want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
@@ -293,9 +297,10 @@ static int load(const char *path, int64_t step, const struct graph *graph,
 	int64_t tracked; /* the state has it too */
 	int rc = safetensors_read(path, &file, err);
 
+	*foreign = false;
 	if (rc)
 		return rc;
-	rc = read_state(path, &file, graph, &read, err);
+	rc = read_state(path, &file, graph, &read, foreign, err);
 	if (!rc && step >= 0 && read.step != step)
 		rc = error_set(err, ERR_DATA, "%s is of step %" PRId64 ": its name does not fit",
 			       path, read.step);
@@ -310,17 +315,30 @@ static int load(const char *path, int64_t step, const struct graph *graph,
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    struct train_state *state, struct variables *variables, struct error *err)
 {
-	return load(path, -1, graph, buckets, state, variables, err);
+	bool foreign;
+
+	return load(path, -1, graph, buckets, state, variables, &foreign, err);
 }
 
 int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
-			 struct variables *variables, char **path, struct error *err)
+			 struct variables *variables, char **path, bool *stop,
+			 struct error *err)
 {
 	char *file = folder_path_of(folder, step);
-	int rc = file ? load(file, step, graph, buckets, state, variables, err)
+	bool foreign = false;
+	int rc = file ? load(file, step, graph, buckets, state, variables, &foreign, err)
 		      : error_memory(err, "a checkpoint's name");
 
+	*stop = foreign || rc == -ERR_UNAVAILABLE;
+	if (foreign) {
+		struct error why = *err;
+
+		error_set(err, why.code,
+			  "%s; name another folder by --ckpt, or begin anew in this one by --resume "
+			  "never",
+			  why.text);
+	}
 	if (rc)
 		free(file);
 	else
@@ -365,10 +383,11 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	}
 	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
+		bool stop;
 		int rc = checkpoint_load_step(folder, steps[i], graph, buckets, state, variables,
-					      path, &why);
+					      path, &stop, &why);
 
-		if (rc == -ERR_UNAVAILABLE) {
+		if (stop) {
 			free(steps);
 			*err = why;
 			return rc;

@@ -70,14 +70,17 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    struct train_state *state, struct variables *variables, struct error *err);
 
-/* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. */
+/* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. *stop: none of
+ * the folder's is to be taken, as this one is of another network, or memory is short. */
 int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
-			 struct variables *variables, char **path, struct error *err);
+			 struct variables *variables, char **path, bool *stop,
+			 struct error *err);
 
 /* Load the newest usable one of folder (folder_order: what latest names or a later one, else those
- * before). Damaged and foreign files are passed over and told of, never deleted. *path malloced, NULL when there
- * is none (also when there is no folder). */
+ * before). Damaged files are passed over and told of, never deleted; one of another network is an error
+ * (-ERR_DATA), so that no run mixes its files with another's unasked. *path malloced, NULL when there is
+ * none (also when there is no folder). */
 int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
 		      const struct checkpoint_sink *sink, struct train_state *state,
 		      struct variables *variables, char **path, struct error *err);

@@ -82,12 +82,13 @@ static int go_down(struct train *train, struct copy *copy, int64_t bound,
 		if (step > bound)
 			continue;
 		char *path = NULL;
+		bool stop;
 		int rc = checkpoint_load_step(train->options->ckpt, step, train->graph,
 					      &train->buckets, &train->state, variables, &path,
-					      &why);
+					      &stop, &why);
 
 		free(path);
-		if (rc == -ERR_UNAVAILABLE) {
+		if (stop) {
 			*err = why;
 			return rc;
 		}

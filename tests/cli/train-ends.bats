@@ -7,10 +7,13 @@ setup() {
 	made="--data synthetic:1x28x28,n=64,classes=10 --batch 8 --no-eval"
 }
 
-@test "a checkpoint of another network is kept when the same step is saved" {
+@test "a folder with checkpoints of another network is refused; begun anew in, they are kept" {
 	"$BERTH" train linear -n 1 $made --steps 3 --ckpt c
 	before=$(sha256sum <c/step-00000003.safetensors)
 	run "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c
+	[ "$status" -eq 65 ]
+	[[ "$output" == *"c/step-00000003.safetensors is of linear with 10 classes, this run trains convnet"*"--resume never"* ]]
+	run "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c --resume never
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"kept as c/step-00000003.safetensors.1"* ]]
 	[ "$(sha256sum <c/step-00000003.safetensors.1)" = "$before" ]
