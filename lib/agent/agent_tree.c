@@ -156,7 +156,9 @@ int agent_tree_listen(struct agent *agent, struct error *err)
 	if (!agent->below)
 		return error_memory(err, "the agents below");
 	rc = listener_open(agent->loop, 0, &agent->params.secret, agent->params.job,
-			   agent->fanout + STRANGERS, &events, &agent->listener, err);
+			   agent->fanout + STRANGERS +
+				   (agent->params.node_index ? 0 : listener_probes(agent->node_count)),
+			   &events, &agent->listener, err);
 	if (!rc)
 		agent_say(agent, MESSAGE_LISTENS, 0,
 			  json_pack("{s:i}", "port", listener_port(agent->listener)), NULL, 0);

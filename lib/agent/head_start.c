@@ -354,8 +354,8 @@ int head_start(struct loop *loop, const struct head_options *options,
 			rc = alloc_read_meet("the head", options->alloc->meet, NULL, 0, &port, err);
 		if (!rc)
 			rc = listener_open(loop, port, &head->secret, options->alloc->job_id,
-					   head->count + HEAD_STRANGERS, &door, &head->listener,
-					   err);
+					   head->count + listener_probes(head->count) + HEAD_STRANGERS,
+					   &door, &head->listener, err);
 	}
 	if (!rc)
 		rc = start_engine(head, err);

@@ -124,6 +124,11 @@ static void door(struct loop_source *source, uint32_t events)
 	}
 }
 
+size_t listener_probes(size_t nodes)
+{
+	return 16 * (nodes < 256 ? nodes : 256);
+}
+
 int listener_open(struct loop *loop, int port, const struct wire_secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err)

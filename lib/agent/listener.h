@@ -26,6 +26,9 @@ struct listener_events {
 int listener_open(struct loop *loop, int port, const struct wire_secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err);
+/* Room to add to limit where all nodes try the head's addresses, each a connection, at once (REACH):
+ * as many as come within the time of some slow answers; what is more waits in the kernel. */
+size_t listener_probes(size_t nodes);
 int listener_port(const struct listener *listener);
 size_t listener_strangers(const struct listener *listener);
 /* Drop those whose time is over. To be called every second or so. */

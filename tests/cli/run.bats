@@ -366,6 +366,16 @@ assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["valu
 	[ "$(sort got | tr '\n' ' ')" = "0 1 2 3 4 5 6 " ]
 }
 
+@test "a head with many addresses, all tried by many nodes at once, drops none of them" {
+	unshare -rn ip link set lo up 2>/dev/null || skip "no network namespace of one's own, or no ip"
+	run unshare -rn sh -c 'ip link set lo up
+		i=0; while [ $i -lt 30 ]; do i=$((i + 1)); ip address add 198.18.0.$i/32 dev lo; done
+		exec "$BERTH" run --engine loopback -N 40 -n 40 -- true'
+	echo "$output"
+	[ "$status" -eq 0 ]
+	[ -z "$output" ]
+}
+
 @test "loopback: nodes without ranks pass on what others say" {
 	[ "$("$BERTH" run -q --engine loopback -N 5 -n 2 --fan-out 1 -- sh -c 'echo $RANK' | sort | tr '\n' ' ')" = "0 1 " ]
 }
