@@ -33,10 +33,23 @@ else
 	set -- --data synthetic "$@"
 fi
 
+# What --epochs says, wherever it stands; the model's own without it.
+epochs='' was=''
+for word; do
+	case $was/$word in
+	--epochs/*) epochs=$word ;;
+	*/--epochs=*) epochs=${word#--epochs=} ;;
+	esac
+	was=$word
+done
+
 out=$build/run-$(date +%Y%m%d-%H%M%S)
+set -- convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" --ckpt "$out/ckpt" "$@"
 code=0
-"$build/bin/berth" train convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" \
-	--ckpt "$out/ckpt" "$@" </dev/null || code=$?
+rm -f "$build/code"
+# Each quickstart has a folder of its own: the trainer's "the same command" would begin anew.
+{ "$build/bin/berth" train "$@" </dev/null || echo $? >"$build/code"; } | sed '/^to go on /d'
+[ ! -e "$build/code" ] || { code=$(cat "$build/code"); rm -f "$build/code"; }
 [ "$code" -eq 0 ] || exit "$code"
 [ -e "$data/train-images-idx3-ubyte.gz" ] || echo "data        synthetic: this Acc@1 says nothing"
 cat <<EOF
@@ -45,6 +58,6 @@ logs        $out/logs (a file a rank)
 What to type next, here:
   $build/bin/berth info                    what berth found and decided, and why
   $build/bin/berth run -n 2 -- PROGRAM     your own program: python train.py, an MPI program
-  $build/bin/berth train convnet -n 2 $1 $2 --ckpt $out/ckpt --epochs 10
+  $build/bin/berth train $* --epochs $((2 * ${epochs:-5}))
                                                    go on from the checkpoint
 EOF

@@ -143,7 +143,8 @@ static void judge_node(struct check *check, size_t i, const char *folder)
 			  "%s: no word about it in time", folder);
 	} else if (*check_text(answer, "error")) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "a folder of a file system that all nodes share, yours to write",
+			  "make it (mkdir -p), on a file system that all nodes share, yours to write: "
+			  "what is there can be tried",
 			  "%s: %s", folder, check_text(answer, "error"));
 	} else if (others) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
