@@ -89,3 +89,32 @@ agree() {
 	agree alone
 	has "^rank 1: NCCL [0-9]+ meets at 10.1.0.12 on eth0; .* NCCL_SOCKET_IFNAME '': agrees"
 }
+
+@test "every other network of the layouts" {
+	local name address
+	while read -r name address; do
+		echo "# $name"
+		layout "$name"
+		agree "also-$name" || failed="${failed-} $name"
+		has "^rank 1: NCCL [0-9]+ meets at $address;" || failed="${failed-} $name"
+		undo
+	done <<-'T'
+		closed 10.9.0.12 on hsn0
+		down 10.1.0.12 on eth0
+		shared 10.1.0.12 on eth0
+		nodns 10.9.0.12 on hsn0
+		debian 10.9.0.12 on hsn0
+		port 10.9.0.12 on hsn0
+		prefix 10.9.0.12 on hsn0
+		slow 10.9.0.12 on hsn0
+		lost 10.1.0.12 on eth0
+	T
+	echo "failed:${failed-}"
+	[ -z "${failed-}" ]
+	layout twice
+	batch also-twice -N3 <<-S
+	"\$BERTH" run --ranks-per-node 1 -- "$NCCL_ID"
+	S
+	[ "$status" = 0 ]
+	[ "$(grep -c ' on eth0;.*: agrees$' <<<"$output")" = 3 ]
+}
