@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Batch norm, with what is fused to it. A part of kernels.cuh. */
+
+namespace
+{
+
+/* ---- batch norm ---- */
+
+/* saved's rows */
+#define SAVED_MEAN 0
+#define SAVED_INVSTD 1
+#define SAVED_SCALE 2
+#define SAVED_SHIFT 3
+
+template <typename T, int V>
+__global__ void norm_sums_kernel(struct kernel_norm call, int lanes)
+{
+	const T *x = (const T *)call.x;
+	seat at = seat_of<V>(lanes, call.rows);
+	float sums[V] = {}, squares[V] = {}, values[V], shift[V];
+
+	if (at.channel < call.c) {
+		load<T, V>(x + at.channel, shift);
+		for (int64_t row = at.row; row < at.end; row += at.step) {
+			load<T, V>(x + row * call.c + at.channel, values);
+#pragma unroll
+			for (int v = 0; v < V; v++) {
+				float off = values[v] - shift[v];
+
+				sums[v] += off;
+				squares[v] = fmaf(off, off, squares[v]);
+			}
+		}
+	}
+	sum_rows<V>(sums, squares, at, lanes, call.c, call.scratch);
+}
+
+template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call, int parts)
+{
+	int channel = blockIdx.x * FINISH_LANES + threadIdx.x, c = call.c;
+	struct norm_sums sums;
+	float shift = 0;
+
+	if (!call.sums)
+		sum_parts(call.scratch, parts, c, channel, &sums.sum, &sums.square);
+	if (threadIdx.y || channel >= c)
+		return;
+	if (call.sums) {
+		sums.sum = (double)call.sums[channel];
+		sums.square = (double)call.sums[c + channel];
+	} else {
+		shift = number_in(((const T *)call.x)[channel]);
+	}
+
+	struct norm_moments now = norm_moments(sums, shift, call.rows, call.eps);
+	float scale = call.w[channel] * now.invstd;
+
+	call.saved[SAVED_MEAN * c + channel] = now.mean;
+	call.saved[SAVED_INVSTD * c + channel] = now.invstd;
+	call.saved[SAVED_SCALE * c + channel] = scale;
+	call.saved[SAVED_SHIFT * c + channel] = norm_shift(now.mean, scale, call.b[channel]);
+	call.mean[channel] = norm_running(call.mean[channel], now.mean, call.momentum);
+	call.variance[channel] =
+		norm_running(call.variance[channel], norm_unbiased(now.variance, call.rows),
+			     call.momentum);
+}
+
+/* Of an evaluation: by the running statistics. */
+__global__ void norm_running_kernel(struct kernel_norm call)
+{
+	int channel = (int)thread_index(), c = call.c;
+
+	if (channel >= c)
+		return;
+
+	float invstd = (float)(1 / sqrt((double)call.variance[channel] + (double)call.eps));
+	float scale = call.w[channel] * invstd;
+
+	call.saved[SAVED_SCALE * c + channel] = scale;
+	call.saved[SAVED_SHIFT * c + channel] =
+		norm_shift(call.mean[channel], scale, call.b[channel]);
+}
+
+template <typename T, int V>
+__global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
+{
+	int c = call.c;
+	seat at = seat_of<V>(lanes, call.rows);
+	float scale[V], shift[V], values[V], added[V] = {};
+
+	if (at.channel >= c)
+		return;
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
+		shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
+	}
+	for (int64_t row = at.row; row < at.end; row += at.step) {
+		/* From the end: what the sums read last is still near. */
+		int64_t place = (call.rows - 1 - row) * c + at.channel;
+
+		load<T, V>((const T *)call.x + place, values);
+		if (call.z)
+			load<T, V>((const T *)call.z + place, added);
+#pragma unroll
+		for (int v = 0; v < V; v++) {
+			values[v] = norm_value(values[v], scale[v], shift[v]) + added[v];
+			if (call.relu)
+				values[v] = relu(values[v]);
+		}
+		store<T, V>((T *)call.y + place, values);
+	}
+}
+
+/* What reaches the batch norm itself of its result's gradient: with a ReLU only where that let it
+ * through, told by y where something was added, else by x. */
+template <typename T, int V>
+__device__ __forceinline__ void norm_reached(const struct kernel_norm &call, int64_t place,
+					     const float *x, const float *scale, const float *shift,
+					     float *g)
+{
+	load<T, V>((const T *)call.dy + place, g);
+	if (!call.relu)
+		return;
+	if (call.z_added) {
+		float y[V];
+
+		load<T, V>((const T *)call.y + place, y);
+#pragma unroll
+		for (int v = 0; v < V; v++)
+			g[v] = relu_gradient(y[v], g[v]);
+		return;
+	}
+#pragma unroll
+	for (int v = 0; v < V; v++)
+		g[v] = relu_gradient(norm_value(x[v], scale[v], shift[v]), g[v]);
+}
+
+template <typename T, int V>
+__global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
+{
+	int c = call.c;
+	seat at = seat_of<V>(lanes, call.rows);
+	float sums[V] = {}, products[V] = {}, x[V], g[V], mean[V], invstd[V], scale[V], shift[V];
+
+	if (at.channel < c) {
+#pragma unroll
+		for (int v = 0; v < V; v++) {
+			mean[v] = call.saved[SAVED_MEAN * c + at.channel + v];
+			invstd[v] = call.saved[SAVED_INVSTD * c + at.channel + v];
+			scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
+			shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
+		}
+		for (int64_t row = at.row; row < at.end; row += at.step) {
+			int64_t place = row * c + at.channel;
+
+			load<T, V>((const T *)call.x + place, x);
+			norm_reached<T, V>(call, place, x, scale, shift, g);
+#pragma unroll
+			for (int v = 0; v < V; v++) {
+				sums[v] += g[v];
+				products[v] = fmaf(g[v], (x[v] - mean[v]) * invstd[v], products[v]);
+			}
+			if (!call.dz)
+				continue;
+			if (call.add_dz) {
+				float there[V];
+
+				load<T, V>((const T *)call.dz + place, there);
+#pragma unroll
+				for (int v = 0; v < V; v++)
+					g[v] += there[v];
+			}
+			store<T, V>((T *)call.dz + place, g);
+		}
+	}
+	sum_rows<V>(sums, products, at, lanes, c, call.scratch);
+}
+
+/* sums: [2][c], the means of g and of g xhat, where the first of the parts were. */
+__global__ void norm_back_finish_kernel(struct kernel_norm call, int parts, float *means)
+{
+	int channel = blockIdx.x * FINISH_LANES + threadIdx.x, c = call.c;
+	double sum, product;
+
+	sum_parts(call.scratch, parts, c, channel, &sum, &product);
+	if (threadIdx.y || channel >= c)
+		return;
+	means[channel] = (float)(sum / (double)call.rows);
+	means[c + channel] = (float)(product / (double)call.rows);
+	if (call.dw)
+		call.dw[channel] =
+			(float)(call.add_dw ? (double)call.dw[channel] + product : product);
+	if (call.db)
+		call.db[channel] = (float)(call.add_dw ? (double)call.db[channel] + sum : sum);
+}
+
+template <typename T, int V>
+__global__ void norm_back_apply_kernel(struct kernel_norm call, const float *means, int lanes)
+{
+	int c = call.c;
+	seat at = seat_of<V>(lanes, call.rows);
+	float x[V], g[V], mean[V], invstd[V], scale[V], shift[V], mean_g[V], mean_gx[V];
+
+	if (at.channel >= c)
+		return;
+#pragma unroll
+	for (int v = 0; v < V; v++) {
+		mean[v] = call.saved[SAVED_MEAN * c + at.channel + v];
+		invstd[v] = call.saved[SAVED_INVSTD * c + at.channel + v];
+		scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
+		shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
+		mean_g[v] = means[at.channel + v];
+		mean_gx[v] = means[c + at.channel + v];
+	}
+	for (int64_t row = at.row; row < at.end; row += at.step) {
+		int64_t place = (call.rows - 1 - row) * c + at.channel;
+
+		load<T, V>((const T *)call.x + place, x);
+		norm_reached<T, V>(call, place, x, scale, shift, g);
+#pragma unroll
+		for (int v = 0; v < V; v++)
+			g[v] = norm_gradient(g[v], x[v], mean[v], invstd[v], scale[v], mean_g[v],
+					     mean_gx[v]);
+		if (call.add_dx) {
+			float there[V];
+
+			load<T, V>((const T *)call.dx + place, there);
+#pragma unroll
+			for (int v = 0; v < V; v++)
+				g[v] += there[v];
+		}
+		store<T, V>((T *)call.dx + place, g);
+	}
+}
+
+} // namespace
