@@ -53,9 +53,9 @@ same() {
 @test "every rank evaluates by rank 0's running statistics: a rank alone finds the same from the checkpoint" {
 	net=(resnet18 --stem cifar --data synthetic:3x8x8,n=80,classes=5 --batch 5 --epochs 1 --lr 0.01 --ckpt c)
 	train "${net[@]}" -n 2 --metrics two
-	# LeakSanitizer's own tracer has died here now and then, of threads; other runs of one rank look for leaks.
-	ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0" timeout 120 "$BERTH" train "${net[@]}" -n 1 --metrics one 2>out ||
-		{ cat out; false; }
+	# Nothing is trained: it can be run again where LeakSanitizer's own tracer has died, as it does now and then.
+	train "${net[@]}" -n 1 --metrics one 2>out ||
+		{ cat out; grep -q 'LeakSanitizer has encountered a fatal error' out && train "${net[@]}" -n 1 --metrics one 2>out; }
 	grep -q 'nothing to train' out
 	python3 - "$(loss two val)" "$(loss one val)" <<'PY'
 import sys
