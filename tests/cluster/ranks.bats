@@ -9,13 +9,15 @@ teardown() {
 
 @test "ranks are Slurm's tasks, with the plan's places, cores, GPUs and head" {
 	batch meet -N2 --gpus-per-node=4 -n2 <<-'S'
-	"$BERTH" run --engine srun-ranks --label --ranks-per-node 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME slurm $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID gpus $CUDA_VISIBLE_DEVICES step $SLURM_STEP_ID $SLURM_STEP_TASKS_PER_NODE on $(hostname) in $(basename $PWD) token ${BERTH_AGENT_TASKS-none}"'
+	SLURM_PMIX_FENCE=mixed "$BERTH" run -q --engine srun-ranks --ranks-per-node 1 -- sh -c 'echo "asked $SLURM_PMIX_FENCE"'
+	"$BERTH" run --engine srun-ranks --label --ranks-per-node 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE local $LOCAL_RANK node $NODE_RANK at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME slurm $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID gpus $CUDA_VISIBLE_DEVICES step $SLURM_STEP_ID $SLURM_STEP_TASKS_PER_NODE fence $SLURM_PMIX_FENCE on $(hostname) in $(basename $PWD) token ${BERTH_AGENT_TASKS-none}"'
 	S
 	[ "$status" = 0 ]
-	has '^\[0\] rank 0 of 4 local 0 node 0 at 10.9.0.11 nccl hsn0 slurm 0/4 0 0 gpus 0,2,1,3 step 1 2\(x2\) on n1 in share token none$'
-	has '^\[1\] rank 1 of 4 local 1 node 0 at 10.9.0.11 nccl hsn0 slurm 1/4 1 0 gpus 0,2,1,3 step 1 2\(x2\) on n1 '
-	has '^\[2\] rank 2 of 4 local 0 node 1 at 10.9.0.11 nccl hsn0 slurm 2/4 0 1 gpus 0,2,1,3 step 1 2\(x2\) on n2 '
+	has '^\[0\] rank 0 of 4 local 0 node 0 at 10.9.0.11 nccl hsn0 slurm 0/4 0 0 gpus 0,2,1,3 step 3 2\(x2\) fence ring on n1 in share token none$'
+	has '^\[1\] rank 1 of 4 local 1 node 0 at 10.9.0.11 nccl hsn0 slurm 1/4 1 0 gpus 0,2,1,3 step 3 2\(x2\) fence ring on n1 '
+	has '^\[2\] rank 2 of 4 local 0 node 1 at 10.9.0.11 nccl hsn0 slurm 2/4 0 1 gpus 0,2,1,3 step 3 2\(x2\) fence ring on n2 '
 	has '^\[3\] rank 3 of 4 local 1 node 1 '
+	[ "$(grep -c '^asked mixed$' <<<"$output")" = 2 ]
 	nothing_left n1 n2
 }
 
@@ -34,7 +36,7 @@ teardown() {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	srun --mpi=list 2>&1 | grep -q pmix || skip "this Slurm has no mpi/pmix"
 	batch mpi -N2 <<-'S'
-	slurms_mpi "$BERTH" run --engine srun-ranks --ranks-per-node 2 -- "$MPI_SUM"; echo "code $?"
+	"$BERTH" run --engine srun-ranks --ranks-per-node 2 -- "$MPI_SUM"; echo "code $?"
 	"$BERTH" run --engine srun-ranks --ranks-per-node 1 -- "$BUILD/tests/cli/pmix-size"
 	"$BERTH" run --engine srun-ranks --ranks-per-node 1 -- sh -c 'echo "namespace $PMIX_NAMESPACE"'
 	S
@@ -49,7 +51,7 @@ teardown() {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	batch train -N2 <<-'S'
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
-	slurms_mpi "$BERTH" train convnet --engine srun-ranks --ranks-per-node 1 --data synthetic:1x28x28,n=256 --steps 8
+	"$BERTH" train convnet --engine srun-ranks --ranks-per-node 1 --data synthetic:1x28x28,n=256 --steps 8
 	S
 	[ "$status" = 0 ]
 	has 'trained convnet .* 8 steps, 2 ranks'
@@ -160,7 +162,7 @@ conf() {
 	"$BERTH" run --engine srun-ranks --ranks-per-node 1 -- hostname
 	echo "native $?"
 	"$BERTH" run -q --engine srun-ranks --pmix off --ranks-per-node 1 -- sh -c 'echo "$RANK without ${PMIX_NAMESPACE-none}"'
-	SLURM_CONF=$WITH slurms_mpi "$BERTH" run -q --engine srun-ranks --ranks-per-node 2 -- "$MPI_SUM"
+	SLURM_CONF=$WITH "$BERTH" run -q --engine srun-ranks --ranks-per-node 2 -- "$MPI_SUM"
 	S
 	[ "$status" = 0 ]
 	# The agents are the ranks' PMIx servers, whatever Slurm has.

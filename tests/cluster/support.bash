@@ -32,24 +32,6 @@ submit() {
 	job=$(sbatch --parsable -o "$SHARE/$name.out" "$@" "$SHARE/$name.sh")
 }
 
-# slurms_mpi COMMAND...: for batch scripts, an MPI program under Slurm's own PMIx. There Open MPI 4.1.4
-# dies in MPI_Init once in 50 to 100 starts, by plain srun as well (3 of 160 with SLURM_PMIX_FENCE=tree, 1 of
-# 70 without): a rank that is ahead has sent, and its message calls a handler that is not set yet. That
-# death, a call of address 0, and no other, is tried again, at most twice.
-slurms_mpi() {
-	local out code try
-	for try in 1 2 3; do
-		out=$("$@" 2>&1)
-		code=$?
-		[ "$code" = 0 ] && break
-		grep -qE 'Failing at address: \(nil\)|SEGV on unknown address 0x0+ \(pc 0x0+ ' <<<"$out" || break
-		echo "try $try: Open MPI died in MPI_Init"
-	done
-	printf '%s\n' "$out"
-	return "$code"
-}
-export -f slurms_mpi
-
 # pbs_job NAME SELECT [QSUB OPTIONS] <<SCRIPT: the same in a job of the stand-in for PBS.
 pbs_job() {
 	pbs_start "$@"
