@@ -6,6 +6,9 @@
  * send for it is counted where they send (the linker puts __wrap_link_send there). Time: from the
  * last rank's coming to the last one's leaving, the median of JOBS (a server keeps what was put, so
  * each job exchanges once); all share this machine's cores. Beside it the same fence without data.
+ * Who leaves first waits in one more fence before it reads: its n reads took the cores that the
+ * last ones' exchange needed, and were four fifths of what was measured as its time. The reads, n^2
+ * of them, have a column of their own.
  * Ends with 1 when the messages grow by more than n log n from the first to the last.
  * BENCH_EXCHANGE_FANOUT=2 makes the tree deeper, and the last words of an agent that moves below
  * another come after what it says from there: as on a busy machine, and now and then on any. */
@@ -30,18 +33,19 @@
 #include "base/number.h"
 #include "launch/engine.h"
 
-#define JOBS 5
+#define JOBS 15 /* of the usual sizes; of named ones, as in the tests, */
+#define JOBS_NAMED 3
 #define AGENTS_MAX 256
 #define BYTES 1024
 #define SHARED "BENCH_EXCHANGE"
 #define FANOUT "BENCH_EXCHANGE_FANOUT"
 
-enum fence { WARM, EMPTY, FULL, FENCES };
+enum fence { WARM, EMPTY, FULL, WAIT, FENCES };
 
 /* Seen by head, agents and ranks. */
 struct shared {
 	atomic_ulong messages, bytes;
-	double in[FENCES][AGENTS_MAX], out[FENCES][AGENTS_MAX]; /* ms */
+	double in[FENCES][AGENTS_MAX], out[FENCES][AGENTS_MAX], read[AGENTS_MAX]; /* ms */
 };
 static struct shared *shared;
 
@@ -137,6 +141,7 @@ static int be_rank(void)
 			fprintf(stderr, "rank %u has not what rank %u put\n", self.rank, rank);
 			return 4;
 		}
+	shared->read[self.rank] = now_ms();
 	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 6;
 }
 
@@ -234,27 +239,30 @@ static double took(enum fence fence, size_t agents)
 	return largest(shared->out[fence], agents) - largest(shared->in[fence], agents);
 }
 
-static int measure(const struct env *env, const char *self, size_t agents, struct seen *out,
-		   struct error *err)
+static int measure(const struct env *env, const char *self, size_t agents, int jobs,
+		   struct seen *out, struct error *err)
 {
-	double full[JOBS], empty[JOBS], kib = 0;
+	double full[JOBS], empty[JOBS], reads[JOBS], kib = 0;
 	int rc = 0;
 
-	for (int job = 0; !rc && job < JOBS; job++) {
+	for (int job = 0; !rc && job < jobs; job++) {
 		memset(shared, 0, sizeof *shared);
 		rc = run_job(env, self, agents, err);
 		full[job] = took(FULL, agents);
 		empty[job] = took(EMPTY, agents);
+		reads[job] = largest(shared->read, agents) - largest(shared->out[WAIT], agents);
 		out->messages = (double)shared->messages / FENCES;
 		kib = (double)shared->bytes / 1024;
 	}
 	if (rc)
 		return rc;
-	qsort(full, JOBS, sizeof *full, compare);
-	qsort(empty, JOBS, sizeof *empty, compare);
-	out->ms = full[JOBS / 2];
-	printf("%6zu %11.2f %7.1f %7.1f %11.2f %9.1f %7.2f %8.0f\n", agents, out->ms, full[0],
-	       full[JOBS - 1], empty[JOBS / 2], out->messages, out->messages / (double)agents, kib);
+	qsort(full, (size_t)jobs, sizeof *full, compare);
+	qsort(empty, (size_t)jobs, sizeof *empty, compare);
+	qsort(reads, (size_t)jobs, sizeof *reads, compare);
+	out->ms = full[jobs / 2];
+	printf("%6zu %11.2f %7.1f %7.1f %11.2f %9.2f %9.1f %7.2f %8.0f\n", agents, out->ms, full[0],
+	       full[jobs - 1], empty[jobs / 2], reads[jobs / 2], out->messages,
+	       out->messages / (double)agents, kib);
 	fflush(stdout);
 	return 0;
 }
@@ -264,18 +272,18 @@ static int compare_sizes(const struct env *env, const char *self, int count,
 {
 	static const char *const usual[] = {"4", "8", "16", "32", "64"};
 	struct seen first = {0}, last = {0};
-	int from = 0, to = 0, rc = 0;
+	int from = 0, to = 0, rc = 0, jobs = count ? JOBS_NAMED : JOBS;
 
 	if (!count) {
 		words = usual;
 		count = sizeof usual / sizeof *usual;
 	}
-	printf("        1 KiB, ms                    no data   messages\n"
-	       "agents      median fastest slowest   median ms  a fence  a node KiB sent\n");
+	printf("        1 KiB, ms                   no data, ms  reads, ms messages\n"
+	       "agents      median fastest slowest      median    median   a fence  a node KiB sent\n");
 	for (int i = 0; !rc && i < count; i++) {
 		rc = number_int("AGENTS", words[i], 2, AGENTS_MAX, &to, err);
 		if (!rc)
-			rc = measure(env, self, (size_t)to, &last, err);
+			rc = measure(env, self, (size_t)to, jobs, &last, err);
 		if (i == 0) {
 			from = to;
 			first = last;
