@@ -3,7 +3,8 @@
  *
  *   launch -> cards -> reach -> plan -> start -> run -> end
  *
- *   job.c         the chain, what agents say, signals
+ *   job.c         the chain, signals, deadlines
+ *   job_agents.c  what agents say
  *   job_check.c   before anything starts
  *   job_start.c   what the nodes are told: plan, environments, program
  *   job_hang.c    heartbeats; ranks that do not go on
@@ -66,6 +67,7 @@ struct job_request {
 	bool pass_stdin;      /* rank 0 gets the agent's stdin (engine fork alone) */
 	int node_timeout_ms;  /* silence after which a node is lost */
 	int start_timeout_ms; /* for all agents to be there */
+	int ranks_timeout_ms; /* for all nodes to have started their ranks, once told; 0: a minute */
 	int hang_timeout_ms;  /* without a step or output from any rank the job fails; 0: never */
 	bool watch;	      /* ask for heartbeats, also without hang_timeout_ms: result's steps */
 	size_t fanout;	      /* 0: TREE_FANOUT */

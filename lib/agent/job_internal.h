@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a job at the head, shared by job.c, job_start.c and job_end.c alone. */
+/* The state of a job at the head, shared by the job*.c files alone. */
 #ifndef BERTH_AGENT_JOB_INTERNAL_H
 #define BERTH_AGENT_JOB_INTERNAL_H
 
@@ -77,11 +77,16 @@ struct job {
 	int interrupts;
 };
 
+/* job.c: an agent was sent that signal: to all ranks, unless it is the one that was passed on just now. */
+void job_take_signal(struct job *job, int number);
+
+/* job_agents.c */
+struct head_events job_events(struct job *job);
+
 /* job_start.c */
 int job_ask_reach(struct job *job, struct error *err); /* PHASE_CARDS -> PHASE_REACH */
 int job_take_reached(struct job *job, const struct wire_message *message); /* 1: all are in */
-int job_plan(struct job *job, struct error *err);
-int job_send_start(struct job *job, struct error *err); /* -> PHASE_RUN */
+void job_start_ranks(struct job *job); /* plan, START to each node: -> PHASE_RUN; or the job fails */
 void job_not_started(struct job *job); /* its deadline is over: who has not said STARTED fails the job */
 
 /* job_check.c: what the program and the log folder make worth a note, once the plan is there. */

@@ -79,7 +79,7 @@ int job_take_reached(struct job *job, const struct wire_message *message)
 	return job->reach_nodes >= job->node_count;
 }
 
-int job_plan(struct job *job, struct error *err)
+static int make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
 	struct plan_request wish = request->plan;
@@ -260,7 +260,12 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	return rc;
 }
 
-int job_send_start(struct job *job, struct error *err)
+static int ranks_timeout_ms(const struct job *job)
+{
+	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
+}
+
+static int send_start(struct job *job, struct error *err)
 {
 	int rc = job_hang_open(job, err);
 
@@ -268,7 +273,7 @@ int job_send_start(struct job *job, struct error *err)
 		rc = send_job(job, err);
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = send_node(job, i, err);
-	job->deadline_ms = loop_now_ms() + START_MS;
+	job->deadline_ms = loop_now_ms() + ranks_timeout_ms(job);
 	job->began_ms = loop_now_ms();
 	job->result->began = true;
 	job->phase = PHASE_RUN;
@@ -276,6 +281,16 @@ int job_send_start(struct job *job, struct error *err)
 		job->request->driver->begun(job->request->driver->context, job, job->cards,
 					    job->port);
 	return rc;
+}
+
+void job_start_ranks(struct job *job)
+{
+	struct error err = {0};
+
+	if (make_plan(job, &err) || send_start(job, &err)) {
+		job->error = err;
+		job_fail(job, err.code, -1, "%s", err.text);
+	}
 }
 
 void job_not_started(struct job *job)
@@ -296,5 +311,5 @@ void job_not_started(struct job *job)
 	}
 	if (first >= 0)
 		job_fail(job, ERR_NETWORK, first, "no word that the ranks of %s were started within %d s",
-			 names, START_MS / 1000);
+			 names, ranks_timeout_ms(job) / 1000);
 }
