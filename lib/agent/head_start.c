@@ -62,6 +62,10 @@ static void child_words(const struct engine_child *child, char *text, size_t siz
 		/* Cut at the front, a line says nothing. */
 		if (!*line || (from && line == words && next))
 			continue;
+		/* Nothing that moves the cursor of who reads it. */
+		for (char *at = line; *at; at++)
+			if ((unsigned char)*at < ' ' || *at == 0x7f)
+				*at = ' ';
 		size_t used = strlen(text);
 
 		snprintf(text + used, size - used, "%s%s", used ? "; " : "", line);
@@ -415,12 +419,12 @@ void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
 
 	for (size_t i = 0; i < head->child_count; i++)
 		if (head->children[i].pid > 0 && head->children[i].node_index < 0)
-			told |= !kill(head->children[i].pid, SIGTERM);
+			told |= !engine_kill(&head->children[i], SIGTERM);
 	if (told)
 		wait_children(head, ENGINE_END_MS);
 	for (size_t i = 0; i < head->child_count; i++)
 		if (head->children[i].pid > 0)
-			kill(head->children[i].pid, SIGKILL);
+			engine_kill(&head->children[i], SIGKILL);
 	wait_children(head, 2000);
 	if (head->options.engine->one_machine) {
 		supervise_kill_descendants(NULL, 0, 2000, left, size);

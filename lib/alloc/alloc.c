@@ -164,7 +164,7 @@ int alloc_from_json(const json_t *json, struct alloc *out, struct error *err)
 	if (!rc)
 		rc = copy_string(json, "why", &made.why, err);
 	if (!rc)
-		rc = number_or(json, "end_time", INT64_MAX, 0, &made.end_time, err);
+		rc = number_or(json, "end_time", ALLOC_END_MAX, 0, &made.end_time, err);
 	if (!rc)
 		rc = json_get_array("alloc", json, "nodes", &nodes, err);
 	if (rc)

@@ -16,6 +16,9 @@ struct alloc_node {
 	int gpus;     /* GPUs granted here; -1: not said */
 };
 
+/* The end of the year 9999: what is later is no time, and a thousand times as much has room. */
+#define ALLOC_END_MAX 253402300799
+
 /* An allocation. Owned by whoever read it; freed by alloc_free. */
 struct alloc {
 	char *source;        /* "local", "hand", "hosts", "slurm", "pbs", "openpai" */

@@ -121,6 +121,48 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
 
 /* ---- nodes ---- */
 
+/* What no Slurm sets: a line break would also end the line in which the value is named. */
+static int check_values(const struct env *env, struct error *err)
+{
+	static const char *const names[] = {
+		"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEPID",
+		"SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST",
+		"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_STEP_NUM_NODES",
+		"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE",
+		"SLURM_STEP_NUM_TASKS", "SLURMD_NODENAME", "SLURM_HET_SIZE", "SLURM_PACK_SIZE",
+		"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
+		"SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID",
+		"SLURM_ARRAY_TASK_ID"};
+	char shown[121];
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		const char *value = env_get(env, names[i]), *at = value;
+
+		while (at && *at && (unsigned char)*at >= ' ' && *at != 0x7f)
+			at++;
+		if (!at || !*at)
+			continue;
+		snprintf(shown, sizeof shown, "%s", value);
+		for (char *c = shown; *c; c++)
+			if ((unsigned char)*c < ' ' || *c == 0x7f)
+				*c = '?';
+		return error_set(err, ERR_DATA,
+				 "%s has a line break or another control character (shown as ?), which "
+				 "Slurm does not set: '%s'",
+				 names[i], shown);
+	}
+	return 0;
+}
+
+/* What is no number says neither that this is a step nor that it is none. */
+static int check_step(const struct env *env, struct error *err)
+{
+	const char *name, *id = either(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
+	int64_t ignored;
+
+	return id ? number_int64(name, id, 0, UINT32_MAX, &ignored, err) : 0;
+}
+
 static int refuse_het(const struct env *env, struct error *err)
 {
 	const char *name, *size = either(env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
@@ -355,7 +397,7 @@ static int read_times(struct reading *r, struct error *err)
 	int rc = 0;
 
 	if (end)
-		rc = number_int64("SLURM_JOB_END_TIME", end, 0, INT64_MAX / 2, &r->made.end_time,
+		rc = number_int64("SLURM_JOB_END_TIME", end, 0, ALLOC_END_MAX, &r->made.end_time,
 				  err);
 	if (!rc && r->made.end_time)
 		r->made.end_why = strdup("SLURM_JOB_END_TIME");
@@ -415,9 +457,13 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 {
 	struct reading r = {.env = env, .made = {.this_node = -1}};
 	struct hosts hosts = {0};
-	int rc = refuse_het(env, err);
+	int rc = check_values(env, err);
 
 	(void)request;
+	if (!rc)
+		rc = check_step(env, err);
+	if (!rc)
+		rc = refuse_het(env, err);
 	if (!rc)
 		rc = same_id(env, err);
 	if (!rc)

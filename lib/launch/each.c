@@ -51,7 +51,7 @@ char *engine_input(const struct engine_job *job, size_t node)
 static void end_all(struct engine_child *children, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		kill(children[i].pid, SIGKILL);
+		engine_kill(&children[i], SIGKILL);
 		waitpid(children[i].pid, NULL, 0);
 		close(children[i].words_fd);
 	}

@@ -182,6 +182,11 @@ int engine_spawn(char *const argv[], const struct env *env, const char *input,
 	return 0;
 }
 
+int engine_kill(const struct engine_child *child, int number)
+{
+	return kill(child->words_fd >= 0 ? -child->pid : child->pid, number);
+}
+
 static bool plain(const char *text)
 {
 	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -128,6 +128,9 @@ char *engine_node_list(const struct alloc *alloc);
  * -ERR_UNAVAILABLE names the tool. */
 int engine_spawn(char *const argv[], const struct env *env, const char *input,
 		 struct engine_child *child, struct error *err);
+/* A signal to a tool of engine_spawn's and to all that it has started in its session (where a site's srun
+ * is a script, the true one); else to the agent alone. As kill(2). */
+int engine_kill(const struct engine_child *child, int number);
 
 /* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
  * malloced; negative: memory. All are started, or none is left. env: the tools'. */

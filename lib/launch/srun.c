@@ -216,7 +216,7 @@ int srun_start(const struct engine_job *job, struct engine_child **out, size_t *
 		return 0;
 	}
 	for (size_t i = 0; i < started; i++) {
-		kill(children[i].pid, SIGKILL);
+		engine_kill(&children[i], SIGKILL);
 		waitpid(children[i].pid, NULL, 0);
 		close(children[i].words_fd);
 		free(children[i].serves);

@@ -189,6 +189,15 @@ static void bad(void **state)
 		{"array", "SLURM_ARRAY_TASK_ID=a", -ERR_DATA, "SLURM_ARRAY_TASK_ID", "\"a\""},
 		{"plain", "SLURM_RESTART_COUNT=-1", -ERR_DATA, "SLURM_RESTART_COUNT", "-1"},
 		{"plain", "SLURM_JOB_END_TIME=soon", -ERR_DATA, "SLURM_JOB_END_TIME", "soon"},
+		{"plain", "SLURM_JOB_END_TIME=4611686018427387903", -ERR_DATA, "SLURM_JOB_END_TIME",
+		 "253402300799"},
+		{"plain", "SLURM_STEP_ID=abc", -ERR_DATA, "SLURM_STEP_ID", "\"abc\""},
+		{"plain", "SLURM_STEP_ID=-1", -ERR_DATA, "SLURM_STEP_ID", "\"-1\""},
+		{"plain", "SLURM_STEP_ID=99999999999999999999", -ERR_DATA, "SLURM_STEP_ID", "99999999"},
+		{"plain", "SLURM_JOB_NUM_NODES=2\nberth:", -ERR_DATA, "SLURM_JOB_NUM_NODES", "'2?berth:'"},
+		{"plain", "SLURM_JOB_NODELIST=n1\nn2", -ERR_DATA, "SLURM_JOB_NODELIST", "'n1?n2'"},
+		{"plain", "SLURM_TASKS_PER_NODE=2(x2)\033[2J", -ERR_DATA, "SLURM_TASKS_PER_NODE",
+		 "'2(x2)?[2J'"},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {

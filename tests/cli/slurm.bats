@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Slurm's tools where they do not do what they should, by stand-ins for them: no Slurm is needed.
+# (tests/cluster has the true ones.)
+
+setup() {
+	DIR=$(mktemp -d)
+	cd "$DIR"
+	mkdir bin
+	export PATH="$DIR/bin:$PATH" TMPDIR="$DIR"
+	export SLURM_JOB_ID=77 SLURM_JOB_NODELIST='n[1-2]' SLURM_JOB_NUM_NODES=2 SLURM_TASKS_PER_NODE='2(x2)'
+	export SLURM_GPUS_PER_NODE=0 SLURM_JOB_END_TIME=4102444800
+}
+
+teardown() {
+	[ ! -s pid ] || kill -9 "$(cat pid)" 2>/dev/null || true
+	cd /
+	rm -rf "$DIR"
+}
+
+# stand_in TOOL <<SCRIPT
+stand_in() {
+	{ echo '#!/bin/sh'; cat; } >"bin/$1"
+	chmod +x "bin/$1"
+}
+
+# Dead, or a zombie that nobody has waited for: within 5 s.
+is_gone() {
+	for _ in $(seq 100); do
+		grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$1/status" || return 0
+		sleep 0.05
+	done
+	cat "/proc/$1/status"
+	return 1
+}
+
+@test "an srun that hangs: what it said, without what moves the cursor; its own children end with it" {
+	stand_in srun <<-'S'
+	printf 'srun: Requested nodes are busy, \033[2Jretrying\a\n' >&2
+	sleep 75 &
+	echo $! >pid.new
+	mv pid.new "$HERE/pid"
+	wait
+	S
+	# (srun is given --chdir for its tasks; the stand-in stays where it was started.)
+	HERE=$DIR run "$BERTH" run --start-timeout 4s -- true
+	echo "$output"
+	[ "$status" = 76 ]
+	[[ "${lines[-1]}" == "berth: no agent, or no word about its machine, from n1, n2 within 4 s; srun: Requested nodes are busy,  [2Jretrying"* ]]
+	[[ "$output" != *$'\033'* && "$output" != *$'\a'* ]]
+	is_gone "$(cat pid)"
+}
+
+@test "an srun that hangs and does not listen to SIGTERM, nor does what it started" {
+	stand_in srun <<-'S'
+	trap '' TERM INT HUP
+	sleep 75 &
+	echo $! >pid.new
+	mv pid.new "$HERE/pid"
+	wait
+	S
+	HERE=$DIR run "$BERTH" run --start-timeout 4s -- true
+	echo "$output"
+	[ "$status" = 76 ]
+	is_gone "$(cat pid)"
+}
+
+@test "an srun that says a lot and ends well without an agent" {
+	stand_in srun <<-'S'
+	head -c 3000000 /dev/zero | tr '\0' x
+	printf '\nthe last line\n'
+	S
+	run "$BERTH" run -- true
+	echo "${lines[-1]}"
+	[ "$status" = 76 ]
+	[[ "${lines[-1]}" == "berth: no agent on n1: srun ended with code 0 before it was there, saying: the last line"* ]]
+}
