@@ -307,7 +307,10 @@ static int write_report(const struct run_options *options, const struct job_resu
 	text = report ? json_dumps(report, JSON_INDENT(2)) : NULL;
 	if (!text)
 		return error_memory(err, "the report");
-	rc = file_write_atomic(options->report, text, strlen(text), 0666, err);
+	size_t length = strlen(text);
+
+	text[length] = '\n'; /* a file of lines, in the place of the end of the string */
+	rc = file_write_atomic(options->report, text, length + 1, 0666, err);
 	free(text);
 	return rc;
 }

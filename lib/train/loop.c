@@ -329,8 +329,6 @@ static void prepare_to_stop(struct train *train)
 		   train->comm->rank ? 0 : options->end_time);
 	stop_took_save(&train->stop, bytes / SAVE_BYTES_S);
 	train->stop.able = options->ckpt != NULL;
-	if (!options->ckpt && options->end_time)
-		train_note(train, "note: without --ckpt nothing is saved when the job's time ends");
 }
 
 int train_run(const struct train_options *options, const struct ranks_place *place,

@@ -161,6 +161,24 @@ static void name_device(struct train *train)
 			   device->ops->name, DEVICE_CPU_MODULE);
 }
 
+/* What is done with the model's defaults and the options together. */
+static void name_settings(const struct train *train)
+{
+	const struct train_options *options = train->options;
+	char many[32] = "", ranks[32] = "";
+
+	if (options->accumulate > 1)
+		snprintf(many, sizeof many, "%d times ", options->accumulate);
+	if (train->place->size > 1)
+		snprintf(ranks, sizeof ranks, " on each of %d ranks", train->place->size);
+	train_note(train, "batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
+		   options->batch, ranks,
+		   options->lr, options->momentum, options->weight_decay,
+		   schedule_name(options->schedule.kind));
+	if (!options->ckpt)
+		train_note(train, "note: without --ckpt nothing is saved");
+}
+
 static int open_comm(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
@@ -348,8 +366,10 @@ int train_open(struct train *train, struct error *err)
 	rc = train_compare(train, err);
 	if (rc == -ERR_DATA)
 		rc = say_once(train, 0, rc, err);
-	if (!rc)
+	if (!rc) {
 		name_device(train);
+		name_settings(train);
+	}
 	return rc;
 }
 

@@ -40,8 +40,10 @@ load support
 import re
 text = open('screen', newline='').read().replace('\r\n', '\n')
 lines = text.rstrip('\n').split('\n')
-# What computes; then each epoch: two lines of progress in one, and what stays.
+# What computes, how, and what is not kept; then each epoch: two lines of progress in one, and what stays.
 assert re.match(r'computing on cpu', lines.pop(0)), text
+assert re.fullmatch(r'batch (32 on each of 2 ranks|64), lr 0\.01, momentum 0\.9, weight decay 0, schedule constant', lines.pop(0)), text
+assert lines.pop(0) == 'note: without --ckpt nothing is saved', text
 assert len(lines) == 4, lines
 for progress, stays in zip(lines[::2], lines[1::2]):
     shown = progress.split('\r\033[K')
