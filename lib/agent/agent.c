@@ -357,10 +357,10 @@ static void destroy(struct agent *agent)
 	/* A driver may hold the worker for ever; the process ends without it then. */
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += WORKER_S;
 	if (agent->worker.running &&
-	    !pthread_timedjoin_np(agent->worker.machine_thread, NULL, &until))
+	    !pthread_clockjoin_np(agent->worker.machine_thread, NULL, CLOCK_MONOTONIC, &until))
 		agent->worker.running = false;
 	if (!agent->worker.running) {
 		machine_free(&agent->worker.machine);

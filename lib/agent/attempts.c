@@ -7,9 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "agent/loop.h"
 #include "base/json.h"
+
+#define CLOCK_SET_MS 2000 /* less is nobody's doing: this process waited between two looks */
 
 struct attempts {
 	const struct attempts_policy *policy;
@@ -18,6 +21,7 @@ struct attempts {
 	size_t first_nodes; /* with ranks, in the first attempt */
 	int restarts;	    /* of those that are counted */
 	int64_t begun_ms;   /* this attempt */
+	int64_t clock_ms;   /* the time of day at the start, less the monotonic clock */
 	json_t *list;	    /* of the report */
 	char *refused;	    /* why there is no further one; NULL: there was nothing to refuse */
 };
@@ -175,6 +179,28 @@ static int ranks_of(const struct attempts *attempts, int ranks)
 	return share || !ranks ? (int)share : 1;
 }
 
+static int64_t clock_now_ms(void)
+{
+	struct timespec wall;
+
+	clock_gettime(CLOCK_REALTIME, &wall);
+	return (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - loop_now_ms();
+}
+
+/* The job's end is counted by the monotonic clock: where the clock was set since the start, it is
+ * another time of day now. */
+static void keep_end(struct attempts *attempts, struct alloc *alloc)
+{
+	int64_t set_ms = clock_now_ms() - attempts->clock_ms, set_s = set_ms / 1000;
+
+	if (llabs((long long)set_ms) < CLOCK_SET_MS || !alloc->end_time)
+		return;
+	alloc->end_time += set_s;
+	say(attempts, LOG_WARNING,
+	    "this machine's clock was set %lld s %s since the start; the job's end moves with it",
+	    llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
+}
+
 /* 1: another one follows. */
 static int run_one(struct attempts *attempts, const struct job_request *wish, int number,
 		   struct job_result *out, struct error *err)
@@ -186,6 +212,7 @@ static int run_one(struct attempts *attempts, const struct job_request *wish, in
 
 	if (rc)
 		return rc;
+	keep_end(attempts, &alloc);
 	request.alloc = &alloc;
 	request.spares = attempts->pool.spare_count;
 	request.plan.attempt = number;
@@ -228,6 +255,7 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 	if (!rc)
 		rc = pool_new(request->alloc, policy, &attempts.pool, err);
 	attempts.first_nodes = attempts.pool.active_count;
+	attempts.clock_ms = clock_now_ms();
 	hold_signals(&old);
 	while (!rc && (rc = run_one(&attempts, request, number++, &result, err)) > 0) {
 		job_result_free(&result);

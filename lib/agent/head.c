@@ -277,6 +277,36 @@ const struct link_owner head_link_owner = {NULL, on_opened, on_message, on_ended
 
 /* ---- time ---- */
 
+int64_t head_silence_due(const struct head *head)
+{
+	return head->silence_ms;
+}
+
+void head_look_at_silence(struct head *head, int64_t now_ms)
+{
+	head->silence_ms = 0;
+	for (size_t i = 0; i < head->count; i++) {
+		struct link *link = head->nodes[i].link;
+		char why[96];
+
+		if (!link || link->paused)
+			continue;
+
+		int64_t due = link->heard_ms + head->options.node_timeout_ms + 1;
+
+		if (now_ms < due) {
+			if (!head->silence_ms || due < head->silence_ms)
+				head->silence_ms = due;
+			continue;
+		}
+		snprintf(why, sizeof why, "its agent was silent for %d s",
+			 head->options.node_timeout_ms / 1000);
+		head->nodes[i].link = NULL;
+		link_close(link);
+		head_lose(head, i, why);
+	}
+}
+
 void head_tick(struct head *head, int64_t now_ms, bool slept)
 {
 	if (head->listener)
@@ -290,22 +320,14 @@ void head_tick(struct head *head, int64_t now_ms, bool slept)
 			head->nodes[i].ended_ms = 0;
 			head_lose(head, i, head->nodes[i].ended_why);
 		}
-		if (!link)
-			continue;
-		if (slept)
+		if (link && slept)
 			link->heard_ms = now_ms;
-		if (link->paused || now_ms - link->heard_ms <= head->options.node_timeout_ms) {
-			proto_send(link, MESSAGE_BEAT, WIRE_ALL, 0, 0, NULL, NULL, 0, NULL);
-			continue;
-		}
-		char why[96];
-
-		snprintf(why, sizeof why, "its agent was silent for %d s",
-			 head->options.node_timeout_ms / 1000);
-		head->nodes[i].link = NULL;
-		link_close(link);
-		head_lose(head, i, why);
 	}
+	head_look_at_silence(head, now_ms);
+	for (size_t i = 0; i < head->count; i++)
+		if (head->nodes[i].link)
+			proto_send(head->nodes[i].link, MESSAGE_BEAT, WIRE_ALL, 0, 0, NULL, NULL, 0,
+				   NULL);
 }
 
 void head_pause(struct head *head, bool on)

@@ -56,6 +56,10 @@ int head_send(struct head *head, enum agent_message type, uint32_t node, uint32_
 
 /* Beats, silences, strangers' deadlines; about every second, and after every wake-up. */
 void head_tick(struct head *head, int64_t now_ms, bool slept);
+/* When the next silence is to be looked at, between two ticks; 0: none before the next tick. */
+int64_t head_silence_due(const struct head *head);
+/* Which nodes have been silent for too long: the ticks alone would find out up to a second late. */
+void head_look_at_silence(struct head *head, int64_t now_ms);
 /* SIGCHLD: reap; what an agent on this machine left behind is ended. */
 void head_reap(struct head *head);
 /* Stop or go on reading from the agents (beats still go out). */

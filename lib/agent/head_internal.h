@@ -39,6 +39,7 @@ struct head {
 	size_t unknown_count;
 	struct engine_child *children;
 	size_t child_count;
+	int64_t silence_ms; /* no node is silent for too long before; 0: no node's silence counts */
 	bool paused, stopping;
 };
 

@@ -196,6 +196,8 @@ static void run(struct job *job)
 			next = job->deadline_ms;
 		if (job->settle_ms && job->settle_ms < next)
 			next = job->settle_ms;
+		if (head_silence_due(job->head) && head_silence_due(job->head) < next)
+			next = head_silence_due(job->head);
 		if (job_time_due(job) && job_time_due(job) < next)
 			next = job_time_due(job);
 		if (driver_ms && driver_ms < next)
@@ -213,6 +215,8 @@ static void run(struct job *job)
 			head_tick(job->head, now, slept);
 			job_hang_tick(job, now, slept);
 			job->tick_ms = now;
+		} else if (head_silence_due(job->head) && now >= head_silence_due(job->head)) {
+			head_look_at_silence(job->head, now);
 		}
 		job->woke_ms = now;
 		job_settle(job, now);

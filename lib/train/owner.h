@@ -2,7 +2,7 @@
 /* Who writes to a folder of checkpoints: FOLDER/.owner, so that two jobs never write to one.
  *
  * It is one JSON object: scheduler, job, attempt, host, boot, pid, started, token, renewals, renewed.
- * While a run lives its file is renewed every OWNER_PERIOD_MS; when it ends well or badly the file is
+ * While a run lives its file is renewed every OWNER_PERIOD_MS (renewer.h), also while it writes; when it ends well or badly the file is
  * removed. Whose file is gone has lost the folder: a taker may have come and ended in between.
  * A file that a killed run left is taken over by a later attempt of the same job or a job that follows
  * on it, by the same attempt (somewhere else) when it is not renewed while we watch, or

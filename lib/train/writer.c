@@ -12,8 +12,10 @@
 #include <time.h>
 
 #include "train/checkpoint_folder.h"
+#include "train/renewer.h"
 
 #define WORDS_MAX 4096
+#define RENEWER_END_MS 1000 /* more than a look, where nothing was renewed yet */
 
 enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
 
@@ -21,6 +23,7 @@ struct writer {
 	struct writer_request request;
 	struct variables snapshot;
 	void *memory; /* that snapshot lies in */
+	struct renewer *renewer; /* NULL: nobody looks whose the folder is */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -29,7 +32,6 @@ struct writer {
 	enum writer_state state;
 	bool ends;  /* the thread is to end */
 	bool ended; /* it has */
-	struct error lost; /* code 0: the folder is ours */
 	struct writer_job job;
 	struct writer_result result;
 
@@ -124,9 +126,7 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
 	/* What keeps the owner's file from being renewed is told by the write itself. */
-	if (request->owner && owner_renew(request->owner, &result->err) &&
-	    owner_is_lost(request->owner))
-		result->rc = -result->err.code;
+	result->rc = renewer_now(writer->renewer, &result->err);
 	if (!result->rc)
 		result->rc = write_files(writer, job, result, &result->err);
 	end = now();
@@ -137,24 +137,9 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 			     &writer->known, &sink);
 }
 
-/* Between writes the owner's file is kept fresh. Called with the lock. */
-static void renew(struct writer *writer)
-{
-	struct error err = {0};
-	int rc;
-
-	pthread_mutex_unlock(&writer->lock);
-	rc = owner_renew(writer->request.owner, &err);
-	pthread_mutex_lock(&writer->lock);
-	/* A file system that fails now may be well again at the next save. */
-	if (rc && owner_is_lost(writer->request.owner))
-		writer->lost = err;
-}
-
 static void *work(void *argument)
 {
 	struct writer *writer = argument;
-	struct timespec next = later(OWNER_PERIOD_MS);
 
 	pthread_mutex_lock(&writer->lock);
 	while (!writer->ends || writer->state == WRITER_BUSY) {
@@ -165,19 +150,11 @@ static void *work(void *argument)
 			pthread_mutex_unlock(&writer->lock);
 			run(writer, &job, &result);
 			pthread_mutex_lock(&writer->lock);
-			if (result.rc && writer->request.owner &&
-			    owner_is_lost(writer->request.owner))
-				writer->lost = result.err;
 			writer->result = result;
 			writer->state = WRITER_DONE;
 			pthread_cond_broadcast(&writer->changed);
-			next = later(OWNER_PERIOD_MS);
-		} else if (!writer->request.owner || writer->lost.code) {
+		} else {
 			pthread_cond_wait(&writer->changed, &writer->lock);
-		} else if (pthread_cond_timedwait(&writer->changed, &writer->lock, &next) ==
-			   ETIMEDOUT) {
-			renew(writer);
-			next = later(OWNER_PERIOD_MS);
 		}
 	}
 	writer->ended = true;
@@ -258,9 +235,12 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 		return error_memory(err, "what writes checkpoints");
 	writer->request = *request;
 	rc = reserve(writer, err);
+	if (!rc && request->owner)
+		rc = renewer_new(request->owner, request->renew_ms, &writer->renewer, err);
 	if (!rc)
 		rc = start_thread(writer, err);
 	if (rc) {
+		renewer_free(writer->renewer, RENEWER_END_MS);
 		give_back(writer);
 		free(writer);
 		return rc;
@@ -296,6 +276,9 @@ bool writer_free(struct writer *writer, int timeout_ms)
 		return false;
 	}
 	pthread_join(writer->thread, NULL);
+	/* No write waits for a renewal any more. */
+	if (!renewer_free(writer->renewer, timeout_ms))
+		return false;
 	pthread_cond_destroy(&writer->changed);
 	pthread_mutex_destroy(&writer->lock);
 	writer_result_free(&writer->result);
@@ -361,13 +344,5 @@ bool writer_take(struct writer *writer, struct writer_result *out)
 
 int writer_lost(struct writer *writer, struct error *err)
 {
-	struct error lost;
-
-	pthread_mutex_lock(&writer->lock);
-	lost = writer->lost;
-	pthread_mutex_unlock(&writer->lock);
-	if (!lost.code)
-		return 0;
-	*err = lost;
-	return -lost.code;
+	return renewer_lost(writer->renewer, err);
 }

@@ -24,6 +24,7 @@ struct writer_request {
 	struct device *device; /* what the snapshot will be taken from, for its kind of memory */
 	int64_t keep;	     /* newest ones; 0: all */
 	struct owner *owner; /* who holds folder; renewed beside the writes; NULL: nobody looks */
+	int renew_ms;	     /* 0: OWNER_PERIOD_MS */
 };
 
 struct writer_job {
@@ -47,8 +48,9 @@ void writer_result_free(struct writer_result *result); /* clears it */
 
 /* Reserve a snapshot's memory and start the thread. -ERR_UNAVAILABLE. */
 int writer_new(const struct writer_request *request, struct writer **out, struct error *err);
-/* End the thread; waits for what is being written, at most timeout_ms. False when it is still
- * writing then (a file system hangs): what it uses must stay until the process ends. NULL: true. */
+/* End the threads; waits for what is being written, then for a renewal of the owner's file, at most
+ * timeout_ms each. False when one still goes on then (a file system hangs): what it uses must stay
+ * until the process ends. NULL: true. */
 bool writer_free(struct writer *writer, int timeout_ms);
 
 /* Wait until nothing is being written. -ERR_IO after timeout_ms. */

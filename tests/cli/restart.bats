@@ -203,6 +203,66 @@ attempts() {
 	run -0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
 }
 
+# tool NAME: a stand-in for it, first in PATH, that writes its arguments down and says a stack
+tool() {
+	mkdir -p bin
+	printf '#!/bin/sh\necho "$0 $*" >>"%s/asked"\necho "#0 stand_in_of_%s ()"\n' "$DIR" "$1" >"bin/$1"
+	chmod +x "bin/$1"
+}
+
+@test "the stack of the rank that is behind, and of no other: by gdb, and by eu-stack where that is" {
+	rank rank.sh <<-'SH'
+		echo $$ >"pid.$RANK"
+		echo "$((3 - (RANK == 1))) reads" >"$BERTH_HEARTBEAT_FILE"
+		exec sleep 61
+	SH
+	export PATH="$DIR/bin:$PATH"
+	# A machine's own eu-stack would come first.
+	mkdir bin
+	for program in bash sh sleep timeout grep tr cut cat uname mktemp; do
+		ln -s "$(command -v $program)" "bin/$program"
+	done
+	for name in gdb eu-stack; do
+		tool $name
+		rm -f asked
+		run -76 env PATH="$DIR/bin" "$BERTH" run -n 3 --hang-timeout 2 --report report.json -- sh rank.sh
+		echo "$output"
+		# Where ranks are slow to start there was an earlier look.
+		[[ "$(tail -n 1 asked)" == "$DIR/bin/$name "*"-p $(cat pid.1) "* ]]
+		[[ "$output" == *"rank 1, process $(cat pid.1) (sleep 61 )"*"#0 stand_in_of_$name"* ]]
+		[[ "$output" == *"rank 1 on $HOST is behind at 2 (reads), others at 3"* ]]
+		report '"stand_in_of_'$name'" in report["stacks"] and report["rank"] == 1'
+	done
+}
+
+@test "a clock that is set ahead and back: the job's end stays where it was, over restarts and within one" {
+	export CLOCK_SET_FILE=$DIR/set
+	rank rank.sh <<-'SH'
+		echo "$((BERTH_END_TIME - $(date +%s)))" >"left.$BERTH_ATTEMPT"
+		echo 1 >"$BERTH_HEARTBEAT_FILE"
+		[ "$BERTH_ATTEMPT" = 0 ] && { echo 100000 >"$CLOCK_SET_FILE"; exit 3; }
+		[ "$BERTH_ATTEMPT" = 1 ] && { echo -100000 >"$CLOCK_SET_FILE"; sleep 0.2; exit 3; }
+		[ -e "$BERTH_STOP_FILE" ] && exit 4
+		echo 50000 >"$CLOCK_SET_FILE"
+		sleep 1
+		[ -e "$BERTH_STOP_FILE" ] && exit 5
+		echo -50000 >"$CLOCK_SET_FILE"
+		for i in $(seq 600); do [ -e "$BERTH_STOP_FILE" ] && exit 75; sleep 0.1; done
+	SH
+	begin=$(cut -d. -f1 /proc/uptime)
+	run -75 env LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0" timeout 100 \
+		"$BERTH" run -n 1 --max-restarts 3 --end-time +300s --warn-before 290s --report report.json -- sh rank.sh
+	echo "$output"
+	head left.*
+	for attempt in 0 1 2; do
+		[ "$(cat left.$attempt)" -gt 200 ]
+		[ "$(cat left.$attempt)" -le 301 ]
+	done
+	[ $(($(cut -d. -f1 /proc/uptime) - begin)) -ge 9 ]
+	[[ "$output" == *"clock was set "*" s ahead since the start"*"clock was set "*" s back since the start"* ]]
+	report '[a["code"] for a in report["attempts"]] == [3, 3, 75]'
+}
+
 @test "nobody is behind: that is what it says" {
 	rank rank.sh <<<'exec sleep 60'
 	run -76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh

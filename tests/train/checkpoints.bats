@@ -127,6 +127,40 @@ PY
 	[ ! -e c/.owner ]
 }
 
+@test "a clock that is set back and ahead: checkpoints by time go on as before, and the folder stays ours" {
+	export CLOCK_SET_FILE=$DIR/set
+	LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
+		timeout 100 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
+		--log-every 50 --keep 2 --save-every 1s >out 2>&1 3>&- &
+	pid=$!
+	saved() { # COUNT: that many more
+		local want=$(($(grep -c '^saved step' out || true) + $1))
+		for ((i = 0; i < 600; i++)); do
+			[ "$(grep -c '^saved step' out || true)" -lt "$want" ] || return 0
+			sleep 0.1
+		done
+		cat out
+		return 1
+	}
+	saved 1
+	for seconds in -100000 100000 0; do
+		begin=$(cut -d. -f1 /proc/uptime) before=$(grep -c '^saved step' out)
+		echo $seconds >set
+		saved 2
+		# Not more of them than the seconds that went by.
+		[ $(($(grep -c '^saved step' out) - before)) -le $(($(cut -d. -f1 /proc/uptime) - begin + 2)) ]
+	done
+	inner=$(python3 -c 'import json; print(json.load(open("c/.owner"))["pid"])')
+	run -73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	[[ "$output" == *"that process lives"* ]]
+	kill -TERM $inner
+	code=0
+	wait $pid || code=$?
+	[ "$code" -eq 75 ]
+	[ ! -e c/.owner ]
+	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --epochs 1
+}
+
 @test "where /proc hides other users' processes (hidepid) one of them counts as living" {
 	unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && setpriv --reuid 1 --regid 1 --clear-groups test -x "$0"' \
 		"$BUILD/bin/berth-train" 2>/dev/null ||

@@ -3,9 +3,12 @@
  * end while one is under way, and whose memory a snapshot lies in. */
 #include "../rows.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "train/checkpoint_folder.h"
 #include "train/writer.h"
 
@@ -33,10 +36,11 @@ struct rig {
 	struct graph *graph;
 	struct buckets buckets;
 	struct device device;
+	struct owner *owner;
 	struct writer *writer;
 };
 
-static void rig_begin(struct rig *rig, const struct device_ops *ops, int64_t keep)
+static void rig_begin(struct rig *rig, const struct device_ops *ops, int64_t keep, int renew_ms)
 {
 	const struct shape shape = {1, 4, 4};
 	struct error err = {0};
@@ -48,11 +52,18 @@ static void rig_begin(struct rig *rig, const struct device_ops *ops, int64_t kee
 	assert_int_equal(rig->graph->error.code, 0);
 	assert_int_equal(
 		buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), 0);
+	const struct owner_self self = {.scheduler = "", .job = "", .follows = ""};
+	const struct owner_request owner = {.folder = rig->folder, .self = &self};
+
+	if (renew_ms)
+		assert_int_equal(owner_take(&owner, &rig->owner, &err), 0);
 	const struct writer_request request = {.folder = rig->folder,
 					       .graph = rig->graph,
 					       .buckets = &rig->buckets,
 					       .device = &rig->device,
-					       .keep = keep};
+					       .keep = keep,
+					       .owner = rig->owner,
+					       .renew_ms = renew_ms};
 
 	assert_int_equal(writer_new(&request, &rig->writer, &err), 0);
 }
@@ -62,6 +73,7 @@ static void rig_end(struct rig *rig)
 	char command[64];
 
 	assert_true(writer_free(rig->writer, 20000));
+	owner_release(rig->owner);
 	buckets_free(&rig->buckets);
 	graph_free(rig->graph);
 	snprintf(command, sizeof command, "rm -r %s", rig->folder);
@@ -109,7 +121,7 @@ static void writes(void **state)
 		struct rig rig;
 		double best;
 
-		rig_begin(&rig, kinds[k], 2);
+		rig_begin(&rig, kinds[k], 2, 0);
 		assert_int_equal(blocks, k);
 		assert_false(writer_take(rig.writer, &result));
 		for (int64_t step = 1; step <= 5; step++) {
@@ -158,7 +170,7 @@ static void unreadable(void **state)
 		char path[64], said[64];
 		size_t count;
 
-		rig_begin(&rig, &plain, !i);
+		rig_begin(&rig, &plain, !i, 0);
 		snprintf(path, sizeof path, "%s/%s", rig.folder, names[i]);
 		snprintf(said, sizeof said, "%s does not say which one it names", path);
 		for (int64_t step = 1; step <= 4; step++) {
@@ -198,7 +210,7 @@ static void fails(void **state)
 	struct rig rig;
 	char away[48];
 
-	rig_begin(&rig, &plain, 0);
+	rig_begin(&rig, &plain, 0, 0);
 	start(&rig, 1, 1, -1);
 	assert_int_equal(result_of(&rig, &result), 0);
 	writer_result_free(&result);
@@ -226,7 +238,7 @@ static void ends(void **state)
 		struct rig rig;
 		char *path;
 
-		rig_begin(&rig, &counted, 0);
+		rig_begin(&rig, &counted, 0, 0);
 		start(&rig, 7, 7, -1);
 		assert_true(writer_free(rig.writer, 20000));
 		rig.writer = NULL;
@@ -237,6 +249,72 @@ static void ends(void **state)
 	}
 }
 
+static json_int_t renewals(const struct rig *rig)
+{
+	char path[48], *text;
+	struct error err = {0};
+	size_t size;
+	JSON_AUTO json = NULL;
+
+	snprintf(path, sizeof path, "%s/.owner", rig->folder);
+	assert_int_equal(file_read(path, 4096, &text, &size, &err), 0);
+	assert_int_equal(json_read(path, text, size, 4096, &json, &err), 0);
+	free(text);
+	return json_integer_value(json_object_get(json, "renewals"));
+}
+
+/* More than three renewals within 20 s. */
+static void assert_renewed(const struct rig *rig)
+{
+	json_int_t before = renewals(rig);
+
+	for (int i = 0; i < 2000 && renewals(rig) <= before + 3; i++)
+		usleep(10000);
+	assert_true(renewals(rig) > before + 3);
+}
+
+/* The owner's file is renewed while nothing is written, and while a write takes long: latest is a
+ * pipe that nobody reads. Who takes the folder in that time is noticed before the write is over. */
+static void renews(void **state)
+{
+	const struct owner_self self = {.scheduler = "", .job = "other", .follows = ""};
+	struct writer_result result;
+	struct error err = {0};
+	struct owner *taker;
+	struct rig rig;
+	char path[48];
+	int fd;
+
+	rig_begin(&rig, &plain, 0, 20);
+	snprintf(path, sizeof path, "%s/latest", rig.folder);
+	assert_int_equal(mkfifo(path, 0600), 0);
+	assert_renewed(&rig);
+	start(&rig, 1, 1, -1);
+	assert_renewed(&rig);
+	assert_true(writer_is_busy(rig.writer));
+	assert_int_equal(writer_lost(rig.writer, &err), 0);
+	const struct owner_request request = {
+		.folder = rig.folder, .self = &self, .take_over = true};
+
+	assert_int_equal(owner_take(&request, &taker, &err), 0);
+	for (int i = 0; i < 2000 && !writer_lost(rig.writer, &err); i++)
+		usleep(10000);
+	assert_int_equal(writer_lost(rig.writer, &err), -ERR_OUTPUT);
+	assert_non_null(strstr(err.text, "was taken over by job other"));
+	assert_true(writer_is_busy(rig.writer));
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(result_of(&rig, &result), 0);
+	writer_result_free(&result);
+	close(fd);
+	/* Nothing more is written. */
+	start(&rig, 2, 2, -1);
+	assert_int_equal(result_of(&rig, &result), -ERR_OUTPUT);
+	writer_result_free(&result);
+	owner_release(taker);
+	rig_end(&rig);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,6 +322,7 @@ int main(void)
 		cmocka_unit_test(unreadable),
 		cmocka_unit_test(fails),
 		cmocka_unit_test(ends),
+		cmocka_unit_test(renews),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

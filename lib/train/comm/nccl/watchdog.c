@@ -58,9 +58,9 @@ void nccl_abort_bounded(struct nccl *nccl)
 		free(ending);
 		return;
 	}
-	clock_gettime(CLOCK_REALTIME, &until); /* pthread_timedjoin_np's clock */
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ABORT_MS / 1000;
-	if (pthread_timedjoin_np(thread, NULL, &until))
+	if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until))
 		pthread_detach(thread);
 }
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* When a training stops for the job's time: by clocks that the test sets. */
+#include "../rows.h"
+
+#include <time.h>
+
+#include "train/stop.h"
+
+static int64_t monotonic_s, wall_s;
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *out)
+{
+	*out = (struct timespec){.tv_sec = clock == CLOCK_MONOTONIC ? monotonic_s : wall_s};
+	return 0;
+}
+
+/* At 0 s 600 are left. A step takes 1 s at most and a save 10: 20 s before the end it is time. */
+static void ends(void **state)
+{
+	static const struct {
+		int64_t after_s, set_s; /* the clock was set by so much then */
+		bool stops;
+		const char *why;
+	} rows[] = {
+		{0, 0, false, "600 s are left"},
+		{579, 0, false, "21 s are left, 20 are needed"},
+		{580, 0, true, "20 s are left"},
+		{700, 0, true, "the end is past"},
+		{1, 100000, false, "the clock was set ahead: 599 s are left all the same"},
+		{579, 100000, false, "21 s are left"},
+		{580, -100000, true, "the clock was set back: the end comes all the same"},
+		{1, -2000000000, false, "a clock before 1970"},
+	};
+
+	for (size_t i = 0; i < ROWS(rows); i++) {
+		struct stop stop;
+		char text[200];
+
+		monotonic_s = 5000;
+		wall_s = 1700000000;
+		stop_begin(&stop, NULL, false, wall_s + 600);
+		stop_took_step(&stop, 1);
+		stop_took_save(&stop, 10);
+		assert_true(stop_reserve(&stop) == 20);
+		monotonic_s += rows[i].after_s;
+		wall_s += rows[i].after_s + rows[i].set_s;
+		if (stop_now(&stop) != rows[i].stops)
+			fail_msg("%s", rows[i].why);
+		/* What is begun now must be over in time. */
+		assert_int_equal(stop_wanted(&stop, 700), true);
+		stop_text(&stop, STOP_TIME, text, sizeof text);
+		if (rows[i].after_s == 580)
+			assert_non_null(strstr(text, "over in 20 s"));
+	}
+}
+
+/* Nobody says when: never. */
+static void without(void **state)
+{
+	struct stop stop;
+
+	monotonic_s = 5000;
+	wall_s = 1700000000;
+	stop_begin(&stop, "", false, 0);
+	wall_s += 1000000000;
+	monotonic_s += 1000000000;
+	assert_false(stop_wanted(&stop, 1e9));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ends),
+		cmocka_unit_test(without),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
