@@ -224,7 +224,15 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	struct client *client = state;
 	int rc = meet(client, timeout_ms, err);
 
-	return rc ? rc : store_get(&client->store, rank, key, timeout_ms, data, size, err);
+	if (!rc)
+		rc = store_get(&client->store, rank == RANKS_ANY ? STORE_ANY : rank, key,
+			       timeout_ms, data, size, err);
+	if (rc && rank == RANKS_ANY && client->store.fd < 0) {
+		if (err)
+			err->code = ERR_UNAVAILABLE;
+		rc = -ERR_UNAVAILABLE;
+	}
+	return rc;
 }
 
 static void leave(void *state)

@@ -303,6 +303,9 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 
 	if (rc)
 		return rc;
+	if (rank == RANKS_ANY)
+		return error_set(err, ERR_UNAVAILABLE, "PMIx is not asked for '%s' of any rank",
+				 key);
 	if (rank < 0 || rank >= client->size)
 		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
 				 key, rank, client->size - 1);

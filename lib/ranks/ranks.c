@@ -177,18 +177,9 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 			  : put_alone(ranks, key, data, size, err);
 }
 
-int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
-	      size_t *size, struct error *err)
+static int get_alone(struct ranks *ranks, const char *key, void **data, size_t *size,
+		     struct error *err)
 {
-	int rc = key_check(key, err);
-
-	if (rc)
-		return rc;
-	if (rank < 0 || rank >= ranks->place.size)
-		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
-				 key, rank, ranks->place.size - 1);
-	if (ranks->ops)
-		return ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err);
 	/* Nobody else can put it while we wait. */
 	const struct value *value = value_find(ranks, key);
 	void *copy = value ? malloc(value->size + 1) : NULL;
@@ -202,6 +193,32 @@ int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, vo
 	*data = copy;
 	*size = value->size;
 	return 0;
+}
+
+int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
+	      size_t *size, struct error *err)
+{
+	int rc = key_check(key, err);
+
+	if (rc)
+		return rc;
+	if (rank < 0 || rank >= ranks->place.size)
+		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
+				 key, rank, ranks->place.size - 1);
+	return ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
+			  : get_alone(ranks, key, data, size, err);
+}
+
+int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
+		  struct error *err)
+{
+	int rc = key_check(key, err);
+
+	if (rc)
+		return rc;
+	return ranks->ops ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size,
+					    err)
+			  : get_alone(ranks, key, data, size, err);
 }
 
 void ranks_leave(struct ranks *ranks)

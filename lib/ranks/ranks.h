@@ -113,7 +113,7 @@ struct ranks_client_ops {
 	int (*put)(void *state, const char *key, const void *data, size_t size,
 		   struct error *err);
 	/* Blocks until rank has put key or the time is over (-ERR_NETWORK names rank and key).
-	 * *data malloced, with a NUL after its *size bytes. */
+	 * *data malloced, with a NUL after its *size bytes. rank RANKS_ANY: as ranks_get_any. */
 	int (*get)(void *state, int rank, const char *key, int timeout_ms, void **data,
 		   size_t *size, struct error *err);
 	void (*leave)(void *state);
@@ -129,6 +129,12 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 	      struct error *err);
 int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
 	      size_t *size, struct error *err);
+#define RANKS_ANY (-1)
+/* Of the ranks that have put key, what the first of them put. -ERR_NETWORK: none has within
+ * timeout_ms. -ERR_UNAVAILABLE: nobody can be asked: PMIx has no such question, or rank 0, which
+ * keeps the values where there is no PMIx, has ended. */
+int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
+		  struct error *err);
 void ranks_leave(struct ranks *ranks); /* NULL is fine */
 
 #endif

@@ -139,13 +139,16 @@ static void barrier_check(struct store_server *server)
 	}
 }
 
+/* The newest come first: of any rank's the last one found is the first that was put. */
 static struct entry *entry_find(const struct store_server *server, uint32_t rank, const char *key)
 {
-	struct entry *entry = server->entries;
+	bool any = rank == (uint32_t)STORE_ANY;
+	struct entry *found = NULL;
 
-	while (entry && (entry->rank != rank || strcmp(entry->key, key)))
-		entry = entry->next;
-	return entry;
+	for (struct entry *entry = server->entries; entry && (any || !found); entry = entry->next)
+		if ((any || entry->rank == rank) && !strcmp(entry->key, key))
+			found = entry;
+	return found;
 }
 
 static void get_check(struct store_server *server, struct connection *connection)
@@ -156,7 +159,8 @@ static void get_check(struct store_server *server, struct connection *connection
 	if (entry) {
 		connection->waiting = 0;
 		reply(connection, STORE_VALUE, entry->data, entry->size);
-	} else if (server->presence[connection->get_rank] == GONE) {
+	} else if (connection->get_rank != (uint32_t)STORE_ANY &&
+		   server->presence[connection->get_rank] == GONE) {
 		snprintf(text, sizeof text, "rank %u has left without putting '%s'",
 			 connection->get_rank, connection->get_key);
 		reply_failed(connection, text);
@@ -245,7 +249,7 @@ static void give_up(struct store_server *server, struct connection *connection)
 		idset_add(set, rank);
 	if (connection->waiting == STORE_GET) {
 		idset_clear(set);
-		if (set)
+		if (set && connection->get_rank != (uint32_t)STORE_ANY)
 			idset_add(set, (int)connection->get_rank);
 	}
 	for (size_t i = 0; set && connection->waiting == STORE_BARRIER && i < server->count; i++)
@@ -284,7 +288,9 @@ static bool handle(struct store_server *server, struct connection *connection,
 		put(server, connection, message, data);
 		return true;
 	case STORE_GET:
-		if (message->rank >= (uint32_t)server->size || message->size)
+		if ((message->rank >= (uint32_t)server->size &&
+		     message->rank != (uint32_t)STORE_ANY) ||
+		    message->size)
 			return false;
 		connection->waiting = STORE_GET;
 		connection->get_rank = message->rank;

@@ -28,7 +28,7 @@ enum store_type {
 	STORE_REFUSED, /* data: why */
 	STORE_PUT,     /* key, data -> DONE or FAILED */
 	STORE_DONE,
-	STORE_GET, /* rank, key -> VALUE or FAILED, when it is known */
+	STORE_GET, /* rank or STORE_ANY, key -> VALUE or FAILED, when it is known */
 	STORE_VALUE,
 	STORE_BARRIER, /* -> DONE when all have come, or FAILED */
 	STORE_FAILED,  /* data: why */
@@ -36,6 +36,8 @@ enum store_type {
 	STORE_MISSING, /* data: the ranks that were waited for, "1,3" */
 	STORE_BYE,     /* no answer */
 };
+
+#define STORE_ANY (-1) /* in place of a rank: of all that put the key the first */
 
 struct store_message {
 	uint32_t type, rank, number, size;
@@ -77,6 +79,7 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 int store_barrier(struct store_client *client, int timeout_ms, struct error *err);
 int store_put(struct store_client *client, const char *key, const void *data, size_t size,
 	      int timeout_ms, struct error *err);
+/* rank: or STORE_ANY. */
 int store_get(struct store_client *client, int rank, const char *key, int timeout_ms, void **data,
 	      size_t *size, struct error *err);
 void store_close(struct store_client *client); /* says goodbye */

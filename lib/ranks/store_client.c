@@ -402,20 +402,23 @@ int store_get(struct store_client *client, int rank, const char *key, int timeou
 	      size_t *size, struct error *err)
 {
 	struct store_message message = {.type = STORE_GET, .rank = (uint32_t)rank}, answer;
-	char *text = NULL, who[64], what[STORE_KEY_MAX + 64];
+	char *text = NULL, who[64], what[STORE_KEY_MAX + 64], of[24] = "any rank";
+	bool any = rank == STORE_ANY;
 	int rc = set_key(&message, key, err);
 
 	if (rc)
 		return rc;
+	if (!any)
+		snprintf(of, sizeof of, "rank %d", rank);
 	rc = request(client, &message, NULL, now_ms() + timeout_ms, &answer, &text);
 	if (rc == ETIMEDOUT) {
 		give_up(client, who, sizeof who);
-		return error_set(err, ERR_NETWORK, "rank %d has not put '%s' within %d ms", rank,
-				 key, timeout_ms);
+		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",
+				 any ? "no rank" : of, any ? " has" : " has not", key, timeout_ms);
 	}
 	if (rc)
 		return lost(client, rc, err);
-	snprintf(what, sizeof what, "get of '%s' from rank %d", key, rank);
+	snprintf(what, sizeof what, "get of '%s' from %s", key, of);
 	if (answer.type == STORE_FAILED)
 		return failed(what, text, err);
 	if (answer.type != STORE_VALUE) {

@@ -123,6 +123,11 @@ static void test_alone(void **state)
 	free(data);
 	assert_int_equal(ranks_get(ranks, 0, "b", 10, &data, &size, &err), -ERR_NETWORK);
 	assert_int_equal(ranks_get(ranks, 1, "a", 10, &data, &size, &err), -ERR_DATA);
+	assert_int_equal(ranks_get(ranks, RANKS_ANY, "a", 10, &data, &size, &err), -ERR_DATA);
+	assert_int_equal(ranks_get_any(ranks, "a", 10, &data, &size, &err), 0);
+	assert_memory_equal(data, "two", 3);
+	free(data);
+	assert_int_equal(ranks_get_any(ranks, "b", 10, &data, &size, &err), -ERR_NETWORK);
 	assert_int_equal(ranks_put(ranks, "", "x", 1, &err), -ERR_DATA);
 	ranks_leave(ranks);
 	ranks_leave(NULL);
@@ -286,6 +291,59 @@ static void test_missing(void **state)
 	expect_all(codes, 4);
 }
 
+/* Of any rank: nobody's yet, the first that was put, and nobody to ask. */
+static int run_any(int rank, int size, int port)
+{
+	struct ranks *ranks = join_rank(rank, size, port, "");
+	struct error err = {0};
+	void *data;
+	size_t got;
+
+	if (!ranks || ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
+	    !strstr(err.text, "no rank has put 'end' within 50 ms"))
+		return 10;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 11;
+	if (rank == 2 && ranks_put(ranks, "end", "first", 5, &err))
+		return 12;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 13;
+	if (rank == 1 && ranks_put(ranks, "end", "second", 6, &err))
+		return 14;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 15;
+	if (ranks_get_any(ranks, "end", 10000, &data, &got, &err) || got != 5 ||
+	    memcmp(data, "first", 5))
+		return 16;
+	free(data);
+	if (ranks_barrier(ranks, 10000, &err))
+		return 17;
+	/* Rank 0 keeps the values, and goes without a word, when the others are past the barrier. */
+	if (rank == 0) {
+		sleep(1);
+		return 0;
+	}
+	for (int turn = 0; turn < 100; turn++) {
+		int rc = ranks_get_any(ranks, "other", 100, &data, &got, &err);
+
+		if (rc == -ERR_UNAVAILABLE) {
+			ranks_leave(ranks);
+			return err.code == ERR_UNAVAILABLE ? 0 : 19;
+		}
+		if (rc != -ERR_NETWORK)
+			return 20;
+	}
+	return 21;
+}
+
+static void test_any(void **state)
+{
+	int codes[8];
+
+	fork_ranks(3, free_port(), run_any, codes);
+	expect_all(codes, 3);
+}
+
 static void test_no_rank_0(void **state)
 {
 	struct ranks *ranks = join_rank(1, 2, free_port(), "");
@@ -444,6 +502,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_place),	  cmocka_unit_test(test_alone),
 		cmocka_unit_test(test_exchange),  cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_any),
 		cmocka_unit_test(test_no_rank_0), cmocka_unit_test(test_no_address),
 		cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_port_taken),
 		cmocka_unit_test(test_strangers), cmocka_unit_test(test_head),

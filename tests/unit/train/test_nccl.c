@@ -501,26 +501,93 @@ static void steps(struct rank *rank)
 	}
 }
 
+/* A rank that closes as the trainer does: what it has said can be heard for a while. */
+static void steps_closed(struct rank *rank)
+{
+	steps(rank);
+	rank_close(rank);
+}
+
 static void test_late(void **state)
 {
 	int status[RANKS];
 
-	job(steps, 2, NULL, false, SHORT_MS, status);
+	job(steps_closed, 2, NULL, false, SHORT_MS, status);
 	has(0, "waited 3 s at step 3, bucket 2 for rank 1 on ");
 	has(0, "works elsewhere, last at step 3, bucket 2");
-	assert_int_equal(said[0].code, ERR_NETWORK);
+	/* Its own deadline begins when it comes to that bucket. */
+	has(1, "another rank gave up: rank 0 on ");
+	has(1, "waited 3 s at step 3, bucket 2 for rank 1");
+	for (int rank = 0; rank < 2; rank++)
+		assert_int_equal(said[rank].code, ERR_NETWORK);
 }
 
+/* Far from the deadline: the others hear of it. */
 static void test_broken(void **state)
 {
 	int status[RANKS];
 
 	/* Rank 1's fifth collective is step 2's bucket 1. */
-	job(steps, 2, "error=1:4,hang=1:5", false, SHORT_MS, status);
-	has(1, "rank 1 on ");
-	has(1, "remote process exited");
-	has(1, "step 2, bucket");
-	assert_int_equal(said[1].code, ERR_NETWORK);
+	job(steps_closed, 3, "error=1:4,hang=1:5", false, LONG_MS, status);
+	for (int rank = 0; rank < 3; rank++) {
+		has(rank, rank == 1 ? "rank 1 on " : "another rank gave up: rank 1 on ");
+		has(rank, "remote process exited");
+		has(rank, "step 2, bucket");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+		assert_true(said[rank].seconds < LONG_MS / 2000.0);
+	}
+}
+
+/* Rank 2 hangs outside of any collective, far from the deadline, when rank 1 gives up. */
+static void gives_up(struct rank *rank)
+{
+	WANT(!rank_open(rank));
+	WANT(!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
+	if (rank->rank == 1)
+		rank->comm->ops->abort(rank->comm, "the data is damaged");
+	if (rank->rank == 2)
+		for (;;)
+			pause();
+	rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err);
+	rank_close(rank);
+}
+
+static void test_gives_up(void **state)
+{
+	int status[RANKS];
+
+	job(gives_up, 3, NULL, false, LONG_MS, status);
+	has(1, "the data is damaged");
+	for (int rank = 0; rank < 3; rank += 2) {
+		has(rank, "another rank gave up: rank 1 on ");
+		has(rank, "the data is damaged");
+	}
+	assert_int_equal(status[2], 76);
+	assert_true(said[0].seconds < LONG_MS / 2000.0);
+}
+
+/* Rank 0, which keeps the ranks' words, ends without one. */
+static void rank_0_ends(struct rank *rank)
+{
+	WANT(!rank_open(rank));
+	WANT(!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err));
+	if (rank->rank == 0)
+		sleep(3); /* they have asked it by then */
+	else
+		rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err);
+}
+
+static void test_rank_0_ends(void **state)
+{
+	int status[RANKS];
+
+	job(rank_0_ends, 3, NULL, false, LONG_MS, status);
+	for (int rank = 1; rank < 3; rank++) {
+		has(rank, " and rank 0 on ");
+		has(rank, " has ended");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+		assert_true(said[rank].seconds < LONG_MS / 2000.0);
+	}
 }
 
 static void *abort_soon(void *context)
@@ -619,6 +686,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_who_did_not_enter),
 		cmocka_unit_test(test_late),
 		cmocka_unit_test(test_broken),
+		cmocka_unit_test(test_gives_up),
+		cmocka_unit_test(test_rank_0_ends),
 		cmocka_unit_test(test_lost),
 	};
 

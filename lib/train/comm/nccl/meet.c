@@ -10,6 +10,7 @@
 #define KEY_GO "berth.nccl.go"
 #define KEY_IN "berth.nccl.in"
 #define KEY_AT "berth.nccl.at"
+#define KEY_END "berth.nccl.end"
 /* Others wait for rank 0's word longer than rank 0 waits for them: it names who is missing. */
 #define WORD_MS 5000
 #define LEAST_MS 20 /* for one rank's value */
@@ -226,4 +227,27 @@ void meet_hear(const struct meet *meet, int wait_ms, struct watch_word *words, b
 	for (int rank = 0; rank < meet->size; rank++)
 		heard[rank] = rank != meet->rank && !get(meet->ranks, rank, KEY_AT, left_ms(until),
 							 &words[rank], sizeof words[rank], NULL);
+}
+
+/* ---- who has given up ---- */
+
+int meet_end(const struct meet *meet, const char *why, struct error *err)
+{
+	return ranks_put(meet->ranks, KEY_END, why, strlen(why), err);
+}
+
+enum meet_end meet_ended(struct meet *meet, int wait_ms, char *why, size_t size)
+{
+	void *data;
+	size_t got;
+	int rc = ranks_get_any(meet->ranks, KEY_END, wait_ms, &data, &got, NULL);
+
+	if (rc == -ERR_UNAVAILABLE)
+		return meet->asked ? MEET_GONE : MEET_NOBODY_TO_ASK;
+	meet->asked = true;
+	if (rc)
+		return MEET_GOES_ON;
+	snprintf(why, size, "%s", (const char *)data);
+	free(data);
+	return MEET_ENDED;
 }

@@ -17,6 +17,7 @@ struct meet {
 	int rank, size;
 	char (*hosts)[64]; /* [size]; owned */
 	bool shared;	   /* some GPU has more than one rank */
+	bool asked;	   /* by meet_ended, and answered */
 };
 
 /* Everybody's card goes to rank 0, which looks at all of them; its word and id come back. id: in on
@@ -36,5 +37,13 @@ void meet_missing(const struct meet *meet, int wait_ms, char *text, size_t size)
  * that spoke, heard[size] says who did. */
 int meet_tell(const struct meet *meet, const struct watch_word *own, struct error *err);
 void meet_hear(const struct meet *meet, int wait_ms, struct watch_word *words, bool *heard);
+
+/* This rank has given up, and why: for those that would wait for it, or have not noticed. */
+int meet_end(const struct meet *meet, const char *why, struct error *err);
+/* Has a rank given up? ENDED: why is what the first of them said. GONE: rank 0, which keeps the
+ * ranks' words, has ended. NOBODY_TO_ASK: the ranks meet by PMIx, whose launcher ends a job of
+ * which a rank has failed. Waits wait_ms at most (and 1 s where rank 0's machine is slow). */
+enum meet_end { MEET_GOES_ON, MEET_ENDED, MEET_GONE, MEET_NOBODY_TO_ASK };
+enum meet_end meet_ended(struct meet *meet, int wait_ms, char *why, size_t size);
 
 #endif

@@ -3,6 +3,7 @@
  * word, and ends what stands still. What it decides is watch.c's; it calls nothing of CUDA while
  * the GPU works, which a graph in the making would not survive. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -13,6 +14,9 @@
 #define HEAR_MS 2000  /* for the others to say where they stand */
 #define ABORT_MS 5000 /* for NCCL to end what it has under way */
 #define LOST_MS 10000 /* for the trainer's thread to notice */
+#define ASK_MS 1000   /* between two questions whether another rank has given up */
+#define ANSWER_MS 100 /* for the answer */
+#define GONE_MS 3000  /* for a collective under way, once rank 0 is known to have ended */
 
 static struct timespec after_ms(int64_t ms)
 {
@@ -152,8 +156,21 @@ static void late(struct nccl *nccl, const struct watch_seen *seen)
 	free(words);
 	free(told);
 	free(heard);
+	meet_end(meet, why.text, NULL);
 	pthread_mutex_lock(&nccl->lock);
 	fail(nccl, &why);
+}
+
+/* Before the communicator is ended, which the others notice: they should hear why first. Under lock,
+ * which is given up meanwhile. */
+static void tell_end(struct nccl *nccl, const char *who, const char *why)
+{
+	char text[sizeof nccl->why.text + 96];
+
+	snprintf(text, sizeof text, "%s%s", who, why);
+	pthread_mutex_unlock(&nccl->lock);
+	meet_end(&nccl->meet, text, NULL);
+	pthread_mutex_lock(&nccl->lock);
 }
 
 static void broken(struct nccl *nccl, const struct watch_seen *seen, struct error *why)
@@ -162,53 +179,130 @@ static void broken(struct nccl *nccl, const struct watch_seen *seen, struct erro
 
 	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->meet.rank,
 		     nccl->meet.hosts[nccl->meet.rank], own.next.step, own.next.bucket);
+	tell_end(nccl, "", why->text);
 	fail(nccl, why);
+}
+
+/* The trainer gives up: it has an error of its own, and waits for the end. */
+static void aborted(struct nccl *nccl)
+{
+	char who[96];
+
+	snprintf(who, sizeof who, "rank %d on %s: ", nccl->meet.rank,
+		 nccl->meet.hosts[nccl->meet.rank]);
+	fail(nccl, NULL);
+	tell_end(nccl, who, nccl->why.text);
+}
+
+/* ---- what the others say ---- */
+
+struct asking {
+	int64_t next_ms; /* when to ask */
+	bool over;	 /* there is nobody to ask any more */
+	bool gone;	 /* rank 0 has ended */
+};
+
+/* Another rank that gave up has ended its communicator: what this rank waits for now, or begins
+ * later, never comes. Under lock, which is given up meanwhile. */
+static void ask(struct nccl *nccl, struct asking *asking)
+{
+	struct error why = {.code = ERR_NETWORK};
+	enum meet_end end;
+
+	if (asking->over || nccl_now_ms() < asking->next_ms)
+		return;
+	pthread_mutex_unlock(&nccl->lock);
+	end = meet_ended(&nccl->meet, ANSWER_MS, why.text, sizeof why.text);
+	pthread_mutex_lock(&nccl->lock);
+	asking->next_ms = nccl_now_ms() + ASK_MS;
+	asking->over = end != MEET_GOES_ON;
+	asking->gone = end == MEET_GONE;
+	if (end != MEET_ENDED || nccl->stop)
+		return;
+	error_prefix(&why, "another rank gave up");
+	fail(nccl, &why);
+}
+
+/* Rank 0 has ended and this rank still waits in a collective. */
+static void without_rank_0(struct nccl *nccl, const struct watch_seen *seen)
+{
+	struct watch_word own = own_word(seen, false);
+	struct error why;
+
+	error_set(&why, ERR_NETWORK,
+		  "rank %d on %s waits at step %" PRId64 ", bucket %d, and rank 0 on %s has ended; "
+		  "look at that rank's last lines",
+		  nccl->meet.rank, nccl->meet.hosts[nccl->meet.rank], own.next.step,
+		  own.next.bucket, nccl->meet.hosts[0]);
+	fail(nccl, &why);
+}
+
+/* Nothing under way for long: the others may wait for this rank by now, and will ask where it is. */
+static void idle(struct nccl *nccl, const struct watch_seen *seen)
+{
+	struct watch_word own = own_word(seen, true);
+
+	pthread_mutex_unlock(&nccl->lock);
+	meet_tell(&nccl->meet, &own, NULL);
+	pthread_mutex_lock(&nccl->lock);
+}
+
+struct watching {
+	struct watch_state state;
+	struct asking asking;
+	bool told; /* that it is idle */
+};
+
+/* Under lock. */
+static void look(struct nccl *nccl, struct watching *watching)
+{
+	bool gone = watching->asking.gone && nccl->timeout_ms > GONE_MS;
+	struct watch_seen seen;
+	struct error why = {0};
+
+	see(nccl, &seen, &why);
+	switch (watch_look(&watching->state, &seen, gone ? GONE_MS : nccl->timeout_ms)) {
+	case WATCH_LATE:
+		if (gone)
+			without_rank_0(nccl, &seen);
+		else
+			late(nccl, &seen);
+		break;
+	case WATCH_BROKEN:
+		broken(nccl, &seen, &why);
+		break;
+	case WATCH_IDLE:
+		if (!watching->told && !watching->asking.gone)
+			idle(nccl, &seen);
+		watching->told = true;
+		break;
+	case WATCH_FINE:
+		watching->told = false;
+		break;
+	}
 }
 
 static void *watch(void *context)
 {
 	struct nccl *nccl = context;
-	struct watch_state state = {0};
-	bool told = false;
+	struct watching watching = {0};
 	int look_ms = nccl->timeout_ms / 10 < LOOK_MS ? nccl->timeout_ms / 10 : LOOK_MS;
 
 	cudaSetDevice(nccl->cuda_device);
 	pthread_mutex_lock(&nccl->lock);
 	while (!nccl->stop && !nccl->failed) {
 		struct timespec next = after_ms(look_ms);
-		struct watch_seen seen;
-		struct error why = {0};
 
 		pthread_cond_timedwait(&nccl->changed, &nccl->lock, &next);
 		if (nccl->stop)
 			break;
 		if (nccl->abort_wanted) {
-			fail(nccl, NULL);
+			aborted(nccl);
 			break;
 		}
-		see(nccl, &seen, &why);
-		switch (watch_look(&state, &seen, nccl->timeout_ms)) {
-		case WATCH_LATE:
-			late(nccl, &seen);
-			break;
-		case WATCH_BROKEN:
-			broken(nccl, &seen, &why);
-			break;
-		case WATCH_IDLE:
-			/* The others may wait for this rank by now: they will ask where it is. */
-			if (!told) {
-				struct watch_word own = own_word(&seen, true);
-
-				pthread_mutex_unlock(&nccl->lock);
-				meet_tell(&nccl->meet, &own, NULL);
-				pthread_mutex_lock(&nccl->lock);
-			}
-			told = true;
-			break;
-		case WATCH_FINE:
-			told = false;
-			break;
-		}
+		ask(nccl, &watching.asking);
+		if (!nccl->stop && !nccl->failed)
+			look(nccl, &watching);
 	}
 	if (nccl->failed)
 		wait_noticed(nccl);
