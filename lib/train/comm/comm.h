@@ -65,7 +65,8 @@ struct comm_ops {
 	/* Make progress beside computation; may be called often; never waits. */
 	int (*progress)(struct comm *comm, struct error *err);
 	/* All collectives begun are done (for a queue of a GPU: the queue waits, the host need
-	 * not). */
+	 * not). Ends a step's buckets; also after the launch of a captured step, which has a finish of
+	 * its own in it. */
 	int (*finish)(struct comm *comm, struct device_queue *queue, struct error *err);
 	/* Work that is put on queue from now on is of this step (from 1, growing), whose
 	 * all-reduces up to finish are its buckets; also before the launch of a captured step. Not

@@ -345,6 +345,8 @@ static void replay(struct rank *rank)
 			return;
 		rank->device->ops->copy_in(rank->queue, memory, begin, sizeof begin, NULL);
 		cudaGraphLaunch(exec, stream);
+		if (rank->comm->ops->finish(rank->comm, rank->queue, &rank->err))
+			return;
 		rank->device->ops->copy_out(rank->queue, end, memory, sizeof end, NULL);
 		if (rank->comm->ops->progress(rank->comm, &rank->err))
 			return;
@@ -353,7 +355,8 @@ static void replay(struct rank *rank)
 	}
 	WANT(rank->comm->ops->overlap(rank->comm, &busy, &exposed));
 	WANT(busy > 0 && exposed >= 0 && exposed <= busy);
-	rank_close(rank);
+	if (!rank->comm->ops->barrier(rank->comm, rank->queue, &rank->err))
+		rank_close(rank);
 }
 
 static void test_replay(void **state)
@@ -373,6 +376,18 @@ static void test_replay_hangs(void **state)
 	for (int rank = 0; rank < 2; rank++) {
 		has(rank, "waited 3 s at step 4, bucket 1");
 		has(rank, "a GPU stands still");
+		assert_int_equal(said[rank].code, ERR_NETWORK);
+	}
+}
+
+/* What comes behind a replayed step is no bucket of it: it is watched, and named, by itself. */
+static void test_barrier_hangs(void **state)
+{
+	int status[RANKS];
+
+	job(replay, 2, "hang=1:1200", false, SHORT_MS, status);
+	for (int rank = 0; rank < 2; rank++) {
+		has(rank, "waited 3 s at collective 1 (after step 600)");
 		assert_int_equal(said[rank].code, ERR_NETWORK);
 	}
 }
@@ -681,6 +696,7 @@ int main(int argc, char **argv)
 	/* Deadlines that have to pass. */
 	const struct CMUnitTest deadlines[] = {
 		cmocka_unit_test(test_replay_hangs),
+		cmocka_unit_test(test_barrier_hangs),
 		cmocka_unit_test(test_begin_hangs),
 		cmocka_unit_test(test_who_did_not_come),
 		cmocka_unit_test(test_who_did_not_enter),

@@ -546,6 +546,32 @@ static void same_bits(void **state)
 	rig_end(&b);
 }
 
+static int finishes;
+
+static int counted_finish(struct comm *comm, struct device_queue *queue, struct error *err)
+{
+	finishes++;
+	return comm_self.finish(comm, queue, err);
+}
+
+/* Each update tells comm where its collectives end, also when it is a graph that is replayed. */
+static void ended_steps(void **state)
+{
+	const struct row *row = &rows[1];
+	struct comm_ops counted = comm_self;
+	struct rig rig;
+
+	counted.finish = counted_finish;
+	rig_begin(&rig, row, tested, false, true);
+	rig.comm->ops = &counted;
+	for (int i = 0; i < 4; i++) {
+		finishes = 0;
+		run_once(&rig, row, i, row->batch, row->batch, true, true);
+		assert_true(finishes > 0);
+	}
+	rig_end(&rig);
+}
+
 /* What cannot be trained is refused, with the reason. */
 static void refused(void **state)
 {
@@ -586,7 +612,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(direct_steps), cmocka_unit_test(winograd_steps),
 		cmocka_unit_test(evaluations),	cmocka_unit_test(same_bits),
-		cmocka_unit_test(refused),
+		cmocka_unit_test(ended_steps),	cmocka_unit_test(refused),
 	};
 	struct error err = {0};
 	struct device *device;

@@ -232,7 +232,8 @@ static int join(struct nccl *nccl, cudaStream_t stream, struct error *err)
 {
 	cudaError_t result = cudaSuccess;
 
-	if (nccl->in_step || nccl->capturing)
+	/* Where a graph was replayed it has recorded this by itself. */
+	if ((nccl->in_step || nccl->capturing) && nccl->bucket)
 		record(nccl, nccl->waiting, stream);
 	if (nccl->pending)
 		result = cudaEventRecord(nccl->after, nccl->stream);

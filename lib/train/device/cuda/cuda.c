@@ -114,7 +114,8 @@ int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *e
 			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
 			 "free; try a smaller --batch%s%s",
 			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
-			 available >> 20, total >> 20, *who ? "; its memory is " : ", and see nvidia-smi for who else holds it",
+			 available >> 20, total >> 20,
+			 *who ? "; its memory is " : ", and see nvidia-smi for who else holds it",
 			 who);
 }
 

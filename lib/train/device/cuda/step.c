@@ -384,8 +384,12 @@ int cuda_step_run(struct step *step, const struct step_input *input, struct erro
 			       err);
 	else
 		rc = put_run(step, err);
-	if (rc || !train || !input->last || step->request.comm->ops->on_stream)
+	if (rc || !train || !input->last)
 		return rc;
+	/* A replayed graph has the collectives in it and calls nobody: comm hears here that the step's
+	 * are all on the stream, and what is begun from now on is none of them. */
+	if (step->request.comm->ops->on_stream)
+		return step->request.comm->ops->finish(step->request.comm, step->queue, err);
 	rc = reduce_on_host(step, err);
 	return rc ? rc : run_track(step, &step->update, put_update, err);
 }

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""test_build.py MESON SOURCE configure|build: what run.sh builds on a bare machine can be configured, here
+without CUDA, which is not everywhere; with build also built, and run."""
+import os
+import subprocess
+import sys
+import tempfile
+
+OPTIONS = ['-Dtrainer_only=true', '-Dmpi=disabled', '-Dpmix=disabled', '-Dcuda=disabled', '-Dnccl=disabled', '-Dwerror=true']
+
+
+def run(*command):
+    # As on a machine by itself: nothing of the build that this is a test of.
+    env = {name: value for name, value in os.environ.items() if not name.startswith(('MESON', 'LD_'))}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, f'{" ".join(command[:2])} ended with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}'
+    return done.stdout
+
+
+def main():
+    meson, source = sys.argv[1:3]
+    with tempfile.TemporaryDirectory() as folder:
+        run(meson, 'setup', folder, source, *OPTIONS)
+        if sys.argv[3] == 'build':
+            run('ninja', '-C', folder)
+            said = run(os.path.join(folder, 'bin', 'berth-train'), 'linear', '--data', 'synthetic:4,n=16', '--batch', '4',
+                       '--steps', '2', '--device', 'cpu-reference', '--no-eval')
+            print(said[-500:])
+    print('the trainer alone is a build')
+
+
+main()
