@@ -21,6 +21,8 @@
 
 /* Put work on a stream. */
 void fake_put(cudaStream_t stream, std::function<void()> work);
+/* Is it the default stream, or one that was not destroyed? */
+bool fake_lives(cudaStream_t stream);
 /* Is a stream being captured? Then what is not captured must fail. */
 bool fake_capturing(cudaStream_t stream);
 /* Is [at, at + size) within one allocation of the GPU's? Ends the process with what if not. */

@@ -178,9 +178,17 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 	delete handle;
 	return CUDNN_STATUS_SUCCESS;
 }
+/* The one before must still be there: who says that cuDNN does not look at it? */
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
+	if (!fake_lives(handle->stream) || !fake_lives(stream))
+		return CUDNN_STATUS_BAD_PARAM;
 	handle->stream = stream;
+	return CUDNN_STATUS_SUCCESS;
+}
+cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t *out)
+{
+	*out = handle->stream;
 	return CUDNN_STATUS_SUCCESS;
 }
 

@@ -45,6 +45,8 @@ struct CUevent_st {
 static double clock_ms;
 static std::map<uintptr_t, size_t> device_memory, pinned;
 static std::set<CUstream_st *> streams;
+/* Copies on the default stream that are on their way: no other stream waits for them. */
+static std::deque<std::function<void()>> late_copies;
 static size_t device_bytes;
 static cudaError_t last_error;
 static uint64_t chance;
@@ -100,8 +102,17 @@ static void pump(CUstream_st *stream)
 		step(stream, true);
 }
 
+static void arrive(void)
+{
+	while (!late_copies.empty()) {
+		late_copies.front()();
+		late_copies.pop_front();
+	}
+}
+
 static void pump_all(void)
 {
+	arrive();
 	for (CUstream_st *stream : streams)
 		pump(stream);
 }
@@ -124,6 +135,11 @@ void fake_put(cudaStream_t stream, std::function<void()> work)
 	}
 	stream->todo.push_back({work, nullptr, 0});
 	drift();
+}
+
+bool fake_lives(cudaStream_t stream)
+{
+	return !stream || streams.count(stream);
 }
 
 bool fake_capturing(cudaStream_t stream)
@@ -400,7 +416,22 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyK
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
 	expect_kind(to, from, size, kind);
-	memcpy(to, from, size);
+	if (place(from, size) != 'h' || place(to, size) != 'd') {
+		memcpy(to, from, size);
+		return cudaSuccess;
+	}
+	/* Pageable memory has been read when the call returns, and not more. */
+	auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
+
+	late_copies.push_back([=] { memcpy(to, kept->data(), size); });
+	return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+	if (breaks_capture())
+		return fails(cudaErrorStreamCaptureUnsupported);
+	pump_all();
 	return cudaSuccess;
 }
 

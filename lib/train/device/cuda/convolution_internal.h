@@ -36,7 +36,7 @@ struct tuning {
 	void *x, *y, *w, *workspace;
 	size_t workspace_bytes;
 	float *norm; /* tuning_norm's; NULL without rules.sums */
-	cudaStream_t stream;
+	cudaStream_t stream, before; /* before: cuDNN's */
 	cudaEvent_t begin, end;
 };
 

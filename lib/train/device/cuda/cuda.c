@@ -314,8 +314,15 @@ static cudaStream_t stream_of(struct device_queue *queue)
 
 static void queue_free(struct device_queue *queue)
 {
+	struct cuda *cuda;
+	cudaStream_t last = NULL;
+
 	if (!queue)
 		return;
+	/* cuDNN is not left with a stream that is gone. */
+	cuda = (struct cuda *)queue->device;
+	if (!cudnnGetStream(cuda->cudnn, &last) && last == stream_of(queue))
+		cudnnSetStream(cuda->cudnn, NULL);
 	cudaStreamDestroy(stream_of(queue));
 	free(queue);
 }

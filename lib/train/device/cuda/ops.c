@@ -275,7 +275,8 @@ static int norm_saved(struct ops_call *ops, float *saved, bool to_call)
 		host[3 * c + i] = 0; /* of a ReLU that is not here */
 	}
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(saved, host, 4 * bytes, cudaMemcpyHostToDevice),
+		rc = cuda_check(cudaMemcpyAsync(saved, host, 4 * bytes, cudaMemcpyHostToDevice,
+						ops->stream),
 				"op batchnorm", ops->err);
 	free(host);
 	return rc;
@@ -429,8 +430,8 @@ static int loss(struct ops_call *ops)
 	if (!rc)
 		rc = piece(ops, sizeof *share, &share);
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(share, &call->scale, sizeof *share,
-					   cudaMemcpyHostToDevice),
+		rc = cuda_check(cudaMemcpyAsync(share, &call->scale, sizeof *share,
+						cudaMemcpyHostToDevice, ops->stream),
 				"a loss", ops->err);
 	if (rc)
 		return rc;
@@ -456,10 +457,12 @@ static int sgd(struct ops_call *ops)
 	if (!rc)
 		rc = piece(ops, sizeof *lr, &lr);
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(list, &part, sizeof part, cudaMemcpyHostToDevice),
+		rc = cuda_check(cudaMemcpyAsync(list, &part, sizeof part, cudaMemcpyHostToDevice,
+						ops->stream),
 				"op sgd", ops->err);
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(lr, &call->sgd.lr, sizeof *lr, cudaMemcpyHostToDevice),
+		rc = cuda_check(cudaMemcpyAsync(lr, &call->sgd.lr, sizeof *lr,
+						cudaMemcpyHostToDevice, ops->stream),
 				"op sgd", ops->err);
 	if (rc)
 		return rc;

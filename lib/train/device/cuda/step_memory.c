@@ -39,6 +39,8 @@ static int reserve_arena(struct cuda *cuda, const struct step_request *request,
 
 /* ---- lists and small things ---- */
 
+/* Of pageable memory cudaMemcpy returns before all has arrived, and our streams do not wait for the
+ * default one, on which it goes: step_memory_new waits for it. */
 static int to_device(const void *from, void *to, size_t bytes, struct error *err)
 {
 	return cuda_check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU",
@@ -185,7 +187,9 @@ int step_memory_new(struct cuda *cuda, const struct step_request *request, const
 		rc = make_stretches(request, parts, out, err);
 	if (!rc)
 		rc = make_state(request, out, err);
-	return rc ? rc : make_ways(request, out, err);
+	if (!rc)
+		rc = make_ways(request, out, err);
+	return rc ? rc : cuda_check(cudaDeviceSynchronize(), "copying to the GPU", err);
 }
 
 void step_memory_free(struct step_memory *memory)

@@ -27,10 +27,12 @@ static struct kernel_on on_of(const struct convolution *conv, const struct tunin
 	return (struct kernel_on){tuning->stream, conv->rules.number, conv->cuda->multiprocessors};
 }
 
-static void tuning_end(struct tuning *tuning)
+static void tuning_end(const struct convolution *conv, struct tuning *tuning)
 {
 	if (tuning->stream)
 		cudaStreamSynchronize(tuning->stream);
+	/* Not one that is gone. */
+	cudnnSetStream(conv->cuda->cudnn, tuning->before);
 	cudaFree(tuning->x);
 	cudaFree(tuning->y);
 	cudaFree(tuning->w);
@@ -102,7 +104,8 @@ static bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	size_t norm = (NORM_SCRATCH * (size_t)conv->shape.outputs + norm_scratch(conv)) * sizeof(float);
 
 	*tuning = (struct tuning){.workspace_bytes = TUNING_WORKSPACE};
-	if (cudaStreamCreateWithFlags(&tuning->stream, cudaStreamNonBlocking) ||
+	if (cudnnGetStream(conv->cuda->cudnn, &tuning->before) ||
+	    cudaStreamCreateWithFlags(&tuning->stream, cudaStreamNonBlocking) ||
 	    cudaEventCreateWithFlags(&tuning->begin, cudaEventDefault) ||
 	    cudaEventCreateWithFlags(&tuning->end, cudaEventDefault) ||
 	    cudnnSetStream(conv->cuda->cudnn, tuning->stream) ||
@@ -118,7 +121,7 @@ static bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	if (tuning_fill(conv, tuning))
 		return true;
 none:
-	tuning_end(tuning);
+	tuning_end(conv, tuning);
 	cudaGetLastError();
 	return false;
 }
@@ -457,7 +460,7 @@ int convolution_choose(struct convolution *conv, struct error *err)
 		numbers[2 * PASSES + i] = conv->engines[i] ? conv->engine[i] : -1;
 	}
 	if (try) {
-		tuning_end(try);
+		tuning_end(conv, try);
 		if (!rc)
 			choices_add(conv->cuda->choices, key, numbers);
 	}
