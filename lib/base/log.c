@@ -38,7 +38,8 @@ int log_level_parse(const char *text)
 }
 
 /* Append what fits; *at never passes the last byte, which is kept for the newline. */
-static void append(char *line, size_t *at, const char *format, va_list ap)
+static void __attribute__((format(printf, 3, 0)))
+append(char *line, size_t *at, const char *format, va_list ap)
 {
 	size_t room = LINE_MAX_BYTES - 1 - *at;
 	int n = vsnprintf(line + *at, room, format, ap);

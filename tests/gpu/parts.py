@@ -235,6 +235,17 @@ def cudnn_fusions(here):
     return {'plans': lines}
 
 
+def cudnn_engines(here):
+    """What of cuDNN's graphs the trainer could take: convolutions, and those with a batch norm's sums. Not probed:
+    scale-bias-ReLU before a convolution, ConvBNwgrad, dgrad-dReLU-BNBwdWeight, which the trainer does not use."""
+    here.gpu()
+    _, output = run([here.program('cudnn-engines')], 1700, here.env())
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith('{')]
+    if not lines:
+        raise Fail('it says nothing: ' + output[-TAIL:])
+    return {'engines': lines}
+
+
 def nccl_shared_gpu(here):
     here.torch()
     return script(here, 'torch_shared_gpu.py', limit_s=300)
@@ -253,6 +264,21 @@ def conformance(here):
         program = here.program(f'test_train_{name}')
         _, output = run([program, 'cuda'], 600, here.env())
         found[name] = output.strip().splitlines()[-1]
+    return found
+
+
+def steps(here):
+    """Whole steps in each precision, from poisoned gradients, forward and backward of every layer: beside the
+    reference on the CPU, 16 bits within what rounding alone makes of them (test_step_cpu.c)."""
+    program, found, wrong = here.program('test_train_step_cpu'), {}, []
+    for arguments in (['f32', 'all'], ['bf16'], ['fp16'], ['bf16', 'no-graph']):
+        code, output = run([program, 'cuda', *arguments], 300, here.env(), fails=False)
+        name = ' '.join(arguments)
+        found[name] = [line for line in output.splitlines() if ': off by ' in line]
+        if code:
+            wrong.append(f'{name}: {output[-TAIL:]}')
+    if wrong:
+        raise Fail('; '.join(wrong))
     return found
 
 
@@ -460,9 +486,11 @@ PARTS = {
     'machine': (machine, 120, 'GPUs, driver, PyTorch, packages'),
     'torch-baselines': (torch_baselines, 1800, 'experiment i: eager and compile, bf16 and fp16, batches'),
     'cudnn-fusions': (cudnn_fusions, 400, 'experiment ii: which fused plans are there, and their time'),
+    'cudnn-engines': (cudnn_engines, 1800, 'experiment ii: which engines of the graph API can be made, and their time'),
     'nccl-shared-gpu': (nccl_shared_gpu, 320, 'experiment iii: two ranks on one GPU by NCCL_HOSTID'),
     'conv-layers': (conv_layers, 620, 'experiment iv: each convolution beside its floor'),
     'conformance': (conformance, 1900, 'every op against float64'),
+    'steps': (steps, 1300, 'whole steps in fp32, bf16, fp16, with a graph and without'),
     'one-step': (one_step, 1300, 'gradients and update of a step against float64'),
     'fifty-steps': (fifty_steps, 2800, 'fp32, bf16, fp16 beside PyTorch, both from float64'),
     'ddp': (ddp, 900, 'two ranks on one GPU'),

@@ -13,6 +13,8 @@
 
 enum { ENGINE_FAILS, ENGINE_GREEDY, ENGINE_LOSSY, ENGINE_WRONG, ENGINE_GOOD, ENGINE_BEST, ENGINES };
 
+#define FAKE_ENGINE_NAME 100 /* of the first */
+
 struct value {
 	cudnnBackendAttributeType_t type;
 	std::vector<char> bytes;
@@ -378,6 +380,11 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 		if (*count && wanted)
 			*(cudnnBackendNumericalNote_t *)values =
 				CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+		return CUDNN_STATUS_SUCCESS;
+	}
+	if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX && type == CUDNN_TYPE_INT64 && wanted == 1) {
+		*count = 1;
+		*(int64_t *)values = FAKE_ENGINE_NAME + it->engine;
 		return CUDNN_STATUS_SUCCESS;
 	}
 	if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64) {

@@ -103,7 +103,7 @@ static void ways(void **state)
 
 /* ---- the file ---- */
 
-static const int one[CHOICE_NUMBERS] = {1, 2, 3, 4, 5, 6, -1, 8, 9, 10};
+static const int one[CHOICE_NUMBERS] = {1, 2, 3, 4, 5, 6, -1, 8, 9, 10, 11, 12, 13, 14};
 static const int two[CHOICE_NUMBERS] = {7};
 
 static void keep(void **state)
@@ -132,6 +132,13 @@ static void keep(void **state)
 	choices_save(mine);
 	choices_free(theirs);
 	choices_free(mine);
+	/* What could not be taken any more is found anew, and replaced. */
+	mine = choices_open_file(path);
+	choices_add(mine, "conv f16 a", two);
+	choices_save(mine);
+	choices_add(mine, "conv f16 a", one);
+	choices_save(mine);
+	choices_free(mine);
 	mine = choices_open_file(path);
 	assert_true(choices_find(mine, "conv f16 a", numbers));
 	assert_memory_equal(numbers, one, sizeof one);
@@ -153,17 +160,17 @@ static void damaged(void **state)
 		const char *text, *why;
 		bool found;
 	} files[] = {
-		{"k\t1 2 3 4 5 6 -1 8 9 10\n", "as it is written", true},
-		{"k\t1 2 3 4 5 6 -1 8 9 10", "without its end", true},
-		{"k\t1 2 3 4 5 6\n", "an older form", false},
-		{"k 1 2 3 4 5 6 -1 8 9 10\n", "no tab", false},
-		{"k\t1 2 3 4 x 6 -1 8 9 10\n", "no number", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 99999999999999999999\n", "too large a number", false},
-		{"k\t1 2 3 4 5 6 -2 8 9 10\n", "a number that none is", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11\n", "one more", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10z\n", "something behind", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "as it is written", true},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14", "without its end", true},
+		{"k\t1 2 3 4 5 6 -1 8 9 10\n", "an older form", false},
+		{"k 1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "no tab", false},
+		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14\n", "no number", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 99999999999999999999\n", "too large a number", false},
+		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14\n", "a number that none is", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15\n", "one more", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14z\n", "something behind", false},
 		{"\x7f" "ELF\x02\x01\x01\n\t\t\nk", "another file", false},
-		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10\n", "behind damaged lines", true},
+		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "behind damaged lines", true},
 		{"", "nothing", false},
 	};
 	char path[] = "/tmp/berth-choices-XXXXXX";

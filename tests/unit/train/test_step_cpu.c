@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whole steps of a device that has its own (cpu: oneDNN's; cuda: where its memory is the host's,
+/* Whole steps of a device that has its own (cpu: oneDNN's; cuda: a GPU's, or that of
  * tests/train/fake-cuda), in a precision, beside the default walk on the reference device, from the same
  * weights on the same batches: losses, every gradient, the updated weights, the momentum and the
  * running statistics; with batches that are not full, several runs an update, none at all, and once
@@ -169,9 +169,35 @@ static const struct row rows[] = {
 	 "large enough for Winograd, and for a few switches"},
 };
 
-/* The arguments: what is tested; how far numbers of 16 bits may be off beside the rows' bounds. */
+/* What numbers of 16 bits make of a network's gradients, whoever computes them: the worst tensor's
+ * distance from float64 where PyTorch computes in float64 and rounds each layer's result, weight and
+ * gradient, with a batch of 8 made numbers and the loss scaled by 64; the median and the largest of 12
+ * beginnings of convnet, 8 of resnet18 --stem cifar with 8x8, 200 of linear with mse, two
+ * batches each, the bias added to a product that is rounded (PyTorch 1.13).
+ * ReLUs and poolings that rounding switches make nearly all of it, and batch norms of few samples the
+ * most of that. Of the tries one has to be within 1.25 times the median, each within 1.5 times the
+ * largest. */
+static const struct sixteen {
+	const char *model;
+	enum precision precision;
+	double median, largest;
+} sixteens[] = {
+	/* A gradient of the bias that is nearly nothing is off by much of itself. */
+	{"linear", PRECISION_F16, 0.00063, 0.128},
+	{"linear", PRECISION_BF16, 0.0048, 0.244},
+	{"convnet", PRECISION_F16, 0.028, 0.054},
+	{"convnet", PRECISION_BF16, 0.143, 0.207},
+	{"resnet18", PRECISION_F16, 0.172, 0.200},
+	{"resnet18", PRECISION_BF16, 0.492, 0.569},
+};
+#define MEDIAN_TIMES 1.25
+#define LARGEST_TIMES 1.5
+#define FORWARD_ROUNDINGS 16
+
+/* The arguments: what is tested. */
 static const char *tested = "cpu";
 static enum precision precision = PRECISION_F32;
+/* Half the distance of two neighbours of 1 among numbers of 16 bits; 0: there are none. */
 static double rounding;
 static bool no_graph, all_rows;
 
@@ -197,6 +223,8 @@ static void build_wide(const struct row *row, struct graph **out)
 	*out = graph;
 }
 
+#define STATES 4
+
 /* A model ready to train on one device. */
 struct rig {
 	struct device *device;
@@ -204,8 +232,10 @@ struct rig {
 	struct comm *comm;
 	struct graph *graph;
 	struct buckets buckets;
-	float *weights, *gradients, *momentum,
-		*buffers; /* device memory; of these it is the host's */
+	/* On the host what is in the device's memory since the last pull, or goes there by the next
+	 * push. */
+	float *weights, *gradients, *momentum, *buffers;
+	float *there[STATES];
 	struct step_request request;
 	struct device_step *step;
 };
@@ -216,14 +246,54 @@ static void good(int rc, const struct error *err)
 		fail_msg("%s (%d)", err->text, rc);
 }
 
-static float *room(struct rig *rig, size_t count)
+static float *state_of(const struct rig *rig, int i)
+{
+	float *const all[STATES] = {rig->weights, rig->gradients, rig->momentum, rig->buffers};
+
+	return all[i];
+}
+
+static size_t state_bytes(const struct rig *rig, int i)
+{
+	return sizeof(float) *
+	       (i < STATES - 1 ? rig->buckets.total : (size_t)rig->graph->buffer_total + 1);
+}
+
+static void push(struct rig *rig)
 {
 	struct error err = {0};
-	void *memory;
 
-	good(rig->device->ops->memory_new(rig->device, count * sizeof(float), &memory, &err), &err);
-	memset(memory, 0, count * sizeof(float));
-	return memory;
+	for (int i = 0; i < STATES; i++)
+		good(rig->device->ops->copy_in(rig->queue, rig->there[i], state_of(rig, i),
+					       state_bytes(rig, i), &err),
+		     &err);
+}
+
+static void pull(struct rig *rig)
+{
+	struct error err = {0};
+
+	good(rig->device->ops->queue_wait(rig->queue, 60000, &err), &err);
+	for (int i = 0; i < STATES; i++)
+		good(rig->device->ops->copy_out(rig->queue, state_of(rig, i), rig->there[i],
+						state_bytes(rig, i), &err),
+		     &err);
+}
+
+static void make_room(struct rig *rig)
+{
+	float **const all[STATES] = {&rig->weights, &rig->gradients, &rig->momentum, &rig->buffers};
+	struct error err = {0};
+
+	for (int i = 0; i < STATES; i++) {
+		void *memory;
+
+		*all[i] = calloc(1, state_bytes(rig, i));
+		assert_non_null(*all[i]);
+		good(rig->device->ops->memory_new(rig->device, state_bytes(rig, i), &memory, &err),
+		     &err);
+		rig->there[i] = memory;
+	}
 }
 
 static void rig_begin(struct rig *rig, const struct row *row, const char *device, bool direct,
@@ -244,14 +314,12 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 				 &err),
 		     &err);
 	good(buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
-	rig->weights = room(rig, rig->buckets.total);
-	rig->gradients = room(rig, rig->buckets.total);
-	rig->momentum = room(rig, rig->buckets.total);
-	rig->buffers = room(rig, (size_t)rig->graph->buffer_total + 1);
+	make_room(rig);
 	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);
 	graph_initialise_buffers(rig->graph, rig->buffers);
 	/* Gradients that are not overwritten would show. */
 	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
+	push(rig);
 	rig->request = (struct step_request){
 		.graph = rig->graph,
 		.batch = row->batch,
@@ -259,10 +327,10 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 		.train = train,
 		.buckets = &rig->buckets,
 		.comm = rig->comm,
-		.weights = rig->weights,
-		.gradients = train ? rig->gradients : NULL,
-		.momentum = train ? rig->momentum : NULL,
-		.buffers = rig->graph->buffer_total ? rig->buffers : NULL,
+		.weights = rig->there[0],
+		.gradients = train ? rig->there[1] : NULL,
+		.momentum = train ? rig->there[2] : NULL,
+		.buffers = rig->graph->buffer_total ? rig->there[3] : NULL,
 		.sgd = {.momentum = row->momentum,
 			.weight_decay = 5e-4f,
 			.nesterov = row->nesterov},
@@ -271,6 +339,8 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 		.direct = direct,
 		.precision = strcmp(device, tested) ? PRECISION_F32 : precision,
 		.no_graph = no_graph,
+		/* Where bits are compared: a GPU's fastest sums are in any order. */
+		.deterministic = on_gpu() && !direct,
 	};
 	good(device_step_new(rig->queue, &rig->request, &rig->step, &err), &err);
 	/* With PyTorch's first scale the gradients of these few samples are not finite in fp16. */
@@ -282,10 +352,10 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 static void rig_end(struct rig *rig)
 {
 	device_step_free(rig->step);
-	rig->device->ops->memory_free(rig->device, rig->weights);
-	rig->device->ops->memory_free(rig->device, rig->gradients);
-	rig->device->ops->memory_free(rig->device, rig->momentum);
-	rig->device->ops->memory_free(rig->device, rig->buffers);
+	for (int i = 0; i < STATES; i++) {
+		rig->device->ops->memory_free(rig->device, rig->there[i]);
+		free(state_of(rig, i));
+	}
 	buckets_free(&rig->buckets);
 	graph_free(rig->graph);
 	rig->comm->ops->close(rig->comm);
@@ -344,6 +414,32 @@ static void update_once(struct rig *rig, const struct row *row, int index, int t
 			 i + 1 == runs);
 }
 
+/* What one try has to reach, and what none may pass. */
+struct bounds {
+	double one, each;
+};
+
+static struct bounds bounds_of(const struct row *row, bool direct)
+{
+	const struct bounds f32 = {direct ? row->direct : row->winograd, SWITCHED};
+
+	if (!(rounding > 0))
+		return f32;
+	for (size_t i = 0; i < ROWS(sixteens); i++)
+		if (!strcmp(sixteens[i].model, row->model) && sixteens[i].precision == precision)
+			return (struct bounds){MEDIAN_TIMES * sixteens[i].median,
+					       LARGEST_TIMES * sixteens[i].largest};
+	fail_msg("%s has no bound in 16 bits", row->model);
+	return f32;
+}
+
+/* Of sums of the forward pass: the losses and the running statistics, where no switch goes in by
+ * itself. */
+static double forward_bound(void)
+{
+	return 1e-4 + FORWARD_ROUNDINGS * rounding;
+}
+
 /* The distance of two tensors over the size of the reference's. */
 static double distance(const float *a, const float *reference, size_t count)
 {
@@ -372,7 +468,7 @@ static void compare(const char *what, const char *name, const float *a, const fl
 }
 
 /* Everything that a step writes. */
-static double compare_all(const struct rig *rig, const struct rig *reference)
+static double compare_all(const struct rig *rig, const struct rig *reference, double each)
 {
 	double worst = 0;
 
@@ -381,19 +477,19 @@ static double compare_all(const struct rig *rig, const struct rig *reference)
 		size_t at = rig->buckets.offsets[i], count = (size_t)param->count;
 
 		compare("gradient", param->name, rig->gradients + at, reference->gradients + at,
-			count, SWITCHED + rounding, &worst);
+			count, each, &worst);
 		compare("momentum", param->name, rig->momentum + at, reference->momentum + at,
-			count, SWITCHED + rounding, &worst);
+			count, each, &worst);
 		compare("weights", param->name, rig->weights + at, reference->weights + at, count,
-			SWITCHED + rounding, &worst);
+			each, &worst);
 	}
 	for (int i = 0; i < rig->graph->buffer_count; i++) {
 		const struct graph_buffer *buffer = &rig->graph->buffers[i];
 
 		/* No gradient goes into them: they are sums of the forward pass. */
 		compare("statistics", buffer->name, rig->buffers + buffer->offset,
-			reference->buffers + buffer->offset, (size_t)buffer->count, 1e-4 + rounding / 8,
-			&worst);
+			reference->buffers + buffer->offset, (size_t)buffer->count,
+			forward_bound(), &worst);
 	}
 	return worst;
 }
@@ -406,6 +502,7 @@ static void copy_state(struct rig *to, const struct rig *from)
 	memcpy(to->weights, from->weights, bytes);
 	memcpy(to->momentum, from->momentum, bytes);
 	memcpy(to->buffers, from->buffers, (size_t)from->graph->buffer_total * sizeof(float));
+	push(to);
 }
 
 static void compare_totals(struct rig *rig, struct rig *reference, double bound)
@@ -450,10 +547,12 @@ static double try_once(const struct row *row, bool direct, int try)
 	for (int i = 0; i < row->update_count; i++) {
 		update_once(&rig, row, i, try);
 		update_once(&reference, row, i, try);
-		compare_totals(&rig, &reference, 1e-4 + rounding / 8);
+		compare_totals(&rig, &reference, forward_bound());
+		pull(&rig);
+		pull(&reference);
 		unscale(&rig);
 
-		double off = compare_all(&rig, &reference);
+		double off = compare_all(&rig, &reference, bounds_of(row, direct).each);
 
 		worst = off > worst ? off : worst;
 		copy_state(&rig, &reference);
@@ -465,12 +564,7 @@ static double try_once(const struct row *row, bool direct, int try)
 
 static void beside_reference(const struct row *row, bool direct)
 {
-	double bound = direct ? row->direct : row->winograd, worst = INFINITY;
-
-	/* Rounding puts many values on the other side of a ReLU, and batch norms of few samples make
-	 * the most of it; with the number of bits the distance falls as its square root. */
-	if (rounding > 0)
-		bound = strncmp(row->model, "resnet", 6) ? rounding / 4 : rounding;
+	double bound = bounds_of(row, direct).one, worst = INFINITY;
 	int tries = 0;
 
 	while (tries < TRIES && !(worst <= bound))
@@ -512,7 +606,9 @@ static void evaluations(void **state)
 			run_once(&rig, &rows[i], j, rows[i].batch - j, 1, true, true);
 			run_once(&reference, &rows[i], j, rows[i].batch - j, 1, true, true);
 		}
-		compare_totals(&rig, &reference, 1e-4 + rounding / 8);
+		compare_totals(&rig, &reference, forward_bound());
+		pull(&rig);
+		pull(&reference);
 		assert_memory_equal(rig.weights, reference.weights,
 				    rig.buckets.total * sizeof(float));
 		assert_memory_equal(rig.buffers, reference.buffers,
@@ -540,6 +636,8 @@ static void same_bits(void **state)
 	/* They wait for what is under way. */
 	good(device_step_read(a.step, &totals, &err), &err);
 	good(device_step_read(b.step, &totals, &err), &err);
+	pull(&a);
+	pull(&b);
 	assert_memory_equal(a.weights, b.weights, a.buckets.total * sizeof(float));
 	assert_memory_equal(a.buffers, b.buffers, (size_t)a.graph->buffer_total * sizeof(float));
 	rig_end(&a);
@@ -621,7 +719,7 @@ int main(int argc, char **argv)
 		tested = argv[1];
 	if (argc > 2 && strcmp(argv[2], "f32")) {
 		precision = strcmp(argv[2], "fp16") ? PRECISION_BF16 : PRECISION_F16;
-		rounding = precision == PRECISION_F16 ? 0.3 : 0.8;
+		rounding = precision == PRECISION_F16 ? 0x1p-11 : 0x1p-8;
 	}
 	no_graph = argc > 3 && !strcmp(argv[3], "no-graph");
 	all_rows = argc > 3 && !strcmp(argv[3], "all");

@@ -19,6 +19,7 @@ struct engines {
 	int all_count;
 	cudnnBackendDescriptor_t graph;
 	cudnnBackendDescriptor_t configs[ENGINES_MOST];
+	int64_t names[ENGINES_MOST]; /* cuDNN's numbers of them */
 	int count;
 	cudnnBackendDescriptor_t plans[ENGINES_MOST]; /* NULL: not ready */
 	size_t workspaces[ENGINES_MOST];
@@ -215,12 +216,12 @@ static bool forbidden(cudnnBackendNumericalNote_t note, const struct layer_rules
 	}
 }
 
-/* May config be taken by rules? What says nothing of itself may not. */
-static bool allowed(cudnnBackendDescriptor_t config, const struct layer_rules *rules)
+/* May config be taken by rules? What says nothing of itself may not. *name: its engine's number. */
+static bool allowed(cudnnBackendDescriptor_t config, const struct layer_rules *rules, int64_t *name)
 {
 	cudnnBackendNumericalNote_t notes[NOTES_MOST];
 	cudnnBackendDescriptor_t engine;
-	int64_t count = 0;
+	int64_t count = 0, named = 0;
 	bool good;
 
 	if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine))
@@ -228,7 +229,9 @@ static bool allowed(cudnnBackendDescriptor_t config, const struct layer_rules *r
 	good = !cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
 					 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) &&
 	       !cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-					 CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MOST, &count, notes);
+					 CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MOST, &count, notes) &&
+	       !cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
+					 1, &named, name);
 	for (int64_t i = 0; good && i < count && i < NOTES_MOST; i++)
 		good = !forbidden(notes[i], rules);
 	cudnnBackendDestroyDescriptor(engine);
@@ -253,7 +256,8 @@ static void ask(struct engines *engines, cudnnBackendHeurMode_t mode, const stru
 				     CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count, named))
 		count = 0;
 	for (int64_t i = 0; i < room; i++) {
-		if (i < count && engines->count < ENGINES_MOST && allowed(named[i], rules))
+		if (i < count && engines->count < ENGINES_MOST &&
+		    allowed(named[i], rules, &engines->names[engines->count]))
 			engines->configs[engines->count++] = named[i];
 		else
 			cudnnBackendDestroyDescriptor(named[i]);
@@ -297,6 +301,11 @@ void engines_free(struct engines *engines)
 int engines_count(const struct engines *engines)
 {
 	return engines ? engines->count : 0;
+}
+
+int engines_name(const struct engines *engines, int index)
+{
+	return index >= 0 && index < engines->count ? (int)engines->names[index] : -1;
 }
 
 /* ---- plans ---- */

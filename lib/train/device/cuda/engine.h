@@ -25,6 +25,9 @@ struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const stru
 			    const struct layer_rules *rules, bool add);
 void engines_free(struct engines *engines); /* NULL is fine */
 int engines_count(const struct engines *engines);
+/* cuDNN's own number of engine index, by which it is known again where the order is another; -1: there
+ * is no such index. */
+int engines_name(const struct engines *engines, int index);
 
 /* Make number index (0 to count - 1) ready. false: it cannot be had on this GPU, or wants more than
  * most bytes of workspace. Several may be ready. */

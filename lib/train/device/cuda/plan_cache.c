@@ -23,23 +23,27 @@ struct choices {
 	bool changed;
 };
 
-bool choices_find(const struct choices *choices, const char *key, int *numbers)
+static struct choice *find(const struct choices *choices, const char *key)
 {
 	for (size_t i = 0; i < choices->count; i++)
-		if (!strcmp(choices->list[i].key, key)) {
-			memcpy(numbers, choices->list[i].numbers, sizeof choices->list[i].numbers);
-			return true;
-		}
-	return false;
+		if (!strcmp(choices->list[i].key, key))
+			return &choices->list[i];
+	return NULL;
+}
+
+bool choices_find(const struct choices *choices, const char *key, int *numbers)
+{
+	const struct choice *choice = find(choices, key);
+
+	if (choice)
+		memcpy(numbers, choice->numbers, sizeof choice->numbers);
+	return choice;
 }
 
 /* At the end; what is there already stays. */
 static bool append(struct choices *choices, const char *key, const int *numbers)
 {
-	int there[CHOICE_NUMBERS];
-
-	if (strlen(key) >= CHOICE_KEY || choices->count >= MOST_LINES ||
-	    choices_find(choices, key, there))
+	if (strlen(key) >= CHOICE_KEY || choices->count >= MOST_LINES || find(choices, key))
 		return false;
 	if (choices->count == choices->room) {
 		size_t room = choices->room ? choices->room * 2 : 64;
@@ -60,7 +64,11 @@ static bool append(struct choices *choices, const char *key, const int *numbers)
 
 void choices_add(struct choices *choices, const char *key, const int *numbers)
 {
-	if (append(choices, key, numbers))
+	struct choice *there = find(choices, key);
+
+	if (there)
+		memcpy(there->numbers, numbers, sizeof there->numbers);
+	if (there || append(choices, key, numbers))
 		choices->changed = true;
 }
 

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#define CHOICE_NUMBERS 10
+#define CHOICE_NUMBERS 14
 #define CHOICE_KEY 160
 
 struct choices; /* opaque */
@@ -18,7 +18,7 @@ struct choices *choices_open(const char *gpu, unsigned long version);
 struct choices *choices_open_file(const char *path);
 /* numbers of key. No characters below a space in it. */
 bool choices_find(const struct choices *choices, const char *key, int *numbers);
-/* Remember. Where memory is out nothing is. */
+/* Remember, in place of what was known of key. Where memory is out nothing is. */
 void choices_add(struct choices *choices, const char *key, const int *numbers);
 /* Write what is new, with what others wrote meanwhile; replaced as a whole. Where it cannot be
  * written nothing happens: the next run measures again. */

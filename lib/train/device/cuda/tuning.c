@@ -383,7 +383,7 @@ static bool wanted(const struct convolution *conv, enum engine_pass pass)
 	}
 }
 
-static bool take_engine(struct convolution *conv, enum engine_pass pass, int index)
+static bool take_engine(struct convolution *conv, enum engine_pass pass, int index, int name)
 {
 	struct engines *engines;
 
@@ -391,7 +391,9 @@ static bool take_engine(struct convolution *conv, enum engine_pass pass, int ind
 		return true;
 	engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
 			      pass == ENGINE_INPUT && conv->rules.add_dx);
-	if (!engines || !engines_build(engines, index, TUNING_WORKSPACE)) {
+	/* Another driver, or another berth, may list others: nobody has found those to be right. */
+	if (!engines || engines_name(engines, index) != name ||
+	    !engines_build(engines, index, TUNING_WORKSPACE)) {
 		engines_free(engines);
 		return false;
 	}
@@ -408,7 +410,8 @@ static void drop_engines(struct convolution *conv)
 	}
 }
 
-/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [WAYS] engine or -1. */
+/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [WAYS] engine or -1, [WAYS]
+ * those engines' names. */
 static bool take_known(struct convolution *conv, const char *key)
 {
 	int numbers[CHOICE_NUMBERS];
@@ -420,7 +423,8 @@ static bool take_known(struct convolution *conv, const char *key)
 					      numbers[2 * i + 1]);
 	for (int i = 0; good && i < WAYS; i++)
 		if (wanted(conv, (enum engine_pass)i))
-			good = take_engine(conv, (enum engine_pass)i, numbers[2 * PASSES + i]);
+			good = take_engine(conv, (enum engine_pass)i, numbers[2 * PASSES + i],
+					   numbers[2 * PASSES + WAYS + i]);
 	if (!good)
 		drop_engines(conv);
 	return good;
@@ -458,6 +462,8 @@ int convolution_choose(struct convolution *conv, struct error *err)
 		if (wanted(conv, (enum engine_pass)i) && tuning_fill(conv, try))
 			choose_engine(conv, (enum engine_pass)i, try);
 		numbers[2 * PASSES + i] = conv->engines[i] ? conv->engine[i] : -1;
+		numbers[2 * PASSES + WAYS + i] =
+			conv->engines[i] ? engines_name(conv->engines[i], conv->engine[i]) : -1;
 	}
 	if (try) {
 		tuning_end(conv, try);

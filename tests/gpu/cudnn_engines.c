@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which engines of cuDNN's graph API the trainer may take for ResNet-50's convolutions on this GPU, by
+ * its own engine.c: of each pass how many the heuristics name, how many can be made, and the time of
+ * the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come from.
+ *   cudnn_engines [BATCH [SHAPES]]: 256, all
+ * One JSON object a line. 77: no GPU. 1: not one engine could be made. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "train/device/cuda/cuda.h"
+#include "train/device/cuda/engine.h"
+
+#define RUNS 10
+#define WORKSPACE ((size_t)1 << 30)
+
+extern const struct device_ops device_cuda;
+
+/* c, side, outputs, kernel, stride; the small ones first. */
+static const int shapes[][5] = {
+	{64, 7, 64, 3, 1},     {512, 7, 512, 3, 1},    {512, 7, 2048, 1, 1},  {2048, 7, 512, 1, 1},
+	{512, 14, 512, 3, 2},  {1024, 14, 2048, 1, 2}, {256, 14, 256, 3, 1},  {256, 14, 1024, 1, 1},
+	{1024, 14, 256, 1, 1}, {256, 28, 256, 3, 2},   {512, 28, 1024, 1, 2}, {128, 28, 128, 3, 1},
+	{128, 28, 512, 1, 1},  {512, 28, 128, 1, 1},   {128, 56, 128, 3, 2},  {256, 56, 512, 1, 2},
+	{64, 56, 64, 3, 1},    {64, 56, 256, 1, 1},    {256, 56, 64, 1, 1},   {64, 56, 64, 1, 1},
+	{4, 224, 64, 7, 2},
+};
+
+static const struct {
+	enum engine_pass pass;
+	const char *name;
+} passes[] = {{ENGINE_FORWARD, "forward"},
+	      {ENGINE_SUMS, "sums"},
+	      {ENGINE_INPUT, "input"},
+	      {ENGINE_WEIGHTS, "weights"}};
+
+struct room {
+	struct cuda *cuda;
+	cudaStream_t stream;
+	cudaEvent_t begin, end;
+	struct engine_call call;
+	void *memory[5];
+};
+
+/* Numbers that are none take other times. */
+static bool take(struct room *room, int at, size_t bytes, bool numbers, enum number number)
+{
+	const struct kernel_on on = {room->stream, number, room->cuda->multiprocessors};
+
+	if (cudaMalloc(&room->memory[at], bytes))
+		return false;
+	if (numbers)
+		kernel_fill(&on, room->memory[at], bytes / number_size(number), (unsigned)at);
+	return !cudaGetLastError();
+}
+
+static bool room_take(struct room *room, const struct conv_shape *s, enum number number)
+{
+	struct op_attributes window = {s->kernel, s->stride, s->pad};
+	size_t size = number_size(number), n = (size_t)s->n, c = (size_t)s->c;
+	size_t side = (size_t)s->h, out = (size_t)op_side(s->h, &window), k = (size_t)s->outputs;
+	bool good = take(room, 0, n * side * side * c * size, true, number) &&
+		    take(room, 1, k * (size_t)(s->kernel * s->kernel) * c * size, true, number) &&
+		    take(room, 2, n * out * out * k * size, true, number) &&
+		    take(room, 3, 2 * k * sizeof(float), false, number) &&
+		    take(room, 4, WORKSPACE, false, number);
+
+	room->call = (struct engine_call){room->memory[0], room->memory[1], room->memory[2],
+					  room->memory[3], room->memory[4]};
+	return good;
+}
+
+static void room_leave(struct room *room)
+{
+	cudaStreamSynchronize(room->stream);
+	for (int i = 0; i < 5; i++) {
+		cudaFree(room->memory[i]);
+		room->memory[i] = NULL;
+	}
+}
+
+static float time_of(struct room *room, struct engines *engines, int index)
+{
+	float ms = -1;
+
+	if (engines_run(engines, index, room->stream, &room->call, "probe", NULL) ||
+	    cudaEventRecord(room->begin, room->stream))
+		return -1;
+	for (int i = 0; i < RUNS; i++)
+		if (engines_run(engines, index, room->stream, &room->call, "probe", NULL))
+			return -1;
+	if (cudaEventRecord(room->end, room->stream) || cudaEventSynchronize(room->end) ||
+	    cudaEventElapsedTime(&ms, room->begin, room->end))
+		return -1;
+	return ms / RUNS;
+}
+
+/* How many could be made. */
+static int probe(struct room *room, const struct conv_shape *s, enum number number, int pass)
+{
+	const struct layer_rules rules = {.number = number, .train = true, .dx = true};
+	struct engines *engines =
+		engines_new(room->cuda, passes[pass].pass, s, &rules, false);
+	int made = 0, best_name = -1;
+	float best = -1;
+
+	for (int i = 0; i < engines_count(engines); i++) {
+		if (!engines_build(engines, i, WORKSPACE))
+			continue;
+		made++;
+
+		float ms = time_of(room, engines, i);
+
+		if (ms >= 0 && (best < 0 || ms < best)) {
+			best = ms;
+			best_name = engines_name(engines, i);
+		}
+		cudaStreamSynchronize(room->stream);
+		engines_drop(engines, i);
+	}
+	printf("{\"conv\": \"%d->%d %dx%d/%d %d\", \"batch\": %d, \"type\": \"%s\", \"pass\": \"%s\", "
+	       "\"named\": %d, \"made\": %d, \"fastest\": %d, \"ms\": %.4f}\n",
+	       s->c, s->outputs, s->kernel, s->kernel, s->stride, s->h, s->n,
+	       number == NUMBER_F16 ? "fp16" : "bf16", passes[pass].name, engines_count(engines),
+	       made, best_name, (double)best);
+	engines_free(engines);
+	return made;
+}
+
+int main(int argc, char **argv)
+{
+	int batch = argc > 1 ? atoi(argv[1]) : 256, made = 0;
+	size_t count = sizeof shapes / sizeof *shapes;
+	struct device *device;
+	struct room room = {0};
+	struct error err = {0};
+
+	if (argc > 2 && (size_t)atoi(argv[2]) < count)
+		count = (size_t)atoi(argv[2]);
+	if (device_cuda.open(0, &device, &err)) {
+		printf("skipped: %s\n", err.text);
+		return 77;
+	}
+	room.cuda = (struct cuda *)device;
+	if (cudaStreamCreateWithFlags(&room.stream, cudaStreamNonBlocking) ||
+	    cudaEventCreateWithFlags(&room.begin, cudaEventDefault) ||
+	    cudaEventCreateWithFlags(&room.end, cudaEventDefault))
+		return 1;
+	for (size_t i = 0; i < count; i++)
+		for (int type = 0; type < 2; type++) {
+			const int *s = shapes[i];
+			const struct conv_shape shape = {batch, s[0], s[1], s[1],
+							 s[2],	s[3], s[4], s[3] / 2};
+			enum number number = type ? NUMBER_BF16 : NUMBER_F16;
+
+			if (room_take(&room, &shape, number))
+				for (int pass = 0; pass < 4; pass++)
+					made += probe(&room, &shape, number, pass);
+			else
+				fprintf(stderr, "no memory for shape %zu\n", i);
+			room_leave(&room);
+		}
+	cudaEventDestroy(room.begin);
+	cudaEventDestroy(room.end);
+	cudnnSetStream(room.cuda->cudnn, NULL);
+	cudaStreamDestroy(room.stream);
+	device->ops->close(device);
+	return made ? 0 : 1;
+}
