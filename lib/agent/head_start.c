@@ -98,6 +98,7 @@ static void describe_end(const struct head *head, const struct engine_child *chi
 static void describe_engine(const struct head *head, int status, char *text, size_t size)
 {
 	char words[700];
+	bool named = false;
 
 	head_words(head, words, sizeof words);
 	if (WIFSIGNALED(status))
@@ -108,6 +109,16 @@ static void describe_engine(const struct head *head, int status, char *text, siz
 			 head->options.engine->name, WEXITSTATUS(status));
 	if (words[0])
 		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", words);
+	/* It may be one of these that is of another job, or made up. */
+	for (const char *const *name = head->options.engine->asked_by; name && *name; name++) {
+		const char *value = env_get(head->options.env, *name);
+
+		if (value && *value) {
+			snprintf(text + strlen(text), size - strlen(text), "%s %s '%.60s'",
+				 named ? "," : "; it was asked by", *name, value);
+			named = true;
+		}
+	}
 }
 
 /* "berth: no agent on n2: it is ..." of a node that is still waited for. */
@@ -159,7 +170,7 @@ void head_reap(struct head *head)
 			child->pid = 0;
 			describe_end(head, child, status, why, sizeof why);
 			if (child->node_index < 0) {
-				char words[900];
+				char words[1400];
 
 				head_listen_to_engine(head);
 				/* The engine itself, for all nodes. Its code proves nothing, but

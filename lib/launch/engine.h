@@ -77,6 +77,8 @@ struct engine {
 	bool by_socket_pair; /* agents get a socket pair; the head need not listen */
 	bool one_machine;    /* all nodes are this machine: any address reaches the head */
 	bool by_file;	     /* the secret is the user's file, the port alloc's: others come by themselves */
+	const char *const *asked_by; /* the variables that say which nodes and GPUs its tool is asked for,
+					to be named where it refuses; NULL at the end; or NULL */
 	bool by_cookie;	     /* the secret is not for the engine to carry: see ENGINE_ENV_RECIPE */
 	/* Is it the engine for this allocation, and is its tool there? Starts nothing. */
 	bool (*fits)(const struct alloc *alloc, const struct env *env);

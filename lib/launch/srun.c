@@ -240,8 +240,12 @@ char *srun_line(const struct engine_job *job)
 	return one;
 }
 
+const char *const srun_asked_by[] = {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST",
+				     "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", NULL};
+
 const struct engine engine_srun = {
 	.name = "srun",
+	.asked_by = srun_asked_by,
 	.summary = "the nodes of a Slurm job, a step with one task on each",
 	.fits = srun_fits,
 	.start = srun_start,

@@ -171,6 +171,7 @@ static char *line_text(const struct engine_job *job)
 
 const struct engine engine_srun_ranks = {
 	.name = "srun-ranks",
+	.asked_by = srun_asked_by,
 	.summary = "as srun, and the ranks as tasks of a step of their own, under Slurm's PMIx",
 	.fits = never,
 	.start = srun_start,

@@ -72,5 +72,5 @@ is_gone() {
 	run "$BERTH" run -- true
 	echo "${lines[-1]}"
 	[ "$status" = 76 ]
-	[[ "${lines[-1]}" == "berth: no agent on n1: srun ended with code 0 before it was there, saying: the last line"* ]]
+	[[ "${lines[-1]}" == "berth: no agent on n1: srun ended with code 0 before it was there, saying: the last line; it was asked by SLURM_JOB_ID '77', SLURM_JOB_NODELIST 'n[1-2]', SLURM_GPUS_PER_NODE '0'" ]]
 }

@@ -283,6 +283,16 @@ teardown() {
 	S
 	[ "$status" = 76 ]
 	has '^berth: no agent on n1: srun ended with code 1 before it was there, saying: .*srun: error: .*Invalid job id'
+	has "Invalid job id.*; it was asked by SLURM_JOB_ID '4242', SLURM_JOB_NODELIST 'n\[1-2\]'\$"
+	batch refused -N2 -w n1,n2 --gpus-per-node=2 <<-'S'
+	SLURM_JOB_NODELIST='n[1-3]' SLURM_JOB_NUM_NODES=3 SLURM_TASKS_PER_NODE='1(x3)' "$BERTH" run --ranks-per-node 1 -- hostname
+	echo "code $?"
+	SLURM_GPUS_PER_NODE=9 SLURM_GPUS_ON_NODE=9 "$BERTH" run --ranks-per-node 1 -- hostname
+	S
+	[ "$status" = 76 ]
+	has '^code 76$'
+	has "srun: error: Only allocated 2 nodes asked for 3; it was asked by .*SLURM_JOB_NODELIST 'n\[1-3\]'"
+	has "gpu:9 is more than .*; it was asked by .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
 	run "$BERTH" run --engine srun -- hostname
 	[ "$status" = 64 ]
 	has 'the engine srun starts agents in a job'
