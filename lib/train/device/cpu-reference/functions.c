@@ -71,10 +71,10 @@ static void unpool_pairs(const float *above, const float *below, size_t out_widt
 		float best = left ? a : b, second = right ? c : d;
 		int up = !(second > best) & !((second != second) & (best == best));
 
-		dx_above[2 * x] += up & left ? dy[x] : 0;
-		dx_above[2 * x + 1] += up & (!left) ? dy[x] : 0;
-		dx_below[2 * x] += (!up) & right ? dy[x] : 0;
-		dx_below[2 * x + 1] += (!up) & (!right) ? dy[x] : 0;
+		dx_above[2 * x] += (up & left) ? dy[x] : 0;
+		dx_above[2 * x + 1] += (up & (!left)) ? dy[x] : 0;
+		dx_below[2 * x] += ((!up) & right) ? dy[x] : 0;
+		dx_below[2 * x + 1] += ((!up) & (!right)) ? dy[x] : 0;
 	}
 }
 
