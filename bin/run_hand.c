@@ -97,5 +97,9 @@ int run_check_head(const struct run_setup *setup, struct error *err)
 			"berth: warning: this machine is to be the first one (%s), but no interface of "
 			"it has an address of %s: the others look for it there\n",
 			alloc->why, alloc->meet);
+	if (!setup->options->quiet && !setup->options->dry_run)
+		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",
+			alloc->nodes[0].name, alloc->node_count, alloc->meet,
+			alloc->node_count > 2 ? "s" : "");
 	return 0;
 }

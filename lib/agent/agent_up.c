@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -369,8 +370,22 @@ static int connect_round(const char *list, int *out, bool *refused, struct error
 	return rc ? rc : race.winner < 0 ? -ERR_NETWORK : 0;
 }
 
-/* Try the head's addresses, again and again, until one answers or the time is over. */
-static int connect_head(const char *list, int patience_ms, int *out, struct error *err)
+/* Wait for so long, or for a signal that ends jobs: 128+N then, else 0. Others have no rank to go to. */
+static int nap(int signals, int ms)
+{
+	struct signalfd_siginfo info;
+	struct pollfd wait = {signals, POLLIN, 0};
+
+	poll(&wait, 1, ms);
+	while (read(signals, &info, sizeof info) == sizeof info)
+		if (info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM ||
+		    info.ssi_signo == SIGHUP || info.ssi_signo == SIGQUIT)
+			return 128 + (int)info.ssi_signo;
+	return 0;
+}
+
+/* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends it. */
+static int connect_head(const char *list, int patience_ms, int signals, int *out, struct error *err)
 {
 	int64_t begun = loop_now_ms(), hoped = begun;
 	int64_t limit_ms = patience_ms ? patience_ms : CONNECT_MS;
@@ -384,7 +399,10 @@ static int connect_head(const char *list, int patience_ms, int *out, struct erro
 			return 0;
 		if (!refused)
 			hoped = loop_now_ms();
-		usleep(200000);
+		rc = nap(signals, 200);
+		if (rc)
+			return error_set(err, rc, "stopped by %s while it waited for the head",
+					 strsignal(rc - 128));
 	} while (loop_now_ms() < begun + limit_ms && loop_now_ms() < hoped + refused_ms);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",
 			    (int)((loop_now_ms() - begun) / 1000));
@@ -426,7 +444,7 @@ int agent_up_open(struct agent *agent, struct error *err)
 {
 	const struct agent_params *params = &agent->params;
 	int fd = params->fd;
-	int rc = fd < 0 ? connect_head(params->head, params->patience_ms, &fd, err) : 0;
+	int rc = fd < 0 ? connect_head(params->head, params->patience_ms, agent->signals.fd, &fd, err) : 0;
 
 	agent->up_owner = (struct link_owner){agent, up_opened, up_message, up_ended};
 	if (!rc)

@@ -55,6 +55,23 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
+@test "who waits says so, and a signal ends the waiting" {
+	by_hand n1 --nnodes 3 --node-rank 0 --head n1:4719 -n 3 -- true
+	by_hand n2 --nnodes 3 --node-rank 1 --head 10.9.0.13:4719 -- true
+	until_seen hand/n1.out 'berth: node0 of 3, waiting at n1:4719 for the others'
+	until_seen hand/n2.out 'node1 of 3, waiting for the head at 10.9.0.13:4719'
+	sleep 0.5 # into the waiting
+	local begun=$SECONDS
+	for node in n1 n2; do
+		on "$node" pkill -TERM -x berth -o
+		ended "$node"
+		[ "$status" = 143 ]
+	done
+	has '^berth: node1 .*: stopped by Terminated while it waited for the head$'
+	[ $((SECONDS - begun)) -lt 15 ]
+	nothing_left n1 n2
+}
+
 @test "every machine ends with the job's code; one whose head vanishes says so" {
 	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
 	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
