@@ -1,115 +1,79 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What a checkpoint every 30 s costs a training in images a second, on all cores of this machine:
     ckpt_throughput.py BERTH [--model resnet18] [--stem cifar|default] [--batch N] [--every S] [--pairs N]
-Two trainings, one with --save-every and one without, take turns, stopped and continued by signals, each
-for --every seconds of clock. While one is stopped its clock goes on, so its turn begins with a save, and
-the next would come when the turn is over: a turn has exactly one checkpoint, stall, checksums, writing,
-fsync and the removal of an old one included (that is looked at, not assumed). Counted are the steps between
-the first and the last word of a turn that one is done, by the clock that these words come at. A pair is a turn of each, side by side; who is first changes from pair to
-pair, so that a host which gets slower or faster counts for both. Told are the median of the pairs'
-ratios with its quartiles, and the ratio of all steps. Needs all cores and nothing else going on."""
+One training saves every 2 * --every seconds. A pair is the --every seconds that begin with a save (stall,
+checksums, writing, fsync and the removal of an old one are within them) and the --every seconds after
+those, which have none: of one process (two of the same kind may differ by more than what is measured).
+Counted are the steps, by the clock at which each is said to be done. Told are the median of the pairs'
+ratios with its quartiles, and the ratio of all. Needs all cores and nothing else going on."""
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 
-class Training:
-    """One process of berth-train that is either going on or stopped."""
+def train(options, folder):
+    """-> times at which steps were done; rows of the checkpoints, each with the index of its step."""
+    stem = ['--stem', options.stem] if options.model != 'convnet' else []
+    process = subprocess.Popen(
+        [os.path.join(os.path.dirname(os.path.abspath(options.berth)), 'berth-train'), options.model, *stem, '--data',
+         'synthetic:3x32x32,n=4096,classes=10', '--batch', str(options.batch), '--steps', '1000000', '--epochs',
+         '1000000', '--no-eval', '--log-every', '1', '--metrics', folder, '--ckpt', folder + '/ckpt', '--keep', '2',
+         '--save-every', f'{2 * options.every}s'],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=dict(os.environ, OMP_NUM_THREADS=str(options.threads)))
+    steps, words = [], []
+    end = time.monotonic() + 2 * options.every * (options.pairs + 1) + 3
+    for line in process.stderr:
+        if line.startswith('epoch '):
+            steps.append(time.monotonic())
+        else:
+            words.append(line)
+        if time.monotonic() > end:
+            process.kill()
+    process.wait(60)
+    try:
+        with open(folder + '/metrics.jsonl', encoding='utf-8') as file:
+            rows = [json.loads(line) for line in file if line.endswith('\n')]
+    except FileNotFoundError:
+        sys.exit('ckpt_throughput.py: the training ended: ' + ''.join(words))
+    return steps, [row for row in rows if row['split'] == 'checkpoint']
 
-    def __init__(self, options, folder, save):
-        os.mkdir(folder)
-        self.metrics = folder + '/metrics.jsonl'
-        self.steps = []  # when each was said to be done
-        self.words = []  # whatever else it said
-        stem = ['--stem', options.stem] if options.model != 'convnet' else []
-        saving = ['--ckpt', folder + '/ckpt', '--keep', '2', '--save-every', f'{options.every}s'] if save else []
-        self.process = subprocess.Popen(
-            [os.path.join(os.path.dirname(os.path.abspath(options.berth)), 'berth-train'), options.model, *stem,
-             '--data', 'synthetic:3x32x32,n=4096,classes=10', '--batch', str(options.batch), '--steps', '1000000',
-             '--epochs', '1000000', '--no-eval', '--log-every', '1', '--metrics', folder, *saving],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            env=dict(os.environ, OMP_NUM_THREADS=str(options.threads)))
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
 
-    def read(self):
-        for line in self.process.stderr:
-            if line.startswith('epoch '):
-                self.steps.append(time.monotonic())
-            else:
-                self.words.append(line)
-
-    def checkpoints(self):
-        try:
-            with open(self.metrics, encoding='utf-8') as file:
-                rows = [json.loads(line) for line in file if line.endswith('\n')]
-        except FileNotFoundError:
-            return []
-        return [row for row in rows if row['split'] == 'checkpoint']
-
-    def warm(self, steps):
-        while len(self.steps) < steps:
-            if self.process.poll() is not None:
-                sys.exit('ckpt_throughput.py: the training ended: ' + ''.join(self.words))
-            time.sleep(0.1)
-        self.process.send_signal(signal.SIGSTOP)
-
-    def turn(self, seconds):
-        """-> steps a second, rows of the checkpoints of this turn."""
-        before, saved = len(self.steps), self.checkpoints()
-        self.process.send_signal(signal.SIGCONT)
-        time.sleep(seconds)
-        self.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.2)
-        steps = self.steps[before:]
-        if len(steps) < 10:
-            sys.exit(f'ckpt_throughput.py: {len(steps)} steps in {seconds} s: ' + ''.join(self.words))
-        return (len(steps) - 1) / (steps[-1] - steps[0]), self.checkpoints()[len(saved):]
-
-    def end(self):
-        self.process.kill()
-        self.process.wait(60)
-        self.reader.join()
+def rate(steps, begin, end):
+    """Steps a second between the first and the last that were done then."""
+    inside = [when for when in steps if begin <= when < end]
+    if len(inside) < 5:
+        sys.exit(f'ckpt_throughput.py: {len(inside)} steps in {end - begin:.0f} s: take a smaller --batch')
+    return (len(inside) - 1) / (inside[-1] - inside[0])
 
 
 def main(options):
-    plain, saved, rows = [], [], []
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        trainings = []
-        try:
-            for save in (False, True):
-                trainings.append(Training(options, f'{folder}/{save}', save))
-                trainings[-1].warm(5)
-            without, with_one = trainings
-            time.sleep(options.every)  # the first turn, too, begins with a save
-            for number in range(options.pairs):
-                for training in (without, with_one) if number % 2 else (with_one, without):
-                    rate, new = training.turn(options.every)
-                    (plain if training is without else saved).append(rate)
-                    if len(new) != (training is with_one):
-                        sys.exit(f'ckpt_throughput.py: expected {int(training is with_one)} checkpoint in a turn, '
-                                 f'saw {new}')
-                    rows += new
-                print(f'pair {number + 1}: {plain[-1] * options.batch:.1f} images/s without, '
-                      f'{saved[-1] * options.batch:.1f} with', flush=True)
-        finally:
-            for training in trainings:
-                training.end()
+        steps, rows = train(options, folder)
+    saved, plain = [], []
+    for row in rows:
+        begin = steps[row['step'] - 1]  # said just before the snapshot
+        if begin + 2 * options.every > steps[-1] + 1:
+            continue
+        saved.append(rate(steps, begin, begin + options.every))
+        plain.append(rate(steps, begin + options.every, begin + 2 * options.every))
+        print(f'pair {len(saved)}: {plain[-1] * options.batch:.1f} images/s without, '
+              f'{saved[-1] * options.batch:.1f} with', flush=True)
     ratios = [one / other for one, other in zip(saved, plain)]
-    low, _, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    if not ratios:
+        sys.exit(f'ckpt_throughput.py: no pair; checkpoints: {rows}')
+    low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
     print(f'{options.model}, stem {options.stem}, batch {options.batch}, {options.threads} threads, a checkpoint of '
-          f'{rows[0]["size_bytes"] / 1e6:.0f} MB every {options.every} s: stall '
+          f'{rows[0]["size_bytes"] / 1e6:.0f} MB in {options.every} s: stall '
           f'{statistics.median(row["stall_ms"] for row in rows):.0f} ms, written in '
           f'{statistics.median(row["write_ms"] for row in rows):.0f} ms beside the training')
-    print(f'images/s with / without: {statistics.median(ratios):.3f} (quartiles {low:.3f} and {high:.3f}, '
-          f'{len(ratios)} pairs; aim: at least 0.98); of all turns {sum(saved) / sum(plain):.3f}')
+    print(f'images/s with / without: {middle:.3f} (quartiles {low:.3f} and {high:.3f}, {len(ratios)} pairs; aim: at '
+          f'least 0.98); of all {sum(saved) / sum(plain):.3f}')
 
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
