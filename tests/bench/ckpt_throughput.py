@@ -5,7 +5,8 @@ One training saves every 2 * --every seconds. A pair is the --every seconds that
 checksums, writing, fsync and the removal of an old one are within them) and the --every seconds after
 those, which have none: of one process (two of the same kind may differ by more than what is measured).
 Counted are the steps, by the clock at which each is said to be done. Told are the median of the pairs'
-ratios with its quartiles, and the ratio of all. Needs all cores and nothing else going on."""
+ratios with its quartiles, and the ratio of all. Needs all cores and nothing else going on; where a machine
+swings by more than that all the same, what it can cost at most is told by the stall and the write."""
 import argparse
 import json
 import os
@@ -68,10 +69,10 @@ def main(options):
     if not ratios:
         sys.exit(f'ckpt_throughput.py: no pair; checkpoints: {rows}')
     low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    stall, write = (statistics.median(row[name] for row in rows) for name in ('stall_ms', 'write_ms'))
     print(f'{options.model}, stem {options.stem}, batch {options.batch}, {options.threads} threads, a checkpoint of '
-          f'{rows[0]["size_bytes"] / 1e6:.0f} MB in {options.every} s: stall '
-          f'{statistics.median(row["stall_ms"] for row in rows):.0f} ms, written in '
-          f'{statistics.median(row["write_ms"] for row in rows):.0f} ms beside the training')
+          f'{rows[0]["size_bytes"] / 1e6:.0f} MB in {options.every} s: stall {stall:.0f} ms, written in {write:.0f} ms '
+          f'beside the training: {(stall + write) / options.every / 10:.1f} % if it stood still for both (aim: 2 %)')
     print(f'images/s with / without: {middle:.3f} (quartiles {low:.3f} and {high:.3f}, {len(ratios)} pairs; aim: at '
           f'least 0.98); of all {sum(saved) / sum(plain):.3f}')
 
