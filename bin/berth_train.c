@@ -92,6 +92,15 @@ static int fail(const struct ranks_place *place, const struct error *err)
 	return err->code ? err->code : ERR_INTERNAL;
 }
 
+/* Of several ranks, after a failure. MPI or NCCL may still be in use, with threads of their own:
+ * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath those
+ * threads, which can end this rank by a signal in the place of its code. */
+static _Noreturn void end_at_once(int code)
+{
+	fflush(NULL);
+	_exit(code);
+}
+
 /* Without RANK and WORLD_SIZE this is a world of one. */
 static int find_place(const struct env *env, struct ranks_place *place, struct error *err)
 {
@@ -246,10 +255,15 @@ int main(int argc, char **argv)
 		summary(&arguments.options, &place, &result);
 	if (!rc && fflush(stdout))
 		rc = error_set(&err, ERR_IO, "cannot write to standard output");
-	if (rc)
+
+	bool failed = rc != 0;
+
+	if (failed)
 		rc = fail(&place, &err);
 	else if (result.stopped)
 		rc = ERR_STOPPED;
+	if (failed && place.size > 1)
+		end_at_once(rc);
 	train_result_free(&result);
 	train_arguments_free(&arguments);
 	env_free(env);

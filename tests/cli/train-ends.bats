@@ -39,6 +39,7 @@ setup() {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	run "$BERTH" run -n 2 -- sh -c \
 		"exec '$BUILD/bin/berth-train' linear --data synthetic:1x8x8,n=\$((64 + RANK)),classes=3 --steps 2"
+	echo "$status: $output"
 	[ "$status" -eq 65 ]
 	[[ "$output" == *"differ in the number of training samples (--data): rank 0 has 64, rank 1 has 65;"* ]]
 }
