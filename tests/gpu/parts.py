@@ -267,6 +267,27 @@ def conformance(here):
     return found
 
 
+def conformance_16bit(here):
+    """Each op alone in fp16 and bf16 (sixteen/): the largest error of each, as a share of what is allowed."""
+    program, found, wrong = here.program('ops-sixteen'), {}, []
+    for kind in ('fp16', 'bf16'):
+        # Algorithms are searched for, not remembered.
+        code, output = run([program, kind], 300, here.env(XDG_CACHE_HOME='/dev/null/none'), fails=False)
+        lines = output.strip().splitlines()
+        worst = {}
+        for line in lines:
+            if ': off by ' in line:
+                op, share = line.split(',')[0], float(line.split(': off by ')[1].split()[0])
+                worst[op] = max(share, worst.get(op, 0))
+        found[kind] = {'result': lines[-1] if lines else '', 'of the bound': worst}
+        if code:
+            wrong.append(f'{kind} ended with {code}: ' + '; '.join([line for line in lines if line.startswith('FAILED')][:8]
+                                                                  or [output[-TAIL:]]))
+    if wrong:
+        raise Fail('; '.join(wrong))
+    return found
+
+
 def steps(here):
     """Whole steps in each precision, from poisoned gradients, forward and backward of every layer: beside the
     reference on the CPU, 16 bits within what rounding alone makes of them (test_step_cpu.c)."""
@@ -489,7 +510,8 @@ PARTS = {
     'cudnn-engines': (cudnn_engines, 1800, 'experiment ii: which engines of the graph API can be made, and their time'),
     'nccl-shared-gpu': (nccl_shared_gpu, 320, 'experiment iii: two ranks on one GPU by NCCL_HOSTID'),
     'conv-layers': (conv_layers, 620, 'experiment iv: each convolution beside its floor'),
-    'conformance': (conformance, 1900, 'every op against float64'),
+    'conformance': (conformance, 1900, 'every op in fp32 against float64'),
+    'conformance-16bit': (conformance_16bit, 620, 'every op in fp16 and bf16 against float64'),
     'steps': (steps, 1300, 'whole steps in fp32, bf16, fp16, with a graph and without'),
     'one-step': (one_step, 1300, 'gradients and update of a step against float64'),
     'fifty-steps': (fifty_steps, 2800, 'fp32, bf16, fp16 beside PyTorch, both from float64'),

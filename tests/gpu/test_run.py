@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 EXPECTED = {'machine', 'torch-baselines', 'cudnn-fusions', 'cudnn-engines', 'nccl-shared-gpu', 'conv-layers',
-            'conformance', 'steps', 'one-step',
+            'conformance', 'conformance-16bit', 'steps', 'one-step',
             'fifty-steps', 'ddp', 'checkpoints', 'sanitizer', 'bench-resnet50-bf16', 'bench-resnet50-fp16',
             'bench-resnet18-512', 'bench-resnet18-128', 'layer-types'}
 
