@@ -307,6 +307,20 @@ static int start_signals(struct agent *agent, struct error *err)
 				sizeof forwarded / sizeof *forwarded, err);
 }
 
+/* Who kills the guardian means this node: it is what a launcher or a person started here, and nobody
+ * would look after what is below it any more. */
+static void look_above(struct agent *agent)
+{
+	struct error err;
+
+	if (agent->alone || getppid() == agent->guardian)
+		return;
+	agent->alone = true;
+	error_set(&err, ERR_NETWORK, "what was started on this node (process %d) was killed",
+		  (int)agent->guardian);
+	agent_fail(agent, &err);
+}
+
 static void tick(struct agent *agent)
 {
 	int64_t now = loop_now_ms();
@@ -320,6 +334,7 @@ static void tick(struct agent *agent)
 	if (now - agent->beat_ms < BEAT_MS)
 		return;
 	agent->beat_ms = now;
+	look_above(agent);
 	agent_say(agent, MESSAGE_BEAT, 0, NULL, NULL, 0);
 	agent_tree_tick(agent, now, slept);
 	agent_up_tick(agent, now, slept);

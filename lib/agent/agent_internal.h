@@ -66,6 +66,7 @@ struct agent {
 	int64_t beat_ms;      /* when the last beat was sent */
 	int64_t woke_ms;      /* when the loop last came round */
 	pid_t guardian;
+	bool alone; /* the guardian was killed, and that is told */
 	struct {
 		int64_t ms;
 		bool passed_on; /* by the guardian */

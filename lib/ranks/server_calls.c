@@ -401,7 +401,16 @@ static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t coun
 	return PMIX_SUCCESS;
 }
 
-/* What is NULL here (spawn, groups, job control, credentials, tools, forwarding of output) PMIx
+/* None of its own. But PMIx asks for it before it takes what it does by itself: a program's files to be
+ * removed when it ends (PMIX_REGISTER_CLEANUP), as Open MPI's shared memory in /dev/shm. */
+static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targets[],
+				 size_t target_count, const pmix_info_t directives[], size_t count,
+				 pmix_info_cbfunc_t done, void *context)
+{
+	return PMIX_ERR_NOT_SUPPORTED;
+}
+
+/* What is NULL here (spawn, groups, credentials, tools, forwarding of output) PMIx
  * refuses with PMIX_ERR_NOT_SUPPORTED. */
 pmix_server_module_t server_module = {
 	.client_connected2 = client_connected,
@@ -418,4 +427,5 @@ pmix_server_module_t server_module = {
 	.deregister_events = deregister_events,
 	.notify_event = notify_event,
 	.query = query,
+	.job_control = job_control,
 };

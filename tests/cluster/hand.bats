@@ -72,6 +72,19 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	nothing_left n1 n2
 }
 
+@test "SIGKILL of what was started on the second machine ends the job, nothing is left" {
+	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4718 -n 2 -- sh -c 'echo "up $RANK"; sleep 70'
+	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4718 -- true
+	until_seen hand/n1.out '^up 1'
+	on n2 pkill -KILL -x berth-guard
+	ended n1
+	[ "$status" = 76 ]
+	has '^berth: node1: what was started on this node .* was killed$'
+	ended n2
+	[ "$status" = 137 ]
+	nothing_left n1 n2
+}
+
 @test "every machine ends with the job's code; one whose head vanishes says so" {
 	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
 	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
