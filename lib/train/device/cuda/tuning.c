@@ -114,6 +114,7 @@ static bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	    (conv->rules.sums && cudaMalloc((void **)&tuning->norm, norm)))
 		goto none;
 	while (cudaMalloc(&tuning->workspace, tuning->workspace_bytes)) {
+		cudaGetLastError(); /* what is launched later would be taken to have failed */
 		tuning->workspace_bytes /= 2;
 		if (tuning->workspace_bytes < LEAST_WORKSPACE)
 			goto none;
