@@ -77,18 +77,24 @@ void job_take_steps(struct job *job, size_t node, const json_t *text)
 	}
 }
 
-/* Are some behind others? The lowest and the highest number of those that have said one. */
+/* Are some behind others? The lowest and the highest number of those that have said one; the lowest is -1
+ * where a few have said none: they are behind. Where most say none, it may be meant so. */
 static bool are_apart(const struct job *job, double *least, double *most)
 {
+	int told = 0;
+
 	*least = *most = -1;
 	for (int i = 0; i < job->plan.world_size; i++) {
 		double steps = job->hang.ranks[i].steps;
 
 		if (steps < 0)
 			continue;
+		told++;
 		*least = *least >= 0 && *least < steps ? *least : steps;
 		*most = *most > steps ? *most : steps;
 	}
+	if (told < job->plan.world_size && job->plan.world_size - told <= told)
+		*least = -1;
 	return *least < *most;
 }
 
@@ -174,7 +180,9 @@ static void describe(const struct job *job, int number, char *out, size_t size)
 		used = (size_t)snprintf(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
 					rank->words[0] ? " (" : "", rank->words,
 					rank->words[0] ? ")" : "", most);
-	else if (rank->steps >= 0 && rank->words[0])
+	else if (are_apart(job, &least, &most))
+		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g", most);
+	else if (rank->words[0])
 		used = (size_t)snprintf(out, size, " at: %s", rank->words);
 	if (used >= size)
 		return;

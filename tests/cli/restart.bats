@@ -263,6 +263,17 @@ tool() {
 	report '[a["code"] for a in report["attempts"]] == [3, 3, 75]'
 }
 
+@test "a rank that never made a step is behind those that did" {
+	rank rank.sh <<-'SH'
+		[ "$RANK" = 1 ] || echo 3 >"$BERTH_HEARTBEAT_FILE"
+		exec sleep 62
+	SH
+	run -76 "$BERTH" run -n 2 --hang-timeout 2 --report report.json -- sh rank.sh
+	echo "$output"
+	[[ "$output" == *"rank 1 on $HOST is behind: it has told of no step, others are at 3"* ]]
+	report 'report["rank"] == 1'
+}
+
 @test "nobody is behind: that is what it says" {
 	rank rank.sh <<<'exec sleep 60'
 	run -76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
