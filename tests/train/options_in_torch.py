@@ -81,7 +81,7 @@ def berth(model, folder, out, *more):
                '--ckpt', out, '--metrics', out, '--device', 'cpu-reference', *more]
     # Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
     environment = {**os.environ, 'ASAN_OPTIONS': os.environ.get('ASAN_OPTIONS', '') + ':detect_leaks=0'}
-    subprocess.run(command, check=True, timeout=100, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    subprocess.run(command, check=True, timeout=500, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                    env=environment)
     rows = [row for row in map(json.loads, open(f'{out}/metrics.jsonl')) if row['split'] == 'train']
     return read_model(f'{out}/model.safetensors'), [row['loss'] for row in rows], [row['lr'] for row in rows]
