@@ -85,10 +85,9 @@ static int make_plan(struct job *job, struct error *err)
 	struct plan_request wish = request->plan;
 	int rc;
 
-	/* Pretended nodes share all addresses; loopback is the one that certainly serves. */
-	if (job->node_count > 1 && (request->any_head || (request->engine->one_machine &&
-							  !wish.head && !wish.iface && !wish.subnet)))
-		wish.head = "127.0.0.1";
+	if (request->any_head)
+		wish.head = wish.iface = wish.subnet = NULL;
+	wish.one_machine = request->any_head || request->engine->one_machine;
 	wish.port = job->port;
 	wish.spares = request->spares;
 	rc = plan_make(request->alloc, job->cards, job->node_count, &wish,

@@ -16,8 +16,7 @@ void check_make_plan(struct check *check, int port)
 
 	wish.ranks_per_node = 1;
 	wish.port = port;
-	if (check->count > 1 && check->pretended && !wish.head && !wish.iface && !wish.subnet)
-		wish.head = "127.0.0.1";
+	wish.one_machine = check->pretended;
 	for (size_t a = 0; reached && shared && a < count; a++) {
 		reached[a] = 1;
 		shared[a] = -1;

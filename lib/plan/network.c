@@ -143,6 +143,7 @@ struct wish {
 	const char *iface;
 	bool has_subnet, has_head;
 	struct subnet subnet, head;
+	bool pretended; /* nobody's wish: request->one_machine */
 };
 
 static int parse_wish(const struct plan_request *request, struct wish *wish, struct error *err)
@@ -162,9 +163,24 @@ static int parse_wish(const struct plan_request *request, struct wish *wish, str
 	return 0;
 }
 
+int plan_network_check(const struct plan_request *request, struct error *err)
+{
+	struct wish wish = {0};
+
+	return parse_wish(request, &wish, err);
+}
+
 static bool wished(const struct wish *wish)
 {
 	return wish->iface || wish->has_subnet || wish->has_head;
+}
+
+/* Pretended nodes share all addresses. */
+static void wish_loopback(const struct plan_request *request, size_t count, struct wish *wish)
+{
+	wish->pretended = request->one_machine && count > 1 && !wished(wish);
+	if (wish->pretended)
+		wish->has_head = parse_address("127.0.0.1", &wish->head) == 0;
 }
 
 /* The first other node that owns the address itself, or -1. */
@@ -467,7 +483,10 @@ static int describe(const struct machine *cards, size_t count, const struct plan
 			 best->speed_mbps % 1000 ? "%lld Mb/s" : "%lld Gb/s",
 			 (long long)(best->speed_mbps % 1000 ? best->speed_mbps
 							     : best->speed_mbps / 1000));
-	if (by)
+	if (wish->pretended)
+		snprintf(first, sizeof first, "%s on %s: all nodes are this machine", out->address,
+			 best->iface);
+	else if (by)
 		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
 			 best->iface, by);
 	else
@@ -491,6 +510,8 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 	bool head_known = false;
 	int rc = parse_wish(request, &wish, err);
 
+	if (!rc)
+		wish_loopback(request, count, &wish);
 	if (!rc && count == 1 && !wished(&wish))
 		rc = on_loopback(&cards[0], &network, err);
 	if (rc || network.why)

@@ -74,6 +74,8 @@ struct plan_request {
 	const char *iface;     /* --iface, or NULL */
 	const char *subnet;    /* --subnet, or NULL */
 	const char *head;      /* --head: a numeric address, or NULL */
+	bool one_machine;      /* all nodes are pretended ones of this machine: where none of those three
+				  is given, loopback is the address that certainly serves */
 	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
 	int attempt;
 	size_t spares; /* the last nodes, which get no ranks */
@@ -127,6 +129,8 @@ void plan_node_free(struct plan_node *node);
 int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
 		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
+/* --head, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no address. */
+int plan_network_check(const struct plan_request *request, struct error *err);
 
 /* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet or
  * unknown, 0: management beside those. */

@@ -326,6 +326,30 @@ env = {e["name"]: e for e in json.load(sys.stdin)["nodes"][0]["environments"][0]
 assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["value"] == "3", env'
 }
 
+@test "--dry-run off the head (salloc on a login node) shows what is known and names what is not" {
+	export SLURM_JOB_ID=42 SLURM_JOB_NODELIST='n[1-2]' SLURM_NNODES=2 SLURM_TASKS_PER_NODE='4(x2)' SLURM_JOB_END_TIME=4102444800
+	SLURM_GPUS_PER_NODE=4 run "$BERTH" run --dry-run -- touch started
+	echo "$output"
+	[ "$status" -eq 0 ] && [ ! -e started ]
+	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"planned on n1"* ]]
+	[[ "$output" != *127.0.0.1* && "$output" != *--head* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
+	run "$BERTH" run --dry-run -- true
+	[[ "$output" == *"ranks    one a GPU"* ]]
+	"$BERTH" run --dry-run --json -n 5 -- true | python3 -c 'import json, sys
+dry = json.load(sys.stdin)
+assert dry["world_size"] == 5 and dry["address"] is None and "n1" in dry["not_known"], dry
+assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["nodes"]] == \
+       [("n1", None, [], None), ("n2", None, [], None)], dry'
+	run "$BERTH" run --dry-run --head n1 -- true
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"expected a numeric address"* ]]
+	# On the first node itself, whose addresses are known: no wish that nobody had.
+	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run -- true
+	[ "$status" -eq 0 ]
+	[[ "$output" == *"like this one"*"the best address of n1; whether all 2 nodes reach it is tried"*MASTER_ADDR* ]]
+	[[ "$output" != *"asked for by --head"* && "$output" != *" option "* ]]
+}
+
 @test "a machine from BERTH_TOPOLOGY is planned and said; the ranks run" {
 	cp "$FIXTURES"/topo/*.xml . 2>/dev/null || skip "no fixtures"
 	set -- *.xml
