@@ -422,13 +422,40 @@ static int on_loopback(const struct machine *card, struct plan_network *out, str
 	return set_why(out, err, "one node: its ranks meet on loopback", "");
 }
 
-/* --head names an address that the head has on none of its interfaces (behind a NAT). */
-static int foreign_head(const struct plan_request *request, size_t count, struct plan_network *out,
-			struct error *err)
+/* An address that the head has on none of its interfaces, --head's: the ranks would wait for each other at
+ * nobody's. Of a card that lists no address nothing is known. */
+static int foreign_head(const struct machine *cards, size_t count, const struct plan_request *request,
+			const struct wish *wish, struct plan_network *out, struct error *err)
 {
-	out->single_node = count == 1;
-	snprintf(out->address, sizeof out->address, "%s", request->head);
-	return set_why(out, err, "--head, taken as given: no interface of the head has it", "");
+	const char *head = cards[0].node ? cards[0].node : "the head";
+	char own[500] = "", host[INET6_ADDRSTRLEN], item[100], other[100] = "";
+
+	if (!cards[0].address_count) {
+		out->single_node = count == 1;
+		snprintf(out->address, sizeof out->address, "%s",
+			 wish->pretended ? "127.0.0.1" : request->head);
+		return set_why(out, err, "taken as given: the head's addresses are not known", "");
+	}
+	for (size_t a = 0; a < cards[0].address_count; a++) {
+		const struct machine_address *address = &cards[0].addresses[a];
+
+		if (!address->up || address->link_local ||
+		    (count > 1 && address->sort == IFACE_LOOPBACK))
+			continue;
+		network_format(address, host, sizeof host);
+		snprintf(item, sizeof item, "%s%s on %s", *own ? ", " : "", host, address->iface);
+		append(own, sizeof own, item);
+	}
+	for (size_t n = 1; n < count && !*other; n++)
+		for (size_t a = 0; a < cards[n].address_count; a++)
+			if (in_subnet(&wish->head, &cards[n].addresses[a]))
+				snprintf(other, sizeof other, " (it is %.64s's)", name_of(cards, n));
+	return error_set(err, ERR_USAGE,
+			 "--head %s: no interface of %s has that address%s, and the ranks meet on "
+			 "%s; it has %s: give one of them, or leave --head away and the best that "
+			 "all nodes reach is taken",
+			 wish->pretended ? "127.0.0.1" : request->head, head, other, head,
+			 *own ? own : "none that is up");
 }
 
 static int none_fits(const struct machine *cards, size_t count, const char *refused,
@@ -528,7 +555,7 @@ int plan_network(const struct machine *cards, size_t count, const struct plan_re
 			best = address;
 	}
 	if (!best && wish.has_head && !head_known) {
-		rc = foreign_head(request, count, &network, err);
+		rc = foreign_head(cards, count, request, &wish, &network, err);
 		goto out;
 	}
 	if (!best) {

@@ -331,7 +331,7 @@ assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["valu
 	SLURM_GPUS_PER_NODE=4 run "$BERTH" run --dry-run -- touch started
 	echo "$output"
 	[ "$status" -eq 0 ] && [ ! -e started ]
-	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"planned on n1"* ]]
+	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"n1, the first node"* ]]
 	[[ "$output" != *127.0.0.1* && "$output" != *--head* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
 	run "$BERTH" run --dry-run -- true
 	[[ "$output" == *"ranks    one a GPU"* ]]
@@ -343,6 +343,9 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	run "$BERTH" run --dry-run --head n1 -- true
 	[ "$status" -eq 64 ]
 	[[ "$output" == *"expected a numeric address"* ]]
+	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run --head 203.0.113.9 -- true
+	[ "$status" -eq 64 ]
+	[[ "$output" == *"--head 203.0.113.9: no interface of n1 has that address"*"leave --head away"* ]]
 	# On the first node itself, whose addresses are known: no wish that nobody had.
 	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run -- true
 	[ "$status" -eq 0 ]
@@ -359,6 +362,15 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	BERTH_TOPOLOGY=absent.xml run "$BERTH" run -n 1 -- true
 	[ "$status" -eq 66 ]
 	[[ "$output" == *absent.xml* ]]
+}
+
+@test "--head that the machine has not is refused before a rank starts" {
+	for options in '-n 2' '--engine loopback -N 2'; do
+		run --separate-stderr "$BERTH" run $options --head 203.0.113.9 --report r.json -- touch started
+		[ "$status" -eq 64 ] && [ ! -e started ]
+		[[ "$stderr" == *"berth: --head 203.0.113.9: no interface of "*" has that address, and the ranks meet on "*"give one of them"* ]]
+		grep -q '"by": "berth"' r.json
+	done
 }
 
 @test "loopback: several agents, one world" {
