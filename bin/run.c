@@ -447,8 +447,9 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	signal(SIGXFSZ, SIG_IGN);
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
+	if (!rc)
+		run_say_hosts(&setup);
 	bool bad_report = rc && setup.bad_report;
-
 	bool ours = progress;
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);

@@ -61,6 +61,8 @@ bool run_is_agent(const struct run_setup *setup);
 /* Where this machine is the head of such a job: do the others find it at --head? -ERR_NETWORK: the name
  * is not known here; an address of no interface of its own is said, but may be right (NAT). */
 int run_check_head(const struct run_setup *setup, struct error *err);
+/* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a warning. */
+void run_say_hosts(const struct run_setup *setup);
 /* Be this machine's agent until the head's job is over. -ERR_NETWORK: it was lost, or never there. */
 int run_as_agent(const struct run_setup *setup, int *code, struct error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One of the machines on which berth run was started, but not the first: its agent. */
+/* Machines by hand: the agent of one that is not the first; named hosts inside a scheduler's job. */
 #include <stdio.h>
 #include <string.h>
 
@@ -69,6 +69,40 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 			       "it printed",
 			       alloc->meet);
 	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
+}
+
+void run_say_hosts(const struct run_setup *setup)
+{
+	const struct alloc *named = &setup->alloc;
+	const char *option = setup->options->shared.alloc.hosts ? "--hosts" : "--hostfile";
+	struct alloc job = {0};
+	const char *first = NULL;
+	size_t outside = 0;
+	char text[200] = "";
+
+	if (setup->options->quiet || setup->options->engine || setup->engine != &engine_ssh ||
+	    strcmp(named->source, "hosts") || alloc_read(setup->env, NULL, &job, NULL))
+		return;
+	for (size_t i = 0; i < named->node_count; i++) {
+		bool inside = false;
+
+		for (size_t n = 0; n < job.node_count && !inside; n++)
+			inside = !strcmp(job.nodes[n].name, named->nodes[i].name);
+		if (!inside && !outside++)
+			first = named->nodes[i].name;
+	}
+	if (outside > 1)
+		snprintf(text, sizeof text, "; %.100s and %zu more are none of its nodes", first,
+			 outside - 1);
+	else if (outside)
+		snprintf(text, sizeof text, "; %.100s is none of its nodes", first);
+	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
+		fprintf(stderr,
+			"berth: warning: %s in the %s job %s: these are reached by ssh, so the job's limits, "
+			"GPUs and end are not those of the ranks%s; without %s the job's own nodes are "
+			"used (--nodes N: the first N)\n",
+			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text, option);
+	alloc_free(&job);
 }
 
 int run_check_head(const struct run_setup *setup, struct error *err)

@@ -64,6 +64,26 @@ is_gone() {
 	is_gone "$(cat pid)"
 }
 
+@test "--hosts inside a job goes by ssh, past Slurm: that is said, and which hosts are not the job's" {
+	stand_in ssh <<<'echo no way >&2; exit 255'
+	run "$BERTH" run --hosts n2,far1,far2 -- true
+	echo "$output"
+	[ "$status" = 76 ]
+	[ "$(grep -c 'warning: --hosts in the Slurm job 77: these are reached by ssh, .*; far1 and 1 more are none of its nodes; without --hosts' <<<"$output")" = 1 ]
+	printf 'n2\n' >hosts
+	run "$BERTH" run --dry-run --hostfile hosts -- true
+	[ "$status" = 0 ]
+	[[ "$output" == *"--hostfile in the Slurm job 77: these are reached by ssh, so the job's limits, GPUs and end are not those of the ranks; without"* ]]
+	# Who asks for ssh, is no job's, or wants silence is not told.
+	for options in '--engine ssh' --quiet; do
+		run "$BERTH" run --dry-run --hosts n2 $options -- true
+		[[ "$output" != *"reached by ssh"* ]]
+	done
+	run env -u SLURM_JOB_ID "$BERTH" run --dry-run --hosts n2 -- true
+	[ "$status" = 0 ]
+	[[ "$output" != *"reached by ssh"* ]]
+}
+
 @test "an srun that says a lot and ends well without an agent" {
 	stand_in srun <<-'S'
 	head -c 3000000 /dev/zero | tr '\0' x
