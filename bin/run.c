@@ -105,17 +105,6 @@ static int find_self(char *out, size_t size, struct error *err)
 	return 0;
 }
 
-/* The one that the user has chosen, of an earlier run: this one would stop at once. */
-static int remove_stop_file(const struct env *env, struct error *err)
-{
-	const char *path = env_get(env, "BERTH_STOP_FILE");
-
-	if (!path || !*path || !unlink(path) || errno == ENOENT || errno == ENOTDIR)
-		return 0;
-	return error_set(err, ERR_OUTPUT, "the stop file %s of an earlier run is there and cannot be "
-			 "removed: %s", path, strerror(errno));
-}
-
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
@@ -143,7 +132,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = run_end_time(out, err);
 	if (!rc)
-		rc = options->dry_run ? 0 : remove_stop_file(out->env, err);
+		rc = run_old_stop_file(out, err);
 	if (!rc)
 		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
 	if (!rc)

@@ -39,6 +39,9 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 /* run_end.c: when the job's time is over, as option, environment or scheduler say: into setup->alloc.
  * -ERR_USAGE: a time that is no time, or over. */
 int run_end_time(struct run_setup *setup, struct error *err);
+/* BERTH_STOP_FILE, where the user has set it: one of an earlier run, by which this one would stop at once, is
+ * removed and told (--dry-run: told). -ERR_OUTPUT: it cannot be removed. */
+int run_old_stop_file(const struct run_setup *setup, struct error *err);
 /* What there is to say of the end beyond the first cause: why, as far as berth or the scheduler knows,
  * what was saved, what continues it; on stderr. Asks the scheduler's tool where a signal ended it. */
 struct run_end {

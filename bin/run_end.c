@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* When a job's time is over, and why a job has ended. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "alloc/ask.h"
 #include "base/number.h"
@@ -61,6 +64,24 @@ int run_end_time(struct run_setup *setup, struct error *err)
 			(long long)(now - alloc->end_time), alloc->end_why ? alloc->end_why : alloc->source);
 		alloc->end_time = 0;
 	}
+	return 0;
+}
+
+int run_old_stop_file(const struct run_setup *setup, struct error *err)
+{
+	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
+	bool dry = setup->options->dry_run;
+	struct stat info;
+
+	if (!path || !*path || lstat(path, &info))
+		return 0;
+	if (!dry && unlink(path) && errno != ENOENT)
+		return error_set(err, ERR_OUTPUT, "the stop file %s of an earlier run is there and cannot be "
+				 "removed: %s", path, strerror(errno));
+	if (!setup->options->quiet)
+		fprintf(stderr, "berth: the stop file %s was there already, made %lld s ago: it %s removed, or "
+			"this run would stop at once; make it anew to stop the run\n", path,
+			(long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
 }
 

@@ -86,6 +86,7 @@ void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_tim
 		.end_s = INFINITY,
 		.looked_s = -INFINITY,
 	};
+	stop->old = looks && stop->file && !access(stop->file, F_OK);
 	if (end_time)
 		stop->end_s = now_s() + (double)end_time - (double)wall.tv_sec -
 			      (double)wall.tv_nsec * 1e-9;
@@ -160,7 +161,9 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 		snprintf(text, size, "SIGUSR1 came");
 		break;
 	case STOP_FILE:
-		snprintf(text, size, "the stop file appeared");
+		snprintf(text, size,
+			 stop->old ? "the stop file %s was there when the training began" : "the stop file appeared",
+			 stop->file ? stop->file : "");
 		break;
 	case STOP_TIME:
 		snprintf(text, size,

@@ -16,6 +16,7 @@ enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM
 struct stop {
 	bool able;	    /* there is a folder for checkpoints */
 	bool looks;	    /* this rank looks for file (one a node does) */
+	bool old;	    /* file was there when the training began */
 	const char *file;   /* BERTH_STOP_FILE, or NULL; borrowed */
 	double end_s;	    /* monotonic time of the job's end; INFINITY: not known, or another rank's matter */
 	double step_s, save_s, eval_s; /* the longest so far; at first estimates */

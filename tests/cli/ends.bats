@@ -69,11 +69,16 @@ assert eval(sys.argv[1]), r' "$1"; }
 }
 
 @test "the user's own stop file: its appearing is told by nobody else, an old one is removed" {
-	touch mine
+	touch -d '-1000 seconds' mine
 	export BERTH_STOP_FILE=$DIR/mine
-	run "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
+	run "$BERTH" run --dry-run -n 1 -- true
+	[[ "$output" == *"the stop file $DIR/mine was there already"*"it will be removed"* ]] && [ -e mine ]
+	run --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
 	[ "$status" -eq 0 ]
 	[ "$output" = "$DIR/mine" ]
+	[[ "$stderr" =~ ^"berth: the stop file $DIR/mine was there already, made 1"[0-9]{3}" s ago: it is removed, or this run would stop at once; make it anew to stop the run"$ ]]
+	run --separate-stderr "$BERTH" run -n 1 -- true
+	[ -z "$stderr" ]
 }
 
 @test "a known failure is explained at the end and in the report; berth explain finds it in a log" {

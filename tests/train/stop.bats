@@ -119,6 +119,19 @@ stopped() {
 	[ "$(cat c/latest)" = step-00000001.safetensors ]
 }
 
+@test "a stop file that is there before: berth run removes it; a berth-train by itself stops, and says why" {
+	touch stop
+	run "$BERTH" train linear -n 1 --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt c --env BERTH_STOP_FILE="$DIR/stop"
+	echo "$output"
+	[ "$status" -eq 0 ] && [ ! -e stop ]
+	[[ "$output" == *"berth: the stop file $DIR/stop was there already"* ]]
+	touch stop
+	run env BERTH_STOP_FILE="$DIR/stop" "$BUILD/bin/berth-train" linear --data synthetic:20,n=64 --batch 8 --epochs 1 --ckpt d
+	echo "$output"
+	[ "$status" -eq "$STOPPED" ] && [ -e stop ]
+	[[ "$output" == *"stopping after step 1: the stop file $DIR/stop was there when the training began"* ]]
+}
+
 @test "without --ckpt a signal ends it as ever" {
 	"$BUILD/bin/berth-train" linear --data synthetic:1x16x16,n=6400,classes=5 --batch 1 --epochs 1000 --metrics m --log-every 10 2>err &
 	pid=$! code=0
