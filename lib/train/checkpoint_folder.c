@@ -266,6 +266,37 @@ int folder_has_room(const char *folder, uint64_t size_bytes, struct error *err)
 			 (double)free_bytes * 1e-6);
 }
 
+void folder_say_full(const char *folder, int64_t keep, struct error *err)
+{
+	bool quota = strstr(err->text, strerror(EDQUOT));
+	char seen[512] = "", often[80] = "";
+	size_t count = 0, used = strlen(err->text);
+	double bytes = 0;
+	struct stat info;
+
+	if (!quota && !strstr(err->text, strerror(ENOSPC)))
+		return;
+	int64_t *steps = folder_steps(folder, &count, NULL);
+
+	for (size_t i = 0; steps && i < count; i++) {
+		char *path = folder_path_of(folder, steps[i]);
+
+		if (path && !stat(path, &info))
+			bytes += (double)info.st_size;
+		free(path);
+	}
+	free(steps);
+	if (count)
+		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB", folder, count,
+			 count == 1 ? "" : "s", count == 1 ? "s" : "", bytes * 1e-6);
+	if (!keep)
+		snprintf(often, sizeof often, ", and give --keep 2, so that older ones are removed");
+	snprintf(err->text + used, sizeof err->text - used,
+		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another folder "
+		 "with --ckpt and the newest with --resume",
+		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h", often);
+}
+
 /* ---- what killed writers left ---- */
 
 /* The process of "NAME.PID.I", where NAME is one that is written here; 0: no such name. */

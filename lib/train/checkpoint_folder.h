@@ -44,6 +44,10 @@ bool folder_model_follows(const char *folder, int64_t step);
  * that does not say is taken to have room. */
 int folder_has_room(const char *folder, uint64_t size_bytes, struct error *err);
 
+/* Where err tells of a full file system or a quota that is used up: add to it what the checkpoints in
+ * folder take, and what to do. keep: as the user has said, 0: all stay. */
+void folder_say_full(const char *folder, int64_t keep, struct error *err);
+
 /* Remove what killed writers left: names with the number of a process that is not there (or is this
  * one, which must not be writing). Only for who owns folder. Returns how many were removed. */
 int folder_sweep(const char *folder);

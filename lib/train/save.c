@@ -79,8 +79,10 @@ static int start_writer(struct train *train, struct error *err)
 	int rc = writer_new(&request, &train->writer, err);
 
 	if (!rc &&
-	    folder_has_room(request.folder, checkpoint_size(train->graph, &train->buckets), &space))
+	    folder_has_room(request.folder, checkpoint_size(train->graph, &train->buckets), &space)) {
+		folder_say_full(request.folder, request.keep, &space);
 		say(train, space.text);
+	}
 	return rc;
 }
 

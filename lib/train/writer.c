@@ -129,6 +129,8 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 	result->rc = renewer_now(writer->renewer, &result->err);
 	if (!result->rc)
 		result->rc = write_files(writer, job, result, &result->err);
+	if (result->rc)
+		folder_say_full(request->folder, request->keep, &result->err);
 	end = now();
 	result->seconds = (double)(end.tv_sec - begin.tv_sec) +
 			  (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;

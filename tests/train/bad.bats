@@ -175,7 +175,8 @@ PY
 	run -0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
 	cp small/step-00000002.safetensors kept
 	run -74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
-	[[ "$output" == *"No space left on device"* ]]
+	[[ "$output" == *"No space left on device"*"; in small 1 checkpoint takes 0.1 MB: make room there (df -h; checkpoints but the newest may go, and give --keep 2, so that older ones are removed), or name another folder with --ckpt and the newest with --resume"* ]]
+	[[ "$output" == *"berth: this is known: the file system of the checkpoints is full"*"what to do: df -h"* ]]
 	cmp kept small/step-00000002.safetensors
 	[ "$(cat small/latest)" = step-00000002.safetensors ]
 	# Nothing half written is left to fill the disk.

@@ -337,7 +337,7 @@ bad() {
 	}
 	run -74 preload space
 	echo "$output"
-	[[ "${lines[*]}" == *"No space left on device: a checkpoint takes 0.1 MB, 0.0 MB are free"*"resuming from"* ]]
+	[[ "${lines[*]}" == *"No space left on device: a checkpoint takes 0.1 MB, 0.0 MB are free"*"in c 1 checkpoint takes 0.1 MB: make room there"*"resuming from"* ]]
 	[ "$(names c)" = "latest model.safetensors step-00000005.safetensors " ]
 	run -73 preload read-only
 	[[ "$output" == *"c/.owner cannot be created: Read-only file system"* ]]
