@@ -310,6 +310,7 @@ static int build(struct train *train, struct error *err)
 		.batch = options->batch,
 		.loss = train->loss_kind,
 		.train = true,
+		.evaluates = train->val,
 		.buckets = &train->buckets,
 		.comm = train->comm,
 		.weights = train->optim.weights,
@@ -332,7 +333,7 @@ static int build(struct train *train, struct error *err)
 	};
 
 	rc = device_step_new(train->queue, &request, &train->step, err);
-	request.train = false;
+	request.train = request.evaluates = false;
 	request.smoothing = 0; /* what is measured does not depend on how it was trained */
 	request.gradients = request.momentum = NULL;
 	request.vote = false;

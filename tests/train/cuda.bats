@@ -121,8 +121,28 @@ engines_kept() {
 	[[ "$output" =~ "its memory is held by pid "[0-9]+" ("[^,]*", 3072 MiB)" ]]
 	FAKE_CUDA_MIB=400 run gpu resnet18 --stem cifar --data synthetic:3x32x32,n=600,classes=5 --batch 512 --steps 1
 	[ "$status" -eq 69 ]
-	[[ "$output" =~ "the activations of a batch of 512 need" ]]
-	[[ "$output" =~ "by their size a batch of "[0-9]+" would fit" ]]
+	[[ "$output" =~ "training with a batch of 512 needs "[0-9]+" MiB, and "[0-9]+" of the GPU's 400 MiB are free" ]]
+	[[ "$output" =~ "; a batch of "[0-9]+" would fit" ]]
+}
+
+@test "the largest batch that is named does fit, and a little more does not" {
+	export FAKE_CUDNN_ENGINES=none
+	for way in "linear 3x64x64 --no-eval" "linear 3x64x64" "convnet 3x32x32 --no-eval --amp bf16"; do
+		read -r model shape options <<< "$way"
+		mib=150
+		[ "$model" = linear ] || mib=60
+		net=("$model" --data "synthetic:$shape,n=3000,classes=5" --steps 2 $options)
+		FAKE_CUDA_MIB=$mib run gpu "${net[@]}" --batch 5000
+		[ "$status" -eq 69 ]
+		[[ "$output" =~ "a batch of "([0-9]+)" would fit" ]]
+		fits=${BASH_REMATCH[1]}
+		echo "$way: $fits"
+		FAKE_CUDA_MIB=$mib gpu "${net[@]}" --batch "$fits"
+		# A 64th of all memory is kept, and what is small is counted in pages.
+		[ "$model" = linear ] || continue
+		FAKE_CUDA_MIB=$mib run gpu "${net[@]}" --batch $((fits * 9 / 8))
+		[ "$status" -eq 69 ]
+	done
 }
 
 @test "a GPU that there is no code for, and a rank without one" {

@@ -132,6 +132,8 @@ struct step_request {
 	enum precision precision;
 	enum loss_kind loss;
 	bool train;		       /* false: forward, loss and counts only */
+	bool evaluates; /* a step of train = false, else the same, is made beside this one later: it
+			 * counts in what fits */
 	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
 	struct comm *comm;	       /* reduces the buckets */
 	float *weights, *gradients,

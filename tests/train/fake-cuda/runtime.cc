@@ -47,7 +47,8 @@ static std::map<uintptr_t, size_t> device_memory, pinned;
 static std::set<CUstream_st *> streams;
 /* Copies on the default stream that are on their way: no other stream waits for them. */
 static std::deque<std::function<void()>> late_copies;
-static size_t device_bytes;
+/* Of allocations that have pages of their own, and of the others, which share some. */
+static size_t large_bytes, small_bytes;
 static cudaError_t last_error;
 static uint64_t chance;
 
@@ -343,13 +344,41 @@ static size_t memory_limit(void)
 	return (mib ? strtoull(mib, nullptr, 10) : 4096) << 20;
 }
 
+#define PAGE ((size_t)2 << 20)
+
+static bool is_large(size_t size)
+{
+	return size >= PAGE / 2;
+}
+
+static size_t rounded(size_t size, size_t to)
+{
+	return (size + to - 1) / to * to;
+}
+
+static size_t device_bytes(void)
+{
+	return large_bytes + rounded(small_bytes, PAGE);
+}
+
+/* What an allocation takes away from. */
+static size_t *account(size_t size)
+{
+	return is_large(size) ? &large_bytes : &small_bytes;
+}
+
 cudaError_t cudaMalloc(void **out, size_t size)
 {
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
-	if (device_bytes + size > memory_limit())
+
+	size_t taken = rounded(size, is_large(size) ? PAGE : ALIGNMENT);
+
+	*account(size) += taken;
+	if (device_bytes() > memory_limit()) {
+		*account(size) -= taken;
 		return fails(cudaErrorMemoryAllocation);
-	device_bytes += size;
+	}
 	*out = block(device_memory, size);
 	return cudaSuccess;
 }
@@ -363,7 +392,10 @@ cudaError_t cudaFree(void *memory)
 	if (!device_memory.count((uintptr_t)memory))
 		die("cudaFree of what cudaMalloc did not give");
 	pump_all();
-	device_bytes -= device_memory[(uintptr_t)memory];
+
+	size_t size = device_memory[(uintptr_t)memory];
+
+	*account(size) -= rounded(size, is_large(size) ? PAGE : ALIGNMENT);
 	device_memory.erase((uintptr_t)memory);
 	free(memory);
 	return cudaSuccess;
@@ -390,7 +422,7 @@ cudaError_t cudaFreeHost(void *memory)
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
 	*total = memory_limit();
-	*available = *total - device_bytes;
+	*available = *total - device_bytes();
 	return cudaSuccess;
 }
 
@@ -577,8 +609,8 @@ void fake_write(void *at, size_t index, enum number number, float value)
  * them. */
 __attribute__((destructor)) static void left_over(void)
 {
-	if (device_bytes && getenv("FAKE_CUDA_STRICT")) {
-		fprintf(stderr, "fake GPU: %zu bytes were not freed\n", device_bytes);
+	if (!device_memory.empty() && getenv("FAKE_CUDA_STRICT")) {
+		fprintf(stderr, "fake GPU: %zu bytes were not freed\n", device_bytes());
 		_Exit(86);
 	}
 }

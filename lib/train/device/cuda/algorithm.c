@@ -120,7 +120,7 @@ bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int
 {
 	conv->algorithm[pass] = algorithm;
 	return !cudnnSetConvolutionMathType(conv->how[pass], (cudnnMathType_t)mathematics) &&
-	       !ask_workspace(conv, pass) && conv->workspace[pass] <= TUNING_WORKSPACE;
+	       !ask_workspace(conv, pass) && conv->workspace[pass] <= conv->cuda->workspace_most;
 }
 
 bool algorithm_best(struct convolution *conv, enum pass pass, const struct tuning *try,

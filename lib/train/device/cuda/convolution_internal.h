@@ -7,8 +7,6 @@
 #include "train/device/cuda/cuda.h"
 #include "train/device/cuda/engine.h"
 
-#define TUNING_WORKSPACE ((size_t)1 << 30) /* the most that a pass may want */
-
 enum pass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHTS, PASSES };
 #define WAYS 4 /* enum engine_pass */
 

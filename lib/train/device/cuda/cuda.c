@@ -94,10 +94,25 @@ static void holders(char *text, size_t size)
 	gpu_holders(uuid, NULL, text, size);
 }
 
-int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err)
+int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, struct error *err)
 {
 	size_t available = 0, total = 0;
 	char who[256] = "";
+
+	cudaMemGetInfo(&available, &total);
+	holders(who, sizeof who);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
+			 "free%s%s%s%s",
+			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
+			 available >> 20, total >> 20, *hint ? "; " : "", hint,
+			 *who ? "; its memory is " : "; see nvidia-smi for who else holds it",
+			 who);
+}
+
+static int reserve(size_t size_bytes, const char *what, const char *hint, void **out,
+		   struct error *err)
+{
 	void *memory = NULL;
 	cudaError_t code = cudaMalloc(&memory, size_bytes ? size_bytes : 1);
 
@@ -108,15 +123,12 @@ int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *e
 	cudaGetLastError(); /* it is told here, and not again at the next launch */
 	if (code != cudaErrorMemoryAllocation)
 		return cuda_check(code, what, err);
-	cudaMemGetInfo(&available, &total);
-	holders(who, sizeof who);
-	return error_set(err, ERR_UNAVAILABLE,
-			 "out of GPU memory: %s need%s %zu MiB, and %zu of the GPU's %zu MiB are "
-			 "free; try a smaller --batch%s%s",
-			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
-			 available >> 20, total >> 20,
-			 *who ? "; its memory is " : ", and see nvidia-smi for who else holds it",
-			 who);
+	return cuda_memory_short(size_bytes, what, hint, err);
+}
+
+int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err)
+{
+	return reserve(size_bytes, what, "try a smaller --batch", out, err);
 }
 
 /* ---- open ---- */
@@ -230,6 +242,7 @@ static int cuda_open(int index, struct device **out, struct error *err)
 	if (!cuda)
 		return error_memory(err, "the device");
 	cuda->device.ops = &device_cuda;
+	cuda->workspace_most = TUNING_WORKSPACE;
 	rc = choose_gpu(cuda, index, err);
 	if (!rc)
 		rc = check_gpu(cuda, err);
@@ -265,7 +278,8 @@ static void uuid(const struct device *device, char text[48])
 
 static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
-	return cuda_memory(size_bytes, "weights and what belongs to them", out, err);
+	/* Of no batch's size. */
+	return reserve(size_bytes, "weights and what belongs to them", "", out, err);
 }
 
 static void memory_free(struct device *device, void *memory)

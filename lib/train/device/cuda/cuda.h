@@ -24,7 +24,9 @@ struct cuda {
 	cudnnHandle_t cudnn;
 	cublasLtHandle_t blas;
 	struct choices *choices;
+	size_t workspace_most; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */
 };
+#define TUNING_WORKSPACE ((size_t)1 << 30)
 
 struct cuda_queue {
 	struct device_queue queue;
@@ -44,6 +46,8 @@ int cuda_launched(const char *what, struct error *err);
 int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err);
 /* Device memory that says what it is for where there is none: "the activations of ...". */
 int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err);
+/* The error that there is none: what needs size_bytes, and hint says what to do, or "". */
+int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, struct error *err);
 #define CUDA_WAIT_MS 600000 /* of what only computes */
 
 /* ---- layers (convolution.c, linear.c) ---- */

@@ -364,23 +364,3 @@ void plan_free(struct plan *plan)
 	free(plan->slots);
 	*plan = (struct plan){0};
 }
-
-int plan_largest_batch(const struct graph *graph, const struct buckets *buckets, int below,
-		       enum number number, bool train, int multiprocessors, size_t size_bytes)
-{
-	int fits = 0, over = below;
-
-	while (over - fits > 1) {
-		int middle = fits + (over - fits) / 2;
-		struct plan plan;
-
-		if (plan_make(graph, buckets, middle, number, train, multiprocessors, &plan, NULL))
-			break;
-		if (plan.arena_bytes + plan.copies_bytes <= size_bytes)
-			fits = middle;
-		else
-			over = middle;
-		plan_free(&plan);
-	}
-	return fits;
-}

@@ -56,8 +56,5 @@ int plan_make(const struct graph *graph, const struct buckets *buckets, int batc
 	      enum number number, bool train, int multiprocessors, struct plan *out,
 	      struct error *err);
 void plan_free(struct plan *plan); /* clears it */
-/* The largest batch whose plan takes at most size_bytes, 0: none. */
-int plan_largest_batch(const struct graph *graph, const struct buckets *buckets, int below,
-		       enum number number, bool train, int multiprocessors, size_t size_bytes);
 
 #endif

@@ -68,6 +68,24 @@ static void ready_free(struct ready_program *ready)
 	*ready = (struct ready_program){0};
 }
 
+/* What layers may work in: what is there and what is free, less what an evaluation's step will take.
+ * Where the same bits are wanted the choice of an algorithm knows nothing of that. */
+static void bound_workspace(struct step *step)
+{
+	size_t available, total, most = TUNING_WORKSPACE, later = 0;
+
+	if (!step->request.deterministic && !cudaMemGetInfo(&available, &total)) {
+		if (!step->programs[0].program)
+			later = step_bytes_beside(&step->request, step->on.number,
+						  step->cuda->multiprocessors);
+		later += total / KEPT_PART;
+		available += step->memory.workspace_bytes;
+		most = available > later + LINEAR_WORKSPACE ? available - later
+							    : LINEAR_WORKSPACE;
+	}
+	step->cuda->workspace_most = most < TUNING_WORKSPACE ? most : TUNING_WORKSPACE;
+}
+
 /* The program for count samples becomes programs[0]. Only the whole batch's algorithms are chosen
  * by time: others run once an epoch. */
 static int find_program(struct step *step, int count, struct error *err)
@@ -81,9 +99,11 @@ static int find_program(struct step *step, int count, struct error *err)
 		place++;
 	if (place < PROGRAMS && step->programs[place].program)
 		found = step->programs[place];
-	else
+	else {
+		bound_workspace(step);
 		rc = program_new(step->cuda, &step->request, &step->plan, count,
 				 count == step->request.batch, &found.program, err);
+	}
 	if (rc)
 		return rc;
 	if (place == PROGRAMS) {
@@ -163,13 +183,11 @@ static void put_loss(const struct step *step)
 	const struct step_request *request = &step->request;
 	const struct step_memory *memory = &step->memory;
 	const struct plan *plan = &step->plan;
-	size_t run_bytes = (sizeof(struct kernel_run) + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT *
-			   PLAN_ALIGNMENT;
 	bool mse = request->loss == LOSS_MSE;
 	int count = step->now ? step->now->count : 0;
 	const struct kernel_loss call = {
 		.x = memory->program.arena + plan->slots[plan->output].offset,
-		.target = memory->front + run_bytes,
+		.target = memory->front + memory->sizes.targets_at,
 		.losses = memory->losses,
 		.places = mse ? NULL : memory->places,
 		.dx = request->train

@@ -7,34 +7,33 @@
 #include "train/data/augment.h"
 #include "train/device/cuda/element.h"
 
-static size_t aligned(size_t bytes)
-{
-	return (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
-}
-
 /* ---- out of memory ---- */
 
-/* The activations are what a batch's size decides. */
-static int reserve_arena(struct cuda *cuda, const struct step_request *request,
-			 const struct plan *plan, struct step_memory *memory, struct error *err)
+/* Is there room for all of it? Asked before anything is taken, so that what is said is true. */
+static int check_room(const struct cuda *cuda, const struct step_request *request,
+		      const struct plan *plan, const struct step_parts *parts, struct error *err)
 {
-	char what[64];
-	size_t available = 0, total = 0;
+	struct step_request least = *request;
+	size_t available, total, wanted, stretches = request->train ? parts->stretch_count : 0;
+	char what[64], hint[64] = "not even a batch of 1 would fit";
 	int rc, fits;
 
-	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
-	rc = cuda_memory(plan->arena_bytes, what, (void **)&memory->program.arena, err);
-	if (!rc || cudaMemGetInfo(&available, &total) || !err)
+	if (cudaMemGetInfo(&available, &total))
+		return 0;
+	least.deterministic = false;
+	rc = step_bytes_all(&least, stretches, plan->number, cuda->multiprocessors, &wanted, err);
+	if (rc || wanted <= available)
 		return rc;
-	fits = plan_largest_batch(request->graph, request->buckets, request->batch, plan->number,
-				  request->train, cuda->multiprocessors, available);
+	fits = step_largest_batch(request, stretches, plan->number, cuda->multiprocessors,
+				  available - (available < total / KEPT_PART ? available : total / KEPT_PART));
 	if (fits > 0)
-		snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
-			 "; by their size a batch of %d would fit", fits);
-	else
-		snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
-			 "; not even a batch of 1 would fit");
-	return rc;
+		snprintf(hint, sizeof hint, "a batch of %d would fit", fits);
+	else if (request->deterministic)
+		/* The room for its algorithms is the most that they may want. */
+		snprintf(hint, sizeof hint, "try a smaller --batch");
+	snprintf(what, sizeof what, "%s with a batch of %d",
+		 request->train ? "training" : "evaluating", request->batch);
+	return cuda_memory_short(wanted, what, hint, err);
 }
 
 /* ---- lists and small things ---- */
@@ -69,7 +68,7 @@ static int make_weights(const struct step_request *request, const struct plan *p
 			weight->padded,
 		};
 	}
-	rc = cuda_memory((size_t)count * sizeof *list, "the list of weights",
+	rc = cuda_memory(memory->sizes.weights, "the list of weights",
 			 (void **)&memory->weights, err);
 	if (!rc && count)
 		rc = to_device(list, memory->weights, (size_t)count * sizeof *list, err);
@@ -82,7 +81,7 @@ static int make_stretches(const struct step_request *request, const struct step_
 			  struct step_memory *memory, struct error *err)
 {
 	struct kernel_stretch *list = calloc(parts->stretch_count + 1, sizeof *list);
-	size_t bytes = parts->stretch_count * sizeof *list;
+	size_t bytes = memory->sizes.stretches;
 	int rc;
 
 	if (!list)
@@ -105,7 +104,7 @@ static int make_state(const struct step_request *request, struct step_memory *me
 {
 	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
 	const struct kernel_totals none = {.first_bad = -1};
-	size_t table = (size_t)request->graph->values[0].channels * 256 * sizeof(float);
+	size_t table = memory->sizes.table;
 	int rc = cuda_check(cudaMallocHost((void **)&memory->mail, sizeof *memory->mail),
 			    "pinned memory", err);
 
@@ -125,22 +124,12 @@ static int make_state(const struct step_request *request, struct step_memory *me
 	return rc ? rc : to_device(request->table, memory->table, table, err);
 }
 
-static int make_ways(const struct step_request *request, struct step_memory *memory,
-		     struct error *err)
+static int make_ways(struct step_memory *memory, struct error *err)
 {
-	const struct graph *graph = request->graph;
-	size_t batch = (size_t)request->batch;
-	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
+	const struct step_sizes *sizes = &memory->sizes;
 	int rc = 0;
 
-	memory->front_bytes = aligned(sizeof(struct kernel_run)) + aligned(targets * 4);
-	memory->choices_at = memory->front_bytes;
-	memory->indices_at = memory->choices_at + aligned(batch * 3 * sizeof(int32_t));
-	memory->samples_at = memory->indices_at + aligned(batch * sizeof(uint32_t));
-	memory->sample_bytes =
-		(size_t)shape_count(&graph->values[0]) * (request->table ? 1 : sizeof(float));
-	memory->way_bytes = memory->samples_at + batch * memory->sample_bytes;
-	rc = cuda_memory(memory->front_bytes, "the targets of a batch", (void **)&memory->front,
+	rc = cuda_memory(sizes->front, "the targets of a batch", (void **)&memory->front,
 			 err);
 	if (!rc)
 		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
@@ -148,10 +137,10 @@ static int make_ways(const struct step_request *request, struct step_memory *mem
 	for (int i = 0; !rc && i < 2; i++) {
 		struct step_way *way = &memory->ways[i];
 
-		rc = cuda_memory(memory->way_bytes, "the samples of two batches",
+		rc = cuda_memory(sizes->way, "the samples of two batches",
 				 (void **)&way->device, err);
 		if (!rc)
-			rc = cuda_check(cudaMallocHost((void **)&way->host, memory->way_bytes),
+			rc = cuda_check(cudaMallocHost((void **)&way->host, sizes->way),
 					"pinned memory for the samples", err);
 		if (!rc)
 			rc = cuda_check(
@@ -168,19 +157,23 @@ static int make_ways(const struct step_request *request, struct step_memory *mem
 int step_memory_new(struct cuda *cuda, const struct step_request *request, const struct plan *plan,
 		    const struct step_parts *parts, struct step_memory *out, struct error *err)
 {
-	size_t batch = (size_t)request->batch;
-	int rc = reserve_arena(cuda, request, plan, out, err);
+	const struct step_sizes *sizes = &out->sizes;
+	char what[64];
+	int rc = check_room(cuda, request, plan, parts, err);
 
+	step_sizes(request, plan, request->train ? parts->stretch_count : 0, &out->sizes);
+	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
 	if (!rc)
-		rc = cuda_memory(plan->copies_bytes, "copies of the weights",
+		rc = cuda_memory(sizes->arena, what, (void **)&out->program.arena, err);
+	if (!rc)
+		rc = cuda_memory(sizes->copies, "copies of the weights",
 				 (void **)&out->program.copies, err);
 	if (!rc)
-		rc = cuda_memory(plan->saved_floats * sizeof(float), "the statistics",
-				 (void **)&out->program.saved, err);
+		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->program.saved, err);
 	if (!rc)
-		rc = cuda_memory(batch * sizeof(float), "the losses", (void **)&out->losses, err);
+		rc = cuda_memory(sizes->losses, "the losses", (void **)&out->losses, err);
 	if (!rc)
-		rc = cuda_memory(batch * sizeof(int32_t), "the losses", (void **)&out->places, err);
+		rc = cuda_memory(sizes->places, "the losses", (void **)&out->places, err);
 	if (!rc)
 		rc = make_weights(request, plan, out, err);
 	if (!rc && request->train)
@@ -188,7 +181,7 @@ int step_memory_new(struct cuda *cuda, const struct step_request *request, const
 	if (!rc)
 		rc = make_state(request, out, err);
 	if (!rc)
-		rc = make_ways(request, out, err);
+		rc = make_ways(out, err);
 	return rc ? rc : cuda_check(cudaDeviceSynchronize(), "copying to the GPU", err);
 }
 
@@ -255,29 +248,29 @@ static void fill(const struct step_memory *memory, const struct step_request *re
 	};
 	size_t count = (size_t)input->count;
 	size_t targets = request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
-	int32_t *choices = (int32_t *)(void *)(to + memory->choices_at);
+	int32_t *choices = (int32_t *)(void *)(to + memory->sizes.choices_at);
 
 	memcpy(to, &run, sizeof run);
 	if (!count)
 		return;
-	memcpy(to + aligned(sizeof run), input->target, targets * 4);
+	memcpy(to + memory->sizes.targets_at, input->target, targets * 4);
 	for (size_t i = 0; input->choices && i < count; i++) {
 		choices[3 * i] = input->choices[i].top;
 		choices[3 * i + 1] = input->choices[i].left;
 		choices[3 * i + 2] = input->choices[i].flip;
 	}
 	if (input->resident)
-		memcpy(to + memory->indices_at, input->indices, count * sizeof(uint32_t));
+		memcpy(to + memory->sizes.indices_at, input->indices, count * sizeof(uint32_t));
 	else
-		memcpy(to + memory->samples_at, input->raw ? input->raw : (const void *)input->x,
-	       count * memory->sample_bytes);
+		memcpy(to + memory->sizes.samples_at, input->raw ? input->raw : (const void *)input->x,
+	       count * memory->sizes.sample);
 }
 
 static int send(struct step_memory *memory, struct step_way *way, const struct step_input *input,
 		struct error *err)
 {
-	size_t samples = input->resident ? 0 : (size_t)input->count * memory->sample_bytes;
-	size_t bytes = input->count ? memory->samples_at + samples : memory->front_bytes;
+	size_t samples = input->resident ? 0 : (size_t)input->count * memory->sizes.sample;
+	size_t bytes = input->count ? memory->sizes.samples_at + samples : memory->sizes.front;
 	cudaError_t code = way->used ? cudaStreamWaitEvent(memory->side, way->taken, 0) : 0;
 
 	if (!code)
@@ -295,12 +288,12 @@ static int receive(struct step_memory *memory, struct step_way *way, const struc
 	const struct shape *shape = &request->graph->values[0];
 	bool raw = input->raw || input->resident;
 	const struct kernel_input call = {
-		.raw = input->resident ? input->resident : way->device + memory->samples_at,
+		.raw = input->resident ? input->resident : way->device + memory->sizes.samples_at,
 		.index = input->resident
-				 ? (const uint32_t *)(void *)(way->device + memory->indices_at)
+				 ? (const uint32_t *)(void *)(way->device + memory->sizes.indices_at)
 				 : NULL,
 		.places = raw && input->choices
-				  ? (const int32_t *)(void *)(way->device + memory->choices_at)
+				  ? (const int32_t *)(void *)(way->device + memory->sizes.choices_at)
 				  : NULL,
 		.table = memory->table,
 		.out = memory->program.arena + plan->slots[plan->input].offset,
@@ -314,7 +307,7 @@ static int receive(struct step_memory *memory, struct step_way *way, const struc
 	cudaError_t code = cudaStreamWaitEvent(on->stream, way->copied, 0);
 
 	if (!code)
-		code = cudaMemcpyAsync(memory->front, way->device, memory->front_bytes,
+		code = cudaMemcpyAsync(memory->front, way->device, memory->sizes.front,
 				       cudaMemcpyDeviceToDevice, on->stream);
 	if (!code && input->count)
 		kernel_input(on, &call);

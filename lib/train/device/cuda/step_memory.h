@@ -5,6 +5,7 @@
 #define BERTH_TRAIN_CUDA_STEP_MEMORY_H
 
 #include "train/device/cuda/program.h"
+#include "train/device/cuda/step_size.h"
 #include "train/device/step_parts.h"
 
 /* What is read back, in pinned host memory. */
@@ -35,17 +36,15 @@ struct step_memory {
 	struct kernel_scaler *scaler;
 	struct step_mail *mail;
 
-	/* A batch: struct kernel_run, targets (front_bytes in all), choices,
-	 * indices, samples. */
-	size_t front_bytes, choices_at, indices_at, samples_at, sample_bytes, way_bytes;
+	struct step_sizes sizes;
 	struct step_way ways[2];
 	int next_way;
 	char *front; /* device memory at one place, for graphs: run and targets of this run */
 	cudaStream_t side; /* batches come on it */
 };
 
-/* Reserve and fill; parts: for the stretches. -ERR_UNAVAILABLE: what asked, what is free, and the
- * largest batch that would fit. */
+/* Reserve and fill; parts: for the stretches. -ERR_UNAVAILABLE: what asked, what is free, and where
+ * all of it, with the evaluation's, is more than that, the largest batch that would fit. */
 int step_memory_new(struct cuda *cuda, const struct step_request *request, const struct plan *plan,
 		    const struct step_parts *parts, struct step_memory *out, struct error *err);
 void step_memory_free(struct step_memory *memory);

@@ -103,7 +103,7 @@ static bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 {
 	size_t norm = (NORM_SCRATCH * (size_t)conv->shape.outputs + norm_scratch(conv)) * sizeof(float);
 
-	*tuning = (struct tuning){.workspace_bytes = TUNING_WORKSPACE};
+	*tuning = (struct tuning){.workspace_bytes = conv->cuda->workspace_most};
 	if (cudnnGetStream(conv->cuda->cudnn, &tuning->before) ||
 	    cudaStreamCreateWithFlags(&tuning->stream, cudaStreamNonBlocking) ||
 	    cudaEventCreateWithFlags(&tuning->begin, cudaEventDefault) ||
@@ -394,7 +394,7 @@ static bool take_engine(struct convolution *conv, enum engine_pass pass, int ind
 			      pass == ENGINE_INPUT && conv->rules.add_dx);
 	/* Another driver, or another berth, may list others: nobody has found those to be right. */
 	if (!engines || engines_name(engines, index) != name ||
-	    !engines_build(engines, index, TUNING_WORKSPACE)) {
+	    !engines_build(engines, index, conv->cuda->workspace_most)) {
 		engines_free(engines);
 		return false;
 	}
