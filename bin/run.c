@@ -249,12 +249,15 @@ static void tell_end(const struct job_result *result, const struct run_end *end,
 		fprintf(stderr, "berth: warning: could not be ended: %s\n", result->left);
 	if (!result->code)
 		return;
-	if (json_array_size(result->last) && !options->quiet) {
+	/* Who stopped with its work saved has no fault to look for in what it said. */
+	bool stopped = result->code == ERR_STOPPED && result->by_program;
+
+	if (json_array_size(result->last) && !options->quiet && !stopped) {
 		fprintf(stderr, "berth: the last lines of rank %d:\n", result->rank);
 		json_array_foreach(result->last, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
-	if (options->log_dir && result->rank >= 0) {
+	if (options->log_dir && result->rank >= 0 && !stopped) {
 		char folder[PATH_MAX];
 
 		attempts_log_dir(options->log_dir, options->max_restarts, result->attempt, folder,

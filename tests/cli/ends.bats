@@ -62,6 +62,14 @@ assert eval(sys.argv[1]), r' "$1"; }
 	report 'len(r["ranks"]) == 2 and not any(rank["stopped"] for rank in r["ranks"])'
 }
 
+@test "75: what the ranks said is not told again" {
+	run "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
+	echo "$output"
+	[ "$status" -eq 75 ]
+	[ "$(grep -c 'step 7 of' <<<"$output")" = 2 ]
+	[[ "$output" != *"last lines"* && "$output" != *"its output"* && "$output" == *"berth: next: submit again"* ]]
+}
+
 @test "a failure beside a rank that stopped well is the cause" {
 	run "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && exit 75; sleep 1; exit 3'
 	[ "$status" -eq 3 ]
