@@ -141,6 +141,11 @@ static void say_why(const struct job_result *result, const char *kind, char *why
 		snprintf(why, size, "the job was cancelled (%s came)", name);
 	else if (!strcmp(kind, "interrupted"))
 		snprintf(why, size, "berth run was sent %s, by a person or the scheduler", name);
+	else if (result->asked && (!strcmp(kind, "stopped") || result->signal == result->asked))
+		snprintf(why, size, "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
+			 "--signal), and passed it on to the ranks", sigabbrev_np(result->asked));
+	else if (!strcmp(kind, "stopped") && result->warned)
+		snprintf(why, size, "the job's time is nearly over, and the ranks were told to save");
 	else if (!strcmp(kind, "oom"))
 		snprintf(why, size, "memory was full: give the job more of it, or use less "
 			 "(--batch, fewer --workers, fewer ranks a node)");

@@ -32,6 +32,8 @@ static void forward_signal(struct job *job, int number)
 	if (ends_a_job(number) && !job->result->interrupted) {
 		job->result->interrupted = number;
 		job_time_mark(job);
+	} else if (!ends_a_job(number) && !job->result->asked) {
+		job->result->asked = number;
 	}
 	if (job->phase < PHASE_RUN) {
 		if (ends_a_job(number))

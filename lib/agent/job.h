@@ -108,6 +108,8 @@ struct job_result {
 	json_t *last;	   /* array of strings: the rank's last lines; NULL or empty */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0 */
+	int asked;	 /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2); 0 */
+	bool warned;	 /* the ranks were told that the job's time is nearly over */
 	bool knows_left;
 	int64_t left_ms; /* of the job's time when that signal came, or else at the end */
 	bool lost_node;	 /* the first cause is that a node was lost */

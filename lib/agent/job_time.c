@@ -55,6 +55,7 @@ void job_time_check(struct job *job, int64_t now)
 	if (!due || now < due)
 		return;
 	job->warn_ms = 0;
+	job->result->warned = true;
 	job_tell_stop(job, number, "warning");
 	job_note(job, LOG_NOTE, "the job's time is over in %ld s: the ranks are told by %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",

@@ -40,6 +40,7 @@ assert eval(sys.argv[1]), r' "$1"; }
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
 	[[ $output == *"the ranks are told by SIGUSR1 and their stop file"* ]]
+	[[ $output == *"berth: why: the job's time is nearly over, and the ranks were told to save"* ]]
 	report 'r["kind"] == "stopped" and r["code"] == 75'
 	run "$BERTH" run -n 1 --warn-before 6s -- true
 	[ "$status" -eq 0 ]
@@ -60,6 +61,20 @@ assert eval(sys.argv[1]), r' "$1"; }
 	grep -qx 'berth: saved: step SIGTERM' err
 	grep -qx 'berth: next: once more' err
 	report 'len(r["ranks"]) == 2 and not any(rank["stopped"] for rank in r["ranks"])'
+}
+
+@test "SIGUSR1, passed on: the end says why, where the rank stops and where it is ended by it" {
+	for row in '75 trap "exit 75" USR1;' '138 :;'; do
+		rm -f up
+		"$BERTH" run -n 1 --report report.json -- bash -c "${row#* }"' echo >up; while :; do sleep 0.05; done' 2>err &
+		pid=$! code=0
+		for ((i = 0; i < 400; i++)); do [ -e up ] && break; sleep 0.05; done
+		kill -USR1 $pid; wait $pid || code=$?
+		cat err
+		[ "$code" -eq "${row%% *}" ]
+		grep -q '^berth: why: berth run was sent SIGUSR1 (by a person, .*), and passed it on to the ranks$' err
+		report 'r["why"].startswith("berth run was sent SIGUSR1")'
+	done
 }
 
 @test "75: what the ranks said is not told again" {
