@@ -136,7 +136,8 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  result->code, "signal", result->signal, "rank",
 			  result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			  json_text(result->node), "first_cause", json_text(result->first_cause),
-			  "steps", result->steps >= 0 ? json_real(result->steps) : json_null(),
+			  /* Those that were done: a program may tell of a part of one (heartbeat.h). */
+			  "steps", result->steps >= 0 ? json_integer((json_int_t)result->steps) : json_null(),
 			  "seconds", (double)(loop_now_ms() - attempts->begun_ms) / 1e3));
 }
 
