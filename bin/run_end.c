@@ -24,8 +24,12 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 	int64_t ms;
 	int rc;
 
+	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
+		return 0;
 	if (*text != '+')
-		return number_int64(name, text, 1, INT64_MAX / 2000, out, err);
+		return error_set(err, ERR_USAGE,
+				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or Unix "
+				 "seconds, as date -d 'tomorrow 8:00' +%%s prints them", name, text);
 	rc = number_duration_ms(name, text + 1, &ms, err);
 	if (!rc)
 		*out = now + ms / 1000;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth explain: known failures in a log. */
 #include <argp.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "arguments.h"
 #include "base/json.h"
@@ -14,6 +16,7 @@
 
 #define LINE_MAX_BYTES 16384 /* of a longer line its beginning counts */
 #define KEY_JSON 0x100
+#define FOLDERS_MAX 2 /* the folder of --log-dir and its attempt-N */
 
 struct arguments {
 	const char **files;
@@ -96,11 +99,11 @@ static void print(const char *name, const struct finding *finding, const struct 
 	printf("  cause:  %s\n  mend:   %s\n  source: %s\n", row->cause, row->mend, row->source);
 }
 
-static int explain(const char *name, bool json, json_t *list, struct error *err)
+/* One file. *known: failures found, added to. */
+static int explain(const char *name, bool json, json_t *list, size_t *known, struct error *err)
 {
 	struct finding *findings = calloc(explain_row_count, sizeof *findings);
 	FILE *file = strcmp(name, "-") ? fopen(name, "re") : stdin;
-	size_t known = 0;
 	int rc = 0;
 
 	if (!findings)
@@ -112,7 +115,7 @@ static int explain(const char *name, bool json, json_t *list, struct error *err)
 	for (size_t i = 0; !rc && i < explain_row_count; i++) {
 		if (!findings[i].count)
 			continue;
-		known++;
+		++*known;
 		if (!json) {
 			print(name, &findings[i], &explain_rows[i]);
 			continue;
@@ -125,14 +128,81 @@ static int explain(const char *name, bool json, json_t *list, struct error *err)
 		json_object_set_new(entry, "text", json_text(findings[i].text));
 		json_array_append_new(list, entry);
 	}
-	if (!rc && !known && !json)
-		printf("%s: nothing that berth knows\n", name);
 	for (size_t i = 0; findings && i < explain_row_count; i++)
 		free(findings[i].text);
 	free(findings);
 	if (file && file != stdin)
 		fclose(file);
 	return rc;
+}
+
+static int is_log(const struct dirent *entry)
+{
+	static const char *const ends[] = {".log", ".out", ".err"};
+	const char *dot = strrchr(entry->d_name, '.');
+
+	for (size_t i = 0; dot && dot != entry->d_name && i < sizeof ends / sizeof *ends; i++)
+		if (!strcmp(dot, ends[i]))
+			return 1;
+	return 0;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+/* The logs of a folder, by name, then those of the folders in it. *logs: how many, added to. */
+static int explain_folder(const char *folder, int depth, bool json, json_t *list, size_t *logs,
+			  size_t *known, struct error *err)
+{
+	struct dirent **names = NULL;
+	int count = scandir(folder, &names, is_visible, alphasort), rc = 0;
+
+	if (count < 0)
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", folder, strerror(errno));
+	for (int folders = 0; folders < 2; folders++)
+		for (int i = 0; !rc && i < count; i++) {
+			struct stat info;
+			char *path = NULL;
+
+			if (asprintf(&path, "%s/%s", folder, names[i]->d_name) < 0)
+				rc = error_memory(err, "the folder");
+			else if (stat(path, &info))
+				rc = 0; /* it is gone, or points nowhere */
+			else if (!folders && S_ISREG(info.st_mode) && is_log(names[i])) {
+				rc = explain(path, json, list, known, err);
+				++*logs;
+			} else if (folders && S_ISDIR(info.st_mode) && depth < FOLDERS_MAX) {
+				rc = explain_folder(path, depth + 1, json, list, logs, known, err);
+			}
+			free(path);
+		}
+	for (int i = 0; i < count; i++)
+		free(names[i]);
+	free(names);
+	return rc;
+}
+
+/* A file, standard input, or a folder of logs. */
+static int explain_any(const char *name, bool json, json_t *list, struct error *err)
+{
+	size_t logs = 0, known = 0;
+	struct stat info;
+	bool folder = !stat(name, &info) && S_ISDIR(info.st_mode);
+	int rc = folder ? explain_folder(name, 1, json, list, &logs, &known, err)
+			: explain(name, json, list, &known, err);
+
+	if (!rc && folder && !logs)
+		return error_set(err, ERR_INPUT,
+				 "%s is a folder without *.log, *.out or *.err in it; name the files", name);
+	if (rc || known || json)
+		return rc;
+	if (folder)
+		printf("%s: nothing that berth knows, in %zu log%s\n", name, logs, logs == 1 ? "" : "s");
+	else
+		printf("%s: nothing that berth knows\n", name);
+	return 0;
 }
 
 int verb_explain(int argc, char **argv)
@@ -147,7 +217,7 @@ int verb_explain(int argc, char **argv)
 		.args_doc = "LOG...",
 		.doc = "Look for known failures in the output of a job: what they come from and what mends "
 		       "them.\v"
-		       "LOG is a file, or - for standard input. Ends with 0 whether something is known "
+		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 whether something is known "
 		       "or not.",
 	};
 	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};
@@ -158,7 +228,7 @@ int verb_explain(int argc, char **argv)
 	if (!rc)
 		arguments_parse(&argp, argc, argv, 0, &arguments);
 	for (size_t i = 0; !rc && i < arguments.count; i++)
-		rc = explain(arguments.files[i], arguments.json, list, &err);
+		rc = explain_any(arguments.files[i], arguments.json, list, &err);
 	if (!rc && arguments.json) {
 		json_t *root = json_pack("{s:s, s:O}", "schema", "berth.explain/1", "known", list);
 

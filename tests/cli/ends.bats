@@ -16,10 +16,11 @@ r = json.load(open("report.json"))
 assert eval(sys.argv[1]), r' "$1"; }
 
 @test "an end that is past, or no time, is refused" {
-	for wrong in 5 0 soon +; do
+	for wrong in 5 0 soon tomorrow +; do
 		run "$BERTH" run -n 1 --end-time "$wrong" -- touch started
 		[ "$status" -eq 64 ]
 		[[ $output == *"--end-time"* ]]
+		[[ $wrong != tomorrow || $output == *"--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, as date -d 'tomorrow 8:00' +%s prints them" ]]
 	done
 	BERTH_END_TIME=1000000000 run "$BERTH" run -n 1 -- touch started
 	[ "$status" -eq 64 ]
@@ -115,6 +116,15 @@ assert eval(sys.argv[1]), r' "$1"; }
 	run "$BERTH" explain log
 	[ "$status" -eq 0 ]
 	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"mend: "*"source: https"* ]]
+	mkdir -p logs/attempt-0 logs/attempt-1
+	cp log logs/attempt-0/rank-0001.log; echo fine >logs/attempt-1/rank-0000.log; cp log logs/other.dat; mkfifo logs/pipe.log
+	run -0 "$BERTH" explain logs
+	[[ $output == "logs/attempt-0/rank-0001.log:3: "*"same GPU"* && $output != *other* ]]
+	run -0 "$BERTH" explain logs/attempt-1
+	[ "$output" = "logs/attempt-1: nothing that berth knows, in 1 log" ]
+	mkdir none
+	run -66 "$BERTH" explain none
+	[[ $output == *"none is a folder without"*"name the files" ]]
 	"$BERTH" explain --json - <log | python3 -c 'import json, sys
 found, = json.load(sys.stdin)["known"]
 assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-", found'
