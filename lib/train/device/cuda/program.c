@@ -15,6 +15,7 @@ struct program {
 	struct convolution **convs; /* of each node, or NULL */
 	struct linear **linears;
 	size_t workspace;
+	struct program_watch watch;
 };
 
 /* One run of a program, and one node of it. */
@@ -130,6 +131,19 @@ void program_free(struct program *program)
 	free(program->convs);
 	free(program->linears);
 	free(program);
+}
+
+void program_watch(struct program *program, const struct program_watch *watch)
+{
+	program->watch = *watch;
+}
+
+static void pass(const struct turn *turn, bool backward)
+{
+	const struct program_watch *watch = &turn->program->watch;
+
+	if (watch->passed)
+		watch->passed(watch->context, turn->index, backward);
 }
 
 size_t program_workspace(const struct program *program)
@@ -323,6 +337,7 @@ int program_forward(const struct program *program, const struct program_memory *
 		rc = node_forward(&turn, err);
 		if (!rc)
 			rc = cuda_launched(op_name(turn.node->fused.kind), err);
+		pass(&turn, false);
 	}
 	return rc;
 }
@@ -444,6 +459,7 @@ int program_backward(const struct program *program, const struct program_memory 
 		rc = node_backward(&turn, sink, err);
 		if (!rc)
 			rc = cuda_launched(op_name(turn.node->fused.kind), err);
+		pass(&turn, true);
 	}
 	return rc;
 }

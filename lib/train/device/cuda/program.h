@@ -22,6 +22,13 @@ int program_new(struct cuda *cuda, const struct step_request *request, const str
 void program_free(struct program *program); /* NULL is fine */
 size_t program_workspace(const struct program *program);
 
+/* For who measures: called when all of a node is on the stream. */
+struct program_watch {
+	void *context;
+	void (*passed)(void *context, int node, bool backward); /* NULL: nobody */
+};
+void program_watch(struct program *program, const struct program_watch *watch);
+
 /* From the plan's input slot to its output slot. */
 int program_forward(const struct program *program, const struct program_memory *memory,
 		    cudaStream_t stream, struct error *err);

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The least time that a node of the plan can take on a GPU of given rates. */
+#ifndef BERTH_TESTS_GPU_LAYER_FLOOR_H
+#define BERTH_TESTS_GPU_LAYER_FLOOR_H
+
+#include "train/device/cuda/plan.h"
+
+struct floor_rates {
+	enum number number;
+	double bytes_s, flop_s;
+};
+
+/* Milliseconds. A pass of a convolution or linear layer: the larger of what its operations and its
+ * bytes take; others: their bytes. Pure. */
+double node_floor(const struct plan *plan, const struct plan_node *node, bool backward,
+		  const struct floor_rates *rates);
+
+#endif

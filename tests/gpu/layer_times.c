@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where the time of a training step goes: each node of the plan (cuda/plan.h), forward and backward,
+ * timed by events on the stream, beside its floor: the larger of its operations and of the bytes that
+ * a kernel of its own must move, with fused batch norms as in one kernel each way, none of it found
+ * in the cache. A node's backward pass is all of its passes.
+ *   layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]
+ * The rates are an H200's: 4.3 and 790, 67 for f32. SIDE below 64: with the stem for small images.
+ *
+ * The nodes are launched one by one, behind work that keeps the GPU busy meanwhile; where they are
+ * shorter than a launch takes (small images) their times are launches'. The step itself, with its
+ * graph, is timed before. One JSON object a line: nodes, then types, the largest gap first, then all.
+ * --floor: floors and memory alone, no GPU needed. 77: no GPU. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "layer_floor.h"
+#include "train/comm/comm.h"
+#include "train/device/cuda/program.h"
+#include "train/device/cuda/step_memory.h"
+
+extern const struct device_ops device_cuda;
+
+#define ROUNDS 7
+#define STEPS 20
+#define CLASSES 1000
+
+struct times {
+	struct device *device;
+	struct device_queue *queue;
+	struct comm *comm;
+	struct graph *graph;
+	struct buckets buckets;
+	void *flat[4]; /* weights, gradients, momentum, buffers */
+	struct step_request request;
+	struct floor_rates rates;
+	struct plan plan;
+	struct step_parts parts;
+	struct step_memory memory;
+	struct program *program;
+	cudaEvent_t *events; /* one before each pass, one behind each node */
+	int next;
+	double step_ms;
+};
+
+static double now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static cudaStream_t stream_of(const struct times *t)
+{
+	return ((struct cuda_queue *)t->queue)->stream;
+}
+
+static struct kernel_on on_of(const struct times *t)
+{
+	const struct cuda *cuda = (const struct cuda *)t->device;
+
+	return (struct kernel_on){stream_of(t), t->rates.number, cuda->multiprocessors};
+}
+
+/* ---- begin ---- */
+
+static int make_network(struct times *t, const char *model, int side, struct error *err)
+{
+	const struct shape shape = {3, side, side};
+	int rc = model_build(model, &shape, CLASSES, side < 64 ? STEM_CIFAR : STEM_DEFAULT,
+			     &t->graph, err);
+
+	if (rc)
+		rc = model_build(model, &shape, CLASSES, STEM_DEFAULT, &t->graph, err);
+	return rc ? rc : buckets_plan(t->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &t->buckets, err);
+}
+
+/* The state, with weights as a training begins with them. */
+static int make_state(struct times *t, struct error *err)
+{
+	const size_t count = t->buckets.total, buffers = (size_t)t->graph->buffer_total;
+	const size_t sizes[4] = {count, count + 1, count, buffers + 1};
+	size_t most = count > buffers ? count : buffers;
+	float *host = calloc(most + 1, sizeof *host);
+	int rc = host ? 0 : error_memory(err, "the weights");
+
+	for (int i = 0; !rc && i < 4; i++) {
+		size_t bytes = sizes[i] * sizeof(float);
+
+		memset(host, 0, most * sizeof *host);
+		if (i == 0)
+			rc = graph_initialise(t->graph, 1, t->buckets.offsets, host, err);
+		if (i == 3)
+			graph_initialise_buffers(t->graph, host);
+		if (!rc)
+			rc = t->device->ops->memory_new(t->device, bytes, &t->flat[i], err);
+		if (!rc)
+			rc = t->device->ops->copy_in(t->queue, t->flat[i], host, bytes, err);
+	}
+	free(host);
+	return rc;
+}
+
+static int begin(struct times *t, char **argv, struct error *err)
+{
+	const struct comm_request alone = {.rank = 0, .size = 1, .timeout_ms = 10000};
+	const char *amp = argv[4];
+	int rc = device_cuda.open(0, &t->device, err);
+
+	if (rc) {
+		printf("skipped: %s\n", err->text);
+		exit(77);
+	}
+	rc = t->device->ops->queue_new(t->device, &t->queue, err);
+	if (!rc)
+		rc = comm_open("self", &alone, NULL, &t->comm, err);
+	if (!rc)
+		rc = make_network(t, argv[1], atoi(argv[2]), err);
+	if (!rc)
+		rc = make_state(t, err);
+	t->request = (struct step_request){
+		.graph = t->graph,
+		.batch = atoi(argv[3]),
+		.precision = !strcmp(amp, "bf16")   ? PRECISION_BF16
+			     : !strcmp(amp, "fp16") ? PRECISION_F16
+						    : PRECISION_F32,
+		.loss = LOSS_CROSS_ENTROPY,
+		.train = true,
+		.buckets = &t->buckets,
+		.comm = t->comm,
+		.weights = t->flat[0],
+		.gradients = t->flat[1],
+		.momentum = t->flat[2],
+		.buffers = t->graph && t->graph->buffer_total ? t->flat[3] : NULL,
+		.sgd = {.momentum = 0.9f},
+	};
+	return rc;
+}
+
+/* ---- the step as it is trained ---- */
+
+/* Samples that live on the GPU, so that nothing else is waited for. */
+static int time_steps(struct times *t, struct error *err)
+{
+	int batch = t->request.batch, rc;
+	size_t count = (size_t)batch * (size_t)shape_count(&t->graph->values[0]);
+	uint32_t *indices = calloc((size_t)batch, sizeof *indices);
+	int32_t *target = calloc((size_t)batch, sizeof *target);
+	struct kernel_on on = on_of(t);
+	struct device_step *step = NULL;
+	struct step_totals totals;
+	void *resident = NULL;
+	double since = 0;
+
+	on.number = NUMBER_F32;
+	rc = indices && target ? 0 : error_memory(err, "a batch");
+	for (int i = 0; !rc && i < batch; i++) {
+		indices[i] = (uint32_t)i;
+		target[i] = i % CLASSES;
+	}
+	if (!rc)
+		rc = t->device->ops->memory_new(t->device, count * 4, &resident, err);
+	if (!rc) {
+		kernel_fill(&on, resident, count, 1);
+		rc = device_step_new(t->queue, &t->request, &step, err);
+	}
+	for (int i = 0; !rc && i < STEPS + 3; i++) {
+		const struct step_input input = {.resident = resident,
+						 .indices = indices,
+						 .target = target,
+						 .count = batch,
+						 .global_count = batch,
+						 .step = i + 1,
+						 .lr = 1e-6f,
+						 .first = true,
+						 .last = true};
+
+		rc = device_step_run(step, &input, err);
+		if (!rc && i == 2)
+			rc = device_step_read(step, &totals, err);
+		if (i == 2)
+			since = now_ms();
+	}
+	if (!rc)
+		rc = device_step_read(step, &totals, err);
+	t->step_ms = (now_ms() - since) / STEPS;
+	device_step_free(step);
+	t->device->ops->memory_free(t->device, resident);
+	free(indices);
+	free(target);
+	return rc;
+}
+
+/* ---- the nodes ---- */
+
+static void passed(void *context, int node, bool backward)
+{
+	struct times *t = context;
+
+	(void)node;
+	(void)backward;
+	cudaEventRecord(t->events[t->next++], stream_of(t));
+}
+
+static int nothing(void *context, const struct graph_op *op, struct error *err)
+{
+	(void)context;
+	(void)op;
+	(void)err;
+	return 0;
+}
+
+static int make_program(struct times *t, struct error *err)
+{
+	struct cuda *cuda = (struct cuda *)t->device;
+	const struct program_watch watch = {t, passed};
+	bool moved;
+	int rc = step_parts_new(&t->request, &t->parts, err);
+
+	if (!rc)
+		rc = plan_make(t->graph, &t->buckets, t->request.batch, t->rates.number, true,
+			       cuda->multiprocessors, &t->plan, err);
+	if (!rc)
+		rc = step_memory_new(cuda, &t->request, &t->plan, &t->parts, &t->memory, err);
+	if (!rc)
+		rc = program_new(cuda, &t->request, &t->plan, t->request.batch, true, &t->program,
+				 err);
+	if (!rc)
+		rc = step_memory_workspace(&t->memory, program_workspace(t->program), stream_of(t),
+					   &moved, err);
+	if (!rc)
+		program_watch(t->program, &watch);
+	return rc;
+}
+
+/* The first event, forward; another one, backward: of gradients that are no zeros. */
+static int round_once(struct times *t, struct error *err)
+{
+	const struct program_sink sink = {t, nothing};
+	const struct kernel_on on = on_of(t);
+	const struct memory_item *slots = t->plan.slots;
+	char *arena = t->memory.program.arena;
+	size_t size = number_size(t->rates.number);
+	size_t input = slots[t->plan.input].size_bytes / size;
+	size_t output = (size_t)t->request.batch * CLASSES;
+	int rc;
+
+	t->next = 0;
+	kernel_weights(&on, t->memory.weights, t->memory.weight_count);
+	kernel_fill(&on, arena + slots[t->plan.input].offset, input, 2);
+	cudaEventRecord(t->events[t->next++], stream_of(t));
+	rc = program_forward(t->program, &t->memory.program, stream_of(t), err);
+	if (rc)
+		return rc;
+	kernel_fill(&on, arena + slots[t->plan.output_gradient].offset, output, 3);
+	cudaEventRecord(t->events[t->next++], stream_of(t));
+	return program_backward(t->program, &t->memory.program, stream_of(t), false, &sink, err);
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* ms: [2 node_count] medians, forward and then backward of each node. */
+static int time_nodes(struct times *t, double *ms, struct error *err)
+{
+	int n = t->plan.node_count, events = 2 * n + 2, rc = 0;
+	double(*all)[ROUNDS] = calloc((size_t)events, sizeof *all);
+
+	if (!all)
+		return error_memory(err, "the times");
+	for (int round = 0; !rc && round < ROUNDS; round++) {
+		/* What the GPU is busy with while the next is launched; its events are overwritten. */
+		rc = round_once(t, err);
+		if (!rc)
+			rc = round_once(t, err);
+		if (!rc)
+			rc = cuda_wait(stream_of(t), CUDA_WAIT_MS, err);
+		for (int i = 1; !rc && i < events; i++) {
+			float one = 0;
+
+			rc = cuda_check(cudaEventElapsedTime(&one, t->events[i - 1], t->events[i]),
+					"reading a time", err);
+			all[i][round] = (double)one;
+		}
+	}
+	for (int i = 1; i < events; i++)
+		qsort(all[i], ROUNDS, sizeof(double), compare);
+	/* The backward pass comes to the last node first. */
+	for (int i = 0; i < n; i++) {
+		ms[i] = all[1 + i][ROUNDS / 2];
+		ms[n + i] = all[n + 2 + (n - 1 - i)][ROUNDS / 2];
+	}
+	free(all);
+	return rc;
+}
+
+/* ---- what is told ---- */
+
+struct type {
+	enum op_kind kind;
+	bool backward;
+	double ms, floor_ms;
+};
+
+static int by_gap(const void *a, const void *b)
+{
+	const struct type *x = a, *y = b;
+	double one = x->ms - x->floor_ms, two = y->ms - y->floor_ms;
+
+	/* Those that there are none of, last. */
+	if (!(x->floor_ms > 0) || !(y->floor_ms > 0))
+		return (y->floor_ms > 0) - (x->floor_ms > 0);
+	return one > two ? -1 : one < two;
+}
+
+static void tell_node(const struct times *t, int i, bool backward, double ms, double floor_ms)
+{
+	const struct plan_node *node = &t->plan.nodes[i];
+	const struct shape *x = &node->x_shape, *y = &node->y_shape;
+	const struct op_attributes *window = &node->fused.op->attributes;
+
+	printf("{\"node\": %d, \"op\": \"%s%s%s\", \"pass\": \"%s\", \"x\": \"%dx%dx%d\", "
+	       "\"y\": \"%dx%dx%d\", \"kernel\": %d, \"stride\": %d, \"ms\": %.4f, "
+	       "\"floor_ms\": %.4f}\n",
+	       i, op_name(node->fused.kind),
+	       node->fused.kind == OP_BATCHNORM && node->fused.input2 >= 0 ? "+add" : "",
+	       node->fused.kind == OP_BATCHNORM && node->fused.relu ? "+relu" : "",
+	       backward ? "backward" : "forward", x->height, x->width, x->channels, y->height,
+	       y->width, y->channels, window->kernel, window->stride, ms, floor_ms);
+}
+
+static void tell(const struct times *t, const double *ms)
+{
+	struct type types[2 * OP_KINDS] = {{0}};
+	double all = 0, all_floor = 0;
+	int n = t->plan.node_count;
+
+	for (int i = 0; i < 2 * n; i++) {
+		const struct plan_node *node = &t->plan.nodes[i % n];
+		bool backward = i >= n;
+		double floor_ms = node_floor(&t->plan, node, backward, &t->rates);
+		struct type *type = &types[2 * node->fused.kind + backward];
+
+		type->kind = node->fused.kind;
+		type->backward = backward;
+		type->ms += ms[i];
+		type->floor_ms += floor_ms;
+		all += ms[i];
+		all_floor += floor_ms;
+		tell_node(t, i % n, backward, ms[i], floor_ms);
+	}
+	qsort(types, 2 * OP_KINDS, sizeof *types, by_gap);
+	for (int i = 0; i < 2 * OP_KINDS; i++)
+		if (types[i].floor_ms > 0)
+			printf("{\"type\": \"%s %s\", \"ms\": %.4f, \"floor_ms\": %.4f, "
+			       "\"gap_ms\": %.4f}\n",
+			       op_name(types[i].kind), types[i].backward ? "backward" : "forward",
+			       types[i].ms, types[i].floor_ms, types[i].ms - types[i].floor_ms);
+	printf("{\"step_ms\": %.4f, \"nodes_ms\": %.4f, \"floor_ms\": %.4f, \"largest_gap\": \"%s "
+	       "%s\", \"gap_ms\": %.4f, \"arena_bytes\": %zu, \"tb_s\": %g, \"tflop_s\": %g}\n",
+	       t->step_ms, all, all_floor, op_name(types[0].kind),
+	       types[0].backward ? "backward" : "forward", types[0].ms - types[0].floor_ms,
+	       t->plan.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
+}
+
+/* The most that lives at one time: no place for all of it is smaller. */
+static size_t most_live(const struct plan *plan)
+{
+	size_t most = 0;
+
+	for (int i = 0; i < plan->slot_count; i++) {
+		size_t live = 0;
+
+		for (int k = 0; k < plan->slot_count; k++)
+			if (plan->slots[k].first <= plan->slots[i].first &&
+			    plan->slots[i].first <= plan->slots[k].last)
+				live += plan->slots[k].size_bytes;
+		most = live > most ? live : most;
+	}
+	return most;
+}
+
+#define MULTIPROCESSORS 132 /* an H200's */
+static int tell_floor(struct times *t, char **argv, struct error *err)
+{
+	int batch = atoi(argv[3]), rc = make_network(t, argv[1], atoi(argv[2]), err);
+	double sum = 0;
+
+	if (!rc)
+		rc = plan_make(t->graph, &t->buckets, batch, t->rates.number, true, MULTIPROCESSORS,
+			       &t->plan, err);
+	for (int i = 0; !rc && i < 2 * t->plan.node_count; i++) {
+		bool backward = i >= t->plan.node_count;
+		int node = i % t->plan.node_count;
+		double floor_ms = node_floor(&t->plan, &t->plan.nodes[node], backward, &t->rates);
+
+		tell_node(t, node, backward, 0, floor_ms);
+		sum += floor_ms;
+	}
+	if (!rc)
+		printf("{\"floor_ms\": %.4f, \"arena_bytes\": %zu, \"live_bytes\": %zu}\n", sum,
+		       t->plan.arena_bytes, most_live(&t->plan));
+	return rc;
+}
+
+static int measure(struct times *t, struct error *err)
+{
+	int rc = make_program(t, err), events;
+	double *ms;
+
+	if (rc)
+		return rc;
+	events = 2 * t->plan.node_count + 2;
+	t->events = calloc((size_t)events, sizeof(cudaEvent_t));
+	ms = calloc((size_t)events, sizeof *ms);
+	if (!ms || !t->events)
+		rc = error_memory(err, "the times");
+	for (int i = 0; !rc && i < events; i++)
+		rc = cuda_check(cudaEventCreateWithFlags(&t->events[i], cudaEventDefault),
+				"an event", err);
+	if (!rc)
+		rc = time_nodes(t, ms, err);
+	if (!rc)
+		tell(t, ms);
+	for (int i = 0; t->events && i < events; i++)
+		if (t->events[i])
+			cudaEventDestroy(t->events[i]);
+	free(t->events);
+	free(ms);
+	return rc;
+}
+
+static void end(struct times *t)
+{
+	program_free(t->program);
+	step_memory_free(&t->memory);
+	step_parts_free(&t->parts);
+	plan_free(&t->plan);
+	for (int i = 0; t->device && i < 4; i++)
+		t->device->ops->memory_free(t->device, t->flat[i]);
+	buckets_free(&t->buckets);
+	graph_free(t->graph);
+	if (t->comm)
+		t->comm->ops->close(t->comm);
+	if (t->device) {
+		t->device->ops->queue_free(t->queue);
+		t->device->ops->close(t->device);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct times t = {0};
+	struct error err = {0};
+	bool floor_alone = argc > 1 && !strcmp(argv[1], "--floor");
+	int rc;
+
+	argc -= floor_alone;
+	argv += floor_alone;
+	if (argc != 5 && argc != 7) {
+		fprintf(stderr, "layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]\n");
+		return 64;
+	}
+	t.rates.number = !strcmp(argv[4], "bf16")   ? NUMBER_BF16
+			 : !strcmp(argv[4], "fp16") ? NUMBER_F16
+						    : NUMBER_F32;
+	t.rates.bytes_s = 1e12 * (argc > 5 ? atof(argv[5]) : 4.3);
+	t.rates.flop_s = 1e12 * (argc > 5 ? atof(argv[6]) : t.rates.number ? 790 : 67);
+	rc = floor_alone ? tell_floor(&t, argv, &err) : begin(&t, argv, &err);
+	if (!rc && !floor_alone)
+		rc = time_steps(&t, &err);
+	if (!rc && !floor_alone)
+		rc = measure(&t, &err);
+	if (rc)
+		fprintf(stderr, "layer_times: %s\n", err.text);
+	end(&t);
+	return rc ? 1 : 0;
+}
