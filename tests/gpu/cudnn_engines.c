@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which engines of cuDNN's graph API the trainer may take for ResNet-50's convolutions on this GPU, by
  * its own engine.c: of each pass how many the heuristics name, how many can be made, and the time of
- * the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come from.
- *   cudnn_engines [BATCH [SHAPES]]: 256, all
- * One JSON object a line. 77: no GPU. 1: not one engine could be made. */
+ * the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come from; "norm" has
+ * a batch norm and its ReLU in it (engine.h).
+ *   cudnn_engines [BATCH [SHAPES [DESCRIPTION]]]: 256, all
+ * One JSON object a line. 77: no GPU. 1: not one engine could be made.
+ *
+ * DESCRIPTION: a file that describes a GPU to cuDNN (9.11 and later), as described/h200.json: what
+ * would be made there, without a GPU and without times. 1 then: a pass that this cuDNN has for that GPU
+ * (always below) could not be made. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -25,20 +30,23 @@ static const int shapes[][5] = {
 	{4, 224, 64, 7, 2},
 };
 
+/* always: cuDNN 9.19 has kernels for sm_80 and sm_90 of this pass; fp16: in that type alone. In bf16
+ * "sums" and "norm-sums" are compiled when they are made, which takes a driver. */
 static const struct {
 	enum engine_pass pass;
 	const char *name;
-} passes[] = {{ENGINE_FORWARD, "forward"},
-	      {ENGINE_SUMS, "sums"},
-	      {ENGINE_INPUT, "input"},
-	      {ENGINE_WEIGHTS, "weights"}};
+	bool fp16;
+} passes[] = {{ENGINE_FORWARD, "forward", false},	  {ENGINE_SUMS, "sums", true},
+	      {ENGINE_NORM_SUMS, "norm-sums", true}, {ENGINE_INPUT, "input", false},
+	      {ENGINE_INPUT_NORM, "input-norm", true}, {ENGINE_WEIGHTS, "weights", false},
+	      {ENGINE_NORM_WEIGHTS, "norm-weights", true}};
 
 struct room {
 	struct cuda *cuda;
 	cudaStream_t stream;
 	cudaEvent_t begin, end;
 	struct engine_call call;
-	void *memory[5];
+	void *memory[7];
 };
 
 /* Numbers that are none take other times. */
@@ -58,21 +66,36 @@ static bool room_take(struct room *room, const struct conv_shape *s, enum number
 	struct op_attributes window = {s->kernel, s->stride, s->pad};
 	size_t size = number_size(number), n = (size_t)s->n, c = (size_t)s->c;
 	size_t side = (size_t)s->h, out = (size_t)op_side(s->h, &window), k = (size_t)s->outputs;
+	size_t most = k > c ? k : c;
 	bool good = take(room, 0, n * side * side * c * size, true, number) &&
 		    take(room, 1, k * (size_t)(s->kernel * s->kernel) * c * size, true, number) &&
 		    take(room, 2, n * out * out * k * size, true, number) &&
-		    take(room, 3, 2 * k * sizeof(float), false, number) &&
-		    take(room, 4, WORKSPACE, false, number);
+		    take(room, 3, 2 * most * sizeof(float), false, number) &&
+		    take(room, 4, WORKSPACE, false, number) &&
+		    take(room, 5, n * side * side * c * size, true, number) &&
+		    take(room, 6, 9 * c * sizeof(float), true, NUMBER_F32);
+	float *rows = room->memory[6];
 
-	room->call = (struct engine_call){room->memory[0], room->memory[1], room->memory[2],
-					  room->memory[3], room->memory[4]};
+	room->call = (struct engine_call){
+		.x = room->memory[0],
+		.w = room->memory[1],
+		.y = room->memory[2],
+		.sums = room->memory[3],
+		.workspace = room->memory[4],
+		.norm_x = room->memory[5],
+		/* Any numbers will do, and these are some in either type. */
+		.scale = room->memory[1],
+		.shift = room->memory[1],
+		.norm = {rows, rows + c, rows + 2 * c, rows + 3 * c},
+		.rest = rows + 4 * c,
+	};
 	return good;
 }
 
 static void room_leave(struct room *room)
 {
 	cudaStreamSynchronize(room->stream);
-	for (int i = 0; i < 5; i++) {
+	for (int i = 0; i < 7; i++) {
 		cudaFree(room->memory[i]);
 		room->memory[i] = NULL;
 	}
@@ -108,13 +131,14 @@ static int probe(struct room *room, const struct conv_shape *s, enum number numb
 			continue;
 		made++;
 
-		float ms = time_of(room, engines, i);
+		float ms = room->cuda->described ? -1 : time_of(room, engines, i);
 
 		if (ms >= 0 && (best < 0 || ms < best)) {
 			best = ms;
 			best_name = engines_name(engines, i);
 		}
-		cudaStreamSynchronize(room->stream);
+		if (!room->cuda->described)
+			cudaStreamSynchronize(room->stream);
 		engines_drop(engines, i);
 	}
 	printf("{\"conv\": \"%d->%d %dx%d/%d %d\", \"batch\": %d, \"type\": \"%s\", \"pass\": \"%s\", "
@@ -126,16 +150,68 @@ static int probe(struct room *room, const struct conv_shape *s, enum number numb
 	return made;
 }
 
-int main(int argc, char **argv)
+static struct conv_shape shape_of(const int *s, int batch)
 {
-	int batch = argc > 1 ? atoi(argv[1]) : 256, made = 0;
-	size_t count = sizeof shapes / sizeof *shapes;
+	return (struct conv_shape){batch, s[0], s[1], s[1], s[2], s[3], s[4], s[3] / 2};
+}
+
+static const enum number numbers[] = {NUMBER_F16, NUMBER_BF16};
+
+/* ---- a GPU that is described ---- */
+
+static cudnnBackendDescriptor_t described_by(const char *path)
+{
+	char text[4096];
+	FILE *file = fopen(path, "r");
+	size_t length = file ? fread(text, 1, sizeof text, file) : 0;
+	cudnnBackendDescriptor_t it = NULL;
+
+	if (file)
+		fclose(file);
+	if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &it) ||
+	    cudnnBackendSetAttribute(it, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+				     CUDNN_TYPE_CHAR, (int64_t)length, text) ||
+	    cudnnBackendFinalize(it))
+		return NULL;
+	return it;
+}
+
+static int without_gpu(const char *path, int batch, size_t count)
+{
+	struct cuda cuda = {.major = 9, .described = described_by(path)};
+	struct room room = {.cuda = &cuda};
+	int missing = 0;
+
+	if (!cuda.described) {
+		char why[512] = "";
+
+		cudnnGetLastErrorString(why, sizeof why);
+		printf("skipped: cuDNN %zu does not take %s: %s\n", cudnnGetVersion(), path, why);
+		return 77;
+	}
+	for (size_t i = 0; i < count; i++)
+		for (int type = 0; type < 2; type++)
+			for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++) {
+				const struct conv_shape shape = shape_of(shapes[i], batch);
+				bool needed = shape.c % 8 == 0 &&
+					      (!passes[pass].fp16 || numbers[type] == NUMBER_F16);
+
+				if (!probe(&room, &shape, numbers[type], (int)pass) && needed)
+					missing++;
+			}
+	cudnnBackendDestroyDescriptor(cuda.described);
+	return missing ? 1 : 0;
+}
+
+/* ---- this GPU ---- */
+
+static int on_gpu(int batch, size_t count)
+{
 	struct device *device;
 	struct room room = {0};
 	struct error err = {0};
+	int made = 0;
 
-	if (argc > 2 && (size_t)atoi(argv[2]) < count)
-		count = (size_t)atoi(argv[2]);
 	if (device_cuda.open(0, &device, &err)) {
 		printf("skipped: %s\n", err.text);
 		return 77;
@@ -147,14 +223,11 @@ int main(int argc, char **argv)
 		return 1;
 	for (size_t i = 0; i < count; i++)
 		for (int type = 0; type < 2; type++) {
-			const int *s = shapes[i];
-			const struct conv_shape shape = {batch, s[0], s[1], s[1],
-							 s[2],	s[3], s[4], s[3] / 2};
-			enum number number = type ? NUMBER_BF16 : NUMBER_F16;
+			const struct conv_shape shape = shape_of(shapes[i], batch);
 
-			if (room_take(&room, &shape, number))
-				for (int pass = 0; pass < 4; pass++)
-					made += probe(&room, &shape, number, pass);
+			if (room_take(&room, &shape, numbers[type]))
+				for (size_t pass = 0; pass < sizeof passes / sizeof *passes; pass++)
+					made += probe(&room, &shape, numbers[type], (int)pass);
 			else
 				fprintf(stderr, "no memory for shape %zu\n", i);
 			room_leave(&room);
@@ -165,4 +238,14 @@ int main(int argc, char **argv)
 	cudaStreamDestroy(room.stream);
 	device->ops->close(device);
 	return made ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	int batch = argc > 1 ? atoi(argv[1]) : 256;
+	size_t count = sizeof shapes / sizeof *shapes;
+
+	if (argc > 2 && (size_t)atoi(argv[2]) < count)
+		count = (size_t)atoi(argv[2]);
+	return argc > 3 ? without_gpu(argv[3], batch, count) : on_gpu(batch, count);
 }

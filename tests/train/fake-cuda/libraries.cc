@@ -158,6 +158,12 @@ static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, con
 
 extern "C" {
 
+void cudnnGetLastErrorString(char *message, size_t size)
+{
+	if (size)
+		*message = 0;
+}
+
 size_t cudnnGetVersion(void)
 {
 	return CUDNN_VERSION;

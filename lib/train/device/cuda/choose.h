@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#define CHOOSE_MOST 32	  /* ways; later ones are not tried */
+#define CHOOSE_MOST 48	  /* ways; later ones are not tried */
 #define CHOOSE_GAIN 0.98  /* of the first way's time: what takes more is not worth leaving it */
 
 /* Ways are numbered from 0. Way 0 is what the others are compared with, and is never dropped. */

@@ -142,7 +142,7 @@ static const float one = 1, zero = 0;
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
 			const void *w, void *y, float *sums, void *workspace, struct error *err)
 {
-	const struct engine_call call = {x, w, y, sums, workspace};
+	const struct engine_call call = {.x = x, .w = w, .y = y, .sums = sums, .workspace = workspace};
 	cudnnStatus_t rc;
 
 	if (sums && conv->engines[ENGINE_SUMS])
@@ -161,7 +161,7 @@ int convolution_forward(const struct convolution *conv, cudaStream_t stream, con
 int convolution_back_input(const struct convolution *conv, cudaStream_t stream, const void *w,
 			   const void *dy, void *dx, bool add, void *workspace, struct error *err)
 {
-	const struct engine_call call = {dx, w, dy, NULL, workspace};
+	const struct engine_call call = {.x = dx, .w = w, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
 	/* An engine's beta is part of its graph. */
@@ -179,7 +179,7 @@ int convolution_back_input(const struct convolution *conv, cudaStream_t stream, 
 int convolution_back_weights(const struct convolution *conv, cudaStream_t stream, const void *x,
 			     const void *dy, void *dw, bool add, void *workspace, struct error *err)
 {
-	const struct engine_call call = {x, dw, dy, NULL, workspace};
+	const struct engine_call call = {.x = x, .w = dw, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
 	if (conv->engines[ENGINE_WEIGHTS] && !add)

@@ -22,6 +22,7 @@ struct cuda {
 	char name[256]; /* "NVIDIA H200" */
 	int major, minor;
 	cudnnHandle_t cudnn;
+	cudnnBackendDescriptor_t described; /* tests: a GPU that is not there, cudnn NULL then */
 	cublasLtHandle_t blas;
 	struct choices *choices;
 	size_t workspace_most; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */

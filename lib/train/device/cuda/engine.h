@@ -12,16 +12,23 @@ enum engine_pass {
 	ENGINE_SUMS,	/* and of each channel of y its sum and the sum of its squares, float32 */
 	ENGINE_INPUT,	/* dx = dy * w */
 	ENGINE_WEIGHTS, /* dw = dy * x */
+	/* The same of a batch norm's result relu(scale x + shift), which is never written. */
+	ENGINE_NORM_SUMS,
+	ENGINE_NORM_WEIGHTS,
+	/* dx = dy * w where that ReLU let x through, and of each channel the sums of dx and of
+	 * dx (x - mean) invstd, float32: the gradients of the batch norm's shift and scale. */
+	ENGINE_INPUT_NORM,
 };
+#define ENGINE_PASSES 7
 
-#define ENGINES_MOST 12 /* that are asked for; the most promising come first */
+#define ENGINES_MOST 40 /* that are asked for; the most promising come first */
 
 struct engines; /* opaque: a pass and what the heuristics name for it */
 
 /* rules: what must not be taken (tf32, direct, deterministic) is not named. add: dx is added to what
  * is there. The order is the same in each process of one GPU model and one version of cuDNN. NULL:
  * cuDNN cannot describe it, or knows none; the legacy API is there. */
-struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
+struct engines *engines_new(const struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
 			    const struct layer_rules *rules, bool add);
 void engines_free(struct engines *engines); /* NULL is fine */
 int engines_count(const struct engines *engines);
@@ -35,11 +42,15 @@ bool engines_build(struct engines *engines, int index, size_t most);
 void engines_drop(struct engines *engines, int index); /* not ready: nothing happens */
 size_t engines_workspace(const struct engines *engines, int index); /* bytes; it is ready */
 
-/* x, w, y: of the pass's tensors, gradients in their places. sums: [2][outputs], ENGINE_SUMS alone.
- * All 16-byte aligned. */
+/* x, w, y: of the pass's tensors, gradients in their places. sums: [2][channels], of the passes that
+ * make them. scale, shift: [c] in the type. norm_x: what the batch norm read; norm: its mean, invstd,
+ * weight, bias, [c]; rest: [3][c] that nobody reads. All 16-byte aligned. */
 struct engine_call {
 	const void *x, *w, *y;
 	float *sums;
+	const void *scale, *shift, *norm_x;
+	const float *norm[4];
+	float *rest;
 	void *workspace;
 };
 /* index: one that is ready. name: for messages. */
