@@ -273,6 +273,11 @@ static int start_engine(struct head *head, struct error *err)
 		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
 	else
 		rc = socket_own_addresses(head_port(head), address, sizeof address, err);
+	/* The others have been told where the head is; only its own agent comes by this. */
+	if (rc && head->options.engine->by_file) {
+		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
+		rc = 0;
+	}
 	job.head = address;
 	if (!rc)
 		rc = head->options.engine->start(&job, &head->children, &head->child_count, err);

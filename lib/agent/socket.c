@@ -276,5 +276,6 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 	return used ? 0
 		    : error_set(err, ERR_NETWORK,
 				"this machine has no address that other nodes can "
-				"reach: every interface is down or loopback");
+				"reach: every interface is down or loopback; several nodes on this "
+				"machine alone: --engine loopback, with --nodes");
 }

@@ -461,11 +461,22 @@ static int foreign_head(const struct machine *cards, size_t count, const struct 
 static int none_fits(const struct machine *cards, size_t count, const char *refused,
 		     struct error *err)
 {
+	const char *loopback = NULL;
+	char hint[80] = "";
+
+	for (size_t a = 0; a < cards[0].address_count; a++)
+		if (cards[0].addresses[a].up && cards[0].addresses[a].sort == IFACE_LOOPBACK)
+			loopback = cards[0].addresses[a].iface;
+	for (size_t a = 0; loopback && a < cards[0].address_count; a++)
+		if (cards[0].addresses[a].up && cards[0].addresses[a].sort != IFACE_LOOPBACK)
+			loopback = NULL;
+	if (loopback && count > 1)
+		snprintf(hint, sizeof hint, " (--iface %s where all are one machine)", loopback);
 	return error_set(err, ERR_NETWORK,
 			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
-			 "with --iface, --subnet or --head",
+			 "with --iface%s, --subnet or --head",
 			 cards[0].node ? cards[0].node : "the head", count, count == 1 ? "" : "s",
-			 *refused ? refused : "its card lists none");
+			 *refused ? refused : "its card lists none", hint);
 }
 
 /* "; rather than eth0 10.1.0.11 (management only); not docker0 ...": what else there was. Loopback and

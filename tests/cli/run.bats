@@ -373,6 +373,28 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	done
 }
 
+@test "by hand on a machine that has loopback alone: how to have it is said, and that works" {
+	unshare -n true 2>/dev/null || skip "no network namespace can be made here (needs root)"
+	command -v ip >/dev/null || skip "no ip (iproute2)"
+	(umask 077; head -c 32 /dev/urandom | od -An -v -tx1 | tr -d ' \n' >secret)
+	by_hand() {
+		BERTH_SECRET_FILE=$DIR/secret unshare -n bash -c 'ip link set lo up
+			for node in 1 0; do
+				timeout 100 "$BERTH" run --nnodes 2 --node-rank $node --head 127.0.0.1:4711 -n 2 "$@" -- sh -c "echo rank \$RANK at \$MASTER_ADDR" >out.$node 2>&1 &
+			done
+			wait $!; code=$?; wait; exit $code' sh "$@"
+	}
+	export BERTH DIR
+	run by_hand
+	cat out.0
+	[ "$status" -eq 76 ]
+	grep -q '^berth: no address of node0 can .*(--iface lo where all are one machine)' out.0
+	run by_hand --iface lo
+	cat out.0
+	[ "$status" -eq 0 ]
+	[ "$(grep -c '^rank [01] at 127.0.0.1$' out.0)" = 2 ]
+}
+
 @test "loopback: several agents, one world" {
 	"$BERTH" run -q --engine loopback -N 3 -n 6 -- sh -c 'env >env.$RANK'
 	for rank in 0 1 2 3 4 5; do
