@@ -286,6 +286,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
+	if (flags != cudaGraphInstantiateFlagUseNodePriority)
+		die("a graph whose nodes lose the priority of the stream that they were captured from");
 	*out = new CUgraphExec_st{graph->items};
 	return cudaSuccess;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Collectives by NCCL on GPU memory: module comm-nccl.so. They run on a stream of their own beside
  * the queue's, ordered by events; the host never waits for one but at a barrier. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -140,6 +141,16 @@ static ncclResult_t call(struct nccl *nccl, const struct collective *what)
 	}
 }
 
+static void where(const struct nccl *nccl, bool bucket, struct error *err)
+{
+	char at[32] = "";
+
+	if (bucket)
+		snprintf(at, sizeof at, ", bucket %d", nccl->bucket);
+	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->meet.rank,
+		     nccl->meet.hosts[nccl->meet.rank], nccl->begun.step, at);
+}
+
 static int collective(struct nccl *nccl, struct device_queue *queue, const char *name,
 		      const struct collective *what, struct error *err)
 {
@@ -156,8 +167,12 @@ static int collective(struct nccl *nccl, struct device_queue *queue, const char 
 		record(nccl, nccl->spans[span][0], nccl->stream);
 	pthread_mutex_lock(&nccl->lock);
 	rc = nccl_refuse(nccl, err);
-	if (!rc)
+	if (!rc) {
 		rc = nccl_settle(nccl, call(nccl, what), name, nccl->timeout_ms, err);
+		/* An error of a collective before it may show here first, not in the watchdog. */
+		if (rc && !nccl->failed)
+			where(nccl, bucket, err);
+	}
 	pthread_mutex_unlock(&nccl->lock);
 	if (rc)
 		return rc;
@@ -306,18 +321,21 @@ static int nccl_begin_step(struct comm *comm, struct device_queue *queue, int64_
 static bool nccl_overlap(struct comm *comm, double *busy_ms, double *exposed_ms)
 {
 	struct nccl *nccl = (struct nccl *)comm;
+	cudaError_t result = nccl->span_count ? cudaSuccess : cudaErrorNotReady;
 	double busy = 0;
 	float ms = 0;
 
-	for (int i = 0; i < nccl->span_count; i++) {
-		if (cudaEventElapsedTime(&ms, nccl->spans[i][0], nccl->spans[i][1]) != cudaSuccess)
-			return false;
+	for (int i = 0; result == cudaSuccess && i < nccl->span_count; i++) {
+		result = cudaEventElapsedTime(&ms, nccl->spans[i][0], nccl->spans[i][1]);
 		busy += ms;
 	}
-	if (!nccl->span_count ||
-	    cudaEventElapsedTime(&ms, nccl->waiting, nccl->spans[nccl->span_count - 1][1]) !=
-		    cudaSuccess)
+	if (result == cudaSuccess)
+		result = cudaEventElapsedTime(&ms, nccl->waiting,
+					      nccl->spans[nccl->span_count - 1][1]);
+	if (result != cudaSuccess) {
+		cudaGetLastError(); /* what is launched next would be taken to have failed */
 		return false;
+	}
 	*busy_ms = busy;
 	*exposed_ms = ms < 0 ? 0 : ms < busy ? ms : busy;
 	return true;

@@ -62,6 +62,7 @@ struct nccl {
 	bool capturing; /* the last collective went into a graph */
 	int captured;	/* buckets in it */
 	bool abort_wanted, failed, noticed;
+	pthread_t ending; /* ends the communicator, and has not finished; 0: there is none */
 	struct error why;
 
 	void (*lost)(void *context, const char *why);
@@ -94,9 +95,12 @@ int streams_new(struct nccl *nccl, struct error *err);
 void streams_free(struct nccl *nccl);
 
 /* watchdog.c */
-/* End what NCCL has under way, in a thread of its own: it may take long. Waits 5 s at most. Under
- * lock. */
+/* End what NCCL has under way, in a thread of its own: it may take long. What runs on the GPU ends at
+ * once, but the call returns only when no CUDA graph has a collective of this communicator in it any
+ * more. Waits 1 s at most. Under lock. */
 void nccl_abort_bounded(struct nccl *nccl);
+/* The trainer has freed its graphs: the end of that thread, 5 s at most. */
+void nccl_abort_wait(struct nccl *nccl);
 int watchdog_start(struct nccl *nccl, struct error *err);
 void watchdog_stop(struct nccl *nccl); /* joins it */
 

@@ -217,6 +217,8 @@ void nccl_close(struct comm *comm)
 	pthread_mutex_lock(&nccl->lock);
 	leave(nccl);
 	pthread_mutex_unlock(&nccl->lock);
+	/* A process that ends under that thread may end by a signal. */
+	nccl_abort_wait(nccl);
 	marks_free(nccl);
 	streams_free(nccl);
 	meet_free(&nccl->meet);

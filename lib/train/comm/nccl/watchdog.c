@@ -12,7 +12,8 @@
 
 #define LOOK_MS 200   /* between two looks, at most */
 #define HEAR_MS 2000  /* for the others to say where they stand */
-#define ABORT_MS 5000 /* for NCCL to end what it has under way */
+#define ABORT_MS 1000 /* for NCCL to end what it has under way */
+#define ENDED_MS 5000 /* the same, at the end of all */
 #define LOST_MS 10000 /* for the trainer's thread to notice */
 #define ASK_MS 1000   /* between two questions whether another rank has given up */
 #define ANSWER_MS 100 /* for the answer */
@@ -48,10 +49,16 @@ static void *end_thread(void *context)
 	return NULL;
 }
 
+static bool joined(pthread_t thread, int64_t ms)
+{
+	struct timespec until = after_ms(ms);
+
+	return !pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
+}
+
 void nccl_abort_bounded(struct nccl *nccl)
 {
 	struct ending *ending = nccl->handle ? malloc(sizeof *ending) : NULL;
-	struct timespec until;
 	pthread_t thread;
 
 	if (!ending)
@@ -62,10 +69,15 @@ void nccl_abort_bounded(struct nccl *nccl)
 		free(ending);
 		return;
 	}
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += ABORT_MS / 1000;
-	if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until))
-		pthread_detach(thread);
+	if (!joined(thread, ABORT_MS))
+		nccl->ending = thread;
+}
+
+void nccl_abort_wait(struct nccl *nccl)
+{
+	if (nccl->ending && !joined(nccl->ending, ENDED_MS))
+		pthread_detach(nccl->ending);
+	nccl->ending = 0;
 }
 
 /* Under lock. */

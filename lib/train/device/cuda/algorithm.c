@@ -138,8 +138,10 @@ bool algorithm_best(struct convolution *conv, enum pass pass, const struct tunin
 		if (!perf->usable || (rules->deterministic && !perf->deterministic) ||
 		    (rules->direct && perf->winograd))
 			continue;
-		*mathematics = perf->mathematics;
-		if (algorithm_take(conv, pass, perf->algorithm, perf->mathematics))
+		/* cuDNN may answer for its default mathematics too, which in float32 is TF32. */
+		*mathematics = rules->number == NUMBER_F32 && !rules->tf32 ? CUDNN_FMA_MATH
+									   : perf->mathematics;
+		if (algorithm_take(conv, pass, perf->algorithm, *mathematics))
 			return true;
 	}
 	return false;

@@ -336,8 +336,11 @@ static int capture(struct step *step, struct track *track,
 	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
 			   "capturing a step (--no-graph does without)", rc ? NULL : err);
 	rc = rc ? rc : ended;
+	/* Else all of it has the launching stream's priority, and the reduction waits behind the backward
+	 * pass that it is to run beside. */
 	if (!rc)
-		rc = cuda_check(cudaGraphInstantiate(&track->graph, graph, 0),
+		rc = cuda_check(cudaGraphInstantiate(&track->graph, graph,
+						     cudaGraphInstantiateFlagUseNodePriority),
 				"making a CUDA graph (--no-graph does without)", err);
 	if (graph)
 		cudaGraphDestroy(graph);

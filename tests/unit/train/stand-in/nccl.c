@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A libnccl.so.2 between processes of one machine, over shared memory: collectives are host
- * functions on the stream that they are put on. STAND_IN_NCCL chooses what goes wrong, a
- * comma-separated list:
+ * functions on the stream that they are put on. As NCCL 2.28's non-blocking communicators do (its
+ * group.cc and init.cc): each call is in progress first, another thread puts the work on the stream,
+ * also on one that is captured, and a call made meanwhile is refused; finalize and abort wait until
+ * no graph has a collective in it. STAND_IN_NCCL chooses what goes wrong, a comma-separated list:
  *   version=N       what ncclGetVersion says
  *   init-hang       no communicator ever begins
  *   hang=R:K        rank R's collective number K (from 0) waits for ever
@@ -38,7 +40,11 @@ struct ncclComm {
 	atomic_bool aborted;
 	atomic_int holders; /* the user, and collectives on their way */
 	atomic_int next;
+	atomic_bool captured;
+	bool threaded; /* a call's thread was not joined yet */
 };
+
+int stand_in_graphs(void); /* cudart.c */
 
 enum kind { REDUCE, BROADCAST, GATHER };
 
@@ -51,6 +57,7 @@ struct job {
 	ncclDataType_t type;
 	ncclRedOp_t op;
 	int root;
+	cudaStream_t stream;
 };
 
 static void nap(void)
@@ -151,23 +158,71 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
 	atomic_store(&comm->holders, 1);
 	atomic_store(&comm->state, ncclInProgress);
 	*out = comm;
-	return pthread_create(&comm->thread, NULL, begin, comm) ? ncclSystemError : ncclInProgress;
+	comm->threaded = !pthread_create(&comm->thread, NULL, begin, comm);
+	return comm->threaded ? ncclInProgress : ncclSystemError;
+}
+
+static void join(struct ncclComm *comm)
+{
+	if (comm->threaded)
+		pthread_join(comm->thread, NULL);
+	comm->threaded = false;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out)
 {
 	*out = (ncclResult_t)atomic_load(&comm->state);
+	if (*out == ncclSuccess)
+		join(comm);
 	return ncclSuccess;
+}
+
+/* A call that another thread goes on with. */
+static ncclResult_t go_on(struct ncclComm *comm, void *(*run)(void *), void *context)
+{
+	if (atomic_load(&comm->state) == ncclInProgress) {
+		fprintf(stderr, "stand-in NCCL: a call before the one before it was done\n");
+		return ncclInvalidArgument;
+	}
+	join(comm);
+	if (atomic_load(&comm->state) == ncclSuccess)
+		atomic_store(&comm->state, ncclInProgress);
+	comm->threaded = !pthread_create(&comm->thread, NULL, run, context);
+	return comm->threaded ? ncclInProgress : ncclSystemError;
+}
+
+/* In what became of it errors stay. */
+static void gone_on(struct ncclComm *comm, ncclResult_t result)
+{
+	int expected = ncclInProgress;
+
+	atomic_compare_exchange_strong(&comm->state, &expected, result);
+}
+
+static void no_graphs(struct ncclComm *comm)
+{
+	while (atomic_load(&comm->captured) && stand_in_graphs())
+		nap();
+}
+
+static void *finalize(void *context)
+{
+	struct ncclComm *comm = context;
+
+	no_graphs(comm);
+	gone_on(comm, ncclSuccess);
+	return NULL;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-	return ncclSuccess;
+	return go_on(comm, finalize, comm);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-	pthread_join(comm->thread, NULL);
+	join(comm);
+	no_graphs(comm);
 	drop(comm);
 	return ncclSuccess;
 }
@@ -277,18 +332,32 @@ static void run(void *context)
 		     part(job, from, job->count - from < most ? job->count - from : most);
 }
 
+static void *launch(void *context)
+{
+	struct job *job = context;
+
+	nap();
+	gone_on(job->comm, cudaLaunchHostFunc(job->stream, run, job) == cudaSuccess
+				   ? ncclSuccess
+				   : ncclUnhandledCudaError);
+	return NULL;
+}
+
 /* Of a job that goes into a graph the memory stays: it is run again. */
 static ncclResult_t begin_job(struct job job, cudaStream_t stream)
 {
+	enum cudaStreamCaptureStatus status;
 	struct job *kept = malloc(sizeof *kept);
 
-	if (!kept)
+	if (!kept || cudaStreamIsCapturing(stream, &status) != cudaSuccess)
 		return ncclSystemError;
+	if (status == cudaStreamCaptureStatusActive)
+		atomic_store(&job.comm->captured, true);
+	job.stream = stream;
 	*kept = job;
 	/* Never freed, and neither is the communicator that it holds: a test's process is short. */
 	atomic_fetch_add(&job.comm->holders, 1);
-	return cudaLaunchHostFunc(stream, run, kept) == cudaSuccess ? ncclSuccess
-								    : ncclUnhandledCudaError;
+	return go_on(job.comm, launch, kept);
 }
 
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
