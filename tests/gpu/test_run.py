@@ -40,6 +40,88 @@ def check(run, folder, smi, reason):
     assert f'0 passed, 0 failed, {len(EXPECTED)} skipped' in done.stdout, done.stdout
 
 
+def several_calls(run, env, out, folder):
+    """They come together in one table; what passed is not run again where nobody wants it, and a call that has no time
+    takes nothing away."""
+    def call(*more):
+        done = subprocess.run(['sh', run, '--out', out, '--build', folder, *more], env=env, capture_output=True, text=True,
+                              timeout=100, check=False)
+        with open(os.path.join(out, 'results.json'), encoding='utf-8') as file:
+            return done, json.load(file)['parts']
+
+    _, parts = call('--only', 'machine,ddp')
+    at = parts['machine']['at']
+    done, parts = call('--only', 'machine,steps', '--resume', '--time', '60')
+    assert done.returncode == 77 and 'machine: passed before' in done.stdout, done
+    assert parts.keys() == {'machine', 'ddp', 'steps'} and parts['machine']['at'] == at, parts
+    done, parts = call('--only', 'experiments', '--time', '12')
+    assert 'no time was left' in parts['conv-layers']['reason'] and parts['machine']['result'] == 'passed', parts
+    with open(os.path.join(out, 'table.txt'), encoding='utf-8') as file:
+        assert [line.split()[0] for line in file][:2] == ['machine', 'nccl-shared-gpu']
+
+
+def touch(*path):
+    os.makedirs(os.path.join(*path[:-1]), exist_ok=True)
+    with open(os.path.join(*path), 'w', encoding='utf-8'):
+        pass
+
+
+def python_packages(here, folder):
+    """cuDNN, NCCL and cuBLASLt inside Python's packages, no libX.so, a toolkit with nvcc and the runtime alone."""
+    site, toolkit = os.path.join(folder, 'site'), os.path.join(folder, 'cuda')
+    for path in ('cudnn/lib/libcudnn.so.9', 'cudnn/lib/libcudnn_graph.so.9', 'cudnn/include/cudnn.h',
+                 'nccl/lib/libnccl.so.2', 'nccl/include/nccl.h', 'cu13/lib/libcublasLt.so.13', 'cu13/lib/libcudart.so.13',
+                 'cu13/include/cublasLt.h', 'cu13/include/cuda_runtime_api.h', 'nvtx/lib/libother.so.1'):
+        touch(site, 'nvidia', *path.split('/'))
+    touch(toolkit, 'bin', 'nvcc')
+    os.chmod(os.path.join(toolkit, 'bin', 'nvcc'), 0o755)
+    touch(toolkit, 'include', 'cuda_runtime_api.h')
+    found = subprocess.run(
+        [sys.executable, '-S', '-c', 'import here, json; here.ROOT = %r; h = here.Here("carried"); '
+         'print(json.dumps([h.env()["LD_LIBRARY_PATH"], here.linkable(h)]))' % folder], check=True, timeout=60,
+        env=dict(os.environ, PYTHONPATH=f'{here}:{site}', PATH=f'{toolkit}/bin:{os.environ["PATH"]}', LD_LIBRARY_PATH='/old'),
+        capture_output=True, text=True, cwd=folder).stdout
+    path, options = json.loads(found)
+    assert path.split(':') == [os.path.join(folder, 'carried', 'lib')] + [
+        os.path.join(site, 'nvidia', name, 'lib') for name in ('cu13', 'cudnn', 'nccl')] + ['/old'], path
+    place = os.path.join(folder, 'build-gpu-libraries')
+    assert options == [f'-Dcudnn_dir={place}', f'-Dnccl_dir={place}'], options
+    for name in ('libcudnn.so', 'libnccl.so', 'libcublasLt.so', 'libcudart.so', 'libcudnn_graph.so.9'):
+        assert os.path.exists(os.path.join(place, 'lib', name)), name
+    # What the toolkit has itself is not hidden by what another version of it has.
+    assert sorted(os.listdir(os.path.join(place, 'include'))) == ['cublasLt.h', 'cudnn.h', 'nccl.h']
+
+
+BENCH = """
+import sys
+for line in sys.stdin:
+    kind = line.split()[-1]
+    print('W0801 a library says what it likes', '{', flush=True)
+    print('{"asked": "%s", %s}' % (line.strip(), '"error": "no compiler"' if kind == 'compile' else
+                                   '"images_per_s": 500.0, "memory_bytes": 7'), flush=True)
+"""
+
+
+def beside_pytorch(here, folder):
+    """A benchmark whose PyTorch cannot compile says so, and keeps the rest."""
+    with open(os.path.join(folder, 'torch_bench.py'), 'w', encoding='utf-8') as file:
+        file.write(BENCH)
+    said = subprocess.run(
+        [sys.executable, '-S', '-c', f"""
+import here, json, parts, speed
+here.HERE = {folder!r}
+h = here.Here('carried')
+h.torch = h.build = lambda: 'there'
+speed.own = lambda *_: ([dict(images_per_s=1000.0, gpu_memory_bytes=5, data_wait_ms=0.0)], 1.0)
+print(json.dumps(parts.attempt(h, 'bench-resnet50-bf16', 400)))
+print(json.dumps(parts.attempt(h, 'bench-resnet18-128', 400)))
+"""], check=True, timeout=100, env=dict(os.environ, PYTHONPATH=here), capture_output=True, text=True, cwd=folder).stdout
+    whole, part = map(json.loads, said.splitlines())
+    assert whole['result'] == 'failed' and 'compile was not measured: no compiler' in whole['reason'], whole
+    assert whole['found']['times eager'] == 2.0 and whole['found']['images_per_s'] == 1000.0, whole
+    assert part['result'] == 'passed' and part['found']['goals missed'] == ['2.00 times eager, the goal is 3'], part
+
+
 def main():
     run = sys.argv[1]
     with tempfile.TemporaryDirectory() as folder:
@@ -58,6 +140,10 @@ def main():
         done = subprocess.run(['sh', run, '--only', 'nonsense'], env=env, capture_output=True, text=True, timeout=100,
                               check=False)
         assert done.returncode == 64 and 'there is no part nonsense' in done.stderr, done
+        several_calls(run, env, out, folder)
+        here = os.path.dirname(os.path.abspath(run))
+        python_packages(here, folder)
+        beside_pytorch(here, folder)
     print('run.sh reports what it did not run')
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """PyTorch's own speed on this GPU, synthetic data on the device, medians of steps.
-    torch_bench.py baselines           a table: models, batches, bf16 and fp16, eager and compile
-    torch_bench.py one MODEL BATCH AMP one row of it: resnet50 or resnet18-cifar
-    torch_bench.py layers              each convolution of ResNet-50 beside max(FLOP, bytes)
-channels_last, autocast, SGD with momentum; compile is max-autotune. Last line: one JSON object."""
+    torch_bench.py serve    answers each line MODEL BATCH AMP KIND (resnet50 or resnet18-cifar, bf16 or fp16, eager or
+                            compile) by one JSON object; what was compiled is kept for the next time
+    torch_bench.py layers   each convolution of ResNet-50 beside max(FLOP, bytes); last line: one JSON object
+channels_last, autocast, SGD with momentum; compile is max-autotune."""
 import json
 import statistics
 import sys
@@ -26,58 +26,65 @@ def network(name):
     return model, (3, 32, 32), 1000
 
 
-def rate(name, batch, amp, compiled):
-    """(images/s, peak bytes)"""
+class Training:
+    """A network that is trained on one batch over and over."""
+
+    def __init__(self, name, batch, amp, compiled):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_reserved()
+        self.batch, self.amp, self.warm = batch, amp, WARM
+        model, shape, classes = network(name)
+        self.model = model.to(DEVICE, memory_format=torch.channels_last)
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+        scaler = getattr(torch.amp, 'GradScaler', None) or torch.cuda.amp.GradScaler
+        self.scaler = scaler(enabled=amp == 'fp16')
+        self.x = torch.randn(batch, *shape, device=DEVICE).to(memory_format=torch.channels_last)
+        self.y = torch.randint(0, classes, (batch,), device=DEVICE)
+        self.loss = torch.compile(self.loss_of, mode='max-autotune') if compiled else self.loss_of
+        self.images_per_s()
+        self.memory_bytes = torch.cuda.max_memory_reserved() - before
+
+    def loss_of(self, images, labels):
+        with torch.autocast(DEVICE, HALF[self.amp]):
+            return torch.nn.functional.cross_entropy(self.model(images), labels)
+
+    def images_per_s(self):
+        times = []
+        for step in range(self.warm + STEPS):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            self.optimizer.zero_grad(set_to_none=True)
+            self.scaler.scale(self.loss(self.x, self.y)).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            end.record()
+            if step >= self.warm:
+                times.append((begin, end))
+        torch.cuda.synchronize()
+        return self.batch / statistics.median(begin.elapsed_time(end) for begin, end in times) * 1e3
+
+
+def serve():
     torch.backends.cudnn.benchmark = True
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    model, shape, classes = network(name)
-    model = model.to(DEVICE, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
-    scaler = torch.cuda.amp.GradScaler(enabled=amp == 'fp16')
-    x = torch.randn(batch, *shape, device=DEVICE).to(memory_format=torch.channels_last)
-    y = torch.randint(0, classes, (batch,), device=DEVICE)
-
-    def loss_of(images, labels):
-        with torch.autocast(DEVICE, HALF[amp]):
-            return torch.nn.functional.cross_entropy(model(images), labels)
-
-    if compiled:
-        loss_of = torch.compile(loss_of, mode='max-autotune')
-    times = []
-    for step in range(WARM + STEPS):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        optimizer.zero_grad(set_to_none=True)
-        scaler.scale(loss_of(x, y)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        end.record()
-        if step >= WARM:
-            times.append((begin, end))
-    torch.cuda.synchronize()
-    ms = statistics.median(begin.elapsed_time(end) for begin, end in times)
-    return batch / ms * 1e3, torch.cuda.max_memory_reserved()
-
-
-def one(name, batch, amp):
-    eager, memory = rate(name, batch, amp, False)
-    torch._dynamo.reset()
-    compiled, _ = rate(name, batch, amp, True)
-    return {'model': name, 'batch': batch, 'amp': amp, 'eager': eager, 'compile': compiled, 'memory_bytes': memory}
-
-
-def baselines():
-    table = []
-    for name, batches in (('resnet50', (128, 256, 512)), ('resnet18-cifar', (128, 512))):
-        for batch in batches:
-            for amp in HALF:
-                try:
-                    table.append(one(name, batch, amp))
-                except torch.cuda.OutOfMemoryError:
-                    table.append({'model': name, 'batch': batch, 'amp': amp, 'error': 'out of memory'})
-                print(json.dumps(table[-1]), flush=True)
-    return {'torch': torch.__version__, 'gpu': torch.cuda.get_device_name(), 'rows': table}
+    known, last = {}, None
+    for line in sys.stdin:
+        asked = line.strip()
+        name, batch, amp, kind = asked.split()
+        answer = {'asked': asked, 'torch': torch.__version__}
+        try:
+            # Another network: what is kept of the one before would take the memory.
+            if last not in (None, (name, batch, amp)):
+                known.clear()
+                torch._dynamo.reset()
+            last = (name, batch, amp)
+            if kind not in known:
+                known[kind] = Training(name, int(batch), amp, kind == 'compile')
+            answer.update(images_per_s=known[kind].images_per_s(), memory_bytes=known[kind].memory_bytes)
+        except Exception as why:  # whatever the compiler says: the next row may do
+            known.pop(kind, None)
+            answer['error'] = f'{type(why).__name__}: {why}'[:500]
+        print(json.dumps(answer), flush=True)
 
 
 def layers(batch=256):
@@ -125,12 +132,8 @@ def layers(batch=256):
     return {'gpu': torch.cuda.get_device_name(), 'floors of': 'one H200: 790 TFLOP/s, 4.3 TB/s', 'rows': table}
 
 
-def main():
-    if sys.argv[1] == 'one':
-        print(json.dumps(one(sys.argv[2], int(sys.argv[3]), sys.argv[4])))
-    else:
-        print(json.dumps({'baselines': baselines, 'layers': layers}[sys.argv[1]]()))
-
-
 if __name__ == '__main__':
-    main()
+    if sys.argv[1] == 'serve':
+        serve()
+    else:
+        print(json.dumps(layers()))

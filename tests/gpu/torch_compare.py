@@ -74,7 +74,7 @@ def by_torch(state, batches, device, precision):
     if kind == torch.float32 and device == 'cuda':
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=DECAY)
-    scaler = torch.cuda.amp.GradScaler(enabled=precision == 'fp16')
+    scaler = (getattr(torch.amp, 'GradScaler', None) or torch.cuda.amp.GradScaler)(enabled=precision == 'fp16')
     half = {'bf16': torch.bfloat16, 'fp16': torch.float16}.get(precision)
     losses = []
     for x, y in batches:

@@ -30,12 +30,22 @@ def rank_main():
     sys.exit(0 if good else 1)
 
 
+def last_of(output):
+    """The result, else what went wrong: NCCL's own line of it, or the last one."""
+    lines = output.strip().splitlines()
+    for line in reversed(lines):
+        if line.startswith('{'):
+            return line[:300]
+    named = [line for line in lines if 'Duplicate GPU' in line or 'Error' in line]
+    return (named or lines or [''])[-1][:300]
+
+
 def main():
-    with socket.socket() as one:
-        one.bind(('127.0.0.1', 0))
-        port = one.getsockname()[1]
     results = {}
     for name, pretend in (('as it is', False), ('NCCL_HOSTID', True)):
+        with socket.socket() as one:
+            one.bind(('127.0.0.1', 0))
+            port = one.getsockname()[1]
         processes = []
         for rank in range(2):
             env = dict(os.environ, RANK=str(rank), WORLD_SIZE='2', LOCAL_RANK='0', MASTER_ADDR='127.0.0.1',
@@ -48,11 +58,11 @@ def main():
         said = []
         for process in processes:
             try:
-                output = process.communicate(timeout=100)[0]
+                output = process.communicate(timeout=90)[0]
             except subprocess.TimeoutExpired:
                 process.kill()
-                output = process.communicate()[0] + '\ndid not end within 100 s'
-            said.append({'code': process.returncode, 'last': output.strip().splitlines()[-1][:300] if output.strip() else ''})
+                output = process.communicate()[0] + '\ndid not end within 90 s'
+            said.append({'code': process.returncode, 'last': last_of(output)})
         results[name] = said
     results['works'] = all(one['code'] == 0 for one in results['NCCL_HOSTID'])
     print(json.dumps(results))

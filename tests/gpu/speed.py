@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Parts of run.sh: what this GPU and its libraries do, and is berth fast? Each takes what is here and a dict for what it
+finds, which stays where it fails."""
+import csv
+import os
+import resource
+import shutil
+import statistics
+import tempfile
+
+from here import TAIL, Fail, Skip, Talk, objects, run, script
+from right import rows, train
+
+# ---- first device experiments ----
+
+
+def machine(here, found):
+    found['gpus'] = here.gpu()
+    for name, question in (('torch', here.torch), ('build', here.build)):
+        try:
+            found[name] = question()
+        except (Skip, Fail) as why:
+            found[name] = str(why)
+    found['libraries'] = here.libraries()
+
+
+def torch_baselines(here, found):
+    """Eager first, all of it in seconds; then compile, the rows that matter most first, as far as there is time."""
+    here.torch()
+    talk = Talk(here, 'torch_bench.py', 'serve')
+    try:
+        found['torch'] = here.torch()
+        rows_of = [(model, batch, amp) for model, batches in (('resnet50', (256, 128, 512)), ('resnet18-cifar', (512, 128)))
+                   for batch in batches for amp in ('bf16', 'fp16')]
+        found['images_per_s'], missing = {}, []
+        for kind, limit_s in (('eager', 120), ('compile', 240)):
+            for model, batch, amp in rows_of:
+                name = f'{model} {batch} {amp} {kind}'
+                if here.left_s() < (15 if kind == 'eager' else 60):
+                    missing.append(name)
+                    continue
+                answer = talk.ask(f'{model} {batch} {amp} {kind}', here.left_s(limit_s))
+                found['images_per_s'][name] = answer.get('images_per_s', answer.get('error'))
+        if missing:
+            found['no time was left for'] = missing
+    finally:
+        talk.end()
+
+
+def cudnn(program):
+    def part(here, found):
+        here.gpu()
+        # A line at a time, so that what was measured stays where it does not come to its end.
+        lines = ['stdbuf', '-oL'] if shutil.which('stdbuf') else []
+        try:
+            _, output = run([*lines, here.program(program)], here.left_s(), here.env())
+        except Fail as why:
+            found['plans'] = objects(why.output)
+            raise
+        found['plans'] = objects(output)
+        if not found['plans']:
+            raise Fail('it says nothing: ' + output[-TAIL:])
+    return part
+
+
+def nccl_shared_gpu(here, found):
+    here.torch()
+    found.update(script(here, 'torch_shared_gpu.py', limit_s=here.left_s()))
+
+
+def conv_layers(here, found):
+    here.torch()
+    found.update(script(here, 'torch_bench.py', 'layers', limit_s=here.left_s()))
+
+
+# ---- berth beside PyTorch ----
+
+def cpu_s():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def own(here, model, batch, amp, steps, limit_s):
+    """One run of berth: its rows from the third on, and the CPU seconds it used."""
+    options, shape = (['resnet50'], '3x224x224') if model == 'resnet50' else (['resnet18', '--stem', 'cifar'], '3x32x32')
+    with tempfile.TemporaryDirectory() as folder:
+        before = cpu_s()
+        train(here, *options, '--device', 'cuda', '--amp', amp, '--data', f'synthetic:{shape},n={batch * 8},classes=1000',
+              '--batch', str(batch), '--steps', str(steps), '--no-eval', '--log-every', '10', '--metrics', folder,
+              limit_s=limit_s)
+        return rows(folder)[2:], cpu_s() - before
+
+
+def rate(some):
+    return statistics.median(row['images_per_s'] for row in some)
+
+
+def bench(model, batch, amp, steps, goals):
+    """berth and PyTorch take turns, so that both see the same machine. PyTorch stays, so as to compile once."""
+    def part(here, found):
+        here.torch()
+        here.build()
+        # First alone: what the GPU's memory is used for is all berth's. Layers are tuned here.
+        some, began_cpu_s = own(here, model, batch, amp, steps, 300)
+        speeds, found['images_per_s, alone'] = {'berth': []}, rate(some)
+        found['memory_bytes'], found['data_wait_ms'] = some[-1].get('gpu_memory_bytes'), some[-1]['data_wait_ms']
+        talk = Talk(here, 'torch_bench.py', 'serve')
+        try:
+            for turn in range(3):
+                some, used = own(here, model, batch, amp, steps * (1 + 2 * (turn == 1)), 120)
+                speeds['berth'].append(rate(some))
+                found['images_per_s'] = statistics.median(speeds['berth'])
+                if turn == 0:
+                    began_cpu_s = used
+                elif turn == 1:  # what two thirds of its steps took, without what begins and ends a run
+                    found['host CPU share of a step'] = (
+                        (used - began_cpu_s) / (2 * steps) / (batch / found['images_per_s']))
+                for kind in ('eager', 'compile'):
+                    compare(here, found, talk, speeds, f'{model} {batch} {amp} {kind}', goals)
+        finally:
+            talk.end()
+        # Speed is reported, and judged by who reads the table: a goal that is missed is no failure.
+        found['goals missed'] = [f'{found[f"times {name}"]:.2f} times {name}, the goal is {goal}'
+                                 for name, goal in goals.items()
+                                 if f'times {name}' in found and found[f'times {name}'] < goal]
+        unknown = [name for name in goals if f'times {name}' not in found]
+        if unknown:
+            why = found.get(f'PyTorch {unknown[0]}', 'no time was left')
+            raise Fail(f'PyTorch {", ".join(unknown)} was not measured: {why}')
+    return part
+
+
+def compare(here, found, talk, speeds, row, goals):
+    """One of PyTorch's turns."""
+    name = row.split()[-1]
+    if talk.lost or (name in speeds and (speeds[name] is None or here.left_s() < 20)):
+        return
+    try:
+        answer = talk.ask(row, here.left_s(400))
+    except Fail as why:
+        answer = {'error': str(why)[-TAIL:]}
+    if 'error' in answer:
+        speeds[name] = speeds.get(name)  # what cannot be had is not asked for again
+        found[f'PyTorch {name}'] = answer['error']
+        return
+    speeds.setdefault(name, []).append(answer['images_per_s'])
+    found[f'PyTorch {name} images_per_s'] = statistics.median(speeds[name])
+    found[f'PyTorch {name} memory_bytes'] = answer['memory_bytes']
+    found[f'times {name}'] = found['images_per_s'] / found[f'PyTorch {name} images_per_s']
+    if name in goals:
+        found[f'times {name}, goal'] = goals[name]
+
+
+# ---- where the time goes ----
+
+PROFILED = ['resnet50', '--device', 'cuda', '--amp', 'bf16', '--data', 'synthetic:3x224x224,n=512,classes=1000', '--batch',
+            '256', '--no-eval']
+
+
+def layer_types(here, found):
+    """Each node by our own events (layer_times.c), then the kernels by their names where a profiler is there."""
+    program = here.program('layer-times')
+    for name in ('resnet50 224 256 bf16', 'resnet18 32 512 bf16', 'resnet50 224 256 fp16'):
+        _, output = run([program, *name.split()], here.left_s(200), here.env())
+        lines = objects(output)
+        if not lines:
+            raise Fail('it says nothing: ' + output[-TAIL:])
+        found[name] = {'all': lines[-1], 'types': [line for line in lines if 'type' in line],
+                       'nodes, largest gap first': sorted((line for line in lines if 'node' in line),
+                                                          key=lambda line: line['floor_ms'] - line['ms'])[:20]}
+    kernels(here, found)
+
+
+def kernels(here, found):
+    """By ncu, else by nsys: what they do not say is no fault. The algorithms are chosen by now: only steps are seen."""
+    why = []
+    for name, read in (('ncu', by_ncu), ('nsys', by_nsys)):
+        tool = shutil.which(name)
+        if not tool:
+            why.append(f'{name} is not there')
+            continue
+        try:
+            found['kernels, ms and launches'], found['kernels by'] = read(here, tool), name
+            return
+        except (Fail, Skip) as one:
+            why.append(f'{name}: {one}')
+    found['kernels'] = '; '.join(why)
+
+
+def table_of(times_ns):
+    """{name: [ms of all, launches]}, the 40 that take most."""
+    most = sorted(times_ns.items(), key=lambda item: -sum(item[1]))[:40]
+    return {name[:160]: [round(sum(times) / 1e6, 3), len(times)] for name, times in most}
+
+
+def by_ncu(here, tool):
+    with tempfile.TemporaryDirectory() as folder:
+        log = os.path.join(folder, 'log')
+        run([tool, '--clock-control', 'none', '--metrics', 'gpu__time_duration.sum', '--csv', '--page', 'raw', '--print-units',
+             'base', '--log-file', log, here.build(), *PROFILED, '--steps', '3', '--no-graph'], here.left_s(400), here.env())
+        with open(log, encoding='utf-8', errors='replace') as file:
+            lines = [line for line in file if line.startswith('"')]
+    times = {}
+    for row in csv.DictReader(lines):
+        try:  # the row after the names has their units
+            times.setdefault(row['Kernel Name'], []).append(float(row['gpu__time_duration.sum'].replace(',', '')))
+        except (KeyError, TypeError, ValueError):
+            pass
+    if not times:
+        raise Fail('it lists no kernel: ' + ''.join(lines)[:TAIL])
+    return table_of(times)
+
+
+def by_nsys(here, tool):
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, 'report')
+        run([tool, 'profile', '-o', report, '--cuda-graph-trace=node', here.build(), *PROFILED, '--steps', '10'],
+            here.left_s(300), here.env())
+        _, output = run([tool, 'stats', '--report', 'cuda_gpu_trace', '--format', 'csv', report + '.nsys-rep'],
+                        here.left_s(200))
+    times = {}
+    lines = output.splitlines()
+    heads = [at for at, line in enumerate(lines) if 'Duration (ns)' in line]
+    for row in csv.DictReader(lines[heads[0]:] if heads else []):
+        try:
+            times.setdefault(row['Name'], []).append(float(row['Duration (ns)']))
+        except (KeyError, TypeError, ValueError):
+            pass
+    if not times:
+        raise Fail('it lists no kernel: ' + output[-TAIL:])
+    return table_of(times)
