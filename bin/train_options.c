@@ -93,7 +93,7 @@ static const struct argp_option table[] = {
 	{"weight-decay-on", KEY_WEIGHT_DECAY_ON, "all|weights", 0,
 	 "weights: not on biases and batch norm (default all)", 31},
 	{"nesterov", KEY_NESTEROV, NULL, 0, "Nesterov's momentum", 31},
-	{"schedule", KEY_SCHEDULE, "NAME", 0,
+	{"schedule", KEY_SCHEDULE, "constant|step|multistep|cosine", 0,
 	 "constant, step, multistep or cosine, by epochs (default: the model's)", 31},
 	{"step-size", KEY_STEP_SIZE, "N", 0, "Of step: epochs between its steps (default 30)", 31},
 	{"gamma", KEY_GAMMA, "X", 0, "Of step and multistep: times X at each (default 0.1)", 31},

@@ -32,6 +32,44 @@ offers() {
 	[ "$offered" = --dry-run ]
 }
 
+@test "values of an option, as --help has them, in each form in which bash hands them over" {
+	offers berth train --amp ''
+	[ "$offered" = "$(printf '%s\n' off bf16 fp16)" ]
+	offers berth train --amp b
+	[ "$offered" = bf16 ]
+	offers berth train --amp =
+	[ "$offered" = "$(printf '%s\n' off bf16 fp16)" ]
+	offers berth train --amp = fp
+	[ "$offered" = fp16 ]
+	offers berth train --amp=o
+	[ "$offered" = --amp=off ]
+	offers berth train --schedule m
+	[ "$offered" = multistep ]
+	offers berth run --port-hold of
+	[ "$offered" = off ]
+	# Numbers and files are no words to offer.
+	offers berth train --keep ''
+	[ "$offered" = all ]
+	offers berth train --save-every ''
+	[ -z "$offered" ]
+	offers berth train --data c
+	[ -z "$offered" ]
+}
+
+@test "models" {
+	offers berth train resnet1
+	[ "$offered" = "$(printf '%s\n' resnet18 resnet101 resnet152)" ]
+	offers berth train --tf32 lin
+	[ "$offered" = linear ]
+	offers berth train ''
+	for model in $("$BERTH" train 2>&1 | sed -n 's/.*The models are: \([^(]*\) (.*/\1/p' | tr ',' ' '); do
+		grep -qx "$model" <<<"$offered"
+	done
+	[ "$(wc -l <<<"$offered")" -ge 7 ]
+	offers berth run lin
+	[ -z "$offered" ]
+}
+
 @test "behind -- commands, then files" {
 	offers berth run -- bas
 	grep -qx bash <<<"$offered"
