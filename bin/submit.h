@@ -20,7 +20,8 @@ struct submit {
 	int nodes, gpus_per_node, cpus_per_node, ranks_per_node; /* GPUs: SUBMIT_NONE too */
 	int64_t time_s;
 	const char *queue, *account, *name, *output, *after;
-	bool per_node;
+	const char *warn_before, *log_dir; /* for berth run, as requeue and per_node */
+	bool per_node, requeue;
 	const char *berth;	  /* the program to call in the job */
 	const char *const *program; /* PROGRAM and its arguments, NULL at the end */
 	char **lines;		  /* of shell before it (module load ...), line_count of them; owned */

@@ -115,6 +115,11 @@ static void write_slurm(const struct writing *w)
 		directive(w, "--output=%s", s->output);
 	if (s->after)
 		directive(w, "--dependency=afterok:%s", s->after);
+	/* The output of the starts before stays; a site may have JobRequeue=0. */
+	if (s->requeue) {
+		directive(w, "--requeue");
+		directive(w, "--open-mode=append");
+	}
 	/* A failed node else ends the script, too: berth names it and its report says what to do. */
 	if (s->nodes > 1)
 		directive(w, "--no-kill");
@@ -166,7 +171,7 @@ static int write_run(const struct writing *w, struct error *err)
 	const struct submit *s = w->submit;
 	const char *verb = own_verb(s->program);
 	char ranks[24];
-	const char *begin[8];
+	const char *begin[16];
 	struct engine_words words = {0};
 	char *line;
 	size_t n = 0;
@@ -180,6 +185,16 @@ static int write_run(const struct writing *w, struct error *err)
 		snprintf(ranks, sizeof ranks, "%d", s->ranks_per_node);
 		begin[n++] = "--ranks-per-node";
 		begin[n++] = ranks;
+	}
+	if (s->warn_before) {
+		begin[n++] = "--warn-before";
+		begin[n++] = s->warn_before;
+	}
+	if (s->requeue)
+		begin[n++] = "--requeue";
+	if (s->log_dir) {
+		begin[n++] = "--log-dir";
+		begin[n++] = s->log_dir;
 	}
 	if (!verb)
 		begin[n++] = "--";

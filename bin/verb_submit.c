@@ -35,6 +35,9 @@ enum submit_key {
 	SUBMIT_NAME,
 	SUBMIT_OUTPUT,
 	SUBMIT_AFTER,
+	SUBMIT_WARN_BEFORE,
+	SUBMIT_REQUEUE,
+	SUBMIT_LOG_DIR,
 	SUBMIT_DRY_RUN,
 };
 
@@ -57,6 +60,11 @@ static const struct argp_option table[] = {
 	{"name", SUBMIT_NAME, "NAME", 0, "The job's name (default berth)", 1},
 	{"output", SUBMIT_OUTPUT, "FILE", 0, "Where the job's output goes", 1},
 	{"after", SUBMIT_AFTER, "JOB", 0, "Start when that job has ended well", 1},
+	{"warn-before", SUBMIT_WARN_BEFORE, "TIME", 0,
+	 "As with berth run: that long before the end BERTH_STOP_FILE appears", 1},
+	{"requeue", SUBMIT_REQUEUE, NULL, 0,
+	 "As with berth run: queue the job again when it was stopped with its work saved", 1},
+	{"log-dir", SUBMIT_LOG_DIR, "DIR", 0, "As with berth run: a file a rank", 1},
 	{"dry-run", SUBMIT_DRY_RUN, NULL, 0, "Show the script, and submit nothing", 1},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
@@ -101,6 +109,8 @@ static void read_time(const struct argp_state *state, const char *text, int64_t 
 static error_t parse_rest(int key, char *text, struct argp_state *state, struct arguments *arguments)
 {
 	struct submit *submit = &arguments->submit;
+	struct error err = {0};
+	int64_t ms;
 
 	switch (key) {
 	case SUBMIT_QUEUE:
@@ -118,6 +128,20 @@ static error_t parse_rest(int key, char *text, struct argp_state *state, struct 
 	case SUBMIT_AFTER:
 		submit->after = text;
 		return 0;
+	case SUBMIT_WARN_BEFORE:
+		if (number_duration_ms("--warn-before", text, &ms, &err) || ms < 1000 || ms > 86400000) {
+			error_set(&err, ERR_USAGE, "--warn-before %.100s: expected a time from 1s to 1d, "
+				  "such as 5m", text);
+			arguments_refuse(state, &err);
+		}
+		submit->warn_before = text;
+		return 0;
+	case SUBMIT_REQUEUE:
+		submit->requeue = true;
+		return 0;
+	case SUBMIT_LOG_DIR:
+		submit->log_dir = text;
+		return 0;
 	case SUBMIT_DRY_RUN:
 		arguments->dry_run = true;
 		return 0;
@@ -127,8 +151,6 @@ static error_t parse_rest(int key, char *text, struct argp_state *state, struct 
 		return 0;
 	case ARGP_KEY_END:
 		if (!submit->program) {
-			struct error err;
-
 			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
 			arguments_refuse(state, &err);
 		}

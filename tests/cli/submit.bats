@@ -43,6 +43,16 @@ golden() {
 	golden pbs-torchrun --pbs --nodes 2 --gpus-per-node 4 --per-node -- torchrun train.py
 }
 
+@test "what is for berth run: --requeue, --warn-before, --log-dir" {
+	golden slurm-requeue --slurm --time 2h --requeue --warn-before 5m --log-dir 'my logs' -- python train.py
+	golden pbs-requeue --pbs --time 2h --requeue --log-dir logs -- berth train resnet50 --ckpt ckpt
+	for wrong in soon 2d ''; do
+		run "$BERTH" submit --slurm --dry-run --warn-before "$wrong" -- true
+		[ "$status" = 64 ]
+		[[ "$output" == *"--warn-before $wrong: expected a time from 1s to 1d"* ]]
+	done
+}
+
 @test "berth train and berth run start the ranks themselves" {
 	golden pbs-train --pbs --nodes 2 --gpus-per-node 4 -- berth train resnet50 --ckpt 'my ckpt'
 	golden slurm-train --slurm --nodes 2 --ranks-per-node 2 -- /opt/x/berth train linear
