@@ -276,6 +276,7 @@ static void avgpool_case(struct lab *lab, const struct pool_case *pc)
 static const struct pool_case pools[] = {
 	{2, 9, 8, 16, 3, 2, 1, false, "max pool 3/2"},
 	{2, 9, 8, 10, 3, 2, 1, true, "max pool 3/2, added"},
+	{2, 7, 9, 24, 3, 2, 1, true, "max pool 3/2 of 24 channels, added"},
 	{2, 8, 8, 6, 2, 2, 0, false, "max pool 2/2"},
 };
 static const struct pool_case planes[] = {

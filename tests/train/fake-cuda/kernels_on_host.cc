@@ -25,7 +25,7 @@
 namespace
 {
 
-#define STACK ((size_t)256 << 10)
+#define STACK ((size_t)64 << 10)
 
 uint3 threadIdx, blockIdx;
 dim3 gridDim, blockDim;

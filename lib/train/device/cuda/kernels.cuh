@@ -109,6 +109,30 @@ void bias_back_as(const struct kernel_on *on, const void *dy, float *db, int64_t
 	       (int)at.grid.y, c, db, add);
 }
 
+template <typename T> void maxpool_as(const struct kernel_on *on, const struct kernel_pool &call)
+{
+	int v = vector_of(on->number, call.c);
+	int blocks = blocks_for(on, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((maxpool_kernel<T, V>), blocks, THREADS, on->stream, call);
+	else
+		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, on->stream, call);
+}
+
+template <typename T> void maxpool_back_as(const struct kernel_on *on, const struct kernel_pool &call)
+{
+	int v = vector_of(on->number, call.c);
+	int blocks = blocks_for(on, (int64_t)call.n * call.h * call.w * (call.c / v));
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((maxpool_back_kernel<T, V>), blocks, THREADS, on->stream, call);
+	else
+		LAUNCH((maxpool_back_kernel<T, 1>), blocks, THREADS, on->stream, call);
+}
+
 } // namespace
 
 /* The statement for the type of on, T. */
@@ -151,7 +175,8 @@ void kernel_output(const struct kernel_on *on, const void *from, float *to, int 
 
 void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list, int count)
 {
-	dim3 grid(32, (unsigned)count, 1);
+	/* The largest weight alone has 72 rounds of this. */
+	dim3 grid(128, (unsigned)count, 1);
 
 	if (count > 0)
 		BY_NUMBER(LAUNCH(weights_kernel<T>, grid, THREADS, on->stream, list))
@@ -249,16 +274,12 @@ void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call
 
 void kernel_maxpool(const struct kernel_on *on, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(on, (int64_t)call->n * call->out_h * call->out_w * call->c);
-
-	BY_NUMBER(LAUNCH(maxpool_kernel<T>, blocks, THREADS, on->stream, *call))
+	BY_NUMBER(maxpool_as<T>(on, *call))
 }
 
 void kernel_maxpool_back(const struct kernel_on *on, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(on, (int64_t)call->n * call->h * call->w * call->c);
-
-	BY_NUMBER(LAUNCH(maxpool_back_kernel<T>, blocks, THREADS, on->stream, *call))
+	BY_NUMBER(maxpool_back_as<T>(on, *call))
 }
 
 void kernel_avgpool(const struct kernel_on *on, const struct kernel_pool *call)
@@ -293,7 +314,7 @@ void kernel_count(const struct kernel_on *on, const float *losses, const int32_t
 
 void kernel_update(const struct kernel_on *on, const struct kernel_update *call)
 {
-	dim3 grid((unsigned)(call->count > 8 ? 32 : on->multiprocessors * BLOCKS_EACH),
+	dim3 grid((unsigned)(call->count > 8 ? 128 : on->multiprocessors * BLOCKS_EACH),
 		  (unsigned)call->count, 1);
 
 	if (call->count > 0)

@@ -6,63 +6,93 @@ namespace
 
 /* ---- pooling ---- */
 
-template <typename T> __global__ void maxpool_kernel(struct kernel_pool call)
+/* Where element i of [n][h][w][groups] of V channels is. */
+struct pixel {
+	int64_t n;
+	int y, x, c;
+};
+
+template <int V> __device__ __forceinline__ pixel pixel_of(int64_t i, int groups, int h, int w)
 {
-	int64_t count = (int64_t)call.n * call.out_h * call.out_w * call.c;
+	pixel out;
+
+	out.c = (int)(i % groups) * V;
+	i /= groups;
+	out.x = (int)(i % w);
+	i /= w;
+	out.y = (int)(i % h);
+	out.n = i / h;
+	return out;
+}
+
+template <typename T, int V> __global__ void maxpool_kernel(struct kernel_pool call)
+{
+	int groups = call.c / V;
+	int64_t count = (int64_t)call.n * call.out_h * call.out_w * groups;
 
 	for (int64_t i = thread_index(); i < count; i += thread_count()) {
-		int c = (int)(i % call.c), ox = (int)(i / call.c % call.out_w);
-		int oy = (int)(i / call.c / call.out_w % call.out_h);
-		int64_t n = i / call.c / call.out_w / call.out_h;
-		int y0 = oy * call.stride - call.pad, x0 = ox * call.stride - call.pad;
-		int place = -1;
-		float best = 0;
+		pixel at = pixel_of<V>(i, groups, call.out_h, call.out_w);
+		int y0 = at.y * call.stride - call.pad, x0 = at.x * call.stride - call.pad;
+		bool first = true;
+		float best[V] = {}, values[V];
+		pack<unsigned char, V> places = {};
 
-		for (int k = 0; k < call.kernel * call.kernel; k++) {
-			int y = y0 + k / call.kernel, x = x0 + k % call.kernel;
+		for (int ky = 0; ky < call.kernel; ky++)
+			for (int kx = 0; kx < call.kernel; kx++) {
+				int y = y0 + ky, x = x0 + kx;
 
-			if (y < 0 || y >= call.h || x < 0 || x >= call.w)
-				continue;
-
-			float value = number_in(((
-				const T *)call.x)[((n * call.h + y) * call.w + x) * call.c + c]);
-
-			if (place < 0 || pool_better(value, best)) {
-				best = value;
-				place = k;
+				if (y < 0 || y >= call.h || x < 0 || x >= call.w)
+					continue;
+				load<T, V>((const T *)call.x +
+						   ((at.n * call.h + y) * call.w + x) * call.c + at.c,
+					   values);
+#pragma unroll
+				for (int v = 0; v < V; v++)
+					if (first || pool_better(values[v], best[v])) {
+						best[v] = values[v];
+						places.at[v] =
+							(unsigned char)(ky * call.kernel + kx);
+					}
+				first = false;
 			}
-		}
-		number_out((T *)call.y + i, best);
+		store<T, V>((T *)call.y + i * V, best);
 		if (call.places)
-			call.places[i] = (unsigned char)place;
+			*(pack<unsigned char, V> *)(call.places + i * V) = places;
 	}
 }
 
 /* Each pixel looks at the windows that it is part of: nothing is added twice or out of order. */
-template <typename T> __global__ void maxpool_back_kernel(struct kernel_pool call)
+template <typename T, int V> __global__ void maxpool_back_kernel(struct kernel_pool call)
 {
-	int64_t count = (int64_t)call.n * call.h * call.w * call.c;
+	int groups = call.c / V;
+	int64_t count = (int64_t)call.n * call.h * call.w * groups;
 
 	for (int64_t i = thread_index(); i < count; i += thread_count()) {
-		int c = (int)(i % call.c), x = (int)(i / call.c % call.w);
-		int y = (int)(i / call.c / call.w % call.h);
-		int64_t n = i / call.c / call.w / call.h;
-		int y_end = (y + call.pad) / call.stride, x_end = (x + call.pad) / call.stride;
-		int y_room = y + call.pad - call.kernel + 1, x_room = x + call.pad - call.kernel + 1;
+		pixel in = pixel_of<V>(i, groups, call.h, call.w);
+		int y = in.y + call.pad, x = in.x + call.pad;
+		int y_room = y - call.kernel + 1, x_room = x - call.kernel + 1;
 		int y_begin = y_room <= 0 ? 0 : (y_room + call.stride - 1) / call.stride;
 		int x_begin = x_room <= 0 ? 0 : (x_room + call.stride - 1) / call.stride;
-		float sum = call.add ? number_in(((const T *)call.dx)[i]) : 0;
+		int y_end = y / call.stride, x_end = x / call.stride;
+		float sums[V] = {}, values[V];
 
+		if (call.add)
+			load<T, V>((const T *)call.dx + i * V, sums);
 		for (int oy = y_begin; oy <= y_end && oy < call.out_h; oy++)
 			for (int ox = x_begin; ox <= x_end && ox < call.out_w; ox++) {
-				int64_t at = ((n * call.out_h + oy) * call.out_w + ox) * call.c + c;
-				int k = (y + call.pad - oy * call.stride) * call.kernel + x +
-					call.pad - ox * call.stride;
+				int64_t at = ((in.n * call.out_h + oy) * call.out_w + ox) * call.c +
+					     in.c;
+				int k = (y - oy * call.stride) * call.kernel + x - ox * call.stride;
+				const pack<unsigned char, V> places =
+					*(const pack<unsigned char, V> *)(call.places + at);
 
-				if (call.places[at] == k)
-					sum += number_in(((const T *)call.dy)[at]);
+				load<T, V>((const T *)call.dy + at, values);
+#pragma unroll
+				for (int v = 0; v < V; v++)
+					if (places.at[v] == k)
+						sums[v] += values[v];
 			}
-		number_out((T *)call.dx + i, sum);
+		store<T, V>((T *)call.dx + i * V, sums);
 	}
 }
 

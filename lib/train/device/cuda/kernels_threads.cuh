@@ -165,10 +165,10 @@ __device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const
 	}
 }
 
-/* The parts of a channel, summed by 8 threads: for blocks of (32, 8). What the threads with
- * threadIdx.y 0 get back is the whole. */
+/* The parts of a channel, some hundred, summed by 32 threads: there are few blocks of these, and each
+ * thread's loads come one after another. What the threads with threadIdx.y 0 get back is the whole. */
 #define FINISH_LANES 32
-#define FINISH_ROWS 8
+#define FINISH_ROWS 32
 __device__ __forceinline__ void sum_parts(const float *parts, int count, int c, int channel,
 					  double *one, double *two)
 {
