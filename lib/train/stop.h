@@ -24,7 +24,8 @@ struct stop {
 	enum stop_cause cause;
 };
 
-/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. But where
+/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. A thread
+ * of its own takes them; the calling one and those that it begins from here on block them. But where
  * file (BERTH_STOP_FILE, may be NULL; must outlive the process) says "failed", another rank has
  * failed and nothing can be agreed on any longer: then SIGTERM ends the process as ever. */
 void stop_catch_signals(const char *file);

@@ -66,6 +66,26 @@ stopped() {
 	done
 }
 
+@test "no thread that computes takes a signal: code of oneDNN's has no stack for a handler" {
+	OMP_NUM_THREADS=2 "$BUILD/bin/berth-train" convnet $MADE --batch 32 --epochs 50 --no-eval --ckpt c --metrics m \
+		--log-every 20 >out 2>&1 &
+	pid=$!
+	wait_rows m/metrics.jsonl 1
+	# TERM, INT, USR1 in SigBlk of each thread.
+	open=0
+	for task in /proc/$pid/task/*; do
+		mask=$(sed -n 's/^SigBlk:[[:space:]]*//p' "$task/status")
+		(((16#$mask & 16#4202) == 16#4202)) || open=$((open + 1))
+		[ "${task##*/}" != "$pid" ] || (((16#$mask & 16#4202) == 16#4202))
+	done
+	[ "$open" -eq 1 ]
+	kill -USR1 "$pid"
+	code=0
+	wait "$pid" || code=$?
+	cat out
+	[ "$code" -eq "$STOPPED" ]
+}
+
 @test "a time that is over: one step, saved" {
 	code=0
 	BERTH_END_TIME=1000000000 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c || code=$?
