@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -72,6 +73,19 @@ static bool load(struct gpu_meter *meter)
 	return !symbols_find(meter->library, symbols, sizeof symbols / sizeof *symbols);
 }
 
+/* CUDA tells a MIG device's own number, which NVML knows under another name. */
+static int find_handle(struct gpu_meter *meter, const char *uuid)
+{
+	char mig[64];
+
+	if (!meter->by_uuid(uuid, &meter->handle))
+		return 0;
+	if (strncmp(uuid, "GPU-", 4))
+		return -1;
+	snprintf(mig, sizeof mig, "MIG-%s", uuid + 4);
+	return meter->by_uuid(mig, &meter->handle);
+}
+
 struct gpu_meter *gpu_meter_open(const char *uuid, const char *library)
 {
 	struct gpu_meter *meter = calloc(1, sizeof *meter);
@@ -85,7 +99,7 @@ struct gpu_meter *gpu_meter_open(const char *uuid, const char *library)
 		free(meter);
 		return NULL;
 	}
-	if (meter->by_uuid(uuid, &meter->handle)) {
+	if (find_handle(meter, uuid)) {
 		gpu_meter_close(meter);
 		return NULL;
 	}

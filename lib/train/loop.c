@@ -12,7 +12,10 @@
 #include "train/beat.h"
 #include "train/loop_internal.h"
 
-#define VOTE_STEPS 16
+/* On a GPU: votes are asked for now and then, and the answer is read when the GPU, two steps behind
+ * at the most, has long given it. */
+#define VOTE_STEPS 8
+#define VOTE_LAG 5
 #define SAVE_BYTES_S 50e6 /* before the first checkpoint is timed */
 
 void train_result_free(struct train_result *result)
@@ -50,6 +53,21 @@ static double seconds_after(const struct train *train, int64_t position)
 	if (train->stop.eval_s > 0)
 		return 1.2 * train->stop.eval_s;
 	return rate > 0 ? (double)train->val->count / rate : 0;
+}
+
+static bool beside_host(const struct train *train)
+{
+	return train->device->ops->queue_native(train->queue);
+}
+
+/* How long a vote may wait until all know of it. */
+static double seconds_to_answer(const struct train *train)
+{
+	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
+
+	return beside_host(train) && rate > 0
+		       ? (VOTE_STEPS + VOTE_LAG) * (double)train->update / rate
+		       : 0;
 }
 
 /* One batch of this rank, of an update that has update samples, done of them before it. *count: how
@@ -92,7 +110,8 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 	     "computes");
 	if (input.last)
 		input.vote = stop_wanted(&train->stop,
-					 seconds_after(train, train->state.position + update));
+					 seconds_after(train, train->state.position + update) +
+						 seconds_to_answer(train));
 
 	return device_step_run(train->step, &input, err);
 }
@@ -100,14 +119,15 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 /* Has any rank voted to stop after the update that is done? The same on all ranks. */
 static int count_votes(struct train *train, struct error *err)
 {
-	void *native = train->device->ops->queue_native(train->queue);
+	int64_t step = train->state.step, asked = step - (beside_host(train) ? VOTE_LAG : 0);
 	float votes;
-	int rc;
+	int rc = 0;
 
-	/* A GPU's step runs beside the host, which waits for it only now and then. A rank that
-	 * wants to stop goes on voting. */
-	if (native && train->state.step % VOTE_STEPS)
-		return 0;
+	/* Once it wants to stop a rank goes on voting. */
+	if (!beside_host(train) || step % VOTE_STEPS == 0)
+		rc = device_step_ask(train->step, err);
+	if (rc || asked <= train->first_step || (beside_host(train) && asked % VOTE_STEPS))
+		return rc;
 	rc = device_step_votes(train->step, &votes, err);
 	train->stopped = !rc && votes > 0;
 	return rc;

@@ -75,7 +75,7 @@ struct train {
 	int order_fd; /* --log-order; -1: none */
 
 	/* since the last report */
-	double interval_begin_s, wait_s;
+	double interval_begin_s, interval_begin_cpu_s, wait_s;
 	int64_t interval_samples, interval_steps;
 	/* all reports together */
 	double busy_s;
@@ -84,6 +84,7 @@ struct train {
 };
 
 double train_now_s(void); /* monotonic */
+double train_cpu_s(void); /* what the calling thread has computed */
 void train_interval_begin(struct train *train);
 /* For a rank that fails only because another did: wait a second. Whoever started the ranks calls
  * the first one that ends the cause, and that must be the one which knows why. Blocks. */

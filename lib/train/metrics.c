@@ -201,8 +201,10 @@ static int write_line(struct metrics *metrics, const struct metrics_row *row, st
 		json_object_set_new(json, "acc1", number(row->acc1));
 		json_object_set_new(json, "acc5", number(row->acc5));
 	}
-	if (json && row->gpu)
+	if (json && row->gpu) {
 		add_gpu(json, row->gpu);
+		json_object_set_new(json, "host_ms", number(row->host_ms));
+	}
 	if (json && row->overlap) {
 		json_object_set_new(json, "comm_ms", number(row->comm_busy_ms));
 		json_object_set_new(json, "comm_hidden", number(hidden(row)));
@@ -246,6 +248,7 @@ static int write_event(struct metrics *metrics, const struct metrics_row *row, s
 			(struct tensorboard_scalar){"gpu_memory_bytes", row->gpu->memory_bytes};
 		scalars[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
 		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", slow};
+		scalars[count++] = (struct tensorboard_scalar){"host_ms", row->host_ms};
 	}
 	if (row->overlap) {
 		scalars[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};

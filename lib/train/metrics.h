@@ -22,6 +22,8 @@ struct metrics_row {
 	double images_per_s; /* over all ranks */
 	double data_wait_ms; /* a step, in val a batch, of the slowest rank */
 	const struct gpu_reading *gpu; /* train: over all ranks; NULL: not on a GPU */
+	double host_ms; /* where there is gpu: that the thread which launches steps computes, a step,
+			 * of the slowest rank */
 	bool overlap;		       /* train: rank 0 measured the next two */
 	double comm_busy_ms, comm_exposed_ms; /* the newest step's reductions, as comm.h says */
 	double acc1, acc5;   /* val, per cent; negative: none (regression) */

@@ -49,30 +49,34 @@ static int agree(struct train *train, struct metrics_row *row, struct gpu_readin
 		 struct error *err)
 {
 	struct step_totals totals;
+	/* Before the GPU is waited for. */
+	double steps = (double)(train->interval_steps ? train->interval_steps : 1);
+	double host_ms = (train_cpu_s() - train->interval_begin_cpu_s) * 1e3 / steps;
 	int rc = device_step_read(train->step, &totals, err);
 
 	if (rc)
 		return rc;
 	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
 	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
-	double most[3 + GPU_READING_VALUES] = {
+	double most[4 + GPU_READING_VALUES] = {
 		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
 		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
-		!train->comm->rank && clock_says_save(train)};
+		!train->comm->rank && clock_says_save(train), host_ms};
 
 	gpu_meter_read(train->meter, gpu);
-	gpu_reading_pack(gpu, most + 3);
+	gpu_reading_pack(gpu, most + 4);
 	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 3 + GPU_READING_VALUES, COMM_MAX,
+		rc = comm_agree(train->comm, train->queue, most, 4 + GPU_READING_VALUES, COMM_MAX,
 				err);
 	if (rc)
 		return error_prefix(err, "agreeing on the loss of step %" PRId64,
 				    train->state.step);
-	gpu_reading_unpack(most + 3, gpu);
+	gpu_reading_unpack(most + 4, gpu);
 	row->loss = unsigned_nan(sums[0] / sums[1]);
 	row->data_wait_ms = most[1];
 	train->time_is_up = most[2] > 0;
+	row->host_ms = most[3];
 	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
 	return 0;
 }

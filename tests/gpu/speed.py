@@ -113,6 +113,8 @@ def bench(model, batch, amp, steps, goals):
                 if turn == 0:
                     began_cpu_s = used
                 elif turn == 1:  # what two thirds of its steps took, without what begins and ends a run
+                    found['host share of a step, by its thread'] = (
+                        statistics.median(row['host_ms'] for row in some) / 1e3 / (batch / rate(some)))
                     found['host CPU share of a step'] = (
                         (used - began_cpu_s) / (2 * steps) / (batch / found['images_per_s']))
                 for kind in ('eager', 'compile'):

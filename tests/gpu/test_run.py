@@ -112,13 +112,14 @@ import here, json, parts, speed
 here.HERE = {folder!r}
 h = here.Here('carried')
 h.torch = h.build = lambda: 'there'
-speed.own = lambda *_: ([dict(images_per_s=1000.0, gpu_memory_bytes=5, data_wait_ms=0.0)], 1.0)
+speed.own = lambda *_: ([dict(images_per_s=1000.0, gpu_memory_bytes=5, data_wait_ms=0.0, host_ms=12.8)], 1.0)
 print(json.dumps(parts.attempt(h, 'bench-resnet50-bf16', 400)))
 print(json.dumps(parts.attempt(h, 'bench-resnet18-128', 400)))
 """], check=True, timeout=100, env=dict(os.environ, PYTHONPATH=here), capture_output=True, text=True, cwd=folder).stdout
     whole, part = map(json.loads, said.splitlines())
     assert whole['result'] == 'failed' and 'compile was not measured: no compiler' in whole['reason'], whole
     assert whole['found']['times eager'] == 2.0 and whole['found']['images_per_s'] == 1000.0, whole
+    assert abs(whole['found']['host share of a step, by its thread'] - 0.05) < 1e-9, whole
     assert part['result'] == 'passed' and part['found']['goals missed'] == ['2.00 times eager, the goal is 3'], part
 
 

@@ -50,6 +50,28 @@ PY
 	near_rows gpu cpu 1e-3
 }
 
+@test "what NVML says of the GPU goes into the metrics, and null where it does not say" {
+	ln -s "$FAKE_NVML" libnvidia-ml.so.1
+	for as in slow mig driver; do
+		LD_LIBRARY_PATH=$PWD BERTH_FAKE_NVML=$as run gpu "${SMALL[@]}" --steps 2 --metrics "$as"
+		[ "$status" -eq 0 ]
+		[ "$as" = driver ] || [[ ! "$output" =~ "NVML does not know" ]]
+	done
+	[[ "$output" =~ "NVML does not know this GPU" ]]
+	python3 - <<'PY'
+import json
+def row(name):
+    rows = [json.loads(line) for line in open(f'{name}/metrics.jsonl')]
+    assert all(('gpu_use' in row) == (row['split'] == 'train') for row in rows), rows
+    assert all(row['host_ms'] > 0 for row in rows if row['split'] == 'train')
+    return {key: value for key, value in rows[0].items() if key.startswith('gpu')}
+assert row('slow') == {'gpu_use': 87, 'gpu_memory_bytes': 40 << 30, 'gpu_power_w': 612.5,
+                       'gpu_slow': ['power-cap', 'hw-thermal']}, row('slow')
+assert row('mig') == {'gpu_use': None, 'gpu_memory_bytes': 40 << 30, 'gpu_power_w': None, 'gpu_slow': []}, row('mig')
+assert row('driver') == {'gpu_use': None, 'gpu_memory_bytes': None, 'gpu_power_w': None, 'gpu_slow': []}, row('driver')
+PY
+}
+
 # The engine of forward, sums, input and weights, of each line of the cache; -1: none was taken.
 engines_kept() {
 	cut -f 2 cache/berth/cudnn-* | cut -d ' ' -f 7-10 | tr ' ' '\n' | sort -u | tr '\n' ' '
@@ -96,6 +118,34 @@ engines_kept() {
 	FAKE_CUDA_SEED=12345 gpu "${SMALL[@]}" --epochs 2 --ckpt three --deterministic
 	cmp one/model.safetensors two/model.safetensors
 	cmp one/model.safetensors three/model.safetensors
+}
+
+@test "between log lines the host waits for nothing on the GPU" {
+	# Whatever is waited for at the start, at the one log line and at the end is the same.
+	for steps in 20 60; do
+		XDG_CACHE_HOME=/dev/null/none FAKE_CUDNN_ENGINES=none FAKE_CUDA_WAITS=waits-$steps gpu "${SMALL[@]}" \
+			--data synthetic:3x16x16,n=480,classes=5 --no-eval \
+			--log-every 1000 --steps "$steps" --amp fp16
+	done
+	read -r waits_20 events_20 < waits-20
+	read -r waits_60 events_60 < waits-60
+	[ "$waits_20" -gt 0 ]
+	[ "$waits_20" -eq "$waits_60" ]
+	# For room for a batch, once a step, and for votes that were asked for five steps before.
+	[ $((events_60 - events_20)) -eq $((40 + 5)) ]
+}
+
+@test "a run that has to stop does so soon, and goes on with the same bits" {
+	net=("${SMALL[@]}" --epochs 6 --no-eval --deterministic)
+	gpu "${net[@]}" --ckpt whole
+	: > stop
+	# Asked for at step 8, known at 13.
+	BERTH_STOP_FILE=$PWD/stop run gpu "${net[@]}" --ckpt parts
+	[ "$status" -eq 75 ]
+	[ "$(cat parts/latest)" = step-00000013.safetensors ]
+	rm stop
+	gpu "${net[@]}" --ckpt parts
+	cmp whole/model.safetensors parts/model.safetensors
 }
 
 @test "numbers of 16 bits train to nearly the same" {
@@ -156,6 +206,23 @@ engines_kept() {
 	FAKE_CUDA_COUNT=0 run gpu "${SMALL[@]}" --steps 1
 	[ "$status" -eq 69 ]
 	[[ "$output" =~ "no GPU that this process may use" ]]
+}
+
+@test "a driver that is missing or too old, and too old a cuDNN: one sentence, and auto goes on without" {
+	for row in "FAKE_CUDA_DRIVER=0|driver is not installed or not loaded" \
+		"FAKE_CUDA_DRIVER=12020|driver is too old: it serves CUDA 12.2, this build uses CUDA " \
+		"FAKE_CUDNN_VERSION=8907|cuDNN is too old: 8907 was loaded, expected 90000 or newer"; do
+		export "${row%%|*}"
+		run gpu "${SMALL[@]}" --steps 1
+		[ "$status" -eq 69 ]
+		[ "${#lines[@]}" -eq 1 ]
+		[[ "$output" =~ "${row#*|}" ]]
+		BERTH_MODULE_PATH=$FAKE_CUDA:$BUILD/lib/modules run "$BUILD/bin/berth-train" "${SMALL[@]}" --steps 1 --no-eval
+		[ "$status" -eq 0 ]
+		[[ "$output" =~ "computing on cpu" ]]
+		row=${row%%=*}
+		unset "$row"
+	done
 }
 
 @test "two ranks by MPI, staged through the host, as one of twice the batch" {

@@ -139,7 +139,7 @@ struct step_request {
 	float *weights, *gradients,
 		*momentum; /* flat, device memory; the last two NULL without train */
 	bool vote; /* gradients has one element more, which is reduced with the last bucket: each
-		    * update's step_input.vote, so that device_step_votes knows the sum over ranks */
+		    * update's step_input.vote, so that device_step_ask learns the sum over ranks */
 	float *buffers;	   /* flat, device memory: the graph's buffers (running statistics), changed
 			    * by training; NULL where the graph has none */
 	struct op_sgd sgd; /* lr comes with each run */
@@ -259,6 +259,9 @@ struct device_ops {
 	int (*step_run)(struct step *step, const struct step_input *input, struct error *err);
 	int (*step_read)(struct step *step, struct step_totals *out, struct error *err);
 	void (*step_free)(struct step *step);
+	/* device_step_ask and device_step_votes, where work is done beside the host; else both NULL. */
+	int (*step_ask)(struct step *step, struct error *err);
+	int (*step_votes)(struct step *step, float *out, struct error *err);
 	/* begin: set the scale, NULL: leave it. now: what it is, NULL: do not ask. Of a training
 	 * step of PRECISION_F16; NULL where reduced is not set. */
 	int (*step_scale)(struct step *step, const struct step_scale *begin, struct step_scale *now,
@@ -289,8 +292,11 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 		    struct device_step **out, struct error *err);
 int device_step_run(struct device_step *step, const struct step_input *input, struct error *err);
 int device_step_read(struct device_step *step, struct step_totals *out, struct error *err);
-/* With step_request.vote: what the ranks' votes of the last update come to. Waits for it where the
- * device runs beside the host. */
+/* With step_request.vote: ask what the ranks' votes of the last update come to. Does not wait; one
+ * question at a time. */
+int device_step_ask(struct device_step *step, struct error *err);
+/* The answer to the last question. Waits for that update where the device runs beside the host:
+ * not where some updates were run since. */
 int device_step_votes(struct device_step *step, float *out, struct error *err);
 /* device_ops.step_scale; without one begin is passed over and now says that nothing is scaled. */
 int device_step_scale(struct device_step *step, const struct step_scale *begin,

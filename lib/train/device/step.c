@@ -30,6 +30,7 @@ struct device_step {
 	struct device_queue *queue;
 	struct comm *comm; /* that wants to know the steps, else NULL */
 	float *vote; /* device memory; NULL: none */
+	float votes; /* the answer, where it is known at once */
 	struct step *step;
 	struct walk walk;
 };
@@ -350,9 +351,20 @@ int device_step_run(struct device_step *step, const struct step_input *input, st
 	return walk_run(&step->walk, input, err);
 }
 
+int device_step_ask(struct device_step *step, struct error *err)
+{
+	if (step->ops && step->ops->step_ask)
+		return step->ops->step_ask(step->step, err);
+	return step->queue->device->ops->copy_out(step->queue, &step->votes, step->vote,
+						  sizeof step->votes, err);
+}
+
 int device_step_votes(struct device_step *step, float *out, struct error *err)
 {
-	return step->queue->device->ops->copy_out(step->queue, out, step->vote, sizeof *out, err);
+	if (step->ops && step->ops->step_votes)
+		return step->ops->step_votes(step->step, out, err);
+	*out = step->votes;
+	return 0;
 }
 
 int device_step_read(struct device_step *step, struct step_totals *out, struct error *err)

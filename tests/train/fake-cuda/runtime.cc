@@ -69,6 +69,9 @@ static bool toss(void)
 	return chance >> 63;
 }
 
+/* How often the host waited for the GPU: in general, and for an event. */
+static long waits, event_waits;
+
 static cudaError_t fails(cudaError_t code)
 {
 	last_error = code;
@@ -186,6 +189,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 		stream->graph->broken = true;
 		return fails(cudaErrorStreamCaptureUnsupported);
 	}
+	waits++;
 	pump(stream);
 	return cudaSuccess;
 }
@@ -242,6 +246,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
+	event_waits++;
 	while (event->come < event->recorded)
 		step(event->stream, true);
 	return cudaSuccess;
@@ -449,6 +454,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyK
 {
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
+	waits++;
 	expect_kind(to, from, size, kind);
 	if (place(from, size) != 'h' || place(to, size) != 'd') {
 		memcpy(to, from, size);
@@ -465,6 +471,7 @@ cudaError_t cudaDeviceSynchronize(void)
 {
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
+	waits++;
 	pump_all();
 	return cudaSuccess;
 }
@@ -479,6 +486,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMe
 	}
 	if (breaks_capture())
 		return fails(cudaErrorStreamCaptureUnsupported);
+	waits++;
 	/* Pageable memory: read at once, written before the call returns. */
 	if (place(from, size) == 'h') {
 		auto kept = std::make_shared<std::vector<char>>((const char *)from,
@@ -511,7 +519,11 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t size, cudaStream_t strea
 cudaError_t cudaGetDeviceCount(int *count)
 {
 	const char *wanted = getenv("FAKE_CUDA_COUNT");
+	int driver;
 
+	cudaDriverGetVersion(&driver);
+	if (driver < CUDART_VERSION)
+		return fails(cudaErrorInsufficientDriver);
 	*count = wanted ? atoi(wanted) : 1;
 	return *count ? cudaSuccess : fails(cudaErrorNoDevice);
 }
@@ -542,7 +554,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-	*version = CUDART_VERSION;
+	const char *driver = getenv("FAKE_CUDA_DRIVER");
+
+	*version = driver ? atoi(driver) : CUDART_VERSION;
 	return cudaSuccess;
 }
 
@@ -605,6 +619,17 @@ void fake_write(void *at, size_t index, enum number number, float value)
 		((struct f16 *)at)[index] = f16_of_f32(value);
 	else
 		((struct bf16 *)at)[index] = bf16_of_f32(value);
+}
+
+__attribute__((destructor)) static void tell_waits(void)
+{
+	const char *path = getenv("FAKE_CUDA_WAITS");
+	FILE *file = path ? fopen(path, "w") : nullptr;
+
+	if (!file)
+		return;
+	fprintf(file, "%ld %ld\n", waits, event_waits);
+	fclose(file);
 }
 
 /* Leaks of the GPU's memory are the host's, which LeakSanitizer sees only where nothing points at

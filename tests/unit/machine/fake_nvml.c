@@ -238,13 +238,18 @@ EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, struct fake **out)
 			return 0;
 		}
 	}
+	nvmlDeviceGetUUID(&migs[2], own, sizeof own);
+	if (is("mig") && strcmp(own, uuid) == 0) {
+		*out = &migs[2];
+		return 0;
+	}
 	return 6;
 }
 
 EXPORT int nvmlDeviceGetUtilizationRates(struct fake *device, struct nvml_use *out)
 {
 	*out = (struct nvml_use){87, 55};
-	return is("mig") ? 3 : 0;
+	return is("mig") || device->mig >= 0 ? 3 : 0;
 }
 
 EXPORT int nvmlDeviceGetPowerUsage(struct fake *device, unsigned *out)

@@ -48,6 +48,16 @@ static void test_read(void **state)
 	/* A MIG device has no use or power of its own. */
 	read_as("mig", &reading);
 	assert_true(isnan(reading.use) && isnan(reading.power_w) && reading.memory_bytes > 0);
+
+	/* It goes by its own number. */
+	struct gpu_meter *meter =
+		gpu_meter_open("GPU-00000012-1111-2222-3333-444444444444", FAKE_NVML);
+
+	assert_non_null(meter);
+	gpu_meter_read(meter, &reading);
+	gpu_meter_close(meter);
+	assert_true(isnan(reading.use) && isnan(reading.power_w) && reading.memory_bytes == 0);
+	assert_null(gpu_meter_open("GPU-00000013-1111-2222-3333-444444444444", FAKE_NVML));
 }
 
 static void test_holders(void **state)
@@ -118,6 +128,7 @@ static void test_row(void **state)
 	struct metrics_row row = {.split = SPLIT_TRAIN,
 				  .step = 1,
 				  .gpu = &reading,
+				  .host_ms = 1.5,
 				  .overlap = true,
 				  .comm_busy_ms = 4,
 				  .comm_exposed_ms = 1};
@@ -134,7 +145,7 @@ static void test_row(void **state)
 	snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
 	assert_int_equal(file_read(path, 1 << 16, &text, &size, &err), 0);
 	assert_non_null(strstr(text, "\"gpu_use\": 87.0, \"gpu_memory_bytes\": 1048576.0, "
-				     "\"gpu_power_w\": null, \"gpu_slow\": [\"power-cap\"]"));
+				     "\"gpu_power_w\": null, \"gpu_slow\": [\"power-cap\"], \"host_ms\": 1.5"));
 	assert_non_null(strstr(text, "\"comm_ms\": 4.0, \"comm_hidden\": 0.75"));
 	free(text);
 	snprintf(path, sizeof path, "rm -r %s", folder);

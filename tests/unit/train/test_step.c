@@ -282,6 +282,7 @@ static void votes(void **state)
 		if (with) {
 			assert_memory_equal(weights[0], weights[1],
 					    rig.buckets.total * sizeof(float));
+			assert_int_equal(device_step_ask(rig.step, &err), 0);
 			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
 			assert_true(sum == 1);
 			/* Two others vote so; this one no longer does. */
@@ -290,6 +291,7 @@ static void votes(void **state)
 			rig.recorder.count = 0;
 			rig.vote = 0;
 			assert_int_equal(run(&rig, 2, BATCH, 2 * BATCH, &err), 0);
+			assert_int_equal(device_step_ask(rig.step, &err), 0);
 			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
 			assert_true(sum == 2);
 		}

@@ -431,4 +431,6 @@ const struct device_ops device_cuda = {
 	.step_read = cuda_step_read,
 	.step_free = cuda_step_free,
 	.step_scale = cuda_step_scale,
+	.step_ask = cuda_step_ask,
+	.step_votes = cuda_step_votes,
 };

@@ -125,6 +125,8 @@ int cuda_step_run(struct step *step, const struct step_input *input, struct erro
 int cuda_step_read(struct step *step, struct step_totals *out, struct error *err);
 int cuda_step_scale(struct step *step, const struct step_scale *begin, struct step_scale *now,
 		    struct error *err);
+int cuda_step_ask(struct step *step, struct error *err);
+int cuda_step_votes(struct step *step, float *out, struct error *err);
 void cuda_step_free(struct step *step);
 
 #endif

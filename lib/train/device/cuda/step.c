@@ -445,6 +445,27 @@ int cuda_step_read(struct step *step, struct step_totals *out, struct error *err
 	return 0;
 }
 
+int cuda_step_ask(struct step *step, struct error *err)
+{
+	const struct step_request *request = &step->request;
+	cudaError_t code = cudaMemcpyAsync(&step->memory.mail->votes,
+					   request->gradients + request->buckets->total,
+					   sizeof(float), cudaMemcpyDeviceToHost, step->on.stream);
+
+	if (!code)
+		code = cudaEventRecord(step->memory.answered, step->on.stream);
+	return cuda_check(code, "asking for the votes", err);
+}
+
+int cuda_step_votes(struct step *step, float *out, struct error *err)
+{
+	int rc = cuda_check(cudaEventSynchronize(step->memory.answered), "reading the votes", err);
+
+	if (!rc)
+		*out = step->memory.mail->votes;
+	return rc;
+}
+
 int cuda_step_scale(struct step *step, const struct step_scale *begin, struct step_scale *now,
 		    struct error *err)
 {

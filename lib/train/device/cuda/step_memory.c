@@ -7,6 +7,9 @@
 #include "train/data/augment.h"
 #include "train/device/cuda/element.h"
 
+/* Events for which the host waits: asleep, not in a loop that takes a core. */
+#define WAITED_FOR (cudaEventDisableTiming | cudaEventBlockingSync)
+
 /* ---- out of memory ---- */
 
 /* Is there room for all of it? Asked before anything is taken, so that what is said is true. */
@@ -111,7 +114,10 @@ static int make_state(const struct step_request *request, struct step_memory *me
 	if (rc)
 		return rc;
 	memory->mail->none = none;
-	rc = cuda_memory(sizeof none, "the totals", (void **)&memory->totals, err);
+	rc = cuda_check(cudaEventCreateWithFlags(&memory->answered, WAITED_FOR),
+			"an event of the GPU", err);
+	if (!rc)
+		rc = cuda_memory(sizeof none, "the totals", (void **)&memory->totals, err);
 	if (!rc)
 		rc = to_device(&none, memory->totals, sizeof none, err);
 	if (!rc)
@@ -143,9 +149,8 @@ static int make_ways(struct step_memory *memory, struct error *err)
 			rc = cuda_check(cudaMallocHost((void **)&way->host, sizes->way),
 					"pinned memory for the samples", err);
 		if (!rc)
-			rc = cuda_check(
-				cudaEventCreateWithFlags(&way->copied, cudaEventDisableTiming),
-				"an event of the GPU", err);
+			rc = cuda_check(cudaEventCreateWithFlags(&way->copied, WAITED_FOR),
+					"an event of the GPU", err);
 		if (!rc)
 			rc = cuda_check(
 				cudaEventCreateWithFlags(&way->taken, cudaEventDisableTiming),
@@ -212,6 +217,8 @@ void step_memory_free(struct step_memory *memory)
 	cudaFree(memory->totals);
 	cudaFree(memory->scaler);
 	cudaFreeHost(memory->mail);
+	if (memory->answered)
+		cudaEventDestroy(memory->answered);
 	*memory = (struct step_memory){0};
 }
 

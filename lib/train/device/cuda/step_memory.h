@@ -12,6 +12,7 @@
 struct step_mail {
 	struct kernel_totals totals, none;
 	struct kernel_scaler scaler;
+	float votes;
 };
 
 /* A batch on its way: pinned host memory and device memory of one form, run and targets first. Two
@@ -35,6 +36,7 @@ struct step_memory {
 	struct kernel_totals *totals;
 	struct kernel_scaler *scaler;
 	struct step_mail *mail;
+	cudaEvent_t answered; /* mail->votes has come */
 
 	struct step_sizes sizes;
 	struct step_way ways[2];
