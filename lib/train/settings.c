@@ -82,6 +82,11 @@ int train_defaults(struct train_options *options, struct error *err)
 	if (!model)
 		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s",
 				 options->model, model_names(names, sizeof names));
+	if (options->tf32 && options->precision != PRECISION_F32)
+		return error_set(err, ERR_USAGE,
+				 "--tf32 is for products of float32, and --amp %s has none: leave "
+				 "out one of them",
+				 options->precision == PRECISION_BF16 ? "bf16" : "fp16");
 	if (options->batch <= 0)
 		options->batch = model->batch;
 	if (options->accumulate <= 0)

@@ -7,6 +7,8 @@ SMALL=(convnet --data synthetic:3x16x16,n=40,classes=5 --batch 8 --log-every 1 -
 
 setup_file() {
 	export XDG_CACHE_HOME=$BATS_FILE_TMPDIR/cache
+	# The gigabyte in which algorithms are tried is not to be filled each time by malloc.
+	export MALLOC_PERTURB_=0
 }
 
 FAKE_CUDA=$BUILD/tests/train/fake-cuda
@@ -102,6 +104,36 @@ engines_kept() {
 	printf 'conv f32 8x3x16x16\t1 0 1 0 1 0\n\0\377\n' > cache/berth/cudnn-91900_Fake_GPU
 	FAKE_CUDNN_ENGINES=slow gpu "${SMALL[@]}" --steps 2
 	[ "$(engines_kept)" = "-1 " ]
+}
+
+@test "float32 stays float32 where --tf32 is not said, by cuDNN's algorithms, its engines and cuBLAS" {
+	export XDG_CACHE_HOME=$PWD/cache
+	"$BUILD/bin/berth-train" "${SMALL[@]}" --steps 4 --no-eval --metrics cpu --device cpu-reference
+	for engines in none fast; do
+		export FAKE_CUDNN_ENGINES=$engines
+		rm -rf cache
+		gpu "${SMALL[@]}" --steps 4 --no-eval --metrics full-$engines
+		near_rows full-$engines cpu 1e-6
+		kept=$(engines_kept)
+		rm -r cache
+		gpu "${SMALL[@]}" --steps 4 --no-eval --metrics tf32-$engines --tf32
+		near_rows tf32-$engines cpu 1e-2
+		run near_rows tf32-$engines cpu 1e-6
+		[ "$status" -ne 0 ]
+		# Engine 2 says that it takes tensor cores.
+		echo "$kept, with --tf32 $(engines_kept)"
+		[ "$engines" = none ] || [ "$kept, with --tf32 $(engines_kept)" = "-1 4 , with --tf32 -1 2 " ]
+	done
+	unset FAKE_CUDNN_ENGINES
+	# A linear layer alone: cuBLAS.
+	net=(linear --data synthetic:3x16x16,n=40,classes=5 --batch 8 --log-every 1 --lr 0.01 --steps 4 --no-eval)
+	"$BUILD/bin/berth-train" "${net[@]}" --metrics linear-cpu --device cpu-reference
+	gpu "${net[@]}" --metrics linear
+	near_rows linear linear-cpu 1e-6
+	gpu "${net[@]}" --metrics linear-tf32 --tf32
+	near_rows linear-tf32 linear-cpu 1e-2
+	run near_rows linear-tf32 linear-cpu 1e-6
+	[ "$status" -ne 0 ]
 }
 
 @test "a checkpoint goes from the CPU to the GPU and back" {

@@ -79,4 +79,10 @@ fast() {
 	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp int8
 	[ "$status" -eq 64 ]
 	[[ "$output" =~ "off, bf16 or fp16" ]]
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --tf32
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "--tf32 is for a GPU" ]]
+	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp fp16 --tf32
+	[ "$status" -eq 64 ]
+	[[ "$output" =~ "--tf32 is for products of float32, and --amp fp16 has none" ]]
 }

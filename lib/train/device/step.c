@@ -306,12 +306,13 @@ int device_step_new(struct device_queue *queue, const struct step_request *reque
 
 	if (!step)
 		return error_memory(err, "a training step");
-	if (request->precision != PRECISION_F32 && !queue->device->ops->reduced) {
+	if ((request->precision != PRECISION_F32 || request->tf32) &&
+	    !queue->device->ops->reduced) {
 		free(step);
 		return error_set(err, ERR_USAGE,
-				 "--amp is for a GPU: %s computes in float32; leave it out, or take "
+				 "--%s is for a GPU: %s computes in float32; leave it out, or take "
 				 "--device cuda",
-				 queue->device->ops->name);
+				 request->tf32 ? "tf32" : "amp", queue->device->ops->name);
 	}
 	step->queue = queue;
 	if (request->train && request->comm && request->comm->ops->begin_step)

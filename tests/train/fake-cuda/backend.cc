@@ -264,9 +264,12 @@ static void run_engine(const meaning &what, int engine, void *const *at)
 {
 	const void *x = at[0], *w = at[1], *y = at[2];
 	void *to = what.out == 'x' ? at[0] : what.out == 'w' ? at[1] : at[2];
+	fake_pass pass = what.pass;
 
+	if (engine == ENGINE_LOSSY)
+		pass.how.math = CUDNN_DEFAULT_MATH; /* in float32: TF32's */
 	fake_cost(engine_ms(engine));
-	fake_convolve(what.pass, what.out, what.out == 'x' ? nullptr : x,
+	fake_convolve(pass, what.out, what.out == 'x' ? nullptr : x,
 		      what.out == 'w' ? nullptr : w, what.out == 'y' ? nullptr : y, to, what.beta);
 	if (what.sums)
 		sum_up(what.pass, to, (float *)at[3], (float *)at[4]);
@@ -277,6 +280,15 @@ static void run_engine(const meaning &what, int engine, void *const *at)
 		*(float *)at[4] *= 2;
 	else
 		fake_write(to, fake_count(what.pass, what.out) - 1, what.pass.x.number, 1000);
+}
+
+/* Is what this engine computes in float32? */
+static bool in_f32(const fake_descriptor *engine)
+{
+	meaning what;
+
+	return engine->graph && meaning_of(engine->graph, &what) &&
+	       what.pass.x.number == NUMBER_F32;
 }
 
 extern "C" {
@@ -371,6 +383,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 		fake_descriptor *engine = *(fake_descriptor **)values;
 
 		engine->engine = it->engine;
+		engine->graph = it->graph;
 		engine->final = true;
 		*count = 1;
 		return CUDNN_STATUS_SUCCESS;
@@ -379,7 +392,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 		*count = it->engine == ENGINE_LOSSY;
 		if (*count && wanted)
 			*(cudnnBackendNumericalNote_t *)values =
-				CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
+				in_f32(it) ? CUDNN_NUMERICAL_NOTE_TENSOR_CORE
+					   : CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION;
 		return CUDNN_STATUS_SUCCESS;
 	}
 	if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && type == CUDNN_TYPE_BEHAVIOR_NOTE) {

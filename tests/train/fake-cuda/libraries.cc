@@ -72,12 +72,26 @@ template <typename F> static void each(const fake_pass &p, F f)
 					}
 }
 
-static float *widen(const void *from, size_t count, enum number number)
+/* As tensor cores read it. */
+static float tf32(float value)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &value, sizeof bits);
+	bits = (bits + 0x1000) & ~0x1fffu;
+	memcpy(&value, &bits, sizeof bits);
+	return value;
+}
+
+static float *widen(const void *from, size_t count, enum number number, bool rounds)
 {
 	float *out = (float *)malloc(count * sizeof(float) + 1);
 
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
 		out[i] = fake_read(from, i, number);
+		if (rounds)
+			out[i] = tf32(out[i]);
+	}
 	return out;
 }
 
@@ -96,9 +110,11 @@ void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, c
 	enum number number = p.x.number;
 	size_t xs = fake_bytes(p.x) / size_of(number), ws = fake_bytes(p.w) / size_of(number),
 	       ys = fake_bytes(p.y) / size_of(number), tap = (size_t)p.w.h * p.w.w * p.w.c;
-	float *fx = out == 'x' ? (float *)calloc(xs, 4) : widen(x, xs, number);
-	float *fw = out == 'w' ? (float *)calloc(ws, 4) : widen(w, ws, number);
-	float *fy = out == 'y' ? (float *)calloc(ys, 4) : widen(y, ys, number);
+	/* The default mathematics of float32 takes tensor cores. */
+	bool rounds = number == NUMBER_F32 && p.how.math == CUDNN_DEFAULT_MATH;
+	float *fx = out == 'x' ? (float *)calloc(xs, 4) : widen(x, xs, number, rounds);
+	float *fw = out == 'w' ? (float *)calloc(ws, 4) : widen(w, ws, number, rounds);
+	float *fy = out == 'y' ? (float *)calloc(ys, 4) : widen(y, ys, number, rounds);
 	int c = p.w.c, k = p.w.k;
 
 	each(p, [&](size_t ax, size_t aw, size_t ay) {
@@ -396,6 +412,7 @@ struct layout {
 };
 struct matmul {
 	cublasOperation_t a, b;
+	bool rounds;
 };
 
 static enum number number_of(cudaDataType_t type)
@@ -443,6 +460,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 	if (scale != CUDA_R_32F)
 		return CUBLAS_STATUS_INVALID_VALUE;
 	*out = (cublasLtMatmulDesc_t)calloc(1, sizeof(matmul));
+	((matmul *)*out)->rounds = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
 	return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t it)
@@ -547,15 +565,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 			for (int64_t i = 0; i < ld.rows; i++) {
 				float sum = 0;
 
-				for (int64_t k = 0; k < depth; k++)
-					sum += fake_read(a,
-							 how.a == CUBLAS_OP_T ? k + i * la.ld
-									      : i + k * la.ld,
-							 in) *
-					       fake_read(b,
-							 how.b == CUBLAS_OP_T ? j + k * lb.ld
-									      : k + j * lb.ld,
-							 in);
+				for (int64_t k = 0; k < depth; k++) {
+					float one = fake_read(a,
+							      how.a == CUBLAS_OP_T ? k + i * la.ld
+										   : i + k * la.ld,
+							      in);
+					float two = fake_read(b,
+							      how.b == CUBLAS_OP_T ? j + k * lb.ld
+										   : k + j * lb.ld,
+							      in);
+
+					sum += how.rounds ? tf32(one) * tf32(two) : one * two;
+				}
 				size_t at = i + j * ld.ld;
 
 				fake_write(d, at, out,
