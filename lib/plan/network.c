@@ -323,7 +323,9 @@ static void refuse(const struct machine *cards, size_t count, const struct wish 
 	/* Pretended nodes, which are one machine, have all addresses in common. */
 	if (!*text && (!wished(wish) || owner_elsewhere(cards, count, address) < 0))
 		find_twice(cards, count, address, text, size);
-	if (*text || !reach || index >= reach->address_count || reach->reached[index] >= (int)count)
+	/* A pretended node that was too busy to try its own machine's loopback reaches it all the same. */
+	if (*text || !reach || wish->pretended || index >= reach->address_count ||
+	    reach->reached[index] >= (int)count)
 		return;
 	snprintf(text, size, "reached by %d of %zu nodes", reach->reached[index], count);
 	add_lacking(cards, count, address, text, size);
