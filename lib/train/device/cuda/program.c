@@ -109,8 +109,9 @@ int program_new(struct cuda *cuda, const struct step_request *request, const str
 		else if (!rc && program->linears[i])
 			wanted = LINEAR_WORKSPACE;
 		program->workspace = wanted > program->workspace ? wanted : program->workspace;
+		/* Each as it is chosen: a run that is ended meanwhile has not searched for nothing. */
+		choices_save(cuda->choices);
 	}
-	choices_save(cuda->choices);
 	if (rc)
 		program_free(program);
 	else

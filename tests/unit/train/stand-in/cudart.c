@@ -37,6 +37,8 @@ struct CUevent_st {
 	uint64_t recorded, reached;
 	struct timespec at;
 	struct CUgraph_st *captured; /* the capture that it was recorded in last */
+	struct CUstream_st *on; /* there, behind so much captured work of it */
+	uint64_t behind;
 	struct CUevent_st *destroyed;
 };
 
@@ -46,6 +48,7 @@ struct CUstream_st {
 	struct list list;
 	bool busy, stop;
 	struct CUgraph_st *capture;
+	uint64_t captured, joined; /* work of this capture, and how much of it another stream waits for */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -130,6 +133,7 @@ static cudaError_t put(struct CUstream_st *stream, struct work work)
 {
 	pthread_mutex_lock(&lock);
 	append(stream->capture ? &stream->capture->list : &stream->list, &work);
+	stream->captured += stream->capture != NULL;
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
 	return cudaSuccess;
@@ -193,8 +197,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 	if (event->captured) {
 		if (stream->capture && stream->capture != event->captured)
 			return cudaErrorStreamCaptureMerge;
+		if (!stream->capture)
+			stream->captured = stream->joined = 0;
 		stream->capture =
 			event->captured; /* in a serial replay there is nothing to wait for */
+		if (event->on != stream && event->behind > event->on->joined)
+			event->on->joined = event->behind;
 		return cudaSuccess;
 	}
 	if (stream->capture)
@@ -241,6 +249,8 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 		return cudaErrorIllegalState;
 	if (stream->capture && !(flags & cudaEventRecordExternal)) {
 		event->captured = stream->capture;
+		event->on = stream;
+		event->behind = stream->captured;
 		return cudaSuccess;
 	}
 	event->captured = NULL;
@@ -304,14 +314,17 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureSta
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 {
 	struct CUgraph_st *graph = stream->capture;
+	bool unjoined = false;
 
 	*out = graph;
 	pthread_mutex_lock(&lock);
 	for (struct CUstream_st *at = streams; at; at = at->next)
-		if (at->capture == graph)
+		if (graph && at->capture == graph) {
+			unjoined = unjoined || (at != stream && at->captured > at->joined);
 			at->capture = NULL;
+		}
 	pthread_mutex_unlock(&lock);
-	return graph ? cudaSuccess : cudaErrorIllegalState;
+	return !graph ? cudaErrorIllegalState : unjoined ? cudaErrorStreamCaptureUnjoined : cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
