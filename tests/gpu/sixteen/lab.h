@@ -94,8 +94,13 @@ void lab_check(struct lab *lab, const char *what, const struct numbers *numbers,
 void lab_same(struct lab *lab, const char *what, const struct numbers *numbers, double *expected);
 void lab_fail(struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The cases: layers.c, norm.c, elements.c, losses.c. */
+/* product of each x[xi] that meets w[wi] in y[yi]; w: [outputs][k][k][c]. */
+typedef void lab_product(void *context, size_t xi, size_t wi, size_t yi);
+void lab_conv_products(const struct conv_shape *shape, lab_product *product, void *context);
+
+/* The cases: layers.c, through.c, norm.c, elements.c, losses.c. */
 void layers_cases(struct lab *lab);
+void through_cases(struct lab *lab, bool taken); /* taken: they must be */
 void norm_cases(struct lab *lab);
 void element_cases(struct lab *lab);
 void loss_cases(struct lab *lab);

@@ -108,9 +108,10 @@ struct conv_room {
 	struct exact *y_exact, *dx_exact, *dw_exact;
 };
 
-/* Every product: x[xi] meets w[wi] in y[yi]. */
-static void conv_product(struct conv_room *room, size_t xi, size_t wi, size_t yi)
+static void conv_product(void *context, size_t xi, size_t wi, size_t yi)
 {
+	struct conv_room *room = context;
+
 	exact_term(&room->y_exact[yi], room->x.at[xi], room->w.copy.at[wi]);
 	if (room->dx_exact)
 		exact_term(&room->dx_exact[xi], room->dy.at[yi], room->w.copy.at[wi]);
@@ -118,9 +119,10 @@ static void conv_product(struct conv_room *room, size_t xi, size_t wi, size_t yi
 }
 
 /* All products of pixel (oy, ox) of image n of y with filter tap s. */
-static void conv_tap(struct conv_room *room, int n, int oy, int ox, int s)
+static void conv_tap(const struct conv_shape *sh, const int out[2], const int at[4],
+		     lab_product *product, void *context)
 {
-	const struct conv_shape *sh = &room->shape;
+	int n = at[0], oy = at[1], ox = at[2], s = at[3], taps = sh->kernel * sh->kernel;
 	int y = oy * sh->stride + s / sh->kernel - sh->pad;
 	int x = ox * sh->stride + s % sh->kernel - sh->pad;
 
@@ -128,26 +130,31 @@ static void conv_tap(struct conv_room *room, int n, int oy, int ox, int s)
 		return;
 	for (int o = 0; o < sh->outputs; o++)
 		for (int c = 0; c < sh->c; c++)
-			conv_product(room, (size_t)(((n * sh->h + y) * sh->w + x) * sh->c + c),
-				     copy_at(&room->w, o, s, c),
-				     (size_t)(((n * room->out_h + oy) * room->out_w + ox) *
-						      sh->outputs +
-					      o));
+			product(context, (size_t)(((n * sh->h + y) * sh->w + x) * sh->c + c),
+				(size_t)((o * taps + s) * sh->c + c),
+				(size_t)(((n * out[0] + oy) * out[1] + ox) * sh->outputs + o));
+}
+
+void lab_conv_products(const struct conv_shape *shape, lab_product *product, void *context)
+{
+	const struct op_attributes window = {shape->kernel, shape->stride, shape->pad};
+	const int out[2] = {(int)op_side(shape->h, &window), (int)op_side(shape->w, &window)};
+	int taps = shape->kernel * shape->kernel;
+
+	for (int i = 0; i < shape->n * out[0] * out[1] * taps; i++) {
+		const int at[4] = {i / taps / out[1] / out[0], i / taps / out[1] % out[0],
+				   i / taps % out[1], i % taps};
+
+		conv_tap(shape, out, at, product, context);
+	}
 }
 
 static void conv_exact(struct conv_room *room, bool add)
 {
-	int taps = room->shape.kernel * room->shape.kernel;
-
 	room->y_exact = exact_new(&room->y, false);
 	room->dw_exact = exact_new(&room->dw, false);
 	room->dx_exact = room->dx.memory ? exact_new(&room->dx, add) : NULL;
-	for (int i = 0; i < room->shape.n * room->out_h * room->out_w * taps; i++) {
-		int s = i % taps, ox = i / taps % room->out_w;
-		int oy = i / taps / room->out_w % room->out_h;
-
-		conv_tap(room, i / taps / room->out_w / room->out_h, oy, ox, s);
-	}
+	lab_conv_products(&room->shape, conv_product, room);
 	/* A library may round the product before it adds what is there. */
 	for (size_t i = 0; add && room->dx_exact && i < room->dx.count; i++)
 		room->dx_exact[i].rounded = fabs(room->dx_exact[i].sum - room->dx.at[i]);
@@ -201,14 +208,15 @@ static bool conv_run(struct lab *lab, const struct convolution *conv, struct con
 	void *workspace = lab_bytes(lab, convolution_workspace(conv), NULL);
 	struct error err = {0};
 	int rc = convolution_forward(conv, lab->on.stream, room->x.memory, room->w.copy.memory,
-				     room->y.memory, room->sums.memory, workspace, &err);
+				     room->y.memory, room->sums.memory, NULL, workspace, &err);
 
 	if (!rc)
 		rc = convolution_back_weights(conv, lab->on.stream, room->x.memory, room->dy.memory,
-					      room->dw.memory, false, workspace, &err);
+					      room->dw.memory, false, NULL, workspace, &err);
 	if (!rc && room->dx.memory)
 		rc = convolution_back_input(conv, lab->on.stream, room->w.copy.memory,
-					    room->dy.memory, room->dx.memory, add, workspace, &err);
+					    room->dy.memory, room->dx.memory, add, NULL, workspace,
+					    &err);
 	return lab_done(lab, rc, &err);
 }
 

@@ -3,7 +3,8 @@
  * (lab.h says within what). Data are new in each run; the seed is printed, and BERTH_TEST_SEED=N
  * repeats a run. Results are poisoned with NaNs or hold numbers that are added to, and have guards
  * behind them; inputs must not change. Float32: tests/unit/train/test_ops.c.
- *   ops-sixteen [fp16|bf16]: both
+ *   ops-sixteen [fp16|bf16 [through [taken]]]: both, all; through.c's cases alone; and it is wrong
+ *   where none of theirs is taken
  * 77: no GPU. 1: a result is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,12 +49,15 @@ int main(int argc, char **argv)
 		lab.type = types[i].name;
 		lab.unit = types[i].unit;
 		lab.least = types[i].least;
+		through_cases(&lab, argc > 3);
+		if (argc > 2)
+			continue;
 		layers_cases(&lab);
 		norm_cases(&lab);
 		element_cases(&lab);
 		loss_cases(&lab);
-		lab_clear(&lab);
 	}
+	lab_clear(&lab);
 	cudnnSetStream(lab.cuda->cudnn, NULL);
 	cudaStreamDestroy(lab.on.stream);
 	device->ops->close(device);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cuDNN's graph API by its definition: descriptors as what was set in them, a graph of one
- * convolution, with or without the sums of its result, and engines of which some fail.
+ * convolution, with or without the sums of its result or a batch norm in it, and engines of which some
+ * fail. As cuDNN 9.19 on an H200 it has none in bf16 for what goes back through a batch norm.
  *
  * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". */
 #include "libraries.h"
@@ -83,7 +84,7 @@ static bool tensor_of(const fake_descriptor *it, int64_t uid, cudnnDataType_t *t
 	auto a = it ? get<int64_t>(it, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1)
 		    : nullptr;
 
-	if (!t || !d || !s || !u || !a || (uid && *u != uid) || *a != 16 || s[1] != 1 ||
+	if (!t || !d || !s || !u || !a || (uid > 0 && *u != uid) || *a != 16 || s[1] != 1 ||
 	    s[3] != d[1] || s[2] != d[3] * d[1] || s[0] != d[2] * d[3] * d[1])
 		return false;
 	*type = *t;
@@ -131,12 +132,23 @@ static bool names_of(cudnnBackendDescriptorType_t type, names *out)
 	}
 }
 
-/* A graph as the call that it is. */
+/* A batch norm's x and its parameters; and what is written that nobody reads. */
+enum role { X, W, Y, SUM, SQUARE, SCALE, SHIFT, NORM_X, MEAN, INVSTD, NORM_W, NORM_B, REST, ROLES = REST + 3 };
+
+enum kind {
+	PLAIN,
+	THROUGH, /* x is relu(scale x + shift) */
+	BACK,	 /* dx has passed a batch norm's ReLU, and is summed up */
+};
+
+/* A graph as the call that it is. uids: of the tensors that lie in memory, 0: there is none. */
 struct meaning {
+	enum kind kind;
 	fake_pass pass;
 	char out;
 	float beta;
 	bool sums;
+	int64_t uids[ROLES];
 };
 
 static bool window_of(const fake_descriptor *how, cudnnConvolutionStruct *out)
@@ -159,55 +171,186 @@ static bool window_of(const fake_descriptor *how, cudnnConvolutionStruct *out)
 	return true;
 }
 
+static bool nowhere(const fake_descriptor *it)
+{
+	auto said = get<bool>(it, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1);
+
+	return said && *said;
+}
+
+/* In memory: its uid; else 0. */
+static int64_t uid_of(const fake_descriptor *it)
+{
+	auto uid = it ? get<int64_t>(it, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1) : nullptr;
+
+	return uid && !nowhere(it) ? *uid : 0;
+}
+
+static fake_descriptor *tensor_at(const fake_descriptor *it, int name)
+{
+	return part(it, name, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+}
+
 static bool convolution_of(const fake_descriptor *it, meaning *out)
 {
 	names name;
 	cudnnDataType_t tx, tw, ty;
 	int64_t x[4], w[4], y[4];
 
-	if (!names_of(it->type, &name))
+	if (!it->final || !names_of(it->type, &name))
 		return false;
 
 	auto how = part(it, name.how, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 	auto alpha = get<float>(it, name.alpha, CUDNN_TYPE_FLOAT, 1);
 	auto beta = get<float>(it, name.beta, CUDNN_TYPE_FLOAT, 1);
 
-	if (!how || !alpha || !beta || *alpha != 1 ||
-	    !tensor_of(part(it, name.x, CUDNN_BACKEND_TENSOR_DESCRIPTOR), 1, &tx, x) ||
-	    !tensor_of(part(it, name.w, CUDNN_BACKEND_TENSOR_DESCRIPTOR), 2, &tw, w) ||
-	    !tensor_of(part(it, name.y, CUDNN_BACKEND_TENSOR_DESCRIPTOR), 3, &ty, y) ||
-	    !window_of(how, &out->pass.how))
+	if (!how || !alpha || !beta || *alpha != 1 || !tensor_of(tensor_at(it, name.x), 0, &tx, x) ||
+	    !tensor_of(tensor_at(it, name.w), 0, &tw, w) ||
+	    !tensor_of(tensor_at(it, name.y), 0, &ty, y) || !window_of(how, &out->pass.how))
 		return false;
+	/* What is between has a type of its own. */
+	if (nowhere(tensor_at(it, name.x)) && name.out == 'x')
+		tx = tx == CUDNN_DATA_FLOAT ? tw : CUDNN_DATA_DOUBLE;
 	out->pass.x = {fake_number(tx), (int)x[0], (int)x[1], (int)x[2], (int)x[3]};
 	out->pass.w = {fake_number(tw), (int)w[0], (int)w[1], (int)w[2], (int)w[3]};
 	out->pass.y = {fake_number(ty), (int)y[0], (int)y[1], (int)y[2], (int)y[3]};
 	out->out = name.out;
 	out->beta = *beta;
-	return fake_fits(out->pass);
+	out->uids[X] = uid_of(tensor_at(it, name.x));
+	out->uids[W] = uid_of(tensor_at(it, name.w));
+	out->uids[Y] = uid_of(tensor_at(it, name.y));
+	return out->uids[W] && out->uids[Y] && fake_fits(out->pass);
 }
 
-static bool sums_of(const fake_descriptor *it, const fake_descriptor *conv, const meaning &of)
+/* A row of floats, or of the type, one a channel, in memory. */
+static bool row_of(const fake_descriptor *it, int64_t c, cudnnDataType_t wanted, int64_t *uid)
+{
+	cudnnDataType_t type;
+	int64_t sizes[4];
+
+	*uid = uid_of(it);
+	return *uid && tensor_of(it, 0, &type, sizes) && type == wanted && sizes[0] == 1 &&
+	       sizes[1] == c && sizes[2] == 1 && sizes[3] == 1;
+}
+
+static bool sums_of(const fake_descriptor *it, const fake_descriptor *conv, meaning *of)
 {
 	auto mode = get<cudnnGenStatsMode_t>(it, CUDNN_ATTR_OPERATION_GENSTATS_MODE,
 					     CUDNN_TYPE_GENSTATS_MODE, 1);
 	auto type = get<cudnnDataType_t>(it, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC,
 					 CUDNN_TYPE_DATA_TYPE, 1);
-	cudnnDataType_t ts, tq;
-	int64_t s[4], q[4];
 
-	return it->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR && mode && type &&
-	       *mode == CUDNN_GENSTATS_SUM_SQSUM && *type == CUDNN_DATA_FLOAT && of.out == 'y' &&
-	       part(it, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, CUDNN_BACKEND_TENSOR_DESCRIPTOR) ==
-		       part(conv, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-			    CUDNN_BACKEND_TENSOR_DESCRIPTOR) &&
-	       tensor_of(part(it, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC,
-			      CUDNN_BACKEND_TENSOR_DESCRIPTOR),
-			 4, &ts, s) &&
-	       tensor_of(part(it, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
-			      CUDNN_BACKEND_TENSOR_DESCRIPTOR),
-			 5, &tq, q) &&
-	       ts == CUDNN_DATA_FLOAT && tq == ts && s[0] == 1 && s[1] == of.pass.y.c && s[2] == 1 &&
-	       s[3] == 1 && !memcmp(s, q, sizeof s) && of.pass.y.number != NUMBER_F32;
+	of->sums = true;
+	return it->final && it->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR && mode && type &&
+	       *mode == CUDNN_GENSTATS_SUM_SQSUM && *type == CUDNN_DATA_FLOAT && of->out == 'y' &&
+	       tensor_at(it, CUDNN_ATTR_OPERATION_GENSTATS_XDESC) ==
+		       tensor_at(conv, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y) &&
+	       row_of(tensor_at(it, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC), of->pass.y.c,
+		      CUDNN_DATA_FLOAT, &of->uids[SUM]) &&
+	       row_of(tensor_at(it, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC), of->pass.y.c,
+		      CUDNN_DATA_FLOAT, &of->uids[SQUARE]) &&
+	       of->pass.y.number != NUMBER_F32;
+}
+
+/* y = mode(x, b), the latter NULL where mode takes one. false: it is another operation. */
+static bool pointwise_of(const fake_descriptor *it, cudnnPointwiseMode_t wanted, fake_descriptor **x,
+			 fake_descriptor **b, fake_descriptor **y)
+{
+	bool back = wanted == CUDNN_POINTWISE_RELU_BWD, relu = back || wanted == CUDNN_POINTWISE_RELU_FWD;
+	auto how = part(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+	auto mode = how ? get<cudnnPointwiseMode_t>(how, CUDNN_ATTR_POINTWISE_MODE,
+						    CUDNN_TYPE_POINTWISE_MODE, 1)
+			: nullptr;
+	auto type = how ? get<cudnnDataType_t>(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1)
+			: nullptr;
+	auto low = how ? get<double>(how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1)
+		       : nullptr;
+	auto one = get<float>(it, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1);
+
+	if (!it->final || it->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR || !mode || !type ||
+	    *mode != wanted || *type != CUDNN_DATA_FLOAT || !one || *one != 1 ||
+	    (relu && (!low || *low != 0)))
+		return false;
+	*x = tensor_at(it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
+	*b = tensor_at(it, back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+				: CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+	*y = tensor_at(it, back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
+				: CUDNN_ATTR_OPERATION_POINTWISE_YDESC);
+	return *x && *y && (*b || wanted == CUDNN_POINTWISE_RELU_FWD);
+}
+
+/* relu(scale x + shift) before a convolution whose x that is. */
+static bool through_of(fake_descriptor *const *operations, int64_t count, meaning *out)
+{
+	fake_descriptor *x, *scale, *scaled, *a, *shift, *shifted, *c, *none, *result;
+	const fake_descriptor *conv = operations[3];
+	cudnnDataType_t type, between;
+	int64_t sizes[4], like[4];
+	names name;
+
+	if (count < 4 || !pointwise_of(operations[0], CUDNN_POINTWISE_MUL, &x, &scale, &scaled) ||
+	    !pointwise_of(operations[1], CUDNN_POINTWISE_ADD, &a, &shift, &shifted) ||
+	    !pointwise_of(operations[2], CUDNN_POINTWISE_RELU_FWD, &c, &none, &result) || a != scaled ||
+	    c != shifted || !nowhere(scaled) || !nowhere(shifted) || !nowhere(result) ||
+	    !convolution_of(conv, out) || !names_of(conv->type, &name) || out->out == 'x' ||
+	    tensor_at(conv, name.x) != result || !tensor_of(x, 0, &type, sizes) ||
+	    !tensor_of(result, 0, &between, like) || memcmp(sizes, like, sizeof sizes) ||
+	    between != type || !row_of(scale, sizes[1], type, &out->uids[SCALE]) ||
+	    !row_of(shift, sizes[1], type, &out->uids[SHIFT]) || out->beta != 0)
+		return false;
+	out->kind = THROUGH;
+	out->uids[X] = uid_of(x);
+	return out->uids[X] && (count == 5) == (out->out == 'y') &&
+	       (count == 4 || sums_of(operations[4], conv, out));
+}
+
+/* The gradient of a convolution's input, where a batch norm of another tensor is above 0, and sums. */
+static bool back_of(fake_descriptor *const *operations, meaning *out)
+{
+	static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
+						     CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
+	static const int names[] = {
+		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+	static const int roles[] = {SUM, SQUARE, REST, REST + 1, REST + 2};
+	const fake_descriptor *sums = operations[6];
+	fake_descriptor *x, *b, *y = nullptr, *first = nullptr, *rows[4], *raw;
+	cudnnDataType_t type;
+	int64_t sizes[4], c;
+
+	if (!convolution_of(operations[0], out) || out->out != 'x' || out->uids[X] || out->beta != 0)
+		return false;
+	raw = tensor_at(operations[0], CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
+	c = out->pass.x.c;
+	for (int i = 0; i < 4; i++) {
+		fake_descriptor *before = y;
+
+		if (!pointwise_of(operations[1 + i], modes[i], &x, &rows[i], &y) || !nowhere(y) ||
+		    (i && x != before) || !row_of(rows[i], c, CUDNN_DATA_FLOAT, &out->uids[MEAN + i]))
+			return false;
+		first = i ? first : x;
+	}
+	fake_descriptor *value = y;
+
+	if (!pointwise_of(operations[5], CUDNN_POINTWISE_RELU_BWD, &x, &b, &y) || x != value || b != raw ||
+	    !tensor_of(first, 0, &type, sizes) || fake_number(type) != out->pass.w.number ||
+	    !(out->uids[NORM_X] = uid_of(first)) || !(out->uids[X] = uid_of(y)) ||
+	    sums->type != CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR || !sums->final ||
+	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC) != first ||
+	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC) != y ||
+	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC) != rows[0] ||
+	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC) != rows[1] ||
+	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC) != rows[2])
+		return false;
+	for (int i = 0; i < 5; i++)
+		if (!row_of(tensor_at(sums, names[i]), c, CUDNN_DATA_FLOAT, &out->uids[roles[i]]))
+			return false;
+	out->kind = BACK;
+	out->sums = true;
+	return true;
 }
 
 static bool meaning_of(const fake_descriptor *graph, meaning *out)
@@ -215,14 +358,25 @@ static bool meaning_of(const fake_descriptor *graph, meaning *out)
 	auto found = graph->values.find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
 
 	if (!get<cudnnHandle_t>(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1) ||
-	    found == graph->values.end() || found->second.count < 1 || found->second.count > 2)
+	    found == graph->values.end())
 		return false;
 
 	auto operations = (fake_descriptor *const *)found->second.bytes.data();
+	int64_t count = found->second.count;
 
-	out->sums = found->second.count == 2;
-	return operations[0]->final && convolution_of(operations[0], out) &&
-	       (!out->sums || (operations[1]->final && sums_of(operations[1], operations[0], *out)));
+	*out = {};
+	if (count == 7)
+		return back_of(operations, out);
+	if (count > 2)
+		return count < 6 && through_of(operations, count, out);
+	return convolution_of(operations[0], out) && out->uids[X] &&
+	       (count == 1 || sums_of(operations[1], operations[0], out));
+}
+
+/* Is there a kernel for it? */
+static bool had(const meaning &what)
+{
+	return what.kind == PLAIN || what.pass.w.number == NUMBER_F16;
 }
 
 /* ---- engines ---- */
@@ -234,9 +388,12 @@ static std::string wish(void)
 	return said ? said : "fast";
 }
 
-static double engine_ms(int engine)
+static double engine_ms(const meaning &what, int engine)
 {
-	double ms = engine == ENGINE_GOOD ? 0.7 : engine == ENGINE_BEST ? 0.5 : 0.1;
+	double ms = engine == ENGINE_GOOD ? 0.7 : engine == ENGINE_BEST ? 0.5 : 0.2;
+
+	if (what.kind != PLAIN)
+		ms -= 0.1;
 
 	return wish() == "slow" ? ms + FAKE_LEGACY_MS : ms;
 }
@@ -260,24 +417,87 @@ static void sum_up(const fake_pass &pass, const void *y, float *sum, float *squa
 	}
 }
 
+/* relu(scale x + shift), rounded to the type. */
+static std::vector<char> normed(const meaning &what, void *const *at)
+{
+	enum number number = what.pass.x.number;
+	size_t count = fake_count(what.pass, 'x'), c = what.pass.x.c;
+	std::vector<char> out(fake_bytes(what.pass.x));
+
+	for (size_t i = 0; i < count; i++) {
+		float value = fake_read(at[X], i, number) * fake_read(at[SCALE], i % c, number) +
+			      fake_read(at[SHIFT], i % c, number);
+
+		fake_write(out.data(), i, number, value > 0 ? value : 0);
+	}
+	return out;
+}
+
+static std::vector<float> as_floats(const void *from, size_t count, enum number number)
+{
+	std::vector<float> out(count);
+
+	for (size_t i = 0; i < count; i++)
+		out[i] = fake_read(from, i, number);
+	return out;
+}
+
+static void run_back(const meaning &what, void *const *at)
+{
+	enum number number = what.pass.w.number;
+	fake_pass pass = what.pass;
+	size_t count = fake_count(pass, 'x'), c = pass.x.c;
+	std::vector<float> w = as_floats(at[W], fake_count(pass, 'w'), number);
+	std::vector<float> y = as_floats(at[Y], fake_count(pass, 'y'), number), raw(count);
+	std::vector<double> sums(c), products(c);
+
+	pass.x.number = pass.w.number = pass.y.number = NUMBER_F32;
+	fake_convolve(pass, 'x', nullptr, w.data(), y.data(), raw.data(), 0);
+	for (size_t i = 0; i < count; i++) {
+		float xhat = (fake_read(at[NORM_X], i, number) - ((float *)at[MEAN])[i % c]) *
+			     ((float *)at[INVSTD])[i % c];
+		float value = xhat * ((float *)at[NORM_W])[i % c] + ((float *)at[NORM_B])[i % c];
+		float g = value > 0 ? raw[i] : 0;
+
+		fake_write(at[X], i, number, g);
+		sums[i % c] += (double)g;
+		products[i % c] += (double)g * (double)xhat;
+	}
+	for (size_t i = 0; i < c; i++) {
+		((float *)at[SUM])[i] = (float)sums[i];
+		((float *)at[SQUARE])[i] = (float)products[i];
+	}
+	for (int i = 0; i < 3; i++)
+		memset(at[REST + i], 0xff, c * sizeof(float));
+}
+
 static void run_engine(const meaning &what, int engine, void *const *at)
 {
-	const void *x = at[0], *w = at[1], *y = at[2];
-	void *to = what.out == 'x' ? at[0] : what.out == 'w' ? at[1] : at[2];
+	const void *x = at[X], *w = at[W], *y = at[Y];
+	void *to = what.out == 'x' ? at[X] : what.out == 'w' ? at[W] : at[Y];
+	std::vector<char> between;
 	fake_pass pass = what.pass;
 
 	if (engine == ENGINE_LOSSY)
 		pass.how.math = CUDNN_DEFAULT_MATH; /* in float32: TF32's */
-	fake_cost(engine_ms(engine));
-	fake_convolve(pass, what.out, what.out == 'x' ? nullptr : x,
-		      what.out == 'w' ? nullptr : w, what.out == 'y' ? nullptr : y, to, what.beta);
-	if (what.sums)
-		sum_up(what.pass, to, (float *)at[3], (float *)at[4]);
+	fake_cost(engine_ms(what, engine));
+	if (what.kind == THROUGH) {
+		between = normed(what, at);
+		x = between.data();
+	}
+	if (what.kind == BACK)
+		run_back(what, at);
+	else
+		fake_convolve(pass, what.out, what.out == 'x' ? nullptr : x,
+			      what.out == 'w' ? nullptr : w, what.out == 'y' ? nullptr : y, to,
+			      what.beta);
+	if (what.sums && what.kind != BACK)
+		sum_up(what.pass, to, (float *)at[SUM], (float *)at[SQUARE]);
 	if (engine != ENGINE_WRONG)
 		return;
 	/* It is off where nobody would look first: in the sums, or in the last number. */
 	if (what.sums)
-		*(float *)at[4] *= 2;
+		*(float *)at[SQUARE] *= 2;
 	else
 		fake_write(to, fake_count(what.pass, what.out) - 1, what.pass.x.number, 1000);
 }
@@ -332,7 +552,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 	case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
 		it->graph = part(it, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
 				 CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-		if (!it->graph || wish() == "none")
+		if (!it->graph || wish() == "none" || !meaning_of(it->graph, &what) || !had(what))
 			return CUDNN_STATUS_NOT_SUPPORTED;
 		break;
 	case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
@@ -422,24 +642,40 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 	if (!it->final || !of(pack)->final || !it->graph || !meaning_of(it->graph, &what))
 		return CUDNN_STATUS_BAD_PARAM;
 
-	int64_t count = what.sums ? 5 : 3;
+	size_t sizes[ROLES], given = 0;
+	std::vector<void *> places(ROLES);
+	auto found = of(pack)->values.find(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+	int64_t count = found == of(pack)->values.end() ? 0 : found->second.count;
 	auto uids = get<int64_t>(of(pack), CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count);
 	auto at = get<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
 			      count);
 	auto work = get<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1);
-	size_t sizes[] = {fake_bytes(what.pass.x), fake_bytes(what.pass.w), fake_bytes(what.pass.y),
-			  what.pass.y.c * sizeof(float), what.pass.y.c * sizeof(float)};
 
 	if (!uids || !at || !work)
 		return CUDNN_STATUS_BAD_PARAM;
-	for (int64_t i = 0; i < count; i++) {
-		if (uids[i] != i + 1 || (uintptr_t)at[i] % 16)
+	for (int role = 0; role < ROLES; role++) {
+		bool forward = what.out == 'y', narrow = role == SCALE || role == SHIFT;
+		size_t c = forward && (role == SUM || role == SQUARE) ? what.pass.y.c : what.pass.x.c;
+
+		sizes[role] = role == X || role == NORM_X ? fake_bytes(what.pass.x)
+			      : role == W		  ? fake_bytes(what.pass.w)
+			      : role == Y		  ? fake_bytes(what.pass.y)
+							  : c * (narrow ? 2 : sizeof(float));
+		for (int64_t i = 0; what.uids[role] && i < count; i++)
+			if (uids[i] == what.uids[role]) {
+				places[role] = at[i];
+				given++;
+			}
+		if (!what.uids[role])
+			continue;
+		if (!places[role] || (uintptr_t)places[role] % 16)
 			return CUDNN_STATUS_BAD_PARAM;
-		fake_expect(at[i], sizes[i], "a tensor of an engine");
+		fake_expect(places[role], sizes[role], "a tensor of an engine");
 	}
+	if (given != (size_t)count)
+		return CUDNN_STATUS_BAD_PARAM;
 	fake_expect(*work, 2 * FAKE_WORKSPACE, "workspace of an engine");
 
-	std::vector<void *> places(at, at + count);
 	void *workspace = *work;
 	int engine = it->engine;
 

@@ -33,7 +33,7 @@ static double try_way(const struct choose_ways *ways, int way)
 	return NEVER;
 }
 
-int choose_way(const struct choose_ways *ways, double *time_ms)
+int choose_way(const struct choose_ways *ways, double taken_ms[2])
 {
 	int count = ways->count < CHOOSE_MOST ? ways->count : CHOOSE_MOST, taken;
 	double times[CHOOSE_MOST], first;
@@ -47,7 +47,7 @@ int choose_way(const struct choose_ways *ways, double *time_ms)
 	times[0] = first;
 	for (int way = 1; way < count; way++)
 		times[way] = try_way(ways, way);
-	while ((taken = fastest(times, count, first * CHOOSE_GAIN)) &&
+	while ((taken = fastest(times, count, first * ways->gain)) &&
 	       !ways->right(ways->context, taken)) {
 		ways->drop(ways->context, taken);
 		times[taken] = NEVER;
@@ -55,7 +55,9 @@ int choose_way(const struct choose_ways *ways, double *time_ms)
 	for (int way = 1; way < count; way++)
 		if (way != taken && times[way] >= 0)
 			ways->drop(ways->context, way);
-	if (time_ms)
-		*time_ms = times[taken];
+	if (taken_ms) {
+		taken_ms[0] = times[taken];
+		taken_ms[1] = first;
+	}
 	return taken;
 }

@@ -8,12 +8,13 @@
 #include <stdbool.h>
 
 #define CHOOSE_MOST 48	  /* ways; later ones are not tried */
-#define CHOOSE_GAIN 0.98  /* of the first way's time: what takes more is not worth leaving it */
+#define CHOOSE_GAIN 0.98  /* what takes more than this of the first way's time is not worth leaving it */
 
 /* Ways are numbered from 0. Way 0 is what the others are compared with, and is never dropped. */
 struct choose_ways {
 	void *context;
 	int count;
+	double gain; /* of way 0's time: what takes more is not taken; CHOOSE_GAIN */
 	/* Make way ready. false: it cannot be had here. */
 	bool (*build)(void *context, int way);
 	/* What one run takes. Negative: it failed. */
@@ -25,7 +26,8 @@ struct choose_ways {
 };
 
 /* The way to take: way 0 where no other is right and faster, -1 where that cannot be had either. All
- * ways but the one that is taken and way 0 are dropped. time_ms (NULL is fine): of the way taken. */
-int choose_way(const struct choose_ways *ways, double *time_ms);
+ * ways but the one that is taken and way 0 are dropped. times (NULL is fine): of the way taken, and of
+ * way 0. */
+int choose_way(const struct choose_ways *ways, double times[2]);
 
 #endif

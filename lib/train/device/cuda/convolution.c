@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "train/device/cuda/convolution_internal.h"
+#include "train/device/cuda/plan.h"
 
 cudnnDataType_t cudnn_type(enum number number)
 {
@@ -127,7 +128,47 @@ size_t convolution_workspace(const struct convolution *conv)
 
 bool convolution_sums(const struct convolution *conv)
 {
-	return conv->engines[ENGINE_SUMS];
+	return conv->engines[ENGINE_SUMS] || conv->engines[ENGINE_NORM_SUMS];
+}
+
+bool convolution_through(const struct convolution *conv)
+{
+	return conv->engines[ENGINE_NORM_SUMS] && conv->engines[ENGINE_NORM_WEIGHTS];
+}
+
+bool convolution_back_sums(const struct convolution *conv)
+{
+	return conv->engines[ENGINE_INPUT_NORM];
+}
+
+static float *saved_row(const struct convolution *conv, const struct conv_source *source, int row)
+{
+	return source->saved + (size_t)row * (size_t)conv->shape.c;
+}
+
+/* x becomes the batch norm's own, with its scale and shift. */
+static void read_through(const struct convolution *conv, const struct conv_source *source,
+			 struct engine_call *call)
+{
+	const char *taken = (const char *)saved_row(conv, source, SAVED_TAKEN);
+
+	call->x = source->x;
+	call->scale = taken;
+	call->shift = taken + (size_t)conv->shape.c * number_size(conv->rules.number);
+}
+
+static void sum_back(const struct convolution *conv, const struct conv_source *source,
+		     struct engine_call *call)
+{
+	const float *parts[] = {saved_row(conv, source, 0), saved_row(conv, source, 1),
+				saved_row(conv, source, SAVED_TAKEN + 1),
+				saved_row(conv, source, SAVED_TAKEN + 2)};
+
+	for (int i = 0; i < 4; i++)
+		call->norm[i] = parts[i];
+	call->norm_x = source->x;
+	call->sums = saved_row(conv, source, SAVED_SUMS);
+	call->rest = saved_row(conv, source, SAVED_REST);
 }
 
 /* By the engine of way, where one was taken. */
@@ -140,11 +181,16 @@ static int by_engine(const struct convolution *conv, enum engine_pass way, cudaS
 static const float one = 1, zero = 0;
 
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
-			const void *w, void *y, float *sums, void *workspace, struct error *err)
+			const void *w, void *y, float *sums, const struct conv_source *source,
+			void *workspace, struct error *err)
 {
-	const struct engine_call call = {.x = x, .w = w, .y = y, .sums = sums, .workspace = workspace};
+	struct engine_call call = {.x = x, .w = w, .y = y, .sums = sums, .workspace = workspace};
 	cudnnStatus_t rc;
 
+	if (source && conv->engines[ENGINE_NORM_SUMS]) {
+		read_through(conv, source, &call);
+		return by_engine(conv, ENGINE_NORM_SUMS, stream, &call, err);
+	}
 	if (sums && conv->engines[ENGINE_SUMS])
 		return by_engine(conv, ENGINE_SUMS, stream, &call, err);
 	if (conv->engines[ENGINE_FORWARD])
@@ -159,11 +205,16 @@ int convolution_forward(const struct convolution *conv, cudaStream_t stream, con
 }
 
 int convolution_back_input(const struct convolution *conv, cudaStream_t stream, const void *w,
-			   const void *dy, void *dx, bool add, void *workspace, struct error *err)
+			   const void *dy, void *dx, bool add, const struct conv_source *source,
+			   void *workspace, struct error *err)
 {
-	const struct engine_call call = {.x = dx, .w = w, .y = dy, .workspace = workspace};
+	struct engine_call call = {.x = dx, .w = w, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
+	if (source && conv->engines[ENGINE_INPUT_NORM]) {
+		sum_back(conv, source, &call);
+		return by_engine(conv, ENGINE_INPUT_NORM, stream, &call, err);
+	}
 	/* An engine's beta is part of its graph. */
 	if (conv->engines[ENGINE_INPUT] && add == conv->rules.add_dx)
 		return by_engine(conv, ENGINE_INPUT, stream, &call, err);
@@ -177,11 +228,16 @@ int convolution_back_input(const struct convolution *conv, cudaStream_t stream, 
 }
 
 int convolution_back_weights(const struct convolution *conv, cudaStream_t stream, const void *x,
-			     const void *dy, void *dw, bool add, void *workspace, struct error *err)
+			     const void *dy, void *dw, bool add, const struct conv_source *source,
+			     void *workspace, struct error *err)
 {
-	const struct engine_call call = {.x = x, .w = dw, .y = dy, .workspace = workspace};
+	struct engine_call call = {.x = x, .w = dw, .y = dy, .workspace = workspace};
 	cudnnStatus_t rc;
 
+	if (source && conv->engines[ENGINE_NORM_WEIGHTS]) {
+		read_through(conv, source, &call);
+		return by_engine(conv, ENGINE_NORM_WEIGHTS, stream, &call, err);
+	}
 	if (conv->engines[ENGINE_WEIGHTS] && !add)
 		return by_engine(conv, ENGINE_WEIGHTS, stream, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);

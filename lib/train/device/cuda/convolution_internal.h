@@ -8,7 +8,7 @@
 #include "train/device/cuda/engine.h"
 
 enum pass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHTS, PASSES };
-#define WAYS 4 /* enum engine_pass */
+#define WAYS ENGINE_PASSES
 
 struct convolution {
 	struct cuda *cuda;
@@ -33,7 +33,9 @@ struct convolution {
 struct tuning {
 	void *x, *y, *w, *workspace;
 	size_t workspace_bytes;
-	float *norm; /* tuning_norm's; NULL without rules.sums */
+	float *norm; /* of y; NULL without rules.sums */
+	void *source; /* like x, and a batch norm of it; NULL without rules.through */
+	float *source_norm;
 	cudaStream_t stream, before; /* before: cuDNN's */
 	cudaEvent_t begin, end;
 };
@@ -44,6 +46,20 @@ bool algorithm_best(struct convolution *conv, enum pass pass, const struct tunin
 		    int *mathematics);
 /* false: cuDNN does not know it, as where a cache was written by another build of it. */
 bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int mathematics);
+
+/* ---- trial.c ---- */
+
+/* Where memory is short by less room for algorithms, or (false) not at all. */
+bool tuning_begin(const struct convolution *conv, struct tuning *tuning);
+/* Not what memory held before: numbers that are none take other times, and zeros hide what is wrong. */
+bool tuning_fill(const struct convolution *conv, const struct tuning *tuning);
+void tuning_end(const struct convolution *conv, struct tuning *tuning);
+/* conv->engines[pass], where one is better than what runs without. */
+void choose_engine(struct convolution *conv, enum engine_pass pass, struct tuning *tuning);
+/* ENGINE_NORM_SUMS and ENGINE_NORM_WEIGHTS, where both together are better than what runs without. */
+void choose_through(struct convolution *conv, struct tuning *tuning);
+
+/* ---- tuning.c ---- */
 
 /* Choose for each pass that is used. -ERR_UNAVAILABLE: there is nothing for one. */
 int convolution_choose(struct convolution *conv, struct error *err);

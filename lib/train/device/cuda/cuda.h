@@ -15,6 +15,7 @@
 #include "train/device/device.h"
 
 struct choices; /* plan_cache.h */
+struct engines; /* engine.h */
 
 struct cuda {
 	struct device device;
@@ -25,6 +26,7 @@ struct cuda {
 	cudnnBackendDescriptor_t described; /* tests: a GPU that is not there, cudnn NULL then */
 	cublasLtHandle_t blas;
 	struct choices *choices;
+	struct engines *offered; /* engine.h; those in use */
 	size_t workspace_most; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */
 };
 #define TUNING_WORKSPACE ((size_t)1 << 30)
@@ -65,6 +67,7 @@ struct layer_rules {
 	bool train, dx;
 	bool add_dx;	    /* dx is added to what is there: what is timed */
 	bool sums;	    /* a batch norm of y follows, whose sums may be made on the way */
+	bool through;	    /* x is a batch norm's ReLU that nobody else reads */
 };
 
 struct conv_shape {
@@ -81,17 +84,30 @@ size_t convolution_workspace(const struct convolution *conv); /* bytes that its 
 
 /* Does it make sums? */
 bool convolution_sums(const struct convolution *conv);
+/* Does it read the batch norm's own x, so that its ReLU's result need not be there? */
+bool convolution_through(const struct convolution *conv);
+/* Does its input's gradient pass that ReLU and come with the batch norm's sums? */
+bool convolution_back_sums(const struct convolution *conv);
+
+/* That batch norm: its x and, as plan.h's rows, its statistics. */
+struct conv_source {
+	const void *x;
+	float *saved;
+};
 
 /* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. sums
  * [2][outputs]: of y's channels the sum and that of its squares, written where convolution_sums;
- * NULL: nobody wants them. */
+ * NULL: nobody wants them. source: the batch norm before, read where convolution_through and
+ * convolution_back_sums; NULL: x is there. */
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
-			const void *w, void *y, float *sums, void *workspace, struct error *err);
+			const void *w, void *y, float *sums, const struct conv_source *source,
+			void *workspace, struct error *err);
 int convolution_back_input(const struct convolution *conv, cudaStream_t stream, const void *w,
-			   const void *dy, void *dx, bool add, void *workspace, struct error *err);
+			   const void *dy, void *dx, bool add, const struct conv_source *source,
+			   void *workspace, struct error *err);
 int convolution_back_weights(const struct convolution *conv, cudaStream_t stream, const void *x,
-			     const void *dy, void *dw, bool add, void *workspace,
-			     struct error *err);
+			     const void *dy, void *dw, bool add, const struct conv_source *source,
+			     void *workspace, struct error *err);
 
 struct linear; /* opaque */
 

@@ -3,12 +3,17 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NOTES_MOST 16
 #define RUNTIME_MOST 2 /* of a pass, of the engines that compile their kernel each time */
 
 struct engines {
-	const struct cuda *cuda;
+	struct cuda *cuda;
+	/* Where they are shared: by how many, and as what they are in the list cuda->offered. */
+	int users, offered_index;
+	char *offered_key;
+	struct engines *next;
 	enum engine_pass pass;
 	struct engine_graph graph;
 	cudnnBackendDescriptor_t configs[ENGINES_MOST];
@@ -110,7 +115,7 @@ static void ask(struct engines *engines, cudnnBackendHeurMode_t mode, const stru
 	}
 }
 
-struct engines *engines_new(const struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
+struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
 			    const struct layer_rules *rules, bool add)
 {
 	struct engines *engines = calloc(1, sizeof *engines);
@@ -118,6 +123,7 @@ struct engines *engines_new(const struct cuda *cuda, enum engine_pass pass, cons
 	if (!engines)
 		return NULL;
 	engines->cuda = cuda;
+	engines->users = 1;
 	engines->pass = pass;
 	engines->summed = (size_t)(pass == ENGINE_INPUT_NORM ? shape->c : shape->outputs);
 	if (engine_graph_make(&engines->graph, cuda, pass, shape, rules, add)) {
@@ -133,14 +139,43 @@ struct engines *engines_new(const struct cuda *cuda, enum engine_pass pass, cons
 
 void engines_free(struct engines *engines)
 {
-	if (!engines)
+	if (!engines || --engines->users)
 		return;
+	for (struct engines **at = &engines->cuda->offered; *at; at = &(*at)->next)
+		if (*at == engines) {
+			*at = engines->next;
+			break;
+		}
+	free(engines->offered_key);
 	for (int i = 0; i < engines->count; i++) {
 		engines_drop(engines, i);
 		cudnnBackendDestroyDescriptor(engines->configs[i]);
 	}
 	engine_graph_free(&engines->graph);
 	free(engines);
+}
+
+void engines_offer(struct engines *engines, const char *key, int index)
+{
+	char *copy = engines->offered_key ? NULL : strdup(key);
+
+	if (!copy)
+		return;
+	engines->offered_key = copy;
+	engines->offered_index = index;
+	engines->next = engines->cuda->offered;
+	engines->cuda->offered = engines;
+}
+
+struct engines *engines_offered(const struct cuda *cuda, enum engine_pass pass, const char *key,
+				int index)
+{
+	for (struct engines *it = cuda->offered; it; it = it->next)
+		if (it->pass == pass && it->offered_index == index && !strcmp(it->offered_key, key)) {
+			it->users++;
+			return it;
+		}
+	return NULL;
 }
 
 int engines_count(const struct engines *engines)

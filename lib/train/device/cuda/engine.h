@@ -28,9 +28,14 @@ struct engines; /* opaque: a pass and what the heuristics name for it */
 /* rules: what must not be taken (tf32, direct, deterministic) is not named. add: dx is added to what
  * is there. The order is the same in each process of one GPU model and one version of cuDNN. NULL:
  * cuDNN cannot describe it, or knows none; the legacy API is there. */
-struct engines *engines_new(const struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
+struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
 			    const struct layer_rules *rules, bool add);
-void engines_free(struct engines *engines); /* NULL is fine */
+void engines_free(struct engines *engines); /* NULL is fine; those that are shared when nobody is left */
+/* Layers of one shape share what was made ready: it may have taken seconds to compile. Offer index of
+ * engines, which is and stays ready, under key; take what is offered, or NULL. */
+void engines_offer(struct engines *engines, const char *key, int index);
+struct engines *engines_offered(const struct cuda *cuda, enum engine_pass pass, const char *key,
+				int index);
 int engines_count(const struct engines *engines);
 /* cuDNN's own number of engine index, by which it is known again where the order is another; -1: there
  * is no such index. */

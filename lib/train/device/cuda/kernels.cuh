@@ -43,22 +43,27 @@ template <typename T> void norm_moments_as(const struct kernel_on *on, const str
 	       (int)at.grid.y);
 }
 
-template <typename T> void norm_forward_as(const struct kernel_on *on, const struct kernel_norm &call)
+template <typename T> void norm_apply_as(const struct kernel_on *on, const struct kernel_norm &call)
 {
 	int v = vector_of(on->number, call.c);
 	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
 	constexpr int V = 16 / sizeof(T);
 
+	if (v == V)
+		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+	else
+		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+}
+
+template <typename T> void norm_forward_as(const struct kernel_on *on, const struct kernel_norm &call)
+{
 	if (call.training) {
 		norm_moments_as<T>(on, call);
 	} else {
 		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, on->stream,
 		       call);
 	}
-	if (v == V)
-		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
-	else
-		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+	norm_apply_as<T>(on, call);
 }
 
 template <typename T> void norm_back_as(const struct kernel_on *on, struct kernel_norm call)
@@ -70,7 +75,9 @@ template <typename T> void norm_back_as(const struct kernel_on *on, struct kerne
 	float *means = call.scratch + 2 * (size_t)at.grid.y * (size_t)call.c;
 	bool kept = call.dz && !call.add_dz;
 
-	if (v == V)
+	if (call.back_sums)
+		call.relu = false;
+	else if (v == V)
 		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
 	else
 		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
@@ -265,6 +272,11 @@ void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call)
 void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call)
 {
 	BY_NUMBER(norm_moments_as<T>(on, *call))
+}
+
+void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_apply_as<T>(on, *call))
 }
 
 void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call)

@@ -97,15 +97,23 @@ struct kernel_norm {
 	float *saved;
 	const float *sums; /* [2][c]: of x and of its squares, by who made x; NULL: they are made here */
 	float *scratch;    /* 2 * kernel_parts * c */
+	/* Written with saved, for who applies this batch norm in its place; NULL: not. In 16 bits alone:
+	 * [2][c] in the type, scale and shift; then [2][c] float32, w and b. */
+	void *taken;
 	/* Backward; y is read where there are both z and a ReLU. z_added: there was a z. */
 	bool z_added, add_dx, add_dz, add_dw;
 	const void *dy;
 	void *dx, *dz; /* or NULL; dz may be dy */
 	float *dw, *db;
+	/* [2][c]: of dy and of dy (x - mean) / std, by who made dy, past the ReLU already; NULL: they are
+	 * made here */
+	const float *back_sums;
 };
 void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call);
 /* Its first half alone, in training: saved and the running statistics. */
 void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call);
+/* Its second half alone: y from saved. */
+void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call);
 void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call);
 
 /* Pooling of [n][h][w][c] to [n][out_h][out_w][c]. places: one byte an element of y, which of its

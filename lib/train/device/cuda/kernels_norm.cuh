@@ -59,6 +59,14 @@ template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call
 	call.saved[SAVED_INVSTD * c + channel] = now.invstd;
 	call.saved[SAVED_SCALE * c + channel] = scale;
 	call.saved[SAVED_SHIFT * c + channel] = norm_shift(now.mean, scale, call.b[channel]);
+	if (call.taken) {
+		float *wide = (float *)((T *)call.taken + 2 * c);
+
+		number_out((T *)call.taken + channel, scale);
+		number_out((T *)call.taken + c + channel, call.saved[SAVED_SHIFT * c + channel]);
+		wide[channel] = call.w[channel];
+		wide[c + channel] = call.b[channel];
+	}
 	call.mean[channel] = norm_running(call.mean[channel], now.mean, call.momentum);
 	call.variance[channel] =
 		norm_running(call.variance[channel], norm_unbiased(now.variance, call.rows),
@@ -183,9 +191,14 @@ __global__ void norm_back_finish_kernel(struct kernel_norm call, int parts, floa
 	int channel = blockIdx.x * FINISH_LANES + threadIdx.x, c = call.c;
 	double sum, product;
 
-	sum_parts(call.scratch, parts, c, channel, &sum, &product);
+	if (!call.back_sums)
+		sum_parts(call.scratch, parts, c, channel, &sum, &product);
 	if (threadIdx.y || channel >= c)
 		return;
+	if (call.back_sums) {
+		sum = (double)call.back_sums[channel];
+		product = (double)call.back_sums[c + channel];
+	}
 	means[channel] = (float)(sum / (double)call.rows);
 	means[c + channel] = (float)(product / (double)call.rows);
 	if (call.dw)

@@ -179,13 +179,13 @@ static int conv(struct ops_call *ops)
 	if (!rc)
 		rc = layer_room(ops, convolution_workspace(conv), &layer);
 	if (!rc && call->pass == OP_FORWARD)
-		rc = convolution_forward(conv, ops->stream, layer.x, layer.w, layer.y, NULL,
+		rc = convolution_forward(conv, ops->stream, layer.x, layer.w, layer.y, NULL, NULL,
 					 layer.workspace, ops->err);
 	if (!rc && call->pass == OP_BACKWARD && call->dw.data)
-		rc = convolution_back_weights(conv, ops->stream, layer.x, layer.dy, layer.dw, false,
+		rc = convolution_back_weights(conv, ops->stream, layer.x, layer.dy, layer.dw, false, NULL,
 					      layer.workspace, ops->err);
 	if (!rc && call->pass == OP_BACKWARD && layer.dx)
-		rc = convolution_back_input(conv, ops->stream, layer.w, layer.dy, layer.dx, false,
+		rc = convolution_back_input(conv, ops->stream, layer.w, layer.dy, layer.dx, false, NULL,
 					    layer.workspace, ops->err);
 	if (!rc) {
 		layer_bias(ops, &layer);

@@ -99,7 +99,9 @@ static int plan_parameters(struct planning *planning)
 			continue;
 		/* Each begins at 16 bytes. */
 		node->saved = plan->saved_floats;
-		plan->saved_floats += (6 * (size_t)x->channels + 3) / 4 * 4;
+		plan->saved_floats +=
+			((node->taker >= 0 ? SAVED_ROWS : SAVED_TAKEN) * (size_t)x->channels + 3) /
+			4 * 4;
 		if (planning->train && plan->batch * x->height * x->width == 1)
 			return error_set(planning->err, ERR_DATA,
 					 "batch norm needs two values a channel in training, and a "
@@ -116,7 +118,8 @@ static void plan_sums(struct planning *planning)
 	struct plan *plan = planning->plan;
 
 	for (int i = 0; i < plan->node_count; i++)
-		plan->nodes[i].norm = plan->nodes[i].maker = -1;
+		plan->nodes[i].norm = plan->nodes[i].maker = plan->nodes[i].through =
+			plan->nodes[i].taker = -1;
 	if (!planning->train || plan->number == NUMBER_F32)
 		return;
 	for (int i = 0; i < plan->node_count; i++) {
@@ -131,6 +134,29 @@ static void plan_sums(struct planning *planning)
 				continue;
 			conv->norm = i;
 			norm->maker = k;
+		}
+	}
+}
+
+/* A convolution that alone reads a batch norm's ReLU may do both on the way. cuDNN has that for
+ * convolutions whose own result is summed up. */
+static void plan_through(struct planning *planning)
+{
+	struct plan *plan = planning->plan;
+
+	for (int i = 0; i < plan->node_count; i++) {
+		struct plan_node *conv = &plan->nodes[i];
+
+		for (int k = 0; conv->norm >= 0 && k < i; k++) {
+			struct plan_node *norm = &plan->nodes[k];
+
+			if (norm->fused.kind != OP_BATCHNORM || !norm->fused.relu ||
+			    norm->fused.input2 >= 0 || norm->fused.output != conv->fused.input ||
+			    planning->readers[conv->fused.input] != 1 ||
+			    norm->x_shape.channels % 8)
+				continue;
+			conv->through = k;
+			norm->taker = i;
 		}
 	}
 }
@@ -317,6 +343,7 @@ static int plan_all(struct planning *planning)
 			plan->nodes[i].fused = list[i];
 		plan_shapes(planning);
 		plan_sums(planning);
+		plan_through(planning);
 		rc = plan_parameters(planning);
 		if (!rc)
 			rc = place(planning);

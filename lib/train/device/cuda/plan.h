@@ -11,6 +11,13 @@
 #include "train/model/graph.h"
 
 #define NO_SLOT (-1)
+/* Rows of a batch norm's statistics: mean, 1/std, scale, shift; sums of its x, or of its gradient;
+ * where it has a taker, scale and shift in 16 bits, copies of w and b (in the flat buffer they begin
+ * anywhere), and what cuDNN writes that nobody reads. */
+#define SAVED_SUMS 4
+#define SAVED_TAKEN 6
+#define SAVED_REST 9
+#define SAVED_ROWS 12
 #define PLAN_ALIGNMENT ((size_t)256)
 
 /* The weight of a convolution or linear layer as its library reads it: [outputs][inner][padded],
@@ -34,9 +41,11 @@ struct plan_node {
 	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody asks */
 	bool add_dx, add_dz;
 	bool dx_is_dy, dz_is_dy; /* they have one place, and nothing is to do but in it */
-	size_t saved;	/* of a batch norm: floats into the statistics, [6][c] */
+	size_t saved;	/* of a batch norm: floats into the statistics, [SAVED_ROWS][c] */
 	int norm;	/* of a convolution: the node of the batch norm whose sums it may make; -1 */
 	int maker;	/* of a batch norm: that convolution's; -1 */
+	int through;	/* of a convolution: the node of the batch norm whose x it may read itself; -1 */
+	int taker;	/* of a batch norm: that convolution's; -1 */
 };
 
 struct plan {

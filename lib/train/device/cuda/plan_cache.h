@@ -6,8 +6,8 @@
 
 #include <stdbool.h>
 
-#define CHOICE_NUMBERS 14
-#define CHOICE_KEY 160
+#define CHOICE_NUMBERS 20
+#define CHOICE_KEY 176
 
 struct choices; /* opaque */
 

@@ -51,6 +51,7 @@ static int layer_new(struct program *program, int index, bool tune, struct error
 		.dx = request->train && node->fused.input,
 		.add_dx = node->add_dx,
 		.sums = node->norm >= 0,
+		.through = node->through >= 0,
 	};
 	const char *name;
 
@@ -192,7 +193,29 @@ static float *sums_of(const struct turn *turn, int index)
 {
 	const struct plan_node *norm = &turn->program->plan->nodes[index];
 
-	return turn->memory->saved + norm->saved + 4 * (size_t)norm->x_shape.channels;
+	return turn->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
+}
+
+/* The convolution that may take this batch norm's work upon itself, or NULL. */
+static const struct convolution *taker_of(const struct turn *turn)
+{
+	const struct plan_node *node = turn->node;
+
+	return node->fused.kind == OP_BATCHNORM && node->taker >= 0
+		       ? turn->program->convs[node->taker]
+		       : NULL;
+}
+
+/* The batch norm that this convolution may read through. false: there is none. */
+static bool source_of(const struct turn *turn, struct conv_source *out)
+{
+	const struct plan_node *norm;
+
+	if (turn->node->through < 0)
+		return false;
+	norm = &turn->program->plan->nodes[turn->node->through];
+	*out = (struct conv_source){at(turn, norm->x), turn->memory->saved + norm->saved};
+	return true;
 }
 
 static struct kernel_norm norm_call(const struct turn *turn)
@@ -202,6 +225,11 @@ static struct kernel_norm norm_call(const struct turn *turn)
 	const struct graph_op *op = node->fused.op;
 	bool summed = node->fused.kind == OP_BATCHNORM && node->maker >= 0 &&
 		      convolution_sums(turn->program->convs[node->maker]);
+	const struct convolution *taker = taker_of(turn);
+	float *saved = turn->memory->saved + node->saved;
+	size_t c = (size_t)node->x_shape.channels;
+	bool through = taker && convolution_through(taker);
+	bool back_sums = taker && convolution_back_sums(taker);
 
 	return (struct kernel_norm){
 		.rows = (int64_t)turn->program->count * node->x_shape.height * node->x_shape.width,
@@ -212,12 +240,14 @@ static struct kernel_norm norm_call(const struct turn *turn)
 		.relu = node->fused.relu,
 		.x = at(turn, node->x),
 		.z = at(turn, node->z),
-		.y = at(turn, node->y),
+		.y = through ? NULL : at(turn, node->y),
 		.w = param(turn, request->weights, op->weight),
 		.b = param(turn, request->weights, op->bias),
 		.mean = buffer(turn, op->mean),
 		.variance = buffer(turn, op->variance),
-		.saved = turn->memory->saved + node->saved,
+		.saved = saved,
+		.taken = through || back_sums ? saved + SAVED_TAKEN * c : NULL,
+		.back_sums = back_sums ? saved + SAVED_SUMS * c : NULL,
 		.sums = summed ? sums_of(turn, turn->index) : NULL,
 		.scratch = at(turn, turn->program->plan->sums),
 		.z_added = node->z != NO_SLOT,
@@ -265,13 +295,15 @@ static int layer_forward(const struct turn *turn, struct error *err)
 	const struct shape *y = &node->y_shape;
 	float *bias = param(turn, program->request->weights, node->fused.op->bias);
 	void *workspace = turn->memory->workspace;
+	struct conv_source source;
+	bool through = source_of(turn, &source);
 	int rc;
 
 	if (program->convs[turn->index])
 		rc = convolution_forward(program->convs[turn->index], turn->on.stream,
 					 at(turn, node->x), weight(turn), at(turn, node->y),
 					 node->norm >= 0 ? sums_of(turn, node->norm) : NULL,
-					 workspace, err);
+					 through ? &source : NULL, workspace, err);
 	else
 		rc = linear_forward(program->linears[turn->index], turn->on.stream,
 				    at(turn, node->x), weight(turn), at(turn, node->y), workspace,
@@ -294,7 +326,10 @@ static int node_forward(const struct turn *turn, struct error *err)
 	case OP_LINEAR:
 		return layer_forward(turn, err);
 	case OP_BATCHNORM:
-		kernel_norm(&turn->on, &norm);
+		if (norm.y)
+			kernel_norm(&turn->on, &norm);
+		else
+			kernel_norm_moments(&turn->on, &norm);
 		return 0;
 	case OP_RELU:
 		kernel_relu(&turn->on, at(turn, node->x), at(turn, node->y), count);
@@ -355,12 +390,15 @@ static int weight_backward(const struct turn *turn, struct error *err)
 	void *scratch = at(turn, program->plan->weight_gradient);
 	bool direct = weight->gradient_in_place;
 	void *dw = direct ? bucket : scratch;
+	struct conv_source source;
+	bool through = source_of(turn, &source);
 	int rc;
 
 	if (program->convs[turn->index])
 		rc = convolution_back_weights(program->convs[turn->index], turn->on.stream,
 					      at(turn, node->x), at(turn, node->dy), dw,
-					      direct && turn->add, turn->memory->workspace, err);
+					      direct && turn->add, through ? &source : NULL,
+					      turn->memory->workspace, err);
 	else
 		rc = linear_back_weights(program->linears[turn->index], turn->on.stream,
 					 at(turn, node->x), at(turn, node->dy), dw,
@@ -379,6 +417,8 @@ static int layer_backward(const struct turn *turn, const struct program_sink *si
 	const struct plan_node *node = turn->node;
 	const struct shape *y = &node->y_shape;
 	float *db = param(turn, program->request->gradients, node->fused.op->bias);
+	struct conv_source source;
+	bool through = source_of(turn, &source);
 	int rc = weight_backward(turn, err);
 
 	if (!rc && db)
@@ -392,7 +432,8 @@ static int layer_backward(const struct turn *turn, const struct program_sink *si
 	if (program->convs[turn->index])
 		return convolution_back_input(program->convs[turn->index], turn->on.stream,
 					      weight(turn), at(turn, node->dy), at(turn, node->dx),
-					      node->add_dx, turn->memory->workspace, err);
+					      node->add_dx, through ? &source : NULL,
+					      turn->memory->workspace, err);
 	return linear_back_input(program->linears[turn->index], turn->on.stream, weight(turn),
 				 at(turn, node->dy), at(turn, node->dx), node->add_dx,
 				 turn->memory->workspace, err);
