@@ -12,25 +12,45 @@ namespace
 #define SAVED_SCALE 2
 #define SAVED_SHIFT 3
 
+/* Rows that are loaded together: as many as registers are there for. */
+#define ROWS_SUMS 4
+#define ROWS_APPLY 2
+#define ROWS_BACK 2
+
+/* A row's channels, of one tensor to three. */
+template <int V> struct held1 {
+	float x[V];
+};
+template <int V> struct held2 {
+	float x[V], z[V];
+};
+template <int V> struct held3 {
+	float x[V], g[V], y[V];
+};
+
 template <typename T, int V>
 __global__ void norm_sums_kernel(struct kernel_norm call, int lanes)
 {
 	const T *x = (const T *)call.x;
 	seat at = seat_of<V>(lanes, call.rows);
-	float sums[V] = {}, squares[V] = {}, values[V], shift[V];
+	float sums[V] = {}, squares[V] = {}, shift[V];
 
 	if (at.channel < call.c) {
 		load<T, V>(x + at.channel, shift);
-		for (int64_t row = at.row; row < at.end; row += at.step) {
-			load<T, V>(x + row * call.c + at.channel, values);
+		each_row<ROWS_SUMS, held1<V>>(
+			at,
+			[&](int64_t row, held1<V> &held) {
+				load<T, V>(x + row * call.c + at.channel, held.x);
+			},
+			[&](int64_t, const held1<V> &held) {
 #pragma unroll
-			for (int v = 0; v < V; v++) {
-				float off = values[v] - shift[v];
+				for (int v = 0; v < V; v++) {
+					float off = held.x[v] - shift[v];
 
-				sums[v] += off;
-				squares[v] = fmaf(off, off, squares[v]);
-			}
-		}
+					sums[v] += off;
+					squares[v] = fmaf(off, off, squares[v]);
+				}
+			});
 	}
 	sum_rows<V>(sums, squares, at, lanes, call.c, call.scratch);
 }
@@ -94,7 +114,7 @@ __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 {
 	int c = call.c;
 	seat at = seat_of<V>(lanes, call.rows);
-	float scale[V], shift[V], values[V], added[V] = {};
+	float scale[V], shift[V];
 
 	if (at.channel >= c)
 		return;
@@ -103,45 +123,67 @@ __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 		scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
 		shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
 	}
-	for (int64_t row = at.row; row < at.end; row += at.step) {
-		/* From the end: what the sums read last is still near. */
-		int64_t place = (call.rows - 1 - row) * c + at.channel;
+	/* From the end: what the sums read last is still near. */
+	each_row<ROWS_APPLY, held2<V>>(
+		at,
+		[&](int64_t row, held2<V> &held) {
+			int64_t place = (call.rows - 1 - row) * c + at.channel;
 
-		load<T, V>((const T *)call.x + place, values);
-		if (call.z)
-			load<T, V>((const T *)call.z + place, added);
+			load<T, V>((const T *)call.x + place, held.x);
+			if (call.z)
+				load<T, V>((const T *)call.z + place, held.z);
+		},
+		[&](int64_t row, const held2<V> &held) {
+			float values[V];
+
 #pragma unroll
-		for (int v = 0; v < V; v++) {
-			values[v] = norm_value(values[v], scale[v], shift[v]) + added[v];
-			if (call.relu)
-				values[v] = relu(values[v]);
-		}
-		store<T, V>((T *)call.y + place, values);
+			for (int v = 0; v < V; v++) {
+				values[v] = norm_value(held.x[v], scale[v], shift[v]) +
+					    (call.z ? held.z[v] : 0);
+				if (call.relu)
+					values[v] = relu(values[v]);
+			}
+			store<T, V>((T *)call.y + (call.rows - 1 - row) * c + at.channel, values);
+		});
+}
+
+/* To to, or added to what is there. */
+template <typename T, int V>
+__device__ __forceinline__ void put(T *to, bool add, float *values)
+{
+	float there[V];
+
+	if (add) {
+		load<T, V>(to, there);
+#pragma unroll
+		for (int v = 0; v < V; v++)
+			values[v] += there[v];
 	}
+	store<T, V>(to, values);
+}
+
+template <typename T, int V>
+__device__ __forceinline__ void norm_back_load(const struct kernel_norm &call, int64_t place,
+					       held3<V> &held)
+{
+	load<T, V>((const T *)call.x + place, held.x);
+	load<T, V>((const T *)call.dy + place, held.g);
+	if (call.relu && call.z_added)
+		load<T, V>((const T *)call.y + place, held.y);
 }
 
 /* What reaches the batch norm itself of its result's gradient: with a ReLU only where that let it
  * through, told by y where something was added, else by x. */
-template <typename T, int V>
-__device__ __forceinline__ void norm_reached(const struct kernel_norm &call, int64_t place,
-					     const float *x, const float *scale, const float *shift,
-					     float *g)
+template <int V>
+__device__ __forceinline__ void norm_reached(const struct kernel_norm &call, const held3<V> &held,
+					     const float *scale, const float *shift, float *g)
 {
-	load<T, V>((const T *)call.dy + place, g);
-	if (!call.relu)
-		return;
-	if (call.z_added) {
-		float y[V];
-
-		load<T, V>((const T *)call.y + place, y);
-#pragma unroll
-		for (int v = 0; v < V; v++)
-			g[v] = relu_gradient(y[v], g[v]);
-		return;
-	}
 #pragma unroll
 	for (int v = 0; v < V; v++)
-		g[v] = relu_gradient(norm_value(x[v], scale[v], shift[v]), g[v]);
+		g[v] = !call.relu     ? held.g[v]
+		       : call.z_added ? relu_gradient(held.y[v], held.g[v])
+				      : relu_gradient(norm_value(held.x[v], scale[v], shift[v]),
+						      held.g[v]);
 }
 
 template <typename T, int V>
@@ -149,7 +191,7 @@ __global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
 {
 	int c = call.c;
 	seat at = seat_of<V>(lanes, call.rows);
-	float sums[V] = {}, products[V] = {}, x[V], g[V], mean[V], invstd[V], scale[V], shift[V];
+	float sums[V] = {}, products[V] = {}, mean[V], invstd[V], scale[V], shift[V];
 
 	if (at.channel < c) {
 #pragma unroll
@@ -159,28 +201,25 @@ __global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
 			scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
 			shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
 		}
-		for (int64_t row = at.row; row < at.end; row += at.step) {
-			int64_t place = row * c + at.channel;
+		each_row<ROWS_BACK, held3<V>>(
+			at,
+			[&](int64_t row, held3<V> &held) {
+				norm_back_load<T, V>(call, row * c + at.channel, held);
+			},
+			[&](int64_t row, const held3<V> &held) {
+				int64_t place = row * c + at.channel;
+				float g[V];
 
-			load<T, V>((const T *)call.x + place, x);
-			norm_reached<T, V>(call, place, x, scale, shift, g);
+				norm_reached<V>(call, held, scale, shift, g);
 #pragma unroll
-			for (int v = 0; v < V; v++) {
-				sums[v] += g[v];
-				products[v] = fmaf(g[v], (x[v] - mean[v]) * invstd[v], products[v]);
-			}
-			if (!call.dz)
-				continue;
-			if (call.add_dz) {
-				float there[V];
-
-				load<T, V>((const T *)call.dz + place, there);
-#pragma unroll
-				for (int v = 0; v < V; v++)
-					g[v] += there[v];
-			}
-			store<T, V>((T *)call.dz + place, g);
-		}
+				for (int v = 0; v < V; v++) {
+					sums[v] += g[v];
+					products[v] = fmaf(g[v], (held.x[v] - mean[v]) * invstd[v],
+							   products[v]);
+				}
+				if (call.dz)
+					put<T, V>((T *)call.dz + place, call.add_dz, g);
+			});
 	}
 	sum_rows<V>(sums, products, at, lanes, c, call.scratch);
 }
@@ -213,7 +252,7 @@ __global__ void norm_back_apply_kernel(struct kernel_norm call, const float *mea
 {
 	int c = call.c;
 	seat at = seat_of<V>(lanes, call.rows);
-	float x[V], g[V], mean[V], invstd[V], scale[V], shift[V], mean_g[V], mean_gx[V];
+	float mean[V], invstd[V], scale[V], shift[V], mean_g[V], mean_gx[V];
 
 	if (at.channel >= c)
 		return;
@@ -226,25 +265,22 @@ __global__ void norm_back_apply_kernel(struct kernel_norm call, const float *mea
 		mean_g[v] = means[at.channel + v];
 		mean_gx[v] = means[c + at.channel + v];
 	}
-	for (int64_t row = at.row; row < at.end; row += at.step) {
-		int64_t place = (call.rows - 1 - row) * c + at.channel;
+	each_row<ROWS_BACK, held3<V>>(
+		at,
+		[&](int64_t row, held3<V> &held) {
+			norm_back_load<T, V>(call, (call.rows - 1 - row) * c + at.channel, held);
+		},
+		[&](int64_t row, const held3<V> &held) {
+			float g[V];
 
-		load<T, V>((const T *)call.x + place, x);
-		norm_reached<T, V>(call, place, x, scale, shift, g);
-#pragma unroll
-		for (int v = 0; v < V; v++)
-			g[v] = norm_gradient(g[v], x[v], mean[v], invstd[v], scale[v], mean_g[v],
-					     mean_gx[v]);
-		if (call.add_dx) {
-			float there[V];
-
-			load<T, V>((const T *)call.dx + place, there);
+			norm_reached<V>(call, held, scale, shift, g);
 #pragma unroll
 			for (int v = 0; v < V; v++)
-				g[v] += there[v];
-		}
-		store<T, V>((T *)call.dx + place, g);
-	}
+				g[v] = norm_gradient(g[v], held.x[v], mean[v], invstd[v], scale[v],
+						     mean_g[v], mean_gx[v]);
+			put<T, V>((T *)call.dx + (call.rows - 1 - row) * c + at.channel,
+				  call.add_dx, g);
+		});
 }
 
 } // namespace

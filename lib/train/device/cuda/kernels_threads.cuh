@@ -131,6 +131,28 @@ template <int V> __device__ __forceinline__ seat seat_of(int lanes, int64_t rows
 	return out;
 }
 
+/* A thread's rows, in order: the loads of U of them are on their way before the first is used. A load
+ * of 16 bytes a thread does not keep an H200's memory busy. Held: what a row is held in. */
+template <int U, typename Held, typename Load, typename Use>
+__device__ __forceinline__ void each_row(const seat &at, Load load_row, Use use_row)
+{
+	Held held[U];
+	int64_t row = at.row;
+
+	for (; row + (U - 1) * at.step < at.end; row += U * at.step) {
+#pragma unroll
+		for (int u = 0; u < U; u++)
+			load_row(row + u * at.step, held[u]);
+#pragma unroll
+		for (int u = 0; u < U; u++)
+			use_row(row + u * at.step, held[u]);
+	}
+	for (; row < at.end; row += at.step) {
+		load_row(row, held[0]);
+		use_row(row, held[0]);
+	}
+}
+
 /* Sums of two numbers a channel over a block's rows, to parts [2][gridDim.y][c]. */
 template <int V>
 __device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const seat &at,
