@@ -96,8 +96,10 @@ static void ask(struct engines *engines, cudnnBackendHeurMode_t mode, const stru
 
 	set_descriptor(&making, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, engines->graph.it);
 	set(&making, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+#if CUDNN_VERSION >= 90800
 	if (engines->cuda->described)
 		set_descriptor(&making, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, engines->cuda->described);
+#endif
 	if (!made(&making))
 		return;
 	while (room < ENGINES_MOST &&
@@ -190,6 +192,18 @@ int engines_name(const struct engines *engines, int index)
 
 /* ---- plans ---- */
 
+/* A plan for this GPU, or for the one that is described. */
+static cudnnStatus_t plan_for(const struct cuda *cuda, cudnnBackendDescriptor_t plan)
+{
+#if CUDNN_VERSION >= 90800
+	if (cuda->described)
+		return cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+						CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cuda->described);
+#endif
+	return cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+					&cuda->cudnn);
+}
+
 /* -1: it cannot be had. */
 static int64_t build(struct engines *engines, int index)
 {
@@ -200,12 +214,7 @@ static int64_t build(struct engines *engines, int index)
 		*plan = NULL;
 		return -1;
 	}
-	if ((engines->cuda->cudnn &&
-	     cudnnBackendSetAttribute(*plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-				      &engines->cuda->cudnn)) ||
-	    (engines->cuda->described &&
-	     cudnnBackendSetAttribute(*plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-				      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engines->cuda->described)) ||
+	if (plan_for(engines->cuda, *plan) ||
 	    cudnnBackendSetAttribute(*plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
 				     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engines->configs[index]) ||
 	    cudnnBackendFinalize(*plan) ||
