@@ -34,7 +34,7 @@ struct tuning {
 	void *x, *y, *w, *workspace;
 	size_t workspace_bytes;
 	float *norm; /* of y; NULL without rules.sums */
-	void *source; /* like x, and a batch norm of it; NULL without rules.through */
+	void *source; /* like x, and a batch norm of it; NULL without rules.through, or room */
 	float *source_norm;
 	cudaStream_t stream, before; /* before: cuDNN's */
 	cudaEvent_t begin, end;

@@ -132,7 +132,6 @@ static bool fill_source(const struct convolution *conv, const struct tuning *tun
 	return !cudaGetLastError();
 }
 
-/* Not what memory held before: numbers that are none take other times, and zeros hide what is wrong. */
 bool tuning_fill(const struct convolution *conv, const struct tuning *tuning)
 {
 	const struct kernel_on on = on_of(conv, tuning);
@@ -150,12 +149,26 @@ bool tuning_fill(const struct convolution *conv, const struct tuning *tuning)
 	       !cudaStreamSynchronize(tuning->stream);
 }
 
-/* Where memory is short by less room for algorithms, or (false) not at all. */
+/* Where there is no room for it the rest is tried without. */
+static void source_begin(const struct convolution *conv, struct tuning *tuning)
+{
+	size_t floats = norm_floats(conv, source_rows(conv), conv->shape.c);
+
+	if (!conv->rules.through)
+		return;
+	if (!cudaMalloc(&tuning->source, conv->x_bytes) &&
+	    !cudaMalloc((void **)&tuning->source_norm, floats * sizeof(float)))
+		return;
+	cudaGetLastError();
+	cudaFree(tuning->source);
+	tuning->source = NULL;
+	tuning->source_norm = NULL;
+}
+
 bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 {
 	const struct layer_rules *rules = &conv->rules;
 	size_t norm = norm_floats(conv, conv->rows, conv->shape.outputs) * sizeof(float);
-	size_t source = norm_floats(conv, source_rows(conv), conv->shape.c) * sizeof(float);
 
 	*tuning = (struct tuning){.workspace_bytes = conv->cuda->workspace_most};
 	if (cudnnGetStream(conv->cuda->cudnn, &tuning->before) ||
@@ -165,9 +178,7 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	    cudnnSetStream(conv->cuda->cudnn, tuning->stream) ||
 	    cudaMalloc(&tuning->x, conv->x_bytes) || cudaMalloc(&tuning->y, conv->y_bytes) ||
 	    cudaMalloc(&tuning->w, conv->w_bytes) ||
-	    (rules->sums && cudaMalloc((void **)&tuning->norm, norm)) ||
-	    (rules->through && (cudaMalloc(&tuning->source, conv->x_bytes) ||
-				cudaMalloc((void **)&tuning->source_norm, source))))
+	    (rules->sums && cudaMalloc((void **)&tuning->norm, norm)))
 		goto none;
 	while (cudaMalloc(&tuning->workspace, tuning->workspace_bytes)) {
 		cudaGetLastError(); /* what is launched later would be taken to have failed */
@@ -175,6 +186,7 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 		if (tuning->workspace_bytes < LEAST_WORKSPACE)
 			goto none;
 	}
+	source_begin(conv, tuning);
 	if (tuning_fill(conv, tuning))
 		return true;
 none:

@@ -95,8 +95,11 @@ static bool take_known(struct convolution *conv, const char *key)
 /* What runs without is chosen first: it is what the others are compared with. */
 static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *try)
 {
-	/* The search has written where it likes. */
-	if (!wanted(conv, pass) || !tuning_fill(conv, try))
+	bool through = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
+		       pass == ENGINE_INPUT_NORM;
+
+	/* The search has written where it likes: memory is filled anew. */
+	if (!wanted(conv, pass) || (through && !try->source) || !tuning_fill(conv, try))
 		return;
 	if (pass == ENGINE_NORM_SUMS)
 		choose_through(conv, try);
