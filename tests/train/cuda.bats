@@ -227,6 +227,15 @@ engines_kept() {
 	done
 }
 
+@test "an engine that an earlier run has chosen is not taken where there is no room for what it works in" {
+	export XDG_CACHE_HOME=$PWD/cache FAKE_CUDNN_MIB=300
+	gpu "${SMALL[@]}" --steps 2 --no-eval --metrics wide
+	[[ "$(engines_kept)" == *" 4 "* ]]
+	FAKE_CUDA_MIB=150 gpu "${SMALL[@]}" --steps 2 --no-eval --metrics narrow
+	[ "$(engines_kept)" = "-1 " ]
+	near_rows narrow wide 1e-3
+}
+
 @test "a GPU that there is no code for, and a rank without one" {
 	FAKE_CUDA_MAJOR=7 run gpu "${SMALL[@]}" --steps 1
 	[ "$status" -eq 69 ]

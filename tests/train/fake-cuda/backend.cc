@@ -3,7 +3,8 @@
  * convolution, with or without the sums of its result or a batch norm in it, and engines of which some
  * fail. As cuDNN 9.19 on an H200 it has none in bf16 for what goes back through a batch norm.
  *
- * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". */
+ * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". FAKE_CUDNN_MIB: what
+ * each engine works in, beside the little that it needs. */
 #include "libraries.h"
 
 #include <cstdlib>
@@ -388,6 +389,13 @@ static std::string wish(void)
 	return said ? said : "fast";
 }
 
+static size_t engine_workspace(void)
+{
+	const char *said = getenv("FAKE_CUDNN_MIB");
+
+	return (said ? strtoull(said, nullptr, 10) << 20 : 0) + 2 * FAKE_WORKSPACE;
+}
+
 static double engine_ms(const meaning &what, int engine)
 {
 	double ms = engine == ENGINE_GOOD ? 0.7 : engine == ENGINE_BEST ? 0.5 : 0.2;
@@ -627,7 +635,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 	}
 	if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64) {
 		*count = 1;
-		*(int64_t *)values = it->engine == ENGINE_GREEDY ? (int64_t)8 << 30 : 2 * FAKE_WORKSPACE;
+		*(int64_t *)values = it->engine == ENGINE_GREEDY ? (int64_t)8 << 30 : (int64_t)engine_workspace();
 		return CUDNN_STATUS_SUCCESS;
 	}
 	return CUDNN_STATUS_NOT_SUPPORTED;
@@ -674,7 +682,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 	}
 	if (given != (size_t)count)
 		return CUDNN_STATUS_BAD_PARAM;
-	fake_expect(*work, 2 * FAKE_WORKSPACE, "workspace of an engine");
+	fake_expect(*work, engine_workspace(), "workspace of an engine");
 
 	void *workspace = *work;
 	int engine = it->engine;

@@ -53,7 +53,7 @@ static bool take_engine(struct convolution *conv, const char *key, enum engine_p
 		/* Another driver, or another berth, may list others: nobody has found those to be
 		 * right. */
 		if (!engines || engines_name(engines, index) != name ||
-		    !engines_build(engines, index, TUNING_WORKSPACE)) {
+		    !engines_build(engines, index, conv->cuda->workspace_most)) {
 			engines_free(engines);
 			return false;
 		}
