@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
-# A batch norm's sums by the convolution before it, in a whole network on a GPU that is none.
+# A batch norm's sums by the convolution before it, and its work by the one behind it, in a whole network
+# on a GPU that is none.
 load support
 
 @test "every convolution of 16 bits before a batch norm makes its sums, and the loss is the same" {
@@ -11,4 +12,15 @@ load support
 	[ "$(cut -f 2 cache/berth/cudnn-* | cut -d ' ' -f 8 | sort -u)" = 4 ]
 	FAKE_CUDNN_ENGINES=none XDG_CACHE_HOME=/dev/null/none "${net[@]}" --metrics none
 	near_rows fast none 0.01
+}
+
+@test "in fp16 batch norms go into the convolutions behind them, and the losses are nearly the same" {
+	export MALLOC_PERTURB_=0 XDG_CACHE_HOME=$PWD/cache BERTH_MODULE_PATH=$BUILD/tests/train/fake-cuda:$BUILD/lib/modules
+	local net=("$BUILD/bin/berth-train" resnet18 --stem cifar --data synthetic:3x8x8,n=16,classes=5 --batch 8
+		--steps 2 --log-every 1 --no-eval --device cuda --amp fp16)
+	"${net[@]}" --metrics through
+	# norm-sums, norm-weights and input-norm of the convolutions that may.
+	[ "$(grep ' through ' cache/berth/cudnn-* | cut -f 2 | cut -d ' ' -f 11-13 | sort -u)" = "4 4 4" ]
+	FAKE_CUDNN_ENGINES=none XDG_CACHE_HOME=/dev/null/none "${net[@]}" --metrics plain
+	near_rows through plain 0.02
 }

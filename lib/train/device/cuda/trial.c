@@ -208,7 +208,7 @@ struct trial {
 	struct tuning *tuning;
 	enum engine_pass pass;
 	struct engines *engines;
-	double handicap_ms; /* of all ways but way 0 */
+	double handicap_ms; /* of all ways but way 0; below 0: of that */
 	struct sample first, other;
 };
 
@@ -336,7 +336,7 @@ static double trial_time(void *context, int way)
 			goto failed;
 	if (!cudaEventRecord(t->end, t->stream) && !cudaEventSynchronize(t->end) &&
 	    !cudaEventElapsedTime(&ms, t->begin, t->end))
-		return (double)ms / RUNS + (way ? trial->handicap_ms : 0);
+		return (double)ms / RUNS + fmax(way ? trial->handicap_ms : -trial->handicap_ms, 0);
 failed:
 	cudaGetLastError();
 	return -1;
@@ -366,7 +366,6 @@ static bool read_part(const struct trial *trial, const char *from, enum number n
 	return good;
 }
 
-/* Run way on a result that holds the same each time, and read some of what comes of it. */
 /* Behind the numbers of the result: the statistics or the gradients of the batch norm's parameters. */
 static float *besides(const struct trial *trial, size_t *count)
 {
@@ -381,6 +380,7 @@ static float *besides(const struct trial *trial, size_t *count)
 	return *count ? trial->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
 }
 
+/* Run way on a result that holds the same each time, and read some of what comes of it. */
 static bool take_sample(const struct trial *trial, int way, struct sample *out)
 {
 	const struct convolution *conv = trial->conv;
@@ -459,6 +459,10 @@ static bool trial_right(void *context, int way)
 	struct trial *trial = context;
 	bool good = trial->first.numbers || take_sample(trial, 0, &trial->first);
 
+	if (!good) {
+		free(trial->first.numbers);
+		trial->first.numbers = NULL;
+	}
 	good = good && take_sample(trial, way, &trial->other) && same(trial);
 	free(trial->other.numbers);
 	trial->other.numbers = NULL;

@@ -6,18 +6,35 @@
 #include "train/device/cuda/convolution_internal.h"
 #include "train/device/cuda/plan_cache.h"
 
+/* What is chosen for want of memory is not what a run with more of it should take: " in 64 MiB", by
+ * powers of two, or nothing where there is room for all. */
+static void say_room(const struct cuda *cuda, char *to, size_t size)
+{
+	size_t mib = 1;
+
+	to[0] = 0;
+	if (cuda->workspace_most >= TUNING_WORKSPACE)
+		return;
+	while (mib << 21 <= cuda->workspace_most)
+		mib *= 2;
+	snprintf(to, size, " in %zu MiB", mib);
+}
+
 static void make_key(const struct convolution *conv, char *key)
 {
 	static const char *const types[] = {
 		[NUMBER_F32] = "f32", [NUMBER_F16] = "f16", [NUMBER_BF16] = "bf16"};
 	const struct conv_shape *s = &conv->shape;
 	const struct layer_rules *rules = &conv->rules;
+	char room[32];
 
-	snprintf(key, CHOICE_KEY, "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d",
+	say_room(conv->cuda, room, sizeof room);
+	snprintf(key, CHOICE_KEY, "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d%s",
 		 types[rules->number], rules->tf32 ? " tf32" : "", rules->direct ? " direct" : "",
 		 s->n, s->c, s->h, s->w, s->outputs, s->kernel, s->stride, s->pad,
 		 rules->train ? " train" : "", rules->dx ? " dx" : "", rules->add_dx ? " add" : "",
-		 rules->sums ? " sums" : "", rules->through ? " through" : "", conv->cuda->major, conv->cuda->minor);
+		 rules->sums ? " sums" : "", rules->through ? " through" : "", conv->cuda->major,
+		 conv->cuda->minor, room);
 }
 
 static bool wanted(const struct convolution *conv, enum engine_pass pass)
@@ -144,8 +161,11 @@ int convolution_choose(struct convolution *conv, struct error *err)
 			conv->engines[i] ? engines_name(conv->engines[i], conv->engine[i]) : -1;
 	}
 	if (try) {
+		bool whole = try->workspace_bytes == conv->cuda->workspace_most &&
+			     (!rules->through || try->source);
+
 		tuning_end(conv, try);
-		if (!rc)
+		if (!rc && whole)
 			choices_add(conv->cuda->choices, key, numbers);
 	}
 	return rc;
