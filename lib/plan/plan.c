@@ -400,6 +400,19 @@ static int warn_plan(const struct machine *cards, const int *counts, struct plan
 	return rc;
 }
 
+/* A driver that is not loaded shows no GPU, and all would go on without a word on the CPU. */
+static int warn_unseen_gpus(const struct alloc *alloc, const struct machine *cards, size_t count,
+			    struct plan *plan, struct error *err)
+{
+	for (size_t n = 0; n < count && n < alloc->node_count; n++)
+		if (alloc->nodes[n].gpus > 0 && !cards[n].gpu_count)
+			return text_add(&plan->warnings, &plan->warning_count, err,
+					"%d GPUs are granted on %s, and none is seen there: ranks go "
+					"without; is the driver loaded (nvidia-smi, dmesg)?",
+					alloc->nodes[n].gpus, alloc->nodes[n].name);
+	return 0;
+}
+
 /* PBS's cgroups hook sets an empty list where no GPU was asked for: say what to ask for. */
 static int warn_no_gpus(const struct alloc *alloc, const struct machine *cards,
 			const struct env *env, struct plan *plan, struct error *err)
@@ -490,6 +503,8 @@ int plan_make(const struct alloc *alloc, const struct machine *cards, size_t cou
 		rc = warn_plan(cards, counts, &plan, err);
 	if (!rc)
 		rc = warn_no_gpus(alloc, cards, env, &plan, err);
+	if (!rc)
+		rc = warn_unseen_gpus(alloc, cards, count, &plan, err);
 	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))
 		rc = list_nodes(alloc, &plan, err);
 	free(counts);

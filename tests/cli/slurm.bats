@@ -33,6 +33,20 @@ is_gone() {
 	return 1
 }
 
+@test "GPUs that are granted and not seen are told, where all would go on without" {
+	export SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=2 SLURM_GPUS_ON_NODE=4
+	export SLURM_NODEID=0 SLURMD_NODENAME=$(hostname) SLURM_NNODES=1 SLURM_JOB_CPUS_PER_NODE=2
+	unset SLURM_GPUS_PER_NODE
+	export BERTH_TOPOLOGY=$FIXTURES/topo/no-gpu.xml
+	run "$BERTH" run --engine fork --dry-run -n 2 -- true
+	echo "$output"
+	[ "$status" = 0 ]
+	[[ "$output" == *"4 GPUs are granted on $(hostname), and none is seen there"* ]]
+	SLURM_GPUS_ON_NODE=0 run "$BERTH" run --engine fork --dry-run -n 2 -- true
+	[ "$status" = 0 ]
+	[[ "$output" != *"none is seen there"* ]]
+}
+
 @test "an srun that hangs: what it said, without what moves the cursor; its own children end with it" {
 	stand_in srun <<-'S'
 	printf 'srun: Requested nodes are busy, \033[2Jretrying\a\n' >&2

@@ -122,7 +122,11 @@ def options_of(arguments):
     parser.add_argument('--time', type=int, default=10**9)
     parser.add_argument('--list', action='store_true')
     parser.add_argument('--pack')
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for name in ('build', 'out', 'pack'):
+        if getattr(options, name):
+            setattr(options, name, os.path.join(os.environ.get('BERTH_GPU_FROM', ROOT), getattr(options, name)))
+    return options
 
 
 def chosen(only):

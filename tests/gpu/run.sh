@@ -27,5 +27,7 @@
 #   tests/gpu/run.sh --build build-carried --out gpu-results --only bench-resnet50-bf16 --time 560
 # Exit: 0 something ran and all that ran passed; 1 something failed; 77 nothing could be run.
 set -u
+BERTH_GPU_FROM=$PWD # folders are the caller's
+export BERTH_GPU_FROM
 cd "$(dirname "$0")/../.." || exit 66
 exec "${PYTHON:-python3}" tests/gpu/parts.py "$@"

@@ -193,6 +193,26 @@ static void test_one_node(void **state)
 	}
 }
 
+/* The scheduler's word against what is seen. */
+static void test_gpus_unseen(void **state)
+{
+	for (int granted = 0; granted < 2; granted++) {
+		struct fixture f;
+
+		begin(&f);
+		for (int i = 0; i < NODES; i++) {
+			f.cards[i].gpu_count = 0;
+			f.alloc_nodes[i].gpus = granted;
+		}
+		probe_gpus_judge(&f.check);
+		expect(&f, 1, "gpus", granted ? "fault" : "skipped",
+		       granted ? "1 GPUs are granted here, and none is seen" : "no GPU is here");
+		for (int i = 0; i < NODES; i++)
+			f.cards[i].gpu_count = 1; /* end frees it */
+		end(&f);
+	}
+}
+
 /* Verbs register memory. */
 static void test_memlock_with_verbs(void **state)
 {
@@ -547,7 +567,8 @@ static void test_missing(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_node),   cmocka_unit_test(test_memlock_with_verbs),
+		cmocka_unit_test(test_one_node),
+		cmocka_unit_test(test_gpus_unseen),   cmocka_unit_test(test_memlock_with_verbs),
 		cmocka_unit_test(test_versions),   cmocka_unit_test(test_files),
 		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_names),
 		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_network_well),
