@@ -3,9 +3,15 @@
 # A pretended job of PBS's: the variables of a batch script, and tools in $DIR/bin.
 
 pbs_begin() {
+	local folder path=
 	DIR=$(mktemp -d)
 	mkdir "$DIR/bin"
-	export DIR PATH="$DIR/bin:$PATH" PBS_CONF_FILE=/nonexistent
+	# The job and the tools of a real PBS stay outside.
+	unset "${!PBS_@}"
+	while read -rd: folder; do
+		[ -e "$folder/pbs_tmrsh" ] || path+=:$folder
+	done <<<"$PATH:"
+	export DIR PATH="$DIR/bin$path" PBS_CONF_FILE=/nonexistent
 	unset BERTH_PLAN_FILE BERTH_TOPOLOGY CUDA_VISIBLE_DEVICES OMP_NUM_THREADS SLURM_JOB_ID SLURM_JOBID
 }
 

@@ -8,6 +8,18 @@ setup() {
 	export HOME=$DIR PBS_CONF_FILE=/nonexistent
 	mkdir -p "$DIR/.config/berth" "$DIR/bin"
 	config '{"berth": "berth"}'
+	[ ! -e /etc/berth ] || without_site
+}
+
+# Hide this machine's own /etc/berth from berth, except under with_site.
+without_site() {
+	cat >"$DIR/berth" <<-S
+	#!/bin/sh
+	[ -z "\${WITH_SITE-}" ] || exec $BERTH "\$@"
+	exec $(command -v unshare) --map-root-user --mount $(command -v sh) -c '$(command -v mount) -t tmpfs none /etc/berth && exec "\$0" "\$@"' $BERTH "\$@"
+	S
+	chmod +x "$DIR/berth"
+	BERTH=$DIR/berth
 }
 
 teardown() { rm -rf "$DIR"; }
@@ -120,7 +132,7 @@ with_site() {
 	mkdir -p "$DIR/etc/berth"
 	cp /etc/passwd /etc/group /etc/ld.so.cache "$DIR/etc"
 	echo "$1" >"$DIR/etc/berth/submit.json"
-	unshare --map-root-user --mount sh -c 'mount --bind "$0/etc" /etc && exec "$@"' "$DIR" "${@:2}"
+	WITH_SITE=yes unshare --map-root-user --mount sh -c 'mount --bind "$0/etc" /etc && exec "$@"' "$DIR" "${@:2}"
 }
 
 @test "the site's file: its account, module lines and directives; the user's file and options win" {

@@ -42,6 +42,8 @@ NEEDED = ['slurmctld', 'slurmd', 'munged', 'sbatch', 'srun', 'sinfo', 'ip', 'uns
 NAMESPACES = ['--net', '--uts', '--mount', '--ipc', '--pid', '--fork', '--kill-child=SIGKILL',
               '--mount-proc', '--propagation', 'private']
 GPUS = 4
+# What this machine's own PBS, NCCL and berth are set up with: the nodes do not see it.
+HIDDEN = ['/etc/pbs.conf', '/opt/pbs', '/etc/nccl.conf', '/etc/berth']
 
 SLURM_CONF = """\
 ClusterName=berth
@@ -181,6 +183,7 @@ def write_files(names):
     os.chmod(f'{ROOT}/munge/key', 0o600)
     # What a node takes for its own machine: each sees its file under the one name.
     write(f'{ROOT}/topology.xml', '')
+    write(f'{ROOT}/empty', '')
     for name in names:
         topology.write(f'{ROOT}/{name}', 'topology')
     topology.write(f'{ROOT}/login', 'topology', fast=None, gpus=False)
@@ -259,7 +262,7 @@ def wait_for(path):
 
 def inside(options):
     kept = visible_below_tmp()
-    for name in [n for n in os.environ if n.startswith(('SLURM_', 'BERTH_AGENT', 'PMIX_'))]:
+    for name in [n for n in os.environ if n.startswith(('SLURM_', 'PBS_', 'BERTH_AGENT', 'PMIX_'))]:
         del os.environ[name]
     names = node_names(options.nodes)
     run('mount', '-t', 'tmpfs', '-o', 'mode=755', 'run', '/run')
@@ -304,6 +307,16 @@ def guarded(options):
 
 # ---- a node ----
 
+def hide():
+    """Mount something empty over each path of HIDDEN that this machine has."""
+    empty = f'{ROOT}/empty'
+    for path in filter(os.path.exists, HIDDEN):
+        if os.path.isdir(path):
+            run('mount', '-t', 'tmpfs', '-o', 'mode=755', 'empty', path)
+        else:
+            run('mount', '--bind', empty, path)
+
+
 def node(name):
     """The first process of a node: what it sees, slurmd, and an eye on orphans."""
     run('hostname', name)
@@ -312,6 +325,7 @@ def node(name):
     run('mount', '--bind', f'{ROOT}/hosts', '/etc/hosts')
     run('mount', '--bind', f'{ROOT}/{name}/topology.xml', f'{ROOT}/topology.xml')
     run('mount', '--bind', f'{ROOT}/nsswitch.conf', '/etc/nsswitch.conf')
+    hide()
     run('ip', 'link', 'set', 'lo', 'up')
     open(f'{ROOT}/pid/{name}.ready', 'w', encoding='utf-8').close()
     if name != 'login':
