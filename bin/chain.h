@@ -10,7 +10,7 @@
 #include "alloc/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "machine/machine.h"
+#include "inventory/inventory.h"
 #include "options.h"
 #include "plan/plan.h"
 

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "base/env.h"
-#include "base/idset.h"
+#include "hostlist/idset.h"
 #include "plan/plan.h"
 
 /* A formatted cell; what does not fit is cut. Long texts (reasons) are passed as they are. */

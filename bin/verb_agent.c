@@ -9,12 +9,12 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/tasks.h"
+#include "agent/rank_proxies.h"
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
 #include "base/log.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 #include "verb.h"
 
 #define STDIN_MAX (1 << 20)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "arguments.h"
-#include "base/hostlist.h"
+#include "hostlist/hostlist.h"
 #include "verb.h"
 
 struct options {

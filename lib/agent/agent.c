@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 #include "agent/agent_internal.h"
-#include "agent/folder.h"
-#include "agent/guard.h"
-#include "agent/secret_file.h"
-#include "base/hostlist.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/module.h"
 #include "base/number.h"
-#include "launch/engine.h"
+#include "hostlist/hostlist.h"
+#include "launch/launcher.h"
+#include "overlay/secret_file.h"
+#include "process/guardian.h"
+#include "process/tmpdir.h"
 
 #define BEAT_MS 1000
 #define TWIN_MS 500 /* the same signal from its sender and from the guardian */

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The agent of one node: connects to the head, sends its card, starts its ranks and stays beside
- * them to the end. The other side is head.h.
+ * them to the end. The other side is controller/controller.h.
  *
  *   agent.c        life: the machine, beats, signals, end
- *   guard.c        the process above it that ends what it leaves when it is killed
- *   agent_up.c     the connection to the head or the parent
- *   agent_tree.c   the agents below: accepting them, passing messages on
- *   agent_reach.c  which of the head's addresses are reached from here
- *   agent_job.c    what the head says of the ranks to come
- *   agent_ranks.c  the ranks: environment, start, output, ends
- *   agent_input.c  the ranks' standard input, where the head writes it
- *   agent_pmix.c   what the PMIx server of the ranks asks of other nodes
- *   gather.c       contributions of many nodes becoming one
- *   supervise.c    the ranks as processes; logs.c what they print */
+ *   process/guardian.c        the process above it that ends what it leaves when it is killed
+ *   uplink.c     the connection to the head or the parent
+ *   downlinks.c   the agents below: accepting them, passing messages on
+ *   address_probe.c  which of the head's addresses are reached from here
+ *   job_state.c    what the head says of the ranks to come
+ *   ranks.c  the ranks: environment, start, output, ends
+ *   stdin.c  the ranks' standard input, where the head writes it
+ *   pmix_relay.c   what the PMIx server of the ranks asks of other nodes
+ *   overlay/gather.c       contributions of many nodes becoming one
+ *   process/supervise.c    the ranks as processes; process/logs.c what they print */
 #ifndef BERTH_AGENT_AGENT_H
 #define BERTH_AGENT_AGENT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "agent/wire.h"
 #include "base/env.h"
 #include "base/error.h"
+#include "overlay/wire.h"
 
 /* What the head has said before it went: told false: nothing. */
 struct agent_end {
@@ -54,7 +54,7 @@ int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, str
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
  * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it
- * returns in a child, whose parent (guard.h) ends as the child does.
+ * returns in a child, whose parent (process/guardian.h) ends as the child does.
  * 0, also when the head went away in the middle; else an error that the head could not be told. */
 int agent_run(const struct agent_params *params, struct error *err);
 

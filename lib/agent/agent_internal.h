@@ -8,16 +8,16 @@
 #include <stdbool.h>
 
 #include "agent/agent.h"
-#include "agent/bytes.h"
-#include "agent/gather.h"
-#include "agent/link.h"
-#include "agent/listener.h"
-#include "agent/loop.h"
-#include "agent/logs.h"
-#include "agent/proto.h"
-#include "agent/supervise.h"
-#include "machine/machine.h"
-#include "ranks/process.h"
+#include "base/bytes.h"
+#include "base/loop.h"
+#include "inventory/inventory.h"
+#include "overlay/connection.h"
+#include "overlay/gather.h"
+#include "overlay/listener.h"
+#include "overlay/messages.h"
+#include "pmix/server_process.h"
+#include "process/logs.h"
+#include "process/supervise.h"
 
 struct agent;
 
@@ -128,14 +128,14 @@ void agent_fail(struct agent *agent, const struct error *err);
 void agent_signal(struct agent *agent, int number);
 void agent_note(struct agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* agent_up.c: reach the head (blocks while it connects) and greet it. */
+/* uplink.c: reach the head (blocks while it connects) and greet it. */
 int agent_up_open(struct agent *agent, struct error *err);
 /* The card goes up once the machine is known and this agent knows to whom. */
 void agent_up_card(struct agent *agent);
 /* Silence of what is above; slept: it was this process that did not run. */
 void agent_up_tick(struct agent *agent, int64_t now_ms, bool slept);
 
-/* agent_tree.c */
+/* downlinks.c */
 int agent_tree_listen(struct agent *agent, struct error *err);
 /* All nodes are there (TREE): these have the head as their parent after all. */
 int agent_tree_settled(struct agent *agent, const json_t *text, struct error *err);
@@ -145,26 +145,26 @@ void agent_tree_close(struct agent *agent, bool goodbye);
 /* Is node one whose messages reach the head through this agent (itself included)? */
 bool agent_tree_below(const struct agent *agent, size_t node);
 
-/* agent_reach.c */
+/* address_probe.c */
 int agent_reach_start(struct agent *agent, const json_t *question, struct error *err);
 void agent_reach_merge(struct agent *agent, const struct wire_message *message);
 void agent_reach_tick(struct agent *agent, int64_t now_ms);
 int64_t agent_reach_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
 void agent_reach_close(struct agent *agent);
 
-/* agent_job.c: read JOB into agent->job. */
+/* job_state.c: read JOB into agent->job. */
 int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
 		    struct error *err);
 void agent_job_free(struct agent_job *job);
 
-/* agent_ranks.c */
+/* ranks.c */
 int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
 		      struct error *err);
 /* Where START waits for the PMIx server and that is there now: go on. After each dispatch. */
 void agent_ranks_go_on(struct agent *agent);
 void agent_ranks_signal(struct agent *agent, int number);
 
-/* agent_files.c: the files by which ranks and berth talk. The stop file appears, why in it ("failed":
+/* files.c: the files by which ranks and berth talk. The stop file appears, why in it ("failed":
  * nothing can be saved any longer; a word that is there already stays, but for that one). NULL: none. */
 void agent_say_stop(struct agent *agent, const char *why);
 /* What the program has written to BERTH_REPORT; NULL: nothing, or no JSON object. A new reference. */
@@ -176,7 +176,7 @@ void agent_ranks_stop(struct agent *agent, int grace_ms);
 void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
 void agent_ranks_close(struct agent *agent);
 
-/* agent_beats.c */
+/* heartbeats.c */
 int agent_beats_open(struct agent *agent, struct error *err);
 void agent_beats_started(struct agent *agent, int local_rank, pid_t pid);
 /* Look for news and tell the head: once a second, or at once. */
@@ -184,14 +184,14 @@ void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once);
 void agent_beats_answer(struct agent *agent, const json_t *text); /* LOOK */
 void agent_beats_close(struct agent *agent);
 
-/* agent_input.c: the ranks' standard input, where it comes from the head. */
+/* stdin.c: the ranks' standard input, where it comes from the head. */
 int agent_input_open(struct agent *agent, struct error *err); /* a pipe a rank */
 int agent_input_end(const struct agent *agent, size_t local_rank); /* the rank's end of it */
 void agent_input_started(struct agent *agent); /* the ranks have their ends: ours are closed */
 void agent_input_take(struct agent *agent, const struct wire_message *message);
 void agent_input_close(struct agent *agent); /* again is fine */
 
-/* agent_pmix.c */
+/* pmix_relay.c */
 /* Begin, and say by agent->pending.ready when it has come to an end: then agent_pmix_started says
  * how. 0 also where there is none, or need not be: agent->server is NULL then. */
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);

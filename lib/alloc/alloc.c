@@ -6,8 +6,8 @@
 
 #include "alloc/pbs.h"
 #include "alloc/slurm.h"
-#include "base/hostlist.h"
 #include "base/json.h"
+#include "hostlist/hostlist.h"
 
 /* In order of who is believed first: the user's own word, then a scheduler, then this machine
  * alone. A scheduler is a row here and a file of its own. */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "alloc/alloc.h"
-#include "base/hostlist.h"
 #include "base/number.h"
+#include "hostlist/hostlist.h"
 
 static int present(const struct env *env, const struct alloc_request *request)
 {

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "alloc/alloc.h"
-#include "base/hostlist.h"
+#include "hostlist/hostlist.h"
 
 static int present(const struct env *env, const struct alloc_request *request)
 {

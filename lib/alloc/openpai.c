@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "alloc/alloc.h"
-#include "base/hostlist.h"
 #include "base/number.h"
+#include "hostlist/hostlist.h"
 
 #define TASKS_MAX 100000
 #define ROLE_MAX 64

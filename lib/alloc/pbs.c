@@ -14,8 +14,8 @@
 
 #include "alloc/alloc.h"
 #include "alloc/pbs.h"
-#include "base/hostlist.h"
 #include "base/number.h"
+#include "hostlist/hostlist.h"
 
 #define JOB_ID_MAX 255
 

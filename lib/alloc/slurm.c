@@ -11,9 +11,9 @@
 
 #include "alloc/alloc.h"
 #include "alloc/slurm.h"
-#include "base/hostlist.h"
-#include "base/idset.h"
 #include "base/number.h"
+#include "hostlist/hostlist.h"
+#include "hostlist/idset.h"
 
 #define MAX_PER_NODE (1 << 20) /* tasks or GPUs of a node */
 #define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "alloc/slurm.h"
-#include "base/idset.h"
 #include "base/number.h"
+#include "hostlist/idset.h"
 
 #define GPUS_MAX 4096
 

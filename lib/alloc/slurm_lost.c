@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "alloc/ask.h"
+#include "alloc/scheduler_tool.h"
 #include "alloc/slurm.h"
 
 #define SCRIPT_MAX (4 << 20)

@@ -8,11 +8,11 @@
 #include <string.h>
 #include <time.h>
 
-#include "agent/bytes.h"
-#include "agent/job.h"
-#include "agent/loop.h"
+#include "base/bytes.h"
 #include "base/json.h"
-#include "check/internal.h"
+#include "base/loop.h"
+#include "check/check_internal.h"
+#include "controller/job.h"
 
 #define BEGIN_MS 10000
 #define CLOCK_MS 3000

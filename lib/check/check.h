@@ -6,10 +6,10 @@
  *   check.c     the head: what is asked when, deadlines, who is missing
  *   prober.c    one node's side of the talk
  *   probes.c    the table of probes; probe_NAME.c: one each, what is looked at and how it is judged
- *   plan.c      the plan that a job would have
+ *   check_plan.c      the plan that a job would have
  *   ring.c      the all-reduce, a node's side
  *   result.c    berth.check/1
- *   words.c     results, and what probes ask about the nodes */
+ *   text.c     results, and what probes ask about the nodes */
 #ifndef BERTH_CHECK_CHECK_H
 #define BERTH_CHECK_CHECK_H
 
@@ -21,7 +21,7 @@
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 #include "plan/plan.h"
 
 /* What to check. Borrowed during check_run. */

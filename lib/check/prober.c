@@ -11,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "agent/bytes.h"
-#include "agent/listener.h"
-#include "agent/loop.h"
-#include "agent/socket.h"
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "check/internal.h"
+#include "base/loop.h"
+#include "check/check_internal.h"
+#include "overlay/listener.h"
+#include "overlay/socket.h"
 
 #define LINE_MAX_BYTES (64 << 20)
 #define STRANGERS 256

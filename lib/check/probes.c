@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "check/internal.h"
+#include "check/check_internal.h"
 
 const struct check_probe check_probes[] = {
 	{"versions", probe_versions_look, NULL, probe_versions_judge},

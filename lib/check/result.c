@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "check/internal.h"
+#include "check/check_internal.h"
 
 static json_t *address_list(const struct machine *card)
 {

@@ -12,12 +12,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/bytes.h"
-#include "agent/loop.h"
-#include "agent/socket.h"
+#include "base/bytes.h"
 #include "base/json.h"
+#include "base/loop.h"
 #include "base/number.h"
-#include "check/internal.h"
+#include "check/check_internal.h"
+#include "overlay/socket.h"
 
 #define TOKEN_BYTES 32
 #define RATE_MS 400

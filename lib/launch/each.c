@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 void engine_words_free(struct engine_words *words)
 {

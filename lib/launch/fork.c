@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "alloc/slurm.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 /* Slurm's signals (preemption, --signal, scancel --signal) go to the tasks of steps, not to a batch
  * script and what it starts: on its one node, too, the agent is to be such a task. But a step passes

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 static bool fits(const struct alloc *alloc, const struct env *env)
 {

@@ -7,7 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 /* "gpu01" and "gpu01.cluster.org" are one host. */
 static bool is_host_name(const char *name)

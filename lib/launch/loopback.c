@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 static bool fits(const struct alloc *alloc, const struct env *env)
 {

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "alloc/pbs.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 /* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
 static const char clean[] = "for name in $(env | sed -n "

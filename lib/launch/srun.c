@@ -12,7 +12,7 @@
  * SLURM_MPI_TYPE shall start the same agents as one without. The ranks get them back, since their
  * environment is the head's.
  *
- * srun's exit code proves nothing (it was 0 after a node had failed): see engine.h. */
+ * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 #include "launch/srun.h"
 
 /* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */

@@ -4,7 +4,7 @@
 #ifndef BERTH_LAUNCH_SRUN_H
 #define BERTH_LAUNCH_SRUN_H
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 /* As in struct engine. */
 bool srun_fits(const struct alloc *alloc, const struct env *env);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 #include "launch/srun.h"
 
 #define ARGUMENTS_MAX 40

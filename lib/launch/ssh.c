@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 static bool fits(const struct alloc *alloc, const struct env *env)
 {

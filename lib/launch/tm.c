@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "alloc/pbs.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 static bool find(const struct env *env, char *path, size_t size, bool *dsh)
 {

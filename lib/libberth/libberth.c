@@ -7,7 +7,7 @@
 
 #include "base/number.h"
 #include "libberth.h"
-#include "ranks/ranks.h"
+#include "rendezvous/ranks.h"
 
 #define PUBLIC __attribute__((visibility("default")))
 

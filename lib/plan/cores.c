@@ -8,13 +8,13 @@
  *   2. the rest of its GPU's NUMA node,
  *   3. NUMA nodes of the unit that no used GPU is nearest to,
  *   4. whatever is left in the unit.
- * Ranks move to another unit only when theirs has no core for them (places.c). */
+ * Ranks move to another unit only when theirs has no core for them (core_domains.c). */
 #include "plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/deal.h"
+#include "plan/share.h"
 /* ---- quotas ---- */
 
 /* Each rank's fair share of the cores that are local to its GPU. */

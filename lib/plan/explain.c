@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 struct words {
 	char text[512];

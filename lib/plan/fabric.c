@@ -2,12 +2,12 @@
 /* What each kind of fabric wants set, with the source of every value. Settings count on jobs of
  * several nodes only, never replace what the user set, and are left out where the library's own
  * choice is the same: a profile says why it has none. NCCL_IB_HCA and the interfaces come from the
- * cards, in environ_network.c. */
+ * cards, in environment_network.c. */
 #include "plan/plan.h"
 
 #include <string.h>
 
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 #define SHS "HewlettPackard/shs-ccl-docs, ccl_env.sh"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 static void add(json_t *list, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

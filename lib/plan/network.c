@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 struct subnet {
 	int family, prefix;

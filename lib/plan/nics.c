@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 static enum nic_class class_of_kind(const struct machine_nic *nic)
 {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hostlist.h"
-#include "plan/parts.h"
+#include "hostlist/hostlist.h"
+#include "plan/plan_internal.h"
 
 #define MAX_TEMPLATES 16 /* kinds of nodes whose bindings are remembered */
 

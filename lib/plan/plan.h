@@ -3,13 +3,13 @@
  * no clock, no environment but the one passed in; the same input gives the same plan.
  *
  *   plan.c     how many ranks a node gets; the parts below in order, for all nodes
- *   bind.c     which GPUs a rank gets; the ranks of one node put together
- *   places.c   which package's cores; cores.c: which of them
+ *   gpus.c     which GPUs a rank gets; the ranks of one node put together
+ *   core_domains.c   which package's cores; cores.c: which of them
  *   nics.c     which NICs
  *   explain.c  the reasons and warnings, in words
  *   network.c  head address, each node's interface
  *   fabric.c   what each kind of fabric wants set, as a table with sources
- *   environ.c  the environment of a rank, and who wins; environ_network.c: of the network
+ *   environment.c  the environment of a rank, and who wins; environment_network.c: of the network
  *   lint.c     variables that will not do what their author meant
  *   plan_write.c, plan_read.c  the plan as JSON and back */
 #ifndef BERTH_PLAN_PLAN_H
@@ -23,8 +23,8 @@
 #include "alloc/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/idset.h"
-#include "machine/machine.h"
+#include "hostlist/idset.h"
+#include "inventory/inventory.h"
 
 struct plan_gpu {
 	char pci[20];

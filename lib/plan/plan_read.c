@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hostlist.h"
 #include "base/json.h"
-#include "plan/parts.h"
+#include "hostlist/hostlist.h"
+#include "plan/plan_internal.h"
 
 #define MAX_PARTS 4096 /* GPUs or NICs of a rank, warnings of a node */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "plan/parts.h"
+#include "plan/plan_internal.h"
 
 static json_t *set_json(const struct idset *set)
 {

@@ -12,7 +12,7 @@
 
 #include "base/env.h"
 #include "base/number.h"
-#include "ranks/place.h"
+#include "rendezvous/place.h"
 #include "train/comm/comm.h"
 #include "train/device/device.h"
 

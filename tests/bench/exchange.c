@@ -26,12 +26,12 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/job.h"
-#include "agent/link.h"
-#include "agent/proto.h"
-#include "agent/wire.h"
+#include "controller/job.h"
+#include "overlay/connection.h"
+#include "overlay/messages.h"
+#include "overlay/wire.h"
 #include "base/number.h"
-#include "launch/engine.h"
+#include "launch/launcher.h"
 
 #define JOBS 15 /* of the usual sizes; of named ones, as in the tests, */
 #define JOBS_NAMED 3

@@ -17,8 +17,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../unit/plan/cards.h"
-#include "base/hostlist.h"
+#include "../unit/plan/inventories.h"
+#include "hostlist/hostlist.h"
 #include "base/number.h"
 
 #define RANKS 8

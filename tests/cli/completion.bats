@@ -4,7 +4,7 @@
 setup() {
 	PATH="$(dirname "$BERTH"):$PATH"
 	# shellcheck source=/dev/null
-	source "$SOURCE/bin/berth.bash"
+	source "$SOURCE/bin/man/berth.bash"
 }
 
 # offers WORD...: the last one is being typed; "$offered" has a line each.

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 
 #include "base/json.h"
-#include "machine/machine.h"
+#include "inventory/inventory.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,7 +2,7 @@
 /* Host lists: what is taken keeps the limits, and compresses into a list of the same hosts. */
 #include "fuzz.h"
 
-#include "base/hostlist.h"
+#include "hostlist/hostlist.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

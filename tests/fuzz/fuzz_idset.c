@@ -2,7 +2,7 @@
 /* Id sets: what is taken prints as a canonical text of the same set. */
 #include "fuzz.h"
 
-#include "base/idset.h"
+#include "hostlist/idset.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

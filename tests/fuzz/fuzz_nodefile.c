@@ -3,7 +3,7 @@
  * less what stands behind its hosts. */
 #include "fuzz.h"
 
-#include "base/hostlist.h"
+#include "hostlist/hostlist.h"
 
 static void host_file(const char *text, size_t size)
 {

@@ -2,7 +2,7 @@
 /* A checkpoint file. */
 #include "fuzz.h"
 
-#include "train/safetensors.h"
+#include "train/checkpoint/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,7 +5,7 @@
 
 #include "alloc/alloc.h"
 #include "alloc/slurm.h"
-#include "base/hostlist.h"
+#include "hostlist/hostlist.h"
 #include "base/json.h"
 
 static void read_time(const char *text)

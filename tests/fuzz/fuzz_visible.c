@@ -3,7 +3,7 @@
  * What is refused changes nothing; what is taken allows no GPU that was not. */
 #include "fuzz.h"
 
-#include "machine/machine.h"
+#include "inventory/inventory.h"
 
 #define GPUS 6
 

@@ -6,10 +6,10 @@
  *   R  records of output */
 #include "fuzz.h"
 
-#include "agent/bytes.h"
-#include "agent/gather.h"
-#include "agent/proto.h"
-#include "agent/wire.h"
+#include "base/bytes.h"
+#include "overlay/gather.h"
+#include "overlay/messages.h"
+#include "overlay/wire.h"
 
 static const struct wire_secret secret = {{1, 2, 3}};
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What must hold for the shape of the source and of what is built.
 
-structure.py layers ROOT              a stage includes earlier stages only
+structure.py layers ROOT              a room includes only the rooms that ROOMS allows
+structure.py rooms ROOT               docs/architecture.md names each room, and no other
 structure.py headers ROOT CC [FLAG..] each header compiles by itself
 structure.py licences ROOT            an SPDX line in every source and script
 structure.py environment ROOT         the environment is read in lib/base/env*.c alone
@@ -15,25 +16,51 @@ import subprocess
 import sys
 import tempfile
 
-# What a stage (a folder of lib/) may include, beside itself: design.md section 1. Kept tighter
-# than the order alone allows; a new arrow is a decision and belongs here.
-LAYERS = {
+# The rooms (directories with sources) of lib/, in the order in which data flows, and what each may
+# include beside itself. Tighter than the order alone: a new arrow is a decision and belongs here
+# and in docs/architecture.md.
+ROOMS = {
     'base': [],
-    'alloc': ['base'],
+    'hostlist': ['base'],
+    'alloc': ['base', 'hostlist'],
     'explain': ['base'],
-    'machine': ['base'],
-    'plan': ['base', 'alloc', 'machine'],
-    'launch': ['base', 'alloc'],
-    'ranks': ['base'],
-    'agent': ['base', 'alloc', 'machine', 'plan', 'launch', 'ranks'],
-    'check': ['base', 'alloc', 'machine', 'plan', 'launch', 'ranks', 'agent'],
-    'train': ['base', 'ranks'],
-    'libberth': ['base', 'ranks'],
+    'inventory': ['base', 'hostlist'],
+    'plan': ['base', 'hostlist', 'alloc', 'inventory'],
+    'launch': ['base', 'hostlist', 'alloc'],
+    'overlay': ['base'],
+    'process': ['base', 'hostlist'],
+    'rendezvous': ['base', 'hostlist'],
+    'pmix': ['base', 'hostlist', 'rendezvous'],
+    'agent': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'process', 'pmix'],
+    'controller': ['base', 'alloc', 'plan', 'launch', 'overlay', 'process', 'agent'],
+    'check': ['base', 'hostlist', 'alloc', 'inventory', 'plan', 'launch', 'overlay', 'controller'],
+    'check/probes': ['base', 'overlay', 'check'],
+    'libberth': ['base', 'rendezvous'],
     'modules': [],
+    'train': [],
+    'train/device': ['base'],
+    'train/model': ['base', 'train/device'],
+    'train/comm': ['base', 'train/device', 'train/model'],
+    'train/comm/nccl': ['base', 'rendezvous', 'train/comm'],
+    'train/step': ['base', 'train/device', 'train/model', 'train/comm'],
+    'train/device/cpu-reference': ['train/device'],
+    'train/device/cpu': ['base', 'train/device', 'train/model', 'train/comm', 'train/step',
+                         'train/device/cpu-reference'],
+    # The CUDA device's three rooms are one unit: its tuner measures what its convolutions run.
+    'train/device/cuda': ['base', 'train/device', 'train/model', 'train/comm', 'train/step',
+                          'train/device/cuda/tuning', 'train/device/cuda/kernels'],
+    'train/device/cuda/tuning': ['base', 'train/device/cuda', 'train/device/cuda/kernels'],
+    'train/device/cuda/kernels': [],
+    'train/data': ['base', 'train/device', 'train/model'],
+    'train/checkpoint': ['base', 'train/device', 'train/model', 'train/comm'],
+    'train/metrics': ['base', 'train/data', 'train/device/cuda'],
+    'train/run': ['base', 'rendezvous', 'train/device', 'train/model', 'train/comm', 'train/data',
+                  'train/checkpoint', 'train/metrics', 'train/device/cuda'],
 }
-# Within train: models and data (the first two) know the seams device.h and comm.h, and nothing
-# behind them.
-TRAIN_PARTS = ['data', 'model', 'device', 'comm']
+# Rooms that may include each other; no other loop is allowed.
+LOOPS = [{'train/device/cuda', 'train/device/cuda/tuning'}]
+# Source files per room; a larger room needs splitting.
+ROOM_FILES = 16
 
 # What berth may be linked with: it starts on a login node without MPI, PMIx or CUDA. The last
 # row is the compiler's own (sanitizers, coverage).
@@ -52,9 +79,9 @@ EXPORTS = {
 # Who may change the process's own environment, for libraries that read it; everybody else hands
 # a struct env to execve.
 MAY_SET = {
-    'lib/ranks/server_library.c',  # PMIx reads PMIX_MCA_* with getenv
+    'lib/pmix/server_library.c',  # PMIx reads PMIX_MCA_* with getenv
     'lib/train/comm/nccl/open.c',  # NCCL_HOSTID: NCCL reads its settings with getenv
-    'bin/exec_pmix.c',  # PMIx likewise, in a child process
+    'bin/exec/exec_pmix.c',  # PMIx likewise, in a child process
     'bin/verb_agent.c',  # the secret must not reach what the agent starts
 }
 
@@ -90,40 +117,72 @@ def text_of(path):
         return file.read()
 
 
+def loops():
+    """Pairs of rooms that reach each other by what ROOMS allows."""
+    reach = {room: set(ROOMS[room]) for room in ROOMS}
+    for middle in ROOMS:
+        for room in ROOMS:
+            if middle in reach[room]:
+                reach[room] |= reach[middle]
+    return [{a, b} for a in ROOMS for b in ROOMS if a < b and b in reach[a] and a in reach[b]]
+
+
 def layers(root):
     faults, checked = [], 0
+    for loop in loops():
+        if loop not in LOOPS:
+            faults.append(f'ROOMS in structure.py allows a loop: {" and ".join(sorted(loop))}')
     for name, path in files(root, ['lib'], SOURCES):
-        parts = name.split(os.sep)
-        if len(parts) < 3:
+        room = os.path.dirname(name)[len('lib/'):]
+        if not room:
             continue  # lib/berth.h: the public header; headers() compiles it
-        stage = parts[1]
-        if stage not in LAYERS:
-            faults.append(f'{name}: lib/{stage} is no stage of the table in structure.py')
+        if room not in ROOMS:
+            faults.append(f'{name}: lib/{room} is not in the table ROOMS of structure.py')
             continue
         for include in INCLUDE.findall(text_of(path)):
             checked += 1
-            to = include.split('/')
+            to = os.path.dirname(include)
             if include.startswith('.'):
                 faults.append(f'{name}: includes "{include}"; write it from lib/ on')
-            elif len(to) > 1 and to[0] in LAYERS and to[0] != stage \
-                    and to[0] not in LAYERS[stage]:
-                faults.append(f'{name}: includes "{include}"; {stage} may include '
-                              f'{", ".join(LAYERS[stage]) or "nothing"} beside itself')
-            elif len(to) == 1 and not os.path.exists(os.path.join(os.path.dirname(path), include)) \
-                    and include != 'berth.h':
-                faults.append(f'{name}: includes "{include}", which is not beside it')
-            elif stage == 'train' and parts[2] in TRAIN_PARTS[:2] and len(to) > 2 \
-                    and to[1] in TRAIN_PARTS[2:] and to[2:] != [to[1] + '.h']:
-                faults.append(f'{name}: includes "{include}"; {parts[2]} knows the seam '
-                              f'train/{to[1]}/{to[1]}.h alone')
+            elif not to:
+                if include != 'berth.h' and not os.path.exists(
+                        os.path.join(os.path.dirname(path), include)):
+                    faults.append(f'{name}: includes "{include}", which is not in its directory')
+            elif to != room and to not in ROOMS[room]:
+                faults.append(f'{name}: includes "{include}"; {room} may include '
+                              f'{", ".join(ROOMS[room]) or "nothing"} besides itself')
     fail(faults, checked)
+
+
+def rooms(root):
+    """docs/architecture.md has one table row per room: `lib/base/` in its first cell."""
+    text = text_of(os.path.join(root, 'docs', 'architecture.md'))
+    named = [room.rstrip('/') for room in
+             re.findall(r'^\| `((?:lib|bin)/[\w/-]*)` \|', text, re.M)]
+    found = {}
+    for name, _ in files(root, ['lib', 'bin'], ('.c', '.cu', 'meson.build')):
+        found.setdefault(os.path.dirname(name), []).append(name)
+    for room in ('lib', 'lib/train'):  # rooms of rooms
+        found.pop(room, None)
+    faults = [f'{room}/ has no row in docs/architecture.md' for room in found if room not in named]
+    faults += [f'docs/architecture.md names {room}/, which has no sources'
+               for room in named if room not in found]
+    faults += [f'docs/architecture.md names {room}/ twice' for room in set(named)
+               if named.count(room) > 1]
+    for room, names in found.items():
+        sources = [name for name in names if not name.endswith('meson.build')]
+        if len(sources) > ROOM_FILES:
+            faults.append(f'{room}/ holds {len(sources)} source files; at most {ROOM_FILES}')
+        if len(sources) == len(names):
+            faults.append(f'{room}/ has no meson.build')
+    fail(faults, len(found))
 
 
 def with_inner(root, path):
     """A header's text with the texts of those headers of the CUDA device that it includes."""
     text = text_of(path)
     return text + ''.join(with_inner(root, os.path.join(root, 'lib', inner)) for inner in
-                          re.findall(r'#\s*include\s*"(train/device/cuda/\w+\.h)"', text))
+                          re.findall(r'#\s*include\s*"(train/device/cuda/[\w/]+\.h)"', text))
 
 
 def headers(root, compiler):

@@ -69,6 +69,6 @@ PY
 	help=$("$BERTH" train --help | tr '\n' ' ')
 	for model in ${models//,/}; do
 		[[ "$help" == *"$model"* ]]
-		grep -q "_${model}_" "$SOURCE/bin/berth-train.1.scd"
+		grep -q "_${model}_" "$SOURCE/bin/man/berth-train.1.scd"
 	done
 }

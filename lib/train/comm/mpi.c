@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "train/comm/comm.h"
-#include "train/comm/window.h"
+#include "train/comm/shm_allreduce.h"
 
 #define TAG_HERE 7	/* "I am waiting too": who sends none is missing */
 #define GRACE_MS 2000	/* how long these may take after the deadline */

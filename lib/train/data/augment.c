@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "train/random.h"
+#include "base/random.h"
 
 #define DEFAULT_PAD 4
 

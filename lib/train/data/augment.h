@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/error.h"
+#include "train/device/device.h"
 #include "train/model/graph.h"
 
 #define AUGMENT_MAX_CHANNELS 4
@@ -22,13 +23,6 @@ struct augment {
 
 /* --augment: "none", or a list of "flip", "crop[=PAD]" (4), "resized-crop". -ERR_USAGE. */
 int augment_parse(const char *text, struct augment *out, struct error *err);
-
-/* What chance says for one sample. top, left: where the crop begins in the padded image, 0 to
- * 2 crop_pad. */
-struct augment_choice {
-	int top, left;
-	bool flip;
-};
 
 /* The draws of a sample: Philox4x32-10, key seed (its low word first), counter (epoch, index,
  * draw, 0). Draw 0: word 0 top, word 1 left, each (word * (2 crop_pad + 1)) >> 32 in 64 bits;

@@ -12,7 +12,7 @@
 
 #include "base/module.h"
 #include "train/data/dataset.h"
-#include "train/data/folder.h"
+#include "train/data/image_files.h"
 #include "train/data/imagefolder.h"
 #include "train/data/jpeg.h"
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/random.h"
 #include "train/data/dataset.h"
-#include "train/random.h"
 
 #define NOISE 0.1f
 #define MAX_SIDE 65536

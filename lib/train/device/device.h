@@ -23,7 +23,6 @@
 struct graph;
 struct buckets;
 struct comm;
-struct augment_choice; /* data/augment.h */
 
 enum element_type { ELEMENT_F32, ELEMENT_I32, ELEMENT_I64, ELEMENT_F64 };
 size_t element_size(enum element_type type); /* bytes */
@@ -153,6 +152,13 @@ struct step_request {
 	 * memory; NULL: raw samples are floats. */
 	const float *table;
 	int crop_pad;
+};
+
+/* How one sample is augmented, as data/augment.h draws it. top, left: where the crop begins in the padded image, 0 to
+ * 2 crop_pad. */
+struct augment_choice {
+	int top, left;
+	bool flip;
 };
 
 /* One run's batch, in host memory, borrowed until step_run returns.

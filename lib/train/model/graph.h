@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "train/device/device.h"
-#include "train/schedule.h"
+#include "train/model/schedule.h"
 
 struct shape {
 	int channels, height, width; /* of one sample; a vector of n is {n, 1, 1} */

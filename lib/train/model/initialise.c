@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/random.h"
 #include "train/model/graph.h"
-#include "train/random.h"
 
 /* kaiming_uniform_(a = sqrt(5)) in PyTorch's own steps, so that rounding agrees; a bias takes
  * 1/sqrt(fan_in) directly. */

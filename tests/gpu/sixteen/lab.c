@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 
 #define GUARD ((size_t)64) /* bytes */
 

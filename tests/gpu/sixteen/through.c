@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "lab.h"
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 #include "train/device/cuda/plan.h"
 
 #define NEAR 0.002 /* to the ReLU's switch: 16 bits may see it on the other side */

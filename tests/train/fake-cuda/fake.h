@@ -21,7 +21,7 @@
 
 #include <functional>
 
-#include "train/device/cuda/kernels.h"
+#include "train/device/cuda/kernels/kernels.h"
 
 /* Put work on a stream. */
 void fake_put(cudaStream_t stream, std::function<void()> work);

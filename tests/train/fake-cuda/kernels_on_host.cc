@@ -152,7 +152,7 @@ void launch(const char *name, Kernel kernel, dim3 grid, dim3 block, cudaStream_t
 #define LAUNCH(kernel, grid, block, stream, ...)                                                   \
 	launch(#kernel, kernel, dim3(grid), dim3(block), stream, __VA_ARGS__)
 
-#include "train/device/cuda/kernels.cuh"
+#include "train/device/cuda/kernels/kernels.cuh"
 
 extern "C" cudaError_t kernels_usable(void)
 {

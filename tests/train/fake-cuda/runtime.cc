@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 
 #define ALIGNMENT ((size_t)256)
 #define POISONED ((size_t)64 << 20)
@@ -552,7 +552,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int ordinal)
 
 	memset(out, 0, sizeof *out);
 	snprintf(out->name, sizeof out->name, "Fake GPU");
-	/* The first of tests/unit/machine/fake_nvml.c. */
+	/* The first of tests/unit/inventory/fake_nvml.c. */
 	memcpy(out->uuid.bytes, "\0\0\0\xf0\xaa\xaa\xbb\xbb\xcc\xcc\xdd\xdd\xdd\xdd\xdd\xdd", 16);
 	out->multiProcessorCount = 1;
 	out->major = major ? atoi(major) : 9;

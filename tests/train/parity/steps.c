@@ -18,12 +18,12 @@
 #include "base/env.h"
 #include "base/number.h"
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
-#include "train/optim.h"
-#include "train/safetensors.h"
-#include "train/variables.h"
+#include "train/run/optim.h"
+#include "train/checkpoint/safetensors.h"
+#include "train/checkpoint/variables.h"
 
 struct job {
 	struct env *env;

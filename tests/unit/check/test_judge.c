@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "cards.h"
-#include "check/internal.h"
+#include "inventories.h"
+#include "check/check_internal.h"
 
 #define NODES 3
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "cards.h"
-#include "plan/parts.h"
+#include "inventories.h"
+#include "plan/plan_internal.h"
 
 #define MAX_NODES 4
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Prints schedules.h: learning rates as PyTorch's own schedulers step them, each in the composition that
-# lib/train/schedule.h names. Made with Debian's python3-torch 1.13.1:
+# lib/train/model/schedule.h names. Made with Debian's python3-torch 1.13.1:
 #   /usr/bin/python3 schedules.py > schedules.h && clang-format -i schedules.h
 import warnings
 

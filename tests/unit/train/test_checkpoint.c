@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/crc32c.h"
-#include "train/safetensors.h"
+#include "base/crc32c.h"
+#include "train/checkpoint/safetensors.h"
 
 static const float weight[6] = {1, -2, 3.5f, 0, 5, -0.0f};
 static const int64_t steps[1] = {1234567890123};

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "../rows.h"
-#include "train/device/cuda/choose.h"
-#include "train/device/cuda/plan_cache.h"
+#include "train/device/cuda/tuning/choose.h"
+#include "train/device/cuda/tuning/plan_cache.h"
 
 #define WAYS 5
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "../rows.h"
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 
 static uint64_t state = 88172645463325252u;
 

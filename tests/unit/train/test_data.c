@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "train/data/dataset.h"
-#include "train/random.h"
+#include "base/random.h"
 
 /* ---- draws ---- */
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/gpu_meter.h"
-#include "train/metrics.h"
+#include "train/device/cuda/gpu_meter.h"
+#include "train/metrics/metrics.h"
 
 #define FIRST "GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd"
 

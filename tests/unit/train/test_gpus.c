@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "train/comm/gpus.h"
+#include "train/comm/shared_gpu.h"
 
 #define NEW 22809
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "train/data/loader.h"
-#include "train/feed.h"
+#include "train/data/feed.h"
 
 #define SAMPLES 50
 

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <zlib.h>
 
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/model/graph.h"
 
 #define HEAD 4

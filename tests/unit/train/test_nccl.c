@@ -23,9 +23,9 @@
 
 #include "base/env.h"
 #include "pretend_gpu.h"
-#include "ranks/ranks.h"
+#include "rendezvous/ranks.h"
 #include "train/comm/comm.h"
-#include "train/comm/gpus.h"
+#include "train/comm/shared_gpu.h"
 
 #define RANKS 4
 #define SHORT_MS 3000 /* a deadline that is meant to pass */

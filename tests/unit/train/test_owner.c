@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "train/owner.h"
+#include "train/checkpoint/owner.h"
 
 struct rig {
 	char folder[32], file[48];

@@ -4,10 +4,10 @@
 
 #include <zlib.h>
 
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/model/graph.h"
-#include "train/random.h"
-#include "train/sampler.h"
+#include "base/random.h"
+#include "train/data/sampler.h"
 
 #define HEAD 6
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "train/schedule.h"
+#include "train/model/schedule.h"
 
 struct schedule_vector {
 	struct schedule schedule;

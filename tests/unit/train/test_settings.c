@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-#include "train/loop_internal.h"
+#include "train/run/loop_internal.h"
 
 /* ---- defaults ---- */
 

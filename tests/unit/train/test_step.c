@@ -14,10 +14,10 @@
 
 #include "losses.h"
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
-#include "train/optim.h"
+#include "train/run/optim.h"
 
 #define STEPS (int)(sizeof torch_losses / sizeof *torch_losses)
 #define BATCH 32

@@ -16,7 +16,7 @@
 
 #include "../rows.h"
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
 

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "train/device/memory_plan.h"
+#include "train/step/memory_plan.h"
 
 struct row {
 	const char *why;

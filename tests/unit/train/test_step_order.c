@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
 

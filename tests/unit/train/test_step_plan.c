@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "train/device/step_plan.h"
+#include "train/step/step_plan.h"
 #include "train/model/graph.h"
 
 /* What a step would need that gives each value and each gradient a place of its own. */

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "train/stop.h"
+#include "train/run/stop.h"
 
 static int64_t monotonic_s, wall_s;
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 
-#include "train/tensorboard.h"
+#include "train/metrics/tensorboard.h"
 
 static unsigned char record[TENSORBOARD_RECORD_MAX];
 

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "train/comm/window.h"
+#include "train/comm/shm_allreduce.h"
 
 #define RANKS_MOST 5
 #define ROUNDS 60

@@ -9,8 +9,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "train/checkpoint_folder.h"
-#include "train/writer.h"
+#include "train/checkpoint/directory.h"
+#include "train/checkpoint/writer.h"
 
 static int blocks;
 

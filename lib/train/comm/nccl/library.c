@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 
 #include "base/symbols.h"
-#include "train/comm/gpus.h"
+#include "train/comm/shared_gpu.h"
 
 #define FILE_NAME "libnccl.so.2"
 

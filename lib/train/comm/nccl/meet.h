@@ -6,9 +6,9 @@
 #include <stdbool.h>
 
 #include "base/error.h"
-#include "ranks/ranks.h"
-#include "train/comm/gpus.h"
+#include "rendezvous/ranks.h"
 #include "train/comm/nccl/watch.h"
+#include "train/comm/shared_gpu.h"
 
 #define MEET_ID_SIZE 128 /* NCCL_UNIQUE_ID_BYTES */
 

@@ -11,8 +11,8 @@
 #include "train/device/cpu/dnnl.h"
 #include "train/device/cpu/kernels.h"
 #include "train/device/device.h"
-#include "train/device/memory_plan.h"
 #include "train/model/graph.h"
+#include "train/step/memory_plan.h"
 
 struct cpu {
 	struct device device;

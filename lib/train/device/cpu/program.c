@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "train/device/cpu/cpu.h"
-#include "train/device/fuse.h"
+#include "train/step/fuse.h"
 
 /* What compiling needs beside the program. */
 struct compile {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/cpu/cpu.h"
 
 /* One run of a program. */

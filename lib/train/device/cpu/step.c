@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "train/comm/comm.h"
-#include "train/ddp.h"
+#include "train/comm/ddp.h"
 #include "train/device/cpu-reference/reference.h"
 #include "train/device/cpu/cpu.h"
-#include "train/device/step_parts.h"
+#include "train/step/step_parts.h"
 
 #define PROGRAMS 4 /* the batch, an epoch's last one, and those after a change of ranks */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One convolution; shared by convolution.c (its calls), algorithm.c (the legacy API's algorithms) and
- * tuning.c (which way each pass takes). */
+/* One convolution; shared by convolution.c (its calls), train/device/cuda/tuning/algorithm.c (the legacy API's algorithms) and
+ * train/device/cuda/tuning/tuning.c (which way each pass takes). */
 #ifndef BERTH_TRAIN_CUDA_CONVOLUTION_INTERNAL_H
 #define BERTH_TRAIN_CUDA_CONVOLUTION_INTERNAL_H
 
@@ -47,7 +47,7 @@ bool algorithm_best(struct convolution *conv, enum pass pass, const struct tunin
 /* false: cuDNN does not know it, as where a cache was written by another build of it. */
 bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int mathematics);
 
-/* ---- trial.c ---- */
+/* ---- train/device/cuda/tuning/trial.c ---- */
 
 /* Where memory is short by less room for algorithms, or (false) not at all. */
 bool tuning_begin(const struct convolution *conv, struct tuning *tuning);
@@ -59,7 +59,7 @@ void choose_engine(struct convolution *conv, enum engine_pass pass, struct tunin
 /* ENGINE_NORM_SUMS and ENGINE_NORM_WEIGHTS, where both together are better than what runs without. */
 void choose_through(struct convolution *conv, struct tuning *tuning);
 
-/* ---- tuning.c ---- */
+/* ---- train/device/cuda/tuning/tuning.c ---- */
 
 /* Choose for each pass that is used. -ERR_UNAVAILABLE: there is nothing for one. */
 int convolution_choose(struct convolution *conv, struct error *err);

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "train/comm/gpus.h"
-#include "train/device/cuda/plan_cache.h"
-#include "train/gpu_meter.h"
+#include "train/comm/shared_gpu.h"
+#include "train/device/cuda/gpu_meter.h"
+#include "train/device/cuda/tuning/plan_cache.h"
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The CUDA device's inside (module device-cuda.so): convolutions by cuDNN, linear layers by
- * cuBLASLt, own kernels (kernels.h) for the rest. Activations are NHWC.
+ * cuBLASLt, own kernels (train/device/cuda/kernels/kernels.h) for the rest. Activations are NHWC.
  *
  * Upper height: plan.c says what is fused and where everything lies, program.c runs it for one
  * number of samples, step.c feeds it, captures it in CUDA graphs and updates. */
@@ -11,10 +11,10 @@
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
-#include "train/device/cuda/kernels.h"
+#include "train/device/cuda/kernels/kernels.h"
 #include "train/device/device.h"
 
-struct choices; /* plan_cache.h */
+struct choices; /* train/device/cuda/tuning/plan_cache.h */
 struct engines; /* engine.h */
 
 struct cuda {

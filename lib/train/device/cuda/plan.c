@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 
 struct planning {
 	struct plan *plan;

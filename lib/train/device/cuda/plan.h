@@ -4,11 +4,11 @@
 #ifndef BERTH_TRAIN_CUDA_PLAN_H
 #define BERTH_TRAIN_CUDA_PLAN_H
 
-#include "train/ddp.h"
-#include "train/device/cuda/kernels.h"
-#include "train/device/fuse.h"
-#include "train/device/memory_plan.h"
+#include "train/comm/ddp.h"
+#include "train/device/cuda/kernels/kernels.h"
 #include "train/model/graph.h"
+#include "train/step/fuse.h"
+#include "train/step/memory_plan.h"
 
 #define NO_SLOT (-1)
 /* Rows of a batch norm's statistics: mean, 1/std, scale, shift; sums of its x, or of its gradient;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "train/device/cuda/plan_cache.h"
+#include "train/device/cuda/tuning/plan_cache.h"
 
 #define WIDEST_POOL 15 /* places are bytes */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "train/comm/comm.h"
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 #include "train/device/cuda/step_memory.h"
 
 #define PROGRAMS 4 /* the batch, an epoch's last one, and those after a change of ranks */

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "train/data/augment.h"
-#include "train/device/cuda/element.h"
+#include "train/device/cuda/kernels/element.h"
 
 /* Events for which the host waits: asleep, not in a loop that takes a core. */
 #define WAITED_FOR (cudaEventDisableTiming | cudaEventBlockingSync)

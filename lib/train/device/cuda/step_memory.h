@@ -6,7 +6,7 @@
 
 #include "train/device/cuda/program.h"
 #include "train/device/cuda/step_size.h"
-#include "train/device/step_parts.h"
+#include "train/step/step_parts.h"
 
 /* What is read back, in pinned host memory. */
 struct step_mail {

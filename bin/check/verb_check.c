@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth check: is every node, and the network between them, fit for a job? */
+#include <argp.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "check/check.h"
+#include "check/check_text.h"
+#include "run/run.h"
+#include "show.h"
+#include "verb.h"
+
+struct arguments {
+	struct run_options run; /* what a job would be told too */
+	const char *checkpoint;
+	bool json, verbose, prober;
+};
+
+enum key {
+	KEY_HOSTS = 0x400,
+	KEY_HOSTFILE,
+	KEY_IFACE,
+	KEY_SUBNET,
+	KEY_HEAD,
+	KEY_NNODES,
+	KEY_NODE_RANK,
+	KEY_PORT,
+	KEY_ENGINE,
+	KEY_CKPT,
+	KEY_START_TIMEOUT,
+	KEY_JSON,
+	KEY_PROBER,
+};
+
+static const struct argp_option table[] = {
+	{"nodes", 'N', "N", 0, "Nodes to check (default: all of the allocation)", 1},
+	{"hosts", KEY_HOSTS, "LIST", 0, "These hosts, \"n[1-4],gpu7\"", 1},
+	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a host file", 1},
+	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
+	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
+	{"head", KEY_HEAD, "ADDRESS", 0,
+	 "The head's numeric address at which ranks meet; with --nnodes HOST:PORT", 1},
+	{"nnodes", KEY_NNODES, "N", 0,
+	 "By hand, as for berth run: this line is started on N machines", 1},
+	{"node-rank", KEY_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
+	{"port", KEY_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
+	{"engine", KEY_ENGINE, "NAME", 0, "How agents are started, as berth run's", 1},
+	{"start-timeout", KEY_START_TIMEOUT, "TIME", 0,
+	 "All agents must be there within this time (default 20s)", 1},
+	{"ckpt", KEY_CKPT, "DIR", 0, "The checkpoint folder, which all nodes must see", 2},
+	{"json", KEY_JSON, NULL, 0, "Print berth.check/1 instead of a table", 3},
+	{"verbose", 'v', NULL, 0, "Say more on standard error", 3},
+	{"prober", KEY_PROBER, NULL, OPTION_HIDDEN, NULL, 3},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static void read_start_timeout(struct argp_state *state, const char *text, int *out)
+{
+	struct error err = {0};
+	int64_t ms;
+
+	if (!number_duration_ms("--start-timeout", text, &ms, &err) && (ms < 1000 || ms > 86400000))
+		error_set(&err, ERR_USAGE, "--start-timeout %.80s: expected a time from 1s to 1d",
+			  text);
+	if (err.code)
+		arguments_refuse(state, &err);
+	*out = (int)ms;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+	struct plan_request *wish = &arguments->run.shared.plan;
+	struct error err = {0};
+
+	switch (key) {
+	case 'N':
+		arguments_number(state, "--nodes", text, 100000, &arguments->run.nodes);
+		return 0;
+	case KEY_HOSTS:
+		arguments->run.shared.alloc.hosts = text;
+		return 0;
+	case KEY_HOSTFILE:
+		arguments->run.shared.alloc.hostfile = text;
+		return 0;
+	case KEY_IFACE:
+		wish->iface = text;
+		return 0;
+	case KEY_SUBNET:
+		wish->subnet = text;
+		return 0;
+	case KEY_HEAD:
+		arguments->run.head = text;
+		return 0;
+	case KEY_NNODES:
+		arguments_number(state, "--nnodes", text, 100000,
+				 &arguments->run.shared.alloc.nnodes);
+		return 0;
+	case KEY_NODE_RANK:
+		if (number_int("--node-rank", text, 0, 99999,
+			       &arguments->run.shared.alloc.node_rank, &err))
+			arguments_refuse(state, &err);
+		arguments->run.has_node_rank = true;
+		return 0;
+	case ARGP_KEY_END:
+		run_options_by_hand(state, &arguments->run);
+		return 0;
+	case KEY_PORT:
+		arguments_number(state, "--port", text, 65535, &wish->port);
+		return 0;
+	case KEY_ENGINE:
+		arguments->run.engine = text;
+		return 0;
+	case KEY_START_TIMEOUT:
+		read_start_timeout(state, text, &arguments->run.start_timeout_ms);
+		arguments->run.has_start_timeout = true;
+		return 0;
+	case KEY_CKPT:
+		arguments->checkpoint = text;
+		return 0;
+	case KEY_JSON:
+		arguments->json = true;
+		return 0;
+	case 'v':
+		arguments->verbose = true;
+		return 0;
+	case KEY_PROBER:
+		arguments->prober = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
+		arguments_refuse(state, &err);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void on_note(void *context, enum log_level level, const char *text)
+{
+	const struct arguments *arguments = context;
+
+	if (level <= LOG_NOTE || arguments->verbose)
+		fprintf(stderr, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "", text);
+}
+
+/* From this folder, which the ranks' need not be. */
+static int absolute(const char *path, const char *cwd, char **out, struct error *err)
+{
+	*out = NULL;
+	if (!path)
+		return 0;
+	if (!*path)
+		return error_set(err, ERR_USAGE, "--ckpt is empty; is a variable unset?");
+	if (*path == '/')
+		*out = strdup(path);
+	else if (asprintf(out, "%s/%s", cwd ? cwd : ".", path) < 0)
+		*out = NULL;
+	return *out ? 0 : error_memory(err, "--ckpt");
+}
+
+static int check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
+		 struct error *err)
+{
+	const char *const prober[] = {setup->program, "check", "--prober", NULL};
+	char *checkpoint = NULL;
+	struct check_request request = {
+		.alloc = &setup->alloc,
+		.engine = setup->engine,
+		.env = setup->env,
+		.program = setup->program,
+		.prober = prober,
+		.version = BERTH_VERSION,
+		.wish = arguments->run.shared.plan,
+		.node_timeout_ms = arguments->run.node_timeout_ms,
+		.start_timeout_ms = arguments->run.start_timeout_ms,
+		.note = on_note,
+		.context = (void *)arguments,
+	};
+	int rc = absolute(arguments->checkpoint, setup->cwd, &checkpoint, err);
+
+	request.checkpoint = checkpoint;
+	if (!rc)
+		rc = check_run(&request, out, err);
+	free(checkpoint);
+	return rc;
+}
+
+static int show(const struct arguments *arguments, const struct run_setup *setup,
+		const json_t *result, struct error *err)
+{
+	size_t faults = check_faults(result), nodes = setup->alloc.node_count;
+
+	if (arguments->json) {
+		if (json_print(result, stdout, err))
+			return -err->code;
+	} else {
+		check_print(result, setup->env, stdout);
+	}
+	if (fflush(stdout) || ferror(stdout))
+		return error_set(err, ERR_IO, "cannot write to standard output");
+	if (faults)
+		return error_set(err, ERR_NETWORK, "%zu fault%s on %zu node%s", faults,
+				 plural(faults), nodes, plural(nodes));
+	fprintf(stderr, "berth: %zu node%s checked, no fault\n", nodes, plural(nodes));
+	return 0;
+}
+
+int verb_check(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = table,
+		.parser = parse,
+		.doc = "Look at every node of the job and the network between them, in seconds, "
+		       "before a job does: who reaches whom, versions, limits, GPUs, folders, and "
+		       "an all-reduce with checked sums over the NIC that a job would use.\v"
+		       "Ends with 76 when something is amiss; the table names the node, what was "
+		       "seen and how to mend it.",
+	};
+	static const char *const itself[] = {"/proc/self/exe", NULL};
+	struct arguments arguments = {0};
+	struct run_setup setup = {0};
+	struct error err = {0};
+	JSON_AUTO result = NULL;
+	int rc;
+
+	run_options_default(&arguments.run);
+	arguments.run.start_timeout_ms = 20000;
+	arguments_parse(&argp, argc, argv, 0, &arguments);
+	if (arguments.prober)
+		check_prober(env_capture(), BERTH_VERSION);
+	rc = run_prepare(&arguments.run, itself, &setup, &err);
+	if (!rc && run_is_agent(&setup)) {
+		int code = 0;
+
+		rc = run_as_agent(&setup, &code, &err);
+		run_setup_free(&setup);
+		return rc ? verb_fail(&err) : code;
+	}
+	if (!rc)
+		rc = run_check_head(&setup, &err);
+	if (!rc)
+		rc = check(&arguments, &setup, &result, &err);
+	if (!rc)
+		rc = show(&arguments, &setup, result, &err);
+	run_setup_free(&setup);
+	return rc ? verb_fail(&err) : 0;
+}

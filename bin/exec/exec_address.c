@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "exec/exec_address.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/number.h"
+#include "hostlist/hostlist.h"
+
+#define HOW                                                                                        \
+	"give berth exec --head ADDRESS and --port PORT (or set MASTER_ADDR and MASTER_PORT) "     \
+	"alike for all ranks: an address of rank 0's node that all reach, a port that is free "    \
+	"there"
+
+static bool one_node(const struct exec_place *place)
+{
+	return place->local_size == place->size;
+}
+
+static const char *value_of(const struct env *env, const char *name)
+{
+	const char *value = env_get(env, name);
+
+	return value && *value ? value : NULL;
+}
+
+static int refuse_head(const struct exec_place *place, struct error *err)
+{
+	return error_set(
+		err, ERR_UNAVAILABLE,
+		"%s started %d ranks on several nodes and does not say where rank 0 is: " HOW
+		"; --head none where PROGRAM needs neither (MPI programs); berth run "
+		"finds both itself",
+		place->launcher, place->size);
+}
+
+static int add_head(const struct exec_place *place, const struct exec_meeting *meeting,
+		    const struct env *env, struct env *changes, struct error *err)
+{
+	const char *list = env_get(env, "SLURM_STEP_NODELIST");
+	struct hosts hosts = {0};
+	int rc;
+
+	if (meeting->head && (!*meeting->head || strpbrk(meeting->head, "[] \t,")))
+		return error_set(err, ERR_USAGE,
+				 "--head '%s': expected a bare address or host name, or none",
+				 meeting->head);
+	if (meeting->head)
+		return env_set(changes, "MASTER_ADDR", meeting->head, ENV_FROM_OPTION, "--head",
+			       err);
+	if (value_of(env, "MASTER_ADDR"))
+		return 0;
+	if (one_node(place))
+		return env_set(changes, "MASTER_ADDR", meeting->loopback, ENV_FROM_BERTH,
+			       "one node", err);
+	if (!list || strcmp(place->mark, "SLURM_STEP_ID"))
+		return refuse_head(place, err);
+	rc = hostlist_expand(list, &hosts, err);
+	if (rc)
+		return error_prefix(err, "SLURM_STEP_NODELIST");
+	rc = hosts.count ? env_set(changes, "MASTER_ADDR", hosts.names[0], ENV_FROM_BERTH,
+				   "the first node of the step, by its name", err)
+			 : refuse_head(place, err);
+	hosts_free(&hosts);
+	return rc;
+}
+
+int exec_address_try(int port, struct error *err)
+{
+	const struct sockaddr_in6 any6 = {.sin6_family = AF_INET6,
+					  .sin6_port = htons((uint16_t)port)};
+	const struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1, off = 0, rc = 0;
+
+	if (fd >= 0) {
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+		rc = bind(fd, (const struct sockaddr *)&any6, sizeof any6);
+	} else if ((fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0) {
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+		rc = bind(fd, (const struct sockaddr *)&any4, sizeof any4);
+	}
+	int seen = errno;
+
+	if (fd >= 0)
+		close(fd);
+	if (!rc || (seen != EADDRINUSE && seen != EACCES))
+		return 0; /* what is odd here may do for the program */
+	return error_set(
+		err, ERR_UNAVAILABLE,
+		"MASTER_PORT %d cannot be had on rank 0's node: %s; give all ranks another "
+		"by --port or MASTER_PORT",
+		port, strerror(seen));
+}
+
+static int add_port(const struct exec_place *place, const struct exec_meeting *meeting,
+		    const struct env *env, struct env *changes, struct error *err)
+{
+	int port = meeting->port, rc;
+
+	if (!port && value_of(env, "MASTER_PORT"))
+		return 0; /* whoever set it may hold it already, as torchrun does */
+	/* A job without a name is told apart by its launcher, which only ranks of one node share.
+	 */
+	if (!port && !place->job[0] && !one_node(place))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s started ranks on several nodes and gave the job no name, of "
+				 "which all could work out one MASTER_PORT: " HOW,
+				 place->launcher);
+	if (!port)
+		port = exec_place_port(place, meeting->launcher);
+	rc = env_setf(changes, "MASTER_PORT", meeting->port ? ENV_FROM_OPTION : ENV_FROM_BERTH,
+		      meeting->port ? "--port"
+		      : place->rank ? "worked out of the job's name; rank 0 tries it"
+				    : "worked out of the job's name; it was free a moment ago",
+		      err, "%d", port);
+	return rc || place->rank ? rc : exec_address_try(port, err);
+}
+
+/* Only where both are known by now. */
+static int add_jax(const struct env *env, struct env *changes, struct error *err)
+{
+	const char *head = value_of(changes, "MASTER_ADDR"),
+		   *port = value_of(changes, "MASTER_PORT");
+
+	head = head ? head : value_of(env, "MASTER_ADDR");
+	port = port ? port : value_of(env, "MASTER_PORT");
+	if (!head || !port || env_get(env, "JAX_COORDINATOR_ADDRESS"))
+		return 0;
+
+	bool v6 = strchr(head, ':') != NULL;
+
+	return env_setf(changes, "JAX_COORDINATOR_ADDRESS", ENV_FROM_BERTH,
+			"rank 0's address for jax.distributed", err, "%s%s%s:%s", v6 ? "[" : "",
+			head, v6 ? "]" : "", port);
+}
+
+int exec_address_add(const struct exec_place *place, const struct exec_meeting *meeting,
+		     const struct env *env, struct env *changes, struct error *err)
+{
+	int rc;
+
+	env_drop(changes, "MASTER_ADDR");
+	env_drop(changes, "MASTER_PORT");
+	env_drop(changes, "JAX_COORDINATOR_ADDRESS");
+	if (meeting->head && !strcmp(meeting->head, "none"))
+		return 0;
+	rc = add_head(place, meeting, env, changes, err);
+	if (!rc)
+		rc = add_port(place, meeting, env, changes, err);
+	return rc ? rc : add_jax(env, changes, err);
+}

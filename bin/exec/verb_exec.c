@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth exec: between somebody else's launcher and its program. Works out this rank's part of the
+ * node, adds what is missing to the environment, binds, and becomes the program. */
+#include <argp.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/slurm.h"
+#include "arguments.h"
+#include "exec/exec.h"
+#include "exec/exec_address.h"
+#include "exec/exec_place.h"
+#include "exec/exec_pmix.h"
+#include "options.h"
+#include "plan/plan.h"
+#include "verb.h"
+
+enum option_key {
+	OPTION_KEEP_BINDING = 0x100,
+	OPTION_DRY_RUN,
+	OPTION_GPUS_VISIBLE,
+	OPTION_HEAD,
+	OPTION_PORT,
+};
+
+struct exec {
+	bool keep_binding, dry_run;
+	struct plan_request request;
+	struct exec_meeting meeting;
+	char **program; /* argv from PROGRAM on */
+	const struct exec_wish *more; /* variables to set besides, or NULL */
+
+	struct env *env;
+	struct exec_place place;
+	pid_t launcher; /* 0: not found */
+	struct machine machine;
+	struct plan plan;
+	struct env *changes;
+	const struct plan_rank *rank; /* of plan */
+};
+
+static const struct argp_option option_table[] = {
+	{"keep-binding", OPTION_KEEP_BINDING, NULL, 0,
+	 "Leave the cores to the launcher (default: berth's plan replaces its binding)", 1},
+	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
+	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
+	{"head", OPTION_HEAD, "ADDRESS|none", 0,
+	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT", 1},
+	{"port", OPTION_PORT, "PORT", 0,
+	 "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)", 1},
+	{"dry-run", OPTION_DRY_RUN, NULL, 0,
+	 "Show what would be set and bound in this rank; run nothing", 1},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct exec *exec = state->input;
+	struct error err = {0};
+
+	switch (key) {
+	case OPTION_KEEP_BINDING:
+		exec->keep_binding = true;
+		return 0;
+	case OPTION_DRY_RUN:
+		exec->dry_run = true;
+		return 0;
+	case OPTION_GPUS_VISIBLE:
+		exec->request.gpus_visible_own = options_gpus_visible(state, text);
+		return 0;
+	case OPTION_HEAD:
+		exec->meeting.head = text;
+		return 0;
+	case OPTION_PORT:
+		arguments_number(state, "--port", text, 65535, &exec->meeting.port);
+		return 0;
+	case ARGP_KEY_ARG:
+		exec->program = &state->argv[state->next - 1];
+		state->next = state->argc;
+		return 0;
+	case ARGP_KEY_END:
+		if (!exec->program) {
+			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
+			arguments_refuse(state, &err);
+		}
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ---- the plan ---- */
+
+/* mpirun binds each rank to a core of its own; seen from there the node would have one core. What
+ * the launcher itself may use is what it was given: a taskset around it holds, and the kernel cuts
+ * it down to what the cgroup allows. Nothing but the user binds where a launcher does not. */
+static void widen(const struct exec *exec)
+{
+	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
+	cpu_set_t *own = CPU_ALLOC(IDSET_MAX + 1), *theirs = CPU_ALLOC(IDSET_MAX + 1);
+
+	if (own && theirs && exec->place.binds && exec->launcher &&
+	    !sched_getaffinity(0, size, own) && !sched_getaffinity(exec->launcher, size, theirs)) {
+		CPU_OR_S(size, own, own, theirs);
+		(void)!sched_setaffinity(0, size, own);
+	}
+	CPU_FREE(own);
+	CPU_FREE(theirs);
+}
+
+/* The plan of a job that is this node alone; what the others are is put right afterwards. */
+static int make_plan(struct exec *exec, struct error *err)
+{
+	struct alloc_node node = {
+		.name = exec->machine.node, .slots = exec->place.local_size, .gpus = -1};
+	char source[] = "launcher", job[] = "";
+	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
+
+	exec->request.ranks = exec->place.local_size;
+	int rc = plan_make(&alloc, &exec->machine, 1, &exec->request, NULL, exec->env, &exec->plan,
+			   err);
+
+	if (!rc)
+		exec->rank = &exec->plan.nodes[0].ranks[exec->place.local_rank];
+	return rc;
+}
+
+/* ---- the environment ---- */
+
+/* Set what the launcher's rank means unless it is there; a value of the user's stays. */
+static int add_number(struct exec *exec, const char *name, int value, const char *why,
+		      struct error *err)
+{
+	if (env_get(exec->env, name)) {
+		env_drop(exec->changes, name);
+		return 0;
+	}
+	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
+}
+
+/* Who started this rank has said its place to Slurm's own readers. */
+static void drop_slurm(struct env *changes)
+{
+	for (size_t i = 0; i < env_count(changes);) {
+		char name[64];
+
+		snprintf(name, sizeof name, "%s", env_at(changes, i)->name);
+		if (strncmp(name, "SLURM_", 6))
+			i++;
+		else
+			env_drop(changes, name);
+	}
+}
+
+static int make_changes(struct exec *exec, struct error *err)
+{
+	static const char *const not_ours[] = {
+		"BERTH_JOB_ID",	   "BERTH_NODE_RANK", "BERTH_ATTEMPT", "BERTH_END_TIME",
+		"BERTH_PLAN_FILE", "BERTH_STOP_FILE", "BERTH_REPORT"};
+	const struct exec_place *place = &exec->place;
+	int rc = plan_environment(&exec->plan, &exec->machine, 0, (size_t)place->local_rank,
+				  &exec->request, exec->env, &exec->changes, err);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < sizeof not_ours / sizeof *not_ours; i++)
+		env_drop(exec->changes, not_ours[i]);
+	drop_slurm(exec->changes);
+	const struct {
+		const char *name;
+		int value;
+	} numbers[] = {
+		{"RANK", place->rank},
+		{"WORLD_SIZE", place->size},
+		{"LOCAL_RANK", place->local_rank},
+		{"LOCAL_WORLD_SIZE", place->local_size},
+		{"NODE_RANK", place->node_rank},
+		{"GROUP_RANK", place->node_rank},
+		{"JAX_NUM_PROCESSES", place->size},
+		{"JAX_PROCESS_ID", place->rank},
+	};
+
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !rc; i++) {
+		if (numbers[i].value < 0)
+			env_drop(exec->changes, numbers[i].name);
+		else
+			rc = add_number(exec, numbers[i].name, numbers[i].value, place->launcher,
+					err);
+	}
+	if (rc)
+		return rc;
+	exec->meeting.loopback = exec->plan.network.address;
+	exec->meeting.launcher = exec->launcher ? exec->launcher : getppid();
+	return exec_address_add(place, &exec->meeting, exec->env, exec->changes, err);
+}
+
+/* ---- bind and become the program ---- */
+
+static int bind_rank(const struct exec *exec, struct error *err)
+{
+	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
+	cpu_set_t *set = CPU_ALLOC(IDSET_MAX + 1);
+
+	if (!set)
+		return error_memory(err, "the binding");
+	CPU_ZERO_S(size, set);
+	for (int cpu = -1; (cpu = idset_next(exec->rank->cpus_os, cpu)) >= 0;)
+		CPU_SET_S(cpu, size, set);
+	int rc = sched_setaffinity(0, size, set);
+	int seen = errno;
+
+	CPU_FREE(set);
+	if (!rc)
+		return 0;
+	char *cpus = idset_format(exec->rank->cpus_os);
+
+	error_set(err, ERR_UNAVAILABLE, "cannot bind rank %d to cores %s: %s", exec->place.rank,
+		  cpus ? cpus : "?", strerror(seen));
+	free(cpus);
+	return -ERR_UNAVAILABLE;
+}
+
+static void show(const struct exec *exec)
+{
+	char *cpus = idset_format(exec->rank->cpus_os);
+
+	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
+	       exec->place.size, exec->place.launcher, exec->place.local_rank,
+	       exec->place.local_size, cpus ? cpus : "?",
+	       exec->keep_binding	   ? "the launcher's binding is kept"
+	       : exec->machine.this_system ? exec->rank->why
+					   : "not bound: another machine's topology");
+	for (size_t i = 0; i < env_count(exec->changes); i++) {
+		const struct env_var *var = env_at(exec->changes, i);
+
+		printf("  %s%s%s  # %s%s%s\n", var->name, var->value ? "=" : " is removed",
+		       var->value ? var->value : "", env_from_name(var->from), var->why ? ": " : "",
+		       var->why ? var->why : "");
+	}
+	free(cpus);
+}
+
+static void warn(const struct exec *exec)
+{
+	const struct plan_node *node = &exec->plan.nodes[0];
+	char apart[SLURM_APART_MAX];
+
+	if (exec->place.local_rank)
+		return;
+	if (slurm_gpus_apart(exec->env, exec->place.local_size, apart, sizeof apart))
+		fprintf(stderr, "berth: %s\n", apart);
+	for (size_t i = 0; i < node->warning_count; i++)
+		fprintf(stderr, "berth: %s\n", node->warnings[i]);
+	if (!exec->machine.this_system && !exec->keep_binding)
+		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
+	if (exec->place.rank)
+		return;
+	fprintf(stderr,
+		"berth: %d rank%s of %s: berth exec gives each its place and cores; starting, "
+		"signals, failures and logs are the launcher's (no supervision)\n",
+		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.launcher);
+}
+
+/* Returns only on failure: a shell's codes. */
+static int become(struct exec *exec)
+{
+	struct error err = {0};
+
+	if (env_apply(exec->env, exec->changes, &err))
+		return verb_fail(&err);
+	char **envp = env_to_envp(exec->env);
+
+	if (!envp) {
+		error_memory(&err, "the program's environment");
+		return verb_fail(&err);
+	}
+	execvpe(exec->program[0], exec->program, envp);
+	int seen = errno;
+
+	free(envp);
+	fprintf(stderr, "berth: cannot run %s: %s\n", exec->program[0],
+		seen == ENOENT ? "no such program in PATH, or its interpreter is missing"
+			       : strerror(seen));
+	return seen == ENOENT ? 127 : 126;
+}
+
+/* The user's --env NAME=VALUE. */
+static int add_variables(struct exec *exec, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && exec->more && i < exec->more->env_count; i++) {
+		char *name = strdup(exec->more->env[i]), *value = name ? strchr(name, '=') : NULL;
+
+		if (value) {
+			*value++ = '\0';
+			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
+		} else {
+			rc = error_memory(err, "the environment"); /* the parser has seen to the = */
+		}
+		free(name);
+	}
+	return rc;
+}
+
+static int prepare(struct exec *exec, struct error *err)
+{
+	const struct machine_source source = {0};
+
+	exec->env = env_capture();
+	if (!exec->env)
+		return error_memory(err, "the environment");
+	if (add_variables(exec, err))
+		return -err->code;
+	int rc = exec_place_asks_pmix(exec->env) ? exec_pmix_find(exec->env, &exec->place, err)
+						 : exec_place_find(exec->env, &exec->place, err);
+
+	if (rc)
+		return rc;
+	exec->launcher = exec_place_launcher(&exec->place);
+	if (!exec->keep_binding)
+		widen(exec);
+	rc = machine_load_here(&source, exec->env, &exec->machine, err);
+	if (!rc)
+		rc = make_plan(exec, err);
+	if (!rc)
+		rc = make_changes(exec, err);
+	if (!rc && !exec->keep_binding && !exec->dry_run && exec->machine.this_system)
+		rc = bind_rank(exec, err);
+	return rc;
+}
+
+static int take_place(struct exec *exec)
+{
+	struct error err = {0};
+	int code = 0;
+
+	if (prepare(exec, &err)) {
+		code = verb_fail(&err);
+	} else if (exec->dry_run) {
+		warn(exec); /* as without it */
+		show(exec);
+		code = fflush(stdout) ? ERR_IO : 0;
+	} else {
+		warn(exec);
+		code = become(exec);
+	}
+	env_free(exec->changes);
+	plan_free(&exec->plan);
+	machine_free(&exec->machine);
+	env_free(exec->env);
+	return code;
+}
+
+int exec_in_place(const struct exec_wish *wish)
+{
+	struct exec exec = {
+		.keep_binding = wish->keep_binding,
+		.dry_run = wish->dry_run,
+		.request.gpus_visible_own = wish->gpus_visible_own,
+		.meeting = {.head = wish->head, .port = wish->port},
+		.program = (char **)wish->program,
+		.more = wish,
+	};
+
+	return take_place(&exec);
+}
+
+int verb_exec(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_table,
+		parse,
+		"[--] PROGRAM [ARGUMENTS]",
+		"Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has made "
+		"of "
+		"this process, with its GPU, cores and what its environment lacks.\v"
+		"There is no supervision: berth is gone once PROGRAM runs. "
+		"Example: mpirun -n 4 berth exec -- python train.py",
+		NULL,
+		NULL,
+		NULL,
+	};
+	struct exec exec = {0};
+
+	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &exec);
+	return take_place(&exec);
+}

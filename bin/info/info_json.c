@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/json.h"
+#include "info/info.h"
+#include "show.h"
+
+/* This process's place, or null where it is no rank. */
+static json_t *place_json(const struct info *info)
+{
+	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+
+	if (!info->plan_file)
+		return json_null();
+	return json_pack("{s:i, s:i, s:i, s:o}", "rank", node->ranks[info->own_local_rank].rank,
+			 "local_rank", (int)info->own_local_rank, "node_rank",
+			 (int)info->node_index, "bound_to", json_text(info->bound_to));
+}
+
+json_t *info_to_json(const struct info *info)
+{
+	const struct chain *chain = &info->chain;
+	JSON_AUTO plan = plan_to_json(&chain->plan);
+
+	if (!plan)
+		return NULL;
+	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:O, s:o, s:o, s:O}", "schema",
+			 "berth.info/1", "version", BERTH_VERSION, "alloc",
+			 alloc_to_json(&chain->alloc), "ranks", chain->plan.world_size, "rank",
+			 place_json(info), "machine", machine_to_json(&chain->card), "network",
+			 json_object_get(plan, "network"), "plan",
+			 plan_node_to_json(&chain->plan.nodes[info->node_index]), "environment",
+			 environment_json(info->changes), "warnings", info->warnings);
+}

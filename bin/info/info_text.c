@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "info/info.h"
+#include "show.h"
+
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+static const char *cell_bytes(struct cell *out, int64_t bytes)
+{
+	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+	double value = (double)bytes;
+	size_t unit = 0;
+
+	if (bytes < 0)
+		return "";
+	for (; value >= 1024 && unit < 5; unit++)
+		value /= 1024;
+	return cell(out, value < 10 && unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+}
+
+static const char *cell_speed(struct cell *out, int64_t mbps)
+{
+	if (mbps < 0)
+		return "";
+	if (mbps < 1000)
+		return cell(out, "%" PRId64 " Mb/s", mbps);
+	return cell(out, "%g Gb/s", (double)mbps / 1000);
+}
+
+static const char *state_name(enum machine_state state)
+{
+	return state == STATE_UP ? "up" : state == STATE_DOWN ? "down" : "";
+}
+
+/* "Title   text", the text wrapped; folder: where the decision is made. */
+static void section(FILE *stream, const struct paint *paint, const char *title, const char *folder,
+		    const char *text)
+{
+	fprintf(stream, "\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, folder,
+		paint->off);
+	text_wrap(stream, text, 2, paint->width);
+}
+
+static void print_job(const struct alloc *alloc, FILE *stream)
+{
+	char end[64] = "not known";
+	struct tm tm;
+	time_t seconds = (time_t)alloc->end_time;
+
+	if (alloc->end_time && localtime_r(&seconds, &tm))
+		strftime(end, sizeof end, "%Y-%m-%d %H:%M:%S %z", &tm);
+	fprintf(stream, "  job %s", alloc->job_id);
+	if (alloc->array_task)
+		fprintf(stream, " (task %s of an array)", alloc->array_task);
+	if (alloc->restarts)
+		fprintf(stream, ", started %d time%s before", alloc->restarts,
+			plural((size_t)alloc->restarts));
+	fprintf(stream, ", %zu node%s, ends: %s", alloc->node_count, plural(alloc->node_count),
+		end);
+	if (alloc->end_why)
+		fprintf(stream, " (%s)", alloc->end_why);
+	fputc('\n', stream);
+}
+
+static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	struct table *table = table_new();
+	struct cell head, slots, gpus;
+
+	cell(&head, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
+	if (info->plan_file)
+		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", head.text);
+	else
+		section(stream, paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
+			head.text);
+	print_job(alloc, stream);
+	TABLE_ROW(table, "node", "slots", "GPUs granted");
+	for (size_t i = 0; i < alloc->node_count; i++) {
+		const struct alloc_node *node = &alloc->nodes[i];
+
+		TABLE_ROW(table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
+			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "");
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+}
+
+/* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
+static const char *nearest_nics(struct cell *out, const struct machine *machine, size_t gpu)
+{
+	const uint8_t *path = machine->path ? machine->path + gpu * machine->nic_count : NULL;
+	int best = PATH_UNKNOWN + 1;
+	size_t used = 0;
+
+	for (size_t i = 0; path && i < machine->nic_count; i++)
+		if (!machine->nics[i].management && path[i] < best)
+			best = path[i];
+	out->text[0] = '\0';
+	for (size_t i = 0; path && i < machine->nic_count && used < sizeof out->text; i++) {
+		const struct machine_nic *nic = &machine->nics[i];
+
+		if (nic->management || path[i] != best)
+			continue;
+		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s",
+					 used ? ", " : "", *nic->rdma ? nic->rdma : nic->net);
+	}
+	if (used && used < sizeof out->text)
+		snprintf(out->text + used, sizeof out->text - used, " (%s)",
+			 path_class_name((enum path_class)best));
+	return out->text;
+}
+
+static void print_gpus(const struct machine *machine, FILE *stream, const struct paint *paint)
+{
+	struct table *table = table_new();
+	struct cell index, numa, cpus, memory, nics;
+
+	TABLE_ROW(table, "GPU", "PCI", "name", "memory", "NUMA", "CPUs", "nearest NICs", "state");
+	for (size_t i = 0; i < machine->gpu_count; i++) {
+		const struct machine_gpu *gpu = &machine->gpus[i];
+
+		if (gpu->partition >= 0)
+			cell(&index, "%d (part %d)", gpu->index, gpu->partition);
+		else
+			cell(&index, "%d", gpu->index);
+		TABLE_ROW(table, index.text, gpu->pci, gpu->name ? gpu->name : "",
+			  cell_bytes(&memory, gpu->memory_bytes), cell_set(&numa, gpu->numa_os),
+			  cell_set(&cpus, gpu->cpus_os), nearest_nics(&nics, machine, i),
+			  gpu->fault	 ? gpu->fault
+			  : gpu->allowed ? "usable"
+					 : "not in the list of visible devices");
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+}
+
+static void print_nics(const struct machine *machine, FILE *stream, const struct paint *paint)
+{
+	struct table *table = table_new();
+	struct cell name, numa, speed;
+
+	TABLE_ROW(table, "NIC", "PCI", "kind", "link", "speed", "NUMA", "use");
+	for (size_t i = 0; i < machine->nic_count; i++) {
+		const struct machine_nic *nic = &machine->nics[i];
+
+		if (*nic->net && *nic->rdma)
+			cell(&name, "%s %s:%d", nic->net, nic->rdma, nic->port);
+		else if (*nic->rdma)
+			cell(&name, "%s:%d", nic->rdma, nic->port);
+		else
+			cell(&name, "%s", nic->net);
+		TABLE_ROW(table, name.text, nic->pci, nic_kind_name(nic->kind),
+			  state_name(nic->state), cell_speed(&speed, nic->speed_mbps),
+			  cell_set(&numa, nic->numa_os),
+			  nic->management ? "management only" : "data");
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+}
+
+static void print_addresses(const struct machine *machine, FILE *stream, const struct paint *paint)
+{
+	static const char *const sorts[] = {[IFACE_PHYSICAL] = "device",
+					    [IFACE_LOOPBACK] = "loopback",
+					    [IFACE_VIRTUAL] = "virtual"};
+	struct table *table = table_new();
+	struct cell address, speed;
+
+	TABLE_ROW(table, "interface", "address", "sort", "link", "speed");
+	for (size_t i = 0; i < machine->address_count; i++) {
+		const struct machine_address *entry = &machine->addresses[i];
+		char text[INET6_ADDRSTRLEN] = "?";
+
+		inet_ntop(entry->family, entry->bytes, text, sizeof text);
+		TABLE_ROW(table, entry->iface, cell(&address, "%s/%d", text, entry->prefix),
+			  sorts[entry->sort], entry->up ? "up" : "down",
+			  cell_speed(&speed, entry->speed_mbps));
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+}
+
+static void print_machine(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct machine *machine = &info->chain.card;
+	struct table *table = table_new();
+	struct cell head, numa, package, memory, cpus;
+
+	cell(&head, "%s, from %s: %zu package%s, %zu core%s with CPUs %s, %zu GPU%s, %zu NIC%s%s",
+	     machine->node, machine->source, machine->package_count, plural(machine->package_count),
+	     machine->core_count, plural(machine->core_count),
+	     cell_set(&cpus, machine->allowed_cpus_os), machine->gpu_count,
+	     plural(machine->gpu_count), machine->nic_count, plural(machine->nic_count),
+	     machine->this_system ? "" : "; not this machine: a plan can be shown, not bound");
+	section(stream, paint, "Machine", "lib/inventory", head.text);
+	if (machine->memory_limit_bytes >= 0)
+		fprintf(stream, "  the cgroup allows %s of memory\n",
+			cell_bytes(&memory, machine->memory_limit_bytes));
+	TABLE_ROW(table, "NUMA", "package", "memory", "CPUs");
+	for (size_t i = 0; i < machine->numa_count; i++) {
+		const struct machine_numa *entry = &machine->numas[i];
+
+		TABLE_ROW(table, cell(&numa, "%d", entry->numa_os),
+			  cell(&package, "%d", entry->package),
+			  cell_bytes(&memory, (int64_t)entry->memory_bytes),
+			  cell_set(&cpus, entry->cpus_os));
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+	print_gpus(machine, stream, paint);
+	print_nics(machine, stream, paint);
+	print_addresses(machine, stream, paint);
+}
+
+static void print_network(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct plan *plan = &info->chain.plan;
+	const struct plan_network *network = &plan->network;
+	const struct plan_fabric *fabric = plan_fabric(network->kind);
+	char port[48] = "a free port that rank 0's agent picks and holds", lead[96];
+
+	section(stream, paint, "Network", "lib/plan/network.c",
+		network->why ? network->why : "no reason recorded");
+	if (plan->port)
+		snprintf(port, sizeof port, "%d", plan->port);
+	fprintf(stream, "  MASTER_ADDR %s%s%s, MASTER_PORT %s\n", network->address,
+		*network->iface ? " on " : "", network->iface, port);
+	if (network->single_node)
+		return;
+	snprintf(lead, sizeof lead, "  %s: ", fabric->title);
+	fprintf(stream, "%s", lead);
+
+	struct cell text;
+
+	text_wrap(stream,
+		  cell(&text, "%s; set: %s (%s)", fabric->driven_by, fabric->settings,
+		       fabric->source),
+		  (int)strlen(lead), paint->width);
+}
+
+static void print_plan(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct plan *plan = &info->chain.plan;
+	const struct plan_node *node = &plan->nodes[info->node_index];
+	struct table *table = table_new();
+	struct cell head, rank, gpus, cpus, numa, threads, nics;
+
+	if (plan->node_count > 1)
+		cell(&head, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
+		     node->node);
+	else
+		cell(&head, "%d rank%s on %s", plan->world_size, plural((size_t)plan->world_size),
+		     node->node);
+	section(stream, paint, "Plan", "lib/plan/gpus.c", head.text);
+	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
+	for (size_t i = 0; i < node->rank_count; i++) {
+		const struct plan_rank *entry = &node->ranks[i];
+
+		TABLE_ROW(
+			table,
+			cell(&rank, "%d%s", entry->rank,
+			     info->plan_file && i == info->own_local_rank ? " (this process)" : ""),
+			cell_gpus(&gpus, entry), cell_set(&cpus, entry->cpus_os),
+			cell_set(&numa, entry->numa_os), cell(&threads, "%d", entry->threads),
+			cell_nics(&nics, entry), entry->why ? entry->why : "");
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+	if (idset_count(node->free_cpus_os))
+		fprintf(stream, "  left free: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
+	if (info->bound_to)
+		fprintf(stream, "  this process may run on CPUs %s now\n", info->bound_to);
+}
+
+static bool differs(const struct info *info, const struct env_var *var)
+{
+	const char *other = info->other ? env_get(info->other, var->name) : var->value;
+
+	return info->other && (!other != !var->value || (other && strcmp(other, var->value)));
+}
+
+static void print_environment(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	struct table *table = table_new();
+	struct cell head, name;
+
+	cell(&head, "of rank %d%s%s", node->ranks[info->local_rank].rank,
+	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
+	     info->other ? "; what differs between the ranks of a node is marked *" : "");
+	section(stream, paint, "Environment", "lib/plan/environment.c", head.text);
+	TABLE_ROW(table, "name", "value", "from", "why");
+	for (size_t i = 0; i < env_count(info->changes); i++) {
+		const struct env_var *var = env_at(info->changes, i);
+
+		TABLE_ROW(table, cell(&name, "%s%s", var->name, differs(info, var) ? " *" : ""),
+			  var->value ? var->value : "(removed)", env_from_name(var->from),
+			  var->why ? var->why : "");
+	}
+	table_print(table, stream, paint, 2);
+	table_free(table);
+}
+
+void info_print(const struct info *info, FILE *stream, const struct paint *paint)
+{
+	const char *text;
+	json_t *warning;
+	size_t i;
+
+	fprintf(stream, "%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
+		info->chain.card.node);
+	print_alloc(info, stream, paint);
+	print_machine(info, stream, paint);
+	print_network(info, stream, paint);
+	print_plan(info, stream, paint);
+	print_environment(info, stream, paint);
+	if (!json_array_size(info->warnings))
+		return;
+	fprintf(stream, "\n%sWarnings%s\n", paint->bold, paint->off);
+	json_array_foreach(info->warnings, i, warning)
+	{
+		text = json_string_value(warning);
+		fprintf(stream, "  %s!%s ", paint->warn, paint->off);
+		text_wrap(stream, text ? text : "?", 4, paint->width);
+	}
+}

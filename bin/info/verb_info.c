@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth info: the stages' values for this process or job, a reason beside each choice. */
+#include <argp.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/slurm.h"
+#include "arguments.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "hostlist/idset.h"
+#include "info/info.h"
+#include "verb.h"
+
+#define PLAN_FILE_MAX (256 << 20)
+#define CPUS_MAX 8192 /* of sched_getaffinity's answer */
+
+enum option_key { OPTION_JSON = 'j', OPTION_RANK = 'r' };
+
+static const struct argp_option option_table[] = {
+	{"json", OPTION_JSON, NULL, 0, "Print berth.info/1 instead of text", 1},
+	{"rank", OPTION_RANK, "R", 0,
+	 "Show the environment of rank R (default: this process's, or the first of this node)", 1},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+static error_t option_parse(int key, char *text, struct argp_state *state)
+{
+	struct info *info = state->input;
+	struct error err = {0};
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &info->options;
+		return 0;
+	case OPTION_JSON:
+		info->json = true;
+		return 0;
+	case OPTION_RANK:
+		if (number_int("--rank", text, 0, INT32_MAX, &info->wanted_rank, &err))
+			arguments_refuse(state, &err);
+		return 0;
+	case ARGP_KEY_ARG:
+		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
+		arguments_refuse(state, &err);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
+static const struct argp info_argp = {
+	option_table,
+	option_parse,
+	NULL,
+	"Show what berth found out and decided for this process or job, and why.\v"
+	"In a rank that berth started (BERTH_PLAN_FILE is set) its own place is shown.",
+	children,
+	NULL,
+	NULL,
+};
+
+/* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */
+static int place_number(const struct env *env, const char *name, size_t limit, size_t *out,
+			struct error *err)
+{
+	const char *text = env_get(env, name);
+	int value;
+
+	if (!text)
+		return error_set(err, ERR_DATA,
+				 "BERTH_PLAN_FILE is set but %s is not; berth sets "
+				 "both: unset BERTH_PLAN_FILE to see the chain of this machine",
+				 name);
+	if (number_int(name, text, 0, limit ? (int)limit - 1 : 0, &value, err))
+		return error_prefix(err, "BERTH_PLAN_FILE's plan");
+	*out = (size_t)value;
+	return 0;
+}
+
+/* The allocation as the plan of the running job tells it: this node of it. */
+static int alloc_of_plan(const struct plan *plan, size_t node_index, struct alloc *out,
+			 struct error *err)
+{
+	const struct plan_node *node = &plan->nodes[node_index];
+
+	alloc_free(out);
+	out->source = strdup("berth");
+	out->job_id = strdup(plan->job_id ? plan->job_id : "");
+	out->end_time = plan->end_time;
+	out->nodes = calloc(1, sizeof *out->nodes);
+	if (asprintf(&out->why, "BERTH_PLAN_FILE is set: a rank on node %zu of %zu of a berth job",
+		     node_index, plan->node_count) < 0)
+		out->why = NULL;
+	if (!out->source || !out->job_id || !out->why || !out->nodes)
+		return error_memory(err, "the allocation");
+	out->node_count = 1;
+	out->nodes[0].name = strdup(node->node ? node->node : "");
+	out->nodes[0].slots = (int)node->rank_count;
+	out->nodes[0].gpus = -1;
+	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
+}
+
+/* The CPUs this process may use at this moment. */
+static char *affinity_text(void)
+{
+	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
+	size_t size = CPU_ALLOC_SIZE(CPUS_MAX);
+	struct idset *ids = idset_new();
+	char *text = NULL;
+
+	if (set && ids && !sched_getaffinity(0, size, set)) {
+		for (int cpu = 0; cpu < CPUS_MAX; cpu++)
+			if (CPU_ISSET_S((size_t)cpu, size, set))
+				idset_add(ids, cpu);
+		text = idset_format(ids);
+	}
+	idset_free(ids);
+	CPU_FREE(set);
+	return text;
+}
+
+/* Inside a rank: the plan as it was made, and our place in it. */
+static int read_place(struct info *info, struct error *err)
+{
+	struct chain *chain = &info->chain;
+	JSON_AUTO json = NULL;
+	int rc = json_read_file(info->plan_file, PLAN_FILE_MAX, &json, err);
+
+	if (!rc)
+		rc = plan_part_from_json(json, &chain->plan, &info->node_index, err);
+	if (rc)
+		return error_prefix(err, "BERTH_PLAN_FILE");
+	rc = place_number(chain->env, "LOCAL_RANK", chain->plan.nodes[info->node_index].rank_count,
+			  &info->own_local_rank, err);
+	if (!rc)
+		rc = alloc_of_plan(&chain->plan, info->node_index, &chain->alloc, err);
+	if (rc)
+		return rc;
+	info->local_rank = info->own_local_rank;
+	info->bound_to = affinity_text();
+	return 0;
+}
+
+static int choose_rank(struct info *info, struct error *err)
+{
+	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+
+	if (!node->rank_count)
+		return error_set(err, ERR_DATA, "the plan has no rank on %s", node->node);
+	if (info->wanted_rank < 0)
+		return 0;
+	for (size_t i = 0; i < node->rank_count; i++)
+		if (node->ranks[i].rank == info->wanted_rank) {
+			info->local_rank = i;
+			return 0;
+		}
+	return error_set(err, ERR_USAGE, "--rank %d: %s has ranks %d to %d", info->wanted_rank,
+			 node->node, node->ranks[0].rank, node->ranks[node->rank_count - 1].rank);
+}
+
+static int environment_of(const struct info *info, size_t local_rank, const struct env *env,
+			  struct env **out, struct error *err)
+{
+	struct plan_request request = info->options.plan;
+
+	request.plan_file = info->plan_file;
+	if (info->plan_file) {
+		request.stop_file = env_get(info->chain.env, "BERTH_STOP_FILE");
+		request.report = env_get(info->chain.env, "BERTH_REPORT");
+	}
+	return plan_environment(&info->chain.plan, &info->chain.card, info->node_index, local_rank,
+				&request, env, out, err);
+}
+
+/* Replace in own (what berth would choose itself) what the environment has otherwise: that is not
+ * berth's. What is berth's is dropped from rest. */
+static int compare_own(const struct env *env, struct env *own, struct env *rest, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < env_count(own); i++) {
+		const struct env_var *var = env_at(own, i);
+		const char *now = env_get(env, var->name);
+		char name[256], why[512];
+
+		snprintf(name, sizeof name, "%s", var->name);
+		if (!now == !var->value && (!now || !strcmp(now, var->value))) {
+			env_drop(rest, name);
+			continue;
+		}
+		snprintf(why, sizeof why, "set by the user or the program; berth's would be %s",
+			 var->value ? var->value : "to remove it");
+		rc = env_set(own, name, now, ENV_FROM_USER, why, err);
+	}
+	return rc;
+}
+
+/* A rank's own environment holds both berth's values and the user's: what berth would choose
+ * without any of them tells which is which. */
+static int environment_inside(struct info *info, struct error *err)
+{
+	const struct env *env = info->chain.env;
+	struct env *bare = env_copy(env), *rest = env_copy(env);
+	struct env *names = NULL, *own = NULL;
+	int rc = bare && rest ? environment_of(info, info->local_rank, env, &names, err)
+			      : error_memory(err, "the environment");
+
+	for (size_t i = 0; !rc && i < env_count(names); i++)
+		env_drop(bare, env_at(names, i)->name);
+	if (!rc)
+		rc = environment_of(info, info->local_rank, bare, &own, err);
+	if (!rc)
+		rc = compare_own(env, own, rest, err);
+	if (!rc && !(info->chain.lint = plan_lint(rest, &info->chain.card, 1)))
+		rc = error_memory(err, "the warnings");
+	env_free(names);
+	env_free(bare);
+	env_free(rest);
+	info->changes = own; /* freed with info in any case */
+	return rc;
+}
+
+static int make_environment(struct info *info, struct error *err)
+{
+	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	bool own = info->plan_file && info->local_rank == info->own_local_rank;
+	int rc = own ? environment_inside(info, err)
+		     : environment_of(info, info->local_rank, info->chain.env, &info->changes, err);
+
+	if (rc || own || node->rank_count < 2)
+		return rc;
+	return environment_of(info, info->local_rank ? 0 : 1, info->chain.env, &info->other, err);
+}
+
+static int warn(json_t *warnings, const char *text, struct error *err)
+{
+	size_t i;
+	json_t *seen;
+
+	json_array_foreach(warnings, i,
+			   seen) if (text && !strcmp(json_string_value(seen), text)) return 0;
+	if (text && json_array_append_new(warnings, json_text(text)))
+		return error_memory(err, "the warnings");
+	return 0;
+}
+
+/* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step. */
+static int warn_apart(const struct info *info, json_t *out, struct error *err)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	char text[SLURM_APART_MAX];
+
+	if (info->plan_file || alloc->this_node < 0 ||
+	    !slurm_gpus_apart(info->chain.env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
+		return 0;
+	return warn(out, text, err);
+}
+
+/* The scheduler's GPUs are this node's; those of a pretended machine are all planned for. */
+static int warn_pretended(const struct info *info, json_t *out, struct error *err)
+{
+	const struct alloc *alloc = &info->chain.alloc;
+	const struct machine *card = &info->chain.card;
+	const char *list = env_get(info->chain.env, "CUDA_VISIBLE_DEVICES");
+	int granted = alloc->this_node < 0 ? -1 : alloc->nodes[alloc->this_node].gpus;
+	char text[500], by[160] = "";
+
+	if (info->plan_file || card->this_system || granted < 0 || (size_t)granted == card->gpu_count)
+		return 0;
+	if (list)
+		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
+	snprintf(text, sizeof text,
+		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
+		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY the "
+		 "plan has what was granted",
+		 granted, by, card->gpu_count);
+	return warn(out, text, err);
+}
+
+static int gather_warnings(struct info *info, struct error *err)
+{
+	const struct chain *chain = &info->chain;
+	const struct plan_node *node = &chain->plan.nodes[info->node_index];
+	json_t *out = info->warnings = json_array();
+	json_t *sentence;
+	size_t i;
+	int rc = out ? 0 : error_memory(err, "the warnings");
+
+	if (!rc && chain->guessed)
+		rc = warn(out,
+			  "only this node was looked at: the others are taken to be like it, and "
+			  "which address they all reach is tried when the ranks start; "
+			  "'berth run --per-node -- berth info' in the job shows each node's own",
+			  err);
+	if (!rc && chain->alloc.this_node < 0 && !info->plan_file &&
+	    !strcmp(chain->alloc.source, "slurm"))
+		rc = warn(out,
+			  "this machine is none of the job's nodes: machine, network and plan shown "
+			  "here are its own; 'berth run --per-node -- berth info' shows the nodes'",
+			  err);
+	else if (!rc && info->omitted_nodes) {
+		char text[160];
+
+		snprintf(
+			text, sizeof text,
+			"the allocation has %zu more nodes, which this plan leaves out: berth info "
+			"looks at the node it runs on",
+			info->omitted_nodes);
+		rc = warn(out, text, err);
+	}
+	if (!rc)
+		rc = warn_apart(info, out, err);
+	if (!rc)
+		rc = warn_pretended(info, out, err);
+	for (i = 0; !rc && i < chain->plan.warning_count; i++)
+		rc = warn(out, chain->plan.warnings[i], err);
+	for (i = 0; !rc && i < node->warning_count; i++)
+		rc = warn(out, node->warnings[i], err);
+	for (i = 0; !rc && i < chain->card.note_count; i++)
+		rc = warn(out, chain->card.notes[i], err);
+	for (i = 0; !rc && i < json_array_size(chain->lint); i++) {
+		sentence = json_array_get(chain->lint, i);
+		rc = warn(out, json_string_value(sentence), err);
+	}
+	return rc;
+}
+
+static int gather(struct info *info, struct error *err)
+{
+	int rc = chain_load(&info->options, &info->chain, err);
+
+	if (rc)
+		return rc;
+	info->plan_file = env_get(info->chain.env, "BERTH_PLAN_FILE");
+	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
+		info->plan_file = NULL; /* another job is asked about, not the running one */
+	if (info->plan_file) {
+		rc = read_place(info, err);
+	} else {
+		rc = chain_plan(&info->options.plan, &info->chain, err);
+		if (!info->chain.guessed)
+			info->omitted_nodes = info->chain.alloc.node_count - 1;
+	}
+	if (!rc)
+		rc = choose_rank(info, err);
+	if (!rc)
+		rc = make_environment(info, err);
+	return rc ? rc : gather_warnings(info, err);
+}
+
+static int show(const struct info *info, struct error *err)
+{
+	if (info->json) {
+		JSON_AUTO json = info_to_json(info);
+
+		return json ? json_print(json, stdout, err) : error_memory(err, "berth.info/1");
+	}
+
+	struct paint paint;
+
+	paint_choose(stdout, info->chain.env, &paint);
+	info_print(info, stdout, &paint);
+	return fflush(stdout) || ferror(stdout)
+		       ? error_set(err, ERR_IO, "standard output: cannot be written")
+		       : 0;
+}
+
+int verb_info(int argc, char **argv)
+{
+	struct info info = {.wanted_rank = -1};
+	struct error err = {0};
+
+	arguments_parse(&info_argp, argc, argv, 0, &info);
+
+	int rc = gather(&info, &err);
+
+	if (!rc)
+		rc = show(&info, &err);
+	free(info.bound_to);
+	json_decref(info.warnings);
+	env_free(info.changes);
+	env_free(info.other);
+	chain_free(&info.chain);
+	return rc ? verb_fail(&err) : 0;
+}

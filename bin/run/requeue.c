@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "run/requeue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/scheduler_tool.h"
+#include "alloc/slurm.h"
+#include "base/number.h"
+
+#define ASK_MS 5000
+#define REQUEUE_MS 30000
+#define ENDED_S 5 /* by then Slurm has ended the script: it should not go on meanwhile */
+#define ANSWER_MAX (8 << 20)
+#define COUNT "BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new */
+
+struct requeue {
+	const struct alloc *alloc;
+	const struct env *env;
+	int done, max; /* requeues before this run; at most */
+	bool able;
+	char why[400]; /* where not able */
+	struct requeue_pbs *pbs;
+};
+
+static const char *job_name(const struct alloc *alloc)
+{
+	return alloc->array_task ? alloc->array_task : alloc->job_id;
+}
+
+/* Does Slurm's word about the job let it be requeued? Else why. */
+static bool slurm_allows(const char *text, char *why, size_t size)
+{
+	if (!strstr(text, "JobId="))
+		snprintf(why, size, "scontrol does not know the job");
+	else if (strstr(text, "BatchFlag=0"))
+		snprintf(why, size, "it is no batch job (salloc, or srun alone): only sbatch's have a "
+			 "script that Slurm can start again");
+	else if (strstr(text, "Requeue=0"))
+		snprintf(why, size, "the job may not be requeued (--no-requeue, or the site's JobRequeue=0): "
+			 "submit it with sbatch --requeue");
+	else
+		return true;
+	return false;
+}
+
+static void prepare_slurm(struct requeue *requeue)
+{
+	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show", (char *)"job",
+			      requeue->alloc->job_id, NULL};
+	struct ask_answer answer;
+	enum ask_end end;
+
+	if (slurm_in_step(requeue->env)) {
+		snprintf(requeue->why, sizeof requeue->why,
+			 "berth run was started by srun, and ends with its step; call it in the batch "
+			 "script without srun");
+		return;
+	}
+	end = ask_tool(argv, requeue->env, ASK_MS, ANSWER_MAX, &answer);
+	if (end != ASK_ANSWERED) {
+		snprintf(requeue->why, sizeof requeue->why, end == ASK_LATE
+			 ? "scontrol gave no answer within %d s" : "there is no scontrol here (%d s)",
+			 ASK_MS / 1000);
+		return;
+	}
+	if (answer.code)
+		snprintf(requeue->why, sizeof requeue->why, "scontrol ended with code %d, saying: %s",
+			 answer.code, answer.words);
+	else
+		requeue->able = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
+	free(answer.text);
+}
+
+int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
+		    struct error *err)
+{
+	struct requeue *requeue = calloc(1, sizeof *requeue);
+	const char *count = env_get(env, COUNT);
+	int rc = 0;
+
+	if (!requeue)
+		return error_memory(err, "--requeue");
+	requeue->alloc = alloc;
+	requeue->env = env;
+	requeue->max = max;
+	requeue->done = alloc->restarts;
+	if (!strcmp(alloc->source, "slurm")) {
+		prepare_slurm(requeue);
+	} else if (!strcmp(alloc->source, "pbs")) {
+		if (count && number_int(COUNT, count, 0, 1000000, &requeue->done, NULL))
+			requeue->done = max; /* whoever has changed it: no loop without an end */
+		rc = requeue_pbs_prepare(alloc, env, requeue->done, &requeue->pbs, requeue->why,
+					 sizeof requeue->why, err);
+		requeue->able = !rc;
+	} else {
+		snprintf(requeue->why, sizeof requeue->why,
+			 "there is no scheduler's queue here (%s)", alloc->why ? alloc->why : alloc->source);
+	}
+	if (rc < 0) {
+		requeue_free(requeue);
+		return rc;
+	}
+	*out = requeue;
+	return 0;
+}
+
+void requeue_free(struct requeue *requeue)
+{
+	if (!requeue)
+		return;
+	requeue_pbs_free(requeue->pbs);
+	free(requeue);
+}
+
+void requeue_say(const struct requeue *requeue, void *context,
+		 void (*note)(void *context, enum log_level level, const char *text))
+{
+	char text[600];
+
+	if (!requeue)
+		return;
+	if (requeue->able)
+		snprintf(text, sizeof text,
+			 "--requeue: the job is queued again by %s when it stops with its work saved, is "
+			 "preempted, or loses a node (done %d of at most %d times)%s",
+			 requeue->pbs ? "qsub of its script" : "scontrol requeue", requeue->done, requeue->max,
+			 requeue->pbs ? "; whether the server takes jobs from this node shows only then" : "");
+	else
+		snprintf(text, sizeof text, "--requeue: the job cannot be queued again: %s", requeue->why);
+	note(context, requeue->able ? LOG_NOTE : LOG_WARNING, text);
+}
+
+bool requeue_wanted(const struct requeue *requeue, const struct job_result *result, const char *kind,
+		    char *next, size_t size)
+{
+	bool stopped = result->code == 75 && result->by_program;
+	bool lost = !strcmp(kind, "preempted") || !strcmp(kind, "node");
+
+	if (!requeue || !(stopped || lost) || !result->code)
+		return false;
+	if (!strcmp(kind, "cancelled") || !strcmp(kind, "interrupted")) {
+		/* Whoever stops a job does not want it back. */
+		snprintf(next, size, "nothing: it was %s; submit it again to go on",
+			 *kind == 'c' ? "cancelled" : "told to stop");
+		return false;
+	}
+	if (!requeue->able) {
+		snprintf(next, size, "submit it again by hand: %.180s", requeue->why);
+		return false;
+	}
+	if (requeue->done >= requeue->max) {
+		snprintf(next, size, "nothing: it was queued again %d times, as often as --max-requeues lets; "
+			 "submit it again to go on", requeue->done);
+		return false;
+	}
+	snprintf(next, size, "the job is queued again by %s (%d of at most %d times)",
+		 requeue->pbs ? "qsub" : "scontrol requeue", requeue->done + 1, requeue->max);
+	return true;
+}
+
+static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size)
+{
+	const char *name = job_name(requeue->alloc);
+	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)name, NULL};
+	struct ask_answer answer;
+	enum ask_end end = ask_tool(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	bool done = end == ASK_ANSWERED && !answer.code;
+
+	if (end != ASK_ANSWERED)
+		snprintf(next, size, "scontrol requeue %s gave no answer: look with squeue whether the job "
+			 "waits, else submit it again", name);
+	else if (answer.code)
+		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
+			 answer.words);
+	if (done)
+		sleep(ENDED_S);
+	if (end == ASK_ANSWERED)
+		free(answer.text);
+	return done;
+}
+
+bool requeue_now(const struct requeue *requeue, char *next, size_t size)
+{
+	char said[300];
+	bool done;
+
+	/* What was said must outlive this process. Pipes and terminals have nothing to sync. */
+	fflush(NULL);
+	fsync(STDOUT_FILENO);
+	fsync(STDERR_FILENO);
+	if (!requeue->pbs) {
+		done = requeue_slurm(requeue, next, size);
+	} else {
+		done = !requeue_pbs_submit(requeue->pbs, said, sizeof said);
+		if (done)
+			fprintf(stderr, "berth: queued again as %s\n", said);
+		else
+			snprintf(next, size, "qsub: %.160s; submit the job again", said);
+	}
+	if (!done)
+		fprintf(stderr, "berth: %s\n", next);
+	return done;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A job of PBS's once more: the script as MoM has it, with the resources, queue and variables that qstat
+ * names. qsub's command line wins over the script's #PBS lines. */
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/pbs.h"
+#include "alloc/scheduler_tool.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "run/requeue.h"
+
+#define ASK_MS 10000
+#define SUBMIT_MS 60000
+#define ANSWER_MAX (4 << 20)
+#define SCRIPT_MAX (1 << 20)
+#define WORDS 128 /* of qsub's command line */
+
+struct requeue_pbs {
+	char qsub[600];
+	char *script;
+	size_t script_size;
+	char *folder; /* the job's working folder */
+	char *words[WORDS + 8];
+	size_t count;
+	struct env *env; /* with the job's variables in it */
+};
+
+void requeue_pbs_free(struct requeue_pbs *pbs)
+{
+	if (!pbs)
+		return;
+	for (size_t i = 0; i < pbs->count; i++)
+		free(pbs->words[i]);
+	free(pbs->script);
+	free(pbs->folder);
+	env_free(pbs->env);
+	free(pbs);
+}
+
+/* Memory out, or too many: the count stays, and complete sees it. */
+static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static void add(struct requeue_pbs *pbs, const char *option, const char *format, ...)
+{
+	char *value;
+	va_list ap;
+
+	va_start(ap, format);
+	if (vasprintf(&value, format, ap) < 0)
+		value = NULL;
+	va_end(ap);
+	if (pbs->count + 2 > WORDS || !value) {
+		free(value);
+		return;
+	}
+	pbs->words[pbs->count++] = strdup(option);
+	pbs->words[pbs->count++] = value;
+}
+
+/* ---- the script ---- */
+
+/* MoM's copy is what runs; the file that qsub was given may be another one by now. */
+static int read_script(const struct alloc *alloc, const struct env *env, const json_t *job,
+		       struct requeue_pbs *pbs, char *why, size_t size)
+{
+	const char *submitted = json_string_value(json_object_get(job, "Submit_arguments"));
+	const char *last = submitted ? strrchr(submitted, ' ') : NULL;
+	char home[512] = "/var/spool/pbs", path[1024];
+
+	pbs_conf(env, "PBS_HOME", home, sizeof home);
+	snprintf(path, sizeof path, "%s/mom_priv/jobs/%s.SC", home, alloc->job_id);
+	if (!file_read(path, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
+		return 0;
+	if (submitted && (strstr(submitted, " -- ") || !strncmp(submitted, "-- ", 3))) {
+		snprintf(why, size, "it has no script (qsub -- PROGRAM): write one");
+		return 1;
+	}
+	last = last ? last + 1 : submitted;
+	if (last && *last == '/' &&
+	    !file_read(last, SCRIPT_MAX, &pbs->script, &pbs->script_size, NULL))
+		return 0;
+	snprintf(why, size, "its script cannot be read: neither %s%s%s", path, last ? " nor " : "",
+		 last ? last : "");
+	return 1;
+}
+
+/* ---- what qstat names ---- */
+
+/* Sums over the chunks, which select says already. */
+static bool is_sum(const char *name, const char *select)
+{
+	static const char *const sums[] = {"select", "place", "ncpus", "nodect", "nodes", "mpiprocs",
+					   "ompthreads", "mem", "vmem", "pmem", "pvmem", "walltime",
+					   "mpphost", "naccelerators"};
+	char in_chunk[80];
+
+	for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+		if (!strcmp(name, sums[i]))
+			return true;
+	snprintf(in_chunk, sizeof in_chunk, ":%s=", name);
+	return select && strstr(select, in_chunk);
+}
+
+static void add_resource(struct requeue_pbs *pbs, const char *name, const json_t *value)
+{
+	if (json_is_string(value))
+		add(pbs, "-l", "%s=%s", name, json_string_value(value));
+	else if (json_is_integer(value))
+		add(pbs, "-l", "%s=%lld", name, (long long)json_integer_value(value));
+}
+
+static void add_resources(struct requeue_pbs *pbs, json_t *list)
+{
+	const char *select = json_string_value(json_object_get(list, "select")), *name;
+	const char *first[] = {"select", "place", "walltime"};
+	json_t *value;
+
+	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
+		add_resource(pbs, first[i], json_object_get(list, first[i]));
+	json_object_foreach(list, name, value)
+		if (!is_sum(name, select))
+			add_resource(pbs, name, value);
+}
+
+static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
+{
+	static const struct {
+		const char *name, *option, *without; /* without: the value that says nothing */
+	} list[] = {
+		{"Job_Name", "-N", "STDIN"},	     {"queue", "-q", ""},
+		{"Account_Name", "-A", ""},	     {"project", "-P", "_pbs_project_default"},
+		{"Join_Path", "-j", "n"},	     {"Keep_Files", "-k", "n"},
+		{"Mail_Points", "-m", "a"},	     {"Mail_Users", "-M", ""},
+	};
+	const char *rerun = json_string_value(json_object_get(job, "Rerunable"));
+
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+		const char *value = json_string_value(json_object_get(job, list[i].name));
+
+		if (value && *value && strcmp(value, list[i].without) != 0)
+			add(pbs, list[i].option, "%s", value);
+	}
+	if (rerun && !strcmp(rerun, "False"))
+		add(pbs, "-r", "n");
+}
+
+/* Paths of output that the user has chosen; PBS's own hold the job's number. */
+static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *job_id)
+{
+	const char *const list[][3] = {{"Output_Path", "-o", ".o"}, {"Error_Path", "-e", ".e"}};
+
+	for (size_t i = 0; i < 2; i++) {
+		const char *path = json_string_value(json_object_get(job, list[i][0]));
+		char own[80];
+		size_t length;
+
+		snprintf(own, sizeof own, "%s%.*s", list[i][2], (int)strcspn(job_id, ".["), job_id);
+		length = strlen(own);
+		if (path && strlen(path) >= length && strcmp(path + strlen(path) - length, own) != 0)
+			add(pbs, list[i][1], "%s", path);
+	}
+}
+
+static bool is_name(const char *name)
+{
+	if (!isalpha((unsigned char)*name) && *name != '_')
+		return false;
+	for (; *name; name++)
+		if (!isalnum((unsigned char)*name) && *name != '_')
+			return false;
+	return true;
+}
+
+/* By their names alone, the values from qsub's environment: commas and quotes need no care then. */
+static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_id, int done,
+			 struct error *err)
+{
+	char *names = strdup("BERTH_REQUEUES,BERTH_REQUEUE_OF"), *more;
+	char count[16];
+	const char *name;
+	json_t *value;
+	int rc;
+
+	snprintf(count, sizeof count, "%d", done + 1);
+	rc = env_set(pbs->env, "BERTH_REQUEUES", count, ENV_FROM_BERTH, NULL, err);
+	if (!rc)
+		rc = env_set(pbs->env, "BERTH_REQUEUE_OF", job_id, ENV_FROM_BERTH, NULL, err);
+	json_object_foreach(list, name, value) {
+		const char *text = json_string_value(value);
+		char number[32];
+
+		if (json_is_integer(value)) {
+			snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+			text = number;
+		}
+		if (rc || !names || !text || !is_name(name) || !strncmp(name, "PBS_", 4) ||
+		    !strncmp(name, "BERTH_REQUEUE", 13))
+			continue;
+		rc = env_set(pbs->env, name, text, ENV_FROM_USER, NULL, err);
+		if (asprintf(&more, "%s,%s", names, name) < 0)
+			more = NULL;
+		free(names);
+		names = more;
+	}
+	if (!rc && !names)
+		rc = error_memory(err, "the job's variables");
+	if (!rc)
+		add(pbs, "-v", "%s", names);
+	free(names);
+	return rc;
+}
+
+/* ---- requeue.h ---- */
+
+/* The job's attributes by qstat; a new reference, or NULL and why. */
+static json_t *ask_job(const struct alloc *alloc, const struct env *env, char *why, size_t size)
+{
+	char path[600];
+	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
+	struct ask_answer answer;
+	struct error err = {0};
+	json_t *root = NULL, *job = NULL;
+	enum ask_end end;
+
+	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
+		snprintf(why, size, "there is no qstat here (not in PATH, nor in PBS_EXEC)");
+		return NULL;
+	}
+	end = ask_tool(argv, env, ASK_MS, ANSWER_MAX, &answer);
+	if (end != ASK_ANSWERED) {
+		snprintf(why, size, "qstat gave no answer");
+		return NULL;
+	}
+	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
+		snprintf(why, size, "qstat ended with code %d: %s", answer.code,
+			 answer.words[0] ? answer.words : err.text);
+	else
+		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
+	if (root && !job)
+		snprintf(why, size, "qstat does not know the job %s", alloc->job_id);
+	json_decref(root);
+	free(answer.text);
+	return job;
+}
+
+static int possible(const struct alloc *alloc, const struct env *env, struct requeue_pbs *pbs,
+		    char *why, size_t size)
+{
+	const char *kind = env_get(env, "PBS_ENVIRONMENT");
+
+	if (kind && !strcmp(kind, "PBS_INTERACTIVE"))
+		snprintf(why, size, "it is an interactive job (qsub -I), which has no script");
+	else if (alloc->array_task)
+		snprintf(why, size, "a single task of an array cannot be submitted again: submit jobs of "
+			 "their own");
+	else if (pbs_find_tool(env, "qsub", pbs->qsub, sizeof pbs->qsub))
+		snprintf(why, size, "there is no qsub on this node (not in PATH, nor in PBS_EXEC)");
+	else
+		return 0;
+	return 1;
+}
+
+int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int done,
+			struct requeue_pbs **out, char *why, size_t size, struct error *err)
+{
+	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
+	const char *folder = env_get(env, "PBS_O_WORKDIR");
+	JSON_AUTO job = NULL;
+	int rc;
+
+	if (!pbs)
+		return error_memory(err, "--requeue");
+	rc = possible(alloc, env, pbs, why, size);
+	if (!rc && !(job = ask_job(alloc, env, why, size)))
+		rc = 1;
+	if (!rc)
+		rc = read_script(alloc, env, job, pbs, why, size);
+	if (rc)
+		goto out;
+	pbs->folder = strdup(folder ? folder : "/");
+	pbs->env = env_copy(env);
+	if (!pbs->folder || !pbs->env) {
+		rc = error_memory(err, "--requeue");
+		goto out;
+	}
+	add_resources(pbs, json_object_get(job, "Resource_List"));
+	add_attributes(pbs, job);
+	add_outputs(pbs, job, alloc->job_id);
+	/* Not before this one is gone altogether: both would write the same checkpoints. */
+	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
+	rc = add_variables(pbs, json_object_get(job, "Variable_List"), alloc->job_id, done, err);
+	if (!rc && pbs->count + 2 > WORDS) {
+		snprintf(why, size, "it has more resources than a command line of %d words", WORDS);
+		rc = 1;
+	}
+out:
+	if (rc)
+		requeue_pbs_free(pbs);
+	else
+		*out = pbs;
+	return rc;
+}
+
+/* The script as a file for qsub, which reads it at once. */
+static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
+{
+	const char *folder = env_get(pbs->env, "TMPDIR");
+	int fd, failed;
+
+	snprintf(path, size, "%s/berth-requeue-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	fd = mkstemp(path);
+	if (fd < 0) {
+		snprintf(path, size, "/tmp/berth-requeue-XXXXXX");
+		fd = mkstemp(path);
+	}
+	if (fd < 0)
+		return -1;
+	failed = file_write_all(fd, pbs->script, pbs->script_size);
+	close(fd);
+	if (failed)
+		unlink(path);
+	return failed;
+}
+
+int requeue_pbs_submit(const struct requeue_pbs *pbs, char *said, size_t size)
+{
+	/* In the folder of the first qsub: it becomes PBS_O_WORKDIR. */
+	char *argv[WORDS + 8] = {(char *)"sh", (char *)"-c", (char *)"cd \"$0\" && exec \"$@\"",
+				 pbs->folder, (char *)pbs->qsub};
+	char script[600];
+	struct ask_answer answer;
+	size_t count = 5;
+	enum ask_end end;
+	int rc;
+
+	if (write_script(pbs, script, sizeof script)) {
+		snprintf(said, size, "its script cannot be written to %s", script);
+		return -1;
+	}
+	for (size_t i = 0; i < pbs->count; i++)
+		argv[count++] = pbs->words[i];
+	argv[count++] = script;
+	end = ask_tool(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
+	unlink(script);
+	if (end != ASK_ANSWERED) {
+		snprintf(said, size, "no answer within %d s (it may be there: look with qstat first)",
+			 SUBMIT_MS / 1000);
+		return -1;
+	}
+	rc = answer.code ? -1 : 0;
+	answer.text[strcspn(answer.text, "\n")] = '\0';
+	snprintf(said, size, "%s", rc ? answer.words : answer.text);
+	free(answer.text);
+	return rc;
+}

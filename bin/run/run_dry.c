@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth run --dry-run: the engine's line, the ranks, their cores, GPUs and environment, each with
+ * where it comes from. Nothing is started and no port is taken. The head's card decides much of it: off
+ * the head (salloc's shell on a login node) what is not known is said, never made up. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "inventory/inventory.h"
+#include "launch/launcher.h"
+#include "plan/plan.h"
+#include "run/run.h"
+#include "show.h"
+#include "table.h"
+
+/* What is shown: the plan as it would be, with this machine, the head, standing for nodes not asked. */
+struct show {
+	const struct run_setup *setup;
+	const char *const *argv;
+	struct plan_request request;
+	bool seen;   /* this machine is the head: there is a plan */
+	int *counts; /* not seen: ranks of each node as far as the allocation tells; NULL: it does not */
+	size_t count;
+	struct machine *cards;
+	struct plan plan;
+	char *line;
+	bool guessed; /* other nodes are taken to be like this one */
+};
+
+static bool is_head(const struct run_setup *setup)
+{
+	const struct alloc *alloc = &setup->alloc;
+
+	if (setup->engine->one_machine || alloc->this_node >= 0 || !strcmp(alloc->source, "slurm"))
+		return setup->engine->one_machine || !alloc->this_node;
+	return engine_is_here(alloc->nodes[0].name);
+}
+
+static int load_cards(struct show *show, struct error *err)
+{
+	const struct alloc *alloc = &show->setup->alloc;
+	const struct machine_source source = {0};
+	JSON_AUTO card = NULL;
+	int rc;
+
+	show->cards = calloc(alloc->node_count, sizeof *show->cards);
+	if (!show->cards)
+		return error_memory(err, "the cards");
+	rc = machine_load_here(&source, show->setup->env, &show->cards[0], err);
+	if (rc)
+		return rc;
+	show->count = 1;
+	card = machine_to_json(&show->cards[0]);
+	if (!card)
+		rc = error_memory(err, "the cards");
+	for (; !rc && show->count < alloc->node_count; show->count += !rc) {
+		rc = machine_from_json(card, &show->cards[show->count], err);
+		show->guessed = !show->setup->engine->one_machine;
+		if (!rc && show->guessed) /* those are nobody's guess */
+			show->cards[show->count].address_count = 0;
+	}
+	for (size_t i = 0; !rc && i < show->count; i++) {
+		free(show->cards[i].node);
+		show->cards[i].node = strdup(alloc->nodes[i].name);
+		if (!show->cards[i].node)
+			rc = error_memory(err, "the cards");
+	}
+	return rc;
+}
+
+/* Ranks of each node where the nodes' cards have no say, or GPUs were granted, which are as good. */
+static int count_ranks(struct show *show, struct error *err)
+{
+	const struct alloc *alloc = &show->setup->alloc;
+	const struct plan_request *request = &show->request;
+	struct machine *cards = calloc(alloc->node_count, sizeof *cards);
+	bool known = true;
+	int rc;
+
+	show->counts = calloc(alloc->node_count, sizeof *show->counts);
+	rc = cards && show->counts ? 0 : error_memory(err, "the ranks of the nodes");
+	for (size_t i = 0; !rc && i < alloc->node_count; i++) {
+		int gpus = alloc->nodes[i].gpus;
+
+		known &= request->ranks_per_node || request->per_node || gpus > 0 ||
+			 (request->ranks && alloc->node_count == 1);
+		cards[i].gpus = gpus > 0 ? calloc((size_t)gpus, sizeof *cards[i].gpus) : NULL;
+		for (; cards[i].gpus && cards[i].gpu_count < (size_t)gpus; cards[i].gpu_count++)
+			cards[i].gpus[cards[i].gpu_count].allowed = true;
+	}
+	if (!rc)
+		rc = plan_spread(alloc, cards, alloc->node_count, request, show->counts, err);
+	for (size_t i = 0; cards && i < alloc->node_count; i++)
+		free(cards[i].gpus);
+	free(cards);
+	if (!known) {
+		free(show->counts);
+		show->counts = NULL;
+	}
+	return rc;
+}
+
+/* Of all nodes; 0: not known. */
+static int world_size(const struct show *show)
+{
+	int sum = 0;
+
+	if (show->seen)
+		return show->plan.world_size;
+	for (size_t i = 0; show->counts && i < show->setup->alloc.node_count; i++)
+		sum += show->counts[i];
+	return show->counts ? sum : show->request.ranks;
+}
+
+static int make(struct show *show, struct error *err)
+{
+	const struct run_setup *setup = show->setup;
+	struct engine_job job = {
+		.alloc = &setup->alloc,
+		.env = setup->env,
+		.program = setup->program,
+		.job = setup->alloc.job_id,
+		.secret = setup->engine->by_cookie ? NULL : "",
+		.recipe = setup->engine->by_cookie ? "cookie:NONCE" : NULL,
+		.head = "ADDRESS:PORT",
+	};
+	int rc;
+
+	show->request = setup->options->shared.plan;
+	show->request.port = setup->options->port;
+	show->request.report = setup->options->report;
+	show->request.spares = (size_t)setup->options->spares;
+	show->request.one_machine = setup->engine->one_machine;
+	show->seen = is_head(setup);
+	rc = plan_network_check(&show->request, err);
+	if (!rc)
+		rc = show->seen ? load_cards(show, err) : count_ranks(show, err);
+	if (!rc && show->seen)
+		rc = plan_make(&setup->alloc, show->cards, show->count, &show->request, NULL,
+			       setup->env, &show->plan, err);
+	if (!rc && !(show->line = setup->engine->line(&job)))
+		rc = error_memory(err, "the engine's line");
+	return rc;
+}
+
+static int environment_of(const struct show *show, size_t node, size_t local_rank, struct env **out,
+			  struct error *err)
+{
+	return plan_environment(&show->plan, &show->cards[node], node, local_rank, &show->request,
+				show->setup->env, out, err);
+}
+
+#define UNKNOWN_MAX 400
+
+/* Why there is no plan to show, and what shows it. */
+static const char *unknown_here(const struct show *show, char out[UNKNOWN_MAX])
+{
+	snprintf(out, UNKNOWN_MAX,
+		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is planned on "
+		 "%.80s, the first node, and this machine is another; nothing is started for "
+		 "--dry-run. To see it, run berth info as the program: berth run [the same options] -- "
+		 "berth info",
+		 show->setup->alloc.nodes[0].name);
+	return out;
+}
+
+static int print_json(const struct show *show, struct error *err)
+{
+	JSON_AUTO out = NULL;
+	json_t *nodes = json_array(), *program = json_array();
+	const struct alloc *alloc = &show->setup->alloc;
+	int rc = 0, ranks = world_size(show);
+	char why[UNKNOWN_MAX];
+
+	for (size_t i = 0; show->argv[i]; i++)
+		json_array_append_new(program, json_text(show->argv[i]));
+	for (size_t n = 0; !rc && n < show->plan.node_count; n++) {
+		json_t *environments = json_array();
+
+		for (size_t r = 0; !rc && r < show->plan.nodes[n].rank_count; r++) {
+			struct env *changes = NULL;
+
+			rc = environment_of(show, n, r, &changes, err);
+			if (!rc)
+				json_array_append_new(environments, environment_json(changes));
+			env_free(changes);
+		}
+		json_array_append_new(nodes, json_pack("{s:o, s:o, s:o}", "node",
+						       json_text(show->plan.nodes[n].node), "plan",
+						       plan_node_to_json(&show->plan.nodes[n]),
+						       "environments", environments));
+	}
+	for (size_t n = 0; !show->seen && n < alloc->node_count; n++)
+		json_array_append_new(
+			nodes, json_pack("{s:o, s:n, s:[], s:o}", "node",
+					 json_text(alloc->nodes[n].name), "plan", "environments", "ranks",
+					 show->counts ? json_integer(show->counts[n]) : json_null()));
+	out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema",
+			"berth.dryrun/1", "engine", show->setup->engine->name, "line", show->line,
+			"alloc", alloc_to_json(alloc), "program", program, "world_size",
+			ranks ? json_integer(ranks) : json_null(), "address",
+			json_text(show->seen ? show->plan.network.address : show->request.head), "guessed",
+			show->guessed, "nodes", nodes, "not_known",
+			json_text(show->seen ? NULL : unknown_here(show, why)));
+	if (rc)
+		return rc;
+	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
+}
+
+static void print_ranks(const struct show *show, const struct paint *paint)
+{
+	struct table *table = table_new();
+
+	TABLE_ROW(table, "rank", "node", "CPUs", "GPU", "NICs", "why");
+	for (size_t n = 0; n < show->plan.node_count; n++) {
+		const struct plan_node *node = &show->plan.nodes[n];
+
+		for (size_t r = 0; r < node->rank_count; r++) {
+			const struct plan_rank *rank = &node->ranks[r];
+			struct cell number, cpus, gpus, nics;
+
+			TABLE_ROW(table, cell(&number, "%d", rank->rank), node->node,
+				  cell_set(&cpus, rank->cpus_os), cell_gpus(&gpus, rank),
+				  cell_nics(&nics, rank), rank->why ? rank->why : "");
+		}
+	}
+	table_print(table, stdout, paint, 2);
+	table_free(table);
+}
+
+static int print_environment(const struct show *show, const struct paint *paint, struct error *err)
+{
+	struct env *changes = NULL;
+	struct table *table;
+	int rc = environment_of(show, 0, 0, &changes, err);
+
+	if (rc)
+		return rc;
+	table = table_new();
+	TABLE_ROW(table, "variable", "value", "from", "why");
+	for (size_t i = 0; i < env_count(changes); i++) {
+		const struct env_var *var = env_at(changes, i);
+
+		TABLE_ROW(table, var->name, var->value ? var->value : "(removed)",
+			  env_from_name(var->from), var->why ? var->why : "");
+	}
+	table_print(table, stdout, paint, 2);
+	table_free(table);
+	env_free(changes);
+	return 0;
+}
+
+/* So that a shell would read it as it is. */
+static void print_argument(const char *text)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "@%+=:,./_-";
+
+	if (*text && !text[strspn(text, plain)]) {
+		printf(" %s", text);
+		return;
+	}
+	printf(" '");
+	for (; *text; text++)
+		printf(*text == '\'' ? "'\\''" : "%c", *text);
+	printf("'");
+}
+
+static void print_program(const struct show *show, const struct paint *paint)
+{
+	printf("%sprogram%s ", paint->bold, paint->off);
+	for (size_t i = 0; show->argv[i]; i++)
+		print_argument(show->argv[i]);
+	printf("\n");
+}
+
+/* Off the head: what the allocation and the options alone tell. */
+static void print_unseen(const struct show *show, const struct paint *paint)
+{
+	const struct alloc *alloc = &show->setup->alloc;
+	const struct plan_request *wish = &show->request;
+	const char *asked[] = {wish->head, wish->iface, wish->subnet};
+	static const char *const by[] = {"--head", "--iface", "--subnet"};
+	struct table *table = table_new();
+	struct cell slots, gpus, ranks;
+	char why[UNKNOWN_MAX];
+
+	printf("%smeet at%s  ", paint->bold, paint->off);
+	for (size_t i = 0; i < 3; i++)
+		if (asked[i])
+			printf("%s %s, ", by[i], asked[i]);
+	printf("an address of %s%s\n", alloc->nodes[0].name,
+	       alloc->node_count > 1 ? " that all nodes reach" : ", its loopback unless told otherwise");
+	print_program(show, paint);
+	printf("\n%sranks%s    ", paint->bold, paint->off);
+	if (world_size(show))
+		printf("%d\n", world_size(show));
+	else
+		printf("one a GPU, where there are none one a slot, at most as many as cores\n");
+	TABLE_ROW(table, "node", "slots", "GPUs granted", "ranks");
+	for (size_t i = 0; i < alloc->node_count; i++) {
+		const struct alloc_node *node = &alloc->nodes[i];
+
+		TABLE_ROW(table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
+			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "",
+			  show->counts ? cell(&ranks, "%d", show->counts[i]) : "");
+	}
+	table_print(table, stdout, paint, 2);
+	table_free(table);
+	printf("\n%snot known%s ", paint->warn, paint->off);
+	text_wrap(stdout, unknown_here(show, why), 10, paint->width);
+}
+
+static int print_text(const struct show *show, struct error *err)
+{
+	const struct alloc *alloc = &show->setup->alloc;
+	struct paint paint;
+	int rc;
+
+	paint_choose(stdout, show->setup->env, &paint);
+	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->engine->name,
+	       show->line);
+	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
+	       alloc->why ? alloc->why : alloc->source,
+	       show->guessed ? "; the others are taken to be like this one" : "");
+	if (!show->seen) {
+		print_unseen(show, &paint);
+		return fflush(stdout) ? error_set(err, ERR_IO, "writing to stdout failed") : 0;
+	}
+	printf("%smeet at%s  %s%s%s\n", paint.bold, paint.off, show->plan.network.address,
+	       show->plan.network.why ? ": " : "",
+	       show->plan.network.why ? show->plan.network.why : "");
+	print_program(show, &paint);
+	printf("\n%sranks%s    %d\n", paint.bold, paint.off, show->plan.world_size);
+	print_ranks(show, &paint);
+	for (size_t i = 0; i < show->plan.warning_count; i++)
+		printf("%swarning%s  %s\n", paint.warn, paint.off, show->plan.warnings[i]);
+	printf("\n%senvironment of rank 0%s (others differ in their numbers)\n", paint.bold,
+	       paint.off);
+	rc = print_environment(show, &paint, err);
+	if (!rc && fflush(stdout))
+		rc = error_set(err, ERR_IO, "writing to stdout failed");
+	return rc;
+}
+
+int run_show(const struct run_setup *setup, const char *const *argv, struct error *err)
+{
+	struct show show = {.setup = setup, .argv = argv};
+	int rc = make(&show, err);
+
+	if (!rc)
+		rc = setup->options->json ? print_json(&show, err) : print_text(&show, err);
+	plan_free(&show.plan);
+	for (size_t i = 0; i < show.count; i++)
+		machine_free(&show.cards[i]);
+	free(show.cards);
+	free(show.counts);
+	free(show.line);
+	return rc;
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* When a job's time is over, and why a job has ended. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/scheduler_tool.h"
+#include "base/number.h"
+#include "explain/explain.h"
+#include "run/run.h"
+
+#define ASK_MS 2000
+#define ANSWER_MAX (1 << 20)
+#define EARLY_S 90 /* a scheduler's signal at the job's end may come that early (Slurm: 60 s) */
+
+/* "+90m", or Unix seconds. */
+static int read_end(const char *name, const char *text, int64_t now, int64_t *out, struct error *err)
+{
+	int64_t ms;
+	int rc;
+
+	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
+		return 0;
+	if (*text != '+')
+		return error_set(err, ERR_USAGE,
+				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or Unix "
+				 "seconds, as date -d 'tomorrow 8:00' +%%s prints them", name, text);
+	rc = number_duration_ms(name, text + 1, &ms, err);
+	if (!rc)
+		*out = now + ms / 1000;
+	return rc;
+}
+
+int run_end_time(struct run_setup *setup, struct error *err)
+{
+	struct alloc *alloc = &setup->alloc;
+	const char *name = "--end-time", *text = setup->options->end_time;
+	int64_t now = (int64_t)time(NULL), end = 0;
+	int rc;
+
+	if (!text) {
+		name = "BERTH_END_TIME";
+		text = env_get(setup->env, name);
+	}
+	if (text && *text) {
+		rc = read_end(name, text, now, &end, err);
+		if (rc) {
+			err->code = ERR_USAGE;
+			return -ERR_USAGE;
+		}
+		if (end <= now)
+			return error_set(err, ERR_USAGE,
+					 "%s %s was %lld s ago by this machine's clock (it is %lld); give a "
+					 "time to come, or none",
+					 name, text, (long long)(now - end), (long long)now);
+		alloc->end_time = end;
+		free(alloc->end_why);
+		alloc->end_why = strdup(name);
+	} else if (alloc->end_time && alloc->end_time <= now) {
+		fprintf(stderr, "berth: warning: by this machine's clock the job's time was over %lld s "
+			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; nothing "
+			"is done about the end\n",
+			(long long)(now - alloc->end_time), alloc->end_why ? alloc->end_why : alloc->source);
+		alloc->end_time = 0;
+	}
+	return 0;
+}
+
+int run_old_stop_file(const struct run_setup *setup, struct error *err)
+{
+	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
+	bool dry = setup->options->dry_run;
+	struct stat info;
+
+	if (!path || !*path || lstat(path, &info))
+		return 0;
+	if (!dry && unlink(path) && errno != ENOENT)
+		return error_set(err, ERR_OUTPUT, "the stop file %s of an earlier run is there and cannot be "
+				 "removed: %s", path, strerror(errno));
+	if (!setup->options->quiet)
+		fprintf(stderr, "berth: the stop file %s was there already, made %lld s ago: it %s removed, or "
+			"this run would stop at once; make it anew to stop the run\n", path,
+			(long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
+	return 0;
+}
+
+/* ---- why ---- */
+
+/* A word of "JobState=PREEMPTED ..."; "" when it is not there. */
+static void word_of(const char *text, const char *name, char *out, size_t size)
+{
+	const char *at = strstr(text, name);
+
+	snprintf(out, size, "%.*s", at ? (int)strcspn(at + strlen(name), " \n") : 0,
+		 at ? at + strlen(name) : "");
+}
+
+/* What Slurm says of a job that was sent a signal: its kind, or NULL. */
+static const char *ask_slurm(const struct run_setup *setup)
+{
+	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show",
+			      (char *)"job",	  setup->alloc.job_id, NULL};
+	struct ask_answer answer;
+	char state[40], preempt[40];
+
+	if (ask_tool(argv, setup->env, ASK_MS, ANSWER_MAX, &answer) != ASK_ANSWERED)
+		return NULL;
+	word_of(answer.text, "JobState=", state, sizeof state);
+	word_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
+	free(answer.text);
+	if (!strncmp(state, "PREEMPTED", 9) || (preempt[0] >= '0' && preempt[0] <= '9'))
+		return "preempted";
+	if (!strncmp(state, "TIMEOUT", 7))
+		return "walltime";
+	return !strncmp(state, "CANCELLED", 9) ? "cancelled" : NULL;
+}
+
+static const char *kind_of_signal(const struct run_setup *setup, const struct job_result *result)
+{
+	const char *kind = NULL;
+
+	if (!strcmp(setup->alloc.source, "slurm"))
+		kind = ask_slurm(setup);
+	if (!kind && result->knows_left && result->left_ms < EARLY_S * 1000)
+		kind = "walltime";
+	return kind ? kind : "interrupted";
+}
+
+static void say_why(const struct job_result *result, const char *kind, char *why, size_t size)
+{
+	const char *name = strsignal(result->interrupted);
+	long left = (long)(result->left_ms / 1000);
+
+	if (!strcmp(kind, "preempted"))
+		snprintf(why, size, "Slurm preempted the job: another one has its nodes now (%s came)", name);
+	else if (!strcmp(kind, "walltime") && result->interrupted)
+		snprintf(why, size, "the job's time was over: the scheduler sent %s %ld s %s its end", name,
+			 labs(left), left < 0 ? "after" : "before");
+	else if (!strcmp(kind, "cancelled"))
+		snprintf(why, size, "the job was cancelled (%s came)", name);
+	else if (!strcmp(kind, "interrupted"))
+		snprintf(why, size, "berth run was sent %s, by a person or the scheduler", name);
+	else if (result->asked && (!strcmp(kind, "stopped") || result->signal == result->asked))
+		snprintf(why, size, "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
+			 "--signal), and passed it on to the ranks", sigabbrev_np(result->asked));
+	else if (!strcmp(kind, "stopped") && result->warned)
+		snprintf(why, size, "the job's time is nearly over, and the ranks were told to save");
+	else if (!strcmp(kind, "oom"))
+		snprintf(why, size, "memory was full: give the job more of it, or use less "
+			 "(--batch, fewer --workers, fewer ranks a node)");
+}
+
+static const struct explain_row *known_of(const struct job_result *result)
+{
+	const struct explain_row *known = NULL;
+	size_t i;
+	json_t *line;
+
+	json_array_foreach(result->last, i, line)
+		if (!known)
+			known = explain_line(json_string_value(line));
+	return known;
+}
+
+void run_end_find(const struct run_setup *setup, const struct job_result *result, struct run_end *out)
+{
+	*out = (struct run_end){.kind = "ended"};
+	if (!result->code)
+		return;
+	if (result->code != ERR_STOPPED || !result->by_program)
+		out->known = known_of(result);
+	if (result->interrupted && setup->alloc.source)
+		out->kind = kind_of_signal(setup, result);
+	else if (result->code == ERR_STOPPED && result->by_program)
+		out->kind = "stopped";
+	else if (result->lost_node)
+		out->kind = "node";
+	else if (result->oom)
+		out->kind = "oom";
+	else if (!result->by_program)
+		out->kind = "berth";
+	else
+		out->kind = result->signal ? "signal" : "code";
+	say_why(result, out->kind, out->why, sizeof out->why);
+	if (result->next)
+		snprintf(out->next, sizeof out->next, "%s", result->next);
+	else if (result->code == ERR_STOPPED && result->by_program)
+		snprintf(out->next, sizeof out->next, "submit again: it goes on from the checkpoint");
+}

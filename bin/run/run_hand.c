@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Machines by hand: the agent of one that is not the first; named hosts inside a scheduler's job. */
+#include <stdio.h>
+#include <string.h>
+
+#include "agent/agent.h"
+#include "launch/launcher.h"
+#include "overlay/secret_file.h"
+#include "run/run.h"
+
+#define KNOWN_MS 10000	/* for the head's own name to come up */
+#define RETURN_MS 60000 /* to meet the head again, which may be gone for good */
+
+bool run_is_agent(const struct run_setup *setup)
+{
+	return setup->alloc.meet && setup->alloc.this_node > 0;
+}
+
+/* The job's exit code is that of all its machines. */
+static void say_end(const struct run_setup *setup, const struct agent_params *params, int code)
+{
+	if (code && !setup->options->quiet)
+		fprintf(stderr, "berth: %s: the job ended with code %d; the head says why\n",
+			params->name, code);
+}
+
+int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
+{
+	const struct alloc *alloc = &setup->alloc;
+	char path[4096], addresses[1024];
+	struct agent_params params = {
+		.node_index = (size_t)alloc->this_node,
+		.name = alloc->nodes[alloc->this_node].name,
+		.job = alloc->job_id,
+		.fd = -1,
+		.head = addresses,
+		.node_timeout_ms = setup->options->node_timeout_ms,
+		.patience_ms = setup->options->start_timeout_ms,
+		.env = setup->env,
+	};
+	struct agent_end end;
+	bool made;
+	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
+
+	if (!rc)
+		rc = agent_resolve(alloc->meet, params.patience_ms, addresses, sizeof addresses, err);
+	if (rc)
+		return rc;
+	if (!setup->options->quiet)
+		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
+			params.name, alloc->node_count, alloc->meet);
+	/* A further attempt of the job, or the connection was lost and there may be one. */
+	params.end = &end;
+	do {
+		end = (struct agent_end){0};
+		rc = agent_run(&params, err);
+		if (params.patience_ms > RETURN_MS)
+			params.patience_ms = RETURN_MS;
+	} while (!rc && (end.told ? end.again : setup->options->max_restarts > 0));
+	wire_secret_forget(&params.secret);
+	if (!rc && end.told) {
+		*code = end.code;
+		say_end(setup, &params, end.code);
+		return 0;
+	}
+	if (!rc)
+		rc = error_set(err, ERR_NETWORK,
+			       "the head at %s went away and did not say how the job ended; look at what "
+			       "it printed",
+			       alloc->meet);
+	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
+}
+
+void run_say_hosts(const struct run_setup *setup)
+{
+	const struct alloc *named = &setup->alloc;
+	const char *option = setup->options->shared.alloc.hosts ? "--hosts" : "--hostfile";
+	struct alloc job = {0};
+	const char *first = NULL;
+	size_t outside = 0;
+	char text[200] = "";
+
+	if (setup->options->quiet || setup->options->engine || setup->engine != &engine_ssh ||
+	    strcmp(named->source, "hosts") || alloc_read(setup->env, NULL, &job, NULL))
+		return;
+	for (size_t i = 0; i < named->node_count; i++) {
+		bool inside = false;
+
+		for (size_t n = 0; n < job.node_count && !inside; n++)
+			inside = !strcmp(job.nodes[n].name, named->nodes[i].name);
+		if (!inside && !outside++)
+			first = named->nodes[i].name;
+	}
+	if (outside > 1)
+		snprintf(text, sizeof text, "; %.100s and %zu more are none of its nodes", first,
+			 outside - 1);
+	else if (outside)
+		snprintf(text, sizeof text, "; %.100s is none of its nodes", first);
+	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
+		fprintf(stderr,
+			"berth: warning: %s in the %s job %s: these are reached by ssh, so the job's limits, "
+			"GPUs and end are not those of the ranks%s; without %s the job's own nodes are "
+			"used (--nodes N: the first N)\n",
+			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text, option);
+	alloc_free(&job);
+}
+
+int run_check_head(const struct run_setup *setup, struct error *err)
+{
+	const struct alloc *alloc = &setup->alloc;
+	int patience_ms = setup->options->start_timeout_ms;
+	char addresses[1024], *next = addresses;
+	bool here = false;
+	int rc;
+
+	if (!alloc->meet || alloc->this_node > 0)
+		return 0;
+	rc = agent_resolve(alloc->meet, patience_ms < KNOWN_MS ? patience_ms : KNOWN_MS, addresses,
+			   sizeof addresses, err);
+	if (rc)
+		return rc;
+	/* "192.0.2.1:4711,[fd00::1]:4711" */
+	for (char *at; !here && (at = strsep(&next, ","));) {
+		*strrchr(at, ':') = '\0';
+		at += strspn(at, "[");
+		at[strcspn(at, "]")] = '\0';
+		here = engine_is_here(at) || !strncmp(at, "127.", 4);
+	}
+	if (!here && !setup->options->quiet)
+		fprintf(stderr,
+			"berth: warning: this machine is to be the first one (%s), but no interface of "
+			"it has an address of %s: the others look for it there\n",
+			alloc->why, alloc->meet);
+	if (!setup->options->quiet && !setup->options->dry_run)
+		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",
+			alloc->nodes[0].name, alloc->node_count, alloc->meet,
+			alloc->node_count > 2 ? "s" : "");
+	return 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth run where srun has started it as one of several tasks: srun -n 8 berth run -- PROGRAM. Eight
+ * jobs of eight ranks each is what nobody means; it is one rank of eight, as under berth exec. */
+#include "alloc/slurm.h"
+#include "base/number.h"
+#include "exec/exec.h"
+#include "run/run.h"
+
+/* An option that only the one who starts all ranks can follow; NULL: none was given. */
+static const char *of_no_use(const struct run_options *options)
+{
+	const struct {
+		bool given;
+		const char *name;
+	} list[] = {
+		{options->shared.plan.ranks > 0, "--ranks"},
+		{options->shared.plan.ranks_per_node > 0, "--ranks-per-node"},
+		{options->shared.plan.per_node, "--per-node"},
+		{options->nodes > 0, "--nodes"},
+		{options->log_dir != NULL, "--log-dir"},
+		{options->report != NULL, "--report"},
+		{options->label, "--label"},
+		{options->max_restarts > 0, "--max-restarts"},
+		{options->requeue, "--requeue"},
+		{options->warn_before_ms > 0, "--warn-before"},
+		{options->warn_signal > 0, "--warn-signal"},
+		{options->end_time != NULL, "--end-time"},
+	};
+
+	for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+		if (list[i].given)
+			return list[i].name;
+	return NULL;
+}
+
+int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
+		int *code, struct error *err)
+{
+	const char *text = env_get(env, "SLURM_STEP_NUM_TASKS");
+	const char *useless = of_no_use(options);
+	int tasks;
+
+	if (options->engine || options->shared.alloc.hosts || options->shared.alloc.hostfile ||
+	    !slurm_in_step(env) || !text)
+		return 0;
+	if (number_int("SLURM_STEP_NUM_TASKS", text, 1, INT32_MAX, &tasks, err))
+		return -err->code;
+	if (tasks == 1)
+		return 0;
+	if (useless)
+		return error_set(err, ERR_USAGE,
+				 "srun has started this as one of %d tasks, so it takes the place of "
+				 "one rank, where %s means nothing: leave srun away, and berth run "
+				 "starts the ranks, or leave %s away",
+				 tasks, useless, useless);
+	const struct exec_wish wish = {
+		.program = argv,
+		.env = options->env,
+		.env_count = options->env_count,
+		.head = options->shared.plan.head,
+		.port = options->port,
+		.dry_run = options->dry_run,
+		.gpus_visible_own = options->shared.plan.gpus_visible_own,
+	};
+
+	*code = exec_in_place(&wish);
+	return 1;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a site and a user always want in their job scripts: two small files. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "submit/submit.h"
+
+#define FILE_MAX 65536
+#define LIST_MAX 64
+#define SITE "/etc/berth/submit.json"
+
+void submit_free(struct submit *submit)
+{
+	if (!submit)
+		return;
+	for (size_t i = 0; i < submit->line_count; i++)
+		free(submit->lines[i]);
+	for (size_t i = 0; i < submit->directive_count; i++)
+		free(submit->directives[i]);
+	for (size_t i = 0; i < submit->owned_count; i++)
+		free(submit->owned[i]);
+	free(submit->lines);
+	free(submit->directives);
+	memset(submit, 0, sizeof *submit);
+}
+
+static const char *keep(struct submit *submit, const char *text)
+{
+	char *copy = submit->owned_count < sizeof submit->owned / sizeof *submit->owned ? strdup(text)
+										       : NULL;
+
+	if (copy)
+		submit->owned[submit->owned_count++] = copy;
+	return copy;
+}
+
+/* One line: a newline would make another one of it, and a NUL ends JSON's strings anyway. */
+static int check_line(const char *path, const char *key, const char *text, struct error *err)
+{
+	if (*text && !text[strcspn(text, "\n\r")])
+		return 0;
+	return error_set(err, ERR_DATA, "%s: \"%s\" has an entry that is empty or of several lines; "
+			 "expected one line each", path, key);
+}
+
+static int read_list(const char *path, const char *key, const json_t *value, char ***list,
+		     size_t *count, struct error *err)
+{
+	size_t size = json_array_size(value);
+	char **grown;
+	int rc = 0;
+
+	if (!json_is_array(value) || size > LIST_MAX)
+		return error_set(err, ERR_DATA, "%s: \"%s\" is no list of at most %d lines", path, key,
+				 LIST_MAX);
+	grown = realloc(*list, (*count + size + 1) * sizeof **list);
+	if (!grown)
+		return error_memory(err, path);
+	*list = grown;
+	for (size_t i = 0; !rc && i < size; i++) {
+		const char *text = json_string_value(json_array_get(value, i));
+
+		if (!text)
+			return error_set(err, ERR_DATA, "%s: \"%s\"[%zu] is no text", path, key, i);
+		rc = check_line(path, key, text, err);
+		if (!rc && !(grown[*count] = strdup(text)))
+			rc = error_memory(err, path);
+		*count += !rc;
+	}
+	return rc;
+}
+
+static int read_kind(const char *path, const json_t *value, struct submit *submit,
+		     struct error *err)
+{
+	const char *text = json_string_value(value);
+
+	if (!text || (strcmp(text, "slurm") && strcmp(text, "pbs")))
+		return error_set(err, ERR_DATA, "%s: \"scheduler\" is neither \"slurm\" nor \"pbs\"",
+				 path);
+	if (submit->kind == SUBMIT_UNKNOWN)
+		submit->kind = *text == 's' ? SUBMIT_SLURM : SUBMIT_PBS;
+	return 0;
+}
+
+static int read_member(const char *path, const char *key, const json_t *value,
+		       struct submit *submit, struct error *err)
+{
+	const struct {
+		const char *key;
+		const char **place;
+	} texts[] = {
+		{"queue", &submit->queue},
+		{"account", &submit->account},
+		{"berth", &submit->berth},
+	};
+	const struct {
+		const char *key;
+		int *place, least;
+	} numbers[] = {
+		{"gpus_per_node", &submit->gpus_per_node, 0},
+		{"cpus_per_node", &submit->cpus_per_node, 1},
+	};
+
+	if (!strcmp(key, "scheduler"))
+		return read_kind(path, value, submit, err);
+	if (!strcmp(key, "lines"))
+		return read_list(path, key, value, &submit->lines, &submit->line_count, err);
+	if (!strcmp(key, "directives"))
+		return read_list(path, key, value, &submit->directives, &submit->directive_count, err);
+	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+		if (strcmp(key, texts[i].key))
+			continue;
+		if (!json_is_string(value) || !json_string_length(value))
+			return error_set(err, ERR_DATA, "%s: \"%s\" is no text", path, key);
+		int rc = check_line(path, key, json_string_value(value), err);
+
+		if (!rc && !*texts[i].place &&
+		    !(*texts[i].place = keep(submit, json_string_value(value))))
+			rc = error_memory(err, path);
+		return rc;
+	}
+	for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+		if (strcmp(key, numbers[i].key))
+			continue;
+		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].least ||
+		    json_integer_value(value) > 100000)
+			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from %d to 100000", path,
+					 key, numbers[i].least);
+		if (!*numbers[i].place)
+			*numbers[i].place = json_integer_value(value) ? (int)json_integer_value(value)
+								      : SUBMIT_NONE;
+		return 0;
+	}
+	return error_set(err, ERR_DATA,
+			 "%s: \"%.60s\" is unknown; there are: scheduler, queue, account, berth, "
+			 "gpus_per_node, cpus_per_node, lines, directives", path, key);
+}
+
+static int read_file(const char *path, struct submit *submit, struct error *err)
+{
+	JSON_AUTO json = NULL;
+	const char *key;
+	json_t *value;
+	int rc;
+
+	if (access(path, F_OK))
+		return 0;
+	rc = json_read_file(path, FILE_MAX, &json, err);
+	if (!rc)
+		json_object_foreach(json, key, value)
+			if (!rc)
+				rc = read_member(path, key, value, submit, err);
+	return rc;
+}
+
+int submit_read_sites(const struct env *env, struct submit *submit, struct error *err)
+{
+	const char *home = env_get(env, "HOME");
+	struct submit user = {0};
+	char path[4096];
+	int rc = 0;
+
+	/* The user's scalars are read first and so win; the site's lines come first all the same. */
+	if (home && *home == '/' &&
+	    snprintf(path, sizeof path, "%s/.config/berth/submit.json", home) < (int)sizeof path)
+		rc = read_file(path, submit, err);
+	if (rc)
+		return rc;
+	user.lines = submit->lines;
+	user.line_count = submit->line_count;
+	user.directives = submit->directives;
+	user.directive_count = submit->directive_count;
+	submit->lines = submit->directives = NULL;
+	submit->line_count = submit->directive_count = 0;
+	rc = read_file(SITE, submit, err);
+
+	char **lines = realloc(submit->lines, (submit->line_count + user.line_count + 1) * sizeof *lines);
+	char **all = realloc(submit->directives,
+			     (submit->directive_count + user.directive_count + 1) * sizeof *all);
+
+	if (lines)
+		submit->lines = lines;
+	if (all)
+		submit->directives = all;
+	if (!lines || !all) {
+		submit_free(&user);
+		return rc ? rc : error_memory(err, SITE);
+	}
+	for (size_t i = 0; i < user.line_count; i++)
+		lines[submit->line_count++] = user.lines[i];
+	for (size_t i = 0; i < user.directive_count; i++)
+		all[submit->directive_count++] = user.directives[i];
+	free(user.lines);
+	free(user.directives);
+	return rc;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth-train: one rank of a data-parallel training. Knows RANK, WORLD_SIZE, LOCAL_RANK and
+ * MASTER_*, whoever has set them; alone it is a world of one. */
+#include <argp.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "base/env.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "progress.h"
+#include "rendezvous/place.h"
+#include "train/data/dataset.h"
+#include "train/data/sampler.h"
+#include "train/run/heartbeat.h"
+#include "train/run/stop.h"
+#include "train/train_options.h"
+#include "train/train_self.h"
+
+/* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
+ * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.
+ */
+struct screen {
+	bool terminal, marked, dirty;
+	const char *report; /* BERTH_REPORT, or NULL */
+};
+
+static void progress(void *context, const char *text)
+{
+	struct screen *screen = context;
+
+	if (screen->terminal)
+		fprintf(stderr, PROGRESS_OVER "%.*s",
+			(int)progress_fit(STDERR_FILENO, strlen(text)), text);
+	else
+		fprintf(stderr, "%s%s\n", screen->marked ? PROGRESS_MARK : "", text);
+	screen->dirty = screen->terminal;
+	fflush(stderr);
+}
+
+static void end_progress(struct screen *screen)
+{
+	if (screen->dirty)
+		fprintf(stderr, "\n");
+	screen->dirty = false;
+}
+
+static void note(void *context, const char *text)
+{
+	end_progress(context);
+	fprintf(stderr, "%s\n", text);
+}
+
+/* The trainer's thread waits for a GPU that does not answer: nothing can be tidied up. The text
+ * names this rank. */
+static void lost(void *context, const char *why)
+{
+	fprintf(stderr, "berth-train: %s\n", why);
+	_exit(ERR_NETWORK);
+}
+
+/* For whoever started the ranks: what there is to go on from, should this end badly. */
+static void saved(void *context, const char *path, int64_t step)
+{
+	const struct screen *screen = context;
+	json_t *report = json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step",
+				   (json_int_t)step, "next",
+				   "the same command goes on from the checkpoint");
+	char *text = report ? json_dumps(report, 0) : NULL;
+	struct error err;
+
+	if (text && screen->report && file_write_atomic(screen->report, text, strlen(text), 0666, &err))
+		note(context, err.text);
+	free(text);
+	json_decref(report);
+}
+
+static int fail(const struct ranks_place *place, const struct error *err)
+{
+	fflush(stdout);
+	if (!err->text[0]) /* another rank has said it */
+		return err->code ? err->code : ERR_INTERNAL;
+	if (place->size > 1)
+		fprintf(stderr, "berth-train: rank %d: %s\n", place->rank, err->text);
+	else
+		fprintf(stderr, "berth-train: %s\n", err->text);
+	return err->code ? err->code : ERR_INTERNAL;
+}
+
+/* Of several ranks, after a failure. MPI or NCCL may still be in use, with threads of their own:
+ * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath those
+ * threads, which can end this rank by a signal in the place of its code. */
+static _Noreturn void end_at_once(int code)
+{
+	fflush(NULL);
+	_exit(code);
+}
+
+/* Without RANK and WORLD_SIZE this is a world of one. */
+static int find_place(const struct env *env, struct ranks_place *place, struct error *err)
+{
+	*place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
+	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
+		return 0;
+	return place_from_env(env, place, err);
+}
+
+/* OMP_NUM_THREADS, by which berth run and others say how many cores a rank has; 0: not known. */
+static int cores(const struct env *env)
+{
+	const char *text = env_get(env, "OMP_NUM_THREADS");
+	int count = 0;
+
+	return text && !number_int("OMP_NUM_THREADS", text, 1, 4096, &count, NULL) ? count : 0;
+}
+
+/* BERTH_END_TIME; 0: not known. */
+static int end_time(const struct env *env, int64_t *out, struct error *err)
+{
+	const char *text = env_get(env, "BERTH_END_TIME");
+
+	*out = 0;
+	return text && *text ? number_int64("BERTH_END_TIME", text, 0, INT64_MAX / 2, out, err) : 0;
+}
+
+static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
+		       struct error *err)
+{
+	const struct dataset_request request = {
+		.spec = arguments->options.data,
+		.split = SPLIT_TRAIN,
+		.seed = arguments->options.seed,
+		.augment = arguments->options.augment,
+		.image_size = arguments->options.image_size,
+		.module_path = arguments->options.module_path,
+	};
+	struct dataset *data;
+	struct sampler sampler;
+	int rc;
+
+	if (place->rank)
+		return 0;
+	rc = dataset_open(&request, &data, err);
+	if (rc)
+		return rc;
+	sampler_init(&sampler, arguments->options.seed, data->count, true);
+	rc = sampler_begin(&sampler, arguments->epoch, place->size, err);
+	for (int rank = 0; !rc && rank < place->size; rank++) {
+		printf("rank %d:", rank);
+		for (int64_t i = 0, at = rank; i < arguments->print_order && at < sampler.total;
+		     i++, at += place->size)
+			printf(" %" PRIu32, sampler.order[at]);
+		printf("\n");
+	}
+	sampler_free(&sampler);
+	dataset_close(data);
+	return rc;
+}
+
+/* What it came to, where things lie, what to type next. */
+static void summary(const struct train_options *options, const struct ranks_place *place,
+		    const struct train_result *result)
+{
+	printf("%s %s on %s: %" PRId64 " steps, %d rank%s\n",
+	       result->stopped	 ? "stopped training"
+	       : result->samples ? "trained"
+				 : "trained before, not now:",
+	       options->model, options->data,
+	       result->steps, place->size, place->size == 1 ? "" : "s");
+	if (result->evaluated || result->samples)
+		printf("loss %.4f", result->loss);
+	if (result->evaluated && result->classified)
+		printf("  Acc@1 %.2f %%  Acc@5 %.2f %%", result->acc1, result->acc5);
+	if (result->samples)
+		printf("  %.0f images/s", result->images_per_s);
+	if (result->evaluated || result->samples)
+		printf("\n");
+	if (result->checkpoint)
+		printf("checkpoint  %s\n", result->checkpoint);
+	if (result->metrics)
+		printf("metrics     %s\n"
+		       "to see it   tensorboard --logdir %.*s\n",
+		       result->metrics, (int)(strrchr(result->metrics, '/') - result->metrics),
+		       result->metrics);
+	if (result->stopped)
+		printf("to go on    the same command; it stopped because %s\n", result->stop_why);
+	else if (result->checkpoint && options->steps > 0 && result->steps >= options->steps)
+		printf("to go on    the same command with --steps %" PRId64 "\n",
+		       options->steps * 2);
+	else if (result->checkpoint)
+		printf("to go on    the same command with --epochs %" PRId64 "\n",
+		       options->epochs * 2);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp_child children[] = {{&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
+	static const struct argp argp = {
+		.args_doc = "MODEL",
+		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
+		       "resnet152) as one rank of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
+		       "MASTER_PORT, or alone. berth train starts all ranks.\v"
+		       "Ends with 0, or one of berth's codes: 64 usage, 65 bad data or a loss that "
+		       "is "
+		       "not finite, 66 input missing, 69 something needed is unavailable, 73 "
+		       "output "
+		       "cannot be created, 74 writing failed, 75 stopped early with a checkpoint "
+		       "saved, 76 another rank or the network failed.",
+		.children = children,
+		.parser = NULL,
+	};
+	struct train_arguments arguments;
+	struct screen screen = {.terminal = isatty(STDERR_FILENO)};
+	const struct train_sink sink = {&screen, progress, note, lost, saved};
+	struct train_result result = {0};
+	struct ranks_place place = {.size = 1};
+	struct owner_self self;
+	struct error err = {0};
+	struct env *env = env_capture();
+	int rc;
+
+	argp_program_version = "berth-train " BERTH_VERSION;
+	train_arguments_default(&arguments);
+	arguments_parse(&argp, argc, argv, 0, &arguments);
+	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
+	if (!rc) {
+		arguments.options.cores = cores(env);
+		arguments.options.env = env;
+		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
+		train_self_read(env, &self);
+		arguments.options.self = &self;
+		screen.marked = env_get(env, PROGRESS_ENV);
+		beat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
+		screen.report = env_get(env, "BERTH_REPORT");
+		arguments.options.stop_file = env_get(env, "BERTH_STOP_FILE");
+		rc = end_time(env, &arguments.options.end_time, &err);
+	}
+	if (!rc) {
+		/* Without a folder for checkpoints a signal ends it as ever. */
+		if (arguments.options.ckpt)
+			stop_catch_signals(arguments.options.stop_file);
+		rc = train_defaults(&arguments.options, &err);
+	}
+	if (!rc && arguments.print_order)
+		rc = print_order(&arguments, &place, &err);
+	else if (!rc)
+		rc = train_run(&arguments.options, &place, &sink, &result, &err);
+	end_progress(&screen);
+	if (!rc && !arguments.print_order && !place.rank)
+		summary(&arguments.options, &place, &result);
+	if (!rc && fflush(stdout))
+		rc = error_set(&err, ERR_IO, "cannot write to standard output");
+
+	bool failed = rc != 0;
+
+	if (failed)
+		rc = fail(&place, &err);
+	else if (result.stopped)
+		rc = ERR_STOPPED;
+	if (failed && place.size > 1)
+		end_at_once(rc);
+	train_result_free(&result);
+	train_arguments_free(&arguments);
+	env_free(env);
+	return rc;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* berth train: berth run of berth-train, with the options of both. */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "run/run.h"
+#include "run/run_options.h"
+#include "train/train_options.h"
+#include "verb.h"
+
+struct arguments {
+	struct run_options run;
+	struct train_arguments train;
+};
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	struct arguments *arguments = state->input;
+
+	(void)text;
+	if (key != ARGP_KEY_INIT)
+		return ARGP_ERR_UNKNOWN;
+	state->child_inputs[0] = &arguments->run;
+	state->child_inputs[1] = &arguments->train;
+	return 0;
+}
+
+/* berth-train beside this program. malloced, NULL when memory is out. */
+static char *trainer_path(void)
+{
+	char self[4096], *path;
+	ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+	self[n > 0 ? n : 0] = 0;
+	char *slash = strrchr(self, '/');
+
+	return asprintf(&path, "%.*sberth-train", slash ? (int)(slash - self) + 1 : 0, self) < 0
+		       ? NULL
+		       : path;
+}
+
+static int run_trainer(struct arguments *arguments, struct error *err)
+{
+	const struct train_arguments *train = &arguments->train;
+	const char *argv[TRAIN_MAX_ARGUMENTS + 3];
+	char *path = trainer_path();
+	int count = 0, code;
+
+	if (!path) {
+		error_memory(err, "the command line");
+		return -1;
+	}
+	argv[count++] = path;
+	argv[count++] = train->options.model;
+	for (int i = 0; i < train->given_count; i++)
+		argv[count++] = train->given[i];
+	argv[count] = NULL;
+	code = run_program(&arguments->run, argv, true);
+	free(path);
+	return code;
+}
+
+int verb_train(int argc, char **argv)
+{
+	static const struct argp_child children[] = {
+		{&run_options_argp, 0, NULL, 0}, {&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
+	static const struct argp argp = {
+		.parser = parse,
+		.args_doc = "MODEL",
+		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
+		       "resnet152) data-parallel on all ranks of the allocation: berth run of "
+		       "berth-train.\v"
+		       "Example: berth train convnet -n 2 --ckpt ckpt --metrics logs",
+		.children = children,
+	};
+	struct arguments arguments = {0};
+	struct train_options check;
+	struct error err = {0};
+	int code;
+
+	run_options_default(&arguments.run);
+	train_arguments_default(&arguments.train);
+	arguments_parse(&argp, argc, argv, 0, &arguments);
+	/* Before agents and ranks are started for it. */
+	check = arguments.train.options;
+	if (train_defaults(&check, &err))
+		code = verb_fail(&err);
+	else
+		code = run_trainer(&arguments, &err);
+	if (code < 0)
+		code = verb_fail(&err);
+	run_options_free(&arguments.run);
+	train_arguments_free(&arguments.train);
+	return code;
+}

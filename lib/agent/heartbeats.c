@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Do the ranks of this node go on? Their heartbeats (process/heartbeat.h) for the head, and, when the head
+ * sees no more of any rank, a look at what they do.
+ *
+ * STEPS:  {steps: [number or null], words: [text]}, by local rank
+ * LOOK:   {ranks: [rank...]}: those that are behind; none: nobody knows
+ * LOOKED: {states: [text], stacks: text or null}: as in /proc, "T" a stopped one; by local rank */
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent_internal.h"
+#include "base/json.h"
+#include "process/heartbeat.h"
+#include "process/process_tree.h"
+
+#define BEATS_MS 1000
+#define STACKS_MAX (48u << 10) /* bytes of stacks from one node */
+#define STACKS_RANKS 2	       /* of one node */
+#define STACKS_NODES 4	       /* where nobody knows which rank is behind: the first ones */
+
+struct beat {
+	struct heartbeat heartbeat;
+	pid_t pid;
+};
+
+struct agent_beats {
+	struct beat *list; /* [rank_count] */
+	int64_t looked_ms;
+	/* what LOOK began */
+	struct agent *agent;
+	struct loop_source stacks;
+	pid_t tool;
+	struct bytes text;
+	json_t *states;
+};
+
+int agent_beats_open(struct agent *agent, struct error *err)
+{
+	struct agent_beats *beats = calloc(1, sizeof *beats);
+
+	agent->beats = beats;
+	if (beats)
+		beats->list = calloc(agent->rank_count, sizeof *beats->list);
+	if (!beats || !beats->list)
+		return error_memory(err, "the ranks' heartbeats");
+	beats->stacks.fd = -1;
+	for (size_t i = 0; i < agent->rank_count; i++)
+		beats->list[i].heartbeat.steps = -1;
+	return 0;
+}
+
+void agent_beats_started(struct agent *agent, int local_rank, pid_t pid)
+{
+	if (agent->beats)
+		agent->beats->list[local_rank].pid = pid;
+}
+
+void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once)
+{
+	struct agent_beats *beats = agent->beats;
+	bool new = false;
+
+	if (!beats || !agent->job.watch || (!at_once && now_ms - beats->looked_ms < BEATS_MS))
+		return;
+	beats->looked_ms = now_ms;
+	for (size_t i = 0; i < agent->rank_count; i++) {
+		char path[sizeof agent->folder + 32];
+
+		heartbeat_path(agent->folder, (int)i, path, sizeof path);
+		new |= heartbeat_look(path, &beats->list[i].heartbeat);
+	}
+	if (!new)
+		return;
+	json_t *steps = json_array(), *words = json_array();
+
+	for (size_t i = 0; i < agent->rank_count; i++) {
+		const struct heartbeat *heartbeat = &beats->list[i].heartbeat;
+
+		json_array_append_new(steps, heartbeat->steps < 0 ? json_null()
+								  : json_real(heartbeat->steps));
+		json_array_append_new(words, json_text(heartbeat->words));
+	}
+	agent_say(agent, MESSAGE_STEPS, 0, json_pack("{s:o, s:o}", "steps", steps, "words", words),
+		  NULL, 0);
+}
+
+/* ---- a look at ranks that do not go on ---- */
+
+/* The one of a rank's processes that counts: one that is stopped, else the one that has worked most
+ * (a rank may be a shell that waits for its program). */
+static pid_t main_process(const struct descend_list *list, pid_t rank, char *state)
+{
+	unsigned long long most = 0;
+	pid_t found = rank;
+
+	*state = '?';
+	for (size_t i = 0; i < list->count; i++) {
+		const struct descend_process *process = &list->items[i];
+		char path[64], text[512];
+		unsigned long long user = 0, kernel = 0;
+
+		if (process->group != rank || !process->alive)
+			continue;
+		snprintf(path, sizeof path, "/proc/%d/stat", (int)process->pid);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+		if (fd >= 0)
+			close(fd);
+		text[n > 0 ? n : 0] = '\0';
+		const char *behind = strrchr(text, ')');
+
+		if (behind)
+			sscanf(behind + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu",
+			       &user, &kernel);
+		if (process->state == 'T' || process->state == 't') {
+			*state = process->state;
+			return process->pid;
+		}
+		if (user + kernel >= most) {
+			most = user + kernel;
+			found = process->pid;
+			*state = process->state;
+		}
+	}
+	return found;
+}
+
+static void say_looked(struct agent *agent)
+{
+	struct agent_beats *beats = agent->beats;
+	char *text = beats->text.size ? strndup((const char *)beats->text.data, beats->text.size)
+				      : NULL;
+
+	agent_say(agent, MESSAGE_LOOKED, 0,
+		  json_pack("{s:o, s:o}", "states", beats->states, "stacks", json_text(text)), NULL,
+		  0);
+	beats->states = NULL;
+	bytes_drop(&beats->text, beats->text.size);
+	free(text);
+}
+
+static void stacks_ready(struct loop_source *source, uint32_t events)
+{
+	struct agent_beats *beats =
+		(struct agent_beats *)((char *)source - offsetof(struct agent_beats, stacks));
+	struct agent *agent = beats->agent;
+	char buffer[4096];
+	ssize_t n;
+	int fd = source->fd;
+
+	(void)events;
+	while ((n = read(fd, buffer, sizeof buffer)) > 0)
+		if (beats->text.size < STACKS_MAX)
+			bytes_add(&beats->text, buffer, (size_t)n);
+	if (n < 0)
+		return; /* EAGAIN */
+	loop_remove(agent->loop, source);
+	close(fd);
+	say_looked(agent);
+}
+
+/* NAME:PID... Each tool has its time; the agent's loop goes on meanwhile. */
+static const char script[] =
+	"for entry; do pid=${entry#*:}; echo \"rank ${entry%%:*}, process $pid"
+	" ($(tr '\\0' ' ' <\"/proc/$pid/cmdline\" | cut -c 1-80))\";"
+	" if command -v eu-stack >/dev/null; then timeout -k 1 6 eu-stack -p \"$pid\" -n 40;"
+	" elif command -v gdb >/dev/null; then timeout -k 1 6 gdb -p \"$pid\" -batch -nx"
+	" -iex 'set debuginfod enabled off' -ex 'set pagination off' -ex 'thread apply all backtrace 40'"
+	" | grep -E '^(Thread|#)';"
+	" else echo 'no stack: neither eu-stack nor gdb is here'; cat \"/proc/$pid/stack\"; fi;"
+	" done 2>/dev/null";
+
+static int start_tool(struct agent *agent, char *const *entries, struct error *err)
+{
+	const char *argv[4 + STACKS_RANKS + 1] = {"sh", "-c", script, "sh"};
+	struct agent_beats *beats = agent->beats;
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	char **envp = env_to_envp(agent->params.env);
+	int ends[2], rc;
+
+	for (size_t i = 0; entries[i]; i++)
+		argv[4 + i] = entries[i];
+	if (!envp || pipe2(ends, O_CLOEXEC | O_NONBLOCK)) {
+		free(envp);
+		return error_memory(err, "the stacks");
+	}
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, ends[1], 1);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	rc = posix_spawnp(&beats->tool, "sh", &files, &attributes, (char *const *)argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	close(ends[1]);
+	beats->stacks.ready = stacks_ready;
+	if (!rc)
+		rc = loop_add(agent->loop, &beats->stacks, ends[0], EPOLLIN, err);
+	if (rc)
+		close(ends[0]);
+	return rc;
+}
+
+static bool is_named(const json_t *ranks, int rank)
+{
+	json_t *entry;
+	size_t i;
+
+	json_array_foreach(ranks, i, entry)
+		if (json_integer_value(entry) == rank)
+			return true;
+	return false;
+}
+
+void agent_beats_answer(struct agent *agent, const json_t *text)
+{
+	struct agent_beats *beats = agent->beats;
+	json_t *ranks = NULL;
+	struct descend_list list = {0};
+	char *entries[STACKS_RANKS + 1] = {0};
+	size_t count = 0;
+
+	if (!beats || beats->states || json_get_array("LOOK", text, "ranks", &ranks, NULL))
+		return;
+	beats->states = json_array();
+	beats->agent = agent;
+	descend_list(NULL, 0, &list);
+	for (size_t i = 0; i < agent->rank_count; i++) {
+		int rank = agent->job.first_rank[agent->params.node_index] + (int)i;
+		char state[2] = "";
+		pid_t pid = main_process(&list, beats->list[i].pid, state);
+		bool behind = json_array_size(ranks) ? is_named(ranks, rank)
+						     : !i && agent->params.node_index < STACKS_NODES;
+
+		json_array_append_new(beats->states, json_text(state));
+		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&
+		    asprintf(&entries[count], "%d:%d", rank, (int)pid) >= 0)
+			count++;
+	}
+	descend_list_free(&list);
+	if (!count || start_tool(agent, entries, NULL))
+		say_looked(agent);
+	for (size_t i = 0; i < count; i++)
+		free(entries[i]);
+}
+
+void agent_beats_close(struct agent *agent)
+{
+	struct agent_beats *beats = agent->beats;
+
+	if (!beats)
+		return;
+	if (beats->stacks.fd >= 0) {
+		int fd = beats->stacks.fd;
+
+		loop_remove(agent->loop, &beats->stacks);
+		close(fd);
+	}
+	bytes_free(&beats->text);
+	json_decref(beats->states);
+	free(beats->list);
+	free(beats);
+	agent->beats = NULL;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whether a scheduler still knows a job. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "alloc/alloc.h"
+#include "alloc/pbs.h"
+#include "alloc/scheduler_tool.h"
+
+#define ANSWER_MAX (1 << 20)
+
+/* squeue shows jobs that wait, run or end; of others it says nothing, or that the id is no job's. */
+static int slurm_gone(const struct env *env, const char *job_id, int timeout_ms)
+{
+	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job_id,
+			      (char *)"-o",	(char *)"%T", NULL};
+	struct ask_answer answer;
+	int gone = -1;
+
+	if (ask_tool(argv, env, timeout_ms, ANSWER_MAX, &answer) != ASK_ANSWERED)
+		return -1;
+	if (!answer.code)
+		gone = !answer.text[strspn(answer.text, " \n")];
+	else if (strstr(answer.words, "Invalid job id"))
+		gone = 1;
+	free(answer.text);
+	return gone;
+}
+
+/* OpenPBS: "Unknown Job Id" or "Job has finished"; Torque shows what is over as C for a while. */
+static int pbs_gone(const struct env *env, const char *job_id, int timeout_ms)
+{
+	char tool[4096];
+	char *const argv[] = {tool, (char *)"-f", (char *)job_id, NULL};
+	struct ask_answer answer;
+	int gone = -1;
+
+	if (pbs_find_tool(env, "qstat", tool, sizeof tool) ||
+	    ask_tool(argv, env, timeout_ms, ANSWER_MAX, &answer) != ASK_ANSWERED)
+		return -1;
+	const char *state = strstr(answer.text, "job_state = ");
+
+	if (state)
+		gone = strchr("CFX", state[strlen("job_state = ")]) != NULL;
+	else if (strcasestr(answer.words, "Unknown Job") || strcasestr(answer.words, "has finished"))
+		gone = 1;
+	free(answer.text);
+	return gone;
+}
+
+int alloc_job_gone(const struct env *env, const char *source, const char *job_id, int timeout_ms)
+{
+	/* An id that a tool would take for an option is nobody's. */
+	if (!*job_id || *job_id == '-')
+		return -1;
+	if (!strcmp(source, "slurm"))
+		return slurm_gone(env, job_id, timeout_ms);
+	return strcmp(source, "pbs") ? -1 : pbs_gone(env, job_id, timeout_ms);
+}

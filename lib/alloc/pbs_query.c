@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What only PBS's server knows: when the job ends, how often it was run, GPUs a node. */
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "alloc/pbs.h"
+#include "alloc/scheduler_tool.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/number.h"
+
+#define ANSWER_MAX (4 << 20) /* a job of ten thousand chunks has an exec_vnode of 1 MB */
+#define CONF_MAX 65536
+
+/* ---- reading an answer ---- */
+
+void pbs_answer_free(struct pbs_answer *answer)
+{
+	if (!answer)
+		return;
+	free(answer->walltime);
+	free(answer->start);
+	free(answer->remaining);
+	free(answer->run_count);
+	free(answer->exec_host);
+	free(answer->exec_vnode);
+	memset(answer, 0, sizeof *answer);
+}
+
+/* The field of an attribute's name (Torque's names are others), or NULL. */
+static char **field(struct pbs_answer *answer, const char *name)
+{
+	const struct {
+		const char *name;
+		char **field;
+	} known[] = {
+		{"Resource_List.walltime", &answer->walltime}, {"stime", &answer->start},
+		{"start_time", &answer->start},		       {"run_count", &answer->run_count},
+		{"Walltime.Remaining", &answer->remaining},    {"exec_host", &answer->exec_host},
+		{"start_count", &answer->run_count},	       {"exec_vnode", &answer->exec_vnode},
+	};
+
+	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+		if (!strcasecmp(known[i].name, name))
+			return known[i].field;
+	return NULL;
+}
+
+static int keep(struct pbs_answer *answer, const char *name, const char *value, struct error *err)
+{
+	char **place = field(answer, name);
+
+	if (!place || *place)
+		return 0;
+	*place = strdup(value);
+	return *place ? 0 : error_memory(err, "qstat's answer");
+}
+
+static int read_member(struct pbs_answer *answer, const char *name, const json_t *value,
+		       struct error *err)
+{
+	char number[32];
+
+	if (json_is_string(value))
+		return keep(answer, name, json_string_value(value), err);
+	if (!json_is_integer(value))
+		return 0;
+	snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+	return keep(answer, name, number, err);
+}
+
+static int read_json(const char *text, const char *job_id, struct pbs_answer *out, struct error *err)
+{
+	JSON_AUTO root = NULL;
+	const char *key;
+	json_t *jobs, *job, *value;
+	int rc = json_read("qstat's answer", text, strlen(text), ANSWER_MAX, &root, err);
+
+	if (!rc)
+		rc = json_get_object("qstat's answer", root, "Jobs", &jobs, err);
+	if (rc)
+		return rc;
+	job = json_object_get(jobs, job_id);
+	if (!json_is_object(job))
+		return error_set(err, ERR_DATA, "qstat's answer has no job %.80s", job_id);
+	json_object_foreach(job, key, value)
+		if (!rc)
+			rc = read_member(out, key, value, err);
+	value = json_object_get(json_object_get(job, "Resource_List"), "walltime");
+	return rc ? rc : read_member(out, "Resource_List.walltime", value, err);
+}
+
+/* "    name = value", its continuation lines joined already. */
+static int read_attribute(char *line, struct pbs_answer *out, struct error *err)
+{
+	char *name = line + strspn(line, " "), *equals = strstr(name, " = ");
+
+	if (!equals)
+		return 0;
+	*equals = '\0';
+	return keep(out, name, equals + 3, err);
+}
+
+/* Lines are cut at 79 columns and go on behind a tab. */
+static void join_lines(char *text)
+{
+	char *to = text;
+
+	for (const char *at = text; *at; at++) {
+		if (*at == '\r')
+			continue;
+		if (*at == '\n' && at[1] == '\t')
+			at++;
+		else
+			*to++ = *at;
+	}
+	*to = '\0';
+}
+
+static int read_plain(const char *text, const char *job_id, struct pbs_answer *out,
+		      struct error *err)
+{
+	char *copy = strdup(text);
+	bool ours = false;
+	int rc = 0;
+
+	if (!copy)
+		return error_memory(err, "qstat's answer");
+	join_lines(copy);
+	for (char *next = copy; !rc && next;) {
+		char *line = strsep(&next, "\n");
+
+		if (!strncmp(line, "Job Id:", 7)) {
+			line += 7 + strspn(line + 7, " ");
+			line[strcspn(line, " ")] = '\0';
+			ours = !strcmp(line, job_id);
+			continue;
+		}
+		if (ours)
+			rc = read_attribute(line, out, err);
+	}
+	/* Every job has a state, but only what is kept is of use. */
+	if (!rc && !out->walltime && !out->start && !out->exec_host)
+		rc = error_set(err, ERR_DATA, "qstat's answer has nothing of job %.80s", job_id);
+	free(copy);
+	return rc;
+}
+
+int pbs_answer_read(const char *text, const char *job_id, struct pbs_answer *out, struct error *err)
+{
+	struct pbs_answer made = {0};
+	const char *begin = text + strspn(text, " \t\r\n");
+	int rc = *begin == '{' ? read_json(begin, job_id, &made, err)
+			       : read_plain(text, job_id, &made, err);
+
+	if (rc)
+		pbs_answer_free(&made);
+	else
+		*out = made;
+	return rc;
+}
+
+/* ---- using it ---- */
+
+static void say(struct alloc *alloc, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+static void say(struct alloc *alloc, const char *format, ...)
+{
+	va_list ap;
+
+	free(alloc->end_why);
+	va_start(ap, format);
+	if (vasprintf(&alloc->end_why, format, ap) < 0)
+		alloc->end_why = NULL; /* without memory it is merely not said */
+	va_end(ap);
+}
+
+/* "Sat Nov 21 02:02:31 2026" in local time; -1. The names of months are always English. */
+static int64_t read_ctime(const char *text)
+{
+	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+	char day[4], month[4];
+	struct tm tm = {.tm_isdst = -1};
+	int end = 0, year;
+	const char *found;
+
+	if (sscanf(text, "%3s %3s %d %d:%d:%d %d%n", day, month, &tm.tm_mday, &tm.tm_hour,
+		   &tm.tm_min, &tm.tm_sec, &year, &end) != 7 ||
+	    text[end + (int)strspn(text + end, " ")])
+		return -1;
+	found = strstr(months, month);
+	if (!found || strlen(month) != 3 || (found - months) % 3 || year < 1970 || year > 9999 ||
+	    tm.tm_mday < 1 || tm.tm_mday > 31 || tm.tm_hour < 0 || tm.tm_hour > 23 ||
+	    tm.tm_min < 0 || tm.tm_min > 59 || tm.tm_sec < 0 || tm.tm_sec > 60)
+		return -1;
+	tm.tm_mon = (int)(found - months) / 3;
+	tm.tm_year = year - 1900;
+	return (int64_t)mktime(&tm);
+}
+
+static void use_times(const struct pbs_answer *answer, struct alloc *alloc)
+{
+	int64_t left, walltime, begun = answer->start ? read_ctime(answer->start) : -1;
+	struct error err = {0};
+
+	if (answer->walltime && pbs_duration("its walltime", answer->walltime, &walltime, &err)) {
+		say(alloc, "qstat: %s", err.text);
+	} else if (answer->remaining &&
+		   !pbs_duration("Walltime.Remaining", answer->remaining, &left, NULL)) {
+		alloc->end_time = (int64_t)time(NULL) + left;
+		say(alloc, "qstat: %s s left", answer->remaining);
+	} else if (answer->walltime && begun > 0) {
+		alloc->end_time = begun + walltime;
+		say(alloc, "qstat: started %s, walltime %s", answer->start, answer->walltime);
+	} else if (!answer->walltime) {
+		say(alloc, "qstat: the job has no walltime");
+	} else {
+		say(alloc, "qstat does not say when the job was started ('%.60s')",
+		    answer->start ? answer->start : "");
+	}
+}
+
+static bool is_host(const char *name, const char *text, size_t size)
+{
+	return (strlen(name) == size && !strncasecmp(name, text, size)) ||
+	       (strcspn(name, ".") == size && !strncasecmp(name, text, size));
+}
+
+static long node_of(const struct alloc *alloc, const char *text, size_t size)
+{
+	for (size_t i = 0; i < alloc->node_count; i++)
+		if (is_host(alloc->nodes[i].name, text, size))
+			return (long)i;
+	return -1;
+}
+
+/* The GPUs of one chunk, "(v1:ncpus=2:ngpus=1+v2:ngpus=1)"; -1: not understood. *said: some. */
+static long chunk_gpus(const char *text, size_t size, bool *said)
+{
+	static const char what[] = ":ngpus=";
+	long sum = 0;
+
+	for (size_t i = 0; i + sizeof what - 1 < size; i++) {
+		char *end;
+		long value;
+
+		if (strncmp(text + i, what, sizeof what - 1))
+			continue;
+		value = strtol(text + i + sizeof what - 1, &end, 10);
+		if (value < 0 || value > 1 << 20 || !strchr(":+)", *end))
+			return -1;
+		*said = true;
+		sum += value;
+	}
+	return sum;
+}
+
+/* The i-th chunk of exec_vnode runs on the i-th host of exec_host; hosts come several times. All
+ * of it must be understood, or nothing is said. */
+static void use_gpus(const struct pbs_answer *answer, struct alloc *alloc)
+{
+	const char *host = answer->exec_host, *vnode = answer->exec_vnode;
+	int *gpus = calloc(alloc->node_count, sizeof *gpus);
+	bool said = false, fits = host && vnode;
+
+	while (gpus && fits && *host && *vnode == '(') {
+		size_t chunk = strcspn(vnode, ")"), part = strcspn(host, "+");
+		long node = node_of(alloc, host, strcspn(host, "/+"));
+		long count = vnode[chunk] ? chunk_gpus(vnode, chunk + 1, &said) : -1;
+
+		fits = node >= 0 && count >= 0 && gpus[node] <= 1 << 20;
+		if (!fits)
+			break;
+		gpus[node] += (int)count;
+		host += part + (host[part] == '+');
+		vnode += chunk + 1;
+		vnode += *vnode == '+';
+	}
+	for (size_t i = 0; gpus && fits && said && !*host && !*vnode && i < alloc->node_count; i++)
+		alloc->nodes[i].gpus = gpus[i];
+	free(gpus);
+}
+
+void pbs_answer_use(const struct pbs_answer *answer, struct alloc *alloc)
+{
+	int runs;
+
+	use_times(answer, alloc);
+	use_gpus(answer, alloc);
+	if (answer->run_count &&
+	    !number_int("run_count", answer->run_count, 1, 1 << 20, &runs, NULL))
+		alloc->restarts = runs - 1;
+}
+
+/* ---- asking ---- */
+
+int pbs_conf(const struct env *env, const char *name, char *out, size_t size)
+{
+	const char *path = env_get(env, "PBS_CONF_FILE");
+	char *text = NULL;
+	size_t length = 0, name_size = strlen(name);
+	int rc = -1;
+
+	if (file_read(path && *path ? path : "/etc/pbs.conf", CONF_MAX, &text, &length, NULL))
+		return -1;
+	for (char *next = text; rc && next;) {
+		char *line = strsep(&next, "\n");
+
+		line += strspn(line, " \t");
+		if (strncmp(line, name, name_size) || line[name_size] != '=')
+			continue;
+		line += name_size + 1;
+		line[strcspn(line, " \t\r")] = '\0';
+		if (*line == '/' && strlen(line) < size)
+			rc = snprintf(out, size, "%s", line) < 0;
+	}
+	free(text);
+	return rc;
+}
+
+int pbs_find_tool(const struct env *env, const char *name, char *path, size_t size)
+{
+	char folder[512];
+
+	if (env_find_tool(env, name, path, size))
+		return 0;
+	if (pbs_conf(env, "PBS_EXEC", folder, sizeof folder))
+		return -1;
+	snprintf(path, size, "%s/bin/%s", folder, name);
+	return access(path, X_OK) ? -1 : 0;
+}
+
+/* Torque says the walltime in a variable and nothing of the start; its MoM writes the node file
+ * when it starts the job. */
+static void use_torque(const struct env *env, struct alloc *alloc, const char *without)
+{
+	const char *walltime = env_get(env, "PBS_WALLTIME"), *file = env_get(env, "PBS_NODEFILE");
+	struct stat info;
+	int64_t seconds;
+
+	if (walltime && *walltime && file && !stat(file, &info) &&
+	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
+		alloc->end_time = (int64_t)info.st_mtime + seconds;
+		say(alloc, "%s; PBS_WALLTIME (%s) after the node file was written", without, walltime);
+	} else {
+		say(alloc, "%s", without);
+	}
+}
+
+/* One qstat; 0 when its answer was of use, else why tells what was wrong. */
+static int ask(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
+	       char *why, size_t size)
+{
+	struct pbs_answer answer = {0};
+	struct ask_answer got;
+	struct error err = {0};
+	enum ask_end end = ask_tool(argv, env, timeout_ms, ANSWER_MAX, &got);
+	int rc;
+
+	if (end != ASK_ANSWERED) {
+		snprintf(why, size, end == ASK_LATE ? "qstat gave no answer within %d ms"
+						    : "qstat cannot be started (%d ms)", timeout_ms);
+		return end == ASK_LATE ? 1 : -1;
+	}
+	rc = pbs_answer_read(got.text, alloc->job_id, &answer, &err);
+	if (!rc)
+		pbs_answer_use(&answer, alloc);
+	else
+		snprintf(why, size, "qstat ended with code %d, saying: %s", got.code,
+			 got.words[0] ? got.words : err.text);
+	pbs_answer_free(&answer);
+	free(got.text);
+	return rc ? -1 : 0;
+}
+
+void pbs_ask(const struct env *env, int timeout_ms, struct alloc *alloc)
+{
+	char path[600], why[400];
+	char *json[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
+	char *plain[] = {path, (char *)"-f", alloc->job_id, NULL};
+	int rc;
+
+	if (strcmp(alloc->source, "pbs") != 0 || alloc->end_time)
+		return;
+	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
+		use_torque(env, alloc, "there is no qstat to ask (not in PATH, nor in PBS_EXEC)");
+		return;
+	}
+	rc = ask(json, env, timeout_ms / 2, alloc, why, sizeof why);
+	/* Torque has no -F, and old versions write JSON that is none. */
+	if (rc < 0)
+		rc = ask(plain, env, timeout_ms / 2, alloc, why, sizeof why);
+	if (rc)
+		use_torque(env, alloc, why);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "alloc/scheduler_tool.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* *out is its standard output's end for us, words_fd a file for its standard error. */
+static int start(char *const argv[], const struct env *env, int words_fd, pid_t *pid, int *out)
+{
+	char **envp = env_to_envp(env);
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int pipes[2], rc;
+
+	if (!envp || pipe2(pipes, O_CLOEXEC)) {
+		free(envp);
+		return -1;
+	}
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&files, pipes[1], 1);
+	posix_spawn_file_actions_adddup2(&files, words_fd, 2);
+	/* A group of its own: what the tool starts (qstat a shell and pbs_iff) ends with it. */
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	rc = posix_spawnp(pid, argv[0], &files, &attributes, argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	close(pipes[1]);
+	if (rc)
+		close(pipes[0]);
+	else
+		*out = pipes[0];
+	return rc ? -1 : 0;
+}
+
+/* All that it says, cut at limit; -1: not finished in time. */
+static int read_all(int fd, int64_t deadline, char *text, size_t limit)
+{
+	size_t used = 0;
+
+	for (;;) {
+		struct pollfd wait = {.fd = fd, .events = POLLIN};
+		int64_t left = deadline - now_ms();
+		ssize_t n;
+
+		if (left <= 0 || poll(&wait, 1, (int)left) == 0)
+			return -1;
+		n = read(fd, text + used, limit - used);
+		if (n < 0 && errno == EINTR)
+			continue;
+		used += n > 0 ? (size_t)n : 0;
+		text[used] = '\0';
+		if (n <= 0 || used == limit)
+			return 0;
+	}
+}
+
+/* Its end, by the deadline or by force. */
+static int reap(pid_t pid, int64_t deadline, bool late)
+{
+	int status = 0;
+
+	while (!late) {
+		pid_t got = waitpid(pid, &status, WNOHANG);
+
+		if (got == pid || (got < 0 && errno != EINTR))
+			return status;
+		late = now_ms() >= deadline;
+		if (!late)
+			usleep(500);
+	}
+	kill(-pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return -1;
+}
+
+static void read_words(int fd, char words[ASK_WORDS])
+{
+	ssize_t n = pread(fd, words, ASK_WORDS - 1, 0);
+
+	words[n > 0 ? n : 0] = '\0';
+	for (char *at = words; *at; at++)
+		if ((unsigned char)*at < ' ')
+			*at = ' ';
+	for (size_t size = strlen(words); size && words[size - 1] == ' ';)
+		words[--size] = '\0';
+}
+
+enum ask_end ask_tool(char *const argv[], const struct env *env, int timeout_ms, size_t limit,
+		      struct ask_answer *out)
+{
+	int64_t deadline = now_ms() + timeout_ms;
+	char *text = malloc(limit + 1);
+	int words = memfd_create("berth-ask", MFD_CLOEXEC), fd = -1, status = 0;
+	enum ask_end end = ASK_NONE;
+	bool late;
+	pid_t pid;
+
+	if (!text || words < 0 || start(argv, env, words, &pid, &fd))
+		goto out;
+	late = read_all(fd, deadline, text, limit) != 0;
+	close(fd); /* what says more than the limit ends by it */
+	status = reap(pid, deadline, late);
+	end = status == -1 ? ASK_LATE : ASK_ANSWERED;
+	if (end == ASK_ANSWERED) {
+		out->text = text;
+		text = NULL;
+		out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		read_words(words, out->words);
+	}
+out:
+	if (words >= 0)
+		close(words);
+	free(text);
+	return end;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/bytes.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+void bytes_free(struct bytes *bytes)
+{
+	free(bytes->block);
+	memset(bytes, 0, sizeof *bytes);
+}
+
+int bytes_reserve(struct bytes *bytes, size_t size)
+{
+	size_t front = bytes->block ? (size_t)(bytes->data - bytes->block) : 0;
+
+	if (bytes->block && bytes->room - front >= size)
+		return 0;
+	if (bytes->block && bytes->room >= size && front >= bytes->size) {
+		memcpy(bytes->block, bytes->data, bytes->size);
+		bytes->data = bytes->block;
+		return 0;
+	}
+	size_t room = bytes->room ? bytes->room : 512;
+
+	while (room < size) {
+		if (room > SIZE_MAX / 2)
+			return -1;
+		room *= 2;
+	}
+	unsigned char *block = malloc(room);
+
+	if (!block)
+		return -1;
+	if (bytes->size)
+		memcpy(block, bytes->data, bytes->size);
+	free(bytes->block);
+	bytes->block = bytes->data = block;
+	bytes->room = room;
+	return 0;
+}
+
+unsigned char *bytes_extend(struct bytes *bytes, size_t size)
+{
+	if (size > SIZE_MAX - bytes->size || bytes_reserve(bytes, bytes->size + size))
+		return NULL;
+	bytes->size += size;
+	return bytes->data + bytes->size - size;
+}
+
+int bytes_add(struct bytes *bytes, const void *data, size_t size)
+{
+	unsigned char *at = bytes_extend(bytes, size);
+
+	if (!at)
+		return -1;
+	if (size)
+		memcpy(at, data, size);
+	return 0;
+}
+
+void bytes_drop(struct bytes *bytes, size_t size)
+{
+	bytes->data += size;
+	bytes->size -= size;
+	if (bytes->size)
+		return;
+	/* A large message leaves a large block; an idle connection shall not keep it. */
+	if (bytes->room > (1u << 16))
+		bytes_free(bytes);
+	else
+		bytes->data = bytes->block;
+}
+
+void bytes_put_u16(unsigned char *out, uint16_t value)
+{
+	value = htole16(value);
+	memcpy(out, &value, sizeof value);
+}
+
+void bytes_put_u32(unsigned char *out, uint32_t value)
+{
+	value = htole32(value);
+	memcpy(out, &value, sizeof value);
+}
+
+void bytes_put_u64(unsigned char *out, uint64_t value)
+{
+	value = htole64(value);
+	memcpy(out, &value, sizeof value);
+}
+
+uint16_t bytes_get_u16(const unsigned char *in)
+{
+	uint16_t value;
+
+	memcpy(&value, in, sizeof value);
+	return le16toh(value);
+}
+
+uint32_t bytes_get_u32(const unsigned char *in)
+{
+	uint32_t value;
+
+	memcpy(&value, in, sizeof value);
+	return le32toh(value);
+}
+
+uint64_t bytes_get_u64(const unsigned char *in)
+{
+	uint64_t value;
+
+	memcpy(&value, in, sizeof value);
+	return le64toh(value);
+}
+
+int bytes_add_strings(struct bytes *bytes, const char *const *strings, size_t count)
+{
+	unsigned char *at = bytes_extend(bytes, 4);
+
+	if (!at || count > UINT32_MAX)
+		return -1;
+	bytes_put_u32(at, (uint32_t)count);
+	for (size_t i = 0; i < count; i++)
+		if (bytes_add(bytes, strings[i], strlen(strings[i]) + 1))
+			return -1;
+	return 0;
+}
+
+int bytes_take_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
+		       struct error *err)
+{
+	const unsigned char *p = *at, *end = p + *left;
+	const char **list;
+	uint32_t n;
+
+	if (*left < 4)
+		return error_set(err, ERR_DATA, "a list of strings is cut short");
+	n = bytes_get_u32(p);
+	p += 4;
+	if (n > *left - 4) /* each has one byte at least */
+		return error_set(err, ERR_DATA, "a list of %u strings in %zu bytes", n, *left);
+	list = calloc((size_t)n + 1, sizeof *list);
+	if (!list)
+		return error_memory(err, "a list of strings");
+	for (uint32_t i = 0; i < n; i++) {
+		const unsigned char *nul = memchr(p, 0, (size_t)(end - p));
+
+		if (!nul) {
+			free(list);
+			return error_set(err, ERR_DATA, "a list of strings is cut short");
+		}
+		list[i] = (const char *)p;
+		p = nul + 1;
+	}
+	*left = (size_t)(end - p);
+	*at = p;
+	*out = list;
+	*count = n;
+	return 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The plan that a job would have, by the matrix instead of the exchange of its agents. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check_internal.h"
+
+void check_make_plan(struct check *check, int port)
+{
+	const struct check_request *request = check->request;
+	struct plan_request wish = request->wish;
+	size_t count = check->cards[0].address_count;
+	int *reached = calloc(count + 1, sizeof *reached),
+	    *shared = calloc(count + 1, sizeof *shared);
+	struct plan_reach reach = {count, reached, shared};
+
+	wish.ranks_per_node = 1;
+	wish.port = port;
+	wish.one_machine = check->pretended;
+	for (size_t a = 0; reached && shared && a < count; a++) {
+		reached[a] = 1;
+		shared[a] = -1;
+		for (size_t n = 1; n < check->count; n++) {
+			const char *word = check_word(check, n, 0, a);
+
+			/* Nodes that are gone are told of; the others are planned for. */
+			reached[a] += check->nodes[n].missing || (word && !strcmp(word, "ok"));
+			for (size_t b = 0; b < check->cards[n].address_count; b++)
+				if (check_same_address(&check->cards[0].addresses[a],
+						       &check->cards[n].addresses[b]) &&
+				    shared[a] < 0 && !check->pretended)
+					shared[a] = (int)n;
+		}
+	}
+	if (!reached || !shared)
+		error_memory(&check->plan_error, "the matrix");
+	else
+		check->planned = plan_make(request->alloc, check->cards, check->count, &wish,
+					   check->count > 1 ? &reach : NULL, request->env,
+					   &check->plan, &check->plan_error) == 0;
+	free(reached);
+	free(shared);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The checkpoint folder: there, writable, with space, and the same one on all nodes: each writes a
+ * file at first, then looks for those of all others. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "check/check_internal.h"
+
+#define SPACE_BYTES (1LL << 30) /* less is no place for checkpoints */
+#define SEEN_MS 5000		/* NFS tells of new files late */
+
+static void file_name(const struct prober *prober, size_t node, char *path, size_t size)
+{
+	snprintf(path, size, "%s/.berth-check-%s-%zu", prober->checkpoint, prober->token, node);
+}
+
+static json_t *failed(const char *what)
+{
+	return json_pack("{s:o}", "error", json_sprintf("%s: %s", what, strerror(errno)));
+}
+
+json_t *probe_checkpoint_look(const struct prober *prober)
+{
+	static const char text[] = "berth check\n";
+	struct statvfs info;
+	struct stat folder;
+	char path[4200];
+	bool written;
+	int fd;
+
+	if (!prober->checkpoint)
+		return NULL;
+	if (stat(prober->checkpoint, &folder))
+		return failed("it is not there");
+	if (!S_ISDIR(folder.st_mode))
+		return json_pack("{s:s}", "error", "it is no folder");
+	if (statvfs(prober->checkpoint, &info))
+		return failed("its space cannot be told");
+	file_name(prober, prober->node_index, path, sizeof path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return failed("no file can be made in it");
+	written = !file_write_all(fd, text, sizeof text - 1) && !fsync(fd);
+	if (close(fd) || !written)
+		return failed("a file in it cannot be written");
+	return json_pack("{s:I, s:b}", "free",
+			 (json_int_t)info.f_bavail * (json_int_t)info.f_frsize, "inodes",
+			 !info.f_files || info.f_favail > 0);
+}
+
+static json_t *unseen(const struct prober *prober)
+{
+	json_t *list = json_array();
+	char path[4200];
+
+	for (size_t i = 0; i < prober->node_count; i++) {
+		file_name(prober, i, path, sizeof path);
+		if (access(path, F_OK))
+			json_array_append_new(list, json_integer((json_int_t)i));
+	}
+	return list;
+}
+
+json_t *probe_checkpoint_task(const struct prober *prober, const json_t *question)
+{
+	const struct timespec pause = {0, 100000000};
+	json_t *list = NULL;
+
+	(void)question;
+	if (!prober->checkpoint)
+		return NULL;
+	for (int waited = 0; waited <= SEEN_MS; waited += 100) {
+		json_decref(list);
+		list = unseen(prober);
+		if (!json_array_size(list))
+			break;
+		nanosleep(&pause, NULL);
+	}
+	return json_pack("{s:o}", "unseen", list);
+}
+
+void probe_checkpoint_clean(const struct prober *prober)
+{
+	char path[4200];
+
+	if (!prober->checkpoint)
+		return;
+	file_name(prober, prober->node_index, path, sizeof path);
+	unlink(path);
+}
+
+/* ---- at the head ---- */
+
+static bool wrote(const struct check *check, size_t node)
+{
+	const json_t *answer = check_answer(check, node, "checkpoint");
+
+	return answer && !*check_text(answer, "error");
+}
+
+/* The other nodes whose files are not seen at node, though they wrote one; malloced, or NULL. */
+static char *not_shared_with(const struct check *check, size_t node)
+{
+	const json_t *list = json_object_get(check_answer(check, node, "checkpoint?"), "unseen");
+	bool *chosen = calloc(check->count, sizeof *chosen);
+	char *text = NULL;
+	bool some = false;
+	json_t *entry;
+	size_t i;
+
+	json_array_foreach(list, i, entry)
+	{
+		json_int_t other = json_integer_value(entry);
+
+		if (chosen && other >= 0 && (size_t)other < check->count &&
+		    wrote(check, (size_t)other))
+			chosen[other] = some = true;
+	}
+	if (some)
+		text = check_names(check, chosen);
+	free(chosen);
+	return text;
+}
+
+static void judge_node(struct check *check, size_t i, const char *folder)
+{
+	const json_t *answer = check_answer(check, i, "checkpoint");
+	char *others = not_shared_with(check, i);
+	int64_t space = 0;
+
+	if (!answer) {
+		check_add(check, i, "checkpoint", CHECK_FAULT,
+			  "ls the folder on that node: its file system may hang",
+			  "%s: no word about it in time", folder);
+	} else if (*check_text(answer, "error")) {
+		check_add(check, i, "checkpoint", CHECK_FAULT,
+			  "make it (mkdir -p), on a file system that all nodes share, yours to write: "
+			  "what is there can be tried",
+			  "%s: %s", folder, check_text(answer, "error"));
+	} else if (others) {
+		check_add(check, i, "checkpoint", CHECK_FAULT,
+			  "a folder of a file system that all nodes share",
+			  "%s is not the same folder everywhere: files written on %s are not "
+			  "seen here",
+			  folder, others);
+	} else if (json_get_int("checkpoint", answer, "free", 0, INT64_MAX, &space, NULL) ||
+		   space < SPACE_BYTES || !json_is_true(json_object_get(answer, "inodes"))) {
+		check_add(check, i, "checkpoint", CHECK_FAULT, "make room, or name another folder",
+			  "%s has %lld MiB free%s", folder, (long long)(space >> 20),
+			  json_is_true(json_object_get(answer, "inodes")) ? "" : " and no inode");
+	} else {
+		check_add(check, i, "checkpoint", CHECK_OK, NULL, "%s: %lld GiB free%s", folder,
+			  (long long)(space >> 30),
+			  check->count > 1 ? ", the same on all nodes" : "");
+	}
+	free(others);
+}
+
+void probe_checkpoint_judge(struct check *check)
+{
+	const char *folder = check->request->checkpoint;
+
+	for (size_t i = 0; i < check->count; i++) {
+		if (check->nodes[i].missing)
+			continue;
+		if (folder)
+			judge_node(check, i, folder);
+		else
+			check_add(check, i, "checkpoint", CHECK_SKIPPED, NULL,
+				  "no folder was named with --ckpt");
+	}
+}

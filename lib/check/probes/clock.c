@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The nodes' clocks against the head's: times of files and logs, and tickets that expire (munge
+ * refuses credentials from 5 minutes on). */
+#include <inttypes.h>
+
+#include "check/check_internal.h"
+
+#define MUCH_US 1000000
+
+void probe_clock_judge(struct check *check)
+{
+	for (size_t i = 0; i < check->count; i++) {
+		const struct check_node *node = &check->nodes[i];
+		int64_t off = node->clock_off_us, error = node->clock_error_us;
+
+		if (node->missing)
+			continue;
+		if (check->count == 1)
+			check_add(check, i, "clock", CHECK_SKIPPED, NULL, "one node");
+		else if (node->clock_left)
+			check_add(check, i, "clock", CHECK_NOTE, "look at the load of the node",
+				  "it did not tell its time in time");
+		else if (off - error > MUCH_US || off + error < -MUCH_US)
+			check_add(
+				check, i, "clock", CHECK_FAULT,
+				"an administrator starts chronyd or ntpd there",
+				"its clock is %.3f s %s that of the machine where berth check runs",
+				(double)(off < 0 ? -off : off) / 1e6,
+				off > 0 ? "before" : "behind");
+		else
+			check_add(check, i, "clock", CHECK_OK, NULL, "within 1 s");
+	}
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* GPUs that report errors or that other programs hold. NVML by dlopen, as in lib/inventory; no
+ * context is made. What the card says of faults is taken from there. */
+#include <dlfcn.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/symbols.h"
+#include "check/check_internal.h"
+
+#define NVML_SUCCESS 0
+#define NVML_INSUFFICIENT_SIZE 7
+#define NVML_UNCORRECTED 1 /* nvmlMemoryErrorType_t */
+#define NVML_VOLATILE 0	   /* nvmlEccCounterType_t: since the driver was loaded */
+#define PROCESSES_MAX 64
+
+struct nvml_process { /* nvmlProcessInfo_t since driver 510, of the _v3 call */
+	unsigned pid;
+	unsigned long long memory_bytes;
+	unsigned gpu_instance, compute_instance;
+};
+struct nvml_pci { /* nvmlPciInfo_t, version 3 */
+	char legacy[16];
+	unsigned domain, bus, device, device_and_vendor, subsystem;
+	char bus_id[32];
+};
+typedef struct nvml_device *nvml_handle;
+
+struct nvml {
+	int (*init)(void);
+	int (*shutdown)(void);
+	int (*count)(unsigned *);
+	int (*by_index)(unsigned, nvml_handle *);
+	int (*pci_info)(nvml_handle, struct nvml_pci *);
+	/* NULL in older drivers. */
+	int (*processes)(nvml_handle, unsigned *, struct nvml_process *);
+	int (*ecc)(nvml_handle, int, int, unsigned long long *);
+	int (*remapped)(nvml_handle, unsigned *, unsigned *, unsigned *, unsigned *);
+};
+
+static bool load(struct nvml *nvml)
+{
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	const struct symbol symbols[] = {
+		{"nvmlInit_v2", &nvml->init, true},
+		{"nvmlShutdown", &nvml->shutdown, true},
+		{"nvmlDeviceGetCount_v2", &nvml->count, true},
+		{"nvmlDeviceGetHandleByIndex_v2", &nvml->by_index, true},
+		{"nvmlDeviceGetPciInfo_v3", &nvml->pci_info, true},
+		{"nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes, false},
+		{"nvmlDeviceGetTotalEccErrors", &nvml->ecc, false},
+		{"nvmlDeviceGetRemappedRows", &nvml->remapped, false},
+	};
+
+	return library && !symbols_find(library, symbols, sizeof symbols / sizeof *symbols);
+}
+
+/* "pid 812 (python, user ada)"; a process of another container shows its number alone. */
+static json_t *process_text(const struct nvml_process *process)
+{
+	char path[64], *name = NULL, user[64] = "", memory[48] = "";
+	struct stat info;
+	struct passwd entry, *found = NULL;
+	char block[1024];
+	size_t size;
+
+	snprintf(path, sizeof path, "/proc/%u/comm", process->pid);
+	if (!stat(path, &info) && !getpwuid_r(info.st_uid, &entry, block, sizeof block, &found) &&
+	    found)
+		snprintf(user, sizeof user, ", user %.40s", entry.pw_name);
+	if (file_read(path, 256, &name, &size, NULL) == 0)
+		name[strcspn(name, "\n")] = '\0';
+	/* ~0: the driver does not tell. */
+	if (process->memory_bytes != ~0ULL)
+		snprintf(memory, sizeof memory, ", %llu MiB", process->memory_bytes >> 20);
+
+	json_t *text = json_sprintf("pid %u%s%.40s%s%s%s", process->pid, name ? " (" : "",
+				    name ? name : "", user, name ? ")" : "", memory);
+	free(name);
+	return text ? text : json_sprintf("pid %u", process->pid);
+}
+
+static json_t *processes(const struct nvml *nvml, nvml_handle handle)
+{
+	struct nvml_process list[PROCESSES_MAX];
+	unsigned count = PROCESSES_MAX;
+	json_t *out = json_array();
+	int rc = nvml->processes ? nvml->processes(handle, &count, list) : -1;
+
+	if (rc == NVML_INSUFFICIENT_SIZE)
+		json_array_append_new(out, json_sprintf("%u processes", count));
+	for (unsigned i = 0; rc == NVML_SUCCESS && i < count && i < PROCESSES_MAX; i++)
+		json_array_append_new(out, process_text(&list[i]));
+	return out;
+}
+
+static json_t *look_at(const struct nvml *nvml, unsigned index)
+{
+	struct nvml_pci pci = {0};
+	nvml_handle handle;
+	unsigned long long errors = 0;
+	unsigned corrected, uncorrected, pending = 0, failed = 0;
+
+	if (nvml->by_index(index, &handle) || nvml->pci_info(handle, &pci))
+		return NULL;
+	pci.bus_id[sizeof pci.bus_id - 1] = '\0';
+	if (!nvml->ecc || nvml->ecc(handle, NVML_UNCORRECTED, NVML_VOLATILE, &errors))
+		errors = 0;
+	if (!nvml->remapped || nvml->remapped(handle, &corrected, &uncorrected, &pending, &failed))
+		pending = 0;
+	return json_pack("{s:o, s:o, s:I, s:b}", "pci", json_text(pci.bus_id), "processes",
+			 processes(nvml, handle), "ecc", (json_int_t)errors, "pending",
+			 pending != 0);
+}
+
+json_t *probe_gpus_look(const struct prober *prober)
+{
+	struct nvml nvml = {0};
+	json_t *list = json_array();
+	unsigned count = 0;
+
+	(void)prober;
+	if (load(&nvml) && nvml.init() == NVML_SUCCESS) {
+		if (nvml.count(&count))
+			count = 0;
+		for (unsigned i = 0; i < count; i++) {
+			json_t *gpu = look_at(&nvml, i);
+
+			if (gpu)
+				json_array_append_new(list, gpu);
+		}
+		nvml.shutdown();
+	}
+	return json_pack("{s:o}", "gpus", list);
+}
+
+/* ---- at the head ---- */
+
+/* NVML writes the domain with eight digits, hwloc with four. */
+static bool same_pci(const char *a, const char *b)
+{
+	unsigned domain[2], bus[2], device[2];
+
+	return sscanf(a, "%x:%x:%x", &domain[0], &bus[0], &device[0]) == 3 &&
+	       sscanf(b, "%x:%x:%x", &domain[1], &bus[1], &device[1]) == 3 &&
+	       domain[0] == domain[1] && bus[0] == bus[1] && device[0] == device[1];
+}
+
+static const json_t *of_gpu(const json_t *answer, const char *pci)
+{
+	const json_t *list = json_object_get(answer, "gpus");
+	json_t *gpu;
+	size_t i;
+
+	json_array_foreach(list, i, gpu) if (same_pci(check_text(gpu, "pci"), pci)) return gpu;
+	return NULL;
+}
+
+/* One GPU of a node's card; true: a fault. */
+static bool judge_gpu(struct check *check, size_t node, const struct machine_gpu *gpu,
+		      const json_t *seen)
+{
+	const json_t *list = json_object_get(seen, "processes");
+	int64_t errors = 0;
+
+	json_get_int("gpus", seen, "ecc", 0, INT64_MAX, &errors, NULL);
+	if (gpu->fault)
+		check_add(check, node, "gpus", CHECK_FAULT, "leave the node out until it is mended",
+			  "GPU %d (%s): %s", gpu->index, gpu->pci, gpu->fault);
+	else if (json_array_size(list))
+		check_add(
+			check, node, "gpus", CHECK_FAULT,
+			"end it where it is yours (a forgotten job); else the scheduler should not "
+			"have given this GPU to you: tell its administrator",
+			"GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
+			json_string_value(json_array_get(list, 0)),
+			json_array_size(list) > 1 ? " and others" : "");
+	else if (errors > 0)
+		check_add(check, node, "gpus", CHECK_FAULT,
+			  "an administrator resets it (nvidia-smi --gpu-reset); leave the node out "
+			  "until then",
+			  "GPU %d (%s): %lld uncorrected memory errors since the driver was loaded",
+			  gpu->index, gpu->pci, (long long)errors);
+	else if (json_is_true(json_object_get(seen, "pending")))
+		check_add(check, node, "gpus", CHECK_NOTE,
+			  "an administrator resets it (nvidia-smi --gpu-reset)",
+			  "GPU %d (%s): worn memory rows wait to be replaced at the next reset",
+			  gpu->index, gpu->pci);
+	else
+		return false;
+	return true;
+}
+
+static size_t most_gpus(const struct check *check)
+{
+	size_t most = 0;
+
+	for (size_t i = 0; i < check->count; i++)
+		if (check->cards[i].gpu_count > most)
+			most = check->cards[i].gpu_count;
+	return most;
+}
+
+void probe_gpus_judge(struct check *check)
+{
+	size_t most = check->carded ? most_gpus(check) : 0;
+
+	for (size_t i = 0; check->carded && i < check->count; i++) {
+		const struct machine *card = &check->cards[i];
+		const json_t *answer = check_answer(check, i, "gpus");
+		size_t allowed = 0;
+		bool told = false;
+
+		if (check->nodes[i].missing)
+			continue;
+		for (size_t g = 0; g < card->gpu_count; g++) {
+			if (!card->gpus[g].allowed)
+				continue;
+			allowed++;
+			told |= judge_gpu(check, i, &card->gpus[g],
+					  of_gpu(answer, card->gpus[g].pci));
+		}
+		if (card->gpu_count < most)
+			check_add(
+				check, i, "gpus", CHECK_NOTE,
+				"where the nodes should be alike, one has fallen off the bus: look "
+				"for Xid in dmesg",
+				"%zu GPUs here, %zu on another node", card->gpu_count, most);
+		else if (!told && card->gpu_count && !answer)
+			check_add(check, i, "gpus", CHECK_FAULT,
+				  "nvidia-smi on that node: the driver may hang",
+				  "the driver gave no answer in time");
+		else if (!told && card->gpu_count)
+			check_add(check, i, "gpus", CHECK_OK, NULL,
+				  "%zu of %zu are this job's: free, no errors", allowed,
+				  card->gpu_count);
+		else if (!told && check->request->alloc->nodes[i].gpus > 0)
+			check_add(check, i, "gpus", CHECK_FAULT,
+				  "nvidia-smi and dmesg on that node: the driver may not be loaded",
+				  "%d GPUs are granted here, and none is seen",
+				  check->request->alloc->nodes[i].gpus);
+		else if (!told)
+			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU is here");
+	}
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How much memory a rank may lock: RDMA registers its buffers so (ibv_reg_mr). */
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+#define ENOUGH_BYTES (1LL << 30)
+
+json_t *probe_memlock_look(const struct prober *prober)
+{
+	struct rlimit limit;
+
+	(void)prober;
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return NULL;
+	return json_pack(
+		"{s:I, s:I}", "soft",
+		limit.rlim_cur == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_cur,
+		"hard",
+		limit.rlim_max == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_max);
+}
+
+static void size_text(int64_t bytes, char *text, size_t size)
+{
+	if (bytes < 0)
+		snprintf(text, size, "unlimited");
+	else
+		snprintf(text, size, "%lld KiB", (long long)(bytes >> 10));
+}
+
+/* The first NIC in use whose memory is registered by verbs, which count it against the limit. */
+static const char *locker(const struct machine *card)
+{
+	for (size_t n = 0; n < card->nic_count; n++)
+		if ((card->nics[n].kind == NIC_INFINIBAND || card->nics[n].kind == NIC_ROCE ||
+		     card->nics[n].kind == NIC_EFA) &&
+		    !card->nics[n].management && card->nics[n].state != STATE_DOWN)
+			return *card->nics[n].rdma ? card->nics[n].rdma : card->nics[n].net;
+	return NULL;
+}
+
+void probe_memlock_judge(struct check *check)
+{
+	for (size_t i = 0; i < check->count; i++) {
+		const json_t *answer = check_answer(check, i, "memlock");
+		const char *nic = locker(&check->cards[i]);
+		int64_t soft, hard;
+		char text[48], most[48];
+
+		if (!answer ||
+		    json_get_int("memlock", answer, "soft", -1, INT64_MAX, &soft, NULL) ||
+		    json_get_int("memlock", answer, "hard", -1, INT64_MAX, &hard, NULL))
+			continue;
+		size_text(soft, text, sizeof text);
+		size_text(hard, most, sizeof most);
+		if (soft < 0 || soft >= ENOUGH_BYTES || !nic)
+			check_add(check, i, "memlock", CHECK_OK, NULL, "%s%s", text,
+				  soft >= 0 && soft < ENOUGH_BYTES
+					  ? "; only verbs (InfiniBand, RoCE, EFA) need more"
+					  : "");
+		else if (hard < 0 || hard >= ENOUGH_BYTES)
+			check_add(check, i, "memlock", CHECK_FAULT,
+				  "ulimit -l unlimited in the job script, before berth",
+				  "ranks may lock %s (%s is allowed): %s cannot register its "
+				  "buffers, ibv_reg_mr ends with 'Cannot allocate memory'",
+				  text, most, nic);
+		else
+			check_add(check, i, "memlock", CHECK_FAULT,
+				  "an administrator sets LimitMEMLOCK=infinity for slurmd or "
+				  "pbs_mom, "
+				  "from whom the job has it; with Slurm also "
+				  "PropagateResourceLimitsExcept=MEMLOCK",
+				  "ranks may lock %s at most: %s cannot register its buffers, "
+				  "ibv_reg_mr ends with 'Cannot allocate memory'",
+				  most, nic);
+	}
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Host names. Ranks of berth meet at a numeric address, so a name that does not resolve stops
+ * programs alone that use names themselves; one that leads to the wrong machine stops more. */
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+#define ALL_MS 3000 /* for all names together; later ones are not asked */
+
+/* The numeric addresses that a name has; null where it has none. */
+static json_t *resolve(const char *name)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+	json_t *out = NULL;
+
+	if (getaddrinfo(name, NULL, &hints, &list))
+		return json_null();
+	out = json_array();
+	for (struct addrinfo *at = list; at && json_array_size(out) < 64; at = at->ai_next) {
+		char text[NI_MAXHOST];
+
+		if (!getnameinfo(at->ai_addr, at->ai_addrlen, text, sizeof text, NULL, 0,
+				 NI_NUMERICHOST))
+			json_array_append_new(out, json_string(text));
+	}
+	freeaddrinfo(list);
+	return out;
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+json_t *probe_names_look(const struct prober *prober)
+{
+	const json_t *names = json_object_get(prober->begin, "names");
+	json_t *out = json_array();
+	char own[256] = "";
+	int64_t begun = now_ms();
+
+	/* Pretended nodes have no names: none were sent. */
+	if (!json_array_size(names)) {
+		json_decref(out);
+		return json_object();
+	}
+	gethostname(own, sizeof own - 1);
+
+	json_t *self = resolve(own);
+
+	for (size_t i = 0; i < prober->node_count && now_ms() - begun < ALL_MS; i++) {
+		const char *name = json_string_value(json_array_get(names, i));
+
+		json_array_append_new(out, name ? resolve(name) : json_null());
+	}
+	return json_pack("{s:o, s:o, s:o, s:I}", "own", json_text(own), "self", self, "nodes", out,
+			 "ms", (json_int_t)(now_ms() - begun));
+}
+
+/* ---- at the head ---- */
+
+static bool owns(const struct machine *card, const char *numeric)
+{
+	char text[80];
+	size_t length = strcspn(numeric, "%");
+
+	for (size_t a = 0; a < card->address_count; a++) {
+		check_address(&card->addresses[a], 0, text, sizeof text);
+		if (strlen(text) == length && !strncmp(text, numeric, length))
+			return true;
+	}
+	return false;
+}
+
+static bool is_loopback(const char *numeric)
+{
+	return !strncmp(numeric, "127.", 4) || !strcmp(numeric, "::1");
+}
+
+/* A node of the job, other than the one that was meant, that has the address; -1: none. */
+static int wrong_owner(const struct check *check, size_t meant, const char *numeric)
+{
+	if (is_loopback(numeric) || owns(&check->cards[meant], numeric))
+		return -1;
+	for (size_t i = 0; i < check->count; i++)
+		if (i != meant && owns(&check->cards[i], numeric))
+			return (int)i;
+	return -1;
+}
+
+struct findings {
+	bool *unresolved, *loopback; /* [count] */
+	size_t unresolved_count, loopback_count;
+	bool wrong;
+};
+
+static void judge_name(struct check *check, size_t node, size_t other, const json_t *list,
+		       struct findings *found)
+{
+	const char *first = json_string_value(json_array_get(list, 0));
+	int owner;
+
+	if (!first) {
+		found->unresolved[other] = true;
+		found->unresolved_count++;
+		return;
+	}
+	owner = wrong_owner(check, other, first);
+	if (owner >= 0) {
+		found->wrong = true;
+		check_add(check, node, "names", CHECK_FAULT, "correct /etc/hosts or DNS there",
+			  "the name %s leads to %s, which is an address of %s",
+			  check->nodes[other].name, first, check->nodes[owner].name);
+	} else if (other != node && is_loopback(first)) {
+		found->loopback[other] = true;
+		found->loopback_count++;
+	}
+}
+
+static void judge_node(struct check *check, size_t i, struct findings *found)
+{
+	const json_t *answer = check_answer(check, i, "names");
+	const json_t *nodes = json_object_get(answer, "nodes");
+	const char *self = json_string_value(json_array_get(json_object_get(answer, "self"), 0));
+	const char *own = check_text(answer, "own");
+	static const char advice[] =
+		"nothing for berth, which hands out numeric addresses; programs "
+		"that use names themselves need it in /etc/hosts or DNS";
+	char *names;
+
+	for (size_t n = 0; n < json_array_size(nodes); n++)
+		judge_name(check, i, n, json_array_get(nodes, n), found);
+	if (found->wrong)
+		return;
+	if (json_array_size(nodes) < check->count) {
+		check_add(check, i, "names", CHECK_NOTE,
+			  "a name server that answers; berth hands out numeric addresses and needs "
+			  "none",
+			  "looking names up is slow here: %zu of %zu within %d s",
+			  json_array_size(nodes), check->count, ALL_MS / 1000);
+		return;
+	}
+	if (found->unresolved_count || found->loopback_count) {
+		bool unknown = found->unresolved_count > 0;
+		bool one = (unknown ? found->unresolved_count : found->loopback_count) == 1;
+
+		names = check_names(check, unknown ? found->unresolved : found->loopback);
+		check_add(check, i, "names", CHECK_NOTE, advice, "%s %s", names ? names : "some",
+			  unknown ? one ? "does not resolve here" : "do not resolve here"
+			  : one	  ? "resolves to loopback here"
+				  : "resolve to loopback here");
+		free(names);
+	} else if (!self || (check->count > 1 && is_loopback(self))) {
+		check_add(check, i, "names", CHECK_NOTE, advice,
+			  "its own name, %s, %s%s: what looks itself up by it tells others an "
+			  "address where nobody is",
+			  own, self ? "is " : "does not resolve", self ? self : "");
+	} else {
+		check_add(check, i, "names", CHECK_OK, NULL, "%s",
+			  check->count > 1 ? "all nodes' names resolve" : "its own name resolves");
+	}
+}
+
+void probe_names_judge(struct check *check)
+{
+	for (size_t i = 0; i < check->count; i++) {
+		struct findings found = {calloc(check->count, 1), calloc(check->count, 1)};
+
+		if (check->nodes[i].missing || check->pretended) {
+			if (check->pretended)
+				check_add(check, i, "names", CHECK_SKIPPED, NULL,
+					  "pretended nodes have no names of their own");
+		} else if (!check_answer(check, i, "names")) {
+			check_add(
+				check, i, "names", CHECK_NOTE,
+				"a name server that answers; berth hands out numeric addresses and "
+				"needs none",
+				"looking names up took too long here");
+		} else if (found.unresolved && found.loopback) {
+			judge_node(check, i, &found);
+		}
+		free(found.unresolved);
+		free(found.loopback);
+	}
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Is there an address at which all nodes meet, does each address belong to one node, and is the
+ * best network the one that would be used? */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/check_internal.h"
+
+/* Two nodes with one address: traffic for one of them reaches the other. */
+static bool judge_twins(struct check *check, size_t i)
+{
+	for (size_t a = 0; a < check->cards[i].address_count; a++)
+		for (size_t j = 0; j < check->count; j++)
+			for (size_t b = 0; j != i && b < check->cards[j].address_count; b++) {
+				const struct machine_address *mine = &check->cards[i].addresses[a],
+							     *its = &check->cards[j].addresses[b];
+				char text[80];
+
+				if (!check_usable(check, mine) || !check_usable(check, its) ||
+				    !check_same_address(mine, its))
+					continue;
+				check_address(mine, 0, text, sizeof text);
+				check_add(check, i, "network", CHECK_FAULT,
+					  "an administrator gives each node an address of its own",
+					  "%s has the address %s, which %s has too (%s)",
+					  mine->iface, text, check->nodes[j].name, its->iface);
+				return true;
+			}
+	return false;
+}
+
+/* How much better than another an address is: its NIC's kind before its speed. */
+static bool better(const struct check *check, size_t node_a, const struct machine_address *a,
+		   size_t node_b, const struct machine_address *b)
+{
+	int worth_a = plan_address_worth(&check->cards[node_a], a),
+	    worth_b = plan_address_worth(&check->cards[node_b], b);
+
+	return worth_a != worth_b ? worth_a > worth_b : a->speed_mbps > b->speed_mbps;
+}
+
+/* An address that the node has in the subnet; up: only one that can be used. */
+static const struct machine_address *in_subnet(const struct check *check, size_t node,
+					       const struct machine_address *subnet, bool up)
+{
+	const struct machine *card = &check->cards[node];
+
+	for (size_t a = 0; a < card->address_count; a++)
+		if (check_same_subnet(&card->addresses[a], subnet) &&
+		    (!up || check_usable(check, &card->addresses[a])))
+			return &card->addresses[a];
+	return NULL;
+}
+
+static bool has_iface(const struct machine *card, const char *name)
+{
+	for (size_t a = 0; a < card->address_count; a++)
+		if (!strcmp(card->addresses[a].iface, name))
+			return true;
+	for (size_t n = 0; n < card->nic_count; n++)
+		if (!strcmp(card->nics[n].net, name))
+			return true;
+	return false;
+}
+
+/* The best address whose subnet at least half of the nodes have; *owner: on which node. */
+static const struct machine_address *best_subnet(const struct check *check, size_t *owner)
+{
+	const struct machine_address *best = NULL;
+
+	for (size_t i = 0; i < check->count; i++)
+		for (size_t a = 0; a < check->cards[i].address_count; a++) {
+			const struct machine_address *address = &check->cards[i].addresses[a];
+			size_t have = 0;
+
+			if (!check_usable(check, address) ||
+			    (best && !better(check, i, address, *owner, best)))
+				continue;
+			for (size_t j = 0; j < check->count; j++)
+				have += in_subnet(check, j, address, true) != NULL;
+			if (2 * have < check->count)
+				continue;
+			best = address;
+			*owner = i;
+		}
+	return best;
+}
+
+/* A node without the network that most have: the ring of the others has to go round it. */
+static bool judge_lack(struct check *check, size_t i, const struct machine_address *best,
+		       const char *owner)
+{
+	const struct machine_address *down = in_subnet(check, i, best, false);
+	char text[80];
+
+	if (in_subnet(check, i, best, true))
+		return false;
+	check_address(best, 0, text, sizeof text);
+	if (down)
+		check_add(check, i, "network", CHECK_FAULT,
+			  "ip link set it up, or its cable; leave the node out until then",
+			  "%s is down here; the job would use a slower network because of it",
+			  down->iface);
+	else
+		check_add(check, i, "network",
+			  has_iface(&check->cards[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
+			  "an administrator gives it its address; leave the node out until then",
+			  "%s in the network of %s on %s (%s/%d); the job would use a slower one",
+			  has_iface(&check->cards[i], best->iface) ? "no address" : "no interface",
+			  text, owner, best->iface, best->prefix);
+	return true;
+}
+
+static bool is_chosen(const struct check *check, size_t owner, const struct machine_address *best)
+{
+	int chosen = check_chosen(check, owner);
+
+	return chosen >= 0 && check_same_subnet(best, &check->cards[owner].addresses[chosen]);
+}
+
+static void tell_choice(struct check *check, size_t i)
+{
+	int chosen = check_chosen(check, i);
+	char text[80];
+
+	if (chosen < 0) {
+		check_add(check, i, "network", CHECK_FAULT,
+			  "name a network that it has with --iface or --subnet",
+			  "no interface in the chosen network, %s", check->plan.network.subnet);
+		return;
+	}
+	const struct machine_address *address = &check->cards[i].addresses[chosen];
+
+	check_address(address, 0, text, sizeof text);
+	if (address->speed_mbps >= 0)
+		check_add(check, i, "network", CHECK_OK, NULL, "%s %s, %s, %lld Mb/s",
+			  address->iface, text, nic_kind_name(address->kind),
+			  (long long)address->speed_mbps);
+	else
+		check_add(check, i, "network", CHECK_OK, NULL, "%s %s, %s", address->iface, text,
+			  nic_kind_name(address->kind));
+}
+
+void probe_network_judge(struct check *check)
+{
+	const struct plan_request *wish = &check->request->wish;
+	const struct machine_address *best = NULL;
+	size_t owner = 0;
+
+	if (!check->carded)
+		return;
+	if (check->count > 1 && !wish->iface && !wish->subnet && !wish->head && !check->pretended)
+		best = best_subnet(check, &owner);
+	for (size_t i = 0; i < check->count; i++) {
+		bool told = false;
+
+		if (check->nodes[i].missing)
+			continue;
+		if (check->count == 1) {
+			check_add(check, i, "network", CHECK_SKIPPED, NULL,
+				  "one node: its ranks meet on loopback");
+			continue;
+		}
+		if (!check->pretended)
+			told = judge_twins(check, i);
+		if (!told && best && !is_chosen(check, owner, best))
+			told = judge_lack(check, i, best, check->nodes[owner].name);
+		if (!check->planned && i == 0)
+			check_add(check, i, "network", CHECK_FAULT,
+				  "see reach below; --iface or --subnet names another network",
+				  "%s", check->plan_error.text);
+		if (!told && check->planned)
+			tell_choice(check, i);
+	}
+}

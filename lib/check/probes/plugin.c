@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NCCL speaks Slingshot and EFA through a plug-in alone (aws-ofi-nccl); without it it runs on TCP,
+ * many times slower, and says nothing. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+static bool speaks_ofi(const char *fabric)
+{
+	return !strcmp(fabric, nic_kind_name(NIC_SLINGSHOT)) ||
+	       !strcmp(fabric, nic_kind_name(NIC_EFA));
+}
+
+/* As NCCL looks for it: what NCCL_NET_PLUGIN names, as a library, a path or libnccl-net-NAME.so;
+ * else libnccl-net.so. The versions of aws-ofi-nccl differ in the name. */
+static bool load(const struct prober *prober, char *found, size_t size, char *problem,
+		 size_t problem_size)
+{
+	const char *wanted = env_get(prober->env, "NCCL_NET_PLUGIN");
+	const char *names[] = {wanted, NULL, "libnccl-net-ofi.so", "libnccl-net.so",
+			       "libnccl-net-aws-ofi.so"};
+	char named[512];
+
+	if (wanted) {
+		snprintf(named, sizeof named, "libnccl-net-%s.so", wanted);
+		names[1] = named;
+	}
+	*problem = '\0';
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+		if (!names[i] || (wanted && i >= 2))
+			continue;
+		if (dlopen(names[i], RTLD_NOW | RTLD_LOCAL)) {
+			snprintf(found, size, "%s", names[i]);
+			return true;
+		}
+		snprintf(problem, problem_size, "%s", dlerror());
+	}
+	return false;
+}
+
+json_t *probe_plugin_look(const struct prober *prober)
+{
+	char found[600] = "", problem[600] = "";
+
+	if (!speaks_ofi(check_text(prober->begin, "fabric")))
+		return json_object();
+	if (load(prober, found, sizeof found, problem, sizeof problem))
+		return json_pack("{s:o}", "found", json_text(found));
+	return json_pack("{s:o}", "problem", json_text(problem));
+}
+
+void probe_plugin_judge(struct check *check)
+{
+	for (size_t i = 0; i < check->count; i++) {
+		const json_t *answer = check_answer(check, i, "plugin");
+		bool fabric = false;
+
+		for (size_t n = 0; check->carded && n < check->cards[i].nic_count; n++)
+			fabric |= check->cards[i].nics[n].kind == NIC_SLINGSHOT ||
+				  check->cards[i].nics[n].kind == NIC_EFA;
+		if (!answer)
+			continue;
+		if (*check_text(answer, "found"))
+			check_add(check, i, "plugin", CHECK_OK, NULL, "%s",
+				  check_text(answer, "found"));
+		else if (!fabric)
+			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+				  "neither Slingshot nor EFA is here");
+		else if (!check->cards[i].gpu_count)
+			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
+				  "no GPU is here, so no NCCL either");
+		else
+			check_add(check, i, "plugin", CHECK_FAULT,
+				  "load the aws-ofi-nccl module, or put its lib folder into "
+				  "LD_LIBRARY_PATH",
+				  "no aws-ofi-nccl plug-in: NCCL would run on TCP, many times "
+				  "slower, without a word (%s)",
+				  check_text(answer, "problem"));
+	}
+}

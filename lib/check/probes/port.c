@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MASTER_PORT: the head's agent holds it, the head's prober listens on it as rank 0 would, and all
+ * nodes try it at the head's address. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+static int head_port(const struct check *check)
+{
+	return check->plan.port;
+}
+
+json_t *probe_port_question(const struct check *check, size_t node)
+{
+	const char *host = check->plan.network.address;
+	json_t *address =
+		json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, head_port(check));
+
+	(void)node; /* the head itself meets the others there too */
+	return json_pack("{s:s, s:[{s:i, s:[o]}]}", "ask", "port", "nodes", "node", 0, "addresses",
+			 address);
+}
+
+void probe_port_judge(struct check *check)
+{
+	const char *taken = check_text(check_answer(check, 0, "begin"), "head_port_error");
+
+	if (!check->planned)
+		return;
+	if (*taken)
+		check_add(check, 0, "port", CHECK_FAULT,
+			  "another --port, or none: berth finds a free one", "port %d: %s",
+			  head_port(check), taken);
+	for (size_t i = 0; !*taken && i < check->count; i++) {
+		const json_t *rows = json_object_get(check_answer(check, i, "port?"), "rows");
+		const char *word = json_string_value(json_array_get(json_array_get(rows, 0), 0));
+
+		if (check->nodes[i].missing)
+			continue;
+		if (word && !strcmp(word, "ok"))
+			check_add(check, i, "port", CHECK_OK, NULL, "meets the head at %s port %d",
+				  check->plan.network.address, head_port(check));
+		else
+			check_add(check, i, "port", CHECK_FAULT,
+				  "open TCP ports from 1024 on between the job's nodes, or name an "
+				  "open one with --port",
+				  "the head's port %d at %s: %s", head_port(check),
+				  check->plan.network.address, word ? word : "no word in time");
+	}
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The all-reduce over the chosen NIC: who follows whom, and what its answers mean. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+#define SLOW_PART 5	    /* a link is slow below 1/5 of the best one ... */
+#define SLOW_STATED_PART 50 /* ... or below 1/50 of what its NIC says of itself */
+#define COUNTED_PERCENT 90
+
+static size_t after(const struct check *check, size_t node)
+{
+	return (node + 1) % check->count;
+}
+
+bool probe_ring_possible(const struct check *check)
+{
+	if (!check->planned || check->count < 2)
+		return false;
+	for (size_t i = 0; i < check->count; i++) {
+		size_t next = after(check, i);
+		int chosen = check_chosen(check, next);
+		const char *word = chosen >= 0 ? check_word(check, i, next, (size_t)chosen) : NULL;
+
+		if (check->nodes[i].missing || !word || strcmp(word, "ok") ||
+		    check_chosen(check, i) < 0)
+			return false;
+	}
+	return true;
+}
+
+json_t *probe_ring_question(const struct check *check, size_t node)
+{
+	size_t next = after(check, node), prev = (node + check->count - 1) % check->count;
+	const struct machine_address
+		*own = &check->cards[node].addresses[check_chosen(check, node)],
+		*its = &check->cards[next].addresses[check_chosen(check, next)];
+	char own_text[80], next_text[80];
+
+	check_address(own, 1, own_text, sizeof own_text);
+	check_address(its, check->nodes[next].ring_port, next_text, sizeof next_text);
+	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:o}", "ask", "ring", "place",
+			 (int)node, "count", (int)check->count, "next_node", (int)next, "prev_node",
+			 (int)prev, "next", next_text, "own", own_text, "iface",
+			 json_text(own->iface));
+}
+
+/* Mb/s from the node before it, the best of all rounds; -1: not measured. */
+static double rate_into(const struct check *check, size_t node)
+{
+	const json_t *answer = check_answer(check, node, "ring?");
+	int64_t bytes = 0, ms = 0;
+	double rate, best = check->nodes[node].best_mbps;
+
+	if (!answer || json_is_string(json_object_get(answer, "problem")) ||
+	    json_get_int("ring", answer, "received", 0, INT64_MAX, &bytes, NULL) ||
+	    json_get_int("ring", answer, "ms", 1, INT64_MAX, &ms, NULL))
+		return -1;
+	rate = (double)bytes * 8 / 1000 / (double)ms;
+	return rate > best ? rate : best;
+}
+
+static double best_rate(const struct check *check)
+{
+	double best = -1;
+
+	for (size_t i = 0; i < check->count; i++)
+		if (rate_into(check, i) > best)
+			best = rate_into(check, i);
+	return best;
+}
+
+/* Pretended nodes share one machine: their rates tell of its load. */
+static bool is_slow(const struct check *check, size_t node, double best)
+{
+	int64_t stated = check->cards[node].addresses[check_chosen(check, node)].speed_mbps;
+	double rate = rate_into(check, node);
+
+	return rate >= 0 && !check->pretended &&
+	       (rate * SLOW_PART < best ||
+		(stated > 0 && rate * SLOW_STATED_PART < (double)stated));
+}
+
+bool probe_ring_again(struct check *check)
+{
+	double best = best_rate(check);
+	bool again = false;
+
+	for (size_t i = 0; i < check->count; i++) {
+		if (!check_answer(check, i, "ring?") || rate_into(check, i) < 0)
+			return false; /* it broke: that is what is to be told */
+		again |= is_slow(check, i, best);
+	}
+	for (size_t i = 0; again && i < check->count; i++) {
+		check->nodes[i].best_mbps = rate_into(check, i);
+		json_object_del(check->nodes[i].answers, "ring?");
+	}
+	return again;
+}
+
+static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
+{
+	int64_t sent = 0, count = 0;
+	const char *iface = check->cards[i].addresses[check_chosen(check, i)].iface;
+
+	if (json_get_int("ring", answer, "sent", 0, INT64_MAX, &sent, NULL) ||
+	    json_get_int("ring", answer, "counted", 0, INT64_MAX, &count, NULL) ||
+	    count * 100 >= sent * COUNTED_PERCENT)
+		return false;
+	check_add(check, i, "ring", CHECK_FAULT,
+		  "an administrator looks at the routes: traffic to the chosen network leaves by "
+		  "another NIC",
+		  "%lld MiB were sent, but %s counted %lld MiB", (long long)(sent >> 20), iface,
+		  (long long)(count >> 20));
+	return true;
+}
+
+static void judge_node(struct check *check, size_t i, double best)
+{
+	const json_t *answer = check_answer(check, i, "ring?");
+	size_t prev = (i + check->count - 1) % check->count;
+	const struct machine_address *own = &check->cards[i].addresses[check_chosen(check, i)];
+	double rate = rate_into(check, i);
+	int64_t sent = 0;
+
+	if (!answer) {
+		check_add(check, i, "ring", CHECK_FAULT, "look at the load of the node",
+			  "no word about the all-reduce within %d s", PROBE_RING_MS / 1000);
+		return;
+	}
+	if (*check_text(answer, "problem")) {
+		check_add(check, i, "ring", CHECK_FAULT,
+			  "the first node of which this is told is where to look: firewall, MTU, "
+			  "cable",
+			  "all-reduce over %s: %s", own->iface, check_text(answer, "problem"));
+		return;
+	}
+	if (judge_bytes(check, i, answer))
+		return;
+	json_get_int("ring", answer, "sent", 0, INT64_MAX, &sent, NULL);
+	if (is_slow(check, i, best))
+		check_add(check, i, "ring", CHECK_FAULT,
+			  "leave one of the two nodes out and check again; the slow one's cable, "
+			  "port or driver wants an administrator",
+			  "from %s come %.0f Mb/s over %s%s; the best link has %.0f Mb/s",
+			  check->nodes[prev].name, rate, own->iface,
+			  own->speed_mbps > 0 ? ", which says it is much faster" : "", best);
+	else
+		check_add(check, i, "ring", CHECK_OK, NULL,
+			  "all-reduce of 1 KiB to 4 MiB: sums right; %.0f Mb/s from %s, %lld MiB "
+			  "sent over %s",
+			  rate, check->nodes[prev].name, (long long)(sent >> 20), own->iface);
+}
+
+void probe_ring_judge(struct check *check)
+{
+	bool possible = check->carded && probe_ring_possible(check);
+	double best = possible ? best_rate(check) : -1;
+
+	for (size_t i = 0; i < check->count; i++) {
+		if (check->nodes[i].missing)
+			continue;
+		if (check->count == 1)
+			check_add(check, i, "ring", CHECK_SKIPPED, NULL, "one node");
+		else if (!possible)
+			check_add(check, i, "ring", CHECK_SKIPPED, NULL,
+				  "not all nodes reach each other in one network");
+		else
+			judge_node(check, i, best);
+	}
+}

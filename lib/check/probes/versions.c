@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Equal versions: of berth, the architecture, the driver, and the libraries that a program would
+ * find here by their names. What a Python environment brings along is not seen. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+
+/* The first of the names that loads; libraries stay loaded to the prober's end. */
+static void *load(const char *const *names)
+{
+	void *library = NULL;
+
+	for (; *names && !library; names++)
+		library = dlopen(*names, RTLD_LAZY | RTLD_LOCAL);
+	return library;
+}
+
+static void *symbol(void *library, const char *name)
+{
+	return library ? dlsym(library, name) : NULL;
+}
+
+/* CUDA: 13000 is 13.0. */
+static void add_cuda(json_t *out, const char *key, const char *const *names, const char *function)
+{
+	int (*version)(int *) = (int (*)(int *))symbol(load(names), function);
+	int number = 0;
+	char text[32];
+
+	if (!version || version(&number) || !number)
+		return;
+	snprintf(text, sizeof text, "%d.%d", number / 1000, number % 1000 / 10);
+	json_object_set_new(out, key, json_string(text));
+}
+
+/* cuDNN: 8907 is 8.9.7, 91002 is 9.10.2. */
+static void add_cudnn(json_t *out)
+{
+	static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8", "libcudnn.so", NULL};
+	size_t (*version)(void) = (size_t(*)(void))symbol(load(names), "cudnnGetVersion");
+	size_t number = version ? version() : 0, major = number >= 90000 ? 10000 : 1000;
+	char text[64];
+
+	if (!number)
+		return;
+	snprintf(text, sizeof text, "%zu.%zu.%zu", number / major, number % major / 100,
+		 number % 100);
+	json_object_set_new(out, "cuDNN", json_string(text));
+}
+
+/* NCCL: 2708 is 2.7.8, 22809 is 2.28.9. */
+static void add_nccl(json_t *out)
+{
+	static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
+	int (*version)(int *) = (int (*)(int *))symbol(load(names), "ncclGetVersion");
+	int number = 0, major;
+	char text[64];
+
+	if (!version || version(&number) || !number)
+		return;
+	major = number >= 10000 ? 10000 : 1000;
+	snprintf(text, sizeof text, "%d.%d.%d", number / major, number % major / 100, number % 100);
+	json_object_set_new(out, "NCCL", json_string(text));
+}
+
+/* The kernel's module, which tells its version without a GPU being touched. */
+static void add_driver(json_t *out)
+{
+	FILE *file = fopen("/sys/module/nvidia/version", "re");
+	char text[64];
+
+	if (!file)
+		return;
+	if (fscanf(file, "%63s", text) == 1)
+		json_object_set_new(out, "driver", json_text(text));
+	fclose(file);
+}
+
+json_t *probe_versions_look(const struct prober *prober)
+{
+	static const char *const driver[] = {"libcuda.so.1", NULL};
+	static const char *const runtime[] = {"libcudart.so", "libcudart.so.13", "libcudart.so.12",
+					      "libcudart.so.11.0", NULL};
+	json_t *out = json_object();
+	struct utsname name;
+
+	json_object_set_new(out, "berth", json_text(prober->version));
+	if (!uname(&name))
+		json_object_set_new(out, "architecture", json_text(name.machine));
+	add_driver(out);
+	add_cuda(out, "CUDA of the driver", driver, "cuDriverGetVersion");
+	add_cuda(out, "CUDA", runtime, "cudaRuntimeGetVersion");
+	add_cudnn(out);
+	add_nccl(out);
+	return out;
+}
+
+/* ---- at the head ---- */
+
+static const struct {
+	const char *key;
+	const char *fix;
+} compared[] = {
+	{"berth", "one berth for all nodes: in a folder that all of them see"},
+	{"architecture", "nodes of one kind in a job: name the partition or the constraint"},
+	{"driver", "an administrator updates the driver; leave the node out until then"},
+	{"CUDA of the driver",
+	 "an administrator updates the driver; leave the node out until then"},
+	{"CUDA", "the same modules and LD_LIBRARY_PATH on all nodes"},
+	{"cuDNN", "the same modules and LD_LIBRARY_PATH on all nodes"},
+	{"NCCL", "the same modules and LD_LIBRARY_PATH on all nodes: NCCL refuses to mix versions"},
+};
+#define COMPARED (sizeof compared / sizeof *compared)
+
+static const char *value(const struct check *check, size_t node, const char *key)
+{
+	const char *text = check_text(check_answer(check, node, "versions"), key);
+
+	return *text ? text : "none";
+}
+
+/* What most nodes have; the head's where none is the most. */
+static const char *usual(const struct check *check, const char *key)
+{
+	const char *best = NULL;
+	size_t best_count = 0;
+
+	for (size_t i = 0; i < check->count; i++) {
+		size_t count = 0;
+
+		if (!check_answer(check, i, "versions"))
+			continue;
+		for (size_t j = 0; j < check->count; j++)
+			count += check_answer(check, j, "versions") &&
+				 !strcmp(value(check, i, key), value(check, j, key));
+		if (count > best_count) {
+			best = value(check, i, key);
+			best_count = count;
+		}
+	}
+	return best;
+}
+
+/* "berth 0.1.0, x86_64, driver 580.65" */
+static void describe(const json_t *answer, char *text, size_t size)
+{
+	size_t used = 0;
+
+	for (size_t k = 0; k < COMPARED && used < size; k++) {
+		const char *value = check_text(answer, compared[k].key);
+		const char *name = k == 1 ? "" : compared[k].key;
+
+		if (*value)
+			used += (size_t)snprintf(text + used, size - used, "%s%s%s%s",
+						 used ? ", " : "", name, *name ? " " : "", value);
+	}
+}
+
+void probe_versions_judge(struct check *check)
+{
+	for (size_t i = 0; i < check->count; i++) {
+		const json_t *answer = check_answer(check, i, "versions");
+		char text[512] = "";
+		bool fault = false;
+
+		if (!answer)
+			continue;
+		for (size_t k = 0; k < COMPARED; k++) {
+			const char *key = compared[k].key, *mine = value(check, i, key),
+				   *theirs = usual(check, key);
+
+			if (!theirs || !strcmp(mine, theirs))
+				continue;
+			check_add(check, i, "versions", CHECK_FAULT, compared[k].fix,
+				  "%s: %s here, %s on other nodes", key, mine, theirs);
+			fault = true;
+		}
+		describe(answer, text, sizeof text);
+		if (!fault)
+			check_add(check, i, "versions", CHECK_OK, NULL, "%s", text);
+	}
+}

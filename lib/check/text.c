@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "check/check_internal.h"
+#include "hostlist/hostlist.h"
+
+void check_add(struct check *check, size_t node, const char *probe, enum check_result result,
+	       const char *fix, const char *format, ...)
+{
+	static const char *const names[] = {"ok", "ok", "fault", "skipped"};
+	char seen[1024];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(seen, sizeof seen, format, ap);
+	va_end(ap);
+	json_array_append_new(check->nodes[node].results,
+			      json_pack("{s:s, s:s, s:o, s:o, s:b}", "name", probe, "result",
+					names[result], "seen", json_text(seen), "fix",
+					json_text(fix && *fix ? fix : NULL), "note",
+					result == CHECK_NOTE));
+}
+
+const json_t *check_answer(const struct check *check, size_t node, const char *probe)
+{
+	const json_t *answer = json_object_get(check->nodes[node].answers, probe);
+
+	return json_is_object(answer) ? answer : NULL;
+}
+
+const char *check_text(const json_t *answer, const char *key)
+{
+	const char *text = json_string_value(json_object_get(answer, key));
+
+	return text ? text : "";
+}
+
+bool check_usable(const struct check *check, const struct machine_address *address)
+{
+	if (!address->up || address->link_local)
+		return false;
+	return check->pretended ? address->sort == IFACE_LOOPBACK : address->sort == IFACE_PHYSICAL;
+}
+
+void check_address(const struct machine_address *address, int port, char *out, size_t size)
+{
+	char host[INET6_ADDRSTRLEN] = "?";
+
+	inet_ntop(address->family, address->bytes, host, sizeof host);
+	if (!port)
+		snprintf(out, size, "%s", host);
+	else
+		snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+bool check_same_address(const struct machine_address *a, const struct machine_address *b)
+{
+	return a->family == b->family &&
+	       !memcmp(a->bytes, b->bytes, a->family == AF_INET6 ? 16 : 4);
+}
+
+bool check_same_subnet(const struct machine_address *a, const struct machine_address *b)
+{
+	int bytes = a->prefix / 8, bits = a->prefix % 8;
+
+	if (a->family != b->family || a->prefix != b->prefix ||
+	    memcmp(a->bytes, b->bytes, (size_t)bytes))
+		return false;
+	return !bits || !((a->bytes[bytes] ^ b->bytes[bytes]) >> (8 - bits));
+}
+
+int check_chosen(const struct check *check, size_t node)
+{
+	const struct machine *card = &check->cards[node];
+	const struct machine_address *head = NULL;
+	int kin = -1;
+
+	if (!check->planned || !*check->plan.nodes[node].iface)
+		return -1;
+	for (size_t a = 0; a < check->cards[0].address_count; a++) {
+		char text[80];
+
+		check_address(&check->cards[0].addresses[a], 0, text, sizeof text);
+		if (!strcmp(text, check->plan.network.address))
+			head = &check->cards[0].addresses[a];
+	}
+	for (size_t a = 0; a < card->address_count; a++) {
+		const struct machine_address *address = &card->addresses[a];
+
+		if (strcmp(address->iface, check->plan.nodes[node].iface) || !address->up ||
+		    address->link_local || (head && address->family != head->family))
+			continue;
+		if (head && (node ? check_same_subnet(address, head) : address == head))
+			return (int)a;
+		if (kin < 0)
+			kin = (int)a;
+	}
+	return kin;
+}
+
+const char *check_word(const struct check *check, size_t from, size_t to, size_t address)
+{
+	const json_t *rows = json_object_get(check_answer(check, from, "reach?"), "rows");
+
+	return json_string_value(json_array_get(json_array_get(rows, to), address));
+}
+
+char *check_names(const struct check *check, const bool *chosen)
+{
+	const char **names = calloc(check->count + 1, sizeof *names);
+	size_t count = 0;
+	char *text;
+
+	for (size_t i = 0; names && i < check->count; i++)
+		if (chosen[i])
+			names[count++] = check->nodes[i].name;
+	text = names ? hostlist_compress(names, count) : NULL;
+	free(names);
+	return text;
+}

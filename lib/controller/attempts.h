@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A job that is started again after a failure, without leaving its allocation: one job_run after the
+ * other, each with agents, an address, a port and PMIx names of its own.
+ *
+ *   attempts.c       the runs one after the other, and what is told of them
+ *   node_pool.c  which nodes take part in the next one, and which are left out
+ *
+ * Not started again is what ended well, what was told to end (a signal), what stopped with a
+ * checkpoint (75), and what berth found wrong before it started anything (64 to 70): only a program's
+ * own failure, a hang, and a node or a network that failed.
+ *
+ * Nodes are left out when they are lost (their agent is gone or silent), or when a failure began on
+ * them twice, as long as a spare takes their place or min_nodes are left; a node that cannot be
+ * spared is tried again. The first node has the head's address, but this process may be on it: when
+ * the machine of berth run itself is gone, so is the job. */
+#ifndef BERTH_CONTROLLER_ATTEMPTS_H
+#define BERTH_CONTROLLER_ATTEMPTS_H
+
+#include "controller/job.h"
+
+struct attempts_policy {
+	int max_restarts;  /* 0: none */
+	size_t spares;	   /* nodes of the allocation, the last ones, that are in place and idle */
+	size_t min_nodes;  /* so many are enough; 0: as many as at first */
+	bool ours;	   /* the program is berth's: its codes 64 to 66 are not worth a restart */
+	int quick_ms;	   /* an attempt that was shorter made no progress, where nothing is known of
+			      steps; 0: ATTEMPTS_QUICK_MS */
+};
+
+#define ATTEMPTS_QUICK_MS 30000
+
+/* -ERR_USAGE: min_nodes, spares and the nodes of alloc do not go together; err names them. */
+int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
+		   struct error *err);
+
+/* As job_run: request->spares, log_dir (of each attempt) and again are set here, plan.attempt is the
+ * first one's. out is the last attempt's, with attempts and left_out. */
+int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
+		 const struct job_sink *sink, struct job_result *out, struct error *err);
+
+/* The folder of an attempt's logs: DIR/attempt-2; DIR itself where nothing is started again. */
+void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size);
+
+/* ---- node_pool.c ---- */
+
+/* Nodes by their index in the allocation. Zero-initialise; pool_new, pool_free. */
+struct pool {
+	const struct alloc *alloc; /* borrowed */
+	size_t min_nodes;
+	size_t *active, active_count; /* with ranks, in order */
+	size_t *spares, spare_count;
+	int *failures; /* [alloc->node_count] that began there */
+	json_t *left_out; /* [{node, why, attempt}] */
+};
+
+int pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct pool *out,
+	     struct error *err);
+void pool_free(struct pool *pool);
+/* The allocation of the next attempt: the active ones, then the spares. Names are shared with the
+ * pool's; free(out->nodes) alone. */
+int pool_alloc(const struct pool *pool, struct alloc *out, struct error *err);
+/* Learn from how an attempt with pool_alloc's nodes ended. note tells what is done about it.
+ * How many nodes were left out. */
+size_t pool_learn(struct pool *pool, const struct job_result *result,
+		  void (*note)(void *context, const char *text), void *context);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The end of a job: its first cause, and what is told of it. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "controller/job_internal.h"
+#include "process/supervise.h"
+
+#define SETTLE_MS 250					       /* see enum job_cause */
+#define STOPPED_MS 30000 /* for all ranks to end, once one has stopped with its work saved */
+#define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
+
+void job_note(struct job *job, enum log_level level, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	job->sink->note(job->sink->context, level, text);
+}
+
+void job_stop(struct job *job, int grace_ms)
+{
+	int64_t deadline = loop_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+
+	job->settle_ms = 0;
+	if (job->phase == PHASE_OVER)
+		return;
+	/* Before JOB was sent there is nothing to end but the agents. */
+	if (job->phase < PHASE_RUN) {
+		job->phase = PHASE_OVER;
+		return;
+	}
+	if (job->phase != PHASE_END || deadline < job->deadline_ms)
+		job->deadline_ms = deadline;
+	job->phase = PHASE_END;
+	head_send(job->head, MESSAGE_STOP, WIRE_ALL, 0, 0, json_pack("{s:i}", "grace_ms", grace_ms),
+		  NULL, 0, NULL);
+}
+
+static void forget_cause(struct job_result *result)
+{
+	free(result->node);
+	free(result->first_cause);
+	json_decref(result->last);
+	result->node = result->first_cause = NULL;
+	result->last = NULL;
+	result->by_program = result->oom = false;
+	result->rank = -1;
+	result->node_index = -1;
+	result->signal = 0;
+}
+
+/* True when this is the first cause, or explains the one that was taken for it: out is to be
+ * filled. */
+static bool first(struct job *job, enum job_cause cause, int code, long node)
+{
+	if (job->failed && (!job->settle_ms || cause <= job->cause))
+		return false;
+	if (job->failed)
+		forget_cause(job->result);
+	if (!job->failed || job->cause == CAUSE_STOPPED)
+		job->settle_ms = loop_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
+	job->failed = true;
+	job->cause = cause;
+	job->result->code = code;
+	job->result->node_index = node;
+	if (node >= 0)
+		job->result->node = strdup(job->request->alloc->nodes[node].name);
+	return true;
+}
+
+void job_settle(struct job *job, int64_t now_ms)
+{
+	if (!job->settle_ms || (now_ms < job->settle_ms && job->cause < CAUSE_SIGNAL))
+		return;
+	job_stop(job, SUPERVISE_GRACE_MS);
+}
+
+static enum job_cause cause_of(int number)
+{
+	switch (number) {
+	case 0:
+		return CAUSE_CODE;
+	case SIGABRT:
+	case SIGTERM:
+	case SIGPIPE:
+	case SIGHUP:
+	case SIGINT:
+		return CAUSE_RAISED;
+	default:
+		return CAUSE_SIGNAL;
+	}
+}
+
+void job_fail(struct job *job, int code, long node, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	if (!first(job, CAUSE_BERTH, code, node)) {
+		job_note(job, LOG_DEBUG, "after the first failure: %s", text);
+		return;
+	}
+	job->result->first_cause = strdup(text);
+	job_settle(job, loop_now_ms());
+}
+
+/* "was killed by signal 11 (Segmentation fault), core dumped" */
+static void describe(const json_t *text, int code, int number, char *out, size_t size)
+{
+	const char *start_error = json_string_value(json_object_get(text, "start_error"));
+	json_int_t oom = json_integer_value(json_object_get(text, "oom"));
+
+	if (start_error)
+		snprintf(out, size, "could not be started: %s", start_error);
+	else if (number)
+		snprintf(out, size, "was killed by signal %d (%s)%s%s", number, strsignal(number),
+			 json_is_true(json_object_get(text, "core")) ? ", core dumped" : "",
+			 oom == SUPERVISE_OOM_YES ? "; the kernel's out-of-memory killer ended it"
+			 : oom == SUPERVISE_OOM_LIKELY
+				 ? "; probably the kernel's out-of-memory killer"
+				 : "");
+	else if (code == ERR_STOPPED)
+		snprintf(out, size, "stopped early with its work saved (code %d)", code);
+	else
+		snprintf(out, size, "ended with code %d", code);
+}
+
+/* What the program has written to BERTH_REPORT on its node: the last one's word counts. */
+static void take_words(struct job_result *result, const json_t *said)
+{
+	const struct {
+		const char *name;
+		char **place;
+	} words[] = {{"saved", &result->saved}, {"next", &result->next}};
+
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		const char *text = json_string_value(json_object_get(said, words[i].name));
+
+		if (!text)
+			continue;
+		free(*words[i].place);
+		*words[i].place = strdup(text);
+	}
+}
+
+void job_take_ended(struct job *job, size_t node, const json_t *text)
+{
+	int64_t rank, code, number;
+	char how[600], cause[800];
+	const char *name = job->request->alloc->nodes[node].name;
+
+	if (json_get_int("ENDED", text, "rank", 0, INT32_MAX, &rank, NULL) ||
+	    json_get_int("ENDED", text, "code", 0, 255, &code, NULL) ||
+	    json_get_int("ENDED", text, "signal", 0, SIGRTMAX, &number, NULL))
+		return;
+	if (job->nodes[node].running)
+		job->nodes[node].running--;
+	json_array_append_new(job->result->ranks,
+			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank",
+					(json_int_t)rank, "node", name, "code", (json_int_t)code,
+					"signal", (json_int_t)number, "peak_memory_bytes",
+					json_object_get(text, "peak_memory_bytes"), "stopped",
+					json_object_get(text, "stopped")));
+	take_words(job->result, json_object_get(text, "said"));
+	if (!code || json_is_true(json_object_get(text, "stopped")))
+		return;
+	if (job->failed && job->result->rank == rank)
+		return; /* it has said why: by an abort */
+	if (!first(job, !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
+		   (int)code, (long)node))
+		return;
+	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
+	/* A program that cannot be executed has no code of its own. */
+	if (json_is_string(json_object_get(text, "start_error")))
+		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
+	else
+		job->result->by_program = true;
+	describe(text, (int)code, (int)number, how, sizeof how);
+	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
+		 job->result->interrupted ? ", after berth run was told to stop and passed it on"
+					  : "");
+	job->result->rank = (int)rank;
+	job->result->signal = (int)number;
+	job->result->first_cause = strdup(cause);
+	job->result->last = json_incref(json_object_get(text, "last"));
+	job_settle(job, loop_now_ms());
+}
+
+void job_take_abort(struct job *job, size_t node, const json_t *text)
+{
+	const char *why = json_string_value(json_object_get(text, "text"));
+	int64_t rank, status;
+	char cause[800];
+
+	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
+	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
+		return;
+	if (!first(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
+		return;
+	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
+		 (long long)rank, job->request->alloc->nodes[node].name, (long long)status,
+		 why && *why ? ": " : "", why ? why : "");
+	job->result->by_program = true;
+	job->result->rank = (int)rank;
+	job->result->first_cause = strdup(cause);
+	job_settle(job, loop_now_ms());
+}
+
+json_t *job_report(const struct job_result *result)
+{
+	const char *next = NULL;
+
+	if (result->next && result->code)
+		next = result->next;
+	else if (result->code == ERR_STOPPED)
+		next = "submit again: it goes on from the checkpoint";
+	else if (result->code && !result->by_program && result->code == ERR_NETWORK)
+		next = "run again; if the same node fails, leave it out";
+	else if (result->code && !result->by_program)
+		next = "see first_cause";
+	else if (result->code)
+		next = "see the last lines of the rank, and its log with --log-dir";
+	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, s:O?, s:o, s:o}", "schema",
+			 "berth.run/1", "by",
+			 result->code ? json_string(result->by_program ? "program" : "berth")
+				      : json_string("program"),
+			 "code", result->code, "signal", result->signal, "rank",
+			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
+			 json_text(result->node), "first_cause", json_text(result->first_cause),
+			 "last_lines", result->last, "saved", json_text(result->saved), "next", json_text(next),
+			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
+			 result->attempts, "left_out", result->left_out, "not_restarted",
+			 json_text(result->refused), "stacks", json_text(result->stacks));
+}
+
+void job_result_free(struct job_result *result)
+{
+	if (!result)
+		return;
+	free(result->node);
+	free(result->first_cause);
+	free(result->left);
+	free(result->saved);
+	free(result->next);
+	json_decref(result->last);
+	json_decref(result->ranks);
+	json_decref(result->attempts);
+	json_decref(result->left_out);
+	free(result->lost);
+	free(result->refused);
+	free(result->stacks);
+	memset(result, 0, sizeof *result);
+}

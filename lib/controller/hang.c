@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Does the job go on? The ranks' heartbeats as the head sees them, and what is done when there is
+ * neither a step nor a line of output for too long: the agents look at their ranks, and the rank that
+ * is behind is named. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "controller/job_internal.h"
+#include "process/heartbeat.h"
+
+#define LOOK_MS 15000	    /* for the agents' answers: they have the stacks to fetch */
+#define STACK_LINES 60	    /* that are told; the report has all */
+#define NAMED_AT_MOST 64    /* ranks whose stacks are asked for */
+
+struct job_rank {
+	double steps; /* -1: it has said nothing */
+	char words[HEARTBEAT_WORDS];
+	char state; /* as in /proc, when it was looked at; 0 */
+	int node;
+};
+
+int job_hang_open(struct job *job, struct error *err)
+{
+	struct job_hang *hang = &job->hang;
+
+	hang->ranks = calloc((size_t)job->plan.world_size, sizeof *hang->ranks);
+	if (!hang->ranks)
+		return error_memory(err, "the ranks' heartbeats");
+	for (size_t n = 0; n < job->plan.node_count; n++)
+		for (size_t i = 0; i < job->plan.nodes[n].rank_count; i++) {
+			hang->ranks[job->plan.nodes[n].ranks[i].rank].steps = -1;
+			hang->ranks[job->plan.nodes[n].ranks[i].rank].node = (int)n;
+		}
+	job_is_active(job);
+	return 0;
+}
+
+void job_hang_close(struct job *job)
+{
+	free(job->hang.ranks);
+	free(job->hang.stacks);
+	memset(&job->hang, 0, sizeof job->hang);
+}
+
+void job_is_active(struct job *job)
+{
+	job->hang.active_ms = loop_now_ms();
+}
+
+/* The ranks of a node in the plan; none before there is one. */
+static const struct plan_node *node_of(const struct job *job, size_t node)
+{
+	return job->hang.ranks && node < job->plan.node_count && job->plan.nodes[node].rank_count
+		       ? &job->plan.nodes[node]
+		       : NULL;
+}
+
+void job_take_steps(struct job *job, size_t node, const json_t *text)
+{
+	const struct plan_node *at = node_of(job, node);
+	const json_t *steps = json_object_get(text, "steps"), *words = json_object_get(text, "words");
+
+	job_is_active(job);
+	for (size_t i = 0; at && i < at->rank_count; i++) {
+		struct job_rank *rank = &job->hang.ranks[at->ranks[i].rank];
+		const json_t *value = json_array_get(steps, i);
+		const char *said = json_string_value(json_array_get(words, i));
+
+		if (!json_is_number(value))
+			continue;
+		rank->steps = json_number_value(value);
+		snprintf(rank->words, sizeof rank->words, "%s", said ? said : "");
+		if (rank->steps > job->result->steps)
+			job->result->steps = rank->steps;
+	}
+}
+
+/* Are some behind others? The lowest and the highest number of those that have said one; the lowest is -1
+ * where a few have said none: they are behind. Where most say none, it may be meant so. */
+static bool are_apart(const struct job *job, double *least, double *most)
+{
+	int told = 0;
+
+	*least = *most = -1;
+	for (int i = 0; i < job->plan.world_size; i++) {
+		double steps = job->hang.ranks[i].steps;
+
+		if (steps < 0)
+			continue;
+		told++;
+		*least = *least >= 0 && *least < steps ? *least : steps;
+		*most = *most > steps ? *most : steps;
+	}
+	if (told < job->plan.world_size && job->plan.world_size - told <= told)
+		*least = -1;
+	return *least < *most;
+}
+
+static void look(struct job *job, int64_t now_ms)
+{
+	json_t *ranks = json_array();
+	double least, most;
+
+	if (are_apart(job, &least, &most))
+		for (int i = 0; i < job->plan.world_size; i++)
+			if (job->hang.ranks[i].steps == least &&
+			    json_array_size(ranks) < NAMED_AT_MOST)
+				json_array_append_new(ranks, json_integer(i));
+	job->hang.looking_ms = now_ms;
+	job->hang.looked = 0;
+	job_note(job, LOG_WARNING, "no step and no output for %d s (--hang-timeout): looking for the "
+				   "rank that is behind",
+		 job->request->hang_timeout_ms / 1000);
+	head_send(job->head, MESSAGE_LOOK, WIRE_ALL, 0, 0, json_pack("{s:o}", "ranks", ranks), NULL, 0,
+		  NULL);
+}
+
+static void keep_stacks(struct job *job, const char *text)
+{
+	size_t used = job->hang.stacks ? strlen(job->hang.stacks) : 0;
+	char *grown = realloc(job->hang.stacks, used + strlen(text) + 1);
+
+	if (!grown)
+		return;
+	strcpy(grown + used, text);
+	job->hang.stacks = grown;
+}
+
+void job_take_looked(struct job *job, size_t node, const json_t *text)
+{
+	const struct plan_node *at = node_of(job, node);
+	const char *stacks = json_string_value(json_object_get(text, "stacks"));
+
+	if (!at || !job->hang.looking_ms)
+		return;
+	for (size_t i = 0; i < at->rank_count; i++) {
+		const char *state = json_string_value(
+			json_array_get(json_object_get(text, "states"), i));
+
+		job->hang.ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
+	}
+	if (stacks)
+		keep_stacks(job, stacks);
+	job->hang.looked++;
+}
+
+/* What tells most: one that is stopped, then the lowest number, then one that the kernel holds. *alone:
+ * there is no other like it. -1: all are alike. */
+static int behind(const struct job *job, bool *alone)
+{
+	double least, most;
+	bool apart = are_apart(job, &least, &most);
+	int best = -1, best_worth = 0, count = 0;
+
+	for (int i = 0; i < job->plan.world_size; i++) {
+		const struct job_rank *rank = &job->hang.ranks[i];
+		int worth = 4 * (rank->state == 'T' || rank->state == 't') +
+			    2 * (apart && rank->steps == least) + (rank->state == 'D');
+
+		if (worth > best_worth) {
+			best_worth = worth;
+			best = i;
+			count = 0;
+		}
+		count += worth == best_worth;
+	}
+	*alone = count == 1;
+	return best;
+}
+
+static void describe(const struct job *job, int number, char *out, size_t size)
+{
+	const struct job_rank *rank = &job->hang.ranks[number];
+	double least, most;
+	size_t used = 0;
+
+	if (rank->steps >= 0 && are_apart(job, &least, &most))
+		used = (size_t)snprintf(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
+					rank->words[0] ? " (" : "", rank->words,
+					rank->words[0] ? ")" : "", most);
+	else if (are_apart(job, &least, &most))
+		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g", most);
+	else if (rank->words[0])
+		used = (size_t)snprintf(out, size, " at: %s", rank->words);
+	if (used >= size)
+		return;
+	if (rank->state == 'T' || rank->state == 't')
+		snprintf(out + used, size - used, "; its process is stopped (SIGSTOP, a debugger)");
+	else if (rank->state == 'D')
+		snprintf(out + used, size - used,
+			 "; its process is held in the kernel (state D: a file system, a device)");
+}
+
+static void tell_stacks(struct job *job)
+{
+	char *copy = job->hang.stacks ? strdup(job->hang.stacks) : NULL, *line = copy;
+
+	for (int i = 0; line && *line && i < STACK_LINES; i++) {
+		char *end = strchr(line, '\n');
+
+		if (end)
+			*end++ = '\0';
+		job_note(job, LOG_NOTE, "  | %s", line);
+		line = end;
+	}
+	free(copy);
+}
+
+static void fail(struct job *job)
+{
+	int seconds = job->request->hang_timeout_ms / 1000;
+	char how[300] = "";
+	bool alone;
+	int rank = behind(job, &alone);
+
+	tell_stacks(job);
+	job->result->stacks = job->hang.stacks;
+	job->hang.stacks = NULL;
+	if (rank < 0) {
+		job_fail(job, ERR_NETWORK, -1,
+			 "it hangs: no step and no output for %d s, and no rank is behind the others",
+			 seconds);
+		return;
+	}
+	size_t node = (size_t)job->hang.ranks[rank].node;
+
+	describe(job, rank, how, sizeof how);
+	if (job->failed)
+		return;
+	job_fail(job, ERR_NETWORK, (long)node,
+		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds, rank,
+		 job->request->alloc->nodes[node].name, alone ? "" : ", with others", how);
+	job->result->rank = rank;
+}
+
+void job_hang_tick(struct job *job, int64_t now_ms, bool slept)
+{
+	struct job_hang *hang = &job->hang;
+	int timeout_ms = job->request->hang_timeout_ms;
+
+	if (job->phase != PHASE_RUN || !timeout_ms || job->failed)
+		return;
+	if (slept)
+		hang->active_ms = now_ms;
+	if (!hang->looking_ms) {
+		if (now_ms - hang->active_ms >= timeout_ms)
+			look(job, now_ms);
+		return;
+	}
+	if (hang->active_ms > hang->looking_ms) {
+		job_note(job, LOG_NOTE, "it goes on");
+		hang->looking_ms = 0;
+		free(hang->stacks);
+		hang->stacks = NULL;
+	} else if (hang->looked >= job->gathering || now_ms - hang->looking_ms >= LOOK_MS) {
+		fail(job);
+	}
+}

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From cards to running ranks: which address, the plan, and what each node is told. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "controller/job_internal.h"
+#include "overlay/messages.h"
+#include "process/heartbeat.h"
+
+#define REACH_MS 1000	     /* for one node to try all addresses */
+#define REACH_NODES_PER_MS 4 /* later starts are waited for */
+#define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
+#define START_MS 60000	     /* for a node to start its ranks: PMIx has half of it */
+
+/* "10.0.0.1:4711"; "" when others cannot use it. */
+static void candidate(const struct machine_address *address, int port, char *out, size_t size)
+{
+	char host[INET6_ADDRSTRLEN];
+
+	out[0] = 0;
+	if (!address->up || address->link_local ||
+	    !inet_ntop(address->family, address->bytes, host, sizeof host))
+		return;
+	snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
+}
+
+int job_ask_reach(struct job *job, struct error *err)
+{
+	const struct machine *head = &job->cards[0];
+	json_t *list = json_array();
+	int deadline_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
+
+	job->reached = calloc(head->address_count + 1, sizeof *job->reached);
+	job->shared = calloc(head->address_count + 1, sizeof *job->shared);
+	if (!job->reached || !job->shared || !list) {
+		json_decref(list);
+		return error_memory(err, "the head's addresses");
+	}
+	for (size_t i = 0; i < head->address_count; i++) {
+		char text[80];
+
+		candidate(&head->addresses[i], head_reach_port(job->head), text, sizeof text);
+		json_array_append_new(list, json_string(text));
+		job->shared[i] = -1;
+	}
+	job->reach = (struct plan_reach){head->address_count, job->reached, job->shared};
+	job->phase = PHASE_REACH;
+	job->deadline_ms = loop_now_ms() + deadline_ms + AGENT_REACH_ALONE_MS + REACH_SLACK_MS;
+	return head_send(job->head, MESSAGE_REACH, WIRE_ALL, 0, 0,
+			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
+			 NULL, 0, err);
+}
+
+int job_take_reached(struct job *job, const struct wire_message *message)
+{
+	JSON_AUTO text = NULL;
+	json_t *reached, *shared;
+	int64_t nodes;
+
+	if (proto_text(message, &text, NULL) ||
+	    json_get_int("REACHED", text, "nodes", 1, (int64_t)job->node_count, &nodes, NULL) ||
+	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
+	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
+	    json_array_size(reached) != job->reach.address_count ||
+	    json_array_size(shared) != job->reach.address_count)
+		return 0;
+	for (size_t i = 0; i < job->reach.address_count; i++) {
+		json_int_t owner = json_integer_value(json_array_get(shared, i));
+
+		job->reached[i] += (int)json_integer_value(json_array_get(reached, i));
+		if (owner >= 0 && owner < (json_int_t)job->node_count && job->shared[i] < 0)
+			job->shared[i] = (int)owner;
+	}
+	job->reach_nodes += (size_t)nodes;
+	return job->reach_nodes >= job->node_count;
+}
+
+static int make_plan(struct job *job, struct error *err)
+{
+	const struct job_request *request = job->request;
+	struct plan_request wish = request->plan;
+	int rc;
+
+	if (request->any_head)
+		wish.head = wish.iface = wish.subnet = NULL;
+	wish.one_machine = request->any_head || request->engine->one_machine;
+	wish.port = job->port;
+	wish.spares = request->spares;
+	rc = plan_make(request->alloc, job->cards, job->node_count, &wish,
+		       job->node_count > 1 && !request->any_head ? &job->reach : NULL, request->env, &job->plan, err);
+	if (rc)
+		return rc;
+	job->planned = true;
+	for (size_t i = 0; i < job->plan.warning_count; i++)
+		job_note(job, LOG_WARNING, "%s", job->plan.warnings[i]);
+	for (size_t i = 0; i < job->plan.node_count; i++) {
+		const struct plan_node *node = &job->plan.nodes[i];
+
+		job->gathering += node->rank_count > 0;
+		for (size_t w = 0; w < node->warning_count; w++)
+			job_note(job, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
+	}
+	job_check_worlds(job);
+	job_check_logs(job);
+	if (job->sink->planned)
+		job->sink->planned(job->sink->context, &job->plan);
+	return 0;
+}
+
+static const char *pmix_name(enum job_pmix pmix)
+{
+	return pmix == JOB_PMIX_ON ? "on" : pmix == JOB_PMIX_OFF ? "off" : "auto";
+}
+
+static int add_list(struct bytes *out, const char *const *list)
+{
+	size_t count = 0;
+
+	while (list && list[count])
+		count++;
+	return bytes_add_strings(out, list, count);
+}
+
+/* An engine may start agents in another folder than ours: what is relative is so to the ranks'. */
+static json_t *log_folder(const struct job_request *request)
+{
+	const char *folder = request->log_dir;
+
+	return folder && folder[0] != '/' && request->cwd
+		       ? json_sprintf("%s/%s", request->cwd, folder)
+		       : json_text(folder);
+}
+
+static int send_job(struct job *job, struct error *err)
+{
+	const struct job_request *request = job->request;
+	const char *cwd[] = {request->cwd, NULL};
+	json_t *names = json_array(), *first = json_array(), *counts = json_array();
+	char **envp = env_to_envp(request->env);
+	struct bytes data = {0};
+	json_int_t next = 0;
+	int rc = 0;
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		const struct plan_node *node = &job->plan.nodes[i];
+
+		json_array_append_new(names, json_text(request->alloc->nodes[i].name));
+		/* A node without ranks stands where its first would be: PMIx counts on it. */
+		json_array_append_new(first, json_integer(next));
+		next += (json_int_t)node->rank_count;
+		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
+	}
+	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
+				 job->plan.world_size, "names", names, "first", first, "counts",
+				 counts, "log_dir", log_folder(request), "pmix",
+				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
+				 request->pass_stdin && request->engine->by_socket_pair, "input",
+				 request->driver && !request->driver->no_input, "watch",
+				 request->watch || request->hang_timeout_ms > 0, "stop_file",
+				 json_text(env_get(request->env, "BERTH_STOP_FILE")));
+
+	if (!envp || !text || add_list(&data, request->argv) ||
+	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
+		json_decref(text);
+		rc = error_memory(err, "the ranks' program");
+	} else {
+		rc = head_send(job->head, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0,
+			       text, data.data, data.size, err);
+	}
+	bytes_free(&data);
+	free(envp);
+	return rc;
+}
+
+/* One rank's changes as "+NAME=VALUE" and "-NAME". */
+static int add_changes(const struct env *changes, struct bytes *out)
+{
+	size_t count = env_count(changes);
+	unsigned char *at = bytes_extend(out, 4);
+
+	if (!at)
+		return -1;
+	bytes_put_u32(at, (uint32_t)count);
+	for (size_t i = 0; i < count; i++) {
+		const struct env_var *var = env_at(changes, i);
+
+		if (bytes_add(out, var->value ? "+" : "-", 1) ||
+		    bytes_add(out, var->name, strlen(var->name)))
+			return -1;
+		if (var->value &&
+		    (bytes_add(out, "=", 1) || bytes_add(out, var->value, strlen(var->value))))
+			return -1;
+		if (bytes_add(out, "", 1))
+			return -1;
+	}
+	return 0;
+}
+
+static int send_node(struct job *job, size_t index, struct error *err)
+{
+	const struct plan_node *node = &job->plan.nodes[index];
+	struct plan_request wish = job->request->plan;
+	struct bytes data = {0};
+	json_t *ranks = json_array();
+	char plan_file[256], stop_file[256], report[256];
+	const char *stop = env_get(job->request->env, "BERTH_STOP_FILE");
+	int rc = 0;
+
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json", head_folder(job->head, index));
+	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
+	snprintf(stop_file, sizeof stop_file, "%s/stop", head_folder(job->head, index));
+	snprintf(report, sizeof report, "%s/report.json", head_folder(job->head, index));
+	wish.stop_file = stop && *stop ? stop : stop_file;
+	wish.report = report;
+	wish.plan_file = plan_file;
+	wish.port = job->port;
+	for (size_t i = 0; !rc && i < node->rank_count; i++) {
+		struct env *changes = NULL;
+		char *cpus = idset_format(node->ranks[i].cpus_os);
+
+		rc = plan_environment(&job->plan, &job->cards[index], index, i, &wish,
+				      job->request->env, &changes, err);
+		if (!rc) {
+			char heartbeat[256];
+
+			heartbeat_path(head_folder(job->head, index), (int)i, heartbeat,
+				       sizeof heartbeat);
+			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
+				     "where the rank tells its steps", err);
+		}
+		/* Open MPI names its shared memory by host and local rank: pretended nodes would
+		 * write into each other's. */
+		if (!rc && job->node_count > 1 && job->request->engine->one_machine)
+			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
+				     head_folder(job->head, index), ENV_FROM_BERTH,
+				     "pretended nodes share /dev/shm", err);
+		if (!rc && (!cpus || add_changes(changes, &data)))
+			rc = error_memory(err, "the ranks' environment");
+		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,
+						       "cpus", cpus ? cpus : ""));
+		env_free(changes);
+		free(cpus);
+	}
+	if (rc) {
+		json_decref(ranks);
+	} else {
+		job->nodes[index].running = node->rank_count;
+		rc = head_send(job->head, MESSAGE_START, (uint32_t)index,
+			       (uint32_t)job->plan.attempt, 0,
+			       json_pack("{s:o, s:o}", "ranks", ranks, "plan",
+					 plan_part_to_json(&job->plan, index)),
+			       data.data, data.size, err);
+	}
+	bytes_free(&data);
+	return rc;
+}
+
+static int ranks_timeout_ms(const struct job *job)
+{
+	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
+}
+
+static int send_start(struct job *job, struct error *err)
+{
+	int rc = job_hang_open(job, err);
+
+	if (!rc)
+		rc = send_job(job, err);
+	for (size_t i = 0; !rc && i < job->node_count; i++)
+		rc = send_node(job, i, err);
+	job->deadline_ms = loop_now_ms() + ranks_timeout_ms(job);
+	job->began_ms = loop_now_ms();
+	job->result->began = true;
+	job->phase = PHASE_RUN;
+	if (!rc && job->request->driver)
+		job->request->driver->begun(job->request->driver->context, job, job->cards,
+					    job->port);
+	return rc;
+}
+
+void job_start_ranks(struct job *job)
+{
+	struct error err = {0};
+
+	if (make_plan(job, &err) || send_start(job, &err)) {
+		job->error = err;
+		job_fail(job, err.code, -1, "%s", err.text);
+	}
+}
+
+void job_not_started(struct job *job)
+{
+	char names[512] = "";
+	long first = -1;
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		size_t used = strlen(names);
+
+		if (job->nodes[i].started || head_is_lost(job->head, i))
+			continue;
+		if (first < 0)
+			first = (long)i;
+		if (used < 400)
+			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
+				 job->request->alloc->nodes[i].name);
+	}
+	if (first >= 0)
+		job_fail(job, ERR_NETWORK, first, "no word that the ranks of %s were started within %d s",
+			 names, ranks_timeout_ms(job) / 1000);
+}

@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "controller/printer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/bytes.h"
+
+#define FULL (1u << 20)
+#define RECORD 5 /* which descriptor (1 byte), size (4 bytes) */
+
+struct printer {
+	int fds[2];
+	bool label;
+	int owner[2]; /* the rank whose line is unfinished on it, -1 */
+	int drained;
+	pthread_t thread;
+	bool threaded;
+	pthread_mutex_t lock;
+	pthread_cond_t more, idle;
+	struct bytes queue;
+	size_t writing; /* bytes the thread has taken and not written yet */
+	bool waiting;	/* printer_full said yes */
+	bool end;
+	int error[2]; /* errno; nothing is written to it afterwards */
+};
+
+int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
+{
+	struct printer *printer = calloc(1, sizeof *printer);
+	pthread_condattr_t monotonic;
+
+	if (!printer)
+		return error_memory(err, "the output");
+	printer->drained = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (printer->drained < 0) {
+		free(printer);
+		return error_set(err, ERR_UNAVAILABLE, "eventfd: %s", strerror(errno));
+	}
+	printer->fds[0] = out_fd;
+	printer->fds[1] = err_fd;
+	printer->label = label;
+	printer->owner[0] = printer->owner[1] = -1;
+	pthread_mutex_init(&printer->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&printer->more, &monotonic);
+	pthread_cond_init(&printer->idle, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	*out = printer;
+	return 0;
+}
+
+/* write(2) until all is out; the descriptor may be non-blocking (it is shared with others). */
+static int write_all(int fd, const unsigned char *data, size_t size)
+{
+	while (size) {
+		ssize_t n = write(fd, data, size);
+
+		if (n > 0) {
+			data += n;
+			size -= (size_t)n;
+		} else if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+			struct pollfd wait = {.fd = fd, .events = POLLOUT};
+
+			poll(&wait, 1, 1000);
+		} else if (n < 0 && errno != EINTR) {
+			return errno;
+		}
+	}
+	return 0;
+}
+
+static void write_records(struct printer *printer, const struct bytes *records)
+{
+	const unsigned char *at = records->data, *end = at + records->size;
+
+	while (at < end) {
+		int which = at[0];
+		uint32_t size = bytes_get_u32(at + 1);
+		int error;
+
+		if (!printer->error[which]) {
+			error = write_all(printer->fds[which], at + RECORD, size);
+			pthread_mutex_lock(&printer->lock);
+			printer->error[which] = error;
+			pthread_mutex_unlock(&printer->lock);
+		}
+		at += RECORD + size;
+	}
+}
+
+static void *work(void *context)
+{
+	struct printer *printer = context;
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&printer->lock);
+	for (;;) {
+		while (!printer->queue.size && !printer->end)
+			pthread_cond_wait(&printer->more, &printer->lock);
+		if (!printer->queue.size)
+			break;
+		struct bytes records = printer->queue;
+
+		memset(&printer->queue, 0, sizeof printer->queue);
+		printer->writing = records.size;
+		pthread_mutex_unlock(&printer->lock);
+		write_records(printer, &records);
+		bytes_free(&records);
+		pthread_mutex_lock(&printer->lock);
+		printer->writing = 0;
+		if (printer->waiting && printer->queue.size <= FULL / 2 &&
+		    write(printer->drained, &one, sizeof one) == sizeof one)
+			printer->waiting = false;
+		if (!printer->queue.size)
+			pthread_cond_broadcast(&printer->idle);
+	}
+	pthread_mutex_unlock(&printer->lock);
+	return NULL;
+}
+
+static void start_thread(struct printer *printer)
+{
+	sigset_t all, old;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	printer->threaded = !pthread_create(&printer->thread, NULL, work, printer);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+static void add(struct printer *printer, int which, const char *text, size_t size)
+{
+	unsigned char *at = bytes_extend(&printer->queue, RECORD + size);
+
+	if (!at)
+		return;
+	at[0] = (unsigned char)which;
+	bytes_put_u32(at + 1, (uint32_t)size);
+	memcpy(at + RECORD, text, size);
+}
+
+void printer_line(struct printer *printer, int rank, bool is_err, const char *text, size_t size,
+		  bool newline)
+{
+	int which = is_err, owner = printer->owner[which];
+	bool begins = owner != rank;
+	char label[24] = "";
+	char *line;
+	size_t used;
+
+	if (printer->label && begins)
+		snprintf(label, sizeof label, "[%d] ", rank);
+	/* One record a line: one write(2), which other writers to a pipe do not come between. */
+	line = malloc(size + sizeof label + 2);
+	if (!line)
+		return;
+	used = (size_t)sprintf(line, "%s%s", begins && owner >= 0 ? "\n" : "", label);
+	memcpy(line + used, text, size);
+	used += size;
+	if (newline)
+		line[used++] = '\n';
+	printer->owner[which] = newline ? -1 : rank;
+	pthread_mutex_lock(&printer->lock);
+	if (!printer->threaded)
+		start_thread(printer);
+	add(printer, which, line, used);
+	pthread_cond_signal(&printer->more);
+	pthread_mutex_unlock(&printer->lock);
+	free(line);
+}
+
+bool printer_full(struct printer *printer)
+{
+	uint64_t count;
+	bool full;
+
+	if (read(printer->drained, &count, sizeof count) < 0)
+		count = 0; /* nothing to read away */
+	pthread_mutex_lock(&printer->lock);
+	full = printer->queue.size + printer->writing > FULL;
+	printer->waiting = full;
+	pthread_mutex_unlock(&printer->lock);
+	return full;
+}
+
+int printer_drained_fd(const struct printer *printer)
+{
+	return printer->drained;
+}
+
+/* All written? Waits at most timeout_ms. */
+static bool drain(struct printer *printer, int timeout_ms)
+{
+	struct timespec until;
+	bool done;
+	int rc = 0;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+	if (until.tv_nsec >= 1000000000) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000;
+	}
+	pthread_mutex_lock(&printer->lock);
+	while ((printer->queue.size || printer->writing) && !rc) {
+		if (timeout_ms < 0)
+			rc = pthread_cond_wait(&printer->idle, &printer->lock);
+		else
+			rc = pthread_cond_timedwait(&printer->idle, &printer->lock, &until);
+	}
+	done = !printer->queue.size && !printer->writing;
+	printer->end = true;
+	pthread_cond_signal(&printer->more);
+	pthread_mutex_unlock(&printer->lock);
+	return done;
+}
+
+void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t size)
+{
+	static const char *const names[] = {"stdout", "stderr"};
+
+	if (problem && size)
+		problem[0] = 0;
+	if (!printer)
+		return;
+	if (printer->threaded && !drain(printer, timeout_ms)) {
+		if (problem)
+			snprintf(problem, size,
+				 "stdout or stderr takes no more output; what waits "
+				 "is lost");
+		return; /* the thread is stuck in write and keeps the struct */
+	}
+	if (printer->threaded)
+		pthread_join(printer->thread, NULL);
+	for (int i = 0; i < 2 && problem; i++)
+		if (printer->error[i])
+			snprintf(problem, size, "output of the ranks was lost: %s: %s", names[i],
+				 strerror(printer->error[i]));
+	bytes_free(&printer->queue);
+	close(printer->drained);
+	pthread_cond_destroy(&printer->more);
+	pthread_cond_destroy(&printer->idle);
+	pthread_mutex_destroy(&printer->lock);
+	free(printer);
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "hostlist/idset.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD_BITS 64
+
+/* CPUs of most nodes fit in here: a card has a set for each core, and 10,000 cards are compared
+ * when a large job is planned. */
+#define SMALL_WORDS 4
+
+/* A bitmap; words beyond count are zeros that nobody stored. */
+struct idset {
+	uint64_t *words; /* small, or malloced */
+	size_t count;
+	uint64_t small[SMALL_WORDS];
+};
+
+struct idset *idset_new(void)
+{
+	return calloc(1, sizeof(struct idset));
+}
+
+void idset_free(struct idset *set)
+{
+	if (!set)
+		return;
+	if (set->words != set->small)
+		free(set->words);
+	free(set);
+}
+
+struct idset *idset_copy(const struct idset *set)
+{
+	struct idset *copy = idset_new();
+
+	if (copy && idset_unite(copy, set)) {
+		idset_free(copy);
+		copy = NULL;
+	}
+	return copy;
+}
+
+static uint64_t word_at(const struct idset *set, size_t index)
+{
+	return set && index < set->count ? set->words[index] : 0;
+}
+
+static size_t word_count(const struct idset *set)
+{
+	return set ? set->count : 0;
+}
+
+static int grow(struct idset *set, size_t count)
+{
+	if (count <= set->count)
+		return 0;
+	uint64_t *words = set->small;
+
+	if (count > SMALL_WORDS) {
+		words = realloc(set->words == set->small ? NULL : set->words,
+				count * sizeof *words);
+		if (words && set->words == set->small)
+			memcpy(words, set->small, set->count * sizeof *words);
+	}
+	if (!words)
+		return -1;
+	memset(words + set->count, 0, (count - set->count) * sizeof *words);
+	set->words = words;
+	set->count = count;
+	return 0;
+}
+
+int idset_add(struct idset *set, int id)
+{
+	return idset_add_range(set, id, id);
+}
+
+int idset_add_range(struct idset *set, int first, int last)
+{
+	if (first < 0 || last > IDSET_MAX || first > last)
+		return -1;
+	if (grow(set, (size_t)last / WORD_BITS + 1))
+		return -1;
+	for (int id = first; id <= last; id++)
+		set->words[id / WORD_BITS] |= UINT64_C(1) << (id % WORD_BITS);
+	return 0;
+}
+
+void idset_remove(struct idset *set, int id)
+{
+	if (idset_has(set, id))
+		set->words[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
+}
+
+void idset_clear(struct idset *set)
+{
+	if (set->count)
+		memset(set->words, 0, set->count * sizeof *set->words);
+}
+
+bool idset_has(const struct idset *set, int id)
+{
+	if (id < 0)
+		return false;
+	return word_at(set, (size_t)id / WORD_BITS) >> (id % WORD_BITS) & 1;
+}
+
+size_t idset_count(const struct idset *set)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < word_count(set); i++)
+		count += (size_t)__builtin_popcountll(set->words[i]);
+	return count;
+}
+
+int idset_next(const struct idset *set, int after)
+{
+	if (after >= IDSET_MAX)
+		return -1;
+	size_t id = after < 0 ? 0 : (size_t)after + 1;
+	size_t index = id / WORD_BITS;
+	uint64_t word = word_at(set, index) >> (id % WORD_BITS) << (id % WORD_BITS);
+
+	while (!word) {
+		if (++index >= word_count(set))
+			return -1;
+		word = set->words[index];
+	}
+	return (int)(index * WORD_BITS) + __builtin_ctzll(word);
+}
+
+bool idset_equal(const struct idset *a, const struct idset *b)
+{
+	return idset_contains(a, b) && idset_contains(b, a);
+}
+
+bool idset_intersects(const struct idset *a, const struct idset *b)
+{
+	for (size_t i = 0; i < word_count(a); i++)
+		if (a->words[i] & word_at(b, i))
+			return true;
+	return false;
+}
+
+bool idset_contains(const struct idset *whole, const struct idset *part)
+{
+	for (size_t i = 0; i < word_count(part); i++)
+		if (part->words[i] & ~word_at(whole, i))
+			return false;
+	return true;
+}
+
+int idset_unite(struct idset *a, const struct idset *b)
+{
+	if (grow(a, word_count(b)))
+		return -1;
+	for (size_t i = 0; i < word_count(b); i++)
+		a->words[i] |= b->words[i];
+	return 0;
+}
+
+void idset_intersect(struct idset *a, const struct idset *b)
+{
+	for (size_t i = 0; i < a->count; i++)
+		a->words[i] &= word_at(b, i);
+}
+
+void idset_subtract(struct idset *a, const struct idset *b)
+{
+	for (size_t i = 0; i < a->count; i++)
+		a->words[i] &= ~word_at(b, i);
+}
+
+/* Say what is wrong and where: the text around the place, so that a long list stays readable. */
+static int bad(const char *text, const char *at, const char *what, struct error *err)
+{
+	size_t place = (size_t)(at - text);
+	size_t from = place > 20 ? place - 20 : 0;
+
+	return error_set(err, ERR_DATA,
+			 "id set \"%s%.60s\": %s at byte %zu; expected ids and ascending "
+			 "ranges as in \"0-3,8\", each id once and at most %d",
+			 from ? "..." : "", text + from, what, place + 1, IDSET_MAX);
+}
+
+/* One id at *p: digits without a leading zero. NULL, or what is wrong with it. */
+static const char *read_id(const char **p, int *out)
+{
+	int id = 0;
+
+	if (**p < '0' || **p > '9')
+		return **p ? "no digit" : "the text ends";
+	if (**p == '0' && (*p)[1] >= '0' && (*p)[1] <= '9')
+		return "a leading zero";
+	for (; **p >= '0' && **p <= '9'; (*p)++) {
+		id = id * 10 + (**p - '0');
+		if (id > IDSET_MAX)
+			return "an id too large";
+	}
+	*out = id;
+	return NULL;
+}
+
+static int parse_range(struct idset *set, const char *text, const char **p, struct error *err)
+{
+	const char *start = *p;
+	int first, last;
+	const char *what = read_id(p, &first);
+
+	if (what)
+		return bad(text, *p, what, err);
+	last = first;
+	if (**p == '-') {
+		(*p)++;
+		what = read_id(p, &last);
+		if (what)
+			return bad(text, *p, what, err);
+		if (last <= first)
+			return bad(text, start, "a range that does not ascend", err);
+	}
+	int next = idset_next(set, first - 1);
+
+	if (next >= 0 && next <= last)
+		return bad(text, start, "an id twice", err);
+	if (idset_add_range(set, first, last))
+		return error_memory(err, "an id set");
+	return 0;
+}
+
+int idset_parse(const char *text, struct idset **out, struct error *err)
+{
+	struct idset *set = idset_new();
+	const char *p = text;
+	int rc = 0;
+
+	if (!set)
+		return error_memory(err, "an id set");
+	while (*p || p != text) {
+		rc = parse_range(set, text, &p, err);
+		if (rc || !*p)
+			break;
+		if (*p != ',') {
+			rc = bad(text, p, "neither a digit, '-' nor ','", err);
+			break;
+		}
+		p++;
+	}
+	if (rc) {
+		idset_free(set);
+		return rc;
+	}
+	*out = set;
+	return 0;
+}
+
+char *idset_format(const struct idset *set)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+	const char *comma = "";
+
+	if (!stream)
+		return NULL;
+	for (int id = idset_next(set, -1); id >= 0; id = idset_next(set, id)) {
+		int last = id;
+
+		while (idset_has(set, last + 1))
+			last++;
+		fprintf(stream, last > id ? "%s%d-%d" : "%s%d", comma, id, last);
+		comma = ",";
+		id = last;
+	}
+	int failed = ferror(stream);
+
+	if (fclose(stream) || failed) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The addresses of this node, each with what its interface is, and the cgroup's memory limit. */
+#include "inventory/sys.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STACK_MAX 4 /* a VLAN on a bond on a bridge... */
+
+/* if_arp.h's numbers. */
+#define TYPE_ETHER 1
+#define TYPE_INFINIBAND 32
+#define TYPE_LOOPBACK 772
+
+struct look {
+	enum iface_sort sort;
+	int nic; /* index in machine->nics, or -1 */
+};
+
+static int nic_with_net(const struct machine *machine, const char *name)
+{
+	for (size_t i = 0; i < machine->nic_count; i++)
+		if (strcmp(machine->nics[i].net, name) == 0)
+			return (int)i;
+	return -1;
+}
+
+static void look_at(const struct machine *machine, const char *sys_root, const char *name,
+		    int depth, struct look *out);
+
+/* What stands below a bond, a VLAN, a bridge: physical when any of it is; of several devices one
+ * that is up, the first by name. */
+static void look_below(const struct machine *machine, const char *sys_root, const char *name,
+		       int depth, struct look *out)
+{
+	char folder[PATH_MAX];
+	struct dirent **list;
+
+	snprintf(folder, sizeof folder, "%s/sys/class/net/%s", sys_root, name);
+
+	int count = sys_list(folder, &list);
+
+	for (int i = 0; i < count; i++) {
+		struct look below;
+
+		if (strncmp(list[i]->d_name, "lower_", 6) != 0)
+			continue;
+		look_at(machine, sys_root, list[i]->d_name + 6, depth + 1, &below);
+		if (below.sort != IFACE_PHYSICAL)
+			continue;
+		out->sort = IFACE_PHYSICAL;
+		if (out->nic < 0 || (machine->nics[out->nic].state != STATE_UP && below.nic >= 0 &&
+				     machine->nics[below.nic].state == STATE_UP))
+			out->nic = below.nic;
+	}
+	sys_list_free(list, count);
+}
+
+/* DEVTYPE of the interface ("bond", "vlan", "bridge", "macvlan"), "" when it has none. */
+static void devtype_of(const char *sys_root, const char *name, char *out, size_t size)
+{
+	out[0] = '\0';
+	if (sys_text(out, size, "%s/sys/class/net/%s/uevent", sys_root, name) != 0 ||
+	    strncmp(out, "DEVTYPE=", 8) != 0)
+		out[0] = '\0';
+	else
+		memmove(out, out + 8, strlen(out + 8) + 1);
+}
+
+/* An Ethernet-like interface without a device: the end of a container's own veth pair (its
+ * other end is in another namespace, and no bridge has it), a dummy, a tap. */
+static bool own_end_of_pair(const char *sys_root, const char *name)
+{
+	return sys_number(TYPE_ETHER, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_ETHER &&
+	       !sys_has("%s/sys/class/net/%s/master", sys_root, name) &&
+	       !sys_has("%s/sys/class/net/%s/tun_flags", sys_root, name) &&
+	       sys_number(0, "%s/sys/class/net/%s/iflink", sys_root, name) !=
+		       sys_number(0, "%s/sys/class/net/%s/ifindex", sys_root, name);
+}
+
+static void look_at(const struct machine *machine, const char *sys_root, const char *name,
+		    int depth, struct look *out)
+{
+	static const char *const stacked[] = {"bond", "vlan", "team", "macvlan", "ipvlan"};
+	char devtype[32];
+
+	*out = (struct look){.sort = IFACE_VIRTUAL, .nic = nic_with_net(machine, name)};
+	if (depth > STACK_MAX)
+		return;
+	if (out->nic >= 0 || sys_has("%s/sys/class/net/%s/device", sys_root, name) ||
+	    sys_number(0, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_INFINIBAND) {
+		out->sort = IFACE_PHYSICAL;
+		if (out->nic < 0) /* an IPoIB child */
+			look_below(machine, sys_root, name, depth, out);
+		return;
+	}
+	if (sys_number(0, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_LOOPBACK) {
+		out->sort = IFACE_LOOPBACK;
+		return;
+	}
+	look_below(machine, sys_root, name, depth, out);
+	devtype_of(sys_root, name, devtype, sizeof devtype);
+	for (size_t i = 0; i < sizeof stacked / sizeof *stacked; i++)
+		if (strcmp(devtype, stacked[i]) == 0 &&
+		    (i != 1 || out->sort == IFACE_PHYSICAL || own_end_of_pair(sys_root, name)))
+			out->sort = IFACE_PHYSICAL;
+	if (!devtype[0] && own_end_of_pair(sys_root, name))
+		out->sort = IFACE_PHYSICAL;
+}
+
+static int count_bits(const unsigned char *mask, int bytes)
+{
+	int bits = 0;
+
+	for (int i = 0; i < bytes; i++)
+		bits += __builtin_popcount(mask[i]);
+	return bits;
+}
+
+static bool is_link_local(const struct machine_address *address)
+{
+	const unsigned char *b = address->bytes;
+
+	return address->family == AF_INET ? b[0] == 169 && b[1] == 254
+					  : b[0] == 0xfe && (b[1] & 0xc0) == 0x80;
+}
+
+/* Bytes, prefix and scope of an entry of getifaddrs. */
+static void take_sockaddr(struct machine_address *out, const struct ifaddrs *at)
+{
+	out->family = at->ifa_addr->sa_family;
+	if (out->family == AF_INET) {
+		const struct sockaddr_in *in = (const void *)at->ifa_addr;
+		const struct sockaddr_in *mask = (const void *)at->ifa_netmask;
+
+		memcpy(out->bytes, &in->sin_addr, 4);
+		out->prefix = mask ? count_bits((const void *)&mask->sin_addr, 4) : 32;
+	} else {
+		const struct sockaddr_in6 *in = (const void *)at->ifa_addr;
+		const struct sockaddr_in6 *mask = (const void *)at->ifa_netmask;
+
+		memcpy(out->bytes, &in->sin6_addr, 16);
+		out->prefix = mask ? count_bits((const void *)&mask->sin6_addr, 16) : 128;
+		out->scope = in->sin6_scope_id;
+	}
+	out->link_local = is_link_local(out);
+}
+
+int address_read(struct build *build, const struct ifaddrs *list, struct error *err)
+{
+	struct machine *machine = build->machine;
+	const char *sys_root = build->source->sys_root ? build->source->sys_root : "";
+
+	for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
+		if (!at->ifa_addr ||
+		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
+			continue;
+
+		struct machine_address *addresses =
+			grow(machine->addresses, machine->address_count, sizeof *addresses);
+
+		if (!addresses)
+			return error_memory(err, "the addresses");
+		machine->addresses = addresses;
+
+		struct machine_address *address = &addresses[machine->address_count++];
+		struct look look;
+
+		/* "eth0:1" is a label of eth0. */
+		snprintf(address->iface, sizeof address->iface, "%.*s",
+			 (int)strcspn(at->ifa_name, ":"), at->ifa_name);
+		take_sockaddr(address, at);
+		look_at(machine, sys_root, address->iface, 0, &look);
+		if (at->ifa_flags & IFF_LOOPBACK)
+			look.sort = IFACE_LOOPBACK;
+		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) && look.nic < 0)
+			look.sort = IFACE_PHYSICAL; /* no /sys: nothing speaks against it */
+		address->sort = look.sort;
+		address->nic = look.nic;
+		address->up = (at->ifa_flags & IFF_UP) && (at->ifa_flags & IFF_RUNNING);
+		if (look.nic >= 0)
+			address->kind = machine->nics[look.nic].kind;
+		else if (sys_number(0, "%s/sys/class/net/%s/type", sys_root, address->iface) ==
+			 TYPE_INFINIBAND)
+			address->kind = NIC_INFINIBAND;
+		address->speed_mbps = sys_net_speed(sys_root, address->iface);
+		if (address->speed_mbps < 0 && look.nic >= 0)
+			address->speed_mbps = machine->nics[look.nic].speed_mbps;
+	}
+	return 0;
+}
+
+/* The smallest limit of the group and of those above it. */
+static int64_t limit_upward(const char *mount, const char *group, const char *file)
+{
+	char path[PATH_MAX], text[64];
+	int64_t limit = -1;
+
+	if (snprintf(path, sizeof path, "%s", group) >= (int)sizeof path)
+		return -1;
+	for (;;) {
+		if (sys_text(text, sizeof text, "%s%s/%s", mount, path, file) == 0) {
+			char *end;
+			long long value = strtoll(text, &end, 10);
+
+			/* Version 1 says 2^63 less a page for "none", version 2 "max". */
+			if (end != text && value > 0 && value < (1LL << 60) &&
+			    (limit < 0 || value < limit))
+				limit = value;
+		}
+
+		char *slash = strrchr(path, '/');
+
+		if (!slash)
+			return limit;
+		*slash = '\0';
+	}
+}
+
+int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text)
+{
+	int64_t limit = -1;
+	const char *line = proc_cgroup_text;
+
+	/* "0::/user.slice" (version 2) or "4:memory:/job_1" (version 1) */
+	while (line && *line) {
+		size_t length = strcspn(line, "\n");
+		char entry[PATH_MAX], mount[PATH_MAX];
+
+		snprintf(entry, sizeof entry, "%.*s", (int)length, line);
+		line += length + (line[length] == '\n');
+
+		char *kind = strchr(entry, ':');
+		char *group = kind ? strchr(kind + 1, ':') : NULL;
+
+		if (!group)
+			continue;
+		*group++ = '\0';
+
+		bool v2 = strcmp(kind, ":") == 0;
+
+		if (!v2 && strcmp(kind, ":memory") != 0)
+			continue;
+		snprintf(mount, sizeof mount, "%s/sys/fs/cgroup%s", sys_root ? sys_root : "",
+			 v2 ? "" : "/memory");
+
+		int64_t found = limit_upward(mount, strcmp(group, "/") == 0 ? "" : group,
+					     v2 ? "memory.max" : "memory.limit_in_bytes");
+
+		if (found > 0 && (limit < 0 || found < limit))
+			limit = found;
+	}
+	return limit;
+}

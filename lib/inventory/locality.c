@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How near each NIC is to each GPU, in nvidia-smi's classes, from the tree that hwloc has. */
+#include "inventory/inventory_internal.h"
+
+#include <stdlib.h>
+
+static bool is_bridge_to(hwloc_obj_t obj, hwloc_obj_bridge_type_t upstream)
+{
+	return obj->type == HWLOC_OBJ_BRIDGE && obj->attr->bridge.upstream_type == upstream;
+}
+
+/* PCI-PCI bridges strictly between obj and its ancestor. */
+static int bridges_below(hwloc_obj_t ancestor, hwloc_obj_t obj)
+{
+	int count = 0;
+
+	for (hwloc_obj_t at = obj->parent; at && at != ancestor; at = at->parent)
+		count += at->type == HWLOC_OBJ_BRIDGE;
+	return count;
+}
+
+static int height_of(hwloc_obj_t obj)
+{
+	int height = 0;
+
+	for (; obj->parent; obj = obj->parent)
+		height++;
+	return height;
+}
+
+/* hwloc_get_common_ancestor_obj() goes by depths, which I/O objects do not have. */
+static hwloc_obj_t meeting_of(hwloc_obj_t a, hwloc_obj_t b)
+{
+	int above_a = height_of(a), above_b = height_of(b);
+
+	for (; above_a > above_b; above_a--)
+		a = a->parent;
+	for (; above_b > above_a; above_b--)
+		b = b->parent;
+	while (a != b) {
+		a = a->parent;
+		b = b->parent;
+	}
+	return a;
+}
+
+/* By the PCI tree; PATH_UNKNOWN when they meet above the host bridges. */
+static enum path_class by_tree(hwloc_obj_t a, hwloc_obj_t b)
+{
+	hwloc_obj_t meet = meeting_of(a, b);
+
+	if (meet->type == HWLOC_OBJ_PCI_DEVICE) /* a NIC's OS device on the GPU's function */
+		return PATH_PIX;
+	if (is_bridge_to(meet, HWLOC_OBJ_BRIDGE_PCI))
+		/* One switch: an upstream port, where they meet, and a downstream port each. */
+		return bridges_below(meet, a) <= 1 && bridges_below(meet, b) <= 1 ? PATH_PIX
+										  : PATH_PXB;
+	if (is_bridge_to(meet, HWLOC_OBJ_BRIDGE_HOST))
+		return PATH_PHB;
+	return PATH_UNKNOWN;
+}
+
+/* By NUMA node and package, where the tree says nothing more. */
+static enum path_class by_place(const struct machine *machine, const struct machine_gpu *gpu,
+				const struct machine_nic *nic)
+{
+	if (idset_count(gpu->numa_os) == 1 && idset_equal(gpu->numa_os, nic->numa_os))
+		return PATH_NODE;
+	if (gpu->package >= 0 && nic->package >= 0 &&
+	    (machine->package_count > 1 || idset_count(nic->numa_os)))
+		return gpu->package == nic->package ? PATH_PKG : PATH_SYS;
+	return PATH_UNKNOWN;
+}
+
+int path_read(struct build *build, struct error *err)
+{
+	struct machine *machine = build->machine;
+	size_t cells = machine->gpu_count * machine->nic_count;
+
+	if (!cells)
+		return 0;
+	machine->path = malloc(cells);
+	if (!machine->path)
+		return error_memory(err, "the paths");
+	for (size_t g = 0; g < machine->gpu_count; g++) {
+		for (size_t n = 0; n < machine->nic_count; n++) {
+			enum path_class path = PATH_UNKNOWN;
+
+			if (build->gpu_objs[g] && build->nic_objs[n])
+				path = by_tree(build->gpu_objs[g], build->nic_objs[n]);
+			if (path == PATH_UNKNOWN)
+				path = by_place(machine, &machine->gpus[g], &machine->nics[n]);
+			machine->path[g * machine->nic_count + n] = (uint8_t)path;
+		}
+	}
+	return 0;
+}

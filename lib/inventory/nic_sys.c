@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Network devices as /sys shows them: class/net, class/infiniband and class/cxi, joined by the
+ * PCI function that their device link leads to. */
+#include "inventory/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+
+int sys_text(char *out, size_t size, const char *format, ...)
+{
+	char path[PATH_MAX], *text = NULL;
+	size_t length;
+	va_list ap;
+
+	va_start(ap, format);
+	int n = vsnprintf(path, sizeof path, format, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof path || file_read(path, 65536, &text, &length, NULL) != 0)
+		return -1;
+	text[strcspn(text, "\n")] = '\0';
+	snprintf(out, size, "%s", text);
+	free(text);
+	return 0;
+}
+
+long sys_number(long otherwise, const char *format, ...)
+{
+	char path[PATH_MAX], text[64], *end;
+	va_list ap;
+
+	va_start(ap, format);
+	int n = vsnprintf(path, sizeof path, format, ap);
+	va_end(ap);
+	if (n < 0 || (size_t)n >= sizeof path || sys_text(text, sizeof text, "%s", path) != 0)
+		return otherwise;
+
+	long value = strtol(text, &end, 0);
+
+	return end == text || *end ? otherwise : value;
+}
+
+static int not_dot(const struct dirent *entry)
+{
+	return entry->d_name[0] != '.';
+}
+
+int sys_list(const char *path, struct dirent ***out)
+{
+	int count = scandir(path, out, not_dot, alphasort);
+
+	if (count >= 0)
+		return count;
+	*out = NULL;
+	return errno == ENOMEM ? -1 : 0;
+}
+
+void sys_list_free(struct dirent **list, int count)
+{
+	for (int i = 0; i < count; i++)
+		free(list[i]);
+	free(list);
+}
+
+bool sys_has(const char *format, ...)
+{
+	char path[PATH_MAX];
+	struct stat st;
+	va_list ap;
+
+	va_start(ap, format);
+	int n = vsnprintf(path, sizeof path, format, ap);
+	va_end(ap);
+	return n >= 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
+}
+
+/* The PCI function that a class entry's device link leads to, directly or above it (virtio):
+ * its folder and its address. -1 when it is on no PCI bus. */
+static int pci_behind(const char *class_entry, char folder[PATH_MAX], char pci[20])
+{
+	char link[PATH_MAX];
+	struct pci_id id;
+
+	if (snprintf(link, sizeof link, "%s/device", class_entry) >= (int)sizeof link ||
+	    !realpath(link, folder))
+		return -1;
+	if (strstr(folder, "/usb"))
+		return -1; /* the PCI function above is the USB controller */
+	for (char *slash; (slash = strrchr(folder, '/')); *slash = '\0') {
+		if (pci_parse(slash + 1, &id) == 0) {
+			pci_format(id, pci);
+			return 0;
+		}
+	}
+	return -1;
+}
+
+/* A management board's Ethernet over USB, a telephone. */
+static bool is_usb(const char *class_entry)
+{
+	char link[PATH_MAX], folder[PATH_MAX];
+
+	return snprintf(link, sizeof link, "%s/device", class_entry) < (int)sizeof link &&
+	       realpath(link, folder) && strstr(folder, "/usb");
+}
+
+static void read_pci(struct device *device, const char *folder)
+{
+	char link[PATH_MAX], driver[PATH_MAX];
+
+	device->vendor = (uint16_t)sys_number(0, "%s/vendor", folder);
+	device->device = (uint16_t)sys_number(0, "%s/device", folder);
+	device->pci_class = (uint16_t)(sys_number(0, "%s/class", folder) >> 8);
+	device->numa_os = (int)sys_number(-1, "%s/numa_node", folder);
+	if (snprintf(link, sizeof link, "%s/driver", folder) < (int)sizeof link &&
+	    realpath(link, driver)) {
+		const char *name = strrchr(driver, '/');
+
+		device->cxi = name && strncmp(name + 1, "cxi", 3) == 0;
+	}
+}
+
+/* The device that a class entry belongs to; NULL with *rc 0 when it is on no PCI bus. */
+static struct device *device_of(struct devices *devices, const char *entry, int *rc)
+{
+	char folder[PATH_MAX], pci[20];
+
+	if (pci_behind(entry, folder, pci) != 0)
+		return NULL;
+
+	size_t before = devices->count;
+	struct device *device = devices_at(devices, pci);
+
+	if (!device)
+		*rc = -1;
+	else if (devices->count > before)
+		read_pci(device, folder);
+	return device;
+}
+
+static enum machine_state state_of_net(const char *entry)
+{
+	char state[32];
+
+	if (sys_text(state, sizeof state, "%s/operstate", entry) != 0)
+		return STATE_UNKNOWN;
+	if (strcmp(state, "up") == 0)
+		return STATE_UP;
+	if (strcmp(state, "unknown") == 0) /* drivers that never say; carrier does */
+		return sys_number(0, "%s/carrier", entry) == 1 ? STATE_UP : STATE_DOWN;
+	return STATE_DOWN;
+}
+
+int64_t sys_net_speed(const char *sys_root, const char *name)
+{
+	long speed = sys_number(-1, "%s/sys/class/net/%s/speed", sys_root, name);
+
+	/* Some drivers say 4294967295 for "unknown". */
+	return speed > 0 && speed < 100000000 ? speed : -1;
+}
+
+static int add_net(struct devices *devices, const char *sys_root, const char *name)
+{
+	char entry[PATH_MAX], uevent[32] = "";
+	int rc = 0;
+
+	snprintf(entry, sizeof entry, "%s/sys/class/net/%s", sys_root, name);
+	if (!sys_has("%s/device", entry))
+		return 0; /* virtual */
+
+	struct device *device = device_of(devices, entry, &rc);
+
+	if (!device && !rc) /* a device on another bus (Hyper-V, a system on chip) */
+		device = devices_at(devices, "");
+	struct device_net *net = device ? device_add_net(device, name) : NULL;
+
+	if (!net)
+		return -1;
+	if (!device->pci[0])
+		device->numa_os = (int)sys_number(-1, "%s/device/numa_node", entry);
+
+	long port = sys_number(0, "%s/dev_port", entry);
+
+	if (port == 0)
+		port = sys_number(0, "%s/dev_id", entry);
+	net->port = port >= 0 && port < DEVICE_PORTS ? (int)port + 1 : 1;
+	net->at.state = state_of_net(entry);
+	net->at.speed_mbps = sys_net_speed(sys_root, name);
+	net->at.link = sys_number(1, "%s/type", entry) == 32 ? LINK_INFINIBAND : LINK_ETHERNET;
+	device->aside = (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
+			 strcmp(uevent, "DEVTYPE=wlan") == 0) ||
+			sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry) ||
+			is_usb(entry);
+	return 0;
+}
+
+static void read_port(struct device_port *port, const char *entry, int number)
+{
+	char text[64];
+
+	if (sys_text(text, sizeof text, "%s/ports/%d/state", entry, number) == 0)
+		port->state = strncmp(text, "4:", 2) == 0 ? STATE_UP : STATE_DOWN;
+	if (sys_text(text, sizeof text, "%s/ports/%d/link_layer", entry, number) == 0)
+		port->link = strcmp(text, "InfiniBand") == 0 ? LINK_INFINIBAND : LINK_ETHERNET;
+	if (sys_text(text, sizeof text, "%s/ports/%d/rate", entry, number) == 0) {
+		double gbps = strtod(text, NULL); /* "200 Gb/sec (4X HDR)" */
+
+		if (gbps > 0 && gbps < 100000)
+			port->speed_mbps = (int64_t)(gbps * 1000);
+	}
+}
+
+static int add_rdma(struct devices *devices, const char *sys_root, const char *class,
+		    const char *name)
+{
+	char entry[PATH_MAX];
+	int rc = 0;
+
+	snprintf(entry, sizeof entry, "%s/sys/class/%s/%s", sys_root, class, name);
+
+	struct device *device = device_of(devices, entry, &rc);
+
+	if (!device)
+		return rc; /* RDMA in software: no device of its own */
+	if (strcmp(class, "cxi") == 0)
+		device->cxi = true;
+
+	struct device_rdma *rdma = device_add_rdma(device, name);
+
+	if (!rdma)
+		return -1;
+	for (int p = 1; p <= DEVICE_PORTS; p++) {
+		if (!sys_has("%s/ports/%d", entry, p))
+			continue;
+		rdma->port_count = p;
+		read_port(&rdma->ports[p - 1], entry, p);
+	}
+	return 0;
+}
+
+int nic_from_sys(const char *sys_root, struct devices *out, struct error *err)
+{
+	static const char *const classes[] = {"net", "infiniband", "cxi"};
+	int failed = 0;
+
+	for (size_t c = 0; !failed && c < sizeof classes / sizeof *classes; c++) {
+		char folder[PATH_MAX];
+		struct dirent **list;
+
+		if (snprintf(folder, sizeof folder, "%s/sys/class/%s", sys_root, classes[c]) >=
+		    (int)sizeof folder)
+			return error_set(err, ERR_DATA, "the path of /sys is too long: %s",
+					 sys_root);
+
+		int count = sys_list(folder, &list);
+
+		if (count < 0)
+			failed = -1;
+		for (int i = 0; !failed && i < count; i++)
+			failed = c == 0 ? add_net(out, sys_root, list[i]->d_name)
+					: add_rdma(out, sys_root, classes[c], list[i]->d_name);
+		sys_list_free(list, count);
+	}
+	return failed ? error_memory(err, "the network devices") : 0;
+}

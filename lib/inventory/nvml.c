@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* NVML, loaded when it is there: UUIDs, MIG devices, memory, health, and which GPUs this
+ * container may use. The few declarations below are NVML's stable ABI (its versioned names); no
+ * GPU context is made. */
+#include "inventory/sys.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/symbols.h"
+
+#define NVML_SUCCESS 0
+#define NVML_INVALID_ARGUMENT 2
+#define NVML_NO_PERMISSION 4
+#define NVML_NOT_FOUND 6
+#define NVML_GPU_IS_LOST 15
+#define NVML_RESET_REQUIRED 16
+#define UUID_SIZE 96
+#define MIG_MAX 64
+
+struct nvml_pci { /* nvmlPciInfo_t, version 3 */
+	char legacy[16];
+	unsigned domain, bus, device, device_and_vendor, subsystem;
+	char bus_id[32];
+};
+
+struct nvml_memory { /* nvmlMemory_t */
+	unsigned long long total, free, used;
+};
+
+typedef struct nvml_device *nvml_handle;
+
+struct nvml {
+	void *library;
+	int (*init)(void);
+	int (*shutdown)(void);
+	const char *(*error_string)(int);
+	int (*count)(unsigned *);
+	int (*by_index)(unsigned, nvml_handle *);
+	int (*by_address)(const char *, nvml_handle *);
+	int (*pci_info)(nvml_handle, struct nvml_pci *);
+	int (*uuid)(nvml_handle, char *, unsigned);
+	int (*name)(nvml_handle, char *, unsigned);
+	int (*memory)(nvml_handle, struct nvml_memory *);
+	/* From here on NULL in older drivers. */
+	int (*mig_mode)(nvml_handle, unsigned *, unsigned *);
+	int (*mig_max)(nvml_handle, unsigned *);
+	int (*mig_by_index)(nvml_handle, unsigned, nvml_handle *);
+	int (*gpu_instance)(nvml_handle, unsigned *);
+	int (*compute_instance)(nvml_handle, unsigned *);
+	int (*remapped_rows)(nvml_handle, unsigned *, unsigned *, unsigned *, unsigned *);
+};
+
+static bool load_symbols(struct nvml *nvml)
+{
+	const struct symbol symbols[] = {
+		{"nvmlInit_v2", &nvml->init, true},
+		{"nvmlShutdown", &nvml->shutdown, true},
+		{"nvmlErrorString", &nvml->error_string, true},
+		{"nvmlDeviceGetCount_v2", &nvml->count, true},
+		{"nvmlDeviceGetHandleByIndex_v2", &nvml->by_index, true},
+		{"nvmlDeviceGetHandleByPciBusId_v2", &nvml->by_address, true},
+		{"nvmlDeviceGetPciInfo_v3", &nvml->pci_info, true},
+		{"nvmlDeviceGetUUID", &nvml->uuid, true},
+		{"nvmlDeviceGetName", &nvml->name, true},
+		{"nvmlDeviceGetMemoryInfo", &nvml->memory, true},
+		{"nvmlDeviceGetMigMode", &nvml->mig_mode, false},
+		{"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_max, false},
+		{"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_by_index, false},
+		{"nvmlDeviceGetGpuInstanceId", &nvml->gpu_instance, false},
+		{"nvmlDeviceGetComputeInstanceId", &nvml->compute_instance, false},
+		{"nvmlDeviceGetRemappedRows", &nvml->remapped_rows, false},
+	};
+
+	return !symbols_find(nvml->library, symbols, sizeof symbols / sizeof *symbols);
+}
+
+static char *copy(const char *text)
+{
+	return text && *text ? strdup(text) : NULL;
+}
+
+static void set_fault(struct machine_gpu *gpu, const char *text)
+{
+	if (!gpu->fault)
+		gpu->fault = strdup(text);
+}
+
+/* A call's result as the GPU's health; true when the call succeeded. */
+static bool healthy(const struct nvml *nvml, struct machine_gpu *gpu, int result)
+{
+	char text[256];
+
+	if (result == NVML_GPU_IS_LOST || result == NVML_RESET_REQUIRED) {
+		snprintf(text, sizeof text,
+			 result == NVML_GPU_IS_LOST
+				 ? "NVML: %s; the node needs a restart (look for Xid in dmesg)"
+				 : "NVML: %s; an administrator resets it (nvidia-smi --gpu-reset)",
+			 nvml->error_string(result));
+		set_fault(gpu, text);
+	}
+	return result == NVML_SUCCESS;
+}
+
+static void read_health(const struct nvml *nvml, nvml_handle handle, struct machine_gpu *gpu)
+{
+	unsigned corrected, uncorrected, pending = 0, failed = 0;
+
+	if (!nvml->remapped_rows ||
+	    !healthy(nvml, gpu,
+		     nvml->remapped_rows(handle, &corrected, &uncorrected, &pending, &failed)))
+		return;
+	if (failed)
+		set_fault(gpu, "NVML: row remapping failed, its memory is worn; it has to be "
+			       "replaced");
+}
+
+/* What NVML tells of the device behind handle, which is gpu or a MIG device of it. */
+static void read_device(const struct nvml *nvml, nvml_handle handle, struct machine_gpu *gpu)
+{
+	char text[UUID_SIZE] = "";
+	struct nvml_memory memory;
+
+	if (healthy(nvml, gpu, nvml->uuid(handle, text, sizeof text))) {
+		text[sizeof text - 1] = '\0';
+		free(gpu->uuid);
+		gpu->uuid = copy(text);
+	}
+	if (healthy(nvml, gpu, nvml->name(handle, text, sizeof text))) {
+		text[sizeof text - 1] = '\0';
+		free(gpu->name);
+		gpu->name = copy(text);
+	}
+	if (healthy(nvml, gpu, nvml->memory(handle, &memory)) && memory.total < INT64_MAX)
+		gpu->memory_bytes = (int64_t)memory.total;
+}
+
+/* "MIG-GPU-uuid/gi/ci", which older lists name a MIG device by. */
+static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *parent)
+{
+	unsigned gi, ci;
+	char *name = NULL;
+
+	if (!parent || !nvml->gpu_instance || !nvml->compute_instance ||
+	    nvml->gpu_instance(mig, &gi) || nvml->compute_instance(mig, &ci) ||
+	    asprintf(&name, "MIG-%s/%u/%u", parent, gi, ci) < 0)
+		return NULL;
+	return name;
+}
+
+/* With MIG on, gpus[at] becomes its MIG devices, an entry each. */
+static int read_mig(struct build *build, const struct nvml *nvml, nvml_handle handle, size_t at,
+		    struct error *err)
+{
+	struct machine *machine = build->machine;
+	unsigned current = 0, pending, max = 0;
+	int found = 0, rc = 0;
+
+	if (!nvml->mig_mode || !nvml->mig_max || !nvml->mig_by_index ||
+	    nvml->mig_mode(handle, &current, &pending) != NVML_SUCCESS || !current ||
+	    nvml->mig_max(handle, &max) != NVML_SUCCESS)
+		return 0;
+
+	char *parent = copy(machine->gpus[at].uuid);
+
+	for (unsigned i = 0; !rc && i < max && i < MIG_MAX; i++) {
+		nvml_handle mig;
+
+		if (nvml->mig_by_index(handle, i, &mig) != NVML_SUCCESS)
+			continue; /* indices may have holes */
+		if (found)
+			rc = gpu_add_partition(build, at++, err);
+		if (rc)
+			break;
+		machine->gpus[at].partition = found++;
+		read_device(nvml, mig, &machine->gpus[at]);
+		free(machine->gpus[at].mig);
+		machine->gpus[at].mig = mig_name(nvml, mig, parent);
+	}
+	free(parent);
+	if (!rc && !found)
+		set_fault(&machine->gpus[at], "MIG mode is on but no MIG device exists; an "
+					      "administrator makes some or turns it off");
+	return rc;
+}
+
+/* The entry at id, or a new one where hwloc has no such function (a container without PCI). */
+static int find_or_add(struct build *build, struct pci_id id, const struct nvml_pci *info,
+		       size_t *at, struct error *err)
+{
+	struct machine *machine = build->machine;
+	struct pci_id other;
+	struct place place;
+
+	for (*at = 0; *at < machine->gpu_count; ++*at) {
+		if (pci_parse(machine->gpus[*at].pci, &other) != 0)
+			continue;
+		if (pci_compare(id, other) == 0)
+			return 0;
+		if (pci_compare(id, other) < 0)
+			break;
+	}
+
+	int rc = gpu_insert(build, *at, err);
+
+	if (rc)
+		return rc;
+
+	struct machine_gpu *gpu = &machine->gpus[*at];
+	const char *root = build->source->sys_root ? build->source->sys_root : "";
+
+	pci_format(id, gpu->pci);
+	gpu->vendor = (uint16_t)info->device_and_vendor;
+	gpu->device = (uint16_t)(info->device_and_vendor >> 16);
+	gpu->pci_class = 0x0302;
+	gpu->os_devices = strdup("");
+	rc = place_of_numa(
+		build, (int)sys_number(-1, "%s/sys/bus/pci/devices/%s/numa_node", root, gpu->pci),
+		&place, err);
+	if (rc)
+		return rc;
+	gpu->numa_os = place.numa_os;
+	gpu->cpus_os = place.cpus_os;
+	gpu->package = place.package;
+	gpu->local_known = place.known;
+	return gpu->os_devices ? 0 : error_memory(err, "the GPUs");
+}
+
+static int read_gpu(struct build *build, const struct nvml *nvml, nvml_handle handle,
+		    struct error *err)
+{
+	struct nvml_pci info = {0};
+	struct pci_id id;
+	size_t at;
+	int result = nvml->pci_info(handle, &info);
+
+	info.bus_id[sizeof info.bus_id - 1] = '\0';
+	if (result != NVML_SUCCESS || pci_parse(info.bus_id, &id) != 0) {
+		machine_note(build->machine, "NVML has a GPU without a PCI address (%s)",
+			     nvml->error_string(result));
+		return 0;
+	}
+
+	int rc = find_or_add(build, id, &info, &at, err);
+
+	if (rc)
+		return rc;
+
+	struct machine_gpu *gpu = &build->machine->gpus[at];
+
+	gpu->allowed = true;
+	read_device(nvml, handle, gpu);
+	read_health(nvml, handle, gpu);
+	return read_mig(build, nvml, handle, at, err);
+}
+
+static void forbid_unseen(struct machine *machine)
+{
+	for (size_t i = 0; i < machine->gpu_count; i++)
+		if (machine->gpus[i].vendor == 0x10de)
+			machine->gpus[i].allowed = false;
+}
+
+/* GPUs that the bus has and NVML did not open: asked by address, NVML tells a broken one from one
+ * that is not given to this job or container. */
+static void judge_unseen(const struct nvml *nvml, struct machine *machine)
+{
+	for (size_t i = 0; i < machine->gpu_count; i++) {
+		struct machine_gpu *gpu = &machine->gpus[i];
+		nvml_handle handle;
+		char text[256];
+
+		if (gpu->vendor != 0x10de || gpu->allowed)
+			continue;
+
+		int result = nvml->by_address(gpu->pci, &handle);
+
+		if (result == NVML_SUCCESS || result == NVML_INVALID_ARGUMENT ||
+		    result == NVML_NO_PERMISSION || result == NVML_NOT_FOUND)
+			continue;
+		gpu->allowed = true;
+		if (healthy(nvml, gpu, result) || gpu->fault)
+			continue;
+		snprintf(text, sizeof text, "NVML cannot open it: %s", nvml->error_string(result));
+		set_fault(gpu, text);
+	}
+}
+
+static int read_all(struct build *build, const struct nvml *nvml, struct error *err)
+{
+	unsigned count = 0;
+	int result = nvml->count(&count), rc = 0;
+
+	if (result != NVML_SUCCESS) {
+		machine_note(build->machine, "NVML cannot count the GPUs: %s",
+			     nvml->error_string(result));
+		return 0;
+	}
+	forbid_unseen(build->machine);
+	for (unsigned i = 0; !rc && i < count; i++) {
+		nvml_handle handle;
+
+		if (nvml->by_index(i, &handle) == NVML_SUCCESS)
+			rc = read_gpu(build, nvml, handle, err);
+	}
+	judge_unseen(nvml, build->machine);
+	return rc;
+}
+
+static bool has_nvidia(const struct machine *machine)
+{
+	for (size_t i = 0; i < machine->gpu_count; i++)
+		if (machine->gpus[i].vendor == 0x10de)
+			return true;
+	return false;
+}
+
+int nvml_read(struct build *build, struct error *err)
+{
+	const char *name = build->source->nvml_library;
+	struct nvml nvml = {0};
+	int rc = 0;
+
+	if (name && !*name)
+		return 0;
+	nvml.library = dlopen(name ? name : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!nvml.library || !load_symbols(&nvml)) {
+		if (has_nvidia(build->machine))
+			machine_note(build->machine,
+				     "%s: %s; UUIDs, MIG and health of the GPUs are unknown",
+				     name ? name : "libnvidia-ml.so.1",
+				     nvml.library ? "too old" : "not found");
+		goto out;
+	}
+
+	int result = nvml.init();
+
+	if (result != NVML_SUCCESS) {
+		machine_note(build->machine, "NVML does not start: %s; is the driver loaded?",
+			     nvml.error_string(result));
+		goto out;
+	}
+	rc = read_all(build, &nvml, err);
+	nvml.shutdown();
+out:
+	if (nvml.library)
+		dlclose(nvml.library);
+	return rc;
+}

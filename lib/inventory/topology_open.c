@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Open a topology: the only file that chooses hwloc's components, filters and flags. */
+#include "inventory/inventory_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/env_hide.h"
+#include "base/file.h"
+
+#define XML_MAX (64 << 20)
+#define TRY_LIMIT_S 20
+
+/* hwloc 2 says only EINVAL of what it cannot read; an hwloc 3 file deserves its own sentence. */
+static int refuse_version(const char *path, const char *text, struct error *err)
+{
+	const char *root = strstr(text, "<topology");
+
+	if (!root)
+		return error_set(err, ERR_DATA,
+				 "%s: no <topology> element in it; expected an hwloc XML file "
+				 "(lstopo file.xml makes one)",
+				 path);
+
+	const char *end = strchr(root, '>');
+	const char *version = strstr(root, "version=");
+
+	if (!end || !version || version > end)
+		return 0; /* hwloc 1.x */
+	version += strlen("version=");
+	version += *version == '"' || *version == '\'';
+	if (*version >= '3' && *version <= '9')
+		return error_set(
+			err, ERR_DATA,
+			"%s: hwloc XML of version %.*s; expected 1 or 2, which is what hwloc %d "
+			"reads: write it again on that machine with "
+			"\"lstopo --export-xml-flags v2 file.xml\"",
+			path, (int)strcspn(version, "\"' \t\r\n/>"), version,
+			HWLOC_API_VERSION >> 16);
+	return 0;
+}
+
+/* These components make a context on every GPU, need a display, or (pci) search libpciaccess's
+ * tables where hwloc's linux component reads the same from /sys in less time. */
+static void block_components(hwloc_topology_t topology)
+{
+	static const char *const names[] = {"cuda",	 "nvml", "opencl", "rsmi",
+					    "levelzero", "gl",	 "pci"};
+
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+					      names[i]);
+}
+
+/* hwloc takes another machine's topology, or other components, from these without a word. */
+static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",
+					      "HWLOC_SYNTHETIC",
+					      "HWLOC_FSROOT",
+					      "HWLOC_THISSYSTEM",
+					      "HWLOC_COMPONENTS",
+					      "HWLOC_CPUID_PATH",
+					      NULL};
+
+static int load(hwloc_topology_t topology)
+{
+	struct env_hidden hidden;
+
+	env_hide(hwloc_variables, &hidden);
+
+	int rc = hwloc_topology_load(topology);
+	int saved = errno;
+
+	env_show(&hidden);
+	errno = saved;
+	return rc;
+}
+
+/* The PCI tree serves paths between GPUs and NICs; reading it takes a millisecond a device in
+ * some virtual machines. Without a GPU, /sys tells NICs and their NUMA nodes. */
+static enum hwloc_type_filter_e io_filter(const struct machine_source *source)
+{
+	if (source->topology_file)
+		return HWLOC_TYPE_FILTER_KEEP_ALL;
+	return gpu_on_bus(source->sys_root ? source->sys_root : "")
+		       ? HWLOC_TYPE_FILTER_KEEP_IMPORTANT
+		       : HWLOC_TYPE_FILTER_KEEP_NONE;
+}
+
+static int prepare(const struct machine_source *source, const char *xml, size_t xml_size,
+		   hwloc_topology_t *out)
+{
+	if (hwloc_topology_init(out) != 0)
+		return -1;
+	/* Disallowed objects stay in, so that a device's locality is known even where the job may
+	 * not use the cores beside it; the allowed set is applied when reading. */
+	hwloc_topology_set_flags(*out, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
+	hwloc_topology_set_io_types_filter(*out, io_filter(source));
+	hwloc_topology_set_icache_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_NONE);
+	if (!xml)
+		block_components(*out);
+	else if (hwloc_topology_set_xmlbuffer(*out, xml, (int)xml_size + 1) != 0)
+		goto failed;
+	if (load(*out) == 0)
+		return 0;
+failed:;
+	int saved = errno;
+
+	hwloc_topology_destroy(*out);
+	errno = saved;
+	return -1;
+}
+
+static void try_and_exit(const struct machine_source *source, const char *xml, size_t xml_size)
+{
+	const struct rlimit no_core = {0, 0};
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	hwloc_topology_t topology;
+
+	sigset_t none;
+
+	for (int sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	setrlimit(RLIMIT_CORE, &no_core);
+	dup2(null, STDERR_FILENO);
+	alarm(TRY_LIMIT_S);
+	_exit(prepare(source, xml, xml_size, &topology) == 0 ? 0 : 1);
+}
+
+/* hwloc fails an assertion or reads NULL on some damaged files, and explains others on stderr:
+ * a child goes first, whose end is all that can happen. */
+static int try_xml(const struct machine_source *source, const char *xml, size_t xml_size,
+		   struct error *err)
+{
+	const char *file = source->topology_file;
+	pid_t child = fork();
+	int status = 0;
+
+	if (child == 0)
+		try_and_exit(source, xml, xml_size);
+	if (child < 0)
+		return error_set(err, ERR_UNAVAILABLE, "%s: no process to try it in: %s", file,
+				 strerror(errno));
+	while (waitpid(child, &status, 0) < 0)
+		if (errno != EINTR) /* somebody else reaped it: the load will tell */
+			return 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	if (WIFEXITED(status))
+		return error_set(err, ERR_DATA,
+				 "%s: hwloc makes no topology of it; expected a whole XML file as "
+				 "lstopo writes it",
+				 file);
+	return error_set(err, ERR_DATA,
+			 "%s: hwloc %s on it (signal %d): the file is damaged; write it again with "
+			 "lstopo",
+			 file, WTERMSIG(status) == SIGALRM ? "takes too long" : "fails",
+			 WTERMSIG(status));
+}
+
+static int open_xml(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
+{
+	const char *file = source->topology_file;
+	char *text = NULL;
+	size_t size = 0;
+	int rc = file_read(file, XML_MAX, &text, &size, err);
+
+	if (rc)
+		return rc;
+	rc = refuse_version(file, text, err);
+	if (!rc)
+		rc = try_xml(source, text, size, err);
+	if (!rc && prepare(source, text, size, out) != 0)
+		rc = error_set(err, ERR_DATA, "%s: hwloc makes no topology of it", file);
+	free(text);
+	return rc;
+}
+
+int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
+{
+	if (source->topology_file)
+		return open_xml(source, out, err);
+
+	hwloc_topology_t topology;
+
+	if (prepare(source, NULL, 0, &topology) != 0)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "hwloc cannot read this machine's topology: %s; is /sys mounted?",
+				 strerror(errno));
+	if (!hwloc_topology_is_thissystem(topology)) {
+		hwloc_topology_destroy(topology);
+		return error_set(err, ERR_INTERNAL, "hwloc gave another machine's topology");
+	}
+	*out = topology;
+	return 0;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "launch/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "hostlist/hostlist.h"
+
+/* The first that fits is taken: the most particular first. */
+static const struct engine *const engines[] = {
+	&engine_fork, &engine_hand, &engine_srun, &engine_srun_ranks, &engine_prterun, &engine_mpirun,
+	&engine_pals, &engine_tm,   &engine_ssh,  &engine_loopback,
+};
+
+#define ENGINES (sizeof engines / sizeof *engines)
+
+const struct engine *engine_at(size_t index)
+{
+	return index < ENGINES ? engines[index] : NULL;
+}
+
+int engine_find(const char *name, const struct alloc *alloc, const struct env *env,
+		const struct engine **out, struct error *err)
+{
+	char known[256] = "";
+
+	for (size_t i = 0; i < ENGINES; i++) {
+		if (name ? !strcmp(name, engines[i]->name) : engines[i]->fits(alloc, env)) {
+			*out = engines[i];
+			return 0;
+		}
+		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
+			 engines[i]->name);
+	}
+	if (name)
+		return error_set(err, ERR_USAGE, "no engine is called '%s'; there are: %s", name,
+				 known);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "no engine starts agents on the %zu node%s of this allocation (%s, the "
+			 "first: %s); there are: %s",
+			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
+			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
+}
+
+/* What all agents of a job are told; where[] is a name and a value each, more than one job's. */
+static struct env *agents_env(const struct engine_job *job, const char *const where[4])
+{
+	struct env *env = env_copy(job->env);
+	const struct {
+		const char *name, *value;
+	} set[] = {
+		{ENGINE_ENV_HEAD, job->head},
+		{ENGINE_ENV_JOB, job->job},
+		{ENGINE_ENV_SECRET, job->secret},
+		{ENGINE_ENV_RECIPE, job->recipe},
+		{where[0], where[1]},
+		{where[2], where[3]},
+	};
+	int rc = env ? 0 : -1;
+
+	for (size_t i = 0; !rc && i < sizeof set / sizeof *set; i++)
+		if (set[i].value)
+			rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
+	if (!rc)
+		rc = env_setf(env, ENGINE_ENV_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
+			      job->node_timeout_ms);
+	if (!rc)
+		return env;
+	env_free(env);
+	return NULL;
+}
+
+struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
+{
+	char index[24];
+
+	snprintf(index, sizeof index, "%zu", node_index);
+	return agents_env(job,
+			  (const char *const[]){ENGINE_ENV_NAME, job->alloc->nodes[node_index].name,
+						ENGINE_ENV_NODE, index});
+}
+
+struct env *engine_agents_env(const struct engine_job *job, const char *self)
+{
+	char *list = engine_node_list(job->alloc);
+	struct env *env = list ? agents_env(job, (const char *const[]){ENGINE_ENV_NODES, list,
+								       ENGINE_ENV_SELF, self})
+			       : NULL;
+
+	free(list);
+	return env;
+}
+
+char *engine_node_list(const struct alloc *alloc)
+{
+	const char **names = calloc(alloc->node_count, sizeof *names);
+	char *list;
+
+	for (size_t i = 0; names && i < alloc->node_count; i++)
+		names[i] = alloc->nodes[i].name;
+	list = names ? hostlist_compress(names, alloc->node_count) : NULL;
+	free(names);
+	return list;
+}
+
+bool engine_carries(const char *name)
+{
+	static const char *const ours[] = {"BERTH_PLAN_FILE",	"BERTH_JOB_ID",	 "BERTH_NODE_RANK",
+					   "BERTH_ATTEMPT",	"BERTH_REPORT",	 "BERTH_STOP_FILE",
+					   "BERTH_SECRET_FILE", "BERTH_END_TIME"};
+
+	if (!strcmp(name, "LD_LIBRARY_PATH"))
+		return true;
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (!strcmp(name, ours[i]))
+			return false;
+	return !strncmp(name, "BERTH_", 6);
+}
+
+static int input_file(const char *input)
+{
+	size_t size = strlen(input);
+	int fd = memfd_create("berth-input", MFD_CLOEXEC);
+
+	if (fd < 0)
+		return -1;
+	if (file_write_all(fd, input, size) || lseek(fd, 0, SEEK_SET)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+int engine_spawn(char *const argv[], const struct env *env, const char *input,
+		 struct engine_child *child, struct error *err)
+{
+	char **envp = env_to_envp(env);
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attributes;
+	sigset_t none;
+	int words = memfd_create("berth-engine", MFD_CLOEXEC), rc;
+	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (!envp || words < 0 || in < 0) {
+		if (words >= 0)
+			close(words);
+		if (in >= 0)
+			close(in);
+		free(envp);
+		return error_memory(err, "the engine's start");
+	}
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_adddup2(&files, in, 0);
+	posix_spawn_file_actions_adddup2(&files, words, 1);
+	posix_spawn_file_actions_adddup2(&files, words, 2);
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigmask(&attributes, &none);
+	rc = posix_spawnp(&child->pid, argv[0], &files, &attributes, argv, envp);
+	posix_spawnattr_destroy(&attributes);
+	posix_spawn_file_actions_destroy(&files);
+	free(envp);
+	close(in);
+	if (rc) {
+		close(words);
+		return error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
+				 strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
+	}
+	child->node_index = -1;
+	child->fd = -1;
+	child->serves = NULL;
+	child->words_fd = words;
+	return 0;
+}
+
+int engine_kill(const struct engine_child *child, int number)
+{
+	return kill(child->words_fd >= 0 ? -child->pid : child->pid, number);
+}
+
+static bool plain(const char *text)
+{
+	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+					   "0123456789_-+=.,:/@%")];
+}
+
+char *engine_line(char *const argv[])
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *stream = open_memstream(&text, &size);
+
+	if (!stream)
+		return NULL;
+	for (size_t i = 0; argv[i]; i++) {
+		if (i)
+			fputc(' ', stream);
+		if (plain(argv[i])) {
+			fputs(argv[i], stream);
+			continue;
+		}
+		fputc('\'', stream);
+		for (const char *at = argv[i]; *at; at++)
+			fputs(*at == '\'' ? "'\\''" : (char[]){*at, 0}, stream);
+		fputc('\'', stream);
+	}
+	if (!fclose(stream))
+		return text;
+	free(text);
+	return NULL;
+}

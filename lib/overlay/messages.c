@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "overlay/messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/json.h"
+
+#define RECORD_HEADER 10
+
+static const struct {
+	unsigned type;
+	const char *name;
+} names[] = {
+	{MESSAGE_BEAT, "BEAT"},		  {MESSAGE_HELLO, "HELLO"},
+	{MESSAGE_LISTENS, "LISTENS"},	  {MESSAGE_MOVED, "MOVED"},
+	{MESSAGE_STAYS, "STAYS"},	  {MESSAGE_CARD, "CARD"},
+	{MESSAGE_REACHED, "REACHED"},	  {MESSAGE_STARTED, "STARTED"},
+	{MESSAGE_OUTPUT, "OUTPUT"},	  {MESSAGE_ENDED, "ENDED"},
+	{MESSAGE_ABORT, "ABORT"},	  {MESSAGE_LOST, "LOST"},
+	{MESSAGE_FAILED, "FAILED"},	  {MESSAGE_NOTE, "NOTE"},
+	{MESSAGE_SIGNALLED, "SIGNALLED"}, {MESSAGE_GATHER, "GATHER"},
+	{MESSAGE_DONE, "DONE"},		  {MESSAGE_FETCH, "FETCH"},
+	{MESSAGE_FETCHED, "FETCHED"},	  {MESSAGE_WELCOME, "WELCOME"},
+	{MESSAGE_MOVE, "MOVE"},		  {MESSAGE_TREE, "TREE"},
+	{MESSAGE_REACH, "REACH"},	  {MESSAGE_JOB, "JOB"},
+	{MESSAGE_START, "START"},	  {MESSAGE_SIGNAL, "SIGNAL"},
+	{MESSAGE_STOP, "STOP"},		  {MESSAGE_GATHERED, "GATHERED"},
+	{MESSAGE_INPUT, "INPUT"},	  {MESSAGE_OVER, "OVER"},
+	{MESSAGE_STEPS, "STEPS"},	  {MESSAGE_LOOKED, "LOOKED"},
+	{MESSAGE_LOOK, "LOOK"},
+};
+
+const char *proto_name(unsigned type)
+{
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (names[i].type == type)
+			return names[i].name;
+	return "unknown";
+}
+
+int proto_send(struct link *link, enum agent_message type, uint32_t node, uint32_t attempt,
+	       uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err)
+{
+	char *dump = text ? json_dumps(text, JSON_COMPACT) : NULL;
+	int rc;
+
+	if (text && !dump) {
+		rc = error_memory(err, "a message");
+	} else {
+		struct wire_message message = {
+			.type = type,
+			.node = node,
+			.attempt = attempt,
+			.sequence = sequence,
+			.text = dump,
+			.text_size = dump ? strlen(dump) : 0,
+			.data = data,
+			.data_size = size,
+		};
+		rc = link_send(link, &message, err);
+	}
+	if (rc)
+		error_prefix(err, "sending %s to %s", proto_name(type), link->peer);
+	free(dump);
+	json_decref(text);
+	return rc;
+}
+
+int proto_text(const struct wire_message *message, json_t **out, struct error *err)
+{
+	char what[64];
+
+	snprintf(what, sizeof what, "%s of node %u", proto_name(message->type), message->node);
+	return json_read(what, message->text, message->text_size, WIRE_MAX_MESSAGE, out, err);
+}
+
+int proto_add_output(struct bytes *bytes, const struct proto_output *output)
+{
+	unsigned char *at = bytes_extend(bytes, RECORD_HEADER + output->size);
+
+	if (!at)
+		return -1;
+	bytes_put_u32(at, output->rank);
+	at[4] = (unsigned char)output->stream;
+	at[5] = output->newline;
+	bytes_put_u32(at + 6, (uint32_t)output->size);
+	memcpy(at + RECORD_HEADER, output->text, output->size);
+	return 0;
+}
+
+int proto_take_output(const unsigned char **at, size_t *left, struct proto_output *out,
+		      struct error *err)
+{
+	const unsigned char *p = *at;
+
+	if (!*left)
+		return 0;
+	if (*left < RECORD_HEADER || *left - RECORD_HEADER < bytes_get_u32(p + 6))
+		return error_set(err, ERR_DATA, "a record of output is cut short");
+	*out = (struct proto_output){
+		.rank = bytes_get_u32(p),
+		.stream = p[4],
+		.newline = p[5],
+		.text = (const char *)p + RECORD_HEADER,
+		.size = bytes_get_u32(p + 6),
+	};
+	*at += RECORD_HEADER + out->size;
+	*left -= RECORD_HEADER + out->size;
+	return 1;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "overlay/secret_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#define DIGITS 64
+
+/* *own: the user has named the file. */
+static int find(const struct env *env, char *path, int size, bool *own, struct error *err)
+{
+	const char *named = env_get(env, "BERTH_SECRET_FILE"), *home = env_get(env, "HOME");
+	int n;
+
+	*own = named && *named;
+	if (!*own && (!home || *home != '/'))
+		return error_set(
+			err, ERR_INPUT,
+			"neither BERTH_SECRET_FILE nor HOME is set: where is the secret that "
+			"all machines share?");
+	n = *own ? snprintf(path, (size_t)size, "%s", named)
+		 : snprintf(path, (size_t)size, "%s/.config/berth/secret", home);
+	if (n >= size)
+		return error_set(err, ERR_INPUT, "the secret's path is longer than %d bytes", size);
+	return 0;
+}
+
+/* A new file with the secret in path's folder, which is made if it is not there; aside: its name.
+ */
+static int write_aside(const char *path, const struct wire_secret *secret, char *aside, size_t size,
+		       struct error *err)
+{
+	char text[DIGITS + 2], *slash;
+	int fd, rc;
+
+	snprintf(aside, size, "%s", path);
+	slash = strrchr(aside, '/');
+	*slash = '\0';
+	if (access(aside, F_OK) && (rc = file_make_dirs(aside, err)))
+		return rc;
+	chmod(aside, 0700);
+	snprintf(slash, size - (size_t)(slash - aside), "/.secret-%ld-XXXXXX", (long)getpid());
+	fd = mkostemp(aside, O_CLOEXEC);
+	if (fd < 0)
+		return error_set(err, ERR_OUTPUT, "%s: %s", aside, strerror(errno));
+	wire_secret_format(secret, text);
+	strcpy(text + DIGITS, "\n");
+	rc = 0;
+	if (fchmod(fd, 0600) || file_write_all(fd, text, DIGITS + 1) || fsync(fd)) {
+		rc = error_set(err, ERR_IO, "%s: %s", aside, strerror(errno));
+		unlink(aside);
+	}
+	close(fd);
+	explicit_bzero(text, sizeof text);
+	return rc;
+}
+
+/* Complete under another name before it has this one: several machines of one home may make it at
+ * once, and the first one's counts. */
+static int make_file(const char *path, bool *made, struct error *err)
+{
+	char aside[4200];
+	struct wire_secret secret;
+	int rc = wire_secret_make(&secret, err);
+
+	if (!rc)
+		rc = write_aside(path, &secret, aside, sizeof aside, err);
+	wire_secret_forget(&secret);
+	if (rc)
+		return rc;
+	if (link(aside, path) && errno != EEXIST)
+		rc = error_set(err, ERR_OUTPUT, "%s: %s", path, strerror(errno));
+	else
+		*made = true;
+	unlink(aside);
+	return rc;
+}
+
+static int read_file(const char *path, struct wire_secret *out, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	char text[DIGITS + 3];
+	struct stat info;
+	ssize_t n;
+	int rc;
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &info) || !S_ISREG(info.st_mode)) {
+		close(fd);
+		return error_set(err, ERR_DATA, "%s is no file", path);
+	}
+	if (info.st_mode & 077) {
+		close(fd);
+		return error_set(
+			err, ERR_DATA,
+			"%s has the mode %04o: others can read or change the secret; make a "
+			"new one (openssl rand -hex 32) with the mode 0600",
+			path, (unsigned)(info.st_mode & 07777));
+	}
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+		text[--n] = '\0';
+	rc = wire_secret_parse(text, out, err);
+	explicit_bzero(text, sizeof text);
+	return rc ? error_prefix(err, "%s", path) : 0;
+}
+
+int secret_file_read(const struct env *env, bool make, struct wire_secret *out, bool *made,
+		     char *path, int size, struct error *err)
+{
+	bool own;
+	int rc;
+
+	path[0] = '\0';
+	*made = false;
+	rc = find(env, path, size, &own, err);
+	if (!rc && access(path, F_OK)) {
+		if (own || !make)
+			return error_set(
+				err, ERR_INPUT,
+				"%s is not there: the secret that all machines share; copy the "
+				"first one's to each, or make one: (umask 077; openssl rand -hex "
+				"32 >%s)",
+				path, path);
+		rc = make_file(path, made, err);
+	}
+	return rc ? rc : read_file(path, out, err);
+}
+
+int secret_file_lend(const struct env *env, const struct wire_secret *secret, char *path,
+		     size_t size, struct error *err)
+{
+	const char *home = env_get(env, "HOME");
+	char beside[4096];
+
+	if (!home || *home != '/' ||
+	    snprintf(beside, sizeof beside, "%s/.config/berth/secret", home) >=
+		    (int)sizeof beside ||
+	    strlen(beside) + 40 > size)
+		return error_set(
+			err, ERR_INPUT,
+			"PBS_JOBCOOKIE is not set, and HOME is no absolute path: the agents get "
+			"their secret by a file in the home folder; set HOME, or take another "
+			"--engine");
+	return write_aside(beside, secret, path, size, err);
+}
+
+int secret_file_take(const char *path, struct wire_secret *out, struct error *err)
+{
+	int rc = read_file(path, out, err);
+
+	if (rc == -ERR_INPUT && access(path, F_OK))
+		return error_set(
+			err, ERR_INPUT,
+			"%s, which berth run has made for this run, is not here: do the nodes "
+			"share the home folder? If not, take another --engine (ssh)",
+			path);
+	return rc;
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "overlay/socket.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/number.h"
+
+/* Bind to port on every address; -errno. */
+static int bind_any(int family, int port, bool reuse, int *out, int *actual)
+{
+	struct sockaddr_storage address = {.ss_family = (sa_family_t)family};
+	struct sockaddr_in *in = (struct sockaddr_in *)&address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address;
+	socklen_t size = family == AF_INET6 ? sizeof *in6 : sizeof *in;
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
+
+	if (fd < 0)
+		return -errno;
+	if (family == AF_INET6)
+		in6->sin6_port = htons((uint16_t)port);
+	else
+		in->sin_port = htons((uint16_t)port);
+	if (reuse)
+		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	if (family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+	if (bind(fd, (struct sockaddr *)&address, size) ||
+	    getsockname(fd, (struct sockaddr *)&address, &size)) {
+		int saved = errno;
+
+		close(fd);
+		return -saved;
+	}
+	*actual = ntohs(family == AF_INET6 ? in6->sin6_port : in->sin_port);
+	*out = fd;
+	return 0;
+}
+
+static int bind_both(int port, bool reuse, int *fd, int *actual)
+{
+	int rc = bind_any(AF_INET6, port, reuse, fd, actual);
+
+	if (rc == -EAFNOSUPPORT || rc == -EADDRNOTAVAIL)
+		rc = bind_any(AF_INET, port, reuse, fd, actual);
+	return rc;
+}
+
+static int refused(int port, int rc, struct error *err)
+{
+	if (rc == -EADDRINUSE)
+		return error_set(err, ERR_NETWORK,
+				 "port %d is taken on this node by another program; choose another "
+				 "one, or leave --port out for a free one",
+				 port);
+	return error_set(err, ERR_NETWORK, "port %d cannot be used: %s", port, strerror(-rc));
+}
+
+int socket_listen(int port, int *fd, int *actual, struct error *err)
+{
+	int rc = bind_both(port, true, fd, actual);
+
+	if (rc)
+		return refused(port, rc, err);
+	if (listen(*fd, 1024)) {
+		int saved = errno;
+
+		close(*fd);
+		return refused(port, -saved, err);
+	}
+	return 0;
+}
+
+/* Does the kernel still know connections of an ended program on this port (TIME_WAIT and the
+ * like)? Sockets that are bound and do not listen are not in these files. */
+static int lingers(int port)
+{
+	static const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"};
+	int found = 0;
+
+	for (size_t i = 0; i < 2 && !found; i++) {
+		char line[512];
+		FILE *file = fopen(files[i], "re");
+
+		while (file && !found && fgets(line, sizeof line, file)) {
+			unsigned local;
+
+			if (sscanf(line, "%*d: %*[0-9A-Fa-f]:%x", &local) == 1)
+				found = local == (unsigned)port;
+		}
+		if (file)
+			fclose(file);
+	}
+	return found;
+}
+
+int socket_hold(int port, int *fd, int *actual, struct error *err)
+{
+	int on = 1, held, number;
+	/* SO_REUSEADDR would let the bind succeed beside another job's held port: take it without,
+	 * and set it afterwards, for the program that shall listen. */
+	int rc = bind_both(port, false, &held, &number);
+
+	if (rc == -EADDRINUSE && lingers(port))
+		rc = bind_both(port, true, &held, &number);
+	if (rc)
+		return refused(port, rc, err);
+	setsockopt(held, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+	*fd = held;
+	*actual = number;
+	return 0;
+}
+
+int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size, struct error *err)
+{
+	struct sockaddr_storage address = {0};
+	struct sockaddr_in *in = (struct sockaddr_in *)&address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address;
+	char host[64];
+	const char *colon = strrchr(text, ':');
+	int port;
+
+	if (!colon || colon == text || (size_t)(colon - text) >= sizeof host)
+		return error_set(err, ERR_DATA,
+				 "'%.80s' is no address with a port, such as "
+				 "10.0.0.1:4711 or [fd00::1]:4711",
+				 text);
+	memcpy(host, text, (size_t)(colon - text));
+	host[colon - text] = 0;
+	int rc = number_int("port", colon + 1, 1, 65535, &port, err);
+
+	if (rc)
+		return rc;
+	if (host[0] == '[' && host[strlen(host) - 1] == ']') {
+		host[strlen(host) - 1] = 0;
+		char *zone = strchr(host, '%');
+
+		if (zone) {
+			*zone++ = 0;
+			in6->sin6_scope_id = if_nametoindex(zone);
+		}
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons((uint16_t)port);
+		*size = sizeof *in6;
+		rc = inet_pton(AF_INET6, host + 1, &in6->sin6_addr) == 1;
+	} else {
+		in->sin_family = AF_INET;
+		in->sin_port = htons((uint16_t)port);
+		*size = sizeof *in;
+		rc = inet_pton(AF_INET, host, &in->sin_addr) == 1;
+	}
+	if (!rc)
+		return error_set(err, ERR_DATA, "'%.80s' has no numeric address", text);
+	*out = address;
+	return 0;
+}
+
+int socket_connect(const struct sockaddr_storage *to, socklen_t size, int *out, int *under_way,
+		   struct error *err)
+{
+	char text[64];
+	int fd = socket(to->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1;
+
+	if (fd < 0)
+		return error_set(err, ERR_NETWORK, "socket: %s", strerror(errno));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+	*under_way = connect(fd, (const struct sockaddr *)to, size) != 0;
+	if (*under_way && errno != EINPROGRESS && errno != EAGAIN) {
+		int saved = errno;
+
+		close(fd);
+		socket_text(to, text, sizeof text);
+		error_set(err, ERR_NETWORK, "connecting to %s: %s", text, strerror(saved));
+		errno = saved;
+		return -ERR_NETWORK;
+	}
+	*out = fd;
+	return 0;
+}
+
+void socket_text(const struct sockaddr_storage *address, char *out, size_t size)
+{
+	const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+	char host[INET6_ADDRSTRLEN] = "?", zone[IF_NAMESIZE] = "";
+
+	if (address->ss_family == AF_INET) {
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof host);
+		snprintf(out, size, "%s:%u", host, ntohs(in->sin_port));
+	} else if (address->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+		inet_ntop(AF_INET, &in6->sin6_addr.s6_addr[12], host, sizeof host);
+		snprintf(out, size, "%s:%u", host, ntohs(in6->sin6_port));
+	} else if (address->ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof host);
+		if (in6->sin6_scope_id)
+			if_indextoname(in6->sin6_scope_id, zone);
+		snprintf(out, size, "[%s%s%s]:%u", host, zone[0] ? "%" : "", zone,
+			 ntohs(in6->sin6_port));
+	} else {
+		snprintf(out, size, "socket pair");
+	}
+}
+
+void socket_peer_text(int fd, char *out, size_t size)
+{
+	struct sockaddr_storage address = {0};
+	socklen_t length = sizeof address;
+
+	if (getpeername(fd, (struct sockaddr *)&address, &length))
+		snprintf(out, size, "an address not yet reached");
+	else
+		socket_text(&address, out, size);
+}
+
+static void set_port(struct sockaddr_storage *address, int port)
+{
+	if (address->ss_family == AF_INET)
+		((struct sockaddr_in *)address)->sin_port = htons((uint16_t)port);
+	else if (address->ss_family == AF_INET6)
+		((struct sockaddr_in6 *)address)->sin6_port = htons((uint16_t)port);
+}
+
+void socket_peer_with_port(int fd, int port, char *out, size_t size)
+{
+	struct sockaddr_storage address = {0};
+	socklen_t length = sizeof address;
+
+	getpeername(fd, (struct sockaddr *)&address, &length);
+	set_port(&address, port);
+	socket_text(&address, out, size);
+}
+
+static bool useful(const struct ifaddrs *it)
+{
+	if (!it->ifa_addr || !(it->ifa_flags & IFF_UP) || (it->ifa_flags & IFF_LOOPBACK))
+		return false;
+	if (it->ifa_addr->sa_family == AF_INET)
+		return true;
+	return it->ifa_addr->sa_family == AF_INET6 &&
+	       !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)it->ifa_addr)->sin6_addr);
+}
+
+int socket_own_addresses(int port, char *out, size_t size, struct error *err)
+{
+	struct ifaddrs *list = NULL;
+	size_t used = 0;
+
+	if (getifaddrs(&list))
+		return error_set(err, ERR_NETWORK, "this machine's addresses: %s", strerror(errno));
+	out[0] = 0;
+	for (struct ifaddrs *it = list; it; it = it->ifa_next) {
+		struct sockaddr_storage address = {0};
+		char text[80];
+
+		if (!useful(it))
+			continue;
+		memcpy(&address, it->ifa_addr,
+		       it->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+							  : sizeof(struct sockaddr_in6));
+		set_port(&address, port);
+		socket_text(&address, text, sizeof text);
+		if (used + strlen(text) + 2 > size)
+			break;
+		used += (size_t)snprintf(out + used, size - used, "%s%s", used ? "," : "", text);
+	}
+	freeifaddrs(list);
+	return used ? 0
+		    : error_set(err, ERR_NETWORK,
+				"this machine has no address that other nodes can "
+				"reach: every interface is down or loopback; several nodes on this "
+				"machine alone: --engine loopback, with --nodes");
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "overlay/wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "overlay/wire_internal.h"
+
+#define PLAIN_HEADER 44
+#define FRAME_OVERHEAD (4 + crypto_secretstream_xchacha20poly1305_ABYTES)
+
+struct wire *wire_new(enum wire_role role, const struct wire_secret *secret, const char *job)
+{
+	struct wire *wire = sodium_init() < 0 ? NULL : calloc(1, sizeof *wire);
+
+	if (!wire)
+		return NULL;
+	wire->role = role;
+	wire->secret = *secret;
+	wire_hash_job(job, wire->job_hash);
+	memcpy(&wire->job, wire->job_hash, sizeof wire->job);
+	if (role == WIRE_CONNECTS) {
+		wire_make_hello(wire);
+		if (bytes_add(&wire->out, wire->hello, sizeof wire->hello)) {
+			wire_free(wire);
+			return NULL;
+		}
+	}
+	return wire;
+}
+
+void wire_free(struct wire *wire)
+{
+	if (!wire)
+		return;
+	bytes_free(&wire->in);
+	bytes_free(&wire->out);
+	bytes_free(&wire->waiting);
+	bytes_free(&wire->plain);
+	sodium_memzero(wire, sizeof *wire);
+	free(wire);
+}
+
+enum wire_state wire_state(const struct wire *wire)
+{
+	return wire->state;
+}
+
+int wire_broken(struct wire *wire, int rc)
+{
+	wire->state = WIRE_BROKEN;
+	return rc;
+}
+
+int wire_send_waiting(struct wire *wire, struct error *err)
+{
+	bool finish = wire->finished_out;
+	size_t at = 0;
+	int rc = 0;
+
+	wire->finished_out = false;
+	while (!rc && at < wire->waiting.size) {
+		struct wire_message message;
+		uint32_t size = bytes_get_u32(wire->waiting.data + at);
+
+		rc = wire_decode(wire->waiting.data + at + 4, size, wire->job, 0, &message, err);
+		if (!rc)
+			rc = wire_send(wire, &message, err);
+		at += 4 + size;
+	}
+	bytes_free(&wire->waiting);
+	if (!rc && finish)
+		rc = wire_finish(wire, err);
+	return rc ? wire_broken(wire, rc) : 0;
+}
+
+int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *err)
+{
+	if (wire->state == WIRE_CLOSING)
+		return 0; /* nothing more is wanted from it */
+	if (wire->state == WIRE_BROKEN)
+		return error_set(err, ERR_NETWORK, "the connection is already broken");
+	if (bytes_add(&wire->in, bytes, size))
+		return wire_broken(wire, error_memory(err, "a message"));
+	return wire->state == WIRE_GREETING ? wire_greet(wire, err) : 0;
+}
+
+int wire_feed_end(struct wire *wire, struct error *err)
+{
+	if (wire->state == WIRE_CLOSING || wire->finished_in)
+		return 0;
+	if (wire->state == WIRE_GREETING)
+		return wire_broken(wire,
+				   error_set(err, ERR_NETWORK,
+					     "the connection was closed during the greeting"));
+	return wire_broken(wire,
+			   error_set(err, ERR_NETWORK, "the connection ended without a goodbye"));
+}
+
+/* ---- messages ---- */
+
+size_t wire_plain_size(const struct wire_message *message)
+{
+	return PLAIN_HEADER + message->text_size + message->data_size;
+}
+
+void wire_encode(const struct wire_message *message, uint64_t job, uint64_t count,
+		 unsigned char *out)
+{
+	bytes_put_u16(out, message->type);
+	bytes_put_u16(out + 2, 0);
+	bytes_put_u32(out + 4, message->node);
+	bytes_put_u32(out + 8, message->attempt);
+	bytes_put_u64(out + 12, message->sequence);
+	bytes_put_u64(out + 20, job);
+	bytes_put_u64(out + 28, count);
+	bytes_put_u32(out + 36, (uint32_t)message->text_size);
+	bytes_put_u32(out + 40, (uint32_t)message->data_size);
+	if (message->text_size)
+		memcpy(out + PLAIN_HEADER, message->text, message->text_size);
+	if (message->data_size)
+		memcpy(out + PLAIN_HEADER + message->text_size, message->data, message->data_size);
+}
+
+int wire_decode(const unsigned char *bytes, size_t size, uint64_t job, uint64_t count,
+		struct wire_message *out, struct error *err)
+{
+	if (size < PLAIN_HEADER)
+		return error_set(err, ERR_DATA, "a message of %zu bytes is shorter than its header",
+				 size);
+	uint32_t text_size = bytes_get_u32(bytes + 36), data_size = bytes_get_u32(bytes + 40);
+
+	if (bytes_get_u16(bytes + 2))
+		return error_set(err, ERR_DATA, "a message has flags that are unknown here");
+	if (bytes_get_u64(bytes + 20) != job)
+		return error_set(err, ERR_DATA, "a message of another job");
+	if (bytes_get_u64(bytes + 28) != count)
+		return error_set(err, ERR_DATA, "message %llu came where %llu was due",
+				 (unsigned long long)bytes_get_u64(bytes + 28),
+				 (unsigned long long)count);
+	if ((uint64_t)text_size + data_size != size - PLAIN_HEADER)
+		return error_set(err, ERR_DATA,
+				 "a message of %zu bytes claims %u bytes of text and %u of data",
+				 size, text_size, data_size);
+	*out = (struct wire_message){
+		.type = bytes_get_u16(bytes),
+		.node = bytes_get_u32(bytes + 4),
+		.attempt = bytes_get_u32(bytes + 8),
+		.sequence = bytes_get_u64(bytes + 12),
+		.text = (const char *)bytes + PLAIN_HEADER,
+		.text_size = text_size,
+		.data = bytes + PLAIN_HEADER + text_size,
+		.data_size = data_size,
+	};
+	return 0;
+}
+
+int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
+{
+	if (wire->state != WIRE_OPEN || wire->in.size < 4)
+		return 0;
+	uint32_t size = bytes_get_u32(wire->in.data);
+	unsigned char tag;
+	unsigned long long plain_size;
+
+	if (wire->finished_in)
+		return wire_broken(wire, error_set(err, ERR_DATA, "bytes came after the end"));
+	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
+	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
+		return wire_broken(wire,
+				   error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u",
+					     size, WIRE_MAX_MESSAGE));
+	if (wire->in.size - 4 < size)
+		return 0;
+	if (bytes_reserve(&wire->plain, size))
+		return wire_broken(wire, error_memory(err, "a message"));
+	if (crypto_secretstream_xchacha20poly1305_pull(&wire->pull, wire->plain.data, &plain_size,
+						       &tag, wire->in.data + 4, size, wire->in.data,
+						       4))
+		return wire_broken(wire, error_set(err, ERR_DATA,
+						   "a message was altered, repeated or left "
+						   "out on its way"));
+	bytes_drop(&wire->in, 4 + (size_t)size);
+	if (tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL) {
+		wire->finished_in = true;
+		return 0;
+	}
+	int rc = wire_decode(wire->plain.data, plain_size, wire->job, wire->received++, out, err);
+
+	return rc ? wire_broken(wire, rc) : 1;
+}
+
+static int push_frame(struct wire *wire, const unsigned char *plain, size_t size, unsigned char tag,
+		      struct error *err)
+{
+	uint32_t cipher = (uint32_t)(size + crypto_secretstream_xchacha20poly1305_ABYTES);
+	unsigned char *out = bytes_extend(&wire->out, 4 + (size_t)cipher);
+
+	if (!out)
+		return error_memory(err, "a message to be sent");
+	bytes_put_u32(out, cipher);
+	crypto_secretstream_xchacha20poly1305_push(&wire->push, out + 4, NULL, plain, size, out, 4,
+						   tag);
+	return 0;
+}
+
+int wire_send(struct wire *wire, const struct wire_message *message, struct error *err)
+{
+	size_t size = wire_plain_size(message);
+
+	if (wire->state == WIRE_BROKEN || wire->state == WIRE_CLOSING || wire->finished_out)
+		return error_set(err, ERR_NETWORK, "the connection has ended");
+	if (message->text_size > WIRE_MAX_MESSAGE || message->data_size > WIRE_MAX_MESSAGE ||
+	    size - PLAIN_HEADER > WIRE_MAX_MESSAGE)
+		return error_set(err, ERR_DATA, "a message of %zu bytes; the limit is %u", size,
+				 WIRE_MAX_MESSAGE);
+	if (wire->out.size + wire->waiting.size + size > WIRE_MAX_QUEUE)
+		return error_set(err, ERR_NETWORK,
+				 "more than %u MiB wait to be sent: the other side does not read",
+				 WIRE_MAX_QUEUE >> 20);
+	if (wire->state == WIRE_GREETING) {
+		unsigned char *at = bytes_extend(&wire->waiting, 4 + size);
+
+		if (!at)
+			return error_memory(err, "a message to be sent");
+		bytes_put_u32(at, (uint32_t)size);
+		wire_encode(message, wire->job, 0, at + 4);
+		return 0;
+	}
+	unsigned char small[4096], *plain = size <= sizeof small ? small : malloc(size);
+
+	if (!plain)
+		return error_memory(err, "a message to be sent");
+	wire_encode(message, wire->job, wire->sent++, plain);
+	int rc = push_frame(wire, plain, size, 0, err);
+
+	sodium_memzero(plain, size);
+	if (plain != small)
+		free(plain);
+	return rc;
+}
+
+int wire_finish(struct wire *wire, struct error *err)
+{
+	if (wire->state == WIRE_BROKEN || wire->state == WIRE_CLOSING || wire->finished_out)
+		return 0;
+	wire->finished_out = true;
+	if (wire->state == WIRE_GREETING)
+		return 0; /* wire_send_waiting comes back to it */
+	return push_frame(wire, (const unsigned char *)"", 0,
+			  crypto_secretstream_xchacha20poly1305_TAG_FINAL, err);
+}
+
+size_t wire_output(const struct wire *wire, const void **bytes)
+{
+	*bytes = wire->out.data;
+	return wire->out.size;
+}
+
+void wire_wrote(struct wire *wire, size_t size)
+{
+	bytes_drop(&wire->out, size);
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "plan/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan/plan_internal.h"
+
+/* ---- which GPUs ---- */
+
+bool gpu_is_cuda(const struct machine_gpu *gpu)
+{
+	return gpu->vendor == 0x10de;
+}
+
+static bool gpu_usable(const struct machine_gpu *gpu)
+{
+	return gpu->allowed && !gpu->fault;
+}
+
+static bool package_known(const struct machine *machine, size_t gpu)
+{
+	const struct machine_gpu *me = &machine->gpus[gpu];
+
+	return me->local_known && me->package >= 0 && me->package < (int)machine->package_count;
+}
+
+/* A GPU whose locality is unknown is counted to a package by its place among such GPUs: the first
+ * half of the node's GPUs to package 0 and so on, which is how such machines are wired, and
+ * which spreads the ranks when it is not. Packages without an allowed core are left out. */
+static void gpu_packages(const struct machine *machine, int *package)
+{
+	size_t unknown_count = 0, unknown = 0, with_cores = 0;
+	bool has_cores[256] = {false};
+	int kept[256];
+
+	for (size_t c = 0; c < machine->core_count; c++)
+		if (machine->cores[c].package >= 0 && machine->cores[c].package < 256)
+			has_cores[machine->cores[c].package] = true;
+	for (int p = 0; p < 256; p++)
+		if (has_cores[p])
+			kept[with_cores++] = p;
+	for (size_t g = 0; g < machine->gpu_count; g++)
+		unknown_count += !package_known(machine, g);
+	for (size_t g = 0; g < machine->gpu_count; g++) {
+		package[g] = machine->gpus[g].package;
+		if (package_known(machine, g))
+			continue;
+		package[g] = with_cores ? kept[unknown++ * with_cores / unknown_count] : -1;
+	}
+}
+
+static bool same_numas(const struct machine *machine, int a, int b)
+{
+	return idset_equal(machine->gpus[a].numa_os, machine->gpus[b].numa_os);
+}
+
+/* Do two GPUs have the same nearest NICs? */
+static bool same_nics(const struct machine *machine, int a, int b)
+{
+	const uint8_t *pa = machine->path + (size_t)a * machine->nic_count;
+	const uint8_t *pb = machine->path + (size_t)b * machine->nic_count;
+	int best_a = PATH_UNKNOWN, best_b = PATH_UNKNOWN;
+
+	if (!machine->path)
+		return true;
+	for (size_t n = 0; n < machine->nic_count; n++) {
+		if (!nic_class(machine, n))
+			continue;
+		best_a = pa[n] < best_a ? pa[n] : best_a;
+		best_b = pb[n] < best_b ? pb[n] : best_b;
+	}
+	for (size_t n = 0; n < machine->nic_count; n++)
+		if (nic_class(machine, n) && (pa[n] == best_a) != (pb[n] == best_b))
+			return false;
+	return true;
+}
+
+/* Fewer ranks than GPUs: pick units (per_rank GPUs each, first member given) one by one, each
+ * time one from the package, then the NUMA node, then the NICs that have the fewest picked. */
+static void pick_spread(const struct machine *machine, const int *package, const int *first,
+			size_t unit_count, bool *picked, int want)
+{
+	for (int k = 0; k < want && (size_t)k < unit_count; k++) {
+		size_t best = unit_count;
+		long best_cost = 0;
+
+		for (size_t u = 0; u < unit_count; u++) {
+			long in_package = 0, in_numa = 0, on_nics = 0;
+
+			if (picked[u])
+				continue;
+			for (size_t v = 0; v < unit_count; v++) {
+				if (!picked[v])
+					continue;
+				in_package += package[first[u]] == package[first[v]];
+				in_numa += same_numas(machine, first[u], first[v]);
+				on_nics += same_nics(machine, first[u], first[v]);
+			}
+
+			long cost = (in_package * 1024 + in_numa) * 1024 + on_nics;
+
+			if (best == unit_count || cost < best_cost) {
+				best = u;
+				best_cost = cost;
+			}
+		}
+		picked[best] = true;
+	}
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+/* Units of per_rank GPUs: neighbours in PCI order within a package; what is left over of the
+ * packages makes the last units. units: [usable_count], unit after unit. */
+static size_t make_units(const struct gpu_choice *choice, size_t package_count, int *units)
+{
+	size_t per_rank = (size_t)choice->per_rank, filled = 0, rest = 0;
+	int *left = units + choice->usable_count;
+
+	for (int p = -1; p < (int)package_count; p++) {
+		size_t start = filled;
+
+		for (size_t i = 0; i < choice->usable_count; i++)
+			if (choice->package[choice->usable[i]] == p)
+				units[filled++] = choice->usable[i];
+
+		size_t odd = (filled - start) % per_rank;
+
+		filled -= odd;
+		memcpy(left + rest, units + filled, odd * sizeof *units);
+		rest += odd;
+	}
+	qsort(left, rest, sizeof *left, compare_ints);
+	memmove(units + filled, left, rest * sizeof *units);
+	return choice->usable_count / per_rank;
+}
+
+static int compare_units(const void *a, const void *b)
+{
+	return **(int *const *)a - **(int *const *)b;
+}
+
+/* GPUs for ranks that have GPUs of their own: all units, or units spread over the node. */
+static int choose_own(const struct machine *machine, int rank_count, struct gpu_choice *choice)
+{
+	size_t usable = choice->usable_count, per_rank = (size_t)choice->per_rank;
+	int *units = calloc(2 * usable, sizeof *units);
+	int *first = calloc(usable, sizeof *first);
+	int **order = calloc(usable, sizeof *order);
+	bool *picked = calloc(usable, sizeof *picked);
+	int rc = -1;
+
+	if (units && first && order && picked) {
+		size_t unit_count = make_units(choice, machine->package_count, units), kept = 0;
+
+		for (size_t u = 0; u < unit_count; u++)
+			first[u] = units[u * per_rank];
+		if ((size_t)rank_count >= unit_count)
+			memset(picked, true, unit_count * sizeof *picked);
+		else
+			pick_spread(machine, choice->package, first, unit_count, picked,
+				    rank_count);
+		for (size_t u = 0; u < unit_count; u++)
+			if (picked[u])
+				order[kept++] = units + u * per_rank;
+		qsort(order, kept, sizeof *order, compare_units);
+		for (size_t k = 0; k < kept; k++)
+			memcpy(choice->of_rank + k * per_rank, order[k], per_rank * sizeof **order);
+		rc = 0;
+	}
+	free(units);
+	free(first);
+	free(order);
+	free(picked);
+	return rc;
+}
+
+static int count_usable(const struct machine *machine, struct gpu_choice *choice)
+{
+	choice->usable = calloc(machine->gpu_count + 1, sizeof *choice->usable);
+	choice->package = calloc(machine->gpu_count + 1, sizeof *choice->package);
+	if (!choice->usable || !choice->package)
+		return -1;
+	gpu_packages(machine, choice->package);
+	for (size_t g = 0; g < machine->gpu_count; g++)
+		if (gpu_usable(&machine->gpus[g]))
+			choice->usable[choice->usable_count++] = (int)g;
+	return 0;
+}
+
+static int check_wish(const struct gpu_choice *choice, const struct plan_request *request,
+		      int rank_count, const char *node, struct error *err)
+{
+	long wanted = (long)request->gpus_per_rank * rank_count;
+
+	if (request->per_node || request->gpus_per_rank <= 0 ||
+	    wanted <= (long)choice->usable_count)
+		return 0;
+	if (request->gpus_per_rank == 1 && choice->usable_count)
+		return 0; /* shared, which is said */
+	return error_set(err, ERR_USAGE,
+			 "%d rank%s with %d GPU%s each want %ld GPUs, %s has %zu that may be used: "
+			 "lower --gpus-per-rank or the number of ranks",
+			 rank_count, rank_count == 1 ? "" : "s", request->gpus_per_rank,
+			 request->gpus_per_rank == 1 ? "" : "s", wanted, node,
+			 choice->usable_count);
+}
+
+int gpu_choose(const struct machine *machine, const struct plan_request *request, int rank_count,
+	       struct gpu_choice *out, struct error *err)
+{
+	struct gpu_choice choice = {0};
+	int rc = 0;
+
+	if (count_usable(machine, &choice) < 0)
+		goto memory;
+	rc = check_wish(&choice, request, rank_count, machine->node ? machine->node : "the node",
+			err);
+	if (rc)
+		goto fail;
+	if (choice.usable_count)
+		choice.per_rank = request->per_node	       ? (int)choice.usable_count
+				  : request->gpus_per_rank > 0 ? request->gpus_per_rank
+							       : 1;
+	choice.shared = choice.usable_count && (size_t)rank_count > choice.usable_count;
+	choice.own_implied = choice.shared || choice.per_rank > 1;
+	if (request->per_node) /* one process for all of the node's workers: it shows them all */
+		choice.own_implied = false;
+	choice.own = choice.usable_count && (request->gpus_visible_own || choice.own_implied);
+	choice.own_implied = choice.own_implied && !request->gpus_visible_own;
+	choice.of_rank =
+		calloc((size_t)rank_count * (size_t)choice.per_rank + 1, sizeof *choice.of_rank);
+	if (!choice.of_rank)
+		goto memory;
+	if (choice.shared) {
+		for (int r = 0; r < rank_count; r++)
+			choice.of_rank[r] =
+				choice.usable[(size_t)r * choice.usable_count / (size_t)rank_count];
+	} else if (choice.usable_count && choose_own(machine, rank_count, &choice) < 0) {
+		goto memory;
+	}
+	*out = choice;
+	return 0;
+memory:
+	rc = error_memory(err, "the choice of GPUs");
+fail:
+	gpu_choice_free(&choice);
+	return rc;
+}
+
+void gpu_choice_free(struct gpu_choice *choice)
+{
+	free(choice->usable);
+	free(choice->package);
+	free(choice->of_rank);
+	memset(choice, 0, sizeof *choice);
+}
+
+/* ---- how CUDA names them ---- */
+
+void gpu_token(const struct machine *machine, size_t gpu, char *text, size_t size)
+{
+	const struct machine_gpu *me = &machine->gpus[gpu];
+	bool some_uuid = false, awkward = me->partition >= 0;
+	int ordinal = 0;
+
+	for (size_t g = 0; g < machine->gpu_count; g++) {
+		const struct machine_gpu *other = &machine->gpus[g];
+
+		if (!gpu_is_cuda(other))
+			continue;
+		some_uuid |= other->uuid != NULL;
+		/* Whether CUDA counts a faulty GPU is anybody's guess; MIG hides its parent. */
+		awkward |= other->fault || other->partition >= 0;
+	}
+	/* NVML shows what the cgroup allows, as CUDA will; the PCI tree shows everything. */
+	for (size_t g = 0; g < gpu; g++)
+		ordinal += gpu_is_cuda(&machine->gpus[g]) &&
+			   (!some_uuid || machine->gpus[g].uuid != NULL);
+	if (me->uuid && awkward)
+		snprintf(text, size, "%s", me->uuid);
+	else
+		snprintf(text, size, "%d", ordinal);
+}
+
+/* The list that all ranks of a node see: theirs in rank order, left-over ones at the end. */
+static char *visible_list(const struct machine *machine, const struct gpu_choice *choice,
+			  int rank_count)
+{
+	size_t of_ranks = (size_t)rank_count * (size_t)choice->per_rank;
+	size_t room = choice->usable_count * 96 + 1, used = 0;
+	bool *listed = calloc(machine->gpu_count + 1, sizeof *listed);
+	char *text = calloc(room, 1);
+
+	for (size_t i = 0; text && listed && i < of_ranks + choice->usable_count; i++) {
+		int gpu = i < of_ranks ? choice->of_rank[i] : choice->usable[i - of_ranks];
+		char token[96];
+
+		if (listed[gpu] || !gpu_is_cuda(&machine->gpus[gpu]))
+			continue;
+		listed[gpu] = true;
+		gpu_token(machine, (size_t)gpu, token, sizeof token);
+		used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", token);
+	}
+	free(listed);
+	return text;
+}
+
+/* ---- the ranks of a node ---- */
+
+static int fill_gpus(const struct machine *machine, const struct gpu_choice *choice,
+		     struct plan_rank *rank)
+{
+	size_t per_rank = (size_t)choice->per_rank;
+	const int *mine = choice->of_rank + (size_t)rank->local_rank * per_rank;
+
+	rank->gpus = calloc(per_rank + 1, sizeof *rank->gpus);
+	if (!rank->gpus)
+		return -1;
+	for (size_t k = 0; k < per_rank; k++) {
+		const struct machine_gpu *gpu = &machine->gpus[mine[k]];
+		/* A list names one vendor's GPUs: ordinals count GPUs of the same vendor. */
+		const int *from = choice->own ? mine : choice->of_rank;
+		int ordinal = 0;
+
+		for (const int *g = from; g < mine + k; g++)
+			ordinal += machine->gpus[*g].vendor == gpu->vendor;
+		rank->gpus[k].index = gpu->index;
+		rank->gpus[k].ordinal = ordinal;
+		memcpy(rank->gpus[k].pci, gpu->pci, sizeof gpu->pci);
+		rank->gpu_count = k + 1;
+		rank->gpus[k].uuid = gpu->uuid ? strdup(gpu->uuid) : NULL;
+		if (gpu->uuid && !rank->gpus[k].uuid)
+			return -1;
+	}
+	return 0;
+}
+
+static int fill_cores(const struct machine *machine, const struct core_choice *choice,
+		      struct plan_rank *rank)
+{
+	rank->cpus_os = idset_new();
+	rank->numa_os = idset_new();
+	if (!rank->cpus_os || !rank->numa_os)
+		return -1;
+	for (size_t c = 0; c < machine->core_count; c++) {
+		const struct machine_core *core = &machine->cores[c];
+
+		if (choice->owner[c] != rank->local_rank &&
+		    choice->shared_core[rank->local_rank] != (int)c)
+			continue;
+		rank->threads++;
+		if (idset_unite(rank->cpus_os, core->cpus_os) < 0 ||
+		    (core->numa_os >= 0 && idset_add(rank->numa_os, core->numa_os) < 0))
+			return -1;
+	}
+	return 0;
+}
+
+static int fill_free(const struct machine *machine, const struct core_choice *choice,
+		     struct plan_node *node)
+{
+	node->free_cpus_os = idset_new();
+	for (size_t c = 0; node->free_cpus_os && c < machine->core_count; c++) {
+		bool taken = choice->owner[c] >= 0;
+
+		for (size_t r = 0; !taken && choice->shared_count && r < node->rank_count; r++)
+			taken = choice->shared_core[r] == (int)c;
+		if (!taken && idset_unite(node->free_cpus_os, machine->cores[c].cpus_os) < 0)
+			return -1;
+	}
+	return node->free_cpus_os ? 0 : -1;
+}
+
+static int fill_node(const struct machine *machine, const struct gpu_choice *gpus,
+		     const struct core_choice *cores, int first_rank, int rank_count,
+		     struct plan_node *node, struct error *err)
+{
+	node->node = strdup(machine->node ? machine->node : "");
+	node->ranks = calloc((size_t)rank_count, sizeof *node->ranks);
+	if (!node->node || !node->ranks)
+		return error_memory(err, "a node's plan");
+	node->rank_count = (size_t)rank_count;
+	for (int r = 0; r < rank_count; r++) {
+		struct plan_rank *rank = &node->ranks[r];
+
+		rank->rank = first_rank + r;
+		rank->local_rank = r;
+		if (fill_gpus(machine, gpus, rank) < 0 || fill_cores(machine, cores, rank) < 0)
+			return error_memory(err, "a node's plan");
+	}
+	if (fill_free(machine, cores, node) < 0)
+		return error_memory(err, "a node's plan");
+	if (!gpus->own && gpus->usable_count) {
+		node->visible_devices = visible_list(machine, gpus, rank_count);
+		if (!node->visible_devices)
+			return error_memory(err, "a node's plan");
+		if (!*node->visible_devices) {
+			free(node->visible_devices);
+			node->visible_devices = NULL;
+		}
+	}
+	return nics_choose(machine, gpus, cores, node->ranks, node->rank_count, err);
+}
+
+int plan_bind(const struct machine *machine, const struct plan_request *request, int first_rank,
+	      int rank_count, struct plan_node *out, struct error *err)
+{
+	struct gpu_choice gpus = {0};
+	struct core_choice cores = {0};
+	struct plan_node node = {0};
+	int rc;
+
+	if (rank_count < 1 || rank_count > PLAN_MAX_RANKS_PER_NODE)
+		return error_set(err, ERR_USAGE, "%d ranks on a node, expected 1 to %d", rank_count,
+				 PLAN_MAX_RANKS_PER_NODE);
+	rc = gpu_choose(machine, request, rank_count, &gpus, err);
+	if (!rc)
+		rc = cores_choose(machine, request, &gpus, rank_count, &cores, err);
+	if (!rc)
+		rc = fill_node(machine, &gpus, &cores, first_rank, rank_count, &node, err);
+	if (!rc)
+		rc = explain_node(machine, request, &gpus, &cores, &node, err);
+	gpu_choice_free(&gpus);
+	core_choice_free(&cores);
+	if (rc) {
+		plan_node_free(&node);
+		return rc;
+	}
+	*out = node;
+	return 0;
+}
+
+void plan_node_free(struct plan_node *node)
+{
+	if (!node)
+		return;
+	for (size_t r = 0; r < node->rank_count; r++) {
+		struct plan_rank *rank = &node->ranks[r];
+
+		for (size_t g = 0; g < rank->gpu_count; g++)
+			free(rank->gpus[g].uuid);
+		free(rank->gpus);
+		free(rank->nics);
+		idset_free(rank->cpus_os);
+		idset_free(rank->numa_os);
+		free(rank->why);
+	}
+	free(node->ranks);
+	free(node->node);
+	free(node->visible_devices);
+	text_free(node->warnings, node->warning_count);
+	idset_free(node->free_cpus_os);
+	memset(node, 0, sizeof *node);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A process's place from PMIx: under berth's own server, mpirun, prterun, srun --mpi=pmix. */
+#include <pmix.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/number.h"
+#include "hostlist/idset.h"
+#include "pmix/client_wait.h"
+#include "rendezvous/ranks.h"
+
+#define KEY_LIMIT 255
+/* What each rank publishes before it enters barrier number N, under the name N % BARRIER_KEYS: N.
+ * Looked at only when a barrier fails, to name who is missing. Several names, because PMIx's client
+ * remembers all that it once saw of a rank: what it remembers of an older barrier says nothing. */
+#define BARRIER_KEYS 16
+#define MISSING_MS 500
+
+struct client {
+	pmix_proc_t self;
+	int size;
+	uint64_t barriers;
+	/* What PMIx has not answered in time. It may yet, until PMIx_Finalize. */
+	struct pmix_wait *late_waits;
+	struct fetch *late_fetches;
+};
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* ---- join ---- */
+
+/* PMIx_Init waits for its server as long as that takes; a thread of its own gives it a deadline. */
+struct init {
+	pmix_proc_t self;
+	struct pmix_wait *wait;
+};
+
+static void *init_thread(void *context)
+{
+	struct init *init = context;
+	struct pmix_wait *wait = init->wait;
+
+	pmix_wait_done(PMIx_Init(&init->self, NULL, 0), wait);
+	return NULL;
+}
+
+static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
+{
+	struct init *init = calloc(1, sizeof *init);
+	pthread_t thread;
+
+	if (!init || !(init->wait = pmix_wait_new())) {
+		free(init);
+		return error_memory(err, "PMIx");
+	}
+	if (pthread_create(&thread, NULL, init_thread, init)) {
+		pmix_wait_end(init->wait, PMIX_ERROR, 0, NULL);
+		free(init);
+		return error_memory(err, "a thread for PMIx_Init");
+	}
+	int status = pmix_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL);
+
+	if (status == PMIX_ERR_TIMEOUT) {
+		pthread_detach(thread);
+		return error_set(err, ERR_NETWORK,
+				 "the PMIx server of this node did not answer within %d ms; is the "
+				 "agent (or mpirun, srun) that started this process still there?",
+				 timeout_ms);
+	}
+	pthread_join(thread, NULL);
+	*self = init->self;
+	free(init);
+	if (status != PMIX_SUCCESS)
+		return error_set(err, ERR_UNAVAILABLE, "PMIx_Init: %s", PMIx_Error_string(status));
+	return 0;
+}
+
+/* A number of the job (rank wildcard) or of this process, from what PMIx has here: no traffic. */
+static int get_number(const struct client *client, pmix_rank_t rank, const char *key, int *out)
+{
+	pmix_proc_t proc = client->self;
+	pmix_info_t optional;
+	pmix_value_t *value = NULL;
+	bool yes = true;
+
+	proc.rank = rank;
+	PMIX_INFO_LOAD(&optional, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+	pmix_status_t status = PMIx_Get(&proc, key, &optional, 1, &value);
+
+	if (status == PMIX_SUCCESS && value) {
+		PMIX_VALUE_GET_NUMBER(status, value, *out, int);
+	}
+	if (value)
+		PMIX_VALUE_RELEASE(value);
+	return status == PMIX_SUCCESS ? 0 : -1;
+}
+
+static int find_place(const struct client *client, const struct env *env, struct ranks_place *place,
+		      struct error *err)
+{
+	struct ranks_place found = {.rank = (int)client->self.rank, .size = client->size};
+
+	if (get_number(client, client->self.rank, PMIX_LOCAL_RANK, &found.local_rank) ||
+	    get_number(client, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, &found.local_size))
+		return error_set(err, ERR_DATA,
+				 "PMIx knows neither the local rank nor the number of local ranks "
+				 "of rank %d in %s",
+				 found.rank, client->self.nspace);
+	const char *node = env_get(env, "NODE_RANK"), *address = env_get(env, "MASTER_ADDR");
+	const char *port = env_get(env, "MASTER_PORT");
+
+	if (get_number(client, client->self.rank, PMIX_NODEID, &found.node_rank) && node &&
+	    number_int("NODE_RANK", node, 0, client->size - 1, &found.node_rank, err))
+		return -ERR_DATA;
+	if (address && strlen(address) >= sizeof found.address)
+		return error_set(err, ERR_DATA,
+				 "MASTER_ADDR has %zu bytes, expected a numeric address or a "
+				 "host name of at most %zu",
+				 strlen(address), sizeof found.address - 1);
+	snprintf(found.address, sizeof found.address, "%s",
+		 address	   ? address
+		 : found.size == 1 ? "127.0.0.1"
+				   : "");
+	if (port && number_int("MASTER_PORT", port, 1, 65535, &found.port, err))
+		return -ERR_DATA;
+	*place = found;
+	return 0;
+}
+
+static int join(const struct env *env, int timeout_ms, void **state, struct ranks_place *place,
+		struct error *err)
+{
+	struct client *client = calloc(1, sizeof *client);
+
+	if (!client)
+		return error_memory(err, "PMIx");
+	int rc = init(timeout_ms, &client->self, err);
+
+	if (rc) {
+		free(client);
+		return rc;
+	}
+	if (get_number(client, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, &client->size))
+		rc = error_set(err, ERR_DATA, "PMIx does not know how many ranks %s has",
+			       client->self.nspace);
+	else
+		rc = find_place(client, env, place, err);
+	if (rc) {
+		PMIx_Finalize(NULL, 0);
+		free(client);
+		return rc;
+	}
+	*state = client;
+	return 0;
+}
+
+/* ---- key and value ---- */
+
+static int publish(const char *key, const void *data, size_t size)
+{
+	pmix_value_t value = {.type = PMIX_BYTE_OBJECT};
+
+	value.data.bo.bytes = (char *)(uintptr_t)data; /* PMIx_Put copies */
+	value.data.bo.size = size;
+	pmix_status_t status = PMIx_Put(PMIX_GLOBAL, key, &value);
+
+	return status == PMIX_SUCCESS ? PMIx_Commit() : status;
+}
+
+static int own_key(char *full, size_t size, const char *key, struct error *err)
+{
+	size_t length = strlen(key);
+
+	if (!length || length > KEY_LIMIT)
+		return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length,
+				 KEY_LIMIT);
+	snprintf(full, size, "berth.user.%s", key);
+	return 0;
+}
+
+static int put(void *state, const char *key, const void *data, size_t size, struct error *err)
+{
+	char full[KEY_LIMIT + 32];
+	int rc = own_key(full, sizeof full, key, err);
+
+	if (rc)
+		return rc;
+	int status = publish(full, size ? data : "", size);
+
+	return status == PMIX_SUCCESS ? 0
+				      : error_set(err, ERR_NETWORK, "put of '%s' by PMIx: %s", key,
+						  PMIx_Error_string(status));
+}
+
+/* A get under way: like struct pmix_wait, but with a value. */
+struct fetch {
+	struct fetch *next;
+	pthread_mutex_t lock;
+	int holders;
+	struct pmix_wait *wait;
+	void *data;
+	size_t size;
+};
+
+static void fetch_free(struct fetch *fetch)
+{
+	pthread_mutex_destroy(&fetch->lock);
+	free(fetch->data);
+	free(fetch);
+}
+
+static void fetch_drop(struct fetch *fetch)
+{
+	pthread_mutex_lock(&fetch->lock);
+	bool last = --fetch->holders == 0;
+
+	pthread_mutex_unlock(&fetch->lock);
+	if (!last)
+		return;
+	fetch_free(fetch);
+}
+
+static void fetch_copy(struct fetch *fetch, const pmix_byte_object_t *object)
+{
+	char *bytes = fetch->data;
+
+	if (fetch->size)
+		memcpy(bytes, object->bytes, fetch->size);
+	bytes[fetch->size] = 0;
+}
+
+static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
+{
+	struct fetch *fetch = context;
+
+	if (status == PMIX_SUCCESS && (!value || value->type != PMIX_BYTE_OBJECT))
+		status = PMIX_ERR_TYPE_MISMATCH;
+	if (status == PMIX_SUCCESS) {
+		fetch->size = value->data.bo.size;
+		fetch->data = malloc(fetch->size + 1);
+		if (!fetch->data)
+			status = PMIX_ERR_NOMEM;
+		else
+			fetch_copy(fetch, &value->data.bo);
+	}
+	pmix_wait_done(status, fetch->wait);
+	fetch_drop(fetch);
+}
+
+/* One try. *data malloced. PMIx's status. */
+static int fetch_once(struct client *client, int rank, const char *key, int timeout_ms, void **data,
+		      size_t *size)
+{
+	struct fetch *fetch = calloc(1, sizeof *fetch);
+	pmix_proc_t proc = client->self;
+
+	if (!fetch || !(fetch->wait = pmix_wait_new())) {
+		free(fetch);
+		return PMIX_ERR_NOMEM;
+	}
+	pthread_mutex_init(&fetch->lock, NULL);
+	fetch->holders = 2;
+	proc.rank = (pmix_rank_t)rank;
+	int status = PMIx_Get_nb(&proc, key, NULL, 0, fetch_done, fetch);
+	bool calls_back = status == PMIX_SUCCESS;
+
+	status = pmix_wait_end(fetch->wait, status, timeout_ms, &client->late_waits);
+	if (!calls_back)
+		fetch_drop(fetch);
+	if (status == PMIX_SUCCESS && !fetch->data)
+		status = PMIX_ERR_NOT_FOUND;
+	if (status == PMIX_SUCCESS) {
+		*data = fetch->data;
+		*size = fetch->size;
+		fetch->data = NULL;
+	}
+	if (status == PMIX_ERR_TIMEOUT && calls_back) {
+		fetch->next = client->late_fetches;
+		client->late_fetches = fetch;
+	} else {
+		fetch_drop(fetch);
+	}
+	return status;
+}
+
+static int get(void *state, int rank, const char *key, int timeout_ms, void **data, size_t *size,
+	       struct error *err)
+{
+	struct client *client = state;
+	int64_t until = now_ms() + timeout_ms;
+	int pause_ms = 2, status;
+	char full[KEY_LIMIT + 32];
+	int rc = own_key(full, sizeof full, key, err);
+
+	if (rc)
+		return rc;
+	if (rank == RANKS_ANY)
+		return error_set(err, ERR_UNAVAILABLE, "PMIx is not asked for '%s' of any rank",
+				 key);
+	if (rank < 0 || rank >= client->size)
+		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
+				 key, rank, client->size - 1);
+	/* PMIx answers "not found" when rank has published something, but not this: ask again. */
+	for (;;) {
+		int64_t left = until - now_ms();
+
+		status = left > 0 ? fetch_once(client, rank, full, (int)left, data, size)
+				  : PMIX_ERR_TIMEOUT;
+		if (status != PMIX_ERR_NOT_FOUND || until - now_ms() <= pause_ms)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
+		pause_ms = pause_ms < 64 ? pause_ms * 2 : pause_ms;
+	}
+	if (status == PMIX_SUCCESS)
+		return 0;
+	if (status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_NOT_FOUND)
+		return error_set(err, ERR_NETWORK, "rank %d has not put '%s' within %d ms", rank,
+				 key, timeout_ms);
+	return error_set(err, ERR_NETWORK, "get of '%s' from rank %d by PMIx: %s", key, rank,
+			 PMIx_Error_string(status));
+}
+
+/* ---- barrier ---- */
+
+static void barrier_key(const struct client *client, char *key, size_t size)
+{
+	snprintf(key, size, "berth.barrier.%d", (int)(client->barriers % BARRIER_KEYS));
+}
+
+/* The ranks that are known not to have entered our barrier, as a set's text. malloced or NULL. */
+static char *missing(struct client *client)
+{
+	struct idset *set = idset_new();
+	int64_t until = now_ms() + MISSING_MS;
+	char key[64];
+
+	barrier_key(client, key, sizeof key);
+	for (int rank = 0; set && rank < client->size; rank++) {
+		void *data = NULL;
+		size_t size = 0;
+		int64_t left = until - now_ms();
+
+		if (rank == (int)client->self.rank)
+			continue;
+		/* Each gets a chance, the whole a bound. */
+		if (left < 5)
+			left = 5;
+		if (left > MISSING_MS / 4)
+			left = MISSING_MS / 4;
+		if (fetch_once(client, rank, key, (int)left, &data, &size) != PMIX_SUCCESS)
+			idset_add(set, rank);
+		free(data);
+	}
+	char *text = set ? idset_format(set) : NULL;
+
+	idset_free(set);
+	return text;
+}
+
+static int barrier(void *state, int timeout_ms, struct error *err)
+{
+	struct client *client = state;
+	struct pmix_wait *wait = pmix_wait_new();
+
+	if (!wait)
+		return error_memory(err, "a barrier");
+	char key[64];
+
+	client->barriers++;
+	barrier_key(client, key, sizeof key);
+	int status = publish(key, &client->barriers, sizeof client->barriers);
+
+	if (status == PMIX_SUCCESS)
+		status = PMIx_Fence_nb(NULL, 0, NULL, 0, pmix_wait_done, wait);
+	status = pmix_wait_end(wait, status, timeout_ms, &client->late_waits);
+	if (status == PMIX_SUCCESS)
+		return 0;
+	if (status != PMIX_ERR_TIMEOUT)
+		return error_set(err, ERR_NETWORK, "barrier of %d ranks by PMIx: %s", client->size,
+				 PMIx_Error_string(status));
+	char *who = missing(client);
+
+	if (who && *who)
+		error_set(err, ERR_NETWORK, "barrier of %d ranks: after %d ms rank%s %s not there",
+			  client->size, timeout_ms, strpbrk(who, ",-") ? "s" : "", who);
+	else
+		error_set(err, ERR_NETWORK,
+			  "barrier of %d ranks: not all came within %d ms; which is not known",
+			  client->size, timeout_ms);
+	free(who);
+	return -ERR_NETWORK;
+}
+
+static void leave(void *state)
+{
+	struct client *client = state;
+
+	PMIx_Finalize(NULL, 0);
+	/* Somebody else in this process (MPI) still uses PMIx: its thread is alive. */
+	if (!PMIx_Initialized()) {
+		pmix_wait_free_late(&client->late_waits);
+		while (client->late_fetches) {
+			struct fetch *fetch = client->late_fetches;
+
+			client->late_fetches = fetch->next;
+			fetch_free(fetch);
+		}
+	}
+	free(client);
+}
+
+__attribute__((visibility("default"))) const struct ranks_client_ops ranks_client_pmix = {
+	.name = "pmix",
+	.join = join,
+	.barrier = barrier,
+	.put = put,
+	.get = get,
+	.leave = leave,
+};

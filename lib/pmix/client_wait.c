@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting for PMIx with a deadline. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "pmix/client_wait.h"
+
+/* Outlives whichever of the two sides, waiter and callback, gives up first. */
+struct pmix_wait {
+	struct pmix_wait *next;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int holders;
+	bool done;
+	int status;
+};
+
+struct pmix_wait *pmix_wait_new(void)
+{
+	struct pmix_wait *wait = calloc(1, sizeof *wait);
+
+	if (!wait)
+		return NULL;
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_mutex_init(&wait->lock, NULL);
+	pthread_cond_init(&wait->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	wait->holders = 2;
+	return wait;
+}
+
+static void wait_drop(struct pmix_wait *wait, int holders)
+{
+	wait->holders -= holders;
+	bool last = wait->holders == 0;
+
+	pthread_mutex_unlock(&wait->lock);
+	if (!last)
+		return;
+	pthread_cond_destroy(&wait->changed);
+	pthread_mutex_destroy(&wait->lock);
+	free(wait);
+}
+
+void pmix_wait_done(pmix_status_t status, void *context)
+{
+	struct pmix_wait *wait = context;
+
+	pthread_mutex_lock(&wait->lock);
+	wait->done = true;
+	wait->status = status;
+	pthread_cond_signal(&wait->changed);
+	wait_drop(wait, 1);
+}
+
+int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmix_wait **late)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += timeout_ms / 1000;
+	until.tv_nsec += timeout_ms % 1000 * 1000000L;
+	if (until.tv_nsec >= 1000000000L) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000L;
+	}
+	pthread_mutex_lock(&wait->lock);
+	if (status != PMIX_SUCCESS) {
+		wait_drop(wait, 2);
+		return status == PMIX_OPERATION_SUCCEEDED ? PMIX_SUCCESS : status;
+	}
+	while (!wait->done)
+		if (pthread_cond_timedwait(&wait->changed, &wait->lock, &until) == ETIMEDOUT)
+			break;
+	bool keep = !wait->done && late;
+
+	status = wait->done ? wait->status : PMIX_ERR_TIMEOUT;
+	if (keep) {
+		wait->next = *late;
+		*late = wait;
+	}
+	wait_drop(wait, keep ? 0 : 1);
+	return status;
+}
+
+void pmix_wait_free_late(struct pmix_wait **late)
+{
+	while (*late) {
+		struct pmix_wait *wait = *late;
+
+		*late = wait->next;
+		pthread_mutex_lock(&wait->lock);
+		wait_drop(wait, wait->holders);
+	}
+}

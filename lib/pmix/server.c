@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The embedded PMIx server: start, the ranks' environment, answers from the agent, stop. */
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "hostlist/idset.h"
+#include "pmix/server.h"
+
+#define STOP_TIMEOUT_MS 2000
+
+static int check_job(const struct ranks_job *job, struct error *err)
+{
+	if (job->node_count < 1 || job->node_index < 0 || job->node_index >= job->node_count ||
+	    job->world_size < 1)
+		return error_set(err, ERR_INTERNAL,
+				 "PMIx server: node %d of %d, %d ranks: no such job",
+				 job->node_index, job->node_count, job->world_size);
+	if (!job->name[0] || strlen(job->name) > PMIX_MAX_NSLEN - 16)
+		return error_set(err, ERR_INTERNAL,
+				 "PMIx server: the job's name has %zu bytes, expected 1 to %d",
+				 strlen(job->name), PMIX_MAX_NSLEN - 16);
+	int next = 0;
+
+	for (int n = 0; n < job->node_count; n++) {
+		if (job->first_rank[n] != next || job->rank_count[n] < 0)
+			return error_set(err, ERR_INTERNAL,
+					 "PMIx server: node %d has first rank %d, expected %d", n,
+					 job->first_rank[n], next);
+		next += job->rank_count[n];
+	}
+	if (next != job->world_size)
+		return error_set(err, ERR_INTERNAL, "PMIx server: nodes have %d ranks, the job %d",
+				 next, job->world_size);
+	if (server_active_name())
+		return error_set(err, ERR_INTERNAL, "PMIx server: one runs already for job %s",
+				 server_active_name());
+	return 0;
+}
+
+static void serving_remove(struct ranks_server *server, const struct call *call)
+{
+	struct call **place = &server->serving;
+
+	while (*place && *place != call)
+		place = &(*place)->next_serving;
+	if (*place)
+		*place = call->next_serving;
+}
+
+static void server_free(struct ranks_server *server)
+{
+	for (struct call *call = call_take_all(server), *next; call; call = next) {
+		next = call->next;
+		if (call->kind == CALL_SERVED)
+			serving_remove(server, call);
+		call_free(call);
+	}
+	for (struct call *call = server->waiting, *next; call; call = next) {
+		next = call->next;
+		call_free(call);
+	}
+	server_lock();
+	for (struct call *call = server->serving; call; call = call->next_serving)
+		call->server = NULL;
+	server_leave();
+	store_free(server);
+	if (server->event_fd >= 0)
+		close(server->event_fd);
+	free(server->phase);
+	free(server->folder);
+	free(server->name);
+	free(server);
+}
+
+static struct ranks_server *server_new(const struct ranks_job *job, const struct ranks_host *host)
+{
+	struct ranks_server *server = calloc(1, sizeof *server);
+
+	if (!server)
+		return NULL;
+	server->last = &server->first;
+	server->name = strdup(job->name);
+	server->folder = strdup(job->folder);
+	server->world_size = job->world_size;
+	server->first_rank = job->first_rank[job->node_index];
+	server->local_count = job->rank_count[job->node_index];
+	server->node_count = job->node_count;
+	server->host = *host;
+	server->phase = calloc((size_t)server->local_count + 1, sizeof *server->phase);
+	server->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!server->name || !server->folder || !server->phase || server->event_fd < 0) {
+		server_free(server);
+		return NULL;
+	}
+	return server;
+}
+
+static void stop(struct ranks_server *server);
+
+static int start(const struct ranks_job *job, const struct ranks_host *host,
+		 struct ranks_server **out, struct error *err)
+{
+	int rc = check_job(job, err);
+
+	if (!rc)
+		rc = library_start(job->folder, job->nodes[job->node_index], job->node_index, err);
+	if (rc)
+		return rc;
+	struct ranks_server *server = server_new(job, host);
+
+	if (!server)
+		return error_memory(err, "the PMIx server");
+	server_activate(server);
+	rc = server_register(server, job, err);
+	if (rc)
+		stop(server);
+	else
+		*out = server;
+	return rc;
+}
+
+static int environment(struct ranks_server *server, int local_rank, struct env *changes,
+		       struct error *err)
+{
+	pmix_proc_t proc;
+	char **list = NULL;
+	int rc = 0;
+
+	PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)(server->first_rank + local_rank));
+	pmix_status_t status = PMIx_server_setup_fork(&proc, &list);
+
+	if (status != PMIX_SUCCESS)
+		rc = error_set(err, ERR_UNAVAILABLE, "PMIx has no environment for rank %u: %s",
+			       proc.rank, PMIx_Error_string(status));
+	for (char **entry = list; entry && *entry; entry++) {
+		char *equals = strchr(*entry, '=');
+
+		if (equals && !rc) {
+			*equals = 0;
+			rc = env_set(changes, *entry, equals + 1, ENV_FROM_BERTH,
+				     "berth's PMIx server", err);
+		}
+		free(*entry);
+	}
+	free(list);
+	/* The library keeps the folder of its first start. */
+	if (!rc)
+		rc = env_set(changes, "PMIX_SERVER_TMPDIR", server->folder, ENV_FROM_BERTH,
+			     "berth's PMIx server", err);
+	if (!rc)
+		rc = env_set(changes, "PMIX_SYSTEM_TMPDIR", server->folder, ENV_FROM_BERTH,
+			     "berth's PMIx server", err);
+	/* Open MPI 4 looks for its own mpirun first and, not finding it, runs each process as a
+	 * world of one. Without that component it takes PMIx's word; mpirun itself still works. */
+	if (!rc)
+		rc = env_set(changes, "OMPI_MCA_schizo", "^orte", ENV_FROM_BERTH,
+			     "Open MPI 4 takes its ranks from PMIx", err);
+	return rc;
+}
+
+static int descriptor(struct ranks_server *server)
+{
+	return server->event_fd;
+}
+
+static void keep(struct call **list, struct call *call)
+{
+	call->next = *list;
+	*list = call;
+}
+
+/* Take call off list; false when it is not there (answered already). */
+static bool unkeep(struct call **list, const struct call *call)
+{
+	for (; *list; list = &(*list)->next) {
+		if (*list != call)
+			continue;
+		*list = call->next;
+		return true;
+	}
+	return false;
+}
+
+static void modex_answer(struct ranks_server *server, struct call *call, int status,
+			 const void *data, size_t size)
+{
+	char *copy = !status && size ? malloc(size) : NULL;
+
+	if (call->kind == CALL_GATHER)
+		server->gathers--;
+	if (copy)
+		memcpy(copy, data, size);
+	if (status || (size && !copy))
+		call->done.modex(status ? PMIX_ERR_LOST_CONNECTION : PMIX_ERR_NOMEM, NULL, 0,
+				 call->context, NULL, NULL);
+	else
+		call->done.modex(PMIX_SUCCESS, copy, size, call->context, free, copy);
+	call_free(call);
+}
+
+static void modex_done(struct ranks_server *server, void *token, int status, const void *data,
+		       size_t size)
+{
+	if (unkeep(&server->waiting, token))
+		modex_answer(server, token, status, data, size);
+}
+
+static void serve_answer(struct call *call)
+{
+	if (call->done.served)
+		call->done.served(call->context, call->status == PMIX_SUCCESS ? 0 : -ERR_NETWORK,
+				  call->data, call->size);
+	call->done.served = NULL;
+}
+
+static void serve_end(struct ranks_server *server, struct call *call)
+{
+	serving_remove(server, call);
+	serve_answer(call);
+	call_free(call);
+}
+
+static void call_run(struct ranks_server *server, struct call *call)
+{
+	const struct ranks_host *host = &server->host;
+	int rc = -ERR_UNAVAILABLE;
+
+	switch (call->kind) {
+	case CALL_GATHER:
+		keep(&server->waiting, call);
+		if (host->gather)
+			rc = host->gather(host->context, server->sequence++, call->data, call->size,
+					  call);
+		if (rc)
+			modex_done(server, call, rc, NULL, 0);
+		break;
+	case CALL_FETCH:
+		keep(&server->waiting, call);
+		if (host->fetch)
+			rc = host->fetch(host->context, (int)call->proc.rank, call);
+		if (rc)
+			modex_done(server, call, rc, NULL, 0);
+		break;
+	case CALL_ABORT:
+		if (host->abort)
+			host->abort(host->context, server_local_rank(server, &call->proc),
+				    call->status, call->data);
+		call->done.op(PMIX_SUCCESS, call->context);
+		call_free(call);
+		break;
+	case CALL_PUBLISH:
+		store_publish(server, call);
+		break;
+	case CALL_LOOKUP:
+		store_lookup(server, call);
+		break;
+	case CALL_UNPUBLISH:
+		store_unpublish(server, call);
+		break;
+	case CALL_SERVED:
+		serve_end(server, call);
+		break;
+	}
+}
+
+static void dispatch(struct ranks_server *server)
+{
+	eventfd_t count;
+
+	(void)!eventfd_read(server->event_fd, &count);
+	for (struct call *call = call_take_all(server), *next; call; call = next) {
+		next = call->next;
+		call_run(server, call);
+	}
+}
+
+/* PMIx's thread: it frees data when this returns. */
+static void served(pmix_status_t status, char *data, size_t size, void *context)
+{
+	struct call *call = context;
+
+	call->status = status;
+	if (status == PMIX_SUCCESS && size) {
+		call->data = malloc(size);
+		if (call->data) {
+			memcpy(call->data, data, size);
+			call->size = size;
+		} else {
+			call->status = PMIX_ERR_NOMEM;
+		}
+	}
+	server_lock();
+	if (call->server)
+		call_push(call->server, call);
+	else
+		call_free(call);
+	server_leave();
+}
+
+static int serve(struct ranks_server *server, int rank,
+		 void (*done)(void *context, int status, const void *data, size_t size),
+		 void *context)
+{
+	pmix_proc_t proc;
+
+	PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)rank);
+	int local_rank = server_local_rank(server, &proc);
+
+	if (local_rank < 0 || server->phase[local_rank] == PHASE_ENDED)
+		return -ERR_NETWORK;
+	struct call *call = calloc(1, sizeof *call);
+
+	if (!call)
+		return -ERR_UNAVAILABLE;
+	call->kind = CALL_SERVED;
+	call->proc = proc;
+	call->done.served = done;
+	call->context = context;
+	call->server = server;
+	call->next_serving = server->serving;
+	server->serving = call;
+	if (PMIx_server_dmodex_request(&proc, served, call) == PMIX_SUCCESS)
+		return 0;
+	server->serving = call->next_serving;
+	call_free(call);
+	return -ERR_NETWORK;
+}
+
+static void rank_ended(struct ranks_server *server, int local_rank)
+{
+	if (local_rank < 0 || local_rank >= server->local_count)
+		return;
+	server->phase[local_rank] = PHASE_ENDED;
+	/* PMIx would keep the request until the rank publishes, which it will not. */
+	for (struct call *call = server->serving; call; call = call->next_serving) {
+		if (server_local_rank(server, &call->proc) != local_rank)
+			continue;
+		if (call->done.served)
+			call->done.served(call->context, -ERR_NETWORK, NULL, 0);
+		call->done.served = NULL;
+	}
+}
+
+static void missing(struct ranks_server *server, char *text, size_t size)
+{
+	bool connected = false;
+
+	if (!size)
+		return;
+	text[0] = 0;
+	for (int i = 0; i < server->local_count; i++)
+		connected = connected || server->phase[i] == PHASE_CONNECTED;
+	if (!connected || server->gathers)
+		return;
+	struct idset *set = idset_new();
+
+	for (int i = 0; set && i < server->local_count; i++)
+		if (server->phase[i] != PHASE_CONNECTED)
+			idset_add(set, i);
+	char *list = set ? idset_format(set) : NULL;
+
+	snprintf(text, size, "%s", list ? list : "");
+	free(list);
+	idset_free(set);
+}
+
+static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *place)
+{
+	remove(path);
+	return 0;
+}
+
+static void stop(struct ranks_server *server)
+{
+	char folder[4096];
+
+	if (!server)
+		return;
+	server_activate(NULL);
+	server_deregister(server, STOP_TIMEOUT_MS);
+	if ((size_t)snprintf(folder, sizeof folder, "%s/ranks", server->folder) < sizeof folder)
+		nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	/* The topology that PMIx shares; a later attempt's ranks find it by other ways. */
+	if ((size_t)snprintf(folder, sizeof folder, "%s/hwloc.sm", server->folder) < sizeof folder)
+		unlink(folder);
+	server_free(server);
+}
+
+__attribute__((visibility("default"))) const struct ranks_server_ops ranks_server_pmix = {
+	.prepare = library_start,
+	.start = start,
+	.environment = environment,
+	.descriptor = descriptor,
+	.dispatch = dispatch,
+	.gather_done = modex_done,
+	.fetch_done = modex_done,
+	.serve = serve,
+	.rank_ended = rank_ended,
+	.missing = missing,
+	.stop = stop,
+};

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* PMIx's up-calls. They run in PMIx's progress thread, must not block, and may not touch what
+ * the agent's thread owns: whatever needs the agent is copied and queued. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "pmix/server.h"
+
+static pthread_mutex_t active_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ranks_server *active;
+
+struct ranks_server *server_enter(void)
+{
+	pthread_mutex_lock(&active_lock);
+	struct ranks_server *server = active;
+
+	if (!server)
+		pthread_mutex_unlock(&active_lock);
+	return server;
+}
+
+void server_lock(void)
+{
+	pthread_mutex_lock(&active_lock);
+}
+
+void server_leave(void)
+{
+	pthread_mutex_unlock(&active_lock);
+}
+
+void server_activate(struct ranks_server *server)
+{
+	pthread_mutex_lock(&active_lock);
+	active = server;
+	pthread_mutex_unlock(&active_lock);
+}
+
+const char *server_active_name(void)
+{
+	return active ? active->name : NULL;
+}
+
+static void leave(struct ranks_server **server)
+{
+	if (*server)
+		server_leave();
+}
+/* The up-calls hold the lock until they return. */
+#define LOCKED __attribute__((cleanup(leave))) struct ranks_server *
+
+void call_free(struct call *call)
+{
+	if (!call)
+		return;
+	for (char **key = call->keys; key && *key; key++)
+		free(*key);
+	free(call->keys);
+	if (call->info)
+		PMIX_INFO_FREE(call->info, call->info_count);
+	free(call->data);
+	free(call);
+}
+
+void call_push(struct ranks_server *server, struct call *call)
+{
+	call->next = NULL;
+	*server->last = call;
+	server->last = &call->next;
+	/* Fails only when the counter is full, and then the descriptor is readable anyway. */
+	(void)!eventfd_write(server->event_fd, 1);
+}
+
+struct call *call_take_all(struct ranks_server *server)
+{
+	pthread_mutex_lock(&active_lock);
+	struct call *calls = server->first;
+
+	server->first = NULL;
+	server->last = &server->first;
+	pthread_mutex_unlock(&active_lock);
+	return calls;
+}
+
+int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc)
+{
+	if (strcmp(proc->nspace, server->name) || proc->rank > (pmix_rank_t)server->world_size)
+		return -1;
+	int local_rank = (int)proc->rank - server->first_rank;
+
+	return local_rank >= 0 && local_rank < server->local_count ? local_rank : -1;
+}
+
+static struct call *call_new(enum call_kind kind, const pmix_proc_t *proc, const void *data,
+			     size_t size)
+{
+	struct call *call = calloc(1, sizeof *call);
+
+	if (!call)
+		return NULL;
+	call->kind = kind;
+	if (proc)
+		call->proc = *proc;
+	if (size) {
+		call->data = malloc(size);
+		if (!call->data) {
+			free(call);
+			return NULL;
+		}
+		memcpy(call->data, data, size);
+		call->size = size;
+	}
+	return call;
+}
+
+static pmix_status_t set_phase(const pmix_proc_t *proc, enum phase phase)
+{
+	LOCKED server = server_enter();
+	int local_rank = server ? server_local_rank(server, proc) : -1;
+
+	if (local_rank < 0)
+		return PMIX_ERR_NOT_FOUND;
+	server->phase[local_rank] = phase;
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t client_connected(const pmix_proc_t *proc, void *object, pmix_info_t *info,
+				      size_t info_count, pmix_op_cbfunc_t done, void *context)
+{
+	return set_phase(proc, PHASE_CONNECTED);
+}
+
+static pmix_status_t client_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
+				      void *context)
+{
+	return set_phase(proc, PHASE_FINALIZED);
+}
+
+static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int status, const char *text,
+				pmix_proc_t *procs, size_t proc_count, pmix_op_cbfunc_t done,
+				void *context)
+{
+	LOCKED server = server_enter();
+
+	if (!server || server_local_rank(server, proc) < 0)
+		return PMIX_ERR_NOT_FOUND;
+	if (!text)
+		text = "";
+	struct call *call = call_new(CALL_ABORT, proc, text, strlen(text) + 1);
+
+	if (!call)
+		return PMIX_ERR_NOMEM;
+	call->status = status;
+	call->done.op = done;
+	call->context = context;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+/* Who takes part in a fence. */
+enum scope { SCOPE_LOCAL, SCOPE_JOB, SCOPE_OTHER };
+
+static enum scope fence_scope(const struct ranks_server *server, const pmix_proc_t *procs,
+			      size_t count)
+{
+	bool local = true;
+
+	for (size_t i = 0; i < count; i++) {
+		if (strcmp(procs[i].nspace, server->name))
+			return SCOPE_OTHER;
+		if (procs[i].rank == PMIX_RANK_WILDCARD)
+			return server->node_count == 1 ? SCOPE_LOCAL : SCOPE_JOB;
+		local = local && server_local_rank(server, &procs[i]) >= 0;
+	}
+	if (local)
+		return SCOPE_LOCAL;
+	return count == (size_t)server->world_size ? SCOPE_JOB : SCOPE_OTHER;
+}
+
+static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pmix_info_t *info,
+			   size_t info_count, char *data, size_t size, pmix_modex_cbfunc_t done,
+			   void *context)
+{
+	LOCKED server = server_enter();
+
+	if (!server)
+		return PMIX_ERR_NOT_AVAILABLE;
+	switch (fence_scope(server, procs, proc_count)) {
+	case SCOPE_LOCAL: {
+		/* PMIx calls this when all its clients have come, and those are all there are.
+		 * It reads the data later, in its own time. */
+		char *copy = size ? malloc(size) : NULL;
+
+		if (size && !copy)
+			return PMIX_ERR_NOMEM;
+		if (size)
+			memcpy(copy, data, size);
+		done(PMIX_SUCCESS, copy, size, context, free, copy);
+		return PMIX_SUCCESS;
+	}
+	case SCOPE_OTHER:
+		return PMIX_ERR_NOT_SUPPORTED;
+	case SCOPE_JOB:
+		break;
+	}
+	struct call *call = call_new(CALL_GATHER, NULL, data, size);
+
+	if (!call)
+		return PMIX_ERR_NOMEM;
+	call->done.modex = done;
+	call->context = context;
+	server->gathers++;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *info,
+				  size_t info_count, pmix_modex_cbfunc_t done, void *context)
+{
+	LOCKED server = server_enter();
+
+	if (!server || strcmp(proc->nspace, server->name) ||
+	    proc->rank >= (pmix_rank_t)server->world_size)
+		return PMIX_ERR_NOT_FOUND;
+	struct call *call = call_new(CALL_FETCH, proc, NULL, 0);
+
+	if (!call)
+		return PMIX_ERR_NOMEM;
+	call->done.modex = done;
+	call->context = context;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+/* publish and its kin know this node only: on several nodes an answer would be wrong half of
+ * the time, so there is none. */
+static struct ranks_server *store_server(void)
+{
+	struct ranks_server *server = server_enter();
+
+	if (server && server->node_count > 1) {
+		server_leave();
+		server = NULL;
+	}
+	return server;
+}
+
+static pmix_status_t publish(const pmix_proc_t *proc, const pmix_info_t *info, size_t info_count,
+			     pmix_op_cbfunc_t done, void *context)
+{
+	LOCKED server = store_server();
+
+	if (!server)
+		return PMIX_ERR_NOT_SUPPORTED;
+	struct call *call = call_new(CALL_PUBLISH, proc, NULL, 0);
+
+	if (!call)
+		return PMIX_ERR_NOMEM;
+	if (info_count) {
+		PMIX_INFO_CREATE(call->info, info_count);
+		if (!call->info) {
+			call_free(call);
+			return PMIX_ERR_NOMEM;
+		}
+		call->info_count = info_count;
+		for (size_t i = 0; i < info_count; i++)
+			PMIX_INFO_XFER(&call->info[i], &info[i]);
+	}
+	call->done.op = done;
+	call->context = context;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+static char **copy_keys(char **keys)
+{
+	size_t count = 0;
+
+	while (keys && keys[count])
+		count++;
+	char **copy = calloc(count + 1, sizeof *copy);
+
+	for (size_t i = 0; copy && i < count; i++) {
+		copy[i] = strdup(keys[i]);
+		if (copy[i])
+			continue;
+		while (i--)
+			free(copy[i]);
+		free(copy);
+		return NULL;
+	}
+	return copy;
+}
+
+static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
+			    size_t info_count, pmix_lookup_cbfunc_t done, void *context)
+{
+	LOCKED server = store_server();
+
+	if (!server)
+		return PMIX_ERR_NOT_SUPPORTED;
+	struct call *call = call_new(CALL_LOOKUP, proc, NULL, 0);
+
+	if (!call || !(call->keys = copy_keys(keys))) {
+		call_free(call);
+		return PMIX_ERR_NOMEM;
+	}
+	for (size_t i = 0; i < info_count; i++)
+		if (PMIX_CHECK_KEY(&info[i], PMIX_WAIT))
+			call->wait = true;
+	call->done.lookup = done;
+	call->context = context;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+static pmix_status_t unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
+			       size_t info_count, pmix_op_cbfunc_t done, void *context)
+{
+	LOCKED server = store_server();
+
+	if (!server)
+		return PMIX_ERR_NOT_SUPPORTED;
+	struct call *call = call_new(CALL_UNPUBLISH, proc, NULL, 0);
+
+	/* No keys: everything that proc has published. */
+	if (!call || (keys && !(call->keys = copy_keys(keys)))) {
+		call_free(call);
+		return PMIX_ERR_NOMEM;
+	}
+	call->done.op = done;
+	call->context = context;
+	call_push(server, call);
+	return PMIX_SUCCESS;
+}
+
+/* PMIx has seen all local participants; on one node there are no others. */
+static pmix_status_t connect_call(const pmix_proc_t *procs, size_t proc_count,
+				  const pmix_info_t *info, size_t info_count, pmix_op_cbfunc_t done,
+				  void *context)
+{
+	LOCKED server = server_enter();
+
+	if (!server || fence_scope(server, procs, proc_count) != SCOPE_LOCAL)
+		return PMIX_ERR_NOT_SUPPORTED;
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+/* Events between local ranks travel inside PMIx; the agent has none of its own to add. */
+static pmix_status_t register_events(pmix_status_t *codes, size_t code_count,
+				     const pmix_info_t *info, size_t info_count,
+				     pmix_op_cbfunc_t done, void *context)
+{
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t deregister_events(pmix_status_t *codes, size_t code_count,
+				       pmix_op_cbfunc_t done, void *context)
+{
+	return PMIX_OPERATION_SUCCEEDED;
+}
+
+static pmix_status_t notify_event(pmix_status_t code, const pmix_proc_t *source,
+				  pmix_data_range_t range, pmix_info_t *info, size_t info_count,
+				  pmix_op_cbfunc_t done, void *context)
+{
+	LOCKED server = server_enter();
+
+	if (server && (server->node_count == 1 || range == PMIX_RANGE_LOCAL ||
+		       range == PMIX_RANGE_PROC_LOCAL))
+		return PMIX_OPERATION_SUCCEEDED;
+	return PMIX_ERR_NOT_SUPPORTED;
+}
+
+static void info_release(void *context)
+{
+	pmix_info_t *info = context;
+
+	PMIX_INFO_FREE(info, 1);
+}
+
+/* One answer of our own (the names of the jobs: one); the rest PMIx answers from what it was
+ * told of the job, or nobody can. */
+static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t count,
+			   pmix_info_cbfunc_t done, void *context)
+{
+	LOCKED server = server_enter();
+
+	if (!server || count != 1 || !queries[0].keys || !queries[0].keys[0] ||
+	    queries[0].keys[1] || strcmp(queries[0].keys[0], PMIX_QUERY_NAMESPACES))
+		return PMIX_ERR_NOT_SUPPORTED;
+	pmix_info_t *info;
+
+	PMIX_INFO_CREATE(info, 1);
+	if (!info)
+		return PMIX_ERR_NOMEM;
+	PMIX_INFO_LOAD(info, PMIX_QUERY_NAMESPACES, server->name, PMIX_STRING);
+	done(PMIX_SUCCESS, info, 1, context, info_release, info);
+	return PMIX_SUCCESS;
+}
+
+/* None of its own. But PMIx asks for it before it takes what it does by itself: a program's files to be
+ * removed when it ends (PMIX_REGISTER_CLEANUP), as Open MPI's shared memory in /dev/shm. */
+static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targets[],
+				 size_t target_count, const pmix_info_t directives[], size_t count,
+				 pmix_info_cbfunc_t done, void *context)
+{
+	return PMIX_ERR_NOT_SUPPORTED;
+}
+
+/* What is NULL here (spawn, groups, credentials, tools, forwarding of output) PMIx
+ * refuses with PMIX_ERR_NOT_SUPPORTED. */
+pmix_server_module_t server_module = {
+	.client_connected2 = client_connected,
+	.client_finalized = client_finalized,
+	.abort = abort_call,
+	.fence_nb = fence,
+	.direct_modex = direct_modex,
+	.publish = publish,
+	.lookup = lookup,
+	.unpublish = unpublish,
+	.connect = connect_call,
+	.disconnect = connect_call,
+	.register_events = register_events,
+	.deregister_events = deregister_events,
+	.notify_event = notify_event,
+	.query = query,
+	.job_control = job_control,
+};

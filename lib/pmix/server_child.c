@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pmix/server_child.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/module.h"
+#include "pmix/channel.h"
+#include "rendezvous/ranks.h"
+
+struct child {
+	struct channel channel;
+	const struct ranks_server_ops *ops;
+	struct error module_error;
+	struct ranks_server *server;
+};
+
+/* Somebody else's question that the server works on. */
+struct question {
+	struct child *child;
+	uint64_t token;
+};
+
+static int say(struct child *child, struct frame head, const void *data)
+{
+	/* The agent reads always; nothing is lost but with it, and then we end. */
+	return channel_send(&child->channel, &head, data) ? -ERR_NETWORK : 0;
+}
+
+static void reply(struct child *child, int rc, const char *text)
+{
+	say(child, (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
+}
+
+/* ---- what the server asks of its host ---- */
+
+static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
+{
+	return say(context,
+		   (struct frame){.kind = FRAME_GATHER,
+				  .sequence = sequence,
+				  .token = (uintptr_t)token,
+				  .size = size},
+		   data);
+}
+
+static int host_fetch(void *context, int rank, void *token)
+{
+	return say(context,
+		   (struct frame){.kind = FRAME_FETCH, .number = rank, .token = (uintptr_t)token},
+		   NULL);
+}
+
+static void host_abort(void *context, int local_rank, int status, const char *text)
+{
+	say(context,
+	    (struct frame){.kind = FRAME_ABORT,
+			   .number = local_rank,
+			   .sequence = (uint64_t)(int64_t)status,
+			   .size = text ? strlen(text) : 0},
+	    text);
+}
+
+static void served(void *context, int status, const void *data, size_t size)
+{
+	struct question *question = context;
+
+	say(question->child,
+	    (struct frame){
+		    .kind = FRAME_SERVED, .token = question->token, .number = status, .size = size},
+	    data);
+	free(question);
+}
+
+/* ---- what the agent asks ---- */
+
+static const char **string_list(const json_t *json)
+{
+	size_t count = json_array_size(json);
+	const char **list = calloc(count + 1, sizeof *list);
+
+	for (size_t i = 0; list && i < count; i++)
+		list[i] = json_string_value(json_array_get(json, i));
+	return list;
+}
+
+static int *number_list(const json_t *json)
+{
+	size_t count = json_array_size(json);
+	int *list = calloc(count + 1, sizeof *list);
+
+	for (size_t i = 0; list && i < count; i++)
+		list[i] = (int)json_integer_value(json_array_get(json, i));
+	return list;
+}
+
+static int start(struct child *child, const void *data, size_t size, struct error *err)
+{
+	struct ranks_host host = {
+		.context = child, .gather = host_gather, .fetch = host_fetch, .abort = host_abort};
+	struct ranks_job job = {0};
+	JSON_AUTO json = NULL;
+	int rc = json_read("the job", data, size, FRAME_MAX, &json, err);
+
+	if (rc)
+		return rc;
+	if (!child->ops) {
+		*err = child->module_error;
+		return -err->code;
+	}
+	const char **nodes = string_list(json_object_get(json, "nodes"));
+	const char **cpus = string_list(json_object_get(json, "cpus"));
+	int *first = number_list(json_object_get(json, "first"));
+	int *counts = number_list(json_object_get(json, "counts"));
+
+	if (!nodes || !cpus || !first || !counts) {
+		rc = error_memory(err, "the job");
+	} else {
+		job.name = json_string_value(json_object_get(json, "name"));
+		job.folder = json_string_value(json_object_get(json, "folder"));
+		job.world_size = (int)json_integer_value(json_object_get(json, "world"));
+		job.node_index = (int)json_integer_value(json_object_get(json, "index"));
+		job.node_count = (int)json_array_size(json_object_get(json, "nodes"));
+		job.nodes = nodes;
+		job.first_rank = first;
+		job.rank_count = counts;
+		job.cpus = json_is_array(json_object_get(json, "cpus")) ? cpus : NULL;
+		rc = child->ops->start(&job, &host, &child->server, err);
+	}
+	free(nodes), free(cpus), free(first), free(counts);
+	return rc;
+}
+
+/* [[name, value, why]...] */
+static void environment(struct child *child, int local_rank)
+{
+	struct error err = {0};
+	struct env *changes = env_new();
+	int rc = changes ? child->ops->environment(child->server, local_rank, changes, &err)
+			 : error_memory(&err, "the environment");
+	JSON_AUTO list = json_array();
+
+	for (size_t i = 0; !rc && i < env_count(changes); i++) {
+		const struct env_var *var = env_at(changes, i);
+
+		if (json_array_append_new(
+			    list, json_pack("[s, s?, s?]", var->name, var->value, var->why)))
+			rc = error_memory(&err, "the environment");
+	}
+	char *text = rc ? NULL : json_dumps(list, JSON_COMPACT);
+
+	if (!rc && !text)
+		rc = error_memory(&err, "the environment");
+	reply(child, rc, rc ? err.text : text);
+	free(text);
+	env_free(changes);
+}
+
+static void serve(struct child *child, const struct frame *head)
+{
+	struct question *question = malloc(sizeof *question);
+
+	if (question) {
+		*question = (struct question){child, head->token};
+		if (!child->ops->serve(child->server, head->number, served, question))
+			return;
+		free(question);
+	}
+	say(child,
+	    (struct frame){.kind = FRAME_SERVED, .token = head->token, .number = -ERR_NETWORK},
+	    NULL);
+}
+
+static void missing(struct child *child)
+{
+	char text[4096] = "";
+
+	child->ops->missing(child->server, text, sizeof text);
+	reply(child, 0, text);
+}
+
+/* Both strings must end where they should. */
+static void prepare(struct child *child, int node_index, const char *data, size_t size)
+{
+	size_t folder_size = strnlen(data, size) + 1;
+	struct error err = {0};
+
+	if (!child->ops || folder_size >= size || data[size - 1])
+		return;
+	/* start tries again and then says why not. */
+	(void)child->ops->prepare(data, data + folder_size, node_index, &err);
+}
+
+static void handle(struct child *child, const struct frame *head, const void *data)
+{
+	struct error err = {0};
+
+	if (head->kind == FRAME_PREPARE) {
+		prepare(child, head->number, data, head->size);
+		return;
+	}
+	if (head->kind == FRAME_START) {
+		int rc = child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
+				       : start(child, data, head->size, &err);
+
+		reply(child, rc, err.text);
+		return;
+	}
+	if (!child->server) {
+		if (head->kind == FRAME_ENVIRONMENT || head->kind == FRAME_MISSING ||
+		    head->kind == FRAME_STOP)
+			reply(child, -ERR_INTERNAL, "no PMIx server runs");
+		return;
+	}
+	void *token = (void *)(uintptr_t)head->token;
+
+	switch (head->kind) {
+	case FRAME_ENVIRONMENT:
+		environment(child, head->number);
+		break;
+	case FRAME_GATHER_DONE:
+		child->ops->gather_done(child->server, token, head->number, data, head->size);
+		break;
+	case FRAME_FETCH_DONE:
+		child->ops->fetch_done(child->server, token, head->number, data, head->size);
+		break;
+	case FRAME_SERVE:
+		serve(child, head);
+		break;
+	case FRAME_RANK_ENDED:
+		child->ops->rank_ended(child->server, head->number);
+		break;
+	case FRAME_MISSING:
+		missing(child);
+		break;
+	case FRAME_STOP:
+		child->ops->stop(child->server);
+		child->server = NULL;
+		reply(child, 0, "");
+		break;
+	default:
+		_exit(ERR_INTERNAL);
+	}
+}
+
+/* ---- life ---- */
+
+static void settle(int fd, pid_t parent)
+{
+	static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2,
+				      SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	prctl(PR_SET_NAME, "berth-pmix");
+	setsid(); /* the terminal's signals are for the ranks */
+	for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+		signal(ignored[i], SIG_IGN);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null >= 0) {
+		dup2(null, STDIN_FILENO);
+		dup2(null, STDOUT_FILENO);
+	}
+	if (fd != 3)
+		dup3(fd, 3, O_CLOEXEC);
+	close_range(4, ~0u, 0);
+}
+
+/* Wait for the agent or PMIx. false: the agent is gone. */
+static bool turn(struct child *child)
+{
+	struct channel *channel = &child->channel;
+	struct pollfd fds[2] = {{.fd = channel->fd, .events = POLLIN},
+				{.fd = -1, .events = POLLIN}};
+	const void *data;
+	struct frame head;
+	int rc;
+
+	if (channel->out.from < channel->out.size)
+		fds[0].events |= POLLOUT;
+	if (child->server)
+		fds[1].fd = child->ops->descriptor(child->server);
+	if (poll(fds, 2, -1) < 0)
+		return true; /* EINTR */
+	if (child->server && fds[1].revents)
+		child->ops->dispatch(child->server);
+	if (channel_flush(channel, 0) < 0)
+		return false;
+	if (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) {
+		bool gone = channel_fill(channel) != 0;
+
+		while ((rc = channel_next(channel, &head, &data)) > 0)
+			handle(child, &head, data);
+		return !gone && !rc;
+	}
+	return true;
+}
+
+_Noreturn void process_child_run(int fd, pid_t parent, const char *module_path)
+{
+	struct child child = {.channel = {.fd = 3}};
+	void *ops = NULL;
+
+	settle(fd, parent);
+	if (!module_load("ranks-pmix", "ranks_server_pmix", module_path, 0, &ops,
+			 &child.module_error))
+		child.ops = ops;
+	while (turn(&child))
+		;
+	/* The agent is gone or done: PMIx's threads are not worth waiting for. */
+	if (child.server)
+		child.ops->stop(child.server);
+	_exit(0);
+}

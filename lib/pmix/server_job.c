@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What PMIx is told about the job: sizes, maps, and each rank's place. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "pmix/client_wait.h"
+#include "pmix/server.h"
+
+#define REGISTER_TIMEOUT_MS 10000
+
+/* Job data under construction; the first failure sticks. */
+struct list {
+	void *items;
+	pmix_status_t status;
+};
+
+static struct list list_new(void)
+{
+	struct list list = {.items = PMIx_Info_list_start(), .status = PMIX_SUCCESS};
+
+	if (!list.items)
+		list.status = PMIX_ERR_NOMEM;
+	return list;
+}
+
+static void add(struct list *list, const char *key, const void *value, pmix_data_type_t type)
+{
+	if (list->status == PMIX_SUCCESS)
+		list->status = PMIx_Info_list_add(list->items, key, value, type);
+}
+
+static void add_u32(struct list *list, const char *key, uint32_t value)
+{
+	add(list, key, &value, PMIX_UINT32);
+}
+
+static void add_rank(struct list *list, const char *key, pmix_rank_t value)
+{
+	add(list, key, &value, PMIX_PROC_RANK);
+}
+
+static void add_text(struct list *list, const char *key, const char *value)
+{
+	add(list, key, value, PMIX_STRING);
+}
+
+/* Close part and add it to list as an array under key. */
+static void add_part(struct list *list, const char *key, struct list *part)
+{
+	pmix_data_array_t array = {0};
+
+	if (part->status == PMIX_SUCCESS)
+		part->status = PMIx_Info_list_convert(part->items, &array);
+	if (list->status == PMIX_SUCCESS)
+		list->status = part->status;
+	add(list, key, &array, PMIX_DATA_ARRAY);
+	PMIX_DATA_ARRAY_DESTRUCT(&array);
+	if (part->items)
+		PMIx_Info_list_release(part->items);
+}
+
+/* Text that grows; text NULL after memory ran out. */
+struct text {
+	FILE *stream;
+	char *text;
+	size_t size;
+};
+
+static bool text_open(struct text *text)
+{
+	*text = (struct text){0};
+	text->stream = open_memstream(&text->text, &text->size);
+	return text->stream != NULL;
+}
+
+static const char *text_close(struct text *text)
+{
+	if (fclose(text->stream) == 0)
+		return text->text;
+	free(text->text);
+	text->text = NULL;
+	return NULL;
+}
+
+/* "0,1,2": the ranks of a node. PMIx's parsers do not all know ranges. */
+static void print_ranks(FILE *stream, int first, int count)
+{
+	for (int i = 0; i < count; i++)
+		fprintf(stream, "%s%d", i ? "," : "", first + i);
+}
+
+static void add_peers(struct list *list, const char *key, int first, int count)
+{
+	struct text text;
+
+	if (!text_open(&text)) {
+		list->status = PMIX_ERR_NOMEM;
+		return;
+	}
+	print_ranks(text.stream, first, count);
+	const char *value = text_close(&text);
+
+	if (value)
+		add_text(list, key, value);
+	else
+		list->status = PMIX_ERR_NOMEM;
+	free(text.text);
+}
+
+/* Which nodes, and which ranks on each, in PMIx's own notation. */
+static void add_maps(struct list *list, const struct ranks_job *job)
+{
+	struct text nodes, ranks;
+	char *node_map = NULL, *rank_map = NULL;
+
+	if (!text_open(&nodes)) {
+		list->status = PMIX_ERR_NOMEM;
+		return;
+	}
+	if (!text_open(&ranks)) {
+		list->status = PMIX_ERR_NOMEM;
+		text_close(&nodes);
+		free(nodes.text);
+		return;
+	}
+	const char *comma = "", *semicolon = "";
+
+	/* PMIx does not take a node without ranks. */
+	for (int n = 0; n < job->node_count; n++) {
+		if (!job->rank_count[n])
+			continue;
+		fprintf(nodes.stream, "%s%s", comma, job->nodes[n]);
+		fprintf(ranks.stream, "%s", semicolon);
+		comma = ",";
+		semicolon = ";";
+		print_ranks(ranks.stream, job->first_rank[n], job->rank_count[n]);
+	}
+	const char *node_text = text_close(&nodes), *rank_text = text_close(&ranks);
+
+	if (!node_text || !rank_text)
+		list->status = PMIX_ERR_NOMEM;
+	if (list->status == PMIX_SUCCESS)
+		list->status = PMIx_generate_regex(node_text, &node_map);
+	if (list->status == PMIX_SUCCESS)
+		list->status = PMIx_generate_ppn(rank_text, &rank_map);
+	add(list, PMIX_NODE_MAP, node_map, PMIX_REGEX);
+	add(list, PMIX_PROC_MAP, rank_map, PMIX_REGEX);
+	if (node_text)
+		add_text(list, PMIX_NODE_LIST, node_text);
+	free(node_map);
+	free(rank_map);
+	free(nodes.text);
+	free(ranks.text);
+}
+
+static void add_local_cpusets(struct list *list, const struct ranks_job *job, int count)
+{
+	struct text text;
+
+	if (!job->cpus || !text_open(&text))
+		return;
+	for (int i = 0; i < count; i++)
+		fprintf(text.stream, "%s%s", i ? ":" : "", job->cpus[i] ? job->cpus[i] : "");
+	const char *value = text_close(&text);
+
+	if (value)
+		add_text(list, PMIX_LOCAL_CPUSETS, value);
+	free(text.text);
+}
+
+/* Cores, caches and NUMA node of a rank in PMIx's words, from its "0-3,8". Without a topology,
+ * or for CPUs that it does not have, nothing is said, which means "same node" to readers. */
+static void add_locality(struct list *list, const char *cpus)
+{
+	hwloc_bitmap_t bitmap = library_topology() ? hwloc_bitmap_alloc() : NULL;
+
+	if (!bitmap)
+		return;
+	char source[] = "hwloc";
+	pmix_cpuset_t cpuset = {.source = source, .bitmap = bitmap};
+	char *locality = NULL;
+
+	if (!hwloc_bitmap_list_sscanf(bitmap, cpus) && !hwloc_bitmap_iszero(bitmap) &&
+	    PMIx_server_generate_locality_string(&cpuset, &locality) == PMIX_SUCCESS && locality)
+		add_text(list, PMIX_LOCALITY_STRING, locality);
+	free(locality);
+	hwloc_bitmap_free(bitmap);
+}
+
+static void add_proc(struct list *list, const struct ranks_server *server,
+		     const struct ranks_job *job, int node, int index)
+{
+	struct list part = list_new();
+	int rank = job->first_rank[node] + index;
+
+	add_rank(&part, PMIX_RANK, (pmix_rank_t)rank); /* must be the first */
+	add_rank(&part, PMIX_GLOBAL_RANK, (pmix_rank_t)rank);
+	add_rank(&part, PMIX_APP_RANK, (pmix_rank_t)rank);
+	uint16_t local = (uint16_t)index;
+
+	add(&part, PMIX_LOCAL_RANK, &local, PMIX_UINT16);
+	add(&part, PMIX_NODE_RANK, &local, PMIX_UINT16);
+	add_u32(&part, PMIX_APPNUM, 0);
+	add_u32(&part, PMIX_NODEID, (uint32_t)node);
+	add_text(&part, PMIX_HOSTNAME, job->nodes[node]);
+	add_u32(&part, PMIX_REINCARNATION, 0);
+	bool no = false;
+
+	add(&part, PMIX_SPAWNED, &no, PMIX_BOOL);
+	if (node == job->node_index) {
+		char folder[4096];
+
+		snprintf(folder, sizeof folder, "%s/ranks/%d", server->folder, rank);
+		add_text(&part, PMIX_PROCDIR, folder);
+		if (job->cpus && job->cpus[index]) {
+			add_text(&part, PMIX_CPUSET, job->cpus[index]);
+			add_locality(&part, job->cpus[index]);
+		}
+	}
+	add_part(list, PMIX_PROC_INFO_ARRAY, &part);
+}
+
+static uint32_t nodes_with_ranks(const struct ranks_job *job)
+{
+	uint32_t count = 0;
+
+	for (int n = 0; n < job->node_count; n++)
+		count += job->rank_count[n] > 0;
+	return count;
+}
+
+static void add_sizes(struct list *list, const struct ranks_job *job)
+{
+	struct list session = list_new(), app = list_new();
+	uint32_t size = (uint32_t)job->world_size;
+
+	add_u32(&session, PMIX_SESSION_ID, 0);
+	add_u32(&session, PMIX_UNIV_SIZE, size);
+	add_u32(&session, PMIX_NUM_NODES, nodes_with_ranks(job));
+	add_part(list, PMIX_SESSION_INFO_ARRAY, &session);
+
+	add_u32(&app, PMIX_APPNUM, 0);
+	add_u32(&app, PMIX_APP_SIZE, size);
+	add_rank(&app, PMIX_APPLDR, 0);
+	add_part(list, PMIX_APP_INFO_ARRAY, &app);
+
+	add_text(list, PMIX_JOBID, job->name);
+	add_u32(list, PMIX_UNIV_SIZE, size);
+	add_u32(list, PMIX_JOB_SIZE, size);
+	add_u32(list, PMIX_MAX_PROCS, size);
+	add_u32(list, PMIX_JOB_NUM_APPS, 1);
+	add_u32(list, PMIX_NUM_NODES, nodes_with_ranks(job));
+	add_rank(list, PMIX_NPROC_OFFSET, 0);
+}
+
+static void add_node(struct list *list, const struct ranks_job *job)
+{
+	int node = job->node_index, first = job->first_rank[node], count = job->rank_count[node];
+
+	add_u32(list, PMIX_LOCAL_SIZE, (uint32_t)count);
+	add_u32(list, PMIX_NODE_SIZE, (uint32_t)count);
+	add_rank(list, PMIX_LOCALLDR, (pmix_rank_t)first);
+	add_peers(list, PMIX_LOCAL_PEERS, first, count);
+	add_local_cpusets(list, job, count);
+}
+
+static void add_folders(struct list *list, const struct ranks_server *server)
+{
+	char folder[4096];
+	bool yes = true;
+
+	snprintf(folder, sizeof folder, "%s/ranks", server->folder);
+	add_text(list, PMIX_TMPDIR, server->folder);
+	add_text(list, PMIX_NSDIR, folder);
+	add(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
+}
+
+/* Folders named to the ranks must be there: Open MPI puts its own files in them. */
+static int make_folders(const struct ranks_server *server, struct error *err)
+{
+	char folder[4096];
+
+	for (int i = -1; i < server->local_count; i++) {
+		int length = i < 0 ? snprintf(folder, sizeof folder, "%s/ranks", server->folder)
+				   : snprintf(folder, sizeof folder, "%s/ranks/%d", server->folder,
+					      server->first_rank + i);
+		if ((size_t)length >= sizeof folder || (mkdir(folder, 0700) && errno != EEXIST))
+			return error_set(
+				err, ERR_OUTPUT, "cannot make the folder %s: %s", folder,
+				strerror((size_t)length >= sizeof folder ? ENAMETOOLONG : errno));
+	}
+	return 0;
+}
+
+static int register_clients(struct ranks_server *server, struct error *err)
+{
+	for (int i = 0; i < server->local_count; i++) {
+		pmix_proc_t proc;
+		struct pmix_wait *wait = pmix_wait_new();
+
+		if (!wait)
+			return error_memory(err, "registering ranks with PMIx");
+		PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)(server->first_rank + i));
+		int status = PMIx_server_register_client(&proc, geteuid(), getegid(), NULL,
+							 pmix_wait_done, wait);
+
+		status = pmix_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+		if (status != PMIX_SUCCESS)
+			return error_set(err, ERR_UNAVAILABLE,
+					 "PMIx does not accept local rank %d: %s", i,
+					 PMIx_Error_string(status));
+	}
+	return 0;
+}
+
+int server_register(struct ranks_server *server, const struct ranks_job *job, struct error *err)
+{
+	int rc = make_folders(server, err);
+
+	if (rc)
+		return rc;
+	struct list list = list_new();
+	pmix_data_array_t array = {0};
+	struct pmix_wait *wait = pmix_wait_new();
+
+	add_sizes(&list, job);
+	add_maps(&list, job);
+	add_node(&list, job);
+	add_folders(&list, server);
+	for (int n = 0; n < job->node_count; n++)
+		for (int i = 0; i < job->rank_count[n]; i++)
+			add_proc(&list, server, job, n, i);
+	if (list.status == PMIX_SUCCESS)
+		list.status = PMIx_Info_list_convert(list.items, &array);
+	if (!wait)
+		list.status = PMIX_ERR_NOMEM;
+	int status = list.status;
+	pmix_nspace_t name;
+
+	PMIX_LOAD_NSPACE(name, server->name);
+
+	if (wait) {
+		if (status == PMIX_SUCCESS)
+			status = PMIx_server_register_nspace(name, server->local_count, array.array,
+							     array.size, pmix_wait_done, wait);
+		status = pmix_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+	}
+	PMIX_DATA_ARRAY_DESTRUCT(&array);
+	if (list.items)
+		PMIx_Info_list_release(list.items);
+	if (status != PMIX_SUCCESS)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "PMIx does not accept the job %s of %d ranks: %s", server->name,
+				 job->world_size, PMIx_Error_string(status));
+	return register_clients(server, err);
+}
+
+void server_deregister(const struct ranks_server *server, int timeout_ms)
+{
+	struct pmix_wait *wait = pmix_wait_new();
+	pmix_nspace_t name;
+
+	PMIX_LOAD_NSPACE(name, server->name);
+	PMIx_server_deregister_nspace(name, wait ? pmix_wait_done : NULL, wait);
+	if (wait)
+		pmix_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL);
+}

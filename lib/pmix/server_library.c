@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* PMIx's server library, once a process. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pmix/server.h"
+
+static char *started; /* for this node; NULL: not yet */
+static hwloc_topology_t the_topology;
+
+/* Settings of PMIx and hwloc that only the environment can change, for the time of the start.
+ * gds=hash: job data in messages, not in shared files: a client may finalize and exec an Open
+ *   MPI program, and nothing is left in /dev/shm or /tmp.
+ * psec=native: munge would ask a daemon that most machines do not have.
+ * HWLOC_PLUGINS_PATH: hwloc's plugins open X11, OpenCL and with them a context on each GPU. */
+static const char *const settings[][2] = {
+	{"PMIX_MCA_gds", "hash"},
+	{"PMIX_MCA_psec", "native"},
+	{"HWLOC_PLUGINS_PATH", "/nonexistent"},
+};
+#define SETTING_COUNT (sizeof settings / sizeof *settings)
+
+static void settings_begin(const struct env *env)
+{
+	for (size_t i = 0; i < SETTING_COUNT; i++)
+		if (!env_get(env, settings[i][0]))
+			setenv(settings[i][0], settings[i][1], 1);
+}
+
+static void settings_end(const struct env *env)
+{
+	for (size_t i = 0; i < SETTING_COUNT; i++)
+		if (!env_get(env, settings[i][0]))
+			unsetenv(settings[i][0]);
+}
+
+/* PMIx would load a topology of its own, with all I/O devices, which takes longer than the rest
+ * of its start. NULL where hwloc finds nothing: PMIx then tries for itself. */
+static hwloc_topology_t load_topology(void)
+{
+	hwloc_topology_t topology;
+
+	if (hwloc_topology_init(&topology))
+		return NULL;
+	if (hwloc_topology_load(topology)) {
+		hwloc_topology_destroy(topology);
+		return NULL;
+	}
+	return topology;
+}
+
+static int init(const char *folder, const char *node, int node_index, struct error *err)
+{
+	pmix_info_t info[8];
+	size_t count = 0;
+	char source[] = "hwloc", name[PMIX_MAX_NSLEN + 1];
+	pmix_topology_t topology = {.source = source, .topology = the_topology};
+	pmix_rank_t rank = (pmix_rank_t)node_index;
+	bool yes = true;
+
+	snprintf(name, sizeof name, "berth-agent-%ld", (long)getpid());
+	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, folder, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, folder, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_NSPACE, name, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
+	PMIX_INFO_LOAD(&info[count++], PMIX_HOSTNAME, node, PMIX_STRING);
+	size_t own = count;
+
+	if (the_topology) {
+		PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
+		own = count;
+		/* Not loaded: destructing it would destroy the topology, which is only lent. */
+		PMIX_INFO_CONSTRUCT(&info[count]);
+		PMIX_LOAD_KEY(info[count].key, PMIX_TOPOLOGY2);
+		info[count].value.type = PMIX_TOPO;
+		info[count].value.data.topo = &topology;
+		count++;
+	}
+	pmix_status_t status = PMIx_server_init(&server_module, info, count);
+
+	for (size_t i = 0; i < own; i++)
+		PMIX_INFO_DESTRUCT(&info[i]);
+	if (status != PMIX_SUCCESS)
+		return error_set(err, ERR_UNAVAILABLE,
+				 "the PMIx server does not start (folder %s): %s", folder,
+				 PMIx_Error_string(status));
+	server_door_limit();
+	return 0;
+}
+
+hwloc_topology_t library_topology(void)
+{
+	return the_topology;
+}
+
+int library_start(const char *folder, const char *node, int node_index, struct error *err)
+{
+	if (started && !strcmp(started, node))
+		return 0;
+	if (started)
+		return error_set(err, ERR_INTERNAL,
+				 "PMIx was started for the node %s and cannot serve %s", started,
+				 node);
+	struct env *env = env_capture();
+	char *name = strdup(node);
+
+	if (!env || !name) {
+		env_free(env);
+		free(name);
+		return error_memory(err, "the PMIx server");
+	}
+	settings_begin(env);
+	if (!the_topology)
+		the_topology = load_topology();
+	int rc = init(folder, node, node_index, err);
+
+	settings_end(env);
+	env_free(env);
+	if (rc)
+		free(name);
+	else
+		started = name;
+	return rc;
+}

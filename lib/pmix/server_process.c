@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pmix/server_process.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "pmix/channel.h"
+#include "pmix/server_process_internal.h"
+
+#define ANSWER_MS 30000 /* PMIx's start takes tens of ms; a loaded machine more */
+#define STOP_MS 3000
+#define WRITE_MS 10000
+
+/* A frame that came while an answer was waited for. */
+struct kept {
+	struct kept *next;
+	struct frame head;
+	unsigned char data[];
+};
+
+/* A question to the server of somebody else. */
+struct serving {
+	struct serving *next;
+	uint64_t token;
+	void (*done)(void *context, int status, const void *data, size_t size);
+	void *context;
+};
+
+struct ranks_server {
+	struct ranks_process *process;
+	struct ranks_host host;
+	int poll_fd;  /* epoll: the channel and wake_fd */
+	int wake_fd;  /* frames were kept */
+	int timer_fd; /* the deadline of begin */
+	struct kept *first, **last;
+	struct kept *answers, **answers_end; /* begin's: to START, then each rank's environment */
+	size_t awaited;			     /* of these, not here yet */
+	bool late;
+	struct serving *serving;
+	uint64_t questions;
+	bool lost;
+};
+
+static int send_frame(struct ranks_server *server, struct frame head, const void *data)
+{
+	struct channel *channel = &server->process->channel;
+
+	if (server->lost)
+		return -ERR_NETWORK;
+	if (channel_send(channel, &head, data) || channel_flush(channel, WRITE_MS))
+		server->lost = true;
+	return server->lost ? -ERR_NETWORK : 0;
+}
+
+static struct kept *copy_frame(const struct frame *head, const void *data)
+{
+	struct kept *kept = malloc(sizeof *kept + head->size + 1);
+
+	if (!kept)
+		return NULL;
+	kept->next = NULL;
+	kept->head = *head;
+	if (head->size)
+		memcpy(kept->data, data, head->size);
+	kept->data[head->size] = 0;
+	return kept;
+}
+
+static int keep(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	struct kept *kept = copy_frame(head, data);
+	uint64_t one = 1;
+
+	if (!kept)
+		return -1;
+	*server->last = kept;
+	server->last = &kept->next;
+	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
+}
+
+/* Ask and wait for the answer: *text malloced, NUL-terminated. 0, or its code with err. */
+static int ask(struct ranks_server *server, struct frame head, const void *data, int timeout_ms,
+	       char **text, struct error *err)
+{
+	struct channel *channel = &server->process->channel;
+	const void *answer;
+	int rc = send_frame(server, head, data);
+
+	while (!rc) {
+		int n = channel_next(channel, &head, &answer);
+
+		if (n > 0 && head.kind == FRAME_REPLY) {
+			*text = strndup(answer, head.size);
+			if (!*text)
+				return error_memory(err, "the PMIx server's answer");
+			rc = head.number ? error_set(err, -head.number, "%s", *text) : 0;
+			if (rc) {
+				free(*text);
+				*text = NULL;
+			}
+			return rc;
+		}
+		if (n > 0 && keep(server, &head, answer))
+			return error_memory(err, "the PMIx server's messages");
+		if (n)
+			continue;
+		n = channel_wait(channel, timeout_ms);
+		if (!n)
+			return error_set(err, ERR_UNAVAILABLE,
+					 "the PMIx server did not answer within %d s",
+					 timeout_ms / 1000);
+		if (n < 0 || channel_fill(channel))
+			break;
+	}
+	server->lost = true;
+	return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+}
+
+static json_t *job_json(const struct ranks_job *job)
+{
+	JSON_AUTO nodes = json_array();
+	JSON_AUTO first = json_array();
+	JSON_AUTO counts = json_array();
+	JSON_AUTO cpus = job->cpus ? json_array() : json_null();
+
+	for (int i = 0; i < job->node_count; i++) {
+		json_array_append_new(nodes, json_string(job->nodes[i]));
+		json_array_append_new(first, json_integer(job->first_rank[i]));
+		json_array_append_new(counts, json_integer(job->rank_count[i]));
+	}
+	for (int i = 0; job->cpus && i < job->rank_count[job->node_index]; i++)
+		json_array_append_new(cpus, json_text(job->cpus[i]));
+	return json_pack("{s:s, s:s, s:i, s:i, s:O, s:O, s:O, s:O}", "name", job->name, "folder",
+			 job->folder, "world", job->world_size, "index", job->node_index, "nodes",
+			 nodes, "first", first, "counts", counts, "cpus", cpus);
+}
+
+static void kept_free(struct kept *list)
+{
+	while (list) {
+		struct kept *kept = list;
+
+		list = kept->next;
+		free(kept);
+	}
+}
+
+static void server_free(struct ranks_server *server)
+{
+	kept_free(server->first);
+	kept_free(server->answers);
+	while (server->serving) {
+		struct serving *serving = server->serving;
+
+		server->serving = serving->next;
+		serving->done(serving->context, -ERR_NETWORK, NULL, 0);
+		free(serving);
+	}
+	if (server->poll_fd >= 0)
+		close(server->poll_fd);
+	if (server->wake_fd >= 0)
+		close(server->wake_fd);
+	if (server->timer_fd >= 0)
+		close(server->timer_fd);
+	free(server);
+}
+
+static int watch(struct ranks_server *server)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	struct itimerspec deadline = {.it_value = {.tv_sec = ANSWER_MS / 1000}};
+
+	server->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+	server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	server->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	return server->poll_fd < 0 || server->wake_fd < 0 || server->timer_fd < 0 ||
+	       timerfd_settime(server->timer_fd, 0, &deadline, NULL) ||
+	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->timer_fd, &event) ||
+	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->wake_fd, &event) ||
+	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
+}
+
+/* START and every rank's ENVIRONMENT at once: they are answered in this order, by what went wrong
+ * where START failed. */
+static int ask_all(struct ranks_server *server, const char *text, int count)
+{
+	struct channel *channel = &server->process->channel;
+	struct frame head = {.kind = FRAME_START, .size = strlen(text)};
+	int rc = channel_send(channel, &head, text);
+
+	for (int i = 0; i < count && !rc; i++) {
+		head = (struct frame){.kind = FRAME_ENVIRONMENT, .number = i};
+		rc = channel_send(channel, &head, NULL);
+	}
+	/* It reads before it does anything else. */
+	return rc || channel_flush(channel, WRITE_MS);
+}
+
+int ranks_process_begin(struct ranks_process *process, const struct ranks_job *job,
+			const struct ranks_host *host, struct ranks_server **out, struct error *err)
+{
+	struct ranks_server *server = calloc(1, sizeof *server);
+	JSON_AUTO json = job_json(job);
+	char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	int rc = 0;
+
+	if (!server || !text) {
+		free(server);
+		free(text);
+		return error_memory(err, "the PMIx server");
+	}
+	server->process = process;
+	server->host = *host;
+	server->last = &server->first;
+	server->answers_end = &server->answers;
+	server->awaited = 1 + (size_t)job->rank_count[job->node_index];
+	if (watch(server))
+		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %s",
+			       strerror(errno));
+	else if (ask_all(server, text, job->rank_count[job->node_index]))
+		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+	free(text);
+	if (rc)
+		server_free(server);
+	else
+		*out = server;
+	return rc;
+}
+
+int ranks_process_begun(struct ranks_server *server, struct error *err)
+{
+	struct kept *answer = server->answers;
+
+	if (server->late)
+		return error_set(err, ERR_UNAVAILABLE, "the PMIx server did not answer within %d s",
+				 ANSWER_MS / 1000);
+	if (answer && answer->head.number)
+		return error_set(err, -answer->head.number, "%s", (const char *)answer->data);
+	if (server->lost || server->awaited || !answer)
+		return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
+	return 0;
+}
+
+static void dispatch(struct ranks_server *server);
+static void stop(struct ranks_server *server);
+
+int ranks_process_start(struct ranks_process *process, const struct ranks_job *job,
+			const struct ranks_host *host, struct ranks_server **out, struct error *err)
+{
+	struct ranks_server *server;
+	int rc = ranks_process_begin(process, job, host, &server, err);
+
+	if (rc)
+		return rc;
+	while (server->awaited && !server->late && !server->lost) {
+		struct pollfd wait = {.fd = server->poll_fd, .events = POLLIN};
+
+		poll(&wait, 1, -1); /* the timer is among them */
+		dispatch(server);
+	}
+	rc = ranks_process_begun(server, err);
+	if (rc)
+		stop(server);
+	else
+		*out = server;
+	return rc;
+}
+
+/* Which is begin's: START's answer stands first, then one a rank. */
+static const struct kept *environment_of(const struct ranks_server *server, int local_rank)
+{
+	const struct kept *answer = server->answers;
+
+	while (answer && local_rank-- >= 0)
+		answer = answer->next;
+	return answer;
+}
+
+static int environment(struct ranks_server *server, int local_rank, struct env *changes,
+		       struct error *err)
+{
+	const struct kept *answer = local_rank < 0 ? NULL : environment_of(server, local_rank);
+	const char *text = answer ? (const char *)answer->data : "";
+	JSON_AUTO list = NULL;
+	json_t *entry;
+	size_t i;
+	int rc = 0;
+
+	if (!answer)
+		return error_set(err, ERR_INTERNAL, "PMIx has no environment for local rank %d",
+				 local_rank);
+	if (answer->head.number)
+		return error_set(err, -answer->head.number, "%s", text);
+	list = json_loads(text, 0, NULL);
+	json_array_foreach(list, i, entry)
+	{
+		rc = env_set(changes, json_string_value(json_array_get(entry, 0)),
+			     json_string_value(json_array_get(entry, 1)), ENV_FROM_BERTH,
+			     json_string_value(json_array_get(entry, 2)), err);
+		if (rc)
+			return rc;
+	}
+	return list ? 0 : error_set(err, ERR_INTERNAL, "the PMIx server's environment is no JSON");
+}
+
+static int descriptor(struct ranks_server *server)
+{
+	return server->poll_fd;
+}
+
+static void ready(struct ranks_server *server)
+{
+	struct itimerspec none = {0};
+
+	timerfd_settime(server->timer_fd, 0, &none, NULL);
+	if (server->host.ready)
+		server->host.ready(server->host.context);
+}
+
+static void serving_done(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	for (struct serving **at = &server->serving; *at; at = &(*at)->next) {
+		struct serving *serving = *at;
+
+		if (serving->token != head->token)
+			continue;
+		*at = serving->next;
+		serving->done(serving->context, head->number, data, head->size);
+		free(serving);
+		return;
+	}
+}
+
+static void modex_done(struct ranks_server *server, uint32_t kind, void *token, int status,
+		       const void *data, size_t size)
+{
+	send_frame(server,
+		   (struct frame){.kind = kind,
+				  .token = (uintptr_t)token,
+				  .number = status,
+				  .size = data ? size : 0},
+		   data);
+}
+
+static void gather_done(struct ranks_server *server, void *token, int status, const void *data,
+			size_t size)
+{
+	modex_done(server, FRAME_GATHER_DONE, token, status, data, size);
+}
+
+static void fetch_done(struct ranks_server *server, void *token, int status, const void *data,
+		       size_t size)
+{
+	modex_done(server, FRAME_FETCH_DONE, token, status, data, size);
+}
+
+/* One of begin's answers; nothing more is to come after the last. */
+static void answered(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	struct kept *answer = copy_frame(head, data);
+
+	if (!answer) {
+		server->lost = true;
+		return;
+	}
+	*server->answers_end = answer;
+	server->answers_end = &answer->next;
+	if (!--server->awaited)
+		ready(server);
+}
+
+static void handle(struct ranks_server *server, const struct frame *head, const void *data)
+{
+	const struct ranks_host *host = &server->host;
+	void *token = (void *)(uintptr_t)head->token;
+	char *text;
+	int rc;
+
+	switch (head->kind) {
+	case FRAME_GATHER:
+		rc = host->gather(host->context, head->sequence, data, head->size, token);
+		if (rc)
+			gather_done(server, token, rc, NULL, 0);
+		break;
+	case FRAME_FETCH:
+		rc = host->fetch(host->context, head->number, token);
+		if (rc)
+			fetch_done(server, token, rc, NULL, 0);
+		break;
+	case FRAME_ABORT:
+		text = head->size ? strndup(data, head->size) : NULL;
+		host->abort(host->context, head->number, (int)(int64_t)head->sequence,
+			    text ? text : "");
+		free(text);
+		break;
+	case FRAME_SERVED:
+		serving_done(server, head, data);
+		break;
+	case FRAME_REPLY:
+		if (server->awaited)
+			answered(server, head, data);
+		break;
+	default:
+		break; /* an answer nobody waits for any longer */
+	}
+}
+
+static void dispatch(struct ranks_server *server)
+{
+	struct channel *channel = &server->process->channel;
+	const void *data;
+	struct frame head;
+	eventfd_t count;
+	uint64_t expirations;
+	bool was_lost = server->lost, gone;
+
+	(void)!eventfd_read(server->wake_fd, &count);
+	while (server->first) {
+		struct kept *kept = server->first;
+
+		server->first = kept->next;
+		if (!server->first)
+			server->last = &server->first;
+		handle(server, &kept->head, kept->data);
+		free(kept);
+	}
+	gone = channel_fill(channel) != 0;
+	while (channel_next(channel, &head, &data) > 0)
+		handle(server, &head, data);
+	if (server->awaited && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
+		server->late = true;
+		ready(server);
+	}
+	if (!gone && !(server->lost && !was_lost))
+		return;
+	server->lost = true;
+	epoll_ctl(server->poll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
+	if (server->awaited) {
+		ready(server);
+	} else if (server->host.lost) {
+		char text[96];
+
+		process_end_text(server->process, text, sizeof text);
+		server->host.lost(server->host.context, text);
+	}
+}
+
+static int serve(struct ranks_server *server, int rank,
+		 void (*done)(void *context, int status, const void *data, size_t size),
+		 void *context)
+{
+	struct serving *serving = calloc(1, sizeof *serving);
+
+	if (!serving)
+		return -ERR_UNAVAILABLE;
+	*serving = (struct serving){server->serving, ++server->questions, done, context};
+	if (send_frame(server,
+		       (struct frame){.kind = FRAME_SERVE, .token = serving->token, .number = rank},
+		       NULL)) {
+		free(serving);
+		return -ERR_NETWORK;
+	}
+	server->serving = serving;
+	return 0;
+}
+
+static void rank_ended(struct ranks_server *server, int local_rank)
+{
+	send_frame(server, (struct frame){.kind = FRAME_RANK_ENDED, .number = local_rank}, NULL);
+}
+
+static void missing(struct ranks_server *server, char *text, size_t size)
+{
+	char *answer = NULL;
+
+	if (size)
+		text[0] = '\0';
+	if (!server->awaited &&
+	    !ask(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
+		snprintf(text, size, "%s", answer);
+	free(answer);
+}
+
+static void stop(struct ranks_server *server)
+{
+	char *answer = NULL;
+
+	if (!server)
+		return;
+	/* Who has not answered yet will not answer this: ranks_process_free ends it. */
+	if (!server->lost && !server->awaited)
+		ask(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
+	free(answer);
+	server_free(server);
+}
+
+const struct ranks_server_ops ranks_server_process = {
+	.environment = environment,
+	.descriptor = descriptor,
+	.dispatch = dispatch,
+	.gather_done = gather_done,
+	.fetch_done = fetch_done,
+	.serve = serve,
+	.rank_ended = rank_ended,
+	.missing = missing,
+	.stop = stop,
+};

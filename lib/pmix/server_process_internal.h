@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shared by server_process.c and server_fork.c alone. */
+#ifndef BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
+#define BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
+
+#include "pmix/channel.h"
+#include "pmix/server_process.h"
+
+struct ranks_process {
+	pid_t pid;
+	struct channel channel;
+};
+
+/* How it ended, for people; it is reaped. Blocks for 1 s at most. */
+void process_end_text(struct ranks_process *process, char *text, size_t size);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "process/executable.h"
+
+#define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
+
+static const char *plan_path(char *const *envp)
+{
+	for (; envp && *envp; envp++)
+		if (!strncmp(*envp, "PATH=", 5))
+			return *envp + 5;
+	return DEFAULT_PATH;
+}
+
+static char **path_candidates(const char *program, const char *path)
+{
+	size_t count = 2, used = 0;
+
+	for (const char *p = path; *p; p++)
+		count += *p == ':';
+
+	char **list = calloc(count, sizeof *list);
+
+	if (!list)
+		return NULL;
+	for (;;) {
+		size_t length = strcspn(path, ":");
+		int n = length ? asprintf(&list[used], "%.*s/%s", (int)length, path, program)
+			       : asprintf(&list[used], "./%s", program);
+
+		if (n < 0) {
+			list[used] = NULL;
+			while (used)
+				free(list[--used]);
+			free(list);
+			return NULL;
+		}
+		used++;
+		if (!path[length])
+			return list;
+		path += length + 1;
+	}
+}
+
+int child_plan_make(const char *const *argv, char *const *envp, const char *cwd,
+		    struct child_plan *out, struct error *err)
+{
+	struct child_plan plan = {.argv = argv, .envp = envp, .cwd = cwd};
+	size_t count = 0;
+
+	if (!argv || !argv[0] || !argv[0][0])
+		return error_set(err, ERR_USAGE, "no program to start was given");
+	while (argv[count])
+		count++;
+	if (strchr(argv[0], '/')) {
+		plan.candidates = calloc(2, sizeof *plan.candidates);
+		if (plan.candidates)
+			plan.candidates[0] = strdup(argv[0]);
+	} else {
+		plan.candidates = path_candidates(argv[0], plan_path(envp));
+	}
+	plan.shell_argv = calloc(count + 2, sizeof *plan.shell_argv);
+	if (!plan.candidates || !plan.candidates[0] || !plan.shell_argv) {
+		child_plan_free(&plan);
+		return error_memory(err, "starting a rank");
+	}
+	plan.shell_argv[0] = (char *)"/bin/sh";
+	for (size_t i = 1; i < count; i++)
+		plan.shell_argv[i + 1] = (char *)argv[i];
+	*out = plan;
+	return 0;
+}
+
+void child_plan_free(struct child_plan *plan)
+{
+	for (char **c = plan->candidates; c && *c; c++)
+		free(*c);
+	free(plan->candidates);
+	free(plan->shell_argv);
+	plan->candidates = NULL;
+	plan->shell_argv = NULL;
+}
+
+static _Noreturn void give_up(const struct child_plan *plan, int step)
+{
+	struct child_report report = {.step = step, .error = errno};
+	/* If nobody reads it any more, nobody needs it. */
+	ssize_t ignored = write(plan->report_fd, &report, sizeof report);
+
+	(void)ignored;
+	_exit(127);
+}
+
+/* Close all from first to last but the report, which exec closes. */
+static void close_others(int first, int last)
+{
+#ifdef SYS_close_range
+	if (first > last || !syscall(SYS_close_range, first, last, 0))
+		return;
+#endif
+	/* Before Linux 5.9. What is opened with O_CLOEXEC goes anyway. */
+	for (int fd = first; fd <= last && fd < 65536; fd++)
+		close(fd);
+}
+
+static void set_stdio(const struct child_plan *plan)
+{
+	/* dup2 onto itself would leave close-on-exec as it is. */
+	if (plan->stdin_fd == 0 ? fcntl(0, F_SETFD, 0) < 0 : dup2(plan->stdin_fd, 0) < 0)
+		give_up(plan, CHILD_STEP_STDIO);
+	if (dup2(plan->stdout_fd, 1) < 0 || dup2(plan->stderr_fd, 2) < 0)
+		give_up(plan, CHILD_STEP_STDIO);
+	close_others(3, plan->report_fd - 1);
+	close_others(plan->report_fd + 1, INT_MAX);
+}
+
+static void reset_signals(void)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL};
+	sigset_t none;
+
+	for (int signal = 1; signal < NSIG; signal++)
+		sigaction(signal, &action, NULL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* execvp's rules: a candidate that is not there is passed over, one that may not be executed is
+ * remembered. */
+static void try_candidates(const struct child_plan *plan)
+{
+	int remembered = ENOENT;
+
+	for (char **path = plan->candidates; *path; path++) {
+		execve(*path, (char *const *)plan->argv, plan->envp);
+		if (errno == ENOEXEC) {
+			plan->shell_argv[1] = *path;
+			execve("/bin/sh", plan->shell_argv, plan->envp);
+			errno = ENOEXEC;
+			return;
+		}
+		if (errno == EACCES)
+			remembered = EACCES;
+		else if (errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV)
+			return;
+	}
+	errno = remembered;
+}
+
+_Noreturn void child_run(const struct child_plan *plan)
+{
+	if (setsid() < 0)
+		give_up(plan, CHILD_STEP_SESSION);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
+		give_up(plan, CHILD_STEP_SESSION);
+	if (getppid() != plan->parent)
+		_exit(126); /* it died before it could have been noticed */
+	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the stack
+	 * of a rank that hangs. */
+	prctl(PR_SET_PTRACER, (unsigned long)plan->parent);
+	set_stdio(plan);
+	if (plan->cwd && chdir(plan->cwd))
+		give_up(plan, CHILD_STEP_FOLDER);
+	if (plan->files)
+		setrlimit(RLIMIT_NOFILE, plan->files);
+	reset_signals();
+	try_candidates(plan);
+	give_up(plan, CHILD_STEP_EXEC);
+}
+
+/* Why "No such file" although the file is there. May be written to text. */
+static const char *exec_hint(const struct child_plan *plan, int error, char *text, size_t size)
+{
+	const char *program = plan->argv[0];
+	bool below = plan->cwd && *program != '/';
+	char path[PATH_MAX], interpreter[300];
+	struct stat status;
+
+	snprintf(path, sizeof path, "%s%s%s", below ? plan->cwd : "", below ? "/" : "", program);
+	if (error == ENOENT && !strchr(program, '/'))
+		return "not in PATH, or without its interpreter or loader; give the path to it";
+	if (error == ENOENT && program_lacks_interpreter(path, interpreter, sizeof interpreter)) {
+		snprintf(text, size,
+			 "the file is there, but not %s, the interpreter that its first line "
+			 "names%s",
+			 interpreter, program_interpreter_hint(interpreter));
+		return text;
+	}
+	if (error == ENOENT && !stat(path, &status))
+		return "the file is there, but not its loader";
+	if (error == EACCES && !stat(path, &status) && S_ISDIR(status.st_mode))
+		return "it is a folder";
+	if (error == EACCES)
+		return "not executable: chmod +x, or name the interpreter";
+	if (error == ENOEXEC)
+		return "neither a program of this architecture nor a script";
+	if (error == E2BIG)
+		return "arguments and environment are too large together";
+	return NULL;
+}
+
+int child_report_text(const struct child_report *report, const struct child_plan *plan, char *text,
+		      size_t size)
+{
+	const char *program = plan->argv[0];
+	const char *hint = NULL;
+	char room[512];
+
+	switch (report->step) {
+	case CHILD_STEP_FOLDER:
+		snprintf(text, size, "cannot start %s: cannot enter the folder %s: %s", program,
+			 plan->cwd ? plan->cwd : ".", strerror(report->error));
+		break;
+	case CHILD_STEP_EXEC:
+		hint = exec_hint(plan, report->error, room, sizeof room);
+		snprintf(text, size, hint ? "cannot start %s: %s (%s)" : "cannot start %s: %s",
+			 program, strerror(report->error), hint);
+		break;
+	default:
+		snprintf(text, size, "cannot start %s: %s failed: %s", program,
+			 report->step == CHILD_STEP_SESSION ? "making its session"
+							    : "setting up its stdio",
+			 strerror(report->error));
+		break;
+	}
+	return report->step == CHILD_STEP_EXEC && report->error == ENOENT ? 127 : 126;
+}

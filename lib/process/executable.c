@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/executable.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 256 /* the kernel reads no more of a first line */
+/* The names of needed libraries stand near the start of a program. */
+#define LOOK_BYTES (64u << 20)
+
+bool program_lacks_interpreter(const char *path, char *out, size_t size)
+{
+	char line[LINE_MAX_BYTES + 1], *name = line + 2;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	ssize_t n = fd < 0 ? -1 : read(fd, line, LINE_MAX_BYTES);
+
+	if (fd >= 0)
+		close(fd);
+	if (n < 3 || line[0] != '#' || line[1] != '!')
+		return false;
+	line[n] = '\0';
+	name[strcspn(name, "\n")] = '\0';
+	name += strspn(name, " \t");
+	name[strcspn(name, " \t")] = '\0';
+	if (!*name || !access(name, F_OK))
+		return false;
+	snprintf(out, size, "%s", name);
+	return true;
+}
+
+const char *program_interpreter_hint(const char *interpreter)
+{
+	size_t size = strlen(interpreter);
+
+	return size && interpreter[size - 1] == '\r'
+		       ? " (the first line ends in a carriage return, as files from Windows do: "
+			 "sed -i 's/\\r$//' FILE)"
+		       : "";
+}
+
+bool program_uses_open_mpi(const char *path)
+{
+	static const char soname[] = "libmpi.so.40"; /* of Open MPI 4 and 5; MPICH's is 12 */
+	struct stat status;
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	bool found = false;
+
+	if (fd < 0)
+		return false;
+	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size > 4) {
+		size_t size = status.st_size < LOOK_BYTES ? (size_t)status.st_size : LOOK_BYTES;
+		const char *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+
+		if (file != MAP_FAILED) {
+			/* With the NUL that ends a name in the string table. */
+			found = !memcmp(file, "\177ELF", 4) &&
+				memmem(file, size, soname, sizeof soname);
+			munmap((void *)file, size);
+		}
+	}
+	close(fd);
+	return found;
+}

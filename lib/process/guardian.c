@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/guardian.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "process/supervise.h"
+#include "process/tmpdir.h"
+
+#define LEFT_MS 5000 /* to end what the agent left; a process in state D may outlast it */
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
+
+static void settle(void)
+{
+	prctl(PR_SET_NAME, "berth-guard");
+	/* Who waits for the end of a pipe or a connection of the agent's waits for the agent alone.
+	 */
+	close_range(0, ~0u, 0);
+	for (int i = 0; i < 3; i++)
+		(void)!open("/dev/null", O_RDWR);
+	/* A folder on a file system that is to be unmounted is the agent's matter. */
+	(void)!chdir("/");
+}
+
+/* The end of the agent; orphans that end before are reaped. */
+static int wait_for(pid_t agent, const sigset_t *set)
+{
+	siginfo_t info;
+	int status;
+	pid_t pid;
+
+	for (;;) {
+		while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+			if (pid == agent)
+				return status;
+		if (sigwaitinfo(set, &info) > 0 && info.si_signo != SIGCHLD)
+			kill(agent, info.si_signo);
+	}
+}
+
+void guard_end_as(int status)
+{
+	struct rlimit none = {0, 0};
+	sigset_t one;
+	int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+	if (!number)
+		_exit(WEXITSTATUS(status));
+	setrlimit(RLIMIT_CORE, &none); /* the one that ended so has left one, where it may */
+	signal(number, SIG_DFL);
+	sigemptyset(&one);
+	sigaddset(&one, number);
+	kill(getpid(), number);
+	sigprocmask(SIG_UNBLOCK, &one, NULL);
+	_exit(128 + number);
+}
+
+static _Noreturn void guard(pid_t agent, const char *folder, const sigset_t *set)
+{
+	int status;
+
+	settle();
+	status = wait_for(agent, set);
+	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
+		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
+	folder_remove(folder);
+	guard_end_as(status);
+}
+
+int guard_begin(const char *folder, pid_t *guardian, struct error *err)
+{
+	sigset_t set, before;
+	pid_t self = getpid(), pid;
+	int rc = supervise_adopt(err);
+
+	if (rc)
+		return rc;
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
+		sigaddset(&set, passed_on[i]);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	signal(SIGCHLD, SIG_DFL); /* ignored, it would reap the agent's end away */
+	pid = fork();
+	if (pid > 0)
+		guard(pid, folder, &set);
+	if (pid < 0)
+		error_set(err, ERR_UNAVAILABLE,
+			  "no process for the agent's guardian: %s (the limit of processes: "
+			  "ulimit -u, the cgroup's pids.max)",
+			  strerror(errno));
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	if (pid < 0)
+		return -err->code;
+	/* A signal for the guardian's group comes once: from it. */
+	setsid();
+	*guardian = self;
+	return 0;
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/logs.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#define BUFFER_BYTES (64 << 10)
+
+/* ---- lines ---- */
+
+static bool splitter_grow(struct logs_splitter *splitter, size_t need)
+{
+	size_t room = splitter->room ? splitter->room : 256;
+
+	while (room < need)
+		room *= 2;
+	if (room > LOGS_LINE_MAX)
+		room = LOGS_LINE_MAX;
+	if (room <= splitter->room)
+		return true;
+
+	char *text = realloc(splitter->text, room);
+
+	if (!text)
+		return false;
+	splitter->text = text;
+	splitter->room = room;
+	return true;
+}
+
+/* Keep bytes of a line that is not complete; full pieces are handed on. */
+static void splitter_keep(struct logs_splitter *splitter, const char *data, size_t size,
+			  logs_line_fn *line, void *context)
+{
+	while (size) {
+		size_t part = size;
+
+		if (part > LOGS_LINE_MAX - splitter->size)
+			part = LOGS_LINE_MAX - splitter->size;
+		if (!splitter_grow(splitter, splitter->size + part)) {
+			if (splitter->size)
+				line(context, splitter->text, splitter->size, false);
+			splitter->size = 0;
+			line(context, data, size, false);
+			return;
+		}
+		memcpy(splitter->text + splitter->size, data, part);
+		splitter->size += part;
+		data += part;
+		size -= part;
+		if (splitter->size == LOGS_LINE_MAX) {
+			line(context, splitter->text, splitter->size, false);
+			splitter->size = 0;
+		}
+	}
+}
+
+void logs_split(struct logs_splitter *splitter, const char *data, size_t size, logs_line_fn *line,
+		void *context)
+{
+	while (size) {
+		const char *end = memchr(data, '\n', size);
+		size_t length = end ? (size_t)(end - data) : size;
+
+		/* The usual case needs no copy: the whole line is in data. */
+		if (end && !splitter->size && length <= LOGS_LINE_MAX) {
+			line(context, data, length, true);
+		} else {
+			splitter_keep(splitter, data, length, line, context);
+			if (end) {
+				line(context, splitter->text ? splitter->text : "", splitter->size,
+				     true);
+				splitter->size = 0;
+			}
+		}
+		if (!end)
+			return;
+		size -= length + 1;
+		data = end + 1;
+	}
+}
+
+void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *context)
+{
+	if (splitter->size)
+		line(context, splitter->text, splitter->size, false);
+	free(splitter->text);
+	memset(splitter, 0, sizeof *splitter);
+}
+
+/* ---- files and last lines ---- */
+
+struct kept {
+	size_t size;
+	bool cut;
+	char text[LOGS_KEEP_BYTES + 4];
+};
+
+struct rank_log {
+	int rank;
+	int fd; /* -1: no file */
+	char *buffer;
+	size_t buffered;
+	uint64_t lost; /* since the last byte that was written */
+	int lost_errno;
+	int open_stream;   /* the stream whose line is unfinished, 0: none */
+	size_t kept_count; /* complete or open lines ever kept */
+	struct kept *kept; /* [keep]; line i is at i % keep */
+};
+
+struct logs {
+	char *folder;
+	size_t count, keep;
+	struct rank_log *ranks;
+	const char **last; /* what logs_last hands out */
+	uint64_t lost;
+	char problem[512];
+	bool problem_told;
+};
+
+static void file_name(char *out, size_t size, const char *folder, int rank)
+{
+	snprintf(out, size, "%s/rank-%04d.log", folder, rank);
+}
+
+/* What is missing is said at its place, as soon as writing works again. */
+static bool write_lost_mark(struct rank_log *log)
+{
+	char mark[160];
+	int size =
+		snprintf(mark, sizeof mark, "\n==== berth: %llu bytes are missing here: %s ====\n",
+			 (unsigned long long)log->lost, strerror(log->lost_errno));
+
+	if (file_write_all(log->fd, mark, (size_t)size))
+		return false;
+	log->lost = 0;
+	return true;
+}
+
+static void write_out(struct logs *logs, struct rank_log *log, const char *data, size_t size)
+{
+	if (!size)
+		return;
+	if ((!log->lost || write_lost_mark(log)) && !file_write_all(log->fd, data, size))
+		return;
+	log->lost_errno = errno;
+	log->lost += size;
+	logs->lost += size;
+	if (logs->problem[0])
+		return;
+
+	char path[PATH_MAX];
+
+	file_name(path, sizeof path, logs->folder, log->rank);
+	snprintf(logs->problem, sizeof logs->problem,
+		 "cannot write %.300s: %s; the job goes on, the log will lack lines", path,
+		 strerror(log->lost_errno));
+}
+
+static void flush_rank(struct logs *logs, struct rank_log *log)
+{
+	write_out(logs, log, log->buffer, log->buffered);
+	log->buffered = 0;
+}
+
+static void buffer_add(struct logs *logs, struct rank_log *log, const char *data, size_t size)
+{
+	if (log->buffered + size > BUFFER_BYTES)
+		flush_rank(logs, log);
+	if (size > BUFFER_BYTES) {
+		write_out(logs, log, data, size);
+		return;
+	}
+	memcpy(log->buffer + log->buffered, data, size);
+	log->buffered += size;
+}
+
+static void kept_append(struct kept *kept, const char *text, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		unsigned char byte = (unsigned char)text[i];
+
+		if (byte == '\r') {
+			if (i + 1 < size) {
+				kept->size = 0;
+				kept->cut = false;
+			}
+			continue;
+		}
+		if (kept->size == LOGS_KEEP_BYTES) {
+			kept->cut = true;
+			continue;
+		}
+		if ((byte < 0x20 && byte != '\t') || byte == 0x7f)
+			byte = '?';
+		kept->text[kept->size++] = (char)byte;
+	}
+	memcpy(kept->text + kept->size, "...", 4);
+	if (!kept->cut)
+		kept->text[kept->size] = '\0';
+}
+
+static bool is_blank(const struct kept *kept)
+{
+	return strspn(kept->text, " \t") == kept->size;
+}
+
+/* A new line takes the place after the newest, unless that one is blank. */
+static struct kept *kept_begin(struct logs *logs, struct rank_log *log)
+{
+	struct kept *newest = NULL;
+
+	if (log->kept_count)
+		newest = &log->kept[(log->kept_count - 1) % logs->keep];
+	if (!newest || !is_blank(newest))
+		newest = &log->kept[log->kept_count++ % logs->keep];
+	newest->size = 0;
+	newest->cut = false;
+	return newest;
+}
+
+void logs_line(struct logs *logs, size_t local_rank, int stream, const char *text, size_t size,
+	       bool newline)
+{
+	struct rank_log *log = &logs->ranks[local_rank];
+	struct kept *kept;
+
+	if (log->open_stream && log->open_stream != stream && log->fd >= 0)
+		buffer_add(logs, log, "\n", 1);
+	if (log->open_stream == stream)
+		kept = &log->kept[(log->kept_count - 1) % logs->keep];
+	else
+		kept = kept_begin(logs, log);
+	kept_append(kept, text, size);
+	log->open_stream = newline ? 0 : stream;
+	if (log->fd < 0)
+		return;
+	buffer_add(logs, log, text, size);
+	if (newline)
+		buffer_add(logs, log, "\n", 1);
+}
+
+void logs_flush(struct logs *logs)
+{
+	for (size_t i = 0; i < logs->count; i++)
+		if (logs->ranks[i].fd >= 0)
+			flush_rank(logs, &logs->ranks[i]);
+}
+
+const char *logs_problem(struct logs *logs)
+{
+	if (!logs->problem[0] || logs->problem_told)
+		return NULL;
+	logs->problem_told = true;
+	return logs->problem;
+}
+
+uint64_t logs_lost_bytes(const struct logs *logs)
+{
+	return logs->lost;
+}
+
+size_t logs_last(struct logs *logs, size_t local_rank, const char *const **lines)
+{
+	const struct rank_log *log = &logs->ranks[local_rank];
+	size_t first = log->kept_count > logs->keep ? log->kept_count - logs->keep : 0;
+	size_t count = 0;
+
+	for (size_t i = first; i < log->kept_count; i++) {
+		const struct kept *kept = &log->kept[i % logs->keep];
+
+		if (!is_blank(kept))
+			logs->last[count++] = kept->text;
+	}
+	*lines = logs->last;
+	return count;
+}
+
+static int open_file(const char *folder, int rank, struct rank_log *log, struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (strlen(folder) > PATH_MAX - 32)
+		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
+				 folder);
+	file_name(path, sizeof path, folder, rank);
+	/* O_NONBLOCK: a FIFO in our place must not hold up the start. */
+	log->fd =
+		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
+	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot open %s: %s; raise the limit (ulimit -n) or run without "
+				 "--log-dir",
+				 path, strerror(errno));
+	if (log->fd < 0)
+		return error_set(err, ERR_OUTPUT,
+				 "cannot open the log %s: %s; choose another --log-dir", path,
+				 strerror(errno));
+	fcntl(log->fd, F_SETFL, O_APPEND);
+	log->buffer = malloc(BUFFER_BYTES);
+	return log->buffer ? 0 : error_memory(err, "a log");
+}
+
+static void write_header(struct logs *logs, struct rank_log *log,
+			 const struct logs_options *options)
+{
+	char text[512], when[32] = "";
+	time_t now = time(NULL);
+	struct tm utc;
+
+	if (gmtime_r(&now, &utc))
+		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &utc);
+
+	int size = snprintf(text, sizeof text,
+			    "==== berth: job %.64s attempt %d rank %d host %.255s %s ====\n",
+			    options->job_id ? options->job_id : "-", options->attempt, log->rank,
+			    options->host ? options->host : "-", when);
+
+	buffer_add(logs, log, text, (size_t)size);
+	flush_rank(logs, log);
+}
+
+static int open_files(struct logs *logs, const struct logs_options *options, struct error *err)
+{
+	int rc = logs_check_folder(options->folder, err);
+
+	if (rc)
+		return rc;
+	logs->folder = strdup(options->folder);
+	if (!logs->folder)
+		return error_memory(err, "the logs");
+	for (size_t i = 0; i < logs->count; i++) {
+		rc = open_file(options->folder, logs->ranks[i].rank, &logs->ranks[i], err);
+		if (rc)
+			return rc;
+	}
+	for (size_t i = 0; i < logs->count; i++)
+		write_header(logs, &logs->ranks[i], options);
+	return 0;
+}
+
+int logs_open(const struct logs_options *options, struct logs **out, struct error *err)
+{
+	struct logs *logs = calloc(1, sizeof *logs);
+	int rc = -ERR_UNAVAILABLE;
+
+	if (!logs)
+		return error_memory(err, "the logs");
+	logs->keep = options->keep_lines > 0 ? (size_t)options->keep_lines : LOGS_KEEP_LINES;
+	logs->ranks = calloc(options->rank_count ? options->rank_count : 1, sizeof *logs->ranks);
+	logs->last = calloc(logs->keep, sizeof *logs->last);
+	if (!logs->ranks || !logs->last)
+		goto fail_memory;
+	for (size_t i = 0; i < options->rank_count; i++) {
+		logs->ranks[i].rank = options->ranks[i];
+		logs->ranks[i].fd = -1;
+		logs->count++;
+		logs->ranks[i].kept = calloc(logs->keep, sizeof *logs->ranks[i].kept);
+		if (!logs->ranks[i].kept)
+			goto fail_memory;
+	}
+	if (options->folder) {
+		rc = open_files(logs, options, err);
+		if (rc)
+			goto fail;
+	}
+	*out = logs;
+	return 0;
+fail_memory:
+	error_memory(err, "the logs");
+fail:
+	logs_free(logs);
+	return rc;
+}
+
+int logs_check_folder(const char *folder, struct error *err)
+{
+	char path[PATH_MAX];
+
+	if (!folder[0])
+		return error_set(err, ERR_OUTPUT, "--log-dir: a folder's name is empty");
+
+	int rc = file_make_dirs(folder, err);
+
+	if (rc)
+		return error_prefix(err, "--log-dir");
+	if (strlen(folder) > PATH_MAX - 32)
+		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
+				 folder);
+	snprintf(path, sizeof path, "%s/.berth-XXXXXX", folder);
+
+	int fd = mkostemp(path, O_CLOEXEC);
+
+	if (fd < 0)
+		return error_set(err, ERR_OUTPUT,
+				 "cannot make a file in the log folder %s: %s; choose another "
+				 "--log-dir",
+				 folder, strerror(errno));
+	unlink(path);
+	close(fd);
+	return 0;
+}
+
+size_t logs_beyond(const char *folder, int rank_count, int *lowest)
+{
+	DIR *list = opendir(folder);
+	struct dirent *entry;
+	size_t count = 0;
+
+	while (list && (entry = readdir(list))) {
+		int rank, size = 0;
+
+		if (sscanf(entry->d_name, "rank-%9d.log%n", &rank, &size) != 1 || !size ||
+		    entry->d_name[size] || rank < rank_count)
+			continue;
+		if (!count++ || rank < *lowest)
+			*lowest = rank;
+	}
+	if (list)
+		closedir(list);
+	return count;
+}
+
+void logs_free(struct logs *logs)
+{
+	if (!logs)
+		return;
+	for (size_t i = 0; i < logs->count; i++) {
+		if (logs->ranks[i].fd >= 0 && logs->ranks[i].buffer)
+			flush_rank(logs, &logs->ranks[i]);
+		if (logs->ranks[i].fd >= 0)
+			close(logs->ranks[i].fd);
+		free(logs->ranks[i].buffer);
+		free(logs->ranks[i].kept);
+	}
+	free(logs->ranks);
+	free(logs->last);
+	free(logs->folder);
+	free(logs);
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/process_tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "process/supervise.h"
+
+int descend_pidfd(pid_t pid)
+{
+#ifdef SYS_pidfd_open
+	return (int)syscall(SYS_pidfd_open, pid, 0);
+#else
+	errno = ENOSYS;
+	return -1;
+#endif
+}
+
+static int pidfd_signal(int fd, int signal)
+{
+#ifdef SYS_pidfd_send_signal
+	return (int)syscall(SYS_pidfd_send_signal, fd, signal, NULL, 0);
+#else
+	errno = ENOSYS;
+	return -1;
+#endif
+}
+
+/* One process from PID/stat below the /proc opened as proc_fd. False: gone, or not readable. */
+static bool read_process(int proc_fd, pid_t pid, struct descend_process *out)
+{
+	char path[32], text[1024];
+
+	snprintf(path, sizeof path, "%d/stat", (int)pid);
+
+	int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;
+
+	ssize_t size = read(fd, text, sizeof text - 1);
+
+	close(fd);
+	if (size <= 0)
+		return false;
+	text[size] = '\0';
+
+	/* The name may hold spaces and parentheses: the last one ends it. */
+	char *name = strchr(text, '('), *end = strrchr(text, ')');
+	int parent, group, threads;
+	unsigned long long start;
+
+	if (!name || !end || end < name)
+		return false;
+	*end = '\0';
+	if (sscanf(end + 1,
+		   " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+		   &out->state, &parent, &group, &threads, &start) != 5)
+		return false;
+	out->pid = pid;
+	out->parent = parent;
+	out->group = group;
+	out->start = start;
+	out->alive = (out->state != 'Z' && out->state != 'X') || threads > 1;
+	snprintf(out->name, sizeof out->name, "%s", name + 1);
+	return true;
+}
+
+static bool list_add(struct descend_list *list, const struct descend_process *process)
+{
+	if (list->count == list->room) {
+		size_t room = list->room ? list->room * 2 : 256;
+		struct descend_process *items = reallocarray(list->items, room, sizeof *items);
+
+		if (!items)
+			return false;
+		list->items = items;
+		list->room = room;
+	}
+	list->items[list->count++] = *process;
+	return true;
+}
+
+static int list_all(struct descend_list *list)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	int rc = 0;
+
+	if (!proc)
+		return -1;
+	list->count = 0;
+	while (!rc && (entry = readdir(proc))) {
+		struct descend_process process;
+		char *end;
+		long pid = strtol(entry->d_name, &end, 10);
+
+		if (pid <= 0 || *end || !read_process(dirfd(proc), (pid_t)pid, &process))
+			continue;
+		if (!list_add(list, &process))
+			rc = -1;
+	}
+	closedir(proc);
+	return rc;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	pid_t x = ((const struct descend_process *)a)->pid;
+	pid_t y = ((const struct descend_process *)b)->pid;
+
+	return x < y ? -1 : x > y;
+}
+
+static const struct descend_process *find(const struct descend_list *list, pid_t pid)
+{
+	struct descend_process key = {.pid = pid};
+
+	return bsearch(&key, list->items, list->count, sizeof key, by_pid);
+}
+
+/* Up the parents until us, an excepted one, or the top. */
+static bool descends(struct descend_list *all, const struct descend_process *process,
+		     const pid_t *except, size_t except_count)
+{
+	pid_t self = getpid();
+
+	/* A list read while processes come and go may even hold a circle. */
+	for (size_t steps = 0; steps <= all->count; steps++) {
+		for (size_t i = 0; i < except_count; i++)
+			if (process->pid == except[i])
+				return false;
+		if (process->parent == self)
+			return true;
+		if (process->parent <= 1)
+			return false;
+
+		const struct descend_process *parent = find(all, process->parent);
+
+		if (!parent) {
+			/* 0 is the parent of those outside our PID namespace: handled above. */
+			all->torn = true;
+			return false;
+		}
+		process = parent;
+	}
+	return false;
+}
+
+int descend_list(const pid_t *except, size_t except_count, struct descend_list *list)
+{
+	struct descend_list all = {0};
+
+	if (list_all(&all)) {
+		descend_list_free(&all);
+		return -1;
+	}
+	if (all.count)
+		qsort(all.items, all.count, sizeof *all.items, by_pid);
+	list->count = 0;
+
+	int rc = 0;
+	pid_t self = getpid();
+
+	for (size_t i = 0; i < all.count && !rc; i++)
+		if (all.items[i].pid != self &&
+		    descends(&all, &all.items[i], except, except_count) &&
+		    !list_add(list, &all.items[i]))
+			rc = -1;
+	list->torn = all.torn;
+	descend_list_free(&all);
+	return rc;
+}
+
+void descend_list_free(struct descend_list *list)
+{
+	if (!list)
+		return;
+	free(list->items);
+	memset(list, 0, sizeof *list);
+}
+
+int descend_signal(const struct descend_process *process, int signal)
+{
+	int fd = descend_pidfd(process->pid);
+
+	if (fd < 0)
+		return errno == ESRCH ? -1 : kill(process->pid, signal);
+
+	/* Between the listing and pidfd_open the number may have gone to somebody else. */
+	struct descend_process now = {0};
+	int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int rc = -1, error = ESRCH;
+
+	if (proc_fd >= 0 && read_process(proc_fd, process->pid, &now) &&
+	    now.start == process->start) {
+		rc = pidfd_signal(fd, signal);
+		error = errno;
+		if (rc && error == ENOSYS) {
+			rc = kill(process->pid, signal);
+			error = errno;
+		}
+	}
+	if (proc_fd >= 0)
+		close(proc_fd);
+	close(fd);
+	errno = error;
+	return rc;
+}
+
+void descend_names(const struct descend_list *list, char *text, size_t size)
+{
+	size_t used = 0;
+
+	if (!size)
+		return;
+	text[0] = '\0';
+	for (size_t i = 0; i < list->count && used < size; i++) {
+		const struct descend_process *process = &list->items[i];
+
+		if (!process->alive)
+			continue;
+
+		int n = snprintf(text + used, size - used, "%spid %d (%s) in state %c",
+				 used ? ", " : "", (int)process->pid, process->name,
+				 process->state);
+
+		used += n > 0 ? (size_t)n : 0;
+	}
+}
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* One round: SIGKILL to all that lives, zombies of ours reaped; how many were alive. */
+static size_t kill_round(const struct descend_list *list)
+{
+	size_t alive = 0;
+
+	for (size_t i = 0; i < list->count; i++) {
+		if (list->items[i].alive) {
+			alive++;
+			descend_signal(&list->items[i], SIGKILL);
+		} else if (list->items[i].parent == getpid()) {
+			waitpid(list->items[i].pid, NULL, WNOHANG | __WALL);
+		}
+	}
+	return alive;
+}
+
+size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int deadline_ms,
+				  char *left, size_t size)
+{
+	struct descend_list list = {0};
+	int64_t deadline = now_ms() + deadline_ms;
+	int clean = 0, pause_ms = 1;
+	size_t alive = 0;
+
+	if (left && size)
+		left[0] = '\0';
+	/* /proc is no snapshot: a process can move from its dying parent to us while we read.
+	 * Two empty lists in a row are believed, torn ones only when they stay so (parents that
+	 * /proc hides from us). */
+	for (;;) {
+		if (descend_list(except, except_count, &list))
+			break;
+		alive = kill_round(&list);
+		clean = alive ? 0 : clean + 1;
+		if (clean >= (list.torn ? 5 : 2))
+			break;
+		if (now_ms() >= deadline) {
+			if (left)
+				descend_names(&list, left, size);
+			break;
+		}
+
+		struct timespec pause = {.tv_nsec = pause_ms * 1000000L};
+
+		nanosleep(&pause, NULL);
+		pause_ms = pause_ms < 20 ? pause_ms * 2 : 20;
+	}
+	descend_list_free(&list);
+	return alive;
+}
+
+int supervise_adopt(struct error *err)
+{
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
+		return error_set(err, ERR_UNAVAILABLE,
+				 "cannot become the parent of what ranks leave behind "
+				 "(PR_SET_CHILD_SUBREAPER): %s",
+				 strerror(errno));
+	return 0;
+}

@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "process/supervise_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TICK_MS 1000 /* orphans are reaped, exec deadlines looked at */
+#define POLL_MS 20   /* the tick where there are no pidfds (before Linux 5.3) */
+#define LIST_MS 5000 /* between looks through /proc while some ranks have ended */
+
+int64_t supervise_now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int supervise_list(const struct supervise *supervise, struct descend_list *list)
+{
+	return descend_list(&supervise->keep, supervise->keep > 0, list);
+}
+
+void supervise_note(struct supervise *supervise, const char *format, ...)
+{
+	char text[512];
+	va_list ap;
+
+	if (!supervise->events.note)
+		return;
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	supervise->events.note(supervise->events.context, text);
+}
+
+bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.u64 = index << 3 | kind};
+
+	return !epoll_ctl(supervise->epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+void supervise_close(struct supervise *supervise, int *fd)
+{
+	if (*fd < 0)
+		return;
+	/* By name: a child on its way to exec may hold a copy, which would keep it in the set. */
+	epoll_ctl(supervise->epoll, EPOLL_CTL_DEL, *fd, NULL);
+	close(*fd);
+	*fd = -1;
+}
+
+void supervise_set_timer(struct supervise *supervise, int ms)
+{
+	struct itimerspec spec = {
+		.it_value = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L + 1},
+		.it_interval = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L},
+	};
+
+	timerfd_settime(supervise->timer, 0, &spec, NULL);
+}
+
+int supervise_new(const struct supervise_options *options, const struct supervise_events *events,
+		  struct supervise **out, struct error *err)
+{
+	int rc = supervise_adopt(err);
+
+	if (rc)
+		return rc;
+
+	struct supervise *supervise = calloc(1, sizeof *supervise);
+
+	if (!supervise)
+		return error_memory(err, "supervising the ranks");
+	supervise->this_system = options->this_system;
+	supervise->keep = options->keep;
+	supervise->events = *events;
+	supervise->reading = true;
+	supervise->epoll = epoll_create1(EPOLL_CLOEXEC);
+	supervise->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	supervise->buffer = malloc(SUPERVISE_BUFFER);
+	if (supervise->epoll < 0 || supervise->timer < 0 || !supervise->buffer ||
+	    !supervise_watch(supervise, supervise->timer, 0, WATCH_TIMER)) {
+		rc = error_set(err, ERR_UNAVAILABLE, "cannot prepare to supervise ranks: %s",
+			       strerror(errno));
+		supervise_free(supervise);
+		return rc;
+	}
+	oom_watch_begin(&supervise->oom, options->cgroup_root);
+	*out = supervise;
+	return 0;
+}
+
+/* ---- output ---- */
+
+static void line_of_stream(void *context, const char *text, size_t size, bool newline)
+{
+	struct stream *stream = context;
+	const struct supervise_events *events = &stream->owner->events;
+
+	if (events->line)
+		events->line(events->context, stream->local_rank, stream->kind, text, size,
+			     newline);
+}
+
+void supervise_close_stream(struct stream *stream)
+{
+	if (stream->fd < 0)
+		return;
+	supervise_close(stream->owner, &stream->fd);
+	logs_split_end(&stream->splitter, line_of_stream, stream);
+}
+
+/* Read at most limit bytes of what is there. */
+static void read_stream(struct stream *stream, size_t limit)
+{
+	struct supervise *supervise = stream->owner;
+
+	while (limit && stream->fd >= 0) {
+		size_t part = limit < SUPERVISE_BUFFER ? limit : SUPERVISE_BUFFER;
+		ssize_t n = read(stream->fd, supervise->buffer, part);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n <= 0) {
+			supervise_close_stream(stream);
+			return;
+		}
+		logs_split(&stream->splitter, supervise->buffer, (size_t)n, line_of_stream, stream);
+		limit -= (size_t)n;
+	}
+}
+
+/* Everything that its writer, which has ended, can have left in the pipe. */
+void supervise_drain_stream(struct stream *stream)
+{
+	if (stream->fd < 0)
+		return;
+
+	int capacity = fcntl(stream->fd, F_GETPIPE_SZ);
+
+	read_stream(stream, capacity > 0 ? (size_t)capacity : SUPERVISE_BUFFER);
+	if (stream->fd >= 0 && stream->splitter.size) {
+		/* A child of the rank keeps the pipe open: the rank's last words go out now. */
+		logs_split_end(&stream->splitter, line_of_stream, stream);
+	}
+}
+
+void supervise_read(struct supervise *supervise, bool on)
+{
+	if (supervise->reading == on)
+		return;
+	supervise->reading = on;
+	for (size_t i = 0; i < supervise->count * 2; i++) {
+		struct stream *stream = &supervise->children[i / 2].streams[i % 2];
+
+		if (stream->fd < 0)
+			continue;
+		/* Removed, not masked: a pipe without writers reports EPOLLHUP regardless. */
+		if (on)
+			supervise_watch(supervise, stream->fd, i / 2,
+					i % 2 ? WATCH_STDERR : WATCH_STDOUT);
+		else
+			epoll_ctl(supervise->epoll, EPOLL_CTL_DEL, stream->fd, NULL);
+	}
+}
+
+/* ---- ends ---- */
+
+static void read_report(struct supervise *supervise, struct child *child, bool ended)
+{
+	struct child_report report;
+	ssize_t n;
+
+	if (child->report_fd < 0)
+		return;
+	do
+		n = read(child->report_fd, &report, sizeof report);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN && !ended)
+		return;
+	supervise_close(supervise, &child->report_fd);
+	if (n == (ssize_t)sizeof report) {
+		child->start_code = child_report_text(&report, &child->plan, child->start_error,
+						      sizeof child->start_error);
+	} else if (n == 0 && supervise->events.started && !child->start_code) {
+		supervise->events.started(supervise->events.context, child->local_rank, child->pid);
+	}
+	supervise_forget_plan(child);
+}
+
+static int64_t timeval_ms(struct timeval t)
+{
+	return (int64_t)t.tv_sec * 1000 + t.tv_usec / 1000;
+}
+
+static void tell_end(struct supervise *supervise, struct child *child, const siginfo_t *info,
+		     const struct rusage *usage)
+{
+	struct supervise_end end = {
+		.rank = child->rank,
+		.local_rank = child->local_rank,
+		.pid = child->pid,
+		.code = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status,
+		.signal = info->si_code == CLD_EXITED ? 0 : info->si_status,
+		.core_dumped = info->si_code == CLD_DUMPED,
+		.stopped_by_us = child->stopped_by_us,
+		.peak_memory_bytes = (int64_t)usage->ru_maxrss * 1024,
+		.user_ms = timeval_ms(usage->ru_utime),
+		.system_ms = timeval_ms(usage->ru_stime),
+	};
+
+	if (child->start_code) {
+		end.code = child->start_code;
+		end.signal = 0;
+		end.start_error = child->start_error;
+	} else if (end.code && !end.stopped_by_us) {
+		enum supervise_oom oom = oom_watch_look(&supervise->oom);
+
+		/* A rank that exits by itself may have lost a child (a data loader) to it. */
+		if (end.signal == SIGKILL)
+			end.oom = oom;
+		else if (oom == SUPERVISE_OOM_YES)
+			end.oom = SUPERVISE_OOM_LIKELY;
+	}
+	if (supervise->events.ended)
+		supervise->events.ended(supervise->events.context, &end);
+}
+
+/* The zombie stays (WNOWAIT): as long as it does, its number names its process group safely. */
+static void look_at_child(struct supervise *supervise, struct child *child)
+{
+	siginfo_t info = {0};
+	struct rusage usage = {0};
+
+	if (child->ended || child->pid <= 0)
+		return;
+	/* The system call itself: glibc's waitid gives no rusage. */
+	if (syscall(SYS_waitid, P_PID, child->pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) ||
+	    !info.si_pid)
+		return;
+	child->ended = true;
+	supervise->running--;
+	supervise_close(supervise, &child->pidfd);
+	read_report(supervise, child, true);
+	supervise_drain_stream(&child->streams[0]);
+	supervise_drain_stream(&child->streams[1]);
+	tell_end(supervise, child, &info, &usage);
+}
+
+void supervise_look_at_all(struct supervise *supervise)
+{
+	for (size_t i = 0; i < supervise->count; i++)
+		look_at_child(supervise, &supervise->children[i]);
+}
+
+static struct child *child_of(struct supervise *supervise, pid_t pid)
+{
+	for (size_t i = 0; i < supervise->count; i++)
+		if (supervise->children[i].pid == pid)
+			return &supervise->children[i];
+	return NULL;
+}
+
+/* Reap what was orphaned and adopted, up to the first rank that must stay a zombie. */
+void supervise_reap_orphans(struct supervise *supervise)
+{
+	siginfo_t info;
+
+	for (int i = 0; i < 1000; i++) {
+		info.si_pid = 0;
+		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) || !info.si_pid ||
+		    child_of(supervise, info.si_pid))
+			return;
+		waitpid(info.si_pid, NULL, WNOHANG | __WALL);
+	}
+}
+
+/* With zombies of ranks in the way: look through /proc, and let go of ranks that have left
+ * nobody in their process group. */
+static void reap_by_list(struct supervise *supervise)
+{
+	struct descend_list list = {0};
+	bool used;
+
+	if (supervise_list(supervise, &list)) {
+		descend_list_free(&list);
+		return;
+	}
+	for (size_t i = 0; i < list.count; i++)
+		if (!list.items[i].alive && list.items[i].parent == getpid() &&
+		    !child_of(supervise, list.items[i].pid))
+			waitpid(list.items[i].pid, NULL, WNOHANG | __WALL);
+	for (size_t i = 0; i < supervise->count && !list.torn; i++) {
+		struct child *child = &supervise->children[i];
+
+		if (!child->ended || child->pid <= 0)
+			continue;
+		used = false;
+		for (size_t k = 0; k < list.count; k++)
+			used |= list.items[k].group == child->pid &&
+				list.items[k].pid != child->pid;
+		if (!used)
+			supervise_reap(child);
+	}
+	descend_list_free(&list);
+}
+
+void supervise_reap(struct child *child)
+{
+	if (child->pid > 0)
+		waitpid(child->pid, NULL, WNOHANG | __WALL);
+	child->pid = -1;
+}
+
+/* ---- events ---- */
+
+static void look_at_execs(struct supervise *supervise, int64_t now)
+{
+	for (size_t i = 0; i < supervise->count; i++) {
+		struct child *child = &supervise->children[i];
+
+		if (child->ended || child->report_fd < 0 || child->start_code ||
+		    now < child->forked_ms + SUPERVISE_EXEC_MS)
+			continue;
+		snprintf(child->start_error, sizeof child->start_error,
+			 "cannot start %.200s: it was not loaded within %d s; is its file system "
+			 "reachable?",
+			 child->plan.argv[0], SUPERVISE_EXEC_MS / 1000);
+		child->start_code = 126;
+		kill(child->pid, SIGKILL);
+	}
+}
+
+static void tick(struct supervise *supervise)
+{
+	uint64_t expirations;
+	int64_t now = supervise_now_ms();
+
+	if (read(supervise->timer, &expirations, sizeof expirations) < 0)
+		return;
+	if (!supervise->pidfds || supervise->state != STATE_RUN)
+		supervise_look_at_all(supervise);
+	if (supervise->state == STATE_TERM || supervise->state == STATE_KILL) {
+		supervise_stop_on(supervise);
+		return;
+	}
+	look_at_execs(supervise, now);
+	supervise_reap_orphans(supervise);
+	if (supervise->running < supervise->count && now >= supervise->list_ms) {
+		reap_by_list(supervise);
+		supervise->list_ms = now + LIST_MS;
+	}
+}
+
+static void handle(struct supervise *supervise, const struct epoll_event *event)
+{
+	size_t index = event->data.u64 >> 3;
+	enum watch kind = event->data.u64 & 7;
+
+	if (kind == WATCH_TIMER) {
+		tick(supervise);
+		return;
+	}
+
+	struct child *child = &supervise->children[index];
+
+	switch (kind) {
+	case WATCH_STDOUT:
+	case WATCH_STDERR:
+		/* A callback of this very batch may have switched reading off. */
+		if (supervise->reading)
+			read_stream(&child->streams[kind == WATCH_STDERR], SUPERVISE_BUFFER);
+		break;
+	case WATCH_REPORT:
+		read_report(supervise, child, false);
+		break;
+	default:
+		look_at_child(supervise, child);
+		break;
+	}
+}
+
+void supervise_dispatch(struct supervise *supervise)
+{
+	struct epoll_event events[64];
+	int count = epoll_wait(supervise->epoll, events, 64, 0);
+
+	for (int i = 0; i < count; i++)
+		handle(supervise, &events[i]);
+	/* What remains of ranks that all have ended needs no tick to be seen. */
+	if (supervise->state == STATE_TERM && !supervise->running &&
+	    supervise_nothing_left(supervise))
+		supervise_finish(supervise, NULL);
+}
+
+int supervise_descriptor(const struct supervise *supervise)
+{
+	return supervise->epoll;
+}
+
+size_t supervise_running(const struct supervise *supervise)
+{
+	return supervise->running;
+}
+
+void supervise_begin_ticks(struct supervise *supervise)
+{
+	supervise_set_timer(supervise, supervise->pidfds ? TICK_MS : POLL_MS);
+}
+
+void supervise_free(struct supervise *supervise)
+{
+	if (!supervise)
+		return;
+	if (supervise->count && supervise->state != STATE_FINISHED)
+		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+					   NULL, 0);
+	supervise->events = (struct supervise_events){0};
+	for (size_t i = 0; i < supervise->count; i++) {
+		struct child *child = &supervise->children[i];
+
+		supervise_close_stream(&child->streams[0]);
+		supervise_close_stream(&child->streams[1]);
+		supervise_close(supervise, &child->report_fd);
+		supervise_close(supervise, &child->pidfd);
+		supervise_forget_plan(child);
+	}
+	free(supervise->children);
+	free(supervise->buffer);
+	if (supervise->timer >= 0)
+		close(supervise->timer);
+	if (supervise->epoll >= 0)
+		close(supervise->epoll);
+	free(supervise);
+}

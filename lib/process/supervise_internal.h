@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What supervise.c (watching), supervise_start.c and supervise_stop.c share. */
+#ifndef BERTH_PROCESS_SUPERVISE_INTERNAL_H
+#define BERTH_PROCESS_SUPERVISE_INTERNAL_H
+
+#include "process/child.h"
+#include "process/logs.h"
+#include "process/oom.h"
+#include "process/process_tree.h"
+#include "process/supervise.h"
+
+#define SUPERVISE_BUFFER (64 << 10)
+
+/* What an event is about, in the low bits of its data; above them the local rank. */
+enum watch { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
+
+enum supervise_state {
+	STATE_RUN,
+	STATE_TERM, /* SIGTERM was sent; deadline_ms: SIGKILL */
+	STATE_KILL, /* SIGKILL is sent again and again; deadline_ms: giving up */
+	STATE_FINISHED,
+};
+
+struct stream {
+	struct supervise *owner;
+	int local_rank;
+	enum supervise_stream kind;
+	int fd; /* -1: at its end */
+	struct logs_splitter splitter;
+};
+
+struct child {
+	int rank, local_rank;
+	pid_t pid;     /* -1: not forked, or reaped */
+	int pidfd;     /* -1 without pidfds, and after the end */
+	int report_fd; /* -1 once its program runs */
+	bool ended;    /* told; a zombie until pid is -1 */
+	bool stopped_by_us;
+	int start_code; /* not 0: start_error says why it did not start */
+	char start_error[512];
+	int64_t forked_ms;
+	struct child_plan plan; /* until it runs; after the fork only argv[0] and cwd, copied: */
+	const char *program_argv[2];
+	char *folder;
+	struct stream streams[2];
+};
+
+struct supervise {
+	bool this_system, reading, pidfds;
+	pid_t keep;	     /* 0: none */
+	struct rlimit files; /* as it was; the ranks' */
+	struct supervise_events events;
+	int epoll, timer;
+	enum supervise_state state;
+	int64_t deadline_ms, list_ms;
+	size_t count, running;
+	struct child *children; /* [count], by local rank */
+	struct oom_watch oom;
+	char *buffer;
+};
+
+int64_t supervise_now_ms(void);
+/* All that descends from us but for the kept child. 0 or -1. */
+int supervise_list(const struct supervise *supervise, struct descend_list *list);
+void supervise_note(struct supervise *supervise, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind);
+void supervise_close(struct supervise *supervise, int *fd);
+
+/* supervise.c */
+void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
+/* Hand on what a writer that has ended can have left in the pipe. */
+void supervise_drain_stream(struct stream *stream);
+void supervise_close_stream(struct stream *stream);
+/* Tell the ends of ranks that have ended. */
+void supervise_look_at_all(struct supervise *supervise);
+void supervise_reap_orphans(struct supervise *supervise);
+
+/* supervise_stop.c: one step of a stop; is nobody left; the end of it. */
+void supervise_stop_on(struct supervise *supervise);
+bool supervise_nothing_left(struct supervise *supervise);
+void supervise_finish(struct supervise *supervise, const char *left);
+
+void supervise_begin_ticks(struct supervise *supervise);
+void supervise_reap(struct child *child);
+void supervise_forget_plan(struct child *child);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Starting the ranks: pipes, binding, fork. */
+#include <errno.h>
+#include <fcntl.h>
+#include <hwloc.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/env_hide.h"
+#include "process/supervise_internal.h"
+
+/* What would make hwloc look at another machine than this one. */
+static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",	  "HWLOC_SYNTHETIC",
+					      "HWLOC_FSROOT",	  "HWLOC_COMPONENTS",
+					      "HWLOC_THISSYSTEM", NULL};
+
+/* ---- binding ---- */
+
+/* What binding needs: our own small topology (no objects are read from the system but the PUs),
+ * and the CPUs that we may use. */
+struct binder {
+	hwloc_topology_t topology;
+	hwloc_bitmap_t before; /* the thread's binding, put back after each fork */
+	hwloc_bitmap_t wanted;
+	bool usable;
+};
+
+static void binder_close(struct binder *binder)
+{
+	if (binder->topology)
+		hwloc_topology_destroy(binder->topology);
+	hwloc_bitmap_free(binder->before);
+	hwloc_bitmap_free(binder->wanted);
+}
+
+static void binder_open(struct supervise *supervise, struct binder *binder)
+{
+	struct env_hidden hidden = {0};
+
+	memset(binder, 0, sizeof *binder);
+	env_hide(hwloc_variables, &hidden);
+	binder->before = hwloc_bitmap_alloc();
+	binder->wanted = hwloc_bitmap_alloc();
+	if (binder->before && binder->wanted && !hwloc_topology_init(&binder->topology) &&
+	    !hwloc_topology_set_all_types_filter(binder->topology, HWLOC_TYPE_FILTER_KEEP_NONE) &&
+	    !hwloc_topology_set_flags(binder->topology,
+				      HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED |
+					      HWLOC_TOPOLOGY_FLAG_IS_THISSYSTEM) &&
+	    !hwloc_topology_load(binder->topology) &&
+	    !hwloc_get_cpubind(binder->topology, binder->before, HWLOC_CPUBIND_THREAD))
+		binder->usable = true;
+	else
+		supervise_note(supervise, "ranks are not bound: hwloc cannot bind on this node");
+	env_show(&hidden);
+}
+
+static void wanted_from_set(hwloc_bitmap_t wanted, const struct idset *cpus_os)
+{
+	hwloc_bitmap_zero(wanted);
+	for (int cpu = idset_next(cpus_os, -1); cpu >= 0; cpu = idset_next(cpus_os, cpu))
+		hwloc_bitmap_set(wanted, (unsigned)cpu);
+}
+
+/* The index-th of count equal shares of the allowed CPUs; with more ranks than CPUs one each,
+ * again from the first. */
+static void wanted_from_share(hwloc_bitmap_t wanted, hwloc_const_bitmap_t allowed, size_t index,
+			      size_t count)
+{
+	size_t cpus = (size_t)hwloc_bitmap_weight(allowed), place = 0;
+	size_t first = count > cpus ? index % cpus : index * cpus / count;
+	size_t end = count > cpus ? first + 1 : (index + 1) * cpus / count;
+
+	hwloc_bitmap_zero(wanted);
+	for (int cpu = hwloc_bitmap_first(allowed); cpu >= 0;
+	     cpu = hwloc_bitmap_next(allowed, cpu), place++)
+		if (place >= first && place < end)
+			hwloc_bitmap_set(wanted, (unsigned)cpu);
+}
+
+/* Bind this thread as rank is to be: the child inherits it, and nothing that is not
+ * async-signal-safe runs between its fork and exec. */
+static void bind_thread(struct supervise *supervise, struct binder *binder,
+			const struct supervise_rank *rank, size_t index, size_t count)
+{
+	char *wanted = NULL, *got = NULL;
+	hwloc_bitmap_t real = hwloc_bitmap_alloc();
+
+	if (!binder->usable || !real)
+		goto out;
+	if (!supervise->this_system)
+		wanted_from_share(binder->wanted, binder->before, index, count);
+	else if (idset_count(rank->cpus_os))
+		wanted_from_set(binder->wanted, rank->cpus_os);
+	else
+		goto out;
+	hwloc_bitmap_list_asprintf(&wanted, binder->wanted);
+	if (hwloc_set_cpubind(binder->topology, binder->wanted, HWLOC_CPUBIND_THREAD)) {
+		supervise_note(supervise, "rank %d is not bound to CPUs %s: %s", rank->rank,
+			       wanted ? wanted : "?", strerror(errno));
+		goto out;
+	}
+	/* The kernel cuts a set down to what the cpuset allows without a word. */
+	if (!hwloc_get_cpubind(binder->topology, real, HWLOC_CPUBIND_THREAD) &&
+	    !hwloc_bitmap_isequal(real, binder->wanted)) {
+		hwloc_bitmap_list_asprintf(&got, real);
+		supervise_note(supervise,
+			       "rank %d runs on CPUs %s, planned were %s: the rest is "
+			       "not allowed here",
+			       rank->rank, got ? got : "?", wanted ? wanted : "?");
+	}
+out:
+	hwloc_bitmap_free(real);
+	free(wanted);
+	free(got);
+}
+
+static void unbind_thread(struct binder *binder)
+{
+	if (binder->usable)
+		hwloc_set_cpubind(binder->topology, binder->before, HWLOC_CPUBIND_THREAD);
+}
+
+/* ---- one rank ---- */
+
+/* A pipe whose ends lie above stdio, so that the child's dup2 overwrites none of them. */
+static int pipe_above(int ends[2])
+{
+	if (pipe2(ends, O_CLOEXEC))
+		return -1;
+	for (int i = 0; i < 2; i++) {
+		if (ends[i] > 2)
+			continue;
+
+		int moved = fcntl(ends[i], F_DUPFD_CLOEXEC, 3);
+		int error = errno;
+
+		close(ends[i]);
+		ends[i] = moved;
+		if (moved < 0) {
+			close(ends[!i]);
+			errno = error;
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static void close_ends(int ends[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (ends[i] >= 0)
+			close(ends[i]);
+}
+
+/* The child inherits a mask that blocks all, so that no handler of ours runs in it. */
+static pid_t fork_masked(const struct child_plan *plan)
+{
+	sigset_t all, before;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+
+	pid_t pid = fork();
+
+	if (pid == 0)
+		child_run(plan);
+
+	int error = errno;
+
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	errno = error;
+	return pid;
+}
+
+static int keep_names(struct child *child, struct error *err)
+{
+	const char *cwd = child->plan.cwd;
+
+	child->program_argv[0] = strdup(child->plan.argv[0]);
+	child->folder = cwd ? strdup(cwd) : NULL;
+	if (!child->program_argv[0] || (cwd && !child->folder))
+		return error_memory(err, "starting a rank");
+	return 0;
+}
+
+void supervise_forget_plan(struct child *child)
+{
+	free((char *)child->program_argv[0]);
+	free(child->folder);
+	child->program_argv[0] = child->folder = NULL;
+	child_plan_free(&child->plan);
+}
+
+static bool watch_child(struct supervise *supervise, struct child *child)
+{
+	size_t index = (size_t)child->local_rank;
+
+	child->pidfd = descend_pidfd(child->pid);
+	if (child->pidfd < 0 && errno == ENOSYS)
+		supervise->pidfds = false;
+	else if (child->pidfd < 0 || !supervise_watch(supervise, child->pidfd, index, WATCH_END))
+		return false;
+	return supervise_watch(supervise, child->report_fd, index, WATCH_REPORT) &&
+	       supervise_watch(supervise, child->streams[0].fd, index, WATCH_STDOUT) &&
+	       supervise_watch(supervise, child->streams[1].fd, index, WATCH_STDERR);
+}
+
+static int start_failed(const struct supervise_rank *rank, const char *what, struct error *err)
+{
+	const char *hint = "";
+
+	if (errno == EAGAIN)
+		hint = " (the limit of processes: ulimit -u, the cgroup's pids.max)";
+	else if (errno == EMFILE || errno == ENFILE)
+		hint = " (the limit of open files: ulimit -n)";
+	return error_set(err, ERR_UNAVAILABLE, "cannot start rank %d: %s: %s%s", rank->rank, what,
+			 strerror(errno), hint);
+}
+
+static int fork_rank(struct supervise *supervise, const struct supervise_rank *rank, int null_fd,
+		     struct child *child, struct error *err)
+{
+	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* stdout, stderr, report */
+	int rc = child_plan_make(rank->argv, rank->envp, rank->cwd, &child->plan, err);
+
+	if (rc)
+		return error_prefix(err, "rank %d", rank->rank);
+	rc = keep_names(child, err);
+	if (rc)
+		return rc;
+	for (int i = 0; i < 3; i++) {
+		if (pipe_above(pipes[i])) {
+			pipes[i][0] = pipes[i][1] = -1;
+			rc = start_failed(rank, "pipe", err);
+			goto out;
+		}
+		fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
+	}
+
+	bool has_stdin = rank->stdin_fd >= 0 && fcntl(rank->stdin_fd, F_GETFD) >= 0;
+
+	child->plan.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
+	child->plan.stdout_fd = pipes[0][1];
+	child->plan.stderr_fd = pipes[1][1];
+	child->plan.report_fd = pipes[2][1];
+	child->plan.parent = getpid();
+	child->plan.files = supervise->files.rlim_cur ? &supervise->files : NULL;
+	child->forked_ms = supervise_now_ms();
+	child->pid = fork_masked(&child->plan);
+	if (child->pid < 0) {
+		rc = start_failed(rank, "fork", err);
+		goto out;
+	}
+	supervise->running++;
+	child->ended = false;
+	child->streams[0].fd = pipes[0][0];
+	child->streams[1].fd = pipes[1][0];
+	child->report_fd = pipes[2][0];
+	pipes[0][0] = pipes[1][0] = pipes[2][0] = -1;
+	if (!watch_child(supervise, child))
+		rc = start_failed(rank, "watching it", err);
+out:
+	for (int i = 0; i < 3; i++)
+		close_ends(pipes[i]);
+	child_plan_free(&child->plan);
+	child->plan = (struct child_plan){.argv = child->program_argv, .cwd = child->folder};
+	return rc;
+}
+
+static int make_children(struct supervise *supervise, const struct supervise_rank *ranks,
+			 size_t count, struct error *err)
+{
+	supervise->children = calloc(count, sizeof *supervise->children);
+	if (!supervise->children)
+		return error_memory(err, "supervising the ranks");
+	supervise->count = count;
+	for (size_t i = 0; i < count; i++) {
+		struct child *child = &supervise->children[i];
+
+		child->rank = ranks[i].rank;
+		child->local_rank = (int)i;
+		child->pid = child->pidfd = child->report_fd = -1;
+		child->ended = true; /* until it is forked */
+		for (int k = 0; k < 2; k++)
+			child->streams[k] = (struct stream){
+				.owner = supervise,
+				.local_rank = (int)i,
+				.kind = k ? SUPERVISE_STDERR : SUPERVISE_STDOUT,
+				.fd = -1,
+			};
+	}
+	return 0;
+}
+
+/* Four descriptors a rank: a usual limit of 1024 would be reached at 250 ranks. */
+static void raise_files(struct supervise *supervise)
+{
+	struct rlimit more;
+
+	if (getrlimit(RLIMIT_NOFILE, &supervise->files))
+		return;
+	more = supervise->files;
+	more.rlim_cur = more.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &more);
+}
+
+int supervise_start(struct supervise *supervise, const struct supervise_rank *ranks, size_t count,
+		    struct error *err)
+{
+	struct binder binder;
+
+	if (supervise->count || !count)
+		return error_set(err, ERR_INTERNAL, "ranks are started once, and at least one");
+	for (size_t i = 0; i < count; i++)
+		if (ranks[i].local_rank != (int)i)
+			return error_set(err, ERR_INTERNAL, "ranks are not in local order");
+
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	if (null_fd < 0)
+		return error_set(err, ERR_UNAVAILABLE, "cannot open /dev/null: %s",
+				 strerror(errno));
+
+	int rc = make_children(supervise, ranks, count, err);
+
+	supervise->pidfds = true;
+	raise_files(supervise);
+	binder_open(supervise, &binder);
+	if (!rc && !supervise->this_system && binder.usable)
+		supervise_note(supervise,
+			       "the plan is for another machine: its CPUs are not bound, ranks are "
+			       "spread over the CPUs allowed here");
+	for (size_t i = 0; i < count && !rc; i++) {
+		bind_thread(supervise, &binder, &ranks[i], i, count);
+		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->children[i], err);
+		unbind_thread(&binder);
+	}
+	binder_close(&binder);
+	close(null_fd);
+	if (rc) {
+		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+					   NULL, 0);
+		for (size_t i = 0; i < supervise->count; i++)
+			supervise->children[i].ended = true;
+		supervise->running = 0;
+		supervise->state = STATE_FINISHED;
+		return rc;
+	}
+	supervise_begin_ticks(supervise);
+	return 0;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Signals to the ranks, and ending everything that descends from them. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "process/supervise_internal.h"
+
+#define STOP_MS 20	 /* between looks during a stop */
+#define LEFTOVER_MS 1000 /* of grace, once no rank runs any more */
+
+void supervise_signal(struct supervise *supervise, int signal)
+{
+	for (size_t i = 0; i < supervise->count; i++) {
+		struct child *child = &supervise->children[i];
+
+		if (child->ended || child->pid <= 0)
+			continue;
+		/* Before its setsid it has no group yet. */
+		if (kill(-child->pid, signal) && errno == ESRCH)
+			kill(child->pid, signal);
+	}
+}
+
+static bool in_rank_group(const struct supervise *supervise, pid_t group)
+{
+	for (size_t i = 0; i < supervise->count; i++)
+		if (supervise->children[i].pid == group)
+			return true;
+	return false;
+}
+
+static void mark_stopped(struct supervise *supervise)
+{
+	for (size_t i = 0; i < supervise->count; i++)
+		if (!supervise->children[i].ended)
+			supervise->children[i].stopped_by_us = true;
+}
+
+static void term_all(struct supervise *supervise)
+{
+	struct descend_list list = {0};
+
+	mark_stopped(supervise);
+	for (size_t i = 0; i < supervise->count; i++) {
+		pid_t pid = supervise->children[i].pid;
+
+		if (pid <= 0)
+			continue;
+		if (kill(-pid, SIGTERM) && errno == ESRCH)
+			kill(pid, SIGTERM);
+		kill(-pid, SIGCONT); /* who is stopped does not see SIGTERM */
+	}
+	if (!supervise_list(supervise, &list))
+		for (size_t i = 0; i < list.count; i++)
+			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
+				descend_signal(&list.items[i], SIGTERM);
+	descend_list_free(&list);
+}
+
+static void kill_all(struct supervise *supervise, char *left, size_t size)
+{
+	struct descend_list list = {0};
+
+	mark_stopped(supervise);
+	for (size_t i = 0; i < supervise->count; i++)
+		if (supervise->children[i].pid > 0 && kill(-supervise->children[i].pid, SIGKILL) &&
+		    errno == ESRCH)
+			kill(supervise->children[i].pid, SIGKILL);
+	if (!supervise_list(supervise, &list)) {
+		for (size_t i = 0; i < list.count; i++)
+			if (list.items[i].alive)
+				descend_signal(&list.items[i], SIGKILL);
+		descend_names(&list, left, size);
+	}
+	descend_list_free(&list);
+}
+
+/* No rank runs and no child of ours is left. Who descends from us has an ancestor among our
+ * children, and whoever loses his parent becomes our child: so no child is no descendant. */
+bool supervise_nothing_left(struct supervise *supervise)
+{
+	siginfo_t info = {0};
+
+	if (supervise->running)
+		return false;
+	for (size_t i = 0; i < supervise->count; i++)
+		supervise_reap(&supervise->children[i]);
+	supervise_reap_orphans(supervise);
+	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) && errno == ECHILD;
+}
+
+void supervise_finish(struct supervise *supervise, const char *left)
+{
+	supervise->state = STATE_FINISHED;
+	for (size_t i = 0; i < supervise->count * 2; i++) {
+		struct stream *stream = &supervise->children[i / 2].streams[i % 2];
+
+		supervise_drain_stream(stream);
+		supervise_close_stream(stream);
+	}
+	supervise_set_timer(supervise, 0);
+	if (supervise->events.finished)
+		supervise->events.finished(supervise->events.context, left);
+}
+
+void supervise_stop_on(struct supervise *supervise)
+{
+	char left[512] = "";
+	int64_t now = supervise_now_ms();
+
+	if (supervise_nothing_left(supervise)) {
+		supervise_finish(supervise, NULL);
+		return;
+	}
+	if (supervise->state == STATE_TERM) {
+		if (!supervise->running && supervise->deadline_ms > now + LEFTOVER_MS)
+			supervise->deadline_ms = now + LEFTOVER_MS;
+		if (now < supervise->deadline_ms)
+			return;
+		supervise->state = STATE_KILL;
+		supervise->deadline_ms = now + SUPERVISE_KILL_MS;
+	}
+	kill_all(supervise, left, sizeof left);
+	supervise_look_at_all(supervise);
+	if (supervise_nothing_left(supervise))
+		supervise_finish(supervise, NULL);
+	else if (now >= supervise->deadline_ms)
+		supervise_finish(supervise, left[0] ? left : "a process that /proc does not show");
+}
+
+void supervise_stop(struct supervise *supervise, int grace_ms)
+{
+	int64_t deadline = supervise_now_ms() + grace_ms;
+
+	if (supervise->state >= STATE_KILL)
+		return;
+	if (supervise->state == STATE_RUN) {
+		supervise->state = STATE_TERM;
+		supervise->deadline_ms = deadline;
+		if (grace_ms > 0 && !supervise_nothing_left(supervise))
+			term_all(supervise);
+	} else if (deadline < supervise->deadline_ms) {
+		supervise->deadline_ms = deadline;
+	}
+	supervise_set_timer(supervise, STOP_MS);
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Ranks from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT alone: under torchrun, or by
+ * hand. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/number.h"
+#include "rendezvous/place.h"
+#include "rendezvous/store.h"
+
+#define WORLD_MAX 1048576
+#define PUT_TIMEOUT_MS 30000
+#define LINGER_MS 2000
+
+struct client {
+	struct ranks_place place;
+	char label[128];
+	bool agent_store;	     /* torchrun keeps MASTER_PORT for its own store */
+	struct store_server *server; /* on rank 0, once it was needed */
+	struct store_client store;
+};
+
+/* An optional number: *out stays when name is not set; *set says whether it was. */
+static int read_number(const struct env *env, const char *name, int min, int max, int *out,
+		       bool *set, struct error *err)
+{
+	const char *text = env_get(env, name);
+
+	*set = text != NULL;
+	return text ? number_int(name, text, min, max, out, err) : 0;
+}
+
+static int read_node_rank(const struct env *env, const struct ranks_place *place, int *node_rank,
+			  struct error *err)
+{
+	int node = 0, group = 0;
+	bool have_node, have_group;
+	int rc = read_number(env, "NODE_RANK", 0, WORLD_MAX, &node, &have_node, err);
+
+	if (!rc)
+		rc = read_number(env, "GROUP_RANK", 0, WORLD_MAX, &group, &have_group, err);
+	if (rc)
+		return rc;
+	/* torchrun numbers its groups by itself, whatever NODE_RANK said when it was started. */
+	bool torchrun = env_get(env, "TORCHELASTIC_RUN_ID") != NULL;
+
+	if (have_node && have_group && node != group && !torchrun)
+		return error_set(err, ERR_DATA,
+				 "NODE_RANK is %d and GROUP_RANK is %d: the node has one number; "
+				 "unset the one that is left over",
+				 node, group);
+	if (have_group)
+		*node_rank = group;
+	else if (have_node)
+		*node_rank = node;
+	else
+		*node_rank = place->local_size
+				     ? (place->rank - place->local_rank) / place->local_size
+				     : 0;
+	return 0;
+}
+
+static int read_local(const struct env *env, struct ranks_place *place, struct error *err)
+{
+	bool have_rank, have_size;
+	int rc = read_number(env, "LOCAL_RANK", 0, WORLD_MAX, &place->local_rank, &have_rank, err);
+
+	if (!rc)
+		rc = read_number(env, "LOCAL_WORLD_SIZE", 1, WORLD_MAX, &place->local_size,
+				 &have_size, err);
+	if (rc)
+		return rc;
+	if (!have_rank && place->size > 1)
+		return error_set(err, ERR_DATA,
+				 "RANK is %d of WORLD_SIZE %d, but LOCAL_RANK is not set: expected "
+				 "this process's number on its node",
+				 place->rank, place->size);
+	if (!have_size && place->size == 1)
+		place->local_size = 1;
+	if (place->local_rank > place->rank)
+		return error_set(err, ERR_DATA,
+				 "LOCAL_RANK is %d and RANK is %d: expected a local rank that is "
+				 "not larger than the rank",
+				 place->local_rank, place->rank);
+	if (place->local_size && place->local_rank >= place->local_size)
+		return error_set(err, ERR_DATA,
+				 "LOCAL_RANK is %d and LOCAL_WORLD_SIZE is %d: expected a local "
+				 "rank from 0 to %d",
+				 place->local_rank, place->local_size, place->local_size - 1);
+	if (place->local_size > place->size)
+		return error_set(err, ERR_DATA,
+				 "LOCAL_WORLD_SIZE is %d and WORLD_SIZE is %d: a node has no more "
+				 "ranks than the job",
+				 place->local_size, place->size);
+	return 0;
+}
+
+int place_from_env(const struct env *env, struct ranks_place *out, struct error *err)
+{
+	struct ranks_place place = {0};
+	bool have_rank, have_size, have_port;
+	int rc = read_number(env, "WORLD_SIZE", 1, WORLD_MAX, &place.size, &have_size, err);
+
+	if (!rc)
+		rc = read_number(env, "RANK", 0, WORLD_MAX, &place.rank, &have_rank, err);
+	if (!rc)
+		rc = read_number(env, "MASTER_PORT", 1, 65535, &place.port, &have_port, err);
+	if (rc)
+		return rc;
+	if (have_rank != have_size)
+		return error_set(err, ERR_DATA,
+				 "%s is set and %s is not: expected both or neither; set the "
+				 "other or unset this one",
+				 have_rank ? "RANK" : "WORLD_SIZE",
+				 have_rank ? "WORLD_SIZE" : "RANK");
+	if (place.rank >= place.size)
+		return error_set(err, ERR_DATA,
+				 "RANK is %d and WORLD_SIZE is %d: expected a rank from 0 to %d",
+				 place.rank, place.size, place.size - 1);
+	const char *address = env_get(env, "MASTER_ADDR");
+
+	if (address && strlen(address) >= sizeof place.address)
+		return error_set(err, ERR_DATA,
+				 "MASTER_ADDR has %zu bytes, expected an address or a host name of "
+				 "at most %zu",
+				 strlen(address), sizeof place.address - 1);
+	snprintf(place.address, sizeof place.address, "%s",
+		 address	   ? address
+		 : place.size == 1 ? "127.0.0.1"
+				   : "");
+	rc = read_local(env, &place, err);
+	if (!rc)
+		rc = read_node_rank(env, &place, &place.node_rank, err);
+	if (!rc)
+		*out = place;
+	return rc;
+}
+
+static int join(const struct env *env, int timeout_ms, void **state, struct ranks_place *place,
+		struct error *err)
+{
+	struct client *client = calloc(1, sizeof *client);
+
+	if (!client)
+		return error_memory(err, "the exchange with the other ranks");
+	int rc = place_from_env(env, &client->place, err);
+
+	if (rc) {
+		free(client);
+		return rc;
+	}
+	/* What tells this job from another one at the same address and port. */
+	const char *job = env_get(env, "BERTH_JOB_ID"), *attempt = env_get(env, "BERTH_ATTEMPT");
+	const char *run = env_get(env, "TORCHELASTIC_RUN_ID");
+	const char *store = env_get(env, "TORCHELASTIC_USE_AGENT_STORE");
+
+	snprintf(client->label, sizeof client->label, "%.80s/%.10s",
+		 job   ? job
+		 : run ? run
+		       : "",
+		 attempt ? attempt : "0");
+	client->agent_store = store && !strcmp(store, "True");
+	client->store.fd = -1;
+	*state = client;
+	*place = client->place;
+	return 0;
+}
+
+/* The port is taken only when the exchange is first used: a program that does not use it may want
+ * MASTER_PORT for itself. */
+static int meet(struct client *client, int timeout_ms, struct error *err)
+{
+	const struct ranks_place *place = &client->place;
+
+	if (client->store.fd >= 0)
+		return 0;
+	if (client->agent_store)
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"torchrun itself keeps MASTER_PORT %d (TORCHELASTIC_USE_AGENT_STORE "
+			"is True), so ranks know their places but cannot exchange data: use "
+			"berth run, or torchrun with TORCHELASTIC_USE_AGENT_STORE=False",
+			place->port);
+	if (!place->address[0] || !place->port)
+		return error_set(err, ERR_DATA,
+				 "%s is not set: the %d ranks have no place to meet; expected rank "
+				 "0's address in MASTER_ADDR and a free port in MASTER_PORT",
+				 place->address[0] ? "MASTER_PORT" : "MASTER_ADDR", place->size);
+	if (place->rank)
+		return store_connect(place->address, place->port, place->rank, place->size,
+				     client->label, timeout_ms, &client->store, err);
+	client->store.rank = 0;
+	client->store.size = place->size;
+	snprintf(client->store.where, sizeof client->store.where, "%s port %d", place->address,
+		 place->port);
+	return store_serve(place->address, place->port, place->size, client->label, &client->server,
+			   &client->store.fd, err);
+}
+
+static int barrier(void *state, int timeout_ms, struct error *err)
+{
+	struct client *client = state;
+
+	if (client->place.size == 1)
+		return 0;
+	int rc = meet(client, timeout_ms, err);
+
+	return rc ? rc : store_barrier(&client->store, timeout_ms, err);
+}
+
+static int put(void *state, const char *key, const void *data, size_t size, struct error *err)
+{
+	struct client *client = state;
+	int rc = meet(client, PUT_TIMEOUT_MS, err);
+
+	return rc ? rc : store_put(&client->store, key, data, size, PUT_TIMEOUT_MS, err);
+}
+
+static int get(void *state, int rank, const char *key, int timeout_ms, void **data, size_t *size,
+	       struct error *err)
+{
+	struct client *client = state;
+	int rc = meet(client, timeout_ms, err);
+
+	if (!rc)
+		rc = store_get(&client->store, rank == RANKS_ANY ? STORE_ANY : rank, key,
+			       timeout_ms, data, size, err);
+	if (rc && rank == RANKS_ANY && client->store.fd < 0) {
+		if (err)
+			err->code = ERR_UNAVAILABLE;
+		rc = -ERR_UNAVAILABLE;
+	}
+	return rc;
+}
+
+static void leave(void *state)
+{
+	struct client *client = state;
+
+	store_close(&client->store);
+	store_stop(client->server, LINGER_MS);
+	free(client);
+}
+
+const struct ranks_client_ops ranks_client_env = {
+	.name = "environment",
+	.join = join,
+	.barrier = barrier,
+	.put = put,
+	.get = get,
+	.leave = leave,
+};

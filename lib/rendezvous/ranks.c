@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which implementation: PMIx, the environment, or a world of one. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/module.h"
+#include "rendezvous/place.h"
+
+#define KEY_MAX 255
+
+struct value {
+	struct value *next;
+	char *key;
+	void *data;
+	size_t size;
+};
+
+struct ranks {
+	const struct ranks_client_ops *ops; /* NULL: alone */
+	void *state;
+	struct ranks_place place;
+	struct value *values; /* alone */
+};
+
+/* PMIx's word and the environment's must agree: a program looks at either. */
+static int check_place(const struct env *env, const struct ranks_place *pmix, struct error *err)
+{
+	struct ranks_place seen;
+
+	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
+		return 0;
+	int rc = place_from_env(env, &seen, err);
+
+	if (rc)
+		return rc;
+	if (seen.rank != pmix->rank || seen.size != pmix->size)
+		return error_set(
+			err, ERR_DATA,
+			"PMIx (PMIX_NAMESPACE) says rank %d of %d, RANK and WORLD_SIZE say "
+			"rank %d of %d: unset RANK and WORLD_SIZE, or PMIX_NAMESPACE, "
+			"whichever comes from another launcher",
+			pmix->rank, pmix->size, seen.rank, seen.size);
+	return 0;
+}
+
+static int join_pmix(const struct env *env, int timeout_ms, struct ranks *ranks, struct error *err)
+{
+	void *symbol;
+	int rc = module_load("ranks-pmix", "ranks_client_pmix", env_get(env, "BERTH_MODULE_PATH"),
+			     0, &symbol, err);
+
+	if (rc)
+		return rc;
+	const struct ranks_client_ops *ops = symbol;
+
+	rc = ops->join(env, timeout_ms, &ranks->state, &ranks->place, err);
+	if (rc)
+		return rc;
+	rc = check_place(env, &ranks->place, err);
+	if (rc) {
+		ops->leave(ranks->state);
+		return rc;
+	}
+	ranks->ops = ops;
+	return 0;
+}
+
+static int join_env(const struct env *env, int timeout_ms, struct ranks *ranks, struct error *err)
+{
+	int rc = ranks_client_env.join(env, timeout_ms, &ranks->state, &ranks->place, err);
+
+	if (!rc)
+		ranks->ops = &ranks_client_env;
+	return rc;
+}
+
+int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err)
+{
+	struct ranks *ranks = calloc(1, sizeof *ranks);
+	bool pmix = env_get(env, "PMIX_NAMESPACE") != NULL;
+	bool numbers = env_get(env, "RANK") || env_get(env, "WORLD_SIZE");
+	int rc = 0;
+
+	if (!ranks)
+		return error_memory(err, "joining the job");
+	ranks->place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
+	if (pmix) {
+		rc = join_pmix(env, timeout_ms, ranks, err);
+		/* Without the module the environment may still know. */
+		if (rc == -ERR_UNAVAILABLE && numbers)
+			rc = join_env(env, timeout_ms, ranks, err);
+	} else if (numbers) {
+		rc = join_env(env, timeout_ms, ranks, err);
+	}
+	if (rc) {
+		free(ranks);
+		return rc;
+	}
+	/* Alone there is nobody to meet; the port stays free for the program. */
+	if (ranks->place.size == 1 && ranks->ops == &ranks_client_env) {
+		ranks->ops->leave(ranks->state);
+		ranks->ops = NULL;
+	}
+	*out = ranks;
+	return 0;
+}
+
+const struct ranks_place *ranks_place(const struct ranks *ranks)
+{
+	return &ranks->place;
+}
+
+int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err)
+{
+	return ranks->ops ? ranks->ops->barrier(ranks->state, timeout_ms, err) : 0;
+}
+
+static struct value *value_find(struct ranks *ranks, const char *key)
+{
+	struct value *value = ranks->values;
+
+	while (value && strcmp(value->key, key))
+		value = value->next;
+	return value;
+}
+
+static int put_alone(struct ranks *ranks, const char *key, const void *data, size_t size,
+		     struct error *err)
+{
+	struct value *value = value_find(ranks, key);
+	char *copy = malloc(size + 1);
+
+	if (copy && size)
+		memcpy(copy, data, size);
+	if (copy)
+		copy[size] = 0;
+	if (copy && !value) {
+		value = calloc(1, sizeof *value);
+		if (value && !(value->key = strdup(key))) {
+			free(value);
+			value = NULL;
+		}
+		if (value) {
+			value->next = ranks->values;
+			ranks->values = value;
+		}
+	}
+	if (!copy || !value) {
+		free(copy);
+		return error_memory(err, "a value put for the other ranks");
+	}
+	free(value->data);
+	value->data = copy;
+	value->size = size;
+	return 0;
+}
+
+static int key_check(const char *key, struct error *err)
+{
+	size_t length = strlen(key);
+
+	if (length && length <= KEY_MAX)
+		return 0;
+	return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length, KEY_MAX);
+}
+
+int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t size,
+	      struct error *err)
+{
+	int rc = key_check(key, err);
+
+	if (rc)
+		return rc;
+	return ranks->ops ? ranks->ops->put(ranks->state, key, data, size, err)
+			  : put_alone(ranks, key, data, size, err);
+}
+
+static int get_alone(struct ranks *ranks, const char *key, void **data, size_t *size,
+		     struct error *err)
+{
+	/* Nobody else can put it while we wait. */
+	const struct value *value = value_find(ranks, key);
+	void *copy = value ? malloc(value->size + 1) : NULL;
+
+	if (!value)
+		return error_set(err, ERR_NETWORK, "rank 0 has not put '%s'; it is the only rank",
+				 key);
+	if (!copy)
+		return error_memory(err, "a value");
+	memcpy(copy, value->data, value->size + 1);
+	*data = copy;
+	*size = value->size;
+	return 0;
+}
+
+int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
+	      size_t *size, struct error *err)
+{
+	int rc = key_check(key, err);
+
+	if (rc)
+		return rc;
+	if (rank < 0 || rank >= ranks->place.size)
+		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
+				 key, rank, ranks->place.size - 1);
+	return ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
+			  : get_alone(ranks, key, data, size, err);
+}
+
+int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
+		  struct error *err)
+{
+	int rc = key_check(key, err);
+
+	if (rc)
+		return rc;
+	return ranks->ops ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size,
+					    err)
+			  : get_alone(ranks, key, data, size, err);
+}
+
+void ranks_leave(struct ranks *ranks)
+{
+	if (!ranks)
+		return;
+	if (ranks->ops)
+		ranks->ops->leave(ranks->state);
+	while (ranks->values) {
+		struct value *value = ranks->values;
+
+		ranks->values = value->next;
+		free(value->key);
+		free(value->data);
+		free(value);
+	}
+	free(ranks);
+}

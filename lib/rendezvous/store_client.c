@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Every rank's side of the exchange, and the messages' wire form. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "rendezvous/store.h"
+
+#define GIVE_UP_MS 1000
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void write_u32(unsigned char *to, uint32_t value)
+{
+	value = htonl(value);
+	memcpy(to, &value, sizeof value);
+}
+
+static uint32_t read_u32(const unsigned char *from)
+{
+	uint32_t value;
+
+	memcpy(&value, from, sizeof value);
+	return ntohl(value);
+}
+
+void store_head_write(const struct store_message *message, unsigned char head[STORE_HEAD])
+{
+	write_u32(head, STORE_MAGIC);
+	write_u32(head + 4, message->type << 16 | message->key_size);
+	write_u32(head + 8, message->rank);
+	write_u32(head + 12, message->number);
+	write_u32(head + 16, message->size);
+}
+
+int store_head_read(const unsigned char head[STORE_HEAD], struct store_message *message)
+{
+	struct store_message read = {0};
+	uint32_t type_key = read_u32(head + 4);
+
+	read.type = type_key >> 16;
+	read.key_size = type_key & 0xffff;
+	read.rank = read_u32(head + 8);
+	read.number = read_u32(head + 12);
+	read.size = read_u32(head + 16);
+	if (read_u32(head) != STORE_MAGIC || read.type < STORE_HELLO || read.type > STORE_BYE ||
+	    read.key_size > STORE_KEY_MAX || read.size > STORE_VALUE_MAX)
+		return -1;
+	bool keyed = read.type == STORE_PUT || read.type == STORE_GET;
+
+	if (keyed != (read.key_size > 0))
+		return -1;
+	*message = read;
+	return 0;
+}
+
+/* ---- bytes with a deadline: 0, or an errno ---- */
+
+static int wait_for(int fd, short events, int64_t until)
+{
+	struct pollfd poll_fd = {fd, events, 0};
+
+	for (;;) {
+		int64_t left = until - now_ms();
+		int ready = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
+
+		if (ready > 0)
+			return 0;
+		if (ready < 0 && errno != EINTR)
+			return errno;
+		if (left <= 0)
+			return ETIMEDOUT;
+	}
+}
+
+static int send_all(int fd, const void *data, size_t size, int64_t until)
+{
+	const char *at = data;
+
+	while (size) {
+		ssize_t sent = send(fd, at, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (sent > 0) {
+			at += sent;
+			size -= (size_t)sent;
+			continue;
+		}
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return errno;
+		int rc = wait_for(fd, POLLOUT, until);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int receive_all(int fd, void *data, size_t size, int64_t until)
+{
+	char *at = data;
+
+	while (size) {
+		ssize_t got = recv(fd, at, size, MSG_DONTWAIT);
+
+		if (got > 0) {
+			at += got;
+			size -= (size_t)got;
+			continue;
+		}
+		if (got == 0)
+			return ECONNRESET;
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN)
+			return errno;
+		int rc = wait_for(fd, POLLIN, until);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+/* ---- messages ---- */
+
+static int message_send(const struct store_client *client, const struct store_message *message,
+			const void *data, int64_t until)
+{
+	unsigned char head[STORE_HEAD + STORE_KEY_MAX];
+
+	store_head_write(message, head);
+	memcpy(head + STORE_HEAD, message->key, message->key_size);
+	int rc = send_all(client->fd, head, STORE_HEAD + message->key_size, until);
+
+	return rc ? rc : send_all(client->fd, data, message->size, until);
+}
+
+/* *data malloced, NUL-terminated. 0, an errno, or EPROTO. Only the head is waited for until the
+ * deadline: half a message left behind would spoil the connection. */
+static int message_receive(const struct store_client *client, struct store_message *message,
+			   char **data, int64_t until)
+{
+	unsigned char head[STORE_HEAD];
+	int rc = wait_for(client->fd, POLLIN, until);
+
+	if (!rc)
+		rc = receive_all(client->fd, head, sizeof head, until + GIVE_UP_MS);
+	if (rc)
+		return rc;
+	if (store_head_read(head, message) || message->key_size)
+		return EPROTO;
+	char *bytes = malloc((size_t)message->size + 1);
+
+	if (!bytes)
+		return ENOMEM;
+	rc = receive_all(client->fd, bytes, message->size, until + GIVE_UP_MS);
+	if (rc) {
+		free(bytes);
+		return rc;
+	}
+	bytes[message->size] = 0;
+	*data = bytes;
+	return 0;
+}
+
+static int lost(struct store_client *client, int seen, struct error *err)
+{
+	close(client->fd);
+	client->fd = -1;
+	if (seen == EPROTO)
+		return error_set(
+			err, ERR_NETWORK,
+			"what answers at %s is not rank 0 of this job: another program has "
+			"the port; choose another MASTER_PORT",
+			client->where);
+	return error_set(err, ERR_NETWORK, "the connection to rank 0 at %s is lost: %s",
+			 client->where, strerror(seen));
+}
+
+/* Send and wait for the answer with its number. ETIMEDOUT leaves the request under way. */
+static int request(struct store_client *client, struct store_message *message, const void *data,
+		   int64_t until, struct store_message *answer, char **answer_data)
+{
+	message->number = ++client->number;
+	int rc = message_send(client, message, data, until);
+
+	if (rc)
+		return rc == ETIMEDOUT ? ECONNRESET : rc;
+	for (;;) {
+		rc = message_receive(client, answer, answer_data, until);
+		if (rc || answer->number == client->number)
+			return rc;
+		free(*answer_data); /* of a request that was given up */
+	}
+}
+
+/* After a deadline: who was waited for, as text into who; "" when that cannot be known. */
+static void give_up(struct store_client *client, char *who, size_t size)
+{
+	struct store_message message = {.type = STORE_GIVE_UP}, answer;
+	char *text = NULL;
+
+	who[0] = 0;
+	if (!request(client, &message, NULL, now_ms() + GIVE_UP_MS, &answer, &text)) {
+		if (answer.type == STORE_MISSING)
+			snprintf(who, size, "%s", text);
+		free(text);
+	}
+}
+
+/* ---- connect ---- */
+
+static int connect_one(const struct addrinfo *address, int64_t until)
+{
+	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	int seen = 0;
+	socklen_t size = sizeof seen;
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, address->ai_addr, address->ai_addrlen)) {
+		seen = errno == EINPROGRESS ? wait_for(fd, POLLOUT, until) : errno;
+		if (!seen && getsockopt(fd, SOL_SOCKET, SO_ERROR, &seen, &size))
+			seen = errno;
+	}
+	if (!seen)
+		return fd;
+	close(fd);
+	return -seen;
+}
+
+/* A descriptor, or -errno of the last try. */
+static int connect_any(const char *address, int port, int64_t until)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
+	char service[16];
+	int fd = -EHOSTUNREACH;
+
+	snprintf(service, sizeof service, "%d", port);
+	if (getaddrinfo(address, service, &hints, &list))
+		return -ENXIO;
+	for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next)
+		fd = connect_one(at, until);
+	freeaddrinfo(list);
+	return fd;
+}
+
+static int say_hello(struct store_client *client, const char *label, int64_t until,
+		     struct error *err)
+{
+	struct store_message message = {.type = STORE_HELLO,
+					.rank = (uint32_t)client->rank,
+					.number = (uint32_t)client->size,
+					.size = (uint32_t)strlen(label)},
+			     answer;
+	char *text = NULL;
+	int rc = message_send(client, &message, label, until);
+
+	if (!rc)
+		rc = message_receive(client, &answer, &text, until);
+	if (!rc && answer.type == STORE_WELCOME) {
+		free(text);
+		return 0;
+	}
+	if (!rc && answer.type == STORE_REFUSED) {
+		rc = error_set(err, ERR_DATA, "rank 0 at %s refuses rank %d: %s", client->where,
+			       client->rank, text);
+		free(text);
+		close(client->fd);
+		client->fd = -1;
+		return rc;
+	}
+	if (!rc)
+		free(text);
+	return lost(client, rc == ECONNRESET || rc == 0 || rc == ETIMEDOUT ? EPROTO : rc, err);
+}
+
+int store_connect(const char *address, int port, int rank, int size, const char *label,
+		  int timeout_ms, struct store_client *out, struct error *err)
+{
+	struct store_client client = {.fd = -1, .rank = rank, .size = size};
+	int64_t until = now_ms() + timeout_ms;
+	int pause_ms = 10;
+
+	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
+	for (;;) {
+		int fd = connect_any(address, port, until);
+
+		if (fd >= 0) {
+			client.fd = fd;
+			break;
+		}
+		if (now_ms() + pause_ms >= until)
+			return error_set(err, ERR_NETWORK,
+					 "rank 0 is not there: nothing answers at %s within %d ms "
+					 "(%s)",
+					 client.where, timeout_ms,
+					 fd == -ENXIO ? "the name has no address" : strerror(-fd));
+		poll(NULL, 0, pause_ms);
+		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
+	}
+	int rc = say_hello(&client, label, until, err);
+
+	if (!rc)
+		*out = client;
+	return rc;
+}
+
+void store_close(struct store_client *client)
+{
+	struct store_message message = {.type = STORE_BYE};
+
+	if (client->fd < 0)
+		return;
+	(void)!message_send(client, &message, NULL, now_ms() + 100);
+	close(client->fd);
+	client->fd = -1;
+}
+
+/* ---- operations ---- */
+
+static int failed(const char *what, char *text, struct error *err)
+{
+	int rc = error_set(err, ERR_NETWORK, "%s: %s", what, text);
+
+	free(text);
+	return rc;
+}
+
+int store_barrier(struct store_client *client, int timeout_ms, struct error *err)
+{
+	struct store_message message = {.type = STORE_BARRIER}, answer;
+	char *text = NULL, who[256], what[64];
+	int rc = request(client, &message, NULL, now_ms() + timeout_ms, &answer, &text);
+
+	snprintf(what, sizeof what, "barrier of %d ranks", client->size);
+	if (rc == ETIMEDOUT) {
+		give_up(client, who, sizeof who);
+		return error_set(err, ERR_NETWORK, "%s: after %d ms rank%s %s not there", what,
+				 timeout_ms, strpbrk(who, ",-") ? "s" : "",
+				 *who ? who : "(not known)");
+	}
+	if (rc)
+		return lost(client, rc, err);
+	if (answer.type == STORE_FAILED)
+		return failed(what, text, err);
+	free(text);
+	return answer.type == STORE_DONE ? 0 : lost(client, EPROTO, err);
+}
+
+static int set_key(struct store_message *message, const char *key, struct error *err)
+{
+	size_t length = strlen(key);
+
+	if (!length || length > STORE_KEY_MAX)
+		return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length,
+				 STORE_KEY_MAX);
+	memcpy(message->key, key, length + 1);
+	message->key_size = (uint32_t)length;
+	return 0;
+}
+
+int store_put(struct store_client *client, const char *key, const void *data, size_t size,
+	      int timeout_ms, struct error *err)
+{
+	struct store_message message = {.type = STORE_PUT, .size = (uint32_t)size}, answer;
+	char *text = NULL, what[STORE_KEY_MAX + 32];
+	int rc = set_key(&message, key, err);
+
+	if (rc)
+		return rc;
+	if (size > STORE_VALUE_MAX)
+		return error_set(err, ERR_DATA, "put of '%s': %zu bytes, expected at most %u", key,
+				 size, STORE_VALUE_MAX);
+	rc = request(client, &message, data, now_ms() + timeout_ms, &answer, &text);
+	if (rc)
+		return lost(client, rc, err);
+	snprintf(what, sizeof what, "put of '%s'", key);
+	if (answer.type == STORE_FAILED)
+		return failed(what, text, err);
+	free(text);
+	return answer.type == STORE_DONE ? 0 : lost(client, EPROTO, err);
+}
+
+int store_get(struct store_client *client, int rank, const char *key, int timeout_ms, void **data,
+	      size_t *size, struct error *err)
+{
+	struct store_message message = {.type = STORE_GET, .rank = (uint32_t)rank}, answer;
+	char *text = NULL, who[64], what[STORE_KEY_MAX + 64], of[24] = "any rank";
+	bool any = rank == STORE_ANY;
+	int rc = set_key(&message, key, err);
+
+	if (rc)
+		return rc;
+	if (!any)
+		snprintf(of, sizeof of, "rank %d", rank);
+	rc = request(client, &message, NULL, now_ms() + timeout_ms, &answer, &text);
+	if (rc == ETIMEDOUT) {
+		give_up(client, who, sizeof who);
+		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",
+				 any ? "no rank" : of, any ? " has" : " has not", key, timeout_ms);
+	}
+	if (rc)
+		return lost(client, rc, err);
+	snprintf(what, sizeof what, "get of '%s' from %s", key, of);
+	if (answer.type == STORE_FAILED)
+		return failed(what, text, err);
+	if (answer.type != STORE_VALUE) {
+		free(text);
+		return lost(client, EPROTO, err);
+	}
+	*data = text;
+	*size = answer.size;
+	return 0;
+}

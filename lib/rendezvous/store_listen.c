@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where rank 0 listens. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/store.h"
+
+static int listen_at(const struct addrinfo *address)
+{
+	int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+
+	if (fd < 0)
+		return -1;
+	/* berth run's agent keeps the port bound with SO_REUSEADDR, not listening. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (!bind(fd, address->ai_addr, address->ai_addrlen) && !listen(fd, 4096))
+		return fd;
+	int saved = errno;
+
+	close(fd);
+	errno = saved;
+	return -1;
+}
+
+/* At address where it is ours, else (a name or an address that is translated on the way) at all. */
+int store_listen(const char *address, int port, struct error *err)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
+	char service[16];
+	int fd = -1, saved = EADDRNOTAVAIL;
+
+	snprintf(service, sizeof service, "%d", port);
+	if (!getaddrinfo(address, service, &hints, &list)) {
+		for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+			fd = listen_at(at);
+			saved = errno;
+		}
+		freeaddrinfo(list);
+	}
+	hints.ai_flags |= AI_PASSIVE;
+	if (fd < 0 && saved == EADDRNOTAVAIL && !getaddrinfo(NULL, service, &hints, &list)) {
+		for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+			fd = listen_at(at);
+			saved = errno;
+		}
+		freeaddrinfo(list);
+	}
+	if (fd < 0)
+		error_set(err, ERR_NETWORK, "rank 0 cannot listen at %s port %d: %s%s", address,
+			  port, strerror(saved),
+			  saved == EADDRINUSE ? "; another program (torchrun?) or a job that was "
+						"not ended has the port: choose another MASTER_PORT"
+					      : "");
+	return fd;
+}

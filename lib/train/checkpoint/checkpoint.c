@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/checkpoint.h"
+
+#include <errno.h>
+#include <float.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "train/checkpoint/directory.h"
+#include "train/checkpoint/safetensors.h"
+
+#define FORMAT "1"
+#define STATE_MAX 65536
+#define STATE_BYTES 2048	  /* of the metadata, beside checksums */
+#define HEADER_BYTES_EACH 192 /* of a tensor, beside its name twice */
+#define WORLD_MAX (1 << 20)
+
+/* ---- the state as JSON ---- */
+
+int train_state_data(struct train_state *state, const char *spec, struct error *err)
+{
+	JSON_AUTO json = json_text(spec);
+	const char *text = json_string_value(json);
+	size_t size = json_string_length(json);
+
+	if (!text)
+		return error_memory(err, "the name of the data");
+	if (size >= sizeof state->data)
+		/* Not in the middle of a character. */
+		for (size = sizeof state->data - 1;
+		     size && ((unsigned char)text[size] & 0xc0) == 0x80;)
+			size--;
+	memcpy(state->data, text, size);
+	state->data[size] = 0;
+	return 0;
+}
+
+static char *state_text(const struct graph *graph, const struct train_state *state)
+{
+	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
+	 * epoch and position are all the state that there is of them. */
+	json_t *scaler = state->scale > 0 ? json_pack("{s:f, s:I}", "scale", state->scale,
+						      "growth_tracker",
+						      (json_int_t)state->scale_good)
+					  : json_null();
+	JSON_AUTO json = json_pack(
+		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model", graph->model,
+		"classes", graph->classes, "step", (json_int_t)state->step, "epoch",
+		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
+		state->world, "batch", state->batch, "update", (json_int_t)state->update, "batches",
+		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data", json_text(state->data), "scaler", scaler);
+
+	return json ? json_dumps(json, JSON_COMPACT) : NULL;
+}
+
+/* Absent or null: nothing was scaled. */
+static int read_scaler(const char *path, const json_t *json, struct train_state *state,
+		       struct error *err)
+{
+	const json_t *scaler = json_object_get(json, "scaler");
+	double scale = json_number_value(json_object_get(scaler, "scale"));
+	int rc;
+
+	if (!scaler || json_is_null(scaler))
+		return 0;
+	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->scale_good, err);
+	if (!rc && !(scale > 0 && scale <= FLT_MAX))
+		rc = error_set(err, ERR_DATA, "%s: the scale of the loss is no positive number",
+			       path);
+	if (!rc)
+		state->scale = scale;
+	return rc;
+}
+
+/* *foreign: it is of another network. */
+static int read_state(const char *path, const struct safetensors *file, const struct graph *graph,
+		      struct train_state *out, bool *foreign, struct error *err)
+{
+	const char *format = json_string_value(json_object_get(file->metadata, "berth.format"));
+	const char *text = json_string_value(json_object_get(file->metadata, "berth.state"));
+	struct train_state state = {0};
+	const char *model, *data;
+	int64_t world, batch, seed, classes;
+	JSON_AUTO json = NULL;
+
+	*foreign = false;
+	if (!format || !text)
+		return error_set(err, ERR_DATA, "%s is no checkpoint of berth's (no berth.state)",
+				 path);
+	/* Without it nothing was compared: a damaged name is damage too. */
+	if (!json_object_get(file->metadata, "berth.header_crc32c"))
+		return error_set(err, ERR_DATA, "%s has no berth.header_crc32c: it is damaged",
+				 path);
+	if (strcmp(format, FORMAT))
+		return error_set(err, ERR_DATA, "%s has format %.16s, expected " FORMAT, path,
+				 format);
+	int rc = json_read(path, text, strlen(text), STATE_MAX, &json, err);
+
+	if (!rc)
+		rc = json_get_string(path, json, "model", &model, err);
+	if (!rc)
+		rc = json_get_int(path, json, "classes", 1, INT32_MAX, &classes, err);
+	if (!rc)
+		rc = json_get_int(path, json, "step", 0, CHECKPOINT_STEP_MAX, &state.step, err);
+	if (!rc)
+		rc = json_get_int(path, json, "epoch", 0, INT32_MAX, &state.epoch, err);
+	if (!rc)
+		rc = json_get_int(path, json, "position", 0, INT64_MAX / 2, &state.position, err);
+	if (!rc)
+		rc = json_get_int(path, json, "world", 1, WORLD_MAX, &world, err);
+	if (!rc)
+		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
+	if (!rc)
+		rc = json_get_int(path, json, "batches", 0, INT64_MAX / 2, &state.batches, err);
+	/* The first files lack it. */
+	state.update = rc ? 0 : batch * world;
+	if (!rc && json_object_get(json, "update"))
+		rc = json_get_int(path, json, "update", 1, INT64_MAX / 2, &state.update, err);
+	if (!rc)
+		rc = json_get_int(path, json, "seed", INT64_MIN, INT64_MAX, &seed, err);
+	if (!rc)
+		rc = json_get_string(path, json, "data", &data, err);
+	if (!rc)
+		rc = read_scaler(path, json, &state, err);
+	if (rc)
+		return rc;
+	*foreign = strcmp(model, graph->model) || classes != graph->classes;
+	if (*foreign)
+		return error_set(err, ERR_DATA,
+				 "%s is of %.32s with %" PRId64 " classes, this run "
+				 "trains %s with %d",
+				 path, model, classes, graph->model, graph->classes);
+	state.world = (int)world;
+	state.batch = (int)batch;
+	state.seed = (uint64_t)seed;
+	rc = train_state_data(&state, data, err);
+	if (!rc)
+		*out = state;
+	return rc;
+}
+
+/* ---- saving ---- */
+
+/* What a file of list takes at most. */
+static uint64_t list_size(const struct variables_list *list)
+{
+	uint64_t size = 4096 + STATE_BYTES;
+
+	for (size_t i = 0; i < list->count; i++)
+		size += list->tensors[i].size_bytes + HEADER_BYTES_EACH +
+			2 * strlen(list->tensors[i].name);
+	return size;
+}
+
+uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets)
+{
+	uint64_t size = 4096 + STATE_BYTES;
+
+	for (int i = 0; i < graph->param_count; i++)
+		size += 2 * ((uint64_t)graph->params[i].count * sizeof(float) + HEADER_BYTES_EACH +
+			     2 * strlen(VARIABLES_MOMENTUM) + 2 * strlen(graph->params[i].name));
+	for (int i = 0; i < graph->buffer_count; i++)
+		size += (uint64_t)graph->buffers[i].count * sizeof(float) + 2 * HEADER_BYTES_EACH +
+			4 * strlen(graph->buffers[i].name);
+	return size;
+}
+
+/* variables aside, then in place of DIR/name. */
+static int write_file(const char *folder, const char *name, const struct graph *graph,
+		      const struct buckets *buckets, const struct train_state *state,
+		      const struct variables *variables, const json_t *metadata, char **path,
+		      struct error *err)
+{
+	struct variables_list list;
+	char *file;
+	int rc = variables_list(graph, buckets, variables, state->batches, metadata != NULL, &list,
+				err);
+
+	if (rc)
+		return rc;
+	if (asprintf(&file, "%s/%s", folder, name) < 0) {
+		file = NULL;
+		rc = error_memory(err, "a file's name");
+	}
+	if (!rc)
+		rc = folder_has_room(folder, list_size(&list), err);
+	if (!rc)
+		rc = safetensors_write(file, list.tensors, list.count, metadata, err);
+	variables_list_free(&list);
+	if (rc)
+		free(file);
+	else
+		*path = file;
+	return rc;
+}
+
+int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
+		    const struct train_state *state, const struct variables *variables, char **path,
+		    struct error *err)
+{
+	char *text = state_text(graph, state), *file = NULL, name[64];
+	JSON_AUTO metadata =
+		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
+	int rc = metadata ? 0 : error_memory(err, "a checkpoint");
+
+	snprintf(name, sizeof name, "step-%08" PRId64 ".safetensors", state->step);
+	if (!rc)
+		rc = write_file(folder, name, graph, buckets, state, variables, metadata, &file,
+				err);
+	if (!rc)
+		rc = folder_set_latest(folder, state->step, err);
+	free(text);
+	if (rc)
+		free(file);
+	else
+		*path = file;
+	return rc;
+}
+
+int checkpoint_save_model(const char *folder, const struct graph *graph,
+			  const struct buckets *buckets, const struct train_state *state,
+			  const struct variables *variables, char **path, struct error *err)
+{
+	return write_file(folder, "model.safetensors", graph, buckets, state, variables, NULL, path,
+			  err);
+}
+
+int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
+			    char **kept, struct error *err)
+{
+	struct train_state state;
+	char *path = folder_path_of(folder, step), *aside = NULL;
+	int rc = 0;
+
+	*kept = NULL;
+	if (!path)
+		return error_memory(err, "a checkpoint's name");
+	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL, NULL))
+		goto out;
+	for (int i = 1; !*kept && !rc; i++) {
+		free(aside);
+		if (asprintf(&aside, "%s.%d", path, i) < 0) {
+			aside = NULL;
+			rc = error_memory(err, "a checkpoint's name");
+		} else if (!access(aside, F_OK)) {
+			continue;
+		}
+		if (!rc && rename(path, aside))
+			rc = error_set(err, ERR_OUTPUT,
+				       "%s is not this run's and cannot be put aside: %s", path,
+				       strerror(errno));
+		if (!rc) {
+			*kept = aside;
+			aside = NULL;
+		}
+	}
+out:
+	free(aside);
+	free(path);
+	return rc;
+}
+
+/* ---- loading ---- */
+
+int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
+		     uint32_t *mark, struct error *err)
+{
+	struct safetensors file = {0};
+	bool foreign;
+	int rc = safetensors_read(path, &file, err);
+
+	if (!rc)
+		rc = read_state(path, &file, graph, state, &foreign, err);
+	if (!rc && mark)
+		*mark = (uint32_t)strtoul(json_string_value(json_object_get(file.metadata,
+									    "berth.header_crc32c")),
+					  NULL, 16);
+	safetensors_free(&file);
+	return rc;
+}
+
+/* step: what it must be of; -1: any; *foreign: it is of another network */
+static int load(const char *path, int64_t step, const struct graph *graph,
+		const struct buckets *buckets, struct train_state *state,
+		struct variables *variables, bool *foreign, struct error *err)
+{
+	const struct variables_want want = {.momentum = true, .strict = true};
+	struct safetensors file = {0};
+	struct train_state read = {0};
+	int64_t tracked; /* the state has it too */
+	int rc = safetensors_read(path, &file, err);
+
+	*foreign = false;
+	if (rc)
+		return rc;
+	rc = read_state(path, &file, graph, &read, foreign, err);
+	if (!rc && step >= 0 && read.step != step)
+		rc = error_set(err, ERR_DATA, "%s is of step %" PRId64 ": its name does not fit",
+			       path, read.step);
+	if (!rc)
+		rc = variables_read(path, &file, graph, buckets, &want, variables, &tracked, err);
+	safetensors_free(&file);
+	if (!rc)
+		*state = read;
+	return rc;
+}
+
+int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    struct train_state *state, struct variables *variables, struct error *err)
+{
+	bool foreign;
+
+	return load(path, -1, graph, buckets, state, variables, &foreign, err);
+}
+
+int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
+			 const struct buckets *buckets, struct train_state *state,
+			 struct variables *variables, char **path, bool *stop,
+			 struct error *err)
+{
+	char *file = folder_path_of(folder, step);
+	bool foreign = false;
+	int rc = file ? load(file, step, graph, buckets, state, variables, &foreign, err)
+		      : error_memory(err, "a checkpoint's name");
+
+	*stop = foreign || rc == -ERR_UNAVAILABLE;
+	if (foreign) {
+		struct error why = *err;
+
+		error_set(err, why.code,
+			  "%s; name another folder by --ckpt, or begin anew in this one by --resume "
+			  "never",
+			  why.text);
+	}
+	if (rc)
+		free(file);
+	else
+		*path = file;
+	return rc;
+}
+
+int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
+		    bool new_head, struct train_state *state, struct variables *variables,
+		    struct error *err)
+{
+	const struct variables_want want = {.new_head = new_head, .strict = true};
+	struct safetensors file = {0};
+	int rc = safetensors_read(path, &file, err);
+
+	if (rc)
+		return error_prefix(err, "--init");
+	rc = variables_read(path, &file, graph, buckets, &want, variables, &state->batches, err);
+	safetensors_free(&file);
+	return rc ? error_prefix(err, "--init") : 0;
+}
+
+/* ---- the newest ---- */
+
+int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
+		      const struct checkpoint_sink *sink, struct train_state *state,
+		      struct variables *variables, char **path, struct error *err)
+{
+	struct stat info;
+	size_t count = 0;
+
+	*path = NULL;
+	/* What is no folder is refused where checkpoints are to be written. */
+	if (stat(folder, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
+		return 0;
+	struct error failure = {0};
+	int64_t *steps = folder_order(folder, sink, &count, &failure);
+
+	if (!steps) {
+		*err = failure;
+		return -failure.code;
+	}
+	for (size_t i = 0; i < count && !*path; i++) {
+		struct error why = {0};
+		bool stop;
+		int rc = checkpoint_load_step(folder, steps[i], graph, buckets, state, variables,
+					      path, &stop, &why);
+
+		if (stop) {
+			free(steps);
+			*err = why;
+			return rc;
+		}
+		if (rc) {
+			error_prefix(&why, "passed over");
+			sink->passed_over(sink->context, why.text);
+		}
+	}
+	free(steps);
+	return 0;
+}

@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/number.h"
+
+#define LINE_MAX_BYTES 4096
+
+/* ---- names ---- */
+
+int64_t folder_step_of(const char *name)
+{
+	int64_t step = 0;
+	const char *at = name + 5;
+
+	if (strncmp(name, "step-", 5))
+		return -1;
+	for (; *at >= '0' && *at <= '9' && step <= CHECKPOINT_STEP_MAX; at++)
+		step = step * 10 + (*at - '0');
+	return at >= name + 13 && !strcmp(at, ".safetensors") ? step : -1;
+}
+
+char *folder_path_of(const char *folder, int64_t step)
+{
+	char *path;
+
+	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0 ? NULL : path;
+}
+
+static int downwards(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return (x < y) - (x > y);
+}
+
+int64_t *folder_steps(const char *folder, size_t *count, struct error *err)
+{
+	size_t room = 64;
+	int64_t *steps = NULL;
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+
+	*count = 0;
+	if (!dir) {
+		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", folder, strerror(errno));
+		return NULL;
+	}
+	error_memory(err, "the list of checkpoints");
+	steps = malloc(room * sizeof *steps);
+	while (steps && (entry = readdir(dir))) {
+		int64_t step = folder_step_of(entry->d_name);
+
+		if (step < 0)
+			continue;
+		if (*count == room) {
+			int64_t *grown = realloc(steps, room * 2 * sizeof *grown);
+
+			if (!grown) {
+				free(steps);
+				steps = NULL;
+				break;
+			}
+			steps = grown;
+			room *= 2;
+		}
+		steps[(*count)++] = step;
+	}
+	closedir(dir);
+	if (steps)
+		qsort(steps, *count, sizeof *steps, downwards);
+	return steps;
+}
+
+/* ---- latest and best ---- */
+
+static void tell(const struct checkpoint_sink *sink, const char *text)
+{
+	if (sink)
+		sink->passed_over(sink->context, text);
+}
+
+/* The first line of folder/name in *line, malloced; NULL where there is no such file, or with the
+ * reason told. */
+static char *read_line(const char *folder, const char *name, const struct checkpoint_sink *sink)
+{
+	char *path = NULL, *text = NULL;
+	struct error err = {0};
+	struct stat info;
+	size_t size;
+
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		return NULL;
+	if (!stat(path, &info) && !file_read(path, LINE_MAX_BYTES, &text, &size, &err))
+		text[strcspn(text, "\n")] = 0;
+	else if (err.code)
+		tell(sink, err.text);
+	free(path);
+	return text;
+}
+
+static int write_line(const char *folder, const char *name, const char *line, struct error *err)
+{
+	char *path = NULL;
+	int rc;
+
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		return error_memory(err, "a file's name");
+	rc = file_write_atomic(path, line, strlen(line), 0666, err);
+	free(path);
+	return rc;
+}
+
+int64_t folder_latest(const char *folder, const struct checkpoint_sink *sink)
+{
+	char *text = read_line(folder, "latest", sink), said[512];
+	int64_t step = text ? folder_step_of(text) : -1;
+
+	if (text && step < 0) {
+		snprintf(said, sizeof said,
+			 "%.300s/latest names '%.60s', no checkpoint; looking at all files", folder,
+			 text);
+		tell(sink, said);
+	}
+	free(text);
+	return step;
+}
+
+int folder_set_latest(const char *folder, int64_t step, struct error *err)
+{
+	char line[72];
+
+	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors\n", step);
+	return write_line(folder, "latest", line, err);
+}
+
+static bool changed_at(const char *folder, int64_t step, struct timespec *out)
+{
+	char *path = NULL;
+	struct stat info;
+	bool there = (step < 0 ? asprintf(&path, "%s/latest", folder) >= 0
+			       : (path = folder_path_of(folder, step)) != NULL) &&
+		     !stat(path, &info);
+
+	free(path);
+	if (there)
+		*out = info.st_mtim;
+	return there;
+}
+
+/* Was the checkpoint of step written after latest, by the file system's clock? */
+static bool is_after_latest(const char *folder, int64_t step)
+{
+	struct timespec one, two;
+
+	if (!changed_at(folder, step, &one) || !changed_at(folder, -1, &two))
+		return false;
+	return one.tv_sec > two.tv_sec || (one.tv_sec == two.tv_sec && one.tv_nsec >= two.tv_nsec);
+}
+
+int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, size_t *count,
+		      struct error *err)
+{
+	int64_t latest = folder_latest(folder, sink), *aside;
+	int64_t *steps = folder_steps(folder, count, err);
+	size_t at = 0, fresh = 0, old = 0;
+	char said[512];
+
+	while (steps && at < *count && steps[at] != latest)
+		at++;
+	if (steps && latest >= 0 && at == *count) {
+		snprintf(said, sizeof said,
+			 "%.300s/latest names step %" PRId64
+			 ", which is not there; looking at all files",
+			 folder, latest);
+		tell(sink, said);
+	}
+	if (!steps || at == *count || !at)
+		return steps;
+	aside = malloc(at * sizeof *aside);
+	if (!aside) {
+		free(steps);
+		error_memory(err, "the list of checkpoints");
+		return NULL;
+	}
+	for (size_t i = 0; i < at; i++)
+		if (is_after_latest(folder, steps[i]))
+			steps[fresh++] = steps[i];
+		else
+			aside[old++] = steps[i];
+	memmove(steps + fresh, steps + at, (*count - at) * sizeof *steps);
+	memcpy(steps + *count - old, aside, old * sizeof *steps);
+	free(aside);
+	return steps;
+}
+
+int64_t folder_best(const char *folder, double *acc1)
+{
+	static const char between[] = " Acc@1 ";
+	char *text = read_line(folder, "best", NULL), *space = text ? strstr(text, between) : NULL;
+	int64_t step = -1;
+
+	if (space) {
+		*space = 0;
+		step = folder_step_of(text);
+		if (number_double("best", space + sizeof between - 1, 0, 100, acc1, NULL))
+			step = -1;
+	}
+	free(text);
+	return step;
+}
+
+int folder_set_best(const char *folder, int64_t step, double acc1, struct error *err)
+{
+	char line[96];
+
+	/* As many digits as it takes to compare the same number again. */
+	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors Acc@1 %.17g\n", step, acc1);
+	return write_line(folder, "best", line, err);
+}
+
+bool folder_model_follows(const char *folder, int64_t step)
+{
+	char *path = folder_path_of(folder, step), *model = NULL;
+	struct stat one, two;
+	bool follows = path && asprintf(&model, "%s/model.safetensors", folder) >= 0 &&
+		       !stat(path, &one) && !stat(model, &two) &&
+		       (two.st_mtim.tv_sec > one.st_mtim.tv_sec ||
+			(two.st_mtim.tv_sec == one.st_mtim.tv_sec &&
+			 two.st_mtim.tv_nsec >= one.st_mtim.tv_nsec));
+
+	free(path);
+	free(model);
+	return follows;
+}
+
+/* ---- room ---- */
+
+int folder_has_room(const char *folder, uint64_t size_bytes, struct error *err)
+{
+	struct statvfs space;
+
+	/* Some network file systems say 0 of 0. */
+	if (statvfs(folder, &space) || !space.f_blocks)
+		return 0;
+	uint64_t unit = space.f_frsize ? space.f_frsize : space.f_bsize;
+	uint64_t free_bytes = unit * space.f_bavail;
+
+	if (free_bytes >= size_bytes)
+		return 0;
+	return error_set(err, ERR_IO,
+			 "%s: %s: a checkpoint takes %.1f MB, %.1f MB are free; what was there "
+			 "before stays",
+			 folder, strerror(ENOSPC), (double)size_bytes * 1e-6,
+			 (double)free_bytes * 1e-6);
+}
+
+void folder_say_full(const char *folder, int64_t keep, struct error *err)
+{
+	bool quota = strstr(err->text, strerror(EDQUOT));
+	char seen[512] = "", often[80] = "";
+	size_t count = 0, used = strlen(err->text);
+	double bytes = 0;
+	struct stat info;
+
+	if (!quota && !strstr(err->text, strerror(ENOSPC)))
+		return;
+	int64_t *steps = folder_steps(folder, &count, NULL);
+
+	for (size_t i = 0; steps && i < count; i++) {
+		char *path = folder_path_of(folder, steps[i]);
+
+		if (path && !stat(path, &info))
+			bytes += (double)info.st_size;
+		free(path);
+	}
+	free(steps);
+	if (count)
+		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB", folder, count,
+			 count == 1 ? "" : "s", count == 1 ? "s" : "", bytes * 1e-6);
+	if (!keep)
+		snprintf(often, sizeof often, ", and give --keep 2, so that older ones are removed");
+	snprintf(err->text + used, sizeof err->text - used,
+		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another folder "
+		 "with --ckpt and the newest with --resume",
+		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h", often);
+}
+
+/* ---- what killed writers left ---- */
+
+/* The process of "NAME.PID.I", where NAME is one that is written here; 0: no such name. */
+static pid_t writer_of(const char *name)
+{
+	static const char *const names[] = {"latest", "best", "model.safetensors", ".owner"};
+	const char *last = strrchr(name, '.'), *dot = last;
+	char before[64];
+	long pid;
+	int i;
+
+	while (dot > name && *--dot != '.')
+		;
+	if (!last || dot <= name || (size_t)(dot - name) >= sizeof before)
+		return 0;
+	memcpy(before, name, (size_t)(dot - name));
+	before[dot - name] = 0;
+
+	char number[24];
+	size_t digits = (size_t)(last - dot) - 1;
+
+	if (digits >= sizeof number || number_int("it", last + 1, 0, INT32_MAX, &i, NULL))
+		return 0;
+	memcpy(number, dot + 1, digits);
+	number[digits] = 0;
+	if (number_int("it", number, 1, INT32_MAX, &i, NULL))
+		return 0;
+	pid = i;
+	if (folder_step_of(before) >= 0)
+		return (pid_t)pid;
+	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+		if (!strcmp(before, names[k]))
+			return (pid_t)pid;
+	return 0;
+}
+
+int folder_sweep(const char *folder)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	int removed = 0;
+
+	while (dir && (entry = readdir(dir))) {
+		pid_t pid = writer_of(entry->d_name);
+
+		if (pid > 0 && (pid == getpid() || (kill(pid, 0) && errno == ESRCH)))
+			removed += !unlinkat(dirfd(dir), entry->d_name, 0);
+	}
+	if (dir)
+		closedir(dir);
+	return removed;
+}
+
+/* ---- what is kept ---- */
+
+void folder_known_free(struct folder_known *known)
+{
+	free(known->files);
+	*known = (struct folder_known){0};
+}
+
+static bool is_same(const struct folder_file *file, const struct stat *info)
+{
+	return file->inode == info->st_ino && file->size == info->st_size &&
+	       file->changed.tv_sec == info->st_mtim.tv_sec &&
+	       file->changed.tv_nsec == info->st_mtim.tv_nsec;
+}
+
+static void know(struct folder_known *known, int64_t step, const struct stat *info)
+{
+	size_t i = 0;
+
+	while (i < known->count && known->files[i].step != step)
+		i++;
+	if (i == known->count) {
+		struct folder_file *grown =
+			realloc(known->files, (known->count + 1) * sizeof *grown);
+
+		if (!grown)
+			return;
+		known->files = grown;
+		known->count++;
+	}
+	known->files[i] = (struct folder_file){step, info->st_ino, info->st_size, info->st_mtim};
+}
+
+static void forget(struct folder_known *known, int64_t step)
+{
+	for (size_t i = 0; i < known->count; i++)
+		if (known->files[i].step == step)
+			known->files[i--] = known->files[--known->count];
+}
+
+void folder_know(struct folder_known *known, const char *folder, int64_t step)
+{
+	char *path = folder_path_of(folder, step);
+	struct stat info;
+
+	if (path && !stat(path, &info))
+		know(known, step, &info);
+	free(path);
+}
+
+static bool is_whole(const char *path, const struct graph *graph, int64_t step,
+		     struct folder_known *known)
+{
+	struct train_state state;
+	struct stat info;
+
+	if (stat(path, &info))
+		return false;
+	for (size_t i = 0; i < known->count; i++)
+		if (known->files[i].step == step && is_same(&known->files[i], &info))
+			return true;
+	if (checkpoint_check(path, graph, &state, NULL, NULL) || state.step != step)
+		return false;
+	know(known, step, &info);
+	return true;
+}
+
+/* The step that folder's file name names; -1: there is no such file. False, and told, where it
+ * cannot be read: what it names must stay, and is not known. */
+static bool named(const char *folder, const char *name, int64_t *step,
+		  const struct checkpoint_sink *sink)
+{
+	char *path = NULL, *text = NULL, said[512];
+	struct error err = {0};
+	size_t size = 0;
+	bool known;
+
+	*step = -1;
+	if (asprintf(&path, "%s/%s", folder, name) < 0)
+		return false;
+	if (access(path, F_OK) && errno == ENOENT) {
+		free(path);
+		return true;
+	}
+	known = !file_read(path, LINE_MAX_BYTES, &text, &size, &err);
+	if (known) {
+		text[strcspn(text, " \n")] = 0;
+		*step = folder_step_of(text);
+		known = *step >= 0;
+	}
+	if (!known) {
+		snprintf(said, sizeof said,
+			 "no old checkpoint is removed: %.300s does not say which one it "
+			 "names%s%.100s",
+			 path, err.code ? ": " : "", err.text);
+		tell(sink, said);
+	}
+	free(text);
+	free(path);
+	return known;
+}
+
+void folder_prune(const char *folder, const struct graph *graph, int64_t step, int64_t keep,
+		  struct folder_known *known, const struct checkpoint_sink *sink)
+{
+	struct error err = {0};
+	char said[512];
+	size_t count;
+	int64_t latest, best, kept = 0, *steps;
+
+	if (keep <= 0)
+		return;
+	if (!named(folder, "latest", &latest, sink) || !named(folder, "best", &best, sink))
+		return;
+	steps = folder_steps(folder, &count, &err);
+	if (!steps)
+		tell(sink, err.text);
+	for (size_t i = 0; steps && i < count; i++) {
+		char *path = steps[i] <= step ? folder_path_of(folder, steps[i]) : NULL;
+
+		if (path && is_whole(path, graph, steps[i], known) && ++kept > keep &&
+		    steps[i] != latest && steps[i] != best) {
+			forget(known, steps[i]);
+			if (unlink(path) && errno != ENOENT) {
+				snprintf(said, sizeof said, "%.300s cannot be removed: %s", path,
+					 strerror(errno));
+				tell(sink, said);
+			}
+		}
+		free(path);
+	}
+	free(steps);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/renewer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct renewer {
+	struct owner *owner; /* under renewing */
+	int period_ms;
+	pthread_t thread;
+	pthread_mutex_t renewing; /* held as long as the file system takes */
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+
+	/* under the lock */
+	bool ends, ended;
+	struct error lost; /* code 0: the folder is ours */
+};
+
+static struct timespec later(int ms)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_sec += ms / 1000;
+	t.tv_nsec += ms % 1000 * 1000000L;
+	if (t.tv_nsec >= 1000000000) {
+		t.tv_nsec -= 1000000000;
+		t.tv_sec++;
+	}
+	return t;
+}
+
+int renewer_lost(struct renewer *renewer, struct error *err)
+{
+	struct error lost;
+
+	if (!renewer)
+		return 0;
+	pthread_mutex_lock(&renewer->lock);
+	lost = renewer->lost;
+	pthread_mutex_unlock(&renewer->lock);
+	if (!lost.code)
+		return 0;
+	*err = lost;
+	return -lost.code;
+}
+
+int renewer_now(struct renewer *renewer, struct error *err)
+{
+	struct error why = {0};
+
+	if (!renewer)
+		return 0;
+	pthread_mutex_lock(&renewer->renewing);
+	if (!renewer_lost(renewer, &why) && owner_renew(renewer->owner, &why) &&
+	    owner_is_lost(renewer->owner)) {
+		pthread_mutex_lock(&renewer->lock);
+		renewer->lost = why;
+		pthread_mutex_unlock(&renewer->lock);
+	}
+	pthread_mutex_unlock(&renewer->renewing);
+	return renewer_lost(renewer, err);
+}
+
+static void *work(void *argument)
+{
+	struct renewer *renewer = argument;
+	struct timespec next = later(renewer->period_ms);
+	struct error ignored;
+
+	pthread_mutex_lock(&renewer->lock);
+	while (!renewer->ends) {
+		if (renewer->lost.code)
+			pthread_cond_wait(&renewer->changed, &renewer->lock);
+		else if (pthread_cond_timedwait(&renewer->changed, &renewer->lock, &next) ==
+			 ETIMEDOUT) {
+			pthread_mutex_unlock(&renewer->lock);
+			renewer_now(renewer, &ignored);
+			pthread_mutex_lock(&renewer->lock);
+			next = later(renewer->period_ms);
+		}
+	}
+	renewer->ended = true;
+	pthread_cond_broadcast(&renewer->changed);
+	pthread_mutex_unlock(&renewer->lock);
+	return NULL;
+}
+
+static void destroy(struct renewer *renewer)
+{
+	pthread_cond_destroy(&renewer->changed);
+	pthread_mutex_destroy(&renewer->lock);
+	pthread_mutex_destroy(&renewer->renewing);
+	free(renewer);
+}
+
+int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct error *err)
+{
+	struct renewer *renewer = calloc(1, sizeof *renewer);
+	pthread_condattr_t attributes;
+	sigset_t all, before;
+	int rc;
+
+	if (!renewer)
+		return error_memory(err, "what renews the owner's file");
+	renewer->owner = owner;
+	renewer->period_ms = period_ms ? period_ms : OWNER_PERIOD_MS;
+	pthread_mutex_init(&renewer->renewing, NULL);
+	pthread_mutex_init(&renewer->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&renewer->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	/* Signals are for the thread that trains. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = pthread_create(&renewer->thread, NULL, work, renewer);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (rc) {
+		destroy(renewer);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "no thread can be started that renews the owner's file: %s",
+				 strerror(rc));
+	}
+	*out = renewer;
+	return 0;
+}
+
+bool renewer_free(struct renewer *renewer, int timeout_ms)
+{
+	const struct timespec deadline = later(timeout_ms);
+	int rc = 0;
+	bool ended;
+
+	if (!renewer)
+		return true;
+	pthread_mutex_lock(&renewer->lock);
+	renewer->ends = true;
+	pthread_cond_broadcast(&renewer->changed);
+	while (!rc && !renewer->ended)
+		rc = pthread_cond_timedwait(&renewer->changed, &renewer->lock, &deadline);
+	ended = renewer->ended;
+	pthread_mutex_unlock(&renewer->lock);
+	if (!ended) {
+		pthread_detach(renewer->thread);
+		return false;
+	}
+	pthread_join(renewer->thread, NULL);
+	destroy(renewer);
+	return true;
+}

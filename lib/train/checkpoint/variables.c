@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/variables.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MEAN ".running_mean"
+#define TRACKED ".num_batches_tracked"
+
+int variables_new(const struct graph *graph, const struct buckets *buckets, struct variables *out,
+		  struct error *err)
+{
+	struct variables variables = {
+		.weights = calloc(buckets->total + 1, sizeof(float)),
+		.momentum = calloc(buckets->total + 1, sizeof(float)),
+		.buffers = calloc((size_t)graph->buffer_total + 1, sizeof(float)),
+		.weight_count = buckets->total,
+		.buffer_count = (size_t)graph->buffer_total,
+	};
+
+	if (!variables.weights || !variables.momentum || !variables.buffers) {
+		variables_free(&variables);
+		return error_memory(err, "the weights");
+	}
+	*out = variables;
+	return 0;
+}
+
+void variables_free(struct variables *variables)
+{
+	if (!variables)
+		return;
+	free(variables->weights);
+	free(variables->momentum);
+	free(variables->buffers);
+	memset(variables, 0, sizeof *variables);
+}
+
+/* The module of a batch norm's first buffer: "bn1" of "bn1.running_mean"; its length, or 0. */
+static size_t norm_module(const struct graph_buffer *buffer)
+{
+	size_t size = strlen(buffer->name), end = strlen(MEAN);
+
+	return size > end && !strcmp(buffer->name + size - end, MEAN) ? size - end : 0;
+}
+
+/* ---- writing ---- */
+
+static struct safetensor *add(struct variables_list *list, const char *type, const void *data,
+			      size_t size_bytes)
+{
+	struct safetensor *tensor = &list->tensors[list->count];
+
+	*tensor = (struct safetensor){.name = list->names[list->count],
+				      .type = type,
+				      .data = data,
+				      .size_bytes = size_bytes};
+	list->count++;
+	return tensor;
+}
+
+static void add_params(const struct graph *graph, const struct buckets *buckets, const float *flat,
+		       const char *prefix, struct variables_list *list)
+{
+	for (int i = 0; i < graph->param_count; i++) {
+		const struct graph_param *param = &graph->params[i];
+
+		snprintf(list->names[list->count], sizeof *list->names, "%s%s", prefix,
+			 param->name);
+
+		struct safetensor *tensor = add(list, "F32", flat + buckets->offsets[i],
+						(size_t)param->count * sizeof *flat);
+
+		tensor->rank = param->rank;
+		memcpy(tensor->shape, param->shape, sizeof param->shape);
+	}
+}
+
+static void add_buffers(const struct graph *graph, const float *flat, struct variables_list *list)
+{
+	for (int i = 0; i < graph->buffer_count; i++) {
+		const struct graph_buffer *buffer = &graph->buffers[i];
+		size_t module = norm_module(buffer);
+
+		snprintf(list->names[list->count], sizeof *list->names, "%s", buffer->name);
+
+		struct safetensor *tensor = add(list, "F32", flat + buffer->offset,
+						(size_t)buffer->count * sizeof *flat);
+
+		tensor->rank = 1;
+		tensor->shape[0] = buffer->count;
+		if (!module)
+			continue;
+		snprintf(list->names[list->count], sizeof *list->names, "%.*s" TRACKED, (int)module,
+			 buffer->name);
+		add(list, "I64", &list->batches, sizeof list->batches);
+	}
+}
+
+int variables_list(const struct graph *graph, const struct buckets *buckets,
+		   const struct variables *variables, int64_t batches, bool momentum,
+		   struct variables_list *out, struct error *err)
+{
+	size_t room = (size_t)graph->param_count * 2 + (size_t)graph->buffer_count * 2 + 1;
+
+	*out = (struct variables_list){.tensors = calloc(room, sizeof *out->tensors),
+				       .names = calloc(room, sizeof *out->names),
+				       .batches = batches};
+	if (!out->tensors || !out->names) {
+		variables_list_free(out);
+		return error_memory(err, "a list of tensors");
+	}
+	add_params(graph, buckets, variables->weights, "", out);
+	add_buffers(graph, variables->buffers, out);
+	if (momentum)
+		add_params(graph, buckets, variables->momentum, VARIABLES_MOMENTUM, out);
+	return 0;
+}
+
+void variables_list_free(struct variables_list *list)
+{
+	if (!list)
+		return;
+	free(list->tensors);
+	free(list->names);
+	memset(list, 0, sizeof *list);
+}
+
+/* ---- reading ---- */
+
+/* The parameters of the last linear layer: what --new-head begins anew. */
+static bool is_head(const struct graph *graph, const char *name)
+{
+	const struct graph_op *last = &graph->ops[graph->op_count - 1];
+
+	return last->kind == OP_LINEAR && (!strcmp(name, graph->params[last->weight].name) ||
+					   !strcmp(name, graph->params[last->bias].name));
+}
+
+static void shape_text(int rank, const int64_t *shape, char *text, size_t size)
+{
+	size_t used = (size_t)snprintf(text, size, "[");
+
+	for (int i = 0; i < rank && used < size; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%" PRId64, i ? "," : "",
+					 shape[i]);
+	if (used < size)
+		snprintf(text + used, size - used, "]");
+}
+
+static int compare(const char *path, const struct graph *graph, const struct safetensor *want,
+		   const struct safetensors *file, struct error *err)
+{
+	const struct safetensor *seen = safetensors_find(file, want->name);
+	char theirs[160], ours[160];
+
+	/* A count that nothing depends on; old files lack it. */
+	if (!seen && !strcmp(want->type, "I64"))
+		return 0;
+	if (!seen)
+		return error_set(err, ERR_DATA,
+				 "%s has no tensor %s; a file of %s's state_dict is expected", path,
+				 want->name, graph->model);
+	bool fits = !strcmp(seen->type, want->type) && seen->rank == want->rank;
+
+	for (int i = 0; fits && i < want->rank; i++)
+		fits = seen->shape[i] == want->shape[i];
+	if (fits)
+		return 0;
+	shape_text(seen->rank, seen->shape, theirs, sizeof theirs);
+	shape_text(want->rank, want->shape, ours, sizeof ours);
+	return error_set(err, ERR_DATA, "%s: tensor %s is %s %s, this network's is %s %s%s", path,
+			 want->name, seen->type, theirs, want->type, ours,
+			 is_head(graph, want->name)
+				 ? "; --new-head begins this layer anew for other classes"
+				 : "");
+}
+
+static int no_more(const char *path, const struct safetensors *file,
+		   const struct variables_list *list, struct error *err)
+{
+	for (size_t i = 0; i < file->count; i++) {
+		const char *name = file->tensors[i].name;
+		size_t k = 0;
+
+		while (k < list->count && strcmp(name, list->names[k]))
+			k++;
+		if (k == list->count && strncmp(name, "berth.", strlen("berth.")))
+			return error_set(err, ERR_DATA,
+					 "%s has a tensor %s, which this network lacks: it is of "
+					 "another one",
+					 path, name);
+	}
+	return 0;
+}
+
+int variables_read(const char *path, const struct safetensors *file, const struct graph *graph,
+		   const struct buckets *buckets, const struct variables_want *want,
+		   struct variables *variables, int64_t *batches, struct error *err)
+{
+	struct variables_list list;
+	int64_t tracked = 0;
+	int rc = variables_list(graph, buckets, variables, 0, want->momentum, &list, err);
+
+	if (rc)
+		return rc;
+	if (want->strict)
+		rc = no_more(path, file, &list, err);
+	for (size_t i = 0; !rc && i < list.count; i++)
+		if (!want->new_head || !is_head(graph, list.names[i]))
+			rc = compare(path, graph, &list.tensors[i], file, err);
+	/* All is there and fits: now it is taken. */
+	for (size_t i = 0; !rc && i < list.count; i++) {
+		const struct safetensor *to = &list.tensors[i];
+		const struct safetensor *from = safetensors_find(file, to->name);
+
+		if (!from || (want->new_head && is_head(graph, list.names[i])))
+			continue;
+		/* The list was made from variables, which are ours to change. */
+		memcpy(to->data == &list.batches ? (void *)&tracked : (void *)(uintptr_t)to->data,
+		       from->data, to->size_bytes);
+	}
+	variables_list_free(&list);
+	if (!rc)
+		*batches = tracked;
+	return rc;
+}

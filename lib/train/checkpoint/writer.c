@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/checkpoint/writer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "train/checkpoint/directory.h"
+#include "train/checkpoint/renewer.h"
+
+#define WORDS_MAX 4096
+#define RENEWER_END_MS 1000 /* more than a look, where nothing was renewed yet */
+
+enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
+
+struct writer {
+	struct writer_request request;
+	struct variables snapshot;
+	void *memory; /* that snapshot lies in */
+	struct renewer *renewer; /* NULL: nobody looks whose the folder is */
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+
+	/* under the lock */
+	enum writer_state state;
+	bool ends;  /* the thread is to end */
+	bool ended; /* it has */
+	struct writer_job job;
+	struct writer_result result;
+
+	/* the thread's own */
+	struct folder_known known;
+};
+
+void writer_result_free(struct writer_result *result)
+{
+	free(result->path);
+	free(result->words);
+	*result = (struct writer_result){0};
+}
+
+static struct timespec now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t;
+}
+
+static struct timespec later(int64_t ms)
+{
+	struct timespec t = now();
+	int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
+
+	return (struct timespec){.tv_sec = t.tv_sec + ms / 1000 + ns / 1000000000,
+				 .tv_nsec = ns % 1000000000};
+}
+
+/* ---- the thread ---- */
+
+static void __attribute__((format(printf, 2, 3)))
+say(struct writer_result *result, const char *format, ...)
+{
+	size_t used = result->words ? strlen(result->words) : 0;
+	va_list ap;
+
+	if (!result->words)
+		result->words = calloc(1, WORDS_MAX);
+	if (!result->words || used + 2 >= WORDS_MAX)
+		return;
+	va_start(ap, format);
+	vsnprintf(result->words + used, WORDS_MAX - used - 1, format, ap);
+	va_end(ap);
+	strcat(result->words, "\n");
+}
+
+static void passed_over(void *context, const char *text)
+{
+	say(context, "note: %s", text);
+}
+
+static int write_files(struct writer *writer, const struct writer_job *job,
+		       struct writer_result *result, struct error *err)
+{
+	const struct writer_request *request = &writer->request;
+	const struct train_state *state = &job->state;
+	char *kept = NULL, *model = NULL;
+	struct stat info;
+	int rc = checkpoint_keep_foreign(request->folder, request->graph, state->step, &kept, err);
+
+	if (kept)
+		say(result, "note: a checkpoint that is not this run's is kept as %s", kept);
+	free(kept);
+	if (!rc)
+		rc = checkpoint_save(request->folder, request->graph, request->buckets, state,
+				     &writer->snapshot, &result->path, err);
+	if (rc)
+		return rc;
+	folder_know(&writer->known, request->folder, state->step);
+	if (!stat(result->path, &info))
+		result->size_bytes = (uint64_t)info.st_size;
+	if (job->best >= 0)
+		rc = folder_set_best(request->folder, state->step, job->best, err);
+	if (!rc)
+		result->best = job->best;
+	if (!rc && job->model)
+		rc = checkpoint_save_model(request->folder, request->graph, request->buckets, state,
+					   &writer->snapshot, &model, err);
+	free(model);
+	return rc;
+}
+
+static void run(struct writer *writer, const struct writer_job *job, struct writer_result *result)
+{
+	const struct writer_request *request = &writer->request;
+	const struct checkpoint_sink sink = {result, passed_over};
+	struct timespec begin = now(), end;
+
+	*result = (struct writer_result){
+		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
+	/* What keeps the owner's file from being renewed is told by the write itself. */
+	result->rc = renewer_now(writer->renewer, &result->err);
+	if (!result->rc)
+		result->rc = write_files(writer, job, result, &result->err);
+	if (result->rc)
+		folder_say_full(request->folder, request->keep, &result->err);
+	end = now();
+	result->seconds = (double)(end.tv_sec - begin.tv_sec) +
+			  (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+	if (!result->rc)
+		folder_prune(request->folder, request->graph, job->state.step, request->keep,
+			     &writer->known, &sink);
+}
+
+static void *work(void *argument)
+{
+	struct writer *writer = argument;
+
+	pthread_mutex_lock(&writer->lock);
+	while (!writer->ends || writer->state == WRITER_BUSY) {
+		if (writer->state == WRITER_BUSY) {
+			struct writer_result result;
+			struct writer_job job = writer->job;
+
+			pthread_mutex_unlock(&writer->lock);
+			run(writer, &job, &result);
+			pthread_mutex_lock(&writer->lock);
+			writer->result = result;
+			writer->state = WRITER_DONE;
+			pthread_cond_broadcast(&writer->changed);
+		} else {
+			pthread_cond_wait(&writer->changed, &writer->lock);
+		}
+	}
+	writer->ended = true;
+	pthread_cond_broadcast(&writer->changed);
+	pthread_mutex_unlock(&writer->lock);
+	return NULL;
+}
+
+/* ---- its master ---- */
+
+/* One block, of which each page is there before the first snapshot. */
+static int reserve(struct writer *writer, struct error *err)
+{
+	const struct writer_request *request = &writer->request;
+	struct device *device = request->device;
+	struct variables *snapshot = &writer->snapshot;
+	size_t weights = request->buckets->total, buffers = (size_t)request->graph->buffer_total;
+	size_t size_bytes = (2 * weights + buffers + 1) * sizeof(float);
+	float *block;
+	int rc;
+
+	if (device->ops->host_memory_new)
+		rc = device->ops->host_memory_new(device, size_bytes, &writer->memory, err);
+	else
+		rc = (writer->memory = malloc(size_bytes)) ? 0 : error_memory(err, "a snapshot");
+	if (rc)
+		return error_prefix(err, "for checkpoints beside the training");
+	memset(writer->memory, 1, size_bytes); /* zeros could come without pages */
+	block = writer->memory;
+	*snapshot = (struct variables){.weights = block,
+				       .momentum = block + weights,
+				       .buffers = block + 2 * weights,
+				       .weight_count = weights,
+				       .buffer_count = buffers};
+	return 0;
+}
+
+static void give_back(struct writer *writer)
+{
+	struct device *device = writer->request.device;
+
+	if (device->ops->host_memory_free && writer->memory)
+		device->ops->host_memory_free(device, writer->memory);
+	else
+		free(writer->memory);
+}
+
+static int start_thread(struct writer *writer, struct error *err)
+{
+	pthread_condattr_t attributes;
+	sigset_t all, before;
+	int rc;
+
+	pthread_mutex_init(&writer->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&writer->changed, &attributes);
+	pthread_condattr_destroy(&attributes);
+	/* Signals are for the thread that trains. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &before);
+	rc = pthread_create(&writer->thread, NULL, work, writer);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!rc)
+		return 0;
+	pthread_cond_destroy(&writer->changed);
+	pthread_mutex_destroy(&writer->lock);
+	return error_set(err, ERR_UNAVAILABLE,
+			 "no thread can be started that writes checkpoints: %s", strerror(rc));
+}
+
+int writer_new(const struct writer_request *request, struct writer **out, struct error *err)
+{
+	struct writer *writer = calloc(1, sizeof *writer);
+	int rc;
+
+	if (!writer)
+		return error_memory(err, "what writes checkpoints");
+	writer->request = *request;
+	rc = reserve(writer, err);
+	if (!rc && request->owner)
+		rc = renewer_new(request->owner, request->renew_ms, &writer->renewer, err);
+	if (!rc)
+		rc = start_thread(writer, err);
+	if (rc) {
+		renewer_free(writer->renewer, RENEWER_END_MS);
+		give_back(writer);
+		free(writer);
+		return rc;
+	}
+	*out = writer;
+	return 0;
+}
+
+/* With the lock: until what holds. */
+static bool wait_for(struct writer *writer, int timeout_ms, bool end)
+{
+	const struct timespec deadline = later(timeout_ms);
+	int rc = 0;
+
+	while (!rc && !(end ? writer->ended : writer->state != WRITER_BUSY))
+		rc = pthread_cond_timedwait(&writer->changed, &writer->lock, &deadline);
+	return !rc || (end ? writer->ended : writer->state != WRITER_BUSY);
+}
+
+bool writer_free(struct writer *writer, int timeout_ms)
+{
+	bool ended;
+
+	if (!writer)
+		return true;
+	pthread_mutex_lock(&writer->lock);
+	writer->ends = true;
+	pthread_cond_broadcast(&writer->changed);
+	ended = wait_for(writer, timeout_ms, true);
+	pthread_mutex_unlock(&writer->lock);
+	if (!ended) {
+		pthread_detach(writer->thread);
+		return false;
+	}
+	pthread_join(writer->thread, NULL);
+	/* No write waits for a renewal any more. */
+	if (!renewer_free(writer->renewer, timeout_ms))
+		return false;
+	pthread_cond_destroy(&writer->changed);
+	pthread_mutex_destroy(&writer->lock);
+	writer_result_free(&writer->result);
+	folder_known_free(&writer->known);
+	give_back(writer);
+	free(writer);
+	return true;
+}
+
+int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
+{
+	bool done;
+
+	pthread_mutex_lock(&writer->lock);
+	done = wait_for(writer, timeout_ms, false);
+	pthread_mutex_unlock(&writer->lock);
+	return done ? 0
+		    : error_set(err, ERR_IO,
+				"the checkpoint of step %lld is still being written to %s after "
+				"%g s: does the file system hang?",
+				(long long)writer->job.state.step, writer->request.folder,
+				timeout_ms * 1e-3);
+}
+
+bool writer_is_busy(struct writer *writer)
+{
+	bool busy;
+
+	pthread_mutex_lock(&writer->lock);
+	busy = writer->state == WRITER_BUSY;
+	pthread_mutex_unlock(&writer->lock);
+	return busy;
+}
+
+struct variables *writer_snapshot(struct writer *writer)
+{
+	return &writer->snapshot;
+}
+
+void writer_start(struct writer *writer, const struct writer_job *job)
+{
+	pthread_mutex_lock(&writer->lock);
+	writer->job = *job;
+	writer->state = WRITER_BUSY;
+	pthread_cond_broadcast(&writer->changed);
+	pthread_mutex_unlock(&writer->lock);
+}
+
+bool writer_take(struct writer *writer, struct writer_result *out)
+{
+	bool done;
+
+	pthread_mutex_lock(&writer->lock);
+	done = writer->state == WRITER_DONE;
+	if (done) {
+		*out = writer->result;
+		writer->result = (struct writer_result){0};
+		writer->state = WRITER_IDLE;
+	}
+	pthread_mutex_unlock(&writer->lock);
+	return done;
+}
+
+int writer_lost(struct writer *writer, struct error *err)
+{
+	return renewer_lost(writer->renewer, err);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/data/feed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_SAID 100 /* faulty files named, the others are counted */
+
+struct feed {
+	struct feed_request request;
+	struct loader *loader;
+	uint32_t *indices;
+	int batch;	/* of a rank */
+	int64_t update; /* samples of all ranks after which a batch ends in any case; 0: none */
+	int64_t epoch, begin; /* begin: position from which updates are counted */
+	int64_t next, ahead;  /* position of the next to be taken; of the next to be asked for */
+	int64_t faults, said;
+	unsigned char *told; /* a bit a sample, or NULL where none can be faulty */
+};
+
+int feed_new(const struct feed_request *request, struct feed **out, struct error *err)
+{
+	const struct dataset *dataset = request->loader.dataset;
+	struct feed *feed = calloc(1, sizeof *feed);
+	int rc;
+
+	if (!feed)
+		return error_memory(err, "the batches");
+	feed->request = *request;
+	feed->batch = request->loader.batch;
+	feed->next = -1;
+	feed->indices = calloc((size_t)request->loader.batch, sizeof *feed->indices);
+	if (dataset->format->files)
+		feed->told = calloc((size_t)dataset->count / 8 + 1, 1);
+	rc = feed->indices && (feed->told || !dataset->format->files)
+		     ? loader_new(&request->loader, &feed->loader, err)
+		     : error_memory(err, "the batches");
+	if (rc) {
+		feed_free(feed);
+		return rc;
+	}
+	*out = feed;
+	return 0;
+}
+
+bool feed_free(struct feed *feed)
+{
+	if (!feed)
+		return true;
+
+	bool ended = loader_free(feed->loader);
+
+	free(feed->indices);
+	free(feed->told);
+	free(feed);
+	return ended;
+}
+
+void feed_divide(struct feed *feed, int batch, int64_t update)
+{
+	feed->batch = batch;
+	feed->update = update;
+}
+
+int64_t feed_faults(const struct feed *feed)
+{
+	return feed->faults;
+}
+
+/* Of samples 0, 1, 2, ... without padding. */
+static int in_order(const struct feed *feed, int64_t position, int64_t most, int64_t *global_count)
+{
+	const struct feed_request *request = &feed->request;
+	int64_t left = request->loader.dataset->count - position;
+	int count = 0;
+
+	*global_count = left < most ? left : most;
+	for (int64_t at = request->rank; at < *global_count; at += request->world)
+		feed->indices[count++] = (uint32_t)(position + at);
+	return count;
+}
+
+static void fill(struct feed *feed)
+{
+	const struct feed_request *request = &feed->request;
+
+	while (!loader_full(feed->loader)) {
+		int64_t global_count, most = (int64_t)feed->batch * request->world;
+		int64_t left = feed->update
+				       ? feed->update - (feed->ahead - feed->begin) % feed->update
+				       : most;
+
+		most = left < most ? left : most;
+
+		int count = request->sampler
+				    ? sampler_batch(request->sampler, feed->ahead, request->rank,
+						    request->world, most, feed->indices,
+						    &global_count)
+				    : in_order(feed, feed->ahead, most, &global_count);
+
+		if (global_count <= 0)
+			return;
+		loader_add(feed->loader, feed->indices, count, feed->epoch, global_count);
+		feed->ahead += global_count;
+	}
+}
+
+static void tell(struct feed *feed, const struct batch *batch)
+{
+	const struct feed_request *request = &feed->request;
+
+	feed->faults += batch->fault_count;
+	for (int i = 0; i < batch->fault_count; i++) {
+		uint32_t index = batch->faults[i].index;
+		unsigned char bit = (unsigned char)(1u << (index & 7));
+
+		if (feed->told[index / 8] & bit)
+			continue;
+		feed->told[index / 8] |= bit;
+		if (!request->fault || feed->said > MOST_SAID)
+			continue;
+		request->fault(request->context,
+			       feed->said < MOST_SAID ? batch->faults[i].text
+						      : "more such files are counted, not named");
+		feed->said++;
+	}
+}
+
+int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *global_count,
+	      struct error *err)
+{
+	const struct sampler *sampler = feed->request.sampler;
+	int64_t epoch = sampler ? sampler->epoch : 0;
+
+	loader_give(feed->loader);
+	if (position != feed->next || epoch != feed->epoch) {
+		loader_drop(feed->loader);
+		feed->epoch = epoch;
+		feed->begin = feed->next = feed->ahead = position;
+	}
+	fill(feed);
+	*global_count = 0;
+	if (feed->ahead == feed->next)
+		return 0;
+
+	int rc = loader_take(feed->loader, out, err);
+
+	if (rc)
+		return rc;
+	*global_count = (*out)->tag;
+	feed->next += *global_count;
+	tell(feed, *out);
+	return 0;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/data/image_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#define MAX_DEPTH 32
+
+/* A growing list of names. */
+struct names {
+	char **list;
+	size_t count, room;
+};
+
+static void names_free(struct names *names)
+{
+	for (size_t i = 0; i < names->count; i++)
+		free(names->list[i]);
+	free(names->list);
+}
+
+static int names_add(struct names *names, const char *name, struct error *err)
+{
+	if (names->count == names->room) {
+		size_t room = names->room ? names->room * 2 : 64;
+		char **grown = realloc(names->list, room * sizeof *grown);
+
+		if (!grown)
+			return error_memory(err, "the list of files");
+		names->list = grown;
+		names->room = room;
+	}
+	names->list[names->count] = strdup(name);
+	if (!names->list[names->count])
+		return error_memory(err, "the list of files");
+	names->count++;
+	return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void names_sort(struct names *names)
+{
+	if (names->count)
+		qsort(names->list, names->count, sizeof *names->list, compare);
+}
+
+static int join(const char *folder, const char *name, char *out, struct error *err)
+{
+	if (snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
+		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes", folder,
+				 name, PATH_MAX - 1);
+	return 0;
+}
+
+/* What an entry is, links followed; the type that readdir gave saves a look at each file. */
+static bool is_folder(const char *path, unsigned char type)
+{
+	struct stat st;
+
+	if (type == DT_DIR || type == DT_REG)
+		return type == DT_DIR;
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* The entries of path, apart; each may be NULL when nobody asks for it. */
+static int list(const char *path, struct names *folders, struct names *files, struct error *err)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	char *inner = malloc(PATH_MAX);
+	int rc = 0;
+
+	if (!dir)
+		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	else if (!inner)
+		rc = error_memory(err, "a name");
+	errno = 0;
+	while (!rc && (entry = readdir(dir))) {
+		struct names *to = files;
+
+		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
+			continue;
+		rc = join(path, entry->d_name, inner, err);
+		if (!rc && is_folder(inner, entry->d_type))
+			to = folders;
+		if (!rc && to)
+			rc = names_add(to, entry->d_name, err);
+		errno = 0;
+	}
+	if (!rc && errno)
+		rc = error_set(err, ERR_INPUT, "reading %s: %s", path, strerror(errno));
+	if (dir)
+		closedir(dir);
+	free(inner);
+	return rc;
+}
+
+/* ---- classes ---- */
+
+int folder_classes(const char *folder, struct folder_classes *out, struct error *err)
+{
+	struct names folders = {0};
+	int rc = list(folder, &folders, NULL, err);
+
+	if (!rc && (!folders.count || folders.count > INT_MAX))
+		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class", folder);
+	if (rc) {
+		names_free(&folders);
+		return rc;
+	}
+	names_sort(&folders);
+	*out = (struct folder_classes){folders.list, (int)folders.count};
+	return 0;
+}
+
+void folder_classes_free(struct folder_classes *classes)
+{
+	struct names names = {classes->names, (size_t)classes->count, 0};
+
+	names_free(&names);
+	*classes = (struct folder_classes){0};
+}
+
+int folder_class(const struct folder_classes *classes, const char *name)
+{
+	char **found = bsearch(&name, classes->names, (size_t)classes->count,
+			       sizeof *classes->names, compare);
+
+	return found ? (int)(found - classes->names) : -1;
+}
+
+/* ---- files ---- */
+
+static int files_add(struct folder_files *files, const char *inner, const char *name, int32_t label,
+		     struct error *err)
+{
+	size_t size = strlen(inner) + 1 + strlen(name) + 1;
+
+	if (files->names_size + size > files->names_room) {
+		size_t room = 2 * files->names_room + size + 4096;
+		char *grown = realloc(files->names, room);
+
+		if (!grown)
+			return error_memory(err, "the list of files");
+		files->names = grown;
+		files->names_room = room;
+	}
+	if (files->count == files->room) {
+		size_t room = files->room ? files->room * 2 : 1024;
+		size_t *offsets = realloc(files->offsets, room * sizeof *offsets);
+
+		if (offsets)
+			files->offsets = offsets;
+		int32_t *labels = realloc(files->labels, room * sizeof *labels);
+
+		if (labels)
+			files->labels = labels;
+		if (!offsets || !labels)
+			return error_memory(err, "the list of files");
+		files->room = room;
+	}
+	snprintf(files->names + files->names_size, size, "%s/%s", inner, name);
+	files->offsets[files->count] = files->names_size;
+	files->labels[files->count++] = label;
+	files->names_size += size;
+	return 0;
+}
+
+/* A folder and those that it lies in, to find circles. */
+struct above {
+	const struct above *above;
+	dev_t device;
+	ino_t inode;
+};
+
+/* Paths below folder of inner and of all folders below it. */
+static int walk(const char *folder, const char *inner, const struct above *above, int depth,
+		struct names *out, struct error *err)
+{
+	char *path = malloc(PATH_MAX);
+	struct names folders = {0};
+	struct stat st;
+	int rc = path ? join(folder, inner, path, err) : error_memory(err, "a name");
+
+	if (!rc && stat(path, &st))
+		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	for (const struct above *a = above; !rc && a; a = a->above)
+		if (a->device == st.st_dev && a->inode == st.st_ino)
+			rc = error_set(err, ERR_DATA,
+				       "%s is a link to a folder that it lies in; remove it", path);
+	if (!rc && depth > MAX_DEPTH)
+		rc = error_set(err, ERR_DATA, "%s lies more than %d folders deep", path, MAX_DEPTH);
+	if (!rc)
+		rc = names_add(out, inner, err);
+	if (!rc)
+		rc = list(path, &folders, NULL, err);
+	for (size_t i = 0; !rc && i < folders.count; i++) {
+		const struct above here = {above, st.st_dev, st.st_ino};
+
+		rc = join(inner, folders.list[i], path, err);
+		if (!rc)
+			rc = walk(folder, path, &here, depth + 1, out, err);
+	}
+	names_free(&folders);
+	free(path);
+	return rc;
+}
+
+static bool is_jpeg(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
+}
+
+static int add_folder(struct folder_files *files, const char *folder, const char *inner,
+		      int32_t label, struct error *err)
+{
+	char *path = malloc(PATH_MAX);
+	struct names names = {0};
+	int rc = path ? join(folder, inner, path, err) : error_memory(err, "a name");
+
+	if (!rc)
+		rc = list(path, NULL, &names, err);
+	names_sort(&names);
+	for (size_t i = 0; !rc && i < names.count; i++) {
+		if (is_jpeg(names.list[i]))
+			rc = files_add(files, inner, names.list[i], label, err);
+		else
+			files->others++;
+	}
+	names_free(&names);
+	free(path);
+	return rc;
+}
+
+int folder_add(struct folder_files *files, const char *folder, const char *name, int32_t label,
+	       struct error *err)
+{
+	struct names folders = {0};
+	size_t before = files->count;
+	int rc = walk(folder, name, NULL, 0, &folders, err);
+
+	names_sort(&folders);
+	for (size_t i = 0; !rc && i < folders.count; i++)
+		rc = add_folder(files, folder, folders.list[i], label, err);
+	if (!rc && files->count == before)
+		rc = error_set(err, ERR_DATA,
+			       "%s/%s holds no .jpg or .jpeg file: fill the class, or remove its "
+			       "folder",
+			       folder, name);
+	names_free(&folders);
+	return rc;
+}
+
+void folder_files_free(struct folder_files *files)
+{
+	free(files->names);
+	free(files->offsets);
+	free(files->labels);
+	*files = (struct folder_files){0};
+}

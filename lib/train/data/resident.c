@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/data/resident.h"
+
+#include <stdlib.h>
+
+#define CHUNK ((size_t)32 << 20) /* bytes on their way at once, or one sample */
+
+static size_t sample_bytes(const struct dataset *dataset)
+{
+	return (size_t)shape_count(&dataset->shape) * (dataset->bytes ? 1 : sizeof(float));
+}
+
+size_t resident_bytes(const struct dataset *dataset)
+{
+	size_t each = sample_bytes(dataset), bytes;
+
+	if (dataset->format->files || dataset->count > UINT32_MAX ||
+	    __builtin_mul_overflow(each, (size_t)dataset->count, &bytes))
+		return 0;
+	return bytes;
+}
+
+static int fill(struct device_queue *queue, const struct dataset *dataset, char *to, struct error *err)
+{
+	size_t each = sample_bytes(dataset), room = CHUNK / each ? CHUNK / each : 1, count = 0;
+	struct dataset_scratch scratch = {0};
+	struct augment_choice choice;
+	char *chunk = malloc(room * each);
+	int rc = chunk ? 0 : error_memory(err, "a part of the data set");
+
+	for (int64_t i = 0; !rc && i < dataset->count; i++) {
+		union {
+			int32_t class;
+			float value;
+		} target;
+
+		rc = dataset_raw(dataset, (uint32_t)i, 0, &scratch, chunk + count++ * each, &choice,
+				 &target, err);
+		if (rc || (count < room && i + 1 < dataset->count))
+			continue;
+		rc = queue->device->ops->copy_in(queue, to, chunk, count * each, err);
+		to += count * each;
+		count = 0;
+	}
+	free(chunk);
+	dataset_scratch_free(&scratch);
+	return rc;
+}
+
+int resident_new(struct device_queue *queue, const struct dataset *dataset, void **out,
+		 struct error *err)
+{
+	const struct device_ops *ops = queue->device->ops;
+	size_t bytes = resident_bytes(dataset);
+	void *memory;
+	int rc;
+
+	*out = NULL;
+	if (!ops->takes_raw || !ops->memory_left || !bytes || bytes > RESIDENT_MOST ||
+	    bytes > ops->memory_left(queue->device) / RESIDENT_SHARE ||
+	    /* Free memory that cannot be had in one piece is none. */
+	    ops->memory_new(queue->device, bytes, &memory, NULL))
+		return 0;
+	rc = fill(queue, dataset, memory, err);
+	if (rc)
+		ops->memory_free(queue->device, memory);
+	else
+		*out = memory;
+	return rc;
+}

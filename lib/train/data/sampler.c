@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/data/sampler.h"
+
+#include <stdlib.h>
+
+#include "base/random.h"
+
+void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool shuffle)
+{
+	*sampler =
+		(struct sampler){.seed = seed, .samples = samples, .shuffle = shuffle, .epoch = -1};
+}
+
+void sampler_free(struct sampler *sampler)
+{
+	free(sampler->order);
+	sampler->order = NULL;
+}
+
+int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct error *err)
+{
+	int64_t total = (sampler->samples + world - 1) / world * world;
+	uint32_t *order = NULL;
+	int rc;
+
+	if (sampler->samples <= RANDOM_PERMUTATION_MAX)
+		order = malloc((size_t)total * sizeof *order);
+	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !order)
+		return error_memory(err, "the order of an epoch");
+	/* Without a shuffle the list counts up; the check of the size is the same. */
+	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, order,
+				err);
+	if (rc) {
+		free(order);
+		return rc;
+	}
+	for (int64_t i = 0; !sampler->shuffle && i < sampler->samples; i++)
+		order[i] = (uint32_t)i;
+	/* More padding than samples: the list again and again, as PyTorch does. */
+	for (int64_t i = sampler->samples; i < total; i++)
+		order[i] = order[i % sampler->samples];
+	free(sampler->order);
+	sampler->order = order;
+	sampler->total = total;
+	sampler->epoch = epoch;
+	sampler->world = world;
+	return 0;
+}
+
+int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
+		  int64_t most, uint32_t *indices, int64_t *global_count)
+{
+	int64_t left = sampler->total - position;
+	int count = 0;
+
+	*global_count = left < most ? left : most;
+	if (*global_count < 0)
+		*global_count = 0;
+	for (int64_t j = rank; j < *global_count; j += world)
+		indices[count++] = sampler->order[position + j];
+	return count;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What kernels.cu is made of; beside it so that the tests can compile it for the host, where
+ * LAUNCH, threadIdx and __syncthreads are others.
+ *
+ * Rows and channels: most kernels see [rows][c] and give a thread V neighbouring channels (16
+ * bytes) of every so many rows, so that what belongs to a channel is read once. */
+#include "train/device/cuda/kernels/kernels.h"
+
+#include "train/device/cuda/kernels/element.h"
+
+#define THREADS 256
+#define BLOCKS_EACH 8 /* of a multiprocessor, for what runs through memory */
+#define PARTS_MOST 1024
+
+#include "train/device/cuda/kernels/kernels_threads.cuh"
+#include "train/device/cuda/kernels/kernels_input.cuh"
+#include "train/device/cuda/kernels/kernels_norm.cuh"
+#include "train/device/cuda/kernels/kernels_loss.cuh"
+
+namespace
+{
+
+/* ---- on a stream ---- */
+
+dim3 finish_grid(int c)
+{
+	return dim3((unsigned)((c + FINISH_LANES - 1) / FINISH_LANES), 1, 1);
+}
+
+#define FINISH_BLOCK dim3(FINISH_LANES, FINISH_ROWS, 1)
+
+template <typename T> void norm_moments_as(const struct kernel_on *on, const struct kernel_norm &call)
+{
+	int v = vector_of(on->number, call.c);
+	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	constexpr int V = 16 / sizeof(T);
+
+	if (!call.sums && v == V)
+		LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+	else if (!call.sums)
+		LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+	LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
+	       (int)at.grid.y);
+}
+
+template <typename T> void norm_apply_as(const struct kernel_on *on, const struct kernel_norm &call)
+{
+	int v = vector_of(on->number, call.c);
+	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+	else
+		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+}
+
+template <typename T> void norm_forward_as(const struct kernel_on *on, const struct kernel_norm &call)
+{
+	if (call.training) {
+		norm_moments_as<T>(on, call);
+	} else {
+		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, on->stream,
+		       call);
+	}
+	norm_apply_as<T>(on, call);
+}
+
+template <typename T> void norm_back_as(const struct kernel_on *on, struct kernel_norm call)
+{
+	int v = vector_of(on->number, call.c);
+	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	constexpr int V = 16 / sizeof(T);
+	/* Behind the parts. */
+	float *means = call.scratch + 2 * (size_t)at.grid.y * (size_t)call.c;
+	bool kept = call.dz && !call.add_dz;
+
+	if (call.back_sums)
+		call.relu = false;
+	else if (v == V)
+		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+	else
+		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+	LAUNCH(norm_back_finish_kernel, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
+	       (int)at.grid.y, means);
+	if (!call.dx)
+		return;
+	/* dz is what reached it: neither dy nor y is read again. */
+	if (kept) {
+		call.dy = call.dz;
+		call.relu = false;
+	}
+	if (v == V)
+		LAUNCH((norm_back_apply_kernel<T, V>), at.grid, THREADS, on->stream, call,
+		       (const float *)means, at.lanes);
+	else
+		LAUNCH((norm_back_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call,
+		       (const float *)means, at.lanes);
+}
+
+template <typename T>
+void bias_back_as(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+		  bool add, float *scratch)
+{
+	int v = vector_of(on->number, c);
+	tiles at = tiles_for(on->multiprocessors, rows, c / v);
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, on->stream, (const T *)dy, rows,
+		       c, at.lanes, scratch);
+	else
+		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, on->stream, (const T *)dy, rows,
+		       c, at.lanes, scratch);
+	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, on->stream, (const float *)scratch,
+	       (int)at.grid.y, c, db, add);
+}
+
+template <typename T> void maxpool_as(const struct kernel_on *on, const struct kernel_pool &call)
+{
+	int v = vector_of(on->number, call.c);
+	int blocks = blocks_for(on, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((maxpool_kernel<T, V>), blocks, THREADS, on->stream, call);
+	else
+		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, on->stream, call);
+}
+
+template <typename T> void maxpool_back_as(const struct kernel_on *on, const struct kernel_pool &call)
+{
+	int v = vector_of(on->number, call.c);
+	int blocks = blocks_for(on, (int64_t)call.n * call.h * call.w * (call.c / v));
+	constexpr int V = 16 / sizeof(T);
+
+	if (v == V)
+		LAUNCH((maxpool_back_kernel<T, V>), blocks, THREADS, on->stream, call);
+	else
+		LAUNCH((maxpool_back_kernel<T, 1>), blocks, THREADS, on->stream, call);
+}
+
+} // namespace
+
+/* The statement for the type of on, T. */
+#define BY_NUMBER(statement)                                                                       \
+	switch (on->number) {                                                                      \
+	case NUMBER_F32: {                                                                         \
+		typedef float T;                                                                   \
+		statement;                                                                         \
+		break;                                                                             \
+	}                                                                                          \
+	case NUMBER_F16: {                                                                         \
+		typedef f16 T;                                                                     \
+		statement;                                                                         \
+		break;                                                                             \
+	}                                                                                          \
+	case NUMBER_BF16: {                                                                        \
+		typedef bf16 T;                                                                    \
+		statement;                                                                         \
+		break;                                                                             \
+	}                                                                                          \
+	}
+
+extern "C" {
+
+void kernel_input(const struct kernel_on *on, const struct kernel_input *call)
+{
+	int64_t pixels = (int64_t)call->n * call->h * call->w;
+
+	BY_NUMBER(LAUNCH(input_kernel<T>, blocks_for(on, pixels), THREADS, on->stream, *call))
+}
+
+void kernel_output(const struct kernel_on *on, const void *from, float *to, int n, int c, int hw,
+		   bool add)
+{
+	int blocks = blocks_for(on, (int64_t)n * c * hw);
+
+	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, on->stream, (const T *)from, to, n, c,
+			 hw, add))
+}
+
+void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list, int count)
+{
+	/* The largest weight alone has 72 rounds of this. */
+	dim3 grid(128, (unsigned)count, 1);
+
+	if (count > 0)
+		BY_NUMBER(LAUNCH(weights_kernel<T>, grid, THREADS, on->stream, list))
+}
+
+void kernel_weight_gradient(const struct kernel_on *on, const void *from, float *to, int outputs,
+			    int channels, int inner, int padded, bool add)
+{
+	int64_t count = (int64_t)outputs * channels * inner;
+
+	BY_NUMBER(LAUNCH(weight_gradient_kernel<T>, blocks_for(on, count), THREADS, on->stream,
+			 (const T *)from, to, count, channels, inner, padded, add))
+}
+
+void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, on->stream, (T *)to, (int64_t)count, seed))
+}
+
+void kernel_relu(const struct kernel_on *on, const void *x, void *y, size_t count)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(relu_kernel<T>, blocks, THREADS, on->stream, (const T *)x, (T *)y,
+			 (int64_t)count))
+}
+
+void kernel_relu_back(const struct kernel_on *on, const void *y, const void *dy, void *dx,
+		      size_t count, bool add)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(relu_back_kernel<T>, blocks, THREADS, on->stream, (const T *)y,
+			 (const T *)dy, (T *)dx, (int64_t)count, add))
+}
+
+void kernel_sum(const struct kernel_on *on, const void *a, const void *b, void *y, size_t count)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(sum_kernel<T>, blocks, THREADS, on->stream, (const T *)a, (const T *)b,
+			 (T *)y, (int64_t)count))
+}
+
+void kernel_copy(const struct kernel_on *on, const void *from, void *to, size_t count, bool add)
+{
+	int blocks = blocks_for(on, (int64_t)count);
+
+	BY_NUMBER(LAUNCH(copy_kernel<T>, blocks, THREADS, on->stream, (const T *)from, (T *)to,
+			 (int64_t)count, add))
+}
+
+void kernel_bias(const struct kernel_on *on, void *y, const float *b, int64_t rows, int c)
+{
+	int blocks = blocks_for(on, rows * c);
+
+	BY_NUMBER(LAUNCH(bias_kernel<T>, blocks, THREADS, on->stream, (T *)y, b, rows * c, c))
+}
+
+int kernel_parts(int multiprocessors, int64_t rows, int c)
+{
+	/* By single channels there are the most; one more holds what comes of them. */
+	int most = 0;
+
+	for (int v = 1; v <= 8; v *= 2) {
+		int parts = (int)tiles_for(multiprocessors, rows, (c + v - 1) / v).grid.y;
+
+		most = parts > most ? parts : most;
+	}
+	return most + 1;
+}
+
+void kernel_bias_back(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+		      bool add, float *scratch)
+{
+	BY_NUMBER(bias_back_as<T>(on, dy, db, rows, c, add, scratch))
+}
+
+void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_forward_as<T>(on, *call))
+}
+
+void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_moments_as<T>(on, *call))
+}
+
+void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_apply_as<T>(on, *call))
+}
+
+void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call)
+{
+	BY_NUMBER(norm_back_as<T>(on, *call))
+}
+
+void kernel_maxpool(const struct kernel_on *on, const struct kernel_pool *call)
+{
+	BY_NUMBER(maxpool_as<T>(on, *call))
+}
+
+void kernel_maxpool_back(const struct kernel_on *on, const struct kernel_pool *call)
+{
+	BY_NUMBER(maxpool_back_as<T>(on, *call))
+}
+
+void kernel_avgpool(const struct kernel_on *on, const struct kernel_pool *call)
+{
+	int blocks = blocks_for(on, (int64_t)call->n * call->c);
+
+	BY_NUMBER(LAUNCH(avgpool_kernel<T>, blocks, THREADS, on->stream, *call))
+}
+
+void kernel_avgpool_back(const struct kernel_on *on, const struct kernel_pool *call)
+{
+	int blocks = blocks_for(on, (int64_t)call->n * call->h * call->w * call->c);
+
+	BY_NUMBER(LAUNCH(avgpool_back_kernel<T>, blocks, THREADS, on->stream, *call))
+}
+
+void kernel_loss(const struct kernel_on *on, const struct kernel_loss *call)
+{
+	if (call->n < 1)
+		return;
+	if (call->mse)
+		BY_NUMBER(LAUNCH(mse_kernel<T>, call->n, LOSS_THREADS, on->stream, *call))
+	else
+		BY_NUMBER(LAUNCH(entropy_kernel<T>, call->n, LOSS_THREADS, on->stream, *call))
+}
+
+void kernel_count(const struct kernel_on *on, const float *losses, const int32_t *places,
+		  const struct kernel_run *run, struct kernel_totals *totals)
+{
+	LAUNCH(count_kernel, 1, THREADS, on->stream, losses, places, run, totals);
+}
+
+void kernel_update(const struct kernel_on *on, const struct kernel_update *call)
+{
+	dim3 grid((unsigned)(call->count > 8 ? 128 : on->multiprocessors * BLOCKS_EACH),
+		  (unsigned)call->count, 1);
+
+	if (call->count > 0)
+		LAUNCH(update_kernel, grid, THREADS, on->stream, *call);
+}
+
+void kernel_finite(const struct kernel_on *on, const float *gradients, size_t count,
+		   struct kernel_scaler *scaler)
+{
+	LAUNCH(finite_kernel, blocks_for(on, (int64_t)count), THREADS, on->stream, gradients,
+	       (int64_t)count, scaler);
+}
+
+void kernel_scaler_next(const struct kernel_on *on, struct kernel_scaler *scaler)
+{
+	LAUNCH(scaler_kernel, 1, 1, on->stream, scaler);
+}
+
+} // extern "C"

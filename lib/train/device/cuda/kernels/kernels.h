@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The GPU's own kernels, as C calls that put them on a stream: all that cuDNN and cuBLASLt do not
+ * do better. Activations are NHWC in one of three types, channels the fastest; sums are float32 or
+ * wider and always in one order, so that the same input gives the same bits on the same GPU.
+ *
+ * Pointers are device memory. Calls do not wait and report nothing: cudaGetLastError after them
+ * tells of a launch that failed. All can be captured in a CUDA graph. */
+#ifndef BERTH_TRAIN_DEVICE_CUDA_KERNELS_KERNELS_H
+#define BERTH_TRAIN_DEVICE_CUDA_KERNELS_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum number { NUMBER_F32, NUMBER_F16, NUMBER_BF16 };
+
+/* What each call needs: where, and in what type; multiprocessors of the GPU decide how many
+ * blocks there are. */
+struct kernel_on {
+	cudaStream_t stream;
+	enum number number;
+	int multiprocessors;
+};
+
+/* Is there code for this GPU? cudaSuccess, or why not. */
+cudaError_t kernels_usable(void);
+
+/* ---- input and layouts ---- */
+
+/* A batch [n][c][h][w] to [n][h][w][padded]: cropped and flipped as places say (top, left, flip a
+ * sample; NULL: not), bytes by table [c][256], floats as they are (table NULL); further channels
+ * are 0. */
+struct kernel_input {
+	const void *raw;
+	const uint32_t *index; /* of each sample of the batch in raw; NULL: they lie in order */
+	const int32_t *places;
+	const float *table;
+	void *out;
+	int n, c, h, w, padded, pad;
+};
+void kernel_input(const struct kernel_on *on, const struct kernel_input *call);
+/* [n][h w][c] to float32 [n][c][h w]; add: to what is there. */
+void kernel_output(const struct kernel_on *on, const void *from, float *to, int n, int c, int hw,
+		   bool add);
+
+/* A weight, float32 [outputs][channels][inner], as [outputs][inner][padded] of the type. */
+struct kernel_weight {
+	const float *from;
+	void *to;
+	int outputs, channels, inner, padded;
+};
+/* count of them at once; list: device memory. */
+void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list, int count);
+/* Its gradient back; add: to what is there. */
+void kernel_weight_gradient(const struct kernel_on *on, const void *from, float *to, int outputs,
+			    int channels, int inner, int padded, bool add);
+
+/* count numbers between -1 and 1, the same for the same seed: to try things on. */
+void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed);
+
+/* ---- layers ---- */
+
+/* count elements. y may be x; dx may be dy unless add. */
+void kernel_relu(const struct kernel_on *on, const void *x, void *y, size_t count);
+void kernel_relu_back(const struct kernel_on *on, const void *y, const void *dy, void *dx,
+		      size_t count, bool add);
+void kernel_sum(const struct kernel_on *on, const void *a, const void *b, void *y, size_t count);
+/* to = from, or to += from. */
+void kernel_copy(const struct kernel_on *on, const void *from, void *to, size_t count, bool add);
+
+/* [rows][c] += b [c], in place. */
+void kernel_bias(const struct kernel_on *on, void *y, const float *b, int64_t rows, int c);
+
+/* Sums down the rows are made in parts; how many, for c channels of rows rows. Scratch of
+ * 2 * parts * c floats. */
+int kernel_parts(int multiprocessors, int64_t rows, int c);
+/* db (+)= sums of dy down its rows. */
+void kernel_bias_back(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+		      bool add, float *scratch);
+
+/* Batch norm of x [rows][c], with what is added to it and a ReLU. saved: [4][c], written in the
+ * forward pass: mean, 1/std, scale, shift. */
+struct kernel_norm {
+	int64_t rows;
+	int c;
+	float eps, momentum;
+	bool training, relu;
+	const void *x, *z; /* z: added before the ReLU, or NULL */
+	void *y;
+	const float *w, *b;
+	float *mean, *variance; /* running; changed by training */
+	float *saved;
+	const float *sums; /* [2][c]: of x and of its squares, by who made x; NULL: they are made here */
+	float *scratch;    /* 2 * kernel_parts * c */
+	/* Written with saved, for who applies this batch norm in its place; NULL: not. In 16 bits alone:
+	 * [2][c] in the type, scale and shift; then [2][c] float32, w and b. */
+	void *taken;
+	/* Backward; y is read where there are both z and a ReLU. z_added: there was a z. */
+	bool z_added, add_dx, add_dz, add_dw;
+	const void *dy;
+	void *dx, *dz; /* or NULL; dz may be dy */
+	float *dw, *db;
+	/* [2][c]: of dy and of dy (x - mean) / std, by who made dy, past the ReLU already; NULL: they are
+	 * made here */
+	const float *back_sums;
+};
+void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call);
+/* Its first half alone, in training: saved and the running statistics. */
+void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call);
+/* Its second half alone: y from saved. */
+void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call);
+void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call);
+
+/* Pooling of [n][h][w][c] to [n][out_h][out_w][c]. places: one byte an element of y, which of its
+ * window is the largest; written forward (NULL: not), read backward. */
+struct kernel_pool {
+	int n, h, w, c, out_h, out_w, kernel, stride, pad;
+	const void *x, *dy;
+	void *y, *dx;
+	unsigned char *places;
+	bool add;
+};
+void kernel_maxpool(const struct kernel_on *on, const struct kernel_pool *call);
+void kernel_maxpool_back(const struct kernel_on *on, const struct kernel_pool *call);
+/* The mean of each plane; of pool n, h, w, c, x, y, dy, dx and add are read. */
+void kernel_avgpool(const struct kernel_on *on, const struct kernel_pool *call);
+void kernel_avgpool_back(const struct kernel_on *on, const struct kernel_pool *call);
+
+/* ---- loss, counts, update ---- */
+
+/* What a run is, in device memory: a captured graph reads it there. */
+struct kernel_run {
+	float lr;
+	float share; /* 1 / samples of the update */
+	int32_t count;
+	int32_t first; /* of an update's runs */
+	int64_t step;
+	float vote;
+};
+
+/* struct step_totals (device.h) in device memory. */
+struct kernel_totals {
+	double loss_sum, last_loss_sum;
+	int64_t samples, top1, top5, last_samples, first_bad;
+};
+
+/* Scale of the loss, and whether a gradient was found that is not finite. */
+struct kernel_scaler {
+	float scale;
+	int32_t good;
+	int32_t bad;
+	int32_t skipped; /* updates left out since it was read */
+};
+
+/* Of logits [n][classes]: losses [n]; places [n], as OP_LABEL_RANK (NULL: not); dx, in the type,
+ * scaled by share, times scaler's scale where there is one (NULL: not). A target outside
+ * 0..classes - 1 makes the loss a NaN. */
+struct kernel_loss {
+	const void *x;
+	const void *target; /* int32 [n]; mse: float [n][classes] */
+	float *losses;
+	int32_t *places;
+	void *dx;
+	const float *share;
+	const struct kernel_scaler *scaler; /* or NULL */
+	int n, classes;
+	bool mse, add;
+	float smoothing;
+};
+void kernel_loss(const struct kernel_on *on, const struct kernel_loss *call);
+/* Add a run's losses to totals; places NULL: no top counts. */
+void kernel_count(const struct kernel_on *on, const float *losses, const int32_t *places,
+		  const struct kernel_run *run, struct kernel_totals *totals);
+
+/* Parts of the flat buffers; list: device memory. */
+struct kernel_stretch {
+	int64_t offset, count;
+	float weight_decay;
+};
+struct kernel_update {
+	float *weights, *momentum;
+	const float *gradients;
+	const struct kernel_stretch *list;
+	int count;
+	float momentum_factor;
+	bool nesterov;
+	const float *lr;
+	const struct kernel_scaler *scaler; /* or NULL; bad: nothing is changed */
+};
+void kernel_update(const struct kernel_on *on, const struct kernel_update *call);
+/* scaler->bad = 1 where a gradient is not finite. */
+void kernel_finite(const struct kernel_on *on, const float *gradients, size_t count,
+		   struct kernel_scaler *scaler);
+/* After the update: the next scale; bad is cleared. */
+void kernel_scaler_next(const struct kernel_on *on, struct kernel_scaler *scaler);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/metrics/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "train/device/cuda/gpu_meter.h"
+#include "train/metrics/tensorboard.h"
+
+#define FILE_MAX ((size_t)1 << 30)
+
+struct metrics {
+	int fd;
+	char *path;
+	int64_t last_val; /* the step of the last row of val that a resumed run found, -1 */
+	struct tensorboard *events[2]; /* by split */
+};
+
+/* The rows of text[0..given] up to step, one after another. malloced. *last_val: the last step of
+ * val. A file system that was cut off may leave NULs in the middle: those are no rows, and what
+ * follows is still read. */
+static char *rows_until(const char *text, size_t given, int64_t step, size_t *size,
+			int64_t *last_val)
+{
+	char *kept = malloc(given + 1);
+
+	*size = 0;
+	for (const char *line = text, *end = text + given; kept && line < end;) {
+		const char *newline = memchr(line, '\n', (size_t)(end - line));
+		size_t length = (size_t)((newline ? newline : end) - line);
+		JSON_AUTO row = json_loadb(line, length, 0, NULL);
+		json_t *at = json_object_get(row, "step");
+
+		/* A last line cut off by a kill is no row. */
+		if (json_is_integer(at) && json_integer_value(at) <= step && newline) {
+			const char *split = json_string_value(json_object_get(row, "split"));
+
+			memcpy(kept + *size, line, length + 1);
+			*size += length + 1;
+			if (split && !strcmp(split, split_name(SPLIT_VAL)))
+				*last_val = json_integer_value(at);
+		}
+		line += length + 1;
+	}
+	return kept;
+}
+
+static int keep_rows(const char *path, int64_t step, int64_t *last_val, struct error *err)
+{
+	char *text, *kept;
+	size_t size;
+	int rc = file_read(path, FILE_MAX, &text, &size, err);
+
+	if (rc)
+		return rc;
+	kept = rows_until(text, size, step, &size, last_val);
+	rc = kept ? file_write_atomic(path, kept, size, 0666, err) : error_memory(err, path);
+	free(kept);
+	free(text);
+	return rc;
+}
+
+static int put_aside(const char *path, struct error *err)
+{
+	char *aside;
+
+	for (int i = 1; i < 100000; i++) {
+		if (asprintf(&aside, "%s.%d", path, i) < 0)
+			return error_memory(err, path);
+		int rc = access(aside, F_OK) ? rename(path, aside) : 1;
+
+		free(aside);
+		if (rc <= 0)
+			return rc ? error_set(err, ERR_OUTPUT, "%s cannot be put aside: %s", path,
+					      strerror(errno))
+				  : 0;
+	}
+	return error_set(err, ERR_OUTPUT, "%s.1 to .99999 are all taken", path);
+}
+
+static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error *err)
+{
+	int rc = 0;
+
+	if (!access(metrics->path, F_OK))
+		rc = resumed_step >= 0
+			     ? keep_rows(metrics->path, resumed_step, &metrics->last_val, err)
+			     : put_aside(metrics->path, err);
+	if (rc)
+		return rc;
+	metrics->fd = open(metrics->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	return metrics->fd < 0 ? error_set(err, ERR_OUTPUT, "%s cannot be written: %s",
+					   metrics->path, strerror(errno))
+			       : 0;
+}
+
+static int open_events(struct metrics *metrics, const struct metrics_request *request,
+		       enum split split, struct error *err)
+{
+	char *folder;
+	int rc;
+
+	if (asprintf(&folder, "%s/%s", request->folder, split_name(split)) < 0)
+		return error_memory(err, "the metrics");
+	/* An evaluation at the step of the checkpoint stays, as its row does. */
+	rc = tensorboard_open(folder, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
+			      &metrics->events[split], err);
+	free(folder);
+	return rc;
+}
+
+int metrics_open(const struct metrics_request *request, struct metrics **out, struct error *err)
+{
+	struct metrics *metrics = calloc(1, sizeof *metrics);
+	int rc;
+
+	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", request->folder) < 0) {
+		free(metrics);
+		return error_memory(err, "the metrics");
+	}
+	metrics->fd = -1;
+	metrics->last_val = -1;
+	rc = file_make_dirs(request->folder, err);
+	if (!rc)
+		rc = open_rows(metrics, request->resumed_step, err);
+	if (!rc)
+		rc = open_events(metrics, request, SPLIT_TRAIN, err);
+	if (!rc && request->validates)
+		rc = open_events(metrics, request, SPLIT_VAL, err);
+	if (rc)
+		metrics_close(metrics);
+	else
+		*out = metrics;
+	return rc;
+}
+
+/* json_real(NaN) is NULL: a diverged loss is null on purpose. */
+static json_t *number(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+static bool has_accuracy(const struct metrics_row *row)
+{
+	return row->split == SPLIT_VAL && row->acc1 >= 0;
+}
+
+static void add_gpu(json_t *json, const struct gpu_reading *gpu)
+{
+	json_t *slow = json_array();
+
+	for (int why = 0; why < GPU_SLOW_COUNT; why++)
+		if (gpu->slow[why])
+			json_array_append_new(slow, json_string(gpu_slow_name(why)));
+	json_object_set_new(json, "gpu_use", number(gpu->use));
+	json_object_set_new(json, "gpu_memory_bytes", number(gpu->memory_bytes));
+	json_object_set_new(json, "gpu_power_w", number(gpu->power_w));
+	json_object_set_new(json, "gpu_slow", slow);
+}
+
+/* How much of the reductions nobody waited for, 0 to 1. */
+static double hidden(const struct metrics_row *row)
+{
+	return row->comm_busy_ms > 0 ? 1 - row->comm_exposed_ms / row->comm_busy_ms : 1;
+}
+
+static int write_json(struct metrics *metrics, const json_t *json, struct error *err)
+{
+	char *text = json ? json_dumps(json, 0) : NULL, *line = NULL;
+	int rc = 0;
+
+	if (!text || asprintf(&line, "%s\n", text) < 0) {
+		line = NULL;
+		rc = error_memory(err, "the metrics");
+	} else if (file_write_all(metrics->fd, line, strlen(line))) {
+		rc = error_set(err, ERR_IO, "%s cannot be written: %s", metrics->path,
+			       strerror(errno));
+	}
+	free(line);
+	free(text);
+	return rc;
+}
+
+static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	JSON_AUTO json =
+		json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "split", split_name(row->split),
+			  "step", (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
+			  number(row->loss), "lr", number(row->lr), "images_per_s",
+			  number(row->images_per_s), "data_wait_ms", number(row->data_wait_ms));
+
+	if (json && has_accuracy(row)) {
+		json_object_set_new(json, "acc1", number(row->acc1));
+		json_object_set_new(json, "acc5", number(row->acc5));
+	}
+	if (json && row->gpu) {
+		add_gpu(json, row->gpu);
+		json_object_set_new(json, "host_ms", number(row->host_ms));
+	}
+	if (json && row->overlap) {
+		json_object_set_new(json, "comm_ms", number(row->comm_busy_ms));
+		json_object_set_new(json, "comm_hidden", number(hidden(row)));
+	}
+	return write_json(metrics, json, err);
+}
+
+int metrics_write_save(struct metrics *metrics, const struct metrics_save *row, struct error *err)
+{
+	if (!metrics)
+		return 0;
+	JSON_AUTO json = json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "split", "checkpoint", "step",
+				   (json_int_t)row->step, "epoch", (json_int_t)row->epoch,
+				   "stall_ms", row->stall_ms, "write_ms", row->write_ms,
+				   "size_bytes", (json_int_t)row->size_bytes);
+
+	return write_json(metrics, json, err);
+}
+
+static int write_event(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	struct tensorboard_scalar scalars[16] = {
+		{"loss", row->loss},
+		{"lr", row->lr},
+		{"images_per_s", row->images_per_s},
+		{"data_wait_ms", row->data_wait_ms},
+	};
+	size_t count = 4;
+
+	if (has_accuracy(row)) {
+		scalars[count++] = (struct tensorboard_scalar){"acc1", row->acc1};
+		scalars[count++] = (struct tensorboard_scalar){"acc5", row->acc5};
+	}
+	if (row->gpu) {
+		int slow = 0;
+
+		for (int why = 0; why < GPU_SLOW_COUNT; why++)
+			slow += row->gpu->slow[why];
+		scalars[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->use};
+		scalars[count++] =
+			(struct tensorboard_scalar){"gpu_memory_bytes", row->gpu->memory_bytes};
+		scalars[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
+		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", slow};
+		scalars[count++] = (struct tensorboard_scalar){"host_ms", row->host_ms};
+	}
+	if (row->overlap) {
+		scalars[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};
+		scalars[count++] = (struct tensorboard_scalar){"comm_hidden", hidden(row)};
+	}
+	return tensorboard_write(metrics->events[row->split], row->step, scalars, count, err);
+}
+
+int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+{
+	if (!metrics || (row->split == SPLIT_VAL && row->step <= metrics->last_val))
+		return 0;
+
+	int rc = write_line(metrics, row, err);
+
+	return rc ? rc : write_event(metrics, row, err);
+}
+
+const char *metrics_path(const struct metrics *metrics)
+{
+	return metrics ? metrics->path : "";
+}
+
+void metrics_close(struct metrics *metrics)
+{
+	if (!metrics)
+		return;
+	if (metrics->fd >= 0)
+		close(metrics->fd);
+	tensorboard_close(metrics->events[SPLIT_TRAIN]);
+	tensorboard_close(metrics->events[SPLIT_VAL]);
+	free(metrics->path);
+	free(metrics);
+}

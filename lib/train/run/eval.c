@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/run/eval.h"
+
+#include <time.h>
+
+#include "train/run/heartbeat.h"
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The next batch, or a global_count of 0 at the end. *wait_s grows by the time it took. */
+static int next(struct feed *feed, int64_t position, struct batch **batch, int64_t *global_count,
+		double *wait_s, struct error *err)
+{
+	double begin = now_s();
+	int rc = feed_next(feed, position, batch, global_count, err);
+
+	*wait_s += now_s() - begin;
+	return rc;
+}
+
+/* *stopped: it was broken off. */
+static int run_own(struct feed *feed, const void *resident, struct device_step *step,
+		   struct stop *stop, double *wait_ms, bool *stopped, struct error *err)
+{
+	int64_t position = 0, global_count, batches = 0;
+	double wait_s = 0;
+	struct batch *batch;
+	int rc = next(feed, position, &batch, &global_count, &wait_s, err);
+
+	for (; !rc && global_count && !(*stopped = stop_now(stop)); batches++) {
+		struct step_input input = {
+			.x = batch->x,
+			.raw = batch->raw,
+			.choices = batch->choices,
+			.resident = resident,
+			.indices = batch->indices,
+			.target = batch->target,
+			.count = batch->count,
+			.global_count = batch->count,
+		};
+
+		if (batch->count)
+			rc = device_step_run(step, &input, err);
+		position += global_count;
+		beat_on(0, "evaluates");
+		if (!rc)
+			rc = next(feed, position, &batch, &global_count, &wait_s, err);
+	}
+	*wait_ms = batches ? wait_s * 1e3 / (double)batches : 0;
+	return rc;
+}
+
+int eval_run(struct feed *feed, const void *resident, struct device_step *step, struct comm *comm,
+	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
+	     struct error *err)
+{
+	struct step_totals totals = {0};
+	int64_t faults = feed_faults(feed);
+	double begin = now_s(), wait_ms = 0;
+	bool stopped = false;
+	int rc = run_own(feed, resident, step, stop, &wait_ms, &stopped, err);
+
+	if (!rc)
+		rc = device_step_read(step, &totals, err);
+	if (rc)
+		return rc;
+	double sums[6] = {totals.loss_sum,	(double)totals.samples,
+			  (double)totals.top1,	(double)totals.top5,
+			  (double)(feed_faults(feed) - faults), stopped};
+
+	rc = comm_agree(comm, queue, sums, 6, COMM_SUM, err);
+	if (!rc)
+		rc = comm_agree(comm, queue, &wait_ms, 1, COMM_MAX, err);
+	if (rc)
+		return error_prefix(err, "adding up the evaluation");
+	if (sums[5] > 0) {
+		*out = (struct eval_result){.stopped = true};
+		return 0;
+	}
+	if (sums[1] < 1)
+		return error_set(err, ERR_DATA, "no sample of val can be decoded");
+	*out = (struct eval_result){
+		.loss = sums[0] / sums[1],
+		.samples = (int64_t)sums[1],
+		.top1 = (int64_t)sums[2],
+		.top5 = (int64_t)sums[3],
+		.left_out = (int64_t)sums[4],
+		.seconds = now_s() - begin,
+		.data_wait_ms = wait_ms,
+	};
+	return 0;
+}

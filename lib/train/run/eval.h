@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Evaluation: every sample exactly once, over all ranks. */
+#ifndef BERTH_TRAIN_RUN_EVAL_H
+#define BERTH_TRAIN_RUN_EVAL_H
+
+#include "base/error.h"
+#include "train/comm/comm.h"
+#include "train/data/feed.h"
+#include "train/device/device.h"
+#include "train/run/stop.h"
+
+/* Over all ranks, the same on each. top1, top5: samples that were right; 0 with LOSS_MSE. */
+struct eval_result {
+	double loss; /* mean over samples */
+	int64_t samples, top1, top5;
+	int64_t left_out; /* that could not be decoded */
+	double seconds;
+	double data_wait_ms; /* a batch, of the slowest rank */
+	bool stopped;	     /* a rank broke it off: the rest counts for nothing */
+};
+
+/* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
+ * counts up. resident: the feed's data set in device memory, or NULL. step: one without training for the feed's batches. Collective. -ERR_DATA when no
+ * sample could be decoded. stop: asked before each batch, whether to break it off. */
+int eval_run(struct feed *feed, const void *resident, struct device_step *step, struct comm *comm,
+	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
+	     struct error *err);
+
+#endif

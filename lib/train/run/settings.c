@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the options must be: complete, fitting each other, the same on all ranks. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "train/run/loop_internal.h"
+
+/* torchvision's references' own. */
+#define STEP_SIZE 30
+#define GAMMA 0.1
+#define WARMUP_START 0.01
+
+/* ---- defaults ---- */
+
+static int schedule_defaults(struct train_options *options, struct error *err)
+{
+	struct schedule *schedule = &options->schedule;
+	enum schedule_kind kind = schedule->kind;
+
+	if (schedule->step_size > 0 && kind != SCHEDULE_STEP)
+		return error_set(err, ERR_USAGE, "--step-size is for --schedule step; this is %s",
+				 schedule_name(kind));
+	if (schedule->milestone_count && kind != SCHEDULE_MULTISTEP)
+		return error_set(err, ERR_USAGE,
+				 "--milestones is for --schedule multistep; this is %s",
+				 schedule_name(kind));
+	if (!schedule->milestone_count && kind == SCHEDULE_MULTISTEP)
+		return error_set(err, ERR_USAGE,
+				 "--schedule multistep needs --milestones, as 30,60,80");
+	if (schedule->gamma >= 0 && kind != SCHEDULE_STEP && kind != SCHEDULE_MULTISTEP)
+		return error_set(err, ERR_USAGE,
+				 "--gamma is for --schedule step or multistep; this is %s",
+				 schedule_name(kind));
+	if (schedule->warmup_start >= 0 && schedule->warmup_unit == WARMUP_NONE)
+		return error_set(err, ERR_USAGE, "--warmup-start is for --warmup, as 5e or 500");
+	if (!schedule->step_size)
+		schedule->step_size = STEP_SIZE;
+	if (schedule->gamma < 0)
+		schedule->gamma = GAMMA;
+	if (schedule->warmup_start < 0)
+		schedule->warmup_start = WARMUP_START;
+	return 0;
+}
+
+/* Names that nothing needs to be loaded or read for. */
+static int names_known(const struct train_options *options, struct error *err)
+{
+	int rc = device_known(options->device, err);
+
+	if (!rc)
+		rc = comm_known(options->comm, err);
+	return rc ? rc : dataset_known(options->data, err);
+}
+
+static int fit(const struct train_options *options, struct error *err)
+{
+	if (options->nesterov && options->momentum <= 0)
+		return error_set(err, ERR_USAGE, "--nesterov needs a --momentum above 0");
+	if ((int64_t)options->batch * options->accumulate > INT32_MAX)
+		return error_set(err, ERR_USAGE,
+				 "--batch %d times --accumulate %d is too large: expected at most "
+				 "%" PRId32 " samples of an update on each rank",
+				 options->batch, options->accumulate, INT32_MAX);
+	if (options->save_said && !options->ckpt)
+		return error_set(err, ERR_USAGE,
+				 "--save-every without --ckpt: say in which folder to save");
+	if (options->keep_said && !options->ckpt)
+		return error_set(err, ERR_USAGE,
+				 "--keep without --ckpt: say in which folder to save");
+	if (options->take_over && !options->ckpt)
+		return error_set(err, ERR_USAGE,
+				 "--take-over without --ckpt: say which folder to take over");
+	return 0;
+}
+
+int train_defaults(struct train_options *options, struct error *err)
+{
+	const struct model *model = model_find(options->model);
+	char names[256];
+
+	if (!model)
+		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s",
+				 options->model, model_names(names, sizeof names));
+	if (options->tf32 && options->precision != PRECISION_F32)
+		return error_set(err, ERR_USAGE,
+				 "--tf32 is for products of float32, and --amp %s has none: leave "
+				 "out one of them",
+				 options->precision == PRECISION_BF16 ? "bf16" : "fp16");
+	if (options->batch <= 0)
+		options->batch = model->batch;
+	if (options->accumulate <= 0)
+		options->accumulate = 1;
+	if (options->epochs <= 0)
+		options->epochs = options->steps > 0 ? INT32_MAX : model->epochs;
+	if (options->lr < 0)
+		options->lr = model->lr;
+	if (options->momentum < 0)
+		options->momentum = model->momentum;
+	if (options->weight_decay < 0)
+		options->weight_decay = model->weight_decay;
+	if (!options->schedule_said)
+		options->schedule.kind = model->schedule;
+
+	int rc = schedule_defaults(options, err);
+
+	if (!rc)
+		rc = fit(options, err);
+	return rc ? rc : names_known(options, err);
+}
+
+/* ---- the same on all ranks ---- */
+
+int train_compare(struct train *train, struct error *err)
+{
+	const struct train_options *options = train->options;
+	const struct schedule *schedule = &options->schedule;
+	const struct ddp_setting settings[] = {
+		{"--batch", options->batch, false},
+		{"the number of training samples (--data)", (double)train->data->count, false},
+		{"--no-eval", !options->evaluate, true},
+		{"the number of samples to evaluate (--data)",
+		 train->val ? (double)train->val->count : 0, false},
+		{"--accumulate", options->accumulate, false},
+		{"--epochs", (double)options->epochs, false},
+		{"--steps", (double)options->steps, false},
+		{"--log-every", (double)options->log_every, false},
+		{"--ckpt", !!options->ckpt, true},
+		{"--save-every", (double)options->save_every, false},
+		{"--save-every", options->save_unit, true},
+		{"--keep", (double)options->keep, false},
+		{"--on-nan", options->nan_continues, true},
+		{"--augment",
+		 options->augment ? ddp_mark(options->augment, strlen(options->augment)) : 0, true},
+		{"--image-size", options->image_size, false},
+		{"--strict-data", options->strict_data, true},
+		/* What follows would make them drift apart. */
+		{"--device", ddp_mark(train->device->ops->name, strlen(train->device->ops->name)),
+		 true},
+		{"--loss", train->loss_kind, true},
+		{"--seed", ddp_mark(&options->seed, sizeof options->seed), true},
+		{"--lr", options->lr, false},
+		{"--momentum", options->momentum, false},
+		{"--weight-decay", options->weight_decay, false},
+		{"--weight-decay-on", options->decay_vectors, true},
+		{"--nesterov", options->nesterov, true},
+		{"--label-smoothing", options->smoothing, false},
+		{"--cpu-conv", options->direct, true},
+		{"--amp", options->precision, true},
+		{"--tf32", options->tf32, true},
+		{"--schedule", schedule->kind, true},
+		{"--step-size", (double)schedule->step_size, false},
+		{"--gamma", schedule->gamma, false},
+		{"--milestones",
+		 ddp_mark(schedule->milestones,
+			  (size_t)schedule->milestone_count * sizeof *schedule->milestones),
+		 true},
+		{"--warmup", (double)schedule->warmup, false},
+		{"--warmup", schedule->warmup_unit, true},
+		{"--warmup-start", schedule->warmup_start, false},
+	};
+
+	return ddp_compare(train->graph, settings, sizeof settings / sizeof *settings, train->comm,
+			   train->queue, err);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/run/stop.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LOOK_S 0.5 /* between looks for the file */
+#define MARGIN_S 3 /* to end MPI, to write the report, to ask for another job */
+#define FAILED "failed"
+
+static volatile sig_atomic_t caught;
+static const char *failed_file;
+
+static double now_s(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- signals ---- */
+
+/* Only calls that a handler may make. */
+static bool another_failed(void)
+{
+	char text[sizeof FAILED - 1];
+	int fd = failed_file ? open(failed_file, O_RDONLY | O_CLOEXEC) : -1;
+	ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+
+	if (fd >= 0)
+		close(fd);
+	return n == (ssize_t)sizeof text && !memcmp(text, FAILED, sizeof text);
+}
+
+static void catch(int number)
+{
+	int saved = errno;
+
+	if (number == SIGTERM && another_failed()) {
+		signal(SIGTERM, SIG_DFL);
+		raise(SIGTERM); /* delivered when this returns */
+	}
+
+	enum stop_cause cause = number == SIGTERM  ? STOP_TERM
+				: number == SIGINT ? STOP_INT
+						   : STOP_USR1;
+
+	if (caught < (sig_atomic_t)cause)
+		caught = cause;
+	errno = saved;
+}
+
+static void *take_signals(void *unused)
+{
+	for (;;)
+		pause();
+	return NULL;
+}
+
+/* In a thread that does nothing else. oneDNN's generated code has other things in the register of the
+ * stack: a handler that runs on top of it writes into the heap. */
+void stop_catch_signals(const char *file)
+{
+	struct sigaction action = {.sa_handler = catch, .sa_flags = SA_RESTART};
+	pthread_t thread;
+	sigset_t three;
+
+	failed_file = file;
+	sigemptyset(&three);
+	sigaddset(&three, SIGTERM);
+	sigaddset(&three, SIGINT);
+	sigaddset(&three, SIGUSR1);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGUSR1, &action, NULL);
+	/* Where there is no thread to be had they come here, as ever. */
+	if (pthread_create(&thread, NULL, take_signals, NULL))
+		return;
+	pthread_detach(thread);
+	pthread_sigmask(SIG_BLOCK, &three, NULL);
+}
+
+enum stop_cause stop_signalled(void)
+{
+	return (enum stop_cause)caught;
+}
+
+/* ---- when ---- */
+
+void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_time)
+{
+	struct timespec wall;
+
+	clock_gettime(CLOCK_REALTIME, &wall);
+	*stop = (struct stop){
+		.able = true,
+		.file = file && *file ? file : NULL,
+		.looks = looks,
+		.end_s = INFINITY,
+		.looked_s = -INFINITY,
+	};
+	stop->old = looks && stop->file && !access(stop->file, F_OK);
+	if (end_time)
+		stop->end_s = now_s() + (double)end_time - (double)wall.tv_sec -
+			      (double)wall.tv_nsec * 1e-9;
+}
+
+double stop_reserve(const struct stop *stop)
+{
+	/* The step that is about to begin, and a slow one; a save may be slower than any before. */
+	return 2 * stop->step_s + 1.5 * stop->save_s + MARGIN_S;
+}
+
+static bool file_is_there(struct stop *stop)
+{
+	double now = now_s();
+
+	if (!stop->looks || !stop->file || now - stop->looked_s < LOOK_S)
+		return false;
+	stop->looked_s = now;
+	return !access(stop->file, F_OK);
+}
+
+bool stop_wanted(struct stop *stop, double more_s)
+{
+	if (!stop->able)
+		return false;
+	if (stop_signalled() > stop->cause)
+		stop->cause = stop_signalled();
+	if (!stop->cause && file_is_there(stop))
+		stop->cause = STOP_FILE;
+	if (!stop->cause && stop->end_s < INFINITY &&
+	    now_s() + stop_reserve(stop) + more_s >= stop->end_s)
+		stop->cause = STOP_TIME;
+	return stop->cause;
+}
+
+bool stop_now(struct stop *stop)
+{
+	return stop_wanted(stop, 0);
+}
+
+static void longest(double *most, double seconds)
+{
+	if (seconds > *most)
+		*most = seconds;
+}
+
+void stop_took_step(struct stop *stop, double seconds)
+{
+	longest(&stop->step_s, seconds);
+}
+
+void stop_took_save(struct stop *stop, double seconds)
+{
+	longest(&stop->save_s, seconds);
+}
+
+void stop_took_eval(struct stop *stop, double seconds)
+{
+	longest(&stop->eval_s, seconds);
+}
+
+void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size)
+{
+	switch (cause) {
+	case STOP_TERM:
+		snprintf(text, size, "SIGTERM came");
+		break;
+	case STOP_INT:
+		snprintf(text, size, "SIGINT came");
+		break;
+	case STOP_USR1:
+		snprintf(text, size, "SIGUSR1 came");
+		break;
+	case STOP_FILE:
+		snprintf(text, size,
+			 stop->old ? "the stop file %s was there when the training began" : "the stop file appeared",
+			 stop->file ? stop->file : "");
+		break;
+	case STOP_TIME:
+		snprintf(text, size,
+			 "the job's time is over in %.0f s (needed: a step %.2f s, a checkpoint %.2f s)",
+			 fmax(0, stop->end_s - now_s()), stop->step_s, stop->save_s);
+		break;
+	default:
+		snprintf(text, size, "no reason");
+	}
+}

@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The head against agents that misbehave: three nodes, one rank each, their agents played by
+ * children of this test, through an engine of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "controller/job.h"
+#include "base/loop.h"
+#include "overlay/messages.h"
+#include "base/json.h"
+#include "launch/launcher.h"
+#include "inventory/inventory.h"
+
+#define NODES 3
+#define NODE_TIMEOUT_MS 1500
+#define START_TIMEOUT_MS 2500
+#define RANKS_TIMEOUT_MS 2000
+
+enum deed {
+	NOTHING,
+	DIE,	    /* SIGKILL itself */
+	CLOSE,	    /* close the connection and live on */
+	SILENT,	    /* stay connected, say nothing more */
+	RUBBISH,    /* bytes that are no frame */
+	NO_CARD,    /* a card that is none */
+	BAD_TEXT,   /* text that is no JSON */
+	WRONG_NODE, /* greet as another node */
+	FAILED,	    /* cannot do its part */
+	ENDS,	    /* its rank ends with code */
+	KILLED,	    /* its rank is killed by signal code */
+	ABORTS,	    /* its rank calls abort with code */
+	UNSTARTED,  /* its program cannot be executed */
+	UNSAID,	    /* never says it, and beats on */
+};
+
+/* What one node's agent does instead, when it would send that message. */
+struct act {
+	size_t node;
+	enum deed deed;
+	enum agent_message at;
+	int code;
+};
+
+static const struct act *acts;
+static size_t act_count;
+static size_t fanout;
+static int ranks_timeout_ms;
+static char *card_text;
+
+/* ---- an agent that is played ---- */
+
+struct fake {
+	int fd;
+	size_t node;
+	struct wire *wire;
+	bool silent;
+};
+
+static void flush(struct fake *fake)
+{
+	const void *bytes;
+	size_t size;
+
+	while ((size = wire_output(fake->wire, &bytes)) > 0) {
+		ssize_t n = send(fake->fd, bytes, size, MSG_NOSIGNAL);
+
+		if (n <= 0)
+			_exit(1);
+		wire_wrote(fake->wire, (size_t)n);
+	}
+}
+
+static void tell(struct fake *fake, enum agent_message type, const char *text)
+{
+	struct wire_message message = {.type = (uint16_t)type,
+				       .node = (uint32_t)fake->node,
+				       .text = text,
+				       .text_size = strlen(text)};
+
+	if (fake->silent || wire_send(fake->wire, &message, NULL))
+		return;
+	flush(fake);
+}
+
+/* The next message of that type; others are passed over. Beats meanwhile. */
+static bool await(struct fake *fake, enum agent_message type, char *out, size_t size)
+{
+	for (;;) {
+		struct wire_message message;
+		struct pollfd wait = {.fd = fake->fd, .events = POLLIN};
+		unsigned char buffer[65536];
+		int rc;
+
+		while ((rc = wire_next(fake->wire, &message, NULL)) > 0) {
+			if (message.type != type)
+				continue;
+			snprintf(out, size, "%.*s", (int)message.text_size, message.text);
+			return true;
+		}
+		flush(fake);
+		if (poll(&wait, 1, 300) == 0) {
+			tell(fake, MESSAGE_BEAT, "");
+			continue;
+		}
+		ssize_t n = recv(fake->fd, buffer, sizeof buffer, 0);
+
+		if (n <= 0 || wire_feed(fake->wire, buffer, (size_t)n, NULL))
+			_exit(0);
+	}
+}
+
+static void ended(struct fake *fake, int code, int number, const char *start_error, bool stopped)
+{
+	char text[300];
+
+	snprintf(
+		text, sizeof text,
+		"{\"rank\":%zu,\"local_rank\":0,\"pid\":1,\"code\":%d,\"signal\":%d,\"core\":false,"
+		"\"stopped\":%s,\"oom\":0,\"start_error\":%s,\"last\":[\"its last words\"],"
+		"\"peak_memory_bytes\":1}",
+		fake->node, code, number, stopped ? "true" : "false",
+		start_error ? start_error : "null");
+	tell(fake, MESSAGE_ENDED, text);
+}
+
+/* Is something else to be done in place of this message? Then it is done. */
+static bool instead(struct fake *fake, enum agent_message at)
+{
+	char text[200];
+
+	for (size_t i = 0; i < act_count; i++) {
+		const struct act *act = &acts[i];
+
+		if (act->node != fake->node || act->at != at)
+			continue;
+		switch (act->deed) {
+		case DIE:
+			kill(getpid(), SIGKILL);
+			break;
+		case CLOSE:
+			shutdown(fake->fd, SHUT_RDWR);
+			close(fake->fd);
+			sleep(60);
+			break;
+		case SILENT:
+			fake->silent = true;
+			return true;
+		case RUBBISH:
+			if (write(fake->fd, "\5\0\0\0hello this is no frame", 26) < 0)
+				_exit(1);
+			return true;
+		case NO_CARD:
+			tell(fake, MESSAGE_CARD, "{\"port\":1,\"card\":{\"format\":\"x\"}}");
+			return true;
+		case BAD_TEXT:
+			tell(fake, at, "{\"port\":");
+			return true;
+		case WRONG_NODE:
+			usleep(700000); /* the true one comes first */
+			fake->node = 1;
+			tell(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
+			return true;
+		case FAILED:
+			tell(fake, MESSAGE_FAILED, "{\"code\":73,\"text\":\"no room\"}");
+			return true;
+		case ENDS:
+			ended(fake, act->code, 0, NULL, false);
+			return true;
+		case KILLED:
+			ended(fake, 128 + act->code, act->code, NULL, false);
+			return true;
+		case UNSTARTED:
+			ended(fake, act->code, 0, "\"cannot start ./x: why\"", false);
+			return true;
+		case ABORTS:
+			snprintf(text, sizeof text,
+				 "{\"rank\":%zu,\"status\":%d,\"text\":\"enough\"}", fake->node,
+				 act->code);
+			tell(fake, MESSAGE_ABORT, text);
+			return true;
+		case UNSAID:
+			return true;
+		default:
+			break;
+		}
+	}
+	return false;
+}
+
+static void say(struct fake *fake, enum agent_message type, const char *text)
+{
+	if (!instead(fake, type))
+		tell(fake, type, text);
+}
+
+static void play(struct fake *fake)
+{
+	static char text[1 << 20];
+	bool over = false;
+
+	say(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
+	await(fake, MESSAGE_WELCOME, text, sizeof text);
+	if (strstr(text, "\"listen\":true"))
+		tell(fake, MESSAGE_LISTENS, "{\"port\":1}");
+	if (strstr(text, "\"move\":true"))
+		say(fake, MESSAGE_STAYS, "{\"why\":\"its parent cannot be reached\"}");
+	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711, card_text);
+	say(fake, MESSAGE_CARD, text);
+	await(fake, MESSAGE_REACH, text, sizeof text);
+	JSON_AUTO question = json_loads(text, 0, NULL);
+	size_t count = json_array_size(json_object_get(question, "addresses"));
+	size_t used = 0;
+	char numbers[2][4096];
+
+	for (int which = 0; which < 2; which++) {
+		used = 0;
+		numbers[which][0] = 0;
+		for (size_t i = 0; i < count; i++)
+			used += (size_t)sprintf(numbers[which] + used, "%s%d", i ? "," : "",
+						which ? -1 : 1);
+	}
+	snprintf(text, sizeof text, "{\"nodes\":1,\"reached\":[%s],\"shared\":[%s]}", numbers[0],
+		 numbers[1]);
+	say(fake, MESSAGE_REACHED, text);
+	await(fake, MESSAGE_START, text, sizeof text);
+	say(fake, MESSAGE_STARTED, "{\"pmix\":false}");
+	for (size_t i = 0; i < act_count; i++) /* somebody's end is not the usual one */
+		over |= acts[i].at == MESSAGE_ENDED || (acts[i].at == MESSAGE_STARTED && acts[i].deed == UNSAID);
+	if (over) {
+		if (!instead(fake, MESSAGE_ENDED)) {
+			await(fake, MESSAGE_STOP, text, sizeof text);
+			ended(fake, 143, 15, NULL, true);
+		}
+	} else {
+		ended(fake, 0, 0, NULL, false);
+	}
+	say(fake, MESSAGE_DONE, "{\"left\":null}");
+	await(fake, 0, text, sizeof text); /* until the goodbye */
+}
+
+static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+		 struct error *err)
+{
+	struct engine_child *children = calloc(NODES, sizeof *children);
+	struct wire_secret secret;
+
+	(void)err;
+	assert_non_null(children);
+	wire_secret_parse(job->secret, &secret, NULL);
+	for (size_t i = 0; i < NODES; i++) {
+		int pair[2];
+
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+		children[i] = (struct engine_child){fork(), (long)i, pair[0]};
+		assert_true(children[i].pid >= 0);
+		if (children[i].pid == 0) {
+			struct fake fake = {.fd = dup2(pair[1], 3), .node = i};
+
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			close_range(4, ~0u, 0);
+			fake.wire = wire_new(WIRE_CONNECTS, &secret, job->job);
+			play(&fake);
+			_exit(0);
+		}
+		close(pair[1]);
+	}
+	*out = children;
+	*count = NODES;
+	return 0;
+}
+
+static const struct engine engine_played = {
+	.name = "played", .by_socket_pair = true, .one_machine = true, .start = start};
+
+/* ---- the head ---- */
+
+static char notes[8192];
+
+static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
+		      bool newline)
+{
+	(void)context, (void)rank, (void)is_err, (void)text, (void)size, (void)newline;
+}
+
+static void on_note(void *context, enum log_level level, const char *text)
+{
+	(void)context;
+	(void)level;
+	snprintf(notes + strlen(notes), sizeof notes - strlen(notes), "%s\n", text);
+}
+
+static void run(const struct act *what, size_t count, struct job_result *result)
+{
+	struct alloc_node nodes[NODES] = {
+		{(char *)"n0", 1, -1}, {(char *)"n1", 1, -1}, {(char *)"n2", 1, -1}};
+	struct alloc alloc = {.source = (char *)"test",
+			      .job_id = (char *)"test-job",
+			      .node_count = NODES,
+			      .nodes = nodes,
+			      .why = (char *)"a test"};
+	const char *const argv[] = {"true", NULL};
+	struct env *env = env_new();
+	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
+	struct job_request request = {.alloc = &alloc,
+				      .engine = &engine_played,
+				      .env = env,
+				      .program = "berth",
+				      .argv = argv,
+				      .plan = {.ranks = NODES},
+				      .fanout = fanout,
+				      .node_timeout_ms = NODE_TIMEOUT_MS,
+				      .start_timeout_ms = START_TIMEOUT_MS,
+				      .ranks_timeout_ms = ranks_timeout_ms};
+	struct error err = {0};
+
+	acts = what;
+	act_count = count;
+	notes[0] = 0;
+	memset(result, 0, sizeof *result);
+	if (job_run(&request, &sink, result, &err))
+		fail_msg("%s", err.text);
+	env_free(env);
+	/* Nothing is left of the agents. */
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+}
+
+static void test_all_well(void **state)
+{
+	struct job_result result;
+
+	(void)state;
+	run(NULL, 0, &result);
+	if (result.code)
+		fail_msg("code %d: %s", result.code, result.first_cause);
+	assert_null(result.first_cause);
+	assert_int_equal(json_array_size(result.ranks), NODES);
+	job_result_free(&result);
+}
+
+static void test_first_cause(void **state)
+{
+	static const struct {
+		struct act act;
+		int code;
+		bool by_program;
+		int rank;
+		const char *node, *cause;
+	} rows[] = {
+		/* each phase: killed, closed, silent */
+		{{1, DIE, MESSAGE_HELLO}, 76, false, -1, "n1", "killed by signal 9"},
+		{{1, DIE, MESSAGE_CARD}, 76, false, -1, "n1", "killed by signal 9"},
+		{{2, DIE, MESSAGE_REACHED}, 76, false, -1, "n2", "killed by signal 9"},
+		{{2, DIE, MESSAGE_STARTED}, 76, false, -1, "n2", "killed by signal 9"},
+		{{0, DIE, MESSAGE_ENDED}, 76, false, -1, "n0", "killed by signal 9"},
+		{{0, DIE, MESSAGE_DONE}, 76, false, -1, "n0", "killed by signal 9"},
+		{{1, CLOSE, MESSAGE_CARD}, 76, false, -1, "n1", "node n1 was lost"},
+		{{1, CLOSE, MESSAGE_ENDED}, 76, false, -1, "n1", "node n1 was lost"},
+		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent, or no word"},
+		{{1, SILENT, MESSAGE_CARD}, 76, false, -1, "n1", "silent for 1 s"},
+		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "silent for 1 s"},
+		/* rubbish from one who has the secret */
+		{{1, RUBBISH, MESSAGE_CARD}, 76, false, -1, "n1", "node n1 was lost"},
+		{{1, NO_CARD, MESSAGE_CARD}, 65, false, -1, "n1", "the card of n1"},
+		{{1, BAD_TEXT, MESSAGE_CARD}, 65, false, -1, "n1", "CARD of node 1"},
+		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
+		{{2, FAILED, MESSAGE_CARD}, 73, false, -1, "n2", "n2: no room"},
+		/* ends of ranks */
+		{{1, ENDS, MESSAGE_ENDED, 3}, 3, true, 1, "n1", "rank 1 on n1 ended with code 3"},
+		{{2, KILLED, MESSAGE_ENDED, 11}, 139, true, 2, "n2", "killed by signal 11"},
+		{{0, ABORTS, MESSAGE_ENDED, 5}, 5, true, 0, "n0", "abort with code 5: enough"},
+		{{0, ABORTS, MESSAGE_ENDED, 256}, 1, true, 0, "n0", "abort with code 256"},
+		{{1, UNSTARTED, MESSAGE_ENDED, 127}, 66, false, 1, "n1", "could not be started"},
+		{{1, UNSTARTED, MESSAGE_ENDED, 126}, 69, false, 1, "n1", "could not be started"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct job_result result;
+
+		run(&rows[i].act, 1, &result);
+		if (result.code != rows[i].code || result.by_program != rows[i].by_program ||
+		    result.rank != rows[i].rank || !result.first_cause ||
+		    !strstr(result.first_cause, rows[i].cause) ||
+		    (rows[i].node && (!result.node || strcmp(result.node, rows[i].node))))
+			fail_msg("row %zu (%s): code %d, rank %d, node %s: %s\n%s", i,
+				 rows[i].cause, result.code, result.rank,
+				 result.node ? result.node : "-",
+				 result.first_cause ? result.first_cause : "-", notes);
+		job_result_free(&result);
+	}
+}
+
+/* Nodes that cannot reach their parent in the tree stay below the head, and the job goes on. */
+static void test_parents_that_cannot_be_reached(void **state)
+{
+	static const struct act silent = {2, SILENT, MESSAGE_STAYS, 0};
+	struct job_result result;
+
+	(void)state;
+	fanout = 1;
+	run(NULL, 0, &result);
+	if (result.code)
+		fail_msg("code %d: %s", result.code, result.first_cause);
+	assert_int_equal(json_array_size(result.ranks), NODES);
+	job_result_free(&result);
+	/* One that does neither is named. */
+	run(&silent, 1, &result);
+	assert_int_equal(result.code, 76);
+	assert_non_null(strstr(result.first_cause, "n2"));
+	job_result_free(&result);
+	fanout = 0;
+}
+
+/* The second failure is a cascade, whatever it is. */
+static void test_first_one_wins(void **state)
+{
+	static const struct act two[] = {{1, ENDS, MESSAGE_ENDED, 3}, {2, DIE, MESSAGE_DONE, 0}};
+	struct job_result result;
+
+	(void)state;
+	run(two, 2, &result);
+	assert_int_equal(result.code, 3);
+	assert_int_equal(result.rank, 1);
+	JSON_AUTO report = job_report(&result);
+
+	assert_string_equal(json_string_value(json_object_get(report, "by")), "program");
+	assert_string_equal(json_string_value(json_object_get(report, "node")), "n1");
+	assert_string_equal(
+		json_string_value(json_array_get(json_object_get(report, "last_lines"), 0)),
+		"its last words");
+	job_result_free(&result);
+}
+
+/* Who never says that it is done does not hold the job up for ever. */
+static void test_done_has_a_deadline(void **state)
+{
+	static const struct act acts_here[] = {{1, ENDS, MESSAGE_ENDED, 3},
+					       {2, UNSAID, MESSAGE_DONE, 0}};
+	struct job_result result;
+	int64_t begun = loop_now_ms();
+
+	(void)state;
+	run(acts_here, 2, &result);
+	assert_int_equal(result.code, 3);
+	assert_true(loop_now_ms() - begun < 3 * 8000);
+	job_result_free(&result);
+}
+
+/* Nodes that live, and never say that their ranks were started, are named when the time is over. */
+static void test_started_has_a_deadline(void **state)
+{
+	static const struct act two[] = {{1, UNSAID, MESSAGE_STARTED, 0},
+					 {2, UNSAID, MESSAGE_STARTED, 0}};
+	struct job_result result;
+
+	(void)state;
+	ranks_timeout_ms = RANKS_TIMEOUT_MS;
+	run(two, 2, &result);
+	ranks_timeout_ms = 0;
+	assert_int_equal(result.code, 76);
+	assert_false(result.by_program);
+	/* (A busy machine may have kept n0 from saying it as well.) */
+	if (!strstr(result.first_cause, "no word that the ranks of ") ||
+	    !strstr(result.first_cause, "n1, n2 were started within 2 s"))
+		fail_msg("%s", result.first_cause);
+	assert_int_equal(json_array_size(result.ranks), NODES); /* all were stopped */
+	job_result_free(&result);
+}
+
+static int make_card(void **state)
+{
+	struct machine_source source = {.nvml_library = ""};
+	struct machine machine;
+	struct error err = {0};
+
+	(void)state;
+	if (machine_load(&source, &machine, &err)) {
+		print_error("%s\n", err.text);
+		return -1;
+	}
+	JSON_AUTO card = machine_to_json(&machine);
+
+	card_text = json_dumps(card, JSON_COMPACT);
+	machine_free(&machine);
+	return card_text ? 0 : -1;
+}
+
+static int free_card(void **state)
+{
+	(void)state;
+	free(card_text);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_well),
+		cmocka_unit_test(test_first_cause),
+		cmocka_unit_test(test_parents_that_cannot_be_reached),
+		cmocka_unit_test(test_first_one_wins),
+		cmocka_unit_test(test_done_has_a_deadline),
+		cmocka_unit_test(test_started_has_a_deadline),
+	};
+
+	return cmocka_run_group_tests(tests, make_card, free_card);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the tests of this stage share. TOPO is the folder of the hand-made topologies. */
+#ifndef BERTH_TESTS_UNIT_INVENTORY_SUPPORT_H
+#define BERTH_TESTS_UNIT_INVENTORY_SUPPORT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "inventory/inventory.h"
+
+/* Load TOPO/name.xml, without this node's network; fails the test with the error's text. */
+void load_fixture(const char *name, struct machine *out);
+
+/* Everything in a machine, a line a thing; free() it. */
+char *describe(const struct machine *machine);
+
+/* The set's text in a buffer that a later call overwrites (8 of them). */
+const char *ids(const struct idset *set);
+
+/* A fresh folder; its path is overwritten by the next call. remove_tree deletes it. */
+const char *make_folder(void);
+void remove_tree(const char *path);
+/* Write a file below root, making its folders; link: a relative symbolic link. */
+void put(const char *root, const char *path, const char *text);
+void put_link(const char *root, const char *path, const char *target);
+
+#endif

@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The environment of a rank, and what lint says of the user's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "inventories.h"
+
+/* ---- two nodes of a sort ---- */
+
+struct job {
+	struct machine cards[2];
+	size_t count;
+	struct alloc alloc;
+	struct alloc_node nodes[2];
+	struct plan_request request;
+	struct env *env;
+	struct plan plan;
+};
+
+enum sort { SORT_IB, SORT_SLINGSHOT, SORT_EFA, SORT_TCP, SORT_ROCE };
+
+static struct machine make_card(enum sort sort, int index)
+{
+	char name[16], text[64];
+	struct machine card;
+
+	snprintf(name, sizeof name, "node%d", index);
+	card = card_make(name, 2, 1, 4, 2);
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:81:00.0", 1);
+	card_nic(&card, "eno1", sort == SORT_IB ? "mlx5_9" : "",
+		 sort == SORT_IB ? NIC_ROCE : NIC_ETHERNET, 0)
+		->management = sort != SORT_TCP;
+	for (int n = 0; n < 2 && sort != SORT_TCP; n++) {
+		static const char *const nets[] = {"ib%d", "hsn%d", "", "", "roce%d"};
+		static const char *const rdmas[] = {"mlx5_%d", "cxi%d", "rdmap%d", "", "bnxt%d"};
+		static const enum nic_kind kinds[] = {NIC_INFINIBAND, NIC_SLINGSHOT, NIC_EFA,
+						      NIC_ETHERNET, NIC_ROCE};
+		char net[16], rdma[16];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(net, sizeof net, nets[sort], n);
+		snprintf(rdma, sizeof rdma, rdmas[sort], n);
+#pragma GCC diagnostic pop
+		card_nic(&card, net, rdma, kinds[sort], n);
+		snprintf(text, sizeof text, "10.%d.0.%d/16", n + 1, index + 1);
+		if (*net)
+			card_address(&card, net, text);
+	}
+	card_address(&card, "lo", "127.0.0.1/8");
+	snprintf(text, sizeof text, "192.168.0.%d/24", index + 1);
+	card_address(&card, "eno1", text);
+	return card;
+}
+
+static void job_start(struct job *job, enum sort sort, size_t count)
+{
+	memset(job, 0, sizeof *job);
+	job->count = count;
+	for (size_t n = 0; n < count; n++) {
+		job->cards[n] = make_card(sort, (int)n);
+		job->nodes[n] = (struct alloc_node){job->cards[n].node, 2, 2};
+	}
+	job->alloc = (struct alloc){.job_id = (char *)(uintptr_t) "77",
+				    .node_count = count,
+				    .nodes = job->nodes,
+				    .end_time = 1800000000};
+	job->request.port = 29500;
+	job->env = env_new();
+	assert_non_null(job->env);
+}
+
+static void job_plan(struct job *job)
+{
+	struct error err = {0};
+
+	if (plan_make(&job->alloc, job->cards, job->count, &job->request, NULL, job->env,
+		      &job->plan, &err))
+		fail_msg("%s", err.text);
+}
+
+static void job_end(struct job *job)
+{
+	plan_free(&job->plan);
+	env_free(job->env);
+	for (size_t n = 0; n < job->count; n++)
+		machine_free(&job->cards[n]);
+}
+
+static struct env *rank_env(struct job *job, size_t node, size_t local_rank)
+{
+	struct error err = {0};
+	struct env *out = NULL;
+
+	if (plan_environment(&job->plan, &job->cards[node], node, local_rank, &job->request,
+			     job->env, &out, &err))
+		fail_msg("%s", err.text);
+	return out;
+}
+
+static void set(struct job *job, const char *name, const char *value)
+{
+	struct error err = {0};
+
+	assert_int_equal(env_set(job->env, name, value, ENV_FROM_USER, NULL, &err), 0);
+}
+
+/* name=value, or name absent when value is NULL; every variable has a reason. */
+static void expect(const struct env *env, const char *name, const char *value)
+{
+	const char *got = env_get(env, name);
+
+	if (!value != !got || (value && strcmp(value, got)))
+		fail_msg("%s is '%s', expected '%s'", name, got ? got : "(absent)",
+			 value ? value : "(absent)");
+	if (value && (!env_find(env, name)->why || !*env_find(env, name)->why))
+		fail_msg("%s has no reason", name);
+}
+
+static void expect_from(const struct env *env, const char *name, const char *value,
+			enum env_from from)
+{
+	expect(env, name, value);
+	if (env_find(env, name)->from != from)
+		fail_msg("%s is from %s", name, env_from_name(env_find(env, name)->from));
+}
+
+/* ---- tests ---- */
+
+static void test_identity(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	job.request.attempt = 2;
+	job.request.stop_file = "/run/stop";
+	job.request.plan_file = "/run/plan";
+	job.request.report = "/run/report";
+	job_plan(&job);
+	env = rank_env(&job, 1, 1);
+	static const char *const expected[][2] = {
+		{"RANK", "3"},
+		{"WORLD_SIZE", "4"},
+		{"LOCAL_RANK", "1"},
+		{"LOCAL_WORLD_SIZE", "2"},
+		{"NODE_RANK", "1"},
+		{"GROUP_RANK", "1"},
+		{"MASTER_ADDR", "10.1.0.1"},
+		{"MASTER_PORT", "29500"},
+		{"CUDA_VISIBLE_DEVICES", "0,1"},
+		{"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
+		{"OMP_NUM_THREADS", "4"},
+		{"GLOO_SOCKET_IFNAME", "ib0"},
+		{"TP_SOCKET_IFNAME", "ib0"},
+		{"FI_TCP_IFACE", "ib0"},
+		{"UCX_NET_DEVICES", "mlx5_1:1"},
+		{"OMPI_MCA_btl_tcp_if_include", "10.1.0.0/16"},
+		{"OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16"},
+		{"PRTE_MCA_prte_if_include", "10.1.0.0/16"},
+		{"PMIX_MCA_ptl_base_if_include", "10.1.0.0/16"},
+		{"JAX_COORDINATOR_ADDRESS", "10.1.0.1:29500"},
+		{"JAX_NUM_PROCESSES", "4"},
+		{"JAX_PROCESS_ID", "3"},
+		{"BERTH_JOB_ID", "77"},
+		{"BERTH_NODE_RANK", "1"},
+		{"BERTH_ATTEMPT", "2"},
+		{"BERTH_END_TIME", "1800000000"},
+		{"BERTH_PLAN_FILE", "/run/plan"},
+		{"BERTH_STOP_FILE", "/run/stop"},
+		{"BERTH_REPORT", "/run/report"},
+		{"PET_NNODES", NULL},
+		{"NCCL_NET", NULL},
+		{"NCCL_SOCKET_IFNAME", "ib0"},
+		{"NCCL_IB_HCA", "=mlx5_0:1,mlx5_1:1"},
+	};
+
+	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+		expect(env, expected[i][0], expected[i][1]);
+	env_free(env);
+	job_end(&job);
+}
+
+static void test_unknowns_are_absent(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	job.request.port = 0;
+	job.alloc.end_time = 0;
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect(env, "MASTER_PORT", NULL);
+	expect(env, "JAX_COORDINATOR_ADDRESS", NULL);
+	expect(env, "BERTH_END_TIME", NULL);
+	expect(env, "BERTH_PLAN_FILE", NULL);
+	env_free(env);
+	job_end(&job);
+}
+
+/* Fabric by fabric: what is set, and what is not because the library does the same. */
+static void test_fabrics(void **state)
+{
+	static const struct {
+		enum sort sort;
+		const char *name, *value;
+	} table[] = {
+		{SORT_IB, "NCCL_CROSS_NIC", NULL},
+		{SORT_IB, "MPICH_OFI_NIC_POLICY", NULL},
+		{SORT_SLINGSHOT, "NCCL_SOCKET_IFNAME", "hsn0"},
+		{SORT_SLINGSHOT, "NCCL_IB_HCA", NULL},
+		{SORT_SLINGSHOT, "NCCL_NET", NULL}, /* no plug-in in sight */
+		{SORT_SLINGSHOT, "NCCL_CROSS_NIC", "1"},
+		{SORT_SLINGSHOT, "NCCL_NET_GDR_LEVEL", "PHB"},
+		{SORT_SLINGSHOT, "FI_MR_CACHE_MONITOR", "userfaultfd"},
+		{SORT_SLINGSHOT, "FI_CXI_DISABLE_HOST_REGISTER", "1"},
+		{SORT_SLINGSHOT, "FI_CXI_DEFAULT_CQ_SIZE", "131072"},
+		{SORT_SLINGSHOT, "FI_CXI_DEFAULT_TX_SIZE", "2048"},
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", NULL}, /* the step allows rendezvous gets */
+		{SORT_SLINGSHOT, "NCCL_PROTO", NULL},	     /* no GH200 */
+		{SORT_SLINGSHOT, "MPICH_OFI_NIC_POLICY", "USER"},
+		{SORT_SLINGSHOT, "MPICH_OFI_NIC_MAPPING", "0:0;1:1"},
+		{SORT_SLINGSHOT, "UCX_NET_DEVICES", "hsn0"},
+		{SORT_EFA, "FI_PROVIDER", NULL},
+		{SORT_EFA, "NCCL_SOCKET_IFNAME", NULL}, /* NCCL takes eno1 too */
+		{SORT_EFA, "GLOO_SOCKET_IFNAME", "eno1"},
+		{SORT_EFA, "NCCL_IB_HCA", NULL},
+		{SORT_TCP, "NCCL_SOCKET_IFNAME", NULL},
+		{SORT_TCP, "GLOO_SOCKET_IFNAME", "eno1"},
+		{SORT_TCP, "NCCL_IB_HCA", NULL},
+		{SORT_TCP, "UCX_NET_DEVICES", "eno1"},
+		{SORT_ROCE, "NCCL_IB_HCA", NULL}, /* every RDMA port is the fabric's */
+		{SORT_ROCE, "NCCL_SOCKET_IFNAME", "roce0"},
+		{SORT_ROCE, "UCX_NET_DEVICES", "bnxt0:1"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job;
+		struct env *env;
+
+		job_start(&job, table[i].sort, 2);
+		job_plan(&job);
+		env = rank_env(&job, 0, 0);
+		expect(env, table[i].name, table[i].value);
+		env_free(env);
+		job_end(&job);
+	}
+}
+
+static void test_conditions(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_SLINGSHOT, 2);
+	set(&job, "LD_LIBRARY_PATH", "/opt/aws-ofi-nccl/lib:/usr/lib");
+	set(&job, "SLURM_NETWORK", "disable_rdzv_get,job_vni");
+	job.cards[0].gpus[0].device = job.cards[0].gpus[1].device = 0x2342;
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect(env, "NCCL_NET", "AWS Libfabric");
+	expect(env, "FI_CXI_RDZV_PROTO", "alt_read");
+	expect(env, "FI_CXI_RDZV_EAGER_SIZE", "0");
+	expect(env, "NCCL_PROTO", "^LL128");
+	env_free(env);
+	job_end(&job);
+}
+
+/* All NCCL_* are equal for every rank of a node, or NCCL hangs. */
+static void test_nccl_is_the_nodes(void **state)
+{
+	for (int sort = SORT_IB; sort <= SORT_ROCE; sort++) {
+		struct job job;
+		struct env *first, *second;
+
+		job_start(&job, (enum sort)sort, 2);
+		job_plan(&job);
+		first = rank_env(&job, 0, 0);
+		second = rank_env(&job, 0, 1);
+		for (size_t v = 0; v < env_count(first); v++) {
+			const struct env_var *var = env_at(first, v);
+
+			if (!strncmp(var->name, "NCCL_", 5) || !strncmp(var->name, "MPICH_", 6) ||
+			    !strcmp(var->name, "CUDA_VISIBLE_DEVICES"))
+				assert_string_equal(var->value, env_get(second, var->name));
+		}
+		assert_int_equal(env_count(first), env_count(second));
+		env_free(first);
+		env_free(second);
+		job_end(&job);
+	}
+}
+
+static void test_one_node(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_SLINGSHOT, 1);
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect(env, "MASTER_ADDR", "127.0.0.1");
+	for (size_t v = 0; v < env_count(env); v++) {
+		const char *name = env_at(env, v)->name;
+
+		if (!strncmp(name, "NCCL_", 5) || !strncmp(name, "FI_", 3) ||
+		    !strncmp(name, "UCX_", 4) || !strncmp(name, "OMPI_", 5) ||
+		    !strncmp(name, "MPICH_", 6) || strstr(name, "IFNAME"))
+			fail_msg("%s is set on one node", name);
+	}
+	env_free(env);
+	job_end(&job);
+}
+
+/* Who wins: the user; berth over a scheduler; an option over the user. */
+static void test_provenance(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	set(&job, "PBS_JOBID", "77.server");
+	set(&job, "NCPUS", "64");
+	set(&job, "OMP_NUM_THREADS", "64");
+	set(&job, "CUDA_VISIBLE_DEVICES", "GPU-x,GPU-y");
+	set(&job, "GPU_DEVICE_ORDINAL", "0,1");
+	set(&job, "GLOO_SOCKET_IFNAME", "eno1");
+	set(&job, "NCCL_IB_HCA", "mlx5_0");
+	set(&job, "RANK", "9");
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect_from(env, "OMP_NUM_THREADS", "4", ENV_FROM_BERTH); /* PBS's, not the user's */
+	expect_from(env, "CUDA_VISIBLE_DEVICES", "0,1", ENV_FROM_BERTH);
+	assert_non_null(strstr(env_find(env, "CUDA_VISIBLE_DEVICES")->why, "GPU-x,GPU-y"));
+	expect_from(env, "GLOO_SOCKET_IFNAME", "eno1", ENV_FROM_USER);
+	assert_non_null(strstr(env_find(env, "GLOO_SOCKET_IFNAME")->why, "berth would set ib0"));
+	expect_from(env, "NCCL_IB_HCA", "mlx5_0", ENV_FROM_USER);
+	expect_from(env, "RANK", "0", ENV_FROM_BERTH);
+	assert_null(env_get(env, "GPU_DEVICE_ORDINAL"));
+	assert_non_null(env_find(env, "GPU_DEVICE_ORDINAL")); /* marked to be removed */
+	env_free(env);
+	plan_free(&job.plan);
+
+	job.request.iface = "ib1";
+	job_plan(&job);
+	env = rank_env(&job, 1, 0);
+	expect(env, "MASTER_ADDR", "10.2.0.1");
+	expect_from(env, "GLOO_SOCKET_IFNAME", "ib1", ENV_FROM_OPTION);
+	env_free(env);
+	job_end(&job);
+}
+
+static void test_users_threads_stay(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	set(&job, "PBS_JOBID", "77.server");
+	set(&job, "NCPUS", "64");
+	set(&job, "OMP_NUM_THREADS", "2");
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect_from(env, "OMP_NUM_THREADS", "2", ENV_FROM_USER);
+	env_free(env);
+	job_end(&job);
+}
+
+static void test_own_gpus(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	job.request.gpus_visible_own = true;
+	job_plan(&job);
+	env = rank_env(&job, 0, 1);
+	expect(env, "CUDA_VISIBLE_DEVICES", "1");
+	env_free(env);
+	job_end(&job);
+}
+
+/* "hsn1" is also the beginning of "hsn10". */
+static void test_prefix(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_SLINGSHOT, 2);
+	job.request.iface = "hsn1";
+	for (size_t n = 0; n < 2; n++)
+		card_address(&job.cards[n], "hsn10", "10.77.0.1/16");
+	job_plan(&job);
+	env = rank_env(&job, 1, 0);
+	expect(env, "NCCL_SOCKET_IFNAME", "=hsn1");
+	expect(env, "GLOO_SOCKET_IFNAME", "hsn1");
+	env_free(env);
+	job_end(&job);
+}
+
+static void test_ipv6(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	card_address(&job.cards[0], "ib0", "fd00::1/64");
+	card_address(&job.cards[1], "ib0", "fd00::2/64");
+	job.request.subnet = "fd00::/64";
+	job_plan(&job);
+	env = rank_env(&job, 1, 0);
+	expect(env, "MASTER_ADDR", "fd00::1");
+	expect(env, "JAX_COORDINATOR_ADDRESS", "[fd00::1]:29500");
+	expect(env, "OMPI_MCA_btl_tcp_if_include", "ib0"); /* Open MPI reads IPv4 ranges only */
+	env_free(env);
+	job_end(&job);
+}
+
+static void test_per_node(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	job.request.per_node = true;
+	set(&job, "PET_RDZV_BACKEND", "c10d");
+	job_plan(&job);
+	assert_int_equal(job.plan.world_size, 2);
+	env = rank_env(&job, 1, 0);
+	static const char *const expected[][2] = {
+		{"PET_NNODES", "2"},
+		{"PET_NPROC_PER_NODE", "2"},
+		{"PET_NODE_RANK", "1"},
+		{"PET_MASTER_ADDR", "10.1.0.1"},
+		{"PET_MASTER_PORT", "29500"},
+		{"PET_RDZV_ENDPOINT", "10.1.0.1:29500"},
+		{"PET_RDZV_ID", "77"},
+		{"PET_RDZV_CONF", "is_host=false"},
+		{"PET_LOCAL_ADDR", "10.1.0.2"},
+		{"CUDA_VISIBLE_DEVICES", "0,1"},
+		{"OMP_NUM_THREADS", "4"},
+	};
+
+	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
+		expect(env, expected[i][0], expected[i][1]);
+	env_free(env);
+	env = rank_env(&job, 0, 0);
+	expect(env, "PET_RDZV_CONF", "is_host=true");
+	env_free(env);
+	/* Who gives torchrun its rendezvous by arguments needs these two all the same. */
+	env_drop(job.env, "PET_RDZV_BACKEND");
+	env = rank_env(&job, 0, 0);
+	expect(env, "PET_RDZV_CONF", "is_host=true");
+	expect(env, "PET_LOCAL_ADDR", "10.1.0.1");
+	expect(env, "PET_RDZV_ENDPOINT", NULL);
+	env_free(env);
+	job_end(&job);
+}
+
+/* ---- lint ---- */
+
+static void test_lint(void **state)
+{
+	static const struct {
+		enum sort sort;
+		const char *name, *value;
+		const char *said; /* NULL: nothing */
+	} table[] = {
+		{SORT_IB, "NCCL_SOCKET_IFRAME", "ib0", "NCCL_SOCKET_IFNAME?"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0", NULL},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib", NULL},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "=ib", "the interface ib, which no node has"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "eth0", "the interface eth0, which no node has"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0,eth7", "the interface eth7"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "^bond", "may now choose lo"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "^bond,lo,docker", NULL},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "^lo", NULL},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "ib", "the interface ib, which no node has"},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "spare0", "1 of 2 nodes lack (the first: node1)"},
+		{SORT_IB, "NCCL_IB_HCA", "mlx5_0,mlx5_1", NULL},
+		{SORT_IB, "NCCL_IB_HCA", "mlx5", "takes mlx5_9 in, a NIC for management"},
+		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0,mlx5_9:1", "takes mlx5_9 in"},
+		{SORT_IB, "NCCL_IB_HCA", "^mlx5_9", NULL},
+		{SORT_IB, "NCCL_IB_HCA", "=mlx5_0:1", NULL},
+		{SORT_IB, "NCCL_IB_HCA", "hfi1_0", "the HCA hfi1_0, which no node has"},
+		{SORT_IB, "NCCL_IB_DISABLE", "1", "NCCL will use TCP"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond", NULL},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "bond0", "takes bond0.7 in too"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "ib0,bond0", "write =ib0,bond0"},
+		{SORT_IB, "NCCL_SOCKET_IFNAME", "=bond0", NULL},
+		{SORT_IB, "GLOO_SOCKET_IFNAME", "^docker0", "only NCCL knows '^'"},
+		{SORT_IB, "TP_SOCKET_IFNAME", "=ib0", "only NCCL knows '='"},
+		{SORT_IB, "UCX_NET_DEVICES", "all", NULL},
+		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1", NULL},
+		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_7:1", "the device mlx5_7:1, which no node"},
+		{SORT_IB, "NCCL_COMM_ID", "10.0.0.1:29600", "meets there"},
+		{SORT_IB, "NCCL_HOSTID", "gpu", "for neighbours"},
+		{SORT_IB, "OMPI_MCA_btl_tcp_if_exclude", "docker0", "both together are refused"},
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "alt_read", "--network=disable_rdzv_get"},
+		{SORT_SLINGSHOT, "FI_CXI_RDZV_PROTO", "default", NULL},
+		{SORT_SLINGSHOT, "MPICH_GPU_SUPPORT_ENABLED", "1", "may deadlock"},
+		{SORT_SLINGSHOT, "MPICH_GPU_SUPPORT_ENABLED", "0", NULL},
+		{SORT_SLINGSHOT, "NCCL_NET", "AWS Libfabric", NULL},
+		{SORT_IB, "NCCL_IB_TC", "106", NULL},
+		{SORT_IB, "NCCL_IB_SL", "1", NULL},
+		{SORT_IB, "NCCL_SOME_NEW_THING", "1", NULL},
+		{SORT_SLINGSHOT, "FI_PROVIDER", "efa", "beside Slingshot"},
+		{SORT_SLINGSHOT, "FI_PROVIDER", "cxi", NULL},
+		{SORT_SLINGSHOT, "FI_MR_CACHE_MONITOR", "memhooks", "deadlocks"},
+		{SORT_EFA, "FI_PROVIDER", "efa", NULL},
+		{SORT_EFA, "RDMAV_FORK_SAFE", "1", "must not be set with EFA"},
+		{SORT_TCP, "CUDA_DEVICE_ORDER", "FASTEST_FIRST", "no longer mean"},
+		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "--head keeps one of your own"},
+		{SORT_TCP, "RANK", "3", "RANK=3: replaced by each rank's own"},
+		{SORT_TCP, "WORLD_SIZE", "8", "berth exec takes its place"},
+		{SORT_TCP, "LOCAL_RANK", "x", "LOCAL_RANK=x: replaced"},
+		{SORT_TCP, "OMP_NUM_THREADS", "4", NULL},
+		{SORT_TCP, "OMP_NUM_THREADS", "4, 2", NULL},
+		{SORT_TCP, "OMP_NUM_THREADS", "0", "OMP_NUM_THREADS=0 is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "4,", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "-1", "is no number of threads"},
+		{SORT_TCP, "OMP_NUM_THREADS", "all", "unset it"},
+		{SORT_TCP, "PATH", "/bin", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct job job;
+		json_t *list;
+		const char *text;
+
+		job_start(&job, table[i].sort, 2);
+		card_address(&job.cards[0], "spare0", "10.99.0.1/16");
+		for (int n = 0; n < 2; n++) {
+			card_address(&job.cards[n], "bond0", n ? "10.97.0.2/16" : "10.97.0.1/16");
+			card_address(&job.cards[n], "bond0.7", n ? "10.98.0.2/16" : "10.98.0.1/16");
+		}
+		set(&job, table[i].name, table[i].value);
+		list = plan_lint(job.env, job.cards, 2);
+		text = json_string_value(json_array_get(list, 0));
+		if (json_array_size(list) != (table[i].said ? 1 : 0) ||
+		    (table[i].said && !strstr(text, table[i].said)))
+			fail_msg("%s=%s: %zu sentences, the first: %s", table[i].name,
+				 table[i].value, json_array_size(list), text ? text : "(none)");
+		json_decref(list);
+		job_end(&job);
+	}
+}
+
+/* One node has no fabric to set up. */
+static void test_lint_one_node(void **state)
+{
+	struct job job;
+	json_t *list;
+
+	job_start(&job, SORT_SLINGSHOT, 1);
+	set(&job, "NCCL_NET", "AWS Libfabric");
+	set(&job, "NCCL_HOSTID", "gpu");
+	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
+	list = plan_lint(job.env, job.cards, 1);
+	assert_int_equal(json_array_size(list), 1);
+	assert_non_null(strstr(json_string_value(json_array_get(list, 0)), "for want of a VNI"));
+	json_decref(list);
+	job_end(&job);
+}
+
+/* Each fabric has a profile that says where its values are from. */
+static void test_profiles(void **state)
+{
+	static const struct {
+		enum nic_kind kind;
+		const char *title, *part;
+	} table[] = {
+		{NIC_INFINIBAND, "InfiniBand", "verbs"}, {NIC_ROCE, "RoCE", "verbs"},
+		{NIC_SLINGSHOT, "Slingshot", "cxi"},	 {NIC_EFA, "EFA", "efa"},
+		{NIC_ETHERNET, "Ethernet", "sockets"},	 {NIC_OTHER_FABRIC, "another fabric", "own"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		const struct plan_fabric *fabric = plan_fabric(table[i].kind);
+
+		assert_int_equal(fabric->kind, table[i].kind);
+		assert_string_equal(fabric->title, table[i].title);
+		assert_non_null(strstr(fabric->driven_by, table[i].part));
+		assert_true(*fabric->settings && *fabric->source);
+	}
+}
+
+/* A list of networks beside an exclusion is refused by Open MPI: the user's stands alone. */
+static void test_exclusion(void **state)
+{
+	struct job job;
+	struct env *env;
+
+	job_start(&job, SORT_IB, 2);
+	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
+	set(&job, "PMIX_MCA_ptl_base_if_exclude", "docker0");
+	job_plan(&job);
+	env = rank_env(&job, 0, 0);
+	expect(env, "OMPI_MCA_btl_tcp_if_include", NULL);
+	expect(env, "PMIX_MCA_ptl_base_if_include", NULL);
+	expect(env, "OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16");
+	env_free(env);
+	job_end(&job);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_identity),
+		cmocka_unit_test(test_unknowns_are_absent),
+		cmocka_unit_test(test_fabrics),
+		cmocka_unit_test(test_conditions),
+		cmocka_unit_test(test_nccl_is_the_nodes),
+		cmocka_unit_test(test_one_node),
+		cmocka_unit_test(test_provenance),
+		cmocka_unit_test(test_users_threads_stay),
+		cmocka_unit_test(test_own_gpus),
+		cmocka_unit_test(test_prefix),
+		cmocka_unit_test(test_ipv6),
+		cmocka_unit_test(test_per_node),
+		cmocka_unit_test(test_lint),
+		cmocka_unit_test(test_lint_one_node),
+		cmocka_unit_test(test_profiles),
+		cmocka_unit_test(test_exclusion),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

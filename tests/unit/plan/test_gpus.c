@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* GPUs, cores and NICs of the ranks of one node, on machines made for one rule each. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "inventories.h"
+#include "invariants.h"
+
+/* ---- machines ---- */
+
+/* 2 packages of 4 cores with 2 siblings, 2 GPUs each. */
+static struct machine two_by_two(void)
+{
+	struct machine card = card_make("node", 2, 1, 4, 2);
+
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:02:00.0", 0);
+	card_gpu(&card, "0000:81:00.0", 1);
+	card_gpu(&card, "0000:82:00.0", 1);
+	return card;
+}
+
+/* Both GPUs on package 0 of 2, 4 cores each. */
+static struct machine one_sided(void)
+{
+	struct machine card = card_make("node", 2, 1, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:02:00.0", 0);
+	return card;
+}
+
+/* 1 package of 4 NUMA nodes of 4 cores; GPUs in PCI order on nodes 2 and 1. */
+static struct machine middle_nodes(void)
+{
+	struct machine card = card_make("node", 1, 4, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 2);
+	card_gpu(&card, "0000:41:00.0", 1);
+	return card;
+}
+
+/* 1 package of 2 NUMA nodes of 4 cores; 2 GPUs on node 0, 1 on node 1. */
+static struct machine uneven(void)
+{
+	struct machine card = card_make("node", 1, 2, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:02:00.0", 0);
+	card_gpu(&card, "0000:41:00.0", 1);
+	return card;
+}
+
+/* 1 package of 3 NUMA nodes of 4 cores; 4 GPUs on node 0, 1 on node 1, none on node 2. */
+static struct machine crowded(void)
+{
+	struct machine card = card_make("node", 1, 3, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 0);
+	card_gpu(&card, "0000:02:00.0", 0);
+	card_gpu(&card, "0000:03:00.0", 0);
+	card_gpu(&card, "0000:04:00.0", 0);
+	card_gpu(&card, "0000:41:00.0", 1);
+	return card;
+}
+
+static struct machine unknown_locality(void)
+{
+	struct machine card = card_make("node", 2, 1, 4, 1);
+
+	for (int g = 0; g < 4; g++) {
+		char pci[20];
+
+		snprintf(pci, sizeof pci, "0000:00:%02x.0", 0x16 + g);
+		card_gpu(&card, pci, -1);
+	}
+	return card;
+}
+
+/* The cgroup took package 1's cores away. */
+static struct machine half_allowed(void)
+{
+	struct machine card = two_by_two();
+
+	for (int c = 4; c < 8; c++) {
+		idset_subtract(card.allowed_cpus_os, card.cores[c].cpus_os);
+		for (int g = 2; g < 4; g++)
+			idset_subtract(card.gpus[g].cpus_os, card.cores[c].cpus_os);
+		idset_free(card.cores[c].cpus_os);
+	}
+	card.core_count = 4;
+	return card;
+}
+
+/* NUMA nodes 0 and 1 allowed of 4 on 2 packages; GPUs on 3, 1, 2 (and 0's core count is 4). */
+static struct machine strangers(void)
+{
+	struct machine card = card_make("node", 2, 2, 4, 1);
+
+	card_gpu(&card, "0000:01:00.0", 3);
+	card_gpu(&card, "0000:41:00.0", 1);
+	card_gpu(&card, "0000:81:00.0", 2);
+	for (int c = 8; c < 16; c++) {
+		idset_subtract(card.allowed_cpus_os, card.cores[c].cpus_os);
+		for (int g = 0; g < 3; g++)
+			idset_subtract(card.gpus[g].cpus_os, card.cores[c].cpus_os);
+		idset_free(card.cores[c].cpus_os);
+	}
+	card.core_count = 8;
+	return card;
+}
+
+static struct machine no_gpu(void)
+{
+	return card_make("node", 2, 1, 4, 2);
+}
+
+static struct machine one_forbidden(void)
+{
+	struct machine card = two_by_two();
+
+	card.gpus[1].allowed = false;
+	return card;
+}
+
+static struct machine one_faulty(void)
+{
+	struct machine card = two_by_two();
+
+	card.gpus[0].fault = strdup("NVML: GPU is lost");
+	return card;
+}
+
+static struct machine none_allowed(void)
+{
+	struct machine card = one_sided();
+
+	card.gpus[0].allowed = card.gpus[1].allowed = false;
+	return card;
+}
+
+/* GPU 0 is cut into two MIG devices. */
+static struct machine mig(void)
+{
+	struct machine card = card_make("node", 1, 1, 4, 1);
+	struct machine_gpu *gpu = card_gpu(&card, "0000:01:00.0", 0);
+
+	gpu->partition = 0;
+	gpu->uuid = strdup("MIG-a");
+	gpu = card_gpu(&card, "0000:01:00.0", 0);
+	gpu->partition = 1;
+	gpu->uuid = strdup("MIG-b");
+	return card;
+}
+
+/* NVML, in this cgroup, shows GPUs 2 and 3 only; the PCI tree shows all. */
+static struct machine cgroup(void)
+{
+	struct machine card = two_by_two();
+
+	card.gpus[0].allowed = card.gpus[1].allowed = false;
+	card.gpus[2].uuid = strdup("GPU-c");
+	card.gpus[3].uuid = strdup("GPU-d");
+	return card;
+}
+
+static struct machine amd(void)
+{
+	struct machine card = one_sided();
+
+	card.gpus[0].vendor = card.gpus[1].vendor = 0x1002;
+	return card;
+}
+
+static struct machine nvidia_and_amd(void)
+{
+	struct machine card = one_sided();
+
+	card.gpus[0].vendor = 0x1002;
+	return card;
+}
+
+/* ---- what a rank gets, as one line ---- */
+
+static void show(const struct plan_node *node, char *text, size_t size)
+{
+	size_t used = 0;
+
+	for (size_t r = 0; r < node->rank_count; r++) {
+		const struct plan_rank *rank = &node->ranks[r];
+		char *cpus = idset_format(rank->cpus_os);
+
+		used += (size_t)snprintf(text + used, size - used, "%s", r ? " | " : "");
+		for (size_t g = 0; g < rank->gpu_count; g++)
+			used += (size_t)snprintf(text + used, size - used, "g%d@%d ",
+						 rank->gpus[g].index, rank->gpus[g].ordinal);
+		used += (size_t)snprintf(text + used, size - used, "%s", cpus);
+		free(cpus);
+	}
+
+	char *left = idset_format(node->free_cpus_os);
+
+	snprintf(text + used, size - used, " ; free %s ; list %s", left,
+		 node->visible_devices ? node->visible_devices : "none");
+	free(left);
+}
+
+struct row {
+	struct machine (*machine)(void);
+	int n;
+	struct plan_request request;
+	const char *expected, *reason;
+};
+
+static const struct row rows[] = {
+	{two_by_two,
+	 4,
+	 {0},
+	 "g0@0 0-1,8-9 | g1@1 2-3,10-11 | g2@2 4-5,12-13 | g3@3 6-7,14-15 ; free  ; list 0,1,2,3",
+	 "GPUs in PCI order; siblings stay together"},
+	{two_by_two,
+	 1,
+	 {0},
+	 "g0@0 0-3,8-11 ; free 4-7,12-15 ; list 0,1,2,3",
+	 "cores of a package without a used GPU stay free; left-over GPUs end the list"},
+	{two_by_two,
+	 2,
+	 {0},
+	 "g0@0 0-3,8-11 | g2@1 4-7,12-15 ; free  ; list 0,2,1,3",
+	 "fewer ranks than GPUs: spread over packages"},
+	{two_by_two,
+	 3,
+	 {0},
+	 "g0@0 0-1,8-9 | g1@1 2-3,10-11 | g2@2 4-7,12-15 ; free  ; list 0,1,2,3",
+	 "two on one package, one on the other: shares are a package's"},
+	{two_by_two,
+	 2,
+	 {.gpus_visible_own = true},
+	 "g0@0 0-3,8-11 | g2@0 4-7,12-15 ; free  ; list none",
+	 "each sees its own as cuda:0"},
+	{two_by_two,
+	 2,
+	 {.gpus_per_rank = 2},
+	 "g0@0 g1@1 0-3,8-11 | g2@0 g3@1 4-7,12-15 ; free  ; list none",
+	 "several GPUs a rank are neighbours, and imply own"},
+	{two_by_two,
+	 1,
+	 {.gpus_per_rank = 2},
+	 "g0@0 g1@1 0-3,8-11 ; free 4-7,12-15 ; list none",
+	 "one unit of neighbours"},
+	{two_by_two,
+	 1,
+	 {.gpus_per_rank = 4},
+	 "g0@0 g1@1 g2@2 g3@3 0-15 ; free  ; list none",
+	 "GPUs on both packages: cores of both"},
+	{two_by_two,
+	 1,
+	 {.per_node = true},
+	 "g0@0 g1@1 g2@2 g3@3 0-15 ; free  ; list 0,1,2,3",
+	 "one process a node: everything, and its workers see all"},
+	{two_by_two,
+	 6,
+	 {0},
+	 "g0@0 0-1,8-9 | g0@0 2,10 | g1@0 3,11 | g2@0 4-5,12-13 | g2@0 6,14 | g3@0 7,15 ; free  ; "
+	 "list none",
+	 "more ranks than GPUs share them, each sees its own"},
+	{two_by_two,
+	 8,
+	 {0},
+	 "g0@0 0,8 | g0@0 1,9 | g1@0 2,10 | g1@0 3,11 | g2@0 4,12 | g2@0 5,13 | g3@0 6,14 | g3@0 "
+	 "7,15 ; free  ; list none",
+	 "a core each"},
+	{one_sided,
+	 2,
+	 {0},
+	 "g0@0 0-1 | g1@1 2-3 ; free 4-7 ; list 0,1",
+	 "the other package is free"},
+	{one_sided,
+	 2,
+	 {.all_cores = true},
+	 "g0@0 0-1,4-5 | g1@1 2-3,6-7 ; free  ; list 0,1",
+	 "--all-cores deals it out"},
+	{one_sided,
+	 6,
+	 {0},
+	 "g0@0 0 | g0@0 1 | g0@0 2 | g1@0 3 | g1@0 4 | g1@0 5 ; free 6-7 ; list none",
+	 "never a core twice while there are others: two move, and take no more than at home"},
+	{middle_nodes,
+	 2,
+	 {0},
+	 "g0@0 8-15 | g1@1 0-7 ; free  ; list 0,1",
+	 "its NUMA node, then the nodes that no GPU is nearest to, the neighbours"},
+	{middle_nodes,
+	 1,
+	 {0},
+	 "g0@0 0-15 ; free  ; list 0,1",
+	 "node 1 is near to an unused GPU only"},
+	{uneven,
+	 3,
+	 {0},
+	 "g0@0 0-1,7 | g1@1 2-3 | g2@2 4-6 ; free  ; list 0,1,2",
+	 "shares differ by at most one core, so one of node 1's goes to a rank of node 0"},
+	{crowded,
+	 5,
+	 {0},
+	 "g0@0 0,8-9 | g1@1 1,10 | g2@2 2,11 | g3@3 3,7 | g4@4 4-6 ; free  ; list 0,1,2,3,4",
+	 "node 2, which no GPU is nearest to, before what node 1's GPU leaves over"},
+	{unknown_locality,
+	 4,
+	 {0},
+	 "g0@0 0-1 | g1@1 2-3 | g2@2 4-5 | g3@3 6-7 ; free  ; list 0,1,2,3",
+	 "unknown locality: GPUs split between the packages"},
+	{unknown_locality,
+	 2,
+	 {0},
+	 "g0@0 0-3 | g2@1 4-7 ; free  ; list 0,2,1,3",
+	 "and ranks are spread over them"},
+	{half_allowed,
+	 4,
+	 {0},
+	 "g0@0 0,8 | g1@1 1,9 | g2@2 2,10 | g3@3 3,11 ; free  ; list 0,1,2,3",
+	 "ranks without a core on their package move in where there is just one for each"},
+	{strangers,
+	 3,
+	 {0},
+	 "g0@0 0-1 | g1@1 4-7 | g2@2 2-3 ; free  ; list 0,1,2",
+	 "who is at home keeps the cores local to its GPU"},
+	{no_gpu, 1, {0}, "0-15 ; free  ; list none", "no GPU: all cores"},
+	{no_gpu, 2, {0}, "0-3,8-11 | 4-7,12-15 ; free  ; list none", "a package each"},
+	{no_gpu,
+	 3,
+	 {0},
+	 "0-1,8-9 | 2-3,10-11 | 4-7,12-15 ; free  ; list none",
+	 "no rank on two packages"},
+	{no_gpu,
+	 8,
+	 {0},
+	 "0,8 | 1,9 | 2,10 | 3,11 | 4,12 | 5,13 | 6,14 | 7,15 ; free  ; list none",
+	 "a core each"},
+	{no_gpu,
+	 10,
+	 {0},
+	 "0,8 | 0,8 | 1,9 | 2,10 | 3,11 | 4,12 | 4,12 | 5,13 | 6,14 | 7,15 ; free  ; list none",
+	 "more ranks than cores share evenly"},
+	{one_forbidden,
+	 3,
+	 {0},
+	 "g0@0 0-3,8-11 | g2@1 4-5,12-13 | g3@2 6-7,14-15 ; free  ; list 0,2,3",
+	 "a GPU that the scheduler did not grant is no GPU"},
+	{one_faulty,
+	 3,
+	 {0},
+	 "g1@0 0-3,8-11 | g2@1 4-5,12-13 | g3@2 6-7,14-15 ; free  ; list 1,2,3",
+	 "nor is a faulty one"},
+	{none_allowed, 2, {0}, "0-3 | 4-7 ; free  ; list none", "as without GPUs"},
+	{mig,
+	 2,
+	 {0},
+	 "g0@0 0-1 | g1@1 2-3 ; free  ; list MIG-a,MIG-b",
+	 "ordinals cannot name MIG devices"},
+	{cgroup,
+	 2,
+	 {0},
+	 "g2@0 4-5,12-13 | g3@1 6-7,14-15 ; free 0-3,8-11 ; list 0,1",
+	 "CUDA counts the GPUs that the cgroup shows"},
+	{amd, 2, {0}, "g0@0 0-1 | g1@1 2-3 ; free 4-7 ; list none", "CUDA's list is NVIDIA's"},
+	{nvidia_and_amd,
+	 2,
+	 {0},
+	 "g0@0 0-1 | g1@0 2-3 ; free 4-7 ; list 0",
+	 "each vendor counts its own"},
+};
+
+static void test_rows(void **state)
+{
+	int failures = 0;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		const struct row *row = &rows[i];
+		struct machine card = row->machine();
+		struct plan_node node = {0};
+		struct error err = {0};
+		char text[1024] = "";
+		int rc = plan_bind(&card, &row->request, 0, row->n, &node, &err);
+
+		if (rc)
+			snprintf(text, sizeof text, "%s", err.text);
+		else
+			show(&node, text, sizeof text);
+		if (strcmp(text, row->expected)) {
+			fprintf(stderr, "row %zu, N=%d (%s):\n  expected %s\n  got      %s\n", i,
+				row->n, row->reason, row->expected, text);
+			failures++;
+		}
+		plan_node_free(&node);
+		machine_free(&card);
+	}
+	assert_int_equal(failures, 0);
+}
+
+static void test_refusals(void **state)
+{
+	static const struct {
+		struct machine (*machine)(void);
+		int n;
+		struct plan_request request;
+		const char *text;
+	} bad[] = {
+		{two_by_two, 0, {0}, "0 ranks on a node, expected 1 to 4096"},
+		{two_by_two, -1, {0}, "-1 ranks on a node, expected 1 to 4096"},
+		{two_by_two, 4097, {0}, "4097 ranks on a node, expected 1 to 4096"},
+		{two_by_two, 1, {.gpus_per_rank = 5}, "1 rank with 5 GPUs each want 5 GPUs"},
+		{two_by_two, 3, {.gpus_per_rank = 2}, "3 ranks with 2 GPUs each want 6 GPUs"},
+		{no_gpu, 1, {.gpus_per_rank = 1}, "1 rank with 1 GPU each want 1 GPUs"},
+	};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		struct machine card = bad[i].machine();
+		struct plan_node node = {0};
+		struct error err = {0};
+
+		assert_int_equal(plan_bind(&card, &bad[i].request, 0, bad[i].n, &node, &err),
+				 -ERR_USAGE);
+		if (!strstr(err.text, bad[i].text))
+			fail_msg("'%s' does not say '%s'", err.text, bad[i].text);
+		assert_null(node.ranks);
+		machine_free(&card);
+	}
+}
+
+/* Every machine of this file and every N: the rules that always hold. */
+static void test_every_n(void **state)
+{
+	int violations = 0;
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct machine card = rows[i].machine();
+		char label[16];
+
+		snprintf(label, sizeof label, "row %zu", i);
+		for (int n = 1; n <= 64; n++) {
+			struct plan_request plain = {0}, all = {.all_cores = true};
+
+			violations += invariants_plan(label, &card, &plain, n);
+			violations += invariants_plan(label, &card, &all, n);
+		}
+		machine_free(&card);
+	}
+	assert_int_equal(violations, 0);
+}
+
+/* ---- NICs ---- */
+
+/* Two GPUs, NICs as the row says: names in PCI order with their kind, path to each GPU, state. */
+static void test_nics(void **state)
+{
+	struct nic {
+		const char *net, *rdma;
+		enum nic_kind kind;
+		enum path_class path[2];
+		enum machine_state state;
+	};
+	static const struct {
+		struct nic nics[4];
+		const char *expected, *reason;
+	} table[] = {
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, STATE_UP}},
+		 "ib0 | ib1",
+		 "the nearest"},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, STATE_UP}},
+		 "ib0 | ib1",
+		 "equally near: divided"},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP},
+		  {"ib2", "mlx5_2", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP}},
+		 "ib0 | ib1 ib2",
+		 "the same NICs at another distance are divided too"},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PHB, PATH_PHB}, STATE_UP}},
+		 "ib0 | ib0",
+		 "one NIC for two"},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, STATE_DOWN},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, STATE_UP}},
+		 "ib1 ib0! | ib1",
+		 "a port that is up first, then the nearer one that is down"},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, STATE_DOWN},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_PIX, PATH_PIX}, STATE_UP}},
+		 "ib1 | ib1",
+		 "one that is down and farther is not worth a word"},
+		{{{"eth0", "mlx5_0", NIC_ROCE, {PATH_PIX, PATH_PIX}, STATE_UP},
+		  {"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP},
+		  {"ib0", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		 "ib0 | ib0",
+		 "never another kind beside the fabric, however near"},
+		{{{"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP},
+		  {"eth0", "mlx5_0", NIC_ROCE, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		 "eth0 | eth0",
+		 "RDMA-capable Ethernet before plain"},
+		{{{"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, STATE_UNKNOWN}},
+		 "eth1 | eth1",
+		 "plain Ethernet where there is nothing else"},
+		{{{"", "", NIC_OTHER_FABRIC, {PATH_PIX, PATH_PIX}, STATE_UNKNOWN},
+		  {"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		 "eth1 | eth1",
+		 "a card without a driver has no name to use"},
+		{{{"", "rdmap0", NIC_EFA, {PATH_PIX, PATH_SYS}, STATE_UNKNOWN},
+		  {"", "rdmap1", NIC_EFA, {PATH_PIX, PATH_SYS}, STATE_UNKNOWN},
+		  {"", "rdmap2", NIC_EFA, {PATH_SYS, PATH_PIX}, STATE_UNKNOWN},
+		  {"ens1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP}},
+		 "rdmap0 rdmap1 | rdmap2",
+		 "EFA has no interface; ENA beside it is left alone"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct machine card = one_sided();
+		struct plan_node node = {0};
+		struct plan_request request = {0};
+		struct error err = {0};
+		char text[256] = "";
+		size_t used = 0;
+
+		for (size_t n = 0; n < 4; n++) {
+			const struct nic *nic = &table[i].nics[n];
+
+			if (!nic->net)
+				break;
+			card_nic(&card, nic->net, nic->rdma, nic->kind, 0)->state = nic->state;
+			card_path(&card, 0, n, nic->path[0]);
+			card_path(&card, 1, n, nic->path[1]);
+		}
+		assert_int_equal(plan_bind(&card, &request, 0, 2, &node, &err), 0);
+		for (size_t r = 0; r < 2; r++) {
+			used += (size_t)snprintf(text + used, sizeof text - used, r ? " |" : "");
+			for (size_t n = 0; n < node.ranks[r].nic_count; n++) {
+				const struct plan_nic *nic = &node.ranks[r].nics[n];
+
+				used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s",
+							 r || n ? " " : "",
+							 *nic->net ? nic->net : nic->rdma,
+							 nic->state == STATE_DOWN ? "!" : "");
+			}
+		}
+		if (strcmp(text, table[i].expected))
+			fail_msg("row %zu (%s): expected %s, got %s", i, table[i].reason,
+				 table[i].expected, text);
+		plan_node_free(&node);
+		machine_free(&card);
+	}
+}
+
+static void test_nics_without_gpu(void **state)
+{
+	struct machine card = no_gpu();
+	struct plan_request request = {0};
+	struct plan_node node = {0};
+	struct error err = {0};
+
+	card_nic(&card, "hsn0", "cxi0", NIC_SLINGSHOT, 0);
+	card_nic(&card, "hsn1", "cxi1", NIC_SLINGSHOT, 1);
+	card_nic(&card, "eth0", "", NIC_ETHERNET, 0);
+	assert_int_equal(plan_bind(&card, &request, 0, 2, &node, &err), 0);
+	for (size_t r = 0; r < 2; r++) {
+		assert_int_equal(node.ranks[r].nic_count, 1);
+		assert_string_equal(node.ranks[r].nics[0].net, r ? "hsn1" : "hsn0");
+		assert_int_equal(node.ranks[r].nics[0].path, PATH_NODE);
+	}
+	plan_node_free(&node);
+	machine_free(&card);
+}
+
+static bool warned(const struct plan_node *node, const char *text)
+{
+	for (size_t w = 0; w < node->warning_count; w++)
+		if (strstr(node->warnings[w], text))
+			return true;
+	return false;
+}
+
+static void test_warnings(void **state)
+{
+	static const struct {
+		struct machine (*machine)(void);
+		int n;
+		struct plan_request request;
+		const char *text;
+	} table[] = {
+		{two_by_two, 9, {0}, "more ranks (9) than cores (8)"},
+		{two_by_two, 6, {0}, "6 ranks share 4 GPUs"},
+		{two_by_two, 6, {0}, "each rank sees its own GPU only (--gpus-visible own)"},
+		{two_by_two,
+		 2,
+		 {.gpus_per_rank = 2},
+		 "several GPUs a rank: each rank sees its own"},
+		{two_by_two, 1, {0}, "CPUs 4-7,12-15 stay free"},
+		{one_faulty, 3, {0}, "GPU 0 (0000:01:00.0) is left out: NVML: GPU is lost"},
+		{none_allowed, 1, {0}, "none of the node's 2 GPUs may be used"},
+		{half_allowed, 4, {0}, "2 ranks on cores of another package"},
+		{amd, 2, {0}, "CUDA_VISIBLE_DEVICES names NVIDIA GPUs only"},
+	};
+
+	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+		struct machine card = table[i].machine();
+		struct plan_node node = {0};
+		struct error err = {0};
+
+		assert_int_equal(plan_bind(&card, &table[i].request, 0, table[i].n, &node, &err),
+				 0);
+		if (!warned(&node, table[i].text))
+			fail_msg("row %zu: no warning says '%s'", i, table[i].text);
+		plan_node_free(&node);
+		machine_free(&card);
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows),	 cmocka_unit_test(test_refusals),
+		cmocka_unit_test(test_every_n),	 cmocka_unit_test(test_nics),
+		cmocka_unit_test(test_warnings), cmocka_unit_test(test_nics_without_gpu),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,593 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The embedded PMIx server with real clients: this program runs itself as the ranks. */
+#include <dlfcn.h>
+#include <pmix.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "node.h"
+
+static const struct ranks_server_ops *server_ops;
+static const struct ranks_client_ops *client_ops;
+static const char *program;
+
+/* ---- the ranks; each returns its exit code, a different one for each thing that is wrong ---- */
+
+static int number(const pmix_proc_t *proc, const char *key)
+{
+	pmix_value_t *value = NULL;
+	pmix_status_t status = PMIx_Get(proc, key, NULL, 0, &value);
+	int result = -1;
+
+	if (status == PMIX_SUCCESS)
+		PMIX_VALUE_GET_NUMBER(status, value, result, int);
+	if (value)
+		PMIX_VALUE_RELEASE(value);
+	return status == PMIX_SUCCESS ? result : -1;
+}
+
+/* What every PMIx program looks at, then data from everybody, collected or fetched. */
+static int rank_modex(bool collect)
+{
+	pmix_proc_t self, job;
+	pmix_info_t info;
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	PMIX_LOAD_PROCID(&job, self.nspace, PMIX_RANK_WILDCARD);
+	int size = number(&job, PMIX_JOB_SIZE), local_size = number(&job, PMIX_LOCAL_SIZE);
+
+	if (size < 1 || local_size < 1 || number(&job, PMIX_UNIV_SIZE) != size)
+		return 11;
+	if (number(&self, PMIX_LOCAL_RANK) != (int)self.rank % local_size ||
+	    number(&self, PMIX_APPNUM) != 0 ||
+	    number(&self, PMIX_NODEID) != (int)self.rank / local_size ||
+	    number(&job, PMIX_NUM_NODES) != size / local_size)
+		return 12;
+	int mine = 1000 + (int)self.rank;
+	pmix_value_t value = {.type = PMIX_INT, .data.integer = mine};
+
+	if (PMIx_Put(PMIX_GLOBAL, "card", &value) != PMIX_SUCCESS || PMIx_Commit() != PMIX_SUCCESS)
+		return 13;
+	PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &collect, PMIX_BOOL);
+	if (PMIx_Fence(NULL, 0, &info, 1) != PMIX_SUCCESS)
+		return 14;
+	for (int rank = 0; rank < size; rank++) {
+		pmix_proc_t peer = self;
+
+		peer.rank = (pmix_rank_t)rank;
+		if (number(&peer, "card") != 1000 + rank)
+			return 15;
+	}
+	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
+		return 16;
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 17;
+}
+
+/* Node names come back as they went in, and peers and locality are known. */
+static int rank_names(void)
+{
+	pmix_proc_t self, *procs = NULL;
+	pmix_value_t *value = NULL;
+	char *nodes = NULL;
+	size_t count = 0;
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	if (PMIx_Resolve_nodes(self.nspace, &nodes) != PMIX_SUCCESS)
+		return 11;
+	if (strcmp(nodes, "x1000c0s0b0n0,gpu-7-ib")) {
+		fprintf(stderr, "nodes: %s\n", nodes);
+		return 12;
+	}
+	if (PMIx_Resolve_peers("gpu-7-ib", self.nspace, &procs, &count) != PMIX_SUCCESS ||
+	    count != 2 || procs[0].rank != 2 || procs[1].rank != 3)
+		return 13;
+	if (PMIx_Get(&self, PMIX_HOSTNAME, NULL, 0, &value) != PMIX_SUCCESS ||
+	    strcmp(value->data.string, self.rank < 2 ? "x1000c0s0b0n0" : "gpu-7-ib"))
+		return 14;
+	PMIX_VALUE_RELEASE(value);
+	pmix_proc_t job = self;
+
+	job.rank = PMIX_RANK_WILDCARD;
+	if (PMIx_Get(&job, PMIX_LOCAL_PEERS, NULL, 0, &value) != PMIX_SUCCESS ||
+	    strcmp(value->data.string, self.rank < 2 ? "0,1" : "2,3"))
+		return 15;
+	PMIX_VALUE_RELEASE(value);
+	if (PMIx_Get(&self, PMIX_LOCALITY_STRING, NULL, 0, &value) != PMIX_SUCCESS)
+		return 16;
+	PMIX_VALUE_RELEASE(value);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 17;
+}
+
+static int rank_abort(void)
+{
+	pmix_proc_t self;
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	if (self.rank == 1)
+		PMIx_Abort(7, "out of sheep", NULL, 0);
+	PMIx_Fence(NULL, 0, NULL, 0);
+	return 0;
+}
+
+/* Rank 1 never comes to the fence. */
+static int rank_stuck(void)
+{
+	pmix_proc_t self;
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	if (self.rank == 1)
+		pause();
+	return PMIx_Fence(NULL, 0, NULL, 0) == PMIX_SUCCESS ? 11 : 12;
+}
+
+/* Rank 1 never comes to PMIx at all. */
+static int rank_absent(const char *rank)
+{
+	pmix_proc_t self;
+
+	if (rank && !strcmp(rank, "1")) {
+		usleep(250000);
+		return 0;
+	}
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	usleep(500000);
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 11;
+}
+
+static int rank_publish(void)
+{
+	pmix_proc_t self;
+	pmix_pdata_t found;
+	pmix_info_t info, wait;
+	bool yes = true;
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	PMIX_PDATA_CONSTRUCT(&found);
+	PMIX_LOAD_KEY(found.key, "harbour");
+	if (self.rank == 0) {
+		if (PMIx_Lookup(&found, 1, NULL, 0) == PMIX_SUCCESS)
+			return 11;
+		usleep(200000);
+		PMIX_INFO_LOAD(&info, "harbour", "open", PMIX_STRING);
+		if (PMIx_Publish(&info, 1) != PMIX_SUCCESS)
+			return 12;
+		if (PMIx_Publish(&info, 1) == PMIX_SUCCESS)
+			return 13;
+	} else {
+		PMIX_INFO_LOAD(&wait, PMIX_WAIT, &yes, PMIX_BOOL);
+		if (PMIx_Lookup(&found, 1, &wait, 1) != PMIX_SUCCESS)
+			return 14;
+		if (found.value.type != PMIX_STRING || strcmp(found.value.data.string, "open") ||
+		    found.proc.rank != 0)
+			return 15;
+	}
+	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
+		return 16;
+	char key[] = "harbour", *keys[] = {key, NULL};
+
+	if (self.rank == 0 && PMIx_Unpublish(keys, NULL, 0) != PMIX_SUCCESS)
+		return 17;
+	if (PMIx_Fence(NULL, 0, NULL, 0) != PMIX_SUCCESS)
+		return 18;
+	if (PMIx_Lookup(&found, 1, NULL, 0) == PMIX_SUCCESS)
+		return 19;
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 20;
+}
+
+static int rank_spawn(void)
+{
+	pmix_proc_t self;
+	pmix_app_t app;
+	char name[PMIX_MAX_NSLEN + 1];
+	char command[] = "/bin/true";
+
+	if (PMIx_Init(&self, NULL, 0) != PMIX_SUCCESS)
+		return 10;
+	PMIX_APP_CONSTRUCT(&app);
+	app.cmd = command;
+	app.maxprocs = 1;
+	if (PMIx_Spawn(NULL, 0, &app, 1, name) != PMIX_ERR_NOT_SUPPORTED)
+		return 11;
+	return PMIx_Finalize(NULL, 0) == PMIX_SUCCESS ? 0 : 12;
+}
+
+/* The same through berth's client: place, barrier, put and get in both directions. */
+static int rank_client(void)
+{
+	struct env *env = env_capture();
+	struct ranks_place place;
+	struct error err = {0};
+	void *state, *data;
+	size_t size;
+	char text[64];
+
+	if (client_ops->join(env, 10000, &state, &place, &err))
+		goto failed;
+	env_free(env);
+	env = NULL;
+	snprintf(text, sizeof text, "rank %d of %d", place.rank, place.size);
+	/* A second key, after the first has been read. */
+	for (int round = 0; round < 2; round++) {
+		const char *key = round ? "second" : "first";
+
+		if (client_ops->put(state, key, text, strlen(text) + 1, &err))
+			goto failed;
+		for (int rank = 0; rank < place.size; rank++) {
+			char expected[64];
+
+			if (client_ops->get(state, rank, key, 10000, &data, &size, &err))
+				goto failed;
+			snprintf(expected, sizeof expected, "rank %d of %d", rank, place.size);
+			if (size != strlen(expected) + 1 || strcmp(data, expected))
+				return 21;
+			free(data);
+		}
+		if (client_ops->barrier(state, 10000, &err))
+			goto failed;
+	}
+	client_ops->leave(state);
+	return 0;
+failed:
+	env_free(env);
+	fprintf(stderr, "%s\n", err.text);
+	return 20;
+}
+
+/* Rank 2 stays out of the second barrier: the others name it. */
+static int rank_late(void)
+{
+	struct env *env = env_capture();
+	struct ranks_place place;
+	struct error err = {0};
+	void *state, *data;
+	size_t size;
+
+	if (client_ops->join(env, 10000, &state, &place, &err) ||
+	    client_ops->barrier(state, 10000, &err) || client_ops->put(state, "card", "x", 1, &err))
+		return 20;
+	env_free(env);
+	/* What is known of a rank from an earlier get must not make it look late. */
+	for (int rank = 0; rank < place.size; rank++) {
+		if (client_ops->get(state, rank, "card", 10000, &data, &size, &err))
+			return 25;
+		free(data);
+	}
+	for (int i = 0; i < 3; i++)
+		if (client_ops->barrier(state, 10000, &err))
+			return 26;
+	if (place.rank == 2) {
+		sleep(3);
+		client_ops->leave(state);
+		return 0;
+	}
+	if (client_ops->get(state, 2, "never", 300, &data, &size, &err) != -ERR_NETWORK)
+		return 21;
+	if (!strstr(err.text, "rank 2") || !strstr(err.text, "'never'"))
+		return 22;
+	if (client_ops->barrier(state, 500, &err) != -ERR_NETWORK)
+		return 23;
+	if (!strstr(err.text, "rank 2 not there")) {
+		fprintf(stderr, "%s\n", err.text);
+		return 24;
+	}
+	client_ops->leave(state);
+	return 0;
+}
+
+static const struct {
+	const char *mode;
+	int (*main)(void);
+} modes[] = {
+	{"names", rank_names},	   {"abort", rank_abort},   {"stuck", rank_stuck},
+	{"spawn", rank_spawn},	   {"client", rank_client}, {"late", rank_late},
+	{"publish", rank_publish},
+};
+
+static int rank_main(const char *mode)
+{
+	if (!strncmp(mode, "modex-", 6))
+		return rank_modex(!strcmp(mode, "modex-collect"));
+	if (!strcmp(mode, "absent")) {
+		struct env *env = env_capture();
+		int rc = rank_absent(env_get(env, "PMIX_RANK"));
+
+		env_free(env);
+		return rc;
+	}
+	for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+		if (!strcmp(mode, modes[i].mode))
+			return modes[i].main();
+	return 99;
+}
+
+/* ---- the tests ---- */
+
+static const char *const one_name[] = {"test-node"};
+static const char *const two_names[] = {"x1000c0s0b0n0", "gpu-7-ib"};
+
+static struct node one_node(const char *mode, int ranks)
+{
+	return (struct node){.program = program,
+			     .mode = mode,
+			     .node_count = 1,
+			     .ranks_a_node = ranks,
+			     .names = one_name,
+			     .peer = -1,
+			     .kill_rank = -1};
+}
+
+static void assert_all_well(const struct node *node)
+{
+	for (int i = 0; i < node->ranks_a_node; i++) {
+		if (node->status[i])
+			fail_msg("%s: local rank %d: status %#x, exit code %d", node->mode, i,
+				 node->status[i], WEXITSTATUS(node->status[i]));
+	}
+	assert_true(node->folder_clean);
+}
+
+/* PMIx's library is once a process: each agent is a child of its own, node in shared memory. */
+static pid_t node_fork(struct node *node)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		struct error err = {0};
+		int rc = 0;
+
+		for (int i = 0; i <= node->again && !rc; i++)
+			rc = node_run(server_ops, node, &err);
+		if (rc)
+			fprintf(stderr, "%s\n", err.text);
+		_exit(rc ? 1 : 0);
+	}
+	return pid;
+}
+
+static struct node *nodes_map(void)
+{
+	return mmap(NULL, 2 * sizeof(struct node), PROT_READ | PROT_WRITE,
+		    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+}
+
+static void run_one(struct node *node)
+{
+	struct node *shared = nodes_map();
+	int status;
+
+	*shared = *node;
+	pid_t pid = node_fork(shared);
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	*node = *shared;
+	munmap(shared, 2 * sizeof *shared);
+}
+
+static void run_two(const char *mode, struct node *first)
+{
+	struct node *shared = nodes_map();
+	int peers[2], status[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, peers), 0);
+	shared[0] = one_node(mode, 2);
+	shared[0].node_count = 2;
+	shared[0].names = two_names;
+	shared[1] = shared[0];
+	shared[1].node_index = 1;
+	for (int i = 0; i < 2; i++)
+		shared[i].peer = peers[i];
+	pid_t pids[2] = {node_fork(&shared[0]), node_fork(&shared[1])};
+
+	close(peers[0]);
+	close(peers[1]);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(waitpid(pids[i], &status[i], 0), pids[i]);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(status[i], 0);
+		assert_all_well(&shared[i]);
+	}
+	*first = shared[0];
+	munmap(shared, 2 * sizeof *shared);
+}
+
+static void test_modex(void **state)
+{
+	static const int sizes[] = {1, 2, 5};
+
+	for (size_t i = 0; i < 3; i++) {
+		struct node node = one_node("modex-collect", sizes[i]);
+
+		run_one(&node);
+		assert_all_well(&node);
+		assert_int_equal(node.gathers, 0);
+		node = one_node("modex-direct", sizes[i]);
+		run_one(&node);
+		assert_all_well(&node);
+	}
+}
+
+static void test_two_nodes(void **state)
+{
+	struct node node;
+
+	run_two("modex-collect", &node);
+	assert_true(node.gathers >= 2);
+	assert_int_equal(node.fetches, 0);
+	run_two("modex-direct", &node);
+	assert_true(node.fetches > 0);
+	run_two("names", &node);
+	run_two("client", &node);
+}
+
+static void test_abort(void **state)
+{
+	struct node node = one_node("abort", 3);
+
+	node.process = RANKS_MODULE_FOLDER; /* the ranks vanish at once: see pmix/server_process.h;
+					     * what it leaves when it breaks down is the agent's */
+	run_one(&node);
+	assert_int_equal(node.aborts, 1);
+	assert_int_equal(node.abort_rank, 1);
+	assert_int_equal(node.abort_status, 7);
+	assert_string_equal(node.abort_text, "out of sheep");
+}
+
+static void test_killed_in_fence(void **state)
+{
+	struct node node = one_node("stuck", 3);
+
+	node.process = RANKS_MODULE_FOLDER;
+	node.kill_rank = 0;
+	node.kill_ms = 500;
+	node.end_on_failure = true;
+	run_one(&node);
+	for (int i = 0; i < 3; i++)
+		assert_true(node.status[i] != 0 && node.status[i] != -1);
+	assert_true(WIFSIGNALED(node.status[0]));
+}
+
+static void test_missing(void **state)
+{
+	struct node node = one_node("absent", 3);
+
+	/* Which is told at other moments (the first to connect, the first to leave) is chance. */
+	node.expect_missing = "1";
+	run_one(&node);
+	assert_all_well(&node);
+	assert_true(node.missing_seen);
+}
+
+static void test_publish(void **state)
+{
+	struct node node = one_node("publish", 2);
+
+	run_one(&node);
+	assert_all_well(&node);
+}
+
+static void test_spawn_refused(void **state)
+{
+	struct node node = one_node("spawn", 1);
+
+	run_one(&node);
+	assert_all_well(&node);
+}
+
+static void test_client(void **state)
+{
+	struct node node = one_node("client", 3);
+
+	run_one(&node);
+	assert_all_well(&node);
+	node = one_node("late", 4);
+	run_one(&node);
+	assert_all_well(&node);
+}
+
+static void test_again(void **state)
+{
+	struct node node = one_node("modex-collect", 2);
+
+	node.again = 2;
+	run_one(&node);
+	assert_all_well(&node);
+}
+
+/* Begun early, as the agent does; then a start for another node, which PMIx cannot become. */
+static void test_prepare(void **state)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		char folder[] = "/tmp/berth-test-XXXXXX", shared[64];
+		struct node node = one_node("modex-collect", 2);
+		struct error err = {0};
+
+		if (!mkdtemp(folder) || server_ops->prepare(folder, one_name[0], 0, &err))
+			_exit(1);
+		int rc = node_run(server_ops, &node, &err);
+
+		snprintf(shared, sizeof shared, "%s/hwloc.sm", folder);
+		unlink(shared);
+		rmdir(folder);
+		if (rc || node.status[0] || node.status[1])
+			_exit(2);
+		node.names = two_names;
+		rc = node_run(server_ops, &node, &err);
+		_exit(rc == -ERR_INTERNAL && strstr(err.text, "x1000c0s0b0n0") ? 0 : 3);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_bad_job(void **state)
+{
+	static const int first[] = {0, 2}, wrong[] = {0, 3}, count[] = {2, 2};
+	struct ranks_host host = {0};
+	struct ranks_server *server = NULL;
+	struct {
+		struct ranks_job job;
+		const char *text;
+	} rows[] = {
+		{{"j", 5, 0, 2, two_names, first, count, NULL, "/tmp"}, "nodes have 4 ranks"},
+		{{"j", 4, 2, 2, two_names, first, count, NULL, "/tmp"}, "node 2 of 2"},
+		{{"j", 4, 0, 2, two_names, wrong, count, NULL, "/tmp"}, "first rank 3"},
+		{{"", 4, 0, 2, two_names, first, count, NULL, "/tmp"}, "name has 0 bytes"},
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct error err = {0};
+
+		assert_true(server_ops->start(&rows[i].job, &host, &server, &err) < 0);
+		assert_null(server);
+		if (!strstr(err.text, rows[i].text))
+			fail_msg("row %zu: %s", i, err.text);
+	}
+	server_ops->stop(NULL);
+}
+
+int main(int argc, char **argv)
+{
+	void *module = dlopen(RANKS_MODULE, RTLD_NOW | RTLD_LOCAL);
+
+	program = argv[0];
+	if (module) {
+		server_ops = dlsym(module, "ranks_server_pmix");
+		client_ops = dlsym(module, "ranks_client_pmix");
+	}
+	if (!server_ops || !client_ops) {
+		fprintf(stderr, "%s\n", dlerror());
+		return 1;
+	}
+	if (argc == 2)
+		return rank_main(argv[1]);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bad_job),		cmocka_unit_test(test_again),
+		cmocka_unit_test(test_prepare),		cmocka_unit_test(test_modex),
+		cmocka_unit_test(test_two_nodes),	cmocka_unit_test(test_abort),
+		cmocka_unit_test(test_killed_in_fence), cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_publish),		cmocka_unit_test(test_spawn_refused),
+		cmocka_unit_test(test_client),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

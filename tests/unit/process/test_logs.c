@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "process/logs.h"
+#include "base/file.h"
+
+/* ---- lines ---- */
+
+/* What a splitter handed on, as text: each piece followed by '|' (newline) or '~' (none). */
+struct heard {
+	char text[1 << 20];
+	size_t size, pieces, largest;
+};
+
+static void hear(void *context, const char *text, size_t size, bool newline)
+{
+	struct heard *heard = context;
+
+	assert_true(heard->size + size + 1 < sizeof heard->text);
+	memcpy(heard->text + heard->size, text, size);
+	heard->size += size;
+	heard->text[heard->size++] = newline ? '|' : '~';
+	heard->pieces++;
+	if (size > heard->largest)
+		heard->largest = size;
+}
+
+static const struct {
+	const char *chunks[6];
+	const char *expected, *reason;
+} splits[] = {
+	{{"a\n"}, "a|", "one line"},
+	{{"a\nb\n"}, "a|b|", "two lines in one read"},
+	{{"a", "b", "\n"}, "ab|", "a line in three reads"},
+	{{"a\nb", "c\nd"}, "a|bc|d~", "the rest is flushed at the end"},
+	{{"\n\n"}, "||", "empty lines are lines"},
+	{{"a", "\n", "\n"}, "a||", "a newline alone ends what was kept"},
+	{{""}, "", "nothing"},
+	{{"\xff\xfe\x01\n"}, "\xff\xfe\x01|", "any bytes pass"},
+	{{"a\r\n"}, "a\r|", "CR is the reader's matter"},
+};
+
+static void test_split(void **state)
+{
+	for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+		struct logs_splitter splitter = {0};
+		static struct heard heard;
+
+		memset(&heard, 0, sizeof heard);
+		for (size_t k = 0; k < 6 && splits[i].chunks[k]; k++)
+			logs_split(&splitter, splits[i].chunks[k], strlen(splits[i].chunks[k]),
+				   hear, &heard);
+		logs_split_end(&splitter, hear, &heard);
+		if (strcmp(heard.text, splits[i].expected))
+			fail_msg("%s: '%s', expected '%s'", splits[i].reason, heard.text,
+				 splits[i].expected);
+	}
+}
+
+static void test_split_nul(void **state)
+{
+	struct logs_splitter splitter = {0};
+	static struct heard heard;
+
+	logs_split(&splitter, "a\0b", 3, hear, &heard);
+	logs_split(&splitter, "\0\n", 2, hear, &heard);
+	logs_split_end(&splitter, hear, &heard);
+	assert_int_equal(heard.size, 5);
+	assert_memory_equal(heard.text, "a\0b\0|", 5);
+}
+
+/* 300 KB without a newline, in odd pieces: cut, bounded, complete. */
+static void test_split_long(void **state)
+{
+	struct logs_splitter splitter = {0};
+	static struct heard heard;
+	char chunk[1000];
+	size_t fed = 0, letters = 0;
+
+	memset(&heard, 0, sizeof heard);
+	while (fed < 300000) {
+		for (size_t i = 0; i < sizeof chunk; i++)
+			chunk[i] = (char)('a' + (fed + i) % 26);
+		logs_split(&splitter, chunk, sizeof chunk, hear, &heard);
+		assert_true(splitter.room <= LOGS_LINE_MAX);
+		fed += sizeof chunk;
+	}
+	logs_split(&splitter, "\n", 1, hear, &heard);
+	logs_split_end(&splitter, hear, &heard);
+	assert_true(heard.largest <= LOGS_LINE_MAX);
+	assert_int_equal(heard.pieces, 300000 / LOGS_LINE_MAX + 1);
+	for (size_t i = 0; i < heard.size; i++) {
+		if (heard.text[i] == '~' || heard.text[i] == '|')
+			continue;
+		assert_int_equal(heard.text[i], 'a' + letters % 26);
+		letters++;
+	}
+	assert_int_equal(letters, 300000);
+	assert_int_equal(heard.text[heard.size - 1], '|');
+	assert_int_equal(memchr(heard.text, '|', heard.size) == heard.text + heard.size - 1, 1);
+}
+
+/* One chunk that holds a line longer than the limit, and lines after it. */
+static void test_split_long_chunk(void **state)
+{
+	struct logs_splitter splitter = {0};
+	static struct heard heard;
+	size_t size = LOGS_LINE_MAX * 2 + 10;
+	char *chunk = malloc(size + 3);
+
+	memset(&heard, 0, sizeof heard);
+	memset(chunk, 'x', size);
+	memcpy(chunk + size, "\ny\n", 3);
+	logs_split(&splitter, chunk, size + 3, hear, &heard);
+	logs_split_end(&splitter, hear, &heard);
+	free(chunk);
+	assert_int_equal(heard.pieces, 4);
+	assert_int_equal(heard.largest, LOGS_LINE_MAX);
+	assert_string_equal(heard.text + heard.size - 3, "|y|");
+}
+
+/* ---- files ---- */
+
+static char folder[64];
+
+static int make_folder(void **state)
+{
+	strcpy(folder, "/tmp/berth-test-logs-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+	DIR *dir = opendir(folder);
+	struct dirent *entry;
+	char path[600];
+
+	while (dir && (entry = readdir(dir))) {
+		snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+		if (entry->d_name[0] != '.')
+			unlink(path);
+	}
+	if (dir)
+		closedir(dir);
+	return rmdir(folder);
+}
+
+static char *read_log(const char *name)
+{
+	char path[128], *text;
+	size_t size;
+	struct error err = {0};
+
+	snprintf(path, sizeof path, "%s/%s", folder, name);
+	if (file_read(path, 1 << 20, &text, &size, &err))
+		fail_msg("%s", err.text);
+	return text;
+}
+
+static const int ranks[] = {2, 12345};
+
+static struct logs *open_logs(const char *in, int attempt, int keep)
+{
+	struct logs_options options = {
+		.folder = in,
+		.job_id = "77",
+		.host = "n1",
+		.attempt = attempt,
+		.keep_lines = keep,
+		.rank_count = 2,
+		.ranks = ranks,
+	};
+	struct error err = {0};
+	struct logs *logs;
+
+	if (logs_open(&options, &logs, &err))
+		fail_msg("%s", err.text);
+	return logs;
+}
+
+static void say(struct logs *logs, int rank, int stream, const char *text, bool newline)
+{
+	logs_line(logs, (size_t)rank, stream, text, strlen(text), newline);
+}
+
+static void test_files(void **state)
+{
+	struct logs *logs = open_logs(folder, 0, 0);
+
+	say(logs, 0, 1, "one", true);
+	say(logs, 0, 2, "two", true);
+	say(logs, 0, 1, "half", false);
+	say(logs, 0, 2, "err", true);
+	say(logs, 0, 1, "a", false);
+	say(logs, 0, 1, "b", true);
+	logs_flush(logs);
+
+	/* There before logs_free: what was flushed survives a killed agent. */
+	char *text = read_log("rank-0002.log"), *body = strchr(text, '\n');
+
+	assert_non_null(body);
+	assert_memory_equal(text, "==== berth: job 77 attempt 0 rank 2 host n1 ", 44);
+	assert_string_equal(body + 1, "one\ntwo\nhalf\nerr\nab\n");
+	free(text);
+	logs_free(logs);
+
+	/* The next attempt appends. */
+	logs = open_logs(folder, 1, 0);
+	say(logs, 0, 1, "again", true);
+	logs_free(logs);
+	text = read_log("rank-0002.log");
+	assert_non_null(strstr(text, "\nab\n==== berth: job 77 attempt 1 rank 2 host n1 "));
+	assert_string_equal(text + strlen(text) - 7, "\nagain\n");
+	free(text);
+	free(read_log("rank-12345.log"));
+}
+
+static void test_large(void **state)
+{
+	struct logs *logs = open_logs(folder, 0, 0);
+	char *line = malloc(LOGS_LINE_MAX), *text;
+
+	memset(line, 'z', LOGS_LINE_MAX);
+	for (int i = 0; i < 3; i++) {
+		logs_line(logs, 0, 1, line, LOGS_LINE_MAX, i == 2);
+		say(logs, 1, 1, "short", true);
+	}
+	logs_free(logs);
+	text = read_log("rank-0002.log");
+	assert_int_equal(strlen(strchr(text, '\n') + 1), 3 * LOGS_LINE_MAX + 1);
+	free(text);
+	free(line);
+}
+
+static void test_disk_full(void **state)
+{
+	char path[128];
+
+	if (access("/dev/full", W_OK))
+		skip();
+	snprintf(path, sizeof path, "%s/rank-0002.log", folder);
+	assert_int_equal(symlink("/dev/full", path), 0);
+
+	struct logs *logs = open_logs(folder, 0, 0);
+	const char *const *last;
+	uint64_t header = logs_lost_bytes(logs);
+
+	assert_true(header > 0);
+	for (int i = 0; i < 1000; i++) {
+		say(logs, 0, 1, "lost", true);
+		say(logs, 1, 1, "kept", true);
+		logs_flush(logs);
+	}
+	assert_int_equal(logs_lost_bytes(logs), header + 5000);
+
+	const char *problem = logs_problem(logs);
+
+	assert_non_null(problem);
+	assert_non_null(strstr(problem, "rank-0002.log: No space left on device"));
+	assert_null(logs_problem(logs));
+	assert_int_equal(logs_last(logs, 0, &last), LOGS_KEEP_LINES);
+	logs_free(logs);
+
+	char *text = read_log("rank-12345.log");
+
+	assert_int_equal(strlen(strchr(text, '\n') + 1), 5000);
+	free(text);
+}
+
+static const struct {
+	const char *folder, *reason;
+} bad_folders[] = {
+	{"/dev/null/logs", "below a file"},
+	{"/proc/berth-test", "a file system in which nothing can be made"},
+	{"/sys/kernel", "a folder in which nothing can be made"},
+	{"", "no name"},
+};
+
+static void test_bad_folder(void **state)
+{
+	for (size_t i = 0; i < sizeof bad_folders / sizeof *bad_folders; i++) {
+		struct logs_options options = {
+			.folder = bad_folders[i].folder, .rank_count = 2, .ranks = ranks};
+		struct logs *logs = NULL;
+		struct error err = {0};
+
+		if (logs_check_folder(bad_folders[i].folder, &err) != -ERR_OUTPUT)
+			fail_msg("%s: '%s' accepted", bad_folders[i].reason, bad_folders[i].folder);
+		assert_true(strlen(err.text) > 10);
+		assert_int_equal(logs_open(&options, &logs, &err), -ERR_OUTPUT);
+		assert_null(logs);
+	}
+
+	/* A folder stands where a rank's file should. */
+	struct logs_options options = {.folder = folder, .rank_count = 2, .ranks = ranks};
+	struct logs *logs;
+	struct error err = {0};
+	char path[128];
+
+	snprintf(path, sizeof path, "%s/rank-12345.log", folder);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(logs_open(&options, &logs, &err), -ERR_OUTPUT);
+	assert_non_null(strstr(err.text, "rank-12345.log"));
+	rmdir(path);
+}
+
+static void test_folder_is_made(void **state)
+{
+	char deep[128], path[256];
+	struct error err = {0};
+
+	snprintf(deep, sizeof deep, "%s/a/b", folder);
+	assert_int_equal(logs_check_folder(deep, &err), 0);
+
+	struct logs *logs = open_logs(deep, 0, 0);
+
+	logs_free(logs);
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof path, "%s/rank-%04d.log", deep, ranks[i]);
+		assert_int_equal(unlink(path), 0);
+	}
+	/* Nothing else was left in it. */
+	assert_int_equal(rmdir(deep), 0);
+	snprintf(deep, sizeof deep, "%s/a", folder);
+	assert_int_equal(rmdir(deep), 0);
+}
+
+/* ---- last lines ---- */
+
+static void expect_last(struct logs *logs, size_t rank, const char *expected)
+{
+	const char *const *lines;
+	size_t count = logs_last(logs, rank, &lines);
+	char text[8192] = "";
+
+	for (size_t i = 0; i < count; i++) {
+		strcat(text, lines[i]);
+		strcat(text, "|");
+	}
+	assert_string_equal(text, expected);
+}
+
+static void test_last(void **state)
+{
+	struct logs *logs = open_logs(NULL, 0, 3);
+
+	expect_last(logs, 0, "");
+	say(logs, 0, 1, "1", true);
+	expect_last(logs, 0, "1|");
+	expect_last(logs, 1, "");
+	say(logs, 0, 2, "2", true);
+	say(logs, 0, 1, "", true);
+	say(logs, 0, 1, "3", true);
+	expect_last(logs, 0, "1|2|3|");
+	say(logs, 0, 1, "4", false);
+	expect_last(logs, 0, "2|3|4|");
+	say(logs, 0, 1, "4", true);
+	say(logs, 0, 1, "  ", true);
+	expect_last(logs, 0, "3|44|");
+	say(logs, 0, 1, "\x1b[2Jclear\x07", true);
+	expect_last(logs, 0, "3|44|?[2Jclear?|");
+	say(logs, 0, 2, "10%\r20%\r30%\r", true);
+	expect_last(logs, 0, "44|?[2Jclear?|30%|");
+	logs_free(logs);
+}
+
+static void test_last_is_cut(void **state)
+{
+	struct logs *logs = open_logs(NULL, 0, 2);
+	char *line = malloc(100000);
+	const char *const *lines;
+
+	memset(line, 'q', 100000);
+	logs_line(logs, 0, 1, line, 50000, false);
+	logs_line(logs, 0, 1, line, 50000, true);
+	free(line);
+	assert_int_equal(logs_last(logs, 0, &lines), 1);
+	assert_int_equal(strlen(lines[0]), LOGS_KEEP_BYTES + 3);
+	assert_string_equal(lines[0] + LOGS_KEEP_BYTES, "...");
+	logs_free(logs);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_split),
+		cmocka_unit_test(test_split_nul),
+		cmocka_unit_test(test_split_long),
+		cmocka_unit_test(test_split_long_chunk),
+		cmocka_unit_test_setup_teardown(test_files, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_large, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_disk_full, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_bad_folder, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_folder_is_made, make_folder, remove_folder),
+		cmocka_unit_test(test_last),
+		cmocka_unit_test(test_last_is_cut),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

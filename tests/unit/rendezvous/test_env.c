@@ -1,0 +1,512 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Places from the environment, and the exchange between processes that have nothing else. */
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "rendezvous/place.h"
+#include "rendezvous/ranks.h"
+#include "rendezvous/store.h"
+
+/* "A=1 B=2" as an environment. */
+static struct env *env_of(const char *text)
+{
+	struct env *env = env_new();
+	char *copy = strdup(text), *rest = copy, *word;
+
+	while ((word = strsep(&rest, " "))) {
+		char *equals = strchr(word, '=');
+
+		if (!equals)
+			continue;
+		*equals = 0;
+		assert_int_equal(env_set(env, word, equals + 1, ENV_FROM_USER, NULL, NULL), 0);
+	}
+	free(copy);
+	return env;
+}
+
+static const struct {
+	const char *env;
+	struct ranks_place place;
+	const char *wrong; /* what the error must name; NULL: none */
+} rows[] = {
+	{"", {.size = 1, .local_size = 1, .address = "127.0.0.1"}, NULL},
+	{"RANK=0 WORLD_SIZE=1", {.size = 1, .local_size = 1, .address = "127.0.0.1"}, NULL},
+	{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 "
+	 "MASTER_PORT=29500",
+	 {3, 4, 1, 2, 1, "10.0.0.1", 29500},
+	 NULL},
+	{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 GROUP_RANK=1 MASTER_ADDR=fd00::1",
+	 {3, 4, 1, 0, 1, "fd00::1", 0},
+	 NULL},
+	{"RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 NODE_RANK=7 GROUP_RANK=0 TORCHELASTIC_RUN_ID=x",
+	 {1, 2, 1, 0, 0, "", 0},
+	 NULL},
+	{"RANK=1", {0}, "WORLD_SIZE"},
+	{"WORLD_SIZE=2", {0}, "RANK is not"},
+	{"RANK=2 WORLD_SIZE=2 LOCAL_RANK=0", {0}, "RANK is 2 and WORLD_SIZE is 2"},
+	{"RANK=1 WORLD_SIZE=2", {0}, "LOCAL_RANK is not set"},
+	{"RANK=1 WORLD_SIZE=4 LOCAL_RANK=2", {0}, "LOCAL_RANK is 2 and RANK is 1"},
+	{"RANK=3 WORLD_SIZE=4 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", {0}, "LOCAL_WORLD_SIZE is 2"},
+	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=3", {0}, "LOCAL_WORLD_SIZE is 3"},
+	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 NODE_RANK=0 GROUP_RANK=1", {0}, "GROUP_RANK is 1"},
+	{"RANK=-1 WORLD_SIZE=2 LOCAL_RANK=0", {0}, "RANK"},
+	{"RANK=0x1 WORLD_SIZE=2 LOCAL_RANK=0", {0}, "RANK"},
+	{"RANK=0 WORLD_SIZE=99999999999 LOCAL_RANK=0", {0}, "WORLD_SIZE"},
+	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=70000", {0}, "MASTER_PORT"},
+	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_PORT=", {0}, "MASTER_PORT"},
+	{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="
+	 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+	 {0},
+	 "MASTER_ADDR"},
+};
+
+static void test_place(void **state)
+{
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct env *env = env_of(rows[i].env);
+		struct ranks *ranks = NULL;
+		struct error err = {0};
+		int rc = ranks_join(env, 1000, &ranks, &err);
+
+		env_free(env);
+		if (rows[i].wrong) {
+			assert_int_equal(rc, -ERR_DATA);
+			assert_null(ranks);
+			if (!strstr(err.text, rows[i].wrong))
+				fail_msg("'%s': %s", rows[i].env, err.text);
+			continue;
+		}
+		if (rc)
+			fail_msg("'%s': %s", rows[i].env, err.text);
+		const struct ranks_place *place = ranks_place(ranks), *want = &rows[i].place;
+
+		assert_int_equal(place->rank, want->rank);
+		assert_int_equal(place->size, want->size);
+		assert_int_equal(place->local_rank, want->local_rank);
+		assert_int_equal(place->local_size, want->local_size);
+		assert_int_equal(place->node_rank, want->node_rank);
+		assert_int_equal(place->port, want->port);
+		assert_string_equal(place->address, want->address);
+		ranks_leave(ranks);
+	}
+}
+
+static void test_alone(void **state)
+{
+	struct env *env = env_of("");
+	struct ranks *ranks = NULL;
+	struct error err = {0};
+	void *data;
+	size_t size;
+
+	assert_int_equal(ranks_join(env, 1000, &ranks, &err), 0);
+	env_free(env);
+	assert_int_equal(ranks_barrier(ranks, 10, &err), 0);
+	assert_int_equal(ranks_put(ranks, "a", "one", 3, &err), 0);
+	assert_int_equal(ranks_put(ranks, "a", "two", 3, &err), 0);
+	assert_int_equal(ranks_get(ranks, 0, "a", 10, &data, &size, &err), 0);
+	assert_int_equal(size, 3);
+	assert_memory_equal(data, "two", 3);
+	free(data);
+	assert_int_equal(ranks_get(ranks, 0, "b", 10, &data, &size, &err), -ERR_NETWORK);
+	assert_int_equal(ranks_get(ranks, 1, "a", 10, &data, &size, &err), -ERR_DATA);
+	assert_int_equal(ranks_get(ranks, RANKS_ANY, "a", 10, &data, &size, &err), -ERR_DATA);
+	assert_int_equal(ranks_get_any(ranks, "a", 10, &data, &size, &err), 0);
+	assert_memory_equal(data, "two", 3);
+	free(data);
+	assert_int_equal(ranks_get_any(ranks, "b", 10, &data, &size, &err), -ERR_NETWORK);
+	assert_int_equal(ranks_put(ranks, "", "x", 1, &err), -ERR_DATA);
+	ranks_leave(ranks);
+	ranks_leave(NULL);
+}
+
+/* ---- the exchange ---- */
+
+static int free_port(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t size = sizeof address;
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &size), 0);
+	close(fd);
+	return ntohs(address.sin_port);
+}
+
+static struct ranks *join_rank(int rank, int size, int port, const char *more)
+{
+	char text[256];
+	struct ranks *ranks = NULL;
+	struct error err = {0};
+
+	snprintf(text, sizeof text,
+		 "RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d LOCAL_WORLD_SIZE=%d MASTER_ADDR=127.0.0.1 "
+		 "MASTER_PORT=%d %s",
+		 rank, size, rank, size, port, more);
+	struct env *env = env_of(text);
+
+	if (ranks_join(env, 10000, &ranks, &err))
+		fprintf(stderr, "%s\n", err.text);
+	env_free(env);
+	return ranks;
+}
+
+static void fork_ranks(int size, int port, int (*run)(int rank, int size, int port), int *codes)
+{
+	pid_t pids[8];
+
+	for (int rank = 0; rank < size; rank++) {
+		pids[rank] = fork();
+		if (pids[rank] == 0) {
+			alarm(30);
+			_exit(run(rank, size, port));
+		}
+	}
+	for (int rank = 0; rank < size; rank++) {
+		int status = 0;
+
+		assert_int_equal(waitpid(pids[rank], &status, 0), pids[rank]);
+		codes[rank] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	}
+}
+
+static void expect_all(const int *codes, int size)
+{
+	for (int rank = 0; rank < size; rank++)
+		if (codes[rank])
+			fail_msg("rank %d: code %d", rank, codes[rank]);
+}
+
+static int run_exchange(int rank, int size, int port)
+{
+	struct ranks *ranks = join_rank(rank, size, port, "");
+	struct error err = {0};
+	size_t big = 3 << 20;
+	char *value = malloc(big);
+
+	if (!ranks || !value)
+		return 10;
+	for (int round = 0; round < 3; round++) {
+		memset(value, 'a' + rank + round, big);
+		/* rank 0 last: the others have to wait for it */
+		if (rank == 0)
+			usleep(100000);
+		if (ranks_put(ranks, "value", value, big, &err))
+			return 11;
+		if (ranks_barrier(ranks, 10000, &err))
+			return 12;
+		for (int peer = 0; peer < size; peer++) {
+			char *data;
+			size_t got;
+
+			if (ranks_get(ranks, peer, "value", 10000, (void **)&data, &got, &err))
+				return 13;
+			if (got != big || data[0] != 'a' + peer + round ||
+			    data[big - 1] != 'a' + peer + round)
+				return 14;
+			free(data);
+		}
+		if (ranks_barrier(ranks, 10000, &err))
+			return 15;
+	}
+	/* Put late, got before: the get waits. An empty value is a value. */
+	if (rank == 1)
+		usleep(200000);
+	if (rank == 1 && ranks_put(ranks, "late", NULL, 0, &err))
+		return 16;
+	void *data;
+	size_t got;
+
+	if (ranks_get(ranks, 1, "late", 10000, &data, &got, &err) || got)
+		return 17;
+	free(data);
+	free(value);
+	ranks_leave(ranks);
+	return 0;
+}
+
+static void test_exchange(void **state)
+{
+	int codes[8];
+
+	for (int size = 2; size <= 5; size += 3) {
+		fork_ranks(size, free_port(), run_exchange, codes);
+		expect_all(codes, size);
+	}
+}
+
+/* Ranks 1 and 3 stay out of the barrier; then 1 leaves without a word. */
+static int run_missing(int rank, int size, int port)
+{
+	struct ranks *ranks = join_rank(rank, size, port, "");
+	struct error err = {0};
+	void *data;
+	size_t got;
+
+	if (!ranks || ranks_barrier(ranks, 10000, &err))
+		return 10;
+	if (rank == 1 || rank == 3) {
+		sleep(2);
+		if (rank == 3)
+			ranks_leave(ranks);
+		return 0;
+	}
+	if (ranks_get(ranks, 3, "x", 200, &data, &got, &err) != -ERR_NETWORK ||
+	    !strstr(err.text, "rank 3 has not put 'x'"))
+		return 11;
+	if (ranks_barrier(ranks, 500, &err) != -ERR_NETWORK ||
+	    !strstr(err.text, "ranks 1,3 not there")) {
+		fprintf(stderr, "%s\n", err.text);
+		return 12;
+	}
+	if (ranks_get(ranks, 1, "x", 10000, &data, &got, &err) != -ERR_NETWORK ||
+	    !strstr(err.text, "rank 1 has left"))
+		return 13;
+	if (ranks_barrier(ranks, 10000, &err) != -ERR_NETWORK || !strstr(err.text, "has left"))
+		return 14;
+	ranks_leave(ranks);
+	return 0;
+}
+
+static void test_missing(void **state)
+{
+	int codes[8];
+
+	fork_ranks(4, free_port(), run_missing, codes);
+	expect_all(codes, 4);
+}
+
+/* Of any rank: nobody's yet, the first that was put, and nobody to ask. */
+static int run_any(int rank, int size, int port)
+{
+	struct ranks *ranks = join_rank(rank, size, port, "");
+	struct error err = {0};
+	void *data;
+	size_t got;
+
+	if (!ranks || ranks_get_any(ranks, "end", 50, &data, &got, &err) != -ERR_NETWORK ||
+	    !strstr(err.text, "no rank has put 'end' within 50 ms"))
+		return 10;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 11;
+	if (rank == 2 && ranks_put(ranks, "end", "first", 5, &err))
+		return 12;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 13;
+	if (rank == 1 && ranks_put(ranks, "end", "second", 6, &err))
+		return 14;
+	if (ranks_barrier(ranks, 10000, &err))
+		return 15;
+	if (ranks_get_any(ranks, "end", 10000, &data, &got, &err) || got != 5 ||
+	    memcmp(data, "first", 5))
+		return 16;
+	free(data);
+	if (ranks_barrier(ranks, 10000, &err))
+		return 17;
+	/* Rank 0 keeps the values, and goes without a word, when the others are past the barrier. */
+	if (rank == 0) {
+		sleep(1);
+		return 0;
+	}
+	for (int turn = 0; turn < 100; turn++) {
+		int rc = ranks_get_any(ranks, "other", 100, &data, &got, &err);
+
+		if (rc == -ERR_UNAVAILABLE) {
+			ranks_leave(ranks);
+			return err.code == ERR_UNAVAILABLE ? 0 : 19;
+		}
+		if (rc != -ERR_NETWORK)
+			return 20;
+	}
+	return 21;
+}
+
+static void test_any(void **state)
+{
+	int codes[8];
+
+	fork_ranks(3, free_port(), run_any, codes);
+	expect_all(codes, 3);
+}
+
+static void test_no_rank_0(void **state)
+{
+	struct ranks *ranks = join_rank(1, 2, free_port(), "");
+	struct error err = {0};
+
+	assert_non_null(ranks);
+	assert_int_equal(ranks_barrier(ranks, 300, &err), -ERR_NETWORK);
+	assert_non_null(strstr(err.text, "rank 0 is not there"));
+	ranks_leave(ranks);
+}
+
+static void test_no_address(void **state)
+{
+	struct env *env = env_of("RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1");
+	struct ranks *ranks = NULL;
+	struct error err = {0};
+
+	assert_int_equal(ranks_join(env, 100, &ranks, &err), 0);
+	assert_int_equal(ranks_barrier(ranks, 100, &err), -ERR_DATA);
+	assert_non_null(strstr(err.text, "MASTER_PORT is not set"));
+	ranks_leave(ranks);
+	env_free(env);
+}
+
+/* torchrun listens on MASTER_PORT itself: places only, and the port is left alone. */
+static void test_torchrun(void **state)
+{
+	struct ranks *ranks = join_rank(0, 2, free_port(), "TORCHELASTIC_USE_AGENT_STORE=True");
+	struct error err = {0};
+
+	assert_non_null(ranks);
+	assert_int_equal(ranks_place(ranks)->size, 2);
+	assert_int_equal(ranks_barrier(ranks, 100, &err), -ERR_UNAVAILABLE);
+	assert_non_null(strstr(err.text, "torchrun"));
+	ranks_leave(ranks);
+}
+
+static void test_port_taken(void **state)
+{
+	int port = free_port();
+	struct error err = {0};
+	int fd = store_listen("127.0.0.1", port, &err);
+	struct ranks *ranks = join_rank(0, 2, port, ""), *other;
+
+	assert_true(fd >= 0);
+	assert_int_equal(ranks_barrier(ranks, 100, &err), -ERR_NETWORK);
+	assert_non_null(strstr(err.text, "has the port"));
+	ranks_leave(ranks);
+	/* Something that accepts and says nothing of ours. */
+	other = join_rank(1, 2, port, "");
+	assert_int_equal(ranks_barrier(other, 300, &err), -ERR_NETWORK);
+	assert_non_null(strstr(err.text, "not rank 0 of this job"));
+	ranks_leave(other);
+	close(fd);
+}
+
+static int plain_connect(int port)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)port),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct timeval limit = {.tv_sec = 10};
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	return fd;
+}
+
+/* Rubbish, silence, a foreign job, a wrong size, a rank twice: none disturbs the ranks. */
+static void test_strangers(void **state)
+{
+	int port = free_port(), own, silent[8], rubbish;
+	struct store_server *server;
+	struct store_client client, twice;
+	struct error err = {0};
+	char byte;
+
+	assert_int_equal(store_serve("127.0.0.1", port, 2, "job/0", &server, &own, &err), 0);
+	for (int i = 0; i < 8; i++)
+		silent[i] = plain_connect(port);
+	rubbish = plain_connect(port);
+	assert_true(send(rubbish, "GET / HTTP/1.1\r\n\r\nand more", 26, MSG_NOSIGNAL) > 0);
+	assert_int_equal(recv(rubbish, &byte, 1, 0), 0); /* closed at once */
+	close(rubbish);
+
+	/* Too much promised, then a message that only ranks may send. */
+	struct store_message message = {.type = STORE_HELLO, .size = STORE_VALUE_MAX};
+	unsigned char head[STORE_HEAD];
+
+	for (int i = 0; i < 2; i++) {
+		rubbish = plain_connect(port);
+		store_head_write(&message, head);
+		assert_int_equal(send(rubbish, head, sizeof head, MSG_NOSIGNAL), sizeof head);
+		assert_true(recv(rubbish, &byte, 1, 0) <= 0);
+		close(rubbish);
+		message = (struct store_message){.type = STORE_BARRIER};
+	}
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "other/0", 1000, &client, &err),
+			 -ERR_DATA);
+	assert_non_null(strstr(err.text, "another job"));
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 3, "job/0", 1000, &client, &err),
+			 -ERR_DATA);
+	assert_non_null(strstr(err.text, "WORLD_SIZE"));
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "job/0", 1000, &client, &err), 0);
+	assert_int_equal(store_connect("127.0.0.1", port, 1, 2, "job/0", 1000, &twice, &err),
+			 -ERR_DATA);
+	assert_non_null(strstr(err.text, "RANK 1"));
+
+	struct store_client zero = {.fd = own, .rank = 0, .size = 2};
+	void *data;
+	size_t size;
+
+	assert_int_equal(store_put(&zero, "k", "v", 1, 1000, &err), 0);
+	assert_int_equal(store_get(&client, 0, "k", 1000, &data, &size, &err), 0);
+	free(data);
+	store_close(&client);
+	store_close(&zero);
+	store_stop(server, 2000);
+	for (int i = 0; i < 8; i++)
+		close(silent[i]);
+}
+
+static void test_head(void **state)
+{
+	struct store_message good = {.type = STORE_PUT,
+				     .key_size = 3,
+				     .rank = 7,
+				     .number = 9,
+				     .size = 11},
+			     read;
+	unsigned char head[STORE_HEAD];
+	static const struct {
+		size_t at;
+		unsigned char byte;
+		const char *reason;
+	} bad[] = {
+		{0, 'X', "magic"},	  {5, 0, "type 0"},   {5, 13, "type too large"},
+		{4, 1, "type too large"}, {6, 1, "key size"}, {7, 0, "a put without a key"},
+		{16, 0xff, "size"},
+	};
+
+	store_head_write(&good, head);
+	assert_int_equal(store_head_read(head, &read), 0);
+	assert_memory_equal(&read, &good, offsetof(struct store_message, key));
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		store_head_write(&good, head);
+		head[bad[i].at] = bad[i].byte;
+		if (!store_head_read(head, &read))
+			fail_msg("accepted: %s", bad[i].reason);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_place),	  cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_exchange),  cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_any),
+		cmocka_unit_test(test_no_rank_0), cmocka_unit_test(test_no_address),
+		cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_port_taken),
+		cmocka_unit_test(test_strangers), cmocka_unit_test(test_head),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
