@@ -20,7 +20,7 @@ static const struct verb verbs[] = {
 	{"submit", "write a job script, and submit it", verb_submit},
 	{"explain", "find known failures in a job's output", verb_explain},
 	{"exec", "run a program as a rank that another launcher made", verb_exec},
-	{"agent", "one node's part of a job; started by engines", verb_agent},
+	{"agent", "one node's part of a job; started by launchers", verb_agent},
 	{NULL, NULL, NULL},
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth agent: one node's part of a job; started by engines. */
+/* berth agent: one node's part of a job; started by launchers. */
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
@@ -24,7 +24,7 @@ enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH, AGENT_KEEP, AGENT_TASK };
 
 struct agent_options {
 	bool from_stdin, tmrsh, keep, task;
-	char **words; /* behind --tmrsh: HOST COMMAND..., behind --keep: the program */
+	char **words; /* behind --tmrsh: HOST COMMAND..., behind --rank-proxy: the program */
 	int word_count;
 };
 
@@ -37,7 +37,7 @@ static const struct argp_option table[] = {
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
 	 "pbs_tmrsh and a shell",
 	 0},
-	{"keep", AGENT_KEEP, NULL, 0,
+	{"rank-proxy", AGENT_KEEP, NULL, 0,
 	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs the "
 	 "PROGRAM that follows",
 	 0},
@@ -139,7 +139,7 @@ static int be_part_of_task(const struct agent_options *options, const struct env
 		words++;
 	if (words[0])
 		return tasks_keep(env, words);
-	error_set(&err, ERR_USAGE, "--keep: expected PROGRAM");
+	error_set(&err, ERR_USAGE, "--rank-proxy: expected PROGRAM");
 	return verb_fail(&err);
 }
 
@@ -149,7 +149,7 @@ int verb_agent(int argc, char **argv)
 		.options = table,
 		.parser = parse,
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
-		       "berth run through the cluster's engine, not by hand.\v"
+		       "berth run through the cluster's launcher, not by hand.\v"
 		       "Takes its place from the environment: " ENGINE_ENV_HEAD ", " ENGINE_ENV_JOB
 		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME " (or " ENGINE_ENV_NODES
 		       " and " ENGINE_ENV_SELF "), " ENGINE_ENV_SECRET

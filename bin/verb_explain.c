@@ -96,7 +96,7 @@ static void print(const char *name, const struct finding *finding, const struct 
 	printf("%s:%zu: %s%s", name, finding->line, finding->text, finding->count > 1 ? "" : "\n");
 	if (finding->count > 1)
 		printf(" (%zu times)\n", finding->count);
-	printf("  cause:  %s\n  mend:   %s\n  source: %s\n", row->cause, row->mend, row->source);
+	printf("  cause:  %s\n  fix:    %s\n  source: %s\n", row->cause, row->mend, row->source);
 }
 
 /* One file. *known: failures found, added to. */
@@ -215,7 +215,7 @@ int verb_explain(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "LOG...",
-		.doc = "Look for known failures in the output of a job: what they come from and what mends "
+		.doc = "Look for known failures in the output of a job: what they come from and what fixes "
 		       "them.\v"
 		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 whether something is known "
 		       "or not.",

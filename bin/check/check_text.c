@@ -118,7 +118,7 @@ void check_print(const json_t *check, const struct env *env, FILE *stream)
 	collect(json_object_get(check, "nodes"), &list);
 	if (list.count)
 		qsort(list.said, list.count, sizeof *list.said, compare);
-	TABLE_ROW(table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO MEND IT");
+	TABLE_ROW(table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO FIX IT");
 	for (size_t i = 0; i < list.count; i++) {
 		struct said *said = &list.said[i];
 		char *names = said->node_count == list.nodes && list.nodes > 1
@@ -126,7 +126,7 @@ void check_print(const json_t *check, const struct env *env, FILE *stream)
 				      : hostlist_compress(said->nodes, said->node_count);
 		char *words = NULL;
 
-		if (asprintf(&words, "%s%s%s", said->seen, *said->fix ? ". Mend: " : "",
+		if (asprintf(&words, "%s%s%s", said->seen, *said->fix ? ". Fix: " : "",
 			     said->fix) < 0)
 			words = NULL;
 		TABLE_ROW(table, said->kind, said->probe, names ? names : "?",

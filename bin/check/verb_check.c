@@ -26,7 +26,8 @@ enum key {
 	KEY_HOSTFILE,
 	KEY_IFACE,
 	KEY_SUBNET,
-	KEY_HEAD,
+	KEY_MASTER_ADDR,
+	KEY_RDZV_ENDPOINT,
 	KEY_NNODES,
 	KEY_NODE_RANK,
 	KEY_PORT,
@@ -43,13 +44,15 @@ static const struct argp_option table[] = {
 	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a host file", 1},
 	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
 	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
-	{"head", KEY_HEAD, "ADDRESS", 0,
-	 "The head's numeric address at which ranks meet; with --nnodes HOST:PORT", 1},
+	{"master-addr", KEY_MASTER_ADDR, "ADDRESS", 0,
+	 "Set MASTER_ADDR to this numeric address of the first node", 1},
 	{"nnodes", KEY_NNODES, "N", 0,
 	 "By hand, as for berth run: this line is started on N machines", 1},
 	{"node-rank", KEY_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
+	{"rdzv-endpoint", KEY_RDZV_ENDPOINT, "HOST:PORT", 0,
+	 "By hand: wait for the other machines at this address of the first one", 1},
 	{"port", KEY_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
-	{"engine", KEY_ENGINE, "NAME", 0, "How agents are started, as berth run's", 1},
+	{"launcher", KEY_ENGINE, "NAME", 0, "How agents are started, as berth run's", 1},
 	{"start-timeout", KEY_START_TIMEOUT, "TIME", 0,
 	 "All agents must be there within this time (default 20s)", 1},
 	{"ckpt", KEY_CKPT, "DIR", 0, "The checkpoint folder, which all nodes must see", 2},
@@ -94,8 +97,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case KEY_SUBNET:
 		wish->subnet = text;
 		return 0;
-	case KEY_HEAD:
-		arguments->run.head = text;
+	case KEY_MASTER_ADDR:
+		arguments->run.master_addr = text;
+		return 0;
+	case KEY_RDZV_ENDPOINT:
+		arguments->run.rdzv_endpoint = text;
 		return 0;
 	case KEY_NNODES:
 		arguments_number(state, "--nnodes", text, 100000,
@@ -220,7 +226,7 @@ int verb_check(int argc, char **argv)
 		       "before a job does: who reaches whom, versions, limits, GPUs, folders, and "
 		       "an all-reduce with checked sums over the NIC that a job would use.\v"
 		       "Ends with 76 when something is amiss; the table names the node, what was "
-		       "seen and how to mend it.",
+		       "seen and how to fix it.",
 	};
 	static const char *const itself[] = {"/proc/self/exe", NULL};
 	struct arguments arguments = {0};

@@ -12,9 +12,9 @@
 #include "hostlist/hostlist.h"
 
 #define HOW                                                                                        \
-	"give berth exec --head ADDRESS and --port PORT (or set MASTER_ADDR and MASTER_PORT) "     \
-	"alike for all ranks: an address of rank 0's node that all reach, a port that is free "    \
-	"there"
+	"give berth exec --master-addr ADDRESS and --port PORT (or set MASTER_ADDR and "           \
+	"MASTER_PORT) alike for all ranks: an address of rank 0's node that all reach, a port "    \
+	"that is free there"
 
 static bool one_node(const struct exec_place *place)
 {
@@ -33,7 +33,7 @@ static int refuse_head(const struct exec_place *place, struct error *err)
 	return error_set(
 		err, ERR_UNAVAILABLE,
 		"%s started %d ranks on several nodes and does not say where rank 0 is: " HOW
-		"; --head none where PROGRAM needs neither (MPI programs); berth run "
+		"; --master-addr none where PROGRAM needs neither (MPI programs); berth run "
 		"finds both itself",
 		place->launcher, place->size);
 }
@@ -47,10 +47,10 @@ static int add_head(const struct exec_place *place, const struct exec_meeting *m
 
 	if (meeting->head && (!*meeting->head || strpbrk(meeting->head, "[] \t,")))
 		return error_set(err, ERR_USAGE,
-				 "--head '%s': expected a bare address or host name, or none",
+				 "--master-addr '%s': expected a bare address or host name, or none",
 				 meeting->head);
 	if (meeting->head)
-		return env_set(changes, "MASTER_ADDR", meeting->head, ENV_FROM_OPTION, "--head",
+		return env_set(changes, "MASTER_ADDR", meeting->head, ENV_FROM_OPTION, "--master-addr",
 			       err);
 	if (value_of(env, "MASTER_ADDR"))
 		return 0;

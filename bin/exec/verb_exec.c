@@ -23,7 +23,7 @@ enum option_key {
 	OPTION_KEEP_BINDING = 0x100,
 	OPTION_DRY_RUN,
 	OPTION_GPUS_VISIBLE,
-	OPTION_HEAD,
+	OPTION_MASTER_ADDR,
 	OPTION_PORT,
 };
 
@@ -48,7 +48,7 @@ static const struct argp_option option_table[] = {
 	 "Leave the cores to the launcher (default: berth's plan replaces its binding)", 1},
 	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
 	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
-	{"head", OPTION_HEAD, "ADDRESS|none", 0,
+	{"master-addr", OPTION_MASTER_ADDR, "ADDRESS|none", 0,
 	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT", 1},
 	{"port", OPTION_PORT, "PORT", 0,
 	 "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)", 1},
@@ -72,7 +72,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case OPTION_GPUS_VISIBLE:
 		exec->request.gpus_visible_own = options_gpus_visible(state, text);
 		return 0;
-	case OPTION_HEAD:
+	case OPTION_MASTER_ADDR:
 		exec->meeting.head = text;
 		return 0;
 	case OPTION_PORT:

@@ -15,6 +15,16 @@ static json_t *place_json(const struct info *info)
 			 (int)info->node_index, "bound_to", json_text(info->bound_to));
 }
 
+/* The object that agents send to the controller as berth.card/1, under the name of the public document. */
+static json_t *inventory_json(const struct machine *machine)
+{
+	json_t *json = machine_to_json(machine);
+
+	if (json)
+		json_object_set_new(json, "format", json_string("berth.inventory/1"));
+	return json;
+}
+
 json_t *info_to_json(const struct info *info)
 {
 	const struct chain *chain = &info->chain;
@@ -25,7 +35,7 @@ json_t *info_to_json(const struct info *info)
 	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:O, s:o, s:o, s:O}", "schema",
 			 "berth.info/1", "version", BERTH_VERSION, "alloc",
 			 alloc_to_json(&chain->alloc), "ranks", chain->plan.world_size, "rank",
-			 place_json(info), "machine", machine_to_json(&chain->card), "network",
+			 place_json(info), "inventory", inventory_json(&chain->card), "network",
 			 json_object_get(plan, "network"), "plan",
 			 plan_node_to_json(&chain->plan.nodes[info->node_index]), "environment",
 			 environment_json(info->changes), "warnings", info->warnings);

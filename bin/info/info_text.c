@@ -195,7 +195,7 @@ static void print_machine(const struct info *info, FILE *stream, const struct pa
 	     cell_set(&cpus, machine->allowed_cpus_os), machine->gpu_count,
 	     plural(machine->gpu_count), machine->nic_count, plural(machine->nic_count),
 	     machine->this_system ? "" : "; not this machine: a plan can be shown, not bound");
-	section(stream, paint, "Machine", "lib/inventory", head.text);
+	section(stream, paint, "Inventory", "lib/inventory", head.text);
 	if (machine->memory_limit_bytes >= 0)
 		fprintf(stream, "  the cgroup allows %s of memory\n",
 			cell_bytes(&memory, machine->memory_limit_bytes));

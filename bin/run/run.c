@@ -63,7 +63,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 		return error_set(
 			err, ERR_USAGE,
 			"--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler "
-			"for more, name them with --hosts, or pretend with --engine loopback",
+			"for more, name them with --hosts, or pretend with --launcher loopback",
 			wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			alloc->why ? alloc->why : alloc->source);
 	for (size_t i = wanted; wanted && i < alloc->node_count; i++)
@@ -144,7 +144,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	}
 	if (!rc && options->max_restarts && out->engine->start_tasks)
 		rc = error_set(err, ERR_USAGE,
-			       "--max-restarts: the engine %s starts its ranks once; without --engine "
+			       "--max-restarts: the launcher %s starts its ranks once; without --launcher "
 			       "they are berth's to start again",
 			       out->engine->name);
 	return rc;

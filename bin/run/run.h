@@ -61,7 +61,7 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 
 /* run_hand.c: is another machine the head of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);
-/* Where this machine is the head of such a job: do the others find it at --head? -ERR_NETWORK: the name
+/* Where this machine is the head of such a job: do the others find it at --rdzv-endpoint? -ERR_NETWORK: the name
  * is not known here; an address of no interface of its own is said, but may be right (NAT). */
 int run_check_head(const struct run_setup *setup, struct error *err);
 /* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a warning. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run --dry-run: the engine's line, the ranks, their cores, GPUs and environment, each with
+/* berth run --dry-run: the launcher's line, the ranks, their cores, GPUs and environment, each with
  * where it comes from. Nothing is started and no port is taken. The head's card decides much of it: off
  * the head (salloc's shell on a login node) what is not known is said, never made up. */
 #include <stdio.h>
@@ -141,7 +141,7 @@ static int make(struct show *show, struct error *err)
 		rc = plan_make(&setup->alloc, show->cards, show->count, &show->request, NULL,
 			       setup->env, &show->plan, err);
 	if (!rc && !(show->line = setup->engine->line(&job)))
-		rc = error_memory(err, "the engine's line");
+		rc = error_memory(err, "the launcher's line");
 	return rc;
 }
 
@@ -198,7 +198,7 @@ static int print_json(const struct show *show, struct error *err)
 					 json_text(alloc->nodes[n].name), "plan", "environments", "ranks",
 					 show->counts ? json_integer(show->counts[n]) : json_null()));
 	out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema",
-			"berth.dryrun/1", "engine", show->setup->engine->name, "line", show->line,
+			"berth.dryrun/1", "launcher", show->setup->engine->name, "line", show->line,
 			"alloc", alloc_to_json(alloc), "program", program, "world_size",
 			ranks ? json_integer(ranks) : json_null(), "address",
 			json_text(show->seen ? show->plan.network.address : show->request.head), "guessed",
@@ -282,7 +282,7 @@ static void print_unseen(const struct show *show, const struct paint *paint)
 	const struct alloc *alloc = &show->setup->alloc;
 	const struct plan_request *wish = &show->request;
 	const char *asked[] = {wish->head, wish->iface, wish->subnet};
-	static const char *const by[] = {"--head", "--iface", "--subnet"};
+	static const char *const by[] = {"--master-addr", "--iface", "--subnet"};
 	struct table *table = table_new();
 	struct cell slots, gpus, ranks;
 	char why[UNKNOWN_MAX];

@@ -11,7 +11,8 @@
 #define BY_HAND_MS 600000 /* until all machines have been started */
 
 enum run_key {
-	RUN_HEAD = 0x200,
+	RUN_MASTER_ADDR = 0x200,
+	RUN_RDZV_ENDPOINT,
 	RUN_NNODES,
 	RUN_NODE_RANK,
 	RUN_PORT,
@@ -41,21 +42,21 @@ enum run_key {
 
 static const struct argp_option run_table[] = {
 	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
-	{"head", RUN_HEAD, "ADDRESS", 0,
-	 "The head's numeric address at which ranks meet; with --nnodes HOST:PORT at which the first "
-	 "machine waits for the others",
-	 11},
+	{"master-addr", RUN_MASTER_ADDR, "ADDRESS", 0,
+	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that all nodes reach)", 11},
 	{"nnodes", RUN_NNODES, "N", 0,
-	 "By hand: this line is started on N machines, with --node-rank and --head", 11},
+	 "By hand: this line is started on N machines, with --node-rank and --rdzv-endpoint", 11},
 	{"node-rank", RUN_NODE_RANK, "R", 0,
 	 "By hand: which machine this is, from 0; its ranks, program and options are the first one's",
 	 11},
+	{"rdzv-endpoint", RUN_RDZV_ENDPOINT, "HOST:PORT", 0,
+	 "By hand: wait for the other machines at this address of the first one", 11},
 	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 11},
 	{"port-hold", RUN_PORT_HOLD, "on|off", 0,
 	 "Keep MASTER_PORT bound while rank 0 runs, so that nobody else takes it (default on); off "
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
-	{"engine", RUN_ENGINE, "NAME", 0,
+	{"launcher", RUN_ENGINE, "NAME", 0,
 	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
 	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: what fits the allocation",
 	 11},
@@ -217,8 +218,11 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 	case 'N':
 		arguments_number(state, "--nodes", text, 100000, &options->nodes);
 		return 0;
-	case RUN_HEAD:
-		options->head = text;
+	case RUN_MASTER_ADDR:
+		options->master_addr = text;
+		return 0;
+	case RUN_RDZV_ENDPOINT:
+		options->rdzv_endpoint = text;
 		return 0;
 	case RUN_NNODES:
 		arguments_number(state, "--nnodes", text, 100000, &options->shared.alloc.nnodes);
@@ -253,20 +257,32 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 	}
 }
 
-/* --head means another thing by hand; and people start machines one after the other. */
 void run_options_by_hand(const struct argp_state *state, struct run_options *options)
 {
-	struct error err;
+	struct error err = {0};
 
 	if (!options->shared.alloc.nnodes) {
-		if (options->has_node_rank) {
-			error_set(&err, ERR_USAGE, "--node-rank needs --nnodes and --head HOST:PORT");
+		if (options->has_node_rank)
+			error_set(&err, ERR_USAGE, "--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT");
+		else if (options->rdzv_endpoint)
+			error_set(&err, ERR_USAGE,
+				  "--rdzv-endpoint %.120s: needs --nnodes and --node-rank, for machines on which you start "
+				  "berth yourself. To set MASTER_ADDR, use --master-addr ADDRESS",
+				  options->rdzv_endpoint);
+		if (err.code)
 			arguments_refuse(state, &err);
-		}
-		options->shared.plan.head = options->head;
+		options->shared.plan.head = options->master_addr;
 		return;
 	}
-	options->shared.alloc.meet = options->head;
+	if (options->master_addr) {
+		error_set(&err, ERR_USAGE,
+			  "--master-addr %.120s: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT for the place where "
+			  "the first machine waits; choose the network of the ranks with --iface or --subnet",
+			  options->master_addr);
+		arguments_refuse(state, &err);
+	}
+	options->shared.alloc.meet = options->rdzv_endpoint;
+	/* A user starts the machines one after the other. */
 	if (!options->has_start_timeout)
 		options->start_timeout_ms = BY_HAND_MS;
 }

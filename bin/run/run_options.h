@@ -14,7 +14,8 @@
 struct run_options {
 	struct options shared; /* ranks, GPUs, cores, hosts, network: options.h */
 	int nodes;	       /* -N; 0: all of the allocation */
-	const char *head;      /* --head: in shared.plan, or by hand in shared.alloc */
+	const char *master_addr;   /* NULL: chosen by the plan; not with --nnodes */
+	const char *rdzv_endpoint; /* "HOST:PORT", with --nnodes only */
 	bool has_node_rank, has_start_timeout;
 	const char *engine;    /* NULL: the one that fits */
 	const char *log_dir, *report;
@@ -35,7 +36,8 @@ struct run_options {
 };
 
 void run_options_default(struct run_options *options);
-/* For a parser's end: what --head means beside --nnodes; refuses --node-rank alone. */
+/* For a parser's end: check --nnodes, --node-rank, --rdzv-endpoint and --master-addr against each other and
+ * pass them on to shared. Does not return if they conflict. */
 void run_options_by_hand(const struct argp_state *state, struct run_options *options);
 void run_options_free(struct run_options *options);
 

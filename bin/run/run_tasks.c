@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run with an engine whose ranks are the cluster's own tasks (--engine srun-ranks): what the
+/* berth run with an engine whose ranks are the cluster's own tasks (--launcher srun-ranks): what the
  * agents start are keepers, and once the plan is there the engine's step comes to them. */
 #include "run/run_tasks.h"
 
@@ -117,9 +117,9 @@ static int64_t tick(void *context, int64_t now_ms)
 		 "the step of the ranks is over, and ranks still wait for it; srun said: %s; %s",
 		 words[0] ? words : "nothing",
 		 strstr(words, "mpi/pmix") || strstr(words, "MPI")
-			 ? "this Slurm has no mpi/pmix (srun --mpi=list): use --engine srun, whose "
+			 ? "this Slurm has no mpi/pmix (srun --mpi=list): use --launcher srun, whose "
 			   "agents bring PMIx themselves, or --pmix off for programs without MPI"
-			 : "--engine srun needs no such step");
+			 : "--launcher srun needs no such step");
 	fail(tasks, text);
 	return 0;
 }
@@ -152,7 +152,7 @@ int run_tasks_prepare(struct run_tasks *tasks, struct run_setup *setup, const ch
 	tasks->argv = calloc(count + 5, sizeof *tasks->argv);
 	if (!tasks->counts || !tasks->argv)
 		return error_memory(err, "the ranks' tasks");
-	const char *const keeper[] = {setup->program, "agent", "--keep", "--"};
+	const char *const keeper[] = {setup->program, "agent", "--rank-proxy", "--"};
 
 	memcpy(tasks->argv, keeper, sizeof keeper);
 	memcpy(tasks->argv + 4, argv, count * sizeof *argv);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Several nodes: a rank on each GPU of each node. berth starts one agent a node by mpirun, PALS,
-# pbs_tmrsh, pbsdsh or ssh, whichever is there first (--engine overrules), and the ranks meet over the
+# pbs_tmrsh, pbsdsh or ssh, whichever is there first (--launcher overrules), and the ranks meet over the
 # fastest network that all nodes reach, not over the one that the names of PBS_NODEFILE belong to.
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM="python train.py" several-nodes.sh

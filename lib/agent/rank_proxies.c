@@ -39,7 +39,7 @@ int tasks_address(const struct env *env, const char *rank_name, int *rank, struc
 	if (!token || strlen(token) != TASKS_TOKEN || token[strspn(token, "0123456789abcdef")])
 		return error_set(err, ERR_USAGE,
 				 "%s is not set, or no token: keepers and tasks are started by "
-				 "berth run --engine srun-ranks",
+				 "berth run --launcher srun-ranks",
 				 TASKS_ENV);
 	if (!number)
 		return error_set(err, ERR_DATA, "%s is not set, so this is no rank's", rank_name);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks that are tasks of the scheduler's own step (--engine srun-ranks), and supervised all the same.
+/* Ranks that are tasks of the scheduler's own step (--launcher srun-ranks), and supervised all the same.
  *
  *   agent -> keeper           the agent's child in the place of the rank: it has the rank's environment,
  *              |               cores, folder and output, and runs no program

@@ -82,7 +82,7 @@ json_t *alloc_to_json(const struct alloc *alloc)
 			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
 			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
 			 json_text(alloc->end_why), "restarts", alloc->restarts, "array_task",
-			 json_text(alloc->array_task), "meet", json_text(alloc->meet), "why", json_text(alloc->why));
+			 json_text(alloc->array_task), "rdzv_endpoint", json_text(alloc->meet), "why", json_text(alloc->why));
 }
 
 static int copy_string(const json_t *json, const char *key, char **out, struct error *err)
@@ -140,7 +140,7 @@ static int later_from_json(const json_t *json, struct alloc *made, struct error 
 	if (!rc)
 		rc = copy_optional(json, "array_task", &made->array_task, err);
 	if (!rc)
-		rc = copy_optional(json, "meet", &made->meet, err);
+		rc = copy_optional(json, "rdzv_endpoint", &made->meet, err);
 	if (!rc && json_object_get(json, "restarts")) {
 		rc = json_get_int("alloc", json, "restarts", 0, 1 << 20, &number, err);
 		made->restarts = rc ? 0 : (int)number;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "hand": berth run is started on each machine by a person or by something that berth does
- * not know, with --nnodes, --node-rank and --head. Nothing is known of the other machines: they are
+ * not know, with --nnodes, --node-rank and --rdzv-endpoint. Nothing is known of the other machines: they are
  * called node0, node1... */
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +53,7 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 				 "one of them");
 	if (request->node_rank < 0 || !request->meet)
 		return error_set(err, ERR_USAGE,
-				 "--nnodes %d needs --node-rank and --head HOST:PORT as well: the same "
+				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as well: the same "
 				 "line on each machine, but for the number", request->nnodes);
 	if (request->node_rank >= request->nnodes)
 		return error_set(err, ERR_USAGE, "--node-rank %d: with --nnodes %d expected 0 to %d",
@@ -61,7 +61,7 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 	if (request->nnodes > HOSTLIST_MAX_HOSTS)
 		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d", request->nnodes,
 				 HOSTLIST_MAX_HOSTS);
-	return alloc_read_meet("--head", request->meet, NULL, 0, port, err);
+	return alloc_read_meet("--rdzv-endpoint", request->meet, NULL, 0, port, err);
 }
 
 static int fill(const struct alloc_request *request, int port, struct alloc *made)

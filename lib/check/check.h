@@ -44,9 +44,10 @@ struct check_request {
  *   {schema, nodes: [{node, addresses: [{iface, address, speed_mbps, kind}],
  *                     probes: [{name, result: "ok|fault|skipped", seen, fix, note}]}],
  *    reach: [[[word an address of node j] for each j] for each node i], network, faults}
- * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "silent"
- * (no answer to a connect), "mute" (connected, no answer), "stranger" (another answered),
- * "nobody" (no such neighbour), "unreachable" (no route), "self", "-" (not tried); null where the node did not say.
+ * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "timeout"
+ * (no answer to a connect), "no-reply" (connected, no answer), "unauthenticated" (the answer
+ * lacks the secret of this check), "host-unreachable" (no such neighbour), "unreachable" (no route), "self", "-"
+ * (not tried); null if the node did not report it.
  * 0 also with faults; negative: it did not come to start, or was interrupted. */
 int check_run(const struct check_request *request, json_t **out, struct error *err);
 

@@ -28,6 +28,6 @@ json_t *explain_row_json(const struct explain_row *row)
 	parts = json_array();
 	for (int i = 0; i < EXPLAIN_PARTS && row->parts[i]; i++)
 		json_array_append_new(parts, json_string(row->parts[i]));
-	return json_pack("{s:o, s:s, s:s, s:s}", "pattern", parts, "cause", row->cause, "mend",
+	return json_pack("{s:o, s:s, s:s, s:s}", "pattern", parts, "cause", row->cause, "fix",
 			 row->mend, "source", row->source);
 }

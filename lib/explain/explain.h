@@ -19,7 +19,7 @@ extern const size_t explain_row_count;
 /* The first row that a line (NUL-terminated, any bytes) matches, or NULL. */
 const struct explain_row *explain_line(const char *line);
 
-/* {"pattern": [..], "cause", "mend", "source"}; null for NULL. A new reference; NULL: memory out. */
+/* {"pattern": [..], "cause", "fix", "source"}; null for NULL. A new reference; NULL: memory out. */
 json_t *explain_row_json(const struct explain_row *row);
 
 #endif

@@ -52,7 +52,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 
 	if (job->alloc->node_count != 1)
 		return error_set(err, ERR_USAGE,
-				 "the engine fork serves one node; this allocation "
+				 "the launcher fork serves one node; this allocation "
 				 "has %zu",
 				 job->alloc->node_count);
 	child = malloc(sizeof *child);

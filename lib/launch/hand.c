@@ -28,8 +28,8 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 
 	if (!fits(job->alloc, job->env))
 		return error_set(err, ERR_USAGE,
-				 "the engine hand is for berth run on each machine with --nnodes, "
-				 "--node-rank and --head, and for OpenPAI; this is neither (%s)",
+				 "the launcher hand is for berth run on each machine with --nnodes, "
+				 "--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
 	first.node_count = 1;
 	own.alloc = &first;

@@ -41,10 +41,10 @@ int engine_find(const char *name, const struct alloc *alloc, const struct env *e
 			 engines[i]->name);
 	}
 	if (name)
-		return error_set(err, ERR_USAGE, "no engine is called '%s'; there are: %s", name,
+		return error_set(err, ERR_USAGE, "no launcher is called '%s'; there are: %s", name,
 				 known);
 	return error_set(err, ERR_UNAVAILABLE,
-			 "no engine starts agents on the %zu node%s of this allocation (%s, the "
+			 "no launcher starts agents on the %zu node%s of this allocation (%s, the "
 			 "first: %s); there are: %s",
 			 alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			 alloc->why ? alloc->why : alloc->source, alloc->nodes[0].name, known);
@@ -155,7 +155,7 @@ int engine_spawn(char *const argv[], const struct env *env, const char *input,
 		if (in >= 0)
 			close(in);
 		free(envp);
-		return error_memory(err, "the engine's start");
+		return error_memory(err, "the launcher's start");
 	}
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);

@@ -97,7 +97,7 @@ int engine_pretend(const struct alloc *alloc, size_t nodes, struct alloc *out, s
 	pretended.source = strdup(alloc->source);
 	pretended.job_id = strdup(alloc->job_id);
 	pretended.nodes = calloc(nodes, sizeof *pretended.nodes);
-	if (asprintf(&pretended.why, "%zu pretended nodes on this machine (--engine loopback)",
+	if (asprintf(&pretended.why, "%zu pretended nodes on this machine (--launcher loopback)",
 		     nodes) < 0)
 		pretended.why = NULL;
 	if (!pretended.source || !pretended.job_id || !pretended.nodes || !pretended.why)

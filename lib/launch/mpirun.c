@@ -276,7 +276,7 @@ static int start_prterun(const struct engine_job *job, struct engine_child **out
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
-			"or take another --engine");
+			"or take another --launcher");
 	return start_one(job, prterun_argv, out, count, err);
 }
 
@@ -288,7 +288,7 @@ static int start_mpirun(const struct engine_job *job, struct engine_child **out,
 	if (!find_mpirun(job->env, path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is no mpirun of Open MPI in PATH (another MPI's does not "
-				 "serve); load its module, or take another --engine");
+				 "serve); load its module, or take another --launcher");
 	return start_one(job, mpirun_argv, out, count, err);
 }
 

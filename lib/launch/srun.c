@@ -198,7 +198,7 @@ int srun_start(const struct engine_job *job, struct engine_child **out, size_t *
 
 	if (!srun_fits(job->alloc, job->env)) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
-				 "the engine srun starts agents in a job of Slurm's, and this is "
+				 "the launcher srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
 	children = calloc(nodes, sizeof *children);

@@ -49,9 +49,9 @@ static int check_gpus(const struct alloc *alloc, const int *counts, int *gpus, s
 			first = &alloc->nodes[i];
 		if (alloc->nodes[i].gpus != first->gpus)
 			return error_set(err, ERR_UNAVAILABLE,
-					 "the engine srun-ranks: %s has %d GPUs of the job, %s has "
+					 "the launcher srun-ranks: %s has %d GPUs of the job, %s has "
 					 "%d, and one step of Slurm's has equally many on each node; "
-					 "use --engine srun, or ask for --gpus-per-node",
+					 "use --launcher srun, or ask for --gpus-per-node",
 					 first->name, first->gpus, alloc->nodes[i].name,
 					 alloc->nodes[i].gpus);
 	}

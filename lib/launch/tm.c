@@ -67,7 +67,7 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 
 	if (strcmp(job->alloc->source, "pbs") != 0)
 		return error_set(err, ERR_USAGE,
-				 "the engine tm starts agents in a job of PBS's, and this is none "
+				 "the launcher tm starts agents in a job of PBS's, and this is none "
 				 "(%s); use it in a job script or in qsub -I",
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
 	if (!find(job->env, path, sizeof path, &dsh))

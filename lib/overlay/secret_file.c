@@ -151,7 +151,7 @@ int secret_file_lend(const struct env *env, const struct wire_secret *secret, ch
 			err, ERR_INPUT,
 			"PBS_JOBCOOKIE is not set, and HOME is no absolute path: the agents get "
 			"their secret by a file in the home folder; set HOME, or take another "
-			"--engine");
+			"--launcher");
 	return write_aside(beside, secret, path, size, err);
 }
 
@@ -163,7 +163,7 @@ int secret_file_take(const char *path, struct wire_secret *out, struct error *er
 		return error_set(
 			err, ERR_INPUT,
 			"%s, which berth run has made for this run, is not here: do the nodes "
-			"share the home folder? If not, take another --engine (ssh)",
+			"share the home folder? If not, take another --launcher (ssh)",
 			path);
 	return rc;
 }

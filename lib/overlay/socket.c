@@ -277,5 +277,5 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 		    : error_set(err, ERR_NETWORK,
 				"this machine has no address that other nodes can "
 				"reach: every interface is down or loopback; several nodes on this "
-				"machine alone: --engine loopback, with --nodes");
+				"machine alone: --launcher loopback, with --nodes");
 }

@@ -416,7 +416,7 @@ static void lint_identity(json_t *list, const struct env *env)
 {
 	if (env_get(env, "MASTER_ADDR"))
 		add(list,
-		    "MASTER_ADDR=%s is replaced by the address that all nodes reach; --head "
+		    "MASTER_ADDR=%s is replaced by the address that all nodes reach; --master-addr "
 		    "keeps one of your own",
 		    env_get(env, "MASTER_ADDR"));
 	if (env_get(env, "MASTER_PORT"))

@@ -157,7 +157,7 @@ static int parse_wish(const struct plan_request *request, struct wish *wish, str
 				 request->subnet);
 	if (request->head && parse_address(request->head, &wish->head) < 0)
 		return error_set(err, ERR_USAGE,
-				 "--head is '%.80s', expected a numeric address such as 10.1.0.7 "
+				 "--master-addr is '%.80s', expected a numeric address such as 10.1.0.7 "
 				 "(names are not resolved: nodes may resolve them differently)",
 				 request->head);
 	return 0;
@@ -302,7 +302,7 @@ static void refuse(const struct machine *cards, size_t count, const struct wish 
 	else if (wish->has_subnet && !in_subnet(&wish->subnet, address))
 		snprintf(text, size, "not in --subnet");
 	else if (wish->has_head && !in_subnet(&wish->head, address))
-		snprintf(text, size, "not --head");
+		snprintf(text, size, "not --master-addr");
 	else if (!address->up)
 		snprintf(text, size, "down");
 	if (*text || count == 1)
@@ -424,7 +424,7 @@ static int on_loopback(const struct machine *card, struct plan_network *out, str
 	return set_why(out, err, "one node: its ranks meet on loopback", "");
 }
 
-/* An address that the head has on none of its interfaces, --head's: the ranks would wait for each other at
+/* An address that the head has on none of its interfaces, --master-addr's: the ranks would wait for each other at
  * nobody's. Of a card that lists no address nothing is known. */
 static int foreign_head(const struct machine *cards, size_t count, const struct plan_request *request,
 			const struct wish *wish, struct plan_network *out, struct error *err)
@@ -453,8 +453,8 @@ static int foreign_head(const struct machine *cards, size_t count, const struct 
 			if (in_subnet(&wish->head, &cards[n].addresses[a]))
 				snprintf(other, sizeof other, " (it is %.64s's)", name_of(cards, n));
 	return error_set(err, ERR_USAGE,
-			 "--head %s: no interface of %s has that address%s, and the ranks meet on "
-			 "%s; it has %s: give one of them, or leave --head away and the best that "
+			 "--master-addr %s: no interface of %s has that address%s, and the ranks meet on "
+			 "%s; it has %s: give one of them, or leave --master-addr away and the best that "
 			 "all nodes reach is taken",
 			 wish->pretended ? "127.0.0.1" : request->head, head, other, head,
 			 *own ? own : "none that is up");
@@ -476,7 +476,7 @@ static int none_fits(const struct machine *cards, size_t count, const char *refu
 		snprintf(hint, sizeof hint, " (--iface %s where all are one machine)", loopback);
 	return error_set(err, ERR_NETWORK,
 			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
-			 "with --iface%s, --subnet or --head",
+			 "with --iface%s, --subnet or --master-addr",
 			 cards[0].node ? cards[0].node : "the head", count, count == 1 ? "" : "s",
 			 *refused ? refused : "its card lists none", hint);
 }
@@ -513,7 +513,7 @@ static int describe(const struct machine *cards, size_t count, const struct plan
 {
 	char first[256], speed[48] = "speed unknown";
 	char others[1200];
-	const char *by = request->head	   ? "--head"
+	const char *by = request->head	   ? "--master-addr"
 			 : request->iface  ? "--iface"
 			 : request->subnet ? "--subnet"
 					   : NULL;

@@ -73,7 +73,7 @@ struct plan_request {
 	bool per_node;	       /* one process a node with PET_* (--per-node) */
 	const char *iface;     /* --iface, or NULL */
 	const char *subnet;    /* --subnet, or NULL */
-	const char *head;      /* --head: a numeric address, or NULL */
+	const char *head;      /* --master-addr: a numeric address, or NULL */
 	bool one_machine;      /* all nodes are pretended ones of this machine: where none of those three
 				  is given, loopback is the address that certainly serves */
 	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
@@ -129,7 +129,7 @@ void plan_node_free(struct plan_node *node);
 int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
 		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
-/* --head, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no address. */
+/* --master-addr, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no address. */
 int plan_network_check(const struct plan_request *request, struct error *err);
 
 /* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet or

@@ -20,9 +20,9 @@ def measure(berth, pmix_size):
     mpirun = ['mpirun', '--map-by', 'ppr:4:node', '--oversubscribe', '--bind-to', 'none', '--host', HOSTS,
               '--mca', 'orte_keep_fqdn_hostnames', '1', '--mca', 'plm_rsh_no_tree_spawn', '1',
               '--mca', 'plm_rsh_agent', f'{berth} agent --tmrsh', '-x', 'LD_LIBRARY_PATH', pmix_size]
-    ours, theirs = 'berth run --engine tm, every rank has its plan', 'mpirun, PMIx_Init and a fence'
+    ours, theirs = 'berth run --launcher tm, every rank has its plan', 'mpirun, PMIx_Init and a fence'
     times = start.by_turns({
-        ours: lambda: [start.popen(berth, 'run', '--engine', 'tm', '--ranks-per-node', '4', '--', 'sh',
+        ours: lambda: [start.popen(berth, 'run', '--launcher', 'tm', '--ranks-per-node', '4', '--', 'sh',
                                    '-c', 'exec cat "$BERTH_PLAN_FILE" >/dev/null')],
         theirs: lambda: [start.popen(*mpirun, environment=root)],
     })

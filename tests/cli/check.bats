@@ -16,7 +16,7 @@ amiss() {
 	shift 2
 	check_env=(LD_PRELOAD="$FAULTS" BERTH_FAULT="$fault" BERTH_FAULT_NODE="$node"
 		ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0")
-	run --separate-stderr env "${check_env[@]}" timeout 60 "$BERTH" check --engine loopback -N 3 "$@"
+	run --separate-stderr env "${check_env[@]}" timeout 60 "$BERTH" check --launcher loopback -N 3 "$@"
 	table=$output
 	printf '%s\n' "$table" "# $stderr"
 }
@@ -46,7 +46,7 @@ setup() {
 
 @test "pretended nodes: an all-reduce with checked sums, rates and bytes; JSON as promised" {
 	mkdir ckpt
-	check --engine loopback -N 4 --ckpt ckpt
+	check --launcher loopback -N 4 --ckpt ckpt
 	[ "$status" = 0 ]
 	has 'ok ring loop0 all-reduce of 1 KiB to 4 MiB: sums right; [0-9]+ Mb/s from loop3, [0-9]+ MiB sent over lo'
 	has 'ok reach all reaches all other nodes'
@@ -54,7 +54,7 @@ setup() {
 	[ -z "$(ls -A ckpt)" ]
 	# Nobody waits for an agent's exit code: what a sanitizer says of it is on stderr alone.
 	[[ $words != *Sanitizer* ]]
-	check --engine loopback -N 3 --json
+	check --launcher loopback -N 3 --json
 	[ "$status" = 0 ]
 	python3 - "$table" <<-'P'
 	import json, sys
@@ -78,7 +78,7 @@ setup() {
 @test "a clock that is ahead, another architecture" {
 	amiss clock 1
 	[ "$status" = 76 ]
-	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s before .* Mend: .*chronyd'
+	has 'FAULT clock loop1 its clock is (89|90)\.[0-9]* s before .* Fix: .*chronyd'
 	[ "${stderr##*$'\n'}" = "berth: 1 fault on 3 nodes" ]
 	amiss arch 2
 	[ "$status" = 76 ]
@@ -89,7 +89,7 @@ setup() {
 @test "a full /dev/shm, a full checkpoint folder, and one that is not there" {
 	amiss shm 0
 	[ "$status" = 76 ]
-	has 'FAULT shm loop0 /dev/shm has 4 MiB free of 64 MiB: NCCL ends with .* Mend: a larger one'
+	has 'FAULT shm loop0 /dev/shm has 4 MiB free of 64 MiB: NCCL ends with .* Fix: a larger one'
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt
 	amiss empty 1 --ckpt ckpt
@@ -105,7 +105,7 @@ setup() {
 	export BERTH_FAULT_FOLDER=$PWD/ckpt
 	amiss folder 2 --ckpt ckpt
 	[ "$status" = 76 ]
-	has 'FAULT checkpoint loop2 .*/ckpt: no word about it in time. Mend: ls the folder on that node'
+	has 'FAULT checkpoint loop2 .*/ckpt: no word about it in time. Fix: ls the folder on that node'
 	has 'ok checkpoint loop\[0-1\]'
 	has 'ok ring loop2'
 	[ -z "$(ls -A ckpt)" ]
@@ -159,6 +159,22 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	[[ $stderr == "berth: unexpected argument 'now'"* ]]
 	run --separate-stderr "$BERTH" check --ckpt ''
 	[ "$status" = 64 ]
+	while IFS='|' read -r text arguments; do
+		eval "run --separate-stderr \"\$BERTH\" check $arguments"
+		echo "$arguments: $status: $stderr"
+		[ "$status" = 64 ]
+		[[ $stderr == "berth: "*"$text"* ]]
+	done <<'ROWS'
+unrecognized option '--head'|--head 127.0.0.1
+unrecognized option '--engine'|--engine fork
+there are: fork, hand, srun|--launcher nosuch
+--master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint|--nnodes 2 --node-rank 0 --master-addr n1:4711
+--rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711
+--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 1
+--nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0
+--rdzv-endpoint n1: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1
+--rdzv-endpoint n1:x: expected a port from 1 to 65535|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:x
+ROWS
 	run --separate-stderr "$BERTH" check --hosts nowhere-at-all
 	[ "$status" != 0 ]
 }
@@ -171,10 +187,10 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 
 @test "a line of NCCL's own file that chooses its network is noted" {
 	printf '# of another cluster\nNCCL_DEBUG=WARN\nNCCL_IB_DISABLE=1\n' >nccl.conf
-	NCCL_CONF_FILE=$PWD/nccl.conf check --engine loopback -N 2
+	NCCL_CONF_FILE=$PWD/nccl.conf check --launcher loopback -N 2
 	[ "$status" = 0 ]
 	has 'note variables all .*/nccl.conf sets NCCL_IB_DISABLE=1, which NCCL obeys here'
-	NCCL_CONF_FILE=$PWD/nccl.conf NCCL_IB_DISABLE=0 check --engine loopback -N 2
+	NCCL_CONF_FILE=$PWD/nccl.conf NCCL_IB_DISABLE=0 check --launcher loopback -N 2
 	[ "$status" = 0 ]
 	run ! has 'nccl.conf'
 }
@@ -183,7 +199,7 @@ print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	mkdir ckpt
 	export BERTH_FAULT_FOLDER=$PWD/ckpt LD_PRELOAD="$FAULTS" BERTH_FAULT=folder BERTH_FAULT_NODE=1
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0"
-	"$BERTH" check --engine loopback -N 2 --ckpt ckpt >out 2>err &
+	"$BERTH" check --launcher loopback -N 2 --ckpt ckpt >out 2>err &
 	pid=$!
 	sleep 2
 	LD_PRELOAD='' kill -INT $pid

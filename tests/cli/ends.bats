@@ -32,7 +32,7 @@ assert eval(sys.argv[1]), r' "$1"; }
 
 @test "the warning: a signal and the stop file on all nodes, in time; the end time for the ranks" {
 	end=$(($(date +%s) + 9))
-	run "$BERTH" run --engine loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
+	run "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
 		trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
 		[ ! -e $BERTH_STOP_FILE ] || echo soon
 		while :; do sleep 0.05; done'
@@ -111,11 +111,11 @@ assert eval(sys.argv[1]), r' "$1"; }
 	[ "$status" -eq 3 ]
 	[[ $output == *"berth: this is known: two ranks took the same GPU"* ]]
 	[[ "${lines[-1]}" == "berth: rank 0 on "*" ended with code 3" ]]
-	report '"same GPU" in r["known"]["cause"] and r["known"]["source"].startswith("https://")'
+	report '"same GPU" in r["known"]["cause"] and r["known"]["fix"] and r["known"]["source"].startswith("https://")'
 	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
 	run "$BERTH" explain log
 	[ "$status" -eq 0 ]
-	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"mend: "*"source: https"* ]]
+	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"fix: "*"source: https"* ]]
 	mkdir -p logs/attempt-0 logs/attempt-1
 	cp log logs/attempt-0/rank-0001.log; echo fine >logs/attempt-1/rank-0000.log; cp log logs/other.dat; mkfifo logs/pipe.log
 	run -0 "$BERTH" explain logs
@@ -127,7 +127,7 @@ assert eval(sys.argv[1]), r' "$1"; }
 	[[ $output == *"none is a folder without"*"name the files" ]]
 	"$BERTH" explain --json - <log | python3 -c 'import json, sys
 found, = json.load(sys.stdin)["known"]
-assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-", found'
+assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and found["fix"] and "mend" not in found, found'
 	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: nothing that berth knows'
 	run "$BERTH" explain absent
 	[ "$status" -eq 66 ]
@@ -146,7 +146,7 @@ slurm_job() {
 
 @test "--requeue under Slurm: asked after the report is written, and only then when it should be" {
 	slurm_job 1 1
-	run "$BERTH" run --engine fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
+	run "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	echo "$output"
 	[ "$status" -eq 75 ]
 	grep -qx 'requeue 4711' told
@@ -154,16 +154,16 @@ slurm_job() {
 	cmp report.json report.then
 	export SLURM_ARRAY_JOB_ID=4700 SLURM_ARRAY_TASK_ID=7
 	: >told
-	run "$BERTH" run --engine fork -n 1 --requeue -- sh -c 'exit 75'
+	run "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 75'
 	grep -qx 'requeue 4700_7' told
 	unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
 	# not: the program failed, all went well, often enough
 	: >told
-	run "$BERTH" run --engine fork -n 1 --requeue -- sh -c 'exit 3'
+	run "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 3'
 	[ "$status" -eq 3 ]
-	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	run "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[ "$status" -eq 0 ]
-	SLURM_RESTART_COUNT=4 run "$BERTH" run --engine fork -n 1 --requeue --max-requeues 4 -- sh -c 'exit 75'
+	SLURM_RESTART_COUNT=4 run "$BERTH" run --launcher fork -n 1 --requeue --max-requeues 4 -- sh -c 'exit 75'
 	[[ $output == *"as often as --max-requeues lets"* ]]
 	! grep requeue told || false
 }
@@ -172,7 +172,7 @@ slurm_job() {
 	slurm_job 1 1
 	pbs_tool scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
-	run "$BERTH" run --engine fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
+	run "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	echo "$output"
 	[ "$status" -eq 75 ]
 	grep -qx 'requeue 4711' told
@@ -182,11 +182,11 @@ slurm_job() {
 
 @test "--requeue where it cannot work says so at the start" {
 	slurm_job 0 1
-	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	run "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[ "$status" -eq 0 ]
 	[[ $output == *"cannot be queued again: the job may not be requeued (--no-requeue"* ]]
 	slurm_job 1 0
-	run "$BERTH" run --engine fork -n 1 --requeue -- true
+	run "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: it is no batch job"* ]]
 	unset SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_TASKS_PER_NODE SLURM_NNODES
 	run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'

@@ -110,7 +110,7 @@ torchrun_env="TORCHELASTIC_RUN_ID=r1 TORCHELASTIC_RESTART_COUNT=0 WORLD_SIZE=2 L
 		PALS_APID=x "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 69 ]
-	[[ $output == *"PALS started 8 ranks on several nodes"*"--head ADDRESS"*"--head none"* ]]
+	[[ $output == *"PALS started 8 ranks on several nodes"*"--master-addr ADDRESS"*"--master-addr none"* ]]
 }
 
 # PALS on two nodes does not tell where rank 0 is.
@@ -125,10 +125,10 @@ pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NOD
 		[ "$status" -eq 0 ]
 		[[ $output == *"is 4 of 8 local 0 of 4 node 1 at $expected cores"* ]]
 	}
-	at '10.0.0.1:29500' "$BERTH" exec --head 10.0.0.1 --port 29500 -- sh -c "$SAY"
+	at '10.0.0.1:29500' "$BERTH" exec --master-addr 10.0.0.1 --port 29500 -- sh -c "$SAY"
 	at '10.0.0.2:29501' MASTER_ADDR=10.0.0.2 MASTER_PORT=29501 "$BERTH" exec -- sh -c "$SAY"
-	at '10.0.0.1:29501' MASTER_ADDR=10.0.0.2 MASTER_PORT=29501 "$BERTH" exec --head 10.0.0.1 -- sh -c "$SAY"
-	at '?:?' "$BERTH" exec --head none -- sh -c "$SAY"
+	at '10.0.0.1:29501' MASTER_ADDR=10.0.0.2 MASTER_PORT=29501 "$BERTH" exec --master-addr 10.0.0.1 -- sh -c "$SAY"
+	at '?:?' "$BERTH" exec --master-addr none -- sh -c "$SAY"
 	run env $pals_env MASTER_ADDR=10.0.0.2 "$BERTH" exec -- true
 	echo "$output"
 	[ "$status" -eq 69 ]
@@ -136,9 +136,12 @@ pals_env="PALS_RANKID=4 PMI_SIZE=8 PALS_LOCAL_RANKID=0 PMI_LOCAL_SIZE=4 PALS_NOD
 	run env $pals_env PALS_APID=a1 MASTER_ADDR=fd00::1 "$BERTH" exec --port 29500 -- \
 		sh -c 'echo "jax at $JAX_COORDINATOR_ADDRESS"'
 	[[ $output == *"jax at [fd00::1]:29500"* ]]
-	run env $pals_env "$BERTH" exec --head '[fd00::1]' --port 1 -- true
-	[ "$status" -eq 64 ]
-	run env $pals_env "$BERTH" exec --head 10.0.0.1 --port 65536 -- true
+	for wrong in '[fd00::1]' '' 'n1 n2' n1,n2 $'n1\tn2'; do
+		run env $pals_env "$BERTH" exec --master-addr "$wrong" --port 1 -- true
+		[ "$status" -eq 64 ]
+		[[ $output == *"--master-addr '$wrong': expected a bare address or host name, or none"* ]]
+	done
+	run env $pals_env "$BERTH" exec --master-addr 10.0.0.1 --port 65536 -- true
 	[ "$status" -eq 64 ]
 }
 

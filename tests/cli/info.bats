@@ -25,7 +25,8 @@ PY
 @test "JSON has the promised members" {
 	"$BERTH" info -n 2 --json >"$DIR/info.json"
 	check "info['schema'] == 'berth.info/1'"
-	check "{'alloc', 'ranks', 'machine', 'network', 'plan', 'environment', 'warnings'} <= info.keys()"
+	check "{'alloc', 'ranks', 'inventory', 'network', 'plan', 'environment', 'warnings'} <= info.keys()"
+	check "info['inventory']['format'] == 'berth.inventory/1' and info['alloc']['rdzv_endpoint'] is None"
 	check "info['ranks'] == 2 and len(info['plan']['ranks']) == 2"
 	check "info['alloc']['source'] == 'local' and len(info['alloc']['nodes']) == 1"
 	check "info['network']['address'] in ('127.0.0.1', '::1')"
@@ -61,7 +62,7 @@ PY
 @test "text shows the stages in order" {
 	run "$BERTH" info -n 2
 	[ "$status" -eq 0 ]
-	[[ $output == *Allocation*Machine*Network*Plan*Environment* ]]
+	[[ $output == *Allocation*Inventory*Network*Plan*Environment* ]]
 	[[ $output == *"2 ranks"* ]]
 	[[ $output == *"WORLD_SIZE"* ]]
 }
@@ -69,8 +70,8 @@ PY
 @test "another machine's file is planned for, and it is said" {
 	cp "$FIXTURES/topo/pci-order-not-numa-order.xml" "$DIR/node.xml"
 	BERTH_TOPOLOGY=$DIR/node.xml "$BERTH" info --json >"$DIR/info.json"
-	check "info['machine']['this_system'] is False"
-	check "len(info['machine']['gpus']) == info['ranks'] > 1"
+	check "info['inventory']['this_system'] is False"
+	check "len(info['inventory']['gpus']) == info['ranks'] > 1"
 	check "env['CUDA_VISIBLE_DEVICES']['from'] == 'berth'"
 	run env BERTH_TOPOLOGY="$DIR/node.xml" "$BERTH" info
 	[[ $(echo $output) == *"not this machine"* ]]

@@ -5,7 +5,7 @@
 
 # ranked COMMAND...: its output in the two ranks.
 ranked() {
-	run timeout 60 "$BERTH" run --engine loopback -N 2 --ranks-per-node 1 -q -- "$@"
+	run timeout 60 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 1 -q -- "$@"
 	[ "$status" = 0 ] || { echo "$output"; return 1; }
 }
 

@@ -54,9 +54,9 @@ expect_ranks() { # KIND N
 
 @test "an Open MPI program on two agents of this machine" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
-	"$BERTH" run --help | grep -q -- '--engine' || skip "berth run has no --engine"
-	"$BERTH" run --help | grep -q loopback || skip "no loopback engine"
-	run "$BERTH" run --engine loopback --hosts 'a,b' -n 4 -- "$MPI_SUM"
+	"$BERTH" run --help | grep -q -- '--launcher' || skip "berth run has no --launcher"
+	"$BERTH" run --help | grep -q loopback || skip "no loopback launcher"
+	run "$BERTH" run --launcher loopback --hosts 'a,b' -n 4 -- "$MPI_SUM"
 	echo "$output"
 	[ "$status" -eq 0 ]
 	expect_ranks MPI 4

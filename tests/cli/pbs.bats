@@ -62,38 +62,38 @@ teardown() { pbs_end; }
 	grep -qE 'PBS granted no GPU.* -l select=2:ncpus=32:ngpus=([0-9]+):mpiprocs=\1' <<<"$output"
 }
 
-@test "engines: prterun, mpirun, PALS, TM, ssh; --engine overrules" {
+@test "launchers: prterun, mpirun, PALS, TM, ssh; --launcher overrules" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM
 	export PBS_JOBCOOKIE=0123456789ABCDEF0123456789ABCDEF
-	engine() { # EXPECTED LINE [OPTIONS]
+	launcher() { # EXPECTED LINE [OPTIONS]
 		local expected=$1 line=$2
 		shift 2
 		run env PATH="$DIR/bin:/no" "$BERTH" run --dry-run --json "$@" -- /bin/true
-		[[ "$output" == *"\"engine\": \"$expected\""* ]] || { echo "$output"; return 1; }
+		[[ "$output" == *"\"launcher\": \"$expected\""* ]] || { echo "$output"; return 1; }
 		run env PATH="$DIR/bin:/no" "$BERTH" run --dry-run "$@" -- /bin/true
 		[[ "$output" == *"$line"* ]] || { echo "$output"; return 1; }
 	}
-	engine ssh 'ssh -T'
+	launcher ssh 'ssh -T'
 	pbs_tool pbsdsh true
-	engine tm "$DIR/bin/pbsdsh -h n1.x --"
+	launcher tm "$DIR/bin/pbsdsh -h n1.x --"
 	pbs_tool pbs_tmrsh true
-	engine tm "$DIR/bin/pbs_tmrsh n1.x /usr/bin/env "
+	launcher tm "$DIR/bin/pbs_tmrsh n1.x /usr/bin/env "
 	pbs_tool mpiexec true # anybody's
-	engine tm pbs_tmrsh
+	launcher tm pbs_tmrsh
 	pbs_tool palstat true
-	engine pals "$DIR/bin/mpiexec -n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall"
+	launcher pals "$DIR/bin/mpiexec -n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall"
 	pbs_tool mpirun true # another MPI's
-	engine pals mpiexec
+	launcher pals mpiexec
 	pbs_tool ompi_info true
-	engine mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
+	launcher mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
 	pbs_tool prterun true
-	engine prterun "$DIR/bin/prterun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
+	launcher prterun "$DIR/bin/prterun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
 	for other in mpirun pals tm ssh; do
-		engine "$other" '' --engine "$other"
+		launcher "$other" '' --launcher "$other"
 	done
 	rm "$DIR/bin/prterun"
-	run env PATH="$DIR/bin:/no" "$BERTH" run --engine prterun -- /bin/true
+	run env PATH="$DIR/bin:/no" "$BERTH" run --launcher prterun -- /bin/true
 	[ "$status" = 69 ]
 	[[ "$output" == *'no prterun in PATH'* ]]
 }
@@ -103,7 +103,7 @@ teardown() { pbs_end; }
 	unset PBS_NODENUM
 	pbs_tool palstat true
 	pbs_tool mpiexec 'printf "%s\\n" "$*" >"$DIR/line"; env >"$DIR/env"; exit 3'
-	PATH="$DIR/bin:$PATH" run "$BERTH" run --engine pals --start-timeout 5s -- true
+	PATH="$DIR/bin:$PATH" run "$BERTH" run --launcher pals --start-timeout 5s -- true
 	echo "$output"
 	[ "$status" = 76 ]
 	[[ "$output" == *"pals ended with code 3 before it was there"* ]]

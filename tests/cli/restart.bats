@@ -110,7 +110,7 @@ attempts() {
 		[ "$RANK" = 1 ] && { sleep 0.3; kill -KILL "$PPID"; }
 		sleep 60
 	SH
-	run -0 "$BERTH" run --engine loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
+	run -0 "$BERTH" run --launcher loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop1 is left out (lost): loop2, a spare, takes its place"* ]]
 	report 'report["attempts"][0]["nodes"] == ["loop0", "loop1"]'
@@ -125,12 +125,12 @@ attempts() {
 		[ "$RANK" = 0 ] && { sleep 0.3; kill -KILL "$PPID"; }
 		sleep 60
 	SH
-	run -0 "$BERTH" run --engine loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
+	run -0 "$BERTH" run --launcher loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop0 is left out (lost): the job goes on with 2 nodes"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop1", "loop2"]'
 	[ "$(cut -d' ' -f2 1.0)" = 4 ]
-	run -0 "$BERTH" run --engine loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
+	run -0 "$BERTH" run --launcher loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
 	[[ "$output" == *"loop0 is lost and tried again: no spare is there, and 2 nodes are needed"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop0", "loop1"] and report["left_out"] == []'
 }
@@ -143,7 +143,7 @@ attempts() {
 		[ "$RANK" = 1 ] && exit 7
 		sleep 60
 	SH
-	run -0 "$BERTH" run --engine loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
+	run -0 "$BERTH" run --launcher loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop1 is left out (it failed twice): loop2, a spare, takes its place"* ]]
 	report '[a["nodes"][1] for a in report["attempts"]] == ["loop1", "loop1", "loop2"]'
@@ -152,7 +152,7 @@ attempts() {
 	rank spare.sh <<-'SH'
 		while [ ! -e go ]; do sleep 0.1; done
 	SH
-	"$BERTH" run --engine loopback -N 2 --spares 1 --ranks-per-node 1 --max-restarts 1 -- sh spare.sh 2>err &
+	"$BERTH" run --launcher loopback -N 2 --spares 1 --ranks-per-node 1 --max-restarts 1 -- sh spare.sh 2>err &
 	pid=$!
 	for _ in $(seq 100); do [ -e 0.0 ] && break; sleep 0.1; done
 	for agent in $(pgrep -P "$pid"); do
@@ -193,7 +193,7 @@ attempts() {
 		[ "$RANK" = 2 ] && kill -STOP $$
 		sleep 62
 	SH
-	run -76 "$BERTH" run --engine loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
+	run -76 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
 		--report report.json -- sh rank.sh
 	report 'report["rank"] == 2 and report["node"] == "loop1" and report["by"] == "berth"'
 	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (SIGSTOP, a debugger)" ]]
@@ -282,13 +282,13 @@ tool() {
 }
 
 @test "spares and least nodes that do not go with the allocation" {
-	run -64 "$BERTH" run --engine loopback -N 2 --spares 2 --max-restarts 1 -- true
+	run -64 "$BERTH" run --launcher loopback -N 2 --spares 2 --max-restarts 1 -- true
 	[[ "$output" == *"--spares 2 leaves no node for the ranks: there are 2"* ]]
-	run -64 "$BERTH" run --engine loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
+	run -64 "$BERTH" run --launcher loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
 	[[ "$output" == *"--min-nodes 3: the ranks have 2 nodes from the start, without the spares; expected at most that"* ]]
-	run -64 "$BERTH" run --engine loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
+	run -64 "$BERTH" run --launcher loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
 	[[ "$output" == *"--min-nodes 4: the ranks have 3 nodes"* ]]
-	run -64 "$BERTH" run --engine loopback -N 3 --spares 1 -- true
+	run -64 "$BERTH" run --launcher loopback -N 3 --spares 1 -- true
 	[[ "$output" == *"--spares is about what is started again: it needs --max-restarts R"* ]]
 	run -64 "$BERTH" run --max-restarts -1 -- true
 	run -64 "$BERTH" run --max-restarts 1 --min-nodes 0 -- true

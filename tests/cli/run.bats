@@ -215,7 +215,30 @@ os.execv(sys.argv[1], sys.argv[1:])'
 64|expected auto, on or off|--pmix maybe -- touch started
 64|NAME=VALUE|--env =x -- touch started
 64|--port|--port 65536 -- touch started
-64|there are: fork, hand, srun, srun-ranks, prterun, mpirun, pals, tm, ssh, loopback|--engine nosuch -- touch started
+64|there are: fork, hand, srun, srun-ranks, prterun, mpirun, pals, tm, ssh, loopback|--launcher nosuch -- touch started
+64|unrecognized option '--engine'|--engine fork -- touch started
+64|unrecognized option '--head'|--head 127.0.0.1 -- touch started
+64|option '--launcher' requires an argument|--launcher
+64|--master-addr is 'n1', expected a numeric address|--master-addr n1 -- touch started
+64|--master-addr is '', expected a numeric address|--master-addr '' -- touch started
+64|--master-addr is '127.0.0.1:4711', expected a numeric address|--master-addr 127.0.0.1:4711 -- touch started
+64|--master-addr is '[::1]', expected a numeric address|--master-addr '[::1]' -- touch started
+64|--master-addr is '10.0.0.256', expected a numeric address|--master-addr 10.0.0.256 -- touch started
+64|--master-addr 203.0.113.9: no interface of|--master-addr 203.0.113.9 -- touch started
+64|option '--master-addr' requires an argument|--master-addr
+64|--master-addr n1:4711: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 --master-addr n1:4711 -- touch started
+64|--master-addr 127.0.0.1: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:4711 --master-addr 127.0.0.1 -- touch started
+64|--rdzv-endpoint n1:4711: needs --nnodes and --node-rank|--rdzv-endpoint n1:4711 -- touch started
+64|use --master-addr ADDRESS|--rdzv-endpoint 127.0.0.1 -n 2 -- touch started
+64|--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT|--node-rank 0 --rdzv-endpoint n1:4711 -- touch started
+64|--nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --node-rank 0 -- touch started
+64|--nnodes 2 needs --node-rank and --rdzv-endpoint HOST:PORT|--nnodes 2 --rdzv-endpoint n1:4711 -- touch started
+64|--rdzv-endpoint n1: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint n1 -- touch started
+64|--rdzv-endpoint : expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint '' -- touch started
+64|--rdzv-endpoint fd00::1:4711: expected HOST:PORT|--nnodes 2 --node-rank 0 --rdzv-endpoint fd00::1:4711 -- touch started
+64|--rdzv-endpoint n1:65536: expected a port from 1 to 65535|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:65536 -- touch started
+64|--rdzv-endpoint n1:0: expected a port from 1 to 65535|--nnodes 2 --node-rank 0 --rdzv-endpoint n1:0 -- touch started
+64|option '--rdzv-endpoint' requires an argument|--nnodes 2 --node-rank 0 --rdzv-endpoint
 76|elsewhere.invalid|--hosts elsewhere.invalid -- touch started
 76|elsewhere.invalid|--hosts localhost,elsewhere.invalid -- touch started
 64|has 1 node|-N 2 -- touch started
@@ -303,7 +326,7 @@ subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], 
 	[ "$(eval "$line")" = "a  b|it's||\$HOME|" ]
 }
 
-@test "--dry-run starts nothing and shows engine, ranks, cores and environment" {
+@test "--dry-run starts nothing and shows launcher, ranks, cores and environment" {
 	run --separate-stderr "$BERTH" run --dry-run -n 2 --log-dir logs --report r.json -- touch started
 	[ "$status" -eq 0 ]
 	[ ! -e started ] && [ ! -e logs ] && [ ! -e r.json ]
@@ -312,7 +335,7 @@ subprocess.run([sys.argv[1], "run", "-n", "1", "--port", str(p), "--", "true"], 
 	python3 - <<'PY'
 import json
 dry = json.load(open('dry.json'))
-assert dry['schema'] == 'berth.dryrun/1' and dry['engine'] == 'fork' and dry['world_size'] == 2
+assert dry['schema'] == 'berth.dryrun/1' and dry['launcher'] == 'fork' and dry['world_size'] == 2
 assert dry['program'] == ['touch', 'started']
 node, = dry['nodes']
 assert [r['local_rank'] for r in node['plan']['ranks']] == [0, 1]
@@ -332,7 +355,7 @@ assert env["OMP_NUM_THREADS"]["from"] == "user" and env["OMP_NUM_THREADS"]["valu
 	echo "$output"
 	[ "$status" -eq 0 ] && [ ! -e started ]
 	[[ "$output" == *srun*"an address of n1 that all nodes reach"*"ranks    8"*"n2    4      4             4"*"not known"*"n1, the first node"* ]]
-	[[ "$output" != *127.0.0.1* && "$output" != *--head* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
+	[[ "$output" != *127.0.0.1* && "$output" != *--master-addr* && "$output" != *MASTER_ADDR* && "$output" != *"like this one"* ]]
 	run "$BERTH" run --dry-run -- true
 	[[ "$output" == *"ranks    one a GPU"* ]]
 	"$BERTH" run --dry-run --json -n 5 -- true | python3 -c 'import json, sys
@@ -340,17 +363,17 @@ dry = json.load(sys.stdin)
 assert dry["world_size"] == 5 and dry["address"] is None and "n1" in dry["not_known"], dry
 assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["nodes"]] == \
        [("n1", None, [], None), ("n2", None, [], None)], dry'
-	run "$BERTH" run --dry-run --head n1 -- true
+	run "$BERTH" run --dry-run --master-addr n1 -- true
 	[ "$status" -eq 64 ]
 	[[ "$output" == *"expected a numeric address"* ]]
-	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run --head 203.0.113.9 -- true
+	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run --master-addr 203.0.113.9 -- true
 	[ "$status" -eq 64 ]
-	[[ "$output" == *"--head 203.0.113.9: no interface of n1 has that address"*"leave --head away"* ]]
+	[[ "$output" == *"--master-addr 203.0.113.9: no interface of n1 has that address"*"leave --master-addr away"* ]]
 	# On the first node itself, whose addresses are known: no wish that nobody had.
 	SLURMD_NODENAME=n1 run "$BERTH" run --dry-run -- true
 	[ "$status" -eq 0 ]
 	[[ "$output" == *"like this one"*"the best address of n1; whether all 2 nodes reach it is tried"*MASTER_ADDR* ]]
-	[[ "$output" != *"asked for by --head"* && "$output" != *" option "* ]]
+	[[ "$output" != *"asked for by --master-addr"* && "$output" != *" option "* ]]
 }
 
 @test "a machine from BERTH_TOPOLOGY is planned and said; the ranks run" {
@@ -364,11 +387,11 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	[[ "$output" == *absent.xml* ]]
 }
 
-@test "--head that the machine has not is refused before a rank starts" {
-	for options in '-n 2' '--engine loopback -N 2'; do
-		run --separate-stderr "$BERTH" run $options --head 203.0.113.9 --report r.json -- touch started
+@test "--master-addr that the machine has not is refused before a rank starts" {
+	for options in '-n 2' '--launcher loopback -N 2'; do
+		run --separate-stderr "$BERTH" run $options --master-addr 203.0.113.9 --report r.json -- touch started
 		[ "$status" -eq 64 ] && [ ! -e started ]
-		[[ "$stderr" == *"berth: --head 203.0.113.9: no interface of "*" has that address, and the ranks meet on "*"give one of them"* ]]
+		[[ "$stderr" == *"berth: --master-addr 203.0.113.9: no interface of "*" has that address, and the ranks meet on "*"give one of them"* ]]
 		grep -q '"by": "berth"' r.json
 	done
 }
@@ -380,7 +403,7 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	by_hand() {
 		BERTH_SECRET_FILE=$DIR/secret unshare -n bash -c 'ip link set lo up
 			for node in 1 0; do
-				timeout 100 "$BERTH" run --nnodes 2 --node-rank $node --head 127.0.0.1:4711 -n 2 "$@" -- sh -c "echo rank \$RANK at \$MASTER_ADDR" >out.$node 2>&1 &
+				timeout 100 "$BERTH" run --nnodes 2 --node-rank $node --rdzv-endpoint 127.0.0.1:4711 -n 2 "$@" -- sh -c "echo rank \$RANK at \$MASTER_ADDR" >out.$node 2>&1 &
 			done
 			wait $!; code=$?; wait; exit $code' sh "$@"
 	}
@@ -396,28 +419,28 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 }
 
 @test "loopback: several agents, one world" {
-	"$BERTH" run -q --engine loopback -N 3 -n 6 -- sh -c 'env >env.$RANK'
+	"$BERTH" run -q --launcher loopback -N 3 -n 6 -- sh -c 'env >env.$RANK'
 	for rank in 0 1 2 3 4 5; do
 		[ "$(value WORLD_SIZE "$rank")" = 6 ]
 		[ "$(value NODE_RANK "$rank")" = $((rank / 2)) ]
 		[ "$(value LOCAL_RANK "$rank")" = $((rank % 2)) ]
 		[ "$(value MASTER_PORT "$rank")" = "$(value MASTER_PORT 0)" ]
 	done
-	"$BERTH" run -q --engine loopback -N 2 -n 2 --log-dir logs -- sh -c 'echo out $RANK; echo err >&2'
+	"$BERTH" run -q --launcher loopback -N 2 -n 2 --log-dir logs -- sh -c 'echo out $RANK; echo err >&2'
 	grep -qx 'out 0' logs/rank-0000.log
 	grep -qx 'out 1' logs/rank-0001.log
 }
 
 @test "loopback: more agents than the fan-out, a tree of three levels" {
-	"$BERTH" run -q --engine loopback -N 34 -n 34 --label -- sh -c 'echo $NODE_RANK' >out
+	"$BERTH" run -q --launcher loopback -N 34 -n 34 --label -- sh -c 'echo $NODE_RANK' >out
 	[ "$(sort -n -k2 out | awk '{ print $2 }' | tr '\n' ' ')" = "$(seq 0 33 | tr '\n' ' ')" ]
-	"$BERTH" run -q --engine loopback -N 15 -n 15 --fan-out 2 -- sh -c 'echo $RANK' | sort -n >out
+	"$BERTH" run -q --launcher loopback -N 15 -n 15 --fan-out 2 -- sh -c 'echo $RANK' | sort -n >out
 	[ "$(tr '\n' ' ' <out)" = "$(seq 0 14 | tr '\n' ' ')" ]
 	# the failure of a leaf is known at the top; signals reach the leaves
-	run "$BERTH" run -q --engine loopback -N 7 -n 7 --fan-out 2 -- sh -c '[ $RANK = 6 ] && exit 9; sleep 60'
+	run "$BERTH" run -q --launcher loopback -N 7 -n 7 --fan-out 2 -- sh -c '[ $RANK = 6 ] && exit 9; sleep 60'
 	[ "$status" -eq 9 ]
 	[[ "$output" == *"rank 6 on loop6"* ]]
-	"$BERTH" run -q --engine loopback -N 7 -n 7 --fan-out 2 -- bash -c '
+	"$BERTH" run -q --launcher loopback -N 7 -n 7 --fan-out 2 -- bash -c '
 		trap "echo \$RANK >>got; exit 0" USR1; echo >>up; while :; do sleep 0.1; done' &
 	wait_for up 7
 	kill -USR1 $!; wait $!
@@ -428,18 +451,18 @@ assert [(n["node"], n["plan"], n["environments"], n["ranks"]) for n in dry["node
 	unshare -rn ip link set lo up 2>/dev/null || skip "no network namespace of one's own, or no ip"
 	run unshare -rn sh -c 'ip link set lo up
 		i=0; while [ $i -lt 30 ]; do i=$((i + 1)); ip address add 198.18.0.$i/32 dev lo; done
-		exec "$BERTH" run --engine loopback -N 40 -n 40 -- true'
+		exec "$BERTH" run --launcher loopback -N 40 -n 40 -- true'
 	echo "$output"
 	[ "$status" -eq 0 ]
 	[ -z "$output" ]
 }
 
 @test "loopback: nodes without ranks pass on what others say" {
-	[ "$("$BERTH" run -q --engine loopback -N 5 -n 2 --fan-out 1 -- sh -c 'echo $RANK' | sort | tr '\n' ' ')" = "0 1 " ]
+	[ "$("$BERTH" run -q --launcher loopback -N 5 -n 2 --fan-out 1 -- sh -c 'echo $RANK' | sort | tr '\n' ' ')" = "0 1 " ]
 }
 
 @test "a silent agent is a lost node: named, 76, everything ended" {
-	"$BERTH" run --engine loopback -N 4 -n 4 --fan-out 2 --node-timeout 2s --report report.json \
+	"$BERTH" run --launcher loopback -N 4 -n 4 --fan-out 2 --node-timeout 2s --report report.json \
 		-- sh -c 'echo $PPID >agent.$RANK; echo $$ >>up; sleep 60' 2>err &
 	pid=$!
 	wait_for up 4

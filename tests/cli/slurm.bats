@@ -38,11 +38,11 @@ is_gone() {
 	export SLURM_NODEID=0 SLURMD_NODENAME=$(hostname) SLURM_NNODES=1 SLURM_JOB_CPUS_PER_NODE=2
 	unset SLURM_GPUS_PER_NODE
 	export BERTH_TOPOLOGY=$FIXTURES/topo/no-gpu.xml
-	run "$BERTH" run --engine fork --dry-run -n 2 -- true
+	run "$BERTH" run --launcher fork --dry-run -n 2 -- true
 	echo "$output"
 	[ "$status" = 0 ]
 	[[ "$output" == *"4 GPUs are granted on $(hostname), and none is seen there"* ]]
-	SLURM_GPUS_ON_NODE=0 run "$BERTH" run --engine fork --dry-run -n 2 -- true
+	SLURM_GPUS_ON_NODE=0 run "$BERTH" run --launcher fork --dry-run -n 2 -- true
 	[ "$status" = 0 ]
 	[[ "$output" != *"none is seen there"* ]]
 }
@@ -89,7 +89,7 @@ is_gone() {
 	[ "$status" = 0 ]
 	[[ "$output" == *"--hostfile in the Slurm job 77: these are reached by ssh, so the job's limits, GPUs and end are not those of the ranks; without"* ]]
 	# Who asks for ssh, is no job's, or wants silence is not told.
-	for options in '--engine ssh' --quiet; do
+	for options in '--launcher ssh' --quiet; do
 		run "$BERTH" run --dry-run --hosts n2 $options -- true
 		[[ "$output" != *"reached by ssh"* ]]
 	done

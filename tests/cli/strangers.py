@@ -86,7 +86,7 @@ def listening(pid):
 def start(script, report, *options):
     """A job of 5 nodes, fan-out 2: nodes 0 and 1 have children and listen, as the head does."""
     return subprocess.Popen(
-        [BERTH, 'run', '--engine', 'loopback', '-N', '5', '-n', '5', '--fan-out', '2',
+        [BERTH, 'run', '--launcher', 'loopback', '-N', '5', '-n', '5', '--fan-out', '2',
          '--report', report, *options, '--', 'sh', '-c', script],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

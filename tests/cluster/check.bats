@@ -127,9 +127,9 @@ teardown() {
 	export BERTH_SECRET_FILE=$SHARE/hand/secret LD_LIBRARY_PATH=$SHARE/ofi
 	(umask 077; openssl rand -hex 32 >"$BERTH_SECRET_FILE")
 	unset SLURM_CONF
-	on n2 timeout 60 "$BERTH" check --nnodes 2 --node-rank 1 --head 10.1.0.11:4719 >"$SHARE/hand/second" 2>&1 3>&- &
+	on n2 timeout 60 "$BERTH" check --nnodes 2 --node-rank 1 --rdzv-endpoint 10.1.0.11:4719 >"$SHARE/hand/second" 2>&1 3>&- &
 	second=$!
-	run on n1 timeout 60 "$BERTH" check --nnodes 2 --node-rank 0 --head 10.1.0.11:4719
+	run on n1 timeout 60 "$BERTH" check --nnodes 2 --node-rank 0 --rdzv-endpoint 10.1.0.11:4719
 	echo "$output"
 	wait $second || true
 	cat "$SHARE/hand/second"

@@ -24,7 +24,7 @@ train() { echo "train convnet -n 2 --data synthetic:1x16x16,n=6400,classes=5 --b
 # whole EPOCHS [OPTIONS]
 whole() {
 	rm -rf whole.ckpt
-	"$BERTH" $(train whole "$1") "${@:2}" --engine fork >whole.log 2>&1 || { cat whole.log; return 1; }
+	"$BERTH" $(train whole "$1") "${@:2}" --launcher fork >whole.log 2>&1 || { cat whole.log; return 1; }
 }
 
 # same NAME

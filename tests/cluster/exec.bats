@@ -46,7 +46,7 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	unset BERTH_TOPOLOGY
 	# ring: by tree a barrier of Slurm 22.05 ends too early (lib/launch/srun_ranks.c).
 	export PMIX_MCA_gds=hash OMPI_MCA_btl_tcp_if_include=10.9.0.0/24 SLURM_PMIX_FENCE=ring
-	srun --mpi=pmix "$BERTH" exec --head none -- "$MPI_SUM"
+	srun --mpi=pmix "$BERTH" exec --master-addr none -- "$MPI_SUM"
 	S
 	[ "$status" = 0 ]
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
@@ -81,14 +81,14 @@ remote_shell() {
 			-x PATH -x LD_LIBRARY_PATH --map-by ppr:2:node:OVERSUBSCRIBE --bind-to none --host n1:2,n2:2 "$BERTH" exec "$@"
 		echo "$output"
 	}
-	mpi --head 10.9.0.11 -- sh -c "$SAY"
+	mpi --master-addr 10.9.0.11 -- sh -c "$SAY"
 	everybody 10.9.0.11
 	# It does not say where rank 0 is, and nobody guesses.
 	mpi -- sh -c "$SAY"
 	[ "$status" != 0 ]
-	has 'mpirun started 4 ranks on several nodes.*--head ADDRESS'
+	has 'mpirun started 4 ranks on several nodes.*--master-addr ADDRESS'
 	[ -n "${MPI_SUM-}" ] || return 0
-	mpi --head none -- env OMPI_MCA_btl_tcp_if_include=10.9.0.0/24 "$MPI_SUM"
+	mpi --master-addr none -- env OMPI_MCA_btl_tcp_if_include=10.9.0.0/24 "$MPI_SUM"
 	[ "$status" = 0 ]
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
 }
@@ -97,7 +97,7 @@ remote_shell() {
 	[ -n "${HYDRA-}" ] || skip "no mpiexec.hydra (Debian: mpich)"
 	remote_shell
 	run timeout 60 env -u SLURM_CONF LD_LIBRARY_PATH="${HYDRA_LIBRARIES-}:$LD_LIBRARY_PATH" "$HYDRA" -launcher ssh -launcher-exec "$SHARE/fake/shell" \
-		-iface eth0 -hosts n1,n2 -ppn 2 -n 4 "$BERTH" exec --head 10.9.0.11 --port 29512 -- sh -c "$SAY"
+		-iface eth0 -hosts n1,n2 -ppn 2 -n 4 "$BERTH" exec --master-addr 10.9.0.11 --port 29512 -- sh -c "$SAY"
 	echo "$output"
 	everybody 10.9.0.11
 }

@@ -42,9 +42,9 @@ ended() {
 SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL_RANK/$LOCAL_WORLD_SIZE at $MASTER_ADDR nccl $NCCL_SOCKET_IFNAME gpus ${CUDA_VISIBLE_DEVICES-none}"'
 
 @test "two machines, the head by name, the others first" {
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4711 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4711 -- true
 	sleep 1 # people start them one after the other
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4711 --ranks-per-node 2 -- sh -c "$SAY"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4711 --ranks-per-node 2 -- sh -c "$SAY"
 	ended n1
 	[ "$status" = 0 ]
 	has '^rank 0 of 4 on n1 node 0 local 0/2 at 10.9.0.11 nccl hsn0 '
@@ -56,8 +56,8 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "who waits says so, and a signal ends the waiting" {
-	by_hand n1 --nnodes 3 --node-rank 0 --head n1:4719 -n 3 -- true
-	by_hand n2 --nnodes 3 --node-rank 1 --head 10.9.0.13:4719 -- true
+	by_hand n1 --nnodes 3 --node-rank 0 --rdzv-endpoint n1:4719 -n 3 -- true
+	by_hand n2 --nnodes 3 --node-rank 1 --rdzv-endpoint 10.9.0.13:4719 -- true
 	until_seen hand/n1.out 'berth: node0 of 3, waiting at n1:4719 for the others'
 	until_seen hand/n2.out 'node1 of 3, waiting for the head at 10.9.0.13:4719'
 	sleep 0.5 # into the waiting
@@ -73,8 +73,8 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "SIGKILL of what was started on the second machine ends the job, nothing is left" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4718 -n 2 -- sh -c 'echo "up $RANK"; sleep 70'
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4718 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4718 -n 2 -- sh -c 'echo "up $RANK"; sleep 70'
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4718 -- true
 	until_seen hand/n1.out '^up 1'
 	on n2 pkill -KILL -x berth-guard
 	ended n1
@@ -86,16 +86,16 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "every machine ends with the job's code; one whose head vanishes says so" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 -n 2 -- sh -c 'exit $((RANK * 5))'
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4720 -- true
 	ended n1
 	[ "$status" = 5 ]
 	ended n2
 	[ "$status" = 5 ]
 	has 'node1: the job ended with code 5; the head says why'
 	rm -f hand/up
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4721 -- sh -c 'echo $$ >hand/up; exec sleep 100'
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4721 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 -- sh -c 'echo $$ >hand/up; exec sleep 100'
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 -- true
 	for _ in $(seq 200); do [ ! -s hand/up ] || break; sleep 0.1; done
 	on n1 pkill -KILL -x berth
 	ended n2
@@ -107,8 +107,8 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 
 @test "machines with different numbers of GPUs" {
 	(cd hand && python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'cpu', gpus=False)")
-	by_hand n1 --nnodes 2 --node-rank 0 --head 10.1.0.11:4712 -- sh -c "$SAY"
-	BERTH_TOPOLOGY=$SHARE/hand/cpu.xml by_hand n2 --nnodes 2 --node-rank 1 --head 10.1.0.11:4712 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint 10.1.0.11:4712 -- sh -c "$SAY"
+	BERTH_TOPOLOGY=$SHARE/hand/cpu.xml by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint 10.1.0.11:4712 -- true
 	ended n1
 	[ "$status" = 0 ]
 	[ "$(grep -c ' on n1 node 0 local ./4 .* gpus 0,1,2,3' <<<"$output")" = 4 ]
@@ -119,9 +119,9 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "different secrets are named by their fingerprints, on both sides" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4713 --start-timeout 6s -- touch "$SHARE/hand/started"
 	(umask 077; openssl rand -hex 32 >hand/other)
-	BERTH_SECRET_FILE=$SHARE/hand/other by_hand n2 --nnodes 2 --node-rank 1 --head n1:4713 -- true
+	BERTH_SECRET_FILE=$SHARE/hand/other by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4713 -- true
 	ended n2
 	[ "$status" != 0 ]
 	has 'fingerprint'
@@ -133,10 +133,10 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "a number that is taken: refused, and the job goes on" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4714 -- sh -c "$SAY; sleep 3"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4714 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4714 -- sh -c "$SAY; sleep 3"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4714 -- true
 	until_seen hand/n1.out '^rank 0'
-	by_hand n3 --nnodes 2 --node-rank 1 --head n1:4714 -- true
+	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4714 -- true
 	ended n3
 	[ "$status" = 76 ]
 	has 'node1.*--node-rank 1'
@@ -146,9 +146,9 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 }
 
 @test "a machine that does not come is named; one whose head is not there says so" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4715 --start-timeout 2s -- touch "$SHARE/hand/started"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n3:4715 --start-timeout 2s -- true
-	by_hand n3 --nnodes 2 --node-rank 1 --head nobody.invalid:4715 --start-timeout 2s -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4715 --start-timeout 2s -- touch "$SHARE/hand/started"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n3:4715 --start-timeout 2s -- true
+	by_hand n3 --nnodes 2 --node-rank 1 --rdzv-endpoint nobody.invalid:4715 --start-timeout 2s -- true
 	ended n1
 	[ "$status" = 76 ]
 	has 'node1 within 2 s'
@@ -161,10 +161,10 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	[ ! -e hand/started ]
 }
 
-@test "--head that does not resolve, or is another machine, is said on the first one too" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head nobody.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
+@test "--rdzv-endpoint that does not resolve, or is another machine, is said on the first one too" {
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint nobody.invalid:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	# Two machines that both think they are the first.
-	by_hand n2 --nnodes 2 --node-rank 0 --head n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
+	by_hand n2 --nnodes 2 --node-rank 0 --rdzv-endpoint n3:4718 --start-timeout 2s -- touch "$SHARE/hand/started"
 	ended n1
 	[ "$status" = 76 ]
 	has 'nobody.invalid is not known here.*give its address'
@@ -173,8 +173,8 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	has 'warning: this machine is to be the first one .*no interface of it has an address of n3:4718'
 	has 'node1 within 2 s'
 	[ ! -e hand/started ]
-	by_hand n1 --nnodes 2 --node-rank 0 --head localhost:4719 --start-timeout 2s -- true
-	by_hand n3 --nnodes 2 --node-rank 0 --head 10.9.0.13:4719 --start-timeout 2s -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint localhost:4719 --start-timeout 2s -- true
+	by_hand n3 --nnodes 2 --node-rank 0 --rdzv-endpoint 10.9.0.13:4719 --start-timeout 2s -- true
 	ended n1
 	hasnt 'warning: this machine'
 	ended n3
@@ -183,19 +183,19 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 
 @test "the first machine makes the secret, for itself alone; others are told" {
 	unset BERTH_SECRET_FILE
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4716 -- sh -c "$SAY"
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4716 -- sh -c "$SAY"
 	until_seen hand/n1.out 'made the secret'
 	[ "$(stat -c %a hand/.config/berth/secret)" = 600 ]
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
 	ended n1
 	[ "$status" = 0 ]
 	chmod 644 hand/.config/berth/secret
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
 	ended n2
 	[ "$status" = 65 ]
 	has 'mode 0644'
 	rm hand/.config/berth/secret
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4716 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4716 -- true
 	ended n2
 	[ "$status" = 66 ]
 	has 'copy the first'
@@ -221,8 +221,8 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 [ "$BERTH_ATTEMPT" = 1 ] && exit 0; [ "$RANK" = 1 ] && { sleep 0.3; exit 3; }; sleep 60'
 
 @test "--max-restarts by hand: a rank fails, and both machines begin again; a word from the head is enough" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4718 --ranks-per-node 1 --max-restarts 1 -- sh -c "$AGAIN"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4718 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4718 --ranks-per-node 1 --max-restarts 1 -- sh -c "$AGAIN"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4718 -- true
 	ended n1
 	[ "$status" = 0 ]
 	has '^up 0.1 on n2$' && has '^up 1.0 on n1$' && has '^up 1.1 on n2$'
@@ -233,21 +233,21 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 }
 
 @test "--max-restarts by hand: an agent that is killed is started by hand once more, or is missed in time" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 20s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4719 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4719 --ranks-per-node 1 --max-restarts 1 --start-timeout 20s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	until_seen hand/n1.out '^up 0.1'
-	on n2 pkill -KILL -f -- '--node-rank 1 --head n1:4719'
+	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4719'
 	until_seen hand/n1.out 'starting again'
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4719 -- true
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4719 -- true
 	ended n1
 	[ "$status" = 0 ]
 	has 'node1 is lost and tried again' && has '^up 1.1 on n2$'
 	ended n2
 	[ "$status" = 0 ]
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 3s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4720 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4720 --ranks-per-node 1 --max-restarts 1 --start-timeout 3s -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4720 -- true
 	until_seen hand/n1.out '^up 0.1'
-	on n2 pkill -KILL -f -- '--node-rank 1 --head n1:4720'
+	on n2 pkill -KILL -f -- '--node-rank 1 --rdzv-endpoint n1:4720'
 	ended n1
 	[ "$status" = 76 ]
 	has 'node1 within 3 s'
@@ -255,10 +255,10 @@ AGAIN='echo 1 >"$BERTH_HEARTBEAT_FILE"; echo "up $BERTH_ATTEMPT.$RANK on $(hostn
 }
 
 @test "--max-restarts by hand: the head is gone, and the others end in time" {
-	by_hand n1 --nnodes 2 --node-rank 0 --head n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
-	by_hand n2 --nnodes 2 --node-rank 1 --head n1:4721 --start-timeout 5s --max-restarts 1 -- true
+	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 --ranks-per-node 1 --max-restarts 1 -- sh -c "${AGAIN/sleep 0.3; exit 3/sleep 60}"
+	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 --start-timeout 5s --max-restarts 1 -- true
 	until_seen hand/n1.out '^up 0.1'
-	on n1 pkill -KILL -f -- '--node-rank 0 --head n1:4721'
+	on n1 pkill -KILL -f -- '--node-rank 0 --rdzv-endpoint n1:4721'
 	ended n2
 	[ "$status" = 76 ]
 	has 'the head cannot be reached'

@@ -38,14 +38,14 @@ trains() { # ENGINE OPTIONS
 
 @test "mpirun of Open MPI 5 trains on two nodes" {
 	[ -n "${MPI_SUM-}" ] || skip "no MPI: the trainer has one rank"
-	trains mpirun '--engine mpirun'
+	trains mpirun '--launcher mpirun'
 }
 
 @test "prterun: PyTorch's DistributedDataParallel on two nodes" {
 	/usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || skip 'no PyTorch (Debian: python3-torch)'
 	pbs_job ddp 2:ncpus=2 <<-S
 	PATH=$FIVE/bin:\$PATH
-	"\$BERTH" run --engine prterun --ranks-per-node 1 -- /usr/bin/python3 $HERE/ddp.py
+	"\$BERTH" run --launcher prterun --ranks-per-node 1 -- /usr/bin/python3 $HERE/ddp.py
 	S
 	[ "$status" = 0 ]
 	has '^rank 0 of 2 on n1 local 0 at 10.9.0.11 trained'
@@ -104,7 +104,7 @@ mpi5() { # a program of Open MPI 5
 	mpi5
 	pbs_job program 2:ncpus=4:mpiprocs=2 <<-S
 	export LD_LIBRARY_PATH=$FIVE/lib
-	"\$BERTH" run --engine tm --pmix on --ranks-per-node 2 -- ./mpi5
+	"\$BERTH" run --launcher tm --pmix on --ranks-per-node 2 -- ./mpi5
 	S
 	[ "$status" = 0 ]
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]

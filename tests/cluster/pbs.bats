@@ -124,7 +124,7 @@ meet() {
 @test "pbs_tmrsh: ranks on both nodes meet at the fast NIC, with the script's environment" {
 	pbs_job tm 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'
-	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
+	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
 	meet
 }
@@ -133,7 +133,7 @@ meet() {
 	pbs_job dsh 2:ncpus=4:mpiprocs=2 <<-S
 	export MINE='a  b'; mkdir -p nobin; cp $TOOLS/pbsdsh $TOOLS/qstat nobin
 	PATH=\$PWD/nobin:/usr/bin:/bin
-	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
+	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
 	meet
 }
@@ -151,7 +151,7 @@ meet() {
 
 @test "the secret is on no command line and in no output" {
 	pbs_start secret 2:ncpus=4:mpiprocs=2 <<-S
-	"\$BERTH" run --engine tm --ranks-per-node 1 -- sleep 3
+	"\$BERTH" run --launcher tm --ranks-per-node 1 -- sleep 3
 	S
 	for ((i = 0; i < 200; i++)); do
 		on n2 ps -eo args | grep -q '[s]leep 3' && break
@@ -175,7 +175,7 @@ meet() {
 	chmod +x "$SHARE/late/pbs_tmrsh"
 	pbs_start file 2:ncpus=4:mpiprocs=2 <<-S
 	unset PBS_JOBCOOKIE; export MINE='a  b' PATH=$SHARE/late:\$PATH
-	"\$BERTH" run --engine tm --ranks-per-node 2 -- sh -c '$MEET'
+	"\$BERTH" run --launcher tm --ranks-per-node 2 -- sh -c '$MEET'
 	S
 	home=$SHARE/pbs # of the stand-in's jobs
 	for ((i = 0; i < 200; i++)); do
@@ -200,7 +200,7 @@ meet() {
 	pbs_job unshared 2:ncpus=4:mpiprocs=1 <<-'S'
 	unset PBS_JOBCOOKIE
 	mkdir -p /tmp/home # each node has a /tmp of its own
-	HOME=/tmp/home "$BERTH" run --engine tm --ranks-per-node 1 -- hostname
+	HOME=/tmp/home "$BERTH" run --launcher tm --ranks-per-node 1 -- hostname
 	code=$?
 	find /tmp/home -type f
 	exit $code
@@ -214,7 +214,7 @@ meet() {
 
 @test "qdel: SIGTERM on the first node alone reaches the ranks of the others" {
 	pbs_start term 2:ncpus=4:mpiprocs=1 <<-'S'
-	"$BERTH" run --engine tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
+	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'trap "echo rank $RANK on $(hostname) got TERM; exit 3" TERM; echo rank $RANK up; while :; do sleep 0.1; done'
 	S
 	until_seen "$SHARE/term.out" 'rank 1 up'
 	until_seen "$SHARE/term.out" 'rank 0 up'
@@ -228,7 +228,7 @@ meet() {
 
 @test "SIGKILL to everything of the job's first node: nothing is left on the others" {
 	pbs_start kill 2:ncpus=4:mpiprocs=1 <<-'S'
-	"$BERTH" run --engine tm --ranks-per-node 1 -- sh -c 'echo rank $RANK up; exec sleep 77' &
+	"$BERTH" run --launcher tm --ranks-per-node 1 -- sh -c 'echo rank $RANK up; exec sleep 77' &
 	until grep -q 'rank 1 up' kill.out; do sleep 0.1; done
 	kill -KILL $!
 	exit 4
@@ -241,7 +241,7 @@ meet() {
 @test "an agent that cannot be started: the node and the tool's words, nothing left" {
 	pbs_job fail 2:ncpus=4:mpiprocs=1 <<-'S'
 	cp "$BERTH" /tmp/berth-here # on this node alone: each has a /tmp of its own
-	BERTH_MODULE_PATH=$(dirname "$BERTH") /tmp/berth-here run --engine tm --ranks-per-node 1 -- hostname
+	BERTH_MODULE_PATH=$(dirname "$BERTH") /tmp/berth-here run --launcher tm --ranks-per-node 1 -- hostname
 	S
 	[ "$status" = 76 ]
 	has 'n2.bed.test.*tm ended with code 127'

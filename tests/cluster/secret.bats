@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The secret of a run shows in no command line, no log, no file that others can read, whichever engine
+# The secret of a run shows in no command line, no log, no file that others can read, whichever launcher
 # starts the agents. (pbs.bats: the file where there is no cookie; openmpi5.bats: prterun.)
 
 load support.bash
@@ -75,7 +75,7 @@ runs() { # COUNT PATTERN: so many processes, soon
 
 in_pbs() { # ENGINE
 	[ -d "$TOOLS" ] || python3 "$HERE/pbs.py" begin n1 n2 3>&-
-	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s %s\n' "$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$BERTH" "${RUN/run/run --engine $1}" >job.sh
+	printf 'cd %s\nexport LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s %s\n' "$SHARE" "$LD_LIBRARY_PATH" "$BERTH_TOPOLOGY" "$BERTH" "${RUN/run/run --launcher $1}" >job.sh
 	env -u SLURM_CONF "$TOOLS/qsub" -o "$SHARE/out" -l select=2:ncpus=2 -l place=scatter job.sh
 	up
 }
@@ -110,7 +110,7 @@ in_pbs() { # ENGINE
 	export BERTH_SECRET_FILE=$SHARE/secret
 	(umask 077; openssl rand -hex 32 >secret)
 	for n in 1 2; do
-		printf 'cd %s; exec %s %s\n' "$SHARE" "$BERTH" "${RUN/run/run --nnodes 2 --node-rank $((n - 1)) --head n1:4730}" >"hand$n.sh"
+		printf 'cd %s; exec %s %s\n' "$SHARE" "$BERTH" "${RUN/run/run --nnodes 2 --node-rank $((n - 1)) --rdzv-endpoint n1:4730}" >"hand$n.sh"
 		on "n$n" env -u SLURM_CONF bash "$SHARE/hand$n.sh" >>out 2>&1 3>&- &
 	done
 	up

@@ -114,7 +114,7 @@ teardown() {
 	for options in '--gpus-per-task=1' '--gpu-bind=none' '--gpu-bind=single:1'; do
 		echo "= $options"
 		# shellcheck disable=SC2086 # one word
-		srun $options "$BERTH" exec --head 127.0.0.1 -- true 2>&1 | grep -E 'PER_|VISIBLE|each of'
+		srun $options "$BERTH" exec --master-addr 127.0.0.1 -- true 2>&1 | grep -E 'PER_|VISIBLE|each of'
 	done
 	echo '= run'
 	srun --gpus-per-task=1 "$BERTH" run -- true 2>&1 | grep 'each of'
@@ -293,9 +293,9 @@ teardown() {
 	has '^code 76$'
 	has "srun: error: Only allocated 2 nodes asked for 3; it was asked by .*SLURM_JOB_NODELIST 'n\[1-3\]'"
 	has "gpu:9 is more than .*; it was asked by .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
-	run "$BERTH" run --engine srun -- hostname
+	run "$BERTH" run --launcher srun -- hostname
 	[ "$status" = 64 ]
-	has 'the engine srun starts agents in a job'
+	has 'the launcher srun starts agents in a job'
 }
 
 @test "a job that ends while berth starts" {

@@ -94,7 +94,7 @@ both() {
 }
 
 by_hand() { # PORT
-	LINE="${LINE/$VERB/$VERB --nnodes 2 --node-rank \$1 --head n1:$1}"
+	LINE="${LINE/$VERB/$VERB --nnodes 2 --node-rank \$1 --rdzv-endpoint n1:$1}"
 	both hand ''
 }
 

@@ -36,9 +36,9 @@ static const char *word_of(int error)
 	case ECONNREFUSED:
 		return "refused";
 	case ETIMEDOUT:
-		return "silent";
+		return "timeout";
 	case EHOSTUNREACH:
-		return "nobody";
+		return "host-unreachable";
 	default:
 		return "unreachable";
 	}
@@ -76,14 +76,14 @@ static const char *step(const struct prober *prober, struct attempt *attempt, in
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
-		return "stranger";
+		return "unauthenticated";
 	attempt->got += (size_t)n;
 	if (attempt->got < sizeof attempt->answer)
 		return NULL;
 	identity(prober, (size_t)node, job, sizeof job);
 	return wire_probe_answered(&prober->secret, job, attempt->question, attempt->answer)
 		       ? "ok"
-		       : "stranger";
+		       : "unauthenticated";
 }
 
 /* Begin; the word when it is over at once. */
@@ -186,7 +186,7 @@ static void wait_round(struct sweep *sweep)
 		if (polls[i].revents)
 			word = step(sweep->prober, attempt, node_at(sweep, attempt->node));
 		if (!word && now >= attempt->begun_ms + WAIT_MS)
-			word = attempt->connected ? "mute" : "silent";
+			word = attempt->connected ? "no-reply" : "timeout";
 		if (word)
 			finish(sweep, attempt, word);
 	}
@@ -282,31 +282,31 @@ static const char *mend(const char *word)
 {
 	if (!strcmp(word, "refused"))
 		return "a firewall refuses it: open TCP between the job's nodes";
-	if (!strcmp(word, "silent"))
+	if (!strcmp(word, "timeout"))
 		return "a firewall or a broken link: open TCP between the job's nodes on this "
 		       "network, or leave the node out";
-	if (!strcmp(word, "nobody"))
+	if (!strcmp(word, "host-unreachable"))
 		return "its cable, its port of the switch, its VLAN, in the end its address; leave "
 		       "the node out until then";
-	if (!strcmp(word, "mute"))
+	if (!strcmp(word, "no-reply"))
 		return "something in between takes the connection and passes nothing on: large "
 		       "packets may be lost (MTU)";
-	if (!strcmp(word, "stranger"))
+	if (!strcmp(word, "unauthenticated"))
 		return "another machine has this address too: an administrator gives each its own";
 	return "no route from here: an administrator looks at the routes and the network's masks";
 }
 
 static const char *meaning(const char *word)
 {
-	if (!strcmp(word, "silent"))
+	if (!strcmp(word, "timeout"))
 		return "does not answer: connects are dropped silently";
-	if (!strcmp(word, "nobody"))
+	if (!strcmp(word, "host-unreachable"))
 		return "does not answer: as if nobody on this network had that address";
 	if (!strcmp(word, "refused"))
 		return "refuses connections";
-	if (!strcmp(word, "mute"))
+	if (!strcmp(word, "no-reply"))
 		return "takes a connection and does not answer";
-	if (!strcmp(word, "stranger"))
+	if (!strcmp(word, "unauthenticated"))
 		return "is answered by something else";
 	return "cannot be reached: there is no route";
 }

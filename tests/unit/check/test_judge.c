@@ -407,7 +407,7 @@ static void test_twins(void **state)
 	f.cards[1].addresses[1] = f.cards[2].addresses[1];
 	word(&f, 1, 2, 1, "refused"); /* by itself */
 	word(&f, 2, 1, 1, "refused");
-	word(&f, 2, 0, 1, "silent"); /* the answers go to n2 */
+	word(&f, 2, 0, 1, "timeout"); /* the answers go to n2 */
 	judge_network(&f);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "reach", "ok", NULL);
@@ -423,8 +423,8 @@ static void test_silence(void **state)
 
 	begin(&f);
 	matrix(&f);
-	word(&f, 0, 2, 1, "silent");
-	word(&f, 1, 2, 1, "silent");
+	word(&f, 0, 2, 1, "timeout");
+	word(&f, 1, 2, 1, "timeout");
 	judge_network(&f);
 	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer");
 	expect(&f, 0, "reach", "ok", NULL);
@@ -442,8 +442,8 @@ static void test_silence(void **state)
 	begin(&f);
 	matrix(&f);
 	for (size_t i = 0; i < 2; i++) {
-		word(&f, i, 2, 1, "nobody");
-		word(&f, 2, i, 1, "nobody");
+		word(&f, i, 2, 1, "host-unreachable");
+		word(&f, 2, i, 1, "host-unreachable");
 	}
 	judge_network(&f);
 	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: as if nobody");
@@ -456,7 +456,7 @@ static void test_silence(void **state)
 	for (size_t i = 0; i < NODES; i++)
 		for (size_t j = 0; j < NODES; j++)
 			if (i != j)
-				word(&f, i, j, 0, "silent");
+				word(&f, i, j, 0, "timeout");
 	judge_network(&f);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "reach", "ok", NULL);
@@ -470,7 +470,7 @@ static void test_nothing_in_common(void **state)
 	begin(&f);
 	matrix(&f);
 	for (size_t a = 0; a < 2; a++) {
-		word(&f, 1, 0, a, "silent");
+		word(&f, 1, 0, a, "timeout");
 		word(&f, 2, 0, a, "ok");
 	}
 	judge_network(&f);

@@ -519,7 +519,7 @@ static void test_lint(void **state)
 		{SORT_EFA, "FI_PROVIDER", "efa", NULL},
 		{SORT_EFA, "RDMAV_FORK_SAFE", "1", "must not be set with EFA"},
 		{SORT_TCP, "CUDA_DEVICE_ORDER", "FASTEST_FIRST", "no longer mean"},
-		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "--head keeps one of your own"},
+		{SORT_TCP, "MASTER_ADDR", "10.0.0.1", "--master-addr keeps one of your own"},
 		{SORT_TCP, "RANK", "3", "RANK=3: replaced by each rank's own"},
 		{SORT_TCP, "WORLD_SIZE", "8", "berth exec takes its place"},
 		{SORT_TCP, "LOCAL_RANK", "x", "LOCAL_RANK=x: replaced"},
