@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent_internal.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "overlay/socket.h"
 #include "overlay/tree.h"
@@ -284,8 +285,8 @@ int agent_reach_start(struct agent *agent, const json_t *question, struct error 
 		return rc;
 	for (size_t i = 0; i < agent->node_count; i++)
 		reach->expected += agent_tree_below(agent, i);
-	reach->start_ms = loop_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
-	reach->deadline_ms = loop_now_ms() + deadline_ms;
+	reach->start_ms = clock_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
+	reach->deadline_ms = clock_now_ms() + deadline_ms;
 	reach->give_up_ms =
 		reach->deadline_ms + AGENT_REACH_ALONE_MS + (int64_t)height(agent) * LEVEL_MS;
 	return 0;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "agent/agent_internal.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/module.h"
@@ -251,7 +252,7 @@ static int start_worker(struct agent *agent, struct error *err)
 static bool heard_already(struct agent *agent, const struct signalfd_siginfo *info)
 {
 	bool passed_on = (pid_t)info->ssi_pid == agent->guardian;
-	int64_t now = loop_now_ms(), before = agent->heard[info->ssi_signo].ms;
+	int64_t now = clock_now_ms(), before = agent->heard[info->ssi_signo].ms;
 	bool twin = before && now - before < TWIN_MS &&
 		    agent->heard[info->ssi_signo].passed_on != passed_on;
 
@@ -268,7 +269,7 @@ static void signalled(struct loop_source *source, uint32_t events)
 	(void)events;
 	while (read(source->fd, &info, sizeof info) == sizeof info) {
 		if ((pid_t)info.ssi_pid == agent->launcher)
-			agent->to_all_ms[info.ssi_signo] = loop_now_ms();
+			agent->to_all_ms[info.ssi_signo] = clock_now_ms();
 		if (!heard_already(agent, &info))
 			agent_say(agent, MESSAGE_SIGNALLED, 0,
 				  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
@@ -280,7 +281,7 @@ void agent_signal(struct agent *agent, int number)
 	if (!env_get(agent->params.env, "SLURM_STEP_ID"))
 		agent_ranks_signal(agent, number);
 	else if (number < NSIG && !agent->due_ms[number])
-		agent->due_ms[number] = loop_now_ms() + SHARE_MS;
+		agent->due_ms[number] = clock_now_ms() + SHARE_MS;
 }
 
 /* scancel signals every process of the step, on its own way to each node. This process, in a session
@@ -323,7 +324,7 @@ static void look_above(struct agent *agent)
 
 static void tick(struct agent *agent)
 {
-	int64_t now = loop_now_ms();
+	int64_t now = clock_now_ms();
 	/* Were we stopped ourselves (SIGSTOP, a frozen cgroup)? Then nobody else was silent. */
 	bool slept = now - agent->woke_ms > 3 * BEAT_MS;
 
@@ -342,7 +343,7 @@ static void tick(struct agent *agent)
 
 static int64_t next_timeout(const struct agent *agent)
 {
-	int64_t now = loop_now_ms(), due = agent->beat_ms + BEAT_MS,
+	int64_t now = clock_now_ms(), due = agent->beat_ms + BEAT_MS,
 		reach = agent_reach_due_ms(agent);
 
 	if (reach >= 0 && reach < due)
@@ -370,10 +371,8 @@ static void destroy(struct agent *agent)
 	if (agent->folder[0])
 		folder_remove(agent->folder);
 	/* A driver may hold the worker for ever; the process ends without it then. */
-	struct timespec until;
+	struct timespec until = clock_after_ms(WORKER_S * 1000);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += WORKER_S;
 	if (agent->worker.running &&
 	    !pthread_clockjoin_np(agent->worker.machine_thread, NULL, CLOCK_MONOTONIC, &until))
 		agent->worker.running = false;
@@ -406,7 +405,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 	agent->signals.fd = agent->supervise_source.fd = agent->server_source.fd =
 		agent->worker.done.fd = -1;
 	agent->reading = true;
-	agent->woke_ms = loop_now_ms();
+	agent->woke_ms = clock_now_ms();
 	if (params->name)
 		log_identity(params->name, -1);
 	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
@@ -422,7 +421,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 				      (int)params->node_index);
 	if (!rc)
 		rc = agent_up_open(agent, err);
-	agent->woke_ms = loop_now_ms();
+	agent->woke_ms = clock_now_ms();
 	while (!rc && !agent->finished) {
 		rc = loop_once(agent->loop, (int)next_timeout(agent), err);
 		agent_pmix_answer(agent);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/rank_proxies_internal.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/loop.h"
 #include "hostlist/idset.h"
@@ -97,9 +98,9 @@ static int open_door(const struct env *env, struct keeper *keeper, struct error 
 /* The task, or -1 after a signal (*ended) or TASKS_WAIT_MS. */
 static int await_task(const struct keeper *keeper, int *ended)
 {
-	int64_t until = loop_now_ms() + TASKS_WAIT_MS, left;
+	int64_t until = clock_now_ms() + TASKS_WAIT_MS, left;
 
-	while ((left = until - loop_now_ms()) > 0) {
+	while ((left = until - clock_now_ms()) > 0) {
 		struct pollfd both[] = {{keeper->door, POLLIN, 0}, {keeper->signals, POLLIN, 0}};
 		struct signalfd_siginfo info;
 

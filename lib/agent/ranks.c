@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "agent/agent_internal.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "hostlist/idset.h"
@@ -153,7 +154,7 @@ static void on_ended(void *context, const struct supervise_end *end)
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
 	send_output(agent); /* the head reads its last lines before it reads of its end */
-	agent_beats_look(agent, loop_now_ms(), true);
+	agent_beats_look(agent, clock_now_ms(), true);
 	agent_say(agent, MESSAGE_ENDED, 0,
 		  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
 			    end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",

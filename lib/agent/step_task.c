@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "agent/rank_proxies_internal.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/loop.h"
 #include "process/supervise.h"
@@ -44,7 +45,7 @@ struct task {
 static int find_keeper(struct task *task, const struct sockaddr_un *address, socklen_t size,
 		       struct error *err)
 {
-	int64_t until = loop_now_ms() + TASKS_WAIT_MS;
+	int64_t until = clock_now_ms() + TASKS_WAIT_MS;
 	struct tasks_word word;
 	int heard = -1;
 
@@ -57,7 +58,7 @@ static int find_keeper(struct task *task, const struct sockaddr_un *address, soc
 		if (task->keeper >= 0)
 			close(task->keeper);
 		task->keeper = -1;
-		if (loop_now_ms() >= until)
+		if (clock_now_ms() >= until)
 			return error_set(err, ERR_UNAVAILABLE,
 					 "the agent of this node kept no rank %d within %d s: does "
 					 "the scheduler's step run in a container or network of its "
@@ -65,7 +66,7 @@ static int find_keeper(struct task *task, const struct sockaddr_un *address, soc
 					 task->rank, TASKS_WAIT_MS / 1000);
 		usleep(RETRY_MS * 1000);
 	}
-	while (heard < 0 && loop_now_ms() < until) {
+	while (heard < 0 && clock_now_ms() < until) {
 		poll(&(struct pollfd){task->keeper, POLLIN, 0}, 1, 1000);
 		heard = tasks_hear(task->keeper, &word, task->fds);
 	}
@@ -257,7 +258,7 @@ static void follow(struct task *task, int *status)
 		int64_t now;
 
 		poll(both, keeper_there ? 2 : 1, waiting ? WAIT_MS : -1);
-		now = loop_now_ms();
+		now = clock_now_ms();
 		take_signals(task, now);
 		if (waitpid(task->program, status, WNOHANG) == task->program)
 			return;

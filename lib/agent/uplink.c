@@ -15,6 +15,7 @@
 
 #include "agent/agent_internal.h"
 #include "alloc/alloc.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "overlay/socket.h"
 
@@ -348,7 +349,7 @@ static int connect_round(const char *list, int *out, bool *refused, struct error
 	while (!rc && race.winner < 0 && (race.begun < race.most || race.open)) {
 		bool more = race.begun < race.most;
 
-		now = loop_now_ms();
+		now = clock_now_ms();
 		if (more && (now >= next_ms || !race.open)) {
 			race_begin(&race);
 			more = race.begun < race.most;
@@ -387,7 +388,7 @@ static int nap(int signals, int ms)
 /* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends it. */
 static int connect_head(const char *list, int patience_ms, int signals, int *out, struct error *err)
 {
-	int64_t begun = loop_now_ms(), hoped = begun;
+	int64_t begun = clock_now_ms(), hoped = begun;
 	int64_t limit_ms = patience_ms ? patience_ms : CONNECT_MS;
 	int64_t refused_ms = patience_ms ? patience_ms : REFUSED_MS;
 	bool refused;
@@ -398,20 +399,20 @@ static int connect_head(const char *list, int patience_ms, int signals, int *out
 		if (!rc)
 			return 0;
 		if (!refused)
-			hoped = loop_now_ms();
+			hoped = clock_now_ms();
 		rc = nap(signals, 200);
 		if (rc)
 			return error_set(err, rc, "stopped by %s while it waited for the head",
 					 strsignal(rc - 128));
-	} while (loop_now_ms() < begun + limit_ms && loop_now_ms() < hoped + refused_ms);
+	} while (clock_now_ms() < begun + limit_ms && clock_now_ms() < hoped + refused_ms);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",
-			    (int)((loop_now_ms() - begun) / 1000));
+			    (int)((clock_now_ms() - begun) / 1000));
 }
 
 int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, struct error *err)
 {
 	const struct addrinfo wish = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-	int64_t until = loop_now_ms() + patience_ms;
+	int64_t until = clock_now_ms() + patience_ms;
 	char host[256], service[8];
 	struct addrinfo *list = NULL;
 	int port, failed, rc = alloc_read_meet("the head", meet, host, sizeof host, &port, err);
@@ -419,7 +420,7 @@ int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, str
 	if (rc)
 		return rc;
 	snprintf(service, sizeof service, "%d", port);
-	while ((failed = getaddrinfo(host, service, &wish, &list)) && loop_now_ms() < until)
+	while ((failed = getaddrinfo(host, service, &wish, &list)) && clock_now_ms() < until)
 		usleep(500000);
 	if (failed)
 		return error_set(err, ERR_NETWORK, "the head's name %s is not known here: %s; give its "

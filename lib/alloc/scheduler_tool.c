@@ -12,16 +12,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+#include "base/clock.h"
 
 /* *out is its standard output's end for us, words_fd a file for its standard error. */
 static int start(char *const argv[], const struct env *env, int words_fd, pid_t *pid, int *out)
@@ -65,7 +58,7 @@ static int read_all(int fd, int64_t deadline, char *text, size_t limit)
 
 	for (;;) {
 		struct pollfd wait = {.fd = fd, .events = POLLIN};
-		int64_t left = deadline - now_ms();
+		int64_t left = deadline - clock_now_ms();
 		ssize_t n;
 
 		if (left <= 0 || poll(&wait, 1, (int)left) == 0)
@@ -90,7 +83,7 @@ static int reap(pid_t pid, int64_t deadline, bool late)
 
 		if (got == pid || (got < 0 && errno != EINTR))
 			return status;
-		late = now_ms() >= deadline;
+		late = clock_now_ms() >= deadline;
 		if (!late)
 			usleep(500);
 	}
@@ -115,7 +108,7 @@ static void read_words(int fd, char words[ASK_WORDS])
 enum ask_end ask_tool(char *const argv[], const struct env *env, int timeout_ms, size_t limit,
 		      struct ask_answer *out)
 {
-	int64_t deadline = now_ms() + timeout_ms;
+	int64_t deadline = clock_now_ms() + timeout_ms;
 	char *text = malloc(limit + 1);
 	int words = memfd_create("berth-ask", MFD_CLOEXEC), fd = -1, status = 0;
 	enum ask_end end = ASK_NONE;

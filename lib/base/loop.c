@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #define ROUND 64
@@ -124,12 +123,4 @@ int loop_once(struct loop *loop, int timeout_ms, struct error *err)
 	}
 	loop->count = 0;
 	return 0;
-}
-
-int64_t loop_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }

@@ -38,7 +38,4 @@ void loop_remove(struct loop *loop, struct loop_source *source);
 /* Wait at most timeout_ms (-1: no limit) and call what is ready. -ERR_INTERNAL: epoll failed. */
 int loop_once(struct loop *loop, int timeout_ms, struct error *err);
 
-/* Milliseconds of the monotonic clock. */
-int64_t loop_now_ms(void);
-
 #endif

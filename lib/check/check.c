@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/loop.h"
 #include "check/check_internal.h"
@@ -73,14 +74,6 @@ static void ask(struct session *session, long node, json_t *question)
 	json_decref(question);
 }
 
-static int64_t now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
-}
-
 /* The kind of a node's best NIC that is not for management. */
 static const char *fabric_of(const struct machine *card)
 {
@@ -114,7 +107,7 @@ static void ask_begin(struct session *session)
 
 static void ask_clock(struct session *session, size_t node)
 {
-	session->check.nodes[node].sent_us = now_us();
+	session->check.nodes[node].sent_us = clock_wall_us();
 	ask(session, (long)node, json_pack("{s:s}", "ask", "clock"));
 }
 
@@ -178,13 +171,13 @@ static void ask_ring(struct session *session)
 	for (size_t i = 0; possible && i < check->count; i++)
 		ask(session, (long)i, probe_ring_question(check, i));
 	session->ring_rounds++;
-	session->deadline_ms = loop_now_ms() + PROBE_RING_MS + SLACK_MS;
+	session->deadline_ms = clock_now_ms() + PROBE_RING_MS + SLACK_MS;
 }
 
 static void begin_phase(struct session *session)
 {
 	struct check *check = &session->check;
-	int64_t now = loop_now_ms();
+	int64_t now = clock_now_ms();
 
 	switch (session->phase) {
 	case PHASE_BEGIN:
@@ -259,7 +252,7 @@ static void enter(struct session *session, enum phase phase)
 static void go_on(struct session *session)
 {
 	while (session->phase != PHASE_OVER &&
-	       (all_answered(session) || loop_now_ms() >= session->deadline_ms)) {
+	       (all_answered(session) || clock_now_ms() >= session->deadline_ms)) {
 		if (session->phase == PHASE_BEGIN)
 			leave_out(session);
 		if (session->phase == PHASE_MEET && session->ring_rounds < RING_ROUNDS &&
@@ -291,7 +284,7 @@ static void on_begun(void *context, struct job *job, const struct machine *cards
 
 	session->job = job;
 	session->head_port = port;
-	session->begun_ms = loop_now_ms();
+	session->begun_ms = clock_now_ms();
 	session->check.carded = copy_cards(&session->check, cards) == 0;
 	if (!session->check.carded) {
 		note(session, LOG_ERROR, "out of memory for the nodes' cards");
@@ -333,7 +326,7 @@ static void on_missing(void *context, size_t node, const char *words)
 static void take_clock(struct session *session, size_t index, const json_t *answer)
 {
 	struct check_node *node = &session->check.nodes[index];
-	int64_t now = now_us(), half = (now - node->sent_us) / 2, theirs;
+	int64_t now = clock_wall_us(), half = (now - node->sent_us) / 2, theirs;
 
 	if (!node->clock_left || json_get_int("clock", answer, "us", 0, INT64_MAX, &theirs, NULL))
 		return;

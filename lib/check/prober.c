@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/loop.h"
@@ -181,10 +181,7 @@ static int take_begin(struct talk *talk, const json_t *question, struct error *e
 
 static json_t *own_clock(void)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return json_pack("{s:I}", "us", (json_int_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
+	return json_pack("{s:I}", "us", (json_int_t)clock_wall_us());
 }
 
 static void end(struct talk *talk, int code)
@@ -253,7 +250,7 @@ void check_prober(const struct env *env, const char *version)
 			    .signals = {on_signal, -1, 0}};
 	static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 	struct error err = {0};
-	int64_t ticked_ms = loop_now_ms();
+	int64_t ticked_ms = clock_now_ms();
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
@@ -269,7 +266,7 @@ void check_prober(const struct env *env, const char *version)
 		int64_t now;
 
 		rc = loop_once(talk.loop, 1000, &err);
-		now = loop_now_ms();
+		now = clock_now_ms();
 		if (now - ticked_ms < 1000)
 			continue;
 		ticked_ms = now;

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/loop.h"
 #include "base/number.h"
@@ -63,7 +64,7 @@ static void make_token(const struct prober *prober, size_t from, size_t to,
 
 static int left_ms(const struct ring *ring)
 {
-	int64_t left = ring->deadline_ms - loop_now_ms();
+	int64_t left = ring->deadline_ms - clock_now_ms();
 
 	return left > 0 ? (int)left : 0;
 }
@@ -126,13 +127,13 @@ static bool connect_next(struct ring *ring)
 static bool is_neighbour(const struct ring *ring, int fd)
 {
 	unsigned char expected[TOKEN_BYTES], got[TOKEN_BYTES];
-	int64_t until = loop_now_ms() + 1000;
+	int64_t until = clock_now_ms() + 1000;
 	size_t have = 0;
 
 	make_token(ring->prober, ring->prev_node, ring->prober->node_index, expected);
 	while (have < sizeof got) {
 		struct pollfd wait = {fd, POLLIN, 0};
-		int64_t left = until - loop_now_ms();
+		int64_t left = until - clock_now_ms();
 		ssize_t n;
 
 		if (left <= 0 || poll(&wait, 1, (int)left) <= 0)
@@ -261,7 +262,7 @@ static bool take_flow(struct ring *ring, struct flow *flow, unsigned char *room)
 		return fail(ring, "the connection from the node before it broke");
 	if (n < 0)
 		return true;
-	flow->last_ms = loop_now_ms();
+	flow->last_ms = clock_now_ms();
 	if (!flow->first_ms)
 		flow->first_ms = flow->last_ms;
 	flow->bytes += (uint64_t)n;
@@ -281,7 +282,7 @@ static bool take_flow(struct ring *ring, struct flow *flow, unsigned char *room)
 static bool measure(struct ring *ring, struct flow *flow)
 {
 	unsigned char *out = calloc(1, 4 + RATE_BLOCK), *room = malloc(RATE_BLOCK);
-	int64_t until = loop_now_ms() + RATE_MS;
+	int64_t until = clock_now_ms() + RATE_MS;
 	size_t size = 0, at = 0;
 	bool ending = false, sent = false, good = out && room;
 
@@ -290,7 +291,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 					  {flow->over ? -1 : ring->in_fd, POLLIN, 0}};
 
 		if (at == size && !sent) {
-			ending = loop_now_ms() >= until || ring->sent_bytes > RATE_MAX_BYTES;
+			ending = clock_now_ms() >= until || ring->sent_bytes > RATE_MAX_BYTES;
 			bytes_put_u32(out, ending ? 0 : RATE_BLOCK);
 			size = ending ? 4 : 4 + RATE_BLOCK;
 			at = 0;
@@ -372,7 +373,7 @@ json_t *probe_ring_task(const struct prober *prober, const json_t *question)
 		free(room);
 		return NULL;
 	}
-	ring.deadline_ms = loop_now_ms() + PROBE_RING_MS;
+	ring.deadline_ms = clock_now_ms() + PROBE_RING_MS;
 	before = counted(ring.iface);
 	if (join(&ring)) {
 		bool good = true;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/loop.h"
 
@@ -138,7 +139,7 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  json_text(result->node), "first_cause", json_text(result->first_cause),
 			  /* Those that were done: a program may tell of a part of one (process/heartbeat.h). */
 			  "steps", result->steps >= 0 ? json_integer((json_int_t)result->steps) : json_null(),
-			  "seconds", (double)(loop_now_ms() - attempts->begun_ms) / 1e3));
+			  "seconds", (double)(clock_now_ms() - attempts->begun_ms) / 1e3));
 }
 
 /* job_request.again: the attempt has ended, its agents are still there. */
@@ -180,19 +181,17 @@ static int ranks_of(const struct attempts *attempts, int ranks)
 	return share || !ranks ? (int)share : 1;
 }
 
-static int64_t clock_now_ms(void)
+/* How far the wall clock is ahead of the monotonic one. */
+static int64_t wall_ahead_ms(void)
 {
-	struct timespec wall;
-
-	clock_gettime(CLOCK_REALTIME, &wall);
-	return (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - loop_now_ms();
+	return clock_wall_us() / 1000 - clock_now_ms();
 }
 
 /* The job's end is counted by the monotonic clock: where the clock was set since the start, it is
  * another time of day now. */
 static void keep_end(struct attempts *attempts, struct alloc *alloc)
 {
-	int64_t set_ms = clock_now_ms() - attempts->clock_ms, set_s = set_ms / 1000;
+	int64_t set_ms = wall_ahead_ms() - attempts->clock_ms, set_s = set_ms / 1000;
 
 	if (llabs((long long)set_ms) < CLOCK_SET_MS || !alloc->end_time)
 		return;
@@ -226,7 +225,7 @@ static int run_one(struct attempts *attempts, const struct job_request *wish, in
 				 sizeof log_dir);
 		request.log_dir = log_dir;
 	}
-	attempts->begun_ms = loop_now_ms();
+	attempts->begun_ms = clock_now_ms();
 	rc = job_run(&request, attempts->sink, out, err);
 	free(alloc.nodes);
 	return rc ? rc : out->again;
@@ -256,7 +255,7 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 	if (!rc)
 		rc = pool_new(request->alloc, policy, &attempts.pool, err);
 	attempts.first_nodes = attempts.pool.active_count;
-	attempts.clock_ms = clock_now_ms();
+	attempts.clock_ms = wall_ahead_ms();
 	hold_signals(&old);
 	while (!rc && (rc = run_one(&attempts, request, number++, &result, err)) > 0) {
 		job_result_free(&result);

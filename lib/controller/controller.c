@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/controller_internal.h"
 #include "overlay/socket.h"
@@ -265,7 +266,7 @@ static void on_ended(void *context, struct link *link, const struct error *why)
 				 why ? why->text : "its agent left before the end");
 			/* A child says more by its end than by a closed socket; it follows soon. */
 			if (child && child->pid > 0)
-				node->ended_ms = loop_now_ms();
+				node->ended_ms = clock_now_ms();
 			else
 				head_lose(head, (size_t)link->node_index, node->ended_why);
 		}

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_internal.h"
 #include "overlay/secret_file.h"
@@ -394,7 +395,7 @@ int head_start(struct loop *loop, const struct head_options *options,
 
 static void wait_children(struct head *head, int timeout_ms)
 {
-	int64_t until = loop_now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 
 	for (;;) {
 		size_t alive = 0;
@@ -402,7 +403,7 @@ static void wait_children(struct head *head, int timeout_ms)
 		head_reap(head);
 		for (size_t i = 0; i < head->child_count; i++)
 			alive += head->children[i].pid > 0;
-		if (!alive || loop_now_ms() >= until)
+		if (!alive || clock_now_ms() >= until)
 			return;
 		usleep(alive > 4 ? 5000 : 500);
 	}

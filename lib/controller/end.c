@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "process/supervise.h"
@@ -27,7 +28,7 @@ void job_note(struct job *job, enum log_level level, const char *format, ...)
 
 void job_stop(struct job *job, int grace_ms)
 {
-	int64_t deadline = loop_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
 	job->settle_ms = 0;
 	if (job->phase == PHASE_OVER)
@@ -66,7 +67,7 @@ static bool first(struct job *job, enum job_cause cause, int code, long node)
 	if (job->failed)
 		forget_cause(job->result);
 	if (!job->failed || job->cause == CAUSE_STOPPED)
-		job->settle_ms = loop_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
+		job->settle_ms = clock_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
 	job->failed = true;
 	job->cause = cause;
 	job->result->code = code;
@@ -112,7 +113,7 @@ void job_fail(struct job *job, int code, long node, const char *format, ...)
 		return;
 	}
 	job->result->first_cause = strdup(text);
-	job_settle(job, loop_now_ms());
+	job_settle(job, clock_now_ms());
 }
 
 /* "was killed by signal 11 (Segmentation fault), core dumped" */
@@ -194,7 +195,7 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);
 	job->result->last = json_incref(json_object_get(text, "last"));
-	job_settle(job, loop_now_ms());
+	job_settle(job, clock_now_ms());
 }
 
 void job_take_abort(struct job *job, size_t node, const json_t *text)
@@ -214,7 +215,7 @@ void job_take_abort(struct job *job, size_t node, const json_t *text)
 	job->result->by_program = true;
 	job->result->rank = (int)rank;
 	job->result->first_cause = strdup(cause);
-	job_settle(job, loop_now_ms());
+	job_settle(job, clock_now_ms());
 }
 
 json_t *job_report(const struct job_result *result)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "process/heartbeat.h"
@@ -46,7 +47,7 @@ void job_hang_close(struct job *job)
 
 void job_is_active(struct job *job)
 {
-	job->hang.active_ms = loop_now_ms();
+	job->hang.active_ms = clock_now_ms();
 }
 
 /* The ranks of a node in the plan; none before there is one. */

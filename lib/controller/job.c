@@ -8,6 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
@@ -27,7 +28,7 @@ static bool ends_a_job(int number)
 
 static void forward_signal(struct job *job, int number)
 {
-	int64_t now = loop_now_ms();
+	int64_t now = clock_now_ms();
 
 	if (ends_a_job(number) && !job->result->interrupted) {
 		job->result->interrupted = number;
@@ -53,7 +54,7 @@ static void forward_signal(struct job *job, int number)
 static bool is_the_same(const struct job *job, int number)
 {
 	return job->last_signal.signal == number &&
-	       loop_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
+	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
 }
 
 void job_take_signal(struct job *job, int number)
@@ -188,11 +189,11 @@ static void run(struct job *job)
 	struct error err = {0};
 	int64_t driver_ms = 0;
 
-	job->woke_ms = loop_now_ms();
+	job->woke_ms = clock_now_ms();
 	job_time_begin(job);
 	job->deadline_ms = job->woke_ms + job->request->start_timeout_ms;
 	while (job->phase != PHASE_OVER) {
-		int64_t now = loop_now_ms(), next = job->tick_ms + TICK_MS;
+		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 
 		if (job->deadline_ms && job->deadline_ms < next)
 			next = job->deadline_ms;
@@ -209,7 +210,7 @@ static void run(struct job *job)
 			return;
 		}
 		hold_back(job);
-		now = loop_now_ms();
+		now = clock_now_ms();
 		if (now - job->tick_ms >= TICK_MS) {
 			/* Were we stopped (^Z)? Then it was us who was silent. */
 			bool slept = now - job->woke_ms > 3 * TICK_MS;
@@ -269,7 +270,7 @@ static void ask_again(struct job *job)
 	const struct job_request *request = job->request;
 
 	if (job->began_ms)
-		job->result->lived_ms = loop_now_ms() - job->began_ms;
+		job->result->lived_ms = clock_now_ms() - job->began_ms;
 	job->result->again = request->again && request->again(request->again_context, job->result);
 	head_send(job->head, MESSAGE_OVER, WIRE_ALL, 0, 0,
 		  json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->again),

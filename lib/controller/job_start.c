@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
@@ -49,7 +50,7 @@ int job_ask_reach(struct job *job, struct error *err)
 	}
 	job->reach = (struct plan_reach){head->address_count, job->reached, job->shared};
 	job->phase = PHASE_REACH;
-	job->deadline_ms = loop_now_ms() + deadline_ms + AGENT_REACH_ALONE_MS + REACH_SLACK_MS;
+	job->deadline_ms = clock_now_ms() + deadline_ms + AGENT_REACH_ALONE_MS + REACH_SLACK_MS;
 	return head_send(job->head, MESSAGE_REACH, WIRE_ALL, 0, 0,
 			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
 			 NULL, 0, err);
@@ -272,8 +273,8 @@ static int send_start(struct job *job, struct error *err)
 		rc = send_job(job, err);
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = send_node(job, i, err);
-	job->deadline_ms = loop_now_ms() + ranks_timeout_ms(job);
-	job->began_ms = loop_now_ms();
+	job->deadline_ms = clock_now_ms() + ranks_timeout_ms(job);
+	job->began_ms = clock_now_ms();
 	job->result->began = true;
 	job->phase = PHASE_RUN;
 	if (!rc && job->request->driver)

@@ -4,21 +4,18 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 
 void job_time_begin(struct job *job)
 {
 	const struct job_request *request = job->request;
-	struct timespec wall;
 
-	clock_gettime(CLOCK_REALTIME, &wall);
 	if (!request->alloc->end_time)
 		return;
-	job->end_ms = loop_now_ms() + (request->alloc->end_time - (int64_t)wall.tv_sec) * 1000 -
-		      wall.tv_nsec / 1000000;
+	job->end_ms = clock_now_ms() + request->alloc->end_time * 1000 - clock_wall_us() / 1000;
 	if (request->warn)
 		job->warn_ms = job->end_ms - request->warn_before_ms;
 	if (!job->warn_ms)
@@ -67,5 +64,5 @@ void job_time_mark(struct job *job)
 	struct job_result *result = job->result;
 
 	result->knows_left = job->end_ms != 0;
-	result->left_ms = job->end_ms - loop_now_ms();
+	result->left_ms = job->end_ms - clock_now_ms();
 }

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 
 #define FULL (1u << 20)
 #define RECORD 5 /* which descriptor (1 byte), size (4 bytes) */
@@ -37,7 +38,6 @@ struct printer {
 int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct error *err)
 {
 	struct printer *printer = calloc(1, sizeof *printer);
-	pthread_condattr_t monotonic;
 
 	if (!printer)
 		return error_memory(err, "the output");
@@ -51,11 +51,8 @@ int printer_new(int out_fd, int err_fd, bool label, struct printer **out, struct
 	printer->label = label;
 	printer->owner[0] = printer->owner[1] = -1;
 	pthread_mutex_init(&printer->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&printer->more, &monotonic);
-	pthread_cond_init(&printer->idle, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	clock_cond_init(&printer->more);
+	clock_cond_init(&printer->idle);
 	*out = printer;
 	return 0;
 }
@@ -202,17 +199,10 @@ int printer_drained_fd(const struct printer *printer)
 /* All written? Waits at most timeout_ms. */
 static bool drain(struct printer *printer, int timeout_ms)
 {
-	struct timespec until;
+	struct timespec until = clock_after_ms(timeout_ms);
 	bool done;
 	int rc = 0;
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	pthread_mutex_lock(&printer->lock);
 	while ((printer->queue.size || printer->writing) && !rc) {
 		if (timeout_ms < 0)

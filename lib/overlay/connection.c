@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "overlay/socket.h"
 
 /* Before the other side is proved it may make us hold no more than this. */
@@ -103,7 +104,7 @@ static bool drain(struct link *link)
 			end(link, rc ? &err : NULL);
 			return false;
 		}
-		link->heard_ms = loop_now_ms();
+		link->heard_ms = clock_now_ms();
 		if (wire_feed(link->wire, buffer, (size_t)n, &err)) {
 			flush(link, NULL); /* a refusal, if there is one */
 			error_prefix(&err, "%s", link->peer);
@@ -197,7 +198,7 @@ int link_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
 	link->owner = owner;
 	link->connecting = connecting;
 	link->node_index = -1;
-	link->opened_ms = link->heard_ms = loop_now_ms();
+	link->opened_ms = link->heard_ms = clock_now_ms();
 	socket_peer_text(fd, link->peer, sizeof link->peer);
 	rc = loop_add(loop, &link->source, fd, EPOLLIN | EPOLLOUT, err);
 	if (rc)
@@ -230,7 +231,7 @@ void link_pause(struct link *link, bool on)
 	if (link->paused == on || link->over)
 		return;
 	link->paused = on;
-	link->heard_ms = loop_now_ms();
+	link->heard_ms = clock_now_ms();
 	want(link);
 }
 
@@ -250,14 +251,14 @@ int link_send(struct link *link, const struct wire_message *message, struct erro
 
 void link_finish(struct link *link, int timeout_ms)
 {
-	int64_t until = loop_now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 	const void *bytes;
 
 	if (link->over || link->connecting || wire_finish(link->wire, NULL))
 		return;
 	while (!flush(link, NULL) && wire_output(link->wire, &bytes)) {
 		struct pollfd poll_fd = {.fd = link->fd, .events = POLLOUT};
-		int64_t left = until - loop_now_ms();
+		int64_t left = until - clock_now_ms();
 
 		if (left <= 0 || poll(&poll_fd, 1, (int)left) == 0)
 			return;

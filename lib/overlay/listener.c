@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "overlay/socket.h"
 
 #define ACCEPT_ROUND 64
@@ -44,7 +45,7 @@ static void remove_stranger(struct listener *listener, struct link *link)
 
 static void tell(struct listener *listener, const char *text)
 {
-	int64_t now = loop_now_ms();
+	int64_t now = clock_now_ms();
 	char more[1200];
 
 	if (!listener->events.refused)

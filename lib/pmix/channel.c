@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define READ_BYTES 65536
 
@@ -77,24 +78,16 @@ int channel_send(struct channel *channel, const struct frame *head, const void *
 	return write_some(channel);
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 int channel_flush(struct channel *channel, int timeout_ms)
 {
-	int64_t until = now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 
 	for (;;) {
 		if (write_some(channel))
 			return -1;
 		if (channel->out.from == channel->out.size)
 			return 0;
-		int64_t left = until - now_ms();
+		int64_t left = until - clock_now_ms();
 
 		if (left <= 0)
 			return 1;
@@ -143,10 +136,10 @@ int channel_next(struct channel *channel, struct frame *head, const void **data)
 int channel_wait(const struct channel *channel, int timeout_ms)
 {
 	struct pollfd poll_fd = {.fd = channel->fd, .events = POLLIN};
-	int64_t until = now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 
 	for (;;) {
-		int64_t left = until - now_ms();
+		int64_t left = until - clock_now_ms();
 		int n = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
 
 		if (n > 0)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/number.h"
 #include "hostlist/idset.h"
 #include "pmix/client_wait.h"
@@ -27,14 +28,6 @@ struct client {
 	struct pmix_wait *late_waits;
 	struct fetch *late_fetches;
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- join ---- */
 
@@ -296,7 +289,7 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	       struct error *err)
 {
 	struct client *client = state;
-	int64_t until = now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 	int pause_ms = 2, status;
 	char full[KEY_LIMIT + 32];
 	int rc = own_key(full, sizeof full, key, err);
@@ -311,11 +304,11 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 				 key, rank, client->size - 1);
 	/* PMIx answers "not found" when rank has published something, but not this: ask again. */
 	for (;;) {
-		int64_t left = until - now_ms();
+		int64_t left = until - clock_now_ms();
 
 		status = left > 0 ? fetch_once(client, rank, full, (int)left, data, size)
 				  : PMIX_ERR_TIMEOUT;
-		if (status != PMIX_ERR_NOT_FOUND || until - now_ms() <= pause_ms)
+		if (status != PMIX_ERR_NOT_FOUND || until - clock_now_ms() <= pause_ms)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
 		pause_ms = pause_ms < 64 ? pause_ms * 2 : pause_ms;
@@ -340,14 +333,14 @@ static void barrier_key(const struct client *client, char *key, size_t size)
 static char *missing(struct client *client)
 {
 	struct idset *set = idset_new();
-	int64_t until = now_ms() + MISSING_MS;
+	int64_t until = clock_now_ms() + MISSING_MS;
 	char key[64];
 
 	barrier_key(client, key, sizeof key);
 	for (int rank = 0; set && rank < client->size; rank++) {
 		void *data = NULL;
 		size_t size = 0;
-		int64_t left = until - now_ms();
+		int64_t left = until - clock_now_ms();
 
 		if (rank == (int)client->self.rank)
 			continue;

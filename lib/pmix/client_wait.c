@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "pmix/client_wait.h"
 
 /* Outlives whichever of the two sides, waiter and callback, gives up first. */
@@ -24,13 +25,8 @@ struct pmix_wait *pmix_wait_new(void)
 
 	if (!wait)
 		return NULL;
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_mutex_init(&wait->lock, NULL);
-	pthread_cond_init(&wait->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	clock_cond_init(&wait->changed);
 	wait->holders = 2;
 	return wait;
 }
@@ -61,15 +57,8 @@ void pmix_wait_done(pmix_status_t status, void *context)
 
 int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmix_wait **late)
 {
-	struct timespec until;
+	struct timespec until = clock_after_ms(timeout_ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += timeout_ms % 1000 * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
 	pthread_mutex_lock(&wait->lock);
 	if (status != PMIX_SUCCESS) {
 		wait_drop(wait, 2);

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "process/supervise.h"
 
 int descend_pidfd(pid_t pid)
@@ -240,14 +241,6 @@ void descend_names(const struct descend_list *list, char *text, size_t size)
 	}
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* One round: SIGKILL to all that lives, zombies of ours reaped; how many were alive. */
 static size_t kill_round(const struct descend_list *list)
 {
@@ -268,7 +261,7 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 				  char *left, size_t size)
 {
 	struct descend_list list = {0};
-	int64_t deadline = now_ms() + deadline_ms;
+	int64_t deadline = clock_now_ms() + deadline_ms;
 	int clean = 0, pause_ms = 1;
 	size_t alive = 0;
 
@@ -284,7 +277,7 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 		clean = alive ? 0 : clean + 1;
 		if (clean >= (list.torn ? 5 : 2))
 			break;
-		if (now_ms() >= deadline) {
+		if (clock_now_ms() >= deadline) {
 			if (left)
 				descend_names(&list, left, size);
 			break;

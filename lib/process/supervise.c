@@ -16,17 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define TICK_MS 1000 /* orphans are reaped, exec deadlines looked at */
 #define POLL_MS 20   /* the tick where there are no pidfds (before Linux 5.3) */
 #define LIST_MS 5000 /* between looks through /proc while some ranks have ended */
-
-int64_t supervise_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 int supervise_list(const struct supervise *supervise, struct descend_list *list)
 {
@@ -350,7 +344,7 @@ static void look_at_execs(struct supervise *supervise, int64_t now)
 static void tick(struct supervise *supervise)
 {
 	uint64_t expirations;
-	int64_t now = supervise_now_ms();
+	int64_t now = clock_now_ms();
 
 	if (read(supervise->timer, &expirations, sizeof expirations) < 0)
 		return;

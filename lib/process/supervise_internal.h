@@ -59,7 +59,6 @@ struct supervise {
 	char *buffer;
 };
 
-int64_t supervise_now_ms(void);
 /* All that descends from us but for the kept child. 0 or -1. */
 int supervise_list(const struct supervise *supervise, struct descend_list *list);
 void supervise_note(struct supervise *supervise, const char *format, ...)

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/env_hide.h"
 #include "process/supervise_internal.h"
 
@@ -248,7 +249,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 	child->plan.report_fd = pipes[2][1];
 	child->plan.parent = getpid();
 	child->plan.files = supervise->files.rlim_cur ? &supervise->files : NULL;
-	child->forked_ms = supervise_now_ms();
+	child->forked_ms = clock_now_ms();
 	child->pid = fork_masked(&child->plan);
 	if (child->pid < 0) {
 		rc = start_failed(rank, "fork", err);

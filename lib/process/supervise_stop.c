@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "base/clock.h"
 #include "process/supervise_internal.h"
 
 #define STOP_MS 20	 /* between looks during a stop */
@@ -108,7 +109,7 @@ void supervise_finish(struct supervise *supervise, const char *left)
 void supervise_stop_on(struct supervise *supervise)
 {
 	char left[512] = "";
-	int64_t now = supervise_now_ms();
+	int64_t now = clock_now_ms();
 
 	if (supervise_nothing_left(supervise)) {
 		supervise_finish(supervise, NULL);
@@ -132,7 +133,7 @@ void supervise_stop_on(struct supervise *supervise)
 
 void supervise_stop(struct supervise *supervise, int grace_ms)
 {
-	int64_t deadline = supervise_now_ms() + grace_ms;
+	int64_t deadline = clock_now_ms() + grace_ms;
 
 	if (supervise->state >= STATE_KILL)
 		return;

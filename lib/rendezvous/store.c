@@ -9,9 +9,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "hostlist/idset.h"
 #include "rendezvous/store.h"
 
@@ -57,14 +57,6 @@ struct store_server {
 	bool stop;	    /* under lock */
 	int64_t stop_until; /* under lock */
 };
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static bool buffer_add(struct buffer *buffer, const void *bytes, size_t size)
 {
@@ -380,7 +372,7 @@ static bool connection_add(struct store_server *server, int fd, int rank)
 		server->room = room;
 	}
 	server->connections[server->count++] = (struct connection){
-		.fd = fd, .rank = rank, .hello_until = rank < 0 ? now_ms() + STORE_HELLO_MS : 0};
+		.fd = fd, .rank = rank, .hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
 	return true;
 }
 
@@ -423,7 +415,7 @@ static bool stop_check(struct store_server *server)
 	for (size_t i = 0; i < server->count; i++)
 		others += server->connections[i].rank >= 0;
 	pthread_mutex_lock(&server->lock);
-	bool end = server->stop && (!others || now_ms() >= server->stop_until);
+	bool end = server->stop && (!others || clock_now_ms() >= server->stop_until);
 
 	pthread_mutex_unlock(&server->lock);
 	return !end;
@@ -431,7 +423,7 @@ static bool stop_check(struct store_server *server)
 
 static void sweep(struct store_server *server)
 {
-	int64_t now = now_ms();
+	int64_t now = clock_now_ms();
 
 	for (size_t i = 0; i < server->count;) {
 		struct connection *connection = &server->connections[i];
@@ -547,7 +539,7 @@ void store_stop(struct store_server *server, int linger_ms)
 		return;
 	pthread_mutex_lock(&server->lock);
 	server->stop = true;
-	server->stop_until = now_ms() + linger_ms;
+	server->stop_until = clock_now_ms() + linger_ms;
 	pthread_mutex_unlock(&server->lock);
 	(void)!eventfd_write(server->wake, 1);
 	pthread_join(server->thread, NULL);

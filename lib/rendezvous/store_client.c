@@ -9,20 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "rendezvous/store.h"
 
 #define GIVE_UP_MS 1000
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void write_u32(unsigned char *to, uint32_t value)
 {
@@ -75,7 +67,7 @@ static int wait_for(int fd, short events, int64_t until)
 	struct pollfd poll_fd = {fd, events, 0};
 
 	for (;;) {
-		int64_t left = until - now_ms();
+		int64_t left = until - clock_now_ms();
 		int ready = poll(&poll_fd, 1, left > 0 ? (int)left : 0);
 
 		if (ready > 0)
@@ -217,7 +209,7 @@ static void give_up(struct store_client *client, char *who, size_t size)
 	char *text = NULL;
 
 	who[0] = 0;
-	if (!request(client, &message, NULL, now_ms() + GIVE_UP_MS, &answer, &text)) {
+	if (!request(client, &message, NULL, clock_now_ms() + GIVE_UP_MS, &answer, &text)) {
 		if (answer.type == STORE_MISSING)
 			snprintf(who, size, "%s", text);
 		free(text);
@@ -295,7 +287,7 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 		  int timeout_ms, struct store_client *out, struct error *err)
 {
 	struct store_client client = {.fd = -1, .rank = rank, .size = size};
-	int64_t until = now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 	int pause_ms = 10;
 
 	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
@@ -306,7 +298,7 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 			client.fd = fd;
 			break;
 		}
-		if (now_ms() + pause_ms >= until)
+		if (clock_now_ms() + pause_ms >= until)
 			return error_set(err, ERR_NETWORK,
 					 "rank 0 is not there: nothing answers at %s within %d ms "
 					 "(%s)",
@@ -328,7 +320,7 @@ void store_close(struct store_client *client)
 
 	if (client->fd < 0)
 		return;
-	(void)!message_send(client, &message, NULL, now_ms() + 100);
+	(void)!message_send(client, &message, NULL, clock_now_ms() + 100);
 	close(client->fd);
 	client->fd = -1;
 }
@@ -347,7 +339,7 @@ int store_barrier(struct store_client *client, int timeout_ms, struct error *err
 {
 	struct store_message message = {.type = STORE_BARRIER}, answer;
 	char *text = NULL, who[256], what[64];
-	int rc = request(client, &message, NULL, now_ms() + timeout_ms, &answer, &text);
+	int rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
 
 	snprintf(what, sizeof what, "barrier of %d ranks", client->size);
 	if (rc == ETIMEDOUT) {
@@ -388,7 +380,7 @@ int store_put(struct store_client *client, const char *key, const void *data, si
 	if (size > STORE_VALUE_MAX)
 		return error_set(err, ERR_DATA, "put of '%s': %zu bytes, expected at most %u", key,
 				 size, STORE_VALUE_MAX);
-	rc = request(client, &message, data, now_ms() + timeout_ms, &answer, &text);
+	rc = request(client, &message, data, clock_now_ms() + timeout_ms, &answer, &text);
 	if (rc)
 		return lost(client, rc, err);
 	snprintf(what, sizeof what, "put of '%s'", key);
@@ -410,7 +402,7 @@ int store_get(struct store_client *client, int rank, const char *key, int timeou
 		return rc;
 	if (!any)
 		snprintf(of, sizeof of, "rank %d", rank);
-	rc = request(client, &message, NULL, now_ms() + timeout_ms, &answer, &text);
+	rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
 	if (rc == ETIMEDOUT) {
 		give_up(client, who, sizeof who);
 		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",

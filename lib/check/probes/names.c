@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "check/check_internal.h"
 
@@ -34,20 +34,12 @@ static json_t *resolve(const char *name)
 	return out;
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 json_t *probe_names_look(const struct prober *prober)
 {
 	const json_t *names = json_object_get(prober->begin, "names");
 	json_t *out = json_array();
 	char own[256] = "";
-	int64_t begun = now_ms();
+	int64_t begun = clock_now_ms();
 
 	/* Pretended nodes have no names: none were sent. */
 	if (!json_array_size(names)) {
@@ -58,13 +50,13 @@ json_t *probe_names_look(const struct prober *prober)
 
 	json_t *self = resolve(own);
 
-	for (size_t i = 0; i < prober->node_count && now_ms() - begun < ALL_MS; i++) {
+	for (size_t i = 0; i < prober->node_count && clock_now_ms() - begun < ALL_MS; i++) {
 		const char *name = json_string_value(json_array_get(names, i));
 
 		json_array_append_new(out, name ? resolve(name) : json_null());
 	}
 	return json_pack("{s:o, s:o, s:o, s:I}", "own", json_text(own), "self", self, "nodes", out,
-			 "ms", (json_int_t)(now_ms() - begun));
+			 "ms", (json_int_t)(clock_now_ms() - begun));
 }
 
 /* ---- at the head ---- */

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/loop.h"
 #include "check/check_internal.h"
@@ -100,7 +101,7 @@ static const char *begin(const struct prober *prober, struct attempt *attempt, i
 	errno = 0;
 	if (socket_connect(&to, size, &attempt->fd, &under_way, NULL))
 		return word_of(errno);
-	attempt->begun_ms = loop_now_ms();
+	attempt->begun_ms = clock_now_ms();
 	identity(prober, (size_t)node, job, sizeof job);
 	wire_probe_question(&prober->secret, job, attempt->question);
 	return NULL;
@@ -164,7 +165,7 @@ static void finish(struct sweep *sweep, struct attempt *attempt, const char *wor
 static void wait_round(struct sweep *sweep)
 {
 	struct pollfd polls[AT_ONCE];
-	int64_t now = loop_now_ms(), due = now + WAIT_MS;
+	int64_t now = clock_now_ms(), due = now + WAIT_MS;
 
 	for (size_t i = 0; i < AT_ONCE; i++) {
 		const struct attempt *attempt = &sweep->attempts[i];
@@ -176,7 +177,7 @@ static void wait_round(struct sweep *sweep)
 	}
 	if (poll(polls, AT_ONCE, due > now ? (int)(due - now) : 0) < 0)
 		return;
-	now = loop_now_ms();
+	now = clock_now_ms();
 	for (size_t i = 0; i < AT_ONCE; i++) {
 		struct attempt *attempt = &sweep->attempts[i];
 		const char *word = NULL;

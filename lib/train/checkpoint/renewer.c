@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 struct renewer {
 	struct owner *owner; /* under renewing */
 	int period_ms;
@@ -20,20 +22,6 @@ struct renewer {
 	bool ends, ended;
 	struct error lost; /* code 0: the folder is ours */
 };
-
-static struct timespec later(int ms)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_sec += ms / 1000;
-	t.tv_nsec += ms % 1000 * 1000000L;
-	if (t.tv_nsec >= 1000000000) {
-		t.tv_nsec -= 1000000000;
-		t.tv_sec++;
-	}
-	return t;
-}
 
 int renewer_lost(struct renewer *renewer, struct error *err)
 {
@@ -70,7 +58,7 @@ int renewer_now(struct renewer *renewer, struct error *err)
 static void *work(void *argument)
 {
 	struct renewer *renewer = argument;
-	struct timespec next = later(renewer->period_ms);
+	struct timespec next = clock_after_ms(renewer->period_ms);
 	struct error ignored;
 
 	pthread_mutex_lock(&renewer->lock);
@@ -82,7 +70,7 @@ static void *work(void *argument)
 			pthread_mutex_unlock(&renewer->lock);
 			renewer_now(renewer, &ignored);
 			pthread_mutex_lock(&renewer->lock);
-			next = later(renewer->period_ms);
+			next = clock_after_ms(renewer->period_ms);
 		}
 	}
 	renewer->ended = true;
@@ -102,7 +90,6 @@ static void destroy(struct renewer *renewer)
 int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct error *err)
 {
 	struct renewer *renewer = calloc(1, sizeof *renewer);
-	pthread_condattr_t attributes;
 	sigset_t all, before;
 	int rc;
 
@@ -112,10 +99,7 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 	renewer->period_ms = period_ms ? period_ms : OWNER_PERIOD_MS;
 	pthread_mutex_init(&renewer->renewing, NULL);
 	pthread_mutex_init(&renewer->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&renewer->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&renewer->changed);
 	/* Signals are for the thread that trains. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -133,7 +117,7 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 
 bool renewer_free(struct renewer *renewer, int timeout_ms)
 {
-	const struct timespec deadline = later(timeout_ms);
+	const struct timespec deadline = clock_after_ms(timeout_ms);
 	int rc = 0;
 	bool ended;
 

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/renewer.h"
 
@@ -44,23 +45,6 @@ void writer_result_free(struct writer_result *result)
 	free(result->path);
 	free(result->words);
 	*result = (struct writer_result){0};
-}
-
-static struct timespec now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t;
-}
-
-static struct timespec later(int64_t ms)
-{
-	struct timespec t = now();
-	int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
-
-	return (struct timespec){.tv_sec = t.tv_sec + ms / 1000 + ns / 1000000000,
-				 .tv_nsec = ns % 1000000000};
 }
 
 /* ---- the thread ---- */
@@ -121,7 +105,7 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 {
 	const struct writer_request *request = &writer->request;
 	const struct checkpoint_sink sink = {result, passed_over};
-	struct timespec begin = now(), end;
+	double begin_s = clock_now_s();
 
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
@@ -131,9 +115,7 @@ static void run(struct writer *writer, const struct writer_job *job, struct writ
 		result->rc = write_files(writer, job, result, &result->err);
 	if (result->rc)
 		folder_say_full(request->folder, request->keep, &result->err);
-	end = now();
-	result->seconds = (double)(end.tv_sec - begin.tv_sec) +
-			  (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+	result->seconds = clock_now_s() - begin_s;
 	if (!result->rc)
 		folder_prune(request->folder, request->graph, job->state.step, request->keep,
 			     &writer->known, &sink);
@@ -206,15 +188,11 @@ static void give_back(struct writer *writer)
 
 static int start_thread(struct writer *writer, struct error *err)
 {
-	pthread_condattr_t attributes;
 	sigset_t all, before;
 	int rc;
 
 	pthread_mutex_init(&writer->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&writer->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&writer->changed);
 	/* Signals are for the thread that trains. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
@@ -254,7 +232,7 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 /* With the lock: until what holds. */
 static bool wait_for(struct writer *writer, int timeout_ms, bool end)
 {
-	const struct timespec deadline = later(timeout_ms);
+	const struct timespec deadline = clock_after_ms(timeout_ms);
 	int rc = 0;
 
 	while (!rc && !(end ? writer->ended : writer->state != WRITER_BUSY))

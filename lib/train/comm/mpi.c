@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "train/comm/comm.h"
 #include "train/comm/shm_allreduce.h"
 
@@ -48,14 +49,6 @@ static int mpi_error(int code, const char *what, struct error *err)
 
 	MPI_Error_string(code, text, &size);
 	return error_set(err, ERR_NETWORK, "%s: MPI says: %s", what, text);
-}
-
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000;
 }
 
 static int check_world(const struct comm_request *request, struct error *err)
@@ -270,7 +263,7 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 static void ask_around(struct mpi *mpi, bool *seen)
 {
 	int here = 0;
-	int64_t end = now_ms() + GRACE_MS;
+	int64_t end = clock_now_ms() + GRACE_MS;
 
 	for (int r = 0; r < mpi->comm.size; r++) {
 		MPI_Request request;
@@ -279,7 +272,7 @@ static void ask_around(struct mpi *mpi, bool *seen)
 		    MPI_Isend(&here, 0, MPI_INT, r, TAG_HERE, mpi->world, &request) == MPI_SUCCESS)
 			MPI_Request_free(&request);
 	}
-	while (now_ms() < end) {
+	while (clock_now_ms() < end) {
 		MPI_Status status;
 		int there = 0;
 
@@ -386,8 +379,8 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 		/* The other rank may need this very core. */
 		sched_yield();
 		if (!end) {
-			end = now_ms() + mpi->timeout_ms;
-		} else if (now_ms() > end) {
+			end = clock_now_ms() + mpi->timeout_ms;
+		} else if (clock_now_ms() > end) {
 			mpi->failed = true;
 			return late(mpi, err);
 		}
@@ -415,7 +408,7 @@ static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size
 		return 0;
 	if (!comm->rank)
 		there = !window_make(0, comm->size, size_bytes,
-				     (uint64_t)now_ms() ^ (uint64_t)getpid() << 40, &window, &name,
+				     (uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40, &window, &name,
 				     &why);
 	rc = mpi_broadcast(comm, queue, &name, sizeof name, 0, err);
 	if (!rc)

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 #define MAX_THREADS 256
 #define CHEAP_CHUNK 16	  /* samples that a thread takes at once where each is cheap */
 #define MAX_IN_A_ROW 1000 /* faulty samples one after another: something else is wrong */
@@ -184,16 +186,9 @@ static void *work(void *argument)
 /* Under the lock; gives it up while waiting. */
 static int wait_made(struct loader *loader, const struct slot *slot, struct error *err)
 {
-	struct timespec until;
 	int timeout_ms = loader->request.timeout_ms;
+	struct timespec until = clock_after_ms(timeout_ms);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += timeout_ms / 1000;
-	until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-	if (until.tv_nsec >= 1000000000) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000;
-	}
 	while (slot->done < slot->asked)
 		if (pthread_cond_timedwait(&loader->done, &loader->lock, &until) == ETIMEDOUT &&
 		    slot->done < slot->asked) {
@@ -385,7 +380,6 @@ static int start(struct loader *loader, struct error *err)
 int loader_new(const struct loader_request *request, struct loader **out, struct error *err)
 {
 	struct loader *loader = calloc(1, sizeof *loader);
-	pthread_condattr_t monotonic;
 	int rc;
 
 	if (!loader)
@@ -395,11 +389,8 @@ int loader_new(const struct loader_request *request, struct loader **out, struct
 	loader->elements = (size_t)shape_count(&request->dataset->shape);
 	loader->raw_size = loader->elements * (request->dataset->bytes ? 1 : sizeof(float));
 	pthread_mutex_init(&loader->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&loader->work, NULL);
-	pthread_cond_init(&loader->done, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	clock_cond_init(&loader->done);
 	rc = reserve(loader, err);
 	if (!rc && request->threads)
 		rc = start(loader, err);

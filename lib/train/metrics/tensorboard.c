@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/file.h"
 
@@ -142,18 +142,10 @@ size_t tensorboard_scalars_record(double wall_time, int64_t step,
 
 /* ---- files ---- */
 
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 /* TensorBoard reads a folder's files by name: the seconds that come after all that are there. */
 static int64_t next_seconds(const char *folder)
 {
-	int64_t seconds = (int64_t)now_s();
+	int64_t seconds = clock_wall_us() / 1000000;
 	DIR *dir = opendir(folder);
 	struct dirent *entry;
 
@@ -213,11 +205,11 @@ int tensorboard_open(const char *folder, int64_t first_step, struct tensorboard 
 	if (!rc)
 		rc = create(tensorboard, folder, err);
 	if (!rc)
-		rc = write_record(tensorboard, record, tensorboard_version_record(now_s(), record),
+		rc = write_record(tensorboard, record, tensorboard_version_record(clock_wall_s(), record),
 				  err);
 	if (!rc)
 		rc = write_record(tensorboard, record,
-				  tensorboard_start_record(now_s(), first_step, record), err);
+				  tensorboard_start_record(clock_wall_s(), first_step, record), err);
 	if (rc)
 		tensorboard_close(tensorboard);
 	else
@@ -233,7 +225,7 @@ int tensorboard_write(struct tensorboard *tensorboard, int64_t step,
 	if (!tensorboard)
 		return 0;
 	return write_record(tensorboard, record,
-			    tensorboard_scalars_record(now_s(), step, scalars, count, record), err);
+			    tensorboard_scalars_record(clock_wall_s(), step, scalars, count, record), err);
 }
 
 void tensorboard_close(struct tensorboard *tensorboard)

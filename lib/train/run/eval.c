@@ -1,26 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/run/eval.h"
 
-#include <time.h>
 
+#include "base/clock.h"
 #include "train/run/heartbeat.h"
-
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* The next batch, or a global_count of 0 at the end. *wait_s grows by the time it took. */
 static int next(struct feed *feed, int64_t position, struct batch **batch, int64_t *global_count,
 		double *wait_s, struct error *err)
 {
-	double begin = now_s();
+	double begin = clock_now_s();
 	int rc = feed_next(feed, position, batch, global_count, err);
 
-	*wait_s += now_s() - begin;
+	*wait_s += clock_now_s() - begin;
 	return rc;
 }
 
@@ -62,7 +54,7 @@ int eval_run(struct feed *feed, const void *resident, struct device_step *step, 
 {
 	struct step_totals totals = {0};
 	int64_t faults = feed_faults(feed);
-	double begin = now_s(), wait_ms = 0;
+	double begin = clock_now_s(), wait_ms = 0;
 	bool stopped = false;
 	int rc = run_own(feed, resident, step, stop, &wait_ms, &stopped, err);
 
@@ -91,7 +83,7 @@ int eval_run(struct feed *feed, const void *resident, struct device_step *step, 
 		.top1 = (int64_t)sums[2],
 		.top5 = (int64_t)sums[3],
 		.left_out = (int64_t)sums[4],
-		.seconds = now_s() - begin,
+		.seconds = clock_now_s() - begin,
 		.data_wait_ms = wait_ms,
 	};
 	return 0;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "train/run/heartbeat.h"
 #include "train/run/loop_internal.h"
@@ -80,10 +81,10 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 
 	beat(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
 	     "waits for its batch");
-	double begin = train_now_s();
+	double begin = clock_now_s();
 	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
 
-	train->wait_s += train_now_s() - begin;
+	train->wait_s += clock_now_s() - begin;
 	if (!rc && !*count)
 		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64,
 			       train->state.position + done);
@@ -138,7 +139,7 @@ static int step(struct train *train, struct error *err)
 {
 	int64_t left = train->sampler.total - train->state.position;
 	int64_t update = left < train->update ? left : train->update, count;
-	double begin = train_now_s();
+	double begin = clock_now_s();
 	int rc = 0;
 
 	for (int64_t done = 0; !rc && done < update; done += count) {
@@ -153,7 +154,7 @@ static int step(struct train *train, struct error *err)
 	train->interval_samples += update;
 	train->interval_steps++;
 	rc = count_votes(train, err);
-	stop_took_step(&train->stop, train_now_s() - begin);
+	stop_took_step(&train->stop, clock_now_s() - begin);
 	return rc;
 }
 
@@ -169,7 +170,7 @@ static int save(struct train *train, struct error *err)
 					train->state.epoch >= train->last_epoch,
 				err);
 	train->saved_step = train->state.step;
-	train->saved_at_s = train_now_s();
+	train->saved_at_s = clock_now_s();
 	train->time_is_up = false;
 	train_interval_begin(train);
 	return rc;
@@ -363,7 +364,7 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			      .best_saved = -1,
 			      .evaluated_step = -1,
 			      .order_fd = -1,
-			      .saved_at_s = train_now_s(),
+			      .saved_at_s = clock_now_s(),
 			      .loss = NAN};
 	int rc = train_open(&train, err);
 

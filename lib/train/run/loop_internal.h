@@ -83,7 +83,6 @@ struct train {
 	struct train_result result;
 };
 
-double train_now_s(void); /* monotonic */
 double train_cpu_s(void); /* what the calling thread has computed */
 void train_interval_begin(struct train *train);
 /* For a rank that fails only because another did: wait a second. Whoever started the ranks calls

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "train/run/loop_internal.h"
 
 double train_lr(const struct train *train, int64_t steps)
@@ -41,7 +42,7 @@ static bool clock_says_save(const struct train *train)
 	const struct train_options *options = train->options;
 
 	return options->save_unit == SAVE_TIME &&
-	       train_now_s() - train->saved_at_s >= (double)options->save_every * 1e-3;
+	       clock_now_s() - train->saved_at_s >= (double)options->save_every * 1e-3;
 }
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
@@ -127,7 +128,7 @@ int train_report(struct train *train, struct error *err)
 	const struct comm_ops *comm = train->comm->ops;
 	int rc = agree(train, &row, &gpu, err);
 	/* Now all ranks and devices have done these steps. */
-	double seconds = train_now_s() - train->interval_begin_s;
+	double seconds = clock_now_s() - train->interval_begin_s;
 
 	if (rc)
 		return rc;

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "train/checkpoint/directory.h"
 #include "train/run/loop_internal.h"
@@ -98,13 +99,13 @@ static void *open_beside(void *argument)
 /* Until the folder is taken everywhere, or a rank does not answer any more. Collective. */
 static int meet_until_open(struct train *train, struct opening *opening, struct error *err)
 {
-	double pending[1], begin = train_now_s(), last = begin;
+	double pending[1], begin = clock_now_s(), last = begin;
 	double meet_s = fmin(1, train->options->timeout_ms * 0.25e-3);
 
 	do {
-		while (!opening->done && train_now_s() - last < meet_s)
+		while (!opening->done && clock_now_s() - last < meet_s)
 			nanosleep(&(struct timespec){.tv_nsec = OPEN_LOOK_MS * 1000000L}, NULL);
-		last = train_now_s();
+		last = clock_now_s();
 		pending[0] = !opening->done;
 		int rc = comm_agree(train->comm, train->queue, pending, 1, COMM_MAX, err);
 
@@ -204,7 +205,7 @@ static bool wait_for_last(struct train *train)
 {
 	struct error err;
 	char text[1200];
-	double begin = train_now_s();
+	double begin = clock_now_s();
 
 	if (!writer_is_busy(train->writer))
 		return true;
@@ -219,7 +220,7 @@ static bool wait_for_last(struct train *train)
 	snprintf(text, sizeof text,
 		 "the save of step %" PRId64 " waited %.2f s for the one before: saves are more "
 		 "frequent than this file system is fast",
-		 train->state.step, train_now_s() - begin);
+		 train->state.step, clock_now_s() - begin);
 	if (!train->waited_told)
 		say(train, text);
 	train->waited_told = true;
@@ -257,7 +258,7 @@ static int store_scale(struct train *train, struct error *err)
 int train_save(struct train *train, bool last, struct error *err)
 {
 	struct writer_job job = {.model = last, .best = -1};
-	double begin = train_now_s(), waited;
+	double begin = clock_now_s(), waited;
 	bool best = is_better(train);
 	int rc = 0;
 
@@ -271,7 +272,7 @@ int train_save(struct train *train, bool last, struct error *err)
 		rc = optim_share_buffers(&train->optim, train->comm, err);
 	if (rc || !train->writer || !wait_for_last(train))
 		return rc;
-	waited = train_now_s();
+	waited = clock_now_s();
 	rc = train_settle(train, err);
 	if (!rc)
 		rc = optim_store(&train->optim, writer_snapshot(train->writer), err);
@@ -284,8 +285,8 @@ int train_save(struct train *train, bool last, struct error *err)
 		job.best = train->best_acc1 = train->result.acc1;
 	writer_start(train->writer, &job);
 	train->skip_error = (struct error){0};
-	train->stall_s = train_now_s() - begin;
-	train->snapshot_s = train_now_s() - waited;
+	train->stall_s = clock_now_s() - begin;
+	train->snapshot_s = clock_now_s() - waited;
 	return 0;
 }
 

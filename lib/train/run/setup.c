@@ -7,30 +7,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "train/data/resident.h"
 #include "train/run/loop_internal.h"
 
-static double clock_s(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-double train_now_s(void)
-{
-	return clock_s(CLOCK_MONOTONIC);
-}
-
 double train_cpu_s(void)
 {
-	return clock_s(CLOCK_THREAD_CPUTIME_ID);
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
 void train_interval_begin(struct train *train)
 {
-	train->interval_begin_s = train_now_s();
+	train->interval_begin_s = clock_now_s();
 	train->interval_begin_cpu_s = train_cpu_s();
 	train->wait_s = 0;
 	train->interval_samples = train->interval_steps = 0;

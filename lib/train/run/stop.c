@@ -8,8 +8,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 #define LOOK_S 0.5 /* between looks for the file */
 #define MARGIN_S 3 /* to end MPI, to write the report, to ask for another job */
@@ -17,14 +18,6 @@
 
 static volatile sig_atomic_t caught;
 static const char *failed_file;
-
-static double now_s(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- signals ---- */
 
@@ -97,9 +90,6 @@ enum stop_cause stop_signalled(void)
 
 void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_time)
 {
-	struct timespec wall;
-
-	clock_gettime(CLOCK_REALTIME, &wall);
 	*stop = (struct stop){
 		.able = true,
 		.file = file && *file ? file : NULL,
@@ -109,8 +99,7 @@ void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_tim
 	};
 	stop->old = looks && stop->file && !access(stop->file, F_OK);
 	if (end_time)
-		stop->end_s = now_s() + (double)end_time - (double)wall.tv_sec -
-			      (double)wall.tv_nsec * 1e-9;
+		stop->end_s = clock_now_s() + (double)end_time - clock_wall_s();
 }
 
 double stop_reserve(const struct stop *stop)
@@ -121,7 +110,7 @@ double stop_reserve(const struct stop *stop)
 
 static bool file_is_there(struct stop *stop)
 {
-	double now = now_s();
+	double now = clock_now_s();
 
 	if (!stop->looks || !stop->file || now - stop->looked_s < LOOK_S)
 		return false;
@@ -138,7 +127,7 @@ bool stop_wanted(struct stop *stop, double more_s)
 	if (!stop->cause && file_is_there(stop))
 		stop->cause = STOP_FILE;
 	if (!stop->cause && stop->end_s < INFINITY &&
-	    now_s() + stop_reserve(stop) + more_s >= stop->end_s)
+	    clock_now_s() + stop_reserve(stop) + more_s >= stop->end_s)
 		stop->cause = STOP_TIME;
 	return stop->cause;
 }
@@ -189,7 +178,7 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 	case STOP_TIME:
 		snprintf(text, size,
 			 "the job's time is over in %.0f s (needed: a step %.2f s, a checkpoint %.2f s)",
-			 fmax(0, stop->end_s - now_s()), stop->step_s, stop->save_s);
+			 fmax(0, stop->end_s - clock_now_s()), stop->step_s, stop->save_s);
 		break;
 	default:
 		snprintf(text, size, "no reason");

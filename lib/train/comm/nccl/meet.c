@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 #define KEY_CARD "berth.nccl.card"
 #define KEY_GO "berth.nccl.go"
@@ -23,17 +24,9 @@ struct go {
 	unsigned char id[MEET_ID_SIZE];
 };
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static int left_ms(int64_t until)
 {
-	int64_t left = until - now_ms();
+	int64_t left = until - clock_now_ms();
 
 	return left > LEAST_MS ? (int)left : LEAST_MS;
 }
@@ -80,7 +73,7 @@ static void end_missing(char *text, size_t size, int count)
 static int hear_cards(struct ranks *ranks, struct gpu_card *cards, int size, int timeout_ms,
 		      struct error *err)
 {
-	int64_t until = now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 	char missing[128] = "";
 	int count = 0;
 
@@ -196,7 +189,7 @@ int meet_enter(const struct meet *meet, struct error *err)
 
 void meet_missing(const struct meet *meet, int wait_ms, char *text, size_t size)
 {
-	int64_t until = now_ms() + wait_ms;
+	int64_t until = clock_now_ms() + wait_ms;
 	int count = 0;
 
 	text[0] = 0;
@@ -222,7 +215,7 @@ int meet_tell(const struct meet *meet, const struct watch_word *own, struct erro
 
 void meet_hear(const struct meet *meet, int wait_ms, struct watch_word *words, bool *heard)
 {
-	int64_t until = now_ms() + wait_ms;
+	int64_t until = clock_now_ms() + wait_ms;
 
 	for (int rank = 0; rank < meet->size; rank++)
 		heard[rank] = rank != meet->rank && !get(meet->ranks, rank, KEY_AT, left_ms(until),

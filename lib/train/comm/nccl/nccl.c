@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
 #define POLL_NS 200000
@@ -33,14 +34,14 @@ static int refuse(struct nccl *nccl, struct error *err)
 int nccl_settle(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
 		struct error *err)
 {
-	int64_t until = nccl_now_ms() + timeout_ms;
+	int64_t until = clock_now_ms() + timeout_ms;
 
 	while (result == ncclInProgress) {
 		int rc = nccl_refuse(nccl, err);
 
 		if (rc)
 			return rc;
-		if (nccl_now_ms() > until)
+		if (clock_now_ms() > until)
 			return error_set(err, ERR_NETWORK, "%s did not finish within %d s", what,
 					 timeout_ms / 1000);
 		pthread_mutex_unlock(&nccl->lock);
@@ -344,10 +345,8 @@ static bool nccl_overlap(struct comm *comm, double *busy_ms, double *exposed_ms)
 static void nccl_abort(struct comm *comm, const char *why)
 {
 	struct nccl *nccl = (struct nccl *)comm;
-	struct timespec until;
+	struct timespec until = clock_after_ms(10000);
 
-	clock_gettime(CLOCK_MONOTONIC, &until);
-	until.tv_sec += 10;
 	pthread_mutex_lock(&nccl->lock);
 	if (!nccl->failed && !nccl->abort_wanted) {
 		nccl->abort_wanted = true;

@@ -72,7 +72,6 @@ struct nccl {
 /* open.c */
 int nccl_open(const struct comm_request *request, struct comm **out, struct error *err);
 void nccl_close(struct comm *comm);
-int64_t nccl_now_ms(void);
 
 /* nccl.c */
 /* result is what a call of NCCL returned: wait for it while it is in progress. Under lock, which

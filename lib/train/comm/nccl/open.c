@@ -3,23 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
 #define MISSING_MS 2000 /* to find out who did not come */
 #define LEAVE_MS 5000	/* for what is left at the end */
 
 extern const struct comm_ops comm_nccl;
-
-int64_t nccl_now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* ---- meeting ---- */
 
@@ -114,7 +106,7 @@ static int begin(struct nccl *nccl, const unsigned char *id, struct error *err)
 	}
 	memcpy(&unique, id, sizeof unique);
 
-	int64_t until = nccl_now_ms() + nccl->timeout_ms;
+	int64_t until = clock_now_ms() + nccl->timeout_ms;
 
 	pthread_mutex_lock(&nccl->lock);
 	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->meet.size, unique,
@@ -122,7 +114,7 @@ static int begin(struct nccl *nccl, const unsigned char *id, struct error *err)
 
 	rc = nccl_settle(nccl, result, "NCCL's beginning", nccl->timeout_ms, err);
 	pthread_mutex_unlock(&nccl->lock);
-	return rc && nccl_now_ms() >= until ? not_begun(nccl, err) : rc;
+	return rc && clock_now_ms() >= until ? not_begun(nccl, err) : rc;
 }
 
 static int open_all(struct nccl *nccl, const struct comm_request *request, struct error *err)
@@ -161,7 +153,6 @@ static int open_all(struct nccl *nccl, const struct comm_request *request, struc
 int nccl_open(const struct comm_request *request, struct comm **out, struct error *err)
 {
 	struct nccl *nccl = calloc(1, sizeof *nccl);
-	pthread_condattr_t attributes;
 
 	if (!nccl)
 		return error_memory(err, "the communication");
@@ -170,10 +161,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	nccl->lost = request->lost;
 	nccl->context = request->context;
 	pthread_mutex_init(&nccl->lock, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&nccl->changed, &attributes);
-	pthread_condattr_destroy(&attributes);
+	clock_cond_init(&nccl->changed);
 
 	int rc = open_all(nccl, request, err);
 

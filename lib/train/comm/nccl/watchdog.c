@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
 #define LOOK_MS 200   /* between two looks, at most */
@@ -18,20 +19,6 @@
 #define ASK_MS 1000   /* between two questions whether another rank has given up */
 #define ANSWER_MS 100 /* for the answer */
 #define GONE_MS 3000  /* for a collective under way, once rank 0 is known to have ended */
-
-static struct timespec after_ms(int64_t ms)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	at.tv_sec += ms / 1000;
-	at.tv_nsec += ms % 1000 * 1000000;
-	if (at.tv_nsec >= 1000000000) {
-		at.tv_sec++;
-		at.tv_nsec -= 1000000000;
-	}
-	return at;
-}
 
 /* ---- ending ---- */
 
@@ -51,7 +38,7 @@ static void *end_thread(void *context)
 
 static bool joined(pthread_t thread, int64_t ms)
 {
-	struct timespec until = after_ms(ms);
+	struct timespec until = clock_after_ms(ms);
 
 	return !pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until);
 }
@@ -93,7 +80,7 @@ static void fail(struct nccl *nccl, const struct error *why)
 /* Does the trainer's thread come back to hear it? Under lock. */
 static void wait_noticed(struct nccl *nccl)
 {
-	struct timespec until = after_ms(LOST_MS);
+	struct timespec until = clock_after_ms(LOST_MS);
 
 	while (!nccl->stop && !nccl->noticed &&
 	       !pthread_cond_timedwait(&nccl->changed, &nccl->lock, &until))
@@ -112,7 +99,7 @@ static void see(struct nccl *nccl, struct watch_seen *seen, struct error *broken
 	ncclResult_t result = ncclSuccess;
 
 	*seen = (struct watch_seen){
-		.now_ms = nccl_now_ms(),
+		.now_ms = clock_now_ms(),
 		.begun = nccl->begun,
 		.buckets = nccl->buckets,
 		.capturing = nccl->capturing,
@@ -221,12 +208,12 @@ static void ask(struct nccl *nccl, struct asking *asking)
 	struct error why = {.code = ERR_NETWORK};
 	enum meet_end end;
 
-	if (asking->over || nccl_now_ms() < asking->next_ms)
+	if (asking->over || clock_now_ms() < asking->next_ms)
 		return;
 	pthread_mutex_unlock(&nccl->lock);
 	end = meet_ended(&nccl->meet, ANSWER_MS, why.text, sizeof why.text);
 	pthread_mutex_lock(&nccl->lock);
-	asking->next_ms = nccl_now_ms() + ASK_MS;
+	asking->next_ms = clock_now_ms() + ASK_MS;
 	asking->over = end != MEET_GOES_ON;
 	asking->gone = end == MEET_GONE;
 	if (end != MEET_ENDED || nccl->stop)
@@ -303,7 +290,7 @@ static void *watch(void *context)
 	cudaSetDevice(nccl->cuda_device);
 	pthread_mutex_lock(&nccl->lock);
 	while (!nccl->stop && !nccl->failed) {
-		struct timespec next = after_ms(look_ms);
+		struct timespec next = clock_after_ms(look_ms);
 
 		pthread_cond_timedwait(&nccl->changed, &nccl->lock, &next);
 		if (nccl->stop)

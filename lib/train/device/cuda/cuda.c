@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "train/comm/shared_gpu.h"
 #include "train/device/cuda/gpu_meter.h"
 #include "train/device/cuda/tuning/plan_cache.h"
@@ -52,17 +53,9 @@ int cuda_launched(const char *what, struct error *err)
 	return cuda_check(cudaGetLastError(), what, err);
 }
 
-static int64_t now_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * (int64_t)1000 + now.tv_nsec / 1000000;
-}
-
 int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 {
-	int64_t end = now_ms() + timeout_ms;
+	int64_t end = clock_now_ms() + timeout_ms;
 
 	for (unsigned turn = 0;; turn++) {
 		cudaError_t code = cudaStreamQuery(stream);
@@ -71,7 +64,7 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 			return cuda_check(code, "waiting for the GPU", err);
 		if (turn < 1000)
 			continue;
-		if (now_ms() > end)
+		if (clock_now_ms() > end)
 			return error_set(err, ERR_NETWORK,
 					 "the GPU did not finish its work within %d s; it may "
 					 "wait for a rank that is lost",

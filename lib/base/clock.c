@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/clock.h"
+
+static struct timespec now(clockid_t clock)
+{
+	struct timespec time;
+
+	clock_gettime(clock, &time);
+	return time;
+}
+
+int64_t clock_now_ms(void)
+{
+	struct timespec time = now(CLOCK_MONOTONIC);
+
+	return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+double clock_now_s(void)
+{
+	struct timespec time = now(CLOCK_MONOTONIC);
+
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+int64_t clock_wall_us(void)
+{
+	struct timespec time = now(CLOCK_REALTIME);
+
+	return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
+
+double clock_wall_s(void)
+{
+	return (double)clock_wall_us() * 1e-6;
+}
+
+struct timespec clock_after_ms(int64_t timeout_ms)
+{
+	struct timespec time = now(CLOCK_MONOTONIC);
+	int64_t ns = time.tv_nsec + timeout_ms % 1000 * 1000000;
+
+	time.tv_sec += timeout_ms / 1000 + ns / 1000000000;
+	time.tv_nsec = ns % 1000000000;
+	return time;
+}
+
+void clock_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
