@@ -12,53 +12,28 @@
 
 #define READ_BYTES 65536
 
-static void *buffer_extend(struct buffer *buffer, size_t size)
-{
-	if (buffer->from == buffer->size)
-		buffer->from = buffer->size = 0;
-	if (buffer->from > buffer->room / 2) {
-		memmove(buffer->data, buffer->data + buffer->from, buffer->size - buffer->from);
-		buffer->size -= buffer->from;
-		buffer->from = 0;
-	}
-	if (size > buffer->room - buffer->size) {
-		size_t room = buffer->room ? buffer->room : READ_BYTES;
-
-		while (room - buffer->size < size)
-			room *= 2;
-		unsigned char *data = realloc(buffer->data, room);
-
-		if (!data)
-			return NULL;
-		buffer->data = data;
-		buffer->room = room;
-	}
-	return buffer->data + buffer->size;
-}
-
 void channel_close(struct channel *channel)
 {
 	if (channel->fd >= 0)
 		close(channel->fd);
-	free(channel->in.data);
-	free(channel->out.data);
+	bytes_free(&channel->in);
+	bytes_free(&channel->out);
 	*channel = (struct channel){.fd = -1};
 }
 
 /* What the socket takes. 0, or -1: gone. */
 static int write_some(struct channel *channel)
 {
-	struct buffer *out = &channel->out;
+	struct bytes *out = &channel->out;
 
-	while (out->from < out->size) {
-		ssize_t n = send(channel->fd, out->data + out->from, out->size - out->from,
-				 MSG_NOSIGNAL);
+	while (out->size) {
+		ssize_t n = send(channel->fd, out->data, out->size, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
-		out->from += (size_t)n;
+		bytes_drop(out, (size_t)n);
 	}
 	return 0;
 }
@@ -67,14 +42,13 @@ int channel_send(struct channel *channel, const struct frame *head, const void *
 {
 	unsigned char *at = head->size > FRAME_MAX
 				    ? NULL
-				    : buffer_extend(&channel->out, sizeof *head + head->size);
+				    : bytes_extend(&channel->out, sizeof *head + head->size);
 
 	if (!at)
 		return -1;
 	memcpy(at, head, sizeof *head);
 	if (head->size)
 		memcpy(at + sizeof *head, data, head->size);
-	channel->out.size += sizeof *head + head->size;
 	return write_some(channel);
 }
 
@@ -85,7 +59,7 @@ int channel_flush(struct channel *channel, int timeout_ms)
 	for (;;) {
 		if (write_some(channel))
 			return -1;
-		if (channel->out.from == channel->out.size)
+		if (!channel->out.size)
 			return 0;
 		int64_t left = until - clock_now_ms();
 
@@ -99,12 +73,15 @@ int channel_flush(struct channel *channel, int timeout_ms)
 
 int channel_fill(struct channel *channel)
 {
-	for (;;) {
-		void *at = buffer_extend(&channel->in, READ_BYTES);
+	struct bytes *in = &channel->in;
 
-		if (!at)
+	if (channel->taken)
+		bytes_drop(in, channel->taken);
+	channel->taken = 0;
+	for (;;) {
+		if (bytes_reserve(in, in->size + READ_BYTES))
 			return -1;
-		ssize_t n = read(channel->fd, at, READ_BYTES);
+		ssize_t n = read(channel->fd, in->data + in->size, READ_BYTES);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -112,24 +89,25 @@ int channel_fill(struct channel *channel)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
 		if (n == 0)
 			return -1;
-		channel->in.size += (size_t)n;
+		in->size += (size_t)n;
 	}
 }
 
 int channel_next(struct channel *channel, struct frame *head, const void **data)
 {
-	struct buffer *in = &channel->in;
-	size_t waiting = in->size - in->from;
+	size_t waiting = channel->in.size - channel->taken;
 
 	if (waiting < sizeof *head)
 		return 0;
-	memcpy(head, in->data + in->from, sizeof *head);
+	const unsigned char *at = channel->in.data + channel->taken;
+
+	memcpy(head, at, sizeof *head);
 	if (head->size > FRAME_MAX)
 		return -1;
 	if (waiting - sizeof *head < head->size)
 		return 0;
-	*data = in->data + in->from + sizeof *head;
-	in->from += sizeof *head + head->size;
+	*data = at + sizeof *head;
+	channel->taken += sizeof *head + head->size;
 	return 1;
 }
 

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
+
 enum frame_kind {
 	/* agent to server */
 	FRAME_START = 1,   /* JSON: the job */
@@ -35,14 +37,10 @@ struct frame {
 
 #define FRAME_MAX (UINT64_C(1) << 30) /* more is a defect: PMIx's own messages are far below */
 
-struct buffer {
-	unsigned char *data;
-	size_t from, size, room; /* bytes [from, size) are waiting */
-};
-
 struct channel {
 	int fd; /* non-blocking; owned */
-	struct buffer in, out;
+	struct bytes in, out;
+	size_t taken; /* bytes of in that channel_next has returned; dropped by the next fill */
 };
 
 void channel_close(struct channel *channel);

@@ -289,7 +289,7 @@ static bool turn(struct child *child)
 	struct frame head;
 	int rc;
 
-	if (channel->out.from < channel->out.size)
+	if (channel->out.size)
 		fds[0].events |= POLLOUT;
 	if (child->server)
 		fds[1].fd = child->ops->descriptor(child->server);

@@ -11,14 +11,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "hostlist/idset.h"
 #include "rendezvous/store.h"
-
-struct buffer {
-	unsigned char *bytes;
-	size_t size, room;
-};
 
 struct entry {
 	struct entry *next;
@@ -36,7 +32,7 @@ struct connection {
 	uint64_t barriers;   /* entered, given up or not */
 	uint32_t get_rank;
 	char get_key[STORE_KEY_MAX + 1];
-	struct buffer in, out;
+	struct bytes in, out;
 	bool closing;
 };
 
@@ -58,32 +54,6 @@ struct store_server {
 	int64_t stop_until; /* under lock */
 };
 
-static bool buffer_add(struct buffer *buffer, const void *bytes, size_t size)
-{
-	if (buffer->room - buffer->size < size) {
-		size_t room = buffer->room ? buffer->room : 256;
-
-		while (room - buffer->size < size)
-			room *= 2;
-		unsigned char *grown = realloc(buffer->bytes, room);
-
-		if (!grown)
-			return false;
-		buffer->bytes = grown;
-		buffer->room = room;
-	}
-	if (size)
-		memcpy(buffer->bytes + buffer->size, bytes, size);
-	buffer->size += size;
-	return true;
-}
-
-static void buffer_drop(struct buffer *buffer, size_t size)
-{
-	buffer->size -= size;
-	memmove(buffer->bytes, buffer->bytes + size, buffer->size);
-}
-
 static void reply(struct connection *connection, enum store_type type, const void *data,
 		  size_t size)
 {
@@ -92,8 +62,8 @@ static void reply(struct connection *connection, enum store_type type, const voi
 	unsigned char head[STORE_HEAD];
 
 	store_head_write(&message, head);
-	if (!buffer_add(&connection->out, head, sizeof head) ||
-	    !buffer_add(&connection->out, data, size))
+	if (bytes_add(&connection->out, head, sizeof head) ||
+	    bytes_add(&connection->out, data, size))
 		connection->closing = true;
 }
 
@@ -307,7 +277,7 @@ static void parse(struct store_server *server, struct connection *connection)
 	while (!connection->closing && connection->in.size >= STORE_HEAD) {
 		struct store_message message;
 
-		if (store_head_read(connection->in.bytes, &message) ||
+		if (store_head_read(connection->in.data, &message) ||
 		    (connection->rank < 0 && message.size > sizeof server->label)) {
 			connection->closing = true;
 			return;
@@ -316,13 +286,13 @@ static void parse(struct store_server *server, struct connection *connection)
 
 		if (connection->in.size < whole)
 			return;
-		memcpy(message.key, connection->in.bytes + STORE_HEAD, message.key_size);
+		memcpy(message.key, connection->in.data + STORE_HEAD, message.key_size);
 		message.key[message.key_size] = 0;
 		if (strlen(message.key) != message.key_size ||
 		    !handle(server, connection, &message,
-			    connection->in.bytes + STORE_HEAD + message.key_size))
+			    connection->in.data + STORE_HEAD + message.key_size))
 			connection->closing = true;
-		buffer_drop(&connection->in, whole);
+		bytes_drop(&connection->in, whole);
 	}
 }
 
@@ -332,7 +302,7 @@ static void receive(struct store_server *server, struct connection *connection)
 	ssize_t got = recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT);
 
 	if (got > 0) {
-		if (!buffer_add(&connection->in, bytes, (size_t)got))
+		if (bytes_add(&connection->in, bytes, (size_t)got))
 			connection->closing = true;
 		parse(server, connection);
 	} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
@@ -343,11 +313,11 @@ static void receive(struct store_server *server, struct connection *connection)
 static void transmit(struct connection *connection)
 {
 	while (connection->out.size) {
-		ssize_t sent = send(connection->fd, connection->out.bytes, connection->out.size,
+		ssize_t sent = send(connection->fd, connection->out.data, connection->out.size,
 				    MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (sent > 0)
-			buffer_drop(&connection->out, (size_t)sent);
+			bytes_drop(&connection->out, (size_t)sent);
 		else if (errno == EINTR)
 			continue;
 		else if (errno == EAGAIN)
@@ -382,8 +352,8 @@ static void connection_remove(struct store_server *server, size_t index)
 	int rank = connection->rank;
 
 	close(connection->fd);
-	free(connection->in.bytes);
-	free(connection->out.bytes);
+	bytes_free(&connection->in);
+	bytes_free(&connection->out);
 	*connection = server->connections[--server->count];
 	if (rank < 0)
 		return;
@@ -480,8 +450,8 @@ static void server_free(struct store_server *server)
 		struct connection *connection = &server->connections[--server->count];
 
 		close(connection->fd);
-		free(connection->in.bytes);
-		free(connection->out.bytes);
+		bytes_free(&connection->in);
+		bytes_free(&connection->out);
 	}
 	while (server->entries)
 		entry_remove(server, server->entries);
