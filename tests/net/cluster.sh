@@ -3,6 +3,9 @@
 # Of net.py: run on the login node of tests/cluster/cluster.py. Start ranks through each launcher; each rank
 # writes its environment to $NET/LAUNCHER.RANK. Print all these files to standard output.
 exec 3>&1 >&2
+# Options were renamed since the base was recorded.
+launcher=--engine endpoint=--head
+case $("$BERTH" run --help) in *--launcher*) launcher=--launcher endpoint=--rdzv-endpoint ;; esac
 share=$CLUSTER/share
 export NET=$share/net HOME=$share/home
 mkdir -p "$NET" "$HOME" "$share/bin"
@@ -16,10 +19,10 @@ batch() { # NAME COMMAND
 	echo $? >"$NET/$1.code"; cat "$1.out"
 }
 for engine in srun srun-ranks; do
-	batch $engine "$BERTH run --engine $engine --ranks-per-node 2 -- sh -c '$(say $engine)'"
+	batch $engine "$BERTH run $launcher $engine --ranks-per-node 2 -- sh -c '$(say $engine)'"
 done
-batch srun-gpus "$BERTH run --engine srun -n 4 --gpus-visible own -- sh -c '$(say srun-gpus)'"
-batch srun-per-node "$BERTH run --engine srun --per-node -- sh -c 'RANK=\$PET_NODE_RANK; $(say srun-per-node)'"
+batch srun-gpus "$BERTH run $launcher srun -n 4 --gpus-visible own -- sh -c '$(say srun-gpus)'"
+batch srun-per-node "$BERTH run $launcher srun --per-node -- sh -c 'RANK=\$PET_NODE_RANK; $(say srun-per-node)'"
 batch exec-srun "srun $BERTH exec -- sh -c '$(say exec-srun)'"
 batch exec-srun-pmix "srun --mpi=pmix $BERTH exec -- sh -c '$(say exec-srun-pmix)'"
 unset SLURM_CONF
@@ -29,7 +32,7 @@ PATH=$share/bin:$PATH timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 2 -
 echo $? >"$NET/ssh.code"
 (umask 077; head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret)
 for n in 2 1; do
-	on n$n env BERTH_SECRET_FILE="$share/secret" timeout 60 "$BERTH" run --nnodes 2 --node-rank $((n - 1)) --head n1:4711 \
+	on n$n env BERTH_SECRET_FILE="$share/secret" timeout 60 "$BERTH" run --nnodes 2 --node-rank $((n - 1)) "$endpoint" n1:4711 \
 		--ranks-per-node 2 -- sh -c "$(say hand)" & pids="${pids-} $!"
 done
 wait $pids; echo $? >"$NET/hand.code"
@@ -37,7 +40,7 @@ python3 "$TESTS/pbs.py" begin n1 n2 >&2 3>&-
 for engine in tm mpirun; do
 	printf 'cd %s\nexport NET=%s LD_LIBRARY_PATH=%s BERTH_TOPOLOGY=%s OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n%s\necho $? >%s\n' \
 		"$share" "$NET" "$LD_LIBRARY_PATH" "$CLUSTER/topology.xml" \
-		"$BERTH run --engine $engine --ranks-per-node 2 -- sh -c '$(say $engine)'" "$NET/$engine.code" >$engine.sh
+		"$BERTH run $launcher $engine --ranks-per-node 2 -- sh -c '$(say $engine)'" "$NET/$engine.code" >$engine.sh
 	timeout 60 "$share/pbs/bin/qsub" -N $engine -o "$share/$engine.out" -l select=2:ncpus=4:mpiprocs=2 -l walltime=01:00:00 $engine.sh
 	until_there "$NET/$engine.code"; cat "$share/$engine.out"
 done

@@ -334,7 +334,9 @@ def record_env(net):
     work.mkdir()
 
     def write(name, text):
-        lines = [clean_variable(line) for line in net.clean(text).split('\n') if line.strip()]
+        # PBS_CONF_FILE comes from the test cluster of older trees, not from berth.
+        lines = [clean_variable(line) for line in net.clean(text).split('\n')
+                 if line.strip() and not line.startswith('PBS_CONF_FILE=')]
         net.write(name, '\n'.join(sorted(lines)))
 
     local = {'fork': ['-n', '2', '--engine', 'fork'], 'fork-no-pmix': ['-n', '2', '--pmix', 'off'],
