@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/rank_proxies.h"
+#include "agent/rank_proxy_channel.h"
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "chain.h"
+#include "stages.h"
 #include "table.h"
 
 struct info {

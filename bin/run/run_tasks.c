@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "agent/rank_proxies.h"
+#include "agent/rank_proxy_channel.h"
 #include "base/loop.h"
 #include "overlay/wire.h"
 

@@ -19,8 +19,8 @@
 #include "train/data/sampler.h"
 #include "train/run/heartbeat.h"
 #include "train/run/stop.h"
+#include "train/train_identity.h"
 #include "train/train_options.h"
-#include "train/train_self.h"
 
 /* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
  * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.

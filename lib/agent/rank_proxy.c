@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank that the agent started, kept for the task of the scheduler's step: see rank_proxies.h. */
+/* A rank that the agent started, kept for the task of the scheduler's step: see rank_proxy_channel.h. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/rank_proxies_internal.h"
+#include "agent/rank_proxy_internal.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/loop.h"

@@ -110,7 +110,7 @@ enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);
 int address_read(struct build *build, const struct ifaddrs *list, struct error *err);
 int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text);
 
-/* locality.c */
+/* path_class.c */
 int path_read(struct build *build, struct error *err);
 
 /* A note for machine->notes; memory that is out only loses the note. */

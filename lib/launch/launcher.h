@@ -89,7 +89,7 @@ struct engine {
 	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
 	char *(*line)(const struct engine_job *job);
 	/* Engines whose ranks are the cluster's own tasks: start all of them, each as
-	 * `berth agent --task` (see agent/rank_proxies.h), by one tool. Returns when it is on its way.
+	 * `berth agent --task` (see agent/rank_proxy_channel.h), by one tool. Returns when it is on its way.
 	 * -ERR_UNAVAILABLE: the tool is missing, or cannot do it here. NULL: the agents start the ranks. */
 	int (*start_tasks)(const struct engine_job *job, const struct engine_tasks *tasks,
 			   struct engine_child *child, struct error *err);

@@ -6,7 +6,7 @@
  *   gpus.c     which GPUs a rank gets; the ranks of one node put together
  *   core_domains.c   which package's cores; cores.c: which of them
  *   nics.c     which NICs
- *   explain.c  the reasons and warnings, in words
+ *   reasons.c  the reasons and warnings, in words
  *   network.c  head address, each node's interface
  *   fabric.c   what each kind of fabric wants set, as a table with sources
  *   environment.c  the environment of a rank, and who wins; environment_network.c: of the network

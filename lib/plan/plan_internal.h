@@ -71,7 +71,7 @@ int nics_choose(const struct machine *machine, const struct gpu_choice *gpus,
 		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
 		struct error *err);
 
-/* ---- explain.c ---- */
+/* ---- reasons.c ---- */
 
 /* Why each rank has what it has, and what a person should know about the node. */
 int explain_node(const struct machine *machine, const struct plan_request *request,

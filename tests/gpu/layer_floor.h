@@ -3,7 +3,7 @@
 #ifndef BERTH_TESTS_GPU_LAYER_FLOOR_H
 #define BERTH_TESTS_GPU_LAYER_FLOOR_H
 
-#include "train/device/cuda/plan.h"
+#include "train/device/cuda/lowered_graph.h"
 
 struct floor_rates {
 	enum number number;

@@ -17,8 +17,8 @@
 
 #include "layer_floor.h"
 #include "train/comm/comm.h"
-#include "train/device/cuda/program.h"
-#include "train/device/cuda/step_memory.h"
+#include "train/device/cuda/compiled_graph.h"
+#include "train/device/cuda/executor_memory.h"
 
 extern const struct device_ops device_cuda;
 

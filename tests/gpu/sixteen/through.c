@@ -8,7 +8,7 @@
 
 #include "lab.h"
 #include "train/device/cuda/kernels/element.h"
-#include "train/device/cuda/plan.h"
+#include "train/device/cuda/lowered_graph.h"
 
 #define NEAR 0.002 /* to the ReLU's switch: 16 bits may see it on the other side */
 

@@ -9,7 +9,7 @@
 
 #include "train/comm/comm.h"
 #include "train/comm/nccl/library.h"
-#include "train/comm/nccl/meet.h"
+#include "train/comm/nccl/rendezvous.h"
 #include "train/comm/nccl/watch.h"
 
 #define BUCKETS_MAX 1023 /* later ones share the last slot */

@@ -2,17 +2,17 @@
 /* The CPU device's inside (module device-cpu.so): oneDNN's convolutions and linear layers (dnnl.h),
  * own passes for the rest (kernels.h), and what only runs once a step from the reference device.
  *
- * Upper height: program.c compiles a graph for one number of samples into nodes (an op, or a batch
- * norm with what follows it), each with its layouts and its places in one arena; program_run.c runs
- * them; step.c keeps the programs of a step, its totals and the update. */
+ * Upper height: compiled_graph.c compiles a graph for one number of samples into nodes (an op, or a batch
+ * norm with what follows it), each with its layouts and its places in one arena; compiled_graph_run.c runs
+ * them; executor.c keeps the programs of a step, its totals and the update. */
 #ifndef BERTH_TRAIN_CPU_H
 #define BERTH_TRAIN_CPU_H
 
 #include "train/device/cpu/dnnl.h"
 #include "train/device/cpu/kernels.h"
 #include "train/device/device.h"
+#include "train/executor/memory_plan.h"
 #include "train/model/graph.h"
-#include "train/step/memory_plan.h"
 
 struct cpu {
 	struct device device;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "train/device/cuda/convolution_internal.h"
-#include "train/device/cuda/plan.h"
+#include "train/device/cuda/lowered_graph.h"
 
 cudnnDataType_t cudnn_type(enum number number)
 {

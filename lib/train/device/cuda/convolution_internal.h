@@ -47,7 +47,7 @@ bool algorithm_best(struct convolution *conv, enum pass pass, const struct tunin
 /* false: cuDNN does not know it, as where a cache was written by another build of it. */
 bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int mathematics);
 
-/* ---- train/device/cuda/tuning/trial.c ---- */
+/* ---- train/device/cuda/tuning/benchmark.c ---- */
 
 /* Where memory is short by less room for algorithms, or (false) not at all. */
 bool tuning_begin(const struct convolution *conv, struct tuning *tuning);

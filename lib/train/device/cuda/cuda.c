@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "train/comm/shared_gpu.h"
 #include "train/device/cuda/gpu_meter.h"
-#include "train/device/cuda/tuning/plan_cache.h"
+#include "train/device/cuda/tuning/tuning_cache.h"
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 

@@ -2,8 +2,8 @@
 /* The CUDA device's inside (module device-cuda.so): convolutions by cuDNN, linear layers by
  * cuBLASLt, own kernels (train/device/cuda/kernels/kernels.h) for the rest. Activations are NHWC.
  *
- * Upper height: plan.c says what is fused and where everything lies, program.c runs it for one
- * number of samples, step.c feeds it, captures it in CUDA graphs and updates. */
+ * Upper height: lowered_graph.c says what is fused and where everything lies, compiled_graph.c runs it for one
+ * number of samples, executor.c feeds it, captures it in CUDA graphs and updates. */
 #ifndef BERTH_TRAIN_CUDA_H
 #define BERTH_TRAIN_CUDA_H
 
@@ -14,7 +14,7 @@
 #include "train/device/cuda/kernels/kernels.h"
 #include "train/device/device.h"
 
-struct choices; /* train/device/cuda/tuning/plan_cache.h */
+struct choices; /* train/device/cuda/tuning/tuning_cache.h */
 struct engines; /* engine.h */
 
 struct cuda {
@@ -89,7 +89,7 @@ bool convolution_through(const struct convolution *conv);
 /* Does its input's gradient pass that ReLU and come with the batch norm's sums? */
 bool convolution_back_sums(const struct convolution *conv);
 
-/* That batch norm: its x and, as plan.h's rows, its statistics. */
+/* That batch norm: its x and, as lowered_graph.h's rows, its statistics. */
 struct conv_source {
 	const void *x;
 	float *saved;
@@ -131,7 +131,7 @@ int linear_back_input(const struct linear *linear, cudaStream_t stream, const vo
 int linear_back_weights(const struct linear *linear, cudaStream_t stream, const void *x,
 			const void *dy, void *dw, bool add, void *workspace, struct error *err);
 
-/* ---- lower height (ops.c) and steps (step.c) ---- */
+/* ---- lower height (ops.c) and steps (executor.c) ---- */
 
 int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
 

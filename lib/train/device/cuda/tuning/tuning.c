@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "train/device/cuda/convolution_internal.h"
-#include "train/device/cuda/tuning/plan_cache.h"
+#include "train/device/cuda/tuning/tuning_cache.h"
 
 /* What is chosen for want of memory is not what a run with more of it should take: " in 64 MiB", by
  * powers of two, or nothing where there is room for all. */

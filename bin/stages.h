@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The first stages in order, on the machine where berth is called: environment, alloc, machine,
+ * plan. What berth info shows and berth run starts from, made in one place. */
+#ifndef BERTH_BIN_STAGES_H
+#define BERTH_BIN_STAGES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "alloc/alloc.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "inventory/inventory.h"
+#include "options.h"
+#include "plan/plan.h"
+
+/* Owned by the caller; zero-initialised before chain_make, freed by chain_free. */
+struct chain {
+	struct env *env;
+	struct alloc alloc;
+	struct machine card; /* this machine, or BERTH_TOPOLOGY's */
+	struct plan plan;
+	bool guessed; /* the plan takes the allocation's other nodes to be like this one */
+	json_t *lint; /* array of strings: plan_lint's sentences */
+};
+
+/* Capture this process's environment, read the allocation, load this machine (BERTH_TOPOLOGY is
+ * obeyed), mark the GPUs that its visible-device lists allow. No plan yet: see chain_plan.
+ * 0, or the failing stage's error; chain_free in either case. */
+int chain_load(const struct options *options, struct chain *out, struct error *err);
+
+/* Make the plan and look for variables that will not do what they say. On the head of an
+ * allocation of several nodes the others, whose cards are not here, are taken to be like it
+ * (guessed); elsewhere the plan is for this node alone. */
+int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err);
+
+void chain_free(struct chain *chain);
+
+#endif

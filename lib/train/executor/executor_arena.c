@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/executor/executor_arena.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "train/executor/memory_plan.h"
+
+#define ALIGNMENT ((size_t)64)
+
+/* Positions: forward op i is at i, the loss at op_count, its gradient after it, and the backward
+ * ops in reverse behind that. */
+static int backward_position(const struct graph *graph, int op)
+{
+	return 2 * graph->op_count + 1 - op;
+}
+
+/* ---- turns ---- */
+
+static int plan_turns(const struct graph *graph, struct step_plan *plan, struct error *err)
+{
+	bool *written = calloc((size_t)graph->value_count, sizeof *written);
+	int rc = 0;
+
+	plan->turns = calloc((size_t)graph->op_count + 1, sizeof *plan->turns);
+	if (!written || !plan->turns) {
+		free(written);
+		return error_memory(err, "a training step");
+	}
+	written[graph->output] = true;
+	for (int i = graph->op_count - 1; !rc && i >= 0; i--) {
+		const struct graph_op *op = &graph->ops[i];
+
+		if (!written[op->output] || op->input == op->input2) {
+			rc = error_set(err, ERR_INTERNAL,
+				       "model %s: what op %d (%s) makes is read by none, or it "
+				       "reads one value twice",
+				       graph->model, i, op_name(op->kind));
+			break;
+		}
+		plan->turns[i].add_dx = written[op->input];
+		written[op->input] = true;
+		if (op->input2 < 0)
+			continue;
+		plan->turns[i].add_dx2 = written[op->input2];
+		written[op->input2] = true;
+	}
+	free(written);
+	return rc;
+}
+
+/* ---- memory ---- */
+
+/* Items of the arena: storage of values, then of gradients; of values in one place the first one's
+ * is used. */
+struct memory {
+	const struct graph *graph;
+	bool train;
+	int *root; /* of each value: the first that lies where it does */
+	struct memory_item *items;
+};
+
+static void live(struct memory_item *item, int position)
+{
+	if (item->last < item->first) {
+		item->first = item->last = position;
+		return;
+	}
+	item->first = position < item->first ? position : item->first;
+	item->last = position > item->last ? position : item->last;
+}
+
+static struct memory_item *value_item(struct memory *memory, int value)
+{
+	return &memory->items[memory->root[value]];
+}
+
+static struct memory_item *gradient_item(struct memory *memory, int value)
+{
+	return &memory->items[memory->graph->value_count + memory->root[value]];
+}
+
+/* A ReLU may work in its input's place if none but it reads that. */
+static void find_roots(struct memory *memory, int *readers)
+{
+	const struct graph *graph = memory->graph;
+
+	for (int i = 0; i < graph->op_count; i++) {
+		readers[graph->ops[i].input]++;
+		if (graph->ops[i].input2 >= 0)
+			readers[graph->ops[i].input2]++;
+		/* Its own backward pass. */
+		if (graph->ops[i].kind == OP_RELU)
+			readers[graph->ops[i].output]++;
+	}
+	readers[graph->output]++; /* the loss */
+	for (int i = 0; i < graph->value_count; i++)
+		memory->root[i] = i;
+	for (int i = 0; i < graph->op_count; i++) {
+		const struct graph_op *op = &graph->ops[i];
+
+		if (op->kind == OP_RELU && readers[op->input] == 1)
+			memory->root[op->output] = memory->root[op->input];
+	}
+}
+
+static bool backward_reads_input(const struct graph_op *op)
+{
+	return op->kind != OP_RELU && op->kind != OP_ADD && op->kind != OP_AVGPOOL;
+}
+
+static void find_lives(struct memory *memory)
+{
+	const struct graph *graph = memory->graph;
+
+	for (int i = 0; i < 2 * graph->value_count; i++)
+		memory->items[i] = (struct memory_item){.first = 0, .last = -1};
+	live(value_item(memory, 0), 0);
+	live(value_item(memory, graph->output), graph->op_count);
+	if (memory->train) {
+		live(value_item(memory, graph->output), graph->op_count + 1);
+		live(gradient_item(memory, graph->output), graph->op_count + 1);
+	}
+	for (int i = 0; i < graph->op_count; i++) {
+		const struct graph_op *op = &graph->ops[i];
+		int inputs[2] = {op->input, op->input2}, back = backward_position(graph, i);
+
+		live(value_item(memory, op->output), i);
+		for (int k = 0; k < 2 && inputs[k] >= 0; k++)
+			live(value_item(memory, inputs[k]), i);
+		if (!memory->train)
+			continue;
+		if (backward_reads_input(op))
+			live(value_item(memory, op->input), back);
+		if (op->kind == OP_RELU)
+			live(value_item(memory, op->output), back);
+		live(gradient_item(memory, op->output), back);
+		for (int k = 0; k < 2 && inputs[k] >= 0; k++)
+			if (inputs[k])
+				live(gradient_item(memory, inputs[k]), back);
+	}
+}
+
+static int find_sizes(struct memory *memory, int batch, struct error *err)
+{
+	const struct graph *graph = memory->graph;
+
+	for (int i = 0; i < graph->value_count; i++) {
+		size_t count = (size_t)shape_count(&graph->values[i]);
+
+		if (count > SIZE_MAX / sizeof(float) / (size_t)batch)
+			return error_memory(err, "the activations");
+		for (int half = 0; half < 2; half++) {
+			struct memory_item *item = &memory->items[half * graph->value_count + i];
+
+			if (item->last >= item->first)
+				item->size_bytes = count * (size_t)batch * sizeof(float);
+		}
+	}
+	return 0;
+}
+
+static int plan_memory(struct memory *memory, int batch, struct step_plan *plan, struct error *err)
+{
+	int values = memory->graph->value_count;
+	int rc;
+
+	find_lives(memory);
+	rc = find_sizes(memory, batch, err);
+	if (!rc)
+		rc = memory_plan(memory->items, 2 * (size_t)values, ALIGNMENT, &plan->arena_bytes,
+				 err);
+	for (int i = 0; !rc && i < values; i++) {
+		plan->values[i] = value_item(memory, i)->offset;
+		plan->gradients[i] =
+			memory->train && i ? gradient_item(memory, i)->offset : STEP_NOWHERE;
+	}
+	return rc;
+}
+
+int step_plan_make(const struct graph *graph, int batch, bool train, struct step_plan *out,
+		   struct error *err)
+{
+	size_t values = (size_t)graph->value_count;
+	struct step_plan plan = {.values = calloc(values, sizeof *plan.values),
+				 .gradients = calloc(values, sizeof *plan.gradients)};
+	struct memory memory = {.graph = graph,
+				.train = train,
+				.root = calloc(values, sizeof *memory.root),
+				.items = calloc(2 * values, sizeof *memory.items)};
+	int *readers = calloc(values, sizeof *readers);
+	int rc = 0;
+
+	if (!plan.values || !plan.gradients || !memory.root || !memory.items || !readers)
+		rc = error_memory(err, "a training step");
+	if (!rc && train)
+		rc = plan_turns(graph, &plan, err);
+	if (!rc) {
+		find_roots(&memory, readers);
+		rc = plan_memory(&memory, batch, &plan, err);
+	}
+	free(memory.root);
+	free(memory.items);
+	free(readers);
+	if (rc)
+		step_plan_free(&plan);
+	else
+		*out = plan;
+	return rc;
+}
+
+void step_plan_free(struct step_plan *plan)
+{
+	free(plan->turns);
+	free(plan->values);
+	free(plan->gradients);
+	memset(plan, 0, sizeof *plan);
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/executor/fuse.h"
+
+#include <stdlib.h>
+
+struct fusing {
+	const struct graph *graph;
+	int *readers; /* of each value */
+	int *reader;  /* of each value: one of them, -1: the loss alone */
+	int *norm_of; /* of each op OP_ADD: the batch norm that does it, or -1 */
+	bool *done;   /* of each op */
+	struct fused *list;
+	int count;
+};
+
+int *fuse_readers(const struct graph *graph)
+{
+	int *readers = calloc((size_t)graph->value_count, sizeof *readers);
+
+	if (!readers)
+		return NULL;
+	readers[graph->output]++;
+	for (int i = 0; i < graph->op_count; i++) {
+		readers[graph->ops[i].input]++;
+		if (graph->ops[i].input2 >= 0)
+			readers[graph->ops[i].input2]++;
+	}
+	return readers;
+}
+
+static void find_readers(struct fusing *fusing)
+{
+	const struct graph *graph = fusing->graph;
+
+	for (int i = 0; i < graph->value_count; i++)
+		fusing->reader[i] = -1;
+	for (int i = 0; i < graph->op_count; i++) {
+		fusing->norm_of[i] = -1;
+		fusing->reader[graph->ops[i].input] = i;
+		if (graph->ops[i].input2 >= 0)
+			fusing->reader[graph->ops[i].input2] = i;
+	}
+}
+
+/* The one op that reads value and is of this kind, or -1. */
+static int only_reader(const struct fusing *fusing, int value, enum op_kind kind)
+{
+	int reader = fusing->reader[value];
+
+	if (fusing->readers[value] != 1 || reader < 0 || fusing->graph->ops[reader].kind != kind)
+		return -1;
+	return reader;
+}
+
+static struct fused *fused_new(struct fusing *fusing, const struct graph_op *op)
+{
+	struct fused *fused = &fusing->list[fusing->count++];
+
+	*fused = (struct fused){op->kind, op, op->input, op->input2, op->output, false};
+	return fused;
+}
+
+static void take_relu(struct fusing *fusing, struct fused *fused)
+{
+	int relu = only_reader(fusing, fused->output, OP_RELU);
+
+	if (relu < 0)
+		return;
+	fused->relu = true;
+	fused->output = fusing->graph->ops[relu].output;
+	fusing->done[relu] = true;
+}
+
+/* A batch norm whose result is only added to something waits until that is there. */
+static void fuse_norm(struct fusing *fusing, int index)
+{
+	const struct graph_op *op = &fusing->graph->ops[index];
+	int add = only_reader(fusing, op->output, OP_ADD);
+
+	if (add >= 0 && fusing->norm_of[add] < 0)
+		fusing->norm_of[add] = index;
+	else
+		take_relu(fusing, fused_new(fusing, op));
+}
+
+static void fuse_add(struct fusing *fusing, int index)
+{
+	const struct graph_op *op = &fusing->graph->ops[index];
+	struct fused *fused;
+
+	if (fusing->norm_of[index] < 0) {
+		fused_new(fusing, op);
+		return;
+	}
+
+	const struct graph_op *norm = &fusing->graph->ops[fusing->norm_of[index]];
+
+	fused = fused_new(fusing, norm);
+	fused->input2 = op->input == norm->output ? op->input2 : op->input;
+	fused->output = op->output;
+	take_relu(fusing, fused);
+}
+
+static int fuse_all(struct fusing *fusing, struct error *err)
+{
+	const struct graph *graph = fusing->graph;
+
+	find_readers(fusing);
+	for (int i = 0; i < graph->op_count; i++) {
+		const struct graph_op *op = &graph->ops[i];
+
+		if (op->input == op->input2)
+			return error_set(err, ERR_INTERNAL, "model %s: op %d reads a value twice",
+					 graph->model, i);
+		if (op->kind > OP_AVGPOOL)
+			return error_set(err, ERR_INTERNAL, "a network cannot have op %s",
+					 op_name(op->kind));
+		if (fusing->done[i])
+			continue;
+		if (op->kind == OP_BATCHNORM)
+			fuse_norm(fusing, i);
+		else if (op->kind == OP_ADD)
+			fuse_add(fusing, i);
+		else
+			fused_new(fusing, op);
+	}
+	return 0;
+}
+
+int fuse_graph(const struct graph *graph, struct fused **out, int *count, struct error *err)
+{
+	size_t ops = (size_t)graph->op_count + 1;
+	struct fusing fusing = {.graph = graph,
+				.readers = fuse_readers(graph),
+				.reader = calloc((size_t)graph->value_count, sizeof(int)),
+				.norm_of = calloc(ops, sizeof(int)),
+				.done = calloc(ops, sizeof(bool)),
+				.list = calloc(ops, sizeof(struct fused))};
+	int rc = -ERR_UNAVAILABLE;
+
+	if (fusing.readers && fusing.reader && fusing.norm_of && fusing.done && fusing.list)
+		rc = fuse_all(&fusing, err);
+	else
+		error_memory(err, "a training step");
+	free(fusing.readers);
+	free(fusing.reader);
+	free(fusing.norm_of);
+	free(fusing.done);
+	if (rc) {
+		free(fusing.list);
+		return rc;
+	}
+	*out = fusing.list;
+	*count = fusing.count;
+	return 0;
+}
