@@ -14,32 +14,32 @@ static struct {
 	char *text;
 	size_t size;
 	const char *name; /* "berth run" */
-} kept;
+} capture;
 
-static FILE *keep_end(void)
+static FILE *open_capture(void)
 {
 	FILE *mine = stderr;
 
-	stderr = kept.people;
-	kept.people = NULL;
+	stderr = capture.people;
+	capture.people = NULL;
 	return mine;
 }
 
-static void say(const char *text, const char *name)
+static void print_error(const char *text, const char *name)
 {
 	fprintf(stderr, "berth: %s (%s --help lists the options)\n", text, name);
 }
 
 /* At the end of the process: argp has ended it. Its first line tells what is wrong, and begins with
  * the program's name. */
-static void tell(void)
+static void print_captured(void)
 {
-	if (!kept.people)
+	if (!capture.people)
 		return;
-	fclose(keep_end());
+	fclose(open_capture());
 
-	const char *slash = strrchr(kept.name, '/'), *name = slash ? slash + 1 : kept.name;
-	char *text = kept.text, *colon = text ? strstr(text, ": ") : NULL;
+	const char *slash = strrchr(capture.name, '/'), *name = slash ? slash + 1 : capture.name;
+	char *text = capture.text, *colon = text ? strstr(text, ": ") : NULL;
 
 	/* getopt has the program's path there, argp its name. */
 	if (colon && colon >= text + strlen(name) &&
@@ -47,39 +47,39 @@ static void tell(void)
 		text = colon + 2;
 	if (text && *text) {
 		text[strcspn(text, "\n")] = 0;
-		say(text, name);
+		print_error(text, name);
 	}
-	free(kept.text);
+	free(capture.text);
 }
 
 void arguments_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input)
 {
-	FILE *mine = open_memstream(&kept.text, &kept.size);
+	FILE *mine = open_memstream(&capture.text, &capture.size);
 
 	argp_err_exit_status = ERR_USAGE;
 	/* Without memory or a place for tell, argp's own words do. */
-	if (mine && !atexit(tell)) {
-		kept.name = argv[0];
-		kept.people = stderr;
+	if (mine && !atexit(print_captured)) {
+		capture.name = argv[0];
+		capture.people = stderr;
 		stderr = mine;
 	}
 	argp_parse(argp, argc, argv, flags, NULL, input);
-	if (kept.people)
-		keep_end();
+	if (capture.people)
+		open_capture();
 	if (mine)
 		fclose(mine);
-	free(kept.text);
-	kept.text = NULL;
+	free(capture.text);
+	capture.text = NULL;
 }
 
 void arguments_refuse(const struct argp_state *state, const struct error *err)
 {
-	if (kept.people) {
-		fclose(keep_end());
-		free(kept.text);
-		kept.text = NULL;
+	if (capture.people) {
+		fclose(open_capture());
+		free(capture.text);
+		capture.text = NULL;
 	}
-	say(err->text, state->name);
+	print_error(err->text, state->name);
 	exit(ERR_USAGE);
 }
 

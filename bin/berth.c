@@ -53,7 +53,7 @@ static void fill_stdio(void)
 
 /* A parent that ignores SIGCHLD hands that on, and the kernel then throws away how children ended.
  */
-static void want_children(void)
+static void reset_sigchld(void)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 
@@ -73,7 +73,7 @@ static int flushed(void)
 int main(int argc, char **argv)
 {
 	fill_stdio();
-	want_children();
+	reset_sigchld();
 	if (argc < 2) {
 		usage(stderr);
 		return ERR_USAGE;

@@ -48,7 +48,7 @@ const char *cell_nics(struct cell *out, const struct plan_rank *rank)
 		used += (size_t)snprintf(out->text + used, sizeof out->text - used, "%s%s %s%s",
 					 i ? ", " : "", *nic->rdma ? nic->rdma : nic->net,
 					 path_class_name(nic->path),
-					 nic->state == STATE_DOWN ? " down" : "");
+					 nic->state == NIC_STATE_DOWN ? " down" : "");
 	}
 	return out->text;
 }

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int chain_load(const struct options *options, struct chain *out, struct error *err)
+int stages_load(const struct options *options, struct stages *out, struct error *err)
 {
-	const struct machine_source source = {0};
+	const struct inventory_source source = {0};
 	int rc;
 
 	out->env = env_capture();
@@ -15,51 +15,51 @@ int chain_load(const struct options *options, struct chain *out, struct error *e
 	rc = alloc_read(out->env, &options->alloc, &out->alloc, err);
 	if (rc)
 		return rc;
-	alloc_ask(out->env, &out->alloc);
-	return machine_load_here(&source, out->env, &out->card, err);
+	alloc_query(out->env, &out->alloc);
+	return inventory_discover_from_env(&source, out->env, &out->inventory, err);
 }
 
-int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err)
+int stages_plan(const struct plan_request *request, struct stages *stages, struct error *err)
 {
 	/* A view of the allocation: plan_make borrows it. */
-	struct alloc nodes = chain->alloc;
+	struct alloc nodes = stages->alloc;
 
-	chain->guessed = nodes.node_count > 1 && nodes.this_node == 0;
-	if (!chain->guessed)
+	stages->assumed = nodes.node_count > 1 && nodes.this_node == 0;
+	if (!stages->assumed)
 		nodes.node_count = 1;
 
-	struct machine *cards = calloc(nodes.node_count, sizeof *cards);
+	struct inventory *inventories = calloc(nodes.node_count, sizeof *inventories);
 
-	if (!cards)
+	if (!inventories)
 		return error_memory(err, "the nodes' cards");
 	for (size_t i = 0; i < nodes.node_count; i++) {
-		cards[i] = chain->card; /* borrowed, as far as it is not this node's own */
+		inventories[i] = stages->inventory; /* borrowed, as far as it is not this node's own */
 		if (i) {
-			cards[i].node = nodes.nodes[i].name;
-			cards[i].address_count = 0;
-		} else if (chain->guessed) {
-			cards[i].node = nodes.nodes[i].name;
+			inventories[i].node = nodes.nodes[i].name;
+			inventories[i].address_count = 0;
+		} else if (stages->assumed) {
+			inventories[i].node = nodes.nodes[i].name;
 		}
 	}
 
-	int rc = plan_make(&nodes, cards, nodes.node_count, request, NULL, chain->env,
-			   &chain->plan, err);
+	int rc = plan_make(&nodes, inventories, nodes.node_count, request, NULL, stages->env,
+			   &stages->plan, err);
 
-	free(cards);
+	free(inventories);
 	if (rc)
 		return rc;
-	chain->lint = plan_lint(chain->env, &chain->card, 1);
-	return chain->lint ? 0 : error_memory(err, "the warnings");
+	stages->lint = plan_lint(stages->env, &stages->inventory, 1);
+	return stages->lint ? 0 : error_memory(err, "the warnings");
 }
 
-void chain_free(struct chain *chain)
+void stages_free(struct stages *stages)
 {
-	if (!chain)
+	if (!stages)
 		return;
-	json_decref(chain->lint);
-	plan_free(&chain->plan);
-	machine_free(&chain->card);
-	alloc_free(&chain->alloc);
-	env_free(chain->env);
-	memset(chain, 0, sizeof *chain);
+	json_decref(stages->lint);
+	plan_free(&stages->plan);
+	inventory_free(&stages->inventory);
+	alloc_free(&stages->alloc);
+	env_free(stages->env);
+	memset(stages, 0, sizeof *stages);
 }

@@ -14,26 +14,26 @@
 #include "options.h"
 #include "plan/plan.h"
 
-/* Owned by the caller; zero-initialised before chain_make, freed by chain_free. */
-struct chain {
+/* Owned by the caller; zero-initialised before chain_make, freed by stages_free. */
+struct stages {
 	struct env *env;
 	struct alloc alloc;
-	struct machine card; /* this machine, or BERTH_TOPOLOGY's */
+	struct inventory inventory; /* this machine, or BERTH_TOPOLOGY's */
 	struct plan plan;
-	bool guessed; /* the plan takes the allocation's other nodes to be like this one */
+	bool assumed; /* the plan takes the allocation's other nodes to be like this one */
 	json_t *lint; /* array of strings: plan_lint's sentences */
 };
 
 /* Capture this process's environment, read the allocation, load this machine (BERTH_TOPOLOGY is
- * obeyed), mark the GPUs that its visible-device lists allow. No plan yet: see chain_plan.
- * 0, or the failing stage's error; chain_free in either case. */
-int chain_load(const struct options *options, struct chain *out, struct error *err);
+ * obeyed), mark the GPUs that its visible-device lists allow. No plan yet: see stages_plan.
+ * 0, or the failing stage's error; stages_free in either case. */
+int stages_load(const struct options *options, struct stages *out, struct error *err);
 
 /* Make the plan and look for variables that will not do what they say. On the head of an
  * allocation of several nodes the others, whose cards are not here, are taken to be like it
  * (guessed); elsewhere the plan is for this node alone. */
-int chain_plan(const struct plan_request *request, struct chain *chain, struct error *err);
+int stages_plan(const struct plan_request *request, struct stages *stages, struct error *err);
 
-void chain_free(struct chain *chain);
+void stages_free(struct stages *stages);
 
 #endif

@@ -11,7 +11,7 @@
 #define WIDTH_LEAST 60
 #define LAST_LEAST 30 /* columns the last cell needs to stay in the row */
 
-void paint_choose(FILE *stream, const struct env *env, struct paint *out)
+void paint_init(FILE *stream, const struct env *env, struct paint *out)
 {
 	static const struct paint plain = {"", "", "", "", WIDTH_DEFAULT};
 	static const struct paint colours = {"\033[1m", "\033[2m", "\033[33m", "\033[0m",

@@ -15,7 +15,7 @@ struct paint {
 };
 
 /* Colour on a terminal, unless NO_COLOR is set and not empty, or TERM is dumb. */
-void paint_choose(FILE *stream, const struct env *env, struct paint *out);
+void paint_init(FILE *stream, const struct env *env, struct paint *out);
 
 /* Print text word by word between column (where the cursor already is) and width; further lines
  * begin at column. Ends the line. A word that is too long stays whole. */

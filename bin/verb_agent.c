@@ -20,12 +20,12 @@
 #define STDIN_MAX (1 << 20)
 #define STDIN_S 60
 
-enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH, AGENT_KEEP, AGENT_TASK };
+enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH, AGENT_RANK_PROXY, AGENT_TASK };
 
 struct agent_options {
 	bool from_stdin, tmrsh, keep, task;
-	char **words; /* behind --tmrsh: HOST COMMAND..., behind --rank-proxy: the program */
-	int word_count;
+	char **arguments; /* behind --tmrsh: HOST COMMAND..., behind --rank-proxy: the program */
+	int argument_count;
 };
 
 static const struct argp_option table[] = {
@@ -37,7 +37,7 @@ static const struct argp_option table[] = {
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
 	 "pbs_tmrsh and a shell",
 	 0},
-	{"rank-proxy", AGENT_KEEP, NULL, 0,
+	{"rank-proxy", AGENT_RANK_PROXY, NULL, 0,
 	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs the "
 	 "PROGRAM that follows",
 	 0},
@@ -46,10 +46,10 @@ static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
-static void take_words(struct agent_options *options, struct argp_state *state)
+static void take_arguments(struct agent_options *options, struct argp_state *state)
 {
-	options->words = state->argv + state->next;
-	options->word_count = state->argc - state->next;
+	options->arguments = state->argv + state->next;
+	options->argument_count = state->argc - state->next;
 	state->next = state->argc;
 }
 
@@ -64,11 +64,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case AGENT_TMRSH:
 		options->tmrsh = true;
 		/* All that follows is the remote command: also what looks like an option. */
-		take_words(options, state);
+		take_arguments(options, state);
 		return 0;
-	case AGENT_KEEP:
+	case AGENT_RANK_PROXY:
 		options->keep = true;
-		take_words(options, state);
+		take_arguments(options, state);
 		return 0;
 	case AGENT_TASK:
 		options->task = true;
@@ -108,37 +108,37 @@ static int read_stdin(struct env *env, struct error *err)
 }
 
 /* HOST COMMAND...: as ssh, a shell gets the words put together. */
-static int be_tmrsh(const struct agent_options *options, const struct env *env, struct error *err)
+static int run_tmrsh(const struct agent_options *options, const struct env *env, struct error *err)
 {
 	char path[PATH_MAX], *command = NULL;
 	size_t size = 0;
 	FILE *stream;
 
-	if (options->word_count < 2)
+	if (options->argument_count < 2)
 		return error_set(err, ERR_USAGE, "--tmrsh: expected HOST COMMAND...");
 	if (pbs_find_tool(env, "pbs_tmrsh", path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE, "--tmrsh: there is no pbs_tmrsh");
 	stream = open_memstream(&command, &size);
-	for (int i = 1; stream && i < options->word_count; i++)
-		fprintf(stream, "%s%s", i > 1 ? " " : "", options->words[i]);
+	for (int i = 1; stream && i < options->argument_count; i++)
+		fprintf(stream, "%s%s", i > 1 ? " " : "", options->arguments[i]);
 	if (!stream || fclose(stream))
 		return error_memory(err, "the remote command");
-	execl(path, "pbs_tmrsh", options->words[0], "/bin/sh", "-c", command, (char *)NULL);
+	execl(path, "pbs_tmrsh", options->arguments[0], "/bin/sh", "-c", command, (char *)NULL);
 	free(command);
 	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }
 
-static int be_part_of_task(const struct agent_options *options, const struct env *env)
+static int run_in_task(const struct agent_options *options, const struct env *env)
 {
-	char **words = options->words;
+	char **arguments = options->arguments;
 	struct error err;
 
 	if (options->task)
-		return tasks_run(env);
-	if (words[0] && !strcmp(words[0], "--"))
-		words++;
-	if (words[0])
-		return tasks_keep(env, words);
+		return slurm_task_run(env);
+	if (arguments[0] && !strcmp(arguments[0], "--"))
+		arguments++;
+	if (arguments[0])
+		return rank_proxy_run(env, arguments);
 	error_set(&err, ERR_USAGE, "--rank-proxy: expected PROGRAM");
 	return verb_fail(&err);
 }
@@ -150,10 +150,10 @@ int verb_agent(int argc, char **argv)
 		.parser = parse,
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
 		       "berth run through the cluster's launcher, not by hand.\v"
-		       "Takes its place from the environment: " ENGINE_ENV_HEAD ", " ENGINE_ENV_JOB
-		       ", " ENGINE_ENV_NODE ", " ENGINE_ENV_NAME " (or " ENGINE_ENV_NODES
-		       " and " ENGINE_ENV_SELF "), " ENGINE_ENV_SECRET
-		       " (or " ENGINE_ENV_RECIPE "), " ENGINE_ENV_TIMEOUT
+		       "Takes its place from the environment: " LAUNCHER_ENV_CONTROLLER ", " LAUNCHER_ENV_JOB
+		       ", " LAUNCHER_ENV_NODE ", " LAUNCHER_ENV_NAME " (or " LAUNCHER_ENV_NODES
+		       " and " LAUNCHER_ENV_SELF "), " LAUNCHER_ENV_SECRET
+		       " (or " LAUNCHER_ENV_SECRET_SOURCE "), " LAUNCHER_ENV_NODE_TIMEOUT
 		       ".",
 	};
 	struct agent_options options = {0};
@@ -166,12 +166,12 @@ int verb_agent(int argc, char **argv)
 	env = env_capture();
 	rc = env ? 0 : error_memory(&err, "the environment");
 	if (!rc && options.tmrsh) {
-		be_tmrsh(&options, env, &err);
+		run_tmrsh(&options, env, &err);
 		env_free(env);
 		return verb_fail(&err);
 	}
 	if (!rc && (options.keep || options.task)) {
-		rc = be_part_of_task(&options, env);
+		rc = run_in_task(&options, env);
 		env_free(env);
 		return rc;
 	}
@@ -181,12 +181,12 @@ int verb_agent(int argc, char **argv)
 		rc = agent_params_read(env, &params, &err);
 	if (!rc) {
 		/* What is started from here on shall not find the secret in its environment. */
-		unsetenv(ENGINE_ENV_SECRET);
-		env_drop(env, ENGINE_ENV_SECRET);
+		unsetenv(LAUNCHER_ENV_SECRET);
+		env_drop(env, LAUNCHER_ENV_SECRET);
 		rc = agent_run(&params, &err);
 	}
 	if (rc)
-		fprintf(stderr, ENGINE_NO_AGENT "%s: %s\n", params.name ? params.name : "this node",
+		fprintf(stderr, LAUNCHER_NO_AGENT "%s: %s\n", params.name ? params.name : "this node",
 			err.text);
 	env_free(env);
 	return -rc;

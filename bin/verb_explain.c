@@ -16,7 +16,7 @@
 
 #define LINE_MAX_BYTES 16384 /* of a longer line its beginning counts */
 #define KEY_JSON 0x100
-#define FOLDERS_MAX 2 /* the folder of --log-dir and its attempt-N */
+#define DIRS_MAX 2 /* the folder of --log-dir and its attempt-N */
 
 struct arguments {
 	const char **files;
@@ -53,7 +53,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 }
 
-static int look(struct finding *findings, const char *line, size_t number, struct error *err)
+static int match_line(struct finding *findings, const char *line, size_t number, struct error *err)
 {
 	const struct explain_row *row = explain_line(line);
 	struct finding *finding = row ? &findings[row - explain_rows] : NULL;
@@ -75,7 +75,7 @@ static int read_log(FILE *file, const char *name, struct finding *findings, stru
 	while (!rc && (c = getc(file)) != EOF) {
 		if (c == '\n') {
 			line[used] = '\0';
-			rc = look(findings, line, number++, err);
+			rc = match_line(findings, line, number++, err);
 			used = 0;
 		} else if (used < LINE_MAX_BYTES) {
 			line[used++] = (char)(c ? c : ' ');
@@ -85,7 +85,7 @@ static int read_log(FILE *file, const char *name, struct finding *findings, stru
 		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", name, strerror(errno));
 	if (!rc && used) {
 		line[used] = '\0';
-		rc = look(findings, line, number, err);
+		rc = match_line(findings, line, number, err);
 	}
 	free(line);
 	return rc;
@@ -96,7 +96,7 @@ static void print(const char *name, const struct finding *finding, const struct 
 	printf("%s:%zu: %s%s", name, finding->line, finding->text, finding->count > 1 ? "" : "\n");
 	if (finding->count > 1)
 		printf(" (%zu times)\n", finding->count);
-	printf("  cause:  %s\n  fix:    %s\n  source: %s\n", row->cause, row->mend, row->source);
+	printf("  cause:  %s\n  fix:    %s\n  source: %s\n", row->cause, row->fix, row->source);
 }
 
 /* One file. *known: failures found, added to. */
@@ -153,28 +153,28 @@ static int is_visible(const struct dirent *entry)
 }
 
 /* The logs of a folder, by name, then those of the folders in it. *logs: how many, added to. */
-static int explain_folder(const char *folder, int depth, bool json, json_t *list, size_t *logs,
+static int explain_dir(const char *dir, int depth, bool json, json_t *list, size_t *logs,
 			  size_t *known, struct error *err)
 {
 	struct dirent **names = NULL;
-	int count = scandir(folder, &names, is_visible, alphasort), rc = 0;
+	int count = scandir(dir, &names, is_visible, alphasort), rc = 0;
 
 	if (count < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", folder, strerror(errno));
-	for (int folders = 0; folders < 2; folders++)
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", dir, strerror(errno));
+	for (int dirs = 0; dirs < 2; dirs++)
 		for (int i = 0; !rc && i < count; i++) {
 			struct stat info;
 			char *path = NULL;
 
-			if (asprintf(&path, "%s/%s", folder, names[i]->d_name) < 0)
+			if (asprintf(&path, "%s/%s", dir, names[i]->d_name) < 0)
 				rc = error_memory(err, "the folder");
 			else if (stat(path, &info))
 				rc = 0; /* it is gone, or points nowhere */
-			else if (!folders && S_ISREG(info.st_mode) && is_log(names[i])) {
+			else if (!dirs && S_ISREG(info.st_mode) && is_log(names[i])) {
 				rc = explain(path, json, list, known, err);
 				++*logs;
-			} else if (folders && S_ISDIR(info.st_mode) && depth < FOLDERS_MAX) {
-				rc = explain_folder(path, depth + 1, json, list, logs, known, err);
+			} else if (dirs && S_ISDIR(info.st_mode) && depth < DIRS_MAX) {
+				rc = explain_dir(path, depth + 1, json, list, logs, known, err);
 			}
 			free(path);
 		}
@@ -189,16 +189,16 @@ static int explain_any(const char *name, bool json, json_t *list, struct error *
 {
 	size_t logs = 0, known = 0;
 	struct stat info;
-	bool folder = !stat(name, &info) && S_ISDIR(info.st_mode);
-	int rc = folder ? explain_folder(name, 1, json, list, &logs, &known, err)
+	bool dir = !stat(name, &info) && S_ISDIR(info.st_mode);
+	int rc = dir ? explain_dir(name, 1, json, list, &logs, &known, err)
 			: explain(name, json, list, &known, err);
 
-	if (!rc && folder && !logs)
+	if (!rc && dir && !logs)
 		return error_set(err, ERR_INPUT,
 				 "%s is a folder without *.log, *.out or *.err in it; name the files", name);
 	if (rc || known || json)
 		return rc;
-	if (folder)
+	if (dir)
 		printf("%s: nothing that berth knows, in %zu log%s\n", name, logs, logs == 1 ? "" : "s");
 	else
 		printf("%s: nothing that berth knows\n", name);

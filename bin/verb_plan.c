@@ -91,17 +91,17 @@ static const struct argp plan_argp = {
 
 /* ---- text ---- */
 
-static void print_head(const struct machine *machine, const struct plan_node *node,
+static void print_summary(const struct inventory *inventory, const struct plan_node *node,
 		       const struct paint *paint)
 {
 	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, "
 	       "%zu NIC%s\n",
 	       paint->bold, node->rank_count, plural(node->rank_count),
-	       machine->node && *machine->node ? machine->node : "a node", paint->off,
-	       machine->package_count, plural(machine->package_count), machine->numa_count,
-	       plural(machine->numa_count), machine->core_count, plural(machine->core_count),
-	       machine->gpu_count, plural(machine->gpu_count), machine->nic_count,
-	       plural(machine->nic_count));
+	       inventory->node && *inventory->node ? inventory->node : "a node", paint->off,
+	       inventory->package_count, plural(inventory->package_count), inventory->numa_count,
+	       plural(inventory->numa_count), inventory->core_count, plural(inventory->core_count),
+	       inventory->gpu_count, plural(inventory->gpu_count), inventory->nic_count,
+	       plural(inventory->nic_count));
 }
 
 static void add_row(struct table *table, const struct plan_rank *rank)
@@ -114,14 +114,14 @@ static void add_row(struct table *table, const struct plan_rank *rank)
 		  rank->why ? rank->why : "");
 }
 
-static void print_text(const struct machine *machine, const struct plan_node *node)
+static void print_text(const struct inventory *inventory, const struct plan_node *node)
 {
 	struct env *env = env_capture();
 	struct table *table = table_new();
 	struct paint paint;
 
-	paint_choose(stdout, env, &paint);
-	print_head(machine, node, &paint);
+	paint_init(stdout, env, &paint);
+	print_summary(inventory, node, &paint);
 	TABLE_ROW(table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
 	for (size_t r = 0; r < node->rank_count; r++)
 		add_row(table, &node->ranks[r]);
@@ -132,9 +132,9 @@ static void print_text(const struct machine *machine, const struct plan_node *no
 		printf("%s!%s ", paint.warn, paint.off);
 		text_wrap(stdout, node->warnings[w], 2, paint.width);
 	}
-	for (size_t n = 0; n < machine->note_count; n++) {
+	for (size_t n = 0; n < inventory->note_count; n++) {
 		printf("%s!%s ", paint.warn, paint.off);
-		text_wrap(stdout, machine->notes[n], 2, paint.width);
+		text_wrap(stdout, inventory->notes[n], 2, paint.width);
 	}
 	table_free(table);
 	env_free(env);
@@ -143,35 +143,35 @@ static void print_text(const struct machine *machine, const struct plan_node *no
 /* ---- the verb ---- */
 
 /* Another machine's capture is read alone; this machine with what its environment allows. */
-static int load(const struct plan_options *options, struct machine *out, struct error *err)
+static int load(const struct plan_options *options, struct inventory *out, struct error *err)
 {
-	struct machine_source source = {.topology_file = options->topology};
+	struct inventory_source source = {.topology_file = options->topology};
 	struct env *env = env_capture();
 	int rc;
 
 	if (!env)
 		return error_memory(err, "the environment");
-	source.no_network = source.topology_file || machine_topology_file(env);
-	rc = machine_load_here(&source, env, out, err);
+	source.no_network = source.topology_file || inventory_topology_file(env);
+	rc = inventory_discover_from_env(&source, env, out, err);
 	env_free(env);
 	return rc;
 }
 
-static int make(const struct machine *machine, const struct plan_request *request,
+static int make(const struct inventory *inventory, const struct plan_request *request,
 		struct plan_node *out, struct error *err)
 {
-	struct alloc_node node = {.name = machine->node, .gpus = -1};
+	struct alloc_node node = {.name = inventory->node, .gpus = -1};
 	struct alloc alloc = {.node_count = 1, .nodes = &node};
-	int count = 0, rc = plan_spread(&alloc, machine, 1, request, &count, err);
+	int count = 0, rc = plan_rank_counts(&alloc, inventory, 1, request, &count, err);
 
-	return rc ? rc : plan_bind(machine, request, 0, count, out, err);
+	return rc ? rc : plan_map_node(inventory, request, 0, count, out, err);
 }
 
-static int show(const struct plan_options *options, const struct machine *machine,
+static int show(const struct plan_options *options, const struct inventory *inventory,
 		const struct plan_node *node, struct error *err)
 {
 	if (!options->json) {
-		print_text(machine, node);
+		print_text(inventory, node);
 	} else {
 		JSON_AUTO json = plan_node_to_json(node);
 		int rc = json ? json_print(json, stdout, err) : error_memory(err, "berth.plan/1");
@@ -187,19 +187,19 @@ static int show(const struct plan_options *options, const struct machine *machin
 int verb_plan(int argc, char **argv)
 {
 	struct plan_options options = {0};
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 	struct plan_node node = {0};
 	struct error err = {0};
 
 	arguments_parse(&plan_argp, argc, argv, 0, &options);
 
-	int rc = load(&options, &machine, &err);
+	int rc = load(&options, &inventory, &err);
 
 	if (!rc)
-		rc = make(&machine, &options.request, &node, &err);
+		rc = make(&inventory, &options.request, &node, &err);
 	if (!rc)
-		rc = show(&options, &machine, &node, &err);
+		rc = show(&options, &inventory, &node, &err);
 	plan_node_free(&node);
-	machine_free(&machine);
+	inventory_free(&inventory);
 	return rc ? verb_fail(&err) : 0;
 }

@@ -10,7 +10,7 @@
 #include "table.h"
 
 /* One row: what is said of one node or of several. */
-struct said {
+struct finding {
 	const char *probe, *seen, *fix;
 	const char *kind; /* "FAULT", "note", "ok", "skipped" */
 	size_t order;	  /* as found */
@@ -41,51 +41,51 @@ static int severity(const char *kind)
 
 static int compare(const void *a, const void *b)
 {
-	const struct said *one = a, *two = b;
+	const struct finding *one = a, *two = b;
 	int by = severity(one->kind) - severity(two->kind);
 
 	return by ? by : one->order < two->order ? -1 : one->order > two->order;
 }
 
-static bool same(const struct said *said, const json_t *probe)
+static bool is_same_finding(const struct finding *finding, const json_t *probe)
 {
-	return !strcmp(said->probe, text_of(probe, "name")) &&
-	       !strcmp(said->kind, kind_of(probe)) && !strcmp(said->seen, text_of(probe, "seen")) &&
-	       !strcmp(said->fix, text_of(probe, "fix"));
+	return !strcmp(finding->probe, text_of(probe, "name")) &&
+	       !strcmp(finding->kind, kind_of(probe)) && !strcmp(finding->seen, text_of(probe, "seen")) &&
+	       !strcmp(finding->fix, text_of(probe, "fix"));
 }
 
 struct list {
-	struct said *said;
+	struct finding *finding;
 	size_t count, room, nodes;
 	bool short_of_memory;
 };
 
-static struct said *find(struct list *list, const json_t *probe)
+static struct finding *find(struct list *list, const json_t *probe)
 {
 	for (size_t i = 0; i < list->count; i++)
-		if (same(&list->said[i], probe))
-			return &list->said[i];
+		if (is_same_finding(&list->finding[i], probe))
+			return &list->finding[i];
 	if (list->count == list->room) {
 		size_t room = list->room ? 2 * list->room : 64;
-		struct said *more = realloc(list->said, room * sizeof *more);
+		struct finding *more = realloc(list->finding, room * sizeof *more);
 
 		if (!more)
 			return NULL;
-		list->said = more;
+		list->finding = more;
 		list->room = room;
 	}
-	struct said *said = &list->said[list->count];
+	struct finding *finding = &list->finding[list->count];
 
-	*said = (struct said){.probe = text_of(probe, "name"),
+	*finding = (struct finding){.probe = text_of(probe, "name"),
 			      .seen = text_of(probe, "seen"),
 			      .fix = text_of(probe, "fix"),
 			      .kind = kind_of(probe),
 			      .order = list->count,
-			      .nodes = calloc(list->nodes, sizeof *said->nodes)};
-	if (!said->nodes)
+			      .nodes = calloc(list->nodes, sizeof *finding->nodes)};
+	if (!finding->nodes)
 		return NULL;
 	list->count++;
-	return said;
+	return finding;
 }
 
 static void collect(const json_t *nodes, struct list *list)
@@ -97,14 +97,14 @@ static void collect(const json_t *nodes, struct list *list)
 	json_array_foreach(nodes, i, node)
 		json_array_foreach(json_object_get(node, "probes"), j, probe)
 	{
-		struct said *said = find(list, probe);
+		struct finding *finding = find(list, probe);
 
 		/* A node may have said it twice (two GPUs): once is enough here. */
-		if (!said)
+		if (!finding)
 			list->short_of_memory = true;
-		else if (!said->node_count ||
-			 strcmp(said->nodes[said->node_count - 1], text_of(node, "node")))
-			said->nodes[said->node_count++] = text_of(node, "node");
+		else if (!finding->node_count ||
+			 strcmp(finding->nodes[finding->node_count - 1], text_of(node, "node")))
+			finding->nodes[finding->node_count++] = text_of(node, "node");
 	}
 }
 
@@ -114,30 +114,30 @@ void check_print(const json_t *check, const struct env *env, FILE *stream)
 	struct table *table = table_new();
 	struct paint paint;
 
-	paint_choose(stream, env, &paint);
+	paint_init(stream, env, &paint);
 	collect(json_object_get(check, "nodes"), &list);
 	if (list.count)
-		qsort(list.said, list.count, sizeof *list.said, compare);
+		qsort(list.finding, list.count, sizeof *list.finding, compare);
 	TABLE_ROW(table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO FIX IT");
 	for (size_t i = 0; i < list.count; i++) {
-		struct said *said = &list.said[i];
-		char *names = said->node_count == list.nodes && list.nodes > 1
+		struct finding *finding = &list.finding[i];
+		char *names = finding->node_count == list.nodes && list.nodes > 1
 				      ? strdup("all")
-				      : hostlist_compress(said->nodes, said->node_count);
-		char *words = NULL;
+				      : hostlist_compress(finding->nodes, finding->node_count);
+		char *text = NULL;
 
-		if (asprintf(&words, "%s%s%s", said->seen, *said->fix ? ". Fix: " : "",
-			     said->fix) < 0)
-			words = NULL;
-		TABLE_ROW(table, said->kind, said->probe, names ? names : "?",
-			  words ? words : said->seen);
-		free(words);
+		if (asprintf(&text, "%s%s%s", finding->seen, *finding->fix ? ". Fix: " : "",
+			     finding->fix) < 0)
+			text = NULL;
+		TABLE_ROW(table, finding->kind, finding->probe, names ? names : "?",
+			  text ? text : finding->seen);
+		free(text);
 		free(names);
-		free(said->nodes);
+		free(finding->nodes);
 	}
 	table_print(table, stream, &paint, 0);
 	if (list.short_of_memory)
 		fprintf(stream, "(memory ran out: there is more)\n");
 	table_free(table);
-	free(list.said);
+	free(list.finding);
 }

@@ -31,7 +31,7 @@ enum key {
 	KEY_NNODES,
 	KEY_NODE_RANK,
 	KEY_PORT,
-	KEY_ENGINE,
+	KEY_LAUNCHER,
 	KEY_CKPT,
 	KEY_START_TIMEOUT,
 	KEY_JSON,
@@ -52,7 +52,7 @@ static const struct argp_option table[] = {
 	{"rdzv-endpoint", KEY_RDZV_ENDPOINT, "HOST:PORT", 0,
 	 "By hand: wait for the other machines at this address of the first one", 1},
 	{"port", KEY_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
-	{"launcher", KEY_ENGINE, "NAME", 0, "How agents are started, as berth run's", 1},
+	{"launcher", KEY_LAUNCHER, "NAME", 0, "How agents are started, as berth run's", 1},
 	{"start-timeout", KEY_START_TIMEOUT, "TIME", 0,
 	 "All agents must be there within this time (default 20s)", 1},
 	{"ckpt", KEY_CKPT, "DIR", 0, "The checkpoint folder, which all nodes must see", 2},
@@ -78,7 +78,7 @@ static void read_start_timeout(struct argp_state *state, const char *text, int *
 static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
-	struct plan_request *wish = &arguments->run.shared.plan;
+	struct plan_request *plan_request = &arguments->run.shared.plan;
 	struct error err = {0};
 
 	switch (key) {
@@ -92,10 +92,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		arguments->run.shared.alloc.hostfile = text;
 		return 0;
 	case KEY_IFACE:
-		wish->iface = text;
+		plan_request->iface = text;
 		return 0;
 	case KEY_SUBNET:
-		wish->subnet = text;
+		plan_request->subnet = text;
 		return 0;
 	case KEY_MASTER_ADDR:
 		arguments->run.master_addr = text;
@@ -117,10 +117,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		run_options_by_hand(state, &arguments->run);
 		return 0;
 	case KEY_PORT:
-		arguments_number(state, "--port", text, 65535, &wish->port);
+		arguments_number(state, "--port", text, 65535, &plan_request->port);
 		return 0;
-	case KEY_ENGINE:
-		arguments->run.engine = text;
+	case KEY_LAUNCHER:
+		arguments->run.launcher = text;
 		return 0;
 	case KEY_START_TIMEOUT:
 		read_start_timeout(state, text, &arguments->run.start_timeout_ms);
@@ -173,16 +173,16 @@ static int absolute(const char *path, const char *cwd, char **out, struct error 
 static int check(const struct arguments *arguments, const struct run_setup *setup, json_t **out,
 		 struct error *err)
 {
-	const char *const prober[] = {setup->program, "check", "--prober", NULL};
+	const char *const prober[] = {setup->berth_path, "check", "--prober", NULL};
 	char *checkpoint = NULL;
 	struct check_request request = {
 		.alloc = &setup->alloc,
-		.engine = setup->engine,
+		.launcher = setup->launcher,
 		.env = setup->env,
-		.program = setup->program,
+		.berth_path = setup->berth_path,
 		.prober = prober,
 		.version = BERTH_VERSION,
-		.wish = arguments->run.shared.plan,
+		.plan_request = arguments->run.shared.plan,
 		.node_timeout_ms = arguments->run.node_timeout_ms,
 		.start_timeout_ms = arguments->run.start_timeout_ms,
 		.note = on_note,
@@ -249,7 +249,7 @@ int verb_check(int argc, char **argv)
 		return rc ? verb_fail(&err) : code;
 	}
 	if (!rc)
-		rc = run_check_head(&setup, &err);
+		rc = run_check_rendezvous(&setup, &err);
 	if (!rc)
 		rc = check(&arguments, &setup, &result, &err);
 	if (!rc)

@@ -11,7 +11,7 @@
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
-#define HOW                                                                                        \
+#define HINT                                                                                        \
 	"give berth exec --master-addr ADDRESS and --port PORT (or set MASTER_ADDR and "           \
 	"MASTER_PORT) alike for all ranks: an address of rank 0's node that all reach, a port "    \
 	"that is free there"
@@ -28,43 +28,43 @@ static const char *value_of(const struct env *env, const char *name)
 	return value && *value ? value : NULL;
 }
 
-static int refuse_head(const struct exec_place *place, struct error *err)
+static int refuse_master_addr(const struct exec_place *place, struct error *err)
 {
 	return error_set(
 		err, ERR_UNAVAILABLE,
-		"%s started %d ranks on several nodes and does not say where rank 0 is: " HOW
+		"%s started %d ranks on several nodes and does not say where rank 0 is: " HINT
 		"; --master-addr none where PROGRAM needs neither (MPI programs); berth run "
 		"finds both itself",
-		place->launcher, place->size);
+		place->started_by, place->size);
 }
 
-static int add_head(const struct exec_place *place, const struct exec_meeting *meeting,
+static int add_master_addr(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
 		    const struct env *env, struct env *changes, struct error *err)
 {
 	const char *list = env_get(env, "SLURM_STEP_NODELIST");
 	struct hosts hosts = {0};
 	int rc;
 
-	if (meeting->head && (!*meeting->head || strpbrk(meeting->head, "[] \t,")))
+	if (rendezvous->master_addr && (!*rendezvous->master_addr || strpbrk(rendezvous->master_addr, "[] \t,")))
 		return error_set(err, ERR_USAGE,
 				 "--master-addr '%s': expected a bare address or host name, or none",
-				 meeting->head);
-	if (meeting->head)
-		return env_set(changes, "MASTER_ADDR", meeting->head, ENV_FROM_OPTION, "--master-addr",
+				 rendezvous->master_addr);
+	if (rendezvous->master_addr)
+		return env_set(changes, "MASTER_ADDR", rendezvous->master_addr, ENV_FROM_OPTION, "--master-addr",
 			       err);
 	if (value_of(env, "MASTER_ADDR"))
 		return 0;
 	if (one_node(place))
-		return env_set(changes, "MASTER_ADDR", meeting->loopback, ENV_FROM_BERTH,
+		return env_set(changes, "MASTER_ADDR", rendezvous->loopback, ENV_FROM_BERTH,
 			       "one node", err);
-	if (!list || strcmp(place->mark, "SLURM_STEP_ID"))
-		return refuse_head(place, err);
+	if (!list || strcmp(place->detected_by, "SLURM_STEP_ID"))
+		return refuse_master_addr(place, err);
 	rc = hostlist_expand(list, &hosts, err);
 	if (rc)
 		return error_prefix(err, "SLURM_STEP_NODELIST");
 	rc = hosts.count ? env_set(changes, "MASTER_ADDR", hosts.names[0], ENV_FROM_BERTH,
 				   "the first node of the step, by its name", err)
-			 : refuse_head(place, err);
+			 : refuse_master_addr(place, err);
 	hosts_free(&hosts);
 	return rc;
 }
@@ -97,10 +97,10 @@ int exec_address_try(int port, struct error *err)
 		port, strerror(seen));
 }
 
-static int add_port(const struct exec_place *place, const struct exec_meeting *meeting,
+static int add_port(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
 		    const struct env *env, struct env *changes, struct error *err)
 {
-	int port = meeting->port, rc;
+	int port = rendezvous->port, rc;
 
 	if (!port && value_of(env, "MASTER_PORT"))
 		return 0; /* whoever set it may hold it already, as torchrun does */
@@ -109,12 +109,12 @@ static int add_port(const struct exec_place *place, const struct exec_meeting *m
 	if (!port && !place->job[0] && !one_node(place))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s started ranks on several nodes and gave the job no name, of "
-				 "which all could work out one MASTER_PORT: " HOW,
-				 place->launcher);
+				 "which all could work out one MASTER_PORT: " HINT,
+				 place->started_by);
 	if (!port)
-		port = exec_place_port(place, meeting->launcher);
-	rc = env_setf(changes, "MASTER_PORT", meeting->port ? ENV_FROM_OPTION : ENV_FROM_BERTH,
-		      meeting->port ? "--port"
+		port = exec_place_port(place, rendezvous->launcher_pid);
+	rc = env_setf(changes, "MASTER_PORT", rendezvous->port ? ENV_FROM_OPTION : ENV_FROM_BERTH,
+		      rendezvous->port ? "--port"
 		      : place->rank ? "worked out of the job's name; rank 0 tries it"
 				    : "worked out of the job's name; it was free a moment ago",
 		      err, "%d", port);
@@ -124,22 +124,22 @@ static int add_port(const struct exec_place *place, const struct exec_meeting *m
 /* Only where both are known by now. */
 static int add_jax(const struct env *env, struct env *changes, struct error *err)
 {
-	const char *head = value_of(changes, "MASTER_ADDR"),
+	const char *master_addr = value_of(changes, "MASTER_ADDR"),
 		   *port = value_of(changes, "MASTER_PORT");
 
-	head = head ? head : value_of(env, "MASTER_ADDR");
+	master_addr = master_addr ? master_addr : value_of(env, "MASTER_ADDR");
 	port = port ? port : value_of(env, "MASTER_PORT");
-	if (!head || !port || env_get(env, "JAX_COORDINATOR_ADDRESS"))
+	if (!master_addr || !port || env_get(env, "JAX_COORDINATOR_ADDRESS"))
 		return 0;
 
-	bool v6 = strchr(head, ':') != NULL;
+	bool v6 = strchr(master_addr, ':') != NULL;
 
 	return env_setf(changes, "JAX_COORDINATOR_ADDRESS", ENV_FROM_BERTH,
 			"rank 0's address for jax.distributed", err, "%s%s%s:%s", v6 ? "[" : "",
-			head, v6 ? "]" : "", port);
+			master_addr, v6 ? "]" : "", port);
 }
 
-int exec_address_add(const struct exec_place *place, const struct exec_meeting *meeting,
+int exec_address_add(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
 		     const struct env *env, struct env *changes, struct error *err)
 {
 	int rc;
@@ -147,10 +147,10 @@ int exec_address_add(const struct exec_place *place, const struct exec_meeting *
 	env_drop(changes, "MASTER_ADDR");
 	env_drop(changes, "MASTER_PORT");
 	env_drop(changes, "JAX_COORDINATOR_ADDRESS");
-	if (meeting->head && !strcmp(meeting->head, "none"))
+	if (rendezvous->master_addr && !strcmp(rendezvous->master_addr, "none"))
 		return 0;
-	rc = add_head(place, meeting, env, changes, err);
+	rc = add_master_addr(place, rendezvous, env, changes, err);
 	if (!rc)
-		rc = add_port(place, meeting, env, changes, err);
+		rc = add_port(place, rendezvous, env, changes, err);
 	return rc ? rc : add_jax(env, changes, err);
 }

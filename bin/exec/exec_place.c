@@ -17,7 +17,7 @@
 
 /* One launcher's variables. present: the one that shows it, besides rank. binds: to cores, as a
  * rule, whether or not the user asked for it. */
-struct launcher {
+struct rank_source {
 	bool binds;
 	const char *name, *present;
 	const char *rank, *size, *local_rank, *local_size, *node;
@@ -27,7 +27,7 @@ struct launcher {
 /* The innermost first: torchrun's workers keep the variables of the mpirun or srun around them, and
  * mpirun's ranks keep those of the allocation. srun's own come last: a batch script has them too,
  * so only a step counts. */
-static const struct launcher launchers[] = {
+static const struct rank_source rank_sources[] = {
 	{false, "torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK",
 	 "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
 	{true, "mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -43,14 +43,14 @@ static const struct launcher launchers[] = {
 	 NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
-static int read_number(const struct env *env, const struct launcher *launcher, const char *name,
+static int read_number(const struct env *env, const struct rank_source *rank_source, const char *name,
 		       int min, int *out, struct error *err)
 {
 	const char *text = env_get(env, name);
 
 	if (!text)
 		return error_set(err, ERR_DATA, "%s is set, so %s started this rank, but %s is not",
-				 launcher->rank, launcher->name, name);
+				 rank_source->rank, rank_source->name, name);
 	return number_int(name, text, min, RANKS_MAX, out, err);
 }
 
@@ -72,10 +72,10 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 	return rc;
 }
 
-static int read_local_size(const struct env *env, const struct launcher *launcher,
+static int read_local_size(const struct env *env, const struct rank_source *rank_source,
 			   struct exec_place *place, struct error *err)
 {
-	const char *text = launcher->local_size ? env_get(env, launcher->local_size)
+	const char *text = rank_source->local_size ? env_get(env, rank_source->local_size)
 						: env_get(env, "SLURM_STEP_TASKS_PER_NODE");
 
 	if (!text && place->size == 1) {
@@ -86,30 +86,30 @@ static int read_local_size(const struct env *env, const struct launcher *launche
 		return error_set(err, ERR_DATA,
 				 "%s says rank %d of %d, but not how many ranks this node has; "
 				 "expected it in %s",
-				 launcher->name, place->rank, place->size,
-				 launcher->local_size ? launcher->local_size
+				 rank_source->name, place->rank, place->size,
+				 rank_source->local_size ? rank_source->local_size
 						      : "SLURM_STEP_TASKS_PER_NODE");
-	if (launcher->local_size)
-		return number_int(launcher->local_size, text, 1, RANKS_MAX, &place->local_size,
+	if (rank_source->local_size)
+		return number_int(rank_source->local_size, text, 1, RANKS_MAX, &place->local_size,
 				  err);
 	return exec_place_tasks(text, place->node_rank, &place->local_size, err);
 }
 
-static int check(const struct launcher *launcher, const struct exec_place *place, struct error *err)
+static int check(const struct rank_source *rank_source, const struct exec_place *place, struct error *err)
 {
 	if (place->rank >= place->size)
 		return error_set(
 			err, ERR_DATA, "%s is %d and %s is %d: expected a rank from 0 to %d",
-			launcher->rank, place->rank, launcher->size, place->size, place->size - 1);
+			rank_source->rank, place->rank, rank_source->size, place->size, place->size - 1);
 	if (place->local_rank >= place->local_size || place->local_size > place->size)
 		return error_set(err, ERR_DATA,
 				 "%s says local rank %d of %d on a node, in a job of %d ranks",
-				 launcher->name, place->local_rank, place->local_size, place->size);
+				 rank_source->name, place->local_rank, place->local_size, place->size);
 	return 0;
 }
 
 /* RANK beside a launcher's own number: the program will look at either. */
-static int check_rank(const struct env *env, const struct launcher *launcher,
+static int check_rank(const struct env *env, const struct rank_source *rank_source,
 		      const struct exec_place *place, struct error *err)
 {
 	const char *rank = env_get(env, "RANK"), *size = env_get(env, "WORLD_SIZE");
@@ -123,39 +123,39 @@ static int check_rank(const struct env *env, const struct launcher *launcher,
 	return error_set(err, ERR_DATA,
 			 "%s says rank %d of %d, RANK and WORLD_SIZE say %s of %s: unset RANK and "
 			 "WORLD_SIZE where the launcher is started",
-			 launcher->name, place->rank, place->size, rank ? rank : "(not set)",
+			 rank_source->name, place->rank, place->size, rank ? rank : "(not set)",
 			 size ? size : "(not set)");
 }
 
-static int fill(const struct env *env, const struct launcher *launcher, struct exec_place *place,
+static int fill(const struct env *env, const struct rank_source *rank_source, struct exec_place *place,
 		struct error *err)
 {
-	int rc = read_number(env, launcher, launcher->rank, 0, &place->rank, err);
+	int rc = read_number(env, rank_source, rank_source->rank, 0, &place->rank, err);
 
-	place->launcher = launcher->name;
-	place->mark = launcher->present;
-	place->binds = launcher->binds;
+	place->started_by = rank_source->name;
+	place->detected_by = rank_source->present;
+	place->binds = rank_source->binds;
 	place->node_rank = -1;
 	if (!rc)
-		rc = read_number(env, launcher, launcher->size, 1, &place->size, err);
-	if (!rc && (env_get(env, launcher->local_rank) || place->size > 1))
-		rc = read_number(env, launcher, launcher->local_rank, 0, &place->local_rank, err);
-	if (!rc && launcher->node && env_get(env, launcher->node))
-		rc = read_number(env, launcher, launcher->node, 0, &place->node_rank, err);
-	if (!rc && !launcher->local_size && place->node_rank < 0)
+		rc = read_number(env, rank_source, rank_source->size, 1, &place->size, err);
+	if (!rc && (env_get(env, rank_source->local_rank) || place->size > 1))
+		rc = read_number(env, rank_source, rank_source->local_rank, 0, &place->local_rank, err);
+	if (!rc && rank_source->node && env_get(env, rank_source->node))
+		rc = read_number(env, rank_source, rank_source->node, 0, &place->node_rank, err);
+	if (!rc && !rank_source->local_size && place->node_rank < 0)
 		place->node_rank = 0;
 	if (!rc)
-		rc = read_local_size(env, launcher, place, err);
+		rc = read_local_size(env, rank_source, place, err);
 	if (!rc)
-		rc = check(launcher, place, err);
+		rc = check(rank_source, place, err);
 	if (!rc)
-		rc = check_rank(env, launcher, place, err);
+		rc = check_rank(env, rank_source, place, err);
 	if (rc)
 		return rc;
 	if (place->local_size == place->size && place->node_rank < 0)
 		place->node_rank = 0;
-	const char *job = launcher->job ? env_get(env, launcher->job) : NULL;
-	const char *part = launcher->job_part ? env_get(env, launcher->job_part) : NULL;
+	const char *job = rank_source->job ? env_get(env, rank_source->job) : NULL;
+	const char *part = rank_source->job_part ? env_get(env, rank_source->job_part) : NULL;
 
 	snprintf(place->job, sizeof place->job, "%.120s%s%.120s", job ? job : "", part ? "." : "",
 		 part ? part : "");
@@ -169,20 +169,20 @@ bool exec_place_asks_pmix(const struct env *env)
 
 	if (!name || !env_get(env, "PMIX_RANK") || !strncmp(name, "slurm.", 6))
 		return false;
-	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++)
-		if (env_get(env, launchers[i].present) && strcmp(launchers[i].name, "srun") != 0)
+	for (size_t i = 0; i < sizeof rank_sources / sizeof *rank_sources; i++)
+		if (env_get(env, rank_sources[i].present) && strcmp(rank_sources[i].name, "srun") != 0)
 			return false;
 	return true;
 }
 
 int exec_place_find(const struct env *env, struct exec_place *out, struct error *err)
 {
-	for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+	for (size_t i = 0; i < sizeof rank_sources / sizeof *rank_sources; i++) {
 		struct exec_place place = {0};
 
-		if (!env_get(env, launchers[i].present))
+		if (!env_get(env, rank_sources[i].present))
 			continue;
-		int rc = fill(env, &launchers[i], &place, err);
+		int rc = fill(env, &rank_sources[i], &place, err);
 
 		if (!rc)
 			*out = place;
@@ -231,12 +231,12 @@ static pid_t parent_of(pid_t pid)
 	return parent;
 }
 
-pid_t exec_place_launcher(const struct exec_place *place)
+pid_t exec_place_launcher_pid(const struct exec_place *place)
 {
 	pid_t pid = getppid();
 
 	for (int steps = 0; pid > 1 && steps < ANCESTORS_MAX; steps++) {
-		if (!started_with(pid, place->mark))
+		if (!started_with(pid, place->detected_by))
 			return pid;
 		pid = parent_of(pid);
 	}

@@ -11,8 +11,8 @@
 #include "base/error.h"
 
 struct exec_place {
-	const char *launcher; /* for people: "mpirun" */
-	const char *mark;     /* the variable by which it was known */
+	const char *started_by; /* for people: "mpirun" */
+	const char *detected_by;     /* the variable by which it was known */
 	bool binds;	      /* it binds each rank, to cores that need not be the plan's */
 	int rank, size, local_rank, local_size;
 	int node_rank; /* -1: nobody said, and there are several nodes */
@@ -31,7 +31,7 @@ bool exec_place_asks_pmix(const struct env *env);
  * place's mark in its environment, so that shells between it and us make no difference; 0 when it
  * cannot be found (another PID namespace, no /proc). The same for all ranks of one node. Looks at
  * /proc. */
-pid_t exec_place_launcher(const struct exec_place *place);
+pid_t exec_place_launcher_pid(const struct exec_place *place);
 
 /* A port that all ranks of a job on one node work out alike, without asking each other: from 10000
  * to 29999, below the ports that Linux gives away. salt tells jobs without a name apart (the

@@ -27,7 +27,7 @@ struct answer {
 
 /* The servers of PMIx 4 and 5 keep, of a client's first connection, what only its kind of store can
  * read: with "hash" the next client of this rank may be of any version. */
-static void ask(const struct env *env, int fd)
+static void query_place(const struct env *env, int fd)
 {
 	struct answer answer = {0};
 	struct ranks *ranks = NULL;
@@ -43,7 +43,7 @@ static void ask(const struct env *env, int fd)
 }
 
 /* The answer, and the child's end, at most so long. */
-static int hear(int fd, struct answer *out, struct error *err)
+static int read_answer(int fd, struct answer *out, struct error *err)
 {
 	size_t size = 0;
 	char more;
@@ -79,13 +79,13 @@ static int hear(int fd, struct answer *out, struct error *err)
  * meet in the folder of the launcher on this node, which is the user's; without one nobody waits. */
 static void wait_for_others(const struct env *env, const char *job, int local_size)
 {
-	const char *folder = env_get(env, "PMIX_SERVER_TMPDIR");
+	const char *dir = env_get(env, "PMIX_SERVER_TMPDIR");
 	char path[4096];
 	struct stat info;
 	int fd;
 
-	if (!folder || *folder != '/' || strchr(job, '/') ||
-	    snprintf(path, sizeof path, "%s/berth-exec.%s", folder, job) >= (int)sizeof path)
+	if (!dir || *dir != '/' || strchr(job, '/') ||
+	    snprintf(path, sizeof path, "%s/berth-exec.%s", dir, job) >= (int)sizeof path)
 		return;
 	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -108,11 +108,11 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 	child = fork();
 	if (!child) {
 		close(ends[0]);
-		ask(env, ends[1]);
+		query_place(env, ends[1]);
 	}
 	close(ends[1]);
 	rc = child < 0 ? error_set(err, ERR_UNAVAILABLE, "a process: %s", strerror(errno))
-		       : hear(ends[0], &answer, err);
+		       : read_answer(ends[0], &answer, err);
 	close(ends[0]);
 	if (child > 0) {
 		kill(child, SIGKILL); /* gone already but where it is late */
@@ -130,8 +130,8 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 				 answer.place.rank, answer.place.size, answer.place.local_rank,
 				 answer.place.local_size);
 	*out = (struct exec_place){
-		.launcher = "prterun",
-		.mark = "PMIX_NAMESPACE",
+		.started_by = "prterun",
+		.detected_by = "PMIX_NAMESPACE",
 		.binds = true,
 		.rank = answer.place.rank,
 		.size = answer.place.size,

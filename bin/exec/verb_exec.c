@@ -30,14 +30,14 @@ enum option_key {
 struct exec {
 	bool keep_binding, dry_run;
 	struct plan_request request;
-	struct exec_meeting meeting;
+	struct exec_rendezvous rendezvous;
 	char **program; /* argv from PROGRAM on */
-	const struct exec_wish *more; /* variables to set besides, or NULL */
+	const struct exec_request *more; /* variables to set besides, or NULL */
 
 	struct env *env;
 	struct exec_place place;
-	pid_t launcher; /* 0: not found */
-	struct machine machine;
+	pid_t launcher_pid; /* 0: not found */
+	struct inventory inventory;
 	struct plan plan;
 	struct env *changes;
 	const struct plan_rank *rank; /* of plan */
@@ -73,10 +73,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		exec->request.gpus_visible_own = options_gpus_visible(state, text);
 		return 0;
 	case OPTION_MASTER_ADDR:
-		exec->meeting.head = text;
+		exec->rendezvous.master_addr = text;
 		return 0;
 	case OPTION_PORT:
-		arguments_number(state, "--port", text, 65535, &exec->meeting.port);
+		arguments_number(state, "--port", text, 65535, &exec->rendezvous.port);
 		return 0;
 	case ARGP_KEY_ARG:
 		exec->program = &state->argv[state->next - 1];
@@ -98,13 +98,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
 /* mpirun binds each rank to a core of its own; seen from there the node would have one core. What
  * the launcher itself may use is what it was given: a taskset around it holds, and the kernel cuts
  * it down to what the cgroup allows. Nothing but the user binds where a launcher does not. */
-static void widen(const struct exec *exec)
+static void widen_affinity(const struct exec *exec)
 {
 	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
 	cpu_set_t *own = CPU_ALLOC(IDSET_MAX + 1), *theirs = CPU_ALLOC(IDSET_MAX + 1);
 
-	if (own && theirs && exec->place.binds && exec->launcher &&
-	    !sched_getaffinity(0, size, own) && !sched_getaffinity(exec->launcher, size, theirs)) {
+	if (own && theirs && exec->place.binds && exec->launcher_pid &&
+	    !sched_getaffinity(0, size, own) && !sched_getaffinity(exec->launcher_pid, size, theirs)) {
 		CPU_OR_S(size, own, own, theirs);
 		(void)!sched_setaffinity(0, size, own);
 	}
@@ -116,12 +116,12 @@ static void widen(const struct exec *exec)
 static int make_plan(struct exec *exec, struct error *err)
 {
 	struct alloc_node node = {
-		.name = exec->machine.node, .slots = exec->place.local_size, .gpus = -1};
+		.name = exec->inventory.node, .slots = exec->place.local_size, .gpus = -1};
 	char source[] = "launcher", job[] = "";
 	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
 
 	exec->request.ranks = exec->place.local_size;
-	int rc = plan_make(&alloc, &exec->machine, 1, &exec->request, NULL, exec->env, &exec->plan,
+	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->request, NULL, exec->env, &exec->plan,
 			   err);
 
 	if (!rc)
@@ -158,17 +158,17 @@ static void drop_slurm(struct env *changes)
 
 static int make_changes(struct exec *exec, struct error *err)
 {
-	static const char *const not_ours[] = {
+	static const char *const job_variables[] = {
 		"BERTH_JOB_ID",	   "BERTH_NODE_RANK", "BERTH_ATTEMPT", "BERTH_END_TIME",
 		"BERTH_PLAN_FILE", "BERTH_STOP_FILE", "BERTH_REPORT"};
 	const struct exec_place *place = &exec->place;
-	int rc = plan_environment(&exec->plan, &exec->machine, 0, (size_t)place->local_rank,
+	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,
 				  &exec->request, exec->env, &exec->changes, err);
 
 	if (rc)
 		return rc;
-	for (size_t i = 0; i < sizeof not_ours / sizeof *not_ours; i++)
-		env_drop(exec->changes, not_ours[i]);
+	for (size_t i = 0; i < sizeof job_variables / sizeof *job_variables; i++)
+		env_drop(exec->changes, job_variables[i]);
 	drop_slurm(exec->changes);
 	const struct {
 		const char *name;
@@ -188,14 +188,14 @@ static int make_changes(struct exec *exec, struct error *err)
 		if (numbers[i].value < 0)
 			env_drop(exec->changes, numbers[i].name);
 		else
-			rc = add_number(exec, numbers[i].name, numbers[i].value, place->launcher,
+			rc = add_number(exec, numbers[i].name, numbers[i].value, place->started_by,
 					err);
 	}
 	if (rc)
 		return rc;
-	exec->meeting.loopback = exec->plan.network.address;
-	exec->meeting.launcher = exec->launcher ? exec->launcher : getppid();
-	return exec_address_add(place, &exec->meeting, exec->env, exec->changes, err);
+	exec->rendezvous.loopback = exec->plan.network.address;
+	exec->rendezvous.launcher_pid = exec->launcher_pid ? exec->launcher_pid : getppid();
+	return exec_address_add(place, &exec->rendezvous, exec->env, exec->changes, err);
 }
 
 /* ---- bind and become the program ---- */
@@ -229,10 +229,10 @@ static void show(const struct exec *exec)
 	char *cpus = idset_format(exec->rank->cpus_os);
 
 	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
-	       exec->place.size, exec->place.launcher, exec->place.local_rank,
+	       exec->place.size, exec->place.started_by, exec->place.local_rank,
 	       exec->place.local_size, cpus ? cpus : "?",
 	       exec->keep_binding	   ? "the launcher's binding is kept"
-	       : exec->machine.this_system ? exec->rank->why
+	       : exec->inventory.this_system ? exec->rank->why
 					   : "not bound: another machine's topology");
 	for (size_t i = 0; i < env_count(exec->changes); i++) {
 		const struct env_var *var = env_at(exec->changes, i);
@@ -247,26 +247,26 @@ static void show(const struct exec *exec)
 static void warn(const struct exec *exec)
 {
 	const struct plan_node *node = &exec->plan.nodes[0];
-	char apart[SLURM_APART_MAX];
+	char isolation[SLURM_ISOLATION_MAX];
 
 	if (exec->place.local_rank)
 		return;
-	if (slurm_gpus_apart(exec->env, exec->place.local_size, apart, sizeof apart))
-		fprintf(stderr, "berth: %s\n", apart);
+	if (slurm_gpus_isolated(exec->env, exec->place.local_size, isolation, sizeof isolation))
+		fprintf(stderr, "berth: %s\n", isolation);
 	for (size_t i = 0; i < node->warning_count; i++)
 		fprintf(stderr, "berth: %s\n", node->warnings[i]);
-	if (!exec->machine.this_system && !exec->keep_binding)
+	if (!exec->inventory.this_system && !exec->keep_binding)
 		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
 	if (exec->place.rank)
 		return;
 	fprintf(stderr,
 		"berth: %d rank%s of %s: berth exec gives each its place and cores; starting, "
 		"signals, failures and logs are the launcher's (no supervision)\n",
-		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.launcher);
+		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.started_by);
 }
 
 /* Returns only on failure: a shell's codes. */
-static int become(struct exec *exec)
+static int exec_program(struct exec *exec)
 {
 	struct error err = {0};
 
@@ -309,7 +309,7 @@ static int add_variables(struct exec *exec, struct error *err)
 
 static int prepare(struct exec *exec, struct error *err)
 {
-	const struct machine_source source = {0};
+	const struct inventory_source source = {0};
 
 	exec->env = env_capture();
 	if (!exec->env)
@@ -321,20 +321,20 @@ static int prepare(struct exec *exec, struct error *err)
 
 	if (rc)
 		return rc;
-	exec->launcher = exec_place_launcher(&exec->place);
+	exec->launcher_pid = exec_place_launcher_pid(&exec->place);
 	if (!exec->keep_binding)
-		widen(exec);
-	rc = machine_load_here(&source, exec->env, &exec->machine, err);
+		widen_affinity(exec);
+	rc = inventory_discover_from_env(&source, exec->env, &exec->inventory, err);
 	if (!rc)
 		rc = make_plan(exec, err);
 	if (!rc)
 		rc = make_changes(exec, err);
-	if (!rc && !exec->keep_binding && !exec->dry_run && exec->machine.this_system)
+	if (!rc && !exec->keep_binding && !exec->dry_run && exec->inventory.this_system)
 		rc = bind_rank(exec, err);
 	return rc;
 }
 
-static int take_place(struct exec *exec)
+static int read_place(struct exec *exec)
 {
 	struct error err = {0};
 	int code = 0;
@@ -347,27 +347,27 @@ static int take_place(struct exec *exec)
 		code = fflush(stdout) ? ERR_IO : 0;
 	} else {
 		warn(exec);
-		code = become(exec);
+		code = exec_program(exec);
 	}
 	env_free(exec->changes);
 	plan_free(&exec->plan);
-	machine_free(&exec->machine);
+	inventory_free(&exec->inventory);
 	env_free(exec->env);
 	return code;
 }
 
-int exec_in_place(const struct exec_wish *wish)
+int exec_in_place(const struct exec_request *params)
 {
 	struct exec exec = {
-		.keep_binding = wish->keep_binding,
-		.dry_run = wish->dry_run,
-		.request.gpus_visible_own = wish->gpus_visible_own,
-		.meeting = {.head = wish->head, .port = wish->port},
-		.program = (char **)wish->program,
-		.more = wish,
+		.keep_binding = params->keep_binding,
+		.dry_run = params->dry_run,
+		.request.gpus_visible_own = params->gpus_visible_own,
+		.rendezvous = {.master_addr = params->master_addr, .port = params->port},
+		.program = (char **)params->program,
+		.more = params,
 	};
 
-	return take_place(&exec);
+	return read_place(&exec);
 }
 
 int verb_exec(int argc, char **argv)
@@ -388,5 +388,5 @@ int verb_exec(int argc, char **argv)
 	struct exec exec = {0};
 
 	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &exec);
-	return take_place(&exec);
+	return read_place(&exec);
 }

@@ -12,7 +12,7 @@
 
 struct info {
 	struct options options;
-	struct chain chain;
+	struct stages stages;
 	bool json;	       /* --json */
 	int wanted_rank;       /* --rank; -1: this process's, or the first of this node */
 	const char *plan_file; /* BERTH_PLAN_FILE: this process is a rank; else NULL */

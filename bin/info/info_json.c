@@ -6,7 +6,7 @@
 /* This process's place, or null where it is no rank. */
 static json_t *place_json(const struct info *info)
 {
-	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 
 	if (!info->plan_file)
 		return json_null();
@@ -16,9 +16,9 @@ static json_t *place_json(const struct info *info)
 }
 
 /* The object that agents send to the controller as berth.card/1, under the name of the public document. */
-static json_t *inventory_json(const struct machine *machine)
+static json_t *inventory_json(const struct inventory *inventory)
 {
-	json_t *json = machine_to_json(machine);
+	json_t *json = inventory_to_json(inventory);
 
 	if (json)
 		json_object_set_new(json, "format", json_string("berth.inventory/1"));
@@ -27,16 +27,16 @@ static json_t *inventory_json(const struct machine *machine)
 
 json_t *info_to_json(const struct info *info)
 {
-	const struct chain *chain = &info->chain;
-	JSON_AUTO plan = plan_to_json(&chain->plan);
+	const struct stages *stages = &info->stages;
+	JSON_AUTO plan = plan_to_json(&stages->plan);
 
 	if (!plan)
 		return NULL;
 	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:O, s:o, s:o, s:O}", "schema",
 			 "berth.info/1", "version", BERTH_VERSION, "alloc",
-			 alloc_to_json(&chain->alloc), "ranks", chain->plan.world_size, "rank",
-			 place_json(info), "inventory", inventory_json(&chain->card), "network",
+			 alloc_to_json(&stages->alloc), "ranks", stages->plan.world_size, "rank",
+			 place_json(info), "inventory", inventory_json(&stages->inventory), "network",
 			 json_object_get(plan, "network"), "plan",
-			 plan_node_to_json(&chain->plan.nodes[info->node_index]), "environment",
+			 plan_node_to_json(&stages->plan.nodes[info->node_index]), "environment",
 			 environment_json(info->changes), "warnings", info->warnings);
 }

@@ -29,16 +29,16 @@ static const char *cell_speed(struct cell *out, int64_t mbps)
 	return cell(out, "%g Gb/s", (double)mbps / 1000);
 }
 
-static const char *state_name(enum machine_state state)
+static const char *state_name(enum nic_state state)
 {
-	return state == STATE_UP ? "up" : state == STATE_DOWN ? "down" : "";
+	return state == NIC_STATE_UP ? "up" : state == NIC_STATE_DOWN ? "down" : "";
 }
 
 /* "Title   text", the text wrapped; folder: where the decision is made. */
-static void section(FILE *stream, const struct paint *paint, const char *title, const char *folder,
+static void section(FILE *stream, const struct paint *paint, const char *title, const char *dir,
 		    const char *text)
 {
-	fprintf(stream, "\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, folder,
+	fprintf(stream, "\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, dir,
 		paint->off);
 	text_wrap(stream, text, 2, paint->width);
 }
@@ -59,23 +59,23 @@ static void print_job(const struct alloc *alloc, FILE *stream)
 			plural((size_t)alloc->restarts));
 	fprintf(stream, ", %zu node%s, ends: %s", alloc->node_count, plural(alloc->node_count),
 		end);
-	if (alloc->end_why)
-		fprintf(stream, " (%s)", alloc->end_why);
+	if (alloc->end_reason)
+		fprintf(stream, " (%s)", alloc->end_reason);
 	fputc('\n', stream);
 }
 
 static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
 {
-	const struct alloc *alloc = &info->chain.alloc;
+	const struct alloc *alloc = &info->stages.alloc;
 	struct table *table = table_new();
-	struct cell head, slots, gpus;
+	struct cell heading, slots, gpus;
 
-	cell(&head, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
+	cell(&heading, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
 	if (info->plan_file)
-		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", head.text);
+		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", heading.text);
 	else
 		section(stream, paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
-			head.text);
+			heading.text);
 	print_job(alloc, stream);
 	TABLE_ROW(table, "node", "slots", "GPUs granted");
 	for (size_t i = 0; i < alloc->node_count; i++) {
@@ -89,18 +89,18 @@ static void print_alloc(const struct info *info, FILE *stream, const struct pain
 }
 
 /* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
-static const char *nearest_nics(struct cell *out, const struct machine *machine, size_t gpu)
+static const char *nearest_nics(struct cell *out, const struct inventory *inventory, size_t gpu)
 {
-	const uint8_t *path = machine->path ? machine->path + gpu * machine->nic_count : NULL;
+	const uint8_t *path = inventory->path ? inventory->path + gpu * inventory->nic_count : NULL;
 	int best = PATH_UNKNOWN + 1;
 	size_t used = 0;
 
-	for (size_t i = 0; path && i < machine->nic_count; i++)
-		if (!machine->nics[i].management && path[i] < best)
+	for (size_t i = 0; path && i < inventory->nic_count; i++)
+		if (!inventory->nics[i].management && path[i] < best)
 			best = path[i];
 	out->text[0] = '\0';
-	for (size_t i = 0; path && i < machine->nic_count && used < sizeof out->text; i++) {
-		const struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; path && i < inventory->nic_count && used < sizeof out->text; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
 
 		if (nic->management || path[i] != best)
 			continue;
@@ -113,14 +113,14 @@ static const char *nearest_nics(struct cell *out, const struct machine *machine,
 	return out->text;
 }
 
-static void print_gpus(const struct machine *machine, FILE *stream, const struct paint *paint)
+static void print_gpus(const struct inventory *inventory, FILE *stream, const struct paint *paint)
 {
 	struct table *table = table_new();
 	struct cell index, numa, cpus, memory, nics;
 
 	TABLE_ROW(table, "GPU", "PCI", "name", "memory", "NUMA", "CPUs", "nearest NICs", "state");
-	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const struct machine_gpu *gpu = &machine->gpus[i];
+	for (size_t i = 0; i < inventory->gpu_count; i++) {
+		const struct inventory_gpu *gpu = &inventory->gpus[i];
 
 		if (gpu->partition >= 0)
 			cell(&index, "%d (part %d)", gpu->index, gpu->partition);
@@ -128,7 +128,7 @@ static void print_gpus(const struct machine *machine, FILE *stream, const struct
 			cell(&index, "%d", gpu->index);
 		TABLE_ROW(table, index.text, gpu->pci, gpu->name ? gpu->name : "",
 			  cell_bytes(&memory, gpu->memory_bytes), cell_set(&numa, gpu->numa_os),
-			  cell_set(&cpus, gpu->cpus_os), nearest_nics(&nics, machine, i),
+			  cell_set(&cpus, gpu->cpus_os), nearest_nics(&nics, inventory, i),
 			  gpu->fault	 ? gpu->fault
 			  : gpu->allowed ? "usable"
 					 : "not in the list of visible devices");
@@ -137,14 +137,14 @@ static void print_gpus(const struct machine *machine, FILE *stream, const struct
 	table_free(table);
 }
 
-static void print_nics(const struct machine *machine, FILE *stream, const struct paint *paint)
+static void print_nics(const struct inventory *inventory, FILE *stream, const struct paint *paint)
 {
 	struct table *table = table_new();
 	struct cell name, numa, speed;
 
 	TABLE_ROW(table, "NIC", "PCI", "kind", "link", "speed", "NUMA", "use");
-	for (size_t i = 0; i < machine->nic_count; i++) {
-		const struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
 
 		if (*nic->net && *nic->rdma)
 			cell(&name, "%s %s:%d", nic->net, nic->rdma, nic->port);
@@ -161,7 +161,7 @@ static void print_nics(const struct machine *machine, FILE *stream, const struct
 	table_free(table);
 }
 
-static void print_addresses(const struct machine *machine, FILE *stream, const struct paint *paint)
+static void print_addresses(const struct inventory *inventory, FILE *stream, const struct paint *paint)
 {
 	static const char *const sorts[] = {[IFACE_PHYSICAL] = "device",
 					    [IFACE_LOOPBACK] = "loopback",
@@ -170,38 +170,38 @@ static void print_addresses(const struct machine *machine, FILE *stream, const s
 	struct cell address, speed;
 
 	TABLE_ROW(table, "interface", "address", "sort", "link", "speed");
-	for (size_t i = 0; i < machine->address_count; i++) {
-		const struct machine_address *entry = &machine->addresses[i];
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		const struct inventory_address *entry = &inventory->addresses[i];
 		char text[INET6_ADDRSTRLEN] = "?";
 
 		inet_ntop(entry->family, entry->bytes, text, sizeof text);
 		TABLE_ROW(table, entry->iface, cell(&address, "%s/%d", text, entry->prefix),
-			  sorts[entry->sort], entry->up ? "up" : "down",
+			  sorts[entry->type], entry->up ? "up" : "down",
 			  cell_speed(&speed, entry->speed_mbps));
 	}
 	table_print(table, stream, paint, 2);
 	table_free(table);
 }
 
-static void print_machine(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_inventory(const struct info *info, FILE *stream, const struct paint *paint)
 {
-	const struct machine *machine = &info->chain.card;
+	const struct inventory *inventory = &info->stages.inventory;
 	struct table *table = table_new();
-	struct cell head, numa, package, memory, cpus;
+	struct cell heading, numa, package, memory, cpus;
 
-	cell(&head, "%s, from %s: %zu package%s, %zu core%s with CPUs %s, %zu GPU%s, %zu NIC%s%s",
-	     machine->node, machine->source, machine->package_count, plural(machine->package_count),
-	     machine->core_count, plural(machine->core_count),
-	     cell_set(&cpus, machine->allowed_cpus_os), machine->gpu_count,
-	     plural(machine->gpu_count), machine->nic_count, plural(machine->nic_count),
-	     machine->this_system ? "" : "; not this machine: a plan can be shown, not bound");
-	section(stream, paint, "Inventory", "lib/inventory", head.text);
-	if (machine->memory_limit_bytes >= 0)
+	cell(&heading, "%s, from %s: %zu package%s, %zu core%s with CPUs %s, %zu GPU%s, %zu NIC%s%s",
+	     inventory->node, inventory->source, inventory->package_count, plural(inventory->package_count),
+	     inventory->core_count, plural(inventory->core_count),
+	     cell_set(&cpus, inventory->allowed_cpus_os), inventory->gpu_count,
+	     plural(inventory->gpu_count), inventory->nic_count, plural(inventory->nic_count),
+	     inventory->this_system ? "" : "; not this machine: a plan can be shown, not bound");
+	section(stream, paint, "Inventory", "lib/inventory", heading.text);
+	if (inventory->memory_limit_bytes >= 0)
 		fprintf(stream, "  the cgroup allows %s of memory\n",
-			cell_bytes(&memory, machine->memory_limit_bytes));
+			cell_bytes(&memory, inventory->memory_limit_bytes));
 	TABLE_ROW(table, "NUMA", "package", "memory", "CPUs");
-	for (size_t i = 0; i < machine->numa_count; i++) {
-		const struct machine_numa *entry = &machine->numas[i];
+	for (size_t i = 0; i < inventory->numa_count; i++) {
+		const struct inventory_numa *entry = &inventory->numas[i];
 
 		TABLE_ROW(table, cell(&numa, "%d", entry->numa_os),
 			  cell(&package, "%d", entry->package),
@@ -210,14 +210,14 @@ static void print_machine(const struct info *info, FILE *stream, const struct pa
 	}
 	table_print(table, stream, paint, 2);
 	table_free(table);
-	print_gpus(machine, stream, paint);
-	print_nics(machine, stream, paint);
-	print_addresses(machine, stream, paint);
+	print_gpus(inventory, stream, paint);
+	print_nics(inventory, stream, paint);
+	print_addresses(inventory, stream, paint);
 }
 
 static void print_network(const struct info *info, FILE *stream, const struct paint *paint)
 {
-	const struct plan *plan = &info->chain.plan;
+	const struct plan *plan = &info->stages.plan;
 	const struct plan_network *network = &plan->network;
 	const struct plan_fabric *fabric = plan_fabric(network->kind);
 	char port[48] = "a free port that rank 0's agent picks and holds", lead[96];
@@ -243,18 +243,18 @@ static void print_network(const struct info *info, FILE *stream, const struct pa
 
 static void print_plan(const struct info *info, FILE *stream, const struct paint *paint)
 {
-	const struct plan *plan = &info->chain.plan;
+	const struct plan *plan = &info->stages.plan;
 	const struct plan_node *node = &plan->nodes[info->node_index];
 	struct table *table = table_new();
-	struct cell head, rank, gpus, cpus, numa, threads, nics;
+	struct cell heading, rank, gpus, cpus, numa, threads, nics;
 
 	if (plan->node_count > 1)
-		cell(&head, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
+		cell(&heading, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
 		     node->node);
 	else
-		cell(&head, "%d rank%s on %s", plan->world_size, plural((size_t)plan->world_size),
+		cell(&heading, "%d rank%s on %s", plan->world_size, plural((size_t)plan->world_size),
 		     node->node);
-	section(stream, paint, "Plan", "lib/plan/gpus.c", head.text);
+	section(stream, paint, "Plan", "lib/plan/gpus.c", heading.text);
 	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *entry = &node->ranks[i];
@@ -284,14 +284,14 @@ static bool differs(const struct info *info, const struct env_var *var)
 
 static void print_environment(const struct info *info, FILE *stream, const struct paint *paint)
 {
-	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 	struct table *table = table_new();
-	struct cell head, name;
+	struct cell heading, name;
 
-	cell(&head, "of rank %d%s%s", node->ranks[info->local_rank].rank,
+	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
 	     info->other ? "; what differs between the ranks of a node is marked *" : "");
-	section(stream, paint, "Environment", "lib/plan/environment.c", head.text);
+	section(stream, paint, "Environment", "lib/plan/environment.c", heading.text);
 	TABLE_ROW(table, "name", "value", "from", "why");
 	for (size_t i = 0; i < env_count(info->changes); i++) {
 		const struct env_var *var = env_at(info->changes, i);
@@ -311,9 +311,9 @@ void info_print(const struct info *info, FILE *stream, const struct paint *paint
 	size_t i;
 
 	fprintf(stream, "%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
-		info->chain.card.node);
+		info->stages.inventory.node);
 	print_alloc(info, stream, paint);
-	print_machine(info, stream, paint);
+	print_inventory(info, stream, paint);
 	print_network(info, stream, paint);
 	print_plan(info, stream, paint);
 	print_environment(info, stream, paint);

@@ -64,7 +64,7 @@ static const struct argp info_argp = {
 };
 
 /* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */
-static int place_number(const struct env *env, const char *name, size_t limit, size_t *out,
+static int rank_variable(const struct env *env, const char *name, size_t limit, size_t *out,
 			struct error *err)
 {
 	const char *text = env_get(env, name);
@@ -124,20 +124,20 @@ static char *affinity_text(void)
 }
 
 /* Inside a rank: the plan as it was made, and our place in it. */
-static int read_place(struct info *info, struct error *err)
+static int read_rank_plan(struct info *info, struct error *err)
 {
-	struct chain *chain = &info->chain;
+	struct stages *stages = &info->stages;
 	JSON_AUTO json = NULL;
 	int rc = json_read_file(info->plan_file, PLAN_FILE_MAX, &json, err);
 
 	if (!rc)
-		rc = plan_part_from_json(json, &chain->plan, &info->node_index, err);
+		rc = plan_file_from_json(json, &stages->plan, &info->node_index, err);
 	if (rc)
 		return error_prefix(err, "BERTH_PLAN_FILE");
-	rc = place_number(chain->env, "LOCAL_RANK", chain->plan.nodes[info->node_index].rank_count,
+	rc = rank_variable(stages->env, "LOCAL_RANK", stages->plan.nodes[info->node_index].rank_count,
 			  &info->own_local_rank, err);
 	if (!rc)
-		rc = alloc_of_plan(&chain->plan, info->node_index, &chain->alloc, err);
+		rc = alloc_of_plan(&stages->plan, info->node_index, &stages->alloc, err);
 	if (rc)
 		return rc;
 	info->local_rank = info->own_local_rank;
@@ -147,7 +147,7 @@ static int read_place(struct info *info, struct error *err)
 
 static int choose_rank(struct info *info, struct error *err)
 {
-	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 
 	if (!node->rank_count)
 		return error_set(err, ERR_DATA, "the plan has no rank on %s", node->node);
@@ -169,16 +169,16 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 
 	request.plan_file = info->plan_file;
 	if (info->plan_file) {
-		request.stop_file = env_get(info->chain.env, "BERTH_STOP_FILE");
-		request.report = env_get(info->chain.env, "BERTH_REPORT");
+		request.stop_file = env_get(info->stages.env, "BERTH_STOP_FILE");
+		request.report = env_get(info->stages.env, "BERTH_REPORT");
 	}
-	return plan_environment(&info->chain.plan, &info->chain.card, info->node_index, local_rank,
+	return plan_environment(&info->stages.plan, &info->stages.inventory, info->node_index, local_rank,
 				&request, env, out, err);
 }
 
 /* Replace in own (what berth would choose itself) what the environment has otherwise: that is not
  * berth's. What is berth's is dropped from rest. */
-static int compare_own(const struct env *env, struct env *own, struct env *rest, struct error *err)
+static int compare_with_berth(const struct env *env, struct env *own, struct env *rest, struct error *err)
 {
 	int rc = 0;
 
@@ -203,7 +203,7 @@ static int compare_own(const struct env *env, struct env *own, struct env *rest,
  * without any of them tells which is which. */
 static int environment_inside(struct info *info, struct error *err)
 {
-	const struct env *env = info->chain.env;
+	const struct env *env = info->stages.env;
 	struct env *bare = env_copy(env), *rest = env_copy(env);
 	struct env *names = NULL, *own = NULL;
 	int rc = bare && rest ? environment_of(info, info->local_rank, env, &names, err)
@@ -214,8 +214,8 @@ static int environment_inside(struct info *info, struct error *err)
 	if (!rc)
 		rc = environment_of(info, info->local_rank, bare, &own, err);
 	if (!rc)
-		rc = compare_own(env, own, rest, err);
-	if (!rc && !(info->chain.lint = plan_lint(rest, &info->chain.card, 1)))
+		rc = compare_with_berth(env, own, rest, err);
+	if (!rc && !(info->stages.lint = plan_lint(rest, &info->stages.inventory, 1)))
 		rc = error_memory(err, "the warnings");
 	env_free(names);
 	env_free(bare);
@@ -226,14 +226,14 @@ static int environment_inside(struct info *info, struct error *err)
 
 static int make_environment(struct info *info, struct error *err)
 {
-	const struct plan_node *node = &info->chain.plan.nodes[info->node_index];
+	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 	bool own = info->plan_file && info->local_rank == info->own_local_rank;
 	int rc = own ? environment_inside(info, err)
-		     : environment_of(info, info->local_rank, info->chain.env, &info->changes, err);
+		     : environment_of(info, info->local_rank, info->stages.env, &info->changes, err);
 
 	if (rc || own || node->rank_count < 2)
 		return rc;
-	return environment_of(info, info->local_rank ? 0 : 1, info->chain.env, &info->other, err);
+	return environment_of(info, info->local_rank ? 0 : 1, info->stages.env, &info->other, err);
 }
 
 static int warn(json_t *warnings, const char *text, struct error *err)
@@ -249,27 +249,27 @@ static int warn(json_t *warnings, const char *text, struct error *err)
 }
 
 /* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step. */
-static int warn_apart(const struct info *info, json_t *out, struct error *err)
+static int warn_isolated_gpus(const struct info *info, json_t *out, struct error *err)
 {
-	const struct alloc *alloc = &info->chain.alloc;
-	char text[SLURM_APART_MAX];
+	const struct alloc *alloc = &info->stages.alloc;
+	char text[SLURM_ISOLATION_MAX];
 
 	if (info->plan_file || alloc->this_node < 0 ||
-	    !slurm_gpus_apart(info->chain.env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
+	    !slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
 		return 0;
 	return warn(out, text, err);
 }
 
 /* The scheduler's GPUs are this node's; those of a pretended machine are all planned for. */
-static int warn_pretended(const struct info *info, json_t *out, struct error *err)
+static int warn_simulated(const struct info *info, json_t *out, struct error *err)
 {
-	const struct alloc *alloc = &info->chain.alloc;
-	const struct machine *card = &info->chain.card;
-	const char *list = env_get(info->chain.env, "CUDA_VISIBLE_DEVICES");
+	const struct alloc *alloc = &info->stages.alloc;
+	const struct inventory *inventory = &info->stages.inventory;
+	const char *list = env_get(info->stages.env, "CUDA_VISIBLE_DEVICES");
 	int granted = alloc->this_node < 0 ? -1 : alloc->nodes[alloc->this_node].gpus;
 	char text[500], by[160] = "";
 
-	if (info->plan_file || card->this_system || granted < 0 || (size_t)granted == card->gpu_count)
+	if (info->plan_file || inventory->this_system || granted < 0 || (size_t)granted == inventory->gpu_count)
 		return 0;
 	if (list)
 		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
@@ -277,27 +277,27 @@ static int warn_pretended(const struct info *info, json_t *out, struct error *er
 		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
 		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY the "
 		 "plan has what was granted",
-		 granted, by, card->gpu_count);
+		 granted, by, inventory->gpu_count);
 	return warn(out, text, err);
 }
 
-static int gather_warnings(struct info *info, struct error *err)
+static int collect_warnings(struct info *info, struct error *err)
 {
-	const struct chain *chain = &info->chain;
-	const struct plan_node *node = &chain->plan.nodes[info->node_index];
+	const struct stages *stages = &info->stages;
+	const struct plan_node *node = &stages->plan.nodes[info->node_index];
 	json_t *out = info->warnings = json_array();
 	json_t *sentence;
 	size_t i;
 	int rc = out ? 0 : error_memory(err, "the warnings");
 
-	if (!rc && chain->guessed)
+	if (!rc && stages->assumed)
 		rc = warn(out,
 			  "only this node was looked at: the others are taken to be like it, and "
 			  "which address they all reach is tried when the ranks start; "
 			  "'berth run --per-node -- berth info' in the job shows each node's own",
 			  err);
-	if (!rc && chain->alloc.this_node < 0 && !info->plan_file &&
-	    !strcmp(chain->alloc.source, "slurm"))
+	if (!rc && stages->alloc.this_node < 0 && !info->plan_file &&
+	    !strcmp(stages->alloc.source, "slurm"))
 		rc = warn(out,
 			  "this machine is none of the job's nodes: machine, network and plan shown "
 			  "here are its own; 'berth run --per-node -- berth info' shows the nodes'",
@@ -313,43 +313,43 @@ static int gather_warnings(struct info *info, struct error *err)
 		rc = warn(out, text, err);
 	}
 	if (!rc)
-		rc = warn_apart(info, out, err);
+		rc = warn_isolated_gpus(info, out, err);
 	if (!rc)
-		rc = warn_pretended(info, out, err);
-	for (i = 0; !rc && i < chain->plan.warning_count; i++)
-		rc = warn(out, chain->plan.warnings[i], err);
+		rc = warn_simulated(info, out, err);
+	for (i = 0; !rc && i < stages->plan.warning_count; i++)
+		rc = warn(out, stages->plan.warnings[i], err);
 	for (i = 0; !rc && i < node->warning_count; i++)
 		rc = warn(out, node->warnings[i], err);
-	for (i = 0; !rc && i < chain->card.note_count; i++)
-		rc = warn(out, chain->card.notes[i], err);
-	for (i = 0; !rc && i < json_array_size(chain->lint); i++) {
-		sentence = json_array_get(chain->lint, i);
+	for (i = 0; !rc && i < stages->inventory.note_count; i++)
+		rc = warn(out, stages->inventory.notes[i], err);
+	for (i = 0; !rc && i < json_array_size(stages->lint); i++) {
+		sentence = json_array_get(stages->lint, i);
 		rc = warn(out, json_string_value(sentence), err);
 	}
 	return rc;
 }
 
-static int gather(struct info *info, struct error *err)
+static int collect(struct info *info, struct error *err)
 {
-	int rc = chain_load(&info->options, &info->chain, err);
+	int rc = stages_load(&info->options, &info->stages, err);
 
 	if (rc)
 		return rc;
-	info->plan_file = env_get(info->chain.env, "BERTH_PLAN_FILE");
+	info->plan_file = env_get(info->stages.env, "BERTH_PLAN_FILE");
 	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
 		info->plan_file = NULL; /* another job is asked about, not the running one */
 	if (info->plan_file) {
-		rc = read_place(info, err);
+		rc = read_rank_plan(info, err);
 	} else {
-		rc = chain_plan(&info->options.plan, &info->chain, err);
-		if (!info->chain.guessed)
-			info->omitted_nodes = info->chain.alloc.node_count - 1;
+		rc = stages_plan(&info->options.plan, &info->stages, err);
+		if (!info->stages.assumed)
+			info->omitted_nodes = info->stages.alloc.node_count - 1;
 	}
 	if (!rc)
 		rc = choose_rank(info, err);
 	if (!rc)
 		rc = make_environment(info, err);
-	return rc ? rc : gather_warnings(info, err);
+	return rc ? rc : collect_warnings(info, err);
 }
 
 static int show(const struct info *info, struct error *err)
@@ -362,7 +362,7 @@ static int show(const struct info *info, struct error *err)
 
 	struct paint paint;
 
-	paint_choose(stdout, info->chain.env, &paint);
+	paint_init(stdout, info->stages.env, &paint);
 	info_print(info, stdout, &paint);
 	return fflush(stdout) || ferror(stdout)
 		       ? error_set(err, ERR_IO, "standard output: cannot be written")
@@ -376,7 +376,7 @@ int verb_info(int argc, char **argv)
 
 	arguments_parse(&info_argp, argc, argv, 0, &info);
 
-	int rc = gather(&info, &err);
+	int rc = collect(&info, &err);
 
 	if (!rc)
 		rc = show(&info, &err);
@@ -384,6 +384,6 @@ int verb_info(int argc, char **argv)
 	json_decref(info.warnings);
 	env_free(info.changes);
 	env_free(info.other);
-	chain_free(&info.chain);
+	stages_free(&info.stages);
 	return rc ? verb_fail(&err) : 0;
 }

@@ -10,7 +10,7 @@
 #include "alloc/slurm.h"
 #include "base/number.h"
 
-#define ASK_MS 5000
+#define QUERY_MS 5000
 #define REQUEUE_MS 30000
 #define ENDED_S 5 /* by then Slurm has ended the script: it should not go on meanwhile */
 #define ANSWER_MAX (8 << 20)
@@ -20,7 +20,7 @@ struct requeue {
 	const struct alloc *alloc;
 	const struct env *env;
 	int done, max; /* requeues before this run; at most */
-	bool able;
+	bool possible;
 	char why[400]; /* where not able */
 	struct requeue_pbs *pbs;
 };
@@ -50,8 +50,8 @@ static void prepare_slurm(struct requeue *requeue)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show", (char *)"job",
 			      requeue->alloc->job_id, NULL};
-	struct ask_answer answer;
-	enum ask_end end;
+	struct scheduler_tool_output answer;
+	enum scheduler_tool_result end;
 
 	if (slurm_in_step(requeue->env)) {
 		snprintf(requeue->why, sizeof requeue->why,
@@ -59,18 +59,18 @@ static void prepare_slurm(struct requeue *requeue)
 			 "script without srun");
 		return;
 	}
-	end = ask_tool(argv, requeue->env, ASK_MS, ANSWER_MAX, &answer);
-	if (end != ASK_ANSWERED) {
-		snprintf(requeue->why, sizeof requeue->why, end == ASK_LATE
+	end = scheduler_tool_run(argv, requeue->env, QUERY_MS, ANSWER_MAX, &answer);
+	if (end != SCHEDULER_TOOL_EXITED) {
+		snprintf(requeue->why, sizeof requeue->why, end == SCHEDULER_TOOL_TIMEOUT
 			 ? "scontrol gave no answer within %d s" : "there is no scontrol here (%d s)",
-			 ASK_MS / 1000);
+			 QUERY_MS / 1000);
 		return;
 	}
 	if (answer.code)
 		snprintf(requeue->why, sizeof requeue->why, "scontrol ended with code %d, saying: %s",
-			 answer.code, answer.words);
+			 answer.code, answer.stderr_text);
 	else
-		requeue->able = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
+		requeue->possible = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
 	free(answer.text);
 }
 
@@ -94,7 +94,7 @@ int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, s
 			requeue->done = max; /* whoever has changed it: no loop without an end */
 		rc = requeue_pbs_prepare(alloc, env, requeue->done, &requeue->pbs, requeue->why,
 					 sizeof requeue->why, err);
-		requeue->able = !rc;
+		requeue->possible = !rc;
 	} else {
 		snprintf(requeue->why, sizeof requeue->why,
 			 "there is no scheduler's queue here (%s)", alloc->why ? alloc->why : alloc->source);
@@ -115,14 +115,14 @@ void requeue_free(struct requeue *requeue)
 	free(requeue);
 }
 
-void requeue_say(const struct requeue *requeue, void *context,
+void requeue_announce(const struct requeue *requeue, void *context,
 		 void (*note)(void *context, enum log_level level, const char *text))
 {
 	char text[600];
 
 	if (!requeue)
 		return;
-	if (requeue->able)
+	if (requeue->possible)
 		snprintf(text, sizeof text,
 			 "--requeue: the job is queued again by %s when it stops with its work saved, is "
 			 "preempted, or loses a node (done %d of at most %d times)%s",
@@ -130,7 +130,7 @@ void requeue_say(const struct requeue *requeue, void *context,
 			 requeue->pbs ? "; whether the server takes jobs from this node shows only then" : "");
 	else
 		snprintf(text, sizeof text, "--requeue: the job cannot be queued again: %s", requeue->why);
-	note(context, requeue->able ? LOG_NOTE : LOG_WARNING, text);
+	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
 bool requeue_wanted(const struct requeue *requeue, const struct job_result *result, const char *kind,
@@ -147,7 +147,7 @@ bool requeue_wanted(const struct requeue *requeue, const struct job_result *resu
 			 *kind == 'c' ? "cancelled" : "told to stop");
 		return false;
 	}
-	if (!requeue->able) {
+	if (!requeue->possible) {
 		snprintf(next, size, "submit it again by hand: %.180s", requeue->why);
 		return false;
 	}
@@ -165,26 +165,26 @@ static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size
 {
 	const char *name = job_name(requeue->alloc);
 	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)name, NULL};
-	struct ask_answer answer;
-	enum ask_end end = ask_tool(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
-	bool done = end == ASK_ANSWERED && !answer.code;
+	struct scheduler_tool_output answer;
+	enum scheduler_tool_result end = scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	bool done = end == SCHEDULER_TOOL_EXITED && !answer.code;
 
-	if (end != ASK_ANSWERED)
+	if (end != SCHEDULER_TOOL_EXITED)
 		snprintf(next, size, "scontrol requeue %s gave no answer: look with squeue whether the job "
 			 "waits, else submit it again", name);
 	else if (answer.code)
 		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
-			 answer.words);
+			 answer.stderr_text);
 	if (done)
 		sleep(ENDED_S);
-	if (end == ASK_ANSWERED)
+	if (end == SCHEDULER_TOOL_EXITED)
 		free(answer.text);
 	return done;
 }
 
 bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 {
-	char said[300];
+	char reply[300];
 	bool done;
 
 	/* What was said must outlive this process. Pipes and terminals have nothing to sync. */
@@ -194,11 +194,11 @@ bool requeue_now(const struct requeue *requeue, char *next, size_t size)
 	if (!requeue->pbs) {
 		done = requeue_slurm(requeue, next, size);
 	} else {
-		done = !requeue_pbs_submit(requeue->pbs, said, sizeof said);
+		done = !requeue_pbs_submit(requeue->pbs, reply, sizeof reply);
 		if (done)
-			fprintf(stderr, "berth: queued again as %s\n", said);
+			fprintf(stderr, "berth: queued again as %s\n", reply);
 		else
-			snprintf(next, size, "qsub: %.160s; submit the job again", said);
+			snprintf(next, size, "qsub: %.160s; submit the job again", reply);
 	}
 	if (!done)
 		fprintf(stderr, "berth: %s\n", next);

@@ -16,14 +16,14 @@
 struct requeue; /* opaque */
 
 /* Ask the scheduler whether the job can be queued again, and keep what that needs. alloc and env are
- * borrowed until requeue_free. Where it cannot be, requeue_say says why, and the job runs all the
+ * borrowed until requeue_free. Where it cannot be, requeue_announce says why, and the job runs all the
  * same. -ERR_UNAVAILABLE: memory. Starts processes. */
 int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, struct requeue **out,
 		    struct error *err);
 void requeue_free(struct requeue *requeue); /* NULL is fine */
 
 /* For the job's beginning: what --requeue will do. requeue NULL: nothing. */
-void requeue_say(const struct requeue *requeue, void *context,
+void requeue_announce(const struct requeue *requeue, void *context,
 		 void (*note)(void *context, enum log_level level, const char *text));
 
 /* Is a job that ended so (kind: struct run_end's) to be queued again? next: what happens now, or why
@@ -41,6 +41,6 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 			struct requeue_pbs **out, char *why, size_t size, struct error *err);
 void requeue_pbs_free(struct requeue_pbs *pbs);
 /* 0, and the new job's name in said; or -1, and what was wrong. */
-int requeue_pbs_submit(const struct requeue_pbs *pbs, char *said, size_t size);
+int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size);
 
 #endif

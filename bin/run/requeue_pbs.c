@@ -14,18 +14,18 @@
 #include "base/json.h"
 #include "run/requeue.h"
 
-#define ASK_MS 10000
+#define QUERY_MS 10000
 #define SUBMIT_MS 60000
 #define ANSWER_MAX (4 << 20)
 #define SCRIPT_MAX (1 << 20)
-#define WORDS 128 /* of qsub's command line */
+#define ARGUMENTS_MAX 128 /* of qsub's command line */
 
 struct requeue_pbs {
 	char qsub[600];
 	char *script;
 	size_t script_size;
-	char *folder; /* the job's working folder */
-	char *words[WORDS + 8];
+	char *dir; /* the job's working folder */
+	char *arguments[ARGUMENTS_MAX + 8];
 	size_t count;
 	struct env *env; /* with the job's variables in it */
 };
@@ -35,9 +35,9 @@ void requeue_pbs_free(struct requeue_pbs *pbs)
 	if (!pbs)
 		return;
 	for (size_t i = 0; i < pbs->count; i++)
-		free(pbs->words[i]);
+		free(pbs->arguments[i]);
 	free(pbs->script);
-	free(pbs->folder);
+	free(pbs->dir);
 	env_free(pbs->env);
 	free(pbs);
 }
@@ -54,12 +54,12 @@ static void add(struct requeue_pbs *pbs, const char *option, const char *format,
 	if (vasprintf(&value, format, ap) < 0)
 		value = NULL;
 	va_end(ap);
-	if (pbs->count + 2 > WORDS || !value) {
+	if (pbs->count + 2 > ARGUMENTS_MAX || !value) {
 		free(value);
 		return;
 	}
-	pbs->words[pbs->count++] = strdup(option);
-	pbs->words[pbs->count++] = value;
+	pbs->arguments[pbs->count++] = strdup(option);
+	pbs->arguments[pbs->count++] = value;
 }
 
 /* ---- the script ---- */
@@ -218,27 +218,27 @@ static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_
 /* ---- requeue.h ---- */
 
 /* The job's attributes by qstat; a new reference, or NULL and why. */
-static json_t *ask_job(const struct alloc *alloc, const struct env *env, char *why, size_t size)
+static json_t *query_job(const struct alloc *alloc, const struct env *env, char *why, size_t size)
 {
 	char path[600];
 	char *argv[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 	struct error err = {0};
 	json_t *root = NULL, *job = NULL;
-	enum ask_end end;
+	enum scheduler_tool_result end;
 
 	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
 		snprintf(why, size, "there is no qstat here (not in PATH, nor in PBS_EXEC)");
 		return NULL;
 	}
-	end = ask_tool(argv, env, ASK_MS, ANSWER_MAX, &answer);
-	if (end != ASK_ANSWERED) {
+	end = scheduler_tool_run(argv, env, QUERY_MS, ANSWER_MAX, &answer);
+	if (end != SCHEDULER_TOOL_EXITED) {
 		snprintf(why, size, "qstat gave no answer");
 		return NULL;
 	}
 	if (json_read("qstat's answer", answer.text, strlen(answer.text), ANSWER_MAX, &root, &err))
 		snprintf(why, size, "qstat ended with code %d: %s", answer.code,
-			 answer.words[0] ? answer.words : err.text);
+			 answer.stderr_text[0] ? answer.stderr_text : err.text);
 	else
 		job = json_incref(json_object_get(json_object_get(root, "Jobs"), alloc->job_id));
 	if (root && !job)
@@ -269,22 +269,22 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 			struct requeue_pbs **out, char *why, size_t size, struct error *err)
 {
 	struct requeue_pbs *pbs = calloc(1, sizeof *pbs);
-	const char *folder = env_get(env, "PBS_O_WORKDIR");
+	const char *dir = env_get(env, "PBS_O_WORKDIR");
 	JSON_AUTO job = NULL;
 	int rc;
 
 	if (!pbs)
 		return error_memory(err, "--requeue");
 	rc = possible(alloc, env, pbs, why, size);
-	if (!rc && !(job = ask_job(alloc, env, why, size)))
+	if (!rc && !(job = query_job(alloc, env, why, size)))
 		rc = 1;
 	if (!rc)
 		rc = read_script(alloc, env, job, pbs, why, size);
 	if (rc)
 		goto out;
-	pbs->folder = strdup(folder ? folder : "/");
+	pbs->dir = strdup(dir ? dir : "/");
 	pbs->env = env_copy(env);
-	if (!pbs->folder || !pbs->env) {
+	if (!pbs->dir || !pbs->env) {
 		rc = error_memory(err, "--requeue");
 		goto out;
 	}
@@ -294,8 +294,8 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	/* Not before this one is gone altogether: both would write the same checkpoints. */
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, json_object_get(job, "Variable_List"), alloc->job_id, done, err);
-	if (!rc && pbs->count + 2 > WORDS) {
-		snprintf(why, size, "it has more resources than a command line of %d words", WORDS);
+	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
+		snprintf(why, size, "it has more resources than a command line of %d words", ARGUMENTS_MAX);
 		rc = 1;
 	}
 out:
@@ -309,10 +309,10 @@ out:
 /* The script as a file for qsub, which reads it at once. */
 static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
 {
-	const char *folder = env_get(pbs->env, "TMPDIR");
+	const char *dir = env_get(pbs->env, "TMPDIR");
 	int fd, failed;
 
-	snprintf(path, size, "%s/berth-requeue-XXXXXX", folder && *folder == '/' ? folder : "/tmp");
+	snprintf(path, size, "%s/berth-requeue-XXXXXX", dir && *dir == '/' ? dir : "/tmp");
 	fd = mkstemp(path);
 	if (fd < 0) {
 		snprintf(path, size, "/tmp/berth-requeue-XXXXXX");
@@ -327,34 +327,34 @@ static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
 	return failed;
 }
 
-int requeue_pbs_submit(const struct requeue_pbs *pbs, char *said, size_t size)
+int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 {
 	/* In the folder of the first qsub: it becomes PBS_O_WORKDIR. */
-	char *argv[WORDS + 8] = {(char *)"sh", (char *)"-c", (char *)"cd \"$0\" && exec \"$@\"",
-				 pbs->folder, (char *)pbs->qsub};
+	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c", (char *)"cd \"$0\" && exec \"$@\"",
+				 pbs->dir, (char *)pbs->qsub};
 	char script[600];
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 	size_t count = 5;
-	enum ask_end end;
+	enum scheduler_tool_result end;
 	int rc;
 
 	if (write_script(pbs, script, sizeof script)) {
-		snprintf(said, size, "its script cannot be written to %s", script);
+		snprintf(reply, size, "its script cannot be written to %s", script);
 		return -1;
 	}
 	for (size_t i = 0; i < pbs->count; i++)
-		argv[count++] = pbs->words[i];
+		argv[count++] = pbs->arguments[i];
 	argv[count++] = script;
-	end = ask_tool(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
+	end = scheduler_tool_run(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
 	unlink(script);
-	if (end != ASK_ANSWERED) {
-		snprintf(said, size, "no answer within %d s (it may be there: look with qstat first)",
+	if (end != SCHEDULER_TOOL_EXITED) {
+		snprintf(reply, size, "no answer within %d s (it may be there: look with qstat first)",
 			 SUBMIT_MS / 1000);
 		return -1;
 	}
 	rc = answer.code ? -1 : 0;
 	answer.text[strcspn(answer.text, "\n")] = '\0';
-	snprintf(said, size, "%s", rc ? answer.words : answer.text);
+	snprintf(reply, size, "%s", rc ? answer.stderr_text : answer.text);
 	free(answer.text);
 	return rc;
 }

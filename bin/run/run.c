@@ -44,18 +44,18 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 {
 	size_t wanted = (size_t)setup->options->nodes;
 	struct alloc *alloc = &setup->alloc;
-	struct alloc pretended;
+	struct alloc simulated;
 	int rc;
 
-	if (setup->engine->one_machine && !setup->engine->by_socket_pair) {
-		rc = engine_pretend(alloc, wanted ? wanted : alloc->node_count, &pretended, err);
+	if (setup->launcher->single_host && !setup->launcher->uses_socket_pair) {
+		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated, err);
 		if (rc)
 			return rc;
 		alloc_free(alloc);
-		*alloc = pretended;
+		*alloc = simulated;
 		return 0;
 	}
-	if (wanted && wanted != alloc->node_count && alloc->meet)
+	if (wanted && wanted != alloc->node_count && alloc->rendezvous)
 		return error_set(err, ERR_USAGE,
 				 "--nodes %zu: here all %zu take part, each was started by itself",
 				 wanted, alloc->node_count);
@@ -77,20 +77,20 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 static int check_report(const char *path, struct error *err)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder =
+	char *dir =
 		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 	struct stat info;
 	int rc = 0;
 
-	if (!folder)
+	if (!dir)
 		return error_memory(err, "--report");
 	if (!*path || (!stat(path, &info) && S_ISDIR(info.st_mode)))
 		rc = error_set(err, ERR_OUTPUT, "--report '%s' is no file that could be written",
 			       path);
-	else if (access(folder, W_OK | X_OK))
+	else if (access(dir, W_OK | X_OK))
 		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path,
-			       folder, strerror(errno));
-	free(folder);
+			       dir, strerror(errno));
+	free(dir);
 	return rc;
 }
 
@@ -120,21 +120,21 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = job_check_program(argv[0], out->env, err);
 	if (!rc && options->log_dir && !options->dry_run)
-		rc = logs_check_folder(options->log_dir, err);
+		rc = logs_check_dir(options->log_dir, err);
 	if (!rc && options->report && !options->dry_run)
 		out->bad_report = (rc = check_report(options->report, err)) != 0;
 	if (!rc)
-		rc = find_self(out->program, sizeof out->program, err);
+		rc = find_self(out->berth_path, sizeof out->berth_path, err);
 	if (!rc)
 		rc = alloc_read(out->env, &options->shared.alloc, &out->alloc, err);
 	if (!rc)
-		alloc_ask(out->env, &out->alloc);
+		alloc_query(out->env, &out->alloc);
 	if (!rc)
 		rc = run_end_time(out, err);
 	if (!rc)
-		rc = run_old_stop_file(out, err);
+		rc = run_remove_stale_stop_file(out, err);
 	if (!rc)
-		rc = engine_find(options->engine, &out->alloc, out->env, &out->engine, err);
+		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launcher, err);
 	if (!rc)
 		rc = choose_nodes(out, err);
 	if (!rc) {
@@ -142,20 +142,20 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 
 		rc = attempts_check(&policy, &out->alloc, err);
 	}
-	if (!rc && options->max_restarts && out->engine->start_tasks)
+	if (!rc && options->max_restarts && out->launcher->start_tasks)
 		rc = error_set(err, ERR_USAGE,
 			       "--max-restarts: the launcher %s starts its ranks once; without --launcher "
 			       "they are berth's to start again",
-			       out->engine->name);
+			       out->launcher->name);
 	return rc;
 }
 
-struct attempts_policy run_policy(const struct run_options *options, bool ours)
+struct attempts_policy run_policy(const struct run_options *options, bool own_program)
 {
 	return (struct attempts_policy){.max_restarts = options->max_restarts,
 					.spares = (size_t)options->spares,
 					.min_nodes = (size_t)options->min_nodes,
-					.ours = ours};
+					.own_program = own_program};
 }
 
 void run_setup_free(struct run_setup *setup)
@@ -169,7 +169,7 @@ void run_setup_free(struct run_setup *setup)
 
 /* ---- what the job tells ---- */
 
-struct teller {
+struct console {
 	struct printer *printer;
 	enum log_level limit;
 	bool over;  /* lines of progress go over each other */
@@ -177,46 +177,46 @@ struct teller {
 	struct run_tasks *tasks; /* NULL: the agents start the ranks */
 };
 
-static void end_progress(struct teller *teller)
+static void end_progress(struct console *console)
 {
-	if (teller->dirty)
-		printer_line(teller->printer, 0, true, "", 0, true);
-	teller->dirty = false;
+	if (console->dirty)
+		printer_line(console->printer, 0, true, "", 0, true);
+	console->dirty = false;
 }
 
 /* Rank 0's line of progress, which the next one will go over. */
-static void on_progress(struct teller *teller, const char *text, size_t size)
+static void on_progress(struct console *console, const char *text, size_t size)
 {
 	size = progress_fit(STDERR_FILENO, size);
-	printer_line(teller->printer, 0, true, PROGRESS_OVER, sizeof PROGRESS_OVER - 1, false);
-	printer_line(teller->printer, 0, true, text, size, false);
-	teller->dirty = true;
+	printer_line(console->printer, 0, true, PROGRESS_OVER, sizeof PROGRESS_OVER - 1, false);
+	printer_line(console->printer, 0, true, text, size, false);
+	console->dirty = true;
 }
 
 static void on_output(void *context, int rank, bool is_err, const char *text, size_t size,
 		      bool newline)
 {
-	struct teller *teller = context;
-	size_t mark = sizeof PROGRESS_MARK - 1;
+	struct console *console = context;
+	size_t prefix = sizeof PROGRESS_MARK - 1;
 
-	if (teller->over && !rank && is_err && newline && size >= mark &&
-	    !memcmp(text, PROGRESS_MARK, mark)) {
-		on_progress(teller, text + mark, size - mark);
+	if (console->over && !rank && is_err && newline && size >= prefix &&
+	    !memcmp(text, PROGRESS_MARK, prefix)) {
+		on_progress(console, text + prefix, size - prefix);
 		return;
 	}
-	end_progress(teller);
-	printer_line(teller->printer, rank, is_err, text, size, newline);
+	end_progress(console);
+	printer_line(console->printer, rank, is_err, text, size, newline);
 }
 
 static void on_note(void *context, enum log_level level, const char *text)
 {
-	struct teller *teller = context;
+	struct console *console = context;
 	char line[1400];
 	int size;
 
-	if (level > teller->limit)
+	if (level > console->limit)
 		return;
-	end_progress(teller);
+	end_progress(console);
 	size = snprintf(line, sizeof line, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "",
 			text);
 	if (size > 0 && file_write_all(STDERR_FILENO, line,
@@ -226,50 +226,50 @@ static void on_note(void *context, enum log_level level, const char *text)
 
 static void on_planned(void *context, const struct plan *plan)
 {
-	struct teller *teller = context;
+	struct console *console = context;
 
-	if (teller->tasks)
-		run_tasks_planned(teller->tasks, plan);
+	if (console->tasks)
+		run_tasks_planned(console->tasks, plan);
 }
 
 static bool is_full(void *context)
 {
-	struct teller *teller = context;
+	struct console *console = context;
 
-	return printer_full(teller->printer);
+	return printer_full(console->printer);
 }
 
-static void tell_end(const struct job_result *result, const struct run_end *end,
+static void print_end(const struct job_result *result, const struct run_end *end,
 		     const struct run_options *options)
 {
 	size_t i;
 	json_t *line;
 
-	if (result->left)
-		fprintf(stderr, "berth: warning: could not be ended: %s\n", result->left);
+	if (result->unkilled)
+		fprintf(stderr, "berth: warning: could not be ended: %s\n", result->unkilled);
 	if (!result->code)
 		return;
 	/* Who stopped with its work saved has no fault to look for in what it said. */
 	bool stopped = result->code == ERR_STOPPED && result->by_program;
 
-	if (json_array_size(result->last) && !options->quiet && !stopped) {
+	if (json_array_size(result->output_tail) && !options->quiet && !stopped) {
 		fprintf(stderr, "berth: the last lines of rank %d:\n", result->rank);
-		json_array_foreach(result->last, i, line)
+		json_array_foreach(result->output_tail, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
 	if (options->log_dir && result->rank >= 0 && !stopped) {
-		char folder[PATH_MAX];
+		char dir[PATH_MAX];
 
-		attempts_log_dir(options->log_dir, options->max_restarts, result->attempt, folder,
-				 sizeof folder);
-		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", folder, result->rank,
+		attempts_log_dir(options->log_dir, options->max_restarts, result->attempt, dir,
+				 sizeof dir);
+		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", dir, result->rank,
 			result->node ? " on " : "", result->node ? result->node : "");
 	}
-	if (result->refused)
-		fprintf(stderr, "berth: it is not started again: %s\n", result->refused);
+	if (result->no_restart_reason)
+		fprintf(stderr, "berth: it is not started again: %s\n", result->no_restart_reason);
 	if (end->known)
 		fprintf(stderr, "berth: this is known: %s\nberth: what to do: %s (%s)\n",
-			end->known->cause, end->known->mend, end->known->source);
+			end->known->cause, end->known->fix, end->known->source);
 	if (end->why[0])
 		fprintf(stderr, "berth: why: %s\n", end->why);
 	if (result->saved)
@@ -316,44 +316,44 @@ static void result_of_error(const struct error *err, struct job_result *result)
 	result->first_cause = strdup(err->text);
 }
 
-static int run(struct run_setup *setup, const char *const *argv, bool ours, bool progress,
+static int run(struct run_setup *setup, const char *const *argv, bool own_program, bool progress,
 	       struct job_result *result, struct error *err)
 {
 	const struct run_options *options = setup->options;
-	const struct attempts_policy policy = run_policy(options, ours);
-	struct teller teller = {
+	const struct attempts_policy policy = run_policy(options, own_program);
+	struct console console = {
 		.limit = options->quiet	    ? LOG_ERROR
 			 : options->verbose ? LOG_DEBUG
 					    : LOG_NOTE,
 		.over = progress,
 	};
 	struct run_tasks tasks = {0};
-	bool native = setup->engine->start_tasks != NULL;
+	bool native = setup->launcher->start_tasks != NULL;
 	char problem[256];
-	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &teller.printer, err);
+	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &console.printer, err);
 
 	if (!rc && native) {
-		teller.tasks = &tasks;
+		console.tasks = &tasks;
 		rc = run_tasks_prepare(&tasks, setup, argv, err);
 	}
 	if (rc) {
 		run_tasks_end(&tasks, NULL);
-		printer_free(teller.printer, 0, problem, sizeof problem);
+		printer_free(console.printer, 0, problem, sizeof problem);
 		return rc;
 	}
 	struct job_sink sink = {
-		.context = &teller,
+		.context = &console,
 		.output = on_output,
 		.note = on_note,
 		.full = is_full,
 		.planned = on_planned,
-		.drained_fd = printer_drained_fd(teller.printer),
+		.drained_fd = printer_drained_fd(console.printer),
 	};
 	struct job_request request = {
 		.alloc = &setup->alloc,
-		.engine = setup->engine,
+		.launcher = setup->launcher,
 		.env = setup->env,
-		.program = setup->program,
+		.berth_path = setup->berth_path,
 		.argv = native ? tasks.argv : argv,
 		.driver = native ? &tasks.driver : NULL,
 		.cwd = setup->cwd,
@@ -368,7 +368,7 @@ static int run(struct run_setup *setup, const char *const *argv, bool ours, bool
 		.fanout = (size_t)options->fan_out,
 	};
 
-	log_limit(teller.limit);
+	log_set_level(console.limit);
 	request.plan.port = options->port;
 	/* Those of the job's earlier starts have had numbers of their own. */
 	request.plan.attempt = setup->alloc.restarts * (options->max_restarts + 1);
@@ -376,14 +376,14 @@ static int run(struct run_setup *setup, const char *const *argv, bool ours, bool
 	request.warn_before_ms = options->warn_before_ms ? options->warn_before_ms : WARN_MS;
 	request.warn_signal = options->warn_signal;
 	if (request.warn && !setup->alloc.end_time)
-		on_note(&teller, LOG_WARNING,
+		on_note(&console, LOG_WARNING,
 			"nobody says when the job's time is over, so there will be no warning; "
 			"--end-time does");
-	requeue_say(setup->requeue, &teller, on_note);
+	requeue_announce(setup->requeue, &console, on_note);
 	rc = attempts_run(&request, &policy, &sink, result, err);
 	run_tasks_end(&tasks, rc ? NULL : result);
-	end_progress(&teller);
-	printer_free(teller.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
+	end_progress(&console);
+	printer_free(console.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])
 		return rc;
 	/* A job whose output did not arrive has not ended well, whatever its ranks say. */
@@ -398,21 +398,21 @@ static int run(struct run_setup *setup, const char *const *argv, bool ours, bool
 }
 
 /* Who wants restarts after the loss of a node should know what becomes of the job itself. */
-static void tell_lost_nodes(const struct run_setup *setup)
+static void warn_lost_node_policy(const struct run_setup *setup)
 {
 	const struct run_options *options = setup->options;
 	char text[400];
 
 	if (!options->max_restarts || setup->alloc.node_count < 2 || options->quiet)
 		return;
-	slurm_lost_node(setup->env, &setup->alloc, SLURM_ASK_MS, text, sizeof text);
+	slurm_lost_node_policy(setup->env, &setup->alloc, SLURM_QUERY_MS, text, sizeof text);
 	if (text[0])
 		fprintf(stderr, "berth: %s\n", text);
 }
 
 /* The ranks have ended: a scheduler that sends its signal once more shall not end the report, or the job's
  * way back into the queue. All that follows has deadlines. */
-static void end_undisturbed(void)
+static void ignore_signals(void)
 {
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGHUP, SIG_IGN);
@@ -440,15 +440,15 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc)
 		rc = run_prepare(options, argv, &setup, &err);
 	if (!rc)
-		run_say_hosts(&setup);
+		run_warn_hosts(&setup);
 	bool bad_report = rc && setup.bad_report;
-	bool ours = progress;
+	bool own_program = progress;
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);
 	if (!rc && progress)
 		rc = set_variable(setup.env, PROGRESS_ENV "=terminal", "a terminal", &err);
 	if (!rc && options->dry_run) {
-		rc = run_show(&setup, argv, &err);
+		rc = run_dry_run(&setup, argv, &err);
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}
@@ -460,20 +460,20 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		return rc ? verb_fail(&err) : code;
 	}
 	if (!rc)
-		rc = run_check_head(&setup, &err);
+		rc = run_check_rendezvous(&setup, &err);
 	if (!rc && options->requeue)
 		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue, &err);
 	if (!rc)
-		tell_lost_nodes(&setup);
+		warn_lost_node_policy(&setup);
 	if (!rc)
-		rc = run(&setup, argv, ours, progress, &result, &err);
-	end_undisturbed();
+		rc = run(&setup, argv, own_program, progress, &result, &err);
+	ignore_signals();
 	if (rc)
 		result_of_error(&err, &result);
 	run_end_find(&setup, &result, &end);
-	bool again = requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
+	bool will_requeue = requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
 
-	tell_end(&result, &end, options);
+	print_end(&result, &end, options);
 	rc = result.code;
 	/* A report that cannot be written has been said already, if that is what failed. */
 	if (!bad_report && write_report(options, &result, &end, &report_err)) {
@@ -482,7 +482,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = rc ? rc : code;
 	}
 	/* Last of all: the scheduler may end this process for it. */
-	if (again && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
+	if (will_requeue && !requeue_now(setup.requeue, end.next, sizeof end.next) && !bad_report)
 		write_report(options, &result, &end, &report_err);
 	job_result_free(&result);
 	run_setup_free(&setup);

@@ -16,15 +16,15 @@ struct run_setup {
 	const struct run_options *options;
 	struct env *env;    /* captured, --env applied */
 	struct alloc alloc; /* the nodes to be used */
-	const struct engine *engine;
-	char program[4096]; /* this berth's own path */
+	const struct launcher *launcher;
+	char berth_path[4096]; /* this berth's own path */
 	char *cwd;
 	struct requeue *requeue; /* requeue.h; NULL without --requeue */
 	bool bad_report; /* run_prepare failed because --report cannot be written */
 };
 
 /* What the options say of restarts. ours: the program is berth's own. */
-struct attempts_policy run_policy(const struct run_options *options, bool ours);
+struct attempts_policy run_policy(const struct run_options *options, bool own_program);
 
 /* Environment, allocation, engine, and everything that can be checked before something starts:
  * program, log folder, report. argv: the ranks' program. */
@@ -41,7 +41,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 int run_end_time(struct run_setup *setup, struct error *err);
 /* BERTH_STOP_FILE, where the user has set it: one of an earlier run, by which this one would stop at once, is
  * removed and told (--dry-run: told). -ERR_OUTPUT: it cannot be removed. */
-int run_old_stop_file(const struct run_setup *setup, struct error *err);
+int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err);
 /* What there is to say of the end beyond the first cause: why, as far as berth or the scheduler knows,
  * what was saved, what continues it; on stderr. Asks the scheduler's tool where a signal ended it. */
 struct run_end {
@@ -63,13 +63,13 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 bool run_is_agent(const struct run_setup *setup);
 /* Where this machine is the head of such a job: do the others find it at --rdzv-endpoint? -ERR_NETWORK: the name
  * is not known here; an address of no interface of its own is said, but may be right (NAT). */
-int run_check_head(const struct run_setup *setup, struct error *err);
+int run_check_rendezvous(const struct run_setup *setup, struct error *err);
 /* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a warning. */
-void run_say_hosts(const struct run_setup *setup);
+void run_warn_hosts(const struct run_setup *setup);
 /* Be this machine's agent until the head's job is over. -ERR_NETWORK: it was lost, or never there. */
 int run_as_agent(const struct run_setup *setup, int *code, struct error *err);
 
 /* run_dry.c: what would be started, on stdout; exit code. */
-int run_show(const struct run_setup *setup, const char *const *argv, struct error *err);
+int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err);
 
 #endif

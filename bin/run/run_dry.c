@@ -20,51 +20,51 @@ struct show {
 	const struct run_setup *setup;
 	const char *const *argv;
 	struct plan_request request;
-	bool seen;   /* this machine is the head: there is a plan */
+	bool has_plan;   /* this machine is the head: there is a plan */
 	int *counts; /* not seen: ranks of each node as far as the allocation tells; NULL: it does not */
 	size_t count;
-	struct machine *cards;
+	struct inventory *inventories;
 	struct plan plan;
-	char *line;
-	bool guessed; /* other nodes are taken to be like this one */
+	char *command_line;
+	bool assumed; /* other nodes are taken to be like this one */
 };
 
-static bool is_head(const struct run_setup *setup)
+static bool is_first_node(const struct run_setup *setup)
 {
 	const struct alloc *alloc = &setup->alloc;
 
-	if (setup->engine->one_machine || alloc->this_node >= 0 || !strcmp(alloc->source, "slurm"))
-		return setup->engine->one_machine || !alloc->this_node;
-	return engine_is_here(alloc->nodes[0].name);
+	if (setup->launcher->single_host || alloc->this_node >= 0 || !strcmp(alloc->source, "slurm"))
+		return setup->launcher->single_host || !alloc->this_node;
+	return launcher_is_this_host(alloc->nodes[0].name);
 }
 
-static int load_cards(struct show *show, struct error *err)
+static int load_inventories(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
-	const struct machine_source source = {0};
-	JSON_AUTO card = NULL;
+	const struct inventory_source source = {0};
+	JSON_AUTO inventory = NULL;
 	int rc;
 
-	show->cards = calloc(alloc->node_count, sizeof *show->cards);
-	if (!show->cards)
+	show->inventories = calloc(alloc->node_count, sizeof *show->inventories);
+	if (!show->inventories)
 		return error_memory(err, "the cards");
-	rc = machine_load_here(&source, show->setup->env, &show->cards[0], err);
+	rc = inventory_discover_from_env(&source, show->setup->env, &show->inventories[0], err);
 	if (rc)
 		return rc;
 	show->count = 1;
-	card = machine_to_json(&show->cards[0]);
-	if (!card)
+	inventory = inventory_to_json(&show->inventories[0]);
+	if (!inventory)
 		rc = error_memory(err, "the cards");
 	for (; !rc && show->count < alloc->node_count; show->count += !rc) {
-		rc = machine_from_json(card, &show->cards[show->count], err);
-		show->guessed = !show->setup->engine->one_machine;
-		if (!rc && show->guessed) /* those are nobody's guess */
-			show->cards[show->count].address_count = 0;
+		rc = inventory_from_json(inventory, &show->inventories[show->count], err);
+		show->assumed = !show->setup->launcher->single_host;
+		if (!rc && show->assumed) /* those are nobody's guess */
+			show->inventories[show->count].address_count = 0;
 	}
 	for (size_t i = 0; !rc && i < show->count; i++) {
-		free(show->cards[i].node);
-		show->cards[i].node = strdup(alloc->nodes[i].name);
-		if (!show->cards[i].node)
+		free(show->inventories[i].node);
+		show->inventories[i].node = strdup(alloc->nodes[i].name);
+		if (!show->inventories[i].node)
 			rc = error_memory(err, "the cards");
 	}
 	return rc;
@@ -75,26 +75,26 @@ static int count_ranks(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
 	const struct plan_request *request = &show->request;
-	struct machine *cards = calloc(alloc->node_count, sizeof *cards);
+	struct inventory *inventories = calloc(alloc->node_count, sizeof *inventories);
 	bool known = true;
 	int rc;
 
 	show->counts = calloc(alloc->node_count, sizeof *show->counts);
-	rc = cards && show->counts ? 0 : error_memory(err, "the ranks of the nodes");
+	rc = inventories && show->counts ? 0 : error_memory(err, "the ranks of the nodes");
 	for (size_t i = 0; !rc && i < alloc->node_count; i++) {
 		int gpus = alloc->nodes[i].gpus;
 
 		known &= request->ranks_per_node || request->per_node || gpus > 0 ||
 			 (request->ranks && alloc->node_count == 1);
-		cards[i].gpus = gpus > 0 ? calloc((size_t)gpus, sizeof *cards[i].gpus) : NULL;
-		for (; cards[i].gpus && cards[i].gpu_count < (size_t)gpus; cards[i].gpu_count++)
-			cards[i].gpus[cards[i].gpu_count].allowed = true;
+		inventories[i].gpus = gpus > 0 ? calloc((size_t)gpus, sizeof *inventories[i].gpus) : NULL;
+		for (; inventories[i].gpus && inventories[i].gpu_count < (size_t)gpus; inventories[i].gpu_count++)
+			inventories[i].gpus[inventories[i].gpu_count].allowed = true;
 	}
 	if (!rc)
-		rc = plan_spread(alloc, cards, alloc->node_count, request, show->counts, err);
-	for (size_t i = 0; cards && i < alloc->node_count; i++)
-		free(cards[i].gpus);
-	free(cards);
+		rc = plan_rank_counts(alloc, inventories, alloc->node_count, request, show->counts, err);
+	for (size_t i = 0; inventories && i < alloc->node_count; i++)
+		free(inventories[i].gpus);
+	free(inventories);
 	if (!known) {
 		free(show->counts);
 		show->counts = NULL;
@@ -107,7 +107,7 @@ static int world_size(const struct show *show)
 {
 	int sum = 0;
 
-	if (show->seen)
+	if (show->has_plan)
 		return show->plan.world_size;
 	for (size_t i = 0; show->counts && i < show->setup->alloc.node_count; i++)
 		sum += show->counts[i];
@@ -117,14 +117,14 @@ static int world_size(const struct show *show)
 static int make(struct show *show, struct error *err)
 {
 	const struct run_setup *setup = show->setup;
-	struct engine_job job = {
+	struct launcher_job job = {
 		.alloc = &setup->alloc,
 		.env = setup->env,
-		.program = setup->program,
+		.berth_path = setup->berth_path,
 		.job = setup->alloc.job_id,
-		.secret = setup->engine->by_cookie ? NULL : "",
-		.recipe = setup->engine->by_cookie ? "cookie:NONCE" : NULL,
-		.head = "ADDRESS:PORT",
+		.secret = setup->launcher->secret_from_cookie ? NULL : "",
+		.secret_source = setup->launcher->secret_from_cookie ? "cookie:NONCE" : NULL,
+		.controller_addresses = "ADDRESS:PORT",
 	};
 	int rc;
 
@@ -132,15 +132,15 @@ static int make(struct show *show, struct error *err)
 	show->request.port = setup->options->port;
 	show->request.report = setup->options->report;
 	show->request.spares = (size_t)setup->options->spares;
-	show->request.one_machine = setup->engine->one_machine;
-	show->seen = is_head(setup);
+	show->request.single_host = setup->launcher->single_host;
+	show->has_plan = is_first_node(setup);
 	rc = plan_network_check(&show->request, err);
 	if (!rc)
-		rc = show->seen ? load_cards(show, err) : count_ranks(show, err);
-	if (!rc && show->seen)
-		rc = plan_make(&setup->alloc, show->cards, show->count, &show->request, NULL,
+		rc = show->has_plan ? load_inventories(show, err) : count_ranks(show, err);
+	if (!rc && show->has_plan)
+		rc = plan_make(&setup->alloc, show->inventories, show->count, &show->request, NULL,
 			       setup->env, &show->plan, err);
-	if (!rc && !(show->line = setup->engine->line(&job)))
+	if (!rc && !(show->command_line = setup->launcher->command_line(&job)))
 		rc = error_memory(err, "the launcher's line");
 	return rc;
 }
@@ -148,14 +148,14 @@ static int make(struct show *show, struct error *err)
 static int environment_of(const struct show *show, size_t node, size_t local_rank, struct env **out,
 			  struct error *err)
 {
-	return plan_environment(&show->plan, &show->cards[node], node, local_rank, &show->request,
+	return plan_environment(&show->plan, &show->inventories[node], node, local_rank, &show->request,
 				show->setup->env, out, err);
 }
 
 #define UNKNOWN_MAX 400
 
 /* Why there is no plan to show, and what shows it. */
-static const char *unknown_here(const struct show *show, char out[UNKNOWN_MAX])
+static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 {
 	snprintf(out, UNKNOWN_MAX,
 		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is planned on "
@@ -192,18 +192,18 @@ static int print_json(const struct show *show, struct error *err)
 						       plan_node_to_json(&show->plan.nodes[n]),
 						       "environments", environments));
 	}
-	for (size_t n = 0; !show->seen && n < alloc->node_count; n++)
+	for (size_t n = 0; !show->has_plan && n < alloc->node_count; n++)
 		json_array_append_new(
 			nodes, json_pack("{s:o, s:n, s:[], s:o}", "node",
 					 json_text(alloc->nodes[n].name), "plan", "environments", "ranks",
 					 show->counts ? json_integer(show->counts[n]) : json_null()));
 	out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema",
-			"berth.dryrun/1", "launcher", show->setup->engine->name, "line", show->line,
+			"berth.dryrun/1", "launcher", show->setup->launcher->name, "line", show->command_line,
 			"alloc", alloc_to_json(alloc), "program", program, "world_size",
 			ranks ? json_integer(ranks) : json_null(), "address",
-			json_text(show->seen ? show->plan.network.address : show->request.head), "guessed",
-			show->guessed, "nodes", nodes, "not_known",
-			json_text(show->seen ? NULL : unknown_here(show, why)));
+			json_text(show->has_plan ? show->plan.network.address : show->request.master_addr), "guessed",
+			show->assumed, "nodes", nodes, "not_known",
+			json_text(show->has_plan ? NULL : why_no_plan(show, why)));
 	if (rc)
 		return rc;
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
@@ -277,11 +277,11 @@ static void print_program(const struct show *show, const struct paint *paint)
 }
 
 /* Off the head: what the allocation and the options alone tell. */
-static void print_unseen(const struct show *show, const struct paint *paint)
+static void print_without_plan(const struct show *show, const struct paint *paint)
 {
 	const struct alloc *alloc = &show->setup->alloc;
-	const struct plan_request *wish = &show->request;
-	const char *asked[] = {wish->head, wish->iface, wish->subnet};
+	const struct plan_request *request = &show->request;
+	const char *requested[] = {request->master_addr, request->iface, request->subnet};
 	static const char *const by[] = {"--master-addr", "--iface", "--subnet"};
 	struct table *table = table_new();
 	struct cell slots, gpus, ranks;
@@ -289,8 +289,8 @@ static void print_unseen(const struct show *show, const struct paint *paint)
 
 	printf("%smeet at%s  ", paint->bold, paint->off);
 	for (size_t i = 0; i < 3; i++)
-		if (asked[i])
-			printf("%s %s, ", by[i], asked[i]);
+		if (requested[i])
+			printf("%s %s, ", by[i], requested[i]);
 	printf("an address of %s%s\n", alloc->nodes[0].name,
 	       alloc->node_count > 1 ? " that all nodes reach" : ", its loopback unless told otherwise");
 	print_program(show, paint);
@@ -310,7 +310,7 @@ static void print_unseen(const struct show *show, const struct paint *paint)
 	table_print(table, stdout, paint, 2);
 	table_free(table);
 	printf("\n%snot known%s ", paint->warn, paint->off);
-	text_wrap(stdout, unknown_here(show, why), 10, paint->width);
+	text_wrap(stdout, why_no_plan(show, why), 10, paint->width);
 }
 
 static int print_text(const struct show *show, struct error *err)
@@ -319,14 +319,14 @@ static int print_text(const struct show *show, struct error *err)
 	struct paint paint;
 	int rc;
 
-	paint_choose(stdout, show->setup->env, &paint);
-	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->engine->name,
-	       show->line);
+	paint_init(stdout, show->setup->env, &paint);
+	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launcher->name,
+	       show->command_line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
 	       alloc->why ? alloc->why : alloc->source,
-	       show->guessed ? "; the others are taken to be like this one" : "");
-	if (!show->seen) {
-		print_unseen(show, &paint);
+	       show->assumed ? "; the others are taken to be like this one" : "");
+	if (!show->has_plan) {
+		print_without_plan(show, &paint);
 		return fflush(stdout) ? error_set(err, ERR_IO, "writing to stdout failed") : 0;
 	}
 	printf("%smeet at%s  %s%s%s\n", paint.bold, paint.off, show->plan.network.address,
@@ -345,7 +345,7 @@ static int print_text(const struct show *show, struct error *err)
 	return rc;
 }
 
-int run_show(const struct run_setup *setup, const char *const *argv, struct error *err)
+int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err)
 {
 	struct show show = {.setup = setup, .argv = argv};
 	int rc = make(&show, err);
@@ -354,9 +354,9 @@ int run_show(const struct run_setup *setup, const char *const *argv, struct erro
 		rc = setup->options->json ? print_json(&show, err) : print_text(&show, err);
 	plan_free(&show.plan);
 	for (size_t i = 0; i < show.count; i++)
-		machine_free(&show.cards[i]);
-	free(show.cards);
+		inventory_free(&show.inventories[i]);
+	free(show.inventories);
 	free(show.counts);
-	free(show.line);
+	free(show.command_line);
 	return rc;
 }

@@ -14,7 +14,7 @@
 #include "explain/explain.h"
 #include "run/run.h"
 
-#define ASK_MS 2000
+#define QUERY_MS 2000
 #define ANSWER_MAX (1 << 20)
 #define EARLY_S 90 /* a scheduler's signal at the job's end may come that early (Slurm: 60 s) */
 
@@ -59,19 +59,19 @@ int run_end_time(struct run_setup *setup, struct error *err)
 					 "time to come, or none",
 					 name, text, (long long)(now - end), (long long)now);
 		alloc->end_time = end;
-		free(alloc->end_why);
-		alloc->end_why = strdup(name);
+		free(alloc->end_reason);
+		alloc->end_reason = strdup(name);
 	} else if (alloc->end_time && alloc->end_time <= now) {
 		fprintf(stderr, "berth: warning: by this machine's clock the job's time was over %lld s "
 			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; nothing "
 			"is done about the end\n",
-			(long long)(now - alloc->end_time), alloc->end_why ? alloc->end_why : alloc->source);
+			(long long)(now - alloc->end_time), alloc->end_reason ? alloc->end_reason : alloc->source);
 		alloc->end_time = 0;
 	}
 	return 0;
 }
 
-int run_old_stop_file(const struct run_setup *setup, struct error *err)
+int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 {
 	const char *path = env_get(setup->env, "BERTH_STOP_FILE");
 	bool dry = setup->options->dry_run;
@@ -92,7 +92,7 @@ int run_old_stop_file(const struct run_setup *setup, struct error *err)
 /* ---- why ---- */
 
 /* A word of "JobState=PREEMPTED ..."; "" when it is not there. */
-static void word_of(const char *text, const char *name, char *out, size_t size)
+static void field_of(const char *text, const char *name, char *out, size_t size)
 {
 	const char *at = strstr(text, name);
 
@@ -101,17 +101,17 @@ static void word_of(const char *text, const char *name, char *out, size_t size)
 }
 
 /* What Slurm says of a job that was sent a signal: its kind, or NULL. */
-static const char *ask_slurm(const struct run_setup *setup)
+static const char *query_slurm(const struct run_setup *setup)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show",
 			      (char *)"job",	  setup->alloc.job_id, NULL};
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 	char state[40], preempt[40];
 
-	if (ask_tool(argv, setup->env, ASK_MS, ANSWER_MAX, &answer) != ASK_ANSWERED)
+	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
 		return NULL;
-	word_of(answer.text, "JobState=", state, sizeof state);
-	word_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
+	field_of(answer.text, "JobState=", state, sizeof state);
+	field_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
 	free(answer.text);
 	if (!strncmp(state, "PREEMPTED", 9) || (preempt[0] >= '0' && preempt[0] <= '9'))
 		return "preempted";
@@ -125,16 +125,16 @@ static const char *kind_of_signal(const struct run_setup *setup, const struct jo
 	const char *kind = NULL;
 
 	if (!strcmp(setup->alloc.source, "slurm"))
-		kind = ask_slurm(setup);
-	if (!kind && result->knows_left && result->left_ms < EARLY_S * 1000)
+		kind = query_slurm(setup);
+	if (!kind && result->time_left_known && result->time_left_ms < EARLY_S * 1000)
 		kind = "walltime";
 	return kind ? kind : "interrupted";
 }
 
-static void say_why(const struct job_result *result, const char *kind, char *why, size_t size)
+static void describe_cause(const struct job_result *result, const char *kind, char *why, size_t size)
 {
 	const char *name = strsignal(result->interrupted);
-	long left = (long)(result->left_ms / 1000);
+	long left = (long)(result->time_left_ms / 1000);
 
 	if (!strcmp(kind, "preempted"))
 		snprintf(why, size, "Slurm preempted the job: another one has its nodes now (%s came)", name);
@@ -145,9 +145,9 @@ static void say_why(const struct job_result *result, const char *kind, char *why
 		snprintf(why, size, "the job was cancelled (%s came)", name);
 	else if (!strcmp(kind, "interrupted"))
 		snprintf(why, size, "berth run was sent %s, by a person or the scheduler", name);
-	else if (result->asked && (!strcmp(kind, "stopped") || result->signal == result->asked))
+	else if (result->user_signal && (!strcmp(kind, "stopped") || result->signal == result->user_signal))
 		snprintf(why, size, "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
-			 "--signal), and passed it on to the ranks", sigabbrev_np(result->asked));
+			 "--signal), and passed it on to the ranks", sigabbrev_np(result->user_signal));
 	else if (!strcmp(kind, "stopped") && result->warned)
 		snprintf(why, size, "the job's time is nearly over, and the ranks were told to save");
 	else if (!strcmp(kind, "oom"))
@@ -155,13 +155,13 @@ static void say_why(const struct job_result *result, const char *kind, char *why
 			 "(--batch, fewer --workers, fewer ranks a node)");
 }
 
-static const struct explain_row *known_of(const struct job_result *result)
+static const struct explain_row *find_known_failure(const struct job_result *result)
 {
 	const struct explain_row *known = NULL;
 	size_t i;
 	json_t *line;
 
-	json_array_foreach(result->last, i, line)
+	json_array_foreach(result->output_tail, i, line)
 		if (!known)
 			known = explain_line(json_string_value(line));
 	return known;
@@ -173,7 +173,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (!result->code)
 		return;
 	if (result->code != ERR_STOPPED || !result->by_program)
-		out->known = known_of(result);
+		out->known = find_known_failure(result);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, result);
 	else if (result->code == ERR_STOPPED && result->by_program)
@@ -186,7 +186,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 		out->kind = "berth";
 	else
 		out->kind = result->signal ? "signal" : "code";
-	say_why(result, out->kind, out->why, sizeof out->why);
+	describe_cause(result, out->kind, out->why, sizeof out->why);
 	if (result->next)
 		snprintf(out->next, sizeof out->next, "%s", result->next);
 	else if (result->code == ERR_STOPPED && result->by_program)

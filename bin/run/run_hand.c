@@ -13,11 +13,11 @@
 
 bool run_is_agent(const struct run_setup *setup)
 {
-	return setup->alloc.meet && setup->alloc.this_node > 0;
+	return setup->alloc.rendezvous && setup->alloc.this_node > 0;
 }
 
 /* The job's exit code is that of all its machines. */
-static void say_end(const struct run_setup *setup, const struct agent_params *params, int code)
+static void print_end(const struct run_setup *setup, const struct agent_params *params, int code)
 {
 	if (code && !setup->options->quiet)
 		fprintf(stderr, "berth: %s: the job ended with code %d; the head says why\n",
@@ -33,45 +33,45 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		.name = alloc->nodes[alloc->this_node].name,
 		.job = alloc->job_id,
 		.fd = -1,
-		.head = addresses,
+		.controller_addresses = addresses,
 		.node_timeout_ms = setup->options->node_timeout_ms,
-		.patience_ms = setup->options->start_timeout_ms,
+		.connect_timeout_ms = setup->options->start_timeout_ms,
 		.env = setup->env,
 	};
-	struct agent_end end;
+	struct job_outcome outcome;
 	bool made;
 	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
 
 	if (!rc)
-		rc = agent_resolve(alloc->meet, params.patience_ms, addresses, sizeof addresses, err);
+		rc = agent_resolve(alloc->rendezvous, params.connect_timeout_ms, addresses, sizeof addresses, err);
 	if (rc)
 		return rc;
 	if (!setup->options->quiet)
 		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
-			params.name, alloc->node_count, alloc->meet);
+			params.name, alloc->node_count, alloc->rendezvous);
 	/* A further attempt of the job, or the connection was lost and there may be one. */
-	params.end = &end;
+	params.outcome = &outcome;
 	do {
-		end = (struct agent_end){0};
+		outcome = (struct job_outcome){0};
 		rc = agent_run(&params, err);
-		if (params.patience_ms > RETURN_MS)
-			params.patience_ms = RETURN_MS;
-	} while (!rc && (end.told ? end.again : setup->options->max_restarts > 0));
-	wire_secret_forget(&params.secret);
-	if (!rc && end.told) {
-		*code = end.code;
-		say_end(setup, &params, end.code);
+		if (params.connect_timeout_ms > RETURN_MS)
+			params.connect_timeout_ms = RETURN_MS;
+	} while (!rc && (outcome.reported ? outcome.restart : setup->options->max_restarts > 0));
+	secret_wipe(&params.secret);
+	if (!rc && outcome.reported) {
+		*code = outcome.exit_code;
+		print_end(setup, &params, outcome.exit_code);
 		return 0;
 	}
 	if (!rc)
 		rc = error_set(err, ERR_NETWORK,
 			       "the head at %s went away and did not say how the job ended; look at what "
 			       "it printed",
-			       alloc->meet);
+			       alloc->rendezvous);
 	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
 }
 
-void run_say_hosts(const struct run_setup *setup)
+void run_warn_hosts(const struct run_setup *setup)
 {
 	const struct alloc *named = &setup->alloc;
 	const char *option = setup->options->shared.alloc.hosts ? "--hosts" : "--hostfile";
@@ -80,7 +80,7 @@ void run_say_hosts(const struct run_setup *setup)
 	size_t outside = 0;
 	char text[200] = "";
 
-	if (setup->options->quiet || setup->options->engine || setup->engine != &engine_ssh ||
+	if (setup->options->quiet || setup->options->launcher || setup->launcher != &launcher_ssh ||
 	    strcmp(named->source, "hosts") || alloc_read(setup->env, NULL, &job, NULL))
 		return;
 	for (size_t i = 0; i < named->node_count; i++) {
@@ -105,17 +105,17 @@ void run_say_hosts(const struct run_setup *setup)
 	alloc_free(&job);
 }
 
-int run_check_head(const struct run_setup *setup, struct error *err)
+int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 {
 	const struct alloc *alloc = &setup->alloc;
-	int patience_ms = setup->options->start_timeout_ms;
+	int connect_timeout_ms = setup->options->start_timeout_ms;
 	char addresses[1024], *next = addresses;
 	bool here = false;
 	int rc;
 
-	if (!alloc->meet || alloc->this_node > 0)
+	if (!alloc->rendezvous || alloc->this_node > 0)
 		return 0;
-	rc = agent_resolve(alloc->meet, patience_ms < KNOWN_MS ? patience_ms : KNOWN_MS, addresses,
+	rc = agent_resolve(alloc->rendezvous, connect_timeout_ms < KNOWN_MS ? connect_timeout_ms : KNOWN_MS, addresses,
 			   sizeof addresses, err);
 	if (rc)
 		return rc;
@@ -124,16 +124,16 @@ int run_check_head(const struct run_setup *setup, struct error *err)
 		*strrchr(at, ':') = '\0';
 		at += strspn(at, "[");
 		at[strcspn(at, "]")] = '\0';
-		here = engine_is_here(at) || !strncmp(at, "127.", 4);
+		here = launcher_is_this_host(at) || !strncmp(at, "127.", 4);
 	}
 	if (!here && !setup->options->quiet)
 		fprintf(stderr,
 			"berth: warning: this machine is to be the first one (%s), but no interface of "
 			"it has an address of %s: the others look for it there\n",
-			alloc->why, alloc->meet);
+			alloc->why, alloc->rendezvous);
 	if (!setup->options->quiet && !setup->options->dry_run)
 		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",
-			alloc->nodes[0].name, alloc->node_count, alloc->meet,
+			alloc->nodes[0].name, alloc->node_count, alloc->rendezvous,
 			alloc->node_count > 2 ? "s" : "");
 	return 0;
 }

@@ -18,7 +18,7 @@ enum run_key {
 	RUN_PORT,
 	RUN_PORT_HOLD,
 	RUN_PER_NODE,
-	RUN_ENGINE,
+	RUN_LAUNCHER,
 	RUN_LOG_DIR,
 	RUN_LABEL,
 	RUN_REPORT,
@@ -56,7 +56,7 @@ static const struct argp_option run_table[] = {
 	 "Keep MASTER_PORT bound while rank 0 runs, so that nobody else takes it (default on); off "
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
-	{"launcher", RUN_ENGINE, "NAME", 0,
+	{"launcher", RUN_LAUNCHER, "NAME", 0,
 	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
 	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: what fits the allocation",
 	 11},
@@ -239,8 +239,8 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		options->port_hold =
 			arguments_choice(state, "--port-hold", text, on_off, "on or off") == 1;
 		return 0;
-	case RUN_ENGINE:
-		options->engine = text;
+	case RUN_LAUNCHER:
+		options->launcher = text;
 		return 0;
 	case RUN_NODE_TIMEOUT:
 		read_time(state, "--node-timeout", text, &options->node_timeout_ms);
@@ -271,7 +271,7 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 				  options->rdzv_endpoint);
 		if (err.code)
 			arguments_refuse(state, &err);
-		options->shared.plan.head = options->master_addr;
+		options->shared.plan.master_addr = options->master_addr;
 		return;
 	}
 	if (options->master_addr) {
@@ -281,7 +281,7 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 			  options->master_addr);
 		arguments_refuse(state, &err);
 	}
-	options->shared.alloc.meet = options->rdzv_endpoint;
+	options->shared.alloc.rendezvous = options->rdzv_endpoint;
 	/* A user starts the machines one after the other. */
 	if (!options->has_start_timeout)
 		options->start_timeout_ms = BY_HAND_MS;

@@ -17,7 +17,7 @@ struct run_options {
 	const char *master_addr;   /* NULL: chosen by the plan; not with --nnodes */
 	const char *rdzv_endpoint; /* "HOST:PORT", with --nnodes only */
 	bool has_node_rank, has_start_timeout;
-	const char *engine;    /* NULL: the one that fits */
+	const char *launcher;    /* NULL: the one that fits */
 	const char *log_dir, *report;
 	int port; /* MASTER_PORT; 0: a free one */
 	bool port_hold, label, dry_run, json, quiet, verbose;

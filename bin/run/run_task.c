@@ -7,7 +7,7 @@
 #include "run/run.h"
 
 /* An option that only the one who starts all ranks can follow; NULL: none was given. */
-static const char *of_no_use(const struct run_options *options)
+static const char *is_unusable(const struct run_options *options)
 {
 	const struct {
 		bool given;
@@ -37,10 +37,10 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		int *code, struct error *err)
 {
 	const char *text = env_get(env, "SLURM_STEP_NUM_TASKS");
-	const char *useless = of_no_use(options);
+	const char *useless = is_unusable(options);
 	int tasks;
 
-	if (options->engine || options->shared.alloc.hosts || options->shared.alloc.hostfile ||
+	if (options->launcher || options->shared.alloc.hosts || options->shared.alloc.hostfile ||
 	    !slurm_in_step(env) || !text)
 		return 0;
 	if (number_int("SLURM_STEP_NUM_TASKS", text, 1, INT32_MAX, &tasks, err))
@@ -53,16 +53,16 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 				 "one rank, where %s means nothing: leave srun away, and berth run "
 				 "starts the ranks, or leave %s away",
 				 tasks, useless, useless);
-	const struct exec_wish wish = {
+	const struct exec_request params = {
 		.program = argv,
 		.env = options->env,
 		.env_count = options->env_count,
-		.head = options->shared.plan.head,
+		.master_addr = options->shared.plan.master_addr,
 		.port = options->port,
 		.dry_run = options->dry_run,
 		.gpus_visible_own = options->shared.plan.gpus_visible_own,
 	};
 
-	*code = exec_in_place(&wish);
+	*code = exec_in_place(&params);
 	return 1;
 }

@@ -18,43 +18,43 @@
 
 #define SETTLE_MS 2000 /* from the end of the step's tool to the ends of all ranks */
 #define END_MS 1500    /* for a tool that was told to end */
-#define WORDS_MAX 600
+#define OUTPUT_TAIL_MAX 600
 
 static void stop_tool(struct run_tasks *tasks)
 {
 	static const struct {
 		int signal, wait_ms;
-	} steps[] = {{0, END_MS}, {SIGTERM, END_MS}, {SIGKILL, END_MS}};
+	} escalation[] = {{0, END_MS}, {SIGTERM, END_MS}, {SIGKILL, END_MS}};
 
-	for (size_t i = 0; tasks->started && i < sizeof steps / sizeof *steps; i++) {
+	for (size_t i = 0; tasks->started && i < sizeof escalation / sizeof *escalation; i++) {
 		struct pollfd end = {tasks->pidfd, POLLIN, 0};
 
-		if (steps[i].signal)
-			syscall(SYS_pidfd_send_signal, tasks->pidfd, steps[i].signal, NULL, 0);
-		if (poll(&end, 1, steps[i].wait_ms))
+		if (escalation[i].signal)
+			syscall(SYS_pidfd_send_signal, tasks->pidfd, escalation[i].signal, NULL, 0);
+		if (poll(&end, 1, escalation[i].wait_ms))
 			break;
 	}
 	if (!tasks->started)
 		return;
-	waitpid(tasks->child.pid, NULL, WNOHANG); /* job_run may have reaped it */
+	waitpid(tasks->process.pid, NULL, WNOHANG); /* job_run may have reaped it */
 	close(tasks->pidfd);
-	close(tasks->child.words_fd);
-	if (tasks->child.fd >= 0)
-		close(tasks->child.fd);
+	close(tasks->process.output_fd);
+	if (tasks->process.fd >= 0)
+		close(tasks->process.fd);
 	tasks->started = false;
 }
 
 /* What the tool has said, its last lines on one. */
-static void words_of(const struct run_tasks *tasks, char *out, size_t size)
+static void read_output_tail(const struct run_tasks *tasks, char *out, size_t size)
 {
-	char words[WORDS_MAX + 1];
-	off_t end = lseek(tasks->child.words_fd, 0, SEEK_END);
-	off_t from = end > WORDS_MAX ? end - WORDS_MAX : 0;
-	ssize_t n = end > 0 ? pread(tasks->child.words_fd, words, WORDS_MAX, from) : 0;
+	char output_tail[OUTPUT_TAIL_MAX + 1];
+	off_t end = lseek(tasks->process.output_fd, 0, SEEK_END);
+	off_t from = end > OUTPUT_TAIL_MAX ? end - OUTPUT_TAIL_MAX : 0;
+	ssize_t n = end > 0 ? pread(tasks->process.output_fd, output_tail, OUTPUT_TAIL_MAX, from) : 0;
 
-	words[n > 0 ? n : 0] = '\0';
+	output_tail[n > 0 ? n : 0] = '\0';
 	out[0] = '\0';
-	for (char *line = words, *next; line; line = next) {
+	for (char *line = output_tail, *next; line; line = next) {
 		size_t used = strlen(out);
 
 		next = strchr(line, '\n');
@@ -69,33 +69,33 @@ static void fail(struct run_tasks *tasks, const char *text)
 {
 	if (!tasks->failure)
 		tasks->failure = strdup(text);
-	job_end(tasks->job, 0);
+	job_request_end(tasks->job, 0);
 }
 
 /* The plan is there: the step starts while the agents start the keepers. */
-static void begun(void *context, struct job *job, const struct machine *cards, int port)
+static void start_rank_step(void *context, struct job *job, const struct inventory *inventories, int port)
 {
 	struct run_tasks *tasks = context;
 	const struct run_setup *setup = tasks->setup;
-	struct engine_job engine = {
+	struct launcher_job launch_job = {
 		.alloc = &setup->alloc,
 		.env = setup->env,
-		.program = setup->program,
+		.berth_path = setup->berth_path,
 		.job = setup->alloc.job_id,
 	};
-	struct engine_tasks wish = {tasks->counts, setup->options->pmix != JOB_PMIX_OFF};
+	struct launcher_rank_counts rank_counts = {tasks->counts, setup->options->pmix != JOB_PMIX_OFF};
 	struct error err = {0};
 
-	(void)cards;
+	(void)inventories;
 	(void)port;
 	tasks->job = job;
 	stop_tool(tasks); /* of an earlier attempt */
 	tasks->ended_ms = 0;
-	if (setup->engine->start_tasks(&engine, &wish, &tasks->child, &err)) {
+	if (setup->launcher->start_tasks(&launch_job, &rank_counts, &tasks->process, &err)) {
 		fail(tasks, err.text);
 		return;
 	}
-	tasks->pidfd = (int)syscall(SYS_pidfd_open, tasks->child.pid, 0);
+	tasks->pidfd = (int)syscall(SYS_pidfd_open, tasks->process.pid, 0);
 	tasks->started = true;
 }
 
@@ -104,7 +104,7 @@ static int64_t tick(void *context, int64_t now_ms)
 {
 	struct run_tasks *tasks = context;
 	struct pollfd end = {tasks->started ? tasks->pidfd : -1, POLLIN, 0};
-	char words[WORDS_MAX + 1], text[WORDS_MAX + 300];
+	char output_tail[OUTPUT_TAIL_MAX + 1], text[OUTPUT_TAIL_MAX + 300];
 
 	if (tasks->failure || poll(&end, 1, 0) <= 0)
 		return 0;
@@ -112,11 +112,11 @@ static int64_t tick(void *context, int64_t now_ms)
 		tasks->ended_ms = now_ms;
 	if (now_ms - tasks->ended_ms < SETTLE_MS)
 		return tasks->ended_ms + SETTLE_MS;
-	words_of(tasks, words, sizeof words);
+	read_output_tail(tasks, output_tail, sizeof output_tail);
 	snprintf(text, sizeof text,
 		 "the step of the ranks is over, and ranks still wait for it; srun said: %s; %s",
-		 words[0] ? words : "nothing",
-		 strstr(words, "mpi/pmix") || strstr(words, "MPI")
+		 output_tail[0] ? output_tail : "nothing",
+		 strstr(output_tail, "mpi/pmix") || strstr(output_tail, "MPI")
 			 ? "this Slurm has no mpi/pmix (srun --mpi=list): use --launcher srun, whose "
 			   "agents bring PMIx themselves, or --pmix off for programs without MPI"
 			 : "--launcher srun needs no such step");
@@ -124,11 +124,11 @@ static int64_t tick(void *context, int64_t now_ms)
 	return 0;
 }
 
-static void missing(void *context, size_t node, const char *words)
+static void missing(void *context, size_t node, const char *output_tail)
 {
 	(void)context;
 	(void)node;
-	(void)words; /* the job says it */
+	(void)output_tail; /* the job says it */
 }
 
 void run_tasks_planned(struct run_tasks *tasks, const struct plan *plan)
@@ -140,7 +140,7 @@ void run_tasks_planned(struct run_tasks *tasks, const struct plan *plan)
 int run_tasks_prepare(struct run_tasks *tasks, struct run_setup *setup, const char *const *argv,
 		      struct error *err)
 {
-	struct wire_secret random;
+	struct secret random;
 	char token[65];
 	size_t count = 0;
 	int rc = 0;
@@ -152,18 +152,18 @@ int run_tasks_prepare(struct run_tasks *tasks, struct run_setup *setup, const ch
 	tasks->argv = calloc(count + 5, sizeof *tasks->argv);
 	if (!tasks->counts || !tasks->argv)
 		return error_memory(err, "the ranks' tasks");
-	const char *const keeper[] = {setup->program, "agent", "--rank-proxy", "--"};
+	const char *const rank_proxy[] = {setup->berth_path, "agent", "--rank-proxy", "--"};
 
-	memcpy(tasks->argv, keeper, sizeof keeper);
+	memcpy(tasks->argv, rank_proxy, sizeof rank_proxy);
 	memcpy(tasks->argv + 4, argv, count * sizeof *argv);
-	rc = wire_secret_make(&random, err);
+	rc = secret_generate(&random, err);
 	if (rc)
 		return rc;
-	wire_secret_format(&random, token);
-	token[TASKS_TOKEN] = '\0';
-	rc = env_set(setup->env, TASKS_ENV, token, ENV_FROM_BERTH, NULL, err);
+	secret_format(&random, token);
+	token[RANK_PROXIES_TOKEN] = '\0';
+	rc = env_set(setup->env, RANK_PROXIES_ENV, token, ENV_FROM_BERTH, NULL, err);
 	tasks->driver = (struct job_driver){
-		.context = tasks, .no_input = true, .begun = begun, .tick = tick, .missing = missing};
+		.context = tasks, .no_input = true, .starting = start_rank_step, .tick = tick, .missing = missing};
 	return rc;
 }
 

@@ -13,7 +13,7 @@ struct run_tasks {
 	const struct run_setup *setup;
 	struct job *job;
 	int *counts; /* ranks a node */
-	struct engine_child child;
+	struct launcher_process process;
 	int pidfd;
 	bool started;
 	int64_t ended_ms;

@@ -36,7 +36,7 @@ void submit_free(struct submit *submit); /* what it owns; NULL is fine */
 /* What /etc/berth/submit.json and ~/.config/berth/submit.json say, the user's over the site's, where
  * submit does not say it already; their lines and directives one after the other. A file that is
  * not there says nothing. -ERR_DATA names file, key and what was expected. */
-int submit_read_sites(const struct env *env, struct submit *submit, struct error *err);
+int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err);
 
 /* The script: malloced text in *out. -ERR_USAGE: a value that a shell or the scheduler could take
  * for something else, by option. Pure. */

@@ -12,13 +12,13 @@
 
 #define NAME_MAX_PBS 230
 
-struct writing {
+struct script_writer {
 	const struct submit *submit;
 	FILE *stream;
 	bool slurm;
 };
 
-static int check_word(const char *option, const char *value, const char *more, struct error *err)
+static int check_plain_value(const char *option, const char *value, const char *more, struct error *err)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 				    "_.-+@";
@@ -37,7 +37,7 @@ static int check(const struct submit *submit, struct error *err)
 {
 	const struct {
 		const char *option, *value, *more;
-	} words[] = {
+	} values[] = {
 		{"--queue", submit->queue, ","},
 		{"--account", submit->account, ":"},
 		{"--name", submit->name, ""},
@@ -46,9 +46,9 @@ static int check(const struct submit *submit, struct error *err)
 	};
 	int rc = 0;
 
-	for (size_t i = 0; !rc && i < sizeof words / sizeof *words; i++)
-		if (words[i].value)
-			rc = check_word(words[i].option, words[i].value, words[i].more, err);
+	for (size_t i = 0; !rc && i < sizeof values / sizeof *values; i++)
+		if (values[i].value)
+			rc = check_plain_value(values[i].option, values[i].value, values[i].more, err);
 	if (!rc && submit->name &&
 	    (!isalpha((unsigned char)submit->name[0]) || strlen(submit->name) > NAME_MAX_PBS))
 		rc = error_set(err, ERR_USAGE, "--name '%.100s': expected a letter first, and at most "
@@ -66,9 +66,9 @@ static int check(const struct submit *submit, struct error *err)
 	return rc;
 }
 
-static void directive(const struct writing *w, const char *format, ...)
+static void directive(const struct script_writer *w, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void directive(const struct writing *w, const char *format, ...)
+static void directive(const struct script_writer *w, const char *format, ...)
 {
 	va_list ap;
 
@@ -79,7 +79,7 @@ static void directive(const struct writing *w, const char *format, ...)
 	fputc('\n', w->stream);
 }
 
-static void write_time(const struct writing *w, const char *option)
+static void write_time(const struct script_writer *w, const char *option)
 {
 	int64_t time = w->submit->time_s;
 
@@ -88,7 +88,7 @@ static void write_time(const struct writing *w, const char *option)
 			  (long long)time / 60 % 60, (long long)time % 60);
 }
 
-static void write_slurm(const struct writing *w)
+static void write_slurm(const struct script_writer *w)
 {
 	const struct submit *s = w->submit;
 
@@ -125,7 +125,7 @@ static void write_slurm(const struct writing *w)
 		directive(w, "--no-kill");
 }
 
-static void write_pbs(const struct writing *w)
+static void write_pbs(const struct script_writer *w)
 {
 	const struct submit *s = w->submit;
 	char cpus[32] = "", gpus[32] = "", procs[32] = "";
@@ -155,7 +155,7 @@ static void write_pbs(const struct writing *w)
 }
 
 /* "berth run ..." and "berth train ..." start ranks themselves: in a rank each would be a job. */
-static const char *own_verb(const char *const *program)
+static const char *berth_verb(const char *const *program)
 {
 	const char *slash = strrchr(program[0], '/');
 
@@ -166,13 +166,13 @@ static const char *own_verb(const char *const *program)
 }
 
 /* berth run OPTIONS -- PROGRAM ARGUMENTS, as a shell reads it. */
-static int write_run(const struct writing *w, struct error *err)
+static int write_run(const struct script_writer *w, struct error *err)
 {
 	const struct submit *s = w->submit;
-	const char *verb = own_verb(s->program);
+	const char *verb = berth_verb(s->program);
 	char ranks[24];
 	const char *begin[16];
-	struct engine_words words = {0};
+	struct launcher_command values = {0};
 	char *line;
 	size_t n = 0;
 
@@ -199,9 +199,9 @@ static int write_run(const struct writing *w, struct error *err)
 	if (!verb)
 		begin[n++] = "--";
 	begin[n] = NULL;
-	words.argv = engine_argv(begin, NULL, s->program + (verb ? 2 : 0));
-	line = words.argv ? engine_line(words.argv) : NULL;
-	engine_words_free(&words);
+	values.argv = launcher_argv(begin, NULL, s->program + (verb ? 2 : 0));
+	line = values.argv ? launcher_command_line(values.argv) : NULL;
+	launcher_command_free(&values);
 	if (!line)
 		return error_memory(err, "the script");
 	fprintf(w->stream, "%s\n", line);
@@ -213,7 +213,7 @@ int submit_script(const struct submit *submit, char **out, struct error *err)
 {
 	char *text = NULL;
 	size_t size = 0;
-	struct writing w = {submit, NULL, submit->kind == SUBMIT_SLURM};
+	struct script_writer w = {submit, NULL, submit->kind == SUBMIT_SLURM};
 	int rc = check(submit, err);
 
 	if (rc)

@@ -27,7 +27,7 @@ void submit_free(struct submit *submit)
 	memset(submit, 0, sizeof *submit);
 }
 
-static const char *keep(struct submit *submit, const char *text)
+static const char *keep_string(struct submit *submit, const char *text)
 {
 	char *copy = submit->owned_count < sizeof submit->owned / sizeof *submit->owned ? strdup(text)
 										       : NULL;
@@ -119,7 +119,7 @@ static int read_member(const char *path, const char *key, const json_t *value,
 		int rc = check_line(path, key, json_string_value(value), err);
 
 		if (!rc && !*texts[i].place &&
-		    !(*texts[i].place = keep(submit, json_string_value(value))))
+		    !(*texts[i].place = keep_string(submit, json_string_value(value))))
 			rc = error_memory(err, path);
 		return rc;
 	}
@@ -157,7 +157,7 @@ static int read_file(const char *path, struct submit *submit, struct error *err)
 	return rc;
 }
 
-int submit_read_sites(const struct env *env, struct submit *submit, struct error *err)
+int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err)
 {
 	const char *home = env_get(env, "HOME");
 	struct submit user = {0};

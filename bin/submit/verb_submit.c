@@ -231,34 +231,34 @@ static int wait_for(pid_t pid)
 	return -1;
 }
 
-static int hand_in(const struct env *env, const struct submit *submit, const char *script,
+static int submit_job(const struct env *env, const struct submit *submit, const char *script,
 		   struct error *err)
 {
-	char path[PATH_MAX] = "sbatch", words[2048];
+	char path[PATH_MAX] = "sbatch", reply[2048];
 	char *argv[] = {path, NULL};
-	struct engine_child child;
+	struct launcher_process child;
 	ssize_t n;
 	int code, rc;
 
 	if (submit->kind == SUBMIT_PBS && pbs_find_tool(env, "qsub", path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is no qsub, in PATH or in PBS_EXEC of /etc/pbs.conf");
-	rc = engine_spawn(argv, env, script, &child, err);
+	rc = launcher_spawn(argv, env, script, &child, err);
 	if (rc)
 		return rc;
 	code = wait_for(child.pid);
-	n = pread(child.words_fd, words, sizeof words - 1, 0);
-	close(child.words_fd);
-	words[n > 0 ? n : 0] = '\0';
-	for (size_t size = strlen(words); size && words[size - 1] == '\n';)
-		words[--size] = '\0';
+	n = pread(child.output_fd, reply, sizeof reply - 1, 0);
+	close(child.output_fd);
+	reply[n > 0 ? n : 0] = '\0';
+	for (size_t size = strlen(reply); size && reply[size - 1] == '\n';)
+		reply[--size] = '\0';
 	if (code < 0)
 		return error_set(err, ERR_UNAVAILABLE, "%s gave no answer within %d s; whether the job is "
 				 "there its queue tells", path, SUBMIT_S);
 	if (code)
 		return error_set(err, ERR_UNAVAILABLE, "%s refused it (code %d): %.900s", path, code,
-				 words);
-	printf("%s\n", words);
+				 reply);
+	printf("%s\n", reply);
 	return 0;
 }
 
@@ -266,7 +266,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 {
 	struct submit *submit = &arguments->submit;
 	char self[PATH_MAX] = "", *script = NULL;
-	int rc = submit_read_sites(env, submit, err);
+	int rc = submit_read_site_files(env, submit, err);
 
 	if (!rc && !submit->berth) {
 		if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0)
@@ -282,7 +282,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 	if (!rc && arguments->dry_run)
 		fputs(script, stdout);
 	else if (!rc)
-		rc = hand_in(env, submit, script, err);
+		rc = submit_job(env, submit, script, err);
 	if (!rc && fflush(stdout))
 		rc = error_set(err, ERR_IO, "standard output: %s", strerror(errno));
 	free(script);

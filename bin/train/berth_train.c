@@ -95,14 +95,14 @@ static int fail(const struct ranks_place *place, const struct error *err)
 /* Of several ranks, after a failure. MPI or NCCL may still be in use, with threads of their own:
  * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath those
  * threads, which can end this rank by a signal in the place of its code. */
-static _Noreturn void end_at_once(int code)
+static _Noreturn void exit_without_cleanup(int code)
 {
 	fflush(NULL);
 	_exit(code);
 }
 
 /* Without RANK and WORLD_SIZE this is a world of one. */
-static int find_place(const struct env *env, struct ranks_place *place, struct error *err)
+static int read_rank_place(const struct env *env, struct ranks_place *place, struct error *err)
 {
 	*place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
 	if (!env_get(env, "RANK") && !env_get(env, "WORLD_SIZE"))
@@ -154,7 +154,7 @@ static int print_order(const struct train_arguments *arguments, const struct ran
 		printf("rank %d:", rank);
 		for (int64_t i = 0, at = rank; i < arguments->print_order && at < sampler.total;
 		     i++, at += place->size)
-			printf(" %" PRIu32, sampler.order[at]);
+			printf(" %" PRIu32, sampler.permutation[at]);
 		printf("\n");
 	}
 	sampler_free(&sampler);
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 	const struct train_sink sink = {&screen, progress, note, lost, saved};
 	struct train_result result = {0};
 	struct ranks_place place = {.size = 1};
-	struct owner_self self;
+	struct owner_identity self;
 	struct error err = {0};
 	struct env *env = env_capture();
 	int rc;
@@ -227,15 +227,15 @@ int main(int argc, char **argv)
 	argp_program_version = "berth-train " BERTH_VERSION;
 	train_arguments_default(&arguments);
 	arguments_parse(&argp, argc, argv, 0, &arguments);
-	rc = env ? find_place(env, &place, &err) : error_memory(&err, "the environment");
+	rc = env ? read_rank_place(env, &place, &err) : error_memory(&err, "the environment");
 	if (!rc) {
 		arguments.options.cores = cores(env);
 		arguments.options.env = env;
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
-		train_self_read(env, &self);
+		train_identity_read(env, &self);
 		arguments.options.self = &self;
 		screen.marked = env_get(env, PROGRESS_ENV);
-		beat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
+		train_heartbeat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
 		screen.report = env_get(env, "BERTH_REPORT");
 		arguments.options.stop_file = env_get(env, "BERTH_STOP_FILE");
 		rc = end_time(env, &arguments.options.end_time, &err);
@@ -263,7 +263,7 @@ int main(int argc, char **argv)
 	else if (result.stopped)
 		rc = ERR_STOPPED;
 	if (failed && place.size > 1)
-		end_at_once(rc);
+		exit_without_cleanup(rc);
 	train_result_free(&result);
 	train_arguments_free(&arguments);
 	env_free(env);

@@ -9,6 +9,6 @@
 /* BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids between commas: the jobs that this one goes
  * on for), or what the scheduler alone says. Strings are env's, which is also what squeue and qstat
  * are asked with: it must outlive out. */
-void train_self_read(const struct env *env, struct owner_self *out);
+void train_identity_read(const struct env *env, struct owner_identity *out);
 
 #endif

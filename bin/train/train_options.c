@@ -206,7 +206,7 @@ static int save_every(struct train_options *options, const char *text, struct er
 
 	if (size >= sizeof number)
 		return error_set(err, ERR_USAGE, "--save-every is too long");
-	options->save_said = true;
+	options->save_set = true;
 	if (size && strchr("smhd", text[size - 1]))
 		return save_every_time(options, text, err);
 	memcpy(number, text, size - epochs);
@@ -228,7 +228,7 @@ static int parse_choice(int key, const char *text, const struct argp_state *stat
 
 	switch (key) {
 	case KEY_LOSS:
-		options->loss_said = true;
+		options->loss_set = true;
 		options->loss = arguments_choice(state, "--loss", text, losses, "ce or mse")
 					? LOSS_MSE
 					: LOSS_CROSS_ENTROPY;
@@ -261,7 +261,7 @@ static int parse_rate(int key, const char *text, struct train_options *options, 
 
 	switch (key) {
 	case KEY_SCHEDULE:
-		options->schedule_said = true;
+		options->schedule_set = true;
 		return schedule_parse(text, &schedule->kind, err);
 	case KEY_STEP_SIZE:
 		return number_int64("--step-size", text, 1, 1000000, &schedule->step_size, err);
@@ -278,7 +278,7 @@ static int parse_rate(int key, const char *text, struct train_options *options, 
 	}
 }
 
-static int parse_what(int key, char *text, struct train_options *options, struct error *err)
+static int parse_run_option(int key, char *text, struct train_options *options, struct error *err)
 {
 	int64_t seed;
 
@@ -337,7 +337,7 @@ static int path(const char *name, const char *what, const char *text, const char
 	return 0;
 }
 
-static int parse_how(int key, char *text, struct train_arguments *arguments, struct error *err)
+static int parse_training_option(int key, char *text, struct train_arguments *arguments, struct error *err)
 {
 	struct train_options *options = &arguments->options;
 	int64_t timeout_ms;
@@ -352,7 +352,7 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 	case KEY_SAVE_EVERY:
 		return save_every(options, text, err);
 	case KEY_KEEP:
-		options->keep_said = true;
+		options->keep_set = true;
 		options->keep = 0;
 		return strcmp(text, "all") ? number_int64("--keep (N or all)", text, 1, 1000000,
 							  &options->keep, err)
@@ -413,7 +413,7 @@ static int parse_how(int key, char *text, struct train_arguments *arguments, str
 		return number_int64("--print-order", text, 1, INT32_MAX, &arguments->print_order,
 				    err);
 	case KEY_EPOCH:
-		arguments->epoch_said = true;
+		arguments->epoch_set = true;
 		return number_int64("--epoch", text, 0, INT32_MAX, &arguments->epoch, err);
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -432,7 +432,7 @@ refuse(const struct argp_state *state, const char *format, ...)
 	arguments_refuse(state, &err);
 }
 
-static int give(struct train_arguments *arguments, int key, const char *text)
+static int set_value(struct train_arguments *arguments, int key, const char *text)
 {
 	for (const struct argp_option *option = table; option->name || option->doc; option++) {
 		if (option->key != key)
@@ -468,20 +468,20 @@ static error_t parse(int key, char *text, struct argp_state *state)
 			       model_names(models, sizeof models));
 		if (arguments->options.new_head && !arguments->options.init)
 			refuse(state, "--new-head is for --init: there is no file to begin from");
-		if (arguments->epoch_said && !arguments->print_order)
+		if (arguments->epoch_set && !arguments->print_order)
 			refuse(state, "--epoch is for --print-order; --epochs says how many");
 		return 0;
 	}
 	rc = parse_choice(key, text, state, &arguments->options);
 	if (rc == ARGP_ERR_UNKNOWN)
-		rc = parse_what(key, text, &arguments->options, &err);
+		rc = parse_run_option(key, text, &arguments->options, &err);
 	if (rc == ARGP_ERR_UNKNOWN)
-		rc = parse_how(key, text, arguments, &err);
+		rc = parse_training_option(key, text, arguments, &err);
 	if (rc == ARGP_ERR_UNKNOWN)
 		return ARGP_ERR_UNKNOWN;
 	if (rc)
 		refuse(state, "%s", err.text);
-	if (give(arguments, key, text))
+	if (set_value(arguments, key, text))
 		refuse(state, "more than %d options", TRAIN_MAX_ARGUMENTS);
 	return 0;
 }

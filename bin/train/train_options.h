@@ -15,7 +15,7 @@
 struct train_arguments {
 	struct train_options options;
 	int64_t print_order, epoch;	  /* print_order 0: train */
-	bool epoch_said;
+	bool epoch_set;
 	char *given[TRAIN_MAX_ARGUMENTS]; /* the options again, "--lr=0.1", for another argv */
 	int given_count;
 };

@@ -18,204 +18,204 @@
 #define STARTS_PER_MS 4 /* nodes that begin within a millisecond */
 #define LEVEL_MS 1000	/* more time for each level of the tree below */
 
-struct probe {
+struct address_probe {
 	struct loop_source source;
-	struct reach *reach;
+	struct probe_round *probe_round;
 	size_t index;
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
-	size_t sent, got;
+	size_t sent, received;
 };
 
-struct reach {
+struct probe_round {
 	struct agent *agent;
 	size_t count; /* of the head's addresses */
-	struct probe *probes;
+	struct address_probe *probes;
 	struct sockaddr_storage *addresses; /* family 0: not to be tried */
 	socklen_t *sizes;
 	int64_t start_ms, deadline_ms, give_up_ms;
-	bool started, own_done, sent, alone; /* alone: none was reached by the first deadline */
+	bool started, own_done, sent, extended; /* alone: none was reached by the first deadline */
 	size_t nodes, expected; /* whose answers are in, of the subtree */
 	int *reached, *shared;
 };
 
-static void probe_close(struct probe *probe)
+static void probe_close(struct address_probe *address_probe)
 {
-	int fd = probe->source.fd;
+	int fd = address_probe->source.fd;
 
 	if (fd < 0)
 		return;
-	loop_remove(probe->reach->agent->loop, &probe->source);
+	loop_remove(address_probe->probe_round->agent->loop, &address_probe->source);
 	close(fd);
 }
 
-static void probe_ready(struct loop_source *source, uint32_t events)
+static void on_probe_ready(struct loop_source *source, uint32_t events)
 {
-	struct probe *probe = (struct probe *)source;
-	struct agent *agent = probe->reach->agent;
+	struct address_probe *address_probe = (struct address_probe *)source;
+	struct agent *agent = address_probe->probe_round->agent;
 	ssize_t n;
 
-	if (probe->sent < sizeof probe->question) {
+	if (address_probe->sent < sizeof address_probe->question) {
 		if (!(events & (EPOLLOUT | EPOLLERR | EPOLLHUP)))
 			return;
-		n = send(source->fd, probe->question + probe->sent,
-			 sizeof probe->question - probe->sent, MSG_NOSIGNAL);
+		n = send(source->fd, address_probe->question + address_probe->sent,
+			 sizeof address_probe->question - address_probe->sent, MSG_NOSIGNAL);
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			probe_close(probe);
+			probe_close(address_probe);
 			return;
 		}
-		probe->sent += n > 0 ? (size_t)n : 0;
-		if (probe->sent == sizeof probe->question)
-			loop_want(agent->loop, source, EPOLLIN);
+		address_probe->sent += n > 0 ? (size_t)n : 0;
+		if (address_probe->sent == sizeof address_probe->question)
+			loop_modify(agent->loop, source, EPOLLIN);
 		return;
 	}
-	n = recv(source->fd, probe->answer + probe->got, sizeof probe->answer - probe->got, 0);
+	n = recv(source->fd, address_probe->answer + address_probe->received, sizeof address_probe->answer - address_probe->received, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	probe->got += n > 0 ? (size_t)n : 0;
-	if (probe->got == sizeof probe->answer &&
-	    wire_probe_answered(&agent->params.secret, agent->params.job, probe->question,
-				probe->answer))
-		probe->reach->reached[probe->index]++;
-	if (n <= 0 || probe->got == sizeof probe->answer)
-		probe_close(probe);
+	address_probe->received += n > 0 ? (size_t)n : 0;
+	if (address_probe->received == sizeof address_probe->answer &&
+	    handshake_probe_verify(&agent->params.secret, agent->params.job, address_probe->question,
+				address_probe->answer))
+		address_probe->probe_round->reached[address_probe->index]++;
+	if (n <= 0 || address_probe->received == sizeof address_probe->answer)
+		probe_close(address_probe);
 }
 
-static void start_probes(struct reach *reach)
+static void start_probes(struct probe_round *probe_round)
 {
-	struct agent *agent = reach->agent;
+	struct agent *agent = probe_round->agent;
 
-	reach->started = true;
-	for (size_t i = 0; i < reach->count; i++) {
-		struct probe *probe = &reach->probes[i];
+	probe_round->started = true;
+	for (size_t i = 0; i < probe_round->count; i++) {
+		struct address_probe *address_probe = &probe_round->probes[i];
 		int fd, under_way;
 
-		if (!reach->addresses[i].ss_family ||
-		    socket_connect(&reach->addresses[i], reach->sizes[i], &fd, &under_way, NULL))
+		if (!probe_round->addresses[i].ss_family ||
+		    socket_connect(&probe_round->addresses[i], probe_round->sizes[i], &fd, &under_way, NULL))
 			continue;
-		wire_probe_question(&agent->params.secret, agent->params.job, probe->question);
-		if (loop_add(agent->loop, &probe->source, fd, EPOLLOUT, NULL))
+		handshake_probe_question(&agent->params.secret, agent->params.job, address_probe->question);
+		if (loop_add(agent->loop, &address_probe->source, fd, EPOLLOUT, NULL))
 			close(fd);
 	}
 }
 
 /* Does this node own the address itself? Then others cannot tell it from the head's. */
-static bool mine(const struct agent *agent, const struct sockaddr_storage *address)
+static bool owns_address(const struct agent *agent, const struct sockaddr_storage *address)
 {
-	const struct machine *machine = &agent->worker.machine;
+	const struct inventory *inventory = &agent->worker.inventory;
 	const void *bytes = address->ss_family == AF_INET
 				    ? (const void *)&((const struct sockaddr_in *)address)->sin_addr
 				    : &((const struct sockaddr_in6 *)address)->sin6_addr;
 	size_t size = address->ss_family == AF_INET ? 4 : 16;
 
-	for (size_t i = 0; i < machine->address_count; i++)
-		if (machine->addresses[i].family == address->ss_family &&
-		    !memcmp(machine->addresses[i].bytes, bytes, size))
+	for (size_t i = 0; i < inventory->address_count; i++)
+		if (inventory->addresses[i].family == address->ss_family &&
+		    !memcmp(inventory->addresses[i].bytes, bytes, size))
 			return true;
 	return false;
 }
 
-static void finish_when_done(struct reach *reach)
+static void send_when_complete(struct probe_round *probe_round)
 {
-	struct agent *agent = reach->agent;
+	struct agent *agent = probe_round->agent;
 	json_t *reached, *shared;
 
-	if (reach->sent || !reach->own_done || reach->nodes < reach->expected)
+	if (probe_round->sent || !probe_round->own_done || probe_round->nodes < probe_round->expected)
 		return;
-	reach->sent = true;
+	probe_round->sent = true;
 	reached = json_array();
 	shared = json_array();
-	for (size_t i = 0; i < reach->count; i++) {
-		json_array_append_new(reached, json_integer(reach->reached[i]));
-		json_array_append_new(shared, json_integer(reach->shared[i]));
+	for (size_t i = 0; i < probe_round->count; i++) {
+		json_array_append_new(reached, json_integer(probe_round->reached[i]));
+		json_array_append_new(shared, json_integer(probe_round->shared[i]));
 	}
-	agent_say(agent, MESSAGE_REACHED, 0,
-		  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)reach->nodes, "reached",
+	agent_send(agent, MESSAGE_PROBED, 0,
+		  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)probe_round->nodes, "reached",
 			    reached, "shared", shared),
 		  NULL, 0);
 }
 
-static void own_finished(struct reach *reach)
+static void finish_own_probes(struct probe_round *probe_round)
 {
-	if (reach->own_done)
+	if (probe_round->own_done)
 		return;
-	reach->own_done = true;
-	reach->nodes++;
-	for (size_t i = 0; i < reach->count; i++)
-		probe_close(&reach->probes[i]);
-	finish_when_done(reach);
+	probe_round->own_done = true;
+	probe_round->nodes++;
+	for (size_t i = 0; i < probe_round->count; i++)
+		probe_close(&probe_round->probes[i]);
+	send_when_complete(probe_round);
 }
 
 /* A node that has reached no address at all is more likely busy than cut off, and without it there
  * is no job: it gets more time, once. */
-static bool more_time(struct reach *reach)
+static bool extend_deadline(struct probe_round *probe_round)
 {
-	if (reach->alone)
+	if (probe_round->extended)
 		return false;
-	for (size_t i = 0; i < reach->count; i++)
-		if (reach->probes[i].got == sizeof reach->probes[i].answer)
+	for (size_t i = 0; i < probe_round->count; i++)
+		if (probe_round->probes[i].received == sizeof probe_round->probes[i].answer)
 			return false;
-	reach->alone = true;
-	reach->deadline_ms += AGENT_REACH_ALONE_MS;
+	probe_round->extended = true;
+	probe_round->deadline_ms += AGENT_PROBE_EXTENSION_MS;
 	return true;
 }
 
-void agent_reach_tick(struct agent *agent, int64_t now_ms)
+void agent_probe_tick(struct agent *agent, int64_t now_ms)
 {
-	struct reach *reach = agent->reach;
+	struct probe_round *probe_round = agent->probe_round;
 	bool waiting = false;
 
-	if (!reach || reach->sent)
+	if (!probe_round || probe_round->sent)
 		return;
-	if (!reach->started && now_ms >= reach->start_ms)
-		start_probes(reach);
-	for (size_t i = 0; reach->started && i < reach->count; i++)
-		waiting |= reach->probes[i].source.fd >= 0;
-	if ((reach->started && !waiting) || (now_ms >= reach->deadline_ms && !more_time(reach)))
-		own_finished(reach);
-	if (now_ms >= reach->give_up_ms && !reach->sent) {
-		reach->expected = reach->nodes; /* without those that did not answer */
-		finish_when_done(reach);
+	if (!probe_round->started && now_ms >= probe_round->start_ms)
+		start_probes(probe_round);
+	for (size_t i = 0; probe_round->started && i < probe_round->count; i++)
+		waiting |= probe_round->probes[i].source.fd >= 0;
+	if ((probe_round->started && !waiting) || (now_ms >= probe_round->deadline_ms && !extend_deadline(probe_round)))
+		finish_own_probes(probe_round);
+	if (now_ms >= probe_round->give_up_ms && !probe_round->sent) {
+		probe_round->expected = probe_round->nodes; /* without those that did not answer */
+		send_when_complete(probe_round);
 	}
 }
 
-int64_t agent_reach_due_ms(const struct agent *agent)
+int64_t agent_probe_due_ms(const struct agent *agent)
 {
-	const struct reach *reach = agent->reach;
+	const struct probe_round *probe_round = agent->probe_round;
 
-	if (!reach || reach->sent)
+	if (!probe_round || probe_round->sent)
 		return -1;
-	if (!reach->started)
-		return reach->start_ms;
-	return reach->own_done ? reach->give_up_ms : reach->deadline_ms;
+	if (!probe_round->started)
+		return probe_round->start_ms;
+	return probe_round->own_done ? probe_round->give_up_ms : probe_round->deadline_ms;
 }
 
 /* What is known of the subtree so far: {nodes, reached, shared}. */
-void agent_reach_merge(struct agent *agent, const struct wire_message *message)
+void agent_probe_merge(struct agent *agent, const struct wire_message *message)
 {
-	struct reach *reach = agent->reach;
+	struct probe_round *probe_round = agent->probe_round;
 	JSON_AUTO text = NULL;
 	json_t *reached, *shared;
 	int64_t nodes;
 
-	if (!reach || reach->sent || proto_text(message, &text, NULL) ||
+	if (!probe_round || probe_round->sent || message_text(message, &text, NULL) ||
 	    json_get_int("REACHED", text, "nodes", 1, 1 << 20, &nodes, NULL) ||
 	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
 	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
-	    json_array_size(reached) != reach->count || json_array_size(shared) != reach->count)
+	    json_array_size(reached) != probe_round->count || json_array_size(shared) != probe_round->count)
 		return;
-	for (size_t i = 0; i < reach->count; i++) {
+	for (size_t i = 0; i < probe_round->count; i++) {
 		json_int_t owner = json_integer_value(json_array_get(shared, i));
 
-		reach->reached[i] += (int)json_integer_value(json_array_get(reached, i));
-		if (owner >= 0 && reach->shared[i] < 0)
-			reach->shared[i] = (int)owner;
+		probe_round->reached[i] += (int)json_integer_value(json_array_get(reached, i));
+		if (owner >= 0 && probe_round->shared[i] < 0)
+			probe_round->shared[i] = (int)owner;
 	}
-	reach->nodes += (size_t)nodes;
-	finish_when_done(reach);
+	probe_round->nodes += (size_t)nodes;
+	send_when_complete(probe_round);
 }
 
 /* How many levels of agents are below this one. */
-static int height(const struct agent *agent)
+static int subtree_height(const struct agent *agent)
 {
 	size_t first, end, node = agent->params.node_index;
 	int levels = 0;
@@ -229,29 +229,29 @@ static int height(const struct agent *agent)
 	}
 }
 
-static int allocate(struct reach *reach, struct error *err)
+static int allocate(struct probe_round *probe_round, struct error *err)
 {
-	size_t n = reach->count + 1;
+	size_t n = probe_round->count + 1;
 
-	reach->probes = calloc(n, sizeof *reach->probes);
-	reach->addresses = calloc(n, sizeof *reach->addresses);
-	reach->sizes = calloc(n, sizeof *reach->sizes);
-	reach->reached = calloc(n, sizeof *reach->reached);
-	reach->shared = calloc(n, sizeof *reach->shared);
-	if (!reach->probes || !reach->addresses || !reach->sizes || !reach->reached ||
-	    !reach->shared)
+	probe_round->probes = calloc(n, sizeof *probe_round->probes);
+	probe_round->addresses = calloc(n, sizeof *probe_round->addresses);
+	probe_round->sizes = calloc(n, sizeof *probe_round->sizes);
+	probe_round->reached = calloc(n, sizeof *probe_round->reached);
+	probe_round->shared = calloc(n, sizeof *probe_round->shared);
+	if (!probe_round->probes || !probe_round->addresses || !probe_round->sizes || !probe_round->reached ||
+	    !probe_round->shared)
 		return error_memory(err, "trying the head's addresses");
-	for (size_t i = 0; i < reach->count; i++) {
-		reach->probes[i].source.fd = -1;
-		reach->probes[i].source.ready = probe_ready;
-		reach->probes[i].reach = reach;
-		reach->probes[i].index = i;
-		reach->shared[i] = -1;
+	for (size_t i = 0; i < probe_round->count; i++) {
+		probe_round->probes[i].source.fd = -1;
+		probe_round->probes[i].source.ready = on_probe_ready;
+		probe_round->probes[i].probe_round = probe_round;
+		probe_round->probes[i].index = i;
+		probe_round->shared[i] = -1;
 	}
 	return 0;
 }
 
-int agent_reach_start(struct agent *agent, const json_t *question, struct error *err)
+int agent_probe_start(struct agent *agent, const json_t *question, struct error *err)
 {
 	json_t *list;
 	int64_t deadline_ms;
@@ -261,50 +261,50 @@ int agent_reach_start(struct agent *agent, const json_t *question, struct error 
 		rc = json_get_int("REACH", question, "deadline_ms", 0, 3600000, &deadline_ms, err);
 	if (rc)
 		return rc;
-	if (agent->reach || json_array_size(list) > CANDIDATES_MAX)
+	if (agent->probe_round || json_array_size(list) > CANDIDATES_MAX)
 		return error_set(err, ERR_DATA, "REACH names %zu addresses; the limit is %d",
 				 json_array_size(list), CANDIDATES_MAX);
-	struct reach *reach = calloc(1, sizeof *reach);
+	struct probe_round *probe_round = calloc(1, sizeof *probe_round);
 
-	if (!reach)
+	if (!probe_round)
 		return error_memory(err, "trying the head's addresses");
-	agent->reach = reach;
-	reach->agent = agent;
-	reach->count = json_array_size(list);
-	rc = allocate(reach, err);
-	for (size_t i = 0; !rc && i < reach->count; i++) {
+	agent->probe_round = probe_round;
+	probe_round->agent = agent;
+	probe_round->count = json_array_size(list);
+	rc = allocate(probe_round, err);
+	for (size_t i = 0; !rc && i < probe_round->count; i++) {
 		const char *address = json_string_value(json_array_get(list, i));
 
 		if (!address || !*address)
 			continue;
-		rc = socket_parse(address, &reach->addresses[i], &reach->sizes[i], err);
-		if (!rc && agent->params.node_index > 0 && mine(agent, &reach->addresses[i]))
-			reach->shared[i] = (int)agent->params.node_index;
+		rc = socket_parse(address, &probe_round->addresses[i], &probe_round->sizes[i], err);
+		if (!rc && agent->params.node_index > 0 && owns_address(agent, &probe_round->addresses[i]))
+			probe_round->shared[i] = (int)agent->params.node_index;
 	}
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < agent->node_count; i++)
-		reach->expected += agent_tree_below(agent, i);
-	reach->start_ms = clock_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
-	reach->deadline_ms = clock_now_ms() + deadline_ms;
-	reach->give_up_ms =
-		reach->deadline_ms + AGENT_REACH_ALONE_MS + (int64_t)height(agent) * LEVEL_MS;
+		probe_round->expected += agent_downlinks_in_subtree(agent, i);
+	probe_round->start_ms = clock_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
+	probe_round->deadline_ms = clock_now_ms() + deadline_ms;
+	probe_round->give_up_ms =
+		probe_round->deadline_ms + AGENT_PROBE_EXTENSION_MS + (int64_t)subtree_height(agent) * LEVEL_MS;
 	return 0;
 }
 
-void agent_reach_close(struct agent *agent)
+void agent_probe_close(struct agent *agent)
 {
-	struct reach *reach = agent->reach;
+	struct probe_round *probe_round = agent->probe_round;
 
-	if (!reach)
+	if (!probe_round)
 		return;
-	for (size_t i = 0; reach->probes && i < reach->count; i++)
-		probe_close(&reach->probes[i]);
-	free(reach->probes);
-	free(reach->addresses);
-	free(reach->sizes);
-	free(reach->reached);
-	free(reach->shared);
-	free(reach);
-	agent->reach = NULL;
+	for (size_t i = 0; probe_round->probes && i < probe_round->count; i++)
+		probe_close(&probe_round->probes[i]);
+	free(probe_round->probes);
+	free(probe_round->addresses);
+	free(probe_round->sizes);
+	free(probe_round->reached);
+	free(probe_round->shared);
+	free(probe_round);
+	agent->probe_round = NULL;
 }

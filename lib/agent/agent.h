@@ -24,23 +24,23 @@
 #include "overlay/wire.h"
 
 /* What the head has said before it went: told false: nothing. */
-struct agent_end {
-	bool told;
-	bool again; /* the job is run again: the agent is wanted once more */
-	int code;   /* the job's exit code */
+struct job_outcome {
+	bool reported;
+	bool restart; /* the job is run again: the agent is wanted once more */
+	int exit_code; /* the job's exit code */
 };
 
 struct agent_params {
 	size_t node_index;
 	const char *name; /* of the node, in the allocation */
 	const char *job;
-	struct wire_secret secret;
+	struct secret secret;
 	int fd;		  /* a socket pair with the head, or -1 */
-	const char *head; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
+	const char *controller_addresses; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
 	int node_timeout_ms;
-	int patience_ms; /* for a head that is not there yet; 0: it is */
+	int connect_timeout_ms; /* for a head that is not there yet; 0: it is */
 	const struct env *env; /* the agent's own environment, borrowed */
-	struct agent_end *end; /* or NULL: set when the head says how the job ended */
+	struct job_outcome *outcome; /* or NULL: set when the head says how the job ended */
 };
 
 /* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.
@@ -49,8 +49,8 @@ struct agent_params {
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
 
 /* "gpu01:4711" as what agent_params.head wants: the numeric addresses it stands for. out: size bytes.
- * Asks the resolver, again and again for patience_ms: a job's names may come up late. -ERR_NETWORK. */
-int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, struct error *err);
+ * Asks the resolver, again and again for connect_timeout_ms: a job's names may come up late. -ERR_NETWORK. */
+int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size, struct error *err);
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
  * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it

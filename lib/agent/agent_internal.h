@@ -27,11 +27,11 @@ struct agent_worker {
 	struct loop_source done; /* first: the callback's way back */
 	struct agent *agent;
 	const struct env *env;
-	pthread_t machine_thread;
+	pthread_t discovery_thread;
 	bool running; /* the thread was started and not joined yet */
-	struct machine_source source;
-	struct machine machine;
-	struct error machine_error;
+	struct inventory_source source;
+	struct inventory inventory;
+	struct error discovery_error;
 };
 
 /* What JOB and START said. */
@@ -45,9 +45,9 @@ struct agent_job {
 	const char **argv, **base, **cwd;
 	size_t base_count;
 	char *log_dir, *stop_file; /* or NULL */
-	bool pmix_off, pmix_must, hold_port, pass_stdin;
+	bool pmix_disabled, pmix_required, hold_port, pass_stdin;
 	bool input; /* the ranks' standard input comes from the head */
-	bool watch; /* the head wants their heartbeats */
+	bool want_heartbeats; /* the head wants their heartbeats */
 };
 
 struct agent {
@@ -55,39 +55,39 @@ struct agent {
 	struct loop *loop;
 	struct loop_source signals;
 	struct agent_worker worker;
-	struct link_owner up_owner, below_owner;
-	struct link *up;      /* to the head or the parent */
-	struct link *up_next; /* to the parent, being opened */
-	bool machine_ready, welcomed, settled, carded;
-	bool gone;     /* the connection up is over */
+	struct connection_owner uplink_owner, downlink_owner;
+	struct connection *uplink;      /* to the head or the parent */
+	struct connection *next_uplink; /* to the parent, being opened */
+	bool inventory_ready, welcomed, settled, inventory_sent;
+	bool disconnected;     /* the connection up is over */
 	bool finished; /* leave the loop */
 	int exit_code;
 	struct error failure; /* why the connection ended, for the log */
-	int64_t beat_ms;      /* when the last beat was sent */
+	int64_t heartbeat_sent_ms;      /* when the last beat was sent */
 	int64_t woke_ms;      /* when the loop last came round */
 	pid_t guardian;
-	bool alone; /* the guardian was killed, and that is told */
+	bool guardian_lost; /* the guardian was killed, and that is told */
 	struct {
 		int64_t ms;
 		bool passed_on; /* by the guardian */
-	} heard[NSIG];		/* when a signal last came */
-	pid_t launcher;		/* whose child the guardian is: Slurm's stepd */
-	int64_t to_all_ms[NSIG]; /* when the launcher last signalled this process itself: so it did all of
+	} received[NSIG];		/* when a signal last came */
+	pid_t launcher_pid;		/* whose child the guardian is: Slurm's stepd */
+	int64_t step_signal_ms[NSIG]; /* when the launcher last signalled this process itself: so it did all of
 				    its step, the ranks too */
 	int64_t due_ms[NSIG];	/* when the head's signal goes to the ranks, unless they have it; 0: none */
-	char folder[128];
+	char dir[128];
 	int port_fd, port; /* MASTER_PORT held here; -1 */
 
 	/* below */
 	size_t node_count, fanout;
 	struct listener *listener;
-	struct link **below;
-	size_t below_count;
+	struct connection **downlinks;
+	size_t downlink_count;
 	bool *detached; /* [node_count]: stays the head's child */
-	bool below_paused;
+	bool downlinks_paused;
 
 	/* reach */
-	struct reach *reach;
+	struct probe_round *probe_round;
 
 	/* ranks */
 	uint32_t attempt;
@@ -97,9 +97,9 @@ struct agent {
 	struct input *inputs; /* [rank_count] where job.input, else NULL */
 	struct loop_source supervise_source;
 	struct logs *logs;
-	struct agent_beats *beats; /* once ranks are to be started */
+	struct agent_heartbeats *heartbeats; /* once ranks are to be started */
 	size_t rank_count, started_count;
-	bool stopping, told_started, told_done, reading;
+	bool stopping, started_sent, done_sent, reading;
 	struct bytes output;
 	struct {
 		bool waits, ready; /* START was said, the PMIx server is not there yet; is */
@@ -108,7 +108,7 @@ struct agent {
 		size_t size;
 		uint64_t signals; /* bit N: signal N came meanwhile */
 	} pending;
-	struct ranks_process *pmix; /* the PMIx server's process, NULL once it is over */
+	struct server_process *pmix; /* the PMIx server's process, NULL once it is over */
 	struct error pmix_error;    /* why there is none */
 	struct ranks_server *server;
 	struct loop_source server_source;
@@ -116,11 +116,11 @@ struct agent {
 	struct gathers gathers;
 	uint64_t fetch_count;
 	struct fetch *fetches;	/* our own questions, waiting for FETCHED */
-	struct answer *answers; /* of collectives that concern this node alone */
+	struct local_answer *answers; /* of collectives that concern this node alone */
 };
 
 /* agent.c: to the head. text is consumed. */
-void agent_say(struct agent *agent, enum agent_message type, uint64_t sequence, json_t *text,
+void agent_send(struct agent *agent, enum message_type type, uint64_t sequence, json_t *text,
 	       const void *data, size_t size);
 /* The agent cannot do its part: FAILED to the head, which ends the attempt. */
 void agent_fail(struct agent *agent, const struct error *err);
@@ -129,31 +129,31 @@ void agent_signal(struct agent *agent, int number);
 void agent_note(struct agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* uplink.c: reach the head (blocks while it connects) and greet it. */
-int agent_up_open(struct agent *agent, struct error *err);
+int agent_uplink_open(struct agent *agent, struct error *err);
 /* The card goes up once the machine is known and this agent knows to whom. */
-void agent_up_card(struct agent *agent);
+void agent_uplink_send_inventory(struct agent *agent);
 /* Silence of what is above; slept: it was this process that did not run. */
-void agent_up_tick(struct agent *agent, int64_t now_ms, bool slept);
+void agent_uplink_tick(struct agent *agent, int64_t now_ms, bool slept);
 
 /* downlinks.c */
-int agent_tree_listen(struct agent *agent, struct error *err);
+int agent_downlinks_listen(struct agent *agent, struct error *err);
 /* All nodes are there (TREE): these have the head as their parent after all. */
-int agent_tree_settled(struct agent *agent, const json_t *text, struct error *err);
-void agent_tree_down(struct agent *agent, const struct wire_message *message); /* pass it on */
-void agent_tree_tick(struct agent *agent, int64_t now_ms, bool slept);
-void agent_tree_close(struct agent *agent, bool goodbye);
+int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct error *err);
+void agent_downlinks_forward(struct agent *agent, const struct wire_message *message); /* pass it on */
+void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept);
+void agent_downlinks_close(struct agent *agent, bool goodbye);
 /* Is node one whose messages reach the head through this agent (itself included)? */
-bool agent_tree_below(const struct agent *agent, size_t node);
+bool agent_downlinks_in_subtree(const struct agent *agent, size_t node);
 
 /* address_probe.c */
-int agent_reach_start(struct agent *agent, const json_t *question, struct error *err);
-void agent_reach_merge(struct agent *agent, const struct wire_message *message);
-void agent_reach_tick(struct agent *agent, int64_t now_ms);
-int64_t agent_reach_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
-void agent_reach_close(struct agent *agent);
+int agent_probe_start(struct agent *agent, const json_t *question, struct error *err);
+void agent_probe_merge(struct agent *agent, const struct wire_message *message);
+void agent_probe_tick(struct agent *agent, int64_t now_ms);
+int64_t agent_probe_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
+void agent_probe_close(struct agent *agent);
 
 /* job_state.c: read JOB into agent->job. */
-int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
+int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,
 		    struct error *err);
 void agent_job_free(struct agent_job *job);
 
@@ -161,42 +161,42 @@ void agent_job_free(struct agent_job *job);
 int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
 		      struct error *err);
 /* Where START waits for the PMIx server and that is there now: go on. After each dispatch. */
-void agent_ranks_go_on(struct agent *agent);
+void agent_ranks_resume_start(struct agent *agent);
 void agent_ranks_signal(struct agent *agent, int number);
 
 /* files.c: the files by which ranks and berth talk. The stop file appears, why in it ("failed":
  * nothing can be saved any longer; a word that is there already stays, but for that one). NULL: none. */
-void agent_say_stop(struct agent *agent, const char *why);
+void agent_write_stop_file(struct agent *agent, const char *why);
 /* What the program has written to BERTH_REPORT; NULL: nothing, or no JSON object. A new reference. */
-json_t *agent_take_report(const struct agent *agent);
+json_t *agent_read_report(const struct agent *agent);
 /* What an earlier attempt has left of both. */
-void agent_forget_files(const struct agent *agent);
+void agent_remove_files(const struct agent *agent);
 
 void agent_ranks_stop(struct agent *agent, int grace_ms);
 void agent_ranks_flush(struct agent *agent); /* send output, hold back or go on */
 void agent_ranks_close(struct agent *agent);
 
 /* heartbeats.c */
-int agent_beats_open(struct agent *agent, struct error *err);
-void agent_beats_started(struct agent *agent, int local_rank, pid_t pid);
+int agent_heartbeats_open(struct agent *agent, struct error *err);
+void agent_heartbeats_started(struct agent *agent, int local_rank, pid_t pid);
 /* Look for news and tell the head: once a second, or at once. */
-void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once);
-void agent_beats_answer(struct agent *agent, const json_t *text); /* LOOK */
-void agent_beats_close(struct agent *agent);
+void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once);
+void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text); /* LOOK */
+void agent_heartbeats_close(struct agent *agent);
 
 /* stdin.c: the ranks' standard input, where it comes from the head. */
-int agent_input_open(struct agent *agent, struct error *err); /* a pipe a rank */
-int agent_input_end(const struct agent *agent, size_t local_rank); /* the rank's end of it */
-void agent_input_started(struct agent *agent); /* the ranks have their ends: ours are closed */
-void agent_input_take(struct agent *agent, const struct wire_message *message);
-void agent_input_close(struct agent *agent); /* again is fine */
+int agent_stdin_open(struct agent *agent, struct error *err); /* a pipe a rank */
+int agent_stdin_rank_fd(const struct agent *agent, size_t local_rank); /* the rank's end of it */
+void agent_stdin_close_rank_ends(struct agent *agent); /* the ranks have their ends: ours are closed */
+void agent_stdin_receive(struct agent *agent, const struct wire_message *message);
+void agent_stdin_close(struct agent *agent); /* again is fine */
 
 /* pmix_relay.c */
 /* Begin, and say by agent->pending.ready when it has come to an end: then agent_pmix_started says
  * how. 0 also where there is none, or need not be: agent->server is NULL then. */
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);
 int agent_pmix_started(struct agent *agent, struct error *err);
-void agent_pmix_answer(struct agent *agent); /* what was settled here: after each dispatch */
+void agent_pmix_complete_local(struct agent *agent); /* what was settled here: after each dispatch */
 void agent_pmix_contribution(struct agent *agent, const struct wire_message *message);
 void agent_pmix_gathered(struct agent *agent, const struct wire_message *message);
 void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, const json_t *text);

@@ -9,17 +9,17 @@
 #include "overlay/tree.h"
 
 /* Connections at the door at once beside the children that are expected. */
-#define STRANGERS 64
+#define MAX_UNAUTHENTICATED 64
 
-static struct link *child(const struct agent *agent, size_t node)
+static struct connection *find_downlink(const struct agent *agent, size_t node)
 {
-	for (size_t i = 0; i < agent->below_count; i++)
-		if (agent->below[i]->node_index == (long)node)
-			return agent->below[i];
+	for (size_t i = 0; i < agent->downlink_count; i++)
+		if (agent->downlinks[i]->node_index == (long)node)
+			return agent->downlinks[i];
 	return NULL;
 }
 
-bool agent_tree_below(const struct agent *agent, size_t node)
+bool agent_downlinks_in_subtree(const struct agent *agent, size_t node)
 {
 	size_t self = agent->params.node_index;
 	long at = (long)node;
@@ -34,138 +34,138 @@ bool agent_tree_below(const struct agent *agent, size_t node)
 }
 
 /* To the children through which it reaches its node, or to all. */
-void agent_tree_down(struct agent *agent, const struct wire_message *message)
+void agent_downlinks_forward(struct agent *agent, const struct wire_message *message)
 {
 	struct error err = {0};
 
 	if (message->node == WIRE_ALL) {
-		for (size_t i = 0; i < agent->below_count; i++)
-			link_send(agent->below[i], message, NULL);
+		for (size_t i = 0; i < agent->downlink_count; i++)
+			connection_send(agent->downlinks[i], message, NULL);
 		return;
 	}
 	if (message->node >= agent->node_count)
 		return;
-	long next = tree_towards((long)agent->params.node_index, message->node, agent->fanout);
-	struct link *link = next < 0 ? NULL : child(agent, (size_t)next);
+	long next = tree_next_hop((long)agent->params.node_index, message->node, agent->fanout);
+	struct connection *connection = next < 0 ? NULL : find_downlink(agent, (size_t)next);
 
 	/* No child: it is lost, which the head has been told. */
-	if (link && link_send(link, message, &err))
+	if (connection && connection_send(connection, message, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
-static void lost(struct agent *agent, size_t node, const char *why)
+static void report_lost(struct agent *agent, size_t node, const char *why)
 {
-	agent_say(agent, MESSAGE_LOST, 0,
+	agent_send(agent, MESSAGE_LOST, 0,
 		  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL,
 		  0);
 }
 
-static void forget(struct agent *agent, struct link *link)
+static void remove_downlink(struct agent *agent, struct connection *connection)
 {
-	for (size_t i = 0; i < agent->below_count; i++)
-		if (agent->below[i] == link)
-			agent->below[i] = agent->below[--agent->below_count];
+	for (size_t i = 0; i < agent->downlink_count; i++)
+		if (agent->downlinks[i] == connection)
+			agent->downlinks[i] = agent->downlinks[--agent->downlink_count];
 }
 
-static void below_hello(struct agent *agent, struct link *link, const struct wire_message *message)
+static void handle_hello(struct agent *agent, struct connection *connection, const struct wire_message *message)
 {
 	size_t node = message->node;
 
 	/* One connection a child: a second one is no friend even with the secret. */
 	if (node >= agent->node_count ||
 	    tree_parent(node, agent->fanout) != (long)agent->params.node_index ||
-	    child(agent, node)) {
+	    find_downlink(agent, node)) {
 		agent_note(agent,
 			   "%s says it is node %zu, which is no child of this node or is here "
 			   "already; refused",
-			   link->peer, node);
-		forget(agent, link);
-		link_close(link);
+			   connection->peer, node);
+		remove_downlink(agent, connection);
+		connection_close(connection);
 		return;
 	}
-	link->node_index = (long)node;
+	connection->node_index = (long)node;
 }
 
-static void below_message(void *context, struct link *link, const struct wire_message *message)
+static void on_downlink_message(void *context, struct connection *connection, const struct wire_message *message)
 {
 	struct agent *agent = context;
 	struct error err = {0};
 
-	if (link->node_index < 0) {
+	if (connection->node_index < 0) {
 		if (message->type == MESSAGE_HELLO)
-			below_hello(agent, link, message);
+			handle_hello(agent, connection, message);
 		return;
 	}
 	/* A child speaks for its own subtree only. */
-	if (message->node >= agent->node_count || !agent_tree_below(agent, message->node) ||
-	    message->type == MESSAGE_BEAT)
+	if (message->node >= agent->node_count || !agent_downlinks_in_subtree(agent, message->node) ||
+	    message->type == MESSAGE_HEARTBEAT)
 		return;
 	switch (message->type) {
-	case MESSAGE_REACHED:
-		agent_reach_merge(agent, message);
+	case MESSAGE_PROBED:
+		agent_probe_merge(agent, message);
 		return;
 	case MESSAGE_GATHER:
 		agent_pmix_contribution(agent, message);
 		return;
 	default:
-		if (agent->up && link_send(agent->up, message, &err))
+		if (agent->uplink && connection_send(agent->uplink, message, &err))
 			log_line(LOG_WARNING, "agent", "%s", err.text);
 	}
 }
 
-static void below_ended(void *context, struct link *link, const struct error *why)
+static void on_downlink_ended(void *context, struct connection *connection, const struct error *why)
 {
 	struct agent *agent = context;
 
-	forget(agent, link);
-	if (link->node_index >= 0 && !agent->gone)
-		lost(agent, (size_t)link->node_index, why ? why->text : "its agent left");
-	link_close(link);
+	remove_downlink(agent, connection);
+	if (connection->node_index >= 0 && !agent->disconnected)
+		report_lost(agent, (size_t)connection->node_index, why ? why->text : "its agent left");
+	connection_close(connection);
 }
 
-static void below_opened(void *context, struct link *link)
+static void on_downlink_opened(void *context, struct connection *connection)
 {
 	(void)context;
-	(void)link; /* HELLO says who it is */
+	(void)connection; /* HELLO says who it is */
 }
 
-static void friend(void *context, struct link *link)
+static void on_authenticated(void *context, struct connection *connection)
 {
 	struct agent *agent = context;
 
-	if (agent->below_count >= agent->fanout) {
-		link_close(link);
+	if (agent->downlink_count >= agent->fanout) {
+		connection_close(connection);
 		return;
 	}
-	link->owner = &agent->below_owner;
-	agent->below[agent->below_count++] = link;
+	connection->owner = &agent->downlink_owner;
+	agent->downlinks[agent->downlink_count++] = connection;
 }
 
-static void refused(void *context, const char *text)
+static void on_rejected(void *context, const char *text)
 {
 	agent_note(context, "%s", text);
 }
 
-int agent_tree_listen(struct agent *agent, struct error *err)
+int agent_downlinks_listen(struct agent *agent, struct error *err)
 {
-	struct listener_events events = {agent, friend, refused};
+	struct listener_events events = {agent, on_authenticated, on_rejected};
 	int rc;
 
-	agent->below_owner = (struct link_owner){agent, below_opened, below_message, below_ended};
-	agent->below = calloc(agent->fanout, sizeof *agent->below);
-	if (!agent->below)
+	agent->downlink_owner = (struct connection_owner){agent, on_downlink_opened, on_downlink_message, on_downlink_ended};
+	agent->downlinks = calloc(agent->fanout, sizeof *agent->downlinks);
+	if (!agent->downlinks)
 		return error_memory(err, "the agents below");
 	rc = listener_open(agent->loop, 0, &agent->params.secret, agent->params.job,
-			   agent->fanout + STRANGERS +
-				   (agent->params.node_index ? 0 : listener_probes(agent->node_count)),
+			   agent->fanout + MAX_UNAUTHENTICATED +
+				   (agent->params.node_index ? 0 : listener_probe_limit(agent->node_count)),
 			   &events, &agent->listener, err);
 	if (!rc)
-		agent_say(agent, MESSAGE_LISTENS, 0,
+		agent_send(agent, MESSAGE_LISTENING, 0,
 			  json_pack("{s:i}", "port", listener_port(agent->listener)), NULL, 0);
 	return rc;
 }
 
-int agent_tree_settled(struct agent *agent, const json_t *text, struct error *err)
+int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct error *err)
 {
 	json_t *list, *entry;
 	size_t i;
@@ -184,17 +184,17 @@ int agent_tree_settled(struct agent *agent, const json_t *text, struct error *er
 	return 0;
 }
 
-void agent_tree_tick(struct agent *agent, int64_t now_ms, bool slept)
+void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept)
 {
 	if (agent->listener)
 		listener_tick(agent->listener, now_ms);
-	for (size_t i = 0; i < agent->below_count; i++) {
-		struct link *link = agent->below[i];
+	for (size_t i = 0; i < agent->downlink_count; i++) {
+		struct connection *connection = agent->downlinks[i];
 
 		if (slept)
-			link->heard_ms = now_ms;
-		if (link->paused || now_ms - link->heard_ms <= agent->params.node_timeout_ms) {
-			proto_send(link, MESSAGE_BEAT, WIRE_ALL, agent->attempt, 0, NULL, NULL, 0,
+			connection->received_ms = now_ms;
+		if (connection->paused || now_ms - connection->received_ms <= agent->params.node_timeout_ms) {
+			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL, agent->attempt, 0, NULL, NULL, 0,
 				   NULL);
 			continue;
 		}
@@ -202,25 +202,25 @@ void agent_tree_tick(struct agent *agent, int64_t now_ms, bool slept)
 
 		snprintf(why, sizeof why, "its agent was silent for %d s",
 			 agent->params.node_timeout_ms / 1000);
-		if (link->node_index >= 0)
-			lost(agent, (size_t)link->node_index, why);
-		forget(agent, link);
-		link_close(link);
+		if (connection->node_index >= 0)
+			report_lost(agent, (size_t)connection->node_index, why);
+		remove_downlink(agent, connection);
+		connection_close(connection);
 		i--;
 	}
 }
 
-void agent_tree_close(struct agent *agent, bool goodbye)
+void agent_downlinks_close(struct agent *agent, bool goodbye)
 {
-	while (agent->below_count) {
-		struct link *link = agent->below[--agent->below_count];
+	while (agent->downlink_count) {
+		struct connection *connection = agent->downlinks[--agent->downlink_count];
 
 		if (goodbye)
-			link_finish(link, 500);
-		link_close(link);
+			connection_finish(connection, 500);
+		connection_close(connection);
 	}
-	free(agent->below);
-	agent->below = NULL;
+	free(agent->downlinks);
+	agent->downlinks = NULL;
 	listener_close(agent->listener);
 	agent->listener = NULL;
 }

@@ -13,16 +13,16 @@
 
 #define REPORT_MAX 65536
 
-void agent_say_stop(struct agent *agent, const char *why)
+void agent_write_stop_file(struct agent *agent, const char *why)
 {
-	char own[sizeof agent->folder + 8], line[64];
+	char own[sizeof agent->dir + 8], line[64];
 	const char *path = agent->job.stop_file;
 	bool failed = why && !strcmp(why, "failed");
 	int fd, size;
 
 	if (!why || !agent->have_job)
 		return;
-	snprintf(own, sizeof own, "%s/stop", agent->folder);
+	snprintf(own, sizeof own, "%s/stop", agent->dir);
 	/* A file that nodes share must not call a job failed to those that start next. */
 	if (path && failed)
 		return;
@@ -40,13 +40,13 @@ void agent_say_stop(struct agent *agent, const char *why)
 	close(fd);
 }
 
-json_t *agent_take_report(const struct agent *agent)
+json_t *agent_read_report(const struct agent *agent)
 {
-	char path[sizeof agent->folder + 16], *text;
+	char path[sizeof agent->dir + 16], *text;
 	json_t *report = NULL;
 	size_t size;
 
-	snprintf(path, sizeof path, "%s/report.json", agent->folder);
+	snprintf(path, sizeof path, "%s/report.json", agent->dir);
 	if (access(path, R_OK) || file_read(path, REPORT_MAX, &text, &size, NULL))
 		return NULL;
 	if (json_read("BERTH_REPORT", text, size, REPORT_MAX, &report, NULL))
@@ -55,12 +55,12 @@ json_t *agent_take_report(const struct agent *agent)
 	return report;
 }
 
-void agent_forget_files(const struct agent *agent)
+void agent_remove_files(const struct agent *agent)
 {
-	char path[sizeof agent->folder + 16];
+	char path[sizeof agent->dir + 16];
 
-	snprintf(path, sizeof path, "%s/stop", agent->folder);
+	snprintf(path, sizeof path, "%s/stop", agent->dir);
 	unlink(path);
-	snprintf(path, sizeof path, "%s/report.json", agent->folder);
+	snprintf(path, sizeof path, "%s/report.json", agent->dir);
 	unlink(path);
 }

@@ -18,74 +18,74 @@
 #include "process/heartbeat.h"
 #include "process/process_tree.h"
 
-#define BEATS_MS 1000
+#define POLL_MS 1000
 #define STACKS_MAX (48u << 10) /* bytes of stacks from one node */
 #define STACKS_RANKS 2	       /* of one node */
 #define STACKS_NODES 4	       /* where nobody knows which rank is behind: the first ones */
 
-struct beat {
+struct rank_heartbeat {
 	struct heartbeat heartbeat;
 	pid_t pid;
 };
 
-struct agent_beats {
-	struct beat *list; /* [rank_count] */
-	int64_t looked_ms;
+struct agent_heartbeats {
+	struct rank_heartbeat *list; /* [rank_count] */
+	int64_t polled_ms;
 	/* what LOOK began */
 	struct agent *agent;
 	struct loop_source stacks;
-	pid_t tool;
+	pid_t stack_tool;
 	struct bytes text;
 	json_t *states;
 };
 
-int agent_beats_open(struct agent *agent, struct error *err)
+int agent_heartbeats_open(struct agent *agent, struct error *err)
 {
-	struct agent_beats *beats = calloc(1, sizeof *beats);
+	struct agent_heartbeats *heartbeats = calloc(1, sizeof *heartbeats);
 
-	agent->beats = beats;
-	if (beats)
-		beats->list = calloc(agent->rank_count, sizeof *beats->list);
-	if (!beats || !beats->list)
+	agent->heartbeats = heartbeats;
+	if (heartbeats)
+		heartbeats->list = calloc(agent->rank_count, sizeof *heartbeats->list);
+	if (!heartbeats || !heartbeats->list)
 		return error_memory(err, "the ranks' heartbeats");
-	beats->stacks.fd = -1;
+	heartbeats->stacks.fd = -1;
 	for (size_t i = 0; i < agent->rank_count; i++)
-		beats->list[i].heartbeat.steps = -1;
+		heartbeats->list[i].heartbeat.steps = -1;
 	return 0;
 }
 
-void agent_beats_started(struct agent *agent, int local_rank, pid_t pid)
+void agent_heartbeats_started(struct agent *agent, int local_rank, pid_t pid)
 {
-	if (agent->beats)
-		agent->beats->list[local_rank].pid = pid;
+	if (agent->heartbeats)
+		agent->heartbeats->list[local_rank].pid = pid;
 }
 
-void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once)
+void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once)
 {
-	struct agent_beats *beats = agent->beats;
+	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	bool new = false;
 
-	if (!beats || !agent->job.watch || (!at_once && now_ms - beats->looked_ms < BEATS_MS))
+	if (!heartbeats || !agent->job.want_heartbeats || (!at_once && now_ms - heartbeats->polled_ms < POLL_MS))
 		return;
-	beats->looked_ms = now_ms;
+	heartbeats->polled_ms = now_ms;
 	for (size_t i = 0; i < agent->rank_count; i++) {
-		char path[sizeof agent->folder + 32];
+		char path[sizeof agent->dir + 32];
 
-		heartbeat_path(agent->folder, (int)i, path, sizeof path);
-		new |= heartbeat_look(path, &beats->list[i].heartbeat);
+		heartbeat_path(agent->dir, (int)i, path, sizeof path);
+		new |= heartbeat_poll(path, &heartbeats->list[i].heartbeat);
 	}
 	if (!new)
 		return;
-	json_t *steps = json_array(), *words = json_array();
+	json_t *steps = json_array(), *status_texts = json_array();
 
 	for (size_t i = 0; i < agent->rank_count; i++) {
-		const struct heartbeat *heartbeat = &beats->list[i].heartbeat;
+		const struct heartbeat *heartbeat = &heartbeats->list[i].heartbeat;
 
 		json_array_append_new(steps, heartbeat->steps < 0 ? json_null()
 								  : json_real(heartbeat->steps));
-		json_array_append_new(words, json_text(heartbeat->words));
+		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
-	agent_say(agent, MESSAGE_STEPS, 0, json_pack("{s:o, s:o}", "steps", steps, "words", words),
+	agent_send(agent, MESSAGE_PROGRESS, 0, json_pack("{s:o, s:o}", "steps", steps, "words", status_texts),
 		  NULL, 0);
 }
 
@@ -93,14 +93,14 @@ void agent_beats_look(struct agent *agent, int64_t now_ms, bool at_once)
 
 /* The one of a rank's processes that counts: one that is stopped, else the one that has worked most
  * (a rank may be a shell that waits for its program). */
-static pid_t main_process(const struct descend_list *list, pid_t rank, char *state)
+static pid_t main_process(const struct process_tree *list, pid_t rank, char *state)
 {
 	unsigned long long most = 0;
 	pid_t found = rank;
 
 	*state = '?';
 	for (size_t i = 0; i < list->count; i++) {
-		const struct descend_process *process = &list->items[i];
+		const struct process_tree_entry *process = &list->items[i];
 		char path[64], text[512];
 		unsigned long long user = 0, kernel = 0;
 
@@ -131,38 +131,38 @@ static pid_t main_process(const struct descend_list *list, pid_t rank, char *sta
 	return found;
 }
 
-static void say_looked(struct agent *agent)
+static void send_stacks(struct agent *agent)
 {
-	struct agent_beats *beats = agent->beats;
-	char *text = beats->text.size ? strndup((const char *)beats->text.data, beats->text.size)
+	struct agent_heartbeats *heartbeats = agent->heartbeats;
+	char *text = heartbeats->text.size ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
 				      : NULL;
 
-	agent_say(agent, MESSAGE_LOOKED, 0,
-		  json_pack("{s:o, s:o}", "states", beats->states, "stacks", json_text(text)), NULL,
+	agent_send(agent, MESSAGE_STACKS, 0,
+		  json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)), NULL,
 		  0);
-	beats->states = NULL;
-	bytes_drop(&beats->text, beats->text.size);
+	heartbeats->states = NULL;
+	bytes_drop(&heartbeats->text, heartbeats->text.size);
 	free(text);
 }
 
 static void stacks_ready(struct loop_source *source, uint32_t events)
 {
-	struct agent_beats *beats =
-		(struct agent_beats *)((char *)source - offsetof(struct agent_beats, stacks));
-	struct agent *agent = beats->agent;
+	struct agent_heartbeats *heartbeats =
+		(struct agent_heartbeats *)((char *)source - offsetof(struct agent_heartbeats, stacks));
+	struct agent *agent = heartbeats->agent;
 	char buffer[4096];
 	ssize_t n;
 	int fd = source->fd;
 
 	(void)events;
 	while ((n = read(fd, buffer, sizeof buffer)) > 0)
-		if (beats->text.size < STACKS_MAX)
-			bytes_add(&beats->text, buffer, (size_t)n);
+		if (heartbeats->text.size < STACKS_MAX)
+			bytes_add(&heartbeats->text, buffer, (size_t)n);
 	if (n < 0)
 		return; /* EAGAIN */
 	loop_remove(agent->loop, source);
 	close(fd);
-	say_looked(agent);
+	send_stacks(agent);
 }
 
 /* NAME:PID... Each tool has its time; the agent's loop goes on meanwhile. */
@@ -176,10 +176,10 @@ static const char script[] =
 	" else echo 'no stack: neither eu-stack nor gdb is here'; cat \"/proc/$pid/stack\"; fi;"
 	" done 2>/dev/null";
 
-static int start_tool(struct agent *agent, char *const *entries, struct error *err)
+static int start_stack_tool(struct agent *agent, char *const *entries, struct error *err)
 {
 	const char *argv[4 + STACKS_RANKS + 1] = {"sh", "-c", script, "sh"};
-	struct agent_beats *beats = agent->beats;
+	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
@@ -199,14 +199,14 @@ static int start_tool(struct agent *agent, char *const *entries, struct error *e
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(&beats->tool, "sh", &files, &attributes, (char *const *)argv, envp);
+	rc = posix_spawnp(&heartbeats->stack_tool, "sh", &files, &attributes, (char *const *)argv, envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
 	close(ends[1]);
-	beats->stacks.ready = stacks_ready;
+	heartbeats->stacks.ready = stacks_ready;
 	if (!rc)
-		rc = loop_add(agent->loop, &beats->stacks, ends[0], EPOLLIN, err);
+		rc = loop_add(agent->loop, &heartbeats->stacks, ends[0], EPOLLIN, err);
 	if (rc)
 		close(ends[0]);
 	return rc;
@@ -223,53 +223,53 @@ static bool is_named(const json_t *ranks, int rank)
 	return false;
 }
 
-void agent_beats_answer(struct agent *agent, const json_t *text)
+void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
 {
-	struct agent_beats *beats = agent->beats;
+	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	json_t *ranks = NULL;
-	struct descend_list list = {0};
+	struct process_tree list = {0};
 	char *entries[STACKS_RANKS + 1] = {0};
 	size_t count = 0;
 
-	if (!beats || beats->states || json_get_array("LOOK", text, "ranks", &ranks, NULL))
+	if (!heartbeats || heartbeats->states || json_get_array("LOOK", text, "ranks", &ranks, NULL))
 		return;
-	beats->states = json_array();
-	beats->agent = agent;
-	descend_list(NULL, 0, &list);
+	heartbeats->states = json_array();
+	heartbeats->agent = agent;
+	process_tree_read(NULL, 0, &list);
 	for (size_t i = 0; i < agent->rank_count; i++) {
 		int rank = agent->job.first_rank[agent->params.node_index] + (int)i;
 		char state[2] = "";
-		pid_t pid = main_process(&list, beats->list[i].pid, state);
+		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
 		bool behind = json_array_size(ranks) ? is_named(ranks, rank)
 						     : !i && agent->params.node_index < STACKS_NODES;
 
-		json_array_append_new(beats->states, json_text(state));
+		json_array_append_new(heartbeats->states, json_text(state));
 		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&
 		    asprintf(&entries[count], "%d:%d", rank, (int)pid) >= 0)
 			count++;
 	}
-	descend_list_free(&list);
-	if (!count || start_tool(agent, entries, NULL))
-		say_looked(agent);
+	process_tree_free(&list);
+	if (!count || start_stack_tool(agent, entries, NULL))
+		send_stacks(agent);
 	for (size_t i = 0; i < count; i++)
 		free(entries[i]);
 }
 
-void agent_beats_close(struct agent *agent)
+void agent_heartbeats_close(struct agent *agent)
 {
-	struct agent_beats *beats = agent->beats;
+	struct agent_heartbeats *heartbeats = agent->heartbeats;
 
-	if (!beats)
+	if (!heartbeats)
 		return;
-	if (beats->stacks.fd >= 0) {
-		int fd = beats->stacks.fd;
+	if (heartbeats->stacks.fd >= 0) {
+		int fd = heartbeats->stacks.fd;
 
-		loop_remove(agent->loop, &beats->stacks);
+		loop_remove(agent->loop, &heartbeats->stacks);
 		close(fd);
 	}
-	bytes_free(&beats->text);
-	json_decref(beats->states);
-	free(beats->list);
-	free(beats);
-	agent->beats = NULL;
+	bytes_free(&heartbeats->text);
+	json_decref(heartbeats->states);
+	free(heartbeats->list);
+	free(heartbeats);
+	agent->heartbeats = NULL;
 }

@@ -76,17 +76,17 @@ static int read_strings(struct agent_job *job, const struct wire_message *messag
 		return error_memory(err, "the program's arguments");
 	memcpy(job->block, left ? message->data : "", left);
 	at = job->block;
-	rc = bytes_take_strings(&at, &left, &job->argv, &count, err);
+	rc = bytes_next_strings(&at, &left, &job->argv, &count, err);
 	if (!rc && !count)
 		rc = error_set(err, ERR_DATA, "JOB names no program");
 	if (!rc)
-		rc = bytes_take_strings(&at, &left, &job->base, &job->base_count, err);
+		rc = bytes_next_strings(&at, &left, &job->base, &job->base_count, err);
 	if (!rc)
-		rc = bytes_take_strings(&at, &left, &job->cwd, &count, err);
+		rc = bytes_next_strings(&at, &left, &job->cwd, &count, err);
 	return rc;
 }
 
-int agent_ranks_job(struct agent *agent, const struct wire_message *message, const json_t *text,
+int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,
 		    struct error *err)
 {
 	struct agent_job job = {.text = json_incref((json_t *)text)};
@@ -94,7 +94,7 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
 	const char *stop = json_string_value(json_object_get(text, "stop_file"));
 	int64_t world;
-	int hold, pass, input, watch;
+	int hold, pass, input, want_heartbeats;
 	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
 
 	if (!rc)
@@ -104,7 +104,7 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	if (!rc)
 		rc = json_get_bool("JOB", text, "input", &input, err);
 	if (!rc)
-		rc = json_get_bool("JOB", text, "watch", &watch, err);
+		rc = json_get_bool("JOB", text, "watch", &want_heartbeats, err);
 	if (!rc)
 		rc = read_nodes(&job, agent->node_count, err);
 	if (!rc)
@@ -123,9 +123,9 @@ int agent_ranks_job(struct agent *agent, const struct wire_message *message, con
 	job.hold_port = hold;
 	job.pass_stdin = pass;
 	job.input = input;
-	job.watch = watch;
-	job.pmix_off = pmix && !strcmp(pmix, "off");
-	job.pmix_must = pmix && !strcmp(pmix, "on");
+	job.want_heartbeats = want_heartbeats;
+	job.pmix_disabled = pmix && !strcmp(pmix, "off");
+	job.pmix_required = pmix && !strcmp(pmix, "on");
 	agent_job_free(&agent->job);
 	agent->job = job;
 	agent->have_job = true;

@@ -23,23 +23,23 @@ struct serving {
 };
 
 /* An answer to our server that is known while it is still asking: given after its dispatch. */
-struct answer {
-	struct answer *next;
+struct local_answer {
+	struct local_answer *next;
 	void *token;
 	void *data;
 	size_t size;
 };
 
-static size_t nodes_below(const struct agent *agent)
+static size_t subtree_size(const struct agent *agent)
 {
 	size_t count = 0;
 
 	for (size_t i = 0; i < agent->job.node_count; i++)
-		count += agent->job.rank_count[i] > 0 && agent_tree_below(agent, i);
+		count += agent->job.rank_count[i] > 0 && agent_downlinks_in_subtree(agent, i);
 	return count;
 }
 
-static bool alone(const struct agent *agent)
+static bool is_only_node(const struct agent *agent)
 {
 	for (size_t i = 0; i < agent->job.node_count; i++)
 		if (agent->job.rank_count[i] > 0 && i != agent->params.node_index)
@@ -48,49 +48,49 @@ static bool alone(const struct agent *agent)
 }
 
 /* Pass a collective on once the whole subtree has contributed. */
-static void pass_on(struct agent *agent, struct gather *gather)
+static void forward_gather(struct agent *agent, struct gather *gather)
 {
-	if (gather->sent || gather->nodes < nodes_below(agent))
+	if (gather->sent || gather->nodes < subtree_size(agent))
 		return;
 	gather->sent = true;
-	agent_say(agent, MESSAGE_GATHER, gather->sequence, NULL, gather->entries.data,
+	agent_send(agent, MESSAGE_GATHER, gather->sequence, NULL, gather->entries.data,
 		  gather->entries.size);
 	bytes_free(&gather->entries);
 	if (!gather->own)
 		gathers_drop(&agent->gathers, gather);
 }
 
-static int answer_later(struct agent *agent, void *token, const void *data, size_t size)
+static int queue_answer(struct agent *agent, void *token, const void *data, size_t size)
 {
-	struct answer *answer = calloc(1, sizeof *answer);
-	struct answer **at = &agent->answers;
+	struct local_answer *local_answer = calloc(1, sizeof *local_answer);
+	struct local_answer **at = &agent->answers;
 
-	if (answer)
-		answer->data = malloc(size + 1);
-	if (!answer || !answer->data) {
-		free(answer);
+	if (local_answer)
+		local_answer->data = malloc(size + 1);
+	if (!local_answer || !local_answer->data) {
+		free(local_answer);
 		return -ERR_UNAVAILABLE;
 	}
-	memcpy(answer->data, size ? data : "", size);
-	answer->size = size;
-	answer->token = token;
+	memcpy(local_answer->data, size ? data : "", size);
+	local_answer->size = size;
+	local_answer->token = token;
 	while (*at)
 		at = &(*at)->next;
-	*at = answer;
+	*at = local_answer;
 	return 0;
 }
 
-void agent_pmix_answer(struct agent *agent)
+void agent_pmix_complete_local(struct agent *agent)
 {
 	while (agent->answers) {
-		struct answer *answer = agent->answers;
+		struct local_answer *local_answer = agent->answers;
 
-		agent->answers = answer->next;
+		agent->answers = local_answer->next;
 		if (agent->server)
-			ranks_server_process.gather_done(agent->server, answer->token, 0,
-							 answer->data, answer->size);
-		free(answer->data);
-		free(answer);
+			ranks_server_process.gather_done(agent->server, local_answer->token, 0,
+							 local_answer->data, local_answer->size);
+		free(local_answer->data);
+		free(local_answer);
 	}
 }
 
@@ -99,9 +99,9 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 	struct agent *agent = context;
 	struct gather *gather;
 
-	if (alone(agent))
-		return answer_later(agent, token, data, size);
-	if (agent->gone)
+	if (is_only_node(agent))
+		return queue_answer(agent, token, data, size);
+	if (agent->disconnected)
 		return -ERR_NETWORK;
 	gather = gathers_get(&agent->gathers, sequence);
 	if (!gather || gather->own ||
@@ -109,7 +109,7 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 		return -ERR_UNAVAILABLE;
 	gather->own = true;
 	gather->token = token;
-	pass_on(agent, gather);
+	forward_gather(agent, gather);
 	return 0;
 }
 
@@ -124,7 +124,7 @@ void agent_pmix_contribution(struct agent *agent, const struct wire_message *mes
 		error_memory(&err, "a collective");
 	else if (!gather_merge(gather, message->data, message->data_size, agent->job.node_count,
 			       &err))
-		pass_on(agent, gather);
+		forward_gather(agent, gather);
 	if (err.code)
 		agent_fail(agent, &err);
 }
@@ -146,7 +146,7 @@ static int host_fetch(void *context, int rank, void *token)
 	struct agent *agent = context;
 	struct fetch *fetch;
 
-	if (agent->gone)
+	if (agent->disconnected)
 		return -ERR_NETWORK;
 	fetch = calloc(1, sizeof *fetch);
 	if (!fetch)
@@ -155,7 +155,7 @@ static int host_fetch(void *context, int rank, void *token)
 	fetch->token = token;
 	fetch->next = agent->fetches;
 	agent->fetches = fetch;
-	agent_say(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL, 0);
+	agent_send(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL, 0);
 	return 0;
 }
 
@@ -181,7 +181,7 @@ static void served(void *context, int status, const void *data, size_t size)
 {
 	struct serving *serving = context;
 
-	agent_say(serving->agent, MESSAGE_FETCHED, serving->sequence,
+	agent_send(serving->agent, MESSAGE_FETCHED, serving->sequence,
 		  json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
 		  size);
 	free(serving);
@@ -208,7 +208,7 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 {
 	struct agent *agent = context;
 
-	agent_say(agent, MESSAGE_ABORT, 0,
+	agent_send(agent, MESSAGE_ABORT, 0,
 		  json_pack("{s:i, s:i, s:o}", "rank",
 			    agent->job.first_rank[agent->params.node_index] + local_rank, "status",
 			    status, "text", json_text(text)),
@@ -243,10 +243,10 @@ static void dispatch(struct loop_source *source, uint32_t events)
 }
 
 /* err says why there is no PMIx: fatal where it must be there. */
-static int without(struct agent *agent, const struct error *err)
+static int continue_without(struct agent *agent, const struct error *err)
 {
 	agent_pmix_stop(agent);
-	if (agent->job.pmix_must)
+	if (agent->job.pmix_required)
 		return -err->code;
 	agent_note(agent, "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
 		   agent->params.name, err->text);
@@ -260,7 +260,7 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	char name[300];
 	int rc = 0;
 
-	if (job->pmix_off || !agent->rank_count) {
+	if (job->pmix_disabled || !agent->rank_count) {
 		agent_pmix_stop(agent);
 		return 0;
 	}
@@ -286,10 +286,10 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 		.first_rank = job->first_rank,
 		.rank_count = job->rank_count,
 		.cpus = cpus,
-		.folder = agent->folder,
+		.dir = agent->dir,
 	};
 
-	rc = ranks_process_begin(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
+	rc = server_process_start_async(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
 	if (!rc) {
 		agent->server_source.ready = dispatch;
 		rc = loop_add(agent->loop, &agent->server_source,
@@ -297,12 +297,12 @@ int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err
 	}
 out:
 	free(cpus);
-	return rc ? without(agent, err) : 0;
+	return rc ? continue_without(agent, err) : 0;
 }
 
 int agent_pmix_started(struct agent *agent, struct error *err)
 {
-	return agent->server && ranks_process_begun(agent->server, err) ? without(agent, err) : 0;
+	return agent->server && server_process_start_result(agent->server, err) ? continue_without(agent, err) : 0;
 }
 
 void agent_pmix_stop(struct agent *agent)
@@ -327,17 +327,17 @@ void agent_pmix_stop(struct agent *agent)
 		free(fetch);
 	}
 	while (agent->answers) {
-		struct answer *answer = agent->answers;
+		struct local_answer *local_answer = agent->answers;
 
-		agent->answers = answer->next;
+		agent->answers = local_answer->next;
 		if (server)
-			ranks_server_process.gather_done(server, answer->token, -ERR_NETWORK, NULL,
+			ranks_server_process.gather_done(server, local_answer->token, -ERR_NETWORK, NULL,
 							 0);
-		free(answer->data);
-		free(answer);
+		free(local_answer->data);
+		free(local_answer);
 	}
 	if (server)
 		ranks_server_process.stop(server);
-	ranks_process_free(agent->pmix);
+	server_process_free(agent->pmix);
 	agent->pmix = NULL;
 }

@@ -17,17 +17,17 @@
 #include "base/error.h"
 
 /* In the environment of both: the token, 32 hexadecimal digits. Does not reach the program. */
-#define TASKS_ENV "BERTH_AGENT_TASKS"
-#define TASKS_TOKEN 32
-#define TASKS_WAIT_MS 60000 /* for the other one to come */
+#define RANK_PROXIES_ENV "BERTH_AGENT_TASKS"
+#define RANK_PROXIES_TOKEN 32
+#define RANK_PROXIES_WAIT_MS 60000 /* for the other one to come */
 
 /* Keep the rank that RANK in env names for its task, which is to run argv. Returns, having said why,
  * only when that failed: the exit code; else this process ends as the program did. Takes signals for
  * itself. */
-int tasks_keep(const struct env *env, char *const argv[]);
+int rank_proxy_run(const struct env *env, char *const argv[]);
 
 /* Be the task of the rank that SLURM_PROCID in env names. Returns the exit code: the program's,
  * 128+N for a signal, or one of berth's own, having said why. */
-int tasks_run(const struct env *env);
+int slurm_task_run(const struct env *env);
 
 #endif

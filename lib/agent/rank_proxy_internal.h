@@ -10,37 +10,37 @@
 
 #include "agent/rank_proxy_channel.h"
 
-/* The keeper's first words carry these descriptors: what the rank is (a memfd: struct tasks_rank, the
+/* The keeper's first words carry these descriptors: what the rank is (a memfd: struct rank_proxies_rank, the
  * cores as a cpu_set_t, then strings: the folder, the arguments, the environment) and its output. */
-enum { TASKS_RANK, TASKS_STDOUT, TASKS_STDERR, TASKS_FDS };
+enum { RANK_PROXIES_RANK, RANK_PROXIES_STDOUT, RANK_PROXIES_STDERR, RANK_PROXIES_FDS };
 
-struct tasks_rank {
+struct rank_proxies_rank {
 	uint32_t cpus_size, argc, envc, strings_size;
 };
 
-enum tasks_kind {
-	TASKS_BEGIN = 1, /* keeper: with descriptors */
-	TASKS_SIGNAL,	 /* keeper: send the program this signal */
-	TASKS_ENDED,	 /* task: wait status */
-	TASKS_NOT_RUN,	 /* task: errno of the program's start */
+enum rank_proxies_kind {
+	RANK_PROXIES_BEGIN = 1, /* keeper: with descriptors */
+	RANK_PROXIES_SIGNAL,	 /* keeper: send the program this signal */
+	RANK_PROXIES_ENDED,	 /* task: wait status */
+	RANK_PROXIES_NOT_RUN,	 /* task: errno of the program's start */
 };
-struct tasks_word {
+struct rank_proxies_message {
 	uint32_t kind;
 	int32_t value;
 };
 
 /* The signals that are passed on, blocked for this process from now on; a signalfd, or -1. */
-int tasks_signals(int more);
+int rank_proxies_block_signals(int more);
 
 /* Token and rank (from the variable rank_name) make the address. -ERR_DATA, -ERR_USAGE. */
-int tasks_address(const struct env *env, const char *rank_name, int *rank, struct sockaddr_un *out,
+int rank_proxies_address(const struct env *env, const char *rank_name, int *rank, struct sockaddr_un *out,
 		  socklen_t *size, struct error *err);
 /* Is the other end a process of this user? */
-int tasks_is_ours(int fd);
+int rank_proxies_is_own_user(int fd);
 
-int tasks_say(int fd, enum tasks_kind kind, int value, const int *fds, size_t fd_count);
-/* 1: a word; 0: the other one is gone; -1: nothing yet. fds: room for TASKS_FDS, or NULL; -1 each where
+int rank_proxies_send(int fd, enum rank_proxies_kind kind, int value, const int *fds, size_t fd_count);
+/* 1: a word; 0: the other one is gone; -1: nothing yet. fds: room for RANK_PROXIES_FDS, or NULL; -1 each where
  * none came. */
-int tasks_hear(int fd, struct tasks_word *out, int *fds);
+int rank_proxies_receive(int fd, struct rank_proxies_message *out, int *fds);
 
 #endif

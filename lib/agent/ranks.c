@@ -101,7 +101,7 @@ static int send_output(struct agent *agent)
 {
 	if (!agent->output.size)
 		return 0;
-	agent_say(agent, MESSAGE_OUTPUT, 0, NULL, agent->output.data, agent->output.size);
+	agent_send(agent, MESSAGE_OUTPUT, 0, NULL, agent->output.data, agent->output.size);
 	bytes_drop(&agent->output, agent->output.size);
 	return 0;
 }
@@ -115,12 +115,12 @@ static void on_line(void *context, int local_rank, enum supervise_stream stream,
 		    size_t size, bool newline)
 {
 	struct agent *agent = context;
-	struct proto_output output = {(uint32_t)rank_of(agent, local_rank), (int)stream, newline,
+	struct message_output output = {(uint32_t)rank_of(agent, local_rank), (int)stream, newline,
 				      text, size};
 
 	if (agent->logs)
 		logs_line(agent->logs, (size_t)local_rank, (int)stream, text, size, newline);
-	proto_add_output(&agent->output, &output);
+	message_add_output(&agent->output, &output);
 	if (agent->output.size > OUTPUT_BATCH)
 		send_output(agent);
 }
@@ -129,19 +129,19 @@ static void on_started(void *context, int local_rank, pid_t pid)
 {
 	struct agent *agent = context;
 
-	agent_beats_started(agent, local_rank, pid);
-	if (++agent->started_count < agent->rank_count || agent->told_started)
+	agent_heartbeats_started(agent, local_rank, pid);
+	if (++agent->started_count < agent->rank_count || agent->started_sent)
 		return;
-	agent->told_started = true;
-	agent_say(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL),
+	agent->started_sent = true;
+	agent_send(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL),
 		  NULL, 0);
 }
 
-static json_t *last_lines(struct agent *agent, int local_rank)
+static json_t *output_tail(struct agent *agent, int local_rank)
 {
 	json_t *list = json_array();
 	const char *const *lines = NULL;
-	size_t count = agent->logs ? logs_last(agent->logs, (size_t)local_rank, &lines) : 0;
+	size_t count = agent->logs ? logs_tail(agent->logs, (size_t)local_rank, &lines) : 0;
 
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(list, json_text(lines[i]));
@@ -154,16 +154,16 @@ static void on_ended(void *context, const struct supervise_end *end)
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
 	send_output(agent); /* the head reads its last lines before it reads of its end */
-	agent_beats_look(agent, clock_now_ms(), true);
-	agent_say(agent, MESSAGE_ENDED, 0,
+	agent_heartbeats_poll(agent, clock_now_ms(), true);
+	agent_send(agent, MESSAGE_ENDED, 0,
 		  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
 			    end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",
 			    end->code, "signal", end->signal, "core", end->core_dumped, "stopped",
 			    end->stopped_by_us, "oom", (int)end->oom, "start_error",
 			    json_text(end->start_error), "last",
-			    bad ? last_lines(agent, end->local_rank) : json_array(),
+			    bad ? output_tail(agent, end->local_rank) : json_array(),
 			    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-			    agent_take_report(agent)),
+			    agent_read_report(agent)),
 		  NULL, 0);
 	if (agent->server)
 		ranks_server_process.rank_ended(agent->server, end->local_rank);
@@ -181,9 +181,9 @@ static void on_finished(void *context, const char *left)
 	struct agent *agent = context;
 
 	send_output(agent);
-	agent->told_done = true;
-	agent_say(agent, MESSAGE_DONE, 0, json_pack("{s:o}", "left", json_text(left)), NULL, 0);
-	if (agent->gone)
+	agent->done_sent = true;
+	agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:o}", "left", json_text(left)), NULL, 0);
+	if (agent->disconnected)
 		agent->finished = true;
 }
 
@@ -192,7 +192,7 @@ static void on_note(void *context, const char *text)
 	agent_note(context, "%s", text);
 }
 
-static void supervised(struct loop_source *source, uint32_t events)
+static void on_supervise_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent *agent =
 		(struct agent *)((char *)source - offsetof(struct agent, supervise_source));
@@ -219,7 +219,7 @@ static int open_logs(struct agent *agent, struct error *err)
 	for (size_t i = 0; i < agent->rank_count; i++)
 		ranks[i] = rank_of(agent, (int)i);
 	struct logs_options options = {
-		.folder = agent->job.log_dir,
+		.dir = agent->job.log_dir,
 		.job_id = agent->params.job,
 		.host = agent->params.name,
 		.attempt = (int)agent->attempt,
@@ -234,13 +234,13 @@ static int open_logs(struct agent *agent, struct error *err)
 
 static int write_plan(const struct agent *agent, const json_t *plan, struct error *err)
 {
-	char path[sizeof agent->folder + 16];
+	char path[sizeof agent->dir + 16];
 	char *text = json_dumps(plan, JSON_INDENT(2));
 	int rc;
 
 	if (!text)
 		return error_memory(err, "the plan's file");
-	snprintf(path, sizeof path, "%s/plan.json", agent->folder);
+	snprintf(path, sizeof path, "%s/plan.json", agent->dir);
 	rc = file_write_atomic(path, text, strlen(text), 0600, err);
 	free(text);
 	return rc;
@@ -248,8 +248,8 @@ static int write_plan(const struct agent *agent, const json_t *plan, struct erro
 
 static int start_supervise(struct agent *agent, struct error *err)
 {
-	struct supervise_options options = {.this_system = agent->worker.machine.this_system,
-					    .keep = ranks_process_pid(agent->pmix)};
+	struct supervise_options options = {.this_system = agent->worker.inventory.this_system,
+					    .exempt_pid = server_process_pid(agent->pmix)};
 	struct supervise_events events = {.context = agent,
 					  .started = on_started,
 					  .line = on_line,
@@ -260,7 +260,7 @@ static int start_supervise(struct agent *agent, struct error *err)
 
 	if (rc)
 		return rc;
-	agent->supervise_source.ready = supervised;
+	agent->supervise_source.ready = on_supervise_ready;
 	return loop_add(agent->loop, &agent->supervise_source,
 			supervise_descriptor(agent->supervise), EPOLLIN, err);
 }
@@ -275,7 +275,7 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 	struct idset *set = NULL;
 	char **envp = NULL;
 	size_t count;
-	int rc = bytes_take_strings(at, left, &changes, &count, err);
+	int rc = bytes_next_strings(at, left, &changes, &count, err);
 
 	if (!rc)
 		rc = idset_parse(cpus ? cpus : "", &set, err);
@@ -289,7 +289,7 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 		.envp = envp,
 		.cwd = agent->job.cwd[0],
 		.cpus_os = set,
-		.stdin_fd = agent->job.input ? agent_input_end(agent, local_rank)
+		.stdin_fd = agent->job.input ? agent_stdin_rank_fd(agent, local_rank)
 			    : agent->job.pass_stdin && rank_of(agent, (int)local_rank) == 0 ? 0
 											     : -1,
 	};
@@ -304,12 +304,12 @@ static int start_ranks(struct agent *agent, const json_t *list, const unsigned c
 	int rc = ranks ? base_environment(&agent->job, &base, err) : error_memory(err, "ranks");
 
 	if (!rc && agent->job.input)
-		rc = agent_input_open(agent, err);
+		rc = agent_stdin_open(agent, err);
 	for (size_t i = 0; !rc && i < agent->rank_count; i++)
 		rc = fill_rank(agent, json_array_get(list, i), i, base, &at, &left, &ranks[i], err);
 	if (!rc)
 		rc = supervise_start(agent->supervise, ranks, agent->rank_count, err);
-	agent_input_started(agent);
+	agent_stdin_close_rank_ends(agent);
 	for (size_t i = 0; ranks && i < agent->rank_count; i++) {
 		free((void *)ranks[i].envp);
 		idset_free((struct idset *)ranks[i].cpus_os);
@@ -345,7 +345,7 @@ static int start_failed(struct agent *agent, struct error *err)
 }
 
 /* The PMIx server takes its time; the loop, and with it the beats, goes on. */
-static int put_off(struct agent *agent, const struct wire_message *message, json_t *list,
+static int defer_start(struct agent *agent, const struct wire_message *message, json_t *list,
 		   struct error *err)
 {
 	agent->pending.data = malloc(message->data_size + 1);
@@ -358,14 +358,14 @@ static int put_off(struct agent *agent, const struct wire_message *message, json
 	return 0;
 }
 
-static void forget_pending(struct agent *agent)
+static void clear_pending(struct agent *agent)
 {
 	json_decref(agent->pending.ranks);
 	free(agent->pending.data);
 	memset(&agent->pending, 0, sizeof agent->pending);
 }
 
-void agent_ranks_go_on(struct agent *agent)
+void agent_ranks_resume_start(struct agent *agent)
 {
 	struct error err = {0};
 	uint64_t signals = agent->pending.signals;
@@ -383,7 +383,7 @@ void agent_ranks_go_on(struct agent *agent)
 	for (int number = 1; number < 64 && agent->supervise; number++)
 		if (signals >> number & 1)
 			supervise_signal(agent->supervise, number);
-	forget_pending(agent);
+	clear_pending(agent);
 }
 
 void agent_ranks_signal(struct agent *agent, int number)
@@ -408,22 +408,22 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 	    json_array_size(list) != agent->rank_count)
 		return error_set(err, ERR_DATA, "START does not follow JOB");
 	if (!agent->rank_count) { /* this node only passes messages on */
-		agent->told_started = agent->told_done = true;
-		agent_say(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0), NULL, 0);
-		agent_say(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
+		agent->started_sent = agent->done_sent = true;
+		agent_send(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0), NULL, 0);
+		agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
 		return 0;
 	}
-	agent_forget_files(agent);
+	agent_remove_files(agent);
 	rc = write_plan(agent, plan, err);
 	if (!rc)
 		rc = open_logs(agent, err);
 	if (!rc)
-		rc = agent_beats_open(agent, err);
+		rc = agent_heartbeats_open(agent, err);
 	if (!rc)
 		rc = agent_pmix_start(agent, list, err);
 	if (!rc)
 		rc = agent->server
-			     ? put_off(agent, message, list, err)
+			     ? defer_start(agent, message, list, err)
 			     : finish_start(agent, list, message->data, message->data_size, err);
 	return rc ? start_failed(agent, err) : 0;
 }
@@ -432,26 +432,26 @@ void agent_ranks_stop(struct agent *agent, int grace_ms)
 {
 	agent->stopping = true;
 	if (agent->supervise && supervise_running(agent->supervise))
-		agent_say_stop(agent, "failed");
+		agent_write_stop_file(agent, "failed");
 	if (agent->supervise) {
 		supervise_stop(agent->supervise, grace_ms);
-	} else if (!agent->told_done) {
-		agent->told_done = true;
-		agent_say(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
+	} else if (!agent->done_sent) {
+		agent->done_sent = true;
+		agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
 	}
 }
 
 void agent_ranks_flush(struct agent *agent)
 {
-	bool full = agent->up && link_queued(agent->up) > WIRE_HIGH_WATER;
+	bool full = agent->uplink && connection_queued_bytes(agent->uplink) > WIRE_HIGH_WATER;
 
 	send_output(agent);
 	if (agent->supervise && agent->reading == full) {
 		agent->reading = !full;
 		supervise_read(agent->supervise, !full);
 	}
-	for (size_t i = 0; i < agent->below_count; i++)
-		link_pause(agent->below[i], full);
+	for (size_t i = 0; i < agent->downlink_count; i++)
+		connection_pause(agent->downlinks[i], full);
 }
 
 void agent_ranks_close(struct agent *agent)
@@ -459,9 +459,9 @@ void agent_ranks_close(struct agent *agent)
 	loop_remove(agent->loop, &agent->supervise_source);
 	supervise_free(agent->supervise);
 	agent->supervise = NULL;
-	forget_pending(agent);
-	agent_input_close(agent);
-	agent_beats_close(agent);
+	clear_pending(agent);
+	agent_stdin_close(agent);
+	agent_heartbeats_close(agent);
 	logs_free(agent->logs);
 	agent->logs = NULL;
 	bytes_free(&agent->output);

@@ -48,10 +48,10 @@ static void input_ready(struct loop_source *source, uint32_t events)
 		input_close(input);
 		return;
 	}
-	loop_want(input->agent->loop, source, input->waiting.size ? EPOLLOUT : 0);
+	loop_modify(input->agent->loop, source, input->waiting.size ? EPOLLOUT : 0);
 }
 
-int agent_input_open(struct agent *agent, struct error *err)
+int agent_stdin_open(struct agent *agent, struct error *err)
 {
 	agent->inputs = calloc(agent->rank_count, sizeof *agent->inputs);
 	if (!agent->inputs)
@@ -80,12 +80,12 @@ int agent_input_open(struct agent *agent, struct error *err)
 	return 0;
 }
 
-int agent_input_end(const struct agent *agent, size_t local_rank)
+int agent_stdin_rank_fd(const struct agent *agent, size_t local_rank)
 {
 	return agent->inputs ? agent->inputs[local_rank].rank_fd : -1;
 }
 
-void agent_input_started(struct agent *agent)
+void agent_stdin_close_rank_ends(struct agent *agent)
 {
 	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++) {
 		if (agent->inputs[i].rank_fd >= 0)
@@ -94,7 +94,7 @@ void agent_input_started(struct agent *agent)
 	}
 }
 
-void agent_input_take(struct agent *agent, const struct wire_message *message)
+void agent_stdin_receive(struct agent *agent, const struct wire_message *message)
 {
 	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++) {
 		struct input *input = &agent->inputs[i];
@@ -112,7 +112,7 @@ void agent_input_take(struct agent *agent, const struct wire_message *message)
 	}
 }
 
-void agent_input_close(struct agent *agent)
+void agent_stdin_close(struct agent *agent)
 {
 	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++)
 		input_close(&agent->inputs[i]);

@@ -25,39 +25,39 @@
 #define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
 #define PARENT_MS 5000	/* to reach the parent, before the head stays it */
 
-static int say_hello(struct agent *agent, struct link *link, struct error *err)
+static int send_hello(struct agent *agent, struct connection *connection, struct error *err)
 {
-	return proto_send(link, MESSAGE_HELLO, (uint32_t)agent->params.node_index, 0, 0,
+	return message_send(connection, MESSAGE_HELLO, (uint32_t)agent->params.node_index, 0, 0,
 			  json_pack("{s:I, s:o, s:s, s:i}", "node",
 				    (json_int_t)agent->params.node_index, "name",
-				    json_text(agent->params.name), "folder", agent->folder, "pid",
+				    json_text(agent->params.name), "folder", agent->dir, "pid",
 				    (int)getpid()),
 			  NULL, 0, err);
 }
 
-void agent_up_card(struct agent *agent)
+void agent_uplink_send_inventory(struct agent *agent)
 {
 	struct error err = {0};
-	json_t *card;
+	json_t *inventory;
 
-	if (agent->carded || !agent->machine_ready || !agent->settled)
+	if (agent->inventory_sent || !agent->inventory_ready || !agent->settled)
 		return;
-	agent->carded = true;
-	if (agent->worker.machine_error.code) {
-		agent_fail(agent, &agent->worker.machine_error);
+	agent->inventory_sent = true;
+	if (agent->worker.discovery_error.code) {
+		agent_fail(agent, &agent->worker.discovery_error);
 		return;
 	}
-	card = machine_to_json(&agent->worker.machine);
-	if (!card) {
+	inventory = inventory_to_json(&agent->worker.inventory);
+	if (!inventory) {
 		error_memory(&err, "the card of this node");
 		agent_fail(agent, &err);
 		return;
 	}
-	agent_say(agent, MESSAGE_CARD, 0,
-		  json_pack("{s:i, s:o}", "port", agent->port, "card", card), NULL, 0);
+	agent_send(agent, MESSAGE_INVENTORY, 0,
+		  json_pack("{s:i, s:o}", "port", agent->port, "card", inventory), NULL, 0);
 }
 
-static void take_welcome(struct agent *agent, const json_t *text)
+static void handle_welcome(struct agent *agent, const json_t *text)
 {
 	struct error err = {0};
 	int64_t nodes, fanout, port;
@@ -84,25 +84,25 @@ static void take_welcome(struct agent *agent, const json_t *text)
 		rc = error_memory(&err, "the nodes of the job");
 		goto fail;
 	}
-	if (port >= 0 && (rc = socket_hold((int)port, &agent->port_fd, &agent->port, &err)))
+	if (port >= 0 && (rc = socket_reserve((int)port, &agent->port_fd, &agent->port, &err)))
 		goto fail;
-	if (listen && (rc = agent_tree_listen(agent, &err)))
+	if (listen && (rc = agent_downlinks_listen(agent, &err)))
 		goto fail;
 	agent->settled = !move;
-	agent_up_card(agent);
+	agent_uplink_send_inventory(agent);
 	return;
 fail:
 	agent_fail(agent, &err);
 }
 
-static void stay(struct agent *agent, const char *why)
+static void report_move_failed(struct agent *agent, const char *why)
 {
 	agent->settled = true;
-	agent_say(agent, MESSAGE_STAYS, 0, json_pack("{s:o}", "why", json_text(why)), NULL, 0);
-	agent_up_card(agent);
+	agent_send(agent, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)), NULL, 0);
+	agent_uplink_send_inventory(agent);
 }
 
-static void take_move(struct agent *agent, const json_t *text)
+static void handle_move(struct agent *agent, const json_t *text)
 {
 	struct error err = {0};
 	struct sockaddr_storage to;
@@ -113,52 +113,52 @@ static void take_move(struct agent *agent, const json_t *text)
 	if (json_get_string("MOVE", text, "address", &address, &err) ||
 	    socket_parse(address, &to, &size, &err) ||
 	    socket_connect(&to, size, &fd, &under_way, &err) ||
-	    link_open(agent->loop, fd, under_way, WIRE_CONNECTS, &agent->params.secret,
-		      agent->params.job, &agent->up_owner, &agent->up_next, &err) ||
-	    say_hello(agent, agent->up_next, &err))
-		stay(agent, err.text);
+	    connection_open(agent->loop, fd, under_way, WIRE_CONNECTS, &agent->params.secret,
+		      agent->params.job, &agent->uplink_owner, &agent->next_uplink, &err) ||
+	    send_hello(agent, agent->next_uplink, &err))
+		report_move_failed(agent, err.text);
 }
 
-static void up_opened(void *context, struct link *link)
+static void on_parent_opened(void *context, struct connection *connection)
 {
 	struct agent *agent = context;
 
-	if (link != agent->up_next)
+	if (connection != agent->next_uplink)
 		return;
-	agent_say(agent, MESSAGE_MOVED, 0, NULL, NULL, 0);
-	link_finish(agent->up, 500);
-	link_close(agent->up);
-	agent->up = link;
-	agent->up_next = NULL;
+	agent_send(agent, MESSAGE_MOVED, 0, NULL, NULL, 0);
+	connection_finish(agent->uplink, 500);
+	connection_close(agent->uplink);
+	agent->uplink = connection;
+	agent->next_uplink = NULL;
 	agent->settled = true;
-	agent_up_card(agent);
+	agent_uplink_send_inventory(agent);
 }
 
 /* What is for this node, or for everybody. */
-static void obey(struct agent *agent, const struct wire_message *message)
+static void handle_message(struct agent *agent, const struct wire_message *message)
 {
 	json_t *text = NULL;
 	struct error err = {0};
 	int64_t number;
 	int rc = 0;
 
-	if (message->text_size && (rc = proto_text(message, &text, &err)))
+	if (message->text_size && (rc = message_text(message, &text, &err)))
 		goto out;
 	switch (message->type) {
 	case MESSAGE_WELCOME:
-		take_welcome(agent, text);
+		handle_welcome(agent, text);
 		break;
 	case MESSAGE_MOVE:
-		take_move(agent, text);
+		handle_move(agent, text);
 		break;
 	case MESSAGE_TREE:
-		rc = agent_tree_settled(agent, text, &err);
+		rc = agent_downlinks_set_detached(agent, text, &err);
 		break;
-	case MESSAGE_REACH:
-		rc = agent_reach_start(agent, text, &err);
+	case MESSAGE_PROBE:
+		rc = agent_probe_start(agent, text, &err);
 		break;
 	case MESSAGE_JOB:
-		rc = agent_ranks_job(agent, message, text, &err);
+		rc = agent_job_read(agent, message, text, &err);
 		break;
 	case MESSAGE_START:
 		rc = agent_ranks_start(agent, message, text, &err);
@@ -166,7 +166,7 @@ static void obey(struct agent *agent, const struct wire_message *message)
 	case MESSAGE_SIGNAL:
 		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
 		if (!rc)
-			agent_say_stop(agent, json_string_value(json_object_get(text, "stop")));
+			agent_write_stop_file(agent, json_string_value(json_object_get(text, "stop")));
 		if (!rc && number)
 			agent_signal(agent, (int)number);
 		break;
@@ -175,17 +175,17 @@ static void obey(struct agent *agent, const struct wire_message *message)
 		if (!rc)
 			agent_ranks_stop(agent, (int)number);
 		break;
-	case MESSAGE_OVER:
+	case MESSAGE_JOB_OVER:
 		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
-		if (!rc && agent->params.end)
-			*agent->params.end = (struct agent_end){
+		if (!rc && agent->params.outcome)
+			*agent->params.outcome = (struct job_outcome){
 				true, json_is_true(json_object_get(text, "again")), (int)number};
 		break;
-	case MESSAGE_LOOK:
-		agent_beats_answer(agent, text);
+	case MESSAGE_DUMP_STACKS:
+		agent_heartbeats_dump_stacks(agent, text);
 		break;
-	case MESSAGE_INPUT:
-		agent_input_take(agent, message);
+	case MESSAGE_STDIN:
+		agent_stdin_receive(agent, message);
 		break;
 	case MESSAGE_GATHERED:
 		agent_pmix_gathered(agent, message);
@@ -206,54 +206,54 @@ out:
 		agent_fail(agent, &err);
 }
 
-static void up_message(void *context, struct link *link, const struct wire_message *message)
+static void on_uplink_message(void *context, struct connection *connection, const struct wire_message *message)
 {
 	struct agent *agent = context;
 
-	if (message->type == MESSAGE_BEAT || link != agent->up)
+	if (message->type == MESSAGE_HEARTBEAT || connection != agent->uplink)
 		return;
 	if (message->node != (uint32_t)agent->params.node_index)
-		agent_tree_down(agent, message);
+		agent_downlinks_forward(agent, message);
 	if (message->node == (uint32_t)agent->params.node_index || message->node == WIRE_ALL)
-		obey(agent, message);
+		handle_message(agent, message);
 }
 
 /* Nobody is above any longer: end what runs, then this process. */
-static void up_lost(struct agent *agent, const struct error *why)
+static void uplink_lost(struct agent *agent, const struct error *why)
 {
-	if (agent->gone)
+	if (agent->disconnected)
 		return;
-	agent->gone = true;
+	agent->disconnected = true;
 	if (why) {
 		agent->failure = *why;
 		error_prefix(&agent->failure, "the connection to the head is lost");
 	}
-	agent_tree_close(agent, !why);
+	agent_downlinks_close(agent, !why);
 	agent_ranks_stop(agent, 0);
 	/* What supervise has not said yet it says from its dispatch. */
-	if (!agent->supervise || agent->told_done)
+	if (!agent->supervise || agent->done_sent)
 		agent->finished = true;
 }
 
-static void up_ended(void *context, struct link *link, const struct error *why)
+static void on_uplink_ended(void *context, struct connection *connection, const struct error *why)
 {
 	struct agent *agent = context;
 
-	if (link == agent->up_next) {
-		agent->up_next = NULL;
-		stay(agent, why ? why->text : "it closed the connection");
-	} else if (link == agent->up) {
-		up_lost(agent, why);
-		agent->up = NULL;
+	if (connection == agent->next_uplink) {
+		agent->next_uplink = NULL;
+		report_move_failed(agent, why ? why->text : "it closed the connection");
+	} else if (connection == agent->uplink) {
+		uplink_lost(agent, why);
+		agent->uplink = NULL;
 	}
-	link_close(link);
+	connection_close(connection);
 }
 
 /* One round over the head's addresses. */
 struct race {
 	const char *list;
-	struct pollfd *waits; /* [most], in its order; fd -1: over */
-	size_t most, begun, open;
+	struct pollfd *polls; /* [most], in its order; fd -1: over */
+	size_t most, started, open;
 	bool refused;	   /* nothing but refusals so far */
 	int winner;	   /* -1: none yet */
 	struct error *err; /* of the last that failed */
@@ -264,8 +264,8 @@ static int race_open(struct race *race, const char *list, struct error *err)
 	*race = (struct race){.list = list, .most = 1, .refused = true, .winner = -1, .err = err};
 	for (const char *at = list; *at; at++)
 		race->most += *at == ',';
-	race->waits = calloc(race->most, sizeof *race->waits);
-	return race->waits ? 0 : error_memory(err, "the head's addresses");
+	race->polls = calloc(race->most, sizeof *race->polls);
+	return race->polls ? 0 : error_memory(err, "the head's addresses");
 }
 
 static void race_address(const struct race *race, size_t index, char *out, size_t size)
@@ -286,16 +286,16 @@ static void race_failed(struct race *race, size_t index, int error)
 	error_set(race->err, ERR_NETWORK, "connecting to %s: %s", address, strerror(error));
 }
 
-static void race_begin(struct race *race)
+static void race_start_next(struct race *race)
 {
-	struct pollfd *wait = &race->waits[race->begun];
+	struct pollfd *wait = &race->polls[race->started];
 	struct sockaddr_storage to;
 	char address[80];
 	socklen_t size;
 	int under_way;
 
 	*wait = (struct pollfd){.fd = -1, .events = POLLOUT};
-	race_address(race, race->begun++, address, sizeof address);
+	race_address(race, race->started++, address, sizeof address);
 	if (socket_parse(address, &to, &size, race->err)) {
 		race->refused = false;
 		return;
@@ -316,8 +316,8 @@ static bool race_settle(struct race *race)
 {
 	bool failed = false;
 
-	for (size_t i = 0; race->winner < 0 && i < race->begun; i++) {
-		struct pollfd *wait = &race->waits[i];
+	for (size_t i = 0; race->winner < 0 && i < race->started; i++) {
+		struct pollfd *wait = &race->polls[i];
 		socklen_t length = sizeof(int);
 		int error = 0;
 
@@ -346,33 +346,33 @@ static int connect_round(const char *list, int *out, bool *refused, struct error
 	struct race race;
 	int rc = race_open(&race, list, err);
 
-	while (!rc && race.winner < 0 && (race.begun < race.most || race.open)) {
-		bool more = race.begun < race.most;
+	while (!rc && race.winner < 0 && (race.started < race.most || race.open)) {
+		bool more = race.started < race.most;
 
 		now = clock_now_ms();
 		if (more && (now >= next_ms || !race.open)) {
-			race_begin(&race);
-			more = race.begun < race.most;
+			race_start_next(&race);
+			more = race.started < race.most;
 			next_ms = now + (more ? CONNECT_NEXT_MS : CONNECT_ONE_MS);
 		} else if (now >= next_ms) {
-			race_failed(&race, race.begun - 1, ETIMEDOUT);
+			race_failed(&race, race.started - 1, ETIMEDOUT);
 			break;
-		} else if (poll(race.waits, race.begun, (int)(next_ms - now)) > 0 &&
+		} else if (poll(race.polls, race.started, (int)(next_ms - now)) > 0 &&
 			   race_settle(&race) && more) {
 			next_ms = now;
 		}
 	}
-	for (size_t i = 0; i < race.begun; i++)
-		if (race.waits[i].fd >= 0)
-			close(race.waits[i].fd);
-	free(race.waits);
+	for (size_t i = 0; i < race.started; i++)
+		if (race.polls[i].fd >= 0)
+			close(race.polls[i].fd);
+	free(race.polls);
 	*refused = race.refused;
 	*out = race.winner;
 	return rc ? rc : race.winner < 0 ? -ERR_NETWORK : 0;
 }
 
 /* Wait for so long, or for a signal that ends jobs: 128+N then, else 0. Others have no rank to go to. */
-static int nap(int signals, int ms)
+static int backoff(int signals, int ms)
 {
 	struct signalfd_siginfo info;
 	struct pollfd wait = {signals, POLLIN, 0};
@@ -386,11 +386,11 @@ static int nap(int signals, int ms)
 }
 
 /* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends it. */
-static int connect_head(const char *list, int patience_ms, int signals, int *out, struct error *err)
+static int connect_controller(const char *list, int connect_timeout_ms, int signals, int *out, struct error *err)
 {
-	int64_t begun = clock_now_ms(), hoped = begun;
-	int64_t limit_ms = patience_ms ? patience_ms : CONNECT_MS;
-	int64_t refused_ms = patience_ms ? patience_ms : REFUSED_MS;
+	int64_t started = clock_now_ms(), hoped = started;
+	int64_t limit_ms = connect_timeout_ms ? connect_timeout_ms : CONNECT_MS;
+	int64_t refused_ms = connect_timeout_ms ? connect_timeout_ms : REFUSED_MS;
 	bool refused;
 
 	do {
@@ -400,27 +400,27 @@ static int connect_head(const char *list, int patience_ms, int signals, int *out
 			return 0;
 		if (!refused)
 			hoped = clock_now_ms();
-		rc = nap(signals, 200);
+		rc = backoff(signals, 200);
 		if (rc)
 			return error_set(err, rc, "stopped by %s while it waited for the head",
 					 strsignal(rc - 128));
-	} while (clock_now_ms() < begun + limit_ms && clock_now_ms() < hoped + refused_ms);
+	} while (clock_now_ms() < started + limit_ms && clock_now_ms() < hoped + refused_ms);
 	return error_prefix(err, "the head cannot be reached from this node within %d s",
-			    (int)((clock_now_ms() - begun) / 1000));
+			    (int)((clock_now_ms() - started) / 1000));
 }
 
-int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, struct error *err)
+int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size, struct error *err)
 {
-	const struct addrinfo wish = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-	int64_t until = clock_now_ms() + patience_ms;
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	int64_t until = clock_now_ms() + connect_timeout_ms;
 	char host[256], service[8];
 	struct addrinfo *list = NULL;
-	int port, failed, rc = alloc_read_meet("the head", meet, host, sizeof host, &port, err);
+	int port, failed, rc = alloc_parse_rendezvous("the head", rendezvous, host, sizeof host, &port, err);
 
 	if (rc)
 		return rc;
 	snprintf(service, sizeof service, "%d", port);
-	while ((failed = getaddrinfo(host, service, &wish, &list)) && clock_now_ms() < until)
+	while ((failed = getaddrinfo(host, service, &hints, &list)) && clock_now_ms() < until)
 		usleep(500000);
 	if (failed)
 		return error_set(err, ERR_NETWORK, "the head's name %s is not known here: %s; give its "
@@ -441,42 +441,42 @@ int agent_resolve(const char *meet, int patience_ms, char *out, size_t size, str
 	return 0;
 }
 
-int agent_up_open(struct agent *agent, struct error *err)
+int agent_uplink_open(struct agent *agent, struct error *err)
 {
 	const struct agent_params *params = &agent->params;
 	int fd = params->fd;
-	int rc = fd < 0 ? connect_head(params->head, params->patience_ms, agent->signals.fd, &fd, err) : 0;
+	int rc = fd < 0 ? connect_controller(params->controller_addresses, params->connect_timeout_ms, agent->signals.fd, &fd, err) : 0;
 
-	agent->up_owner = (struct link_owner){agent, up_opened, up_message, up_ended};
+	agent->uplink_owner = (struct connection_owner){agent, on_parent_opened, on_uplink_message, on_uplink_ended};
 	if (!rc)
-		rc = link_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret, params->job,
-			       &agent->up_owner, &agent->up, err);
-	return rc ? rc : say_hello(agent, agent->up, err);
+		rc = connection_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret, params->job,
+			       &agent->uplink_owner, &agent->uplink, err);
+	return rc ? rc : send_hello(agent, agent->uplink, err);
 }
 
-void agent_up_tick(struct agent *agent, int64_t now_ms, bool slept)
+void agent_uplink_tick(struct agent *agent, int64_t now_ms, bool slept)
 {
-	if (agent->up && slept)
-		agent->up->heard_ms = now_ms;
+	if (agent->uplink && slept)
+		agent->uplink->received_ms = now_ms;
 	/* On a socket pair the head's end is noticed at once, and a head that is stopped (^Z) is
 	 * no reason to end the job. */
-	if (agent->up && agent->params.fd < 0 && !agent->up->paused &&
-	    now_ms - agent->up->heard_ms > agent->params.node_timeout_ms) {
+	if (agent->uplink && agent->params.fd < 0 && !agent->uplink->paused &&
+	    now_ms - agent->uplink->received_ms > agent->params.node_timeout_ms) {
 		struct error err;
 
-		error_set(&err, ERR_NETWORK, "%s was silent for %d s", agent->up->peer,
+		error_set(&err, ERR_NETWORK, "%s was silent for %d s", agent->uplink->peer,
 			  agent->params.node_timeout_ms / 1000);
-		struct link *link = agent->up;
+		struct connection *connection = agent->uplink;
 
-		up_lost(agent, &err);
-		agent->up = NULL;
-		link_close(link);
+		uplink_lost(agent, &err);
+		agent->uplink = NULL;
+		connection_close(connection);
 	}
-	if (agent->up_next && now_ms - agent->up_next->opened_ms > PARENT_MS) {
-		struct link *link = agent->up_next;
+	if (agent->next_uplink && now_ms - agent->next_uplink->opened_ms > PARENT_MS) {
+		struct connection *connection = agent->next_uplink;
 
-		agent->up_next = NULL;
-		link_close(link);
-		stay(agent, "no answer within 5 s");
+		agent->next_uplink = NULL;
+		connection_close(connection);
+		report_move_failed(agent, "no answer within 5 s");
 	}
 }

@@ -37,10 +37,10 @@ int alloc_read(const struct env *env, const struct alloc_request *request, struc
 	return error_set(err, ERR_INTERNAL, "no source of allocations is present");
 }
 
-void alloc_ask(const struct env *env, struct alloc *alloc)
+void alloc_query(const struct env *env, struct alloc *alloc)
 {
-	slurm_ask(env, SLURM_ASK_MS, alloc);
-	pbs_ask(env, PBS_ASK_MS, alloc);
+	slurm_query(env, SLURM_QUERY_MS, alloc);
+	pbs_query(env, PBS_QUERY_MS, alloc);
 }
 
 void alloc_free(struct alloc *alloc)
@@ -53,9 +53,9 @@ void alloc_free(struct alloc *alloc)
 	free(alloc->source);
 	free(alloc->job_id);
 	free(alloc->why);
-	free(alloc->end_why);
+	free(alloc->end_reason);
 	free(alloc->array_task);
-	free(alloc->meet);
+	free(alloc->rendezvous);
 	memset(alloc, 0, sizeof *alloc);
 }
 
@@ -81,8 +81,8 @@ json_t *alloc_to_json(const struct alloc *alloc)
 			 json_text(alloc->source), "job_id", json_text(alloc->job_id), "nodes",
 			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
 			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
-			 json_text(alloc->end_why), "restarts", alloc->restarts, "array_task",
-			 json_text(alloc->array_task), "rdzv_endpoint", json_text(alloc->meet), "why", json_text(alloc->why));
+			 json_text(alloc->end_reason), "restarts", alloc->restarts, "array_task",
+			 json_text(alloc->array_task), "rdzv_endpoint", json_text(alloc->rendezvous), "why", json_text(alloc->why));
 }
 
 static int copy_string(const json_t *json, const char *key, char **out, struct error *err)
@@ -132,15 +132,15 @@ static int node_from_json(const json_t *json, struct alloc_node *out, struct err
 }
 
 /* The members that came later than the first: missing is unknown. */
-static int later_from_json(const json_t *json, struct alloc *made, struct error *err)
+static int optional_from_json(const json_t *json, struct alloc *made, struct error *err)
 {
 	int64_t number;
-	int rc = copy_optional(json, "end_why", &made->end_why, err);
+	int rc = copy_optional(json, "end_why", &made->end_reason, err);
 
 	if (!rc)
 		rc = copy_optional(json, "array_task", &made->array_task, err);
 	if (!rc)
-		rc = copy_optional(json, "rdzv_endpoint", &made->meet, err);
+		rc = copy_optional(json, "rdzv_endpoint", &made->rendezvous, err);
 	if (!rc && json_object_get(json, "restarts")) {
 		rc = json_get_int("alloc", json, "restarts", 0, 1 << 20, &number, err);
 		made->restarts = rc ? 0 : (int)number;
@@ -186,7 +186,7 @@ int alloc_from_json(const json_t *json, struct alloc *out, struct error *err)
 		rc = node_from_json(json_array_get(nodes, made.node_count),
 				    &made.nodes[made.node_count], err);
 	if (!rc)
-		rc = later_from_json(json, &made, err);
+		rc = optional_from_json(json, &made, err);
 out:
 	if (rc)
 		alloc_free(&made);

@@ -28,9 +28,9 @@ struct alloc {
 	int this_node;       /* the node this process is on; -1: none of them (a login node), or
 				not said */
 	int64_t end_time;    /* Unix seconds at which the job is ended; 0: unknown */
-	char *end_why;       /* where end_time is from, or why it is unknown; NULL: not said */
+	char *end_reason;       /* where end_time is from, or why it is unknown; NULL: not said */
 	int restarts;        /* how often the scheduler has started the job before */
-	char *meet;          /* "HOST:PORT" at which the head is to be met, where nobody starts agents
+	char *rendezvous;          /* "HOST:PORT" at which the head is to be met, where nobody starts agents
 				for us: by hand, OpenPAI; else NULL */
 	char *array_task;    /* of an array of jobs: "1234_7" (PBS: "64[7].server"), else NULL */
 	char *why;           /* for people: "SLURM_JOB_ID is set", "no scheduler's variables" */
@@ -42,7 +42,7 @@ struct alloc_request {
 	const char *hostfile;  /* a host file, or NULL */
 	int nnodes;	       /* by hand: machines on which berth run is started; 0: not so */
 	int node_rank;	       /* which of them this is; -1: not said */
-	const char *meet;      /* by hand: the first one's HOST:PORT, or NULL */
+	const char *rendezvous;      /* by hand: the first one's HOST:PORT, or NULL */
 };
 
 /* A source of allocations: one row of the table in alloc.c, one file a source. */
@@ -61,17 +61,17 @@ extern const struct alloc_source alloc_source_hand, alloc_source_hosts, alloc_so
 int alloc_read(const struct env *env, const struct alloc_request *request, struct alloc *out,
 	       struct error *err);
 /* Ask the scheduler's own tool for what its variables leave out (when the job ends), for a few
- * seconds at most. Never an error: end_why says what came of it. Starts processes. */
-void alloc_ask(const struct env *env, struct alloc *alloc);
+ * seconds at most. Never an error: end_reason says what came of it. Starts processes. */
+void alloc_query(const struct env *env, struct alloc *alloc);
 /* Is a job of that source ("slurm", "pbs") gone? 1: its tool says so; 0: it is queued, runs or is
  * ending; -1: nobody can say (no such tool, no answer within timeout_ms, another source). Starts a
  * process. */
-int alloc_job_gone(const struct env *env, const char *source, const char *job_id, int timeout_ms);
+int job_status_is_over(const struct env *env, const char *source, const char *job_id, int timeout_ms);
 void alloc_free(struct alloc *alloc); /* frees what it holds and clears it; NULL is fine */
 
 /* "HOST:PORT", "[fd00::1]:PORT": is it one? host (may be NULL): its part in front, of size bytes.
  * name: what it is in err. 0 or -ERR_USAGE. */
-int alloc_read_meet(const char *name, const char *text, char *host, size_t size, int *port,
+int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_t size, int *port,
 		    struct error *err);
 
 /* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",

@@ -16,7 +16,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return request->nnodes > 0;
 }
 
-int alloc_read_meet(const char *name, const char *text, char *host, size_t size, int *port,
+int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_t size, int *port,
 		    struct error *err)
 {
 	const char *colon = strrchr(text, ':'), *begin = text;
@@ -51,7 +51,7 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 				 "--nnodes is for machines on which berth run is started by hand, "
 				 "--hosts and --hostfile for those on which berth starts itself; give "
 				 "one of them");
-	if (request->node_rank < 0 || !request->meet)
+	if (request->node_rank < 0 || !request->rendezvous)
 		return error_set(err, ERR_USAGE,
 				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as well: the same "
 				 "line on each machine, but for the number", request->nnodes);
@@ -61,13 +61,13 @@ static int check(const struct alloc_request *request, int *port, struct error *e
 	if (request->nnodes > HOSTLIST_MAX_HOSTS)
 		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d", request->nnodes,
 				 HOSTLIST_MAX_HOSTS);
-	return alloc_read_meet("--rdzv-endpoint", request->meet, NULL, 0, port, err);
+	return alloc_parse_rendezvous("--rdzv-endpoint", request->rendezvous, NULL, 0, port, err);
 }
 
 static int fill(const struct alloc_request *request, int port, struct alloc *made)
 {
 	made->source = strdup("hand");
-	made->meet = strdup(request->meet);
+	made->rendezvous = strdup(request->rendezvous);
 	made->this_node = request->node_rank;
 	if (asprintf(&made->job_id, "hand-%d-%d", port, request->nnodes) < 0)
 		made->job_id = NULL;
@@ -75,7 +75,7 @@ static int fill(const struct alloc_request *request, int port, struct alloc *mad
 		     request->node_rank) < 0)
 		made->why = NULL;
 	made->nodes = calloc((size_t)request->nnodes, sizeof *made->nodes);
-	if (!made->source || !made->meet || !made->job_id || !made->why || !made->nodes)
+	if (!made->source || !made->rendezvous || !made->job_id || !made->why || !made->nodes)
 		return -1;
 	for (; made->node_count < (size_t)request->nnodes; made->node_count++) {
 		struct alloc_node *node = &made->nodes[made->node_count];

@@ -16,10 +16,10 @@ static int present(const struct env *env, const struct alloc_request *request)
 }
 
 /* A host twice would get two agents. (hostfile_parse has seen to that already.) */
-static int refuse_repeats(const struct hosts *hosts, struct error *err)
+static int reject_duplicates(const struct hosts *hosts, struct error *err)
 {
 	const char *twice;
-	int rc = hosts_repeated(hosts, &twice, err);
+	int rc = hosts_duplicate(hosts, &twice, err);
 
 	if (rc || !twice)
 		return rc;
@@ -27,7 +27,7 @@ static int refuse_repeats(const struct hosts *hosts, struct error *err)
 			 "--hostfile with lines such as %s slots=2", twice, twice);
 }
 
-static int fill(struct hosts *hosts, bool slots_said, const char *why, struct alloc *made)
+static int fill(struct hosts *hosts, bool slots_given, const char *why, struct alloc *made)
 {
 	char host[256] = "localhost";
 
@@ -44,7 +44,7 @@ static int fill(struct hosts *hosts, bool slots_said, const char *why, struct al
 	for (size_t i = 0; i < hosts->count; i++) {
 		made->nodes[i].name = hosts->names[i];
 		hosts->names[i] = NULL;
-		made->nodes[i].slots = slots_said ? hosts->slots[i] : 0;
+		made->nodes[i].slots = slots_given ? hosts->slots[i] : 0;
 		made->nodes[i].gpus = -1;
 	}
 	return 0;
@@ -67,7 +67,7 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 		rc = error_set(err, ERR_DATA, "'%s' names no host",
 			       request->hosts ? request->hosts : request->hostfile);
 	if (!rc && request->hosts)
-		rc = refuse_repeats(&hosts, err);
+		rc = reject_duplicates(&hosts, err);
 	if (!rc && fill(&hosts, request->hostfile, request->hosts ? "the user named the hosts"
 			: "the user named a host file", &made))
 		rc = error_memory(err, "the allocation");

@@ -10,50 +10,50 @@
 #define ANSWER_MAX (1 << 20)
 
 /* squeue shows jobs that wait, run or end; of others it says nothing, or that the id is no job's. */
-static int slurm_gone(const struct env *env, const char *job_id, int timeout_ms)
+static int slurm_job_over(const struct env *env, const char *job_id, int timeout_ms)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job_id,
 			      (char *)"-o",	(char *)"%T", NULL};
-	struct ask_answer answer;
-	int gone = -1;
+	struct scheduler_tool_output answer;
+	int is_over = -1;
 
-	if (ask_tool(argv, env, timeout_ms, ANSWER_MAX, &answer) != ASK_ANSWERED)
+	if (scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
 		return -1;
 	if (!answer.code)
-		gone = !answer.text[strspn(answer.text, " \n")];
-	else if (strstr(answer.words, "Invalid job id"))
-		gone = 1;
+		is_over = !answer.text[strspn(answer.text, " \n")];
+	else if (strstr(answer.stderr_text, "Invalid job id"))
+		is_over = 1;
 	free(answer.text);
-	return gone;
+	return is_over;
 }
 
 /* OpenPBS: "Unknown Job Id" or "Job has finished"; Torque shows what is over as C for a while. */
-static int pbs_gone(const struct env *env, const char *job_id, int timeout_ms)
+static int pbs_job_over(const struct env *env, const char *job_id, int timeout_ms)
 {
 	char tool[4096];
 	char *const argv[] = {tool, (char *)"-f", (char *)job_id, NULL};
-	struct ask_answer answer;
-	int gone = -1;
+	struct scheduler_tool_output answer;
+	int is_over = -1;
 
 	if (pbs_find_tool(env, "qstat", tool, sizeof tool) ||
-	    ask_tool(argv, env, timeout_ms, ANSWER_MAX, &answer) != ASK_ANSWERED)
+	    scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
 		return -1;
 	const char *state = strstr(answer.text, "job_state = ");
 
 	if (state)
-		gone = strchr("CFX", state[strlen("job_state = ")]) != NULL;
-	else if (strcasestr(answer.words, "Unknown Job") || strcasestr(answer.words, "has finished"))
-		gone = 1;
+		is_over = strchr("CFX", state[strlen("job_state = ")]) != NULL;
+	else if (strcasestr(answer.stderr_text, "Unknown Job") || strcasestr(answer.stderr_text, "has finished"))
+		is_over = 1;
 	free(answer.text);
-	return gone;
+	return is_over;
 }
 
-int alloc_job_gone(const struct env *env, const char *source, const char *job_id, int timeout_ms)
+int job_status_is_over(const struct env *env, const char *source, const char *job_id, int timeout_ms)
 {
 	/* An id that a tool would take for an option is nobody's. */
 	if (!*job_id || *job_id == '-')
 		return -1;
 	if (!strcmp(source, "slurm"))
-		return slurm_gone(env, job_id, timeout_ms);
-	return strcmp(source, "pbs") ? -1 : pbs_gone(env, job_id, timeout_ms);
+		return slurm_job_over(env, job_id, timeout_ms);
+	return strcmp(source, "pbs") ? -1 : pbs_job_over(env, job_id, timeout_ms);
 }

@@ -173,7 +173,7 @@ static const char *find_port(const struct env *env, const char *role, char name[
 	return found;
 }
 
-static int read_meet(const struct env *env, const char *role, struct alloc *made, struct error *err)
+static int read_rendezvous(const struct env *env, const char *role, struct alloc *made, struct error *err)
 {
 	char name[160], port_name[160], first[16];
 	const char *address = of_task(env, "PAI_HOST_IP", role, 0, name);
@@ -189,14 +189,14 @@ static int read_meet(const struct env *env, const char *role, struct alloc *made
 	rc = number_int(port_name, first, 1, 65535, &number, err);
 	if (rc)
 		return rc;
-	if (asprintf(&made->meet, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, number) < 0) {
-		made->meet = NULL;
+	if (asprintf(&made->rendezvous, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, number) < 0) {
+		made->rendezvous = NULL;
 		return error_memory(err, "the allocation");
 	}
 	return 0;
 }
 
-static int name_it(const struct env *env, const char *role, struct alloc *made, struct error *err)
+static int set_job_id(const struct env *env, const char *role, struct alloc *made, struct error *err)
 {
 	const char *job = set(env, "PAI_JOB_NAME");
 
@@ -223,9 +223,9 @@ static int read_openpai(const struct env *env, const struct alloc_request *reque
 	if (!rc)
 		rc = read_nodes(env, role, count, &made, err);
 	if (!rc && count > 1)
-		rc = read_meet(env, role, &made, err);
+		rc = read_rendezvous(env, role, &made, err);
 	if (!rc)
-		rc = name_it(env, role, &made, err);
+		rc = set_job_id(env, role, &made, err);
 	if (rc)
 		alloc_free(&made);
 	else

@@ -112,7 +112,7 @@ static int no_node_file(const struct env *env, struct error *err)
 			 set(env, "PBS_JOBID"));
 }
 
-static int keep_nodes(struct hosts *hosts, struct alloc *made, struct error *err)
+static int set_nodes(struct hosts *hosts, struct alloc *made, struct error *err)
 {
 	made->nodes = calloc(hosts->count, sizeof *made->nodes);
 	if (!made->nodes)
@@ -138,7 +138,7 @@ static int read_nodes(const struct env *env, struct alloc *made, struct error *e
 	if (!rc && !hosts.count)
 		rc = error_set(err, ERR_DATA, "PBS_NODEFILE is %s, which names no node", path);
 	if (!rc)
-		rc = keep_nodes(&hosts, made, err);
+		rc = set_nodes(&hosts, made, err);
 	hosts_free(&hosts);
 	return rc;
 }
@@ -220,7 +220,7 @@ static void count_visible(const struct env *env, struct alloc *made)
 	made->nodes[made->this_node].gpus = count;
 }
 
-static int name_it(const struct env *env, struct alloc *made, struct error *err)
+static int set_job_id(const struct env *env, struct alloc *made, struct error *err)
 {
 	const char *id = set(env, "PBS_JOBID"), *kind = set(env, "PBS_ENVIRONMENT");
 
@@ -254,7 +254,7 @@ static int read_pbs(const struct env *env, const struct alloc_request *request, 
 	if (!rc && walltime)
 		rc = pbs_duration("PBS_WALLTIME", walltime, &ignored, err);
 	if (!rc)
-		rc = name_it(env, &made, err);
+		rc = set_job_id(env, &made, err);
 	if (rc) {
 		alloc_free(&made);
 		return rc;

@@ -21,7 +21,7 @@
 
 /* ---- reading an answer ---- */
 
-void pbs_answer_free(struct pbs_answer *answer)
+void pbs_job_info_free(struct pbs_job_info *answer)
 {
 	if (!answer)
 		return;
@@ -35,7 +35,7 @@ void pbs_answer_free(struct pbs_answer *answer)
 }
 
 /* The field of an attribute's name (Torque's names are others), or NULL. */
-static char **field(struct pbs_answer *answer, const char *name)
+static char **field(struct pbs_job_info *answer, const char *name)
 {
 	const struct {
 		const char *name;
@@ -53,30 +53,30 @@ static char **field(struct pbs_answer *answer, const char *name)
 	return NULL;
 }
 
-static int keep(struct pbs_answer *answer, const char *name, const char *value, struct error *err)
+static int keep_value(struct pbs_job_info *answer, const char *name, const char *value, struct error *err)
 {
-	char **place = field(answer, name);
+	char **slot = field(answer, name);
 
-	if (!place || *place)
+	if (!slot || *slot)
 		return 0;
-	*place = strdup(value);
-	return *place ? 0 : error_memory(err, "qstat's answer");
+	*slot = strdup(value);
+	return *slot ? 0 : error_memory(err, "qstat's answer");
 }
 
-static int read_member(struct pbs_answer *answer, const char *name, const json_t *value,
+static int read_member(struct pbs_job_info *answer, const char *name, const json_t *value,
 		       struct error *err)
 {
 	char number[32];
 
 	if (json_is_string(value))
-		return keep(answer, name, json_string_value(value), err);
+		return keep_value(answer, name, json_string_value(value), err);
 	if (!json_is_integer(value))
 		return 0;
 	snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
-	return keep(answer, name, number, err);
+	return keep_value(answer, name, number, err);
 }
 
-static int read_json(const char *text, const char *job_id, struct pbs_answer *out, struct error *err)
+static int read_json(const char *text, const char *job_id, struct pbs_job_info *out, struct error *err)
 {
 	JSON_AUTO root = NULL;
 	const char *key;
@@ -98,14 +98,14 @@ static int read_json(const char *text, const char *job_id, struct pbs_answer *ou
 }
 
 /* "    name = value", its continuation lines joined already. */
-static int read_attribute(char *line, struct pbs_answer *out, struct error *err)
+static int read_attribute(char *line, struct pbs_job_info *out, struct error *err)
 {
 	char *name = line + strspn(line, " "), *equals = strstr(name, " = ");
 
 	if (!equals)
 		return 0;
 	*equals = '\0';
-	return keep(out, name, equals + 3, err);
+	return keep_value(out, name, equals + 3, err);
 }
 
 /* Lines are cut at 79 columns and go on behind a tab. */
@@ -124,7 +124,7 @@ static void join_lines(char *text)
 	*to = '\0';
 }
 
-static int read_plain(const char *text, const char *job_id, struct pbs_answer *out,
+static int read_plain(const char *text, const char *job_id, struct pbs_job_info *out,
 		      struct error *err)
 {
 	char *copy = strdup(text);
@@ -153,15 +153,15 @@ static int read_plain(const char *text, const char *job_id, struct pbs_answer *o
 	return rc;
 }
 
-int pbs_answer_read(const char *text, const char *job_id, struct pbs_answer *out, struct error *err)
+int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info *out, struct error *err)
 {
-	struct pbs_answer made = {0};
+	struct pbs_job_info made = {0};
 	const char *begin = text + strspn(text, " \t\r\n");
 	int rc = *begin == '{' ? read_json(begin, job_id, &made, err)
 			       : read_plain(text, job_id, &made, err);
 
 	if (rc)
-		pbs_answer_free(&made);
+		pbs_job_info_free(&made);
 	else
 		*out = made;
 	return rc;
@@ -169,16 +169,16 @@ int pbs_answer_read(const char *text, const char *job_id, struct pbs_answer *out
 
 /* ---- using it ---- */
 
-static void say(struct alloc *alloc, const char *format, ...)
+static void set_end_reason(struct alloc *alloc, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void say(struct alloc *alloc, const char *format, ...)
+static void set_end_reason(struct alloc *alloc, const char *format, ...)
 {
 	va_list ap;
 
-	free(alloc->end_why);
+	free(alloc->end_reason);
 	va_start(ap, format);
-	if (vasprintf(&alloc->end_why, format, ap) < 0)
-		alloc->end_why = NULL; /* without memory it is merely not said */
+	if (vasprintf(&alloc->end_reason, format, ap) < 0)
+		alloc->end_reason = NULL; /* without memory it is merely not said */
 	va_end(ap);
 }
 
@@ -205,24 +205,24 @@ static int64_t read_ctime(const char *text)
 	return (int64_t)mktime(&tm);
 }
 
-static void use_times(const struct pbs_answer *answer, struct alloc *alloc)
+static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 {
-	int64_t left, walltime, begun = answer->start ? read_ctime(answer->start) : -1;
+	int64_t left, walltime, started = answer->start ? read_ctime(answer->start) : -1;
 	struct error err = {0};
 
 	if (answer->walltime && pbs_duration("its walltime", answer->walltime, &walltime, &err)) {
-		say(alloc, "qstat: %s", err.text);
+		set_end_reason(alloc, "qstat: %s", err.text);
 	} else if (answer->remaining &&
 		   !pbs_duration("Walltime.Remaining", answer->remaining, &left, NULL)) {
 		alloc->end_time = (int64_t)time(NULL) + left;
-		say(alloc, "qstat: %s s left", answer->remaining);
-	} else if (answer->walltime && begun > 0) {
-		alloc->end_time = begun + walltime;
-		say(alloc, "qstat: started %s, walltime %s", answer->start, answer->walltime);
+		set_end_reason(alloc, "qstat: %s s left", answer->remaining);
+	} else if (answer->walltime && started > 0) {
+		alloc->end_time = started + walltime;
+		set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start, answer->walltime);
 	} else if (!answer->walltime) {
-		say(alloc, "qstat: the job has no walltime");
+		set_end_reason(alloc, "qstat: the job has no walltime");
 	} else {
-		say(alloc, "qstat does not say when the job was started ('%.60s')",
+		set_end_reason(alloc, "qstat does not say when the job was started ('%.60s')",
 		    answer->start ? answer->start : "");
 	}
 }
@@ -242,7 +242,7 @@ static long node_of(const struct alloc *alloc, const char *text, size_t size)
 }
 
 /* The GPUs of one chunk, "(v1:ncpus=2:ngpus=1+v2:ngpus=1)"; -1: not understood. *said: some. */
-static long chunk_gpus(const char *text, size_t size, bool *said)
+static long chunk_gpus(const char *text, size_t size, bool *any)
 {
 	static const char what[] = ":ngpus=";
 	long sum = 0;
@@ -256,7 +256,7 @@ static long chunk_gpus(const char *text, size_t size, bool *said)
 		value = strtol(text + i + sizeof what - 1, &end, 10);
 		if (value < 0 || value > 1 << 20 || !strchr(":+)", *end))
 			return -1;
-		*said = true;
+		*any = true;
 		sum += value;
 	}
 	return sum;
@@ -264,16 +264,16 @@ static long chunk_gpus(const char *text, size_t size, bool *said)
 
 /* The i-th chunk of exec_vnode runs on the i-th host of exec_host; hosts come several times. All
  * of it must be understood, or nothing is said. */
-static void use_gpus(const struct pbs_answer *answer, struct alloc *alloc)
+static void apply_gpus(const struct pbs_job_info *answer, struct alloc *alloc)
 {
 	const char *host = answer->exec_host, *vnode = answer->exec_vnode;
 	int *gpus = calloc(alloc->node_count, sizeof *gpus);
-	bool said = false, fits = host && vnode;
+	bool any = false, fits = host && vnode;
 
 	while (gpus && fits && *host && *vnode == '(') {
 		size_t chunk = strcspn(vnode, ")"), part = strcspn(host, "+");
 		long node = node_of(alloc, host, strcspn(host, "/+"));
-		long count = vnode[chunk] ? chunk_gpus(vnode, chunk + 1, &said) : -1;
+		long count = vnode[chunk] ? chunk_gpus(vnode, chunk + 1, &any) : -1;
 
 		fits = node >= 0 && count >= 0 && gpus[node] <= 1 << 20;
 		if (!fits)
@@ -283,17 +283,17 @@ static void use_gpus(const struct pbs_answer *answer, struct alloc *alloc)
 		vnode += chunk + 1;
 		vnode += *vnode == '+';
 	}
-	for (size_t i = 0; gpus && fits && said && !*host && !*vnode && i < alloc->node_count; i++)
+	for (size_t i = 0; gpus && fits && any && !*host && !*vnode && i < alloc->node_count; i++)
 		alloc->nodes[i].gpus = gpus[i];
 	free(gpus);
 }
 
-void pbs_answer_use(const struct pbs_answer *answer, struct alloc *alloc)
+void pbs_job_info_apply(const struct pbs_job_info *answer, struct alloc *alloc)
 {
 	int runs;
 
-	use_times(answer, alloc);
-	use_gpus(answer, alloc);
+	apply_times(answer, alloc);
+	apply_gpus(answer, alloc);
 	if (answer->run_count &&
 	    !number_int("run_count", answer->run_count, 1, 1 << 20, &runs, NULL))
 		alloc->restarts = runs - 1;
@@ -327,19 +327,19 @@ int pbs_conf(const struct env *env, const char *name, char *out, size_t size)
 
 int pbs_find_tool(const struct env *env, const char *name, char *path, size_t size)
 {
-	char folder[512];
+	char dir[512];
 
 	if (env_find_tool(env, name, path, size))
 		return 0;
-	if (pbs_conf(env, "PBS_EXEC", folder, sizeof folder))
+	if (pbs_conf(env, "PBS_EXEC", dir, sizeof dir))
 		return -1;
-	snprintf(path, size, "%s/bin/%s", folder, name);
+	snprintf(path, size, "%s/bin/%s", dir, name);
 	return access(path, X_OK) ? -1 : 0;
 }
 
 /* Torque says the walltime in a variable and nothing of the start; its MoM writes the node file
  * when it starts the job. */
-static void use_torque(const struct env *env, struct alloc *alloc, const char *without)
+static void apply_torque(const struct env *env, struct alloc *alloc, const char *without)
 {
 	const char *walltime = env_get(env, "PBS_WALLTIME"), *file = env_get(env, "PBS_NODEFILE");
 	struct stat info;
@@ -348,39 +348,39 @@ static void use_torque(const struct env *env, struct alloc *alloc, const char *w
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
-		say(alloc, "%s; PBS_WALLTIME (%s) after the node file was written", without, walltime);
+		set_end_reason(alloc, "%s; PBS_WALLTIME (%s) after the node file was written", without, walltime);
 	} else {
-		say(alloc, "%s", without);
+		set_end_reason(alloc, "%s", without);
 	}
 }
 
 /* One qstat; 0 when its answer was of use, else why tells what was wrong. */
-static int ask(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
+static int query(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
 	       char *why, size_t size)
 {
-	struct pbs_answer answer = {0};
-	struct ask_answer got;
+	struct pbs_job_info answer = {0};
+	struct scheduler_tool_output got;
 	struct error err = {0};
-	enum ask_end end = ask_tool(argv, env, timeout_ms, ANSWER_MAX, &got);
+	enum scheduler_tool_result end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &got);
 	int rc;
 
-	if (end != ASK_ANSWERED) {
-		snprintf(why, size, end == ASK_LATE ? "qstat gave no answer within %d ms"
+	if (end != SCHEDULER_TOOL_EXITED) {
+		snprintf(why, size, end == SCHEDULER_TOOL_TIMEOUT ? "qstat gave no answer within %d ms"
 						    : "qstat cannot be started (%d ms)", timeout_ms);
-		return end == ASK_LATE ? 1 : -1;
+		return end == SCHEDULER_TOOL_TIMEOUT ? 1 : -1;
 	}
-	rc = pbs_answer_read(got.text, alloc->job_id, &answer, &err);
+	rc = pbs_job_info_read(got.text, alloc->job_id, &answer, &err);
 	if (!rc)
-		pbs_answer_use(&answer, alloc);
+		pbs_job_info_apply(&answer, alloc);
 	else
 		snprintf(why, size, "qstat ended with code %d, saying: %s", got.code,
-			 got.words[0] ? got.words : err.text);
-	pbs_answer_free(&answer);
+			 got.stderr_text[0] ? got.stderr_text : err.text);
+	pbs_job_info_free(&answer);
 	free(got.text);
 	return rc ? -1 : 0;
 }
 
-void pbs_ask(const struct env *env, int timeout_ms, struct alloc *alloc)
+void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
 	char path[600], why[400];
 	char *json[] = {path, (char *)"-f", (char *)"-F", (char *)"json", alloc->job_id, NULL};
@@ -390,13 +390,13 @@ void pbs_ask(const struct env *env, int timeout_ms, struct alloc *alloc)
 	if (strcmp(alloc->source, "pbs") != 0 || alloc->end_time)
 		return;
 	if (pbs_find_tool(env, "qstat", path, sizeof path)) {
-		use_torque(env, alloc, "there is no qstat to ask (not in PATH, nor in PBS_EXEC)");
+		apply_torque(env, alloc, "there is no qstat to ask (not in PATH, nor in PBS_EXEC)");
 		return;
 	}
-	rc = ask(json, env, timeout_ms / 2, alloc, why, sizeof why);
+	rc = query(json, env, timeout_ms / 2, alloc, why, sizeof why);
 	/* Torque has no -F, and old versions write JSON that is none. */
 	if (rc < 0)
-		rc = ask(plain, env, timeout_ms / 2, alloc, why, sizeof why);
+		rc = query(plain, env, timeout_ms / 2, alloc, why, sizeof why);
 	if (rc)
-		use_torque(env, alloc, why);
+		apply_torque(env, alloc, why);
 }

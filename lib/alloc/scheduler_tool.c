@@ -16,8 +16,8 @@
 
 #include "base/clock.h"
 
-/* *out is its standard output's end for us, words_fd a file for its standard error. */
-static int start(char *const argv[], const struct env *env, int words_fd, pid_t *pid, int *out)
+/* *out is its standard output's end for us, stderr_fd a file for its standard error. */
+static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid, int *out)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;
@@ -33,7 +33,7 @@ static int start(char *const argv[], const struct env *env, int words_fd, pid_t 
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&files, pipes[1], 1);
-	posix_spawn_file_actions_adddup2(&files, words_fd, 2);
+	posix_spawn_file_actions_adddup2(&files, stderr_fd, 2);
 	/* A group of its own: what the tool starts (qstat a shell and pbs_iff) ends with it. */
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
@@ -93,43 +93,43 @@ static int reap(pid_t pid, int64_t deadline, bool late)
 	return -1;
 }
 
-static void read_words(int fd, char words[ASK_WORDS])
+static void read_stderr(int fd, char stderr_text[SCHEDULER_TOOL_STDERR_BYTES])
 {
-	ssize_t n = pread(fd, words, ASK_WORDS - 1, 0);
+	ssize_t n = pread(fd, stderr_text, SCHEDULER_TOOL_STDERR_BYTES - 1, 0);
 
-	words[n > 0 ? n : 0] = '\0';
-	for (char *at = words; *at; at++)
+	stderr_text[n > 0 ? n : 0] = '\0';
+	for (char *at = stderr_text; *at; at++)
 		if ((unsigned char)*at < ' ')
 			*at = ' ';
-	for (size_t size = strlen(words); size && words[size - 1] == ' ';)
-		words[--size] = '\0';
+	for (size_t size = strlen(stderr_text); size && stderr_text[size - 1] == ' ';)
+		stderr_text[--size] = '\0';
 }
 
-enum ask_end ask_tool(char *const argv[], const struct env *env, int timeout_ms, size_t limit,
-		      struct ask_answer *out)
+enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct env *env, int timeout_ms, size_t limit,
+		      struct scheduler_tool_output *out)
 {
 	int64_t deadline = clock_now_ms() + timeout_ms;
 	char *text = malloc(limit + 1);
-	int words = memfd_create("berth-ask", MFD_CLOEXEC), fd = -1, status = 0;
-	enum ask_end end = ASK_NONE;
+	int stderr_fd = memfd_create("berth-ask", MFD_CLOEXEC), fd = -1, status = 0;
+	enum scheduler_tool_result result = SCHEDULER_TOOL_UNAVAILABLE;
 	bool late;
 	pid_t pid;
 
-	if (!text || words < 0 || start(argv, env, words, &pid, &fd))
+	if (!text || stderr_fd < 0 || start(argv, env, stderr_fd, &pid, &fd))
 		goto out;
 	late = read_all(fd, deadline, text, limit) != 0;
 	close(fd); /* what says more than the limit ends by it */
 	status = reap(pid, deadline, late);
-	end = status == -1 ? ASK_LATE : ASK_ANSWERED;
-	if (end == ASK_ANSWERED) {
+	result = status == -1 ? SCHEDULER_TOOL_TIMEOUT : SCHEDULER_TOOL_EXITED;
+	if (result == SCHEDULER_TOOL_EXITED) {
 		out->text = text;
 		text = NULL;
 		out->code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-		read_words(words, out->words);
+		read_stderr(stderr_fd, out->stderr_text);
 	}
 out:
-	if (words >= 0)
-		close(words);
+	if (stderr_fd >= 0)
+		close(stderr_fd);
 	free(text);
-	return end;
+	return result;
 }

@@ -19,7 +19,7 @@
 #define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */
 
 /* What is being read, and the names of the variables that count. */
-struct reading {
+struct slurm_reader {
 	const struct env *env;
 	bool in_step;
 	const char *list_name, *tasks_name; /* SLURM_STEP_... or SLURM_JOB_... */
@@ -27,7 +27,7 @@ struct reading {
 };
 
 /* The value of the first of two names that is set and not empty. *name: which. */
-static const char *either(const struct env *env, const char *first, const char *second,
+static const char *first_set(const struct env *env, const char *first, const char *second,
 			  const char **name)
 {
 	const char *names[] = {first, second};
@@ -46,7 +46,7 @@ static const char *either(const struct env *env, const char *first, const char *
 
 static const char *job_id(const struct env *env)
 {
-	return either(env, "SLURM_JOB_ID", "SLURM_JOBID", NULL);
+	return first_set(env, "SLURM_JOB_ID", "SLURM_JOBID", NULL);
 }
 
 static int present(const struct env *env, const struct alloc_request *request)
@@ -57,7 +57,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 
 bool slurm_in_step(const struct env *env)
 {
-	const char *id = either(env, "SLURM_STEP_ID", "SLURM_STEPID", NULL);
+	const char *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", NULL);
 	int64_t number;
 
 	return id && !number_int64("SLURM_STEP_ID", id, 0, UINT32_MAX, &number, NULL) &&
@@ -75,7 +75,7 @@ static int counts_fault(const char *name, const char *text, const char *at, stru
 }
 
 /* Digits at *at, at most max; moves on. */
-static int take_number(const char **at, long max, long *out)
+static int parse_number(const char **at, long max, long *out)
 {
 	long value = 0;
 	const char *begin = *at;
@@ -99,11 +99,11 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
 		const char *item = at;
 		long value, times = 1;
 
-		if (take_number(&at, MAX_PER_NODE, &value))
+		if (parse_number(&at, MAX_PER_NODE, &value))
 			return counts_fault(name, text, item, err);
 		if (!strncmp(at, "(x", 2)) {
 			at += 2;
-			if (take_number(&at, HOSTLIST_MAX_HOSTS, &times) || times < 1 ||
+			if (parse_number(&at, HOSTLIST_MAX_HOSTS, &times) || times < 1 ||
 			    *at++ != ')')
 				return counts_fault(name, text, item, err);
 		}
@@ -157,15 +157,15 @@ static int check_values(const struct env *env, struct error *err)
 /* What is no number says neither that this is a step nor that it is none. */
 static int check_step(const struct env *env, struct error *err)
 {
-	const char *name, *id = either(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
+	const char *name, *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
 	int64_t ignored;
 
 	return id ? number_int64(name, id, 0, UINT32_MAX, &ignored, err) : 0;
 }
 
-static int refuse_het(const struct env *env, struct error *err)
+static int reject_het_job(const struct env *env, struct error *err)
 {
-	const char *name, *size = either(env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
+	const char *name, *size = first_set(env, "SLURM_HET_SIZE", "SLURM_PACK_SIZE", &name);
 	int components, rc;
 
 	if (!size)
@@ -179,7 +179,7 @@ static int refuse_het(const struct env *env, struct error *err)
 			 name, components);
 }
 
-static int same_id(const struct env *env, struct error *err)
+static int check_same_id(const struct env *env, struct error *err)
 {
 	const char *id = env_get(env, "SLURM_JOB_ID"), *old = env_get(env, "SLURM_JOBID");
 
@@ -192,16 +192,16 @@ static int same_id(const struct env *env, struct error *err)
 }
 
 /* Which variables count, and the nodes that they name. */
-static int read_nodes(struct reading *r, struct hosts *hosts, struct error *err)
+static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *err)
 {
 	const char *list, *twice;
 	int rc;
 
 	r->in_step = slurm_in_step(r->env);
 	if (r->in_step)
-		list = either(r->env, r->list_name = "SLURM_STEP_NODELIST", NULL, NULL);
+		list = first_set(r->env, r->list_name = "SLURM_STEP_NODELIST", NULL, NULL);
 	else
-		list = either(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
+		list = first_set(r->env, "SLURM_JOB_NODELIST", "SLURM_NODELIST", &r->list_name);
 	if (!list)
 		return error_set(err, ERR_DATA,
 				 "SLURM_JOB_ID is set (%.40s), but %s is not: that is part of a "
@@ -214,7 +214,7 @@ static int read_nodes(struct reading *r, struct hosts *hosts, struct error *err)
 		return error_prefix(err, "%s", r->list_name);
 	if (!hosts->count)
 		return error_set(err, ERR_DATA, "%s names no node", r->list_name);
-	rc = hosts_repeated(hosts, &twice, err);
+	rc = hosts_duplicate(hosts, &twice, err);
 	if (rc || !twice)
 		return rc;
 	return error_set(err, ERR_DATA, "%s is '%.200s', which names %s twice", r->list_name, list,
@@ -222,11 +222,11 @@ static int read_nodes(struct reading *r, struct hosts *hosts, struct error *err)
 }
 
 /* SLURM_NNODES and its kin must say what the list says. */
-static int check_count(const struct reading *r, const struct hosts *hosts, struct error *err)
+static int check_count(const struct slurm_reader *r, const struct hosts *hosts, struct error *err)
 {
 	const char *name = "SLURM_STEP_NUM_NODES";
-	const char *text = r->in_step ? either(r->env, name, NULL, NULL)
-				      : either(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
+	const char *text = r->in_step ? first_set(r->env, name, NULL, NULL)
+				      : first_set(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
 	int count, rc;
 
 	if (!text)
@@ -239,7 +239,7 @@ static int check_count(const struct reading *r, const struct hosts *hosts, struc
 			 env_get(r->env, r->list_name));
 }
 
-static int keep_nodes(struct reading *r, struct hosts *hosts, struct error *err)
+static int set_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *err)
 {
 	r->made.nodes = calloc(hosts->count, sizeof *r->made.nodes);
 	if (!r->made.nodes)
@@ -255,7 +255,7 @@ static int keep_nodes(struct reading *r, struct hosts *hosts, struct error *err)
 
 /* The node this process is on, by Slurm's name for it (gethostname may say another). A login
  * node, where salloc left us, has none: nothing was granted there. */
-static int find_this_node(struct reading *r, struct error *err)
+static int find_this_node(struct slurm_reader *r, struct error *err)
 {
 	const char *name = env_get(r->env, "SLURMD_NODENAME");
 
@@ -276,9 +276,9 @@ static int find_this_node(struct reading *r, struct error *err)
 /* ---- tasks ---- */
 
 /* In a step, the counts are of its tasks, and the sum is known. */
-static int check_tasks(const struct reading *r, const char *counts, struct error *err)
+static int check_tasks(const struct slurm_reader *r, const char *counts, struct error *err)
 {
-	const char *name = "SLURM_STEP_NUM_TASKS", *text = either(r->env, name, NULL, NULL);
+	const char *name = "SLURM_STEP_NUM_TASKS", *text = first_set(r->env, name, NULL, NULL);
 	long sum = 0;
 	int tasks, rc;
 
@@ -293,12 +293,12 @@ static int check_tasks(const struct reading *r, const char *counts, struct error
 			 r->tasks_name, counts, sum);
 }
 
-static int read_tasks(struct reading *r, struct error *err)
+static int read_tasks(struct slurm_reader *r, struct error *err)
 {
 	size_t count = r->made.node_count, described = 0;
-	const char *text = r->in_step ? either(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE",
+	const char *text = r->in_step ? first_set(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE",
 					       NULL, NULL)
-				      : either(r->env, "SLURM_TASKS_PER_NODE",
+				      : first_set(r->env, "SLURM_TASKS_PER_NODE",
 					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
 	int *counts, rc;
 
@@ -332,7 +332,7 @@ static int gpus_per_node(const char *name, const char *text, int *out, struct er
 		const char *colon = memchr(item, ':', size), *at = colon ? colon + 1 : item;
 		long value = 0;
 
-		if (colon == item || take_number(&at, MAX_PER_NODE, &value) || at != item + size)
+		if (colon == item || parse_number(&at, MAX_PER_NODE, &value) || at != item + size)
 			return error_set(err, ERR_DATA,
 					 "%s is '%.120s', expected a number of GPUs such as 4, "
 					 "a100:4 or a100:2,v100:1",
@@ -363,14 +363,14 @@ static int gpus_in_list(const char *name, const char *text, int *out, struct err
 	return 0;
 }
 
-static int read_gpus(struct reading *r, struct error *err)
+static int read_gpus(struct slurm_reader *r, struct error *err)
 {
-	const char *each = either(r->env, "SLURM_GPUS_PER_NODE", NULL, NULL);
-	const char *here = either(r->env, "SLURM_GPUS_ON_NODE", NULL, NULL);
+	const char *each = first_set(r->env, "SLURM_GPUS_PER_NODE", NULL, NULL);
+	const char *here = first_set(r->env, "SLURM_GPUS_ON_NODE", NULL, NULL);
 	const char *name = "SLURM_JOB_GPUS";
 	const char *list = r->in_step
-					  ? either(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
-					  : either(r->env, "SLURM_JOB_GPUS", NULL, &name);
+					  ? first_set(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
+					  : first_set(r->env, "SLURM_JOB_GPUS", NULL, &name);
 	int everywhere = -1, on_this = -1, rc = 0;
 
 	if (each)
@@ -390,18 +390,18 @@ static int read_gpus(struct reading *r, struct error *err)
 
 /* ---- the job ---- */
 
-static int read_times(struct reading *r, struct error *err)
+static int read_times(struct slurm_reader *r, struct error *err)
 {
-	const char *end = either(r->env, "SLURM_JOB_END_TIME", NULL, NULL);
-	const char *restarts = either(r->env, "SLURM_RESTART_COUNT", NULL, NULL);
+	const char *end = first_set(r->env, "SLURM_JOB_END_TIME", NULL, NULL);
+	const char *restarts = first_set(r->env, "SLURM_RESTART_COUNT", NULL, NULL);
 	int rc = 0;
 
 	if (end)
 		rc = number_int64("SLURM_JOB_END_TIME", end, 0, ALLOC_END_MAX, &r->made.end_time,
 				  err);
 	if (!rc && r->made.end_time)
-		r->made.end_why = strdup("SLURM_JOB_END_TIME");
-	if (!rc && r->made.end_time && !r->made.end_why)
+		r->made.end_reason = strdup("SLURM_JOB_END_TIME");
+	if (!rc && r->made.end_time && !r->made.end_reason)
 		return error_memory(err, "the allocation");
 	if (!rc && restarts)
 		rc = number_int("SLURM_RESTART_COUNT", restarts, 0, 1 << 20, &r->made.restarts, err);
@@ -409,10 +409,10 @@ static int read_times(struct reading *r, struct error *err)
 }
 
 /* "1234_7": what scontrol requeue wants for a task of an array. */
-static int read_array(struct reading *r, struct error *err)
+static int read_array(struct slurm_reader *r, struct error *err)
 {
-	const char *job = either(r->env, "SLURM_ARRAY_JOB_ID", NULL, NULL);
-	const char *task = either(r->env, "SLURM_ARRAY_TASK_ID", NULL, NULL);
+	const char *job = first_set(r->env, "SLURM_ARRAY_JOB_ID", NULL, NULL);
+	const char *task = first_set(r->env, "SLURM_ARRAY_TASK_ID", NULL, NULL);
 	int64_t ignored;
 	int rc;
 
@@ -433,7 +433,7 @@ static int read_array(struct reading *r, struct error *err)
 	return rc;
 }
 
-static int name_it(struct reading *r, struct error *err)
+static int set_job_id(struct slurm_reader *r, struct error *err)
 {
 	int64_t id;
 	int rc = number_int64("SLURM_JOB_ID", job_id(r->env), 1, UINT32_MAX, &id, err);
@@ -455,7 +455,7 @@ static int name_it(struct reading *r, struct error *err)
 static int read_slurm(const struct env *env, const struct alloc_request *request, struct alloc *out,
 		      struct error *err)
 {
-	struct reading r = {.env = env, .made = {.this_node = -1}};
+	struct slurm_reader r = {.env = env, .made = {.this_node = -1}};
 	struct hosts hosts = {0};
 	int rc = check_values(env, err);
 
@@ -463,15 +463,15 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 	if (!rc)
 		rc = check_step(env, err);
 	if (!rc)
-		rc = refuse_het(env, err);
+		rc = reject_het_job(env, err);
 	if (!rc)
-		rc = same_id(env, err);
+		rc = check_same_id(env, err);
 	if (!rc)
 		rc = read_nodes(&r, &hosts, err);
 	if (!rc)
 		rc = check_count(&r, &hosts, err);
 	if (!rc)
-		rc = keep_nodes(&r, &hosts, err);
+		rc = set_nodes(&r, &hosts, err);
 	if (!rc)
 		rc = find_this_node(&r, err);
 	if (!rc)
@@ -483,7 +483,7 @@ static int read_slurm(const struct env *env, const struct alloc_request *request
 	if (!rc)
 		rc = read_array(&r, err);
 	if (!rc)
-		rc = name_it(&r, err);
+		rc = set_job_id(&r, err);
 	hosts_free(&hosts);
 	if (rc)
 		alloc_free(&r.made);

@@ -13,23 +13,23 @@
 #define GPUS_MAX 4096
 
 /* A variable that says something, or NULL. */
-struct said {
+struct env_setting {
 	const char *name, *value;
 };
 
-static struct said first_of(const struct env *env, const char *const *names, size_t count)
+static struct env_setting first_set(const struct env *env, const char *const *names, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		const char *value = env_get(env, names[i]);
 
 		if (value && *value)
-			return (struct said){names[i], value};
+			return (struct env_setting){names[i], value};
 	}
-	return (struct said){NULL, NULL};
+	return (struct env_setting){NULL, NULL};
 }
 
 /* Devices of a list of visible ones, up to the word that ends it. */
-static int entries(const char *list)
+static int count_entries(const char *list)
 {
 	int count = 0;
 
@@ -43,47 +43,47 @@ static int entries(const char *list)
 }
 
 /* The step's GPUs on this node, where a variable says so; *by names it. */
-static int gpus_of_step(const struct env *env, struct said *by)
+static int gpus_of_step(const struct env *env, struct env_setting *by)
 {
 	const char *here = env_get(env, "SLURM_GPUS_ON_NODE"), *list = env_get(env, "SLURM_STEP_GPUS");
 	struct idset *set = NULL;
 	int count = 0, listed = 0;
 
 	if (here && !number_int("SLURM_GPUS_ON_NODE", here, 0, GPUS_MAX, &count, NULL))
-		*by = (struct said){"SLURM_GPUS_ON_NODE", here};
+		*by = (struct env_setting){"SLURM_GPUS_ON_NODE", here};
 	if (list && !idset_parse(list, &set, NULL))
 		listed = (int)idset_count(set);
 	idset_free(set);
 	if (listed > count) {
 		count = listed;
-		*by = (struct said){"SLURM_STEP_GPUS", list};
+		*by = (struct env_setting){"SLURM_STEP_GPUS", list};
 	}
 	return count;
 }
 
 /* The variable that says that GPUs are bound to tasks. */
-static struct said binding(const struct env *env)
+static struct env_setting binding(const struct env *env)
 {
 	static const char *const binds[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND", "SLURM_GPU_BIND"};
 	static const char *const each[] = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"};
-	struct said said = first_of(env, binds, sizeof binds / sizeof *binds);
+	struct env_setting env_setting = first_set(env, binds, sizeof binds / sizeof *binds);
 
-	if (said.value && !strstr(said.value, "none"))
-		return said;
-	said = first_of(env, each, sizeof each / sizeof *each);
-	if (said.value && (!strcmp(said.name, each[0]) || strstr(said.value, "gpu")))
-		return said;
-	return (struct said){NULL, NULL};
+	if (env_setting.value && !strstr(env_setting.value, "none"))
+		return env_setting;
+	env_setting = first_set(env, each, sizeof each / sizeof *each);
+	if (env_setting.value && (!strcmp(env_setting.name, each[0]) || strstr(env_setting.value, "gpu")))
+		return env_setting;
+	return (struct env_setting){NULL, NULL};
 }
 
-bool slurm_gpus_apart(const struct env *env, int tasks, char *out, size_t size)
+bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t size)
 {
 	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 					    "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
 					    "ZE_AFFINITY_MASK"};
-	struct said list = first_of(env, lists, sizeof lists / sizeof *lists), by = {NULL, NULL};
-	struct said bind = binding(env);
-	int seen = list.value ? entries(list.value) : 0, all;
+	struct env_setting list = first_set(env, lists, sizeof lists / sizeof *lists), by = {NULL, NULL};
+	struct env_setting bind = binding(env);
+	int seen = list.value ? count_entries(list.value) : 0, all;
 	char step[80] = "", how[160] = "";
 
 	if (tasks < 2 || !seen || !slurm_in_step(env))

@@ -55,11 +55,11 @@ bool slurm_script_no_kill(const char *script)
 }
 
 /* malloced, or NULL. */
-static char *ask(const struct env *env, int timeout_ms, size_t limit, const char *const *words)
+static char *run_tool(const struct env *env, int timeout_ms, size_t limit, const char *const *argv)
 {
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 
-	if (ask_tool((char *const *)words, env, timeout_ms, limit, &answer) != ASK_ANSWERED)
+	if (scheduler_tool_run((char *const *)argv, env, timeout_ms, limit, &answer) != SCHEDULER_TOOL_EXITED)
 		return NULL;
 	if (!answer.code)
 		return answer.text;
@@ -76,7 +76,7 @@ static int timeout_of(const char *config)
 	return at ? atoi(at + 1) : 0;
 }
 
-void slurm_lost_node(const struct env *env, const struct alloc *alloc, int timeout_ms, char *out,
+void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, int timeout_ms, char *out,
 		     size_t size)
 {
 	const char *id = alloc->job_id;
@@ -85,7 +85,7 @@ void slurm_lost_node(const struct env *env, const struct alloc *alloc, int timeo
 	out[0] = '\0';
 	if (strcmp(alloc->source, "slurm") != 0)
 		return;
-	script = ask(env, timeout_ms, SCRIPT_MAX,
+	script = run_tool(env, timeout_ms, SCRIPT_MAX,
 		     (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
 	if (script && slurm_script_no_kill(script)) {
 		snprintf(out, size, "the job's script says --no-kill: Slurm lets the job go on when it "
@@ -93,9 +93,9 @@ void slurm_lost_node(const struct env *env, const struct alloc *alloc, int timeo
 		free(script);
 		return;
 	}
-	job = ask(env, timeout_ms, ANSWER_MAX,
+	job = run_tool(env, timeout_ms, ANSWER_MAX,
 		  (const char *const[]){"scontrol", "-o", "show", "job", id, NULL});
-	config = ask(env, timeout_ms, ANSWER_MAX,
+	config = run_tool(env, timeout_ms, ANSWER_MAX,
 		     (const char *const[]){"scontrol", "show", "config", NULL});
 	if (timeout_of(config))
 		snprintf(after, sizeof after, " (after %d s)", timeout_of(config));

@@ -54,46 +54,46 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 	return 0;
 }
 
-static void say(struct alloc *alloc, const char *why)
+static void set_end_reason(struct alloc *alloc, const char *why)
 {
-	free(alloc->end_why);
-	alloc->end_why = strdup(why); /* without memory it is merely not said */
+	free(alloc->end_reason);
+	alloc->end_reason = strdup(why); /* without memory it is merely not said */
 }
 
-static void ask_end_time(const struct env *env, int timeout_ms, struct alloc *alloc)
+static void query_end_time(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", alloc->job_id,
 			      (char *)"-o",	(char *)"%L",  NULL};
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 	char why[160];
 	int64_t left;
-	enum ask_end end;
+	enum scheduler_tool_result end;
 	int rc;
 
-	end = ask_tool(argv, env, timeout_ms, ANSWER_MAX, &answer);
-	if (end == ASK_NONE) {
-		say(alloc, "SLURM_JOB_END_TIME is not set, and there is no squeue to ask");
+	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
+	if (end == SCHEDULER_TOOL_UNAVAILABLE) {
+		set_end_reason(alloc, "SLURM_JOB_END_TIME is not set, and there is no squeue to ask");
 		return;
 	}
-	if (end == ASK_LATE) {
+	if (end == SCHEDULER_TOOL_TIMEOUT) {
 		snprintf(why, sizeof why, "SLURM_JOB_END_TIME is not set, and squeue gave no "
 			 "answer within %d ms", timeout_ms);
-		say(alloc, why);
+		set_end_reason(alloc, why);
 		return;
 	}
 	answer.text[strcspn(answer.text, "\n")] = '\0';
 	rc = slurm_time_left(answer.text, &left, NULL);
 	if (rc == 1) {
-		say(alloc, "squeue: the job has no time limit");
+		set_end_reason(alloc, "squeue: the job has no time limit");
 	} else if (rc) {
 		snprintf(why, sizeof why,
 			 "SLURM_JOB_END_TIME is not set, and squeue does not know the time left ('%.40s')",
 			 answer.text);
-		say(alloc, why);
+		set_end_reason(alloc, why);
 	} else {
 		alloc->end_time = (int64_t)time(NULL) + left;
 		snprintf(why, sizeof why, "squeue: %.40s left", answer.text);
-		say(alloc, why);
+		set_end_reason(alloc, why);
 	}
 	free(answer.text);
 }
@@ -163,19 +163,19 @@ void slurm_job_gpus(const char *text, struct alloc *alloc)
 	}
 }
 
-static void ask_gpus(const struct env *env, int timeout_ms, struct alloc *alloc)
+static void query_gpus(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
 	char *const argv[] = {(char *)"scontrol", (char *)"-d",	   (char *)"-o", (char *)"show",
 			      (char *)"job",	  alloc->job_id, NULL};
-	struct ask_answer answer;
+	struct scheduler_tool_output answer;
 
-	if (ask_tool(argv, env, timeout_ms, JOB_MAX, &answer) != ASK_ANSWERED)
+	if (scheduler_tool_run(argv, env, timeout_ms, JOB_MAX, &answer) != SCHEDULER_TOOL_EXITED)
 		return;
 	slurm_job_gpus(answer.text, alloc);
 	free(answer.text);
 }
 
-void slurm_ask(const struct env *env, int timeout_ms, struct alloc *alloc)
+void slurm_query(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
 	bool unknown = false;
 
@@ -184,8 +184,8 @@ void slurm_ask(const struct env *env, int timeout_ms, struct alloc *alloc)
 	for (size_t i = 0; i < alloc->node_count; i++)
 		unknown |= alloc->nodes[i].gpus < 0;
 	if (!alloc->end_time)
-		ask_end_time(env, timeout_ms, alloc);
+		query_end_time(env, timeout_ms, alloc);
 	/* In a step the job's GPUs are not the step's. */
 	if (unknown && !slurm_in_step(env))
-		ask_gpus(env, timeout_ms, alloc);
+		query_gpus(env, timeout_ms, alloc);
 }

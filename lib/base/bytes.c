@@ -128,7 +128,7 @@ int bytes_add_strings(struct bytes *bytes, const char *const *strings, size_t co
 	return 0;
 }
 
-int bytes_take_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
+int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
 		       struct error *err)
 {
 	const unsigned char *p = *at, *end = p + *left;

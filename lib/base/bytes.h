@@ -38,7 +38,7 @@ uint64_t bytes_get_u64(const unsigned char *in);
 int bytes_add_strings(struct bytes *bytes, const char *const *strings, size_t count);
 /* Take one list off the front of *at (size *left): *out malloced, NULL-terminated, its strings
  * borrowed from the buffer. -ERR_DATA: it is cut short. */
-int bytes_take_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
+int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
 		       struct error *err);
 
 #endif

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ASIDE_TRIES 1000 /* files that killed processes of this number left */
+#define TEMP_TRIES 1000 /* files that killed processes of this number left */
 
 /* Read fd to its end. /proc and /sys tell no size, so the buffer grows. */
 static int read_all(int fd, const char *path, size_t limit, char **out, size_t *size,
@@ -84,21 +84,21 @@ int file_write_all(int fd, const void *data, size_t size)
 	return 0;
 }
 
-int file_sync_folder(const char *path)
+int file_sync_dir(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	char *folder =
+	char *dir =
 		!slash ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
-	int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+	int fd = dir ? open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	int rc = fd >= 0 && fsync(fd) && errno != EINVAL ? -1 : 0;
 
 	if (fd >= 0)
 		close(fd);
-	free(folder);
+	free(dir);
 	return rc;
 }
 
-static int write_through(const char *path, const void *data, size_t size, struct error *err)
+static int write_in_place(const char *path, const void *data, size_t size, struct error *err)
 {
 	int rc = 0, fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
 
@@ -124,24 +124,24 @@ static bool is_special(const char *path)
 	       !strncmp(path, "/proc/", 6);
 }
 
-int file_create_aside(const char *path, mode_t mode, char **aside)
+int file_create_temp(const char *path, mode_t mode, char **temp_path)
 {
-	for (int i = 0; i < ASIDE_TRIES; i++) {
+	for (int i = 0; i < TEMP_TRIES; i++) {
 		int fd;
 
-		if (asprintf(aside, "%s.%ld.%d", path, (long)getpid(), i) < 0) {
-			*aside = NULL;
+		if (asprintf(temp_path, "%s.%ld.%d", path, (long)getpid(), i) < 0) {
+			*temp_path = NULL;
 			errno = ENOMEM;
 			return -1;
 		}
-		fd = open(*aside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, mode);
+		fd = open(*temp_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY, mode);
 		if (fd >= 0)
 			return fd;
 
 		int why = errno;
 
-		free(*aside);
-		*aside = NULL;
+		free(*temp_path);
+		*temp_path = NULL;
 		errno = why;
 		if (why != EEXIST)
 			break;
@@ -151,8 +151,8 @@ int file_create_aside(const char *path, mode_t mode, char **aside)
 
 static int replace(const char *path, const void *data, size_t size, mode_t mode, struct error *err)
 {
-	char *aside;
-	int rc = 0, fd = file_create_aside(path, mode, &aside);
+	char *temp_path;
+	int rc = 0, fd = file_create_temp(path, mode, &temp_path);
 
 	if (fd < 0)
 		return error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
@@ -161,13 +161,13 @@ static int replace(const char *path, const void *data, size_t size, mode_t mode,
 	/* close tells of errors that network file systems delay */
 	if (close(fd) && !rc)
 		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
-	if (!rc && rename(aside, path))
+	if (!rc && rename(temp_path, path))
 		rc = error_set(err, ERR_OUTPUT, "%s cannot be replaced: %m", path);
 	if (rc)
-		unlink(aside);
-	else if (file_sync_folder(path))
+		unlink(temp_path);
+	else if (file_sync_dir(path))
 		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %m", path);
-	free(aside);
+	free(temp_path);
 	return rc;
 }
 
@@ -179,7 +179,7 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 	int rc;
 
 	if (is_special(path))
-		return write_through(path, data, size, err);
+		return write_in_place(path, data, size, err);
 	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
 		target = realpath(path, NULL); /* the link stays; a dangling one is replaced */
 	rc = replace(target ? target : path, data, size, mode, err);

@@ -14,7 +14,7 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 
 /* Create a file of a new name beside path, to be renamed over it: *aside, malloced (NULL on
  * failure). mode: permission bits, less the umask. A descriptor, or -1 with errno. */
-int file_create_aside(const char *path, mode_t mode, char **aside);
+int file_create_temp(const char *path, mode_t mode, char **temp_path);
 
 /* Write aside, fsync, rename over path, fsync the folder. mode: permission bits, less the umask. A
  * symbolic link stays and its target is replaced; a device, a pipe and what is in /dev or /proc
@@ -26,7 +26,7 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 /* fsync the folder that path lies in, so that a rename in it survives a power cut. File systems
  * that cannot (EINVAL), and a folder that may be written and not read, have nothing to lose: 0.
  * Else -1 with errno. */
-int file_sync_folder(const char *path);
+int file_sync_dir(const char *path);
 
 /* All bytes, EINTR and short writes handled. 0 or -1 with errno. */
 int file_write_all(int fd, const void *data, size_t size);

@@ -18,13 +18,13 @@ static struct {
 
 static const char *const level_names[] = {"error", "warning", "note", "debug"};
 
-void log_identity(const char *host, int rank)
+void log_set_identity(const char *host, int rank)
 {
 	snprintf(state.host, sizeof state.host, "%s", host ? host : "");
 	state.rank = rank;
 }
 
-void log_limit(enum log_level limit)
+void log_set_level(enum log_level limit)
 {
 	state.limit = limit;
 }

@@ -7,8 +7,8 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };
 
 /* The state of the log is this process's: host and rank that lines begin with and the level up
  * to which lines are written (LOG_NOTE at first). host is copied; rank -1: none shown. */
-void log_identity(const char *host, int rank);
-void log_limit(enum log_level limit);
+void log_set_identity(const char *host, int rank);
+void log_set_level(enum log_level limit);
 /* "error", "warning", "note", "debug"; -1 when unknown. */
 int log_level_parse(const char *text);
 

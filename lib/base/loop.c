@@ -53,7 +53,7 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 	return 0;
 }
 
-void loop_want(struct loop *loop, struct loop_source *source, uint32_t events)
+void loop_modify(struct loop *loop, struct loop_source *source, uint32_t events)
 {
 	struct epoll_event event = {.events = events, .data.ptr = source};
 

@@ -30,7 +30,7 @@ int loop_add(struct loop *loop, struct loop_source *source, int fd, uint32_t eve
 int loop_add_signals(struct loop *loop, struct loop_source *source, const int *signals,
 		     size_t count, struct error *err);
 /* Change what is waited for; nothing happens when it is the same. */
-void loop_want(struct loop *loop, struct loop_source *source, uint32_t events);
+void loop_modify(struct loop *loop, struct loop_source *source, uint32_t events);
 /* Forget the source: its ready is not called again, not even in the round under way. Does not
  * close the descriptor. A source that is in no loop is fine. */
 void loop_remove(struct loop *loop, struct loop_source *source);

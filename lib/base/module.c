@@ -17,14 +17,14 @@ struct search {
 };
 
 /* Try FOLDER/SUFFIX/NAME.so. 1: found, or -1 with memory out; else 0. */
-static int try_folder(struct search *search, const char *folder, size_t folder_size,
+static int try_dir(struct search *search, const char *dir, size_t dir_size,
 		      const char *suffix)
 {
 	char *path;
 
-	if (!folder_size)
+	if (!dir_size)
 		return 0;
-	int n = asprintf(&path, "%.*s%s/%s.so", (int)folder_size, folder, suffix, search->name);
+	int n = asprintf(&path, "%.*s%s/%s.so", (int)dir_size, dir, suffix, search->name);
 
 	if (n < 0)
 		return -1;
@@ -32,7 +32,7 @@ static int try_folder(struct search *search, const char *folder, size_t folder_s
 		size_t used = strlen(search->looked);
 
 		snprintf(search->looked + used, sizeof search->looked - used, "%s%.*s%s",
-			 used ? ", " : "", (int)folder_size, folder, suffix);
+			 used ? ", " : "", (int)dir_size, dir, suffix);
 	} else {
 		void *module = dlopen(path, search->flags);
 
@@ -54,7 +54,7 @@ static int try_all(struct search *search, const char *search_path)
 {
 	for (const char *p = search_path; p && *p;) {
 		size_t size = strcspn(p, ":");
-		int rc = try_folder(search, p, size, "");
+		int rc = try_dir(search, p, size, "");
 
 		if (rc)
 			return rc;
@@ -75,9 +75,9 @@ static int try_all(struct search *search, const char *search_path)
 	int rc = 0;
 
 	for (size_t i = 0; slash && !rc && i < sizeof beside / sizeof *beside; i++)
-		rc = try_folder(search, self, (size_t)(slash - self), beside[i]);
+		rc = try_dir(search, self, (size_t)(slash - self), beside[i]);
 	free(self);
-	return rc ? rc : try_folder(search, BERTH_MODULE_DIR, strlen(BERTH_MODULE_DIR), "");
+	return rc ? rc : try_dir(search, BERTH_MODULE_DIR, strlen(BERTH_MODULE_DIR), "");
 }
 
 int module_load(const char *name, const char *symbol, const char *search_path, int global,

@@ -13,7 +13,7 @@
 
 /* A prober's answer is a line of stdout that begins so; what libraries print is not taken for one.
  */
-#define CHECK_MARK "berth-check "
+#define CHECK_LINE_PREFIX "berth-check "
 
 /* ---- a node's side ---- */
 
@@ -26,7 +26,7 @@ struct prober {
 	size_t node_index, node_count;
 	const char *token; /* of this check, fit for file names */
 	const char *checkpoint;
-	struct wire_secret secret; /* of the probers, this check's own */
+	struct secret secret; /* of the probers, this check's own */
 	int ring_fd;		   /* listens for the ring's neighbour */
 };
 
@@ -37,20 +37,20 @@ struct check_node {
 	json_t *answers; /* object: probe's name -> what its look returned; "NAME?": its task */
 	json_t *results; /* array, filled by the judges */
 	bool missing;	 /* no agent, a lost one, or a prober that does not answer */
-	bool begun;	 /* the prober listens */
+	bool listening;	 /* the prober listens */
 	int port, ring_port;
 	int64_t sent_us;		      /* when the question for its clock left */
-	int64_t clock_off_us, clock_error_us; /* of the best exchange */
+	int64_t clock_offset_us, clock_error_us; /* of the best exchange */
 	double best_mbps;		/* from the node before it in the ring, of earlier rounds */
-	int clock_left;			      /* exchanges still to be made */
+	int clock_exchanges_left;			      /* exchanges still to be made */
 };
 
 struct check {
 	const struct check_request *request;
 	size_t count;
 	struct check_node *nodes;
-	struct machine *cards; /* copies; [count] once carded */
-	bool carded, pretended;
+	struct inventory *inventories; /* copies; [count] once carded */
+	bool inventories_known, simulated;
 	struct plan plan; /* one rank a node, by the matrix */
 	bool planned;
 	struct error plan_error; /* why not */
@@ -68,18 +68,18 @@ const char *check_text(const json_t *answer, const char *key);
 
 /* Could other nodes use the address: up, neither loopback nor link-local, of a device. Pretended
  * nodes: loopback. */
-bool check_usable(const struct check *check, const struct machine_address *address);
+bool check_address_usable(const struct check *check, const struct inventory_address *address);
 /* "10.0.0.1", "[fd00::1]:4711" (port 0: bare). */
-void check_address(const struct machine_address *address, int port, char *out, size_t size);
-bool check_same_address(const struct machine_address *a, const struct machine_address *b);
-bool check_same_subnet(const struct machine_address *a, const struct machine_address *b);
+void check_address(const struct inventory_address *address, int port, char *out, size_t size);
+bool check_same_address(const struct inventory_address *a, const struct inventory_address *b);
+bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b);
 /* The address that the ring uses at a node: of the plan's interface, in its subnet where it has
  * one there; -1: none. */
-int check_chosen(const struct check *check, size_t node);
+int check_chosen_address(const struct check *check, size_t node);
 /* The word of the matrix; NULL where it is not known. */
-const char *check_word(const struct check *check, size_t from, size_t to, size_t address);
+const char *check_reach_outcome(const struct check *check, size_t from, size_t to, size_t address);
 /* "n[1-3]" of those with their flag set; malloced. */
-char *check_names(const struct check *check, const bool *chosen);
+char *check_node_list(const struct check *check, const bool *chosen);
 
 /* check_plan.c: one rank a node, the head's addresses reached as the matrix says; port: MASTER_PORT.
  * Sets planned and plan, or plan_error. */
@@ -93,39 +93,39 @@ struct check_probe {
 	const char *name;
 	/* On each node at the beginning, each in a thread of its own; NULL: nothing to look at.
 	 * A new reference; NULL: nothing to say. */
-	json_t *(*look)(const struct prober *prober);
+	json_t *(*collect)(const struct prober *prober);
 	/* The same when the head asks later. */
-	json_t *(*task)(const struct prober *prober, const json_t *question);
+	json_t *(*run)(const struct prober *prober, const json_t *question);
 	/* At the head, when all that could be answered is there. */
 	void (*judge)(struct check *check);
 };
 extern const struct check_probe check_probes[]; /* ends with name NULL */
 
-json_t *probe_versions_look(const struct prober *prober);
+json_t *probe_versions_collect(const struct prober *prober);
 void probe_versions_judge(struct check *check);
-json_t *probe_memlock_look(const struct prober *prober);
+json_t *probe_memlock_collect(const struct prober *prober);
 void probe_memlock_judge(struct check *check);
-json_t *probe_shm_look(const struct prober *prober);
+json_t *probe_shm_collect(const struct prober *prober);
 void probe_shm_judge(struct check *check);
-json_t *probe_checkpoint_look(const struct prober *prober);
-json_t *probe_checkpoint_task(const struct prober *prober, const json_t *question);
+json_t *probe_checkpoint_collect(const struct prober *prober);
+json_t *probe_checkpoint_run(const struct prober *prober, const json_t *question);
 void probe_checkpoint_judge(struct check *check);
 /* Remove what the look wrote. */
 void probe_checkpoint_clean(const struct prober *prober);
-json_t *probe_gpus_look(const struct prober *prober);
+json_t *probe_gpus_collect(const struct prober *prober);
 void probe_gpus_judge(struct check *check);
-json_t *probe_plugin_look(const struct prober *prober);
+json_t *probe_plugin_collect(const struct prober *prober);
 void probe_plugin_judge(struct check *check);
-json_t *probe_names_look(const struct prober *prober);
+json_t *probe_names_collect(const struct prober *prober);
 void probe_names_judge(struct check *check);
 void probe_clock_judge(struct check *check);
 void probe_network_judge(struct check *check);
-json_t *probe_reach_task(const struct prober *prober, const json_t *question);
+json_t *probe_reach_run(const struct prober *prober, const json_t *question);
 void probe_reach_judge(struct check *check);
 void probe_port_judge(struct check *check);
-json_t *probe_ring_task(const struct prober *prober, const json_t *question);
+json_t *probe_ring_run(const struct prober *prober, const json_t *question);
 void probe_ring_judge(struct check *check);
-json_t *probe_variables_look(const struct prober *prober);
+json_t *probe_variables_collect(const struct prober *prober);
 void probe_variables_judge(struct check *check);
 
 /* What the head asks of the tasks: a new reference; NULL: memory out. */
@@ -136,7 +136,7 @@ json_t *probe_ring_question(const struct check *check, size_t node);
 bool probe_ring_possible(const struct check *check);
 /* Is a link slow for which it was not so sure? Then its best so far is kept, the answers are
  * forgotten, and the ring is to be asked once more. */
-bool probe_ring_again(struct check *check);
+bool probe_ring_should_repeat(struct check *check);
 /* How long a node may take for its row of the matrix. */
 int probe_reach_ms(const struct check *check);
 #define PROBE_RING_MS 20000

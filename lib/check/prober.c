@@ -20,13 +20,13 @@
 #include "overlay/socket.h"
 
 #define LINE_MAX_BYTES (64 << 20)
-#define STRANGERS 256
+#define MAX_UNAUTHENTICATED 256
 
-struct talk {
+struct prober_session {
 	struct prober prober;
 	struct loop *loop;
 	struct loop_source input, signals;
-	struct listener *door, *head_door; /* head_door: node 0 on MASTER_PORT */
+	struct listener *listener, *master_listener; /* master_listener: node 0 on MASTER_PORT */
 	struct bytes line;
 	json_t *begin;
 };
@@ -40,7 +40,7 @@ struct thread {
 /* ---- answers ---- */
 
 /* answer is consumed. */
-static void say(const char *name, json_t *answer)
+static void send_answer(const char *name, json_t *answer)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	JSON_AUTO line =
@@ -48,7 +48,7 @@ static void say(const char *name, json_t *answer)
 	char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
 	char *whole = NULL;
 
-	if (text && asprintf(&whole, CHECK_MARK "%s\n", text) > 0) {
+	if (text && asprintf(&whole, CHECK_LINE_PREFIX "%s\n", text) > 0) {
 		pthread_mutex_lock(&lock);
 		/* Who reads it is gone: then there is nobody to be told. */
 		if (file_write_all(STDOUT_FILENO, whole, strlen(whole)))
@@ -66,16 +66,16 @@ static void *run_thread(void *context)
 
 	if (thread->question) {
 		snprintf(name, sizeof name, "%s?", thread->probe->name);
-		say(name, thread->probe->task(thread->prober, thread->question));
+		send_answer(name, thread->probe->run(thread->prober, thread->question));
 	} else {
-		say(thread->probe->name, thread->probe->look(thread->prober));
+		send_answer(thread->probe->name, thread->probe->collect(thread->prober));
 	}
 	json_decref(thread->question);
 	free(thread);
 	return NULL;
 }
 
-static void start_thread(struct talk *talk, const struct check_probe *probe, const json_t *question)
+static void start_thread(struct prober_session *session, const struct check_probe *probe, const json_t *question)
 {
 	struct thread *thread = calloc(1, sizeof *thread);
 	pthread_attr_t attributes;
@@ -83,7 +83,7 @@ static void start_thread(struct talk *talk, const struct check_probe *probe, con
 
 	if (!thread)
 		return;
-	*thread = (struct thread){&talk->prober, probe, json_deep_copy(question)};
+	*thread = (struct thread){&session->prober, probe, json_deep_copy(question)};
 	pthread_attr_init(&attributes);
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (pthread_create(&id, &attributes, run_thread, thread)) {
@@ -95,54 +95,54 @@ static void start_thread(struct talk *talk, const struct check_probe *probe, con
 
 /* ---- the door ---- */
 
-static void on_friend(void *context, struct link *link)
+static void on_authenticated(void *context, struct connection *connection)
 {
 	(void)context;
-	link_close(link); /* only questions are asked here */
+	connection_close(connection); /* only questions are asked here */
 }
 
-static void on_refused(void *context, const char *text)
+static void on_rejected(void *context, const char *text)
 {
 	(void)context;
 	(void)text;
 }
 
-static int open_door(struct talk *talk, int port, struct listener **out, struct error *err)
+static int open_listener(struct prober_session *session, int port, struct listener **out, struct error *err)
 {
-	struct listener_events events = {talk, on_friend, on_refused};
+	struct listener_events events = {session, on_authenticated, on_rejected};
 	char job[128];
 
 	/* Each prober under its own name: who answers at an address proves which node it is. */
-	snprintf(job, sizeof job, "%s/%zu", talk->prober.token, talk->prober.node_index);
-	return listener_open(talk->loop, port, &talk->prober.secret, job, STRANGERS, &events, out,
+	snprintf(job, sizeof job, "%s/%zu", session->prober.token, session->prober.node_index);
+	return listener_open(session->loop, port, &session->prober.secret, job, MAX_UNAUTHENTICATED, &events, out,
 			     err);
 }
 
-static int open_doors(struct talk *talk, json_t *answer, struct error *err)
+static int open_listeners(struct prober_session *session, json_t *answer, struct error *err)
 {
-	int64_t head_port;
-	struct error head_err = {0};
-	int ring_port, rc = open_door(talk, 0, &talk->door, err);
+	int64_t master_port;
+	struct error master_err = {0};
+	int ring_port, rc = open_listener(session, 0, &session->listener, err);
 
 	if (!rc)
-		rc = socket_listen(0, &talk->prober.ring_fd, &ring_port, err);
+		rc = socket_listen(0, &session->prober.ring_fd, &ring_port, err);
 	if (rc)
 		return rc;
-	json_object_set_new(answer, "port", json_integer(listener_port(talk->door)));
+	json_object_set_new(answer, "port", json_integer(listener_port(session->listener)));
 	json_object_set_new(answer, "ring_port", json_integer(ring_port));
-	if (json_get_int("begin", talk->begin, "head_port", 1, 65535, &head_port, NULL))
+	if (json_get_int("begin", session->begin, "head_port", 1, 65535, &master_port, NULL))
 		return 0;
 	/* As rank 0 of a job would: the agent holds the port, without listening. */
-	if (open_door(talk, (int)head_port, &talk->head_door, &head_err))
-		json_object_set_new(answer, "head_port_error", json_text(head_err.text));
+	if (open_listener(session, (int)master_port, &session->master_listener, &master_err))
+		json_object_set_new(answer, "head_port_error", json_text(master_err.text));
 	return 0;
 }
 
 /* ---- questions ---- */
 
-static int take_begin(struct talk *talk, const json_t *question, struct error *err)
+static int handle_begin(struct prober_session *session, const json_t *question, struct error *err)
 {
-	struct prober *prober = &talk->prober;
+	struct prober *prober = &session->prober;
 	const char *secret;
 	json_t *answer;
 	int64_t node, count;
@@ -155,70 +155,70 @@ static int take_begin(struct talk *talk, const json_t *question, struct error *e
 	if (!rc)
 		rc = json_get_string("begin", question, "secret", &secret, err);
 	if (!rc)
-		rc = wire_secret_parse(secret, &prober->secret, err);
+		rc = secret_parse(secret, &prober->secret, err);
 	if (rc)
 		return rc;
-	if (talk->begin)
+	if (session->begin)
 		return error_set(err, ERR_DATA, "begin: a second time");
-	talk->begin = json_deep_copy(question);
-	prober->begin = talk->begin;
-	prober->token = check_text(talk->begin, "token");
-	prober->checkpoint = json_string_value(json_object_get(talk->begin, "checkpoint"));
+	session->begin = json_deep_copy(question);
+	prober->begin = session->begin;
+	prober->token = check_text(session->begin, "token");
+	prober->checkpoint = json_string_value(json_object_get(session->begin, "checkpoint"));
 	prober->node_index = (size_t)node;
 	prober->node_count = (size_t)count;
 	answer = json_object();
-	rc = open_doors(talk, answer, err);
+	rc = open_listeners(session, answer, err);
 	if (rc) {
 		json_decref(answer);
 		return rc;
 	}
-	say("begin", answer);
+	send_answer("begin", answer);
 	for (const struct check_probe *probe = check_probes; probe->name; probe++)
-		if (probe->look)
-			start_thread(talk, probe, NULL);
+		if (probe->collect)
+			start_thread(session, probe, NULL);
 	return 0;
 }
 
-static json_t *own_clock(void)
+static json_t *read_clock(void)
 {
 	return json_pack("{s:I}", "us", (json_int_t)clock_wall_us());
 }
 
-static void end(struct talk *talk, int code)
+static void exit_prober(struct prober_session *session, int code)
 {
-	if (talk->begin)
-		probe_checkpoint_clean(&talk->prober);
+	if (session->begin)
+		probe_checkpoint_clean(&session->prober);
 	_exit(code);
 }
 
-static void take_line(struct talk *talk, const char *text, size_t size)
+static void handle_line(struct prober_session *session, const char *text, size_t size)
 {
 	JSON_AUTO question = NULL;
 	struct error err = {0};
-	const char *ask;
+	const char *request_name;
 	int rc = json_read("the head's question", text, size, LINE_MAX_BYTES, &question, &err);
 
 	if (!rc)
-		rc = json_get_string("the head's question", question, "ask", &ask, &err);
-	if (!rc && !strcmp(ask, "begin"))
-		rc = take_begin(talk, question, &err);
-	else if (!rc && !strcmp(ask, "clock"))
-		say("clock", own_clock());
-	else if (!rc && !strcmp(ask, "end"))
-		end(talk, 0);
-	else if (!rc && talk->begin)
+		rc = json_get_string("the head's question", question, "ask", &request_name, &err);
+	if (!rc && !strcmp(request_name, "begin"))
+		rc = handle_begin(session, question, &err);
+	else if (!rc && !strcmp(request_name, "clock"))
+		send_answer("clock", read_clock());
+	else if (!rc && !strcmp(request_name, "end"))
+		exit_prober(session, 0);
+	else if (!rc && session->begin)
 		for (const struct check_probe *probe = check_probes; probe->name; probe++)
-			if (probe->task && !strcmp(probe->name, ask))
-				start_thread(talk, probe, question);
+			if (probe->run && !strcmp(probe->name, request_name))
+				start_thread(session, probe, question);
 	if (!rc)
 		return;
 	fprintf(stderr, "berth check: %s\n", err.text);
-	end(talk, err.code);
+	exit_prober(session, err.code);
 }
 
 static void on_input(struct loop_source *source, uint32_t events)
 {
-	struct talk *talk = (struct talk *)((char *)source - offsetof(struct talk, input));
+	struct prober_session *session = (struct prober_session *)((char *)source - offsetof(struct prober_session, input));
 	char block[1 << 16];
 	ssize_t n = read(source->fd, block, sizeof block);
 	unsigned char *newline;
@@ -226,26 +226,26 @@ static void on_input(struct loop_source *source, uint32_t events)
 	(void)events;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (n <= 0 || talk->line.size + (size_t)n > LINE_MAX_BYTES ||
-	    bytes_add(&talk->line, block, (size_t)n))
-		end(talk, n == 0 ? 0 : ERR_IO);
-	while (talk->line.size && (newline = memchr(talk->line.data, '\n', talk->line.size))) {
-		size_t size = (size_t)(newline - talk->line.data);
+	if (n <= 0 || session->line.size + (size_t)n > LINE_MAX_BYTES ||
+	    bytes_add(&session->line, block, (size_t)n))
+		exit_prober(session, n == 0 ? 0 : ERR_IO);
+	while (session->line.size && (newline = memchr(session->line.data, '\n', session->line.size))) {
+		size_t size = (size_t)(newline - session->line.data);
 
-		take_line(talk, (const char *)talk->line.data, size);
-		bytes_drop(&talk->line, size + 1);
+		handle_line(session, (const char *)session->line.data, size);
+		bytes_drop(&session->line, size + 1);
 	}
 }
 
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	(void)events;
-	end((struct talk *)((char *)source - offsetof(struct talk, signals)), 0);
+	exit_prober((struct prober_session *)((char *)source - offsetof(struct prober_session, signals)), 0);
 }
 
 void check_prober(const struct env *env, const char *version)
 {
-	struct talk talk = {.prober = {.env = env, .version = version, .ring_fd = -1},
+	struct prober_session session = {.prober = {.env = env, .version = version, .ring_fd = -1},
 			    .input = {on_input, -1, 0},
 			    .signals = {on_signal, -1, 0}};
 	static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
@@ -256,26 +256,26 @@ void check_prober(const struct env *env, const char *version)
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN); /* a scheduler's warnings, meant for jobs */
 	signal(SIGUSR2, SIG_IGN);
-	rc = loop_new(&talk.loop, &err);
+	rc = loop_new(&session.loop, &err);
 	if (!rc)
-		rc = loop_add_signals(talk.loop, &talk.signals, ending,
+		rc = loop_add_signals(session.loop, &session.signals, ending,
 				      sizeof ending / sizeof *ending, &err);
 	if (!rc)
-		rc = loop_add(talk.loop, &talk.input, STDIN_FILENO, EPOLLIN, &err);
+		rc = loop_add(session.loop, &session.input, STDIN_FILENO, EPOLLIN, &err);
 	while (!rc) {
 		int64_t now;
 
-		rc = loop_once(talk.loop, 1000, &err);
+		rc = loop_once(session.loop, 1000, &err);
 		now = clock_now_ms();
 		if (now - ticked_ms < 1000)
 			continue;
 		ticked_ms = now;
-		if (talk.door)
-			listener_tick(talk.door, now);
-		if (talk.head_door)
-			listener_tick(talk.head_door, now);
+		if (session.listener)
+			listener_tick(session.listener, now);
+		if (session.master_listener)
+			listener_tick(session.master_listener, now);
 	}
 	fprintf(stderr, "berth check: %s\n", err.text);
-	end(&talk, err.code);
+	exit_prober(&session, err.code);
 	abort();
 }

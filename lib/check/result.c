@@ -5,13 +5,13 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-static json_t *address_list(const struct machine *card)
+static json_t *address_list(const struct inventory *inventory)
 {
 	json_t *list = json_array();
 	char text[80];
 
-	for (size_t a = 0; a < card->address_count; a++) {
-		const struct machine_address *address = &card->addresses[a];
+	for (size_t a = 0; a < inventory->address_count; a++) {
+		const struct inventory_address *address = &inventory->addresses[a];
 
 		check_address(address, 0, text, sizeof text);
 		json_array_append_new(list, json_pack("{s:o, s:s, s:I, s:s, s:b}", "iface",
@@ -34,7 +34,7 @@ json_t *check_to_json(const struct check *check)
 			nodes,
 			json_pack("{s:o, s:o, s:O}", "node", json_text(check->nodes[i].name),
 				  "addresses",
-				  check->carded ? address_list(&check->cards[i]) : json_array(),
+				  check->inventories_known ? address_list(&check->inventories[i]) : json_array(),
 				  "probes", check->nodes[i].results));
 		json_array_append_new(reach, rows ? json_incref((json_t *)rows) : json_null());
 	}

@@ -30,7 +30,7 @@ static const size_t sizes[] = {1 << 10, 1 << 18, 1 << 22};
 
 struct ring {
 	const struct prober *prober;
-	size_t place, count; /* in the ring */
+	size_t position, count; /* in the ring */
 	size_t next_node, prev_node;
 	struct sockaddr_storage next, own;
 	socklen_t next_size, own_size;
@@ -62,7 +62,7 @@ static void make_token(const struct prober *prober, size_t from, size_t to,
 			   prober->secret.bytes, sizeof prober->secret.bytes);
 }
 
-static int left_ms(const struct ring *ring)
+static int remaining_ms(const struct ring *ring)
 {
 	int64_t left = ring->deadline_ms - clock_now_ms();
 
@@ -80,7 +80,7 @@ static bool exchange(struct ring *ring, const void *out, size_t out_size, void *
 					  {in_size ? ring->in_fd : -1, POLLIN, 0}};
 		ssize_t n;
 
-		if (poll(polls, 2, left_ms(ring)) == 0)
+		if (poll(polls, 2, remaining_ms(ring)) == 0)
 			return fail(ring, in_size ? "nothing comes from the node before it"
 						  : "the node after it takes nothing");
 		if (polls[0].revents) {
@@ -117,7 +117,7 @@ static bool connect_next(struct ring *ring)
 	    errno != EINPROGRESS)
 		return fail(ring, "no connection to the node after it");
 	poll_out = (struct pollfd){ring->out_fd, POLLOUT, 0};
-	if (poll(&poll_out, 1, left_ms(ring)) <= 0 ||
+	if (poll(&poll_out, 1, remaining_ms(ring)) <= 0 ||
 	    getsockopt(ring->out_fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
 		return fail(ring, "no connection to the node after it");
 	return true;
@@ -149,10 +149,10 @@ static bool is_neighbour(const struct ring *ring, int fd)
 static bool accept_previous(struct ring *ring)
 {
 	while (ring->in_fd < 0) {
-		struct pollfd door = {ring->prober->ring_fd, POLLIN, 0};
+		struct pollfd listening = {ring->prober->ring_fd, POLLIN, 0};
 		int fd;
 
-		if (poll(&door, 1, left_ms(ring)) <= 0)
+		if (poll(&listening, 1, remaining_ms(ring)) <= 0)
 			return fail(ring, "the node before it did not connect");
 		fd = accept4(ring->prober->ring_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 		if (fd < 0)
@@ -165,7 +165,7 @@ static bool accept_previous(struct ring *ring)
 	return true;
 }
 
-static bool join(struct ring *ring)
+static bool connect_ring(struct ring *ring)
 {
 	unsigned char token[TOKEN_BYTES];
 
@@ -199,7 +199,7 @@ static bool all_reduce(struct ring *ring, uint32_t *data, uint32_t *room, size_t
 	for (size_t s = 0; s < 2 * (ring->count - 1); s++) {
 		bool adds = s < ring->count - 1;
 		/* In the second half what was summed last moves on. */
-		size_t out = (ring->place + 2 * ring->count - s + (adds ? 0 : 1) +
+		size_t out = (ring->position + 2 * ring->count - s + (adds ? 0 : 1) +
 			      (adds ? 0 : ring->count - 1)) %
 			     ring->count;
 		size_t in = (out + ring->count - 1) % ring->count;
@@ -223,7 +223,7 @@ static bool checked_sum(struct ring *ring, size_t bytes, uint32_t *data, uint32_
 	uint32_t places = (uint32_t)((uint64_t)ring->count * (ring->count + 1) / 2);
 
 	for (size_t x = 0; x < elements; x++)
-		data[x] = (uint32_t)(ring->place + 1) * element(x);
+		data[x] = (uint32_t)(ring->position + 1) * element(x);
 	if (!all_reduce(ring, data, room, elements))
 		return false;
 	for (size_t x = 0; x < elements; x++)
@@ -243,17 +243,17 @@ struct flow {
 	uint64_t bytes; /* received */
 	int64_t first_ms, last_ms;
 	uint32_t want; /* of the block under way */
-	unsigned char head[4];
-	size_t head_have;
+	unsigned char header[4];
+	size_t header_received;
 	bool over;
 };
 
-static bool take_flow(struct ring *ring, struct flow *flow, unsigned char *room)
+static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *room)
 {
 	ssize_t n;
 
 	if (!flow->want) {
-		n = recv(ring->in_fd, flow->head + flow->head_have, 4 - flow->head_have,
+		n = recv(ring->in_fd, flow->header + flow->header_received, 4 - flow->header_received,
 			 MSG_DONTWAIT);
 	} else {
 		n = recv(ring->in_fd, room, flow->want, MSG_DONTWAIT);
@@ -270,11 +270,11 @@ static bool take_flow(struct ring *ring, struct flow *flow, unsigned char *room)
 		flow->want -= (uint32_t)n;
 		return true;
 	}
-	flow->head_have += (size_t)n;
-	if (flow->head_have < 4)
+	flow->header_received += (size_t)n;
+	if (flow->header_received < 4)
 		return true;
-	flow->head_have = 0;
-	flow->want = bytes_get_u32(flow->head);
+	flow->header_received = 0;
+	flow->want = bytes_get_u32(flow->header);
 	flow->over = !flow->want;
 	return flow->want <= RATE_BLOCK || fail(ring, "rubbish from the node before it");
 }
@@ -296,10 +296,10 @@ static bool measure(struct ring *ring, struct flow *flow)
 			size = ending ? 4 : 4 + RATE_BLOCK;
 			at = 0;
 		}
-		if (poll(polls, 2, left_ms(ring)) == 0)
+		if (poll(polls, 2, remaining_ms(ring)) == 0)
 			good = fail(ring, "the measurement stood still");
 		if (good && polls[1].revents)
-			good = take_flow(ring, flow, room);
+			good = receive_flow(ring, flow, room);
 		if (good && polls[0].revents) {
 			ssize_t n = send(ring->out_fd, out + at, size - at,
 					 MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -336,9 +336,9 @@ static int64_t counted(const char *iface)
 static int read_question(struct ring *ring, const json_t *question)
 {
 	const char *next, *own;
-	int64_t place, count, next_node, prev_node;
+	int64_t position, count, next_node, prev_node;
 
-	if (json_get_int("ring", question, "place", 0, 1 << 20, &place, NULL) ||
+	if (json_get_int("ring", question, "place", 0, 1 << 20, &position, NULL) ||
 	    json_get_int("ring", question, "count", 2, 1 << 20, &count, NULL) ||
 	    json_get_int("ring", question, "next_node", 0, 1 << 20, &next_node, NULL) ||
 	    json_get_int("ring", question, "prev_node", 0, 1 << 20, &prev_node, NULL) ||
@@ -353,14 +353,14 @@ static int read_question(struct ring *ring, const json_t *question)
 		((struct sockaddr_in6 *)&ring->own)->sin6_port = 0;
 	else
 		((struct sockaddr_in *)&ring->own)->sin_port = 0;
-	ring->place = (size_t)place;
+	ring->position = (size_t)position;
 	ring->count = (size_t)count;
 	ring->next_node = (size_t)next_node;
 	ring->prev_node = (size_t)prev_node;
 	return 0;
 }
 
-json_t *probe_ring_task(const struct prober *prober, const json_t *question)
+json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 {
 	struct ring ring = {.prober = prober, .out_fd = -1, .in_fd = -1};
 	uint32_t *data = malloc(sizes[SIZES - 1]), *room = malloc(sizes[SIZES - 1]);
@@ -375,7 +375,7 @@ json_t *probe_ring_task(const struct prober *prober, const json_t *question)
 	}
 	ring.deadline_ms = clock_now_ms() + PROBE_RING_MS;
 	before = counted(ring.iface);
-	if (join(&ring)) {
+	if (connect_ring(&ring)) {
 		bool good = true;
 
 		for (size_t s = 0; good && s < SIZES; s++)

@@ -40,14 +40,14 @@ const char *check_text(const json_t *answer, const char *key)
 	return text ? text : "";
 }
 
-bool check_usable(const struct check *check, const struct machine_address *address)
+bool check_address_usable(const struct check *check, const struct inventory_address *address)
 {
 	if (!address->up || address->link_local)
 		return false;
-	return check->pretended ? address->sort == IFACE_LOOPBACK : address->sort == IFACE_PHYSICAL;
+	return check->simulated ? address->type == IFACE_LOOPBACK : address->type == IFACE_PHYSICAL;
 }
 
-void check_address(const struct machine_address *address, int port, char *out, size_t size)
+void check_address(const struct inventory_address *address, int port, char *out, size_t size)
 {
 	char host[INET6_ADDRSTRLEN] = "?";
 
@@ -58,13 +58,13 @@ void check_address(const struct machine_address *address, int port, char *out, s
 		snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-bool check_same_address(const struct machine_address *a, const struct machine_address *b)
+bool check_same_address(const struct inventory_address *a, const struct inventory_address *b)
 {
 	return a->family == b->family &&
 	       !memcmp(a->bytes, b->bytes, a->family == AF_INET6 ? 16 : 4);
 }
 
-bool check_same_subnet(const struct machine_address *a, const struct machine_address *b)
+bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b)
 {
 	int bytes = a->prefix / 8, bits = a->prefix % 8;
 
@@ -74,28 +74,28 @@ bool check_same_subnet(const struct machine_address *a, const struct machine_add
 	return !bits || !((a->bytes[bytes] ^ b->bytes[bytes]) >> (8 - bits));
 }
 
-int check_chosen(const struct check *check, size_t node)
+int check_chosen_address(const struct check *check, size_t node)
 {
-	const struct machine *card = &check->cards[node];
-	const struct machine_address *head = NULL;
+	const struct inventory *inventory = &check->inventories[node];
+	const struct inventory_address *first_address = NULL;
 	int kin = -1;
 
 	if (!check->planned || !*check->plan.nodes[node].iface)
 		return -1;
-	for (size_t a = 0; a < check->cards[0].address_count; a++) {
+	for (size_t a = 0; a < check->inventories[0].address_count; a++) {
 		char text[80];
 
-		check_address(&check->cards[0].addresses[a], 0, text, sizeof text);
+		check_address(&check->inventories[0].addresses[a], 0, text, sizeof text);
 		if (!strcmp(text, check->plan.network.address))
-			head = &check->cards[0].addresses[a];
+			first_address = &check->inventories[0].addresses[a];
 	}
-	for (size_t a = 0; a < card->address_count; a++) {
-		const struct machine_address *address = &card->addresses[a];
+	for (size_t a = 0; a < inventory->address_count; a++) {
+		const struct inventory_address *address = &inventory->addresses[a];
 
 		if (strcmp(address->iface, check->plan.nodes[node].iface) || !address->up ||
-		    address->link_local || (head && address->family != head->family))
+		    address->link_local || (first_address && address->family != first_address->family))
 			continue;
-		if (head && (node ? check_same_subnet(address, head) : address == head))
+		if (first_address && (node ? check_same_subnet(address, first_address) : address == first_address))
 			return (int)a;
 		if (kin < 0)
 			kin = (int)a;
@@ -103,14 +103,14 @@ int check_chosen(const struct check *check, size_t node)
 	return kin;
 }
 
-const char *check_word(const struct check *check, size_t from, size_t to, size_t address)
+const char *check_reach_outcome(const struct check *check, size_t from, size_t to, size_t address)
 {
 	const json_t *rows = json_object_get(check_answer(check, from, "reach?"), "rows");
 
 	return json_string_value(json_array_get(json_array_get(rows, to), address));
 }
 
-char *check_names(const struct check *check, const bool *chosen)
+char *check_node_list(const struct check *check, const bool *chosen)
 {
 	const char **names = calloc(check->count + 1, sizeof *names);
 	size_t count = 0;

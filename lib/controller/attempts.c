@@ -18,13 +18,13 @@
 struct attempts {
 	const struct attempts_policy *policy;
 	const struct job_sink *sink;
-	struct pool pool;
+	struct node_pool node_pool;
 	size_t first_nodes; /* with ranks, in the first attempt */
 	int restarts;	    /* of those that are counted */
-	int64_t begun_ms;   /* this attempt */
+	int64_t started_ms;   /* this attempt */
 	int64_t clock_ms;   /* the time of day at the start, less the monotonic clock */
 	json_t *list;	    /* of the report */
-	char *refused;	    /* why there is no further one; NULL: there was nothing to refuse */
+	char *no_restart_reason;	    /* why there is no further one; NULL: there was nothing to refuse */
 };
 
 void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
@@ -35,9 +35,9 @@ void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *
 		snprintf(out, size, "%s", log_dir);
 }
 
-static void say(const struct attempts *attempts, enum log_level level, const char *format, ...)
+static void note(const struct attempts *attempts, enum log_level level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-static void say(const struct attempts *attempts, enum log_level level, const char *format, ...)
+static void note(const struct attempts *attempts, enum log_level level, const char *format, ...)
 {
 	char text[1200];
 	va_list ap;
@@ -50,34 +50,34 @@ static void say(const struct attempts *attempts, enum log_level level, const cha
 
 static void on_pool_note(void *context, const char *text)
 {
-	say(context, LOG_WARNING, "%s", text);
+	note(context, LOG_WARNING, "%s", text);
 }
 
-static void refuse(struct attempts *attempts, const char *format, ...)
+static void set_no_restart_reason(struct attempts *attempts, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void refuse(struct attempts *attempts, const char *format, ...)
+static void set_no_restart_reason(struct attempts *attempts, const char *format, ...)
 {
 	va_list ap;
 
-	free(attempts->refused);
+	free(attempts->no_restart_reason);
 	va_start(ap, format);
-	if (vasprintf(&attempts->refused, format, ap) < 0)
-		attempts->refused = NULL;
+	if (vasprintf(&attempts->no_restart_reason, format, ap) < 0)
+		attempts->no_restart_reason = NULL;
 	va_end(ap);
 }
 
 /* Could another attempt end in another way? */
-static bool is_worth_it(struct attempts *attempts, const struct job_result *result)
+static bool may_succeed(struct attempts *attempts, const struct job_result *result)
 {
 	if (!result->code || result->interrupted || result->code == ERR_STOPPED)
 		return false;
 	if (!result->by_program && result->code != ERR_NETWORK) {
-		refuse(attempts, "it would end in the same way");
+		set_no_restart_reason(attempts, "it would end in the same way");
 		return false;
 	}
-	if (result->by_program && attempts->policy->ours && result->code >= ERR_USAGE &&
+	if (result->by_program && attempts->policy->own_program && result->code >= ERR_USAGE &&
 	    result->code <= ERR_INPUT) {
-		refuse(attempts, "code %d tells of wrong options or data, which stay wrong",
+		set_no_restart_reason(attempts, "code %d tells of wrong options or data, which stay wrong",
 		       result->code);
 		return false;
 	}
@@ -86,44 +86,44 @@ static bool is_worth_it(struct attempts *attempts, const struct job_result *resu
 
 static bool made_progress(const struct attempts *attempts, const struct job_result *result)
 {
-	int quick_ms = attempts->policy->quick_ms ? attempts->policy->quick_ms : ATTEMPTS_QUICK_MS;
+	int min_progress_ms = attempts->policy->min_progress_ms ? attempts->policy->min_progress_ms : ATTEMPTS_MIN_PROGRESS_MS;
 
-	return result->steps >= 0 ? result->steps >= 1 : result->lived_ms >= quick_ms;
+	return result->steps >= 0 ? result->steps >= 1 : result->run_ms >= min_progress_ms;
 }
 
-static bool is_used_up(struct attempts *attempts)
+static bool restarts_exhausted(struct attempts *attempts)
 {
 	int most = attempts->policy->max_restarts;
 
 	if (attempts->restarts < most)
 		return false;
-	refuse(attempts, "it was started again %d time%s, as --max-restarts allows", most,
+	set_no_restart_reason(attempts, "it was started again %d time%s, as --max-restarts allows", most,
 	       most == 1 ? "" : "s");
 	return true;
 }
 
 /* With other nodes it may go better. */
-static bool is_stuck(struct attempts *attempts, const struct job_result *result, size_t left_out)
+static bool made_no_progress(struct attempts *attempts, const struct job_result *result, size_t excluded_nodes)
 {
-	if (!attempts->restarts || left_out || made_progress(attempts, result))
+	if (!attempts->restarts || excluded_nodes || made_progress(attempts, result))
 		return false;
 	if (result->steps >= 0)
-		refuse(attempts, "no step was made since the last start");
+		set_no_restart_reason(attempts, "no step was made since the last start");
 	else
-		refuse(attempts,
+		set_no_restart_reason(attempts,
 		       "it ended %.0f s after the last start, and says nothing of its steps "
 		       "(BERTH_HEARTBEAT_FILE): that counts as no progress",
-		       (double)result->lived_ms / 1e3);
+		       (double)result->run_ms / 1e3);
 	return true;
 }
 
-static json_t *node_names(const struct pool *pool)
+static json_t *node_names(const struct node_pool *node_pool)
 {
 	json_t *names = json_array();
 
-	for (size_t i = 0; i < pool->active_count; i++)
+	for (size_t i = 0; i < node_pool->active_count; i++)
 		json_array_append_new(names,
-				      json_text(pool->alloc->nodes[pool->active[i]].name));
+				      json_text(node_pool->alloc->nodes[node_pool->active[i]].name));
 	return names;
 }
 
@@ -132,41 +132,41 @@ static void record(struct attempts *attempts, const struct job_result *result)
 	json_array_append_new(
 		attempts->list,
 		json_pack("{s:i, s:o, s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:f}", "attempt",
-			  result->attempt, "nodes", node_names(&attempts->pool), "by",
+			  result->attempt, "nodes", node_names(&attempts->node_pool), "by",
 			  result->by_program || !result->code ? "program" : "berth", "code",
 			  result->code, "signal", result->signal, "rank",
 			  result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			  json_text(result->node), "first_cause", json_text(result->first_cause),
 			  /* Those that were done: a program may tell of a part of one (process/heartbeat.h). */
 			  "steps", result->steps >= 0 ? json_integer((json_int_t)result->steps) : json_null(),
-			  "seconds", (double)(clock_now_ms() - attempts->begun_ms) / 1e3));
+			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3));
 }
 
 /* job_request.again: the attempt has ended, its agents are still there. */
 static bool decide(void *context, const struct job_result *result)
 {
 	struct attempts *attempts = context;
-	size_t left_out;
+	size_t excluded_nodes;
 
 	record(attempts, result);
-	if (!is_worth_it(attempts, result) || !attempts->policy->max_restarts)
+	if (!may_succeed(attempts, result) || !attempts->policy->max_restarts)
 		return false;
-	if (result->began && is_used_up(attempts))
+	if (result->start_sent && restarts_exhausted(attempts))
 		return false;
-	say(attempts, LOG_WARNING, "%s", result->first_cause ? result->first_cause : "it failed");
-	left_out = pool_learn(&attempts->pool, result, on_pool_note, attempts);
-	if (is_stuck(attempts, result, left_out))
+	note(attempts, LOG_WARNING, "%s", result->first_cause ? result->first_cause : "it failed");
+	excluded_nodes = node_pool_update(&attempts->node_pool, result, on_pool_note, attempts);
+	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
 	/* Where ranks were never started, and the next try is without the node at fault, that is none
 	 * of the restarts that were allowed: there are not more of these than nodes. */
-	if (!result->began && !left_out && is_used_up(attempts))
+	if (!result->start_sent && !excluded_nodes && restarts_exhausted(attempts))
 		return false;
-	if (!result->began && left_out) {
-		say(attempts, LOG_WARNING, "starting with %zu node%s", attempts->pool.active_count,
-		    attempts->pool.active_count == 1 ? "" : "s");
+	if (!result->start_sent && excluded_nodes) {
+		note(attempts, LOG_WARNING, "starting with %zu node%s", attempts->node_pool.active_count,
+		    attempts->node_pool.active_count == 1 ? "" : "s");
 	} else {
 		attempts->restarts++;
-		say(attempts, LOG_WARNING, "starting again, %d of at most %d times",
+		note(attempts, LOG_WARNING, "starting again, %d of at most %d times",
 		    attempts->restarts, attempts->policy->max_restarts);
 	}
 	return true;
@@ -175,7 +175,7 @@ static bool decide(void *context, const struct job_result *result)
 /* With fewer nodes than --ranks was meant for: the same share. */
 static int ranks_of(const struct attempts *attempts, int ranks)
 {
-	int64_t share = (int64_t)ranks * (int64_t)attempts->pool.active_count /
+	int64_t share = (int64_t)ranks * (int64_t)attempts->node_pool.active_count /
 			(int64_t)attempts->first_nodes;
 
 	return share || !ranks ? (int)share : 1;
@@ -189,50 +189,50 @@ static int64_t wall_ahead_ms(void)
 
 /* The job's end is counted by the monotonic clock: where the clock was set since the start, it is
  * another time of day now. */
-static void keep_end(struct attempts *attempts, struct alloc *alloc)
+static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 {
 	int64_t set_ms = wall_ahead_ms() - attempts->clock_ms, set_s = set_ms / 1000;
 
 	if (llabs((long long)set_ms) < CLOCK_SET_MS || !alloc->end_time)
 		return;
 	alloc->end_time += set_s;
-	say(attempts, LOG_WARNING,
+	note(attempts, LOG_WARNING,
 	    "this machine's clock was set %lld s %s since the start; the job's end moves with it",
 	    llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
 /* 1: another one follows. */
-static int run_one(struct attempts *attempts, const struct job_request *wish, int number,
+static int run_one(struct attempts *attempts, const struct job_request *base_request, int number,
 		   struct job_result *out, struct error *err)
 {
-	struct job_request request = *wish;
+	struct job_request request = *base_request;
 	struct alloc alloc;
 	char log_dir[PATH_MAX];
-	int rc = pool_alloc(&attempts->pool, &alloc, err);
+	int rc = node_pool_alloc(&attempts->node_pool, &alloc, err);
 
 	if (rc)
 		return rc;
-	keep_end(attempts, &alloc);
+	adjust_end_time(attempts, &alloc);
 	request.alloc = &alloc;
-	request.spares = attempts->pool.spare_count;
+	request.spares = attempts->node_pool.spare_count;
 	request.plan.attempt = number;
-	request.plan.ranks = ranks_of(attempts, wish->plan.ranks);
-	request.watch = attempts->policy->max_restarts > 0;
-	request.again = decide;
-	request.again_context = attempts;
-	if (wish->log_dir) {
-		attempts_log_dir(wish->log_dir, attempts->policy->max_restarts, number, log_dir,
+	request.plan.ranks = ranks_of(attempts, base_request->plan.ranks);
+	request.want_heartbeats = attempts->policy->max_restarts > 0;
+	request.should_restart = decide;
+	request.restart_context = attempts;
+	if (base_request->log_dir) {
+		attempts_log_dir(base_request->log_dir, attempts->policy->max_restarts, number, log_dir,
 				 sizeof log_dir);
 		request.log_dir = log_dir;
 	}
-	attempts->begun_ms = clock_now_ms();
+	attempts->started_ms = clock_now_ms();
 	rc = job_run(&request, attempts->sink, out, err);
 	free(alloc.nodes);
-	return rc ? rc : out->again;
+	return rc ? rc : out->restart;
 }
 
 /* Signals that come between two attempts are the next one's. */
-static void hold_signals(sigset_t *old)
+static void block_signals(sigset_t *old)
 {
 	sigset_t held;
 
@@ -253,10 +253,10 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 	int rc = attempts_check(policy, request->alloc, err);
 
 	if (!rc)
-		rc = pool_new(request->alloc, policy, &attempts.pool, err);
-	attempts.first_nodes = attempts.pool.active_count;
+		rc = node_pool_new(request->alloc, policy, &attempts.node_pool, err);
+	attempts.first_nodes = attempts.node_pool.active_count;
 	attempts.clock_ms = wall_ahead_ms();
-	hold_signals(&old);
+	block_signals(&old);
 	while (!rc && (rc = run_one(&attempts, request, number++, &result, err)) > 0) {
 		job_result_free(&result);
 		rc = 0;
@@ -264,15 +264,15 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	if (!rc) {
 		result.attempts = json_incref(attempts.list);
-		result.left_out = json_incref(attempts.pool.left_out);
+		result.excluded_nodes = json_incref(attempts.node_pool.excluded_nodes);
 		if (policy->max_restarts) {
-			result.refused = attempts.refused;
-			attempts.refused = NULL;
+			result.no_restart_reason = attempts.no_restart_reason;
+			attempts.no_restart_reason = NULL;
 		}
 		*out = result;
 	}
-	free(attempts.refused);
+	free(attempts.no_restart_reason);
 	json_decref(attempts.list);
-	pool_free(&attempts.pool);
+	node_pool_free(&attempts.node_pool);
 	return rc;
 }

@@ -22,19 +22,19 @@ struct attempts_policy {
 	int max_restarts;  /* 0: none */
 	size_t spares;	   /* nodes of the allocation, the last ones, that are in place and idle */
 	size_t min_nodes;  /* so many are enough; 0: as many as at first */
-	bool ours;	   /* the program is berth's: its codes 64 to 66 are not worth a restart */
-	int quick_ms;	   /* an attempt that was shorter made no progress, where nothing is known of
-			      steps; 0: ATTEMPTS_QUICK_MS */
+	bool own_program;	   /* the program is berth's: its codes 64 to 66 are not worth a restart */
+	int min_progress_ms;	   /* an attempt that was shorter made no progress, where nothing is known of
+			      steps; 0: ATTEMPTS_MIN_PROGRESS_MS */
 };
 
-#define ATTEMPTS_QUICK_MS 30000
+#define ATTEMPTS_MIN_PROGRESS_MS 30000
 
 /* -ERR_USAGE: min_nodes, spares and the nodes of alloc do not go together; err names them. */
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
 /* As job_run: request->spares, log_dir (of each attempt) and again are set here, plan.attempt is the
- * first one's. out is the last attempt's, with attempts and left_out. */
+ * first one's. out is the last attempt's, with attempts and excluded_nodes. */
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
 
@@ -43,25 +43,25 @@ void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *
 
 /* ---- node_pool.c ---- */
 
-/* Nodes by their index in the allocation. Zero-initialise; pool_new, pool_free. */
-struct pool {
+/* Nodes by their index in the allocation. Zero-initialise; node_pool_new, node_pool_free. */
+struct node_pool {
 	const struct alloc *alloc; /* borrowed */
 	size_t min_nodes;
 	size_t *active, active_count; /* with ranks, in order */
 	size_t *spares, spare_count;
 	int *failures; /* [alloc->node_count] that began there */
-	json_t *left_out; /* [{node, why, attempt}] */
+	json_t *excluded_nodes; /* [{node, why, attempt}] */
 };
 
-int pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct pool *out,
+int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct node_pool *out,
 	     struct error *err);
-void pool_free(struct pool *pool);
+void node_pool_free(struct node_pool *node_pool);
 /* The allocation of the next attempt: the active ones, then the spares. Names are shared with the
  * pool's; free(out->nodes) alone. */
-int pool_alloc(const struct pool *pool, struct alloc *out, struct error *err);
-/* Learn from how an attempt with pool_alloc's nodes ended. note tells what is done about it.
+int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct error *err);
+/* Learn from how an attempt with node_pool_alloc's nodes ended. note tells what is done about it.
  * How many nodes were left out. */
-size_t pool_learn(struct pool *pool, const struct job_result *result,
+size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
 		  void (*note)(void *context, const char *text), void *context);
 
 #endif

@@ -12,83 +12,83 @@
 #include "overlay/socket.h"
 #include "overlay/tree.h"
 
-static void place(struct head *head, size_t node)
+static void mark_placed(struct controller *controller, size_t node)
 {
 	json_t *detached;
 
-	if (head->nodes[node].placed)
+	if (controller->nodes[node].placed)
 		return;
-	head->nodes[node].placed = true;
-	if (++head->placed < head->count)
+	controller->nodes[node].placed = true;
+	if (++controller->placed < controller->count)
 		return;
-	head_take_back(head);
+	controller_remove_secret_file(controller);
 	detached = json_array();
-	for (size_t i = 0; i < head->count; i++)
-		if (head->nodes[i].detached)
+	for (size_t i = 0; i < controller->count; i++)
+		if (controller->nodes[i].detached)
 			json_array_append_new(detached, json_integer((json_int_t)i));
-	head_send(head, MESSAGE_TREE, WIRE_ALL, 0, 0, json_pack("{s:o}", "detached", detached),
+	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0, json_pack("{s:o}", "detached", detached),
 		  NULL, 0, NULL);
-	head->events.attached(head->events.context);
+	controller->events.attached(controller->events.context);
 }
 
 /* ---- losses ---- */
 
-void head_lose(struct head *head, size_t node, const char *why)
+void controller_mark_lost(struct controller *controller, size_t node, const char *why)
 {
-	struct head_node *it = &head->nodes[node];
+	struct controller_node *it = &controller->nodes[node];
 
-	if (it->lost || head->stopping)
+	if (it->lost || controller->stopping)
 		return;
 	it->lost = true;
 	/* Here an agent may be stopped, not dead; nothing of it may run on. */
-	struct engine_child *child = head_child(head, node);
+	struct launcher_process *process = controller_agent_process(controller, node);
 
-	if (child && child->pid > 0 && head->options.engine->one_machine)
-		kill(child->pid, SIGKILL);
-	head->events.lost(head->events.context, node, why);
+	if (process && process->pid > 0 && controller->options.launcher->single_host)
+		kill(process->pid, SIGKILL);
+	controller->events.lost(controller->events.context, node, why);
 }
 
-bool head_is_lost(const struct head *head, size_t node)
+bool controller_is_lost(const struct controller *controller, size_t node)
 {
 	long at = (long)node;
 
 	while (at >= 0) {
-		if (head->nodes[at].lost)
+		if (controller->nodes[at].lost)
 			return true;
-		if (head->nodes[at].link || head->nodes[at].ended_ms)
+		if (controller->nodes[at].connection || controller->nodes[at].ended_ms)
 			return false;
-		at = tree_parent((size_t)at, head->fanout);
+		at = tree_parent((size_t)at, controller->fanout);
 	}
-	return !head->nodes[node].placed ? head->nodes[node].lost : true;
+	return !controller->nodes[node].placed ? controller->nodes[node].lost : true;
 }
 
 /* ---- messages ---- */
 
-static struct link *route(struct head *head, size_t node)
+static struct connection *route(struct controller *controller, size_t node)
 {
 	long at = (long)node;
 
-	while (at >= 0 && !head->nodes[at].link)
-		at = tree_parent((size_t)at, head->fanout);
-	return at < 0 ? NULL : head->nodes[at].link;
+	while (at >= 0 && !controller->nodes[at].connection)
+		at = tree_parent((size_t)at, controller->fanout);
+	return at < 0 ? NULL : controller->nodes[at].connection;
 }
 
-int head_send(struct head *head, enum agent_message type, uint32_t node, uint32_t attempt,
+int controller_send(struct controller *controller, enum message_type type, uint32_t node, uint32_t attempt,
 	      uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err)
 {
 	int rc = 0;
 
 	if (node == WIRE_ALL) {
-		for (size_t i = 0; i < head->count && !rc; i++)
-			if (head->nodes[i].link)
-				rc = proto_send(head->nodes[i].link, type, node, attempt, sequence,
+		for (size_t i = 0; i < controller->count && !rc; i++)
+			if (controller->nodes[i].connection)
+				rc = message_send(controller->nodes[i].connection, type, node, attempt, sequence,
 						json_incref(text), data, size, err);
 		json_decref(text);
 	} else {
-		struct link *link = node < head->count ? route(head, node) : NULL;
+		struct connection *connection = node < controller->count ? route(controller, node) : NULL;
 
-		if (link)
-			return proto_send(link, type, node, attempt, sequence, text, data, size,
+		if (connection)
+			return message_send(connection, type, node, attempt, sequence, text, data, size,
 					  err);
 		json_decref(text);
 	}
@@ -96,279 +96,279 @@ int head_send(struct head *head, enum agent_message type, uint32_t node, uint32_
 	return rc == -ERR_NETWORK ? 0 : rc;
 }
 
-static bool has_children(const struct head *head, size_t node)
+static bool has_children(const struct controller *controller, size_t node)
 {
 	size_t first, end;
 
-	tree_children((long)node, head->count, head->fanout, &first, &end);
+	tree_children((long)node, controller->count, controller->fanout, &first, &end);
 	return first < end;
 }
 
-static bool answers_reach(const struct head *head, size_t node)
+static bool answers_probes(const struct controller *controller, size_t node)
 {
-	return node == 0 && head->count > 1;
+	return node == 0 && controller->count > 1;
 }
 
-static void send_move(struct head *head, size_t node)
+static void send_move(struct controller *controller, size_t node)
 {
-	long parent = tree_parent(node, head->fanout);
-	struct head_node *it = &head->nodes[node];
+	long parent = tree_parent(node, controller->fanout);
+	struct controller_node *it = &controller->nodes[node];
 
-	if (parent < 0 || it->placed || !it->link || !head->nodes[parent].address[0])
+	if (parent < 0 || it->placed || !it->connection || !controller->nodes[parent].address[0])
 		return;
-	proto_send(it->link, MESSAGE_MOVE, (uint32_t)node, 0, 0,
+	message_send(it->connection, MESSAGE_MOVE, (uint32_t)node, 0, 0,
 		   json_pack("{s:I, s:s}", "node", (json_int_t)parent, "address",
-			     head->nodes[parent].address),
+			     controller->nodes[parent].address),
 		   NULL, 0, NULL);
 }
 
-static void forget_unknown(struct head *head, struct link *link)
+static void remove_unidentified(struct controller *controller, struct connection *connection)
 {
-	for (size_t i = 0; i < head->unknown_count; i++)
-		if (head->unknown[i] == link)
-			head->unknown[i] = head->unknown[--head->unknown_count];
+	for (size_t i = 0; i < controller->unidentified_count; i++)
+		if (controller->unidentified[i] == connection)
+			controller->unidentified[i] = controller->unidentified[--controller->unidentified_count];
 }
 
-static void take_hello(struct head *head, struct link *link, const struct wire_message *message)
+static void handle_hello(struct controller *controller, struct connection *connection, const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
-	const char *folder = NULL;
+	const char *dir = NULL;
 	size_t node = message->node;
 
-	forget_unknown(head, link);
-	if (node >= head->count || head->nodes[node].greeted || proto_text(message, &text, NULL) ||
-	    json_get_string("HELLO", text, "folder", &folder, NULL)) {
+	remove_unidentified(controller, connection);
+	if (node >= controller->count || controller->nodes[node].hello_received || message_text(message, &text, NULL) ||
+	    json_get_string("HELLO", text, "folder", &dir, NULL)) {
 		char why[160];
 
 		snprintf(why, sizeof why, "%s says it is node %zu, which is %s; refused",
-			 link->peer, node,
-			 node < head->count ? "here already" : "none of this job's");
-		head->events.note(head->events.context, why);
-		link_close(link);
+			 connection->peer, node,
+			 node < controller->count ? "here already" : "none of this job's");
+		controller->events.note(controller->events.context, why);
+		connection_close(connection);
 		return;
 	}
-	struct head_node *it = &head->nodes[node];
+	struct controller_node *it = &controller->nodes[node];
 
-	it->greeted = true;
-	it->link = link;
-	link->node_index = (long)node;
-	link_pause(link, head->paused);
-	snprintf(it->folder, sizeof it->folder, "%s", folder);
-	long parent = tree_parent(node, head->fanout);
+	it->hello_received = true;
+	it->connection = connection;
+	connection->node_index = (long)node;
+	connection_pause(connection, controller->paused);
+	snprintf(it->dir, sizeof it->dir, "%s", dir);
+	long parent = tree_parent(node, controller->fanout);
 
-	proto_send(link, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
-		   json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)head->count,
-			     "fanout", (json_int_t)head->fanout, "listen", has_children(head, node) || answers_reach(head, node),
-			     "move", parent >= 0, "port", node == 0 ? head->options.port : -1),
+	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
+		   json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)controller->count,
+			     "fanout", (json_int_t)controller->fanout, "listen", has_children(controller, node) || answers_probes(controller, node),
+			     "move", parent >= 0, "port", node == 0 ? controller->options.port : -1),
 		   NULL, 0, NULL);
 	if (parent < 0)
-		place(head, node);
+		mark_placed(controller, node);
 	else
-		send_move(head, node);
+		send_move(controller, node);
 }
 
-static void take_listens(struct head *head, size_t node, const struct wire_message *message)
+static void handle_listening(struct controller *controller, size_t node, const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	int64_t port;
 	size_t first, end;
 
-	if (proto_text(message, &text, NULL) ||
-	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !head->nodes[node].link)
+	if (message_text(message, &text, NULL) ||
+	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !controller->nodes[node].connection)
 		return;
 	if (node == 0)
-		head->reach_port = (int)port;
-	socket_peer_with_port(head->nodes[node].link->fd, (int)port, head->nodes[node].address,
-			      sizeof head->nodes[node].address);
-	tree_children((long)node, head->count, head->fanout, &first, &end);
+		controller->probe_port = (int)port;
+	socket_peer_with_port(controller->nodes[node].connection->fd, (int)port, controller->nodes[node].address,
+			      sizeof controller->nodes[node].address);
+	tree_children((long)node, controller->count, controller->fanout, &first, &end);
 	for (size_t i = first; i < end; i++)
-		send_move(head, i);
+		send_move(controller, i);
 }
 
-static void take_lost(struct head *head, const struct wire_message *message)
+static void handle_lost(struct controller *controller, const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	const char *why;
 	int64_t node;
 
-	if (!proto_text(message, &text, NULL) &&
-	    !json_get_int("LOST", text, "node", 0, (int64_t)head->count - 1, &node, NULL) &&
+	if (!message_text(message, &text, NULL) &&
+	    !json_get_int("LOST", text, "node", 0, (int64_t)controller->count - 1, &node, NULL) &&
 	    !json_get_string("LOST", text, "why", &why, NULL))
-		head_lose(head, (size_t)node, why);
+		controller_mark_lost(controller, (size_t)node, why);
 }
 
 /* An agent speaks for its own subtree only. (What a node that has moved sends through its parent
  * may be here before its last words on the old connection are.) */
-static bool speaks_for(const struct head *head, const struct link *link, size_t node)
+static bool speaks_for(const struct controller *controller, const struct connection *connection, size_t node)
 {
 	long at = (long)node;
 
-	while (at >= 0 && head->nodes[at].link != link)
-		at = tree_parent((size_t)at, head->fanout);
+	while (at >= 0 && controller->nodes[at].connection != connection)
+		at = tree_parent((size_t)at, controller->fanout);
 	return at >= 0;
 }
 
-static void on_message(void *context, struct link *link, const struct wire_message *message)
+static void on_message(void *context, struct connection *connection, const struct wire_message *message)
 {
-	struct head *head = context;
+	struct controller *controller = context;
 	size_t node = message->node;
 
-	if (link->node_index < 0) {
+	if (connection->node_index < 0) {
 		if (message->type == MESSAGE_HELLO)
-			take_hello(head, link, message);
+			handle_hello(controller, connection, message);
 		return;
 	}
-	if (node >= head->count || message->type == MESSAGE_BEAT || head->stopping)
+	if (node >= controller->count || message->type == MESSAGE_HEARTBEAT || controller->stopping)
 		return;
-	if (!speaks_for(head, link, node))
+	if (!speaks_for(controller, connection, node))
 		return;
 	switch (message->type) {
-	case MESSAGE_LISTENS:
-		take_listens(head, node, message);
+	case MESSAGE_LISTENING:
+		handle_listening(controller, node, message);
 		break;
 	case MESSAGE_MOVED:
-		head->nodes[node].moved = true;
-		head->nodes[node].link = NULL;
-		link->node_index = -1; /* its goodbye follows */
-		head->unknown[head->unknown_count++] = link;
-		place(head, node);
+		controller->nodes[node].moved = true;
+		controller->nodes[node].connection = NULL;
+		connection->node_index = -1; /* its goodbye follows */
+		controller->unidentified[controller->unidentified_count++] = connection;
+		mark_placed(controller, node);
 		break;
-	case MESSAGE_STAYS:
-		head->nodes[node].detached = true;
-		place(head, node);
+	case MESSAGE_MOVE_FAILED:
+		controller->nodes[node].detached = true;
+		mark_placed(controller, node);
 		break;
 	case MESSAGE_LOST:
-		take_lost(head, message);
+		handle_lost(controller, message);
 		break;
 	default:
-		head->events.message(head->events.context, node, message);
+		controller->events.message(controller->events.context, node, message);
 	}
 }
 
-static void on_opened(void *context, struct link *link)
+static void on_opened(void *context, struct connection *connection)
 {
 	(void)context;
-	(void)link; /* HELLO says who it is */
+	(void)connection; /* HELLO says who it is */
 }
 
-static void on_ended(void *context, struct link *link, const struct error *why)
+static void on_ended(void *context, struct connection *connection, const struct error *why)
 {
-	struct head *head = context;
+	struct controller *controller = context;
 
-	forget_unknown(head, link);
-	if (link->node_index >= 0) {
-		struct head_node *node = &head->nodes[link->node_index];
-		struct engine_child *child = head_child(head, (size_t)link->node_index);
+	remove_unidentified(controller, connection);
+	if (connection->node_index >= 0) {
+		struct controller_node *node = &controller->nodes[connection->node_index];
+		struct launcher_process *process = controller_agent_process(controller, (size_t)connection->node_index);
 
-		node->link = NULL;
+		node->connection = NULL;
 		if (!node->moved) {
 			snprintf(node->ended_why, sizeof node->ended_why, "%s",
 				 why ? why->text : "its agent left before the end");
 			/* A child says more by its end than by a closed socket; it follows soon. */
-			if (child && child->pid > 0)
+			if (process && process->pid > 0)
 				node->ended_ms = clock_now_ms();
 			else
-				head_lose(head, (size_t)link->node_index, node->ended_why);
+				controller_mark_lost(controller, (size_t)connection->node_index, node->ended_why);
 		}
 	}
-	link_close(link);
+	connection_close(connection);
 }
 
-const struct link_owner head_link_owner = {NULL, on_opened, on_message, on_ended};
+const struct connection_owner controller_connection_owner = {NULL, on_opened, on_message, on_ended};
 
 /* ---- time ---- */
 
-int64_t head_silence_due(const struct head *head)
+int64_t controller_silence_due(const struct controller *controller)
 {
-	return head->silence_ms;
+	return controller->silence_due_ms;
 }
 
-void head_look_at_silence(struct head *head, int64_t now_ms)
+void controller_check_silence(struct controller *controller, int64_t now_ms)
 {
-	head->silence_ms = 0;
-	for (size_t i = 0; i < head->count; i++) {
-		struct link *link = head->nodes[i].link;
+	controller->silence_due_ms = 0;
+	for (size_t i = 0; i < controller->count; i++) {
+		struct connection *connection = controller->nodes[i].connection;
 		char why[96];
 
-		if (!link || link->paused)
+		if (!connection || connection->paused)
 			continue;
 
-		int64_t due = link->heard_ms + head->options.node_timeout_ms + 1;
+		int64_t due = connection->received_ms + controller->options.node_timeout_ms + 1;
 
 		if (now_ms < due) {
-			if (!head->silence_ms || due < head->silence_ms)
-				head->silence_ms = due;
+			if (!controller->silence_due_ms || due < controller->silence_due_ms)
+				controller->silence_due_ms = due;
 			continue;
 		}
 		snprintf(why, sizeof why, "its agent was silent for %d s",
-			 head->options.node_timeout_ms / 1000);
-		head->nodes[i].link = NULL;
-		link_close(link);
-		head_lose(head, i, why);
+			 controller->options.node_timeout_ms / 1000);
+		controller->nodes[i].connection = NULL;
+		connection_close(connection);
+		controller_mark_lost(controller, i, why);
 	}
 }
 
-void head_tick(struct head *head, int64_t now_ms, bool slept)
+void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
 {
-	if (head->listener)
-		listener_tick(head->listener, now_ms);
-	head_listen_to_engine(head);
-	for (size_t i = 0; i < head->count; i++) {
-		struct link *link = head->nodes[i].link;
-		int64_t ended_ms = head->nodes[i].ended_ms;
+	if (controller->listener)
+		listener_tick(controller->listener, now_ms);
+	controller_read_launcher_output(controller);
+	for (size_t i = 0; i < controller->count; i++) {
+		struct connection *connection = controller->nodes[i].connection;
+		int64_t ended_ms = controller->nodes[i].ended_ms;
 
-		if (ended_ms && now_ms - ended_ms > HEAD_END_MS) {
-			head->nodes[i].ended_ms = 0;
-			head_lose(head, i, head->nodes[i].ended_why);
+		if (ended_ms && now_ms - ended_ms > CONTROLLER_REAP_MS) {
+			controller->nodes[i].ended_ms = 0;
+			controller_mark_lost(controller, i, controller->nodes[i].ended_why);
 		}
-		if (link && slept)
-			link->heard_ms = now_ms;
+		if (connection && slept)
+			connection->received_ms = now_ms;
 	}
-	head_look_at_silence(head, now_ms);
-	for (size_t i = 0; i < head->count; i++)
-		if (head->nodes[i].link)
-			proto_send(head->nodes[i].link, MESSAGE_BEAT, WIRE_ALL, 0, 0, NULL, NULL, 0,
+	controller_check_silence(controller, now_ms);
+	for (size_t i = 0; i < controller->count; i++)
+		if (controller->nodes[i].connection)
+			message_send(controller->nodes[i].connection, MESSAGE_HEARTBEAT, WIRE_ALL, 0, 0, NULL, NULL, 0,
 				   NULL);
 }
 
-void head_pause(struct head *head, bool on)
+void controller_pause(struct controller *controller, bool on)
 {
-	if (head->paused == on)
+	if (controller->paused == on)
 		return;
-	head->paused = on;
-	for (size_t i = 0; i < head->count; i++)
-		if (head->nodes[i].link)
-			link_pause(head->nodes[i].link, on);
+	controller->paused = on;
+	for (size_t i = 0; i < controller->count; i++)
+		if (controller->nodes[i].connection)
+			connection_pause(controller->nodes[i].connection, on);
 }
 
-const char *head_folder(const struct head *head, size_t node)
+const char *controller_tmpdir(const struct controller *controller, size_t node)
 {
-	return head->nodes[node].folder;
+	return controller->nodes[node].dir;
 }
 
-int head_reach_port(const struct head *head)
+int controller_probe_port(const struct controller *controller)
 {
-	return head->reach_port ? head->reach_port : head_port(head);
+	return controller->probe_port ? controller->probe_port : controller_port(controller);
 }
 
-int head_port(const struct head *head)
+int controller_port(const struct controller *controller)
 {
-	return head->listener ? listener_port(head->listener) : 0;
+	return controller->listener ? listener_port(controller->listener) : 0;
 }
 
-size_t head_missing(const struct head *head, char *text, size_t size)
+size_t controller_missing(const struct controller *controller, char *text, size_t size)
 {
 	size_t missing = 0;
 
 	text[0] = 0;
-	for (size_t i = 0; i < head->count; i++) {
+	for (size_t i = 0; i < controller->count; i++) {
 		size_t used = strlen(text);
 
-		if (head->nodes[i].placed)
+		if (controller->nodes[i].placed)
 			continue;
 		if (missing++ < 8)
 			snprintf(text + used, size - used, "%s%s", used ? ", " : "",
-				 head->options.alloc->nodes[i].name);
+				 controller->options.alloc->nodes[i].name);
 	}
 	if (missing > 8)
 		snprintf(text + strlen(text), size - strlen(text), " and %zu more", missing - 8);

@@ -7,14 +7,14 @@
 #include "overlay/connection.h"
 #include "overlay/listener.h"
 
-#define HEAD_END_MS 500	   /* from the end of an agent's connection to that of its process */
-#define HEAD_STRANGERS 256 /* at the door at once, beside the nodes that are expected */
+#define CONTROLLER_REAP_MS 500	   /* from the end of an agent's connection to that of its process */
+#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* at the door at once, beside the nodes that are expected */
 
-struct head_node {
-	struct link *link; /* straight from the head; NULL: through its parent, or not there */
+struct controller_node {
+	struct connection *connection; /* straight from the head; NULL: through its parent, or not there */
 	char address[80];  /* where it listens for its children, "" not known */
-	char folder[128];
-	bool greeted; /* HELLO came */
+	char dir[128];
+	bool hello_received; /* HELLO came */
 	bool placed;  /* it has its place in the tree */
 	bool moved,
 		detached; /* below its parent; below the head although the tree says otherwise */
@@ -23,35 +23,35 @@ struct head_node {
 	char ended_why[240]; /* and how */
 };
 
-struct head {
+struct controller {
 	struct loop *loop;
-	struct head_options options;
-	struct head_events events;
-	struct wire_secret secret;
-	char recipe[4200]; /* with engines that have by_cookie */
-	char lent[4200];   /* a file that holds the secret until all agents are there, or "" */
-	struct link_owner owner;
+	struct controller_options options;
+	struct controller_events events;
+	struct secret secret;
+	char secret_source[4200]; /* with engines that have secret_from_cookie */
+	char secret_file[4200];   /* a file that holds the secret until all agents are there, or "" */
+	struct connection_owner owner;
 	struct listener *listener;
-	int reach_port; /* of node 0's agent, 0 not known */
+	int probe_port; /* of node 0's agent, 0 not known */
 	size_t fanout, count, placed;
-	struct head_node *nodes;
-	struct link **unknown; /* proved the secret, did not say yet who they are */
-	size_t unknown_count;
-	struct engine_child *children;
-	size_t child_count;
-	int64_t silence_ms; /* no node is silent for too long before; 0: no node's silence counts */
+	struct controller_node *nodes;
+	struct connection **unidentified; /* proved the secret, did not say yet who they are */
+	size_t unidentified_count;
+	struct launcher_process *processes;
+	size_t process_count;
+	int64_t silence_due_ms; /* no node is silent for too long before; 0: no node's silence counts */
 	bool paused, stopping;
 };
 
 /* controller.c: what the connections of agents tell; context is to be set. */
-extern const struct link_owner head_link_owner;
-void head_lose(struct head *head, size_t node, const char *why);
+extern const struct connection_owner controller_connection_owner;
+void controller_mark_lost(struct controller *controller, size_t node, const char *why);
 
 /* controller_start.c: no agent needs the file with the secret any longer. */
-void head_take_back(struct head *head);
+void controller_remove_secret_file(struct controller *controller);
 /* controller_start.c: what agents that never came have printed; loses their nodes. */
-void head_listen_to_engine(struct head *head);
+void controller_read_launcher_output(struct controller *controller);
 /* controller_start.c: the child of this process that is the node's agent, or NULL. */
-struct engine_child *head_child(struct head *head, size_t node);
+struct launcher_process *controller_agent_process(struct controller *controller, size_t node);
 
 #endif

@@ -19,49 +19,49 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define WORDS_MAX 600	   /* of what an engine has printed: its end */
-#define HEARD_MAX 16384	   /* in which an agent's complaint is looked for */
+#define OUTPUT_TAIL_MAX 600	   /* of what an engine has printed: its end */
+#define SCAN_MAX 16384	   /* in which an agent's complaint is looked for */
 #define LOST_END_MS 300    /* for the agents' ends, where a node is lost */
-#define ENGINE_END_MS 700  /* for an engine that was told to end */
+#define LAUNCHER_EXIT_MS 700  /* for an engine that was told to end */
 
-struct engine_child *head_child(struct head *head, size_t node)
+struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
 {
-	for (size_t i = 0; i < head->child_count; i++)
-		if (head->children[i].node_index == (long)node)
-			return &head->children[i];
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].node_index == (long)node)
+			return &controller->processes[i];
 	return NULL;
 }
 
 /* Only the agents that still are ours keep their descendants. */
-static void sweep(struct head *head, int deadline_ms, char *left, size_t size)
+static void kill_orphans(struct controller *controller, int deadline_ms, char *left, size_t size)
 {
-	pid_t *except = calloc(head->child_count + 1, sizeof *except);
+	pid_t *except = calloc(controller->process_count + 1, sizeof *except);
 	size_t count = 0;
 
-	for (size_t i = 0; except && i < head->child_count; i++)
-		if (head->children[i].pid > 0)
-			except[count++] = head->children[i].pid;
+	for (size_t i = 0; except && i < controller->process_count; i++)
+		if (controller->processes[i].pid > 0)
+			except[count++] = controller->processes[i].pid;
 	supervise_kill_descendants(except, except ? count : 0, deadline_ms, left, size);
 	free(except);
 }
 
 /* What an engine's tool has printed, its last lines on one: "srun: error: ...; ...". */
-static void child_words(const struct engine_child *child, char *text, size_t size)
+static void read_output_tail(const struct launcher_process *process, char *text, size_t size)
 {
-	char words[WORDS_MAX + 1];
-	off_t end = lseek(child->words_fd, 0, SEEK_END);
-	off_t from = end > WORDS_MAX ? end - WORDS_MAX : 0;
-	ssize_t n = end > 0 ? pread(child->words_fd, words, WORDS_MAX, from) : 0;
+	char output_tail[OUTPUT_TAIL_MAX + 1];
+	off_t end = lseek(process->output_fd, 0, SEEK_END);
+	off_t from = end > OUTPUT_TAIL_MAX ? end - OUTPUT_TAIL_MAX : 0;
+	ssize_t n = end > 0 ? pread(process->output_fd, output_tail, OUTPUT_TAIL_MAX, from) : 0;
 
 	text[0] = '\0';
-	for (words[n > 0 ? n : 0] = 0; n > 0 && words[n - 1] == '\n'; n--)
-		words[n - 1] = 0;
-	for (char *line = words, *next; n > 0 && line; line = next) {
+	for (output_tail[n > 0 ? n : 0] = 0; n > 0 && output_tail[n - 1] == '\n'; n--)
+		output_tail[n - 1] = 0;
+	for (char *line = output_tail, *next; n > 0 && line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
 		/* Cut at the front, a line says nothing. */
-		if (!*line || (from && line == words && next))
+		if (!*line || (from && line == output_tail && next))
 			continue;
 		/* Nothing that moves the cursor of who reads it. */
 		for (char *at = line; *at; at++)
@@ -73,20 +73,20 @@ static void child_words(const struct engine_child *child, char *text, size_t siz
 	}
 }
 
-static void describe_end(const struct head *head, const struct engine_child *child, int status,
+static void describe_exit(const struct controller *controller, const struct launcher_process *process, int status,
 			 char *text, size_t size)
 {
-	char words[WORDS_MAX + 1];
+	char output_tail[OUTPUT_TAIL_MAX + 1];
 
 	/* A tool that stands for the agent: what it says is all that there is. */
-	if (child->words_fd >= 0) {
-		child_words(child, words, sizeof words);
+	if (process->output_fd >= 0) {
+		read_output_tail(process, output_tail, sizeof output_tail);
 		snprintf(text, size,
 			 WIFSIGNALED(status) ? "%s was killed by signal %d%s%s"
 					     : "%s ended with code %d%s%s",
-			 head->options.engine->name,
+			 controller->options.launcher->name,
 			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-			 words[0] ? ", saying: " : "", words);
+			 output_tail[0] ? ", saying: " : "", output_tail);
 		return;
 	}
 	if (WIFSIGNALED(status))
@@ -96,23 +96,23 @@ static void describe_end(const struct head *head, const struct engine_child *chi
 		snprintf(text, size, "its agent ended with code %d", WEXITSTATUS(status));
 }
 
-static void describe_engine(const struct head *head, int status, char *text, size_t size)
+static void describe_launcher(const struct controller *controller, int status, char *text, size_t size)
 {
-	char words[700];
+	char output_tail[700];
 	bool named = false;
 
-	head_words(head, words, sizeof words);
+	controller_launcher_output(controller, output_tail, sizeof output_tail);
 	if (WIFSIGNALED(status))
-		snprintf(text, size, "%s was killed by signal %d", head->options.engine->name,
+		snprintf(text, size, "%s was killed by signal %d", controller->options.launcher->name,
 			 WTERMSIG(status));
 	else
 		snprintf(text, size, "%s ended with code %d before it was there",
-			 head->options.engine->name, WEXITSTATUS(status));
-	if (words[0])
-		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", words);
+			 controller->options.launcher->name, WEXITSTATUS(status));
+	if (output_tail[0])
+		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
 	/* It may be one of these that is of another job, or made up. */
-	for (const char *const *name = head->options.engine->asked_by; name && *name; name++) {
-		const char *value = env_get(head->options.env, *name);
+	for (const char *const *name = controller->options.launcher->request_variables; name && *name; name++) {
+		const char *value = env_get(controller->options.env, *name);
 
 		if (value && *value) {
 			snprintf(text + strlen(text), size - strlen(text), "%s %s '%.60s'",
@@ -123,39 +123,39 @@ static void describe_engine(const struct head *head, int status, char *text, siz
 }
 
 /* "berth: no agent on n2: it is ..." of a node that is still waited for. */
-static void hear(struct head *head, char *line)
+static void read_no_agent_lines(struct controller *controller, char *line)
 {
-	char *name = line + strlen(ENGINE_NO_AGENT), *why;
+	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
 
-	if (strncmp(line, ENGINE_NO_AGENT, strlen(ENGINE_NO_AGENT)) || !(why = strstr(name, ": ")))
+	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) || !(why = strstr(name, ": ")))
 		return;
 	*why = '\0';
-	for (size_t i = 0; i < head->count; i++)
-		if (!head->nodes[i].greeted && !strcmp(head->options.alloc->nodes[i].name, name))
-			head_lose(head, i, why + 2);
+	for (size_t i = 0; i < controller->count; i++)
+		if (!controller->nodes[i].hello_received && !strcmp(controller->options.alloc->nodes[i].name, name))
+			controller_mark_lost(controller, i, why + 2);
 }
 
-void head_listen_to_engine(struct head *head)
+void controller_read_launcher_output(struct controller *controller)
 {
-	if (head->placed == head->count)
+	if (controller->placed == controller->count)
 		return;
-	for (size_t i = 0; i < head->child_count; i++) {
-		int fd = head->children[i].words_fd;
-		char words[HEARD_MAX + 1];
-		ssize_t n = fd < 0 ? 0 : pread(fd, words, HEARD_MAX, 0);
+	for (size_t i = 0; i < controller->process_count; i++) {
+		int fd = controller->processes[i].output_fd;
+		char output_tail[SCAN_MAX + 1];
+		ssize_t n = fd < 0 ? 0 : pread(fd, output_tail, SCAN_MAX, 0);
 
-		words[n > 0 ? n : 0] = '\0';
-		for (char *line = words, *next; line; line = next) {
+		output_tail[n > 0 ? n : 0] = '\0';
+		for (char *line = output_tail, *next; line; line = next) {
 			next = strchr(line, '\n');
 			if (!next)
 				break; /* it is still being written */
 			*next++ = '\0';
-			hear(head, line);
+			read_no_agent_lines(controller, line);
 		}
 	}
 }
 
-void head_reap(struct head *head)
+void controller_reap(struct controller *controller)
 {
 	int status;
 	pid_t pid;
@@ -163,85 +163,85 @@ void head_reap(struct head *head)
 	while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
 		char why[900];
 
-		for (size_t i = 0; i < head->child_count; i++) {
-			struct engine_child *child = &head->children[i];
+		for (size_t i = 0; i < controller->process_count; i++) {
+			struct launcher_process *process = &controller->processes[i];
 
-			if (child->pid != pid)
+			if (process->pid != pid)
 				continue;
-			child->pid = 0;
-			describe_end(head, child, status, why, sizeof why);
-			if (child->node_index < 0) {
-				char words[1400];
+			process->pid = 0;
+			describe_exit(controller, process, status, why, sizeof why);
+			if (process->node_index < 0) {
+				char output_tail[1400];
 
-				head_listen_to_engine(head);
+				controller_read_launcher_output(controller);
 				/* The engine itself, for all nodes. Its code proves nothing, but
 				 * agents that are not there now will not come. */
-				describe_engine(head, status, words, sizeof words);
-				for (size_t n = 0; n < head->count; n++)
-					if (!head->nodes[n].greeted &&
-					    (!child->serves || child->serves[n]))
-						head_lose(head, n, words);
+				describe_launcher(controller, status, output_tail, sizeof output_tail);
+				for (size_t n = 0; n < controller->count; n++)
+					if (!controller->nodes[n].hello_received &&
+					    (!process->nodes_covered || process->nodes_covered[n]))
+						controller_mark_lost(controller, n, output_tail);
 				continue;
 			}
-			struct head_node *node = &head->nodes[child->node_index];
+			struct controller_node *node = &controller->nodes[process->node_index];
 
-			if (!head->stopping && head->options.engine->one_machine) {
-				sweep(head, 2000, NULL, 0);
-				folder_remove(node->folder);
+			if (!controller->stopping && controller->options.launcher->single_host) {
+				kill_orphans(controller, 2000, NULL, 0);
+				tmpdir_remove(node->dir);
 			}
-			head_lose(head, (size_t)child->node_index, why);
+			controller_mark_lost(controller, (size_t)process->node_index, why);
 		}
 	}
 }
 
-static void on_friend(void *context, struct link *link)
+static void on_authenticated(void *context, struct connection *connection)
 {
-	struct head *head = context;
+	struct controller *controller = context;
 
-	if (head->unknown_count >= head->count + HEAD_STRANGERS) {
-		link_close(link);
+	if (controller->unidentified_count >= controller->count + CONTROLLER_MAX_UNAUTHENTICATED) {
+		connection_close(connection);
 		return;
 	}
-	link->owner = &head->owner;
-	head->unknown[head->unknown_count++] = link;
+	connection->owner = &controller->owner;
+	controller->unidentified[controller->unidentified_count++] = connection;
 }
 
-static void on_refused(void *context, const char *text)
+static void on_rejected(void *context, const char *text)
 {
-	struct head *head = context;
+	struct controller *controller = context;
 
-	head->events.note(head->events.context, text);
+	controller->events.note(controller->events.context, text);
 }
 
-void head_words(const struct head *head, char *text, size_t size)
+void controller_launcher_output(const struct controller *controller, char *text, size_t size)
 {
 	text[0] = 0;
-	for (size_t i = 0; i < head->child_count; i++) {
+	for (size_t i = 0; i < controller->process_count; i++) {
 		size_t used = strlen(text);
 
-		if (head->children[i].words_fd < 0 || used + 3 > size)
+		if (controller->processes[i].output_fd < 0 || used + 3 > size)
 			continue;
 		if (used)
 			strcpy(text + used, "; ");
-		child_words(&head->children[i], text + strlen(text), size - strlen(text));
+		read_output_tail(&controller->processes[i], text + strlen(text), size - strlen(text));
 		if (used && !text[used + 2])
 			text[used] = '\0';
 	}
 }
 
 /* In the child of an engine that does not exec. */
-static int be_agent(void *context, size_t node_index, int fd)
+static int run_agent(void *context, size_t node_index, int fd)
 {
-	struct head *head = context;
+	struct controller *controller = context;
 	struct error err = {0};
 	struct agent_params params = {
 		.node_index = node_index,
-		.name = head->options.alloc->nodes[node_index].name,
-		.job = head->options.alloc->job_id,
-		.secret = head->secret,
+		.name = controller->options.alloc->nodes[node_index].name,
+		.job = controller->options.alloc->job_id,
+		.secret = controller->secret,
 		.fd = fd,
-		.node_timeout_ms = head->options.node_timeout_ms,
-		.env = head->options.env,
+		.node_timeout_ms = controller->options.node_timeout_ms,
+		.env = controller->options.env,
 	};
 
 	if (!agent_run(&params, &err))
@@ -250,90 +250,90 @@ static int be_agent(void *context, size_t node_index, int fd)
 	return err.code;
 }
 
-static int start_engine(struct head *head, struct error *err)
+static int start_launcher(struct controller *controller, struct error *err)
 {
 	char secret[65], address[4096] = "";
-	struct engine_job job = {
-		.alloc = head->options.alloc,
-		.env = head->options.env,
-		.program = head->options.program,
-		.job = head->options.alloc->job_id,
+	struct launcher_job job = {
+		.alloc = controller->options.alloc,
+		.env = controller->options.env,
+		.berth_path = controller->options.berth_path,
+		.job = controller->options.alloc->job_id,
 		.secret = secret,
-		.node_timeout_ms = head->options.node_timeout_ms,
-		.agent = be_agent,
-		.context = head,
+		.node_timeout_ms = controller->options.node_timeout_ms,
+		.agent = run_agent,
+		.context = controller,
 	};
 	int rc = 0;
 
-	wire_secret_format(&head->secret, secret);
-	if (head->options.engine->by_cookie) {
+	secret_format(&controller->secret, secret);
+	if (controller->options.launcher->secret_from_cookie) {
 		job.secret = NULL;
-		job.recipe = head->recipe;
+		job.secret_source = controller->secret_source;
 	}
-	if (head->options.engine->one_machine)
-		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
+	if (controller->options.launcher->single_host)
+		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 	else
-		rc = socket_own_addresses(head_port(head), address, sizeof address, err);
+		rc = socket_own_addresses(controller_port(controller), address, sizeof address, err);
 	/* The others have been told where the head is; only its own agent comes by this. */
-	if (rc && head->options.engine->by_file) {
-		snprintf(address, sizeof address, "127.0.0.1:%d", head_port(head));
+	if (rc && controller->options.launcher->secret_from_file) {
+		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 		rc = 0;
 	}
-	job.head = address;
+	job.controller_addresses = address;
 	if (!rc)
-		rc = head->options.engine->start(&job, &head->children, &head->child_count, err);
+		rc = controller->options.launcher->start(&job, &controller->processes, &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);
-	for (size_t i = 0; !rc && i < head->child_count; i++) {
-		struct link *link;
+	for (size_t i = 0; !rc && i < controller->process_count; i++) {
+		struct connection *connection;
 
-		if (head->children[i].fd < 0)
+		if (controller->processes[i].fd < 0)
 			continue;
-		rc = link_open(head->loop, head->children[i].fd, false, WIRE_ACCEPTS, &head->secret,
-			       head->options.alloc->job_id, &head->owner, &link, err);
+		rc = connection_open(controller->loop, controller->processes[i].fd, false, WIRE_ACCEPTS, &controller->secret,
+			       controller->options.alloc->job_id, &controller->owner, &connection, err);
 		if (!rc)
-			head->unknown[head->unknown_count++] = link;
+			controller->unidentified[controller->unidentified_count++] = connection;
 	}
 	return rc;
 }
 
-void head_take_back(struct head *head)
+void controller_remove_secret_file(struct controller *controller)
 {
-	if (head->lent[0])
-		unlink(head->lent);
-	head->lent[0] = '\0';
+	if (controller->secret_file[0])
+		unlink(controller->secret_file);
+	controller->secret_file[0] = '\0';
 }
 
 /* Of PBS's cookie; where there is none, in a file for the agents. */
-static int make_recipe(struct head *head, struct error *err)
+static int make_secret_source(struct controller *controller, struct error *err)
 {
-	const char *cookie = env_get(head->options.env, ENGINE_COOKIE);
+	const char *cookie = env_get(controller->options.env, LAUNCHER_COOKIE);
 	char nonce[17];
 	int rc;
 
 	if (!cookie) {
-		rc = secret_file_lend(head->options.env, &head->secret, head->lent, sizeof head->lent - 8,
+		rc = secret_file_create(controller->options.env, &controller->secret, controller->secret_file, sizeof controller->secret_file - 8,
 				      err);
 		if (rc)
-			head->lent[0] = '\0';
+			controller->secret_file[0] = '\0';
 		else
-			snprintf(head->recipe, sizeof head->recipe, "file:%s", head->lent);
+			snprintf(controller->secret_source, sizeof controller->secret_source, "file:%s", controller->secret_file);
 		return rc;
 	}
-	wire_secret_fingerprint(&head->secret, nonce);
-	snprintf(head->recipe, sizeof head->recipe, "cookie:%s", nonce);
-	return wire_secret_derive(cookie, head->options.alloc->job_id, nonce, &head->secret, err);
+	secret_fingerprint(&controller->secret, nonce);
+	snprintf(controller->secret_source, sizeof controller->secret_source, "cookie:%s", nonce);
+	return secret_derive(cookie, controller->options.alloc->job_id, nonce, &controller->secret, err);
 }
 
 /* Of this run alone, also where it is made of PBS's cookie. */
-static int make_secret(struct head *head, struct error *err)
+static int make_secret(struct controller *controller, struct error *err)
 {
-	const struct head_options *options = &head->options;
+	const struct controller_options *options = &controller->options;
 	char path[4096];
 	bool made = false;
-	int rc = options->engine->by_file
-			 ? secret_file_read(options->env, true, &head->secret, &made, path,
+	int rc = options->launcher->secret_from_file
+			 ? secret_file_read(options->env, true, &controller->secret, &made, path,
 					    sizeof path, err)
-			 : wire_secret_make(&head->secret, err);
+			 : secret_generate(&controller->secret, err);
 
 	if (!rc && made) {
 		char text[4300];
@@ -341,122 +341,122 @@ static int make_secret(struct head *head, struct error *err)
 		snprintf(text, sizeof text,
 			 "made the secret %s: copy it to the other machines, unless they see this "
 			 "home", path);
-		head->events.note(head->events.context, text);
+		controller->events.note(controller->events.context, text);
 	}
-	return !rc && options->engine->by_cookie ? make_recipe(head, err) : rc;
+	return !rc && options->launcher->secret_from_cookie ? make_secret_source(controller, err) : rc;
 }
 
-int head_start(struct loop *loop, const struct head_options *options,
-	       const struct head_events *events, struct head **out, struct error *err)
+int controller_start(struct loop *loop, const struct controller_options *options,
+	       const struct controller_events *events, struct controller **out, struct error *err)
 {
-	struct head *head = calloc(1, sizeof *head);
+	struct controller *controller = calloc(1, sizeof *controller);
 	struct rlimit limit;
 	int rc;
 
-	if (!head)
+	if (!controller)
 		return error_memory(err, "the head");
-	head->loop = loop;
-	head->options = *options;
-	head->events = *events;
-	head->count = options->alloc->node_count;
-	head->fanout = options->fanout ? options->fanout : TREE_FANOUT;
-	head->owner = head_link_owner;
-	head->owner.context = head;
-	head->nodes = calloc(head->count, sizeof *head->nodes);
-	head->unknown = calloc(2 * head->count + HEAD_STRANGERS, sizeof *head->unknown);
-	rc = head->nodes && head->unknown ? make_secret(head, err) : error_memory(err, "the nodes");
+	controller->loop = loop;
+	controller->options = *options;
+	controller->events = *events;
+	controller->count = options->alloc->node_count;
+	controller->fanout = options->fanout ? options->fanout : TREE_FANOUT;
+	controller->owner = controller_connection_owner;
+	controller->owner.context = controller;
+	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
+	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED, sizeof *controller->unidentified);
+	rc = controller->nodes && controller->unidentified ? make_secret(controller, err) : error_memory(err, "the nodes");
 	if (!rc)
-		rc = supervise_adopt(err);
-	if (!rc && !options->engine->by_socket_pair) {
-		struct listener_events door = {head, on_friend, on_refused};
+		rc = supervise_become_subreaper(err);
+	if (!rc && !options->launcher->uses_socket_pair) {
+		struct listener_events listener_source = {controller, on_authenticated, on_rejected};
 		int port = 0;
 
-		if (options->engine->by_file && options->alloc->meet)
-			rc = alloc_read_meet("the head", options->alloc->meet, NULL, 0, &port, err);
+		if (options->launcher->secret_from_file && options->alloc->rendezvous)
+			rc = alloc_parse_rendezvous("the head", options->alloc->rendezvous, NULL, 0, &port, err);
 		if (!rc)
-			rc = listener_open(loop, port, &head->secret, options->alloc->job_id,
-					   head->count + listener_probes(head->count) + HEAD_STRANGERS,
-					   &door, &head->listener, err);
+			rc = listener_open(loop, port, &controller->secret, options->alloc->job_id,
+					   controller->count + listener_probe_limit(controller->count) + CONTROLLER_MAX_UNAUTHENTICATED,
+					   &listener_source, &controller->listener, err);
 	}
 	if (!rc)
-		rc = start_engine(head, err);
+		rc = start_launcher(controller, err);
 	/* Before the tree is made every agent is connected here. Not for the agents to inherit. */
-	if (!options->engine->by_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
+	if (!options->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
 	if (rc) {
-		head_stop(head, 0, NULL, 0);
+		controller_stop(controller, 0, NULL, 0);
 		return rc;
 	}
-	*out = head;
+	*out = controller;
 	return 0;
 }
 
-static void wait_children(struct head *head, int timeout_ms)
+static void wait_processes(struct controller *controller, int timeout_ms)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
 
 	for (;;) {
 		size_t alive = 0;
 
-		head_reap(head);
-		for (size_t i = 0; i < head->child_count; i++)
-			alive += head->children[i].pid > 0;
+		controller_reap(controller);
+		for (size_t i = 0; i < controller->process_count; i++)
+			alive += controller->processes[i].pid > 0;
 		if (!alive || clock_now_ms() >= until)
 			return;
 		usleep(alive > 4 ? 5000 : 500);
 	}
 }
 
-void head_stop(struct head *head, int timeout_ms, char *left, size_t size)
+void controller_stop(struct controller *controller, int timeout_ms, char *left, size_t size)
 {
-	if (!head)
+	if (!controller)
 		return;
-	head->stopping = true;
+	controller->stopping = true;
 	if (left && size)
 		left[0] = 0;
-	for (size_t i = 0; i < head->unknown_count; i++)
-		link_close(head->unknown[i]);
-	for (size_t i = 0; i < head->count && head->nodes; i++) {
-		if (!head->nodes[i].link)
+	for (size_t i = 0; i < controller->unidentified_count; i++)
+		connection_close(controller->unidentified[i]);
+	for (size_t i = 0; i < controller->count && controller->nodes; i++) {
+		if (!controller->nodes[i].connection)
 			continue;
-		link_finish(head->nodes[i].link, timeout_ms < 500 ? timeout_ms : 500);
-		link_close(head->nodes[i].link);
+		connection_finish(controller->nodes[i].connection, timeout_ms < 500 ? timeout_ms : 500);
+		connection_close(controller->nodes[i].connection);
 	}
-	listener_close(head->listener);
-	head_take_back(head);
-	for (size_t i = 0; i < head->count && head->nodes; i++)
-		if (head->nodes[i].lost && timeout_ms > LOST_END_MS)
+	listener_close(controller->listener);
+	controller_remove_secret_file(controller);
+	for (size_t i = 0; i < controller->count && controller->nodes; i++)
+		if (controller->nodes[i].lost && timeout_ms > LOST_END_MS)
 			timeout_ms = LOST_END_MS; /* its engine may wait for it for ever */
-	wait_children(head, timeout_ms);
+	wait_processes(controller, timeout_ms);
 	/* An engine that waits for a node that is lost: told to, it ends the step at the scheduler
 	 * as well. */
-	bool told = false;
+	bool signalled = false;
 
-	for (size_t i = 0; i < head->child_count; i++)
-		if (head->children[i].pid > 0 && head->children[i].node_index < 0)
-			told |= !engine_kill(&head->children[i], SIGTERM);
-	if (told)
-		wait_children(head, ENGINE_END_MS);
-	for (size_t i = 0; i < head->child_count; i++)
-		if (head->children[i].pid > 0)
-			engine_kill(&head->children[i], SIGKILL);
-	wait_children(head, 2000);
-	if (head->options.engine->one_machine) {
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].pid > 0 && controller->processes[i].node_index < 0)
+			signalled |= !launcher_kill(&controller->processes[i], SIGTERM);
+	if (signalled)
+		wait_processes(controller, LAUNCHER_EXIT_MS);
+	for (size_t i = 0; i < controller->process_count; i++)
+		if (controller->processes[i].pid > 0)
+			launcher_kill(&controller->processes[i], SIGKILL);
+	wait_processes(controller, 2000);
+	if (controller->options.launcher->single_host) {
 		supervise_kill_descendants(NULL, 0, 2000, left, size);
-		for (size_t i = 0; i < head->count && head->nodes; i++)
-			if (head->nodes[i].folder[0])
-				folder_remove(head->nodes[i].folder);
+		for (size_t i = 0; i < controller->count && controller->nodes; i++)
+			if (controller->nodes[i].dir[0])
+				tmpdir_remove(controller->nodes[i].dir);
 	}
-	wire_secret_forget(&head->secret);
-	for (size_t i = 0; i < head->child_count; i++) {
-		if (head->children[i].words_fd >= 0)
-			close(head->children[i].words_fd);
-		free(head->children[i].serves);
+	secret_wipe(&controller->secret);
+	for (size_t i = 0; i < controller->process_count; i++) {
+		if (controller->processes[i].output_fd >= 0)
+			close(controller->processes[i].output_fd);
+		free(controller->processes[i].nodes_covered);
 	}
-	free(head->children);
-	free(head->unknown);
-	free(head->nodes);
-	free(head);
+	free(controller->processes);
+	free(controller->unidentified);
+	free(controller->nodes);
+	free(controller);
 }

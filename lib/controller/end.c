@@ -31,27 +31,27 @@ void job_stop(struct job *job, int grace_ms)
 	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
 	job->settle_ms = 0;
-	if (job->phase == PHASE_OVER)
+	if (job->phase == JOB_PHASE_OVER)
 		return;
 	/* Before JOB was sent there is nothing to end but the agents. */
-	if (job->phase < PHASE_RUN) {
-		job->phase = PHASE_OVER;
+	if (job->phase < JOB_PHASE_RUN) {
+		job->phase = JOB_PHASE_OVER;
 		return;
 	}
-	if (job->phase != PHASE_END || deadline < job->deadline_ms)
+	if (job->phase != JOB_PHASE_END || deadline < job->deadline_ms)
 		job->deadline_ms = deadline;
-	job->phase = PHASE_END;
-	head_send(job->head, MESSAGE_STOP, WIRE_ALL, 0, 0, json_pack("{s:i}", "grace_ms", grace_ms),
+	job->phase = JOB_PHASE_END;
+	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0, json_pack("{s:i}", "grace_ms", grace_ms),
 		  NULL, 0, NULL);
 }
 
-static void forget_cause(struct job_result *result)
+static void clear_cause(struct job_result *result)
 {
 	free(result->node);
 	free(result->first_cause);
-	json_decref(result->last);
+	json_decref(result->output_tail);
 	result->node = result->first_cause = NULL;
-	result->last = NULL;
+	result->output_tail = NULL;
 	result->by_program = result->oom = false;
 	result->rank = -1;
 	result->node_index = -1;
@@ -60,12 +60,12 @@ static void forget_cause(struct job_result *result)
 
 /* True when this is the first cause, or explains the one that was taken for it: out is to be
  * filled. */
-static bool first(struct job *job, enum job_cause cause, int code, long node)
+static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
 	if (job->failed && (!job->settle_ms || cause <= job->cause))
 		return false;
 	if (job->failed)
-		forget_cause(job->result);
+		clear_cause(job->result);
 	if (!job->failed || job->cause == CAUSE_STOPPED)
 		job->settle_ms = clock_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
 	job->failed = true;
@@ -108,7 +108,7 @@ void job_fail(struct job *job, int code, long node, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
-	if (!first(job, CAUSE_BERTH, code, node)) {
+	if (!is_first_cause(job, CAUSE_BERTH, code, node)) {
 		job_note(job, LOG_DEBUG, "after the first failure: %s", text);
 		return;
 	}
@@ -138,24 +138,24 @@ static void describe(const json_t *text, int code, int number, char *out, size_t
 }
 
 /* What the program has written to BERTH_REPORT on its node: the last one's word counts. */
-static void take_words(struct job_result *result, const json_t *said)
+static void read_report(struct job_result *result, const json_t *report)
 {
 	const struct {
 		const char *name;
-		char **place;
-	} words[] = {{"saved", &result->saved}, {"next", &result->next}};
+		char **target;
+	} fields[] = {{"saved", &result->saved}, {"next", &result->next}};
 
-	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-		const char *text = json_string_value(json_object_get(said, words[i].name));
+	for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+		const char *text = json_string_value(json_object_get(report, fields[i].name));
 
 		if (!text)
 			continue;
-		free(*words[i].place);
-		*words[i].place = strdup(text);
+		free(*fields[i].target);
+		*fields[i].target = strdup(text);
 	}
 }
 
-void job_take_ended(struct job *job, size_t node, const json_t *text)
+void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 {
 	int64_t rank, code, number;
 	char how[600], cause[800];
@@ -173,12 +173,12 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 					"signal", (json_int_t)number, "peak_memory_bytes",
 					json_object_get(text, "peak_memory_bytes"), "stopped",
 					json_object_get(text, "stopped")));
-	take_words(job->result, json_object_get(text, "said"));
+	read_report(job->result, json_object_get(text, "said"));
 	if (!code || json_is_true(json_object_get(text, "stopped")))
 		return;
 	if (job->failed && job->result->rank == rank)
 		return; /* it has said why: by an abort */
-	if (!first(job, !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
+	if (!is_first_cause(job, !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
 		   (int)code, (long)node))
 		return;
 	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
@@ -194,11 +194,11 @@ void job_take_ended(struct job *job, size_t node, const json_t *text)
 	job->result->rank = (int)rank;
 	job->result->signal = (int)number;
 	job->result->first_cause = strdup(cause);
-	job->result->last = json_incref(json_object_get(text, "last"));
+	job->result->output_tail = json_incref(json_object_get(text, "last"));
 	job_settle(job, clock_now_ms());
 }
 
-void job_take_abort(struct job *job, size_t node, const json_t *text)
+void job_handle_abort(struct job *job, size_t node, const json_t *text)
 {
 	const char *why = json_string_value(json_object_get(text, "text"));
 	int64_t rank, status;
@@ -207,7 +207,7 @@ void job_take_abort(struct job *job, size_t node, const json_t *text)
 	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
 	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
 		return;
-	if (!first(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
+	if (!is_first_cause(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
 		return;
 	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
 		 (long long)rank, job->request->alloc->nodes[node].name, (long long)status,
@@ -239,10 +239,10 @@ json_t *job_report(const struct job_result *result)
 			 "code", result->code, "signal", result->signal, "rank",
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
-			 "last_lines", result->last, "saved", json_text(result->saved), "next", json_text(next),
+			 "last_lines", result->output_tail, "saved", json_text(result->saved), "next", json_text(next),
 			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
-			 result->attempts, "left_out", result->left_out, "not_restarted",
-			 json_text(result->refused), "stacks", json_text(result->stacks));
+			 result->attempts, "left_out", result->excluded_nodes, "not_restarted",
+			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks));
 }
 
 void job_result_free(struct job_result *result)
@@ -251,15 +251,15 @@ void job_result_free(struct job_result *result)
 		return;
 	free(result->node);
 	free(result->first_cause);
-	free(result->left);
+	free(result->unkilled);
 	free(result->saved);
 	free(result->next);
-	json_decref(result->last);
+	json_decref(result->output_tail);
 	json_decref(result->ranks);
 	json_decref(result->attempts);
-	json_decref(result->left_out);
+	json_decref(result->excluded_nodes);
 	free(result->lost);
-	free(result->refused);
+	free(result->no_restart_reason);
 	free(result->stacks);
 	memset(result, 0, sizeof *result);
 }

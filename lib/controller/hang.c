@@ -11,13 +11,13 @@
 #include "controller/job_internal.h"
 #include "process/heartbeat.h"
 
-#define LOOK_MS 15000	    /* for the agents' answers: they have the stacks to fetch */
+#define STACKS_MS 15000	    /* for the agents' answers: they have the stacks to fetch */
 #define STACK_LINES 60	    /* that are told; the report has all */
 #define NAMED_AT_MOST 64    /* ranks whose stacks are asked for */
 
 struct job_rank {
 	double steps; /* -1: it has said nothing */
-	char words[HEARTBEAT_WORDS];
+	char status_text[HEARTBEAT_STATUS_BYTES];
 	char state; /* as in /proc, when it was looked at; 0 */
 	int node;
 };
@@ -34,7 +34,7 @@ int job_hang_open(struct job *job, struct error *err)
 			hang->ranks[job->plan.nodes[n].ranks[i].rank].steps = -1;
 			hang->ranks[job->plan.nodes[n].ranks[i].rank].node = (int)n;
 		}
-	job_is_active(job);
+	job_mark_active(job);
 	return 0;
 }
 
@@ -45,7 +45,7 @@ void job_hang_close(struct job *job)
 	memset(&job->hang, 0, sizeof job->hang);
 }
 
-void job_is_active(struct job *job)
+void job_mark_active(struct job *job)
 {
 	job->hang.active_ms = clock_now_ms();
 }
@@ -58,21 +58,21 @@ static const struct plan_node *node_of(const struct job *job, size_t node)
 		       : NULL;
 }
 
-void job_take_steps(struct job *job, size_t node, const json_t *text)
+void job_handle_progress(struct job *job, size_t node, const json_t *text)
 {
 	const struct plan_node *at = node_of(job, node);
-	const json_t *steps = json_object_get(text, "steps"), *words = json_object_get(text, "words");
+	const json_t *steps = json_object_get(text, "steps"), *statuses = json_object_get(text, "words");
 
-	job_is_active(job);
+	job_mark_active(job);
 	for (size_t i = 0; at && i < at->rank_count; i++) {
 		struct job_rank *rank = &job->hang.ranks[at->ranks[i].rank];
 		const json_t *value = json_array_get(steps, i);
-		const char *said = json_string_value(json_array_get(words, i));
+		const char *status = json_string_value(json_array_get(statuses, i));
 
 		if (!json_is_number(value))
 			continue;
 		rank->steps = json_number_value(value);
-		snprintf(rank->words, sizeof rank->words, "%s", said ? said : "");
+		snprintf(rank->status_text, sizeof rank->status_text, "%s", status ? status : "");
 		if (rank->steps > job->result->steps)
 			job->result->steps = rank->steps;
 	}
@@ -80,9 +80,9 @@ void job_take_steps(struct job *job, size_t node, const json_t *text)
 
 /* Are some behind others? The lowest and the highest number of those that have said one; the lowest is -1
  * where a few have said none: they are behind. Where most say none, it may be meant so. */
-static bool are_apart(const struct job *job, double *least, double *most)
+static bool steps_differ(const struct job *job, double *least, double *most)
 {
-	int told = 0;
+	int reported = 0;
 
 	*least = *most = -1;
 	for (int i = 0; i < job->plan.world_size; i++) {
@@ -90,35 +90,35 @@ static bool are_apart(const struct job *job, double *least, double *most)
 
 		if (steps < 0)
 			continue;
-		told++;
+		reported++;
 		*least = *least >= 0 && *least < steps ? *least : steps;
 		*most = *most > steps ? *most : steps;
 	}
-	if (told < job->plan.world_size && job->plan.world_size - told <= told)
+	if (reported < job->plan.world_size && job->plan.world_size - reported <= reported)
 		*least = -1;
 	return *least < *most;
 }
 
-static void look(struct job *job, int64_t now_ms)
+static void request_stacks(struct job *job, int64_t now_ms)
 {
 	json_t *ranks = json_array();
 	double least, most;
 
-	if (are_apart(job, &least, &most))
+	if (steps_differ(job, &least, &most))
 		for (int i = 0; i < job->plan.world_size; i++)
 			if (job->hang.ranks[i].steps == least &&
 			    json_array_size(ranks) < NAMED_AT_MOST)
 				json_array_append_new(ranks, json_integer(i));
-	job->hang.looking_ms = now_ms;
-	job->hang.looked = 0;
+	job->hang.stacks_requested_ms = now_ms;
+	job->hang.stacks_received = 0;
 	job_note(job, LOG_WARNING, "no step and no output for %d s (--hang-timeout): looking for the "
 				   "rank that is behind",
 		 job->request->hang_timeout_ms / 1000);
-	head_send(job->head, MESSAGE_LOOK, WIRE_ALL, 0, 0, json_pack("{s:o}", "ranks", ranks), NULL, 0,
+	controller_send(job->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0, json_pack("{s:o}", "ranks", ranks), NULL, 0,
 		  NULL);
 }
 
-static void keep_stacks(struct job *job, const char *text)
+static void append_stacks(struct job *job, const char *text)
 {
 	size_t used = job->hang.stacks ? strlen(job->hang.stacks) : 0;
 	char *grown = realloc(job->hang.stacks, used + strlen(text) + 1);
@@ -129,12 +129,12 @@ static void keep_stacks(struct job *job, const char *text)
 	job->hang.stacks = grown;
 }
 
-void job_take_looked(struct job *job, size_t node, const json_t *text)
+void job_handle_stacks(struct job *job, size_t node, const json_t *text)
 {
 	const struct plan_node *at = node_of(job, node);
 	const char *stacks = json_string_value(json_object_get(text, "stacks"));
 
-	if (!at || !job->hang.looking_ms)
+	if (!at || !job->hang.stacks_requested_ms)
 		return;
 	for (size_t i = 0; i < at->rank_count; i++) {
 		const char *state = json_string_value(
@@ -143,31 +143,31 @@ void job_take_looked(struct job *job, size_t node, const json_t *text)
 		job->hang.ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
 	}
 	if (stacks)
-		keep_stacks(job, stacks);
-	job->hang.looked++;
+		append_stacks(job, stacks);
+	job->hang.stacks_received++;
 }
 
 /* What tells most: one that is stopped, then the lowest number, then one that the kernel holds. *alone:
  * there is no other like it. -1: all are alike. */
-static int behind(const struct job *job, bool *alone)
+static int find_rank_behind(const struct job *job, bool *unique)
 {
 	double least, most;
-	bool apart = are_apart(job, &least, &most);
-	int best = -1, best_worth = 0, count = 0;
+	bool differ = steps_differ(job, &least, &most);
+	int best = -1, best_score = 0, count = 0;
 
 	for (int i = 0; i < job->plan.world_size; i++) {
 		const struct job_rank *rank = &job->hang.ranks[i];
-		int worth = 4 * (rank->state == 'T' || rank->state == 't') +
-			    2 * (apart && rank->steps == least) + (rank->state == 'D');
+		int score = 4 * (rank->state == 'T' || rank->state == 't') +
+			    2 * (differ && rank->steps == least) + (rank->state == 'D');
 
-		if (worth > best_worth) {
-			best_worth = worth;
+		if (score > best_score) {
+			best_score = score;
 			best = i;
 			count = 0;
 		}
-		count += worth == best_worth;
+		count += score == best_score;
 	}
-	*alone = count == 1;
+	*unique = count == 1;
 	return best;
 }
 
@@ -177,14 +177,14 @@ static void describe(const struct job *job, int number, char *out, size_t size)
 	double least, most;
 	size_t used = 0;
 
-	if (rank->steps >= 0 && are_apart(job, &least, &most))
+	if (rank->steps >= 0 && steps_differ(job, &least, &most))
 		used = (size_t)snprintf(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
-					rank->words[0] ? " (" : "", rank->words,
-					rank->words[0] ? ")" : "", most);
-	else if (are_apart(job, &least, &most))
+					rank->status_text[0] ? " (" : "", rank->status_text,
+					rank->status_text[0] ? ")" : "", most);
+	else if (steps_differ(job, &least, &most))
 		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g", most);
-	else if (rank->words[0])
-		used = (size_t)snprintf(out, size, " at: %s", rank->words);
+	else if (rank->status_text[0])
+		used = (size_t)snprintf(out, size, " at: %s", rank->status_text);
 	if (used >= size)
 		return;
 	if (rank->state == 'T' || rank->state == 't')
@@ -194,7 +194,7 @@ static void describe(const struct job *job, int number, char *out, size_t size)
 			 "; its process is held in the kernel (state D: a file system, a device)");
 }
 
-static void tell_stacks(struct job *job)
+static void print_stacks(struct job *job)
 {
 	char *copy = job->hang.stacks ? strdup(job->hang.stacks) : NULL, *line = copy;
 
@@ -213,10 +213,10 @@ static void fail(struct job *job)
 {
 	int seconds = job->request->hang_timeout_ms / 1000;
 	char how[300] = "";
-	bool alone;
-	int rank = behind(job, &alone);
+	bool unique;
+	int rank = find_rank_behind(job, &unique);
 
-	tell_stacks(job);
+	print_stacks(job);
 	job->result->stacks = job->hang.stacks;
 	job->hang.stacks = NULL;
 	if (rank < 0) {
@@ -232,7 +232,7 @@ static void fail(struct job *job)
 		return;
 	job_fail(job, ERR_NETWORK, (long)node,
 		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds, rank,
-		 job->request->alloc->nodes[node].name, alone ? "" : ", with others", how);
+		 job->request->alloc->nodes[node].name, unique ? "" : ", with others", how);
 	job->result->rank = rank;
 }
 
@@ -241,21 +241,21 @@ void job_hang_tick(struct job *job, int64_t now_ms, bool slept)
 	struct job_hang *hang = &job->hang;
 	int timeout_ms = job->request->hang_timeout_ms;
 
-	if (job->phase != PHASE_RUN || !timeout_ms || job->failed)
+	if (job->phase != JOB_PHASE_RUN || !timeout_ms || job->failed)
 		return;
 	if (slept)
 		hang->active_ms = now_ms;
-	if (!hang->looking_ms) {
+	if (!hang->stacks_requested_ms) {
 		if (now_ms - hang->active_ms >= timeout_ms)
-			look(job, now_ms);
+			request_stacks(job, now_ms);
 		return;
 	}
-	if (hang->active_ms > hang->looking_ms) {
+	if (hang->active_ms > hang->stacks_requested_ms) {
 		job_note(job, LOG_NOTE, "it goes on");
-		hang->looking_ms = 0;
+		hang->stacks_requested_ms = 0;
 		free(hang->stacks);
 		hang->stacks = NULL;
-	} else if (hang->looked >= job->gathering || now_ms - hang->looking_ms >= LOOK_MS) {
+	} else if (hang->stacks_received >= job->nodes_with_ranks || now_ms - hang->stacks_requested_ms >= STACKS_MS) {
 		fail(job);
 	}
 }

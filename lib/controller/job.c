@@ -19,7 +19,7 @@
 
 /* ---- signals ---- */
 
-static const int taken[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
 
 static bool ends_a_job(int number)
 {
@@ -32,17 +32,17 @@ static void forward_signal(struct job *job, int number)
 
 	if (ends_a_job(number) && !job->result->interrupted) {
 		job->result->interrupted = number;
-		job_time_mark(job);
-	} else if (!ends_a_job(number) && !job->result->asked) {
-		job->result->asked = number;
+		job_time_record_left(job);
+	} else if (!ends_a_job(number) && !job->result->user_signal) {
+		job->result->user_signal = number;
 	}
-	if (job->phase < PHASE_RUN) {
+	if (job->phase < JOB_PHASE_RUN) {
 		if (ends_a_job(number))
 			job_fail(job, 128 + number, -1,
 				 "stopped by %s before the ranks were started", strsignal(number));
 		return;
 	}
-	job_tell_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
+	job_request_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
@@ -51,15 +51,15 @@ static void forward_signal(struct job *job, int number)
 }
 
 /* A scheduler that signals every task signals the head and all agents: that counts once. */
-static bool is_the_same(const struct job *job, int number)
+static bool is_duplicate(const struct job *job, int number)
 {
 	return job->last_signal.signal == number &&
 	       clock_now_ms() - job->last_signal.at_ms < SAME_SIGNAL_MS;
 }
 
-void job_take_signal(struct job *job, int number)
+void job_handle_signal(struct job *job, int number)
 {
-	if (!is_the_same(job, number))
+	if (!is_duplicate(job, number))
 		forward_signal(job, number);
 }
 
@@ -73,7 +73,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		int number = (int)info.ssi_signo;
 
 		if (number == SIGCHLD) {
-			head_reap(job->head);
+			controller_reap(job->controller);
 			continue;
 		}
 		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
@@ -93,47 +93,47 @@ static void on_signal(struct loop_source *source, uint32_t events)
 static void on_drained(struct loop_source *source, uint32_t events)
 {
 	(void)source;
-	(void)events; /* hold_back asks */
+	(void)events; /* apply_backpressure asks */
 }
 
-static void hold_back(struct job *job)
+static void apply_backpressure(struct job *job)
 {
 	bool full = job->sink->full && job->sink->full(job->sink->context);
 
 	if (job->sink->full)
-		head_pause(job->head, full);
+		controller_pause(job->controller, full);
 	if (full)
-		job_is_active(job); /* it is we who hold them back */
+		job_mark_active(job); /* it is we who hold them back */
 }
 
-static void tell_missing(struct job *job)
+static void report_missing(struct job *job)
 {
 	const struct job_driver *driver = job->request->driver;
-	char words[700];
+	char output_tail[700];
 
 	if (!driver)
 		return;
-	head_words(job->head, words, sizeof words);
+	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
 	for (size_t i = 0; i < job->node_count; i++)
-		if (!job->nodes[i].carded)
-			driver->missing(driver->context, i, words);
+		if (!job->nodes[i].inventory_received)
+			driver->missing(driver->context, i, output_tail);
 }
 
 /* When the driver wants to be called next; 0: whenever. */
-static int64_t drive(struct job *job, int64_t now)
+static int64_t run_driver(struct job *job, int64_t now)
 {
 	const struct job_driver *driver = job->request->driver;
 
-	return driver && job->phase == PHASE_RUN ? driver->tick(driver->context, now) : 0;
+	return driver && job->phase == JOB_PHASE_RUN ? driver->tick(driver->context, now) : 0;
 }
 
-int job_input(struct job *job, long node, const void *data, size_t size, struct error *err)
+int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
 {
-	return head_send(job->head, MESSAGE_INPUT, node < 0 ? WIRE_ALL : (uint32_t)node,
+	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
 			 (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
 }
 
-void job_end(struct job *job, int grace_ms)
+void job_request_end(struct job *job, int grace_ms)
 {
 	job_stop(job, grace_ms);
 }
@@ -145,32 +145,32 @@ static void check_deadline(struct job *job, int64_t now)
 	if (!job->deadline_ms || now < job->deadline_ms)
 		return;
 	job->deadline_ms = 0;
-	if (job->phase == PHASE_LAUNCH || job->phase == PHASE_CARDS) {
-		tell_missing(job);
-		if (!head_missing(job->head, missing, sizeof missing)) {
+	if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
+		report_missing(job);
+		if (!controller_missing(job->controller, missing, sizeof missing)) {
 			for (size_t i = 0; i < job->node_count; i++)
-				if (!job->nodes[i].carded && strlen(missing) < 400)
+				if (!job->nodes[i].inventory_received && strlen(missing) < 400)
 					sprintf(missing + strlen(missing), "%s%.64s",
 						missing[0] ? ", " : "",
 						job->request->alloc->nodes[i].name);
 		}
 		for (size_t i = 0; i < job->node_count; i++)
-			job->result->lost[i] |= !head_folder(job->head, i)[0];
-		char words[700];
+			job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
+		char output_tail[700];
 
-		head_words(job->head, words, sizeof words);
+		controller_launcher_output(job->controller, output_tail, sizeof output_tail);
 		job_fail(job, ERR_NETWORK, -1,
 			 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
-			 job->request->start_timeout_ms / 1000, words[0] ? "; " : "", words);
-	} else if (job->phase == PHASE_REACH) {
+			 job->request->start_timeout_ms / 1000, output_tail[0] ? "; " : "", output_tail);
+	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job, LOG_WARNING,
 			 "%zu of %zu nodes said in time which addresses of the head they reach",
 			 job->reach_nodes, job->node_count);
 		job_start_ranks(job);
-	} else if (job->phase == PHASE_RUN) {
-		job_not_started(job);
-	} else if (job->phase == PHASE_END) {
-		job->phase = PHASE_OVER;
+	} else if (job->phase == JOB_PHASE_RUN) {
+		job_fail_not_started(job);
+	} else if (job->phase == JOB_PHASE_END) {
+		job->phase = JOB_PHASE_OVER;
 	}
 }
 
@@ -179,9 +179,9 @@ static void check_over(struct job *job)
 	size_t waiting = 0;
 
 	for (size_t i = 0; i < job->node_count; i++)
-		waiting += !job->nodes[i].done && !head_is_lost(job->head, i);
+		waiting += !job->nodes[i].done && !controller_is_lost(job->controller, i);
 	if (!waiting)
-		job->phase = PHASE_OVER;
+		job->phase = JOB_PHASE_OVER;
 }
 
 static void run(struct job *job)
@@ -192,15 +192,15 @@ static void run(struct job *job)
 	job->woke_ms = clock_now_ms();
 	job_time_begin(job);
 	job->deadline_ms = job->woke_ms + job->request->start_timeout_ms;
-	while (job->phase != PHASE_OVER) {
+	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 
 		if (job->deadline_ms && job->deadline_ms < next)
 			next = job->deadline_ms;
 		if (job->settle_ms && job->settle_ms < next)
 			next = job->settle_ms;
-		if (head_silence_due(job->head) && head_silence_due(job->head) < next)
-			next = head_silence_due(job->head);
+		if (controller_silence_due(job->controller) && controller_silence_due(job->controller) < next)
+			next = controller_silence_due(job->controller);
 		if (job_time_due(job) && job_time_due(job) < next)
 			next = job_time_due(job);
 		if (driver_ms && driver_ms < next)
@@ -209,24 +209,24 @@ static void run(struct job *job)
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
 		}
-		hold_back(job);
+		apply_backpressure(job);
 		now = clock_now_ms();
 		if (now - job->tick_ms >= TICK_MS) {
 			/* Were we stopped (^Z)? Then it was us who was silent. */
 			bool slept = now - job->woke_ms > 3 * TICK_MS;
 
-			head_tick(job->head, now, slept);
+			controller_tick(job->controller, now, slept);
 			job_hang_tick(job, now, slept);
 			job->tick_ms = now;
-		} else if (head_silence_due(job->head) && now >= head_silence_due(job->head)) {
-			head_look_at_silence(job->head, now);
+		} else if (controller_silence_due(job->controller) && now >= controller_silence_due(job->controller)) {
+			controller_check_silence(job->controller, now);
 		}
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
 		job_time_check(job, now);
-		driver_ms = drive(job, now);
-		if (job->phase >= PHASE_RUN && job->phase != PHASE_OVER)
+		driver_ms = run_driver(job, now);
+		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
 	}
 }
@@ -236,9 +236,9 @@ static int prepare(struct job *job, struct error *err)
 	size_t n = job->node_count;
 
 	job->nodes = calloc(n, sizeof *job->nodes);
-	job->cards = calloc(n, sizeof *job->cards);
+	job->inventories = calloc(n, sizeof *job->inventories);
 	job->result->lost = calloc(n, sizeof *job->result->lost);
-	if (!job->nodes || !job->cards || !job->result->lost)
+	if (!job->nodes || !job->inventories || !job->result->lost)
 		return error_memory(err, "the nodes");
 	return loop_new(&job->loop, err);
 }
@@ -246,17 +246,17 @@ static int prepare(struct job *job, struct error *err)
 static int launch(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
-	struct head_options options = {
+	struct controller_options options = {
 		.alloc = request->alloc,
-		.engine = request->engine,
+		.launcher = request->launcher,
 		.env = request->env,
-		.program = request->program,
+		.berth_path = request->berth_path,
 		.node_timeout_ms = request->node_timeout_ms,
 		.fanout = request->fanout,
 		.port = request->plan.port,
 	};
-	struct head_events events = job_events(job);
-	int rc = head_start(job->loop, &options, &events, &job->head, err);
+	struct controller_events events = job_controller_events(job);
+	int rc = controller_start(job->loop, &options, &events, &job->controller, err);
 
 	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
 		job->drained.ready = on_drained;
@@ -265,15 +265,15 @@ static int launch(struct job *job, struct error *err)
 	return rc;
 }
 
-static void ask_again(struct job *job)
+static void decide_restart(struct job *job)
 {
 	const struct job_request *request = job->request;
 
-	if (job->began_ms)
-		job->result->lived_ms = clock_now_ms() - job->began_ms;
-	job->result->again = request->again && request->again(request->again_context, job->result);
-	head_send(job->head, MESSAGE_OVER, WIRE_ALL, 0, 0,
-		  json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->again),
+	if (job->start_sent_ms)
+		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
+	job->result->restart = request->should_restart && request->should_restart(request->restart_context, job->result);
+	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
+		  json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->restart),
 		  NULL, 0, NULL);
 }
 
@@ -282,9 +282,9 @@ static void clean(struct job *job)
 	char left[512] = "";
 
 	loop_remove(job->loop, &job->drained);
-	head_stop(job->head, AGENTS_MS, left, sizeof left);
+	controller_stop(job->controller, AGENTS_MS, left, sizeof left);
 	if (left[0])
-		job->result->left = strdup(left);
+		job->result->unkilled = strdup(left);
 	if (job->signals.fd >= 0) {
 		int fd = job->signals.fd;
 
@@ -293,9 +293,9 @@ static void clean(struct job *job)
 	}
 	gathers_free(&job->gathers);
 	job_hang_close(job);
-	for (size_t i = 0; job->cards && i < job->node_count; i++)
-		machine_free(&job->cards[i]);
-	free(job->cards);
+	for (size_t i = 0; job->inventories && i < job->node_count; i++)
+		inventory_free(&job->inventories[i]);
+	free(job->inventories);
 	free(job->nodes);
 	free(job->reached);
 	free(job->shared);
@@ -323,15 +323,15 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	rc = prepare(&job, err);
 	job.signals.ready = on_signal;
 	if (!rc)
-		rc = loop_add_signals(job.loop, &job.signals, taken, sizeof taken / sizeof *taken,
+		rc = loop_add_signals(job.loop, &job.signals, handled_signals, sizeof handled_signals / sizeof *handled_signals,
 				      err);
 	if (!rc)
 		rc = launch(&job, err);
 	if (!rc) {
 		run(&job);
-		ask_again(&job);
+		decide_restart(&job);
 		if (!result.interrupted)
-			job_time_mark(&job);
+			job_time_record_left(&job);
 	}
 	if (job.loop)
 		clean(&job);

@@ -32,19 +32,19 @@
 struct job; /* opaque: one that runs */
 struct job_result;
 
-/* Who talks with the ranks while they run: by lines on their standard input, which job_input
+/* Who talks with the ranks while they run: by lines on their standard input, which job_write_stdin
  * writes, and on their standard output, which the sink is told. All calls are made from job_run. */
 struct job_driver {
 	void *context;
 	/* The ranks are being started: what is sent now reaches them. cards: one a node; port: as
 	 * MASTER_PORT in the plan. Both are the job's. */
-	void (*begun)(void *context, struct job *job, const struct machine *cards, int port);
+	void (*starting)(void *context, struct job *job, const struct inventory *inventories, int port);
 	/* About every second, and at the time it asked for: when (as loop_now_ms) it wants to be
 	 * called again at the latest, 0: whenever. */
 	int64_t (*tick)(void *context, int64_t now_ms);
 	/* A node's agent, or its card, did not come in time; called before the job fails of it.
 	 * words: what the engine's tool has printed, "" when nothing. */
-	void (*missing)(void *context, size_t node, const char *words);
+	void (*missing)(void *context, size_t node, const char *output_tail);
 	bool no_input; /* it writes nothing: the ranks' standard input is as without a driver */
 };
 
@@ -53,9 +53,9 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 /* What to run. Borrowed during job_run. */
 struct job_request {
 	const struct alloc *alloc;
-	const struct engine *engine;
+	const struct launcher *launcher;
 	const struct env *env;	  /* the environment the job was started in, and the ranks' base */
-	const char *program;	  /* berth's own path, for engines that exec */
+	const char *berth_path;	  /* berth's own path, for engines that exec */
 	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
 	const char *cwd;	  /* the ranks' folder; NULL: the agent's */
 	struct plan_request plan; /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
@@ -69,17 +69,17 @@ struct job_request {
 	int start_timeout_ms; /* for all agents to be there */
 	int ranks_timeout_ms; /* for all nodes to have started their ranks, once told; 0: a minute */
 	int hang_timeout_ms;  /* without a step or output from any rank the job fails; 0: never */
-	bool watch;	      /* ask for heartbeats, also without hang_timeout_ms: result's steps */
+	bool want_heartbeats;	      /* ask for heartbeats, also without hang_timeout_ms: result's steps */
 	size_t fanout;	      /* 0: TREE_FANOUT */
 	bool warn;	      /* before the allocation's end_time */
 	int64_t warn_before_ms;
 	int warn_signal; /* to the ranks then; 0: their stop file alone appears */
-	bool any_head;	      /* the plan's head address does not matter: not tried from the nodes */
+	bool any_master_addr;	      /* the plan's head address does not matter: not tried from the nodes */
 	const struct job_driver *driver; /* or NULL */
 	/* The ranks have ended and the agents are there still: will the job be run again? Then agents
 	 * that nobody starts for us (engine hand) come back. May be NULL. */
-	bool (*again)(void *context, const struct job_result *result);
-	void *again_context;
+	bool (*should_restart)(void *context, const struct job_result *result);
+	void *restart_context;
 };
 
 /* What the caller is told while the job runs. */
@@ -105,28 +105,28 @@ struct job_result {
 	int rank;	   /* -1: no rank's doing */
 	char *node;	   /* or NULL */
 	char *first_cause; /* a sentence; NULL when all went well */
-	json_t *last;	   /* array of strings: the rank's last lines; NULL or empty */
+	json_t *output_tail;	   /* array of strings: the rank's last lines; NULL or empty */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0 */
-	int asked;	 /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2); 0 */
+	int user_signal;	 /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2); 0 */
 	bool warned;	 /* the ranks were told that the job's time is nearly over */
-	bool knows_left;
-	int64_t left_ms; /* of the job's time when that signal came, or else at the end */
+	bool time_left_known;
+	int64_t time_left_ms; /* of the job's time when that signal came, or else at the end */
 	bool lost_node;	 /* the first cause is that a node was lost */
 	bool oom;	 /* ... or the kernel's out-of-memory killer */
 	char *saved;	 /* what the program said that it saved (BERTH_REPORT), or NULL */
 	char *next;	 /* ... and what continues it */
-	char *left;	 /* processes that could not be ended, or NULL */
+	char *unkilled;	 /* processes that could not be ended, or NULL */
 	json_t *ranks;	 /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
 	long node_index; /* of node, in the allocation; -1 */
 	bool *lost;	 /* [alloc->node_count]: whose agent did not come, or is gone or silent */
-	bool began;	 /* the nodes were told to start their ranks */
-	int64_t lived_ms; /* since then */
+	bool start_sent;	 /* the nodes were told to start their ranks */
+	int64_t run_ms; /* since then */
 	double steps;	 /* of the rank with the most, see process/heartbeat.h; -1: nobody has said */
-	bool again;	 /* as job_request.again said */
-	json_t *attempts, *left_out; /* by attempts.h, for the report; NULL elsewhere */
+	bool restart;	 /* as job_request.again said */
+	json_t *attempts, *excluded_nodes; /* by attempts.h, for the report; NULL elsewhere */
 	char *stacks;	 /* of ranks that hung, or NULL */
-	char *refused;	 /* why there was no further attempt, or NULL */
+	char *no_restart_reason;	 /* why there was no further attempt, or NULL */
 };
 
 /* Run it. Blocks until everything has ended and nothing is left. Takes SIGINT, SIGTERM, SIGHUP,
@@ -139,9 +139,9 @@ void job_result_free(struct job_result *result); /* frees what it holds and clea
 
 /* For a driver. Write to the standard input of a node's ranks (-1: of all nodes'); -ERR_DATA: larger
  * than a message may be. A node that is lost is no error. */
-int job_input(struct job *job, long node, const void *data, size_t size, struct error *err);
+int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err);
 /* End the ranks; what they end with then is no failure. grace_ms as supervise_stop's. */
-void job_end(struct job *job, int grace_ms);
+void job_request_end(struct job *job, int grace_ms);
 
 /* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */
 json_t *job_report(const struct job_result *result);

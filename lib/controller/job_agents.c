@@ -11,56 +11,56 @@
 /* Once the tree stands and every card is here. A node that has moved sends its card through its parent,
  * and that may come before its last words on the old connection: what was sent to it by now would go
  * there, unread. */
-static void all_there(struct job *job)
+static void start_when_complete(struct job *job)
 {
 	struct error err = {0};
 
-	if (job->phase != PHASE_CARDS || job->carded < job->node_count)
+	if (job->phase != JOB_PHASE_INVENTORIES || job->inventory_received < job->node_count)
 		return;
-	if (job->node_count == 1 || job->request->any_head) {
+	if (job->node_count == 1 || job->request->any_master_addr) {
 		job_start_ranks(job);
-	} else if (job_ask_reach(job, &err)) {
+	} else if (job_start_probes(job, &err)) {
 		job->error = err;
 		job_fail(job, err.code, -1, "%s", err.text);
 	}
 }
 
-static void take_card(struct job *job, size_t node, const json_t *text)
+static void handle_inventory(struct job *job, size_t node, const json_t *text)
 {
 	struct error err = {0};
-	json_t *card;
+	json_t *inventory;
 	int64_t port;
 
-	if (job->phase > PHASE_CARDS || job->nodes[node].carded)
+	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
-	if (json_get_object("CARD", text, "card", &card, &err) ||
+	if (json_get_object("CARD", text, "card", &inventory, &err) ||
 	    json_get_int("CARD", text, "port", -1, 65535, &port, &err) ||
-	    machine_from_json(card, &job->cards[node], &err)) {
+	    inventory_from_json(inventory, &job->inventories[node], &err)) {
 		job_fail(job, err.code, (long)node, "the card of %s: %s",
 			 job->request->alloc->nodes[node].name, err.text);
 		return;
 	}
 	if (node == 0)
 		job->port = (int)port;
-	job->nodes[node].carded = true;
-	job->carded++;
-	all_there(job);
+	job->nodes[node].inventory_received = true;
+	job->inventory_received++;
+	start_when_complete(job);
 }
 
-static void take_output(struct job *job, const struct wire_message *message)
+static void handle_output(struct job *job, const struct wire_message *message)
 {
 	const unsigned char *at = message->data;
 	size_t left = message->data_size;
-	struct proto_output output;
+	struct message_output output;
 
-	job_is_active(job);
-	while (proto_take_output(&at, &left, &output, NULL) > 0)
+	job_mark_active(job);
+	while (message_next_output(&at, &left, &output, NULL) > 0)
 		job->sink->output(job->sink->context, (int)output.rank,
 				  output.stream == SUPERVISE_STDERR, output.text, output.size,
 				  output.newline);
 }
 
-static void take_gather(struct job *job, const struct wire_message *message)
+static void handle_gather(struct job *job, const struct wire_message *message)
 {
 	struct gather *gather = gathers_get(&job->gathers, message->sequence);
 	struct error err = {0};
@@ -71,9 +71,9 @@ static void take_gather(struct job *job, const struct wire_message *message)
 		error_memory(&err, "a collective");
 	} else if (!gather_merge(gather, message->data, message->data_size, job->node_count,
 				 &err) &&
-		   gather->nodes >= job->gathering &&
+		   gather->nodes >= job->nodes_with_ranks &&
 		   !gather_join(gather, job->node_count, &joined, &size, &err)) {
-		head_send(job->head, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
+		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
 			  message->sequence, NULL, joined, size, &err);
 		gathers_drop(&job->gathers, gather);
 	}
@@ -83,14 +83,14 @@ static void take_gather(struct job *job, const struct wire_message *message)
 }
 
 /* What rank has published: asked of its node, or answered to the node that asked. */
-static void pass_fetch(struct job *job, const struct wire_message *message, json_t *text)
+static void route_fetch(struct job *job, const struct wire_message *message, json_t *text)
 {
 	int64_t rank, to;
 
 	if (message->type == MESSAGE_FETCHED) {
 		if (!json_get_int("FETCHED", text, "to", 0, (int64_t)job->node_count - 1, &to,
 				  NULL))
-			head_send(job->head, MESSAGE_FETCHED, (uint32_t)to, message->attempt,
+			controller_send(job->controller, MESSAGE_FETCHED, (uint32_t)to, message->attempt,
 				  message->sequence, json_incref(text), message->data,
 				  message->data_size, NULL);
 		return;
@@ -103,7 +103,7 @@ static void pass_fetch(struct job *job, const struct wire_message *message, json
 		if (!node->rank_count || rank < node->ranks[0].rank ||
 		    rank >= node->ranks[0].rank + (int64_t)node->rank_count)
 			continue;
-		head_send(job->head, MESSAGE_FETCH, (uint32_t)i, message->attempt,
+		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)i, message->attempt,
 			  message->sequence,
 			  json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "from",
 				    (json_int_t)message->node),
@@ -112,7 +112,7 @@ static void pass_fetch(struct job *job, const struct wire_message *message, json
 	}
 }
 
-static void take_failed(struct job *job, size_t node, const json_t *text)
+static void handle_failed(struct job *job, size_t node, const json_t *text)
 {
 	const char *why = "its agent failed";
 	int64_t code = ERR_INTERNAL;
@@ -132,24 +132,24 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 	int64_t number;
 
 	if (message->type == MESSAGE_OUTPUT) {
-		take_output(job, message);
+		handle_output(job, message);
 		return;
 	}
 	if (message->type == MESSAGE_GATHER) {
-		take_gather(job, message);
+		handle_gather(job, message);
 		return;
 	}
-	if (message->text_size && proto_text(message, &text, &err)) {
+	if (message->text_size && message_text(message, &text, &err)) {
 		job_fail(job, err.code, (long)node, "%s: %s", job->request->alloc->nodes[node].name,
 			 err.text);
 		return;
 	}
 	switch (message->type) {
-	case MESSAGE_CARD:
-		take_card(job, node, text);
+	case MESSAGE_INVENTORY:
+		handle_inventory(job, node, text);
 		break;
-	case MESSAGE_REACHED:
-		if (job->phase == PHASE_REACH && job_take_reached(job, message))
+	case MESSAGE_PROBED:
+		if (job->phase == JOB_PHASE_PROBE && job_handle_probed(job, message))
 			job_start_ranks(job);
 		break;
 	case MESSAGE_STARTED:
@@ -158,10 +158,10 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		job->nodes[node].started = true;
 		break;
 	case MESSAGE_ENDED:
-		job_take_ended(job, node, text);
+		job_handle_rank_ended(job, node, text);
 		break;
 	case MESSAGE_ABORT:
-		job_take_abort(job, node, text);
+		job_handle_abort(job, node, text);
 		break;
 	case MESSAGE_DONE:
 		if (!json_get_string("DONE", text, "left", &string, NULL))
@@ -170,7 +170,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		job->nodes[node].done = true;
 		break;
 	case MESSAGE_FAILED:
-		take_failed(job, node, text);
+		handle_failed(job, node, text);
 		break;
 	case MESSAGE_NOTE:
 		if (!json_get_string("NOTE", text, "text", &string, NULL))
@@ -179,21 +179,21 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_SIGNALLED:
 		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
-			job_take_signal(job, (int)number);
+			job_handle_signal(job, (int)number);
 		break;
-	case MESSAGE_STEPS:
-		job_take_steps(job, node, text);
+	case MESSAGE_PROGRESS:
+		job_handle_progress(job, node, text);
 		break;
-	case MESSAGE_LOOKED:
-		job_take_looked(job, node, text);
+	case MESSAGE_STACKS:
+		job_handle_stacks(job, node, text);
 		break;
 	case MESSAGE_FETCH:
 	case MESSAGE_FETCHED:
-		pass_fetch(job, message, text);
+		route_fetch(job, message, text);
 		break;
 	default:
 		job_note(job, LOG_DEBUG, "%s sent %s, which means nothing here",
-			 job->request->alloc->nodes[node].name, proto_name(message->type));
+			 job->request->alloc->nodes[node].name, message_name(message->type));
 	}
 }
 
@@ -201,10 +201,10 @@ static void on_attached(void *context)
 {
 	struct job *job = context;
 
-	if (job->phase != PHASE_LAUNCH)
+	if (job->phase != JOB_PHASE_LAUNCH)
 		return;
-	job->phase = PHASE_CARDS;
-	all_there(job);
+	job->phase = JOB_PHASE_INVENTORIES;
+	start_when_complete(job);
 }
 
 static void on_lost(void *context, size_t node, const char *why)
@@ -212,19 +212,19 @@ static void on_lost(void *context, size_t node, const char *why)
 	struct job *job = context;
 
 	job->result->lost[node] = true;
-	if (node >= job->node_count - job->request->spares && job->phase >= PHASE_RUN) {
+	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job, LOG_WARNING, "node %s, a spare, was lost: %s",
 			 job->request->alloc->nodes[node].name, why);
 		return;
 	}
 	/* An agent that has greeted has told its folder. */
-	bool greeted = head_folder(job->head, node)[0];
-	bool first = !job->failed || job->cause < CAUSE_BERTH;
+	bool greeted = controller_tmpdir(job->controller, node)[0];
+	bool is_first_cause = !job->failed || job->cause < CAUSE_BERTH;
 
 	job_fail(job, ERR_NETWORK, (long)node,
 		 greeted ? "node %s was lost: %s" : "no agent on %s: %s",
 		 job->request->alloc->nodes[node].name, why);
-	if (first && job->failed && job->cause == CAUSE_BERTH)
+	if (is_first_cause && job->failed && job->cause == CAUSE_BERTH)
 		job->result->lost_node = greeted;
 }
 
@@ -233,7 +233,7 @@ static void on_note(void *context, const char *text)
 	job_note(context, LOG_NOTE, "%s", text);
 }
 
-struct head_events job_events(struct job *job)
+struct controller_events job_controller_events(struct job *job)
 {
-	return (struct head_events){job, on_attached, on_message, on_lost, on_note};
+	return (struct controller_events){job, on_attached, on_message, on_lost, on_note};
 }

@@ -10,16 +10,16 @@
 #include "process/logs.h"
 
 /* What was found under the name, the best of all folders of PATH. */
-enum found { FOUND_NOTHING, FOUND_FOLDER, FOUND_FILE, FOUND_PROGRAM };
+enum found { FOUND_NOTHING, FOUND_DIR, FOUND_FILE, FOUND_PROGRAM };
 
-static enum found look(const char *path)
+static enum found classify_path(const char *path)
 {
 	struct stat status;
 
 	if (stat(path, &status))
 		return FOUND_NOTHING;
 	if (S_ISDIR(status.st_mode))
-		return FOUND_FOLDER;
+		return FOUND_DIR;
 	return S_ISREG(status.st_mode) && !access(path, X_OK) ? FOUND_PROGRAM : FOUND_FILE;
 }
 
@@ -33,18 +33,18 @@ static enum found find(const char *name, const struct env *env, char *path, size
 		return FOUND_NOTHING;
 	if (strchr(name, '/')) {
 		snprintf(path, size, "%s", name);
-		return look(path);
+		return classify_path(path);
 	}
 	do {
 		size_t length = strcspn(at, ":");
 		enum found found;
 
 		snprintf(path, size, "%.*s/%s", length ? (int)length : 1, length ? at : ".", name);
-		found = look(path);
+		found = classify_path(path);
 		if (found == FOUND_PROGRAM)
 			return found;
 		/* A folder of that name in one of PATH's is nothing that was meant. */
-		if (found > best && found != FOUND_FOLDER)
+		if (found > best && found != FOUND_DIR)
 			best = found;
 		at += length;
 	} while (*at++);
@@ -60,19 +60,19 @@ int job_check_program(const char *name, const struct env *env, struct error *err
 				 "there is no program: PROGRAM is empty; is a variable unset?");
 	switch (find(name, env, path, sizeof path)) {
 	case FOUND_PROGRAM:
-		if (!program_lacks_interpreter(path, interpreter, sizeof interpreter))
+		if (!executable_lacks_interpreter(path, interpreter, sizeof interpreter))
 			return 0;
 		return error_set(err, ERR_INPUT,
 				 "the program %s cannot be started: %s, the interpreter that its "
 				 "first line names, is not there%s",
-				 name, interpreter, program_interpreter_hint(interpreter));
+				 name, interpreter, executable_interpreter_hint(interpreter));
 	case FOUND_FILE:
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"the program %s is there but may not be executed; chmod +x it, or put "
 			"its interpreter before it",
 			name);
-	case FOUND_FOLDER:
+	case FOUND_DIR:
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"%s is a folder, which may not be executed; name the program in it", name);
@@ -84,14 +84,14 @@ int job_check_program(const char *name, const struct env *env, struct error *err
 	}
 }
 
-void job_check_worlds(struct job *job)
+void job_check_world_size(struct job *job)
 {
 	const struct job_request *request = job->request;
 	char path[4096];
 
-	if (request->pmix == JOB_PMIX_OFF && !request->engine->start_tasks && job->plan.world_size > 1 &&
+	if (request->pmix == JOB_PMIX_OFF && !request->launcher->start_tasks && job->plan.world_size > 1 &&
 	    find(request->argv[0], request->env, path, sizeof path) == FOUND_PROGRAM &&
-	    program_uses_open_mpi(path))
+	    executable_uses_open_mpi(path))
 		job_note(job, LOG_WARNING,
 			 "%s uses Open MPI: with --pmix off it runs as %d worlds of one rank each; "
 			 "without that option as one of %d",
@@ -100,13 +100,13 @@ void job_check_worlds(struct job *job)
 
 void job_check_logs(struct job *job)
 {
-	const char *folder = job->request->log_dir;
+	const char *dir = job->request->log_dir;
 	int lowest = -1;
-	size_t count = folder ? logs_beyond(folder, job->plan.world_size, &lowest) : 0;
+	size_t count = dir ? logs_stale_ranks(dir, job->plan.world_size, &lowest) : 0;
 
 	if (count)
 		job_note(job, LOG_WARNING,
 			 "%s holds logs of an earlier run with more ranks: %zu from rank-%04d.log "
 			 "on; this run has %d ranks and does not touch them",
-			 folder, count, lowest, job->plan.world_size);
+			 dir, count, lowest, job->plan.world_size);
 }

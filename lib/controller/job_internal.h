@@ -9,12 +9,12 @@
 #include "overlay/gather.h"
 
 enum job_phase {
-	PHASE_LAUNCH, /* agents are on their way */
-	PHASE_CARDS,
-	PHASE_REACH,
-	PHASE_RUN, /* START is sent */
-	PHASE_END, /* STOP is sent */
-	PHASE_OVER,
+	JOB_PHASE_LAUNCH, /* agents are on their way */
+	JOB_PHASE_INVENTORIES,
+	JOB_PHASE_PROBE,
+	JOB_PHASE_RUN, /* START is sent */
+	JOB_PHASE_END, /* STOP is sent */
+	JOB_PHASE_OVER,
 };
 
 /* A rank that is killed closes its connections before anybody can be told that it is dead: a rank
@@ -29,7 +29,7 @@ enum job_cause {
 };
 
 struct job_node {
-	bool carded, started, done;
+	bool inventory_received, started, done;
 	size_t running; /* ranks that have not ended */
 };
 
@@ -37,8 +37,8 @@ struct job_node {
 struct job_hang {
 	struct job_rank *ranks; /* [plan.world_size], once START is sent */
 	int64_t active_ms;	/* the last step or output of any */
-	int64_t looking_ms;	/* LOOK was sent; 0 */
-	size_t looked;		/* nodes that have answered */
+	int64_t stacks_requested_ms;	/* LOOK was sent; 0 */
+	size_t stacks_received;		/* nodes that have answered */
 	char *stacks;		/* that they sent, or NULL */
 };
 
@@ -47,16 +47,16 @@ struct job {
 	const struct job_sink *sink;
 	struct job_result *result;
 	struct loop *loop;
-	struct head *head;
+	struct controller *controller;
 	struct loop_source signals, drained;
 	enum job_phase phase;
 	bool failed;	      /* result has the first cause */
 	enum job_cause cause; /* how much of a cause it is */
 	int64_t settle_ms;    /* until then a better one takes its place, then STOP; 0: sent */
 	struct error error;   /* a failure before any rank was started */
-	size_t node_count, carded, started, done;
+	size_t node_count, inventory_received, started, done;
 	struct job_node *nodes;
-	struct machine *cards; /* [node_count] */
+	struct inventory *inventories; /* [node_count] */
 	int port;	       /* MASTER_PORT, held by node 0 */
 	size_t reach_nodes;
 	struct plan_reach reach;
@@ -64,10 +64,10 @@ struct job {
 	int64_t deadline_ms; /* of the phase; 0: none */
 	struct plan plan;
 	bool planned;
-	size_t gathering; /* nodes with ranks */
+	size_t nodes_with_ranks; /* nodes with ranks */
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
-	int64_t began_ms; /* START was sent; 0 */
+	int64_t start_sent_ms; /* START was sent; 0 */
 	struct job_hang hang;
 	int64_t end_ms, warn_ms; /* monotonic: the job's end, the warning; 0: not known, none or past */
 	struct {
@@ -78,27 +78,27 @@ struct job {
 };
 
 /* job.c: an agent was sent that signal: to all ranks, unless it is the one that was passed on just now. */
-void job_take_signal(struct job *job, int number);
+void job_handle_signal(struct job *job, int number);
 
 /* job_agents.c */
-struct head_events job_events(struct job *job);
+struct controller_events job_controller_events(struct job *job);
 
 /* job_start.c */
-int job_ask_reach(struct job *job, struct error *err); /* PHASE_CARDS -> PHASE_REACH */
-int job_take_reached(struct job *job, const struct wire_message *message); /* 1: all are in */
-void job_start_ranks(struct job *job); /* plan, START to each node: -> PHASE_RUN; or the job fails */
-void job_not_started(struct job *job); /* its deadline is over: who has not said STARTED fails the job */
+int job_start_probes(struct job *job, struct error *err); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
+int job_handle_probed(struct job *job, const struct wire_message *message); /* 1: all are in */
+void job_start_ranks(struct job *job); /* plan, START to each node: -> JOB_PHASE_RUN; or the job fails */
+void job_fail_not_started(struct job *job); /* its deadline is over: who has not said STARTED fails the job */
 
 /* job_check.c: what the program and the log folder make worth a note, once the plan is there. */
-void job_check_worlds(struct job *job);
+void job_check_world_size(struct job *job);
 void job_check_logs(struct job *job);
 
 /* hang.c: heartbeats, and what is done without them. */
 int job_hang_open(struct job *job, struct error *err); /* once there is a plan */
 void job_hang_close(struct job *job);
-void job_is_active(struct job *job); /* output, or the like */
-void job_take_steps(struct job *job, size_t node, const json_t *text);
-void job_take_looked(struct job *job, size_t node, const json_t *text);
+void job_mark_active(struct job *job); /* output, or the like */
+void job_handle_progress(struct job *job, size_t node, const json_t *text);
+void job_handle_stacks(struct job *job, size_t node, const json_t *text);
 void job_hang_tick(struct job *job, int64_t now_ms, bool slept); /* slept: we did not run */
 
 /* job_time.c */
@@ -106,16 +106,16 @@ void job_time_begin(struct job *job);
 int64_t job_time_due(const struct job *job); /* when check wants to be called; 0: whenever */
 void job_time_check(struct job *job, int64_t now_ms);
 /* How much is left goes into the result. */
-void job_time_mark(struct job *job);
+void job_time_record_left(struct job *job);
 /* The stop file appears on all nodes, with that word in it; a signal to the ranks (0: none). */
-void job_tell_stop(struct job *job, int number, const char *why);
+void job_request_stop(struct job *job, int number, const char *why);
 
 /* end.c: the first one counts (see enum job_cause), later ones are the cascade; each begins
  * the end. */
 void job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-void job_take_ended(struct job *job, size_t node, const json_t *text);
-void job_take_abort(struct job *job, size_t node, const json_t *text);
+void job_handle_rank_ended(struct job *job, size_t node, const json_t *text);
+void job_handle_abort(struct job *job, size_t node, const json_t *text);
 /* Called when settle_ms is over. */
 void job_settle(struct job *job, int64_t now_ms);
 /* End all ranks; grace_ms 0: at once. */

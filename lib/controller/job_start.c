@@ -18,7 +18,7 @@
 #define START_MS 60000	     /* for a node to start its ranks: PMIx has half of it */
 
 /* "10.0.0.1:4711"; "" when others cannot use it. */
-static void candidate(const struct machine_address *address, int port, char *out, size_t size)
+static void candidate(const struct inventory_address *address, int port, char *out, size_t size)
 {
 	char host[INET6_ADDRSTRLEN];
 
@@ -29,40 +29,40 @@ static void candidate(const struct machine_address *address, int port, char *out
 	snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-int job_ask_reach(struct job *job, struct error *err)
+int job_start_probes(struct job *job, struct error *err)
 {
-	const struct machine *head = &job->cards[0];
+	const struct inventory *first = &job->inventories[0];
 	json_t *list = json_array();
 	int deadline_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
 
-	job->reached = calloc(head->address_count + 1, sizeof *job->reached);
-	job->shared = calloc(head->address_count + 1, sizeof *job->shared);
+	job->reached = calloc(first->address_count + 1, sizeof *job->reached);
+	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
 	if (!job->reached || !job->shared || !list) {
 		json_decref(list);
 		return error_memory(err, "the head's addresses");
 	}
-	for (size_t i = 0; i < head->address_count; i++) {
+	for (size_t i = 0; i < first->address_count; i++) {
 		char text[80];
 
-		candidate(&head->addresses[i], head_reach_port(job->head), text, sizeof text);
+		candidate(&first->addresses[i], controller_probe_port(job->controller), text, sizeof text);
 		json_array_append_new(list, json_string(text));
 		job->shared[i] = -1;
 	}
-	job->reach = (struct plan_reach){head->address_count, job->reached, job->shared};
-	job->phase = PHASE_REACH;
-	job->deadline_ms = clock_now_ms() + deadline_ms + AGENT_REACH_ALONE_MS + REACH_SLACK_MS;
-	return head_send(job->head, MESSAGE_REACH, WIRE_ALL, 0, 0,
+	job->reach = (struct plan_reach){first->address_count, job->reached, job->shared};
+	job->phase = JOB_PHASE_PROBE;
+	job->deadline_ms = clock_now_ms() + deadline_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
+	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
 			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
 			 NULL, 0, err);
 }
 
-int job_take_reached(struct job *job, const struct wire_message *message)
+int job_handle_probed(struct job *job, const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	json_t *reached, *shared;
 	int64_t nodes;
 
-	if (proto_text(message, &text, NULL) ||
+	if (message_text(message, &text, NULL) ||
 	    json_get_int("REACHED", text, "nodes", 1, (int64_t)job->node_count, &nodes, NULL) ||
 	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
 	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
@@ -83,16 +83,16 @@ int job_take_reached(struct job *job, const struct wire_message *message)
 static int make_plan(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
-	struct plan_request wish = request->plan;
+	struct plan_request plan_request = request->plan;
 	int rc;
 
-	if (request->any_head)
-		wish.head = wish.iface = wish.subnet = NULL;
-	wish.one_machine = request->any_head || request->engine->one_machine;
-	wish.port = job->port;
-	wish.spares = request->spares;
-	rc = plan_make(request->alloc, job->cards, job->node_count, &wish,
-		       job->node_count > 1 && !request->any_head ? &job->reach : NULL, request->env, &job->plan, err);
+	if (request->any_master_addr)
+		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
+	plan_request.single_host = request->any_master_addr || request->launcher->single_host;
+	plan_request.port = job->port;
+	plan_request.spares = request->spares;
+	rc = plan_make(request->alloc, job->inventories, job->node_count, &plan_request,
+		       job->node_count > 1 && !request->any_master_addr ? &job->reach : NULL, request->env, &job->plan, err);
 	if (rc)
 		return rc;
 	job->planned = true;
@@ -101,11 +101,11 @@ static int make_plan(struct job *job, struct error *err)
 	for (size_t i = 0; i < job->plan.node_count; i++) {
 		const struct plan_node *node = &job->plan.nodes[i];
 
-		job->gathering += node->rank_count > 0;
+		job->nodes_with_ranks += node->rank_count > 0;
 		for (size_t w = 0; w < node->warning_count; w++)
 			job_note(job, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
 	}
-	job_check_worlds(job);
+	job_check_world_size(job);
 	job_check_logs(job);
 	if (job->sink->planned)
 		job->sink->planned(job->sink->context, &job->plan);
@@ -127,13 +127,13 @@ static int add_list(struct bytes *out, const char *const *list)
 }
 
 /* An engine may start agents in another folder than ours: what is relative is so to the ranks'. */
-static json_t *log_folder(const struct job_request *request)
+static json_t *log_dir_of_attempt(const struct job_request *request)
 {
-	const char *folder = request->log_dir;
+	const char *dir = request->log_dir;
 
-	return folder && folder[0] != '/' && request->cwd
-		       ? json_sprintf("%s/%s", request->cwd, folder)
-		       : json_text(folder);
+	return dir && dir[0] != '/' && request->cwd
+		       ? json_sprintf("%s/%s", request->cwd, dir)
+		       : json_text(dir);
 }
 
 static int send_job(struct job *job, struct error *err)
@@ -157,11 +157,11 @@ static int send_job(struct job *job, struct error *err)
 	}
 	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
 				 job->plan.world_size, "names", names, "first", first, "counts",
-				 counts, "log_dir", log_folder(request), "pmix",
+				 counts, "log_dir", log_dir_of_attempt(request), "pmix",
 				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
-				 request->pass_stdin && request->engine->by_socket_pair, "input",
+				 request->pass_stdin && request->launcher->uses_socket_pair, "input",
 				 request->driver && !request->driver->no_input, "watch",
-				 request->watch || request->hang_timeout_ms > 0, "stop_file",
+				 request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
 				 json_text(env_get(request->env, "BERTH_STOP_FILE")));
 
 	if (!envp || !text || add_list(&data, request->argv) ||
@@ -169,7 +169,7 @@ static int send_job(struct job *job, struct error *err)
 		json_decref(text);
 		rc = error_memory(err, "the ranks' program");
 	} else {
-		rc = head_send(job->head, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0,
+		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0,
 			       text, data.data, data.size, err);
 	}
 	bytes_free(&data);
@@ -204,40 +204,40 @@ static int add_changes(const struct env *changes, struct bytes *out)
 static int send_node(struct job *job, size_t index, struct error *err)
 {
 	const struct plan_node *node = &job->plan.nodes[index];
-	struct plan_request wish = job->request->plan;
+	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
 	const char *stop = env_get(job->request->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json", head_folder(job->head, index));
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json", controller_tmpdir(job->controller, index));
 	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
-	snprintf(stop_file, sizeof stop_file, "%s/stop", head_folder(job->head, index));
-	snprintf(report, sizeof report, "%s/report.json", head_folder(job->head, index));
-	wish.stop_file = stop && *stop ? stop : stop_file;
-	wish.report = report;
-	wish.plan_file = plan_file;
-	wish.port = job->port;
+	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(job->controller, index));
+	snprintf(report, sizeof report, "%s/report.json", controller_tmpdir(job->controller, index));
+	plan_request.stop_file = stop && *stop ? stop : stop_file;
+	plan_request.report = report;
+	plan_request.plan_file = plan_file;
+	plan_request.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
 		char *cpus = idset_format(node->ranks[i].cpus_os);
 
-		rc = plan_environment(&job->plan, &job->cards[index], index, i, &wish,
+		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
 				      job->request->env, &changes, err);
 		if (!rc) {
 			char heartbeat[256];
 
-			heartbeat_path(head_folder(job->head, index), (int)i, heartbeat,
+			heartbeat_path(controller_tmpdir(job->controller, index), (int)i, heartbeat,
 				       sizeof heartbeat);
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank tells its steps", err);
 		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
-		if (!rc && job->node_count > 1 && job->request->engine->one_machine)
+		if (!rc && job->node_count > 1 && job->request->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
-				     head_folder(job->head, index), ENV_FROM_BERTH,
+				     controller_tmpdir(job->controller, index), ENV_FROM_BERTH,
 				     "pretended nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
@@ -250,10 +250,10 @@ static int send_node(struct job *job, size_t index, struct error *err)
 		json_decref(ranks);
 	} else {
 		job->nodes[index].running = node->rank_count;
-		rc = head_send(job->head, MESSAGE_START, (uint32_t)index,
+		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
 			       (uint32_t)job->plan.attempt, 0,
 			       json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					 plan_part_to_json(&job->plan, index)),
+					 plan_file_to_json(&job->plan, index)),
 			       data.data, data.size, err);
 	}
 	bytes_free(&data);
@@ -274,11 +274,11 @@ static int send_start(struct job *job, struct error *err)
 	for (size_t i = 0; !rc && i < job->node_count; i++)
 		rc = send_node(job, i, err);
 	job->deadline_ms = clock_now_ms() + ranks_timeout_ms(job);
-	job->began_ms = clock_now_ms();
-	job->result->began = true;
-	job->phase = PHASE_RUN;
+	job->start_sent_ms = clock_now_ms();
+	job->result->start_sent = true;
+	job->phase = JOB_PHASE_RUN;
 	if (!rc && job->request->driver)
-		job->request->driver->begun(job->request->driver->context, job, job->cards,
+		job->request->driver->starting(job->request->driver->context, job, job->inventories,
 					    job->port);
 	return rc;
 }
@@ -293,23 +293,23 @@ void job_start_ranks(struct job *job)
 	}
 }
 
-void job_not_started(struct job *job)
+void job_fail_not_started(struct job *job)
 {
 	char names[512] = "";
-	long first = -1;
+	long first_late = -1;
 
 	for (size_t i = 0; i < job->node_count; i++) {
 		size_t used = strlen(names);
 
-		if (job->nodes[i].started || head_is_lost(job->head, i))
+		if (job->nodes[i].started || controller_is_lost(job->controller, i))
 			continue;
-		if (first < 0)
-			first = (long)i;
+		if (first_late < 0)
+			first_late = (long)i;
 		if (used < 400)
 			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
 				 job->request->alloc->nodes[i].name);
 	}
-	if (first >= 0)
-		job_fail(job, ERR_NETWORK, first, "no word that the ranks of %s were started within %d s",
+	if (first_late >= 0)
+		job_fail(job, ERR_NETWORK, first_late, "no word that the ranks of %s were started within %d s",
 			 names, ranks_timeout_ms(job) / 1000);
 }

@@ -25,7 +25,7 @@ void job_time_begin(struct job *job)
 int64_t job_time_due(const struct job *job)
 {
 	/* Ranks that do not run yet would die of a signal; their start says so by itself. */
-	bool runs = job->phase == PHASE_RUN && job->started == job->node_count;
+	bool runs = job->phase == JOB_PHASE_RUN && job->started == job->node_count;
 
 	return job->request->warn && job->warn_ms && runs ? job->warn_ms : 0;
 }
@@ -37,9 +37,9 @@ static const char *signal_name(int number)
 	return name ? name : strsignal(number);
 }
 
-void job_tell_stop(struct job *job, int number, const char *why)
+void job_request_stop(struct job *job, int number, const char *why)
 {
-	head_send(job->head, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
+	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
 		  json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0, NULL);
 }
 
@@ -53,16 +53,16 @@ void job_time_check(struct job *job, int64_t now)
 		return;
 	job->warn_ms = 0;
 	job->result->warned = true;
-	job_tell_stop(job, number, "warning");
+	job_request_stop(job, number, "warning");
 	job_note(job, LOG_NOTE, "the job's time is over in %ld s: the ranks are told by %s%s%s",
 		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
 		 number ? " and their stop file" : "their stop file");
 }
 
-void job_time_mark(struct job *job)
+void job_time_record_left(struct job *job)
 {
 	struct job_result *result = job->result;
 
-	result->knows_left = job->end_ms != 0;
-	result->left_ms = job->end_ms - clock_now_ms();
+	result->time_left_known = job->end_ms != 0;
+	result->time_left_ms = job->end_ms - clock_now_ms();
 }

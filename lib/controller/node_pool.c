@@ -29,7 +29,7 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 				 "at most that",
 				 least, nodes - spares, nodes - spares == 1 ? "" : "s",
 				 spares ? ", without the spares" : "");
-	if (alloc->meet && (spares || (least && least < nodes)))
+	if (alloc->rendezvous && (spares || (least && least < nodes)))
 		return error_set(err, ERR_USAGE,
 				 "%s: here each machine was started by itself, and the job needs all "
 				 "of them; a machine that was lost may come back to it",
@@ -37,67 +37,67 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 	return 0;
 }
 
-int pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct pool *out,
+int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct node_pool *out,
 	     struct error *err)
 {
 	size_t count = alloc->node_count;
-	struct pool pool = {.alloc = alloc,
-			    .active = calloc(count, sizeof *pool.active),
-			    .spares = calloc(count, sizeof *pool.spares),
-			    .failures = calloc(count, sizeof *pool.failures),
-			    .left_out = json_array()};
+	struct node_pool node_pool = {.alloc = alloc,
+			    .active = calloc(count, sizeof *node_pool.active),
+			    .spares = calloc(count, sizeof *node_pool.spares),
+			    .failures = calloc(count, sizeof *node_pool.failures),
+			    .excluded_nodes = json_array()};
 
-	if (!pool.active || !pool.spares || !pool.failures || !pool.left_out) {
-		pool_free(&pool);
+	if (!node_pool.active || !node_pool.spares || !node_pool.failures || !node_pool.excluded_nodes) {
+		node_pool_free(&node_pool);
 		return error_memory(err, "the nodes");
 	}
 	for (size_t i = 0; i < count; i++) {
 		if (i < count - policy->spares)
-			pool.active[pool.active_count++] = i;
+			node_pool.active[node_pool.active_count++] = i;
 		else
-			pool.spares[pool.spare_count++] = i;
+			node_pool.spares[node_pool.spare_count++] = i;
 	}
-	pool.min_nodes = policy->min_nodes ? policy->min_nodes : pool.active_count;
-	*out = pool;
+	node_pool.min_nodes = policy->min_nodes ? policy->min_nodes : node_pool.active_count;
+	*out = node_pool;
 	return 0;
 }
 
-void pool_free(struct pool *pool)
+void node_pool_free(struct node_pool *node_pool)
 {
-	free(pool->active);
-	free(pool->spares);
-	free(pool->failures);
-	json_decref(pool->left_out);
-	memset(pool, 0, sizeof *pool);
+	free(node_pool->active);
+	free(node_pool->spares);
+	free(node_pool->failures);
+	json_decref(node_pool->excluded_nodes);
+	memset(node_pool, 0, sizeof *node_pool);
 }
 
-int pool_alloc(const struct pool *pool, struct alloc *out, struct error *err)
+int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct error *err)
 {
-	*out = *pool->alloc;
-	out->node_count = pool->active_count + pool->spare_count;
+	*out = *node_pool->alloc;
+	out->node_count = node_pool->active_count + node_pool->spare_count;
 	out->this_node = -1;
 	out->nodes = calloc(out->node_count, sizeof *out->nodes);
 	if (!out->nodes)
 		return error_memory(err, "the nodes");
 	for (size_t i = 0; i < out->node_count; i++) {
-		size_t node = i < pool->active_count ? pool->active[i]
-						     : pool->spares[i - pool->active_count];
+		size_t node = i < node_pool->active_count ? node_pool->active[i]
+						     : node_pool->spares[i - node_pool->active_count];
 
-		out->nodes[i] = pool->alloc->nodes[node];
-		if ((int)node == pool->alloc->this_node)
+		out->nodes[i] = node_pool->alloc->nodes[node];
+		if ((int)node == node_pool->alloc->this_node)
 			out->this_node = (int)i;
 	}
 	return 0;
 }
 
-struct teller {
+struct note_sink {
 	void (*note)(void *context, const char *text);
 	void *context;
 };
 
-static void tell(const struct teller *teller, const char *format, ...)
+static void send_note(const struct note_sink *note_sink, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-static void tell(const struct teller *teller, const char *format, ...)
+static void send_note(const struct note_sink *note_sink, const char *format, ...)
 {
 	char text[600];
 	va_list ap;
@@ -105,13 +105,13 @@ static void tell(const struct teller *teller, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
-	teller->note(teller->context, text);
+	note_sink->note(note_sink->context, text);
 }
 
-static void leave_out(struct pool *pool, size_t node, const char *why, int attempt)
+static void exclude_node(struct node_pool *node_pool, size_t node, const char *why, int attempt)
 {
-	json_array_append_new(pool->left_out,
-			      json_pack("{s:s, s:s, s:i}", "node", pool->alloc->nodes[node].name,
+	json_array_append_new(node_pool->excluded_nodes,
+			      json_pack("{s:s, s:s, s:i}", "node", node_pool->alloc->nodes[node].name,
 					"why", why, "attempt", attempt));
 }
 
@@ -121,60 +121,60 @@ static void drop(size_t *list, size_t *count, size_t at)
 }
 
 /* Do without the node at a place of active. 1, or 0 where that cannot be. */
-static size_t replace(struct pool *pool, size_t at, bool lost, int attempt,
-		      const struct teller *teller)
+static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int attempt,
+		      const struct note_sink *note_sink)
 {
 	const char *why = lost ? "lost" : "it failed twice";
-	size_t node = pool->active[at];
-	const char *name = pool->alloc->nodes[node].name;
+	size_t node = node_pool->active[at];
+	const char *name = node_pool->alloc->nodes[node].name;
 
-	if (pool->spare_count) {
-		pool->active[at] = pool->spares[0];
-		drop(pool->spares, &pool->spare_count, 0);
-		tell(teller, "%s is left out (%s): %s, a spare, takes its place", name, why,
-		     pool->alloc->nodes[pool->active[at]].name);
-	} else if (pool->active_count > pool->min_nodes) {
-		drop(pool->active, &pool->active_count, at);
-		tell(teller, "%s is left out (%s): the job goes on with %zu node%s", name, why,
-		     pool->active_count, pool->active_count == 1 ? "" : "s");
+	if (node_pool->spare_count) {
+		node_pool->active[at] = node_pool->spares[0];
+		drop(node_pool->spares, &node_pool->spare_count, 0);
+		send_note(note_sink, "%s is left out (%s): %s, a spare, takes its place", name, why,
+		     node_pool->alloc->nodes[node_pool->active[at]].name);
+	} else if (node_pool->active_count > node_pool->min_nodes) {
+		drop(node_pool->active, &node_pool->active_count, at);
+		send_note(note_sink, "%s is left out (%s): the job goes on with %zu node%s", name, why,
+		     node_pool->active_count, node_pool->active_count == 1 ? "" : "s");
 	} else {
 		if (lost)
-			tell(teller, "%s is lost and tried again: no spare is there, and %zu node%s "
+			send_note(note_sink, "%s is lost and tried again: no spare is there, and %zu node%s "
 				     "needed (--min-nodes)",
-			     name, pool->min_nodes, pool->min_nodes == 1 ? " is" : "s are");
+			     name, node_pool->min_nodes, node_pool->min_nodes == 1 ? " is" : "s are");
 		return 0;
 	}
-	leave_out(pool, node, why, attempt);
+	exclude_node(node_pool, node, why, attempt);
 	return 1;
 }
 
-size_t pool_learn(struct pool *pool, const struct job_result *result,
+size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
 		  void (*note)(void *context, const char *text), void *context)
 {
-	const struct teller teller = {note, context};
-	size_t active = pool->active_count, gone = 0, out = 0;
+	const struct note_sink note_sink = {note, context};
+	size_t active = node_pool->active_count, gone = 0, out = 0;
 
 	/* Spares first: a lost one takes nobody's place. */
-	for (size_t i = pool->spare_count; i-- > 0;) {
+	for (size_t i = node_pool->spare_count; i-- > 0;) {
 		if (!result->lost || !result->lost[active + i])
 			continue;
-		tell(&teller, "%s, a spare, is lost and left out",
-		     pool->alloc->nodes[pool->spares[i]].name);
-		leave_out(pool, pool->spares[i], "lost, a spare", result->attempt);
-		drop(pool->spares, &pool->spare_count, i);
+		send_note(&note_sink, "%s, a spare, is lost and left out",
+		     node_pool->alloc->nodes[node_pool->spares[i]].name);
+		exclude_node(node_pool, node_pool->spares[i], "lost, a spare", result->attempt);
+		drop(node_pool->spares, &node_pool->spare_count, i);
 		out++;
 	}
 	for (size_t i = 0; i < active; i++) {
-		size_t at = i - gone, before = pool->active_count;
+		size_t at = i - gone, before = node_pool->active_count;
 		bool lost = result->lost && result->lost[i];
 
 		if ((long)i == result->node_index)
-			pool->failures[pool->active[at]]++;
+			node_pool->failures[node_pool->active[at]]++;
 		if (!lost && ((long)i != result->node_index ||
-			      pool->failures[pool->active[at]] < MOST_FAILURES))
+			      node_pool->failures[node_pool->active[at]] < MOST_FAILURES))
 			continue;
-		out += replace(pool, at, lost, result->attempt, &teller);
-		gone += before - pool->active_count;
+		out += replace(node_pool, at, lost, result->attempt, &note_sink);
+		gone += before - node_pool->active_count;
 	}
 	return out;
 }

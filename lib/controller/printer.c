@@ -96,7 +96,7 @@ static void write_records(struct printer *printer, const struct bytes *records)
 	}
 }
 
-static void *work(void *context)
+static void *run_printer(void *context)
 {
 	struct printer *printer = context;
 	uint64_t one = 1;
@@ -132,7 +132,7 @@ static void start_thread(struct printer *printer)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	printer->threaded = !pthread_create(&printer->thread, NULL, work, printer);
+	printer->threaded = !pthread_create(&printer->thread, NULL, run_printer, printer);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 

@@ -5,8 +5,8 @@
 
 static int matches(const struct explain_row *row, const char *line)
 {
-	for (int i = 0; i < EXPLAIN_PARTS && row->parts[i]; i++)
-		if (!strstr(line, row->parts[i]))
+	for (int i = 0; i < EXPLAIN_SUBSTRINGS && row->substrings[i]; i++)
+		if (!strstr(line, row->substrings[i]))
 			return 0;
 	return 1;
 }
@@ -21,13 +21,13 @@ const struct explain_row *explain_line(const char *line)
 
 json_t *explain_row_json(const struct explain_row *row)
 {
-	json_t *parts;
+	json_t *substrings;
 
 	if (!row)
 		return json_null();
-	parts = json_array();
-	for (int i = 0; i < EXPLAIN_PARTS && row->parts[i]; i++)
-		json_array_append_new(parts, json_string(row->parts[i]));
-	return json_pack("{s:o, s:s, s:s, s:s}", "pattern", parts, "cause", row->cause, "fix",
-			 row->mend, "source", row->source);
+	substrings = json_array();
+	for (int i = 0; i < EXPLAIN_SUBSTRINGS && row->substrings[i]; i++)
+		json_array_append_new(substrings, json_string(row->substrings[i]));
+	return json_pack("{s:o, s:s, s:s, s:s}", "pattern", substrings, "cause", row->cause, "fix",
+			 row->fix, "source", row->source);
 }

@@ -6,11 +6,11 @@
 #include <jansson.h>
 #include <stddef.h>
 
-#define EXPLAIN_PARTS 3
+#define EXPLAIN_SUBSTRINGS 3
 
 struct explain_row {
-	const char *parts[EXPLAIN_PARTS]; /* all must be in one line, as they are; the first is there */
-	const char *cause, *mend;	  /* each a sentence without its full stop */
+	const char *substrings[EXPLAIN_SUBSTRINGS]; /* all must be in one line, as they are; the first is there */
+	const char *cause, *fix;	  /* each a sentence without its full stop */
 	const char *source;		  /* where it is from */
 };
 extern const struct explain_row explain_rows[];

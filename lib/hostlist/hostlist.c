@@ -65,7 +65,7 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int hosts_repeated(const struct hosts *hosts, const char **out, struct error *err)
+int hosts_duplicate(const struct hosts *hosts, const char **out, struct error *err)
 {
 	char **sorted = calloc(hosts->count + 1, sizeof *sorted);
 

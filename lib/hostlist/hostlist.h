@@ -23,7 +23,7 @@ struct hosts {
 };
 void hosts_free(struct hosts *hosts); /* frees what it holds and clears it; NULL is fine */
 /* A name that is there twice (borrowed), or NULL. -ERR_UNAVAILABLE: memory. */
-int hosts_repeated(const struct hosts *hosts, const char **out, struct error *err);
+int hosts_duplicate(const struct hosts *hosts, const char **out, struct error *err);
 
 /* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does: the last bracket varies
  * fastest, then the others from the left (odd, but ranks follow that order); a range is padded to

@@ -6,17 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_BITS 64
+#define CHUNK_BITS 64
 
 /* CPUs of most nodes fit in here: a card has a set for each core, and 10,000 cards are compared
  * when a large job is planned. */
-#define SMALL_WORDS 4
+#define SMALL_CHUNKS 4
 
 /* A bitmap; words beyond count are zeros that nobody stored. */
 struct idset {
-	uint64_t *words; /* small, or malloced */
+	uint64_t *chunks; /* small, or malloced */
 	size_t count;
-	uint64_t small[SMALL_WORDS];
+	uint64_t small[SMALL_CHUNKS];
 };
 
 struct idset *idset_new(void)
@@ -28,8 +28,8 @@ void idset_free(struct idset *set)
 {
 	if (!set)
 		return;
-	if (set->words != set->small)
-		free(set->words);
+	if (set->chunks != set->small)
+		free(set->chunks);
 	free(set);
 }
 
@@ -44,12 +44,12 @@ struct idset *idset_copy(const struct idset *set)
 	return copy;
 }
 
-static uint64_t word_at(const struct idset *set, size_t index)
+static uint64_t chunk_at(const struct idset *set, size_t index)
 {
-	return set && index < set->count ? set->words[index] : 0;
+	return set && index < set->count ? set->chunks[index] : 0;
 }
 
-static size_t word_count(const struct idset *set)
+static size_t chunk_count(const struct idset *set)
 {
 	return set ? set->count : 0;
 }
@@ -58,18 +58,18 @@ static int grow(struct idset *set, size_t count)
 {
 	if (count <= set->count)
 		return 0;
-	uint64_t *words = set->small;
+	uint64_t *chunks = set->small;
 
-	if (count > SMALL_WORDS) {
-		words = realloc(set->words == set->small ? NULL : set->words,
-				count * sizeof *words);
-		if (words && set->words == set->small)
-			memcpy(words, set->small, set->count * sizeof *words);
+	if (count > SMALL_CHUNKS) {
+		chunks = realloc(set->chunks == set->small ? NULL : set->chunks,
+				count * sizeof *chunks);
+		if (chunks && set->chunks == set->small)
+			memcpy(chunks, set->small, set->count * sizeof *chunks);
 	}
-	if (!words)
+	if (!chunks)
 		return -1;
-	memset(words + set->count, 0, (count - set->count) * sizeof *words);
-	set->words = words;
+	memset(chunks + set->count, 0, (count - set->count) * sizeof *chunks);
+	set->chunks = chunks;
 	set->count = count;
 	return 0;
 }
@@ -83,38 +83,38 @@ int idset_add_range(struct idset *set, int first, int last)
 {
 	if (first < 0 || last > IDSET_MAX || first > last)
 		return -1;
-	if (grow(set, (size_t)last / WORD_BITS + 1))
+	if (grow(set, (size_t)last / CHUNK_BITS + 1))
 		return -1;
 	for (int id = first; id <= last; id++)
-		set->words[id / WORD_BITS] |= UINT64_C(1) << (id % WORD_BITS);
+		set->chunks[id / CHUNK_BITS] |= UINT64_C(1) << (id % CHUNK_BITS);
 	return 0;
 }
 
 void idset_remove(struct idset *set, int id)
 {
 	if (idset_has(set, id))
-		set->words[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
+		set->chunks[id / CHUNK_BITS] &= ~(UINT64_C(1) << (id % CHUNK_BITS));
 }
 
 void idset_clear(struct idset *set)
 {
 	if (set->count)
-		memset(set->words, 0, set->count * sizeof *set->words);
+		memset(set->chunks, 0, set->count * sizeof *set->chunks);
 }
 
 bool idset_has(const struct idset *set, int id)
 {
 	if (id < 0)
 		return false;
-	return word_at(set, (size_t)id / WORD_BITS) >> (id % WORD_BITS) & 1;
+	return chunk_at(set, (size_t)id / CHUNK_BITS) >> (id % CHUNK_BITS) & 1;
 }
 
 size_t idset_count(const struct idset *set)
 {
 	size_t count = 0;
 
-	for (size_t i = 0; i < word_count(set); i++)
-		count += (size_t)__builtin_popcountll(set->words[i]);
+	for (size_t i = 0; i < chunk_count(set); i++)
+		count += (size_t)__builtin_popcountll(set->chunks[i]);
 	return count;
 }
 
@@ -123,15 +123,15 @@ int idset_next(const struct idset *set, int after)
 	if (after >= IDSET_MAX)
 		return -1;
 	size_t id = after < 0 ? 0 : (size_t)after + 1;
-	size_t index = id / WORD_BITS;
-	uint64_t word = word_at(set, index) >> (id % WORD_BITS) << (id % WORD_BITS);
+	size_t index = id / CHUNK_BITS;
+	uint64_t chunk = chunk_at(set, index) >> (id % CHUNK_BITS) << (id % CHUNK_BITS);
 
-	while (!word) {
-		if (++index >= word_count(set))
+	while (!chunk) {
+		if (++index >= chunk_count(set))
 			return -1;
-		word = set->words[index];
+		chunk = set->chunks[index];
 	}
-	return (int)(index * WORD_BITS) + __builtin_ctzll(word);
+	return (int)(index * CHUNK_BITS) + __builtin_ctzll(chunk);
 }
 
 bool idset_equal(const struct idset *a, const struct idset *b)
@@ -141,51 +141,51 @@ bool idset_equal(const struct idset *a, const struct idset *b)
 
 bool idset_intersects(const struct idset *a, const struct idset *b)
 {
-	for (size_t i = 0; i < word_count(a); i++)
-		if (a->words[i] & word_at(b, i))
+	for (size_t i = 0; i < chunk_count(a); i++)
+		if (a->chunks[i] & chunk_at(b, i))
 			return true;
 	return false;
 }
 
 bool idset_contains(const struct idset *whole, const struct idset *part)
 {
-	for (size_t i = 0; i < word_count(part); i++)
-		if (part->words[i] & ~word_at(whole, i))
+	for (size_t i = 0; i < chunk_count(part); i++)
+		if (part->chunks[i] & ~chunk_at(whole, i))
 			return false;
 	return true;
 }
 
 int idset_unite(struct idset *a, const struct idset *b)
 {
-	if (grow(a, word_count(b)))
+	if (grow(a, chunk_count(b)))
 		return -1;
-	for (size_t i = 0; i < word_count(b); i++)
-		a->words[i] |= b->words[i];
+	for (size_t i = 0; i < chunk_count(b); i++)
+		a->chunks[i] |= b->chunks[i];
 	return 0;
 }
 
 void idset_intersect(struct idset *a, const struct idset *b)
 {
 	for (size_t i = 0; i < a->count; i++)
-		a->words[i] &= word_at(b, i);
+		a->chunks[i] &= chunk_at(b, i);
 }
 
 void idset_subtract(struct idset *a, const struct idset *b)
 {
 	for (size_t i = 0; i < a->count; i++)
-		a->words[i] &= ~word_at(b, i);
+		a->chunks[i] &= ~chunk_at(b, i);
 }
 
 /* Say what is wrong and where: the text around the place, so that a long list stays readable. */
 static int bad(const char *text, const char *at, const char *what, struct error *err)
 {
-	size_t place = (size_t)(at - text);
-	size_t from = place > 20 ? place - 20 : 0;
+	size_t position = (size_t)(at - text);
+	size_t from = position > 20 ? position - 20 : 0;
 
 	return error_set(err, ERR_DATA,
 			 "id set \"%s%.60s\": %s at byte %zu; expected ids and ascending "
 			 "ranges as in \"0-3,8\", each id once and at most %d",
-			 from ? "..." : "", text + from, what, place + 1, IDSET_MAX);
+			 from ? "..." : "", text + from, what, position + 1, IDSET_MAX);
 }
 
 /* One id at *p: digits without a leading zero. NULL, or what is wrong with it. */

@@ -35,7 +35,7 @@ static size_t hash_name(const char *name, size_t size)
 	return (size_t)(h ^ h >> 32);
 }
 
-static size_t *place_of(const struct table *table, const struct hosts *hosts, const char *name,
+static size_t *slot_of(const struct table *table, const struct hosts *hosts, const char *name,
 			size_t size)
 {
 	for (size_t i = hash_name(name, size);; i++) {
@@ -74,7 +74,7 @@ static int grow(struct table *table, struct hosts *hosts, struct error *err)
 	table->places = places;
 	table->size = size;
 	for (size_t i = 0; i < hosts->count; i++)
-		*place_of(table, hosts, hosts->names[i], strlen(hosts->names[i])) = i + 1;
+		*slot_of(table, hosts, hosts->names[i], strlen(hosts->names[i])) = i + 1;
 	return 0;
 }
 
@@ -88,7 +88,7 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 		if (rc)
 			return rc;
 	}
-	size_t *place = place_of(table, hosts, name, size);
+	size_t *place = slot_of(table, hosts, name, size);
 
 	if (*place && table->lines)
 		return error_set(err, ERR_DATA,

@@ -18,45 +18,45 @@
 #define TYPE_INFINIBAND 32
 #define TYPE_LOOPBACK 772
 
-struct look {
-	enum iface_sort sort;
+struct iface_info {
+	enum iface_type type;
 	int nic; /* index in machine->nics, or -1 */
 };
 
-static int nic_with_net(const struct machine *machine, const char *name)
+static int nic_with_net(const struct inventory *inventory, const char *name)
 {
-	for (size_t i = 0; i < machine->nic_count; i++)
-		if (strcmp(machine->nics[i].net, name) == 0)
+	for (size_t i = 0; i < inventory->nic_count; i++)
+		if (strcmp(inventory->nics[i].net, name) == 0)
 			return (int)i;
 	return -1;
 }
 
-static void look_at(const struct machine *machine, const char *sys_root, const char *name,
-		    int depth, struct look *out);
+static void inspect_iface(const struct inventory *inventory, const char *sys_root, const char *name,
+		    int depth, struct iface_info *out);
 
 /* What stands below a bond, a VLAN, a bridge: physical when any of it is; of several devices one
  * that is up, the first by name. */
-static void look_below(const struct machine *machine, const char *sys_root, const char *name,
-		       int depth, struct look *out)
+static void inspect_lower_devices(const struct inventory *inventory, const char *sys_root, const char *name,
+		       int depth, struct iface_info *out)
 {
-	char folder[PATH_MAX];
+	char dir[PATH_MAX];
 	struct dirent **list;
 
-	snprintf(folder, sizeof folder, "%s/sys/class/net/%s", sys_root, name);
+	snprintf(dir, sizeof dir, "%s/sys/class/net/%s", sys_root, name);
 
-	int count = sys_list(folder, &list);
+	int count = sys_list(dir, &list);
 
 	for (int i = 0; i < count; i++) {
-		struct look below;
+		struct iface_info below;
 
 		if (strncmp(list[i]->d_name, "lower_", 6) != 0)
 			continue;
-		look_at(machine, sys_root, list[i]->d_name + 6, depth + 1, &below);
-		if (below.sort != IFACE_PHYSICAL)
+		inspect_iface(inventory, sys_root, list[i]->d_name + 6, depth + 1, &below);
+		if (below.type != IFACE_PHYSICAL)
 			continue;
-		out->sort = IFACE_PHYSICAL;
-		if (out->nic < 0 || (machine->nics[out->nic].state != STATE_UP && below.nic >= 0 &&
-				     machine->nics[below.nic].state == STATE_UP))
+		out->type = IFACE_PHYSICAL;
+		if (out->nic < 0 || (inventory->nics[out->nic].state != NIC_STATE_UP && below.nic >= 0 &&
+				     inventory->nics[below.nic].state == NIC_STATE_UP))
 			out->nic = below.nic;
 	}
 	sys_list_free(list, count);
@@ -75,7 +75,7 @@ static void devtype_of(const char *sys_root, const char *name, char *out, size_t
 
 /* An Ethernet-like interface without a device: the end of a container's own veth pair (its
  * other end is in another namespace, and no bridge has it), a dummy, a tap. */
-static bool own_end_of_pair(const char *sys_root, const char *name)
+static bool is_container_veth(const char *sys_root, const char *name)
 {
 	return sys_number(TYPE_ETHER, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_ETHER &&
 	       !sys_has("%s/sys/class/net/%s/master", sys_root, name) &&
@@ -84,34 +84,34 @@ static bool own_end_of_pair(const char *sys_root, const char *name)
 		       sys_number(0, "%s/sys/class/net/%s/ifindex", sys_root, name);
 }
 
-static void look_at(const struct machine *machine, const char *sys_root, const char *name,
-		    int depth, struct look *out)
+static void inspect_iface(const struct inventory *inventory, const char *sys_root, const char *name,
+		    int depth, struct iface_info *out)
 {
 	static const char *const stacked[] = {"bond", "vlan", "team", "macvlan", "ipvlan"};
 	char devtype[32];
 
-	*out = (struct look){.sort = IFACE_VIRTUAL, .nic = nic_with_net(machine, name)};
+	*out = (struct iface_info){.type = IFACE_VIRTUAL, .nic = nic_with_net(inventory, name)};
 	if (depth > STACK_MAX)
 		return;
 	if (out->nic >= 0 || sys_has("%s/sys/class/net/%s/device", sys_root, name) ||
 	    sys_number(0, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_INFINIBAND) {
-		out->sort = IFACE_PHYSICAL;
+		out->type = IFACE_PHYSICAL;
 		if (out->nic < 0) /* an IPoIB child */
-			look_below(machine, sys_root, name, depth, out);
+			inspect_lower_devices(inventory, sys_root, name, depth, out);
 		return;
 	}
 	if (sys_number(0, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_LOOPBACK) {
-		out->sort = IFACE_LOOPBACK;
+		out->type = IFACE_LOOPBACK;
 		return;
 	}
-	look_below(machine, sys_root, name, depth, out);
+	inspect_lower_devices(inventory, sys_root, name, depth, out);
 	devtype_of(sys_root, name, devtype, sizeof devtype);
 	for (size_t i = 0; i < sizeof stacked / sizeof *stacked; i++)
 		if (strcmp(devtype, stacked[i]) == 0 &&
-		    (i != 1 || out->sort == IFACE_PHYSICAL || own_end_of_pair(sys_root, name)))
-			out->sort = IFACE_PHYSICAL;
-	if (!devtype[0] && own_end_of_pair(sys_root, name))
-		out->sort = IFACE_PHYSICAL;
+		    (i != 1 || out->type == IFACE_PHYSICAL || is_container_veth(sys_root, name)))
+			out->type = IFACE_PHYSICAL;
+	if (!devtype[0] && is_container_veth(sys_root, name))
+		out->type = IFACE_PHYSICAL;
 }
 
 static int count_bits(const unsigned char *mask, int bytes)
@@ -123,7 +123,7 @@ static int count_bits(const unsigned char *mask, int bytes)
 	return bits;
 }
 
-static bool is_link_local(const struct machine_address *address)
+static bool is_link_local(const struct inventory_address *address)
 {
 	const unsigned char *b = address->bytes;
 
@@ -132,7 +132,7 @@ static bool is_link_local(const struct machine_address *address)
 }
 
 /* Bytes, prefix and scope of an entry of getifaddrs. */
-static void take_sockaddr(struct machine_address *out, const struct ifaddrs *at)
+static void read_sockaddr(struct inventory_address *out, const struct ifaddrs *at)
 {
 	out->family = at->ifa_addr->sa_family;
 	if (out->family == AF_INET) {
@@ -152,46 +152,46 @@ static void take_sockaddr(struct machine_address *out, const struct ifaddrs *at)
 	out->link_local = is_link_local(out);
 }
 
-int address_read(struct build *build, const struct ifaddrs *list, struct error *err)
+int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err)
 {
-	struct machine *machine = build->machine;
-	const char *sys_root = build->source->sys_root ? build->source->sys_root : "";
+	struct inventory *inventory = discovery->inventory;
+	const char *sys_root = discovery->source->sys_root ? discovery->source->sys_root : "";
 
 	for (const struct ifaddrs *at = list; at; at = at->ifa_next) {
 		if (!at->ifa_addr ||
 		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
 			continue;
 
-		struct machine_address *addresses =
-			grow(machine->addresses, machine->address_count, sizeof *addresses);
+		struct inventory_address *addresses =
+			array_grow(inventory->addresses, inventory->address_count, sizeof *addresses);
 
 		if (!addresses)
 			return error_memory(err, "the addresses");
-		machine->addresses = addresses;
+		inventory->addresses = addresses;
 
-		struct machine_address *address = &addresses[machine->address_count++];
-		struct look look;
+		struct inventory_address *address = &addresses[inventory->address_count++];
+		struct iface_info iface_info;
 
 		/* "eth0:1" is a label of eth0. */
 		snprintf(address->iface, sizeof address->iface, "%.*s",
 			 (int)strcspn(at->ifa_name, ":"), at->ifa_name);
-		take_sockaddr(address, at);
-		look_at(machine, sys_root, address->iface, 0, &look);
+		read_sockaddr(address, at);
+		inspect_iface(inventory, sys_root, address->iface, 0, &iface_info);
 		if (at->ifa_flags & IFF_LOOPBACK)
-			look.sort = IFACE_LOOPBACK;
-		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) && look.nic < 0)
-			look.sort = IFACE_PHYSICAL; /* no /sys: nothing speaks against it */
-		address->sort = look.sort;
-		address->nic = look.nic;
+			iface_info.type = IFACE_LOOPBACK;
+		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) && iface_info.nic < 0)
+			iface_info.type = IFACE_PHYSICAL; /* no /sys: nothing speaks against it */
+		address->type = iface_info.type;
+		address->nic = iface_info.nic;
 		address->up = (at->ifa_flags & IFF_UP) && (at->ifa_flags & IFF_RUNNING);
-		if (look.nic >= 0)
-			address->kind = machine->nics[look.nic].kind;
+		if (iface_info.nic >= 0)
+			address->kind = inventory->nics[iface_info.nic].kind;
 		else if (sys_number(0, "%s/sys/class/net/%s/type", sys_root, address->iface) ==
 			 TYPE_INFINIBAND)
 			address->kind = NIC_INFINIBAND;
 		address->speed_mbps = sys_net_speed(sys_root, address->iface);
-		if (address->speed_mbps < 0 && look.nic >= 0)
-			address->speed_mbps = machine->nics[look.nic].speed_mbps;
+		if (address->speed_mbps < 0 && iface_info.nic >= 0)
+			address->speed_mbps = inventory->nics[iface_info.nic].speed_mbps;
 	}
 	return 0;
 }

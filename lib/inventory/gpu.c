@@ -43,19 +43,19 @@ static bool is_gpu(const struct hwloc_pcidev_attr_s *pci)
 
 bool gpu_on_bus(const char *sys_root)
 {
-	char folder[PATH_MAX];
+	char dir[PATH_MAX];
 	struct dirent **list;
 	bool found = false;
 
-	snprintf(folder, sizeof folder, "%s/sys/bus/pci/devices", sys_root);
+	snprintf(dir, sizeof dir, "%s/sys/bus/pci/devices", sys_root);
 
-	int count = sys_list(folder, &list);
+	int count = sys_list(dir, &list);
 
 	for (int i = 0; !found && i < count; i++) {
 		const char *name = list[i]->d_name;
 		struct hwloc_pcidev_attr_s pci = {
 			.class_id =
-				(unsigned short)(sys_number(0, "%s/%s/class", folder, name) >> 8)};
+				(unsigned short)(sys_number(0, "%s/%s/class", dir, name) >> 8)};
 		struct pci_id id;
 
 		if ((pci.class_id >> 8 != 0x03 && pci.class_id >> 8 != 0x12) ||
@@ -64,17 +64,17 @@ bool gpu_on_bus(const char *sys_root)
 		pci.domain = id.domain;
 		pci.bus = (unsigned char)id.bus;
 		pci.dev = (unsigned char)id.dev;
-		pci.vendor_id = (unsigned short)sys_number(0, "%s/%s/vendor", folder, name);
-		pci.device_id = (unsigned short)sys_number(0, "%s/%s/device", folder, name);
+		pci.vendor_id = (unsigned short)sys_number(0, "%s/%s/vendor", dir, name);
+		pci.device_id = (unsigned short)sys_number(0, "%s/%s/device", dir, name);
 		found = is_gpu(&pci);
 	}
 	sys_list_free(list, count);
 	return found;
 }
 
-static int insert_hole(void **array, size_t count, size_t at, size_t size)
+static int make_gap(void **array, size_t count, size_t at, size_t size)
 {
-	char *bigger = grow(*array, count, size);
+	char *bigger = array_grow(*array, count, size);
 
 	if (!bigger)
 		return -1;
@@ -84,35 +84,35 @@ static int insert_hole(void **array, size_t count, size_t at, size_t size)
 	return 0;
 }
 
-int gpu_insert(struct build *build, size_t at, struct error *err)
+int gpu_insert(struct discovery *discovery, size_t at, struct error *err)
 {
-	struct machine *machine = build->machine;
-	void *gpus = machine->gpus, *objs = build->gpu_objs;
-	int rc = insert_hole(&objs, machine->gpu_count, at, sizeof *build->gpu_objs);
+	struct inventory *inventory = discovery->inventory;
+	void *gpus = inventory->gpus, *objs = discovery->gpu_objs;
+	int rc = make_gap(&objs, inventory->gpu_count, at, sizeof *discovery->gpu_objs);
 
-	build->gpu_objs = objs;
+	discovery->gpu_objs = objs;
 	if (rc == 0)
-		rc = insert_hole(&gpus, machine->gpu_count, at, sizeof *machine->gpus);
-	machine->gpus = gpus;
+		rc = make_gap(&gpus, inventory->gpu_count, at, sizeof *inventory->gpus);
+	inventory->gpus = gpus;
 	if (rc != 0)
 		return error_memory(err, "the GPUs");
-	machine->gpu_count++;
-	machine->gpus[at].partition = -1;
-	machine->gpus[at].package = -1;
-	machine->gpus[at].memory_bytes = -1;
-	machine->gpus[at].allowed = true;
+	inventory->gpu_count++;
+	inventory->gpus[at].partition = -1;
+	inventory->gpus[at].package = -1;
+	inventory->gpus[at].memory_bytes = -1;
+	inventory->gpus[at].allowed = true;
 	return 0;
 }
 
-int gpu_add_partition(struct build *build, size_t at, struct error *err)
+int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err)
 {
-	int rc = gpu_insert(build, at + 1, err);
+	int rc = gpu_insert(discovery, at + 1, err);
 
 	if (rc)
 		return rc;
 
-	const struct machine_gpu *from = &build->machine->gpus[at];
-	struct machine_gpu *to = &build->machine->gpus[at + 1];
+	const struct inventory_gpu *from = &discovery->inventory->gpus[at];
+	struct inventory_gpu *to = &discovery->inventory->gpus[at + 1];
 
 	*to = *from;
 	to->name = from->name ? strdup(from->name) : NULL;
@@ -121,7 +121,7 @@ int gpu_add_partition(struct build *build, size_t at, struct error *err)
 	to->os_devices = strdup(from->os_devices);
 	to->numa_os = idset_copy(from->numa_os);
 	to->cpus_os = idset_copy(from->cpus_os);
-	build->gpu_objs[at + 1] = build->gpu_objs[at];
+	discovery->gpu_objs[at + 1] = discovery->gpu_objs[at];
 	if (!to->os_devices || !to->numa_os || !to->cpus_os)
 		return error_memory(err, "the GPUs");
 	return 0;
@@ -175,7 +175,7 @@ static int append_name(char **names, const char *name)
 
 static int64_t info_kib(hwloc_obj_t obj, const char *key)
 {
-	const char *text = obj_info(obj, key);
+	const char *text = topology_obj_info(obj, key);
 
 	return text ? strtoll(text, NULL, 10) * 1024 : 0;
 }
@@ -183,13 +183,13 @@ static int64_t info_kib(hwloc_obj_t obj, const char *key)
 /* An info that says something: partitions come with empty names and UUIDs of zeros. */
 static const char *info_text(hwloc_obj_t obj, const char *key)
 {
-	const char *text = obj_info(obj, key);
+	const char *text = topology_obj_info(obj, key);
 
 	return text && text[strspn(text, "0x-")] ? text : NULL;
 }
 
 /* What an OS device's record tells of its GPU. */
-static int take_infos(struct machine_gpu *gpu, hwloc_obj_t obj)
+static int read_infos(struct inventory_gpu *gpu, hwloc_obj_t obj)
 {
 	static const char *const sizes[] = {"CUDAGlobalMemorySize", "RSMIVRAMSize",
 					    "LevelZeroHBMSize", "OpenCLGlobalMemorySize"};
@@ -213,7 +213,7 @@ static int take_infos(struct machine_gpu *gpu, hwloc_obj_t obj)
 
 /* Names and infos of the OS devices below pci; of the backend that shows partitions only the
  * partition'th. */
-static int take_os_devices(struct machine_gpu *gpu, hwloc_obj_t pci, const char *backend,
+static int read_os_devices(struct inventory_gpu *gpu, hwloc_obj_t pci, const char *backend,
 			   int partition)
 {
 	int seen = 0;
@@ -226,47 +226,47 @@ static int take_os_devices(struct machine_gpu *gpu, hwloc_obj_t pci, const char 
 			continue;
 		if (backend && whole_device(at->name, backend) && seen++ != partition)
 			continue;
-		if (append_name(&gpu->os_devices, at->name) != 0 || take_infos(gpu, at) != 0)
+		if (append_name(&gpu->os_devices, at->name) != 0 || read_infos(gpu, at) != 0)
 			return -1;
 	}
 	return 0;
 }
 
-static int add_function(struct build *build, hwloc_obj_t obj, struct error *err)
+static int add_function(struct discovery *discovery, hwloc_obj_t obj, struct error *err)
 {
 	const struct hwloc_pcidev_attr_s *attr = &obj->attr->pcidev;
 	struct pci_id id = {attr->domain, attr->bus, attr->dev, attr->func};
-	struct machine *machine = build->machine;
+	struct inventory *inventory = discovery->inventory;
 	const char *backend;
 	int partitions = count_partitions(obj, &backend);
 	size_t at = 0;
 
-	for (struct pci_id other; at < machine->gpu_count; at++)
-		if (pci_parse(machine->gpus[at].pci, &other) == 0 && pci_compare(id, other) < 0)
+	for (struct pci_id other; at < inventory->gpu_count; at++)
+		if (pci_parse(inventory->gpus[at].pci, &other) == 0 && pci_compare(id, other) < 0)
 			break;
 	for (int i = 0; i < partitions; i++, at++) {
-		int rc = gpu_insert(build, at, err);
+		int rc = gpu_insert(discovery, at, err);
 
 		if (rc)
 			return rc;
 
-		struct machine_gpu *gpu = &machine->gpus[at];
-		struct place place;
+		struct inventory_gpu *gpu = &inventory->gpus[at];
+		struct locality locality;
 
 		pci_format(id, gpu->pci);
 		gpu->vendor = attr->vendor_id;
 		gpu->device = attr->device_id;
 		gpu->pci_class = attr->class_id;
 		gpu->partition = partitions > 1 ? i : -1;
-		build->gpu_objs[at] = obj;
-		rc = place_of(build, obj, &place, err);
+		discovery->gpu_objs[at] = obj;
+		rc = topology_locality_of(discovery, obj, &locality, err);
 		if (rc)
 			return rc;
-		gpu->numa_os = place.numa_os;
-		gpu->cpus_os = place.cpus_os;
-		gpu->package = place.package;
-		gpu->local_known = place.known;
-		if (take_os_devices(gpu, obj, backend, i) != 0)
+		gpu->numa_os = locality.numa_os;
+		gpu->cpus_os = locality.cpus_os;
+		gpu->package = locality.package;
+		gpu->local_known = locality.known;
+		if (read_os_devices(gpu, obj, backend, i) != 0)
 			return error_memory(err, "the GPUs");
 
 		const char *model = info_text(obj, "PCIDevice");
@@ -277,19 +277,19 @@ static int add_function(struct build *build, hwloc_obj_t obj, struct error *err)
 	return 0;
 }
 
-int gpu_read(struct build *build, struct error *err)
+int gpu_read(struct discovery *discovery, struct error *err)
 {
 	hwloc_obj_t obj = NULL;
 	int rc = 0;
 
-	while (!rc && (obj = hwloc_get_next_pcidev(build->topology, obj)))
+	while (!rc && (obj = hwloc_get_next_pcidev(discovery->topology, obj)))
 		if (is_gpu(&obj->attr->pcidev))
-			rc = add_function(build, obj, err);
-	if (!rc && (!build->source->topology_file || build->source->nvml_library))
-		rc = nvml_read(build, err);
-	if (!rc && (!build->source->topology_file || build->source->sys_root))
-		rc = kfd_read(build, err);
-	for (size_t i = 0; i < build->machine->gpu_count; i++)
-		build->machine->gpus[i].index = (int)i;
+			rc = add_function(discovery, obj, err);
+	if (!rc && (!discovery->source->topology_file || discovery->source->nvml_library))
+		rc = nvml_read(discovery, err);
+	if (!rc && (!discovery->source->topology_file || discovery->source->sys_root))
+		rc = kfd_read(discovery, err);
+	for (size_t i = 0; i < discovery->inventory->gpu_count; i++)
+		discovery->inventory->gpus[i].index = (int)i;
 	return rc;
 }

@@ -24,7 +24,7 @@ const char *nic_kind_name(enum nic_kind kind)
 	return (unsigned)kind <= NIC_INFINIBAND ? names[kind] : "ethernet";
 }
 
-void *grow(void *array, size_t count, size_t size)
+void *array_grow(void *array, size_t count, size_t size)
 {
 	char *bigger = reallocarray(array, count + 1, size);
 
@@ -33,7 +33,7 @@ void *grow(void *array, size_t count, size_t size)
 	return bigger;
 }
 
-void machine_note(struct machine *machine, const char *format, ...)
+void inventory_note(struct inventory *inventory, const char *format, ...)
 {
 	char *text = NULL;
 	va_list ap;
@@ -44,17 +44,17 @@ void machine_note(struct machine *machine, const char *format, ...)
 	if (n < 0)
 		return;
 
-	char **notes = grow(machine->notes, machine->note_count, sizeof *notes);
+	char **notes = array_grow(inventory->notes, inventory->note_count, sizeof *notes);
 
 	if (!notes) {
 		free(text);
 		return;
 	}
-	machine->notes = notes;
-	notes[machine->note_count++] = text;
+	inventory->notes = notes;
+	notes[inventory->note_count++] = text;
 }
 
-void gpu_clear(struct machine_gpu *gpu)
+void gpu_clear(struct inventory_gpu *gpu)
 {
 	free(gpu->name);
 	free(gpu->os_devices);
@@ -65,37 +65,37 @@ void gpu_clear(struct machine_gpu *gpu)
 	idset_free(gpu->cpus_os);
 }
 
-void nic_clear(struct machine_nic *nic)
+void nic_clear(struct inventory_nic *nic)
 {
 	idset_free(nic->numa_os);
 	idset_free(nic->cpus_os);
 }
 
-void machine_free(struct machine *machine)
+void inventory_free(struct inventory *inventory)
 {
-	if (!machine)
+	if (!inventory)
 		return;
-	for (size_t i = 0; machine->cores && i < machine->core_count; i++)
-		idset_free(machine->cores[i].cpus_os);
-	for (size_t i = 0; machine->numas && i < machine->numa_count; i++)
-		idset_free(machine->numas[i].cpus_os);
-	for (size_t i = 0; machine->gpus && i < machine->gpu_count; i++)
-		gpu_clear(&machine->gpus[i]);
-	for (size_t i = 0; machine->nics && i < machine->nic_count; i++)
-		nic_clear(&machine->nics[i]);
-	for (size_t i = 0; machine->notes && i < machine->note_count; i++)
-		free(machine->notes[i]);
-	free(machine->cores);
-	free(machine->numas);
-	free(machine->gpus);
-	free(machine->nics);
-	free(machine->notes);
-	free(machine->addresses);
-	free(machine->path);
-	free(machine->node);
-	free(machine->source);
-	idset_free(machine->allowed_cpus_os);
-	*machine = (struct machine){0};
+	for (size_t i = 0; inventory->cores && i < inventory->core_count; i++)
+		idset_free(inventory->cores[i].cpus_os);
+	for (size_t i = 0; inventory->numas && i < inventory->numa_count; i++)
+		idset_free(inventory->numas[i].cpus_os);
+	for (size_t i = 0; inventory->gpus && i < inventory->gpu_count; i++)
+		gpu_clear(&inventory->gpus[i]);
+	for (size_t i = 0; inventory->nics && i < inventory->nic_count; i++)
+		nic_clear(&inventory->nics[i]);
+	for (size_t i = 0; inventory->notes && i < inventory->note_count; i++)
+		free(inventory->notes[i]);
+	free(inventory->cores);
+	free(inventory->numas);
+	free(inventory->gpus);
+	free(inventory->nics);
+	free(inventory->notes);
+	free(inventory->addresses);
+	free(inventory->path);
+	free(inventory->node);
+	free(inventory->source);
+	idset_free(inventory->allowed_cpus_os);
+	*inventory = (struct inventory){0};
 }
 
 int pci_parse(const char *text, struct pci_id *out)
@@ -129,10 +129,10 @@ void pci_format(struct pci_id id, char out[20])
 		 id.func & 7);
 }
 
-static int read_names(struct build *build, struct error *err)
+static int read_names(struct discovery *discovery, struct error *err)
 {
-	struct machine *machine = build->machine;
-	const char *file = build->source->topology_file;
+	struct inventory *inventory = discovery->inventory;
+	const char *file = discovery->source->topology_file;
 	char host[256];
 
 	if (gethostname(host, sizeof host) != 0)
@@ -141,77 +141,77 @@ static int read_names(struct build *build, struct error *err)
 
 	const char *captured = NULL;
 
-	if (build->source->no_network)
-		captured = obj_info(hwloc_get_root_obj(build->topology), "HostName");
-	machine->node = strdup(captured ? captured : host);
-	machine->source = strdup(file ? file : "this machine");
-	machine->this_system = !file;
-	if (!machine->node || !machine->source)
+	if (discovery->source->no_network)
+		captured = topology_obj_info(hwloc_get_root_obj(discovery->topology), "HostName");
+	inventory->node = strdup(captured ? captured : host);
+	inventory->source = strdup(file ? file : "this machine");
+	inventory->this_system = !file;
+	if (!inventory->node || !inventory->source)
 		return error_memory(err, "the machine's name");
 	return 0;
 }
 
-static int read_addresses(struct build *build, struct error *err)
+static int read_addresses(struct discovery *discovery, struct error *err)
 {
 	struct ifaddrs *list = NULL;
 
-	if (build->source->no_network)
+	if (discovery->source->no_network)
 		return 0;
 	if (getifaddrs(&list) != 0)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "the network interfaces cannot be listed: %m");
 
-	int rc = address_read(build, list, err);
+	int rc = address_read(discovery, list, err);
 
 	freeifaddrs(list);
 	return rc;
 }
 
-static void read_memory_limit(struct build *build)
+static void read_memory_limit(struct discovery *discovery)
 {
 	char *text = NULL;
 	size_t size;
 
-	build->machine->memory_limit_bytes = -1;
-	if (build->source->topology_file)
+	discovery->inventory->memory_limit_bytes = -1;
+	if (discovery->source->topology_file)
 		return;
 	if (file_read("/proc/self/cgroup", 1 << 20, &text, &size, NULL) != 0)
 		return;
-	build->machine->memory_limit_bytes = cgroup_memory_limit(build->source->sys_root, text);
+	discovery->inventory->memory_limit_bytes = cgroup_memory_limit(discovery->source->sys_root, text);
 	free(text);
 }
 
-int machine_load(const struct machine_source *source, struct machine *out, struct error *err)
+int inventory_discover(const struct inventory_source *source, struct inventory *out, struct error *err)
 {
-	struct machine machine = {0};
-	struct build build = {.source = source, .machine = &machine};
-	int rc = topology_open(source, &build.topology, err);
+	struct inventory inventory = {0};
+	struct discovery discovery = {.source = source, .inventory = &inventory};
+	int rc = topology_open(source, &discovery.topology, err);
 
 	if (rc)
 		goto out;
-	rc = read_names(&build, err);
+	rc = read_names(&discovery, err);
 	if (!rc)
-		rc = topology_read(&build, err);
+		rc = topology_read(&discovery, err);
 	if (!rc)
-		rc = gpu_read(&build, err);
+		rc = gpu_read(&discovery, err);
 	if (!rc)
-		rc = nic_read(&build, err);
+		rc = nic_read(&discovery, err);
 	if (!rc)
-		rc = path_read(&build, err);
+		rc = locality_read(&discovery, err);
 	if (!rc)
-		rc = read_addresses(&build, err);
+		rc = read_addresses(&discovery, err);
 	if (!rc)
-		read_memory_limit(&build);
+		read_memory_limit(&discovery);
 out:
-	free(build.gpu_objs);
-	free(build.nic_objs);
-	hwloc_bitmap_free(build.allowed);
-	hwloc_bitmap_free(build.cpu_nodes);
-	if (build.topology)
-		hwloc_topology_destroy(build.topology);
+	free(discovery.gpu_objs);
+	free(discovery.nic_objs);
+	hwloc_bitmap_free(discovery.allowed);
+	hwloc_bitmap_free(discovery.cpu_nodes);
+	if (discovery.topology)
+		hwloc_topology_destroy(discovery.topology);
 	if (rc)
-		machine_free(&machine);
+		inventory_free(&inventory);
 	else
-		*out = machine;
+		*out = inventory;
 	return rc;
 }

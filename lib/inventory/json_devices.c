@@ -21,131 +21,131 @@ static int ids_from_json(const json_t *row, uint16_t *vendor, uint16_t *device, 
 			 struct error *err)
 {
 	const char *id, *class;
-	int rc = card_get_text(row, "id", 9, &id, err);
+	int rc = inventory_get_text(row, "id", 9, &id, err);
 
 	if (!rc)
-		rc = card_get_text(row, "class", 4, &class, err);
+		rc = inventory_get_text(row, "class", 4, &class, err);
 	if (rc)
 		return rc;
 	if (strlen(id) != 9 || id[4] != ':' || hex4(id, vendor) || hex4(id + 5, device) ||
 	    hex4(class, pci_class))
 		return error_set(err, ERR_DATA,
-				 CARD ": id \"%s\", class \"%s\"; expected \"10de:2335\", \"0302\"",
+				 INVENTORY_NAME ": id \"%s\", class \"%s\"; expected \"10de:2335\", \"0302\"",
 				 id, class);
 	return 0;
 }
 
-static int gpu_from_json(const json_t *row, int packages, struct machine_gpu *gpu,
+static int gpu_from_json(const json_t *row, int packages, struct inventory_gpu *gpu,
 			 struct error *err)
 {
 	int64_t memory = -1;
-	int rc = card_copy_text(gpu->pci, sizeof gpu->pci, row, "pci", err);
+	int rc = inventory_copy_text(gpu->pci, sizeof gpu->pci, row, "pci", err);
 
 	gpu->partition = -1;
 	if (!rc)
 		rc = ids_from_json(row, &gpu->vendor, &gpu->device, &gpu->pci_class, err);
 	if (!rc)
-		rc = card_get_set(row, "numa", &gpu->numa_os, err);
+		rc = inventory_get_set(row, "numa", &gpu->numa_os, err);
 	if (!rc)
-		rc = card_get_set(row, "cpus", &gpu->cpus_os, err);
+		rc = inventory_get_set(row, "cpus", &gpu->cpus_os, err);
 	if (!rc)
-		rc = card_get_number(row, "package", -1, packages - 1, &gpu->package, err);
+		rc = inventory_get_number(row, "package", -1, packages - 1, &gpu->package, err);
 	if (!rc)
-		rc = card_get_flag(row, "known", &gpu->local_known, err);
+		rc = inventory_get_flag(row, "known", &gpu->local_known, err);
 	if (!rc)
-		rc = card_get_flag(row, "allowed", &gpu->allowed, err);
+		rc = inventory_get_flag(row, "allowed", &gpu->allowed, err);
 	if (!rc && json_object_get(row, "partition"))
-		rc = card_get_number(row, "partition", 0, MAX_GPUS, &gpu->partition, err);
+		rc = inventory_get_number(row, "partition", 0, MAX_GPUS, &gpu->partition, err);
 	if (!rc && json_object_get(row, "memory"))
-		rc = json_get_int(CARD, row, "memory", 0, INT64_MAX, &memory, err);
+		rc = json_get_int(INVENTORY_NAME, row, "memory", 0, INT64_MAX, &memory, err);
 	gpu->memory_bytes = memory;
 	if (!rc)
-		rc = card_dup_text(&gpu->name, row, "name", false, err);
+		rc = inventory_dup_text(&gpu->name, row, "name", false, err);
 	if (!rc)
-		rc = card_dup_text(&gpu->os_devices, row, "os", false, err);
+		rc = inventory_dup_text(&gpu->os_devices, row, "os", false, err);
 	if (!rc && !gpu->os_devices && !(gpu->os_devices = strdup("")))
-		rc = error_memory(err, CARD);
+		rc = error_memory(err, INVENTORY_NAME);
 	if (!rc)
-		rc = card_dup_text(&gpu->uuid, row, "uuid", false, err);
+		rc = inventory_dup_text(&gpu->uuid, row, "uuid", false, err);
 	if (!rc)
-		rc = card_dup_text(&gpu->mig, row, "mig", false, err);
-	return rc ? rc : card_dup_text(&gpu->fault, row, "fault", false, err);
+		rc = inventory_dup_text(&gpu->mig, row, "mig", false, err);
+	return rc ? rc : inventory_dup_text(&gpu->fault, row, "fault", false, err);
 }
 
-int card_gpus(const json_t *json, struct machine *machine, struct error *err)
+int inventory_gpus_from_json(const json_t *json, struct inventory *inventory, struct error *err)
 {
 	json_t *rows, *row;
 	size_t i;
-	int rc = card_get_list(json, "gpus", MAX_GPUS, &rows, err);
+	int rc = inventory_get_list(json, "gpus", MAX_GPUS, &rows, err);
 
 	if (rc)
 		return rc;
-	machine->gpus = calloc(json_array_size(rows) + 1, sizeof *machine->gpus);
-	if (!machine->gpus)
-		return error_memory(err, CARD);
+	inventory->gpus = calloc(json_array_size(rows) + 1, sizeof *inventory->gpus);
+	if (!inventory->gpus)
+		return error_memory(err, INVENTORY_NAME);
 	json_array_foreach(rows, i, row)
 	{
-		machine->gpu_count = i + 1;
-		machine->gpus[i].index = (int)i;
-		rc = gpu_from_json(row, (int)machine->package_count, &machine->gpus[i], err);
+		inventory->gpu_count = i + 1;
+		inventory->gpus[i].index = (int)i;
+		rc = gpu_from_json(row, (int)inventory->package_count, &inventory->gpus[i], err);
 		if (rc)
 			return rc;
 	}
 	return 0;
 }
 
-static int nic_from_json(const json_t *row, int packages, struct machine_nic *nic,
+static int nic_from_json(const json_t *row, int packages, struct inventory_nic *nic,
 			 struct error *err)
 {
 	const char *kind;
-	int state = STATE_UNKNOWN;
-	int rc = card_copy_text(nic->net, sizeof nic->net, row, "net", err);
+	int state = NIC_STATE_UNKNOWN;
+	int rc = inventory_copy_text(nic->net, sizeof nic->net, row, "net", err);
 
 	if (!rc)
-		rc = card_copy_text(nic->rdma, sizeof nic->rdma, row, "rdma", err);
+		rc = inventory_copy_text(nic->rdma, sizeof nic->rdma, row, "rdma", err);
 	if (!rc)
-		rc = card_get_number(row, "port", 1, 255, &nic->port, err);
+		rc = inventory_get_number(row, "port", 1, 255, &nic->port, err);
 	if (!rc)
-		rc = card_copy_text(nic->pci, sizeof nic->pci, row, "pci", err);
+		rc = inventory_copy_text(nic->pci, sizeof nic->pci, row, "pci", err);
 	if (!rc)
 		rc = ids_from_json(row, &nic->vendor, &nic->device, &nic->pci_class, err);
 	if (!rc)
-		rc = card_get_text(row, "kind", 32, &kind, err);
-	if (!rc && card_parse_kind(kind, &nic->kind) != 0)
+		rc = inventory_get_text(row, "kind", 32, &kind, err);
+	if (!rc && inventory_parse_kind(kind, &nic->kind) != 0)
 		rc = error_set(err, ERR_DATA,
-			       CARD ": a NIC of kind \"%s\"; expected \"infiniband\", "
+			       INVENTORY_NAME ": a NIC of kind \"%s\"; expected \"infiniband\", "
 				    "\"slingshot\", \"efa\", \"fabric\", \"roce\" or "
 				    "\"ethernet\"",
 			       kind);
 	if (!rc)
-		rc = card_get_number(row, "state", STATE_UNKNOWN, STATE_UP, &state, err);
-	nic->state = (enum machine_state)state;
+		rc = inventory_get_number(row, "state", NIC_STATE_UNKNOWN, NIC_STATE_UP, &state, err);
+	nic->state = (enum nic_state)state;
 	if (!rc)
-		rc = json_get_int(CARD, row, "speed", -1, INT64_MAX, &nic->speed_mbps, err);
+		rc = json_get_int(INVENTORY_NAME, row, "speed", -1, INT64_MAX, &nic->speed_mbps, err);
 	if (!rc)
-		rc = card_get_set(row, "numa", &nic->numa_os, err);
+		rc = inventory_get_set(row, "numa", &nic->numa_os, err);
 	if (!rc)
-		rc = card_get_set(row, "cpus", &nic->cpus_os, err);
+		rc = inventory_get_set(row, "cpus", &nic->cpus_os, err);
 	if (!rc)
-		rc = card_get_number(row, "package", -1, packages - 1, &nic->package, err);
-	return rc ? rc : card_get_flag(row, "management", &nic->management, err);
+		rc = inventory_get_number(row, "package", -1, packages - 1, &nic->package, err);
+	return rc ? rc : inventory_get_flag(row, "management", &nic->management, err);
 }
 
-int card_nics(const json_t *json, struct machine *machine, struct error *err)
+int inventory_nics_from_json(const json_t *json, struct inventory *inventory, struct error *err)
 {
 	json_t *rows, *row;
 	size_t i;
-	int rc = card_get_list(json, "nics", MAX_NICS, &rows, err);
+	int rc = inventory_get_list(json, "nics", MAX_NICS, &rows, err);
 
 	if (rc)
 		return rc;
-	machine->nics = calloc(json_array_size(rows) + 1, sizeof *machine->nics);
-	if (!machine->nics)
-		return error_memory(err, CARD);
+	inventory->nics = calloc(json_array_size(rows) + 1, sizeof *inventory->nics);
+	if (!inventory->nics)
+		return error_memory(err, INVENTORY_NAME);
 	json_array_foreach(rows, i, row)
 	{
-		machine->nic_count = i + 1;
-		rc = nic_from_json(row, (int)machine->package_count, &machine->nics[i], err);
+		inventory->nic_count = i + 1;
+		rc = nic_from_json(row, (int)inventory->package_count, &inventory->nics[i], err);
 		if (rc)
 			return rc;
 	}

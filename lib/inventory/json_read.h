@@ -17,37 +17,37 @@
 #define MAX_NOTES 256
 #define MAX_TEXT 4096
 
-#define CARD "a node's card" /* its name in errors */
+#define INVENTORY_NAME "a node's card" /* its name in errors */
 
 /* ---- json_values.c: members of an object ---- */
 
 /* Borrowed, at most max bytes. */
-int card_get_text(const json_t *object, const char *key, size_t max, const char **out,
+int inventory_get_text(const json_t *object, const char *key, size_t max, const char **out,
 		  struct error *err);
 /* Into an array of size bytes. */
-int card_copy_text(char *out, size_t size, const json_t *object, const char *key,
+int inventory_copy_text(char *out, size_t size, const json_t *object, const char *key,
 		   struct error *err);
 /* malloced; unless it is needed it may be absent (*out stays). */
-int card_dup_text(char **out, const json_t *object, const char *key, bool needed,
+int inventory_dup_text(char **out, const json_t *object, const char *key, bool needed,
 		  struct error *err);
-int card_get_number(const json_t *object, const char *key, int min, int max, int *out,
+int inventory_get_number(const json_t *object, const char *key, int min, int max, int *out,
 		    struct error *err);
-int card_get_flag(const json_t *object, const char *key, bool *out, struct error *err);
+int inventory_get_flag(const json_t *object, const char *key, bool *out, struct error *err);
 /* A new set from "0-3,8". */
-int card_parse_set(const char *text, struct idset **out, struct error *err);
-int card_get_set(const json_t *object, const char *key, struct idset **out, struct error *err);
+int inventory_parse_set(const char *text, struct idset **out, struct error *err);
+int inventory_get_set(const json_t *object, const char *key, struct idset **out, struct error *err);
 /* An array of at most max entries; borrowed. */
-int card_get_list(const json_t *object, const char *key, size_t max, json_t **out,
+int inventory_get_list(const json_t *object, const char *key, size_t max, json_t **out,
 		  struct error *err);
 /* -ERR_DATA: entry row of the list key is not what was expected. */
-int card_bad_row(const char *key, size_t row, const char *expected, struct error *err);
+int inventory_bad_row(const char *key, size_t row, const char *expected, struct error *err);
 
 /* nic_kind_name's word. 0 or -1. */
-int card_parse_kind(const char *name, enum nic_kind *out);
+int inventory_parse_kind(const char *name, enum nic_kind *out);
 
 /* ---- json_devices.c: the lists "gpus" and "nics" into machine; package_count is known ---- */
 
-int card_gpus(const json_t *json, struct machine *machine, struct error *err);
-int card_nics(const json_t *json, struct machine *machine, struct error *err);
+int inventory_gpus_from_json(const json_t *json, struct inventory *inventory, struct error *err);
+int inventory_nics_from_json(const json_t *json, struct inventory *inventory, struct error *err);
 
 #endif

@@ -46,16 +46,16 @@ static bool is_shifted(const struct idset *a, const struct idset *b, int step)
 	return x < 0 && y < 0;
 }
 
-static json_t *cores_to_json(const struct machine *machine)
+static json_t *cores_to_json(const struct inventory *inventory)
 {
 	json_t *rows = json_array();
 
-	for (size_t i = 0, next; i < machine->core_count; i = next) {
-		const struct machine_core *first = &machine->cores[i];
+	for (size_t i = 0, next; i < inventory->core_count; i = next) {
+		const struct inventory_core *first = &inventory->cores[i];
 		int step = 0;
 
-		for (next = i + 1; next < machine->core_count; next++) {
-			const struct machine_core *core = &machine->cores[next];
+		for (next = i + 1; next < inventory->core_count; next++) {
+			const struct inventory_core *core = &inventory->cores[next];
 
 			if (next == i + 1)
 				step = idset_next(core->cpus_os, -1) -
@@ -72,12 +72,12 @@ static json_t *cores_to_json(const struct machine *machine)
 	return rows;
 }
 
-static json_t *numas_to_json(const struct machine *machine)
+static json_t *numas_to_json(const struct inventory *inventory)
 {
 	json_t *rows = json_array();
 
-	for (size_t i = 0; i < machine->numa_count; i++) {
-		const struct machine_numa *numa = &machine->numas[i];
+	for (size_t i = 0; i < inventory->numa_count; i++) {
+		const struct inventory_numa *numa = &inventory->numas[i];
 
 		json_array_append_new(rows, json_pack("[i,i,o,I]", numa->numa_os, numa->package,
 						      set_to_json(numa->cpus_os),
@@ -108,12 +108,12 @@ static void set_text(json_t *object, const char *key, const char *text)
 		json_object_set_new(object, key, json_text(text));
 }
 
-static json_t *gpus_to_json(const struct machine *machine)
+static json_t *gpus_to_json(const struct inventory *inventory)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const struct machine_gpu *gpu = &machine->gpus[i];
+	for (size_t i = 0; i < inventory->gpu_count; i++) {
+		const struct inventory_gpu *gpu = &inventory->gpus[i];
 		json_t *row =
 			json_pack("{s:s,s:o,s:o,s:o,s:o,s:i,s:b,s:b}", "pci", gpu->pci, "id",
 				  id_to_json(gpu->vendor, gpu->device), "class",
@@ -135,12 +135,12 @@ static json_t *gpus_to_json(const struct machine *machine)
 	return list;
 }
 
-static json_t *nics_to_json(const struct machine *machine)
+static json_t *nics_to_json(const struct inventory *inventory)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < machine->nic_count; i++) {
-		const struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
 
 		json_array_append_new(
 			list,
@@ -157,15 +157,15 @@ static json_t *nics_to_json(const struct machine *machine)
 	return list;
 }
 
-static json_t *paths_to_json(const struct machine *machine)
+static json_t *paths_to_json(const struct inventory *inventory)
 {
 	json_t *list = json_array();
-	char *text = malloc(machine->nic_count + 1);
+	char *text = malloc(inventory->nic_count + 1);
 
-	for (size_t g = 0; text && machine->path && g < machine->gpu_count; g++) {
-		for (size_t n = 0; n < machine->nic_count; n++)
-			text[n] = (char)('0' + machine->path[g * machine->nic_count + n]);
-		text[machine->nic_count] = '\0';
+	for (size_t g = 0; text && inventory->path && g < inventory->gpu_count; g++) {
+		for (size_t n = 0; n < inventory->nic_count; n++)
+			text[n] = (char)('0' + inventory->path[g * inventory->nic_count + n]);
+		text[inventory->nic_count] = '\0';
 		json_array_append_new(list, json_string(text));
 	}
 	if (!text) {
@@ -176,62 +176,62 @@ static json_t *paths_to_json(const struct machine *machine)
 	return list;
 }
 
-static json_t *addresses_to_json(const struct machine *machine)
+static json_t *addresses_to_json(const struct inventory *inventory)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < machine->address_count; i++) {
-		const struct machine_address *at = &machine->addresses[i];
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		const struct inventory_address *at = &inventory->addresses[i];
 		char text[INET6_ADDRSTRLEN] = "";
 
 		inet_ntop(at->family, at->bytes, text, sizeof text);
 		json_array_append_new(list,
 				      json_pack("[o,s,i,I,i,b,I,i,s]", json_text(at->iface), text,
-						at->prefix, (json_int_t)at->scope, (int)at->sort,
+						at->prefix, (json_int_t)at->scope, (int)at->type,
 						at->up, (json_int_t)at->speed_mbps, at->nic,
 						nic_kind_name(at->kind)));
 	}
 	return list;
 }
 
-static json_t *notes_to_json(const struct machine *machine)
+static json_t *notes_to_json(const struct inventory *inventory)
 {
 	json_t *list = json_array();
 
-	for (size_t i = 0; i < machine->note_count; i++)
-		json_array_append_new(list, json_text(machine->notes[i]));
+	for (size_t i = 0; i < inventory->note_count; i++)
+		json_array_append_new(list, json_text(inventory->notes[i]));
 	return list;
 }
 
 /* A row that memory was short for is missing, and must not go unnoticed. */
-static bool is_whole(const json_t *card, const struct machine *machine)
+static bool is_whole(const json_t *json, const struct inventory *inventory)
 {
-	return card && json_array_size(json_object_get(card, "numas")) == machine->numa_count &&
-	       json_array_size(json_object_get(card, "gpus")) == machine->gpu_count &&
-	       json_array_size(json_object_get(card, "nics")) == machine->nic_count &&
-	       json_array_size(json_object_get(card, "addresses")) == machine->address_count &&
-	       json_array_size(json_object_get(card, "notes")) == machine->note_count;
+	return json && json_array_size(json_object_get(json, "numas")) == inventory->numa_count &&
+	       json_array_size(json_object_get(json, "gpus")) == inventory->gpu_count &&
+	       json_array_size(json_object_get(json, "nics")) == inventory->nic_count &&
+	       json_array_size(json_object_get(json, "addresses")) == inventory->address_count &&
+	       json_array_size(json_object_get(json, "notes")) == inventory->note_count;
 }
 
-json_t *machine_to_json(const struct machine *machine)
+json_t *inventory_to_json(const struct inventory *inventory)
 {
-	json_t *limit = machine->memory_limit_bytes >= 0 ? json_integer(machine->memory_limit_bytes)
+	json_t *limit = inventory->memory_limit_bytes >= 0 ? json_integer(inventory->memory_limit_bytes)
 							 : json_null();
 
-	json_t *card =
+	json_t *json =
 		json_pack("{s:s,s:o,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format",
-			  "berth.card/1", "node", json_text(machine->node), "this_system",
-			  machine->this_system, "source", json_text(machine->source), "packages",
-			  (json_int_t)machine->package_count, "allowed",
-			  set_to_json(machine->allowed_cpus_os), "memory_limit", limit, "cores",
-			  cores_to_json(machine), "numas", numas_to_json(machine), "gpus",
-			  gpus_to_json(machine), "nics", nics_to_json(machine), "paths",
-			  paths_to_json(machine), "addresses", addresses_to_json(machine), "notes",
-			  notes_to_json(machine));
+			  "berth.card/1", "node", json_text(inventory->node), "this_system",
+			  inventory->this_system, "source", json_text(inventory->source), "packages",
+			  (json_int_t)inventory->package_count, "allowed",
+			  set_to_json(inventory->allowed_cpus_os), "memory_limit", limit, "cores",
+			  cores_to_json(inventory), "numas", numas_to_json(inventory), "gpus",
+			  gpus_to_json(inventory), "nics", nics_to_json(inventory), "paths",
+			  paths_to_json(inventory), "addresses", addresses_to_json(inventory), "notes",
+			  notes_to_json(inventory));
 
-	if (!is_whole(card, machine)) {
-		json_decref(card);
-		card = NULL;
+	if (!is_whole(json, inventory)) {
+		json_decref(json);
+		json = NULL;
 	}
-	return card;
+	return json;
 }

@@ -51,13 +51,13 @@ static char *properties_of(const char *format, ...)
 }
 
 /* Device memory: the banks of heap types 1 and 2 (frame buffer). */
-static int64_t memory_of(const char *folder, const char *node)
+static int64_t memory_of(const char *dir, const char *node)
 {
 	char path[PATH_MAX];
 	struct dirent **banks;
 	uint64_t bytes = 0;
 
-	snprintf(path, sizeof path, "%s/%s/mem_banks", folder, node);
+	snprintf(path, sizeof path, "%s/%s/mem_banks", dir, node);
 
 	int count = sys_list(path, &banks);
 
@@ -74,9 +74,9 @@ static int64_t memory_of(const char *folder, const char *node)
 }
 
 /* The node when it is a GPU that we may read. */
-static bool read_node(const char *folder, const char *name, struct kfd_node *out)
+static bool read_node(const char *dir, const char *name, struct kfd_node *out)
 {
-	char *text = properties_of("%s/%s/properties", folder, name);
+	char *text = properties_of("%s/%s/properties", dir, name);
 	bool gpu = text && property(text, "simd_count") > 0;
 
 	if (gpu) {
@@ -86,13 +86,13 @@ static bool read_node(const char *folder, const char *name, struct kfd_node *out
 					  .bus = location >> 8 & 0xff,
 					  .dev = location >> 3 & 0x1f};
 		out->unique_id = property(text, "unique_id");
-		out->memory_bytes = memory_of(folder, name);
+		out->memory_bytes = memory_of(dir, name);
 	}
 	free(text);
 	return gpu;
 }
 
-static bool is_at(const struct machine_gpu *gpu, const struct kfd_node *node)
+static bool is_at(const struct inventory_gpu *gpu, const struct kfd_node *node)
 {
 	struct pci_id id;
 
@@ -101,24 +101,24 @@ static bool is_at(const struct machine_gpu *gpu, const struct kfd_node *node)
 }
 
 /* Nodes of one function follow each other; gpus[at] is the function's first entry. */
-static int take_nodes(struct build *build, size_t at, const struct kfd_node *nodes, size_t count,
+static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_node *nodes, size_t count,
 		      struct error *err)
 {
-	bool single = build->machine->gpus[at].partition < 0;
+	bool single = discovery->inventory->gpus[at].partition < 0;
 
 	for (size_t i = 0; i < count; i++) {
-		struct machine_gpu *gpu;
+		struct inventory_gpu *gpu;
 
 		if (single && i) {
-			int rc = gpu_add_partition(build, at + i - 1, err);
+			int rc = gpu_add_partition(discovery, at + i - 1, err);
 
 			if (rc)
 				return rc;
-		} else if (at + i >= build->machine->gpu_count ||
-			   !is_at(&build->machine->gpus[at + i], &nodes[i])) {
+		} else if (at + i >= discovery->inventory->gpu_count ||
+			   !is_at(&discovery->inventory->gpus[at + i], &nodes[i])) {
 			return 0;
 		}
-		gpu = &build->machine->gpus[at + i];
+		gpu = &discovery->inventory->gpus[at + i];
 		if (single && count > 1)
 			gpu->partition = (int)i;
 		gpu->allowed = true;
@@ -135,24 +135,24 @@ static int take_nodes(struct build *build, size_t at, const struct kfd_node *nod
 }
 
 /* For each function with nodes its entries; AMD's other GPUs are not for this job. */
-static int join(struct build *build, const struct kfd_node *nodes, size_t count, struct error *err)
+static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes, size_t count, struct error *err)
 {
-	struct machine *machine = build->machine;
+	struct inventory *inventory = discovery->inventory;
 
-	for (size_t g = 0; g < machine->gpu_count; g++)
-		if (machine->gpus[g].vendor == AMD)
-			machine->gpus[g].allowed = false;
-	for (size_t g = 0; g < machine->gpu_count; g++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		if (inventory->gpus[g].vendor == AMD)
+			inventory->gpus[g].allowed = false;
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		struct kfd_node *here = NULL;
 		size_t found = 0;
 
-		if (g && strcmp(machine->gpus[g].pci, machine->gpus[g - 1].pci) == 0)
+		if (g && strcmp(inventory->gpus[g].pci, inventory->gpus[g - 1].pci) == 0)
 			continue;
 		for (size_t n = 0; n < count; n++) {
-			if (!is_at(&machine->gpus[g], &nodes[n]))
+			if (!is_at(&inventory->gpus[g], &nodes[n]))
 				continue;
 
-			struct kfd_node *more = grow(here, found, sizeof *here);
+			struct kfd_node *more = array_grow(here, found, sizeof *here);
 
 			if (!more) {
 				free(here);
@@ -162,7 +162,7 @@ static int join(struct build *build, const struct kfd_node *nodes, size_t count,
 			here[found++] = nodes[n];
 		}
 
-		int rc = take_nodes(build, g, here, found, err);
+		int rc = add_nodes(discovery, g, here, found, err);
 
 		free(here);
 		if (rc)
@@ -179,34 +179,34 @@ static int by_number(const void *a, const void *b)
 	return (one > two) - (one < two);
 }
 
-int kfd_read(struct build *build, struct error *err)
+int kfd_read(struct discovery *discovery, struct error *err)
 {
-	const char *root = build->source->sys_root ? build->source->sys_root : "";
-	char folder[PATH_MAX];
+	const char *root = discovery->source->sys_root ? discovery->source->sys_root : "";
+	char dir[PATH_MAX];
 	struct dirent **list;
 	struct kfd_node *nodes = NULL;
 	size_t found = 0;
 	int rc = 0;
 
-	snprintf(folder, sizeof folder, "%s/sys/class/kfd/kfd/topology/nodes", root);
+	snprintf(dir, sizeof dir, "%s/sys/class/kfd/kfd/topology/nodes", root);
 
-	int count = sys_list(folder, &list);
+	int count = sys_list(dir, &list);
 
 	if (count > 0)
 		qsort(list, (size_t)count, sizeof *list, by_number);
 	for (int i = 0; !rc && i < count; i++) {
 		struct kfd_node node, *more;
 
-		if (!read_node(folder, list[i]->d_name, &node))
+		if (!read_node(dir, list[i]->d_name, &node))
 			continue;
-		more = grow(nodes, found, sizeof *nodes);
+		more = array_grow(nodes, found, sizeof *nodes);
 		if (!more)
 			rc = error_memory(err, "the GPUs");
 		else
 			(nodes = more)[found++] = node;
 	}
 	if (!rc && count > 0)
-		rc = join(build, nodes, found, err);
+		rc = merge_nodes(discovery, nodes, found, err);
 	free(nodes);
 	sys_list_free(list, count);
 	return rc;

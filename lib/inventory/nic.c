@@ -23,7 +23,7 @@ struct device *devices_at(struct devices *devices, const char *pci)
 		if (strcmp(devices->list[i].pci, pci) == 0)
 			return &devices->list[i];
 
-	struct device *list = grow(devices->list, devices->count, sizeof *list);
+	struct device *list = array_grow(devices->list, devices->count, sizeof *list);
 
 	if (!list)
 		return NULL;
@@ -37,11 +37,11 @@ struct device *devices_at(struct devices *devices, const char *pci)
 }
 
 static const struct device_port port_unknown = {
-	.state = STATE_UNKNOWN, .link = LINK_UNKNOWN, .speed_mbps = -1};
+	.state = NIC_STATE_UNKNOWN, .link = LINK_UNKNOWN, .speed_mbps = -1};
 
 struct device_net *device_add_net(struct device *device, const char *name)
 {
-	struct device_net *nets = grow(device->nets, device->net_count, sizeof *nets);
+	struct device_net *nets = array_grow(device->nets, device->net_count, sizeof *nets);
 
 	if (!nets)
 		return NULL;
@@ -57,7 +57,7 @@ struct device_net *device_add_net(struct device *device, const char *name)
 
 struct device_rdma *device_add_rdma(struct device *device, const char *name)
 {
-	struct device_rdma *rdmas = grow(device->rdmas, device->rdma_count, sizeof *rdmas);
+	struct device_rdma *rdmas = array_grow(device->rdmas, device->rdma_count, sizeof *rdmas);
 
 	if (!rdmas)
 		return NULL;
@@ -97,7 +97,7 @@ static bool network_class(unsigned pci_class)
 	return pci_class >> 8 == 0x02 || pci_class == 0x0c06;
 }
 
-static void take_pci(struct device *device, hwloc_obj_t obj)
+static void read_pci(struct device *device, hwloc_obj_t obj)
 {
 	device->obj = obj;
 	device->vendor = obj->attr->pcidev.vendor_id;
@@ -106,9 +106,9 @@ static void take_pci(struct device *device, hwloc_obj_t obj)
 }
 
 /* InfiniBand's addresses have 20 bytes, its ports a local identifier. */
-static void take_net_infos(struct device_net *net, hwloc_obj_t obj)
+static void read_net_infos(struct device_net *net, hwloc_obj_t obj)
 {
-	const char *address = obj_info(obj, "Address"), *port = obj_info(obj, "Port");
+	const char *address = topology_obj_info(obj, "Address"), *port = topology_obj_info(obj, "Port");
 
 	if (address)
 		net->at.link = strlen(address) >= 20 * 3 - 1 ? LINK_INFINIBAND : LINK_ETHERNET;
@@ -116,7 +116,7 @@ static void take_net_infos(struct device_net *net, hwloc_obj_t obj)
 		net->port = (int)strtol(port, NULL, 10);
 }
 
-static void take_rdma_infos(struct device_rdma *rdma, hwloc_obj_t obj)
+static void read_rdma_infos(struct device_rdma *rdma, hwloc_obj_t obj)
 {
 	for (int p = 1; p <= DEVICE_PORTS; p++) {
 		struct device_port *port = &rdma->ports[p - 1];
@@ -124,17 +124,17 @@ static void take_rdma_infos(struct device_rdma *rdma, hwloc_obj_t obj)
 
 		snprintf(key, sizeof key, "Port%dState", p);
 
-		const char *state = obj_info(obj, key);
+		const char *state = topology_obj_info(obj, key);
 
 		snprintf(key, sizeof key, "Port%dLID", p);
 
-		const char *lid = obj_info(obj, key);
+		const char *lid = topology_obj_info(obj, key);
 
 		if (!state && !lid)
 			continue;
 		rdma->port_count = p;
 		if (state) /* of the IB specification: 4 active */
-			port->state = strtol(state, NULL, 10) == 4 ? STATE_UP : STATE_DOWN;
+			port->state = strtol(state, NULL, 10) == 4 ? NIC_STATE_UP : NIC_STATE_DOWN;
 		if (lid && strtol(lid, NULL, 0)) /* 0: Ethernet, or a port that is down */
 			port->link = LINK_INFINIBAND;
 	}
@@ -147,13 +147,13 @@ static int add_os_device(struct device *device, hwloc_obj_t obj)
 
 		if (!net)
 			return -1;
-		take_net_infos(net, obj);
+		read_net_infos(net, obj);
 	} else {
 		struct device_rdma *rdma = device_add_rdma(device, obj->name);
 
 		if (!rdma)
 			return -1;
-		take_rdma_infos(rdma, obj);
+		read_rdma_infos(rdma, obj);
 	}
 	return 0;
 }
@@ -166,12 +166,12 @@ static hwloc_obj_t pci_above(hwloc_obj_t obj)
 }
 
 /* The devices of a capture: network OS devices, and fabric functions that no driver has. */
-static int from_hwloc(struct build *build, struct devices *out)
+static int from_hwloc(struct discovery *discovery, struct devices *out)
 {
 	hwloc_obj_t obj = NULL;
 	char pci[20];
 
-	while ((obj = hwloc_get_next_osdev(build->topology, obj))) {
+	while ((obj = hwloc_get_next_osdev(discovery->topology, obj))) {
 		hwloc_obj_osdev_type_t type = obj->attr->osdev.type;
 		hwloc_obj_t above = pci_above(obj);
 
@@ -193,7 +193,7 @@ static int from_hwloc(struct build *build, struct devices *out)
 		if (!device || add_os_device(device, obj) != 0)
 			return -1;
 		if (above)
-			take_pci(device, above);
+			read_pci(device, above);
 		else
 			device->obj = obj;
 	}
@@ -201,18 +201,18 @@ static int from_hwloc(struct build *build, struct devices *out)
 }
 
 /* Fabric functions without a driver: they are shown, and never used. */
-static int add_driverless(struct build *build, struct devices *devices)
+static int add_driverless(struct discovery *discovery, struct devices *devices)
 {
 	hwloc_obj_t obj = NULL;
 
-	while ((obj = hwloc_get_next_pcidev(build->topology, obj))) {
+	while ((obj = hwloc_get_next_pcidev(discovery->topology, obj))) {
 		const struct hwloc_pcidev_attr_s *attr = &obj->attr->pcidev;
 		struct device found = {0};
 		char pci[20];
 
 		if (!network_class(attr->class_id))
 			continue;
-		take_pci(&found, obj);
+		read_pci(&found, obj);
 		if (nic_kind_of(&found, LINK_UNKNOWN) == NIC_ETHERNET)
 			continue;
 		pci_format((struct pci_id){attr->domain, attr->bus, attr->dev, attr->func}, pci);
@@ -221,46 +221,46 @@ static int add_driverless(struct build *build, struct devices *devices)
 
 		if (!device)
 			return -1;
-		take_pci(device, obj);
+		read_pci(device, obj);
 	}
 	return 0;
 }
 
 /* What hwloc has of the devices that /sys showed: its object, for locality and paths. */
-static void join_hwloc(struct build *build, struct devices *devices)
+static void attach_hwloc_objects(struct discovery *discovery, struct devices *devices)
 {
 	for (size_t i = 0; i < devices->count; i++) {
 		struct device *device = &devices->list[i];
 
-		device->obj = topology_pci(build, device->pci);
+		device->obj = topology_pci(discovery, device->pci);
 		if (device->obj)
-			take_pci(device, device->obj);
+			read_pci(device, device->obj);
 	}
 }
 
 /* One NIC, of the net and the RDMA device (either may be NULL) on one port. */
-static int emit(struct build *build, const struct device *device, const struct device_net *net,
+static int add_nic(struct discovery *discovery, const struct device *device, const struct device_net *net,
 		const struct device_rdma *rdma, int port, struct error *err)
 {
-	struct machine *machine = build->machine;
-	struct machine_nic *nics = grow(machine->nics, machine->nic_count, sizeof *nics);
+	struct inventory *inventory = discovery->inventory;
+	struct inventory_nic *nics = array_grow(inventory->nics, inventory->nic_count, sizeof *nics);
 
 	if (!nics)
 		return error_memory(err, "the NICs");
-	machine->nics = nics;
+	inventory->nics = nics;
 
-	hwloc_obj_t *objs = grow(build->nic_objs, machine->nic_count, sizeof *objs);
+	hwloc_obj_t *objs = array_grow(discovery->nic_objs, inventory->nic_count, sizeof *objs);
 
 	if (!objs)
 		return error_memory(err, "the NICs");
-	build->nic_objs = objs;
+	discovery->nic_objs = objs;
 
-	struct machine_nic *nic = &nics[machine->nic_count];
+	struct inventory_nic *nic = &nics[inventory->nic_count];
 	struct device_port at = rdma ? rdma->ports[port - 1] : port_unknown;
-	struct place place;
+	struct locality locality;
 
 	if (net) { /* the RDMA port's word counts first: it says what RDMA can do */
-		if (at.state == STATE_UNKNOWN)
+		if (at.state == NIC_STATE_UNKNOWN)
 			at.state = net->at.state;
 		if (net->at.link == LINK_INFINIBAND || at.link == LINK_UNKNOWN)
 			at.link = net->at.link;
@@ -278,17 +278,17 @@ static int emit(struct build *build, const struct device *device, const struct d
 	nic->state = at.state;
 	nic->speed_mbps = at.speed_mbps;
 	/* Wireless, USB, or without a driver: marked here, the rest by mark_management. */
-	nic->management = (!net && !rdma) || device->aside ||
+	nic->management = (!net && !rdma) || device->last_resort ||
 			  (device->pci_class == 0x0280 && nic->kind == NIC_ETHERNET);
 
-	int rc = device->obj ? place_of(build, device->obj, &place, err)
-			     : place_of_numa(build, device->numa_os, &place, err);
+	int rc = device->obj ? topology_locality_of(discovery, device->obj, &locality, err)
+			     : topology_locality_of_numa(discovery, device->numa_os, &locality, err);
 	if (rc)
 		return rc;
-	nic->numa_os = place.numa_os;
-	nic->cpus_os = place.cpus_os;
-	nic->package = place.package;
-	objs[machine->nic_count++] = device->obj;
+	nic->numa_os = locality.numa_os;
+	nic->cpus_os = locality.cpus_os;
+	nic->package = locality.package;
+	objs[inventory->nic_count++] = device->obj;
 	return 0;
 }
 
@@ -301,7 +301,7 @@ static const struct device_net *net_on(const struct device *device, int port, bo
 	return NULL;
 }
 
-static int emit_device(struct build *build, const struct device *device, struct error *err)
+static int add_device_nics(struct discovery *discovery, const struct device *device, struct error *err)
 {
 	int rc = 0;
 
@@ -310,19 +310,19 @@ static int emit_device(struct build *build, const struct device *device, struct 
 		bool one = rdma->port_count == 1;
 
 		for (int port = 1; !rc && port <= rdma->port_count; port++)
-			rc = emit(build, device, r ? NULL : net_on(device, port, one), rdma, port,
+			rc = add_nic(discovery, device, r ? NULL : net_on(device, port, one), rdma, port,
 				  err);
 	}
 	if (device->rdma_count)
 		return rc;
 	for (size_t n = 0; !rc && n < device->net_count; n++)
-		rc = emit(build, device, &device->nets[n], NULL, device->nets[n].port, err);
+		rc = add_nic(discovery, device, &device->nets[n], NULL, device->nets[n].port, err);
 	if (!device->net_count)
-		rc = emit(build, device, NULL, NULL, 1, err);
+		rc = add_nic(discovery, device, NULL, NULL, 1, err);
 	return rc;
 }
 
-static int nic_compare(const struct machine_nic *a, const struct machine_nic *b)
+static int nic_compare(const struct inventory_nic *a, const struct inventory_nic *b)
 {
 	struct pci_id one, two;
 	bool a_pci = pci_parse(a->pci, &one) == 0, b_pci = pci_parse(b->pci, &two) == 0;
@@ -337,21 +337,21 @@ static int nic_compare(const struct machine_nic *a, const struct machine_nic *b)
 }
 
 /* Insertion sort: two arrays move together, and there are few NICs. */
-static void sort_nics(struct build *build)
+static void sort_nics(struct discovery *discovery)
 {
-	struct machine_nic *nics = build->machine->nics;
+	struct inventory_nic *nics = discovery->inventory->nics;
 
-	for (size_t i = 1; i < build->machine->nic_count; i++) {
-		struct machine_nic nic = nics[i];
-		hwloc_obj_t obj = build->nic_objs[i];
+	for (size_t i = 1; i < discovery->inventory->nic_count; i++) {
+		struct inventory_nic nic = nics[i];
+		hwloc_obj_t obj = discovery->nic_objs[i];
 		size_t at = i;
 
 		for (; at > 0 && nic_compare(&nics[at - 1], &nic) > 0; at--) {
 			nics[at] = nics[at - 1];
-			build->nic_objs[at] = build->nic_objs[at - 1];
+			discovery->nic_objs[at] = discovery->nic_objs[at - 1];
 		}
 		nics[at] = nic;
-		build->nic_objs[at] = obj;
+		discovery->nic_objs[at] = obj;
 	}
 }
 
@@ -363,24 +363,24 @@ static int tier_of(enum nic_kind kind)
 
 /* NICs of a lower tier than the best that the job can use are for management. A fabric with all
  * ports down carries nothing, so the best with a port up counts; all down: the best there is. */
-static void mark_management(struct machine *machine)
+static void mark_management(struct inventory *inventory)
 {
 	int best = -1, best_up = -1;
 
-	for (size_t i = 0; i < machine->nic_count; i++) {
-		const struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
 		int tier = tier_of(nic->kind);
 
 		if (nic->management)
 			continue;
 		best = tier > best ? tier : best;
-		if (nic->state != STATE_DOWN)
+		if (nic->state != NIC_STATE_DOWN)
 			best_up = tier > best_up ? tier : best_up;
 	}
 	if (best_up >= 0)
 		best = best_up;
-	for (size_t i = 0; i < machine->nic_count; i++) {
-		struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		struct inventory_nic *nic = &inventory->nics[i];
 
 		if (best < 0 && (nic->net[0] || nic->rdma[0]))
 			nic->management = false; /* there is nothing else */
@@ -389,28 +389,28 @@ static void mark_management(struct machine *machine)
 	}
 }
 
-int nic_read(struct build *build, struct error *err)
+int nic_read(struct discovery *discovery, struct error *err)
 {
 	struct devices devices = {0};
-	const char *sys_root = build->source->sys_root;
+	const char *sys_root = discovery->source->sys_root;
 	int rc = 0;
 
-	if (build->source->topology_file && !sys_root) {
-		if (from_hwloc(build, &devices) != 0)
+	if (discovery->source->topology_file && !sys_root) {
+		if (from_hwloc(discovery, &devices) != 0)
 			rc = error_memory(err, "the NICs");
-	} else if (!build->source->no_network) {
+	} else if (!discovery->source->no_network) {
 		rc = nic_from_sys(sys_root ? sys_root : "", &devices, err);
 		if (!rc)
-			join_hwloc(build, &devices);
+			attach_hwloc_objects(discovery, &devices);
 	}
-	if (!rc && add_driverless(build, &devices) != 0)
+	if (!rc && add_driverless(discovery, &devices) != 0)
 		rc = error_memory(err, "the NICs");
 	for (size_t i = 0; !rc && i < devices.count; i++)
-		rc = emit_device(build, &devices.list[i], err);
+		rc = add_device_nics(discovery, &devices.list[i], err);
 	devices_free(&devices);
 	if (rc)
 		return rc;
-	sort_nics(build);
-	mark_management(build->machine);
+	sort_nics(discovery);
+	mark_management(discovery->inventory);
 	return 0;
 }

@@ -82,17 +82,17 @@ bool sys_has(const char *format, ...)
 
 /* The PCI function that a class entry's device link leads to, directly or above it (virtio):
  * its folder and its address. -1 when it is on no PCI bus. */
-static int pci_behind(const char *class_entry, char folder[PATH_MAX], char pci[20])
+static int pci_behind(const char *class_entry, char dir[PATH_MAX], char pci[20])
 {
 	char link[PATH_MAX];
 	struct pci_id id;
 
 	if (snprintf(link, sizeof link, "%s/device", class_entry) >= (int)sizeof link ||
-	    !realpath(link, folder))
+	    !realpath(link, dir))
 		return -1;
-	if (strstr(folder, "/usb"))
+	if (strstr(dir, "/usb"))
 		return -1; /* the PCI function above is the USB controller */
-	for (char *slash; (slash = strrchr(folder, '/')); *slash = '\0') {
+	for (char *slash; (slash = strrchr(dir, '/')); *slash = '\0') {
 		if (pci_parse(slash + 1, &id) == 0) {
 			pci_format(id, pci);
 			return 0;
@@ -104,21 +104,21 @@ static int pci_behind(const char *class_entry, char folder[PATH_MAX], char pci[2
 /* A management board's Ethernet over USB, a telephone. */
 static bool is_usb(const char *class_entry)
 {
-	char link[PATH_MAX], folder[PATH_MAX];
+	char link[PATH_MAX], dir[PATH_MAX];
 
 	return snprintf(link, sizeof link, "%s/device", class_entry) < (int)sizeof link &&
-	       realpath(link, folder) && strstr(folder, "/usb");
+	       realpath(link, dir) && strstr(dir, "/usb");
 }
 
-static void read_pci(struct device *device, const char *folder)
+static void read_pci(struct device *device, const char *dir)
 {
 	char link[PATH_MAX], driver[PATH_MAX];
 
-	device->vendor = (uint16_t)sys_number(0, "%s/vendor", folder);
-	device->device = (uint16_t)sys_number(0, "%s/device", folder);
-	device->pci_class = (uint16_t)(sys_number(0, "%s/class", folder) >> 8);
-	device->numa_os = (int)sys_number(-1, "%s/numa_node", folder);
-	if (snprintf(link, sizeof link, "%s/driver", folder) < (int)sizeof link &&
+	device->vendor = (uint16_t)sys_number(0, "%s/vendor", dir);
+	device->device = (uint16_t)sys_number(0, "%s/device", dir);
+	device->pci_class = (uint16_t)(sys_number(0, "%s/class", dir) >> 8);
+	device->numa_os = (int)sys_number(-1, "%s/numa_node", dir);
+	if (snprintf(link, sizeof link, "%s/driver", dir) < (int)sizeof link &&
 	    realpath(link, driver)) {
 		const char *name = strrchr(driver, '/');
 
@@ -129,9 +129,9 @@ static void read_pci(struct device *device, const char *folder)
 /* The device that a class entry belongs to; NULL with *rc 0 when it is on no PCI bus. */
 static struct device *device_of(struct devices *devices, const char *entry, int *rc)
 {
-	char folder[PATH_MAX], pci[20];
+	char dir[PATH_MAX], pci[20];
 
-	if (pci_behind(entry, folder, pci) != 0)
+	if (pci_behind(entry, dir, pci) != 0)
 		return NULL;
 
 	size_t before = devices->count;
@@ -140,21 +140,21 @@ static struct device *device_of(struct devices *devices, const char *entry, int 
 	if (!device)
 		*rc = -1;
 	else if (devices->count > before)
-		read_pci(device, folder);
+		read_pci(device, dir);
 	return device;
 }
 
-static enum machine_state state_of_net(const char *entry)
+static enum nic_state net_state(const char *entry)
 {
 	char state[32];
 
 	if (sys_text(state, sizeof state, "%s/operstate", entry) != 0)
-		return STATE_UNKNOWN;
+		return NIC_STATE_UNKNOWN;
 	if (strcmp(state, "up") == 0)
-		return STATE_UP;
+		return NIC_STATE_UP;
 	if (strcmp(state, "unknown") == 0) /* drivers that never say; carrier does */
-		return sys_number(0, "%s/carrier", entry) == 1 ? STATE_UP : STATE_DOWN;
-	return STATE_DOWN;
+		return sys_number(0, "%s/carrier", entry) == 1 ? NIC_STATE_UP : NIC_STATE_DOWN;
+	return NIC_STATE_DOWN;
 }
 
 int64_t sys_net_speed(const char *sys_root, const char *name)
@@ -190,10 +190,10 @@ static int add_net(struct devices *devices, const char *sys_root, const char *na
 	if (port == 0)
 		port = sys_number(0, "%s/dev_id", entry);
 	net->port = port >= 0 && port < DEVICE_PORTS ? (int)port + 1 : 1;
-	net->at.state = state_of_net(entry);
+	net->at.state = net_state(entry);
 	net->at.speed_mbps = sys_net_speed(sys_root, name);
 	net->at.link = sys_number(1, "%s/type", entry) == 32 ? LINK_INFINIBAND : LINK_ETHERNET;
-	device->aside = (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
+	device->last_resort = (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
 			 strcmp(uevent, "DEVTYPE=wlan") == 0) ||
 			sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry) ||
 			is_usb(entry);
@@ -205,7 +205,7 @@ static void read_port(struct device_port *port, const char *entry, int number)
 	char text[64];
 
 	if (sys_text(text, sizeof text, "%s/ports/%d/state", entry, number) == 0)
-		port->state = strncmp(text, "4:", 2) == 0 ? STATE_UP : STATE_DOWN;
+		port->state = strncmp(text, "4:", 2) == 0 ? NIC_STATE_UP : NIC_STATE_DOWN;
 	if (sys_text(text, sizeof text, "%s/ports/%d/link_layer", entry, number) == 0)
 		port->link = strcmp(text, "InfiniBand") == 0 ? LINK_INFINIBAND : LINK_ETHERNET;
 	if (sys_text(text, sizeof text, "%s/ports/%d/rate", entry, number) == 0) {
@@ -250,15 +250,15 @@ int nic_from_sys(const char *sys_root, struct devices *out, struct error *err)
 	int failed = 0;
 
 	for (size_t c = 0; !failed && c < sizeof classes / sizeof *classes; c++) {
-		char folder[PATH_MAX];
+		char dir[PATH_MAX];
 		struct dirent **list;
 
-		if (snprintf(folder, sizeof folder, "%s/sys/class/%s", sys_root, classes[c]) >=
-		    (int)sizeof folder)
+		if (snprintf(dir, sizeof dir, "%s/sys/class/%s", sys_root, classes[c]) >=
+		    (int)sizeof dir)
 			return error_set(err, ERR_DATA, "the path of /sys is too long: %s",
 					 sys_root);
 
-		int count = sys_list(folder, &list);
+		int count = sys_list(dir, &list);
 
 		if (count < 0)
 			failed = -1;

@@ -82,14 +82,14 @@ static char *copy(const char *text)
 	return text && *text ? strdup(text) : NULL;
 }
 
-static void set_fault(struct machine_gpu *gpu, const char *text)
+static void set_fault(struct inventory_gpu *gpu, const char *text)
 {
 	if (!gpu->fault)
 		gpu->fault = strdup(text);
 }
 
 /* A call's result as the GPU's health; true when the call succeeded. */
-static bool healthy(const struct nvml *nvml, struct machine_gpu *gpu, int result)
+static bool check_health(const struct nvml *nvml, struct inventory_gpu *gpu, int result)
 {
 	char text[256];
 
@@ -104,12 +104,12 @@ static bool healthy(const struct nvml *nvml, struct machine_gpu *gpu, int result
 	return result == NVML_SUCCESS;
 }
 
-static void read_health(const struct nvml *nvml, nvml_handle handle, struct machine_gpu *gpu)
+static void read_health(const struct nvml *nvml, nvml_handle handle, struct inventory_gpu *gpu)
 {
 	unsigned corrected, uncorrected, pending = 0, failed = 0;
 
 	if (!nvml->remapped_rows ||
-	    !healthy(nvml, gpu,
+	    !check_health(nvml, gpu,
 		     nvml->remapped_rows(handle, &corrected, &uncorrected, &pending, &failed)))
 		return;
 	if (failed)
@@ -118,22 +118,22 @@ static void read_health(const struct nvml *nvml, nvml_handle handle, struct mach
 }
 
 /* What NVML tells of the device behind handle, which is gpu or a MIG device of it. */
-static void read_device(const struct nvml *nvml, nvml_handle handle, struct machine_gpu *gpu)
+static void read_device(const struct nvml *nvml, nvml_handle handle, struct inventory_gpu *gpu)
 {
 	char text[UUID_SIZE] = "";
 	struct nvml_memory memory;
 
-	if (healthy(nvml, gpu, nvml->uuid(handle, text, sizeof text))) {
+	if (check_health(nvml, gpu, nvml->uuid(handle, text, sizeof text))) {
 		text[sizeof text - 1] = '\0';
 		free(gpu->uuid);
 		gpu->uuid = copy(text);
 	}
-	if (healthy(nvml, gpu, nvml->name(handle, text, sizeof text))) {
+	if (check_health(nvml, gpu, nvml->name(handle, text, sizeof text))) {
 		text[sizeof text - 1] = '\0';
 		free(gpu->name);
 		gpu->name = copy(text);
 	}
-	if (healthy(nvml, gpu, nvml->memory(handle, &memory)) && memory.total < INT64_MAX)
+	if (check_health(nvml, gpu, nvml->memory(handle, &memory)) && memory.total < INT64_MAX)
 		gpu->memory_bytes = (int64_t)memory.total;
 }
 
@@ -151,10 +151,10 @@ static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *pare
 }
 
 /* With MIG on, gpus[at] becomes its MIG devices, an entry each. */
-static int read_mig(struct build *build, const struct nvml *nvml, nvml_handle handle, size_t at,
+static int read_mig(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle, size_t at,
 		    struct error *err)
 {
-	struct machine *machine = build->machine;
+	struct inventory *inventory = discovery->inventory;
 	unsigned current = 0, pending, max = 0;
 	int found = 0, rc = 0;
 
@@ -163,7 +163,7 @@ static int read_mig(struct build *build, const struct nvml *nvml, nvml_handle ha
 	    nvml->mig_max(handle, &max) != NVML_SUCCESS)
 		return 0;
 
-	char *parent = copy(machine->gpus[at].uuid);
+	char *parent = copy(inventory->gpus[at].uuid);
 
 	for (unsigned i = 0; !rc && i < max && i < MIG_MAX; i++) {
 		nvml_handle mig;
@@ -171,31 +171,31 @@ static int read_mig(struct build *build, const struct nvml *nvml, nvml_handle ha
 		if (nvml->mig_by_index(handle, i, &mig) != NVML_SUCCESS)
 			continue; /* indices may have holes */
 		if (found)
-			rc = gpu_add_partition(build, at++, err);
+			rc = gpu_add_partition(discovery, at++, err);
 		if (rc)
 			break;
-		machine->gpus[at].partition = found++;
-		read_device(nvml, mig, &machine->gpus[at]);
-		free(machine->gpus[at].mig);
-		machine->gpus[at].mig = mig_name(nvml, mig, parent);
+		inventory->gpus[at].partition = found++;
+		read_device(nvml, mig, &inventory->gpus[at]);
+		free(inventory->gpus[at].mig);
+		inventory->gpus[at].mig = mig_name(nvml, mig, parent);
 	}
 	free(parent);
 	if (!rc && !found)
-		set_fault(&machine->gpus[at], "MIG mode is on but no MIG device exists; an "
+		set_fault(&inventory->gpus[at], "MIG mode is on but no MIG device exists; an "
 					      "administrator makes some or turns it off");
 	return rc;
 }
 
 /* The entry at id, or a new one where hwloc has no such function (a container without PCI). */
-static int find_or_add(struct build *build, struct pci_id id, const struct nvml_pci *info,
+static int find_or_add(struct discovery *discovery, struct pci_id id, const struct nvml_pci *info,
 		       size_t *at, struct error *err)
 {
-	struct machine *machine = build->machine;
+	struct inventory *inventory = discovery->inventory;
 	struct pci_id other;
-	struct place place;
+	struct locality locality;
 
-	for (*at = 0; *at < machine->gpu_count; ++*at) {
-		if (pci_parse(machine->gpus[*at].pci, &other) != 0)
+	for (*at = 0; *at < inventory->gpu_count; ++*at) {
+		if (pci_parse(inventory->gpus[*at].pci, &other) != 0)
 			continue;
 		if (pci_compare(id, other) == 0)
 			return 0;
@@ -203,32 +203,32 @@ static int find_or_add(struct build *build, struct pci_id id, const struct nvml_
 			break;
 	}
 
-	int rc = gpu_insert(build, *at, err);
+	int rc = gpu_insert(discovery, *at, err);
 
 	if (rc)
 		return rc;
 
-	struct machine_gpu *gpu = &machine->gpus[*at];
-	const char *root = build->source->sys_root ? build->source->sys_root : "";
+	struct inventory_gpu *gpu = &inventory->gpus[*at];
+	const char *root = discovery->source->sys_root ? discovery->source->sys_root : "";
 
 	pci_format(id, gpu->pci);
 	gpu->vendor = (uint16_t)info->device_and_vendor;
 	gpu->device = (uint16_t)(info->device_and_vendor >> 16);
 	gpu->pci_class = 0x0302;
 	gpu->os_devices = strdup("");
-	rc = place_of_numa(
-		build, (int)sys_number(-1, "%s/sys/bus/pci/devices/%s/numa_node", root, gpu->pci),
-		&place, err);
+	rc = topology_locality_of_numa(
+		discovery, (int)sys_number(-1, "%s/sys/bus/pci/devices/%s/numa_node", root, gpu->pci),
+		&locality, err);
 	if (rc)
 		return rc;
-	gpu->numa_os = place.numa_os;
-	gpu->cpus_os = place.cpus_os;
-	gpu->package = place.package;
-	gpu->local_known = place.known;
+	gpu->numa_os = locality.numa_os;
+	gpu->cpus_os = locality.cpus_os;
+	gpu->package = locality.package;
+	gpu->local_known = locality.known;
 	return gpu->os_devices ? 0 : error_memory(err, "the GPUs");
 }
 
-static int read_gpu(struct build *build, const struct nvml *nvml, nvml_handle handle,
+static int read_gpu(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle,
 		    struct error *err)
 {
 	struct nvml_pci info = {0};
@@ -238,37 +238,37 @@ static int read_gpu(struct build *build, const struct nvml *nvml, nvml_handle ha
 
 	info.bus_id[sizeof info.bus_id - 1] = '\0';
 	if (result != NVML_SUCCESS || pci_parse(info.bus_id, &id) != 0) {
-		machine_note(build->machine, "NVML has a GPU without a PCI address (%s)",
+		inventory_note(discovery->inventory, "NVML has a GPU without a PCI address (%s)",
 			     nvml->error_string(result));
 		return 0;
 	}
 
-	int rc = find_or_add(build, id, &info, &at, err);
+	int rc = find_or_add(discovery, id, &info, &at, err);
 
 	if (rc)
 		return rc;
 
-	struct machine_gpu *gpu = &build->machine->gpus[at];
+	struct inventory_gpu *gpu = &discovery->inventory->gpus[at];
 
 	gpu->allowed = true;
 	read_device(nvml, handle, gpu);
 	read_health(nvml, handle, gpu);
-	return read_mig(build, nvml, handle, at, err);
+	return read_mig(discovery, nvml, handle, at, err);
 }
 
-static void forbid_unseen(struct machine *machine)
+static void disallow_unseen(struct inventory *inventory)
 {
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == 0x10de)
-			machine->gpus[i].allowed = false;
+	for (size_t i = 0; i < inventory->gpu_count; i++)
+		if (inventory->gpus[i].vendor == 0x10de)
+			inventory->gpus[i].allowed = false;
 }
 
 /* GPUs that the bus has and NVML did not open: asked by address, NVML tells a broken one from one
  * that is not given to this job or container. */
-static void judge_unseen(const struct nvml *nvml, struct machine *machine)
+static void diagnose_unseen(const struct nvml *nvml, struct inventory *inventory)
 {
-	for (size_t i = 0; i < machine->gpu_count; i++) {
-		struct machine_gpu *gpu = &machine->gpus[i];
+	for (size_t i = 0; i < inventory->gpu_count; i++) {
+		struct inventory_gpu *gpu = &inventory->gpus[i];
 		nvml_handle handle;
 		char text[256];
 
@@ -281,45 +281,45 @@ static void judge_unseen(const struct nvml *nvml, struct machine *machine)
 		    result == NVML_NO_PERMISSION || result == NVML_NOT_FOUND)
 			continue;
 		gpu->allowed = true;
-		if (healthy(nvml, gpu, result) || gpu->fault)
+		if (check_health(nvml, gpu, result) || gpu->fault)
 			continue;
 		snprintf(text, sizeof text, "NVML cannot open it: %s", nvml->error_string(result));
 		set_fault(gpu, text);
 	}
 }
 
-static int read_all(struct build *build, const struct nvml *nvml, struct error *err)
+static int read_all(struct discovery *discovery, const struct nvml *nvml, struct error *err)
 {
 	unsigned count = 0;
 	int result = nvml->count(&count), rc = 0;
 
 	if (result != NVML_SUCCESS) {
-		machine_note(build->machine, "NVML cannot count the GPUs: %s",
+		inventory_note(discovery->inventory, "NVML cannot count the GPUs: %s",
 			     nvml->error_string(result));
 		return 0;
 	}
-	forbid_unseen(build->machine);
+	disallow_unseen(discovery->inventory);
 	for (unsigned i = 0; !rc && i < count; i++) {
 		nvml_handle handle;
 
 		if (nvml->by_index(i, &handle) == NVML_SUCCESS)
-			rc = read_gpu(build, nvml, handle, err);
+			rc = read_gpu(discovery, nvml, handle, err);
 	}
-	judge_unseen(nvml, build->machine);
+	diagnose_unseen(nvml, discovery->inventory);
 	return rc;
 }
 
-static bool has_nvidia(const struct machine *machine)
+static bool has_nvidia(const struct inventory *inventory)
 {
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == 0x10de)
+	for (size_t i = 0; i < inventory->gpu_count; i++)
+		if (inventory->gpus[i].vendor == 0x10de)
 			return true;
 	return false;
 }
 
-int nvml_read(struct build *build, struct error *err)
+int nvml_read(struct discovery *discovery, struct error *err)
 {
-	const char *name = build->source->nvml_library;
+	const char *name = discovery->source->nvml_library;
 	struct nvml nvml = {0};
 	int rc = 0;
 
@@ -327,8 +327,8 @@ int nvml_read(struct build *build, struct error *err)
 		return 0;
 	nvml.library = dlopen(name ? name : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!nvml.library || !load_symbols(&nvml)) {
-		if (has_nvidia(build->machine))
-			machine_note(build->machine,
+		if (has_nvidia(discovery->inventory))
+			inventory_note(discovery->inventory,
 				     "%s: %s; UUIDs, MIG and health of the GPUs are unknown",
 				     name ? name : "libnvidia-ml.so.1",
 				     nvml.library ? "too old" : "not found");
@@ -338,11 +338,11 @@ int nvml_read(struct build *build, struct error *err)
 	int result = nvml.init();
 
 	if (result != NVML_SUCCESS) {
-		machine_note(build->machine, "NVML does not start: %s; is the driver loaded?",
+		inventory_note(discovery->inventory, "NVML does not start: %s; is the driver loaded?",
 			     nvml.error_string(result));
 		goto out;
 	}
-	rc = read_all(build, &nvml, err);
+	rc = read_all(discovery, &nvml, err);
 	nvml.shutdown();
 out:
 	if (nvml.library)

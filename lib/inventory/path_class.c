@@ -29,7 +29,7 @@ static int height_of(hwloc_obj_t obj)
 }
 
 /* hwloc_get_common_ancestor_obj() goes by depths, which I/O objects do not have. */
-static hwloc_obj_t meeting_of(hwloc_obj_t a, hwloc_obj_t b)
+static hwloc_obj_t common_bridge(hwloc_obj_t a, hwloc_obj_t b)
 {
 	int above_a = height_of(a), above_b = height_of(b);
 
@@ -45,52 +45,52 @@ static hwloc_obj_t meeting_of(hwloc_obj_t a, hwloc_obj_t b)
 }
 
 /* By the PCI tree; PATH_UNKNOWN when they meet above the host bridges. */
-static enum path_class by_tree(hwloc_obj_t a, hwloc_obj_t b)
+static enum path_class class_by_tree(hwloc_obj_t a, hwloc_obj_t b)
 {
-	hwloc_obj_t meet = meeting_of(a, b);
+	hwloc_obj_t ancestor = common_bridge(a, b);
 
-	if (meet->type == HWLOC_OBJ_PCI_DEVICE) /* a NIC's OS device on the GPU's function */
+	if (ancestor->type == HWLOC_OBJ_PCI_DEVICE) /* a NIC's OS device on the GPU's function */
 		return PATH_PIX;
-	if (is_bridge_to(meet, HWLOC_OBJ_BRIDGE_PCI))
+	if (is_bridge_to(ancestor, HWLOC_OBJ_BRIDGE_PCI))
 		/* One switch: an upstream port, where they meet, and a downstream port each. */
-		return bridges_below(meet, a) <= 1 && bridges_below(meet, b) <= 1 ? PATH_PIX
+		return bridges_below(ancestor, a) <= 1 && bridges_below(ancestor, b) <= 1 ? PATH_PIX
 										  : PATH_PXB;
-	if (is_bridge_to(meet, HWLOC_OBJ_BRIDGE_HOST))
+	if (is_bridge_to(ancestor, HWLOC_OBJ_BRIDGE_HOST))
 		return PATH_PHB;
 	return PATH_UNKNOWN;
 }
 
 /* By NUMA node and package, where the tree says nothing more. */
-static enum path_class by_place(const struct machine *machine, const struct machine_gpu *gpu,
-				const struct machine_nic *nic)
+static enum path_class class_by_locality(const struct inventory *inventory, const struct inventory_gpu *gpu,
+				const struct inventory_nic *nic)
 {
 	if (idset_count(gpu->numa_os) == 1 && idset_equal(gpu->numa_os, nic->numa_os))
 		return PATH_NODE;
 	if (gpu->package >= 0 && nic->package >= 0 &&
-	    (machine->package_count > 1 || idset_count(nic->numa_os)))
+	    (inventory->package_count > 1 || idset_count(nic->numa_os)))
 		return gpu->package == nic->package ? PATH_PKG : PATH_SYS;
 	return PATH_UNKNOWN;
 }
 
-int path_read(struct build *build, struct error *err)
+int locality_read(struct discovery *discovery, struct error *err)
 {
-	struct machine *machine = build->machine;
-	size_t cells = machine->gpu_count * machine->nic_count;
+	struct inventory *inventory = discovery->inventory;
+	size_t cells = inventory->gpu_count * inventory->nic_count;
 
 	if (!cells)
 		return 0;
-	machine->path = malloc(cells);
-	if (!machine->path)
+	inventory->path = malloc(cells);
+	if (!inventory->path)
 		return error_memory(err, "the paths");
-	for (size_t g = 0; g < machine->gpu_count; g++) {
-		for (size_t n = 0; n < machine->nic_count; n++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
+		for (size_t n = 0; n < inventory->nic_count; n++) {
 			enum path_class path = PATH_UNKNOWN;
 
-			if (build->gpu_objs[g] && build->nic_objs[n])
-				path = by_tree(build->gpu_objs[g], build->nic_objs[n]);
+			if (discovery->gpu_objs[g] && discovery->nic_objs[n])
+				path = class_by_tree(discovery->gpu_objs[g], discovery->nic_objs[n]);
 			if (path == PATH_UNKNOWN)
-				path = by_place(machine, &machine->gpus[g], &machine->nics[n]);
-			machine->path[g * machine->nic_count + n] = (uint8_t)path;
+				path = class_by_locality(inventory, &inventory->gpus[g], &inventory->nics[n]);
+			inventory->path[g * inventory->nic_count + n] = (uint8_t)path;
 		}
 	}
 	return 0;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-const char *obj_info(hwloc_obj_t obj, const char *name)
+const char *topology_obj_info(hwloc_obj_t obj, const char *name)
 {
 	return hwloc_obj_get_info_by_name(obj, name);
 }
@@ -31,34 +31,34 @@ static struct idset *ids_of(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
 
 /* The package that holds obj: above it in the tree, or around its CPUs; -1 when none does.
  * (In captures of hwloc 1 the NUMA node is above the package.) */
-static int package_of(const struct build *build, hwloc_obj_t obj)
+static int package_of(const struct discovery *discovery, hwloc_obj_t obj)
 {
 	hwloc_obj_t at =
 		obj->type == HWLOC_OBJ_PACKAGE
 			? obj
-			: hwloc_get_ancestor_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, obj);
+			: hwloc_get_ancestor_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, obj);
 
 	if (at)
 		return (int)at->logical_index;
 	if (!obj->cpuset || hwloc_bitmap_iszero(obj->cpuset))
 		return -1;
-	for (at = NULL; (at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, at));)
+	for (at = NULL; (at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, at));)
 		if (hwloc_bitmap_isincluded(obj->cpuset, at->cpuset))
 			return (int)at->logical_index;
 	return -1;
 }
 
-static hwloc_obj_t numa_at(const struct build *build, int numa_os)
+static hwloc_obj_t numa_at(const struct discovery *discovery, int numa_os)
 {
-	return hwloc_get_numanode_obj_by_os_index(build->topology, (unsigned)numa_os);
+	return hwloc_get_numanode_obj_by_os_index(discovery->topology, (unsigned)numa_os);
 }
 
 /* The narrowest NUMA node that has the CPU: where a core's memory is. -1 when none has. */
-static int numa_of_cpu(const struct build *build, unsigned cpu)
+static int numa_of_cpu(const struct discovery *discovery, unsigned cpu)
 {
 	hwloc_obj_t best = NULL, at = NULL;
 
-	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_NUMANODE, at))) {
+	while ((at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_NUMANODE, at))) {
 		if (!at->cpuset || !hwloc_bitmap_isset(at->cpuset, cpu))
 			continue;
 		if (!best || hwloc_bitmap_weight(at->cpuset) < hwloc_bitmap_weight(best->cpuset) ||
@@ -71,67 +71,67 @@ static int numa_of_cpu(const struct build *build, unsigned cpu)
 
 /* The nodes that are some CPU's own memory. hwloc gives a node without CPUs (a GPU's memory, HBM
  * beside DRAM) the CPUs of what it hangs on, so its cpuset does not tell. */
-static int find_cpu_nodes(struct build *build)
+static int find_cpu_nodes(struct discovery *discovery)
 {
-	hwloc_const_cpuset_t all = hwloc_get_root_obj(build->topology)->cpuset;
+	hwloc_const_cpuset_t all = hwloc_get_root_obj(discovery->topology)->cpuset;
 
-	build->cpu_nodes = hwloc_bitmap_alloc();
-	if (!build->cpu_nodes)
+	discovery->cpu_nodes = hwloc_bitmap_alloc();
+	if (!discovery->cpu_nodes)
 		return -1;
 	for (int cpu = hwloc_bitmap_first(all); cpu >= 0 && cpu <= IDSET_MAX;
 	     cpu = hwloc_bitmap_next(all, cpu)) {
-		int node = numa_of_cpu(build, (unsigned)cpu);
+		int node = numa_of_cpu(discovery, (unsigned)cpu);
 
-		if (node >= 0 && hwloc_bitmap_set(build->cpu_nodes, (unsigned)node) != 0)
+		if (node >= 0 && hwloc_bitmap_set(discovery->cpu_nodes, (unsigned)node) != 0)
 			return -1;
 	}
 	return 0;
 }
 
-static int package_of_cpu(const struct build *build, unsigned cpu)
+static int package_of_cpu(const struct discovery *discovery, unsigned cpu)
 {
 	hwloc_obj_t at = NULL;
 
-	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PACKAGE, at)))
+	while ((at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, at)))
 		if (at->cpuset && hwloc_bitmap_isset(at->cpuset, cpu))
 			return (int)at->logical_index;
 	return 0;
 }
 
-static struct machine_core *add_core(struct build *build, unsigned cpu)
+static struct inventory_core *add_core(struct discovery *discovery, unsigned cpu)
 {
-	struct machine *machine = build->machine;
-	struct machine_core *cores =
-		grow(machine->cores, machine->core_count, sizeof *machine->cores);
+	struct inventory *inventory = discovery->inventory;
+	struct inventory_core *cores =
+		array_grow(inventory->cores, inventory->core_count, sizeof *inventory->cores);
 
 	if (!cores)
 		return NULL;
-	machine->cores = cores;
+	inventory->cores = cores;
 
-	struct machine_core *core = &cores[machine->core_count];
+	struct inventory_core *core = &cores[inventory->core_count];
 
-	core->core_logical = (int)machine->core_count;
-	core->package = package_of_cpu(build, cpu);
-	core->numa_os = numa_of_cpu(build, cpu);
+	core->core_logical = (int)inventory->core_count;
+	core->package = package_of_cpu(discovery, cpu);
+	core->numa_os = numa_of_cpu(discovery, cpu);
 	core->cpus_os = idset_new();
-	machine->core_count++;
+	inventory->core_count++;
 	return core->cpus_os ? core : NULL;
 }
 
 /* PUs in logical order; those below one Core object are one core. */
-static int read_cores(struct build *build, struct error *err)
+static int read_cores(struct discovery *discovery, struct error *err)
 {
 	hwloc_obj_t pu = NULL, last = NULL;
-	struct machine_core *core = NULL;
+	struct inventory_core *core = NULL;
 
-	while ((pu = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_PU, pu))) {
-		if (!hwloc_bitmap_isset(build->allowed, pu->os_index) || pu->os_index > IDSET_MAX)
+	while ((pu = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PU, pu))) {
+		if (!hwloc_bitmap_isset(discovery->allowed, pu->os_index) || pu->os_index > IDSET_MAX)
 			continue;
 
 		hwloc_obj_t above =
-			hwloc_get_ancestor_obj_by_type(build->topology, HWLOC_OBJ_CORE, pu);
+			hwloc_get_ancestor_obj_by_type(discovery->topology, HWLOC_OBJ_CORE, pu);
 		if (!core || !above || above != last) {
-			core = add_core(build, pu->os_index);
+			core = add_core(discovery, pu->os_index);
 			if (!core)
 				return error_memory(err, "the cores");
 		}
@@ -139,30 +139,30 @@ static int read_cores(struct build *build, struct error *err)
 		if (idset_add(core->cpus_os, (int)pu->os_index) != 0)
 			return error_memory(err, "the cores");
 	}
-	if (hwloc_get_nbobjs_by_type(build->topology, HWLOC_OBJ_PU) > 0)
+	if (hwloc_get_nbobjs_by_type(discovery->topology, HWLOC_OBJ_PU) > 0)
 		return 0;
 
 	/* A capture without PUs: its CPUs are known from the sets alone, their siblings are not. */
-	for (int cpu = idset_next(build->machine->allowed_cpus_os, -1); cpu >= 0;
-	     cpu = idset_next(build->machine->allowed_cpus_os, cpu)) {
-		core = add_core(build, (unsigned)cpu);
+	for (int cpu = idset_next(discovery->inventory->allowed_cpus_os, -1); cpu >= 0;
+	     cpu = idset_next(discovery->inventory->allowed_cpus_os, cpu)) {
+		core = add_core(discovery, (unsigned)cpu);
 		if (!core || idset_add(core->cpus_os, cpu) != 0)
 			return error_memory(err, "the cores");
 	}
-	machine_note(build->machine, "the topology has no cores: each of its CPUs counts as one");
+	inventory_note(discovery->inventory, "the topology has no cores: each of its CPUs counts as one");
 	return 0;
 }
 
-static int read_numas(struct build *build, struct error *err)
+static int read_numas(struct discovery *discovery, struct error *err)
 {
-	struct machine *machine = build->machine;
-	hwloc_const_nodeset_t allowed = hwloc_topology_get_allowed_nodeset(build->topology);
+	struct inventory *inventory = discovery->inventory;
+	hwloc_const_nodeset_t allowed = hwloc_topology_get_allowed_nodeset(discovery->topology);
 	hwloc_obj_t at = NULL;
 
-	while ((at = hwloc_get_next_obj_by_type(build->topology, HWLOC_OBJ_NUMANODE, at))) {
-		bool own = hwloc_bitmap_isset(build->cpu_nodes, at->os_index);
-		struct idset *cpus = own ? ids_of(at->cpuset, build->allowed) : idset_new();
-		int package = package_of(build, at);
+	while ((at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_NUMANODE, at))) {
+		bool own = hwloc_bitmap_isset(discovery->cpu_nodes, at->os_index);
+		struct idset *cpus = own ? ids_of(at->cpuset, discovery->allowed) : idset_new();
+		int package = package_of(discovery, at);
 
 		if (!cpus)
 			return error_memory(err, "the NUMA nodes");
@@ -171,15 +171,15 @@ static int read_numas(struct build *build, struct error *err)
 			continue;
 		}
 
-		struct machine_numa *numas =
-			grow(machine->numas, machine->numa_count, sizeof *machine->numas);
+		struct inventory_numa *numas =
+			array_grow(inventory->numas, inventory->numa_count, sizeof *inventory->numas);
 
 		if (!numas) {
 			idset_free(cpus);
 			return error_memory(err, "the NUMA nodes");
 		}
-		machine->numas = numas;
-		numas[machine->numa_count++] = (struct machine_numa){
+		inventory->numas = numas;
+		numas[inventory->numa_count++] = (struct inventory_numa){
 			.numa_os = (int)at->os_index,
 			.package = package < 0 ? 0 : package,
 			.cpus_os = cpus,
@@ -189,51 +189,51 @@ static int read_numas(struct build *build, struct error *err)
 	return 0;
 }
 
-int topology_read(struct build *build, struct error *err)
+int topology_read(struct discovery *discovery, struct error *err)
 {
-	struct machine *machine = build->machine;
-	int packages = hwloc_get_nbobjs_by_type(build->topology, HWLOC_OBJ_PACKAGE);
+	struct inventory *inventory = discovery->inventory;
+	int packages = hwloc_get_nbobjs_by_type(discovery->topology, HWLOC_OBJ_PACKAGE);
 
-	machine->package_count = packages > 0 ? (size_t)packages : 1;
-	build->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(build->topology));
-	if (!build->allowed)
+	inventory->package_count = packages > 0 ? (size_t)packages : 1;
+	discovery->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(discovery->topology));
+	if (!discovery->allowed)
 		return error_memory(err, "the allowed CPUs");
 	/* Captures may allow CPUs that are not in them (offline siblings). */
-	hwloc_bitmap_and(build->allowed, build->allowed,
-			 hwloc_get_root_obj(build->topology)->cpuset);
-	if (!build->source->topology_file) {
+	hwloc_bitmap_and(discovery->allowed, discovery->allowed,
+			 hwloc_get_root_obj(discovery->topology)->cpuset);
+	if (!discovery->source->topology_file) {
 		hwloc_bitmap_t bound = hwloc_bitmap_alloc();
 
 		/* What taskset or a scheduler bound us to is all that we may hand on. */
 		if (bound &&
-		    hwloc_get_cpubind(build->topology, bound, HWLOC_CPUBIND_PROCESS) == 0 &&
-		    hwloc_bitmap_intersects(bound, build->allowed))
-			hwloc_bitmap_and(build->allowed, build->allowed, bound);
+		    hwloc_get_cpubind(discovery->topology, bound, HWLOC_CPUBIND_PROCESS) == 0 &&
+		    hwloc_bitmap_intersects(bound, discovery->allowed))
+			hwloc_bitmap_and(discovery->allowed, discovery->allowed, bound);
 		hwloc_bitmap_free(bound);
 	}
-	machine->allowed_cpus_os = ids_of(build->allowed, NULL);
-	if (!machine->allowed_cpus_os)
+	inventory->allowed_cpus_os = ids_of(discovery->allowed, NULL);
+	if (!inventory->allowed_cpus_os)
 		return error_memory(err, "the allowed CPUs");
-	if (!idset_count(machine->allowed_cpus_os))
+	if (!idset_count(inventory->allowed_cpus_os))
 		return error_set(err, ERR_DATA,
 				 "%s: no CPU that this job may use; expected at least one",
-				 machine->source);
+				 inventory->source);
 
-	if (find_cpu_nodes(build) != 0)
+	if (find_cpu_nodes(discovery) != 0)
 		return error_memory(err, "the NUMA nodes");
 
-	int rc = read_cores(build, err);
+	int rc = read_cores(discovery, err);
 
-	return rc ? rc : read_numas(build, err);
+	return rc ? rc : read_numas(discovery, err);
 }
 
 /* Nodes of set; those without CPUs (a GPU's memory, HBM) only where there are no others. */
-static struct idset *nodes_with_cpus(const struct build *build, hwloc_const_nodeset_t nodeset)
+static struct idset *nodes_with_cpus(const struct discovery *discovery, hwloc_const_nodeset_t nodeset)
 {
 	struct idset *all = ids_of(nodeset, NULL), *with = idset_new();
 
 	for (int id = idset_next(all, -1); all && with && id >= 0; id = idset_next(all, id))
-		if (hwloc_bitmap_isset(build->cpu_nodes, (unsigned)id))
+		if (hwloc_bitmap_isset(discovery->cpu_nodes, (unsigned)id))
 			idset_add(with, id);
 	if (with && idset_count(with)) {
 		idset_free(all);
@@ -244,13 +244,13 @@ static struct idset *nodes_with_cpus(const struct build *build, hwloc_const_node
 }
 
 /* The one package of all nodes of the set, -1 when there are several or none is known. */
-static int package_of_nodes(const struct build *build, const struct idset *nodes)
+static int package_of_nodes(const struct discovery *discovery, const struct idset *nodes)
 {
 	int package = -1;
 
 	for (int id = idset_next(nodes, -1); id >= 0; id = idset_next(nodes, id)) {
-		hwloc_obj_t node = numa_at(build, id);
-		int of = node ? package_of(build, node) : -1;
+		hwloc_obj_t node = numa_at(discovery, id);
+		int of = node ? package_of(discovery, node) : -1;
 
 		if (of < 0 || (package >= 0 && package != of))
 			return -1;
@@ -259,75 +259,75 @@ static int package_of_nodes(const struct build *build, const struct idset *nodes
 	return package;
 }
 
-void place_clear(struct place *place)
+void topology_locality_clear(struct locality *locality)
 {
-	idset_free(place->numa_os);
-	idset_free(place->cpus_os);
-	*place = (struct place){.package = -1};
+	idset_free(locality->numa_os);
+	idset_free(locality->cpus_os);
+	*locality = (struct locality){.package = -1};
 }
 
-static int place_finish(const struct build *build, hwloc_obj_t around, struct place *place,
+static int finish_locality(const struct discovery *discovery, hwloc_obj_t around, struct locality *locality,
 			struct error *err)
 {
-	hwloc_obj_t root = hwloc_get_root_obj(build->topology);
-	struct idset *everything = nodes_with_cpus(build, root->nodeset);
+	hwloc_obj_t root = hwloc_get_root_obj(discovery->topology);
+	struct idset *everything = nodes_with_cpus(discovery, root->nodeset);
 
-	if (!place->numa_os || !place->cpus_os || !everything) {
+	if (!locality->numa_os || !locality->cpus_os || !everything) {
 		idset_free(everything);
-		place_clear(place);
+		topology_locality_clear(locality);
 		return error_memory(err, "a device's place");
 	}
-	place->package = around ? package_of(build, around) : -1;
-	if (place->package < 0)
-		place->package = package_of_nodes(build, place->numa_os);
-	if (build->machine->package_count == 1)
-		place->package = 0;
-	place->known = build->machine->package_count == 1 || place->package >= 0 ||
-		       (idset_count(place->numa_os) && !idset_equal(place->numa_os, everything));
+	locality->package = around ? package_of(discovery, around) : -1;
+	if (locality->package < 0)
+		locality->package = package_of_nodes(discovery, locality->numa_os);
+	if (discovery->inventory->package_count == 1)
+		locality->package = 0;
+	locality->known = discovery->inventory->package_count == 1 || locality->package >= 0 ||
+		       (idset_count(locality->numa_os) && !idset_equal(locality->numa_os, everything));
 	idset_free(everything);
 	return 0;
 }
 
-int place_of(const struct build *build, hwloc_obj_t obj, struct place *out, struct error *err)
+int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out, struct error *err)
 {
-	hwloc_obj_t around = hwloc_get_non_io_ancestor_obj(build->topology, obj);
-	struct place place = {.package = -1};
+	hwloc_obj_t around = hwloc_get_non_io_ancestor_obj(discovery->topology, obj);
+	struct locality locality = {.package = -1};
 
-	place.numa_os = nodes_with_cpus(build, around->nodeset);
-	place.cpus_os = ids_of(around->cpuset, build->allowed);
+	locality.numa_os = nodes_with_cpus(discovery, around->nodeset);
+	locality.cpus_os = ids_of(around->cpuset, discovery->allowed);
 
-	int rc = place_finish(build, around, &place, err);
+	int rc = finish_locality(discovery, around, &locality, err);
 
 	if (!rc)
-		*out = place;
+		*out = locality;
 	return rc;
 }
 
-int place_of_numa(const struct build *build, int numa_os, struct place *out, struct error *err)
+int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out, struct error *err)
 {
 	/* "-1" is what /sys tells on machines of one node. */
-	if (numa_os < 0 && hwloc_bitmap_weight(build->cpu_nodes) == 1)
-		numa_os = hwloc_bitmap_first(build->cpu_nodes);
+	if (numa_os < 0 && hwloc_bitmap_weight(discovery->cpu_nodes) == 1)
+		numa_os = hwloc_bitmap_first(discovery->cpu_nodes);
 
-	hwloc_obj_t node = numa_os >= 0 ? numa_at(build, numa_os) : NULL;
-	hwloc_obj_t around = node ? node : hwloc_get_root_obj(build->topology);
-	struct place place = {.package = -1};
+	hwloc_obj_t node = numa_os >= 0 ? numa_at(discovery, numa_os) : NULL;
+	hwloc_obj_t around = node ? node : hwloc_get_root_obj(discovery->topology);
+	struct locality locality = {.package = -1};
 
-	place.numa_os = node ? nodes_with_cpus(build, node->nodeset) : idset_new();
-	place.cpus_os = ids_of(around->cpuset, build->allowed);
+	locality.numa_os = node ? nodes_with_cpus(discovery, node->nodeset) : idset_new();
+	locality.cpus_os = ids_of(around->cpuset, discovery->allowed);
 
-	int rc = place_finish(build, node, &place, err);
+	int rc = finish_locality(discovery, node, &locality, err);
 
 	if (!rc)
-		*out = place;
+		*out = locality;
 	return rc;
 }
 
-hwloc_obj_t topology_pci(const struct build *build, const char *pci)
+hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci)
 {
 	struct pci_id id;
 
-	return pci_parse(pci, &id) == 0 ? hwloc_get_pcidev_by_busid(build->topology, id.domain,
+	return pci_parse(pci, &id) == 0 ? hwloc_get_pcidev_by_busid(discovery->topology, id.domain,
 								    id.bus, id.dev, id.func)
 					: NULL;
 }

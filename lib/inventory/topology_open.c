@@ -83,7 +83,7 @@ static int load(hwloc_topology_t topology)
 
 /* The PCI tree serves paths between GPUs and NICs; reading it takes a millisecond a device in
  * some virtual machines. Without a GPU, /sys tells NICs and their NUMA nodes. */
-static enum hwloc_type_filter_e io_filter(const struct machine_source *source)
+static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
 {
 	if (source->topology_file)
 		return HWLOC_TYPE_FILTER_KEEP_ALL;
@@ -92,7 +92,7 @@ static enum hwloc_type_filter_e io_filter(const struct machine_source *source)
 		       : HWLOC_TYPE_FILTER_KEEP_NONE;
 }
 
-static int prepare(const struct machine_source *source, const char *xml, size_t xml_size,
+static int prepare(const struct inventory_source *source, const char *xml, size_t xml_size,
 		   hwloc_topology_t *out)
 {
 	if (hwloc_topology_init(out) != 0)
@@ -116,7 +116,7 @@ failed:;
 	return -1;
 }
 
-static void try_and_exit(const struct machine_source *source, const char *xml, size_t xml_size)
+static void try_and_exit(const struct inventory_source *source, const char *xml, size_t xml_size)
 {
 	const struct rlimit no_core = {0, 0};
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -136,7 +136,7 @@ static void try_and_exit(const struct machine_source *source, const char *xml, s
 
 /* hwloc fails an assertion or reads NULL on some damaged files, and explains others on stderr:
  * a child goes first, whose end is all that can happen. */
-static int try_xml(const struct machine_source *source, const char *xml, size_t xml_size,
+static int try_xml(const struct inventory_source *source, const char *xml, size_t xml_size,
 		   struct error *err)
 {
 	const char *file = source->topology_file;
@@ -165,7 +165,7 @@ static int try_xml(const struct machine_source *source, const char *xml, size_t 
 			 WTERMSIG(status));
 }
 
-static int open_xml(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
+static int open_xml(const struct inventory_source *source, hwloc_topology_t *out, struct error *err)
 {
 	const char *file = source->topology_file;
 	char *text = NULL;
@@ -183,7 +183,7 @@ static int open_xml(const struct machine_source *source, hwloc_topology_t *out, 
 	return rc;
 }
 
-int topology_open(const struct machine_source *source, hwloc_topology_t *out, struct error *err)
+int topology_open(const struct inventory_source *source, hwloc_topology_t *out, struct error *err)
 {
 	if (source->topology_file)
 		return open_xml(source, out, err);

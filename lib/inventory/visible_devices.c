@@ -21,7 +21,7 @@ static uint16_t vendor_of(const char *name)
 }
 
 struct lookup {
-	struct machine *machine;
+	struct inventory *inventory;
 	const char *name;
 	uint16_t vendor; /* 0: all count */
 	bool *chosen;	 /* gpu_count of them */
@@ -29,26 +29,26 @@ struct lookup {
 };
 
 /* Does the list speak of this GPU, and may the job see it at all (cgroup)? */
-static bool counts(const struct lookup *look, size_t i)
+static bool is_counted(const struct lookup *lookup, size_t i)
 {
-	const struct machine_gpu *gpu = &look->machine->gpus[i];
+	const struct inventory_gpu *gpu = &lookup->inventory->gpus[i];
 
-	return gpu->allowed && (!look->vendor || gpu->vendor == look->vendor);
+	return gpu->allowed && (!lookup->vendor || gpu->vendor == lookup->vendor);
 }
 
-static int choose(struct lookup *look, size_t i, const char *entry, struct error *err)
+static int select_gpu(struct lookup *lookup, size_t i, const char *entry, struct error *err)
 {
-	if (look->chosen[i])
+	if (lookup->chosen[i])
 		return error_set(err, ERR_DATA,
 				 "%s names GPU %s twice, the second time as \"%s\"; expected each "
 				 "GPU once",
-				 look->name, look->machine->gpus[i].pci, entry);
-	look->chosen[i] = true;
-	look->chosen_count++;
+				 lookup->name, lookup->inventory->gpus[i].pci, entry);
+	lookup->chosen[i] = true;
+	lookup->chosen_count++;
 	return 0;
 }
 
-static int choose_ordinal(struct lookup *look, const char *entry, struct error *err)
+static int choose_ordinal(struct lookup *lookup, const char *entry, struct error *err)
 {
 	size_t count = 0;
 	int ordinal = -1;
@@ -56,34 +56,34 @@ static int choose_ordinal(struct lookup *look, const char *entry, struct error *
 
 	/* Level Zero's "0.1" is a tile of device 0; berth hands out whole devices. */
 	snprintf(digits, sizeof digits, "%.*s",
-		 (int)(look->vendor == 0x8086 ? strcspn(entry, ".") : strlen(entry)), entry);
+		 (int)(lookup->vendor == 0x8086 ? strcspn(entry, ".") : strlen(entry)), entry);
 	if (strlen(entry) >= sizeof digits ||
 	    number_int("ordinal", digits, 0, 65535, &ordinal, NULL) != 0)
 		ordinal = -1;
-	for (size_t i = 0; i < look->machine->gpu_count; i++) {
-		if (!counts(look, i))
+	for (size_t i = 0; i < lookup->inventory->gpu_count; i++) {
+		if (!is_counted(lookup, i))
 			continue;
 		if (ordinal >= 0 && count == (size_t)ordinal)
-			return look->vendor == 0x8086 && look->chosen[i]
+			return lookup->vendor == 0x8086 && lookup->chosen[i]
 				       ? 0
-				       : choose(look, i, entry, err);
+				       : select_gpu(lookup, i, entry, err);
 		count++;
 	}
 	return error_set(
 		err, ERR_DATA,
 		"%s has \"%s\", which no GPU here is; expected ordinals below %zu, UUIDs or "
 		"their prefixes",
-		look->name, entry, count);
+		lookup->name, entry, count);
 }
 
-static bool same_function(const struct machine_gpu *a, const struct machine_gpu *b)
+static bool same_function(const struct inventory_gpu *a, const struct inventory_gpu *b)
 {
 	return strcmp(a->pci, b->pci) == 0;
 }
 
 /* Does a UUID's beginning name this GPU: itself, a MIG device in its older name, or the GPU
  * that a MIG device is on? */
-static bool named_by(const struct machine_gpu *gpu, const char *entry)
+static bool matches_uuid(const struct inventory_gpu *gpu, const char *entry)
 {
 	size_t length = strlen(entry);
 
@@ -93,34 +93,34 @@ static bool named_by(const struct machine_gpu *gpu, const char *entry)
 		 (strncmp(entry, "GPU-", 4) == 0 && strncmp(gpu->mig + 4, entry, length) == 0)));
 }
 
-static int choose_uuid(struct lookup *look, const char *entry, struct error *err)
+static int choose_uuid(struct lookup *lookup, const char *entry, struct error *err)
 {
-	const struct machine_gpu *first = NULL;
+	const struct inventory_gpu *first = NULL;
 	bool any_uuid = false;
 
-	for (size_t i = 0; i < look->machine->gpu_count; i++) {
-		const struct machine_gpu *gpu = &look->machine->gpus[i];
+	for (size_t i = 0; i < lookup->inventory->gpu_count; i++) {
+		const struct inventory_gpu *gpu = &lookup->inventory->gpus[i];
 
 		any_uuid = any_uuid || gpu->uuid;
-		if (!counts(look, i) || !named_by(gpu, entry))
+		if (!is_counted(lookup, i) || !matches_uuid(gpu, entry))
 			continue;
 		/* A GPU's own UUID means all its MIG devices; else one device is meant. */
 		if (first && !(strncmp(entry, "GPU-", 4) == 0 && same_function(first, gpu)))
 			return error_set(err, ERR_DATA,
 					 "%s has \"%s\", which is the beginning of more than one "
 					 "GPU's UUID; expected enough of it to tell them apart",
-					 look->name, entry);
+					 lookup->name, entry);
 		first = gpu;
 	}
 	if (!first)
 		return error_set(err, ERR_DATA,
-				 "%s has \"%s\", which no GPU here has as its UUID%s", look->name,
+				 "%s has \"%s\", which no GPU here has as its UUID%s", lookup->name,
 				 entry,
 				 any_uuid ? "; are these devices of another node?"
 					  : ": UUIDs are unknown here (no NVML)");
-	for (size_t i = 0; i < look->machine->gpu_count; i++)
-		if (counts(look, i) && named_by(&look->machine->gpus[i], entry)) {
-			int rc = choose(look, i, entry, err);
+	for (size_t i = 0; i < lookup->inventory->gpu_count; i++)
+		if (is_counted(lookup, i) && matches_uuid(&lookup->inventory->gpus[i], entry)) {
+			int rc = select_gpu(lookup, i, entry, err);
 
 			if (rc)
 				return rc;
@@ -130,22 +130,22 @@ static int choose_uuid(struct lookup *look, const char *entry, struct error *err
 
 static bool ends_list(const char *entry)
 {
-	static const char *const words[] = {"", "-1", "NoDevFiles", "none", "void"};
+	static const char *const end_words[] = {"", "-1", "NoDevFiles", "none", "void"};
 
-	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-		if (strcmp(entry, words[i]) == 0)
+	for (size_t i = 0; i < sizeof end_words / sizeof *end_words; i++)
+		if (strcmp(entry, end_words[i]) == 0)
 			return true;
 	return false;
 }
 
-static int choose_entry(struct lookup *look, const char *entry, struct error *err)
+static int choose_entry(struct lookup *lookup, const char *entry, struct error *err)
 {
-	return entry[0] >= '0' && entry[0] <= '9' ? choose_ordinal(look, entry, err)
-						  : choose_uuid(look, entry, err);
+	return entry[0] >= '0' && entry[0] <= '9' ? choose_ordinal(lookup, entry, err)
+						  : choose_uuid(lookup, entry, err);
 }
 
 /* list less backslashes (PBS escapes its commas), blanks and quotes around it. */
-static char *clean(const char *list)
+static char *strip_list(const char *list)
 {
 	char *text = strdup(list), *to = text;
 
@@ -157,10 +157,10 @@ static char *clean(const char *list)
 	return text;
 }
 
-int machine_allow_gpus(struct machine *machine, const char *name, const char *list,
+int inventory_allow_gpus(struct inventory *inventory, const char *name, const char *list,
 		       struct error *err)
 {
-	struct lookup look = {.machine = machine, .name = name, .vendor = vendor_of(name)};
+	struct lookup lookup = {.inventory = inventory, .name = name, .vendor = vendor_of(name)};
 	int rc = 0;
 
 	if (!list || strcmp(list, "all") == 0)
@@ -171,41 +171,41 @@ int machine_allow_gpus(struct machine *machine, const char *name, const char *li
 	/* Slurm and HIP use CUDA's variable for other vendors' GPUs too. */
 	bool own = false;
 
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		own = own || machine->gpus[i].vendor == look.vendor;
+	for (size_t i = 0; i < inventory->gpu_count; i++)
+		own = own || inventory->gpus[i].vendor == lookup.vendor;
 	if (!own)
-		look.vendor = 0;
+		lookup.vendor = 0;
 
-	char *text = clean(list);
+	char *text = strip_list(list);
 
-	look.chosen = calloc(machine->gpu_count + 1, sizeof *look.chosen);
-	if (!text || !look.chosen) {
+	lookup.chosen = calloc(inventory->gpu_count + 1, sizeof *lookup.chosen);
+	if (!text || !lookup.chosen) {
 		rc = error_memory(err, name);
 		goto out;
 	}
 	for (char *rest = text, *entry; !rc && (entry = strsep(&rest, ","));) {
 		if (ends_list(entry))
 			break;
-		rc = choose_entry(&look, entry, err);
+		rc = choose_entry(&lookup, entry, err);
 	}
-	for (size_t i = 0; !rc && i < machine->gpu_count; i++)
-		if (counts(&look, i))
-			machine->gpus[i].allowed = look.chosen[i];
+	for (size_t i = 0; !rc && i < inventory->gpu_count; i++)
+		if (is_counted(&lookup, i))
+			inventory->gpus[i].allowed = lookup.chosen[i];
 out:
-	free(look.chosen);
+	free(lookup.chosen);
 	free(text);
 	return rc;
 }
 
-static bool has_vendor(const struct machine *machine, uint16_t vendor)
+static bool has_vendor(const struct inventory *inventory, uint16_t vendor)
 {
-	for (size_t i = 0; i < machine->gpu_count; i++)
-		if (machine->gpus[i].vendor == vendor)
+	for (size_t i = 0; i < inventory->gpu_count; i++)
+		if (inventory->gpus[i].vendor == vendor)
 			return true;
 	return false;
 }
 
-int machine_allow_visible(struct machine *machine, const struct env *env, struct error *err)
+int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env, struct error *err)
 {
 	static const struct {
 		uint16_t vendor;
@@ -221,39 +221,39 @@ int machine_allow_visible(struct machine *machine, const struct env *env, struct
 	for (size_t i = 0; !rc && i < sizeof lists / sizeof *lists; i++) {
 		const char *list = env_get(env, lists[i].name);
 
-		if (!list || !has_vendor(machine, lists[i].vendor))
+		if (!list || !has_vendor(inventory, lists[i].vendor))
 			continue;
 		theirs = true;
-		rc = machine_allow_gpus(machine, lists[i].name, list, err);
+		rc = inventory_allow_gpus(inventory, lists[i].name, list, err);
 	}
-	if (!rc && (!theirs || has_vendor(machine, 0x10de)))
-		rc = machine_allow_gpus(machine, "CUDA_VISIBLE_DEVICES",
+	if (!rc && (!theirs || has_vendor(inventory, 0x10de)))
+		rc = inventory_allow_gpus(inventory, "CUDA_VISIBLE_DEVICES",
 					env_get(env, "CUDA_VISIBLE_DEVICES"), err);
 	return rc;
 }
 
-const char *machine_topology_file(const struct env *env)
+const char *inventory_topology_file(const struct env *env)
 {
 	const char *file = env_get(env, "BERTH_TOPOLOGY");
 
 	return file && *file ? file : NULL;
 }
 
-int machine_load_here(const struct machine_source *source, const struct env *env,
-		      struct machine *out, struct error *err)
+int inventory_discover_from_env(const struct inventory_source *source, const struct env *env,
+		      struct inventory *out, struct error *err)
 {
-	struct machine_source here = *source;
+	struct inventory_source here = *source;
 	int rc;
 
 	if (!here.topology_file)
-		here.topology_file = machine_topology_file(env);
-	rc = machine_load(&here, out, err);
+		here.topology_file = inventory_topology_file(env);
+	rc = inventory_discover(&here, out, err);
 	if (rc)
 		return here.topology_file && !source->topology_file
 			       ? error_prefix(err, "BERTH_TOPOLOGY")
 			       : rc;
-	rc = out->this_system ? machine_allow_visible(out, env, err) : 0;
+	rc = out->this_system ? inventory_allow_visible_devices(out, env, err) : 0;
 	if (rc)
-		machine_free(out);
+		inventory_free(out);
 	return rc;
 }

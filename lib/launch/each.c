@@ -9,21 +9,21 @@
 
 #include "launch/launcher.h"
 
-void engine_words_free(struct engine_words *words)
+void launcher_command_free(struct launcher_command *command)
 {
-	for (char **at = words->argv; at && *at; at++)
+	for (char **at = command->argv; at && *at; at++)
 		free(*at);
-	free(words->argv);
+	free(command->argv);
 	/* It may hold the secret. */
-	if (words->input)
-		explicit_bzero(words->input, strlen(words->input));
-	free(words->input);
-	memset(words, 0, sizeof *words);
+	if (command->input)
+		explicit_bzero(command->input, strlen(command->input));
+	free(command->input);
+	memset(command, 0, sizeof *command);
 }
 
-char *engine_input(const struct engine_job *job, size_t node)
+char *launcher_stdin_text(const struct launcher_job *job, size_t node)
 {
-	struct env *all = engine_agent_env(job, node);
+	struct env *all = launcher_agent_env(job, node);
 	char *text = NULL;
 	size_t size = 0;
 	FILE *stream = all ? open_memstream(&text, &size) : NULL;
@@ -32,12 +32,12 @@ char *engine_input(const struct engine_job *job, size_t node)
 		env_free(all);
 		return NULL;
 	}
-	fprintf(stream, "%s=%s\n", ENGINE_ENV_SECRET, job->secret ? job->secret : "");
+	fprintf(stream, "%s=%s\n", LAUNCHER_ENV_SECRET, job->secret ? job->secret : "");
 	for (size_t i = 0; i < env_count(all); i++) {
 		const struct env_var *var = env_at(all, i);
 
-		if (var->value && engine_carries(var->name) && !strchr(var->value, '\n') &&
-		    strcmp(var->name, ENGINE_ENV_SECRET))
+		if (var->value && launcher_forwards_variable(var->name) && !strchr(var->value, '\n') &&
+		    strcmp(var->name, LAUNCHER_ENV_SECRET))
 			fprintf(stream, "%s=%s\n", var->name, var->value);
 	}
 	fputc('\n', stream);
@@ -48,53 +48,53 @@ char *engine_input(const struct engine_job *job, size_t node)
 	return NULL;
 }
 
-static void end_all(struct engine_child *children, size_t count)
+static void kill_all(struct launcher_process *processes, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		engine_kill(&children[i], SIGKILL);
-		waitpid(children[i].pid, NULL, 0);
-		close(children[i].words_fd);
+		launcher_kill(&processes[i], SIGKILL);
+		waitpid(processes[i].pid, NULL, 0);
+		close(processes[i].output_fd);
 	}
 }
 
-int engine_start_each(const struct engine_job *job, const struct env *env,
-		      int (*make)(const struct engine_job *job, size_t node,
-				  struct engine_words *out),
-		      struct engine_child **out, size_t *count, struct error *err)
+int launcher_start_each(const struct launcher_job *job, const struct env *env,
+		      int (*make)(const struct launcher_job *job, size_t node,
+				  struct launcher_command *out),
+		      struct launcher_process **out, size_t *count, struct error *err)
 {
 	size_t nodes = job->alloc->node_count, started = 0;
-	struct engine_child *children = calloc(nodes, sizeof *children);
-	int rc = children ? 0 : error_memory(err, "the agents");
+	struct launcher_process *processes = calloc(nodes, sizeof *processes);
+	int rc = processes ? 0 : error_memory(err, "the agents");
 
 	while (!rc && started < nodes) {
-		struct engine_words words = {0};
+		struct launcher_command command = {0};
 
-		rc = make(job, started, &words) ? error_memory(err, "an agent's start")
-						: engine_spawn(words.argv, env, words.input,
-							       &children[started], err);
-		engine_words_free(&words);
+		rc = make(job, started, &command) ? error_memory(err, "an agent's start")
+						: launcher_spawn(command.argv, env, command.input,
+							       &processes[started], err);
+		launcher_command_free(&command);
 		if (!rc)
-			children[started].node_index = (long)started;
+			processes[started].node_index = (long)started;
 		started += !rc;
 	}
 	if (rc) {
-		end_all(children, started);
-		free(children);
+		kill_all(processes, started);
+		free(processes);
 		return rc;
 	}
-	*out = children;
+	*out = processes;
 	*count = nodes;
 	return 0;
 }
 
-char *engine_line_each(const struct engine_job *job,
-		       int (*make)(const struct engine_job *job, size_t node,
-				   struct engine_words *out))
+char *launcher_command_line_each(const struct launcher_job *job,
+		       int (*make)(const struct launcher_job *job, size_t node,
+				   struct launcher_command *out))
 {
-	struct engine_words words = {0};
-	char *first = make(job, 0, &words) ? NULL : engine_line(words.argv), *all = NULL;
+	struct launcher_command command = {0};
+	char *first = make(job, 0, &command) ? NULL : launcher_command_line(command.argv), *all = NULL;
 
-	engine_words_free(&words);
+	launcher_command_free(&command);
 	if (!first || job->alloc->node_count == 1)
 		return first;
 	if (asprintf(&all, "%s   (and so for %zu more node%s)", first, job->alloc->node_count - 1,
@@ -113,11 +113,11 @@ static size_t length(const char *const *list)
 	return count;
 }
 
-char **engine_argv(const char *const *begin, const struct env *names, const char *const *end)
+char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end)
 {
 	size_t room = length(begin) + length(end) + (names ? env_count(names) : 0) + 1, n = 0;
 	char **argv = calloc(room, sizeof *argv);
-	struct engine_words words = {.argv = argv};
+	struct launcher_command command = {.argv = argv};
 	bool whole = argv != NULL;
 
 	for (; whole && begin && *begin; begin++)
@@ -136,6 +136,6 @@ char **engine_argv(const char *const *begin, const struct env *names, const char
 		whole = (argv[n++] = strdup(*end)) != NULL;
 	if (whole)
 		return argv;
-	engine_words_free(&words);
+	launcher_command_free(&command);
 	return NULL;
 }

@@ -15,7 +15,7 @@
 /* Slurm's signals (preemption, --signal, scancel --signal) go to the tasks of steps, not to a batch
  * script and what it starts: on its one node, too, the agent is to be such a task. But a step passes
  * on no standard input. */
-static bool hears_nothing_here(const struct env *env)
+static bool gets_no_signals(const struct env *env)
 {
 	const char *kind = env_get(env, "ENVIRONMENT");
 	char path[PATH_MAX];
@@ -36,18 +36,18 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	/* The one node of a job of Slurm's may be another machine: salloc leaves its shell on the
 	 * login node. */
 	if (!strcmp(alloc->source, "slurm"))
-		return alloc->this_node >= 0 && !hears_nothing_here(env);
+		return alloc->this_node >= 0 && !gets_no_signals(env);
 	if (!strcmp(alloc->source, "pbs") && alloc->this_node >= 0)
 		return true;
 	if (strcmp(alloc->source, "pbs") && strcmp(alloc->source, "hosts"))
 		return true; /* nothing else has a node that is not this one */
-	return engine_is_here(name);
+	return launcher_is_this_host(name);
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	struct engine_child *child;
+	struct launcher_process *process;
 	int pair[2];
 
 	if (job->alloc->node_count != 1)
@@ -55,15 +55,15 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 				 "the launcher fork serves one node; this allocation "
 				 "has %zu",
 				 job->alloc->node_count);
-	child = malloc(sizeof *child);
-	if (!child)
+	process = malloc(sizeof *process);
+	if (!process)
 		return error_memory(err, "the agent");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
-		free(child);
+		free(process);
 		return error_set(err, ERR_UNAVAILABLE, "socketpair: %s", strerror(errno));
 	}
-	child->pid = fork();
-	if (child->pid == 0) {
+	process->pid = fork();
+	if (process->pid == 0) {
 		/* Nothing of the head's but the socket; and the terminal's signals are the head's.
 		 */
 		setsid();
@@ -73,35 +73,35 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 		_exit(job->agent(job->context, 0, pair[1]));
 	}
 	close(pair[1]);
-	if (child->pid < 0) {
+	if (process->pid < 0) {
 		int saved = errno;
 
 		close(pair[0]);
-		free(child);
+		free(process);
 		return error_set(err, ERR_UNAVAILABLE, "no process for the agent: %s",
 				 strerror(saved));
 	}
-	child->node_index = 0;
-	child->fd = pair[0];
-	child->serves = NULL;
-	child->words_fd = -1;
-	*out = child;
+	process->node_index = 0;
+	process->fd = pair[0];
+	process->nodes_covered = NULL;
+	process->output_fd = -1;
+	*out = process;
 	*count = 1;
 	return 0;
 }
 
-static char *line(const struct engine_job *job)
+static char *command_line(const struct launcher_job *job)
 {
 	(void)job;
 	return strdup("(fork: the agent is a child process of berth run)");
 }
 
-const struct engine engine_fork = {
+const struct launcher launcher_fork = {
 	.name = "fork",
 	.summary = "one machine, no scheduler needed",
-	.by_socket_pair = true,
-	.one_machine = true,
+	.uses_socket_pair = true,
+	.single_host = true,
 	.fits = fits,
 	.start = start,
-	.line = line,
+	.command_line = command_line,
 };

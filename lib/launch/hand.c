@@ -9,22 +9,22 @@
 static bool fits(const struct alloc *alloc, const struct env *env)
 {
 	(void)env;
-	return alloc->meet != NULL;
+	return alloc->rendezvous != NULL;
 }
 
-static int make(const struct engine_job *job, size_t node, struct engine_words *out)
+static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	out->argv = engine_argv((const char *const[]){job->program, "agent", "--stdin", NULL}, NULL,
+	out->argv = launcher_argv((const char *const[]){job->berth_path, "agent", "--stdin", NULL}, NULL,
 				NULL);
-	out->input = engine_input(job, node);
+	out->input = launcher_stdin_text(job, node);
 	return out->argv && out->input ? 0 : -1;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
 	struct alloc first = *job->alloc;
-	struct engine_job own = *job;
+	struct launcher_job own = *job;
 
 	if (!fits(job->alloc, job->env))
 		return error_set(err, ERR_USAGE,
@@ -33,24 +33,24 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
 	first.node_count = 1;
 	own.alloc = &first;
-	return engine_start_each(&own, job->env, make, out, count, err);
+	return launcher_start_each(&own, job->env, make, out, count, err);
 }
 
-static char *line(const struct engine_job *job)
+static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
 	if (asprintf(&text, "(the other %zu come by themselves to %s)", job->alloc->node_count - 1,
-		     job->alloc->meet ? job->alloc->meet : "") < 0)
+		     job->alloc->rendezvous ? job->alloc->rendezvous : "") < 0)
 		return NULL;
 	return text;
 }
 
-const struct engine engine_hand = {
+const struct launcher launcher_hand = {
 	.name = "hand",
 	.summary = "berth run was started on each machine",
-	.by_file = true,
+	.secret_from_file = true,
 	.fits = fits,
 	.start = start,
-	.line = line,
+	.command_line = command_line,
 };

@@ -15,30 +15,30 @@
 #include "hostlist/hostlist.h"
 
 /* The first that fits is taken: the most particular first. */
-static const struct engine *const engines[] = {
-	&engine_fork, &engine_hand, &engine_srun, &engine_srun_ranks, &engine_prterun, &engine_mpirun,
-	&engine_pals, &engine_tm,   &engine_ssh,  &engine_loopback,
+static const struct launcher *const launchers[] = {
+	&launcher_fork, &launcher_hand, &launcher_srun, &launcher_srun_ranks, &launcher_prterun, &launcher_mpirun,
+	&launcher_pals, &launcher_tm,   &launcher_ssh,  &launcher_loopback,
 };
 
-#define ENGINES (sizeof engines / sizeof *engines)
+#define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
 
-const struct engine *engine_at(size_t index)
+const struct launcher *launcher_at(size_t index)
 {
-	return index < ENGINES ? engines[index] : NULL;
+	return index < LAUNCHER_COUNT ? launchers[index] : NULL;
 }
 
-int engine_find(const char *name, const struct alloc *alloc, const struct env *env,
-		const struct engine **out, struct error *err)
+int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
+		const struct launcher **out, struct error *err)
 {
 	char known[256] = "";
 
-	for (size_t i = 0; i < ENGINES; i++) {
-		if (name ? !strcmp(name, engines[i]->name) : engines[i]->fits(alloc, env)) {
-			*out = engines[i];
+	for (size_t i = 0; i < LAUNCHER_COUNT; i++) {
+		if (name ? !strcmp(name, launchers[i]->name) : launchers[i]->fits(alloc, env)) {
+			*out = launchers[i];
 			return 0;
 		}
 		snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "",
-			 engines[i]->name);
+			 launchers[i]->name);
 	}
 	if (name)
 		return error_set(err, ERR_USAGE, "no launcher is called '%s'; there are: %s", name,
@@ -51,16 +51,16 @@ int engine_find(const char *name, const struct alloc *alloc, const struct env *e
 }
 
 /* What all agents of a job are told; where[] is a name and a value each, more than one job's. */
-static struct env *agents_env(const struct engine_job *job, const char *const where[4])
+static struct env *make_agent_env(const struct launcher_job *job, const char *const where[4])
 {
 	struct env *env = env_copy(job->env);
 	const struct {
 		const char *name, *value;
 	} set[] = {
-		{ENGINE_ENV_HEAD, job->head},
-		{ENGINE_ENV_JOB, job->job},
-		{ENGINE_ENV_SECRET, job->secret},
-		{ENGINE_ENV_RECIPE, job->recipe},
+		{LAUNCHER_ENV_CONTROLLER, job->controller_addresses},
+		{LAUNCHER_ENV_JOB, job->job},
+		{LAUNCHER_ENV_SECRET, job->secret},
+		{LAUNCHER_ENV_SECRET_SOURCE, job->secret_source},
 		{where[0], where[1]},
 		{where[2], where[3]},
 	};
@@ -70,7 +70,7 @@ static struct env *agents_env(const struct engine_job *job, const char *const wh
 		if (set[i].value)
 			rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
 	if (!rc)
-		rc = env_setf(env, ENGINE_ENV_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
+		rc = env_setf(env, LAUNCHER_ENV_NODE_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
 			      job->node_timeout_ms);
 	if (!rc)
 		return env;
@@ -78,28 +78,28 @@ static struct env *agents_env(const struct engine_job *job, const char *const wh
 	return NULL;
 }
 
-struct env *engine_agent_env(const struct engine_job *job, size_t node_index)
+struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index)
 {
 	char index[24];
 
 	snprintf(index, sizeof index, "%zu", node_index);
-	return agents_env(job,
-			  (const char *const[]){ENGINE_ENV_NAME, job->alloc->nodes[node_index].name,
-						ENGINE_ENV_NODE, index});
+	return make_agent_env(job,
+			  (const char *const[]){LAUNCHER_ENV_NAME, job->alloc->nodes[node_index].name,
+						LAUNCHER_ENV_NODE, index});
 }
 
-struct env *engine_agents_env(const struct engine_job *job, const char *self)
+struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self)
 {
-	char *list = engine_node_list(job->alloc);
-	struct env *env = list ? agents_env(job, (const char *const[]){ENGINE_ENV_NODES, list,
-								       ENGINE_ENV_SELF, self})
+	char *list = launcher_node_list(job->alloc);
+	struct env *env = list ? make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NODES, list,
+								       LAUNCHER_ENV_SELF, self})
 			       : NULL;
 
 	free(list);
 	return env;
 }
 
-char *engine_node_list(const struct alloc *alloc)
+char *launcher_node_list(const struct alloc *alloc)
 {
 	const char **names = calloc(alloc->node_count, sizeof *names);
 	char *list;
@@ -111,7 +111,7 @@ char *engine_node_list(const struct alloc *alloc)
 	return list;
 }
 
-bool engine_carries(const char *name)
+bool launcher_forwards_variable(const char *name)
 {
 	static const char *const ours[] = {"BERTH_PLAN_FILE",	"BERTH_JOB_ID",	 "BERTH_NODE_RANK",
 					   "BERTH_ATTEMPT",	"BERTH_REPORT",	 "BERTH_STOP_FILE",
@@ -139,19 +139,19 @@ static int input_file(const char *input)
 	return fd;
 }
 
-int engine_spawn(char *const argv[], const struct env *env, const char *input,
-		 struct engine_child *child, struct error *err)
+int launcher_spawn(char *const argv[], const struct env *env, const char *input,
+		 struct launcher_process *process, struct error *err)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
-	int words = memfd_create("berth-engine", MFD_CLOEXEC), rc;
+	int output = memfd_create("berth-engine", MFD_CLOEXEC), rc;
 	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
 
-	if (!envp || words < 0 || in < 0) {
-		if (words >= 0)
-			close(words);
+	if (!envp || output < 0 || in < 0) {
+		if (output >= 0)
+			close(output);
 		if (in >= 0)
 			close(in);
 		free(envp);
@@ -160,40 +160,40 @@ int engine_spawn(char *const argv[], const struct env *env, const char *input,
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
 	posix_spawn_file_actions_adddup2(&files, in, 0);
-	posix_spawn_file_actions_adddup2(&files, words, 1);
-	posix_spawn_file_actions_adddup2(&files, words, 2);
+	posix_spawn_file_actions_adddup2(&files, output, 1);
+	posix_spawn_file_actions_adddup2(&files, output, 2);
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(&child->pid, argv[0], &files, &attributes, argv, envp);
+	rc = posix_spawnp(&process->pid, argv[0], &files, &attributes, argv, envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
 	close(in);
 	if (rc) {
-		close(words);
+		close(output);
 		return error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
 				 strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
 	}
-	child->node_index = -1;
-	child->fd = -1;
-	child->serves = NULL;
-	child->words_fd = words;
+	process->node_index = -1;
+	process->fd = -1;
+	process->nodes_covered = NULL;
+	process->output_fd = output;
 	return 0;
 }
 
-int engine_kill(const struct engine_child *child, int number)
+int launcher_kill(const struct launcher_process *process, int number)
 {
-	return kill(child->words_fd >= 0 ? -child->pid : child->pid, number);
+	return kill(process->output_fd >= 0 ? -process->pid : process->pid, number);
 }
 
-static bool plain(const char *text)
+static bool needs_no_quotes(const char *text)
 {
 	return *text && !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 					   "0123456789_-+=.,:/@%")];
 }
 
-char *engine_line(char *const argv[])
+char *launcher_command_line(char *const argv[])
 {
 	char *text = NULL;
 	size_t size = 0;
@@ -204,7 +204,7 @@ char *engine_line(char *const argv[])
 	for (size_t i = 0; argv[i]; i++) {
 		if (i)
 			fputc(' ', stream);
-		if (plain(argv[i])) {
+		if (needs_no_quotes(argv[i])) {
 			fputs(argv[i], stream);
 			continue;
 		}

@@ -21,12 +21,12 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	return false; /* only when named: nobody has pretended nodes by accident */
 }
 
-static int spawn(const struct engine_job *job, size_t node_index, pid_t *pid, struct error *err)
+static int spawn(const struct launcher_job *job, size_t node_index, pid_t *pid, struct error *err)
 {
 	char *const argv[] = {(char *)"berth", (char *)"agent", NULL};
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
-	struct env *env = engine_agent_env(job, node_index);
+	struct env *env = launcher_agent_env(job, node_index);
 	char **envp = env ? env_to_envp(env) : NULL;
 	sigset_t none;
 	int rc;
@@ -42,88 +42,88 @@ static int spawn(const struct engine_job *job, size_t node_index, pid_t *pid, st
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawn(pid, job->program, &files, &attributes, argv, envp);
+	rc = posix_spawn(pid, job->berth_path, &files, &attributes, argv, envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
 	env_free(env);
 	if (rc)
 		return error_set(err, ERR_UNAVAILABLE, "agent %zu cannot be started from %s: %s",
-				 node_index, job->program, strerror(rc));
+				 node_index, job->berth_path, strerror(rc));
 	return 0;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
 	size_t nodes = job->alloc->node_count;
-	struct engine_child *children = calloc(nodes, sizeof *children);
-	int rc = children ? 0 : error_memory(err, "the agents");
+	struct launcher_process *processes = calloc(nodes, sizeof *processes);
+	int rc = processes ? 0 : error_memory(err, "the agents");
 	size_t started = 0;
 
 	while (!rc && started < nodes) {
-		children[started].fd = children[started].words_fd = -1;
-		children[started].node_index = (long)started;
-		rc = spawn(job, started, &children[started].pid, err);
+		processes[started].fd = processes[started].output_fd = -1;
+		processes[started].node_index = (long)started;
+		rc = spawn(job, started, &processes[started].pid, err);
 		started += !rc;
 	}
 	if (!rc) {
-		*out = children;
+		*out = processes;
 		*count = nodes;
 		return 0;
 	}
 	for (size_t i = 0; i < started; i++) {
-		kill(children[i].pid, SIGKILL);
-		waitpid(children[i].pid, NULL, 0);
+		kill(processes[i].pid, SIGKILL);
+		waitpid(processes[i].pid, NULL, 0);
 	}
-	free(children);
+	free(processes);
 	return rc;
 }
 
-static char *line(const struct engine_job *job)
+static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
 	if (asprintf(&text, "%zu times %s agent, on this machine", job->alloc->node_count,
-		     job->program) < 0)
+		     job->berth_path) < 0)
 		return NULL;
 	return text;
 }
 
-int engine_pretend(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err)
+int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err)
 {
-	struct alloc pretended = {.end_time = alloc->end_time, .restarts = alloc->restarts};
+	struct alloc simulated = {.end_time = alloc->end_time, .restarts = alloc->restarts};
 
-	pretended.source = strdup(alloc->source);
-	pretended.job_id = strdup(alloc->job_id);
-	pretended.nodes = calloc(nodes, sizeof *pretended.nodes);
-	if (asprintf(&pretended.why, "%zu pretended nodes on this machine (--launcher loopback)",
+	simulated.source = strdup(alloc->source);
+	simulated.job_id = strdup(alloc->job_id);
+	simulated.nodes = calloc(nodes, sizeof *simulated.nodes);
+	if (asprintf(&simulated.why, "%zu pretended nodes on this machine (--launcher loopback)",
 		     nodes) < 0)
-		pretended.why = NULL;
-	if (!pretended.source || !pretended.job_id || !pretended.nodes || !pretended.why)
+		simulated.why = NULL;
+	if (!simulated.source || !simulated.job_id || !simulated.nodes || !simulated.why)
 		goto memory;
-	for (; pretended.node_count < nodes; pretended.node_count++) {
-		struct alloc_node *node = &pretended.nodes[pretended.node_count];
+	for (; simulated.node_count < nodes; simulated.node_count++) {
+		struct alloc_node *node = &simulated.nodes[simulated.node_count];
 
 		*node = (struct alloc_node){.slots = alloc->nodes[0].slots,
 					    .gpus = alloc->nodes[0].gpus};
-		if (asprintf(&node->name, "loop%zu", pretended.node_count) < 0) {
+		if (asprintf(&node->name, "loop%zu", simulated.node_count) < 0) {
 			node->name = NULL;
 			goto memory;
 		}
 	}
-	*out = pretended;
+	*out = simulated;
 	return 0;
 memory:
-	alloc_free(&pretended);
+	alloc_free(&simulated);
 	return error_memory(err, "the pretended nodes");
 }
 
-const struct engine engine_loopback = {
+const struct launcher launcher_loopback = {
 	.name = "loopback",
 	.summary = "several pretended nodes on this machine, to try things out",
-	.one_machine = true,
+	.single_host = true,
 	.fits = fits,
 	.start = start,
-	.line = line,
+	.command_line = command_line,
 };

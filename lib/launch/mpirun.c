@@ -16,22 +16,22 @@
 #include "launch/launcher.h"
 
 /* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
-static const char clean[] = "for name in $(env | sed -n "
+static const char cleanup_script[] = "for name in $(env | sed -n "
 			    "'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
 			    "\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
 
 /* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
-static bool find_beside(const struct env *env, const char *name, const char *beside, char *path,
+static bool find_with_sibling(const struct env *env, const char *name, const char *beside, char *path,
 			size_t size)
 {
 	const char *at = env_get(env, "PATH");
 
 	for (; at && *at; at += strcspn(at, ":"), at += *at == ':') {
-		int folder = (int)strcspn(at, ":");
+		int dir = (int)strcspn(at, ":");
 		char other[PATH_MAX];
 
-		if (*at != '/' || snprintf(path, size, "%.*s/%s", folder, at, name) >= (int)size ||
-		    snprintf(other, sizeof other, "%.*s/%s", folder, at, beside) >=
+		if (*at != '/' || snprintf(path, size, "%.*s/%s", dir, at, name) >= (int)size ||
+		    snprintf(other, sizeof other, "%.*s/%s", dir, at, beside) >=
 			    (int)sizeof other)
 			continue;
 		if (!access(path, X_OK))
@@ -42,17 +42,17 @@ static bool find_beside(const struct env *env, const char *name, const char *bes
 
 static bool find_prterun(const struct env *env, char *path, size_t size)
 {
-	return find_beside(env, "prterun", "prterun", path, size);
+	return find_with_sibling(env, "prterun", "prterun", path, size);
 }
 
 static bool find_mpirun(const struct env *env, char *path, size_t size)
 {
-	return find_beside(env, "mpirun", "ompi_info", path, size);
+	return find_with_sibling(env, "mpirun", "ompi_info", path, size);
 }
 
 static bool find_pals(const struct env *env, char *path, size_t size)
 {
-	return find_beside(env, "mpiexec", "palstat", path, size);
+	return find_with_sibling(env, "mpiexec", "palstat", path, size);
 }
 
 static bool fits_prterun(const struct alloc *alloc, const struct env *env)
@@ -77,55 +77,55 @@ static bool fits_pals(const struct alloc *alloc, const struct env *env)
 }
 
 /* Set for the tool unless the user has. */
-static int prefer(struct env *env, const char *name, const char *value)
+static int set_default(struct env *env, const char *name, const char *value)
 {
 	return env_get(env, name) ? 0 : env_set(env, name, value, ENV_FROM_BERTH, NULL, NULL);
 }
 
-static int prefer_tmrsh(struct env *env, const struct engine_job *job)
+static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 {
 	static const char *const names[] = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"};
 	char path[PATH_MAX], agent[PATH_MAX + 32];
 	int rc = 0;
 
-	if (strcmp(job->alloc->source, "pbs") || strchr(job->program, ' ') ||
+	if (strcmp(job->alloc->source, "pbs") || strchr(job->berth_path, ' ') ||
 	    pbs_find_tool(job->env, "pbs_tmrsh", path, sizeof path))
 		return 0;
-	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->program);
+	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->berth_path);
 	for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++)
-		rc = prefer(env, names[i], agent);
+		rc = set_default(env, names[i], agent);
 	/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
 	if (!rc)
-		rc = prefer(env, "OMPI_MCA_plm_rsh_no_tree_spawn", "1");
-	return rc ? rc : prefer(env, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+		rc = set_default(env, "OMPI_MCA_plm_rsh_no_tree_spawn", "1");
+	return rc ? rc : set_default(env, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
 }
 
 /* One that was moved since it was built, as PyPI's package of Open MPI, looks for its daemon where
  * it was meant to be: it is beside prterun. (Its mpirun sees to that itself.) */
-static int prefer_prefix(struct env *env, const char *prterun)
+static int set_default_prefix(struct env *env, const char *prterun)
 {
-	char folder[PATH_MAX], daemon[PATH_MAX];
+	char dir[PATH_MAX], daemon[PATH_MAX];
 
-	if (!realpath(prterun, folder))
+	if (!realpath(prterun, dir))
 		return 0;
 	for (int up = 0; up < 2; up++) {
-		char *slash = strrchr(folder, '/');
+		char *slash = strrchr(dir, '/');
 
 		if (slash)
 			*slash = '\0';
 	}
-	if (snprintf(daemon, sizeof daemon, "%s/bin/prted", folder) >= (int)sizeof daemon ||
+	if (snprintf(daemon, sizeof daemon, "%s/bin/prted", dir) >= (int)sizeof daemon ||
 	    access(daemon, X_OK))
 		return 0;
-	return prefer(env, "PRTE_PREFIX", folder);
+	return set_default(env, "PRTE_PREFIX", dir);
 }
 
 /* The tool's environment: the agents' and its own settings, less what makes it a process of another
  * MPI job. */
-static struct env *environment(const struct engine_job *job)
+static struct env *environment(const struct launcher_job *job)
 {
 	static const char *const begins[] = {"OMPI_COMM_WORLD", "PMIX_", "PMI_", "PALS_"};
-	struct env *env = engine_agents_env(job, ENGINE_SELF_HERE);
+	struct env *env = launcher_all_agents_env(job, LAUNCHER_SELF_FROM_HOST);
 	int rc = env ? 0 : -1;
 
 	for (size_t i = 0; env && i < env_count(env);) {
@@ -142,13 +142,13 @@ static struct env *environment(const struct engine_job *job)
 			i++;
 	}
 	if (!rc)
-		rc = prefer(env, "OMPI_MCA_orte_keep_fqdn_hostnames", "1");
+		rc = set_default(env, "OMPI_MCA_orte_keep_fqdn_hostnames", "1");
 	if (!rc)
-		rc = prefer(env, "PRTE_MCA_prte_keep_fqdn_hostnames", "1");
+		rc = set_default(env, "PRTE_MCA_prte_keep_fqdn_hostnames", "1");
 	if (!rc)
-		rc = prefer(env, "OMPI_MCA_orte_abort_on_non_zero_status", "0");
+		rc = set_default(env, "OMPI_MCA_orte_abort_on_non_zero_status", "0");
 	if (!rc)
-		rc = prefer_tmrsh(env, job);
+		rc = set_default_tmrsh(env, job);
 	if (!rc)
 		return env;
 	env_free(env);
@@ -177,59 +177,59 @@ static char **make_line(const char *const *begin, const struct env *env, const c
 {
 	struct env *none = NULL;
 	size_t room = 0, n = 0;
-	const char **words;
+	const char **command;
 	char **argv;
 
 	for (size_t i = 0; begin[i]; i++)
 		room++;
 	for (size_t i = 0; end[i]; i++)
 		room++;
-	words = calloc(room + 2 * env_count(env) + 1, sizeof *words);
-	if (!words)
+	command = calloc(room + 2 * env_count(env) + 1, sizeof *command);
+	if (!command)
 		return NULL;
 	for (size_t i = 0; begin[i]; i++)
-		words[n++] = begin[i];
+		command[n++] = begin[i];
 	for (size_t i = 0; i < env_count(env); i++)
-		if (engine_carries(env_at(env, i)->name)) {
-			words[n++] = "-x";
-			words[n++] = env_at(env, i)->name;
+		if (launcher_forwards_variable(env_at(env, i)->name)) {
+			command[n++] = "-x";
+			command[n++] = env_at(env, i)->name;
 		}
 	for (size_t i = 0; end[i]; i++)
-		words[n++] = end[i];
-	argv = engine_argv(words, none, NULL);
-	free(words);
+		command[n++] = end[i];
+	argv = launcher_argv(command, none, NULL);
+	free(command);
 	return argv;
 }
 
-static char **open_mpi_argv(const struct engine_job *job, const struct env *env, const char *path)
+static char **open_mpi_argv(const struct launcher_job *job, const struct env *env, const char *path)
 {
 	char *hosts = host_list(job->alloc, ":1"), **argv = NULL;
 
 	if (hosts)
 		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
 						       "none", "--host", hosts, NULL},
-				 env, (const char *const[]){"sh", "-c", clean, job->program, NULL});
+				 env, (const char *const[]){"sh", "-c", cleanup_script, job->berth_path, NULL});
 	free(hosts);
 	return argv;
 }
 
-static char **prterun_argv(const struct engine_job *job, struct env *env)
+static char **prterun_argv(const struct launcher_job *job, struct env *env)
 {
 	char path[PATH_MAX];
 
 	if (!find_prterun(job->env, path, sizeof path))
 		return open_mpi_argv(job, env, "prterun");
-	return prefer_prefix(env, path) ? NULL : open_mpi_argv(job, env, path);
+	return set_default_prefix(env, path) ? NULL : open_mpi_argv(job, env, path);
 }
 
-static char **mpirun_argv(const struct engine_job *job, struct env *env)
+static char **mpirun_argv(const struct launcher_job *job, struct env *env)
 {
 	char path[PATH_MAX];
 
 	return open_mpi_argv(job, env, find_mpirun(job->env, path, sizeof path) ? path : "mpirun");
 }
 
-static char **pals_argv(const struct engine_job *job, struct env *env)
+static char **pals_argv(const struct launcher_job *job, struct env *env)
 {
 	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->alloc, "");
 	char **argv = NULL;
@@ -238,36 +238,36 @@ static char **pals_argv(const struct engine_job *job, struct env *env)
 	find_pals(job->env, path, sizeof path);
 	snprintf(count, sizeof count, "%zu", job->alloc->node_count);
 	if (hosts)
-		argv = engine_argv((const char *const[]){path, "-n", count, "--ppn", "1", "--hosts",
+		argv = launcher_argv((const char *const[]){path, "-n", count, "--ppn", "1", "--hosts",
 							 hosts, "--cpu-bind", "none", "--envall",
-							 "sh", "-c", clean, job->program, NULL},
+							 "sh", "-c", cleanup_script, job->berth_path, NULL},
 				   NULL, NULL);
 	free(hosts);
 	return argv;
 }
 
-static int start_one(const struct engine_job *job,
-		     char **(*make)(const struct engine_job *job, struct env *env),
-		     struct engine_child **out, size_t *count, struct error *err)
+static int start_one(const struct launcher_job *job,
+		     char **(*make)(const struct launcher_job *job, struct env *env),
+		     struct launcher_process **out, size_t *count, struct error *err)
 {
-	struct engine_child *child = malloc(sizeof *child);
+	struct launcher_process *process = malloc(sizeof *process);
 	struct env *env = environment(job);
-	struct engine_words words = {.argv = env ? make(job, env) : NULL};
-	int rc = child && words.argv ? engine_spawn(words.argv, env, NULL, child, err)
+	struct launcher_command command = {.argv = env ? make(job, env) : NULL};
+	int rc = process && command.argv ? launcher_spawn(command.argv, env, NULL, process, err)
 				     : error_memory(err, "the agents' start");
 
-	engine_words_free(&words);
+	launcher_command_free(&command);
 	env_free(env);
 	if (rc) {
-		free(child);
+		free(process);
 		return rc;
 	}
-	*out = child;
+	*out = process;
 	*count = 1;
 	return 0;
 }
 
-static int start_prterun(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start_prterun(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 			 struct error *err)
 {
 	char path[PATH_MAX];
@@ -280,7 +280,7 @@ static int start_prterun(const struct engine_job *job, struct engine_child **out
 	return start_one(job, prterun_argv, out, count, err);
 }
 
-static int start_mpirun(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start_mpirun(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 			struct error *err)
 {
 	char path[PATH_MAX];
@@ -292,60 +292,60 @@ static int start_mpirun(const struct engine_job *job, struct engine_child **out,
 	return start_one(job, mpirun_argv, out, count, err);
 }
 
-static int start_pals(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start_pals(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		      struct error *err)
 {
 	return start_one(job, pals_argv, out, count, err);
 }
 
-static char *line_of(const struct engine_job *job,
-		     char **(*make)(const struct engine_job *job, struct env *env))
+static char *command_line_of(const struct launcher_job *job,
+		     char **(*make)(const struct launcher_job *job, struct env *env))
 {
 	struct env *env = environment(job);
-	struct engine_words words = {.argv = env ? make(job, env) : NULL};
-	char *text = words.argv ? engine_line(words.argv) : NULL;
+	struct launcher_command command = {.argv = env ? make(job, env) : NULL};
+	char *text = command.argv ? launcher_command_line(command.argv) : NULL;
 
-	engine_words_free(&words);
+	launcher_command_free(&command);
 	env_free(env);
 	return text;
 }
 
-static char *line_prterun(const struct engine_job *job)
+static char *prterun_command_line(const struct launcher_job *job)
 {
-	return line_of(job, prterun_argv);
+	return command_line_of(job, prterun_argv);
 }
 
-static char *line_mpirun(const struct engine_job *job)
+static char *mpirun_command_line(const struct launcher_job *job)
 {
-	return line_of(job, mpirun_argv);
+	return command_line_of(job, mpirun_argv);
 }
 
-static char *line_pals(const struct engine_job *job)
+static char *pals_command_line(const struct launcher_job *job)
 {
-	return line_of(job, pals_argv);
+	return command_line_of(job, pals_argv);
 }
 
-const struct engine engine_prterun = {
+const struct launcher launcher_prterun = {
 	.name = "prterun",
 	.summary = "the nodes of a PBS job, by PRRTE's prterun (Open MPI 5)",
 	.fits = fits_prterun,
 	.start = start_prterun,
-	.line = line_prterun,
+	.command_line = prterun_command_line,
 };
 
-const struct engine engine_mpirun = {
+const struct launcher launcher_mpirun = {
 	.name = "mpirun",
 	.summary = "the nodes of a PBS job, by Open MPI's mpirun",
 	.fits = fits_mpirun,
 	.start = start_mpirun,
-	.line = line_mpirun,
+	.command_line = mpirun_command_line,
 };
 
 /* From HPE's documentation: never tried on a machine that has it. */
-const struct engine engine_pals = {
+const struct launcher launcher_pals = {
 	.name = "pals",
 	.summary = "the nodes of a PBS job, by HPE's PALS mpiexec (untested)",
 	.fits = fits_pals,
 	.start = start_pals,
-	.line = line_pals,
+	.command_line = pals_command_line,
 };

@@ -26,7 +26,7 @@
 
 /* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */
 static const char probe[] =
-	"no() { echo \"" ENGINE_NO_AGENT "$SLURMD_NODENAME: $*\" >&2; exit 69; }; "
+	"no() { echo \"" LAUNCHER_NO_AGENT "$SLURMD_NODENAME: $*\" >&2; exit 69; }; "
 	"[ \"$(uname -m)\" = \"$1\" ] || no \"it is $(uname -m), and $0 was built for $1; build "
 	"berth on such a node, and start that one\"; "
 	"[ -x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; "
@@ -39,7 +39,7 @@ bool srun_fits(const struct alloc *alloc, const struct env *env)
 }
 
 /* Is it a variable that srun takes an option from, or that describes somebody else's place? */
-static bool is_options(const char *name)
+static bool is_srun_option(const char *name)
 {
 	static const char *const kept[] = {
 		"SLURM_CONF",		 "SLURM_JOB_ID", "SLURM_JOBID",
@@ -66,31 +66,31 @@ static bool is_options(const char *name)
 	return false;
 }
 
-void srun_strip(struct env *env)
+void srun_drop_variables(struct env *env)
 {
 	for (size_t i = 0; i < env_count(env);) {
 		char name[256];
 
 		snprintf(name, sizeof name, "%s", env_at(env, i)->name);
-		if (is_options(name))
+		if (is_srun_option(name))
 			env_drop(env, name);
 		else
 			i++;
 	}
 }
 
-static struct env *environment(const struct engine_job *job)
+static struct env *environment(const struct launcher_job *job)
 {
-	struct env *env = engine_agents_env(job, "SLURMD_NODENAME");
+	struct env *env = launcher_all_agents_env(job, "SLURMD_NODENAME");
 
 	if (env)
-		srun_strip(env);
+		srun_drop_variables(env);
 	return env;
 }
 
-struct line {
+struct command_line {
 	char *argv[40];
-	char nodes[40], tasks[40], gpus[40], *list, machine[65 + 8];
+	char nodes[40], tasks[40], gpus[40], *list, arch[65 + 8];
 };
 
 /* Nodes that one step can serve, from first on: all, or one where their GPUs are unlike. */
@@ -110,9 +110,9 @@ static struct alloc part_of(const struct alloc *alloc, size_t first)
 }
 
 /* The line for the nodes of part, which all have the same GPUs. */
-static int make_line(const struct engine_job *job, const struct alloc *part, struct line *out)
+static int make_line(const struct launcher_job *job, const struct alloc *part, struct command_line *out)
 {
-	char *names = engine_node_list(part);
+	char *names = launcher_node_list(part);
 	int gpus = part->nodes[0].gpus;
 	struct utsname self;
 	size_t n = 0;
@@ -124,7 +124,7 @@ static int make_line(const struct engine_job *job, const struct alloc *part, str
 		return -1;
 	if (uname(&self))
 		strcpy(self.machine, "unknown");
-	snprintf(out->machine, sizeof out->machine, "%s", self.machine);
+	snprintf(out->arch, sizeof out->arch, "%s", self.machine);
 	snprintf(out->nodes, sizeof out->nodes, "--nodes=%zu", part->node_count);
 	snprintf(out->tasks, sizeof out->tasks, "--ntasks=%zu", part->node_count);
 	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike, Slurm
@@ -160,8 +160,8 @@ static int make_line(const struct engine_job *job, const struct alloc *part, str
 		(char *)"sh",
 		(char *)"-c",
 		(char *)probe,
-		(char *)job->program,
-		out->machine,
+		(char *)job->berth_path,
+		out->arch,
 	};
 
 	_Static_assert(sizeof all / sizeof *all < sizeof out->argv / sizeof *out->argv, "room");
@@ -171,28 +171,28 @@ static int make_line(const struct engine_job *job, const struct alloc *part, str
 	return 0;
 }
 
-static int start_part(const struct engine_job *job, const struct env *env, size_t first,
-		      struct engine_child *child, struct error *err)
+static int start_part(const struct launcher_job *job, const struct env *env, size_t first,
+		      struct launcher_process *process, struct error *err)
 {
 	struct alloc part = part_of(job->alloc, first);
-	struct line line = {.list = NULL};
-	int rc = make_line(job, &part, &line) ? error_memory(err, "srun's start")
-					      : engine_spawn(line.argv, env, NULL, child, err);
+	struct command_line command_line = {.list = NULL};
+	int rc = make_line(job, &part, &command_line) ? error_memory(err, "srun's start")
+					      : launcher_spawn(command_line.argv, env, NULL, process, err);
 
-	free(line.list);
+	free(command_line.list);
 	if (rc || part.node_count == job->alloc->node_count)
 		return rc;
-	child->serves = calloc(job->alloc->node_count, sizeof *child->serves);
-	if (child->serves) /* without memory it stands for all: the words of its end are less exact */
-		child->serves[first] = true;
+	process->nodes_covered = calloc(job->alloc->node_count, sizeof *process->nodes_covered);
+	if (process->nodes_covered) /* without memory it stands for all: the words of its end are less exact */
+		process->nodes_covered[first] = true;
 	return 0;
 }
 
-int srun_start(const struct engine_job *job, struct engine_child **out, size_t *count,
+int srun_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 	       struct error *err)
 {
 	size_t nodes = job->alloc->node_count, started = 0;
-	struct engine_child *children;
+	struct launcher_process *processes;
 	struct env *env;
 	int rc = 0;
 
@@ -201,37 +201,37 @@ int srun_start(const struct engine_job *job, struct engine_child **out, size_t *
 				 "the launcher srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
 				 job->alloc->why ? job->alloc->why : job->alloc->source);
-	children = calloc(nodes, sizeof *children);
+	processes = calloc(nodes, sizeof *processes);
 	env = environment(job);
-	if (!children || !env)
+	if (!processes || !env)
 		rc = error_memory(err, "srun's start");
 	for (size_t first = 0; !rc && first < nodes; first += part_size(job->alloc)) {
-		rc = start_part(job, env, first, &children[started], err);
+		rc = start_part(job, env, first, &processes[started], err);
 		started += !rc;
 	}
 	env_free(env);
 	if (!rc) {
-		*out = children;
+		*out = processes;
 		*count = started;
 		return 0;
 	}
 	for (size_t i = 0; i < started; i++) {
-		engine_kill(&children[i], SIGKILL);
-		waitpid(children[i].pid, NULL, 0);
-		close(children[i].words_fd);
-		free(children[i].serves);
+		launcher_kill(&processes[i], SIGKILL);
+		waitpid(processes[i].pid, NULL, 0);
+		close(processes[i].output_fd);
+		free(processes[i].nodes_covered);
 	}
-	free(children);
+	free(processes);
 	return rc;
 }
 
-char *srun_line(const struct engine_job *job)
+char *srun_command_line(const struct launcher_job *job)
 {
 	struct alloc part = part_of(job->alloc, 0);
-	struct line line = {.list = NULL};
-	char *one = make_line(job, &part, &line) ? NULL : engine_line(line.argv), *all = NULL;
+	struct command_line command_line = {.list = NULL};
+	char *one = make_line(job, &part, &command_line) ? NULL : launcher_command_line(command_line.argv), *all = NULL;
 
-	free(line.list);
+	free(command_line.list);
 	if (one && part.node_count < job->alloc->node_count &&
 	    asprintf(&all, "%s (and so for each node: their GPUs are unlike)", one) >= 0) {
 		free(one);
@@ -240,14 +240,14 @@ char *srun_line(const struct engine_job *job)
 	return one;
 }
 
-const char *const srun_asked_by[] = {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST",
+const char *const srun_request_variables[] = {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST",
 				     "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", NULL};
 
-const struct engine engine_srun = {
+const struct launcher launcher_srun = {
 	.name = "srun",
-	.asked_by = srun_asked_by,
+	.request_variables = srun_request_variables,
 	.summary = "the nodes of a Slurm job, a step with one task on each",
 	.fits = srun_fits,
 	.start = srun_start,
-	.line = srun_line,
+	.command_line = srun_command_line,
 };

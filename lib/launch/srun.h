@@ -8,12 +8,12 @@
 
 /* As in struct engine. */
 bool srun_fits(const struct alloc *alloc, const struct env *env);
-int srun_start(const struct engine_job *job, struct engine_child **out, size_t *count,
+int srun_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 	       struct error *err);
-char *srun_line(const struct engine_job *job);
-extern const char *const srun_asked_by[];
+char *srun_command_line(const struct launcher_job *job);
+extern const char *const srun_request_variables[];
 
 /* Drop what srun would take options from, and what describes somebody else's place. */
-void srun_strip(struct env *env);
+void srun_drop_variables(struct env *env);
 
 #endif

@@ -25,13 +25,13 @@
 
 #define ARGUMENTS_MAX 40
 
-struct step {
+struct slurm_step {
 	char *argv[ARGUMENTS_MAX];
 	char tasks[40], gpus[40];
 };
 
 /* Never by itself: the ranks below the agents start faster, on any Slurm. */
-static bool never(const struct alloc *alloc, const struct env *env)
+static bool never_fits(const struct alloc *alloc, const struct env *env)
 {
 	(void)alloc;
 	(void)env;
@@ -60,8 +60,8 @@ static int check_gpus(const struct alloc *alloc, const int *counts, int *gpus, s
 }
 
 /* ranks: how many, as text. */
-static void make_step(const struct engine_job *job, const char *ranks, int gpus, bool pmix,
-		      struct step *out)
+static void make_slurm_step(const struct launcher_job *job, const char *ranks, int gpus, bool pmix,
+		      struct slurm_step *out)
 {
 	size_t n = 0;
 
@@ -92,7 +92,7 @@ static void make_step(const struct engine_job *job, const char *ranks, int gpus,
 		out->argv[n] = all[n];
 	if (gpus > 0)
 		out->argv[n++] = out->gpus;
-	out->argv[n++] = (char *)job->program;
+	out->argv[n++] = (char *)job->berth_path;
 	out->argv[n++] = (char *)"agent";
 	out->argv[n++] = (char *)"--task";
 	out->argv[n] = NULL;
@@ -118,13 +118,13 @@ static int host_file(const struct alloc *alloc, const int *counts)
 	return fd;
 }
 
-static int start_tasks(const struct engine_job *job, const struct engine_tasks *tasks,
-		       struct engine_child *child, struct error *err)
+static int start_tasks(const struct launcher_job *job, const struct launcher_rank_counts *tasks,
+		       struct launcher_process *process, struct error *err)
 {
 	const struct alloc *alloc = job->alloc;
 	struct env *env = env_copy(job->env);
 	char ranks[24];
-	struct step step;
+	struct slurm_step slurm_step;
 	int gpus = 0, fd, rc = check_gpus(alloc, tasks->counts, &gpus, err);
 	long sum = 0;
 
@@ -135,8 +135,8 @@ static int start_tasks(const struct engine_job *job, const struct engine_tasks *
 	if (!rc && (!env || fd < 0))
 		rc = error_memory(err, "srun's start");
 	if (!rc) {
-		make_step(job, ranks, gpus, tasks->pmix, &step);
-		srun_strip(env);
+		make_slurm_step(job, ranks, gpus, tasks->pmix, &slurm_step);
+		srun_drop_variables(env);
 		if (!env_get(job->env, "SLURM_PMIX_FENCE"))
 			rc = env_set(env, "SLURM_PMIX_FENCE", "ring", ENV_FROM_BERTH, NULL, err);
 	}
@@ -146,35 +146,35 @@ static int start_tasks(const struct engine_job *job, const struct engine_tasks *
 			      (int)getpid(), fd);
 	}
 	if (!rc)
-		rc = engine_spawn(step.argv, env, NULL, child, err);
+		rc = launcher_spawn(slurm_step.argv, env, NULL, process, err);
 	if (!rc)
-		child->fd = fd; /* open for as long as srun may read it */
+		process->fd = fd; /* open for as long as srun may read it */
 	else if (fd >= 0)
 		close(fd);
 	env_free(env);
 	return rc;
 }
 
-static char *line_text(const struct engine_job *job)
+static char *command_lines(const struct launcher_job *job)
 {
-	struct step step;
-	char *agents = srun_line(job), *line, *all = NULL;
+	struct slurm_step slurm_step;
+	char *agents = srun_command_line(job), *command_line, *all = NULL;
 
-	make_step(job, "RANKS", job->alloc->nodes[0].gpus, true, &step);
-	line = engine_line(step.argv);
-	if (!agents || !line || asprintf(&all, "%s, and beside it for the ranks %s", agents, line) < 0)
+	make_slurm_step(job, "RANKS", job->alloc->nodes[0].gpus, true, &slurm_step);
+	command_line = launcher_command_line(slurm_step.argv);
+	if (!agents || !command_line || asprintf(&all, "%s, and beside it for the ranks %s", agents, command_line) < 0)
 		all = NULL;
 	free(agents);
-	free(line);
+	free(command_line);
 	return all;
 }
 
-const struct engine engine_srun_ranks = {
+const struct launcher launcher_srun_ranks = {
 	.name = "srun-ranks",
-	.asked_by = srun_asked_by,
+	.request_variables = srun_request_variables,
 	.summary = "as srun, and the ranks as tasks of a step of their own, under Slurm's PMIx",
-	.fits = never,
+	.fits = never_fits,
 	.start = srun_start,
-	.line = line_text,
+	.command_line = command_lines,
 	.start_tasks = start_tasks,
 };

@@ -15,56 +15,56 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	return !strcmp(alloc->source, "pbs") || !strcmp(alloc->source, "hosts");
 }
 
-static int make(const struct engine_job *job, size_t node, struct engine_words *out)
+static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
 	const char *libraries = env_get(job->env, "LD_LIBRARY_PATH");
-	struct env *told = env_new();
-	const char *begin[] = {"env", NULL}, *end[] = {job->program, "agent", "--stdin", NULL};
-	struct engine_words remote = {0};
+	struct env *agent_vars = env_new();
+	const char *begin[] = {"env", NULL}, *end[] = {job->berth_path, "agent", "--stdin", NULL};
+	struct launcher_command remote = {0};
 	char *command = NULL;
-	int rc = told ? 0 : -1;
+	int rc = agent_vars ? 0 : -1;
 
-	if (engine_is_here(job->alloc->nodes[node].name)) {
-		out->argv = engine_argv(end, NULL, NULL);
-		out->input = engine_input(job, node);
-		env_free(told);
+	if (launcher_is_this_host(job->alloc->nodes[node].name)) {
+		out->argv = launcher_argv(end, NULL, NULL);
+		out->input = launcher_stdin_text(job, node);
+		env_free(agent_vars);
 		return out->argv && out->input ? 0 : -1;
 	}
 	/* What is needed before it can read: the shell at the other end sees it quoted. */
 	if (!rc && libraries && *libraries)
-		rc = env_set(told, "LD_LIBRARY_PATH", libraries, ENV_FROM_USER, NULL, NULL);
-	if (!rc && (remote.argv = engine_argv(begin, told, end)))
-		command = engine_line(remote.argv);
+		rc = env_set(agent_vars, "LD_LIBRARY_PATH", libraries, ENV_FROM_USER, NULL, NULL);
+	if (!rc && (remote.argv = launcher_argv(begin, agent_vars, end)))
+		command = launcher_command_line(remote.argv);
 	if (command) {
-		const char *words[] = {"ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o",
+		const char *base[] = {"ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o",
 				       "ConnectTimeout=15", "-o", "LogLevel=ERROR", "--",
 				       job->alloc->nodes[node].name, command, NULL};
 
-		out->argv = engine_argv(words, NULL, NULL);
-		out->input = engine_input(job, node);
+		out->argv = launcher_argv(base, NULL, NULL);
+		out->input = launcher_stdin_text(job, node);
 	}
 	rc = out->argv && out->input ? 0 : -1;
-	engine_words_free(&remote);
-	env_free(told);
+	launcher_command_free(&remote);
+	env_free(agent_vars);
 	free(command);
 	return rc;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	return engine_start_each(job, job->env, make, out, count, err);
+	return launcher_start_each(job, job->env, make, out, count, err);
 }
 
-static char *line(const struct engine_job *job)
+static char *command_line(const struct launcher_job *job)
 {
-	return engine_line_each(job, make);
+	return launcher_command_line_each(job, make);
 }
 
-const struct engine engine_ssh = {
+const struct launcher launcher_ssh = {
 	.name = "ssh",
 	.summary = "hosts that let us in by ssh without a password",
 	.fits = fits,
 	.start = start,
-	.line = line,
+	.command_line = command_line,
 };

@@ -46,7 +46,7 @@ static bool is_own_address(const char *name)
 	return found;
 }
 
-bool engine_is_here(const char *name)
+bool launcher_is_this_host(const char *name)
 {
 	return is_host_name(name) || is_own_address(name);
 }

@@ -31,35 +31,35 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 	return !strcmp(alloc->source, "pbs") && find(env, path, sizeof path, &dsh);
 }
 
-static int make(const struct engine_job *job, size_t node, struct engine_words *out)
+static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
 	const char *host = job->alloc->nodes[node].name;
-	const char *end[] = {job->program, "agent", NULL};
-	struct env *all = engine_agent_env(job, node), *told = env_new();
+	const char *end[] = {job->berth_path, "agent", NULL};
+	struct env *all = launcher_agent_env(job, node), *agent_vars = env_new();
 	char path[PATH_MAX];
 	bool dsh;
-	int rc = all && told && find(job->env, path, sizeof path, &dsh) ? 0 : -1;
+	int rc = all && agent_vars && find(job->env, path, sizeof path, &dsh) ? 0 : -1;
 
 	for (size_t i = 0; !rc && i < env_count(all); i++) {
 		const struct env_var *var = env_at(all, i);
 
-		if (var->value && engine_carries(var->name) &&
-		    strcmp(var->name, ENGINE_ENV_SECRET))
-			rc = env_set(told, var->name, var->value, var->from, NULL, NULL);
+		if (var->value && launcher_forwards_variable(var->name) &&
+		    strcmp(var->name, LAUNCHER_ENV_SECRET))
+			rc = env_set(agent_vars, var->name, var->value, var->from, NULL, NULL);
 	}
 	if (!rc) {
 		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
 		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};
 
-		out->argv = engine_argv(dsh ? pbsdsh : tmrsh, told, end);
+		out->argv = launcher_argv(dsh ? pbsdsh : tmrsh, agent_vars, end);
 		rc = out->argv ? 0 : -1;
 	}
-	env_free(told);
+	env_free(agent_vars);
 	env_free(all);
 	return rc;
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
 	char path[PATH_MAX];
@@ -74,19 +74,19 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "
 				 "/etc/pbs.conf");
-	return engine_start_each(job, job->env, make, out, count, err);
+	return launcher_start_each(job, job->env, make, out, count, err);
 }
 
-static char *line(const struct engine_job *job)
+static char *command_line(const struct launcher_job *job)
 {
-	return engine_line_each(job, make);
+	return launcher_command_line_each(job, make);
 }
 
-const struct engine engine_tm = {
+const struct launcher launcher_tm = {
 	.name = "tm",
 	.summary = "the nodes of a PBS job, by pbs_tmrsh or pbsdsh",
-	.by_cookie = true,
+	.secret_from_cookie = true,
 	.fits = fits,
 	.start = start,
-	.line = line,
+	.command_line = command_line,
 };

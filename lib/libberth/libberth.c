@@ -16,7 +16,7 @@ static struct {
 	int count; /* of berth_init without berth_finalize */
 	struct ranks *ranks;
 	struct env *env; /* as it was at berth_init */
-	struct own_plan own;
+	struct local_plan own;
 	int attempt;
 	int64_t end_time;
 } self;
@@ -81,7 +81,7 @@ static int read_job(struct error *err)
 	if (!rc && end_time)
 		rc = number_int64("BERTH_END_TIME", end_time, 0, INT64_MAX, &self.end_time, err);
 	if (!rc && plan)
-		rc = own_plan_read(plan, ranks_place(self.ranks)->local_rank, &self.own, err);
+		rc = local_plan_read(plan, ranks_place(self.ranks)->local_rank, &self.own, err);
 	return rc;
 }
 
@@ -89,7 +89,7 @@ static void clear(void)
 {
 	ranks_leave(self.ranks);
 	env_free(self.env);
-	own_plan_free(&self.own);
+	local_plan_free(&self.own);
 	memset(&self, 0, sizeof self);
 }
 

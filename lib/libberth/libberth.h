@@ -10,15 +10,15 @@
 #include "berth.h"
 
 /* What a berth.plan/1 says of one local rank. The strings live in json. */
-struct own_plan {
+struct local_plan {
 	json_t *json;
 	struct berth_plan plan;
 	struct berth_gpu *gpus;
 	struct berth_nic *nics;
 };
 
-/* Read BERTH_PLAN_FILE's entry for local_rank. -ERR_INPUT, -ERR_DATA. own_plan_free it. */
-int own_plan_read(const char *path, int local_rank, struct own_plan *out, struct error *err);
-void own_plan_free(struct own_plan *own); /* and clears it */
+/* Read BERTH_PLAN_FILE's entry for local_rank. -ERR_INPUT, -ERR_DATA. local_plan_free it. */
+int local_plan_read(const char *path, int local_rank, struct local_plan *out, struct error *err);
+void local_plan_free(struct local_plan *own); /* and clears it */
 
 #endif

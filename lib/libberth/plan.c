@@ -10,12 +10,12 @@
 
 #define PLAN_FILE_MAX (64u << 20)
 
-void own_plan_free(struct own_plan *own)
+void local_plan_free(struct local_plan *own)
 {
 	json_decref(own->json);
 	free(own->gpus);
 	free(own->nics);
-	*own = (struct own_plan){0};
+	*own = (struct local_plan){0};
 }
 
 /* A string or null. */
@@ -70,7 +70,7 @@ static int read_nic(const json_t *json, struct berth_nic *nic, struct error *err
 	return rc;
 }
 
-static int read_rank(const json_t *rank, struct own_plan *own, struct error *err)
+static int read_rank(const json_t *rank, struct local_plan *own, struct error *err)
 {
 	json_t *gpus, *nics;
 	int rc = json_get_string("the rank", rank, "cpus", &own->plan.cpus, err);
@@ -102,9 +102,9 @@ static int read_rank(const json_t *rank, struct own_plan *own, struct error *err
 	return rc;
 }
 
-int own_plan_read(const char *path, int local_rank, struct own_plan *out, struct error *err)
+int local_plan_read(const char *path, int local_rank, struct local_plan *out, struct error *err)
 {
-	struct own_plan own = {0};
+	struct local_plan own = {0};
 	const json_t *mine = NULL;
 	json_t *ranks, *rank;
 	size_t index;
@@ -131,6 +131,6 @@ int own_plan_read(const char *path, int local_rank, struct own_plan *out, struct
 	*out = own;
 	return 0;
 failed:
-	own_plan_free(&own);
+	local_plan_free(&own);
 	return error_prefix(err, "BERTH_PLAN_FILE %s", path);
 }

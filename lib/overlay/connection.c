@@ -17,247 +17,247 @@
 #define OPEN_READ (256u << 10)
 #define ROUNDS 8 /* reads in a row, so that one loud peer does not silence the others */
 
-static void want(struct link *link)
+static void update_events(struct connection *connection)
 {
 	const void *bytes;
-	bool out = link->connecting || wire_output(link->wire, &bytes);
+	bool out = connection->connecting || wire_output(connection->wire, &bytes);
 
-	loop_want(link->loop, &link->source,
-		  (link->paused ? 0u : (uint32_t)EPOLLIN) | (out ? (uint32_t)EPOLLOUT : 0u));
+	loop_modify(connection->loop, &connection->source,
+		  (connection->paused ? 0u : (uint32_t)EPOLLIN) | (out ? (uint32_t)EPOLLOUT : 0u));
 }
 
-static void end(struct link *link, const struct error *why)
+static void end(struct connection *connection, const struct error *why)
 {
-	if (link->over)
+	if (connection->over)
 		return;
-	link->over = true;
-	loop_remove(link->loop, &link->source);
-	link->owner->ended(link->owner->context, link, why);
+	connection->over = true;
+	loop_remove(connection->loop, &connection->source);
+	connection->owner->ended(connection->owner->context, connection, why);
 }
 
 /* 0, or -ERR_NETWORK when the socket is dead. */
-static int flush(struct link *link, struct error *err)
+static int flush(struct connection *connection, struct error *err)
 {
 	const void *bytes;
 	size_t size;
 
-	while (!link->connecting && (size = wire_output(link->wire, &bytes)) > 0) {
-		ssize_t n = send(link->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+	while (!connection->connecting && (size = wire_output(connection->wire, &bytes)) > 0) {
+		ssize_t n = send(connection->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return 0;
 		if (n < 0)
-			return error_set(err, ERR_NETWORK, "writing to %s: %s", link->peer,
+			return error_set(err, ERR_NETWORK, "writing to %s: %s", connection->peer,
 					 strerror(errno));
-		wire_wrote(link->wire, (size_t)n);
+		wire_consume_output(connection->wire, (size_t)n);
 	}
 	return 0;
 }
 
 /* Messages until there is none left. False: the link is over or gone. */
-static bool deliver(struct link *link)
+static bool deliver(struct connection *connection)
 {
 	struct wire_message message;
 	struct error err = {0};
 	int rc = 0;
 
-	if (!link->open && wire_state(link->wire) == WIRE_OPEN) {
-		link->open = true;
-		link->owner->opened(link->owner->context, link);
+	if (!connection->open && wire_state(connection->wire) == WIRE_OPEN) {
+		connection->open = true;
+		connection->owner->opened(connection->owner->context, connection);
 	}
-	while (!link->over && (rc = wire_next(link->wire, &message, &err)) > 0)
-		link->owner->message(link->owner->context, link, &message);
-	if (!link->over && rc < 0) {
-		error_prefix(&err, "%s", link->peer);
-		end(link, &err);
+	while (!connection->over && (rc = wire_next(connection->wire, &message, &err)) > 0)
+		connection->owner->message(connection->owner->context, connection, &message);
+	if (!connection->over && rc < 0) {
+		error_prefix(&err, "%s", connection->peer);
+		end(connection, &err);
 	}
-	return !link->over;
+	return !connection->over;
 }
 
 /* Read what is there. False: the link is over. */
-static bool drain(struct link *link)
+static bool drain(struct connection *connection)
 {
 	static _Thread_local unsigned char buffer[OPEN_READ];
 	struct error err = {0};
 
 	for (int round = 0; round < ROUNDS; round++) {
-		size_t room = link->open ? sizeof buffer : GREETING_READ;
-		ssize_t n = recv(link->fd, buffer, room, MSG_DONTWAIT);
+		size_t room = connection->open ? sizeof buffer : GREETING_READ;
+		ssize_t n = recv(connection->fd, buffer, room, MSG_DONTWAIT);
 
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return true;
 		if (n < 0) {
-			error_set(&err, ERR_NETWORK, "reading from %s: %s", link->peer,
+			error_set(&err, ERR_NETWORK, "reading from %s: %s", connection->peer,
 				  strerror(errno));
-			end(link, &err);
+			end(connection, &err);
 			return false;
 		}
 		if (n == 0) {
-			int rc = wire_feed_end(link->wire, &err);
+			int rc = wire_feed_eof(connection->wire, &err);
 
 			if (rc)
-				error_prefix(&err, "%s", link->peer);
-			end(link, rc ? &err : NULL);
+				error_prefix(&err, "%s", connection->peer);
+			end(connection, rc ? &err : NULL);
 			return false;
 		}
-		link->heard_ms = clock_now_ms();
-		if (wire_feed(link->wire, buffer, (size_t)n, &err)) {
-			flush(link, NULL); /* a refusal, if there is one */
-			error_prefix(&err, "%s", link->peer);
-			end(link, &err);
+		connection->received_ms = clock_now_ms();
+		if (wire_feed(connection->wire, buffer, (size_t)n, &err)) {
+			flush(connection, NULL); /* a refusal, if there is one */
+			error_prefix(&err, "%s", connection->peer);
+			end(connection, &err);
 			return false;
 		}
-		if (!deliver(link))
+		if (!deliver(connection))
 			return false;
-		if (link->paused)
+		if (connection->paused)
 			return true;
 	}
 	return true;
 }
 
-static bool connected(struct link *link)
+static bool connected(struct connection *connection)
 {
 	int error = 0;
 	socklen_t size = sizeof error;
 	struct error err = {0};
 
-	getsockopt(link->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-	link->connecting = false;
+	getsockopt(connection->fd, SOL_SOCKET, SO_ERROR, &error, &size);
+	connection->connecting = false;
 	if (!error)
 		return true;
-	error_set(&err, ERR_NETWORK, "connecting to %s: %s", link->peer, strerror(error));
-	end(link, &err);
+	error_set(&err, ERR_NETWORK, "connecting to %s: %s", connection->peer, strerror(error));
+	end(connection, &err);
 	return false;
 }
 
-static void destroy(struct link *link)
+static void destroy(struct connection *connection)
 {
-	wire_free(link->wire);
-	free(link);
+	wire_free(connection->wire);
+	free(connection);
 }
 
-static void handle(struct link *link, uint32_t events)
+static void handle(struct connection *connection, uint32_t events)
 {
 	struct error err = {0};
 
-	if (link->connecting && !connected(link))
+	if (connection->connecting && !connected(connection))
 		return;
-	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !drain(link))
+	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !drain(connection))
 		return;
-	if (link->paused && (events & (EPOLLHUP | EPOLLERR))) {
+	if (connection->paused && (events & (EPOLLHUP | EPOLLERR))) {
 		/* Nobody is left to be held back; what it sent is still there to be read. */
-		link->paused = false;
+		connection->paused = false;
 	}
-	if (flush(link, &err)) {
-		end(link, &err);
+	if (flush(connection, &err)) {
+		end(connection, &err);
 		return;
 	}
 	const void *bytes;
 
-	if (wire_state(link->wire) == WIRE_CLOSING && !wire_output(link->wire, &bytes)) {
-		end(link, NULL);
+	if (wire_state(connection->wire) == WIRE_CLOSING && !wire_output(connection->wire, &bytes)) {
+		end(connection, NULL);
 		return;
 	}
-	want(link);
+	update_events(connection);
 }
 
 static void ready(struct loop_source *source, uint32_t events)
 {
-	struct link *link = (struct link *)source;
+	struct connection *connection = (struct connection *)source;
 
-	link->busy = true;
-	handle(link, events);
-	link->busy = false;
-	if (link->dead)
-		destroy(link);
+	connection->busy = true;
+	handle(connection, events);
+	connection->busy = false;
+	if (connection->dead)
+		destroy(connection);
 }
 
-int link_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
-	      const struct wire_secret *secret, const char *job, const struct link_owner *owner,
-	      struct link **out, struct error *err)
+int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
+	      const struct secret *secret, const char *job, const struct connection_owner *owner,
+	      struct connection **out, struct error *err)
 {
-	struct link *link = calloc(1, sizeof *link);
+	struct connection *connection = calloc(1, sizeof *connection);
 	int rc = 0;
 
-	if (link)
-		link->wire = wire_new(role, secret, job);
-	if (!link || !link->wire) {
+	if (connection)
+		connection->wire = wire_new(role, secret, job);
+	if (!connection || !connection->wire) {
 		rc = error_memory(err, "a connection");
 		goto fail;
 	}
 	fcntl(fd, F_SETFD, FD_CLOEXEC);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	link->source.ready = ready;
-	link->source.fd = -1;
-	link->fd = fd;
-	link->loop = loop;
-	link->owner = owner;
-	link->connecting = connecting;
-	link->node_index = -1;
-	link->opened_ms = link->heard_ms = clock_now_ms();
-	socket_peer_text(fd, link->peer, sizeof link->peer);
-	rc = loop_add(loop, &link->source, fd, EPOLLIN | EPOLLOUT, err);
+	connection->source.ready = ready;
+	connection->source.fd = -1;
+	connection->fd = fd;
+	connection->loop = loop;
+	connection->owner = owner;
+	connection->connecting = connecting;
+	connection->node_index = -1;
+	connection->opened_ms = connection->received_ms = clock_now_ms();
+	socket_peer_text(fd, connection->peer, sizeof connection->peer);
+	rc = loop_add(loop, &connection->source, fd, EPOLLIN | EPOLLOUT, err);
 	if (rc)
 		goto fail;
-	*out = link;
+	*out = connection;
 	return 0;
 fail:
 	close(fd);
-	if (link)
-		wire_free(link->wire);
-	free(link);
+	if (connection)
+		wire_free(connection->wire);
+	free(connection);
 	return rc;
 }
 
-void link_close(struct link *link)
+void connection_close(struct connection *connection)
 {
-	if (!link)
+	if (!connection)
 		return;
-	link->over = true;
-	loop_remove(link->loop, &link->source);
-	close(link->fd);
-	if (link->busy)
-		link->dead = true;
+	connection->over = true;
+	loop_remove(connection->loop, &connection->source);
+	close(connection->fd);
+	if (connection->busy)
+		connection->dead = true;
 	else
-		destroy(link);
+		destroy(connection);
 }
 
-void link_pause(struct link *link, bool on)
+void connection_pause(struct connection *connection, bool on)
 {
-	if (link->paused == on || link->over)
+	if (connection->paused == on || connection->over)
 		return;
-	link->paused = on;
-	link->heard_ms = clock_now_ms();
-	want(link);
+	connection->paused = on;
+	connection->received_ms = clock_now_ms();
+	update_events(connection);
 }
 
-int link_send(struct link *link, const struct wire_message *message, struct error *err)
+int connection_send(struct connection *connection, const struct wire_message *message, struct error *err)
 {
-	if (link->over)
-		return error_set(err, ERR_NETWORK, "the connection to %s is over", link->peer);
-	int rc = wire_send(link->wire, message, err);
+	if (connection->over)
+		return error_set(err, ERR_NETWORK, "the connection to %s is over", connection->peer);
+	int rc = wire_send(connection->wire, message, err);
 
 	if (rc)
 		return rc;
 	/* A dead socket is noticed by the next read; its owner is told from the loop alone. */
-	flush(link, NULL);
-	want(link);
+	flush(connection, NULL);
+	update_events(connection);
 	return 0;
 }
 
-void link_finish(struct link *link, int timeout_ms)
+void connection_finish(struct connection *connection, int timeout_ms)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
 	const void *bytes;
 
-	if (link->over || link->connecting || wire_finish(link->wire, NULL))
+	if (connection->over || connection->connecting || wire_finish(connection->wire, NULL))
 		return;
-	while (!flush(link, NULL) && wire_output(link->wire, &bytes)) {
-		struct pollfd poll_fd = {.fd = link->fd, .events = POLLOUT};
+	while (!flush(connection, NULL) && wire_output(connection->wire, &bytes)) {
+		struct pollfd poll_fd = {.fd = connection->fd, .events = POLLOUT};
 		int64_t left = until - clock_now_ms();
 
 		if (left <= 0 || poll(&poll_fd, 1, (int)left) == 0)
@@ -265,14 +265,14 @@ void link_finish(struct link *link, int timeout_ms)
 	}
 }
 
-size_t link_queued(const struct link *link)
+size_t connection_queued_bytes(const struct connection *connection)
 {
 	const void *bytes;
 
-	return wire_output(link->wire, &bytes);
+	return wire_output(connection->wire, &bytes);
 }
 
-bool link_is_late(const struct link *link, int64_t now_ms)
+bool connection_handshake_overdue(const struct connection *connection, int64_t now_ms)
 {
-	return !link->open && now_ms - link->opened_ms > LINK_GREETING_MS;
+	return !connection->open && now_ms - connection->opened_ms > CONNECTION_HANDSHAKE_MS;
 }

@@ -10,57 +10,57 @@
 #include "base/loop.h"
 #include "overlay/wire.h"
 
-#define LINK_GREETING_MS 5000 /* a peer that has not proved itself by then is dropped */
+#define CONNECTION_HANDSHAKE_MS 5000 /* a peer that has not proved itself by then is dropped */
 
-struct link;
+struct connection;
 
-/* What the owner of links is told. A callback may call link_close on the link it is given. */
-struct link_owner {
+/* What the owner of links is told. A callback may call connection_close on the link it is given. */
+struct connection_owner {
 	void *context;
 	/* The other side has proved itself. */
-	void (*opened)(void *context, struct link *link);
-	void (*message)(void *context, struct link *link, const struct wire_message *message);
+	void (*opened)(void *context, struct connection *connection);
+	void (*message)(void *context, struct connection *connection, const struct wire_message *message);
 	/* The connection is over; why is NULL when the other side said goodbye. The link is closed
 	 * and freed afterwards by the callback or its owner. */
-	void (*ended)(void *context, struct link *link, const struct error *why);
+	void (*ended)(void *context, struct connection *connection, const struct error *why);
 };
 
-struct link {
+struct connection {
 	struct loop_source source;
 	struct loop *loop;
 	int fd;
 	struct wire *wire;
-	const struct link_owner *owner;
+	const struct connection_owner *owner;
 	int64_t opened_ms; /* when the socket was opened */
-	int64_t heard_ms;  /* when bytes last came */
+	int64_t received_ms;  /* when bytes last came */
 	long node_index;   /* whose agent it is, once it has said so; -1 */
 	bool open;	   /* opened was called */
 	bool connecting;   /* connect is under way */
 	bool over;	   /* ended was called */
 	bool busy, dead;   /* in its callbacks; closed by one of them */
-	bool paused;	   /* see link_pause */
+	bool paused;	   /* see connection_pause */
 	char peer[64];	   /* "10.0.0.1:4711" or "socket pair", for messages */
 };
 
 /* Take over fd (made non-blocking and close-on-exec; closed also on failure). connecting: a
  * connect on it is under way. */
-int link_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
-	      const struct wire_secret *secret, const char *job, const struct link_owner *owner,
-	      struct link **out, struct error *err);
+int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
+	      const struct secret *secret, const char *job, const struct connection_owner *owner,
+	      struct connection **out, struct error *err);
 /* Close the socket and free; also from within its own callbacks. NULL is fine. */
-void link_close(struct link *link);
+void connection_close(struct connection *connection);
 
 /* Stop or go on reading: the other side is held back by its own queue. A paused link is not
- * silent: heard_ms begins anew when it goes on. */
-void link_pause(struct link *link, bool on);
+ * silent: received_ms begins anew when it goes on. */
+void connection_pause(struct connection *connection, bool on);
 
 /* Queue and try to write at once. An error that is the connection's is told by ended, later. */
-int link_send(struct link *link, const struct wire_message *message, struct error *err);
-/* Write what is queued, then the goodbye, blocking up to timeout_ms. Then link_close it. */
-void link_finish(struct link *link, int timeout_ms);
+int connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
+/* Write what is queued, then the goodbye, blocking up to timeout_ms. Then connection_close it. */
+void connection_finish(struct connection *connection, int timeout_ms);
 /* Bytes waiting to be written. */
-size_t link_queued(const struct link *link);
+size_t connection_queued_bytes(const struct connection *connection);
 /* Has the greeting taken too long? */
-bool link_is_late(const struct link *link, int64_t now_ms);
+bool connection_handshake_overdue(const struct connection *connection, int64_t now_ms);
 
 #endif

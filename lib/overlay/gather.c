@@ -67,7 +67,7 @@ int gather_add(struct gather *gather, uint32_t node, const void *data, size_t si
 }
 
 /* Take one entry off the front; 1, 0 at the end, -1 when cut short or of an unknown node. */
-static int take(const unsigned char **at, size_t *left, size_t node_count, uint32_t *node,
+static int take_entry(const unsigned char **at, size_t *left, size_t node_count, uint32_t *node,
 		uint32_t *size)
 {
 	if (!*left)
@@ -91,7 +91,7 @@ int gather_merge(struct gather *gather, const void *entries, size_t size, size_t
 	uint32_t node, bytes;
 	int rc;
 
-	while ((rc = take(&at, &left, node_count, &node, &bytes)) > 0)
+	while ((rc = take_entry(&at, &left, node_count, &node, &bytes)) > 0)
 		nodes++;
 	if (rc < 0)
 		return error_set(err, ERR_DATA,
@@ -122,7 +122,7 @@ int gather_join(const struct gather *gather, size_t node_count, void **out, size
 	for (;;) {
 		const unsigned char *entry = at;
 
-		if (take(&at, &left, node_count, &node, &bytes) <= 0)
+		if (take_entry(&at, &left, node_count, &node, &bytes) <= 0)
 			break;
 		if (where[node]) {
 			free(where);

@@ -25,7 +25,7 @@ enum {
 };
 
 /* Keyed by the secret: what, the job, and the greetings up to that point. */
-static void keyed(const struct wire *wire, const char *what, size_t answer_bytes,
+static void keyed_hash(const struct wire *wire, const char *what, size_t answer_bytes,
 		  const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
 {
 	crypto_generichash_state state;
@@ -40,34 +40,34 @@ static void keyed(const struct wire *wire, const char *what, size_t answer_bytes
 	sodium_memzero(&state, sizeof state);
 }
 
-void wire_hash_job(const char *job, unsigned char out[32])
+void handshake_hash_job(const char *job, unsigned char out[32])
 {
 	crypto_generichash(out, 32, (const unsigned char *)job, strlen(job), NULL, 0);
 }
 
-static void put_head(unsigned char *out, uint16_t kind)
+static void put_header(unsigned char *out, uint16_t kind)
 {
 	memcpy(out, MAGIC, 8);
 	bytes_put_u16(out + AT_VERSION, WIRE_VERSION);
 	bytes_put_u16(out + AT_KIND, kind);
 }
 
-static void make_hello(const struct wire_secret *secret, uint16_t kind,
+static void make_hello(const struct secret *secret, uint16_t kind,
 		       unsigned char out[WIRE_HELLO_BYTES])
 {
 	memset(out, 0, WIRE_HELLO_BYTES);
-	put_head(out, kind);
-	wire_secret_fingerprint_bytes(secret, out + HELLO_FINGERPRINT);
+	put_header(out, kind);
+	secret_fingerprint_bytes(secret, out + HELLO_FINGERPRINT);
 	randombytes_buf(out + HELLO_NONCE, NONCE_BYTES);
 }
 
-static int refuse(struct wire *wire, enum answer_status status, struct error *err)
+static int reject(struct wire *wire, enum answer_status status, struct error *err)
 {
 	unsigned char text[AT_BODY];
 
-	put_head(text, status);
+	put_header(text, status);
 	if (bytes_add(&wire->out, text, sizeof text))
-		return wire_broken(wire, error_memory(err, "a refusal"));
+		return wire_fail(wire, error_memory(err, "a refusal"));
 	wire->state = WIRE_CLOSING;
 	return 0;
 }
@@ -78,7 +78,7 @@ static void start_pull(struct wire *wire, const unsigned char header[STREAM_HEAD
 {
 	unsigned char key[32];
 
-	keyed(wire, wire->role == WIRE_ACCEPTS ? "berth key in 1" : "berth key out 1",
+	keyed_hash(wire, wire->role == WIRE_ACCEPTS ? "berth key in 1" : "berth key out 1",
 	      ANSWER_HEADER, NULL, 0, key);
 	crypto_secretstream_xchacha20poly1305_init_pull(&wire->pull, header, key);
 	sodium_memzero(key, sizeof key);
@@ -88,19 +88,19 @@ static void start_push(struct wire *wire, unsigned char header[STREAM_HEADER])
 {
 	unsigned char key[32];
 
-	keyed(wire, wire->role == WIRE_ACCEPTS ? "berth key out 1" : "berth key in 1",
+	keyed_hash(wire, wire->role == WIRE_ACCEPTS ? "berth key out 1" : "berth key in 1",
 	      ANSWER_HEADER, NULL, 0, key);
 	crypto_secretstream_xchacha20poly1305_init_push(&wire->push, header, key);
 	sodium_memzero(key, sizeof key);
 }
 
-static int take_hello(struct wire *wire, struct error *err)
+static int handle_hello(struct wire *wire, struct error *err)
 {
-	unsigned char mine[8];
+	unsigned char fingerprint[8];
 	const unsigned char *hello = wire->in.data;
 
 	if (memcmp(hello, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return wire_broken(wire, error_set(err, ERR_DATA,
+		return wire_fail(wire, error_set(err, ERR_DATA,
 						   "a stranger connected: its first bytes "
 						   "are no greeting of berth's"));
 	if (wire->in.size < AT_BODY)
@@ -113,162 +113,162 @@ static int take_hello(struct wire *wire, struct error *err)
 			"the other side speaks version %u of the protocol, this side %d: the same "
 			"berth must be installed on all nodes",
 			version, WIRE_VERSION);
-		refuse(wire, ANSWER_VERSION, NULL);
+		reject(wire, ANSWER_VERSION, NULL);
 		return -ERR_DATA;
 	}
 	if (wire->in.size < WIRE_HELLO_BYTES)
 		return 0;
 	memcpy(wire->hello, hello, WIRE_HELLO_BYTES);
 	bytes_drop(&wire->in, WIRE_HELLO_BYTES);
-	wire_secret_fingerprint_bytes(&wire->secret, mine);
-	if (sodium_memcmp(mine, wire->hello + HELLO_FINGERPRINT, 8)) {
-		char ours[17], text[17];
+	secret_fingerprint_bytes(&wire->secret, fingerprint);
+	if (sodium_memcmp(fingerprint, wire->hello + HELLO_FINGERPRINT, 8)) {
+		char own_text[17], text[17];
 
 		sodium_bin2hex(text, sizeof text, wire->hello + HELLO_FINGERPRINT, 8);
-		sodium_bin2hex(ours, sizeof ours, mine, 8);
+		sodium_bin2hex(own_text, sizeof own_text, fingerprint, 8);
 		error_set(err, ERR_DATA,
 			  "the other side's secret has the fingerprint %s, this side's %s: give "
 			  "both the same secret",
-			  text, ours);
-		refuse(wire, ANSWER_SECRET, NULL);
+			  text, own_text);
+		reject(wire, ANSWER_SECRET, NULL);
 		return -ERR_DATA;
 	}
 	if (kind == HELLO_PROBE) {
 		unsigned char answer[WIRE_PROBE_ANSWER_BYTES];
 
-		put_head(answer, ANSWER_PROBE);
-		keyed(wire, "berth probe 1", 0, NULL, 0, answer + AT_BODY);
+		put_header(answer, ANSWER_PROBE);
+		keyed_hash(wire, "berth probe 1", 0, NULL, 0, answer + AT_BODY);
 		wire->state = WIRE_CLOSING;
 		return bytes_add(&wire->out, answer, sizeof answer)
-			       ? wire_broken(wire, error_memory(err, "an answer"))
+			       ? wire_fail(wire, error_memory(err, "an answer"))
 			       : 0;
 	}
 	if (kind != HELLO_JOIN)
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA, "a greeting of kind %u is unknown", kind));
-	put_head(wire->answer, ANSWER_WELCOME);
+	put_header(wire->answer, ANSWER_WELCOME);
 	randombytes_buf(wire->answer + ANSWER_NONCE, NONCE_BYTES);
 	start_push(wire, wire->answer + ANSWER_HEADER);
-	keyed(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, wire->answer + ANSWER_PROOF);
+	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, wire->answer + ANSWER_PROOF);
 	wire->answered = true;
 	if (bytes_add(&wire->out, wire->answer, WIRE_ANSWER_BYTES))
-		return wire_broken(wire, error_memory(err, "a greeting"));
+		return wire_fail(wire, error_memory(err, "a greeting"));
 	return 0;
 }
 
-static int take_answer(struct wire *wire, struct error *err)
+static int handle_answer(struct wire *wire, struct error *err)
 {
 	const unsigned char *answer = wire->in.data;
-	unsigned char proof[PROOF_BYTES], mine[WIRE_PROOF_BYTES];
+	unsigned char proof[PROOF_BYTES], fingerprint[WIRE_PROOF_BYTES];
 	char text[17];
 
 	if (memcmp(answer, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return wire_broken(wire,
+		return wire_fail(wire,
 				   error_set(err, ERR_DATA, "what answers there is no berth"));
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(answer + AT_VERSION),
 		 status = bytes_get_u16(answer + AT_KIND);
 
-	wire_secret_fingerprint(&wire->secret, text);
+	secret_fingerprint(&wire->secret, text);
 	if (status == ANSWER_VERSION || version != WIRE_VERSION)
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA,
 					"the other side speaks version %u of the protocol, this "
 					"side %d: the same berth must be installed on all nodes",
 					version, WIRE_VERSION));
 	if (status == ANSWER_SECRET)
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA,
 					"the other side has a secret other than this side's, whose "
 					"fingerprint is %s: give both the same secret",
 					text));
 	if (status != ANSWER_WELCOME)
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA, "an answer of kind %u is unknown", status));
 	if (wire->in.size < WIRE_ANSWER_BYTES)
 		return 0;
 	memcpy(wire->answer, answer, WIRE_ANSWER_BYTES);
 	bytes_drop(&wire->in, WIRE_ANSWER_BYTES);
-	keyed(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, proof);
+	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, proof);
 	if (sodium_memcmp(proof, wire->answer + ANSWER_PROOF, PROOF_BYTES))
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA,
 					"the other side does not prove the secret %s of this job: "
 					"it belongs to another job, or is an impostor",
 					text));
-	start_push(wire, mine);
-	keyed(wire, "berth connects 1", WIRE_ANSWER_BYTES, mine, STREAM_HEADER,
-	      mine + STREAM_HEADER);
+	start_push(wire, fingerprint);
+	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, fingerprint, STREAM_HEADER,
+	      fingerprint + STREAM_HEADER);
 	start_pull(wire, wire->answer + ANSWER_HEADER);
-	if (bytes_add(&wire->out, mine, sizeof mine))
-		return wire_broken(wire, error_memory(err, "a greeting"));
+	if (bytes_add(&wire->out, fingerprint, sizeof fingerprint))
+		return wire_fail(wire, error_memory(err, "a greeting"));
 	wire->state = WIRE_OPEN;
-	return wire_send_waiting(wire, err);
+	return wire_send_queued(wire, err);
 }
 
-static int take_proof(struct wire *wire, struct error *err)
+static int handle_proof(struct wire *wire, struct error *err)
 {
 	unsigned char proof[PROOF_BYTES];
 
 	if (wire->in.size < WIRE_PROOF_BYTES)
 		return 0;
-	keyed(wire, "berth connects 1", WIRE_ANSWER_BYTES, wire->in.data, STREAM_HEADER, proof);
+	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, wire->in.data, STREAM_HEADER, proof);
 	if (sodium_memcmp(proof, wire->in.data + STREAM_HEADER, PROOF_BYTES))
-		return wire_broken(
+		return wire_fail(
 			wire, error_set(err, ERR_DATA,
 					"a stranger connected that cannot prove the secret of this "
 					"job (a replay, or another job's agent)"));
 	start_pull(wire, wire->in.data);
 	bytes_drop(&wire->in, WIRE_PROOF_BYTES);
 	wire->state = WIRE_OPEN;
-	return wire_send_waiting(wire, err);
+	return wire_send_queued(wire, err);
 }
 
-void wire_make_hello(struct wire *wire)
+void handshake_make_hello(struct wire *wire)
 {
 	make_hello(&wire->secret, HELLO_JOIN, wire->hello);
 }
 
-int wire_greet(struct wire *wire, struct error *err)
+int handshake_receive(struct wire *wire, struct error *err)
 {
 	if (wire->role == WIRE_CONNECTS)
-		return take_answer(wire, err);
+		return handle_answer(wire, err);
 	if (!wire->answered) {
-		int rc = take_hello(wire, err);
+		int rc = handle_hello(wire, err);
 
 		if (rc || !wire->answered)
 			return rc;
 	}
-	return take_proof(wire, err);
+	return handle_proof(wire, err);
 }
 
 /* ---- probes ---- */
 
-static void probe_proof(const struct wire_secret *secret, const char *job,
+static void probe_proof(const struct secret *secret, const char *job,
 			const unsigned char question[WIRE_HELLO_BYTES], unsigned char out[32])
 {
 	struct wire wire = {.secret = *secret};
 
-	wire_hash_job(job, wire.job_hash);
+	handshake_hash_job(job, wire.job_hash);
 	memcpy(wire.hello, question, WIRE_HELLO_BYTES);
-	keyed(&wire, "berth probe 1", 0, NULL, 0, out);
-	wire_secret_forget(&wire.secret);
+	keyed_hash(&wire, "berth probe 1", 0, NULL, 0, out);
+	secret_wipe(&wire.secret);
 }
 
-void wire_probe_question(const struct wire_secret *secret, const char *job,
+void handshake_probe_question(const struct secret *secret, const char *job,
 			 unsigned char question[WIRE_HELLO_BYTES])
 {
 	make_hello(secret, HELLO_PROBE, question);
 }
 
-bool wire_probe_answered(const struct wire_secret *secret, const char *job,
+bool handshake_probe_verify(const struct secret *secret, const char *job,
 			 const unsigned char question[WIRE_HELLO_BYTES],
 			 const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
 {
-	unsigned char head[AT_BODY], proof[32];
+	unsigned char header[AT_BODY], proof[32];
 
-	put_head(head, ANSWER_PROBE);
+	put_header(header, ANSWER_PROBE);
 	probe_proof(secret, job, question, proof);
-	return !memcmp(head, answer, AT_BODY) && !sodium_memcmp(proof, answer + AT_BODY, 32);
+	return !memcmp(header, answer, AT_BODY) && !sodium_memcmp(proof, answer + AT_BODY, 32);
 }

@@ -18,85 +18,85 @@
 struct listener {
 	struct loop_source source;
 	struct loop *loop;
-	struct wire_secret secret;
+	struct secret secret;
 	char *job;
 	size_t limit;
 	struct listener_events events;
-	struct link_owner owner;
+	struct connection_owner owner;
 	int port;
-	struct link **strangers; /* oldest first */
+	struct connection **unauthenticated; /* oldest first */
 	size_t count;
-	int64_t told_ms;
-	size_t untold;
+	int64_t reported_ms;
+	size_t unreported;
 	bool paused; /* no descriptors left: try again at the next tick */
 };
 
-static void remove_stranger(struct listener *listener, struct link *link)
+static void remove_unauthenticated(struct listener *listener, struct connection *connection)
 {
 	for (size_t i = 0; i < listener->count; i++) {
-		if (listener->strangers[i] != link)
+		if (listener->unauthenticated[i] != connection)
 			continue;
 		listener->count--;
-		memmove(listener->strangers + i, listener->strangers + i + 1,
-			(listener->count - i) * sizeof *listener->strangers);
+		memmove(listener->unauthenticated + i, listener->unauthenticated + i + 1,
+			(listener->count - i) * sizeof *listener->unauthenticated);
 		return;
 	}
 }
 
-static void tell(struct listener *listener, const char *text)
+static void report_rejection(struct listener *listener, const char *text)
 {
 	int64_t now = clock_now_ms();
 	char more[1200];
 
-	if (!listener->events.refused)
+	if (!listener->events.rejected)
 		return;
-	if (listener->told_ms && now - listener->told_ms < 1000) {
-		listener->untold++;
+	if (listener->reported_ms && now - listener->reported_ms < 1000) {
+		listener->unreported++;
 		return;
 	}
-	listener->told_ms = now;
-	if (listener->untold)
+	listener->reported_ms = now;
+	if (listener->unreported)
 		snprintf(more, sizeof more, "%s (and %zu more refused before)", text,
-			 listener->untold);
+			 listener->unreported);
 	else
 		snprintf(more, sizeof more, "%s", text);
-	listener->untold = 0;
-	listener->events.refused(listener->events.context, more);
+	listener->unreported = 0;
+	listener->events.rejected(listener->events.context, more);
 }
 
-static void friend_opened(void *context, struct link *link)
+static void peer_authenticated(void *context, struct connection *connection)
 {
 	struct listener *listener = context;
 
-	remove_stranger(listener, link);
-	listener->events.friend(listener->events.context, link);
+	remove_unauthenticated(listener, connection);
+	listener->events.authenticated(listener->events.context, connection);
 }
 
-static void stranger_message(void *context, struct link *link, const struct wire_message *message)
+static void unauthenticated_message(void *context, struct connection *connection, const struct wire_message *message)
 {
 	/* The owner was changed by friend before any message is delivered. */
 	(void)context;
-	(void)link;
+	(void)connection;
 	(void)message;
 }
 
-static void stranger_ended(void *context, struct link *link, const struct error *why)
+static void unauthenticated_ended(void *context, struct connection *connection, const struct error *why)
 {
 	struct listener *listener = context;
 
-	remove_stranger(listener, link);
+	remove_unauthenticated(listener, connection);
 	if (why)
-		tell(listener, why->text);
-	link_close(link);
+		report_rejection(listener, why->text);
+	connection_close(connection);
 }
 
-static void door(struct loop_source *source, uint32_t events)
+static void listener_source(struct loop_source *source, uint32_t events)
 {
 	struct listener *listener = (struct listener *)source;
 
 	(void)events;
 	for (int i = 0; i < ACCEPT_ROUND; i++) {
-		struct link *link;
+		struct connection *connection;
 		int on = 1;
 		int fd = accept4(source->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -104,33 +104,33 @@ static void door(struct loop_source *source, uint32_t events)
 			if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
 			    errno == ENOMEM) {
 				listener->paused = true;
-				loop_want(listener->loop, source, 0);
-				tell(listener, "no descriptors are left for new connections");
+				loop_modify(listener->loop, source, 0);
+				report_rejection(listener, "no descriptors are left for new connections");
 			}
 			return;
 		}
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		while (listener->count >= listener->limit) {
-			struct link *oldest = listener->strangers[0];
+			struct connection *oldest = listener->unauthenticated[0];
 
-			remove_stranger(listener, oldest);
-			tell(listener, "too many connections at once that do not greet; the oldest "
+			remove_unauthenticated(listener, oldest);
+			report_rejection(listener, "too many connections at once that do not greet; the oldest "
 				       "was dropped");
-			link_close(oldest);
+			connection_close(oldest);
 		}
-		if (link_open(listener->loop, fd, false, WIRE_ACCEPTS, &listener->secret,
-			      listener->job, &listener->owner, &link, NULL))
+		if (connection_open(listener->loop, fd, false, WIRE_ACCEPTS, &listener->secret,
+			      listener->job, &listener->owner, &connection, NULL))
 			return;
-		listener->strangers[listener->count++] = link;
+		listener->unauthenticated[listener->count++] = connection;
 	}
 }
 
-size_t listener_probes(size_t nodes)
+size_t listener_probe_limit(size_t nodes)
 {
 	return 16 * (nodes < 256 ? nodes : 256);
 }
 
-int listener_open(struct loop *loop, int port, const struct wire_secret *secret, const char *job,
+int listener_open(struct loop *loop, int port, const struct secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err)
 {
@@ -140,16 +140,16 @@ int listener_open(struct loop *loop, int port, const struct wire_secret *secret,
 	if (!listener)
 		return error_memory(err, "a listening socket");
 	listener->source.fd = -1;
-	listener->source.ready = door;
+	listener->source.ready = listener_source;
 	listener->loop = loop;
 	listener->secret = *secret;
 	listener->limit = limit;
 	listener->events = *events;
 	listener->owner =
-		(struct link_owner){listener, friend_opened, stranger_message, stranger_ended};
+		(struct connection_owner){listener, peer_authenticated, unauthenticated_message, unauthenticated_ended};
 	listener->job = strdup(job);
-	listener->strangers = calloc(limit, sizeof *listener->strangers);
-	if (!listener->job || !listener->strangers) {
+	listener->unauthenticated = calloc(limit, sizeof *listener->unauthenticated);
+	if (!listener->job || !listener->unauthenticated) {
 		rc = error_memory(err, "a listening socket");
 		goto fail;
 	}
@@ -173,26 +173,26 @@ int listener_port(const struct listener *listener)
 	return listener->port;
 }
 
-size_t listener_strangers(const struct listener *listener)
+size_t listener_unauthenticated(const struct listener *listener)
 {
 	return listener->count;
 }
 
 void listener_tick(struct listener *listener, int64_t now_ms)
 {
-	while (listener->count && link_is_late(listener->strangers[0], now_ms)) {
-		struct link *link = listener->strangers[0];
+	while (listener->count && connection_handshake_overdue(listener->unauthenticated[0], now_ms)) {
+		struct connection *connection = listener->unauthenticated[0];
 		char text[160];
 
-		remove_stranger(listener, link);
+		remove_unauthenticated(listener, connection);
 		snprintf(text, sizeof text, "%s connected and did not greet within %d s",
-			 link->peer, LINK_GREETING_MS / 1000);
-		tell(listener, text);
-		link_close(link);
+			 connection->peer, CONNECTION_HANDSHAKE_MS / 1000);
+		report_rejection(listener, text);
+		connection_close(connection);
 	}
 	if (listener->paused) {
 		listener->paused = false;
-		loop_want(listener->loop, &listener->source, EPOLLIN);
+		loop_modify(listener->loop, &listener->source, EPOLLIN);
 	}
 }
 
@@ -201,15 +201,15 @@ void listener_close(struct listener *listener)
 	if (!listener)
 		return;
 	while (listener->count)
-		link_close(listener->strangers[--listener->count]);
+		connection_close(listener->unauthenticated[--listener->count]);
 	if (listener->source.fd >= 0) {
 		int fd = listener->source.fd;
 
 		loop_remove(listener->loop, &listener->source);
 		close(fd);
 	}
-	wire_secret_forget(&listener->secret);
-	free(listener->strangers);
+	secret_wipe(&listener->secret);
+	free(listener->unauthenticated);
 	free(listener->job);
 	free(listener);
 }

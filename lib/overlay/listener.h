@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A listening socket and the strangers at its door: connections that have not proved themselves.
- * Each costs little, has LINK_GREETING_MS, and there are at most `limit` of them: one more, and the
+ * Each costs little, has CONNECTION_HANDSHAKE_MS, and there are at most `limit` of them: one more, and the
  * oldest has to go (a friend needs two round trips, so flooding the door keeps nobody out). */
 #ifndef BERTH_OVERLAY_LISTENER_H
 #define BERTH_OVERLAY_LISTENER_H
@@ -18,19 +18,19 @@ struct listener; /* opaque */
  * a second, with how many were like it. */
 struct listener_events {
 	void *context;
-	void (*friend)(void *context, struct link *link);
-	void (*refused)(void *context, const char *text);
+	void (*authenticated)(void *context, struct connection *connection);
+	void (*rejected)(void *context, const char *text);
 };
 
 /* port 0: any. secret and events are copied, job is too. -ERR_NETWORK: see socket_listen. */
-int listener_open(struct loop *loop, int port, const struct wire_secret *secret, const char *job,
+int listener_open(struct loop *loop, int port, const struct secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err);
 /* Room to add to limit where all nodes try the head's addresses, each a connection, at once (REACH):
  * as many as come within the time of some slow answers; what is more waits in the kernel. */
-size_t listener_probes(size_t nodes);
+size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
-size_t listener_strangers(const struct listener *listener);
+size_t listener_unauthenticated(const struct listener *listener);
 /* Drop those whose time is over. To be called every second or so. */
 void listener_tick(struct listener *listener, int64_t now_ms);
 void listener_close(struct listener *listener); /* and the strangers; NULL is fine */

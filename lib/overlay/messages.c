@@ -14,10 +14,10 @@ static const struct {
 	unsigned type;
 	const char *name;
 } names[] = {
-	{MESSAGE_BEAT, "BEAT"},		  {MESSAGE_HELLO, "HELLO"},
-	{MESSAGE_LISTENS, "LISTENS"},	  {MESSAGE_MOVED, "MOVED"},
-	{MESSAGE_STAYS, "STAYS"},	  {MESSAGE_CARD, "CARD"},
-	{MESSAGE_REACHED, "REACHED"},	  {MESSAGE_STARTED, "STARTED"},
+	{MESSAGE_HEARTBEAT, "BEAT"},		  {MESSAGE_HELLO, "HELLO"},
+	{MESSAGE_LISTENING, "LISTENS"},	  {MESSAGE_MOVED, "MOVED"},
+	{MESSAGE_MOVE_FAILED, "STAYS"},	  {MESSAGE_INVENTORY, "CARD"},
+	{MESSAGE_PROBED, "REACHED"},	  {MESSAGE_STARTED, "STARTED"},
 	{MESSAGE_OUTPUT, "OUTPUT"},	  {MESSAGE_ENDED, "ENDED"},
 	{MESSAGE_ABORT, "ABORT"},	  {MESSAGE_LOST, "LOST"},
 	{MESSAGE_FAILED, "FAILED"},	  {MESSAGE_NOTE, "NOTE"},
@@ -25,15 +25,15 @@ static const struct {
 	{MESSAGE_DONE, "DONE"},		  {MESSAGE_FETCH, "FETCH"},
 	{MESSAGE_FETCHED, "FETCHED"},	  {MESSAGE_WELCOME, "WELCOME"},
 	{MESSAGE_MOVE, "MOVE"},		  {MESSAGE_TREE, "TREE"},
-	{MESSAGE_REACH, "REACH"},	  {MESSAGE_JOB, "JOB"},
+	{MESSAGE_PROBE, "REACH"},	  {MESSAGE_JOB, "JOB"},
 	{MESSAGE_START, "START"},	  {MESSAGE_SIGNAL, "SIGNAL"},
 	{MESSAGE_STOP, "STOP"},		  {MESSAGE_GATHERED, "GATHERED"},
-	{MESSAGE_INPUT, "INPUT"},	  {MESSAGE_OVER, "OVER"},
-	{MESSAGE_STEPS, "STEPS"},	  {MESSAGE_LOOKED, "LOOKED"},
-	{MESSAGE_LOOK, "LOOK"},
+	{MESSAGE_STDIN, "INPUT"},	  {MESSAGE_JOB_OVER, "OVER"},
+	{MESSAGE_PROGRESS, "STEPS"},	  {MESSAGE_STACKS, "LOOKED"},
+	{MESSAGE_DUMP_STACKS, "LOOK"},
 };
 
-const char *proto_name(unsigned type)
+const char *message_name(unsigned type)
 {
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (names[i].type == type)
@@ -41,7 +41,7 @@ const char *proto_name(unsigned type)
 	return "unknown";
 }
 
-int proto_send(struct link *link, enum agent_message type, uint32_t node, uint32_t attempt,
+int message_send(struct connection *connection, enum message_type type, uint32_t node, uint32_t attempt,
 	       uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err)
 {
 	char *dump = text ? json_dumps(text, JSON_COMPACT) : NULL;
@@ -60,24 +60,24 @@ int proto_send(struct link *link, enum agent_message type, uint32_t node, uint32
 			.data = data,
 			.data_size = size,
 		};
-		rc = link_send(link, &message, err);
+		rc = connection_send(connection, &message, err);
 	}
 	if (rc)
-		error_prefix(err, "sending %s to %s", proto_name(type), link->peer);
+		error_prefix(err, "sending %s to %s", message_name(type), connection->peer);
 	free(dump);
 	json_decref(text);
 	return rc;
 }
 
-int proto_text(const struct wire_message *message, json_t **out, struct error *err)
+int message_text(const struct wire_message *message, json_t **out, struct error *err)
 {
 	char what[64];
 
-	snprintf(what, sizeof what, "%s of node %u", proto_name(message->type), message->node);
+	snprintf(what, sizeof what, "%s of node %u", message_name(message->type), message->node);
 	return json_read(what, message->text, message->text_size, WIRE_MAX_MESSAGE, out, err);
 }
 
-int proto_add_output(struct bytes *bytes, const struct proto_output *output)
+int message_add_output(struct bytes *bytes, const struct message_output *output)
 {
 	unsigned char *at = bytes_extend(bytes, RECORD_HEADER + output->size);
 
@@ -91,7 +91,7 @@ int proto_add_output(struct bytes *bytes, const struct proto_output *output)
 	return 0;
 }
 
-int proto_take_output(const unsigned char **at, size_t *left, struct proto_output *out,
+int message_next_output(const unsigned char **at, size_t *left, struct message_output *out,
 		      struct error *err)
 {
 	const unsigned char *p = *at;
@@ -100,7 +100,7 @@ int proto_take_output(const unsigned char **at, size_t *left, struct proto_outpu
 		return 0;
 	if (*left < RECORD_HEADER || *left - RECORD_HEADER < bytes_get_u32(p + 6))
 		return error_set(err, ERR_DATA, "a record of output is cut short");
-	*out = (struct proto_output){
+	*out = (struct message_output){
 		.rank = bytes_get_u32(p),
 		.stream = p[4],
 		.newline = p[5],

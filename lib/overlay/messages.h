@@ -14,21 +14,21 @@
 #include "overlay/wire.h"
 
 /* More than REACH's deadline_ms, for a node that has reached none of the head's addresses by then. */
-#define AGENT_REACH_ALONE_MS 4000
+#define AGENT_PROBE_EXTENSION_MS 4000
 
-enum agent_message {
+enum message_type {
 	/* Either way. */
-	MESSAGE_BEAT = 1, /* every second; nothing in it */
+	MESSAGE_HEARTBEAT = 1, /* every second; nothing in it */
 
 	/* Up. */
 	MESSAGE_HELLO = 10, /* {node, name, folder, pid}: first on every connection */
-	MESSAGE_LISTENS,    /* {port}: answer to WELCOME with children */
+	MESSAGE_LISTENING,    /* {port}: answer to WELCOME with children */
 	MESSAGE_MOVED,	    /* the node has its parent now; this connection ends */
-	MESSAGE_STAYS,	    /* {why}: the parent cannot be reached, the connection stays */
-	MESSAGE_CARD,	    /* {port, card}: machine_to_json; port: MASTER_PORT that node 0 holds */
-	MESSAGE_REACHED,    /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
+	MESSAGE_MOVE_FAILED,	    /* {why}: the parent cannot be reached, the connection stays */
+	MESSAGE_INVENTORY,	    /* {port, card}: inventory_to_json; port: MASTER_PORT that node 0 holds */
+	MESSAGE_PROBED,    /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
 	MESSAGE_STARTED,    /* {pmix: bool}: all ranks of the node run their program */
-	MESSAGE_OUTPUT,	    /* data: records, see proto_output */
+	MESSAGE_OUTPUT,	    /* data: records, see message_output */
 	MESSAGE_ENDED,	    /* {rank, local_rank, code, signal, ...}: see agent/ranks.c */
 	MESSAGE_ABORT,	    /* {rank, status, text}: a rank called PMIx_Abort */
 	MESSAGE_LOST,	    /* {node, why}: the agent of a child is silent or gone */
@@ -36,8 +36,8 @@ enum agent_message {
 	MESSAGE_NOTE,	    /* {text}: worth telling, nothing stops */
 	MESSAGE_SIGNALLED,  /* {signal}: the agent itself was sent a signal (Slurm, PBS) */
 	MESSAGE_GATHER,	    /* sequence; data: entries of a subtree, see gather.h */
-	MESSAGE_STEPS,	    /* what the ranks' heartbeats say: see agent/heartbeats.c */
-	MESSAGE_LOOKED,	    /* answer to LOOK: likewise */
+	MESSAGE_PROGRESS,	    /* what the ranks' heartbeats say: see agent/heartbeats.c */
+	MESSAGE_STACKS,	    /* answer to LOOK: likewise */
 	MESSAGE_DONE,	    /* {left}: nothing of the node's ranks is left, all output was sent */
 
 	/* Both ways, routed by the head: {rank, from} and {to, status} + data. */
@@ -48,37 +48,37 @@ enum agent_message {
 	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, port (-1: hold none)} */
 	MESSAGE_MOVE,	      /* {node, address}: the node's parent in the tree */
 	MESSAGE_TREE,	  /* {detached: [node...]}: all nodes are there; these stay the head's */
-	MESSAGE_REACH,	  /* {port, addresses: [..], deadline_ms}: try these */
+	MESSAGE_PROBE,	  /* {port, addresses: [..], deadline_ms}: try these */
 	MESSAGE_JOB,	  /* what all nodes need to start: see agent/ranks.c */
 	MESSAGE_START,	  /* what one node needs: likewise */
 	MESSAGE_SIGNAL,	  /* {signal}: to all ranks */
 	MESSAGE_STOP,	  /* {grace_ms}: end all ranks, then DONE */
 	MESSAGE_GATHERED, /* sequence; data: everybody's, in node order */
-	MESSAGE_INPUT,	  /* data: for the standard input of all ranks of the node */
-	MESSAGE_LOOK,	  /* what do the ranks do? see agent/heartbeats.c */
-	MESSAGE_OVER,	  /* {code, again}: the job's exit code; again: it is run again, so that the
+	MESSAGE_STDIN,	  /* data: for the standard input of all ranks of the node */
+	MESSAGE_DUMP_STACKS,	  /* what do the ranks do? see agent/heartbeats.c */
+	MESSAGE_JOB_OVER,	  /* {code, again}: the job's exit code; again: it is run again, so that the
 			   * goodbye that follows is not the last */
 };
-const char *proto_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
+const char *message_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
 
 /* Send a message; text is consumed (also on failure) and may be NULL. */
-int proto_send(struct link *link, enum agent_message type, uint32_t node, uint32_t attempt,
+int message_send(struct connection *connection, enum message_type type, uint32_t node, uint32_t attempt,
 	       uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err);
 
 /* The text of a message as an object; a new reference. -ERR_DATA names the message and node. */
-int proto_text(const struct wire_message *message, json_t **out, struct error *err);
+int message_text(const struct wire_message *message, json_t **out, struct error *err);
 
 /* Output records: rank (4 bytes), stream, newline (1 byte each), size (4 bytes), bytes. */
-struct proto_output {
+struct message_output {
 	uint32_t rank;
 	int stream; /* enum supervise_stream */
 	bool newline;
 	const char *text;
 	size_t size;
 };
-int proto_add_output(struct bytes *bytes, const struct proto_output *output);
+int message_add_output(struct bytes *bytes, const struct message_output *output);
 /* Take one record off the front of *at; 1, 0 at the end, -ERR_DATA when cut short. */
-int proto_take_output(const unsigned char **at, size_t *left, struct proto_output *out,
+int message_next_output(const unsigned char **at, size_t *left, struct message_output *out,
 		      struct error *err);
 
 #endif

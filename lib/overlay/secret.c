@@ -13,7 +13,7 @@ static int sodium_start(struct error *err)
 	return 0;
 }
 
-int wire_secret_make(struct wire_secret *out, struct error *err)
+int secret_generate(struct secret *out, struct error *err)
 {
 	int rc = sodium_start(err);
 
@@ -22,9 +22,9 @@ int wire_secret_make(struct wire_secret *out, struct error *err)
 	return rc;
 }
 
-int wire_secret_parse(const char *text, struct wire_secret *out, struct error *err)
+int secret_parse(const char *text, struct secret *out, struct error *err)
 {
-	struct wire_secret secret;
+	struct secret secret;
 	size_t size = 0;
 	const char *end = NULL;
 	int rc = sodium_start(err);
@@ -38,17 +38,17 @@ int wire_secret_parse(const char *text, struct wire_secret *out, struct error *e
 			err, ERR_DATA,
 			"the secret must be %d hexadecimal digits and nothing else; it has "
 			"%zu characters",
-			WIRE_SECRET_BYTES * 2, strlen(text));
+			SECRET_BYTES * 2, strlen(text));
 	*out = secret;
-	wire_secret_forget(&secret);
+	secret_wipe(&secret);
 	return 0;
 }
 
 #define COOKIE_MIN 16 /* OpenPBS's has 32 hexadecimal digits */
 #define COOKIE_MAX 4096
 
-int wire_secret_derive(const char *cookie, const char *job, const char *nonce,
-		       struct wire_secret *out, struct error *err)
+int secret_derive(const char *cookie, const char *job, const char *nonce,
+		       struct secret *out, struct error *err)
 {
 	static const char what[] = "berth secret of a PBS cookie 1";
 	crypto_generichash_state state;
@@ -74,12 +74,12 @@ int wire_secret_derive(const char *cookie, const char *job, const char *nonce,
 	return 0;
 }
 
-void wire_secret_format(const struct wire_secret *secret, char text[65])
+void secret_format(const struct secret *secret, char text[65])
 {
 	sodium_bin2hex(text, 65, secret->bytes, sizeof secret->bytes);
 }
 
-void wire_secret_fingerprint_bytes(const struct wire_secret *secret, unsigned char out[8])
+void secret_fingerprint_bytes(const struct secret *secret, unsigned char out[8])
 {
 	static const char what[] = "berth fingerprint 1";
 	unsigned char hash[32];
@@ -89,15 +89,15 @@ void wire_secret_fingerprint_bytes(const struct wire_secret *secret, unsigned ch
 	memcpy(out, hash, 8);
 }
 
-void wire_secret_fingerprint(const struct wire_secret *secret, char text[17])
+void secret_fingerprint(const struct secret *secret, char text[17])
 {
 	unsigned char bytes[8];
 
-	wire_secret_fingerprint_bytes(secret, bytes);
+	secret_fingerprint_bytes(secret, bytes);
 	sodium_bin2hex(text, 17, bytes, sizeof bytes);
 }
 
-void wire_secret_forget(struct wire_secret *secret)
+void secret_wipe(struct secret *secret)
 {
 	sodium_memzero(secret, sizeof *secret);
 }

@@ -14,7 +14,7 @@
 #define DIGITS 64
 
 /* *own: the user has named the file. */
-static int find(const struct env *env, char *path, int size, bool *own, struct error *err)
+static int find_path(const struct env *env, char *path, int size, bool *own, struct error *err)
 {
 	const char *named = env_get(env, "BERTH_SECRET_FILE"), *home = env_get(env, "HOME");
 	int n;
@@ -34,28 +34,28 @@ static int find(const struct env *env, char *path, int size, bool *own, struct e
 
 /* A new file with the secret in path's folder, which is made if it is not there; aside: its name.
  */
-static int write_aside(const char *path, const struct wire_secret *secret, char *aside, size_t size,
+static int write_temp(const char *path, const struct secret *secret, char *temp_path, size_t size,
 		       struct error *err)
 {
 	char text[DIGITS + 2], *slash;
 	int fd, rc;
 
-	snprintf(aside, size, "%s", path);
-	slash = strrchr(aside, '/');
+	snprintf(temp_path, size, "%s", path);
+	slash = strrchr(temp_path, '/');
 	*slash = '\0';
-	if (access(aside, F_OK) && (rc = file_make_dirs(aside, err)))
+	if (access(temp_path, F_OK) && (rc = file_make_dirs(temp_path, err)))
 		return rc;
-	chmod(aside, 0700);
-	snprintf(slash, size - (size_t)(slash - aside), "/.secret-%ld-XXXXXX", (long)getpid());
-	fd = mkostemp(aside, O_CLOEXEC);
+	chmod(temp_path, 0700);
+	snprintf(slash, size - (size_t)(slash - temp_path), "/.secret-%ld-XXXXXX", (long)getpid());
+	fd = mkostemp(temp_path, O_CLOEXEC);
 	if (fd < 0)
-		return error_set(err, ERR_OUTPUT, "%s: %s", aside, strerror(errno));
-	wire_secret_format(secret, text);
+		return error_set(err, ERR_OUTPUT, "%s: %s", temp_path, strerror(errno));
+	secret_format(secret, text);
 	strcpy(text + DIGITS, "\n");
 	rc = 0;
 	if (fchmod(fd, 0600) || file_write_all(fd, text, DIGITS + 1) || fsync(fd)) {
-		rc = error_set(err, ERR_IO, "%s: %s", aside, strerror(errno));
-		unlink(aside);
+		rc = error_set(err, ERR_IO, "%s: %s", temp_path, strerror(errno));
+		unlink(temp_path);
 	}
 	close(fd);
 	explicit_bzero(text, sizeof text);
@@ -66,24 +66,24 @@ static int write_aside(const char *path, const struct wire_secret *secret, char 
  * once, and the first one's counts. */
 static int make_file(const char *path, bool *made, struct error *err)
 {
-	char aside[4200];
-	struct wire_secret secret;
-	int rc = wire_secret_make(&secret, err);
+	char temp_path[4200];
+	struct secret secret;
+	int rc = secret_generate(&secret, err);
 
 	if (!rc)
-		rc = write_aside(path, &secret, aside, sizeof aside, err);
-	wire_secret_forget(&secret);
+		rc = write_temp(path, &secret, temp_path, sizeof temp_path, err);
+	secret_wipe(&secret);
 	if (rc)
 		return rc;
-	if (link(aside, path) && errno != EEXIST)
+	if (link(temp_path, path) && errno != EEXIST)
 		rc = error_set(err, ERR_OUTPUT, "%s: %s", path, strerror(errno));
 	else
 		*made = true;
-	unlink(aside);
+	unlink(temp_path);
 	return rc;
 }
 
-static int read_file(const char *path, struct wire_secret *out, struct error *err)
+static int read_file(const char *path, struct secret *out, struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	char text[DIGITS + 3];
@@ -110,12 +110,12 @@ static int read_file(const char *path, struct wire_secret *out, struct error *er
 	text[n > 0 ? n : 0] = '\0';
 	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
 		text[--n] = '\0';
-	rc = wire_secret_parse(text, out, err);
+	rc = secret_parse(text, out, err);
 	explicit_bzero(text, sizeof text);
 	return rc ? error_prefix(err, "%s", path) : 0;
 }
 
-int secret_file_read(const struct env *env, bool make, struct wire_secret *out, bool *made,
+int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made,
 		     char *path, int size, struct error *err)
 {
 	bool own;
@@ -123,7 +123,7 @@ int secret_file_read(const struct env *env, bool make, struct wire_secret *out, 
 
 	path[0] = '\0';
 	*made = false;
-	rc = find(env, path, size, &own, err);
+	rc = find_path(env, path, size, &own, err);
 	if (!rc && access(path, F_OK)) {
 		if (own || !make)
 			return error_set(
@@ -137,7 +137,7 @@ int secret_file_read(const struct env *env, bool make, struct wire_secret *out, 
 	return rc ? rc : read_file(path, out, err);
 }
 
-int secret_file_lend(const struct env *env, const struct wire_secret *secret, char *path,
+int secret_file_create(const struct env *env, const struct secret *secret, char *path,
 		     size_t size, struct error *err)
 {
 	const char *home = env_get(env, "HOME");
@@ -152,10 +152,10 @@ int secret_file_lend(const struct env *env, const struct wire_secret *secret, ch
 			"PBS_JOBCOOKIE is not set, and HOME is no absolute path: the agents get "
 			"their secret by a file in the home folder; set HOME, or take another "
 			"--launcher");
-	return write_aside(beside, secret, path, size, err);
+	return write_temp(beside, secret, path, size, err);
 }
 
-int secret_file_take(const char *path, struct wire_secret *out, struct error *err)
+int secret_file_load(const char *path, struct secret *out, struct error *err)
 {
 	int rc = read_file(path, out, err);
 

@@ -14,14 +14,14 @@
  * that nobody else can read. make: where the default one is not there, make it (random, 0600, the
  * folder 0700), and *made says so. path (size bytes) is filled in also on failure.
  * -ERR_INPUT: missing, with the line that makes one; -ERR_DATA: others can read it, or no secret. */
-int secret_file_read(const struct env *env, bool make, struct wire_secret *out, bool *made,
+int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made,
 		     char *path, int size, struct error *err);
 
 /* A new file with it in ~/.config/berth, 0600 from its first moment, for the agents of one run on nodes
  * that share the home; path is filled in, and the caller unlinks it. -ERR_INPUT: no HOME. */
-int secret_file_lend(const struct env *env, const struct wire_secret *secret, char *path, size_t size,
+int secret_file_create(const struct env *env, const struct secret *secret, char *path, size_t size,
 		     struct error *err);
 /* What an agent does with such a path. Errors as above. */
-int secret_file_take(const char *path, struct wire_secret *out, struct error *err);
+int secret_file_load(const char *path, struct secret *out, struct error *err);
 
 #endif

@@ -55,7 +55,7 @@ static int bind_both(int port, bool reuse, int *fd, int *actual)
 	return rc;
 }
 
-static int refused(int port, int rc, struct error *err)
+static int explain_bind_failure(int port, int rc, struct error *err)
 {
 	if (rc == -EADDRINUSE)
 		return error_set(err, ERR_NETWORK,
@@ -70,19 +70,19 @@ int socket_listen(int port, int *fd, int *actual, struct error *err)
 	int rc = bind_both(port, true, fd, actual);
 
 	if (rc)
-		return refused(port, rc, err);
+		return explain_bind_failure(port, rc, err);
 	if (listen(*fd, 1024)) {
 		int saved = errno;
 
 		close(*fd);
-		return refused(port, -saved, err);
+		return explain_bind_failure(port, -saved, err);
 	}
 	return 0;
 }
 
 /* Does the kernel still know connections of an ended program on this port (TIME_WAIT and the
  * like)? Sockets that are bound and do not listen are not in these files. */
-static int lingers(int port)
+static int has_lingering_connections(int port)
 {
 	static const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"};
 	int found = 0;
@@ -103,17 +103,17 @@ static int lingers(int port)
 	return found;
 }
 
-int socket_hold(int port, int *fd, int *actual, struct error *err)
+int socket_reserve(int port, int *fd, int *actual, struct error *err)
 {
 	int on = 1, held, number;
 	/* SO_REUSEADDR would let the bind succeed beside another job's held port: take it without,
 	 * and set it afterwards, for the program that shall listen. */
 	int rc = bind_both(port, false, &held, &number);
 
-	if (rc == -EADDRINUSE && lingers(port))
+	if (rc == -EADDRINUSE && has_lingering_connections(port))
 		rc = bind_both(port, true, &held, &number);
 	if (rc)
-		return refused(port, rc, err);
+		return explain_bind_failure(port, rc, err);
 	setsockopt(held, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	*fd = held;
 	*actual = number;
@@ -239,7 +239,7 @@ void socket_peer_with_port(int fd, int port, char *out, size_t size)
 	socket_text(&address, out, size);
 }
 
-static bool useful(const struct ifaddrs *it)
+static bool is_usable(const struct ifaddrs *it)
 {
 	if (!it->ifa_addr || !(it->ifa_flags & IFF_UP) || (it->ifa_flags & IFF_LOOPBACK))
 		return false;
@@ -261,7 +261,7 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 		struct sockaddr_storage address = {0};
 		char text[80];
 
-		if (!useful(it))
+		if (!is_usable(it))
 			continue;
 		memcpy(&address, it->ifa_addr,
 		       it->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)

@@ -15,7 +15,7 @@ int socket_listen(int port, int *fd, int *actual, struct error *err);
 /* Bind without listening, with SO_REUSEADDR, on every address: nobody else is given the port,
  * and a program that sets SO_REUSEADDR itself (every torch store) can still listen on it.
  * port 0: any free one. -ERR_NETWORK: the port is taken; err says to choose another. */
-int socket_hold(int port, int *fd, int *actual, struct error *err);
+int socket_reserve(int port, int *fd, int *actual, struct error *err);
 
 /* Parse "ADDRESS:PORT" with a numeric address. -ERR_DATA. */
 int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size,

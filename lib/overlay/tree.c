@@ -14,7 +14,7 @@ void tree_children(long node, size_t count, size_t fanout, size_t *first, size_t
 	*end = count - *first < fanout ? count : *first + fanout;
 }
 
-long tree_towards(long above, size_t node, size_t fanout)
+long tree_next_hop(long above, size_t node, size_t fanout)
 {
 	long at = (long)node;
 

@@ -28,6 +28,6 @@ long tree_parent(size_t node, size_t fanout);
 void tree_children(long node, size_t count, size_t fanout, size_t *first, size_t *end);
 /* The child of above (-1: the head) through which node is reached: node itself when it is a
  * child; -1 when node is not below it. */
-long tree_towards(long above, size_t node, size_t fanout);
+long tree_next_hop(long above, size_t node, size_t fanout);
 
 #endif

@@ -9,7 +9,7 @@
 #define PLAIN_HEADER 44
 #define FRAME_OVERHEAD (4 + crypto_secretstream_xchacha20poly1305_ABYTES)
 
-struct wire *wire_new(enum wire_role role, const struct wire_secret *secret, const char *job)
+struct wire *wire_new(enum wire_role role, const struct secret *secret, const char *job)
 {
 	struct wire *wire = sodium_init() < 0 ? NULL : calloc(1, sizeof *wire);
 
@@ -17,10 +17,10 @@ struct wire *wire_new(enum wire_role role, const struct wire_secret *secret, con
 		return NULL;
 	wire->role = role;
 	wire->secret = *secret;
-	wire_hash_job(job, wire->job_hash);
+	handshake_hash_job(job, wire->job_hash);
 	memcpy(&wire->job, wire->job_hash, sizeof wire->job);
 	if (role == WIRE_CONNECTS) {
-		wire_make_hello(wire);
+		handshake_make_hello(wire);
 		if (bytes_add(&wire->out, wire->hello, sizeof wire->hello)) {
 			wire_free(wire);
 			return NULL;
@@ -46,13 +46,13 @@ enum wire_state wire_state(const struct wire *wire)
 	return wire->state;
 }
 
-int wire_broken(struct wire *wire, int rc)
+int wire_fail(struct wire *wire, int rc)
 {
 	wire->state = WIRE_BROKEN;
 	return rc;
 }
 
-int wire_send_waiting(struct wire *wire, struct error *err)
+int wire_send_queued(struct wire *wire, struct error *err)
 {
 	bool finish = wire->finished_out;
 	size_t at = 0;
@@ -71,7 +71,7 @@ int wire_send_waiting(struct wire *wire, struct error *err)
 	bytes_free(&wire->waiting);
 	if (!rc && finish)
 		rc = wire_finish(wire, err);
-	return rc ? wire_broken(wire, rc) : 0;
+	return rc ? wire_fail(wire, rc) : 0;
 }
 
 int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *err)
@@ -81,19 +81,19 @@ int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *e
 	if (wire->state == WIRE_BROKEN)
 		return error_set(err, ERR_NETWORK, "the connection is already broken");
 	if (bytes_add(&wire->in, bytes, size))
-		return wire_broken(wire, error_memory(err, "a message"));
-	return wire->state == WIRE_GREETING ? wire_greet(wire, err) : 0;
+		return wire_fail(wire, error_memory(err, "a message"));
+	return wire->state == WIRE_HANDSHAKE ? handshake_receive(wire, err) : 0;
 }
 
-int wire_feed_end(struct wire *wire, struct error *err)
+int wire_feed_eof(struct wire *wire, struct error *err)
 {
 	if (wire->state == WIRE_CLOSING || wire->finished_in)
 		return 0;
-	if (wire->state == WIRE_GREETING)
-		return wire_broken(wire,
+	if (wire->state == WIRE_HANDSHAKE)
+		return wire_fail(wire,
 				   error_set(err, ERR_NETWORK,
 					     "the connection was closed during the greeting"));
-	return wire_broken(wire,
+	return wire_fail(wire,
 			   error_set(err, ERR_NETWORK, "the connection ended without a goodbye"));
 }
 
@@ -164,20 +164,20 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 	unsigned long long plain_size;
 
 	if (wire->finished_in)
-		return wire_broken(wire, error_set(err, ERR_DATA, "bytes came after the end"));
+		return wire_fail(wire, error_set(err, ERR_DATA, "bytes came after the end"));
 	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
 	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
-		return wire_broken(wire,
+		return wire_fail(wire,
 				   error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u",
 					     size, WIRE_MAX_MESSAGE));
 	if (wire->in.size - 4 < size)
 		return 0;
 	if (bytes_reserve(&wire->plain, size))
-		return wire_broken(wire, error_memory(err, "a message"));
+		return wire_fail(wire, error_memory(err, "a message"));
 	if (crypto_secretstream_xchacha20poly1305_pull(&wire->pull, wire->plain.data, &plain_size,
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
-		return wire_broken(wire, error_set(err, ERR_DATA,
+		return wire_fail(wire, error_set(err, ERR_DATA,
 						   "a message was altered, repeated or left "
 						   "out on its way"));
 	bytes_drop(&wire->in, 4 + (size_t)size);
@@ -187,7 +187,7 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 	}
 	int rc = wire_decode(wire->plain.data, plain_size, wire->job, wire->received++, out, err);
 
-	return rc ? wire_broken(wire, rc) : 1;
+	return rc ? wire_fail(wire, rc) : 1;
 }
 
 static int push_frame(struct wire *wire, const unsigned char *plain, size_t size, unsigned char tag,
@@ -218,7 +218,7 @@ int wire_send(struct wire *wire, const struct wire_message *message, struct erro
 		return error_set(err, ERR_NETWORK,
 				 "more than %u MiB wait to be sent: the other side does not read",
 				 WIRE_MAX_QUEUE >> 20);
-	if (wire->state == WIRE_GREETING) {
+	if (wire->state == WIRE_HANDSHAKE) {
 		unsigned char *at = bytes_extend(&wire->waiting, 4 + size);
 
 		if (!at)
@@ -245,8 +245,8 @@ int wire_finish(struct wire *wire, struct error *err)
 	if (wire->state == WIRE_BROKEN || wire->state == WIRE_CLOSING || wire->finished_out)
 		return 0;
 	wire->finished_out = true;
-	if (wire->state == WIRE_GREETING)
-		return 0; /* wire_send_waiting comes back to it */
+	if (wire->state == WIRE_HANDSHAKE)
+		return 0; /* wire_send_queued comes back to it */
 	return push_frame(wire, (const unsigned char *)"", 0,
 			  crypto_secretstream_xchacha20poly1305_TAG_FINAL, err);
 }
@@ -257,7 +257,7 @@ size_t wire_output(const struct wire *wire, const void **bytes)
 	return wire->out.size;
 }
 
-void wire_wrote(struct wire *wire, size_t size)
+void wire_consume_output(struct wire *wire, size_t size)
 {
 	bytes_drop(&wire->out, size);
 }

@@ -35,7 +35,7 @@
 
 /* One message. text (JSON, not parsed here) and data are borrowed until the next wire_next. */
 struct wire_message {
-	uint16_t type; /* enum agent_message, see messages.h */
+	uint16_t type; /* enum message_type, see messages.h */
 	uint32_t node; /* going down: for whom (WIRE_ALL: everybody); going up: from whom */
 	uint32_t attempt;
 	uint64_t sequence; /* the collective or the question it belongs to, 0 otherwise */
@@ -48,7 +48,7 @@ struct wire_message {
 
 enum wire_role { WIRE_CONNECTS, WIRE_ACCEPTS };
 enum wire_state {
-	WIRE_GREETING, /* the other side has not proved itself yet */
+	WIRE_HANDSHAKE, /* the other side has not proved itself yet */
 	WIRE_OPEN,
 	WIRE_CLOSING, /* flush the output, then close: a refusal or a probe's answer */
 	WIRE_BROKEN,  /* wire_feed or wire_next has failed */
@@ -57,7 +57,7 @@ enum wire_state {
 struct wire; /* one end of one connection */
 
 /* job: its name; both ends must mean the same. The secret is copied. NULL: memory out. */
-struct wire *wire_new(enum wire_role role, const struct wire_secret *secret, const char *job);
+struct wire *wire_new(enum wire_role role, const struct secret *secret, const char *job);
 void wire_free(struct wire *wire); /* NULL is fine; keys are wiped */
 enum wire_state wire_state(const struct wire *wire);
 
@@ -66,7 +66,7 @@ enum wire_state wire_state(const struct wire *wire);
  * queues no byte of answer. */
 int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *err);
 /* The other side has closed. 0 when it had said so (wire_finish), else -ERR_NETWORK. */
-int wire_feed_end(struct wire *wire, struct error *err);
+int wire_feed_eof(struct wire *wire, struct error *err);
 
 /* The next whole message: 1, 0 when there is none yet, negative as wire_feed. */
 int wire_next(struct wire *wire, struct wire_message *out, struct error *err);
@@ -77,15 +77,15 @@ int wire_send(struct wire *wire, const struct wire_message *message, struct erro
 /* Queue the end: nothing may be sent after it. */
 int wire_finish(struct wire *wire, struct error *err);
 
-/* Bytes to be written, borrowed until the next call; wire_wrote says how many were. */
+/* Bytes to be written, borrowed until the next call; wire_consume_output says how many were. */
 size_t wire_output(const struct wire *wire, const void **bytes);
-void wire_wrote(struct wire *wire, size_t size);
+void wire_consume_output(struct wire *wire, size_t size);
 
 /* A probe (see above): the bytes to send, and whether answer is the head's. */
 #define WIRE_PROBE_ANSWER_BYTES 44
-void wire_probe_question(const struct wire_secret *secret, const char *job,
+void handshake_probe_question(const struct secret *secret, const char *job,
 			 unsigned char question[WIRE_HELLO_BYTES]);
-bool wire_probe_answered(const struct wire_secret *secret, const char *job,
+bool handshake_probe_verify(const struct secret *secret, const char *job,
 			 const unsigned char question[WIRE_HELLO_BYTES],
 			 const unsigned char answer[WIRE_PROBE_ANSWER_BYTES]);
 

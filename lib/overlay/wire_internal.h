@@ -16,7 +16,7 @@ struct wire {
 	bool finished_in;  /* and has come in */
 	uint64_t job;
 	uint64_t sent, received; /* messages */
-	struct wire_secret secret;
+	struct secret secret;
 	unsigned char job_hash[32];
 	unsigned char hello[WIRE_HELLO_BYTES];
 	unsigned char answer[WIRE_ANSWER_BYTES];
@@ -28,14 +28,14 @@ struct wire {
 };
 
 /* wire.c. Mark it broken; returns rc. */
-int wire_broken(struct wire *wire, int rc);
+int wire_fail(struct wire *wire, int rc);
 /* Both sides are proved: send what was queued until now. */
-int wire_send_waiting(struct wire *wire, struct error *err);
+int wire_send_queued(struct wire *wire, struct error *err);
 
 /* handshake.c. The first thing that the connecting side says. */
-void wire_make_hello(struct wire *wire);
-void wire_hash_job(const char *job, unsigned char out[32]);
+void handshake_make_hello(struct wire *wire);
+void handshake_hash_job(const char *job, unsigned char out[32]);
 /* Understand what came so far of HELLO, ANSWER, PROOF: as wire_feed. */
-int wire_greet(struct wire *wire, struct error *err);
+int handshake_receive(struct wire *wire, struct error *err);
 
 #endif

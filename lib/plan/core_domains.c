@@ -8,67 +8,67 @@
 
 #include "plan/share.h"
 
-int deal_package(const struct deal *deal, int core)
+int share_package_of(const struct share *share, int core)
 {
-	int package = deal->machine->cores[core].package;
+	int package = share->inventory->cores[core].package;
 
-	return package >= 0 && package < (int)deal->machine->package_count ? package : 0;
+	return package >= 0 && package < (int)share->inventory->package_count ? package : 0;
 }
 
-int deal_unit_of(const struct deal *deal, int core)
+int share_domain_of(const struct share *share, int core)
 {
-	return deal->unit_of_package[deal_package(deal, core)];
+	return share->domain_of_package[share_package_of(share, core)];
 }
 
 /* ---- packages into units, ranks into groups ---- */
 
-static void join(int *unit_of_package, size_t package_count, int a, int b)
+static void merge_domains(int *domain_of_package, size_t package_count, int a, int b)
 {
-	int from = unit_of_package[b], to = unit_of_package[a];
+	int from = domain_of_package[b], to = domain_of_package[a];
 
 	for (size_t p = 0; p < package_count; p++)
-		if (unit_of_package[p] == from)
-			unit_of_package[p] = to;
+		if (domain_of_package[p] == from)
+			domain_of_package[p] = to;
 }
 
-static void number_units(struct deal *deal)
+static void number_domains(struct share *share)
 {
-	size_t count = deal->machine->package_count;
+	size_t count = share->inventory->package_count;
 
 	for (size_t p = 0; p < count; p++) {
-		int root = deal->unit_of_package[p];
+		int root = share->domain_of_package[p];
 
 		if (root < 0)
 			continue; /* numbered already, as ~number */
 		for (size_t q = p; q < count; q++)
-			if (deal->unit_of_package[q] == root)
-				deal->unit_of_package[q] = ~deal->unit_count;
-		deal->unit_count++;
+			if (share->domain_of_package[q] == root)
+				share->domain_of_package[q] = ~share->domain_count;
+		share->domain_count++;
 	}
 	for (size_t p = 0; p < count; p++)
-		deal->unit_of_package[p] = ~deal->unit_of_package[p];
-	for (int c = 0; c < deal->core_count; c++)
-		deal->unit_cores[deal_unit_of(deal, c)]++;
+		share->domain_of_package[p] = ~share->domain_of_package[p];
+	for (int c = 0; c < share->core_count; c++)
+		share->domain_cores[share_domain_of(share, c)]++;
 }
 
-bool deal_core_is_local(const struct machine_core *core, const struct machine_gpu *gpu)
+bool share_core_is_local(const struct inventory_core *core, const struct inventory_gpu *gpu)
 {
 	return idset_intersects(core->cpus_os, gpu->cpus_os);
 }
 
 /* A GPU of unknown locality is near to all of the package it is counted to. */
-static void mark_near(const struct deal *deal, const struct gpu_choice *gpus, int gpu,
+static void mark_near(const struct share *share, const struct gpu_choice *gpus, int gpu,
 		      uint8_t *near)
 {
-	const struct machine_gpu *g = &deal->machine->gpus[gpu];
+	const struct inventory_gpu *g = &share->inventory->gpus[gpu];
 
-	for (int c = 0; c < deal->core_count; c++) {
-		const struct machine_core *core = &deal->machine->cores[c];
+	for (int c = 0; c < share->core_count; c++) {
+		const struct inventory_core *core = &share->inventory->cores[c];
 		enum near level = NEAR_NOT;
 
 		if (!g->local_known || g->package < 0)
-			level = deal_package(deal, c) == gpus->package[gpu] ? NEAR_GPU : NEAR_NOT;
-		else if (deal_core_is_local(core, g))
+			level = share_package_of(share, c) == gpus->package[gpu] ? NEAR_GPU : NEAR_NOT;
+		else if (share_core_is_local(core, g))
 			level = NEAR_GPU;
 		else if (core->numa_os >= 0 && idset_has(g->numa_os, core->numa_os))
 			level = NEAR_NUMA;
@@ -77,57 +77,57 @@ static void mark_near(const struct deal *deal, const struct gpu_choice *gpus, in
 	}
 }
 
-static int make_group(struct deal *deal, const struct gpu_choice *gpus, int rank)
+static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, int rank)
 {
-	const int *mine = gpus->of_rank + rank * gpus->per_rank;
-	struct group group = {.first_core = deal->core_count};
+	const int *gpus_of_rank = gpus->of_rank + rank * gpus->per_rank;
+	struct gpu_group gpu_group = {.first_core = share->core_count};
 
 	/* Ranks on the same GPUs follow each other. */
-	if (rank && !memcmp(mine - gpus->per_rank, mine, (size_t)gpus->per_rank * sizeof *mine)) {
-		deal->group[rank] = deal->group[rank - 1];
+	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank, (size_t)gpus->per_rank * sizeof *gpus_of_rank)) {
+		share->gpu_group[rank] = share->gpu_group[rank - 1];
 		return 0;
 	}
-	group.near = calloc((size_t)deal->core_count + 1, 1);
-	if (!group.near)
+	gpu_group.near = calloc((size_t)share->core_count + 1, 1);
+	if (!gpu_group.near)
 		return -1;
 	for (int k = 0; k < gpus->per_rank; k++)
-		mark_near(deal, gpus, mine[k], group.near);
-	for (int g = 0; g < deal->group_count; g++)
-		if (!memcmp(deal->groups[g].near, group.near, (size_t)deal->core_count)) {
-			free(group.near);
-			deal->group[rank] = g;
+		mark_near(share, gpus, gpus_of_rank[k], gpu_group.near);
+	for (int g = 0; g < share->gpu_group_count; g++)
+		if (!memcmp(share->gpu_groups[g].near, gpu_group.near, (size_t)share->core_count)) {
+			free(gpu_group.near);
+			share->gpu_group[rank] = g;
 			return 0;
 		}
-	for (int c = deal->core_count - 1; c >= 0; c--)
-		if (group.near[c] == NEAR_GPU) {
-			group.first_core = c;
-			group.near_count++;
+	for (int c = share->core_count - 1; c >= 0; c--)
+		if (gpu_group.near[c] == NEAR_GPU) {
+			gpu_group.first_core = c;
+			gpu_group.near_count++;
 		}
-	deal->groups[deal->group_count] = group;
-	deal->group[rank] = deal->group_count++;
+	share->gpu_groups[share->gpu_group_count] = gpu_group;
+	share->gpu_group[rank] = share->gpu_group_count++;
 	return 0;
 }
 
 /* Homes of ranks with GPUs. */
-static int place_by_gpu(struct deal *deal, const struct gpu_choice *gpus)
+static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 {
-	size_t package_count = deal->machine->package_count;
+	size_t package_count = share->inventory->package_count;
 
-	for (int r = 0; r < deal->rank_count; r++) {
-		const int *mine = gpus->of_rank + r * gpus->per_rank;
+	for (int r = 0; r < share->rank_count; r++) {
+		const int *gpus_of_rank = gpus->of_rank + r * gpus->per_rank;
 
 		for (int k = 1; k < gpus->per_rank; k++)
-			if (gpus->package[mine[0]] >= 0 && gpus->package[mine[k]] >= 0)
-				join(deal->unit_of_package, package_count, gpus->package[mine[0]],
-				     gpus->package[mine[k]]);
+			if (gpus->package[gpus_of_rank[0]] >= 0 && gpus->package[gpus_of_rank[k]] >= 0)
+				merge_domains(share->domain_of_package, package_count, gpus->package[gpus_of_rank[0]],
+				     gpus->package[gpus_of_rank[k]]);
 	}
-	number_units(deal);
-	for (int r = 0; r < deal->rank_count; r++) {
+	number_domains(share);
+	for (int r = 0; r < share->rank_count; r++) {
 		int package = gpus->package[gpus->of_rank[r * gpus->per_rank]];
 
 		if (package >= 0 && package < (int)package_count)
-			deal->home[r] = deal->unit_of_package[package];
-		if (make_group(deal, gpus, r) < 0)
+			share->home_domain[r] = share->domain_of_package[package];
+		if (make_gpu_group(share, gpus, r) < 0)
 			return -1;
 	}
 	return 0;
@@ -135,100 +135,100 @@ static int place_by_gpu(struct deal *deal, const struct gpu_choice *gpus)
 
 /* Without GPUs: fewer ranks than packages get several packages each, more ranks are dealt to the
  * packages in proportion to their cores. */
-static void place_by_cores(struct deal *deal)
+static void set_homes_by_cores(struct share *share)
 {
-	int count = (int)deal->machine->package_count, ranks = deal->rank_count;
+	int count = (int)share->inventory->package_count, ranks = share->rank_count;
 
 	for (int p = 0; ranks < count && p < count; p++)
 		for (int q = p + 1; q < count; q++)
 			if ((long)p * ranks / count == (long)q * ranks / count)
-				join(deal->unit_of_package, (size_t)count, p, q);
-	number_units(deal);
+				merge_domains(share->domain_of_package, (size_t)count, p, q);
+	number_domains(share);
 
-	int *given = calloc((size_t)deal->unit_count + 1, sizeof *given);
+	int *assigned = calloc((size_t)share->domain_count + 1, sizeof *assigned);
 
-	for (int r = 0; given && r < ranks; r++) {
+	for (int r = 0; assigned && r < ranks; r++) {
 		int best = 0;
 
-		for (int u = 1; u < deal->unit_count; u++)
-			if ((long)(given[u] + 1) * deal->unit_cores[best] <
-			    (long)(given[best] + 1) * deal->unit_cores[u])
+		for (int u = 1; u < share->domain_count; u++)
+			if ((long)(assigned[u] + 1) * share->domain_cores[best] <
+			    (long)(assigned[best] + 1) * share->domain_cores[u])
 				best = u;
-		given[best]++;
+		assigned[best]++;
 	}
-	for (int u = 0, r = 0; given && u < deal->unit_count; u++)
-		for (int k = 0; k < given[u]; k++)
-			deal->home[r++] = u;
-	free(given);
+	for (int u = 0, r = 0; assigned && u < share->domain_count; u++)
+		for (int k = 0; k < assigned[u]; k++)
+			share->home_domain[r++] = u;
+	free(assigned);
 }
 
 /* ---- ranks that their own unit has no core for ---- */
 
 /* The unit with the fewest ranks a core after one more, -1 when none has cores. */
-static int least_loaded(const struct deal *deal)
+static int least_loaded(const struct share *share)
 {
 	int best = -1;
 
-	for (int u = 0; u < deal->unit_count; u++)
-		if (deal->unit_cores[u] &&
-		    (best < 0 || (long)(deal->members[u] + 1) * deal->unit_cores[best] <
-					 (long)(deal->members[best] + 1) * deal->unit_cores[u]))
+	for (int u = 0; u < share->domain_count; u++)
+		if (share->domain_cores[u] &&
+		    (best < 0 || (long)(share->members[u] + 1) * share->domain_cores[best] <
+					 (long)(share->members[best] + 1) * share->domain_cores[u]))
 			best = u;
 	return best;
 }
 
-static int most_loaded(const struct deal *deal)
+static int most_loaded(const struct share *share)
 {
 	int worst = 0;
 
-	for (int u = 1; u < deal->unit_count; u++)
-		if ((long)deal->members[u] * deal->unit_cores[worst] >
-		    (long)deal->members[worst] * deal->unit_cores[u])
+	for (int u = 1; u < share->domain_count; u++)
+		if ((long)share->members[u] * share->domain_cores[worst] >
+		    (long)share->members[worst] * share->domain_cores[u])
 			worst = u;
 	return worst;
 }
 
-static void settle(struct deal *deal)
+static void assign_domains(struct share *share)
 {
-	for (int r = 0; r < deal->rank_count; r++) {
-		deal->place[r] = deal->home[r];
-		if (deal->home[r] >= 0 && deal->unit_cores[deal->home[r]])
-			deal->members[deal->home[r]]++;
+	for (int r = 0; r < share->rank_count; r++) {
+		share->domain[r] = share->home_domain[r];
+		if (share->home_domain[r] >= 0 && share->domain_cores[share->home_domain[r]])
+			share->members[share->home_domain[r]]++;
 		else
-			deal->place[r] = -1;
+			share->domain[r] = -1;
 	}
-	for (int r = 0; r < deal->rank_count; r++)
-		if (deal->place[r] < 0) {
-			deal->place[r] = least_loaded(deal);
-			if (deal->place[r] >= 0)
-				deal->members[deal->place[r]]++;
+	for (int r = 0; r < share->rank_count; r++)
+		if (share->domain[r] < 0) {
+			share->domain[r] = least_loaded(share);
+			if (share->domain[r] >= 0)
+				share->members[share->domain[r]]++;
 		}
 	for (;;) {
-		int from = most_loaded(deal), to = least_loaded(deal), last = -1;
+		int from = most_loaded(share), to = least_loaded(share), last = -1;
 
-		if (to < 0 || to == from || deal->members[from] <= deal->unit_cores[from] ||
-		    (long)(deal->members[to] + 1) * deal->unit_cores[from] >=
-			    (long)deal->members[from] * deal->unit_cores[to])
+		if (to < 0 || to == from || share->members[from] <= share->domain_cores[from] ||
+		    (long)(share->members[to] + 1) * share->domain_cores[from] >=
+			    (long)share->members[from] * share->domain_cores[to])
 			return;
-		for (int r = 0; r < deal->rank_count; r++)
-			if (deal->place[r] == from)
+		for (int r = 0; r < share->rank_count; r++)
+			if (share->domain[r] == from)
 				last = r;
-		deal->place[last] = to;
-		deal->modest[last] = true;
-		deal->members[from]--;
-		deal->members[to]++;
+		share->domain[last] = to;
+		share->capped[last] = true;
+		share->members[from]--;
+		share->members[to]++;
 	}
 }
 
-int places_choose(struct deal *deal, const struct gpu_choice *gpus)
+int core_domains_choose(struct share *share, const struct gpu_choice *gpus)
 {
 	int rc = 0;
 
 	if (gpus->per_rank)
-		rc = place_by_gpu(deal, gpus);
+		rc = set_homes_by_gpu(share, gpus);
 	else
-		place_by_cores(deal);
+		set_homes_by_cores(share);
 	if (!rc)
-		settle(deal);
+		assign_domains(share);
 	return rc;
 }

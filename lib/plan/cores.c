@@ -18,22 +18,22 @@
 /* ---- quotas ---- */
 
 /* Each rank's fair share of the cores that are local to its GPU. */
-static void make_shares(struct deal *deal)
+static void make_local_shares(struct share *share)
 {
-	for (int g = 0; g < deal->group_count; g++) {
+	for (int g = 0; g < share->gpu_group_count; g++) {
 		int sharers = 0;
 
-		for (int r = 0; r < deal->rank_count; r++)
-			sharers += deal->group[r] == g;
-		for (int r = 0; r < deal->rank_count; r++)
-			if (deal->group[r] == g)
-				deal->share[r] = deal->groups[g].near_count / sharers;
+		for (int r = 0; r < share->rank_count; r++)
+			sharers += share->gpu_group[r] == g;
+		for (int r = 0; r < share->rank_count; r++)
+			if (share->gpu_group[r] == g)
+				share->local_share[r] = share->gpu_groups[g].near_count / sharers;
 	}
 }
 
-static int set_quota(struct deal *deal, int rank, int quota, int *cores, int *ranks)
+static int set_quota(struct share *share, int rank, int quota, int *cores, int *ranks)
 {
-	deal->quota[rank] = quota;
+	share->quota[rank] = quota;
 	*cores -= quota;
 	*ranks -= 1;
 	return 1;
@@ -41,89 +41,89 @@ static int set_quota(struct deal *deal, int rank, int quota, int *cores, int *ra
 
 /* Where ranks move in because their own package offers nothing (a cpuset without it), those who
  * are at home keep the cores local to their GPUs, if that leaves a core for everybody else. */
-static void protect_local(struct deal *deal, int unit, int *cores, int *ranks)
+static void protect_local(struct share *share, int domain, int *cores, int *ranks)
 {
-	int strangers = 0, claims = 0, others = 0;
+	int migrants = 0, claims = 0, others = 0;
 
-	for (int r = 0; r < deal->rank_count; r++) {
-		if (deal->place[r] != unit || deal->quota[r])
+	for (int r = 0; r < share->rank_count; r++) {
+		if (share->domain[r] != domain || share->quota[r])
 			continue;
-		int share = deal->home[r] == unit ? deal->share[r] : 0;
+		int local_share = share->home_domain[r] == domain ? share->local_share[r] : 0;
 
-		strangers += deal->home[r] != unit;
-		claims += share;
-		others += share == 0;
+		migrants += share->home_domain[r] != domain;
+		claims += local_share;
+		others += local_share == 0;
 	}
-	if (!strangers || claims + others > *cores)
+	if (!migrants || claims + others > *cores)
 		return;
-	for (int again = 1; again;) {
-		again = 0;
-		for (int r = 0; r < deal->rank_count; r++) {
-			if (deal->place[r] != unit || deal->quota[r] || deal->home[r] != unit)
+	for (int changed = 1; changed;) {
+		changed = 0;
+		for (int r = 0; r < share->rank_count; r++) {
+			if (share->domain[r] != domain || share->quota[r] || share->home_domain[r] != domain)
 				continue;
-			if (*ranks && deal->share[r] > *cores / *ranks)
-				again |= set_quota(deal, r, deal->share[r], cores, ranks);
+			if (*ranks && share->local_share[r] > *cores / *ranks)
+				changed |= set_quota(share, r, share->local_share[r], cores, ranks);
 		}
 	}
 }
 
-static void make_quotas(struct deal *deal, int unit)
+static void make_quotas(struct share *share, int domain)
 {
-	int cores = deal->unit_cores[unit], ranks = deal->members[unit];
+	int cores = share->domain_cores[domain], ranks = share->members[domain];
 
-	for (int r = 0; r < deal->rank_count; r++)
-		if (deal->place[r] == unit && deal->modest[r])
-			set_quota(deal, r, 1, &cores, &ranks);
-	protect_local(deal, unit, &cores, &ranks);
+	for (int r = 0; r < share->rank_count; r++)
+		if (share->domain[r] == domain && share->capped[r])
+			set_quota(share, r, 1, &cores, &ranks);
+	protect_local(share, domain, &cores, &ranks);
 	if (!ranks)
 		return;
 
 	int base = cores / ranks, extra = cores % ranks;
 
 	/* The odd cores go first to ranks that have them next to their GPU. */
-	for (int r = 0; r < deal->rank_count && extra; r++)
-		if (deal->place[r] == unit && !deal->quota[r] && deal->share[r] > base) {
-			deal->quota[r] = base + 1;
+	for (int r = 0; r < share->rank_count && extra; r++)
+		if (share->domain[r] == domain && !share->quota[r] && share->local_share[r] > base) {
+			share->quota[r] = base + 1;
 			extra--;
 		}
-	for (int r = 0; r < deal->rank_count; r++)
-		if (deal->place[r] == unit && !deal->quota[r])
-			deal->quota[r] = base + (extra-- > 0);
+	for (int r = 0; r < share->rank_count; r++)
+		if (share->domain[r] == domain && !share->quota[r])
+			share->quota[r] = base + (extra-- > 0);
 }
 
 /* ---- dealing ---- */
 
-static void take(struct deal *deal, int core, int rank)
+static void assign_core(struct share *share, int core, int rank)
 {
-	if (!deal->have[rank]++ && deal->anchor[rank] >= deal->core_count)
-		deal->anchor[rank] = core;
-	deal->owner[core] = rank;
+	if (!share->taken[rank]++ && share->anchor[rank] >= share->core_count)
+		share->anchor[rank] = core;
+	share->owner[core] = rank;
 }
 
 /* Deal a group's free cores at level to its ranks in the unit: contiguous, equal shares. */
-static void deal_group(struct deal *deal, int unit, int group, enum near level)
+static void hand_out_group(struct share *share, int domain, int gpu_group, enum near level)
 {
-	const uint8_t *near = deal->groups[group].near;
+	const uint8_t *near = share->gpu_groups[gpu_group].near;
 	int available = 0, waiting = 0, c = 0;
 
-	for (int i = 0; i < deal->core_count; i++)
+	for (int i = 0; i < share->core_count; i++)
 		available +=
-			deal->owner[i] < 0 && near[i] == level && deal_unit_of(deal, i) == unit;
-	for (int r = 0; r < deal->rank_count; r++)
-		waiting += deal->group[r] == group && deal->place[r] == unit &&
-			   deal->have[r] < deal->quota[r];
-	for (int r = 0; r < deal->rank_count && available; r++) {
-		if (deal->group[r] != group || deal->place[r] != unit ||
-		    deal->have[r] >= deal->quota[r])
+			share->owner[i] < 0 && near[i] == level && share_domain_of(share, i) == domain;
+	for (int r = 0; r < share->rank_count; r++)
+		waiting += share->gpu_group[r] == gpu_group && share->domain[r] == domain &&
+			   share->taken[r] < share->quota[r];
+	for (int r = 0; r < share->rank_count && available; r++) {
+		if (share->gpu_group[r] != gpu_group || share->domain[r] != domain ||
+		    share->taken[r] >= share->quota[r])
 			continue;
 		int want = (available + waiting - 1) / waiting;
 
-		if (want > deal->quota[r] - deal->have[r])
-			want = deal->quota[r] - deal->have[r];
-		for (; want && c < deal->core_count; c++)
-			if (deal->owner[c] < 0 && near[c] == level &&
-			    deal_unit_of(deal, c) == unit) {
-				take(deal, c, r);
+		if (want > share->quota[r] - share->taken[r])
+			want = share->quota[r] - share->taken[r];
+		for (; want && c < share->core_count; c++)
+			if (share->owner[c] < 0 && near[c] == level &&
+			    share_domain_of(share, c) == domain) {
+				assign_core(share, c, r);
 				want--;
 				available--;
 			}
@@ -133,15 +133,15 @@ static void deal_group(struct deal *deal, int unit, int group, enum near level)
 
 /* Groups with few near cores first: a GPU that is local to one NUMA node chooses before one that
  * is local to the whole package. */
-static void deal_near(struct deal *deal, int unit, enum near level)
+static void hand_out_near(struct share *share, int domain, enum near level)
 {
 	for (int size = 0, next; size >= 0; size = next) {
 		next = -1;
-		for (int g = 0; g < deal->group_count; g++) {
-			int count = deal->groups[g].near_count;
+		for (int g = 0; g < share->gpu_group_count; g++) {
+			int count = share->gpu_groups[g].near_count;
 
 			if (count == size)
-				deal_group(deal, unit, g, level);
+				hand_out_group(share, domain, g, level);
 			else if (count > size && (next < 0 || count < next))
 				next = count;
 		}
@@ -149,194 +149,194 @@ static void deal_near(struct deal *deal, int unit, enum near level)
 }
 
 /* qsort has no context: ranks are few and mostly in order, so an insertion sort does. */
-static int sort_members(struct deal *deal, int unit)
+static int sort_members(struct share *share, int domain)
 {
 	int count = 0;
 
-	for (int r = 0; r < deal->rank_count; r++) {
-		if (deal->place[r] != unit)
+	for (int r = 0; r < share->rank_count; r++) {
+		if (share->domain[r] != domain)
 			continue;
 		int at = count++;
 
-		for (; at && deal->anchor[deal->sorted[at - 1]] > deal->anchor[r]; at--)
-			deal->sorted[at] = deal->sorted[at - 1];
-		deal->sorted[at] = r;
+		for (; at && share->anchor[share->sorted[at - 1]] > share->anchor[r]; at--)
+			share->sorted[at] = share->sorted[at - 1];
+		share->sorted[at] = r;
 	}
 	return count;
 }
 
 /* Deal free cores of the unit, in contiguous runs, to ranks in the order of their anchors. */
-static void deal_rest(struct deal *deal, int unit, bool pool_only)
+static void hand_out_rest(struct share *share, int domain, bool unreserved_only)
 {
-	int count = sort_members(deal, unit), c = 0;
+	int count = sort_members(share, domain), c = 0;
 
 	for (int i = 0; i < count; i++) {
-		int r = deal->sorted[i];
+		int r = share->sorted[i];
 
-		for (; deal->have[r] < deal->quota[r] && c < deal->core_count; c++)
-			if (deal->owner[c] < 0 && deal_unit_of(deal, c) == unit &&
-			    (!pool_only || deal->pool[c]))
-				take(deal, c, r);
+		for (; share->taken[r] < share->quota[r] && c < share->core_count; c++)
+			if (share->owner[c] < 0 && share_domain_of(share, c) == domain &&
+			    (!unreserved_only || share->unreserved[c]))
+				assign_core(share, c, r);
 	}
 }
 
 /* More ranks than cores: ranks in the order of their GPUs' cores, evenly. */
-static void share_cores(struct deal *deal, int unit, struct core_choice *out)
+static void share_cores(struct share *share, int domain, struct core_choice *out)
 {
-	int count = sort_members(deal, unit), at = 0, before = -1;
+	int count = sort_members(share, domain), at = 0, before = -1;
 
-	for (int c = 0; c < deal->core_count; c++) {
-		if (deal_unit_of(deal, c) != unit)
+	for (int c = 0; c < share->core_count; c++) {
+		if (share_domain_of(share, c) != domain)
 			continue;
-		for (; at < count && (long)at * deal->unit_cores[unit] / count == before + 1; at++)
-			out->shared_core[deal->sorted[at]] = c;
+		for (; at < count && (long)at * share->domain_cores[domain] / count == before + 1; at++)
+			out->shared_core[share->sorted[at]] = c;
 		before++;
 	}
 	out->shared_count += count;
 }
 
 /* --all-cores: cores that would stay free go to the ranks with the fewest, in order. */
-static void deal_free(struct deal *deal)
+static void hand_out_free(struct share *share)
 {
 	int free_count = 0, c = 0;
 
-	for (int i = 0; i < deal->core_count; i++)
-		free_count += deal->owner[i] < 0;
+	for (int i = 0; i < share->core_count; i++)
+		free_count += share->owner[i] < 0;
 	for (; free_count; free_count--) {
 		int least = 0;
 
-		for (int r = 1; r < deal->rank_count; r++)
-			if (deal->quota[r] < deal->quota[least])
+		for (int r = 1; r < share->rank_count; r++)
+			if (share->quota[r] < share->quota[least])
 				least = r;
-		deal->quota[least]++;
+		share->quota[least]++;
 	}
-	for (int r = 0; r < deal->rank_count; r++)
-		for (; deal->have[r] < deal->quota[r] && c < deal->core_count; c++)
-			if (deal->owner[c] < 0)
-				take(deal, c, r);
+	for (int r = 0; r < share->rank_count; r++)
+		for (; share->taken[r] < share->quota[r] && c < share->core_count; c++)
+			if (share->owner[c] < 0)
+				assign_core(share, c, r);
 }
 
-static void mark_pool(struct deal *deal, const struct gpu_choice *gpus)
+static void mark_unreserved(struct share *share, const struct gpu_choice *gpus)
 {
-	memset(deal->pool, true, (size_t)deal->core_count * sizeof *deal->pool);
-	for (int i = 0; i < deal->rank_count * gpus->per_rank; i++) {
-		const struct machine_gpu *gpu = &deal->machine->gpus[gpus->of_rank[i]];
+	memset(share->unreserved, true, (size_t)share->core_count * sizeof *share->unreserved);
+	for (int i = 0; i < share->rank_count * gpus->per_rank; i++) {
+		const struct inventory_gpu *gpu = &share->inventory->gpus[gpus->of_rank[i]];
 
-		for (int c = 0; gpu->local_known && c < deal->core_count; c++) {
-			const struct machine_core *core = &deal->machine->cores[c];
+		for (int c = 0; gpu->local_known && c < share->core_count; c++) {
+			const struct inventory_core *core = &share->inventory->cores[c];
 
 			if ((core->numa_os >= 0 && idset_has(gpu->numa_os, core->numa_os)) ||
-			    deal_core_is_local(core, gpu))
-				deal->pool[c] = false;
+			    share_core_is_local(core, gpu))
+				share->unreserved[c] = false;
 		}
 	}
 }
 
-static void deal_unit(struct deal *deal, int unit, struct core_choice *out)
+static void hand_out_domain(struct share *share, int domain, struct core_choice *out)
 {
-	if (!deal->members[unit])
+	if (!share->members[domain])
 		return;
-	if (deal->members[unit] > deal->unit_cores[unit]) {
-		share_cores(deal, unit, out);
+	if (share->members[domain] > share->domain_cores[domain]) {
+		share_cores(share, domain, out);
 		return;
 	}
-	make_quotas(deal, unit);
-	deal_near(deal, unit, NEAR_GPU);
-	deal_near(deal, unit, NEAR_NUMA);
-	deal_rest(deal, unit, true);
-	deal_rest(deal, unit, false);
+	make_quotas(share, domain);
+	hand_out_near(share, domain, NEAR_GPU);
+	hand_out_near(share, domain, NEAR_NUMA);
+	hand_out_rest(share, domain, true);
+	hand_out_rest(share, domain, false);
 }
 
 /* ---- the whole ---- */
 
-static void deal_free_memory(struct deal *deal)
+static void free_share(struct share *share)
 {
-	for (int g = 0; g < deal->group_count; g++)
-		free(deal->groups[g].near);
-	free(deal->groups);
-	free(deal->unit_of_package);
-	free(deal->unit_cores);
-	free(deal->members);
-	free(deal->group);
-	free(deal->home);
-	free(deal->place);
-	free(deal->modest);
-	free(deal->share);
-	free(deal->quota);
-	free(deal->have);
-	free(deal->anchor);
-	free(deal->pool);
-	free(deal->sorted);
+	for (int g = 0; g < share->gpu_group_count; g++)
+		free(share->gpu_groups[g].near);
+	free(share->gpu_groups);
+	free(share->domain_of_package);
+	free(share->domain_cores);
+	free(share->members);
+	free(share->gpu_group);
+	free(share->home_domain);
+	free(share->domain);
+	free(share->capped);
+	free(share->local_share);
+	free(share->quota);
+	free(share->taken);
+	free(share->anchor);
+	free(share->unreserved);
+	free(share->sorted);
 }
 
-static int deal_alloc(struct deal *deal, struct core_choice *out)
+static int alloc_share(struct share *share, struct core_choice *out)
 {
-	size_t packages = deal->machine->package_count + 1, ranks = (size_t)deal->rank_count;
-	size_t cores = (size_t)deal->core_count + 1;
+	size_t packages = share->inventory->package_count + 1, ranks = (size_t)share->rank_count;
+	size_t cores = (size_t)share->core_count + 1;
 
-	deal->unit_of_package = calloc(packages, sizeof(int));
-	deal->unit_cores = calloc(packages, sizeof(int));
-	deal->members = calloc(packages, sizeof(int));
-	deal->groups = calloc(ranks, sizeof *deal->groups);
-	deal->group = calloc(ranks, sizeof(int));
-	deal->home = calloc(ranks, sizeof(int));
-	deal->place = calloc(ranks, sizeof(int));
-	deal->modest = calloc(ranks, sizeof(bool));
-	deal->share = calloc(ranks, sizeof(int));
-	deal->quota = calloc(ranks, sizeof(int));
-	deal->have = calloc(ranks, sizeof(int));
-	deal->anchor = calloc(ranks, sizeof(int));
-	deal->sorted = calloc(ranks, sizeof(int));
-	deal->pool = calloc(cores, sizeof(bool));
+	share->domain_of_package = calloc(packages, sizeof(int));
+	share->domain_cores = calloc(packages, sizeof(int));
+	share->members = calloc(packages, sizeof(int));
+	share->gpu_groups = calloc(ranks, sizeof *share->gpu_groups);
+	share->gpu_group = calloc(ranks, sizeof(int));
+	share->home_domain = calloc(ranks, sizeof(int));
+	share->domain = calloc(ranks, sizeof(int));
+	share->capped = calloc(ranks, sizeof(bool));
+	share->local_share = calloc(ranks, sizeof(int));
+	share->quota = calloc(ranks, sizeof(int));
+	share->taken = calloc(ranks, sizeof(int));
+	share->anchor = calloc(ranks, sizeof(int));
+	share->sorted = calloc(ranks, sizeof(int));
+	share->unreserved = calloc(cores, sizeof(bool));
 	out->owner = calloc(cores, sizeof(int));
 	out->shared_core = calloc(ranks, sizeof(int));
 	out->away = calloc(ranks, sizeof(bool));
-	deal->owner = out->owner;
-	if (!deal->unit_of_package || !deal->unit_cores || !deal->members || !deal->groups ||
-	    !deal->group || !deal->home || !deal->place || !deal->modest || !deal->share ||
-	    !deal->quota || !deal->have || !deal->anchor || !deal->sorted || !deal->pool ||
+	share->owner = out->owner;
+	if (!share->domain_of_package || !share->domain_cores || !share->members || !share->gpu_groups ||
+	    !share->gpu_group || !share->home_domain || !share->domain || !share->capped || !share->local_share ||
+	    !share->quota || !share->taken || !share->anchor || !share->sorted || !share->unreserved ||
 	    !out->owner || !out->shared_core || !out->away)
 		return -1;
-	for (size_t p = 0; p < deal->machine->package_count; p++)
-		deal->unit_of_package[p] = (int)p;
+	for (size_t p = 0; p < share->inventory->package_count; p++)
+		share->domain_of_package[p] = (int)p;
 	for (size_t c = 0; c < cores; c++)
 		out->owner[c] = -1;
 	for (size_t r = 0; r < ranks; r++) {
-		deal->group[r] = deal->home[r] = deal->place[r] = out->shared_core[r] = -1;
-		deal->anchor[r] = deal->core_count;
+		share->gpu_group[r] = share->home_domain[r] = share->domain[r] = out->shared_core[r] = -1;
+		share->anchor[r] = share->core_count;
 	}
 	return 0;
 }
 
-int cores_choose(const struct machine *machine, const struct plan_request *request,
+int cores_choose(const struct inventory *inventory, const struct plan_request *request,
 		 const struct gpu_choice *gpus, int rank_count, struct core_choice *out,
 		 struct error *err)
 {
 	struct core_choice choice = {0};
-	struct deal deal = {.machine = machine,
-			    .core_count = (int)machine->core_count,
+	struct share share = {.inventory = inventory,
+			    .core_count = (int)inventory->core_count,
 			    .rank_count = rank_count};
 
-	if (deal_alloc(&deal, &choice) < 0)
+	if (alloc_share(&share, &choice) < 0)
 		goto memory;
-	if (places_choose(&deal, gpus) < 0)
+	if (core_domains_choose(&share, gpus) < 0)
 		goto memory;
 	for (int r = 0; r < rank_count; r++)
-		if (deal.group[r] >= 0)
-			deal.anchor[r] = deal.groups[deal.group[r]].first_core;
-	make_shares(&deal);
-	mark_pool(&deal, gpus);
-	for (int u = 0; u < deal.unit_count; u++)
-		deal_unit(&deal, u, &choice);
+		if (share.gpu_group[r] >= 0)
+			share.anchor[r] = share.gpu_groups[share.gpu_group[r]].first_core;
+	make_local_shares(&share);
+	mark_unreserved(&share, gpus);
+	for (int u = 0; u < share.domain_count; u++)
+		hand_out_domain(&share, u, &choice);
 	if (request->all_cores && !choice.shared_count)
-		deal_free(&deal);
+		hand_out_free(&share);
 	for (int r = 0; r < rank_count; r++)
-		choice.away[r] = gpus->per_rank && deal.place[r] != deal.home[r];
-	deal_free_memory(&deal);
+		choice.away[r] = gpus->per_rank && share.domain[r] != share.home_domain[r];
+	free_share(&share);
 	*out = choice;
 	return 0;
 memory:
-	deal_free_memory(&deal);
+	free_share(&share);
 	core_choice_free(&choice);
 	return error_memory(err, "the choice of cores");
 }

@@ -52,21 +52,21 @@ static enum env_from provenance(const struct env *env, const struct env_var *var
 }
 
 /* Set for certain: what only berth can know. */
-static void force(struct making *m, const char *name, const char *value, const char *why)
+static void set_always(struct environment_builder *m, const char *name, const char *value, const char *why)
 {
 	if (!m->rc)
 		m->rc = env_set(m->out, name, value, ENV_FROM_BERTH, why, m->err);
 }
 
-static void force_int(struct making *m, const char *name, long value, const char *why)
+static void set_always_int(struct environment_builder *m, const char *name, long value, const char *why)
 {
 	char text[24];
 
 	snprintf(text, sizeof text, "%ld", value);
-	force(m, name, text, why);
+	set_always(m, name, text, why);
 }
 
-void environ_put_from(struct making *m, enum env_from from, const char *name, const char *value,
+void environment_put_from(struct environment_builder *m, enum env_from from, const char *name, const char *value,
 		      const char *why)
 {
 	const struct env_var *var = env_find(m->env, name);
@@ -87,21 +87,21 @@ void environ_put_from(struct making *m, enum env_from from, const char *name, co
 	m->rc = env_set(m->out, name, var->value, provenance(m->env, var), text, m->err);
 }
 
-void environ_put(struct making *m, const char *name, const char *value, const char *why)
+void environment_put(struct environment_builder *m, const char *name, const char *value, const char *why)
 {
-	environ_put_from(m, ENV_FROM_BERTH, name, value, why);
+	environment_put_from(m, ENV_FROM_BERTH, name, value, why);
 }
 
-static void put_int(struct making *m, const char *name, long value, const char *why)
+static void put_int(struct environment_builder *m, const char *name, long value, const char *why)
 {
 	char text[24];
 
 	snprintf(text, sizeof text, "%ld", value);
-	environ_put(m, name, text, why);
+	environment_put(m, name, text, why);
 }
 
 /* A scheduler's variable that the plan has taken the place of. */
-static void drop(struct making *m, const char *name, const char *why)
+static void drop(struct environment_builder *m, const char *name, const char *why)
 {
 	const struct env_var *var = env_find(m->env, name);
 
@@ -112,24 +112,24 @@ static void drop(struct making *m, const char *name, const char *why)
 
 /* ---- the sections ---- */
 
-static void add_identity(struct making *m)
+static void add_identity(struct environment_builder *m)
 {
-	const char *head = m->plan->network.why ? m->plan->network.why : "the head's address";
+	const char *address_why = m->plan->network.why ? m->plan->network.why : "the head's address";
 
-	force_int(m, "RANK", m->rank->rank, "this rank, nodes in order");
-	force_int(m, "WORLD_SIZE", m->plan->world_size, "ranks of the job");
-	force_int(m, "LOCAL_RANK", m->rank->local_rank, "this rank on its node");
-	force_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count, "ranks of this node");
-	force_int(m, "NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
-	force_int(m, "GROUP_RANK", (long)m->node_index, "torchrun's name for NODE_RANK");
-	force(m, "MASTER_ADDR", m->plan->network.address, head);
+	set_always_int(m, "RANK", m->rank->rank, "this rank, nodes in order");
+	set_always_int(m, "WORLD_SIZE", m->plan->world_size, "ranks of the job");
+	set_always_int(m, "LOCAL_RANK", m->rank->local_rank, "this rank on its node");
+	set_always_int(m, "LOCAL_WORLD_SIZE", (long)m->node->rank_count, "ranks of this node");
+	set_always_int(m, "NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always_int(m, "GROUP_RANK", (long)m->node_index, "torchrun's name for NODE_RANK");
+	set_always(m, "MASTER_ADDR", m->plan->network.address, address_why);
 	if (m->plan->port)
-		force_int(m, "MASTER_PORT", m->plan->port,
+		set_always_int(m, "MASTER_PORT", m->plan->port,
 			  "held by rank 0's agent while rank 0 runs");
 }
 
 /* Only where each rank sees its own GPUs; else the list is the node's. */
-static void own_devices(struct making *m, char *text, size_t size)
+static void rank_devices(struct environment_builder *m, char *text, size_t size)
 {
 	size_t used = 0;
 
@@ -138,23 +138,23 @@ static void own_devices(struct making *m, char *text, size_t size)
 		int index = m->rank->gpus[i].index;
 		char token[96];
 
-		if (index < 0 || (size_t)index >= m->card->gpu_count ||
-		    !gpu_is_cuda(&m->card->gpus[index]))
+		if (index < 0 || (size_t)index >= m->inventory->gpu_count ||
+		    !gpus_is_cuda(&m->inventory->gpus[index]))
 			continue;
-		gpu_token(m->card, (size_t)index, token, sizeof token);
+		gpus_cuda_name(m->inventory, (size_t)index, token, sizeof token);
 		used += (size_t)snprintf(text + used, size - used, "%s%s", used ? "," : "", token);
 	}
 }
 
 /* The user's list bounds the GPUs that the plan deals out; among them the order is the plan's. */
-static void add_devices(struct making *m)
+static void add_devices(struct environment_builder *m)
 {
 	const struct env_var *given = env_find(m->env, "CUDA_VISIBLE_DEVICES");
 	const char *list = m->node->visible_devices;
 	char own[4096], why[512];
 
 	if (!list) {
-		own_devices(m, own, sizeof own);
+		rank_devices(m, own, sizeof own);
 		list = own;
 		snprintf(why, sizeof why, "this rank's own GPUs");
 	} else {
@@ -172,18 +172,18 @@ static void add_devices(struct making *m)
 		size_t used = strlen(why);
 
 		snprintf(why + used, sizeof why - used,
-			 m->card->this_system
+			 m->inventory->this_system
 				 ? " (from the list %.200s)"
 				 : " (the list %.200s says nothing about another machine's)",
 			 given->value);
 	}
-	force(m, "CUDA_VISIBLE_DEVICES", list, why);
-	environ_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
+	set_always(m, "CUDA_VISIBLE_DEVICES", list, why);
+	environment_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
 		    "so that ordinals mean the plan's PCI order");
 	drop(m, "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES takes its place");
 }
 
-static int workers(const struct making *m)
+static int workers(const struct environment_builder *m)
 {
 	int per_rank = m->request->gpus_per_rank > 1 ? m->request->gpus_per_rank : 1;
 
@@ -196,7 +196,7 @@ static int workers(const struct making *m)
 	return m->rank->gpu_count ? (int)m->rank->gpu_count / per_rank : 1;
 }
 
-static void add_threads(struct making *m)
+static void add_threads(struct environment_builder *m)
 {
 	int count = workers(m), threads = m->rank->threads / (count > 0 ? count : 1);
 
@@ -213,87 +213,87 @@ static void endpoint(const struct plan *plan, char *text, size_t size)
 		 plan->port);
 }
 
-static void add_jax(struct making *m)
+static void add_jax(struct environment_builder *m)
 {
 	char text[96];
 
 	if (m->plan->port) {
 		endpoint(m->plan, text, sizeof text);
-		environ_put(m, "JAX_COORDINATOR_ADDRESS", text,
+		environment_put(m, "JAX_COORDINATOR_ADDRESS", text,
 			    "rank 0's address for jax.distributed");
 	}
-	force_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
+	set_always_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
 		  "give it to jax.distributed.initialize as num_processes");
-	force_int(m, "JAX_PROCESS_ID", m->rank->rank,
+	set_always_int(m, "JAX_PROCESS_ID", m->rank->rank,
 		  "give it to jax.distributed.initialize as process_id");
 }
 
-static void add_berth(struct making *m)
+static void add_berth(struct environment_builder *m)
 {
 	const struct plan_request *request = m->request;
 
-	force(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
-	force_int(m, "BERTH_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
-	force_int(m, "BERTH_ATTEMPT", m->plan->attempt, "attempts before this one");
+	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
+	set_always_int(m, "BERTH_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "attempts before this one");
 	if (m->plan->end_time > 0)
-		force_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
+		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
 			  "when the scheduler ends the job, Unix seconds");
 	if (request->plan_file)
-		force(m, "BERTH_PLAN_FILE", request->plan_file,
+		set_always(m, "BERTH_PLAN_FILE", request->plan_file,
 		      "this node's part of the plan as JSON");
 	if (request->stop_file)
-		force(m, "BERTH_STOP_FILE", request->stop_file,
+		set_always(m, "BERTH_STOP_FILE", request->stop_file,
 		      "once it exists: save a checkpoint and end with code 75");
 	if (request->report)
-		force(m, "BERTH_REPORT", request->report, "where the program may say how it ended");
+		set_always(m, "BERTH_REPORT", request->report, "where the program may say how it ended");
 }
 
-static void local_address(const struct making *m, char *text, size_t size)
+static void local_address(const struct environment_builder *m, char *text, size_t size)
 {
 	int index;
 
 	snprintf(text, size, "%s", m->plan->network.address);
-	if (environ_one_node(m))
+	if (environment_one_node(m))
 		return;
-	network_iface(m->card, &m->plan->network, &index);
+	network_iface(m->inventory, &m->plan->network, &index);
 	if (index >= 0)
-		network_format(&m->card->addresses[index], text, size);
+		network_format(&m->inventory->addresses[index], text, size);
 }
 
-static void add_c10d(struct making *m)
+static void add_c10d(struct environment_builder *m)
 {
 	char text[96];
 
 	endpoint(m->plan, text, sizeof text);
-	environ_put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
-	environ_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
+	environment_put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
+	environment_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
 }
 
 /* Also for who gives c10d by arguments, which are not seen here; static rendezvous reads neither. */
-static void add_host(struct making *m)
+static void add_host(struct environment_builder *m)
 {
 	char text[64];
 
-	environ_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
+	environment_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
 		    "torchrun compares host names, which fails on a second NIC");
 	local_address(m, text, sizeof text);
-	environ_put(m, "PET_LOCAL_ADDR", text,
+	environment_put(m, "PET_LOCAL_ADDR", text,
 		    "workers take MASTER_ADDR from it, not from the host name");
 }
 
 /* torchrun's options as variables. A user's PET_RDZV_BACKEND=c10d is served too. */
-static void add_torchrun(struct making *m)
+static void add_torchrun(struct environment_builder *m)
 {
 	const char *backend = env_get(m->env, "PET_RDZV_BACKEND");
 
 	if (!m->request->per_node)
 		return;
-	force_int(m, "PET_NNODES", (long)m->plan->node_count, "nodes of the job");
+	set_always_int(m, "PET_NNODES", (long)m->plan->node_count, "nodes of the job");
 	put_int(m, "PET_NPROC_PER_NODE", workers(m), "workers of this process");
-	force_int(m, "PET_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
-	force(m, "PET_MASTER_ADDR", m->plan->network.address, "the head's address");
+	set_always_int(m, "PET_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the head's address");
 	if (m->plan->port)
-		force_int(m, "PET_MASTER_PORT", m->plan->port,
+		set_always_int(m, "PET_MASTER_PORT", m->plan->port,
 			  "held by rank 0's agent while rank 0 runs");
 	add_host(m);
 	if (backend && !strcmp(backend, "c10d") && m->plan->port)
@@ -303,37 +303,37 @@ static void add_torchrun(struct making *m)
 /* Programs that ask Slurm where they are (Lightning, submitit, mpi4py's users) shall find the same
  * place as in RANK: what reaches a rank is the batch script's, rank 0 of one. And Open MPI takes a
  * process for a world of one where there is a job but no step. */
-static void add_slurm(struct making *m)
+static void add_slurm(struct environment_builder *m)
 {
 	static const char why[] = "as srun would say it of this rank";
 
 	if (!env_get(m->env, "SLURM_JOB_ID") && !env_get(m->env, "SLURM_JOBID"))
 		return;
-	force_int(m, "SLURM_PROCID", m->rank->rank, why);
-	force_int(m, "SLURM_LOCALID", m->rank->local_rank, why);
-	force_int(m, "SLURM_NODEID", (long)m->node_index, why);
-	force(m, "SLURMD_NODENAME", m->node->node ? m->node->node : "", why);
-	force_int(m, "SLURM_NTASKS", m->plan->world_size, why);
-	force_int(m, "SLURM_NPROCS", m->plan->world_size, why);
-	force_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
-	force_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
+	set_always_int(m, "SLURM_PROCID", m->rank->rank, why);
+	set_always_int(m, "SLURM_LOCALID", m->rank->local_rank, why);
+	set_always_int(m, "SLURM_NODEID", (long)m->node_index, why);
+	set_always(m, "SLURMD_NODENAME", m->node->node ? m->node->node : "", why);
+	set_always_int(m, "SLURM_NTASKS", m->plan->world_size, why);
+	set_always_int(m, "SLURM_NPROCS", m->plan->world_size, why);
+	set_always_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
+	set_always_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
 	if (m->plan->node_list) { /* JAX and Lightning look for their head in it */
-		force(m, "SLURM_STEP_NODELIST", m->plan->node_list, why);
-		force(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
-		force(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
+		set_always(m, "SLURM_STEP_NODELIST", m->plan->node_list, why);
+		set_always(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
+		set_always(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
 	}
 	if (!env_get(m->env, "SLURM_STEP_ID"))
-		force(m, "SLURM_STEP_ID", "4294967291",
+		set_always(m, "SLURM_STEP_ID", "4294967291",
 		      "the batch script's own; without any, Open MPI takes a rank for a world of "
 		      "one");
 }
 
-int plan_environment(const struct plan *plan, const struct machine *card, size_t node_index,
+int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err)
 {
-	struct making m = {.plan = plan,
-			   .card = card,
+	struct environment_builder m = {.plan = plan,
+			   .inventory = inventory,
 			   .request = request,
 			   .env = env,
 			   .node_index = node_index,
@@ -350,8 +350,8 @@ int plan_environment(const struct plan *plan, const struct machine *card, size_t
 	add_identity(&m);
 	add_devices(&m);
 	add_threads(&m);
-	environ_add_interfaces(&m);
-	environ_add_fabric(&m);
+	environment_add_interfaces(&m);
+	environment_add_fabric(&m);
 	add_jax(&m);
 	add_berth(&m);
 	add_torchrun(&m);

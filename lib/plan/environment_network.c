@@ -7,7 +7,7 @@
 #include "plan/environment.h"
 #include "plan/plan_internal.h"
 
-bool environ_one_node(const struct making *m)
+bool environment_one_node(const struct environment_builder *m)
 {
 	return m->plan->network.single_node;
 }
@@ -15,14 +15,14 @@ bool environ_one_node(const struct making *m)
 /* Would NCCL take this interface, and no other, by itself? Its own search (socket.cc,
  * ncclFindInterfaces): names that begin with ib; else all but docker* and lo*. Versions differ on
  * virbr* and on interfaces that are down: with one of those about, the answer is no. */
-static bool nccl_picks_it(const struct machine *card, const char *iface)
+static bool nccl_picks_it(const struct inventory *inventory, const char *iface)
 {
 	bool some_ib = false, found = false;
 
-	for (size_t i = 0; i < card->address_count; i++)
-		some_ib |= !strncmp(card->addresses[i].iface, "ib", 2);
-	for (size_t i = 0; i < card->address_count; i++) {
-		const char *name = card->addresses[i].iface;
+	for (size_t i = 0; i < inventory->address_count; i++)
+		some_ib |= !strncmp(inventory->addresses[i].iface, "ib", 2);
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		const char *name = inventory->addresses[i].iface;
 
 		if (some_ib ? strncmp(name, "ib", 2)
 			    : !strncmp(name, "docker", 6) || !strncmp(name, "lo", 2))
@@ -35,30 +35,30 @@ static bool nccl_picks_it(const struct machine *card, const char *iface)
 }
 
 /* NCCL reads prefixes: "=" makes a name exact, needed where it is another one's beginning. */
-static void nccl_iface(const struct machine *card, const char *iface, char *text, size_t size)
+static void nccl_iface(const struct inventory *inventory, const char *iface, char *text, size_t size)
 {
 	bool prefix = false;
 
-	for (size_t i = 0; i < card->address_count; i++)
-		prefix |= !strncmp(card->addresses[i].iface, iface, strlen(iface)) &&
-			  strcmp(card->addresses[i].iface, iface);
+	for (size_t i = 0; i < inventory->address_count; i++)
+		prefix |= !strncmp(inventory->addresses[i].iface, iface, strlen(iface)) &&
+			  strcmp(inventory->addresses[i].iface, iface);
 	snprintf(text, size, "%s%s", prefix ? "=" : "", iface);
 }
 
 /* "mlx5_0:1,mlx5_3:1" of the fabric's usable ports, or "" where NCCL's own search, which takes
  * every active RDMA port, finds the same. */
-static void nccl_hcas(const struct machine *card, char *text, size_t size)
+static void nccl_hcas(const struct inventory *inventory, char *text, size_t size)
 {
 	bool others = false;
 	size_t used = 0;
 
 	*text = '\0';
-	for (size_t n = 0; n < card->nic_count; n++) {
-		const struct machine_nic *nic = &card->nics[n];
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		const struct inventory_nic *nic = &inventory->nics[n];
 
-		if (!*nic->rdma || nic->state == STATE_DOWN)
+		if (!*nic->rdma || nic->state == NIC_STATE_DOWN)
 			continue;
-		if (nic_class(card, n) == NIC_CLASS_NONE) {
+		if (nic_class(inventory, n) == NIC_CLASS_NONE) {
 			others = true;
 			continue;
 		}
@@ -71,17 +71,17 @@ static void nccl_hcas(const struct machine *card, char *text, size_t size)
 }
 
 /* Libraries that take an address range rather than a name; Open MPI reads IPv4 ranges only. */
-static const char *range_or_name(const struct making *m)
+static const char *range_or_name(const struct environment_builder *m)
 {
 	int index;
 
 	if (strchr(m->plan->network.subnet, ':') ||
-	    !network_iface(m->card, &m->plan->network, &index))
+	    !network_iface(m->inventory, &m->plan->network, &index))
 		return m->node->iface;
 	return m->plan->network.subnet;
 }
 
-static void ucx_devices(const struct making *m, char *text, size_t size)
+static void ucx_devices(const struct environment_builder *m, char *text, size_t size)
 {
 	size_t used = 0;
 
@@ -89,7 +89,7 @@ static void ucx_devices(const struct making *m, char *text, size_t size)
 	for (size_t n = 0; n < m->rank->nic_count; n++) {
 		const struct plan_nic *nic = &m->rank->nics[n];
 
-		if (nic->state == STATE_DOWN || !*nic->rdma || used >= size ||
+		if (nic->state == NIC_STATE_DOWN || !*nic->rdma || used >= size ||
 		    (nic->kind != NIC_INFINIBAND && nic->kind != NIC_ROCE))
 			continue;
 		used += (size_t)snprintf(text + used, size - used, "%s%s:%d", used ? "," : "",
@@ -101,35 +101,35 @@ static void ucx_devices(const struct making *m, char *text, size_t size)
 
 /* Open MPI and its kin refuse a list of networks beside an exclusion, and then find no network at
  * all: the user's exclusion stands. */
-static void put_include(struct making *m, enum env_from from, const char *name,
+static void put_include(struct environment_builder *m, enum env_from from, const char *name,
 			const char *exclusion, const char *range)
 {
 	if (!env_get(m->env, exclusion))
-		environ_put_from(m, from, name, range,
+		environment_put_from(m, from, name, range,
 				 "Open MPI spreads over every network it sees unless told");
 }
 
-void environ_add_interfaces(struct making *m)
+void environment_add_interfaces(struct environment_builder *m)
 {
-	enum env_from from = m->request->iface || m->request->subnet || m->request->head
+	enum env_from from = m->request->iface || m->request->subnet || m->request->master_addr
 				     ? ENV_FROM_OPTION
 				     : ENV_FROM_BERTH;
 	const char *iface = m->node->iface, *range;
 	char why[128], text[2048];
 
-	if (environ_one_node(m) || !*iface)
+	if (environment_one_node(m) || !*iface)
 		return;
 	range = range_or_name(m);
 	snprintf(why, sizeof why, "this node's interface to %s",
 		 *m->plan->network.subnet ? m->plan->network.subnet : m->plan->network.address);
-	nccl_iface(m->card, iface, text, sizeof text);
-	if (env_get(m->env, "NCCL_SOCKET_IFNAME") || !nccl_picks_it(m->card, iface))
-		environ_put_from(m, from, "NCCL_SOCKET_IFNAME", text, why);
-	environ_put_from(m, from, "GLOO_SOCKET_IFNAME", iface, why);
-	environ_put_from(m, from, "TP_SOCKET_IFNAME", iface, why);
-	environ_put_from(m, from, "FI_TCP_IFACE", iface, why);
+	nccl_iface(m->inventory, iface, text, sizeof text);
+	if (env_get(m->env, "NCCL_SOCKET_IFNAME") || !nccl_picks_it(m->inventory, iface))
+		environment_put_from(m, from, "NCCL_SOCKET_IFNAME", text, why);
+	environment_put_from(m, from, "GLOO_SOCKET_IFNAME", iface, why);
+	environment_put_from(m, from, "TP_SOCKET_IFNAME", iface, why);
+	environment_put_from(m, from, "FI_TCP_IFACE", iface, why);
 	ucx_devices(m, text, sizeof text);
-	environ_put(m, "UCX_NET_DEVICES", text,
+	environment_put(m, "UCX_NET_DEVICES", text,
 		    !strcmp(text, iface) ? why : "the NICs nearest to this rank's GPU");
 	put_include(m, from, "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", range);
 	put_include(m, from, "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude", range);
@@ -138,16 +138,16 @@ void environ_add_interfaces(struct making *m)
 }
 
 /* The number that Cray MPICH gives a Slingshot NIC: its place by name. -1: the rank has none. */
-static int cray_nic(const struct machine *card, const struct plan_rank *rank)
+static int cray_nic(const struct inventory *inventory, const struct plan_rank *rank)
 {
 	const struct plan_nic *mine = NULL;
 	int place = 0;
 
 	for (size_t n = 0; n < rank->nic_count && !mine; n++)
-		if (rank->nics[n].state != STATE_DOWN && rank->nics[n].kind == NIC_SLINGSHOT)
+		if (rank->nics[n].state != NIC_STATE_DOWN && rank->nics[n].kind == NIC_SLINGSHOT)
 			mine = &rank->nics[n];
-	for (size_t n = 0; mine && n < card->nic_count; n++) {
-		const struct machine_nic *nic = &card->nics[n];
+	for (size_t n = 0; mine && n < inventory->nic_count; n++) {
+		const struct inventory_nic *nic = &inventory->nics[n];
 
 		if (nic->kind != NIC_SLINGSHOT)
 			continue;
@@ -158,21 +158,21 @@ static int cray_nic(const struct machine *card, const struct plan_rank *rank)
 }
 
 /* "0:0,1;1:2,3": NIC, then the local ranks that use it. Equal for all ranks of the node. */
-static void add_cray_nics(struct making *m)
+static void add_cray_nics(struct environment_builder *m)
 {
 	int nic_count = 0;
 	size_t used = 0;
 	char text[8192] = "";
 
-	for (size_t n = 0; n < m->card->nic_count; n++)
-		nic_count += m->card->nics[n].kind == NIC_SLINGSHOT;
+	for (size_t n = 0; n < m->inventory->nic_count; n++)
+		nic_count += m->inventory->nics[n].kind == NIC_SLINGSHOT;
 	if (nic_count < 2)
 		return;
 	for (int nic = 0; nic < nic_count; nic++) {
 		bool first = true;
 
 		for (size_t r = 0; r < m->node->rank_count && used < sizeof text; r++) {
-			int its = cray_nic(m->card, &m->node->ranks[r]);
+			int its = cray_nic(m->inventory, &m->node->ranks[r]);
 
 			if (its < 0)
 				return;
@@ -189,31 +189,31 @@ static void add_cray_nics(struct making *m)
 	}
 	if (used >= sizeof text)
 		return;
-	environ_put(m, "MPICH_OFI_NIC_POLICY", "USER",
+	environment_put(m, "MPICH_OFI_NIC_POLICY", "USER",
 		    "the NICs of the plan, by MPICH_OFI_NIC_MAPPING");
-	environ_put(m, "MPICH_OFI_NIC_MAPPING", text,
+	environment_put(m, "MPICH_OFI_NIC_MAPPING", text,
 		    "NIC: the local ranks whose GPUs it is nearest to");
 }
 
-void environ_add_fabric(struct making *m)
+void environment_add_fabric(struct environment_builder *m)
 {
 	enum nic_kind kind;
 	char hcas[2048], why[512];
 
-	if (environ_one_node(m) || !nic_best_class(m->card, &kind))
+	if (environment_one_node(m) || !nic_best_class(m->inventory, &kind))
 		return;
 	if (kind == NIC_INFINIBAND || kind == NIC_ROCE) {
-		nccl_hcas(m->card, hcas, sizeof hcas);
+		nccl_hcas(m->inventory, hcas, sizeof hcas);
 		if (*hcas)
-			environ_put(m, "NCCL_IB_HCA", hcas,
+			environment_put(m, "NCCL_IB_HCA", hcas,
 				    "the fabric's ports without the management NICs");
 	}
 	if (kind == NIC_SLINGSHOT)
 		add_cray_nics(m);
 	for (const struct fabric_setting *s = fabric_settings; s->name; s++) {
-		if (s->kind != kind || (s->when && !s->when(m->card, m->env)))
+		if (s->kind != kind || (s->when && !s->when(m->inventory, m->env)))
 			continue;
 		snprintf(why, sizeof why, "%s: %s (%s)", fabric_title(kind), s->why, s->source);
-		environ_put(m, s->name, s->value, why);
+		environment_put(m, s->name, s->value, why);
 	}
 }

@@ -57,7 +57,7 @@ const char *fabric_title(enum nic_kind kind)
 
 /* NCCL ends with "invalid usage" when NCCL_NET names a plug-in that it cannot load, and runs on
  * TCP without a word when NCCL_NET is unset and the plug-in is there but unnamed. */
-static bool has_ofi_plugin(const struct machine *card, const struct env *env)
+static bool has_ofi_plugin(const struct inventory *inventory, const struct env *env)
 {
 	return mentions(env, "LD_LIBRARY_PATH", "ofi-nccl") ||
 	       mentions(env, "LD_LIBRARY_PATH", "ofi-rccl") ||
@@ -65,22 +65,22 @@ static bool has_ofi_plugin(const struct machine *card, const struct env *env)
 }
 
 /* The alternative rendezvous needs the job's VNI made without rendezvous gets. */
-static bool without_rdzv_get(const struct machine *card, const struct env *env)
+static bool without_rdzv_get(const struct inventory *inventory, const struct env *env)
 {
 	return mentions(env, "SLURM_NETWORK", "disable_rdzv_get");
 }
 
-static bool has_gpu(const struct machine *card, const struct env *env)
+static bool has_gpu(const struct inventory *inventory, const struct env *env)
 {
-	return card->gpu_count > 0;
+	return inventory->gpu_count > 0;
 }
 
 /* GH200: NVIDIA 2342 (96 GB), 2348 (144 GB). */
-bool fabric_has_gh200(const struct machine *card, const struct env *env)
+bool fabric_has_gh200(const struct inventory *inventory, const struct env *env)
 {
-	for (size_t g = 0; g < card->gpu_count; g++)
-		if (card->gpus[g].vendor == 0x10de &&
-		    (card->gpus[g].device == 0x2342 || card->gpus[g].device == 0x2348))
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		if (inventory->gpus[g].vendor == 0x10de &&
+		    (inventory->gpus[g].device == 0x2342 || inventory->gpus[g].device == 0x2348))
 			return true;
 	return false;
 }

@@ -9,77 +9,77 @@
 
 /* ---- which GPUs ---- */
 
-bool gpu_is_cuda(const struct machine_gpu *gpu)
+bool gpus_is_cuda(const struct inventory_gpu *gpu)
 {
 	return gpu->vendor == 0x10de;
 }
 
-static bool gpu_usable(const struct machine_gpu *gpu)
+static bool gpu_usable(const struct inventory_gpu *gpu)
 {
 	return gpu->allowed && !gpu->fault;
 }
 
-static bool package_known(const struct machine *machine, size_t gpu)
+static bool package_known(const struct inventory *inventory, size_t gpu)
 {
-	const struct machine_gpu *me = &machine->gpus[gpu];
+	const struct inventory_gpu *me = &inventory->gpus[gpu];
 
-	return me->local_known && me->package >= 0 && me->package < (int)machine->package_count;
+	return me->local_known && me->package >= 0 && me->package < (int)inventory->package_count;
 }
 
 /* A GPU whose locality is unknown is counted to a package by its place among such GPUs: the first
  * half of the node's GPUs to package 0 and so on, which is how such machines are wired, and
  * which spreads the ranks when it is not. Packages without an allowed core are left out. */
-static void gpu_packages(const struct machine *machine, int *package)
+static void gpu_packages(const struct inventory *inventory, int *package)
 {
 	size_t unknown_count = 0, unknown = 0, with_cores = 0;
 	bool has_cores[256] = {false};
 	int kept[256];
 
-	for (size_t c = 0; c < machine->core_count; c++)
-		if (machine->cores[c].package >= 0 && machine->cores[c].package < 256)
-			has_cores[machine->cores[c].package] = true;
+	for (size_t c = 0; c < inventory->core_count; c++)
+		if (inventory->cores[c].package >= 0 && inventory->cores[c].package < 256)
+			has_cores[inventory->cores[c].package] = true;
 	for (int p = 0; p < 256; p++)
 		if (has_cores[p])
 			kept[with_cores++] = p;
-	for (size_t g = 0; g < machine->gpu_count; g++)
-		unknown_count += !package_known(machine, g);
-	for (size_t g = 0; g < machine->gpu_count; g++) {
-		package[g] = machine->gpus[g].package;
-		if (package_known(machine, g))
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		unknown_count += !package_known(inventory, g);
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
+		package[g] = inventory->gpus[g].package;
+		if (package_known(inventory, g))
 			continue;
 		package[g] = with_cores ? kept[unknown++ * with_cores / unknown_count] : -1;
 	}
 }
 
-static bool same_numas(const struct machine *machine, int a, int b)
+static bool same_numas(const struct inventory *inventory, int a, int b)
 {
-	return idset_equal(machine->gpus[a].numa_os, machine->gpus[b].numa_os);
+	return idset_equal(inventory->gpus[a].numa_os, inventory->gpus[b].numa_os);
 }
 
 /* Do two GPUs have the same nearest NICs? */
-static bool same_nics(const struct machine *machine, int a, int b)
+static bool same_nics(const struct inventory *inventory, int a, int b)
 {
-	const uint8_t *pa = machine->path + (size_t)a * machine->nic_count;
-	const uint8_t *pb = machine->path + (size_t)b * machine->nic_count;
+	const uint8_t *pa = inventory->path + (size_t)a * inventory->nic_count;
+	const uint8_t *pb = inventory->path + (size_t)b * inventory->nic_count;
 	int best_a = PATH_UNKNOWN, best_b = PATH_UNKNOWN;
 
-	if (!machine->path)
+	if (!inventory->path)
 		return true;
-	for (size_t n = 0; n < machine->nic_count; n++) {
-		if (!nic_class(machine, n))
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		if (!nic_class(inventory, n))
 			continue;
 		best_a = pa[n] < best_a ? pa[n] : best_a;
 		best_b = pb[n] < best_b ? pb[n] : best_b;
 	}
-	for (size_t n = 0; n < machine->nic_count; n++)
-		if (nic_class(machine, n) && (pa[n] == best_a) != (pb[n] == best_b))
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if (nic_class(inventory, n) && (pa[n] == best_a) != (pb[n] == best_b))
 			return false;
 	return true;
 }
 
 /* Fewer ranks than GPUs: pick units (per_rank GPUs each, first member given) one by one, each
  * time one from the package, then the NUMA node, then the NICs that have the fewest picked. */
-static void pick_spread(const struct machine *machine, const int *package, const int *first,
+static void pick_spread(const struct inventory *inventory, const int *package, const int *first,
 			size_t unit_count, bool *picked, int want)
 {
 	for (int k = 0; k < want && (size_t)k < unit_count; k++) {
@@ -95,8 +95,8 @@ static void pick_spread(const struct machine *machine, const int *package, const
 				if (!picked[v])
 					continue;
 				in_package += package[first[u]] == package[first[v]];
-				in_numa += same_numas(machine, first[u], first[v]);
-				on_nics += same_nics(machine, first[u], first[v]);
+				in_numa += same_numas(inventory, first[u], first[v]);
+				on_nics += same_nics(inventory, first[u], first[v]);
 			}
 
 			long cost = (in_package * 1024 + in_numa) * 1024 + on_nics;
@@ -146,7 +146,7 @@ static int compare_units(const void *a, const void *b)
 }
 
 /* GPUs for ranks that have GPUs of their own: all units, or units spread over the node. */
-static int choose_own(const struct machine *machine, int rank_count, struct gpu_choice *choice)
+static int choose_own(const struct inventory *inventory, int rank_count, struct gpu_choice *choice)
 {
 	size_t usable = choice->usable_count, per_rank = (size_t)choice->per_rank;
 	int *units = calloc(2 * usable, sizeof *units);
@@ -156,14 +156,14 @@ static int choose_own(const struct machine *machine, int rank_count, struct gpu_
 	int rc = -1;
 
 	if (units && first && order && picked) {
-		size_t unit_count = make_units(choice, machine->package_count, units), kept = 0;
+		size_t unit_count = make_units(choice, inventory->package_count, units), kept = 0;
 
 		for (size_t u = 0; u < unit_count; u++)
 			first[u] = units[u * per_rank];
 		if ((size_t)rank_count >= unit_count)
 			memset(picked, true, unit_count * sizeof *picked);
 		else
-			pick_spread(machine, choice->package, first, unit_count, picked,
+			pick_spread(inventory, choice->package, first, unit_count, picked,
 				    rank_count);
 		for (size_t u = 0; u < unit_count; u++)
 			if (picked[u])
@@ -180,20 +180,20 @@ static int choose_own(const struct machine *machine, int rank_count, struct gpu_
 	return rc;
 }
 
-static int count_usable(const struct machine *machine, struct gpu_choice *choice)
+static int count_usable(const struct inventory *inventory, struct gpu_choice *choice)
 {
-	choice->usable = calloc(machine->gpu_count + 1, sizeof *choice->usable);
-	choice->package = calloc(machine->gpu_count + 1, sizeof *choice->package);
+	choice->usable = calloc(inventory->gpu_count + 1, sizeof *choice->usable);
+	choice->package = calloc(inventory->gpu_count + 1, sizeof *choice->package);
 	if (!choice->usable || !choice->package)
 		return -1;
-	gpu_packages(machine, choice->package);
-	for (size_t g = 0; g < machine->gpu_count; g++)
-		if (gpu_usable(&machine->gpus[g]))
+	gpu_packages(inventory, choice->package);
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		if (gpu_usable(&inventory->gpus[g]))
 			choice->usable[choice->usable_count++] = (int)g;
 	return 0;
 }
 
-static int check_wish(const struct gpu_choice *choice, const struct plan_request *request,
+static int check_request(const struct gpu_choice *choice, const struct plan_request *request,
 		      int rank_count, const char *node, struct error *err)
 {
 	long wanted = (long)request->gpus_per_rank * rank_count;
@@ -211,15 +211,15 @@ static int check_wish(const struct gpu_choice *choice, const struct plan_request
 			 choice->usable_count);
 }
 
-int gpu_choose(const struct machine *machine, const struct plan_request *request, int rank_count,
+int gpus_choose(const struct inventory *inventory, const struct plan_request *request, int rank_count,
 	       struct gpu_choice *out, struct error *err)
 {
 	struct gpu_choice choice = {0};
 	int rc = 0;
 
-	if (count_usable(machine, &choice) < 0)
+	if (count_usable(inventory, &choice) < 0)
 		goto memory;
-	rc = check_wish(&choice, request, rank_count, machine->node ? machine->node : "the node",
+	rc = check_request(&choice, request, rank_count, inventory->node ? inventory->node : "the node",
 			err);
 	if (rc)
 		goto fail;
@@ -241,7 +241,7 @@ int gpu_choose(const struct machine *machine, const struct plan_request *request
 		for (int r = 0; r < rank_count; r++)
 			choice.of_rank[r] =
 				choice.usable[(size_t)r * choice.usable_count / (size_t)rank_count];
-	} else if (choice.usable_count && choose_own(machine, rank_count, &choice) < 0) {
+	} else if (choice.usable_count && choose_own(inventory, rank_count, &choice) < 0) {
 		goto memory;
 	}
 	*out = choice;
@@ -263,16 +263,16 @@ void gpu_choice_free(struct gpu_choice *choice)
 
 /* ---- how CUDA names them ---- */
 
-void gpu_token(const struct machine *machine, size_t gpu, char *text, size_t size)
+void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, size_t size)
 {
-	const struct machine_gpu *me = &machine->gpus[gpu];
+	const struct inventory_gpu *me = &inventory->gpus[gpu];
 	bool some_uuid = false, awkward = me->partition >= 0;
 	int ordinal = 0;
 
-	for (size_t g = 0; g < machine->gpu_count; g++) {
-		const struct machine_gpu *other = &machine->gpus[g];
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
+		const struct inventory_gpu *other = &inventory->gpus[g];
 
-		if (!gpu_is_cuda(other))
+		if (!gpus_is_cuda(other))
 			continue;
 		some_uuid |= other->uuid != NULL;
 		/* Whether CUDA counts a faulty GPU is anybody's guess; MIG hides its parent. */
@@ -280,8 +280,8 @@ void gpu_token(const struct machine *machine, size_t gpu, char *text, size_t siz
 	}
 	/* NVML shows what the cgroup allows, as CUDA will; the PCI tree shows everything. */
 	for (size_t g = 0; g < gpu; g++)
-		ordinal += gpu_is_cuda(&machine->gpus[g]) &&
-			   (!some_uuid || machine->gpus[g].uuid != NULL);
+		ordinal += gpus_is_cuda(&inventory->gpus[g]) &&
+			   (!some_uuid || inventory->gpus[g].uuid != NULL);
 	if (me->uuid && awkward)
 		snprintf(text, size, "%s", me->uuid);
 	else
@@ -289,22 +289,22 @@ void gpu_token(const struct machine *machine, size_t gpu, char *text, size_t siz
 }
 
 /* The list that all ranks of a node see: theirs in rank order, left-over ones at the end. */
-static char *visible_list(const struct machine *machine, const struct gpu_choice *choice,
+static char *visible_list(const struct inventory *inventory, const struct gpu_choice *choice,
 			  int rank_count)
 {
 	size_t of_ranks = (size_t)rank_count * (size_t)choice->per_rank;
 	size_t room = choice->usable_count * 96 + 1, used = 0;
-	bool *listed = calloc(machine->gpu_count + 1, sizeof *listed);
+	bool *listed = calloc(inventory->gpu_count + 1, sizeof *listed);
 	char *text = calloc(room, 1);
 
 	for (size_t i = 0; text && listed && i < of_ranks + choice->usable_count; i++) {
 		int gpu = i < of_ranks ? choice->of_rank[i] : choice->usable[i - of_ranks];
 		char token[96];
 
-		if (listed[gpu] || !gpu_is_cuda(&machine->gpus[gpu]))
+		if (listed[gpu] || !gpus_is_cuda(&inventory->gpus[gpu]))
 			continue;
 		listed[gpu] = true;
-		gpu_token(machine, (size_t)gpu, token, sizeof token);
+		gpus_cuda_name(inventory, (size_t)gpu, token, sizeof token);
 		used += (size_t)snprintf(text + used, room - used, "%s%s", used ? "," : "", token);
 	}
 	free(listed);
@@ -313,7 +313,7 @@ static char *visible_list(const struct machine *machine, const struct gpu_choice
 
 /* ---- the ranks of a node ---- */
 
-static int fill_gpus(const struct machine *machine, const struct gpu_choice *choice,
+static int fill_gpus(const struct inventory *inventory, const struct gpu_choice *choice,
 		     struct plan_rank *rank)
 {
 	size_t per_rank = (size_t)choice->per_rank;
@@ -323,13 +323,13 @@ static int fill_gpus(const struct machine *machine, const struct gpu_choice *cho
 	if (!rank->gpus)
 		return -1;
 	for (size_t k = 0; k < per_rank; k++) {
-		const struct machine_gpu *gpu = &machine->gpus[mine[k]];
+		const struct inventory_gpu *gpu = &inventory->gpus[mine[k]];
 		/* A list names one vendor's GPUs: ordinals count GPUs of the same vendor. */
 		const int *from = choice->own ? mine : choice->of_rank;
 		int ordinal = 0;
 
 		for (const int *g = from; g < mine + k; g++)
-			ordinal += machine->gpus[*g].vendor == gpu->vendor;
+			ordinal += inventory->gpus[*g].vendor == gpu->vendor;
 		rank->gpus[k].index = gpu->index;
 		rank->gpus[k].ordinal = ordinal;
 		memcpy(rank->gpus[k].pci, gpu->pci, sizeof gpu->pci);
@@ -341,15 +341,15 @@ static int fill_gpus(const struct machine *machine, const struct gpu_choice *cho
 	return 0;
 }
 
-static int fill_cores(const struct machine *machine, const struct core_choice *choice,
+static int fill_cores(const struct inventory *inventory, const struct core_choice *choice,
 		      struct plan_rank *rank)
 {
 	rank->cpus_os = idset_new();
 	rank->numa_os = idset_new();
 	if (!rank->cpus_os || !rank->numa_os)
 		return -1;
-	for (size_t c = 0; c < machine->core_count; c++) {
-		const struct machine_core *core = &machine->cores[c];
+	for (size_t c = 0; c < inventory->core_count; c++) {
+		const struct inventory_core *core = &inventory->cores[c];
 
 		if (choice->owner[c] != rank->local_rank &&
 		    choice->shared_core[rank->local_rank] != (int)c)
@@ -362,26 +362,26 @@ static int fill_cores(const struct machine *machine, const struct core_choice *c
 	return 0;
 }
 
-static int fill_free(const struct machine *machine, const struct core_choice *choice,
+static int fill_free(const struct inventory *inventory, const struct core_choice *choice,
 		     struct plan_node *node)
 {
 	node->free_cpus_os = idset_new();
-	for (size_t c = 0; node->free_cpus_os && c < machine->core_count; c++) {
+	for (size_t c = 0; node->free_cpus_os && c < inventory->core_count; c++) {
 		bool taken = choice->owner[c] >= 0;
 
 		for (size_t r = 0; !taken && choice->shared_count && r < node->rank_count; r++)
 			taken = choice->shared_core[r] == (int)c;
-		if (!taken && idset_unite(node->free_cpus_os, machine->cores[c].cpus_os) < 0)
+		if (!taken && idset_unite(node->free_cpus_os, inventory->cores[c].cpus_os) < 0)
 			return -1;
 	}
 	return node->free_cpus_os ? 0 : -1;
 }
 
-static int fill_node(const struct machine *machine, const struct gpu_choice *gpus,
+static int fill_node(const struct inventory *inventory, const struct gpu_choice *gpus,
 		     const struct core_choice *cores, int first_rank, int rank_count,
 		     struct plan_node *node, struct error *err)
 {
-	node->node = strdup(machine->node ? machine->node : "");
+	node->node = strdup(inventory->node ? inventory->node : "");
 	node->ranks = calloc((size_t)rank_count, sizeof *node->ranks);
 	if (!node->node || !node->ranks)
 		return error_memory(err, "a node's plan");
@@ -391,13 +391,13 @@ static int fill_node(const struct machine *machine, const struct gpu_choice *gpu
 
 		rank->rank = first_rank + r;
 		rank->local_rank = r;
-		if (fill_gpus(machine, gpus, rank) < 0 || fill_cores(machine, cores, rank) < 0)
+		if (fill_gpus(inventory, gpus, rank) < 0 || fill_cores(inventory, cores, rank) < 0)
 			return error_memory(err, "a node's plan");
 	}
-	if (fill_free(machine, cores, node) < 0)
+	if (fill_free(inventory, cores, node) < 0)
 		return error_memory(err, "a node's plan");
 	if (!gpus->own && gpus->usable_count) {
-		node->visible_devices = visible_list(machine, gpus, rank_count);
+		node->visible_devices = visible_list(inventory, gpus, rank_count);
 		if (!node->visible_devices)
 			return error_memory(err, "a node's plan");
 		if (!*node->visible_devices) {
@@ -405,10 +405,10 @@ static int fill_node(const struct machine *machine, const struct gpu_choice *gpu
 			node->visible_devices = NULL;
 		}
 	}
-	return nics_choose(machine, gpus, cores, node->ranks, node->rank_count, err);
+	return nics_choose(inventory, gpus, cores, node->ranks, node->rank_count, err);
 }
 
-int plan_bind(const struct machine *machine, const struct plan_request *request, int first_rank,
+int plan_map_node(const struct inventory *inventory, const struct plan_request *request, int first_rank,
 	      int rank_count, struct plan_node *out, struct error *err)
 {
 	struct gpu_choice gpus = {0};
@@ -419,13 +419,13 @@ int plan_bind(const struct machine *machine, const struct plan_request *request,
 	if (rank_count < 1 || rank_count > PLAN_MAX_RANKS_PER_NODE)
 		return error_set(err, ERR_USAGE, "%d ranks on a node, expected 1 to %d", rank_count,
 				 PLAN_MAX_RANKS_PER_NODE);
-	rc = gpu_choose(machine, request, rank_count, &gpus, err);
+	rc = gpus_choose(inventory, request, rank_count, &gpus, err);
 	if (!rc)
-		rc = cores_choose(machine, request, &gpus, rank_count, &cores, err);
+		rc = cores_choose(inventory, request, &gpus, rank_count, &cores, err);
 	if (!rc)
-		rc = fill_node(machine, &gpus, &cores, first_rank, rank_count, &node, err);
+		rc = fill_node(inventory, &gpus, &cores, first_rank, rank_count, &node, err);
 	if (!rc)
-		rc = explain_node(machine, request, &gpus, &cores, &node, err);
+		rc = plan_explain_node(inventory, request, &gpus, &cores, &node, err);
 	gpu_choice_free(&gpus);
 	core_choice_free(&cores);
 	if (rc) {
@@ -454,7 +454,7 @@ void plan_node_free(struct plan_node *node)
 	free(node->ranks);
 	free(node->node);
 	free(node->visible_devices);
-	text_free(node->warnings, node->warning_count);
+	text_list_free(node->warnings, node->warning_count);
 	idset_free(node->free_cpus_os);
 	memset(node, 0, sizeof *node);
 }

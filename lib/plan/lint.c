@@ -87,7 +87,7 @@ static const char *const known[] = {
 #define KNOWN_COUNT (sizeof known / sizeof *known)
 
 /* Levenshtein's distance, for names shorter than 63 bytes; 9 for longer ones. */
-static int edits(const char *a, const char *b)
+static int edit_distance(const char *a, const char *b)
 {
 	int row[64];
 	size_t la = strlen(a), lb = strlen(b);
@@ -128,7 +128,7 @@ static void lint_spelling(json_t *list, const struct env *env)
 
 			if (strncmp(var->name, known[k], stem))
 				continue;
-			distance = edits(var->name, known[k]);
+			distance = edit_distance(var->name, known[k]);
 			exact = distance == 0;
 			/* Short names lie near each other by nature (NCCL_IB_SL, NCCL_IB_TC). */
 			if (distance <= 2 && strlen(known[k]) >= 14)
@@ -142,39 +142,39 @@ static void lint_spelling(json_t *list, const struct env *env)
 
 /* ---- interfaces and devices that nobody has ---- */
 
-static bool begins(const char *name, const char *prefix, size_t length)
+static bool starts_with(const char *name, const char *prefix, size_t length)
 {
 	return !strncmp(name, prefix, length);
 }
 
-static bool has_iface(const struct machine *card, const char *name, size_t length, bool prefix)
+static bool has_iface(const struct inventory *inventory, const char *name, size_t length, bool prefix)
 {
-	for (size_t i = 0; i < card->address_count; i++)
-		if (begins(card->addresses[i].iface, name, length) &&
-		    (prefix || strlen(card->addresses[i].iface) == length))
+	for (size_t i = 0; i < inventory->address_count; i++)
+		if (starts_with(inventory->addresses[i].iface, name, length) &&
+		    (prefix || strlen(inventory->addresses[i].iface) == length))
 			return true;
-	for (size_t n = 0; n < card->nic_count; n++)
-		if (begins(card->nics[n].net, name, length) &&
-		    (prefix || strlen(card->nics[n].net) == length))
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if (starts_with(inventory->nics[n].net, name, length) &&
+		    (prefix || strlen(inventory->nics[n].net) == length))
 			return true;
 	return false;
 }
 
-static bool has_hca(const struct machine *card, const char *name, size_t length, bool prefix)
+static bool has_hca(const struct inventory *inventory, const char *name, size_t length, bool prefix)
 {
-	for (size_t n = 0; n < card->nic_count; n++)
-		if (begins(card->nics[n].rdma, name, length) &&
-		    (prefix || strlen(card->nics[n].rdma) == length))
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if (starts_with(inventory->nics[n].rdma, name, length) &&
+		    (prefix || strlen(inventory->nics[n].rdma) == length))
 			return true;
 	return false;
 }
 
-typedef bool (*has_device)(const struct machine *card, const char *name, size_t length,
+typedef bool (*has_device)(const struct inventory *inventory, const char *name, size_t length,
 			   bool prefix);
 
 /* Each entry of a list must exist on every node that says what it has. */
 static void lint_entries(json_t *list, const struct env *env, const char *name, bool prefix,
-			 const char *what, has_device has, const struct machine *cards,
+			 const char *what, has_device has, const struct inventory *inventories,
 			 size_t count)
 {
 	const char *value = env_get(env, name), *entry = value;
@@ -190,10 +190,10 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 		const char *first = NULL;
 
 		for (size_t n = 0; n < count && length; n++)
-			if ((cards[n].address_count || cards[n].nic_count) &&
-			    !has(&cards[n], entry, full < length ? full : length, prefix) &&
+			if ((inventories[n].address_count || inventories[n].nic_count) &&
+			    !has(&inventories[n], entry, full < length ? full : length, prefix) &&
 			    !without++)
-				first = cards[n].node;
+				first = inventories[n].node;
 		if (without == count && count)
 			add(list, "%s names the %s %.*s, which no node has", name, what,
 			    (int)length, entry);
@@ -207,23 +207,23 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 }
 
 /* NCCL reads beginnings: a name that stands there whole may be another one's beginning too. */
-static void lint_prefix(json_t *list, const struct env *env, const char *name, bool hca,
-			const struct machine *card)
+static void lint_prefix_match(json_t *list, const struct env *env, const char *name, bool hca,
+			const struct inventory *inventory)
 {
 	const char *value = env_get(env, name), *entry = value;
-	size_t count = hca ? card->nic_count : card->address_count;
+	size_t count = hca ? inventory->nic_count : inventory->address_count;
 
 	if (!value || *value == '^' || *value == '=')
 		return;
 	for (; *entry; entry += strcspn(entry, ","), entry += *entry == ',') {
 		size_t length = strcspn(entry, ",:");
 
-		if (!(hca ? has_hca : has_iface)(card, entry, length, false))
+		if (!(hca ? has_hca : has_iface)(inventory, entry, length, false))
 			continue;
 		for (size_t i = 0; i < count; i++) {
-			const char *other = hca ? card->nics[i].rdma : card->addresses[i].iface;
+			const char *other = hca ? inventory->nics[i].rdma : inventory->addresses[i].iface;
 
-			if (strlen(other) <= length || !begins(other, entry, length))
+			if (strlen(other) <= length || !starts_with(other, entry, length))
 				continue;
 			add(list, "%s=%s takes %s in too, which begins like %.*s: write =%s", name,
 			    value, other, (int)length, entry, value);
@@ -233,15 +233,15 @@ static void lint_prefix(json_t *list, const struct env *env, const char *name, b
 }
 
 /* An HCA for management that a list lets in: NCCL then waits for it. */
-static void lint_management(json_t *list, const struct env *env, const struct machine *card)
+static void lint_management(json_t *list, const struct env *env, const struct inventory *inventory)
 {
 	const char *value = env_get(env, "NCCL_IB_HCA");
 	bool exact = value && *value == '=';
 
 	if (!value || *value == '^')
 		return;
-	for (size_t n = 0; n < card->nic_count; n++) {
-		const struct machine_nic *nic = &card->nics[n];
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		const struct inventory_nic *nic = &inventory->nics[n];
 
 		if (!nic->management || !*nic->rdma)
 			continue;
@@ -249,7 +249,7 @@ static void lint_management(json_t *list, const struct env *env, const struct ma
 		     entry += strcspn(entry, ","), entry += *entry == ',') {
 			size_t length = strcspn(entry, ",:");
 
-			if (!begins(nic->rdma, entry, length) ||
+			if (!starts_with(nic->rdma, entry, length) ||
 			    (exact && strlen(nic->rdma) != length))
 				continue;
 			add(list,
@@ -262,7 +262,7 @@ static void lint_management(json_t *list, const struct env *env, const struct ma
 }
 
 /* What NCCL reads as "not" and "exactly", others take for a part of the name. */
-static void lint_marks(json_t *list, const struct env *env, const char *name)
+static void lint_nccl_syntax(json_t *list, const struct env *env, const char *name)
 {
 	const char *value = env_get(env, name);
 
@@ -272,7 +272,7 @@ static void lint_marks(json_t *list, const struct env *env, const char *name)
 }
 
 /* "mlx5_0:1,eth0", "all". */
-static void lint_ucx(json_t *list, const struct env *env, const struct machine *cards, size_t count)
+static void lint_ucx(json_t *list, const struct env *env, const struct inventory *inventories, size_t count)
 {
 	const char *value = env_get(env, "UCX_NET_DEVICES");
 
@@ -284,9 +284,9 @@ static void lint_ucx(json_t *list, const struct env *env, const struct machine *
 		bool found = false;
 
 		for (size_t n = 0; n < count; n++)
-			found |= (!cards[n].address_count && !cards[n].nic_count) ||
-				 has_iface(&cards[n], entry, name, false) ||
-				 has_hca(&cards[n], entry, name, false);
+			found |= (!inventories[n].address_count && !inventories[n].nic_count) ||
+				 has_iface(&inventories[n], entry, name, false) ||
+				 has_hca(&inventories[n], entry, name, false);
 		if (!found && length)
 			add(list, "UCX_NET_DEVICES names the device %.*s, which no node has",
 			    (int)length, entry);
@@ -313,13 +313,13 @@ static void lint_exclusion(json_t *list, const struct env *env)
 
 /* ---- contradictions ---- */
 
-static void lint_fabric(json_t *list, const struct env *env, const struct machine *cards,
+static void lint_fabric(json_t *list, const struct env *env, const struct inventory *inventories,
 			size_t count)
 {
 	enum nic_kind kind = NIC_ETHERNET;
 
 	if (count)
-		nic_best_class(&cards[0], &kind);
+		nic_best_class(&inventories[0], &kind);
 	if (kind == NIC_SLINGSHOT && is(env, "FI_PROVIDER", "efa"))
 		add(list, "FI_PROVIDER=efa beside Slingshot: the provider there is cxi");
 	if (kind == NIC_EFA && is(env, "FI_PROVIDER", "cxi"))
@@ -335,7 +335,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct machin
 	    !is(env, "NCCL_NET", "IB") && !is(env, "NCCL_NET", "Socket"))
 		add(list, "NCCL_NET=%s beside NCCL_NET_PLUGIN=none: NCCL ends with 'invalid usage'",
 		    env_get(env, "NCCL_NET"));
-	if (kind == NIC_SLINGSHOT && cards[0].gpu_count &&
+	if (kind == NIC_SLINGSHOT && inventories[0].gpu_count &&
 	    is(env, "MPICH_GPU_SUPPORT_ENABLED", "1"))
 		add(list, "MPICH_GPU_SUPPORT_ENABLED=1 beside NCCL on Slingshot: both register GPU "
 			  "memory and may deadlock; 0 where MPI moves no GPU buffers");
@@ -344,7 +344,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct machin
 	      strstr(env_get(env, "SLURM_NETWORK"), "disable_rdzv_get")))
 		add(list, "FI_CXI_RDZV_PROTO=alt_read needs a step made with "
 			  "--network=disable_rdzv_get (PALS: --disable_rdzv_get)");
-	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&cards[0], env) &&
+	if (kind == NIC_SLINGSHOT && fabric_has_gh200(&inventories[0], env) &&
 	    env_get(env, "NCCL_PROTO") && *env_get(env, "NCCL_PROTO") != '^' &&
 	    strstr(env_get(env, "NCCL_PROTO"), "LL128"))
 		add(list,
@@ -360,7 +360,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct machin
 }
 
 /* A rank's place, left over from another launcher or from a script. */
-static void lint_place(json_t *list, const struct env *env)
+static void lint_rank_variables(json_t *list, const struct env *env)
 {
 	static const char *const names[] = {
 		"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK"};
@@ -424,7 +424,7 @@ static void lint_identity(json_t *list, const struct env *env)
 		    "MASTER_PORT=%s is replaced by a port that is held free; --port keeps one "
 		    "of your own",
 		    env_get(env, "MASTER_PORT"));
-	lint_place(list, env);
+	lint_rank_variables(list, env);
 }
 
 /* What OpenMP reads: a number for each nested level. */
@@ -458,15 +458,15 @@ static void lint_threads(json_t *list, const struct env *env)
 }
 
 /* HIP counts CUDA's list, where it has none of its own, among what ROCR's leaves. */
-static void lint_visible(json_t *list, const struct env *env, const struct machine *cards,
+static void lint_visible(json_t *list, const struct env *env, const struct inventory *inventories,
 			 size_t count)
 {
 	const char *rocr = env_get(env, "ROCR_VISIBLE_DEVICES");
 	const char *cuda = env_get(env, "CUDA_VISIBLE_DEVICES");
 	bool amd = false;
 
-	for (size_t g = 0; count && g < cards[0].gpu_count; g++)
-		amd |= cards[0].gpus[g].vendor == 0x1002;
+	for (size_t g = 0; count && g < inventories[0].gpu_count; g++)
+		amd |= inventories[0].gpus[g].vendor == 0x1002;
 	if (amd && rocr && cuda && !env_get(env, "HIP_VISIBLE_DEVICES"))
 		add(list,
 		    "CUDA_VISIBLE_DEVICES=%.100s beside ROCR_VISIBLE_DEVICES=%.100s on AMD GPUs: "
@@ -474,33 +474,33 @@ static void lint_visible(json_t *list, const struct env *env, const struct machi
 		    cuda, rocr);
 }
 
-json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count)
+json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count)
 {
 	json_t *list = json_array();
 
 	if (!list)
 		return NULL;
 	lint_spelling(list, env);
-	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, cards, count);
-	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, cards, count);
-	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, cards, count);
-	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, cards, count);
-	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, cards, count);
+	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, inventories, count);
+	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, inventories, count);
+	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, inventories, count);
+	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, inventories, count);
+	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, inventories, count);
 	if (count) {
-		lint_prefix(list, env, "NCCL_SOCKET_IFNAME", false, &cards[0]);
-		lint_prefix(list, env, "NCCL_IB_HCA", true, &cards[0]);
-		lint_management(list, env, &cards[0]);
+		lint_prefix_match(list, env, "NCCL_SOCKET_IFNAME", false, &inventories[0]);
+		lint_prefix_match(list, env, "NCCL_IB_HCA", true, &inventories[0]);
+		lint_management(list, env, &inventories[0]);
 	}
-	lint_marks(list, env, "GLOO_SOCKET_IFNAME");
-	lint_marks(list, env, "TP_SOCKET_IFNAME");
-	lint_marks(list, env, "FI_TCP_IFACE");
-	lint_ucx(list, env, cards, count);
+	lint_nccl_syntax(list, env, "GLOO_SOCKET_IFNAME");
+	lint_nccl_syntax(list, env, "TP_SOCKET_IFNAME");
+	lint_nccl_syntax(list, env, "FI_TCP_IFACE");
+	lint_ucx(list, env, inventories, count);
 	lint_exclusion(list, env);
 	lint_exclude(list, env, count);
 	lint_fixed(list, env, count);
-	lint_fabric(list, env, cards, count);
+	lint_fabric(list, env, inventories, count);
 	lint_identity(list, env);
 	lint_threads(list, env);
-	lint_visible(list, env, cards, count);
+	lint_visible(list, env, inventories, count);
 	return list;
 }

@@ -7,7 +7,7 @@
 
 #include "plan/plan_internal.h"
 
-static enum nic_class class_of_kind(const struct machine_nic *nic)
+static enum nic_class class_of_kind(const struct inventory_nic *nic)
 {
 	if (!*nic->net && !*nic->rdma)
 		return NIC_CLASS_NONE; /* no program can name it */
@@ -22,14 +22,14 @@ static enum nic_class class_of_kind(const struct machine_nic *nic)
 }
 
 /* A management flag counts beside something better only: a node with one NIC uses it. */
-enum nic_class nic_best_class(const struct machine *machine, enum nic_kind *kind)
+enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *kind)
 {
 	enum nic_class best = NIC_CLASS_NONE;
 
 	*kind = NIC_ETHERNET;
 	for (int management = 0; management < 2 && !best; management++)
-		for (size_t n = 0; n < machine->nic_count; n++) {
-			const struct machine_nic *nic = &machine->nics[n];
+		for (size_t n = 0; n < inventory->nic_count; n++) {
+			const struct inventory_nic *nic = &inventory->nics[n];
 			enum nic_class class = class_of_kind(nic);
 
 			if (nic->management != management || !class)
@@ -44,17 +44,17 @@ enum nic_class nic_best_class(const struct machine *machine, enum nic_kind *kind
 
 /* Of several kinds of fabric on one node (none was ever seen) the last in enum nic_kind's order
  * is the job's. */
-enum nic_class nic_class(const struct machine *machine, size_t nic)
+enum nic_class nic_class(const struct inventory *inventory, size_t nic)
 {
-	const struct machine_nic *me = &machine->nics[nic];
+	const struct inventory_nic *me = &inventory->nics[nic];
 	enum nic_kind kind;
-	enum nic_class best = nic_best_class(machine, &kind);
+	enum nic_class best = nic_best_class(inventory, &kind);
 
 	if (class_of_kind(me) != best || me->kind != kind)
 		return NIC_CLASS_NONE;
 	if (me->management)
-		for (size_t n = 0; n < machine->nic_count; n++)
-			if (class_of_kind(&machine->nics[n]) && !machine->nics[n].management)
+		for (size_t n = 0; n < inventory->nic_count; n++)
+			if (class_of_kind(&inventory->nics[n]) && !inventory->nics[n].management)
 				return NIC_CLASS_NONE;
 	return best;
 }
@@ -62,15 +62,15 @@ enum nic_class nic_class(const struct machine *machine, size_t nic)
 /* ---- how near ---- */
 
 /* Without a GPU: how near a NIC is to the rank's cores. */
-static enum path_class path_to_cores(const struct machine *machine, const struct machine_nic *nic,
+static enum path_class path_to_cores(const struct inventory *inventory, const struct inventory_nic *nic,
 				     const struct core_choice *cores, int local_rank)
 {
 	enum path_class path = PATH_SYS;
 
 	if (!idset_count(nic->cpus_os) && !idset_count(nic->numa_os))
 		return PATH_UNKNOWN;
-	for (size_t c = 0; c < machine->core_count; c++) {
-		const struct machine_core *core = &machine->cores[c];
+	for (size_t c = 0; c < inventory->core_count; c++) {
+		const struct inventory_core *core = &inventory->cores[c];
 
 		if (cores->owner[c] != local_rank && cores->shared_core[local_rank] != (int)c)
 			continue;
@@ -84,44 +84,44 @@ static enum path_class path_to_cores(const struct machine *machine, const struct
 }
 
 /* One for each place that looks for NICs: a GPU in use, or a rank without GPUs. */
-struct seeker {
+struct consumer {
 	uint8_t *path;	 /* [nic_count] */
 	bool *near_up;	 /* [nic_count]: the nearest of those that are not down */
 	bool *near_down; /* [nic_count]: nearer still, but down */
 };
 
-static void find_nearest(const struct machine *machine, const bool *ours, struct seeker *seeker)
+static void find_nearest(const struct inventory *inventory, const bool *eligible, struct consumer *consumer)
 {
 	int up = -1, any = -1;
 
-	for (size_t n = 0; n < machine->nic_count; n++) {
-		if (!ours[n])
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		if (!eligible[n])
 			continue;
-		if (any < 0 || seeker->path[n] < any)
-			any = seeker->path[n];
-		if (machine->nics[n].state != STATE_DOWN && (up < 0 || seeker->path[n] < up))
-			up = seeker->path[n];
+		if (any < 0 || consumer->path[n] < any)
+			any = consumer->path[n];
+		if (inventory->nics[n].state != NIC_STATE_DOWN && (up < 0 || consumer->path[n] < up))
+			up = consumer->path[n];
 	}
-	for (size_t n = 0; n < machine->nic_count; n++) {
-		bool down = machine->nics[n].state == STATE_DOWN;
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		bool down = inventory->nics[n].state == NIC_STATE_DOWN;
 
-		seeker->near_up[n] = ours[n] && !down && seeker->path[n] == up;
-		seeker->near_down[n] =
-			ours[n] && down && seeker->path[n] == any && (up < 0 || any < up);
+		consumer->near_up[n] = eligible[n] && !down && consumer->path[n] == up;
+		consumer->near_down[n] =
+			eligible[n] && down && consumer->path[n] == any && (up < 0 || any < up);
 	}
 }
 
 /* The share of seeker me in the NICs of its set: seekers with the same set divide it. */
-static void divide(size_t nic_count, const struct seeker *seekers, size_t seeker_count, size_t me,
-		   bool down, bool *mine)
+static void divide(size_t nic_count, const struct consumer *consumers, size_t consumer_count, size_t me,
+		   bool down, bool *assigned)
 {
-	const bool *set = down ? seekers[me].near_down : seekers[me].near_up;
+	const bool *set = down ? consumers[me].near_down : consumers[me].near_up;
 	size_t size = 0, sharers = 0, place = 0, at = 0;
 
 	for (size_t n = 0; n < nic_count; n++)
 		size += set[n];
-	for (size_t s = 0; s < seeker_count; s++) {
-		const bool *other = down ? seekers[s].near_down : seekers[s].near_up;
+	for (size_t s = 0; s < consumer_count; s++) {
+		const bool *other = down ? consumers[s].near_down : consumers[s].near_up;
 
 		if (memcmp(other, set, nic_count * sizeof *set))
 			continue;
@@ -133,26 +133,26 @@ static void divide(size_t nic_count, const struct seeker *seekers, size_t seeker
 
 	for (size_t n = 0; n < nic_count; n++)
 		if (set[n]) {
-			mine[n] = at == first || (at > first && at < end);
+			assigned[n] = at == first || (at > first && at < end);
 			at++;
 		}
 }
 
-static void seek(const struct machine *machine, const struct gpu_choice *gpus,
+static void find_nics(const struct inventory *inventory, const struct gpu_choice *gpus,
 		 const struct core_choice *cores, size_t index, uint8_t *path)
 {
-	for (size_t n = 0; n < machine->nic_count; n++) {
+	for (size_t n = 0; n < inventory->nic_count; n++) {
 		if (!gpus->per_rank)
-			path[n] = path_to_cores(machine, &machine->nics[n], cores, (int)index);
+			path[n] = path_to_cores(inventory, &inventory->nics[n], cores, (int)index);
 		else
-			path[n] = machine->path ? machine->path[index * machine->nic_count + n]
+			path[n] = inventory->path ? inventory->path[index * inventory->nic_count + n]
 						: PATH_UNKNOWN;
 	}
 }
 
-static int add_nic(const struct machine *machine, size_t n, uint8_t path, struct plan_rank *rank)
+static int add_nic(const struct inventory *inventory, size_t n, uint8_t path, struct plan_rank *rank)
 {
-	const struct machine_nic *nic = &machine->nics[n];
+	const struct inventory_nic *nic = &inventory->nics[n];
 	struct plan_nic *out;
 
 	for (size_t i = 0; i < rank->nic_count; i++) {
@@ -162,7 +162,7 @@ static int add_nic(const struct machine *machine, size_t n, uint8_t path, struct
 			return 0; /* another GPU of the rank has it too */
 	}
 	if (!rank->nics)
-		rank->nics = calloc(machine->nic_count, sizeof *rank->nics);
+		rank->nics = calloc(inventory->nic_count, sizeof *rank->nics);
 	if (!rank->nics)
 		return -1;
 	out = &rank->nics[rank->nic_count++];
@@ -179,26 +179,26 @@ static int add_nic(const struct machine *machine, size_t n, uint8_t path, struct
 /* ---- the whole ---- */
 
 /* Seekers: the GPUs in use, in PCI order, or the ranks. of_gpu: [gpu_count], seeker or -1. */
-static size_t list_seekers(const struct machine *machine, const struct gpu_choice *gpus,
+static size_t list_consumers(const struct inventory *inventory, const struct gpu_choice *gpus,
 			   size_t rank_count, int *of_gpu)
 {
 	size_t count = 0;
 
 	if (!gpus->per_rank)
 		return rank_count;
-	for (size_t g = 0; g < machine->gpu_count; g++)
+	for (size_t g = 0; g < inventory->gpu_count; g++)
 		of_gpu[g] = -1;
 	for (size_t i = 0; i < rank_count * (size_t)gpus->per_rank; i++)
 		of_gpu[gpus->of_rank[i]] = 0;
-	for (size_t g = 0; g < machine->gpu_count; g++)
+	for (size_t g = 0; g < inventory->gpu_count; g++)
 		if (of_gpu[g] == 0)
 			of_gpu[g] = (int)count++;
 	return count;
 }
 
-static int give(const struct machine *machine, const struct gpu_choice *gpus,
-		const struct seeker *seekers, size_t seeker_count, const int *of_gpu,
-		struct plan_rank *rank, bool *mine)
+static int assign(const struct inventory *inventory, const struct gpu_choice *gpus,
+		const struct consumer *consumers, size_t consumer_count, const int *of_gpu,
+		struct plan_rank *rank, bool *assigned)
 {
 	size_t places = gpus->per_rank ? (size_t)gpus->per_rank : 1;
 
@@ -208,51 +208,51 @@ static int give(const struct machine *machine, const struct gpu_choice *gpus,
 
 			if (gpus->per_rank)
 				me = (size_t)of_gpu[gpus->of_rank[me * places + k]];
-			memset(mine, 0, machine->nic_count * sizeof *mine);
-			divide(machine->nic_count, seekers, seeker_count, me, down, mine);
-			for (size_t n = 0; n < machine->nic_count; n++)
-				if (mine[n] && add_nic(machine, n, seekers[me].path[n], rank) < 0)
+			memset(assigned, 0, inventory->nic_count * sizeof *assigned);
+			divide(inventory->nic_count, consumers, consumer_count, me, down, assigned);
+			for (size_t n = 0; n < inventory->nic_count; n++)
+				if (assigned[n] && add_nic(inventory, n, consumers[me].path[n], rank) < 0)
 					return -1;
 		}
 	return 0;
 }
 
-int nics_choose(const struct machine *machine, const struct gpu_choice *gpus,
+int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus,
 		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
 		struct error *err)
 {
-	size_t nics = machine->nic_count, count, room = rank_count + machine->gpu_count;
-	struct seeker *seekers = calloc(room, sizeof *seekers);
-	int *of_gpu = calloc(machine->gpu_count + 1, sizeof *of_gpu);
-	bool *ours = calloc(nics + 1, sizeof *ours), *mine = calloc(nics + 1, sizeof *mine);
+	size_t nics = inventory->nic_count, count, room = rank_count + inventory->gpu_count;
+	struct consumer *consumers = calloc(room, sizeof *consumers);
+	int *of_gpu = calloc(inventory->gpu_count + 1, sizeof *of_gpu);
+	bool *eligible = calloc(nics + 1, sizeof *eligible), *assigned = calloc(nics + 1, sizeof *assigned);
 	bool *flags = calloc(room * 2, nics + 1);
 	uint8_t *paths = calloc(room, nics + 1);
 	int rc = -1;
 
-	if (!seekers || !of_gpu || !ours || !mine || !flags || !paths)
+	if (!consumers || !of_gpu || !eligible || !assigned || !flags || !paths)
 		goto out;
 	for (size_t n = 0; n < nics; n++)
-		ours[n] = nic_class(machine, n) != NIC_CLASS_NONE;
-	count = list_seekers(machine, gpus, rank_count, of_gpu);
+		eligible[n] = nic_class(inventory, n) != NIC_CLASS_NONE;
+	count = list_consumers(inventory, gpus, rank_count, of_gpu);
 	for (size_t i = 0, s = 0; s < count; i++) {
 		if (gpus->per_rank && of_gpu[i] < 0)
 			continue;
-		seekers[s].path = paths + s * nics;
-		seekers[s].near_up = flags + 2 * s * nics;
-		seekers[s].near_down = flags + (2 * s + 1) * nics;
-		seek(machine, gpus, cores, i, seekers[s].path);
-		find_nearest(machine, ours, &seekers[s]);
+		consumers[s].path = paths + s * nics;
+		consumers[s].near_up = flags + 2 * s * nics;
+		consumers[s].near_down = flags + (2 * s + 1) * nics;
+		find_nics(inventory, gpus, cores, i, consumers[s].path);
+		find_nearest(inventory, eligible, &consumers[s]);
 		s++;
 	}
 	for (size_t r = 0; nics && r < rank_count; r++)
-		if (give(machine, gpus, seekers, count, of_gpu, &ranks[r], mine) < 0)
+		if (assign(inventory, gpus, consumers, count, of_gpu, &ranks[r], assigned) < 0)
 			goto out;
 	rc = 0;
 out:
-	free(seekers);
+	free(consumers);
 	free(of_gpu);
-	free(ours);
-	free(mine);
+	free(eligible);
+	free(assigned);
 	free(flags);
 	free(paths);
 	return rc ? error_memory(err, "the choice of NICs") : 0;

@@ -13,7 +13,7 @@
 
 /* ---- lists of sentences ---- */
 
-int text_add(char ***list, size_t *count, struct error *err, const char *format, ...)
+int text_list_add(char ***list, size_t *count, struct error *err, const char *format, ...)
 {
 	char **grown = realloc(*list, (*count + 1) * sizeof **list);
 	char *text = NULL;
@@ -31,7 +31,7 @@ int text_add(char ***list, size_t *count, struct error *err, const char *format,
 	return 0;
 }
 
-void text_free(char **list, size_t count)
+void text_list_free(char **list, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
 		free(list[i]);
@@ -40,12 +40,12 @@ void text_free(char **list, size_t count)
 
 /* ---- how many ranks a node gets ---- */
 
-static int usable_gpus(const struct machine *card)
+static int usable_gpus(const struct inventory *inventory)
 {
 	int count = 0;
 
-	for (size_t g = 0; g < card->gpu_count; g++)
-		count += card->gpus[g].allowed && !card->gpus[g].fault;
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		count += inventory->gpus[g].allowed && !inventory->gpus[g].fault;
 	return count;
 }
 
@@ -56,10 +56,10 @@ static int at_least_one(int count)
 
 /* What a node holds by default: one rank a GPU (or per K GPUs); without GPUs one a slot, at most
  * the cores. */
-static int capacity(const struct alloc_node *node, const struct machine *card,
+static int capacity(const struct alloc_node *node, const struct inventory *inventory,
 		    const struct plan_request *request)
 {
-	int gpus = usable_gpus(card), cores = (int)card->core_count;
+	int gpus = usable_gpus(inventory), cores = (int)inventory->core_count;
 
 	if (gpus && request->gpus_per_rank > 1)
 		return gpus / request->gpus_per_rank;
@@ -85,7 +85,7 @@ static int compare_remainders(const void *a, const void *b)
 /* Deal ranks to the nodes in proportion to what they hold; the odd ones go to the largest
  * remainders, then to the first nodes. No node holds more than its capacity while another has
  * room. */
-static int deal_proportionally(int ranks, const int *holds, size_t count, int *counts)
+static int share_proportionally(int ranks, const int *holds, size_t count, int *counts)
 {
 	struct remainder *odd = calloc(count, sizeof *odd);
 	long total = 0, given = 0;
@@ -142,7 +142,7 @@ static int check_counts(const int *counts, size_t count, struct error *err)
 	return 0;
 }
 
-int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t count,
+int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		const struct plan_request *request, int *counts, struct error *err)
 {
 	int *holds, rc = 0;
@@ -178,10 +178,10 @@ int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t c
 	if (!holds)
 		return error_memory(err, "the nodes' ranks");
 	for (size_t n = 0; n < count; n++) {
-		holds[n] = at_least_one(capacity(&alloc->nodes[n], &cards[n], request));
+		holds[n] = at_least_one(capacity(&alloc->nodes[n], &inventories[n], request));
 		counts[n] = holds[n];
 	}
-	if (request->ranks && deal_proportionally(request->ranks, holds, count, counts) < 0)
+	if (request->ranks && share_proportionally(request->ranks, holds, count, counts) < 0)
 		rc = error_memory(err, "the nodes' ranks");
 	free(holds);
 	return rc ? rc : check_counts(counts, count, err);
@@ -189,7 +189,7 @@ int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t c
 
 /* ---- nodes that are alike are bound once ---- */
 
-static bool same_gpu(const struct machine_gpu *a, const struct machine_gpu *b)
+static bool same_gpu(const struct inventory_gpu *a, const struct inventory_gpu *b)
 {
 	/* With partitions or faults the visible list may hold UUIDs, which are each node's own. */
 	return a->partition < 0 && b->partition < 0 && !a->fault && !b->fault &&
@@ -199,7 +199,7 @@ static bool same_gpu(const struct machine_gpu *a, const struct machine_gpu *b)
 	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
 }
 
-static bool same_nic(const struct machine_nic *a, const struct machine_nic *b)
+static bool same_nic(const struct inventory_nic *a, const struct inventory_nic *b)
 {
 	return a->kind == b->kind && a->state == b->state && a->port == b->port &&
 	       a->management == b->management && a->package == b->package &&
@@ -208,7 +208,7 @@ static bool same_nic(const struct machine_nic *a, const struct machine_nic *b)
 }
 
 /* Would both cards get the same GPUs, cores and NICs? */
-static bool alike(const struct machine *a, const struct machine *b)
+static bool same_resources(const struct inventory *a, const struct inventory *b)
 {
 	if (a->core_count != b->core_count || a->gpu_count != b->gpu_count ||
 	    a->nic_count != b->nic_count || a->package_count != b->package_count)
@@ -242,7 +242,7 @@ static void *copy_array(const void *from, size_t count, size_t size)
 	return copy;
 }
 
-static int copy_rank(const struct plan_rank *from, const struct machine *card, struct plan_rank *to)
+static int copy_rank(const struct plan_rank *from, const struct inventory *inventory, struct plan_rank *to)
 {
 	to->local_rank = from->local_rank;
 	to->threads = from->threads;
@@ -255,7 +255,7 @@ static int copy_rank(const struct plan_rank *from, const struct machine *card, s
 		return -1;
 	to->nic_count = from->nic_count;
 	for (size_t g = 0; g < from->gpu_count; g++) {
-		const char *uuid = card->gpus[from->gpus[g].index].uuid;
+		const char *uuid = inventory->gpus[from->gpus[g].index].uuid;
 
 		to->gpus[g].uuid = uuid ? strdup(uuid) : NULL;
 		to->gpu_count = g + 1;
@@ -265,10 +265,10 @@ static int copy_rank(const struct plan_rank *from, const struct machine *card, s
 	return 0;
 }
 
-static int copy_node(const struct plan_node *from, const struct machine *card, int first_rank,
+static int copy_node(const struct plan_node *from, const struct inventory *inventory, int first_rank,
 		     struct plan_node *to, struct error *err)
 {
-	struct plan_node node = {.node = strdup(card->node ? card->node : "")};
+	struct plan_node node = {.node = strdup(inventory->node ? inventory->node : "")};
 	int rc = 0;
 
 	node.ranks = calloc(from->rank_count, sizeof *node.ranks);
@@ -281,11 +281,11 @@ static int copy_node(const struct plan_node *from, const struct machine *card, i
 	for (size_t r = 0; !rc && r < from->rank_count; r++) {
 		node.rank_count = r + 1;
 		node.ranks[r].rank = first_rank + (int)r;
-		if (copy_rank(&from->ranks[r], card, &node.ranks[r]) < 0)
+		if (copy_rank(&from->ranks[r], inventory, &node.ranks[r]) < 0)
 			rc = error_memory(err, "a node's plan");
 	}
 	for (size_t w = 0; !rc && w < from->warning_count; w++)
-		rc = text_add(&node.warnings, &node.warning_count, err, "%s", from->warnings[w]);
+		rc = text_list_add(&node.warnings, &node.warning_count, err, "%s", from->warnings[w]);
 	if (rc)
 		plan_node_free(&node);
 	else
@@ -293,14 +293,14 @@ static int copy_node(const struct plan_node *from, const struct machine *card, i
 	return rc;
 }
 
-static int idle_node(const struct machine *card, struct plan_node *out, struct error *err)
+static int idle_node(const struct inventory *inventory, struct plan_node *out, struct error *err)
 {
-	out->node = strdup(card->node ? card->node : "");
-	out->free_cpus_os = idset_copy(card->allowed_cpus_os);
+	out->node = strdup(inventory->node ? inventory->node : "");
+	out->free_cpus_os = idset_copy(inventory->allowed_cpus_os);
 	return out->node && out->free_cpus_os ? 0 : error_memory(err, "a node's plan");
 }
 
-static int bind_nodes(const struct machine *cards, size_t count, const struct plan_request *request,
+static int bind_nodes(const struct inventory *inventories, size_t count, const struct plan_request *request,
 		      const int *counts, struct plan *plan, struct error *err)
 {
 	size_t templates[MAX_TEMPLATES], template_count = 0;
@@ -310,17 +310,17 @@ static int bind_nodes(const struct machine *cards, size_t count, const struct pl
 		size_t t = 0;
 
 		if (!counts[n]) {
-			rc = idle_node(&cards[n], &plan->nodes[n], err);
+			rc = idle_node(&inventories[n], &plan->nodes[n], err);
 			continue;
 		}
 		while (t < template_count && (counts[templates[t]] != counts[n] ||
-					      !alike(&cards[templates[t]], &cards[n])))
+					      !same_resources(&inventories[templates[t]], &inventories[n])))
 			t++;
 		if (t < template_count) {
-			rc = copy_node(&plan->nodes[templates[t]], &cards[n], first_rank,
+			rc = copy_node(&plan->nodes[templates[t]], &inventories[n], first_rank,
 				       &plan->nodes[n], err);
 		} else {
-			rc = plan_bind(&cards[n], request, first_rank, counts[n], &plan->nodes[n],
+			rc = plan_map_node(&inventories[n], request, first_rank, counts[n], &plan->nodes[n],
 				       err);
 			if (template_count < MAX_TEMPLATES)
 				templates[template_count++] = n;
@@ -333,7 +333,7 @@ static int bind_nodes(const struct machine *cards, size_t count, const struct pl
 
 /* ---- the network of all nodes ---- */
 
-static int name_interfaces(const struct machine *cards, struct plan *plan, struct error *err)
+static int name_interfaces(const struct inventory *inventories, struct plan *plan, struct error *err)
 {
 	size_t routed = 0, without = 0, first_routed = 0, first_without = 0;
 	int rc = 0;
@@ -343,12 +343,12 @@ static int name_interfaces(const struct machine *cards, struct plan *plan, struc
 	for (size_t n = 0; n < plan->node_count; n++) {
 		int index;
 
-		if (!cards[n].address_count) /* nobody knows: not even loopback is listed */
+		if (!inventories[n].address_count) /* nobody knows: not even loopback is listed */
 			continue;
-		bool inside = network_iface(&cards[n], &plan->network, &index);
+		bool inside = network_iface(&inventories[n], &plan->network, &index);
 
 		if (index >= 0)
-			memcpy(plan->nodes[n].iface, cards[n].addresses[index].iface,
+			memcpy(plan->nodes[n].iface, inventories[n].addresses[index].iface,
 			       sizeof plan->nodes[n].iface);
 		if (inside)
 			continue;
@@ -358,13 +358,13 @@ static int name_interfaces(const struct machine *cards, struct plan *plan, struc
 			first_without = n;
 	}
 	if (routed)
-		rc = text_add(&plan->warnings, &plan->warning_count, err,
+		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
 			      "%zu node%s (the first: %s) %s no address in %s: the best interface "
 			      "of the same kind is taken",
 			      routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
 			      routed == 1 ? "has" : "have", plan->network.subnet);
 	if (without && !rc && *plan->network.subnet)
-		rc = text_add(&plan->warnings, &plan->warning_count, err,
+		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
 			      "%zu node%s (the first: %s) %s no interface for %s: the libraries "
 			      "choose their own",
 			      without, without == 1 ? "" : "s", plan->nodes[first_without].node,
@@ -373,27 +373,27 @@ static int name_interfaces(const struct machine *cards, struct plan *plan, struc
 }
 
 /* What only a look at all nodes shows. */
-static int warn_plan(const struct machine *cards, const int *counts, struct plan *plan,
+static int warn_plan(const struct inventory *inventories, const int *counts, struct plan *plan,
 		     struct error *err)
 {
-	enum nic_kind head_kind, kind;
+	enum nic_kind first_node_kind, kind;
 	size_t idle = 0;
 	int rc = 0;
 
 	for (size_t n = 0; n < plan->node_count; n++)
 		idle += !counts[n];
 	if (idle)
-		rc = text_add(&plan->warnings, &plan->warning_count, err,
+		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
 			      "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
 			      idle, plan->node_count);
-	nic_best_class(&cards[0], &head_kind);
+	nic_best_class(&inventories[0], &first_node_kind);
 	for (size_t n = 1; !rc && n < plan->node_count; n++) {
-		nic_best_class(&cards[n], &kind);
-		if (kind == head_kind)
+		nic_best_class(&inventories[n], &kind);
+		if (kind == first_node_kind)
 			continue;
-		rc = text_add(&plan->warnings, &plan->warning_count, err,
+		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
 			      "%s has %s and %s has %s: ranks meet over what both have",
-			      plan->nodes[0].node, fabric_title(head_kind), plan->nodes[n].node,
+			      plan->nodes[0].node, fabric_title(first_node_kind), plan->nodes[n].node,
 			      fabric_title(kind));
 		break;
 	}
@@ -401,12 +401,12 @@ static int warn_plan(const struct machine *cards, const int *counts, struct plan
 }
 
 /* A driver that is not loaded shows no GPU, and all would go on without a word on the CPU. */
-static int warn_unseen_gpus(const struct alloc *alloc, const struct machine *cards, size_t count,
+static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 			    struct plan *plan, struct error *err)
 {
 	for (size_t n = 0; n < count && n < alloc->node_count; n++)
-		if (alloc->nodes[n].gpus > 0 && !cards[n].gpu_count)
-			return text_add(&plan->warnings, &plan->warning_count, err,
+		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count)
+			return text_list_add(&plan->warnings, &plan->warning_count, err,
 					"%d GPUs are granted on %s, and none is seen there: ranks go "
 					"without; is the driver loaded (nvidia-smi, dmesg)?",
 					alloc->nodes[n].gpus, alloc->nodes[n].name);
@@ -414,22 +414,22 @@ static int warn_unseen_gpus(const struct alloc *alloc, const struct machine *car
 }
 
 /* PBS's cgroups hook sets an empty list where no GPU was asked for: say what to ask for. */
-static int warn_no_gpus(const struct alloc *alloc, const struct machine *cards,
+static int warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
 			const struct env *env, struct plan *plan, struct error *err)
 {
 	const char *list = env ? env_get(env, "CUDA_VISIBLE_DEVICES") : NULL;
 	const char *ncpus = env ? env_get(env, "NCPUS") : NULL;
 	bool cpus = ncpus && strspn(ncpus, "0123456789") == strlen(ncpus) && atoi(ncpus) > 0;
 
-	if (!list || list[strspn(list, "\\ \"'")] || !cards[0].gpu_count || !alloc->source ||
+	if (!list || list[strspn(list, "\\ \"'")] || !inventories[0].gpu_count || !alloc->source ||
 	    strcmp(alloc->source, "pbs"))
 		return 0;
-	return text_add(&plan->warnings, &plan->warning_count, err,
+	return text_list_add(&plan->warnings, &plan->warning_count, err,
 			"CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
 			"them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
-			cards[0].node ? cards[0].node : "this node", cards[0].gpu_count,
+			inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
 			alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "",
-			cards[0].gpu_count, cards[0].gpu_count);
+			inventories[0].gpu_count, inventories[0].gpu_count);
 }
 
 /* "2(x3),1" */
@@ -472,7 +472,7 @@ static int list_nodes(const struct alloc *alloc, struct plan *plan, struct error
 	return plan->node_list && plan->tasks_list ? 0 : error_memory(err, "the plan");
 }
 
-int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
+int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err)
 {
@@ -489,22 +489,22 @@ int plan_make(const struct alloc *alloc, const struct machine *cards, size_t cou
 		rc = error_memory(err, "the plan");
 	}
 	if (!rc)
-		rc = plan_spread(alloc, cards, count, request, counts, err);
+		rc = plan_rank_counts(alloc, inventories, count, request, counts, err);
 	if (!rc)
-		rc = bind_nodes(cards, count, request, counts, &plan, err);
+		rc = bind_nodes(inventories, count, request, counts, &plan, err);
 	if (!rc)
-		rc = plan_network(cards, count, request, reach, &plan.network, err);
+		rc = plan_network(inventories, count, request, reach, &plan.network, err);
 	if (!rc && plan.network.warning)
-		rc = text_add(&plan.warnings, &plan.warning_count, err, "%s",
+		rc = text_list_add(&plan.warnings, &plan.warning_count, err, "%s",
 			      plan.network.warning);
 	if (!rc)
-		rc = name_interfaces(cards, &plan, err);
+		rc = name_interfaces(inventories, &plan, err);
 	if (!rc)
-		rc = warn_plan(cards, counts, &plan, err);
+		rc = warn_plan(inventories, counts, &plan, err);
 	if (!rc)
-		rc = warn_no_gpus(alloc, cards, env, &plan, err);
+		rc = warn_no_gpus(alloc, inventories, env, &plan, err);
 	if (!rc)
-		rc = warn_unseen_gpus(alloc, cards, count, &plan, err);
+		rc = warn_unseen_gpus(alloc, inventories, count, &plan, err);
 	if (!rc && alloc->source && !strcmp(alloc->source, "slurm"))
 		rc = list_nodes(alloc, &plan, err);
 	free(counts);
@@ -527,6 +527,6 @@ void plan_free(struct plan *plan)
 	free(plan->node_list);
 	free(plan->tasks_list);
 	plan_network_free(&plan->network);
-	text_free(plan->warnings, plan->warning_count);
+	text_list_free(plan->warnings, plan->warning_count);
 	memset(plan, 0, sizeof *plan);
 }

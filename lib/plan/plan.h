@@ -38,7 +38,7 @@ struct plan_nic {
 	int port;
 	enum nic_kind kind;
 	enum path_class path; /* to the rank's first GPU; without a GPU to its cores */
-	enum machine_state state;
+	enum nic_state state;
 };
 
 struct plan_rank {
@@ -73,8 +73,8 @@ struct plan_request {
 	bool per_node;	       /* one process a node with PET_* (--per-node) */
 	const char *iface;     /* --iface, or NULL */
 	const char *subnet;    /* --subnet, or NULL */
-	const char *head;      /* --master-addr: a numeric address, or NULL */
-	bool one_machine;      /* all nodes are pretended ones of this machine: where none of those three
+	const char *master_addr;      /* --master-addr: a numeric address, or NULL */
+	bool single_host;      /* all nodes are pretended ones of this machine: where none of those three
 				  is given, loopback is the address that certainly serves */
 	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
 	int attempt;
@@ -120,13 +120,13 @@ struct plan {
 
 /* GPUs, cores and NICs of rank_count ranks on one node; ranks are numbered from first_rank.
  * 0; -ERR_USAGE: rank_count < 1 or more GPUs a rank than there are; -ERR_UNAVAILABLE: memory. */
-int plan_bind(const struct machine *machine, const struct plan_request *request, int first_rank,
+int plan_map_node(const struct inventory *inventory, const struct plan_request *request, int first_rank,
 	      int rank_count, struct plan_node *out, struct error *err);
 void plan_node_free(struct plan_node *node);
 
 /* The head's address. cards: count of them in node order, cards[0] the head's.
  * -ERR_NETWORK when none fits: err names each candidate and why it was refused. */
-int plan_network(const struct machine *cards, size_t count, const struct plan_request *request,
+int plan_network(const struct inventory *inventories, size_t count, const struct plan_request *request,
 		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
 /* --master-addr, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no address. */
@@ -134,15 +134,15 @@ int plan_network_check(const struct plan_request *request, struct error *err);
 
 /* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet or
  * unknown, 0: management beside those. */
-int plan_address_worth(const struct machine *card, const struct machine_address *address);
+int plan_address_priority(const struct inventory *inventory, const struct inventory_address *address);
 
 /* How many ranks each node gets, in node order; the sum is the world size.
  * counts: room for card count. -ERR_USAGE when the request cannot be met. */
-int plan_spread(const struct alloc *alloc, const struct machine *cards, size_t count,
+int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		const struct plan_request *request, int *counts, struct error *err);
 
 /* The whole plan. */
-int plan_make(const struct alloc *alloc, const struct machine *cards, size_t count,
+int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err);
 void plan_free(struct plan *plan);
@@ -150,7 +150,7 @@ void plan_free(struct plan *plan);
 /* What berth changes in the environment of one rank, each with provenance and reason; what the
  * user has set himself stays and is in the result with ENV_FROM_USER and the reason.
  * env: the environment the job was started in. -ERR_UNAVAILABLE: memory. *out: env_free it. */
-int plan_environment(const struct plan *plan, const struct machine *card, size_t node_index,
+int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err);
 
@@ -166,7 +166,7 @@ const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
 
 /* Sentences about variables in env that will not do what their author meant (a misspelt
  * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
-json_t *plan_lint(const struct env *env, const struct machine *cards, size_t count);
+json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count);
 
 /* berth.plan/1 of one node; the whole plan (for the wire). */
 json_t *plan_node_to_json(const struct plan_node *node);
@@ -176,8 +176,8 @@ int plan_from_json(const json_t *json, struct plan *out, struct error *err);
 /* What one node's processes need of the plan, BERTH_PLAN_FILE: its berth.plan/1 with the member
  * "job": {job_id, world_size, attempt, port, end_time, node_count, node_index, network}.
  * Read back, the other nodes of *out are empty (no name, no ranks). *out: plan_free it. */
-json_t *plan_part_to_json(const struct plan *plan, size_t node_index);
-int plan_part_from_json(const json_t *json, struct plan *out, size_t *node_index,
+json_t *plan_file_to_json(const struct plan *plan, size_t node_index);
+int plan_file_from_json(const json_t *json, struct plan *out, size_t *node_index,
 			struct error *err);
 
 #endif

@@ -24,15 +24,15 @@ struct gpu_choice {
 };
 
 /* 0, -ERR_USAGE (more GPUs asked for than there are) or -ERR_UNAVAILABLE. */
-int gpu_choose(const struct machine *machine, const struct plan_request *request, int rank_count,
+int gpus_choose(const struct inventory *inventory, const struct plan_request *request, int rank_count,
 	       struct gpu_choice *out, struct error *err);
 void gpu_choice_free(struct gpu_choice *choice);
 
 /* The text that CUDA knows a GPU by: its ordinal in PCI order among the GPUs that CUDA would show
  * without a list, or its UUID where ordinals cannot name it (MIG, a faulty neighbour). */
-void gpu_token(const struct machine *machine, size_t gpu, char *text, size_t size);
+void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
 /* Is the node's list CUDA's to read (NVIDIA GPUs)? */
-bool gpu_is_cuda(const struct machine_gpu *gpu);
+bool gpus_is_cuda(const struct inventory_gpu *gpu);
 
 /* ---- cores.c ---- */
 
@@ -46,7 +46,7 @@ struct core_choice {
 	bool *away;
 	int shared_count; /* ranks that share a core */
 };
-int cores_choose(const struct machine *machine, const struct plan_request *request,
+int cores_choose(const struct inventory *inventory, const struct plan_request *request,
 		 const struct gpu_choice *gpus, int rank_count, struct core_choice *out,
 		 struct error *err);
 void core_choice_free(struct core_choice *choice);
@@ -62,19 +62,19 @@ enum nic_class {
 };
 /* The class of NIC number nic when it takes part in the job's traffic: the node's best class;
  * NIC_CLASS_NONE when it is out. */
-enum nic_class nic_class(const struct machine *machine, size_t nic);
+enum nic_class nic_class(const struct inventory *inventory, size_t nic);
 /* The best class of the node, and the kind of the NICs that have it. */
-enum nic_class nic_best_class(const struct machine *machine, enum nic_kind *kind);
+enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *kind);
 
 /* Fill rank->nics. ranks: all ranks of the node with GPUs and cores; shared NICs are divided. */
-int nics_choose(const struct machine *machine, const struct gpu_choice *gpus,
+int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus,
 		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
 		struct error *err);
 
 /* ---- reasons.c ---- */
 
 /* Why each rank has what it has, and what a person should know about the node. */
-int explain_node(const struct machine *machine, const struct plan_request *request,
+int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
 		 const struct gpu_choice *gpus, const struct core_choice *cores,
 		 struct plan_node *node, struct error *err);
 
@@ -82,9 +82,9 @@ int explain_node(const struct machine *machine, const struct plan_request *reque
 
 /* The interface of a card in the chosen subnet; without one in it (routed networks) the best
  * interface of the same kind. index: of the address, or -1. true: it lies in the subnet. */
-bool network_iface(const struct machine *card, const struct plan_network *network, int *index);
+bool network_iface(const struct inventory *inventory, const struct plan_network *network, int *index);
 /* The numeric text of an address, bare. */
-void network_format(const struct machine_address *address, char *text, size_t size);
+void network_format(const struct inventory_address *address, char *text, size_t size);
 
 /* ---- fabric.c ---- */
 
@@ -92,22 +92,22 @@ void network_format(const struct machine_address *address, char *text, size_t si
 struct fabric_setting {
 	enum nic_kind kind;
 	const char *name, *value;
-	bool (*when)(const struct machine *card, const struct env *env);
+	bool (*when)(const struct inventory *inventory, const struct env *env);
 	const char *why;    /* for people */
 	const char *source; /* where the value comes from */
 };
 extern const struct fabric_setting fabric_settings[]; /* ends with name NULL */
 
 /* Are there GH200 (their LL128 over Slingshot is a case of its own)? A setting's when. */
-bool fabric_has_gh200(const struct machine *card, const struct env *env);
+bool fabric_has_gh200(const struct inventory *inventory, const struct env *env);
 /* What a fabric is called for people: "InfiniBand". */
 const char *fabric_title(enum nic_kind kind);
 
 /* ---- plan.c ---- */
 
 /* Append a formatted sentence to a list of malloced strings. 0 or -ERR_UNAVAILABLE. */
-int text_add(char ***list, size_t *count, struct error *err, const char *format, ...)
+int text_list_add(char ***list, size_t *count, struct error *err, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
-void text_free(char **list, size_t count);
+void text_list_free(char **list, size_t count);
 
 #endif

@@ -170,7 +170,7 @@ static int read_nic(const json_t *json, struct plan_nic *nic, struct error *err)
 		rc = wrong(err, what, "up", "true, false or null");
 	nic->kind = (enum nic_kind)kind;
 	nic->path = (enum path_class)path;
-	nic->state = json_is_true(up) ? STATE_UP : json_is_false(up) ? STATE_DOWN : STATE_UNKNOWN;
+	nic->state = json_is_true(up) ? NIC_STATE_UP : json_is_false(up) ? NIC_STATE_DOWN : NIC_STATE_UNKNOWN;
 	return rc;
 }
 
@@ -319,7 +319,7 @@ static int check_part(const struct plan *plan, size_t node_index, struct error *
 	return 0;
 }
 
-int plan_part_from_json(const json_t *json, struct plan *out, size_t *node_index, struct error *err)
+int plan_file_from_json(const json_t *json, struct plan *out, size_t *node_index, struct error *err)
 {
 	struct plan plan = {0};
 	json_t *job;

@@ -35,7 +35,7 @@ static json_t *nic_json(const struct plan_nic *nic)
 		"{s:o, s:o, s:i, s:o, s:s, s:s, s:o}", "net", named_or_null(nic->net), "rdma",
 		named_or_null(nic->rdma), "port", nic->port, "pci", named_or_null(nic->pci), "kind",
 		nic_kind_name(nic->kind), "path", path_class_name(nic->path), "up",
-		nic->state == STATE_UNKNOWN ? json_null() : json_boolean(nic->state == STATE_UP));
+		nic->state == NIC_STATE_UNKNOWN ? json_null() : json_boolean(nic->state == NIC_STATE_UP));
 }
 
 static json_t *texts_json(char *const *texts, size_t count)
@@ -120,7 +120,7 @@ json_t *plan_to_json(const struct plan *plan)
 	return json_incref(out);
 }
 
-json_t *plan_part_to_json(const struct plan *plan, size_t node_index)
+json_t *plan_file_to_json(const struct plan *plan, size_t node_index)
 {
 	JSON_AUTO out = plan_node_to_json(&plan->nodes[node_index]);
 	json_t *job = job_json(plan);

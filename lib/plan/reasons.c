@@ -9,24 +9,24 @@
 
 #include "plan/plan_internal.h"
 
-struct words {
+struct sentence {
 	char text[512];
 	size_t used;
 };
 
-static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct sentence *sentence, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static void say(struct words *words, const char *format, ...)
+static void append(struct sentence *sentence, const char *format, ...)
 {
 	va_list ap;
 
-	if (words->used + 1 >= sizeof words->text)
+	if (sentence->used + 1 >= sizeof sentence->text)
 		return;
 	va_start(ap, format);
-	int n = vsnprintf(words->text + words->used, sizeof words->text - words->used, format, ap);
+	int n = vsnprintf(sentence->text + sentence->used, sizeof sentence->text - sentence->used, format, ap);
 	va_end(ap);
 	if (n > 0)
-		words->used += (size_t)n;
+		sentence->used += (size_t)n;
 }
 
 static const char *plural(int count)
@@ -36,48 +36,48 @@ static const char *plural(int count)
 
 /* ---- one rank ---- */
 
-static void say_gpus(struct words *words, const struct gpu_choice *gpus, int rank_count,
+static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus, int rank_count,
 		     const struct plan_rank *rank)
 {
 	size_t used = (size_t)rank_count * rank->gpu_count;
 
 	if (!rank->gpu_count) {
-		say(words, "no GPU");
+		append(sentence, "no GPU");
 	} else if (gpus->shared) {
 		int sharers = 0;
 
 		for (int r = 0; r < rank_count; r++)
 			sharers += gpus->of_rank[r] == gpus->of_rank[rank->local_rank];
 		if (sharers > 1)
-			say(words, "GPU shared with %d other rank%s", sharers - 1,
+			append(sentence, "GPU shared with %d other rank%s", sharers - 1,
 			    plural(sharers - 1));
 		else
-			say(words, "GPU of its own");
+			append(sentence, "GPU of its own");
 	} else if (used == gpus->usable_count) {
-		say(words, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
+		append(sentence, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
 	} else {
-		say(words, rank->gpu_count == 1
+		append(sentence, rank->gpu_count == 1
 				   ? "GPU chosen to spread over packages, NUMA nodes and NICs"
 				   : "neighbouring GPUs, spread over packages");
 	}
 }
 
 /* How many of a rank's cores are in its GPUs' cpusets or NUMA nodes, and how many there are. */
-static void count_cores(const struct machine *machine, const struct gpu_choice *gpus,
+static void count_cores(const struct inventory *inventory, const struct gpu_choice *gpus,
 			const struct core_choice *cores, const struct plan_rank *rank, int *near,
 			int *all)
 {
 	const int *mine = gpus->of_rank + (size_t)rank->local_rank * rank->gpu_count;
 
 	*near = *all = 0;
-	for (size_t c = 0; c < machine->core_count; c++) {
-		const struct machine_core *core = &machine->cores[c];
+	for (size_t c = 0; c < inventory->core_count; c++) {
+		const struct inventory_core *core = &inventory->cores[c];
 		bool is_near = false;
 
 		if (cores->owner[c] != rank->local_rank)
 			continue;
 		for (size_t k = 0; k < rank->gpu_count; k++) {
-			const struct machine_gpu *gpu = &machine->gpus[mine[k]];
+			const struct inventory_gpu *gpu = &inventory->gpus[mine[k]];
 
 			is_near |= idset_intersects(core->cpus_os, gpu->cpus_os) ||
 				   (core->numa_os >= 0 && idset_has(gpu->numa_os, core->numa_os));
@@ -87,7 +87,7 @@ static void count_cores(const struct machine *machine, const struct gpu_choice *
 	}
 }
 
-static void say_cores(struct words *words, const struct machine *machine,
+static void append_cores(struct sentence *sentence, const struct inventory *inventory,
 		      const struct gpu_choice *gpus, const struct core_choice *cores,
 		      const struct plan_rank *rank)
 {
@@ -96,27 +96,27 @@ static void say_cores(struct words *words, const struct machine *machine,
 	bool known = true;
 
 	if (cores->shared_core[rank->local_rank] >= 0) {
-		say(words, "; shares a core: more ranks than cores");
+		append(sentence, "; shares a core: more ranks than cores");
 		return;
 	}
 	for (size_t k = 0; k < rank->gpu_count; k++)
-		known = known && machine->gpus[mine[k]].local_known;
-	count_cores(machine, gpus, cores, rank, &near, &all);
+		known = known && inventory->gpus[mine[k]].local_known;
+	count_cores(inventory, gpus, cores, rank, &near, &all);
 	if (!rank->gpu_count)
-		say(words, "; an equal part of the cores");
+		append(sentence, "; an equal part of the cores");
 	else if (cores->away[rank->local_rank])
-		say(words, "; cores of another package, its GPU's has none left");
+		append(sentence, "; cores of another package, its GPU's has none left");
 	else if (!known)
-		say(words, "; its GPU's locality is not recorded");
+		append(sentence, "; its GPU's locality is not recorded");
 	else if (near == all)
-		say(words, "; all cores local to it");
+		append(sentence, "; all cores local to it");
 	else if (near)
-		say(words, "; %d of %d cores local to it, the rest of its package", near, all);
+		append(sentence, "; %d of %d cores local to it, the rest of its package", near, all);
 	else
-		say(words, "; cores of its package, none is local to it");
+		append(sentence, "; cores of its package, none is local to it");
 }
 
-static const char *path_words(enum path_class path)
+static const char *path_description(enum path_class path)
 {
 	switch (path) {
 	case PATH_PIX:
@@ -142,62 +142,62 @@ static const char *nic_name(const struct plan_nic *nic)
 	return *nic->rdma ? nic->rdma : nic->net;
 }
 
-static void say_nics(struct words *words, const struct plan_rank *rank)
+static void append_nics(struct sentence *sentence, const struct plan_rank *rank)
 {
 	int up = 0;
 
 	for (size_t n = 0; n < rank->nic_count; n++)
-		up += rank->nics[n].state != STATE_DOWN;
+		up += rank->nics[n].state != NIC_STATE_DOWN;
 	if (up)
-		say(words, "; NIC%s %s", plural(up), path_words(rank->nics[0].path));
+		append(sentence, "; NIC%s %s", plural(up), path_description(rank->nics[0].path));
 	for (size_t n = 0; n < rank->nic_count; n++) {
 		const struct plan_nic *nic = &rank->nics[n];
 
-		if (nic->state == STATE_DOWN)
-			say(words, up ? "; %s is nearer but down" : "; %s is down", nic_name(nic));
+		if (nic->state == NIC_STATE_DOWN)
+			append(sentence, up ? "; %s is nearer but down" : "; %s is down", nic_name(nic));
 	}
 }
 
 /* ---- the node ---- */
 
-static int warn_gpus(const struct machine *machine, const struct plan_request *request,
+static int warn_gpus(const struct inventory *inventory, const struct plan_request *request,
 		     const struct gpu_choice *gpus, struct plan_node *node, struct error *err)
 {
 	int rc = 0;
 	bool other_vendor = false;
 
-	for (size_t g = 0; g < machine->gpu_count && !rc; g++) {
-		const struct machine_gpu *gpu = &machine->gpus[g];
+	for (size_t g = 0; g < inventory->gpu_count && !rc; g++) {
+		const struct inventory_gpu *gpu = &inventory->gpus[g];
 
 		if (gpu->fault && gpu->allowed)
-			rc = text_add(&node->warnings, &node->warning_count, err,
+			rc = text_list_add(&node->warnings, &node->warning_count, err,
 				      "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
 				      gpu->fault);
 	}
-	if (!rc && machine->gpu_count && !gpus->usable_count)
-		rc = text_add(&node->warnings, &node->warning_count, err,
-			      "none of the node's %zu GPUs may be used", machine->gpu_count);
+	if (!rc && inventory->gpu_count && !gpus->usable_count)
+		rc = text_list_add(&node->warnings, &node->warning_count, err,
+			      "none of the node's %zu GPUs may be used", inventory->gpu_count);
 	if (!rc && gpus->shared)
-		rc = text_add(&node->warnings, &node->warning_count, err,
+		rc = text_list_add(&node->warnings, &node->warning_count, err,
 			      "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
 			      "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
 			      node->rank_count, gpus->usable_count,
 			      plural((int)gpus->usable_count));
 	else if (!rc && gpus->own_implied)
-		rc = text_add(
+		rc = text_list_add(
 			&node->warnings, &node->warning_count, err,
 			"several GPUs a rank: each rank sees its own only (--gpus-visible own)");
 	for (size_t i = 0; i < gpus->usable_count; i++)
-		other_vendor |= !gpu_is_cuda(&machine->gpus[gpus->usable[i]]);
+		other_vendor |= !gpus_is_cuda(&inventory->gpus[gpus->usable[i]]);
 	if (!rc && other_vendor)
-		rc = text_add(
+		rc = text_list_add(
 			&node->warnings, &node->warning_count, err,
 			"CUDA_VISIBLE_DEVICES names NVIDIA GPUs only: other vendors' GPUs are "
 			"planned, but the program chooses them itself");
 	return rc;
 }
 
-static int warn_cores(const struct machine *machine, const struct core_choice *cores,
+static int warn_cores(const struct inventory *inventory, const struct core_choice *cores,
 		      struct plan_node *node, struct error *err)
 {
 	int away = 0, rc = 0;
@@ -208,16 +208,16 @@ static int warn_cores(const struct machine *machine, const struct core_choice *c
 	if (!left)
 		return error_memory(err, "a node's plan");
 	if (cores->shared_count)
-		rc = text_add(&node->warnings, &node->warning_count, err,
+		rc = text_list_add(&node->warnings, &node->warning_count, err,
 			      "more ranks (%zu) than cores (%zu): %d ranks share cores",
-			      node->rank_count, machine->core_count, cores->shared_count);
+			      node->rank_count, inventory->core_count, cores->shared_count);
 	if (!rc && away)
-		rc = text_add(&node->warnings, &node->warning_count, err,
+		rc = text_list_add(&node->warnings, &node->warning_count, err,
 			      "%d rank%s on cores of another package than the GPU's: that package "
 			      "has no allowed core left",
 			      away, plural(away));
 	if (!rc && *left)
-		rc = text_add(&node->warnings, &node->warning_count, err,
+		rc = text_list_add(&node->warnings, &node->warning_count, err,
 			      "CPUs %s stay free: no rank's GPU is on their package (--all-cores "
 			      "deals them out)",
 			      left);
@@ -234,11 +234,11 @@ static int warn_nic(struct plan_node *node, const char *name, struct error *err)
 
 	for (size_t r = 0; ranks && r < node->rank_count; r++)
 		for (size_t n = 0; n < node->ranks[r].nic_count; n++)
-			if (node->ranks[r].nics[n].state == STATE_DOWN &&
+			if (node->ranks[r].nics[n].state == NIC_STATE_DOWN &&
 			    !strcmp(nic_name(&node->ranks[r].nics[n]), name))
 				idset_add(ranks, (int)r);
 	text = idset_format(ranks);
-	rc = text ? text_add(&node->warnings, &node->warning_count, err,
+	rc = text ? text_list_add(&node->warnings, &node->warning_count, err,
 			     "%s is down, the nearest NIC of local rank%s %s", name,
 			     plural((int)idset_count(ranks)), text)
 		  : error_memory(err, "a node's plan");
@@ -247,16 +247,16 @@ static int warn_nic(struct plan_node *node, const char *name, struct error *err)
 	return rc;
 }
 
-static int warn_nics(const struct machine *machine, struct plan_node *node, struct error *err)
+static int warn_nics(const struct inventory *inventory, struct plan_node *node, struct error *err)
 {
 	int rc = 0;
 
-	for (size_t m = 0; m < machine->nic_count && !rc; m++) {
-		const struct machine_nic *nic = &machine->nics[m];
+	for (size_t m = 0; m < inventory->nic_count && !rc; m++) {
+		const struct inventory_nic *nic = &inventory->nics[m];
 		const char *name = *nic->rdma ? nic->rdma : nic->net;
 		bool used = false;
 
-		for (size_t r = 0; r < node->rank_count && nic->state == STATE_DOWN; r++)
+		for (size_t r = 0; r < node->rank_count && nic->state == NIC_STATE_DOWN; r++)
 			for (size_t n = 0; n < node->ranks[r].nic_count; n++)
 				used |= !strcmp(nic_name(&node->ranks[r].nics[n]), name) &&
 					node->ranks[r].nics[n].port == nic->port;
@@ -266,24 +266,24 @@ static int warn_nics(const struct machine *machine, struct plan_node *node, stru
 	return rc;
 }
 
-int explain_node(const struct machine *machine, const struct plan_request *request,
+int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
 		 const struct gpu_choice *gpus, const struct core_choice *cores,
 		 struct plan_node *node, struct error *err)
 {
 	int rc;
 
 	for (size_t r = 0; r < node->rank_count; r++) {
-		struct words words = {.used = 0};
+		struct sentence sentence = {.used = 0};
 
-		say_gpus(&words, gpus, (int)node->rank_count, &node->ranks[r]);
-		say_cores(&words, machine, gpus, cores, &node->ranks[r]);
-		say_nics(&words, &node->ranks[r]);
-		node->ranks[r].why = strdup(words.text);
+		append_gpus(&sentence, gpus, (int)node->rank_count, &node->ranks[r]);
+		append_cores(&sentence, inventory, gpus, cores, &node->ranks[r]);
+		append_nics(&sentence, &node->ranks[r]);
+		node->ranks[r].why = strdup(sentence.text);
 		if (!node->ranks[r].why)
 			return error_memory(err, "a node's plan");
 	}
-	rc = warn_gpus(machine, request, gpus, node, err);
+	rc = warn_gpus(inventory, request, gpus, node, err);
 	if (!rc)
-		rc = warn_cores(machine, cores, node, err);
-	return rc ? rc : warn_nics(machine, node, err);
+		rc = warn_cores(inventory, cores, node, err);
+	return rc ? rc : warn_nics(inventory, node, err);
 }

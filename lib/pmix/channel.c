@@ -38,17 +38,17 @@ static int write_some(struct channel *channel)
 	return 0;
 }
 
-int channel_send(struct channel *channel, const struct frame *head, const void *data)
+int channel_send(struct channel *channel, const struct frame *header, const void *data)
 {
-	unsigned char *at = head->size > FRAME_MAX
+	unsigned char *at = header->size > FRAME_MAX
 				    ? NULL
-				    : bytes_extend(&channel->out, sizeof *head + head->size);
+				    : bytes_extend(&channel->out, sizeof *header + header->size);
 
 	if (!at)
 		return -1;
-	memcpy(at, head, sizeof *head);
-	if (head->size)
-		memcpy(at + sizeof *head, data, head->size);
+	memcpy(at, header, sizeof *header);
+	if (header->size)
+		memcpy(at + sizeof *header, data, header->size);
 	return write_some(channel);
 }
 
@@ -93,21 +93,21 @@ int channel_fill(struct channel *channel)
 	}
 }
 
-int channel_next(struct channel *channel, struct frame *head, const void **data)
+int channel_next(struct channel *channel, struct frame *header, const void **data)
 {
 	size_t waiting = channel->in.size - channel->taken;
 
-	if (waiting < sizeof *head)
+	if (waiting < sizeof *header)
 		return 0;
 	const unsigned char *at = channel->in.data + channel->taken;
 
-	memcpy(head, at, sizeof *head);
-	if (head->size > FRAME_MAX)
+	memcpy(header, at, sizeof *header);
+	if (header->size > FRAME_MAX)
 		return -1;
-	if (waiting - sizeof *head < head->size)
+	if (waiting - sizeof *header < header->size)
 		return 0;
-	*data = at + sizeof *head;
-	channel->taken += sizeof *head + head->size;
+	*data = at + sizeof *header;
+	channel->taken += sizeof *header + header->size;
 	return 1;
 }
 

@@ -47,7 +47,7 @@ void channel_close(struct channel *channel);
 
 /* Put a frame into the queue and write what the socket takes. data may be NULL when size is 0.
  * 0, or -1: the other side is gone, or memory out. */
-int channel_send(struct channel *channel, const struct frame *head, const void *data);
+int channel_send(struct channel *channel, const struct frame *header, const void *data);
 /* Write what waits until all is gone or timeout_ms are over (0: what goes at once).
  * 0: all gone; 1: something waits; -1: gone. */
 int channel_flush(struct channel *channel, int timeout_ms);
@@ -55,7 +55,7 @@ int channel_flush(struct channel *channel, int timeout_ms);
 int channel_fill(struct channel *channel);
 /* The next whole frame of what was read: 1 with *data borrowed until the next fill; 0 none;
  * -1 nonsense. */
-int channel_next(struct channel *channel, struct frame *head, const void **data);
+int channel_next(struct channel *channel, struct frame *header, const void **data);
 /* Wait for something to read. 1, 0: time over; -1 gone. */
 int channel_wait(const struct channel *channel, int timeout_ms);
 

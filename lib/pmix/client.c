@@ -25,7 +25,7 @@ struct client {
 	int size;
 	uint64_t barriers;
 	/* What PMIx has not answered in time. It may yet, until PMIx_Finalize. */
-	struct pmix_wait *late_waits;
+	struct client_wait *late_waits;
 	struct fetch *late_fetches;
 };
 
@@ -34,15 +34,15 @@ struct client {
 /* PMIx_Init waits for its server as long as that takes; a thread of its own gives it a deadline. */
 struct init {
 	pmix_proc_t self;
-	struct pmix_wait *wait;
+	struct client_wait *wait;
 };
 
 static void *init_thread(void *context)
 {
 	struct init *init = context;
-	struct pmix_wait *wait = init->wait;
+	struct client_wait *wait = init->wait;
 
-	pmix_wait_done(PMIx_Init(&init->self, NULL, 0), wait);
+	client_wait_done(PMIx_Init(&init->self, NULL, 0), wait);
 	return NULL;
 }
 
@@ -51,16 +51,16 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 	struct init *init = calloc(1, sizeof *init);
 	pthread_t thread;
 
-	if (!init || !(init->wait = pmix_wait_new())) {
+	if (!init || !(init->wait = client_wait_new())) {
 		free(init);
 		return error_memory(err, "PMIx");
 	}
 	if (pthread_create(&thread, NULL, init_thread, init)) {
-		pmix_wait_end(init->wait, PMIX_ERROR, 0, NULL);
+		client_wait_end(init->wait, PMIX_ERROR, 0, NULL);
 		free(init);
 		return error_memory(err, "a thread for PMIx_Init");
 	}
-	int status = pmix_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL);
+	int status = client_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL);
 
 	if (status == PMIX_ERR_TIMEOUT) {
 		pthread_detach(thread);
@@ -97,7 +97,7 @@ static int get_number(const struct client *client, pmix_rank_t rank, const char 
 	return status == PMIX_SUCCESS ? 0 : -1;
 }
 
-static int find_place(const struct client *client, const struct env *env, struct ranks_place *place,
+static int read_place(const struct client *client, const struct env *env, struct ranks_place *place,
 		      struct error *err)
 {
 	struct ranks_place found = {.rank = (int)client->self.rank, .size = client->size};
@@ -146,7 +146,7 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 		rc = error_set(err, ERR_DATA, "PMIx does not know how many ranks %s has",
 			       client->self.nspace);
 	else
-		rc = find_place(client, env, place, err);
+		rc = read_place(client, env, place, err);
 	if (rc) {
 		PMIx_Finalize(NULL, 0);
 		free(client);
@@ -194,12 +194,12 @@ static int put(void *state, const char *key, const void *data, size_t size, stru
 						  PMIx_Error_string(status));
 }
 
-/* A get under way: like struct pmix_wait, but with a value. */
+/* A get under way: like struct client_wait, but with a value. */
 struct fetch {
 	struct fetch *next;
 	pthread_mutex_t lock;
 	int holders;
-	struct pmix_wait *wait;
+	struct client_wait *wait;
 	void *data;
 	size_t size;
 };
@@ -245,7 +245,7 @@ static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
 		else
 			fetch_copy(fetch, &value->data.bo);
 	}
-	pmix_wait_done(status, fetch->wait);
+	client_wait_done(status, fetch->wait);
 	fetch_drop(fetch);
 }
 
@@ -256,7 +256,7 @@ static int fetch_once(struct client *client, int rank, const char *key, int time
 	struct fetch *fetch = calloc(1, sizeof *fetch);
 	pmix_proc_t proc = client->self;
 
-	if (!fetch || !(fetch->wait = pmix_wait_new())) {
+	if (!fetch || !(fetch->wait = client_wait_new())) {
 		free(fetch);
 		return PMIX_ERR_NOMEM;
 	}
@@ -266,7 +266,7 @@ static int fetch_once(struct client *client, int rank, const char *key, int time
 	int status = PMIx_Get_nb(&proc, key, NULL, 0, fetch_done, fetch);
 	bool calls_back = status == PMIX_SUCCESS;
 
-	status = pmix_wait_end(fetch->wait, status, timeout_ms, &client->late_waits);
+	status = client_wait_end(fetch->wait, status, timeout_ms, &client->late_waits);
 	if (!calls_back)
 		fetch_drop(fetch);
 	if (status == PMIX_SUCCESS && !fetch->data)
@@ -362,7 +362,7 @@ static char *missing(struct client *client)
 static int barrier(void *state, int timeout_ms, struct error *err)
 {
 	struct client *client = state;
-	struct pmix_wait *wait = pmix_wait_new();
+	struct client_wait *wait = client_wait_new();
 
 	if (!wait)
 		return error_memory(err, "a barrier");
@@ -373,8 +373,8 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 	int status = publish(key, &client->barriers, sizeof client->barriers);
 
 	if (status == PMIX_SUCCESS)
-		status = PMIx_Fence_nb(NULL, 0, NULL, 0, pmix_wait_done, wait);
-	status = pmix_wait_end(wait, status, timeout_ms, &client->late_waits);
+		status = PMIx_Fence_nb(NULL, 0, NULL, 0, client_wait_done, wait);
+	status = client_wait_end(wait, status, timeout_ms, &client->late_waits);
 	if (status == PMIX_SUCCESS)
 		return 0;
 	if (status != PMIX_ERR_TIMEOUT)
@@ -400,7 +400,7 @@ static void leave(void *state)
 	PMIx_Finalize(NULL, 0);
 	/* Somebody else in this process (MPI) still uses PMIx: its thread is alive. */
 	if (!PMIx_Initialized()) {
-		pmix_wait_free_late(&client->late_waits);
+		client_wait_free_late(&client->late_waits);
 		while (client->late_fetches) {
 			struct fetch *fetch = client->late_fetches;
 

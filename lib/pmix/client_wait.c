@@ -10,8 +10,8 @@
 #include "pmix/client_wait.h"
 
 /* Outlives whichever of the two sides, waiter and callback, gives up first. */
-struct pmix_wait {
-	struct pmix_wait *next;
+struct client_wait {
+	struct client_wait *next;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	int holders;
@@ -19,9 +19,9 @@ struct pmix_wait {
 	int status;
 };
 
-struct pmix_wait *pmix_wait_new(void)
+struct client_wait *client_wait_new(void)
 {
-	struct pmix_wait *wait = calloc(1, sizeof *wait);
+	struct client_wait *wait = calloc(1, sizeof *wait);
 
 	if (!wait)
 		return NULL;
@@ -31,7 +31,7 @@ struct pmix_wait *pmix_wait_new(void)
 	return wait;
 }
 
-static void wait_drop(struct pmix_wait *wait, int holders)
+static void wait_drop(struct client_wait *wait, int holders)
 {
 	wait->holders -= holders;
 	bool last = wait->holders == 0;
@@ -44,9 +44,9 @@ static void wait_drop(struct pmix_wait *wait, int holders)
 	free(wait);
 }
 
-void pmix_wait_done(pmix_status_t status, void *context)
+void client_wait_done(pmix_status_t status, void *context)
 {
-	struct pmix_wait *wait = context;
+	struct client_wait *wait = context;
 
 	pthread_mutex_lock(&wait->lock);
 	wait->done = true;
@@ -55,7 +55,7 @@ void pmix_wait_done(pmix_status_t status, void *context)
 	wait_drop(wait, 1);
 }
 
-int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmix_wait **late)
+int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct client_wait **late)
 {
 	struct timespec until = clock_after_ms(timeout_ms);
 
@@ -78,10 +78,10 @@ int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmi
 	return status;
 }
 
-void pmix_wait_free_late(struct pmix_wait **late)
+void client_wait_free_late(struct client_wait **late)
 {
 	while (*late) {
-		struct pmix_wait *wait = *late;
+		struct client_wait *wait = *late;
 
 		*late = wait->next;
 		pthread_mutex_lock(&wait->lock);

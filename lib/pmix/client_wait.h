@@ -7,16 +7,16 @@
 
 /* Shared by the caller and the callback; freed by whichever of the two is done last, so that a
  * callback after the deadline finds it still there. */
-struct pmix_wait;
+struct client_wait;
 
-struct pmix_wait *pmix_wait_new(void); /* NULL when memory is out */
+struct client_wait *client_wait_new(void); /* NULL when memory is out */
 /* The callback (a pmix_op_cbfunc_t). */
-void pmix_wait_done(pmix_status_t status, void *wait);
+void client_wait_done(pmix_status_t status, void *wait);
 /* status: what the call itself returned; only after PMIX_SUCCESS will it call back. Waits for
  * that at most timeout_ms (0: look only). PMIx's status, or PMIX_ERR_TIMEOUT.
  * wait is given up; after a time-out with late it is kept in that list instead. */
-int pmix_wait_end(struct pmix_wait *wait, int status, int timeout_ms, struct pmix_wait **late);
+int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct client_wait **late);
 /* Free a list of such, once PMIx is finalized and calls nobody back any more. */
-void pmix_wait_free_late(struct pmix_wait **late);
+void client_wait_free_late(struct client_wait **late);
 
 #endif

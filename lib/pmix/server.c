@@ -54,7 +54,7 @@ static void serving_remove(struct ranks_server *server, const struct call *call)
 
 static void server_free(struct ranks_server *server)
 {
-	for (struct call *call = call_take_all(server), *next; call; call = next) {
+	for (struct call *call = call_pop_all(server), *next; call; call = next) {
 		next = call->next;
 		if (call->kind == CALL_SERVED)
 			serving_remove(server, call);
@@ -67,12 +67,12 @@ static void server_free(struct ranks_server *server)
 	server_lock();
 	for (struct call *call = server->serving; call; call = call->next_serving)
 		call->server = NULL;
-	server_leave();
-	store_free(server);
+	server_unlock();
+	server_store_free(server);
 	if (server->event_fd >= 0)
 		close(server->event_fd);
 	free(server->phase);
-	free(server->folder);
+	free(server->dir);
 	free(server->name);
 	free(server);
 }
@@ -85,7 +85,7 @@ static struct ranks_server *server_new(const struct ranks_job *job, const struct
 		return NULL;
 	server->last = &server->first;
 	server->name = strdup(job->name);
-	server->folder = strdup(job->folder);
+	server->dir = strdup(job->dir);
 	server->world_size = job->world_size;
 	server->first_rank = job->first_rank[job->node_index];
 	server->local_count = job->rank_count[job->node_index];
@@ -93,7 +93,7 @@ static struct ranks_server *server_new(const struct ranks_job *job, const struct
 	server->host = *host;
 	server->phase = calloc((size_t)server->local_count + 1, sizeof *server->phase);
 	server->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!server->name || !server->folder || !server->phase || server->event_fd < 0) {
+	if (!server->name || !server->dir || !server->phase || server->event_fd < 0) {
 		server_free(server);
 		return NULL;
 	}
@@ -108,7 +108,7 @@ static int start(const struct ranks_job *job, const struct ranks_host *host,
 	int rc = check_job(job, err);
 
 	if (!rc)
-		rc = library_start(job->folder, job->nodes[job->node_index], job->node_index, err);
+		rc = server_library_start(job->dir, job->nodes[job->node_index], job->node_index, err);
 	if (rc)
 		return rc;
 	struct ranks_server *server = server_new(job, host);
@@ -150,10 +150,10 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 	free(list);
 	/* The library keeps the folder of its first start. */
 	if (!rc)
-		rc = env_set(changes, "PMIX_SERVER_TMPDIR", server->folder, ENV_FROM_BERTH,
+		rc = env_set(changes, "PMIX_SERVER_TMPDIR", server->dir, ENV_FROM_BERTH,
 			     "berth's PMIx server", err);
 	if (!rc)
-		rc = env_set(changes, "PMIX_SYSTEM_TMPDIR", server->folder, ENV_FROM_BERTH,
+		rc = env_set(changes, "PMIX_SYSTEM_TMPDIR", server->dir, ENV_FROM_BERTH,
 			     "berth's PMIx server", err);
 	/* Open MPI 4 looks for its own mpirun first and, not finding it, runs each process as a
 	 * world of one. Without that component it takes PMIx's word; mpirun itself still works. */
@@ -168,14 +168,14 @@ static int descriptor(struct ranks_server *server)
 	return server->event_fd;
 }
 
-static void keep(struct call **list, struct call *call)
+static void list_push(struct call **list, struct call *call)
 {
 	call->next = *list;
 	*list = call;
 }
 
 /* Take call off list; false when it is not there (answered already). */
-static bool unkeep(struct call **list, const struct call *call)
+static bool list_remove(struct call **list, const struct call *call)
 {
 	for (; *list; list = &(*list)->next) {
 		if (*list != call)
@@ -206,7 +206,7 @@ static void modex_answer(struct ranks_server *server, struct call *call, int sta
 static void modex_done(struct ranks_server *server, void *token, int status, const void *data,
 		       size_t size)
 {
-	if (unkeep(&server->waiting, token))
+	if (list_remove(&server->waiting, token))
 		modex_answer(server, token, status, data, size);
 }
 
@@ -232,7 +232,7 @@ static void call_run(struct ranks_server *server, struct call *call)
 
 	switch (call->kind) {
 	case CALL_GATHER:
-		keep(&server->waiting, call);
+		list_push(&server->waiting, call);
 		if (host->gather)
 			rc = host->gather(host->context, server->sequence++, call->data, call->size,
 					  call);
@@ -240,7 +240,7 @@ static void call_run(struct ranks_server *server, struct call *call)
 			modex_done(server, call, rc, NULL, 0);
 		break;
 	case CALL_FETCH:
-		keep(&server->waiting, call);
+		list_push(&server->waiting, call);
 		if (host->fetch)
 			rc = host->fetch(host->context, (int)call->proc.rank, call);
 		if (rc)
@@ -254,13 +254,13 @@ static void call_run(struct ranks_server *server, struct call *call)
 		call_free(call);
 		break;
 	case CALL_PUBLISH:
-		store_publish(server, call);
+		server_store_publish(server, call);
 		break;
 	case CALL_LOOKUP:
-		store_lookup(server, call);
+		server_store_lookup(server, call);
 		break;
 	case CALL_UNPUBLISH:
-		store_unpublish(server, call);
+		server_store_unpublish(server, call);
 		break;
 	case CALL_SERVED:
 		serve_end(server, call);
@@ -273,7 +273,7 @@ static void dispatch(struct ranks_server *server)
 	eventfd_t count;
 
 	(void)!eventfd_read(server->event_fd, &count);
-	for (struct call *call = call_take_all(server), *next; call; call = next) {
+	for (struct call *call = call_pop_all(server), *next; call; call = next) {
 		next = call->next;
 		call_run(server, call);
 	}
@@ -299,7 +299,7 @@ static void served(pmix_status_t status, char *data, size_t size, void *context)
 		call_push(call->server, call);
 	else
 		call_free(call);
-	server_leave();
+	server_unlock();
 }
 
 static int serve(struct ranks_server *server, int rank,
@@ -311,7 +311,7 @@ static int serve(struct ranks_server *server, int rank,
 	PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)rank);
 	int local_rank = server_local_rank(server, &proc);
 
-	if (local_rank < 0 || server->phase[local_rank] == PHASE_ENDED)
+	if (local_rank < 0 || server->phase[local_rank] == CLIENT_PHASE_ENDED)
 		return -ERR_NETWORK;
 	struct call *call = calloc(1, sizeof *call);
 
@@ -335,7 +335,7 @@ static void rank_ended(struct ranks_server *server, int local_rank)
 {
 	if (local_rank < 0 || local_rank >= server->local_count)
 		return;
-	server->phase[local_rank] = PHASE_ENDED;
+	server->phase[local_rank] = CLIENT_PHASE_ENDED;
 	/* PMIx would keep the request until the rank publishes, which it will not. */
 	for (struct call *call = server->serving; call; call = call->next_serving) {
 		if (server_local_rank(server, &call->proc) != local_rank)
@@ -354,13 +354,13 @@ static void missing(struct ranks_server *server, char *text, size_t size)
 		return;
 	text[0] = 0;
 	for (int i = 0; i < server->local_count; i++)
-		connected = connected || server->phase[i] == PHASE_CONNECTED;
+		connected = connected || server->phase[i] == CLIENT_PHASE_CONNECTED;
 	if (!connected || server->gathers)
 		return;
 	struct idset *set = idset_new();
 
 	for (int i = 0; set && i < server->local_count; i++)
-		if (server->phase[i] != PHASE_CONNECTED)
+		if (server->phase[i] != CLIENT_PHASE_CONNECTED)
 			idset_add(set, i);
 	char *list = set ? idset_format(set) : NULL;
 
@@ -377,22 +377,22 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 
 static void stop(struct ranks_server *server)
 {
-	char folder[4096];
+	char dir[4096];
 
 	if (!server)
 		return;
 	server_activate(NULL);
 	server_deregister(server, STOP_TIMEOUT_MS);
-	if ((size_t)snprintf(folder, sizeof folder, "%s/ranks", server->folder) < sizeof folder)
-		nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	if ((size_t)snprintf(dir, sizeof dir, "%s/ranks", server->dir) < sizeof dir)
+		nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	/* The topology that PMIx shares; a later attempt's ranks find it by other ways. */
-	if ((size_t)snprintf(folder, sizeof folder, "%s/hwloc.sm", server->folder) < sizeof folder)
-		unlink(folder);
+	if ((size_t)snprintf(dir, sizeof dir, "%s/hwloc.sm", server->dir) < sizeof dir)
+		unlink(dir);
 	server_free(server);
 }
 
 __attribute__((visibility("default"))) const struct ranks_server_ops ranks_server_pmix = {
-	.prepare = library_start,
+	.prepare = server_library_start,
 	.start = start,
 	.environment = environment,
 	.descriptor = descriptor,

@@ -53,7 +53,7 @@ struct call {
 };
 
 /* How far a local rank has come with PMIx; written by PMIx's thread, read by the agent's. */
-enum phase { PHASE_STARTED, PHASE_CONNECTED, PHASE_FINALIZED, PHASE_ENDED };
+enum client_phase { CLIENT_PHASE_STARTED, CLIENT_PHASE_CONNECTED, CLIENT_PHASE_FINALIZED, CLIENT_PHASE_ENDED };
 
 struct published {
 	struct published *next;
@@ -65,13 +65,13 @@ struct published {
 
 struct ranks_server {
 	char *name; /* namespace */
-	char *folder;
+	char *dir;
 	int world_size, first_rank, local_count, node_count;
 	struct ranks_host host;
 	int event_fd;
 	uint64_t sequence; /* collectives so far */
 
-	/* Under the lock of server_enter. */
+	/* Under the lock of server_lock_active. */
 	struct call *first, **last; /* the queue */
 
 	atomic_int *phase;  /* [local_count] */
@@ -85,10 +85,10 @@ struct ranks_server {
 
 extern pmix_server_module_t server_module;
 
-/* The one server of this process: PMIx's up-calls carry no context. server_enter locks and returns
+/* The one server of this process: PMIx's up-calls carry no context. server_lock_active locks and returns
  * it, or returns NULL, not locked, when there is none. */
-struct ranks_server *server_enter(void);
-void server_leave(void);
+struct ranks_server *server_lock_active(void);
+void server_unlock(void);
 void server_lock(void); /* the same lock, whether there is a server or not */
 /* Make server the one; NULL: none. From then on no up-call touches the one before. */
 void server_activate(struct ranks_server *server);
@@ -99,13 +99,13 @@ const char *server_active_name(void); /* of the active server; NULL: none. The a
  * Changes the environment for the time of the call, adds threads. -ERR_UNAVAILABLE: PMIx's words;
  * -ERR_INTERNAL: started already for a node of another name.
  */
-int library_start(const char *folder, const char *node, int node_index, struct error *err);
+int server_library_start(const char *dir, const char *node, int node_index, struct error *err);
 /* Without I/O devices; lent to PMIx. NULL: hwloc found nothing. */
-hwloc_topology_t library_topology(void);
+hwloc_topology_t server_library_topology(void);
 
 /* server_socket.c: give every listening TCP socket of this process a limit for the first words of who
  * connects. To be called once PMIx listens; does not block. Without /proc nothing is changed. */
-void server_door_limit(void);
+void server_socket_set_timeout(void);
 
 /* server_job.c: tell PMIx of the job and its local ranks. -ERR_UNAVAILABLE: PMIx's words. */
 int server_register(struct ranks_server *server, const struct ranks_job *job, struct error *err);
@@ -115,14 +115,14 @@ void server_deregister(const struct ranks_server *server, int timeout_ms);
 /* server_calls.c */
 void call_free(struct call *call);
 void call_push(struct ranks_server *server, struct call *call); /* locked already */
-struct call *call_take_all(struct ranks_server *server);	/* in order of arrival */
+struct call *call_pop_all(struct ranks_server *server);	/* in order of arrival */
 /* Is proc one of this node's ranks of the job? Its local rank, or -1. */
 int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc);
 
 /* server_store.c: all answer the call and free it (a waiting lookup is kept). */
-void store_publish(struct ranks_server *server, struct call *call);
-void store_lookup(struct ranks_server *server, struct call *call);
-void store_unpublish(struct ranks_server *server, struct call *call);
-void store_free(struct ranks_server *server);
+void server_store_publish(struct ranks_server *server, struct call *call);
+void server_store_lookup(struct ranks_server *server, struct call *call);
+void server_store_unpublish(struct ranks_server *server, struct call *call);
+void server_store_free(struct ranks_server *server);
 
 #endif

@@ -11,7 +11,7 @@
 static pthread_mutex_t active_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ranks_server *active;
 
-struct ranks_server *server_enter(void)
+struct ranks_server *server_lock_active(void)
 {
 	pthread_mutex_lock(&active_lock);
 	struct ranks_server *server = active;
@@ -26,7 +26,7 @@ void server_lock(void)
 	pthread_mutex_lock(&active_lock);
 }
 
-void server_leave(void)
+void server_unlock(void)
 {
 	pthread_mutex_unlock(&active_lock);
 }
@@ -43,13 +43,13 @@ const char *server_active_name(void)
 	return active ? active->name : NULL;
 }
 
-static void leave(struct ranks_server **server)
+static void unlock_active(struct ranks_server **server)
 {
 	if (*server)
-		server_leave();
+		server_unlock();
 }
 /* The up-calls hold the lock until they return. */
-#define LOCKED __attribute__((cleanup(leave))) struct ranks_server *
+#define LOCKED __attribute__((cleanup(unlock_active))) struct ranks_server *
 
 void call_free(struct call *call)
 {
@@ -73,7 +73,7 @@ void call_push(struct ranks_server *server, struct call *call)
 	(void)!eventfd_write(server->event_fd, 1);
 }
 
-struct call *call_take_all(struct ranks_server *server)
+struct call *call_pop_all(struct ranks_server *server)
 {
 	pthread_mutex_lock(&active_lock);
 	struct call *calls = server->first;
@@ -115,9 +115,9 @@ static struct call *call_new(enum call_kind kind, const pmix_proc_t *proc, const
 	return call;
 }
 
-static pmix_status_t set_phase(const pmix_proc_t *proc, enum phase phase)
+static pmix_status_t set_phase(const pmix_proc_t *proc, enum client_phase phase)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 	int local_rank = server ? server_local_rank(server, proc) : -1;
 
 	if (local_rank < 0)
@@ -129,20 +129,20 @@ static pmix_status_t set_phase(const pmix_proc_t *proc, enum phase phase)
 static pmix_status_t client_connected(const pmix_proc_t *proc, void *object, pmix_info_t *info,
 				      size_t info_count, pmix_op_cbfunc_t done, void *context)
 {
-	return set_phase(proc, PHASE_CONNECTED);
+	return set_phase(proc, CLIENT_PHASE_CONNECTED);
 }
 
 static pmix_status_t client_finalized(const pmix_proc_t *proc, void *object, pmix_op_cbfunc_t done,
 				      void *context)
 {
-	return set_phase(proc, PHASE_FINALIZED);
+	return set_phase(proc, CLIENT_PHASE_FINALIZED);
 }
 
 static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int status, const char *text,
 				pmix_proc_t *procs, size_t proc_count, pmix_op_cbfunc_t done,
 				void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (!server || server_local_rank(server, proc) < 0)
 		return PMIX_ERR_NOT_FOUND;
@@ -183,7 +183,7 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 			   size_t info_count, char *data, size_t size, pmix_modex_cbfunc_t done,
 			   void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (!server)
 		return PMIX_ERR_NOT_AVAILABLE;
@@ -219,7 +219,7 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *info,
 				  size_t info_count, pmix_modex_cbfunc_t done, void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (!server || strcmp(proc->nspace, server->name) ||
 	    proc->rank >= (pmix_rank_t)server->world_size)
@@ -238,10 +238,10 @@ static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *in
  * the time, so there is none. */
 static struct ranks_server *store_server(void)
 {
-	struct ranks_server *server = server_enter();
+	struct ranks_server *server = server_lock_active();
 
 	if (server && server->node_count > 1) {
-		server_leave();
+		server_unlock();
 		server = NULL;
 	}
 	return server;
@@ -341,7 +341,7 @@ static pmix_status_t connect_call(const pmix_proc_t *procs, size_t proc_count,
 				  const pmix_info_t *info, size_t info_count, pmix_op_cbfunc_t done,
 				  void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (!server || fence_scope(server, procs, proc_count) != SCOPE_LOCAL)
 		return PMIX_ERR_NOT_SUPPORTED;
@@ -366,7 +366,7 @@ static pmix_status_t notify_event(pmix_status_t code, const pmix_proc_t *source,
 				  pmix_data_range_t range, pmix_info_t *info, size_t info_count,
 				  pmix_op_cbfunc_t done, void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (server && (server->node_count == 1 || range == PMIX_RANGE_LOCAL ||
 		       range == PMIX_RANGE_PROC_LOCAL))
@@ -386,7 +386,7 @@ static void info_release(void *context)
 static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t count,
 			   pmix_info_cbfunc_t done, void *context)
 {
-	LOCKED server = server_enter();
+	LOCKED server = server_lock_active();
 
 	if (!server || count != 1 || !queries[0].keys || !queries[0].keys[0] ||
 	    queries[0].keys[1] || strcmp(queries[0].keys[0], PMIX_QUERY_NAMESPACES))

@@ -15,7 +15,7 @@
 #include "pmix/channel.h"
 #include "rendezvous/ranks.h"
 
-struct child {
+struct server_child {
 	struct channel channel;
 	const struct ranks_server_ops *ops;
 	struct error module_error;
@@ -23,27 +23,27 @@ struct child {
 };
 
 /* Somebody else's question that the server works on. */
-struct question {
-	struct child *child;
+struct remote_request {
+	struct server_child *server_child;
 	uint64_t token;
 };
 
-static int say(struct child *child, struct frame head, const void *data)
+static int send_frame(struct server_child *server_child, struct frame header, const void *data)
 {
 	/* The agent reads always; nothing is lost but with it, and then we end. */
-	return channel_send(&child->channel, &head, data) ? -ERR_NETWORK : 0;
+	return channel_send(&server_child->channel, &header, data) ? -ERR_NETWORK : 0;
 }
 
-static void reply(struct child *child, int rc, const char *text)
+static void reply(struct server_child *server_child, int rc, const char *text)
 {
-	say(child, (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
+	send_frame(server_child, (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
 }
 
 /* ---- what the server asks of its host ---- */
 
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
-	return say(context,
+	return send_frame(context,
 		   (struct frame){.kind = FRAME_GATHER,
 				  .sequence = sequence,
 				  .token = (uintptr_t)token,
@@ -53,14 +53,14 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 
 static int host_fetch(void *context, int rank, void *token)
 {
-	return say(context,
+	return send_frame(context,
 		   (struct frame){.kind = FRAME_FETCH, .number = rank, .token = (uintptr_t)token},
 		   NULL);
 }
 
 static void host_abort(void *context, int local_rank, int status, const char *text)
 {
-	say(context,
+	send_frame(context,
 	    (struct frame){.kind = FRAME_ABORT,
 			   .number = local_rank,
 			   .sequence = (uint64_t)(int64_t)status,
@@ -70,13 +70,13 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 
 static void served(void *context, int status, const void *data, size_t size)
 {
-	struct question *question = context;
+	struct remote_request *remote_request = context;
 
-	say(question->child,
+	send_frame(remote_request->server_child,
 	    (struct frame){
-		    .kind = FRAME_SERVED, .token = question->token, .number = status, .size = size},
+		    .kind = FRAME_SERVED, .token = remote_request->token, .number = status, .size = size},
 	    data);
-	free(question);
+	free(remote_request);
 }
 
 /* ---- what the agent asks ---- */
@@ -101,18 +101,18 @@ static int *number_list(const json_t *json)
 	return list;
 }
 
-static int start(struct child *child, const void *data, size_t size, struct error *err)
+static int start(struct server_child *server_child, const void *data, size_t size, struct error *err)
 {
 	struct ranks_host host = {
-		.context = child, .gather = host_gather, .fetch = host_fetch, .abort = host_abort};
+		.context = server_child, .gather = host_gather, .fetch = host_fetch, .abort = host_abort};
 	struct ranks_job job = {0};
 	JSON_AUTO json = NULL;
 	int rc = json_read("the job", data, size, FRAME_MAX, &json, err);
 
 	if (rc)
 		return rc;
-	if (!child->ops) {
-		*err = child->module_error;
+	if (!server_child->ops) {
+		*err = server_child->module_error;
 		return -err->code;
 	}
 	const char **nodes = string_list(json_object_get(json, "nodes"));
@@ -124,7 +124,7 @@ static int start(struct child *child, const void *data, size_t size, struct erro
 		rc = error_memory(err, "the job");
 	} else {
 		job.name = json_string_value(json_object_get(json, "name"));
-		job.folder = json_string_value(json_object_get(json, "folder"));
+		job.dir = json_string_value(json_object_get(json, "folder"));
 		job.world_size = (int)json_integer_value(json_object_get(json, "world"));
 		job.node_index = (int)json_integer_value(json_object_get(json, "index"));
 		job.node_count = (int)json_array_size(json_object_get(json, "nodes"));
@@ -132,18 +132,18 @@ static int start(struct child *child, const void *data, size_t size, struct erro
 		job.first_rank = first;
 		job.rank_count = counts;
 		job.cpus = json_is_array(json_object_get(json, "cpus")) ? cpus : NULL;
-		rc = child->ops->start(&job, &host, &child->server, err);
+		rc = server_child->ops->start(&job, &host, &server_child->server, err);
 	}
 	free(nodes), free(cpus), free(first), free(counts);
 	return rc;
 }
 
 /* [[name, value, why]...] */
-static void environment(struct child *child, int local_rank)
+static void environment(struct server_child *server_child, int local_rank)
 {
 	struct error err = {0};
 	struct env *changes = env_new();
-	int rc = changes ? child->ops->environment(child->server, local_rank, changes, &err)
+	int rc = changes ? server_child->ops->environment(server_child->server, local_rank, changes, &err)
 			 : error_memory(&err, "the environment");
 	JSON_AUTO list = json_array();
 
@@ -158,92 +158,92 @@ static void environment(struct child *child, int local_rank)
 
 	if (!rc && !text)
 		rc = error_memory(&err, "the environment");
-	reply(child, rc, rc ? err.text : text);
+	reply(server_child, rc, rc ? err.text : text);
 	free(text);
 	env_free(changes);
 }
 
-static void serve(struct child *child, const struct frame *head)
+static void serve(struct server_child *server_child, const struct frame *header)
 {
-	struct question *question = malloc(sizeof *question);
+	struct remote_request *remote_request = malloc(sizeof *remote_request);
 
-	if (question) {
-		*question = (struct question){child, head->token};
-		if (!child->ops->serve(child->server, head->number, served, question))
+	if (remote_request) {
+		*remote_request = (struct remote_request){server_child, header->token};
+		if (!server_child->ops->serve(server_child->server, header->number, served, remote_request))
 			return;
-		free(question);
+		free(remote_request);
 	}
-	say(child,
-	    (struct frame){.kind = FRAME_SERVED, .token = head->token, .number = -ERR_NETWORK},
+	send_frame(server_child,
+	    (struct frame){.kind = FRAME_SERVED, .token = header->token, .number = -ERR_NETWORK},
 	    NULL);
 }
 
-static void missing(struct child *child)
+static void missing(struct server_child *server_child)
 {
 	char text[4096] = "";
 
-	child->ops->missing(child->server, text, sizeof text);
-	reply(child, 0, text);
+	server_child->ops->missing(server_child->server, text, sizeof text);
+	reply(server_child, 0, text);
 }
 
 /* Both strings must end where they should. */
-static void prepare(struct child *child, int node_index, const char *data, size_t size)
+static void prepare(struct server_child *server_child, int node_index, const char *data, size_t size)
 {
-	size_t folder_size = strnlen(data, size) + 1;
+	size_t dir_size = strnlen(data, size) + 1;
 	struct error err = {0};
 
-	if (!child->ops || folder_size >= size || data[size - 1])
+	if (!server_child->ops || dir_size >= size || data[size - 1])
 		return;
 	/* start tries again and then says why not. */
-	(void)child->ops->prepare(data, data + folder_size, node_index, &err);
+	(void)server_child->ops->prepare(data, data + dir_size, node_index, &err);
 }
 
-static void handle(struct child *child, const struct frame *head, const void *data)
+static void handle(struct server_child *server_child, const struct frame *header, const void *data)
 {
 	struct error err = {0};
 
-	if (head->kind == FRAME_PREPARE) {
-		prepare(child, head->number, data, head->size);
+	if (header->kind == FRAME_PREPARE) {
+		prepare(server_child, header->number, data, header->size);
 		return;
 	}
-	if (head->kind == FRAME_START) {
-		int rc = child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
-				       : start(child, data, head->size, &err);
+	if (header->kind == FRAME_START) {
+		int rc = server_child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
+				       : start(server_child, data, header->size, &err);
 
-		reply(child, rc, err.text);
+		reply(server_child, rc, err.text);
 		return;
 	}
-	if (!child->server) {
-		if (head->kind == FRAME_ENVIRONMENT || head->kind == FRAME_MISSING ||
-		    head->kind == FRAME_STOP)
-			reply(child, -ERR_INTERNAL, "no PMIx server runs");
+	if (!server_child->server) {
+		if (header->kind == FRAME_ENVIRONMENT || header->kind == FRAME_MISSING ||
+		    header->kind == FRAME_STOP)
+			reply(server_child, -ERR_INTERNAL, "no PMIx server runs");
 		return;
 	}
-	void *token = (void *)(uintptr_t)head->token;
+	void *token = (void *)(uintptr_t)header->token;
 
-	switch (head->kind) {
+	switch (header->kind) {
 	case FRAME_ENVIRONMENT:
-		environment(child, head->number);
+		environment(server_child, header->number);
 		break;
 	case FRAME_GATHER_DONE:
-		child->ops->gather_done(child->server, token, head->number, data, head->size);
+		server_child->ops->gather_done(server_child->server, token, header->number, data, header->size);
 		break;
 	case FRAME_FETCH_DONE:
-		child->ops->fetch_done(child->server, token, head->number, data, head->size);
+		server_child->ops->fetch_done(server_child->server, token, header->number, data, header->size);
 		break;
 	case FRAME_SERVE:
-		serve(child, head);
+		serve(server_child, header);
 		break;
 	case FRAME_RANK_ENDED:
-		child->ops->rank_ended(child->server, head->number);
+		server_child->ops->rank_ended(server_child->server, header->number);
 		break;
 	case FRAME_MISSING:
-		missing(child);
+		missing(server_child);
 		break;
 	case FRAME_STOP:
-		child->ops->stop(child->server);
-		child->server = NULL;
-		reply(child, 0, "");
+		server_child->ops->stop(server_child->server);
+		server_child->server = NULL;
+		reply(server_child, 0, "");
 		break;
 	default:
 		_exit(ERR_INTERNAL);
@@ -252,7 +252,7 @@ static void handle(struct child *child, const struct frame *head, const void *da
 
 /* ---- life ---- */
 
-static void settle(int fd, pid_t parent)
+static void detach(int fd, pid_t parent)
 {
 	static const int ignored[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2,
 				      SIGHUP, SIGQUIT, SIGPIPE, SIGTSTP};
@@ -280,48 +280,48 @@ static void settle(int fd, pid_t parent)
 }
 
 /* Wait for the agent or PMIx. false: the agent is gone. */
-static bool turn(struct child *child)
+static bool run_once(struct server_child *server_child)
 {
-	struct channel *channel = &child->channel;
+	struct channel *channel = &server_child->channel;
 	struct pollfd fds[2] = {{.fd = channel->fd, .events = POLLIN},
 				{.fd = -1, .events = POLLIN}};
 	const void *data;
-	struct frame head;
+	struct frame header;
 	int rc;
 
 	if (channel->out.size)
 		fds[0].events |= POLLOUT;
-	if (child->server)
-		fds[1].fd = child->ops->descriptor(child->server);
+	if (server_child->server)
+		fds[1].fd = server_child->ops->descriptor(server_child->server);
 	if (poll(fds, 2, -1) < 0)
 		return true; /* EINTR */
-	if (child->server && fds[1].revents)
-		child->ops->dispatch(child->server);
+	if (server_child->server && fds[1].revents)
+		server_child->ops->dispatch(server_child->server);
 	if (channel_flush(channel, 0) < 0)
 		return false;
 	if (fds[0].revents & (POLLIN | POLLHUP | POLLERR)) {
 		bool gone = channel_fill(channel) != 0;
 
-		while ((rc = channel_next(channel, &head, &data)) > 0)
-			handle(child, &head, data);
+		while ((rc = channel_next(channel, &header, &data)) > 0)
+			handle(server_child, &header, data);
 		return !gone && !rc;
 	}
 	return true;
 }
 
-_Noreturn void process_child_run(int fd, pid_t parent, const char *module_path)
+_Noreturn void server_child_run(int fd, pid_t parent, const char *module_path)
 {
-	struct child child = {.channel = {.fd = 3}};
+	struct server_child server_child = {.channel = {.fd = 3}};
 	void *ops = NULL;
 
-	settle(fd, parent);
+	detach(fd, parent);
 	if (!module_load("ranks-pmix", "ranks_server_pmix", module_path, 0, &ops,
-			 &child.module_error))
-		child.ops = ops;
-	while (turn(&child))
+			 &server_child.module_error))
+		server_child.ops = ops;
+	while (run_once(&server_child))
 		;
 	/* The agent is gone or done: PMIx's threads are not worth waiting for. */
-	if (child.server)
-		child.ops->stop(child.server);
+	if (server_child.server)
+		server_child.ops->stop(server_child.server);
 	_exit(0);
 }

@@ -6,6 +6,6 @@
 #include <sys/types.h>
 
 /* After the fork: serve the channel on fd until it ends; does not return. */
-_Noreturn void process_child_run(int fd, pid_t parent, const char *module_path);
+_Noreturn void server_child_run(int fd, pid_t parent, const char *module_path);
 
 #endif

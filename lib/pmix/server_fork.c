@@ -13,14 +13,14 @@
 #include "pmix/server_child.h"
 #include "pmix/server_process_internal.h"
 
-pid_t ranks_process_pid(const struct ranks_process *process)
+pid_t server_process_pid(const struct server_process *process)
 {
 	return process ? process->pid : 0;
 }
 
-int ranks_process_fork(const char *module_path, struct ranks_process **out, struct error *err)
+int server_process_fork(const char *module_path, struct server_process **out, struct error *err)
 {
-	struct ranks_process *process = calloc(1, sizeof *process);
+	struct server_process *process = calloc(1, sizeof *process);
 	pid_t parent = getpid();
 	int fds[2];
 
@@ -33,7 +33,7 @@ int ranks_process_fork(const char *module_path, struct ranks_process **out, stru
 	}
 	process->pid = fork();
 	if (process->pid == 0)
-		process_child_run(fds[1], parent, module_path);
+		server_child_run(fds[1], parent, module_path);
 	close(fds[1]);
 	process->channel.fd = fds[0];
 	if (process->pid < 0) {
@@ -47,23 +47,23 @@ int ranks_process_fork(const char *module_path, struct ranks_process **out, stru
 	return 0;
 }
 
-void ranks_process_prepare(struct ranks_process *process, const char *folder, const char *node,
+void server_process_prepare(struct server_process *process, const char *dir, const char *node,
 			   int node_index)
 {
-	size_t folder_size = strlen(folder) + 1, node_size = strlen(node) + 1;
-	char *data = process ? malloc(folder_size + node_size) : NULL;
-	struct frame head = {
-		.kind = FRAME_PREPARE, .number = node_index, .size = folder_size + node_size};
+	size_t dir_size = strlen(dir) + 1, node_size = strlen(node) + 1;
+	char *data = process ? malloc(dir_size + node_size) : NULL;
+	struct frame header = {
+		.kind = FRAME_PREPARE, .number = node_index, .size = dir_size + node_size};
 
 	if (!data)
 		return;
-	memcpy(data, folder, folder_size);
-	memcpy(data + folder_size, node, node_size);
-	(void)!channel_send(&process->channel, &head, data);
+	memcpy(data, dir, dir_size);
+	memcpy(data + dir_size, node, node_size);
+	(void)!channel_send(&process->channel, &header, data);
 	free(data);
 }
 
-void process_end_text(struct ranks_process *process, char *text, size_t size)
+void server_process_exit_text(struct server_process *process, char *text, size_t size)
 {
 	int status = 0;
 	struct timespec pause = {0, 250000};
@@ -92,7 +92,7 @@ void process_end_text(struct ranks_process *process, char *text, size_t size)
 	snprintf(text, size, "closed its connection");
 }
 
-void ranks_process_free(struct ranks_process *process)
+void server_process_free(struct server_process *process)
 {
 	char text[64];
 
@@ -100,7 +100,7 @@ void ranks_process_free(struct ranks_process *process)
 		return;
 	channel_close(&process->channel);
 	if (process->pid > 0)
-		process_end_text(process, text, sizeof text); /* it ends by itself, within 1 s */
+		server_process_exit_text(process, text, sizeof text); /* it ends by itself, within 1 s */
 	if (process->pid > 0) {
 		kill(process->pid, SIGKILL);
 		waitpid(process->pid, NULL, 0);

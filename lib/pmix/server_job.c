@@ -176,7 +176,7 @@ static void add_local_cpusets(struct list *list, const struct ranks_job *job, in
  * or for CPUs that it does not have, nothing is said, which means "same node" to readers. */
 static void add_locality(struct list *list, const char *cpus)
 {
-	hwloc_bitmap_t bitmap = library_topology() ? hwloc_bitmap_alloc() : NULL;
+	hwloc_bitmap_t bitmap = server_library_topology() ? hwloc_bitmap_alloc() : NULL;
 
 	if (!bitmap)
 		return;
@@ -212,10 +212,10 @@ static void add_proc(struct list *list, const struct ranks_server *server,
 
 	add(&part, PMIX_SPAWNED, &no, PMIX_BOOL);
 	if (node == job->node_index) {
-		char folder[4096];
+		char dir[4096];
 
-		snprintf(folder, sizeof folder, "%s/ranks/%d", server->folder, rank);
-		add_text(&part, PMIX_PROCDIR, folder);
+		snprintf(dir, sizeof dir, "%s/ranks/%d", server->dir, rank);
+		add_text(&part, PMIX_PROCDIR, dir);
 		if (job->cpus && job->cpus[index]) {
 			add_text(&part, PMIX_CPUSET, job->cpus[index]);
 			add_locality(&part, job->cpus[index]);
@@ -268,30 +268,30 @@ static void add_node(struct list *list, const struct ranks_job *job)
 	add_local_cpusets(list, job, count);
 }
 
-static void add_folders(struct list *list, const struct ranks_server *server)
+static void add_dirs(struct list *list, const struct ranks_server *server)
 {
-	char folder[4096];
+	char dir[4096];
 	bool yes = true;
 
-	snprintf(folder, sizeof folder, "%s/ranks", server->folder);
-	add_text(list, PMIX_TMPDIR, server->folder);
-	add_text(list, PMIX_NSDIR, folder);
+	snprintf(dir, sizeof dir, "%s/ranks", server->dir);
+	add_text(list, PMIX_TMPDIR, server->dir);
+	add_text(list, PMIX_NSDIR, dir);
 	add(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
 }
 
 /* Folders named to the ranks must be there: Open MPI puts its own files in them. */
-static int make_folders(const struct ranks_server *server, struct error *err)
+static int make_dirs(const struct ranks_server *server, struct error *err)
 {
-	char folder[4096];
+	char dir[4096];
 
 	for (int i = -1; i < server->local_count; i++) {
-		int length = i < 0 ? snprintf(folder, sizeof folder, "%s/ranks", server->folder)
-				   : snprintf(folder, sizeof folder, "%s/ranks/%d", server->folder,
+		int length = i < 0 ? snprintf(dir, sizeof dir, "%s/ranks", server->dir)
+				   : snprintf(dir, sizeof dir, "%s/ranks/%d", server->dir,
 					      server->first_rank + i);
-		if ((size_t)length >= sizeof folder || (mkdir(folder, 0700) && errno != EEXIST))
+		if ((size_t)length >= sizeof dir || (mkdir(dir, 0700) && errno != EEXIST))
 			return error_set(
-				err, ERR_OUTPUT, "cannot make the folder %s: %s", folder,
-				strerror((size_t)length >= sizeof folder ? ENAMETOOLONG : errno));
+				err, ERR_OUTPUT, "cannot make the folder %s: %s", dir,
+				strerror((size_t)length >= sizeof dir ? ENAMETOOLONG : errno));
 	}
 	return 0;
 }
@@ -300,15 +300,15 @@ static int register_clients(struct ranks_server *server, struct error *err)
 {
 	for (int i = 0; i < server->local_count; i++) {
 		pmix_proc_t proc;
-		struct pmix_wait *wait = pmix_wait_new();
+		struct client_wait *wait = client_wait_new();
 
 		if (!wait)
 			return error_memory(err, "registering ranks with PMIx");
 		PMIX_LOAD_PROCID(&proc, server->name, (pmix_rank_t)(server->first_rank + i));
 		int status = PMIx_server_register_client(&proc, geteuid(), getegid(), NULL,
-							 pmix_wait_done, wait);
+							 client_wait_done, wait);
 
-		status = pmix_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
 		if (status != PMIX_SUCCESS)
 			return error_set(err, ERR_UNAVAILABLE,
 					 "PMIx does not accept local rank %d: %s", i,
@@ -319,18 +319,18 @@ static int register_clients(struct ranks_server *server, struct error *err)
 
 int server_register(struct ranks_server *server, const struct ranks_job *job, struct error *err)
 {
-	int rc = make_folders(server, err);
+	int rc = make_dirs(server, err);
 
 	if (rc)
 		return rc;
 	struct list list = list_new();
 	pmix_data_array_t array = {0};
-	struct pmix_wait *wait = pmix_wait_new();
+	struct client_wait *wait = client_wait_new();
 
 	add_sizes(&list, job);
 	add_maps(&list, job);
 	add_node(&list, job);
-	add_folders(&list, server);
+	add_dirs(&list, server);
 	for (int n = 0; n < job->node_count; n++)
 		for (int i = 0; i < job->rank_count[n]; i++)
 			add_proc(&list, server, job, n, i);
@@ -346,8 +346,8 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	if (wait) {
 		if (status == PMIX_SUCCESS)
 			status = PMIx_server_register_nspace(name, server->local_count, array.array,
-							     array.size, pmix_wait_done, wait);
-		status = pmix_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+							     array.size, client_wait_done, wait);
+		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
 	}
 	PMIX_DATA_ARRAY_DESTRUCT(&array);
 	if (list.items)
@@ -361,11 +361,11 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 
 void server_deregister(const struct ranks_server *server, int timeout_ms)
 {
-	struct pmix_wait *wait = pmix_wait_new();
+	struct client_wait *wait = client_wait_new();
 	pmix_nspace_t name;
 
 	PMIX_LOAD_NSPACE(name, server->name);
-	PMIx_server_deregister_nspace(name, wait ? pmix_wait_done : NULL, wait);
+	PMIx_server_deregister_nspace(name, wait ? client_wait_done : NULL, wait);
 	if (wait)
-		pmix_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL);
+		client_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL);
 }

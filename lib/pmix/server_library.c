@@ -51,7 +51,7 @@ static hwloc_topology_t load_topology(void)
 	return topology;
 }
 
-static int init(const char *folder, const char *node, int node_index, struct error *err)
+static int init(const char *dir, const char *node, int node_index, struct error *err)
 {
 	pmix_info_t info[8];
 	size_t count = 0;
@@ -61,8 +61,8 @@ static int init(const char *folder, const char *node, int node_index, struct err
 	bool yes = true;
 
 	snprintf(name, sizeof name, "berth-agent-%ld", (long)getpid());
-	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, folder, PMIX_STRING);
-	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, folder, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_TMPDIR, dir, PMIX_STRING);
+	PMIX_INFO_LOAD(&info[count++], PMIX_SYSTEM_TMPDIR, dir, PMIX_STRING);
 	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_NSPACE, name, PMIX_STRING);
 	PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_RANK, &rank, PMIX_PROC_RANK);
 	PMIX_INFO_LOAD(&info[count++], PMIX_HOSTNAME, node, PMIX_STRING);
@@ -84,18 +84,18 @@ static int init(const char *folder, const char *node, int node_index, struct err
 		PMIX_INFO_DESTRUCT(&info[i]);
 	if (status != PMIX_SUCCESS)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "the PMIx server does not start (folder %s): %s", folder,
+				 "the PMIx server does not start (folder %s): %s", dir,
 				 PMIx_Error_string(status));
-	server_door_limit();
+	server_socket_set_timeout();
 	return 0;
 }
 
-hwloc_topology_t library_topology(void)
+hwloc_topology_t server_library_topology(void)
 {
 	return the_topology;
 }
 
-int library_start(const char *folder, const char *node, int node_index, struct error *err)
+int server_library_start(const char *dir, const char *node, int node_index, struct error *err)
 {
 	if (started && !strcmp(started, node))
 		return 0;
@@ -114,7 +114,7 @@ int library_start(const char *folder, const char *node, int node_index, struct e
 	settings_begin(env);
 	if (!the_topology)
 		the_topology = load_topology();
-	int rc = init(folder, node, node_index, err);
+	int rc = init(dir, node, node_index, err);
 
 	settings_end(env);
 	env_free(env);

@@ -21,9 +21,9 @@
 #define WRITE_MS 10000
 
 /* A frame that came while an answer was waited for. */
-struct kept {
-	struct kept *next;
-	struct frame head;
+struct queued_frame {
+	struct queued_frame *next;
+	struct frame header;
 	unsigned char data[];
 };
 
@@ -36,80 +36,80 @@ struct serving {
 };
 
 struct ranks_server {
-	struct ranks_process *process;
+	struct server_process *process;
 	struct ranks_host host;
 	int poll_fd;  /* epoll: the channel and wake_fd */
 	int wake_fd;  /* frames were kept */
 	int timer_fd; /* the deadline of begin */
-	struct kept *first, **last;
-	struct kept *answers, **answers_end; /* begin's: to START, then each rank's environment */
-	size_t awaited;			     /* of these, not here yet */
-	bool late;
+	struct queued_frame *first, **last;
+	struct queued_frame *answers, **answers_end; /* begin's: to START, then each rank's environment */
+	size_t replies_pending;			     /* of these, not here yet */
+	bool timed_out;
 	struct serving *serving;
-	uint64_t questions;
+	uint64_t requests;
 	bool lost;
 };
 
-static int send_frame(struct ranks_server *server, struct frame head, const void *data)
+static int send_frame(struct ranks_server *server, struct frame header, const void *data)
 {
 	struct channel *channel = &server->process->channel;
 
 	if (server->lost)
 		return -ERR_NETWORK;
-	if (channel_send(channel, &head, data) || channel_flush(channel, WRITE_MS))
+	if (channel_send(channel, &header, data) || channel_flush(channel, WRITE_MS))
 		server->lost = true;
 	return server->lost ? -ERR_NETWORK : 0;
 }
 
-static struct kept *copy_frame(const struct frame *head, const void *data)
+static struct queued_frame *copy_frame(const struct frame *header, const void *data)
 {
-	struct kept *kept = malloc(sizeof *kept + head->size + 1);
+	struct queued_frame *queued_frame = malloc(sizeof *queued_frame + header->size + 1);
 
-	if (!kept)
+	if (!queued_frame)
 		return NULL;
-	kept->next = NULL;
-	kept->head = *head;
-	if (head->size)
-		memcpy(kept->data, data, head->size);
-	kept->data[head->size] = 0;
-	return kept;
+	queued_frame->next = NULL;
+	queued_frame->header = *header;
+	if (header->size)
+		memcpy(queued_frame->data, data, header->size);
+	queued_frame->data[header->size] = 0;
+	return queued_frame;
 }
 
-static int keep(struct ranks_server *server, const struct frame *head, const void *data)
+static int queue_frame(struct ranks_server *server, const struct frame *header, const void *data)
 {
-	struct kept *kept = copy_frame(head, data);
+	struct queued_frame *queued_frame = copy_frame(header, data);
 	uint64_t one = 1;
 
-	if (!kept)
+	if (!queued_frame)
 		return -1;
-	*server->last = kept;
-	server->last = &kept->next;
+	*server->last = queued_frame;
+	server->last = &queued_frame->next;
 	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
 }
 
 /* Ask and wait for the answer: *text malloced, NUL-terminated. 0, or its code with err. */
-static int ask(struct ranks_server *server, struct frame head, const void *data, int timeout_ms,
+static int request(struct ranks_server *server, struct frame header, const void *data, int timeout_ms,
 	       char **text, struct error *err)
 {
 	struct channel *channel = &server->process->channel;
 	const void *answer;
-	int rc = send_frame(server, head, data);
+	int rc = send_frame(server, header, data);
 
 	while (!rc) {
-		int n = channel_next(channel, &head, &answer);
+		int n = channel_next(channel, &header, &answer);
 
-		if (n > 0 && head.kind == FRAME_REPLY) {
-			*text = strndup(answer, head.size);
+		if (n > 0 && header.kind == FRAME_REPLY) {
+			*text = strndup(answer, header.size);
 			if (!*text)
 				return error_memory(err, "the PMIx server's answer");
-			rc = head.number ? error_set(err, -head.number, "%s", *text) : 0;
+			rc = header.number ? error_set(err, -header.number, "%s", *text) : 0;
 			if (rc) {
 				free(*text);
 				*text = NULL;
 			}
 			return rc;
 		}
-		if (n > 0 && keep(server, &head, answer))
+		if (n > 0 && queue_frame(server, &header, answer))
 			return error_memory(err, "the PMIx server's messages");
 		if (n)
 			continue;
@@ -140,24 +140,24 @@ static json_t *job_json(const struct ranks_job *job)
 	for (int i = 0; job->cpus && i < job->rank_count[job->node_index]; i++)
 		json_array_append_new(cpus, json_text(job->cpus[i]));
 	return json_pack("{s:s, s:s, s:i, s:i, s:O, s:O, s:O, s:O}", "name", job->name, "folder",
-			 job->folder, "world", job->world_size, "index", job->node_index, "nodes",
+			 job->dir, "world", job->world_size, "index", job->node_index, "nodes",
 			 nodes, "first", first, "counts", counts, "cpus", cpus);
 }
 
-static void kept_free(struct kept *list)
+static void queued_frames_free(struct queued_frame *list)
 {
 	while (list) {
-		struct kept *kept = list;
+		struct queued_frame *queued_frame = list;
 
-		list = kept->next;
-		free(kept);
+		list = queued_frame->next;
+		free(queued_frame);
 	}
 }
 
 static void server_free(struct ranks_server *server)
 {
-	kept_free(server->first);
-	kept_free(server->answers);
+	queued_frames_free(server->first);
+	queued_frames_free(server->answers);
 	while (server->serving) {
 		struct serving *serving = server->serving;
 
@@ -174,7 +174,7 @@ static void server_free(struct ranks_server *server)
 	free(server);
 }
 
-static int watch(struct ranks_server *server)
+static int watch_descriptors(struct ranks_server *server)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	struct itimerspec deadline = {.it_value = {.tv_sec = ANSWER_MS / 1000}};
@@ -191,21 +191,21 @@ static int watch(struct ranks_server *server)
 
 /* START and every rank's ENVIRONMENT at once: they are answered in this order, by what went wrong
  * where START failed. */
-static int ask_all(struct ranks_server *server, const char *text, int count)
+static int send_start(struct ranks_server *server, const char *text, int count)
 {
 	struct channel *channel = &server->process->channel;
-	struct frame head = {.kind = FRAME_START, .size = strlen(text)};
-	int rc = channel_send(channel, &head, text);
+	struct frame header = {.kind = FRAME_START, .size = strlen(text)};
+	int rc = channel_send(channel, &header, text);
 
 	for (int i = 0; i < count && !rc; i++) {
-		head = (struct frame){.kind = FRAME_ENVIRONMENT, .number = i};
-		rc = channel_send(channel, &head, NULL);
+		header = (struct frame){.kind = FRAME_ENVIRONMENT, .number = i};
+		rc = channel_send(channel, &header, NULL);
 	}
 	/* It reads before it does anything else. */
 	return rc || channel_flush(channel, WRITE_MS);
 }
 
-int ranks_process_begin(struct ranks_process *process, const struct ranks_job *job,
+int server_process_start_async(struct server_process *process, const struct ranks_job *job,
 			const struct ranks_host *host, struct ranks_server **out, struct error *err)
 {
 	struct ranks_server *server = calloc(1, sizeof *server);
@@ -222,11 +222,11 @@ int ranks_process_begin(struct ranks_process *process, const struct ranks_job *j
 	server->host = *host;
 	server->last = &server->first;
 	server->answers_end = &server->answers;
-	server->awaited = 1 + (size_t)job->rank_count[job->node_index];
-	if (watch(server))
+	server->replies_pending = 1 + (size_t)job->rank_count[job->node_index];
+	if (watch_descriptors(server))
 		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %s",
 			       strerror(errno));
-	else if (ask_all(server, text, job->rank_count[job->node_index]))
+	else if (send_start(server, text, job->rank_count[job->node_index]))
 		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
 	free(text);
 	if (rc)
@@ -236,16 +236,16 @@ int ranks_process_begin(struct ranks_process *process, const struct ranks_job *j
 	return rc;
 }
 
-int ranks_process_begun(struct ranks_server *server, struct error *err)
+int server_process_start_result(struct ranks_server *server, struct error *err)
 {
-	struct kept *answer = server->answers;
+	struct queued_frame *answer = server->answers;
 
-	if (server->late)
+	if (server->timed_out)
 		return error_set(err, ERR_UNAVAILABLE, "the PMIx server did not answer within %d s",
 				 ANSWER_MS / 1000);
-	if (answer && answer->head.number)
-		return error_set(err, -answer->head.number, "%s", (const char *)answer->data);
-	if (server->lost || server->awaited || !answer)
+	if (answer && answer->header.number)
+		return error_set(err, -answer->header.number, "%s", (const char *)answer->data);
+	if (server->lost || server->replies_pending || !answer)
 		return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
 	return 0;
 }
@@ -253,21 +253,21 @@ int ranks_process_begun(struct ranks_server *server, struct error *err)
 static void dispatch(struct ranks_server *server);
 static void stop(struct ranks_server *server);
 
-int ranks_process_start(struct ranks_process *process, const struct ranks_job *job,
+int server_process_start(struct server_process *process, const struct ranks_job *job,
 			const struct ranks_host *host, struct ranks_server **out, struct error *err)
 {
 	struct ranks_server *server;
-	int rc = ranks_process_begin(process, job, host, &server, err);
+	int rc = server_process_start_async(process, job, host, &server, err);
 
 	if (rc)
 		return rc;
-	while (server->awaited && !server->late && !server->lost) {
+	while (server->replies_pending && !server->timed_out && !server->lost) {
 		struct pollfd wait = {.fd = server->poll_fd, .events = POLLIN};
 
 		poll(&wait, 1, -1); /* the timer is among them */
 		dispatch(server);
 	}
-	rc = ranks_process_begun(server, err);
+	rc = server_process_start_result(server, err);
 	if (rc)
 		stop(server);
 	else
@@ -276,9 +276,9 @@ int ranks_process_start(struct ranks_process *process, const struct ranks_job *j
 }
 
 /* Which is begin's: START's answer stands first, then one a rank. */
-static const struct kept *environment_of(const struct ranks_server *server, int local_rank)
+static const struct queued_frame *environment_of(const struct ranks_server *server, int local_rank)
 {
-	const struct kept *answer = server->answers;
+	const struct queued_frame *answer = server->answers;
 
 	while (answer && local_rank-- >= 0)
 		answer = answer->next;
@@ -288,7 +288,7 @@ static const struct kept *environment_of(const struct ranks_server *server, int 
 static int environment(struct ranks_server *server, int local_rank, struct env *changes,
 		       struct error *err)
 {
-	const struct kept *answer = local_rank < 0 ? NULL : environment_of(server, local_rank);
+	const struct queued_frame *answer = local_rank < 0 ? NULL : environment_of(server, local_rank);
 	const char *text = answer ? (const char *)answer->data : "";
 	JSON_AUTO list = NULL;
 	json_t *entry;
@@ -298,8 +298,8 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 	if (!answer)
 		return error_set(err, ERR_INTERNAL, "PMIx has no environment for local rank %d",
 				 local_rank);
-	if (answer->head.number)
-		return error_set(err, -answer->head.number, "%s", text);
+	if (answer->header.number)
+		return error_set(err, -answer->header.number, "%s", text);
 	list = json_loads(text, 0, NULL);
 	json_array_foreach(list, i, entry)
 	{
@@ -317,7 +317,7 @@ static int descriptor(struct ranks_server *server)
 	return server->poll_fd;
 }
 
-static void ready(struct ranks_server *server)
+static void notify_ready(struct ranks_server *server)
 {
 	struct itimerspec none = {0};
 
@@ -326,15 +326,15 @@ static void ready(struct ranks_server *server)
 		server->host.ready(server->host.context);
 }
 
-static void serving_done(struct ranks_server *server, const struct frame *head, const void *data)
+static void serving_done(struct ranks_server *server, const struct frame *header, const void *data)
 {
 	for (struct serving **at = &server->serving; *at; at = &(*at)->next) {
 		struct serving *serving = *at;
 
-		if (serving->token != head->token)
+		if (serving->token != header->token)
 			continue;
 		*at = serving->next;
-		serving->done(serving->context, head->number, data, head->size);
+		serving->done(serving->context, header->number, data, header->size);
 		free(serving);
 		return;
 	}
@@ -364,9 +364,9 @@ static void fetch_done(struct ranks_server *server, void *token, int status, con
 }
 
 /* One of begin's answers; nothing more is to come after the last. */
-static void answered(struct ranks_server *server, const struct frame *head, const void *data)
+static void on_start_reply(struct ranks_server *server, const struct frame *header, const void *data)
 {
-	struct kept *answer = copy_frame(head, data);
+	struct queued_frame *answer = copy_frame(header, data);
 
 	if (!answer) {
 		server->lost = true;
@@ -374,40 +374,40 @@ static void answered(struct ranks_server *server, const struct frame *head, cons
 	}
 	*server->answers_end = answer;
 	server->answers_end = &answer->next;
-	if (!--server->awaited)
-		ready(server);
+	if (!--server->replies_pending)
+		notify_ready(server);
 }
 
-static void handle(struct ranks_server *server, const struct frame *head, const void *data)
+static void handle(struct ranks_server *server, const struct frame *header, const void *data)
 {
 	const struct ranks_host *host = &server->host;
-	void *token = (void *)(uintptr_t)head->token;
+	void *token = (void *)(uintptr_t)header->token;
 	char *text;
 	int rc;
 
-	switch (head->kind) {
+	switch (header->kind) {
 	case FRAME_GATHER:
-		rc = host->gather(host->context, head->sequence, data, head->size, token);
+		rc = host->gather(host->context, header->sequence, data, header->size, token);
 		if (rc)
 			gather_done(server, token, rc, NULL, 0);
 		break;
 	case FRAME_FETCH:
-		rc = host->fetch(host->context, head->number, token);
+		rc = host->fetch(host->context, header->number, token);
 		if (rc)
 			fetch_done(server, token, rc, NULL, 0);
 		break;
 	case FRAME_ABORT:
-		text = head->size ? strndup(data, head->size) : NULL;
-		host->abort(host->context, head->number, (int)(int64_t)head->sequence,
+		text = header->size ? strndup(data, header->size) : NULL;
+		host->abort(host->context, header->number, (int)(int64_t)header->sequence,
 			    text ? text : "");
 		free(text);
 		break;
 	case FRAME_SERVED:
-		serving_done(server, head, data);
+		serving_done(server, header, data);
 		break;
 	case FRAME_REPLY:
-		if (server->awaited)
-			answered(server, head, data);
+		if (server->replies_pending)
+			on_start_reply(server, header, data);
 		break;
 	default:
 		break; /* an answer nobody waits for any longer */
@@ -418,38 +418,38 @@ static void dispatch(struct ranks_server *server)
 {
 	struct channel *channel = &server->process->channel;
 	const void *data;
-	struct frame head;
+	struct frame header;
 	eventfd_t count;
 	uint64_t expirations;
 	bool was_lost = server->lost, gone;
 
 	(void)!eventfd_read(server->wake_fd, &count);
 	while (server->first) {
-		struct kept *kept = server->first;
+		struct queued_frame *queued_frame = server->first;
 
-		server->first = kept->next;
+		server->first = queued_frame->next;
 		if (!server->first)
 			server->last = &server->first;
-		handle(server, &kept->head, kept->data);
-		free(kept);
+		handle(server, &queued_frame->header, queued_frame->data);
+		free(queued_frame);
 	}
 	gone = channel_fill(channel) != 0;
-	while (channel_next(channel, &head, &data) > 0)
-		handle(server, &head, data);
-	if (server->awaited && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
-		server->late = true;
-		ready(server);
+	while (channel_next(channel, &header, &data) > 0)
+		handle(server, &header, data);
+	if (server->replies_pending && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
+		server->timed_out = true;
+		notify_ready(server);
 	}
 	if (!gone && !(server->lost && !was_lost))
 		return;
 	server->lost = true;
 	epoll_ctl(server->poll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
-	if (server->awaited) {
-		ready(server);
+	if (server->replies_pending) {
+		notify_ready(server);
 	} else if (server->host.lost) {
 		char text[96];
 
-		process_end_text(server->process, text, sizeof text);
+		server_process_exit_text(server->process, text, sizeof text);
 		server->host.lost(server->host.context, text);
 	}
 }
@@ -462,7 +462,7 @@ static int serve(struct ranks_server *server, int rank,
 
 	if (!serving)
 		return -ERR_UNAVAILABLE;
-	*serving = (struct serving){server->serving, ++server->questions, done, context};
+	*serving = (struct serving){server->serving, ++server->requests, done, context};
 	if (send_frame(server,
 		       (struct frame){.kind = FRAME_SERVE, .token = serving->token, .number = rank},
 		       NULL)) {
@@ -484,8 +484,8 @@ static void missing(struct ranks_server *server, char *text, size_t size)
 
 	if (size)
 		text[0] = '\0';
-	if (!server->awaited &&
-	    !ask(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
+	if (!server->replies_pending &&
+	    !request(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
 		snprintf(text, size, "%s", answer);
 	free(answer);
 }
@@ -496,9 +496,9 @@ static void stop(struct ranks_server *server)
 
 	if (!server)
 		return;
-	/* Who has not answered yet will not answer this: ranks_process_free ends it. */
-	if (!server->lost && !server->awaited)
-		ask(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
+	/* Who has not answered yet will not answer this: server_process_free ends it. */
+	if (!server->lost && !server->replies_pending)
+		request(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
 	free(answer);
 	server_free(server);
 }

@@ -6,12 +6,12 @@
 #include "pmix/channel.h"
 #include "pmix/server_process.h"
 
-struct ranks_process {
+struct server_process {
 	pid_t pid;
 	struct channel channel;
 };
 
 /* How it ended, for people; it is reaped. Blocks for 1 s at most. */
-void process_end_text(struct ranks_process *process, char *text, size_t size);
+void server_process_exit_text(struct server_process *process, char *text, size_t size);
 
 #endif

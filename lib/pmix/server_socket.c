@@ -30,7 +30,7 @@ static bool listens_on_tcp(int fd)
 	       (family == AF_INET || family == AF_INET6);
 }
 
-void server_door_limit(void)
+void server_socket_set_timeout(void)
 {
 	struct timeval limit = {.tv_sec = GREETING_S};
 	int seconds = GREETING_S;

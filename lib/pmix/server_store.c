@@ -55,7 +55,7 @@ static pmix_status_t store_add(struct ranks_server *server, const struct call *c
 
 static bool lookup_answer(struct ranks_server *server, struct call *call);
 
-void store_publish(struct ranks_server *server, struct call *call)
+void server_store_publish(struct ranks_server *server, struct call *call)
 {
 	pmix_status_t status = PMIX_SUCCESS;
 	bool once = false;
@@ -122,7 +122,7 @@ static bool lookup_answer(struct ranks_server *server, struct call *call)
 	return true;
 }
 
-void store_lookup(struct ranks_server *server, struct call *call)
+void server_store_lookup(struct ranks_server *server, struct call *call)
 {
 	if (lookup_answer(server, call)) {
 		call_free(call);
@@ -140,7 +140,7 @@ static bool key_listed(char **keys, const char *key)
 	return false;
 }
 
-void store_unpublish(struct ranks_server *server, struct call *call)
+void server_store_unpublish(struct ranks_server *server, struct call *call)
 {
 	for (struct published **place = &server->published; *place;) {
 		const struct published *entry = *place;
@@ -156,7 +156,7 @@ void store_unpublish(struct ranks_server *server, struct call *call)
 	call_free(call);
 }
 
-void store_free(struct ranks_server *server)
+void server_store_free(struct ranks_server *server)
 {
 	while (server->published)
 		store_drop(&server->published);

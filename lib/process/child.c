@@ -17,7 +17,7 @@
 
 #define DEFAULT_PATH "/usr/local/bin:/usr/bin:/bin"
 
-static const char *plan_path(char *const *envp)
+static const char *path_of(char *const *envp)
 {
 	for (; envp && *envp; envp++)
 		if (!strncmp(*envp, "PATH=", 5))
@@ -55,10 +55,10 @@ static char **path_candidates(const char *program, const char *path)
 	}
 }
 
-int child_plan_make(const char *const *argv, char *const *envp, const char *cwd,
-		    struct child_plan *out, struct error *err)
+int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
+		    struct child_spec *out, struct error *err)
 {
-	struct child_plan plan = {.argv = argv, .envp = envp, .cwd = cwd};
+	struct child_spec spec = {.argv = argv, .envp = envp, .cwd = cwd};
 	size_t count = 0;
 
 	if (!argv || !argv[0] || !argv[0][0])
@@ -66,39 +66,39 @@ int child_plan_make(const char *const *argv, char *const *envp, const char *cwd,
 	while (argv[count])
 		count++;
 	if (strchr(argv[0], '/')) {
-		plan.candidates = calloc(2, sizeof *plan.candidates);
-		if (plan.candidates)
-			plan.candidates[0] = strdup(argv[0]);
+		spec.candidates = calloc(2, sizeof *spec.candidates);
+		if (spec.candidates)
+			spec.candidates[0] = strdup(argv[0]);
 	} else {
-		plan.candidates = path_candidates(argv[0], plan_path(envp));
+		spec.candidates = path_candidates(argv[0], path_of(envp));
 	}
-	plan.shell_argv = calloc(count + 2, sizeof *plan.shell_argv);
-	if (!plan.candidates || !plan.candidates[0] || !plan.shell_argv) {
-		child_plan_free(&plan);
+	spec.shell_argv = calloc(count + 2, sizeof *spec.shell_argv);
+	if (!spec.candidates || !spec.candidates[0] || !spec.shell_argv) {
+		child_spec_free(&spec);
 		return error_memory(err, "starting a rank");
 	}
-	plan.shell_argv[0] = (char *)"/bin/sh";
+	spec.shell_argv[0] = (char *)"/bin/sh";
 	for (size_t i = 1; i < count; i++)
-		plan.shell_argv[i + 1] = (char *)argv[i];
-	*out = plan;
+		spec.shell_argv[i + 1] = (char *)argv[i];
+	*out = spec;
 	return 0;
 }
 
-void child_plan_free(struct child_plan *plan)
+void child_spec_free(struct child_spec *spec)
 {
-	for (char **c = plan->candidates; c && *c; c++)
+	for (char **c = spec->candidates; c && *c; c++)
 		free(*c);
-	free(plan->candidates);
-	free(plan->shell_argv);
-	plan->candidates = NULL;
-	plan->shell_argv = NULL;
+	free(spec->candidates);
+	free(spec->shell_argv);
+	spec->candidates = NULL;
+	spec->shell_argv = NULL;
 }
 
-static _Noreturn void give_up(const struct child_plan *plan, int step)
+static _Noreturn void report_and_exit(const struct child_spec *spec, int stage)
 {
-	struct child_report report = {.step = step, .error = errno};
+	struct child_report report = {.stage = stage, .error = errno};
 	/* If nobody reads it any more, nobody needs it. */
-	ssize_t ignored = write(plan->report_fd, &report, sizeof report);
+	ssize_t ignored = write(spec->report_fd, &report, sizeof report);
 
 	(void)ignored;
 	_exit(127);
@@ -116,15 +116,15 @@ static void close_others(int first, int last)
 		close(fd);
 }
 
-static void set_stdio(const struct child_plan *plan)
+static void set_stdio(const struct child_spec *spec)
 {
 	/* dup2 onto itself would leave close-on-exec as it is. */
-	if (plan->stdin_fd == 0 ? fcntl(0, F_SETFD, 0) < 0 : dup2(plan->stdin_fd, 0) < 0)
-		give_up(plan, CHILD_STEP_STDIO);
-	if (dup2(plan->stdout_fd, 1) < 0 || dup2(plan->stderr_fd, 2) < 0)
-		give_up(plan, CHILD_STEP_STDIO);
-	close_others(3, plan->report_fd - 1);
-	close_others(plan->report_fd + 1, INT_MAX);
+	if (spec->stdin_fd == 0 ? fcntl(0, F_SETFD, 0) < 0 : dup2(spec->stdin_fd, 0) < 0)
+		report_and_exit(spec, CHILD_STAGE_STDIO);
+	if (dup2(spec->stdout_fd, 1) < 0 || dup2(spec->stderr_fd, 2) < 0)
+		report_and_exit(spec, CHILD_STAGE_STDIO);
+	close_others(3, spec->report_fd - 1);
+	close_others(spec->report_fd + 1, INT_MAX);
 }
 
 static void reset_signals(void)
@@ -140,15 +140,15 @@ static void reset_signals(void)
 
 /* execvp's rules: a candidate that is not there is passed over, one that may not be executed is
  * remembered. */
-static void try_candidates(const struct child_plan *plan)
+static void try_candidates(const struct child_spec *spec)
 {
 	int remembered = ENOENT;
 
-	for (char **path = plan->candidates; *path; path++) {
-		execve(*path, (char *const *)plan->argv, plan->envp);
+	for (char **path = spec->candidates; *path; path++) {
+		execve(*path, (char *const *)spec->argv, spec->envp);
 		if (errno == ENOEXEC) {
-			plan->shell_argv[1] = *path;
-			execve("/bin/sh", plan->shell_argv, plan->envp);
+			spec->shell_argv[1] = *path;
+			execve("/bin/sh", spec->shell_argv, spec->envp);
 			errno = ENOEXEC;
 			return;
 		}
@@ -160,43 +160,43 @@ static void try_candidates(const struct child_plan *plan)
 	errno = remembered;
 }
 
-_Noreturn void child_run(const struct child_plan *plan)
+_Noreturn void child_run(const struct child_spec *spec)
 {
 	if (setsid() < 0)
-		give_up(plan, CHILD_STEP_SESSION);
+		report_and_exit(spec, CHILD_STAGE_SESSION);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
-		give_up(plan, CHILD_STEP_SESSION);
-	if (getppid() != plan->parent)
+		report_and_exit(spec, CHILD_STAGE_SESSION);
+	if (getppid() != spec->parent)
 		_exit(126); /* it died before it could have been noticed */
 	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the stack
 	 * of a rank that hangs. */
-	prctl(PR_SET_PTRACER, (unsigned long)plan->parent);
-	set_stdio(plan);
-	if (plan->cwd && chdir(plan->cwd))
-		give_up(plan, CHILD_STEP_FOLDER);
-	if (plan->files)
-		setrlimit(RLIMIT_NOFILE, plan->files);
+	prctl(PR_SET_PTRACER, (unsigned long)spec->parent);
+	set_stdio(spec);
+	if (spec->cwd && chdir(spec->cwd))
+		report_and_exit(spec, CHILD_STAGE_CHDIR);
+	if (spec->files)
+		setrlimit(RLIMIT_NOFILE, spec->files);
 	reset_signals();
-	try_candidates(plan);
-	give_up(plan, CHILD_STEP_EXEC);
+	try_candidates(spec);
+	report_and_exit(spec, CHILD_STAGE_EXEC);
 }
 
 /* Why "No such file" although the file is there. May be written to text. */
-static const char *exec_hint(const struct child_plan *plan, int error, char *text, size_t size)
+static const char *exec_hint(const struct child_spec *spec, int error, char *text, size_t size)
 {
-	const char *program = plan->argv[0];
-	bool below = plan->cwd && *program != '/';
+	const char *program = spec->argv[0];
+	bool below = spec->cwd && *program != '/';
 	char path[PATH_MAX], interpreter[300];
 	struct stat status;
 
-	snprintf(path, sizeof path, "%s%s%s", below ? plan->cwd : "", below ? "/" : "", program);
+	snprintf(path, sizeof path, "%s%s%s", below ? spec->cwd : "", below ? "/" : "", program);
 	if (error == ENOENT && !strchr(program, '/'))
 		return "not in PATH, or without its interpreter or loader; give the path to it";
-	if (error == ENOENT && program_lacks_interpreter(path, interpreter, sizeof interpreter)) {
+	if (error == ENOENT && executable_lacks_interpreter(path, interpreter, sizeof interpreter)) {
 		snprintf(text, size,
 			 "the file is there, but not %s, the interpreter that its first line "
 			 "names%s",
-			 interpreter, program_interpreter_hint(interpreter));
+			 interpreter, executable_interpreter_hint(interpreter));
 		return text;
 	}
 	if (error == ENOENT && !stat(path, &status))
@@ -212,29 +212,29 @@ static const char *exec_hint(const struct child_plan *plan, int error, char *tex
 	return NULL;
 }
 
-int child_report_text(const struct child_report *report, const struct child_plan *plan, char *text,
+int child_report_text(const struct child_report *report, const struct child_spec *spec, char *text,
 		      size_t size)
 {
-	const char *program = plan->argv[0];
+	const char *program = spec->argv[0];
 	const char *hint = NULL;
 	char room[512];
 
-	switch (report->step) {
-	case CHILD_STEP_FOLDER:
+	switch (report->stage) {
+	case CHILD_STAGE_CHDIR:
 		snprintf(text, size, "cannot start %s: cannot enter the folder %s: %s", program,
-			 plan->cwd ? plan->cwd : ".", strerror(report->error));
+			 spec->cwd ? spec->cwd : ".", strerror(report->error));
 		break;
-	case CHILD_STEP_EXEC:
-		hint = exec_hint(plan, report->error, room, sizeof room);
+	case CHILD_STAGE_EXEC:
+		hint = exec_hint(spec, report->error, room, sizeof room);
 		snprintf(text, size, hint ? "cannot start %s: %s (%s)" : "cannot start %s: %s",
 			 program, strerror(report->error), hint);
 		break;
 	default:
 		snprintf(text, size, "cannot start %s: %s failed: %s", program,
-			 report->step == CHILD_STEP_SESSION ? "making its session"
+			 report->stage == CHILD_STAGE_SESSION ? "making its session"
 							    : "setting up its stdio",
 			 strerror(report->error));
 		break;
 	}
-	return report->step == CHILD_STEP_EXEC && report->error == ENOENT ? 127 : 126;
+	return report->stage == CHILD_STAGE_EXEC && report->error == ENOENT ? 127 : 126;
 }

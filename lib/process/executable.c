@@ -10,9 +10,9 @@
 
 #define LINE_MAX_BYTES 256 /* the kernel reads no more of a first line */
 /* The names of needed libraries stand near the start of a program. */
-#define LOOK_BYTES (64u << 20)
+#define SCAN_BYTES (64u << 20)
 
-bool program_lacks_interpreter(const char *path, char *out, size_t size)
+bool executable_lacks_interpreter(const char *path, char *out, size_t size)
 {
 	char line[LINE_MAX_BYTES + 1], *name = line + 2;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -32,7 +32,7 @@ bool program_lacks_interpreter(const char *path, char *out, size_t size)
 	return true;
 }
 
-const char *program_interpreter_hint(const char *interpreter)
+const char *executable_interpreter_hint(const char *interpreter)
 {
 	size_t size = strlen(interpreter);
 
@@ -42,7 +42,7 @@ const char *program_interpreter_hint(const char *interpreter)
 		       : "";
 }
 
-bool program_uses_open_mpi(const char *path)
+bool executable_uses_open_mpi(const char *path)
 {
 	static const char soname[] = "libmpi.so.40"; /* of Open MPI 4 and 5; MPICH's is 12 */
 	struct stat status;
@@ -52,7 +52,7 @@ bool program_uses_open_mpi(const char *path)
 	if (fd < 0)
 		return false;
 	if (!fstat(fd, &status) && S_ISREG(status.st_mode) && status.st_size > 4) {
-		size_t size = status.st_size < LOOK_BYTES ? (size_t)status.st_size : LOOK_BYTES;
+		size_t size = status.st_size < SCAN_BYTES ? (size_t)status.st_size : SCAN_BYTES;
 		const char *file = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
 
 		if (file != MAP_FAILED) {

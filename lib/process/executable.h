@@ -8,13 +8,13 @@
 
 /* The interpreter that the first line of path names, where that one is not there; out is cut at
  * size. False: path is no script, cannot be read, or its interpreter is there (out untouched). */
-bool program_lacks_interpreter(const char *path, char *out, size_t size);
+bool executable_lacks_interpreter(const char *path, char *out, size_t size);
 
 /* A sentence's part for people: " (the first line ends in a carriage return: ...)" where
  * interpreter ends in one, as files from Windows do, else "". */
-const char *program_interpreter_hint(const char *interpreter);
+const char *executable_interpreter_hint(const char *interpreter);
 
 /* Is path linked with Open MPI? Not seen: what is loaded later (Python's mpi4py), scripts. */
-bool program_uses_open_mpi(const char *path);
+bool executable_uses_open_mpi(const char *path);
 
 #endif

@@ -15,9 +15,9 @@
 
 #define LEFT_MS 5000 /* to end what the agent left; a process in state D may outlast it */
 
-static const int passed_on[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
+static const int forwarded_signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
 
-static void settle(void)
+static void detach(void)
 {
 	prctl(PR_SET_NAME, "berth-guard");
 	/* Who waits for the end of a pipe or a connection of the agent's waits for the agent alone.
@@ -45,7 +45,7 @@ static int wait_for(pid_t agent, const sigset_t *set)
 	}
 }
 
-void guard_end_as(int status)
+void guardian_exit_like(int status)
 {
 	struct rlimit none = {0, 0};
 	sigset_t one;
@@ -62,35 +62,35 @@ void guard_end_as(int status)
 	_exit(128 + number);
 }
 
-static _Noreturn void guard(pid_t agent, const char *folder, const sigset_t *set)
+static _Noreturn void run_guardian(pid_t agent, const char *dir, const sigset_t *set)
 {
 	int status;
 
-	settle();
+	detach();
 	status = wait_for(agent, set);
 	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
 		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
-	folder_remove(folder);
-	guard_end_as(status);
+	tmpdir_remove(dir);
+	guardian_exit_like(status);
 }
 
-int guard_begin(const char *folder, pid_t *guardian, struct error *err)
+int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
 {
 	sigset_t set, before;
 	pid_t self = getpid(), pid;
-	int rc = supervise_adopt(err);
+	int rc = supervise_become_subreaper(err);
 
 	if (rc)
 		return rc;
 	sigemptyset(&set);
 	sigaddset(&set, SIGCHLD);
-	for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
-		sigaddset(&set, passed_on[i]);
+	for (size_t i = 0; i < sizeof forwarded_signals / sizeof *forwarded_signals; i++)
+		sigaddset(&set, forwarded_signals[i]);
 	sigprocmask(SIG_BLOCK, &set, &before);
 	signal(SIGCHLD, SIG_DFL); /* ignored, it would reap the agent's end away */
 	pid = fork();
 	if (pid > 0)
-		guard(pid, folder, &set);
+		run_guardian(pid, dir, &set);
 	if (pid < 0)
 		error_set(err, ERR_UNAVAILABLE,
 			  "no process for the agent's guardian: %s (the limit of processes: "

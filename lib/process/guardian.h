@@ -15,10 +15,10 @@
  * same code or signal. So who started this process sees no difference, and of head, agent and
  * guardian any two may be killed at once. To be called while the process has one thread. 0, or
  * -ERR_UNAVAILABLE; the guardian never returns. */
-int guard_begin(const char *folder, pid_t *guardian, struct error *err);
+int guardian_fork(const char *dir, pid_t *guardian, struct error *err);
 
 /* End this process as another one did: by its code or its signal (without a core file). status: as
  * waitpid gave it. */
-_Noreturn void guard_end_as(int status);
+_Noreturn void guardian_exit_like(int status);
 
 #endif

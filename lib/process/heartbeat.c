@@ -11,12 +11,12 @@
 
 #define MOST_STEPS 1e15
 
-void heartbeat_path(const char *folder, int local_rank, char *out, size_t size)
+void heartbeat_path(const char *dir, int local_rank, char *out, size_t size)
 {
-	snprintf(out, size, "%s/heartbeat-%d", folder, local_rank);
+	snprintf(out, size, "%s/heartbeat-%d", dir, local_rank);
 }
 
-double heartbeat_parse(const char *text, char words[HEARTBEAT_WORDS])
+double heartbeat_parse(const char *text, char status_text[HEARTBEAT_STATUS_BYTES])
 {
 	char number[32];
 	size_t length = strcspn(text, " \t\r\n"), at = 0;
@@ -30,15 +30,15 @@ double heartbeat_parse(const char *text, char words[HEARTBEAT_WORDS])
 	if (steps >= 0)
 		text += length;
 	text += strspn(text, " \t");
-	for (; text[at] && text[at] != '\n' && at + 1 < HEARTBEAT_WORDS; at++)
-		words[at] = (unsigned char)text[at] < ' ' || text[at] == 127 ? '?' : text[at];
-	while (at && words[at - 1] == ' ')
+	for (; text[at] && text[at] != '\n' && at + 1 < HEARTBEAT_STATUS_BYTES; at++)
+		status_text[at] = (unsigned char)text[at] < ' ' || text[at] == 127 ? '?' : text[at];
+	while (at && status_text[at - 1] == ' ')
 		at--;
-	words[at] = '\0';
+	status_text[at] = '\0';
 	return steps;
 }
 
-bool heartbeat_look(const char *path, struct heartbeat *heartbeat)
+bool heartbeat_poll(const char *path, struct heartbeat *heartbeat)
 {
 	/* Never a pipe's other end that nobody opens, nor somebody else's file behind a link. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -57,7 +57,7 @@ bool heartbeat_look(const char *path, struct heartbeat *heartbeat)
 		      info.st_size == heartbeat->size))
 		return false;
 	text[n] = '\0';
-	steps = heartbeat_parse(text, heartbeat->words);
+	steps = heartbeat_parse(text, heartbeat->status_text);
 	if (steps >= 0)
 		heartbeat->steps = steps;
 	else if (!heartbeat->numbered)

@@ -16,21 +16,21 @@
 #include <stdint.h>
 
 #define HEARTBEAT_ENV "BERTH_HEARTBEAT_FILE"
-#define HEARTBEAT_WORDS 80
+#define HEARTBEAT_STATUS_BYTES 80
 
 struct heartbeat {
 	double steps; /* -1: nothing was written yet */
-	char words[HEARTBEAT_WORDS];
+	char status_text[HEARTBEAT_STATUS_BYTES];
 	bool seen, numbered;
 	int64_t changed_ns, size; /* of the file, when it was looked at last */
 };
 
 /* Where the rank's file is, in its node's folder. */
-void heartbeat_path(const char *folder, int local_rank, char *out, size_t size);
+void heartbeat_path(const char *dir, int local_rank, char *out, size_t size);
 /* Look at the file; was there anything new? Begin with steps -1 and all else zero. */
-bool heartbeat_look(const char *path, struct heartbeat *heartbeat);
+bool heartbeat_poll(const char *path, struct heartbeat *heartbeat);
 /* "12.5 step 1212": the number (-1: there is none) and the words, cut and without control
  * characters. */
-double heartbeat_parse(const char *text, char words[HEARTBEAT_WORDS]);
+double heartbeat_parse(const char *text, char status_text[HEARTBEAT_STATUS_BYTES]);
 
 #endif

@@ -38,7 +38,7 @@ static bool splitter_grow(struct logs_splitter *splitter, size_t need)
 }
 
 /* Keep bytes of a line that is not complete; full pieces are handed on. */
-static void splitter_keep(struct logs_splitter *splitter, const char *data, size_t size,
+static void splitter_append(struct logs_splitter *splitter, const char *data, size_t size,
 			  logs_line_fn *line, void *context)
 {
 	while (size) {
@@ -75,7 +75,7 @@ void logs_split(struct logs_splitter *splitter, const char *data, size_t size, l
 		if (end && !splitter->size && length <= LOGS_LINE_MAX) {
 			line(context, data, length, true);
 		} else {
-			splitter_keep(splitter, data, length, line, context);
+			splitter_append(splitter, data, length, line, context);
 			if (end) {
 				line(context, splitter->text ? splitter->text : "", splitter->size,
 				     true);
@@ -99,10 +99,10 @@ void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *co
 
 /* ---- files and last lines ---- */
 
-struct kept {
+struct tail_line {
 	size_t size;
 	bool cut;
-	char text[LOGS_KEEP_BYTES + 4];
+	char text[LOGS_TAIL_LINE_BYTES + 4];
 };
 
 struct rank_log {
@@ -113,34 +113,34 @@ struct rank_log {
 	uint64_t lost; /* since the last byte that was written */
 	int lost_errno;
 	int open_stream;   /* the stream whose line is unfinished, 0: none */
-	size_t kept_count; /* complete or open lines ever kept */
-	struct kept *kept; /* [keep]; line i is at i % keep */
+	size_t tail_count; /* complete or open lines ever kept */
+	struct tail_line *tail; /* [tail_lines]; line i is at i % tail_lines */
 };
 
 struct logs {
-	char *folder;
-	size_t count, keep;
+	char *dir;
+	size_t count, tail_lines;
 	struct rank_log *ranks;
-	const char **last; /* what logs_last hands out */
+	const char **tail; /* what logs_tail hands out */
 	uint64_t lost;
 	char problem[512];
-	bool problem_told;
+	bool problem_reported;
 };
 
-static void file_name(char *out, size_t size, const char *folder, int rank)
+static void file_name(char *out, size_t size, const char *dir, int rank)
 {
-	snprintf(out, size, "%s/rank-%04d.log", folder, rank);
+	snprintf(out, size, "%s/rank-%04d.log", dir, rank);
 }
 
 /* What is missing is said at its place, as soon as writing works again. */
-static bool write_lost_mark(struct rank_log *log)
+static bool write_gap_marker(struct rank_log *log)
 {
-	char mark[160];
+	char marker[160];
 	int size =
-		snprintf(mark, sizeof mark, "\n==== berth: %llu bytes are missing here: %s ====\n",
+		snprintf(marker, sizeof marker, "\n==== berth: %llu bytes are missing here: %s ====\n",
 			 (unsigned long long)log->lost, strerror(log->lost_errno));
 
-	if (file_write_all(log->fd, mark, (size_t)size))
+	if (file_write_all(log->fd, marker, (size_t)size))
 		return false;
 	log->lost = 0;
 	return true;
@@ -150,7 +150,7 @@ static void write_out(struct logs *logs, struct rank_log *log, const char *data,
 {
 	if (!size)
 		return;
-	if ((!log->lost || write_lost_mark(log)) && !file_write_all(log->fd, data, size))
+	if ((!log->lost || write_gap_marker(log)) && !file_write_all(log->fd, data, size))
 		return;
 	log->lost_errno = errno;
 	log->lost += size;
@@ -160,7 +160,7 @@ static void write_out(struct logs *logs, struct rank_log *log, const char *data,
 
 	char path[PATH_MAX];
 
-	file_name(path, sizeof path, logs->folder, log->rank);
+	file_name(path, sizeof path, logs->dir, log->rank);
 	snprintf(logs->problem, sizeof logs->problem,
 		 "cannot write %.300s: %s; the job goes on, the log will lack lines", path,
 		 strerror(log->lost_errno));
@@ -184,45 +184,45 @@ static void buffer_add(struct logs *logs, struct rank_log *log, const char *data
 	log->buffered += size;
 }
 
-static void kept_append(struct kept *kept, const char *text, size_t size)
+static void tail_append(struct tail_line *tail_line, const char *text, size_t size)
 {
 	for (size_t i = 0; i < size; i++) {
 		unsigned char byte = (unsigned char)text[i];
 
 		if (byte == '\r') {
 			if (i + 1 < size) {
-				kept->size = 0;
-				kept->cut = false;
+				tail_line->size = 0;
+				tail_line->cut = false;
 			}
 			continue;
 		}
-		if (kept->size == LOGS_KEEP_BYTES) {
-			kept->cut = true;
+		if (tail_line->size == LOGS_TAIL_LINE_BYTES) {
+			tail_line->cut = true;
 			continue;
 		}
 		if ((byte < 0x20 && byte != '\t') || byte == 0x7f)
 			byte = '?';
-		kept->text[kept->size++] = (char)byte;
+		tail_line->text[tail_line->size++] = (char)byte;
 	}
-	memcpy(kept->text + kept->size, "...", 4);
-	if (!kept->cut)
-		kept->text[kept->size] = '\0';
+	memcpy(tail_line->text + tail_line->size, "...", 4);
+	if (!tail_line->cut)
+		tail_line->text[tail_line->size] = '\0';
 }
 
-static bool is_blank(const struct kept *kept)
+static bool is_blank(const struct tail_line *tail_line)
 {
-	return strspn(kept->text, " \t") == kept->size;
+	return strspn(tail_line->text, " \t") == tail_line->size;
 }
 
 /* A new line takes the place after the newest, unless that one is blank. */
-static struct kept *kept_begin(struct logs *logs, struct rank_log *log)
+static struct tail_line *tail_begin(struct logs *logs, struct rank_log *log)
 {
-	struct kept *newest = NULL;
+	struct tail_line *newest = NULL;
 
-	if (log->kept_count)
-		newest = &log->kept[(log->kept_count - 1) % logs->keep];
+	if (log->tail_count)
+		newest = &log->tail[(log->tail_count - 1) % logs->tail_lines];
 	if (!newest || !is_blank(newest))
-		newest = &log->kept[log->kept_count++ % logs->keep];
+		newest = &log->tail[log->tail_count++ % logs->tail_lines];
 	newest->size = 0;
 	newest->cut = false;
 	return newest;
@@ -232,15 +232,15 @@ void logs_line(struct logs *logs, size_t local_rank, int stream, const char *tex
 	       bool newline)
 {
 	struct rank_log *log = &logs->ranks[local_rank];
-	struct kept *kept;
+	struct tail_line *tail_line;
 
 	if (log->open_stream && log->open_stream != stream && log->fd >= 0)
 		buffer_add(logs, log, "\n", 1);
 	if (log->open_stream == stream)
-		kept = &log->kept[(log->kept_count - 1) % logs->keep];
+		tail_line = &log->tail[(log->tail_count - 1) % logs->tail_lines];
 	else
-		kept = kept_begin(logs, log);
-	kept_append(kept, text, size);
+		tail_line = tail_begin(logs, log);
+	tail_append(tail_line, text, size);
 	log->open_stream = newline ? 0 : stream;
 	if (log->fd < 0)
 		return;
@@ -258,9 +258,9 @@ void logs_flush(struct logs *logs)
 
 const char *logs_problem(struct logs *logs)
 {
-	if (!logs->problem[0] || logs->problem_told)
+	if (!logs->problem[0] || logs->problem_reported)
 		return NULL;
-	logs->problem_told = true;
+	logs->problem_reported = true;
 	return logs->problem;
 }
 
@@ -269,30 +269,30 @@ uint64_t logs_lost_bytes(const struct logs *logs)
 	return logs->lost;
 }
 
-size_t logs_last(struct logs *logs, size_t local_rank, const char *const **lines)
+size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines)
 {
 	const struct rank_log *log = &logs->ranks[local_rank];
-	size_t first = log->kept_count > logs->keep ? log->kept_count - logs->keep : 0;
+	size_t first = log->tail_count > logs->tail_lines ? log->tail_count - logs->tail_lines : 0;
 	size_t count = 0;
 
-	for (size_t i = first; i < log->kept_count; i++) {
-		const struct kept *kept = &log->kept[i % logs->keep];
+	for (size_t i = first; i < log->tail_count; i++) {
+		const struct tail_line *tail_line = &log->tail[i % logs->tail_lines];
 
-		if (!is_blank(kept))
-			logs->last[count++] = kept->text;
+		if (!is_blank(tail_line))
+			logs->tail[count++] = tail_line->text;
 	}
-	*lines = logs->last;
+	*lines = logs->tail;
 	return count;
 }
 
-static int open_file(const char *folder, int rank, struct rank_log *log, struct error *err)
+static int open_file(const char *dir, int rank, struct rank_log *log, struct error *err)
 {
 	char path[PATH_MAX];
 
-	if (strlen(folder) > PATH_MAX - 32)
+	if (strlen(dir) > PATH_MAX - 32)
 		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
-				 folder);
-	file_name(path, sizeof path, folder, rank);
+				 dir);
+	file_name(path, sizeof path, dir, rank);
 	/* O_NONBLOCK: a FIFO in our place must not hold up the start. */
 	log->fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
@@ -331,15 +331,15 @@ static void write_header(struct logs *logs, struct rank_log *log,
 
 static int open_files(struct logs *logs, const struct logs_options *options, struct error *err)
 {
-	int rc = logs_check_folder(options->folder, err);
+	int rc = logs_check_dir(options->dir, err);
 
 	if (rc)
 		return rc;
-	logs->folder = strdup(options->folder);
-	if (!logs->folder)
+	logs->dir = strdup(options->dir);
+	if (!logs->dir)
 		return error_memory(err, "the logs");
 	for (size_t i = 0; i < logs->count; i++) {
-		rc = open_file(options->folder, logs->ranks[i].rank, &logs->ranks[i], err);
+		rc = open_file(options->dir, logs->ranks[i].rank, &logs->ranks[i], err);
 		if (rc)
 			return rc;
 	}
@@ -355,20 +355,20 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
 
 	if (!logs)
 		return error_memory(err, "the logs");
-	logs->keep = options->keep_lines > 0 ? (size_t)options->keep_lines : LOGS_KEEP_LINES;
+	logs->tail_lines = options->tail_lines > 0 ? (size_t)options->tail_lines : LOGS_TAIL_LINES;
 	logs->ranks = calloc(options->rank_count ? options->rank_count : 1, sizeof *logs->ranks);
-	logs->last = calloc(logs->keep, sizeof *logs->last);
-	if (!logs->ranks || !logs->last)
+	logs->tail = calloc(logs->tail_lines, sizeof *logs->tail);
+	if (!logs->ranks || !logs->tail)
 		goto fail_memory;
 	for (size_t i = 0; i < options->rank_count; i++) {
 		logs->ranks[i].rank = options->ranks[i];
 		logs->ranks[i].fd = -1;
 		logs->count++;
-		logs->ranks[i].kept = calloc(logs->keep, sizeof *logs->ranks[i].kept);
-		if (!logs->ranks[i].kept)
+		logs->ranks[i].tail = calloc(logs->tail_lines, sizeof *logs->ranks[i].tail);
+		if (!logs->ranks[i].tail)
 			goto fail_memory;
 	}
-	if (options->folder) {
+	if (options->dir) {
 		rc = open_files(logs, options, err);
 		if (rc)
 			goto fail;
@@ -382,21 +382,21 @@ fail:
 	return rc;
 }
 
-int logs_check_folder(const char *folder, struct error *err)
+int logs_check_dir(const char *dir, struct error *err)
 {
 	char path[PATH_MAX];
 
-	if (!folder[0])
+	if (!dir[0])
 		return error_set(err, ERR_OUTPUT, "--log-dir: a folder's name is empty");
 
-	int rc = file_make_dirs(folder, err);
+	int rc = file_make_dirs(dir, err);
 
 	if (rc)
 		return error_prefix(err, "--log-dir");
-	if (strlen(folder) > PATH_MAX - 32)
+	if (strlen(dir) > PATH_MAX - 32)
 		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
-				 folder);
-	snprintf(path, sizeof path, "%s/.berth-XXXXXX", folder);
+				 dir);
+	snprintf(path, sizeof path, "%s/.berth-XXXXXX", dir);
 
 	int fd = mkostemp(path, O_CLOEXEC);
 
@@ -404,15 +404,15 @@ int logs_check_folder(const char *folder, struct error *err)
 		return error_set(err, ERR_OUTPUT,
 				 "cannot make a file in the log folder %s: %s; choose another "
 				 "--log-dir",
-				 folder, strerror(errno));
+				 dir, strerror(errno));
 	unlink(path);
 	close(fd);
 	return 0;
 }
 
-size_t logs_beyond(const char *folder, int rank_count, int *lowest)
+size_t logs_stale_ranks(const char *dir, int rank_count, int *lowest)
 {
-	DIR *list = opendir(folder);
+	DIR *list = opendir(dir);
 	struct dirent *entry;
 	size_t count = 0;
 
@@ -440,10 +440,10 @@ void logs_free(struct logs *logs)
 		if (logs->ranks[i].fd >= 0)
 			close(logs->ranks[i].fd);
 		free(logs->ranks[i].buffer);
-		free(logs->ranks[i].kept);
+		free(logs->ranks[i].tail);
 	}
 	free(logs->ranks);
-	free(logs->last);
-	free(logs->folder);
+	free(logs->tail);
+	free(logs->dir);
 	free(logs);
 }

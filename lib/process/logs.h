@@ -44,16 +44,16 @@ void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *co
 struct logs; /* opaque */
 
 struct logs_options {
-	const char *folder; /* --log-dir, made where it is missing; NULL: no files */
+	const char *dir; /* --log-dir, made where it is missing; NULL: no files */
 	const char *job_id; /* for the header */
 	const char *host;
 	int attempt;
-	int keep_lines;	   /* last lines kept of each rank (LOGS_KEEP_LINES by default: 0) */
+	int tail_lines;	   /* last lines kept of each rank (LOGS_TAIL_LINES by default: 0) */
 	size_t rank_count; /* of this node */
 	const int *ranks;  /* [rank_count] by local rank; copied */
 };
-#define LOGS_KEEP_LINES 20
-#define LOGS_KEEP_BYTES 1024 /* of a kept line; the rest is left out and "..." put there */
+#define LOGS_TAIL_LINES 20
+#define LOGS_TAIL_LINE_BYTES 1024 /* of a kept line; the rest is left out and "..." put there */
 
 /* Make the folder and open every file, before any rank is started.
  * 0; -ERR_OUTPUT: the folder or a file cannot be made or written, err names it and why;
@@ -62,11 +62,11 @@ int logs_open(const struct logs_options *options, struct logs **out, struct erro
 
 /* Can files be made in folder (made where it is missing)? For the head, before anything is
  * started; leaves no file. 0 or -ERR_OUTPUT. */
-int logs_check_folder(const char *folder, struct error *err);
+int logs_check_dir(const char *dir, struct error *err);
 
 /* Log files in folder of ranks that a run of rank_count has not: how many, and the lowest of these
  * ranks. For the head. A folder that cannot be read holds none. */
-size_t logs_beyond(const char *folder, int rank_count, int *lowest);
+size_t logs_stale_ranks(const char *dir, int rank_count, int *lowest);
 
 /* A line of a local rank, as struct supervise_events hands it over; stream: 1 stdout, 2 stderr
  * (an unfinished line is ended before a line of the other stream). Kept, and buffered for the
@@ -88,7 +88,7 @@ uint64_t logs_lost_bytes(const struct logs *logs);
 /* The last lines of a local rank that are not blank, oldest first; returns how many. Each is
  * NUL-terminated, of a line with carriage returns (a progress bar) the last part, control bytes
  * replaced by '?', so that a terminal is safe. Borrowed until the next call on logs. */
-size_t logs_last(struct logs *logs, size_t local_rank, const char *const **lines);
+size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines);
 
 void logs_free(struct logs *logs); /* flushes; NULL is fine */
 

@@ -69,7 +69,7 @@ void oom_watch_begin(struct oom_watch *watch, const char *cgroup_root)
 {
 	find_path(cgroup_root ? cgroup_root : "/sys/fs/cgroup", watch->path, sizeof watch->path);
 	watch->cgroup_kills = counter(watch->path, "oom_kill");
-	watch->machine_kills = counter("/proc/vmstat", "oom_kill");
+	watch->system_kills = counter("/proc/vmstat", "oom_kill");
 }
 
 static bool rose(int64_t *seen, int64_t now)
@@ -80,10 +80,10 @@ static bool rose(int64_t *seen, int64_t now)
 	return true;
 }
 
-enum supervise_oom oom_watch_look(struct oom_watch *watch)
+enum supervise_oom oom_watch_poll(struct oom_watch *watch)
 {
 	bool cgroup = rose(&watch->cgroup_kills, counter(watch->path, "oom_kill"));
-	bool machine = rose(&watch->machine_kills, counter("/proc/vmstat", "oom_kill"));
+	bool system = rose(&watch->system_kills, counter("/proc/vmstat", "oom_kill"));
 
-	return cgroup ? SUPERVISE_OOM_YES : machine ? SUPERVISE_OOM_LIKELY : SUPERVISE_OOM_NO;
+	return cgroup ? SUPERVISE_OOM_YES : system ? SUPERVISE_OOM_LIKELY : SUPERVISE_OOM_NO;
 }

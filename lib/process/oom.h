@@ -10,7 +10,7 @@
 struct oom_watch {
 	char path[4096];       /* memory.events (v2) or memory.oom_control (v1); "" when none */
 	int64_t cgroup_kills;  /* seen so far; -1 unknown */
-	int64_t machine_kills; /* /proc/vmstat's; -1 unknown */
+	int64_t system_kills; /* /proc/vmstat's; -1 unknown */
 };
 
 /* Remember what the counters say now. cgroup_root: "/sys/fs/cgroup". */
@@ -18,6 +18,6 @@ void oom_watch_begin(struct oom_watch *watch, const char *cgroup_root);
 
 /* Has a counter risen? One kill is credited a call, so that a second process that ended otherwise
  * is not blamed on it. */
-enum supervise_oom oom_watch_look(struct oom_watch *watch);
+enum supervise_oom oom_watch_poll(struct oom_watch *watch);
 
 #endif

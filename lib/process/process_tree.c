@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "process/supervise.h"
 
-int descend_pidfd(pid_t pid)
+int process_tree_pidfd_open(pid_t pid)
 {
 #ifdef SYS_pidfd_open
 	return (int)syscall(SYS_pidfd_open, pid, 0);
@@ -39,7 +39,7 @@ static int pidfd_signal(int fd, int signal)
 }
 
 /* One process from PID/stat below the /proc opened as proc_fd. False: gone, or not readable. */
-static bool read_process(int proc_fd, pid_t pid, struct descend_process *out)
+static bool read_process(int proc_fd, pid_t pid, struct process_tree_entry *out)
 {
 	char path[32], text[1024];
 
@@ -78,11 +78,11 @@ static bool read_process(int proc_fd, pid_t pid, struct descend_process *out)
 	return true;
 }
 
-static bool list_add(struct descend_list *list, const struct descend_process *process)
+static bool list_add(struct process_tree *list, const struct process_tree_entry *process)
 {
 	if (list->count == list->room) {
 		size_t room = list->room ? list->room * 2 : 256;
-		struct descend_process *items = reallocarray(list->items, room, sizeof *items);
+		struct process_tree_entry *items = reallocarray(list->items, room, sizeof *items);
 
 		if (!items)
 			return false;
@@ -93,7 +93,7 @@ static bool list_add(struct descend_list *list, const struct descend_process *pr
 	return true;
 }
 
-static int list_all(struct descend_list *list)
+static int list_all(struct process_tree *list)
 {
 	DIR *proc = opendir("/proc");
 	struct dirent *entry;
@@ -103,7 +103,7 @@ static int list_all(struct descend_list *list)
 		return -1;
 	list->count = 0;
 	while (!rc && (entry = readdir(proc))) {
-		struct descend_process process;
+		struct process_tree_entry process;
 		char *end;
 		long pid = strtol(entry->d_name, &end, 10);
 
@@ -118,21 +118,21 @@ static int list_all(struct descend_list *list)
 
 static int by_pid(const void *a, const void *b)
 {
-	pid_t x = ((const struct descend_process *)a)->pid;
-	pid_t y = ((const struct descend_process *)b)->pid;
+	pid_t x = ((const struct process_tree_entry *)a)->pid;
+	pid_t y = ((const struct process_tree_entry *)b)->pid;
 
 	return x < y ? -1 : x > y;
 }
 
-static const struct descend_process *find(const struct descend_list *list, pid_t pid)
+static const struct process_tree_entry *find(const struct process_tree *list, pid_t pid)
 {
-	struct descend_process key = {.pid = pid};
+	struct process_tree_entry key = {.pid = pid};
 
 	return bsearch(&key, list->items, list->count, sizeof key, by_pid);
 }
 
 /* Up the parents until us, an excepted one, or the top. */
-static bool descends(struct descend_list *all, const struct descend_process *process,
+static bool descends(struct process_tree *all, const struct process_tree_entry *process,
 		     const pid_t *except, size_t except_count)
 {
 	pid_t self = getpid();
@@ -147,11 +147,11 @@ static bool descends(struct descend_list *all, const struct descend_process *pro
 		if (process->parent <= 1)
 			return false;
 
-		const struct descend_process *parent = find(all, process->parent);
+		const struct process_tree_entry *parent = find(all, process->parent);
 
 		if (!parent) {
 			/* 0 is the parent of those outside our PID namespace: handled above. */
-			all->torn = true;
+			all->incomplete = true;
 			return false;
 		}
 		process = parent;
@@ -159,12 +159,12 @@ static bool descends(struct descend_list *all, const struct descend_process *pro
 	return false;
 }
 
-int descend_list(const pid_t *except, size_t except_count, struct descend_list *list)
+int process_tree_read(const pid_t *except, size_t except_count, struct process_tree *list)
 {
-	struct descend_list all = {0};
+	struct process_tree all = {0};
 
 	if (list_all(&all)) {
-		descend_list_free(&all);
+		process_tree_free(&all);
 		return -1;
 	}
 	if (all.count)
@@ -179,12 +179,12 @@ int descend_list(const pid_t *except, size_t except_count, struct descend_list *
 		    descends(&all, &all.items[i], except, except_count) &&
 		    !list_add(list, &all.items[i]))
 			rc = -1;
-	list->torn = all.torn;
-	descend_list_free(&all);
+	list->incomplete = all.incomplete;
+	process_tree_free(&all);
 	return rc;
 }
 
-void descend_list_free(struct descend_list *list)
+void process_tree_free(struct process_tree *list)
 {
 	if (!list)
 		return;
@@ -192,15 +192,15 @@ void descend_list_free(struct descend_list *list)
 	memset(list, 0, sizeof *list);
 }
 
-int descend_signal(const struct descend_process *process, int signal)
+int process_tree_signal(const struct process_tree_entry *process, int signal)
 {
-	int fd = descend_pidfd(process->pid);
+	int fd = process_tree_pidfd_open(process->pid);
 
 	if (fd < 0)
 		return errno == ESRCH ? -1 : kill(process->pid, signal);
 
 	/* Between the listing and pidfd_open the number may have gone to somebody else. */
-	struct descend_process now = {0};
+	struct process_tree_entry now = {0};
 	int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = -1, error = ESRCH;
 
@@ -220,7 +220,7 @@ int descend_signal(const struct descend_process *process, int signal)
 	return rc;
 }
 
-void descend_names(const struct descend_list *list, char *text, size_t size)
+void process_tree_format(const struct process_tree *list, char *text, size_t size)
 {
 	size_t used = 0;
 
@@ -228,7 +228,7 @@ void descend_names(const struct descend_list *list, char *text, size_t size)
 		return;
 	text[0] = '\0';
 	for (size_t i = 0; i < list->count && used < size; i++) {
-		const struct descend_process *process = &list->items[i];
+		const struct process_tree_entry *process = &list->items[i];
 
 		if (!process->alive)
 			continue;
@@ -242,14 +242,14 @@ void descend_names(const struct descend_list *list, char *text, size_t size)
 }
 
 /* One round: SIGKILL to all that lives, zombies of ours reaped; how many were alive. */
-static size_t kill_round(const struct descend_list *list)
+static size_t kill_round(const struct process_tree *list)
 {
 	size_t alive = 0;
 
 	for (size_t i = 0; i < list->count; i++) {
 		if (list->items[i].alive) {
 			alive++;
-			descend_signal(&list->items[i], SIGKILL);
+			process_tree_signal(&list->items[i], SIGKILL);
 		} else if (list->items[i].parent == getpid()) {
 			waitpid(list->items[i].pid, NULL, WNOHANG | __WALL);
 		}
@@ -260,7 +260,7 @@ static size_t kill_round(const struct descend_list *list)
 size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int deadline_ms,
 				  char *left, size_t size)
 {
-	struct descend_list list = {0};
+	struct process_tree list = {0};
 	int64_t deadline = clock_now_ms() + deadline_ms;
 	int clean = 0, pause_ms = 1;
 	size_t alive = 0;
@@ -271,15 +271,15 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 	 * Two empty lists in a row are believed, torn ones only when they stay so (parents that
 	 * /proc hides from us). */
 	for (;;) {
-		if (descend_list(except, except_count, &list))
+		if (process_tree_read(except, except_count, &list))
 			break;
 		alive = kill_round(&list);
 		clean = alive ? 0 : clean + 1;
-		if (clean >= (list.torn ? 5 : 2))
+		if (clean >= (list.incomplete ? 5 : 2))
 			break;
 		if (clock_now_ms() >= deadline) {
 			if (left)
-				descend_names(&list, left, size);
+				process_tree_format(&list, left, size);
 			break;
 		}
 
@@ -288,11 +288,11 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 		nanosleep(&pause, NULL);
 		pause_ms = pause_ms < 20 ? pause_ms * 2 : 20;
 	}
-	descend_list_free(&list);
+	process_tree_free(&list);
 	return alive;
 }
 
-int supervise_adopt(struct error *err)
+int supervise_become_subreaper(struct error *err)
 {
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		return error_set(err, ERR_UNAVAILABLE,

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct descend_process {
+struct process_tree_entry {
 	pid_t pid, parent, group;
 	unsigned long long start; /* clock ticks since boot: with pid, an identity */
 	char state;		  /* as in /proc: 'R', 'D', 'Z'... */
@@ -15,26 +15,26 @@ struct descend_process {
 	char name[32];
 };
 
-struct descend_list {
+struct process_tree {
 	size_t count, room;
-	struct descend_process *items;
+	struct process_tree_entry *items;
 	/* A process was seen whose parent was not: it may have been ours, look again. */
-	bool torn;
+	bool incomplete;
 };
-void descend_list_free(struct descend_list *list); /* NULL is fine */
+void process_tree_free(struct process_tree *list); /* NULL is fine */
 
 /* All descendants of this process but for those in except and their descendants; zombies
  * included. Replaces what list holds. 0, or -1 when memory is out or /proc cannot be read. */
-int descend_list(const pid_t *except, size_t except_count, struct descend_list *list);
+int process_tree_read(const pid_t *except, size_t except_count, struct process_tree *list);
 
 /* Signal the very process that was listed, not one that took its number since.
  * 0, or -1 with errno (ESRCH: it is gone). */
-int descend_signal(const struct descend_process *process, int signal);
+int process_tree_signal(const struct process_tree_entry *process, int signal);
 
 /* "pid 812 (cp) in state D, ..." of those alive, cut at size. */
-void descend_names(const struct descend_list *list, char *text, size_t size);
+void process_tree_format(const struct process_tree *list, char *text, size_t size);
 
 /* pidfd_open, or -1 (ENOSYS before Linux 5.3). */
-int descend_pidfd(pid_t pid);
+int process_tree_pidfd_open(pid_t pid);
 
 #endif

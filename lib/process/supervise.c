@@ -22,9 +22,9 @@
 #define POLL_MS 20   /* the tick where there are no pidfds (before Linux 5.3) */
 #define LIST_MS 5000 /* between looks through /proc while some ranks have ended */
 
-int supervise_list(const struct supervise *supervise, struct descend_list *list)
+int supervise_list(const struct supervise *supervise, struct process_tree *list)
 {
-	return descend_list(&supervise->keep, supervise->keep > 0, list);
+	return process_tree_read(&supervise->exempt_pid, supervise->exempt_pid > 0, list);
 }
 
 void supervise_note(struct supervise *supervise, const char *format, ...)
@@ -40,7 +40,7 @@ void supervise_note(struct supervise *supervise, const char *format, ...)
 	supervise->events.note(supervise->events.context, text);
 }
 
-bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind)
+bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch_kind kind)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.u64 = index << 3 | kind};
 
@@ -70,7 +70,7 @@ void supervise_set_timer(struct supervise *supervise, int ms)
 int supervise_new(const struct supervise_options *options, const struct supervise_events *events,
 		  struct supervise **out, struct error *err)
 {
-	int rc = supervise_adopt(err);
+	int rc = supervise_become_subreaper(err);
 
 	if (rc)
 		return rc;
@@ -80,7 +80,7 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 	if (!supervise)
 		return error_memory(err, "supervising the ranks");
 	supervise->this_system = options->this_system;
-	supervise->keep = options->keep;
+	supervise->exempt_pid = options->exempt_pid;
 	supervise->events = *events;
 	supervise->reading = true;
 	supervise->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -100,7 +100,7 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 
 /* ---- output ---- */
 
-static void line_of_stream(void *context, const char *text, size_t size, bool newline)
+static void on_stream_line(void *context, const char *text, size_t size, bool newline)
 {
 	struct stream *stream = context;
 	const struct supervise_events *events = &stream->owner->events;
@@ -115,7 +115,7 @@ void supervise_close_stream(struct stream *stream)
 	if (stream->fd < 0)
 		return;
 	supervise_close(stream->owner, &stream->fd);
-	logs_split_end(&stream->splitter, line_of_stream, stream);
+	logs_split_end(&stream->splitter, on_stream_line, stream);
 }
 
 /* Read at most limit bytes of what is there. */
@@ -135,7 +135,7 @@ static void read_stream(struct stream *stream, size_t limit)
 			supervise_close_stream(stream);
 			return;
 		}
-		logs_split(&stream->splitter, supervise->buffer, (size_t)n, line_of_stream, stream);
+		logs_split(&stream->splitter, supervise->buffer, (size_t)n, on_stream_line, stream);
 		limit -= (size_t)n;
 	}
 }
@@ -151,7 +151,7 @@ void supervise_drain_stream(struct stream *stream)
 	read_stream(stream, capacity > 0 ? (size_t)capacity : SUPERVISE_BUFFER);
 	if (stream->fd >= 0 && stream->splitter.size) {
 		/* A child of the rank keeps the pipe open: the rank's last words go out now. */
-		logs_split_end(&stream->splitter, line_of_stream, stream);
+		logs_split_end(&stream->splitter, on_stream_line, stream);
 	}
 }
 
@@ -161,7 +161,7 @@ void supervise_read(struct supervise *supervise, bool on)
 		return;
 	supervise->reading = on;
 	for (size_t i = 0; i < supervise->count * 2; i++) {
-		struct stream *stream = &supervise->children[i / 2].streams[i % 2];
+		struct stream *stream = &supervise->processes[i / 2].streams[i % 2];
 
 		if (stream->fd < 0)
 			continue;
@@ -176,26 +176,26 @@ void supervise_read(struct supervise *supervise, bool on)
 
 /* ---- ends ---- */
 
-static void read_report(struct supervise *supervise, struct child *child, bool ended)
+static void read_report(struct supervise *supervise, struct rank_process *process, bool ended)
 {
 	struct child_report report;
 	ssize_t n;
 
-	if (child->report_fd < 0)
+	if (process->report_fd < 0)
 		return;
 	do
-		n = read(child->report_fd, &report, sizeof report);
+		n = read(process->report_fd, &report, sizeof report);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN && !ended)
 		return;
-	supervise_close(supervise, &child->report_fd);
+	supervise_close(supervise, &process->report_fd);
 	if (n == (ssize_t)sizeof report) {
-		child->start_code = child_report_text(&report, &child->plan, child->start_error,
-						      sizeof child->start_error);
-	} else if (n == 0 && supervise->events.started && !child->start_code) {
-		supervise->events.started(supervise->events.context, child->local_rank, child->pid);
+		process->start_code = child_report_text(&report, &process->spec, process->start_error,
+						      sizeof process->start_error);
+	} else if (n == 0 && supervise->events.started && !process->start_code) {
+		supervise->events.started(supervise->events.context, process->local_rank, process->pid);
 	}
-	supervise_forget_plan(child);
+	supervise_free_spec(process);
 }
 
 static int64_t timeval_ms(struct timeval t)
@@ -203,28 +203,28 @@ static int64_t timeval_ms(struct timeval t)
 	return (int64_t)t.tv_sec * 1000 + t.tv_usec / 1000;
 }
 
-static void tell_end(struct supervise *supervise, struct child *child, const siginfo_t *info,
+static void report_end(struct supervise *supervise, struct rank_process *process, const siginfo_t *info,
 		     const struct rusage *usage)
 {
 	struct supervise_end end = {
-		.rank = child->rank,
-		.local_rank = child->local_rank,
-		.pid = child->pid,
+		.rank = process->rank,
+		.local_rank = process->local_rank,
+		.pid = process->pid,
 		.code = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status,
 		.signal = info->si_code == CLD_EXITED ? 0 : info->si_status,
 		.core_dumped = info->si_code == CLD_DUMPED,
-		.stopped_by_us = child->stopped_by_us,
+		.stopped_by_us = process->stopped_by_us,
 		.peak_memory_bytes = (int64_t)usage->ru_maxrss * 1024,
 		.user_ms = timeval_ms(usage->ru_utime),
 		.system_ms = timeval_ms(usage->ru_stime),
 	};
 
-	if (child->start_code) {
-		end.code = child->start_code;
+	if (process->start_code) {
+		end.code = process->start_code;
 		end.signal = 0;
-		end.start_error = child->start_error;
+		end.start_error = process->start_error;
 	} else if (end.code && !end.stopped_by_us) {
-		enum supervise_oom oom = oom_watch_look(&supervise->oom);
+		enum supervise_oom oom = oom_watch_poll(&supervise->oom);
 
 		/* A rank that exits by itself may have lost a child (a data loader) to it. */
 		if (end.signal == SIGKILL)
@@ -237,37 +237,37 @@ static void tell_end(struct supervise *supervise, struct child *child, const sig
 }
 
 /* The zombie stays (WNOWAIT): as long as it does, its number names its process group safely. */
-static void look_at_child(struct supervise *supervise, struct child *child)
+static void check_process(struct supervise *supervise, struct rank_process *process)
 {
 	siginfo_t info = {0};
 	struct rusage usage = {0};
 
-	if (child->ended || child->pid <= 0)
+	if (process->ended || process->pid <= 0)
 		return;
 	/* The system call itself: glibc's waitid gives no rusage. */
-	if (syscall(SYS_waitid, P_PID, child->pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) ||
+	if (syscall(SYS_waitid, P_PID, process->pid, &info, WEXITED | WNOHANG | WNOWAIT, &usage) ||
 	    !info.si_pid)
 		return;
-	child->ended = true;
+	process->ended = true;
 	supervise->running--;
-	supervise_close(supervise, &child->pidfd);
-	read_report(supervise, child, true);
-	supervise_drain_stream(&child->streams[0]);
-	supervise_drain_stream(&child->streams[1]);
-	tell_end(supervise, child, &info, &usage);
+	supervise_close(supervise, &process->pidfd);
+	read_report(supervise, process, true);
+	supervise_drain_stream(&process->streams[0]);
+	supervise_drain_stream(&process->streams[1]);
+	report_end(supervise, process, &info, &usage);
 }
 
-void supervise_look_at_all(struct supervise *supervise)
+void supervise_check_all(struct supervise *supervise)
 {
 	for (size_t i = 0; i < supervise->count; i++)
-		look_at_child(supervise, &supervise->children[i]);
+		check_process(supervise, &supervise->processes[i]);
 }
 
-static struct child *child_of(struct supervise *supervise, pid_t pid)
+static struct rank_process *process_of(struct supervise *supervise, pid_t pid)
 {
 	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->children[i].pid == pid)
-			return &supervise->children[i];
+		if (supervise->processes[i].pid == pid)
+			return &supervise->processes[i];
 	return NULL;
 }
 
@@ -279,7 +279,7 @@ void supervise_reap_orphans(struct supervise *supervise)
 	for (int i = 0; i < 1000; i++) {
 		info.si_pid = 0;
 		if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) || !info.si_pid ||
-		    child_of(supervise, info.si_pid))
+		    process_of(supervise, info.si_pid))
 			return;
 		waitpid(info.si_pid, NULL, WNOHANG | __WALL);
 	}
@@ -289,55 +289,55 @@ void supervise_reap_orphans(struct supervise *supervise)
  * nobody in their process group. */
 static void reap_by_list(struct supervise *supervise)
 {
-	struct descend_list list = {0};
+	struct process_tree list = {0};
 	bool used;
 
 	if (supervise_list(supervise, &list)) {
-		descend_list_free(&list);
+		process_tree_free(&list);
 		return;
 	}
 	for (size_t i = 0; i < list.count; i++)
 		if (!list.items[i].alive && list.items[i].parent == getpid() &&
-		    !child_of(supervise, list.items[i].pid))
+		    !process_of(supervise, list.items[i].pid))
 			waitpid(list.items[i].pid, NULL, WNOHANG | __WALL);
-	for (size_t i = 0; i < supervise->count && !list.torn; i++) {
-		struct child *child = &supervise->children[i];
+	for (size_t i = 0; i < supervise->count && !list.incomplete; i++) {
+		struct rank_process *process = &supervise->processes[i];
 
-		if (!child->ended || child->pid <= 0)
+		if (!process->ended || process->pid <= 0)
 			continue;
 		used = false;
 		for (size_t k = 0; k < list.count; k++)
-			used |= list.items[k].group == child->pid &&
-				list.items[k].pid != child->pid;
+			used |= list.items[k].group == process->pid &&
+				list.items[k].pid != process->pid;
 		if (!used)
-			supervise_reap(child);
+			supervise_reap(process);
 	}
-	descend_list_free(&list);
+	process_tree_free(&list);
 }
 
-void supervise_reap(struct child *child)
+void supervise_reap(struct rank_process *process)
 {
-	if (child->pid > 0)
-		waitpid(child->pid, NULL, WNOHANG | __WALL);
-	child->pid = -1;
+	if (process->pid > 0)
+		waitpid(process->pid, NULL, WNOHANG | __WALL);
+	process->pid = -1;
 }
 
 /* ---- events ---- */
 
-static void look_at_execs(struct supervise *supervise, int64_t now)
+static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 {
 	for (size_t i = 0; i < supervise->count; i++) {
-		struct child *child = &supervise->children[i];
+		struct rank_process *process = &supervise->processes[i];
 
-		if (child->ended || child->report_fd < 0 || child->start_code ||
-		    now < child->forked_ms + SUPERVISE_EXEC_MS)
+		if (process->ended || process->report_fd < 0 || process->start_code ||
+		    now < process->forked_ms + SUPERVISE_EXEC_MS)
 			continue;
-		snprintf(child->start_error, sizeof child->start_error,
+		snprintf(process->start_error, sizeof process->start_error,
 			 "cannot start %.200s: it was not loaded within %d s; is its file system "
 			 "reachable?",
-			 child->plan.argv[0], SUPERVISE_EXEC_MS / 1000);
-		child->start_code = 126;
-		kill(child->pid, SIGKILL);
+			 process->spec.argv[0], SUPERVISE_EXEC_MS / 1000);
+		process->start_code = 126;
+		kill(process->pid, SIGKILL);
 	}
 }
 
@@ -349,12 +349,12 @@ static void tick(struct supervise *supervise)
 	if (read(supervise->timer, &expirations, sizeof expirations) < 0)
 		return;
 	if (!supervise->pidfds || supervise->state != STATE_RUN)
-		supervise_look_at_all(supervise);
+		supervise_check_all(supervise);
 	if (supervise->state == STATE_TERM || supervise->state == STATE_KILL) {
-		supervise_stop_on(supervise);
+		supervise_continue_stop(supervise);
 		return;
 	}
-	look_at_execs(supervise, now);
+	check_exec_timeouts(supervise, now);
 	supervise_reap_orphans(supervise);
 	if (supervise->running < supervise->count && now >= supervise->list_ms) {
 		reap_by_list(supervise);
@@ -365,27 +365,27 @@ static void tick(struct supervise *supervise)
 static void handle(struct supervise *supervise, const struct epoll_event *event)
 {
 	size_t index = event->data.u64 >> 3;
-	enum watch kind = event->data.u64 & 7;
+	enum watch_kind kind = event->data.u64 & 7;
 
 	if (kind == WATCH_TIMER) {
 		tick(supervise);
 		return;
 	}
 
-	struct child *child = &supervise->children[index];
+	struct rank_process *process = &supervise->processes[index];
 
 	switch (kind) {
 	case WATCH_STDOUT:
 	case WATCH_STDERR:
 		/* A callback of this very batch may have switched reading off. */
 		if (supervise->reading)
-			read_stream(&child->streams[kind == WATCH_STDERR], SUPERVISE_BUFFER);
+			read_stream(&process->streams[kind == WATCH_STDERR], SUPERVISE_BUFFER);
 		break;
 	case WATCH_REPORT:
-		read_report(supervise, child, false);
+		read_report(supervise, process, false);
 		break;
 	default:
-		look_at_child(supervise, child);
+		check_process(supervise, process);
 		break;
 	}
 }
@@ -399,7 +399,7 @@ void supervise_dispatch(struct supervise *supervise)
 		handle(supervise, &events[i]);
 	/* What remains of ranks that all have ended needs no tick to be seen. */
 	if (supervise->state == STATE_TERM && !supervise->running &&
-	    supervise_nothing_left(supervise))
+	    supervise_all_gone(supervise))
 		supervise_finish(supervise, NULL);
 }
 
@@ -413,7 +413,7 @@ size_t supervise_running(const struct supervise *supervise)
 	return supervise->running;
 }
 
-void supervise_begin_ticks(struct supervise *supervise)
+void supervise_start_timer(struct supervise *supervise)
 {
 	supervise_set_timer(supervise, supervise->pidfds ? TICK_MS : POLL_MS);
 }
@@ -423,19 +423,19 @@ void supervise_free(struct supervise *supervise)
 	if (!supervise)
 		return;
 	if (supervise->count && supervise->state != STATE_FINISHED)
-		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0, SUPERVISE_KILL_MS,
 					   NULL, 0);
 	supervise->events = (struct supervise_events){0};
 	for (size_t i = 0; i < supervise->count; i++) {
-		struct child *child = &supervise->children[i];
+		struct rank_process *process = &supervise->processes[i];
 
-		supervise_close_stream(&child->streams[0]);
-		supervise_close_stream(&child->streams[1]);
-		supervise_close(supervise, &child->report_fd);
-		supervise_close(supervise, &child->pidfd);
-		supervise_forget_plan(child);
+		supervise_close_stream(&process->streams[0]);
+		supervise_close_stream(&process->streams[1]);
+		supervise_close(supervise, &process->report_fd);
+		supervise_close(supervise, &process->pidfd);
+		supervise_free_spec(process);
 	}
-	free(supervise->children);
+	free(supervise->processes);
 	free(supervise->buffer);
 	if (supervise->timer >= 0)
 		close(supervise->timer);

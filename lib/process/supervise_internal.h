@@ -12,7 +12,7 @@
 #define SUPERVISE_BUFFER (64 << 10)
 
 /* What an event is about, in the low bits of its data; above them the local rank. */
-enum watch { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
+enum watch_kind { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
 
 enum supervise_state {
 	STATE_RUN,
@@ -29,7 +29,7 @@ struct stream {
 	struct logs_splitter splitter;
 };
 
-struct child {
+struct rank_process {
 	int rank, local_rank;
 	pid_t pid;     /* -1: not forked, or reaped */
 	int pidfd;     /* -1 without pidfds, and after the end */
@@ -39,31 +39,31 @@ struct child {
 	int start_code; /* not 0: start_error says why it did not start */
 	char start_error[512];
 	int64_t forked_ms;
-	struct child_plan plan; /* until it runs; after the fork only argv[0] and cwd, copied: */
+	struct child_spec spec; /* until it runs; after the fork only argv[0] and cwd, copied: */
 	const char *program_argv[2];
-	char *folder;
+	char *dir;
 	struct stream streams[2];
 };
 
 struct supervise {
 	bool this_system, reading, pidfds;
-	pid_t keep;	     /* 0: none */
+	pid_t exempt_pid;	     /* 0: none */
 	struct rlimit files; /* as it was; the ranks' */
 	struct supervise_events events;
 	int epoll, timer;
 	enum supervise_state state;
 	int64_t deadline_ms, list_ms;
 	size_t count, running;
-	struct child *children; /* [count], by local rank */
+	struct rank_process *processes; /* [count], by local rank */
 	struct oom_watch oom;
 	char *buffer;
 };
 
 /* All that descends from us but for the kept child. 0 or -1. */
-int supervise_list(const struct supervise *supervise, struct descend_list *list);
+int supervise_list(const struct supervise *supervise, struct process_tree *list);
 void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch kind);
+bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch_kind kind);
 void supervise_close(struct supervise *supervise, int *fd);
 
 /* supervise.c */
@@ -72,16 +72,16 @@ void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
 void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);
 /* Tell the ends of ranks that have ended. */
-void supervise_look_at_all(struct supervise *supervise);
+void supervise_check_all(struct supervise *supervise);
 void supervise_reap_orphans(struct supervise *supervise);
 
 /* supervise_stop.c: one step of a stop; is nobody left; the end of it. */
-void supervise_stop_on(struct supervise *supervise);
-bool supervise_nothing_left(struct supervise *supervise);
+void supervise_continue_stop(struct supervise *supervise);
+bool supervise_all_gone(struct supervise *supervise);
 void supervise_finish(struct supervise *supervise, const char *left);
 
-void supervise_begin_ticks(struct supervise *supervise);
-void supervise_reap(struct child *child);
-void supervise_forget_plan(struct child *child);
+void supervise_start_timer(struct supervise *supervise);
+void supervise_reap(struct rank_process *process);
+void supervise_free_spec(struct rank_process *process);
 
 #endif

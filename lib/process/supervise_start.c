@@ -70,14 +70,14 @@ static void wanted_from_set(hwloc_bitmap_t wanted, const struct idset *cpus_os)
 static void wanted_from_share(hwloc_bitmap_t wanted, hwloc_const_bitmap_t allowed, size_t index,
 			      size_t count)
 {
-	size_t cpus = (size_t)hwloc_bitmap_weight(allowed), place = 0;
+	size_t cpus = (size_t)hwloc_bitmap_weight(allowed), position = 0;
 	size_t first = count > cpus ? index % cpus : index * cpus / count;
 	size_t end = count > cpus ? first + 1 : (index + 1) * cpus / count;
 
 	hwloc_bitmap_zero(wanted);
 	for (int cpu = hwloc_bitmap_first(allowed); cpu >= 0;
-	     cpu = hwloc_bitmap_next(allowed, cpu), place++)
-		if (place >= first && place < end)
+	     cpu = hwloc_bitmap_next(allowed, cpu), position++)
+		if (position >= first && position < end)
 			hwloc_bitmap_set(wanted, (unsigned)cpu);
 }
 
@@ -157,7 +157,7 @@ static void close_ends(int ends[2])
 }
 
 /* The child inherits a mask that blocks all, so that no handler of ours runs in it. */
-static pid_t fork_masked(const struct child_plan *plan)
+static pid_t fork_masked(const struct child_spec *spec)
 {
 	sigset_t all, before;
 
@@ -167,7 +167,7 @@ static pid_t fork_masked(const struct child_plan *plan)
 	pid_t pid = fork();
 
 	if (pid == 0)
-		child_run(plan);
+		child_run(spec);
 
 	int error = errno;
 
@@ -176,40 +176,40 @@ static pid_t fork_masked(const struct child_plan *plan)
 	return pid;
 }
 
-static int keep_names(struct child *child, struct error *err)
+static int copy_names(struct rank_process *process, struct error *err)
 {
-	const char *cwd = child->plan.cwd;
+	const char *cwd = process->spec.cwd;
 
-	child->program_argv[0] = strdup(child->plan.argv[0]);
-	child->folder = cwd ? strdup(cwd) : NULL;
-	if (!child->program_argv[0] || (cwd && !child->folder))
+	process->program_argv[0] = strdup(process->spec.argv[0]);
+	process->dir = cwd ? strdup(cwd) : NULL;
+	if (!process->program_argv[0] || (cwd && !process->dir))
 		return error_memory(err, "starting a rank");
 	return 0;
 }
 
-void supervise_forget_plan(struct child *child)
+void supervise_free_spec(struct rank_process *process)
 {
-	free((char *)child->program_argv[0]);
-	free(child->folder);
-	child->program_argv[0] = child->folder = NULL;
-	child_plan_free(&child->plan);
+	free((char *)process->program_argv[0]);
+	free(process->dir);
+	process->program_argv[0] = process->dir = NULL;
+	child_spec_free(&process->spec);
 }
 
-static bool watch_child(struct supervise *supervise, struct child *child)
+static bool watch_process(struct supervise *supervise, struct rank_process *process)
 {
-	size_t index = (size_t)child->local_rank;
+	size_t index = (size_t)process->local_rank;
 
-	child->pidfd = descend_pidfd(child->pid);
-	if (child->pidfd < 0 && errno == ENOSYS)
+	process->pidfd = process_tree_pidfd_open(process->pid);
+	if (process->pidfd < 0 && errno == ENOSYS)
 		supervise->pidfds = false;
-	else if (child->pidfd < 0 || !supervise_watch(supervise, child->pidfd, index, WATCH_END))
+	else if (process->pidfd < 0 || !supervise_watch(supervise, process->pidfd, index, WATCH_END))
 		return false;
-	return supervise_watch(supervise, child->report_fd, index, WATCH_REPORT) &&
-	       supervise_watch(supervise, child->streams[0].fd, index, WATCH_STDOUT) &&
-	       supervise_watch(supervise, child->streams[1].fd, index, WATCH_STDERR);
+	return supervise_watch(supervise, process->report_fd, index, WATCH_REPORT) &&
+	       supervise_watch(supervise, process->streams[0].fd, index, WATCH_STDOUT) &&
+	       supervise_watch(supervise, process->streams[1].fd, index, WATCH_STDERR);
 }
 
-static int start_failed(const struct supervise_rank *rank, const char *what, struct error *err)
+static int report_start_failed(const struct supervise_rank *rank, const char *what, struct error *err)
 {
 	const char *hint = "";
 
@@ -222,20 +222,20 @@ static int start_failed(const struct supervise_rank *rank, const char *what, str
 }
 
 static int fork_rank(struct supervise *supervise, const struct supervise_rank *rank, int null_fd,
-		     struct child *child, struct error *err)
+		     struct rank_process *process, struct error *err)
 {
 	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* stdout, stderr, report */
-	int rc = child_plan_make(rank->argv, rank->envp, rank->cwd, &child->plan, err);
+	int rc = child_spec_make(rank->argv, rank->envp, rank->cwd, &process->spec, err);
 
 	if (rc)
 		return error_prefix(err, "rank %d", rank->rank);
-	rc = keep_names(child, err);
+	rc = copy_names(process, err);
 	if (rc)
 		return rc;
 	for (int i = 0; i < 3; i++) {
 		if (pipe_above(pipes[i])) {
 			pipes[i][0] = pipes[i][1] = -1;
-			rc = start_failed(rank, "pipe", err);
+			rc = report_start_failed(rank, "pipe", err);
 			goto out;
 		}
 		fcntl(pipes[i][0], F_SETFL, O_NONBLOCK);
@@ -243,50 +243,50 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 
 	bool has_stdin = rank->stdin_fd >= 0 && fcntl(rank->stdin_fd, F_GETFD) >= 0;
 
-	child->plan.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
-	child->plan.stdout_fd = pipes[0][1];
-	child->plan.stderr_fd = pipes[1][1];
-	child->plan.report_fd = pipes[2][1];
-	child->plan.parent = getpid();
-	child->plan.files = supervise->files.rlim_cur ? &supervise->files : NULL;
-	child->forked_ms = clock_now_ms();
-	child->pid = fork_masked(&child->plan);
-	if (child->pid < 0) {
-		rc = start_failed(rank, "fork", err);
+	process->spec.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
+	process->spec.stdout_fd = pipes[0][1];
+	process->spec.stderr_fd = pipes[1][1];
+	process->spec.report_fd = pipes[2][1];
+	process->spec.parent = getpid();
+	process->spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
+	process->forked_ms = clock_now_ms();
+	process->pid = fork_masked(&process->spec);
+	if (process->pid < 0) {
+		rc = report_start_failed(rank, "fork", err);
 		goto out;
 	}
 	supervise->running++;
-	child->ended = false;
-	child->streams[0].fd = pipes[0][0];
-	child->streams[1].fd = pipes[1][0];
-	child->report_fd = pipes[2][0];
+	process->ended = false;
+	process->streams[0].fd = pipes[0][0];
+	process->streams[1].fd = pipes[1][0];
+	process->report_fd = pipes[2][0];
 	pipes[0][0] = pipes[1][0] = pipes[2][0] = -1;
-	if (!watch_child(supervise, child))
-		rc = start_failed(rank, "watching it", err);
+	if (!watch_process(supervise, process))
+		rc = report_start_failed(rank, "watching it", err);
 out:
 	for (int i = 0; i < 3; i++)
 		close_ends(pipes[i]);
-	child_plan_free(&child->plan);
-	child->plan = (struct child_plan){.argv = child->program_argv, .cwd = child->folder};
+	child_spec_free(&process->spec);
+	process->spec = (struct child_spec){.argv = process->program_argv, .cwd = process->dir};
 	return rc;
 }
 
-static int make_children(struct supervise *supervise, const struct supervise_rank *ranks,
+static int make_processes(struct supervise *supervise, const struct supervise_rank *ranks,
 			 size_t count, struct error *err)
 {
-	supervise->children = calloc(count, sizeof *supervise->children);
-	if (!supervise->children)
+	supervise->processes = calloc(count, sizeof *supervise->processes);
+	if (!supervise->processes)
 		return error_memory(err, "supervising the ranks");
 	supervise->count = count;
 	for (size_t i = 0; i < count; i++) {
-		struct child *child = &supervise->children[i];
+		struct rank_process *process = &supervise->processes[i];
 
-		child->rank = ranks[i].rank;
-		child->local_rank = (int)i;
-		child->pid = child->pidfd = child->report_fd = -1;
-		child->ended = true; /* until it is forked */
+		process->rank = ranks[i].rank;
+		process->local_rank = (int)i;
+		process->pid = process->pidfd = process->report_fd = -1;
+		process->ended = true; /* until it is forked */
 		for (int k = 0; k < 2; k++)
-			child->streams[k] = (struct stream){
+			process->streams[k] = (struct stream){
 				.owner = supervise,
 				.local_rank = (int)i,
 				.kind = k ? SUPERVISE_STDERR : SUPERVISE_STDOUT,
@@ -297,7 +297,7 @@ static int make_children(struct supervise *supervise, const struct supervise_ran
 }
 
 /* Four descriptors a rank: a usual limit of 1024 would be reached at 250 ranks. */
-static void raise_files(struct supervise *supervise)
+static void raise_file_limit(struct supervise *supervise)
 {
 	struct rlimit more;
 
@@ -325,10 +325,10 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 		return error_set(err, ERR_UNAVAILABLE, "cannot open /dev/null: %s",
 				 strerror(errno));
 
-	int rc = make_children(supervise, ranks, count, err);
+	int rc = make_processes(supervise, ranks, count, err);
 
 	supervise->pidfds = true;
-	raise_files(supervise);
+	raise_file_limit(supervise);
 	binder_open(supervise, &binder);
 	if (!rc && !supervise->this_system && binder.usable)
 		supervise_note(supervise,
@@ -336,20 +336,20 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 			       "spread over the CPUs allowed here");
 	for (size_t i = 0; i < count && !rc; i++) {
 		bind_thread(supervise, &binder, &ranks[i], i, count);
-		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->children[i], err);
+		rc = fork_rank(supervise, &ranks[i], null_fd, &supervise->processes[i], err);
 		unbind_thread(&binder);
 	}
 	binder_close(&binder);
 	close(null_fd);
 	if (rc) {
-		supervise_kill_descendants(&supervise->keep, supervise->keep > 0, SUPERVISE_KILL_MS,
+		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0, SUPERVISE_KILL_MS,
 					   NULL, 0);
 		for (size_t i = 0; i < supervise->count; i++)
-			supervise->children[i].ended = true;
+			supervise->processes[i].ended = true;
 		supervise->running = 0;
 		supervise->state = STATE_FINISHED;
 		return rc;
 	}
-	supervise_begin_ticks(supervise);
+	supervise_start_timer(supervise);
 	return 0;
 }

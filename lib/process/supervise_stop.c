@@ -14,20 +14,20 @@
 void supervise_signal(struct supervise *supervise, int signal)
 {
 	for (size_t i = 0; i < supervise->count; i++) {
-		struct child *child = &supervise->children[i];
+		struct rank_process *process = &supervise->processes[i];
 
-		if (child->ended || child->pid <= 0)
+		if (process->ended || process->pid <= 0)
 			continue;
 		/* Before its setsid it has no group yet. */
-		if (kill(-child->pid, signal) && errno == ESRCH)
-			kill(child->pid, signal);
+		if (kill(-process->pid, signal) && errno == ESRCH)
+			kill(process->pid, signal);
 	}
 }
 
 static bool in_rank_group(const struct supervise *supervise, pid_t group)
 {
 	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->children[i].pid == group)
+		if (supervise->processes[i].pid == group)
 			return true;
 	return false;
 }
@@ -35,17 +35,17 @@ static bool in_rank_group(const struct supervise *supervise, pid_t group)
 static void mark_stopped(struct supervise *supervise)
 {
 	for (size_t i = 0; i < supervise->count; i++)
-		if (!supervise->children[i].ended)
-			supervise->children[i].stopped_by_us = true;
+		if (!supervise->processes[i].ended)
+			supervise->processes[i].stopped_by_us = true;
 }
 
 static void term_all(struct supervise *supervise)
 {
-	struct descend_list list = {0};
+	struct process_tree list = {0};
 
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++) {
-		pid_t pid = supervise->children[i].pid;
+		pid_t pid = supervise->processes[i].pid;
 
 		if (pid <= 0)
 			continue;
@@ -56,38 +56,38 @@ static void term_all(struct supervise *supervise)
 	if (!supervise_list(supervise, &list))
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive && !in_rank_group(supervise, list.items[i].group))
-				descend_signal(&list.items[i], SIGTERM);
-	descend_list_free(&list);
+				process_tree_signal(&list.items[i], SIGTERM);
+	process_tree_free(&list);
 }
 
 static void kill_all(struct supervise *supervise, char *left, size_t size)
 {
-	struct descend_list list = {0};
+	struct process_tree list = {0};
 
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->children[i].pid > 0 && kill(-supervise->children[i].pid, SIGKILL) &&
+		if (supervise->processes[i].pid > 0 && kill(-supervise->processes[i].pid, SIGKILL) &&
 		    errno == ESRCH)
-			kill(supervise->children[i].pid, SIGKILL);
+			kill(supervise->processes[i].pid, SIGKILL);
 	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive)
-				descend_signal(&list.items[i], SIGKILL);
-		descend_names(&list, left, size);
+				process_tree_signal(&list.items[i], SIGKILL);
+		process_tree_format(&list, left, size);
 	}
-	descend_list_free(&list);
+	process_tree_free(&list);
 }
 
 /* No rank runs and no child of ours is left. Who descends from us has an ancestor among our
  * children, and whoever loses his parent becomes our child: so no child is no descendant. */
-bool supervise_nothing_left(struct supervise *supervise)
+bool supervise_all_gone(struct supervise *supervise)
 {
 	siginfo_t info = {0};
 
 	if (supervise->running)
 		return false;
 	for (size_t i = 0; i < supervise->count; i++)
-		supervise_reap(&supervise->children[i]);
+		supervise_reap(&supervise->processes[i]);
 	supervise_reap_orphans(supervise);
 	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) && errno == ECHILD;
 }
@@ -96,7 +96,7 @@ void supervise_finish(struct supervise *supervise, const char *left)
 {
 	supervise->state = STATE_FINISHED;
 	for (size_t i = 0; i < supervise->count * 2; i++) {
-		struct stream *stream = &supervise->children[i / 2].streams[i % 2];
+		struct stream *stream = &supervise->processes[i / 2].streams[i % 2];
 
 		supervise_drain_stream(stream);
 		supervise_close_stream(stream);
@@ -106,12 +106,12 @@ void supervise_finish(struct supervise *supervise, const char *left)
 		supervise->events.finished(supervise->events.context, left);
 }
 
-void supervise_stop_on(struct supervise *supervise)
+void supervise_continue_stop(struct supervise *supervise)
 {
 	char left[512] = "";
 	int64_t now = clock_now_ms();
 
-	if (supervise_nothing_left(supervise)) {
+	if (supervise_all_gone(supervise)) {
 		supervise_finish(supervise, NULL);
 		return;
 	}
@@ -124,8 +124,8 @@ void supervise_stop_on(struct supervise *supervise)
 		supervise->deadline_ms = now + SUPERVISE_KILL_MS;
 	}
 	kill_all(supervise, left, sizeof left);
-	supervise_look_at_all(supervise);
-	if (supervise_nothing_left(supervise))
+	supervise_check_all(supervise);
+	if (supervise_all_gone(supervise))
 		supervise_finish(supervise, NULL);
 	else if (now >= supervise->deadline_ms)
 		supervise_finish(supervise, left[0] ? left : "a process that /proc does not show");
@@ -140,7 +140,7 @@ void supervise_stop(struct supervise *supervise, int grace_ms)
 	if (supervise->state == STATE_RUN) {
 		supervise->state = STATE_TERM;
 		supervise->deadline_ms = deadline;
-		if (grace_ms > 0 && !supervise_nothing_left(supervise))
+		if (grace_ms > 0 && !supervise_all_gone(supervise))
 			term_all(supervise);
 	} else if (deadline < supervise->deadline_ms) {
 		supervise->deadline_ms = deadline;

@@ -12,7 +12,7 @@
 #define PREFIX "berth-"
 #define PARENT_MAX 60 /* of a socket's 107 bytes */
 
-int folder_make(const char *parent, char *out, size_t size, struct error *err)
+int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 {
 	char path[PARENT_MAX + 32];
 
@@ -40,7 +40,7 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 	return 0;
 }
 
-void folder_remove(const char *path)
+void tmpdir_remove(const char *path)
 {
 	const char *name = strrchr(path, '/');
 	struct stat status;

@@ -9,9 +9,9 @@
 
 /* Make "PARENT/berth-XXXXXX", 0700 and ours; parent NULL or too long for a socket's name (PMIx
  * puts sockets there): /tmp. -ERR_OUTPUT. */
-int folder_make(const char *parent, char *out, size_t size, struct error *err);
-/* Remove it and what is in it, links not followed. Only what folder_make made: other names are
+int tmpdir_create(const char *parent, char *out, size_t size, struct error *err);
+/* Remove it and what is in it, links not followed. Only what tmpdir_create made: other names are
  * left alone. */
-void folder_remove(const char *path);
+void tmpdir_remove(const char *path);
 
 #endif

@@ -170,7 +170,7 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 
 /* The port is taken only when the exchange is first used: a program that does not use it may want
  * MASTER_PORT for itself. */
-static int meet(struct client *client, int timeout_ms, struct error *err)
+static int serve_or_connect(struct client *client, int timeout_ms, struct error *err)
 {
 	const struct ranks_place *place = &client->place;
 
@@ -205,7 +205,7 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 
 	if (client->place.size == 1)
 		return 0;
-	int rc = meet(client, timeout_ms, err);
+	int rc = serve_or_connect(client, timeout_ms, err);
 
 	return rc ? rc : store_barrier(&client->store, timeout_ms, err);
 }
@@ -213,7 +213,7 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 static int put(void *state, const char *key, const void *data, size_t size, struct error *err)
 {
 	struct client *client = state;
-	int rc = meet(client, PUT_TIMEOUT_MS, err);
+	int rc = serve_or_connect(client, PUT_TIMEOUT_MS, err);
 
 	return rc ? rc : store_put(&client->store, key, data, size, PUT_TIMEOUT_MS, err);
 }
@@ -222,7 +222,7 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	       struct error *err)
 {
 	struct client *client = state;
-	int rc = meet(client, timeout_ms, err);
+	int rc = serve_or_connect(client, timeout_ms, err);
 
 	if (!rc)
 		rc = store_get(&client->store, rank == RANKS_ANY ? STORE_ANY : rank, key,

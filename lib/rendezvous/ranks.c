@@ -126,7 +126,7 @@ static struct value *value_find(struct ranks *ranks, const char *key)
 	return value;
 }
 
-static int put_alone(struct ranks *ranks, const char *key, const void *data, size_t size,
+static int put_single(struct ranks *ranks, const char *key, const void *data, size_t size,
 		     struct error *err)
 {
 	struct value *value = value_find(ranks, key);
@@ -174,10 +174,10 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 	if (rc)
 		return rc;
 	return ranks->ops ? ranks->ops->put(ranks->state, key, data, size, err)
-			  : put_alone(ranks, key, data, size, err);
+			  : put_single(ranks, key, data, size, err);
 }
 
-static int get_alone(struct ranks *ranks, const char *key, void **data, size_t *size,
+static int get_single(struct ranks *ranks, const char *key, void **data, size_t *size,
 		     struct error *err)
 {
 	/* Nobody else can put it while we wait. */
@@ -206,7 +206,7 @@ int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, vo
 		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
 				 key, rank, ranks->place.size - 1);
 	return ranks->ops ? ranks->ops->get(ranks->state, rank, key, timeout_ms, data, size, err)
-			  : get_alone(ranks, key, data, size, err);
+			  : get_single(ranks, key, data, size, err);
 }
 
 int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
@@ -218,7 +218,7 @@ int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **d
 		return rc;
 	return ranks->ops ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size,
 					    err)
-			  : get_alone(ranks, key, data, size, err);
+			  : get_single(ranks, key, data, size, err);
 }
 
 void ranks_leave(struct ranks *ranks)

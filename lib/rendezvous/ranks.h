@@ -26,7 +26,7 @@ struct ranks_job {
 	const int *first_rank;     /* [node_count]: node n has ranks first_rank[n] .. */
 	const int *rank_count;     /* [node_count] */
 	const char *const *cpus;   /* [rank_count of this node]: "0-3", for locality; or NULL */
-	const char *folder;        /* private to this agent, exists; sockets and files go there */
+	const char *dir;        /* private to this agent, exists; sockets and files go there */
 };
 
 /* What the server needs of the agent. All calls are made from ranks_server_dispatch, in the
@@ -45,7 +45,7 @@ struct ranks_host {
 	/* The server ended by itself; text says how ("ended by signal 11 (...)"). Only of a server
 	 * in a process of its own (pmix/server_process.h); may be NULL. */
 	void (*lost)(void *context, const char *text);
-	/* The start that ranks_process_begin asked for is over: ranks_process_begun says how. Not to
+	/* The start that server_process_start_async asked for is over: server_process_start_result says how. Not to
 	 * free the server from within. May be NULL. */
 	void (*ready)(void *context);
 };
@@ -60,7 +60,7 @@ struct ranks_server; /* opaque */
 struct ranks_server_ops {
 	/* Do early what does not depend on the job (half of what start costs); optional. folder and
 	 * node are those of the job that start is told of later. -ERR_UNAVAILABLE as start. */
-	int (*prepare)(const char *folder, const char *node, int node_index, struct error *err);
+	int (*prepare)(const char *dir, const char *node, int node_index, struct error *err);
 	/* Start the server; changes the environment of this process for the time of the call
 	 * (PMIx's settings), adds threads. -ERR_UNAVAILABLE with PMIx's own words. */
 	int (*start)(const struct ranks_job *job, const struct ranks_host *host,

@@ -23,7 +23,7 @@ struct entry {
 	unsigned char data[];
 };
 
-struct connection {
+struct peer {
 	int fd;
 	int64_t hello_until; /* 0: it has said who it is */
 	int rank;	     /* -1 before hello */
@@ -36,14 +36,14 @@ struct connection {
 	bool closing;
 };
 
-enum presence { ABSENT, HERE, GONE };
+enum presence { PEER_ABSENT, PEER_PRESENT, PEER_LEFT };
 
 struct store_server {
 	int listener, wake;
 	int size;
 	char label[128];
 	pthread_t thread;
-	struct connection *connections;
+	struct peer *peers;
 	size_t count, room;
 	unsigned char *presence; /* [size] */
 	struct entry *entries;
@@ -54,23 +54,23 @@ struct store_server {
 	int64_t stop_until; /* under lock */
 };
 
-static void reply(struct connection *connection, enum store_type type, const void *data,
+static void reply(struct peer *peer, enum store_type type, const void *data,
 		  size_t size)
 {
 	struct store_message message = {
-		.type = type, .number = connection->number, .size = (uint32_t)size};
-	unsigned char head[STORE_HEAD];
+		.type = type, .number = peer->number, .size = (uint32_t)size};
+	unsigned char header[STORE_HEADER_BYTES];
 
-	store_head_write(&message, head);
-	if (bytes_add(&connection->out, head, sizeof head) ||
-	    bytes_add(&connection->out, data, size))
-		connection->closing = true;
+	store_header_write(&message, header);
+	if (bytes_add(&peer->out, header, sizeof header) ||
+	    bytes_add(&peer->out, data, size))
+		peer->closing = true;
 }
 
-static void reply_failed(struct connection *connection, const char *text)
+static void reply_failed(struct peer *peer, const char *text)
 {
-	connection->waiting = 0;
-	reply(connection, STORE_FAILED, text, strlen(text));
+	peer->waiting = 0;
+	reply(peer, STORE_FAILED, text, strlen(text));
 }
 
 /* ---- barrier and get ---- */
@@ -81,23 +81,23 @@ static void barrier_check(struct store_server *server)
 	char text[64];
 
 	for (size_t i = 0; i < server->count; i++)
-		waiting += server->connections[i].waiting == STORE_BARRIER;
+		waiting += server->peers[i].waiting == STORE_BARRIER;
 	for (int rank = 0; rank < server->size && gone < 0; rank++)
-		if (server->presence[rank] == GONE)
+		if (server->presence[rank] == PEER_LEFT)
 			gone = rank;
 	if (!waiting || (waiting < server->size && gone < 0))
 		return;
 	snprintf(text, sizeof text, "rank %d has left", gone);
 	for (size_t i = 0; i < server->count; i++) {
-		struct connection *connection = &server->connections[i];
+		struct peer *peer = &server->peers[i];
 
-		if (connection->waiting != STORE_BARRIER)
+		if (peer->waiting != STORE_BARRIER)
 			continue;
-		connection->waiting = 0;
+		peer->waiting = 0;
 		if (waiting == server->size)
-			reply(connection, STORE_DONE, NULL, 0);
+			reply(peer, STORE_DONE, NULL, 0);
 		else
-			reply_failed(connection, text);
+			reply_failed(peer, text);
 	}
 }
 
@@ -113,27 +113,27 @@ static struct entry *entry_find(const struct store_server *server, uint32_t rank
 	return found;
 }
 
-static void get_check(struct store_server *server, struct connection *connection)
+static void get_check(struct store_server *server, struct peer *peer)
 {
-	const struct entry *entry = entry_find(server, connection->get_rank, connection->get_key);
+	const struct entry *entry = entry_find(server, peer->get_rank, peer->get_key);
 	char text[STORE_KEY_MAX + 64];
 
 	if (entry) {
-		connection->waiting = 0;
-		reply(connection, STORE_VALUE, entry->data, entry->size);
-	} else if (connection->get_rank != (uint32_t)STORE_ANY &&
-		   server->presence[connection->get_rank] == GONE) {
+		peer->waiting = 0;
+		reply(peer, STORE_VALUE, entry->data, entry->size);
+	} else if (peer->get_rank != (uint32_t)STORE_ANY &&
+		   server->presence[peer->get_rank] == PEER_LEFT) {
 		snprintf(text, sizeof text, "rank %u has left without putting '%s'",
-			 connection->get_rank, connection->get_key);
-		reply_failed(connection, text);
+			 peer->get_rank, peer->get_key);
+		reply_failed(peer, text);
 	}
 }
 
 static void get_check_all(struct store_server *server)
 {
 	for (size_t i = 0; i < server->count; i++)
-		if (server->connections[i].waiting == STORE_GET)
-			get_check(server, &server->connections[i]);
+		if (server->peers[i].waiting == STORE_GET)
+			get_check(server, &server->peers[i]);
 }
 
 static void entry_remove(struct store_server *server, const struct entry *old)
@@ -150,10 +150,10 @@ static void entry_remove(struct store_server *server, const struct entry *old)
 	}
 }
 
-static void put(struct store_server *server, struct connection *connection,
+static void put(struct store_server *server, struct peer *peer,
 		const struct store_message *message, const void *data)
 {
-	uint32_t rank = (uint32_t)connection->rank;
+	uint32_t rank = (uint32_t)peer->rank;
 
 	entry_remove(server, entry_find(server, rank, message->key));
 	struct entry *entry = server->total + message->size <= STORE_TOTAL_MAX
@@ -161,7 +161,7 @@ static void put(struct store_server *server, struct connection *connection,
 				      : NULL;
 
 	if (!entry) {
-		reply_failed(connection, "the values of all ranks together are too large");
+		reply_failed(peer, "the values of all ranks together are too large");
 		return;
 	}
 	*entry = (struct entry){.next = server->entries, .rank = rank, .size = message->size};
@@ -170,13 +170,13 @@ static void put(struct store_server *server, struct connection *connection,
 		memcpy(entry->data, data, message->size);
 	server->entries = entry;
 	server->total += entry->size;
-	reply(connection, STORE_DONE, NULL, 0);
+	reply(peer, STORE_DONE, NULL, 0);
 	get_check_all(server);
 }
 
 /* ---- who comes and goes ---- */
 
-static void hello(struct store_server *server, struct connection *connection,
+static void hello(struct store_server *server, struct peer *peer,
 		  const struct store_message *message, const void *data)
 {
 	char text[256] = "";
@@ -189,79 +189,79 @@ static void hello(struct store_server *server, struct connection *connection,
 			 server->size, message->rank, message->number);
 	else if (message->rank >= (uint32_t)server->size)
 		snprintf(text, sizeof text, "there is no rank %u", message->rank);
-	else if (server->presence[message->rank] != ABSENT)
+	else if (server->presence[message->rank] != PEER_ABSENT)
 		snprintf(text, sizeof text, "rank %u is here already: two processes have RANK %u",
 			 message->rank, message->rank);
 	if (*text) {
-		reply(connection, STORE_REFUSED, text, strlen(text));
-		connection->closing = true;
+		reply(peer, STORE_REFUSED, text, strlen(text));
+		peer->closing = true;
 		return;
 	}
-	connection->rank = (int)message->rank;
-	connection->hello_until = 0;
-	server->presence[connection->rank] = HERE;
-	reply(connection, STORE_WELCOME, NULL, 0);
+	peer->rank = (int)message->rank;
+	peer->hello_until = 0;
+	server->presence[peer->rank] = PEER_PRESENT;
+	reply(peer, STORE_WELCOME, NULL, 0);
 }
 
-static void give_up(struct store_server *server, struct connection *connection)
+static void cancel_request(struct store_server *server, struct peer *peer)
 {
 	struct idset *set = idset_new();
 
 	for (int rank = 0; set && rank < server->size && rank <= IDSET_MAX; rank++)
 		idset_add(set, rank);
-	if (connection->waiting == STORE_GET) {
+	if (peer->waiting == STORE_GET) {
 		idset_clear(set);
-		if (set && connection->get_rank != (uint32_t)STORE_ANY)
-			idset_add(set, (int)connection->get_rank);
+		if (set && peer->get_rank != (uint32_t)STORE_ANY)
+			idset_add(set, (int)peer->get_rank);
 	}
-	for (size_t i = 0; set && connection->waiting == STORE_BARRIER && i < server->count; i++)
+	for (size_t i = 0; set && peer->waiting == STORE_BARRIER && i < server->count; i++)
 		/* One that has just given up the same barrier was there. */
-		if (server->connections[i].rank >= 0 &&
-		    server->connections[i].barriers >= connection->barriers)
-			idset_remove(set, server->connections[i].rank);
+		if (server->peers[i].rank >= 0 &&
+		    server->peers[i].barriers >= peer->barriers)
+			idset_remove(set, server->peers[i].rank);
 	char *text = set ? idset_format(set) : NULL;
 
-	connection->waiting = 0;
-	reply(connection, STORE_MISSING, text, text ? strlen(text) : 0);
+	peer->waiting = 0;
+	reply(peer, STORE_MISSING, text, text ? strlen(text) : 0);
 	free(text);
 	idset_free(set);
 }
 
 /* One message; false when it must not be there. */
-static bool handle(struct store_server *server, struct connection *connection,
+static bool handle(struct store_server *server, struct peer *peer,
 		   const struct store_message *message, const void *data)
 {
-	if (connection->rank < 0) {
+	if (peer->rank < 0) {
 		if (message->type != STORE_HELLO)
 			return false;
-		hello(server, connection, message, data);
+		hello(server, peer, message, data);
 		return true;
 	}
-	if (message->type == STORE_GIVE_UP) {
-		connection->number = message->number;
-		give_up(server, connection);
+	if (message->type == STORE_CANCEL) {
+		peer->number = message->number;
+		cancel_request(server, peer);
 		return true;
 	}
-	if (connection->waiting)
+	if (peer->waiting)
 		return false;
-	connection->number = message->number;
+	peer->number = message->number;
 	switch (message->type) {
 	case STORE_PUT:
-		put(server, connection, message, data);
+		put(server, peer, message, data);
 		return true;
 	case STORE_GET:
 		if ((message->rank >= (uint32_t)server->size &&
 		     message->rank != (uint32_t)STORE_ANY) ||
 		    message->size)
 			return false;
-		connection->waiting = STORE_GET;
-		connection->get_rank = message->rank;
-		memcpy(connection->get_key, message->key, sizeof connection->get_key);
-		get_check(server, connection);
+		peer->waiting = STORE_GET;
+		peer->get_rank = message->rank;
+		memcpy(peer->get_key, message->key, sizeof peer->get_key);
+		get_check(server, peer);
 		return true;
 	case STORE_BARRIER:
-		connection->waiting = STORE_BARRIER;
-		connection->barriers++;
+		peer->waiting = STORE_BARRIER;
+		peer->barriers++;
 		barrier_check(server);
 		return true;
 	case STORE_BYE:
@@ -272,106 +272,106 @@ static bool handle(struct store_server *server, struct connection *connection,
 }
 
 /* All whole messages of connection's input. */
-static void parse(struct store_server *server, struct connection *connection)
+static void parse(struct store_server *server, struct peer *peer)
 {
-	while (!connection->closing && connection->in.size >= STORE_HEAD) {
+	while (!peer->closing && peer->in.size >= STORE_HEADER_BYTES) {
 		struct store_message message;
 
-		if (store_head_read(connection->in.data, &message) ||
-		    (connection->rank < 0 && message.size > sizeof server->label)) {
-			connection->closing = true;
+		if (store_header_read(peer->in.data, &message) ||
+		    (peer->rank < 0 && message.size > sizeof server->label)) {
+			peer->closing = true;
 			return;
 		}
-		size_t whole = STORE_HEAD + message.key_size + (size_t)message.size;
+		size_t whole = STORE_HEADER_BYTES + message.key_size + (size_t)message.size;
 
-		if (connection->in.size < whole)
+		if (peer->in.size < whole)
 			return;
-		memcpy(message.key, connection->in.data + STORE_HEAD, message.key_size);
+		memcpy(message.key, peer->in.data + STORE_HEADER_BYTES, message.key_size);
 		message.key[message.key_size] = 0;
 		if (strlen(message.key) != message.key_size ||
-		    !handle(server, connection, &message,
-			    connection->in.data + STORE_HEAD + message.key_size))
-			connection->closing = true;
-		bytes_drop(&connection->in, whole);
+		    !handle(server, peer, &message,
+			    peer->in.data + STORE_HEADER_BYTES + message.key_size))
+			peer->closing = true;
+		bytes_drop(&peer->in, whole);
 	}
 }
 
-static void receive(struct store_server *server, struct connection *connection)
+static void receive(struct store_server *server, struct peer *peer)
 {
 	unsigned char bytes[65536];
-	ssize_t got = recv(connection->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+	ssize_t got = recv(peer->fd, bytes, sizeof bytes, MSG_DONTWAIT);
 
 	if (got > 0) {
-		if (bytes_add(&connection->in, bytes, (size_t)got))
-			connection->closing = true;
-		parse(server, connection);
+		if (bytes_add(&peer->in, bytes, (size_t)got))
+			peer->closing = true;
+		parse(server, peer);
 	} else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-		connection->closing = true;
+		peer->closing = true;
 	}
 }
 
-static void transmit(struct connection *connection)
+static void transmit(struct peer *peer)
 {
-	while (connection->out.size) {
-		ssize_t sent = send(connection->fd, connection->out.data, connection->out.size,
+	while (peer->out.size) {
+		ssize_t sent = send(peer->fd, peer->out.data, peer->out.size,
 				    MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (sent > 0)
-			bytes_drop(&connection->out, (size_t)sent);
+			bytes_drop(&peer->out, (size_t)sent);
 		else if (errno == EINTR)
 			continue;
 		else if (errno == EAGAIN)
 			return;
 		else {
-			connection->closing = true;
-			connection->out.size = 0;
+			peer->closing = true;
+			peer->out.size = 0;
 		}
 	}
 }
 
-static bool connection_add(struct store_server *server, int fd, int rank)
+static bool peer_add(struct store_server *server, int fd, int rank)
 {
 	if (server->count == server->room) {
 		size_t room = server->room ? server->room * 2 : 16;
-		struct connection *grown =
-			realloc(server->connections, room * sizeof *server->connections);
+		struct peer *grown =
+			realloc(server->peers, room * sizeof *server->peers);
 
 		if (!grown)
 			return false;
-		server->connections = grown;
+		server->peers = grown;
 		server->room = room;
 	}
-	server->connections[server->count++] = (struct connection){
+	server->peers[server->count++] = (struct peer){
 		.fd = fd, .rank = rank, .hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
 	return true;
 }
 
-static void connection_remove(struct store_server *server, size_t index)
+static void peer_remove(struct store_server *server, size_t index)
 {
-	struct connection *connection = &server->connections[index];
-	int rank = connection->rank;
+	struct peer *peer = &server->peers[index];
+	int rank = peer->rank;
 
-	close(connection->fd);
-	bytes_free(&connection->in);
-	bytes_free(&connection->out);
-	*connection = server->connections[--server->count];
+	close(peer->fd);
+	bytes_free(&peer->in);
+	bytes_free(&peer->out);
+	*peer = server->peers[--server->count];
 	if (rank < 0)
 		return;
-	server->presence[rank] = GONE;
+	server->presence[rank] = PEER_LEFT;
 	barrier_check(server);
 	get_check_all(server);
 }
 
 static void accept_one(struct store_server *server)
 {
-	size_t strangers = 0;
+	size_t unidentified = 0;
 	int fd = accept4(server->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0)
 		return;
 	for (size_t i = 0; i < server->count; i++)
-		strangers += server->connections[i].rank < 0;
-	if (strangers >= STORE_STRANGERS_MAX || !connection_add(server, fd, -1))
+		unidentified += server->peers[i].rank < 0;
+	if (unidentified >= STORE_UNIDENTIFIED_MAX || !peer_add(server, fd, -1))
 		close(fd);
 }
 
@@ -383,7 +383,7 @@ static bool stop_check(struct store_server *server)
 	size_t others = 0;
 
 	for (size_t i = 0; i < server->count; i++)
-		others += server->connections[i].rank >= 0;
+		others += server->peers[i].rank >= 0;
 	pthread_mutex_lock(&server->lock);
 	bool end = server->stop && (!others || clock_now_ms() >= server->stop_until);
 
@@ -391,17 +391,17 @@ static bool stop_check(struct store_server *server)
 	return !end;
 }
 
-static void sweep(struct store_server *server)
+static void drop_late_peers(struct store_server *server)
 {
 	int64_t now = clock_now_ms();
 
 	for (size_t i = 0; i < server->count;) {
-		struct connection *connection = &server->connections[i];
+		struct peer *peer = &server->peers[i];
 
-		transmit(connection);
-		if ((connection->closing && !connection->out.size) ||
-		    (connection->hello_until && now > connection->hello_until)) {
-			connection_remove(server, i);
+		transmit(peer);
+		if ((peer->closing && !peer->out.size) ||
+		    (peer->hello_until && now > peer->hello_until)) {
+			peer_remove(server, i);
 			i = 0; /* others may have got answers, also those before it */
 		} else {
 			i++;
@@ -422,24 +422,24 @@ static void *serve(void *context)
 		fds[0] = (struct pollfd){server->wake, POLLIN, 0};
 		fds[1] = (struct pollfd){server->listener, POLLIN, 0};
 		for (size_t i = 0; i < count; i++) {
-			const struct connection *connection = &server->connections[i];
+			const struct peer *peer = &server->peers[i];
 
 			fds[i + 2] = (struct pollfd){
-				connection->fd,
-				(short)(POLLIN | (connection->out.size ? POLLOUT : 0)), 0};
+				peer->fd,
+				(short)(POLLIN | (peer->out.size ? POLLOUT : 0)), 0};
 		}
 		int ready = poll(fds, count + 2, 200);
 		eventfd_t wakes;
 
 		for (size_t i = 0; ready > 0 && i < count; i++)
 			if (fds[i + 2].revents & (POLLIN | POLLHUP | POLLERR))
-				receive(server, &server->connections[i]);
+				receive(server, &server->peers[i]);
 		if (ready > 0 && fds[0].revents)
 			(void)!eventfd_read(server->wake, &wakes);
 		if (ready > 0 && fds[1].revents)
 			accept_one(server);
 		free(fds);
-		sweep(server);
+		drop_late_peers(server);
 	}
 	return NULL;
 }
@@ -447,11 +447,11 @@ static void *serve(void *context)
 static void server_free(struct store_server *server)
 {
 	while (server->count) {
-		struct connection *connection = &server->connections[--server->count];
+		struct peer *peer = &server->peers[--server->count];
 
-		close(connection->fd);
-		bytes_free(&connection->in);
-		bytes_free(&connection->out);
+		close(peer->fd);
+		bytes_free(&peer->in);
+		bytes_free(&peer->out);
 	}
 	while (server->entries)
 		entry_remove(server, server->entries);
@@ -460,7 +460,7 @@ static void server_free(struct store_server *server)
 	if (server->wake >= 0)
 		close(server->wake);
 	pthread_mutex_destroy(&server->lock);
-	free(server->connections);
+	free(server->peers);
 	free(server->presence);
 	free(server);
 }
@@ -485,12 +485,12 @@ int store_serve(const char *address, int port, int size, const char *label,
 	}
 	if (!server->presence || server->wake < 0 ||
 	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) ||
-	    !connection_add(server, pair[0], 0)) {
+	    !peer_add(server, pair[0], 0)) {
 		if (pair[0] >= 0)
 			close(pair[0]);
 		goto failed;
 	}
-	server->presence[0] = HERE;
+	server->presence[0] = PEER_PRESENT;
 	if (pthread_create(&server->thread, NULL, serve, server))
 		goto failed;
 	*out = server;

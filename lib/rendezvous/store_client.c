@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "rendezvous/store.h"
 
-#define GIVE_UP_MS 1000
+#define CANCEL_MS 1000
 
 static void write_u32(unsigned char *to, uint32_t value)
 {
@@ -30,26 +30,26 @@ static uint32_t read_u32(const unsigned char *from)
 	return ntohl(value);
 }
 
-void store_head_write(const struct store_message *message, unsigned char head[STORE_HEAD])
+void store_header_write(const struct store_message *message, unsigned char header[STORE_HEADER_BYTES])
 {
-	write_u32(head, STORE_MAGIC);
-	write_u32(head + 4, message->type << 16 | message->key_size);
-	write_u32(head + 8, message->rank);
-	write_u32(head + 12, message->number);
-	write_u32(head + 16, message->size);
+	write_u32(header, STORE_MAGIC);
+	write_u32(header + 4, message->type << 16 | message->key_size);
+	write_u32(header + 8, message->rank);
+	write_u32(header + 12, message->number);
+	write_u32(header + 16, message->size);
 }
 
-int store_head_read(const unsigned char head[STORE_HEAD], struct store_message *message)
+int store_header_read(const unsigned char header[STORE_HEADER_BYTES], struct store_message *message)
 {
 	struct store_message read = {0};
-	uint32_t type_key = read_u32(head + 4);
+	uint32_t type_key = read_u32(header + 4);
 
 	read.type = type_key >> 16;
 	read.key_size = type_key & 0xffff;
-	read.rank = read_u32(head + 8);
-	read.number = read_u32(head + 12);
-	read.size = read_u32(head + 16);
-	if (read_u32(head) != STORE_MAGIC || read.type < STORE_HELLO || read.type > STORE_BYE ||
+	read.rank = read_u32(header + 8);
+	read.number = read_u32(header + 12);
+	read.size = read_u32(header + 16);
+	if (read_u32(header) != STORE_MAGIC || read.type < STORE_HELLO || read.type > STORE_BYE ||
 	    read.key_size > STORE_KEY_MAX || read.size > STORE_VALUE_MAX)
 		return -1;
 	bool keyed = read.type == STORE_PUT || read.type == STORE_GET;
@@ -134,11 +134,11 @@ static int receive_all(int fd, void *data, size_t size, int64_t until)
 static int message_send(const struct store_client *client, const struct store_message *message,
 			const void *data, int64_t until)
 {
-	unsigned char head[STORE_HEAD + STORE_KEY_MAX];
+	unsigned char header[STORE_HEADER_BYTES + STORE_KEY_MAX];
 
-	store_head_write(message, head);
-	memcpy(head + STORE_HEAD, message->key, message->key_size);
-	int rc = send_all(client->fd, head, STORE_HEAD + message->key_size, until);
+	store_header_write(message, header);
+	memcpy(header + STORE_HEADER_BYTES, message->key, message->key_size);
+	int rc = send_all(client->fd, header, STORE_HEADER_BYTES + message->key_size, until);
 
 	return rc ? rc : send_all(client->fd, data, message->size, until);
 }
@@ -148,20 +148,20 @@ static int message_send(const struct store_client *client, const struct store_me
 static int message_receive(const struct store_client *client, struct store_message *message,
 			   char **data, int64_t until)
 {
-	unsigned char head[STORE_HEAD];
+	unsigned char header[STORE_HEADER_BYTES];
 	int rc = wait_for(client->fd, POLLIN, until);
 
 	if (!rc)
-		rc = receive_all(client->fd, head, sizeof head, until + GIVE_UP_MS);
+		rc = receive_all(client->fd, header, sizeof header, until + CANCEL_MS);
 	if (rc)
 		return rc;
-	if (store_head_read(head, message) || message->key_size)
+	if (store_header_read(header, message) || message->key_size)
 		return EPROTO;
 	char *bytes = malloc((size_t)message->size + 1);
 
 	if (!bytes)
 		return ENOMEM;
-	rc = receive_all(client->fd, bytes, message->size, until + GIVE_UP_MS);
+	rc = receive_all(client->fd, bytes, message->size, until + CANCEL_MS);
 	if (rc) {
 		free(bytes);
 		return rc;
@@ -203,13 +203,13 @@ static int request(struct store_client *client, struct store_message *message, c
 }
 
 /* After a deadline: who was waited for, as text into who; "" when that cannot be known. */
-static void give_up(struct store_client *client, char *who, size_t size)
+static void cancel_request(struct store_client *client, char *who, size_t size)
 {
-	struct store_message message = {.type = STORE_GIVE_UP}, answer;
+	struct store_message message = {.type = STORE_CANCEL}, answer;
 	char *text = NULL;
 
 	who[0] = 0;
-	if (!request(client, &message, NULL, clock_now_ms() + GIVE_UP_MS, &answer, &text)) {
+	if (!request(client, &message, NULL, clock_now_ms() + CANCEL_MS, &answer, &text)) {
 		if (answer.type == STORE_MISSING)
 			snprintf(who, size, "%s", text);
 		free(text);
@@ -253,7 +253,7 @@ static int connect_any(const char *address, int port, int64_t until)
 	return fd;
 }
 
-static int say_hello(struct store_client *client, const char *label, int64_t until,
+static int send_hello(struct store_client *client, const char *label, int64_t until,
 		     struct error *err)
 {
 	struct store_message message = {.type = STORE_HELLO,
@@ -307,7 +307,7 @@ int store_connect(const char *address, int port, int rank, int size, const char 
 		poll(NULL, 0, pause_ms);
 		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
 	}
-	int rc = say_hello(&client, label, until, err);
+	int rc = send_hello(&client, label, until, err);
 
 	if (!rc)
 		*out = client;
@@ -343,7 +343,7 @@ int store_barrier(struct store_client *client, int timeout_ms, struct error *err
 
 	snprintf(what, sizeof what, "barrier of %d ranks", client->size);
 	if (rc == ETIMEDOUT) {
-		give_up(client, who, sizeof who);
+		cancel_request(client, who, sizeof who);
 		return error_set(err, ERR_NETWORK, "%s: after %d ms rank%s %s not there", what,
 				 timeout_ms, strpbrk(who, ",-") ? "s" : "",
 				 *who ? who : "(not known)");
@@ -404,7 +404,7 @@ int store_get(struct store_client *client, int rank, const char *key, int timeou
 		snprintf(of, sizeof of, "rank %d", rank);
 	rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
 	if (rc == ETIMEDOUT) {
-		give_up(client, who, sizeof who);
+		cancel_request(client, who, sizeof who);
 		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",
 				 any ? "no rank" : of, any ? " has" : " has not", key, timeout_ms);
 	}

@@ -3,7 +3,7 @@
  * each rank holds everybody's.
  *     BERTH_MODULE_PATH=BUILD/lib/modules bench-exchange [AGENTS...]     (4 8 16 32 64)
  * The agents are the real ones, as processes connected by TCP on loopback; what they and the head
- * send for it is counted where they send (the linker puts __wrap_link_send there). Time: from the
+ * send for it is counted where they send (the linker puts __wrap_connection_send there). Time: from the
  * last rank's coming to the last one's leaving, the median of JOBS (a server keeps what was put, so
  * each job exchanges once); all share this machine's cores. Beside it the same fence without data.
  * Who leaves first waits in one more fence before it reads: its n reads took the cores that the
@@ -66,9 +66,9 @@ static void map_shared(int fd)
 	exit(74);
 }
 
-int __real_link_send(struct link *link, const struct wire_message *message, struct error *err);
-int __wrap_link_send(struct link *link, const struct wire_message *message, struct error *err);
-int __wrap_link_send(struct link *link, const struct wire_message *message, struct error *err)
+int __real_connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
+int __wrap_connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
+int __wrap_connection_send(struct connection *connection, const struct wire_message *message, struct error *err)
 {
 	if (message->type == MESSAGE_GATHER || message->type == MESSAGE_GATHERED ||
 	    message->type == MESSAGE_FETCH || message->type == MESSAGE_FETCHED) {
@@ -79,10 +79,10 @@ int __wrap_link_send(struct link *link, const struct wire_message *message, stru
 	if (message->type == MESSAGE_MOVED && getenv(FANOUT)) {
 		int on = 1;
 
-		setsockopt(link->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-		fcntl(link->fd, F_DUPFD_CLOEXEC, 0);
+		setsockopt(connection->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+		fcntl(connection->fd, F_DUPFD_CLOEXEC, 0);
 	}
-	return __real_link_send(link, message, err);
+	return __real_connection_send(connection, message, err);
 }
 
 /* ---- a rank ---- */
@@ -182,23 +182,23 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 {
 	const char *const argv[] = {self, "rank", NULL};
 	struct alloc_request local = {.node_rank = -1};
-	struct alloc here = {0}, pretended = {0};
+	struct alloc here = {0}, simulated = {0};
 	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
 	struct job_result result = {0};
 	int rc = alloc_read(env, &local, &here, err);
 
 	if (!rc)
-		rc = engine_pretend(&here, agents, &pretended, err);
+		rc = launcher_simulate_nodes(&here, agents, &simulated, err);
 	struct job_request request = {
-		.alloc = &pretended,
-		.engine = &engine_loopback,
+		.alloc = &simulated,
+		.launcher = &launcher_loopback,
 		.env = env,
-		.program = self,
+		.berth_path = self,
 		.argv = argv,
 		.plan = {.ranks_per_node = 1},
 		.pmix = JOB_PMIX_ON,
 		.fanout = getenv(FANOUT) ? (size_t)atoi(getenv(FANOUT)) : 0,
-		.any_head = true, /* loopback: nothing to be found out */
+		.any_master_addr = true, /* loopback: nothing to be found out */
 		.node_timeout_ms = 60000,
 		.start_timeout_ms = 120000,
 	};
@@ -210,7 +210,7 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 			       result.first_cause ? result.first_cause : "?");
 	job_result_free(&result);
 	alloc_free(&here);
-	alloc_free(&pretended);
+	alloc_free(&simulated);
 	return rc;
 }
 

@@ -72,7 +72,7 @@ static int check(const struct plan *plan, const struct hosts *hosts)
 	return 0;
 }
 
-static int measure(size_t count, const struct machine *cards, struct timing *out)
+static int measure(size_t count, const struct inventory *inventories, struct timing *out)
 {
 	struct alloc alloc = {.node_count = count, .end_time = 0};
 	struct plan_request request = {0};
@@ -96,12 +96,12 @@ static int measure(size_t count, const struct machine *cards, struct timing *out
 	for (size_t n = 0; n < count; n++)
 		alloc.nodes[n] = (struct alloc_node){hosts.names[n], RANKS, RANKS};
 	start = now_ms();
-	rc = plan_make(&alloc, cards, count, &request, NULL, NULL, &plan, &err);
+	rc = plan_make(&alloc, inventories, count, &request, NULL, NULL, &plan, &err);
 	out->plan_ms = now_ms() - start;
 	if (rc)
 		return wrong(err.text, 0);
 	middle = now_ms();
-	rc = plan_network(cards, count, &request, NULL, &network, &err);
+	rc = plan_network(inventories, count, &request, NULL, &network, &err);
 	out->network_ms = now_ms() - middle; /* part of plan_ms, once more by itself */
 	getrusage(RUSAGE_SELF, &usage);
 	out->peak_kib = usage.ru_maxrss;
@@ -116,16 +116,16 @@ static int measure(size_t count, const struct machine *cards, struct timing *out
 
 static int run(size_t count, struct timing *timing)
 {
-	struct machine *cards = calloc(count, sizeof *cards);
+	struct inventory *inventories = calloc(count, sizeof *inventories);
 	int rc = -1;
 
-	for (size_t n = 0; cards && n < count; n++)
-		cards[n] = card_cluster((int)n);
-	if (cards)
-		rc = measure(count, cards, timing);
-	for (size_t n = 0; cards && n < count; n++)
-		machine_free(&cards[n]);
-	free(cards);
+	for (size_t n = 0; inventories && n < count; n++)
+		inventories[n] = make_cluster((int)n);
+	if (inventories)
+		rc = measure(count, inventories, timing);
+	for (size_t n = 0; inventories && n < count; n++)
+		inventory_free(&inventories[n]);
+	free(inventories);
 	return rc;
 }
 

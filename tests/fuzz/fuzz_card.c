@@ -8,28 +8,28 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	JSON_AUTO json = NULL;
-	struct machine card = {0}, again = {0};
+	struct inventory inventory = {0}, again = {0};
 	struct error err = {0};
 
 	if (json_read("the input", (const char *)data, size, 1 << 20, &json, &err))
 		return 0;
-	int rc = machine_from_json(json, &card, &err);
+	int rc = inventory_from_json(json, &inventory, &err);
 
 	if (rc) {
-		CHECK(rc == -ERR_DATA && *err.text && !card.node && !card.gpus);
+		CHECK(rc == -ERR_DATA && *err.text && !inventory.node && !inventory.gpus);
 		return 0;
 	}
-	JSON_AUTO written = machine_to_json(&card);
+	JSON_AUTO written = inventory_to_json(&inventory);
 
-	CHECK(written && card.package_count >= 1);
-	if (machine_from_json(written, &again, &err)) {
+	CHECK(written && inventory.package_count >= 1);
+	if (inventory_from_json(written, &again, &err)) {
 		fprintf(stderr, "written, but not read again: %s\n", err.text);
 		abort();
 	}
-	JSON_AUTO rewritten = machine_to_json(&again);
+	JSON_AUTO rewritten = inventory_to_json(&again);
 
 	CHECK(json_equal(written, rewritten));
-	machine_free(&card);
-	machine_free(&again);
+	inventory_free(&inventory);
+	inventory_free(&again);
 	return 0;
 }

@@ -6,12 +6,12 @@
 
 #define SIDE 16
 
-static void center(void *context, int width, int height, struct jpeg_part *out)
+static void center(void *context, int width, int height, struct jpeg_crop *out)
 {
 	imagefolder_center(width, height, SIDE, out);
 }
 
-static void resized_crop(void *context, int width, int height, struct jpeg_part *out)
+static void resized_crop(void *context, int width, int height, struct jpeg_crop *out)
 {
 	imagefolder_resized_crop(width, height, SIDE, (uint64_t) * (size_t *)context, 1, 2, out);
 	CHECK(out->x >= 0 && out->width >= 1 && out->x + out->width <= width);
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const struct jpeg_request requests[] = {{"input", center, NULL},
 						{"input", resized_crop, &size}};
-	struct dataset_room rows = {0};
+	struct dataset_buffer rows = {0};
 
 	for (size_t i = 0; i < 2; i++) {
 		unsigned char out[3 * SIDE * SIDE];

@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			continue;
 		*value++ = '\0';
 		env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
-		if (!alloc_read_meet("it", value, host, sizeof host, &port, NULL))
+		if (!alloc_parse_rendezvous("it", value, host, sizeof host, &port, NULL))
 			CHECK(*host && port >= 1 && port <= 65535);
 	}
 	if (alloc_source_openpai.present(env, NULL)) {
@@ -30,10 +30,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			int port;
 
 			CHECK(alloc.this_node >= 0 && alloc.this_node < (int)alloc.node_count);
-			CHECK(alloc.node_count == 1 ? !alloc.meet : alloc.meet != NULL);
+			CHECK(alloc.node_count == 1 ? !alloc.rendezvous : alloc.rendezvous != NULL);
 			/* What is read here is taken there. */
-			CHECK(!alloc.meet ||
-			      !alloc_read_meet("it", alloc.meet, NULL, 0, &port, NULL));
+			CHECK(!alloc.rendezvous ||
+			      !alloc_parse_rendezvous("it", alloc.rendezvous, NULL, 0, &port, NULL));
 		}
 	}
 	alloc_free(&alloc);

@@ -30,12 +30,12 @@ static void check_plan(const json_t *json)
 	plan_free(&again);
 }
 
-static void check_bind(const struct machine *card, int ranks, int gpus_per_rank)
+static void check_bind(const struct inventory *inventory, int ranks, int gpus_per_rank)
 {
 	struct plan_request request = {.gpus_per_rank = gpus_per_rank, .all_cores = ranks % 2 == 0};
 	struct plan_node node = {0};
 	struct error err = {0};
-	int rc = plan_bind(card, &request, 0, ranks, &node, &err);
+	int rc = plan_map_node(inventory, &request, 0, ranks, &node, &err);
 
 	if (rc) {
 		CHECK(rc == -ERR_USAGE && *err.text && !node.ranks);
@@ -48,10 +48,10 @@ static void check_bind(const struct machine *card, int ranks, int gpus_per_rank)
 }
 
 /* The card as the head of two nodes. */
-static void check_make(const struct machine *card)
+static void check_make(const struct inventory *inventory)
 {
-	struct machine cards[2] = {*card, *card};
-	struct alloc_node nodes[2] = {{.name = card->node}, {.name = card->node}};
+	struct inventory inventories[2] = {*inventory, *inventory};
+	struct alloc_node nodes[2] = {{.name = inventory->node}, {.name = inventory->node}};
 	struct alloc alloc = {.node_count = 2, .nodes = nodes};
 	struct plan_request request = {.port = 29500};
 	struct env *env = env_new(), *rank = NULL;
@@ -59,31 +59,31 @@ static void check_make(const struct machine *card)
 	struct error err = {0};
 
 	CHECK(env);
-	if (!plan_make(&alloc, cards, 2, &request, NULL, env, &plan, &err)) {
-		CHECK(!plan_environment(&plan, card, 1, 0, &request, env, &rank, &err));
+	if (!plan_make(&alloc, inventories, 2, &request, NULL, env, &plan, &err)) {
+		CHECK(!plan_environment(&plan, inventory, 1, 0, &request, env, &rank, &err));
 		env_free(rank);
 		plan_free(&plan);
 	}
-	json_decref(plan_lint(env, cards, 2));
+	json_decref(plan_lint(env, inventories, 2));
 	env_free(env);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	JSON_AUTO json = NULL;
-	struct machine card = {0};
+	struct inventory inventory = {0};
 	struct error err = {0};
 
 	if (json_read("the input", (const char *)data, size, 1 << 20, &json, &err))
 		return 0;
 	check_plan(json);
-	if (machine_from_json(json, &card, &err))
+	if (inventory_from_json(json, &inventory, &err))
 		return 0;
-	check_bind(&card, 1, 0);
-	check_bind(&card, 3, 0);
-	check_bind(&card, 2, 2);
-	check_bind(&card, 64, 0);
-	check_make(&card);
-	machine_free(&card);
+	check_bind(&inventory, 1, 0);
+	check_bind(&inventory, 3, 0);
+	check_bind(&inventory, 2, 2);
+	check_bind(&inventory, 64, 0);
+	check_make(&inventory);
+	inventory_free(&inventory);
 	return 0;
 }

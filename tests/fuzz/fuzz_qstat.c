@@ -12,21 +12,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct alloc_node nodes[] = {{first, 1, -1}, {second, 1, -1}};
 	struct alloc alloc = {.source = source, .job_id = job, .node_count = 2, .nodes = nodes,
 			      .this_node = -1};
-	struct pbs_answer answer = {0};
+	struct pbs_job_info answer = {0};
 	struct error err = {0};
 
-	if (pbs_answer_read(text, job, &answer, &err)) {
+	if (pbs_job_info_read(text, job, &answer, &err)) {
 		CHECK(err.code == ERR_DATA && *err.text);
 		CHECK(!answer.walltime && !answer.exec_host);
 	} else {
-		pbs_answer_use(&answer, &alloc);
-		CHECK(alloc.end_why && alloc.end_time >= 0);
+		pbs_job_info_apply(&answer, &alloc);
+		CHECK(alloc.end_reason && alloc.end_time >= 0);
 		CHECK(alloc.restarts >= 0);
 		for (int i = 0; i < 2; i++)
 			CHECK(nodes[i].gpus >= -1);
 	}
-	pbs_answer_free(&answer);
-	free(alloc.end_why);
+	pbs_job_info_free(&answer);
+	free(alloc.end_reason);
 	free(text);
 	return 0;
 }

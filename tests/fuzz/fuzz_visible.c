@@ -7,7 +7,7 @@
 
 #define GPUS 6
 
-static void make(struct machine *machine, struct machine_gpu gpus[GPUS])
+static void make(struct inventory *inventory, struct inventory_gpu gpus[GPUS])
 {
 	static const char *const uuids[GPUS] = {
 		"GPU-11111111-2222-3333-4444-555555555555",
@@ -19,7 +19,7 @@ static void make(struct machine *machine, struct machine_gpu gpus[GPUS])
 	};
 
 	for (int i = 0; i < GPUS; i++) {
-		gpus[i] = (struct machine_gpu){.index = i, .partition = -1, .vendor = 0x10de};
+		gpus[i] = (struct inventory_gpu){.index = i, .partition = -1, .vendor = 0x10de};
 		snprintf(gpus[i].pci, sizeof gpus[i].pci, "0000:%02x:00.0", i == 3 ? 2 : i);
 		gpus[i].uuid = (char *)uuids[i]; /* read only */
 		gpus[i].allowed = i != 5;
@@ -29,20 +29,20 @@ static void make(struct machine *machine, struct machine_gpu gpus[GPUS])
 	gpus[2].partition = 0;
 	gpus[3].partition = 1;
 	gpus[4].vendor = 0x1002;
-	*machine = (struct machine){.gpu_count = GPUS, .gpus = gpus};
+	*inventory = (struct inventory){.gpu_count = GPUS, .gpus = gpus};
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *name = fuzz_text(data, size), *list = strchr(name, '=');
-	struct machine machine;
-	struct machine_gpu gpus[GPUS];
+	struct inventory inventory;
+	struct inventory_gpu gpus[GPUS];
 	struct error err = {0};
 
 	if (list) {
 		*list++ = '\0';
-		make(&machine, gpus);
-		int rc = machine_allow_gpus(&machine, name, list, &err);
+		make(&inventory, gpus);
+		int rc = inventory_allow_gpus(&inventory, name, list, &err);
 
 		if (rc) {
 			CHECK(rc == -ERR_DATA && *err.text);

@@ -11,7 +11,7 @@
 #include "overlay/messages.h"
 #include "overlay/wire.h"
 
-static const struct wire_secret secret = {{1, 2, 3}};
+static const struct secret secret = {{1, 2, 3}};
 
 /* Bytes that prove nothing open nothing, however they are cut, and are hardly answered. */
 static void greet(enum wire_role role, const uint8_t *data, size_t size)
@@ -29,7 +29,7 @@ static void greet(enum wire_role role, const uint8_t *data, size_t size)
 	CHECK(wire_state(wire) != WIRE_OPEN);
 	CHECK(wire_next(wire, &message, &err) <= 0);
 	CHECK(wire_output(wire, &out) <= WIRE_ANSWER_BYTES);
-	wire_feed_end(wire, &err);
+	wire_feed_eof(wire, &err);
 	wire_free(wire);
 }
 
@@ -39,7 +39,7 @@ static void move(struct wire *from, struct wire *to)
 	size_t size = wire_output(from, &bytes);
 
 	CHECK(!wire_feed(to, bytes, size, NULL));
-	wire_wrote(from, size);
+	wire_consume_output(from, size);
 }
 
 /* No message comes out of an open connection that the other side did not send. */
@@ -57,7 +57,7 @@ static void forge(const uint8_t *data, size_t size)
 	CHECK(wire_state(a) == WIRE_OPEN && wire_state(b) == WIRE_OPEN);
 	wire_feed(b, data, size, &err);
 	CHECK(wire_next(b, &message, &err) <= 0);
-	CHECK(wire_feed_end(b, &err) < 0);
+	CHECK(wire_feed_eof(b, &err) < 0);
 	wire_free(a);
 	wire_free(b);
 }
@@ -106,7 +106,7 @@ static void strings(const uint8_t *data, size_t size)
 	size_t count, total;
 	struct error err = {0};
 
-	while (!bytes_take_strings(&at, &size, &list, &count, &err)) {
+	while (!bytes_next_strings(&at, &size, &list, &count, &err)) {
 		total = 0;
 		for (size_t i = 0; i < count; i++)
 			total += strlen(list[i]) + 1;
@@ -118,12 +118,12 @@ static void strings(const uint8_t *data, size_t size)
 static void records(const uint8_t *data, size_t size)
 {
 	const unsigned char *at = data;
-	struct proto_output output;
+	struct message_output output;
 	struct bytes again = {0};
 	size_t left = size;
 
-	while (proto_take_output(&at, &left, &output, NULL) > 0)
-		CHECK(output.size <= size && !proto_add_output(&again, &output));
+	while (message_next_output(&at, &left, &output, NULL) > 0)
+		CHECK(output.size <= size && !message_add_output(&again, &output));
 	CHECK(again.size + left == size);
 	bytes_free(&again);
 }

@@ -52,12 +52,12 @@ struct room {
 /* Numbers that are none take other times. */
 static bool take(struct room *room, int at, size_t bytes, bool numbers, enum number number)
 {
-	const struct kernel_on on = {room->stream, number, room->cuda->multiprocessors};
+	const struct kernel_config config = {room->stream, number, room->cuda->multiprocessors};
 
 	if (cudaMalloc(&room->memory[at], bytes))
 		return false;
 	if (numbers)
-		kernel_fill(&on, room->memory[at], bytes / number_size(number), (unsigned)at);
+		kernel_fill(&config, room->memory[at], bytes / number_size(number), (unsigned)at);
 	return !cudaGetLastError();
 }
 
@@ -131,13 +131,13 @@ static int probe(struct room *room, const struct conv_shape *s, enum number numb
 			continue;
 		made++;
 
-		float ms = room->cuda->described ? -1 : time_of(room, engines, i);
+		float ms = room->cuda->described_device ? -1 : time_of(room, engines, i);
 
 		if (ms >= 0 && (best < 0 || ms < best)) {
 			best = ms;
-			best_name = engines_name(engines, i);
+			best_name = engines_global_index(engines, i);
 		}
-		if (!room->cuda->described)
+		if (!room->cuda->described_device)
 			cudaStreamSynchronize(room->stream);
 		engines_drop(engines, i);
 	}
@@ -180,11 +180,11 @@ static cudnnBackendDescriptor_t described_by(const char *path)
 
 static int without_gpu(const char *path, int batch, size_t count)
 {
-	struct cuda cuda = {.major = 9, .described = described_by(path)};
+	struct cuda cuda = {.major = 9, .described_device = described_by(path)};
 	struct room room = {.cuda = &cuda};
 	int missing = 0;
 
-	if (!cuda.described) {
+	if (!cuda.described_device) {
 		char why[512] = "";
 
 		cudnnGetLastErrorString(why, sizeof why);
@@ -201,7 +201,7 @@ static int without_gpu(const char *path, int batch, size_t count)
 				if (!probe(&room, &shape, numbers[type], (int)pass) && needed)
 					missing++;
 			}
-	cudnnBackendDestroyDescriptor(cuda.described);
+	cudnnBackendDestroyDescriptor(cuda.described_device);
 	return missing ? 1 : 0;
 }
 

@@ -9,10 +9,10 @@ static double ms_of(double flop, double bytes, const struct floor_rates *rates)
 }
 
 /* x, y: bytes of the activations. */
-static double layer(const struct plan_node *node, bool backward, double samples, double x, double y,
+static double layer(const struct lowered_node *node, bool backward, double samples, double x, double y,
 		    const struct floor_rates *rates)
 {
-	const struct plan_weight *w = &node->weight;
+	const struct lowered_weight *w = &node->weight;
 	double taps = (double)w->outputs * w->inner;
 	double size = rates->number == NUMBER_F32 ? 4 : 2;
 	double places = node->fused.kind == OP_CONV2D
@@ -31,7 +31,7 @@ static double layer(const struct plan_node *node, bool backward, double samples,
 }
 
 /* Reads and writes of its x and its y. */
-static double elementwise(const struct plan_node *node, bool backward, double x, double y)
+static double elementwise(const struct lowered_node *node, bool backward, double x, double y)
 {
 	bool add = node->fused.input2 >= 0;
 
@@ -52,10 +52,10 @@ static double elementwise(const struct plan_node *node, bool backward, double x,
 	}
 }
 
-double node_floor(const struct plan *plan, const struct plan_node *node, bool backward,
+double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node, bool backward,
 		  const struct floor_rates *rates)
 {
-	double size = rates->number == NUMBER_F32 ? 4 : 2, samples = plan->batch;
+	double size = rates->number == NUMBER_F32 ? 4 : 2, samples = lowered->batch;
 	double x = samples * (double)shape_count(&node->x_shape) * size;
 	double y = samples * (double)shape_count(&node->y_shape) * size;
 	double bytes;

@@ -33,12 +33,12 @@ struct times {
 	struct graph *graph;
 	struct buckets buckets;
 	void *flat[4]; /* weights, gradients, momentum, buffers */
-	struct step_request request;
+	struct executor_request request;
 	struct floor_rates rates;
-	struct plan plan;
-	struct step_parts parts;
-	struct step_memory memory;
-	struct program *program;
+	struct lowered_graph lowered;
+	struct executor_common common;
+	struct executor_memory memory;
+	struct compiled_graph *compiled;
 	cudaEvent_t *events; /* one before each pass, one behind each node */
 	int next;
 	double step_ms;
@@ -57,11 +57,11 @@ static cudaStream_t stream_of(const struct times *t)
 	return ((struct cuda_queue *)t->queue)->stream;
 }
 
-static struct kernel_on on_of(const struct times *t)
+static struct kernel_config config_of(const struct times *t)
 {
 	const struct cuda *cuda = (const struct cuda *)t->device;
 
-	return (struct kernel_on){stream_of(t), t->rates.number, cuda->multiprocessors};
+	return (struct kernel_config){stream_of(t), t->rates.number, cuda->multiprocessors};
 }
 
 /* ---- begin ---- */
@@ -74,7 +74,7 @@ static int make_network(struct times *t, const char *model, int side, struct err
 
 	if (rc)
 		rc = model_build(model, &shape, CLASSES, STEM_DEFAULT, &t->graph, err);
-	return rc ? rc : buckets_plan(t->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &t->buckets, err);
+	return rc ? rc : buckets_make(t->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &t->buckets, err);
 }
 
 /* The state, with weights as a training begins with them. */
@@ -82,14 +82,14 @@ static int make_state(struct times *t, struct error *err)
 {
 	const size_t count = t->buckets.total, buffers = (size_t)t->graph->buffer_total;
 	const size_t sizes[4] = {count, count + 1, count, buffers + 1};
-	size_t most = count > buffers ? count : buffers;
-	float *host = calloc(most + 1, sizeof *host);
+	size_t max = count > buffers ? count : buffers;
+	float *host = calloc(max + 1, sizeof *host);
 	int rc = host ? 0 : error_memory(err, "the weights");
 
 	for (int i = 0; !rc && i < 4; i++) {
 		size_t bytes = sizes[i] * sizeof(float);
 
-		memset(host, 0, most * sizeof *host);
+		memset(host, 0, max * sizeof *host);
 		if (i == 0)
 			rc = graph_initialise(t->graph, 1, t->buckets.offsets, host, err);
 		if (i == 3)
@@ -120,7 +120,7 @@ static int begin(struct times *t, char **argv, struct error *err)
 		rc = make_network(t, argv[1], atoi(argv[2]), err);
 	if (!rc)
 		rc = make_state(t, err);
-	t->request = (struct step_request){
+	t->request = (struct executor_request){
 		.graph = t->graph,
 		.batch = atoi(argv[3]),
 		.precision = !strcmp(amp, "bf16")   ? PRECISION_BF16
@@ -148,13 +148,13 @@ static int time_steps(struct times *t, struct error *err)
 	size_t count = (size_t)batch * (size_t)shape_count(&t->graph->values[0]);
 	uint32_t *indices = calloc((size_t)batch, sizeof *indices);
 	int32_t *target = calloc((size_t)batch, sizeof *target);
-	struct kernel_on on = on_of(t);
-	struct device_step *step = NULL;
-	struct step_totals totals;
+	struct kernel_config config = config_of(t);
+	struct device_executor *executor = NULL;
+	struct executor_totals totals;
 	void *resident = NULL;
 	double since = 0;
 
-	on.number = NUMBER_F32;
+	config.number = NUMBER_F32;
 	rc = indices && target ? 0 : error_memory(err, "a batch");
 	for (int i = 0; !rc && i < batch; i++) {
 		indices[i] = (uint32_t)i;
@@ -163,11 +163,11 @@ static int time_steps(struct times *t, struct error *err)
 	if (!rc)
 		rc = t->device->ops->memory_new(t->device, count * 4, &resident, err);
 	if (!rc) {
-		kernel_fill(&on, resident, count, 1);
-		rc = device_step_new(t->queue, &t->request, &step, err);
+		kernel_fill(&config, resident, count, 1);
+		rc = device_executor_new(t->queue, &t->request, &executor, err);
 	}
 	for (int i = 0; !rc && i < STEPS + 3; i++) {
-		const struct step_input input = {.resident = resident,
+		const struct executor_input input = {.resident = resident,
 						 .indices = indices,
 						 .target = target,
 						 .count = batch,
@@ -177,16 +177,16 @@ static int time_steps(struct times *t, struct error *err)
 						 .first = true,
 						 .last = true};
 
-		rc = device_step_run(step, &input, err);
+		rc = device_executor_run(executor, &input, err);
 		if (!rc && i == 2)
-			rc = device_step_read(step, &totals, err);
+			rc = device_executor_read(executor, &totals, err);
 		if (i == 2)
 			since = now_ms();
 	}
 	if (!rc)
-		rc = device_step_read(step, &totals, err);
+		rc = device_executor_read(executor, &totals, err);
 	t->step_ms = (now_ms() - since) / STEPS;
-	device_step_free(step);
+	device_executor_free(executor);
 	t->device->ops->memory_free(t->device, resident);
 	free(indices);
 	free(target);
@@ -215,48 +215,48 @@ static int nothing(void *context, const struct graph_op *op, struct error *err)
 static int make_program(struct times *t, struct error *err)
 {
 	struct cuda *cuda = (struct cuda *)t->device;
-	const struct program_watch watch = {t, passed};
+	const struct node_observer observer = {t, passed};
 	bool moved;
-	int rc = step_parts_new(&t->request, &t->parts, err);
+	int rc = executor_common_new(&t->request, &t->common, err);
 
 	if (!rc)
-		rc = plan_make(t->graph, &t->buckets, t->request.batch, t->rates.number, true,
-			       cuda->multiprocessors, &t->plan, err);
+		rc = lowered_graph_make(t->graph, &t->buckets, t->request.batch, t->rates.number, true,
+			       cuda->multiprocessors, &t->lowered, err);
 	if (!rc)
-		rc = step_memory_new(cuda, &t->request, &t->plan, &t->parts, &t->memory, err);
+		rc = executor_memory_new(cuda, &t->request, &t->lowered, &t->common, &t->memory, err);
 	if (!rc)
-		rc = program_new(cuda, &t->request, &t->plan, t->request.batch, true, &t->program,
+		rc = compiled_graph_new(cuda, &t->request, &t->lowered, t->request.batch, true, &t->compiled,
 				 err);
 	if (!rc)
-		rc = step_memory_workspace(&t->memory, program_workspace(t->program), stream_of(t),
+		rc = executor_memory_grow_workspace(&t->memory, compiled_graph_workspace(t->compiled), stream_of(t),
 					   &moved, err);
 	if (!rc)
-		program_watch(t->program, &watch);
+		compiled_graph_set_observer(t->compiled, &observer);
 	return rc;
 }
 
 /* The first event, forward; another one, backward: of gradients that are no zeros. */
 static int round_once(struct times *t, struct error *err)
 {
-	const struct program_sink sink = {t, nothing};
-	const struct kernel_on on = on_of(t);
-	const struct memory_item *slots = t->plan.slots;
-	char *arena = t->memory.program.arena;
+	const struct gradient_sink sink = {t, nothing};
+	const struct kernel_config config = config_of(t);
+	const struct memory_item *slots = t->lowered.slots;
+	char *arena = t->memory.graph_memory.arena;
 	size_t size = number_size(t->rates.number);
-	size_t input = slots[t->plan.input].size_bytes / size;
+	size_t input = slots[t->lowered.input].size_bytes / size;
 	size_t output = (size_t)t->request.batch * CLASSES;
 	int rc;
 
 	t->next = 0;
-	kernel_weights(&on, t->memory.weights, t->memory.weight_count);
-	kernel_fill(&on, arena + slots[t->plan.input].offset, input, 2);
+	kernel_weights(&config, t->memory.weights, t->memory.weight_count);
+	kernel_fill(&config, arena + slots[t->lowered.input].offset, input, 2);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
-	rc = program_forward(t->program, &t->memory.program, stream_of(t), err);
+	rc = compiled_graph_forward(t->compiled, &t->memory.graph_memory, stream_of(t), err);
 	if (rc)
 		return rc;
-	kernel_fill(&on, arena + slots[t->plan.output_gradient].offset, output, 3);
+	kernel_fill(&config, arena + slots[t->lowered.output_gradient].offset, output, 3);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
-	return program_backward(t->program, &t->memory.program, stream_of(t), false, &sink, err);
+	return compiled_graph_backward(t->compiled, &t->memory.graph_memory, stream_of(t), false, &sink, err);
 }
 
 static int compare(const void *a, const void *b)
@@ -269,7 +269,7 @@ static int compare(const void *a, const void *b)
 /* ms: [2 node_count] medians, forward and then backward of each node. */
 static int time_nodes(struct times *t, double *ms, struct error *err)
 {
-	int n = t->plan.node_count, events = 2 * n + 2, rc = 0;
+	int n = t->lowered.node_count, events = 2 * n + 2, rc = 0;
 	double(*all)[ROUNDS] = calloc((size_t)events, sizeof *all);
 
 	if (!all)
@@ -321,7 +321,7 @@ static int by_gap(const void *a, const void *b)
 
 static void tell_node(const struct times *t, int i, bool backward, double ms, double floor_ms)
 {
-	const struct plan_node *node = &t->plan.nodes[i];
+	const struct lowered_node *node = &t->lowered.nodes[i];
 	const struct shape *x = &node->x_shape, *y = &node->y_shape;
 	const struct op_attributes *window = &node->fused.op->attributes;
 
@@ -339,12 +339,12 @@ static void tell(const struct times *t, const double *ms)
 {
 	struct type types[2 * OP_KINDS] = {{0}};
 	double all = 0, all_floor = 0;
-	int n = t->plan.node_count;
+	int n = t->lowered.node_count;
 
 	for (int i = 0; i < 2 * n; i++) {
-		const struct plan_node *node = &t->plan.nodes[i % n];
+		const struct lowered_node *node = &t->lowered.nodes[i % n];
 		bool backward = i >= n;
-		double floor_ms = node_floor(&t->plan, node, backward, &t->rates);
+		double floor_ms = node_floor(&t->lowered, node, backward, &t->rates);
 		struct type *type = &types[2 * node->fused.kind + backward];
 
 		type->kind = node->fused.kind;
@@ -366,24 +366,24 @@ static void tell(const struct times *t, const double *ms)
 	       "%s\", \"gap_ms\": %.4f, \"arena_bytes\": %zu, \"tb_s\": %g, \"tflop_s\": %g}\n",
 	       t->step_ms, all, all_floor, op_name(types[0].kind),
 	       types[0].backward ? "backward" : "forward", types[0].ms - types[0].floor_ms,
-	       t->plan.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
+	       t->lowered.arena_bytes, t->rates.bytes_s / 1e12, t->rates.flop_s / 1e12);
 }
 
 /* The most that lives at one time: no place for all of it is smaller. */
-static size_t most_live(const struct plan *plan)
+static size_t most_live(const struct lowered_graph *lowered)
 {
-	size_t most = 0;
+	size_t max = 0;
 
-	for (int i = 0; i < plan->slot_count; i++) {
+	for (int i = 0; i < lowered->slot_count; i++) {
 		size_t live = 0;
 
-		for (int k = 0; k < plan->slot_count; k++)
-			if (plan->slots[k].first <= plan->slots[i].first &&
-			    plan->slots[i].first <= plan->slots[k].last)
-				live += plan->slots[k].size_bytes;
-		most = live > most ? live : most;
+		for (int k = 0; k < lowered->slot_count; k++)
+			if (lowered->slots[k].first <= lowered->slots[i].first &&
+			    lowered->slots[i].first <= lowered->slots[k].last)
+				live += lowered->slots[k].size_bytes;
+		max = live > max ? live : max;
 	}
-	return most;
+	return max;
 }
 
 #define MULTIPROCESSORS 132 /* an H200's */
@@ -393,19 +393,19 @@ static int tell_floor(struct times *t, char **argv, struct error *err)
 	double sum = 0;
 
 	if (!rc)
-		rc = plan_make(t->graph, &t->buckets, batch, t->rates.number, true, MULTIPROCESSORS,
-			       &t->plan, err);
-	for (int i = 0; !rc && i < 2 * t->plan.node_count; i++) {
-		bool backward = i >= t->plan.node_count;
-		int node = i % t->plan.node_count;
-		double floor_ms = node_floor(&t->plan, &t->plan.nodes[node], backward, &t->rates);
+		rc = lowered_graph_make(t->graph, &t->buckets, batch, t->rates.number, true, MULTIPROCESSORS,
+			       &t->lowered, err);
+	for (int i = 0; !rc && i < 2 * t->lowered.node_count; i++) {
+		bool backward = i >= t->lowered.node_count;
+		int node = i % t->lowered.node_count;
+		double floor_ms = node_floor(&t->lowered, &t->lowered.nodes[node], backward, &t->rates);
 
 		tell_node(t, node, backward, 0, floor_ms);
 		sum += floor_ms;
 	}
 	if (!rc)
 		printf("{\"floor_ms\": %.4f, \"arena_bytes\": %zu, \"live_bytes\": %zu}\n", sum,
-		       t->plan.arena_bytes, most_live(&t->plan));
+		       t->lowered.arena_bytes, most_live(&t->lowered));
 	return rc;
 }
 
@@ -416,7 +416,7 @@ static int measure(struct times *t, struct error *err)
 
 	if (rc)
 		return rc;
-	events = 2 * t->plan.node_count + 2;
+	events = 2 * t->lowered.node_count + 2;
 	t->events = calloc((size_t)events, sizeof(cudaEvent_t));
 	ms = calloc((size_t)events, sizeof *ms);
 	if (!ms || !t->events)
@@ -438,10 +438,10 @@ static int measure(struct times *t, struct error *err)
 
 static void end(struct times *t)
 {
-	program_free(t->program);
-	step_memory_free(&t->memory);
-	step_parts_free(&t->parts);
-	plan_free(&t->plan);
+	compiled_graph_free(t->compiled);
+	executor_memory_free(&t->memory);
+	executor_common_free(&t->common);
+	lowered_graph_free(&t->lowered);
 	for (int i = 0; t->device && i < 4; i++)
 		t->device->ops->memory_free(t->device, t->flat[i]);
 	buckets_free(&t->buckets);

@@ -47,9 +47,9 @@ static bool bad(const char *kind)
 
 static bool is_there(const char *path)
 {
-	const char *folder = getenv("BERTH_BAD_FS_FOLDER");
+	const char *directory = getenv("BERTH_BAD_FS_FOLDER");
 
-	return folder && path && strstr(path, folder);
+	return directory && path && strstr(path, directory);
 }
 
 /* Calls that change the folder, counted over all threads. */

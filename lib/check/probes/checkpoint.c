@@ -28,20 +28,20 @@ static json_t *failed(const char *what)
 	return json_pack("{s:o}", "error", json_sprintf("%s: %s", what, strerror(errno)));
 }
 
-json_t *probe_checkpoint_look(const struct prober *prober)
+json_t *probe_checkpoint_collect(const struct prober *prober)
 {
 	static const char text[] = "berth check\n";
 	struct statvfs info;
-	struct stat folder;
+	struct stat dir;
 	char path[4200];
 	bool written;
 	int fd;
 
 	if (!prober->checkpoint)
 		return NULL;
-	if (stat(prober->checkpoint, &folder))
+	if (stat(prober->checkpoint, &dir))
 		return failed("it is not there");
-	if (!S_ISDIR(folder.st_mode))
+	if (!S_ISDIR(dir.st_mode))
 		return json_pack("{s:s}", "error", "it is no folder");
 	if (statvfs(prober->checkpoint, &info))
 		return failed("its space cannot be told");
@@ -70,7 +70,7 @@ static json_t *unseen(const struct prober *prober)
 	return list;
 }
 
-json_t *probe_checkpoint_task(const struct prober *prober, const json_t *question)
+json_t *probe_checkpoint_run(const struct prober *prober, const json_t *question)
 {
 	const struct timespec pause = {0, 100000000};
 	json_t *list = NULL;
@@ -126,12 +126,12 @@ static char *not_shared_with(const struct check *check, size_t node)
 			chosen[other] = some = true;
 	}
 	if (some)
-		text = check_names(check, chosen);
+		text = check_node_list(check, chosen);
 	free(chosen);
 	return text;
 }
 
-static void judge_node(struct check *check, size_t i, const char *folder)
+static void judge_node(struct check *check, size_t i, const char *dir)
 {
 	const json_t *answer = check_answer(check, i, "checkpoint");
 	char *others = not_shared_with(check, i);
@@ -140,25 +140,25 @@ static void judge_node(struct check *check, size_t i, const char *folder)
 	if (!answer) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "ls the folder on that node: its file system may hang",
-			  "%s: no word about it in time", folder);
+			  "%s: no word about it in time", dir);
 	} else if (*check_text(answer, "error")) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "make it (mkdir -p), on a file system that all nodes share, yours to write: "
 			  "what is there can be tried",
-			  "%s: %s", folder, check_text(answer, "error"));
+			  "%s: %s", dir, check_text(answer, "error"));
 	} else if (others) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "a folder of a file system that all nodes share",
 			  "%s is not the same folder everywhere: files written on %s are not "
 			  "seen here",
-			  folder, others);
+			  dir, others);
 	} else if (json_get_int("checkpoint", answer, "free", 0, INT64_MAX, &space, NULL) ||
 		   space < SPACE_BYTES || !json_is_true(json_object_get(answer, "inodes"))) {
 		check_add(check, i, "checkpoint", CHECK_FAULT, "make room, or name another folder",
-			  "%s has %lld MiB free%s", folder, (long long)(space >> 20),
+			  "%s has %lld MiB free%s", dir, (long long)(space >> 20),
 			  json_is_true(json_object_get(answer, "inodes")) ? "" : " and no inode");
 	} else {
-		check_add(check, i, "checkpoint", CHECK_OK, NULL, "%s: %lld GiB free%s", folder,
+		check_add(check, i, "checkpoint", CHECK_OK, NULL, "%s: %lld GiB free%s", dir,
 			  (long long)(space >> 30),
 			  check->count > 1 ? ", the same on all nodes" : "");
 	}
@@ -167,13 +167,13 @@ static void judge_node(struct check *check, size_t i, const char *folder)
 
 void probe_checkpoint_judge(struct check *check)
 {
-	const char *folder = check->request->checkpoint;
+	const char *dir = check->request->checkpoint;
 
 	for (size_t i = 0; i < check->count; i++) {
 		if (check->nodes[i].missing)
 			continue;
-		if (folder)
-			judge_node(check, i, folder);
+		if (dir)
+			judge_node(check, i, dir);
 		else
 			check_add(check, i, "checkpoint", CHECK_SKIPPED, NULL,
 				  "no folder was named with --ckpt");

@@ -11,13 +11,13 @@ void probe_clock_judge(struct check *check)
 {
 	for (size_t i = 0; i < check->count; i++) {
 		const struct check_node *node = &check->nodes[i];
-		int64_t off = node->clock_off_us, error = node->clock_error_us;
+		int64_t off = node->clock_offset_us, error = node->clock_error_us;
 
 		if (node->missing)
 			continue;
 		if (check->count == 1)
 			check_add(check, i, "clock", CHECK_SKIPPED, NULL, "one node");
-		else if (node->clock_left)
+		else if (node->clock_exchanges_left)
 			check_add(check, i, "clock", CHECK_NOTE, "look at the load of the node",
 				  "it did not tell its time in time");
 		else if (off - error > MUCH_US || off + error < -MUCH_US)

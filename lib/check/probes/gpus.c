@@ -99,7 +99,7 @@ static json_t *processes(const struct nvml *nvml, nvml_handle handle)
 	return out;
 }
 
-static json_t *look_at(const struct nvml *nvml, unsigned index)
+static json_t *inspect_gpu(const struct nvml *nvml, unsigned index)
 {
 	struct nvml_pci pci = {0};
 	nvml_handle handle;
@@ -118,7 +118,7 @@ static json_t *look_at(const struct nvml *nvml, unsigned index)
 			 pending != 0);
 }
 
-json_t *probe_gpus_look(const struct prober *prober)
+json_t *probe_gpus_collect(const struct prober *prober)
 {
 	struct nvml nvml = {0};
 	json_t *list = json_array();
@@ -129,7 +129,7 @@ json_t *probe_gpus_look(const struct prober *prober)
 		if (nvml.count(&count))
 			count = 0;
 		for (unsigned i = 0; i < count; i++) {
-			json_t *gpu = look_at(&nvml, i);
+			json_t *gpu = inspect_gpu(&nvml, i);
 
 			if (gpu)
 				json_array_append_new(list, gpu);
@@ -162,7 +162,7 @@ static const json_t *of_gpu(const json_t *answer, const char *pci)
 }
 
 /* One GPU of a node's card; true: a fault. */
-static bool judge_gpu(struct check *check, size_t node, const struct machine_gpu *gpu,
+static bool judge_gpu(struct check *check, size_t node, const struct inventory_gpu *gpu,
 		      const json_t *seen)
 {
 	const json_t *list = json_object_get(seen, "processes");
@@ -201,50 +201,50 @@ static size_t most_gpus(const struct check *check)
 	size_t most = 0;
 
 	for (size_t i = 0; i < check->count; i++)
-		if (check->cards[i].gpu_count > most)
-			most = check->cards[i].gpu_count;
+		if (check->inventories[i].gpu_count > most)
+			most = check->inventories[i].gpu_count;
 	return most;
 }
 
 void probe_gpus_judge(struct check *check)
 {
-	size_t most = check->carded ? most_gpus(check) : 0;
+	size_t most = check->inventories_known ? most_gpus(check) : 0;
 
-	for (size_t i = 0; check->carded && i < check->count; i++) {
-		const struct machine *card = &check->cards[i];
+	for (size_t i = 0; check->inventories_known && i < check->count; i++) {
+		const struct inventory *inventory = &check->inventories[i];
 		const json_t *answer = check_answer(check, i, "gpus");
 		size_t allowed = 0;
-		bool told = false;
+		bool reported = false;
 
 		if (check->nodes[i].missing)
 			continue;
-		for (size_t g = 0; g < card->gpu_count; g++) {
-			if (!card->gpus[g].allowed)
+		for (size_t g = 0; g < inventory->gpu_count; g++) {
+			if (!inventory->gpus[g].allowed)
 				continue;
 			allowed++;
-			told |= judge_gpu(check, i, &card->gpus[g],
-					  of_gpu(answer, card->gpus[g].pci));
+			reported |= judge_gpu(check, i, &inventory->gpus[g],
+					  of_gpu(answer, inventory->gpus[g].pci));
 		}
-		if (card->gpu_count < most)
+		if (inventory->gpu_count < most)
 			check_add(
 				check, i, "gpus", CHECK_NOTE,
 				"where the nodes should be alike, one has fallen off the bus: look "
 				"for Xid in dmesg",
-				"%zu GPUs here, %zu on another node", card->gpu_count, most);
-		else if (!told && card->gpu_count && !answer)
+				"%zu GPUs here, %zu on another node", inventory->gpu_count, most);
+		else if (!reported && inventory->gpu_count && !answer)
 			check_add(check, i, "gpus", CHECK_FAULT,
 				  "nvidia-smi on that node: the driver may hang",
 				  "the driver gave no answer in time");
-		else if (!told && card->gpu_count)
+		else if (!reported && inventory->gpu_count)
 			check_add(check, i, "gpus", CHECK_OK, NULL,
 				  "%zu of %zu are this job's: free, no errors", allowed,
-				  card->gpu_count);
-		else if (!told && check->request->alloc->nodes[i].gpus > 0)
+				  inventory->gpu_count);
+		else if (!reported && check->request->alloc->nodes[i].gpus > 0)
 			check_add(check, i, "gpus", CHECK_FAULT,
 				  "nvidia-smi and dmesg on that node: the driver may not be loaded",
 				  "%d GPUs are granted here, and none is seen",
 				  check->request->alloc->nodes[i].gpus);
-		else if (!told)
+		else if (!reported)
 			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU is here");
 	}
 }

@@ -9,7 +9,7 @@
 
 #define ENOUGH_BYTES (1LL << 30)
 
-json_t *probe_memlock_look(const struct prober *prober)
+json_t *probe_memlock_collect(const struct prober *prober)
 {
 	struct rlimit limit;
 
@@ -32,13 +32,13 @@ static void size_text(int64_t bytes, char *text, size_t size)
 }
 
 /* The first NIC in use whose memory is registered by verbs, which count it against the limit. */
-static const char *locker(const struct machine *card)
+static const char *locker(const struct inventory *inventory)
 {
-	for (size_t n = 0; n < card->nic_count; n++)
-		if ((card->nics[n].kind == NIC_INFINIBAND || card->nics[n].kind == NIC_ROCE ||
-		     card->nics[n].kind == NIC_EFA) &&
-		    !card->nics[n].management && card->nics[n].state != STATE_DOWN)
-			return *card->nics[n].rdma ? card->nics[n].rdma : card->nics[n].net;
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if ((inventory->nics[n].kind == NIC_INFINIBAND || inventory->nics[n].kind == NIC_ROCE ||
+		     inventory->nics[n].kind == NIC_EFA) &&
+		    !inventory->nics[n].management && inventory->nics[n].state != NIC_STATE_DOWN)
+			return *inventory->nics[n].rdma ? inventory->nics[n].rdma : inventory->nics[n].net;
 	return NULL;
 }
 
@@ -46,7 +46,7 @@ void probe_memlock_judge(struct check *check)
 {
 	for (size_t i = 0; i < check->count; i++) {
 		const json_t *answer = check_answer(check, i, "memlock");
-		const char *nic = locker(&check->cards[i]);
+		const char *nic = locker(&check->inventories[i]);
 		int64_t soft, hard;
 		char text[48], most[48];
 

@@ -34,12 +34,12 @@ static json_t *resolve(const char *name)
 	return out;
 }
 
-json_t *probe_names_look(const struct prober *prober)
+json_t *probe_names_collect(const struct prober *prober)
 {
 	const json_t *names = json_object_get(prober->begin, "names");
 	json_t *out = json_array();
 	char own[256] = "";
-	int64_t begun = clock_now_ms();
+	int64_t started_ms = clock_now_ms();
 
 	/* Pretended nodes have no names: none were sent. */
 	if (!json_array_size(names)) {
@@ -50,24 +50,24 @@ json_t *probe_names_look(const struct prober *prober)
 
 	json_t *self = resolve(own);
 
-	for (size_t i = 0; i < prober->node_count && clock_now_ms() - begun < ALL_MS; i++) {
+	for (size_t i = 0; i < prober->node_count && clock_now_ms() - started_ms < ALL_MS; i++) {
 		const char *name = json_string_value(json_array_get(names, i));
 
 		json_array_append_new(out, name ? resolve(name) : json_null());
 	}
 	return json_pack("{s:o, s:o, s:o, s:I}", "own", json_text(own), "self", self, "nodes", out,
-			 "ms", (json_int_t)(clock_now_ms() - begun));
+			 "ms", (json_int_t)(clock_now_ms() - started_ms));
 }
 
 /* ---- at the head ---- */
 
-static bool owns(const struct machine *card, const char *numeric)
+static bool owns(const struct inventory *inventory, const char *numeric)
 {
 	char text[80];
 	size_t length = strcspn(numeric, "%");
 
-	for (size_t a = 0; a < card->address_count; a++) {
-		check_address(&card->addresses[a], 0, text, sizeof text);
+	for (size_t a = 0; a < inventory->address_count; a++) {
+		check_address(&inventory->addresses[a], 0, text, sizeof text);
 		if (strlen(text) == length && !strncmp(text, numeric, length))
 			return true;
 	}
@@ -82,10 +82,10 @@ static bool is_loopback(const char *numeric)
 /* A node of the job, other than the one that was meant, that has the address; -1: none. */
 static int wrong_owner(const struct check *check, size_t meant, const char *numeric)
 {
-	if (is_loopback(numeric) || owns(&check->cards[meant], numeric))
+	if (is_loopback(numeric) || owns(&check->inventories[meant], numeric))
 		return -1;
 	for (size_t i = 0; i < check->count; i++)
-		if (i != meant && owns(&check->cards[i], numeric))
+		if (i != meant && owns(&check->inventories[i], numeric))
 			return (int)i;
 	return -1;
 }
@@ -146,7 +146,7 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 		bool unknown = found->unresolved_count > 0;
 		bool one = (unknown ? found->unresolved_count : found->loopback_count) == 1;
 
-		names = check_names(check, unknown ? found->unresolved : found->loopback);
+		names = check_node_list(check, unknown ? found->unresolved : found->loopback);
 		check_add(check, i, "names", CHECK_NOTE, advice, "%s %s", names ? names : "some",
 			  unknown ? one ? "does not resolve here" : "do not resolve here"
 			  : one	  ? "resolves to loopback here"
@@ -168,8 +168,8 @@ void probe_names_judge(struct check *check)
 	for (size_t i = 0; i < check->count; i++) {
 		struct findings found = {calloc(check->count, 1), calloc(check->count, 1)};
 
-		if (check->nodes[i].missing || check->pretended) {
-			if (check->pretended)
+		if (check->nodes[i].missing || check->simulated) {
+			if (check->simulated)
 				check_add(check, i, "names", CHECK_SKIPPED, NULL,
 					  "pretended nodes have no names of their own");
 		} else if (!check_answer(check, i, "names")) {

@@ -8,16 +8,16 @@
 #include "check/check_internal.h"
 
 /* Two nodes with one address: traffic for one of them reaches the other. */
-static bool judge_twins(struct check *check, size_t i)
+static bool judge_duplicates(struct check *check, size_t i)
 {
-	for (size_t a = 0; a < check->cards[i].address_count; a++)
+	for (size_t a = 0; a < check->inventories[i].address_count; a++)
 		for (size_t j = 0; j < check->count; j++)
-			for (size_t b = 0; j != i && b < check->cards[j].address_count; b++) {
-				const struct machine_address *mine = &check->cards[i].addresses[a],
-							     *its = &check->cards[j].addresses[b];
+			for (size_t b = 0; j != i && b < check->inventories[j].address_count; b++) {
+				const struct inventory_address *mine = &check->inventories[i].addresses[a],
+							     *its = &check->inventories[j].addresses[b];
 				char text[80];
 
-				if (!check_usable(check, mine) || !check_usable(check, its) ||
+				if (!check_address_usable(check, mine) || !check_address_usable(check, its) ||
 				    !check_same_address(mine, its))
 					continue;
 				check_address(mine, 0, text, sizeof text);
@@ -31,50 +31,50 @@ static bool judge_twins(struct check *check, size_t i)
 }
 
 /* How much better than another an address is: its NIC's kind before its speed. */
-static bool better(const struct check *check, size_t node_a, const struct machine_address *a,
-		   size_t node_b, const struct machine_address *b)
+static bool better(const struct check *check, size_t node_a, const struct inventory_address *a,
+		   size_t node_b, const struct inventory_address *b)
 {
-	int worth_a = plan_address_worth(&check->cards[node_a], a),
-	    worth_b = plan_address_worth(&check->cards[node_b], b);
+	int priority_a = plan_address_priority(&check->inventories[node_a], a),
+	    priority_b = plan_address_priority(&check->inventories[node_b], b);
 
-	return worth_a != worth_b ? worth_a > worth_b : a->speed_mbps > b->speed_mbps;
+	return priority_a != priority_b ? priority_a > priority_b : a->speed_mbps > b->speed_mbps;
 }
 
 /* An address that the node has in the subnet; up: only one that can be used. */
-static const struct machine_address *in_subnet(const struct check *check, size_t node,
-					       const struct machine_address *subnet, bool up)
+static const struct inventory_address *in_subnet(const struct check *check, size_t node,
+					       const struct inventory_address *subnet, bool up)
 {
-	const struct machine *card = &check->cards[node];
+	const struct inventory *inventory = &check->inventories[node];
 
-	for (size_t a = 0; a < card->address_count; a++)
-		if (check_same_subnet(&card->addresses[a], subnet) &&
-		    (!up || check_usable(check, &card->addresses[a])))
-			return &card->addresses[a];
+	for (size_t a = 0; a < inventory->address_count; a++)
+		if (check_same_subnet(&inventory->addresses[a], subnet) &&
+		    (!up || check_address_usable(check, &inventory->addresses[a])))
+			return &inventory->addresses[a];
 	return NULL;
 }
 
-static bool has_iface(const struct machine *card, const char *name)
+static bool has_iface(const struct inventory *inventory, const char *name)
 {
-	for (size_t a = 0; a < card->address_count; a++)
-		if (!strcmp(card->addresses[a].iface, name))
+	for (size_t a = 0; a < inventory->address_count; a++)
+		if (!strcmp(inventory->addresses[a].iface, name))
 			return true;
-	for (size_t n = 0; n < card->nic_count; n++)
-		if (!strcmp(card->nics[n].net, name))
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if (!strcmp(inventory->nics[n].net, name))
 			return true;
 	return false;
 }
 
 /* The best address whose subnet at least half of the nodes have; *owner: on which node. */
-static const struct machine_address *best_subnet(const struct check *check, size_t *owner)
+static const struct inventory_address *best_subnet(const struct check *check, size_t *owner)
 {
-	const struct machine_address *best = NULL;
+	const struct inventory_address *best = NULL;
 
 	for (size_t i = 0; i < check->count; i++)
-		for (size_t a = 0; a < check->cards[i].address_count; a++) {
-			const struct machine_address *address = &check->cards[i].addresses[a];
+		for (size_t a = 0; a < check->inventories[i].address_count; a++) {
+			const struct inventory_address *address = &check->inventories[i].addresses[a];
 			size_t have = 0;
 
-			if (!check_usable(check, address) ||
+			if (!check_address_usable(check, address) ||
 			    (best && !better(check, i, address, *owner, best)))
 				continue;
 			for (size_t j = 0; j < check->count; j++)
@@ -88,10 +88,10 @@ static const struct machine_address *best_subnet(const struct check *check, size
 }
 
 /* A node without the network that most have: the ring of the others has to go round it. */
-static bool judge_lack(struct check *check, size_t i, const struct machine_address *best,
+static bool judge_missing_address(struct check *check, size_t i, const struct inventory_address *best,
 		       const char *owner)
 {
-	const struct machine_address *down = in_subnet(check, i, best, false);
+	const struct inventory_address *down = in_subnet(check, i, best, false);
 	char text[80];
 
 	if (in_subnet(check, i, best, true))
@@ -104,24 +104,24 @@ static bool judge_lack(struct check *check, size_t i, const struct machine_addre
 			  down->iface);
 	else
 		check_add(check, i, "network",
-			  has_iface(&check->cards[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
+			  has_iface(&check->inventories[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
 			  "an administrator gives it its address; leave the node out until then",
 			  "%s in the network of %s on %s (%s/%d); the job would use a slower one",
-			  has_iface(&check->cards[i], best->iface) ? "no address" : "no interface",
+			  has_iface(&check->inventories[i], best->iface) ? "no address" : "no interface",
 			  text, owner, best->iface, best->prefix);
 	return true;
 }
 
-static bool is_chosen(const struct check *check, size_t owner, const struct machine_address *best)
+static bool is_chosen(const struct check *check, size_t owner, const struct inventory_address *best)
 {
-	int chosen = check_chosen(check, owner);
+	int chosen = check_chosen_address(check, owner);
 
-	return chosen >= 0 && check_same_subnet(best, &check->cards[owner].addresses[chosen]);
+	return chosen >= 0 && check_same_subnet(best, &check->inventories[owner].addresses[chosen]);
 }
 
-static void tell_choice(struct check *check, size_t i)
+static void report_choice(struct check *check, size_t i)
 {
-	int chosen = check_chosen(check, i);
+	int chosen = check_chosen_address(check, i);
 	char text[80];
 
 	if (chosen < 0) {
@@ -130,7 +130,7 @@ static void tell_choice(struct check *check, size_t i)
 			  "no interface in the chosen network, %s", check->plan.network.subnet);
 		return;
 	}
-	const struct machine_address *address = &check->cards[i].addresses[chosen];
+	const struct inventory_address *address = &check->inventories[i].addresses[chosen];
 
 	check_address(address, 0, text, sizeof text);
 	if (address->speed_mbps >= 0)
@@ -144,16 +144,16 @@ static void tell_choice(struct check *check, size_t i)
 
 void probe_network_judge(struct check *check)
 {
-	const struct plan_request *wish = &check->request->wish;
-	const struct machine_address *best = NULL;
+	const struct plan_request *plan_request = &check->request->plan_request;
+	const struct inventory_address *best = NULL;
 	size_t owner = 0;
 
-	if (!check->carded)
+	if (!check->inventories_known)
 		return;
-	if (check->count > 1 && !wish->iface && !wish->subnet && !wish->head && !check->pretended)
+	if (check->count > 1 && !plan_request->iface && !plan_request->subnet && !plan_request->master_addr && !check->simulated)
 		best = best_subnet(check, &owner);
 	for (size_t i = 0; i < check->count; i++) {
-		bool told = false;
+		bool reported = false;
 
 		if (check->nodes[i].missing)
 			continue;
@@ -162,15 +162,15 @@ void probe_network_judge(struct check *check)
 				  "one node: its ranks meet on loopback");
 			continue;
 		}
-		if (!check->pretended)
-			told = judge_twins(check, i);
-		if (!told && best && !is_chosen(check, owner, best))
-			told = judge_lack(check, i, best, check->nodes[owner].name);
+		if (!check->simulated)
+			reported = judge_duplicates(check, i);
+		if (!reported && best && !is_chosen(check, owner, best))
+			reported = judge_missing_address(check, i, best, check->nodes[owner].name);
 		if (!check->planned && i == 0)
 			check_add(check, i, "network", CHECK_FAULT,
 				  "see reach below; --iface or --subnet names another network",
 				  "%s", check->plan_error.text);
-		if (!told && check->planned)
-			tell_choice(check, i);
+		if (!reported && check->planned)
+			report_choice(check, i);
 	}
 }

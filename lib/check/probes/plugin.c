@@ -41,7 +41,7 @@ static bool load(const struct prober *prober, char *found, size_t size, char *pr
 	return false;
 }
 
-json_t *probe_plugin_look(const struct prober *prober)
+json_t *probe_plugin_collect(const struct prober *prober)
 {
 	char found[600] = "", problem[600] = "";
 
@@ -58,9 +58,9 @@ void probe_plugin_judge(struct check *check)
 		const json_t *answer = check_answer(check, i, "plugin");
 		bool fabric = false;
 
-		for (size_t n = 0; check->carded && n < check->cards[i].nic_count; n++)
-			fabric |= check->cards[i].nics[n].kind == NIC_SLINGSHOT ||
-				  check->cards[i].nics[n].kind == NIC_EFA;
+		for (size_t n = 0; check->inventories_known && n < check->inventories[i].nic_count; n++)
+			fabric |= check->inventories[i].nics[n].kind == NIC_SLINGSHOT ||
+				  check->inventories[i].nics[n].kind == NIC_EFA;
 		if (!answer)
 			continue;
 		if (*check_text(answer, "found"))
@@ -69,7 +69,7 @@ void probe_plugin_judge(struct check *check)
 		else if (!fabric)
 			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
 				  "neither Slingshot nor EFA is here");
-		else if (!check->cards[i].gpu_count)
+		else if (!check->inventories[i].gpu_count)
 			check_add(check, i, "plugin", CHECK_SKIPPED, NULL,
 				  "no GPU is here, so no NCCL either");
 		else

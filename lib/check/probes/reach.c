@@ -22,16 +22,16 @@
 
 /* ---- a node's side ---- */
 
-struct attempt {
+struct connect_attempt {
 	size_t node, address; /* place in the question */
 	int fd;
 	bool connected;
-	size_t sent, got;
-	int64_t begun_ms;
+	size_t sent, received;
+	int64_t started_ms;
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
 };
 
-static const char *word_of(int error)
+static const char *outcome_of_errno(int error)
 {
 	switch (error) {
 	case ECONNREFUSED:
@@ -51,44 +51,44 @@ static void identity(const struct prober *prober, size_t node, char *out, size_t
 }
 
 /* Go on as far as it goes without waiting: the word when it is over, else NULL. */
-static const char *step(const struct prober *prober, struct attempt *attempt, int node)
+static const char *advance_attempt(const struct prober *prober, struct connect_attempt *connect_attempt, int node)
 {
 	char job[128];
 	ssize_t n;
 
-	if (!attempt->connected) {
+	if (!connect_attempt->connected) {
 		int error = 0;
 		socklen_t size = sizeof error;
 
-		if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
-			return word_of(error ? error : errno);
-		attempt->connected = true;
+		if (getsockopt(connect_attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
+			return outcome_of_errno(error ? error : errno);
+		connect_attempt->connected = true;
 	}
-	if (attempt->sent < sizeof attempt->question) {
-		n = send(attempt->fd, attempt->question + attempt->sent,
-			 sizeof attempt->question - attempt->sent, MSG_NOSIGNAL);
+	if (connect_attempt->sent < sizeof connect_attempt->question) {
+		n = send(connect_attempt->fd, connect_attempt->question + connect_attempt->sent,
+			 sizeof connect_attempt->question - connect_attempt->sent, MSG_NOSIGNAL);
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return word_of(errno);
-		attempt->sent += n > 0 ? (size_t)n : 0;
+			return outcome_of_errno(errno);
+		connect_attempt->sent += n > 0 ? (size_t)n : 0;
 		return NULL;
 	}
-	n = recv(attempt->fd, attempt->answer + attempt->got, sizeof attempt->answer - attempt->got,
+	n = recv(connect_attempt->fd, connect_attempt->answer + connect_attempt->received, sizeof connect_attempt->answer - connect_attempt->received,
 		 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
 		return "unauthenticated";
-	attempt->got += (size_t)n;
-	if (attempt->got < sizeof attempt->answer)
+	connect_attempt->received += (size_t)n;
+	if (connect_attempt->received < sizeof connect_attempt->answer)
 		return NULL;
 	identity(prober, (size_t)node, job, sizeof job);
-	return wire_probe_answered(&prober->secret, job, attempt->question, attempt->answer)
+	return handshake_probe_verify(&prober->secret, job, connect_attempt->question, connect_attempt->answer)
 		       ? "ok"
 		       : "unauthenticated";
 }
 
 /* Begin; the word when it is over at once. */
-static const char *begin(const struct prober *prober, struct attempt *attempt, int node,
+static const char *start_attempt(const struct prober *prober, struct connect_attempt *connect_attempt, int node,
 			 const char *address)
 {
 	struct sockaddr_storage to;
@@ -99,11 +99,11 @@ static const char *begin(const struct prober *prober, struct attempt *attempt, i
 	if (socket_parse(address, &to, &size, NULL))
 		return "-";
 	errno = 0;
-	if (socket_connect(&to, size, &attempt->fd, &under_way, NULL))
-		return word_of(errno);
-	attempt->begun_ms = clock_now_ms();
+	if (socket_connect(&to, size, &connect_attempt->fd, &under_way, NULL))
+		return outcome_of_errno(errno);
+	connect_attempt->started_ms = clock_now_ms();
 	identity(prober, (size_t)node, job, sizeof job);
-	wire_probe_question(&prober->secret, job, attempt->question);
+	handshake_probe_question(&prober->secret, job, connect_attempt->question);
 	return NULL;
 }
 
@@ -111,25 +111,25 @@ struct sweep {
 	const struct prober *prober;
 	const json_t *nodes; /* [{node, addresses: ["10.0.0.1:4711", ""]}] */
 	json_t *rows;
-	struct attempt *attempts; /* [AT_ONCE], fd -1: free */
+	struct connect_attempt *connect_attempts; /* [AT_ONCE], fd -1: free */
 	size_t node, address;	  /* the next one to begin */
 	size_t busy;
 };
 
-static void put(struct sweep *sweep, const struct attempt *attempt, const char *word)
+static void record(struct sweep *sweep, const struct connect_attempt *connect_attempt, const char *outcome)
 {
-	json_array_set_new(json_array_get(sweep->rows, attempt->node), attempt->address,
-			   json_string(word));
+	json_array_set_new(json_array_get(sweep->rows, connect_attempt->node), connect_attempt->address,
+			   json_string(outcome));
 }
 
-static int node_at(const struct sweep *sweep, size_t place)
+static int node_at(const struct sweep *sweep, size_t index)
 {
 	return (int)json_integer_value(
-		json_object_get(json_array_get(sweep->nodes, place), "node"));
+		json_object_get(json_array_get(sweep->nodes, index), "node"));
 }
 
 /* The next address of the question into a free place; false: none is left. */
-static bool begin_next(struct sweep *sweep, struct attempt *attempt)
+static bool start_next(struct sweep *sweep, struct connect_attempt *connect_attempt)
 {
 	for (; sweep->node < json_array_size(sweep->nodes); sweep->node++, sweep->address = 0) {
 		const json_t *list =
@@ -138,27 +138,27 @@ static bool begin_next(struct sweep *sweep, struct attempt *attempt)
 		while (sweep->address < json_array_size(list)) {
 			const char *address =
 				json_string_value(json_array_get(list, sweep->address));
-			const char *word;
+			const char *outcome;
 
-			*attempt = (struct attempt){
+			*connect_attempt = (struct connect_attempt){
 				.node = sweep->node, .address = sweep->address++, .fd = -1};
 			if (!address || !*address)
 				continue; /* "-" or "self" stands there */
-			word = begin(sweep->prober, attempt, node_at(sweep, attempt->node),
+			outcome = start_attempt(sweep->prober, connect_attempt, node_at(sweep, connect_attempt->node),
 				     address);
-			if (!word)
+			if (!outcome)
 				return true;
-			put(sweep, attempt, word);
+			record(sweep, connect_attempt, outcome);
 		}
 	}
 	return false;
 }
 
-static void finish(struct sweep *sweep, struct attempt *attempt, const char *word)
+static void finish(struct sweep *sweep, struct connect_attempt *connect_attempt, const char *outcome)
 {
-	put(sweep, attempt, word);
-	close(attempt->fd);
-	attempt->fd = -1;
+	record(sweep, connect_attempt, outcome);
+	close(connect_attempt->fd);
+	connect_attempt->fd = -1;
 	sweep->busy--;
 }
 
@@ -168,28 +168,28 @@ static void wait_round(struct sweep *sweep)
 	int64_t now = clock_now_ms(), due = now + WAIT_MS;
 
 	for (size_t i = 0; i < AT_ONCE; i++) {
-		const struct attempt *attempt = &sweep->attempts[i];
-		bool writes = attempt->sent < sizeof attempt->question;
+		const struct connect_attempt *connect_attempt = &sweep->connect_attempts[i];
+		bool writes = connect_attempt->sent < sizeof connect_attempt->question;
 
-		polls[i] = (struct pollfd){attempt->fd, writes ? POLLOUT : POLLIN, 0};
-		if (attempt->fd >= 0 && attempt->begun_ms + WAIT_MS < due)
-			due = attempt->begun_ms + WAIT_MS;
+		polls[i] = (struct pollfd){connect_attempt->fd, writes ? POLLOUT : POLLIN, 0};
+		if (connect_attempt->fd >= 0 && connect_attempt->started_ms + WAIT_MS < due)
+			due = connect_attempt->started_ms + WAIT_MS;
 	}
 	if (poll(polls, AT_ONCE, due > now ? (int)(due - now) : 0) < 0)
 		return;
 	now = clock_now_ms();
 	for (size_t i = 0; i < AT_ONCE; i++) {
-		struct attempt *attempt = &sweep->attempts[i];
-		const char *word = NULL;
+		struct connect_attempt *connect_attempt = &sweep->connect_attempts[i];
+		const char *outcome = NULL;
 
-		if (attempt->fd < 0)
+		if (connect_attempt->fd < 0)
 			continue;
 		if (polls[i].revents)
-			word = step(sweep->prober, attempt, node_at(sweep, attempt->node));
-		if (!word && now >= attempt->begun_ms + WAIT_MS)
-			word = attempt->connected ? "no-reply" : "timeout";
-		if (word)
-			finish(sweep, attempt, word);
+			outcome = advance_attempt(sweep->prober, connect_attempt, node_at(sweep, connect_attempt->node));
+		if (!outcome && now >= connect_attempt->started_ms + WAIT_MS)
+			outcome = connect_attempt->connected ? "no-reply" : "timeout";
+		if (outcome)
+			finish(sweep, connect_attempt, outcome);
 	}
 }
 
@@ -211,40 +211,40 @@ static json_t *empty_rows(const struct prober *prober, const json_t *nodes)
 	return rows;
 }
 
-json_t *probe_reach_task(const struct prober *prober, const json_t *question)
+json_t *probe_reach_run(const struct prober *prober, const json_t *question)
 {
 	struct sweep sweep = {.prober = prober, .nodes = json_object_get(question, "nodes")};
 	bool more = true;
 
-	sweep.attempts = calloc(AT_ONCE, sizeof *sweep.attempts);
-	if (!sweep.attempts)
+	sweep.connect_attempts = calloc(AT_ONCE, sizeof *sweep.connect_attempts);
+	if (!sweep.connect_attempts)
 		return NULL;
 	sweep.rows = empty_rows(prober, sweep.nodes);
 	for (size_t i = 0; i < AT_ONCE; i++)
-		sweep.attempts[i].fd = -1;
+		sweep.connect_attempts[i].fd = -1;
 	do {
 		for (size_t i = 0; more && i < AT_ONCE; i++) {
-			if (sweep.attempts[i].fd >= 0)
+			if (sweep.connect_attempts[i].fd >= 0)
 				continue;
-			more = begin_next(&sweep, &sweep.attempts[i]);
+			more = start_next(&sweep, &sweep.connect_attempts[i]);
 			sweep.busy += more;
 			if (!more)
-				sweep.attempts[i].fd = -1;
+				sweep.connect_attempts[i].fd = -1;
 		}
 		if (sweep.busy)
 			wait_round(&sweep);
 	} while (sweep.busy || more);
-	free(sweep.attempts);
+	free(sweep.connect_attempts);
 	return json_pack("{s:o}", "rows", sweep.rows);
 }
 
 /* ---- the head's side ---- */
 
 /* Worth a try: down and link-local ones are not, and other nodes' loopback leads nowhere. */
-static bool tried(const struct check *check, const struct machine_address *address)
+static bool is_worth_trying(const struct check *check, const struct inventory_address *address)
 {
 	return address->up && !address->link_local &&
-	       (check->pretended || address->sort != IFACE_LOOPBACK);
+	       (check->simulated || address->type != IFACE_LOOPBACK);
 }
 
 json_t *probe_reach_question(const struct check *check, size_t node)
@@ -252,15 +252,15 @@ json_t *probe_reach_question(const struct check *check, size_t node)
 	json_t *nodes = json_array();
 
 	for (size_t j = 0; j < check->count; j++) {
-		const struct machine *card = &check->cards[j];
+		const struct inventory *inventory = &check->inventories[j];
 		json_t *list = json_array();
 
-		for (size_t a = 0; a < card->address_count; a++) {
+		for (size_t a = 0; a < inventory->address_count; a++) {
 			char text[80] = "";
 
 			if (j != node && !check->nodes[j].missing &&
-			    tried(check, &card->addresses[a]))
-				check_address(&card->addresses[a], check->nodes[j].port, text,
+			    is_worth_trying(check, &inventory->addresses[a]))
+				check_address(&inventory->addresses[a], check->nodes[j].port, text,
 					      sizeof text);
 			json_array_append_new(list, json_string(text));
 		}
@@ -275,149 +275,149 @@ int probe_reach_ms(const struct check *check)
 	size_t addresses = 0;
 
 	for (size_t i = 0; i < check->count; i++)
-		addresses += check->cards[i].address_count;
+		addresses += check->inventories[i].address_count;
 	return WAIT_MS * (int)(1 + addresses / AT_ONCE);
 }
 
-static const char *mend(const char *word)
+static const char *suggest_fix(const char *outcome)
 {
-	if (!strcmp(word, "refused"))
+	if (!strcmp(outcome, "refused"))
 		return "a firewall refuses it: open TCP between the job's nodes";
-	if (!strcmp(word, "timeout"))
+	if (!strcmp(outcome, "timeout"))
 		return "a firewall or a broken link: open TCP between the job's nodes on this "
 		       "network, or leave the node out";
-	if (!strcmp(word, "host-unreachable"))
+	if (!strcmp(outcome, "host-unreachable"))
 		return "its cable, its port of the switch, its VLAN, in the end its address; leave "
 		       "the node out until then";
-	if (!strcmp(word, "no-reply"))
+	if (!strcmp(outcome, "no-reply"))
 		return "something in between takes the connection and passes nothing on: large "
 		       "packets may be lost (MTU)";
-	if (!strcmp(word, "unauthenticated"))
+	if (!strcmp(outcome, "unauthenticated"))
 		return "another machine has this address too: an administrator gives each its own";
 	return "no route from here: an administrator looks at the routes and the network's masks";
 }
 
-static const char *meaning(const char *word)
+static const char *describe_outcome(const char *outcome)
 {
-	if (!strcmp(word, "timeout"))
+	if (!strcmp(outcome, "timeout"))
 		return "does not answer: connects are dropped silently";
-	if (!strcmp(word, "host-unreachable"))
+	if (!strcmp(outcome, "host-unreachable"))
 		return "does not answer: as if nobody on this network had that address";
-	if (!strcmp(word, "refused"))
+	if (!strcmp(outcome, "refused"))
 		return "refuses connections";
-	if (!strcmp(word, "no-reply"))
+	if (!strcmp(outcome, "no-reply"))
 		return "takes a connection and does not answer";
-	if (!strcmp(word, "unauthenticated"))
+	if (!strcmp(outcome, "unauthenticated"))
 		return "is answered by something else";
 	return "cannot be reached: there is no route";
 }
 
 /* Should other nodes reach this address of node j: one of the chosen interface, or, where nobody
  * asked for another, of a better network. */
-static bool wanted(const struct check *check, size_t j, size_t address)
+static bool should_be_reachable(const struct check *check, size_t j, size_t address)
 {
-	const struct machine *card = &check->cards[j];
-	int chosen = check_chosen(check, j);
+	const struct inventory *inventory = &check->inventories[j];
+	int chosen = check_chosen_address(check, j);
 
-	if (!check_usable(check, &card->addresses[address]))
+	if (!check_address_usable(check, &inventory->addresses[address]))
 		return check->planned && (int)address == chosen;
 	if (!check->planned)
 		return true;
 	if ((int)address == chosen)
 		return true;
-	if (check->request->wish.iface || check->request->wish.subnet ||
-	    check->request->wish.head || chosen < 0)
+	if (check->request->plan_request.iface || check->request->plan_request.subnet ||
+	    check->request->plan_request.master_addr || chosen < 0)
 		return false;
 	/* A network beside the chosen one that would have been better. */
-	const struct machine_address *a = &card->addresses[address], *b = &card->addresses[chosen];
-	int worth = plan_address_worth(card, a), its = plan_address_worth(card, b);
+	const struct inventory_address *a = &inventory->addresses[address], *b = &inventory->addresses[chosen];
+	int priority = plan_address_priority(inventory, a), chosen_priority = plan_address_priority(inventory, b);
 
-	return worth != its ? worth > its : a->speed_mbps > b->speed_mbps;
+	return priority != chosen_priority ? priority > chosen_priority : a->speed_mbps > b->speed_mbps;
 }
 
 /* Do i and j both have an address in that network? A node without it is told of elsewhere. */
-static bool shares(const struct check *check, size_t i, const struct machine_address *address)
+static bool shares_subnet(const struct check *check, size_t i, const struct inventory_address *address)
 {
-	for (size_t a = 0; a < check->cards[i].address_count; a++)
-		if (check_usable(check, &check->cards[i].addresses[a]) &&
-		    check_same_subnet(&check->cards[i].addresses[a], address))
+	for (size_t a = 0; a < check->inventories[i].address_count; a++)
+		if (check_address_usable(check, &check->inventories[i].addresses[a]) &&
+		    check_same_subnet(&check->inventories[i].addresses[a], address))
 			return true;
 	return false;
 }
 
 /* Has another node the same address? That is told by network; what gets there proves nothing. */
-static bool is_twin(const struct check *check, size_t node, const struct machine_address *address)
+static bool is_duplicate_address(const struct check *check, size_t node, const struct inventory_address *address)
 {
-	for (size_t j = 0; !check->pretended && j < check->count; j++)
-		for (size_t a = 0; j != node && a < check->cards[j].address_count; a++)
-			if (check_usable(check, &check->cards[j].addresses[a]) &&
-			    check_same_address(&check->cards[j].addresses[a], address))
+	for (size_t j = 0; !check->simulated && j < check->count; j++)
+		for (size_t a = 0; j != node && a < check->inventories[j].address_count; a++)
+			if (check_address_usable(check, &check->inventories[j].addresses[a]) &&
+			    check_same_address(&check->inventories[j].addresses[a], address))
 				return true;
 	return false;
 }
 
 /* Likewise the one from which i gets to that address: answers come to the other. */
-static bool comes_from_twin(const struct check *check, size_t i,
-			    const struct machine_address *address)
+static bool source_is_duplicate(const struct check *check, size_t i,
+			    const struct inventory_address *address)
 {
-	for (size_t a = 0; a < check->cards[i].address_count; a++)
-		if (check_usable(check, &check->cards[i].addresses[a]) &&
-		    check_same_subnet(&check->cards[i].addresses[a], address) &&
-		    is_twin(check, i, &check->cards[i].addresses[a]))
+	for (size_t a = 0; a < check->inventories[i].address_count; a++)
+		if (check_address_usable(check, &check->inventories[i].addresses[a]) &&
+		    check_same_subnet(&check->inventories[i].addresses[a], address) &&
+		    is_duplicate_address(check, i, &check->inventories[i].addresses[a]))
 			return true;
 	return false;
 }
 
 /* The first bad word from i to j among the wanted addresses; NULL: none. */
-static const char *bad_word(const struct check *check, size_t i, size_t j, size_t *address)
+static const char *first_failure(const struct check *check, size_t i, size_t j, size_t *address)
 {
-	for (size_t a = 0; a < check->cards[j].address_count; a++) {
-		const char *word = check_word(check, i, j, a);
-		const struct machine_address *address_of_j = &check->cards[j].addresses[a];
+	for (size_t a = 0; a < check->inventories[j].address_count; a++) {
+		const char *outcome = check_reach_outcome(check, i, j, a);
+		const struct inventory_address *address_of_j = &check->inventories[j].addresses[a];
 
-		if (!word || !strcmp(word, "ok") || !strcmp(word, "-") || !wanted(check, j, a) ||
-		    (!shares(check, i, address_of_j) && (int)a != check_chosen(check, j)) ||
-		    is_twin(check, j, address_of_j) || comes_from_twin(check, i, address_of_j))
+		if (!outcome || !strcmp(outcome, "ok") || !strcmp(outcome, "-") || !should_be_reachable(check, j, a) ||
+		    (!shares_subnet(check, i, address_of_j) && (int)a != check_chosen_address(check, j)) ||
+		    is_duplicate_address(check, j, address_of_j) || source_is_duplicate(check, i, address_of_j))
 			continue;
 		*address = a;
-		return word;
+		return outcome;
 	}
 	return NULL;
 }
 
 /* rows: how many of the others i cannot reach; columns: how many cannot reach it. */
-static void tell_pair(struct check *check, size_t at, size_t j, size_t address, const char *word,
+static void report_pair(struct check *check, size_t at, size_t j, size_t address, const char *outcome,
 		      const char *others)
 {
-	const struct machine_address *target = &check->cards[j].addresses[address];
+	const struct inventory_address *target = &check->inventories[j].addresses[address];
 	char text[80];
 
 	check_address(target, 0, text, sizeof text);
 	if (at == j)
-		check_add(check, at, "reach", CHECK_FAULT, mend(word),
+		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome),
 			  "its %s %s %s; so say all other nodes", target->iface, text,
-			  meaning(word));
+			  describe_outcome(outcome));
 	else
-		check_add(check, at, "reach", CHECK_FAULT, mend(word), "%s %s of %s %s%s%s",
-			  target->iface, text, check->nodes[j].name, meaning(word),
+		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome), "%s %s of %s %s%s%s",
+			  target->iface, text, check->nodes[j].name, describe_outcome(outcome),
 			  others ? "; " : "", others ? others : "");
 }
 
 static void judge_row(struct check *check, size_t i, const size_t *columns, size_t alive)
 {
-	bool told = false;
+	bool reported = false;
 	size_t lost = 0, first = 0, address = 0, at = 0;
-	const char *first_word = NULL;
+	const char *first_outcome = NULL;
 
 	for (size_t j = 0; j < check->count; j++) {
-		const char *word = j == i ? NULL : bad_word(check, i, j, &at);
+		const char *outcome = j == i ? NULL : first_failure(check, i, j, &at);
 
-		if (!word || (alive > 2 && columns[j] == alive - 1))
+		if (!outcome || (alive > 2 && columns[j] == alive - 1))
 			continue; /* nobody reaches j: it is told there */
 		if (!lost++) {
 			first = j;
 			address = at;
-			first_word = word;
+			first_outcome = outcome;
 		}
 	}
 	bool unreached = alive > 2 && columns[i] == alive - 1;
@@ -428,21 +428,21 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 
 		if (lost > 1)
 			snprintf(more, sizeof more, "it does not reach %zu nodes in all", lost);
-		tell_pair(check, i, first, address, first_word, lost > 1 ? more : NULL);
-		told = true;
+		report_pair(check, i, first, address, first_outcome, lost > 1 ? more : NULL);
+		reported = true;
 	}
 	if (unreached) {
 		for (size_t j = 0; j < check->count; j++) {
-			const char *word = j == i ? NULL : bad_word(check, j, i, &at);
+			const char *outcome = j == i ? NULL : first_failure(check, j, i, &at);
 
-			if (word) {
-				tell_pair(check, i, i, at, word, NULL);
+			if (outcome) {
+				report_pair(check, i, i, at, outcome, NULL);
 				break;
 			}
 		}
-		told = true;
+		reported = true;
 	}
-	if (!told)
+	if (!reported)
 		check_add(check, i, "reach", CHECK_OK, NULL, "%s",
 			  "reaches all other nodes where it should");
 }
@@ -454,10 +454,10 @@ void probe_reach_judge(struct check *check)
 
 	for (size_t i = 0; i < check->count; i++)
 		alive += !check->nodes[i].missing;
-	for (size_t i = 0; columns && check->carded && i < check->count; i++)
+	for (size_t i = 0; columns && check->inventories_known && i < check->count; i++)
 		for (size_t j = 0; j < check->count; j++)
-			columns[j] += i != j && bad_word(check, i, j, &address);
-	for (size_t i = 0; columns && check->carded && i < check->count; i++) {
+			columns[j] += i != j && first_failure(check, i, j, &address);
+	for (size_t i = 0; columns && check->inventories_known && i < check->count; i++) {
 		if (check->nodes[i].missing)
 			continue;
 		if (check->count == 1)

@@ -10,7 +10,7 @@
 #define SLOW_STATED_PART 50 /* ... or below 1/50 of what its NIC says of itself */
 #define COUNTED_PERCENT 90
 
-static size_t after(const struct check *check, size_t node)
+static size_t successor(const struct check *check, size_t node)
 {
 	return (node + 1) % check->count;
 }
@@ -20,12 +20,12 @@ bool probe_ring_possible(const struct check *check)
 	if (!check->planned || check->count < 2)
 		return false;
 	for (size_t i = 0; i < check->count; i++) {
-		size_t next = after(check, i);
-		int chosen = check_chosen(check, next);
-		const char *word = chosen >= 0 ? check_word(check, i, next, (size_t)chosen) : NULL;
+		size_t next = successor(check, i);
+		int chosen = check_chosen_address(check, next);
+		const char *outcome = chosen >= 0 ? check_reach_outcome(check, i, next, (size_t)chosen) : NULL;
 
-		if (check->nodes[i].missing || !word || strcmp(word, "ok") ||
-		    check_chosen(check, i) < 0)
+		if (check->nodes[i].missing || !outcome || strcmp(outcome, "ok") ||
+		    check_chosen_address(check, i) < 0)
 			return false;
 	}
 	return true;
@@ -33,10 +33,10 @@ bool probe_ring_possible(const struct check *check)
 
 json_t *probe_ring_question(const struct check *check, size_t node)
 {
-	size_t next = after(check, node), prev = (node + check->count - 1) % check->count;
-	const struct machine_address
-		*own = &check->cards[node].addresses[check_chosen(check, node)],
-		*its = &check->cards[next].addresses[check_chosen(check, next)];
+	size_t next = successor(check, node), prev = (node + check->count - 1) % check->count;
+	const struct inventory_address
+		*own = &check->inventories[node].addresses[check_chosen_address(check, node)],
+		*its = &check->inventories[next].addresses[check_chosen_address(check, next)];
 	char own_text[80], next_text[80];
 
 	check_address(own, 1, own_text, sizeof own_text);
@@ -75,35 +75,35 @@ static double best_rate(const struct check *check)
 /* Pretended nodes share one machine: their rates tell of its load. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
-	int64_t stated = check->cards[node].addresses[check_chosen(check, node)].speed_mbps;
+	int64_t stated = check->inventories[node].addresses[check_chosen_address(check, node)].speed_mbps;
 	double rate = rate_into(check, node);
 
-	return rate >= 0 && !check->pretended &&
+	return rate >= 0 && !check->simulated &&
 	       (rate * SLOW_PART < best ||
 		(stated > 0 && rate * SLOW_STATED_PART < (double)stated));
 }
 
-bool probe_ring_again(struct check *check)
+bool probe_ring_should_repeat(struct check *check)
 {
 	double best = best_rate(check);
-	bool again = false;
+	bool repeat = false;
 
 	for (size_t i = 0; i < check->count; i++) {
 		if (!check_answer(check, i, "ring?") || rate_into(check, i) < 0)
 			return false; /* it broke: that is what is to be told */
-		again |= is_slow(check, i, best);
+		repeat |= is_slow(check, i, best);
 	}
-	for (size_t i = 0; again && i < check->count; i++) {
+	for (size_t i = 0; repeat && i < check->count; i++) {
 		check->nodes[i].best_mbps = rate_into(check, i);
 		json_object_del(check->nodes[i].answers, "ring?");
 	}
-	return again;
+	return repeat;
 }
 
 static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
 {
 	int64_t sent = 0, count = 0;
-	const char *iface = check->cards[i].addresses[check_chosen(check, i)].iface;
+	const char *iface = check->inventories[i].addresses[check_chosen_address(check, i)].iface;
 
 	if (json_get_int("ring", answer, "sent", 0, INT64_MAX, &sent, NULL) ||
 	    json_get_int("ring", answer, "counted", 0, INT64_MAX, &count, NULL) ||
@@ -121,7 +121,7 @@ static void judge_node(struct check *check, size_t i, double best)
 {
 	const json_t *answer = check_answer(check, i, "ring?");
 	size_t prev = (i + check->count - 1) % check->count;
-	const struct machine_address *own = &check->cards[i].addresses[check_chosen(check, i)];
+	const struct inventory_address *own = &check->inventories[i].addresses[check_chosen_address(check, i)];
 	double rate = rate_into(check, i);
 	int64_t sent = 0;
 
@@ -156,7 +156,7 @@ static void judge_node(struct check *check, size_t i, double best)
 
 void probe_ring_judge(struct check *check)
 {
-	bool possible = check->carded && probe_ring_possible(check);
+	bool possible = check->inventories_known && probe_ring_possible(check);
 	double best = possible ? best_rate(check) : -1;
 
 	for (size_t i = 0; i < check->count; i++) {

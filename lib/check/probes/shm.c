@@ -12,41 +12,41 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-#define FOLDER "/dev/shm"
+#define SHM_DIR "/dev/shm"
 #define NEEDED_BYTES (64LL << 20) /* a container's default; NCCL alone fills it */
 #define PLENTY_BYTES (1LL << 30)
 
 /* Bytes of nccl-* files that this user's earlier programs have left. */
 static int64_t left_behind(void)
 {
-	DIR *folder = opendir(FOLDER);
+	DIR *dir = opendir(SHM_DIR);
 	int64_t bytes = 0;
 	struct dirent *entry;
 
-	while (folder && (entry = readdir(folder))) {
+	while (dir && (entry = readdir(dir))) {
 		struct stat info;
 
 		if (!strncmp(entry->d_name, "nccl-", 5) &&
-		    !fstatat(dirfd(folder), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
+		    !fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
 		    info.st_uid == getuid())
 			bytes += (int64_t)info.st_blocks * 512;
 	}
-	if (folder)
-		closedir(folder);
+	if (dir)
+		closedir(dir);
 	return bytes;
 }
 
-json_t *probe_shm_look(const struct prober *prober)
+json_t *probe_shm_collect(const struct prober *prober)
 {
 	struct statvfs info;
 
 	(void)prober;
-	if (statvfs(FOLDER, &info))
+	if (statvfs(SHM_DIR, &info))
 		return json_pack("{s:s}", "error", strerror(errno));
 	return json_pack("{s:I, s:I, s:b, s:I}", "free",
 			 (json_int_t)info.f_bavail * (json_int_t)info.f_frsize, "size",
 			 (json_int_t)info.f_blocks * (json_int_t)info.f_frsize, "writable",
-			 access(FOLDER, W_OK | X_OK) == 0, "left", (json_int_t)left_behind());
+			 access(SHM_DIR, W_OK | X_OK) == 0, "left", (json_int_t)left_behind());
 }
 
 void probe_shm_judge(struct check *check)
@@ -64,22 +64,22 @@ void probe_shm_judge(struct check *check)
 		json_get_int("shm", answer, "size", 0, INT64_MAX, &size, NULL);
 		json_get_int("shm", answer, "left", 0, INT64_MAX, &left, NULL);
 		if (*check_text(answer, "error"))
-			check_add(check, i, "shm", CHECK_FAULT, "mount a tmpfs at " FOLDER,
-				  FOLDER ": %s", check_text(answer, "error"));
+			check_add(check, i, "shm", CHECK_FAULT, "mount a tmpfs at " SHM_DIR,
+				  SHM_DIR ": %s", check_text(answer, "error"));
 		else if (!json_is_true(json_object_get(answer, "writable")))
-			check_add(check, i, "shm", CHECK_FAULT, "chmod 1777 " FOLDER,
-				  FOLDER " may not be written by this user");
+			check_add(check, i, "shm", CHECK_FAULT, "chmod 1777 " SHM_DIR,
+				  SHM_DIR " may not be written by this user");
 		else if (unused <= NEEDED_BYTES)
 			check_add(check, i, "shm", CHECK_FAULT,
-				  left > 0 ? "rm " FOLDER "/nccl-* of programs that have ended"
+				  left > 0 ? "rm " SHM_DIR "/nccl-* of programs that have ended"
 					   : bigger,
-				  FOLDER " has %lld MiB free of %lld MiB: NCCL ends with 'No space "
+				  SHM_DIR " has %lld MiB free of %lld MiB: NCCL ends with 'No space "
 					 "left on device'; files nccl-* of yours: %lld MiB",
 				  (long long)(unused >> 20), (long long)(size >> 20),
 				  (long long)(left >> 20));
 		else if (unused < PLENTY_BYTES)
 			check_add(check, i, "shm", CHECK_NOTE, bigger,
-				  FOLDER " has %lld MiB free of %lld MiB: little for loaders of "
+				  SHM_DIR " has %lld MiB free of %lld MiB: little for loaders of "
 					 "many processes",
 				  (long long)(unused >> 20), (long long)(size >> 20));
 		else

@@ -44,7 +44,7 @@ static void read_conf(const char *path, json_t *out)
 }
 
 /* As NCCL: the user's file first (NCCL_CONF_FILE, else ~/.nccl.conf), then the machine's. */
-json_t *probe_variables_look(const struct prober *prober)
+json_t *probe_variables_collect(const struct prober *prober)
 {
 	const char *file = env_get(prober->env, "NCCL_CONF_FILE"),
 		   *home = env_get(prober->env, "HOME");
@@ -69,7 +69,7 @@ static bool in_environment(const struct check *check, size_t node, const char *n
 	bool set = env_get(check->request->env, name) != NULL;
 
 	if (!set && check->planned && check->plan.nodes[node].rank_count &&
-	    !plan_environment(&check->plan, &check->cards[node], node, 0, &check->request->wish,
+	    !plan_environment(&check->plan, &check->inventories[node], node, 0, &check->request->plan_request,
 			      check->request->env, &changes, NULL))
 		set = env_get(changes, name) != NULL;
 	env_free(changes);
@@ -79,7 +79,7 @@ static bool in_environment(const struct check *check, size_t node, const char *n
 static bool judge_files(struct check *check, size_t node)
 {
 	json_t *entry;
-	bool told = false;
+	bool reported = false;
 	size_t i;
 
 	json_array_foreach(json_object_get(check_answer(check, node, "variables"), "conf"), i,
@@ -92,16 +92,16 @@ static bool judge_files(struct check *check, size_t node)
 			  "%s sets %s=%s, which NCCL obeys here: the environment says nothing",
 			  check_text(entry, "file"), check_text(entry, "name"),
 			  check_text(entry, "value"));
-		told = true;
+		reported = true;
 	}
-	return told;
+	return reported;
 }
 
 void probe_variables_judge(struct check *check)
 {
 	JSON_AUTO list =
-		check->carded ? plan_lint(check->request->env, check->cards, check->count) : NULL;
-	bool told = json_array_size(list) > 0;
+		check->inventories_known ? plan_lint(check->request->env, check->inventories, check->count) : NULL;
+	bool reported = json_array_size(list) > 0;
 	json_t *text;
 	size_t i;
 
@@ -111,8 +111,8 @@ void probe_variables_judge(struct check *check)
 		check_add(check, 0, "variables", CHECK_NOTE,
 			  "unset or correct it in the job script", "%s", json_string_value(text));
 	for (size_t node = 0; node < check->count; node++)
-		told |= !check->nodes[node].missing && judge_files(check, node);
-	if (!told && !check->nodes[0].missing)
+		reported |= !check->nodes[node].missing && judge_files(check, node);
+	if (!reported && !check->nodes[0].missing)
 		check_add(check, 0, "variables", CHECK_OK, NULL,
 			  "none that would not do what it says");
 }

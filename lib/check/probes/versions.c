@@ -81,7 +81,7 @@ static void add_driver(json_t *out)
 	fclose(file);
 }
 
-json_t *probe_versions_look(const struct prober *prober)
+json_t *probe_versions_collect(const struct prober *prober)
 {
 	static const char *const driver[] = {"libcuda.so.1", NULL};
 	static const char *const runtime[] = {"libcudart.so", "libcudart.so.13", "libcudart.so.12",

@@ -48,7 +48,7 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 	 * epoch and position are all the state that there is of them. */
 	json_t *scaler = state->scale > 0 ? json_pack("{s:f, s:I}", "scale", state->scale,
 						      "growth_tracker",
-						      (json_int_t)state->scale_good)
+						      (json_int_t)state->growth_tracker)
 					  : json_null();
 	JSON_AUTO json = json_pack(
 		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model", graph->model,
@@ -70,7 +70,7 @@ static int read_scaler(const char *path, const json_t *json, struct train_state 
 
 	if (!scaler || json_is_null(scaler))
 		return 0;
-	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->scale_good, err);
+	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->growth_tracker, err);
 	if (!rc && !(scale > 0 && scale <= FLT_MAX))
 		rc = error_set(err, ERR_DATA, "%s: the scale of the loss is no positive number",
 			       path);
@@ -173,7 +173,7 @@ uint64_t checkpoint_size(const struct graph *graph, const struct buckets *bucket
 }
 
 /* variables aside, then in place of DIR/name. */
-static int write_file(const char *folder, const char *name, const struct graph *graph,
+static int write_file(const char *directory, const char *name, const struct graph *graph,
 		      const struct buckets *buckets, const struct train_state *state,
 		      const struct variables *variables, const json_t *metadata, char **path,
 		      struct error *err)
@@ -185,12 +185,12 @@ static int write_file(const char *folder, const char *name, const struct graph *
 
 	if (rc)
 		return rc;
-	if (asprintf(&file, "%s/%s", folder, name) < 0) {
+	if (asprintf(&file, "%s/%s", directory, name) < 0) {
 		file = NULL;
 		rc = error_memory(err, "a file's name");
 	}
 	if (!rc)
-		rc = folder_has_room(folder, list_size(&list), err);
+		rc = checkpoint_dir_has_space(directory, list_size(&list), err);
 	if (!rc)
 		rc = safetensors_write(file, list.tensors, list.count, metadata, err);
 	variables_list_free(&list);
@@ -201,7 +201,7 @@ static int write_file(const char *folder, const char *name, const struct graph *
 	return rc;
 }
 
-int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
+int checkpoint_save(const char *directory, const struct graph *graph, const struct buckets *buckets,
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err)
 {
@@ -212,10 +212,10 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 
 	snprintf(name, sizeof name, "step-%08" PRId64 ".safetensors", state->step);
 	if (!rc)
-		rc = write_file(folder, name, graph, buckets, state, variables, metadata, &file,
+		rc = write_file(directory, name, graph, buckets, state, variables, metadata, &file,
 				err);
 	if (!rc)
-		rc = folder_set_latest(folder, state->step, err);
+		rc = checkpoint_dir_set_latest(directory, state->step, err);
 	free(text);
 	if (rc)
 		free(file);
@@ -224,19 +224,19 @@ int checkpoint_save(const char *folder, const struct graph *graph, const struct 
 	return rc;
 }
 
-int checkpoint_save_model(const char *folder, const struct graph *graph,
+int checkpoint_save_model(const char *directory, const struct graph *graph,
 			  const struct buckets *buckets, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err)
 {
-	return write_file(folder, "model.safetensors", graph, buckets, state, variables, NULL, path,
+	return write_file(directory, "model.safetensors", graph, buckets, state, variables, NULL, path,
 			  err);
 }
 
-int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
+int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
 			    char **kept, struct error *err)
 {
 	struct train_state state;
-	char *path = folder_path_of(folder, step), *aside = NULL;
+	char *path = checkpoint_dir_path_of(directory, step), *aside = NULL;
 	int rc = 0;
 
 	*kept = NULL;
@@ -291,7 +291,7 @@ static int load(const char *path, int64_t step, const struct graph *graph,
 		const struct buckets *buckets, struct train_state *state,
 		struct variables *variables, bool *foreign, struct error *err)
 {
-	const struct variables_want want = {.momentum = true, .strict = true};
+	const struct variables_filter want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
 	struct train_state read = {0};
 	int64_t tracked; /* the state has it too */
@@ -320,12 +320,12 @@ int checkpoint_load(const char *path, const struct graph *graph, const struct bu
 	return load(path, -1, graph, buckets, state, variables, &foreign, err);
 }
 
-int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
+int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop,
 			 struct error *err)
 {
-	char *file = folder_path_of(folder, step);
+	char *file = checkpoint_dir_path_of(directory, step);
 	bool foreign = false;
 	int rc = file ? load(file, step, graph, buckets, state, variables, &foreign, err)
 		      : error_memory(err, "a checkpoint's name");
@@ -350,7 +350,7 @@ int checkpoint_init(const char *path, const struct graph *graph, const struct bu
 		    bool new_head, struct train_state *state, struct variables *variables,
 		    struct error *err)
 {
-	const struct variables_want want = {.new_head = new_head, .strict = true};
+	const struct variables_filter want = {.new_head = new_head, .strict = true};
 	struct safetensors file = {0};
 	int rc = safetensors_read(path, &file, err);
 
@@ -363,7 +363,7 @@ int checkpoint_init(const char *path, const struct graph *graph, const struct bu
 
 /* ---- the newest ---- */
 
-int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
+int checkpoint_resume(const char *directory, const struct graph *graph, const struct buckets *buckets,
 		      const struct checkpoint_sink *sink, struct train_state *state,
 		      struct variables *variables, char **path, struct error *err)
 {
@@ -372,10 +372,10 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 
 	*path = NULL;
 	/* What is no folder is refused where checkpoints are to be written. */
-	if (stat(folder, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
+	if (stat(directory, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
 	struct error failure = {0};
-	int64_t *steps = folder_order(folder, sink, &count, &failure);
+	int64_t *steps = checkpoint_dir_resume_order(directory, sink, &count, &failure);
 
 	if (!steps) {
 		*err = failure;
@@ -384,7 +384,7 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
 		bool stop;
-		int rc = checkpoint_load_step(folder, steps[i], graph, buckets, state, variables,
+		int rc = checkpoint_load_step(directory, steps[i], graph, buckets, state, variables,
 					      path, &stop, &why);
 
 		if (stop) {
@@ -394,7 +394,7 @@ int checkpoint_resume(const char *folder, const struct graph *graph, const struc
 		}
 		if (rc) {
 			error_prefix(&why, "passed over");
-			sink->passed_over(sink->context, why.text);
+			sink->note_skipped(sink->context, why.text);
 		}
 	}
 	free(steps);

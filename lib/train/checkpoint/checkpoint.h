@@ -29,7 +29,7 @@ struct train_state {
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
 	double scale; /* of the loss, with --amp fp16; 0: none */
-	int64_t scale_good; /* updates since it was changed */
+	int64_t growth_tracker; /* updates since it was changed */
 	char data[256]; /* of train_state_data */
 };
 
@@ -40,20 +40,20 @@ int train_state_data(struct train_state *state, const char *spec, struct error *
 /* Told of each file that was passed over, with the reason. */
 struct checkpoint_sink {
 	void *context;
-	void (*passed_over)(void *context, const char *text);
+	void (*note_skipped)(void *context, const char *text);
 };
 
 /* Write DIR/step-N.safetensors and then DIR/latest; both aside first, renamed into place.
  * *path malloced. -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written (without
  * room for it nothing is begun). */
-int checkpoint_save(const char *folder, const struct graph *graph, const struct buckets *buckets,
+int checkpoint_save(const char *directory, const struct graph *graph, const struct buckets *buckets,
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err);
 
 /* Before saving: a file of that step that is damaged, or another network's, is renamed to FILE.1
  * (or .2 ...) and so not replaced. *kept: its new name, malloced; NULL when there is no such file.
  */
-int checkpoint_keep_foreign(const char *folder, const struct graph *graph, int64_t step,
+int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
 			    char **kept, struct error *err);
 
 /* What a checkpoint's file takes at most. */
@@ -72,22 +72,22 @@ int checkpoint_load(const char *path, const struct graph *graph, const struct bu
 
 /* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. *stop: none of
  * the folder's is to be taken, as this one is of another network, or memory is short. */
-int checkpoint_load_step(const char *folder, int64_t step, const struct graph *graph,
+int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop,
 			 struct error *err);
 
-/* Load the newest usable one of folder (folder_order: what latest names or a later one, else those
+/* Load the newest usable one of folder (checkpoint_dir_resume_order: what latest names or a later one, else those
  * before). Damaged files are passed over and told of, never deleted; one of another network is an error
  * (-ERR_DATA), so that no run mixes its files with another's unasked. *path malloced, NULL when there is
  * none (also when there is no folder). */
-int checkpoint_resume(const char *folder, const struct graph *graph, const struct buckets *buckets,
+int checkpoint_resume(const char *directory, const struct graph *graph, const struct buckets *buckets,
 		      const struct checkpoint_sink *sink, struct train_state *state,
 		      struct variables *variables, char **path, struct error *err);
 
 /* Write DIR/model.safetensors: weights, buffers, num_batches_tracked. Errors and *path as
  * checkpoint_save. */
-int checkpoint_save_model(const char *folder, const struct graph *graph,
+int checkpoint_save_model(const char *directory, const struct graph *graph,
 			  const struct buckets *buckets, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err);
 

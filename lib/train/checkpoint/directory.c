@@ -19,7 +19,7 @@
 
 /* ---- names ---- */
 
-int64_t folder_step_of(const char *name)
+int64_t checkpoint_dir_step_of(const char *name)
 {
 	int64_t step = 0;
 	const char *at = name + 5;
@@ -31,41 +31,41 @@ int64_t folder_step_of(const char *name)
 	return at >= name + 13 && !strcmp(at, ".safetensors") ? step : -1;
 }
 
-char *folder_path_of(const char *folder, int64_t step)
+char *checkpoint_dir_path_of(const char *directory, int64_t step)
 {
 	char *path;
 
-	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", folder, step) < 0 ? NULL : path;
+	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", directory, step) < 0 ? NULL : path;
 }
 
-static int downwards(const void *a, const void *b)
+static int newest_first(const void *a, const void *b)
 {
 	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
 
 	return (x < y) - (x > y);
 }
 
-int64_t *folder_steps(const char *folder, size_t *count, struct error *err)
+int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error *err)
 {
-	size_t room = 64;
+	size_t capacity = 64;
 	int64_t *steps = NULL;
-	DIR *dir = opendir(folder);
+	DIR *dir = opendir(directory);
 	struct dirent *entry;
 
 	*count = 0;
 	if (!dir) {
-		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", folder, strerror(errno));
+		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", directory, strerror(errno));
 		return NULL;
 	}
 	error_memory(err, "the list of checkpoints");
-	steps = malloc(room * sizeof *steps);
+	steps = malloc(capacity * sizeof *steps);
 	while (steps && (entry = readdir(dir))) {
-		int64_t step = folder_step_of(entry->d_name);
+		int64_t step = checkpoint_dir_step_of(entry->d_name);
 
 		if (step < 0)
 			continue;
-		if (*count == room) {
-			int64_t *grown = realloc(steps, room * 2 * sizeof *grown);
+		if (*count == capacity) {
+			int64_t *grown = realloc(steps, capacity * 2 * sizeof *grown);
 
 			if (!grown) {
 				free(steps);
@@ -73,118 +73,118 @@ int64_t *folder_steps(const char *folder, size_t *count, struct error *err)
 				break;
 			}
 			steps = grown;
-			room *= 2;
+			capacity *= 2;
 		}
 		steps[(*count)++] = step;
 	}
 	closedir(dir);
 	if (steps)
-		qsort(steps, *count, sizeof *steps, downwards);
+		qsort(steps, *count, sizeof *steps, newest_first);
 	return steps;
 }
 
 /* ---- latest and best ---- */
 
-static void tell(const struct checkpoint_sink *sink, const char *text)
+static void report_skipped(const struct checkpoint_sink *sink, const char *text)
 {
 	if (sink)
-		sink->passed_over(sink->context, text);
+		sink->note_skipped(sink->context, text);
 }
 
 /* The first line of folder/name in *line, malloced; NULL where there is no such file, or with the
  * reason told. */
-static char *read_line(const char *folder, const char *name, const struct checkpoint_sink *sink)
+static char *read_line(const char *directory, const char *name, const struct checkpoint_sink *sink)
 {
 	char *path = NULL, *text = NULL;
 	struct error err = {0};
 	struct stat info;
 	size_t size;
 
-	if (asprintf(&path, "%s/%s", folder, name) < 0)
+	if (asprintf(&path, "%s/%s", directory, name) < 0)
 		return NULL;
 	if (!stat(path, &info) && !file_read(path, LINE_MAX_BYTES, &text, &size, &err))
 		text[strcspn(text, "\n")] = 0;
 	else if (err.code)
-		tell(sink, err.text);
+		report_skipped(sink, err.text);
 	free(path);
 	return text;
 }
 
-static int write_line(const char *folder, const char *name, const char *line, struct error *err)
+static int write_line(const char *directory, const char *name, const char *line, struct error *err)
 {
 	char *path = NULL;
 	int rc;
 
-	if (asprintf(&path, "%s/%s", folder, name) < 0)
+	if (asprintf(&path, "%s/%s", directory, name) < 0)
 		return error_memory(err, "a file's name");
 	rc = file_write_atomic(path, line, strlen(line), 0666, err);
 	free(path);
 	return rc;
 }
 
-int64_t folder_latest(const char *folder, const struct checkpoint_sink *sink)
+int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sink *sink)
 {
-	char *text = read_line(folder, "latest", sink), said[512];
-	int64_t step = text ? folder_step_of(text) : -1;
+	char *text = read_line(directory, "latest", sink), message[512];
+	int64_t step = text ? checkpoint_dir_step_of(text) : -1;
 
 	if (text && step < 0) {
-		snprintf(said, sizeof said,
-			 "%.300s/latest names '%.60s', no checkpoint; looking at all files", folder,
+		snprintf(message, sizeof message,
+			 "%.300s/latest names '%.60s', no checkpoint; looking at all files", directory,
 			 text);
-		tell(sink, said);
+		report_skipped(sink, message);
 	}
 	free(text);
 	return step;
 }
 
-int folder_set_latest(const char *folder, int64_t step, struct error *err)
+int checkpoint_dir_set_latest(const char *directory, int64_t step, struct error *err)
 {
 	char line[72];
 
 	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors\n", step);
-	return write_line(folder, "latest", line, err);
+	return write_line(directory, "latest", line, err);
 }
 
-static bool changed_at(const char *folder, int64_t step, struct timespec *out)
+static bool modified_at(const char *directory, int64_t step, struct timespec *out)
 {
 	char *path = NULL;
 	struct stat info;
-	bool there = (step < 0 ? asprintf(&path, "%s/latest", folder) >= 0
-			       : (path = folder_path_of(folder, step)) != NULL) &&
+	bool exists = (step < 0 ? asprintf(&path, "%s/latest", directory) >= 0
+			       : (path = checkpoint_dir_path_of(directory, step)) != NULL) &&
 		     !stat(path, &info);
 
 	free(path);
-	if (there)
+	if (exists)
 		*out = info.st_mtim;
-	return there;
+	return exists;
 }
 
 /* Was the checkpoint of step written after latest, by the file system's clock? */
-static bool is_after_latest(const char *folder, int64_t step)
+static bool is_after_latest(const char *directory, int64_t step)
 {
 	struct timespec one, two;
 
-	if (!changed_at(folder, step, &one) || !changed_at(folder, -1, &two))
+	if (!modified_at(directory, step, &one) || !modified_at(directory, -1, &two))
 		return false;
 	return one.tv_sec > two.tv_sec || (one.tv_sec == two.tv_sec && one.tv_nsec >= two.tv_nsec);
 }
 
-int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, size_t *count,
+int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpoint_sink *sink, size_t *count,
 		      struct error *err)
 {
-	int64_t latest = folder_latest(folder, sink), *aside;
-	int64_t *steps = folder_steps(folder, count, err);
+	int64_t latest = checkpoint_dir_latest(directory, sink), *aside;
+	int64_t *steps = checkpoint_dir_steps(directory, count, err);
 	size_t at = 0, fresh = 0, old = 0;
-	char said[512];
+	char message[512];
 
 	while (steps && at < *count && steps[at] != latest)
 		at++;
 	if (steps && latest >= 0 && at == *count) {
-		snprintf(said, sizeof said,
+		snprintf(message, sizeof message,
 			 "%.300s/latest names step %" PRId64
 			 ", which is not there; looking at all files",
-			 folder, latest);
-		tell(sink, said);
+			 directory, latest);
+		report_skipped(sink, message);
 	}
 	if (!steps || at == *count || !at)
 		return steps;
@@ -195,7 +195,7 @@ int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, si
 		return NULL;
 	}
 	for (size_t i = 0; i < at; i++)
-		if (is_after_latest(folder, steps[i]))
+		if (is_after_latest(directory, steps[i]))
 			steps[fresh++] = steps[i];
 		else
 			aside[old++] = steps[i];
@@ -205,15 +205,15 @@ int64_t *folder_order(const char *folder, const struct checkpoint_sink *sink, si
 	return steps;
 }
 
-int64_t folder_best(const char *folder, double *acc1)
+int64_t checkpoint_dir_best(const char *directory, double *acc1)
 {
 	static const char between[] = " Acc@1 ";
-	char *text = read_line(folder, "best", NULL), *space = text ? strstr(text, between) : NULL;
+	char *text = read_line(directory, "best", NULL), *space = text ? strstr(text, between) : NULL;
 	int64_t step = -1;
 
 	if (space) {
 		*space = 0;
-		step = folder_step_of(text);
+		step = checkpoint_dir_step_of(text);
 		if (number_double("best", space + sizeof between - 1, 0, 100, acc1, NULL))
 			step = -1;
 	}
@@ -221,20 +221,20 @@ int64_t folder_best(const char *folder, double *acc1)
 	return step;
 }
 
-int folder_set_best(const char *folder, int64_t step, double acc1, struct error *err)
+int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct error *err)
 {
 	char line[96];
 
 	/* As many digits as it takes to compare the same number again. */
 	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors Acc@1 %.17g\n", step, acc1);
-	return write_line(folder, "best", line, err);
+	return write_line(directory, "best", line, err);
 }
 
-bool folder_model_follows(const char *folder, int64_t step)
+bool checkpoint_dir_model_is_newer(const char *directory, int64_t step)
 {
-	char *path = folder_path_of(folder, step), *model = NULL;
+	char *path = checkpoint_dir_path_of(directory, step), *model = NULL;
 	struct stat one, two;
-	bool follows = path && asprintf(&model, "%s/model.safetensors", folder) >= 0 &&
+	bool follows = path && asprintf(&model, "%s/model.safetensors", directory) >= 0 &&
 		       !stat(path, &one) && !stat(model, &two) &&
 		       (two.st_mtim.tv_sec > one.st_mtim.tv_sec ||
 			(two.st_mtim.tv_sec == one.st_mtim.tv_sec &&
@@ -247,12 +247,12 @@ bool folder_model_follows(const char *folder, int64_t step)
 
 /* ---- room ---- */
 
-int folder_has_room(const char *folder, uint64_t size_bytes, struct error *err)
+int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct error *err)
 {
 	struct statvfs space;
 
 	/* Some network file systems say 0 of 0. */
-	if (statvfs(folder, &space) || !space.f_blocks)
+	if (statvfs(directory, &space) || !space.f_blocks)
 		return 0;
 	uint64_t unit = space.f_frsize ? space.f_frsize : space.f_bsize;
 	uint64_t free_bytes = unit * space.f_bavail;
@@ -262,11 +262,11 @@ int folder_has_room(const char *folder, uint64_t size_bytes, struct error *err)
 	return error_set(err, ERR_IO,
 			 "%s: %s: a checkpoint takes %.1f MB, %.1f MB are free; what was there "
 			 "before stays",
-			 folder, strerror(ENOSPC), (double)size_bytes * 1e-6,
+			 directory, strerror(ENOSPC), (double)size_bytes * 1e-6,
 			 (double)free_bytes * 1e-6);
 }
 
-void folder_say_full(const char *folder, int64_t keep, struct error *err)
+void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct error *err)
 {
 	bool quota = strstr(err->text, strerror(EDQUOT));
 	char seen[512] = "", often[80] = "";
@@ -276,10 +276,10 @@ void folder_say_full(const char *folder, int64_t keep, struct error *err)
 
 	if (!quota && !strstr(err->text, strerror(ENOSPC)))
 		return;
-	int64_t *steps = folder_steps(folder, &count, NULL);
+	int64_t *steps = checkpoint_dir_steps(directory, &count, NULL);
 
 	for (size_t i = 0; steps && i < count; i++) {
-		char *path = folder_path_of(folder, steps[i]);
+		char *path = checkpoint_dir_path_of(directory, steps[i]);
 
 		if (path && !stat(path, &info))
 			bytes += (double)info.st_size;
@@ -287,7 +287,7 @@ void folder_say_full(const char *folder, int64_t keep, struct error *err)
 	}
 	free(steps);
 	if (count)
-		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB", folder, count,
+		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB", directory, count,
 			 count == 1 ? "" : "s", count == 1 ? "s" : "", bytes * 1e-6);
 	if (!keep)
 		snprintf(often, sizeof often, ", and give --keep 2, so that older ones are removed");
@@ -300,7 +300,7 @@ void folder_say_full(const char *folder, int64_t keep, struct error *err)
 /* ---- what killed writers left ---- */
 
 /* The process of "NAME.PID.I", where NAME is one that is written here; 0: no such name. */
-static pid_t writer_of(const char *name)
+static pid_t pid_of_writer(const char *name)
 {
 	static const char *const names[] = {"latest", "best", "model.safetensors", ".owner"};
 	const char *last = strrchr(name, '.'), *dot = last;
@@ -325,7 +325,7 @@ static pid_t writer_of(const char *name)
 	if (number_int("it", number, 1, INT32_MAX, &i, NULL))
 		return 0;
 	pid = i;
-	if (folder_step_of(before) >= 0)
+	if (checkpoint_dir_step_of(before) >= 0)
 		return (pid_t)pid;
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
 		if (!strcmp(before, names[k]))
@@ -333,14 +333,14 @@ static pid_t writer_of(const char *name)
 	return 0;
 }
 
-int folder_sweep(const char *folder)
+int checkpoint_dir_remove_stale(const char *directory)
 {
-	DIR *dir = opendir(folder);
+	DIR *dir = opendir(directory);
 	struct dirent *entry;
 	int removed = 0;
 
 	while (dir && (entry = readdir(dir))) {
-		pid_t pid = writer_of(entry->d_name);
+		pid_t pid = pid_of_writer(entry->d_name);
 
 		if (pid > 0 && (pid == getpid() || (kill(pid, 0) && errno == ESRCH)))
 			removed += !unlinkat(dirfd(dir), entry->d_name, 0);
@@ -352,131 +352,131 @@ int folder_sweep(const char *folder)
 
 /* ---- what is kept ---- */
 
-void folder_known_free(struct folder_known *known)
+void checkpoint_dir_verified_free(struct checkpoint_dir_verified *verified)
 {
-	free(known->files);
-	*known = (struct folder_known){0};
+	free(verified->files);
+	*verified = (struct checkpoint_dir_verified){0};
 }
 
-static bool is_same(const struct folder_file *file, const struct stat *info)
+static bool is_same(const struct checkpoint_dir_file *file, const struct stat *info)
 {
 	return file->inode == info->st_ino && file->size == info->st_size &&
 	       file->changed.tv_sec == info->st_mtim.tv_sec &&
 	       file->changed.tv_nsec == info->st_mtim.tv_nsec;
 }
 
-static void know(struct folder_known *known, int64_t step, const struct stat *info)
+static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t step, const struct stat *info)
 {
 	size_t i = 0;
 
-	while (i < known->count && known->files[i].step != step)
+	while (i < verified->count && verified->files[i].step != step)
 		i++;
-	if (i == known->count) {
-		struct folder_file *grown =
-			realloc(known->files, (known->count + 1) * sizeof *grown);
+	if (i == verified->count) {
+		struct checkpoint_dir_file *grown =
+			realloc(verified->files, (verified->count + 1) * sizeof *grown);
 
 		if (!grown)
 			return;
-		known->files = grown;
-		known->count++;
+		verified->files = grown;
+		verified->count++;
 	}
-	known->files[i] = (struct folder_file){step, info->st_ino, info->st_size, info->st_mtim};
+	verified->files[i] = (struct checkpoint_dir_file){step, info->st_ino, info->st_size, info->st_mtim};
 }
 
-static void forget(struct folder_known *known, int64_t step)
+static void forget(struct checkpoint_dir_verified *verified, int64_t step)
 {
-	for (size_t i = 0; i < known->count; i++)
-		if (known->files[i].step == step)
-			known->files[i--] = known->files[--known->count];
+	for (size_t i = 0; i < verified->count; i++)
+		if (verified->files[i].step == step)
+			verified->files[i--] = verified->files[--verified->count];
 }
 
-void folder_know(struct folder_known *known, const char *folder, int64_t step)
+void checkpoint_dir_add_verified(struct checkpoint_dir_verified *verified, const char *directory, int64_t step)
 {
-	char *path = folder_path_of(folder, step);
+	char *path = checkpoint_dir_path_of(directory, step);
 	struct stat info;
 
 	if (path && !stat(path, &info))
-		know(known, step, &info);
+		add_verified_file(verified, step, &info);
 	free(path);
 }
 
 static bool is_whole(const char *path, const struct graph *graph, int64_t step,
-		     struct folder_known *known)
+		     struct checkpoint_dir_verified *verified)
 {
 	struct train_state state;
 	struct stat info;
 
 	if (stat(path, &info))
 		return false;
-	for (size_t i = 0; i < known->count; i++)
-		if (known->files[i].step == step && is_same(&known->files[i], &info))
+	for (size_t i = 0; i < verified->count; i++)
+		if (verified->files[i].step == step && is_same(&verified->files[i], &info))
 			return true;
 	if (checkpoint_check(path, graph, &state, NULL, NULL) || state.step != step)
 		return false;
-	know(known, step, &info);
+	add_verified_file(verified, step, &info);
 	return true;
 }
 
 /* The step that folder's file name names; -1: there is no such file. False, and told, where it
  * cannot be read: what it names must stay, and is not known. */
-static bool named(const char *folder, const char *name, int64_t *step,
+static bool latest_exists(const char *directory, const char *name, int64_t *step,
 		  const struct checkpoint_sink *sink)
 {
-	char *path = NULL, *text = NULL, said[512];
+	char *path = NULL, *text = NULL, message[512];
 	struct error err = {0};
 	size_t size = 0;
-	bool known;
+	bool verified;
 
 	*step = -1;
-	if (asprintf(&path, "%s/%s", folder, name) < 0)
+	if (asprintf(&path, "%s/%s", directory, name) < 0)
 		return false;
 	if (access(path, F_OK) && errno == ENOENT) {
 		free(path);
 		return true;
 	}
-	known = !file_read(path, LINE_MAX_BYTES, &text, &size, &err);
-	if (known) {
+	verified = !file_read(path, LINE_MAX_BYTES, &text, &size, &err);
+	if (verified) {
 		text[strcspn(text, " \n")] = 0;
-		*step = folder_step_of(text);
-		known = *step >= 0;
+		*step = checkpoint_dir_step_of(text);
+		verified = *step >= 0;
 	}
-	if (!known) {
-		snprintf(said, sizeof said,
+	if (!verified) {
+		snprintf(message, sizeof message,
 			 "no old checkpoint is removed: %.300s does not say which one it "
 			 "names%s%.100s",
 			 path, err.code ? ": " : "", err.text);
-		tell(sink, said);
+		report_skipped(sink, message);
 	}
 	free(text);
 	free(path);
-	return known;
+	return verified;
 }
 
-void folder_prune(const char *folder, const struct graph *graph, int64_t step, int64_t keep,
-		  struct folder_known *known, const struct checkpoint_sink *sink)
+void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step, int64_t keep,
+		  struct checkpoint_dir_verified *verified, const struct checkpoint_sink *sink)
 {
 	struct error err = {0};
-	char said[512];
+	char message[512];
 	size_t count;
 	int64_t latest, best, kept = 0, *steps;
 
 	if (keep <= 0)
 		return;
-	if (!named(folder, "latest", &latest, sink) || !named(folder, "best", &best, sink))
+	if (!latest_exists(directory, "latest", &latest, sink) || !latest_exists(directory, "best", &best, sink))
 		return;
-	steps = folder_steps(folder, &count, &err);
+	steps = checkpoint_dir_steps(directory, &count, &err);
 	if (!steps)
-		tell(sink, err.text);
+		report_skipped(sink, err.text);
 	for (size_t i = 0; steps && i < count; i++) {
-		char *path = steps[i] <= step ? folder_path_of(folder, steps[i]) : NULL;
+		char *path = steps[i] <= step ? checkpoint_dir_path_of(directory, steps[i]) : NULL;
 
-		if (path && is_whole(path, graph, steps[i], known) && ++kept > keep &&
+		if (path && is_whole(path, graph, steps[i], verified) && ++kept > keep &&
 		    steps[i] != latest && steps[i] != best) {
-			forget(known, steps[i]);
+			forget(verified, steps[i]);
 			if (unlink(path) && errno != ENOENT) {
-				snprintf(said, sizeof said, "%.300s cannot be removed: %s", path,
+				snprintf(message, sizeof message, "%.300s cannot be removed: %s", path,
 					 strerror(errno));
-				tell(sink, said);
+				report_skipped(sink, message);
 			}
 		}
 		free(path);

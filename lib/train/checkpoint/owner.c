@@ -18,9 +18,9 @@
 
 #define TRIES 20	  /* of others that come at the same moment */
 #define END_WAIT_MS 10000 /* for a process that is about to end */
-#define LOOK_MS 100
+#define POLL_MS 100
 #define SETTLE_MS 300
-#define GONE_LOOKS 10
+#define MISSING_POLLS 10
 
 struct owner {
 	char *path;
@@ -53,11 +53,11 @@ static char *claim_text(const struct owner *owner)
 }
 
 /* Our claim aside. *aside malloced; *now: the file system's time. */
-static int write_aside(struct owner *owner, char **aside, struct timespec *now, struct error *err)
+static int write_claim_aside(struct owner *owner, char **aside, struct timespec *now, struct error *err)
 {
 	char *text = claim_text(owner);
 	struct stat info;
-	int rc = 0, fd = text ? file_create_aside(owner->path, 0666, aside) : -1;
+	int rc = 0, fd = text ? file_create_temp(owner->path, 0666, aside) : -1;
 
 	if (!text)
 		return error_memory(err, "an owner's file");
@@ -86,7 +86,7 @@ static int write_aside(struct owner *owner, char **aside, struct timespec *now, 
 }
 
 /* aside to its place, unless somebody has it: 1. -1: errno. */
-static int put(const char *aside, const char *path)
+static int link_claim(const char *aside, const char *path)
 {
 	if (!link(aside, path))
 		return 0;
@@ -104,7 +104,7 @@ static int put(const char *aside, const char *path)
 /* ---- may it be taken? ---- */
 
 /* Is word one of list's, between commas? */
-static bool is_in(const char *list, const char *word)
+static bool list_contains(const char *list, const char *word)
 {
 	size_t size = strlen(word);
 
@@ -118,63 +118,63 @@ static bool is_in(const char *list, const char *word)
 	return false;
 }
 
-static int refuse(const struct owner_request *request, const struct claim *claim, const char *why,
+static int set_owned_error(const struct owner_request *request, const struct claim *claim, const char *why,
 		  struct error *err)
 {
-	char who[600];
+	char claimant[600];
 
-	claim_name(claim, who, sizeof who);
+	claim_name(claim, claimant, sizeof claimant);
 	return error_set(err, ERR_OUTPUT,
 			 "--ckpt %s belongs to %s: %s. End that run, choose another folder, or say "
 			 "--take-over where you know that it is gone",
-			 request->folder, who, why);
+			 request->directory, claimant, why);
 }
 
-static bool gives_up(const struct owner_request *request)
+static bool is_cancelled(const struct owner_request *request)
 {
-	return request->give_up && *request->give_up;
+	return request->cancel && *request->cancel;
 }
 
 /* On this machine: is the process there? Of the same job it may be about to end. */
-static bool process_lives(const struct owner_request *request, const struct claim *claim,
+static bool process_is_alive(const struct owner_request *request, const struct claim *claim,
 			  bool same_job)
 {
-	for (int ms = 0;; ms += LOOK_MS) {
-		if (claim_process_gone(claim))
+	for (int ms = 0;; ms += POLL_MS) {
+		if (claim_process_has_ended(claim))
 			return false;
-		if (!same_job || ms >= END_WAIT_MS || gives_up(request))
+		if (!same_job || ms >= END_WAIT_MS || is_cancelled(request))
 			return true;
-		pause_ms(LOOK_MS);
+		pause_ms(POLL_MS);
 	}
 }
 
 /* Does the file stay as it is for a while? */
-static bool is_still(const struct owner *owner, const struct owner_request *request,
+static bool stays_unrenewed(const struct owner *owner, const struct owner_request *request,
 		     const struct claim *claim)
 {
 	int watch_ms = request->watch_ms ? request->watch_ms : OWNER_WATCH_MS;
 	struct timespec now = {0};
 	struct claim seen;
-	char who[600], text[1000];
+	char claimant[600], text[1000];
 
-	if (request->say) {
-		claim_name(claim, who, sizeof who);
+	if (request->notify) {
+		claim_name(claim, claimant, sizeof claimant);
 		snprintf(text, sizeof text,
 			 "note: --ckpt %.200s: watching for %.0f s whether %s still renews its "
 			 ".owner",
-			 request->folder, watch_ms * 1e-3, who);
-		request->say(request->context, text);
+			 request->directory, watch_ms * 1e-3, claimant);
+		request->notify(request->context, text);
 	}
-	for (int ms = 0; ms < watch_ms; ms += LOOK_MS) {
-		pause_ms(LOOK_MS);
-		if (gives_up(request))
+	for (int ms = 0; ms < watch_ms; ms += POLL_MS) {
+		pause_ms(POLL_MS);
+		if (is_cancelled(request))
 			return false;
 
-		int there = claim_read(owner->path, &now, &seen);
+		int found = claim_read(owner->path, &now, &seen);
 
-		if (!there)
+		if (!found)
 			return true;
-		if (there < 0)
+		if (found < 0)
 			continue;
 		if (strcmp(seen.token, claim->token) || seen.renewals != claim->renewals)
 			return false;
@@ -182,7 +182,7 @@ static bool is_still(const struct owner *owner, const struct owner_request *requ
 	return true;
 }
 
-static int judge_age(const struct owner *owner, const struct owner_request *request,
+static int check_takeover_by_age(const struct owner *owner, const struct owner_request *request,
 		     const struct claim *claim, char *why, size_t size, struct error *err)
 {
 	double stale_s = (request->stale_ms ? request->stale_ms : OWNER_STALE_MS) * 1e-3;
@@ -193,29 +193,29 @@ static int judge_age(const struct owner *owner, const struct owner_request *requ
 			 "its .owner is dated %.0f s in the future, so a clock has jumped and its "
 			 "age says nothing",
 			 -claim->age_s);
-		return refuse(request, claim, text, err);
+		return set_owned_error(request, claim, text, err);
 	}
 	if (claim->age_s < stale_s) {
 		snprintf(text, sizeof text,
 			 "it was renewed %.0f s ago, and counts as gone %.0f s after the last time",
 			 claim->age_s > 0 ? claim->age_s : 0, stale_s);
-		return refuse(request, claim, text, err);
+		return set_owned_error(request, claim, text, err);
 	}
 	/* A clock may have jumped since: who lives renews. */
-	if (!is_still(owner, request, claim))
-		return refuse(request, claim, "it is being renewed, so that run lives", err);
+	if (!stays_unrenewed(owner, request, claim))
+		return set_owned_error(request, claim, "it is being renewed, so that run lives", err);
 	snprintf(why, size, "it was not renewed for %.0f s", claim->age_s);
 	return 0;
 }
 
 /* 0: it may be taken, with why (empty: nothing that needs to be said). */
-static int judge(const struct owner *owner, const struct owner_request *request,
+static int check_takeover(const struct owner *owner, const struct owner_request *request,
 		 const struct claim *claim, char *why, size_t size, struct error *err)
 {
-	const struct owner_self *self = request->self;
+	const struct owner_identity *self = request->self;
 	bool same = *claim->job && !strcmp(claim->job, self->job) &&
 		    !strcmp(claim->scheduler, self->scheduler);
-	int gone;
+	int ended;
 
 	*why = 0;
 	if (request->take_over) {
@@ -223,60 +223,60 @@ static int judge(const struct owner *owner, const struct owner_request *request,
 		return 0;
 	}
 	if (claim->readable && *claim->boot && !strcmp(claim->boot, owner->boot))
-		return process_lives(request, claim, same)
-			       ? refuse(request, claim, "that process lives", err)
+		return process_is_alive(request, claim, same)
+			       ? set_owned_error(request, claim, "that process lives", err)
 			       : 0;
-	if (is_in(self->follows, claim->job) || (same && claim->attempt < self->attempt))
+	if (list_contains(self->predecessors, claim->job) || (same && claim->attempt < self->attempt))
 		return 0;
 	/* On another machine, or in another space of processes: the same job may run twice. */
 	if (same)
-		return is_still(owner, request, claim)
+		return stays_unrenewed(owner, request, claim)
 			       ? 0
-			       : refuse(request, claim,
+			       : set_owned_error(request, claim,
 					"it is being renewed, so that run of the same job lives",
 					err);
-	gone = *claim->scheduler && *claim->job && self->job_gone
-		       ? self->job_gone(self->context, claim->scheduler, claim->job)
+	ended = *claim->scheduler && *claim->job && self->job_has_ended
+		       ? self->job_has_ended(self->context, claim->scheduler, claim->job)
 		       : -1;
-	if (gone < 0)
-		return judge_age(owner, request, claim, why, size, err);
+	if (ended < 0)
+		return check_takeover_by_age(owner, request, claim, why, size, err);
 	snprintf(why, size, "%s says that it is gone", claim->scheduler);
-	return gone ? 0 : refuse(request, claim, "its scheduler still knows that job", err);
+	return ended ? 0 : set_owned_error(request, claim, "its scheduler still knows that job", err);
 }
 
 /* Move the file away, if it is still the one that was judged. */
-static void take_away(const struct owner *owner, const struct claim *judged)
+static void remove_claim(const struct owner *owner, const struct claim *stale_claim)
 {
 	char *away = NULL;
 	struct timespec now = {0};
 	struct claim moved;
-	int fd = file_create_aside(owner->path, 0600, &away);
+	int fd = file_create_temp(owner->path, 0600, &away);
 
 	if (fd < 0)
 		return;
 	close(fd);
 	if (rename(owner->path, away) == 0 && claim_read(away, &now, &moved) > 0 &&
-	    strcmp(moved.token, judged->token))
-		put(away, owner->path);
+	    strcmp(moved.token, stale_claim->token))
+		link_claim(away, owner->path);
 	unlink(away);
 	free(away);
 }
 
-static void say(const struct owner_request *request, const struct claim *claim, const char *why)
+static void report_takeover(const struct owner_request *request, const struct claim *claim, const char *why)
 {
-	char who[600], text[1000];
+	char claimant[600], text[1000];
 
-	if (!request->say || !*why)
+	if (!request->notify || !*why)
 		return;
-	claim_name(claim, who, sizeof who);
+	claim_name(claim, claimant, sizeof claimant);
 	snprintf(text, sizeof text, "note: --ckpt %.200s is taken over from %s: %s",
-		 request->folder, who, why);
-	request->say(request->context, text);
+		 request->directory, claimant, why);
+	request->notify(request->context, text);
 }
 
 /* Another that judged the file before this one may just have moved the new one away, and a third
  * come into the gap: who is still there after a while has it. */
-static bool is_kept(const struct owner *owner)
+static bool confirm_claim(const struct owner *owner)
 {
 	struct timespec now = {0};
 	struct claim claim;
@@ -285,19 +285,19 @@ static bool is_kept(const struct owner *owner)
 	return claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token);
 }
 
-static int take(struct owner *owner, const struct owner_request *request, const char *aside,
+static int claim_directory(struct owner *owner, const struct owner_request *request, const char *aside,
 		const struct timespec *now, struct error *err)
 {
 	char why[200];
 	struct claim claim;
 
 	for (int i = 0; i < TRIES; i++) {
-		int rc = put(aside, owner->path);
+		int rc = link_claim(aside, owner->path);
 
 		if (rc < 0)
 			return error_set(err, ERR_OUTPUT, "%s cannot be created: %s", owner->path,
 					 strerror(errno));
-		if (!rc && (!i || is_kept(owner)))
+		if (!rc && (!i || confirm_claim(owner)))
 			return 0;
 		rc = claim_read(owner->path, now, &claim);
 		if (rc < 0)
@@ -305,25 +305,25 @@ static int take(struct owner *owner, const struct owner_request *request, const 
 					 strerror(errno));
 		if (!rc)
 			continue;
-		rc = judge(owner, request, &claim, why, sizeof why, err);
+		rc = check_takeover(owner, request, &claim, why, sizeof why, err);
 		if (rc)
 			return rc;
-		say(request, &claim, why);
-		take_away(owner, &claim);
+		report_takeover(request, &claim, why);
+		remove_claim(owner, &claim);
 	}
 	return error_set(err, ERR_OUTPUT, "%s is written by others again and again", owner->path);
 }
 
 /* ---- its life ---- */
 
-static int make(const struct owner_request *request, struct owner **out, struct error *err)
+static int owner_new(const struct owner_request *request, struct owner **out, struct error *err)
 {
 	struct owner *owner = calloc(1, sizeof *owner);
 	unsigned char random[16];
 
 	if (!owner)
 		return error_memory(err, "an owner's file");
-	if (asprintf(&owner->path, "%s/.owner", request->folder) < 0)
+	if (asprintf(&owner->path, "%s/.owner", request->directory) < 0)
 		owner->path = NULL;
 	owner->job = strdup(request->self->job);
 	if (!owner->path || !owner->job) {
@@ -344,53 +344,53 @@ static int make(const struct owner_request *request, struct owner **out, struct 
 	return 0;
 }
 
-static void drop(struct owner *owner)
+static void owner_free(struct owner *owner)
 {
 	free(owner->path);
 	free(owner->job);
 	free(owner);
 }
 
-int owner_take(const struct owner_request *request, struct owner **out, struct error *err)
+int owner_acquire(const struct owner_request *request, struct owner **out, struct error *err)
 {
 	struct owner *owner = NULL;
 	struct timespec now;
 	char *aside = NULL;
-	int rc = make(request, &owner, err);
+	int rc = owner_new(request, &owner, err);
 
 	if (rc)
 		return rc;
-	rc = write_aside(owner, &aside, &now, err);
+	rc = write_claim_aside(owner, &aside, &now, err);
 	if (!rc) {
-		rc = take(owner, request, aside, &now, err);
+		rc = claim_directory(owner, request, aside, &now, err);
 		unlink(aside);
 		free(aside);
 	}
 	if (rc)
-		drop(owner);
+		owner_free(owner);
 	else
 		*out = owner;
 	return rc;
 }
 
 /* The file as it is; a taker moves the old one away before its own is there. */
-static int look(const struct owner *owner, struct claim *claim)
+static int read_claim_again(const struct owner *owner, struct claim *claim)
 {
 	struct timespec now = {0};
-	int there = claim_read(owner->path, &now, claim);
+	int found = claim_read(owner->path, &now, claim);
 
-	for (int i = 0; !there && i < GONE_LOOKS; i++) {
-		pause_ms(LOOK_MS);
-		there = claim_read(owner->path, &now, claim);
+	for (int i = 0; !found && i < MISSING_POLLS; i++) {
+		pause_ms(POLL_MS);
+		found = claim_read(owner->path, &now, claim);
 	}
-	return there;
+	return found;
 }
 
-static int write_again(struct owner *owner, struct error *err)
+static int rewrite_claim(struct owner *owner, struct error *err)
 {
 	struct timespec now;
 	char *aside;
-	int rc = write_aside(owner, &aside, &now, err);
+	int rc = write_claim_aside(owner, &aside, &now, err);
 
 	if (rc)
 		return rc;
@@ -406,30 +406,30 @@ static int write_again(struct owner *owner, struct error *err)
 int owner_renew(struct owner *owner, struct error *err)
 {
 	struct claim claim;
-	char who[600];
-	int there = look(owner, &claim), folder = (int)(strrchr(owner->path, '/') - owner->path);
+	char claimant[600];
+	int found = read_claim_again(owner, &claim), directory = (int)(strrchr(owner->path, '/') - owner->path);
 
 	owner->renewals++;
 	if (!owner->lost) {
 		/* A file that cannot be read now is nobody's claim. */
-		if (there < 0 || (there && !claim.readable))
+		if (found < 0 || (found && !claim.readable))
 			return error_set(err, ERR_IO, "%s cannot be read", owner->path);
-		if (there && !strcmp(claim.token, owner->token))
-			return write_again(owner, err);
+		if (found && !strcmp(claim.token, owner->token))
+			return rewrite_claim(owner, err);
 	}
 	owner->lost = true;
 	/* Who took it over may have ended since: what it wrote is not to be mixed with ours. */
-	if (there <= 0)
+	if (found <= 0)
 		return error_set(
 			err, ERR_OUTPUT,
 			"%s is gone: another run took %.*s over and has ended, or somebody "
 			"removed the file; this run must not write there any longer. Run it "
 			"again to go on from the newest checkpoint",
-			owner->path, folder, owner->path);
-	claim_name(&claim, who, sizeof who);
+			owner->path, directory, owner->path);
+	claim_name(&claim, claimant, sizeof claimant);
 	return error_set(err, ERR_OUTPUT,
 			 "%.*s was taken over by %s: this run must not write there any longer",
-			 folder, owner->path, who);
+			 directory, owner->path, claimant);
 }
 
 bool owner_is_lost(const struct owner *owner)
@@ -446,5 +446,5 @@ void owner_release(struct owner *owner)
 		return;
 	if (claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token))
 		unlink(owner->path);
-	drop(owner);
+	owner_free(owner);
 }

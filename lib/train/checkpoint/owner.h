@@ -22,26 +22,26 @@
 #define OWNER_STALE_MS 600000
 #define OWNER_WATCH_MS 45000 /* more than two periods */
 
-/* Who we are. Strings borrowed during owner_take; "" where there is none. */
-struct owner_self {
+/* Who we are. Strings borrowed during owner_acquire; "" where there is none. */
+struct owner_identity {
 	const char *scheduler; /* "slurm", "pbs" */
 	const char *job;
-	const char *follows; /* job ids between commas, that this job goes on for */
+	const char *predecessors; /* job ids between commas, that this job goes on for */
 	int attempt;	     /* within the job, more with each: restarts and requeues together */
 	/* Is a scheduler's job gone? 1: yes, 0: no, -1: nobody knows. May be NULL. Waits for seconds
 	 * at most. */
-	int (*job_gone)(void *context, const char *scheduler, const char *job);
+	int (*job_has_ended)(void *context, const char *scheduler, const char *job);
 	void *context;
 };
 
 struct owner_request {
-	const char *folder; /* exists; borrowed until owner_release */
-	const struct owner_self *self;
+	const char *directory; /* exists; borrowed until owner_release */
+	const struct owner_identity *self;
 	bool take_over; /* whoever has it */
 	int stale_ms, watch_ms; /* 0: the defaults */
-	const atomic_bool *give_up; /* looked at while it waits: set, it refuses. May be NULL */
+	const atomic_bool *cancel; /* looked at while it waits: set, it refuses. May be NULL */
 	/* Told of a folder that another job had. May be NULL. */
-	void (*say)(void *context, const char *text);
+	void (*notify)(void *context, const char *text);
 	void *context;
 };
 
@@ -50,7 +50,7 @@ struct owner; /* opaque */
 /* -ERR_OUTPUT: another job has the folder (err names it, and says what to do), or the file cannot be
  * written. May wait: for the scheduler's tool, OWNER_WATCH_MS where there is no better sign of life,
  * 10 s for a process of the same job that is about to end. */
-int owner_take(const struct owner_request *request, struct owner **out, struct error *err);
+int owner_acquire(const struct owner_request *request, struct owner **out, struct error *err);
 /* -ERR_OUTPUT: another job has taken the folder (owner_is_lost is true from then on); -ERR_IO: it
  * could not be renewed. */
 int owner_renew(struct owner *owner, struct error *err);

@@ -53,7 +53,7 @@ int64_t claim_process_started(int64_t pid)
 }
 
 /* With hidepid /proc shows no process of other users, and only kill tells of them. */
-bool claim_process_gone(const struct claim *claim)
+bool claim_process_has_ended(const struct claim *claim)
 {
 	int64_t started = claim_process_started(claim->pid);
 

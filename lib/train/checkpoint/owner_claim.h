@@ -23,7 +23,7 @@ int claim_read(const char *path, const struct timespec *now, struct claim *out);
 void claim_name(const struct claim *claim, char *text, size_t size);
 
 /* Is its process, of this machine, gone, or another by the same number? */
-bool claim_process_gone(const struct claim *claim);
+bool claim_process_has_ended(const struct claim *claim);
 
 /* What tells this machine and its numbers of processes from others'; "" where it cannot be known.
  */

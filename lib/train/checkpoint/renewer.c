@@ -38,7 +38,7 @@ int renewer_lost(struct renewer *renewer, struct error *err)
 	return -lost.code;
 }
 
-int renewer_now(struct renewer *renewer, struct error *err)
+int renewer_renew(struct renewer *renewer, struct error *err)
 {
 	struct error why = {0};
 
@@ -68,7 +68,7 @@ static void *work(void *argument)
 		else if (pthread_cond_timedwait(&renewer->changed, &renewer->lock, &next) ==
 			 ETIMEDOUT) {
 			pthread_mutex_unlock(&renewer->lock);
-			renewer_now(renewer, &ignored);
+			renewer_renew(renewer, &ignored);
 			pthread_mutex_lock(&renewer->lock);
 			next = clock_after_ms(renewer->period_ms);
 		}

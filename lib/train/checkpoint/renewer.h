@@ -20,7 +20,7 @@ bool renewer_free(struct renewer *renewer, int timeout_ms);
 
 /* Renew now. The error only of a folder that is no longer ours: a file system that fails now may be
  * well again at the next time. From any thread. NULL: 0. */
-int renewer_now(struct renewer *renewer, struct error *err);
+int renewer_renew(struct renewer *renewer, struct error *err);
 /* 0, or why the folder is no longer ours. Never blocks. NULL: 0. */
 int renewer_lost(struct renewer *renewer, struct error *err);
 

@@ -97,7 +97,7 @@ static int read_entry(const char *file, const char *name, const json_t *entry, c
 	return 0;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_offset(const void *a, const void *b)
 {
 	const struct safetensor *left = a, *right = b;
 
@@ -132,7 +132,7 @@ static int read_entries(const char *name, struct safetensors *file, const char *
 			return rc;
 		file->count++;
 	}
-	qsort(file->tensors, file->count, sizeof *file->tensors, by_place);
+	qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
 	for (size_t i = 0; i < file->count; i++) {
 		if (file->tensors[i].data != next)
 			return error_set(err, ERR_DATA,

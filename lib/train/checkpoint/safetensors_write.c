@@ -109,7 +109,7 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 
 	if (!header)
 		return error_memory(err, "a checkpoint");
-	fd = file_create_aside(path, 0666, &aside);
+	fd = file_create_temp(path, 0666, &aside);
 	if (fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %s", path, strerror(errno));
 	else if (write_parts(fd, header, header_size, tensors, count))
@@ -124,7 +124,7 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 			       strerror(errno));
 	if (rc && fd >= 0)
 		unlink(aside);
-	if (!rc && file_sync_folder(path))
+	if (!rc && file_sync_dir(path))
 		rc = error_set(err, ERR_IO, "the folder of %s cannot be synced: %s", path,
 			       strerror(errno));
 	free(header);

@@ -178,7 +178,7 @@ static int compare(const char *path, const struct graph *graph, const struct saf
 				 : "");
 }
 
-static int no_more(const char *path, const struct safetensors *file,
+static int check_no_extra_tensors(const char *path, const struct safetensors *file,
 		   const struct variables_list *list, struct error *err)
 {
 	for (size_t i = 0; i < file->count; i++) {
@@ -197,7 +197,7 @@ static int no_more(const char *path, const struct safetensors *file,
 }
 
 int variables_read(const char *path, const struct safetensors *file, const struct graph *graph,
-		   const struct buckets *buckets, const struct variables_want *want,
+		   const struct buckets *buckets, const struct variables_filter *want,
 		   struct variables *variables, int64_t *batches, struct error *err)
 {
 	struct variables_list list;
@@ -207,7 +207,7 @@ int variables_read(const char *path, const struct safetensors *file, const struc
 	if (rc)
 		return rc;
 	if (want->strict)
-		rc = no_more(path, file, &list, err);
+		rc = check_no_extra_tensors(path, file, &list, err);
 	for (size_t i = 0; !rc && i < list.count; i++)
 		if (!want->new_head || !is_head(graph, list.names[i]))
 			rc = compare(path, graph, &list.tensors[i], file, err);

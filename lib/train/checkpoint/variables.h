@@ -43,7 +43,7 @@ int variables_list(const struct graph *graph, const struct buckets *buckets,
 		   struct variables_list *out, struct error *err);
 void variables_list_free(struct variables_list *list); /* clears it; NULL is fine */
 
-struct variables_want {
+struct variables_filter {
 	bool momentum; /* VARIABLES_MOMENTUM too */
 	bool new_head; /* leave the last linear layer as it is, whatever the file has of it */
 	bool strict; /* refuse tensors that the network lacks; names in "berth." are passed over */
@@ -53,7 +53,7 @@ struct variables_want {
  * batches. -ERR_DATA names the tensor that is missing, of another type or shape, or too much; on
  * failure nothing is changed. */
 int variables_read(const char *path, const struct safetensors *file, const struct graph *graph,
-		   const struct buckets *buckets, const struct variables_want *want,
+		   const struct buckets *buckets, const struct variables_filter *want,
 		   struct variables *variables, int64_t *batches, struct error *err);
 
 #endif

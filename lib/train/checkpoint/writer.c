@@ -15,7 +15,7 @@
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/renewer.h"
 
-#define WORDS_MAX 4096
+#define NOTES_MAX 4096
 #define RENEWER_END_MS 1000 /* more than a look, where nothing was renewed yet */
 
 enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
@@ -37,37 +37,37 @@ struct writer {
 	struct writer_result result;
 
 	/* the thread's own */
-	struct folder_known known;
+	struct checkpoint_dir_verified verified;
 };
 
 void writer_result_free(struct writer_result *result)
 {
 	free(result->path);
-	free(result->words);
+	free(result->notes);
 	*result = (struct writer_result){0};
 }
 
 /* ---- the thread ---- */
 
 static void __attribute__((format(printf, 2, 3)))
-say(struct writer_result *result, const char *format, ...)
+append_note(struct writer_result *result, const char *format, ...)
 {
-	size_t used = result->words ? strlen(result->words) : 0;
+	size_t used = result->notes ? strlen(result->notes) : 0;
 	va_list ap;
 
-	if (!result->words)
-		result->words = calloc(1, WORDS_MAX);
-	if (!result->words || used + 2 >= WORDS_MAX)
+	if (!result->notes)
+		result->notes = calloc(1, NOTES_MAX);
+	if (!result->notes || used + 2 >= NOTES_MAX)
 		return;
 	va_start(ap, format);
-	vsnprintf(result->words + used, WORDS_MAX - used - 1, format, ap);
+	vsnprintf(result->notes + used, NOTES_MAX - used - 1, format, ap);
 	va_end(ap);
-	strcat(result->words, "\n");
+	strcat(result->notes, "\n");
 }
 
-static void passed_over(void *context, const char *text)
+static void note_skipped(void *context, const char *text)
 {
-	say(context, "note: %s", text);
+	append_note(context, "note: %s", text);
 }
 
 static int write_files(struct writer *writer, const struct writer_job *job,
@@ -77,48 +77,48 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 	const struct train_state *state = &job->state;
 	char *kept = NULL, *model = NULL;
 	struct stat info;
-	int rc = checkpoint_keep_foreign(request->folder, request->graph, state->step, &kept, err);
+	int rc = checkpoint_keep_foreign(request->directory, request->graph, state->step, &kept, err);
 
 	if (kept)
-		say(result, "note: a checkpoint that is not this run's is kept as %s", kept);
+		append_note(result, "note: a checkpoint that is not this run's is kept as %s", kept);
 	free(kept);
 	if (!rc)
-		rc = checkpoint_save(request->folder, request->graph, request->buckets, state,
+		rc = checkpoint_save(request->directory, request->graph, request->buckets, state,
 				     &writer->snapshot, &result->path, err);
 	if (rc)
 		return rc;
-	folder_know(&writer->known, request->folder, state->step);
+	checkpoint_dir_add_verified(&writer->verified, request->directory, state->step);
 	if (!stat(result->path, &info))
 		result->size_bytes = (uint64_t)info.st_size;
 	if (job->best >= 0)
-		rc = folder_set_best(request->folder, state->step, job->best, err);
+		rc = checkpoint_dir_set_best(request->directory, state->step, job->best, err);
 	if (!rc)
 		result->best = job->best;
 	if (!rc && job->model)
-		rc = checkpoint_save_model(request->folder, request->graph, request->buckets, state,
+		rc = checkpoint_save_model(request->directory, request->graph, request->buckets, state,
 					   &writer->snapshot, &model, err);
 	free(model);
 	return rc;
 }
 
-static void run(struct writer *writer, const struct writer_job *job, struct writer_result *result)
+static void run_job(struct writer *writer, const struct writer_job *job, struct writer_result *result)
 {
 	const struct writer_request *request = &writer->request;
-	const struct checkpoint_sink sink = {result, passed_over};
+	const struct checkpoint_sink sink = {result, note_skipped};
 	double begin_s = clock_now_s();
 
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
 	/* What keeps the owner's file from being renewed is told by the write itself. */
-	result->rc = renewer_now(writer->renewer, &result->err);
+	result->rc = renewer_renew(writer->renewer, &result->err);
 	if (!result->rc)
 		result->rc = write_files(writer, job, result, &result->err);
 	if (result->rc)
-		folder_say_full(request->folder, request->keep, &result->err);
+		checkpoint_dir_explain_full(request->directory, request->keep, &result->err);
 	result->seconds = clock_now_s() - begin_s;
 	if (!result->rc)
-		folder_prune(request->folder, request->graph, job->state.step, request->keep,
-			     &writer->known, &sink);
+		checkpoint_dir_prune(request->directory, request->graph, job->state.step, request->keep,
+			     &writer->verified, &sink);
 }
 
 static void *work(void *argument)
@@ -132,7 +132,7 @@ static void *work(void *argument)
 			struct writer_job job = writer->job;
 
 			pthread_mutex_unlock(&writer->lock);
-			run(writer, &job, &result);
+			run_job(writer, &job, &result);
 			pthread_mutex_lock(&writer->lock);
 			writer->result = result;
 			writer->state = WRITER_DONE;
@@ -150,7 +150,7 @@ static void *work(void *argument)
 /* ---- its master ---- */
 
 /* One block, of which each page is there before the first snapshot. */
-static int reserve(struct writer *writer, struct error *err)
+static int allocate_snapshot(struct writer *writer, struct error *err)
 {
 	const struct writer_request *request = &writer->request;
 	struct device *device = request->device;
@@ -176,7 +176,7 @@ static int reserve(struct writer *writer, struct error *err)
 	return 0;
 }
 
-static void give_back(struct writer *writer)
+static void free_snapshot(struct writer *writer)
 {
 	struct device *device = writer->request.device;
 
@@ -214,14 +214,14 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 	if (!writer)
 		return error_memory(err, "what writes checkpoints");
 	writer->request = *request;
-	rc = reserve(writer, err);
+	rc = allocate_snapshot(writer, err);
 	if (!rc && request->owner)
 		rc = renewer_new(request->owner, request->renew_ms, &writer->renewer, err);
 	if (!rc)
 		rc = start_thread(writer, err);
 	if (rc) {
 		renewer_free(writer->renewer, RENEWER_END_MS);
-		give_back(writer);
+		free_snapshot(writer);
 		free(writer);
 		return rc;
 	}
@@ -262,8 +262,8 @@ bool writer_free(struct writer *writer, int timeout_ms)
 	pthread_cond_destroy(&writer->changed);
 	pthread_mutex_destroy(&writer->lock);
 	writer_result_free(&writer->result);
-	folder_known_free(&writer->known);
-	give_back(writer);
+	checkpoint_dir_verified_free(&writer->verified);
+	free_snapshot(writer);
 	free(writer);
 	return true;
 }
@@ -279,7 +279,7 @@ int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
 		    : error_set(err, ERR_IO,
 				"the checkpoint of step %lld is still being written to %s after "
 				"%g s: does the file system hang?",
-				(long long)writer->job.state.step, writer->request.folder,
+				(long long)writer->job.state.step, writer->request.directory,
 				timeout_ms * 1e-3);
 }
 
@@ -307,7 +307,7 @@ void writer_start(struct writer *writer, const struct writer_job *job)
 	pthread_mutex_unlock(&writer->lock);
 }
 
-bool writer_take(struct writer *writer, struct writer_result *out)
+bool writer_take_result(struct writer *writer, struct writer_result *out)
 {
 	bool done;
 

@@ -18,7 +18,7 @@ struct writer; /* opaque */
 
 /* Borrowed until writer_free has returned true. */
 struct writer_request {
-	const char *folder;
+	const char *directory;
 	const struct graph *graph;
 	const struct buckets *buckets;
 	struct device *device; /* what the snapshot will be taken from, for its kind of memory */
@@ -42,7 +42,7 @@ struct writer_result {
 	double best; /* Acc@1 that the folder now has as its best one; negative: left as it was */
 	uint64_t size_bytes;
 	char *path;  /* malloced; NULL on failure */
-	char *words; /* what else is to be said, a line each; malloced or NULL */
+	char *notes; /* what else is to be said, a line each; malloced or NULL */
 };
 void writer_result_free(struct writer_result *result); /* clears it */
 
@@ -61,7 +61,7 @@ struct variables *writer_snapshot(struct writer *writer);
 /* Write the snapshot. Only while nothing is being written, and the last result is taken. */
 void writer_start(struct writer *writer, const struct writer_job *job);
 /* The result of the last job, once; false where there is none (yet). */
-bool writer_take(struct writer *writer, struct writer_result *out);
+bool writer_take_result(struct writer *writer, struct writer_result *out);
 /* 0, or why the folder is no longer ours: then nothing more is written. */
 int writer_lost(struct writer *writer, struct error *err);
 

@@ -6,7 +6,7 @@
 
 #include "base/module.h"
 
-int comm_known(const char *name, struct error *err)
+int comm_check_name(const char *name, struct error *err)
 {
 	static const char *const names[] = {"auto", "nccl", "mpi", "self"};
 
@@ -46,7 +46,7 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 	      struct comm **out, struct error *err)
 {
 	bool automatic = !strcmp(name, "auto");
-	int rc = comm_known(name, err);
+	int rc = comm_check_name(name, err);
 	void *ops = NULL;
 
 	if (rc)
@@ -98,13 +98,13 @@ static int staged(struct comm *comm, struct device_queue *queue, void *data, siz
 	return rc;
 }
 
-int comm_agree(struct comm *comm, struct device_queue *queue, double *values, size_t count,
+int comm_reduce_on_host(struct comm *comm, struct device_queue *queue, double *values, size_t count,
 	       enum comm_reduce reduce, struct error *err)
 {
 	return staged(comm, queue, values, count * sizeof *values, -1, count, reduce, err);
 }
 
-int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
+int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
 	       int root, struct error *err)
 {
 	return size_bytes ? staged(comm, queue, data, size_bytes, root, 0, COMM_SUM, err) : 0;

@@ -88,7 +88,7 @@ extern const struct comm_ops comm_self; /* a world of one */
 #define COMM_NCCL_MODULE "comm-nccl"	/* comm-nccl.so; symbol "comm_nccl" */
 
 /* Is there a comm of that name? -ERR_USAGE lists them. Nothing is loaded. */
-int comm_known(const char *name, struct error *err);
+int comm_check_name(const char *name, struct error *err);
 /* Open "auto" (self in a world of one; for a GPU nccl where its module is installed; else mpi),
  * "self", "nccl" or "mpi". search_path: see base/module.h. -ERR_USAGE: no such comm, self in a
  * larger world, or nccl without a GPU. */
@@ -101,9 +101,9 @@ struct comm *comm_stage(struct comm *inner);
 
 /* The same on host memory, finished on return: for the small values that ranks agree on. Devices
  * that are not the host stage them. */
-int comm_agree(struct comm *comm, struct device_queue *queue, double *values, size_t count,
+int comm_reduce_on_host(struct comm *comm, struct device_queue *queue, double *values, size_t count,
 	       enum comm_reduce reduce, struct error *err);
-int comm_share(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
+int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
 	       int root, struct error *err);
 
 #endif

@@ -7,7 +7,7 @@
 #include "base/crc32c.h"
 
 /* ready[]: parameters in the order in which backward finishes them. */
-static void order(const struct graph *graph, int *ready)
+static void order_by_readiness(const struct graph *graph, int *ready)
 {
 	int count = 0;
 
@@ -23,7 +23,7 @@ static void order(const struct graph *graph, int *ready)
 	}
 }
 
-int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
+int buckets_make(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
 		 struct buckets *out, struct error *err)
 {
 	size_t n = (size_t)graph->param_count;
@@ -38,7 +38,7 @@ int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes
 		buckets_free(&buckets);
 		return error_memory(err, "the gradient buckets");
 	}
-	order(graph, buckets.ready);
+	order_by_readiness(graph, buckets.ready);
 
 	size_t limit = first_bytes;
 
@@ -75,12 +75,12 @@ void buckets_free(struct buckets *buckets)
 	memset(buckets, 0, sizeof *buckets);
 }
 
-double ddp_mark(const void *data, size_t size)
+double ddp_fingerprint(const void *data, size_t size)
 {
 	return crc32c(0, data, size);
 }
 
-static double graph_mark(const struct graph *graph)
+static double graph_fingerprint(const struct graph *graph)
 {
 	uint32_t mark = crc32c(0, graph->model, strlen(graph->model));
 
@@ -91,22 +91,22 @@ static double graph_mark(const struct graph *graph)
 }
 
 /* Whom does setting differ on? Collective: all know that it does, and call this. */
-static int tell(const struct ddp_setting *setting, struct comm *comm, struct device_queue *queue,
+static int set_mismatch_error(const struct ddp_setting *setting, struct comm *comm, struct device_queue *queue,
 		struct error *err)
 {
 	double first = setting->value, other;
-	int rc = comm_share(comm, queue, &first, sizeof first, 0, err);
+	int rc = comm_broadcast_on_host(comm, queue, &first, sizeof first, 0, err);
 	double lowest = !rc && setting->value != first ? comm->size - comm->rank : 0;
 
 	if (!rc)
-		rc = comm_agree(comm, queue, &lowest, 1, COMM_MAX, err);
+		rc = comm_reduce_on_host(comm, queue, &lowest, 1, COMM_MAX, err);
 	if (rc)
 		return rc;
 
 	int rank = comm->size - (int)lowest;
 
 	other = setting->value;
-	rc = comm_share(comm, queue, &other, sizeof other, rank, err);
+	rc = comm_broadcast_on_host(comm, queue, &other, sizeof other, rank, err);
 	if (rc)
 		return rc;
 	if (setting->mark)
@@ -123,7 +123,7 @@ static int tell(const struct ddp_setting *setting, struct comm *comm, struct dev
 int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
 		struct comm *comm, struct device_queue *queue, struct error *err)
 {
-	const struct ddp_setting network = {"the network", graph_mark(graph), true};
+	const struct ddp_setting network = {"the network", graph_fingerprint(graph), true};
 	double *values = calloc(count + 1, 2 * sizeof *values);
 
 	if (!values)
@@ -133,11 +133,11 @@ int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, s
 		values[2 * i + 1] = -values[2 * i];
 	}
 
-	int rc = comm_agree(comm, queue, values, 2 * (count + 1), COMM_MAX, err);
+	int rc = comm_reduce_on_host(comm, queue, values, 2 * (count + 1), COMM_MAX, err);
 
 	for (size_t i = 0; !rc && i <= count; i++)
 		if (values[2 * i] != -values[2 * i + 1])
-			rc = tell(i ? &settings[i - 1] : &network, comm, queue, err);
+			rc = set_mismatch_error(i ? &settings[i - 1] : &network, comm, queue, err);
 	if (rc && rc != -ERR_DATA)
 		error_prefix(err, "comparing what the ranks train");
 	free(values);

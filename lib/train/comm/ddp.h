@@ -35,7 +35,7 @@ struct buckets {
  * but a batch norm's weight before its bias);
  * a bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
  * -ERR_UNAVAILABLE: memory. */
-int buckets_plan(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
+int buckets_make(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
 		 struct buckets *out, struct error *err);
 void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 
@@ -45,7 +45,7 @@ struct ddp_setting {
 	double value;
 	bool mark; /* a fingerprint: means nothing to people */
 };
-double ddp_mark(const void *data, size_t size); /* a fingerprint of it as a value */
+double ddp_fingerprint(const void *data, size_t size); /* a fingerprint of it as a value */
 
 /* Do all ranks train the same thing? Compares graph and all settings over the ranks, by one
  * reduction, before the first bucket (ranks of which one takes other steps would wait for each

@@ -14,7 +14,7 @@
 #include "train/comm/comm.h"
 #include "train/comm/shm_allreduce.h"
 
-#define TAG_HERE 7	/* "I am waiting too": who sends none is missing */
+#define TAG_PRESENT 7	/* "I am waiting too": who sends none is missing */
 #define GRACE_MS 2000	/* how long these may take after the deadline */
 #define CHUNK (1 << 30) /* bytes of one call: MPI counts are int */
 /* Elements of one all-reduce. Open MPI's non-blocking ones take a second buffer of that size: of
@@ -33,9 +33,9 @@ struct mpi {
 	bool failed, one_node;
 	bool tools;		     /* MPI_T is begun */
 	MPI_T_cvar_handle algorithm; /* NULL: not Open MPI's, or the user has chosen */
-	size_t request_count, request_room;
+	size_t request_count, request_capacity;
 	MPI_Request *requests;
-	struct window *window; /* all ranks are on one node: memory that they share; else NULL */
+	struct shm_allreduce *shm; /* all ranks are on one node: memory that they share; else NULL */
 	atomic_bool aborted;
 	char why[256];
 };
@@ -95,7 +95,7 @@ static void choose_algorithm(const struct mpi *mpi, int value)
 }
 
 /* Are all ranks on one node? */
-static bool is_one_node(const struct mpi *mpi)
+static bool is_single_node(const struct mpi *mpi)
 {
 	MPI_Comm node;
 	int size = 0;
@@ -137,7 +137,7 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 	mpi->comm = (struct comm){.ops = &comm_mpi, .rank = request->rank, .size = request->size};
 	mpi->timeout_ms = request->timeout_ms;
 	find_algorithm(mpi);
-	mpi->one_node = is_one_node(mpi);
+	mpi->one_node = is_single_node(mpi);
 	*out = &mpi->comm;
 	return 0;
 }
@@ -154,8 +154,8 @@ static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 		failed_before(err);
 		return NULL;
 	}
-	if (mpi->request_count == mpi->request_room) {
-		size_t room = mpi->request_room ? mpi->request_room * 2 : 16;
+	if (mpi->request_count == mpi->request_capacity) {
+		size_t room = mpi->request_capacity ? mpi->request_capacity * 2 : 16;
 		MPI_Request *grown = realloc(mpi->requests, room * sizeof *grown);
 
 		if (!grown) {
@@ -163,13 +163,13 @@ static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 			return NULL;
 		}
 		mpi->requests = grown;
-		mpi->request_room = room;
+		mpi->request_capacity = room;
 	}
 	return &mpi->requests[mpi->request_count];
 }
 
 /* The call that began requests[count] returned rc. */
-static int begun(struct mpi *mpi, int rc, const char *what, struct error *err)
+static int check_started(struct mpi *mpi, int rc, const char *what, struct error *err)
 {
 	if (rc != MPI_SUCCESS) {
 		mpi->failed = true;
@@ -190,10 +190,10 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 				[ELEMENT_F64] = MPI_DOUBLE};
 	struct mpi *mpi = (struct mpi *)comm;
 
-	if (mpi->window && type == ELEMENT_F32 && reduce == COMM_SUM &&
-	    window_holds(mpi->window, data, count))
+	if (mpi->shm && type == ELEMENT_F32 && reduce == COMM_SUM &&
+	    shm_allreduce_contains(mpi->shm, data, count))
 		return mpi->failed ? failed_before(err)
-				   : window_begin(mpi->window, data, count, err);
+				   : shm_allreduce_start(mpi->shm, data, count, err);
 	for (size_t done = 0; done < count;) {
 		size_t n = count - done < REDUCE_CHUNK ? count - done : REDUCE_CHUNK;
 		MPI_Request *request = request_next(mpi, err);
@@ -209,7 +209,7 @@ static int mpi_all_reduce(struct comm *comm, struct device_queue *queue, void *d
 
 		if (n >= RING_ELEMENTS)
 			choose_algorithm(mpi, 0);
-		rc = begun(mpi, rc, "all-reduce", err);
+		rc = check_started(mpi, rc, "all-reduce", err);
 		if (rc)
 			return rc;
 		done += n;
@@ -229,7 +229,7 @@ static int mpi_broadcast(struct comm *comm, struct device_queue *queue, void *da
 		if (!request)
 			return -ERR_NETWORK;
 
-		int rc = begun(mpi,
+		int rc = check_started(mpi,
 			       MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root, mpi->world,
 					  request),
 			       "broadcast", err);
@@ -252,7 +252,7 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 	if (size_bytes > CHUNK)
 		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank",
 				 size_bytes);
-	return begun(mpi,
+	return check_started(mpi,
 		     MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes, MPI_BYTE,
 				    mpi->world, request),
 		     "all-gather", err);
@@ -260,49 +260,49 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 
 /* Past the deadline: every rank that waits in MPI tells all others so; who says nothing is
  * missing. In the window that can be read. */
-static void ask_around(struct mpi *mpi, bool *seen)
+static void find_absent_by_message(struct mpi *mpi, bool *seen)
 {
-	int here = 0;
+	int present = 0;
 	int64_t end = clock_now_ms() + GRACE_MS;
 
 	for (int r = 0; r < mpi->comm.size; r++) {
 		MPI_Request request;
 
 		if (r != mpi->comm.rank &&
-		    MPI_Isend(&here, 0, MPI_INT, r, TAG_HERE, mpi->world, &request) == MPI_SUCCESS)
+		    MPI_Isend(&present, 0, MPI_INT, r, TAG_PRESENT, mpi->world, &request) == MPI_SUCCESS)
 			MPI_Request_free(&request);
 	}
 	while (clock_now_ms() < end) {
 		MPI_Status status;
-		int there = 0;
+		int arrived = 0;
 
-		if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_HERE, mpi->world, &there, &status) !=
+		if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_PRESENT, mpi->world, &arrived, &status) !=
 		    MPI_SUCCESS)
 			break;
-		if (!there) {
+		if (!arrived) {
 			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 			continue;
 		}
-		MPI_Recv(&here, 0, MPI_INT, status.MPI_SOURCE, TAG_HERE, mpi->world,
+		MPI_Recv(&present, 0, MPI_INT, status.MPI_SOURCE, TAG_PRESENT, mpi->world,
 			 MPI_STATUS_IGNORE);
 		seen[status.MPI_SOURCE] = true;
 	}
 }
 
 /* Where all have begun one stopped within a chunk: then what was heard stands. */
-static void ask_window(struct mpi *mpi, bool *seen)
+static void find_absent_in_shm(struct mpi *mpi, bool *seen)
 {
 	bool all = true;
 
-	if (!mpi->window || window_done(mpi->window))
+	if (!mpi->shm || shm_allreduce_done(mpi->shm))
 		return;
 	for (int r = 0; r < mpi->comm.size; r++)
-		all = all && window_here(mpi->window, r);
+		all = all && shm_allreduce_has_arrived(mpi->shm, r);
 	for (int r = 0; !all && r < mpi->comm.size; r++)
-		seen[r] = window_here(mpi->window, r);
+		seen[r] = shm_allreduce_has_arrived(mpi->shm, r);
 }
 
-static void name_missing(struct mpi *mpi, char *text, size_t size)
+static void list_missing(struct mpi *mpi, char *text, size_t size)
 {
 	int count = 0;
 	size_t used = 0;
@@ -312,8 +312,8 @@ static void name_missing(struct mpi *mpi, char *text, size_t size)
 	if (!seen)
 		return;
 	seen[mpi->comm.rank] = true;
-	ask_around(mpi, seen);
-	ask_window(mpi, seen);
+	find_absent_by_message(mpi, seen);
+	find_absent_in_shm(mpi, seen);
 	for (int r = 0; r < mpi->comm.size && used < size; r++)
 		if (!seen[r] && ++count <= 16)
 			used += (size_t)snprintf(text + used, size - used, "%s%d",
@@ -323,11 +323,11 @@ static void name_missing(struct mpi *mpi, char *text, size_t size)
 	free(seen);
 }
 
-static int late(struct mpi *mpi, struct error *err)
+static int deadline_error(struct mpi *mpi, struct error *err)
 {
 	char missing[128];
 
-	name_missing(mpi, missing, sizeof missing);
+	list_missing(mpi, missing, sizeof missing);
 	return error_set(
 		err, ERR_NETWORK,
 		"rank %d waited %d s in a collective for rank %s; look at that rank's last lines, "
@@ -348,7 +348,7 @@ static int test_all(struct mpi *mpi, bool *done, struct error *err)
 		mpi->failed = true;
 		return mpi_error(rc, "waiting for a collective", err);
 	}
-	*done = all && (!mpi->window || window_done(mpi->window));
+	*done = all && (!mpi->shm || shm_allreduce_done(mpi->shm));
 	return 0;
 }
 
@@ -360,7 +360,7 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 	for (unsigned turn = 0;; turn++) {
 		bool done = false;
 
-		while (mpi->window && window_work(mpi->window))
+		while (mpi->shm && shm_allreduce_progress(mpi->shm))
 			;
 
 		int rc = test_all(mpi, &done, err);
@@ -382,7 +382,7 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 			end = clock_now_ms() + mpi->timeout_ms;
 		} else if (clock_now_ms() > end) {
 			mpi->failed = true;
-			return late(mpi, err);
+			return deadline_error(mpi, err);
 		}
 	}
 	mpi->request_count = 0;
@@ -395,38 +395,38 @@ static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size
 		      struct error *err)
 {
 	struct mpi *mpi = (struct mpi *)comm;
-	struct window_name name = {.pid = -1};
-	struct window *window = NULL;
+	struct shm_handle name = {.pid = -1};
+	struct shm_allreduce *shm = NULL;
 	struct error why = {0};
 	const struct device_ops *ops = queue->device->ops;
 	bool on_host = !ops->queue_native || !ops->queue_native(queue);
-	int32_t there = 0;
+	int32_t arrived = 0;
 	int rc;
 
 	*out = NULL;
-	if (mpi->window || comm->size == 1 || !on_host || !mpi->one_node)
+	if (mpi->shm || comm->size == 1 || !on_host || !mpi->one_node)
 		return 0;
 	if (!comm->rank)
-		there = !window_make(0, comm->size, size_bytes,
-				     (uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40, &window, &name,
+		arrived = !shm_allreduce_create(0, comm->size, size_bytes,
+				     (uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40, &shm, &name,
 				     &why);
 	rc = mpi_broadcast(comm, queue, &name, sizeof name, 0, err);
 	if (!rc)
 		rc = mpi_finish(comm, queue, err);
 	if (!rc && comm->rank)
-		there = name.pid >= 0 &&
-			!window_map(comm->rank, comm->size, size_bytes, &name, &window, &why);
+		arrived = name.pid >= 0 &&
+			!shm_allreduce_attach(comm->rank, comm->size, size_bytes, &name, &shm, &why);
 	if (!rc)
-		rc = mpi_all_reduce(comm, queue, &there, 1, ELEMENT_I32, COMM_MIN, err);
+		rc = mpi_all_reduce(comm, queue, &arrived, 1, ELEMENT_I32, COMM_MIN, err);
 	if (!rc)
 		rc = mpi_finish(comm, queue, err);
-	if (rc || !there) {
-		window_free(window);
+	if (rc || !arrived) {
+		shm_allreduce_free(shm);
 		return rc;
 	}
-	window_seal(window);
-	mpi->window = window;
-	*out = window_memory(window);
+	shm_allreduce_seal(shm);
+	mpi->shm = shm;
+	*out = shm_allreduce_buffer(shm);
 	return 0;
 }
 
@@ -434,7 +434,7 @@ static int mpi_barrier(struct comm *comm, struct device_queue *queue, struct err
 {
 	struct mpi *mpi = (struct mpi *)comm;
 	MPI_Request *request = request_next(mpi, err);
-	int rc = request ? begun(mpi, MPI_Ibarrier(mpi->world, request), "barrier", err)
+	int rc = request ? check_started(mpi, MPI_Ibarrier(mpi->world, request), "barrier", err)
 			 : -ERR_NETWORK;
 
 	return rc ? rc : mpi_finish(comm, queue, err);
@@ -479,7 +479,7 @@ static void mpi_close(struct comm *comm)
 		MPI_Comm_free(&mpi->world);
 		MPI_Finalize();
 	}
-	window_free(mpi->window);
+	shm_allreduce_free(mpi->shm);
 	free(mpi->requests);
 	free(mpi);
 }

@@ -25,33 +25,33 @@ void gpu_version_text(int32_t version, char *text)
 
 static int by_uuid(const void *left, const void *right, void *context)
 {
-	const struct gpu_card *cards = context;
+	const struct rank_gpu *rank_gpus = context;
 	int a = *(const int *)left, b = *(const int *)right;
-	int order = strcmp(cards[a].uuid, cards[b].uuid);
+	int order = strcmp(rank_gpus[a].uuid, rank_gpus[b].uuid);
 
 	return order ? order : a - b;
 }
 
-static int versions_check(const struct gpu_card *cards, int count, struct error *err)
+static int versions_check(const struct rank_gpu *rank_gpus, int count, struct error *err)
 {
 	char first[16], other[16];
 
 	for (int rank = 1; rank < count; rank++) {
-		if (cards[rank].version / 100 == cards[0].version / 100)
+		if (rank_gpus[rank].version / 100 == rank_gpus[0].version / 100)
 			continue;
-		gpu_version_text(cards[0].version, first);
-		gpu_version_text(cards[rank].version, other);
+		gpu_version_text(rank_gpus[0].version, first);
+		gpu_version_text(rank_gpus[rank].version, other);
 		return error_set(err, ERR_UNAVAILABLE,
 				 "rank 0 on %s has NCCL %s and rank %d on %s has NCCL %s: they do "
 				 "not understand each other; let LD_LIBRARY_PATH find the same "
 				 "libnccl.so.2 on all nodes",
-				 cards[0].host, first, rank, cards[rank].host, other);
+				 rank_gpus[0].host, first, rank, rank_gpus[rank].host, other);
 	}
 	return 0;
 }
 
 /* The rows of ranks that share a GPU; how many GPUs that are. */
-static int shared_rows(const struct gpu_card *cards, const int *order, int count, char *rows,
+static int shared_rows(const struct rank_gpu *rank_gpus, const int *order, int count, char *rows,
 		       size_t size)
 {
 	size_t used = 0;
@@ -59,9 +59,9 @@ static int shared_rows(const struct gpu_card *cards, const int *order, int count
 
 	rows[0] = 0;
 	for (int i = 0; i < count; i++) {
-		const char *uuid = cards[order[i]].uuid;
-		bool before = i > 0 && !strcmp(uuid, cards[order[i - 1]].uuid);
-		bool after = i + 1 < count && !strcmp(uuid, cards[order[i + 1]].uuid);
+		const char *uuid = rank_gpus[order[i]].uuid;
+		bool before = i > 0 && !strcmp(uuid, rank_gpus[order[i - 1]].uuid);
+		bool after = i + 1 < count && !strcmp(uuid, rank_gpus[order[i + 1]].uuid);
 
 		if (!*uuid || (!before && !after))
 			continue;
@@ -71,7 +71,7 @@ static int shared_rows(const struct gpu_card *cards, const int *order, int count
 			continue;
 		}
 		used += (size_t)snprintf(rows + used, size - used, "%srank %d  %s  %s",
-					 written++ ? "; " : "", order[i], cards[order[i]].host,
+					 written++ ? "; " : "", order[i], rank_gpus[order[i]].host,
 					 uuid);
 	}
 	if (left && used < size)
@@ -79,20 +79,20 @@ static int shared_rows(const struct gpu_card *cards, const int *order, int count
 	return gpus;
 }
 
-int gpus_check(const struct gpu_card *cards, int count, bool allow_shared, bool *shared,
+int gpus_check(const struct rank_gpu *rank_gpus, int count, bool allow_shared, bool *shared,
 	       struct error *err)
 {
 	int *order = calloc((size_t)count, sizeof *order);
-	int rc = versions_check(cards, count, err);
+	int rc = versions_check(rank_gpus, count, err);
 	char rows[720];
 
 	if (!order)
 		return error_memory(err, "the ranks' GPUs");
 	for (int i = 0; i < count; i++)
 		order[i] = i;
-	qsort_r(order, (size_t)count, sizeof *order, by_uuid, (void *)(uintptr_t)cards);
+	qsort_r(order, (size_t)count, sizeof *order, by_uuid, (void *)(uintptr_t)rank_gpus);
 
-	int gpus = shared_rows(cards, order, count, rows, sizeof rows);
+	int gpus = shared_rows(rank_gpus, order, count, rows, sizeof rows);
 
 	free(order);
 	if (rc)

@@ -10,7 +10,7 @@
 #include "base/error.h"
 
 /* One rank's, as it travels between the ranks of one build. */
-struct gpu_card {
+struct rank_gpu {
 	char host[64];
 	char uuid[48];	 /* "GPU-..." or "MIG-..." as nvidia-smi -L prints it */
 	int32_t version; /* the library's: NCCL_VERSION_CODE */
@@ -21,12 +21,12 @@ void gpu_uuid_text(const unsigned char uuid[16], char *text);
 /* "2.28.9" from NCCL_VERSION_CODE, old and new form. text: 16 bytes. */
 void gpu_version_text(int32_t version, char *text);
 
-/* cards[count], by rank. Pure. UUIDs are unique in the world, so hosts are not compared (a
+/* rank_gpus[count], by rank. Pure. UUIDs are unique in the world, so hosts are not compared (a
  * container may give each rank another host name).
  * *shared: whether some GPU has more than one rank. -ERR_UNAVAILABLE where that is so and not
- * allowed (err: rank, host, UUID of each such rank, and the mend), or where the ranks' libraries
+ * allowed (err: rank, host, UUID of each such rank, and the fix), or where the ranks' libraries
  * differ in their major or minor version. */
-int gpus_check(const struct gpu_card *cards, int count, bool allow_shared, bool *shared,
+int gpus_check(const struct rank_gpu *rank_gpus, int count, bool allow_shared, bool *shared,
 	       struct error *err);
 
 #endif

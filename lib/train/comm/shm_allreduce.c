@@ -34,53 +34,53 @@ struct sum {
 	uint64_t first;	      /* its first chunk */
 };
 
-struct window {
+struct shm_allreduce {
 	struct header *header;
 	int rank, ranks, fd;
 	size_t part_bytes, total_bytes, header_bytes;
-	size_t sum_count, sum_room;
+	size_t sum_count, sum_capacity;
 	struct sum *sums; /* begun since all was done */
 	uint64_t begun;
 };
 
-static float *part(const struct window *window, int rank)
+static float *part(const struct shm_allreduce *shm, int rank)
 {
-	return (float *)((char *)window->header + window->header_bytes +
-			 (size_t)rank * window->part_bytes);
+	return (float *)((char *)shm->header + shm->header_bytes +
+			 (size_t)rank * shm->part_bytes);
 }
 
-static int window_plan(int rank, int ranks, size_t size_bytes, struct window **out,
+static int shm_allreduce_new(int rank, int ranks, size_t size_bytes, struct shm_allreduce **out,
 		       struct error *err)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	struct window *window = calloc(1, sizeof *window);
+	struct shm_allreduce *shm = calloc(1, sizeof *shm);
 
-	if (!window)
+	if (!shm)
 		return error_memory(err, "the window");
-	*window = (struct window){.rank = rank, .ranks = ranks, .fd = -1};
-	window->header_bytes =
-		(sizeof *window->header + (size_t)ranks * sizeof(struct line) + page - 1) / page *
+	*shm = (struct shm_allreduce){.rank = rank, .ranks = ranks, .fd = -1};
+	shm->header_bytes =
+		(sizeof *shm->header + (size_t)ranks * sizeof(struct line) + page - 1) / page *
 		page;
 	if (size_bytes > SIZE_MAX / 2 / (size_t)ranks - page) {
-		free(window);
+		free(shm);
 		return error_memory(err, "the window");
 	}
-	window->part_bytes = (size_bytes + page - 1) / page * page;
-	window->total_bytes = window->header_bytes + (size_t)ranks * window->part_bytes;
-	*out = window;
+	shm->part_bytes = (size_bytes + page - 1) / page * page;
+	shm->total_bytes = shm->header_bytes + (size_t)ranks * shm->part_bytes;
+	*out = shm;
 	return 0;
 }
 
-static int map(struct window *window, int fd, struct error *err)
+static int map(struct shm_allreduce *shm, int fd, struct error *err)
 {
-	void *memory = mmap(NULL, window->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *memory = mmap(NULL, shm->total_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 	if (memory == MAP_FAILED)
-		return error_set(err, ERR_UNAVAILABLE, "mmap of %zu bytes: %s", window->total_bytes,
+		return error_set(err, ERR_UNAVAILABLE, "mmap of %zu bytes: %s", shm->total_bytes,
 				 strerror(errno));
 	/* Fewer page faults and TLB misses where the system allows it; else nothing. */
-	madvise(memory, window->total_bytes, MADV_HUGEPAGE);
-	window->header = memory;
+	madvise(memory, shm->total_bytes, MADV_HUGEPAGE);
+	shm->header = memory;
 	return 0;
 }
 
@@ -93,40 +93,40 @@ static bool may_grow(size_t bytes)
 	       bytes <= limit.rlim_cur;
 }
 
-int window_make(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct window **out,
-		struct window_name *name, struct error *err)
+int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct shm_allreduce **out,
+		struct shm_handle *name, struct error *err)
 {
-	struct window *window = NULL;
-	int rc = window_plan(rank, ranks, size_bytes, &window, err);
+	struct shm_allreduce *shm = NULL;
+	int rc = shm_allreduce_new(rank, ranks, size_bytes, &shm, err);
 
 	if (rc)
 		return rc;
-	if (may_grow(window->total_bytes))
-		window->fd = memfd_create("berth-gradients", MFD_CLOEXEC);
+	if (may_grow(shm->total_bytes))
+		shm->fd = memfd_create("berth-gradients", MFD_CLOEXEC);
 	else
 		errno = EFBIG;
-	if (window->fd < 0 || ftruncate(window->fd, (off_t)window->total_bytes))
+	if (shm->fd < 0 || ftruncate(shm->fd, (off_t)shm->total_bytes))
 		rc = error_set(err, ERR_UNAVAILABLE, "shared memory of %zu bytes: %s",
-			       window->total_bytes, strerror(errno));
+			       shm->total_bytes, strerror(errno));
 	else
-		rc = map(window, window->fd, err);
+		rc = map(shm, shm->fd, err);
 	if (rc) {
-		window_free(window);
+		shm_allreduce_free(shm);
 		return rc;
 	}
-	window->header->nonce = nonce;
-	*name = (struct window_name){.pid = getpid(), .fd = window->fd, .nonce = nonce};
-	*out = window;
+	shm->header->nonce = nonce;
+	*name = (struct shm_handle){.pid = getpid(), .fd = shm->fd, .nonce = nonce};
+	*out = shm;
 	return 0;
 }
 
-int window_map(int rank, int ranks, size_t size_bytes, const struct window_name *name,
-	       struct window **out, struct error *err)
+int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
+	       struct shm_allreduce **out, struct error *err)
 {
-	struct window *window = NULL;
+	struct shm_allreduce *shm = NULL;
 	char path[64];
 	struct stat found;
-	int rc = window_plan(rank, ranks, size_bytes, &window, err);
+	int rc = shm_allreduce_new(rank, ranks, size_bytes, &shm, err);
 
 	if (rc)
 		return rc;
@@ -138,72 +138,72 @@ int window_map(int rank, int ranks, size_t size_bytes, const struct window_name 
 
 	if (fd < 0 || fstat(fd, &found))
 		rc = error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
-	else if (!S_ISREG(found.st_mode) || found.st_size != (off_t)window->total_bytes)
+	else if (!S_ISREG(found.st_mode) || found.st_size != (off_t)shm->total_bytes)
 		rc = error_set(err, ERR_UNAVAILABLE, "%s is not the memory that was shared", path);
 	else
-		rc = map(window, fd, err);
+		rc = map(shm, fd, err);
 	if (fd >= 0)
 		close(fd);
-	if (!rc && window->header->nonce != name->nonce)
+	if (!rc && shm->header->nonce != name->nonce)
 		rc = error_set(err, ERR_UNAVAILABLE, "%s is another job's memory", path);
 	if (rc)
-		window_free(window);
+		shm_allreduce_free(shm);
 	else
-		*out = window;
+		*out = shm;
 	return rc;
 }
 
-void window_seal(struct window *window)
+void shm_allreduce_seal(struct shm_allreduce *shm)
 {
-	if (window->fd >= 0)
-		close(window->fd);
-	window->fd = -1;
+	if (shm->fd >= 0)
+		close(shm->fd);
+	shm->fd = -1;
 }
 
-void window_free(struct window *window)
+void shm_allreduce_free(struct shm_allreduce *shm)
 {
-	if (!window)
+	if (!shm)
 		return;
-	window_seal(window);
-	if (window->header)
-		munmap(window->header, window->total_bytes);
-	free(window->sums);
-	free(window);
+	shm_allreduce_seal(shm);
+	if (shm->header)
+		munmap(shm->header, shm->total_bytes);
+	free(shm->sums);
+	free(shm);
 }
 
-void *window_memory(const struct window *window)
+void *shm_allreduce_buffer(const struct shm_allreduce *shm)
 {
-	return part(window, window->rank);
+	return part(shm, shm->rank);
 }
 
-bool window_holds(const struct window *window, const void *data, size_t count)
+bool shm_allreduce_contains(const struct shm_allreduce *shm, const void *data, size_t count)
 {
-	uintptr_t begin = (uintptr_t)part(window, window->rank), at = (uintptr_t)data;
+	uintptr_t begin = (uintptr_t)part(shm, shm->rank), at = (uintptr_t)data;
 
-	return at >= begin && at - begin <= window->part_bytes &&
-	       count <= (window->part_bytes - (at - begin)) / sizeof(float);
+	return at >= begin && at - begin <= shm->part_bytes &&
+	       count <= (shm->part_bytes - (at - begin)) / sizeof(float);
 }
 
-int window_begin(struct window *window, float *data, size_t count, struct error *err)
+int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, struct error *err)
 {
 	if (!count)
 		return 0;
-	if (window->sum_count == window->sum_room) {
-		size_t room = window->sum_room ? window->sum_room * 2 : 16;
-		struct sum *grown = realloc(window->sums, room * sizeof *grown);
+	if (shm->sum_count == shm->sum_capacity) {
+		size_t room = shm->sum_capacity ? shm->sum_capacity * 2 : 16;
+		struct sum *grown = realloc(shm->sums, room * sizeof *grown);
 
 		if (!grown)
 			return error_memory(err, "the sums under way");
-		window->sums = grown;
-		window->sum_room = room;
+		shm->sums = grown;
+		shm->sum_capacity = room;
 	}
-	window->sums[window->sum_count++] =
-		(struct sum){.offset = (size_t)(data - part(window, window->rank)),
+	shm->sums[shm->sum_count++] =
+		(struct sum){.offset = (size_t)(data - part(shm, shm->rank)),
 			     .count = count,
-			     .first = window->begun};
-	window->begun += (count + CHUNK - 1) / CHUNK;
+			     .first = shm->begun};
+	shm->begun += (count + CHUNK - 1) / CHUNK;
 	/* Release: who sees it sees the numbers to be added. */
-	atomic_store_explicit(&window->header->begun[window->rank].chunks, window->begun,
+	atomic_store_explicit(&shm->header->begun[shm->rank].chunks, shm->begun,
 			      memory_order_release);
 	return 0;
 }
@@ -215,39 +215,39 @@ static void add_two(float *restrict a, float *restrict b, size_t count)
 		a[i] = b[i] = a[i] + b[i];
 }
 
-static void add(const struct window *window, size_t offset, size_t count)
+static void add(const struct shm_allreduce *shm, size_t offset, size_t count)
 {
 	float sum[BLOCK];
 
-	if (window->ranks == 2) {
-		add_two(part(window, 0) + offset, part(window, 1) + offset, count);
+	if (shm->ranks == 2) {
+		add_two(part(shm, 0) + offset, part(shm, 1) + offset, count);
 		return;
 	}
 	for (size_t done = 0; done < count; done += BLOCK) {
 		size_t n = count - done < BLOCK ? count - done : BLOCK;
 
-		memcpy(sum, part(window, 0) + offset + done, n * sizeof *sum);
-		for (int r = 1; r < window->ranks; r++) {
-			const float *from = part(window, r) + offset + done;
+		memcpy(sum, part(shm, 0) + offset + done, n * sizeof *sum);
+		for (int r = 1; r < shm->ranks; r++) {
+			const float *from = part(shm, r) + offset + done;
 
 			for (size_t i = 0; i < n; i++)
 				sum[i] += from[i];
 		}
-		for (int r = 0; r < window->ranks; r++)
-			memcpy(part(window, r) + offset + done, sum, n * sizeof *sum);
+		for (int r = 0; r < shm->ranks; r++)
+			memcpy(part(shm, r) + offset + done, sum, n * sizeof *sum);
 	}
 }
 
-bool window_work(struct window *window)
+bool shm_allreduce_progress(struct shm_allreduce *shm)
 {
-	struct header *header = window->header;
-	uint64_t limit = window->begun;
+	struct header *header = shm->header;
+	uint64_t limit = shm->begun;
 	uint64_t chunk = atomic_load_explicit(&header->next.chunks, memory_order_relaxed);
 	size_t i = 0;
 
 	if (chunk >= limit)
 		return false;
-	for (int r = 0; r < window->ranks; r++) {
+	for (int r = 0; r < shm->ranks; r++) {
 		uint64_t begun =
 			atomic_load_explicit(&header->begun[r].chunks, memory_order_acquire);
 
@@ -259,29 +259,29 @@ bool window_work(struct window *window)
 	} while (!atomic_compare_exchange_weak_explicit(&header->next.chunks, &chunk, chunk + 1,
 							memory_order_relaxed,
 							memory_order_relaxed));
-	while (i + 1 < window->sum_count && window->sums[i + 1].first <= chunk)
+	while (i + 1 < shm->sum_count && shm->sums[i + 1].first <= chunk)
 		i++;
 
-	const struct sum *sum = &window->sums[i];
+	const struct sum *sum = &shm->sums[i];
 	size_t done = (size_t)(chunk - sum->first) * CHUNK;
 	size_t left = sum->count - done;
 
-	add(window, sum->offset + done, left < CHUNK ? left : CHUNK);
+	add(shm, sum->offset + done, left < CHUNK ? left : CHUNK);
 	atomic_fetch_add_explicit(&header->done.chunks, 1, memory_order_release);
 	return true;
 }
 
-bool window_done(struct window *window)
+bool shm_allreduce_done(struct shm_allreduce *shm)
 {
-	if (atomic_load_explicit(&window->header->done.chunks, memory_order_acquire) !=
-	    window->begun)
+	if (atomic_load_explicit(&shm->header->done.chunks, memory_order_acquire) !=
+	    shm->begun)
 		return false;
-	window->sum_count = 0;
+	shm->sum_count = 0;
 	return true;
 }
 
-bool window_here(const struct window *window, int rank)
+bool shm_allreduce_has_arrived(const struct shm_allreduce *shm, int rank)
 {
-	return atomic_load_explicit(&window->header->begun[rank].chunks, memory_order_acquire) >=
-	       window->begun;
+	return atomic_load_explicit(&shm->header->begun[rank].chunks, memory_order_acquire) >=
+	       shm->begun;
 }

@@ -16,41 +16,41 @@
 
 #include "base/error.h"
 
-struct window;
+struct shm_allreduce;
 
 /* What another process needs to map it: the maker's pid and descriptor, and what the memory must
  * begin with, so that nobody maps something else. A plain value, to be sent. */
-struct window_name {
+struct shm_handle {
 	int64_t pid, fd;
 	uint64_t nonce;
 };
 
 /* Make the memory of ranks parts of size_bytes each and map it. The descriptor stays open until
- * window_seal. nonce: any number that differs between jobs. It has no file: it is gone with the
+ * shm_allreduce_seal. nonce: any number that differs between jobs. It has no file: it is gone with the
  * last process. -ERR_UNAVAILABLE: no memory. */
-int window_make(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct window **out,
-		struct window_name *name, struct error *err);
+int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct shm_allreduce **out,
+		struct shm_handle *name, struct error *err);
 /* Map what another process of this machine made with the same ranks and size_bytes.
  * -ERR_UNAVAILABLE: it can't be seen from here (another user, another PID namespace). */
-int window_map(int rank, int ranks, size_t size_bytes, const struct window_name *name,
-	       struct window **out, struct error *err);
+int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
+	       struct shm_allreduce **out, struct error *err);
 /* All have mapped it: nobody can any more. */
-void window_seal(struct window *window);
-void window_free(struct window *window); /* NULL is fine; others keep theirs */
+void shm_allreduce_seal(struct shm_allreduce *shm);
+void shm_allreduce_free(struct shm_allreduce *shm); /* NULL is fine; others keep theirs */
 
 /* This rank's part, 64-byte aligned, zeros at first. */
-void *window_memory(const struct window *window);
+void *shm_allreduce_buffer(const struct shm_allreduce *shm);
 /* Do these floats lie in this rank's part? */
-bool window_holds(const struct window *window, const void *data, size_t count);
+bool shm_allreduce_contains(const struct shm_allreduce *shm, const void *data, size_t count);
 
-/* Begin the sum of count floats at data (window_holds): all ranks begin the same sums in the same
- * order. They may be read or written again when window_done says so. -ERR_UNAVAILABLE: memory. */
-int window_begin(struct window *window, float *data, size_t count, struct error *err);
+/* Begin the sum of count floats at data (shm_allreduce_contains): all ranks begin the same sums in the same
+ * order. They may be read or written again when shm_allreduce_done says so. -ERR_UNAVAILABLE: memory. */
+int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, struct error *err);
 /* Do one chunk of what all ranks have begun; false where there is none now. */
-bool window_work(struct window *window);
+bool shm_allreduce_progress(struct shm_allreduce *shm);
 /* Is all that this rank has begun done? */
-bool window_done(struct window *window);
+bool shm_allreduce_done(struct shm_allreduce *shm);
 /* Has rank begun all that this one has? Those who have not are waited for. */
-bool window_here(const struct window *window, int rank);
+bool shm_allreduce_has_arrived(const struct shm_allreduce *shm, int rank);
 
 #endif

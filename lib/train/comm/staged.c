@@ -8,7 +8,7 @@
 /* A collective under way. to: device memory; from there size_bytes were or will be copied. */
 struct stage {
 	char *host;
-	size_t room, size_bytes;
+	size_t capacity, size_bytes;
 	void *to;
 };
 
@@ -17,7 +17,7 @@ struct staged {
 	struct comm *inner;
 	struct device *device; /* whose host memory the stages are */
 	struct stage *stages; /* their host memory is kept for the next ones */
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static const struct comm_ops comm_staged;
@@ -47,7 +47,7 @@ static int host_new(struct staged *staged, struct stage *stage, size_t size_byte
 	if (rc)
 		return rc;
 	stage->host = host;
-	stage->room = size_bytes;
+	stage->capacity = size_bytes;
 	return 0;
 }
 
@@ -58,7 +58,7 @@ static void host_free(const struct staged *staged, struct stage *stage)
 	else
 		free(stage->host);
 	stage->host = NULL;
-	stage->room = 0;
+	stage->capacity = 0;
 }
 
 /* The next stage, with size_bytes of host memory. */
@@ -66,19 +66,19 @@ static struct stage *stage_next(struct staged *staged, size_t size_bytes, struct
 {
 	struct stage *stage;
 
-	if (staged->count == staged->room) {
-		size_t room = staged->room ? staged->room * 2 : 16;
-		struct stage *grown = realloc(staged->stages, room * sizeof *grown);
+	if (staged->count == staged->capacity) {
+		size_t capacity = staged->capacity ? staged->capacity * 2 : 16;
+		struct stage *grown = realloc(staged->stages, capacity * sizeof *grown);
 
 		if (!grown)
 			goto full;
-		for (size_t i = staged->room; i < room; i++)
+		for (size_t i = staged->capacity; i < capacity; i++)
 			grown[i] = (struct stage){0};
 		staged->stages = grown;
-		staged->room = room;
+		staged->capacity = capacity;
 	}
 	stage = &staged->stages[staged->count];
-	if (stage->room < size_bytes) {
+	if (stage->capacity < size_bytes) {
 		host_free(staged, stage);
 		if (host_new(staged, stage, size_bytes, err))
 			return NULL;
@@ -195,7 +195,7 @@ static void staged_close(struct comm *comm)
 	if (!staged)
 		return;
 	staged->inner->ops->close(staged->inner);
-	for (size_t i = 0; i < staged->room; i++)
+	for (size_t i = 0; i < staged->capacity; i++)
 		host_free(staged, &staged->stages[i]);
 	free(staged->stages);
 	free(staged);

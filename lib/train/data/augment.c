@@ -62,15 +62,15 @@ uint32_t augment_below(uint32_t word, uint32_t count)
 	return (uint32_t)(((uint64_t)word * count) >> 32);
 }
 
-void augment_choose(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
-		    struct augment_choice *out)
+void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
+		    struct augment_params *out)
 {
 	uint32_t words[4], places = 2 * (uint32_t)augment->crop_pad + 1;
 
-	*out = (struct augment_choice){0};
+	*out = (struct augment_params){0};
 	if (!augment->crop_pad && !augment->flip)
 		return;
-	augment_draw(seed, epoch, index, AUGMENT_DRAW_PLACE, words);
+	augment_draw(seed, epoch, index, AUGMENT_DRAW_CROP, words);
 	out->top = (int)augment_below(words[0], places);
 	out->left = (int)augment_below(words[1], places);
 	out->flip = augment->flip && words[2] < UINT32_C(1) << 31;
@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) float value_at(const void *raw, siz
 }
 
 static inline __attribute__((always_inline)) void
-place(const void *raw, const struct shape *shape, int pad, const struct augment_choice *choice,
+place(const void *raw, const struct shape *shape, int pad, const struct augment_params *choice,
       bool bytes, const float (*table)[256], float *out)
 {
 	int width = shape->width, height = shape->height;
@@ -144,13 +144,13 @@ place(const void *raw, const struct shape *shape, int pad, const struct augment_
 }
 
 void augment_bytes(const unsigned char *raw, const struct shape *shape, int pad,
-		   const struct augment_choice *choice, const float (*table)[256], float *out)
+		   const struct augment_params *choice, const float (*table)[256], float *out)
 {
 	place(raw, shape, pad, choice, true, table, out);
 }
 
 void augment_floats(const float *raw, const struct shape *shape, int pad,
-		    const struct augment_choice *choice, float *out)
+		    const struct augment_params *choice, float *out)
 {
 	place(raw, shape, pad, choice, false, NULL, out);
 }

@@ -27,12 +27,12 @@ int augment_parse(const char *text, struct augment *out, struct error *err);
 /* The draws of a sample: Philox4x32-10, key seed (its low word first), counter (epoch, index,
  * draw, 0). Draw 0: word 0 top, word 1 left, each (word * (2 crop_pad + 1)) >> 32 in 64 bits;
  * word 2 below 2^31: flipped. Draws 1 to 10: a try of RandomResizedCrop each (imagefolder.c). */
-enum augment_draw { AUGMENT_DRAW_PLACE = 0, AUGMENT_DRAW_RESIZED = 1 };
+enum augment_draw { AUGMENT_DRAW_CROP = 0, AUGMENT_DRAW_RESIZED = 1 };
 void augment_draw(uint64_t seed, uint32_t epoch, uint32_t index, uint32_t draw, uint32_t out[4]);
 /* word as one of 0 .. count - 1, count >= 1. */
 uint32_t augment_below(uint32_t word, uint32_t count);
-void augment_choose(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
-		    struct augment_choice *out);
+void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
+		    struct augment_params *out);
 
 /* A normalised value of each byte: out[c][v] = (v / 255 - mean[c]) / deviation[c] in float, as
  * ToTensor and Normalize compute it. */
@@ -41,8 +41,8 @@ void augment_table(int channels, const float *mean, const float *deviation, floa
 /* raw, out: [C][H][W]. Pad with zeros (raw ones, before normalisation, as torchvision does), crop
  * at choice, flip. Bytes become table's floats; floats stay what they are. */
 void augment_bytes(const unsigned char *raw, const struct shape *shape, int pad,
-		   const struct augment_choice *choice, const float (*table)[256], float *out);
+		   const struct augment_params *choice, const float (*table)[256], float *out);
 void augment_floats(const float *raw, const struct shape *shape, int pad,
-		    const struct augment_choice *choice, float *out);
+		    const struct augment_params *choice, float *out);
 
 #endif

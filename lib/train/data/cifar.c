@@ -25,8 +25,8 @@ struct parts {
 
 struct kind {
 	const struct dataset_format *format;
-	const char *subfolder; /* where the archive puts the files */
-	const char *python;    /* the folder of the version that is not read here */
+	const char *subdirectory; /* where the archive puts the files */
+	const char *python_directory;    /* the folder of the version that is not read here */
 	struct parts train, test;
 	float mean[3], deviation[3];
 };
@@ -101,24 +101,24 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 	return cifar_check(path, out, used < want ? used : (size_t)st.st_size, layout, err);
 }
 
-static int path_of(const char *folder, const char *inner, const char *name, char *path, size_t size,
+static int path_of(const char *directory, const char *inner, const char *name, char *path, size_t size,
 		   struct error *err)
 {
-	if (snprintf(path, size, "%s/%s%s%s", folder, inner, *inner ? "/" : "", name) >= (int)size)
-		return error_set(err, ERR_USAGE, "the folder name %s is too long", folder);
+	if (snprintf(path, size, "%s/%s%s%s", directory, inner, *inner ? "/" : "", name) >= (int)size)
+		return error_set(err, ERR_USAGE, "the folder name %s is too long", directory);
 	return 0;
 }
 
 /* The first file in DIR, or in DIR's subfolder as the archive unpacks. */
-static int find_inner(const struct kind *kind, const struct parts *parts, const char *folder,
+static int find_inner(const struct kind *kind, const struct parts *parts, const char *directory,
 		      const char **inner, struct error *err)
 {
-	const char *const places[] = {"", kind->subfolder};
+	const char *const places[] = {"", kind->subdirectory};
 	char path[4096];
 	int rc;
 
 	for (size_t i = 0; i < 2; i++) {
-		rc = path_of(folder, places[i], parts->files[0], path, sizeof path, err);
+		rc = path_of(directory, places[i], parts->files[0], path, sizeof path, err);
 		if (rc)
 			return rc;
 		*inner = places[i];
@@ -127,27 +127,27 @@ static int find_inner(const struct kind *kind, const struct parts *parts, const 
 	}
 	int error = errno;
 
-	rc = path_of(folder, kind->python, "", path, sizeof path, err);
+	rc = path_of(directory, kind->python_directory, "", path, sizeof path, err);
 	if (rc)
 		return rc;
 	if (!access(path, F_OK))
 		return error_set(err, ERR_INPUT,
 				 "%s is there, but it is the Python version; fetch the binary "
 				 "version, whose folder is %s",
-				 path, kind->subfolder);
+				 path, kind->subdirectory);
 	return error_set(err, ERR_INPUT,
 			 "%s/%s is not there, nor %s/%s/%s (%s); unpack the binary version of the "
 			 "data set and name its folder as --data %s:DIR",
-			 folder, parts->files[0], folder, kind->subfolder, parts->files[0],
+			 directory, parts->files[0], directory, kind->subdirectory, parts->files[0],
 			 strerror(error), kind->format->name);
 }
 
 static int load(struct cifar *cifar, const struct kind *kind, const struct parts *parts,
-		const char *folder, struct error *err)
+		const char *directory, struct error *err)
 {
 	const char *inner;
 	char path[4096];
-	int files = 0, rc = find_inner(kind, parts, folder, &inner, err);
+	int files = 0, rc = find_inner(kind, parts, directory, &inner, err);
 
 	if (rc)
 		return rc;
@@ -157,7 +157,7 @@ static int load(struct cifar *cifar, const struct kind *kind, const struct parts
 	if (!cifar->bytes)
 		return error_memory(err, "the data");
 	for (int i = 0; !rc && i < files; i++) {
-		rc = path_of(folder, inner, parts->files[i], path, sizeof path, err);
+		rc = path_of(directory, inner, parts->files[i], path, sizeof path, err);
 		if (!rc)
 			rc = read_file(path, parts->layout,
 				       cifar->bytes + (size_t)i * file_size(parts->layout), err);
@@ -221,8 +221,8 @@ static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t 
 /* Mean and deviation of the training images, as everybody uses them. */
 static const struct kind cifar10 = {
 	.format = &dataset_cifar10,
-	.subfolder = "cifar-10-batches-bin",
-	.python = "cifar-10-batches-py",
+	.subdirectory = "cifar-10-batches-bin",
+	.python_directory = "cifar-10-batches-py",
 	.train = {{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
 		   "data_batch_5.bin"},
 		  &cifar10_layout},
@@ -232,8 +232,8 @@ static const struct kind cifar10 = {
 };
 static const struct kind cifar100 = {
 	.format = &dataset_cifar100,
-	.subfolder = "cifar-100-binary",
-	.python = "cifar-100-python",
+	.subdirectory = "cifar-100-binary",
+	.python_directory = "cifar-100-python",
 	.train = {{"train.bin"}, &cifar100_train_layout},
 	.test = {{"test.bin"}, &cifar100_test_layout},
 	.mean = {0.5071f, 0.4865f, 0.4409f},

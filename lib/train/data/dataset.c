@@ -36,7 +36,7 @@ static const struct dataset_format *find(const char *spec, size_t size, struct e
 	return NULL;
 }
 
-int dataset_known(const char *spec, struct error *err)
+int dataset_check_name(const char *spec, struct error *err)
 {
 	return find(spec, strcspn(spec, ":,"), err) ? 0 : -ERR_USAGE;
 }
@@ -120,14 +120,14 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	return 0;
 }
 
-void *dataset_room(struct dataset_room *room, size_t size)
+void *dataset_reserve(struct dataset_buffer *capacity, size_t size)
 {
-	if (size > room->size) {
-		free(room->bytes);
-		room->bytes = malloc(size);
-		room->size = room->bytes ? size : 0;
+	if (size > capacity->size) {
+		free(capacity->bytes);
+		capacity->bytes = malloc(size);
+		capacity->size = capacity->bytes ? size : 0;
 	}
-	return room->bytes;
+	return capacity->bytes;
 }
 
 void dataset_scratch_free(struct dataset_scratch *scratch)
@@ -139,13 +139,13 @@ void dataset_scratch_free(struct dataset_scratch *scratch)
 }
 
 int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
-		struct dataset_scratch *scratch, void *raw, struct augment_choice *choice,
+		struct dataset_scratch *scratch, void *raw, struct augment_params *choice,
 		void *target, struct error *err)
 {
 	if (index >= (uint64_t)dataset->count)
 		return error_set(err, ERR_INTERNAL, "sample %u of %lld", index,
 				 (long long)dataset->count);
-	augment_choose(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index, choice);
+	augment_draw_params(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index, choice);
 	return dataset->format->sample(dataset, index, (uint32_t)epoch, scratch, raw, target, err);
 }
 
@@ -153,8 +153,8 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		   struct dataset_scratch *scratch, float *x, void *target, struct error *err)
 {
 	size_t elements = (size_t)shape_count(&dataset->shape);
-	void *raw = dataset_room(&scratch->raw, elements * (dataset->bytes ? 1 : sizeof(float)));
-	struct augment_choice choice;
+	void *raw = dataset_reserve(&scratch->raw, elements * (dataset->bytes ? 1 : sizeof(float)));
+	struct augment_params choice;
 
 	if (!raw)
 		return error_memory(err, "a sample");

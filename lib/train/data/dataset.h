@@ -36,7 +36,7 @@ struct dataset {
 	int64_t count;	    /* samples, >= 1 */
 	struct shape shape; /* of one, raw and augmented */
 	int classes;	    /* 1: regression, targets are F32 */
-	int64_t others;	    /* files that were passed over for their names */
+	int64_t skipped_files;	    /* files that were passed over for their names */
 	bool bytes;	    /* raw samples are bytes, else floats that are normalised already */
 	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
 
@@ -49,15 +49,15 @@ struct dataset {
 };
 
 /* Memory that a thread keeps from one sample to the next. All zero at first. */
-struct dataset_room {
+struct dataset_buffer {
 	void *bytes;
 	size_t size;
 };
 struct dataset_scratch {
-	struct dataset_room raw, file, rows;
+	struct dataset_buffer raw, file, rows;
 };
 /* At least size bytes, with what stood there or not. NULL when memory is out. */
-void *dataset_room(struct dataset_room *room, size_t size);
+void *dataset_reserve(struct dataset_buffer *room, size_t size);
 void dataset_scratch_free(struct dataset_scratch *scratch);
 
 struct dataset_format {
@@ -80,7 +80,7 @@ extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fa
 	dataset_imagefolder, dataset_mnist, dataset_synthetic;
 
 /* Is there a format of the name that spec begins with? -ERR_USAGE lists them. Nothing is read. */
-int dataset_known(const char *spec, struct error *err);
+int dataset_check_name(const char *spec, struct error *err);
 /* Open "NAME", "NAME:ARGUMENT" or "NAME,ARGUMENT". -ERR_USAGE lists the formats, or says that an
  * augmentation does not fit the data. */
 int dataset_open(const struct dataset_request *request, struct dataset **out, struct error *err);
@@ -92,7 +92,7 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 /* The same before normalisation: raw as the format has it, and what chance says. raw NULL (not of
  * formats of files): the target and what chance says alone. */
 int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
-		struct dataset_scratch *scratch, void *raw, struct augment_choice *choice,
+		struct dataset_scratch *scratch, void *raw, struct augment_params *choice,
 		void *target, struct error *err);
 void dataset_close(struct dataset *dataset); /* NULL is fine */
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SAID 100 /* faulty files named, the others are counted */
+#define REPORTED_FAULTS_MAX 100 /* faulty files named, the others are counted */
 
 struct feed {
 	struct feed_request request;
@@ -14,8 +14,8 @@ struct feed {
 	int64_t update; /* samples of all ranks after which a batch ends in any case; 0: none */
 	int64_t epoch, begin; /* begin: position from which updates are counted */
 	int64_t next, ahead;  /* position of the next to be taken; of the next to be asked for */
-	int64_t faults, said;
-	unsigned char *told; /* a bit a sample, or NULL where none can be faulty */
+	int64_t faults, report_count;
+	unsigned char *reported; /* a bit a sample, or NULL where none can be faulty */
 };
 
 int feed_new(const struct feed_request *request, struct feed **out, struct error *err)
@@ -31,8 +31,8 @@ int feed_new(const struct feed_request *request, struct feed **out, struct error
 	feed->next = -1;
 	feed->indices = calloc((size_t)request->loader.batch, sizeof *feed->indices);
 	if (dataset->format->files)
-		feed->told = calloc((size_t)dataset->count / 8 + 1, 1);
-	rc = feed->indices && (feed->told || !dataset->format->files)
+		feed->reported = calloc((size_t)dataset->count / 8 + 1, 1);
+	rc = feed->indices && (feed->reported || !dataset->format->files)
 		     ? loader_new(&request->loader, &feed->loader, err)
 		     : error_memory(err, "the batches");
 	if (rc) {
@@ -51,12 +51,12 @@ bool feed_free(struct feed *feed)
 	bool ended = loader_free(feed->loader);
 
 	free(feed->indices);
-	free(feed->told);
+	free(feed->reported);
 	free(feed);
 	return ended;
 }
 
-void feed_divide(struct feed *feed, int batch, int64_t update)
+void feed_set_update_size(struct feed *feed, int batch, int64_t update)
 {
 	feed->batch = batch;
 	feed->update = update;
@@ -68,44 +68,44 @@ int64_t feed_faults(const struct feed *feed)
 }
 
 /* Of samples 0, 1, 2, ... without padding. */
-static int in_order(const struct feed *feed, int64_t position, int64_t most, int64_t *global_count)
+static int take_in_order(const struct feed *feed, int64_t position, int64_t max, int64_t *global_count)
 {
 	const struct feed_request *request = &feed->request;
 	int64_t left = request->loader.dataset->count - position;
 	int count = 0;
 
-	*global_count = left < most ? left : most;
+	*global_count = left < max ? left : max;
 	for (int64_t at = request->rank; at < *global_count; at += request->world)
 		feed->indices[count++] = (uint32_t)(position + at);
 	return count;
 }
 
-static void fill(struct feed *feed)
+static void fill_ahead(struct feed *feed)
 {
 	const struct feed_request *request = &feed->request;
 
 	while (!loader_full(feed->loader)) {
-		int64_t global_count, most = (int64_t)feed->batch * request->world;
+		int64_t global_count, max = (int64_t)feed->batch * request->world;
 		int64_t left = feed->update
 				       ? feed->update - (feed->ahead - feed->begin) % feed->update
-				       : most;
+				       : max;
 
-		most = left < most ? left : most;
+		max = left < max ? left : max;
 
 		int count = request->sampler
 				    ? sampler_batch(request->sampler, feed->ahead, request->rank,
-						    request->world, most, feed->indices,
+						    request->world, max, feed->indices,
 						    &global_count)
-				    : in_order(feed, feed->ahead, most, &global_count);
+				    : take_in_order(feed, feed->ahead, max, &global_count);
 
 		if (global_count <= 0)
 			return;
-		loader_add(feed->loader, feed->indices, count, feed->epoch, global_count);
+		loader_submit(feed->loader, feed->indices, count, feed->epoch, global_count);
 		feed->ahead += global_count;
 	}
 }
 
-static void tell(struct feed *feed, const struct batch *batch)
+static void report_fault(struct feed *feed, const struct batch *batch)
 {
 	const struct feed_request *request = &feed->request;
 
@@ -114,15 +114,15 @@ static void tell(struct feed *feed, const struct batch *batch)
 		uint32_t index = batch->faults[i].index;
 		unsigned char bit = (unsigned char)(1u << (index & 7));
 
-		if (feed->told[index / 8] & bit)
+		if (feed->reported[index / 8] & bit)
 			continue;
-		feed->told[index / 8] |= bit;
-		if (!request->fault || feed->said > MOST_SAID)
+		feed->reported[index / 8] |= bit;
+		if (!request->fault || feed->report_count > REPORTED_FAULTS_MAX)
 			continue;
 		request->fault(request->context,
-			       feed->said < MOST_SAID ? batch->faults[i].text
+			       feed->report_count < REPORTED_FAULTS_MAX ? batch->faults[i].text
 						      : "more such files are counted, not named");
-		feed->said++;
+		feed->report_count++;
 	}
 }
 
@@ -132,23 +132,23 @@ int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *
 	const struct sampler *sampler = feed->request.sampler;
 	int64_t epoch = sampler ? sampler->epoch : 0;
 
-	loader_give(feed->loader);
+	loader_release(feed->loader);
 	if (position != feed->next || epoch != feed->epoch) {
-		loader_drop(feed->loader);
+		loader_discard(feed->loader);
 		feed->epoch = epoch;
 		feed->begin = feed->next = feed->ahead = position;
 	}
-	fill(feed);
+	fill_ahead(feed);
 	*global_count = 0;
 	if (feed->ahead == feed->next)
 		return 0;
 
-	int rc = loader_take(feed->loader, out, err);
+	int rc = loader_next(feed->loader, out, err);
 
 	if (rc)
 		return rc;
 	*global_count = (*out)->tag;
 	feed->next += *global_count;
-	tell(feed, *out);
+	report_fault(feed, *out);
 	return 0;
 }

@@ -22,13 +22,13 @@ struct feed_request {
 
 struct feed; /* opaque */
 
-/* Until feed_divide: batches of loader.batch samples a rank, wherever updates end. */
+/* Until feed_set_update_size: batches of loader.batch samples a rank, wherever updates end. */
 int feed_new(const struct feed_request *request, struct feed **out, struct error *err);
 bool feed_free(struct feed *feed); /* as loader_free */
 /* From now on batches of at most batch samples a rank (1 to loader.batch), none of them beyond the
  * end of an update of update samples. Updates are counted from the position at which feed_next
  * begins anew. Before the first feed_next. */
-void feed_divide(struct feed *feed, int batch, int64_t update);
+void feed_set_update_size(struct feed *feed, int batch, int64_t update);
 /* This rank's part of the global batch that begins at position of sampler's epoch (sampler_batch).
  * The batch before it is no longer read. What follows is made ahead; another epoch or position than
  * what comes next begins anew. *global_count: samples of all ranks; 0, and no batch, at the end.

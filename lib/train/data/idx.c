@@ -94,23 +94,23 @@ static const char *zip_error(gzFile file)
 static int read_unzipped(const char *path, unsigned char **out, size_t *size, struct error *err)
 {
 	gzFile file = NULL;
-	size_t used = 0, room = 1 << 20;
-	unsigned char *bytes = malloc(room);
+	size_t used = 0, capacity = 1 << 20;
+	unsigned char *bytes = malloc(capacity);
 	int rc = bytes ? open_zipped(path, &file, err) : error_memory(err, path), n = 0;
 
-	while (!rc && (n = gzread(file, bytes + used, (unsigned)(room - used))) > 0) {
+	while (!rc && (n = gzread(file, bytes + used, (unsigned)(capacity - used))) > 0) {
 		used += (size_t)n;
-		if (used < room)
+		if (used < capacity)
 			continue;
 
-		unsigned char *grown = room < MAX_BYTES ? realloc(bytes, room * 2) : NULL;
+		unsigned char *grown = capacity < MAX_BYTES ? realloc(bytes, capacity * 2) : NULL;
 
 		if (!grown)
 			rc = error_set(err, ERR_DATA, "%s: more than %zu MiB unzipped", path,
-				       room >> 20);
+				       capacity >> 20);
 		else
 			bytes = grown;
-		room *= 2;
+		capacity *= 2;
 	}
 	if (!rc && n < 0)
 		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path,
@@ -129,23 +129,23 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 }
 
 /* DIR/NAME or DIR/NAME.gz. */
-static int read_either(const char *folder, const char *name, const char *advice, char *path,
+static int read_either(const char *directory, const char *name, const char *advice, char *path,
 		       size_t path_size, unsigned char **out, size_t *size, struct error *err)
 {
 	static const char *const suffixes[] = {"", ".gz"};
 
 	for (size_t i = 0; i < 2; i++) {
-		if (snprintf(path, path_size, "%s/%s%s", folder, name, suffixes[i]) >=
+		if (snprintf(path, path_size, "%s/%s%s", directory, name, suffixes[i]) >=
 		    (int)path_size)
-			return error_set(err, ERR_USAGE, "the folder name %s is too long", folder);
+			return error_set(err, ERR_USAGE, "the folder name %s is too long", directory);
 		if (!access(path, F_OK))
 			return read_unzipped(path, out, size, err);
 	}
-	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", folder, name,
+	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", directory, name,
 			 strerror(errno), advice);
 }
 
-static int load(struct idx *idx, const char *folder, const char *prefix, const char *advice,
+static int load(struct idx *idx, const char *directory, const char *prefix, const char *advice,
 		struct error *err)
 {
 	char path[4096], name[64];
@@ -154,13 +154,13 @@ static int load(struct idx *idx, const char *folder, const char *prefix, const c
 	int rc;
 
 	snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-	rc = read_either(folder, name, advice, path, sizeof path, &idx->images, &size, err);
+	rc = read_either(directory, name, advice, path, sizeof path, &idx->images, &size, err);
 	if (!rc)
 		rc = idx_parse(path, idx->images, size, 3, sizes, &idx->pixels, err);
 	if (rc)
 		return rc;
 	snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-	rc = read_either(folder, name, advice, path, sizeof path, &idx->labels, &size, err);
+	rc = read_either(directory, name, advice, path, sizeof path, &idx->labels, &size, err);
 	if (!rc)
 		rc = idx_parse(path, idx->labels, size, 1, &labels, &idx->classes, err);
 	if (rc)
@@ -191,7 +191,7 @@ static void idx_close(struct dataset *dataset)
  * uses them. */
 struct kind {
 	const struct dataset_format *format;
-	const char *folder; /* without an argument, or NULL */
+	const char *directory; /* without an argument, or NULL */
 	float mean, deviation;
 	const char *advice; /* when a file is missing */
 };
@@ -199,9 +199,9 @@ struct kind {
 static int idx_open(const struct dataset_request *request, const struct kind *kind,
 		    struct dataset **out, struct error *err)
 {
-	const char *folder = *request->argument ? request->argument : kind->folder;
+	const char *directory = *request->argument ? request->argument : kind->directory;
 
-	if (!folder)
+	if (!directory)
 		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
 				 kind->format->name, kind->format->name);
 	struct idx *idx = calloc(1, sizeof *idx);
@@ -215,7 +215,7 @@ static int idx_open(const struct dataset_request *request, const struct kind *ki
 		.deviation = {kind->deviation},
 	};
 
-	int rc = load(idx, folder, request->split == SPLIT_TRAIN ? "train" : "t10k", kind->advice,
+	int rc = load(idx, directory, request->split == SPLIT_TRAIN ? "train" : "t10k", kind->advice,
 		      err);
 
 	if (rc) {
@@ -240,7 +240,7 @@ static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 
 static const struct kind fashion_mnist = {
 	.format = &dataset_fashion_mnist,
-	.folder = "/usr/share/datasets/fashion-mnist",
+	.directory = "/usr/share/datasets/fashion-mnist",
 	.mean = 0.2860f,
 	.deviation = 0.3530f,
 	.advice = "install the package dataset-fashion-mnist, name its folder as "

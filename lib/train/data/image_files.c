@@ -16,7 +16,7 @@
 /* A growing list of names. */
 struct names {
 	char **list;
-	size_t count, room;
+	size_t count, capacity;
 };
 
 static void names_free(struct names *names)
@@ -28,14 +28,14 @@ static void names_free(struct names *names)
 
 static int names_add(struct names *names, const char *name, struct error *err)
 {
-	if (names->count == names->room) {
-		size_t room = names->room ? names->room * 2 : 64;
-		char **grown = realloc(names->list, room * sizeof *grown);
+	if (names->count == names->capacity) {
+		size_t capacity = names->capacity ? names->capacity * 2 : 64;
+		char **grown = realloc(names->list, capacity * sizeof *grown);
 
 		if (!grown)
 			return error_memory(err, "the list of files");
 		names->list = grown;
-		names->room = room;
+		names->capacity = capacity;
 	}
 	names->list[names->count] = strdup(name);
 	if (!names->list[names->count])
@@ -55,16 +55,16 @@ static void names_sort(struct names *names)
 		qsort(names->list, names->count, sizeof *names->list, compare);
 }
 
-static int join(const char *folder, const char *name, char *out, struct error *err)
+static int join(const char *directory, const char *name, char *out, struct error *err)
 {
-	if (snprintf(out, PATH_MAX, "%s/%s", folder, name) >= PATH_MAX)
-		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes", folder,
+	if (snprintf(out, PATH_MAX, "%s/%s", directory, name) >= PATH_MAX)
+		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes", directory,
 				 name, PATH_MAX - 1);
 	return 0;
 }
 
 /* What an entry is, links followed; the type that readdir gave saves a look at each file. */
-static bool is_folder(const char *path, unsigned char type)
+static bool is_directory(const char *path, unsigned char type)
 {
 	struct stat st;
 
@@ -74,7 +74,7 @@ static bool is_folder(const char *path, unsigned char type)
 }
 
 /* The entries of path, apart; each may be NULL when nobody asks for it. */
-static int list(const char *path, struct names *folders, struct names *files, struct error *err)
+static int list(const char *path, struct names *directories, struct names *files, struct error *err)
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
@@ -92,8 +92,8 @@ static int list(const char *path, struct names *folders, struct names *files, st
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
 		rc = join(path, entry->d_name, inner, err);
-		if (!rc && is_folder(inner, entry->d_type))
-			to = folders;
+		if (!rc && is_directory(inner, entry->d_type))
+			to = directories;
 		if (!rc && to)
 			rc = names_add(to, entry->d_name, err);
 		errno = 0;
@@ -108,31 +108,31 @@ static int list(const char *path, struct names *folders, struct names *files, st
 
 /* ---- classes ---- */
 
-int folder_classes(const char *folder, struct folder_classes *out, struct error *err)
+int imagefolder_classes(const char *directory, struct imagefolder_classes *out, struct error *err)
 {
-	struct names folders = {0};
-	int rc = list(folder, &folders, NULL, err);
+	struct names directories = {0};
+	int rc = list(directory, &directories, NULL, err);
 
-	if (!rc && (!folders.count || folders.count > INT_MAX))
-		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class", folder);
+	if (!rc && (!directories.count || directories.count > INT_MAX))
+		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class", directory);
 	if (rc) {
-		names_free(&folders);
+		names_free(&directories);
 		return rc;
 	}
-	names_sort(&folders);
-	*out = (struct folder_classes){folders.list, (int)folders.count};
+	names_sort(&directories);
+	*out = (struct imagefolder_classes){directories.list, (int)directories.count};
 	return 0;
 }
 
-void folder_classes_free(struct folder_classes *classes)
+void imagefolder_classes_free(struct imagefolder_classes *classes)
 {
 	struct names names = {classes->names, (size_t)classes->count, 0};
 
 	names_free(&names);
-	*classes = (struct folder_classes){0};
+	*classes = (struct imagefolder_classes){0};
 }
 
-int folder_class(const struct folder_classes *classes, const char *name)
+int imagefolder_class_index(const struct imagefolder_classes *classes, const char *name)
 {
 	char **found = bsearch(&name, classes->names, (size_t)classes->count,
 			       sizeof *classes->names, compare);
@@ -142,33 +142,33 @@ int folder_class(const struct folder_classes *classes, const char *name)
 
 /* ---- files ---- */
 
-static int files_add(struct folder_files *files, const char *inner, const char *name, int32_t label,
+static int files_add(struct imagefolder_files *files, const char *inner, const char *name, int32_t label,
 		     struct error *err)
 {
 	size_t size = strlen(inner) + 1 + strlen(name) + 1;
 
-	if (files->names_size + size > files->names_room) {
-		size_t room = 2 * files->names_room + size + 4096;
-		char *grown = realloc(files->names, room);
+	if (files->names_size + size > files->names_capacity) {
+		size_t capacity = 2 * files->names_capacity + size + 4096;
+		char *grown = realloc(files->names, capacity);
 
 		if (!grown)
 			return error_memory(err, "the list of files");
 		files->names = grown;
-		files->names_room = room;
+		files->names_capacity = capacity;
 	}
-	if (files->count == files->room) {
-		size_t room = files->room ? files->room * 2 : 1024;
-		size_t *offsets = realloc(files->offsets, room * sizeof *offsets);
+	if (files->count == files->capacity) {
+		size_t capacity = files->capacity ? files->capacity * 2 : 1024;
+		size_t *offsets = realloc(files->offsets, capacity * sizeof *offsets);
 
 		if (offsets)
 			files->offsets = offsets;
-		int32_t *labels = realloc(files->labels, room * sizeof *labels);
+		int32_t *labels = realloc(files->labels, capacity * sizeof *labels);
 
 		if (labels)
 			files->labels = labels;
 		if (!offsets || !labels)
 			return error_memory(err, "the list of files");
-		files->room = room;
+		files->capacity = capacity;
 	}
 	snprintf(files->names + files->names_size, size, "%s/%s", inner, name);
 	files->offsets[files->count] = files->names_size;
@@ -185,13 +185,13 @@ struct above {
 };
 
 /* Paths below folder of inner and of all folders below it. */
-static int walk(const char *folder, const char *inner, const struct above *above, int depth,
+static int walk(const char *directory, const char *inner, const struct above *above, int depth,
 		struct names *out, struct error *err)
 {
 	char *path = malloc(PATH_MAX);
-	struct names folders = {0};
+	struct names directories = {0};
 	struct stat st;
-	int rc = path ? join(folder, inner, path, err) : error_memory(err, "a name");
+	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
 
 	if (!rc && stat(path, &st))
 		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
@@ -204,15 +204,15 @@ static int walk(const char *folder, const char *inner, const struct above *above
 	if (!rc)
 		rc = names_add(out, inner, err);
 	if (!rc)
-		rc = list(path, &folders, NULL, err);
-	for (size_t i = 0; !rc && i < folders.count; i++) {
+		rc = list(path, &directories, NULL, err);
+	for (size_t i = 0; !rc && i < directories.count; i++) {
 		const struct above here = {above, st.st_dev, st.st_ino};
 
-		rc = join(inner, folders.list[i], path, err);
+		rc = join(inner, directories.list[i], path, err);
 		if (!rc)
-			rc = walk(folder, path, &here, depth + 1, out, err);
+			rc = walk(directory, path, &here, depth + 1, out, err);
 	}
-	names_free(&folders);
+	names_free(&directories);
 	free(path);
 	return rc;
 }
@@ -224,12 +224,12 @@ static bool is_jpeg(const char *name)
 	return dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg"));
 }
 
-static int add_folder(struct folder_files *files, const char *folder, const char *inner,
+static int add_directory(struct imagefolder_files *files, const char *directory, const char *inner,
 		      int32_t label, struct error *err)
 {
 	char *path = malloc(PATH_MAX);
 	struct names names = {0};
-	int rc = path ? join(folder, inner, path, err) : error_memory(err, "a name");
+	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
 
 	if (!rc)
 		rc = list(path, NULL, &names, err);
@@ -238,36 +238,36 @@ static int add_folder(struct folder_files *files, const char *folder, const char
 		if (is_jpeg(names.list[i]))
 			rc = files_add(files, inner, names.list[i], label, err);
 		else
-			files->others++;
+			files->skipped_files++;
 	}
 	names_free(&names);
 	free(path);
 	return rc;
 }
 
-int folder_add(struct folder_files *files, const char *folder, const char *name, int32_t label,
+int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name, int32_t label,
 	       struct error *err)
 {
-	struct names folders = {0};
+	struct names directories = {0};
 	size_t before = files->count;
-	int rc = walk(folder, name, NULL, 0, &folders, err);
+	int rc = walk(directory, name, NULL, 0, &directories, err);
 
-	names_sort(&folders);
-	for (size_t i = 0; !rc && i < folders.count; i++)
-		rc = add_folder(files, folder, folders.list[i], label, err);
+	names_sort(&directories);
+	for (size_t i = 0; !rc && i < directories.count; i++)
+		rc = add_directory(files, directory, directories.list[i], label, err);
 	if (!rc && files->count == before)
 		rc = error_set(err, ERR_DATA,
 			       "%s/%s holds no .jpg or .jpeg file: fill the class, or remove its "
 			       "folder",
-			       folder, name);
-	names_free(&folders);
+			       directory, name);
+	names_free(&directories);
 	return rc;
 }
 
-void folder_files_free(struct folder_files *files)
+void imagefolder_files_free(struct imagefolder_files *files)
 {
 	free(files->names);
 	free(files->offsets);
 	free(files->labels);
-	*files = (struct folder_files){0};
+	*files = (struct imagefolder_files){0};
 }

@@ -23,12 +23,12 @@ struct imagefolder {
 	struct dataset dataset;
 	const struct jpeg_ops *jpeg;
 	char *root; /* DIR/train or DIR/val */
-	struct folder_files files;
+	struct imagefolder_files files;
 };
 
 /* ---- which part of an image ---- */
 
-void imagefolder_center(int width, int height, int side, struct jpeg_part *out)
+void imagefolder_center(int width, int height, int side, struct jpeg_crop *out)
 {
 	/* torchvision's Resize(side * 256 / 224) of the short side, then CenterCrop(side); Python's
 	 * int() cuts, its round() goes to the even one. */
@@ -36,7 +36,7 @@ void imagefolder_center(int width, int height, int side, struct jpeg_part *out)
 	int shorter = width < height ? width : height, longer = width < height ? height : width;
 	int64_t other = (int64_t)resized * longer / shorter;
 
-	*out = (struct jpeg_part){.width = width, .height = height, .side = side};
+	*out = (struct jpeg_crop){.width = width, .height = height, .side = side};
 	if (other > INT_MAX / 4)
 		other = INT_MAX / 4;
 	out->full_width = width < height ? resized : (int)other;
@@ -46,12 +46,12 @@ void imagefolder_center(int width, int height, int side, struct jpeg_part *out)
 }
 
 void imagefolder_resized_crop(int width, int height, int side, uint64_t seed, uint32_t epoch,
-			      uint32_t index, struct jpeg_part *out)
+			      uint32_t index, struct jpeg_crop *out)
 {
 	const double ratios[] = {3.0 / 4, 4.0 / 3};
 	const double low = log(ratios[0]), high = log(ratios[1]);
 
-	*out = (struct jpeg_part){.full_width = side, .full_height = side, .side = side};
+	*out = (struct jpeg_crop){.full_width = side, .full_height = side, .side = side};
 	for (uint32_t i = 0; i < 10; i++) {
 		uint32_t words[4];
 
@@ -82,7 +82,7 @@ struct choice {
 	uint32_t index, epoch;
 };
 
-static void choose(void *context, int width, int height, struct jpeg_part *out)
+static void choose(void *context, int width, int height, struct jpeg_crop *out)
 {
 	const struct choice *choice = context;
 	const struct dataset *dataset = choice->dataset;
@@ -96,7 +96,7 @@ static void choose(void *context, int width, int height, struct jpeg_part *out)
 
 /* ---- a sample ---- */
 
-static int read_file(const char *path, struct dataset_room *room, size_t *size, struct error *err)
+static int read_file(const char *path, struct dataset_buffer *capacity, size_t *size, struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 	struct stat st;
@@ -119,7 +119,7 @@ static int read_file(const char *path, struct dataset_room *room, size_t *size, 
 			       !S_ISREG(st.st_mode) ? "not a file"
 			       : st.st_size < 1	    ? "an empty file"
 						    : "too large for an image");
-	else if (!(bytes = dataset_room(room, *size)))
+	else if (!(bytes = dataset_reserve(capacity, *size)))
 		rc = error_memory(err, path);
 	while (!rc && used < *size && n != 0) {
 		n = read(fd, bytes + used, *size - used);
@@ -137,13 +137,13 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 			      struct dataset_scratch *scratch, void *raw, void *target,
 			      struct error *err)
 {
-	const struct imagefolder *folder = (const struct imagefolder *)dataset;
+	const struct imagefolder *directory = (const struct imagefolder *)dataset;
 	struct choice choice = {dataset, index, epoch};
 	char path[PATH_MAX];
 	size_t size = 0;
 
-	if (snprintf(path, sizeof path, "%s/%s", folder->root,
-		     folder->files.names + folder->files.offsets[index]) >= (int)sizeof path)
+	if (snprintf(path, sizeof path, "%s/%s", directory->root,
+		     directory->files.names + directory->files.offsets[index]) >= (int)sizeof path)
 		return error_set(err, ERR_INPUT, "the path of %s is too long", path);
 	int rc = read_file(path, &scratch->file, &size, err);
 
@@ -151,52 +151,52 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 		return rc;
 	const struct jpeg_request request = {path, choose, &choice};
 
-	*(int32_t *)target = folder->files.labels[index];
-	return folder->jpeg->decode(&request, scratch->file.bytes, size, raw, &scratch->rows, err);
+	*(int32_t *)target = directory->files.labels[index];
+	return directory->jpeg->decode(&request, scratch->file.bytes, size, raw, &scratch->rows, err);
 }
 
 /* ---- open ---- */
 
-static int add_classes(struct imagefolder *folder, const struct folder_classes *own,
-		       const struct folder_classes *train, struct error *err)
+static int add_classes(struct imagefolder *directory, const struct imagefolder_classes *own,
+		       const struct imagefolder_classes *train, struct error *err)
 {
 	int rc = 0;
 
 	for (int i = 0; !rc && i < own->count; i++) {
-		int label = folder_class(train, own->names[i]);
+		int label = imagefolder_class_index(train, own->names[i]);
 
 		if (label < 0)
 			return error_set(err, ERR_DATA,
 					 "%s/%s: train has no class of this name; which class "
 					 "would it be?",
-					 folder->root, own->names[i]);
-		rc = folder_add(&folder->files, folder->root, own->names[i], label, err);
+					 directory->root, own->names[i]);
+		rc = imagefolder_add(&directory->files, directory->root, own->names[i], label, err);
 	}
-	if (!rc && folder->files.count > UINT32_MAX)
+	if (!rc && directory->files.count > UINT32_MAX)
 		rc = error_set(err, ERR_DATA, "%s has more files than can be counted",
-			       folder->root);
+			       directory->root);
 	return rc;
 }
 
 /* A class of val has the number that it has in train, whatever else is missing there. */
-static int load(struct imagefolder *folder, const struct dataset_request *request,
+static int load(struct imagefolder *directory, const struct dataset_request *request,
 		struct error *err)
 {
-	struct folder_classes train = {0}, own = {0};
+	struct imagefolder_classes train = {0}, own = {0};
 	char *first = NULL;
 	int rc = 0;
 
 	if (asprintf(&first, "%s/train", request->argument) < 0 ||
-	    asprintf(&folder->root, "%s/%s", request->argument, split_name(request->split)) < 0)
+	    asprintf(&directory->root, "%s/%s", request->argument, split_name(request->split)) < 0)
 		return error_memory(err, "a name");
-	if (access(first, F_OK) || access(folder->root, F_OK))
+	if (access(first, F_OK) || access(directory->root, F_OK))
 		rc = error_set(err, ERR_INPUT,
 			       "%s is not there (%s): expected DIR/train/CLASS/NAME.jpg and "
 			       "DIR/val/CLASS/NAME.jpg%s",
-			       access(first, F_OK) ? first : folder->root, strerror(errno),
+			       access(first, F_OK) ? first : directory->root, strerror(errno),
 			       request->split == SPLIT_VAL ? "; --no-eval needs no val" : "");
 	if (!rc)
-		rc = folder_classes(first, &train, err);
+		rc = imagefolder_classes(first, &train, err);
 	/* One class is a regression elsewhere, and labels would be read as numbers. */
 	if (!rc && train.count < 2)
 		rc = error_set(err, ERR_DATA,
@@ -204,24 +204,24 @@ static int load(struct imagefolder *folder, const struct dataset_request *reques
 			       "least",
 			       first, train.names[0]);
 	if (!rc)
-		rc = folder_classes(folder->root, &own, err);
+		rc = imagefolder_classes(directory->root, &own, err);
 	if (!rc)
-		rc = add_classes(folder, &own, &train, err);
-	folder->dataset.classes = train.count;
-	folder->dataset.count = (int64_t)folder->files.count;
-	folder_classes_free(&train);
-	folder_classes_free(&own);
+		rc = add_classes(directory, &own, &train, err);
+	directory->dataset.classes = train.count;
+	directory->dataset.count = (int64_t)directory->files.count;
+	imagefolder_classes_free(&train);
+	imagefolder_classes_free(&own);
 	free(first);
 	return rc;
 }
 
 static void imagefolder_close(struct dataset *dataset)
 {
-	struct imagefolder *folder = (struct imagefolder *)dataset;
+	struct imagefolder *directory = (struct imagefolder *)dataset;
 
-	folder_files_free(&folder->files);
-	free(folder->root);
-	free(folder);
+	imagefolder_files_free(&directory->files);
+	free(directory->root);
+	free(directory);
 }
 
 static int imagefolder_open(const struct dataset_request *request, struct dataset **out,
@@ -237,25 +237,25 @@ static int imagefolder_open(const struct dataset_request *request, struct datase
 	rc = module_load(JPEG_MODULE, "data_jpeg", request->module_path, 0, &jpeg, err);
 	if (rc)
 		return error_prefix(err, "JPEG files need libjpeg");
-	struct imagefolder *folder = calloc(1, sizeof *folder);
+	struct imagefolder *directory = calloc(1, sizeof *directory);
 
-	if (!folder)
+	if (!directory)
 		return error_memory(err, "the data");
-	folder->jpeg = jpeg;
-	folder->dataset = (struct dataset){
+	directory->jpeg = jpeg;
+	directory->dataset = (struct dataset){
 		.format = &dataset_imagefolder,
 		.shape = {3, side, side},
 		.bytes = true,
 		.mean = {0.485f, 0.456f, 0.406f},
 		.deviation = {0.229f, 0.224f, 0.225f},
 	};
-	rc = load(folder, request, err);
+	rc = load(directory, request, err);
 	if (rc) {
-		imagefolder_close(&folder->dataset);
+		imagefolder_close(&directory->dataset);
 		return rc;
 	}
-	folder->dataset.others = folder->files.others;
-	*out = &folder->dataset;
+	directory->dataset.skipped_files = directory->files.skipped_files;
+	*out = &directory->dataset;
 	return 0;
 }
 

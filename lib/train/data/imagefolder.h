@@ -8,11 +8,11 @@
 #include "train/data/jpeg.h"
 
 /* Evaluation: the short side to side * 256 / 224, the middle of that. width, height >= 1. */
-void imagefolder_center(int width, int height, int side, struct jpeg_part *out);
+void imagefolder_center(int width, int height, int side, struct jpeg_crop *out);
 /* Training: torchvision's RandomResizedCrop(side). Try i of ten takes draw AUGMENT_DRAW_RESIZED +
  * i: word 0 the share of the area (0.08 to 1), word 1 the logarithm of width / height (3/4 to 4/3),
  * word 2 top, word 3 left. */
 void imagefolder_resized_crop(int width, int height, int side, uint64_t seed, uint32_t epoch,
-			      uint32_t index, struct jpeg_part *out);
+			      uint32_t index, struct jpeg_crop *out);
 
 #endif

@@ -57,7 +57,7 @@ static void message(j_common_ptr info, int level)
 	}
 }
 
-static void say_nothing(j_common_ptr info)
+static void discard_message(j_common_ptr info)
 {
 }
 
@@ -71,7 +71,7 @@ static void count_scans(j_common_ptr info)
 	longjmp(decoder->failed, 1);
 }
 
-static void give_up(struct decoder *decoder, const char *text)
+static void abort_decode(struct decoder *decoder, const char *text)
 {
 	snprintf(decoder->text, sizeof decoder->text, "%s", text);
 	longjmp(decoder->failed, 1);
@@ -101,12 +101,12 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 		info->out_color_space = JCS_CMYK;
 		break;
 	default:
-		give_up(decoder, "neither grey, RGB nor CMYK");
+		abort_decode(decoder, "neither grey, RGB nor CMYK");
 	}
 }
 
 /* By how many eighths the decoder reduces: 1/2, 1/4 and 1/8 are the ones that are fast. */
-static int eighths(const struct jpeg_part *part)
+static int eighths(const struct jpeg_crop *part)
 {
 	int64_t width = part->width, height = part->height;
 	int eighths = 8;
@@ -117,7 +117,7 @@ static int eighths(const struct jpeg_part *part)
 	return eighths;
 }
 
-static void plan(struct decoder *decoder, const struct jpeg_part *part)
+static void choose_scaling(struct decoder *decoder, const struct jpeg_crop *part)
 {
 	struct jpeg_decompress_struct *info = &decoder->info;
 	struct error err;
@@ -130,11 +130,11 @@ static void plan(struct decoder *decoder, const struct jpeg_part *part)
 	decoder->line = malloc((size_t)info->output_width * 4 + 1);
 	decoder->sums = malloc((size_t)part->side * 3 * sizeof *decoder->sums);
 	if (!decoder->line || !decoder->sums ||
-	    resize_plan(part->x * scale, part->width * scale, part->full_width, part->left,
+	    resize_axis_new(part->x * scale, part->width * scale, part->full_width, part->left,
 			part->side, &decoder->columns, &err) ||
-	    resize_plan(part->y * scale, part->height * scale, part->full_height, part->top,
+	    resize_axis_new(part->y * scale, part->height * scale, part->full_height, part->top,
 			part->side, &decoder->rows, &err))
-		give_up(decoder, "no memory");
+		abort_decode(decoder, "no memory");
 }
 
 /* a b / 255, rounded. */
@@ -165,18 +165,18 @@ static void to_rgb(const struct jpeg_decompress_struct *info, unsigned char *lin
 		}
 }
 
-static void read_rows(struct decoder *decoder, const struct jpeg_part *part, unsigned char *out,
-		      struct dataset_room *room)
+static void read_rows(struct decoder *decoder, const struct jpeg_crop *part, unsigned char *out,
+		      struct dataset_buffer *capacity)
 {
 	struct jpeg_decompress_struct *info = &decoder->info;
 	const struct resize_axis *axis = &decoder->rows;
 	int last = axis->count - 1;
 	int begin = axis->begin[0], end = axis->begin[last] + axis->size[last];
 	size_t width = 3 * (size_t)part->side;
-	unsigned char *rows = dataset_room(room, (size_t)(end - begin) * width);
+	unsigned char *rows = dataset_reserve(capacity, (size_t)(end - begin) * width);
 
 	if (!rows)
-		give_up(decoder, "no memory");
+		abort_decode(decoder, "no memory");
 	while (info->output_scanline < info->output_height) {
 		int y = (int)info->output_scanline;
 
@@ -194,11 +194,11 @@ static void read_rows(struct decoder *decoder, const struct jpeg_part *part, uns
 
 /* -1: decoder.text says why. */
 static int run(struct decoder *decoder, const unsigned char *bytes, size_t size, unsigned char *out,
-	       struct dataset_room *rows)
+	       struct dataset_buffer *rows)
 {
 	struct jpeg_decompress_struct *info = &decoder->info;
 	const struct jpeg_request *request = decoder->request;
-	struct jpeg_part part;
+	struct jpeg_crop part;
 
 	if (setjmp(decoder->failed))
 		return -1;
@@ -206,13 +206,13 @@ static int run(struct decoder *decoder, const unsigned char *bytes, size_t size,
 	info->progress = &decoder->progress;
 	read_header(decoder, bytes, size);
 	request->choose(request->context, (int)info->image_width, (int)info->image_height, &part);
-	plan(decoder, &part);
+	choose_scaling(decoder, &part);
 	read_rows(decoder, &part, out, rows);
 	return 0;
 }
 
 static int decode(const struct jpeg_request *request, const unsigned char *bytes, size_t size,
-		  unsigned char *out, struct dataset_room *rows, struct error *err)
+		  unsigned char *out, struct dataset_buffer *rows, struct error *err)
 {
 	struct decoder decoder = {.request = request};
 	int rc = 0;
@@ -220,13 +220,13 @@ static int decode(const struct jpeg_request *request, const unsigned char *bytes
 	decoder.info.err = jpeg_std_error(&decoder.errors);
 	decoder.errors.error_exit = fail;
 	decoder.errors.emit_message = message;
-	decoder.errors.output_message = say_nothing;
+	decoder.errors.output_message = discard_message;
 	decoder.progress.progress_monitor = count_scans;
 	if (run(&decoder, bytes, size, out, rows))
 		rc = error_set(err, ERR_DATA, "%s: %s", request->name, decoder.text);
 	jpeg_destroy_decompress(&decoder.info);
-	resize_free(&decoder.columns);
-	resize_free(&decoder.rows);
+	resize_axis_free(&decoder.columns);
+	resize_axis_free(&decoder.rows);
 	free(decoder.line);
 	free(decoder.sums);
 	return rc;

@@ -13,7 +13,7 @@
 
 /* What of an image is wanted: the part x, y, width, height is resized to full_width x full_height,
  * and from that side x side pixels at left, top are taken. */
-struct jpeg_part {
+struct jpeg_crop {
 	int x, y, width, height;
 	int full_width, full_height;
 	int left, top, side;
@@ -22,7 +22,7 @@ struct jpeg_part {
 struct jpeg_request {
 	const char *name; /* for err */
 	/* Says what is wanted of an image of that size. */
-	void (*choose)(void *context, int width, int height, struct jpeg_part *out);
+	void (*choose)(void *context, int width, int height, struct jpeg_crop *out);
 	void *context;
 };
 
@@ -35,7 +35,7 @@ struct jpeg_ops {
 	 * a warning), too large, an unknown colour space; err names it. Any number of threads, each
 	 * its own rows. */
 	int (*decode)(const struct jpeg_request *request, const unsigned char *bytes, size_t size,
-		      unsigned char *out, struct dataset_room *rows, struct error *err);
+		      unsigned char *out, struct dataset_buffer *rows, struct error *err);
 };
 #define JPEG_MODULE "data-jpeg" /* its symbol is data_jpeg, a struct jpeg_ops */
 extern __attribute__((visibility("default"))) const struct jpeg_ops data_jpeg;

@@ -19,11 +19,11 @@ struct slot {
 	struct batch batch;
 	uint32_t *indices;
 	bool *left_out;
-	int asked;
+	int requested;
 	int64_t epoch;
 	/* under the loader's lock */
 	int next, done;
-	int bad_place; /* of err, when err.code */
+	int failed_position; /* of err, when err.code */
 	struct error err;
 	struct batch_fault *faults;
 	int fault_count;
@@ -34,7 +34,7 @@ struct loader {
 	size_t elements, raw_size;
 	struct slot slots[LOADER_SLOTS]; /* a ring of slot_count */
 	int slot_count;
-	int oldest, queued, taken; /* taken: 0 or 1, the slot before oldest */
+	int oldest, queued, in_use; /* in_use: 0 or 1, the slot before oldest */
 
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
@@ -56,7 +56,7 @@ int loader_threads(int limit)
 
 /* ---- one sample ---- */
 
-static int keep_fault(struct loader *loader, struct slot *slot, int place, uint32_t index,
+static int keep_fault(struct loader *loader, struct slot *slot, int position, uint32_t index,
 		      const struct error *why, struct error *err)
 {
 	char *text = strdup(why->text);
@@ -67,7 +67,7 @@ static int keep_fault(struct loader *loader, struct slot *slot, int place, uint3
 	if (grown)
 		slot->faults = grown;
 	if (grown && text)
-		grown[slot->fault_count++] = (struct batch_fault){place, index, text};
+		grown[slot->fault_count++] = (struct batch_fault){position, index, text};
 	pthread_mutex_unlock(&loader->lock);
 	if (grown && text)
 		return 0;
@@ -75,43 +75,43 @@ static int keep_fault(struct loader *loader, struct slot *slot, int place, uint3
 	return error_memory(err, "the name of a faulty sample");
 }
 
-static int make(const struct loader *loader, struct slot *slot, int place, uint32_t index,
+static int load_sample(const struct loader *loader, struct slot *slot, int position, uint32_t index,
 		struct dataset_scratch *scratch, struct error *err)
 {
 	const struct dataset *dataset = loader->request.dataset;
 	struct batch *batch = &slot->batch;
-	void *target = (int32_t *)batch->target + place;
+	void *target = (int32_t *)batch->target + position;
 
 	if (loader->request.raw)
 		return dataset_raw(dataset, index, slot->epoch, scratch,
 				   batch->raw ? (char *)batch->raw +
-							(size_t)place * loader->raw_size
+							(size_t)position * loader->raw_size
 					      : NULL,
-				   &batch->choices[place], target, err);
+				   &batch->augments[position], target, err);
 	return dataset_sample(dataset, index, slot->epoch, scratch,
-			      batch->x + (size_t)place * loader->elements, target, err);
+			      batch->x + (size_t)position * loader->elements, target, err);
 }
 
-static int make_or_replace(struct loader *loader, struct slot *slot, int place,
+static int load_or_replace(struct loader *loader, struct slot *slot, int position,
 			   struct dataset_scratch *scratch, struct error *err)
 {
 	const struct dataset *dataset = loader->request.dataset;
-	uint32_t index = slot->indices[place];
+	uint32_t index = slot->indices[position];
 
 	for (int64_t row = 0;; row++) {
 		struct error why = {0};
-		int rc = make(loader, slot, place, index, scratch, &why);
+		int rc = load_sample(loader, slot, position, index, scratch, &why);
 
 		if (rc != -ERR_DATA || !dataset->format->files || dataset->strict) {
 			if (rc && err)
 				*err = why;
 			return rc;
 		}
-		rc = keep_fault(loader, slot, place, index, &why, err);
+		rc = keep_fault(loader, slot, position, index, &why, err);
 		if (rc)
 			return rc;
 		if (dataset->split != SPLIT_TRAIN) {
-			slot->left_out[place] = true;
+			slot->left_out[position] = true;
 			return 0;
 		}
 		if (row + 1 >= MAX_IN_A_ROW || row + 1 >= dataset->count)
@@ -124,18 +124,18 @@ static int make_or_replace(struct loader *loader, struct slot *slot, int place,
 
 /* ---- a batch ---- */
 
-static void make_some(struct loader *loader, struct slot *slot, int begin, int end,
+static void load_samples(struct loader *loader, struct slot *slot, int begin, int end,
 		      struct dataset_scratch *scratch)
 {
-	for (int place = begin; place < end; place++) {
+	for (int position = begin; position < end; position++) {
 		struct error why = {0};
 
-		if (!make_or_replace(loader, slot, place, scratch, &why))
+		if (!load_or_replace(loader, slot, position, scratch, &why))
 			continue;
 		pthread_mutex_lock(&loader->lock);
-		if (!slot->err.code || place < slot->bad_place) {
+		if (!slot->err.code || position < slot->failed_position) {
 			slot->err = why;
-			slot->bad_place = place;
+			slot->failed_position = position;
 		}
 		pthread_mutex_unlock(&loader->lock);
 	}
@@ -147,7 +147,7 @@ static struct slot *find_work(struct loader *loader)
 	for (int i = 0; i < loader->queued; i++) {
 		struct slot *slot = &loader->slots[(loader->oldest + i) % loader->slot_count];
 
-		if (slot->next < slot->asked)
+		if (slot->next < slot->requested)
 			return slot;
 	}
 	return NULL;
@@ -168,14 +168,14 @@ static void *work(void *argument)
 			continue;
 		}
 		int begin = slot->next;
-		int end = slot->asked - begin < chunk ? slot->asked : begin + chunk;
+		int end = slot->requested - begin < chunk ? slot->requested : begin + chunk;
 
 		slot->next = end;
 		pthread_mutex_unlock(&loader->lock);
-		make_some(loader, slot, begin, end, &scratch);
+		load_samples(loader, slot, begin, end, &scratch);
 		pthread_mutex_lock(&loader->lock);
 		slot->done += end - begin;
-		if (slot->done == slot->asked)
+		if (slot->done == slot->requested)
 			pthread_cond_broadcast(&loader->done);
 	}
 	pthread_mutex_unlock(&loader->lock);
@@ -184,19 +184,19 @@ static void *work(void *argument)
 }
 
 /* Under the lock; gives it up while waiting. */
-static int wait_made(struct loader *loader, const struct slot *slot, struct error *err)
+static int wait_ready(struct loader *loader, const struct slot *slot, struct error *err)
 {
 	int timeout_ms = loader->request.timeout_ms;
 	struct timespec until = clock_after_ms(timeout_ms);
 
-	while (slot->done < slot->asked)
+	while (slot->done < slot->requested)
 		if (pthread_cond_timedwait(&loader->done, &loader->lock, &until) == ETIMEDOUT &&
-		    slot->done < slot->asked) {
+		    slot->done < slot->requested) {
 			loader->hung = true;
 			return error_set(err, ERR_IO,
 					 "reading a batch: %d of %d samples came within %d s; does "
 					 "the file system answer?",
-					 slot->done, slot->asked, timeout_ms / 1000);
+					 slot->done, slot->requested, timeout_ms / 1000);
 		}
 	return 0;
 }
@@ -209,11 +209,11 @@ static void clear(struct slot *slot)
 	slot->err = (struct error){0};
 }
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
 	const struct batch_fault *one = a, *two = b;
 
-	return (one->place > two->place) - (one->place < two->place);
+	return (one->position > two->position) - (one->position < two->position);
 }
 
 /* Those after a sample that was left out move up. */
@@ -223,7 +223,7 @@ static void close_gaps(const struct loader *loader, struct slot *slot)
 	size_t x_size = loader->elements * sizeof(float), raw_size = loader->raw_size;
 	int to = 0;
 
-	for (int from = 0; from < slot->asked; from++) {
+	for (int from = 0; from < slot->requested; from++) {
 		if (slot->left_out[from])
 			continue;
 		if (to < from) {
@@ -234,7 +234,7 @@ static void close_gaps(const struct loader *loader, struct slot *slot)
 			if (batch->raw) {
 				memcpy((char *)batch->raw + (size_t)to * raw_size,
 				       (char *)batch->raw + (size_t)from * raw_size, raw_size);
-				batch->choices[to] = batch->choices[from];
+				batch->augments[to] = batch->augments[from];
 			}
 		}
 		to++;
@@ -246,10 +246,10 @@ static void close_gaps(const struct loader *loader, struct slot *slot)
 
 bool loader_full(const struct loader *loader)
 {
-	return loader->hung || loader->queued + loader->taken >= loader->slot_count;
+	return loader->hung || loader->queued + loader->in_use >= loader->slot_count;
 }
 
-void loader_add(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
+void loader_submit(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
 		int64_t tag)
 {
 	pthread_mutex_lock(&loader->lock);
@@ -258,7 +258,7 @@ void loader_add(struct loader *loader, const uint32_t *indices, int count, int64
 	clear(slot);
 	memcpy(slot->indices, indices, (size_t)count * sizeof *indices);
 	memset(slot->left_out, 0, (size_t)count * sizeof *slot->left_out);
-	slot->asked = count;
+	slot->requested = count;
 	slot->epoch = epoch;
 	slot->batch.tag = tag;
 	slot->next = slot->done = 0;
@@ -267,37 +267,37 @@ void loader_add(struct loader *loader, const uint32_t *indices, int count, int64
 	pthread_mutex_unlock(&loader->lock);
 }
 
-int loader_take(struct loader *loader, struct batch **out, struct error *err)
+int loader_next(struct loader *loader, struct batch **out, struct error *err)
 {
 	struct slot *slot = &loader->slots[loader->oldest];
 	int rc = 0;
 
-	if (!loader->queued || loader->taken)
+	if (!loader->queued || loader->in_use)
 		return error_set(err, ERR_INTERNAL, "%s",
-				 loader->taken ? "a batch is taken while another is"
+				 loader->in_use ? "a batch is taken while another is"
 					       : "a batch is taken that nobody asked for");
 	if (loader->thread_count) {
 		pthread_mutex_lock(&loader->lock);
-		rc = wait_made(loader, slot, err);
+		rc = wait_ready(loader, slot, err);
 		pthread_mutex_unlock(&loader->lock);
 	} else {
-		make_some(loader, slot, 0, slot->asked, &loader->scratch);
+		load_samples(loader, slot, 0, slot->requested, &loader->scratch);
 	}
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&loader->lock);
 	loader->oldest = (loader->oldest + 1) % loader->slot_count;
 	loader->queued--;
-	loader->taken = 1;
+	loader->in_use = 1;
 	pthread_mutex_unlock(&loader->lock);
 	if (slot->err.code) {
 		if (err)
 			*err = slot->err;
 		return -slot->err.code;
 	}
-	slot->batch.count = slot->asked;
+	slot->batch.count = slot->requested;
 	if (slot->fault_count) {
-		qsort(slot->faults, (size_t)slot->fault_count, sizeof *slot->faults, by_place);
+		qsort(slot->faults, (size_t)slot->fault_count, sizeof *slot->faults, by_position);
 		close_gaps(loader, slot);
 	}
 	slot->batch.faults = slot->faults;
@@ -306,24 +306,24 @@ int loader_take(struct loader *loader, struct batch **out, struct error *err)
 	return 0;
 }
 
-void loader_give(struct loader *loader)
+void loader_release(struct loader *loader)
 {
-	loader->taken = 0;
+	loader->in_use = 0;
 }
 
-void loader_drop(struct loader *loader)
+void loader_discard(struct loader *loader)
 {
 	pthread_mutex_lock(&loader->lock);
 	for (int i = 0; i < loader->queued; i++) {
 		struct slot *slot = &loader->slots[(loader->oldest + i) % loader->slot_count];
 
 		/* What no thread is at is not begun. */
-		slot->done += slot->asked - slot->next;
-		slot->next = slot->asked;
+		slot->done += slot->requested - slot->next;
+		slot->next = slot->requested;
 		if (loader->thread_count && !loader->hung)
-			wait_made(loader, slot, NULL);
+			wait_ready(loader, slot, NULL);
 	}
-	loader->queued = loader->taken = 0;
+	loader->queued = loader->in_use = 0;
 	pthread_mutex_unlock(&loader->lock);
 }
 
@@ -342,12 +342,12 @@ static int reserve(struct loader *loader, struct error *err)
 		if (request->raw) {
 			slot->batch.raw =
 				request->bare ? NULL : calloc(batch, loader->raw_size);
-			slot->batch.choices = calloc(batch, sizeof *slot->batch.choices);
+			slot->batch.augments = calloc(batch, sizeof *slot->batch.augments);
 		} else {
 			slot->batch.x = calloc(batch, loader->elements * sizeof(float));
 		}
 		if (!slot->indices || !slot->left_out || !slot->batch.target ||
-		    (request->raw ? (!slot->batch.raw && !request->bare) || !slot->batch.choices
+		    (request->raw ? (!slot->batch.raw && !request->bare) || !slot->batch.augments
 				  : !slot->batch.x))
 			return error_set(err, ERR_UNAVAILABLE,
 					 "out of memory: %d times %zu samples of %zu KiB; try a "
@@ -424,7 +424,7 @@ bool loader_free(struct loader *loader)
 		free(slot->batch.target);
 		free(slot->batch.x);
 		free(slot->batch.raw);
-		free(slot->batch.choices);
+		free(slot->batch.augments);
 	}
 	dataset_scratch_free(&loader->scratch);
 	pthread_cond_destroy(&loader->work);

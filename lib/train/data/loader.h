@@ -27,25 +27,25 @@ struct loader_request {
 
 /* A sample that could not be decoded; text says which and why. */
 struct batch_fault {
-	int place;	/* in what was asked for */
+	int position;	/* in what was asked for */
 	uint32_t index; /* of the faulty one */
 	char *text;
 };
 
 /* Samples in the order in which they were asked for. A faulty one of the training split is replaced
  * by the next index (cyclic) that is good; one of the validation split is left out, and those after
- * it move up. With --strict-data (dataset.strict) it ends loader_take with -ERR_DATA instead. */
+ * it move up. With --strict-data (dataset.strict) it ends loader_next with -ERR_DATA instead. */
 struct batch {
 	int count;			/* samples here */
 	float *x;			/* [count][C][H][W], or NULL with raw */
 	void *raw;			/* with raw: as the format has them, else (and bare) NULL */
 	const uint32_t *indices;	/* [count]: which samples; of formats of files those that were
 					 * asked for */
-	struct augment_choice *choices; /* with raw: [count], else NULL */
+	struct augment_params *augments; /* with raw: [count], else NULL */
 	void *target;			/* I32 or F32 [count] */
 	const struct batch_fault *faults;
 	int fault_count;
-	int64_t tag; /* of loader_add */
+	int64_t tag; /* of loader_submit */
 };
 
 struct loader; /* opaque */
@@ -53,7 +53,7 @@ struct loader; /* opaque */
 /* Starts the threads. -ERR_UNAVAILABLE: memory or threads are out. */
 int loader_new(const struct loader_request *request, struct loader **out, struct error *err);
 /* Ends the threads after the samples that they are at; batches become invalid. NULL is fine. False
- * when a thread hangs in a file system (loader_take had waited in vain): it cannot be ended, and
+ * when a thread hangs in a file system (loader_next had waited in vain): it cannot be ended, and
  * what it uses, the data set too, must stay until the process ends. */
 bool loader_free(struct loader *loader);
 
@@ -61,14 +61,14 @@ bool loader_free(struct loader *loader);
 #define LOADER_SLOTS 3
 bool loader_full(const struct loader *loader);
 /* Ask for a batch; indices are copied, count 0 to batch. Only when not full. Does not block. */
-void loader_add(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
+void loader_submit(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
 		int64_t tag);
-/* The oldest batch that was asked for; waits for it. Valid until loader_give, drop or free. The
+/* The oldest batch that was asked for; waits for it. Valid until loader_release, drop or free. The
  * error is that of its first bad sample; -ERR_IO when nothing came within timeout_ms. */
-int loader_take(struct loader *loader, struct batch **out, struct error *err);
+int loader_next(struct loader *loader, struct batch **out, struct error *err);
 /* The batch that was taken is no longer read. */
-void loader_give(struct loader *loader);
+void loader_release(struct loader *loader);
 /* Forget all batches that were asked for; waits for those that are being made. */
-void loader_drop(struct loader *loader);
+void loader_discard(struct loader *loader);
 
 #endif

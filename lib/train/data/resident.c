@@ -22,10 +22,10 @@ size_t resident_bytes(const struct dataset *dataset)
 
 static int fill(struct device_queue *queue, const struct dataset *dataset, char *to, struct error *err)
 {
-	size_t each = sample_bytes(dataset), room = CHUNK / each ? CHUNK / each : 1, count = 0;
+	size_t each = sample_bytes(dataset), capacity = CHUNK / each ? CHUNK / each : 1, count = 0;
 	struct dataset_scratch scratch = {0};
-	struct augment_choice choice;
-	char *chunk = malloc(room * each);
+	struct augment_params choice;
+	char *chunk = malloc(capacity * each);
 	int rc = chunk ? 0 : error_memory(err, "a part of the data set");
 
 	for (int64_t i = 0; !rc && i < dataset->count; i++) {
@@ -36,7 +36,7 @@ static int fill(struct device_queue *queue, const struct dataset *dataset, char 
 
 		rc = dataset_raw(dataset, (uint32_t)i, 0, &scratch, chunk + count++ * each, &choice,
 				 &target, err);
-		if (rc || (count < room && i + 1 < dataset->count))
+		if (rc || (count < capacity && i + 1 < dataset->count))
 			continue;
 		rc = queue->device->ops->copy_in(queue, to, chunk, count * each, err);
 		to += count * each;
@@ -56,8 +56,8 @@ int resident_new(struct device_queue *queue, const struct dataset *dataset, void
 	int rc;
 
 	*out = NULL;
-	if (!ops->takes_raw || !ops->memory_left || !bytes || bytes > RESIDENT_MOST ||
-	    bytes > ops->memory_left(queue->device) / RESIDENT_SHARE ||
+	if (!ops->accepts_raw || !ops->memory_available || !bytes || bytes > RESIDENT_MAX_BYTES ||
+	    bytes > ops->memory_available(queue->device) / RESIDENT_SHARE ||
 	    /* Free memory that cannot be had in one piece is none. */
 	    ops->memory_new(queue->device, bytes, &memory, NULL))
 		return 0;

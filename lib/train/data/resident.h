@@ -9,7 +9,7 @@
 
 /* Of the device's free memory and in all: what a data set may take there. */
 #define RESIDENT_SHARE 2
-#define RESIDENT_MOST ((size_t)8 << 30)
+#define RESIDENT_MAX_BYTES ((size_t)8 << 30)
 
 /* Bytes of all samples, raw. 0: they are files, or too many to count. Pure. */
 size_t resident_bytes(const struct dataset *dataset);

@@ -35,7 +35,7 @@ static void weigh(double middle, double scale, int pixels, int *begin, int *size
 	*size = high - low;
 }
 
-int resize_plan(double from, double length, int full, int first, int count, struct resize_axis *out,
+int resize_axis_new(double from, double length, int full, int first, int count, struct resize_axis *out,
 		struct error *err)
 {
 	double ratio = length / full, scale = ratio < 1 ? 1 : ratio;
@@ -46,7 +46,7 @@ int resize_plan(double from, double length, int full, int first, int count, stru
 	axis.size = calloc((size_t)count, sizeof *axis.size);
 	axis.weights = calloc((size_t)count * (size_t)axis.width, sizeof *axis.weights);
 	if (!axis.begin || !axis.size || !axis.weights) {
-		resize_free(&axis);
+		resize_axis_free(&axis);
 		return error_memory(err, "resizing");
 	}
 	for (int k = 0; k < count; k++) {
@@ -58,7 +58,7 @@ int resize_plan(double from, double length, int full, int first, int count, stru
 	return 0;
 }
 
-void resize_free(struct resize_axis *axis)
+void resize_axis_free(struct resize_axis *axis)
 {
 	free(axis->begin);
 	free(axis->size);

@@ -13,34 +13,34 @@ void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool 
 
 void sampler_free(struct sampler *sampler)
 {
-	free(sampler->order);
-	sampler->order = NULL;
+	free(sampler->permutation);
+	sampler->permutation = NULL;
 }
 
 int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct error *err)
 {
 	int64_t total = (sampler->samples + world - 1) / world * world;
-	uint32_t *order = NULL;
+	uint32_t *permutation = NULL;
 	int rc;
 
 	if (sampler->samples <= RANDOM_PERMUTATION_MAX)
-		order = malloc((size_t)total * sizeof *order);
-	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !order)
+		permutation = malloc((size_t)total * sizeof *permutation);
+	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !permutation)
 		return error_memory(err, "the order of an epoch");
 	/* Without a shuffle the list counts up; the check of the size is the same. */
-	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, order,
+	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, permutation,
 				err);
 	if (rc) {
-		free(order);
+		free(permutation);
 		return rc;
 	}
 	for (int64_t i = 0; !sampler->shuffle && i < sampler->samples; i++)
-		order[i] = (uint32_t)i;
+		permutation[i] = (uint32_t)i;
 	/* More padding than samples: the list again and again, as PyTorch does. */
 	for (int64_t i = sampler->samples; i < total; i++)
-		order[i] = order[i % sampler->samples];
-	free(sampler->order);
-	sampler->order = order;
+		permutation[i] = permutation[i % sampler->samples];
+	free(sampler->permutation);
+	sampler->permutation = permutation;
 	sampler->total = total;
 	sampler->epoch = epoch;
 	sampler->world = world;
@@ -48,15 +48,15 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 }
 
 int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
-		  int64_t most, uint32_t *indices, int64_t *global_count)
+		  int64_t max, uint32_t *indices, int64_t *global_count)
 {
 	int64_t left = sampler->total - position;
 	int count = 0;
 
-	*global_count = left < most ? left : most;
+	*global_count = left < max ? left : max;
 	if (*global_count < 0)
 		*global_count = 0;
 	for (int64_t j = rank; j < *global_count; j += world)
-		indices[count++] = sampler->order[position + j];
+		indices[count++] = sampler->permutation[position + j];
 	return count;
 }

@@ -14,10 +14,10 @@ struct sampler {
 	uint64_t seed;
 	int64_t samples;
 	bool shuffle;
-	int64_t epoch; /* of order */
+	int64_t epoch; /* of permutation */
 	int world;     /* that the epoch began with */
-	int64_t total; /* entries of order: samples + padding */
-	uint32_t *order;
+	int64_t total; /* entries of permutation: samples + padding */
+	uint32_t *permutation;
 };
 
 /* samples >= 1. The sampler has no epoch until sampler_begin. */
@@ -32,6 +32,6 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
  * epoch's. indices: room for this rank's part of most. Returns how many this rank gets;
  * *global_count is 0 at the epoch's end. */
 int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
-		  int64_t most, uint32_t *indices, int64_t *global_count);
+		  int64_t max, uint32_t *indices, int64_t *global_count);
 
 #endif

@@ -156,7 +156,7 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 
 	/* Of a regression the target is a sum over the sample. */
 	if (!x && dataset->classes == 1)
-		x = dataset_room(&scratch->raw, elements * sizeof *x);
+		x = dataset_reserve(&scratch->raw, elements * sizeof *x);
 	if (!x && dataset->classes == 1)
 		return error_memory(err, "a sample");
 	if (x)

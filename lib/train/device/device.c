@@ -65,7 +65,7 @@ struct check {
 	int failed; /* the code, 0: fine */
 };
 
-static void complain(struct check *check, const char *tensor, const char *what)
+static void set_tensor_error(struct check *check, const char *tensor, const char *what)
 {
 	if (check->failed)
 		return;
@@ -84,16 +84,16 @@ static void expect(struct check *check, const char *name, const struct tensor *t
 			if (!shape[i])
 				return;
 		if (!optional)
-			complain(check, name, "is absent");
+			set_tensor_error(check, name, "is absent");
 		return;
 	}
 	if (tensor->type != type)
-		complain(check, name, "has the wrong type");
+		set_tensor_error(check, name, "has the wrong type");
 	if (tensor->rank != rank)
-		complain(check, name, "has the wrong rank");
+		set_tensor_error(check, name, "has the wrong rank");
 	for (int i = 0; i < rank; i++)
 		if (tensor->shape[i] != shape[i])
-			complain(check, name, "has the wrong shape");
+			set_tensor_error(check, name, "has the wrong shape");
 }
 
 static void expect_results(struct check *check, int rank, const int64_t *y_shape)
@@ -120,7 +120,7 @@ static void check_window(struct check *check)
 	int64_t k = call->attributes.kernel;
 
 	if (call->x.rank != 4) {
-		complain(check, "x", "has not rank 4");
+		set_tensor_error(check, "x", "has not rank 4");
 		return;
 	}
 
@@ -128,9 +128,9 @@ static void check_window(struct check *check)
 			op_side(x[3], &call->attributes)};
 
 	if (y[2] < 1 || y[3] < 1)
-		complain(check, "x", "is smaller than the kernel");
+		set_tensor_error(check, "x", "is smaller than the kernel");
 	if (!conv && call->attributes.pad * 2 > k)
-		complain(check, "x", "is padded by more than half a window");
+		set_tensor_error(check, "x", "is padded by more than half a window");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 4, x);
 	if (conv) {
 		int64_t w_shape[4] = {w[0], x[1], k, k};
@@ -147,7 +147,7 @@ static void check_linear(struct check *check)
 	int64_t n = call->x.rank ? call->x.shape[0] : 0, inputs = 1;
 
 	if (call->x.rank < 1 || call->w.rank != 2) {
-		complain(check, "x or w", "has the wrong rank");
+		set_tensor_error(check, "x or w", "has the wrong rank");
 		return;
 	}
 	for (int i = 1; i < call->x.rank; i++)
@@ -181,7 +181,7 @@ static void check_batchnorm(struct check *check)
 	bool backward = call->pass == OP_BACKWARD, training = call->batchnorm.training;
 
 	if (call->x.rank != 4) {
-		complain(check, "x", "has not rank 4");
+		set_tensor_error(check, "x", "has not rank 4");
 		return;
 	}
 	expect(check, "x", &call->x, false, ELEMENT_F32, 4, call->x.shape);
@@ -217,14 +217,14 @@ static void check_avgpool(struct check *check)
 	const int64_t *x = call->x.shape;
 
 	if (call->x.rank != 4) {
-		complain(check, "x", "has not rank 4");
+		set_tensor_error(check, "x", "has not rank 4");
 		return;
 	}
 
 	int64_t y[4] = {x[0], x[1], 1, 1};
 
 	if (x[2] < 1 || x[3] < 1)
-		complain(check, "x", "has planes without elements");
+		set_tensor_error(check, "x", "has planes without elements");
 	expect(check, "x", &call->x, call->pass == OP_BACKWARD, ELEMENT_F32, 4, x);
 	expect_results(check, 4, y);
 }
@@ -237,7 +237,7 @@ static void check_relu(struct check *check)
 	expect_results(check, call->x.rank, call->x.shape);
 	if (call->pass == OP_BACKWARD && call->add_dx && call->dx.data &&
 	    call->dx.data == call->dy.data)
-		complain(check, "dx", "cannot be added to in dy's place");
+		set_tensor_error(check, "dx", "cannot be added to in dy's place");
 }
 
 static void check_sgd(struct check *check)
@@ -245,7 +245,7 @@ static void check_sgd(struct check *check)
 	const struct op_call *call = check->call;
 
 	if (call->pass != OP_FORWARD)
-		complain(check, "w", "cannot be differentiated");
+		set_tensor_error(check, "w", "cannot be differentiated");
 	expect(check, "w", &call->w, false, ELEMENT_F32, 1, call->w.shape);
 	expect(check, "dw", &call->dw, false, ELEMENT_F32, 1, call->w.shape);
 	expect(check, "state", &call->state, call->sgd.momentum == 0, ELEMENT_F32, 1,
@@ -258,11 +258,11 @@ static void check_loss(struct check *check)
 	bool mse = call->kind == OP_MSE, rank = call->kind == OP_LABEL_RANK;
 
 	if (call->x.rank != 2) {
-		complain(check, "x", "has not rank 2");
+		set_tensor_error(check, "x", "has not rank 2");
 		return;
 	}
 	if (!(call->smoothing >= 0 && call->smoothing <= 1))
-		complain(check, "target", "is smoothed by a number that is not in 0 to 1");
+		set_tensor_error(check, "target", "is smoothed by a number that is not in 0 to 1");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 2, call->x.shape);
 	expect(check, "target", &call->target, false, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
 	       call->x.shape);
@@ -270,7 +270,7 @@ static void check_loss(struct check *check)
 		expect(check, "y", &call->y, false, rank ? ELEMENT_I32 : ELEMENT_F32, 1,
 		       call->x.shape);
 	else if (rank)
-		complain(check, "x", "cannot be differentiated");
+		set_tensor_error(check, "x", "cannot be differentiated");
 	else
 		expect(check, "dx", &call->dx, false, ELEMENT_F32, 2, call->x.shape);
 }
@@ -308,14 +308,14 @@ int op_check(const struct op_call *call, struct error *err)
 		check_sgd(&check);
 		break;
 	default:
-		complain(&check, "x", "is of no op that there is");
+		set_tensor_error(&check, "x", "is of no op that there is");
 	}
 	return -check.failed;
 }
 
 /* ---- devices ---- */
 
-int device_known(const char *name, struct error *err)
+int device_check_name(const char *name, struct error *err)
 {
 	if (!strcmp(name, "auto") || !strcmp(name, "cpu") || !strcmp(name, "cuda") ||
 	    !strcmp(name, device_cpu_reference.name))
@@ -342,22 +342,22 @@ static bool driver_present(void)
 }
 
 int device_find(const char *name, int index, const char *search_path, struct device **out,
-		struct error *passed_over, struct error *err)
+		struct error *gpu_error, struct error *err)
 {
 	bool automatic = !strcmp(name, "auto"), fastest = automatic || !strcmp(name, "cpu");
 	struct error missing = {0};
-	int rc = device_known(name, err);
+	int rc = device_check_name(name, err);
 	void *ops;
 
-	if (passed_over)
-		*passed_over = missing;
+	if (gpu_error)
+		*gpu_error = missing;
 	if (rc)
 		return rc;
 	if (!strcmp(name, "cuda"))
 		return open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out, err);
 	if (automatic && driver_present() &&
 	    !open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out,
-			 passed_over ? passed_over : &missing))
+			 gpu_error ? gpu_error : &missing))
 		return 0;
 	/* What a module lacks is no error here: the reference computes everything, slower. */
 	if (fastest &&

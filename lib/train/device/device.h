@@ -4,9 +4,9 @@
  * Ops: one call computes one operation, forward or backward. Every device has them; the op
  * conformance suite checks each against float64, and the default step walks them.
  *
- * Graph: step_new takes the whole network with its shapes, precision, buckets and comm and gives
+ * Graph: executor_new takes the whole network with its shapes, precision, buckets and comm and gives
  * a step that runs forward, backward, reduction and update at once. A device that leaves
- * step_new NULL gets the default (device/step.c), which walks the ops in order; a faster one
+ * executor_new NULL gets the default (device/step.c), which walks the ops in order; a faster one
  * chooses its own layouts, fusions, workspaces and capture.
  *
  * Seen from outside, images are NCHW, convolution weights OIHW, linear weights [out][in], all
@@ -124,8 +124,8 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes);
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
 enum loss_kind { LOSS_CROSS_ENTROPY, LOSS_MSE };
 
-/* What a step is made from. All is borrowed until step_free. */
-struct step_request {
+/* What a step is made from. All is borrowed until executor_free. */
+struct executor_request {
 	const struct graph *graph;
 	int batch; /* the most samples a run brings */
 	enum precision precision;
@@ -138,7 +138,7 @@ struct step_request {
 	float *weights, *gradients,
 		*momentum; /* flat, device memory; the last two NULL without train */
 	bool vote; /* gradients has one element more, which is reduced with the last bucket: each
-		    * update's step_input.vote, so that device_step_ask learns the sum over ranks */
+		    * update's executor_input.vote, so that device_executor_start_votes learns the sum over ranks */
 	float *buffers;	   /* flat, device memory: the graph's buffers (running statistics), changed
 			    * by training; NULL where the graph has none */
 	struct op_sgd sgd; /* lr comes with each run */
@@ -148,7 +148,7 @@ struct step_request {
 	bool tf32;   /* float32 products may be TF32's */
 	bool deterministic; /* the same bits each time */
 	bool no_graph;	    /* launch each kernel by itself: no CUDA graph */
-	/* What raw samples are (device_ops.takes_raw). table: [channels][256] of augment_table, host
+	/* What raw samples are (device_ops.accepts_raw). table: [channels][256] of augment_table, host
 	 * memory; NULL: raw samples are floats. */
 	const float *table;
 	int crop_pad;
@@ -156,19 +156,19 @@ struct step_request {
 
 /* How one sample is augmented, as data/augment.h draws it. top, left: where the crop begins in the padded image, 0 to
  * 2 crop_pad. */
-struct augment_choice {
+struct augment_params {
 	int top, left;
 	bool flip;
 };
 
-/* One run's batch, in host memory, borrowed until step_run returns.
+/* One run's batch, in host memory, borrowed until executor_run returns.
  *
  * An update may be made of several runs (gradient accumulation): the first begins new gradients
  * (first), later ones add to them, the last one (last) reduces and updates. */
-struct step_input {
+struct executor_input {
 	const float *x;	    /* [count][C][H][W]; NULL with raw */
 	const void *raw;    /* the same before normalisation and augmentation, or NULL */
-	const struct augment_choice *choices; /* of raw: [count] */
+	const struct augment_params *augments; /* of raw: [count] */
 	/* Instead of raw: samples indices[count] of resident, device memory that holds all of a data
 	 * set as raw samples, one after another. */
 	const void *resident;
@@ -176,28 +176,28 @@ struct step_input {
 	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
 	int count;	    /* 0 to batch: a rank may have nothing in the last batch of an epoch */
 	int64_t global_count; /* samples of this update over all its runs and ranks, >= 1 */
-	int64_t step;	      /* the number by which first_bad names this run */
+	int64_t step;	      /* the number by which first_nonfinite_step names this run */
 	float lr;
 	bool first, last; /* of an update's runs; both in a run of train = false are ignored */
-	float vote;	  /* see step_request; of the update's last run */
+	float vote;	  /* see executor_request; of the update's last run */
 };
 
-/* What this rank's runs added up since the last step_read (last_*: of the last run alone). */
-struct step_totals {
+/* What this rank's runs added up since the last executor_read (last_*: of the last run alone). */
+struct executor_totals {
 	double loss_sum, last_loss_sum; /* sums over samples; last: of the last update's runs */
 	int64_t samples, top1, top5;	/* top counts are 0 with LOSS_MSE */
 	int64_t last_samples;
-	int64_t first_bad; /* the first step whose loss was not finite; -1: none */
+	int64_t first_nonfinite_step; /* the first step whose loss was not finite; -1: none */
 };
 
 /* PyTorch's GradScaler, for PRECISION_F16: the loss is multiplied by scale, gradients divided. */
-struct step_scale {
+struct grad_scaler_state {
 	float scale;
-	int32_t good; /* updates since it was changed */
+	int32_t growth_tracker; /* updates since it was changed */
 	int64_t skipped; /* updates left out since it was asked: a gradient was not finite */
 };
 
-struct step; /* opaque, the device's own */
+struct executor; /* opaque, the device's own */
 
 /* ---- the device ---- */
 
@@ -226,7 +226,7 @@ struct device_ops {
 	int (*memory_new)(struct device *device, size_t size_bytes, void **out, struct error *err);
 	void (*memory_free)(struct device *device, void *memory);
 	/* Bytes of it that are free. NULL: its memory is the host's. */
-	size_t (*memory_left)(struct device *device);
+	size_t (*memory_available)(struct device *device);
 
 	int (*queue_new)(struct device *device, struct device_queue **out, struct error *err);
 	void (*queue_free)(struct device_queue *queue);
@@ -255,22 +255,22 @@ struct device_ops {
 	bool (*supports)(const struct device *device, const struct op_call *call);
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 
-	/* Upper height; all four NULL: the default walks the ops. takes_raw: step_input may bring
+	/* Upper height; all four NULL: the default walks the ops. accepts_raw: executor_input may bring
 	 * raw, or resident, instead of x; a device without a step of its own does not. reduced: precisions other
 	 * than PRECISION_F32, tf32 and no_graph mean something. */
-	bool takes_raw, reduced;
-	bool takes_vote; /* step_run puts step_input.vote in its place itself */
-	int (*step_new)(struct device_queue *queue, const struct step_request *request,
-			struct step **out, struct error *err);
-	int (*step_run)(struct step *step, const struct step_input *input, struct error *err);
-	int (*step_read)(struct step *step, struct step_totals *out, struct error *err);
-	void (*step_free)(struct step *step);
-	/* device_step_ask and device_step_votes, where work is done beside the host; else both NULL. */
-	int (*step_ask)(struct step *step, struct error *err);
-	int (*step_votes)(struct step *step, float *out, struct error *err);
+	bool accepts_raw, reduced;
+	bool accepts_vote; /* executor_run puts executor_input.vote in its place itself */
+	int (*executor_new)(struct device_queue *queue, const struct executor_request *request,
+			struct executor **out, struct error *err);
+	int (*executor_run)(struct executor *executor, const struct executor_input *input, struct error *err);
+	int (*executor_read)(struct executor *executor, struct executor_totals *out, struct error *err);
+	void (*executor_free)(struct executor *executor);
+	/* device_executor_start_votes and device_executor_finish_votes, where work is done beside the host; else both NULL. */
+	int (*executor_start_votes)(struct executor *executor, struct error *err);
+	int (*executor_finish_votes)(struct executor *executor, float *out, struct error *err);
 	/* begin: set the scale, NULL: leave it. now: what it is, NULL: do not ask. Of a training
 	 * step of PRECISION_F16; NULL where reduced is not set. */
-	int (*step_scale)(struct step *step, const struct step_scale *begin, struct step_scale *now,
+	int (*executor_grad_scaler)(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
 			  struct error *err);
 };
 
@@ -279,34 +279,34 @@ extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
 #define DEVICE_CUDA_MODULE "device-cuda"	     /* device-cuda.so; symbol "device_cuda" */
 
 /* Is there a device of that name? -ERR_USAGE lists them. Nothing is loaded. */
-int device_known(const char *name, struct error *err);
+int device_check_name(const char *name, struct error *err);
 /* Open "cuda", "cpu" (oneDNN's where its module is there, else the reference; the device's name
- * tells which), "cpu-reference", or "auto": cuda where there is a GPU, else cpu. passed_over (NULL
+ * tells which), "cpu-reference", or "auto": cuda where there is a GPU, else cpu. gpu_error (NULL
  * is fine): why "auto" did not take a GPU, where its module is installed and a driver there; else
  * its text is empty. search_path: see base/module.h.
  * -ERR_USAGE: no device of that name. */
 int device_find(const char *name, int index, const char *search_path, struct device **out,
-		struct error *passed_over, struct error *err);
-/* The same without passed_over. */
+		struct error *gpu_error, struct error *err);
+/* The same without gpu_error. */
 int device_open(const char *name, int index, const char *search_path, struct device **out,
 		struct error *err);
 
-/* The upper height on any device: its own, or the default. step_read waits for the queue and
- * begins new sums. step_free(NULL) is fine. */
-struct device_step; /* opaque */
-int device_step_new(struct device_queue *queue, const struct step_request *request,
-		    struct device_step **out, struct error *err);
-int device_step_run(struct device_step *step, const struct step_input *input, struct error *err);
-int device_step_read(struct device_step *step, struct step_totals *out, struct error *err);
-/* With step_request.vote: ask what the ranks' votes of the last update come to. Does not wait; one
+/* The upper height on any device: its own, or the default. executor_read waits for the queue and
+ * begins new sums. executor_free(NULL) is fine. */
+struct device_executor; /* opaque */
+int device_executor_new(struct device_queue *queue, const struct executor_request *request,
+		    struct device_executor **out, struct error *err);
+int device_executor_run(struct device_executor *executor, const struct executor_input *input, struct error *err);
+int device_executor_read(struct device_executor *executor, struct executor_totals *out, struct error *err);
+/* With executor_request.vote: ask what the ranks' votes of the last update come to. Does not wait; one
  * question at a time. */
-int device_step_ask(struct device_step *step, struct error *err);
+int device_executor_start_votes(struct device_executor *executor, struct error *err);
 /* The answer to the last question. Waits for that update where the device runs beside the host:
  * not where some updates were run since. */
-int device_step_votes(struct device_step *step, float *out, struct error *err);
-/* device_ops.step_scale; without one begin is passed over and now says that nothing is scaled. */
-int device_step_scale(struct device_step *step, const struct step_scale *begin,
-		      struct step_scale *now, struct error *err);
-void device_step_free(struct device_step *step);
+int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err);
+/* device_ops.grad_scaler_state; without one begin is passed over and now says that nothing is scaled. */
+int device_executor_grad_scaler(struct device_executor *executor, const struct grad_scaler_state *begin,
+		      struct grad_scaler_state *now, struct error *err);
+void device_executor_free(struct device_executor *executor);
 
 #endif

@@ -18,13 +18,13 @@ static int backward_position(const struct graph *graph, int op)
 
 /* ---- turns ---- */
 
-static int plan_turns(const struct graph *graph, struct step_plan *plan, struct error *err)
+static int find_accumulation(const struct graph *graph, struct executor_arena *arena_map, struct error *err)
 {
 	bool *written = calloc((size_t)graph->value_count, sizeof *written);
 	int rc = 0;
 
-	plan->turns = calloc((size_t)graph->op_count + 1, sizeof *plan->turns);
-	if (!written || !plan->turns) {
+	arena_map->accumulate = calloc((size_t)graph->op_count + 1, sizeof *arena_map->accumulate);
+	if (!written || !arena_map->accumulate) {
 		free(written);
 		return error_memory(err, "a training step");
 	}
@@ -39,11 +39,11 @@ static int plan_turns(const struct graph *graph, struct step_plan *plan, struct 
 				       graph->model, i, op_name(op->kind));
 			break;
 		}
-		plan->turns[i].add_dx = written[op->input];
+		arena_map->accumulate[i].add_dx = written[op->input];
 		written[op->input] = true;
 		if (op->input2 < 0)
 			continue;
-		plan->turns[i].add_dx2 = written[op->input2];
+		arena_map->accumulate[i].add_dx2 = written[op->input2];
 		written[op->input2] = true;
 	}
 	free(written);
@@ -61,7 +61,7 @@ struct memory {
 	struct memory_item *items;
 };
 
-static void live(struct memory_item *item, int position)
+static void lifetime(struct memory_item *item, int position)
 {
 	if (item->last < item->first) {
 		item->first = item->last = position;
@@ -110,35 +110,35 @@ static bool backward_reads_input(const struct graph_op *op)
 	return op->kind != OP_RELU && op->kind != OP_ADD && op->kind != OP_AVGPOOL;
 }
 
-static void find_lives(struct memory *memory)
+static void find_lifetimes(struct memory *memory)
 {
 	const struct graph *graph = memory->graph;
 
 	for (int i = 0; i < 2 * graph->value_count; i++)
 		memory->items[i] = (struct memory_item){.first = 0, .last = -1};
-	live(value_item(memory, 0), 0);
-	live(value_item(memory, graph->output), graph->op_count);
+	lifetime(value_item(memory, 0), 0);
+	lifetime(value_item(memory, graph->output), graph->op_count);
 	if (memory->train) {
-		live(value_item(memory, graph->output), graph->op_count + 1);
-		live(gradient_item(memory, graph->output), graph->op_count + 1);
+		lifetime(value_item(memory, graph->output), graph->op_count + 1);
+		lifetime(gradient_item(memory, graph->output), graph->op_count + 1);
 	}
 	for (int i = 0; i < graph->op_count; i++) {
 		const struct graph_op *op = &graph->ops[i];
 		int inputs[2] = {op->input, op->input2}, back = backward_position(graph, i);
 
-		live(value_item(memory, op->output), i);
+		lifetime(value_item(memory, op->output), i);
 		for (int k = 0; k < 2 && inputs[k] >= 0; k++)
-			live(value_item(memory, inputs[k]), i);
+			lifetime(value_item(memory, inputs[k]), i);
 		if (!memory->train)
 			continue;
 		if (backward_reads_input(op))
-			live(value_item(memory, op->input), back);
+			lifetime(value_item(memory, op->input), back);
 		if (op->kind == OP_RELU)
-			live(value_item(memory, op->output), back);
-		live(gradient_item(memory, op->output), back);
+			lifetime(value_item(memory, op->output), back);
+		lifetime(gradient_item(memory, op->output), back);
 		for (int k = 0; k < 2 && inputs[k] >= 0; k++)
 			if (inputs[k])
-				live(gradient_item(memory, inputs[k]), back);
+				lifetime(gradient_item(memory, inputs[k]), back);
 	}
 }
 
@@ -161,30 +161,30 @@ static int find_sizes(struct memory *memory, int batch, struct error *err)
 	return 0;
 }
 
-static int plan_memory(struct memory *memory, int batch, struct step_plan *plan, struct error *err)
+static int assign_offsets(struct memory *memory, int batch, struct executor_arena *arena_map, struct error *err)
 {
 	int values = memory->graph->value_count;
 	int rc;
 
-	find_lives(memory);
+	find_lifetimes(memory);
 	rc = find_sizes(memory, batch, err);
 	if (!rc)
-		rc = memory_plan(memory->items, 2 * (size_t)values, ALIGNMENT, &plan->arena_bytes,
+		rc = memory_plan(memory->items, 2 * (size_t)values, ALIGNMENT, &arena_map->arena_bytes,
 				 err);
 	for (int i = 0; !rc && i < values; i++) {
-		plan->values[i] = value_item(memory, i)->offset;
-		plan->gradients[i] =
-			memory->train && i ? gradient_item(memory, i)->offset : STEP_NOWHERE;
+		arena_map->values[i] = value_item(memory, i)->offset;
+		arena_map->gradients[i] =
+			memory->train && i ? gradient_item(memory, i)->offset : ARENA_NONE;
 	}
 	return rc;
 }
 
-int step_plan_make(const struct graph *graph, int batch, bool train, struct step_plan *out,
+int executor_arena_make(const struct graph *graph, int batch, bool train, struct executor_arena *out,
 		   struct error *err)
 {
 	size_t values = (size_t)graph->value_count;
-	struct step_plan plan = {.values = calloc(values, sizeof *plan.values),
-				 .gradients = calloc(values, sizeof *plan.gradients)};
+	struct executor_arena arena_map = {.values = calloc(values, sizeof *arena_map.values),
+				 .gradients = calloc(values, sizeof *arena_map.gradients)};
 	struct memory memory = {.graph = graph,
 				.train = train,
 				.root = calloc(values, sizeof *memory.root),
@@ -192,28 +192,28 @@ int step_plan_make(const struct graph *graph, int batch, bool train, struct step
 	int *readers = calloc(values, sizeof *readers);
 	int rc = 0;
 
-	if (!plan.values || !plan.gradients || !memory.root || !memory.items || !readers)
+	if (!arena_map.values || !arena_map.gradients || !memory.root || !memory.items || !readers)
 		rc = error_memory(err, "a training step");
 	if (!rc && train)
-		rc = plan_turns(graph, &plan, err);
+		rc = find_accumulation(graph, &arena_map, err);
 	if (!rc) {
 		find_roots(&memory, readers);
-		rc = plan_memory(&memory, batch, &plan, err);
+		rc = assign_offsets(&memory, batch, &arena_map, err);
 	}
 	free(memory.root);
 	free(memory.items);
 	free(readers);
 	if (rc)
-		step_plan_free(&plan);
+		executor_arena_free(&arena_map);
 	else
-		*out = plan;
+		*out = arena_map;
 	return rc;
 }
 
-void step_plan_free(struct step_plan *plan)
+void executor_arena_free(struct executor_arena *arena_map)
 {
-	free(plan->turns);
-	free(plan->values);
-	free(plan->gradients);
-	memset(plan, 0, sizeof *plan);
+	free(arena_map->accumulate);
+	free(arena_map->values);
+	free(arena_map->gradients);
+	memset(arena_map, 0, sizeof *arena_map);
 }

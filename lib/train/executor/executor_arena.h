@@ -11,11 +11,11 @@
 #include "train/model/graph.h"
 
 /* A value without a gradient, or a gradient that nobody wants: the input's. */
-#define STEP_NOWHERE ((size_t)-1)
+#define ARENA_NONE ((size_t)-1)
 
 /* What the backward pass of an op does with the gradients of its inputs: the first op of the
  * backward pass that reaches a value's gradient writes it, later ones add. */
-struct step_turn {
+struct executor_accumulate {
 	bool add_dx, add_dx2;
 };
 
@@ -24,16 +24,16 @@ struct step_turn {
  * have their gradients. A forward value lives until its last reader, of the forward pass or, in
  * training, of the backward pass, which reads of OP_RELU y (not x) and of OP_ADD and OP_AVGPOOL
  * neither; a gradient from its first writer to the op that made its value. */
-struct step_plan {
-	struct step_turn *turns; /* one an op; NULL without train */
+struct executor_arena {
+	struct executor_accumulate *accumulate; /* one an op; NULL without train */
 	size_t *values, *gradients;
 	size_t arena_bytes;
 };
 
 /* Plan a step of at most batch samples. Pure. -ERR_INTERNAL: a value that nobody reads, or an
  * addition of a value to itself; -ERR_UNAVAILABLE: memory, or a network larger than any. */
-int step_plan_make(const struct graph *graph, int batch, bool train, struct step_plan *out,
+int executor_arena_make(const struct graph *graph, int batch, bool train, struct executor_arena *out,
 		   struct error *err);
-void step_plan_free(struct step_plan *plan); /* clears it */
+void executor_arena_free(struct executor_arena *arena_map); /* clears it */
 
 #endif

@@ -9,115 +9,115 @@
 #include "train/model/graph.h"
 
 /* Neighbours that decay alike are one stretch. */
-static void plan_stretches(struct step_parts *parts)
+static void find_param_ranges(struct executor_common *common)
 {
-	const struct step_request *request = parts->request;
+	const struct executor_request *request = common->request;
 	const struct buckets *buckets = request->buckets;
 
 	for (int i = 0; i < request->graph->param_count; i++) {
 		const struct graph_param *param = &request->graph->params[buckets->ready[i]];
 		bool decay = request->decay_vectors || param->rank > 1;
-		struct stretch *last = &parts->stretches[parts->stretch_count];
+		struct param_range *last = &common->param_ranges[common->param_range_count];
 
 		if (i && last[-1].decay == decay) {
 			last[-1].count += (size_t)param->count;
 			continue;
 		}
-		*last = (struct stretch){buckets->offsets[buckets->ready[i]], (size_t)param->count,
+		*last = (struct param_range){buckets->offsets[buckets->ready[i]], (size_t)param->count,
 					 decay};
-		parts->stretch_count++;
+		common->param_range_count++;
 	}
 }
 
-int step_parts_new(const struct step_request *request, struct step_parts *out, struct error *err)
+int executor_common_new(const struct executor_request *request, struct executor_common *out, struct error *err)
 {
-	struct step_parts parts = {
+	struct executor_common common = {
 		.request = request,
-		.stretches =
-			calloc((size_t)request->graph->param_count + 1, sizeof *parts.stretches),
-		.pending = calloc(request->buckets->bucket_count + 1, sizeof *parts.pending),
-		.totals = {.first_bad = -1},
+		.param_ranges =
+			calloc((size_t)request->graph->param_count + 1, sizeof *common.param_ranges),
+		.pending = calloc(request->buckets->bucket_count + 1, sizeof *common.pending),
+		.totals = {.first_nonfinite_step = -1},
 	};
 
-	if (!parts.stretches || !parts.pending) {
-		step_parts_free(&parts);
+	if (!common.param_ranges || !common.pending) {
+		executor_common_free(&common);
 		return error_memory(err, "a training step");
 	}
-	plan_stretches(&parts);
-	*out = parts;
+	find_param_ranges(&common);
+	*out = common;
 	return 0;
 }
 
-void step_parts_free(struct step_parts *parts)
+void executor_common_free(struct executor_common *common)
 {
-	free(parts->stretches);
-	free(parts->pending);
-	*parts = (struct step_parts){0};
+	free(common->param_ranges);
+	free(common->pending);
+	*common = (struct executor_common){0};
 }
 
-int step_parts_check(const struct step_parts *parts, const struct step_input *input,
+int executor_common_check(const struct executor_common *common, const struct executor_input *input,
 		     struct error *err)
 {
-	if (input->count < 0 || input->count > parts->request->batch || input->global_count < 1)
+	if (input->count < 0 || input->count > common->request->batch || input->global_count < 1)
 		return error_set(err, ERR_INTERNAL, "a batch of %d samples for a step of %d",
-				 input->count, parts->request->batch);
+				 input->count, common->request->batch);
 	return 0;
 }
 
-void step_parts_count(struct step_parts *parts, const struct step_input *input, const float *losses,
-		      const int32_t *places)
+void executor_common_add_losses(struct executor_common *common, const struct executor_input *input, const float *losses,
+		      const int32_t *label_ranks)
 {
-	struct step_totals *totals = &parts->totals;
+	struct executor_totals *totals = &common->totals;
 	double sum = 0;
 
-	if (input->first || !parts->request->train)
-		parts->update_loss = 0, parts->update_samples = 0;
+	if (input->first || !common->request->train)
+		common->update_loss = 0, common->update_samples = 0;
 	for (int i = 0; i < input->count; i++) {
 		sum += (double)losses[i];
-		if (places) {
-			totals->top1 += places[i] < 1;
-			totals->top5 += places[i] < 5;
+		if (label_ranks) {
+			totals->top1 += label_ranks[i] < 1;
+			totals->top5 += label_ranks[i] < 5;
 		}
 	}
-	if (!isfinite(sum) && totals->first_bad < 0)
-		totals->first_bad = input->step;
-	parts->update_loss += sum;
-	parts->update_samples += input->count;
+	if (!isfinite(sum) && totals->first_nonfinite_step < 0)
+		totals->first_nonfinite_step = input->step;
+	common->update_loss += sum;
+	common->update_samples += input->count;
 	totals->loss_sum += sum;
 	totals->samples += input->count;
-	totals->last_loss_sum = parts->update_loss;
-	totals->last_samples = parts->update_samples;
+	totals->last_loss_sum = common->update_loss;
+	totals->last_samples = common->update_samples;
 }
 
-void step_parts_read(struct step_parts *parts, struct step_totals *out)
+void executor_common_take_totals(struct executor_common *common, struct executor_totals *out)
 {
-	*out = parts->totals;
-	parts->totals = (struct step_totals){.first_bad = -1};
+	*out = common->totals;
+	common->totals = (struct executor_totals){.first_nonfinite_step = -1};
 }
 
-void step_parts_begin(struct step_parts *parts)
+void executor_common_begin_update(struct executor_common *common)
 {
-	const struct buckets *buckets = parts->request->buckets;
+	const struct buckets *buckets = common->request->buckets;
 
 	for (size_t i = 0; i < buckets->bucket_count; i++)
-		parts->pending[i] = buckets->list[i].params;
-	parts->next_bucket = 0;
+		common->pending[i] = buckets->list[i].params;
+	common->next_bucket = 0;
 }
 
-int step_parts_ready(struct step_parts *parts, int param, struct device_queue *queue,
+int executor_common_gradient_ready(struct executor_common *common, int param, struct device_queue *queue,
 		     struct error *err)
 {
-	const struct step_request *request = parts->request;
+	const struct executor_request *request = common->request;
 	const struct buckets *buckets = request->buckets;
 	int rc = 0;
 
 	if (param < 0)
 		return 0;
-	parts->pending[buckets->bucket_of[param]]--;
-	while (!rc && parts->next_bucket < buckets->bucket_count &&
-	       !parts->pending[parts->next_bucket]) {
-		const struct bucket *bucket = &buckets->list[parts->next_bucket++];
-		bool last = parts->next_bucket == buckets->bucket_count;
+	common->pending[buckets->bucket_of[param]]--;
+	while (!rc && common->next_bucket < buckets->bucket_count &&
+	       !common->pending[common->next_bucket]) {
+		const struct bucket *bucket = &buckets->list[common->next_bucket++];
+		bool last = common->next_bucket == buckets->bucket_count;
 
 		rc = request->comm->ops->all_reduce(request->comm, queue,
 						    request->gradients + bucket->offset,

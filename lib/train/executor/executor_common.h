@@ -7,41 +7,41 @@
 #include "train/device/device.h"
 
 /* A part of the flat layout that decays, or that does not. */
-struct stretch {
+struct param_range {
 	size_t offset, count;
 	bool decay;
 };
 
-struct step_parts {
-	const struct step_request *request; /* borrowed */
-	struct stretch *stretches;	    /* without decay_vectors = false, one in all */
-	size_t stretch_count;
+struct executor_common {
+	const struct executor_request *request; /* borrowed */
+	struct param_range *param_ranges;	    /* without decay_vectors = false, one in all */
+	size_t param_range_count;
 	int *pending;	    /* parameters a bucket still waits for */
 	size_t next_bucket; /* the first that was not handed out */
 	double update_loss; /* of this update's runs so far */
 	int64_t update_samples;
-	struct step_totals totals;
+	struct executor_totals totals;
 };
 
 /* request must outlive parts. -ERR_UNAVAILABLE: memory. */
-int step_parts_new(const struct step_request *request, struct step_parts *out, struct error *err);
-void step_parts_free(struct step_parts *parts);
+int executor_common_new(const struct executor_request *request, struct executor_common *out, struct error *err);
+void executor_common_free(struct executor_common *common);
 
 /* Is input one that request allows? -ERR_INTERNAL. */
-int step_parts_check(const struct step_parts *parts, const struct step_input *input,
+int executor_common_check(const struct executor_common *common, const struct executor_input *input,
 		     struct error *err);
 /* Add up one run: the loss of each of its samples, and each one's OP_LABEL_RANK (NULL with
  * LOSS_MSE). */
-void step_parts_count(struct step_parts *parts, const struct step_input *input, const float *losses,
-		      const int32_t *places);
+void executor_common_add_losses(struct executor_common *common, const struct executor_input *input, const float *losses,
+		      const int32_t *label_ranks);
 /* The totals so far; new sums begin. */
-void step_parts_read(struct step_parts *parts, struct step_totals *out);
+void executor_common_take_totals(struct executor_common *common, struct executor_totals *out);
 
 /* Before the backward pass of an update's last run. */
-void step_parts_begin(struct step_parts *parts);
+void executor_common_begin_update(struct executor_common *common);
 /* The gradients of param (-1: none) are on queue: buckets go to comm, first to last, as soon as
  * they are full. Errors: comm's. */
-int step_parts_ready(struct step_parts *parts, int param, struct device_queue *queue,
+int executor_common_gradient_ready(struct executor_common *common, int param, struct device_queue *queue,
 		     struct error *err);
 
 #endif

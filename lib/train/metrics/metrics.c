@@ -105,15 +105,15 @@ static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error
 static int open_events(struct metrics *metrics, const struct metrics_request *request,
 		       enum split split, struct error *err)
 {
-	char *folder;
+	char *directory;
 	int rc;
 
-	if (asprintf(&folder, "%s/%s", request->folder, split_name(split)) < 0)
+	if (asprintf(&directory, "%s/%s", request->directory, split_name(split)) < 0)
 		return error_memory(err, "the metrics");
 	/* An evaluation at the step of the checkpoint stays, as its row does. */
-	rc = tensorboard_open(folder, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
+	rc = tensorboard_open(directory, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
 			      &metrics->events[split], err);
-	free(folder);
+	free(directory);
 	return rc;
 }
 
@@ -122,13 +122,13 @@ int metrics_open(const struct metrics_request *request, struct metrics **out, st
 	struct metrics *metrics = calloc(1, sizeof *metrics);
 	int rc;
 
-	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", request->folder) < 0) {
+	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", request->directory) < 0) {
 		free(metrics);
 		return error_memory(err, "the metrics");
 	}
 	metrics->fd = -1;
 	metrics->last_val = -1;
-	rc = file_make_dirs(request->folder, err);
+	rc = file_make_dirs(request->directory, err);
 	if (!rc)
 		rc = open_rows(metrics, request->resumed_step, err);
 	if (!rc)
@@ -155,19 +155,19 @@ static bool has_accuracy(const struct metrics_row *row)
 
 static void add_gpu(json_t *json, const struct gpu_reading *gpu)
 {
-	json_t *slow = json_array();
+	json_t *throttled = json_array();
 
-	for (int why = 0; why < GPU_SLOW_COUNT; why++)
-		if (gpu->slow[why])
-			json_array_append_new(slow, json_string(gpu_slow_name(why)));
-	json_object_set_new(json, "gpu_use", number(gpu->use));
+	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+		if (gpu->throttled[why])
+			json_array_append_new(throttled, json_string(gpu_throttle_name(why)));
+	json_object_set_new(json, "gpu_use", number(gpu->utilization));
 	json_object_set_new(json, "gpu_memory_bytes", number(gpu->memory_bytes));
 	json_object_set_new(json, "gpu_power_w", number(gpu->power_w));
-	json_object_set_new(json, "gpu_slow", slow);
+	json_object_set_new(json, "gpu_slow", throttled);
 }
 
 /* How much of the reductions nobody waited for, 0 to 1. */
-static double hidden(const struct metrics_row *row)
+static double hidden_fraction(const struct metrics_row *row)
 {
 	return row->comm_busy_ms > 0 ? 1 - row->comm_exposed_ms / row->comm_busy_ms : 1;
 }
@@ -207,12 +207,12 @@ static int write_line(struct metrics *metrics, const struct metrics_row *row, st
 	}
 	if (json && row->overlap) {
 		json_object_set_new(json, "comm_ms", number(row->comm_busy_ms));
-		json_object_set_new(json, "comm_hidden", number(hidden(row)));
+		json_object_set_new(json, "comm_hidden", number(hidden_fraction(row)));
 	}
 	return write_json(metrics, json, err);
 }
 
-int metrics_write_save(struct metrics *metrics, const struct metrics_save *row, struct error *err)
+int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row, struct error *err)
 {
 	if (!metrics)
 		return 0;
@@ -239,20 +239,20 @@ static int write_event(struct metrics *metrics, const struct metrics_row *row, s
 		scalars[count++] = (struct tensorboard_scalar){"acc5", row->acc5};
 	}
 	if (row->gpu) {
-		int slow = 0;
+		int throttled = 0;
 
-		for (int why = 0; why < GPU_SLOW_COUNT; why++)
-			slow += row->gpu->slow[why];
-		scalars[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->use};
+		for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+			throttled += row->gpu->throttled[why];
+		scalars[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->utilization};
 		scalars[count++] =
 			(struct tensorboard_scalar){"gpu_memory_bytes", row->gpu->memory_bytes};
 		scalars[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
-		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", slow};
+		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", throttled};
 		scalars[count++] = (struct tensorboard_scalar){"host_ms", row->host_ms};
 	}
 	if (row->overlap) {
 		scalars[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};
-		scalars[count++] = (struct tensorboard_scalar){"comm_hidden", hidden(row)};
+		scalars[count++] = (struct tensorboard_scalar){"comm_hidden", hidden_fraction(row)};
 	}
 	return tensorboard_write(metrics->events[row->split], row->step, scalars, count, err);
 }

@@ -31,7 +31,7 @@ struct metrics_row {
 
 /* What is open besides the training's. */
 struct metrics_request {
-	const char *folder;   /* made where it is missing */
+	const char *directory;   /* made where it is missing */
 	int64_t resumed_step; /* rows past that step are dropped, since they will be written again
 			       * (by a new file renamed into place; TensorBoard purges them when it
 			       * reads). Negative: a new run, an old metrics.jsonl is kept as
@@ -40,7 +40,7 @@ struct metrics_request {
 };
 
 /* A checkpoint: "split":"checkpoint", in metrics.jsonl alone. */
-struct metrics_save {
+struct metrics_checkpoint {
 	int64_t step, epoch; /* epoch from 1 */
 	double stall_ms;     /* that the training stood still for it */
 	double write_ms;     /* that the write took beside the training */
@@ -52,7 +52,7 @@ int metrics_open(const struct metrics_request *request, struct metrics **out, st
 /* One write(2) a row and file. A row of val whose step was there when a resumed run began is left
  * out: that evaluation was repeated. -ERR_IO. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err);
-int metrics_write_save(struct metrics *metrics, const struct metrics_save *row, struct error *err);
+int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row, struct error *err);
 const char *metrics_path(const struct metrics *metrics); /* "" for NULL */
 void metrics_close(struct metrics *metrics);
 

@@ -143,10 +143,10 @@ size_t tensorboard_scalars_record(double wall_time, int64_t step,
 /* ---- files ---- */
 
 /* TensorBoard reads a folder's files by name: the seconds that come after all that are there. */
-static int64_t next_seconds(const char *folder)
+static int64_t next_seconds(const char *directory)
 {
 	int64_t seconds = clock_wall_us() / 1000000;
-	DIR *dir = opendir(folder);
+	DIR *dir = opendir(directory);
 	struct dirent *entry;
 
 	while (dir && (entry = readdir(dir))) {
@@ -155,10 +155,10 @@ static int64_t next_seconds(const char *folder)
 		if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) ||
 		    strspn(digits, "0123456789") > 12)
 			continue;
-		int64_t there = strtoll(digits, NULL, 10);
+		int64_t taken_seconds = strtoll(digits, NULL, 10);
 
-		if (there >= seconds)
-			seconds = there + 1;
+		if (taken_seconds >= seconds)
+			seconds = taken_seconds + 1;
 	}
 	if (dir)
 		closedir(dir);
@@ -174,14 +174,14 @@ static int write_record(struct tensorboard *tensorboard, const unsigned char *re
 	return 0;
 }
 
-static int create(struct tensorboard *tensorboard, const char *folder, struct error *err)
+static int create(struct tensorboard *tensorboard, const char *directory, struct error *err)
 {
 	char host[256] = "";
 	int flags = O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC;
 
 	gethostname(host, sizeof host - 1);
-	if (asprintf(&tensorboard->path, "%s/" PREFIX "%010" PRId64 ".%s.%ld", folder,
-		     next_seconds(folder), host[0] ? host : "localhost", (long)getpid()) < 0) {
+	if (asprintf(&tensorboard->path, "%s/" PREFIX "%010" PRId64 ".%s.%ld", directory,
+		     next_seconds(directory), host[0] ? host : "localhost", (long)getpid()) < 0) {
 		tensorboard->path = NULL;
 		return error_memory(err, "the events");
 	}
@@ -191,7 +191,7 @@ static int create(struct tensorboard *tensorboard, const char *folder, struct er
 				   : 0;
 }
 
-int tensorboard_open(const char *folder, int64_t first_step, struct tensorboard **out,
+int tensorboard_open(const char *directory, int64_t first_step, struct tensorboard **out,
 		     struct error *err)
 {
 	struct tensorboard *tensorboard = calloc(1, sizeof *tensorboard);
@@ -201,9 +201,9 @@ int tensorboard_open(const char *folder, int64_t first_step, struct tensorboard 
 	if (rc)
 		return rc;
 	tensorboard->fd = -1;
-	rc = file_make_dirs(folder, err);
+	rc = file_make_dirs(directory, err);
 	if (!rc)
-		rc = create(tensorboard, folder, err);
+		rc = create(tensorboard, directory, err);
 	if (!rc)
 		rc = write_record(tensorboard, record, tensorboard_version_record(clock_wall_s(), record),
 				  err);

@@ -20,7 +20,7 @@ struct tensorboard_scalar {
  * those that are there. Its first events are the format's version and a start of session at
  * first_step: what files before it have from that step on is purged by TensorBoard, not from disk.
  * 0 for a new run. -ERR_OUTPUT, -ERR_IO. */
-int tensorboard_open(const char *folder, int64_t first_step, struct tensorboard **out,
+int tensorboard_open(const char *directory, int64_t first_step, struct tensorboard **out,
 		     struct error *err);
 /* One event with all values, one write(2); 1 to TENSORBOARD_SCALARS_MAX of them. NULL does nothing.
  * -ERR_IO. */

@@ -6,13 +6,13 @@
 
 #include "train/model/graph.h"
 
-struct plan {
+struct resnet_depth {
 	int depth;
 	bool bottleneck; /* 1x1, 3x3, 1x1 with four times the channels; else two 3x3 */
 	int blocks[4];
 };
 
-static const struct plan plans[] = {
+static const struct resnet_depth resnet_depths[] = {
 	{18, false, {2, 2, 2, 2}},  {34, false, {3, 4, 6, 3}},	{50, true, {3, 4, 6, 3}},
 	{101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
@@ -54,13 +54,13 @@ static int shortcut(struct graph *graph, const char *block, int value, int chann
 	return value;
 }
 
-static int block(struct graph *graph, const struct plan *plan, const char *name, int input,
+static int block(struct graph *graph, const struct resnet_depth *resnet_depth, const char *name, int input,
 		 int width, int stride)
 {
-	int first = graph->param_count, channels = plan->bottleneck ? width * 4 : width;
+	int first = graph->param_count, channels = resnet_depth->bottleneck ? width * 4 : width;
 	int value = input, identity = input;
 
-	if (plan->bottleneck) {
+	if (resnet_depth->bottleneck) {
 		value = graph_relu(graph, numbered(graph, name, 1, value, width, 1, 1));
 		value = graph_relu(graph, numbered(graph, name, 2, value, width, 3, stride));
 		value = numbered(graph, name, 3, value, channels, 1, 1);
@@ -76,18 +76,18 @@ static int block(struct graph *graph, const struct plan *plan, const char *name,
 	return graph_relu(graph, graph_add(graph, value, identity));
 }
 
-static const struct plan *plan_of(int depth)
+static const struct resnet_depth *find_depth(int depth)
 {
-	const struct plan *plan = plans;
+	const struct resnet_depth *resnet_depth = resnet_depths;
 
-	while (plan->depth != depth)
-		plan++;
-	return plan;
+	while (resnet_depth->depth != depth)
+		resnet_depth++;
+	return resnet_depth;
 }
 
 static void build(struct graph *graph, const struct model *model, enum model_stem stem)
 {
-	const struct plan *plan = plan_of(model->depth);
+	const struct resnet_depth *resnet_depth = find_depth(model->depth);
 	bool small = stem == STEM_CIFAR;
 	int value = conv_norm(graph, "conv1", "bn1", 0, 64, small ? 3 : 7, small ? 1 : 2);
 
@@ -95,11 +95,11 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 	if (!small)
 		value = graph_maxpool2d(graph, value, 3, 2, 1);
 	for (int layer = 0; layer < 4; layer++)
-		for (int i = 0; i < plan->blocks[layer]; i++) {
+		for (int i = 0; i < resnet_depth->blocks[layer]; i++) {
 			char name[32];
 
 			snprintf(name, sizeof name, "layer%d.%d", layer + 1, i);
-			value = block(graph, plan, name, value, 64 << layer, layer && !i ? 2 : 1);
+			value = block(graph, resnet_depth, name, value, 64 << layer, layer && !i ? 2 : 1);
 		}
 	graph_linear(graph, "fc", graph_avgpool(graph, value), graph->classes);
 }

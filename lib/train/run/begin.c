@@ -8,7 +8,7 @@
 #include "train/run/loop_internal.h"
 
 /* Weights from the seed, or from --init's file. */
-static int begin_anew(struct train *train, struct variables *variables, struct error *err)
+static int initialise_variables(struct train *train, struct variables *variables, struct error *err)
 {
 	const struct train_options *options = train->options;
 	int rc = graph_initialise(train->graph, options->seed, train->buckets.offsets,
@@ -28,7 +28,7 @@ static int begin_anew(struct train *train, struct variables *variables, struct e
 }
 
 /* What is not as it was when the checkpoint was saved. */
-static void say_changes(const struct train *train)
+static void note_changed_options(const struct train *train)
 {
 	const struct train_options *options = train->options;
 	struct train_state today;
@@ -46,7 +46,7 @@ static void say_changes(const struct train *train)
 
 /* How an update is made of batches. With the options of the checkpoint an update stays what it was,
  * on however many ranks: each takes smaller batches, or more of them. */
-static void plan_update(struct train *train)
+static void choose_update_size(struct train *train)
 {
 	const struct train_options *options = train->options;
 	const struct train_state *state = &train->state;
@@ -62,11 +62,11 @@ static void plan_update(struct train *train)
 			   state->update, train->update);
 		return;
 	}
-	int64_t most = (state->update + world - 1) / world; /* of a rank in an update */
-	int64_t batches = (most + options->batch - 1) / options->batch;
+	int64_t max = (state->update + world - 1) / world; /* of a rank in an update */
+	int64_t batches = (max + options->batch - 1) / options->batch;
 
 	train->update = state->update;
-	train->batch = (int)((most + batches - 1) / batches);
+	train->batch = (int)((max + batches - 1) / batches);
 	train_note(train,
 		   "note: an update stays at the checkpoint's %" PRId64 " samples: on %" PRId64
 		   " rank%s %" PRId64 " batch%s of at most %d sample%s each",
@@ -75,7 +75,7 @@ static void plan_update(struct train *train)
 }
 
 /* The epoch that was begun goes on with the entries that are left of its order. */
-static void say_order(const struct train *train)
+static void note_changed_world(const struct train *train)
 {
 	const struct train_state *state = &train->state;
 	int64_t total = (train->data->count + state->world - 1) / state->world * state->world;
@@ -90,7 +90,7 @@ static void say_order(const struct train *train)
 }
 
 /* The run's end: --steps, or the last step of the last epoch. */
-static void plan_end(struct train *train)
+static void find_last_step(struct train *train)
 {
 	const struct train_options *options = train->options;
 	int64_t world = train->comm->size;
@@ -127,7 +127,7 @@ static int open_metrics(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	const struct metrics_request metrics = {
-		.folder = options->metrics,
+		.directory = options->metrics,
 		.resumed_step = train->result.resumed ? train->state.step : -1,
 		.validates = options->evaluate,
 	};
@@ -137,29 +137,29 @@ static int open_metrics(struct train *train, struct error *err)
 }
 
 /* The root's numbers to all. Collective. */
-static int share(struct train *train, void *data, size_t size_bytes, struct error *err)
+static int broadcast(struct train *train, void *data, size_t size_bytes, struct error *err)
 {
-	return comm_share(train->comm, train->queue, data, size_bytes, train->root, err);
+	return comm_broadcast_on_host(train->comm, train->queue, data, size_bytes, train->root, err);
 }
 
-static int share_all(struct train *train, struct variables *variables, struct error *err)
+static int broadcast_state(struct train *train, struct variables *variables, struct error *err)
 {
 	size_t weights = variables->weight_count * sizeof(float);
-	int rc = share(train, variables->weights, weights, err);
+	int rc = broadcast(train, variables->weights, weights, err);
 
 	if (!rc)
-		rc = share(train, variables->momentum, weights, err);
+		rc = broadcast(train, variables->momentum, weights, err);
 	if (!rc)
-		rc = share(train, variables->buffers, variables->buffer_count * sizeof(float), err);
+		rc = broadcast(train, variables->buffers, variables->buffer_count * sizeof(float), err);
 	if (!rc)
-		rc = share(train, &train->state, sizeof train->state, err);
+		rc = broadcast(train, &train->state, sizeof train->state, err);
 	if (!rc)
-		rc = share(train, &train->result.resumed, sizeof train->result.resumed, err);
+		rc = broadcast(train, &train->result.resumed, sizeof train->result.resumed, err);
 	return rc;
 }
 
 /* All ranks: what is known once the checkpoint is. */
-static int settle(struct train *train, struct error *err)
+static int prepare_resumed_run(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	bool from_ckpt = train->result.resumed && !strcmp(options->resume, "auto");
@@ -169,10 +169,10 @@ static int settle(struct train *train, struct error *err)
 	if (from_ckpt)
 		train->saved_step = train->state.step;
 	if (from_ckpt && !train->comm->rank && train->writes &&
-	    folder_best(options->ckpt, &train->best_acc1) < 0)
+	    checkpoint_dir_best(options->ckpt, &train->best_acc1) < 0)
 		train->best_acc1 = -1;
 	train->best_saved = train->best_acc1;
-	rc = comm_share(train->comm, train->queue, &train->best_acc1, sizeof train->best_acc1, 0,
+	rc = comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1, sizeof train->best_acc1, 0,
 			err);
 	if (from_ckpt && !train->comm->rank && train->resumed_from) {
 		train->result.checkpoint = strdup(train->resumed_from);
@@ -183,39 +183,39 @@ static int settle(struct train *train, struct error *err)
 	 */
 	train->sampler.seed = train->state.seed;
 	train->data->augment_seed = train->state.seed;
-	plan_update(train);
-	say_order(train);
-	feed_divide(train->feed, train->batch, train->update);
+	choose_update_size(train);
+	note_changed_world(train);
+	feed_set_update_size(train->feed, train->batch, train->update);
 	if (!rc)
 		rc = train_state_data(&train->state, options->data, err);
 	/* Copies on several nodes are the same to the last byte. */
 	return rc ? rc
-		  : comm_share(train->comm, train->queue, train->state.data,
+		  : comm_broadcast_on_host(train->comm, train->queue, train->state.data,
 			       sizeof train->state.data, 0, err);
 }
 
 /* Weights of a checkpoint, or new ones, on all ranks. Collective. */
-static int begin_with(struct train *train, struct variables *variables, struct error *err)
+static int load_variables(struct train *train, struct variables *variables, struct error *err)
 {
-	int rc = train_find_weights(train, variables, err);
+	int rc = train_load_weights(train, variables, err);
 
 	if (rc)
 		return rc;
 	if (train->comm->rank == train->root) {
 		train->result.resumed = train->resumed_from;
 		if (!train->resumed_from)
-			rc = begin_anew(train, variables, err);
+			rc = initialise_variables(train, variables, err);
 	}
 	rc = train_ready(train, rc, err);
 	if (!rc)
-		rc = share_all(train, variables, err);
+		rc = broadcast_state(train, variables, err);
 	if (!rc)
 		rc = optim_load(&train->optim, variables, err);
 	if (!rc && train->state.scale > 0 && train->options->precision == PRECISION_F16)
-		rc = device_step_scale(
-			train->step,
-			&(struct step_scale){.scale = (float)train->state.scale,
-					     .good = (int32_t)train->state.scale_good},
+		rc = device_executor_grad_scaler(
+			train->executor,
+			&(struct grad_scaler_state){.scale = (float)train->state.scale,
+					     .growth_tracker = (int32_t)train->state.growth_tracker},
 			NULL, err);
 	if (rc)
 		return rc;
@@ -225,7 +225,7 @@ static int begin_with(struct train *train, struct variables *variables, struct e
 			   ", position %" PRId64,
 			   train->resumed_from, train->state.step, train->state.epoch + 1,
 			   train->state.position);
-		say_changes(train);
+		note_changed_options(train);
 	}
 	return 0;
 }
@@ -235,8 +235,8 @@ static int begin_with(struct train *train, struct variables *variables, struct e
 static int finish_model(struct train *train, struct error *err)
 {
 	double missing[1] = {!train->comm->rank && train->result.checkpoint &&
-			     !folder_model_follows(train->options->ckpt, train->state.step)};
-	int rc = comm_agree(train->comm, train->queue, missing, 1, COMM_MAX, err);
+			     !checkpoint_dir_model_is_newer(train->options->ckpt, train->state.step)};
+	int rc = comm_reduce_on_host(train->comm, train->queue, missing, 1, COMM_MAX, err);
 
 	if (missing[0] > 0)
 		train->saved_step = -1;
@@ -252,21 +252,21 @@ int train_begin(struct train *train, struct error *err)
 	if (!rc && train->options->ckpt) {
 		rc = train_find_writers(train, err);
 		if (!rc)
-			rc = train_ready(train, train_open_folder(train, err), err);
+			rc = train_ready(train, train_open_checkpoint_dir(train, err), err);
 	}
 	if (!rc)
-		rc = begin_with(train, &variables, err);
+		rc = load_variables(train, &variables, err);
 	variables_free(&variables);
 	if (!rc)
-		rc = settle(train, err);
+		rc = prepare_resumed_run(train, err);
 	if (!rc)
 		rc = open_metrics(train, err);
 	if (!rc)
-		rc = train_order_open(train, err);
+		rc = train_sample_log_open(train, err);
 	rc = train_ready(train, rc, err);
 	if (rc)
 		return rc;
-	plan_end(train);
+	find_last_step(train);
 	if (train->state.step >= train->last_step)
 		train_note(train,
 			   "nothing to train: %" PRId64

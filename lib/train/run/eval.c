@@ -17,7 +17,7 @@ static int next(struct feed *feed, int64_t position, struct batch **batch, int64
 }
 
 /* *stopped: it was broken off. */
-static int run_own(struct feed *feed, const void *resident, struct device_step *step,
+static int run_own(struct feed *feed, const void *resident, struct device_executor *executor,
 		   struct stop *stop, double *wait_ms, bool *stopped, struct error *err)
 {
 	int64_t position = 0, global_count, batches = 0;
@@ -25,11 +25,11 @@ static int run_own(struct feed *feed, const void *resident, struct device_step *
 	struct batch *batch;
 	int rc = next(feed, position, &batch, &global_count, &wait_s, err);
 
-	for (; !rc && global_count && !(*stopped = stop_now(stop)); batches++) {
-		struct step_input input = {
+	for (; !rc && global_count && !(*stopped = stop_wanted_now(stop)); batches++) {
+		struct executor_input input = {
 			.x = batch->x,
 			.raw = batch->raw,
-			.choices = batch->choices,
+			.augments = batch->augments,
 			.resident = resident,
 			.indices = batch->indices,
 			.target = batch->target,
@@ -38,9 +38,9 @@ static int run_own(struct feed *feed, const void *resident, struct device_step *
 		};
 
 		if (batch->count)
-			rc = device_step_run(step, &input, err);
+			rc = device_executor_run(executor, &input, err);
 		position += global_count;
-		beat_on(0, "evaluates");
+		train_heartbeat_activity(0, "evaluates");
 		if (!rc)
 			rc = next(feed, position, &batch, &global_count, &wait_s, err);
 	}
@@ -48,27 +48,27 @@ static int run_own(struct feed *feed, const void *resident, struct device_step *
 	return rc;
 }
 
-int eval_run(struct feed *feed, const void *resident, struct device_step *step, struct comm *comm,
+int eval_run(struct feed *feed, const void *resident, struct device_executor *executor, struct comm *comm,
 	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
 	     struct error *err)
 {
-	struct step_totals totals = {0};
+	struct executor_totals totals = {0};
 	int64_t faults = feed_faults(feed);
 	double begin = clock_now_s(), wait_ms = 0;
 	bool stopped = false;
-	int rc = run_own(feed, resident, step, stop, &wait_ms, &stopped, err);
+	int rc = run_own(feed, resident, executor, stop, &wait_ms, &stopped, err);
 
 	if (!rc)
-		rc = device_step_read(step, &totals, err);
+		rc = device_executor_read(executor, &totals, err);
 	if (rc)
 		return rc;
 	double sums[6] = {totals.loss_sum,	(double)totals.samples,
 			  (double)totals.top1,	(double)totals.top5,
 			  (double)(feed_faults(feed) - faults), stopped};
 
-	rc = comm_agree(comm, queue, sums, 6, COMM_SUM, err);
+	rc = comm_reduce_on_host(comm, queue, sums, 6, COMM_SUM, err);
 	if (!rc)
-		rc = comm_agree(comm, queue, &wait_ms, 1, COMM_MAX, err);
+		rc = comm_reduce_on_host(comm, queue, &wait_ms, 1, COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "adding up the evaluation");
 	if (sums[5] > 0) {

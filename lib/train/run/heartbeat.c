@@ -12,17 +12,17 @@ static int file = -1;
 static double last_done;
 static int64_t last_step;
 
-void beat_open(const char *path)
+void train_heartbeat_open(const char *path)
 {
 	if (path && *path && file < 0)
 		file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-static void put(double done, int64_t step, const char *doing)
+static void write_line(double done, int64_t step, const char *activity)
 {
 	char line[LINE + 1], text[LINE];
 
-	snprintf(text, sizeof text, "%.3f step %" PRId64 ", %s", done, step, doing);
+	snprintf(text, sizeof text, "%.3f step %" PRId64 ", %s", done, step, activity);
 	snprintf(line, sizeof line, "%-*s\n", LINE - 1, text);
 	if (pwrite(file, line, LINE, 0) != LINE) {
 		close(file); /* a full disk: no heartbeats, but no fault of the training's */
@@ -30,16 +30,16 @@ static void put(double done, int64_t step, const char *doing)
 	}
 }
 
-void beat(double done, int64_t step, const char *doing)
+void train_heartbeat_write(double done, int64_t step, const char *activity)
 {
 	last_done = done;
 	last_step = step;
 	if (file >= 0)
-		put(done, step, doing);
+		write_line(done, step, activity);
 }
 
-void beat_on(double part, const char *doing)
+void train_heartbeat_activity(double part, const char *activity)
 {
 	if (file >= 0)
-		put(last_done + part, last_step, doing);
+		write_line(last_done + part, last_step, activity);
 }

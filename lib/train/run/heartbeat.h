@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 /* From here on. path: NULL or "" for none; a file that cannot be written is as good as none. */
-void beat_open(const char *path);
-/* So many are done (a part of one counts as such), of which the last is step; doing: "computes". One
+void train_heartbeat_open(const char *path);
+/* So many are done (a part of one counts as such), of which the last is step; activity: "computes". One
  * write(2) of one line; nothing without a file. */
-void beat(double done, int64_t step, const char *doing);
+void train_heartbeat_write(double done, int64_t step, const char *activity);
 /* The same number, and something else is being done. part is added to it: 0, or below 1. */
-void beat_on(double part, const char *doing);
+void train_heartbeat_activity(double part, const char *activity);
 
 #endif

@@ -45,7 +45,7 @@ void train_note(const struct train *train, const char *format, ...)
 
 /* What has to be done after the update that ends here, before steps go on: an evaluation. Before the
  * first one is timed, as long as training on its samples. */
-static double seconds_after(const struct train *train, int64_t position)
+static double seconds_of_eval_after(const struct train *train, int64_t position)
 {
 	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
 
@@ -56,30 +56,30 @@ static double seconds_after(const struct train *train, int64_t position)
 	return rate > 0 ? (double)train->val->count / rate : 0;
 }
 
-static bool beside_host(const struct train *train)
+static bool device_is_async(const struct train *train)
 {
 	return train->device->ops->queue_native(train->queue);
 }
 
 /* How long a vote may wait until all know of it. */
-static double seconds_to_answer(const struct train *train)
+static double seconds_until_votes(const struct train *train)
 {
 	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
 
-	return beside_host(train) && rate > 0
+	return device_is_async(train) && rate > 0
 		       ? (VOTE_STEPS + VOTE_LAG) * (double)train->update / rate
 		       : 0;
 }
 
 /* One batch of this rank, of an update that has update samples, done of them before it. *count: how
  * many samples all ranks took. */
-static int micro_step(struct train *train, int64_t update, int64_t done, int64_t *count,
+static int run_micro_batch(struct train *train, int64_t update, int64_t done, int64_t *count,
 		      struct error *err)
 {
 	struct batch *batch;
 	double steps = (double)(train->state.step - train->first_step);
 
-	beat(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
+	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
 	     "waits for its batch");
 	double begin = clock_now_s();
 	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
@@ -89,13 +89,13 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64,
 			       train->state.position + done);
 	if (!rc)
-		rc = train_order_write(train, train->state.position + done, *count, err);
+		rc = train_sample_log_write(train, train->state.position + done, *count, err);
 	if (rc)
 		return rc;
-	struct step_input input = {
+	struct executor_input input = {
 		.x = batch->x,
 		.raw = batch->raw,
-		.choices = batch->choices,
+		.augments = batch->augments,
 		.resident = train->resident,
 		.indices = batch->indices,
 		.target = batch->target,
@@ -107,35 +107,35 @@ static int micro_step(struct train *train, int64_t update, int64_t done, int64_t
 		.last = done + *count >= update,
 	};
 
-	beat(steps + 0.5 * (double)(done + *count) / (double)update, train->state.step + 1,
+	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update, train->state.step + 1,
 	     "computes");
 	if (input.last)
 		input.vote = stop_wanted(&train->stop,
-					 seconds_after(train, train->state.position + update) +
-						 seconds_to_answer(train));
+					 seconds_of_eval_after(train, train->state.position + update) +
+						 seconds_until_votes(train));
 
-	return device_step_run(train->step, &input, err);
+	return device_executor_run(train->executor, &input, err);
 }
 
 /* Has any rank voted to stop after the update that is done? The same on all ranks. */
 static int count_votes(struct train *train, struct error *err)
 {
-	int64_t step = train->state.step, asked = step - (beside_host(train) ? VOTE_LAG : 0);
+	int64_t step = train->state.step, asked = step - (device_is_async(train) ? VOTE_LAG : 0);
 	float votes;
 	int rc = 0;
 
 	/* Once it wants to stop a rank goes on voting. */
-	if (!beside_host(train) || step % VOTE_STEPS == 0)
-		rc = device_step_ask(train->step, err);
-	if (rc || asked <= train->first_step || (beside_host(train) && asked % VOTE_STEPS))
+	if (!device_is_async(train) || step % VOTE_STEPS == 0)
+		rc = device_executor_start_votes(train->executor, err);
+	if (rc || asked <= train->first_step || (device_is_async(train) && asked % VOTE_STEPS))
 		return rc;
-	rc = device_step_votes(train->step, &votes, err);
+	rc = device_executor_finish_votes(train->executor, &votes, err);
 	train->stopped = !rc && votes > 0;
 	return rc;
 }
 
 /* One update: the next batches of each rank; fewer at an epoch's end. */
-static int step(struct train *train, struct error *err)
+static int run_update(struct train *train, struct error *err)
 {
 	int64_t left = train->sampler.total - train->state.position;
 	int64_t update = left < train->update ? left : train->update, count;
@@ -143,27 +143,27 @@ static int step(struct train *train, struct error *err)
 	int rc = 0;
 
 	for (int64_t done = 0; !rc && done < update; done += count) {
-		rc = micro_step(train, update, done, &count, err);
+		rc = run_micro_batch(train, update, done, &count, err);
 		train->state.batches++;
 	}
 	if (rc)
 		return rc;
 	train->state.step++;
-	beat((double)(train->state.step - train->first_step), train->state.step, "done");
+	train_heartbeat_write((double)(train->state.step - train->first_step), train->state.step, "done");
 	train->state.position += update;
 	train->interval_samples += update;
 	train->interval_steps++;
 	rc = count_votes(train, err);
-	stop_took_step(&train->stop, clock_now_s() - begin);
+	stop_record_step(&train->stop, clock_now_s() - begin);
 	return rc;
 }
 
 /* Collective: what has diverged is not saved. The writing goes on beside the training. */
-static int save(struct train *train, struct error *err)
+static int save_checkpoint(struct train *train, struct error *err)
 {
 	int rc = train->interval_steps ? train_report(train, err) : 0;
 
-	beat_on(0, "saves");
+	train_heartbeat_activity(0, "saves");
 	if (!rc)
 		rc = train_save(train,
 				train->state.step >= train->last_step ||
@@ -171,12 +171,12 @@ static int save(struct train *train, struct error *err)
 				err);
 	train->saved_step = train->state.step;
 	train->saved_at_s = clock_now_s();
-	train->time_is_up = false;
+	train->save_is_due = false;
 	train_interval_begin(train);
 	return rc;
 }
 
-static bool save_is_due(const struct train *train, bool epoch_ends)
+static bool is_save_due(const struct train *train, bool epoch_ends)
 {
 	const struct train_options *options = train->options;
 
@@ -185,7 +185,7 @@ static bool save_is_due(const struct train *train, bool epoch_ends)
 	if (options->save_unit == SAVE_STEPS)
 		return train->state.step % options->save_every == 0;
 	if (options->save_unit == SAVE_TIME)
-		return train->time_is_up;
+		return train->save_is_due;
 	return options->save_unit == SAVE_EPOCHS && epoch_ends &&
 	       (train->state.epoch + 1) % options->save_every == 0;
 }
@@ -201,14 +201,14 @@ static int begin_epoch(struct train *train, struct error *err)
 	return rc;
 }
 
-static int epoch(struct train *train, struct error *err)
+static int run_epoch(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	int rc = begin_epoch(train, err);
 
 	while (!rc && !train->stopped && train->state.step < train->last_step &&
 	       train->state.position < train->sampler.total) {
-		rc = step(train, err);
+		rc = run_update(train, err);
 		if (rc)
 			break;
 		bool epoch_ends = train->state.position >= train->sampler.total;
@@ -217,8 +217,8 @@ static int epoch(struct train *train, struct error *err)
 			rc = train_report(train, err);
 		if (epoch_ends || train->stopped)
 			break; /* saved, if at all, as the beginning of the next */
-		if (!rc && save_is_due(train, false))
-			rc = save(train, err);
+		if (!rc && is_save_due(train, false))
+			rc = save_checkpoint(train, err);
 	}
 	return rc;
 }
@@ -226,7 +226,7 @@ static int epoch(struct train *train, struct error *err)
 static int end_epoch(struct train *train, struct error *err)
 {
 	int rc = train->interval_steps ? train_report(train, err) : 0;
-	bool due = save_is_due(train, true);
+	bool due = is_save_due(train, true);
 
 	if (!rc && train->val)
 		rc = train_evaluate(train, err);
@@ -237,14 +237,14 @@ static int end_epoch(struct train *train, struct error *err)
 	train->state.position = 0;
 	due = due || train_is_best(train);
 	train->saved_step = -1; /* a run that stopped before its evaluation was saved as it was then */
-	return due ? save(train, err) : 0;
+	return due ? save_checkpoint(train, err) : 0;
 }
 
 /* What the fault notes of all ranks come to. Collective. */
 static int sum_faults(struct train *train, struct error *err)
 {
 	double faults[1] = {(double)feed_faults(train->feed)};
-	int rc = comm_agree(train->comm, train->queue, faults, 1, COMM_SUM, err);
+	int rc = comm_reduce_on_host(train->comm, train->queue, faults, 1, COMM_SUM, err);
 
 	if (!rc && faults[0] > 0)
 		train_note(
@@ -256,7 +256,7 @@ static int sum_faults(struct train *train, struct error *err)
 }
 
 /* Is there anything left to train, or an epoch that was trained and not evaluated? */
-static bool unfinished(const struct train *train)
+static bool is_unfinished(const struct train *train)
 {
 	int64_t world = train->state.world;
 	int64_t total = (train->data->count + world - 1) / world * world;
@@ -266,12 +266,12 @@ static bool unfinished(const struct train *train)
 		(train->state.position && train->state.position >= total));
 }
 
-static const char *agree_on_why(struct train *train, struct error *err)
+static const char *agree_on_stop_cause(struct train *train, struct error *err)
 {
 	double cause[1] = {train->stop.cause};
 	struct train_result *result = &train->result;
 
-	if (comm_agree(train->comm, train->queue, cause, 1, COMM_MAX, err))
+	if (comm_reduce_on_host(train->comm, train->queue, cause, 1, COMM_MAX, err))
 		return NULL;
 	stop_text(&train->stop, (enum stop_cause)cause[0], result->stop_why,
 		  sizeof result->stop_why);
@@ -279,53 +279,53 @@ static const char *agree_on_why(struct train *train, struct error *err)
 }
 
 /* All ranks stop here: with a checkpoint, unless this is where the last one was saved. */
-static int stop(struct train *train, struct error *err)
+static int stop_run(struct train *train, struct error *err)
 {
-	const char *why = agree_on_why(train, err);
+	const char *why = agree_on_stop_cause(train, err);
 	int rc = why ? 0 : -err->code;
 
 	if (!rc)
 		train_note(train, "stopping after step %" PRId64 ": %s", train->state.step, why);
 	if (!rc && train->saved_step != train->state.step)
-		rc = save(train, err);
+		rc = save_checkpoint(train, err);
 	if (!rc)
-		rc = train_saved(train, err);
+		rc = train_wait_for_saves(train, err);
 	train->result.stopped = !rc;
 	return rc;
 }
 
-static int all_epochs(struct train *train, struct error *err)
+static int run_epochs(struct train *train, struct error *err)
 {
 	int rc = 0;
 
 	train->first_step = train->state.step;
 	train_interval_begin(train);
-	while (!rc && !train->stopped && unfinished(train)) {
-		rc = epoch(train, err);
+	while (!rc && !train->stopped && is_unfinished(train)) {
+		rc = run_epoch(train, err);
 		/* An evaluation may take longer than there is time. Without one the end is near. */
 		if (!rc && train->state.position >= train->sampler.total &&
 		    !(train->stopped && train->val))
 			rc = end_epoch(train, err);
 	}
-	if (!rc && train->stopped && (unfinished(train) || train->val))
-		return stop(train, err);
+	if (!rc && train->stopped && (is_unfinished(train) || train->val))
+		return stop_run(train, err);
 	/* Stopped within an epoch by --steps. */
 	if (!rc && train->interval_steps)
 		rc = train_report(train, err);
 	if (!rc && train->val && (train->state.position || !train->result.evaluated))
 		rc = train_evaluate(train, err);
 	if (!rc && train->stopped && train->val)
-		return stop(train, err);
+		return stop_run(train, err);
 	if (!rc && train->options->ckpt && train->saved_step != train->state.step)
-		rc = save(train, err);
+		rc = save_checkpoint(train, err);
 	if (!rc && train->options->ckpt)
-		rc = train_saved(train, err);
+		rc = train_wait_for_saves(train, err);
 	if (!rc && train->data->format->files)
 		rc = sum_faults(train, err);
 	return rc;
 }
 
-static void finish(struct train *train, struct train_result *out)
+static void fill_result(struct train *train, struct train_result *out)
 {
 	struct train_result *result = &train->result;
 
@@ -341,15 +341,15 @@ static void finish(struct train *train, struct train_result *out)
 }
 
 /* The job's end is rank 0's matter: clocks differ. */
-static void prepare_to_stop(struct train *train)
+static void init_stop(struct train *train)
 {
 	const struct train_options *options = train->options;
 	double bytes = 4.0 * (2.0 * (double)train->buckets.total + train->graph->buffer_total);
 
-	stop_begin(&train->stop, options->stop_file, !train->place->local_rank,
+	stop_init(&train->stop, options->stop_file, !train->place->local_rank,
 		   train->comm->rank ? 0 : options->end_time);
-	stop_took_save(&train->stop, bytes / SAVE_BYTES_S);
-	train->stop.able = options->ckpt != NULL;
+	stop_record_save(&train->stop, bytes / SAVE_BYTES_S);
+	train->stop.enabled = options->ckpt != NULL;
 }
 
 int train_run(const struct train_options *options, const struct ranks_place *place,
@@ -358,12 +358,12 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 	struct train train = {.options = options,
 			      .place = place,
 			      .sink = sink,
-			      .first_bad = -1,
+			      .first_nonfinite_step = -1,
 			      .saved_step = -1,
 			      .best_acc1 = -1,
 			      .best_saved = -1,
 			      .evaluated_step = -1,
-			      .order_fd = -1,
+			      .sample_log_fd = -1,
 			      .saved_at_s = clock_now_s(),
 			      .loss = NAN};
 	int rc = train_open(&train, err);
@@ -371,11 +371,11 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 	if (!rc)
 		rc = train_begin(&train, err);
 	if (!rc)
-		prepare_to_stop(&train);
+		init_stop(&train);
 	if (!rc)
-		rc = all_epochs(&train, err);
+		rc = run_epochs(&train, err);
 	if (!rc)
-		finish(&train, out);
+		fill_result(&train, out);
 	else if (train.comm)
 		train.comm->ops->abort(train.comm, err->text);
 	train_result_free(&train.result);

@@ -35,21 +35,21 @@ struct train_options {
 	bool nesterov;
 	bool decay_vectors;	  /* weight decay on biases and batch norm, too */
 	struct schedule schedule; /* its lr and epochs are not the options' */
-	bool schedule_said;	  /* else the model's own */
+	bool schedule_set;	  /* else the model's own */
 	double smoothing;	  /* of labels, in training */
-	bool direct, tf32, deterministic, no_graph; /* step_request's */
+	bool direct, tf32, deterministic, no_graph; /* executor_request's */
 	enum precision precision;
 	enum loss_kind loss;
-	bool loss_said; /* else chosen by the data: mse for one class */
+	bool loss_set; /* else chosen by the data: mse for one class */
 	uint64_t seed;
 	int64_t log_every; /* steps */
 	enum save_unit save_unit;
 	int64_t save_every; /* steps, epochs or milliseconds */
-	bool save_said;
+	bool save_set;
 	int64_t keep;			/* newest checkpoints; 0: all */
-	bool keep_said;
+	bool keep_set;
 	bool take_over;			/* ckpt, whoever owns it */
-	const struct owner_self *self;	/* who we are; NULL: no job */
+	const struct owner_identity *self;	/* who we are; NULL: no job */
 	const char *log_order;		/* folder for the sample numbers as they are taken, or NULL */
 	bool nan_continues; /* a loss that is not finite does not end it */
 	int image_size;	    /* of files of any size; 0: 224 */

@@ -34,7 +34,7 @@ struct train {
 	struct graph *graph;
 	struct buckets buckets;
 	struct optim optim;
-	struct device_step *step, *val_step;
+	struct device_executor *executor, *val_executor;
 	struct sampler sampler;
 	struct schedule schedule;
 	struct metrics *metrics; /* rank 0 */
@@ -51,10 +51,10 @@ struct train {
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
 	int batch;	/* of a rank, at once; the options' unless a checkpoint's updates are kept */
 	int64_t update; /* samples of an update, over all ranks */
-	int64_t first_bad, saved_step;
+	int64_t first_nonfinite_step, saved_step;
 	double saved_at_s; /* rank 0: when the last checkpoint was begun; begins with the run */
-	bool time_is_up;   /* for the next one, by rank 0's clock; the same on all ranks */
-	bool bad_told;
+	bool save_is_due;   /* for the next one, by rank 0's clock; the same on all ranks */
+	bool nonfinite_reported;
 	double loss;
 
 	bool writes;  /* this rank keeps checkpoints; of several nodes without a common folder */
@@ -71,8 +71,8 @@ struct train {
 					      * what there is always; the write beside it */
 	struct error save_error; /* of the last write, code 0: it is well */
 	struct error skip_error; /* why the last save was not begun, code 0: it was */
-	bool waited_told, save_ends;
-	int order_fd; /* --log-order; -1: none */
+	bool save_wait_reported, save_ends;
+	int sample_log_fd; /* --log-order; -1: none */
 
 	/* since the last report */
 	double interval_begin_s, interval_begin_cpu_s, wait_s;
@@ -87,7 +87,7 @@ double train_cpu_s(void); /* what the calling thread has computed */
 void train_interval_begin(struct train *train);
 /* For a rank that fails only because another did: wait a second. Whoever started the ranks calls
  * the first one that ends the cause, and that must be the one which knows why. Blocks. */
-void train_let_first_end(void);
+void train_let_failed_rank_end_first(void);
 void train_note(const struct train *train, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -115,27 +115,27 @@ int train_begin(struct train *train, struct error *err);
 int train_find_writers(struct train *train, struct error *err);
 /* Ranks that write: make the folder, own it, tidy it up, start what writes. The others wait for them,
  * however long it takes. Collective. */
-int train_open_folder(struct train *train, struct error *err);
+int train_open_checkpoint_dir(struct train *train, struct error *err);
 /* Load what the run goes on from, on root: sets root, resumed_from and state. Collective. */
-int train_find_weights(struct train *train, struct variables *variables, struct error *err);
+int train_load_weights(struct train *train, struct variables *variables, struct error *err);
 /* --log-order: open this rank's file; write what it takes of the count entries at position. */
-int train_order_open(struct train *train, struct error *err);
-int train_order_write(struct train *train, int64_t position, int64_t count, struct error *err);
+int train_sample_log_open(struct train *train, struct error *err);
+int train_sample_log_write(struct train *train, int64_t position, int64_t count, struct error *err);
 
 /* Is this step to be kept as the best one, whenever saves are due? With --keep alone: without it
  * nothing is saved that was not asked for. The same on all ranks. */
 bool train_is_best(const struct train *train);
 /* Begin a checkpoint of this step (last: model.safetensors, too): takes the snapshot, the writing
- * goes on beside the training. A write that fails is told by train_settle and keeps the checkpoint
+ * goes on beside the training. A write that fails is told by train_report_finished_save and keeps the checkpoint
  * before; the run goes on. Every rank calls it; waits for a write that is still under way. */
 int train_save(struct train *train, bool last, struct error *err);
 /* Tell what became of a write, if one has ended. -ERR_OUTPUT: the folder is another job's now. */
-int train_settle(struct train *train, struct error *err);
+int train_report_finished_save(struct train *train, struct error *err);
 /* All is written, or why not: for the end, and before whoever started the ranks is told that all is
  * saved. Waits. Collective. */
-int train_saved(struct train *train, struct error *err);
+int train_wait_for_saves(struct train *train, struct error *err);
 /* Waits for a write that is under way, gives the folder back. False: a write hangs. */
-bool train_close_folder(struct train *train);
+bool train_close_checkpoint_dir(struct train *train);
 void train_close(struct train *train);
 
 #endif

@@ -92,7 +92,7 @@ int optim_store(const struct optim *optim, struct variables *variables, struct e
 	return rc;
 }
 
-int optim_share_buffers(struct optim *optim, struct comm *comm, struct error *err)
+int optim_broadcast_buffers(struct optim *optim, struct comm *comm, struct error *err)
 {
 	if (!optim->buffer_count)
 		return 0;

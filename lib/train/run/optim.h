@@ -12,7 +12,7 @@
 struct optim {
 	struct device_queue *queue;
 	size_t count, buffer_count;
-	float *weights, *gradients, *momentum; /* gradients: one element more, for step_request.vote */
+	float *weights, *gradients, *momentum; /* gradients: one element more, for executor_request.vote */
 	bool gradients_of_comm; /* not ours to free */
 	float *buffers;		/* NULL where the graph has none */
 };
@@ -30,6 +30,6 @@ int optim_store(const struct optim *optim, struct variables *variables, struct e
 
 /* The running statistics of rank 0 for all ranks, as PyTorch's DDP keeps them: each rank has
  * those of its own samples. Collective; nothing without buffers. */
-int optim_share_buffers(struct optim *optim, struct comm *comm, struct error *err);
+int optim_broadcast_buffers(struct optim *optim, struct comm *comm, struct error *err);
 
 #endif

@@ -18,7 +18,7 @@ static double unsigned_nan(double loss)
 	return isnan(loss) ? NAN : loss;
 }
 
-static void progress(const struct train *train, const struct metrics_row *row)
+static void report_progress(const struct train *train, const struct metrics_row *row)
 {
 	double left = (double)(train->last_step - row->step) * (double)train->update;
 	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
@@ -37,7 +37,7 @@ static void progress(const struct train *train, const struct metrics_row *row)
 
 /* ---- steps ---- */
 
-static bool clock_says_save(const struct train *train)
+static bool save_interval_has_passed(const struct train *train)
 {
 	const struct train_options *options = train->options;
 
@@ -46,39 +46,39 @@ static bool clock_says_save(const struct train *train)
 }
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
-static int agree(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
+static int reduce_interval(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
 		 struct error *err)
 {
-	struct step_totals totals;
+	struct executor_totals totals;
 	/* Before the GPU is waited for. */
 	double steps = (double)(train->interval_steps ? train->interval_steps : 1);
 	double host_ms = (train_cpu_s() - train->interval_begin_cpu_s) * 1e3 / steps;
-	int rc = device_step_read(train->step, &totals, err);
+	int rc = device_executor_read(train->executor, &totals, err);
 
 	if (rc)
 		return rc;
 	double sums[2] = {totals.last_loss_sum, (double)totals.last_samples};
 	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
-	double most[4 + GPU_READING_VALUES] = {
-		totals.first_bad < 0 ? -INFINITY : -(double)totals.first_bad,
+	double max[4 + GPU_READING_VALUES] = {
+		totals.first_nonfinite_step < 0 ? -INFINITY : -(double)totals.first_nonfinite_step,
 		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
-		!train->comm->rank && clock_says_save(train), host_ms};
+		!train->comm->rank && save_interval_has_passed(train), host_ms};
 
 	gpu_meter_read(train->meter, gpu);
-	gpu_reading_pack(gpu, most + 4);
-	rc = comm_agree(train->comm, train->queue, sums, 2, COMM_SUM, err);
+	gpu_reading_pack(gpu, max + 4);
+	rc = comm_reduce_on_host(train->comm, train->queue, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 4 + GPU_READING_VALUES, COMM_MAX,
+		rc = comm_reduce_on_host(train->comm, train->queue, max, 4 + GPU_READING_VALUES, COMM_MAX,
 				err);
 	if (rc)
 		return error_prefix(err, "agreeing on the loss of step %" PRId64,
 				    train->state.step);
-	gpu_reading_unpack(most + 4, gpu);
+	gpu_reading_unpack(max + 4, gpu);
 	row->loss = unsigned_nan(sums[0] / sums[1]);
-	row->data_wait_ms = most[1];
-	train->time_is_up = most[2] > 0;
-	row->host_ms = most[3];
-	train->first_bad = most[0] == -INFINITY ? -1 : (int64_t)-most[0];
+	row->data_wait_ms = max[1];
+	train->save_is_due = max[2] > 0;
+	row->host_ms = max[3];
+	train->first_nonfinite_step = max[0] == -INFINITY ? -1 : (int64_t)-max[0];
 	return 0;
 }
 
@@ -91,11 +91,11 @@ static int diverged(struct train *train, const char *whose, double lr, struct er
 				 "nothing of it was saved. Try a smaller --lr (it was %g), or go "
 				 "on with --on-nan continue",
 				 whose, lr);
-	if (!train->bad_told)
+	if (!train->nonfinite_reported)
 		train_note(train,
 			   "the loss of %s is not finite; going on, as --on-nan continue says",
 			   whose);
-	train->bad_told = true;
+	train->nonfinite_reported = true;
 	return 0;
 }
 
@@ -103,7 +103,7 @@ static int step_diverged(struct train *train, double lr, struct error *err)
 {
 	char whose[64];
 
-	snprintf(whose, sizeof whose, "step %" PRId64, train->first_bad);
+	snprintf(whose, sizeof whose, "step %" PRId64, train->first_nonfinite_step);
 	return diverged(train, whose, lr, err);
 }
 
@@ -126,7 +126,7 @@ int train_report(struct train *train, struct error *err)
 	};
 	struct gpu_reading gpu;
 	const struct comm_ops *comm = train->comm->ops;
-	int rc = agree(train, &row, &gpu, err);
+	int rc = reduce_interval(train, &row, &gpu, err);
 	/* Now all ranks and devices have done these steps. */
 	double seconds = clock_now_s() - train->interval_begin_s;
 
@@ -141,10 +141,10 @@ int train_report(struct train *train, struct error *err)
 	train->busy_s += seconds;
 	train->busy_samples += train->interval_samples;
 	rc = metrics_write(train->metrics, &row, err);
-	progress(train, &row);
+	report_progress(train, &row);
 	if (!rc)
-		rc = train_settle(train, err);
-	if (!rc && train->first_bad >= 0)
+		rc = train_report_finished_save(train, err);
+	if (!rc && train->first_nonfinite_step >= 0)
 		rc = step_diverged(train, row.lr, err);
 	train_interval_begin(train);
 	return rc;
@@ -152,7 +152,7 @@ int train_report(struct train *train, struct error *err)
 
 /* ---- evaluations ---- */
 
-static void keep_evaluation(struct train *train, const struct metrics_row *row)
+static void store_evaluation(struct train *train, const struct metrics_row *row)
 {
 	struct train_result *result = &train->result;
 
@@ -164,7 +164,7 @@ static void keep_evaluation(struct train *train, const struct metrics_row *row)
 	train->evaluated_step = row->step;
 }
 
-static void say_evaluation(const struct train *train, const struct metrics_row *row,
+static void report_evaluation(const struct train *train, const struct metrics_row *row,
 			   const struct eval_result *result)
 {
 	if (row->acc1 >= 0)
@@ -185,16 +185,16 @@ static void say_evaluation(const struct train *train, const struct metrics_row *
 int train_evaluate(struct train *train, struct error *err)
 {
 	struct eval_result result;
-	int rc = optim_share_buffers(&train->optim, train->comm, err);
+	int rc = optim_broadcast_buffers(&train->optim, train->comm, err);
 
 	if (!rc)
-		rc = eval_run(train->val_feed, train->val_resident, train->val_step, train->comm, train->queue,
+		rc = eval_run(train->val_feed, train->val_resident, train->val_executor, train->comm, train->queue,
 			      &train->stop, &result, err);
 
 	train->stopped |= !rc && result.stopped;
 	if (rc || result.stopped)
 		return rc;
-	stop_took_eval(&train->stop, result.seconds);
+	stop_record_eval(&train->stop, result.seconds);
 	bool classified = train->loss_kind == LOSS_CROSS_ENTROPY;
 	struct metrics_row row = {
 		.split = SPLIT_VAL,
@@ -210,14 +210,14 @@ int train_evaluate(struct train *train, struct error *err)
 	/* A finished run that is repeated stands at the next epoch's beginning. */
 	row.lr = schedule_lr(&train->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
 			     train->state.step - 1);
-	keep_evaluation(train, &row);
-	say_evaluation(train, &row, &result);
+	store_evaluation(train, &row);
+	report_evaluation(train, &row, &result);
 	rc = metrics_write(train->metrics, &row, err);
 	if (!rc && !isfinite(row.loss))
 		rc = evaluation_diverged(train, row.lr, err);
 	train_interval_begin(train);
 	/* Rank 0 may have learnt that the best one before was not saved. */
 	return rc ? rc
-		  : comm_share(train->comm, train->queue, &train->best_acc1,
+		  : comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1,
 			       sizeof train->best_acc1, 0, err);
 }

@@ -12,7 +12,7 @@
 #include "train/checkpoint/directory.h"
 #include "train/run/loop_internal.h"
 
-static void passed_over(void *context, const char *text)
+static void note_skipped(void *context, const char *text)
 {
 	const struct train *train = context;
 	char line[1200];
@@ -27,10 +27,10 @@ static void passed_over(void *context, const char *text)
 
 /* ---- one folder ---- */
 
-static int find_here(struct train *train, struct variables *variables, struct error *err)
+static int load_from_directory(struct train *train, struct variables *variables, struct error *err)
 {
 	const struct train_options *options = train->options;
-	const struct checkpoint_sink sink = {train, passed_over};
+	const struct checkpoint_sink sink = {train, note_skipped};
 	char *path = NULL;
 	int rc = 0;
 
@@ -54,29 +54,29 @@ static int find_here(struct train *train, struct variables *variables, struct er
 /* ---- copies ---- */
 
 /* A rank's way down its own folder. */
-struct copy {
+struct replica {
 	int64_t *steps; /* as they are to be tried */
 	size_t count, next;
 	int64_t step; /* whose weights are loaded; -1: none is left */
-	uint32_t mark;
+	uint32_t fingerprint;
 };
 
-static uint32_t mark_of(const struct train_state *state, const struct variables *variables)
+static uint32_t fingerprint_of(const struct train_state *state, const struct variables *variables)
 {
 	const int64_t place[] = {state->step, state->epoch, state->position, (int64_t)state->seed};
-	uint32_t mark = crc32c(0, place, sizeof place);
+	uint32_t fingerprint = crc32c(0, place, sizeof place);
 
-	mark = crc32c(mark, variables->weights, variables->weight_count * sizeof(float));
-	mark = crc32c(mark, variables->momentum, variables->weight_count * sizeof(float));
-	return crc32c(mark, variables->buffers, variables->buffer_count * sizeof(float));
+	fingerprint = crc32c(fingerprint, variables->weights, variables->weight_count * sizeof(float));
+	fingerprint = crc32c(fingerprint, variables->momentum, variables->weight_count * sizeof(float));
+	return crc32c(fingerprint, variables->buffers, variables->buffer_count * sizeof(float));
 }
 
 /* Load the newest whole one of at most step bound. */
-static int go_down(struct train *train, struct copy *copy, int64_t bound,
+static int load_newest_up_to(struct train *train, struct replica *replica, int64_t bound,
 		   struct variables *variables, struct error *err)
 {
-	while (copy->next < copy->count) {
-		int64_t step = copy->steps[copy->next++];
+	while (replica->next < replica->count) {
+		int64_t step = replica->steps[replica->next++];
 		struct error why = {0};
 
 		if (step > bound)
@@ -93,123 +93,123 @@ static int go_down(struct train *train, struct copy *copy, int64_t bound,
 			return rc;
 		}
 		if (!rc) {
-			copy->step = step;
-			copy->mark = mark_of(&train->state, variables);
+			replica->step = step;
+			replica->fingerprint = fingerprint_of(&train->state, variables);
 			return 0;
 		}
 		error_prefix(&why, "passed over");
-		passed_over(train, why.text);
+		note_skipped(train, why.text);
 	}
-	copy->step = -1;
+	replica->step = -1;
 	return 0;
 }
 
-static int list_copy(struct train *train, struct copy *copy, struct error *err)
+static int list_replica(struct train *train, struct replica *replica, struct error *err)
 {
-	const struct checkpoint_sink sink = {train, passed_over};
+	const struct checkpoint_sink sink = {train, note_skipped};
 	struct error failure = {0};
 
-	copy->steps = folder_order(train->options->ckpt, &sink, &copy->count, &failure);
-	if (copy->steps)
+	replica->steps = checkpoint_dir_resume_order(train->options->ckpt, &sink, &replica->count, &failure);
+	if (replica->steps)
 		return 0;
 	*err = failure;
 	return -failure.code;
 }
 
 /* The least and the most of all ranks that take part; false where none does. Collective. */
-static int span(struct train *train, bool takes_part, double value, double *least, double *most,
+static int reduce_min_max(struct train *train, bool participates, double value, double *min, double *max,
 		struct error *err)
 {
-	double values[2] = {takes_part ? -value : -INFINITY, takes_part ? value : -INFINITY};
-	int rc = comm_agree(train->comm, train->queue, values, 2, COMM_MAX, err);
+	double values[2] = {participates ? -value : -INFINITY, participates ? value : -INFINITY};
+	int rc = comm_reduce_on_host(train->comm, train->queue, values, 2, COMM_MAX, err);
 
-	*least = -values[0];
-	*most = values[1];
+	*min = -values[0];
+	*max = values[1];
 	return rc;
 }
 
 /* The newest that all have which have one at all; *step -1: there is no such. *newest: the newest of
  * any. Collective. */
-static int agree_on_copy(struct train *train, struct copy *copy, struct variables *variables,
+static int agree_on_step(struct train *train, struct replica *replica, struct variables *variables,
 			 int64_t *step, int64_t *newest, struct error *err)
 {
-	double least, most, mark_least, mark_most;
-	bool takes_part;
-	int rc = train->writes ? list_copy(train, copy, err) : 0;
+	double min, max, fingerprint_min, fingerprint_max;
+	bool participates;
+	int rc = train->writes ? list_replica(train, replica, err) : 0;
 
 	if (!rc && train->writes)
-		rc = go_down(train, copy, INT64_MAX, variables, err);
+		rc = load_newest_up_to(train, replica, INT64_MAX, variables, err);
 	rc = train_ready(train, rc, err);
-	takes_part = train->writes && copy->step >= 0;
+	participates = train->writes && replica->step >= 0;
 	*step = *newest = -1;
 	while (!rc) {
-		rc = span(train, takes_part, (double)copy->step, &least, &most, err);
-		if (rc || !isfinite(most) || least < 0)
+		rc = reduce_min_max(train, participates, (double)replica->step, &min, &max, err);
+		if (rc || !isfinite(max) || min < 0)
 			break;
 		if (*newest < 0)
-			*newest = (int64_t)most;
-		if (least == most) {
-			rc = span(train, takes_part, copy->mark, &mark_least, &mark_most, err);
-			if (rc || mark_least == mark_most) {
-				*step = (int64_t)most;
+			*newest = (int64_t)max;
+		if (min == max) {
+			rc = reduce_min_max(train, participates, replica->fingerprint, &fingerprint_min, &fingerprint_max, err);
+			if (rc || fingerprint_min == fingerprint_max) {
+				*step = (int64_t)max;
 				break;
 			}
 			train_note(train,
 				   "passed over: the copies of step %" PRId64 " are not the same",
-				   (int64_t)most);
-			least--;
+				   (int64_t)max);
+			min--;
 		}
-		if (takes_part && (double)copy->step > least)
-			rc = go_down(train, copy, (int64_t)least, variables, err);
+		if (participates && (double)replica->step > min)
+			rc = load_newest_up_to(train, replica, (int64_t)min, variables, err);
 		rc = train_ready(train, rc, err);
 	}
 	return rc;
 }
 
 /* Of copies: train->root has the weights afterwards. Collective. */
-static int find_copies(struct train *train, struct variables *variables, struct error *err)
+static int load_from_replicas(struct train *train, struct variables *variables, struct error *err)
 {
-	struct copy copy = {.step = -1};
+	struct replica replica = {.step = -1};
 	int64_t step, newest;
-	double most[1];
-	int rc = agree_on_copy(train, &copy, variables, &step, &newest, err);
+	double max[1];
+	int rc = agree_on_step(train, &replica, variables, &step, &newest, err);
 
 	if (!rc && step < 0 && newest >= 0) {
 		train_note(train,
 			   "note: no checkpoint is whole on all nodes; going on from the newest of "
 			   "any");
 		step = newest;
-		copy.next = 0;
-		copy.step = -1;
-		for (size_t i = 0; i < copy.count; i++)
-			if (copy.steps[i] == newest) {
-				copy.next = i;
-				copy.count = i + 1;
-				rc = go_down(train, &copy, newest, variables, err);
+		replica.next = 0;
+		replica.step = -1;
+		for (size_t i = 0; i < replica.count; i++)
+			if (replica.steps[i] == newest) {
+				replica.next = i;
+				replica.count = i + 1;
+				rc = load_newest_up_to(train, &replica, newest, variables, err);
 			}
 		rc = train_ready(train, rc, err);
 	}
 	/* The lowest rank that has it. */
-	most[0] = step >= 0 && copy.step == step ? train->comm->size - train->comm->rank : 0;
+	max[0] = step >= 0 && replica.step == step ? train->comm->size - train->comm->rank : 0;
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, most, 1, COMM_MAX, err);
-	if (!rc && most[0] > 0) {
-		train->root = train->comm->size - (int)most[0];
-		train->resumed_from = folder_path_of(train->options->ckpt, step);
+		rc = comm_reduce_on_host(train->comm, train->queue, max, 1, COMM_MAX, err);
+	if (!rc && max[0] > 0) {
+		train->root = train->comm->size - (int)max[0];
+		train->resumed_from = checkpoint_dir_path_of(train->options->ckpt, step);
 		if (!train->resumed_from)
 			rc = error_memory(err, "a checkpoint's name");
 	}
-	free(copy.steps);
+	free(replica.steps);
 	return rc;
 }
 
 /* ---- both ---- */
 
-int train_find_weights(struct train *train, struct variables *variables, struct error *err)
+int train_load_weights(struct train *train, struct variables *variables, struct error *err)
 {
 	const struct train_options *options = train->options;
 
 	if (train->writers > 1 && options->ckpt && !strcmp(options->resume, "auto"))
-		return find_copies(train, variables, err);
-	return train_ready(train, train->comm->rank ? 0 : find_here(train, variables, err), err);
+		return load_from_replicas(train, variables, err);
+	return train_ready(train, train->comm->rank ? 0 : load_from_directory(train, variables, err), err);
 }

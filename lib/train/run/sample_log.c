@@ -11,27 +11,27 @@
 #include "base/file.h"
 #include "train/run/loop_internal.h"
 
-int train_order_open(struct train *train, struct error *err)
+int train_sample_log_open(struct train *train, struct error *err)
 {
-	const char *folder = train->options->log_order;
+	const char *directory = train->options->log_order;
 	char *path = NULL;
 	int rc;
 
-	if (!folder)
+	if (!directory)
 		return 0;
-	rc = file_make_dirs(folder, err);
-	if (!rc && asprintf(&path, "%s/rank-%05d.txt", folder, train->comm->rank) < 0)
+	rc = file_make_dirs(directory, err);
+	if (!rc && asprintf(&path, "%s/rank-%05d.txt", directory, train->comm->rank) < 0)
 		return error_memory(err, "a file's name");
 	if (!rc)
-		train->order_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-	if (!rc && train->order_fd < 0)
+		train->sample_log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+	if (!rc && train->sample_log_fd < 0)
 		rc = error_set(err, ERR_OUTPUT, "--log-order: %s cannot be written: %s", path,
 			       strerror(errno));
 	free(path);
 	return rc;
 }
 
-int train_order_write(struct train *train, int64_t position, int64_t count, struct error *err)
+int train_sample_log_write(struct train *train, int64_t position, int64_t count, struct error *err)
 {
 	const struct sampler *sampler = &train->sampler;
 	int64_t global, world = train->comm->size;
@@ -41,7 +41,7 @@ int train_order_write(struct train *train, int64_t position, int64_t count, stru
 	uint32_t *indices;
 	FILE *stream;
 
-	if (train->order_fd < 0)
+	if (train->sample_log_fd < 0)
 		return 0;
 	indices = calloc((size_t)(count / world + 1), sizeof *indices);
 	stream = open_memstream(&text, &size);
@@ -58,7 +58,7 @@ int train_order_write(struct train *train, int64_t position, int64_t count, stru
 		fprintf(stream, "%" PRId64 " %" PRId64 " %" PRId64 " %" PRIu32 "\n",
 			train->state.epoch, train->state.step + 1,
 			position + train->comm->rank + i * world, indices[i]);
-	if (fclose(stream) || file_write_all(train->order_fd, text, size))
+	if (fclose(stream) || file_write_all(train->sample_log_fd, text, size))
 		rc = error_set(err, ERR_IO, "--log-order: it cannot be written: %s",
 			       strerror(errno));
 	free(text);

@@ -14,11 +14,11 @@
 #include "train/checkpoint/directory.h"
 #include "train/run/loop_internal.h"
 
-#define OPEN_LOOK_MS 2
+#define OPEN_POLL_MS 2
 #define CLOSE_MS 60000 /* for a write that is under way where the run ends otherwise */
 
 /* On any rank that writes. */
-static void say(void *context, const char *text)
+static void note_from_rank(void *context, const char *text)
 {
 	const struct train *train = context;
 	char line[1200];
@@ -33,22 +33,22 @@ static void say(void *context, const char *text)
  * beside which all ranks meet again and again. */
 struct opening {
 	struct train *train;
-	atomic_bool give_up, done;
+	atomic_bool cancel, done;
 	int rc;
 	struct error err;
 };
 
-static int own_folder(struct opening *opening, struct error *err)
+static int acquire_directory(struct opening *opening, struct error *err)
 {
 	struct train *train = opening->train;
 	const struct train_options *options = train->options;
-	static const struct owner_self nobody = {.scheduler = "", .job = "", .follows = ""};
+	static const struct owner_identity nobody = {.scheduler = "", .job = "", .predecessors = ""};
 	const struct owner_request request = {
-		.folder = options->ckpt,
+		.directory = options->ckpt,
 		.self = options->self ? options->self : &nobody,
 		.take_over = options->take_over,
-		.give_up = &opening->give_up,
-		.say = say,
+		.cancel = &opening->cancel,
+		.notify = note_from_rank,
 		.context = train,
 	};
 	int rc = file_make_dirs(options->ckpt, err), left;
@@ -56,10 +56,10 @@ static int own_folder(struct opening *opening, struct error *err)
 	if (!rc && access(options->ckpt, W_OK | X_OK))
 		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %m", options->ckpt);
 	if (!rc)
-		rc = owner_take(&request, &train->owner, err);
+		rc = owner_acquire(&request, &train->owner, err);
 	if (rc)
 		return rc;
-	left = folder_sweep(options->ckpt);
+	left = checkpoint_dir_remove_stale(options->ckpt);
 	if (left)
 		train_note(train, "removed from %s: %d file%s that a killed run was writing",
 			   options->ckpt, left, left == 1 ? "" : "s");
@@ -69,7 +69,7 @@ static int own_folder(struct opening *opening, struct error *err)
 static int start_writer(struct train *train, struct error *err)
 {
 	struct writer_request request = {
-		.folder = train->options->ckpt,
+		.directory = train->options->ckpt,
 		.graph = train->graph,
 		.buckets = &train->buckets,
 		.device = train->device,
@@ -80,34 +80,34 @@ static int start_writer(struct train *train, struct error *err)
 	int rc = writer_new(&request, &train->writer, err);
 
 	if (!rc &&
-	    folder_has_room(request.folder, checkpoint_size(train->graph, &train->buckets), &space)) {
-		folder_say_full(request.folder, request.keep, &space);
-		say(train, space.text);
+	    checkpoint_dir_has_space(request.directory, checkpoint_size(train->graph, &train->buckets), &space)) {
+		checkpoint_dir_explain_full(request.directory, request.keep, &space);
+		note_from_rank(train, space.text);
 	}
 	return rc;
 }
 
-static void *open_beside(void *argument)
+static void *open_thread(void *argument)
 {
 	struct opening *opening = argument;
 
-	opening->rc = own_folder(opening, &opening->err);
+	opening->rc = acquire_directory(opening, &opening->err);
 	opening->done = true;
 	return NULL;
 }
 
 /* Until the folder is taken everywhere, or a rank does not answer any more. Collective. */
-static int meet_until_open(struct train *train, struct opening *opening, struct error *err)
+static int poll_until_open(struct train *train, struct opening *opening, struct error *err)
 {
 	double pending[1], begin = clock_now_s(), last = begin;
-	double meet_s = fmin(1, train->options->timeout_ms * 0.25e-3);
+	double poll_s = fmin(1, train->options->timeout_ms * 0.25e-3);
 
 	do {
-		while (!opening->done && clock_now_s() - last < meet_s)
-			nanosleep(&(struct timespec){.tv_nsec = OPEN_LOOK_MS * 1000000L}, NULL);
+		while (!opening->done && clock_now_s() - last < poll_s)
+			nanosleep(&(struct timespec){.tv_nsec = OPEN_POLL_MS * 1000000L}, NULL);
 		last = clock_now_s();
 		pending[0] = !opening->done;
-		int rc = comm_agree(train->comm, train->queue, pending, 1, COMM_MAX, err);
+		int rc = comm_reduce_on_host(train->comm, train->queue, pending, 1, COMM_MAX, err);
 
 		if (rc)
 			return rc;
@@ -115,17 +115,17 @@ static int meet_until_open(struct train *train, struct opening *opening, struct 
 	return 0;
 }
 
-int train_open_folder(struct train *train, struct error *err)
+int train_open_checkpoint_dir(struct train *train, struct error *err)
 {
 	struct opening opening = {.train = train, .done = !train->writes};
 	pthread_t thread;
-	bool started = train->writes && !pthread_create(&thread, NULL, open_beside, &opening);
+	bool started = train->writes && !pthread_create(&thread, NULL, open_thread, &opening);
 	int rc;
 
 	if (!started && train->writes)
-		open_beside(&opening);
-	rc = meet_until_open(train, &opening, err);
-	opening.give_up = true;
+		open_thread(&opening);
+	rc = poll_until_open(train, &opening, err);
+	opening.cancel = true;
 	if (started)
 		pthread_join(thread, NULL);
 	if (opening.rc)
@@ -137,15 +137,15 @@ int train_open_folder(struct train *train, struct error *err)
 
 /* ---- what became of a write ---- */
 
-static void tell_words(const struct train *train, char *words)
+static void note_lines(const struct train *train, char *notes)
 {
-	for (char *next = words, *line; next && (line = strsep(&next, "\n")) && *line;)
-		say((void *)train, line);
+	for (char *next = notes, *line; next && (line = strsep(&next, "\n")) && *line;)
+		note_from_rank((void *)train, line);
 }
 
-static int tell_saved(struct train *train, struct writer_result *result, struct error *err)
+static int report_saved(struct train *train, struct writer_result *result, struct error *err)
 {
-	const struct metrics_save row = {
+	const struct metrics_checkpoint row = {
 		.step = result->step,
 		.epoch = result->epoch + 1,
 		.stall_ms = train->stall_s * 1e3,
@@ -154,7 +154,7 @@ static int tell_saved(struct train *train, struct writer_result *result, struct 
 	};
 
 	train->write_s = result->seconds;
-	stop_took_save(&train->stop, train->stall_s + result->seconds);
+	stop_record_save(&train->stop, train->stall_s + result->seconds);
 	train->save_error = (struct error){0};
 	if (train->comm->rank)
 		return 0;
@@ -165,10 +165,10 @@ static int tell_saved(struct train *train, struct writer_result *result, struct 
 		train->sink->saved(train->sink->context, train->result.checkpoint, result->step);
 	train_note(train, "saved step %" PRId64 ": %.1f ms stall, %.2f s in the background",
 		   row.step, row.stall_ms, result->seconds);
-	return metrics_write_save(train->metrics, &row, err);
+	return metrics_write_checkpoint(train->metrics, &row, err);
 }
 
-int train_settle(struct train *train, struct error *err)
+int train_report_finished_save(struct train *train, struct error *err)
 {
 	struct writer_result result;
 	char text[1200];
@@ -176,14 +176,14 @@ int train_settle(struct train *train, struct error *err)
 
 	if (!train->writer)
 		return 0;
-	if (writer_take(train->writer, &result)) {
-		tell_words(train, result.words);
+	if (writer_take_result(train->writer, &result)) {
+		note_lines(train, result.notes);
 		if (result.best >= 0)
 			train->best_saved = result.best;
 		if (result.rc)
 			train->best_acc1 = train->best_saved;
 		if (!result.rc) {
-			rc = tell_saved(train, &result, err);
+			rc = report_saved(train, &result, err);
 		} else {
 			train->save_error = result.err;
 			snprintf(text, sizeof text,
@@ -192,7 +192,7 @@ int train_settle(struct train *train, struct error *err)
 				 result.step, result.err.text);
 			/* At the end it is the error that the run ends with. */
 			if (!train->save_ends)
-				say(train, text);
+				note_from_rank(train, text);
 		}
 		writer_result_free(&result);
 	}
@@ -214,16 +214,16 @@ static bool wait_for_last(struct train *train)
 		train->skip_error = err;
 		snprintf(text, sizeof text, "step %" PRId64 " is not saved: %.1000s",
 			 train->state.step, err.text);
-		say(train, text);
+		note_from_rank(train, text);
 		return false;
 	}
 	snprintf(text, sizeof text,
 		 "the save of step %" PRId64 " waited %.2f s for the one before: saves are more "
 		 "frequent than this file system is fast",
 		 train->state.step, clock_now_s() - begin);
-	if (!train->waited_told)
-		say(train, text);
-	train->waited_told = true;
+	if (!train->save_wait_reported)
+		note_from_rank(train, text);
+	train->save_wait_reported = true;
 	return true;
 }
 
@@ -240,17 +240,17 @@ bool train_is_best(const struct train *train)
 /* What PyTorch's GradScaler.state_dict holds. */
 static int store_scale(struct train *train, struct error *err)
 {
-	struct step_scale now;
+	struct grad_scaler_state now;
 	int rc;
 
 	train->state.scale = 0;
-	train->state.scale_good = 0;
-	if (train->options->precision != PRECISION_F16 || !train->device->ops->step_scale)
+	train->state.growth_tracker = 0;
+	if (train->options->precision != PRECISION_F16 || !train->device->ops->executor_grad_scaler)
 		return 0;
-	rc = device_step_scale(train->step, NULL, &now, err);
+	rc = device_executor_grad_scaler(train->executor, NULL, &now, err);
 	if (!rc) {
 		train->state.scale = (double)now.scale;
-		train->state.scale_good = now.good;
+		train->state.growth_tracker = now.growth_tracker;
 	}
 	return rc;
 }
@@ -269,11 +269,11 @@ int train_save(struct train *train, bool last, struct error *err)
 		train->state.world = train->comm->size;
 	/* All copies are of rank 0's statistics. */
 	if (train->writers > 1)
-		rc = optim_share_buffers(&train->optim, train->comm, err);
+		rc = optim_broadcast_buffers(&train->optim, train->comm, err);
 	if (rc || !train->writer || !wait_for_last(train))
 		return rc;
 	waited = clock_now_s();
-	rc = train_settle(train, err);
+	rc = train_report_finished_save(train, err);
 	if (!rc)
 		rc = optim_store(&train->optim, writer_snapshot(train->writer), err);
 	if (!rc)
@@ -292,11 +292,11 @@ int train_save(struct train *train, bool last, struct error *err)
 
 /* ---- the end ---- */
 
-int train_saved(struct train *train, struct error *err)
+int train_wait_for_saves(struct train *train, struct error *err)
 {
 	double failed[1] = {0};
 	/* The last save may have waited: from here all wait anew. */
-	int rc = comm_agree(train->comm, train->queue, failed, 1, COMM_MAX, err), agreed;
+	int rc = comm_reduce_on_host(train->comm, train->queue, failed, 1, COMM_MAX, err), agreed;
 
 	if (rc)
 		return rc;
@@ -309,7 +309,7 @@ int train_saved(struct train *train, struct error *err)
 		/* Less than the others wait for this rank. */
 		rc = writer_wait(train->writer, (int)(train->options->timeout_ms * 0.9), err);
 		if (!rc)
-			rc = train_settle(train, err);
+			rc = train_report_finished_save(train, err);
 		if (!rc && train->save_error.code) {
 			*err = train->save_error;
 			rc = -err->code;
@@ -317,26 +317,26 @@ int train_saved(struct train *train, struct error *err)
 	}
 	/* A copy less is no loss while rank 0 has its own. */
 	if (rc && train->comm->rank) {
-		say(train, err->text);
+		note_from_rank(train, err->text);
 		rc = 0;
 	}
 	failed[0] = -(double)rc;
-	agreed = comm_agree(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
+	agreed = comm_reduce_on_host(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
 	if (rc || agreed)
 		return rc ? rc : agreed;
 	if (failed[0] <= 0)
 		return 0;
-	train_let_first_end();
+	train_let_failed_rank_end_first();
 	return error_set(err, (int)failed[0], "rank 0 could not save its checkpoint");
 }
 
-bool train_close_folder(struct train *train)
+bool train_close_checkpoint_dir(struct train *train)
 {
 	struct error err = {0};
 	bool ended;
 
 	if (train->writer && !writer_wait(train->writer, CLOSE_MS, &err))
-		train_settle(train, &err);
+		train_report_finished_save(train, &err);
 	ended = writer_free(train->writer, err.code == ERR_IO ? 0 : CLOSE_MS);
 	if (ended)
 		owner_release(train->owner);

@@ -44,16 +44,16 @@ static int schedule_defaults(struct train_options *options, struct error *err)
 }
 
 /* Names that nothing needs to be loaded or read for. */
-static int names_known(const struct train_options *options, struct error *err)
+static int check_names(const struct train_options *options, struct error *err)
 {
-	int rc = device_known(options->device, err);
+	int rc = device_check_name(options->device, err);
 
 	if (!rc)
-		rc = comm_known(options->comm, err);
-	return rc ? rc : dataset_known(options->data, err);
+		rc = comm_check_name(options->comm, err);
+	return rc ? rc : dataset_check_name(options->data, err);
 }
 
-static int fit(const struct train_options *options, struct error *err)
+static int check_options(const struct train_options *options, struct error *err)
 {
 	if (options->nesterov && options->momentum <= 0)
 		return error_set(err, ERR_USAGE, "--nesterov needs a --momentum above 0");
@@ -62,10 +62,10 @@ static int fit(const struct train_options *options, struct error *err)
 				 "--batch %d times --accumulate %d is too large: expected at most "
 				 "%" PRId32 " samples of an update on each rank",
 				 options->batch, options->accumulate, INT32_MAX);
-	if (options->save_said && !options->ckpt)
+	if (options->save_set && !options->ckpt)
 		return error_set(err, ERR_USAGE,
 				 "--save-every without --ckpt: say in which folder to save");
-	if (options->keep_said && !options->ckpt)
+	if (options->keep_set && !options->ckpt)
 		return error_set(err, ERR_USAGE,
 				 "--keep without --ckpt: say in which folder to save");
 	if (options->take_over && !options->ckpt)
@@ -99,14 +99,14 @@ int train_defaults(struct train_options *options, struct error *err)
 		options->momentum = model->momentum;
 	if (options->weight_decay < 0)
 		options->weight_decay = model->weight_decay;
-	if (!options->schedule_said)
+	if (!options->schedule_set)
 		options->schedule.kind = model->schedule;
 
 	int rc = schedule_defaults(options, err);
 
 	if (!rc)
-		rc = fit(options, err);
-	return rc ? rc : names_known(options, err);
+		rc = check_options(options, err);
+	return rc ? rc : check_names(options, err);
 }
 
 /* ---- the same on all ranks ---- */
@@ -131,14 +131,14 @@ int train_compare(struct train *train, struct error *err)
 		{"--keep", (double)options->keep, false},
 		{"--on-nan", options->nan_continues, true},
 		{"--augment",
-		 options->augment ? ddp_mark(options->augment, strlen(options->augment)) : 0, true},
+		 options->augment ? ddp_fingerprint(options->augment, strlen(options->augment)) : 0, true},
 		{"--image-size", options->image_size, false},
 		{"--strict-data", options->strict_data, true},
 		/* What follows would make them drift apart. */
-		{"--device", ddp_mark(train->device->ops->name, strlen(train->device->ops->name)),
+		{"--device", ddp_fingerprint(train->device->ops->name, strlen(train->device->ops->name)),
 		 true},
 		{"--loss", train->loss_kind, true},
-		{"--seed", ddp_mark(&options->seed, sizeof options->seed), true},
+		{"--seed", ddp_fingerprint(&options->seed, sizeof options->seed), true},
 		{"--lr", options->lr, false},
 		{"--momentum", options->momentum, false},
 		{"--weight-decay", options->weight_decay, false},
@@ -152,7 +152,7 @@ int train_compare(struct train *train, struct error *err)
 		{"--step-size", (double)schedule->step_size, false},
 		{"--gamma", schedule->gamma, false},
 		{"--milestones",
-		 ddp_mark(schedule->milestones,
+		 ddp_fingerprint(schedule->milestones,
 			  (size_t)schedule->milestone_count * sizeof *schedule->milestones),
 		 true},
 		{"--warmup", (double)schedule->warmup, false},

@@ -27,7 +27,7 @@ void train_interval_begin(struct train *train)
 	train->interval_samples = train->interval_steps = 0;
 }
 
-void train_let_first_end(void)
+void train_let_failed_rank_end_first(void)
 {
 	nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
 }
@@ -71,7 +71,7 @@ static int open_data(struct train *train, struct error *err)
 	rc = train->val ? same_samples(train, err) : 0;
 	if (rc)
 		return rc;
-	train->loss_kind = options->loss_said	       ? options->loss
+	train->loss_kind = options->loss_set	       ? options->loss
 			   : train->data->classes == 1 ? LOSS_MSE
 						       : LOSS_CROSS_ENTROPY;
 	if (train->loss_kind == LOSS_MSE && train->data->classes != 1)
@@ -93,20 +93,20 @@ static int open_data(struct train *train, struct error *err)
 }
 
 /* Of several ranks with one reason the first alone says it: *err is cleared on the others. */
-static int say_once(struct train *train, int first, int rc, struct error *err)
+static int drop_duplicate_error(struct train *train, int first, int rc, struct error *err)
 {
-	struct error said = {0};
+	struct error reported = {0};
 	struct error *own = rc ? err : NULL;
 
 	if (own && first == train->comm->rank)
-		said = *own;
-	if (comm_share(train->comm, train->queue, &said, sizeof said, first, NULL))
+		reported = *own;
+	if (comm_broadcast_on_host(train->comm, train->queue, &reported, sizeof reported, first, NULL))
 		return rc;
 	if (!own || first == train->comm->rank)
 		return rc;
-	if (strcmp(own->text, said.text))
+	if (strcmp(own->text, reported.text))
 		return rc;
-	train_let_first_end();
+	train_let_failed_rank_end_first();
 	own->text[0] = 0;
 	return rc;
 }
@@ -114,32 +114,32 @@ static int say_once(struct train *train, int first, int rc, struct error *err)
 int train_ready(struct train *train, int rc, struct error *err)
 {
 	/* The largest code, and of those that failed the lowest rank. */
-	double said[2] = {-(double)rc, rc ? train->comm->size - train->comm->rank : 0};
+	double reported[2] = {-(double)rc, rc ? train->comm->size - train->comm->rank : 0};
 	struct error why = {0};
 
 	if (train->gave_up)
 		return rc;
 
-	int agreed = comm_agree(train->comm, train->queue, said, 2, COMM_MAX, &why);
+	int agreed = comm_reduce_on_host(train->comm, train->queue, reported, 2, COMM_MAX, &why);
 
 	if (agreed && !rc)
 		*err = why;
-	if (agreed || said[0] <= 0)
+	if (agreed || reported[0] <= 0)
 		return rc ? rc : agreed;
 
-	int first = train->comm->size - (int)said[1];
+	int first = train->comm->size - (int)reported[1];
 
 	train->gave_up = true;
-	rc = say_once(train, first, rc, err);
+	rc = drop_duplicate_error(train, first, rc, err);
 	if (rc)
 		return rc;
-	train_let_first_end();
-	return error_set(err, (int)said[0], "rank %d could not begin; its own message says why",
+	train_let_failed_rank_end_first();
+	return error_set(err, (int)reported[0], "rank %d could not begin; its own message says why",
 			 first);
 }
 
 /* What computes: the fastest there is, or why it is not that. */
-static void name_device(struct train *train)
+static void report_device(struct train *train)
 {
 	const struct device *device = train->device;
 	const struct train_options *options = train->options;
@@ -164,7 +164,7 @@ static void name_device(struct train *train)
 }
 
 /* What is done with the model's defaults and the options together. */
-static void name_settings(const struct train *train)
+static void report_settings(const struct train *train)
 {
 	const struct train_options *options = train->options;
 	char many[32] = "", ranks[32] = "";
@@ -232,7 +232,7 @@ static void open_meter(struct train *train)
 }
 
 /* On any rank: each sees other samples. */
-static void say_fault(void *context, const char *text)
+static void note_fault(void *context, const char *text)
 {
 	const struct train *train = context;
 	char line[1200];
@@ -252,22 +252,22 @@ static int open_feeds(struct train *train, struct error *err)
 			   .threads = options->workers >= 0 ? options->workers
 				      : files		    ? loader_threads(options->cores)
 							    : 0,
-			   .raw = train->device->ops->takes_raw,
+			   .raw = train->device->ops->accepts_raw,
 			   .bare = train->resident,
 			   .timeout_ms = options->timeout_ms},
 		.sampler = &train->sampler,
 		.rank = train->comm->rank,
 		.world = train->comm->size,
-		.fault = say_fault,
+		.fault = note_fault,
 		.context = train,
 	};
 	int rc = feed_new(&request, &train->feed, err);
 
-	if (train->data->others)
+	if (train->data->skipped_files)
 		train_note(train,
 			   "note: %" PRId64 " files of train are not .jpg or .jpeg and are "
 			   "left out",
-			   train->data->others);
+			   train->data->skipped_files);
 	request.loader.dataset = train->val;
 	request.loader.bare = train->val_resident;
 	request.sampler = NULL;
@@ -287,14 +287,14 @@ static int make_resident(struct train *train, struct error *err)
 	return rc;
 }
 
-static int plan_network(struct train *train, struct error *err)
+static int build_graph(struct train *train, struct error *err)
 {
 	const struct train_options *options = train->options;
 	int rc = model_build(options->model, &train->data->shape, train->data->classes,
 			     options->stem, &train->graph, err);
 
 	return rc ? rc
-		  : buckets_plan(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
+		  : buckets_make(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
 				 err);
 }
 
@@ -307,7 +307,7 @@ static int build(struct train *train, struct error *err)
 
 	if (rc)
 		return rc;
-	struct step_request request = {
+	struct executor_request request = {
 		.graph = train->graph,
 		.batch = options->batch,
 		.loss = train->loss_kind,
@@ -334,7 +334,7 @@ static int build(struct train *train, struct error *err)
 		.crop_pad = train->data->augment.crop_pad,
 	};
 
-	rc = device_step_new(train->queue, &request, &train->step, err);
+	rc = device_executor_new(train->queue, &request, &train->executor, err);
 	request.train = request.evaluates = false;
 	request.smoothing = 0; /* what is measured does not depend on how it was trained */
 	request.gradients = request.momentum = NULL;
@@ -343,7 +343,7 @@ static int build(struct train *train, struct error *err)
 	if (train->val)
 		request.table = train->val->bytes ? train->val->table[0] : NULL;
 	if (!rc && train->val)
-		rc = device_step_new(train->queue, &request, &train->val_step, err);
+		rc = device_executor_new(train->queue, &request, &train->val_executor, err);
 	if (!rc)
 		rc = make_resident(train, err);
 	return rc ? rc : open_feeds(train, err);
@@ -361,17 +361,17 @@ int train_open(struct train *train, struct error *err)
 	if (rc)
 		return data ? data : rc;
 	open_meter(train);
-	rc = train_ready(train, data ? data : plan_network(train, err), err);
+	rc = train_ready(train, data ? data : build_graph(train, err), err);
 	if (!rc)
 		rc = train_ready(train, build(train, err), err);
 	if (rc)
 		return rc;
 	rc = train_compare(train, err);
 	if (rc == -ERR_DATA)
-		rc = say_once(train, 0, rc, err);
+		rc = drop_duplicate_error(train, 0, rc, err);
 	if (!rc) {
-		name_device(train);
-		name_settings(train);
+		report_device(train);
+		report_settings(train);
 	}
 	return rc;
 }
@@ -380,14 +380,14 @@ int train_open(struct train *train, struct error *err)
 
 void train_close(struct train *train)
 {
-	bool written = train_close_folder(train);
+	bool written = train_close_checkpoint_dir(train);
 
 	metrics_close(train->metrics);
-	if (train->order_fd >= 0)
-		close(train->order_fd);
+	if (train->sample_log_fd >= 0)
+		close(train->sample_log_fd);
 	gpu_meter_close(train->meter);
-	device_step_free(train->step);
-	device_step_free(train->val_step);
+	device_executor_free(train->executor);
+	device_executor_free(train->val_executor);
 	if (train->device) {
 		train->device->ops->memory_free(train->device, train->resident);
 		train->device->ops->memory_free(train->device, train->val_resident);

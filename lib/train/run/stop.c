@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-#define LOOK_S 0.5 /* between looks for the file */
+#define POLL_S 0.5 /* between looks for the file */
 #define MARGIN_S 3 /* to end MPI, to write the report, to ask for another job */
 #define FAILED "failed"
 
@@ -22,7 +22,7 @@ static const char *failed_file;
 /* ---- signals ---- */
 
 /* Only calls that a handler may make. */
-static bool another_failed(void)
+static bool another_rank_failed(void)
 {
 	char text[sizeof FAILED - 1];
 	int fd = failed_file ? open(failed_file, O_RDONLY | O_CLOEXEC) : -1;
@@ -33,11 +33,11 @@ static bool another_failed(void)
 	return n == (ssize_t)sizeof text && !memcmp(text, FAILED, sizeof text);
 }
 
-static void catch(int number)
+static void handle_signal(int number)
 {
 	int saved = errno;
 
-	if (number == SIGTERM && another_failed()) {
+	if (number == SIGTERM && another_rank_failed()) {
 		signal(SIGTERM, SIG_DFL);
 		raise(SIGTERM); /* delivered when this returns */
 	}
@@ -51,7 +51,7 @@ static void catch(int number)
 	errno = saved;
 }
 
-static void *take_signals(void *unused)
+static void *signal_thread(void *unused)
 {
 	for (;;)
 		pause();
@@ -62,7 +62,7 @@ static void *take_signals(void *unused)
  * stack: a handler that runs on top of it writes into the heap. */
 void stop_catch_signals(const char *file)
 {
-	struct sigaction action = {.sa_handler = catch, .sa_flags = SA_RESTART};
+	struct sigaction action = {.sa_handler = handle_signal, .sa_flags = SA_RESTART};
 	pthread_t thread;
 	sigset_t three;
 
@@ -75,7 +75,7 @@ void stop_catch_signals(const char *file)
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGUSR1, &action, NULL);
 	/* Where there is no thread to be had they come here, as ever. */
-	if (pthread_create(&thread, NULL, take_signals, NULL))
+	if (pthread_create(&thread, NULL, signal_thread, NULL))
 		return;
 	pthread_detach(thread);
 	pthread_sigmask(SIG_BLOCK, &three, NULL);
@@ -88,16 +88,16 @@ enum stop_cause stop_signalled(void)
 
 /* ---- when ---- */
 
-void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_time)
+void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time)
 {
 	*stop = (struct stop){
-		.able = true,
+		.enabled = true,
 		.file = file && *file ? file : NULL,
-		.looks = looks,
+		.polls_file = polls_file,
 		.end_s = INFINITY,
-		.looked_s = -INFINITY,
+		.polled_s = -INFINITY,
 	};
-	stop->old = looks && stop->file && !access(stop->file, F_OK);
+	stop->stale_file = polls_file && stop->file && !access(stop->file, F_OK);
 	if (end_time)
 		stop->end_s = clock_now_s() + (double)end_time - clock_wall_s();
 }
@@ -108,23 +108,23 @@ double stop_reserve(const struct stop *stop)
 	return 2 * stop->step_s + 1.5 * stop->save_s + MARGIN_S;
 }
 
-static bool file_is_there(struct stop *stop)
+static bool stop_file_exists(struct stop *stop)
 {
 	double now = clock_now_s();
 
-	if (!stop->looks || !stop->file || now - stop->looked_s < LOOK_S)
+	if (!stop->polls_file || !stop->file || now - stop->polled_s < POLL_S)
 		return false;
-	stop->looked_s = now;
+	stop->polled_s = now;
 	return !access(stop->file, F_OK);
 }
 
 bool stop_wanted(struct stop *stop, double more_s)
 {
-	if (!stop->able)
+	if (!stop->enabled)
 		return false;
 	if (stop_signalled() > stop->cause)
 		stop->cause = stop_signalled();
-	if (!stop->cause && file_is_there(stop))
+	if (!stop->cause && stop_file_exists(stop))
 		stop->cause = STOP_FILE;
 	if (!stop->cause && stop->end_s < INFINITY &&
 	    clock_now_s() + stop_reserve(stop) + more_s >= stop->end_s)
@@ -132,30 +132,30 @@ bool stop_wanted(struct stop *stop, double more_s)
 	return stop->cause;
 }
 
-bool stop_now(struct stop *stop)
+bool stop_wanted_now(struct stop *stop)
 {
 	return stop_wanted(stop, 0);
 }
 
-static void longest(double *most, double seconds)
+static void keep_max(double *max, double seconds)
 {
-	if (seconds > *most)
-		*most = seconds;
+	if (seconds > *max)
+		*max = seconds;
 }
 
-void stop_took_step(struct stop *stop, double seconds)
+void stop_record_step(struct stop *stop, double seconds)
 {
-	longest(&stop->step_s, seconds);
+	keep_max(&stop->step_s, seconds);
 }
 
-void stop_took_save(struct stop *stop, double seconds)
+void stop_record_save(struct stop *stop, double seconds)
 {
-	longest(&stop->save_s, seconds);
+	keep_max(&stop->save_s, seconds);
 }
 
-void stop_took_eval(struct stop *stop, double seconds)
+void stop_record_eval(struct stop *stop, double seconds)
 {
-	longest(&stop->eval_s, seconds);
+	keep_max(&stop->eval_s, seconds);
 }
 
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size)
@@ -172,7 +172,7 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 		break;
 	case STOP_FILE:
 		snprintf(text, size,
-			 stop->old ? "the stop file %s was there when the training began" : "the stop file appeared",
+			 stop->stale_file ? "the stop file %s was there when the training began" : "the stop file appeared",
 			 stop->file ? stop->file : "");
 		break;
 	case STOP_TIME:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does a run have to stop before its end, with a checkpoint: a signal, a file, the job's time?
  *
- * A rank that wants to stop votes so in the reduction of its next step (device.h, step_request.vote),
+ * A rank that wants to stop votes so in the reduction of its next step (device.h, executor_request.vote),
  * and all ranks stop after that step. */
 #ifndef BERTH_TRAIN_RUN_STOP_H
 #define BERTH_TRAIN_RUN_STOP_H
@@ -14,13 +14,13 @@
 enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM };
 
 struct stop {
-	bool able;	    /* there is a folder for checkpoints */
-	bool looks;	    /* this rank looks for file (one a node does) */
-	bool old;	    /* file was there when the training began */
+	bool enabled;	    /* there is a folder for checkpoints */
+	bool polls_file;	    /* this rank looks for file (one a node does) */
+	bool stale_file;	    /* file was there when the training began */
 	const char *file;   /* BERTH_STOP_FILE, or NULL; borrowed */
 	double end_s;	    /* monotonic time of the job's end; INFINITY: not known, or another rank's matter */
 	double step_s, save_s, eval_s; /* the longest so far; at first estimates */
-	double looked_s;    /* when file was looked for */
+	double polled_s;    /* when file was looked for */
 	enum stop_cause cause;
 };
 
@@ -33,21 +33,21 @@ void stop_catch_signals(const char *file);
 enum stop_cause stop_signalled(void);
 
 /* end_time: Unix seconds, 0: not known. A clock that is set later on changes nothing. */
-void stop_begin(struct stop *stop, const char *file, bool looks, int64_t end_time);
+void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time);
 
 /* Does this rank want to stop after the next step? more_s: what else must be done before the next
  * chance (an evaluation). Looks at the clock, and for the file twice a second. Once yes, always yes;
  * cause says why. */
 bool stop_wanted(struct stop *stop, double more_s);
 /* Within work that steps do not interrupt. */
-bool stop_now(struct stop *stop);
+bool stop_wanted_now(struct stop *stop);
 
 /* Seconds before the job's end at which it has to stop. */
 double stop_reserve(const struct stop *stop);
 /* They took that long. */
-void stop_took_step(struct stop *stop, double seconds);
-void stop_took_save(struct stop *stop, double seconds);
-void stop_took_eval(struct stop *stop, double seconds);
+void stop_record_step(struct stop *stop, double seconds);
+void stop_record_save(struct stop *stop, double seconds);
+void stop_record_eval(struct stop *stop, double seconds);
 
 /* "SIGTERM came"; for people. */
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size);

@@ -15,39 +15,39 @@
 #include "base/file.h"
 #include "train/run/loop_internal.h"
 
-#define MARK ".writer."
-#define LOOKS 10 /* a tenth of a second apart: what network file systems may take */
+#define MARKER ".writer."
+#define POLLS 10 /* a tenth of a second apart: what network file systems may take */
 
 /* Collective; nothing but a meeting. */
-static int meet(struct train *train, struct error *err)
+static int barrier(struct train *train, struct error *err)
 {
 	double nothing[1] = {0};
 
-	return comm_agree(train->comm, train->queue, nothing, 1, COMM_MAX, err);
+	return comm_reduce_on_host(train->comm, train->queue, nothing, 1, COMM_MAX, err);
 }
 
-static int mark_path(const struct train *train, uint64_t number, int rank, char **path,
+static int marker_path(const struct train *train, uint64_t number, int rank, char **path,
 		     struct error *err)
 {
-	if (asprintf(path, "%s/" MARK "%016" PRIx64 ".%d", train->options->ckpt, number, rank) >= 0)
+	if (asprintf(path, "%s/" MARKER "%016" PRIx64 ".%d", train->options->ckpt, number, rank) >= 0)
 		return 0;
 	*path = NULL;
 	return error_memory(err, "a file's name");
 }
 
 /* Make the folder, and in it this rank's mark. */
-static int leave_mark(struct train *train, uint64_t number, struct error *err)
+static int create_marker(struct train *train, uint64_t number, struct error *err)
 {
-	const char *folder = train->options->ckpt;
+	const char *directory = train->options->ckpt;
 	char *path = NULL;
-	int fd = -1, rc = file_make_dirs(folder, err);
+	int fd = -1, rc = file_make_dirs(directory, err);
 
 	if (!rc)
-		rc = mark_path(train, number, train->comm->rank, &path, err);
+		rc = marker_path(train, number, train->comm->rank, &path, err);
 	if (!rc)
 		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (!rc && fd < 0)
-		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s", folder,
+		rc = error_set(err, ERR_OUTPUT, "--ckpt %s cannot be written: %s", directory,
 			       strerror(errno));
 	if (fd >= 0)
 		close(fd);
@@ -55,24 +55,24 @@ static int leave_mark(struct train *train, uint64_t number, struct error *err)
 	return rc;
 }
 
-static void remove_mark(struct train *train, uint64_t number)
+static void remove_marker(struct train *train, uint64_t number)
 {
 	char *path;
 
-	if (mark_path(train, number, train->comm->rank, &path, NULL))
+	if (marker_path(train, number, train->comm->rank, &path, NULL))
 		return;
 	unlink(path);
 	free(path);
 }
 
-static bool sees_first(struct train *train, uint64_t number)
+static bool sees_marker_of_rank_0(struct train *train, uint64_t number)
 {
 	char *path;
 	bool seen = false;
 
-	if (mark_path(train, number, 0, &path, NULL))
+	if (marker_path(train, number, 0, &path, NULL))
 		return false;
-	for (int i = 0; !seen && i < LOOKS; i++) {
+	for (int i = 0; !seen && i < POLLS; i++) {
 		if (i)
 			nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
 		seen = !access(path, F_OK);
@@ -82,14 +82,14 @@ static bool sees_first(struct train *train, uint64_t number)
 }
 
 /* The lowest rank that left its mark here; INT_MAX: none. */
-static int lowest_mark(struct train *train, uint64_t number)
+static int lowest_marker_rank(struct train *train, uint64_t number)
 {
 	DIR *dir = opendir(train->options->ckpt);
 	struct dirent *entry;
 	char begin[40];
 	int lowest = INT32_MAX;
 
-	snprintf(begin, sizeof begin, MARK "%016" PRIx64 ".", number);
+	snprintf(begin, sizeof begin, MARKER "%016" PRIx64 ".", number);
 	while (dir && (entry = readdir(dir))) {
 		if (strncmp(entry->d_name, begin, strlen(begin)))
 			continue;
@@ -103,26 +103,26 @@ static int lowest_mark(struct train *train, uint64_t number)
 }
 
 /* Of nodes that do not see rank 0's folder: one rank a folder. Collective. */
-static int share_out(struct train *train, uint64_t number, bool blind, struct error *err)
+static int choose_writers(struct train *train, uint64_t number, bool cannot_tell, struct error *err)
 {
 	struct error why = {0};
 	char text[1200];
-	bool marked = blind && !leave_mark(train, number, &why);
-	int rc = meet(train, err);
+	bool has_marker = cannot_tell && !create_marker(train, number, &why);
+	int rc = barrier(train, err);
 	double copies[1];
 
-	if (blind && !marked) {
+	if (cannot_tell && !has_marker) {
 		snprintf(text, sizeof text, "note: rank %d: no copy of the checkpoints here: %s",
 			 train->comm->rank, why.text);
 		train->sink->note(train->sink->context, text);
 	}
-	if (!rc && marked)
-		train->writes = lowest_mark(train, number) == train->comm->rank;
+	if (!rc && has_marker)
+		train->writes = lowest_marker_rank(train, number) == train->comm->rank;
 	copies[0] = train->writes;
 	if (!rc)
-		rc = comm_agree(train->comm, train->queue, copies, 1, COMM_SUM, err);
-	if (marked)
-		remove_mark(train, number);
+		rc = comm_reduce_on_host(train->comm, train->queue, copies, 1, COMM_SUM, err);
+	if (has_marker)
+		remove_marker(train, number);
 	if (rc)
 		return rc;
 	train->writers = (int)copies[0];
@@ -136,10 +136,10 @@ int train_find_writers(struct train *train, struct error *err)
 {
 	struct comm *comm = train->comm;
 	/* Whoever numbers ranks without regard to nodes still has a rank 0. */
-	bool leader = !comm->rank || !train->place->local_rank, blind;
+	bool leader = !comm->rank || !train->place->local_rank, cannot_tell;
 	double count[1] = {leader};
 	uint64_t number = 0;
-	int rc = comm_agree(comm, train->queue, count, 1, COMM_SUM, err);
+	int rc = comm_reduce_on_host(comm, train->queue, count, 1, COMM_SUM, err);
 
 	if (rc)
 		return rc;
@@ -149,18 +149,18 @@ int train_find_writers(struct train *train, struct error *err)
 		return 0;
 	if (!comm->rank && getrandom(&number, sizeof number, 0) != sizeof number)
 		number = (uint64_t)time(NULL) ^ (uint64_t)getpid() << 32;
-	rc = comm_share(comm, train->queue, &number, sizeof number, 0, err);
+	rc = comm_broadcast_on_host(comm, train->queue, &number, sizeof number, 0, err);
 	if (rc)
 		return rc;
-	rc = train_ready(train, comm->rank ? 0 : leave_mark(train, number, err), err);
+	rc = train_ready(train, comm->rank ? 0 : create_marker(train, number, err), err);
 	if (rc)
 		return rc;
-	blind = leader && comm->rank && !sees_first(train, number);
-	count[0] = blind;
-	rc = comm_agree(comm, train->queue, count, 1, COMM_SUM, err);
+	cannot_tell = leader && comm->rank && !sees_marker_of_rank_0(train, number);
+	count[0] = cannot_tell;
+	rc = comm_reduce_on_host(comm, train->queue, count, 1, COMM_SUM, err);
 	if (!rc && count[0] > 0)
-		rc = share_out(train, number, blind, err);
+		rc = choose_writers(train, number, cannot_tell, err);
 	if (!comm->rank)
-		remove_mark(train, number);
+		remove_marker(train, number);
 	return rc;
 }

@@ -20,7 +20,7 @@ struct pictures {
 	float floats[RESIDENT * 4 * SIDE_H * SIDE_W];
 	float table[4 * 256];
 	uint32_t index[BATCH];
-	int32_t places[BATCH * 3]; /* top, left, flip */
+	int32_t crops[BATCH * 3]; /* top, left, flip */
 };
 
 static void pictures_make(struct lab *lab, struct pictures *p)
@@ -33,17 +33,17 @@ static void pictures_make(struct lab *lab, struct pictures *p)
 		p->table[i] = (float)(3 * lab_number(lab));
 	for (int i = 0; i < BATCH; i++) {
 		p->index[i] = (uint32_t)lab_below(lab, RESIDENT);
-		p->places[3 * i] = lab_below(lab, 2 * PAD + 1);
-		p->places[3 * i + 1] = lab_below(lab, 2 * PAD + 1);
-		p->places[3 * i + 2] = i % 2;
+		p->crops[3 * i] = lab_below(lab, 2 * PAD + 1);
+		p->crops[3 * i + 1] = lab_below(lab, 2 * PAD + 1);
+		p->crops[3 * i + 2] = i % 2;
 	}
 }
 
 /* Pixel (y, x) of channel c of sample n: of the padded image's part at (top, left), flipped. */
 static double picture_at(const struct pictures *p, int channels, bool bytes, const int *at)
 {
-	int n = at[0], c = at[1], top = p->places[3 * n], left = p->places[3 * n + 1];
-	int x = p->places[3 * n + 2] ? SIDE_W - 1 - at[3] : at[3], y = at[2] + top - PAD;
+	int n = at[0], c = at[1], top = p->crops[3 * n], left = p->crops[3 * n + 1];
+	int x = p->crops[3 * n + 2] ? SIDE_W - 1 - at[3] : at[3], y = at[2] + top - PAD;
 	int image = (int)p->index[n] * channels + c;
 	bool inside;
 
@@ -71,7 +71,7 @@ static void input_case(struct lab *lab, int channels, int padded, bool bytes)
 		.raw = bytes ? lab_bytes(lab, sizeof p->bytes, p->bytes)
 			     : lab_bytes(lab, sizeof p->floats, p->floats),
 		.index = lab_bytes(lab, sizeof p->index, p->index),
-		.places = lab_bytes(lab, sizeof p->places, p->places),
+		.crops = lab_bytes(lab, sizeof p->crops, p->crops),
 		.table = bytes ? lab_bytes(lab, sizeof p->table, p->table) : NULL,
 		.out = out.memory,
 		.n = BATCH,
@@ -82,7 +82,7 @@ static void input_case(struct lab *lab, int channels, int padded, bool bytes)
 		.pad = PAD,
 	};
 
-	kernel_input(&lab->on, &call);
+	kernel_input(&lab->config, &call);
 	lab_done(lab, 0, NULL);
 	for (int i = 0; i < BATCH * SIDE_H * SIDE_W * channels; i++) {
 		const int at[] = {i / channels / SIDE_W / SIDE_H, i % channels,
@@ -103,7 +103,7 @@ static void output_case(struct lab *lab, bool add)
 	struct numbers to = lab_result(lab, from.count, false, add);
 	struct exact *exact = exact_new(&to, add);
 
-	kernel_output(&lab->on, from.memory, to.memory, n, c, hw, add);
+	kernel_output(&lab->config, from.memory, to.memory, n, c, hw, add);
 	lab_done(lab, 0, NULL);
 	for (int i = 0; i < n * c * hw; i++)
 		exact_term(&exact[i], from.at[(i / (c * hw) * hw + i % hw) * c + i / hw % c], 1);
@@ -128,11 +128,11 @@ static void relu_case(struct lab *lab, bool add)
 	struct numbers y = lab_result(lab, count, true, false);
 	struct numbers dx = lab_result(lab, count, true, add);
 
-	kernel_relu(&lab->on, x.memory, y.memory, count);
+	kernel_relu(&lab->config, x.memory, y.memory, count);
 	lab_done(lab, 0, NULL);
 	lab_same(lab, "y", &y, relu_of(x.at, x.at, count));
 	lab_settle(lab, &y);
-	kernel_relu_back(&lab->on, y.memory, dy.memory, dx.memory, count, add);
+	kernel_relu_back(&lab->config, y.memory, dy.memory, dx.memory, count, add);
 	lab_done(lab, 0, NULL);
 
 	double *reached = relu_of(dy.at, x.at, count);
@@ -153,8 +153,8 @@ static void add_case(struct lab *lab, bool add)
 	struct numbers to = lab_result(lab, count, true, add);
 	struct exact *sum = exact_new(&y, false), *copy = exact_new(&to, add);
 
-	kernel_sum(&lab->on, a.memory, b.memory, y.memory, count);
-	kernel_copy(&lab->on, a.memory, to.memory, count, add);
+	kernel_sum(&lab->config, a.memory, b.memory, y.memory, count);
+	kernel_copy(&lab->config, a.memory, to.memory, count, add);
 	lab_done(lab, 0, NULL);
 	for (size_t i = 0; i < count; i++) {
 		exact_term(&sum[i], a.at[i], 1);
@@ -227,9 +227,9 @@ static void maxpool_case(struct lab *lab, const struct pool_case *pc)
 	p.y = y.memory;
 	p.dy = dy.memory;
 	p.dx = dx.memory;
-	p.places = lab_bytes(lab, count, NULL);
-	kernel_maxpool(&lab->on, &p);
-	kernel_maxpool_back(&lab->on, &p);
+	p.argmax = lab_bytes(lab, count, NULL);
+	kernel_maxpool(&lab->config, &p);
+	kernel_maxpool_back(&lab->config, &p);
 	lab_done(lab, 0, NULL);
 	exact = exact_new(&dx, pc->add);
 	for (int i = 0; i < (int)count; i++) {
@@ -258,8 +258,8 @@ static void avgpool_case(struct lab *lab, const struct pool_case *pc)
 	const struct kernel_pool p = {pc->n, pc->h, pc->w, pc->c, .x = x.memory, .y = y.memory,
 				      .dy = dy.memory, .dx = dx.memory, .add = pc->add};
 
-	kernel_avgpool(&lab->on, &p);
-	kernel_avgpool_back(&lab->on, &p);
+	kernel_avgpool(&lab->config, &p);
+	kernel_avgpool_back(&lab->config, &p);
 	lab_done(lab, 0, NULL);
 	forward = exact_new(&y, false);
 	back = exact_new(&dx, pc->add);

@@ -66,13 +66,13 @@ double lab_number(struct lab *lab)
 
 static size_t size_of(const struct lab *lab, bool sixteen)
 {
-	return sixteen ? number_size(lab->on.number) : sizeof(float);
+	return sixteen ? number_size(lab->config.number) : sizeof(float);
 }
 
 static void write_one(const struct lab *lab, void *to, double value, bool sixteen)
 {
 	float narrow = (float)value;
-	uint16_t bits = lab->on.number == NUMBER_F16 ? f16_of_f32(narrow).bits
+	uint16_t bits = lab->config.number == NUMBER_F16 ? f16_of_f32(narrow).bits
 						     : bf16_of_f32(narrow).bits;
 
 	if (sixteen)
@@ -88,7 +88,7 @@ static double read_one(const struct lab *lab, const void *from, bool sixteen)
 
 	if (sixteen) {
 		memcpy(&bits, from, sizeof bits);
-		value = lab->on.number == NUMBER_F16 ? f32_of_f16((struct f16){bits})
+		value = lab->config.number == NUMBER_F16 ? f32_of_f16((struct f16){bits})
 						     : f32_of_bf16((struct bf16){bits});
 	} else {
 		memcpy(&value, from, sizeof value);
@@ -135,22 +135,22 @@ static struct held *hold(struct lab *lab, size_t bytes)
 static void upload(struct lab *lab, const struct held *held)
 {
 	must(cudaMemcpyAsync(held->memory, held->before, held->bytes + GUARD,
-			     cudaMemcpyHostToDevice, lab->on.stream),
+			     cudaMemcpyHostToDevice, lab->config.stream),
 	     "a copy to the GPU");
-	must(cudaStreamSynchronize(lab->on.stream), "a copy to the GPU");
+	must(cudaStreamSynchronize(lab->config.stream), "a copy to the GPU");
 }
 
 static void download(struct lab *lab, const struct held *held, void *to)
 {
 	must(cudaMemcpyAsync(to, held->memory, held->bytes + GUARD, cudaMemcpyDeviceToHost,
-			     lab->on.stream),
+			     lab->config.stream),
 	     "a copy from the GPU");
-	must(cudaStreamSynchronize(lab->on.stream), "a copy from the GPU");
+	must(cudaStreamSynchronize(lab->config.stream), "a copy from the GPU");
 }
 
 void lab_clear(struct lab *lab)
 {
-	cudaStreamSynchronize(lab->on.stream);
+	cudaStreamSynchronize(lab->config.stream);
 	for (int i = 0; i < lab->count; i++) {
 		cudaFree(lab->held[i].memory);
 		free(lab->held[i].before);
@@ -290,7 +290,7 @@ bool lab_done(struct lab *lab, int rc, const struct error *err)
 		return false;
 	}
 	must(cudaGetLastError(), lab->name);
-	must(cudaStreamSynchronize(lab->on.stream), lab->name);
+	must(cudaStreamSynchronize(lab->config.stream), lab->name);
 	for (int i = 0; i < lab->count; i++) {
 		const struct held *held = &lab->held[i];
 		unsigned char *now = host(held->bytes + GUARD);

@@ -40,7 +40,7 @@ struct held {
 
 struct lab {
 	struct cuda *cuda;
-	struct kernel_on on;
+	struct kernel_config config;
 	const char *type;   /* "fp16" */
 	double unit, least; /* see above */
 	uint64_t random, seed;
@@ -100,7 +100,7 @@ void lab_conv_products(const struct conv_shape *shape, lab_product *product, voi
 
 /* The cases: layers.c, through.c, norm.c, elements.c, losses.c. */
 void layers_cases(struct lab *lab);
-void through_cases(struct lab *lab, bool taken); /* taken: they must be */
+void through_cases(struct lab *lab, bool apply_params); /* apply_params: they must be */
 void norm_cases(struct lab *lab);
 void element_cases(struct lab *lab);
 void loss_cases(struct lab *lab);

@@ -35,7 +35,7 @@ static struct weight weight_new(struct lab *lab, int outputs, int c, int inner, 
 
 	const struct kernel_weight list = {w.master.memory, w.copy.memory, outputs, c, inner, padded};
 
-	kernel_weights(&lab->on, lab_bytes(lab, sizeof list, &list), 1);
+	kernel_weights(&lab->config, lab_bytes(lab, sizeof list, &list), 1);
 	lab_done(lab, 0, NULL);
 	for (int i = 0; i < outputs * c * inner; i++) {
 		int o = i / (c * inner), s = i % inner, channel = i / inner % c;
@@ -54,7 +54,7 @@ static void weight_gradient(struct lab *lab, const struct weight *w, struct numb
 	struct exact *exact = exact_new(&to, add);
 
 	lab_settle(lab, dw);
-	kernel_weight_gradient(&lab->on, dw->memory, to.memory, w->outputs, w->c, w->inner,
+	kernel_weight_gradient(&lab->config, dw->memory, to.memory, w->outputs, w->c, w->inner,
 			       w->padded, add);
 	lab_done(lab, 0, NULL);
 	for (int i = 0; i < w->outputs * w->c * w->inner; i++) {
@@ -74,13 +74,13 @@ static void bias_case(struct lab *lab, int64_t rows, int c, bool add)
 	struct numbers y = lab_random(lab, count, true), b = lab_random(lab, (size_t)c, false);
 	struct numbers dy = lab_random(lab, count, true);
 	struct numbers db = lab_result(lab, (size_t)c, false, add);
-	size_t parts = (size_t)kernel_parts(lab->on.multiprocessors, rows, c);
+	size_t parts = (size_t)kernel_parts(lab->config.multiprocessors, rows, c);
 	float *scratch = lab_bytes(lab, 2 * parts * (size_t)c * sizeof *scratch, NULL);
 	struct exact *y_exact = exact_new(&y, true), *db_exact = exact_new(&db, add);
 
 	lab_open(lab, &y);
-	kernel_bias(&lab->on, y.memory, b.memory, rows, c);
-	kernel_bias_back(&lab->on, dy.memory, db.memory, rows, c, add, scratch);
+	kernel_bias(&lab->config, y.memory, b.memory, rows, c);
+	kernel_bias_back(&lab->config, dy.memory, db.memory, rows, c, add, scratch);
 	lab_done(lab, 0, NULL);
 	for (size_t i = 0; i < count; i++) {
 		exact_term(&y_exact[i], b.at[i % (size_t)c], 1);
@@ -170,7 +170,7 @@ static struct numbers images(struct lab *lab, const struct conv_shape *s, int pa
 					  .h = s->h, .w = s->w, .padded = padded};
 	double *expected = calloc(x.count, sizeof *expected);
 
-	kernel_input(&lab->on, &call);
+	kernel_input(&lab->config, &call);
 	lab_done(lab, 0, NULL);
 	for (size_t i = 0; i < raw.count; i++) {
 		size_t n = i / (c * plane), channel = i / plane % c, at = i % plane;
@@ -207,14 +207,14 @@ static bool conv_run(struct lab *lab, const struct convolution *conv, struct con
 {
 	void *workspace = lab_bytes(lab, convolution_workspace(conv), NULL);
 	struct error err = {0};
-	int rc = convolution_forward(conv, lab->on.stream, room->x.memory, room->w.copy.memory,
+	int rc = convolution_forward(conv, lab->config.stream, room->x.memory, room->w.copy.memory,
 				     room->y.memory, room->sums.memory, NULL, workspace, &err);
 
 	if (!rc)
-		rc = convolution_back_weights(conv, lab->on.stream, room->x.memory, room->dy.memory,
+		rc = convolution_back_weights(conv, lab->config.stream, room->x.memory, room->dy.memory,
 					      room->dw.memory, false, NULL, workspace, &err);
 	if (!rc && room->dx.memory)
-		rc = convolution_back_input(conv, lab->on.stream, room->w.copy.memory,
+		rc = convolution_back_input(conv, lab->config.stream, room->w.copy.memory,
 					    room->dy.memory, room->dx.memory, add, NULL, workspace,
 					    &err);
 	return lab_done(lab, rc, &err);
@@ -225,7 +225,7 @@ static void conv_case(struct lab *lab, const struct conv_case *cc)
 	struct conv_room room = {.shape = cc->shape};
 	struct conv_shape *s = &room.shape;
 	const struct op_attributes window = {s->kernel, s->stride, s->pad};
-	const struct layer_rules rules = {.number = lab->on.number,
+	const struct layer_rules rules = {.number = lab->config.number,
 					  .direct = true,
 					  .deterministic = !cc->tune,
 					  .tune = cc->tune,
@@ -253,7 +253,7 @@ static void conv_case(struct lab *lab, const struct conv_case *cc)
 		lab_fail(lab, "%s", err.text);
 		return;
 	}
-	if (convolution_sums(conv))
+	if (convolution_makes_sums(conv))
 		room.sums = lab_result(lab, 2 * (size_t)s->outputs, false, false);
 	if (conv_run(lab, conv, &room, cc->add)) {
 		conv_exact(&room, cc->add);
@@ -328,12 +328,12 @@ static void linear_exact(struct lab *lab, const struct linear_room *room, bool a
 static void linear_case(struct lab *lab, const struct linear_case *lc)
 {
 	struct linear_room room = {lc->n, lc->c * lc->inner, lc->outputs, .in_place = lc->inner == 1};
-	const struct layer_rules rules = {.number = lab->on.number, .direct = true, .train = true,
+	const struct layer_rules rules = {.number = lab->config.number, .direct = true, .train = true,
 					  .deterministic = true, .dx = true, .add_dx = lc->add};
-	const struct linear_shape shape = {room.n, room.inputs, room.outputs, room.in_place, 16};
+	const struct cuda_linear_shape shape = {room.n, room.inputs, room.outputs, room.in_place, 16};
 	size_t x = (size_t)(room.n * room.inputs), y = (size_t)(room.n * room.outputs);
 	void *workspace;
-	struct linear *linear = NULL;
+	struct cuda_linear *linear = NULL;
 	struct error err = {0};
 	int rc;
 
@@ -345,22 +345,22 @@ static void linear_case(struct lab *lab, const struct linear_case *lc)
 	room.dx = lab_result(lab, x, true, lc->add);
 	room.dw = lab_result(lab, room.w.copy.count, !room.in_place, room.in_place && lc->add);
 	workspace = lab_bytes(lab, LINEAR_WORKSPACE, NULL);
-	rc = linear_new(lab->cuda, lc->name, &shape, &rules, &linear, &err);
+	rc = cuda_linear_new(lab->cuda, lc->name, &shape, &rules, &linear, &err);
 	if (!rc)
-		rc = linear_forward(linear, lab->on.stream, room.x.memory, room.w.copy.memory,
+		rc = cuda_linear_forward(linear, lab->config.stream, room.x.memory, room.w.copy.memory,
 				    room.y.memory, workspace, &err);
 	if (!rc)
-		rc = linear_back_weights(linear, lab->on.stream, room.x.memory, room.dy.memory,
+		rc = cuda_linear_back_weights(linear, lab->config.stream, room.x.memory, room.dy.memory,
 					 room.dw.memory, room.in_place && lc->add, workspace, &err);
 	if (!rc)
-		rc = linear_back_input(linear, lab->on.stream, room.w.copy.memory, room.dy.memory,
+		rc = cuda_linear_back_input(linear, lab->config.stream, room.w.copy.memory, room.dy.memory,
 				       room.dx.memory, lc->add, workspace, &err);
 	if (lab_done(lab, rc, &err)) {
 		linear_exact(lab, &room, lc->add);
 		if (!room.in_place)
 			weight_gradient(lab, &room.w, &room.dw, lc->add);
 	}
-	linear_free(linear);
+	cuda_linear_free(linear);
 }
 
 static const struct linear_case linear_cases[] = {

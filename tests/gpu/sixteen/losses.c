@@ -16,7 +16,7 @@ struct loss_case {
 struct loss_room {
 	const struct loss_case *lc;
 	struct numbers x, goal, losses, dx;
-	int32_t *target, *places;
+	int32_t *target, *label_ranks;
 	double scale; /* of the gradient */
 };
 
@@ -72,7 +72,7 @@ static void check_places(struct lab *lab, const struct loss_room *room)
 	int classes = room->lc->classes;
 	int32_t *seen = calloc((size_t)room->lc->n, sizeof *seen);
 
-	lab_fetch_bytes(lab, room->places, (size_t)room->lc->n * sizeof *seen, seen);
+	lab_fetch_bytes(lab, room->label_ranks, (size_t)room->lc->n * sizeof *seen, seen);
 	lab->checked++;
 	for (int n = 0; n < room->lc->n; n++) {
 		const double *x = room->x.at + n * classes;
@@ -130,14 +130,14 @@ static void loss_case(struct lab *lab, const struct loss_case *lc)
 	room.losses = lab_result(lab, n, false, false);
 	room.dx = lab_result(lab, room.x.count, true, lc->add);
 	room.scale = (double)share * (lc->scaled ? (double)scaler.scale : 1);
-	room.places = lab_bytes(lab, n * sizeof *room.places, NULL);
+	room.label_ranks = lab_bytes(lab, n * sizeof *room.label_ranks, NULL);
 
 	const struct kernel_loss call = {
 		.x = room.x.memory,
 		.target = lc->mse ? room.goal.memory
 				  : lab_bytes(lab, n * sizeof *room.target, room.target),
 		.losses = room.losses.memory,
-		.places = lc->mse ? NULL : room.places,
+		.label_ranks = lc->mse ? NULL : room.label_ranks,
 		.dx = room.dx.memory,
 		.share = lab_bytes(lab, sizeof share, &share),
 		.scaler = lc->scaled ? lab_bytes(lab, sizeof scaler, &scaler) : NULL,
@@ -148,7 +148,7 @@ static void loss_case(struct lab *lab, const struct loss_case *lc)
 		.smoothing = (float)lc->smoothing,
 	};
 
-	kernel_loss(&lab->on, &call);
+	kernel_loss(&lab->config, &call);
 	if (lab_done(lab, 0, NULL))
 		check_loss(lab, &room);
 	free(room.target);

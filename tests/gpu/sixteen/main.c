@@ -39,13 +39,13 @@ int main(int argc, char **argv)
 	}
 	lab.cuda = (struct cuda *)device;
 	lab.random = lab.seed * 2654435761u + 88172645463325252u;
-	if (cudaStreamCreateWithFlags(&lab.on.stream, cudaStreamNonBlocking))
+	if (cudaStreamCreateWithFlags(&lab.config.stream, cudaStreamNonBlocking))
 		return 1;
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
 		if (argc > 1 && strcmp(argv[1], types[i].name))
 			continue;
-		lab.on.number = types[i].number;
-		lab.on.multiprocessors = lab.cuda->multiprocessors;
+		lab.config.number = types[i].number;
+		lab.config.multiprocessors = lab.cuda->multiprocessors;
 		lab.type = types[i].name;
 		lab.unit = types[i].unit;
 		lab.least = types[i].least;
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 	}
 	lab_clear(&lab);
 	cudnnSetStream(lab.cuda->cudnn, NULL);
-	cudaStreamDestroy(lab.on.stream);
+	cudaStreamDestroy(lab.config.stream);
 	device->ops->close(device);
 	printf("%d results compared, %d wrong\n", lab.checked, lab.failed);
 	return lab.checked && !lab.failed ? 0 : 1;

@@ -128,7 +128,7 @@ static void norm_begin(struct lab *lab, struct norm_room *room)
 {
 	const struct norm_case *nc = room->nc;
 	size_t c = (size_t)nc->c, count = (size_t)nc->rows * c;
-	size_t parts = (size_t)kernel_parts(lab->on.multiprocessors, nc->rows, nc->c);
+	size_t parts = (size_t)kernel_parts(lab->config.multiprocessors, nc->rows, nc->c);
 
 	room->x = norm_x(lab, nc->rows, nc->c);
 	if (nc->z)
@@ -281,7 +281,7 @@ static void norm_backward(struct lab *lab, struct norm_room *room)
 	room->call.dz = room->dz.memory;
 	room->call.dw = room->dw.memory;
 	room->call.db = room->db.memory;
-	kernel_norm_back(&lab->on, &room->call);
+	kernel_norm_back(&lab->config, &room->call);
 	if (!lab_done(lab, 0, NULL))
 		return;
 	check_dx(lab, room);
@@ -308,7 +308,7 @@ static void norm_case(struct lab *lab, const struct norm_case *nc)
 	room.reached = calloc(count, sizeof *room.reached);
 	for (int c = 0; c < nc->c; c++)
 		room.channels[c] = channel_of(&room, c);
-	kernel_norm(&lab->on, &room.call);
+	kernel_norm(&lab->config, &room.call);
 	if (lab_done(lab, 0, NULL)) {
 		check_y(lab, &room);
 		if (nc->training) {

@@ -48,27 +48,27 @@ static void moments(struct lab *lab, struct through_room *room)
 					 .x = room->x.memory, .w = room->norm_w.memory,
 					 .b = room->norm_b.memory, .mean = room->mean.memory,
 					 .variance = room->variance.memory, .saved = all,
-					 .taken = all + SAVED_TAKEN * c,
+					 .apply_params = all + SAVED_APPLY * c,
 					 .scratch = room->scratch.memory};
 	float *rows = malloc(bytes);
-	const uint16_t *narrow = (const uint16_t *)(rows + SAVED_TAKEN * c);
+	const uint16_t *narrow = (const uint16_t *)(rows + SAVED_APPLY * c);
 
-	kernel_norm_moments(&lab->on, &call);
+	kernel_norm_moments(&lab->config, &call);
 	lab_done(lab, 0, NULL);
 	room->saved_at = lab_fetch(lab, &room->saved);
 	lab_fetch_bytes(lab, room->saved.memory, bytes, rows);
 	room->scale = malloc(2 * c * sizeof *room->scale);
 	room->shift = room->scale + c;
 	for (size_t i = 0; i < 2 * c; i++) {
-		room->scale[i] = lab->on.number == NUMBER_F16
+		room->scale[i] = lab->config.number == NUMBER_F16
 					 ? f32_of_f16((struct f16){narrow[i]})
 					 : f32_of_bf16((struct bf16){narrow[i]});
 		if ((double)room->scale[i] != lab_rounded(lab, room->saved_at[2 * c + i], true))
 			lab_fail(lab, "scale or shift %zu is not that of the statistics", i);
 	}
 	for (size_t i = 0; i < c; i++)
-		if (saved(room, SAVED_TAKEN + 1, i) != room->norm_w.at[i] ||
-		    saved(room, SAVED_TAKEN + 2, i) != room->norm_b.at[i])
+		if (saved(room, SAVED_APPLY + 1, i) != room->norm_w.at[i] ||
+		    saved(room, SAVED_APPLY + 2, i) != room->norm_b.at[i])
 			lab_fail(lab, "w or b of channel %zu is not copied", i);
 	free(rows);
 }
@@ -158,7 +158,7 @@ static void room_take(struct lab *lab, struct through_room *room)
 	size_t pixels = (size_t)s->n * (size_t)op_side(s->h, &window) * (size_t)op_side(s->w, &window);
 
 	room->rows = s->n * s->h * s->w;
-	parts = (size_t)kernel_parts(lab->on.multiprocessors, room->rows, s->c);
+	parts = (size_t)kernel_parts(lab->config.multiprocessors, room->rows, s->c);
 	room->x = lab_random(lab, (size_t)room->rows * c, true);
 	room->w = lab_random(lab, (size_t)(s->outputs * s->kernel * s->kernel) * c, true);
 	room->dy = lab_random(lab, pixels * (size_t)s->outputs, true);
@@ -187,11 +187,11 @@ static void forward(struct lab *lab, const struct convolution *conv, struct thro
 {
 	const struct conv_source source = source_of(room);
 	struct error err = {0};
-	int rc = convolution_forward(conv, lab->on.stream, NULL, room->w.memory, room->y.memory,
+	int rc = convolution_forward(conv, lab->config.stream, NULL, room->w.memory, room->y.memory,
 				     room->sums.memory, &source, workspace, &err);
 
 	if (!rc)
-		rc = convolution_back_weights(conv, lab->on.stream, NULL, room->dy.memory,
+		rc = convolution_back_weights(conv, lab->config.stream, NULL, room->dy.memory,
 					      room->dw.memory, false, &source, workspace, &err);
 	if (!lab_done(lab, rc, &err))
 		return;
@@ -205,7 +205,7 @@ static void backward(struct lab *lab, const struct convolution *conv, struct thr
 {
 	const struct conv_source source = source_of(room);
 	struct error err = {0};
-	int rc = convolution_back_input(conv, lab->on.stream, room->w.memory, room->dy.memory,
+	int rc = convolution_back_input(conv, lab->config.stream, room->w.memory, room->dy.memory,
 					room->dx.memory, false, &source, workspace, &err);
 
 	if (!lab_done(lab, rc, &err))
@@ -214,11 +214,11 @@ static void backward(struct lab *lab, const struct convolution *conv, struct thr
 	check_back(lab, room);
 }
 
-static void through_case(struct lab *lab, const struct through_case *tc, bool taken)
+static void through_case(struct lab *lab, const struct through_case *tc, bool apply_params)
 {
 	struct through_room room = {.shape = tc->shape};
-	const struct layer_rules rules = {.number = lab->on.number, .direct = true, .tune = true,
-					  .train = true, .dx = true, .sums = true, .through = true};
+	const struct layer_rules rules = {.number = lab->config.number, .direct = true, .tune = true,
+					  .train = true, .dx = true, .sums = true, .fused_norm = true};
 	struct convolution *first = NULL, *conv = NULL;
 	struct error err = {0};
 	void *workspace;
@@ -238,15 +238,15 @@ static void through_case(struct lab *lab, const struct through_case *tc, bool ta
 	workspace = lab_bytes(lab, convolution_workspace(conv), NULL);
 	moments(lab, &room);
 	exact_all(lab, &room);
-	if (convolution_through(conv))
+	if (convolution_fuses_norm(conv))
 		forward(lab, conv, &room, workspace);
-	if (convolution_back_sums(conv))
+	if (convolution_makes_back_sums(conv))
 		backward(lab, conv, &room, workspace);
-	if (taken && !(convolution_through(conv) && convolution_back_sums(conv)))
+	if (apply_params && !(convolution_fuses_norm(conv) && convolution_makes_back_sums(conv)))
 		lab_fail(lab, "the batch norm before was not taken");
 	printf("%s %s: the batch norm before is %staken forward, its sums are %staken back\n",
-	       lab->type, tc->name, convolution_through(conv) ? "" : "not ",
-	       convolution_back_sums(conv) ? "" : "not ");
+	       lab->type, tc->name, convolution_fuses_norm(conv) ? "" : "not ",
+	       convolution_makes_back_sums(conv) ? "" : "not ");
 	convolution_free(conv);
 	room_leave(&room);
 }
@@ -257,8 +257,8 @@ static const struct through_case cases[] = {
 	{{2, 16, 8, 8, 32, 3, 2, 1}, "norm, conv 3x3/2"},
 };
 
-void through_cases(struct lab *lab, bool taken)
+void through_cases(struct lab *lab, bool apply_params)
 {
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		through_case(lab, &cases[i], taken);
+		through_case(lab, &cases[i], apply_params);
 }

@@ -41,7 +41,7 @@ struct job {
 	struct optim optim;
 	struct variables variables;
 	int64_t batches;
-	struct device_step *step;
+	struct device_executor *executor;
 	int32_t *labels; /* of one run */
 	double *losses;
 };
@@ -97,7 +97,7 @@ static int read_input(struct job *job, const char *path, struct error *err)
 
 static int load_state(struct job *job, const char *path, struct error *err)
 {
-	struct variables_want want = {.momentum = job->train};
+	struct variables_filter want = {.momentum = job->train};
 	int rc = variables_new(job->graph, &job->buckets, &job->variables, err);
 	double seed;
 
@@ -129,7 +129,7 @@ static int build(struct job *job, const char *device, const char *path, struct e
 		rc = model_build(said(job, "model", ""), &shape, (int)classes, stem, &job->graph,
 				 err);
 	if (!rc)
-		rc = buckets_plan(job->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &job->buckets, err);
+		rc = buckets_make(job->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &job->buckets, err);
 	if (!rc)
 		rc = device_open(device, 0, env_get(job->env, "BERTH_MODULE_PATH"), &job->device,
 				 err);
@@ -154,7 +154,7 @@ static int prepare(struct job *job, struct error *err)
 		rc = number(job, "smoothing", &smoothing, err);
 	if (rc)
 		return rc;
-	struct step_request request = {
+	struct executor_request request = {
 		.graph = job->graph,
 		.batch = job->batch,
 		.loss = mse ? LOSS_MSE : LOSS_CROSS_ENTROPY,
@@ -177,7 +177,7 @@ static int prepare(struct job *job, struct error *err)
 	job->losses = calloc((size_t)job->updates + 1, sizeof *job->losses);
 	if (!job->labels || !job->losses)
 		return error_memory(err, "a batch");
-	return device_step_new(job->queue, &request, &job->step, err);
+	return device_executor_new(job->queue, &request, &job->executor, err);
 }
 
 /* ---- the updates ---- */
@@ -188,7 +188,7 @@ static int run(struct job *job, int64_t update, int64_t r, struct error *err)
 	size_t at = (size_t)(update * job->runs + r), batch = (size_t)job->batch;
 	size_t count = batch * (size_t)shape_count(&job->graph->values[0]);
 	bool mse = !strcmp(job->target->type, "F32");
-	struct step_input input = {
+	struct executor_input input = {
 		.x = (const float *)job->x->data + at * count,
 		.target = job->labels,
 		.count = job->batch,
@@ -206,7 +206,7 @@ static int run(struct job *job, int64_t update, int64_t r, struct error *err)
 		for (size_t i = 0; i < batch; i++)
 			job->labels[i] =
 				(int32_t)((const int64_t *)job->target->data)[at * batch + i];
-	return device_step_run(job->step, &input, err);
+	return device_executor_run(job->executor, &input, err);
 }
 
 static int all_updates(struct job *job, struct error *err)
@@ -214,12 +214,12 @@ static int all_updates(struct job *job, struct error *err)
 	int rc = 0;
 
 	for (int64_t update = 0; !rc && update < job->updates; update++) {
-		struct step_totals totals;
+		struct executor_totals totals;
 
 		for (int64_t r = 0; !rc && r < job->runs; r++)
 			rc = run(job, update, r, err);
 		if (!rc)
-			rc = device_step_read(job->step, &totals, err);
+			rc = device_executor_read(job->executor, &totals, err);
 		if (!rc)
 			job->losses[update] = totals.loss_sum / (double)totals.samples;
 	}
@@ -304,7 +304,7 @@ static int write_output(struct job *job, const char *path, struct error *err)
 
 static void job_free(struct job *job)
 {
-	device_step_free(job->step);
+	device_executor_free(job->executor);
 	optim_free(&job->optim);
 	if (job->comm)
 		job->comm->ops->close(job->comm);

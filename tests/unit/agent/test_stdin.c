@@ -28,13 +28,13 @@ static void begin(struct agent *agent, size_t ranks)
 	signal(SIGPIPE, SIG_IGN); /* as agent_run has it */
 	agent->rank_count = ranks;
 	assert_int_equal(loop_new(&agent->loop, &err), 0);
-	assert_int_equal(agent_input_open(agent, &err), 0);
+	assert_int_equal(agent_stdin_open(agent, &err), 0);
 }
 
 static void end(struct agent *agent)
 {
-	agent_input_close(agent);
-	agent_input_close(agent); /* again is fine */
+	agent_stdin_close(agent);
+	agent_stdin_close(agent); /* again is fine */
 	assert_null(agent->inputs);
 	loop_free(agent->loop);
 }
@@ -48,14 +48,14 @@ static void take(struct agent *agent, size_t from, size_t to)
 	assert_non_null(data);
 	for (size_t i = from; i < to; i++)
 		data[i - from] = byte_at(i);
-	agent_input_take(agent, &message);
+	agent_stdin_receive(agent, &message);
 	free(data);
 }
 
 /* What the rank reads; its own end is ours to keep when the agent's copy goes. */
 static int rank_end(struct agent *agent, size_t rank)
 {
-	int fd = dup(agent_input_end(agent, rank));
+	int fd = dup(agent_stdin_rank_fd(agent, rank));
 
 	assert_true(fd >= 0);
 	return fd;
@@ -81,7 +81,7 @@ static void test_more_than_a_pipe_holds(void **state)
 
 	begin(&agent, 1);
 	fd = rank_end(&agent, 0);
-	agent_input_started(&agent);
+	agent_stdin_close_rank_ends(&agent);
 	/* All of it is taken at once, in two pieces, and arrives as it is read. */
 	take(&agent, 0, MUCH / 2);
 	take(&agent, MUCH / 2, MUCH);
@@ -105,7 +105,7 @@ static void test_one_that_does_not_read_holds_up_nobody(void **state)
 	begin(&agent, 2);
 	late = rank_end(&agent, 0);
 	prompt = rank_end(&agent, 1);
-	agent_input_started(&agent);
+	agent_stdin_close_rank_ends(&agent);
 	take(&agent, 0, MUCH);
 	while (at < MUCH) {
 		at += read_some(prompt, at, MUCH - at);
@@ -124,7 +124,7 @@ static void test_a_closed_end(void **state)
 
 	begin(&agent, 2);
 	fd = rank_end(&agent, 1);
-	agent_input_started(&agent); /* rank 0's end is gone with this */
+	agent_stdin_close_rank_ends(&agent); /* rank 0's end is gone with this */
 	take(&agent, 0, 100);
 	assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
 	take(&agent, 100, 200);

@@ -29,7 +29,7 @@ static struct env *variables(const char *text)
 static void good(void **state)
 {
 	static const struct {
-		const char *text, *meet;
+		const char *text, *rendezvous;
 		size_t nodes;
 		int this_node, gpus;
 	} rows[] = {
@@ -61,10 +61,10 @@ static void good(void **state)
 		assert_int_equal(alloc.node_count, rows[i].nodes);
 		assert_int_equal(alloc.this_node, rows[i].this_node);
 		assert_int_equal(alloc.nodes[0].gpus, rows[i].gpus);
-		if (rows[i].meet)
-			assert_string_equal(alloc.meet, rows[i].meet);
+		if (rows[i].rendezvous)
+			assert_string_equal(alloc.rendezvous, rows[i].rendezvous);
 		else
-			assert_null(alloc.meet);
+			assert_null(alloc.rendezvous);
 		JSON_AUTO json = alloc_to_json(&alloc);
 		assert_int_equal(alloc_from_json(json, &again, NULL), 0);
 		JSON_AUTO same = alloc_to_json(&again);
@@ -110,7 +110,7 @@ static void by_hand(void **state)
 {
 	static const struct {
 		int nnodes, rank;
-		const char *meet, *hosts, *seen; /* seen NULL: good */
+		const char *rendezvous, *hosts, *seen; /* seen NULL: good */
 	} rows[] = {
 		{2, 0, "n1:4711", NULL, NULL},
 		{2, 1, "[fd00::1]:4711", NULL, NULL},
@@ -130,7 +130,7 @@ static void by_hand(void **state)
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = env_new();
 		struct alloc_request request = {.nnodes = rows[i].nnodes, .node_rank = rows[i].rank,
-						.meet = rows[i].meet, .hosts = rows[i].hosts};
+						.rendezvous = rows[i].rendezvous, .hosts = rows[i].hosts};
 		struct alloc alloc = {0};
 		struct error err = {0};
 		int rc = alloc_read(env, &request, &alloc, &err);
@@ -140,7 +140,7 @@ static void by_hand(void **state)
 		if (!rc) {
 			assert_int_equal(alloc.node_count, rows[i].nnodes);
 			assert_int_equal(alloc.this_node, rows[i].rank);
-			assert_string_equal(alloc.meet, rows[i].meet);
+			assert_string_equal(alloc.rendezvous, rows[i].rendezvous);
 		}
 		alloc_free(&alloc);
 		env_free(env);

@@ -16,7 +16,7 @@
 #error "CAPTURES is the folder of the captures"
 #endif
 
-static char folder[] = "/tmp/berth-test-pbs-XXXXXX", node_file[64], gpu_file[64];
+static char dir[] = "/tmp/berth-test-pbs-XXXXXX", node_file[64], gpu_file[64];
 
 static void write_file(const char *path, const char *text, int mode)
 {
@@ -309,20 +309,20 @@ static void answers(void **state)
 	for (size_t i = 0; i < ROWS(files); i++) {
 		char *text = capture(files[i]);
 		struct alloc alloc = two_nodes("pbs-n1.bed.test", "pbs-n2.bed.test");
-		struct pbs_answer answer = {0};
+		struct pbs_job_info answer = {0};
 
-		assert_int_equal(pbs_answer_read(text, "2.pbs-head", &answer, NULL), 0);
+		assert_int_equal(pbs_job_info_read(text, "2.pbs-head", &answer, NULL), 0);
 		assert_string_equal(answer.exec_vnode,
 				    "(pbs-n1:ncpus=4:ngpus=2)+(pbs-n2:ncpus=4:ngpus=2)");
-		pbs_answer_use(&answer, &alloc);
+		pbs_job_info_apply(&answer, &alloc);
 		assert_string_equal(nodes_of(&alloc), "pbs-n1.bed.test:1:2 pbs-n2.bed.test:1:2");
 		assert_int_equal(alloc.end_time, local_time(2, 4, 31));
 		assert_int_equal(alloc.restarts, 0);
-		assert_string_equal(alloc.end_why,
+		assert_string_equal(alloc.end_reason,
 				    "qstat: started Sat Nov 21 02:02:31 2026, walltime 00:02:00");
-		pbs_answer_free(&answer);
+		pbs_job_info_free(&answer);
 		alloc_free(&alloc);
-		assert_int_equal(pbs_answer_read(text, "3.pbs-head", &answer, NULL), -ERR_DATA);
+		assert_int_equal(pbs_job_info_read(text, "3.pbs-head", &answer, NULL), -ERR_DATA);
 		free(text);
 	}
 }
@@ -350,20 +350,20 @@ static void odd_answers(void **state)
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct alloc alloc = two_nodes("n1", NULL);
-		struct pbs_answer answer = {0};
+		struct pbs_job_info answer = {0};
 		struct error err = {0};
 		int64_t end = rows[i].end < 0 ? local_time(2, 4, 1) : rows[i].end;
 
-		if (pbs_answer_read(rows[i].text, "2.pbs-head", &answer, &err))
+		if (pbs_job_info_read(rows[i].text, "2.pbs-head", &answer, &err))
 			fail_msg("row %zu: %s", i, err.text);
-		pbs_answer_use(&answer, &alloc);
-		if (!strstr(alloc.end_why, rows[i].why))
-			fail_msg("row %zu: %s", i, alloc.end_why);
+		pbs_job_info_apply(&answer, &alloc);
+		if (!strstr(alloc.end_reason, rows[i].why))
+			fail_msg("row %zu: %s", i, alloc.end_reason);
 		if (end && end < 1000)
 			assert_in_range(alloc.end_time - time(NULL), end - 5, end);
 		else
 			assert_int_equal(alloc.end_time, end);
-		pbs_answer_free(&answer);
+		pbs_job_info_free(&answer);
 		alloc_free(&alloc);
 	}
 }
@@ -387,10 +387,10 @@ static void gpus_of_chunks(void **state)
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct alloc alloc = two_nodes("n1.x", "n2.x");
-		struct pbs_answer answer = {.exec_host = (char *)(uintptr_t)rows[i].host,
+		struct pbs_job_info answer = {.exec_host = (char *)(uintptr_t)rows[i].host,
 					    .exec_vnode = (char *)(uintptr_t)rows[i].vnode};
 
-		pbs_answer_use(&answer, &alloc);
+		pbs_job_info_apply(&answer, &alloc);
 		if (strcmp(nodes_of(&alloc), rows[i].expected))
 			fail_msg("row %zu: %s", i, nodes_of(&alloc));
 		alloc_free(&alloc);
@@ -413,7 +413,7 @@ static void requests(void **state)
 
 	for (char *part = strstr(text, "## "), *next; part; part = next, seen++) {
 		char nodes[1024], answer_text[2048];
-		struct pbs_answer answer = {0};
+		struct pbs_job_info answer = {0};
 		struct alloc alloc = {0};
 		long slots = 0, gpus = 0, procs, ngpus;
 
@@ -431,8 +431,8 @@ static void requests(void **state)
 		struct env *env = captured("two.env", nodes, "PBS_JOBID=2.pbs-head");
 
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-		assert_int_equal(pbs_answer_read(answer_text, "2.pbs-head", &answer, NULL), 0);
-		pbs_answer_use(&answer, &alloc);
+		assert_int_equal(pbs_job_info_read(answer_text, "2.pbs-head", &answer, NULL), 0);
+		pbs_job_info_apply(&answer, &alloc);
 		for (size_t i = 0; i < alloc.node_count; i++) {
 			slots += alloc.nodes[i].slots;
 			gpus += alloc.nodes[i].gpus;
@@ -441,7 +441,7 @@ static void requests(void **state)
 			procs = attribute(part, "Resource_List.nodect");
 		if (slots != procs || gpus != (ngpus < 0 ? -(long)alloc.node_count : ngpus))
 			fail_msg("%.60s: %ld slots, %ld GPUs", part, slots, gpus);
-		pbs_answer_free(&answer);
+		pbs_job_info_free(&answer);
 		alloc_free(&alloc);
 		env_free(env);
 	}
@@ -473,9 +473,9 @@ static void asked(void **state)
 	};
 	char path[64], conf[64], exec[96], all[160];
 
-	snprintf(conf, sizeof conf, "%s/pbs.conf", folder);
-	snprintf(exec, sizeof exec, "%s/bin/qstat", folder);
-	snprintf(path, sizeof path, "%s/qstat", folder);
+	snprintf(conf, sizeof conf, "%s/pbs.conf", dir);
+	snprintf(exec, sizeof exec, "%s/bin/qstat", dir);
+	snprintf(path, sizeof path, "%s/qstat", dir);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = captured("two.env", "pbs-n1.bed.test pbs-n2.bed.test", rows[i].torque);
 		struct alloc alloc = {0};
@@ -483,19 +483,19 @@ static void asked(void **state)
 
 		unlink(path);
 		unlink(exec);
-		snprintf(line, sizeof line, "PBS_SERVER=pbs\nPBS_EXEC=%s\n", folder);
+		snprintf(line, sizeof line, "PBS_SERVER=pbs\nPBS_EXEC=%s\n", dir);
 		write_file(conf, line, 0644);
 		snprintf(line, sizeof line, "#!/bin/sh\n%s\n", rows[i].script ? rows[i].script : "");
 		if (rows[i].script)
 			write_file(rows[i].in_exec ? exec : path, line, 0755);
-		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin", folder);
+		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin", dir);
 		change(env, all);
 		snprintf(all, sizeof all, "PBS_CONF_FILE=%s", conf);
 		change(env, all);
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-		pbs_ask(env, strstr(rows[i].why, "150 ms") ? 300 : 20000, &alloc);
-		if (!alloc.end_why || !strstr(alloc.end_why, rows[i].why))
-			fail_msg("row %zu: %s", i, alloc.end_why);
+		pbs_query(env, strstr(rows[i].why, "150 ms") ? 300 : 20000, &alloc);
+		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
+			fail_msg("row %zu: %s", i, alloc.end_reason);
 		assert_int_equal(alloc.end_time != 0, rows[i].known);
 		alloc_free(&alloc);
 		env_free(env);
@@ -508,11 +508,11 @@ static int begin(void **state)
 {
 	char path[96];
 
-	if (!mkdtemp(folder))
+	if (!mkdtemp(dir))
 		return -1;
-	snprintf(path, sizeof path, "%s/bin", folder);
-	snprintf(node_file, sizeof node_file, "%s/nodes", folder);
-	snprintf(gpu_file, sizeof gpu_file, "%s/gpus", folder);
+	snprintf(path, sizeof path, "%s/bin", dir);
+	snprintf(node_file, sizeof node_file, "%s/nodes", dir);
+	snprintf(gpu_file, sizeof gpu_file, "%s/gpus", dir);
 	return mkdir(path, 0755);
 }
 
@@ -522,9 +522,9 @@ static int end(void **state)
 
 	unlink(node_file);
 	unlink(gpu_file);
-	snprintf(path, sizeof path, "%s/bin", folder);
+	snprintf(path, sizeof path, "%s/bin", dir);
 	rmdir(path);
-	return rmdir(folder);
+	return rmdir(dir);
 }
 
 int main(void)

@@ -224,17 +224,17 @@ static void job(void **state)
 	assert_string_equal(alloc.job_id, env_get(env, "SLURM_JOB_ID"));
 	assert_string_equal(alloc.array_task, "8_3");
 	assert_int_equal(alloc.end_time, 4102444800);
-	assert_string_equal(alloc.end_why, "SLURM_JOB_END_TIME");
+	assert_string_equal(alloc.end_reason, "SLURM_JOB_END_TIME");
 	assert_int_equal(alloc.restarts, 3);
 	JSON_AUTO json = alloc_to_json(&alloc);
 
 	assert_int_equal(alloc_from_json(json, &back, NULL), 0);
 	assert_string_equal(back.array_task, "8_3");
-	assert_string_equal(back.end_why, "SLURM_JOB_END_TIME");
+	assert_string_equal(back.end_reason, "SLURM_JOB_END_TIME");
 	assert_int_equal(back.restarts, 3);
 	assert_int_equal(back.this_node, 0);
 	/* The end is known: nobody is asked. */
-	slurm_ask(env, 0, &back);
+	slurm_query(env, 0, &back);
 	assert_int_equal(back.end_time, 4102444800);
 	alloc_free(&back);
 	alloc_free(&alloc);
@@ -310,12 +310,12 @@ static void gpus_apart(void **state)
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = captured(rows[i].file, rows[i].settings);
-		char text[SLURM_APART_MAX] = "";
-		bool apart = slurm_gpus_apart(env, rows[i].tasks, text, sizeof text);
+		char text[SLURM_ISOLATION_MAX] = "";
+		bool isolation = slurm_gpus_isolated(env, rows[i].tasks, text, sizeof text);
 
-		if (apart != (rows[i].words != NULL) || (apart && !strstr(text, rows[i].words)))
+		if (isolation != (rows[i].words != NULL) || (isolation && !strstr(text, rows[i].words)))
 			fail_msg("row %zu, %s: '%s'", i, rows[i].why, text);
-		if (apart && !strstr(text, "=4 --gpu-bind=none") && !strstr(text, "=2 --gpu-bind=none"))
+		if (isolation && !strstr(text, "=4 --gpu-bind=none") && !strstr(text, "=2 --gpu-bind=none"))
 			fail_msg("row %zu, %s: what to write? '%s'", i, rows[i].why, text);
 		env_free(env);
 	}
@@ -396,10 +396,10 @@ static void asked(void **state)
 		{"yes", -1, "does not know"},
 		{NULL, -1, "no squeue"},
 	};
-	char folder[] = "/tmp/berth-test-squeue-XXXXXX", path[64];
+	char dir[] = "/tmp/berth-test-squeue-XXXXXX", path[64];
 
-	assert_non_null(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/squeue", folder);
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof path, "%s/squeue", dir);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = captured("plain", "SLURM_JOB_ID=3 SLURM_JOBID=3");
 		struct alloc alloc = {0};
@@ -416,15 +416,15 @@ static void asked(void **state)
 			chmod(path, 0755);
 		}
 		/* With /bin for what the scripts need, but where the last row has no squeue. */
-		snprintf(all, sizeof all, "%s%s", folder, rows[i].script ? ":/bin:/usr/bin" : "");
+		snprintf(all, sizeof all, "%s%s", dir, rows[i].script ? ":/bin:/usr/bin" : "");
 		setenv("PATH", all, 1);
 		env_set(env, "PATH", all, ENV_FROM_USER, NULL, NULL);
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-		slurm_ask(env, 300, &alloc);
+		slurm_query(env, 300, &alloc);
 		setenv("PATH", before, 1);
 		free(before);
-		if (!alloc.end_why || !strstr(alloc.end_why, rows[i].why))
-			fail_msg("row %zu: %s", i, alloc.end_why);
+		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
+			fail_msg("row %zu: %s", i, alloc.end_reason);
 		if (rows[i].left < 0)
 			assert_int_equal(alloc.end_time, 0);
 		else
@@ -433,7 +433,7 @@ static void asked(void **state)
 		env_free(env);
 	}
 	unlink(path);
-	rmdir(folder);
+	rmdir(dir);
 }
 
 int main(void)

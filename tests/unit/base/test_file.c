@@ -14,23 +14,23 @@
 
 #include "base/file.h"
 
-static char folder[64], path[128], target[128];
+static char dir[64], path[128], target[128];
 
-static int make_folder(void **state)
+static int make_dir(void **state)
 {
-	strcpy(folder, "/tmp/berth-test-file-XXXXXX");
-	if (!mkdtemp(folder))
+	strcpy(dir, "/tmp/berth-test-file-XXXXXX");
+	if (!mkdtemp(dir))
 		return -1;
-	snprintf(path, sizeof path, "%s/path", folder);
-	snprintf(target, sizeof target, "%s/target", folder);
+	snprintf(path, sizeof path, "%s/path", dir);
+	snprintf(target, sizeof target, "%s/target", dir);
 	return 0;
 }
 
-static int remove_folder(void **state)
+static int remove_dir(void **state)
 {
 	unlink(path);
 	unlink(target);
-	return rmdir(folder); /* fails when a file aside was left */
+	return rmdir(dir); /* fails when a file aside was left */
 }
 
 static void expect(const char *file, const char *expected)
@@ -128,10 +128,10 @@ static void test_cannot(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_replace, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_link_stays, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_special_stays, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_cannot, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_replace, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_link_stays, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_special_stays, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_cannot, make_dir, remove_dir),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,8 +22,8 @@ static int give_stderr(void **state)
 	close(kept_stderr);
 	close(ends[0]);
 	close(ends[1]);
-	log_identity(NULL, -1);
-	log_limit(LOG_NOTE);
+	log_set_identity(NULL, -1);
+	log_set_level(LOG_NOTE);
 	return 0;
 }
 
@@ -43,10 +43,10 @@ static void lines(void **state)
 {
 	log_line(LOG_NOTE, "agent", "%d ranks", 2);
 	assert_string_equal(written(), "berth: note agent: 2 ranks\n");
-	log_identity("n1", -1);
+	log_set_identity("n1", -1);
 	log_line(LOG_WARNING, "agent", "x");
 	assert_string_equal(written(), "berth: n1 warning agent: x\n");
-	log_identity("n1", 3);
+	log_set_identity("n1", 3);
 	errno = ENOENT;
 	log_line(LOG_ERROR, "train", "no data: %m");
 	assert_string_equal(written(), "berth: n1 rank 3 error train: no data: No such file or "
@@ -60,10 +60,10 @@ static void levels(void **state)
 {
 	log_line(LOG_DEBUG, "agent", "hidden at first");
 	assert_string_equal(written(), "");
-	log_limit(LOG_DEBUG);
+	log_set_level(LOG_DEBUG);
 	log_line(LOG_DEBUG, "agent", "shown");
 	assert_string_equal(written(), "berth: debug agent: shown\n");
-	log_limit(LOG_ERROR);
+	log_set_level(LOG_ERROR);
 	log_line(LOG_WARNING, "agent", "hidden");
 	assert_string_equal(written(), "");
 	assert_int_equal(log_level_parse("error"), LOG_ERROR);
@@ -86,7 +86,7 @@ static void long_lines(void **state)
 	assert_string_equal(line + size - 4, "...\n");
 	memset(host, 'h', sizeof host - 1);
 	host[sizeof host - 1] = '\0';
-	log_identity(host, 1);
+	log_set_identity(host, 1);
 	log_line(LOG_ERROR, "agent", "%s", text);
 	line = written();
 	assert_string_equal(line + strlen(line) - 4, "...\n");

@@ -6,21 +6,21 @@
 
 #include "base/module.h"
 
-static char folder[] = "/tmp/berth-test-module-XXXXXX", garbage[64];
+static char dir[] = "/tmp/berth-test-module-XXXXXX", garbage[64];
 
-static int make_folder(void **state)
+static int make_dir(void **state)
 {
-	if (!mkdtemp(folder))
+	if (!mkdtemp(dir))
 		return -1;
-	snprintf(garbage, sizeof garbage, "%s/test-module.so", folder);
+	snprintf(garbage, sizeof garbage, "%s/test-module.so", dir);
 	FILE *file = fopen(garbage, "we");
 
 	return !file || fputs("no library", file) < 0 || fclose(file) ? -1 : 0;
 }
 
-static int remove_folder(void **state)
+static int remove_dir(void **state)
 {
-	return unlink(garbage) | rmdir(folder);
+	return unlink(garbage) | rmdir(dir);
 }
 
 static void loads(void **state)
@@ -38,7 +38,7 @@ static void loads(void **state)
 			 0);
 	assert_ptr_equal(value, again);
 	/* One that cannot be loaded does not hide one that can. */
-	snprintf(path, sizeof path, "%s:%s", folder, MODULES);
+	snprintf(path, sizeof path, "%s:%s", dir, MODULES);
 	assert_int_equal(module_load("test-module", "test_value", path, 0, (void **)&again, &err),
 			 0);
 }
@@ -63,8 +63,8 @@ static void refuses(void **state)
 		{"test-module", "none", MODULES, {"no none", "another version"}, "no such symbol"},
 		{"test-module",
 		 "test_value",
-		 folder,
-		 {"cannot be loaded", folder},
+		 dir,
+		 {"cannot be loaded", dir},
 		 "a file that is no library"},
 		{"test-module-broken",
 		 "test_value",
@@ -109,5 +109,5 @@ int main(void)
 		cmocka_unit_test(long_paths),
 	};
 
-	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -19,7 +19,7 @@ struct fixture {
 	struct check check;
 	struct check_request request;
 	struct check_node nodes[NODES];
-	struct machine cards[NODES];
+	struct inventory inventories[NODES];
 	struct alloc_node alloc_nodes[NODES];
 	struct alloc alloc;
 };
@@ -30,24 +30,24 @@ static void begin(struct fixture *f)
 	memset(f, 0, sizeof *f);
 	for (int i = 0; i < NODES; i++) {
 		char text[64];
-		struct machine_nic *nic;
+		struct inventory_nic *nic;
 
-		f->cards[i] = card_make(names[i], 1, 1, 4, 1);
-		card_gpu(&f->cards[i], "0000:01:00.0", 0);
-		nic = card_nic(&f->cards[i], "eth0", "", NIC_ETHERNET, 0);
+		f->inventories[i] = make_inventory(names[i], 1, 1, 4, 1);
+		make_gpu(&f->inventories[i], "0000:01:00.0", 0);
+		nic = make_nic(&f->inventories[i], "eth0", "", NIC_ETHERNET, 0);
 		nic->speed_mbps = 1000;
 		nic->management = true;
-		nic = card_nic(&f->cards[i], "hsn0", "cxi0", NIC_SLINGSHOT, 0);
+		nic = make_nic(&f->inventories[i], "hsn0", "cxi0", NIC_SLINGSHOT, 0);
 		nic->speed_mbps = 200000;
 		snprintf(text, sizeof text, "10.1.0.1%d/24", i + 1);
-		card_address(&f->cards[i], "eth0", text);
+		make_address(&f->inventories[i], "eth0", text);
 		snprintf(text, sizeof text, "10.9.0.1%d/24", i + 1);
-		card_address(&f->cards[i], "hsn0", text);
-		f->alloc_nodes[i] = (struct alloc_node){f->cards[i].node, 1, 1};
+		make_address(&f->inventories[i], "hsn0", text);
+		f->alloc_nodes[i] = (struct alloc_node){f->inventories[i].node, 1, 1};
 		f->nodes[i] = (struct check_node){.name = names[i],
 						  .answers = json_object(),
 						  .results = json_array(),
-						  .begun = true};
+						  .listening = true};
 	}
 	f->alloc = (struct alloc){
 		.job_id = (char *)(uintptr_t) "7", .node_count = NODES, .nodes = f->alloc_nodes};
@@ -56,8 +56,8 @@ static void begin(struct fixture *f)
 	f->check = (struct check){.request = &f->request,
 				  .count = NODES,
 				  .nodes = f->nodes,
-				  .cards = f->cards,
-				  .carded = true};
+				  .inventories = f->inventories,
+				  .inventories_known = true};
 }
 
 static void end(struct fixture *f)
@@ -68,7 +68,7 @@ static void end(struct fixture *f)
 	for (int i = 0; i < NODES; i++) {
 		json_decref(f->nodes[i].answers);
 		json_decref(f->nodes[i].results);
-		machine_free(&f->cards[i]);
+		inventory_free(&f->inventories[i]);
 	}
 }
 
@@ -90,7 +90,7 @@ static void matrix(struct fixture *f)
 		for (size_t j = 0; j < NODES; j++) {
 			json_t *row = json_array();
 
-			for (size_t a = 0; a < f->cards[j].address_count; a++)
+			for (size_t a = 0; a < f->inventories[j].address_count; a++)
 				json_array_append_new(row, json_string(i == j ? "self" : "ok"));
 			json_array_append_new(rows, row);
 		}
@@ -116,7 +116,7 @@ static const json_t *result(const struct fixture *f, size_t node, const char *pr
 	return NULL;
 }
 
-static int told(const struct fixture *f, size_t node, const char *probe)
+static int reported(const struct fixture *f, size_t node, const char *probe)
 {
 	json_t *entry;
 	int times = 0;
@@ -201,14 +201,14 @@ static void test_gpus_unseen(void **state)
 
 		begin(&f);
 		for (int i = 0; i < NODES; i++) {
-			f.cards[i].gpu_count = 0;
+			f.inventories[i].gpu_count = 0;
 			f.alloc_nodes[i].gpus = granted;
 		}
 		probe_gpus_judge(&f.check);
 		expect(&f, 1, "gpus", granted ? "fault" : "skipped",
 		       granted ? "1 GPUs are granted here, and none is seen" : "no GPU is here");
 		for (int i = 0; i < NODES; i++)
-			f.cards[i].gpu_count = 1; /* end frees it */
+			f.inventories[i].gpu_count = 1; /* end frees it */
 		end(&f);
 	}
 }
@@ -219,10 +219,10 @@ static void test_memlock_with_verbs(void **state)
 	struct fixture f;
 
 	begin(&f);
-	f.cards[0].nics[1].kind = NIC_INFINIBAND;
-	f.cards[1].nics[1].kind = NIC_ROCE;
-	f.cards[2].nics[1].kind = NIC_INFINIBAND;
-	f.cards[2].nics[1].state = STATE_DOWN;
+	f.inventories[0].nics[1].kind = NIC_INFINIBAND;
+	f.inventories[1].nics[1].kind = NIC_ROCE;
+	f.inventories[2].nics[1].kind = NIC_INFINIBAND;
+	f.inventories[2].nics[1].state = NIC_STATE_DOWN;
 	answer(&f, 0, "memlock", "{\"soft\":65536,\"hard\":65536}");
 	answer(&f, 1, "memlock", "{\"soft\":65536,\"hard\":-1}");
 	answer(&f, 2, "memlock", "{\"soft\":65536,\"hard\":-1}");
@@ -299,9 +299,9 @@ static void test_clock(void **state)
 		struct fixture f;
 
 		begin(&f);
-		f.nodes[2].clock_off_us = table[i].off_us;
+		f.nodes[2].clock_offset_us = table[i].off_us;
 		f.nodes[2].clock_error_us = table[i].error_us;
-		f.nodes[2].clock_left = table[i].left;
+		f.nodes[2].clock_exchanges_left = table[i].left;
 		probe_clock_judge(&f.check);
 		expect(&f, 2, "clock", table[i].verdict, table[i].said);
 		end(&f);
@@ -385,7 +385,7 @@ static void test_down(void **state)
 
 	begin(&f);
 	matrix(&f);
-	f.cards[1].addresses[1].up = false;
+	f.inventories[1].addresses[1].up = false;
 	word(&f, 0, 1, 1, "-");
 	word(&f, 2, 1, 1, "-");
 	word(&f, 1, 0, 1, "unreachable");
@@ -404,7 +404,7 @@ static void test_twins(void **state)
 
 	begin(&f);
 	matrix(&f);
-	f.cards[1].addresses[1] = f.cards[2].addresses[1];
+	f.inventories[1].addresses[1] = f.inventories[2].addresses[1];
 	word(&f, 1, 2, 1, "refused"); /* by itself */
 	word(&f, 2, 1, 1, "refused");
 	word(&f, 2, 0, 1, "timeout"); /* the answers go to n2 */
@@ -447,7 +447,7 @@ static void test_silence(void **state)
 	}
 	judge_network(&f);
 	expect(&f, 2, "reach", "fault", "its hsn0 10.9.0.13 does not answer: as if nobody");
-	assert_int_equal(told(&f, 2, "reach"), 1);
+	assert_int_equal(reported(&f, 2, "reach"), 1);
 	expect(&f, 0, "reach", "ok", NULL);
 	end(&f);
 	/* Management closed to all: nobody needs it. */
@@ -512,7 +512,7 @@ static void test_ring(void **state)
 	ring(&f, 0, 1024, -1, 400, NULL);
 	ring(&f, 1, 20, -1, 400, NULL);
 	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, at element 7 first");
-	assert_false(probe_ring_again(&f.check)); /* it broke: no better round will mend that */
+	assert_false(probe_ring_should_repeat(&f.check)); /* it broke: no better round will mend that */
 	probe_ring_judge(&f.check);
 	expect(&f, 1, "ring", "fault", "from n1 come");
 	expect(&f, 2, "ring", "fault", "element 7");
@@ -529,12 +529,12 @@ static void test_ring_again(void **state)
 	check_make_plan(&f.check, 29500);
 	for (size_t i = 0; i < NODES; i++)
 		ring(&f, i, i == 1 ? 20 : 1024, -1, 400, NULL);
-	assert_true(probe_ring_again(&f.check));
+	assert_true(probe_ring_should_repeat(&f.check));
 	for (size_t i = 0; i < NODES; i++) {
 		assert_null(check_answer(&f.check, i, "ring?"));
 		ring(&f, i, i == 2 ? 20 : 1000, -1, 400, NULL);
 	}
-	assert_false(probe_ring_again(&f.check));
+	assert_false(probe_ring_should_repeat(&f.check));
 	probe_ring_judge(&f.check);
 	for (size_t i = 0; i < NODES; i++)
 		expect(&f, i, "ring", "ok", NULL);

@@ -36,13 +36,13 @@ static void drop_note(void *context, const char *text)
 }
 
 /* "0 3 2 | 4": nodes with ranks, then spares; as the next attempt's allocation has them. */
-static void describe(const struct pool *pool, char *out)
+static void describe(const struct node_pool *node_pool, char *out)
 {
 	struct alloc alloc;
 
-	assert_int_equal(pool_alloc(pool, &alloc, NULL), 0);
+	assert_int_equal(node_pool_alloc(node_pool, &alloc, NULL), 0);
 	for (size_t i = 0; i < alloc.node_count; i++)
-		out += sprintf(out, "%s%s%s", i ? " " : "", i == pool->active_count ? "| " : "",
+		out += sprintf(out, "%s%s%s", i ? " " : "", i == node_pool->active_count ? "| " : "",
 			       alloc.nodes[i].name + 1);
 	free(alloc.nodes);
 }
@@ -52,7 +52,7 @@ static void test_pool(void **state)
 	/* Each word an attempt's end: "L02" lost those in these places, "F1" a failure began there. */
 	static const struct {
 		size_t nodes, spares, least;
-		const char *ends, *expected, *left_out, *reason;
+		const char *ends, *expected, *excluded_nodes, *reason;
 	} rows[] = {
 		{3, 0, 0, "F1", "0 1 2", "", "one failure is no node's fault yet"},
 		{3, 0, 0, "F1 F1", "0 1 2", "", "two, but every node is needed"},
@@ -74,26 +74,26 @@ static void test_pool(void **state)
 			.max_restarts = 9, .spares = rows[r].spares, .min_nodes = rows[r].least};
 		char got[64], out[32] = "", *ends = strdup(rows[r].ends), *save = NULL;
 		struct alloc alloc;
-		struct pool pool;
+		struct node_pool node_pool;
 
 		make_alloc(&alloc, rows[r].nodes);
-		assert_int_equal(pool_new(&alloc, &policy, &pool, NULL), 0);
+		assert_int_equal(node_pool_new(&alloc, &policy, &node_pool, NULL), 0);
 		for (char *end = strtok_r(ends, " ", &save); end; end = strtok_r(NULL, " ", &save)) {
 			bool lost[8] = {0};
 			struct job_result result = {.node_index = end[1] - '0', .lost = lost};
 
 			for (const char *at = end + 1; *end == 'L' && *at; at++)
 				lost[*at - '0'] = true;
-			pool_learn(&pool, &result, drop_note, NULL);
+			node_pool_update(&node_pool, &result, drop_note, NULL);
 		}
-		describe(&pool, got);
-		for (size_t i = 0; i < json_array_size(pool.left_out); i++)
+		describe(&node_pool, got);
+		for (size_t i = 0; i < json_array_size(node_pool.excluded_nodes); i++)
 			strcat(out, json_string_value(json_object_get(
-					    json_array_get(pool.left_out, i), "node")) + 1);
-		if (strcmp(got, rows[r].expected) || strcmp(out, rows[r].left_out))
+					    json_array_get(node_pool.excluded_nodes, i), "node")) + 1);
+		if (strcmp(got, rows[r].expected) || strcmp(out, rows[r].excluded_nodes))
 			fail_msg("%s: '%s' without '%s', expected '%s' without '%s'", rows[r].reason,
-				 got, out, rows[r].expected, rows[r].left_out);
-		pool_free(&pool);
+				 got, out, rows[r].expected, rows[r].excluded_nodes);
+		node_pool_free(&node_pool);
 		free_alloc(&alloc);
 		free(ends);
 	}
@@ -105,17 +105,17 @@ static void test_this_node(void **state)
 	bool lost[3] = {true, false, false};
 	struct job_result result = {.node_index = 0, .lost = lost};
 	struct alloc alloc, next;
-	struct pool pool;
+	struct node_pool node_pool;
 
 	(void)state;
 	make_alloc(&alloc, 3);
 	alloc.this_node = 1;
-	assert_int_equal(pool_new(&alloc, &policy, &pool, NULL), 0);
-	assert_int_equal(pool_learn(&pool, &result, drop_note, NULL), 1);
-	assert_int_equal(pool_alloc(&pool, &next, NULL), 0);
+	assert_int_equal(node_pool_new(&alloc, &policy, &node_pool, NULL), 0);
+	assert_int_equal(node_pool_update(&node_pool, &result, drop_note, NULL), 1);
+	assert_int_equal(node_pool_alloc(&node_pool, &next, NULL), 0);
 	assert_int_equal(next.this_node, 0);
 	free(next.nodes);
-	pool_free(&pool);
+	node_pool_free(&node_pool);
 	free_alloc(&alloc);
 }
 
@@ -157,7 +157,7 @@ static void test_parse(void **state)
 	static const struct {
 		const char *text;
 		double steps;
-		const char *words;
+		const char *status_text;
 	} rows[] = {
 		{"12", 12, ""},
 		{"12\n", 12, ""},
@@ -178,20 +178,20 @@ static void test_parse(void **state)
 		{"99999999999999999999999999999999999999 x", -1,
 		 "99999999999999999999999999999999999999 x"},
 	};
-	char words[HEARTBEAT_WORDS], text[400];
+	char status_text[HEARTBEAT_STATUS_BYTES], text[400];
 
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		double steps = heartbeat_parse(rows[i].text, words);
+		double steps = heartbeat_parse(rows[i].text, status_text);
 
-		if (steps != rows[i].steps || strcmp(words, rows[i].words))
-			fail_msg("'%s': %g '%s'", rows[i].text, steps, words);
+		if (steps != rows[i].steps || strcmp(status_text, rows[i].status_text))
+			fail_msg("'%s': %g '%s'", rows[i].text, steps, status_text);
 	}
 	memset(text, 'x', sizeof text);
 	memcpy(text, "3 ", 2);
 	text[sizeof text - 1] = '\0';
-	assert_true(heartbeat_parse(text, words) == 3);
-	assert_int_equal(strlen(words), HEARTBEAT_WORDS - 1);
+	assert_true(heartbeat_parse(text, status_text) == 3);
+	assert_int_equal(strlen(status_text), HEARTBEAT_STATUS_BYTES - 1);
 }
 
 static void write_file(const char *path, const char *text)
@@ -206,38 +206,38 @@ static void write_file(const char *path, const char *text)
 
 static void test_look(void **state)
 {
-	char folder[] = "/tmp/berth-test-XXXXXX", path[64];
+	char dir[] = "/tmp/berth-test-XXXXXX", path[64];
 	struct heartbeat heartbeat = {.steps = -1};
 
 	(void)state;
-	assert_non_null(mkdtemp(folder));
-	heartbeat_path(folder, 3, path, sizeof path);
-	assert_false(heartbeat_look(path, &heartbeat));
+	assert_non_null(mkdtemp(dir));
+	heartbeat_path(dir, 3, path, sizeof path);
+	assert_false(heartbeat_poll(path, &heartbeat));
 	write_file(path, "");
-	assert_true(heartbeat_look(path, &heartbeat));
+	assert_true(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 0); /* it is there, and has done nothing yet */
-	assert_false(heartbeat_look(path, &heartbeat));
+	assert_false(heartbeat_poll(path, &heartbeat));
 	write_file(path, ""); /* a touch */
-	assert_true(heartbeat_look(path, &heartbeat));
+	assert_true(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 1);
 	write_file(path, "5 epoch 1\n");
-	assert_true(heartbeat_look(path, &heartbeat));
+	assert_true(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 5);
-	assert_string_equal(heartbeat.words, "epoch 1");
+	assert_string_equal(heartbeat.status_text, "epoch 1");
 	write_file(path, ""); /* being written */
-	assert_true(heartbeat_look(path, &heartbeat));
+	assert_true(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 5);
 	write_file(path, "6");
-	assert_true(heartbeat_look(path, &heartbeat));
+	assert_true(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 6);
 	unlink(path);
-	assert_false(heartbeat_look(path, &heartbeat));
+	assert_false(heartbeat_poll(path, &heartbeat));
 	assert_true(heartbeat.steps == 6);
 	/* Not through a link, nor into a folder. */
 	assert_int_equal(symlink("/etc/hostname", path), 0);
-	assert_false(heartbeat_look(path, &heartbeat));
+	assert_false(heartbeat_poll(path, &heartbeat));
 	unlink(path);
-	rmdir(folder);
+	rmdir(dir);
 }
 
 int main(void)

@@ -50,7 +50,7 @@ enum deed {
 struct act {
 	size_t node;
 	enum deed deed;
-	enum agent_message at;
+	enum message_type at;
 	int code;
 };
 
@@ -58,7 +58,7 @@ static const struct act *acts;
 static size_t act_count;
 static size_t fanout;
 static int ranks_timeout_ms;
-static char *card_text;
+static char *inventory_text;
 
 /* ---- an agent that is played ---- */
 
@@ -79,11 +79,11 @@ static void flush(struct fake *fake)
 
 		if (n <= 0)
 			_exit(1);
-		wire_wrote(fake->wire, (size_t)n);
+		wire_consume_output(fake->wire, (size_t)n);
 	}
 }
 
-static void tell(struct fake *fake, enum agent_message type, const char *text)
+static void tell(struct fake *fake, enum message_type type, const char *text)
 {
 	struct wire_message message = {.type = (uint16_t)type,
 				       .node = (uint32_t)fake->node,
@@ -96,7 +96,7 @@ static void tell(struct fake *fake, enum agent_message type, const char *text)
 }
 
 /* The next message of that type; others are passed over. Beats meanwhile. */
-static bool await(struct fake *fake, enum agent_message type, char *out, size_t size)
+static bool await(struct fake *fake, enum message_type type, char *out, size_t size)
 {
 	for (;;) {
 		struct wire_message message;
@@ -112,7 +112,7 @@ static bool await(struct fake *fake, enum agent_message type, char *out, size_t 
 		}
 		flush(fake);
 		if (poll(&wait, 1, 300) == 0) {
-			tell(fake, MESSAGE_BEAT, "");
+			tell(fake, MESSAGE_HEARTBEAT, "");
 			continue;
 		}
 		ssize_t n = recv(fake->fd, buffer, sizeof buffer, 0);
@@ -137,7 +137,7 @@ static void ended(struct fake *fake, int code, int number, const char *start_err
 }
 
 /* Is something else to be done in place of this message? Then it is done. */
-static bool instead(struct fake *fake, enum agent_message at)
+static bool instead(struct fake *fake, enum message_type at)
 {
 	char text[200];
 
@@ -163,7 +163,7 @@ static bool instead(struct fake *fake, enum agent_message at)
 				_exit(1);
 			return true;
 		case NO_CARD:
-			tell(fake, MESSAGE_CARD, "{\"port\":1,\"card\":{\"format\":\"x\"}}");
+			tell(fake, MESSAGE_INVENTORY, "{\"port\":1,\"card\":{\"format\":\"x\"}}");
 			return true;
 		case BAD_TEXT:
 			tell(fake, at, "{\"port\":");
@@ -200,7 +200,7 @@ static bool instead(struct fake *fake, enum agent_message at)
 	return false;
 }
 
-static void say(struct fake *fake, enum agent_message type, const char *text)
+static void say(struct fake *fake, enum message_type type, const char *text)
 {
 	if (!instead(fake, type))
 		tell(fake, type, text);
@@ -214,12 +214,12 @@ static void play(struct fake *fake)
 	say(fake, MESSAGE_HELLO, "{\"folder\":\"/nowhere\"}");
 	await(fake, MESSAGE_WELCOME, text, sizeof text);
 	if (strstr(text, "\"listen\":true"))
-		tell(fake, MESSAGE_LISTENS, "{\"port\":1}");
+		tell(fake, MESSAGE_LISTENING, "{\"port\":1}");
 	if (strstr(text, "\"move\":true"))
-		say(fake, MESSAGE_STAYS, "{\"why\":\"its parent cannot be reached\"}");
-	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711, card_text);
-	say(fake, MESSAGE_CARD, text);
-	await(fake, MESSAGE_REACH, text, sizeof text);
+		say(fake, MESSAGE_MOVE_FAILED, "{\"why\":\"its parent cannot be reached\"}");
+	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711, inventory_text);
+	say(fake, MESSAGE_INVENTORY, text);
+	await(fake, MESSAGE_PROBE, text, sizeof text);
 	JSON_AUTO question = json_loads(text, 0, NULL);
 	size_t count = json_array_size(json_object_get(question, "addresses"));
 	size_t used = 0;
@@ -234,7 +234,7 @@ static void play(struct fake *fake)
 	}
 	snprintf(text, sizeof text, "{\"nodes\":1,\"reached\":[%s],\"shared\":[%s]}", numbers[0],
 		 numbers[1]);
-	say(fake, MESSAGE_REACHED, text);
+	say(fake, MESSAGE_PROBED, text);
 	await(fake, MESSAGE_START, text, sizeof text);
 	say(fake, MESSAGE_STARTED, "{\"pmix\":false}");
 	for (size_t i = 0; i < act_count; i++) /* somebody's end is not the usual one */
@@ -251,20 +251,20 @@ static void play(struct fake *fake)
 	await(fake, 0, text, sizeof text); /* until the goodbye */
 }
 
-static int start(const struct engine_job *job, struct engine_child **out, size_t *count,
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	struct engine_child *children = calloc(NODES, sizeof *children);
-	struct wire_secret secret;
+	struct launcher_process *children = calloc(NODES, sizeof *children);
+	struct secret secret;
 
 	(void)err;
 	assert_non_null(children);
-	wire_secret_parse(job->secret, &secret, NULL);
+	secret_parse(job->secret, &secret, NULL);
 	for (size_t i = 0; i < NODES; i++) {
 		int pair[2];
 
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-		children[i] = (struct engine_child){fork(), (long)i, pair[0]};
+		children[i] = (struct launcher_process){fork(), (long)i, pair[0]};
 		assert_true(children[i].pid >= 0);
 		if (children[i].pid == 0) {
 			struct fake fake = {.fd = dup2(pair[1], 3), .node = i};
@@ -282,8 +282,8 @@ static int start(const struct engine_job *job, struct engine_child **out, size_t
 	return 0;
 }
 
-static const struct engine engine_played = {
-	.name = "played", .by_socket_pair = true, .one_machine = true, .start = start};
+static const struct launcher launcher_simulated = {
+	.name = "played", .uses_socket_pair = true, .single_host = true, .start = start};
 
 /* ---- the head ---- */
 
@@ -315,9 +315,9 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 	struct env *env = env_new();
 	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
 	struct job_request request = {.alloc = &alloc,
-				      .engine = &engine_played,
+				      .launcher = &launcher_simulated,
 				      .env = env,
-				      .program = "berth",
+				      .berth_path = "berth",
 				      .argv = argv,
 				      .plan = {.ranks = NODES},
 				      .fanout = fanout,
@@ -361,22 +361,22 @@ static void test_first_cause(void **state)
 	} rows[] = {
 		/* each phase: killed, closed, silent */
 		{{1, DIE, MESSAGE_HELLO}, 76, false, -1, "n1", "killed by signal 9"},
-		{{1, DIE, MESSAGE_CARD}, 76, false, -1, "n1", "killed by signal 9"},
-		{{2, DIE, MESSAGE_REACHED}, 76, false, -1, "n2", "killed by signal 9"},
+		{{1, DIE, MESSAGE_INVENTORY}, 76, false, -1, "n1", "killed by signal 9"},
+		{{2, DIE, MESSAGE_PROBED}, 76, false, -1, "n2", "killed by signal 9"},
 		{{2, DIE, MESSAGE_STARTED}, 76, false, -1, "n2", "killed by signal 9"},
 		{{0, DIE, MESSAGE_ENDED}, 76, false, -1, "n0", "killed by signal 9"},
 		{{0, DIE, MESSAGE_DONE}, 76, false, -1, "n0", "killed by signal 9"},
-		{{1, CLOSE, MESSAGE_CARD}, 76, false, -1, "n1", "node n1 was lost"},
+		{{1, CLOSE, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, CLOSE, MESSAGE_ENDED}, 76, false, -1, "n1", "node n1 was lost"},
 		{{1, SILENT, MESSAGE_HELLO}, 76, false, -1, NULL, "no agent, or no word"},
-		{{1, SILENT, MESSAGE_CARD}, 76, false, -1, "n1", "silent for 1 s"},
+		{{1, SILENT, MESSAGE_INVENTORY}, 76, false, -1, "n1", "silent for 1 s"},
 		{{2, SILENT, MESSAGE_ENDED}, 76, false, -1, "n2", "silent for 1 s"},
 		/* rubbish from one who has the secret */
-		{{1, RUBBISH, MESSAGE_CARD}, 76, false, -1, "n1", "node n1 was lost"},
-		{{1, NO_CARD, MESSAGE_CARD}, 65, false, -1, "n1", "the card of n1"},
-		{{1, BAD_TEXT, MESSAGE_CARD}, 65, false, -1, "n1", "CARD of node 1"},
+		{{1, RUBBISH, MESSAGE_INVENTORY}, 76, false, -1, "n1", "node n1 was lost"},
+		{{1, NO_CARD, MESSAGE_INVENTORY}, 65, false, -1, "n1", "the card of n1"},
+		{{1, BAD_TEXT, MESSAGE_INVENTORY}, 65, false, -1, "n1", "CARD of node 1"},
 		{{2, WRONG_NODE, MESSAGE_HELLO}, 76, false, -1, "n2", "n2"},
-		{{2, FAILED, MESSAGE_CARD}, 73, false, -1, "n2", "n2: no room"},
+		{{2, FAILED, MESSAGE_INVENTORY}, 73, false, -1, "n2", "n2: no room"},
 		/* ends of ranks */
 		{{1, ENDS, MESSAGE_ENDED, 3}, 3, true, 1, "n1", "rank 1 on n1 ended with code 3"},
 		{{2, KILLED, MESSAGE_ENDED, 11}, 139, true, 2, "n2", "killed by signal 11"},
@@ -406,7 +406,7 @@ static void test_first_cause(void **state)
 /* Nodes that cannot reach their parent in the tree stay below the head, and the job goes on. */
 static void test_parents_that_cannot_be_reached(void **state)
 {
-	static const struct act silent = {2, SILENT, MESSAGE_STAYS, 0};
+	static const struct act silent = {2, SILENT, MESSAGE_MOVE_FAILED, 0};
 	struct job_result result;
 
 	(void)state;
@@ -480,28 +480,28 @@ static void test_started_has_a_deadline(void **state)
 	job_result_free(&result);
 }
 
-static int make_card(void **state)
+static int make_inventory_text(void **state)
 {
-	struct machine_source source = {.nvml_library = ""};
-	struct machine machine;
+	struct inventory_source source = {.nvml_library = ""};
+	struct inventory inventory;
 	struct error err = {0};
 
 	(void)state;
-	if (machine_load(&source, &machine, &err)) {
+	if (inventory_discover(&source, &inventory, &err)) {
 		print_error("%s\n", err.text);
 		return -1;
 	}
-	JSON_AUTO card = machine_to_json(&machine);
+	JSON_AUTO json = inventory_to_json(&inventory);
 
-	card_text = json_dumps(card, JSON_COMPACT);
-	machine_free(&machine);
-	return card_text ? 0 : -1;
+	inventory_text = json_dumps(json, JSON_COMPACT);
+	inventory_free(&inventory);
+	return inventory_text ? 0 : -1;
 }
 
-static int free_card(void **state)
+static int free_inventory_text(void **state)
 {
 	(void)state;
-	free(card_text);
+	free(inventory_text);
 	return 0;
 }
 
@@ -516,5 +516,5 @@ int main(void)
 		cmocka_unit_test(test_started_has_a_deadline),
 	};
 
-	return cmocka_run_group_tests(tests, make_card, free_card);
+	return cmocka_run_group_tests(tests, make_inventory_text, free_inventory_text);
 }

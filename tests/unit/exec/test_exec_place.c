@@ -90,7 +90,7 @@ static void test_try(void **state)
 /* Shells that the launcher's variable went through are no launchers. */
 static void test_launcher(void **state)
 {
-	struct exec_place place = {.mark = "BERTH_TEST_MARK"};
+	struct exec_place place = {.detected_by = "BERTH_TEST_MARK"};
 	int out[2];
 	pid_t me = getpid(), seen[2] = {0}, child;
 
@@ -112,15 +112,15 @@ static void test_launcher(void **state)
 	close(out[0]);
 	assert_int_equal(seen[0], me);
 	assert_int_equal(seen[1], me);
-	place.mark = "BERTH_TEST_NOBODY_HAS_THIS";
-	assert_int_equal(exec_place_launcher(&place), getppid());
+	place.detected_by = "BERTH_TEST_NOBODY_HAS_THIS";
+	assert_int_equal(exec_place_launcher_pid(&place), getppid());
 }
 
-/* In the place of a rank: depth shells deep, what exec_place_launcher says at each. */
+/* In the place of a rank: depth shells deep, what exec_place_launcher_pid says at each. */
 static int be_rank(int fd, int depth)
 {
-	struct exec_place place = {.mark = "BERTH_TEST_MARK"};
-	pid_t launcher = exec_place_launcher(&place), child;
+	struct exec_place place = {.detected_by = "BERTH_TEST_MARK"};
+	pid_t launcher = exec_place_launcher_pid(&place), child;
 
 	if (write(fd, &launcher, sizeof launcher) != sizeof launcher)
 		return 1;

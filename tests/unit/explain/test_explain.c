@@ -110,9 +110,9 @@ static void each_row(void **state)
 		for (size_t k = 0; k < sizeof known / sizeof *known; k++)
 			lines += explain_line(known[k].line) == &explain_rows[i];
 		if (!lines)
-			print_message("no line meets: %s\n", explain_rows[i].parts[0]);
+			print_message("no line meets: %s\n", explain_rows[i].substrings[0]);
 		met += lines > 0;
-		assert_true(explain_rows[i].cause[0] && explain_rows[i].mend[0] &&
+		assert_true(explain_rows[i].cause[0] && explain_rows[i].fix[0] &&
 			    explain_rows[i].source[0]);
 	}
 	assert_int_equal(met, explain_row_count);

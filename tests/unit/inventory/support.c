@@ -10,14 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void load_fixture(const char *name, struct machine *out)
+void load_fixture(const char *name, struct inventory *out)
 {
 	char path[PATH_MAX];
 	struct error err = {0};
-	struct machine_source source = {.topology_file = path, .no_network = true};
+	struct inventory_source source = {.topology_file = path, .no_network = true};
 
 	snprintf(path, sizeof path, "%s/%s.xml", TOPO, name);
-	if (machine_load(&source, out, &err) != 0)
+	if (inventory_discover(&source, out, &err) != 0)
 		fail_msg("%s: %s", name, err.text);
 }
 
@@ -32,10 +32,10 @@ const char *ids(const struct idset *set)
 	return at;
 }
 
-static void describe_gpus(const struct machine *machine, FILE *out)
+static void describe_gpus(const struct inventory *inventory, FILE *out)
 {
-	for (size_t i = 0; i < machine->gpu_count; i++) {
-		const struct machine_gpu *gpu = &machine->gpus[i];
+	for (size_t i = 0; i < inventory->gpu_count; i++) {
+		const struct inventory_gpu *gpu = &inventory->gpus[i];
 
 		assert_int_equal(gpu->index, i);
 		fprintf(out, "gpu %d: %s", gpu->index, gpu->pci);
@@ -59,12 +59,12 @@ static void describe_gpus(const struct machine *machine, FILE *out)
 	}
 }
 
-static void describe_nics(const struct machine *machine, FILE *out)
+static void describe_nics(const struct inventory *inventory, FILE *out)
 {
 	static const char *const states[] = {"unknown", "down", "up"};
 
-	for (size_t i = 0; i < machine->nic_count; i++) {
-		const struct machine_nic *nic = &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++) {
+		const struct inventory_nic *nic = &inventory->nics[i];
 
 		fprintf(out, "nic %zu: %s net %s rdma %s port %d %s %s", i,
 			nic->pci[0] ? nic->pci : "-", nic->net[0] ? nic->net : "-",
@@ -75,59 +75,59 @@ static void describe_nics(const struct machine *machine, FILE *out)
 		fprintf(out, " numa %s cpus %s package %d%s\n", ids(nic->numa_os),
 			ids(nic->cpus_os), nic->package, nic->management ? " management" : "");
 	}
-	for (size_t g = 0; g < machine->gpu_count && machine->path; g++) {
+	for (size_t g = 0; g < inventory->gpu_count && inventory->path; g++) {
 		fprintf(out, "path of gpu %zu:", g);
-		for (size_t n = 0; n < machine->nic_count; n++)
+		for (size_t n = 0; n < inventory->nic_count; n++)
 			fprintf(out, " %s",
-				path_class_name(machine->path[g * machine->nic_count + n]));
+				path_class_name(inventory->path[g * inventory->nic_count + n]));
 		fputc('\n', out);
 	}
 }
 
-static void describe_addresses(const struct machine *machine, FILE *out)
+static void describe_addresses(const struct inventory *inventory, FILE *out)
 {
 	static const char *const sorts[] = {"physical", "loopback", "virtual"};
 
-	for (size_t i = 0; i < machine->address_count; i++) {
-		const struct machine_address *at = &machine->addresses[i];
+	for (size_t i = 0; i < inventory->address_count; i++) {
+		const struct inventory_address *at = &inventory->addresses[i];
 		char text[INET6_ADDRSTRLEN];
 
 		inet_ntop(at->family, at->bytes, text, sizeof text);
 		fprintf(out, "address %s %s/%d scope %u %s%s%s nic %d %s speed %lld\n", at->iface,
-			text, at->prefix, at->scope, sorts[at->sort], at->up ? " up" : " down",
+			text, at->prefix, at->scope, sorts[at->type], at->up ? " up" : " down",
 			at->link_local ? " link-local" : "", at->nic, nic_kind_name(at->kind),
 			(long long)at->speed_mbps);
 	}
 }
 
-char *describe(const struct machine *machine)
+char *describe(const struct inventory *inventory)
 {
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	assert_non_null(out);
-	fprintf(out, "node %s packages %zu allowed %s\n", machine->node, machine->package_count,
-		ids(machine->allowed_cpus_os));
-	for (size_t i = 0; i < machine->numa_count; i++)
-		fprintf(out, "numa %d package %d cpus %s %llu MiB\n", machine->numas[i].numa_os,
-			machine->numas[i].package, ids(machine->numas[i].cpus_os),
-			(unsigned long long)(machine->numas[i].memory_bytes >> 20));
-	for (size_t i = 0; i < machine->core_count; i++) {
-		assert_int_equal(machine->cores[i].core_logical, i);
-		fprintf(out, "core %zu package %d numa %d cpus %s\n", i, machine->cores[i].package,
-			machine->cores[i].numa_os, ids(machine->cores[i].cpus_os));
+	fprintf(out, "node %s packages %zu allowed %s\n", inventory->node, inventory->package_count,
+		ids(inventory->allowed_cpus_os));
+	for (size_t i = 0; i < inventory->numa_count; i++)
+		fprintf(out, "numa %d package %d cpus %s %llu MiB\n", inventory->numas[i].numa_os,
+			inventory->numas[i].package, ids(inventory->numas[i].cpus_os),
+			(unsigned long long)(inventory->numas[i].memory_bytes >> 20));
+	for (size_t i = 0; i < inventory->core_count; i++) {
+		assert_int_equal(inventory->cores[i].core_logical, i);
+		fprintf(out, "core %zu package %d numa %d cpus %s\n", i, inventory->cores[i].package,
+			inventory->cores[i].numa_os, ids(inventory->cores[i].cpus_os));
 	}
-	describe_gpus(machine, out);
-	describe_nics(machine, out);
-	describe_addresses(machine, out);
-	for (size_t i = 0; i < machine->note_count; i++)
-		fprintf(out, "note %s\n", machine->notes[i]);
+	describe_gpus(inventory, out);
+	describe_nics(inventory, out);
+	describe_addresses(inventory, out);
+	for (size_t i = 0; i < inventory->note_count; i++)
+		fprintf(out, "note %s\n", inventory->notes[i]);
 	fclose(out);
 	return text;
 }
 
-const char *make_folder(void)
+const char *make_dir(void)
 {
 	static char path[PATH_MAX];
 	const char *tmp = getenv("TMPDIR");

@@ -22,7 +22,7 @@ struct table {
 	const char *name[COLUMNS];
 };
 
-static const char *folder;
+static const char *dir;
 static struct table devices, best;
 
 static void split(char *line, const char **cell)
@@ -38,7 +38,7 @@ static void read_table(const char *name, struct table *table)
 	static char head[2][8192];
 	char *names = head[table == &best];
 
-	snprintf(path, sizeof path, "%s/%s", folder, name);
+	snprintf(path, sizeof path, "%s/%s", dir, name);
 
 	FILE *in = fopen(path, "r");
 
@@ -97,7 +97,7 @@ static bool name_in(const char *name, const char *list)
 }
 
 /* Every GPU of the file once, in PCI order; partitions follow each other. */
-static void check_gpus(const char *file, const struct machine *machine)
+static void check_gpus(const char *file, const struct inventory *inventory)
 {
 	size_t at = 0;
 
@@ -108,10 +108,10 @@ static void check_gpus(const char *file, const struct machine *machine)
 		if (strcmp(cell(&devices, row, "file"), file) != 0 ||
 		    strcmp(cell(&devices, row, "kind"), "gpu") != 0)
 			continue;
-		if (at >= machine->gpu_count)
-			fail_msg("%s: only %zu GPUs", file, machine->gpu_count);
+		if (at >= inventory->gpu_count)
+			fail_msg("%s: only %zu GPUs", file, inventory->gpu_count);
 
-		const struct machine_gpu *gpu = &machine->gpus[at];
+		const struct inventory_gpu *gpu = &inventory->gpus[at];
 
 		snprintf(where, sizeof where, "%s %s", file, cell(&devices, row, "pci"));
 		if (strcmp(gpu->pci, cell(&devices, row, "pci")) != 0)
@@ -122,7 +122,7 @@ static void check_gpus(const char *file, const struct machine *machine)
 		assert_string_equal(class, cell(&devices, row, "class"));
 		check_set(where, gpu->numa_os, cell(&devices, row, "numa"), NULL);
 		check_set(where, gpu->cpus_os, cell(&devices, row, "pus"),
-			  machine->allowed_cpus_os);
+			  inventory->allowed_cpus_os);
 
 		/* As many partitions as there are rsmi devices on the function. */
 		int partitions = 0;
@@ -130,11 +130,11 @@ static void check_gpus(const char *file, const struct machine *machine)
 		     os++)
 			partitions++;
 		for (int p = 0; p < (partitions > 1 ? partitions : 1); p++, at++) {
-			assert_true(at < machine->gpu_count);
-			assert_string_equal(machine->gpus[at].pci, cell(&devices, row, "pci"));
-			assert_int_equal(machine->gpus[at].partition, partitions > 1 ? p : -1);
+			assert_true(at < inventory->gpu_count);
+			assert_string_equal(inventory->gpus[at].pci, cell(&devices, row, "pci"));
+			assert_int_equal(inventory->gpus[at].partition, partitions > 1 ? p : -1);
 
-			char *names = strdup(machine->gpus[at].os_devices), *rest = names;
+			char *names = strdup(inventory->gpus[at].os_devices), *rest = names;
 
 			for (char *name; *names && (name = strsep(&rest, ","));)
 				if (!name_in(name, cell(&devices, row, "os_devs")))
@@ -142,11 +142,11 @@ static void check_gpus(const char *file, const struct machine *machine)
 			free(names);
 		}
 	}
-	if (at != machine->gpu_count)
-		fail_msg("%s: %zu GPUs, expected %zu", file, machine->gpu_count, at);
+	if (at != inventory->gpu_count)
+		fail_msg("%s: %zu GPUs, expected %zu", file, inventory->gpu_count, at);
 }
 
-static const char *kind_in_table(const struct machine_nic *nic)
+static const char *kind_in_table(const struct inventory_nic *nic)
 {
 	switch (nic->kind) {
 	case NIC_INFINIBAND:
@@ -164,7 +164,7 @@ static const char *kind_in_table(const struct machine_nic *nic)
 	}
 }
 
-static void check_nics(const char *file, const struct machine *machine)
+static void check_nics(const char *file, const struct inventory *inventory)
 {
 	static const char *const states[] = {"-", "down", "up"};
 	size_t at = 0;
@@ -176,10 +176,10 @@ static void check_nics(const char *file, const struct machine *machine)
 		if (strcmp(cell(&devices, row, "file"), file) != 0 ||
 		    strcmp(cell(&devices, row, "kind"), "nic") != 0)
 			continue;
-		if (at >= machine->nic_count)
-			fail_msg("%s: only %zu NICs", file, machine->nic_count);
+		if (at >= inventory->nic_count)
+			fail_msg("%s: only %zu NICs", file, inventory->nic_count);
 
-		const struct machine_nic *nic = &machine->nics[at++];
+		const struct inventory_nic *nic = &inventory->nics[at++];
 		const char *names = cell(&devices, row, "os_devs");
 
 		snprintf(where, sizeof where, "%s NIC %s", file, names);
@@ -193,26 +193,26 @@ static void check_nics(const char *file, const struct machine *machine)
 			fail_msg("%s: state %d", where, nic->state);
 		check_set(where, nic->numa_os, cell(&devices, row, "numa"), NULL);
 		check_set(where, nic->cpus_os, cell(&devices, row, "pus"),
-			  machine->allowed_cpus_os);
+			  inventory->allowed_cpus_os);
 	}
-	if (at != machine->nic_count)
-		fail_msg("%s: %zu NICs, expected %zu", file, machine->nic_count, at);
+	if (at != inventory->nic_count)
+		fail_msg("%s: %zu NICs, expected %zu", file, inventory->nic_count, at);
 }
 
 /* "mlx5_0/ib0,mlx5_1/ib1": the NICs nearest to GPU g that are not for management, as best.tsv
  * names them. */
-static enum path_class nearest(const struct machine *machine, size_t g, bool not_down, char *out,
+static enum path_class nearest(const struct inventory *inventory, size_t g, bool not_down, char *out,
 			       size_t size)
 {
 	enum path_class least = PATH_UNKNOWN;
 
 	for (int pass = 0; pass < 2; pass++) {
 		out[0] = '\0';
-		for (size_t n = 0; n < machine->nic_count; n++) {
-			const struct machine_nic *nic = &machine->nics[n];
-			enum path_class path = machine->path[g * machine->nic_count + n];
+		for (size_t n = 0; n < inventory->nic_count; n++) {
+			const struct inventory_nic *nic = &inventory->nics[n];
+			enum path_class path = inventory->path[g * inventory->nic_count + n];
 
-			if (nic->management || (not_down && nic->state == STATE_DOWN))
+			if (nic->management || (not_down && nic->state == NIC_STATE_DOWN))
 				continue;
 			if (pass == 0 && path < least)
 				least = path;
@@ -227,7 +227,7 @@ static enum path_class nearest(const struct machine *machine, size_t g, bool not
 	return least;
 }
 
-static void check_best(const char *file, const struct machine *machine)
+static void check_best(const char *file, const struct inventory *inventory)
 {
 	size_t g = 0;
 
@@ -237,12 +237,12 @@ static void check_best(const char *file, const struct machine *machine)
 
 		if (strcmp(cell(&best, row, "file"), file) != 0)
 			continue;
-		while (g < machine->gpu_count && machine->gpus[g].partition > 0)
+		while (g < inventory->gpu_count && inventory->gpus[g].partition > 0)
 			g++;
-		assert_true(g < machine->gpu_count);
-		assert_string_equal(machine->gpus[g].pci, cell(&best, row, "pci"));
+		assert_true(g < inventory->gpu_count);
+		assert_string_equal(inventory->gpus[g].pci, cell(&best, row, "pci"));
 
-		enum path_class path = nearest(machine, g, false, names, sizeof names);
+		enum path_class path = nearest(inventory, g, false, names, sizeof names);
 
 		if (strcmp(names, cell(&best, row, "best_nics")) != 0 ||
 		    (strcmp(names, "-") != 0 &&
@@ -250,7 +250,7 @@ static void check_best(const char *file, const struct machine *machine)
 			fail_msg("%s GPU %zu: %s %s, expected %s %s", file, g,
 				 path_class_name(path), names, cell(&best, row, "path"),
 				 cell(&best, row, "best_nics"));
-		path = nearest(machine, g, true, names, sizeof names);
+		path = nearest(inventory, g, true, names, sizeof names);
 		/* UNK in the table: packages were taken from empty cpusets; we know more. */
 		if (strcmp(names, cell(&best, row, "best_active_nics")) != 0 ||
 		    (strcmp(names, "-") != 0 &&
@@ -265,31 +265,31 @@ static void check_best(const char *file, const struct machine *machine)
 static void check_file(const char *file)
 {
 	char path[PATH_MAX];
-	struct machine machine, again;
+	struct inventory inventory, again;
 	struct error err = {0};
-	struct machine_source source = {.topology_file = path, .no_network = true};
+	struct inventory_source source = {.topology_file = path, .no_network = true};
 
-	snprintf(path, sizeof path, "%s/%s", folder, file);
-	if (machine_load(&source, &machine, &err) != 0)
+	snprintf(path, sizeof path, "%s/%s", dir, file);
+	if (inventory_discover(&source, &inventory, &err) != 0)
 		fail_msg("%s", err.text);
-	assert_true(machine.core_count > 0);
-	check_gpus(file, &machine);
-	check_nics(file, &machine);
-	check_best(file, &machine);
+	assert_true(inventory.core_count > 0);
+	check_gpus(file, &inventory);
+	check_nics(file, &inventory);
+	check_best(file, &inventory);
 
-	json_t *json = machine_to_json(&machine);
+	json_t *json = inventory_to_json(&inventory);
 
-	if (machine_from_json(json, &again, &err) != 0)
+	if (inventory_from_json(json, &again, &err) != 0)
 		fail_msg("%s: %s", file, err.text);
 
-	char *one = describe(&machine), *two = describe(&again);
+	char *one = describe(&inventory), *two = describe(&again);
 
 	assert_string_equal(one, two);
 	free(one);
 	free(two);
 	json_decref(json);
-	machine_free(&machine);
-	machine_free(&again);
+	inventory_free(&inventory);
+	inventory_free(&again);
 }
 
 static void test_captures(void **state)
@@ -314,15 +314,15 @@ static void test_captures(void **state)
 static void test_refused(void **state)
 {
 	char path[PATH_MAX];
-	struct machine machine;
+	struct inventory inventory;
 	struct error err = {0};
-	struct machine_source source = {.topology_file = path};
+	struct inventory_source source = {.topology_file = path};
 
-	snprintf(path, sizeof path, "%s/dgx2-v3.xml", folder);
-	assert_int_equal(machine_load(&source, &machine, &err), -ERR_DATA);
+	snprintf(path, sizeof path, "%s/dgx2-v3.xml", dir);
+	assert_int_equal(inventory_discover(&source, &inventory, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "version 3.0"));
-	snprintf(path, sizeof path, "%s/nccl-p4d.xml", folder);
-	assert_int_equal(machine_load(&source, &machine, &err), -ERR_DATA);
+	snprintf(path, sizeof path, "%s/nccl-p4d.xml", dir);
+	assert_int_equal(inventory_discover(&source, &inventory, &err), -ERR_DATA);
 }
 
 int main(void)
@@ -330,8 +330,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {cmocka_unit_test(test_captures),
 					   cmocka_unit_test(test_refused)};
 
-	folder = getenv("BERTH_TEST_TOPO");
-	if (!folder || !*folder) {
+	dir = getenv("BERTH_TEST_TOPO");
+	if (!dir || !*dir) {
 		printf("skipped: BERTH_TEST_TOPO is not set (a folder of captured topologies)\n");
 		return 77;
 	}

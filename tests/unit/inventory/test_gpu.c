@@ -7,9 +7,9 @@
 #include <string.h>
 
 /* cpus-restricted has GPUs at 01:00.0, 02:00.0 and 81:00.0. */
-static void load(const char *mode, const char *library, struct machine *out)
+static void load(const char *mode, const char *library, struct inventory *out)
 {
-	struct machine_source source = {.topology_file = TOPO "/cpus-restricted.xml",
+	struct inventory_source source = {.topology_file = TOPO "/cpus-restricted.xml",
 					.nvml_library = library,
 					.no_network = true};
 	struct error err = {0};
@@ -18,39 +18,39 @@ static void load(const char *mode, const char *library, struct machine *out)
 		setenv("BERTH_FAKE_NVML", mode, 1);
 	else
 		unsetenv("BERTH_FAKE_NVML");
-	if (machine_load(&source, out, &err) != 0)
+	if (inventory_discover(&source, out, &err) != 0)
 		fail_msg("%s: %s", mode, err.text);
 	unsetenv("BERTH_FAKE_NVML");
 }
 
 static void test_uuids_and_health(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 
-	load(NULL, FAKE_NVML, &machine);
-	assert_int_equal(machine.gpu_count, 3);
-	assert_string_equal(machine.gpus[0].uuid, "GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd");
-	assert_string_equal(machine.gpus[0].name, "NVIDIA H200");
-	assert_int_equal(machine.gpus[0].memory_bytes, 141LL << 30);
-	assert_null(machine.gpus[0].fault);
-	assert_true(machine.gpus[0].allowed);
-	assert_non_null(strstr(machine.gpus[1].fault, "row remapping"));
+	load(NULL, FAKE_NVML, &inventory);
+	assert_int_equal(inventory.gpu_count, 3);
+	assert_string_equal(inventory.gpus[0].uuid, "GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd");
+	assert_string_equal(inventory.gpus[0].name, "NVIDIA H200");
+	assert_int_equal(inventory.gpus[0].memory_bytes, 141LL << 30);
+	assert_null(inventory.gpus[0].fault);
+	assert_true(inventory.gpus[0].allowed);
+	assert_non_null(strstr(inventory.gpus[1].fault, "row remapping"));
 	/* On the bus, not in NVML: not given to this job. */
-	assert_false(machine.gpus[2].allowed);
-	assert_null(machine.gpus[2].uuid);
-	machine_free(&machine);
+	assert_false(inventory.gpus[2].allowed);
+	assert_null(inventory.gpus[2].uuid);
+	inventory_free(&inventory);
 }
 
 static void test_mig(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 
-	load("mig", FAKE_NVML, &machine);
-	assert_int_equal(machine.gpu_count, 4);
+	load("mig", FAKE_NVML, &inventory);
+	assert_int_equal(inventory.gpu_count, 4);
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(machine.gpus[i].index, i);
+		assert_int_equal(inventory.gpus[i].index, i);
 	for (int i = 0; i < 2; i++) {
-		const struct machine_gpu *gpu = &machine.gpus[i];
+		const struct inventory_gpu *gpu = &inventory.gpus[i];
 
 		assert_string_equal(gpu->pci, "0000:01:00.0");
 		assert_int_equal(gpu->partition, i);
@@ -58,73 +58,73 @@ static void test_mig(void **state)
 		assert_string_equal(ids(gpu->cpus_os), "2-3,11");
 		assert_true(gpu->allowed);
 	}
-	assert_string_equal(machine.gpus[0].uuid, "MIG-00000010-1111-2222-3333-444444444444");
-	assert_string_equal(machine.gpus[1].uuid, "MIG-00000012-1111-2222-3333-444444444444");
-	assert_string_equal(machine.gpus[1].mig,
+	assert_string_equal(inventory.gpus[0].uuid, "MIG-00000010-1111-2222-3333-444444444444");
+	assert_string_equal(inventory.gpus[1].uuid, "MIG-00000012-1111-2222-3333-444444444444");
+	assert_string_equal(inventory.gpus[1].mig,
 			    "MIG-GPU-000000f0-aaaa-bbbb-cccc-dddddddddddd/9/0");
-	assert_int_equal(machine.gpus[2].partition, -1);
-	assert_string_equal(machine.gpus[2].pci, "0000:02:00.0");
-	machine_free(&machine);
+	assert_int_equal(inventory.gpus[2].partition, -1);
+	assert_string_equal(inventory.gpus[2].pci, "0000:02:00.0");
+	inventory_free(&inventory);
 
-	load("migless", FAKE_NVML, &machine);
-	assert_int_equal(machine.gpu_count, 3);
-	assert_non_null(strstr(machine.gpus[0].fault, "no MIG device"));
-	machine_free(&machine);
+	load("migless", FAKE_NVML, &inventory);
+	assert_int_equal(inventory.gpu_count, 3);
+	assert_non_null(strstr(inventory.gpus[0].fault, "no MIG device"));
+	inventory_free(&inventory);
 }
 
 static void test_broken(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 
-	load("reset", FAKE_NVML, &machine);
-	assert_non_null(strstr(machine.gpus[1].fault, "requires reset"));
-	machine_free(&machine);
+	load("reset", FAKE_NVML, &inventory);
+	assert_non_null(strstr(inventory.gpus[1].fault, "requires reset"));
+	inventory_free(&inventory);
 
-	load("lost", FAKE_NVML, &machine);
-	assert_non_null(strstr(machine.gpus[1].fault, "GPU is lost"));
-	assert_true(machine.gpus[1].allowed);
-	assert_null(machine.gpus[2].fault);
-	assert_false(machine.gpus[2].allowed);
-	machine_free(&machine);
+	load("lost", FAKE_NVML, &inventory);
+	assert_non_null(strstr(inventory.gpus[1].fault, "GPU is lost"));
+	assert_true(inventory.gpus[1].allowed);
+	assert_null(inventory.gpus[2].fault);
+	assert_false(inventory.gpus[2].allowed);
+	inventory_free(&inventory);
 
-	load("driver", FAKE_NVML, &machine);
-	assert_int_equal(machine.gpu_count, 3);
-	assert_true(machine.gpus[2].allowed);
-	assert_non_null(strstr(machine.notes[0], "Driver Not Loaded"));
-	machine_free(&machine);
+	load("driver", FAKE_NVML, &inventory);
+	assert_int_equal(inventory.gpu_count, 3);
+	assert_true(inventory.gpus[2].allowed);
+	assert_non_null(strstr(inventory.notes[0], "Driver Not Loaded"));
+	inventory_free(&inventory);
 
-	load(NULL, "libno-such-nvml.so", &machine);
-	assert_true(machine.gpus[0].allowed);
-	assert_non_null(strstr(machine.notes[0], "not found"));
-	machine_free(&machine);
+	load(NULL, "libno-such-nvml.so", &inventory);
+	assert_true(inventory.gpus[0].allowed);
+	assert_non_null(strstr(inventory.notes[0], "not found"));
+	inventory_free(&inventory);
 }
 
 static void test_container(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 	struct error err;
 
-	load("one", FAKE_NVML, &machine);
-	assert_false(machine.gpus[0].allowed);
-	assert_true(machine.gpus[1].allowed);
-	assert_false(machine.gpus[2].allowed);
+	load("one", FAKE_NVML, &inventory);
+	assert_false(inventory.gpus[0].allowed);
+	assert_true(inventory.gpus[1].allowed);
+	assert_false(inventory.gpus[2].allowed);
 	/* The only ordinal that this container has is 0. */
-	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", "0", &err), 0);
-	assert_true(machine.gpus[1].allowed);
-	assert_false(machine.gpus[0].allowed);
-	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", "1", &err),
+	assert_int_equal(inventory_allow_gpus(&inventory, "CUDA_VISIBLE_DEVICES", "0", &err), 0);
+	assert_true(inventory.gpus[1].allowed);
+	assert_false(inventory.gpus[0].allowed);
+	assert_int_equal(inventory_allow_gpus(&inventory, "CUDA_VISIBLE_DEVICES", "1", &err),
 			 -ERR_DATA);
-	machine_free(&machine);
+	inventory_free(&inventory);
 
 	/* NVML has a GPU that hwloc's bus does not show: appended in PCI order. */
-	load("nopci", FAKE_NVML, &machine);
-	assert_int_equal(machine.gpu_count, 4);
-	assert_string_equal(machine.gpus[2].pci, "0000:77:00.0");
-	assert_int_equal(machine.gpus[2].vendor, 0x10de);
-	assert_int_equal(machine.gpus[2].device, 0x2335);
-	assert_false(machine.gpus[2].local_known);
-	assert_true(machine.gpus[2].allowed);
-	machine_free(&machine);
+	load("nopci", FAKE_NVML, &inventory);
+	assert_int_equal(inventory.gpu_count, 4);
+	assert_string_equal(inventory.gpus[2].pci, "0000:77:00.0");
+	assert_int_equal(inventory.gpus[2].vendor, 0x10de);
+	assert_int_equal(inventory.gpus[2].device, 0x2335);
+	assert_false(inventory.gpus[2].local_known);
+	assert_true(inventory.gpus[2].allowed);
+	inventory_free(&inventory);
 }
 
 static void put_node(const char *root, int node, const char *properties, const char *bank)
@@ -141,11 +141,11 @@ static void put_node(const char *root, int node, const char *properties, const c
 /* no-os-devices has AMD GPUs at 81:00.0, 82:00.0 and 83:00.0. */
 static void test_kfd(void **state)
 {
-	struct machine_source source = {.topology_file = TOPO "/no-os-devices.xml",
+	struct inventory_source source = {.topology_file = TOPO "/no-os-devices.xml",
 					.no_network = true};
-	const char *root = make_folder();
+	const char *root = make_dir();
 	const char *bank = "heap_type 1\nsize_in_bytes 68719476736\nflags 0\n";
-	struct machine machine;
+	struct inventory inventory;
 	struct error err = {0};
 
 	source.sys_root = root;
@@ -157,24 +157,24 @@ static void test_kfd(void **state)
 	put_node(root, 9, "simd_count 304\nlocation_id 33536\ndomain 0\nunique_id 5\n", bank);
 	/* 83:00.0, partition 1 in the high bits; nodes in the order of their numbers. */
 	put_node(root, 10, "simd_count 304\nlocation_id 268468992\ndomain 0\nunique_id 5\n", bank);
-	if (machine_load(&source, &machine, &err) != 0)
+	if (inventory_discover(&source, &inventory, &err) != 0)
 		fail_msg("%s", err.text);
-	assert_int_equal(machine.gpu_count, 7);
-	assert_string_equal(machine.gpus[2].pci, "0000:81:00.0");
-	assert_false(machine.gpus[2].allowed); /* the driver does not show it */
-	assert_true(machine.gpus[3].allowed);
-	assert_string_equal(machine.gpus[3].uuid, "GPU-a553935651387309");
-	assert_int_equal(machine.gpus[3].memory_bytes, 68719476736);
-	assert_int_equal(machine.gpus[3].partition, -1);
+	assert_int_equal(inventory.gpu_count, 7);
+	assert_string_equal(inventory.gpus[2].pci, "0000:81:00.0");
+	assert_false(inventory.gpus[2].allowed); /* the driver does not show it */
+	assert_true(inventory.gpus[3].allowed);
+	assert_string_equal(inventory.gpus[3].uuid, "GPU-a553935651387309");
+	assert_int_equal(inventory.gpus[3].memory_bytes, 68719476736);
+	assert_int_equal(inventory.gpus[3].partition, -1);
 	for (int i = 0; i < 2; i++) {
-		assert_string_equal(machine.gpus[4 + i].pci, "0000:83:00.0");
-		assert_int_equal(machine.gpus[4 + i].partition, i);
-		assert_true(machine.gpus[4 + i].allowed);
-		assert_null(machine.gpus[4 + i].uuid);
-		assert_int_equal(machine.gpus[4 + i].index, 4 + i);
+		assert_string_equal(inventory.gpus[4 + i].pci, "0000:83:00.0");
+		assert_int_equal(inventory.gpus[4 + i].partition, i);
+		assert_true(inventory.gpus[4 + i].allowed);
+		assert_null(inventory.gpus[4 + i].uuid);
+		assert_int_equal(inventory.gpus[4 + i].index, 4 + i);
 	}
-	assert_true(machine.gpus[0].allowed); /* not AMD's */
-	machine_free(&machine);
+	assert_true(inventory.gpus[0].allowed); /* not AMD's */
+	inventory_free(&inventory);
 	remove_tree(root);
 }
 
@@ -185,13 +185,13 @@ static void test_kfd(void **state)
 #define P2 "GPU-55555555-0000-0000-0000-000000000000"
 
 /* Two NVIDIA GPUs, two MIG devices of a third, an AMD GPU. */
-static void make_gpus(struct machine *machine)
+static void make_gpus(struct inventory *inventory)
 {
 	static const char *const uuids[] = {G0, G1, M0, M1, "GPU-a0a0a0a0a0a0a0a0"};
 
-	*machine = (struct machine){.gpu_count = 5, .gpus = calloc(5, sizeof *machine->gpus)};
+	*inventory = (struct inventory){.gpu_count = 5, .gpus = calloc(5, sizeof *inventory->gpus)};
 	for (int i = 0; i < 5; i++) {
-		struct machine_gpu *gpu = &machine->gpus[i];
+		struct inventory_gpu *gpu = &inventory->gpus[i];
 
 		gpu->index = i;
 		gpu->vendor = i < 4 ? 0x10de : 0x1002;
@@ -200,8 +200,8 @@ static void make_gpus(struct machine *machine)
 		snprintf(gpu->pci, sizeof gpu->pci, "0000:0%d:00.0", i == 3 ? 2 : i);
 		gpu->uuid = strdup(uuids[i]);
 	}
-	machine->gpus[2].mig = strdup("MIG-" P2 "/7/0");
-	machine->gpus[3].mig = strdup("MIG-" P2 "/8/0");
+	inventory->gpus[2].mig = strdup("MIG-" P2 "/7/0");
+	inventory->gpus[3].mig = strdup("MIG-" P2 "/8/0");
 }
 
 static void test_visible(void **state)
@@ -255,38 +255,38 @@ static void test_visible(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct machine machine;
+		struct inventory inventory;
 		struct error err = {0};
 		char seen[6] = "";
 
-		make_gpus(&machine);
+		make_gpus(&inventory);
 
-		int rc = machine_allow_gpus(&machine, rows[i].name, rows[i].list, &err);
+		int rc = inventory_allow_gpus(&inventory, rows[i].name, rows[i].list, &err);
 
 		for (int g = 0; g < 5; g++)
-			seen[g] = machine.gpus[g].allowed ? '1' : '0';
+			seen[g] = inventory.gpus[g].allowed ? '1' : '0';
 		if (strcmp(seen, rows[i].allowed) != 0 || rc != (rows[i].says ? -ERR_DATA : 0) ||
 		    (rows[i].says &&
 		     (!strstr(err.text, rows[i].says) || !strstr(err.text, rows[i].name))))
 			fail_msg("%s=%s: %s, %d \"%s\"", rows[i].name, rows[i].list, seen, rc,
 				 err.text);
-		machine_free(&machine);
+		inventory_free(&inventory);
 	}
 }
 
 /* Level Zero's tiles: "0.0,0.1" is device 0 once. */
 static void test_tiles(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 	struct error err = {0};
 
-	make_gpus(&machine);
+	make_gpus(&inventory);
 	for (int i = 0; i < 5; i++)
-		machine.gpus[i].vendor = 0x8086;
-	assert_int_equal(machine_allow_gpus(&machine, "ZE_AFFINITY_MASK", "1.0,1.1,3", &err), 0);
+		inventory.gpus[i].vendor = 0x8086;
+	assert_int_equal(inventory_allow_gpus(&inventory, "ZE_AFFINITY_MASK", "1.0,1.1,3", &err), 0);
 	for (int i = 0; i < 5; i++)
-		assert_int_equal(machine.gpus[i].allowed, i == 1 || i == 3);
-	machine_free(&machine);
+		assert_int_equal(inventory.gpus[i].allowed, i == 1 || i == 3);
+	inventory_free(&inventory);
 }
 
 /* Each vendor's list counts its own GPUs; four of NVIDIA (make_gpus) and one of AMD. */
@@ -318,7 +318,7 @@ static void test_each_vendors_list(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct machine machine;
+		struct inventory inventory;
 		struct error err = {0};
 		struct env *env = env_new();
 		const char *const names[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
@@ -326,34 +326,34 @@ static void test_each_vendors_list(void **state)
 		const char *const lists[] = {rows[i].cuda, rows[i].rocr, rows[i].hip, rows[i].ze};
 		char seen[6] = "";
 
-		make_gpus(&machine);
+		make_gpus(&inventory);
 		for (int g = 0; g < 5 && rows[i].vendor; g++)
-			machine.gpus[g].vendor = (uint16_t)rows[i].vendor;
+			inventory.gpus[g].vendor = (uint16_t)rows[i].vendor;
 		for (int n = 0; n < 4; n++)
 			if (lists[n])
 				assert_int_equal(
 					env_set(env, names[n], lists[n], ENV_FROM_USER, NULL, &err),
 					0);
-		int rc = machine_allow_visible(&machine, env, &err);
+		int rc = inventory_allow_visible_devices(&inventory, env, &err);
 
 		for (int g = 0; g < 5; g++)
-			seen[g] = machine.gpus[g].allowed ? '1' : '0';
+			seen[g] = inventory.gpus[g].allowed ? '1' : '0';
 		if (rows[i].says ? rc != -ERR_DATA || !strstr(err.text, rows[i].says)
 				 : rc || strcmp(seen, rows[i].allowed))
 			fail_msg("row %zu: %s, %d \"%s\"", i, seen, rc, err.text);
 		env_free(env);
-		machine_free(&machine);
+		inventory_free(&inventory);
 	}
 }
 
 static void test_too_long(void **state)
 {
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 	struct error err = {0};
 	char *list = calloc(1, 70001);
 
 	memset(list, '0', 70000);
-	assert_int_equal(machine_allow_gpus(&machine, "CUDA_VISIBLE_DEVICES", list, &err),
+	assert_int_equal(inventory_allow_gpus(&inventory, "CUDA_VISIBLE_DEVICES", list, &err),
 			 -ERR_DATA);
 	free(list);
 }

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void there_and_back(const struct machine *machine)
+static void there_and_back(const struct inventory *inventory)
 {
-	struct machine again;
+	struct inventory again;
 	struct error err = {0};
-	json_t *json = machine_to_json(machine);
+	json_t *json = inventory_to_json(inventory);
 
 	assert_non_null(json);
 
@@ -19,21 +19,21 @@ static void there_and_back(const struct machine *machine)
 	char *text = json_dumps(json, JSON_COMPACT);
 	json_t *parsed = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 
-	if (machine_from_json(parsed, &again, &err) != 0)
+	if (inventory_from_json(parsed, &again, &err) != 0)
 		fail_msg("%s\n%s", err.text, text);
 
-	char *one = describe(machine), *two = describe(&again);
+	char *one = describe(inventory), *two = describe(&again);
 
 	assert_string_equal(one, two);
-	assert_string_equal(machine->source, again.source);
-	assert_int_equal(machine->this_system, again.this_system);
-	assert_int_equal(machine->memory_limit_bytes, again.memory_limit_bytes);
+	assert_string_equal(inventory->source, again.source);
+	assert_int_equal(inventory->this_system, again.this_system);
+	assert_int_equal(inventory->memory_limit_bytes, again.memory_limit_bytes);
 	free(one);
 	free(two);
 	free(text);
 	json_decref(json);
 	json_decref(parsed);
-	machine_free(&again);
+	inventory_free(&again);
 }
 
 static void test_fixtures(void **state)
@@ -44,30 +44,30 @@ static void test_fixtures(void **state)
 		"no-io",	   "numa-ids-with-holes"};
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-		struct machine machine;
+		struct inventory inventory;
 
-		load_fixture(names[i], &machine);
-		there_and_back(&machine);
-		machine_free(&machine);
+		load_fixture(names[i], &inventory);
+		there_and_back(&inventory);
+		inventory_free(&inventory);
 	}
 }
 
 /* What no XML has: addresses, faults, notes, a limit, text that is no UTF-8. */
 static void test_everything(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 
-	load_fixture("path-classes", &machine);
-	machine.this_system = true;
-	machine.memory_limit_bytes = 1LL << 40;
-	machine.gpus[0].fault = strdup("lost \"it\"\n");
-	machine.gpus[0].uuid = strdup("GPU-1");
-	machine.gpus[0].mig = strdup("MIG-GPU-1/7/0");
-	machine.gpus[0].allowed = false;
-	machine.gpus[0].memory_bytes = 141LL << 30;
-	machine.addresses = calloc(2, sizeof *machine.addresses);
-	machine.address_count = 2;
-	machine.addresses[0] = (struct machine_address){.iface = "ib0",
+	load_fixture("path-classes", &inventory);
+	inventory.this_system = true;
+	inventory.memory_limit_bytes = 1LL << 40;
+	inventory.gpus[0].fault = strdup("lost \"it\"\n");
+	inventory.gpus[0].uuid = strdup("GPU-1");
+	inventory.gpus[0].mig = strdup("MIG-GPU-1/7/0");
+	inventory.gpus[0].allowed = false;
+	inventory.gpus[0].memory_bytes = 141LL << 30;
+	inventory.addresses = calloc(2, sizeof *inventory.addresses);
+	inventory.address_count = 2;
+	inventory.addresses[0] = (struct inventory_address){.iface = "ib0",
 							.family = AF_INET,
 							.bytes = {10, 0, 255, 1},
 							.prefix = 20,
@@ -75,47 +75,47 @@ static void test_everything(void **state)
 							.speed_mbps = 200000,
 							.nic = 3,
 							.kind = NIC_INFINIBAND};
-	machine.addresses[1] = (struct machine_address){.iface = "docker0",
+	inventory.addresses[1] = (struct inventory_address){.iface = "docker0",
 							.family = AF_INET6,
 							.bytes = {0xfe, 0x80, [15] = 1},
 							.prefix = 64,
 							.scope = 7,
-							.sort = IFACE_VIRTUAL,
+							.type = IFACE_VIRTUAL,
 							.link_local = true,
 							.speed_mbps = -1,
 							.nic = -1};
-	there_and_back(&machine);
-	machine_free(&machine);
+	there_and_back(&inventory);
+	inventory_free(&inventory);
 }
 
 /* A card of a large node is a few KiB, for a head that holds 1,000. */
 static void test_small(void **state)
 {
-	struct machine machine = {.package_count = 2, .memory_limit_bytes = -1};
+	struct inventory inventory = {.package_count = 2, .memory_limit_bytes = -1};
 
-	machine.node = strdup("n");
-	machine.source = strdup("this machine");
-	machine.allowed_cpus_os = idset_new();
-	idset_add_range(machine.allowed_cpus_os, 0, 511);
-	machine.core_count = 256;
-	machine.cores = calloc(256, sizeof *machine.cores);
+	inventory.node = strdup("n");
+	inventory.source = strdup("this machine");
+	inventory.allowed_cpus_os = idset_new();
+	idset_add_range(inventory.allowed_cpus_os, 0, 511);
+	inventory.core_count = 256;
+	inventory.cores = calloc(256, sizeof *inventory.cores);
 	for (int i = 0; i < 256; i++) {
-		machine.cores[i].core_logical = i;
-		machine.cores[i].package = i / 128;
-		machine.cores[i].numa_os = i / 32;
-		machine.cores[i].cpus_os = idset_new();
-		idset_add(machine.cores[i].cpus_os, i);
-		idset_add(machine.cores[i].cpus_os, i + 256);
+		inventory.cores[i].core_logical = i;
+		inventory.cores[i].package = i / 128;
+		inventory.cores[i].numa_os = i / 32;
+		inventory.cores[i].cpus_os = idset_new();
+		idset_add(inventory.cores[i].cpus_os, i);
+		idset_add(inventory.cores[i].cpus_os, i + 256);
 	}
-	there_and_back(&machine);
+	there_and_back(&inventory);
 
-	json_t *json = machine_to_json(&machine);
+	json_t *json = inventory_to_json(&inventory);
 	char *text = json_dumps(json, JSON_COMPACT);
 
 	assert_true(strlen(text) < 600);
 	free(text);
 	json_decref(json);
-	machine_free(&machine);
+	inventory_free(&inventory);
 }
 
 /* A good card with one member replaced; NULL value: removed. */
@@ -219,11 +219,11 @@ static void test_bad(void **state)
 	};
 
 	json_t *json = json_loads(good, 0, NULL);
-	struct machine machine;
+	struct inventory inventory;
 	struct error err = {0};
 
-	assert_int_equal(machine_from_json(json, &machine, &err), 0);
-	machine_free(&machine);
+	assert_int_equal(inventory_from_json(json, &inventory, &err), 0);
+	inventory_free(&inventory);
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		json_t *bad = json_deep_copy(json);
 
@@ -233,11 +233,11 @@ static void test_bad(void **state)
 		else
 			json_object_del(bad, rows[i].key);
 		err.code = 0;
-		machine.core_count = 77;
+		inventory.core_count = 77;
 
-		int rc = machine_from_json(bad, &machine, &err);
+		int rc = inventory_from_json(bad, &inventory, &err);
 
-		if (rc != -ERR_DATA || !strstr(err.text, rows[i].says) || machine.core_count != 77)
+		if (rc != -ERR_DATA || !strstr(err.text, rows[i].says) || inventory.core_count != 77)
 			fail_msg("%s = %s: %d \"%s\"", rows[i].key, rows[i].value, rc, err.text);
 		json_decref(bad);
 	}
@@ -248,7 +248,7 @@ static void test_bad(void **state)
 				    members[i].key,
 				    json_loads(members[i].value, JSON_DECODE_ANY, NULL));
 
-		int rc = machine_from_json(bad, &machine, &err);
+		int rc = inventory_from_json(bad, &inventory, &err);
 
 		if (rc != -ERR_DATA || !strstr(err.text, members[i].says))
 			fail_msg("%s %s = %s: %d \"%s\"", members[i].in, members[i].key,
@@ -257,9 +257,9 @@ static void test_bad(void **state)
 	}
 	json_decref(json);
 	json = json_array();
-	assert_int_equal(machine_from_json(json, &machine, &err), -ERR_DATA);
+	assert_int_equal(inventory_from_json(json, &inventory, &err), -ERR_DATA);
 	json_decref(json);
-	assert_int_equal(machine_from_json(NULL, &machine, &err), -ERR_DATA);
+	assert_int_equal(inventory_from_json(NULL, &inventory, &err), -ERR_DATA);
 }
 
 int main(void)

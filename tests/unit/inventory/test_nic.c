@@ -129,23 +129,23 @@ static void make_sys(void)
 	put_at("DEVTYPE=bridge\n", "sys/class/net/docker0/uevent");
 }
 
-static const struct machine_nic *find(const struct machine *machine, const char *net,
+static const struct inventory_nic *find(const struct inventory *inventory, const char *net,
 				      const char *rdma)
 {
-	for (size_t i = 0; i < machine->nic_count; i++)
-		if (strcmp(machine->nics[i].net, net) == 0 &&
-		    strcmp(machine->nics[i].rdma, rdma) == 0)
-			return &machine->nics[i];
+	for (size_t i = 0; i < inventory->nic_count; i++)
+		if (strcmp(inventory->nics[i].net, net) == 0 &&
+		    strcmp(inventory->nics[i].rdma, rdma) == 0)
+			return &inventory->nics[i];
 	fail_msg("no NIC %s %s", net, rdma);
 	return NULL;
 }
 
-static void load(struct machine *out)
+static void load(struct inventory *out)
 {
-	struct machine_source source = {.topology_file = TOPO "/nic-names.xml", .sys_root = root};
+	struct inventory_source source = {.topology_file = TOPO "/nic-names.xml", .sys_root = root};
 	struct error err = {0};
 
-	if (machine_load(&source, out, &err) != 0)
+	if (inventory_discover(&source, out, &err) != 0)
 		fail_msg("%s", err.text);
 }
 
@@ -155,28 +155,28 @@ static void test_kinds(void **state)
 		const char *net, *rdma, *pci;
 		int port;
 		enum nic_kind kind;
-		enum machine_state up;
+		enum nic_state up;
 		int speed_mbps;
 		bool management;
 	} rows[] = {
-		{"eth9", "mlx5_0", "0000:02:00.0", 1, NIC_INFINIBAND, STATE_UP, 200000, false},
-		{"hsn0", "cxi0", "0000:03:00.0", 1, NIC_SLINGSHOT, STATE_UP, 200000, false},
-		{"ib0", "", "0000:04:00.0", 1, NIC_ETHERNET, STATE_DOWN, -1, true},
-		{"eno4np0", "mlx5_1", "0000:05:00.0", 1, NIC_ROCE, STATE_UP, 25000, true},
-		{"", "rdmap6s0", "0000:06:00.0", 1, NIC_EFA, STATE_UP, 100000, false},
-		{"ib8", "mlx4_0", "0000:08:00.0", 1, NIC_INFINIBAND, STATE_UP, 56000, false},
-		{"eth8", "mlx4_0", "0000:08:00.0", 2, NIC_ROCE, STATE_DOWN, 10000, true},
-		{"", "mlx5_9", "0000:99:00.0", 1, NIC_ROCE, STATE_DOWN, 100000, true},
-		{"ens3", "", "0000:9a:00.0", 1, NIC_ETHERNET, STATE_UP, -1, true},
-		{"wlp5s0", "", "0000:9b:00.0", 1, NIC_ETHERNET, STATE_UP, -1, true},
-		{"usb0", "", "", 1, NIC_ETHERNET, STATE_UP, -1, true},
-		{"vm0", "", "", 1, NIC_ETHERNET, STATE_UP, -1, true},
+		{"eth9", "mlx5_0", "0000:02:00.0", 1, NIC_INFINIBAND, NIC_STATE_UP, 200000, false},
+		{"hsn0", "cxi0", "0000:03:00.0", 1, NIC_SLINGSHOT, NIC_STATE_UP, 200000, false},
+		{"ib0", "", "0000:04:00.0", 1, NIC_ETHERNET, NIC_STATE_DOWN, -1, true},
+		{"eno4np0", "mlx5_1", "0000:05:00.0", 1, NIC_ROCE, NIC_STATE_UP, 25000, true},
+		{"", "rdmap6s0", "0000:06:00.0", 1, NIC_EFA, NIC_STATE_UP, 100000, false},
+		{"ib8", "mlx4_0", "0000:08:00.0", 1, NIC_INFINIBAND, NIC_STATE_UP, 56000, false},
+		{"eth8", "mlx4_0", "0000:08:00.0", 2, NIC_ROCE, NIC_STATE_DOWN, 10000, true},
+		{"", "mlx5_9", "0000:99:00.0", 1, NIC_ROCE, NIC_STATE_DOWN, 100000, true},
+		{"ens3", "", "0000:9a:00.0", 1, NIC_ETHERNET, NIC_STATE_UP, -1, true},
+		{"wlp5s0", "", "0000:9b:00.0", 1, NIC_ETHERNET, NIC_STATE_UP, -1, true},
+		{"usb0", "", "", 1, NIC_ETHERNET, NIC_STATE_UP, -1, true},
+		{"vm0", "", "", 1, NIC_ETHERNET, NIC_STATE_UP, -1, true},
 	};
-	struct machine machine;
+	struct inventory inventory;
 
-	load(&machine);
+	load(&inventory);
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		const struct machine_nic *nic = find(&machine, rows[i].net, rows[i].rdma);
+		const struct inventory_nic *nic = find(&inventory, rows[i].net, rows[i].rdma);
 
 		if (strcmp(nic->pci, rows[i].pci) != 0 || nic->port != rows[i].port ||
 		    nic->kind != rows[i].kind || nic->state != rows[i].up ||
@@ -186,36 +186,36 @@ static void test_kinds(void **state)
 				 nic->state, (long long)nic->speed_mbps, nic->management);
 	}
 	/* hwloc also has the Omni-Path function of 07:00.0, for which /sys has no driver. */
-	assert_int_equal(machine.nic_count, sizeof rows / sizeof *rows + 1);
-	assert_true(find(&machine, "", "")->management);
+	assert_int_equal(inventory.nic_count, sizeof rows / sizeof *rows + 1);
+	assert_true(find(&inventory, "", "")->management);
 	/* Locality: hwloc's where it has the function, else the NUMA node that /sys tells. */
-	assert_string_equal(ids(find(&machine, "", "mlx5_9")->numa_os), "0");
-	assert_string_equal(ids(find(&machine, "vm0", "")->numa_os), "0");
+	assert_string_equal(ids(find(&inventory, "", "mlx5_9")->numa_os), "0");
+	assert_string_equal(ids(find(&inventory, "vm0", "")->numa_os), "0");
 	/* "-1" on a machine of one node. */
-	assert_string_equal(ids(find(&machine, "ens3", "")->numa_os), "0");
+	assert_string_equal(ids(find(&inventory, "ens3", "")->numa_os), "0");
 	/* PCI order; a NIC without PCI last. */
-	assert_string_equal(machine.nics[machine.nic_count - 1].net, "vm0");
-	assert_string_equal(machine.nics[0].net, "eth9");
+	assert_string_equal(inventory.nics[inventory.nic_count - 1].net, "vm0");
+	assert_string_equal(inventory.nics[0].net, "eth9");
 	/* Paths: below the GPU's host bridge; by NUMA node. */
-	assert_int_equal(machine.path[0], PATH_PHB);
-	assert_int_equal(machine.path[machine.nic_count - 1], PATH_NODE);
-	machine_free(&machine);
+	assert_int_equal(inventory.path[0], PATH_PHB);
+	assert_int_equal(inventory.path[inventory.nic_count - 1], PATH_NODE);
+	inventory_free(&inventory);
 }
 
 /* The only NIC carries the job whatever it is. */
 static void test_only_wireless(void **state)
 {
 	char kept[PATH_MAX];
-	struct machine machine;
+	struct inventory inventory;
 
 	snprintf(kept, sizeof kept, "%s", root);
-	snprintf(root, sizeof root, "%s", make_folder());
+	snprintf(root, sizeof root, "%s", make_dir());
 	add_pci("0000:9b:00.0", "0x8086\n", "0x24fb\n", "0x028000\n", "-1\n");
 	add_net("wlp5s0", "0000:9b:00.0", "1\n", "up\n", "-1\n");
 	put_at("DEVTYPE=wlan\n", "sys/class/net/wlp5s0/uevent");
-	load(&machine);
-	assert_false(find(&machine, "wlp5s0", "")->management);
-	machine_free(&machine);
+	load(&inventory);
+	assert_false(find(&inventory, "wlp5s0", "")->management);
+	inventory_free(&inventory);
 	remove_tree(root);
 	snprintf(root, sizeof root, "%s", kept);
 }
@@ -299,7 +299,7 @@ static void test_addresses(void **state)
 		const char *name, *address;
 		int prefix;
 		unsigned flags;
-		enum iface_sort sort;
+		enum iface_type type;
 		const char *net; /* of the NIC, NULL none */
 		int speed_mbps;
 	} rows[] = {
@@ -323,14 +323,14 @@ static void test_addresses(void **state)
 	};
 	enum { COUNT = sizeof rows / sizeof *rows };
 	static struct entry entries[COUNT + 1];
-	struct machine machine;
-	struct machine_source source = {.sys_root = root};
-	struct build build = {.source = &source, .machine = &machine};
+	struct inventory inventory;
+	struct inventory_source source = {.sys_root = root};
+	struct discovery discovery = {.source = &source, .inventory = &inventory};
 
-	load(&machine);
-	free(machine.addresses);
-	machine.addresses = NULL;
-	machine.address_count = 0;
+	load(&inventory);
+	free(inventory.addresses);
+	inventory.addresses = NULL;
+	inventory.address_count = 0;
 	make_interfaces();
 	for (int i = 0; i < COUNT; i++) {
 		fill(&entries[i], rows[i].name, rows[i].address, rows[i].prefix,
@@ -339,29 +339,29 @@ static void test_addresses(void **state)
 	}
 	/* An interface without an address is in getifaddrs' list too. */
 	entries[COUNT].ifa.ifa_name = strdup("ifb0");
-	assert_int_equal(address_read(&build, &entries[0].ifa, NULL), 0);
-	assert_int_equal(machine.address_count, COUNT);
+	assert_int_equal(address_read(&discovery, &entries[0].ifa, NULL), 0);
+	assert_int_equal(inventory.address_count, COUNT);
 	for (int i = 0; i < COUNT; i++) {
-		const struct machine_address *at = &machine.addresses[i];
-		const char *net = at->nic >= 0 ? machine.nics[at->nic].net : NULL;
+		const struct inventory_address *at = &inventory.addresses[i];
+		const char *net = at->nic >= 0 ? inventory.nics[at->nic].net : NULL;
 		char text[INET6_ADDRSTRLEN];
 
 		inet_ntop(at->family, at->bytes, text, sizeof text);
-		if (at->sort != rows[i].sort || at->speed_mbps != rows[i].speed_mbps ||
+		if (at->type != rows[i].type || at->speed_mbps != rows[i].speed_mbps ||
 		    at->prefix != rows[i].prefix || strcmp(text, rows[i].address) != 0 ||
 		    at->up != (i % 2 == 0) || strchr(at->iface, ':') ||
 		    (net ? !rows[i].net || strcmp(net, rows[i].net) != 0 : rows[i].net != NULL))
 			fail_msg("%s: %s/%d sort %d nic %s speed %lld", rows[i].name, text,
-				 at->prefix, at->sort, net, (long long)at->speed_mbps);
+				 at->prefix, at->type, net, (long long)at->speed_mbps);
 		assert_int_equal(at->link_local,
 				 strncmp(text, "fe80", 4) == 0 || strncmp(text, "169.254", 7) == 0);
 		assert_int_equal(at->kind,
-				 at->nic >= 0 ? machine.nics[at->nic].kind : NIC_ETHERNET);
+				 at->nic >= 0 ? inventory.nics[at->nic].kind : NIC_ETHERNET);
 	}
-	assert_int_equal(machine.addresses[3].scope, 3);
+	assert_int_equal(inventory.addresses[3].scope, 3);
 	for (int i = 0; i <= COUNT; i++)
 		free(entries[i].ifa.ifa_name);
-	machine_free(&machine);
+	inventory_free(&inventory);
 }
 
 static void test_memory_limit(void **state)
@@ -396,34 +396,34 @@ static void test_gpu_on_bus(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		const char *folder = make_folder();
+		const char *dir = make_dir();
 
-		put(folder, "sys/bus/pci/devices/0000:41:00.0/vendor", rows[i].vendor);
-		put(folder, "sys/bus/pci/devices/0000:41:00.0/device", rows[i].device);
-		put(folder, "sys/bus/pci/devices/0000:41:00.0/class", rows[i].class);
-		assert_int_equal(gpu_on_bus(folder), rows[i].gpu);
-		remove_tree(folder);
-		assert_false(gpu_on_bus(folder));
+		put(dir, "sys/bus/pci/devices/0000:41:00.0/vendor", rows[i].vendor);
+		put(dir, "sys/bus/pci/devices/0000:41:00.0/device", rows[i].device);
+		put(dir, "sys/bus/pci/devices/0000:41:00.0/class", rows[i].class);
+		assert_int_equal(gpu_on_bus(dir), rows[i].gpu);
+		remove_tree(dir);
+		assert_false(gpu_on_bus(dir));
 	}
 }
 
 /* The running machine's PCI tree, which is read when /sys shows a GPU, changes no core. */
 static void test_running_io(void **state)
 {
-	const char *folder = make_folder();
-	struct machine_source with = {.sys_root = folder, .nvml_library = ""};
-	struct machine_source without = {.nvml_library = "", .no_network = true};
-	struct machine one, two;
+	const char *dir = make_dir();
+	struct inventory_source with = {.sys_root = dir, .nvml_library = ""};
+	struct inventory_source without = {.nvml_library = "", .no_network = true};
+	struct inventory one, two;
 
-	put(folder, "sys/bus/pci/devices/0000:41:00.0/vendor", "0x10de");
-	put(folder, "sys/bus/pci/devices/0000:41:00.0/class", "0x030200");
-	assert_int_equal(machine_load(&with, &one, NULL), 0);
-	assert_int_equal(machine_load(&without, &two, NULL), 0);
+	put(dir, "sys/bus/pci/devices/0000:41:00.0/vendor", "0x10de");
+	put(dir, "sys/bus/pci/devices/0000:41:00.0/class", "0x030200");
+	assert_int_equal(inventory_discover(&with, &one, NULL), 0);
+	assert_int_equal(inventory_discover(&without, &two, NULL), 0);
 	assert_int_equal(one.core_count, two.core_count);
 	assert_true(idset_equal(one.allowed_cpus_os, two.allowed_cpus_os));
-	machine_free(&one);
-	machine_free(&two);
-	remove_tree(folder);
+	inventory_free(&one);
+	inventory_free(&two);
+	remove_tree(dir);
 }
 
 static void test_pci_text(void **state)
@@ -470,7 +470,7 @@ int main(void)
 		cmocka_unit_test(test_running_io),
 	};
 
-	snprintf(root, sizeof root, "%s", make_folder());
+	snprintf(root, sizeof root, "%s", make_dir());
 	make_sys();
 
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,13 +57,13 @@ static char *read_text(const char *path)
 static void check_golden(const char *name)
 {
 	char path[PATH_MAX];
-	struct machine machine;
+	struct inventory inventory;
 
-	load_fixture(name, &machine);
-	assert_false(machine.this_system);
-	assert_int_equal(machine.address_count, 0);
+	load_fixture(name, &inventory);
+	assert_false(inventory.this_system);
+	assert_int_equal(inventory.address_count, 0);
 
-	char *seen = describe(&machine);
+	char *seen = describe(&inventory);
 
 	snprintf(path, sizeof path, "%s/expected/%s.txt", TOPO, name);
 	if (getenv("BERTH_UPDATE_GOLDEN")) {
@@ -80,7 +80,7 @@ static void check_golden(const char *name)
 		fail_msg("%s\nexpected:\n%sseen:\n%s", path, expected, seen);
 	free(expected);
 	free(seen);
-	machine_free(&machine);
+	inventory_free(&inventory);
 }
 
 static void test_fixtures(void **state)
@@ -110,40 +110,40 @@ static void test_bad_files(void **state)
 		 "cpuset=\"0x0\" nodeset=\"0x0\"/></topology>",
 		 ERR_DATA, "hwloc"},
 	};
-	char folder[PATH_MAX], path[PATH_MAX + 16];
+	char dir[PATH_MAX], path[PATH_MAX + 16];
 
-	snprintf(folder, sizeof folder, "%s", make_folder());
-	snprintf(path, sizeof path, "%s/t.xml", folder);
+	snprintf(dir, sizeof dir, "%s", make_dir());
+	snprintf(path, sizeof path, "%s/t.xml", dir);
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct machine machine = {.core_count = 77};
+		struct inventory inventory = {.core_count = 77};
 		struct error err = {0};
-		struct machine_source source = {.topology_file = path, .no_network = true};
+		struct inventory_source source = {.topology_file = path, .no_network = true};
 
 		if (rows[i].text)
-			put(folder, "t.xml", rows[i].text);
+			put(dir, "t.xml", rows[i].text);
 
-		int rc = machine_load(&source, &machine, &err);
+		int rc = inventory_discover(&source, &inventory, &err);
 
 		if (rc != -rows[i].code || !strstr(err.text, rows[i].says) ||
-		    !strstr(err.text, "t.xml") || machine.core_count != 77)
+		    !strstr(err.text, "t.xml") || inventory.core_count != 77)
 			fail_msg("row %zu: %d \"%s\"", i, rc, err.text);
 	}
 
 	struct error err = {0};
-	struct machine_source source = {.topology_file = folder};
-	struct machine machine;
+	struct inventory_source source = {.topology_file = dir};
+	struct inventory inventory;
 
-	assert_int_equal(machine_load(&source, &machine, &err), -ERR_INPUT);
-	remove_tree(folder);
+	assert_int_equal(inventory_discover(&source, &inventory, &err), -ERR_INPUT);
+	remove_tree(dir);
 }
 
 static void test_hwloc_3(void **state)
 {
-	struct machine machine;
+	struct inventory inventory;
 	struct error err = {0};
-	struct machine_source source = {.topology_file = TOPO "/hwloc-3.xml"};
+	struct inventory_source source = {.topology_file = TOPO "/hwloc-3.xml"};
 
-	assert_int_equal(machine_load(&source, &machine, &err), -ERR_DATA);
+	assert_int_equal(inventory_discover(&source, &inventory, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "3.0"));
 	assert_non_null(strstr(err.text, "v2"));
 }
@@ -152,24 +152,24 @@ static void test_hwloc_3(void **state)
 static void test_truncated(void **state)
 {
 	char *whole = read_text(TOPO "/partitions.xml");
-	char folder[PATH_MAX], path[PATH_MAX + 16];
+	char dir[PATH_MAX], path[PATH_MAX + 16];
 	size_t size = strlen(whole);
 	FILE *caught = tmpfile();
 	int kept = dup(STDERR_FILENO);
 
-	snprintf(folder, sizeof folder, "%s", make_folder());
-	snprintf(path, sizeof path, "%s/t.xml", folder);
+	snprintf(dir, sizeof dir, "%s", make_dir());
+	snprintf(path, sizeof path, "%s/t.xml", dir);
 	dup2(fileno(caught), STDERR_FILENO);
 	for (size_t cut = 0; cut < size; cut += size / 97 + 1) {
-		struct machine_source source = {.topology_file = path, .no_network = true};
-		struct machine machine;
+		struct inventory_source source = {.topology_file = path, .no_network = true};
+		struct inventory inventory;
 		struct error err = {0};
 		char *text = strndup(whole, cut);
 
-		put(folder, "t.xml", text);
+		put(dir, "t.xml", text);
 		free(text);
-		if (machine_load(&source, &machine, &err) == 0)
-			machine_free(&machine);
+		if (inventory_discover(&source, &inventory, &err) == 0)
+			inventory_free(&inventory);
 		else
 			assert_int_equal(err.code, ERR_DATA);
 	}
@@ -179,7 +179,7 @@ static void test_truncated(void **state)
 	assert_int_equal(fseek(caught, 0, SEEK_END), 0);
 	assert_int_equal(ftell(caught), 0);
 	fclose(caught);
-	remove_tree(folder);
+	remove_tree(dir);
 	free(whole);
 }
 
@@ -193,14 +193,14 @@ static void test_damaged(void **state)
 		{"type=\"PU\"", "type=\"XX\""},
 		{"type=\"NUMANode\"", "type=\"NUMAXXXX\""},
 	};
-	char folder[PATH_MAX], path[PATH_MAX + 16];
+	char dir[PATH_MAX], path[PATH_MAX + 16];
 
-	snprintf(folder, sizeof folder, "%s", make_folder());
-	snprintf(path, sizeof path, "%s/t.xml", folder);
+	snprintf(dir, sizeof dir, "%s", make_dir());
+	snprintf(path, sizeof path, "%s/t.xml", dir);
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		char *text = read_text(TOPO "/partitions.xml");
-		struct machine_source source = {.topology_file = path, .no_network = true};
-		struct machine machine;
+		struct inventory_source source = {.topology_file = path, .no_network = true};
+		struct inventory inventory;
 		struct error err = {0};
 		int found = 0;
 
@@ -208,13 +208,13 @@ static void test_damaged(void **state)
 		for (char *at = text; (at = strstr(at, rows[i].from)); found++)
 			memcpy(at, rows[i].to, strlen(rows[i].to));
 		assert_true(found > 0);
-		put(folder, "t.xml", text);
+		put(dir, "t.xml", text);
 		free(text);
-		if (machine_load(&source, &machine, &err) != -ERR_DATA ||
+		if (inventory_discover(&source, &inventory, &err) != -ERR_DATA ||
 		    !strstr(err.text, "t.xml: hwloc"))
 			fail_msg("%s: %d \"%s\"", rows[i].to, err.code, err.text);
 	}
-	remove_tree(folder);
+	remove_tree(dir);
 }
 
 static size_t count_in_mask(const cpu_set_t *mask, const struct idset *set)
@@ -228,45 +228,45 @@ static size_t count_in_mask(const cpu_set_t *mask, const struct idset *set)
 
 static void test_running_machine(void **state)
 {
-	struct machine_source source = {0};
-	struct machine machine;
+	struct inventory_source source = {0};
+	struct inventory inventory;
 	struct error err = {0};
 	cpu_set_t before, after;
 	char host[256] = "";
 
 	gethostname(host, sizeof host - 1);
 	assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
-	if (machine_load(&source, &machine, &err) != 0)
+	if (inventory_discover(&source, &inventory, &err) != 0)
 		fail_msg("%s", err.text);
 	assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
 	assert_true(CPU_EQUAL(&before, &after));
-	assert_true(machine.this_system);
-	assert_string_equal(machine.node, host);
-	assert_string_equal(machine.source, "this machine");
-	assert_true(machine.core_count > 0);
+	assert_true(inventory.this_system);
+	assert_string_equal(inventory.node, host);
+	assert_string_equal(inventory.source, "this machine");
+	assert_true(inventory.core_count > 0);
 	/* Every CPU we may use is in exactly one core, and no other is. */
 	struct idset *seen = idset_new();
-	for (size_t i = 0; i < machine.core_count; i++) {
-		assert_true(idset_count(machine.cores[i].cpus_os) > 0);
-		assert_false(idset_intersects(seen, machine.cores[i].cpus_os));
-		idset_unite(seen, machine.cores[i].cpus_os);
+	for (size_t i = 0; i < inventory.core_count; i++) {
+		assert_true(idset_count(inventory.cores[i].cpus_os) > 0);
+		assert_false(idset_intersects(seen, inventory.cores[i].cpus_os));
+		idset_unite(seen, inventory.cores[i].cpus_os);
 	}
-	assert_true(idset_equal(seen, machine.allowed_cpus_os));
+	assert_true(idset_equal(seen, inventory.allowed_cpus_os));
 	assert_int_equal(count_in_mask(&before, seen), idset_count(seen));
 	idset_free(seen);
 
 	bool loopback = false;
-	for (size_t i = 0; i < machine.address_count; i++)
-		loopback = loopback || machine.addresses[i].sort == IFACE_LOOPBACK;
+	for (size_t i = 0; i < inventory.address_count; i++)
+		loopback = loopback || inventory.addresses[i].type == IFACE_LOOPBACK;
 	assert_true(loopback);
-	machine_free(&machine);
+	inventory_free(&inventory);
 }
 
 /* A binding by the scheduler narrows what the job may use. */
 static void test_affinity(void **state)
 {
-	struct machine_source source = {.no_network = true, .nvml_library = ""};
-	struct machine machine;
+	struct inventory_source source = {.no_network = true, .nvml_library = ""};
+	struct inventory inventory;
 	cpu_set_t before, one;
 	int cpu = 0;
 
@@ -277,48 +277,48 @@ static void test_affinity(void **state)
 	CPU_SET(cpu, &one);
 	assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
 
-	int rc = machine_load(&source, &machine, NULL);
+	int rc = inventory_discover(&source, &inventory, NULL);
 
 	assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 	assert_int_equal(rc, 0);
-	assert_int_equal(machine.core_count, 1);
-	assert_int_equal(idset_count(machine.allowed_cpus_os), 1);
-	assert_true(idset_has(machine.allowed_cpus_os, cpu));
-	machine_free(&machine);
+	assert_int_equal(inventory.core_count, 1);
+	assert_int_equal(idset_count(inventory.allowed_cpus_os), 1);
+	assert_true(idset_has(inventory.allowed_cpus_os, cpu));
+	inventory_free(&inventory);
 }
 
 /* A topology left in the environment does not replace the node's own, and stays there. */
 static void test_environment(void **state)
 {
-	struct machine_source source = {.no_network = true, .nvml_library = ""};
-	struct machine plain, other;
+	struct inventory_source source = {.no_network = true, .nvml_library = ""};
+	struct inventory plain, other;
 
-	assert_int_equal(machine_load(&source, &plain, NULL), 0);
+	assert_int_equal(inventory_discover(&source, &plain, NULL), 0);
 	setenv("HWLOC_XMLFILE", TOPO "/no-gpu.xml", 1);
 	setenv("HWLOC_THISSYSTEM", "1", 1);
-	assert_int_equal(machine_load(&source, &other, NULL), 0);
+	assert_int_equal(inventory_discover(&source, &other, NULL), 0);
 	assert_string_equal(getenv("HWLOC_XMLFILE"), TOPO "/no-gpu.xml");
 	assert_string_equal(getenv("HWLOC_THISSYSTEM"), "1");
 	unsetenv("HWLOC_XMLFILE");
 	unsetenv("HWLOC_THISSYSTEM");
 	assert_true(idset_equal(plain.allowed_cpus_os, other.allowed_cpus_os));
 	assert_int_equal(plain.core_count, other.core_count);
-	machine_free(&other);
+	inventory_free(&other);
 	setenv("HWLOC_SYNTHETIC", "pack:3 core:5 pu:2", 1);
-	assert_int_equal(machine_load(&source, &other, NULL), 0);
+	assert_int_equal(inventory_discover(&source, &other, NULL), 0);
 	unsetenv("HWLOC_SYNTHETIC");
 	assert_int_equal(plain.core_count, other.core_count);
-	machine_free(&other);
-	machine_free(&plain);
+	inventory_free(&other);
+	inventory_free(&plain);
 }
 
 static void test_freeing(void **state)
 {
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 
-	machine_free(NULL);
-	machine_free(&machine);
-	machine_free(&machine);
+	inventory_free(NULL);
+	inventory_free(&inventory);
+	inventory_free(&inventory);
 	assert_string_equal(path_class_name(PATH_PIX), "PIX");
 	assert_string_equal(path_class_name(PATH_UNKNOWN), "UNK");
 	assert_string_equal(path_class_name((enum path_class)99), "UNK");

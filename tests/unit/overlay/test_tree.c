@@ -63,7 +63,7 @@ static void test_every_node_is_reached_once(void **state)
 				assert_true(end - first <= fanout);
 				for (size_t n = first; n < end; n++, seen++) {
 					assert_int_equal(tree_parent(n, fanout), above);
-					assert_int_equal(tree_towards(above, n, fanout), (long)n);
+					assert_int_equal(tree_next_hop(above, n, fanout), (long)n);
 				}
 			}
 			assert_int_equal(seen, count);
@@ -72,14 +72,14 @@ static void test_every_node_is_reached_once(void **state)
 				int steps = 0;
 
 				while (at != (long)n) {
-					at = tree_towards(at, n, fanout);
+					at = tree_next_hop(at, n, fanout);
 					assert_true(at >= 0 && steps++ < (int)count);
 				}
 			}
 		}
 	}
-	assert_int_equal(tree_towards(3, 1, 2), -1);
-	assert_int_equal(tree_towards(1, 2, 2), -1);
+	assert_int_equal(tree_next_hop(3, 1, 2), -1);
+	assert_int_equal(tree_next_hop(1, 2, 2), -1);
 }
 
 static void test_gather(void **state)
@@ -140,30 +140,30 @@ static void test_gathers_are_bounded(void **state)
 static void test_output_records(void **state)
 {
 	struct bytes bytes = {0};
-	struct proto_output in = {3, SUPERVISE_STDERR, true, "a\0b", 3}, out;
+	struct message_output in = {3, SUPERVISE_STDERR, true, "a\0b", 3}, out;
 	struct error err = {0};
 
 	(void)state;
-	assert_int_equal(proto_add_output(&bytes, &in), 0);
-	in = (struct proto_output){70000, SUPERVISE_STDOUT, false, "", 0};
-	assert_int_equal(proto_add_output(&bytes, &in), 0);
+	assert_int_equal(message_add_output(&bytes, &in), 0);
+	in = (struct message_output){70000, SUPERVISE_STDOUT, false, "", 0};
+	assert_int_equal(message_add_output(&bytes, &in), 0);
 	const unsigned char *at = bytes.data;
 	size_t left = bytes.size;
 
-	assert_int_equal(proto_take_output(&at, &left, &out, &err), 1);
+	assert_int_equal(message_next_output(&at, &left, &out, &err), 1);
 	assert_int_equal(out.rank, 3);
 	assert_int_equal(out.stream, SUPERVISE_STDERR);
 	assert_true(out.newline);
 	assert_int_equal(out.size, 3);
 	assert_memory_equal(out.text, "a\0b", 3);
-	assert_int_equal(proto_take_output(&at, &left, &out, &err), 1);
+	assert_int_equal(message_next_output(&at, &left, &out, &err), 1);
 	assert_int_equal(out.rank, 70000);
 	assert_false(out.newline);
-	assert_int_equal(proto_take_output(&at, &left, &out, &err), 0);
+	assert_int_equal(message_next_output(&at, &left, &out, &err), 0);
 	for (size_t cut = 1; cut < 13; cut++) {
 		at = bytes.data;
 		left = cut;
-		assert_int_equal(proto_take_output(&at, &left, &out, &err), -ERR_DATA);
+		assert_int_equal(message_next_output(&at, &left, &out, &err), -ERR_DATA);
 	}
 	bytes_free(&bytes);
 }
@@ -182,25 +182,25 @@ static void test_strings(void **state)
 	const unsigned char *at = bytes.data;
 	size_t left = bytes.size;
 
-	assert_int_equal(bytes_take_strings(&at, &left, &out, &count, &err), 0);
+	assert_int_equal(bytes_next_strings(&at, &left, &out, &count, &err), 0);
 	assert_int_equal(count, 3);
 	for (size_t i = 0; i < 3; i++)
 		assert_string_equal(out[i], in[i]);
 	assert_null(out[3]);
 	free(out);
-	assert_int_equal(bytes_take_strings(&at, &left, &out, &count, &err), 0);
+	assert_int_equal(bytes_next_strings(&at, &left, &out, &count, &err), 0);
 	assert_int_equal(count, 0);
 	assert_int_equal(left, 0);
 	free(out);
 	for (size_t cut = 0; cut < bytes.size - 4; cut++) {
 		at = bytes.data;
 		left = cut;
-		assert_int_equal(bytes_take_strings(&at, &left, &out, &count, &err), -ERR_DATA);
+		assert_int_equal(bytes_next_strings(&at, &left, &out, &count, &err), -ERR_DATA);
 	}
 	bytes_put_u32(bytes.data, UINT32_MAX);
 	at = bytes.data;
 	left = bytes.size;
-	assert_int_equal(bytes_take_strings(&at, &left, &out, &count, &err), -ERR_DATA);
+	assert_int_equal(bytes_next_strings(&at, &left, &out, &count, &err), -ERR_DATA);
 	bytes_free(&bytes);
 }
 

@@ -13,7 +13,7 @@
 #include "overlay/wire.h"
 
 struct ends {
-	struct wire_secret secret;
+	struct secret secret;
 	struct wire *a, *b; /* connects, accepts */
 };
 
@@ -21,7 +21,7 @@ static int open_ends(void **state)
 {
 	struct ends *ends = calloc(1, sizeof *ends);
 
-	assert_int_equal(wire_secret_make(&ends->secret, NULL), 0);
+	assert_int_equal(secret_generate(&ends->secret, NULL), 0);
 	ends->a = wire_new(WIRE_CONNECTS, &ends->secret, "job-1");
 	ends->b = wire_new(WIRE_ACCEPTS, &ends->secret, "job-1");
 	*state = ends;
@@ -47,7 +47,7 @@ static size_t take(struct wire *from, unsigned char *out, size_t room)
 	assert_true(size <= room);
 	if (size)
 		memcpy(out, bytes, size);
-	wire_wrote(from, size);
+	wire_consume_output(from, size);
 	return size;
 }
 
@@ -140,7 +140,7 @@ static void test_queued_before_the_greeting(void **state)
 	struct wire_message message;
 
 	assert_int_equal(wire_next(ends->b, &message, NULL), 0);
-	assert_int_equal(wire_feed_end(ends->b, NULL), 0);
+	assert_int_equal(wire_feed_eof(ends->b, NULL), 0);
 }
 
 static void test_large_message_and_limit(void **state)
@@ -162,7 +162,7 @@ static void test_large_message_and_limit(void **state)
 
 		n = n < 100000 ? n : 100000;
 		assert_int_equal(wire_feed(ends->b, bytes, n, NULL), 0);
-		wire_wrote(ends->a, n);
+		wire_consume_output(ends->a, n);
 	}
 	assert_int_equal(wire_next(ends->b, &got, NULL), 1);
 	assert_int_equal(got.data_size, size);
@@ -266,7 +266,7 @@ static void test_truncation(void **state)
 
 	assert_int_equal(wire_feed(ends->b, frame, size - 1, NULL), 0);
 	assert_int_equal(wire_next(ends->b, &message, NULL), 0);
-	assert_int_equal(wire_feed_end(ends->b, &err), -ERR_NETWORK);
+	assert_int_equal(wire_feed_eof(ends->b, &err), -ERR_NETWORK);
 	assert_non_null(strstr(err.text, "without a goodbye"));
 }
 
@@ -353,13 +353,13 @@ static void test_strangers_learn_nothing(void **state)
 static void test_another_secret_is_named(void **state)
 {
 	struct ends *ends = *state;
-	struct wire_secret other;
+	struct secret other;
 	struct error err = {0};
 	char mine[17], theirs[17];
 
-	wire_secret_make(&other, NULL);
-	wire_secret_fingerprint(&ends->secret, mine);
-	wire_secret_fingerprint(&other, theirs);
+	secret_generate(&other, NULL);
+	secret_fingerprint(&ends->secret, mine);
+	secret_fingerprint(&other, theirs);
 	struct wire *stranger = wire_new(WIRE_CONNECTS, &other, "job-1");
 
 	assert_int_equal(carry(stranger, ends->b, 4096, &err), -ERR_DATA);
@@ -385,7 +385,7 @@ static void test_another_job(void **state)
 }
 
 /* The accepting side must prove itself, too. */
-static void test_impostor_as_head(void **state)
+static void test_impostor_as_controller(void **state)
 {
 	struct ends *ends = *state;
 	unsigned char hello[256], answer[256];
@@ -420,18 +420,18 @@ static void test_probe(void **state)
 {
 	struct ends *ends = *state;
 	unsigned char question[WIRE_HELLO_BYTES], answer[512];
-	struct wire_secret other;
+	struct secret other;
 
-	wire_probe_question(&ends->secret, "job-1", question);
+	handshake_probe_question(&ends->secret, "job-1", question);
 	assert_int_equal(wire_feed(ends->b, question, sizeof question, NULL), 0);
 	assert_int_equal(wire_state(ends->b), WIRE_CLOSING);
 	assert_int_equal(take(ends->b, answer, sizeof answer), WIRE_PROBE_ANSWER_BYTES);
-	assert_true(wire_probe_answered(&ends->secret, "job-1", question, answer));
-	assert_false(wire_probe_answered(&ends->secret, "job-2", question, answer));
-	wire_secret_make(&other, NULL);
-	assert_false(wire_probe_answered(&other, "job-1", question, answer));
+	assert_true(handshake_probe_verify(&ends->secret, "job-1", question, answer));
+	assert_false(handshake_probe_verify(&ends->secret, "job-2", question, answer));
+	secret_generate(&other, NULL);
+	assert_false(handshake_probe_verify(&other, "job-1", question, answer));
 	answer[20] ^= 1;
-	assert_false(wire_probe_answered(&ends->secret, "job-1", question, answer));
+	assert_false(handshake_probe_verify(&ends->secret, "job-1", question, answer));
 }
 
 static void test_decode(void **state)
@@ -469,22 +469,22 @@ static void test_decode(void **state)
 static void test_secret_text(void **state)
 {
 	struct ends *ends = *state;
-	struct wire_secret back;
+	struct secret back;
 	char text[80];
 	struct error err = {0};
 
-	wire_secret_format(&ends->secret, text);
+	secret_format(&ends->secret, text);
 	assert_int_equal(strlen(text), 64);
-	assert_int_equal(wire_secret_parse(text, &back, NULL), 0);
+	assert_int_equal(secret_parse(text, &back, NULL), 0);
 	assert_memory_equal(&back, &ends->secret, sizeof back);
 	strcat(text, "00");
-	assert_int_equal(wire_secret_parse(text, &back, &err), -ERR_DATA);
+	assert_int_equal(secret_parse(text, &back, &err), -ERR_DATA);
 	assert_null(strstr(err.text, text)); /* not shown */
 	text[63] = 0;
-	assert_int_equal(wire_secret_parse(text, &back, NULL), -ERR_DATA);
+	assert_int_equal(secret_parse(text, &back, NULL), -ERR_DATA);
 	text[62] = 'g';
-	assert_int_equal(wire_secret_parse(text, &back, NULL), -ERR_DATA);
-	assert_int_equal(wire_secret_parse("", &back, NULL), -ERR_DATA);
+	assert_int_equal(secret_parse(text, &back, NULL), -ERR_DATA);
+	assert_int_equal(secret_parse("", &back, NULL), -ERR_DATA);
 }
 
 #define BOTH(test) cmocka_unit_test_setup_teardown(test, open_ends, close_ends)
@@ -504,7 +504,7 @@ int main(void)
 		BOTH(test_strangers_learn_nothing),
 		BOTH(test_another_secret_is_named),
 		BOTH(test_another_job),
-		BOTH(test_impostor_as_head),
+		BOTH(test_impostor_as_controller),
 		BOTH(test_version),
 		BOTH(test_probe),
 		cmocka_unit_test(test_decode),

@@ -7,7 +7,7 @@
 
 struct check {
 	const char *label;
-	const struct machine *machine;
+	const struct inventory *inventory;
 	const struct plan_request *request;
 	const struct plan_node *node;
 	int violations;
@@ -19,36 +19,36 @@ static void violation(struct check *c, int rank, const char *text)
 	c->violations++;
 }
 
-static bool usable(const struct machine_gpu *gpu)
+static bool usable(const struct inventory_gpu *gpu)
 {
 	return gpu->allowed && !gpu->fault;
 }
 
-int rank_package(const struct machine *machine, const struct plan_rank *rank)
+int rank_package(const struct inventory *inventory, const struct plan_rank *rank)
 {
-	const struct machine_gpu *gpu;
+	const struct inventory_gpu *gpu;
 
 	if (!rank->gpu_count)
 		return -1;
-	gpu = &machine->gpus[rank->gpus[0].index];
+	gpu = &inventory->gpus[rank->gpus[0].index];
 	return gpu->local_known ? gpu->package : -1;
 }
 
 /* Bit p: the CPUs hold a core of package p. */
-static unsigned long packages_of(const struct machine *machine, const struct idset *cpus)
+static unsigned long packages_of(const struct inventory *inventory, const struct idset *cpus)
 {
 	unsigned long packages = 0;
 
-	for (size_t i = 0; i < machine->core_count; i++)
-		if (idset_intersects(machine->cores[i].cpus_os, cpus))
-			packages |= 1ul << machine->cores[i].package;
+	for (size_t i = 0; i < inventory->core_count; i++)
+		if (idset_intersects(inventory->cores[i].cpus_os, cpus))
+			packages |= 1ul << inventory->cores[i].package;
 	return packages;
 }
 
-bool cpus_local(const struct machine *machine, const struct machine_gpu *gpu,
+bool cpus_local(const struct inventory *inventory, const struct inventory_gpu *gpu,
 		const struct idset *cpus)
 {
-	unsigned long packages = packages_of(machine, cpus);
+	unsigned long packages = packages_of(inventory, cpus);
 
 	if (!gpu->local_known || gpu->package < 0)
 		return packages && !(packages & (packages - 1));
@@ -66,17 +66,17 @@ static void check_shape(struct check *c)
 			violation(c, (int)r, "no reason");
 		if (rank->threads < 1)
 			violation(c, (int)r, "no thread");
-		if (c->machine->core_count && !idset_count(rank->cpus_os))
+		if (c->inventory->core_count && !idset_count(rank->cpus_os))
 			violation(c, (int)r, "no CPU");
-		if (!idset_contains(c->machine->allowed_cpus_os, rank->cpus_os))
+		if (!idset_contains(c->inventory->allowed_cpus_os, rank->cpus_os))
 			violation(c, (int)r, "a CPU that is not allowed");
 	}
 }
 
 static void check_cores(struct check *c)
 {
-	for (size_t i = 0; i < c->machine->core_count; i++) {
-		const struct idset *core = c->machine->cores[i].cpus_os;
+	for (size_t i = 0; i < c->inventory->core_count; i++) {
+		const struct idset *core = c->inventory->cores[i].cpus_os;
 		int owners = idset_intersects(c->node->free_cpus_os, core);
 
 		for (size_t r = 0; r < c->node->rank_count; r++) {
@@ -86,7 +86,7 @@ static void check_cores(struct check *c)
 				continue;
 			if (!idset_contains(rank->cpus_os, core))
 				violation(c, (int)r, "part of a core: SMT siblings are torn apart");
-			if (owners++ && c->node->rank_count <= c->machine->core_count)
+			if (owners++ && c->node->rank_count <= c->inventory->core_count)
 				violation(c, (int)r, "a core twice");
 		}
 		if (!owners)
@@ -96,17 +96,17 @@ static void check_cores(struct check *c)
 
 static void check_gpus(struct check *c)
 {
-	const struct machine *machine = c->machine;
+	const struct inventory *inventory = c->inventory;
 	int least = INT32_MAX, most = 0;
 	size_t count = 0;
 
-	for (size_t g = 0; g < machine->gpu_count; g++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		int users = 0;
 
 		for (size_t r = 0; r < c->node->rank_count; r++)
 			for (size_t k = 0; k < c->node->ranks[r].gpu_count; k++)
 				users += c->node->ranks[r].gpus[k].index == (int)g;
-		if (!usable(&machine->gpus[g])) {
+		if (!usable(&inventory->gpus[g])) {
 			if (users)
 				violation(c, -1, "a GPU that may not be used");
 			continue;
@@ -129,10 +129,10 @@ static bool roomy(const struct check *c, int package)
 {
 	size_t cores = 0, ranks = 0;
 
-	for (size_t i = 0; i < c->machine->core_count; i++)
-		cores += c->machine->cores[i].package == package;
+	for (size_t i = 0; i < c->inventory->core_count; i++)
+		cores += c->inventory->cores[i].package == package;
 	for (size_t r = 0; r < c->node->rank_count; r++)
-		ranks += rank_package(c->machine, &c->node->ranks[r]) == package;
+		ranks += rank_package(c->inventory, &c->node->ranks[r]) == package;
 	return cores >= ranks;
 }
 
@@ -142,10 +142,10 @@ static bool visited(const struct check *c, int package)
 {
 	for (size_t r = 0; r < c->node->rank_count; r++) {
 		const struct plan_rank *rank = &c->node->ranks[r];
-		int home = rank_package(c->machine, rank);
+		int home = rank_package(c->inventory, rank);
 
 		if (home >= 0 && home != package &&
-		    (packages_of(c->machine, rank->cpus_os) & 1ul << package))
+		    (packages_of(c->inventory, rank->cpus_os) & 1ul << package))
 			return true;
 	}
 	return false;
@@ -155,17 +155,17 @@ static void check_places(struct check *c)
 {
 	if (c->request->all_cores || c->request->gpus_per_rank > 1)
 		return;
-	for (size_t p = 0; p < c->machine->package_count; p++) {
+	for (size_t p = 0; p < c->inventory->package_count; p++) {
 		int least = INT32_MAX, most = 0;
 
 		for (size_t r = 0; r < c->node->rank_count; r++) {
 			const struct plan_rank *rank = &c->node->ranks[r];
 
-			if (rank_package(c->machine, rank) != (int)p)
+			if (rank_package(c->inventory, rank) != (int)p)
 				continue;
 			least = rank->threads < least ? rank->threads : least;
 			most = rank->threads > most ? rank->threads : most;
-			if (roomy(c, (int)p) && packages_of(c->machine, rank->cpus_os) != 1ul << p)
+			if (roomy(c, (int)p) && packages_of(c->inventory, rank->cpus_os) != 1ul << p)
 				violation(c, (int)r, "cores of another package than its GPU's");
 		}
 		if (most && most - least > 1 && !visited(c, (int)p))
@@ -183,11 +183,11 @@ static int grade(enum nic_kind kind, const char *net, const char *rdma)
 
 static void check_nics(struct check *c)
 {
-	const struct machine *machine = c->machine;
+	const struct inventory *inventory = c->inventory;
 	int best = 0;
 
-	for (size_t n = 0; n < machine->nic_count; n++) {
-		const struct machine_nic *nic = &machine->nics[n];
+	for (size_t n = 0; n < inventory->nic_count; n++) {
+		const struct inventory_nic *nic = &inventory->nics[n];
 		int its = grade(nic->kind, nic->net, nic->rdma);
 
 		if (!nic->management && its > best)
@@ -203,16 +203,16 @@ static void check_nics(struct check *c)
 
 			if (grade(nic->kind, nic->net, nic->rdma) < best)
 				violation(c, (int)r, "a management NIC beside a fabric NIC");
-			if (n && nic->state == STATE_UP && rank->nics[n - 1].state == STATE_DOWN)
+			if (n && nic->state == NIC_STATE_UP && rank->nics[n - 1].state == NIC_STATE_DOWN)
 				violation(c, (int)r, "a port that is down before one that is up");
 		}
 	}
 }
 
-static bool all_nvidia(const struct machine *machine)
+static bool all_nvidia(const struct inventory *inventory)
 {
-	for (size_t g = 0; g < machine->gpu_count; g++)
-		if (machine->gpus[g].vendor != 0x10de)
+	for (size_t g = 0; g < inventory->gpu_count; g++)
+		if (inventory->gpus[g].vendor != 0x10de)
 			return false;
 	return true;
 }
@@ -229,7 +229,7 @@ static void check_visible(struct check *c)
 		for (size_t k = 0; k < rank->gpu_count; k++)
 			if (rank->gpus[k].ordinal < 0)
 				violation(c, (int)r, "no ordinal in CUDA_VISIBLE_DEVICES");
-		if (rank->gpu_count == 1 && all_nvidia(c->machine) &&
+		if (rank->gpu_count == 1 && all_nvidia(c->inventory) &&
 		    rank->gpus[0].ordinal != (int)r)
 			violation(c, (int)r, "cuda:LOCAL_RANK is not its GPU");
 	}
@@ -241,14 +241,14 @@ static void check_warnings(struct check *c)
 
 	for (size_t w = 0; w < c->node->warning_count; w++)
 		told |= strstr(c->node->warnings[w], "than cores") != NULL;
-	if (told != (c->node->rank_count > c->machine->core_count))
+	if (told != (c->node->rank_count > c->inventory->core_count))
 		violation(c, -1, "more ranks than cores, and the warnings do not agree");
 }
 
-int invariants_check(const char *label, const struct machine *machine,
+int invariants_check(const char *label, const struct inventory *inventory,
 		     const struct plan_request *request, const struct plan_node *node)
 {
-	struct check c = {label, machine, request, node, 0};
+	struct check c = {label, inventory, request, node, 0};
 
 	check_shape(&c);
 	check_cores(&c);
@@ -260,7 +260,7 @@ int invariants_check(const char *label, const struct machine *machine,
 	return c.violations;
 }
 
-int invariants_plan(const char *label, const struct machine *machine,
+int invariants_plan(const char *label, const struct inventory *inventory,
 		    const struct plan_request *request, int n)
 {
 	struct plan_node node = {0}, again = {0};
@@ -268,12 +268,12 @@ int invariants_plan(const char *label, const struct machine *machine,
 	json_t *first, *second;
 	int violations;
 
-	if (plan_bind(machine, request, 0, n, &node, &err)) {
+	if (plan_map_node(inventory, request, 0, n, &node, &err)) {
 		fprintf(stderr, "%s: N=%d: no plan: %s\n", label, n, err.text);
 		return 1;
 	}
-	violations = invariants_check(label, machine, request, &node);
-	if (plan_bind(machine, request, 0, n, &again, &err))
+	violations = invariants_check(label, inventory, request, &node);
+	if (plan_map_node(inventory, request, 0, n, &again, &err))
 		violations++;
 	first = plan_node_to_json(&node);
 	second = plan_node_to_json(&again);

@@ -6,19 +6,19 @@
 #include "plan/plan.h"
 
 /* Print each violation with label, N and rank; returns how many there are. */
-int invariants_check(const char *label, const struct machine *machine,
+int invariants_check(const char *label, const struct inventory *inventory,
 		     const struct plan_request *request, const struct plan_node *node);
 
 /* Plan n ranks and check; a failing plan counts as one violation. */
-int invariants_plan(const char *label, const struct machine *machine,
+int invariants_plan(const char *label, const struct inventory *inventory,
 		    const struct plan_request *request, int n);
 
 /* The package that the rank's first GPU is in, -1 without GPU or where that is unknown. */
-int rank_package(const struct machine *machine, const struct plan_rank *rank);
+int rank_package(const struct inventory *inventory, const struct plan_rank *rank);
 
 /* Do these CPUs hold some of the GPU's own, and none of another package than the GPU's? Where
  * its locality is not recorded: none of more than one package. */
-bool cpus_local(const struct machine *machine, const struct machine_gpu *gpu,
+bool cpus_local(const struct inventory *inventory, const struct inventory_gpu *gpu,
 		const struct idset *cpus);
 
 #endif

@@ -26,9 +26,9 @@ static struct idset *new_set(void)
 	return set;
 }
 
-struct machine card_make(const char *node, int packages, int numas, int cores, int smt)
+struct inventory make_inventory(const char *node, int packages, int numas, int cores, int smt)
 {
-	struct machine card = {.node = strdup(node),
+	struct inventory inventory = {.node = strdup(node),
 			       .source = strdup("made by a test"),
 			       .package_count = (size_t)packages,
 			       .memory_limit_bytes = -1,
@@ -36,32 +36,32 @@ struct machine card_make(const char *node, int packages, int numas, int cores, i
 			       .numa_count = (size_t)(packages * numas)};
 	int total = packages * numas * cores;
 
-	card.allowed_cpus_os = new_set();
-	card.cores = calloc((size_t)total, sizeof *card.cores);
-	card.numas = calloc(card.numa_count, sizeof *card.numas);
-	if (!card.cores || !card.numas)
+	inventory.allowed_cpus_os = new_set();
+	inventory.cores = calloc((size_t)total, sizeof *inventory.cores);
+	inventory.numas = calloc(inventory.numa_count, sizeof *inventory.numas);
+	if (!inventory.cores || !inventory.numas)
 		abort();
 	for (int n = 0; n < packages * numas; n++)
-		card.numas[n] = (struct machine_numa){n, n / numas, new_set(), 1ull << 34};
+		inventory.numas[n] = (struct inventory_numa){n, n / numas, new_set(), 1ull << 34};
 	for (int c = 0; c < total; c++) {
-		struct machine_core *core = &card.cores[c];
+		struct inventory_core *core = &inventory.cores[c];
 
-		*core = (struct machine_core){c, c / (numas * cores), c / cores, new_set()};
+		*core = (struct inventory_core){c, c / (numas * cores), c / cores, new_set()};
 		for (int s = 0; s < smt; s++)
 			idset_add(core->cpus_os, c + s * total);
-		idset_unite(card.numas[core->numa_os].cpus_os, core->cpus_os);
-		idset_unite(card.allowed_cpus_os, core->cpus_os);
+		idset_unite(inventory.numas[core->numa_os].cpus_os, core->cpus_os);
+		idset_unite(inventory.allowed_cpus_os, core->cpus_os);
 	}
-	return card;
+	return inventory;
 }
 
-struct machine_gpu *card_gpu(struct machine *card, const char *pci, int numa_os)
+struct inventory_gpu *make_gpu(struct inventory *inventory, const char *pci, int numa_os)
 {
-	struct machine_gpu *gpu;
+	struct inventory_gpu *gpu;
 
-	card->gpus = grow(card->gpus, card->gpu_count, sizeof *card->gpus);
-	gpu = &card->gpus[card->gpu_count];
-	gpu->index = (int)card->gpu_count++;
+	inventory->gpus = grow(inventory->gpus, inventory->gpu_count, sizeof *inventory->gpus);
+	gpu = &inventory->gpus[inventory->gpu_count];
+	gpu->index = (int)inventory->gpu_count++;
 	snprintf(gpu->pci, sizeof gpu->pci, "%s", pci);
 	gpu->partition = -1;
 	gpu->vendor = 0x10de;
@@ -71,63 +71,63 @@ struct machine_gpu *card_gpu(struct machine *card, const char *pci, int numa_os)
 	gpu->allowed = true;
 	gpu->memory_bytes = -1;
 	gpu->numa_os = new_set();
-	gpu->cpus_os = numa_os >= 0 ? idset_copy(card->numas[numa_os].cpus_os)
-				    : idset_copy(card->allowed_cpus_os);
+	gpu->cpus_os = numa_os >= 0 ? idset_copy(inventory->numas[numa_os].cpus_os)
+				    : idset_copy(inventory->allowed_cpus_os);
 	if (numa_os >= 0)
 		idset_add(gpu->numa_os, numa_os);
 	gpu->local_known = numa_os >= 0;
-	gpu->package = numa_os >= 0 ? card->numas[numa_os].package : -1;
+	gpu->package = numa_os >= 0 ? inventory->numas[numa_os].package : -1;
 	return gpu;
 }
 
-void card_path(struct machine *card, size_t gpu, size_t nic, enum path_class path)
+void set_path(struct inventory *inventory, size_t gpu, size_t nic, enum path_class path)
 {
-	card->path[gpu * card->nic_count + nic] = (uint8_t)path;
+	inventory->path[gpu * inventory->nic_count + nic] = (uint8_t)path;
 }
 
-struct machine_nic *card_nic(struct machine *card, const char *net, const char *rdma,
+struct inventory_nic *make_nic(struct inventory *inventory, const char *net, const char *rdma,
 			     enum nic_kind kind, int numa_os)
 {
-	size_t old = card->nic_count, count = old + 1;
-	uint8_t *path = calloc(card->gpu_count + 1, count);
-	struct machine_nic *nic;
+	size_t old = inventory->nic_count, count = old + 1;
+	uint8_t *path = calloc(inventory->gpu_count + 1, count);
+	struct inventory_nic *nic;
 
-	card->nics = grow(card->nics, old, sizeof *card->nics);
-	nic = &card->nics[old];
+	inventory->nics = grow(inventory->nics, old, sizeof *inventory->nics);
+	nic = &inventory->nics[old];
 	snprintf(nic->net, sizeof nic->net, "%s", net);
 	snprintf(nic->rdma, sizeof nic->rdma, "%s", rdma);
 	snprintf(nic->pci, sizeof nic->pci, "0000:%02zx:00.1", old);
 	nic->port = 1;
 	nic->kind = kind;
-	nic->state = STATE_UP;
+	nic->state = NIC_STATE_UP;
 	nic->speed_mbps = kind == NIC_ETHERNET ? 10000 : 200000;
 	nic->numa_os = new_set();
 	idset_add(nic->numa_os, numa_os);
-	nic->cpus_os = idset_copy(card->numas[numa_os].cpus_os);
-	nic->package = card->numas[numa_os].package;
+	nic->cpus_os = idset_copy(inventory->numas[numa_os].cpus_os);
+	nic->package = inventory->numas[numa_os].package;
 	if (!path)
 		abort();
-	for (size_t g = 0; g < card->gpu_count; g++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		for (size_t n = 0; n < old; n++)
-			path[g * count + n] = card->path[g * old + n];
-		path[g * count + old] = !card->gpus[g].local_known		    ? PATH_UNKNOWN
-					: idset_has(card->gpus[g].numa_os, numa_os) ? PATH_NODE
-					: card->gpus[g].package == nic->package	    ? PATH_PKG
+			path[g * count + n] = inventory->path[g * old + n];
+		path[g * count + old] = !inventory->gpus[g].local_known		    ? PATH_UNKNOWN
+					: idset_has(inventory->gpus[g].numa_os, numa_os) ? PATH_NODE
+					: inventory->gpus[g].package == nic->package	    ? PATH_PKG
 										    : PATH_SYS;
 	}
-	free(card->path);
-	card->path = path;
-	card->nic_count = count;
+	free(inventory->path);
+	inventory->path = path;
+	inventory->nic_count = count;
 	return nic;
 }
 
-struct machine_address *card_address(struct machine *card, const char *iface, const char *cidr)
+struct inventory_address *make_address(struct inventory *inventory, const char *iface, const char *cidr)
 {
-	struct machine_address *address;
+	struct inventory_address *address;
 	char host[64];
 
-	card->addresses = grow(card->addresses, card->address_count, sizeof *card->addresses);
-	address = &card->addresses[card->address_count++];
+	inventory->addresses = grow(inventory->addresses, inventory->address_count, sizeof *inventory->addresses);
+	address = &inventory->addresses[inventory->address_count++];
 	snprintf(address->iface, sizeof address->iface, "%s", iface);
 	snprintf(host, sizeof host, "%.*s", (int)strcspn(cidr, "/"), cidr);
 	address->family = strchr(host, ':') ? AF_INET6 : AF_INET;
@@ -135,30 +135,30 @@ struct machine_address *card_address(struct machine *card, const char *iface, co
 		abort();
 	address->prefix = atoi(cidr + strcspn(cidr, "/") + 1);
 	address->up = true;
-	address->sort = !strcmp(iface, "lo") ? IFACE_LOOPBACK : IFACE_PHYSICAL;
+	address->type = !strcmp(iface, "lo") ? IFACE_LOOPBACK : IFACE_PHYSICAL;
 	address->link_local = !strncmp(host, "fe80:", 5) || !strncmp(host, "169.254.", 8);
 	address->speed_mbps = -1;
 	address->nic = -1;
 	address->kind = NIC_ETHERNET;
-	for (size_t n = 0; n < card->nic_count; n++)
-		if (!strcmp(card->nics[n].net, iface)) {
+	for (size_t n = 0; n < inventory->nic_count; n++)
+		if (!strcmp(inventory->nics[n].net, iface)) {
 			address->nic = (int)n;
-			address->kind = card->nics[n].kind;
-			address->speed_mbps = card->nics[n].speed_mbps;
+			address->kind = inventory->nics[n].kind;
+			address->speed_mbps = inventory->nics[n].speed_mbps;
 		}
 	return address;
 }
 
-struct machine card_cluster(int index)
+struct inventory make_cluster(int index)
 {
 	char text[64];
-	struct machine card;
+	struct inventory inventory;
 
 	snprintf(text, sizeof text, "gpu%05d", index);
-	card = card_make(text, 2, 2, 32, 2);
+	inventory = make_inventory(text, 2, 2, 32, 2);
 	for (int g = 0; g < 8; g++) {
 		snprintf(text, sizeof text, "0000:%02x:00.0", 0x10 + 0x10 * g);
-		struct machine_gpu *gpu = card_gpu(&card, text, g / 2);
+		struct inventory_gpu *gpu = make_gpu(&inventory, text, g / 2);
 
 		snprintf(text, sizeof text, "GPU-%08x-%04x-0000-0000-000000000000", index, g);
 		gpu->uuid = strdup(text);
@@ -168,20 +168,20 @@ struct machine card_cluster(int index)
 
 		snprintf(net, sizeof net, "ib%d", n);
 		snprintf(rdma, sizeof rdma, "mlx5_%d", n);
-		card_nic(&card, net, rdma, NIC_INFINIBAND, n / 2);
-		card_path(&card, (size_t)n, (size_t)n, PATH_PIX);
+		make_nic(&inventory, net, rdma, NIC_INFINIBAND, n / 2);
+		set_path(&inventory, (size_t)n, (size_t)n, PATH_PIX);
 	}
-	card_nic(&card, "eno1", "", NIC_ETHERNET, 0)->management = true;
-	card_address(&card, "lo", "127.0.0.1/8");
+	make_nic(&inventory, "eno1", "", NIC_ETHERNET, 0)->management = true;
+	make_address(&inventory, "lo", "127.0.0.1/8");
 	snprintf(text, sizeof text, "172.16.%d.%d/16", index / 250, index % 250 + 1);
-	card_address(&card, "eno1", text);
-	card_address(&card, "docker0", "172.17.0.1/16")->sort = IFACE_VIRTUAL;
+	make_address(&inventory, "eno1", text);
+	make_address(&inventory, "docker0", "172.17.0.1/16")->type = IFACE_VIRTUAL;
 	for (int n = 0; n < 8; n++) {
 		char net[16];
 
 		snprintf(net, sizeof net, "ib%d", n);
 		snprintf(text, sizeof text, "10.%d.%d.%d/16", n, index / 250, index % 250 + 1);
-		card_address(&card, net, text);
+		make_address(&inventory, net, text);
 	}
-	return card;
+	return inventory;
 }

@@ -15,7 +15,7 @@
 /* ---- two nodes of a sort ---- */
 
 struct job {
-	struct machine cards[2];
+	struct inventory inventories[2];
 	size_t count;
 	struct alloc alloc;
 	struct alloc_node nodes[2];
@@ -26,16 +26,16 @@ struct job {
 
 enum sort { SORT_IB, SORT_SLINGSHOT, SORT_EFA, SORT_TCP, SORT_ROCE };
 
-static struct machine make_card(enum sort sort, int index)
+static struct inventory make_card(enum sort sort, int index)
 {
 	char name[16], text[64];
-	struct machine card;
+	struct inventory inventory;
 
 	snprintf(name, sizeof name, "node%d", index);
-	card = card_make(name, 2, 1, 4, 2);
-	card_gpu(&card, "0000:01:00.0", 0);
-	card_gpu(&card, "0000:81:00.0", 1);
-	card_nic(&card, "eno1", sort == SORT_IB ? "mlx5_9" : "",
+	inventory = make_inventory(name, 2, 1, 4, 2);
+	make_gpu(&inventory, "0000:01:00.0", 0);
+	make_gpu(&inventory, "0000:81:00.0", 1);
+	make_nic(&inventory, "eno1", sort == SORT_IB ? "mlx5_9" : "",
 		 sort == SORT_IB ? NIC_ROCE : NIC_ETHERNET, 0)
 		->management = sort != SORT_TCP;
 	for (int n = 0; n < 2 && sort != SORT_TCP; n++) {
@@ -50,15 +50,15 @@ static struct machine make_card(enum sort sort, int index)
 		snprintf(net, sizeof net, nets[sort], n);
 		snprintf(rdma, sizeof rdma, rdmas[sort], n);
 #pragma GCC diagnostic pop
-		card_nic(&card, net, rdma, kinds[sort], n);
+		make_nic(&inventory, net, rdma, kinds[sort], n);
 		snprintf(text, sizeof text, "10.%d.0.%d/16", n + 1, index + 1);
 		if (*net)
-			card_address(&card, net, text);
+			make_address(&inventory, net, text);
 	}
-	card_address(&card, "lo", "127.0.0.1/8");
+	make_address(&inventory, "lo", "127.0.0.1/8");
 	snprintf(text, sizeof text, "192.168.0.%d/24", index + 1);
-	card_address(&card, "eno1", text);
-	return card;
+	make_address(&inventory, "eno1", text);
+	return inventory;
 }
 
 static void job_start(struct job *job, enum sort sort, size_t count)
@@ -66,8 +66,8 @@ static void job_start(struct job *job, enum sort sort, size_t count)
 	memset(job, 0, sizeof *job);
 	job->count = count;
 	for (size_t n = 0; n < count; n++) {
-		job->cards[n] = make_card(sort, (int)n);
-		job->nodes[n] = (struct alloc_node){job->cards[n].node, 2, 2};
+		job->inventories[n] = make_card(sort, (int)n);
+		job->nodes[n] = (struct alloc_node){job->inventories[n].node, 2, 2};
 	}
 	job->alloc = (struct alloc){.job_id = (char *)(uintptr_t) "77",
 				    .node_count = count,
@@ -82,17 +82,17 @@ static void job_plan(struct job *job)
 {
 	struct error err = {0};
 
-	if (plan_make(&job->alloc, job->cards, job->count, &job->request, NULL, job->env,
+	if (plan_make(&job->alloc, job->inventories, job->count, &job->request, NULL, job->env,
 		      &job->plan, &err))
 		fail_msg("%s", err.text);
 }
 
-static void job_end(struct job *job)
+static void job_request_end(struct job *job)
 {
 	plan_free(&job->plan);
 	env_free(job->env);
 	for (size_t n = 0; n < job->count; n++)
-		machine_free(&job->cards[n]);
+		inventory_free(&job->inventories[n]);
 }
 
 static struct env *rank_env(struct job *job, size_t node, size_t local_rank)
@@ -100,7 +100,7 @@ static struct env *rank_env(struct job *job, size_t node, size_t local_rank)
 	struct error err = {0};
 	struct env *out = NULL;
 
-	if (plan_environment(&job->plan, &job->cards[node], node, local_rank, &job->request,
+	if (plan_environment(&job->plan, &job->inventories[node], node, local_rank, &job->request,
 			     job->env, &out, &err))
 		fail_msg("%s", err.text);
 	return out;
@@ -186,7 +186,7 @@ static void test_identity(void **state)
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
 		expect(env, expected[i][0], expected[i][1]);
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_unknowns_are_absent(void **state)
@@ -204,7 +204,7 @@ static void test_unknowns_are_absent(void **state)
 	expect(env, "BERTH_END_TIME", NULL);
 	expect(env, "BERTH_PLAN_FILE", NULL);
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* Fabric by fabric: what is set, and what is not because the library does the same. */
@@ -252,7 +252,7 @@ static void test_fabrics(void **state)
 		env = rank_env(&job, 0, 0);
 		expect(env, table[i].name, table[i].value);
 		env_free(env);
-		job_end(&job);
+		job_request_end(&job);
 	}
 }
 
@@ -264,7 +264,7 @@ static void test_conditions(void **state)
 	job_start(&job, SORT_SLINGSHOT, 2);
 	set(&job, "LD_LIBRARY_PATH", "/opt/aws-ofi-nccl/lib:/usr/lib");
 	set(&job, "SLURM_NETWORK", "disable_rdzv_get,job_vni");
-	job.cards[0].gpus[0].device = job.cards[0].gpus[1].device = 0x2342;
+	job.inventories[0].gpus[0].device = job.inventories[0].gpus[1].device = 0x2342;
 	job_plan(&job);
 	env = rank_env(&job, 0, 0);
 	expect(env, "NCCL_NET", "AWS Libfabric");
@@ -272,7 +272,7 @@ static void test_conditions(void **state)
 	expect(env, "FI_CXI_RDZV_EAGER_SIZE", "0");
 	expect(env, "NCCL_PROTO", "^LL128");
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* All NCCL_* are equal for every rank of a node, or NCCL hangs. */
@@ -296,7 +296,7 @@ static void test_nccl_is_the_nodes(void **state)
 		assert_int_equal(env_count(first), env_count(second));
 		env_free(first);
 		env_free(second);
-		job_end(&job);
+		job_request_end(&job);
 	}
 }
 
@@ -318,7 +318,7 @@ static void test_one_node(void **state)
 			fail_msg("%s is set on one node", name);
 	}
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* Who wins: the user; berth over a scheduler; an option over the user. */
@@ -356,7 +356,7 @@ static void test_provenance(void **state)
 	expect(env, "MASTER_ADDR", "10.2.0.1");
 	expect_from(env, "GLOO_SOCKET_IFNAME", "ib1", ENV_FROM_OPTION);
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_users_threads_stay(void **state)
@@ -372,7 +372,7 @@ static void test_users_threads_stay(void **state)
 	env = rank_env(&job, 0, 0);
 	expect_from(env, "OMP_NUM_THREADS", "2", ENV_FROM_USER);
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_own_gpus(void **state)
@@ -386,7 +386,7 @@ static void test_own_gpus(void **state)
 	env = rank_env(&job, 0, 1);
 	expect(env, "CUDA_VISIBLE_DEVICES", "1");
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* "hsn1" is also the beginning of "hsn10". */
@@ -398,13 +398,13 @@ static void test_prefix(void **state)
 	job_start(&job, SORT_SLINGSHOT, 2);
 	job.request.iface = "hsn1";
 	for (size_t n = 0; n < 2; n++)
-		card_address(&job.cards[n], "hsn10", "10.77.0.1/16");
+		make_address(&job.inventories[n], "hsn10", "10.77.0.1/16");
 	job_plan(&job);
 	env = rank_env(&job, 1, 0);
 	expect(env, "NCCL_SOCKET_IFNAME", "=hsn1");
 	expect(env, "GLOO_SOCKET_IFNAME", "hsn1");
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_ipv6(void **state)
@@ -413,8 +413,8 @@ static void test_ipv6(void **state)
 	struct env *env;
 
 	job_start(&job, SORT_IB, 2);
-	card_address(&job.cards[0], "ib0", "fd00::1/64");
-	card_address(&job.cards[1], "ib0", "fd00::2/64");
+	make_address(&job.inventories[0], "ib0", "fd00::1/64");
+	make_address(&job.inventories[1], "ib0", "fd00::2/64");
 	job.request.subnet = "fd00::/64";
 	job_plan(&job);
 	env = rank_env(&job, 1, 0);
@@ -422,7 +422,7 @@ static void test_ipv6(void **state)
 	expect(env, "JAX_COORDINATOR_ADDRESS", "[fd00::1]:29500");
 	expect(env, "OMPI_MCA_btl_tcp_if_include", "ib0"); /* Open MPI reads IPv4 ranges only */
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_per_node(void **state)
@@ -463,7 +463,7 @@ static void test_per_node(void **state)
 	expect(env, "PET_LOCAL_ADDR", "10.1.0.1");
 	expect(env, "PET_RDZV_ENDPOINT", NULL);
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* ---- lint ---- */
@@ -539,20 +539,20 @@ static void test_lint(void **state)
 		const char *text;
 
 		job_start(&job, table[i].sort, 2);
-		card_address(&job.cards[0], "spare0", "10.99.0.1/16");
+		make_address(&job.inventories[0], "spare0", "10.99.0.1/16");
 		for (int n = 0; n < 2; n++) {
-			card_address(&job.cards[n], "bond0", n ? "10.97.0.2/16" : "10.97.0.1/16");
-			card_address(&job.cards[n], "bond0.7", n ? "10.98.0.2/16" : "10.98.0.1/16");
+			make_address(&job.inventories[n], "bond0", n ? "10.97.0.2/16" : "10.97.0.1/16");
+			make_address(&job.inventories[n], "bond0.7", n ? "10.98.0.2/16" : "10.98.0.1/16");
 		}
 		set(&job, table[i].name, table[i].value);
-		list = plan_lint(job.env, job.cards, 2);
+		list = plan_lint(job.env, job.inventories, 2);
 		text = json_string_value(json_array_get(list, 0));
 		if (json_array_size(list) != (table[i].said ? 1 : 0) ||
 		    (table[i].said && !strstr(text, table[i].said)))
 			fail_msg("%s=%s: %zu sentences, the first: %s", table[i].name,
 				 table[i].value, json_array_size(list), text ? text : "(none)");
 		json_decref(list);
-		job_end(&job);
+		job_request_end(&job);
 	}
 }
 
@@ -566,11 +566,11 @@ static void test_lint_one_node(void **state)
 	set(&job, "NCCL_NET", "AWS Libfabric");
 	set(&job, "NCCL_HOSTID", "gpu");
 	set(&job, "OMPI_MCA_btl_tcp_if_exclude", "docker0");
-	list = plan_lint(job.env, job.cards, 1);
+	list = plan_lint(job.env, job.inventories, 1);
 	assert_int_equal(json_array_size(list), 1);
 	assert_non_null(strstr(json_string_value(json_array_get(list, 0)), "for want of a VNI"));
 	json_decref(list);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* Each fabric has a profile that says where its values are from. */
@@ -610,7 +610,7 @@ static void test_exclusion(void **state)
 	expect(env, "PMIX_MCA_ptl_base_if_include", NULL);
 	expect(env, "OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16");
 	env_free(env);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 int main(void)

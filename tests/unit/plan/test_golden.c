@@ -17,13 +17,13 @@
 #include "base/file.h"
 #include "invariants.h"
 
-static int load(const char *name, struct machine *out, struct error *err)
+static int load(const char *name, struct inventory *out, struct error *err)
 {
 	char path[PATH_MAX];
-	struct machine_source source = {.topology_file = path, .no_network = true};
+	struct inventory_source source = {.topology_file = path, .no_network = true};
 
 	snprintf(path, sizeof path, FIXTURES "/%s.xml", name);
-	return machine_load(&source, out, err);
+	return inventory_discover(&source, out, err);
 }
 
 /* "rank 0: GPU 0 0000:01:00.0@0, 4 cores 0-3, NUMA 0, NICs mlx5_0/ib0 PIX: reason" */
@@ -41,21 +41,21 @@ static void print_rank(FILE *out, const struct plan_rank *rank)
 		const struct plan_nic *nic = &rank->nics[n];
 
 		fprintf(out, " %s/%s:%d %s%s", nic->rdma, nic->net, nic->port,
-			path_class_name(nic->path), nic->state == STATE_DOWN ? " down" : "");
+			path_class_name(nic->path), nic->state == NIC_STATE_DOWN ? " down" : "");
 	}
 	fprintf(out, "%s: %s\n", rank->nic_count ? "" : " none", rank->why);
 	free(cpus);
 	free(numa);
 }
 
-static void print_plan(FILE *out, const struct machine *machine, int n, int gpus_per_rank)
+static void print_plan(FILE *out, const struct inventory *inventory, int n, int gpus_per_rank)
 {
 	struct plan_request request = {.gpus_per_rank = gpus_per_rank};
 	struct plan_node node = {0};
 	struct error err = {0};
 
 	fprintf(out, "== -n %d%s\n", n, gpus_per_rank ? " --gpus-per-rank 2" : "");
-	if (plan_bind(machine, &request, 0, n, &node, &err)) {
+	if (plan_map_node(inventory, &request, 0, n, &node, &err)) {
 		fprintf(out, "refused: %s\n", err.text);
 		return;
 	}
@@ -69,20 +69,20 @@ static void print_plan(FILE *out, const struct machine *machine, int n, int gpus
 }
 
 /* 1 rank, one a GPU, two a GPU, pairs of GPUs. */
-static char *describe(const struct machine *machine)
+static char *describe(const struct inventory *inventory)
 {
-	int gpus = (int)machine->gpu_count;
+	int gpus = (int)inventory->gpu_count;
 	char *text = NULL;
 	size_t size;
 	FILE *out = open_memstream(&text, &size);
 
 	assert_non_null(out);
-	print_plan(out, machine, 1, 0);
+	print_plan(out, inventory, 1, 0);
 	if (gpus > 1)
-		print_plan(out, machine, gpus, 0);
-	print_plan(out, machine, gpus ? 2 * gpus : 2, 0);
+		print_plan(out, inventory, gpus, 0);
+	print_plan(out, inventory, gpus ? 2 * gpus : 2, 0);
 	if (gpus > 1)
-		print_plan(out, machine, gpus / 2, 2);
+		print_plan(out, inventory, gpus / 2, 2);
 	fclose(out);
 	return text;
 }
@@ -114,31 +114,31 @@ static int compare(const char *name, const char *text)
 
 static int check_fixture(const char *name)
 {
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 	struct error err = {0};
 	int violations = 0;
 	char *text;
 
-	if (load(name, &machine, &err)) {
+	if (load(name, &inventory, &err)) {
 		/* hwloc-3 is there to be refused; whatever else is refused is a violation. */
 		if (!strcmp(name, "hwloc-3") && err.code == ERR_DATA)
 			return 0;
 		fprintf(stderr, "%s: %s\n", name, err.text);
 		return 1;
 	}
-	text = describe(&machine);
+	text = describe(&inventory);
 	violations += compare(name, text);
 	free(text);
 	for (int n = 1; n <= 64; n++) {
 		struct plan_request plain = {0}, all = {.all_cores = true};
 		struct plan_request pairs = {.gpus_per_rank = 2};
 
-		violations += invariants_plan(name, &machine, &plain, n);
-		violations += invariants_plan(name, &machine, &all, n);
-		if (2 * n <= (int)machine.gpu_count)
-			violations += invariants_plan(name, &machine, &pairs, n);
+		violations += invariants_plan(name, &inventory, &plain, n);
+		violations += invariants_plan(name, &inventory, &all, n);
+		if (2 * n <= (int)inventory.gpu_count)
+			violations += invariants_plan(name, &inventory, &pairs, n);
 	}
-	machine_free(&machine);
+	inventory_free(&inventory);
 	return violations;
 }
 

@@ -16,175 +16,175 @@
 /* ---- machines ---- */
 
 /* 2 packages of 4 cores with 2 siblings, 2 GPUs each. */
-static struct machine two_by_two(void)
+static struct inventory two_by_two(void)
 {
-	struct machine card = card_make("node", 2, 1, 4, 2);
+	struct inventory inventory = make_inventory("node", 2, 1, 4, 2);
 
-	card_gpu(&card, "0000:01:00.0", 0);
-	card_gpu(&card, "0000:02:00.0", 0);
-	card_gpu(&card, "0000:81:00.0", 1);
-	card_gpu(&card, "0000:82:00.0", 1);
-	return card;
+	make_gpu(&inventory, "0000:01:00.0", 0);
+	make_gpu(&inventory, "0000:02:00.0", 0);
+	make_gpu(&inventory, "0000:81:00.0", 1);
+	make_gpu(&inventory, "0000:82:00.0", 1);
+	return inventory;
 }
 
 /* Both GPUs on package 0 of 2, 4 cores each. */
-static struct machine one_sided(void)
+static struct inventory one_sided(void)
 {
-	struct machine card = card_make("node", 2, 1, 4, 1);
+	struct inventory inventory = make_inventory("node", 2, 1, 4, 1);
 
-	card_gpu(&card, "0000:01:00.0", 0);
-	card_gpu(&card, "0000:02:00.0", 0);
-	return card;
+	make_gpu(&inventory, "0000:01:00.0", 0);
+	make_gpu(&inventory, "0000:02:00.0", 0);
+	return inventory;
 }
 
 /* 1 package of 4 NUMA nodes of 4 cores; GPUs in PCI order on nodes 2 and 1. */
-static struct machine middle_nodes(void)
+static struct inventory middle_nodes(void)
 {
-	struct machine card = card_make("node", 1, 4, 4, 1);
+	struct inventory inventory = make_inventory("node", 1, 4, 4, 1);
 
-	card_gpu(&card, "0000:01:00.0", 2);
-	card_gpu(&card, "0000:41:00.0", 1);
-	return card;
+	make_gpu(&inventory, "0000:01:00.0", 2);
+	make_gpu(&inventory, "0000:41:00.0", 1);
+	return inventory;
 }
 
 /* 1 package of 2 NUMA nodes of 4 cores; 2 GPUs on node 0, 1 on node 1. */
-static struct machine uneven(void)
+static struct inventory uneven(void)
 {
-	struct machine card = card_make("node", 1, 2, 4, 1);
+	struct inventory inventory = make_inventory("node", 1, 2, 4, 1);
 
-	card_gpu(&card, "0000:01:00.0", 0);
-	card_gpu(&card, "0000:02:00.0", 0);
-	card_gpu(&card, "0000:41:00.0", 1);
-	return card;
+	make_gpu(&inventory, "0000:01:00.0", 0);
+	make_gpu(&inventory, "0000:02:00.0", 0);
+	make_gpu(&inventory, "0000:41:00.0", 1);
+	return inventory;
 }
 
 /* 1 package of 3 NUMA nodes of 4 cores; 4 GPUs on node 0, 1 on node 1, none on node 2. */
-static struct machine crowded(void)
+static struct inventory crowded(void)
 {
-	struct machine card = card_make("node", 1, 3, 4, 1);
+	struct inventory inventory = make_inventory("node", 1, 3, 4, 1);
 
-	card_gpu(&card, "0000:01:00.0", 0);
-	card_gpu(&card, "0000:02:00.0", 0);
-	card_gpu(&card, "0000:03:00.0", 0);
-	card_gpu(&card, "0000:04:00.0", 0);
-	card_gpu(&card, "0000:41:00.0", 1);
-	return card;
+	make_gpu(&inventory, "0000:01:00.0", 0);
+	make_gpu(&inventory, "0000:02:00.0", 0);
+	make_gpu(&inventory, "0000:03:00.0", 0);
+	make_gpu(&inventory, "0000:04:00.0", 0);
+	make_gpu(&inventory, "0000:41:00.0", 1);
+	return inventory;
 }
 
-static struct machine unknown_locality(void)
+static struct inventory unknown_locality(void)
 {
-	struct machine card = card_make("node", 2, 1, 4, 1);
+	struct inventory inventory = make_inventory("node", 2, 1, 4, 1);
 
 	for (int g = 0; g < 4; g++) {
 		char pci[20];
 
 		snprintf(pci, sizeof pci, "0000:00:%02x.0", 0x16 + g);
-		card_gpu(&card, pci, -1);
+		make_gpu(&inventory, pci, -1);
 	}
-	return card;
+	return inventory;
 }
 
 /* The cgroup took package 1's cores away. */
-static struct machine half_allowed(void)
+static struct inventory half_allowed(void)
 {
-	struct machine card = two_by_two();
+	struct inventory inventory = two_by_two();
 
 	for (int c = 4; c < 8; c++) {
-		idset_subtract(card.allowed_cpus_os, card.cores[c].cpus_os);
+		idset_subtract(inventory.allowed_cpus_os, inventory.cores[c].cpus_os);
 		for (int g = 2; g < 4; g++)
-			idset_subtract(card.gpus[g].cpus_os, card.cores[c].cpus_os);
-		idset_free(card.cores[c].cpus_os);
+			idset_subtract(inventory.gpus[g].cpus_os, inventory.cores[c].cpus_os);
+		idset_free(inventory.cores[c].cpus_os);
 	}
-	card.core_count = 4;
-	return card;
+	inventory.core_count = 4;
+	return inventory;
 }
 
 /* NUMA nodes 0 and 1 allowed of 4 on 2 packages; GPUs on 3, 1, 2 (and 0's core count is 4). */
-static struct machine strangers(void)
+static struct inventory strangers(void)
 {
-	struct machine card = card_make("node", 2, 2, 4, 1);
+	struct inventory inventory = make_inventory("node", 2, 2, 4, 1);
 
-	card_gpu(&card, "0000:01:00.0", 3);
-	card_gpu(&card, "0000:41:00.0", 1);
-	card_gpu(&card, "0000:81:00.0", 2);
+	make_gpu(&inventory, "0000:01:00.0", 3);
+	make_gpu(&inventory, "0000:41:00.0", 1);
+	make_gpu(&inventory, "0000:81:00.0", 2);
 	for (int c = 8; c < 16; c++) {
-		idset_subtract(card.allowed_cpus_os, card.cores[c].cpus_os);
+		idset_subtract(inventory.allowed_cpus_os, inventory.cores[c].cpus_os);
 		for (int g = 0; g < 3; g++)
-			idset_subtract(card.gpus[g].cpus_os, card.cores[c].cpus_os);
-		idset_free(card.cores[c].cpus_os);
+			idset_subtract(inventory.gpus[g].cpus_os, inventory.cores[c].cpus_os);
+		idset_free(inventory.cores[c].cpus_os);
 	}
-	card.core_count = 8;
-	return card;
+	inventory.core_count = 8;
+	return inventory;
 }
 
-static struct machine no_gpu(void)
+static struct inventory no_gpu(void)
 {
-	return card_make("node", 2, 1, 4, 2);
+	return make_inventory("node", 2, 1, 4, 2);
 }
 
-static struct machine one_forbidden(void)
+static struct inventory one_forbidden(void)
 {
-	struct machine card = two_by_two();
+	struct inventory inventory = two_by_two();
 
-	card.gpus[1].allowed = false;
-	return card;
+	inventory.gpus[1].allowed = false;
+	return inventory;
 }
 
-static struct machine one_faulty(void)
+static struct inventory one_faulty(void)
 {
-	struct machine card = two_by_two();
+	struct inventory inventory = two_by_two();
 
-	card.gpus[0].fault = strdup("NVML: GPU is lost");
-	return card;
+	inventory.gpus[0].fault = strdup("NVML: GPU is lost");
+	return inventory;
 }
 
-static struct machine none_allowed(void)
+static struct inventory none_allowed(void)
 {
-	struct machine card = one_sided();
+	struct inventory inventory = one_sided();
 
-	card.gpus[0].allowed = card.gpus[1].allowed = false;
-	return card;
+	inventory.gpus[0].allowed = inventory.gpus[1].allowed = false;
+	return inventory;
 }
 
 /* GPU 0 is cut into two MIG devices. */
-static struct machine mig(void)
+static struct inventory mig(void)
 {
-	struct machine card = card_make("node", 1, 1, 4, 1);
-	struct machine_gpu *gpu = card_gpu(&card, "0000:01:00.0", 0);
+	struct inventory inventory = make_inventory("node", 1, 1, 4, 1);
+	struct inventory_gpu *gpu = make_gpu(&inventory, "0000:01:00.0", 0);
 
 	gpu->partition = 0;
 	gpu->uuid = strdup("MIG-a");
-	gpu = card_gpu(&card, "0000:01:00.0", 0);
+	gpu = make_gpu(&inventory, "0000:01:00.0", 0);
 	gpu->partition = 1;
 	gpu->uuid = strdup("MIG-b");
-	return card;
+	return inventory;
 }
 
 /* NVML, in this cgroup, shows GPUs 2 and 3 only; the PCI tree shows all. */
-static struct machine cgroup(void)
+static struct inventory cgroup(void)
 {
-	struct machine card = two_by_two();
+	struct inventory inventory = two_by_two();
 
-	card.gpus[0].allowed = card.gpus[1].allowed = false;
-	card.gpus[2].uuid = strdup("GPU-c");
-	card.gpus[3].uuid = strdup("GPU-d");
-	return card;
+	inventory.gpus[0].allowed = inventory.gpus[1].allowed = false;
+	inventory.gpus[2].uuid = strdup("GPU-c");
+	inventory.gpus[3].uuid = strdup("GPU-d");
+	return inventory;
 }
 
-static struct machine amd(void)
+static struct inventory amd(void)
 {
-	struct machine card = one_sided();
+	struct inventory inventory = one_sided();
 
-	card.gpus[0].vendor = card.gpus[1].vendor = 0x1002;
-	return card;
+	inventory.gpus[0].vendor = inventory.gpus[1].vendor = 0x1002;
+	return inventory;
 }
 
-static struct machine nvidia_and_amd(void)
+static struct inventory nvidia_and_amd(void)
 {
-	struct machine card = one_sided();
+	struct inventory inventory = one_sided();
 
-	card.gpus[0].vendor = 0x1002;
-	return card;
+	inventory.gpus[0].vendor = 0x1002;
+	return inventory;
 }
 
 /* ---- what a rank gets, as one line ---- */
@@ -213,7 +213,7 @@ static void show(const struct plan_node *node, char *text, size_t size)
 }
 
 struct row {
-	struct machine (*machine)(void);
+	struct inventory (*inventory)(void);
 	int n;
 	struct plan_request request;
 	const char *expected, *reason;
@@ -384,11 +384,11 @@ static void test_rows(void **state)
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const struct row *row = &rows[i];
-		struct machine card = row->machine();
+		struct inventory inventory = row->inventory();
 		struct plan_node node = {0};
 		struct error err = {0};
 		char text[1024] = "";
-		int rc = plan_bind(&card, &row->request, 0, row->n, &node, &err);
+		int rc = plan_map_node(&inventory, &row->request, 0, row->n, &node, &err);
 
 		if (rc)
 			snprintf(text, sizeof text, "%s", err.text);
@@ -400,7 +400,7 @@ static void test_rows(void **state)
 			failures++;
 		}
 		plan_node_free(&node);
-		machine_free(&card);
+		inventory_free(&inventory);
 	}
 	assert_int_equal(failures, 0);
 }
@@ -408,7 +408,7 @@ static void test_rows(void **state)
 static void test_refusals(void **state)
 {
 	static const struct {
-		struct machine (*machine)(void);
+		struct inventory (*inventory)(void);
 		int n;
 		struct plan_request request;
 		const char *text;
@@ -422,16 +422,16 @@ static void test_refusals(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		struct machine card = bad[i].machine();
+		struct inventory inventory = bad[i].inventory();
 		struct plan_node node = {0};
 		struct error err = {0};
 
-		assert_int_equal(plan_bind(&card, &bad[i].request, 0, bad[i].n, &node, &err),
+		assert_int_equal(plan_map_node(&inventory, &bad[i].request, 0, bad[i].n, &node, &err),
 				 -ERR_USAGE);
 		if (!strstr(err.text, bad[i].text))
 			fail_msg("'%s' does not say '%s'", err.text, bad[i].text);
 		assert_null(node.ranks);
-		machine_free(&card);
+		inventory_free(&inventory);
 	}
 }
 
@@ -441,17 +441,17 @@ static void test_every_n(void **state)
 	int violations = 0;
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct machine card = rows[i].machine();
+		struct inventory inventory = rows[i].inventory();
 		char label[16];
 
 		snprintf(label, sizeof label, "row %zu", i);
 		for (int n = 1; n <= 64; n++) {
 			struct plan_request plain = {0}, all = {.all_cores = true};
 
-			violations += invariants_plan(label, &card, &plain, n);
-			violations += invariants_plan(label, &card, &all, n);
+			violations += invariants_plan(label, &inventory, &plain, n);
+			violations += invariants_plan(label, &inventory, &all, n);
 		}
-		machine_free(&card);
+		inventory_free(&inventory);
 	}
 	assert_int_equal(violations, 0);
 }
@@ -465,62 +465,62 @@ static void test_nics(void **state)
 		const char *net, *rdma;
 		enum nic_kind kind;
 		enum path_class path[2];
-		enum machine_state state;
+		enum nic_state state;
 	};
 	static const struct {
 		struct nic nics[4];
 		const char *expected, *reason;
 	} table[] = {
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, STATE_UP},
-		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, NIC_STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, NIC_STATE_UP}},
 		 "ib0 | ib1",
 		 "the nearest"},
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, STATE_UP},
-		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, NIC_STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_NODE}, NIC_STATE_UP}},
 		 "ib0 | ib1",
 		 "equally near: divided"},
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP},
-		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP},
-		  {"ib2", "mlx5_2", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, NIC_STATE_UP},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, NIC_STATE_UP},
+		  {"ib2", "mlx5_2", NIC_INFINIBAND, {PATH_NODE, PATH_PKG}, NIC_STATE_UP}},
 		 "ib0 | ib1 ib2",
 		 "the same NICs at another distance are divided too"},
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PHB, PATH_PHB}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PHB, PATH_PHB}, NIC_STATE_UP}},
 		 "ib0 | ib0",
 		 "one NIC for two"},
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, STATE_DOWN},
-		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_PIX, PATH_SYS}, NIC_STATE_DOWN},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_PIX}, NIC_STATE_UP}},
 		 "ib1 ib0! | ib1",
 		 "a port that is up first, then the nearer one that is down"},
-		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, STATE_DOWN},
-		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_PIX, PATH_PIX}, STATE_UP}},
+		{{{"ib0", "mlx5_0", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, NIC_STATE_DOWN},
+		  {"ib1", "mlx5_1", NIC_INFINIBAND, {PATH_PIX, PATH_PIX}, NIC_STATE_UP}},
 		 "ib1 | ib1",
 		 "one that is down and farther is not worth a word"},
-		{{{"eth0", "mlx5_0", NIC_ROCE, {PATH_PIX, PATH_PIX}, STATE_UP},
-		  {"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP},
-		  {"ib0", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		{{{"eth0", "mlx5_0", NIC_ROCE, {PATH_PIX, PATH_PIX}, NIC_STATE_UP},
+		  {"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, NIC_STATE_UP},
+		  {"ib0", "mlx5_1", NIC_INFINIBAND, {PATH_SYS, PATH_SYS}, NIC_STATE_UP}},
 		 "ib0 | ib0",
 		 "never another kind beside the fabric, however near"},
-		{{{"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP},
-		  {"eth0", "mlx5_0", NIC_ROCE, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		{{{"eth1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, NIC_STATE_UP},
+		  {"eth0", "mlx5_0", NIC_ROCE, {PATH_SYS, PATH_SYS}, NIC_STATE_UP}},
 		 "eth0 | eth0",
 		 "RDMA-capable Ethernet before plain"},
-		{{{"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, STATE_UNKNOWN}},
+		{{{"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, NIC_STATE_UNKNOWN}},
 		 "eth1 | eth1",
 		 "plain Ethernet where there is nothing else"},
-		{{{"", "", NIC_OTHER_FABRIC, {PATH_PIX, PATH_PIX}, STATE_UNKNOWN},
-		  {"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, STATE_UP}},
+		{{{"", "", NIC_OTHER_FABRIC, {PATH_PIX, PATH_PIX}, NIC_STATE_UNKNOWN},
+		  {"eth1", "", NIC_ETHERNET, {PATH_SYS, PATH_SYS}, NIC_STATE_UP}},
 		 "eth1 | eth1",
 		 "a card without a driver has no name to use"},
-		{{{"", "rdmap0", NIC_EFA, {PATH_PIX, PATH_SYS}, STATE_UNKNOWN},
-		  {"", "rdmap1", NIC_EFA, {PATH_PIX, PATH_SYS}, STATE_UNKNOWN},
-		  {"", "rdmap2", NIC_EFA, {PATH_SYS, PATH_PIX}, STATE_UNKNOWN},
-		  {"ens1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, STATE_UP}},
+		{{{"", "rdmap0", NIC_EFA, {PATH_PIX, PATH_SYS}, NIC_STATE_UNKNOWN},
+		  {"", "rdmap1", NIC_EFA, {PATH_PIX, PATH_SYS}, NIC_STATE_UNKNOWN},
+		  {"", "rdmap2", NIC_EFA, {PATH_SYS, PATH_PIX}, NIC_STATE_UNKNOWN},
+		  {"ens1", "", NIC_ETHERNET, {PATH_PIX, PATH_PIX}, NIC_STATE_UP}},
 		 "rdmap0 rdmap1 | rdmap2",
 		 "EFA has no interface; ENA beside it is left alone"},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-		struct machine card = one_sided();
+		struct inventory inventory = one_sided();
 		struct plan_node node = {0};
 		struct plan_request request = {0};
 		struct error err = {0};
@@ -532,11 +532,11 @@ static void test_nics(void **state)
 
 			if (!nic->net)
 				break;
-			card_nic(&card, nic->net, nic->rdma, nic->kind, 0)->state = nic->state;
-			card_path(&card, 0, n, nic->path[0]);
-			card_path(&card, 1, n, nic->path[1]);
+			make_nic(&inventory, nic->net, nic->rdma, nic->kind, 0)->state = nic->state;
+			set_path(&inventory, 0, n, nic->path[0]);
+			set_path(&inventory, 1, n, nic->path[1]);
 		}
-		assert_int_equal(plan_bind(&card, &request, 0, 2, &node, &err), 0);
+		assert_int_equal(plan_map_node(&inventory, &request, 0, 2, &node, &err), 0);
 		for (size_t r = 0; r < 2; r++) {
 			used += (size_t)snprintf(text + used, sizeof text - used, r ? " |" : "");
 			for (size_t n = 0; n < node.ranks[r].nic_count; n++) {
@@ -545,35 +545,35 @@ static void test_nics(void **state)
 				used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s",
 							 r || n ? " " : "",
 							 *nic->net ? nic->net : nic->rdma,
-							 nic->state == STATE_DOWN ? "!" : "");
+							 nic->state == NIC_STATE_DOWN ? "!" : "");
 			}
 		}
 		if (strcmp(text, table[i].expected))
 			fail_msg("row %zu (%s): expected %s, got %s", i, table[i].reason,
 				 table[i].expected, text);
 		plan_node_free(&node);
-		machine_free(&card);
+		inventory_free(&inventory);
 	}
 }
 
 static void test_nics_without_gpu(void **state)
 {
-	struct machine card = no_gpu();
+	struct inventory inventory = no_gpu();
 	struct plan_request request = {0};
 	struct plan_node node = {0};
 	struct error err = {0};
 
-	card_nic(&card, "hsn0", "cxi0", NIC_SLINGSHOT, 0);
-	card_nic(&card, "hsn1", "cxi1", NIC_SLINGSHOT, 1);
-	card_nic(&card, "eth0", "", NIC_ETHERNET, 0);
-	assert_int_equal(plan_bind(&card, &request, 0, 2, &node, &err), 0);
+	make_nic(&inventory, "hsn0", "cxi0", NIC_SLINGSHOT, 0);
+	make_nic(&inventory, "hsn1", "cxi1", NIC_SLINGSHOT, 1);
+	make_nic(&inventory, "eth0", "", NIC_ETHERNET, 0);
+	assert_int_equal(plan_map_node(&inventory, &request, 0, 2, &node, &err), 0);
 	for (size_t r = 0; r < 2; r++) {
 		assert_int_equal(node.ranks[r].nic_count, 1);
 		assert_string_equal(node.ranks[r].nics[0].net, r ? "hsn1" : "hsn0");
 		assert_int_equal(node.ranks[r].nics[0].path, PATH_NODE);
 	}
 	plan_node_free(&node);
-	machine_free(&card);
+	inventory_free(&inventory);
 }
 
 static bool warned(const struct plan_node *node, const char *text)
@@ -587,7 +587,7 @@ static bool warned(const struct plan_node *node, const char *text)
 static void test_warnings(void **state)
 {
 	static const struct {
-		struct machine (*machine)(void);
+		struct inventory (*inventory)(void);
 		int n;
 		struct plan_request request;
 		const char *text;
@@ -607,16 +607,16 @@ static void test_warnings(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-		struct machine card = table[i].machine();
+		struct inventory inventory = table[i].inventory();
 		struct plan_node node = {0};
 		struct error err = {0};
 
-		assert_int_equal(plan_bind(&card, &table[i].request, 0, table[i].n, &node, &err),
+		assert_int_equal(plan_map_node(&inventory, &table[i].request, 0, table[i].n, &node, &err),
 				 0);
 		if (!warned(&node, table[i].text))
 			fail_msg("row %zu: no warning says '%s'", i, table[i].text);
 		plan_node_free(&node);
-		machine_free(&card);
+		inventory_free(&inventory);
 	}
 }
 

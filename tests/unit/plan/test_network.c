@@ -18,7 +18,7 @@
 /* One address of the head: "" ends the list. What follows the sign says what is special:
  * '!' down, '~' virtual. Interfaces: ib* InfiniBand, hsn* Slingshot, roce* RoCE, else Ethernet. */
 struct row {
-	const char *head[MAX_ADDRESSES]; /* "eth0 10.0.0.1/24" */
+	const char *first_node[MAX_ADDRESSES]; /* "eth0 10.0.0.1/24" */
 	const char *other[4];		 /* of the second node; none: one node */
 	struct plan_request request;
 	int reached[MAX_ADDRESSES]; /* of 2 nodes; all 0: no reach is passed */
@@ -146,57 +146,57 @@ static const struct row rows[] = {
 	 "--subnet: the best in it"},
 	{{"eth0 10.0.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24", "hsn0 10.1.0.2/16"},
-	 {.head = "10.0.0.1"},
+	 {.master_addr = "10.0.0.1"},
 	 {0},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
 	 "--master-addr overrules"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
-	 {.head = "127.0.0.1"},
+	 {.master_addr = "127.0.0.1"},
 	 {0},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
 	 "agents that share a machine may meet on loopback, asked for"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
-	 {.one_machine = true},
+	 {.single_host = true},
 	 {2, 2},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
 	 "pretended nodes meet on loopback"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
-	 {.one_machine = true},
+	 {.single_host = true},
 	 {1, 2},
 	 "127.0.0.1 lo 127.0.0.0/8 lo",
 	 "pretended nodes, of which one was too busy to try it"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
-	 {.one_machine = true, .iface = "eth0"},
+	 {.single_host = true, .iface = "eth0"},
 	 {2, 2},
 	 "10.0.0.1 eth0 10.0.0.0/24 eth0",
 	 "pretended nodes, asked for otherwise"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
-	 {.head = "203.0.113.9"},
+	 {.master_addr = "203.0.113.9"},
 	 {0},
 	 "--master-addr 203.0.113.9: no interface of head has that address, and the ranks meet on head; it has "
 	 "10.0.0.1 on eth0: give one of them",
 	 "--master-addr that no node has"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24", "eth1! 10.2.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24"},
-	 {.head = "10.0.0.2"},
+	 {.master_addr = "10.0.0.2"},
 	 {0},
 	 "has that address (it is other's), and the ranks meet on head; it has 10.0.0.1 on eth0, 10.1.0.1 on hsn0: "
 	 "give",
 	 "--master-addr of another node"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
 	 {NULL},
-	 {.head = "10.0.0.2"},
+	 {.master_addr = "10.0.0.2"},
 	 {0},
 	 "it has 127.0.0.1 on lo, 10.0.0.1 on eth0: give one of them",
 	 "--master-addr of one node that has it not"},
 	{{NULL},
 	 {"eth0 10.0.0.2/24"},
-	 {.head = "203.0.113.9"},
+	 {.master_addr = "203.0.113.9"},
 	 {0},
 	 "203.0.113.9   ",
 	 "--master-addr of a machine whose addresses are not known: taken as given"},
@@ -220,7 +220,7 @@ static const struct row rows[] = {
 	 "no subnet"},
 	{{"eth0 10.0.0.1/24"},
 	 {"eth0 10.0.0.2/24"},
-	 {.head = "node1"},
+	 {.master_addr = "node1"},
 	 {0},
 	 "--master-addr is 'node1', expected a numeric address",
 	 "names are not resolved"},
@@ -238,7 +238,7 @@ static const struct row rows[] = {
 	 "the neighbour subnet's interface of the same kind"},
 };
 
-static void add(struct machine *card, const char *const *list, size_t max)
+static void add(struct inventory *inventory, const char *const *list, size_t max)
 {
 	for (size_t i = 0; i < max && list[i]; i++) {
 		char iface[32];
@@ -247,26 +247,26 @@ static void add(struct machine *card, const char *const *list, size_t max)
 
 		snprintf(iface, sizeof iface, "%.*s", (int)length - (mark == '!' || mark == '~'),
 			 list[i]);
-		struct machine_address *address = card_address(card, iface, list[i] + length + 1);
+		struct inventory_address *address = make_address(inventory, iface, list[i] + length + 1);
 
 		address->up = mark != '!';
 		if (mark == '~')
-			address->sort = IFACE_VIRTUAL;
+			address->type = IFACE_VIRTUAL;
 	}
 }
 
 /* The NICs that the lists name, each once. */
-static void add_nics(struct machine *card, const char *const *list, size_t max)
+static void add_nics(struct inventory *inventory, const char *const *list, size_t max)
 {
 	for (size_t i = 0; i < max && list[i]; i++) {
 		char iface[16];
 		bool known = !strncmp(list[i], "lo", 2) || !strncmp(list[i], "docker", 6);
 
 		snprintf(iface, sizeof iface, "%.*s", (int)strcspn(list[i], " !~"), list[i]);
-		for (size_t n = 0; n < card->nic_count; n++)
-			known |= !strcmp(card->nics[n].net, iface);
+		for (size_t n = 0; n < inventory->nic_count; n++)
+			known |= !strcmp(inventory->nics[n].net, iface);
 		if (!known)
-			card_nic(card, iface, "",
+			make_nic(inventory, iface, "",
 				 !strncmp(iface, "ib", 2)     ? NIC_INFINIBAND
 				 : !strncmp(iface, "hsn", 3)  ? NIC_SLINGSHOT
 				 : !strncmp(iface, "roce", 4) ? NIC_ROCE
@@ -277,7 +277,7 @@ static void add_nics(struct machine *card, const char *const *list, size_t max)
 
 static void answer(const struct row *row, char *text, size_t size)
 {
-	struct machine cards[2] = {card_make("head", 1, 1, 2, 1), card_make("other", 1, 1, 2, 1)};
+	struct inventory inventories[2] = {make_inventory("head", 1, 1, 2, 1), make_inventory("other", 1, 1, 2, 1)};
 	size_t count = row->other[0] ? 2 : 1;
 	int shared[MAX_ADDRESSES], index = -1;
 	struct plan_reach reach = {.reached = row->reached, .shared = shared};
@@ -285,27 +285,27 @@ static void answer(const struct row *row, char *text, size_t size)
 	struct error err = {0};
 	bool some = false;
 
-	add_nics(&cards[0], row->head, MAX_ADDRESSES);
-	add(&cards[0], row->head, MAX_ADDRESSES);
-	add_nics(&cards[1], row->other, 4);
-	add(&cards[1], row->other, 4);
-	reach.address_count = cards[0].address_count;
+	add_nics(&inventories[0], row->first_node, MAX_ADDRESSES);
+	add(&inventories[0], row->first_node, MAX_ADDRESSES);
+	add_nics(&inventories[1], row->other, 4);
+	add(&inventories[1], row->other, 4);
+	reach.address_count = inventories[0].address_count;
 	for (size_t i = 0; i < MAX_ADDRESSES; i++) {
 		shared[i] = -1;
 		some |= row->reached[i] != 0;
 	}
-	if (plan_network(cards, count, &row->request, some ? &reach : NULL, &network, &err)) {
+	if (plan_network(inventories, count, &row->request, some ? &reach : NULL, &network, &err)) {
 		snprintf(text, size, "%s", err.text);
 	} else {
 		if (count > 1)
-			network_iface(&cards[1], &network, &index);
+			network_iface(&inventories[1], &network, &index);
 		snprintf(text, size, "%s %s %s %s", network.address, network.iface, network.subnet,
-			 index >= 0 && *network.subnet ? cards[1].addresses[index].iface : "");
+			 index >= 0 && *network.subnet ? inventories[1].addresses[index].iface : "");
 		assert_non_null(network.why);
 	}
 	plan_network_free(&network);
-	machine_free(&cards[0]);
-	machine_free(&cards[1]);
+	inventory_free(&inventories[0]);
+	inventory_free(&inventories[1]);
 }
 
 static void test_rows(void **state)
@@ -334,39 +334,39 @@ static void test_speed_and_nearness(void **state)
 	struct plan_request request = {0};
 	struct plan_network network = {0};
 	struct error err = {0};
-	struct machine cards[2] = {card_make("head", 2, 1, 2, 1), card_make("other", 1, 1, 2, 1)};
+	struct inventory inventories[2] = {make_inventory("head", 2, 1, 2, 1), make_inventory("other", 1, 1, 2, 1)};
 
-	card_gpu(&cards[0], "0000:81:00.0", 1);
-	card_nic(&cards[0], "ib0", "mlx5_0", NIC_INFINIBAND, 0);
-	card_nic(&cards[0], "ib1", "mlx5_1", NIC_INFINIBAND, 1);
-	card_address(&cards[0], "ib0", "10.0.0.1/16");
-	card_address(&cards[0], "ib1", "10.1.0.1/16");
-	card_address(&cards[1], "ib0", "10.0.0.2/16");
-	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	make_gpu(&inventories[0], "0000:81:00.0", 1);
+	make_nic(&inventories[0], "ib0", "mlx5_0", NIC_INFINIBAND, 0);
+	make_nic(&inventories[0], "ib1", "mlx5_1", NIC_INFINIBAND, 1);
+	make_address(&inventories[0], "ib0", "10.0.0.1/16");
+	make_address(&inventories[0], "ib1", "10.1.0.1/16");
+	make_address(&inventories[1], "ib0", "10.0.0.2/16");
+	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib1"); /* nearer to the GPU */
 	plan_network_free(&network);
-	cards[0].addresses[0].speed_mbps = 400000;
-	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	inventories[0].addresses[0].speed_mbps = 400000;
+	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib0"); /* faster */
 	plan_network_free(&network);
-	card_nic(&cards[0], "eth9", "", NIC_ETHERNET, 1);
-	card_address(&cards[0], "eth9", "10.9.0.1/16")->speed_mbps = 800000;
-	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	make_nic(&inventories[0], "eth9", "", NIC_ETHERNET, 1);
+	make_address(&inventories[0], "eth9", "10.9.0.1/16")->speed_mbps = 800000;
+	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib0"); /* the kind before the speed */
 	plan_network_free(&network);
-	cards[0].nics[0].management = true;
-	assert_int_equal(plan_network(cards, 2, &request, NULL, &network, &err), 0);
+	inventories[0].nics[0].management = true;
+	assert_int_equal(plan_network(inventories, 2, &request, NULL, &network, &err), 0);
 	assert_string_equal(network.iface, "ib1"); /* management never beside a fabric */
 	plan_network_free(&network);
-	machine_free(&cards[0]);
-	machine_free(&cards[1]);
+	inventory_free(&inventories[0]);
+	inventory_free(&inventories[1]);
 }
 
 /* A fast network that cannot be taken is no secret, and the node to look at is named. */
 static void test_warning(void **state)
 {
 	static const struct {
-		const char *head[3], *other[3], *third[3];
+		const char *first_node[3], *other[3], *third[3];
 		int reached[3];
 		const char *warning; /* part of it; NULL: none */
 	} cases[] = {
@@ -409,10 +409,10 @@ static void test_warning(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		struct machine cards[3] = {card_make("head", 1, 1, 2, 1),
-					   card_make("other", 1, 1, 2, 1),
-					   card_make("third", 1, 1, 2, 1)};
-		const char *const *lists[] = {cases[i].head, cases[i].other, cases[i].third};
+		struct inventory inventories[3] = {make_inventory("head", 1, 1, 2, 1),
+					   make_inventory("other", 1, 1, 2, 1),
+					   make_inventory("third", 1, 1, 2, 1)};
+		const char *const *lists[] = {cases[i].first_node, cases[i].other, cases[i].third};
 		int shared[] = {-1, -1, -1};
 		struct plan_reach reach = {.reached = cases[i].reached, .shared = shared};
 		struct plan_request request = {0};
@@ -420,17 +420,17 @@ static void test_warning(void **state)
 		struct error err = {0};
 
 		for (int n = 0; n < 3; n++) {
-			add_nics(&cards[n], lists[n], 3);
-			add(&cards[n], lists[n], 3);
+			add_nics(&inventories[n], lists[n], 3);
+			add(&inventories[n], lists[n], 3);
 		}
-		reach.address_count = cards[0].address_count;
-		assert_int_equal(plan_network(cards, 3, &request, &reach, &network, &err), 0);
+		reach.address_count = inventories[0].address_count;
+		assert_int_equal(plan_network(inventories, 3, &request, &reach, &network, &err), 0);
 		if (!cases[i].warning != !network.warning ||
 		    (network.warning && !strstr(network.warning, cases[i].warning)))
 			fail_msg("row %zu: '%s'", i, network.warning ? network.warning : "(none)");
 		plan_network_free(&network);
 		for (int n = 0; n < 3; n++)
-			machine_free(&cards[n]);
+			inventory_free(&inventories[n]);
 	}
 }
 
@@ -445,7 +445,7 @@ static void test_order(void **state)
 		char text[1024];
 
 		for (int i = 0; i < 4; i++)
-			row.head[i] = list[(i + turn) % 4];
+			row.first_node[i] = list[(i + turn) % 4];
 		answer(&row, text, sizeof text);
 		assert_string_equal(text, "10.1.0.1 hsn0 10.1.0.0/16 hsn0");
 	}

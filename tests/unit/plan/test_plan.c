@@ -17,17 +17,17 @@
 
 /* ---- how many ranks a node gets ---- */
 
-static struct machine with_gpus(int gpus)
+static struct inventory with_gpus(int gpus)
 {
-	struct machine card = card_make("node", 1, 1, 4, 1);
+	struct inventory inventory = make_inventory("node", 1, 1, 4, 1);
 
 	for (int g = 0; g < gpus; g++) {
 		char pci[20];
 
 		snprintf(pci, sizeof pci, "0000:%02x:00.0", g + 1);
-		card_gpu(&card, pci, 0);
+		make_gpu(&inventory, pci, 0);
 	}
-	return card;
+	return inventory;
 }
 
 static void test_spread(void **state)
@@ -68,7 +68,7 @@ static void test_spread(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-		struct machine cards[MAX_NODES];
+		struct inventory inventories[MAX_NODES];
 		struct alloc_node nodes[MAX_NODES];
 		struct alloc alloc = {.nodes = nodes};
 		int counts[MAX_NODES] = {0};
@@ -78,11 +78,11 @@ static void test_spread(void **state)
 
 		for (; alloc.node_count < MAX_NODES && table[i].gpus[alloc.node_count] >= 0;
 		     alloc.node_count++) {
-			cards[alloc.node_count] = with_gpus(table[i].gpus[alloc.node_count]);
+			inventories[alloc.node_count] = with_gpus(table[i].gpus[alloc.node_count]);
 			nodes[alloc.node_count] = (struct alloc_node){
-				cards[alloc.node_count].node, table[i].slots[alloc.node_count], -1};
+				inventories[alloc.node_count].node, table[i].slots[alloc.node_count], -1};
 		}
-		if (plan_spread(&alloc, cards, alloc.node_count, &table[i].request, counts, &err))
+		if (plan_rank_counts(&alloc, inventories, alloc.node_count, &table[i].request, counts, &err))
 			snprintf(text, sizeof text, "%s", err.text);
 		else
 			for (size_t n = 0; n < alloc.node_count; n++)
@@ -92,14 +92,14 @@ static void test_spread(void **state)
 			fail_msg("row %zu (%s): expected '%s', got '%s'", i, table[i].reason,
 				 table[i].expected, text);
 		for (size_t n = 0; n < alloc.node_count; n++)
-			machine_free(&cards[n]);
+			inventory_free(&inventories[n]);
 	}
 }
 
 /* ---- the plan of several nodes ---- */
 
 struct job {
-	struct machine cards[MAX_NODES];
+	struct inventory inventories[MAX_NODES];
 	struct alloc_node nodes[MAX_NODES];
 	struct alloc alloc;
 	struct plan_request request;
@@ -114,15 +114,15 @@ static void job_make(struct job *job, size_t count)
 	job->alloc.node_count = count;
 	job->alloc.nodes = job->nodes;
 	for (size_t n = 0; n < count; n++)
-		job->nodes[n] = (struct alloc_node){job->cards[n].node, 0, -1};
-	if (plan_make(&job->alloc, job->cards, count, &job->request, NULL, NULL, &job->plan, &err))
+		job->nodes[n] = (struct alloc_node){job->inventories[n].node, 0, -1};
+	if (plan_make(&job->alloc, job->inventories, count, &job->request, NULL, NULL, &job->plan, &err))
 		fail_msg("%s", err.text);
 }
 
-static void job_end(struct job *job)
+static void job_request_end(struct job *job)
 {
 	for (size_t n = 0; n < job->alloc.node_count; n++)
-		machine_free(&job->cards[n]);
+		inventory_free(&job->inventories[n]);
 	plan_free(&job->plan);
 }
 
@@ -132,18 +132,18 @@ static void test_copies(void **state)
 	struct job job = {.request = {0}};
 
 	for (int n = 0; n < MAX_NODES; n++)
-		job.cards[n] = card_cluster(n);
+		job.inventories[n] = make_cluster(n);
 	/* Two that are not like the others. */
-	job.cards[2].gpus[3].fault = strdup("lost");
-	card_path(&job.cards[3], 0, 0, PATH_SYS);
-	card_path(&job.cards[3], 0, 5, PATH_PIX);
+	job.inventories[2].gpus[3].fault = strdup("lost");
+	set_path(&job.inventories[3], 0, 0, PATH_SYS);
+	set_path(&job.inventories[3], 0, 5, PATH_PIX);
 	job_make(&job, MAX_NODES);
 	for (size_t n = 0; n < MAX_NODES; n++) {
 		struct plan_node alone = {0}, *node = &job.plan.nodes[n];
 		struct error err = {0};
 		json_t *a, *b;
 
-		assert_int_equal(plan_bind(&job.cards[n], &job.request, node->ranks[0].rank,
+		assert_int_equal(plan_map_node(&job.inventories[n], &job.request, node->ranks[0].rank,
 					   (int)node->rank_count, &alone, &err),
 				 0);
 		memcpy(alone.iface, node->iface, sizeof alone.iface);
@@ -157,7 +157,7 @@ static void test_copies(void **state)
 	assert_int_equal(job.plan.nodes[2].rank_count, 7);
 	assert_int_equal(job.plan.world_size, 31);
 	assert_string_equal(job.plan.network.address, "10.0.0.1");
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_idle_nodes(void **state)
@@ -165,27 +165,27 @@ static void test_idle_nodes(void **state)
 	struct job job = {.request = {.ranks = 2}};
 
 	for (int n = 0; n < 3; n++)
-		job.cards[n] = card_cluster(n);
+		job.inventories[n] = make_cluster(n);
 	job_make(&job, 3);
 	assert_int_equal(job.plan.nodes[2].rank_count, 0);
 	assert_int_equal(job.plan.warning_count, 1);
 	assert_non_null(strstr(job.plan.warnings[0], "1 of 3 nodes get no rank"));
-	job_end(&job);
+	job_request_end(&job);
 }
 
 static void test_mixed_fabrics(void **state)
 {
 	struct job job = {.request = {0}};
 
-	job.cards[0] = card_cluster(0);
-	job.cards[1] = card_cluster(1);
+	job.inventories[0] = make_cluster(0);
+	job.inventories[1] = make_cluster(1);
 	for (int n = 0; n < 8; n++)
-		job.cards[1].nics[n].kind = NIC_SLINGSHOT;
+		job.inventories[1].nics[n].kind = NIC_SLINGSHOT;
 	job_make(&job, 2);
 	assert_int_equal(job.plan.warning_count, 1);
 	assert_non_null(strstr(job.plan.warnings[0], "gpu00000 has InfiniBand and gpu00001 has "
 						     "Slingshot"));
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* ---- JSON ---- */
@@ -199,9 +199,9 @@ static void test_round_trip(void **state)
 
 	job.alloc.end_time = 1800000000;
 	for (int n = 0; n < 3; n++)
-		job.cards[n] = card_cluster(n);
-	job.cards[1].nics[2].state = STATE_DOWN;
-	job.cards[1].nics[3].state = STATE_UNKNOWN;
+		job.inventories[n] = make_cluster(n);
+	job.inventories[1].nics[2].state = NIC_STATE_DOWN;
+	job.inventories[1].nics[3].state = NIC_STATE_UNKNOWN;
 	job_make(&job, 3);
 	out = plan_to_json(&job.plan);
 	assert_non_null(out);
@@ -216,7 +216,7 @@ static void test_round_trip(void **state)
 	json_decref(out);
 	json_decref(again);
 	plan_free(&back);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* berth.plan/1 has the keys that design.md names. */
@@ -229,7 +229,7 @@ static void test_schema(void **state)
 	struct job job = {.request = {0}};
 	json_t *node, *rank;
 
-	job.cards[0] = card_cluster(0);
+	job.inventories[0] = make_cluster(0);
 	job_make(&job, 1);
 	node = plan_node_to_json(&job.plan.nodes[0]);
 	assert_string_equal(json_string_value(json_object_get(node, "schema")), "berth.plan/1");
@@ -244,7 +244,7 @@ static void test_schema(void **state)
 		assert_non_null(json_object_get(json_array_get(json_object_get(rank, "nics"), 0),
 						nic_keys[i]));
 	json_decref(node);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 /* From the wire: each damage is named, nothing is kept. */
@@ -283,7 +283,7 @@ static void test_damage(void **state)
 	struct job job = {.request = {0}};
 	json_t *good;
 
-	job.cards[0] = card_cluster(0);
+	job.inventories[0] = make_cluster(0);
 	job_make(&job, 1);
 	good = plan_to_json(&job.plan);
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
@@ -313,7 +313,7 @@ static void test_damage(void **state)
 		json_decref(bad);
 	}
 	json_decref(good);
-	job_end(&job);
+	job_request_end(&job);
 }
 
 int main(void)

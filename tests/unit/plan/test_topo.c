@@ -19,17 +19,17 @@
 #define MAX_FIELDS 16
 #define MAX_TABLE (8 << 20)
 
-static const char *folder;
+static const char *dir;
 
 /* ---- the folder ---- */
 
-static int load(const char *file, struct machine *out, struct error *err)
+static int load(const char *file, struct inventory *out, struct error *err)
 {
 	char path[PATH_MAX];
-	struct machine_source source = {.topology_file = path, .no_network = true};
+	struct inventory_source source = {.topology_file = path, .no_network = true};
 
-	snprintf(path, sizeof path, "%s/%s", folder, file);
-	return machine_load(&source, out, err);
+	snprintf(path, sizeof path, "%s/%s", dir, file);
+	return inventory_discover(&source, out, err);
 }
 
 struct row {
@@ -51,7 +51,7 @@ static void read_table(const char *name, struct rows *out)
 	size_t size, room = 0;
 
 	memset(out, 0, sizeof *out);
-	snprintf(path, sizeof path, "%s/%s", folder, name);
+	snprintf(path, sizeof path, "%s/%s", dir, name);
 	if (file_read(path, MAX_TABLE, &out->text, &size, &err))
 		fail_msg("%s", err.text);
 	rest = out->text;
@@ -86,13 +86,13 @@ static int by_name(const void *a, const void *b)
 /* All XML files; the caller frees. */
 static size_t list_files(char ***out)
 {
-	DIR *dir = opendir(folder);
+	DIR *stream = opendir(dir);
 	char **names = NULL;
 	size_t count = 0;
 
-	if (!dir)
-		fail_msg("BERTH_TEST_TOPO=%s cannot be read", folder);
-	for (struct dirent *entry; (entry = readdir(dir));) {
+	if (!stream)
+		fail_msg("BERTH_TEST_TOPO=%s cannot be read", dir);
+	for (struct dirent *entry; (entry = readdir(stream));) {
 		size_t length = strlen(entry->d_name);
 
 		if (length < 5 || strcmp(entry->d_name + length - 4, ".xml"))
@@ -101,7 +101,7 @@ static size_t list_files(char ***out)
 		assert_non_null(names);
 		names[count++] = strdup(entry->d_name);
 	}
-	closedir(dir);
+	closedir(stream);
 	qsort(names, count, sizeof *names, by_name);
 	*out = names;
 	return count;
@@ -116,9 +116,9 @@ static void test_every_n(void **state)
 	int violations = 0;
 
 	for (size_t f = 0; f < count; f++) {
-		struct machine machine = {0};
+		struct inventory inventory = {0};
 		struct error err = {0};
-		int rc = load(names[f], &machine, &err);
+		int rc = load(names[f], &inventory, &err);
 
 		if (rc) {
 			if (rc != -ERR_DATA) {
@@ -133,12 +133,12 @@ static void test_every_n(void **state)
 			struct plan_request plain = {.ranks = n},
 					    all = {.ranks = n, .all_cores = 1};
 
-			violations += invariants_plan(names[f], &machine, &plain, n);
-			violations += invariants_plan(names[f], &machine, &all, n);
-			if (2 * n <= (int)machine.gpu_count)
-				violations += invariants_plan(names[f], &machine, &pairs, n);
+			violations += invariants_plan(names[f], &inventory, &plain, n);
+			violations += invariants_plan(names[f], &inventory, &all, n);
+			if (2 * n <= (int)inventory.gpu_count)
+				violations += invariants_plan(names[f], &inventory, &pairs, n);
 		}
-		machine_free(&machine);
+		inventory_free(&inventory);
 	}
 	printf("%zu of %zu files are hwloc's and were planned for 1 to 64 ranks\n", loaded, count);
 	for (size_t f = 0; f < count; f++)
@@ -197,7 +197,7 @@ static const char *compare_nics(const struct row *row, const struct plan_rank *r
 	for (size_t n = 0; n < rank->nic_count; n++) {
 		const struct plan_nic *nic = &rank->nics[n];
 
-		if (nic->state == STATE_DOWN) {
+		if (nic->state == NIC_STATE_DOWN) {
 			down++;
 			if (!listed(row->field[B_ASSIGNED], nic))
 				return "a port that is down and not the nearest";
@@ -264,7 +264,7 @@ static int check_gpu(const struct row *row, const struct plan_node *node)
 
 static void test_best(void **state)
 {
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 	struct plan_node node = {0};
 	struct error err = {0};
 	struct rows rows;
@@ -278,10 +278,10 @@ static void test_best(void **state)
 			struct plan_request request = {0};
 
 			plan_node_free(&node);
-			machine_free(&machine);
-			if (load(row->field[B_FILE], &machine, &err))
+			inventory_free(&inventory);
+			if (load(row->field[B_FILE], &inventory, &err))
 				fail_msg("%s", err.text);
-			if (plan_bind(&machine, &request, 0, (int)machine.gpu_count, &node, &err))
+			if (plan_map_node(&inventory, &request, 0, (int)inventory.gpu_count, &node, &err))
 				fail_msg("%s: %s", row->field[B_FILE], err.text);
 			for (size_t r = 0; r < node.rank_count; r++)
 				if (node.ranks[r].gpus[0].index != (int)r) {
@@ -293,7 +293,7 @@ static void test_best(void **state)
 		violations += check_gpu(row, &node);
 	}
 	plan_node_free(&node);
-	machine_free(&machine);
+	inventory_free(&inventory);
 	printf("%zu GPUs of best.tsv\n", rows.count);
 	free_table(&rows);
 	assert_int_equal(violations, 0);
@@ -306,15 +306,15 @@ struct score {
 	size_t gpus; /* PCI functions used */
 };
 
-static size_t count_used(const struct machine *machine, const bool *used)
+static size_t count_used(const struct inventory *inventory, const bool *used)
 {
 	size_t count = 0;
 
-	for (size_t g = 0; g < machine->gpu_count; g++) {
+	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		bool first = used[g];
 
 		for (size_t h = 0; h < g && first; h++)
-			first = !used[h] || strcmp(machine->gpus[h].pci, machine->gpus[g].pci);
+			first = !used[h] || strcmp(inventory->gpus[h].pci, inventory->gpus[g].pci);
 		count += first;
 	}
 	return count;
@@ -323,27 +323,27 @@ static size_t count_used(const struct machine *machine, const bool *used)
 /* A core near one of the used GPUs that no task counted before. mpibind may put two tasks on the
  * SMT siblings of one core (12 on the 6 cores of a NUMA node: corona-nps4 with 48, lyra-mi50 with
  * 8), which berth never does: such tasks count once a core. */
-static bool claim_core(const struct machine *machine, const struct idset *cpus, const bool *mine,
+static bool claim_core(const struct inventory *inventory, const struct idset *cpus, const bool *mine,
 		       bool *claimed)
 {
-	for (size_t c = 0; c < machine->core_count; c++) {
-		const struct machine_core *core = &machine->cores[c];
+	for (size_t c = 0; c < inventory->core_count; c++) {
+		const struct inventory_core *core = &inventory->cores[c];
 
 		if (claimed[c] || !idset_intersects(core->cpus_os, cpus))
 			continue;
-		for (size_t g = 0; g < machine->gpu_count; g++)
-			if (mine[g] && (!machine->gpus[g].local_known ||
-					idset_intersects(core->cpus_os, machine->gpus[g].cpus_os)))
+		for (size_t g = 0; g < inventory->gpu_count; g++)
+			if (mine[g] && (!inventory->gpus[g].local_known ||
+					idset_intersects(core->cpus_os, inventory->gpus[g].cpus_os)))
 				return claimed[c] = true;
 	}
 	return false;
 }
 
 /* One task of mpibind's: gpus as PCI addresses, or as places in PCI order. */
-static void score_task(const struct machine *machine, const char *cpus_text, const char *gpus_text,
+static void score_task(const struct inventory *inventory, const char *cpus_text, const char *gpus_text,
 		       bool *used, bool *claimed, struct score *score)
 {
-	bool *mine = calloc(machine->gpu_count + 1, sizeof *mine);
+	bool *mine = calloc(inventory->gpu_count + 1, sizeof *mine);
 	char copy[1024], *rest = copy, *item;
 	struct idset *cpus = NULL;
 	bool local = true, some = false;
@@ -355,23 +355,23 @@ static void score_task(const struct machine *machine, const char *cpus_text, con
 	}
 	snprintf(copy, sizeof copy, "%s", gpus_text);
 	while ((item = strsep(&rest, ",")))
-		for (size_t g = 0; g < machine->gpu_count; g++) {
-			bool named = strchr(item, ':') ? !strcmp(machine->gpus[g].pci, item)
+		for (size_t g = 0; g < inventory->gpu_count; g++) {
+			bool named = strchr(item, ':') ? !strcmp(inventory->gpus[g].pci, item)
 						       : atoi(item) == (int)g;
 
 			if (!named)
 				continue;
 			used[g] = mine[g] = some = true;
-			local = local && cpus_local(machine, &machine->gpus[g], cpus);
+			local = local && cpus_local(inventory, &inventory->gpus[g], cpus);
 		}
-	score->local += some && local && claim_core(machine, cpus, mine, claimed);
+	score->local += some && local && claim_core(inventory, cpus, mine, claimed);
 	free(mine);
 	idset_free(cpus);
 }
 
-static struct score score_plan(const struct machine *machine, const struct plan_node *node)
+static struct score score_plan(const struct inventory *inventory, const struct plan_node *node)
 {
-	bool *used = calloc(machine->gpu_count + 1, sizeof *used);
+	bool *used = calloc(inventory->gpu_count + 1, sizeof *used);
 	struct score score = {0};
 
 	for (size_t r = 0; r < node->rank_count; r++) {
@@ -379,24 +379,24 @@ static struct score score_plan(const struct machine *machine, const struct plan_
 		bool local = rank->gpu_count > 0;
 
 		for (size_t k = 0; k < rank->gpu_count; k++) {
-			const struct machine_gpu *gpu = &machine->gpus[rank->gpus[k].index];
+			const struct inventory_gpu *gpu = &inventory->gpus[rank->gpus[k].index];
 
 			used[rank->gpus[k].index] = true;
-			local = local && cpus_local(machine, gpu, rank->cpus_os);
+			local = local && cpus_local(inventory, gpu, rank->cpus_os);
 		}
 		score.local += local;
 	}
-	score.gpus = count_used(machine, used);
+	score.gpus = count_used(inventory, used);
 	free(used);
 	return score;
 }
 
 /* mpibind deals all GPUs to the tasks, several a task when they are few. So does --gpus-per-rank;
  * without it a rank has one GPU, and min(N, GPUs) are used at the most. */
-static int compare_plans(const struct machine *machine, const char *file, int line, int n,
+static int compare_plans(const struct inventory *inventory, const char *file, int line, int n,
 			 struct score theirs)
 {
-	int violations = 0, gpus = (int)machine->gpu_count;
+	int violations = 0, gpus = (int)inventory->gpu_count;
 
 	for (int several = 0; several < 2; several++) {
 		struct plan_request request = {.gpus_per_rank = several ? gpus / n : 0};
@@ -407,9 +407,9 @@ static int compare_plans(const struct machine *machine, const char *file, int li
 
 		if (several && gpus <= n)
 			break;
-		if (plan_bind(machine, &request, 0, n, &node, &err))
+		if (plan_map_node(inventory, &request, 0, n, &node, &err))
 			fail_msg("%s: %s", file, err.text);
-		ours = score_plan(machine, &node);
+		ours = score_plan(inventory, &node);
 		if (!several && reachable > (size_t)n)
 			reachable = (size_t)n;
 		if (several && gpus % n && reachable > (size_t)(gpus / n * n))
@@ -435,7 +435,7 @@ struct columns {
 
 static int compare_table(const char *name, const struct columns *columns)
 {
-	struct machine machine = {0};
+	struct inventory inventory = {0};
 	struct error err = {0};
 	struct rows rows;
 	const char *loaded = "";
@@ -452,28 +452,28 @@ static int compare_table(const char *name, const struct columns *columns)
 		bool *used, *claimed;
 
 		if (wanted && strcmp(loaded, file)) {
-			machine_free(&machine);
-			if (load(file, &machine, &err))
+			inventory_free(&inventory);
+			if (load(file, &inventory, &err))
 				fail_msg("%s", err.text);
 			loaded = file;
 		}
-		used = calloc(machine.gpu_count + 1, sizeof *used);
-		claimed = calloc(machine.core_count + 1, sizeof *claimed);
+		used = calloc(inventory.gpu_count + 1, sizeof *used);
+		claimed = calloc(inventory.core_count + 1, sizeof *claimed);
 		for (int task = 0; task < n && i < rows.count; task++, i++)
 			if (wanted)
-				score_task(&machine, rows.row[i].field[columns->cpus],
+				score_task(&inventory, rows.row[i].field[columns->cpus],
 					   rows.row[i].field[columns->gpus], used, claimed,
 					   &theirs);
 		if (wanted) {
-			theirs.gpus = count_used(&machine, used);
-			violations += compare_plans(&machine, file, first, n, theirs);
+			theirs.gpus = count_used(&inventory, used);
+			violations += compare_plans(&inventory, file, first, n, theirs);
 			compared++;
 		}
 		free(used);
 		free(claimed);
 	}
 	printf("%d mappings of %s\n", compared, name);
-	machine_free(&machine);
+	inventory_free(&inventory);
 	free_table(&rows);
 	assert_true(compared > 0);
 	return violations;
@@ -496,8 +496,8 @@ int main(void)
 		cmocka_unit_test(test_mpibind),
 	};
 
-	folder = getenv("BERTH_TEST_TOPO");
-	if (!folder || !*folder) {
+	dir = getenv("BERTH_TEST_TOPO");
+	if (!dir || !*dir) {
 		printf("skipped: BERTH_TEST_TOPO names no folder of captured topologies\n");
 		return 77;
 	}

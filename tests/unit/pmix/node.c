@@ -268,28 +268,28 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
 	return remove(path), 0;
 }
 
-static bool folder_empty(const char *path)
+static bool dir_is_empty(const char *path)
 {
-	DIR *folder = opendir(path);
+	DIR *dir = opendir(path);
 	int count = 0;
 
-	for (struct dirent *entry; folder && (entry = readdir(folder));)
+	for (struct dirent *entry; dir && (entry = readdir(dir));)
 		count += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
-	if (folder)
-		closedir(folder);
-	return folder && !count;
+	if (dir)
+		closedir(dir);
+	return dir && !count;
 }
 
 int node_run(const struct ranks_server_ops *ops, struct node *node, struct error *err)
 {
 	struct run run = {.ops = ops, .node = node};
-	char folder[] = "/tmp/berth-test-XXXXXX";
+	char dir[] = "/tmp/berth-test-XXXXXX";
 	int first[2] = {0, node->ranks_a_node}, count[2] = {node->ranks_a_node, node->ranks_a_node};
 	const char *cpus[NODE_RANKS];
 	struct ranks_host host = {&run, gather, fetch, aborted, NULL};
-	struct ranks_process *process = NULL;
+	struct server_process *process = NULL;
 
-	if (!mkdtemp(folder))
+	if (!mkdtemp(dir))
 		return error_set(err, ERR_OUTPUT, "mkdtemp: %s", strerror(errno));
 	for (int i = 0; i < NODE_RANKS; i++)
 		cpus[i] = "0";
@@ -305,14 +305,14 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 				first,
 				count,
 				cpus,
-				folder};
+				dir};
 	int rc;
 
 	if (node->process) {
 		run.ops = &ranks_server_process;
-		rc = ranks_process_fork(node->process, &process, err);
+		rc = server_process_fork(node->process, &process, err);
 		if (!rc)
-			rc = ranks_process_start(process, &job, &host, &run.server, err);
+			rc = server_process_start(process, &job, &host, &run.server, err);
 	} else {
 		rc = ops->start(&job, &host, &run.server, err);
 	}
@@ -323,11 +323,11 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 		loop(&run);
 	if (run.server)
 		run.ops->stop(run.server);
-	ranks_process_free(process);
+	server_process_free(process);
 	free(run.own);
 	free(run.other);
-	node->folder_clean = folder_empty(folder);
+	node->dir_clean = dir_is_empty(dir);
 	/* What a server that broke down has left is the agent's to remove. */
-	nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
 	return rc;
 }

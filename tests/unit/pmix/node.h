@@ -29,7 +29,7 @@ struct node {
 	char abort_text[128];
 	bool missing_seen; /* missing() has said expect_missing */
 	int gathers, fetches;
-	bool folder_clean; /* nothing was left in the folder after stop */
+	bool dir_clean; /* nothing was left in the folder after stop */
 };
 
 /* Start, run to the end (at most 20 s), stop. 0, or the server's error. */

@@ -340,7 +340,7 @@ static void assert_all_well(const struct node *node)
 			fail_msg("%s: local rank %d: status %#x, exit code %d", node->mode, i,
 				 node->status[i], WEXITSTATUS(node->status[i]));
 	}
-	assert_true(node->folder_clean);
+	assert_true(node->dir_clean);
 }
 
 /* PMIx's library is once a process: each agent is a child of its own, node in shared memory. */
@@ -518,17 +518,17 @@ static void test_prepare(void **state)
 	int status;
 
 	if (pid == 0) {
-		char folder[] = "/tmp/berth-test-XXXXXX", shared[64];
+		char dir[] = "/tmp/berth-test-XXXXXX", shared[64];
 		struct node node = one_node("modex-collect", 2);
 		struct error err = {0};
 
-		if (!mkdtemp(folder) || server_ops->prepare(folder, one_name[0], 0, &err))
+		if (!mkdtemp(dir) || server_ops->prepare(dir, one_name[0], 0, &err))
 			_exit(1);
 		int rc = node_run(server_ops, &node, &err);
 
-		snprintf(shared, sizeof shared, "%s/hwloc.sm", folder);
+		snprintf(shared, sizeof shared, "%s/hwloc.sm", dir);
 		unlink(shared);
-		rmdir(folder);
+		rmdir(dir);
 		if (rc || node.status[0] || node.status[1])
 			_exit(2);
 		node.names = two_names;

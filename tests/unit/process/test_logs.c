@@ -132,28 +132,28 @@ static void test_split_long_chunk(void **state)
 
 /* ---- files ---- */
 
-static char folder[64];
+static char dir[64];
 
-static int make_folder(void **state)
+static int make_dir(void **state)
 {
-	strcpy(folder, "/tmp/berth-test-logs-XXXXXX");
-	return mkdtemp(folder) ? 0 : -1;
+	strcpy(dir, "/tmp/berth-test-logs-XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
 }
 
-static int remove_folder(void **state)
+static int remove_dir(void **state)
 {
-	DIR *dir = opendir(folder);
+	DIR *stream = opendir(dir);
 	struct dirent *entry;
 	char path[600];
 
-	while (dir && (entry = readdir(dir))) {
-		snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+	while (stream && (entry = readdir(stream))) {
+		snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
 		if (entry->d_name[0] != '.')
 			unlink(path);
 	}
-	if (dir)
-		closedir(dir);
-	return rmdir(folder);
+	if (stream)
+		closedir(stream);
+	return rmdir(dir);
 }
 
 static char *read_log(const char *name)
@@ -162,7 +162,7 @@ static char *read_log(const char *name)
 	size_t size;
 	struct error err = {0};
 
-	snprintf(path, sizeof path, "%s/%s", folder, name);
+	snprintf(path, sizeof path, "%s/%s", dir, name);
 	if (file_read(path, 1 << 20, &text, &size, &err))
 		fail_msg("%s", err.text);
 	return text;
@@ -173,11 +173,11 @@ static const int ranks[] = {2, 12345};
 static struct logs *open_logs(const char *in, int attempt, int keep)
 {
 	struct logs_options options = {
-		.folder = in,
+		.dir = in,
 		.job_id = "77",
 		.host = "n1",
 		.attempt = attempt,
-		.keep_lines = keep,
+		.tail_lines = keep,
 		.rank_count = 2,
 		.ranks = ranks,
 	};
@@ -196,7 +196,7 @@ static void say(struct logs *logs, int rank, int stream, const char *text, bool 
 
 static void test_files(void **state)
 {
-	struct logs *logs = open_logs(folder, 0, 0);
+	struct logs *logs = open_logs(dir, 0, 0);
 
 	say(logs, 0, 1, "one", true);
 	say(logs, 0, 2, "two", true);
@@ -216,7 +216,7 @@ static void test_files(void **state)
 	logs_free(logs);
 
 	/* The next attempt appends. */
-	logs = open_logs(folder, 1, 0);
+	logs = open_logs(dir, 1, 0);
 	say(logs, 0, 1, "again", true);
 	logs_free(logs);
 	text = read_log("rank-0002.log");
@@ -228,7 +228,7 @@ static void test_files(void **state)
 
 static void test_large(void **state)
 {
-	struct logs *logs = open_logs(folder, 0, 0);
+	struct logs *logs = open_logs(dir, 0, 0);
 	char *line = malloc(LOGS_LINE_MAX), *text;
 
 	memset(line, 'z', LOGS_LINE_MAX);
@@ -249,10 +249,10 @@ static void test_disk_full(void **state)
 
 	if (access("/dev/full", W_OK))
 		skip();
-	snprintf(path, sizeof path, "%s/rank-0002.log", folder);
+	snprintf(path, sizeof path, "%s/rank-0002.log", dir);
 	assert_int_equal(symlink("/dev/full", path), 0);
 
-	struct logs *logs = open_logs(folder, 0, 0);
+	struct logs *logs = open_logs(dir, 0, 0);
 	const char *const *last;
 	uint64_t header = logs_lost_bytes(logs);
 
@@ -269,7 +269,7 @@ static void test_disk_full(void **state)
 	assert_non_null(problem);
 	assert_non_null(strstr(problem, "rank-0002.log: No space left on device"));
 	assert_null(logs_problem(logs));
-	assert_int_equal(logs_last(logs, 0, &last), LOGS_KEEP_LINES);
+	assert_int_equal(logs_tail(logs, 0, &last), LOGS_TAIL_LINES);
 	logs_free(logs);
 
 	char *text = read_log("rank-12345.log");
@@ -279,7 +279,7 @@ static void test_disk_full(void **state)
 }
 
 static const struct {
-	const char *folder, *reason;
+	const char *dir, *reason;
 } bad_folders[] = {
 	{"/dev/null/logs", "below a file"},
 	{"/proc/berth-test", "a file system in which nothing can be made"},
@@ -287,28 +287,28 @@ static const struct {
 	{"", "no name"},
 };
 
-static void test_bad_folder(void **state)
+static void test_bad_dir(void **state)
 {
 	for (size_t i = 0; i < sizeof bad_folders / sizeof *bad_folders; i++) {
 		struct logs_options options = {
-			.folder = bad_folders[i].folder, .rank_count = 2, .ranks = ranks};
+			.dir = bad_folders[i].dir, .rank_count = 2, .ranks = ranks};
 		struct logs *logs = NULL;
 		struct error err = {0};
 
-		if (logs_check_folder(bad_folders[i].folder, &err) != -ERR_OUTPUT)
-			fail_msg("%s: '%s' accepted", bad_folders[i].reason, bad_folders[i].folder);
+		if (logs_check_dir(bad_folders[i].dir, &err) != -ERR_OUTPUT)
+			fail_msg("%s: '%s' accepted", bad_folders[i].reason, bad_folders[i].dir);
 		assert_true(strlen(err.text) > 10);
 		assert_int_equal(logs_open(&options, &logs, &err), -ERR_OUTPUT);
 		assert_null(logs);
 	}
 
 	/* A folder stands where a rank's file should. */
-	struct logs_options options = {.folder = folder, .rank_count = 2, .ranks = ranks};
+	struct logs_options options = {.dir = dir, .rank_count = 2, .ranks = ranks};
 	struct logs *logs;
 	struct error err = {0};
 	char path[128];
 
-	snprintf(path, sizeof path, "%s/rank-12345.log", folder);
+	snprintf(path, sizeof path, "%s/rank-12345.log", dir);
 	assert_int_equal(mkdir(path, 0700), 0);
 	assert_int_equal(logs_open(&options, &logs, &err), -ERR_OUTPUT);
 	assert_non_null(strstr(err.text, "rank-12345.log"));
@@ -320,8 +320,8 @@ static void test_folder_is_made(void **state)
 	char deep[128], path[256];
 	struct error err = {0};
 
-	snprintf(deep, sizeof deep, "%s/a/b", folder);
-	assert_int_equal(logs_check_folder(deep, &err), 0);
+	snprintf(deep, sizeof deep, "%s/a/b", dir);
+	assert_int_equal(logs_check_dir(deep, &err), 0);
 
 	struct logs *logs = open_logs(deep, 0, 0);
 
@@ -332,7 +332,7 @@ static void test_folder_is_made(void **state)
 	}
 	/* Nothing else was left in it. */
 	assert_int_equal(rmdir(deep), 0);
-	snprintf(deep, sizeof deep, "%s/a", folder);
+	snprintf(deep, sizeof deep, "%s/a", dir);
 	assert_int_equal(rmdir(deep), 0);
 }
 
@@ -341,7 +341,7 @@ static void test_folder_is_made(void **state)
 static void expect_last(struct logs *logs, size_t rank, const char *expected)
 {
 	const char *const *lines;
-	size_t count = logs_last(logs, rank, &lines);
+	size_t count = logs_tail(logs, rank, &lines);
 	char text[8192] = "";
 
 	for (size_t i = 0; i < count; i++) {
@@ -385,9 +385,9 @@ static void test_last_is_cut(void **state)
 	logs_line(logs, 0, 1, line, 50000, false);
 	logs_line(logs, 0, 1, line, 50000, true);
 	free(line);
-	assert_int_equal(logs_last(logs, 0, &lines), 1);
-	assert_int_equal(strlen(lines[0]), LOGS_KEEP_BYTES + 3);
-	assert_string_equal(lines[0] + LOGS_KEEP_BYTES, "...");
+	assert_int_equal(logs_tail(logs, 0, &lines), 1);
+	assert_int_equal(strlen(lines[0]), LOGS_TAIL_LINE_BYTES + 3);
+	assert_string_equal(lines[0] + LOGS_TAIL_LINE_BYTES, "...");
 	logs_free(logs);
 }
 
@@ -398,11 +398,11 @@ int main(void)
 		cmocka_unit_test(test_split_nul),
 		cmocka_unit_test(test_split_long),
 		cmocka_unit_test(test_split_long_chunk),
-		cmocka_unit_test_setup_teardown(test_files, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_large, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_disk_full, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_bad_folder, make_folder, remove_folder),
-		cmocka_unit_test_setup_teardown(test_folder_is_made, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(test_files, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_large, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_disk_full, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_bad_dir, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_folder_is_made, make_dir, remove_dir),
 		cmocka_unit_test(test_last),
 		cmocka_unit_test(test_last_is_cut),
 	};

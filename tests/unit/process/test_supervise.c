@@ -237,7 +237,7 @@ static void test_exit_codes(void **state)
 static void test_cannot_start(void **state)
 {
 	static const struct {
-		const char *program, *cwd, *words[2];
+		const char *program, *cwd, *status_text[2];
 		int code;
 	} rows[] = {
 		{"/no/such/program", NULL, {"/no/such/program", "No such file"}, 127},
@@ -259,8 +259,8 @@ static void test_cannot_start(void **state)
 		assert_int_equal(world.started[0], 0);
 		assert_int_equal(world.end[0].code, rows[i].code);
 		for (int k = 0; k < 2; k++)
-			if (!strstr(world.start_error[0], rows[i].words[k]))
-				fail_msg("'%s' lacks '%s'", world.start_error[0], rows[i].words[k]);
+			if (!strstr(world.start_error[0], rows[i].status_text[k]))
+				fail_msg("'%s' lacks '%s'", world.start_error[0], rows[i].status_text[k]);
 		assert_memory_equal(world.start_error[0], "cannot start ", 13);
 		end(&world, 1000);
 	}
@@ -277,12 +277,12 @@ static void write_script(const char *path, const char *text)
 
 static void test_scripts_and_path(void **state)
 {
-	char folder[] = "/tmp/berth-test-supervise-XXXXXX", script[64], path[128];
+	char dir[] = "/tmp/berth-test-supervise-XXXXXX", script[64], path[128];
 	struct world world;
 
-	assert_non_null(mkdtemp(folder));
-	snprintf(script, sizeof script, "%s/run-me", folder);
-	snprintf(path, sizeof path, "PATH=/no/such:%s:/usr/bin:/bin", folder);
+	assert_non_null(mkdtemp(dir));
+	snprintf(script, sizeof script, "%s/run-me", dir);
+	snprintf(path, sizeof path, "PATH=/no/such:%s:/usr/bin:/bin", dir);
 
 	/* Without a first line, as execvp: by the shell; found by the rank's own PATH, in the
 	 * rank's folder. */
@@ -318,7 +318,7 @@ static void test_scripts_and_path(void **state)
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		argv[0] = rows[i].program;
-		rank.cwd = folder;
+		rank.cwd = dir;
 		begin(&world, true);
 		launch(&world, &rank, 1);
 		until(&world, &world.ends[0], 1);
@@ -326,7 +326,7 @@ static void test_scripts_and_path(void **state)
 		end(&world, 1000);
 	}
 	unlink(script);
-	rmdir(folder);
+	rmdir(dir);
 }
 
 /* Some can be started and one cannot: each end is told of its own rank. */
@@ -804,8 +804,8 @@ static void test_keep(void **state)
 	struct error err = {0};
 	int status;
 
-	options.keep = fork();
-	if (options.keep == 0)
+	options.exempt_pid = fork();
+	if (options.exempt_pid == 0)
 		for (;;)
 			pause();
 	events.context = &world;
@@ -815,9 +815,9 @@ static void test_keep(void **state)
 	supervise_stop(world.supervise, 100);
 	until(&world, &world.ends[0], 1);
 	assert_int_equal(world.finished, 0);
-	assert_int_equal(waitpid(options.keep, NULL, WNOHANG), 0);
-	kill(options.keep, SIGTERM);
-	assert_int_equal(waitpid(options.keep, &status, 0), options.keep);
+	assert_int_equal(waitpid(options.exempt_pid, NULL, WNOHANG), 0);
+	kill(options.exempt_pid, SIGTERM);
+	assert_int_equal(waitpid(options.exempt_pid, &status, 0), options.exempt_pid);
 	assert_int_equal(WTERMSIG(status), SIGTERM);
 	end(&world, 0);
 }
@@ -871,7 +871,7 @@ static void test_agent_killed(void **state)
 	char text[64] = "";
 	struct error err = {0};
 
-	assert_int_equal(supervise_adopt(&err), 0);
+	assert_int_equal(supervise_become_subreaper(&err), 0);
 	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
 
 	pid_t agent = fork();

@@ -432,12 +432,12 @@ static void test_strangers(void **state)
 
 	/* Too much promised, then a message that only ranks may send. */
 	struct store_message message = {.type = STORE_HELLO, .size = STORE_VALUE_MAX};
-	unsigned char head[STORE_HEAD];
+	unsigned char header[STORE_HEADER_BYTES];
 
 	for (int i = 0; i < 2; i++) {
 		rubbish = plain_connect(port);
-		store_head_write(&message, head);
-		assert_int_equal(send(rubbish, head, sizeof head, MSG_NOSIGNAL), sizeof head);
+		store_header_write(&message, header);
+		assert_int_equal(send(rubbish, header, sizeof header, MSG_NOSIGNAL), sizeof header);
 		assert_true(recv(rubbish, &byte, 1, 0) <= 0);
 		close(rubbish);
 		message = (struct store_message){.type = STORE_BARRIER};
@@ -467,7 +467,7 @@ static void test_strangers(void **state)
 		close(silent[i]);
 }
 
-static void test_head(void **state)
+static void test_header(void **state)
 {
 	struct store_message good = {.type = STORE_PUT,
 				     .key_size = 3,
@@ -475,7 +475,7 @@ static void test_head(void **state)
 				     .number = 9,
 				     .size = 11},
 			     read;
-	unsigned char head[STORE_HEAD];
+	unsigned char header[STORE_HEADER_BYTES];
 	static const struct {
 		size_t at;
 		unsigned char byte;
@@ -486,13 +486,13 @@ static void test_head(void **state)
 		{16, 0xff, "size"},
 	};
 
-	store_head_write(&good, head);
-	assert_int_equal(store_head_read(head, &read), 0);
+	store_header_write(&good, header);
+	assert_int_equal(store_header_read(header, &read), 0);
 	assert_memory_equal(&read, &good, offsetof(struct store_message, key));
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-		store_head_write(&good, head);
-		head[bad[i].at] = bad[i].byte;
-		if (!store_head_read(head, &read))
+		store_header_write(&good, header);
+		header[bad[i].at] = bad[i].byte;
+		if (!store_header_read(header, &read))
 			fail_msg("accepted: %s", bad[i].reason);
 	}
 }
@@ -505,7 +505,7 @@ int main(void)
 		cmocka_unit_test(test_any),
 		cmocka_unit_test(test_no_rank_0), cmocka_unit_test(test_no_address),
 		cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_port_taken),
-		cmocka_unit_test(test_strangers), cmocka_unit_test(test_head),
+		cmocka_unit_test(test_strangers), cmocka_unit_test(test_header),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,19 +43,19 @@ static char *written(size_t *size)
 		 .data = steps,
 		 .size_bytes = 8},
 	};
-	char folder[] = "/tmp/berth-ckpt-XXXXXX", path[64], *bytes = NULL;
+	char directory[] = "/tmp/berth-ckpt-XXXXXX", path[64], *bytes = NULL;
 	json_t *metadata = json_pack("{s:s}", "berth.format", "1");
 	struct error err = {0};
 
-	assert_non_null(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/a.safetensors", folder);
+	assert_non_null(mkdtemp(directory));
+	snprintf(path, sizeof path, "%s/a.safetensors", directory);
 	if (safetensors_write(path, tensors, 2, metadata, &err) ||
 	    file_read(path, 1 << 20, &bytes, size, &err))
 		fail_msg("%s", err.text);
 	json_decref(metadata);
 	unlink(path);
 	/* Nothing else may lie there. */
-	assert_int_equal(rmdir(folder), 0);
+	assert_int_equal(rmdir(directory), 0);
 	return bytes;
 }
 

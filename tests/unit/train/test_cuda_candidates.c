@@ -17,14 +17,14 @@
 #include "train/device/cuda/tuning/candidates.h"
 #include "train/device/cuda/tuning/tuning_cache.h"
 
-#define WAYS 5
+#define CONV_ENGINES 5
 
 /* time: NAN: it cannot be built; negative: it fails when it runs. */
 struct row {
 	const char *why;
 	int count;
-	double times[WAYS];
-	bool wrong[WAYS];
+	double times[CONV_ENGINES];
+	bool wrong[CONV_ENGINES];
 	int taken;
 };
 
@@ -46,129 +46,129 @@ static const struct row rows[] = {
 
 struct pretence {
 	const struct row *row;
-	bool built[WAYS];
+	bool built[CONV_ENGINES];
 };
 
-static bool build(void *context, int way)
+static bool build(void *context, int candidate)
 {
 	struct pretence *pretence = context;
 
-	assert_false(pretence->built[way]);
-	return pretence->built[way] = !isnan(pretence->row->times[way]);
+	assert_false(pretence->built[candidate]);
+	return pretence->built[candidate] = !isnan(pretence->row->times[candidate]);
 }
 
-static double time_ms(void *context, int way)
+static double time_ms(void *context, int candidate)
 {
 	struct pretence *pretence = context;
 
-	assert_true(pretence->built[way]);
-	return pretence->row->times[way];
+	assert_true(pretence->built[candidate]);
+	return pretence->row->times[candidate];
 }
 
-static bool right(void *context, int way)
+static bool is_correct(void *context, int candidate)
 {
 	struct pretence *pretence = context;
 
-	assert_true(way > 0 && pretence->built[way]);
-	return !pretence->row->wrong[way];
+	assert_true(candidate > 0 && pretence->built[candidate]);
+	return !pretence->row->wrong[candidate];
 }
 
-static void drop(void *context, int way)
+static void drop(void *context, int candidate)
 {
 	struct pretence *pretence = context;
 
-	assert_true(way > 0 && pretence->built[way]);
-	pretence->built[way] = false;
+	assert_true(candidate > 0 && pretence->built[candidate]);
+	pretence->built[candidate] = false;
 }
 
-static void ways(void **state)
+static void candidates(void **state)
 {
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct pretence pretence = {.row = &rows[i]};
-		const struct choose_ways all = {&pretence, rows[i].count, CHOOSE_GAIN, build,
-						time_ms,   right,	  drop};
+		const struct candidate_list all = {&pretence, rows[i].count, CANDIDATE_GAIN, build,
+						time_ms,   is_correct,	  drop};
 		double best[2] = {-7, -7};
-		int taken = choose_way(&all, best);
+		int taken = choose_candidate(&all, best);
 
 		if (taken != rows[i].taken)
 			fail_msg("%s: way %d, expected %d", rows[i].why, taken, rows[i].taken);
 		if (taken >= 0 && (best[0] != rows[i].times[taken] ||
 				   best[1] != rows[i].times[0]))
 			fail_msg("%s: %g ms of %g", rows[i].why, best[0], best[1]);
-		for (int way = 1; way < WAYS; way++)
-			if (pretence.built[way] != (way == taken))
-				fail_msg("%s: way %d was %s", rows[i].why, way,
-					 way == taken ? "dropped" : "not dropped");
+		for (int candidate = 1; candidate < CONV_ENGINES; candidate++)
+			if (pretence.built[candidate] != (candidate == taken))
+				fail_msg("%s: way %d was %s", rows[i].why, candidate,
+					 candidate == taken ? "dropped" : "not dropped");
 	}
 }
 
-/* Where something else is to be gained the first way's time is no bound. */
+/* Where something else is to be gained the first candidate's time is no bound. */
 static void slower(void **state)
 {
 	static const struct row row = {.count = 3, .times = {1, 3, 2}};
 	struct pretence pretence = {.row = &row};
-	struct choose_ways all = {&pretence, row.count, HUGE_VAL, build, time_ms, right, drop};
+	struct candidate_list all = {&pretence, row.count, HUGE_VAL, build, time_ms, is_correct, drop};
 	double times[2];
 
-	assert_int_equal(choose_way(&all, times), 2);
+	assert_int_equal(choose_candidate(&all, times), 2);
 	assert_true(times[0] == 2 && times[1] == 1);
 	pretence = (struct pretence){.row = &row};
-	all.gain = CHOOSE_GAIN;
-	assert_int_equal(choose_way(&all, times), 0);
+	all.gain = CANDIDATE_GAIN;
+	assert_int_equal(choose_candidate(&all, times), 0);
 }
 
 /* ---- the file ---- */
 
-static const int one[CHOICE_NUMBERS] = {1, 2, 3, 4, 5, 6, -1, 8, 9, 10,
+static const int one[TUNING_CACHE_NUMBERS] = {1, 2, 3, 4, 5, 6, -1, 8, 9, 10,
 					  11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
-static const int two[CHOICE_NUMBERS] = {7};
+static const int two[TUNING_CACHE_NUMBERS] = {7};
 
 static void keep(void **state)
 {
-	char folder[] = "/tmp/berth-choices-XXXXXX", path[64];
-	int numbers[CHOICE_NUMBERS];
+	char directory[] = "/tmp/berth-choices-XXXXXX", path[64];
+	int numbers[TUNING_CACHE_NUMBERS];
 	struct stat status;
 
-	assert_non_null(mkdtemp(folder));
+	assert_non_null(mkdtemp(directory));
 	/* A folder that is not there yet is made. */
-	snprintf(path, sizeof path, "%s/a/b", folder);
+	snprintf(path, sizeof path, "%s/a/b", directory);
 
-	struct choices *mine = choices_open_file(path);
+	struct tuning_cache *mine = tuning_cache_open_file(path);
 
 	assert_non_null(mine);
-	choices_save(mine); /* nothing new: nothing is written */
+	tuning_cache_save(mine); /* nothing new: nothing is written */
 	assert_int_not_equal(stat(path, &status), 0);
-	choices_add(mine, "conv f16 a", one);
+	tuning_cache_add(mine, "conv f16 a", one);
 
 	/* Another process that began as empty, and is done first: nothing of it is lost. */
-	struct choices *theirs = choices_open_file(path);
+	struct tuning_cache *theirs = tuning_cache_open_file(path);
 
 	assert_non_null(theirs);
-	choices_add(theirs, "conv f16 b", two);
-	choices_save(theirs);
-	choices_save(mine);
-	choices_free(theirs);
-	choices_free(mine);
+	tuning_cache_add(theirs, "conv f16 b", two);
+	tuning_cache_save(theirs);
+	tuning_cache_save(mine);
+	tuning_cache_free(theirs);
+	tuning_cache_free(mine);
 	/* What could not be taken any more is found anew, and replaced. */
-	mine = choices_open_file(path);
-	choices_add(mine, "conv f16 a", two);
-	choices_save(mine);
-	choices_add(mine, "conv f16 a", one);
-	choices_save(mine);
-	choices_free(mine);
-	mine = choices_open_file(path);
-	assert_true(choices_find(mine, "conv f16 a", numbers));
+	mine = tuning_cache_open_file(path);
+	tuning_cache_add(mine, "conv f16 a", two);
+	tuning_cache_save(mine);
+	tuning_cache_add(mine, "conv f16 a", one);
+	tuning_cache_save(mine);
+	tuning_cache_free(mine);
+	mine = tuning_cache_open_file(path);
+	assert_true(tuning_cache_find(mine, "conv f16 a", numbers));
 	assert_memory_equal(numbers, one, sizeof one);
-	assert_true(choices_find(mine, "conv f16 b", numbers));
+	assert_true(tuning_cache_find(mine, "conv f16 b", numbers));
 	assert_memory_equal(numbers, two, sizeof two);
 	/* Another shape, type or rule is another key. */
-	assert_false(choices_find(mine, "conv bf16 a", numbers));
-	assert_false(choices_find(mine, "conv f16", numbers));
-	choices_free(mine);
+	assert_false(tuning_cache_find(mine, "conv bf16 a", numbers));
+	assert_false(tuning_cache_find(mine, "conv f16", numbers));
+	tuning_cache_free(mine);
 	assert_int_equal(unlink(path), 0);
-	snprintf(path, sizeof path, "%s/a", folder);
+	snprintf(path, sizeof path, "%s/a", directory);
 	rmdir(path);
-	rmdir(folder);
+	rmdir(directory);
 }
 
 static void damaged(void **state)
@@ -191,7 +191,7 @@ static void damaged(void **state)
 		{"", "nothing", false},
 	};
 	char path[] = "/tmp/berth-choices-XXXXXX";
-	int fd = mkstemp(path), numbers[CHOICE_NUMBERS];
+	int fd = mkstemp(path), numbers[TUNING_CACHE_NUMBERS];
 
 	assert_true(fd >= 0);
 	for (size_t i = 0; i < ROWS(files); i++) {
@@ -200,14 +200,14 @@ static void damaged(void **state)
 		assert_int_equal(ftruncate(fd, 0), 0);
 		assert_int_equal(pwrite(fd, files[i].text, size, 0), (ssize_t)size);
 
-		struct choices *choices = choices_open_file(path);
+		struct tuning_cache *tuned = tuning_cache_open_file(path);
 
-		assert_non_null(choices);
-		if (choices_find(choices, "k", numbers) != files[i].found)
+		assert_non_null(tuned);
+		if (tuning_cache_find(tuned, "k", numbers) != files[i].found)
 			fail_msg("%s: %s", files[i].why, files[i].found ? "not found" : "found");
 		if (files[i].found)
 			assert_memory_equal(numbers, one, sizeof one);
-		choices_free(choices);
+		tuning_cache_free(tuned);
 	}
 	close(fd);
 	unlink(path);
@@ -216,7 +216,7 @@ static void damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ways), cmocka_unit_test(slower),
+		cmocka_unit_test(candidates), cmocka_unit_test(slower),
 		cmocka_unit_test(keep),
 		cmocka_unit_test(damaged),
 	};

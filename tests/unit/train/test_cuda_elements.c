@@ -150,19 +150,19 @@ static void losses(void **unused)
 {
 	float x[37];
 	struct soft all = {0, 0};
-	double sum = 0, everything = 0, most = -INFINITY;
+	double sum = 0, everything = 0, max_logit = -INFINITY;
 
 	for (int k = 0; k < 37; k++) {
 		x[k] = (float)(90 * chance());
-		most = fmax(most, (double)x[k]);
+		max_logit = fmax(max_logit, (double)x[k]);
 	}
 	x[5] = -INFINITY; /* adds nothing */
 	for (int k = 0; k < 37; k++) {
-		sum += exp((double)x[k] - most);
+		sum += exp((double)x[k] - max_logit);
 		all = soft_merge(all, soft_of(x[36 - k]));
 	}
 
-	double log_sum = most + log(sum);
+	double log_sum = max_logit + log(sum);
 
 	assert_true(near((double)soft_log(all), log_sum, 1e-6));
 	for (int k = 6; k < 37; k++)
@@ -234,8 +234,8 @@ static void scales(void **unused)
 		struct loss_scale now = loss_scale_next(
 			(struct loss_scale){rows[i].scale, rows[i].good}, rows[i].bad);
 
-		if (now.scale != rows[i].next || now.good != rows[i].next_good)
-			fail_msg("%s: %g, %d", rows[i].why, (double)now.scale, now.good);
+		if (now.scale != rows[i].next || now.growth_tracker != rows[i].next_good)
+			fail_msg("%s: %g, %d", rows[i].why, (double)now.scale, now.growth_tracker);
 	}
 	assert_true(loss_scale_inverse(65536) == 0x1p-16f);
 	assert_true(loss_scale_inverse(3) == (float)(1.0 / 3));

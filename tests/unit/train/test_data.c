@@ -46,11 +46,11 @@ static void choices(void **state)
 	int tops[9] = {0}, lefts[9] = {0}, flips = 0, samples = 90000;
 
 	for (int i = 0; i < samples; i++) {
-		struct augment_choice choice;
+		struct augment_params choice;
 		uint32_t words[4];
 
-		augment_choose(&augment, 11, 3, (uint32_t)i, &choice);
-		augment_draw(11, 3, (uint32_t)i, AUGMENT_DRAW_PLACE, words);
+		augment_draw_params(&augment, 11, 3, (uint32_t)i, &choice);
+		augment_draw(11, 3, (uint32_t)i, AUGMENT_DRAW_CROP, words);
 		assert_int_equal(choice.top, (uint64_t)words[0] * 9 >> 32);
 		assert_int_equal(choice.left, (uint64_t)words[1] * 9 >> 32);
 		assert_int_equal(choice.flip, words[2] < UINT32_C(0x80000000));
@@ -110,7 +110,7 @@ static void words_of_the_option(void **state)
 
 /* The same by the book: pad the whole image, cut, turn, divide. */
 static float plain(const unsigned char *raw, const struct shape *shape, int pad,
-		   const struct augment_choice *choice, const float *mean, const float *deviation,
+		   const struct augment_params *choice, const float *mean, const float *deviation,
 		   int c, int y, int x)
 {
 	int wide = shape->width + 2 * pad, high = shape->height + 2 * pad;
@@ -134,7 +134,7 @@ static void crops_and_flips(void **state)
 	static const struct {
 		struct shape shape;
 		int pad;
-		struct augment_choice choice;
+		struct augment_params choice;
 		const char *why;
 	} rows[] = {
 		{{3, 4, 5}, 0, {0, 0, false}, "as it is"},
@@ -191,19 +191,19 @@ static void crops_and_flips(void **state)
 
 /* ---- CIFAR ---- */
 
-static char folder[64];
+static char directory[64];
 
 static int make_folder(void **state)
 {
-	strcpy(folder, "/tmp/berth-data-XXXXXX");
-	return mkdtemp(folder) ? 0 : -1;
+	strcpy(directory, "/tmp/berth-data-XXXXXX");
+	return mkdtemp(directory) ? 0 : -1;
 }
 
 static int remove_folder(void **state)
 {
 	char command[96];
 
-	snprintf(command, sizeof command, "rm -rf %s", folder);
+	snprintf(command, sizeof command, "rm -rf %s", directory);
 	return system(command);
 }
 
@@ -211,7 +211,7 @@ static char *path_in(const char *inner, const char *name)
 {
 	static char path[256];
 
-	snprintf(path, sizeof path, "%s%s%s/%s", folder, *inner ? "/" : "", inner, name);
+	snprintf(path, sizeof path, "%s%s%s/%s", directory, *inner ? "/" : "", inner, name);
 	return path;
 }
 
@@ -250,7 +250,7 @@ static int open_spec(const char *name, enum split split, const char *augment, st
 {
 	char spec[128];
 
-	snprintf(spec, sizeof spec, "%s:%s", name, folder);
+	snprintf(spec, sizeof spec, "%s:%s", name, directory);
 	const struct dataset_request request = {
 		.spec = spec, .split = split, .seed = 5, .augment = augment};
 

@@ -69,8 +69,8 @@ struct rig {
 	struct buckets buckets;
 	struct optim optim;
 	struct recorder recorder;
-	struct step_request request;
-	struct device_step *step;
+	struct executor_request request;
+	struct device_executor *executor;
 	float vote, *x;
 	int32_t *labels;
 };
@@ -85,7 +85,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	assert_int_equal(device_open("cpu-reference", 0, NULL, &rig->device, &err), 0);
 	assert_int_equal(rig->device->ops->queue_new(rig->device, &rig->queue, &err), 0);
 	assert_int_equal(model_build("convnet", &shape, 10, STEM_DEFAULT, &rig->graph, &err), 0);
-	assert_int_equal(buckets_plan(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
+	assert_int_equal(buckets_make(rig->graph, first_bytes, cap_bytes, &rig->buckets, &err), 0);
 	assert_int_equal(optim_new(rig->queue, rig->graph, &rig->buckets, &rig->recorder.comm,
 				   &rig->optim, &err),
 			 0);
@@ -96,7 +96,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 	assert_int_equal(optim_load(&rig->optim, &variables, &err), 0);
 	variables_free(&variables);
 
-	rig->request = (struct step_request){
+	rig->request = (struct executor_request){
 		.graph = rig->graph,
 		.batch = BATCH,
 		.train = true,
@@ -110,7 +110,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 		.decay_vectors = true,
 	};
 
-	assert_int_equal(device_step_new(rig->queue, &rig->request, &rig->step, &err), 0);
+	assert_int_equal(device_executor_new(rig->queue, &rig->request, &rig->executor, &err), 0);
 	rig->x = calloc((size_t)BATCH * SIDE * SIDE, sizeof *rig->x);
 	rig->labels = calloc(BATCH, sizeof *rig->labels);
 	assert_true(rig->x && rig->labels);
@@ -118,7 +118,7 @@ static void rig_begin(struct rig *rig, size_t first_bytes, size_t cap_bytes)
 
 static void rig_end(struct rig *rig)
 {
-	device_step_free(rig->step);
+	device_executor_free(rig->executor);
 	optim_free(&rig->optim);
 	buckets_free(&rig->buckets);
 	graph_free(rig->graph);
@@ -150,7 +150,7 @@ static void fill(struct rig *rig, int step)
 
 static int run(struct rig *rig, int step, int count, int64_t global_count, struct error *err)
 {
-	struct step_input input = {.x = rig->x,
+	struct executor_input input = {.x = rig->x,
 				   .target = rig->labels,
 				   .count = count,
 				   .global_count = global_count,
@@ -160,7 +160,7 @@ static int run(struct rig *rig, int step, int count, int64_t global_count, struc
 				   .last = true,
 				   .vote = rig->vote};
 
-	return device_step_run(rig->step, &input, err);
+	return device_executor_run(rig->executor, &input, err);
 }
 
 static void pytorch_losses(void **state)
@@ -171,14 +171,14 @@ static void pytorch_losses(void **state)
 
 	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
 	for (int step = 0; step < STEPS; step++) {
-		struct step_totals totals;
+		struct executor_totals totals;
 
 		fill(&rig, step);
 		rig.recorder.count = 0;
 		assert_int_equal(run(&rig, step, BATCH, BATCH, &err), 0);
-		assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+		assert_int_equal(device_executor_read(rig.executor, &totals, &err), 0);
 		assert_int_equal(totals.samples, BATCH);
-		assert_int_equal(totals.first_bad, -1);
+		assert_int_equal(totals.first_nonfinite_step, -1);
 
 		double loss = totals.last_loss_sum / BATCH;
 		double off = fabs(loss - torch_losses[step]);
@@ -262,10 +262,10 @@ static void votes(void **state)
 		rig_begin(&rig, 1 << 16, 1 << 18);
 		fill(&rig, 0);
 		if (with) {
-			device_step_free(rig.step);
+			device_executor_free(rig.executor);
 			rig.request.vote = true;
 			assert_int_equal(
-				device_step_new(rig.queue, &rig.request, &rig.step, &err), 0);
+				device_executor_new(rig.queue, &rig.request, &rig.executor, &err), 0);
 		}
 		for (int i = 0; i < 2; i++) {
 			rig.vote = i;
@@ -282,8 +282,8 @@ static void votes(void **state)
 		if (with) {
 			assert_memory_equal(weights[0], weights[1],
 					    rig.buckets.total * sizeof(float));
-			assert_int_equal(device_step_ask(rig.step, &err), 0);
-			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
+			assert_int_equal(device_executor_start_votes(rig.executor, &err), 0);
+			assert_int_equal(device_executor_finish_votes(rig.executor, &sum, &err), 0);
 			assert_true(sum == 1);
 			/* Two others vote so; this one no longer does. */
 			ops.all_reduce = add_two_votes;
@@ -291,8 +291,8 @@ static void votes(void **state)
 			rig.recorder.count = 0;
 			rig.vote = 0;
 			assert_int_equal(run(&rig, 2, BATCH, 2 * BATCH, &err), 0);
-			assert_int_equal(device_step_ask(rig.step, &err), 0);
-			assert_int_equal(device_step_votes(rig.step, &sum, &err), 0);
+			assert_int_equal(device_executor_start_votes(rig.executor, &err), 0);
+			assert_int_equal(device_executor_finish_votes(rig.executor, &sum, &err), 0);
 			assert_true(sum == 2);
 		}
 		rig_end(&rig);
@@ -306,7 +306,7 @@ static void few_samples(void **state)
 {
 	struct error err = {0};
 	struct rig rig, half;
-	struct step_totals totals;
+	struct executor_totals totals;
 	struct variables stored, other;
 	float *weights;
 
@@ -316,9 +316,9 @@ static void few_samples(void **state)
 	assert_int_equal(rig.recorder.count, 1);
 	for (size_t i = 0; i < rig.buckets.total; i++)
 		assert_true(rig.optim.gradients[i] == 0);
-	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+	assert_int_equal(device_executor_read(rig.executor, &totals, &err), 0);
 	assert_int_equal(totals.samples, 0);
-	assert_int_equal(totals.first_bad, -1);
+	assert_int_equal(totals.first_nonfinite_step, -1);
 
 	assert_int_equal(run(&rig, 8, BATCH + 1, BATCH + 1, &err), -ERR_INTERNAL);
 	assert_non_null(strstr(err.text, "33"));
@@ -357,7 +357,7 @@ static void first_bad_step(void **state)
 {
 	struct error err = {0};
 	struct rig rig;
-	struct step_totals totals;
+	struct executor_totals totals;
 
 	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
 	fill(&rig, 0);
@@ -365,14 +365,14 @@ static void first_bad_step(void **state)
 	rig.x[5 * SIDE * SIDE + 400] = NAN;
 	assert_int_equal(run(&rig, 12, BATCH, BATCH, &err), 0);
 	assert_int_equal(run(&rig, 13, BATCH, BATCH, &err), 0);
-	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
-	assert_int_equal(totals.first_bad, 12);
+	assert_int_equal(device_executor_read(rig.executor, &totals, &err), 0);
+	assert_int_equal(totals.first_nonfinite_step, 12);
 	assert_int_equal(totals.samples, 3 * BATCH);
 	assert_true(isnan(totals.loss_sum));
 	/* Reading begins anew. */
-	assert_int_equal(device_step_read(rig.step, &totals, &err), 0);
+	assert_int_equal(device_executor_read(rig.executor, &totals, &err), 0);
 	assert_int_equal(totals.samples, 0);
-	assert_int_equal(totals.first_bad, -1);
+	assert_int_equal(totals.first_nonfinite_step, -1);
 	rig_end(&rig);
 }
 

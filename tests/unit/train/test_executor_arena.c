@@ -56,22 +56,22 @@ static void arena_sizes(void **state)
 		int batch = rows[r].batch;
 		struct error err = {0};
 		struct graph *graph;
-		struct step_plan plan;
+		struct executor_arena arena_map;
 
 		assert_int_equal(model_build(rows[r].model, &shape, 10, rows[r].stem, &graph, &err),
 				 0);
-		assert_int_equal(step_plan_make(graph, batch, rows[r].train, &plan, &err), 0);
+		assert_int_equal(executor_arena_make(graph, batch, rows[r].train, &arena_map, &err), 0);
 		print_message("%s %d batch %d %s: %zu bytes, %zu without a plan\n", rows[r].model,
 			      rows[r].side, batch, rows[r].train ? "training" : "evaluation",
-			      plan.arena_bytes, unplanned(graph, batch, rows[r].train));
+			      arena_map.arena_bytes, unplanned(graph, batch, rows[r].train));
 		/* Gradients live beside what is kept for a few ops only. */
 		if (rows[r].train && residual) {
-			assert_true(plan.arena_bytes >= kept(graph, batch));
-			assert_true(plan.arena_bytes * 2 <= kept(graph, batch) * 3);
+			assert_true(arena_map.arena_bytes >= kept(graph, batch));
+			assert_true(arena_map.arena_bytes * 2 <= kept(graph, batch) * 3);
 		}
 		if (residual)
-			assert_true(plan.arena_bytes * 2 <= unplanned(graph, batch, rows[r].train));
-		step_plan_free(&plan);
+			assert_true(arena_map.arena_bytes * 2 <= unplanned(graph, batch, rows[r].train));
+		executor_arena_free(&arena_map);
 		graph_free(graph);
 	}
 }
@@ -80,7 +80,7 @@ static void refused(void **state)
 {
 	const struct shape shape = {2, 4, 4};
 	struct error err = {0};
-	struct step_plan plan;
+	struct executor_arena arena_map;
 
 	for (int fault = 0; fault < 2; fault++) {
 		struct graph *graph = graph_new("odd", &shape, 10);
@@ -92,10 +92,10 @@ static void refused(void **state)
 			graph_relu(graph, value);
 		graph_linear(graph, "b", value, 10);
 		assert_int_equal(graph->error.code, 0);
-		assert_int_equal(step_plan_make(graph, 1, true, &plan, &err), -ERR_INTERNAL);
+		assert_int_equal(executor_arena_make(graph, 1, true, &arena_map, &err), -ERR_INTERNAL);
 		assert_non_null(strstr(err.text, fault ? "add" : "relu"));
-		assert_int_equal(step_plan_make(graph, 1, false, &plan, &err), 0);
-		step_plan_free(&plan);
+		assert_int_equal(executor_arena_make(graph, 1, false, &arena_map, &err), 0);
+		executor_arena_free(&arena_map);
 		graph_free(graph);
 	}
 }

@@ -236,8 +236,8 @@ struct rig {
 	 * push. */
 	float *weights, *gradients, *momentum, *buffers;
 	float *there[STATES];
-	struct step_request request;
-	struct device_step *step;
+	struct executor_request request;
+	struct device_executor *executor;
 };
 
 static void good(int rc, const struct error *err)
@@ -313,14 +313,14 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 		good(model_build(row->model, &row->shape, row->classes, row->stem, &rig->graph,
 				 &err),
 		     &err);
-	good(buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
+	good(buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
 	make_room(rig);
 	good(graph_initialise(rig->graph, 5, rig->buckets.offsets, rig->weights, &err), &err);
 	graph_initialise_buffers(rig->graph, rig->buffers);
 	/* Gradients that are not overwritten would show. */
 	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
 	push(rig);
-	rig->request = (struct step_request){
+	rig->request = (struct executor_request){
 		.graph = rig->graph,
 		.batch = row->batch,
 		.loss = row->mse ? LOSS_MSE : LOSS_CROSS_ENTROPY,
@@ -342,16 +342,16 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 		/* Where bits are compared: a GPU's fastest sums are in any order. */
 		.deterministic = on_gpu() && !direct,
 	};
-	good(device_step_new(rig->queue, &rig->request, &rig->step, &err), &err);
+	good(device_executor_new(rig->queue, &rig->request, &rig->executor, &err), &err);
 	/* With PyTorch's first scale the gradients of these few samples are not finite in fp16. */
 	if (train && rig->request.precision == PRECISION_F16)
-		good(device_step_scale(rig->step, &(struct step_scale){.scale = 64}, NULL, &err),
+		good(device_executor_grad_scaler(rig->executor, &(struct grad_scaler_state){.scale = 64}, NULL, &err),
 		     &err);
 }
 
 static void rig_end(struct rig *rig)
 {
-	device_step_free(rig->step);
+	device_executor_free(rig->executor);
 	for (int i = 0; i < STATES; i++) {
 		rig->device->ops->memory_free(rig->device, rig->there[i]);
 		free(state_of(rig, i));
@@ -378,7 +378,7 @@ static void run_once(struct rig *rig, const struct row *row, int index, int coun
 	void *target = malloc((size_t)count * sizeof(float) + 1);
 	uint64_t state = (uint64_t)index * 977 + 13;
 	struct error err = {0};
-	struct step_input input = {.x = x,
+	struct executor_input input = {.x = x,
 				   .target = target,
 				   .count = count,
 				   .global_count = global,
@@ -396,7 +396,7 @@ static void run_once(struct rig *rig, const struct row *row, int index, int coun
 		else
 			((int32_t *)target)[i] = (i * 3 + index) % row->classes;
 	}
-	good(device_step_run(rig->step, &input, &err), &err);
+	good(device_executor_run(rig->executor, &input, &err), &err);
 	free(x);
 	free(target);
 }
@@ -507,14 +507,14 @@ static void copy_state(struct rig *to, const struct rig *from)
 
 static void compare_totals(struct rig *rig, struct rig *reference, double bound)
 {
-	struct step_totals a, b;
+	struct executor_totals a, b;
 	struct error err = {0};
 
-	good(device_step_read(rig->step, &a, &err), &err);
-	good(device_step_read(reference->step, &b, &err), &err);
+	good(device_executor_read(rig->executor, &a, &err), &err);
+	good(device_executor_read(reference->executor, &b, &err), &err);
 	assert_int_equal(a.samples, b.samples);
 	assert_int_equal(a.last_samples, b.last_samples);
-	assert_int_equal(a.first_bad, b.first_bad);
+	assert_int_equal(a.first_nonfinite_step, b.first_nonfinite_step);
 	if (fabs(a.loss_sum - b.loss_sum) > bound * fabs(b.loss_sum) ||
 	    fabs(a.last_loss_sum - b.last_loss_sum) > bound * fabs(b.last_loss_sum))
 		fail_msg("the losses add up to %.9g, the reference's to %.9g", a.loss_sum,
@@ -527,10 +527,10 @@ static void compare_totals(struct rig *rig, struct rig *reference, double bound)
 /* Gradients of fp16 carry the loss's scale until they are used. */
 static void unscale(struct rig *rig)
 {
-	struct step_scale scale;
+	struct grad_scaler_state scale;
 	struct error err = {0};
 
-	good(device_step_scale(rig->step, NULL, &scale, &err), &err);
+	good(device_executor_grad_scaler(rig->executor, NULL, &scale, &err), &err);
 	assert_int_equal(scale.skipped, 0);
 	for (size_t i = 0; i < rig->buckets.total; i++)
 		rig->gradients[i] /= scale.scale;
@@ -630,12 +630,12 @@ static void same_bits(void **state)
 		run_once(&a, row, i, 2 + i % (row->batch - 1), 4, true, true);
 		run_once(&b, row, i, 2 + i % (row->batch - 1), 4, true, true);
 	}
-	struct step_totals totals;
+	struct executor_totals totals;
 	struct error err = {0};
 
 	/* They wait for what is under way. */
-	good(device_step_read(a.step, &totals, &err), &err);
-	good(device_step_read(b.step, &totals, &err), &err);
+	good(device_executor_read(a.executor, &totals, &err), &err);
+	good(device_executor_read(b.executor, &totals, &err), &err);
 	pull(&a);
 	pull(&b);
 	assert_memory_equal(a.weights, b.weights, a.buckets.total * sizeof(float));
@@ -678,7 +678,7 @@ static void refused(void **state)
 	struct error err = {0};
 	float x[9 * 3 * 8 * 8] = {0};
 	int32_t target[9] = {0};
-	struct step_input input = {.x = x,
+	struct executor_input input = {.x = x,
 				   .target = target,
 				   .count = 9,
 				   .global_count = 9,
@@ -686,21 +686,21 @@ static void refused(void **state)
 				   .last = true};
 
 	rig_begin(&rig, row, tested, true, true);
-	assert_int_equal(device_step_run(rig.step, &input, &err), -ERR_INTERNAL);
+	assert_int_equal(device_executor_run(rig.executor, &input, &err), -ERR_INTERNAL);
 	input.count = 2;
 	target[0] = 10;
 	if (on_gpu()) {
-		struct step_totals totals;
+		struct executor_totals totals;
 
 		/* Nothing waits for a step there: the loss of such a label is a NaN. */
 		input.step = 7;
-		good(device_step_run(rig.step, &input, &err), &err);
-		good(device_step_read(rig.step, &totals, &err), &err);
-		assert_int_equal(totals.first_bad, 7);
+		good(device_executor_run(rig.executor, &input, &err), &err);
+		good(device_executor_read(rig.executor, &totals, &err), &err);
+		assert_int_equal(totals.first_nonfinite_step, 7);
 		rig_end(&rig);
 		return;
 	}
-	assert_int_equal(device_step_run(rig.step, &input, &err), -ERR_DATA);
+	assert_int_equal(device_executor_run(rig.executor, &input, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "label 10"));
 	rig_end(&rig);
 }

@@ -27,7 +27,7 @@ struct recorder {
 	struct device device;
 	struct device_queue queue;
 	struct comm comm;
-	struct step_request request;
+	struct executor_request request;
 	const struct graph *graph;
 	struct buckets buckets;
 	int *readers;	  /* of each value, with the loss */
@@ -449,7 +449,7 @@ static void begin(struct recorder *recorder, const struct row *row)
 	*recorder = (struct recorder){.device = {&stand_in}, .comm = {&beside, 0, 2}};
 	recorder->queue.device = &recorder->device;
 	assert_int_equal(
-		buckets_plan(graph, row->first_bytes, row->cap_bytes, &recorder->buckets, &err), 0);
+		buckets_make(graph, row->first_bytes, row->cap_bytes, &recorder->buckets, &err), 0);
 	recorder->graph = graph;
 	recorder->readers = calloc((size_t)graph->value_count, sizeof *recorder->readers);
 	recorder->written = calloc((size_t)graph->value_count, sizeof *recorder->written);
@@ -460,7 +460,7 @@ static void begin(struct recorder *recorder, const struct row *row)
 			recorder->readers[graph->ops[i].input2]++;
 	}
 	recorder->readers[graph->output]++;
-	recorder->request = (struct step_request){
+	recorder->request = (struct executor_request){
 		.graph = graph,
 		.batch = row->batch,
 		.train = row->train,
@@ -490,11 +490,11 @@ static void end(struct recorder *recorder)
 	graph_free((struct graph *)recorder->graph);
 }
 
-static void run_once(struct recorder *recorder, struct device_step *step, const struct row *row,
+static void run_once(struct recorder *recorder, struct device_executor *executor, const struct row *row,
 		     int run_index, int count, const float *x, const int32_t *labels)
 {
 	int n = recorder->graph->op_count;
-	struct step_input input = {.x = x,
+	struct executor_input input = {.x = x,
 				   .target = labels,
 				   .count = count,
 				   .global_count = 8,
@@ -511,7 +511,7 @@ static void run_once(struct recorder *recorder, struct device_step *step, const 
 	recorder->runs = run_index + 1;
 	recorder->bucket = recorder->updated = 0;
 	recorder->finished = 0;
-	assert_int_equal(device_step_run(step, &input, &err), 0);
+	assert_int_equal(device_executor_run(executor, &input, &err), 0);
 	if (!row->train) {
 		assert_int_equal(recorder->calls, n + 2);
 		return;
@@ -530,7 +530,7 @@ static void steps(void **state)
 	struct recorder *recorder = malloc(sizeof *recorder);
 
 	for (size_t r = 0; r < ROWS(rows); r++) {
-		struct device_step *step;
+		struct device_executor *executor;
 		struct error err = {0};
 
 		print_message("%s %d: %s\n", rows[r].model, rows[r].side, rows[r].why);
@@ -540,16 +540,16 @@ static void steps(void **state)
 		float *x = calloc((size_t)rows[r].batch * x_count, sizeof *x);
 		int32_t *labels = calloc((size_t)rows[r].batch, sizeof *labels);
 
-		assert_int_equal(device_step_new(&recorder->queue, &recorder->request, &step, &err),
+		assert_int_equal(device_executor_new(&recorder->queue, &recorder->request, &executor, &err),
 				 0);
 		/* Whole batches, and a smaller one in the same memory. */
 		for (int update = 0; update < 2; update++)
 			for (int i = 0; i < rows[r].runs; i++)
-				run_once(recorder, step, &rows[r], i,
+				run_once(recorder, executor, &rows[r], i,
 					 update && rows[r].batch > 1 ? rows[r].batch - 1
 								     : rows[r].batch,
 					 x, labels);
-		device_step_free(step);
+		device_executor_free(executor);
 		free(x);
 		free(labels);
 		end(recorder);

@@ -33,7 +33,7 @@ struct rig {
 	struct graph *graph;
 	struct buckets buckets;
 	float *weights, *gradients, *momentum, *buffers;
-	struct device_step *train, *val;
+	struct device_executor *train, *val;
 	float x[COUNT * IMAGE];
 	int32_t labels[COUNT];
 };
@@ -63,7 +63,7 @@ static struct rig *rig_begin(const char *model)
 	good(rig->device->ops->queue_new(rig->device, &rig->queue, &err), &err);
 	good(comm_open("self", &world, NULL, &rig->comm, &err), &err);
 	good(model_build(model, &shape, 10, STEM_DEFAULT, &rig->graph, &err), &err);
-	good(buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
+	good(buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), &err);
 	rig->weights = floats(rig->graph->weight_count);
 	rig->gradients = floats(rig->graph->weight_count);
 	rig->momentum = floats(rig->graph->weight_count);
@@ -73,7 +73,7 @@ static struct rig *rig_begin(const char *model)
 	/* What is there before the first run must not count. */
 	memset(rig->gradients, 0xff, rig->buckets.total * sizeof(float));
 
-	struct step_request request = {
+	struct executor_request request = {
 		.graph = rig->graph,
 		.batch = COUNT,
 		.train = true,
@@ -87,18 +87,18 @@ static struct rig *rig_begin(const char *model)
 		.smoothing = 0.1f,
 	};
 
-	good(device_step_new(rig->queue, &request, &rig->train, &err), &err);
+	good(device_executor_new(rig->queue, &request, &rig->train, &err), &err);
 	request.train = false;
 	request.gradients = request.momentum = NULL;
 	request.smoothing = 0;
-	good(device_step_new(rig->queue, &request, &rig->val, &err), &err);
+	good(device_executor_new(rig->queue, &request, &rig->val, &err), &err);
 	return rig;
 }
 
 static void rig_end(struct rig *rig)
 {
-	device_step_free(rig->train);
-	device_step_free(rig->val);
+	device_executor_free(rig->train);
+	device_executor_free(rig->val);
 	free(rig->weights);
 	free(rig->gradients);
 	free(rig->momentum);
@@ -126,10 +126,10 @@ static void fill(struct rig *rig, int update)
 }
 
 /* Samples from begin on. */
-static void run(struct rig *rig, struct device_step *step, int begin, int count, bool first,
+static void run(struct rig *rig, struct device_executor *executor, int begin, int count, bool first,
 		bool last, float lr)
 {
-	struct step_input input = {.x = rig->x + (size_t)begin * IMAGE,
+	struct executor_input input = {.x = rig->x + (size_t)begin * IMAGE,
 				   .target = rig->labels + begin,
 				   .count = count,
 				   .global_count = COUNT,
@@ -138,15 +138,15 @@ static void run(struct rig *rig, struct device_step *step, int begin, int count,
 				   .last = last};
 	struct error err = {0};
 
-	good(device_step_run(step, &input, &err), &err);
+	good(device_executor_run(executor, &input, &err), &err);
 }
 
-static struct step_totals totals_of(struct device_step *step)
+static struct executor_totals totals_of(struct device_executor *executor)
 {
-	struct step_totals totals;
+	struct executor_totals totals;
 	struct error err = {0};
 
-	good(device_step_read(step, &totals, &err), &err);
+	good(device_executor_read(executor, &totals, &err), &err);
 	return totals;
 }
 
@@ -213,7 +213,7 @@ static void pytorch_updates(void **state)
 
 	for (int update = 0; update < (int)ROWS(torch_updates_double); update++) {
 		const struct update_vector *row = &torch_updates_double[update];
-		struct step_totals totals;
+		struct executor_totals totals;
 		double sums[2];
 		/* From the second on rounding grows: PyTorch's float32 is 2e-4 away. */
 		double bound = update ? 2e-3 : 2e-6;
@@ -244,7 +244,7 @@ static void evaluation(void **state)
 	size_t weights = rig->buckets.total * sizeof(float);
 	size_t buffers = (size_t)rig->graph->buffer_total * sizeof(float);
 	float *kept = malloc(weights), *kept_buffers = malloc(buffers);
-	struct step_totals first, second;
+	struct executor_totals first, second;
 
 	assert_true(kept && kept_buffers);
 	fill(rig, 0);
@@ -297,7 +297,7 @@ static void no_samples(void **state)
 static void cut_in_runs(void **state)
 {
 	struct rig *whole = rig_begin("convnet"), *cut = rig_begin("convnet");
-	struct step_totals totals;
+	struct executor_totals totals;
 
 	fill(whole, 0);
 	fill(cut, 0);
@@ -330,7 +330,7 @@ static void bad_run(void **state)
 	fill(rig, 0);
 	rig->x[6 * IMAGE + 7] = NAN;
 	for (int i = 0; i < 3; i++) {
-		struct step_input input = {.x = rig->x + (size_t)(4 * i) * IMAGE,
+		struct executor_input input = {.x = rig->x + (size_t)(4 * i) * IMAGE,
 					   .target = rig->labels,
 					   .count = 4,
 					   .global_count = 12,
@@ -340,12 +340,12 @@ static void bad_run(void **state)
 					   .last = i == 2};
 		struct error err = {0};
 
-		good(device_step_run(rig->train, &input, &err), &err);
+		good(device_executor_run(rig->train, &input, &err), &err);
 	}
 
-	struct step_totals totals = totals_of(rig->train);
+	struct executor_totals totals = totals_of(rig->train);
 
-	assert_int_equal(totals.first_bad, 71);
+	assert_int_equal(totals.first_nonfinite_step, 71);
 	assert_true(isnan(totals.last_loss_sum));
 	assert_int_equal(totals.last_samples, 12);
 	rig_end(rig);
@@ -358,8 +358,8 @@ static void one_value(void **state)
 	struct rig *rig = rig_begin("resnet18");
 	struct error err = {0};
 	struct graph *graph;
-	struct device_step *step;
-	struct step_input input = {.x = rig->x,
+	struct device_executor *executor;
+	struct executor_input input = {.x = rig->x,
 				   .target = rig->labels,
 				   .count = 1,
 				   .global_count = 1,
@@ -368,7 +368,7 @@ static void one_value(void **state)
 
 	good(model_build("resnet18", &shape, 10, STEM_DEFAULT, &graph, &err), &err);
 
-	struct step_request request = {
+	struct executor_request request = {
 		.graph = graph,
 		.batch = 2,
 		.train = true,
@@ -380,12 +380,12 @@ static void one_value(void **state)
 		.buffers = rig->buffers,
 	};
 
-	good(device_step_new(rig->queue, &request, &step, &err), &err);
-	assert_int_equal(device_step_run(step, &input, &err), -ERR_DATA);
+	good(device_executor_new(rig->queue, &request, &executor, &err), &err);
+	assert_int_equal(device_executor_run(executor, &input, &err), -ERR_DATA);
 	assert_non_null(strstr(err.text, "--batch"));
 	input.count = 2;
-	good(device_step_run(step, &input, &err), &err);
-	device_step_free(step);
+	good(device_executor_run(executor, &input, &err), &err);
+	device_executor_free(executor);
 	graph_free(graph);
 	rig_end(rig);
 }

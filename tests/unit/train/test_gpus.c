@@ -16,7 +16,7 @@
 struct row {
 	const char *name;
 	int count;
-	struct gpu_card cards[6];
+	struct rank_gpu rank_gpus[6];
 	bool allow;
 	int rc;
 	bool shared;
@@ -26,31 +26,31 @@ struct row {
 static const struct row rows[] = {
 	{.name = "one each",
 	 .count = 3,
-	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}, {"b", "GPU-3", NEW}}},
-	{.name = "alone", .count = 1, .cards = {{"a", "GPU-1", NEW}}},
+	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}, {"b", "GPU-3", NEW}}},
+	{.name = "alone", .count = 1, .rank_gpus = {{"a", "GPU-1", NEW}}},
 	{.name = "two on one",
 	 .count = 3,
-	 .cards = {{"a", "GPU-2", NEW}, {"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
+	 .rank_gpus = {{"a", "GPU-2", NEW}, {"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
 	 .rc = -ERR_UNAVAILABLE,
 	 .says = {"a GPU is used by more than one rank", "rank 0  a  GPU-2; rank 2  a  GPU-2",
 		  "LOCAL_RANK", "--allow-shared-gpu"}},
 	{.name = "allowed",
 	 .count = 2,
-	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-1", NEW}},
+	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-1", NEW}},
 	 .allow = true,
 	 .shared = true},
 	{.name = "allowed, and not needed",
 	 .count = 2,
-	 .cards = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
+	 .rank_gpus = {{"a", "GPU-1", NEW}, {"a", "GPU-2", NEW}},
 	 .allow = true},
 	{.name = "containers of one machine have other host names",
 	 .count = 2,
-	 .cards = {{"pod-0", "GPU-1", NEW}, {"pod-1", "GPU-1", NEW}},
+	 .rank_gpus = {{"pod-0", "GPU-1", NEW}, {"pod-1", "GPU-1", NEW}},
 	 .rc = -ERR_UNAVAILABLE,
 	 .says = {"rank 0  pod-0  GPU-1; rank 1  pod-1  GPU-1"}},
 	{.name = "two GPUs, twice each",
 	 .count = 4,
-	 .cards = {{"a", "GPU-1", NEW},
+	 .rank_gpus = {{"a", "GPU-1", NEW},
 		   {"a", "GPU-2", NEW},
 		   {"a", "GPU-1", NEW},
 		   {"a", "GPU-2", NEW}},
@@ -58,16 +58,16 @@ static const struct row rows[] = {
 	 .says = {"GPUs are used", "rank 0  a  GPU-1; rank 2  a  GPU-1; rank 1  a  GPU-2; rank 3"}},
 	{.name = "MIG devices of one GPU are two",
 	 .count = 2,
-	 .cards = {{"a", "MIG-1", NEW}, {"a", "MIG-2", NEW}}},
-	{.name = "not known is not equal", .count = 2, .cards = {{"a", "", NEW}, {"a", "", NEW}}},
+	 .rank_gpus = {{"a", "MIG-1", NEW}, {"a", "MIG-2", NEW}}},
+	{.name = "not known is not equal", .count = 2, .rank_gpus = {{"a", "", NEW}, {"a", "", NEW}}},
 	{.name = "libraries that do not fit",
 	 .count = 3,
-	 .cards = {{"a", "GPU-1", NEW}, {"b", "GPU-2", NEW}, {"c", "GPU-3", 22703}},
+	 .rank_gpus = {{"a", "GPU-1", NEW}, {"b", "GPU-2", NEW}, {"c", "GPU-3", 22703}},
 	 .rc = -ERR_UNAVAILABLE,
 	 .says = {"rank 0 on a has NCCL 2.28.9 and rank 2 on c has NCCL 2.27.3"}},
 	{.name = "a patch apart is fine",
 	 .count = 2,
-	 .cards = {{"a", "GPU-1", NEW}, {"b", "GPU-2", 22803}}},
+	 .rank_gpus = {{"a", "GPU-1", NEW}, {"b", "GPU-2", 22803}}},
 };
 
 static void test_rows(void **state)
@@ -76,7 +76,7 @@ static void test_rows(void **state)
 		const struct row *row = &rows[i];
 		struct error err = {0};
 		bool shared = false;
-		int rc = gpus_check(row->cards, row->count, row->allow, &shared, &err);
+		int rc = gpus_check(row->rank_gpus, row->count, row->allow, &shared, &err);
 
 		if (rc != row->rc || shared != row->shared)
 			fail_msg("%s: %d, shared %d: %s", row->name, rc, shared, err.text);
@@ -90,16 +90,16 @@ static void test_rows(void **state)
 /* A whole world on one GPU: the text ends, and its mend is still there. */
 static void test_many(void **state)
 {
-	struct gpu_card cards[1000] = {0};
+	struct rank_gpu rank_gpus[1000] = {0};
 	struct error err = {0};
 	bool shared;
 
 	for (int i = 0; i < 1000; i++) {
-		memset(cards[i].host, 'h', sizeof cards[i].host - 1);
-		memset(cards[i].uuid, 'u', sizeof cards[i].uuid - 1);
-		cards[i].version = NEW;
+		memset(rank_gpus[i].host, 'h', sizeof rank_gpus[i].host - 1);
+		memset(rank_gpus[i].uuid, 'u', sizeof rank_gpus[i].uuid - 1);
+		rank_gpus[i].version = NEW;
 	}
-	assert_int_equal(gpus_check(cards, 1000, false, &shared, &err), -ERR_UNAVAILABLE);
+	assert_int_equal(gpus_check(rank_gpus, 1000, false, &shared, &err), -ERR_UNAVAILABLE);
 	assert_non_null(strstr(err.text, "more"));
 	assert_non_null(strstr(err.text, "--comm mpi"));
 }

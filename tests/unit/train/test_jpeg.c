@@ -9,9 +9,9 @@
 
 #define SIDE 16
 
-static const char *folder;
+static const char *directory;
 
-static void center(void *context, int width, int height, struct jpeg_part *out)
+static void center(void *context, int width, int height, struct jpeg_crop *out)
 {
 	imagefolder_center(width, height, SIDE, out);
 }
@@ -20,7 +20,7 @@ static size_t read_all(const char *name, unsigned char *out, size_t room)
 {
 	char path[512];
 
-	snprintf(path, sizeof path, "%s/%s", folder, name);
+	snprintf(path, sizeof path, "%s/%s", directory, name);
 	FILE *file = fopen(path, "re");
 
 	if (!file)
@@ -51,7 +51,7 @@ static void files(void **state)
 		{"two-components", -ERR_DATA, ""},
 		{"text", -ERR_DATA, "Not a JPEG file"},
 	};
-	struct dataset_room rows_room = {0};
+	struct dataset_buffer rows_room = {0};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		const struct jpeg_request request = {rows[i].name, center, NULL};
@@ -78,7 +78,7 @@ static void each_cut_is_found(void **state)
 	unsigned char bytes[4096], out[3 * SIDE * SIDE];
 	size_t size = read_all("rgb.jpg", bytes, sizeof bytes);
 	const struct jpeg_request request = {"cut", center, NULL};
-	struct dataset_room rows = {0};
+	struct dataset_buffer rows = {0};
 
 	for (size_t cut = 0; cut + 2 < size; cut++) {
 		struct error err = {0};
@@ -89,9 +89,9 @@ static void each_cut_is_found(void **state)
 	free(rows.bytes);
 }
 
-static void far_enlarged(void *context, int width, int height, struct jpeg_part *part)
+static void far_enlarged(void *context, int width, int height, struct jpeg_crop *part)
 {
-	*part = (struct jpeg_part){.width = width,
+	*part = (struct jpeg_crop){.width = width,
 				   .height = height,
 				   .full_width = 1 << 28,
 				   .full_height = 1 << 28,
@@ -107,7 +107,7 @@ static void enlarges(void **state)
 	unsigned char bytes[4096], out[3 * SIDE * SIDE];
 	size_t size = read_all("rgb.jpg", bytes, sizeof bytes);
 	const struct jpeg_request request = {"large", far_enlarged, NULL};
-	struct dataset_room rows = {0};
+	struct dataset_buffer rows = {0};
 	struct error err = {0};
 
 	if (data_jpeg.decode(&request, bytes, size, out, &rows, &err))
@@ -130,7 +130,7 @@ static void centers(void **state)
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
-		struct jpeg_part part;
+		struct jpeg_crop part;
 
 		imagefolder_center(rows[i].width, rows[i].height, rows[i].side, &part);
 		assert_int_equal(part.width, rows[i].width);
@@ -152,7 +152,7 @@ static void resized_crops(void **state)
 	for (size_t i = 0; i < ROWS(sizes); i++)
 		for (uint32_t index = 0; index < 2000; index++) {
 			int width = sizes[i][0], height = sizes[i][1];
-			struct jpeg_part part, again;
+			struct jpeg_crop part, again;
 
 			imagefolder_resized_crop(width, height, 224, 3, 1, index, &part);
 			imagefolder_resized_crop(width, height, 224, 3, 1, index, &again);
@@ -195,7 +195,7 @@ static void resizing(void **state)
 		struct resize_axis axis;
 		struct error err;
 
-		assert_int_equal(resize_plan(rows[i].from, rows[i].length, rows[i].full,
+		assert_int_equal(resize_axis_new(rows[i].from, rows[i].length, rows[i].full,
 					     rows[i].first, rows[i].count, &axis, &err),
 				 0);
 		memset(line, 201, sizeof line);
@@ -213,7 +213,7 @@ static void resizing(void **state)
 		resize_row(&axis, line, out);
 		if (!i)
 			assert_memory_equal(out, line, sizeof line);
-		resize_free(&axis);
+		resize_axis_free(&axis);
 	}
 }
 
@@ -227,6 +227,6 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 64;
-	folder = argv[1];
+	directory = argv[1];
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

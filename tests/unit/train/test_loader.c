@@ -127,9 +127,9 @@ static void same_for_all_threads(void **state)
 			for (; added < 10 && !loader_full(loader); added++) {
 				for (uint32_t i = 0; i < 9; i++)
 					indices[i] = ((uint32_t)added * 9 + i * 3) % SAMPLES;
-				loader_add(loader, indices, added % 2 ? 9 : 4, added, added * 100);
+				loader_submit(loader, indices, added % 2 ? 9 : 4, added, added * 100);
 			}
-			assert_int_equal(loader_take(loader, &batch, &err), 0);
+			assert_int_equal(loader_next(loader, &batch, &err), 0);
 			assert_int_equal(batch->count, n % 2 ? 9 : 4);
 			assert_int_equal(batch->tag, n * 100);
 			for (int i = 0; i < batch->count; i++) {
@@ -145,7 +145,7 @@ static void same_for_all_threads(void **state)
 				assert_memory_equal(batch->x + i * 12, x, sizeof x);
 				assert_int_equal(((int32_t *)batch->target)[i], target);
 			}
-			loader_give(loader);
+			loader_release(loader);
 		}
 		dataset_scratch_free(&scratch);
 		loader_free(loader);
@@ -162,16 +162,16 @@ static void raw_is_the_same(void **state)
 	struct batch *one, *two;
 	struct error err = {0};
 
-	loader_add(whole, indices, 8, 7, 0);
-	loader_add(raw, indices, 8, 7, 0);
-	assert_int_equal(loader_take(whole, &one, &err), 0);
-	assert_int_equal(loader_take(raw, &two, &err), 0);
+	loader_submit(whole, indices, 8, 7, 0);
+	loader_submit(raw, indices, 8, 7, 0);
+	assert_int_equal(loader_next(whole, &one, &err), 0);
+	assert_int_equal(loader_next(raw, &two, &err), 0);
 	assert_null(two->x);
 	for (int i = 0; i < 8; i++) {
 		float x[12];
 
 		augment_bytes((unsigned char *)two->raw + i * 12, &odd.dataset.shape, 1,
-			      &two->choices[i], (const float(*)[256])table, x);
+			      &two->augments[i], (const float(*)[256])table, x);
 		assert_memory_equal(x, one->x + i * 12, sizeof x);
 		assert_int_equal(((int32_t *)two->target)[i], ((int32_t *)one->target)[i]);
 	}
@@ -321,8 +321,8 @@ static void faulty_samples(void **state)
 		odd.missing = rows[r].missing;
 		struct loader *loader = start(&odd, 5, threads[i % ROWS(threads)], false);
 
-		loader_add(loader, rows[r].indices, 5, 1, 0);
-		rc = loader_take(loader, &batch, &err);
+		loader_submit(loader, rows[r].indices, 5, 1, 0);
+		rc = loader_next(loader, &batch, &err);
 		if (rc != rows[r].rc || !strstr(err.text, rows[r].words))
 			fail_msg("%s: %d '%s'", rows[r].why, rc, err.text);
 		if (!rc) {
@@ -334,7 +334,7 @@ static void faulty_samples(void **state)
 					fail_msg("%s: target %d is %d", rows[r].why, k,
 						 ((int32_t *)batch->target)[k]);
 			for (int k = 1; k < batch->fault_count; k++)
-				assert_true(batch->faults[k].place >= batch->faults[k - 1].place);
+				assert_true(batch->faults[k].position >= batch->faults[k - 1].position);
 		}
 		loader_free(loader);
 	}
@@ -352,17 +352,17 @@ static void dropped(void **state)
 	loader = start(&odd, 3, 2, false);
 	for (int n = 0; n < 5; n++) {
 		while (!loader_full(loader))
-			loader_add(loader, first, 3, 0, 1);
-		loader_drop(loader);
-		loader_add(loader, second, 3, 0, 2);
-		assert_int_equal(loader_take(loader, &batch, &err), 0);
+			loader_submit(loader, first, 3, 0, 1);
+		loader_discard(loader);
+		loader_submit(loader, second, 3, 0, 2);
+		assert_int_equal(loader_next(loader, &batch, &err), 0);
 		assert_int_equal(batch->tag, 2);
 		assert_int_equal(((int32_t *)batch->target)[2], 1009);
-		loader_drop(loader);
+		loader_discard(loader);
 	}
 	/* Freed in the midst of work. */
 	while (!loader_full(loader))
-		loader_add(loader, first, 3, 0, 1);
+		loader_submit(loader, first, 3, 0, 1);
 	loader_free(loader);
 }
 
@@ -381,8 +381,8 @@ static void never_comes(void **state)
 	kept = odd;
 	kept.endless = 2;
 	assert_int_equal(loader_new(&request, &loader, &err), 0);
-	loader_add(loader, indices, 3, 0, 0);
-	assert_int_equal(loader_take(loader, &batch, &err), -ERR_IO);
+	loader_submit(loader, indices, 3, 0, 0);
+	assert_int_equal(loader_next(loader, &batch, &err), -ERR_IO);
 	assert_non_null(strstr(err.text, "2 of 3 samples"));
 	assert_false(loader_free(loader));
 }

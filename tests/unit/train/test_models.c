@@ -163,7 +163,7 @@ static size_t initial_of(size_t begin)
 	int seen = 0, expected = 0;
 	size_t r = begin;
 
-	assert_int_equal(buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
+	assert_int_equal(buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 
 	float *flat = malloc(buckets.total * sizeof *flat);
 
@@ -295,7 +295,7 @@ static void ready_order(void **state)
 		struct error err = {0};
 
 		assert_int_equal(
-			buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
+			buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 		for (int i = 0; models[m].names[i]; i++)
 			assert_string_equal(graph->params[buckets.ready[i]].name,
 					    models[m].names[i]);
@@ -325,21 +325,21 @@ static void buckets(void **state)
 
 	for (size_t r = 0; r < ROWS(rows); r++) {
 		struct graph *graph = build(rows[r].model, 1000, STEM_DEFAULT);
-		struct buckets plan;
+		struct buckets buckets;
 		struct error err = {0};
 		size_t offset = 0;
 
-		assert_int_equal(buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &plan, &err),
+		assert_int_equal(buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err),
 				 0);
-		assert_int_equal(plan.bucket_count, rows[r].count);
-		for (size_t i = 0; i < plan.bucket_count; i++) {
-			assert_int_equal(plan.list[i].count * sizeof(float), rows[r].bytes[i]);
-			assert_int_equal(plan.list[i].params, rows[r].params[i]);
-			assert_int_equal(plan.list[i].offset, offset);
-			offset += plan.list[i].count;
+		assert_int_equal(buckets.bucket_count, rows[r].count);
+		for (size_t i = 0; i < buckets.bucket_count; i++) {
+			assert_int_equal(buckets.list[i].count * sizeof(float), rows[r].bytes[i]);
+			assert_int_equal(buckets.list[i].params, rows[r].params[i]);
+			assert_int_equal(buckets.list[i].offset, offset);
+			offset += buckets.list[i].count;
 		}
 		assert_int_equal(offset, graph->weight_count);
-		buckets_free(&plan);
+		buckets_free(&buckets);
 		graph_free(graph);
 	}
 }

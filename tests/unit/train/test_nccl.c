@@ -246,11 +246,11 @@ static void well(struct rank *rank)
 		reduce_one(rank, type, COMM_MIN, 1);
 		reduce_one(rank, type, COMM_MAX, rank->size);
 	}
-	WANT(!comm_agree(rank->comm, rank->queue, values, 2, COMM_MAX, &rank->err));
+	WANT(!comm_reduce_on_host(rank->comm, rank->queue, values, 2, COMM_MAX, &rank->err));
 	WANT(values[0] == rank->size - 1 && values[1] == 0);
 	if (rank->rank == 1)
 		memcpy(shared, "hello", 5);
-	WANT(!comm_share(rank->comm, rank->queue, shared, 5, 1, &rank->err));
+	WANT(!comm_broadcast_on_host(rank->comm, rank->queue, shared, 5, 1, &rank->err));
 	WANT(!memcmp(shared, "hello", 5));
 	WANT(!rank->device->ops->memory_new(rank->device, (size_t)rank->size * 8, (void **)&all,
 					    &rank->err));
@@ -436,7 +436,7 @@ static void test_who_did_not_come(void **state)
 /* Rank 1 is heard of and then never enters NCCL. */
 static void open_or_stop_before(struct rank *rank)
 {
-	struct gpu_card card = {.host = "elsewhere", .uuid = "GPU-x", .version = 22809};
+	struct rank_gpu gpu = {.host = "elsewhere", .uuid = "GPU-x", .version = 22809};
 	struct env *env = env_capture();
 	struct ranks *ranks;
 
@@ -445,7 +445,7 @@ static void open_or_stop_before(struct rank *rank)
 		return;
 	}
 	WANT(!ranks_join(env, LONG_MS, &ranks, &rank->err));
-	WANT(!ranks_put(ranks, "berth.nccl.card", &card, sizeof card, &rank->err));
+	WANT(!ranks_put(ranks, "berth.nccl.card", &gpu, sizeof gpu, &rank->err));
 	sleep(SHORT_MS / 1000 + 3);
 	ranks_leave(ranks);
 }

@@ -12,26 +12,26 @@
 #include "train/checkpoint/owner.h"
 
 struct rig {
-	char folder[32], file[48];
-	struct owner_self self;
+	char directory[32], file[48];
+	struct owner_identity self;
 	struct owner_request request;
 };
 
 static void rig_begin(struct rig *rig)
 {
-	*rig = (struct rig){.folder = "/tmp/berth-owner-XXXXXX",
-			    .self = {.scheduler = "", .job = "mine", .follows = ""}};
-	assert_non_null(mkdtemp(rig->folder));
-	snprintf(rig->file, sizeof rig->file, "%s/.owner", rig->folder);
+	*rig = (struct rig){.directory = "/tmp/berth-owner-XXXXXX",
+			    .self = {.scheduler = "", .job = "mine", .predecessors = ""}};
+	assert_non_null(mkdtemp(rig->directory));
+	snprintf(rig->file, sizeof rig->file, "%s/.owner", rig->directory);
 	rig->request = (struct owner_request){
-		.folder = rig->folder, .self = &rig->self, .stale_ms = 600000, .watch_ms = 600};
+		.directory = rig->directory, .self = &rig->self, .stale_ms = 600000, .watch_ms = 600};
 }
 
 static void rig_end(struct rig *rig)
 {
 	unlink(rig->file);
 	/* Nothing else may lie there. */
-	assert_int_equal(rmdir(rig->folder), 0);
+	assert_int_equal(rmdir(rig->directory), 0);
 }
 
 /* As another machine's job would leave it, age_s ago. */
@@ -73,7 +73,7 @@ static void ages(void **state)
 		struct error err = {0};
 
 		claim(&rig, 1, rows[i].age_s);
-		int rc = owner_take(&rig.request, &owner, &err);
+		int rc = owner_acquire(&rig.request, &owner, &err);
 
 		if (rc != rows[i].rc || (rc && !strstr(err.text, rows[i].word)))
 			fail_msg("%d s: %d %s", rows[i].age_s, rc, err.text);
@@ -107,7 +107,7 @@ static void who_renews_lives(void **state)
 	claim(&rig, 1, 900);
 	stop = 0;
 	assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
-	int rc = owner_take(&rig.request, &owner, &err);
+	int rc = owner_acquire(&rig.request, &owner, &err);
 
 	stop = 1;
 	pthread_join(thread, NULL);
@@ -127,7 +127,7 @@ static void renewed(void **state)
 	size_t size;
 
 	rig_begin(&rig);
-	assert_int_equal(owner_take(&rig.request, &owner, &err), 0);
+	assert_int_equal(owner_acquire(&rig.request, &owner, &err), 0);
 	assert_int_equal(stat(rig.file, &before), 0);
 	assert_int_equal(owner_renew(owner, &err), 0);
 	assert_int_equal(stat(rig.file, &after), 0);
@@ -155,10 +155,10 @@ static void taken_and_ended(void **state)
 	struct rig rig;
 
 	rig_begin(&rig);
-	assert_int_equal(owner_take(&rig.request, &owner, &err), 0);
+	assert_int_equal(owner_acquire(&rig.request, &owner, &err), 0);
 	request = rig.request;
 	request.take_over = true;
-	assert_int_equal(owner_take(&request, &taker, &err), 0);
+	assert_int_equal(owner_acquire(&request, &taker, &err), 0);
 	owner_release(taker);
 	assert_int_not_equal(access(rig.file, F_OK), 0);
 	for (int i = 0; i < 2; i++) {
@@ -194,7 +194,7 @@ static void same_job(void **state)
 		stop = 0;
 		if (rows[i].renews && rows[i].rc)
 			assert_int_equal(pthread_create(&thread, NULL, renew_theirs, &rig), 0);
-		int rc = owner_take(&rig.request, &owner, &err);
+		int rc = owner_acquire(&rig.request, &owner, &err);
 
 		stop = 1;
 		if (rows[i].renews && rows[i].rc)
@@ -217,10 +217,10 @@ static void gives_up(void **state)
 
 	rig_begin(&rig);
 	rig.request.watch_ms = 100000;
-	rig.request.give_up = &yes;
+	rig.request.cancel = &yes;
 	claim(&rig, 1, 900);
 	clock_gettime(CLOCK_MONOTONIC, &begin);
-	assert_int_equal(owner_take(&rig.request, &owner, &err), -ERR_OUTPUT);
+	assert_int_equal(owner_acquire(&rig.request, &owner, &err), -ERR_OUTPUT);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_true(end.tv_sec - begin.tv_sec < 50);
 	rig_end(&rig);
@@ -237,7 +237,7 @@ static void *come(void *argument)
 	int i = (int)(intptr_t)argument;
 
 	/* Each as a job of its own. */
-	owner_take(&crowd.request, &owners[i], &err);
+	owner_acquire(&crowd.request, &owners[i], &err);
 	return NULL;
 }
 

@@ -226,7 +226,7 @@ static void other_world(void **state)
 				for (int k = 0; k < count; k++) {
 					int64_t at = position + rank + (int64_t)k * rows[i].then;
 
-					if (batch[k] != sampler.order[at])
+					if (batch[k] != sampler.permutation[at])
 						fail_msg("%s: rank %d entry %d", rows[i].why, rank,
 							 k);
 				}
@@ -289,7 +289,7 @@ static void weights(void **state)
 			model_build(row->model, &shape, row->classes, STEM_DEFAULT, &graph, &err),
 			0);
 		assert_int_equal(
-			buckets_plan(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
+			buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 
 		float *flat = calloc(buckets.total, sizeof *flat);
 

@@ -45,7 +45,7 @@ static void defaults(void **state)
 	options.lr = options.momentum = options.weight_decay = 0;
 	options.batch = 3;
 	options.epochs = 2;
-	options.schedule_said = true;
+	options.schedule_set = true;
 	assert_int_equal(train_defaults(&options, &err), 0);
 	assert_true(!options.lr && !options.momentum && !options.weight_decay);
 	assert_int_equal(options.batch, 3);

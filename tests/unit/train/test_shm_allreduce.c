@@ -19,17 +19,17 @@ static const size_t counts[] = {1, 0, 16384, 16385, 1023, 1025, 40000, 7};
 #define SUMS (sizeof counts / sizeof *counts)
 #define FLOATS 75000
 
-static void open_all(int ranks, struct window **windows)
+static void open_all(int ranks, struct shm_allreduce **windows)
 {
-	struct window_name name;
+	struct shm_handle name;
 	struct error err = {0};
 
 	assert_int_equal(
-		window_make(0, ranks, FLOATS * sizeof(float), 77, &windows[0], &name, &err), 0);
+		shm_allreduce_create(0, ranks, FLOATS * sizeof(float), 77, &windows[0], &name, &err), 0);
 	for (int r = 1; r < ranks; r++)
 		assert_int_equal(
-			window_map(r, ranks, FLOATS * sizeof(float), &name, &windows[r], &err), 0);
-	window_seal(windows[0]);
+			shm_allreduce_attach(r, ranks, FLOATS * sizeof(float), &name, &windows[r], &err), 0);
+	shm_allreduce_seal(windows[0]);
 }
 
 static float number(int rank, size_t i, int round)
@@ -38,28 +38,28 @@ static float number(int rank, size_t i, int round)
 		       (rank % 2 ? -1.37e-3 : 1e3) / (rank + 1));
 }
 
-static void fill(struct window *window, int rank, int round)
+static void fill(struct shm_allreduce *shm, int rank, int round)
 {
-	float *data = window_memory(window);
+	float *data = shm_allreduce_buffer(shm);
 
 	for (size_t i = 0; i < FLOATS; i++)
 		data[i] = number(rank, i, round);
 }
 
-static int begin_all(struct window *window, struct error *err)
+static int begin_all(struct shm_allreduce *shm, struct error *err)
 {
-	float *at = window_memory(window);
+	float *at = shm_allreduce_buffer(shm);
 	int rc = 0;
 
 	for (size_t s = 0; !rc && s < SUMS; at += counts[s++])
-		rc = window_begin(window, at, counts[s], err);
+		rc = shm_allreduce_start(shm, at, counts[s], err);
 	return rc;
 }
 
 /* Every bit: the ranks are added in their order. What no sum held stays. */
-static bool right(const struct window *window, int rank, int ranks, int round)
+static bool right(const struct shm_allreduce *shm, int rank, int ranks, int round)
 {
-	const float *data = window_memory(window);
+	const float *data = shm_allreduce_buffer(shm);
 	size_t summed = 0;
 
 	for (size_t s = 0; s < SUMS; s++)
@@ -81,40 +81,40 @@ static bool right(const struct window *window, int rank, int ranks, int round)
 static void test_by_turns(void **state)
 {
 	for (int ranks = 2; ranks <= RANKS_MOST; ranks++) {
-		struct window *windows[RANKS_MOST] = {0};
+		struct shm_allreduce *windows[RANKS_MOST] = {0};
 		struct error err = {0};
 
 		open_all(ranks, windows);
 		for (int round = 0; round < 3; round++) {
 			for (int r = 0; r < ranks; r++) {
-				assert_true(window_done(windows[r]));
+				assert_true(shm_allreduce_done(windows[r]));
 				fill(windows[r], r, round);
 			}
 			for (int r = 0; r < ranks; r++) {
-				assert_false(window_here(windows[0], r) && r);
+				assert_false(shm_allreduce_has_arrived(windows[0], r) && r);
 				assert_int_equal(begin_all(windows[r], &err), 0);
-				assert_false(window_done(windows[r]));
+				assert_false(shm_allreduce_done(windows[r]));
 				/* Nothing is touched before the last rank is there. */
-				assert_int_equal(window_work(windows[r]), r == ranks - 1);
+				assert_int_equal(shm_allreduce_progress(windows[r]), r == ranks - 1);
 				for (int other = 0; other < ranks; other++)
-					assert_int_equal(window_here(windows[r], other),
+					assert_int_equal(shm_allreduce_has_arrived(windows[r], other),
 							 other <= r);
 			}
 			/* One rank alone may do the work of all. */
-			while (window_work(windows[round % ranks]))
+			while (shm_allreduce_progress(windows[round % ranks]))
 				;
 			for (int r = 0; r < ranks; r++) {
-				assert_true(window_done(windows[r]));
+				assert_true(shm_allreduce_done(windows[r]));
 				assert_true(right(windows[r], r, ranks, round));
 			}
 		}
 		for (int r = 0; r < ranks; r++)
-			window_free(windows[r]);
+			shm_allreduce_free(windows[r]);
 	}
 }
 
 struct racer {
-	struct window *window;
+	struct shm_allreduce *shm;
 	int rank, ranks;
 	bool passed;
 };
@@ -126,20 +126,20 @@ static void *race(void *context)
 
 	racer->passed = true;
 	for (int round = 0; racer->passed && round < ROUNDS; round++) {
-		fill(racer->window, racer->rank, round);
-		racer->passed = !begin_all(racer->window, &err);
-		while (!window_done(racer->window))
-			if (!window_work(racer->window))
+		fill(racer->shm, racer->rank, round);
+		racer->passed = !begin_all(racer->shm, &err);
+		while (!shm_allreduce_done(racer->shm))
+			if (!shm_allreduce_progress(racer->shm))
 				sched_yield();
 		racer->passed =
-			racer->passed && right(racer->window, racer->rank, racer->ranks, round);
+			racer->passed && right(racer->shm, racer->rank, racer->ranks, round);
 	}
 	return NULL;
 }
 
 static void test_race(void **state)
 {
-	struct window *windows[RANKS_MOST] = {0};
+	struct shm_allreduce *windows[RANKS_MOST] = {0};
 	struct racer racers[RANKS_MOST];
 	pthread_t threads[RANKS_MOST];
 	const int ranks = 3;
@@ -153,44 +153,44 @@ static void test_race(void **state)
 		pthread_join(threads[r], NULL);
 	for (int r = 0; r < ranks; r++) {
 		assert_true(racers[r].passed);
-		window_free(windows[r]);
+		shm_allreduce_free(windows[r]);
 	}
 }
 
 static void test_holds(void **state)
 {
-	struct window *windows[RANKS_MOST] = {0};
+	struct shm_allreduce *windows[RANKS_MOST] = {0};
 	float elsewhere;
 
 	open_all(2, windows);
 
-	float *mine = window_memory(windows[0]), *other = window_memory(windows[1]);
+	float *mine = shm_allreduce_buffer(windows[0]), *other = shm_allreduce_buffer(windows[1]);
 
-	assert_true(window_holds(windows[0], mine, FLOATS));
-	assert_true(window_holds(windows[0], mine + FLOATS - 1, 1));
-	assert_false(window_holds(windows[0], mine, FLOATS + 4096));
-	assert_false(window_holds(windows[0], mine, SIZE_MAX));
-	assert_false(window_holds(windows[0], mine - 1, 1));
-	assert_false(window_holds(windows[0], &elsewhere, 1));
-	assert_false(window_holds(windows[0], other, 1));
+	assert_true(shm_allreduce_contains(windows[0], mine, FLOATS));
+	assert_true(shm_allreduce_contains(windows[0], mine + FLOATS - 1, 1));
+	assert_false(shm_allreduce_contains(windows[0], mine, FLOATS + 4096));
+	assert_false(shm_allreduce_contains(windows[0], mine, SIZE_MAX));
+	assert_false(shm_allreduce_contains(windows[0], mine - 1, 1));
+	assert_false(shm_allreduce_contains(windows[0], &elsewhere, 1));
+	assert_false(shm_allreduce_contains(windows[0], other, 1));
 	assert_int_equal((uintptr_t)mine % 64, 0);
-	window_free(windows[0]);
-	window_free(windows[1]);
+	shm_allreduce_free(windows[0]);
+	shm_allreduce_free(windows[1]);
 }
 
 static void test_refused(void **state)
 {
-	struct window *window = NULL, *none = NULL;
-	struct window_name name;
+	struct shm_allreduce *shm = NULL, *none = NULL;
+	struct shm_handle name;
 	struct error err = {0};
 	int ends[2];
 
 	assert_int_equal(pipe(ends), 0);
-	assert_int_equal(window_make(0, 2, 4096, 5, &window, &name, &err), 0);
+	assert_int_equal(shm_allreduce_create(0, 2, 4096, 5, &shm, &name, &err), 0);
 
 	const struct {
 		const char *why;
-		struct window_name name;
+		struct shm_handle name;
 		size_t size_bytes;
 	} rows[] = {
 		{"another job's number", {name.pid, name.fd, 6}, 4096},
@@ -202,17 +202,17 @@ static void test_refused(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		if (window_map(1, 2, rows[i].size_bytes, &rows[i].name, &none, &err) !=
+		if (shm_allreduce_attach(1, 2, rows[i].size_bytes, &rows[i].name, &none, &err) !=
 		    -ERR_UNAVAILABLE)
 			fail_msg("%s was mapped", rows[i].why);
 		assert_null(none);
 		assert_true(err.text[0]);
 	}
-	window_seal(window);
-	assert_int_equal(window_map(1, 2, 4096, &name, &none, &err), -ERR_UNAVAILABLE);
-	window_free(window);
-	assert_int_equal(window_make(0, 2, SIZE_MAX / 2, 5, &none, &name, &err), -ERR_UNAVAILABLE);
-	window_free(NULL);
+	shm_allreduce_seal(shm);
+	assert_int_equal(shm_allreduce_attach(1, 2, 4096, &name, &none, &err), -ERR_UNAVAILABLE);
+	shm_allreduce_free(shm);
+	assert_int_equal(shm_allreduce_create(0, 2, SIZE_MAX / 2, 5, &none, &name, &err), -ERR_UNAVAILABLE);
+	shm_allreduce_free(NULL);
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -220,15 +220,15 @@ static void test_refused(void **state)
 static void test_limit(void **state)
 {
 	struct rlimit before, small;
-	struct window *none = NULL;
-	struct window_name name;
+	struct shm_allreduce *none = NULL;
+	struct shm_handle name;
 	struct error err = {0};
 
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	small = before;
 	small.rlim_cur = 4096;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	assert_int_equal(window_make(0, 2, 65536, 5, &none, &name, &err), -ERR_UNAVAILABLE);
+	assert_int_equal(shm_allreduce_create(0, 2, 65536, 5, &none, &name, &err), -ERR_UNAVAILABLE);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_null(none);
 }

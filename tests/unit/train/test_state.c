@@ -28,7 +28,7 @@ static struct graph *network(int classes)
 }
 
 struct rig {
-	char folder[32];
+	char directory[32];
 	struct graph *graph;
 	struct buckets buckets;
 	struct variables variables;
@@ -44,10 +44,10 @@ static void rig_begin(struct rig *rig, int classes)
 {
 	struct error err = {0};
 
-	*rig = (struct rig){.folder = "/tmp/berth-state-XXXXXX"};
-	assert_non_null(mkdtemp(rig->folder));
+	*rig = (struct rig){.directory = "/tmp/berth-state-XXXXXX"};
+	assert_non_null(mkdtemp(rig->directory));
 	rig->graph = network(classes);
-	if (buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err) ||
+	if (buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err) ||
 	    variables_new(rig->graph, &rig->buckets, &rig->variables, &err))
 		fail_msg("%s", err.text);
 	number(rig->variables.weights, rig->variables.weight_count, 1);
@@ -60,7 +60,7 @@ static void rig_end(struct rig *rig)
 	variables_free(&rig->variables);
 	buckets_free(&rig->buckets);
 	graph_free(rig->graph);
-	rmdir(rig->folder);
+	rmdir(rig->directory);
 }
 
 static bool differs(const struct variables *a, const struct variables *b)
@@ -79,7 +79,7 @@ static const struct train_state saved = {.step = 12,
 					 .batches = 24,
 					 .seed = UINT64_C(0xfedcba9876543210),
 					 .scale = 1024.5,
-					 .scale_good = 1999,
+					 .growth_tracker = 1999,
 					 .data = "synthetic"};
 
 static void comes_back(void **state)
@@ -95,7 +95,7 @@ static void comes_back(void **state)
 	memset(other.variables.momentum, 0, other.variables.weight_count * sizeof(float));
 	memset(other.variables.buffers, 0, other.variables.buffer_count * sizeof(float));
 	assert_true(differs(&rig.variables, &other.variables));
-	if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &saved, &rig.variables, &path,
+	if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &saved, &rig.variables, &path,
 			    &err) ||
 	    checkpoint_load(path, other.graph, &other.buckets, &read, &other.variables, &err))
 		fail_msg("%s", err.text);
@@ -108,11 +108,11 @@ static void comes_back(void **state)
 	assert_int_equal(read.update, saved.update);
 	assert_int_equal(read.batches, saved.batches);
 	assert_true(read.seed == saved.seed);
-	assert_true(read.scale == saved.scale && read.scale_good == saved.scale_good);
+	assert_true(read.scale == saved.scale && read.growth_tracker == saved.growth_tracker);
 	assert_string_equal(read.data, saved.data);
 	unlink(path);
 	free(path);
-	snprintf(latest, sizeof latest, "%s/latest", rig.folder);
+	snprintf(latest, sizeof latest, "%s/latest", rig.directory);
 	unlink(latest);
 	rig_end(&rig);
 	rig_end(&other);
@@ -125,11 +125,11 @@ static void count_words(void *context, const char *text)
 	words_told++;
 }
 
-static void write_latest(const char *folder, const char *text)
+static void write_latest(const char *directory, const char *text)
 {
 	char path[96];
 
-	snprintf(path, sizeof path, "%s/latest", folder);
+	snprintf(path, sizeof path, "%s/latest", directory);
 	unlink(path);
 	if (!text)
 		return;
@@ -141,12 +141,12 @@ static void write_latest(const char *folder, const char *text)
 }
 
 /* latest's time, after_s seconds past the file at path's. */
-static void date_latest(const char *folder, const char *path, int after_s)
+static void date_latest(const char *directory, const char *path, int after_s)
 {
 	char latest[96];
 	struct stat info;
 
-	snprintf(latest, sizeof latest, "%s/latest", folder);
+	snprintf(latest, sizeof latest, "%s/latest", directory);
 	assert_int_equal(stat(path, &info), 0);
 
 	struct timespec times[2] = {info.st_mtim, info.st_mtim};
@@ -185,7 +185,7 @@ static void newest(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables,
+		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
 				    &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
@@ -193,11 +193,11 @@ static void newest(void **state)
 		struct train_state read = {0};
 		char *path;
 
-		write_latest(rig.folder, rows[i].latest);
+		write_latest(rig.directory, rows[i].latest);
 		if (rows[i].latest)
-			date_latest(rig.folder, paths[1], rows[i].after_s);
+			date_latest(rig.directory, paths[1], rows[i].after_s);
 		words_told = 0;
-		if (checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &read,
+		if (checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &read,
 				      &rig.variables, &path, &err))
 			fail_msg("%s", err.text);
 		assert_non_null(path);
@@ -208,11 +208,11 @@ static void newest(void **state)
 	/* A copy under another step's name is not that step's. */
 	char copy[96], *path;
 
-	snprintf(copy, sizeof copy, "%s/step-00000030.safetensors", rig.folder);
+	snprintf(copy, sizeof copy, "%s/step-00000030.safetensors", rig.directory);
 	assert_int_equal(link(paths[1], copy), 0);
 	words_told = 0;
-	write_latest(rig.folder, NULL);
-	assert_int_equal(checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &at,
+	write_latest(rig.directory, NULL);
+	assert_int_equal(checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &at,
 					   &rig.variables, &path, &err),
 			 0);
 	assert_string_equal(path, paths[1]);
@@ -249,7 +249,7 @@ static void damaged(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables,
+		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
 				    &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
@@ -274,7 +274,7 @@ static void damaged(void **state)
 			flips++;
 		}
 		words_told = 0;
-		if (checkpoint_resume(rig.folder, rig.graph, &rig.buckets, &sink, &read,
+		if (checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &read,
 				      &rig.variables, &path, &err))
 			fail_msg("%s: %s", what, err.text);
 		if (!path || read.step != 12 || words_told != 1)
@@ -284,7 +284,7 @@ static void damaged(void **state)
 	}
 	assert_true(cuts > 8 && flips > 1000);
 	free(bytes);
-	write_latest(rig.folder, NULL);
+	write_latest(rig.directory, NULL);
 	for (int i = 0; i < 2; i++) {
 		unlink(paths[i]);
 		free(paths[i]);
@@ -319,14 +319,14 @@ static void names_of_data(void **state)
 		rig_begin(&rig, 5);
 		assert_int_equal(train_state_data(&at, rows[i].spec, &err), 0);
 		assert_string_equal(at.data, rows[i].kept);
-		if (checkpoint_save(rig.folder, rig.graph, &rig.buckets, &at, &rig.variables, &path,
+		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables, &path,
 				    &err) ||
 		    checkpoint_load(path, rig.graph, &rig.buckets, &read, &rig.variables, &err))
 			fail_msg("%s", err.text);
 		assert_string_equal(read.data, rows[i].kept);
 		unlink(path);
 		free(path);
-		snprintf(latest, sizeof latest, "%s/latest", rig.folder);
+		snprintf(latest, sizeof latest, "%s/latest", rig.directory);
 		unlink(latest);
 		rig_end(&rig);
 	}
@@ -388,7 +388,7 @@ static void bad_states(void **state)
 	number(rig.variables.buffers, rig.variables.buffer_count, 9);
 	assert_int_equal(
 		variables_list(rig.graph, &rig.buckets, &rig.variables, 1, true, &list, &err), 0);
-	snprintf(path, sizeof path, "%s/a.safetensors", rig.folder);
+	snprintf(path, sizeof path, "%s/a.safetensors", rig.directory);
 	for (size_t i = ROWS(rows); i-- > 0;) {
 		json_t *metadata = json_pack("{s:s, s:s}", "berth.format", rows[i].format,
 					     "berth.state", rows[i].text);
@@ -444,7 +444,7 @@ static void bad_tensors(void **state)
 	rig_begin(&rig, 5);
 	rig_begin(&other, 5);
 	number(rig.variables.weights, rig.variables.weight_count, 50);
-	snprintf(path, sizeof path, "%s/a.safetensors", rig.folder);
+	snprintf(path, sizeof path, "%s/a.safetensors", rig.directory);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct train_state begun = {.batches = -7};
 		struct variables_list list;

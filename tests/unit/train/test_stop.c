@@ -39,13 +39,13 @@ static void ends(void **state)
 
 		monotonic_s = 5000;
 		wall_s = 1700000000;
-		stop_begin(&stop, NULL, false, wall_s + 600);
-		stop_took_step(&stop, 1);
-		stop_took_save(&stop, 10);
+		stop_init(&stop, NULL, false, wall_s + 600);
+		stop_record_step(&stop, 1);
+		stop_record_save(&stop, 10);
 		assert_true(stop_reserve(&stop) == 20);
 		monotonic_s += rows[i].after_s;
 		wall_s += rows[i].after_s + rows[i].set_s;
-		if (stop_now(&stop) != rows[i].stops)
+		if (stop_wanted_now(&stop) != rows[i].stops)
 			fail_msg("%s", rows[i].why);
 		/* What is begun now must be over in time. */
 		assert_int_equal(stop_wanted(&stop, 700), true);
@@ -62,7 +62,7 @@ static void without(void **state)
 
 	monotonic_s = 5000;
 	wall_s = 1700000000;
-	stop_begin(&stop, "", false, 0);
+	stop_init(&stop, "", false, 0);
 	wall_s += 1000000000;
 	monotonic_s += 1000000000;
 	assert_false(stop_wanted(&stop, 1e9));

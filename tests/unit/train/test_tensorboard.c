@@ -52,27 +52,27 @@ static int by_name(const struct dirent *entry)
 /* TensorBoard reads files by name: runs that begin within one second come one after another. */
 static void test_names(void **state)
 {
-	char folder[] = "/tmp/berth-events.XXXXXX", path[400];
+	char directory[] = "/tmp/berth-events.XXXXXX", path[400];
 	struct dirent **names;
 
-	assert_non_null(mkdtemp(folder));
+	assert_non_null(mkdtemp(directory));
 	for (int i = 0; i < 4; i++) {
 		struct tensorboard *tensorboard;
 		struct error err = {0};
 		struct tensorboard_scalar mark = {"mark", i};
 
-		if (tensorboard_open(folder, i, &tensorboard, &err) ||
+		if (tensorboard_open(directory, i, &tensorboard, &err) ||
 		    tensorboard_write(tensorboard, i + 1, &mark, 1, &err))
 			fail_msg("%s", err.text);
 		tensorboard_close(tensorboard);
 	}
-	assert_int_equal(scandir(folder, &names, by_name, alphasort), 4);
+	assert_int_equal(scandir(directory, &names, by_name, alphasort), 4);
 	for (int i = 0; i < 4; i++) {
 		struct tensorboard_scalar mark = {"mark", i};
 		size_t size = tensorboard_scalars_record(0, i + 1, &mark, 1, record), read;
 		unsigned char seen[500];
 
-		snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name);
+		snprintf(path, sizeof path, "%s/%s", directory, names[i]->d_name);
 		FILE *file = fopen(path, "re");
 
 		assert_non_null(file);
@@ -85,7 +85,7 @@ static void test_names(void **state)
 		free(names[i]);
 	}
 	free(names);
-	rmdir(folder);
+	rmdir(directory);
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static void test_done(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct watch_place place = {0};
+		struct watch_position place = {0};
 
 		watch_done(rows[i].slots, rows[i].count, &place);
 		if (place.step != rows[i].step || place.bucket != rows[i].bucket)
@@ -44,7 +44,7 @@ static void test_done(void **state)
 /* step, bucket, calls: begun, then done */
 struct look {
 	int64_t ms;
-	struct watch_place begun, done;
+	struct watch_position begun, done;
 	bool broken, capturing;
 	enum watch_verdict verdict;
 };
@@ -54,13 +54,13 @@ static void looks(const char *name, const struct look *rows, size_t count)
 	struct watch_state state = {0};
 
 	for (size_t i = 0; i < count; i++) {
-		struct watch_seen seen = {.now_ms = 5000 + rows[i].ms,
+		struct watch_sample sample = {.now_ms = 5000 + rows[i].ms,
 					  .begun = rows[i].begun,
 					  .done = rows[i].done,
 					  .buckets = 2,
 					  .broken = rows[i].broken,
 					  .capturing = rows[i].capturing};
-		enum watch_verdict verdict = watch_look(&state, &seen, T);
+		enum watch_verdict verdict = watch_check(&state, &sample, T);
 
 		if (verdict != rows[i].verdict)
 			fail_msg("%s, look %zu: verdict %d, expected %d", name, i, verdict,
@@ -77,31 +77,31 @@ static void test_look(void **state)
 {
 	LOOKS("a step that stands still", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_LATE});
+	      {1000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("a bucket at a time, each within the deadline",
 	      {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {900, {1, 2, 0}, {1, 1, 0}, 0, 0, WATCH_FINE},
 	      {1800, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {2700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
 	      {3699, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_FINE},
-	      {3700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_LATE});
+	      {3700, {2, 2, 0}, {2, 1, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("a host that runs ahead hides nothing", {0, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {400, {2, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
 	      {800, {3, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1200, {4, 2, 0}, {0, 0, 0}, 0, 0, WATCH_LATE});
+	      {1200, {4, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("new work after a long rest has the whole deadline",
 	      {0, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {900, {1, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {1500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {2400, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
-	      {2500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_LATE});
+	      {2500, {2, 2, 0}, {1, 2, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("nothing under way is idle, and no failure",
 	      {0, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_FINE},
 	      {1000, {1, 2, 3}, {1, 2, 3}, 0, 0, WATCH_IDLE},
 	      {1100, {1, 2, 4}, {1, 2, 3}, 0, 0, WATCH_FINE},
 	      {1200, {1, 2, 4}, {1, 2, 4}, 0, 0, WATCH_FINE});
 	LOOKS("a call that stands still", {0, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {1000, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_LATE});
+	      {1000, {0, 0, 1}, {0, 0, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("a step announced and none of its buckets handed over",
 	      {0, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_FINE},
 	      {1000, {2, 0, 0}, {1, 2, 0}, 0, 0, WATCH_IDLE});
@@ -109,16 +109,16 @@ static void test_look(void **state)
 	      {0, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
 	      {5000, {1, 2, 0}, {0, 0, 0}, 0, 1, WATCH_FINE},
 	      {5999, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_FINE},
-	      {6000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_LATE});
+	      {6000, {1, 2, 0}, {0, 0, 0}, 0, 0, WATCH_STALLED});
 	LOOKS("an error is one at once", {0, {1, 2, 0}, {1, 2, 0}, 1, 0, WATCH_BROKEN});
 }
 
 static void test_next(void **state)
 {
 	static const struct {
-		struct watch_place begun, done;
+		struct watch_position begun, done;
 		bool call;
-		struct watch_place next;
+		struct watch_position next;
 	} rows[] = {
 		{{3, 2, 0}, {0, 0, 0}, false, {3, 0, 0}}, /* the run's first */
 		{{3, 2, 0}, {3, 1, 0}, false, {3, 1, 0}}, /* within a step */
@@ -129,10 +129,10 @@ static void test_next(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct watch_seen seen = {
+		struct watch_sample sample = {
 			.begun = rows[i].begun, .done = rows[i].done, .buckets = 2};
 		bool call;
-		struct watch_place next = watch_next(&seen, &call);
+		struct watch_position next = watch_next(&sample, &call);
 
 		if (call != rows[i].call || next.step != rows[i].next.step ||
 		    next.bucket != rows[i].next.bucket || next.calls != rows[i].next.calls)
@@ -147,28 +147,28 @@ static void test_text(void **state)
 {
 	static const char hosts[12][64] = {"a", "a", "b", "b", "c", "c",
 					   "d", "d", "e", "e", "f", "f"};
-	const struct watch_word here = {{4, 1, 9}, 0, 0}, behind = {{4, 0, 9}, 0, 0},
+	const struct watch_report here = {{4, 1, 9}, 0, 0}, behind = {{4, 0, 9}, 0, 0},
 				elsewhere = {{4, 1, 9}, 0, 1}, call = {{4, 2, 9}, 1, 0};
-	const struct watch_word *words[12] = {&here, &here, &behind, NULL, &elsewhere, &call};
+	const struct watch_report *reports[12] = {&here, &here, &behind, NULL, &elsewhere, &call};
 	char text[1024], small[40];
 
-	watch_text(0, 6, hosts, &here, words, 600000, text, sizeof text);
+	watch_text(0, 6, hosts, &here, reports, 600000, text, sizeof text);
 	assert_string_equal(
 		text, "rank 0 on a waited 600 s at step 4, bucket 1 for rank 2 on b (at step 4, "
 		      "bucket 0); rank 3 on b (says nothing: ended, or hangs); rank 4 on c (works "
 		      "elsewhere, last at step 4, bucket 1); rank 5 on c (at collective 10 (after "
 		      "step 4)); look at the ranks' last lines, or give more time by "
 		      "--comm-timeout");
-	watch_text(1, 2, hosts, &here, words, 2000, text, sizeof text);
+	watch_text(1, 2, hosts, &here, reports, 2000, text, sizeof text);
 	assert_string_equal(text,
 			    "rank 1 on a waited 2 s at step 4, bucket 1, and all other ranks with "
 			    "it: the network or a GPU stands still; look at the ranks' last lines, "
 			    "or give more time by --comm-timeout");
-	memset(words, 0, sizeof words);
-	watch_text(0, 12, hosts, &here, words, 2000, text, sizeof text);
+	memset(reports, 0, sizeof reports);
+	watch_text(0, 12, hosts, &here, reports, 2000, text, sizeof text);
 	assert_non_null(
 		strstr(text, "rank 8 on e (says nothing: ended, or hangs) and 3 more; look"));
-	watch_text(0, 12, hosts, &here, words, 2000, small, sizeof small);
+	watch_text(0, 12, hosts, &here, reports, 2000, small, sizeof small);
 	assert_int_equal(strlen(small), sizeof small - 1);
 }
 

@@ -32,7 +32,7 @@ static const struct device_ops counted = {
 	.name = "counted", .host_memory_new = counted_new, .host_memory_free = counted_free};
 
 struct rig {
-	char folder[32];
+	char directory[32];
 	struct graph *graph;
 	struct buckets buckets;
 	struct device device;
@@ -45,19 +45,19 @@ static void rig_begin(struct rig *rig, const struct device_ops *ops, int64_t kee
 	const struct shape shape = {1, 4, 4};
 	struct error err = {0};
 
-	*rig = (struct rig){.folder = "/tmp/berth-writer-XXXXXX", .device = {ops}};
-	assert_non_null(mkdtemp(rig->folder));
+	*rig = (struct rig){.directory = "/tmp/berth-writer-XXXXXX", .device = {ops}};
+	assert_non_null(mkdtemp(rig->directory));
 	rig->graph = graph_new("small", &shape, 3);
 	graph_linear(rig->graph, "fc", 0, 3);
 	assert_int_equal(rig->graph->error.code, 0);
 	assert_int_equal(
-		buckets_plan(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), 0);
-	const struct owner_self self = {.scheduler = "", .job = "", .follows = ""};
-	const struct owner_request owner = {.folder = rig->folder, .self = &self};
+		buckets_make(rig->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &rig->buckets, &err), 0);
+	const struct owner_identity self = {.scheduler = "", .job = "", .predecessors = ""};
+	const struct owner_request owner = {.directory = rig->directory, .self = &self};
 
 	if (renew_ms)
-		assert_int_equal(owner_take(&owner, &rig->owner, &err), 0);
-	const struct writer_request request = {.folder = rig->folder,
+		assert_int_equal(owner_acquire(&owner, &rig->owner, &err), 0);
+	const struct writer_request request = {.directory = rig->directory,
 					       .graph = rig->graph,
 					       .buckets = &rig->buckets,
 					       .device = &rig->device,
@@ -76,7 +76,7 @@ static void rig_end(struct rig *rig)
 	owner_release(rig->owner);
 	buckets_free(&rig->buckets);
 	graph_free(rig->graph);
-	snprintf(command, sizeof command, "rm -r %s", rig->folder);
+	snprintf(command, sizeof command, "rm -r %s", rig->directory);
 	assert_int_equal(system(command), 0);
 }
 
@@ -103,8 +103,8 @@ static int result_of(struct rig *rig, struct writer_result *result)
 
 	assert_int_equal(writer_wait(rig->writer, 20000, &err), 0);
 	assert_false(writer_is_busy(rig->writer));
-	assert_true(writer_take(rig->writer, result));
-	assert_false(writer_take(rig->writer, &(struct writer_result){0}));
+	assert_true(writer_take_result(rig->writer, result));
+	assert_false(writer_take_result(rig->writer, &(struct writer_result){0}));
 	return result->rc;
 }
 
@@ -123,13 +123,13 @@ static void writes(void **state)
 
 		rig_begin(&rig, kinds[k], 2, 0);
 		assert_int_equal(blocks, k);
-		assert_false(writer_take(rig.writer, &result));
+		assert_false(writer_take_result(rig.writer, &result));
 		for (int64_t step = 1; step <= 5; step++) {
 			start(&rig, step, (float)step, step == 2 ? 50 : -1);
 			assert_int_equal(result_of(&rig, &result), 0);
 			assert_int_equal(result.step, step);
 			assert_true(result.seconds > 0 && result.size_bytes > 100);
-			assert_null(result.words);
+			assert_null(result.notes);
 			assert_true(result.best == (step == 2 ? 50 : -1));
 			assert_int_equal(variables_new(rig.graph, &rig.buckets, &read, &err), 0);
 			assert_int_equal(checkpoint_load(result.path, rig.graph, &rig.buckets, &at,
@@ -141,12 +141,12 @@ static void writes(void **state)
 			writer_result_free(&result);
 		}
 		size_t count;
-		int64_t *steps = folder_steps(rig.folder, &count, &err);
+		int64_t *steps = checkpoint_dir_steps(rig.directory, &count, &err);
 
 		assert_true(count == 3 && steps[0] == 5 && steps[1] == 4 && steps[2] == 2);
 		free(steps);
-		assert_int_equal(folder_latest(rig.folder, NULL), 5);
-		assert_int_equal(folder_best(rig.folder, &best), 2);
+		assert_int_equal(checkpoint_dir_latest(rig.directory, NULL), 5);
+		assert_int_equal(checkpoint_dir_best(rig.directory, &best), 2);
 		assert_true(best == 50);
 		rig_end(&rig);
 		assert_int_equal(blocks, 0);
@@ -171,7 +171,7 @@ static void unreadable(void **state)
 		size_t count;
 
 		rig_begin(&rig, &plain, !i, 0);
-		snprintf(path, sizeof path, "%s/%s", rig.folder, names[i]);
+		snprintf(path, sizeof path, "%s/%s", rig.directory, names[i]);
 		snprintf(said, sizeof said, "%s does not say which one it names", path);
 		for (int64_t step = 1; step <= 4; step++) {
 			/* latest is written with each, and a folder of its name cannot be replaced. */
@@ -182,22 +182,22 @@ static void unreadable(void **state)
 			start(&rig, step, 1, -1);
 			assert_int_equal(result_of(&rig, &result), 0);
 			if (step < 3)
-				assert_null(result.words);
-			else if (!result.words || !strstr(result.words, said))
-				fail_msg("%s", result.words ? result.words : "nothing said");
+				assert_null(result.notes);
+			else if (!result.notes || !strstr(result.notes, said))
+				fail_msg("%s", result.notes ? result.notes : "nothing said");
 			writer_result_free(&result);
 		}
 		if (i) {
 			const struct checkpoint_sink sink = {said, keep_words};
-			struct folder_known known = {0};
+			struct checkpoint_dir_verified known = {0};
 
 			assert_int_equal(unlink(path), 0);
 			assert_int_equal(mkdir(path, 0777), 0);
-			folder_prune(rig.folder, rig.graph, 2, 1, &known, &sink);
-			folder_known_free(&known);
+			checkpoint_dir_prune(rig.directory, rig.graph, 2, 1, &known, &sink);
+			checkpoint_dir_verified_free(&known);
 			assert_non_null(strstr(said, "no old checkpoint is removed"));
 		}
-		free(folder_steps(rig.folder, &count, &err));
+		free(checkpoint_dir_steps(rig.directory, &count, &err));
 		assert_int_equal(count, i ? 2 : 3);
 		rig_end(&rig);
 	}
@@ -214,20 +214,20 @@ static void fails(void **state)
 	start(&rig, 1, 1, -1);
 	assert_int_equal(result_of(&rig, &result), 0);
 	writer_result_free(&result);
-	snprintf(away, sizeof away, "%s.away", rig.folder);
-	assert_int_equal(rename(rig.folder, away), 0);
+	snprintf(away, sizeof away, "%s.away", rig.directory);
+	assert_int_equal(rename(rig.directory, away), 0);
 	start(&rig, 2, 2, 90);
 	assert_int_equal(result_of(&rig, &result), -ERR_OUTPUT);
 	assert_true(result.best == -1);
-	assert_non_null(strstr(result.err.text, rig.folder));
+	assert_non_null(strstr(result.err.text, rig.directory));
 	assert_null(result.path);
 	writer_result_free(&result);
-	assert_int_equal(rename(away, rig.folder), 0);
-	assert_int_equal(folder_latest(rig.folder, NULL), 1);
+	assert_int_equal(rename(away, rig.directory), 0);
+	assert_int_equal(checkpoint_dir_latest(rig.directory, NULL), 1);
 	start(&rig, 3, 3, -1);
 	assert_int_equal(result_of(&rig, &result), 0);
 	writer_result_free(&result);
-	assert_int_equal(folder_latest(rig.folder, NULL), 3);
+	assert_int_equal(checkpoint_dir_latest(rig.directory, NULL), 3);
 	rig_end(&rig);
 }
 
@@ -242,7 +242,7 @@ static void ends(void **state)
 		start(&rig, 7, 7, -1);
 		assert_true(writer_free(rig.writer, 20000));
 		rig.writer = NULL;
-		path = folder_path_of(rig.folder, 7);
+		path = checkpoint_dir_path_of(rig.directory, 7);
 		assert_int_equal(access(path, F_OK), 0);
 		free(path);
 		rig_end(&rig);
@@ -256,7 +256,7 @@ static json_int_t renewals(const struct rig *rig)
 	size_t size;
 	JSON_AUTO json = NULL;
 
-	snprintf(path, sizeof path, "%s/.owner", rig->folder);
+	snprintf(path, sizeof path, "%s/.owner", rig->directory);
 	assert_int_equal(file_read(path, 4096, &text, &size, &err), 0);
 	assert_int_equal(json_read(path, text, size, 4096, &json, &err), 0);
 	free(text);
@@ -277,7 +277,7 @@ static void assert_renewed(const struct rig *rig)
  * pipe that nobody reads. Who takes the folder in that time is noticed before the write is over. */
 static void renews(void **state)
 {
-	const struct owner_self self = {.scheduler = "", .job = "other", .follows = ""};
+	const struct owner_identity self = {.scheduler = "", .job = "other", .predecessors = ""};
 	struct writer_result result;
 	struct error err = {0};
 	struct owner *taker;
@@ -286,7 +286,7 @@ static void renews(void **state)
 	int fd;
 
 	rig_begin(&rig, &plain, 0, 20);
-	snprintf(path, sizeof path, "%s/latest", rig.folder);
+	snprintf(path, sizeof path, "%s/latest", rig.directory);
 	assert_int_equal(mkfifo(path, 0600), 0);
 	assert_renewed(&rig);
 	start(&rig, 1, 1, -1);
@@ -294,9 +294,9 @@ static void renews(void **state)
 	assert_true(writer_is_busy(rig.writer));
 	assert_int_equal(writer_lost(rig.writer, &err), 0);
 	const struct owner_request request = {
-		.folder = rig.folder, .self = &self, .take_over = true};
+		.directory = rig.directory, .self = &self, .take_over = true};
 
-	assert_int_equal(owner_take(&request, &taker, &err), 0);
+	assert_int_equal(owner_acquire(&request, &taker, &err), 0);
 	for (int i = 0; i < 2000 && !writer_lost(rig.writer, &err); i++)
 		usleep(10000);
 	assert_int_equal(writer_lost(rig.writer, &err), -ERR_OUTPUT);

@@ -49,8 +49,8 @@ int nccl_library_load(const struct nccl_library **out, int *version, struct erro
 	if (table.version && table.version(version) != ncclSuccess)
 		*version = 0;
 	gpu_version_text(*version, text);
-	gpu_version_text(NCCL_OLDEST, oldest);
-	if (missing || *version < NCCL_OLDEST) {
+	gpu_version_text(NCCL_MIN_VERSION, oldest);
+	if (missing || *version < NCCL_MIN_VERSION) {
 		dlclose(file);
 		return error_set(err, ERR_UNAVAILABLE,
 				 FILE_NAME

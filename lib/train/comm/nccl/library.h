@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-#define NCCL_OLDEST 21801 /* communicators that do not block, in graphs, and can be aborted */
+#define NCCL_MIN_VERSION 21801 /* communicators that do not block, in graphs, and can be aborted */
 
 struct nccl_library {
 	__typeof__(&ncclGetVersion) version;
@@ -29,7 +29,7 @@ struct nccl_library {
 };
 
 /* Once a process; the table stays. *version: NCCL_VERSION_CODE. -ERR_UNAVAILABLE: not there, or
- * older than NCCL_OLDEST. */
+ * older than NCCL_MIN_VERSION. */
 int nccl_library_load(const struct nccl_library **out, int *version, struct error *err);
 
 /* NCCL's own words for result, with its last message where there is one. text: what was done. */

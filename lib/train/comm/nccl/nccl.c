@@ -13,31 +13,31 @@
 
 extern __attribute__((visibility("default"))) const struct comm_ops comm_nccl;
 
-int nccl_refuse(struct nccl *nccl, struct error *err)
+int nccl_failure(struct nccl *nccl, struct error *err)
 {
 	if (!nccl->failed)
 		return 0;
-	nccl->noticed = true;
+	nccl->failure_noticed = true;
 	pthread_cond_broadcast(&nccl->changed);
 	return error_set(err, nccl->why.code, "%s", nccl->why.text);
 }
 
-static int refuse(struct nccl *nccl, struct error *err)
+static int check_failure(struct nccl *nccl, struct error *err)
 {
 	pthread_mutex_lock(&nccl->lock);
-	int rc = nccl_refuse(nccl, err);
+	int rc = nccl_failure(nccl, err);
 
 	pthread_mutex_unlock(&nccl->lock);
 	return rc;
 }
 
-int nccl_settle(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
+int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
 		struct error *err)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
 
 	while (result == ncclInProgress) {
-		int rc = nccl_refuse(nccl, err);
+		int rc = nccl_failure(nccl, err);
 
 		if (rc)
 			return rc;
@@ -74,7 +74,7 @@ static int record(struct nccl *nccl, cudaEvent_t event, cudaStream_t stream)
 
 /* The comm's stream goes on after what is on queue now. No call of CUDA is made under lock: it may
  * wait for a GPU that only the watchdog can free. */
-static int order(struct nccl *nccl, struct device_queue *queue, struct error *err)
+static int order_streams(struct nccl *nccl, struct device_queue *queue, struct error *err)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
 	cudaStream_t stream = native(queue);
@@ -94,7 +94,7 @@ static int order(struct nccl *nccl, struct device_queue *queue, struct error *er
 }
 
 /* It is on its stream: count it and mark its end. */
-static int begun(struct nccl *nccl, bool bucket, struct error *err)
+static int mark_enqueued(struct nccl *nccl, bool bucket, struct error *err)
 {
 	int slot = nccl->bucket < BUCKETS_MAX ? nccl->bucket : BUCKETS_MAX - 1;
 	uint64_t calls = 0;
@@ -125,7 +125,7 @@ struct collective {
 	int root;
 };
 
-static ncclResult_t call(struct nccl *nccl, const struct collective *what)
+static ncclResult_t enqueue(struct nccl *nccl, const struct collective *what)
 {
 	const struct nccl_library *library = nccl->library;
 
@@ -142,23 +142,23 @@ static ncclResult_t call(struct nccl *nccl, const struct collective *what)
 	}
 }
 
-static void where(const struct nccl *nccl, bool bucket, struct error *err)
+static void prefix_position(const struct nccl *nccl, bool bucket, struct error *err)
 {
 	char at[32] = "";
 
 	if (bucket)
 		snprintf(at, sizeof at, ", bucket %d", nccl->bucket);
-	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->meet.rank,
-		     nccl->meet.hosts[nccl->meet.rank], nccl->begun.step, at);
+	error_prefix(err, "rank %d on %s, at step %" PRId64 "%s", nccl->rendezvous.rank,
+		     nccl->rendezvous.hosts[nccl->rendezvous.rank], nccl->begun.step, at);
 }
 
 static int collective(struct nccl *nccl, struct device_queue *queue, const char *name,
 		      const struct collective *what, struct error *err)
 {
-	int rc = refuse(nccl, err);
+	int rc = check_failure(nccl, err);
 
 	if (!rc)
-		rc = order(nccl, queue, err);
+		rc = order_streams(nccl, queue, err);
 	if (rc)
 		return rc;
 	bool bucket = what->kind == ALL_REDUCE && (nccl->in_step || nccl->capturing);
@@ -167,12 +167,12 @@ static int collective(struct nccl *nccl, struct device_queue *queue, const char 
 	if (span >= 0)
 		record(nccl, nccl->spans[span][0], nccl->stream);
 	pthread_mutex_lock(&nccl->lock);
-	rc = nccl_refuse(nccl, err);
+	rc = nccl_failure(nccl, err);
 	if (!rc) {
-		rc = nccl_settle(nccl, call(nccl, what), name, nccl->timeout_ms, err);
+		rc = nccl_wait_result(nccl, enqueue(nccl, what), name, nccl->timeout_ms, err);
 		/* An error of a collective before it may show here first, not in the watchdog. */
 		if (rc && !nccl->failed)
-			where(nccl, bucket, err);
+			prefix_position(nccl, bucket, err);
 	}
 	pthread_mutex_unlock(&nccl->lock);
 	if (rc)
@@ -181,7 +181,7 @@ static int collective(struct nccl *nccl, struct device_queue *queue, const char 
 		record(nccl, nccl->spans[span][1], nccl->stream);
 		nccl->span_count = span + 1;
 	}
-	return begun(nccl, bucket, err);
+	return mark_enqueued(nccl, bucket, err);
 }
 
 /* ---- comm.h ---- */
@@ -241,10 +241,10 @@ static int nccl_all_gather(struct comm *comm, struct device_queue *queue, const 
 static int nccl_progress(struct comm *comm, struct error *err)
 {
 	/* The GPU makes progress by itself. */
-	return refuse((struct nccl *)comm, err);
+	return check_failure((struct nccl *)comm, err);
 }
 
-static int join(struct nccl *nccl, cudaStream_t stream, struct error *err)
+static int wait_for_collectives(struct nccl *nccl, cudaStream_t stream, struct error *err)
 {
 	cudaError_t result = cudaSuccess;
 
@@ -263,10 +263,10 @@ static int join(struct nccl *nccl, cudaStream_t stream, struct error *err)
 static int nccl_finish(struct comm *comm, struct device_queue *queue, struct error *err)
 {
 	struct nccl *nccl = (struct nccl *)comm;
-	int rc = refuse(nccl, err);
+	int rc = check_failure(nccl, err);
 
 	if (!rc)
-		rc = join(nccl, native(queue), err);
+		rc = wait_for_collectives(nccl, native(queue), err);
 	pthread_mutex_lock(&nccl->lock);
 	if (nccl->bucket > nccl->buckets)
 		nccl->buckets = nccl->bucket;
@@ -304,7 +304,7 @@ static int nccl_begin_step(struct comm *comm, struct device_queue *queue, int64_
 {
 	struct nccl *nccl = (struct nccl *)comm;
 
-	int rc = refuse(nccl, err);
+	int rc = check_failure(nccl, err);
 
 	if (!rc)
 		rc = ring_put(&nccl->steps, native(queue), step, err);

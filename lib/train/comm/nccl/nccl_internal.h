@@ -30,7 +30,7 @@ struct nccl {
 	struct comm comm;
 	const struct nccl_library *library;
 	struct ranks *ranks;
-	struct meet meet;
+	struct nccl_rendezvous rendezvous;
 	int timeout_ms, cuda_device;
 	cudaStream_t stream; /* of the collectives, before all others */
 	cudaEvent_t before, after;
@@ -56,12 +56,12 @@ struct nccl {
 	pthread_t thread;
 	bool thread_runs, stop;
 	ncclComm_t handle;
-	struct watch_place begun;
+	struct watch_position begun;
 	int buckets;	/* of the newest whole step */
 	bool in_step;	/* all-reduces are buckets: between begin_step and finish */
 	bool capturing; /* the last collective went into a graph */
 	int captured;	/* buckets in it */
-	bool abort_wanted, failed, noticed;
+	bool abort_wanted, failed, failure_noticed;
 	pthread_t ending; /* ends the communicator, and has not finished; 0: there is none */
 	struct error why;
 
@@ -76,10 +76,10 @@ void nccl_close(struct comm *comm);
 /* nccl.c */
 /* result is what a call of NCCL returned: wait for it while it is in progress. Under lock, which
  * is given up meanwhile. */
-int nccl_settle(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
+int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
 		struct error *err);
 /* -ERR_NETWORK with why after a failure. Under lock; the trainer's thread then has noticed. */
-int nccl_refuse(struct nccl *nccl, struct error *err);
+int nccl_failure(struct nccl *nccl, struct error *err);
 
 /* marks.c */
 int marks_new(struct nccl *nccl, struct error *err);

@@ -15,7 +15,7 @@ extern const struct comm_ops comm_nccl;
 
 /* ---- meeting ---- */
 
-static int join(struct nccl *nccl, const struct comm_request *request, struct error *err)
+static int join_ranks(struct nccl *nccl, const struct comm_request *request, struct error *err)
 {
 	if (!request->env)
 		return error_set(err, ERR_INTERNAL, "NCCL needs the environment to meet by");
@@ -34,7 +34,7 @@ static int join(struct nccl *nccl, const struct comm_request *request, struct er
 	return 0;
 }
 
-static int make_card(struct nccl *nccl, int version, struct gpu_card *out, struct error *err)
+static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, struct error *err)
 {
 	struct cudaDeviceProp properties;
 	cudaError_t result = cudaGetDevice(&nccl->cuda_device);
@@ -58,9 +58,9 @@ static void pretend_hosts(const struct nccl *nccl)
 	char host[32];
 	bool one = true;
 
-	for (int rank = 1; rank < nccl->meet.size; rank++)
-		one = one && !strcmp(nccl->meet.hosts[rank], nccl->meet.hosts[0]);
-	snprintf(host, sizeof host, "berth-rank-%d", nccl->meet.rank);
+	for (int rank = 1; rank < nccl->rendezvous.size; rank++)
+		one = one && !strcmp(nccl->rendezvous.hosts[rank], nccl->rendezvous.hosts[0]);
+	snprintf(host, sizeof host, "berth-rank-%d", nccl->rendezvous.rank);
 	setenv("NCCL_HOSTID", host, 0);
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
 	if (one) {
@@ -72,11 +72,11 @@ static void pretend_hosts(const struct nccl *nccl)
 /* ---- NCCL ---- */
 
 /* The deadline has passed: whom did we wait for? */
-static int not_begun(struct nccl *nccl, struct error *err)
+static int set_init_error(struct nccl *nccl, struct error *err)
 {
 	char missing[512];
 
-	meet_missing(&nccl->meet, MISSING_MS, missing, sizeof missing);
+	nccl_rendezvous_missing(&nccl->rendezvous, MISSING_MS, missing, sizeof missing);
 	if (missing[0])
 		return error_set(
 			err, ERR_NETWORK,
@@ -88,19 +88,19 @@ static int not_begun(struct nccl *nccl, struct error *err)
 			 "NCCL's beginning did not finish within %d s, though all %d ranks came to "
 			 "it: they do not reach each other; berth check tests the network, "
 			 "NCCL_DEBUG=INFO shows the interfaces that NCCL took",
-			 nccl->timeout_ms / 1000, nccl->meet.size);
+			 nccl->timeout_ms / 1000, nccl->rendezvous.size);
 }
 
-static int begin(struct nccl *nccl, const unsigned char *id, struct error *err)
+static int init_communicator(struct nccl *nccl, const unsigned char *id, struct error *err)
 {
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 	ncclUniqueId unique;
-	int rc = meet_enter(&nccl->meet, err);
+	int rc = nccl_rendezvous_announce(&nccl->rendezvous, err);
 
 	if (rc)
 		return rc;
 	config.blocking = 0;
-	if (nccl->meet.shared) {
+	if (nccl->rendezvous.shared) {
 		pretend_hosts(nccl);
 		config.maxCTAs = 2;
 	}
@@ -109,27 +109,27 @@ static int begin(struct nccl *nccl, const unsigned char *id, struct error *err)
 	int64_t until = clock_now_ms() + nccl->timeout_ms;
 
 	pthread_mutex_lock(&nccl->lock);
-	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->meet.size, unique,
-						  nccl->meet.rank, &config);
+	ncclResult_t result = nccl->library->init(&nccl->handle, nccl->rendezvous.size, unique,
+						  nccl->rendezvous.rank, &config);
 
-	rc = nccl_settle(nccl, result, "NCCL's beginning", nccl->timeout_ms, err);
+	rc = nccl_wait_result(nccl, result, "NCCL's beginning", nccl->timeout_ms, err);
 	pthread_mutex_unlock(&nccl->lock);
-	return rc && clock_now_ms() >= until ? not_begun(nccl, err) : rc;
+	return rc && clock_now_ms() >= until ? set_init_error(nccl, err) : rc;
 }
 
-static int open_all(struct nccl *nccl, const struct comm_request *request, struct error *err)
+static int open_communicator(struct nccl *nccl, const struct comm_request *request, struct error *err)
 {
-	unsigned char id[MEET_ID_SIZE] = {0};
+	unsigned char id[NCCL_RENDEZVOUS_ID_BYTES] = {0};
 	ncclUniqueId unique = {{0}};
-	struct gpu_card card;
+	struct rank_gpu gpu;
 	int version;
 	int rc = nccl_library_load(&nccl->library, &version, err);
 
 	_Static_assert(sizeof id == sizeof unique, "NCCL's unique id");
 	if (!rc)
-		rc = make_card(nccl, version, &card, err);
+		rc = describe_gpu(nccl, version, &gpu, err);
 	if (!rc)
-		rc = join(nccl, request, err);
+		rc = join_ranks(nccl, request, err);
 	if (rc)
 		return rc;
 	if (!request->rank) {
@@ -139,14 +139,14 @@ static int open_all(struct nccl *nccl, const struct comm_request *request, struc
 			return nccl_error(nccl->library, NULL, result, "a place to meet", err);
 		memcpy(id, &unique, sizeof id);
 	}
-	rc = meet_begin(nccl->ranks, &card, request->allow_shared_gpu, request->timeout_ms, id,
-			&nccl->meet, err);
+	rc = nccl_rendezvous_begin(nccl->ranks, &gpu, request->allow_shared_gpu, request->timeout_ms, id,
+			&nccl->rendezvous, err);
 	if (!rc)
 		rc = streams_new(nccl, err);
 	if (!rc)
 		rc = marks_new(nccl, err);
 	if (!rc)
-		rc = begin(nccl, id, err);
+		rc = init_communicator(nccl, id, err);
 	return rc ? rc : watchdog_start(nccl, err);
 }
 
@@ -163,7 +163,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	pthread_mutex_init(&nccl->lock, NULL);
 	clock_cond_init(&nccl->changed);
 
-	int rc = open_all(nccl, request, err);
+	int rc = open_communicator(nccl, request, err);
 
 	if (rc) {
 		nccl->failed = true;
@@ -175,7 +175,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 }
 
 /* Under lock. */
-static void leave(struct nccl *nccl)
+static void finalize_communicator(struct nccl *nccl)
 {
 	if (!nccl->handle)
 		return;
@@ -187,7 +187,7 @@ static void leave(struct nccl *nccl)
 	ncclResult_t result = nccl->library->finalize(handle);
 
 	/* The others may have ended already, without a word: that is no error now. */
-	if (nccl_settle(nccl, result, "leaving", LEAVE_MS, NULL)) {
+	if (nccl_wait_result(nccl, result, "leaving", LEAVE_MS, NULL)) {
 		nccl_abort_bounded(nccl);
 		return;
 	}
@@ -203,13 +203,13 @@ void nccl_close(struct comm *comm)
 		return;
 	watchdog_stop(nccl);
 	pthread_mutex_lock(&nccl->lock);
-	leave(nccl);
+	finalize_communicator(nccl);
 	pthread_mutex_unlock(&nccl->lock);
 	/* A process that ends under that thread may end by a signal. */
 	nccl_abort_wait(nccl);
 	marks_free(nccl);
 	streams_free(nccl);
-	meet_free(&nccl->meet);
+	nccl_rendezvous_free(&nccl->rendezvous);
 	ranks_leave(nccl->ranks);
 	pthread_cond_destroy(&nccl->changed);
 	pthread_mutex_destroy(&nccl->lock);

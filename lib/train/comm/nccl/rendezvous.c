@@ -7,32 +7,32 @@
 
 #include "base/clock.h"
 
-#define KEY_CARD "berth.nccl.card"
-#define KEY_GO "berth.nccl.go"
-#define KEY_IN "berth.nccl.in"
-#define KEY_AT "berth.nccl.at"
-#define KEY_END "berth.nccl.end"
+#define KEY_GPU "berth.nccl.card"
+#define KEY_DECISION "berth.nccl.go"
+#define KEY_ENTERED "berth.nccl.in"
+#define KEY_POSITION "berth.nccl.at"
+#define KEY_FAILURE "berth.nccl.end"
 /* Others wait for rank 0's word longer than rank 0 waits for them: it names who is missing. */
-#define WORD_MS 5000
-#define LEAST_MS 20 /* for one rank's value */
+#define DECISION_MS 5000
+#define MIN_WAIT_MS 20 /* for one rank's value */
 #define NAMED_MAX 16
 
 /* Rank 0's word, before the hosts. */
-struct go {
+struct decision {
 	struct error err;
 	int32_t shared;
-	unsigned char id[MEET_ID_SIZE];
+	unsigned char id[NCCL_RENDEZVOUS_ID_BYTES];
 };
 
 static int left_ms(int64_t until)
 {
 	int64_t left = until - clock_now_ms();
 
-	return left > LEAST_MS ? (int)left : LEAST_MS;
+	return left > MIN_WAIT_MS ? (int)left : MIN_WAIT_MS;
 }
 
 /* A value of exactly size bytes. */
-static int get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void *to,
+static int get_exact(struct ranks *ranks, int rank, const char *key, int timeout_ms, void *to,
 	       size_t size, struct error *err)
 {
 	void *data;
@@ -70,7 +70,7 @@ static void end_missing(char *text, size_t size, int count)
 		snprintf(text + used, size - used, " and %d more", count - NAMED_MAX);
 }
 
-static int hear_cards(struct ranks *ranks, struct gpu_card *cards, int size, int timeout_ms,
+static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int size, int timeout_ms,
 		      struct error *err)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
@@ -79,8 +79,8 @@ static int hear_cards(struct ranks *ranks, struct gpu_card *cards, int size, int
 
 	for (int rank = 1; rank < size; rank++) {
 		struct error why = {0};
-		int rc = get(ranks, rank, KEY_CARD, left_ms(until), &cards[rank],
-			     sizeof cards[rank], &why);
+		int rc = get_exact(ranks, rank, KEY_GPU, left_ms(until), &rank_gpus[rank],
+			     sizeof rank_gpus[rank], &why);
 
 		if (rc == -ERR_DATA) {
 			*err = why;
@@ -98,149 +98,149 @@ static int hear_cards(struct ranks *ranks, struct gpu_card *cards, int size, int
 }
 
 /* On rank 0. */
-static int decide(struct ranks *ranks, const struct gpu_card *own, bool allow_shared,
-		  int timeout_ms, const unsigned char *id, struct meet *meet, struct error *err)
+static int decide(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
+		  int timeout_ms, const unsigned char *id, struct nccl_rendezvous *rendezvous, struct error *err)
 {
-	size_t hosts_size = (size_t)meet->size * sizeof *meet->hosts;
-	struct gpu_card *cards = calloc((size_t)meet->size, sizeof *cards);
-	char *word = calloc(1, sizeof(struct go) + hosts_size);
-	struct go go = {0};
+	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
+	struct rank_gpu *rank_gpus = calloc((size_t)rendezvous->size, sizeof *rank_gpus);
+	char *message = calloc(1, sizeof(struct decision) + hosts_size);
+	struct decision decision = {0};
 	int rc;
 
-	if (!cards || !word) {
+	if (!rank_gpus || !message) {
 		rc = error_memory(err, "the ranks' GPUs");
 		goto out;
 	}
-	cards[0] = *own;
-	rc = hear_cards(ranks, cards, meet->size, timeout_ms, &go.err);
+	rank_gpus[0] = *own;
+	rc = collect_gpus(ranks, rank_gpus, rendezvous->size, timeout_ms, &decision.err);
 	if (!rc)
-		rc = gpus_check(cards, meet->size, allow_shared, &meet->shared, &go.err);
-	go.shared = meet->shared;
-	memcpy(go.id, id, sizeof go.id);
-	for (int rank = 0; rank < meet->size; rank++)
-		memcpy(meet->hosts[rank], cards[rank].host, sizeof *meet->hosts);
-	memcpy(word, &go, sizeof go);
-	memcpy(word + sizeof go, meet->hosts, hosts_size);
+		rc = gpus_check(rank_gpus, rendezvous->size, allow_shared, &rendezvous->shared, &decision.err);
+	decision.shared = rendezvous->shared;
+	memcpy(decision.id, id, sizeof decision.id);
+	for (int rank = 0; rank < rendezvous->size; rank++)
+		memcpy(rendezvous->hosts[rank], rank_gpus[rank].host, sizeof *rendezvous->hosts);
+	memcpy(message, &decision, sizeof decision);
+	memcpy(message + sizeof decision, rendezvous->hosts, hosts_size);
 	if (rc && err)
-		*err = go.err;
+		*err = decision.err;
 
-	int put = ranks_put(ranks, KEY_GO, word, sizeof go + hosts_size, rc ? NULL : err);
+	int put = ranks_put(ranks, KEY_DECISION, message, sizeof decision + hosts_size, rc ? NULL : err);
 
 	rc = rc ? rc : put;
 out:
-	free(word);
-	free(cards);
+	free(message);
+	free(rank_gpus);
 	return rc;
 }
 
-static int obey(struct ranks *ranks, int timeout_ms, unsigned char *id, struct meet *meet,
+static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id, struct nccl_rendezvous *rendezvous,
 		struct error *err)
 {
-	size_t hosts_size = (size_t)meet->size * sizeof *meet->hosts;
-	char *word = calloc(1, sizeof(struct go) + hosts_size);
-	struct go go;
-	int rc = word ? get(ranks, 0, KEY_GO, timeout_ms, word, sizeof go + hosts_size, err)
+	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
+	char *message = calloc(1, sizeof(struct decision) + hosts_size);
+	struct decision decision;
+	int rc = message ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, message, sizeof decision + hosts_size, err)
 		      : error_memory(err, "the ranks' GPUs");
 
 	if (rc) {
-		free(word);
+		free(message);
 		return rc == -ERR_NETWORK ? error_prefix(err, "waiting for rank 0's word") : rc;
 	}
-	memcpy(&go, word, sizeof go);
-	memcpy(meet->hosts, word + sizeof go, hosts_size);
-	free(word);
-	meet->shared = go.shared;
-	memcpy(id, go.id, sizeof go.id);
-	if (!go.err.code)
+	memcpy(&decision, message, sizeof decision);
+	memcpy(rendezvous->hosts, message + sizeof decision, hosts_size);
+	free(message);
+	rendezvous->shared = decision.shared;
+	memcpy(id, decision.id, sizeof decision.id);
+	if (!decision.err.code)
 		return 0;
-	go.err.text[sizeof go.err.text - 1] = 0;
-	return error_set(err, go.err.code, "%s", go.err.text);
+	decision.err.text[sizeof decision.err.text - 1] = 0;
+	return error_set(err, decision.err.code, "%s", decision.err.text);
 }
 
-int meet_begin(struct ranks *ranks, const struct gpu_card *own, bool allow_shared, int timeout_ms,
-	       unsigned char id[MEET_ID_SIZE], struct meet *out, struct error *err)
+int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared, int timeout_ms,
+	       unsigned char id[NCCL_RENDEZVOUS_ID_BYTES], struct nccl_rendezvous *out, struct error *err)
 {
 	const struct ranks_place *place = ranks_place(ranks);
 
-	*out = (struct meet){.ranks = ranks, .rank = place->rank, .size = place->size};
+	*out = (struct nccl_rendezvous){.ranks = ranks, .rank = place->rank, .size = place->size};
 	out->hosts = calloc((size_t)place->size, sizeof *out->hosts);
 	if (!out->hosts)
 		return error_memory(err, "the ranks' hosts");
 	if (!place->rank)
 		return decide(ranks, own, allow_shared, timeout_ms, id, out, err);
 
-	int rc = ranks_put(ranks, KEY_CARD, own, sizeof *own, err);
+	int rc = ranks_put(ranks, KEY_GPU, own, sizeof *own, err);
 
-	return rc ? rc : obey(ranks, timeout_ms + WORD_MS, id, out, err);
+	return rc ? rc : apply_decision(ranks, timeout_ms + DECISION_MS, id, out, err);
 }
 
-void meet_free(struct meet *meet)
+void nccl_rendezvous_free(struct nccl_rendezvous *rendezvous)
 {
-	free(meet->hosts);
-	meet->hosts = NULL;
+	free(rendezvous->hosts);
+	rendezvous->hosts = NULL;
 }
 
 /* ---- who is missing ---- */
 
-int meet_enter(const struct meet *meet, struct error *err)
+int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct error *err)
 {
-	return ranks_put(meet->ranks, KEY_IN, "in", 2, err);
+	return ranks_put(rendezvous->ranks, KEY_ENTERED, "in", 2, err);
 }
 
-void meet_missing(const struct meet *meet, int wait_ms, char *text, size_t size)
+void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text, size_t size)
 {
 	int64_t until = clock_now_ms() + wait_ms;
 	int count = 0;
 
 	text[0] = 0;
-	for (int rank = 0; rank < meet->size; rank++) {
+	for (int rank = 0; rank < rendezvous->size; rank++) {
 		char in[2];
 		size_t used;
 
-		if (rank == meet->rank ||
-		    !get(meet->ranks, rank, KEY_IN, left_ms(until), in, sizeof in, NULL))
+		if (rank == rendezvous->rank ||
+		    !get_exact(rendezvous->ranks, rank, KEY_ENTERED, left_ms(until), in, sizeof in, NULL))
 			continue;
 		add_missing(text, size, rank, &count);
 		used = strlen(text);
 		if (count <= NAMED_MAX)
-			snprintf(text + used, size - used, " on %s", meet->hosts[rank]);
+			snprintf(text + used, size - used, " on %s", rendezvous->hosts[rank]);
 	}
 	end_missing(text, size, count);
 }
 
-int meet_tell(const struct meet *meet, const struct watch_word *own, struct error *err)
+int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous, const struct watch_report *own, struct error *err)
 {
-	return ranks_put(meet->ranks, KEY_AT, own, sizeof *own, err);
+	return ranks_put(rendezvous->ranks, KEY_POSITION, own, sizeof *own, err);
 }
 
-void meet_hear(const struct meet *meet, int wait_ms, struct watch_word *words, bool *heard)
+void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms, struct watch_report *reports, bool *received)
 {
 	int64_t until = clock_now_ms() + wait_ms;
 
-	for (int rank = 0; rank < meet->size; rank++)
-		heard[rank] = rank != meet->rank && !get(meet->ranks, rank, KEY_AT, left_ms(until),
-							 &words[rank], sizeof words[rank], NULL);
+	for (int rank = 0; rank < rendezvous->size; rank++)
+		received[rank] = rank != rendezvous->rank && !get_exact(rendezvous->ranks, rank, KEY_POSITION, left_ms(until),
+							 &reports[rank], sizeof reports[rank], NULL);
 }
 
 /* ---- who has given up ---- */
 
-int meet_end(const struct meet *meet, const char *why, struct error *err)
+int nccl_rendezvous_fail(const struct nccl_rendezvous *rendezvous, const char *why, struct error *err)
 {
-	return ranks_put(meet->ranks, KEY_END, why, strlen(why), err);
+	return ranks_put(rendezvous->ranks, KEY_FAILURE, why, strlen(why), err);
 }
 
-enum meet_end meet_ended(struct meet *meet, int wait_ms, char *why, size_t size)
+enum nccl_peer_state nccl_rendezvous_check_failure(struct nccl_rendezvous *rendezvous, int wait_ms, char *why, size_t size)
 {
 	void *data;
 	size_t got;
-	int rc = ranks_get_any(meet->ranks, KEY_END, wait_ms, &data, &got, NULL);
+	int rc = ranks_get_any(rendezvous->ranks, KEY_FAILURE, wait_ms, &data, &got, NULL);
 
 	if (rc == -ERR_UNAVAILABLE)
-		return meet->asked ? MEET_GONE : MEET_NOBODY_TO_ASK;
-	meet->asked = true;
+		return rendezvous->asked ? NCCL_PEER_RANK_0_ENDED : NCCL_PEERS_UNKNOWN;
+	rendezvous->asked = true;
 	if (rc)
-		return MEET_GOES_ON;
+		return NCCL_PEERS_RUNNING;
 	snprintf(why, size, "%s", (const char *)data);
 	free(data);
-	return MEET_ENDED;
+	return NCCL_PEER_FAILED;
 }

@@ -10,40 +10,40 @@
 #include "train/comm/nccl/watch.h"
 #include "train/comm/shared_gpu.h"
 
-#define MEET_ID_SIZE 128 /* NCCL_UNIQUE_ID_BYTES */
+#define NCCL_RENDEZVOUS_ID_BYTES 128 /* NCCL_UNIQUE_ID_BYTES */
 
-struct meet {
+struct nccl_rendezvous {
 	struct ranks *ranks; /* borrowed */
 	int rank, size;
 	char (*hosts)[64]; /* [size]; owned */
 	bool shared;	   /* some GPU has more than one rank */
-	bool asked;	   /* by meet_ended, and answered */
+	bool asked;	   /* by nccl_rendezvous_check_failure, and answered */
 };
 
 /* Everybody's card goes to rank 0, which looks at all of them; its word and id come back. id: in on
- * rank 0, out on the others. Collective; meet_free after success and failure.
+ * rank 0, out on the others. Collective; nccl_rendezvous_free after success and failure.
  * -ERR_NETWORK past timeout_ms names the ranks that did not come; gpus_check's errors are the same
  * on all ranks. */
-int meet_begin(struct ranks *ranks, const struct gpu_card *own, bool allow_shared, int timeout_ms,
-	       unsigned char id[MEET_ID_SIZE], struct meet *out, struct error *err);
-void meet_free(struct meet *meet);
+int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared, int timeout_ms,
+	       unsigned char id[NCCL_RENDEZVOUS_ID_BYTES], struct nccl_rendezvous *out, struct error *err);
+void nccl_rendezvous_free(struct nccl_rendezvous *rendezvous);
 
 /* Say that this rank goes into NCCL's initialisation; who has not said so within wait_ms in all:
  * their numbers ("1,3", with hosts) or "". */
-int meet_enter(const struct meet *meet, struct error *err);
-void meet_missing(const struct meet *meet, int wait_ms, char *text, size_t size);
+int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct error *err);
+void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text, size_t size);
 
-/* Say where this rank stands; then hear the others, wait_ms in all. words[size]: filled for those
- * that spoke, heard[size] says who did. */
-int meet_tell(const struct meet *meet, const struct watch_word *own, struct error *err);
-void meet_hear(const struct meet *meet, int wait_ms, struct watch_word *words, bool *heard);
+/* Say where this rank stands; then hear the others, wait_ms in all. reports[size]: filled for those
+ * that spoke, received[size] says who did. */
+int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous, const struct watch_report *own, struct error *err);
+void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms, struct watch_report *reports, bool *received);
 
 /* This rank has given up, and why: for those that would wait for it, or have not noticed. */
-int meet_end(const struct meet *meet, const char *why, struct error *err);
+int nccl_rendezvous_fail(const struct nccl_rendezvous *rendezvous, const char *why, struct error *err);
 /* Has a rank given up? ENDED: why is what the first of them said. GONE: rank 0, which keeps the
  * ranks' words, has ended. NOBODY_TO_ASK: the ranks meet by PMIx, whose launcher ends a job of
  * which a rank has failed. Waits wait_ms at most (and 1 s where rank 0's machine is slow). */
-enum meet_end { MEET_GOES_ON, MEET_ENDED, MEET_GONE, MEET_NOBODY_TO_ASK };
-enum meet_end meet_ended(struct meet *meet, int wait_ms, char *why, size_t size);
+enum nccl_peer_state { NCCL_PEERS_RUNNING, NCCL_PEER_FAILED, NCCL_PEER_RANK_0_ENDED, NCCL_PEERS_UNKNOWN };
+enum nccl_peer_state nccl_rendezvous_check_failure(struct nccl_rendezvous *rendezvous, int wait_ms, char *why, size_t size);
 
 #endif

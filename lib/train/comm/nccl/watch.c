@@ -8,7 +8,7 @@
 
 #define NAMED_MAX 8 /* ranks in a text */
 
-void watch_done(const volatile int64_t *slots, int count, struct watch_place *out)
+void watch_done(const volatile int64_t *slots, int count, struct watch_position *out)
 {
 	/* The first bucket is the first to be done: its slot is never behind another's. */
 	int64_t newest = count > 0 ? slots[0] : 0;
@@ -20,66 +20,66 @@ void watch_done(const volatile int64_t *slots, int count, struct watch_place *ou
 	out->bucket = bucket;
 }
 
-static bool steps_under_way(const struct watch_seen *seen)
+static bool steps_under_way(const struct watch_sample *sample)
 {
-	return seen->done.step < seen->begun.step
-		       ? seen->begun.bucket > 0 ||
-				 (seen->done.step && seen->done.bucket < seen->buckets)
-		       : seen->done.bucket < seen->begun.bucket;
+	return sample->done.step < sample->begun.step
+		       ? sample->begun.bucket > 0 ||
+				 (sample->done.step && sample->done.bucket < sample->buckets)
+		       : sample->done.bucket < sample->begun.bucket;
 }
 
-bool watch_under_way(const struct watch_seen *seen)
+bool watch_under_way(const struct watch_sample *sample)
 {
-	return steps_under_way(seen) || seen->done.calls < seen->begun.calls;
+	return steps_under_way(sample) || sample->done.calls < sample->begun.calls;
 }
 
-struct watch_place watch_next(const struct watch_seen *seen, bool *call)
+struct watch_position watch_next(const struct watch_sample *sample, bool *call)
 {
-	struct watch_place next = seen->done;
+	struct watch_position next = sample->done;
 
-	*call = !steps_under_way(seen) && seen->done.calls < seen->begun.calls;
+	*call = !steps_under_way(sample) && sample->done.calls < sample->begun.calls;
 	if (!next.step) {
 		/* Not one bucket of this run is done: what was begun first is the newest, or near
 		 * it. */
-		next.step = seen->begun.step;
+		next.step = sample->begun.step;
 		next.bucket = 0;
-	} else if (next.step < seen->begun.step && next.bucket >= seen->buckets) {
+	} else if (next.step < sample->begun.step && next.bucket >= sample->buckets) {
 		next.step++;
 		next.bucket = 0;
 	}
-	next.calls = seen->done.calls;
+	next.calls = sample->done.calls;
 	return next;
 }
 
-static bool same(const struct watch_place *a, const struct watch_place *b)
+static bool same(const struct watch_position *a, const struct watch_position *b)
 {
 	return a->step == b->step && a->bucket == b->bucket && a->calls == b->calls;
 }
 
-enum watch_verdict watch_look(struct watch_state *state, const struct watch_seen *seen,
+enum watch_verdict watch_check(struct watch_state *state, const struct watch_sample *sample,
 			      int timeout_ms)
 {
-	bool moved = !state->begun || !same(&state->last_done, &seen->done);
-	bool under_way = watch_under_way(seen);
+	bool moved = !state->begun || !same(&state->last_done, &sample->done);
+	bool under_way = watch_under_way(sample);
 
-	if (seen->broken)
+	if (sample->broken)
 		return WATCH_BROKEN;
 	/* What is handed over anew gives time only where nothing was under way before: a host that
 	 * runs ahead must not hide a GPU that stands still. */
-	if (!same(&state->last_begun, &seen->begun)) {
-		struct watch_seen before = *seen;
+	if (!same(&state->last_begun, &sample->begun)) {
+		struct watch_sample before = *sample;
 
 		before.begun = state->last_begun;
 		moved = moved || !watch_under_way(&before);
 	}
-	if (moved || seen->capturing)
-		state->since_ms = seen->now_ms;
+	if (moved || sample->capturing)
+		state->since_ms = sample->now_ms;
 	state->begun = true;
-	state->last_begun = seen->begun;
-	state->last_done = seen->done;
-	if (seen->now_ms - state->since_ms < timeout_ms)
+	state->last_begun = sample->begun;
+	state->last_done = sample->done;
+	if (sample->now_ms - state->since_ms < timeout_ms)
 		return WATCH_FINE;
-	return under_way ? WATCH_LATE : WATCH_IDLE;
+	return under_way ? WATCH_STALLED : WATCH_IDLE;
 }
 
 /* ---- words ---- */
@@ -89,7 +89,7 @@ struct text {
 	size_t left;
 };
 
-static void __attribute__((format(printf, 2, 3))) add(struct text *text, const char *format, ...)
+static void __attribute__((format(printf, 2, 3))) append(struct text *text, const char *format, ...)
 {
 	va_list ap;
 
@@ -105,48 +105,48 @@ static void __attribute__((format(printf, 2, 3))) add(struct text *text, const c
 	text->left -= used;
 }
 
-static void add_place(struct text *text, const struct watch_word *word)
+static void add_position(struct text *text, const struct watch_report *report)
 {
-	if (word->call)
-		add(text, "collective %" PRIu64 " (after step %" PRId64 ")", word->next.calls + 1,
-		    word->next.step);
+	if (report->call)
+		append(text, "collective %" PRIu64 " (after step %" PRId64 ")", report->next.calls + 1,
+		    report->next.step);
 	else
-		add(text, "step %" PRId64 ", bucket %d", word->next.step, word->next.bucket);
+		append(text, "step %" PRId64 ", bucket %d", report->next.step, report->next.bucket);
 }
 
-static bool same_word(const struct watch_word *a, const struct watch_word *b)
+static bool same_report(const struct watch_report *a, const struct watch_report *b)
 {
 	return a->idle == b->idle && a->call == b->call && same(&a->next, &b->next);
 }
 
-void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_word *own,
-		const struct watch_word *const *words, int timeout_ms, char *text, size_t text_size)
+void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_report *own,
+		const struct watch_report *const *reports, int timeout_ms, char *text, size_t text_size)
 {
 	struct text out = {text, text_size};
 	int named = 0, more = 0;
 
-	add(&out, "rank %d on %s waited %d s at ", rank, hosts[rank], timeout_ms / 1000);
-	add_place(&out, own);
+	append(&out, "rank %d on %s waited %d s at ", rank, hosts[rank], timeout_ms / 1000);
+	add_position(&out, own);
 	for (int other = 0; other < size; other++) {
-		if (other == rank || (words[other] && same_word(words[other], own)))
+		if (other == rank || (reports[other] && same_report(reports[other], own)))
 			continue;
 		if (named == NAMED_MAX) {
 			more++;
 			continue;
 		}
-		add(&out, "%s rank %d on %s ", named++ ? ";" : " for", other, hosts[other]);
-		if (!words[other]) {
-			add(&out, "(says nothing: ended, or hangs)");
+		append(&out, "%s rank %d on %s ", named++ ? ";" : " for", other, hosts[other]);
+		if (!reports[other]) {
+			append(&out, "(says nothing: ended, or hangs)");
 		} else {
-			add(&out, words[other]->idle ? "(works elsewhere, last at " : "(at ");
-			add_place(&out, words[other]);
-			add(&out, ")");
+			append(&out, reports[other]->idle ? "(works elsewhere, last at " : "(at ");
+			add_position(&out, reports[other]);
+			append(&out, ")");
 		}
 	}
 	if (more)
-		add(&out, " and %d more", more);
+		append(&out, " and %d more", more);
 	if (!named)
-		add(&out, ", and all other ranks with it: the network or a GPU stands still");
-	add(&out, "; look at %s last lines, or give more time by --comm-timeout",
+		append(&out, ", and all other ranks with it: the network or a GPU stands still");
+	append(&out, "; look at %s last lines, or give more time by --comm-timeout",
 	    named == 1 ? "that rank's" : "the ranks'");
 }

@@ -12,17 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct watch_place {
+struct watch_position {
 	int64_t step; /* 0: no step was begun */
 	int bucket;   /* of that step, from 0: how many of its buckets are done */
 	uint64_t calls;
 };
 
 /* What is there to see at one time. */
-struct watch_seen {
+struct watch_sample {
 	int64_t now_ms;
-	struct watch_place begun; /* handed to the GPU; bucket: how many of begun.step's are */
-	struct watch_place done;  /* what the marks say */
+	struct watch_position begun; /* handed to the GPU; bucket: how many of begun.step's are */
+	struct watch_position done;  /* what the marks say */
 	int buckets;		  /* of a whole step, 0 as long as none was whole */
 	bool broken;		  /* the library reports an error of its own */
 	bool capturing;		  /* a graph is being made: nothing may be asked, nothing is late */
@@ -31,38 +31,38 @@ struct watch_seen {
 enum watch_verdict {
 	WATCH_FINE,
 	WATCH_IDLE, /* nothing under way for as long as the deadline: do the others wait? */
-	WATCH_LATE, /* something is under way and has not moved for as long as the deadline */
+	WATCH_STALLED, /* something is under way and has not moved for as long as the deadline */
 	WATCH_BROKEN,
 };
 
 /* Between two looks; zeros to begin with. */
 struct watch_state {
 	bool begun;
-	struct watch_place last_begun, last_done;
+	struct watch_position last_begun, last_done;
 	int64_t since_ms; /* when one of the two was last seen to move */
 };
 
 /* slots[count]: the newest step whose bucket i is done. Buckets are done in order: fills step and
  * bucket of *out. */
-void watch_done(const volatile int64_t *slots, int count, struct watch_place *out);
+void watch_done(const volatile int64_t *slots, int count, struct watch_position *out);
 /* Is something under way? */
-bool watch_under_way(const struct watch_seen *seen);
+bool watch_under_way(const struct watch_sample *sample);
 /* Where what comes next is: a bucket of a step (*call false), or a call. */
-struct watch_place watch_next(const struct watch_seen *seen, bool *call);
-enum watch_verdict watch_look(struct watch_state *state, const struct watch_seen *seen,
+struct watch_position watch_next(const struct watch_sample *sample, bool *call);
+enum watch_verdict watch_check(struct watch_state *state, const struct watch_sample *sample,
 			      int timeout_ms);
 
 /* What a rank says of itself when it is late or long idle; travels between ranks of one build. */
-struct watch_word {
-	struct watch_place next;
+struct watch_report {
+	struct watch_position next;
 	int32_t call; /* next is a call, not a bucket */
 	int32_t idle;
 };
 
-/* One line: this rank waited; who stands where, who said nothing. words[size]: NULL where that rank
+/* One line: this rank waited; who stands where, who said nothing. reports[size]: NULL where that rank
  * said nothing; hosts[size]. Ranks that stand where this one does are left out. */
-void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_word *own,
-		const struct watch_word *const *words, int timeout_ms, char *text,
+void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_report *own,
+		const struct watch_report *const *reports, int timeout_ms, char *text,
 		size_t text_size);
 
 #endif

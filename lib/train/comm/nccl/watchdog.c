@@ -11,14 +11,14 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
-#define LOOK_MS 200   /* between two looks, at most */
-#define HEAR_MS 2000  /* for the others to say where they stand */
+#define POLL_MS 200   /* between two looks, at most */
+#define COLLECT_MS 2000  /* for the others to say where they stand */
 #define ABORT_MS 1000 /* for NCCL to end what it has under way */
 #define ENDED_MS 5000 /* the same, at the end of all */
-#define LOST_MS 10000 /* for the trainer's thread to notice */
-#define ASK_MS 1000   /* between two questions whether another rank has given up */
+#define NOTICE_MS 10000 /* for the trainer's thread to notice */
+#define PEER_POLL_MS 1000   /* between two questions whether another rank has given up */
 #define ANSWER_MS 100 /* for the answer */
-#define GONE_MS 3000  /* for a collective under way, once rank 0 is known to have ended */
+#define RANK_0_GRACE_MS 3000  /* for a collective under way, once rank 0 is known to have ended */
 
 /* ---- ending ---- */
 
@@ -78,14 +78,14 @@ static void fail(struct nccl *nccl, const struct error *why)
 }
 
 /* Does the trainer's thread come back to hear it? Under lock. */
-static void wait_noticed(struct nccl *nccl)
+static void wait_for_trainer(struct nccl *nccl)
 {
-	struct timespec until = clock_after_ms(LOST_MS);
+	struct timespec until = clock_after_ms(NOTICE_MS);
 
-	while (!nccl->stop && !nccl->noticed &&
+	while (!nccl->stop && !nccl->failure_noticed &&
 	       !pthread_cond_timedwait(&nccl->changed, &nccl->lock, &until))
 		;
-	if (nccl->stop || nccl->noticed || !nccl->lost)
+	if (nccl->stop || nccl->failure_noticed || !nccl->lost)
 		return;
 	pthread_mutex_unlock(&nccl->lock);
 	nccl->lost(nccl->context, nccl->why.text);
@@ -94,11 +94,11 @@ static void wait_noticed(struct nccl *nccl)
 
 /* ---- looking ---- */
 
-static void see(struct nccl *nccl, struct watch_seen *seen, struct error *broken)
+static void take_sample(struct nccl *nccl, struct watch_sample *sample, struct error *broken)
 {
 	ncclResult_t result = ncclSuccess;
 
-	*seen = (struct watch_seen){
+	*sample = (struct watch_sample){
 		.now_ms = clock_now_ms(),
 		.begun = nccl->begun,
 		.buckets = nccl->buckets,
@@ -106,177 +106,177 @@ static void see(struct nccl *nccl, struct watch_seen *seen, struct error *broken
 	};
 	watch_done(nccl->slots,
 		   nccl->buckets > nccl->begun.bucket ? nccl->buckets : nccl->begun.bucket,
-		   &seen->done);
-	seen->done.calls = (uint64_t)nccl->slots[BUCKETS_MAX];
+		   &sample->done);
+	sample->done.calls = (uint64_t)nccl->slots[BUCKETS_MAX];
 	if (nccl->capturing)
 		return;
 	ncclResult_t asked = nccl->library->async_error(nccl->handle, &result);
 
 	if (asked != ncclSuccess)
 		result = asked;
-	seen->broken = result != ncclSuccess && result != ncclInProgress;
-	if (seen->broken)
+	sample->broken = result != ncclSuccess && result != ncclInProgress;
+	if (sample->broken)
 		nccl_error(nccl->library, nccl->handle, result, "a collective failed", broken);
 }
 
-static struct watch_word own_word(const struct watch_seen *seen, bool idle)
+static struct watch_report own_report(const struct watch_sample *sample, bool idle)
 {
-	struct watch_word word = {.idle = idle};
+	struct watch_report report = {.idle = idle};
 	bool call;
 
-	word.next = watch_next(seen, &call);
-	word.call = call;
-	return word;
+	report.next = watch_next(sample, &call);
+	report.call = call;
+	return report;
 }
 
 /* Past the deadline: say where this rank stands, hear the others, end it. Under lock, which is
  * given up meanwhile. */
-static void late(struct nccl *nccl, const struct watch_seen *seen)
+static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 {
-	struct meet *meet = &nccl->meet;
-	struct watch_word own = own_word(seen, false);
-	struct watch_word *words = calloc((size_t)meet->size, sizeof *words);
-	const struct watch_word **told = calloc((size_t)meet->size, sizeof *told);
-	bool *heard = calloc((size_t)meet->size, sizeof *heard);
+	struct nccl_rendezvous *rendezvous = &nccl->rendezvous;
+	struct watch_report own = own_report(sample, false);
+	struct watch_report *reports = calloc((size_t)rendezvous->size, sizeof *reports);
+	const struct watch_report **reported = calloc((size_t)rendezvous->size, sizeof *reported);
+	bool *received = calloc((size_t)rendezvous->size, sizeof *received);
 	struct error why = {.code = ERR_NETWORK};
 
 	pthread_mutex_unlock(&nccl->lock);
-	if (words && told && heard) {
-		meet_tell(meet, &own, NULL);
-		meet_hear(meet, HEAR_MS, words, heard);
-		for (int rank = 0; rank < meet->size; rank++)
-			told[rank] = heard[rank] ? &words[rank] : NULL;
-		watch_text(meet->rank, meet->size, (const char(*)[64])meet->hosts, &own, told,
+	if (reports && reported && received) {
+		nccl_rendezvous_send_report(rendezvous, &own, NULL);
+		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, received);
+		for (int rank = 0; rank < rendezvous->size; rank++)
+			reported[rank] = received[rank] ? &reports[rank] : NULL;
+		watch_text(rendezvous->rank, rendezvous->size, (const char(*)[64])rendezvous->hosts, &own, reported,
 			   nccl->timeout_ms, why.text, sizeof why.text);
 	} else {
-		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective", meet->rank,
+		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective", rendezvous->rank,
 			  nccl->timeout_ms / 1000);
 	}
-	free(words);
-	free(told);
-	free(heard);
-	meet_end(meet, why.text, NULL);
+	free(reports);
+	free(reported);
+	free(received);
+	nccl_rendezvous_fail(rendezvous, why.text, NULL);
 	pthread_mutex_lock(&nccl->lock);
 	fail(nccl, &why);
 }
 
 /* Before the communicator is ended, which the others notice: they should hear why first. Under lock,
  * which is given up meanwhile. */
-static void tell_end(struct nccl *nccl, const char *who, const char *why)
+static void publish_failure(struct nccl *nccl, const char *who, const char *why)
 {
 	char text[sizeof nccl->why.text + 96];
 
 	snprintf(text, sizeof text, "%s%s", who, why);
 	pthread_mutex_unlock(&nccl->lock);
-	meet_end(&nccl->meet, text, NULL);
+	nccl_rendezvous_fail(&nccl->rendezvous, text, NULL);
 	pthread_mutex_lock(&nccl->lock);
 }
 
-static void broken(struct nccl *nccl, const struct watch_seen *seen, struct error *why)
+static void handle_broken(struct nccl *nccl, const struct watch_sample *sample, struct error *why)
 {
-	struct watch_word own = own_word(seen, false);
+	struct watch_report own = own_report(sample, false);
 
-	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->meet.rank,
-		     nccl->meet.hosts[nccl->meet.rank], own.next.step, own.next.bucket);
-	tell_end(nccl, "", why->text);
+	error_prefix(why, "rank %d on %s, at step %" PRId64 ", bucket %d", nccl->rendezvous.rank,
+		     nccl->rendezvous.hosts[nccl->rendezvous.rank], own.next.step, own.next.bucket);
+	publish_failure(nccl, "", why->text);
 	fail(nccl, why);
 }
 
 /* The trainer gives up: it has an error of its own, and waits for the end. */
-static void aborted(struct nccl *nccl)
+static void handle_abort(struct nccl *nccl)
 {
 	char who[96];
 
-	snprintf(who, sizeof who, "rank %d on %s: ", nccl->meet.rank,
-		 nccl->meet.hosts[nccl->meet.rank]);
+	snprintf(who, sizeof who, "rank %d on %s: ", nccl->rendezvous.rank,
+		 nccl->rendezvous.hosts[nccl->rendezvous.rank]);
 	fail(nccl, NULL);
-	tell_end(nccl, who, nccl->why.text);
+	publish_failure(nccl, who, nccl->why.text);
 }
 
 /* ---- what the others say ---- */
 
-struct asking {
+struct peer_poll {
 	int64_t next_ms; /* when to ask */
 	bool over;	 /* there is nobody to ask any more */
-	bool gone;	 /* rank 0 has ended */
+	bool rank_0_ended;	 /* rank 0 has ended */
 };
 
 /* Another rank that gave up has ended its communicator: what this rank waits for now, or begins
  * later, never comes. Under lock, which is given up meanwhile. */
-static void ask(struct nccl *nccl, struct asking *asking)
+static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 {
 	struct error why = {.code = ERR_NETWORK};
-	enum meet_end end;
+	enum nccl_peer_state end;
 
-	if (asking->over || clock_now_ms() < asking->next_ms)
+	if (peer_poll->over || clock_now_ms() < peer_poll->next_ms)
 		return;
 	pthread_mutex_unlock(&nccl->lock);
-	end = meet_ended(&nccl->meet, ANSWER_MS, why.text, sizeof why.text);
+	end = nccl_rendezvous_check_failure(&nccl->rendezvous, ANSWER_MS, why.text, sizeof why.text);
 	pthread_mutex_lock(&nccl->lock);
-	asking->next_ms = clock_now_ms() + ASK_MS;
-	asking->over = end != MEET_GOES_ON;
-	asking->gone = end == MEET_GONE;
-	if (end != MEET_ENDED || nccl->stop)
+	peer_poll->next_ms = clock_now_ms() + PEER_POLL_MS;
+	peer_poll->over = end != NCCL_PEERS_RUNNING;
+	peer_poll->rank_0_ended = end == NCCL_PEER_RANK_0_ENDED;
+	if (end != NCCL_PEER_FAILED || nccl->stop)
 		return;
 	error_prefix(&why, "another rank gave up");
 	fail(nccl, &why);
 }
 
 /* Rank 0 has ended and this rank still waits in a collective. */
-static void without_rank_0(struct nccl *nccl, const struct watch_seen *seen)
+static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 {
-	struct watch_word own = own_word(seen, false);
+	struct watch_report own = own_report(sample, false);
 	struct error why;
 
 	error_set(&why, ERR_NETWORK,
 		  "rank %d on %s waits at step %" PRId64 ", bucket %d, and rank 0 on %s has ended; "
 		  "look at that rank's last lines",
-		  nccl->meet.rank, nccl->meet.hosts[nccl->meet.rank], own.next.step,
-		  own.next.bucket, nccl->meet.hosts[0]);
+		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank], own.next.step,
+		  own.next.bucket, nccl->rendezvous.hosts[0]);
 	fail(nccl, &why);
 }
 
 /* Nothing under way for long: the others may wait for this rank by now, and will ask where it is. */
-static void idle(struct nccl *nccl, const struct watch_seen *seen)
+static void report_idle(struct nccl *nccl, const struct watch_sample *sample)
 {
-	struct watch_word own = own_word(seen, true);
+	struct watch_report own = own_report(sample, true);
 
 	pthread_mutex_unlock(&nccl->lock);
-	meet_tell(&nccl->meet, &own, NULL);
+	nccl_rendezvous_send_report(&nccl->rendezvous, &own, NULL);
 	pthread_mutex_lock(&nccl->lock);
 }
 
 struct watching {
 	struct watch_state state;
-	struct asking asking;
-	bool told; /* that it is idle */
+	struct peer_poll peer_poll;
+	bool reported; /* that it is idle */
 };
 
 /* Under lock. */
-static void look(struct nccl *nccl, struct watching *watching)
+static void check_once(struct nccl *nccl, struct watching *watching)
 {
-	bool gone = watching->asking.gone && nccl->timeout_ms > GONE_MS;
-	struct watch_seen seen;
+	bool rank_0_ended = watching->peer_poll.rank_0_ended && nccl->timeout_ms > RANK_0_GRACE_MS;
+	struct watch_sample sample;
 	struct error why = {0};
 
-	see(nccl, &seen, &why);
-	switch (watch_look(&watching->state, &seen, gone ? GONE_MS : nccl->timeout_ms)) {
-	case WATCH_LATE:
-		if (gone)
-			without_rank_0(nccl, &seen);
+	take_sample(nccl, &sample, &why);
+	switch (watch_check(&watching->state, &sample, rank_0_ended ? RANK_0_GRACE_MS : nccl->timeout_ms)) {
+	case WATCH_STALLED:
+		if (rank_0_ended)
+			without_rank_0(nccl, &sample);
 		else
-			late(nccl, &seen);
+			handle_stall(nccl, &sample);
 		break;
 	case WATCH_BROKEN:
-		broken(nccl, &seen, &why);
+		handle_broken(nccl, &sample, &why);
 		break;
 	case WATCH_IDLE:
-		if (!watching->told && !watching->asking.gone)
-			idle(nccl, &seen);
-		watching->told = true;
+		if (!watching->reported && !watching->peer_poll.rank_0_ended)
+			report_idle(nccl, &sample);
+		watching->reported = true;
 		break;
 	case WATCH_FINE:
-		watching->told = false;
+		watching->reported = false;
 		break;
 	}
 }
@@ -285,26 +285,26 @@ static void *watch(void *context)
 {
 	struct nccl *nccl = context;
 	struct watching watching = {0};
-	int look_ms = nccl->timeout_ms / 10 < LOOK_MS ? nccl->timeout_ms / 10 : LOOK_MS;
+	int poll_ms = nccl->timeout_ms / 10 < POLL_MS ? nccl->timeout_ms / 10 : POLL_MS;
 
 	cudaSetDevice(nccl->cuda_device);
 	pthread_mutex_lock(&nccl->lock);
 	while (!nccl->stop && !nccl->failed) {
-		struct timespec next = clock_after_ms(look_ms);
+		struct timespec next = clock_after_ms(poll_ms);
 
 		pthread_cond_timedwait(&nccl->changed, &nccl->lock, &next);
 		if (nccl->stop)
 			break;
 		if (nccl->abort_wanted) {
-			aborted(nccl);
+			handle_abort(nccl);
 			break;
 		}
-		ask(nccl, &watching.asking);
+		poll_peer_failure(nccl, &watching.peer_poll);
 		if (!nccl->stop && !nccl->failed)
-			look(nccl, &watching);
+			check_once(nccl, &watching);
 	}
 	if (nccl->failed)
-		wait_noticed(nccl);
+		wait_for_trainer(nccl);
 	nccl->thread_runs = false;
 	pthread_cond_broadcast(&nccl->changed);
 	pthread_mutex_unlock(&nccl->lock);

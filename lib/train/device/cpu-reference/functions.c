@@ -162,25 +162,25 @@ int reference_cross_entropy(const struct op_call *call, struct error *err)
 
 	for (size_t n = 0; n < count; n++) {
 		const float *x = (const float *)call->x.data + n * classes;
-		float most = x[0];
+		float max = x[0];
 		double sum = 0;
 
 		if (target[n] < 0 || (size_t)target[n] >= classes)
 			return bad_label(call, n, err);
 		for (size_t k = 1; k < classes; k++)
-			most = x[k] > most ? x[k] : most;
+			max = x[k] > max ? x[k] : max;
 		for (size_t k = 0; k < classes; k++)
-			sum += exp((double)x[k] - (double)most);
+			sum += exp((double)x[k] - (double)max);
 		if (call->pass == OP_FORWARD) {
 			((float *)call->y.data)[n] = (float)smoothed(
-				x, classes, (size_t)target[n], log(sum) + (double)most, smoothing);
+				x, classes, (size_t)target[n], log(sum) + (double)max, smoothing);
 			continue;
 		}
 
 		float *dx = (float *)call->dx.data + n * classes;
 
 		for (size_t k = 0; k < classes; k++) {
-			double share = exp((double)x[k] - (double)most) / sum;
+			double share = exp((double)x[k] - (double)max) / sum;
 			double wanted = smoothing / (double)classes +
 					(k == (size_t)target[n] ? 1 - smoothing : 0);
 

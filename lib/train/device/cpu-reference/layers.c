@@ -5,7 +5,7 @@
 #include "train/device/cpu-reference/reference.h"
 
 /* A convolution's sizes, for one image. */
-struct conv {
+struct conv_dims {
 	size_t n, channels, height, width, x_count;
 	size_t outputs, out_height, out_width, places; /* places = out_height * out_width */
 	size_t kernel, window;			       /* window = channels * kernel * kernel */
@@ -13,10 +13,10 @@ struct conv {
 	long stride, pad;
 };
 
-static struct conv conv_sizes(const struct op_call *call)
+static struct conv_dims conv_sizes(const struct op_call *call)
 {
 	const int64_t *x = call->x.shape;
-	struct conv conv = {.n = (size_t)x[0],
+	struct conv_dims conv = {.n = (size_t)x[0],
 			    .channels = (size_t)x[1],
 			    .height = (size_t)x[2],
 			    .width = (size_t)x[3],
@@ -35,7 +35,7 @@ static struct conv conv_sizes(const struct op_call *call)
 }
 
 /* One row of the image for one row of windows: to[ox] = row[ox * stride + shift], 0 outside. */
-static void unfold_row(const struct conv *conv, const float *row, long shift, float *to)
+static void unfold_row(const struct conv_dims *conv, const float *row, long shift, float *to)
 {
 	if (conv->stride == 1 && conv->pad == 0) {
 		memcpy(to, row + shift, conv->out_width * sizeof *to);
@@ -49,7 +49,7 @@ static void unfold_row(const struct conv *conv, const float *row, long shift, fl
 }
 
 /* columns[window][places]: row (c, i, j) holds x[c][y * stride + i - pad][...] of every place. */
-static void unfold(const struct conv *conv, const float *x, float *columns)
+static void unfold(const struct conv_dims *conv, const float *x, float *columns)
 {
 	for (size_t row = 0; row < conv->window; row++) {
 		const float *plane =
@@ -69,7 +69,7 @@ static void unfold(const struct conv *conv, const float *x, float *columns)
 }
 
 /* windows[places][padded]: the same transposed, a place's window in a row, zeros to its end. */
-static void unfold_by_place(const struct conv *conv, const float *x, float *windows)
+static void unfold_by_place(const struct conv_dims *conv, const float *x, float *windows)
 {
 	for (size_t place = 0; place < conv->places; place++) {
 		long y0 = (long)(place / conv->out_width) * conv->stride - conv->pad;
@@ -95,7 +95,7 @@ static void unfold_by_place(const struct conv *conv, const float *x, float *wind
 }
 
 /* The inverse of unfold: to each element of dx is added what the windows that hold it got. */
-static void fold(const struct conv *conv, const float *columns, float *dx)
+static void fold(const struct conv_dims *conv, const float *columns, float *dx)
 {
 	for (size_t row = 0; row < conv->window; row++) {
 		float *plane =
@@ -125,7 +125,7 @@ static void fold(const struct conv *conv, const float *columns, float *dx)
 	}
 }
 
-static void conv_forward(const struct conv *conv, const struct op_call *call, float *columns,
+static void op_conv_forward(const struct conv_dims *conv, const struct op_call *call, float *columns,
 			 float *pack)
 {
 	const float *b = call->b.data;
@@ -143,7 +143,7 @@ static void conv_forward(const struct conv *conv, const struct op_call *call, fl
 	}
 }
 
-static void conv_backward_bias(const struct conv *conv, const struct op_call *call)
+static void op_conv_backward_bias(const struct conv_dims *conv, const struct op_call *call)
 {
 	float *db = call->db.data;
 
@@ -165,7 +165,7 @@ static void conv_backward_bias(const struct conv *conv, const struct op_call *ca
 }
 
 /* sum: room for outputs * padded floats. */
-static void conv_backward_weights(const struct conv *conv, const struct op_call *call,
+static void op_conv_backward_weights(const struct conv_dims *conv, const struct op_call *call,
 				  float *windows, float *sum, float *pack)
 {
 	float *dw = call->dw.data;
@@ -185,7 +185,7 @@ static void conv_backward_weights(const struct conv *conv, const struct op_call 
 				      call->add_dw);
 }
 
-static void conv_backward_input(const struct conv *conv, const struct op_call *call, float *columns,
+static void op_conv_backward_input(const struct conv_dims *conv, const struct op_call *call, float *columns,
 				float *pack)
 {
 	struct matrix turned = {call->w.data, 1, conv->window};
@@ -204,14 +204,14 @@ static void conv_backward_input(const struct conv *conv, const struct op_call *c
 
 static size_t largest(size_t a, size_t b, size_t c)
 {
-	size_t most = a > b ? a : b;
+	size_t max = a > b ? a : b;
 
-	return most > c ? most : c;
+	return max > c ? max : c;
 }
 
 int reference_conv2d(struct reference *reference, const struct op_call *call, struct error *err)
 {
-	struct conv conv = conv_sizes(call);
+	struct conv_dims conv = conv_sizes(call);
 	size_t columns = conv.padded * conv.places, sum = conv.outputs * conv.padded;
 	size_t depth = largest(conv.window, conv.places, conv.outputs);
 	float *scratch = reference_scratch(reference, columns + sum + MATRIX_PACK(depth));
@@ -222,19 +222,19 @@ int reference_conv2d(struct reference *reference, const struct op_call *call, st
 	float *pack = scratch + columns + sum;
 
 	if (call->pass == OP_FORWARD) {
-		conv_forward(&conv, call, scratch, pack);
+		op_conv_forward(&conv, call, scratch, pack);
 		return 0;
 	}
 	if (call->db.data)
-		conv_backward_bias(&conv, call);
+		op_conv_backward_bias(&conv, call);
 	if (call->dw.data)
-		conv_backward_weights(&conv, call, scratch, scratch + columns, pack);
+		op_conv_backward_weights(&conv, call, scratch, scratch + columns, pack);
 	if (call->dx.data)
-		conv_backward_input(&conv, call, scratch, pack);
+		op_conv_backward_input(&conv, call, scratch, pack);
 	return 0;
 }
 
-static void linear_forward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
+static void op_linear_forward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
 			   float *turned, float *pack)
 {
 	struct matrix x = {call->x.data, inputs, 1};
@@ -247,7 +247,7 @@ static void linear_forward(const struct op_call *call, size_t n, size_t inputs, 
 			pack);
 }
 
-static void linear_backward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
+static void op_linear_backward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
 			    float *pack)
 {
 	const float *dy = call->dy.data;
@@ -285,8 +285,8 @@ int reference_linear(struct reference *reference, const struct op_call *call, st
 	if (!scratch)
 		return error_memory(err, "a linear layer");
 	if (call->pass == OP_FORWARD)
-		linear_forward(call, n, inputs, outputs, scratch, scratch + inputs * outputs);
+		op_linear_forward(call, n, inputs, outputs, scratch, scratch + inputs * outputs);
 	else
-		linear_backward(call, n, inputs, outputs, scratch);
+		op_linear_backward(call, n, inputs, outputs, scratch);
 	return 0;
 }

@@ -44,14 +44,14 @@ ALWAYS_INLINE struct matrix from_row(struct matrix a, size_t i)
 	return a;
 }
 
-ALWAYS_INLINE void column_of_tiles(const int most, const int lanes, size_t rows, size_t depth,
+ALWAYS_INLINE void column_of_tiles(const int max, const int lanes, size_t rows, size_t depth,
 				   struct matrix a, const float *b, size_t b_row, float *c,
 				   size_t c_row, bool add)
 {
 	size_t i = 0;
 
 #define TILES(n)                                                                                   \
-	for (; most >= n && rows - i >= n; i += n)                                                 \
+	for (; max >= n && rows - i >= n; i += n)                                                 \
 	tile(n, lanes, depth, from_row(a, i), b, b_row, c + i * c_row, c_row, add)
 	TILES(8);
 	TILES(6);
@@ -62,7 +62,7 @@ ALWAYS_INLINE void column_of_tiles(const int most, const int lanes, size_t rows,
 }
 
 /* The last columns, fewer than a tile: B is packed with zeros beside it, C goes by a copy. */
-ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t columns,
+ALWAYS_INLINE void ragged(const int max, const int lanes, size_t rows, size_t columns,
 			  size_t depth, struct matrix a, const float *b, size_t b_row, float *c,
 			  size_t c_row, bool add, float *pack)
 {
@@ -74,12 +74,12 @@ ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t c
 		memset(pack + p * width + columns, 0, (width - columns) * sizeof *b);
 	}
 	for (size_t i = 0; i < rows;) {
-		size_t n = rows - i < (size_t)most ? rows - i : (size_t)most;
+		size_t n = rows - i < (size_t)max ? rows - i : (size_t)max;
 
 		memset(part, 0, sizeof part);
 		for (size_t k = 0; add && k < n; k++)
 			memcpy(part + k * width, c + (i + k) * c_row, columns * sizeof *c);
-		column_of_tiles(most, lanes, n, depth, from_row(a, i), pack, width, part, width,
+		column_of_tiles(max, lanes, n, depth, from_row(a, i), pack, width, part, width,
 				add);
 		for (size_t k = 0; k < n; k++)
 			memcpy(c + (i + k) * c_row, part + k * width, columns * sizeof *c);
@@ -87,7 +87,7 @@ ALWAYS_INLINE void ragged(const int most, const int lanes, size_t rows, size_t c
 	}
 }
 
-ALWAYS_INLINE void multiply(const int most, const int lanes, size_t rows, size_t columns,
+ALWAYS_INLINE void multiply(const int max, const int lanes, size_t rows, size_t columns,
 			    size_t depth, struct matrix a, const float *b, size_t b_row, float *c,
 			    size_t c_row, bool add, float *pack)
 {
@@ -95,18 +95,18 @@ ALWAYS_INLINE void multiply(const int most, const int lanes, size_t rows, size_t
 	size_t j = 0;
 
 	for (; columns - j >= width; j += width)
-		column_of_tiles(most, lanes, rows, depth, a, b + j, b_row, c + j, c_row, add);
+		column_of_tiles(max, lanes, rows, depth, a, b + j, b_row, c + j, c_row, add);
 	if (j < columns)
-		ragged(most, lanes, rows, columns - j, depth, a, b + j, b_row, c + j, c_row, add,
+		ragged(max, lanes, rows, columns - j, depth, a, b + j, b_row, c + j, c_row, add,
 		       pack);
 }
 
-#define MULTIPLY(name, target, most, lanes)                                                        \
+#define MULTIPLY(name, target, max, lanes)                                                        \
 	target static void name(size_t rows, size_t columns, size_t depth, struct matrix a,        \
 				const float *b, size_t b_row, float *c, size_t c_row, bool add,    \
 				float *pack)                                                       \
 	{                                                                                          \
-		multiply(most, lanes, rows, columns, depth, a, b, b_row, c, c_row, add, pack);     \
+		multiply(max, lanes, rows, columns, depth, a, b, b_row, c, c_row, add, pack);     \
 	}
 
 MULTIPLY(multiply_plain, , 4, 1)

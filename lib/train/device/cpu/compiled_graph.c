@@ -8,7 +8,7 @@
 
 /* What compiling needs beside the program. */
 struct compile {
-	struct program *program;
+	struct compiled_graph *compiled;
 	const struct graph *graph;
 	int *readers;	     /* of each value: how many ops, and the loss */
 	struct parts *parts; /* of each value's gradient */
@@ -57,23 +57,23 @@ static enum node_kind node_kind(enum op_kind kind)
 
 static int make_nodes(struct compile *compile)
 {
-	struct program *program = compile->program;
+	struct compiled_graph *compiled = compile->compiled;
 	struct fused *list;
-	int rc = fuse_graph(compile->graph, &list, &program->node_count, compile->err);
+	int rc = fuse_graph(compile->graph, &list, &compiled->node_count, compile->err);
 
-	for (int i = 0; !rc && i < program->node_count; i++)
-		program->nodes[i] = (struct node){
+	for (int i = 0; !rc && i < compiled->node_count; i++)
+		compiled->nodes[i] = (struct node){
 			.kind = node_kind(list[i].kind),
 			.op = list[i].op,
 			.input = list[i].input,
 			.input2 = list[i].input2,
 			.output = list[i].output,
 			.relu = list[i].relu,
-			.own_slot = NO_SLOT,
-			.places_slot = NO_SLOT,
+			.preferred_slot = NO_SLOT,
+			.argmax_slot = NO_SLOT,
 			.sum_slot = NO_SLOT,
 			.dx_slot = NO_SLOT,
-			.own_dx_slot = NO_SLOT,
+			.preferred_dx_slot = NO_SLOT,
 			.dz_slot = NO_SLOT,
 			.dx2_slot = NO_SLOT,
 		};
@@ -84,17 +84,17 @@ static int make_nodes(struct compile *compile)
 
 /* ---- layers and layouts ---- */
 
-static bool train(const struct compile *compile)
+static bool is_training(const struct compile *compile)
 {
-	return compile->program->request->train;
+	return compile->compiled->request->train;
 }
 
 static int add_slot(struct compile *compile, size_t size_bytes, int time)
 {
-	struct program *program = compile->program;
+	struct compiled_graph *compiled = compile->compiled;
 
-	program->slots[program->slot_count] = (struct memory_item){size_bytes, time, time, 0};
-	return program->slot_count++;
+	compiled->slots[compiled->slot_count] = (struct memory_item){size_bytes, time, time, 0};
+	return compiled->slot_count++;
 }
 
 static int value_slot(struct compile *compile, const struct layout *layout, int time)
@@ -102,12 +102,12 @@ static int value_slot(struct compile *compile, const struct layout *layout, int 
 	return add_slot(compile, layout_count(layout) * sizeof(float), time);
 }
 
-static void touch(struct compile *compile, int slot, int time)
+static void extend_lifetime(struct compile *compile, int slot, int time)
 {
 	if (slot == NO_SLOT)
 		return;
 
-	struct memory_item *in = &compile->program->slots[slot];
+	struct memory_item *in = &compile->compiled->slots[slot];
 
 	in->last = time > in->last ? time : in->last;
 }
@@ -116,13 +116,13 @@ static void touch(struct compile *compile, int slot, int time)
 static int make_copies(struct compile *compile, struct node *node, const struct layout *value,
 		       bool wants_gradient)
 {
-	struct engine *engine = compile->program->cpu->engine;
+	struct dnnl_context *dnnl = compile->compiled->cpu->dnnl;
 	int rc = 0;
 
-	if (!layout_equal(value, &node->own))
-		rc = copy_new(engine, value, &node->own, &node->copy_in, compile->err);
-	if (!rc && wants_gradient && !layout_equal(value, &node->own_dx))
-		rc = copy_new(engine, &node->own_dx, value, &node->copy_out, compile->err);
+	if (!layout_equal(value, &node->preferred))
+		rc = cpu_reorder_new(dnnl, value, &node->preferred, &node->copy_in, compile->err);
+	if (!rc && wants_gradient && !layout_equal(value, &node->preferred_dx))
+		rc = cpu_reorder_new(dnnl, &node->preferred_dx, value, &node->copy_out, compile->err);
 	return rc;
 }
 
@@ -137,8 +137,8 @@ static bool has_norm(const struct graph *graph)
 
 static int make_conv(struct compile *compile, struct node *node)
 {
-	const struct step_request *request = compile->program->request;
-	struct conv_request wanted = {
+	const struct executor_request *request = compile->compiled->request;
+	struct cpu_conv_request wanted = {
 		.x = node->x,
 		.outputs = (int)request->graph->params[node->op->weight].shape[0],
 		.window = node->op->attributes,
@@ -148,32 +148,32 @@ static int make_conv(struct compile *compile, struct node *node)
 		.direct = request->direct,
 		.nhwc = !has_norm(compile->graph),
 	};
-	struct conv_plan plan;
+	struct cpu_conv_choice choice;
 	int rc;
 
-	rc = conv_new(compile->program->cpu->engine, &wanted, &node->conv, &plan, compile->err);
+	rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice, compile->err);
 	if (rc)
 		return rc;
-	node->own = plan.x;
-	node->own_dx = plan.dx;
-	node->y = plan.y;
-	node->scratch = plan.scratch;
+	node->preferred = choice.x;
+	node->preferred_dx = choice.dx;
+	node->y = choice.y;
+	node->scratch = choice.scratch;
 	return make_copies(compile, node, &node->x, wanted.dx);
 }
 
 static int make_linear(struct compile *compile, struct node *node)
 {
-	const struct step_request *request = compile->program->request;
+	const struct executor_request *request = compile->compiled->request;
 	const struct graph_param *w = &request->graph->params[node->op->weight];
-	int rc = linear_new(compile->program->cpu->engine, node->x.n, (int)w->shape[1],
+	int rc = cpu_linear_new(compile->compiled->cpu->dnnl, node->x.n, (int)w->shape[1],
 			    (int)w->shape[0], node->op->bias >= 0, request->train, &node->linear,
 			    &node->scratch, compile->err);
 
 	if (rc)
 		return rc;
-	node->own = node->x;
-	node->own.block = 1;
-	node->own_dx = node->own;
+	node->preferred = node->x;
+	node->preferred.block = 1;
+	node->preferred_dx = node->preferred;
 	node->y = (struct layout){node->x.n, (int)w->shape[0], 1, 1, 1};
 	return make_copies(compile, node, &node->x, request->train && node->input);
 }
@@ -182,7 +182,7 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 {
 	const struct planes planes = planes_of(&node->x);
 
-	if (train(compile) && planes.n * planes.height * planes.width == 1)
+	if (is_training(compile) && planes.n * planes.height * planes.width == 1)
 		return error_set(compile->err, ERR_DATA,
 				 "batch norm needs two values a channel in training, and a batch "
 				 "of one sample with images of 1x1 has one: take larger images, or "
@@ -195,12 +195,12 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 /* Its layers, and how its result lies. */
 static int make_layer(struct compile *compile, struct node *node)
 {
-	struct program *program = compile->program;
+	struct compiled_graph *compiled = compile->compiled;
 	const struct shape *y = &compile->graph->values[node->output];
 	int rc = 0;
 
-	node->x = program->layouts[node->input];
-	node->y = (struct layout){program->count, y->channels, y->height, y->width, node->x.block};
+	node->x = compiled->layouts[node->input];
+	node->y = (struct layout){compiled->count, y->channels, y->height, y->width, node->x.block};
 	if (node->kind == NODE_CONV)
 		rc = make_conv(compile, node);
 	else if (node->kind == NODE_LINEAR)
@@ -210,11 +210,11 @@ static int make_layer(struct compile *compile, struct node *node)
 	else if (node->kind == NODE_NORM)
 		rc = make_norm_memory(compile, node);
 	if (!rc && node->input2 >= 0) {
-		node->own = node->own_dx = node->x;
-		rc = make_copies(compile, node, &program->layouts[node->input2],
-				 train(compile) && node->input2);
+		node->preferred = node->preferred_dx = node->x;
+		rc = make_copies(compile, node, &compiled->layouts[node->input2],
+				 is_training(compile) && node->input2);
 	}
-	program->layouts[node->output] = node->y;
+	compiled->layouts[node->output] = node->y;
 	return rc;
 }
 
@@ -222,22 +222,22 @@ static int make_layer(struct compile *compile, struct node *node)
 
 static void touch_value(struct compile *compile, int value, int time)
 {
-	touch(compile, compile->program->value_slots[value], time);
+	extend_lifetime(compile, compile->compiled->value_slots[value], time);
 }
 
 static void place_forward(struct compile *compile, int time)
 {
-	struct program *program = compile->program;
-	struct node *node = &program->nodes[time];
-	int *slots = program->value_slots;
+	struct compiled_graph *compiled = compile->compiled;
+	struct node *node = &compiled->nodes[time];
+	int *slots = compiled->value_slots;
 
 	touch_value(compile, node->input, time);
 	if (node->input2 >= 0)
 		touch_value(compile, node->input2, time);
 	if (node->copy_in)
-		node->own_slot = value_slot(compile, &node->own, time);
+		node->preferred_slot = value_slot(compile, &node->preferred, time);
 	if (node->kind == NODE_MAXPOOL)
-		node->places_slot =
+		node->argmax_slot =
 			add_slot(compile, layout_count(&node->y) * sizeof(uint16_t), time);
 	/* A ReLU that alone reads a value takes its place: nobody's gradient needs what was there.
 	 */
@@ -263,7 +263,7 @@ static bool is_free(const struct compile *compile, int slot)
 }
 
 /* The parts of the gradient of node's result become node's; *parts of them are read at once. */
-static int take_parts(struct compile *compile, struct node *node, int most, int time)
+static int collect_parts(struct compile *compile, struct node *node, int max, int time)
 {
 	struct parts *parts = &compile->parts[node->output];
 
@@ -275,9 +275,9 @@ static int take_parts(struct compile *compile, struct node *node, int most, int 
 	for (int i = 0; i < parts->count; i++) {
 		node->dy[i] = parts->slots[i];
 		compile->claims[parts->slots[i]]--;
-		touch(compile, parts->slots[i], time);
+		extend_lifetime(compile, parts->slots[i], time);
 	}
-	if (parts->count > most)
+	if (parts->count > max)
 		node->sum_slot = is_free(compile, node->dy[0])
 					 ? node->dy[0]
 					 : value_slot(compile, &node->y, time);
@@ -285,29 +285,29 @@ static int take_parts(struct compile *compile, struct node *node, int most, int 
 }
 
 /* The one slot where dy is once it is added up. */
-static int whole(const struct node *node)
+static int dy_slot(const struct node *node)
 {
 	return node->sum_slot == NO_SLOT ? node->dy[0] : node->sum_slot;
 }
 
 /* The gradient of node's input, found in slot, or where copy_out puts it. */
-static void give_input(struct compile *compile, struct node *node, int slot, int time)
+static void provide_input_gradient(struct compile *compile, struct node *node, int slot, int time)
 {
 	node->dx_slot = slot;
 	if (node->copy_out) {
-		node->own_dx_slot = slot;
+		node->preferred_dx_slot = slot;
 		node->dx_slot = value_slot(compile, &node->x, time);
 	}
 	add_part(compile, node->input, node->dx_slot);
 }
 
 /* The same of input2. */
-static void give_input2(struct compile *compile, struct node *node, int slot, int time)
+static void provide_input2_gradient(struct compile *compile, struct node *node, int slot, int time)
 {
 	node->dz_slot = node->dx2_slot = slot;
 	if (node->copy_out)
 		node->dx2_slot =
-			value_slot(compile, &compile->program->layouts[node->input2], time);
+			value_slot(compile, &compile->compiled->layouts[node->input2], time);
 	add_part(compile, node->input2, node->dx2_slot);
 }
 
@@ -315,11 +315,11 @@ static void give_input2(struct compile *compile, struct node *node, int slot, in
 static void place_norm(struct compile *compile, struct node *node, int time)
 {
 	bool two = node->sum_slot == NO_SLOT && node->dy_count == 2;
-	int first = whole(node), dx = NO_SLOT;
+	int first = dy_slot(node), dx = NO_SLOT;
 	bool first_free = is_free(compile, first);
 
 	if (node->input2 > 0) {
-		give_input2(compile, node, first_free ? first : value_slot(compile, &node->y, time),
+		provide_input2_gradient(compile, node, first_free ? first : value_slot(compile, &node->y, time),
 			    time);
 		first_free = false;
 	}
@@ -337,21 +337,21 @@ static void place_norm(struct compile *compile, struct node *node, int time)
 
 static int place_backward(struct compile *compile, int index)
 {
-	struct program *program = compile->program;
-	struct node *node = &program->nodes[index];
-	int time = 2 * program->node_count - index;
-	int rc = take_parts(compile, node, node->kind == NODE_NORM ? 2 : 1, time), dy;
+	struct compiled_graph *compiled = compile->compiled;
+	struct node *node = &compiled->nodes[index];
+	int time = 2 * compiled->node_count - index;
+	int rc = collect_parts(compile, node, node->kind == NODE_NORM ? 2 : 1, time), dy;
 
 	if (rc)
 		return rc;
-	dy = whole(node);
+	dy = dy_slot(node);
 	switch (node->kind) {
 	case NODE_CONV:
 	case NODE_LINEAR:
-		touch(compile, node->copy_in ? node->own_slot : program->value_slots[node->input],
+		extend_lifetime(compile, node->copy_in ? node->preferred_slot : compiled->value_slots[node->input],
 		      time);
 		if (node->input)
-			give_input(compile, node, value_slot(compile, &node->own_dx, time), time);
+			provide_input_gradient(compile, node, value_slot(compile, &node->preferred_dx, time), time);
 		return 0;
 	case NODE_NORM:
 		touch_value(compile, node->input, time);
@@ -362,7 +362,7 @@ static int place_backward(struct compile *compile, int index)
 	case NODE_RELU:
 		touch_value(compile, node->output, time);
 		if (node->input)
-			give_input(compile, node,
+			provide_input_gradient(compile, node,
 				   is_free(compile, dy) ? dy : value_slot(compile, &node->x, time),
 				   time);
 		return 0;
@@ -371,24 +371,24 @@ static int place_backward(struct compile *compile, int index)
 		if (node->input)
 			add_part(compile, node->input, dy);
 		if (node->input2)
-			give_input2(compile, node, dy, time);
+			provide_input2_gradient(compile, node, dy, time);
 		return 0;
 	default:
-		touch(compile, node->places_slot, time);
+		extend_lifetime(compile, node->argmax_slot, time);
 		if (node->input)
-			give_input(compile, node, value_slot(compile, &node->x, time), time);
+			provide_input_gradient(compile, node, value_slot(compile, &node->x, time), time);
 		return 0;
 	}
 }
 
 static int place(struct compile *compile)
 {
-	struct program *program = compile->program;
-	int n = program->node_count, output = compile->graph->output, rc = 0;
+	struct compiled_graph *compiled = compile->compiled;
+	int n = compiled->node_count, output = compile->graph->output, rc = 0;
 	size_t scratch = 0, sums = 0;
 
 	for (int i = 0; i < n; i++) {
-		const struct node *node = &program->nodes[i];
+		const struct node *node = &compiled->nodes[i];
 		const struct planes planes = planes_of(&node->x);
 
 		place_forward(compile, i);
@@ -397,19 +397,19 @@ static int place(struct compile *compile)
 			sums = norm_sums(&planes);
 	}
 	touch_value(compile, output, n);
-	if (train(compile)) {
-		program->loss_gradient = value_slot(compile, &program->layouts[output], n);
-		add_part(compile, output, program->loss_gradient);
+	if (is_training(compile)) {
+		compiled->loss_gradient = value_slot(compile, &compiled->layouts[output], n);
+		add_part(compile, output, compiled->loss_gradient);
 		for (int i = n - 1; !rc && i >= 0; i--)
 			rc = place_backward(compile, i);
 	}
 	if (rc)
 		return rc;
-	program->scratch_slot = add_slot(compile, (scratch + 16) * sizeof(float), 0);
-	program->sums_slot = add_slot(compile, (sums + 8) * sizeof(double), 0);
-	touch(compile, program->scratch_slot, 2 * n);
-	touch(compile, program->sums_slot, 2 * n);
-	return memory_plan(program->slots, (size_t)program->slot_count, 64, &program->arena_bytes,
+	compiled->scratch_slot = add_slot(compile, (scratch + 16) * sizeof(float), 0);
+	compiled->sums_slot = add_slot(compile, (sums + 8) * sizeof(double), 0);
+	extend_lifetime(compile, compiled->scratch_slot, 2 * n);
+	extend_lifetime(compile, compiled->sums_slot, 2 * n);
+	return memory_plan(compiled->slots, (size_t)compiled->slot_count, 64, &compiled->arena_bytes,
 			   compile->err);
 }
 
@@ -429,7 +429,7 @@ static int check_graph(const struct compile *compile)
 
 static int compile_all(struct compile *compile)
 {
-	struct program *program = compile->program;
+	struct compiled_graph *compiled = compile->compiled;
 	const struct shape *x = &compile->graph->values[0];
 	int rc;
 
@@ -437,25 +437,25 @@ static int compile_all(struct compile *compile)
 	if (!rc)
 		rc = make_nodes(compile);
 	for (int i = 0; i < compile->graph->value_count; i++)
-		program->value_slots[i] = NO_SLOT;
-	program->layouts[0] = (struct layout){program->count, x->channels, x->height, x->width, 1};
-	for (int i = 0; !rc && i < program->node_count; i++)
-		rc = make_layer(compile, &program->nodes[i]);
-	if (!rc && program->layouts[compile->graph->output].block != 1)
+		compiled->value_slots[i] = NO_SLOT;
+	compiled->layouts[0] = (struct layout){compiled->count, x->channels, x->height, x->width, 1};
+	for (int i = 0; !rc && i < compiled->node_count; i++)
+		rc = make_layer(compile, &compiled->nodes[i]);
+	if (!rc && compiled->layouts[compile->graph->output].block != 1)
 		rc = error_set(compile->err, ERR_INTERNAL, "model %s does not end in a vector",
 			       compile->graph->model);
 	return rc ? rc : place(compile);
 }
 
-int program_new(struct cpu *cpu, const struct step_request *request, int count,
-		struct program **out, struct error *err)
+int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, int count,
+		struct compiled_graph **out, struct error *err)
 {
 	const struct graph *graph = request->graph;
 	size_t ops = (size_t)graph->op_count + 1, values = (size_t)graph->value_count;
 	size_t slots = 8 * ops + 8; /* a node makes 5 at the most */
-	struct program *program = calloc(1, sizeof *program);
+	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
 	struct compile compile = {
-		.program = program,
+		.compiled = compiled,
 		.graph = graph,
 		.readers = fuse_readers(graph),
 		.parts = calloc(values, sizeof(struct parts)),
@@ -464,20 +464,20 @@ int program_new(struct cpu *cpu, const struct step_request *request, int count,
 	};
 	int rc = -ERR_UNAVAILABLE;
 
-	if (program) {
-		*program = (struct program){
+	if (compiled) {
+		*compiled = (struct compiled_graph){
 			.cpu = cpu,
 			.request = request,
 			.count = count,
-			.nodes = calloc(ops, sizeof *program->nodes),
-			.slots = calloc(slots, sizeof *program->slots),
-			.layouts = calloc(values, sizeof *program->layouts),
-			.value_slots = calloc(values, sizeof *program->value_slots),
+			.nodes = calloc(ops, sizeof *compiled->nodes),
+			.slots = calloc(slots, sizeof *compiled->slots),
+			.layouts = calloc(values, sizeof *compiled->layouts),
+			.value_slots = calloc(values, sizeof *compiled->value_slots),
 			.loss_gradient = NO_SLOT,
 		};
 	}
-	if (!program || !program->nodes || !program->slots || !program->layouts ||
-	    !program->value_slots || !compile.readers || !compile.parts || !compile.claims)
+	if (!compiled || !compiled->nodes || !compiled->slots || !compiled->layouts ||
+	    !compiled->value_slots || !compile.readers || !compile.parts || !compile.claims)
 		rc = error_memory(err, "a training step");
 	else
 		rc = compile_all(&compile);
@@ -485,29 +485,29 @@ int program_new(struct cpu *cpu, const struct step_request *request, int count,
 	free(compile.parts);
 	free(compile.claims);
 	if (rc)
-		program_free(program);
+		compiled_graph_free(compiled);
 	else
-		*out = program;
+		*out = compiled;
 	return rc;
 }
 
-void program_free(struct program *program)
+void compiled_graph_free(struct compiled_graph *compiled)
 {
-	if (!program)
+	if (!compiled)
 		return;
-	for (int i = 0; program->nodes && i < program->node_count; i++) {
-		struct node *node = &program->nodes[i];
+	for (int i = 0; compiled->nodes && i < compiled->node_count; i++) {
+		struct node *node = &compiled->nodes[i];
 
-		conv_free(node->conv);
-		linear_free(node->linear);
-		copy_free(node->copy_in);
-		copy_free(node->copy_out);
+		cpu_conv_free(node->conv);
+		cpu_linear_free(node->linear);
+		cpu_reorder_free(node->copy_in);
+		cpu_reorder_free(node->copy_out);
 		free(node->saved);
 		free(node->lanes);
 	}
-	free(program->nodes);
-	free(program->slots);
-	free(program->layouts);
-	free(program->value_slots);
-	free(program);
+	free(compiled->nodes);
+	free(compiled->slots);
+	free(compiled->layouts);
+	free(compiled->value_slots);
+	free(compiled);
 }

@@ -5,7 +5,7 @@
 
 /* One run of a program. */
 struct run {
-	struct program *program;
+	struct compiled_graph *compiled;
 	char *arena;
 	const float *x; /* the input, the caller's */
 	bool add;
@@ -13,53 +13,53 @@ struct run {
 
 static float *at(const struct run *run, int slot)
 {
-	return slot == NO_SLOT ? NULL : (float *)(run->arena + run->program->slots[slot].offset);
+	return slot == NO_SLOT ? NULL : (float *)(run->arena + run->compiled->slots[slot].offset);
 }
 
 static const float *value(const struct run *run, int index)
 {
-	int slot = run->program->value_slots[index];
+	int slot = run->compiled->value_slots[index];
 
 	return slot == NO_SLOT ? run->x : at(run, slot);
 }
 
 static float *param(const struct run *run, float *flat, int index)
 {
-	return index < 0 || !flat ? NULL : flat + run->program->request->buckets->offsets[index];
+	return index < 0 || !flat ? NULL : flat + run->compiled->request->buckets->offsets[index];
 }
 
 static float *buffer(const struct run *run, int index)
 {
-	const struct step_request *request = run->program->request;
+	const struct executor_request *request = run->compiled->request;
 
 	return index < 0 ? NULL : request->buffers + request->graph->buffers[index].offset;
 }
 
 /* What node reads as its own: the copy, or the value itself. */
-static const float *own(const struct run *run, const struct node *node, int index)
+static const float *preferred(const struct run *run, const struct node *node, int index)
 {
-	return node->copy_in ? at(run, node->own_slot) : value(run, index);
+	return node->copy_in ? at(run, node->preferred_slot) : value(run, index);
 }
 
 static struct layer_memory layer_memory(const struct run *run, const struct node *node)
 {
-	const struct step_request *request = run->program->request;
+	const struct executor_request *request = run->compiled->request;
 
 	return (struct layer_memory){
-		.x = own(run, node, node->input),
+		.x = preferred(run, node, node->input),
 		.w = param(run, request->weights, node->op->weight),
 		.b = param(run, request->weights, node->op->bias),
-		.y = at(run, run->program->value_slots[node->output]),
+		.y = at(run, run->compiled->value_slots[node->output]),
 		.dw = param(run, request->gradients, node->op->weight),
 		.db = param(run, request->gradients, node->op->bias),
-		.scratch = at(run, run->program->scratch_slot),
+		.scratch = at(run, run->compiled->scratch_slot),
 		.add_dw = run->add,
 	};
 }
 
 static struct norm_call norm_call(const struct run *run, const struct node *node)
 {
-	const struct step_request *request = run->program->request;
+	const struct executor_request *request = run->compiled->request;
 	const struct graph_op *op = node->op;
 
 	return (struct norm_call){
@@ -70,24 +70,24 @@ static struct norm_call norm_call(const struct run *run, const struct node *node
 		.relu = node->relu,
 		.add_dw = run->add,
 		.x = value(run, node->input),
-		.residual = node->input2 < 0 ? NULL : own(run, node, node->input2),
+		.residual = node->input2 < 0 ? NULL : preferred(run, node, node->input2),
 		.w = param(run, request->weights, op->weight),
 		.b = param(run, request->weights, op->bias),
-		.y = at(run, run->program->value_slots[node->output]),
+		.y = at(run, run->compiled->value_slots[node->output]),
 		.mean = buffer(run, op->mean),
 		.variance = buffer(run, op->variance),
 		.saved_mean = node->saved,
 		.saved_invstd = node->saved + node->x.channels,
 		.dw = param(run, request->gradients, op->weight),
 		.db = param(run, request->gradients, op->bias),
-		.sums = (double *)at(run, run->program->sums_slot),
+		.sums = (double *)at(run, run->compiled->sums_slot),
 		.lanes = node->lanes,
 	};
 }
 
-static uint16_t *places(const struct run *run, const struct node *node)
+static uint16_t *argmax(const struct run *run, const struct node *node)
 {
-	return (uint16_t *)at(run, node->places_slot);
+	return (uint16_t *)at(run, node->argmax_slot);
 }
 
 static int copy_in(const struct run *run, const struct node *node, struct error *err)
@@ -96,12 +96,12 @@ static int copy_in(const struct run *run, const struct node *node, struct error 
 
 	if (!node->copy_in)
 		return 0;
-	return copy_run(node->copy_in, value(run, from), at(run, node->own_slot), err);
+	return cpu_reorder_run(node->copy_in, value(run, from), at(run, node->preferred_slot), err);
 }
 
 static int node_forward(const struct run *run, const struct node *node, struct error *err)
 {
-	const struct kernels *kernels = run->program->cpu->kernels;
+	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct layer_memory memory = layer_memory(run, node);
 	const struct planes planes = planes_of(&node->x);
 	const float *x = value(run, node->input);
@@ -111,9 +111,9 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 		return rc;
 	switch (node->kind) {
 	case NODE_CONV:
-		return conv_forward(node->conv, &memory, err);
+		return cpu_conv_forward(node->conv, &memory, err);
 	case NODE_LINEAR:
-		return linear_forward(node->linear, &memory, err);
+		return cpu_linear_forward(node->linear, &memory, err);
 	case NODE_NORM: {
 		const struct norm_call call = norm_call(run, node);
 
@@ -124,11 +124,11 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 		kernels->relu_forward(x, memory.y, layout_count(&node->y));
 		return 0;
 	case NODE_ADD:
-		kernels->add(x, own(run, node, node->input2), memory.y, layout_count(&node->y));
+		kernels->add(x, preferred(run, node, node->input2), memory.y, layout_count(&node->y));
 		return 0;
 	case NODE_MAXPOOL:
 		kernels->maxpool_forward(&planes, &node->op->attributes, x, memory.y,
-					 places(run, node));
+					 argmax(run, node));
 		return 0;
 	case NODE_AVGPOOL:
 		kernels->avgpool_forward(&planes, x, memory.y);
@@ -137,26 +137,26 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 	return error_set(err, ERR_INTERNAL, "a node of no kind");
 }
 
-int program_forward(struct program *program, char *arena, const float *x, struct error *err)
+int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x, struct error *err)
 {
-	const struct run run = {program, arena, x, false};
+	const struct run run = {compiled, arena, x, false};
 	int rc = 0;
 
-	for (int i = 0; !rc && i < program->node_count; i++)
-		rc = node_forward(&run, &program->nodes[i], err);
+	for (int i = 0; !rc && i < compiled->node_count; i++)
+		rc = node_forward(&run, &compiled->nodes[i], err);
 	return rc;
 }
 
-const float *program_output(const struct program *program, char *arena)
+const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena)
 {
-	int slot = program->value_slots[program->request->graph->output];
+	int slot = compiled->value_slots[compiled->request->graph->output];
 
-	return (const float *)(arena + program->slots[slot].offset);
+	return (const float *)(arena + compiled->slots[slot].offset);
 }
 
-float *program_output_gradient(const struct program *program, char *arena)
+float *compiled_graph_output_gradient(const struct compiled_graph *compiled, char *arena)
 {
-	return (float *)(arena + program->slots[program->loss_gradient].offset);
+	return (float *)(arena + compiled->slots[compiled->loss_gradient].offset);
 }
 
 /* ---- backward ---- */
@@ -170,7 +170,7 @@ static const float *gradient(const struct run *run, const struct node *node)
 	if (!sum)
 		return first;
 	for (int i = 1; i < node->dy_count; i++) {
-		run->program->cpu->kernels->add(first, at(run, node->dy[i]), sum,
+		run->compiled->cpu->kernels->add(first, at(run, node->dy[i]), sum,
 						layout_count(&node->y));
 		first = sum;
 	}
@@ -179,26 +179,26 @@ static const float *gradient(const struct run *run, const struct node *node)
 
 /* Parameters first: their bucket may go out while the rest is computed. */
 static int layer_backward(const struct run *run, const struct node *node, const float *dy,
-			  const struct program_sink *sink, struct error *err)
+			  const struct gradient_sink *sink, struct error *err)
 {
 	struct layer_memory memory = layer_memory(run, node);
 	int rc;
 
 	memory.dy = dy;
-	memory.dx = at(run, node->copy_out ? node->own_dx_slot : node->dx_slot);
-	rc = node->conv ? conv_backward_weights(node->conv, &memory, err)
-			: linear_backward(node->linear, &memory, err);
+	memory.dx = at(run, node->copy_out ? node->preferred_dx_slot : node->dx_slot);
+	rc = node->conv ? cpu_conv_backward_weights(node->conv, &memory, err)
+			: cpu_linear_backward(node->linear, &memory, err);
 	if (!rc)
 		rc = sink->ready(sink->context, node->op, err);
 	if (!rc && node->conv && memory.dx)
-		rc = conv_backward_input(node->conv, &memory, err);
+		rc = cpu_conv_backward_input(node->conv, &memory, err);
 	if (!rc && node->copy_out)
-		rc = copy_run(node->copy_out, memory.dx, at(run, node->dx_slot), err);
+		rc = cpu_reorder_run(node->copy_out, memory.dx, at(run, node->dx_slot), err);
 	return rc;
 }
 
 static int norm_backward(const struct run *run, const struct node *node, const float *dy,
-			 const struct program_sink *sink, struct error *err)
+			 const struct gradient_sink *sink, struct error *err)
 {
 	struct norm_call call = norm_call(run, node);
 
@@ -207,14 +207,14 @@ static int norm_backward(const struct run *run, const struct node *node, const f
 		call.dy2 = at(run, node->dy[1]);
 	call.dz = at(run, node->dz_slot);
 	call.dx = at(run, node->dx_slot);
-	run->program->cpu->kernels->norm_backward(&call);
+	run->compiled->cpu->kernels->norm_backward(&call);
 	return sink->ready(sink->context, node->op, err);
 }
 
 static int node_backward(const struct run *run, const struct node *node,
-			 const struct program_sink *sink, struct error *err)
+			 const struct gradient_sink *sink, struct error *err)
 {
-	const struct kernels *kernels = run->program->cpu->kernels;
+	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct planes planes = planes_of(&node->x);
 	const float *dy = gradient(run, node), *y = value(run, node->output);
 	float *dx = at(run, node->dx_slot);
@@ -235,7 +235,7 @@ static int node_backward(const struct run *run, const struct node *node,
 		break;
 	case NODE_MAXPOOL:
 		if (dx)
-			kernels->maxpool_backward(&planes, &node->op->attributes, places(run, node),
+			kernels->maxpool_backward(&planes, &node->op->attributes, argmax(run, node),
 						  dy, dx);
 		break;
 	case NODE_AVGPOOL:
@@ -244,17 +244,17 @@ static int node_backward(const struct run *run, const struct node *node,
 		break;
 	}
 	if (!rc && node->copy_out)
-		rc = copy_run(node->copy_out, at(run, node->dz_slot), at(run, node->dx2_slot), err);
+		rc = cpu_reorder_run(node->copy_out, at(run, node->dz_slot), at(run, node->dx2_slot), err);
 	return rc;
 }
 
-int program_backward(struct program *program, char *arena, const float *x, bool add,
-		     const struct program_sink *sink, struct error *err)
+int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
+		     const struct gradient_sink *sink, struct error *err)
 {
-	const struct run run = {program, arena, x, add};
+	const struct run run = {compiled, arena, x, add};
 	int rc = 0;
 
-	for (int i = program->node_count - 1; !rc && i >= 0; i--)
-		rc = node_backward(&run, &program->nodes[i], sink, err);
+	for (int i = compiled->node_count - 1; !rc && i >= 0; i--)
+		rc = node_backward(&run, &compiled->nodes[i], sink, err);
 	return rc;
 }

@@ -23,7 +23,7 @@ static int cpu_open(int index, struct device **out, struct error *err)
 		return error_memory(err, "the device");
 	cpu->device.ops = &device_cpu;
 	cpu->kernels = kernels_best();
-	rc = engine_new(&cpu->engine, err);
+	rc = dnnl_context_new(&cpu->dnnl, err);
 	if (rc)
 		free(cpu);
 	else
@@ -37,7 +37,7 @@ static void cpu_close(struct device *device)
 
 	if (!cpu)
 		return;
-	engine_free(cpu->engine);
+	dnnl_context_free(cpu->dnnl);
 	free(cpu);
 	/* Its threads end here, not with the process: LeakSanitizer cannot look past them. */
 	omp_pause_resource_all(omp_pause_soft);
@@ -46,10 +46,10 @@ static void cpu_close(struct device *device)
 static void describe(const struct device *device, char *text, size_t size)
 {
 	int threads = omp_get_max_threads();
-	char engine[64];
+	char dnnl[64];
 
-	engine_describe(engine, sizeof engine);
-	snprintf(text, size, "cpu (%s, %s, %d thread%s)", engine,
+	dnnl_context_describe(dnnl, sizeof dnnl);
+	snprintf(text, size, "cpu (%s, %s, %d thread%s)", dnnl,
 		 ((const struct cpu *)device)->kernels->name, threads, threads == 1 ? "" : "s");
 }
 
@@ -102,8 +102,8 @@ const struct device_ops device_cpu = {
 	.copy_out = host_copy,
 	.supports = supports,
 	.run = run,
-	.step_new = cpu_step_new,
-	.step_run = cpu_step_run,
-	.step_read = cpu_step_read,
-	.step_free = cpu_step_free,
+	.executor_new = cpu_executor_new,
+	.executor_run = cpu_executor_run,
+	.executor_read = cpu_executor_read,
+	.executor_free = cpu_executor_free,
 };

@@ -16,7 +16,7 @@
 
 struct cpu {
 	struct device device;
-	struct engine *engine;
+	struct dnnl_context *dnnl;
 	const struct kernels *kernels;
 };
 
@@ -50,25 +50,25 @@ struct node {
 	struct layout x, y;	   /* as the values lie */
 	/* How a convolution or linear layer wants x and gives its gradient; where there is an
 	 * input2 how that has to lie, and its gradient comes. */
-	struct layout own, own_dx;
-	struct conv *conv;
-	struct linear *linear;
-	struct copy *copy_in;  /* x or x2 into own, or NULL where that is how it lies */
-	struct copy *copy_out; /* own_dx into the value's layout, or NULL */
+	struct layout preferred, preferred_dx;
+	struct cpu_conv *conv;
+	struct cpu_linear *linear;
+	struct cpu_reorder *copy_in;  /* x or x2 into own, or NULL where that is how it lies */
+	struct cpu_reorder *copy_out; /* preferred_dx into the value's layout, or NULL */
 	size_t scratch;	       /* floats */
-	int own_slot;	       /* what copy_in writes */
-	int places_slot;       /* NODE_MAXPOOL */
+	int preferred_slot;	       /* what copy_in writes */
+	int argmax_slot;       /* NODE_MAXPOOL */
 	/* Backward: where the parts of y's gradient are; sum_slot: what more parts than the node
 	 * can read are added up in. Where x's gradient goes, and x2's (dz_slot: before copy_out);
-	 * NO_SLOT: nobody asks. own_dx_slot: x's before copy_out. */
-	int dy[MAX_READERS], dy_count, sum_slot, dx_slot, own_dx_slot, dz_slot, dx2_slot;
+	 * NO_SLOT: nobody asks. preferred_dx_slot: x's before copy_out. */
+	int dy[MAX_READERS], dy_count, sum_slot, dx_slot, preferred_dx_slot, dz_slot, dx2_slot;
 	float *saved, *lanes; /* NODE_NORM, malloced: mean and 1/std, and the kernel's scratch */
 };
 
 /* A graph compiled for count samples. */
-struct program {
+struct compiled_graph {
 	struct cpu *cpu;
-	const struct step_request *request; /* borrowed */
+	const struct executor_request *request; /* borrowed */
 	int count;
 	bool input_read_in_place; /* the first op reads the caller's memory */
 	int node_count, slot_count;
@@ -82,28 +82,28 @@ struct program {
 };
 
 /* count: 1 to request->batch. */
-int program_new(struct cpu *cpu, const struct step_request *request, int count,
-		struct program **out, struct error *err);
-void program_free(struct program *program); /* NULL is fine */
+int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, int count,
+		struct compiled_graph **out, struct error *err);
+void compiled_graph_free(struct compiled_graph *compiled); /* NULL is fine */
 
 /* arena: arena_bytes, 64-byte aligned; what forward left in it, backward reads. */
-int program_forward(struct program *program, char *arena, const float *x, struct error *err);
-const float *program_output(const struct program *program, char *arena);
-float *program_output_gradient(const struct program *program, char *arena);
+int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x, struct error *err);
+const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena);
+float *compiled_graph_output_gradient(const struct compiled_graph *compiled, char *arena);
 /* After each node whose parameters have their gradients, ready is called for it. */
-struct program_sink {
+struct gradient_sink {
 	void *context;
 	int (*ready)(void *context, const struct graph_op *op, struct error *err);
 };
-int program_backward(struct program *program, char *arena, const float *x, bool add,
-		     const struct program_sink *sink, struct error *err);
+int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
+		     const struct gradient_sink *sink, struct error *err);
 
 /* ---- steps ---- */
 
-int cpu_step_new(struct device_queue *queue, const struct step_request *request, struct step **out,
+int cpu_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
 		 struct error *err);
-int cpu_step_run(struct step *step, const struct step_input *input, struct error *err);
-int cpu_step_read(struct step *step, struct step_totals *out, struct error *err);
-void cpu_step_free(struct step *step);
+int cpu_executor_run(struct executor *executor, const struct executor_input *input, struct error *err);
+int cpu_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
+void cpu_executor_free(struct executor *executor);
 
 #endif

@@ -45,42 +45,42 @@ int dnnl_failed(dnnl_status_t status, const char *what, struct error *err)
 
 /* ---- engine ---- */
 
-int engine_new(struct engine **out, struct error *err)
+int dnnl_context_new(struct dnnl_context **out, struct error *err)
 {
-	struct engine *engine = calloc(1, sizeof *engine);
+	struct dnnl_context *dnnl = calloc(1, sizeof *dnnl);
 	int rc;
 
-	if (!engine)
+	if (!dnnl)
 		return error_memory(err, "the device");
-	rc = dnnl_failed(dnnl_engine_create(&engine->engine, dnnl_cpu, 0), "the CPU", err);
+	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "the CPU", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_stream_create(&engine->stream, engine->engine,
+		rc = dnnl_failed(dnnl_stream_create(&dnnl->stream, dnnl->engine,
 						    dnnl_stream_default_flags),
 				 "the CPU", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_create(&engine->attr), "the CPU", err);
+		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "the CPU", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(engine->attr,
+		rc = dnnl_failed(dnnl_primitive_attr_set_scratchpad_mode(dnnl->attr,
 									 dnnl_scratchpad_mode_user),
 				 "the CPU", err);
 	if (rc)
-		engine_free(engine);
+		dnnl_context_free(dnnl);
 	else
-		*out = engine;
+		*out = dnnl;
 	return rc;
 }
 
-void engine_free(struct engine *engine)
+void dnnl_context_free(struct dnnl_context *dnnl)
 {
-	if (!engine)
+	if (!dnnl)
 		return;
-	dnnl_primitive_attr_destroy(engine->attr);
-	dnnl_stream_destroy(engine->stream);
-	dnnl_engine_destroy(engine->engine);
-	free(engine);
+	dnnl_primitive_attr_destroy(dnnl->attr);
+	dnnl_stream_destroy(dnnl->stream);
+	dnnl_engine_destroy(dnnl->engine);
+	free(dnnl);
 }
 
-void engine_describe(char *text, size_t size)
+void dnnl_context_describe(char *text, size_t size)
 {
 	const dnnl_version_t *version = dnnl_version();
 
@@ -89,12 +89,12 @@ void engine_describe(char *text, size_t size)
 
 /* ---- primitives ---- */
 
-int primitive_desc(const struct engine *engine, const void *op, const_dnnl_primitive_desc_t hint,
+int primitive_desc(const struct dnnl_context *dnnl, const void *op, const_dnnl_primitive_desc_t hint,
 		   const char *what, dnnl_primitive_desc_t *out, struct error *err)
 {
 	dnnl_primitive_desc_t desc = NULL;
 	dnnl_status_t status =
-		dnnl_primitive_desc_create(&desc, op, engine->attr, engine->engine, hint);
+		dnnl_primitive_desc_create(&desc, op, dnnl->attr, dnnl->engine, hint);
 
 	if (status == dnnl_unimplemented)
 		desc = NULL;
@@ -111,12 +111,12 @@ dnnl_memory_desc_t primitive_md(const_dnnl_primitive_desc_t desc, dnnl_query_t q
 	return md ? *md : (dnnl_memory_desc_t){0};
 }
 
-static int add_argument(const struct engine *engine, struct primitive *primitive, int argument,
+static int add_argument(const struct dnnl_context *dnnl, struct primitive *primitive, int argument,
 			const dnnl_memory_desc_t *md, const char *what, struct error *err)
 {
 	dnnl_exec_arg_t *to = &primitive->arguments[primitive->count];
 	dnnl_status_t status =
-		dnnl_memory_create(&to->memory, md, engine->engine, DNNL_MEMORY_NONE);
+		dnnl_memory_create(&to->memory, md, dnnl->engine, DNNL_MEMORY_NONE);
 
 	if (status)
 		return dnnl_failed(status, what, err);
@@ -125,7 +125,7 @@ static int add_argument(const struct engine *engine, struct primitive *primitive
 	return 0;
 }
 
-int primitive_new(const struct engine *engine, const_dnnl_primitive_desc_t desc,
+int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t desc,
 		  const struct primitive_argument *arguments, int count, const char *what,
 		  struct primitive *out, struct error *err)
 {
@@ -137,13 +137,13 @@ int primitive_new(const struct engine *engine, const_dnnl_primitive_desc_t desc,
 	for (int i = 0; !rc && i < count; i++) {
 		dnnl_memory_desc_t md = primitive_md(desc, arguments[i].query, arguments[i].index);
 
-		rc = add_argument(engine, &primitive, arguments[i].argument, &md, what, err);
+		rc = add_argument(dnnl, &primitive, arguments[i].argument, &md, what, err);
 	}
 	if (!rc) {
 		dnnl_memory_desc_t md = primitive_md(desc, dnnl_query_scratchpad_md, 0);
 
 		primitive.scratch = (dnnl_memory_desc_get_size(&md) + 63) / 64 * 16;
-		rc = add_argument(engine, &primitive, DNNL_ARG_SCRATCHPAD, &md, what, err);
+		rc = add_argument(dnnl, &primitive, DNNL_ARG_SCRATCHPAD, &md, what, err);
 	}
 	if (rc)
 		primitive_free(&primitive);
@@ -152,7 +152,7 @@ int primitive_new(const struct engine *engine, const_dnnl_primitive_desc_t desc,
 	return rc;
 }
 
-int primitive_run(const struct engine *engine, struct primitive *primitive, const void *const *data,
+int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive, const void *const *data,
 		  float *scratch, const char *what, struct error *err)
 {
 	dnnl_status_t status = dnnl_success;
@@ -165,14 +165,14 @@ int primitive_run(const struct engine *engine, struct primitive *primitive, cons
 			continue;
 		/* oneDNN writes to outputs alone; its C API has one kind of pointer. */
 		status = dnnl_memory_set_data_handle_v2(primitive->arguments[i].memory, (void *)at,
-							engine->stream);
+							dnnl->stream);
 		primitive->at[i] = at;
 	}
 	if (!status)
-		status = dnnl_primitive_execute(primitive->handle, engine->stream, primitive->count,
+		status = dnnl_primitive_execute(primitive->handle, dnnl->stream, primitive->count,
 						primitive->arguments);
 	if (!status)
-		status = dnnl_stream_wait(engine->stream);
+		status = dnnl_stream_wait(dnnl->stream);
 	return dnnl_failed(status, what, err);
 }
 
@@ -185,7 +185,7 @@ void primitive_free(struct primitive *primitive)
 	*primitive = (struct primitive){0};
 }
 
-int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
+int reorder_new(const struct dnnl_context *dnnl, const dnnl_memory_desc_t *from,
 		const dnnl_memory_desc_t *to, bool add, struct primitive *out, struct error *err)
 {
 	static const struct primitive_argument arguments[] = {{DNNL_ARG_FROM, dnnl_query_src_md, 0},
@@ -193,7 +193,7 @@ int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
 	dnnl_primitive_attr_t attr = NULL;
 	dnnl_post_ops_t post = NULL;
 	dnnl_primitive_desc_t desc = NULL;
-	dnnl_status_t status = dnnl_primitive_attr_clone(&attr, engine->attr);
+	dnnl_status_t status = dnnl_primitive_attr_clone(&attr, dnnl->attr);
 	int rc;
 
 	if (!status && add) {
@@ -204,11 +204,11 @@ int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
 			status = dnnl_primitive_attr_set_post_ops(attr, post);
 	}
 	if (!status)
-		status = dnnl_reorder_primitive_desc_create(&desc, from, engine->engine, to,
-							    engine->engine, attr);
+		status = dnnl_reorder_primitive_desc_create(&desc, from, dnnl->engine, to,
+							    dnnl->engine, attr);
 	rc = dnnl_failed(status, "a reorder", err);
 	if (!rc)
-		rc = primitive_new(engine, desc, arguments, 2, "a reorder", out, err);
+		rc = primitive_new(dnnl, desc, arguments, 2, "a reorder", out, err);
 	if (desc)
 		dnnl_primitive_desc_destroy(desc);
 	if (post)
@@ -267,42 +267,42 @@ int md_block(const dnnl_memory_desc_t *md)
 
 /* ---- copy ---- */
 
-struct copy {
-	struct engine *engine;
+struct cpu_reorder {
+	struct dnnl_context *dnnl;
 	struct primitive reorder;
 	float *scratch;
 };
 
-int copy_new(struct engine *engine, const struct layout *from, const struct layout *to,
-	     struct copy **out, struct error *err)
+int cpu_reorder_new(struct dnnl_context *dnnl, const struct layout *from, const struct layout *to,
+	     struct cpu_reorder **out, struct error *err)
 {
-	struct copy *copy = calloc(1, sizeof *copy);
+	struct cpu_reorder *copy = calloc(1, sizeof *copy);
 	dnnl_memory_desc_t from_md = layout_md(from), to_md = layout_md(to);
 	int rc;
 
 	if (!copy)
 		return error_memory(err, "a layer");
-	copy->engine = engine;
-	rc = reorder_new(engine, &from_md, &to_md, false, &copy->reorder, err);
+	copy->dnnl = dnnl;
+	rc = reorder_new(dnnl, &from_md, &to_md, false, &copy->reorder, err);
 	if (!rc && copy->reorder.scratch) {
 		copy->scratch = aligned_alloc(64, copy->reorder.scratch * sizeof(float));
 		rc = copy->scratch ? 0 : error_memory(err, "a layer");
 	}
 	if (rc)
-		copy_free(copy);
+		cpu_reorder_free(copy);
 	else
 		*out = copy;
 	return rc;
 }
 
-int copy_run(struct copy *copy, const float *from, float *to, struct error *err)
+int cpu_reorder_run(struct cpu_reorder *copy, const float *from, float *to, struct error *err)
 {
 	const void *data[] = {from, to};
 
-	return primitive_run(copy->engine, &copy->reorder, data, copy->scratch, "a reorder", err);
+	return primitive_run(copy->dnnl, &copy->reorder, data, copy->scratch, "a reorder", err);
 }
 
-void copy_free(struct copy *copy)
+void cpu_reorder_free(struct cpu_reorder *copy)
 {
 	if (!copy)
 		return;

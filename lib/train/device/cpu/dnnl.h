@@ -24,23 +24,23 @@ struct layout {
 size_t layout_count(const struct layout *layout); /* floats, those that fill up included */
 bool layout_equal(const struct layout *a, const struct layout *b); /* the same order in memory */
 
-struct engine; /* opaque */
-int engine_new(struct engine **out, struct error *err);
-void engine_free(struct engine *engine); /* NULL is fine */
+struct dnnl_context; /* opaque */
+int dnnl_context_new(struct dnnl_context **out, struct error *err);
+void dnnl_context_free(struct dnnl_context *dnnl); /* NULL is fine */
 /* "oneDNN 2.6.3". */
-void engine_describe(char *text, size_t size);
+void dnnl_context_describe(char *text, size_t size);
 
 /* ---- a value from one layout to another ---- */
 
-struct copy; /* opaque */
-int copy_new(struct engine *engine, const struct layout *from, const struct layout *to,
-	     struct copy **out, struct error *err);
-int copy_run(struct copy *copy, const float *from, float *to, struct error *err);
-void copy_free(struct copy *copy); /* NULL is fine */
+struct cpu_reorder; /* opaque */
+int cpu_reorder_new(struct dnnl_context *dnnl, const struct layout *from, const struct layout *to,
+	     struct cpu_reorder **out, struct error *err);
+int cpu_reorder_run(struct cpu_reorder *copy, const float *from, float *to, struct error *err);
+void cpu_reorder_free(struct cpu_reorder *copy); /* NULL is fine */
 
 /* ---- convolution and linear layer ---- */
 
-struct conv_request {
+struct cpu_conv_request {
 	struct layout x; /* as it lies, if that does not cost speed */
 	int outputs;
 	struct op_attributes window;
@@ -52,7 +52,7 @@ struct conv_request {
 };
 #define LAYOUT_NARROW 16
 /* What oneDNN chose: x and y (dy lies as y), dx, and the floats of scratch that a call needs. */
-struct conv_plan {
+struct cpu_conv_choice {
 	struct layout x, y, dx;
 	size_t scratch;
 };
@@ -64,21 +64,21 @@ struct layer_memory {
 	bool add_dw;
 };
 
-struct conv; /* opaque */
-int conv_new(struct engine *engine, const struct conv_request *request, struct conv **out,
-	     struct conv_plan *plan, struct error *err);
-int conv_forward(struct conv *conv, const struct layer_memory *memory, struct error *err);
-int conv_backward_weights(struct conv *conv, const struct layer_memory *memory, struct error *err);
-int conv_backward_input(struct conv *conv, const struct layer_memory *memory, struct error *err);
-void conv_free(struct conv *conv); /* NULL is fine */
+struct cpu_conv; /* opaque */
+int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
+	     struct cpu_conv_choice *choice, struct error *err);
+int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
+int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
+int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
+void cpu_conv_free(struct cpu_conv *conv); /* NULL is fine */
 
 /* x [n][inputs], y [n][outputs], dense. scratch: floats that a call needs. */
-struct linear; /* opaque */
-int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias, bool backward,
-	       struct linear **out, size_t *scratch, struct error *err);
-int linear_forward(struct linear *linear, const struct layer_memory *memory, struct error *err);
+struct cpu_linear; /* opaque */
+int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias, bool backward,
+	       struct cpu_linear **out, size_t *scratch, struct error *err);
+int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err);
 /* dx is written where it is not NULL. */
-int linear_backward(struct linear *linear, const struct layer_memory *memory, struct error *err);
-void linear_free(struct linear *linear); /* NULL is fine */
+int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err);
+void cpu_linear_free(struct cpu_linear *linear); /* NULL is fine */
 
 #endif

@@ -10,8 +10,8 @@
 /* Weights go into the layout that a primitive wants right before it runs, while they are near, and
  * the gradients of weights out of theirs right after: nothing of it is kept. pack_* and unpack*
  * are not there where the layout is the dense one. */
-struct conv {
-	struct engine *engine;
+struct cpu_conv {
+	struct dnnl_context *dnnl;
 	struct primitive forward, backward_input, backward_weights;
 	struct primitive pack_forward, pack_input, unpack, unpack_add;
 	bool bias, reads_dense, reads_dense_input, writes_dense;
@@ -46,7 +46,7 @@ static dnnl_memory_desc_t result_md(const struct layout *x, const struct layout 
 	return md;
 }
 
-static struct conv_mds conv_mds(const struct conv_request *request, int block)
+static struct conv_mds conv_mds(const struct cpu_conv_request *request, int block)
 {
 	const struct layout *x = &request->x;
 	const struct op_attributes *window = &request->window;
@@ -86,7 +86,7 @@ static int rank_of(const_dnnl_primitive_desc_t desc)
 
 enum conv_kind { CONV_FORWARD, CONV_INPUT, CONV_WEIGHTS };
 
-static int conv_desc(const struct conv *conv, const struct conv_request *request,
+static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request *request,
 		     const struct conv_mds *mds, enum conv_kind kind,
 		     const_dnnl_primitive_desc_t hint, bool direct, dnnl_primitive_desc_t *out,
 		     struct error *err)
@@ -111,11 +111,11 @@ static int conv_desc(const struct conv *conv, const struct conv_request *request
 			mds->pads);
 	if (status)
 		return dnnl_failed(status, "a convolution", err);
-	return primitive_desc(conv->engine, &op, hint, "a convolution", out, err);
+	return primitive_desc(conv->dnnl, &op, hint, "a convolution", out, err);
 }
 
 /* As direct says, or direct where the other has no implementation. */
-static int conv_desc_any(struct conv *conv, const struct conv_request *request,
+static int conv_desc_any(struct cpu_conv *conv, const struct cpu_conv_request *request,
 			 const struct conv_mds *mds, enum conv_kind kind,
 			 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
 			 struct error *err)
@@ -140,7 +140,7 @@ static size_t md_floats(const dnnl_memory_desc_t *md)
 }
 
 /* A reorder of dense weights into those of md, or *dense where they are those. */
-static int conv_pack(struct conv *conv, const dnnl_memory_desc_t *md, struct primitive *out,
+static int conv_pack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct primitive *out,
 		     bool *dense, struct error *err)
 {
 	dnnl_memory_desc_t from = dense_weights(md);
@@ -149,25 +149,25 @@ static int conv_pack(struct conv *conv, const dnnl_memory_desc_t *md, struct pri
 	if (*dense)
 		return 0;
 	conv->pack = larger(conv->pack, md_floats(md));
-	return reorder_new(conv->engine, &from, md, false, out, err);
+	return reorder_new(conv->dnnl, &from, md, false, out, err);
 }
 
-static int conv_unpack(struct conv *conv, const dnnl_memory_desc_t *md, struct error *err)
+static int conv_unpack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct error *err)
 {
 	dnnl_memory_desc_t to = dense_weights(md);
 	int rc;
 
 	conv->writes_dense = dnnl_memory_desc_equal(&to, md);
 	conv->pack = larger(conv->pack, md_floats(md));
-	rc = reorder_new(conv->engine, md, &to, true, &conv->unpack_add, err);
+	rc = reorder_new(conv->dnnl, md, &to, true, &conv->unpack_add, err);
 	if (!rc && !conv->writes_dense)
-		rc = reorder_new(conv->engine, md, &to, false, &conv->unpack, err);
+		rc = reorder_new(conv->dnnl, md, &to, false, &conv->unpack, err);
 	return rc;
 }
 
 /* Forward in layouts that struct layout has words for. */
-static int conv_new_forward(struct conv *conv, const struct conv_request *request,
-			    struct conv_plan *plan, dnnl_primitive_desc_t *out, struct error *err)
+static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request *request,
+			    struct cpu_conv_choice *choice, dnnl_primitive_desc_t *out, struct error *err)
 {
 	static const struct primitive_argument with_bias[] = {
 		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
@@ -188,11 +188,11 @@ static int conv_new_forward(struct conv *conv, const struct conv_request *reques
 		dnnl_memory_desc_t x = primitive_md(desc, dnnl_query_src_md, 0);
 		dnnl_memory_desc_t y = primitive_md(desc, dnnl_query_dst_md, 0);
 
-		plan->x = request->x;
-		plan->x.block = md_block(&x);
-		plan->y = (struct layout){(int)y.dims[0], (int)y.dims[1], (int)y.dims[2],
+		choice->x = request->x;
+		choice->x.block = md_block(&x);
+		choice->y = (struct layout){(int)y.dims[0], (int)y.dims[1], (int)y.dims[2],
 					  (int)y.dims[3], md_block(&y)};
-		if (plan->x.block && plan->y.block)
+		if (choice->x.block && choice->y.block)
 			break;
 		dnnl_primitive_desc_destroy(desc);
 		desc = NULL;
@@ -205,12 +205,12 @@ static int conv_new_forward(struct conv *conv, const struct conv_request *reques
 	int rc = conv_pack(conv, &w, &conv->pack_forward, &conv->reads_dense, err);
 
 	return rc ? rc
-		  : primitive_new(conv->engine, desc, with_bias, request->bias ? 4 : 3,
+		  : primitive_new(conv->dnnl, desc, with_bias, request->bias ? 4 : 3,
 				  "a convolution", &conv->forward, err);
 }
 
-static int conv_new_input(struct conv *conv, const struct conv_request *request,
-			  const_dnnl_primitive_desc_t hint, struct conv_plan *plan,
+static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *request,
+			  const_dnnl_primitive_desc_t hint, struct cpu_conv_choice *choice,
 			  struct error *err)
 {
 	static const struct primitive_argument arguments[] = {
@@ -220,15 +220,15 @@ static int conv_new_input(struct conv *conv, const struct conv_request *request,
 	};
 	struct conv_mds mds = conv_mds(request, 0);
 	dnnl_primitive_desc_t desc = NULL;
-	struct layout any = plan->x;
+	struct layout any = choice->x;
 	int rc = 0;
 
 	any.block = 0;
-	plan->dx = plan->x;
-	mds.y = result_md(&plan->x, &plan->y);
+	choice->dx = choice->x;
+	mds.y = result_md(&choice->x, &choice->y);
 	/* The layout of x first: then nothing has to be reordered. */
 	for (int i = 0; !rc && !desc && i < 2; i++) {
-		mds.x = layout_md(i ? &any : &plan->x);
+		mds.x = layout_md(i ? &any : &choice->x);
 		rc = conv_desc_any(conv, request, &mds, CONV_INPUT, hint, &desc, err);
 	}
 	if (rc)
@@ -239,18 +239,18 @@ static int conv_new_input(struct conv *conv, const struct conv_request *request,
 	dnnl_memory_desc_t dx = primitive_md(desc, dnnl_query_diff_src_md, 0);
 	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
 
-	plan->dx.block = md_block(&dx);
-	rc = plan->dx.block ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
+	choice->dx.block = md_block(&dx);
+	rc = choice->dx.block ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
 			    : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 	if (!rc)
-		rc = primitive_new(conv->engine, desc, arguments, 3, "a convolution's gradient",
+		rc = primitive_new(conv->dnnl, desc, arguments, 3, "a convolution's gradient",
 				   &conv->backward_input, err);
 	dnnl_primitive_desc_destroy(desc);
 	return rc;
 }
 
-static int conv_new_weights(struct conv *conv, const struct conv_request *request,
-			    const_dnnl_primitive_desc_t hint, const struct conv_plan *plan,
+static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request *request,
+			    const_dnnl_primitive_desc_t hint, const struct cpu_conv_choice *choice,
 			    struct error *err)
 {
 	static const struct primitive_argument arguments[] = {
@@ -263,8 +263,8 @@ static int conv_new_weights(struct conv *conv, const struct conv_request *reques
 	dnnl_primitive_desc_t desc = NULL;
 	int rc;
 
-	mds.x = layout_md(&plan->x);
-	mds.y = result_md(&plan->x, &plan->y);
+	mds.x = layout_md(&choice->x);
+	mds.y = result_md(&choice->x, &choice->y);
 	rc = conv_desc_any(conv, request, &mds, CONV_WEIGHTS, hint, &desc, err);
 	if (rc)
 		return rc;
@@ -275,23 +275,23 @@ static int conv_new_weights(struct conv *conv, const struct conv_request *reques
 
 	rc = conv_unpack(conv, &dw, err);
 	if (!rc)
-		rc = primitive_new(conv->engine, desc, arguments, request->bias ? 4 : 3,
+		rc = primitive_new(conv->dnnl, desc, arguments, request->bias ? 4 : 3,
 				   "a convolution's gradient", &conv->backward_weights, err);
 	dnnl_primitive_desc_destroy(desc);
 	return rc;
 }
 
-static int conv_try(struct engine *engine, const struct conv_request *request, struct conv **out,
-		    struct conv_plan *plan, struct error *err)
+static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
+		    struct cpu_conv_choice *choice, struct error *err)
 {
-	struct conv *conv = calloc(1, sizeof *conv);
-	struct conv_plan found = {0};
+	struct cpu_conv *conv = calloc(1, sizeof *conv);
+	struct cpu_conv_choice found = {0};
 	dnnl_primitive_desc_t forward = NULL;
 	int rc = conv ? 0 : error_memory(err, "a layer");
 
 	if (rc)
 		return rc;
-	conv->engine = engine;
+	conv->dnnl = dnnl;
 	conv->bias = request->bias;
 	conv->outputs = (size_t)request->outputs;
 	conv->rank = 2;
@@ -308,7 +308,7 @@ static int conv_try(struct engine *engine, const struct conv_request *request, s
 	if (forward)
 		dnnl_primitive_desc_destroy(forward);
 	if (rc) {
-		conv_free(conv);
+		cpu_conv_free(conv);
 		return rc;
 	}
 
@@ -320,7 +320,7 @@ static int conv_try(struct engine *engine, const struct conv_request *request, s
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
 		found.scratch = larger(found.scratch, all[i]->scratch);
 	found.scratch += conv->pack;
-	*plan = found;
+	*choice = found;
 	*out = conv;
 	return 0;
 }
@@ -329,33 +329,33 @@ static int conv_try(struct engine *engine, const struct conv_request *request, s
  * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. Few
  * channels (6 to 16 of 5x5) have code made for them in NHWC alone; the rest is then 4 times a
  * matrix multiplication's time. */
-int conv_new(struct engine *engine, const struct conv_request *request, struct conv **out,
-	     struct conv_plan *plan, struct error *err)
+int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
+	     struct cpu_conv_choice *choice, struct error *err)
 {
-	struct conv *best = NULL;
+	struct cpu_conv *best = NULL;
 	int rc = 0, first = request->x.block ? 0 : 1;
 	bool nhwc = request->nhwc && request->x.channels <= LAYOUT_NARROW &&
 		    request->outputs <= LAYOUT_NARROW;
 
 	for (int i = first; i < (nhwc ? 5 : 4) && (!best || best->rank < 2);
 	     i += i == 3 ? 1 : 1 + first) {
-		struct conv_request wanted = *request;
-		struct conv_plan found;
-		struct conv *conv = NULL;
+		struct cpu_conv_request wanted = *request;
+		struct cpu_conv_choice found;
+		struct cpu_conv *conv = NULL;
 
 		wanted.direct = request->direct || i >= 2;
 		if (i % 2)
 			wanted.x.block = 0;
 		if (i == 4)
 			wanted.x.block = wanted.x.channels;
-		rc = conv_try(engine, &wanted, &conv, &found, err);
+		rc = conv_try(dnnl, &wanted, &conv, &found, err);
 		if (rc || (best && best->rank >= conv->rank)) {
-			conv_free(conv);
+			cpu_conv_free(conv);
 			continue;
 		}
-		conv_free(best);
+		cpu_conv_free(best);
 		best = conv;
-		*plan = found;
+		*choice = found;
 	}
 	if (!best)
 		return rc;
@@ -364,58 +364,58 @@ int conv_new(struct engine *engine, const struct conv_request *request, struct c
 }
 
 /* The weights as a primitive wants them. */
-static int packed(struct conv *conv, struct primitive *pack, bool dense,
+static int packed(struct cpu_conv *conv, struct primitive *pack, bool dense,
 		  const struct layer_memory *memory, const float **w, struct error *err)
 {
 	const void *data[] = {memory->w, memory->scratch};
 
 	*w = dense ? memory->w : memory->scratch;
 	return dense ? 0
-		     : primitive_run(conv->engine, pack, data, memory->scratch + conv->pack,
+		     : primitive_run(conv->dnnl, pack, data, memory->scratch + conv->pack,
 				     "a reorder of weights", err);
 }
 
-int conv_forward(struct conv *conv, const struct layer_memory *memory, struct error *err)
+int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
 {
 	const float *w;
 	int rc = packed(conv, &conv->pack_forward, conv->reads_dense, memory, &w, err);
 	const void *data[] = {memory->x, w, memory->y, memory->b};
 
 	return rc ? rc
-		  : primitive_run(conv->engine, &conv->forward, data, memory->scratch + conv->pack,
+		  : primitive_run(conv->dnnl, &conv->forward, data, memory->scratch + conv->pack,
 				  "a convolution", err);
 }
 
-int conv_backward_input(struct conv *conv, const struct layer_memory *memory, struct error *err)
+int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
 {
 	const float *w;
 	int rc = packed(conv, &conv->pack_input, conv->reads_dense_input, memory, &w, err);
 	const void *data[] = {memory->dy, w, memory->dx};
 
 	return rc ? rc
-		  : primitive_run(conv->engine, &conv->backward_input, data,
+		  : primitive_run(conv->dnnl, &conv->backward_input, data,
 				  memory->scratch + conv->pack, "a convolution's gradient", err);
 }
 
-int conv_backward_weights(struct conv *conv, const struct layer_memory *memory, struct error *err)
+int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
 {
 	bool straight = conv->writes_dense && !memory->add_dw;
 	float *dw = straight ? memory->dw : memory->scratch;
 	float *db = memory->add_dw ? conv->bias_gradient : memory->db;
 	float *scratch = memory->scratch + conv->pack;
 	const void *data[] = {memory->x, memory->dy, dw, db}, *unpack[] = {dw, memory->dw};
-	int rc = primitive_run(conv->engine, &conv->backward_weights, data, scratch,
+	int rc = primitive_run(conv->dnnl, &conv->backward_weights, data, scratch,
 			       "a convolution's gradient", err);
 
 	if (!rc && !straight)
-		rc = primitive_run(conv->engine, memory->add_dw ? &conv->unpack_add : &conv->unpack,
+		rc = primitive_run(conv->dnnl, memory->add_dw ? &conv->unpack_add : &conv->unpack,
 				   unpack, scratch, "a reorder of gradients", err);
 	for (size_t i = 0; !rc && conv->bias && memory->add_dw && i < conv->outputs; i++)
 		memory->db[i] += db[i];
 	return rc;
 }
 
-void conv_free(struct conv *conv)
+void cpu_conv_free(struct cpu_conv *conv)
 {
 	if (!conv)
 		return;
@@ -432,8 +432,8 @@ void conv_free(struct conv *conv)
 
 /* ---- linear ---- */
 
-struct linear {
-	struct engine *engine;
+struct cpu_linear {
+	struct dnnl_context *dnnl;
 	struct primitive forward, backward_input, backward_weights;
 	bool bias;
 	size_t weights, outputs;
@@ -455,7 +455,7 @@ static struct linear_mds linear_mds(int n, int inputs, int outputs)
 	return mds;
 }
 
-static int linear_primitive(struct linear *linear, dnnl_status_t status, const void *op,
+static int linear_primitive(struct cpu_linear *linear, dnnl_status_t status, const void *op,
 			    const_dnnl_primitive_desc_t hint,
 			    const struct primitive_argument *arguments, int count,
 			    struct primitive *out, dnnl_primitive_desc_t *kept, struct error *err)
@@ -464,11 +464,11 @@ static int linear_primitive(struct linear *linear, dnnl_status_t status, const v
 	int rc = dnnl_failed(status, "a linear layer", err);
 
 	if (!rc)
-		rc = primitive_desc(linear->engine, op, hint, "a linear layer", &desc, err);
+		rc = primitive_desc(linear->dnnl, op, hint, "a linear layer", &desc, err);
 	if (!rc && !desc)
 		rc = dnnl_failed(dnnl_unimplemented, "a linear layer", err);
 	if (!rc)
-		rc = primitive_new(linear->engine, desc, arguments, count, "a linear layer", out,
+		rc = primitive_new(linear->dnnl, desc, arguments, count, "a linear layer", out,
 				   err);
 	if (!rc && kept)
 		*kept = desc;
@@ -477,7 +477,7 @@ static int linear_primitive(struct linear *linear, dnnl_status_t status, const v
 	return rc;
 }
 
-static int linear_new_backward(struct linear *linear, const struct linear_mds *mds,
+static int linear_new_backward(struct cpu_linear *linear, const struct linear_mds *mds,
 			       const_dnnl_primitive_desc_t hint, struct error *err)
 {
 	static const struct primitive_argument input[] = {
@@ -505,8 +505,8 @@ static int linear_new_backward(struct linear *linear, const struct linear_mds *m
 				&linear->backward_weights, NULL, err);
 }
 
-int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias, bool backward,
-	       struct linear **out, size_t *scratch, struct error *err)
+int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias, bool backward,
+	       struct cpu_linear **out, size_t *scratch, struct error *err)
 {
 	static const struct primitive_argument arguments[] = {
 		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
@@ -514,7 +514,7 @@ int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias,
 		{DNNL_ARG_DST, dnnl_query_dst_md, 0},
 		{DNNL_ARG_BIAS, dnnl_query_weights_md, 1},
 	};
-	struct linear *linear = calloc(1, sizeof *linear);
+	struct cpu_linear *linear = calloc(1, sizeof *linear);
 	struct linear_mds mds = linear_mds(n, inputs, outputs);
 	dnnl_primitive_desc_t forward = NULL;
 	dnnl_inner_product_desc_t op;
@@ -523,7 +523,7 @@ int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias,
 
 	if (!linear)
 		return error_memory(err, "a layer");
-	linear->engine = engine;
+	linear->dnnl = dnnl;
 	linear->bias = bias;
 	linear->outputs = (size_t)outputs;
 	linear->weights = (size_t)outputs * (size_t)inputs;
@@ -537,7 +537,7 @@ int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias,
 	if (forward)
 		dnnl_primitive_desc_destroy(forward);
 	if (rc) {
-		linear_free(linear);
+		cpu_linear_free(linear);
 		return rc;
 	}
 	*scratch = larger(linear->forward.scratch,
@@ -549,15 +549,15 @@ int linear_new(struct engine *engine, int n, int inputs, int outputs, bool bias,
 	return 0;
 }
 
-int linear_forward(struct linear *linear, const struct layer_memory *memory, struct error *err)
+int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err)
 {
 	const void *data[] = {memory->x, memory->w, memory->y, memory->b};
 
-	return primitive_run(linear->engine, &linear->forward, data, memory->scratch,
+	return primitive_run(linear->dnnl, &linear->forward, data, memory->scratch,
 			     "a linear layer", err);
 }
 
-int linear_backward(struct linear *linear, const struct layer_memory *memory, struct error *err)
+int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err)
 {
 	size_t aside = memory->add_dw ? (linear->weights + linear->outputs + 31) / 16 * 16 : 0;
 	float *scratch = memory->scratch + aside;
@@ -565,7 +565,7 @@ int linear_backward(struct linear *linear, const struct layer_memory *memory, st
 	      *db = aside ? dw + linear->weights : memory->db;
 	const void *weights[] = {memory->x, memory->dy, dw, db};
 	const void *input[] = {memory->dy, memory->w, memory->dx};
-	int rc = primitive_run(linear->engine, &linear->backward_weights, weights, scratch,
+	int rc = primitive_run(linear->dnnl, &linear->backward_weights, weights, scratch,
 			       "a linear layer's gradient", err);
 
 	for (size_t i = 0; !rc && aside && i < linear->weights; i++)
@@ -573,12 +573,12 @@ int linear_backward(struct linear *linear, const struct layer_memory *memory, st
 	for (size_t i = 0; !rc && aside && linear->bias && i < linear->outputs; i++)
 		memory->db[i] += db[i];
 	if (!rc && memory->dx)
-		rc = primitive_run(linear->engine, &linear->backward_input, input, scratch,
+		rc = primitive_run(linear->dnnl, &linear->backward_input, input, scratch,
 				   "a linear layer's gradient", err);
 	return rc;
 }
 
-void linear_free(struct linear *linear)
+void cpu_linear_free(struct cpu_linear *linear)
 {
 	if (!linear)
 		return;

@@ -13,7 +13,7 @@
 
 #define PRIMITIVE_ARGUMENTS 6
 
-struct engine {
+struct dnnl_context {
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	dnnl_primitive_attr_t attr; /* scratch memory is the caller's */
@@ -31,7 +31,7 @@ struct primitive {
 int dnnl_failed(dnnl_status_t status, const char *what, struct error *err); /* 0 for success */
 
 /* A primitive desc from an op desc; *out NULL without an error: there is no implementation. */
-int primitive_desc(const struct engine *engine, const void *op, const_dnnl_primitive_desc_t hint,
+int primitive_desc(const struct dnnl_context *dnnl, const void *op, const_dnnl_primitive_desc_t hint,
 		   const char *what, dnnl_primitive_desc_t *out, struct error *err);
 /* The memory desc that desc has for query, the index'th. */
 dnnl_memory_desc_t primitive_md(const_dnnl_primitive_desc_t desc, dnnl_query_t query, int index);
@@ -41,16 +41,16 @@ struct primitive_argument {
 	dnnl_query_t query;
 	int index; /* of the weights and their gradients: 1 is the bias */
 };
-int primitive_new(const struct engine *engine, const_dnnl_primitive_desc_t desc,
+int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t desc,
 		  const struct primitive_argument *arguments, int count, const char *what,
 		  struct primitive *out, struct error *err);
 /* data: one pointer an argument of primitive_new, in that order. */
-int primitive_run(const struct engine *engine, struct primitive *primitive, const void *const *data,
+int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive, const void *const *data,
 		  float *scratch, const char *what, struct error *err);
 void primitive_free(struct primitive *primitive);
 
 /* A reorder; add: to what is there. Two equal descs make one, too: a plain copy. */
-int reorder_new(const struct engine *engine, const dnnl_memory_desc_t *from,
+int reorder_new(const struct dnnl_context *dnnl, const dnnl_memory_desc_t *from,
 		const dnnl_memory_desc_t *to, bool add, struct primitive *out, struct error *err);
 
 dnnl_memory_desc_t layout_md(const struct layout *layout);

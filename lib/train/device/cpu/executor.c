@@ -9,104 +9,104 @@
 #include "train/device/cpu/cpu.h"
 #include "train/executor/executor_common.h"
 
-#define PROGRAMS 4 /* the batch, an epoch's last one, and those after a change of ranks */
+#define COMPILED_GRAPHS_MAX 4 /* the batch, an epoch's last one, and those after a change of ranks */
 
-struct step {
+struct executor {
 	struct cpu *cpu;
 	struct device_queue *queue;
-	struct step_request request;
-	struct step_parts parts;
-	struct program *programs[PROGRAMS]; /* the last used first */
+	struct executor_request request;
+	struct executor_common common;
+	struct compiled_graph *compiled_graphs[COMPILED_GRAPHS_MAX]; /* the last used first */
 	char *arena;
 	size_t arena_bytes;
 	float *losses;
-	int32_t *places;
+	int32_t *label_ranks;
 	bool last; /* of this update's runs */
 };
 
-int cpu_step_new(struct device_queue *queue, const struct step_request *request, struct step **out,
+int cpu_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
 		 struct error *err)
 {
-	struct step *step = calloc(1, sizeof *step);
+	struct executor *executor = calloc(1, sizeof *executor);
 	size_t batch = (size_t)request->batch;
 	int rc;
 
-	if (!step)
+	if (!executor)
 		return error_memory(err, "a training step");
-	step->cpu = (struct cpu *)queue->device;
-	step->queue = queue;
-	step->request = *request;
-	step->losses = calloc(batch + 1, sizeof *step->losses);
-	step->places = calloc(batch + 1, sizeof *step->places);
-	rc = step->losses && step->places ? 0 : error_memory(err, "a training step");
+	executor->cpu = (struct cpu *)queue->device;
+	executor->queue = queue;
+	executor->request = *request;
+	executor->losses = calloc(batch + 1, sizeof *executor->losses);
+	executor->label_ranks = calloc(batch + 1, sizeof *executor->label_ranks);
+	rc = executor->losses && executor->label_ranks ? 0 : error_memory(err, "a training step");
 	if (!rc)
-		rc = step_parts_new(&step->request, &step->parts, err);
+		rc = executor_common_new(&executor->request, &executor->common, err);
 	/* Now, so that what does not fit is said before anything is trained. */
 	if (!rc)
-		rc = program_new(step->cpu, &step->request, request->batch, &step->programs[0],
+		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch, &executor->compiled_graphs[0],
 				 err);
 	if (rc)
-		cpu_step_free(step);
+		cpu_executor_free(executor);
 	else
-		*out = step;
+		*out = executor;
 	return rc;
 }
 
-void cpu_step_free(struct step *step)
+void cpu_executor_free(struct executor *executor)
 {
-	if (!step)
+	if (!executor)
 		return;
-	for (int i = 0; i < PROGRAMS; i++)
-		program_free(step->programs[i]);
-	step->cpu->device.ops->memory_free(&step->cpu->device, step->arena);
-	step_parts_free(&step->parts);
-	free(step->losses);
-	free(step->places);
-	free(step);
+	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
+		compiled_graph_free(executor->compiled_graphs[i]);
+	executor->cpu->device.ops->memory_free(&executor->cpu->device, executor->arena);
+	executor_common_free(&executor->common);
+	free(executor->losses);
+	free(executor->label_ranks);
+	free(executor);
 }
 
-/* The program for count samples becomes programs[0], and the arena is large enough for it. */
-static int find_program(struct step *step, int count, struct error *err)
+/* The compiled graph for count samples becomes compiled_graphs[0], and the arena is large enough for it. */
+static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
-	struct device *device = &step->cpu->device;
-	struct program *found = NULL;
-	int place = 0, rc = 0;
+	struct device *device = &executor->cpu->device;
+	struct compiled_graph *found = NULL;
+	int index = 0, rc = 0;
 
-	while (place < PROGRAMS && step->programs[place] && step->programs[place]->count != count)
-		place++;
-	if (place < PROGRAMS && step->programs[place])
-		found = step->programs[place];
+	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index] && executor->compiled_graphs[index]->count != count)
+		index++;
+	if (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index])
+		found = executor->compiled_graphs[index];
 	else
-		rc = program_new(step->cpu, &step->request, count, &found, err);
+		rc = compiled_graph_new(executor->cpu, &executor->request, count, &found, err);
 	if (rc)
 		return rc;
-	if (place == PROGRAMS)
-		program_free(step->programs[--place]);
-	memmove(step->programs + 1, step->programs, (size_t)place * sizeof *step->programs);
-	step->programs[0] = found;
-	if (step->arena && found->arena_bytes <= step->arena_bytes)
+	if (index == COMPILED_GRAPHS_MAX)
+		compiled_graph_free(executor->compiled_graphs[--index]);
+	memmove(executor->compiled_graphs + 1, executor->compiled_graphs, (size_t)index * sizeof *executor->compiled_graphs);
+	executor->compiled_graphs[0] = found;
+	if (executor->arena && found->arena_bytes <= executor->arena_bytes)
 		return 0;
-	device->ops->memory_free(device, step->arena);
-	step->arena = NULL;
-	step->arena_bytes = found->arena_bytes;
-	return device->ops->memory_new(device, found->arena_bytes, (void **)&step->arena, err);
+	device->ops->memory_free(device, executor->arena);
+	executor->arena = NULL;
+	executor->arena_bytes = found->arena_bytes;
+	return device->ops->memory_new(device, found->arena_bytes, (void **)&executor->arena, err);
 }
 
-static struct op_call loss_call(const struct step *step, const struct step_input *input)
+static struct op_call loss_call(const struct executor *executor, const struct executor_input *input)
 {
-	bool mse = step->request.loss == LOSS_MSE;
-	int64_t sizes[2] = {input->count, step->request.graph->classes};
+	bool mse = executor->request.loss == LOSS_MSE;
+	int64_t sizes[2] = {input->count, executor->request.graph->classes};
 
 	return (struct op_call){
 		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
-		.smoothing = mse ? 0 : step->request.smoothing,
+		.smoothing = mse ? 0 : executor->request.smoothing,
 		.scale = (float)(1.0 / (double)input->global_count),
 		/* Read alone; op_call has one kind of tensor. */
-		.x = tensor_make((void *)program_output(step->programs[0], step->arena),
+		.x = tensor_make((void *)compiled_graph_output(executor->compiled_graphs[0], executor->arena),
 				 ELEMENT_F32, 2, sizes),
 		.target = tensor_make((void *)input->target, mse ? ELEMENT_F32 : ELEMENT_I32,
 				      mse ? 2 : 1, sizes),
-		.y = tensor_make(step->losses, ELEMENT_F32, 1, sizes),
+		.y = tensor_make(executor->losses, ELEMENT_F32, 1, sizes),
 	};
 }
 
@@ -119,113 +119,113 @@ static int run_loss(const struct op_call *call, struct error *err)
 	return reference_cross_entropy(call, err);
 }
 
-static int forward(struct step *step, const struct step_input *input, struct error *err)
+static int forward(struct executor *executor, const struct executor_input *input, struct error *err)
 {
-	int rc = find_program(step, input->count, err);
+	int rc = find_compiled_graph(executor, input->count, err);
 	struct op_call call;
 
 	if (!rc)
-		rc = program_forward(step->programs[0], step->arena, input->x, err);
+		rc = compiled_graph_forward(executor->compiled_graphs[0], executor->arena, input->x, err);
 	if (rc)
 		return rc;
-	call = loss_call(step, input);
+	call = loss_call(executor, input);
 	rc = run_loss(&call, err);
 	if (rc || call.kind == OP_MSE)
 		return rc;
-	call.y = tensor_make(step->places, ELEMENT_I32, 1, call.x.shape);
+	call.y = tensor_make(executor->label_ranks, ELEMENT_I32, 1, call.x.shape);
 	return reference_label_rank(&call, err);
 }
 
 static int params_ready(void *context, const struct graph_op *op, struct error *err)
 {
-	struct step *step = context;
-	struct comm *comm = step->request.comm;
+	struct executor *executor = context;
+	struct comm *comm = executor->request.comm;
 	int rc;
 
-	if (!step->last)
+	if (!executor->last)
 		return 0;
-	rc = step_parts_ready(&step->parts, op->bias, step->queue, err);
+	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
 	if (!rc)
-		rc = step_parts_ready(&step->parts, op->weight, step->queue, err);
+		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue, err);
 	return rc ? rc : comm->ops->progress(comm, err);
 }
 
 /* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
-static int backward_nothing(struct step *step, const struct step_input *input, struct error *err)
+static int backward_nothing(struct executor *executor, const struct executor_input *input, struct error *err)
 {
-	const struct step_request *request = &step->request;
+	const struct executor_request *request = &executor->request;
 	int rc = 0;
 
 	if (input->first)
 		memset(request->gradients, 0, request->buckets->total * sizeof(float));
 	for (int i = request->graph->op_count - 1; !rc && i >= 0; i--)
-		rc = params_ready(step, &request->graph->ops[i], err);
+		rc = params_ready(executor, &request->graph->ops[i], err);
 	return rc;
 }
 
-static int backward(struct step *step, const struct step_input *input, struct error *err)
+static int backward(struct executor *executor, const struct executor_input *input, struct error *err)
 {
-	const struct program_sink sink = {step, params_ready};
-	struct comm *comm = step->request.comm;
+	const struct gradient_sink sink = {executor, params_ready};
+	struct comm *comm = executor->request.comm;
 	int rc;
 
-	step->last = input->last;
-	step_parts_begin(&step->parts);
+	executor->last = input->last;
+	executor_common_begin_update(&executor->common);
 	if (!input->count) {
-		rc = backward_nothing(step, input, err);
+		rc = backward_nothing(executor, input, err);
 	} else {
-		struct program *program = step->programs[0];
-		struct op_call call = loss_call(step, input);
+		struct compiled_graph *compiled = executor->compiled_graphs[0];
+		struct op_call call = loss_call(executor, input);
 
 		call.pass = OP_BACKWARD;
-		call.dx = tensor_make(program_output_gradient(program, step->arena), ELEMENT_F32, 2,
+		call.dx = tensor_make(compiled_graph_output_gradient(compiled, executor->arena), ELEMENT_F32, 2,
 				      call.x.shape);
 		rc = run_loss(&call, err);
 		if (!rc)
-			rc = program_backward(program, step->arena, input->x, !input->first, &sink,
+			rc = compiled_graph_backward(compiled, executor->arena, input->x, !input->first, &sink,
 					      err);
 	}
 	if (rc || !input->last)
 		return rc;
-	return comm->ops->finish(comm, step->queue, err);
+	return comm->ops->finish(comm, executor->queue, err);
 }
 
-static void update(struct step *step, float lr)
+static void update(struct executor *executor, float lr)
 {
-	const struct step_request *request = &step->request;
+	const struct executor_request *request = &executor->request;
 	struct op_sgd sgd = request->sgd;
 
 	sgd.lr = lr;
-	for (size_t i = 0; i < step->parts.stretch_count; i++) {
-		const struct stretch *part = &step->parts.stretches[i];
+	for (size_t i = 0; i < executor->common.param_range_count; i++) {
+		const struct param_range *part = &executor->common.param_ranges[i];
 
 		sgd.weight_decay = part->decay ? request->sgd.weight_decay : 0;
-		step->cpu->kernels->sgd(&sgd, request->weights + part->offset,
+		executor->cpu->kernels->sgd(&sgd, request->weights + part->offset,
 					request->gradients + part->offset,
 					request->momentum + part->offset, part->count);
 	}
 }
 
-int cpu_step_run(struct step *step, const struct step_input *input, struct error *err)
+int cpu_executor_run(struct executor *executor, const struct executor_input *input, struct error *err)
 {
-	bool mse = step->request.loss == LOSS_MSE;
-	int rc = step_parts_check(&step->parts, input, err);
+	bool mse = executor->request.loss == LOSS_MSE;
+	int rc = executor_common_check(&executor->common, input, err);
 
 	if (!rc && input->count)
-		rc = forward(step, input, err);
+		rc = forward(executor, input, err);
 	if (rc)
 		return rc;
-	step_parts_count(&step->parts, input, step->losses, mse ? NULL : step->places);
-	if (!step->request.train)
+	executor_common_add_losses(&executor->common, input, executor->losses, mse ? NULL : executor->label_ranks);
+	if (!executor->request.train)
 		return 0;
-	rc = backward(step, input, err);
+	rc = backward(executor, input, err);
 	if (!rc && input->last)
-		update(step, input->lr);
+		update(executor, input->lr);
 	return rc;
 }
 
-int cpu_step_read(struct step *step, struct step_totals *out, struct error *err)
+int cpu_executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {
-	step_parts_read(&step->parts, out);
+	executor_common_take_totals(&executor->common, out);
 	return 0;
 }

@@ -52,11 +52,11 @@ struct kernels {
 	void (*relu_backward)(const float *y, const float *dy, float *dx, size_t count);
 	/* to = a + b; to may be either. */
 	void (*add)(const float *a, const float *b, float *to, size_t count);
-	/* from: PLANES of x; places: of each y, which element of its window won. */
+	/* from: PLANES of x; argmax: of each y, which element of its window won. */
 	void (*maxpool_forward)(const struct planes *x, const struct op_attributes *window,
-				const float *from, float *y, uint16_t *places);
+				const float *from, float *y, uint16_t *argmax);
 	void (*maxpool_backward)(const struct planes *x, const struct op_attributes *window,
-				 const uint16_t *places, const float *dy, float *dx);
+				 const uint16_t *argmax, const float *dy, float *dx);
 	/* y, dy: [n][channels]. */
 	void (*avgpool_forward)(const struct planes *x, const float *from, float *y);
 	void (*avgpool_backward)(const struct planes *x, const float *dy, float *dx);

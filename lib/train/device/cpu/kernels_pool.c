@@ -25,7 +25,7 @@ static struct window window_of(const struct planes *x, const struct op_attribute
 
 /* The first of a window's largest, a NaN before all, for each channel of a block. */
 static void window_best(const struct window *window, const float *plane, long oy, long ox, float *y,
-			uint16_t *places)
+			uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 	bool any = false;
@@ -40,7 +40,7 @@ static void window_best(const struct window *window, const float *plane, long oy
 			bool wins = !any | (x[i] > y[i]) | ((x[i] != x[i]) & (y[i] == y[i]));
 
 			y[i] = wins ? x[i] : y[i];
-			places[i] = wins ? (uint16_t)k : places[i];
+			argmax[i] = wins ? (uint16_t)k : argmax[i];
 		}
 		any = true;
 	}
@@ -48,7 +48,7 @@ static void window_best(const struct window *window, const float *plane, long oy
 
 /* The same for a block of LANES channels, without a branch a channel. */
 static void window_best_lanes(const struct window *window, const float *plane, long oy, long ox,
-			      float *y, uint16_t *places)
+			      float *y, uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 	vector best = {0};
@@ -71,19 +71,19 @@ static void window_best_lanes(const struct window *window, const float *plane, l
 		}
 	store(y, best);
 	for (int i = 0; i < LANES; i++)
-		places[i] = (uint16_t)place[i];
+		argmax[i] = (uint16_t)place[i];
 }
 
 /* Each place of the window gets dy of the channels that it won. */
 static void window_spread_lanes(const struct window *window, float *plane, long oy, long ox,
-				const float *dy, const uint16_t *places)
+				const float *dy, const uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 	vector value = load(dy);
 	mask won;
 
 	for (int i = 0; i < LANES; i++)
-		won[i] = places[i];
+		won[i] = argmax[i];
 	for (long ky = 0; ky < window->kernel; ky++)
 		for (long kx = 0; kx < window->kernel; kx++) {
 			long row = top + ky, column = left + kx;
@@ -99,7 +99,7 @@ static void window_spread_lanes(const struct window *window, float *plane, long 
 }
 
 void KERNEL(maxpool_forward)(const struct planes *x, const struct op_attributes *attributes,
-			     const float *from, float *y, uint16_t *places)
+			     const float *from, float *y, uint16_t *argmax)
 {
 	const struct window window = window_of(x, attributes);
 	size_t count = x->n * x->blocks, size = plane_size(x);
@@ -114,28 +114,28 @@ void KERNEL(maxpool_forward)(const struct planes *x, const struct op_attributes 
 
 				if (x->block == LANES)
 					window_best_lanes(&window, from + plane * size, oy, ox,
-							  y + at, places + at);
+							  y + at, argmax + at);
 				else
 					window_best(&window, from + plane * size, oy, ox, y + at,
-						    places + at);
+						    argmax + at);
 			}
 }
 
 static void window_spread(const struct window *window, float *plane, long oy, long ox,
-			  const float *dy, const uint16_t *places)
+			  const float *dy, const uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 
 	for (long i = 0; i < window->block; i++) {
-		long row = top + places[i] / window->kernel;
-		long column = left + places[i] % window->kernel;
+		long row = top + argmax[i] / window->kernel;
+		long column = left + argmax[i] % window->kernel;
 
 		plane[(row * window->width + column) * window->block + i] += dy[i];
 	}
 }
 
 void KERNEL(maxpool_backward)(const struct planes *x, const struct op_attributes *attributes,
-			      const uint16_t *places, const float *dy, float *dx)
+			      const uint16_t *argmax, const float *dy, float *dx)
 {
 	const struct window window = window_of(x, attributes);
 	size_t count = x->n * x->blocks, size = plane_size(x);
@@ -153,16 +153,16 @@ void KERNEL(maxpool_backward)(const struct planes *x, const struct op_attributes
 
 				if (x->block == LANES)
 					window_spread_lanes(&window, to, oy, ox, dy + at,
-							    places + at);
+							    argmax + at);
 				else
-					window_spread(&window, to, oy, ox, dy + at, places + at);
+					window_spread(&window, to, oy, ox, dy + at, argmax + at);
 			}
 	}
 }
 
 void KERNEL(avgpool_forward)(const struct planes *x, const float *from, float *y)
 {
-	size_t size = plane_size(x), places = x->height * x->width;
+	size_t size = plane_size(x), argmax = x->height * x->width;
 
 #pragma omp parallel for schedule(static) if (x->n * x->blocks * size > SMALL)
 	for (size_t plane = 0; plane < x->n * x->blocks; plane++) {
@@ -173,13 +173,13 @@ void KERNEL(avgpool_forward)(const struct planes *x, const float *from, float *y
 			sums[i % x->block] += (double)from[plane * size + i];
 		for (size_t c = 0; c < x->block && first + c < x->channels; c++)
 			y[plane / x->blocks * x->channels + first + c] =
-				(float)(sums[c] / (double)places);
+				(float)(sums[c] / (double)argmax);
 	}
 }
 
 void KERNEL(avgpool_backward)(const struct planes *x, const float *dy, float *dx)
 {
-	size_t size = plane_size(x), places = x->height * x->width;
+	size_t size = plane_size(x), argmax = x->height * x->width;
 
 #pragma omp parallel for schedule(static) if (x->n * x->blocks * size > SMALL)
 	for (size_t plane = 0; plane < x->n * x->blocks; plane++) {
@@ -189,7 +189,7 @@ void KERNEL(avgpool_backward)(const struct planes *x, const float *dy, float *dx
 		for (size_t c = 0; c < x->block && first + c < x->channels; c++)
 			shares[c] =
 				(float)((double)dy[plane / x->blocks * x->channels + first + c] /
-					(double)places);
+					(double)argmax);
 		for (size_t i = 0; i < size; i++)
 			dx[plane * size + i] = shares[i % x->block];
 	}

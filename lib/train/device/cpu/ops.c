@@ -36,12 +36,12 @@ static struct layout layout_of(const struct tensor *tensor)
 static int copy_once(struct cpu *cpu, const struct layout *from_layout, const float *from,
 		     const struct layout *to_layout, float *to, struct error *err)
 {
-	struct copy *copy = NULL;
-	int rc = copy_new(cpu->engine, from_layout, to_layout, &copy, err);
+	struct cpu_reorder *copy = NULL;
+	int rc = cpu_reorder_new(cpu->dnnl, from_layout, to_layout, &copy, err);
 
 	if (!rc)
-		rc = copy_run(copy, from, to, err);
-	copy_free(copy);
+		rc = cpu_reorder_run(copy, from, to, err);
+	cpu_reorder_free(copy);
 	return rc;
 }
 
@@ -58,35 +58,35 @@ static void put(struct cpu *cpu, const float *from, const struct tensor *to, boo
 
 /* ---- convolution ---- */
 
-static int conv_run_forward(struct cpu *cpu, struct conv *conv, const struct conv_plan *plan,
+static int conv_run_forward(struct cpu *cpu, struct cpu_conv *conv, const struct cpu_conv_choice *choice,
 			    const struct op_call *call, struct workspace *workspace,
 			    struct error *err)
 {
 	const struct layout dense_x = layout_of(&call->x), dense_y = layout_of(&call->y);
-	float *x = workspace_floats(workspace, layout_count(&plan->x));
-	float *y = workspace_floats(workspace, layout_count(&plan->y));
-	float *scratch = workspace_floats(workspace, plan->scratch);
+	float *x = workspace_floats(workspace, layout_count(&choice->x));
+	float *y = workspace_floats(workspace, layout_count(&choice->y));
+	float *scratch = workspace_floats(workspace, choice->scratch);
 	struct layer_memory memory = {
 		.x = x, .w = call->w.data, .b = call->b.data, .y = y, .scratch = scratch};
 	int rc = x && y && scratch ? 0 : error_memory(err, "a convolution");
 
 	if (!rc)
-		rc = copy_once(cpu, &dense_x, call->x.data, &plan->x, x, err);
+		rc = copy_once(cpu, &dense_x, call->x.data, &choice->x, x, err);
 	if (!rc)
-		rc = conv_forward(conv, &memory, err);
-	return rc ? rc : copy_once(cpu, &plan->y, y, &dense_y, call->y.data, err);
+		rc = cpu_conv_forward(conv, &memory, err);
+	return rc ? rc : copy_once(cpu, &choice->y, y, &dense_y, call->y.data, err);
 }
 
-static int conv_run_backward(struct cpu *cpu, struct conv *conv, const struct conv_plan *plan,
+static int conv_run_backward(struct cpu *cpu, struct cpu_conv *conv, const struct cpu_conv_choice *choice,
 			     const struct op_call *call, struct workspace *workspace,
 			     struct error *err)
 {
 	const struct layout dense_x = layout_of(&call->x), dense_y = layout_of(&call->dy);
-	float *x = workspace_floats(workspace, layout_count(&plan->x));
-	float *dy = workspace_floats(workspace, layout_count(&plan->y));
-	float *dx = workspace_floats(workspace, layout_count(&plan->dx));
+	float *x = workspace_floats(workspace, layout_count(&choice->x));
+	float *dy = workspace_floats(workspace, layout_count(&choice->y));
+	float *dx = workspace_floats(workspace, layout_count(&choice->dx));
 	float *dense = workspace_floats(workspace, layout_count(&dense_x));
-	float *scratch = workspace_floats(workspace, plan->scratch);
+	float *scratch = workspace_floats(workspace, choice->scratch);
 	float *dw = workspace_floats(workspace, (size_t)tensor_count(&call->w));
 	struct layer_memory memory = {
 		.x = x,
@@ -101,16 +101,16 @@ static int conv_run_backward(struct cpu *cpu, struct conv *conv, const struct co
 	int rc = x && dy && dx && dense && scratch && dw ? 0 : error_memory(err, "a convolution");
 
 	if (!rc)
-		rc = copy_once(cpu, &dense_x, call->x.data, &plan->x, x, err);
+		rc = copy_once(cpu, &dense_x, call->x.data, &choice->x, x, err);
 	if (!rc)
-		rc = copy_once(cpu, &dense_y, call->dy.data, &plan->y, dy, err);
+		rc = copy_once(cpu, &dense_y, call->dy.data, &choice->y, dy, err);
 	if (!rc && (call->dw.data || call->db.data))
-		rc = conv_backward_weights(conv, &memory, err);
+		rc = cpu_conv_backward_weights(conv, &memory, err);
 	if (rc || !call->dx.data)
 		return rc;
-	rc = conv_backward_input(conv, &memory, err);
+	rc = cpu_conv_backward_input(conv, &memory, err);
 	if (!rc)
-		rc = copy_once(cpu, &plan->dx, dx, &dense_x, dense, err);
+		rc = copy_once(cpu, &choice->dx, dx, &dense_x, dense, err);
 	if (!rc)
 		put(cpu, dense, &call->dx, call->add_dx);
 	return rc;
@@ -119,7 +119,7 @@ static int conv_run_backward(struct cpu *cpu, struct conv *conv, const struct co
 static int op_conv2d(struct cpu *cpu, const struct op_call *call, struct error *err)
 {
 	bool backward = call->pass == OP_BACKWARD;
-	struct conv_request request = {
+	struct cpu_conv_request request = {
 		.x = layout_of(&call->x),
 		.outputs = (int)call->w.shape[0],
 		.window = call->attributes,
@@ -129,17 +129,17 @@ static int op_conv2d(struct cpu *cpu, const struct op_call *call, struct error *
 		.direct = true,
 	};
 	struct workspace workspace = {0};
-	struct conv_plan plan;
-	struct conv *conv = NULL;
+	struct cpu_conv_choice choice;
+	struct cpu_conv *conv = NULL;
 	int rc;
 
 	request.x.block = 0;
-	rc = conv_new(cpu->engine, &request, &conv, &plan, err);
+	rc = cpu_conv_new(cpu->dnnl, &request, &conv, &choice, err);
 	if (!rc && backward)
-		rc = conv_run_backward(cpu, conv, &plan, call, &workspace, err);
+		rc = conv_run_backward(cpu, conv, &choice, call, &workspace, err);
 	else if (!rc)
-		rc = conv_run_forward(cpu, conv, &plan, call, &workspace, err);
-	conv_free(conv);
+		rc = conv_run_forward(cpu, conv, &choice, call, &workspace, err);
+	cpu_conv_free(conv);
 	workspace_free(&workspace);
 	return rc;
 }
@@ -151,9 +151,9 @@ static int op_linear(struct cpu *cpu, const struct op_call *call, struct error *
 	bool backward = call->pass == OP_BACKWARD;
 	bool bias = backward ? call->db.data != NULL : call->b.data != NULL;
 	struct workspace workspace = {0};
-	struct linear *linear = NULL;
+	struct cpu_linear *linear = NULL;
 	size_t scratch = 0;
-	int rc = linear_new(cpu->engine, (int)call->x.shape[0], (int)call->w.shape[1],
+	int rc = cpu_linear_new(cpu->dnnl, (int)call->x.shape[0], (int)call->w.shape[1],
 			    (int)call->w.shape[0], bias, backward, &linear, &scratch, err);
 
 	if (rc)
@@ -176,11 +176,11 @@ static int op_linear(struct cpu *cpu, const struct op_call *call, struct error *
 
 	rc = dx && dw && memory.scratch ? 0 : error_memory(err, "a linear layer");
 	if (!rc)
-		rc = backward ? linear_backward(linear, &memory, err)
-			      : linear_forward(linear, &memory, err);
+		rc = backward ? cpu_linear_backward(linear, &memory, err)
+			      : cpu_linear_forward(linear, &memory, err);
 	if (!rc && backward && memory.dx)
 		put(cpu, dx, &call->dx, call->add_dx);
-	linear_free(linear);
+	cpu_linear_free(linear);
 	workspace_free(&workspace);
 	return rc;
 }
@@ -241,20 +241,20 @@ static int op_planes(struct cpu *cpu, const struct op_call *call, struct error *
 	bool backward = call->pass == OP_BACKWARD;
 	float *dx = call->add_dx ? workspace_floats(&workspace, count) : call->dx.data;
 	float *y = workspace_floats(&workspace, (size_t)tensor_count(&call->y));
-	uint16_t *places =
+	uint16_t *argmax =
 		(uint16_t *)workspace_floats(&workspace, (size_t)tensor_count(&call->y) / 2 + 1);
-	int rc = y && places && (dx || !call->add_dx) ? 0 : error_memory(err, "an op");
+	int rc = y && argmax && (dx || !call->add_dx) ? 0 : error_memory(err, "an op");
 
 	if (!rc && call->kind == OP_MAXPOOL2D)
 		kernels->maxpool_forward(&planes, &call->attributes, call->x.data,
-					 backward ? y : call->y.data, places);
+					 backward ? y : call->y.data, argmax);
 	else if (!rc && !backward && call->kind == OP_RELU)
 		kernels->relu_forward(call->x.data, call->y.data, count);
 	else if (!rc && !backward)
 		kernels->avgpool_forward(&planes, call->x.data, call->y.data);
 	if (!rc && backward && call->dx.data) {
 		if (call->kind == OP_MAXPOOL2D)
-			kernels->maxpool_backward(&planes, &call->attributes, places, call->dy.data,
+			kernels->maxpool_backward(&planes, &call->attributes, argmax, call->dy.data,
 						  dx);
 		else if (call->kind == OP_RELU)
 			kernels->relu_backward(call->x.data, call->dy.data, dx, count);

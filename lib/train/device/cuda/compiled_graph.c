@@ -7,42 +7,42 @@
 
 #define WIDEST_POOL 15 /* places are bytes */
 
-struct program {
+struct compiled_graph {
 	struct cuda *cuda;
-	const struct step_request *request;
-	const struct plan *plan;
+	const struct executor_request *request;
+	const struct lowered_graph *lowered;
 	int count;
 	struct convolution **convs; /* of each node, or NULL */
-	struct linear **linears;
+	struct cuda_linear **linears;
 	size_t workspace;
-	struct program_watch watch;
+	struct node_observer observer;
 };
 
 /* One run of a program, and one node of it. */
-struct turn {
-	const struct program *program;
-	const struct program_memory *memory;
-	const struct plan_node *node;
-	struct kernel_on on;
+struct node_run {
+	const struct compiled_graph *compiled;
+	const struct compiled_graph_memory *memory;
+	const struct lowered_node *node;
+	struct kernel_config config;
 	int index;
 	bool add; /* to the gradients of the parameters */
 };
 
 /* ---- begin ---- */
 
-static const char *param_name(const struct program *program, int param)
+static const char *param_name(const struct compiled_graph *compiled, int param)
 {
-	return program->request->graph->params[param].name;
+	return compiled->request->graph->params[param].name;
 }
 
-static int layer_new(struct program *program, int index, bool tune, struct error *err)
+static int layer_new(struct compiled_graph *compiled, int index, bool tune, struct error *err)
 {
-	const struct step_request *request = program->request;
-	const struct plan_node *node = &program->plan->nodes[index];
+	const struct executor_request *request = compiled->request;
+	const struct lowered_node *node = &compiled->lowered->nodes[index];
 	const struct op_attributes *window = &node->fused.op->attributes;
-	const struct plan_weight *weight = &node->weight;
+	const struct lowered_weight *weight = &node->weight;
 	const struct layer_rules rules = {
-		.number = program->plan->number,
+		.number = compiled->lowered->number,
 		.tf32 = request->tf32,
 		.direct = request->direct,
 		.deterministic = request->deterministic,
@@ -51,7 +51,7 @@ static int layer_new(struct program *program, int index, bool tune, struct error
 		.dx = request->train && node->fused.input,
 		.add_dx = node->add_dx,
 		.sums = node->norm >= 0,
-		.through = node->through >= 0,
+		.fused_norm = node->fused_norm >= 0,
 	};
 	const char *name;
 
@@ -60,215 +60,215 @@ static int layer_new(struct program *program, int index, bool tune, struct error
 				 window->kernel, window->kernel, WIDEST_POOL, WIDEST_POOL);
 	if (weight->param < 0)
 		return 0;
-	name = param_name(program, weight->param);
+	name = param_name(compiled, weight->param);
 	if (node->fused.kind == OP_CONV2D) {
 		const struct conv_shape shape = {
-			program->count,	       node->x_shape.channels, node->x_shape.height,
+			compiled->count,	       node->x_shape.channels, node->x_shape.height,
 			node->x_shape.width,   weight->outputs,	       window->kernel,
 			window->stride,	       window->pad,
 		};
 
-		return convolution_new(program->cuda, name, &shape, &rules, &program->convs[index],
+		return convolution_new(compiled->cuda, name, &shape, &rules, &compiled->convs[index],
 				       err);
 	}
 
 	size_t place = request->buckets->offsets[weight->param] * sizeof(float);
-	const struct linear_shape shape = {
-		.n = program->count,
+	const struct cuda_linear_shape shape = {
+		.n = compiled->count,
 		.inputs = weight->inner * weight->padded,
 		.outputs = weight->outputs,
 		.dw_f32 = weight->gradient_in_place,
 		.dw_alignment = weight->gradient_in_place && place % 16 ? 4 : 16,
 	};
 
-	return linear_new(program->cuda, name, &shape, &rules, &program->linears[index], err);
+	return cuda_linear_new(compiled->cuda, name, &shape, &rules, &compiled->linears[index], err);
 }
 
-int program_new(struct cuda *cuda, const struct step_request *request, const struct plan *plan,
-		int count, bool tune, struct program **out, struct error *err)
+int compiled_graph_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
+		int count, bool tune, struct compiled_graph **out, struct error *err)
 {
-	struct program *program = calloc(1, sizeof *program);
-	size_t nodes = (size_t)plan->node_count;
+	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
+	size_t nodes = (size_t)lowered->node_count;
 	int rc = 0;
 
-	if (!program)
+	if (!compiled)
 		return error_memory(err, "a training step");
-	*program = (struct program){.cuda = cuda,
+	*compiled = (struct compiled_graph){.cuda = cuda,
 				    .request = request,
-				    .plan = plan,
+				    .lowered = lowered,
 				    .count = count,
-				    .convs = calloc(nodes + 1, sizeof *program->convs),
-				    .linears = calloc(nodes + 1, sizeof *program->linears)};
-	if (!program->convs || !program->linears)
+				    .convs = calloc(nodes + 1, sizeof *compiled->convs),
+				    .linears = calloc(nodes + 1, sizeof *compiled->linears)};
+	if (!compiled->convs || !compiled->linears)
 		rc = error_memory(err, "a training step");
-	for (int i = 0; !rc && i < plan->node_count; i++) {
+	for (int i = 0; !rc && i < lowered->node_count; i++) {
 		size_t wanted = 0;
 
-		rc = layer_new(program, i, tune, err);
-		if (!rc && program->convs[i])
-			wanted = convolution_workspace(program->convs[i]);
-		else if (!rc && program->linears[i])
+		rc = layer_new(compiled, i, tune, err);
+		if (!rc && compiled->convs[i])
+			wanted = convolution_workspace(compiled->convs[i]);
+		else if (!rc && compiled->linears[i])
 			wanted = LINEAR_WORKSPACE;
-		program->workspace = wanted > program->workspace ? wanted : program->workspace;
+		compiled->workspace = wanted > compiled->workspace ? wanted : compiled->workspace;
 		/* Each as it is chosen: a run that is ended meanwhile has not searched for nothing. */
-		choices_save(cuda->choices);
+		tuning_cache_save(cuda->tuning_cache);
 	}
 	if (rc)
-		program_free(program);
+		compiled_graph_free(compiled);
 	else
-		*out = program;
+		*out = compiled;
 	return rc;
 }
 
-void program_free(struct program *program)
+void compiled_graph_free(struct compiled_graph *compiled)
 {
-	if (!program)
+	if (!compiled)
 		return;
-	for (int i = 0; i < program->plan->node_count; i++) {
-		if (program->convs)
-			convolution_free(program->convs[i]);
-		if (program->linears)
-			linear_free(program->linears[i]);
+	for (int i = 0; i < compiled->lowered->node_count; i++) {
+		if (compiled->convs)
+			convolution_free(compiled->convs[i]);
+		if (compiled->linears)
+			cuda_linear_free(compiled->linears[i]);
 	}
-	free(program->convs);
-	free(program->linears);
-	free(program);
+	free(compiled->convs);
+	free(compiled->linears);
+	free(compiled);
 }
 
-void program_watch(struct program *program, const struct program_watch *watch)
+void compiled_graph_set_observer(struct compiled_graph *compiled, const struct node_observer *observer)
 {
-	program->watch = *watch;
+	compiled->observer = *observer;
 }
 
-static void pass(const struct turn *turn, bool backward)
+static void notify_observer(const struct node_run *node_run, bool backward)
 {
-	const struct program_watch *watch = &turn->program->watch;
+	const struct node_observer *observer = &node_run->compiled->observer;
 
-	if (watch->passed)
-		watch->passed(watch->context, turn->index, backward);
+	if (observer->passed)
+		observer->passed(observer->context, node_run->index, backward);
 }
 
-size_t program_workspace(const struct program *program)
+size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 {
-	return program->workspace;
+	return compiled->workspace;
 }
 
 /* ---- where things are ---- */
 
-static void *at(const struct turn *turn, int slot)
+static void *slot_address(const struct node_run *node_run, int slot)
 {
-	return slot == NO_SLOT ? NULL : turn->memory->arena + turn->program->plan->slots[slot].offset;
+	return slot == NO_SLOT ? NULL : node_run->memory->arena + node_run->compiled->lowered->slots[slot].offset;
 }
 
-static float *param(const struct turn *turn, float *flat, int index)
+static float *param(const struct node_run *node_run, float *flat, int index)
 {
 	return index < 0 || !flat ? NULL
-				  : flat + turn->program->request->buckets->offsets[index];
+				  : flat + node_run->compiled->request->buckets->offsets[index];
 }
 
-static float *buffer(const struct turn *turn, int index)
+static float *buffer(const struct node_run *node_run, int index)
 {
-	const struct step_request *request = turn->program->request;
+	const struct executor_request *request = node_run->compiled->request;
 
 	return index < 0 ? NULL : request->buffers + request->graph->buffers[index].offset;
 }
 
 /* The weight as the layer reads it. */
-static const void *weight(const struct turn *turn)
+static const void *weight(const struct node_run *node_run)
 {
-	const struct plan_weight *weight = &turn->node->weight;
+	const struct lowered_weight *weight = &node_run->node->weight;
 
 	return weight->in_place
-		       ? (const void *)param(turn, turn->program->request->weights, weight->param)
-		       : turn->memory->copies + weight->copy;
+		       ? (const void *)param(node_run, node_run->compiled->request->weights, weight->param)
+		       : node_run->memory->copies + weight->copy;
 }
 
-static size_t elements(const struct turn *turn, const struct shape *shape)
+static size_t elements(const struct node_run *node_run, const struct shape *shape)
 {
-	return (size_t)turn->program->count * (size_t)shape_count(shape);
+	return (size_t)node_run->compiled->count * (size_t)shape_count(shape);
 }
 
 /* Where a convolution leaves the sums for the batch norm of node index: behind its own statistics. */
-static float *sums_of(const struct turn *turn, int index)
+static float *sums_of(const struct node_run *node_run, int index)
 {
-	const struct plan_node *norm = &turn->program->plan->nodes[index];
+	const struct lowered_node *norm = &node_run->compiled->lowered->nodes[index];
 
-	return turn->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
+	return node_run->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
 }
 
 /* The convolution that may take this batch norm's work upon itself, or NULL. */
-static const struct convolution *taker_of(const struct turn *turn)
+static const struct convolution *fused_conv_of(const struct node_run *node_run)
 {
-	const struct plan_node *node = turn->node;
+	const struct lowered_node *node = node_run->node;
 
-	return node->fused.kind == OP_BATCHNORM && node->taker >= 0
-		       ? turn->program->convs[node->taker]
+	return node->fused.kind == OP_BATCHNORM && node->fused_conv >= 0
+		       ? node_run->compiled->convs[node->fused_conv]
 		       : NULL;
 }
 
 /* The batch norm that this convolution may read through. false: there is none. */
-static bool source_of(const struct turn *turn, struct conv_source *out)
+static bool source_of(const struct node_run *node_run, struct conv_source *out)
 {
-	const struct plan_node *norm;
+	const struct lowered_node *norm;
 
-	if (turn->node->through < 0)
+	if (node_run->node->fused_norm < 0)
 		return false;
-	norm = &turn->program->plan->nodes[turn->node->through];
-	*out = (struct conv_source){at(turn, norm->x), turn->memory->saved + norm->saved};
+	norm = &node_run->compiled->lowered->nodes[node_run->node->fused_norm];
+	*out = (struct conv_source){slot_address(node_run, norm->x), node_run->memory->saved + norm->saved};
 	return true;
 }
 
-static struct kernel_norm norm_call(const struct turn *turn)
+static struct kernel_norm norm_call(const struct node_run *node_run)
 {
-	const struct step_request *request = turn->program->request;
-	const struct plan_node *node = turn->node;
+	const struct executor_request *request = node_run->compiled->request;
+	const struct lowered_node *node = node_run->node;
 	const struct graph_op *op = node->fused.op;
-	bool summed = node->fused.kind == OP_BATCHNORM && node->maker >= 0 &&
-		      convolution_sums(turn->program->convs[node->maker]);
-	const struct convolution *taker = taker_of(turn);
-	float *saved = turn->memory->saved + node->saved;
+	bool summed = node->fused.kind == OP_BATCHNORM && node->sums_conv >= 0 &&
+		      convolution_makes_sums(node_run->compiled->convs[node->sums_conv]);
+	const struct convolution *fused_conv = fused_conv_of(node_run);
+	float *saved = node_run->memory->saved + node->saved;
 	size_t c = (size_t)node->x_shape.channels;
-	bool through = taker && convolution_through(taker);
-	bool back_sums = taker && convolution_back_sums(taker);
+	bool fused_norm = fused_conv && convolution_fuses_norm(fused_conv);
+	bool back_sums = fused_conv && convolution_makes_back_sums(fused_conv);
 
 	return (struct kernel_norm){
-		.rows = (int64_t)turn->program->count * node->x_shape.height * node->x_shape.width,
+		.rows = (int64_t)node_run->compiled->count * node->x_shape.height * node->x_shape.width,
 		.c = node->x_shape.channels,
 		.eps = op->eps,
 		.momentum = op->momentum,
 		.training = request->train,
 		.relu = node->fused.relu,
-		.x = at(turn, node->x),
-		.z = at(turn, node->z),
-		.y = through ? NULL : at(turn, node->y),
-		.w = param(turn, request->weights, op->weight),
-		.b = param(turn, request->weights, op->bias),
-		.mean = buffer(turn, op->mean),
-		.variance = buffer(turn, op->variance),
+		.x = slot_address(node_run, node->x),
+		.z = slot_address(node_run, node->z),
+		.y = fused_norm ? NULL : slot_address(node_run, node->y),
+		.w = param(node_run, request->weights, op->weight),
+		.b = param(node_run, request->weights, op->bias),
+		.mean = buffer(node_run, op->mean),
+		.variance = buffer(node_run, op->variance),
 		.saved = saved,
-		.taken = through || back_sums ? saved + SAVED_TAKEN * c : NULL,
+		.apply_params = fused_norm || back_sums ? saved + SAVED_APPLY * c : NULL,
 		.back_sums = back_sums ? saved + SAVED_SUMS * c : NULL,
-		.sums = summed ? sums_of(turn, turn->index) : NULL,
-		.scratch = at(turn, turn->program->plan->sums),
+		.sums = summed ? sums_of(node_run, node_run->index) : NULL,
+		.scratch = slot_address(node_run, node_run->compiled->lowered->sums),
 		.z_added = node->z != NO_SLOT,
 		.add_dx = node->add_dx,
 		.add_dz = node->add_dz,
-		.add_dw = turn->add,
-		.dy = at(turn, node->dy),
-		.dx = at(turn, node->dx),
-		.dz = at(turn, node->dz),
-		.dw = param(turn, request->gradients, op->weight),
-		.db = param(turn, request->gradients, op->bias),
+		.add_dw = node_run->add,
+		.dy = slot_address(node_run, node->dy),
+		.dx = slot_address(node_run, node->dx),
+		.dz = slot_address(node_run, node->dz),
+		.dw = param(node_run, request->gradients, op->weight),
+		.db = param(node_run, request->gradients, op->bias),
 	};
 }
 
-static struct kernel_pool pool_call(const struct turn *turn)
+static struct kernel_pool pool_call(const struct node_run *node_run)
 {
-	const struct plan_node *node = turn->node;
+	const struct lowered_node *node = node_run->node;
 	const struct op_attributes *window = &node->fused.op->attributes;
 
 	return (struct kernel_pool){
-		.n = turn->program->count,
+		.n = node_run->compiled->count,
 		.h = node->x_shape.height,
 		.w = node->x_shape.width,
 		.c = node->x_shape.channels,
@@ -277,72 +277,72 @@ static struct kernel_pool pool_call(const struct turn *turn)
 		.kernel = window->kernel,
 		.stride = window->stride,
 		.pad = window->pad,
-		.x = at(turn, node->x),
-		.y = at(turn, node->y),
-		.dy = at(turn, node->dy),
-		.dx = at(turn, node->dx),
-		.places = at(turn, node->places),
+		.x = slot_address(node_run, node->x),
+		.y = slot_address(node_run, node->y),
+		.dy = slot_address(node_run, node->dy),
+		.dx = slot_address(node_run, node->dx),
+		.argmax = slot_address(node_run, node->argmax),
 		.add = node->add_dx,
 	};
 }
 
 /* ---- forward ---- */
 
-static int layer_forward(const struct turn *turn, struct error *err)
+static int layer_forward(const struct node_run *node_run, struct error *err)
 {
-	const struct program *program = turn->program;
-	const struct plan_node *node = turn->node;
+	const struct compiled_graph *compiled = node_run->compiled;
+	const struct lowered_node *node = node_run->node;
 	const struct shape *y = &node->y_shape;
-	float *bias = param(turn, program->request->weights, node->fused.op->bias);
-	void *workspace = turn->memory->workspace;
+	float *bias = param(node_run, compiled->request->weights, node->fused.op->bias);
+	void *workspace = node_run->memory->workspace;
 	struct conv_source source;
-	bool through = source_of(turn, &source);
+	bool fused_norm = source_of(node_run, &source);
 	int rc;
 
-	if (program->convs[turn->index])
-		rc = convolution_forward(program->convs[turn->index], turn->on.stream,
-					 at(turn, node->x), weight(turn), at(turn, node->y),
-					 node->norm >= 0 ? sums_of(turn, node->norm) : NULL,
-					 through ? &source : NULL, workspace, err);
+	if (compiled->convs[node_run->index])
+		rc = convolution_forward(compiled->convs[node_run->index], node_run->config.stream,
+					 slot_address(node_run, node->x), weight(node_run), slot_address(node_run, node->y),
+					 node->norm >= 0 ? sums_of(node_run, node->norm) : NULL,
+					 fused_norm ? &source : NULL, workspace, err);
 	else
-		rc = linear_forward(program->linears[turn->index], turn->on.stream,
-				    at(turn, node->x), weight(turn), at(turn, node->y), workspace,
+		rc = cuda_linear_forward(compiled->linears[node_run->index], node_run->config.stream,
+				    slot_address(node_run, node->x), weight(node_run), slot_address(node_run, node->y), workspace,
 				    err);
 	if (!rc && bias)
-		kernel_bias(&turn->on, at(turn, node->y), bias,
-			    (int64_t)program->count * y->height * y->width, y->channels);
+		kernel_bias(&node_run->config, slot_address(node_run, node->y), bias,
+			    (int64_t)compiled->count * y->height * y->width, y->channels);
 	return rc;
 }
 
-static int node_forward(const struct turn *turn, struct error *err)
+static int node_forward(const struct node_run *node_run, struct error *err)
 {
-	const struct plan_node *node = turn->node;
-	const struct kernel_norm norm = norm_call(turn);
-	const struct kernel_pool pool = pool_call(turn);
-	size_t count = elements(turn, &node->y_shape);
+	const struct lowered_node *node = node_run->node;
+	const struct kernel_norm norm = norm_call(node_run);
+	const struct kernel_pool pool = pool_call(node_run);
+	size_t count = elements(node_run, &node->y_shape);
 
 	switch (node->fused.kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
-		return layer_forward(turn, err);
+		return layer_forward(node_run, err);
 	case OP_BATCHNORM:
 		if (norm.y)
-			kernel_norm(&turn->on, &norm);
+			kernel_norm(&node_run->config, &norm);
 		else
-			kernel_norm_moments(&turn->on, &norm);
+			kernel_norm_moments(&node_run->config, &norm);
 		return 0;
 	case OP_RELU:
-		kernel_relu(&turn->on, at(turn, node->x), at(turn, node->y), count);
+		kernel_relu(&node_run->config, slot_address(node_run, node->x), slot_address(node_run, node->y), count);
 		return 0;
 	case OP_ADD:
-		kernel_sum(&turn->on, at(turn, node->x), at(turn, node->z), at(turn, node->y),
+		kernel_sum(&node_run->config, slot_address(node_run, node->x), slot_address(node_run, node->z), slot_address(node_run, node->y),
 			   count);
 		return 0;
 	case OP_MAXPOOL2D:
-		kernel_maxpool(&turn->on, &pool);
+		kernel_maxpool(&node_run->config, &pool);
 		return 0;
 	case OP_AVGPOOL:
-		kernel_avgpool(&turn->on, &pool);
+		kernel_avgpool(&node_run->config, &pool);
 		return 0;
 	default:
 		return error_set(err, ERR_INTERNAL, "a node of op %s",
@@ -350,30 +350,30 @@ static int node_forward(const struct turn *turn, struct error *err)
 	}
 }
 
-static struct turn turn_of(const struct program *program, const struct program_memory *memory,
+static struct node_run node_run_of(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
 			   cudaStream_t stream, bool add)
 {
-	return (struct turn){
-		.program = program,
+	return (struct node_run){
+		.compiled = compiled,
 		.memory = memory,
-		.on = {stream, program->plan->number, program->cuda->multiprocessors},
+		.config = {stream, compiled->lowered->number, compiled->cuda->multiprocessors},
 		.add = add,
 	};
 }
 
-int program_forward(const struct program *program, const struct program_memory *memory,
+int compiled_graph_forward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
 		    cudaStream_t stream, struct error *err)
 {
-	struct turn turn = turn_of(program, memory, stream, false);
+	struct node_run node_run = node_run_of(compiled, memory, stream, false);
 	int rc = 0;
 
-	for (int i = 0; !rc && i < program->plan->node_count; i++) {
-		turn.index = i;
-		turn.node = &program->plan->nodes[i];
-		rc = node_forward(&turn, err);
+	for (int i = 0; !rc && i < compiled->lowered->node_count; i++) {
+		node_run.index = i;
+		node_run.node = &compiled->lowered->nodes[i];
+		rc = node_forward(&node_run, err);
 		if (!rc)
-			rc = cuda_launched(op_name(turn.node->fused.kind), err);
-		pass(&turn, false);
+			rc = cuda_launched(op_name(node_run.node->fused.kind), err);
+		notify_observer(&node_run, false);
 	}
 	return rc;
 }
@@ -381,106 +381,106 @@ int program_forward(const struct program *program, const struct program_memory *
 /* ---- backward ---- */
 
 /* Into the bucket, by way of scratch where the layer's order or type is another. */
-static int weight_backward(const struct turn *turn, struct error *err)
+static int weight_backward(const struct node_run *node_run, struct error *err)
 {
-	const struct program *program = turn->program;
-	const struct plan_node *node = turn->node;
-	const struct plan_weight *weight = &node->weight;
-	float *bucket = param(turn, program->request->gradients, weight->param);
-	void *scratch = at(turn, program->plan->weight_gradient);
+	const struct compiled_graph *compiled = node_run->compiled;
+	const struct lowered_node *node = node_run->node;
+	const struct lowered_weight *weight = &node->weight;
+	float *bucket = param(node_run, compiled->request->gradients, weight->param);
+	void *scratch = slot_address(node_run, compiled->lowered->weight_gradient);
 	bool direct = weight->gradient_in_place;
 	void *dw = direct ? bucket : scratch;
 	struct conv_source source;
-	bool through = source_of(turn, &source);
+	bool fused_norm = source_of(node_run, &source);
 	int rc;
 
-	if (program->convs[turn->index])
-		rc = convolution_back_weights(program->convs[turn->index], turn->on.stream,
-					      at(turn, node->x), at(turn, node->dy), dw,
-					      direct && turn->add, through ? &source : NULL,
-					      turn->memory->workspace, err);
+	if (compiled->convs[node_run->index])
+		rc = convolution_back_weights(compiled->convs[node_run->index], node_run->config.stream,
+					      slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
+					      direct && node_run->add, fused_norm ? &source : NULL,
+					      node_run->memory->workspace, err);
 	else
-		rc = linear_back_weights(program->linears[turn->index], turn->on.stream,
-					 at(turn, node->x), at(turn, node->dy), dw,
-					 direct && turn->add, turn->memory->workspace, err);
+		rc = cuda_linear_back_weights(compiled->linears[node_run->index], node_run->config.stream,
+					 slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
+					 direct && node_run->add, node_run->memory->workspace, err);
 	if (!rc && !direct)
-		kernel_weight_gradient(&turn->on, scratch, bucket, weight->outputs,
-				       weight->channels, weight->inner, weight->padded, turn->add);
+		kernel_weight_gradient(&node_run->config, scratch, bucket, weight->outputs,
+				       weight->channels, weight->inner, weight->padded, node_run->add);
 	return rc;
 }
 
 /* Parameters first: their bucket may go out while the rest is computed. */
-static int layer_backward(const struct turn *turn, const struct program_sink *sink,
+static int layer_backward(const struct node_run *node_run, const struct gradient_sink *sink,
 			  struct error *err)
 {
-	const struct program *program = turn->program;
-	const struct plan_node *node = turn->node;
+	const struct compiled_graph *compiled = node_run->compiled;
+	const struct lowered_node *node = node_run->node;
 	const struct shape *y = &node->y_shape;
-	float *db = param(turn, program->request->gradients, node->fused.op->bias);
+	float *db = param(node_run, compiled->request->gradients, node->fused.op->bias);
 	struct conv_source source;
-	bool through = source_of(turn, &source);
-	int rc = weight_backward(turn, err);
+	bool fused_norm = source_of(node_run, &source);
+	int rc = weight_backward(node_run, err);
 
 	if (!rc && db)
-		kernel_bias_back(&turn->on, at(turn, node->dy), db,
-				 (int64_t)program->count * y->height * y->width, y->channels,
-				 turn->add, at(turn, program->plan->sums));
+		kernel_bias_back(&node_run->config, slot_address(node_run, node->dy), db,
+				 (int64_t)compiled->count * y->height * y->width, y->channels,
+				 node_run->add, slot_address(node_run, compiled->lowered->sums));
 	if (!rc)
 		rc = sink->ready(sink->context, node->fused.op, err);
 	if (rc || node->dx == NO_SLOT)
 		return rc;
-	if (program->convs[turn->index])
-		return convolution_back_input(program->convs[turn->index], turn->on.stream,
-					      weight(turn), at(turn, node->dy), at(turn, node->dx),
-					      node->add_dx, through ? &source : NULL,
-					      turn->memory->workspace, err);
-	return linear_back_input(program->linears[turn->index], turn->on.stream, weight(turn),
-				 at(turn, node->dy), at(turn, node->dx), node->add_dx,
-				 turn->memory->workspace, err);
+	if (compiled->convs[node_run->index])
+		return convolution_back_input(compiled->convs[node_run->index], node_run->config.stream,
+					      weight(node_run), slot_address(node_run, node->dy), slot_address(node_run, node->dx),
+					      node->add_dx, fused_norm ? &source : NULL,
+					      node_run->memory->workspace, err);
+	return cuda_linear_back_input(compiled->linears[node_run->index], node_run->config.stream, weight(node_run),
+				 slot_address(node_run, node->dy), slot_address(node_run, node->dx), node->add_dx,
+				 node_run->memory->workspace, err);
 }
 
-static void add_backward(const struct turn *turn)
+static void add_backward(const struct node_run *node_run)
 {
-	const struct plan_node *node = turn->node;
-	size_t count = elements(turn, &node->y_shape);
-	void *dy = at(turn, node->dy);
+	const struct lowered_node *node = node_run->node;
+	size_t count = elements(node_run, &node->y_shape);
+	void *dy = slot_address(node_run, node->dy);
 
 	if (node->dz != NO_SLOT)
-		kernel_copy(&turn->on, dy, at(turn, node->dz), count, node->add_dz);
+		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dz), count, node->add_dz);
 	if (node->dx != NO_SLOT && !node->dx_is_dy)
-		kernel_copy(&turn->on, dy, at(turn, node->dx), count, node->add_dx);
+		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dx), count, node->add_dx);
 }
 
-static int node_backward(const struct turn *turn, const struct program_sink *sink,
+static int node_backward(const struct node_run *node_run, const struct gradient_sink *sink,
 			 struct error *err)
 {
-	const struct plan_node *node = turn->node;
-	const struct kernel_norm norm = norm_call(turn);
-	const struct kernel_pool pool = pool_call(turn);
+	const struct lowered_node *node = node_run->node;
+	const struct kernel_norm norm = norm_call(node_run);
+	const struct kernel_pool pool = pool_call(node_run);
 
 	switch (node->fused.kind) {
 	case OP_CONV2D:
 	case OP_LINEAR:
-		return layer_backward(turn, sink, err);
+		return layer_backward(node_run, sink, err);
 	case OP_BATCHNORM:
-		kernel_norm_back(&turn->on, &norm);
+		kernel_norm_back(&node_run->config, &norm);
 		return sink->ready(sink->context, node->fused.op, err);
 	case OP_RELU:
 		if (node->dx != NO_SLOT)
-			kernel_relu_back(&turn->on, at(turn, node->y), at(turn, node->dy),
-					 at(turn, node->dx), elements(turn, &node->y_shape),
+			kernel_relu_back(&node_run->config, slot_address(node_run, node->y), slot_address(node_run, node->dy),
+					 slot_address(node_run, node->dx), elements(node_run, &node->y_shape),
 					 node->add_dx);
 		return 0;
 	case OP_ADD:
-		add_backward(turn);
+		add_backward(node_run);
 		return 0;
 	case OP_MAXPOOL2D:
 		if (node->dx != NO_SLOT)
-			kernel_maxpool_back(&turn->on, &pool);
+			kernel_maxpool_back(&node_run->config, &pool);
 		return 0;
 	case OP_AVGPOOL:
 		if (node->dx != NO_SLOT)
-			kernel_avgpool_back(&turn->on, &pool);
+			kernel_avgpool_back(&node_run->config, &pool);
 		return 0;
 	default:
 		return error_set(err, ERR_INTERNAL, "a node of op %s",
@@ -488,20 +488,20 @@ static int node_backward(const struct turn *turn, const struct program_sink *sin
 	}
 }
 
-int program_backward(const struct program *program, const struct program_memory *memory,
-		     cudaStream_t stream, bool add, const struct program_sink *sink,
+int compiled_graph_backward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
+		     cudaStream_t stream, bool add, const struct gradient_sink *sink,
 		     struct error *err)
 {
-	struct turn turn = turn_of(program, memory, stream, add);
+	struct node_run node_run = node_run_of(compiled, memory, stream, add);
 	int rc = 0;
 
-	for (int i = program->plan->node_count - 1; !rc && i >= 0; i--) {
-		turn.index = i;
-		turn.node = &program->plan->nodes[i];
-		rc = node_backward(&turn, sink, err);
+	for (int i = compiled->lowered->node_count - 1; !rc && i >= 0; i--) {
+		node_run.index = i;
+		node_run.node = &compiled->lowered->nodes[i];
+		rc = node_backward(&node_run, sink, err);
 		if (!rc)
-			rc = cuda_launched(op_name(turn.node->fused.kind), err);
-		pass(&turn, true);
+			rc = cuda_launched(op_name(node_run.node->fused.kind), err);
+		notify_observer(&node_run, true);
 	}
 	return rc;
 }

@@ -17,7 +17,7 @@ cudnnDataType_t cudnn_type(enum number number)
 }
 
 /* Float32 stays float32 unless TF32 was asked for: the default mathematics would take it. */
-static cudnnMathType_t mathematics(const struct layer_rules *rules)
+static cudnnMathType_t math_type(const struct layer_rules *rules)
 {
 	if (rules->number != NUMBER_F32)
 		return CUDNN_TENSOR_OP_MATH;
@@ -48,13 +48,13 @@ static int describe(struct convolution *conv, struct error *err)
 		rc = cudnnSetFilter4dDescriptor(conv->w, type, CUDNN_TENSOR_NHWC, s->outputs, s->c,
 						s->kernel, s->kernel);
 	for (int i = 0; !rc && i < PASSES; i++) {
-		rc = cudnnCreateConvolutionDescriptor(&conv->how[i]);
+		rc = cudnnCreateConvolutionDescriptor(&conv->descriptors[i]);
 		if (!rc)
 			rc = cudnnSetConvolution2dDescriptor(
-				conv->how[i], s->pad, s->pad, s->stride, s->stride, 1, 1,
+				conv->descriptors[i], s->pad, s->pad, s->stride, s->stride, 1, 1,
 				CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
 		if (!rc)
-			rc = cudnnSetConvolutionMathType(conv->how[i], mathematics(rules));
+			rc = cudnnSetConvolutionMathType(conv->descriptors[i], math_type(rules));
 	}
 	conv->rows = (int64_t)s->n * out_h * out_w;
 	conv->x_bytes = (size_t)s->n * (size_t)s->h * (size_t)s->w * (size_t)s->c * size;
@@ -95,11 +95,11 @@ void convolution_free(struct convolution *conv)
 {
 	if (!conv)
 		return;
-	for (int i = 0; i < WAYS; i++)
+	for (int i = 0; i < CONV_ENGINES; i++)
 		engines_free(conv->engines[i]);
 	for (int i = 0; i < PASSES; i++)
-		if (conv->how[i])
-			cudnnDestroyConvolutionDescriptor(conv->how[i]);
+		if (conv->descriptors[i])
+			cudnnDestroyConvolutionDescriptor(conv->descriptors[i]);
 	if (conv->w)
 		cudnnDestroyFilterDescriptor(conv->w);
 	if (conv->x)
@@ -111,32 +111,32 @@ void convolution_free(struct convolution *conv)
 
 size_t convolution_workspace(const struct convolution *conv)
 {
-	size_t most = 0;
+	size_t max = 0;
 
 	for (int i = 0; i < PASSES; i++)
-		if (conv->used[i] && conv->workspace[i] > most)
-			most = conv->workspace[i];
-	for (int i = 0; i < WAYS; i++) {
+		if (conv->used[i] && conv->workspace[i] > max)
+			max = conv->workspace[i];
+	for (int i = 0; i < CONV_ENGINES; i++) {
 		size_t wanted = conv->engines[i] ? engines_workspace(conv->engines[i],
 								     conv->engine[i])
 						 : 0;
 
-		most = wanted > most ? wanted : most;
+		max = wanted > max ? wanted : max;
 	}
-	return most;
+	return max;
 }
 
-bool convolution_sums(const struct convolution *conv)
+bool convolution_makes_sums(const struct convolution *conv)
 {
 	return conv->engines[ENGINE_SUMS] || conv->engines[ENGINE_NORM_SUMS];
 }
 
-bool convolution_through(const struct convolution *conv)
+bool convolution_fuses_norm(const struct convolution *conv)
 {
 	return conv->engines[ENGINE_NORM_SUMS] && conv->engines[ENGINE_NORM_WEIGHTS];
 }
 
-bool convolution_back_sums(const struct convolution *conv)
+bool convolution_makes_back_sums(const struct convolution *conv)
 {
 	return conv->engines[ENGINE_INPUT_NORM];
 }
@@ -147,22 +147,22 @@ static float *saved_row(const struct convolution *conv, const struct conv_source
 }
 
 /* x becomes the batch norm's own, with its scale and shift. */
-static void read_through(const struct convolution *conv, const struct conv_source *source,
+static void set_norm_input(const struct convolution *conv, const struct conv_source *source,
 			 struct engine_call *call)
 {
-	const char *taken = (const char *)saved_row(conv, source, SAVED_TAKEN);
+	const char *apply_params = (const char *)saved_row(conv, source, SAVED_APPLY);
 
 	call->x = source->x;
-	call->scale = taken;
-	call->shift = taken + (size_t)conv->shape.c * number_size(conv->rules.number);
+	call->scale = apply_params;
+	call->shift = apply_params + (size_t)conv->shape.c * number_size(conv->rules.number);
 }
 
-static void sum_back(const struct convolution *conv, const struct conv_source *source,
+static void set_norm_backward(const struct convolution *conv, const struct conv_source *source,
 		     struct engine_call *call)
 {
 	const float *parts[] = {saved_row(conv, source, 0), saved_row(conv, source, 1),
-				saved_row(conv, source, SAVED_TAKEN + 1),
-				saved_row(conv, source, SAVED_TAKEN + 2)};
+				saved_row(conv, source, SAVED_APPLY + 1),
+				saved_row(conv, source, SAVED_APPLY + 2)};
 
 	for (int i = 0; i < 4; i++)
 		call->norm[i] = parts[i];
@@ -172,10 +172,10 @@ static void sum_back(const struct convolution *conv, const struct conv_source *s
 }
 
 /* By the engine of way, where one was taken. */
-static int by_engine(const struct convolution *conv, enum engine_pass way, cudaStream_t stream,
+static int run_engine(const struct convolution *conv, enum engine_pass pass, cudaStream_t stream,
 		     const struct engine_call *call, struct error *err)
 {
-	return engines_run(conv->engines[way], conv->engine[way], stream, call, conv->name, err);
+	return engines_run(conv->engines[pass], conv->engine[pass], stream, call, conv->name, err);
 }
 
 static const float one = 1, zero = 0;
@@ -188,17 +188,17 @@ int convolution_forward(const struct convolution *conv, cudaStream_t stream, con
 	cudnnStatus_t rc;
 
 	if (source && conv->engines[ENGINE_NORM_SUMS]) {
-		read_through(conv, source, &call);
-		return by_engine(conv, ENGINE_NORM_SUMS, stream, &call, err);
+		set_norm_input(conv, source, &call);
+		return run_engine(conv, ENGINE_NORM_SUMS, stream, &call, err);
 	}
 	if (sums && conv->engines[ENGINE_SUMS])
-		return by_engine(conv, ENGINE_SUMS, stream, &call, err);
+		return run_engine(conv, ENGINE_SUMS, stream, &call, err);
 	if (conv->engines[ENGINE_FORWARD])
-		return by_engine(conv, ENGINE_FORWARD, stream, &call, err);
+		return run_engine(conv, ENGINE_FORWARD, stream, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionForward(
-			conv->cuda->cudnn, &one, conv->x, x, conv->w, w, conv->how[PASS_FORWARD],
+			conv->cuda->cudnn, &one, conv->x, x, conv->w, w, conv->descriptors[PASS_FORWARD],
 			(cudnnConvolutionFwdAlgo_t)conv->algorithm[PASS_FORWARD], workspace,
 			conv->workspace[PASS_FORWARD], &zero, conv->y, y);
 	return cudnn_check(rc, conv->name, err);
@@ -212,16 +212,16 @@ int convolution_back_input(const struct convolution *conv, cudaStream_t stream, 
 	cudnnStatus_t rc;
 
 	if (source && conv->engines[ENGINE_INPUT_NORM]) {
-		sum_back(conv, source, &call);
-		return by_engine(conv, ENGINE_INPUT_NORM, stream, &call, err);
+		set_norm_backward(conv, source, &call);
+		return run_engine(conv, ENGINE_INPUT_NORM, stream, &call, err);
 	}
 	/* An engine's beta is part of its graph. */
 	if (conv->engines[ENGINE_INPUT] && add == conv->rules.add_dx)
-		return by_engine(conv, ENGINE_INPUT, stream, &call, err);
+		return run_engine(conv, ENGINE_INPUT, stream, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardData(
-			conv->cuda->cudnn, &one, conv->w, w, conv->y, dy, conv->how[PASS_INPUT],
+			conv->cuda->cudnn, &one, conv->w, w, conv->y, dy, conv->descriptors[PASS_INPUT],
 			(cudnnConvolutionBwdDataAlgo_t)conv->algorithm[PASS_INPUT], workspace,
 			conv->workspace[PASS_INPUT], add ? &one : &zero, conv->x, dx);
 	return cudnn_check(rc, conv->name, err);
@@ -235,15 +235,15 @@ int convolution_back_weights(const struct convolution *conv, cudaStream_t stream
 	cudnnStatus_t rc;
 
 	if (source && conv->engines[ENGINE_NORM_WEIGHTS]) {
-		read_through(conv, source, &call);
-		return by_engine(conv, ENGINE_NORM_WEIGHTS, stream, &call, err);
+		set_norm_input(conv, source, &call);
+		return run_engine(conv, ENGINE_NORM_WEIGHTS, stream, &call, err);
 	}
 	if (conv->engines[ENGINE_WEIGHTS] && !add)
-		return by_engine(conv, ENGINE_WEIGHTS, stream, &call, err);
+		return run_engine(conv, ENGINE_WEIGHTS, stream, &call, err);
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardFilter(
-			conv->cuda->cudnn, &one, conv->x, x, conv->y, dy, conv->how[PASS_WEIGHTS],
+			conv->cuda->cudnn, &one, conv->x, x, conv->y, dy, conv->descriptors[PASS_WEIGHTS],
 			(cudnnConvolutionBwdFilterAlgo_t)conv->algorithm[PASS_WEIGHTS], workspace,
 			conv->workspace[PASS_WEIGHTS], add ? &one : &zero, conv->w, dw);
 	return cudnn_check(rc, conv->name, err);

@@ -8,7 +8,7 @@
 #include "train/device/cuda/engine.h"
 
 enum pass { PASS_FORWARD, PASS_INPUT, PASS_WEIGHTS, PASSES };
-#define WAYS ENGINE_PASSES
+#define CONV_ENGINES ENGINE_PASSES
 
 struct convolution {
 	struct cuda *cuda;
@@ -18,13 +18,13 @@ struct convolution {
 	cudnnTensorDescriptor_t x, y;
 	cudnnFilterDescriptor_t w;
 	/* The legacy API's, of each pass that is used: what runs where no engine was taken. */
-	cudnnConvolutionDescriptor_t how[PASSES]; /* with the mathematics of its algorithm */
+	cudnnConvolutionDescriptor_t descriptors[PASSES]; /* with the mathematics of its algorithm */
 	int algorithm[PASSES];
 	size_t workspace[PASSES];
 	bool used[PASSES];
 	/* The graph API's, by enum engine_pass; NULL: none was taken. */
-	struct engines *engines[WAYS];
-	int engine[WAYS];
+	struct engines *engines[CONV_ENGINES];
+	int engine[CONV_ENGINES];
 	size_t x_bytes, y_bytes, w_bytes;
 	int64_t rows; /* of y */
 };
@@ -42,10 +42,10 @@ struct tuning {
 
 /* The legacy API: conv->algorithm[pass] becomes the best one that rules allow, by time where tuning
  * is there, else by the heuristics. false: there is none. */
-bool algorithm_best(struct convolution *conv, enum pass pass, const struct tuning *tuning,
-		    int *mathematics);
+bool algorithm_find_best(struct convolution *conv, enum pass pass, const struct tuning *tuning,
+		    int *math_type);
 /* false: cuDNN does not know it, as where a cache was written by another build of it. */
-bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int mathematics);
+bool algorithm_apply(struct convolution *conv, enum pass pass, int algorithm, int math_type);
 
 /* ---- train/device/cuda/tuning/benchmark.c ---- */
 
@@ -57,7 +57,7 @@ void tuning_end(const struct convolution *conv, struct tuning *tuning);
 /* conv->engines[pass], where one is better than what runs without. */
 void choose_engine(struct convolution *conv, enum engine_pass pass, struct tuning *tuning);
 /* ENGINE_NORM_SUMS and ENGINE_NORM_WEIGHTS, where both together are better than what runs without. */
-void choose_through(struct convolution *conv, struct tuning *tuning);
+void choose_fused_norm(struct convolution *conv, struct tuning *tuning);
 
 /* ---- train/device/cuda/tuning/tuning.c ---- */
 

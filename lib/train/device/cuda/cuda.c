@@ -14,8 +14,8 @@
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 
-#define LEAST_MAJOR 8	   /* the oldest architecture of the default build; bf16 needs it */
-#define LEAST_CUDNN 90000u /* the API that convolution.c is written for */
+#define MIN_MAJOR 8	   /* the oldest architecture of the default build; bf16 needs it */
+#define MIN_CUDNN 90000u /* the API that convolution.c is written for */
 
 size_t number_size(enum number number)
 {
@@ -84,7 +84,7 @@ static void holders(char *text, size_t size)
 	if (cudaGetDevice(&ordinal) || cudaGetDeviceProperties(&properties, ordinal))
 		return;
 	gpu_uuid_text((const unsigned char *)properties.uuid.bytes, uuid);
-	gpu_holders(uuid, NULL, text, size);
+	gpu_processes_text(uuid, NULL, text, size);
 }
 
 int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, struct error *err)
@@ -183,7 +183,7 @@ static int check_gpu(struct cuda *cuda, struct error *err)
 	cuda->multiprocessors = properties.multiProcessorCount;
 	cuda->major = properties.major;
 	cuda->minor = properties.minor;
-	usable = cuda->major < LEAST_MAJOR ? cudaErrorNoKernelImageForDevice : kernels_usable();
+	usable = cuda->major < MIN_MAJOR ? cudaErrorNoKernelImageForDevice : kernels_usable();
 	if (usable == cudaErrorNoKernelImageForDevice || usable == cudaErrorInvalidDeviceFunction)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "the GPU %s has compute capability %d.%d, and this build of berth "
@@ -199,18 +199,18 @@ static int open_libraries(struct cuda *cuda, struct error *err)
 	size_t version = cudnnGetVersion();
 	int rc;
 
-	if (version < LEAST_CUDNN)
+	if (version < MIN_CUDNN)
 		return error_set(err, ERR_UNAVAILABLE,
 				 "cuDNN is too old: %zu was loaded, expected %u or newer "
 				 "(LD_LIBRARY_PATH may hold an older one)",
-				 version, LEAST_CUDNN);
+				 version, MIN_CUDNN);
 	rc = cudnn_check(cudnnCreate(&cuda->cudnn), "beginning cuDNN", err);
 	if (!rc)
 		rc = blas_check(cublasLtCreate(&cuda->blas), "beginning cuBLASLt", err);
 	if (rc)
 		return rc;
-	cuda->choices = choices_open(cuda->name, (unsigned long)version);
-	return cuda->choices ? 0 : error_memory(err, "the device");
+	cuda->tuning_cache = tuning_cache_open(cuda->name, (unsigned long)version);
+	return cuda->tuning_cache ? 0 : error_memory(err, "the device");
 }
 
 static void cuda_close(struct device *device)
@@ -219,7 +219,7 @@ static void cuda_close(struct device *device)
 
 	if (!cuda)
 		return;
-	choices_free(cuda->choices);
+	tuning_cache_free(cuda->tuning_cache);
 	if (cuda->blas)
 		cublasLtDestroy(cuda->blas);
 	if (cuda->cudnn)
@@ -235,7 +235,7 @@ static int cuda_open(int index, struct device **out, struct error *err)
 	if (!cuda)
 		return error_memory(err, "the device");
 	cuda->device.ops = &device_cuda;
-	cuda->workspace_most = TUNING_WORKSPACE;
+	cuda->workspace_limit = TUNING_WORKSPACE;
 	rc = choose_gpu(cuda, index, err);
 	if (!rc)
 		rc = check_gpu(cuda, err);
@@ -280,7 +280,7 @@ static void memory_free(struct device *device, void *memory)
 	cudaFree(memory);
 }
 
-static size_t memory_left(struct device *device)
+static size_t memory_available(struct device *device)
 {
 	size_t available = 0, total = 0;
 
@@ -404,7 +404,7 @@ const struct device_ops device_cuda = {
 	.uuid = uuid,
 	.memory_new = memory_new,
 	.memory_free = memory_free,
-	.memory_left = memory_left,
+	.memory_available = memory_available,
 	.queue_new = queue_new,
 	.queue_free = queue_free,
 	.queue_wait = queue_wait,
@@ -416,14 +416,14 @@ const struct device_ops device_cuda = {
 	.host_memory_free = host_memory_free,
 	.supports = supports,
 	.run = run,
-	.takes_raw = true,
-	.takes_vote = true,
+	.accepts_raw = true,
+	.accepts_vote = true,
 	.reduced = true,
-	.step_new = cuda_step_new,
-	.step_run = cuda_step_run,
-	.step_read = cuda_step_read,
-	.step_free = cuda_step_free,
-	.step_scale = cuda_step_scale,
-	.step_ask = cuda_step_ask,
-	.step_votes = cuda_step_votes,
+	.executor_new = cuda_executor_new,
+	.executor_run = cuda_executor_run,
+	.executor_read = cuda_executor_read,
+	.executor_free = cuda_executor_free,
+	.executor_grad_scaler = cuda_executor_grad_scaler,
+	.executor_start_votes = cuda_executor_start_votes,
+	.executor_finish_votes = cuda_executor_finish_votes,
 };

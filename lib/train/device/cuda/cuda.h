@@ -14,7 +14,7 @@
 #include "train/device/cuda/kernels/kernels.h"
 #include "train/device/device.h"
 
-struct choices; /* train/device/cuda/tuning/tuning_cache.h */
+struct tuning_cache; /* train/device/cuda/tuning/tuning_cache.h */
 struct engines; /* engine.h */
 
 struct cuda {
@@ -23,11 +23,11 @@ struct cuda {
 	char name[256]; /* "NVIDIA H200" */
 	int major, minor;
 	cudnnHandle_t cudnn;
-	cudnnBackendDescriptor_t described; /* tests: a GPU that is not there, cudnn NULL then */
+	cudnnBackendDescriptor_t described_device; /* tests: a GPU that is not there, cudnn NULL then */
 	cublasLtHandle_t blas;
-	struct choices *choices;
-	struct engines *offered; /* engine.h; those in use */
-	size_t workspace_most; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */
+	struct tuning_cache *tuning_cache;
+	struct engines *shared_engines; /* engine.h; those in use */
+	size_t workspace_limit; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */
 };
 #define TUNING_WORKSPACE ((size_t)1 << 30)
 
@@ -67,7 +67,7 @@ struct layer_rules {
 	bool train, dx;
 	bool add_dx;	    /* dx is added to what is there: what is timed */
 	bool sums;	    /* a batch norm of y follows, whose sums may be made on the way */
-	bool through;	    /* x is a batch norm's ReLU that nobody else reads */
+	bool fused_norm;	    /* x is a batch norm's ReLU that nobody else reads */
 };
 
 struct conv_shape {
@@ -83,11 +83,11 @@ void convolution_free(struct convolution *conv); /* NULL is fine */
 size_t convolution_workspace(const struct convolution *conv); /* bytes that its calls need */
 
 /* Does it make sums? */
-bool convolution_sums(const struct convolution *conv);
+bool convolution_makes_sums(const struct convolution *conv);
 /* Does it read the batch norm's own x, so that its ReLU's result need not be there? */
-bool convolution_through(const struct convolution *conv);
+bool convolution_fuses_norm(const struct convolution *conv);
 /* Does its input's gradient pass that ReLU and come with the batch norm's sums? */
-bool convolution_back_sums(const struct convolution *conv);
+bool convolution_makes_back_sums(const struct convolution *conv);
 
 /* That batch norm: its x and, as lowered_graph.h's rows, its statistics. */
 struct conv_source {
@@ -96,9 +96,9 @@ struct conv_source {
 };
 
 /* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. sums
- * [2][outputs]: of y's channels the sum and that of its squares, written where convolution_sums;
- * NULL: nobody wants them. source: the batch norm before, read where convolution_through and
- * convolution_back_sums; NULL: x is there. */
+ * [2][outputs]: of y's channels the sum and that of its squares, written where convolution_makes_sums;
+ * NULL: nobody wants them. source: the batch norm before, read where convolution_fuses_norm and
+ * convolution_makes_back_sums; NULL: x is there. */
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
 			const void *w, void *y, float *sums, const struct conv_source *source,
 			void *workspace, struct error *err);
@@ -109,40 +109,40 @@ int convolution_back_weights(const struct convolution *conv, cudaStream_t stream
 			     const void *dy, void *dw, bool add, const struct conv_source *source,
 			     void *workspace, struct error *err);
 
-struct linear; /* opaque */
+struct cuda_linear; /* opaque */
 
-struct linear_shape {
+struct cuda_linear_shape {
 	int n, inputs, outputs;
 	/* dw is float32 whatever the type, and may begin at any float. */
 	bool dw_f32;
 	size_t dw_alignment; /* bytes */
 };
 
-int linear_new(struct cuda *cuda, const char *name, const struct linear_shape *shape,
-	       const struct layer_rules *rules, struct linear **out, struct error *err);
-void linear_free(struct linear *linear); /* NULL is fine */
+int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linear_shape *shape,
+	       const struct layer_rules *rules, struct cuda_linear **out, struct error *err);
+void cuda_linear_free(struct cuda_linear *linear); /* NULL is fine */
 #define LINEAR_WORKSPACE ((size_t)32 << 20)
 
 /* x [n][inputs], w [outputs][inputs], y [n][outputs]. workspace: LINEAR_WORKSPACE bytes. */
-int linear_forward(const struct linear *linear, cudaStream_t stream, const void *x, const void *w,
+int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x, const void *w,
 		   void *y, void *workspace, struct error *err);
-int linear_back_input(const struct linear *linear, cudaStream_t stream, const void *w,
+int cuda_linear_back_input(const struct cuda_linear *linear, cudaStream_t stream, const void *w,
 		      const void *dy, void *dx, bool add, void *workspace, struct error *err);
-int linear_back_weights(const struct linear *linear, cudaStream_t stream, const void *x,
+int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
 			const void *dy, void *dw, bool add, void *workspace, struct error *err);
 
 /* ---- lower height (ops.c) and steps (executor.c) ---- */
 
 int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
 
-int cuda_step_new(struct device_queue *queue, const struct step_request *request, struct step **out,
+int cuda_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
 		  struct error *err);
-int cuda_step_run(struct step *step, const struct step_input *input, struct error *err);
-int cuda_step_read(struct step *step, struct step_totals *out, struct error *err);
-int cuda_step_scale(struct step *step, const struct step_scale *begin, struct step_scale *now,
+int cuda_executor_run(struct executor *executor, const struct executor_input *input, struct error *err);
+int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
+int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
 		    struct error *err);
-int cuda_step_ask(struct step *step, struct error *err);
-int cuda_step_votes(struct step *step, float *out, struct error *err);
-void cuda_step_free(struct step *step);
+int cuda_executor_start_votes(struct executor *executor, struct error *err);
+int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err);
+void cuda_executor_free(struct executor *executor);
 
 #endif

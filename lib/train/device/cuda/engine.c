@@ -5,28 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTES_MOST 16
-#define RUNTIME_MOST 2 /* of a pass, of the engines that compile their kernel each time */
+#define NOTES_MAX 16
+#define RUNTIME_COMPILED_MAX 2 /* of a pass, of the engines that compile their kernel each time */
 
 struct engines {
 	struct cuda *cuda;
 	/* Where they are shared: by how many, and as what they are in the list cuda->offered. */
-	int users, offered_index;
-	char *offered_key;
+	int users, shared_index;
+	char *shared_key;
 	struct engines *next;
 	enum engine_pass pass;
 	struct engine_graph graph;
-	cudnnBackendDescriptor_t configs[ENGINES_MOST];
-	int64_t names[ENGINES_MOST]; /* cuDNN's numbers of them */
+	cudnnBackendDescriptor_t configs[ENGINES_MAX];
+	int64_t global_indices[ENGINES_MAX]; /* cuDNN's numbers of them */
 	int count, compiled;
-	cudnnBackendDescriptor_t plans[ENGINES_MOST]; /* NULL: not ready */
-	size_t workspaces[ENGINES_MOST];
+	cudnnBackendDescriptor_t execution_plans[ENGINES_MAX]; /* NULL: not ready */
+	size_t workspaces[ENGINES_MAX];
 	size_t summed; /* channels of the sums */
 };
 
 /* ---- engines ---- */
 
-static bool forbidden(cudnnBackendNumericalNote_t note, const struct layer_rules *rules)
+static bool is_forbidden(cudnnBackendNumericalNote_t note, const struct layer_rules *rules)
 {
 	switch (note) {
 	case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
@@ -48,25 +48,25 @@ static bool forbidden(cudnnBackendNumericalNote_t note, const struct layer_rules
 }
 
 /* Does it compile its kernel when a plan is made, which takes seconds? */
-static bool compiles(cudnnBackendDescriptor_t engine)
+static bool compiles_at_runtime(cudnnBackendDescriptor_t engine)
 {
-	cudnnBackendBehaviorNote_t notes[NOTES_MOST];
+	cudnnBackendBehaviorNote_t notes[NOTES_MAX];
 	int64_t count = 0;
 
 	if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
-				     CUDNN_TYPE_BEHAVIOR_NOTE, NOTES_MOST, &count, notes))
+				     CUDNN_TYPE_BEHAVIOR_NOTE, NOTES_MAX, &count, notes))
 		return false;
-	for (int64_t i = 0; i < count && i < NOTES_MOST; i++)
+	for (int64_t i = 0; i < count && i < NOTES_MAX; i++)
 		if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
 			return true;
 	return false;
 }
 
 /* May config be taken by rules? What says nothing of itself may not. *name: its engine's number. */
-static bool allowed(struct engines *engines, cudnnBackendDescriptor_t config,
+static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 		    const struct layer_rules *rules, int64_t *name)
 {
-	cudnnBackendNumericalNote_t notes[NOTES_MOST];
+	cudnnBackendNumericalNote_t notes[NOTES_MAX];
 	cudnnBackendDescriptor_t engine;
 	int64_t count = 0, named = 0;
 	bool good;
@@ -76,41 +76,41 @@ static bool allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 	good = !cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
 					 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine) &&
 	       !cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-					 CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MOST, &count, notes) &&
+					 CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MAX, &count, notes) &&
 	       !cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64,
 					 1, &named, name);
-	for (int64_t i = 0; good && i < count && i < NOTES_MOST; i++)
-		good = !forbidden(notes[i], rules);
-	if (good && compiles(engine))
-		good = engines->compiled++ < RUNTIME_MOST;
+	for (int64_t i = 0; good && i < count && i < NOTES_MAX; i++)
+		good = !is_forbidden(notes[i], rules);
+	if (good && compiles_at_runtime(engine))
+		good = engines->compiled++ < RUNTIME_COMPILED_MAX;
 	cudnnBackendDestroyDescriptor(engine);
 	return good;
 }
 
 /* Fills configs with what the heuristics of mode name, as far as there is room. */
-static void ask(struct engines *engines, cudnnBackendHeurMode_t mode, const struct layer_rules *rules)
+static void query_heuristics(struct engines *engines, cudnnBackendHeurMode_t mode, const struct layer_rules *rules)
 {
-	struct making making = make(&engines->graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-	cudnnBackendDescriptor_t named[ENGINES_MOST] = {NULL};
+	struct descriptor descriptor = descriptor_new(&engines->graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+	cudnnBackendDescriptor_t named[ENGINES_MAX] = {NULL};
 	int64_t room = 0, count = 0;
 
-	set_descriptor(&making, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, engines->graph.it);
-	set(&making, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, engines->graph.handle);
+	descriptor_set(&descriptor, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
 #if CUDNN_VERSION >= 90800
-	if (engines->cuda->described)
-		set_descriptor(&making, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, engines->cuda->described);
+	if (engines->cuda->described_device)
+		descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, engines->cuda->described_device);
 #endif
-	if (!made(&making))
+	if (!descriptor_finish(&descriptor))
 		return;
-	while (room < ENGINES_MOST &&
+	while (room < ENGINES_MAX &&
 	       !cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &named[room]))
 		room++;
-	if (cudnnBackendGetAttribute(making.it, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+	if (cudnnBackendGetAttribute(descriptor.handle, CUDNN_ATTR_ENGINEHEUR_RESULTS,
 				     CUDNN_TYPE_BACKEND_DESCRIPTOR, room, &count, named))
 		count = 0;
 	for (int64_t i = 0; i < room; i++) {
-		if (i < count && engines->count < ENGINES_MOST &&
-		    allowed(engines, named[i], rules, &engines->names[engines->count]))
+		if (i < count && engines->count < ENGINES_MAX &&
+		    is_allowed(engines, named[i], rules, &engines->global_indices[engines->count]))
 			engines->configs[engines->count++] = named[i];
 		else
 			cudnnBackendDestroyDescriptor(named[i]);
@@ -129,9 +129,9 @@ struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const stru
 	engines->pass = pass;
 	engines->summed = (size_t)(pass == ENGINE_INPUT_NORM ? shape->c : shape->outputs);
 	if (engine_graph_make(&engines->graph, cuda, pass, shape, rules, add)) {
-		ask(engines, CUDNN_HEUR_MODE_A, rules);
+		query_heuristics(engines, CUDNN_HEUR_MODE_A, rules);
 		if (!engines->count)
-			ask(engines, CUDNN_HEUR_MODE_FALLBACK, rules);
+			query_heuristics(engines, CUDNN_HEUR_MODE_FALLBACK, rules);
 	}
 	if (engines->count)
 		return engines;
@@ -143,12 +143,12 @@ void engines_free(struct engines *engines)
 {
 	if (!engines || --engines->users)
 		return;
-	for (struct engines **at = &engines->cuda->offered; *at; at = &(*at)->next)
+	for (struct engines **at = &engines->cuda->shared_engines; *at; at = &(*at)->next)
 		if (*at == engines) {
 			*at = engines->next;
 			break;
 		}
-	free(engines->offered_key);
+	free(engines->shared_key);
 	for (int i = 0; i < engines->count; i++) {
 		engines_drop(engines, i);
 		cudnnBackendDestroyDescriptor(engines->configs[i]);
@@ -157,23 +157,23 @@ void engines_free(struct engines *engines)
 	free(engines);
 }
 
-void engines_offer(struct engines *engines, const char *key, int index)
+void engines_share(struct engines *engines, const char *key, int index)
 {
-	char *copy = engines->offered_key ? NULL : strdup(key);
+	char *copy = engines->shared_key ? NULL : strdup(key);
 
 	if (!copy)
 		return;
-	engines->offered_key = copy;
-	engines->offered_index = index;
-	engines->next = engines->cuda->offered;
-	engines->cuda->offered = engines;
+	engines->shared_key = copy;
+	engines->shared_index = index;
+	engines->next = engines->cuda->shared_engines;
+	engines->cuda->shared_engines = engines;
 }
 
-struct engines *engines_offered(const struct cuda *cuda, enum engine_pass pass, const char *key,
+struct engines *engines_find_shared(const struct cuda *cuda, enum engine_pass pass, const char *key,
 				int index)
 {
-	for (struct engines *it = cuda->offered; it; it = it->next)
-		if (it->pass == pass && it->offered_index == index && !strcmp(it->offered_key, key)) {
+	for (struct engines *it = cuda->shared_engines; it; it = it->next)
+		if (it->pass == pass && it->shared_index == index && !strcmp(it->shared_key, key)) {
 			it->users++;
 			return it;
 		}
@@ -185,46 +185,46 @@ int engines_count(const struct engines *engines)
 	return engines ? engines->count : 0;
 }
 
-int engines_name(const struct engines *engines, int index)
+int engines_global_index(const struct engines *engines, int index)
 {
-	return index >= 0 && index < engines->count ? (int)engines->names[index] : -1;
+	return index >= 0 && index < engines->count ? (int)engines->global_indices[index] : -1;
 }
 
 /* ---- plans ---- */
 
 /* A plan for this GPU, or for the one that is described. */
-static cudnnStatus_t plan_for(const struct cuda *cuda, cudnnBackendDescriptor_t plan)
+static cudnnStatus_t bind_execution_plan(const struct cuda *cuda, cudnnBackendDescriptor_t execution_plan)
 {
 #if CUDNN_VERSION >= 90800
-	if (cuda->described)
-		return cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-						CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cuda->described);
+	if (cuda->described_device)
+		return cudnnBackendSetAttribute(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+						CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cuda->described_device);
 #endif
-	return cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
+	return cudnnBackendSetAttribute(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
 					&cuda->cudnn);
 }
 
 /* -1: it cannot be had. */
 static int64_t build(struct engines *engines, int index)
 {
-	cudnnBackendDescriptor_t *plan = &engines->plans[index];
+	cudnnBackendDescriptor_t *execution_plan = &engines->execution_plans[index];
 	int64_t count = 0, bytes = -1;
 
-	if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, plan)) {
-		*plan = NULL;
+	if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, execution_plan)) {
+		*execution_plan = NULL;
 		return -1;
 	}
-	if (plan_for(engines->cuda, *plan) ||
-	    cudnnBackendSetAttribute(*plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+	if (bind_execution_plan(engines->cuda, *execution_plan) ||
+	    cudnnBackendSetAttribute(*execution_plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
 				     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &engines->configs[index]) ||
-	    cudnnBackendFinalize(*plan) ||
-	    cudnnBackendGetAttribute(*plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+	    cudnnBackendFinalize(*execution_plan) ||
+	    cudnnBackendGetAttribute(*execution_plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
 				     CUDNN_TYPE_INT64, 1, &count, &bytes))
 		return -1;
 	return bytes;
 }
 
-bool engines_build(struct engines *engines, int index, size_t most)
+bool engines_build(struct engines *engines, int index, size_t max)
 {
 	int64_t bytes;
 
@@ -232,7 +232,7 @@ bool engines_build(struct engines *engines, int index, size_t most)
 		return false;
 	engines_drop(engines, index);
 	bytes = build(engines, index);
-	if (bytes < 0 || (uint64_t)bytes > most) {
+	if (bytes < 0 || (uint64_t)bytes > max) {
 		engines_drop(engines, index);
 		return false;
 	}
@@ -242,9 +242,9 @@ bool engines_build(struct engines *engines, int index, size_t most)
 
 void engines_drop(struct engines *engines, int index)
 {
-	if (engines->plans[index])
-		cudnnBackendDestroyDescriptor(engines->plans[index]);
-	engines->plans[index] = NULL;
+	if (engines->execution_plans[index])
+		cudnnBackendDestroyDescriptor(engines->execution_plans[index]);
+	engines->execution_plans[index] = NULL;
 }
 
 size_t engines_workspace(const struct engines *engines, int index)
@@ -255,17 +255,17 @@ size_t engines_workspace(const struct engines *engines, int index)
 int engines_run(const struct engines *engines, int index, cudaStream_t stream,
 		const struct engine_call *call, const char *name, struct error *err)
 {
-	const void *all[UID_END], *places[UID_END];
+	const void *all[UID_END], *pointers[UID_END];
 	int64_t uids[UID_END];
 	int count = engine_uids(engines->pass, uids);
 	cudnnHandle_t cudnn = engines->cuda->cudnn;
 	cudnnBackendDescriptor_t pack = NULL;
 	cudnnStatus_t rc = cudnnSetStream(cudnn, stream);
 
-	assert(engines->plans[index]);
-	engine_places(call, engines->summed, all);
+	assert(engines->execution_plans[index]);
+	engine_pointers(call, engines->summed, all);
 	for (int i = 0; i < count; i++)
-		places[i] = all[uids[i]];
+		pointers[i] = all[uids[i]];
 	if (!rc)
 		rc = cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
 	if (!rc)
@@ -273,14 +273,14 @@ int engines_run(const struct engines *engines, int index, cudaStream_t stream,
 					      CUDNN_TYPE_INT64, count, uids);
 	if (!rc)
 		rc = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-					      CUDNN_TYPE_VOID_PTR, count, places);
+					      CUDNN_TYPE_VOID_PTR, count, pointers);
 	if (!rc)
 		rc = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE,
 					      CUDNN_TYPE_VOID_PTR, 1, &call->workspace);
 	if (!rc)
 		rc = cudnnBackendFinalize(pack);
 	if (!rc)
-		rc = cudnnBackendExecute(cudnn, engines->plans[index], pack);
+		rc = cudnnBackendExecute(cudnn, engines->execution_plans[index], pack);
 	if (pack)
 		cudnnBackendDestroyDescriptor(pack);
 	return cudnn_check(rc, name, err);

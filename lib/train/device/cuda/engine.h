@@ -21,7 +21,7 @@ enum engine_pass {
 };
 #define ENGINE_PASSES 7
 
-#define ENGINES_MOST 40 /* that are asked for; the most promising come first */
+#define ENGINES_MAX 40 /* that are asked for; the most promising come first */
 
 struct engines; /* opaque: a pass and what the heuristics name for it */
 
@@ -33,17 +33,17 @@ struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const stru
 void engines_free(struct engines *engines); /* NULL is fine; those that are shared when nobody is left */
 /* Layers of one shape share what was made ready: it may have taken seconds to compile. Offer index of
  * engines, which is and stays ready, under key; take what is offered, or NULL. */
-void engines_offer(struct engines *engines, const char *key, int index);
-struct engines *engines_offered(const struct cuda *cuda, enum engine_pass pass, const char *key,
+void engines_share(struct engines *engines, const char *key, int index);
+struct engines *engines_find_shared(const struct cuda *cuda, enum engine_pass pass, const char *key,
 				int index);
 int engines_count(const struct engines *engines);
 /* cuDNN's own number of engine index, by which it is known again where the order is another; -1: there
  * is no such index. */
-int engines_name(const struct engines *engines, int index);
+int engines_global_index(const struct engines *engines, int index);
 
 /* Make number index (0 to count - 1) ready. false: it cannot be had on this GPU, or wants more than
  * most bytes of workspace. Several may be ready. */
-bool engines_build(struct engines *engines, int index, size_t most);
+bool engines_build(struct engines *engines, int index, size_t max);
 void engines_drop(struct engines *engines, int index); /* not ready: nothing happens */
 size_t engines_workspace(const struct engines *engines, int index); /* bytes; it is ready */
 

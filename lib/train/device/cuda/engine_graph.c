@@ -6,44 +6,44 @@
 #define ALIGNMENT 16 /* bytes, of every tensor */
 #define OPERATIONS 8
 
-struct making make(struct engine_graph *graph, cudnnBackendDescriptorType_t type)
+struct descriptor descriptor_new(struct engine_graph *graph, cudnnBackendDescriptorType_t type)
 {
-	struct making making = {.graph = graph};
+	struct descriptor descriptor = {.graph = graph};
 
 	if (graph->all_count == DESCRIPTORS)
-		making.rc = CUDNN_STATUS_INTERNAL_ERROR;
+		descriptor.rc = CUDNN_STATUS_INTERNAL_ERROR;
 	else
-		making.rc = cudnnBackendCreateDescriptor(type, &making.it);
-	if (!making.rc)
-		graph->all[graph->all_count++] = making.it;
-	return making;
+		descriptor.rc = cudnnBackendCreateDescriptor(type, &descriptor.handle);
+	if (!descriptor.rc)
+		graph->all[graph->all_count++] = descriptor.handle;
+	return descriptor;
 }
 
-void set(struct making *making, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
 	 int64_t count, const void *values)
 {
-	if (!making->rc)
-		making->rc = cudnnBackendSetAttribute(making->it, name, type, count, values);
+	if (!descriptor->rc)
+		descriptor->rc = cudnnBackendSetAttribute(descriptor->handle, name, type, count, values);
 }
 
-void set_descriptor(struct making *making, cudnnBackendAttributeName_t name,
+void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
 		    cudnnBackendDescriptor_t value)
 {
 	if (!value)
-		making->rc = making->rc ? making->rc : CUDNN_STATUS_BAD_PARAM;
-	set(making, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+		descriptor->rc = descriptor->rc ? descriptor->rc : CUDNN_STATUS_BAD_PARAM;
+	descriptor_set(descriptor, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-cudnnBackendDescriptor_t made(struct making *making)
+cudnnBackendDescriptor_t descriptor_finish(struct descriptor *descriptor)
 {
-	if (!making->rc)
-		making->rc = cudnnBackendFinalize(making->it);
-	return making->rc ? NULL : making->it;
+	if (!descriptor->rc)
+		descriptor->rc = cudnnBackendFinalize(descriptor->handle);
+	return descriptor->rc ? NULL : descriptor->handle;
 }
 
 /* ---- tensors ---- */
 
-struct describing {
+struct graph_builder {
 	struct engine_graph *graph;
 	const struct conv_shape *shape;
 	cudnnDataType_t type;
@@ -55,87 +55,87 @@ struct describing {
 };
 
 /* [n][h][w][c], named in cuDNN's order n, c, h, w. UID_END and beyond: virtual, in no memory. */
-static cudnnBackendDescriptor_t tensor(struct describing *it, int64_t uid, cudnnDataType_t type,
+static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t uid, cudnnDataType_t type,
 				       int64_t n, int64_t c, int64_t h, int64_t w)
 {
-	struct making making = make(it->graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 	const int64_t sizes[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
 	const int64_t alignment = ALIGNMENT;
 	const bool nowhere = true;
 
-	set(&making, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	set(&making, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes);
-	set(&making, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
-	set(&making, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-	set(&making, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
 	if (uid >= UID_END)
-		set(&making, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &nowhere);
-	return made(&making);
+		descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &nowhere);
+	return descriptor_finish(&descriptor);
 }
 
 /* Like x, in the graph's type. */
-static cudnnBackendDescriptor_t input(struct describing *it, int64_t uid)
+static cudnnBackendDescriptor_t input_tensor(struct graph_builder *builder, int64_t uid)
 {
-	return tensor(it, uid, it->type, it->shape->n, it->shape->c, it->shape->h, it->shape->w);
+	return tensor(builder, uid, builder->type, builder->shape->n, builder->shape->c, builder->shape->h, builder->shape->w);
 }
 
 /* Like x, float32, in no memory: after what is already there. */
-static cudnnBackendDescriptor_t between(struct describing *it)
+static cudnnBackendDescriptor_t virtual_tensor(struct graph_builder *builder)
 {
-	return tensor(it, UID_END + it->graph->all_count, CUDNN_DATA_FLOAT, it->shape->n,
-		      it->shape->c, it->shape->h, it->shape->w);
+	return tensor(builder, UID_END + builder->graph->all_count, CUDNN_DATA_FLOAT, builder->shape->n,
+		      builder->shape->c, builder->shape->h, builder->shape->w);
 }
 
-static cudnnBackendDescriptor_t channels(struct describing *it, int64_t uid, cudnnDataType_t type,
+static cudnnBackendDescriptor_t channel_tensor(struct graph_builder *builder, int64_t uid, cudnnDataType_t type,
 					 int64_t c)
 {
-	return tensor(it, uid, type, 1, c, 1, 1);
+	return tensor(builder, uid, type, 1, c, 1, 1);
 }
 
-static void done(struct describing *it, struct making *operation)
+static void add_operation(struct graph_builder *builder, struct descriptor *operation)
 {
-	cudnnBackendDescriptor_t made_it = made(operation);
+	cudnnBackendDescriptor_t finished = descriptor_finish(operation);
 
-	if (made_it && it->count < OPERATIONS)
-		it->operations[it->count++] = made_it;
+	if (finished && builder->count < OPERATIONS)
+		builder->operations[builder->count++] = finished;
 	else
-		it->good = false;
+		builder->good = false;
 }
 
 /* ---- operations ---- */
 
-static cudnnBackendDescriptor_t window(struct describing *it)
+static cudnnBackendDescriptor_t conv_descriptor(struct graph_builder *builder)
 {
-	struct making making = make(it->graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-	const struct conv_shape *shape = it->shape;
+	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+	const struct conv_shape *shape = builder->shape;
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 	const int64_t sides = 2, pads[] = {shape->pad, shape->pad}, dilations[] = {1, 1};
 	const int64_t strides[] = {shape->stride, shape->stride};
 
-	set(&making, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	set(&making, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-	set(&making, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &sides);
-	set(&making, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	set(&making, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	set(&making, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
-	set(&making, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
-	return made(&making);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &sides);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
+	return descriptor_finish(&descriptor);
 }
 
 /* How each pass is called in cuDNN. */
-struct pass_words {
+struct pass_attributes {
 	cudnnBackendDescriptorType_t type;
-	cudnnBackendAttributeName_t x, w, y, how, alpha, beta;
+	cudnnBackendAttributeName_t x, w, y, op_descriptor, alpha, beta;
 };
-static const struct pass_words forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+static const struct pass_attributes forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
 					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
-static const struct pass_words back_input = {
+static const struct pass_attributes back_input = {
 	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
@@ -143,7 +143,7 @@ static const struct pass_words back_input = {
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
-static const struct pass_words back_weights = {
+static const struct pass_attributes back_weights = {
 	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
@@ -153,159 +153,159 @@ static const struct pass_words back_weights = {
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
 /* Of x as given; returns y. */
-static cudnnBackendDescriptor_t convolve(struct describing *it, const struct pass_words *words,
+static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder, const struct pass_attributes *attributes,
 					 cudnnBackendDescriptor_t x)
 {
-	const struct conv_shape *shape = it->shape;
-	const float alpha = 1, beta = it->add ? 1 : 0;
-	cudnnBackendDescriptor_t w, y, how = window(it);
-	struct making making;
+	const struct conv_shape *shape = builder->shape;
+	const float alpha = 1, beta = builder->add ? 1 : 0;
+	cudnnBackendDescriptor_t w, y, op_descriptor = conv_descriptor(builder);
+	struct descriptor descriptor;
 
-	w = tensor(it, UID_W, it->type, shape->outputs, shape->c, shape->kernel, shape->kernel);
-	y = tensor(it, UID_Y, it->type, shape->n, shape->outputs, it->h, it->w);
-	making = make(it->graph, words->type);
-	set_descriptor(&making, words->x, x);
-	set_descriptor(&making, words->w, w);
-	set_descriptor(&making, words->y, y);
-	set_descriptor(&making, words->how, how);
-	set(&making, words->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
-	set(&making, words->beta, CUDNN_TYPE_FLOAT, 1, &beta);
-	done(it, &making);
+	w = tensor(builder, UID_W, builder->type, shape->outputs, shape->c, shape->kernel, shape->kernel);
+	y = tensor(builder, UID_Y, builder->type, shape->n, shape->outputs, builder->h, builder->w);
+	descriptor = descriptor_new(builder->graph, attributes->type);
+	descriptor_set_handle(&descriptor, attributes->x, x);
+	descriptor_set_handle(&descriptor, attributes->w, w);
+	descriptor_set_handle(&descriptor, attributes->y, y);
+	descriptor_set_handle(&descriptor, attributes->op_descriptor, op_descriptor);
+	descriptor_set(&descriptor, attributes->alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+	descriptor_set(&descriptor, attributes->beta, CUDNN_TYPE_FLOAT, 1, &beta);
+	add_operation(builder, &descriptor);
 	return y;
 }
 
 /* y = mode(x, b); of RELU_BWD y = b where x is above 0. b NULL: mode takes one tensor. */
-static cudnnBackendDescriptor_t pointwise(struct describing *it, cudnnPointwiseMode_t mode,
+static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder, cudnnPointwiseMode_t mode,
 					  cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
 					  cudnnBackendDescriptor_t y)
 {
-	struct making making = make(it->graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const double lowest = 0, highest = FLT_MAX;
 	const float alpha = 1;
 	bool back = mode == CUDNN_POINTWISE_RELU_BWD;
-	cudnnBackendDescriptor_t how;
+	cudnnBackendDescriptor_t op_descriptor;
 
-	set(&making, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-	set(&making, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
 	if (back || mode == CUDNN_POINTWISE_RELU_FWD) {
-		set(&making, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &lowest);
-		set(&making, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, 1, &highest);
-		set(&making, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &lowest);
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, 1, &highest);
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
 		    &lowest);
 	}
-	how = made(&making);
-	making = make(it->graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+	op_descriptor = descriptor_finish(&descriptor);
+	descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, op_descriptor);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
 	if (b)
-		set_descriptor(&making,
+		descriptor_set_handle(&descriptor,
 			       back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
 				    : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
 			       b);
-	set_descriptor(&making,
+	descriptor_set_handle(&descriptor,
 		       back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
 			    : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
 		       y);
-	set(&making, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1, &alpha);
-	set(&making, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1, &alpha);
-	done(it, &making);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1, &alpha);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1, &alpha);
+	add_operation(builder, &descriptor);
 	return y;
 }
 
 /* relu(scale x + shift), in no memory. Only a last step in the type lets cuDNN compile it where it
  * has no kernel. */
-static cudnnBackendDescriptor_t normed(struct describing *it)
+static cudnnBackendDescriptor_t add_norm_relu(struct graph_builder *builder)
 {
-	const int64_t c = it->shape->c;
-	cudnnBackendDescriptor_t x = input(it, UID_X), result;
+	const int64_t c = builder->shape->c;
+	cudnnBackendDescriptor_t x = input_tensor(builder, UID_X), result;
 
-	x = pointwise(it, CUDNN_POINTWISE_MUL, x, channels(it, UID_SCALE, it->type, c), between(it));
-	x = pointwise(it, CUDNN_POINTWISE_ADD, x, channels(it, UID_SHIFT, it->type, c), between(it));
-	result = input(it, UID_END + it->graph->all_count);
-	return pointwise(it, CUDNN_POINTWISE_RELU_FWD, x, NULL, result);
+	x = add_pointwise(builder, CUDNN_POINTWISE_MUL, x, channel_tensor(builder, UID_SCALE, builder->type, c), virtual_tensor(builder));
+	x = add_pointwise(builder, CUDNN_POINTWISE_ADD, x, channel_tensor(builder, UID_SHIFT, builder->type, c), virtual_tensor(builder));
+	result = input_tensor(builder, UID_END + builder->graph->all_count);
+	return add_pointwise(builder, CUDNN_POINTWISE_RELU_FWD, x, NULL, result);
 }
 
-static void sum_up(struct describing *it, cudnnBackendDescriptor_t y)
+static void add_sums(struct graph_builder *builder, cudnnBackendDescriptor_t y)
 {
 	const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	cudnnBackendDescriptor_t sum = channels(it, UID_SUM, type, it->shape->outputs);
-	cudnnBackendDescriptor_t square = channels(it, UID_SQUARE, type, it->shape->outputs);
-	struct making making = make(it->graph, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+	cudnnBackendDescriptor_t sum = channel_tensor(builder, UID_SUM, type, builder->shape->outputs);
+	cudnnBackendDescriptor_t square = channel_tensor(builder, UID_SQUARE, type, builder->shape->outputs);
+	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
 
-	set(&making, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
-	set(&making, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square);
-	done(it, &making);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square);
+	add_operation(builder, &descriptor);
 }
 
 /* g = the gradient that a ReLU after a batch norm of x lets through, and that batch norm's sums. The
  * operations in cuDNN's own order of this graph (its 9.8 and later have one kernel for it). */
-static void back_to_norm(struct describing *it)
+static void add_norm_backward(struct graph_builder *builder)
 {
 	static const cudnnBackendAttributeName_t rest[] = {
 		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
 		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
 		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	const int64_t c = it->shape->c;
-	cudnnBackendDescriptor_t raw = between(it), x = input(it, UID_NORM_X), g, value;
-	cudnnBackendDescriptor_t mean = channels(it, UID_NORM_MEAN, type, c);
-	cudnnBackendDescriptor_t invstd = channels(it, UID_NORM_INVSTD, type, c);
-	cudnnBackendDescriptor_t w = channels(it, UID_NORM_W, type, c);
-	cudnnBackendDescriptor_t b = channels(it, UID_NORM_B, type, c);
-	cudnnBackendDescriptor_t sum = channels(it, UID_SUM, type, c);
-	cudnnBackendDescriptor_t product = channels(it, UID_SQUARE, type, c);
-	struct making making;
+	const int64_t c = builder->shape->c;
+	cudnnBackendDescriptor_t raw = virtual_tensor(builder), x = input_tensor(builder, UID_NORM_X), g, value;
+	cudnnBackendDescriptor_t mean = channel_tensor(builder, UID_NORM_MEAN, type, c);
+	cudnnBackendDescriptor_t invstd = channel_tensor(builder, UID_NORM_INVSTD, type, c);
+	cudnnBackendDescriptor_t w = channel_tensor(builder, UID_NORM_W, type, c);
+	cudnnBackendDescriptor_t b = channel_tensor(builder, UID_NORM_B, type, c);
+	cudnnBackendDescriptor_t sum = channel_tensor(builder, UID_SUM, type, c);
+	cudnnBackendDescriptor_t product = channel_tensor(builder, UID_SQUARE, type, c);
+	struct descriptor descriptor;
 
-	convolve(it, &back_input, raw);
-	value = pointwise(it, CUDNN_POINTWISE_SUB, x, mean, between(it));
-	value = pointwise(it, CUDNN_POINTWISE_MUL, value, invstd, between(it));
-	value = pointwise(it, CUDNN_POINTWISE_MUL, value, w, between(it));
-	value = pointwise(it, CUDNN_POINTWISE_ADD, value, b, between(it));
-	g = pointwise(it, CUDNN_POINTWISE_RELU_BWD, value, raw, input(it, UID_X));
-	making = make(it->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
-	set(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, invstd);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, w);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, product);
-	set_descriptor(&making, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, sum);
+	add_convolution(builder, &back_input, raw);
+	value = add_pointwise(builder, CUDNN_POINTWISE_SUB, x, mean, virtual_tensor(builder));
+	value = add_pointwise(builder, CUDNN_POINTWISE_MUL, value, invstd, virtual_tensor(builder));
+	value = add_pointwise(builder, CUDNN_POINTWISE_MUL, value, w, virtual_tensor(builder));
+	value = add_pointwise(builder, CUDNN_POINTWISE_ADD, value, b, virtual_tensor(builder));
+	g = add_pointwise(builder, CUDNN_POINTWISE_RELU_BWD, value, raw, input_tensor(builder, UID_X));
+	descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, invstd);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, w);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, product);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, sum);
 	for (int i = 0; i < 3; i++)
-		set_descriptor(&making, rest[i], channels(it, UID_REST + i, type, c));
-	done(it, &making);
+		descriptor_set_handle(&descriptor, rest[i], channel_tensor(builder, UID_REST + i, type, c));
+	add_operation(builder, &descriptor);
 }
 
 /* ---- the graph ---- */
 
-static void describe(struct describing *it, enum engine_pass pass)
+static void add_pass(struct graph_builder *builder, enum engine_pass pass)
 {
 	switch (pass) {
 	case ENGINE_FORWARD:
-		convolve(it, &forward, input(it, UID_X));
+		add_convolution(builder, &forward, input_tensor(builder, UID_X));
 		break;
 	case ENGINE_SUMS:
-		sum_up(it, convolve(it, &forward, input(it, UID_X)));
+		add_sums(builder, add_convolution(builder, &forward, input_tensor(builder, UID_X)));
 		break;
 	case ENGINE_NORM_SUMS:
-		sum_up(it, convolve(it, &forward, normed(it)));
+		add_sums(builder, add_convolution(builder, &forward, add_norm_relu(builder)));
 		break;
 	case ENGINE_INPUT:
-		convolve(it, &back_input, input(it, UID_X));
+		add_convolution(builder, &back_input, input_tensor(builder, UID_X));
 		break;
 	case ENGINE_INPUT_NORM:
-		back_to_norm(it);
+		add_norm_backward(builder);
 		break;
 	case ENGINE_WEIGHTS:
-		convolve(it, &back_weights, input(it, UID_X));
+		add_convolution(builder, &back_weights, input_tensor(builder, UID_X));
 		break;
 	case ENGINE_NORM_WEIGHTS:
-		convolve(it, &back_weights, normed(it));
+		add_convolution(builder, &back_weights, add_norm_relu(builder));
 		break;
 	}
 }
@@ -314,25 +314,25 @@ bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum
 		       const struct conv_shape *shape, const struct layer_rules *rules, bool add)
 {
 	const struct op_attributes attributes = {shape->kernel, shape->stride, shape->pad};
-	struct describing it = {.graph = graph,
+	struct graph_builder builder = {.graph = graph,
 				.shape = shape,
 				.type = cudnn_type(rules->number),
 				.h = op_side(shape->h, &attributes),
 				.w = op_side(shape->w, &attributes),
 				.add = add,
 				.good = true};
-	struct making making;
+	struct descriptor descriptor;
 
-	describe(&it, pass);
-	if (!it.good)
+	add_pass(&builder, pass);
+	if (!builder.good)
 		return false;
-	making = make(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+	descriptor = descriptor_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
 	if (cuda->cudnn)
-		set(&making, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &cuda->cudnn);
-	set(&making, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, it.count,
-	    it.operations);
-	graph->it = made(&making);
-	return graph->it;
+		descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &cuda->cudnn);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, builder.count,
+	    builder.operations);
+	graph->handle = descriptor_finish(&descriptor);
+	return graph->handle;
 }
 
 void engine_graph_free(struct engine_graph *graph)
@@ -362,18 +362,18 @@ int engine_uids(enum engine_pass pass, int64_t *uids)
 	return count;
 }
 
-void engine_places(const struct engine_call *call, size_t summed, const void *places[UID_END])
+void engine_pointers(const struct engine_call *call, size_t summed, const void *pointers[UID_END])
 {
-	places[UID_X] = call->x;
-	places[UID_W] = call->w;
-	places[UID_Y] = call->y;
-	places[UID_SUM] = call->sums;
-	places[UID_SQUARE] = call->sums ? call->sums + summed : NULL;
-	places[UID_SCALE] = call->scale;
-	places[UID_SHIFT] = call->shift;
-	places[UID_NORM_X] = call->norm_x;
+	pointers[UID_X] = call->x;
+	pointers[UID_W] = call->w;
+	pointers[UID_Y] = call->y;
+	pointers[UID_SUM] = call->sums;
+	pointers[UID_SQUARE] = call->sums ? call->sums + summed : NULL;
+	pointers[UID_SCALE] = call->scale;
+	pointers[UID_SHIFT] = call->shift;
+	pointers[UID_NORM_X] = call->norm_x;
 	for (int i = 0; i < 4; i++)
-		places[UID_NORM_MEAN + i] = call->norm[i];
+		pointers[UID_NORM_MEAN + i] = call->norm[i];
 	for (size_t i = 0; i < 3; i++)
-		places[UID_REST + i] = call->rest ? call->rest + i * summed : NULL;
+		pointers[UID_REST + i] = call->rest ? call->rest + i * summed : NULL;
 }

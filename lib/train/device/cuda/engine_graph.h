@@ -29,22 +29,22 @@ enum {
 struct engine_graph {
 	cudnnBackendDescriptor_t all[DESCRIPTORS];
 	int all_count;
-	cudnnBackendDescriptor_t it;
+	cudnnBackendDescriptor_t handle;
 };
 
 /* A descriptor being filled: after the first call that fails the others do nothing. */
-struct making {
+struct descriptor {
 	struct engine_graph *graph;
-	cudnnBackendDescriptor_t it;
+	cudnnBackendDescriptor_t handle;
 	cudnnStatus_t rc;
 };
-struct making make(struct engine_graph *graph, cudnnBackendDescriptorType_t type);
-void set(struct making *making, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+struct descriptor descriptor_new(struct engine_graph *graph, cudnnBackendDescriptorType_t type);
+void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
 	 int64_t count, const void *values);
-void set_descriptor(struct making *making, cudnnBackendAttributeName_t name,
+void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
 		    cudnnBackendDescriptor_t value);
 /* The finished descriptor, the graph's, or NULL. */
-cudnnBackendDescriptor_t made(struct making *making);
+cudnnBackendDescriptor_t descriptor_finish(struct descriptor *descriptor);
 
 /* graph: zeroed. false: cuDNN cannot describe it. */
 bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum engine_pass pass,
@@ -54,6 +54,6 @@ void engine_graph_free(struct engine_graph *graph);
 /* The tensors of pass, by their numbers, UID_END of them at the most. */
 int engine_uids(enum engine_pass pass, int64_t *uids);
 /* Where each lies, by its number; summed: channels of call->sums. */
-void engine_places(const struct engine_call *call, size_t summed, const void *places[UID_END]);
+void engine_pointers(const struct engine_call *call, size_t summed, const void *pointers[UID_END]);
 
 #endif

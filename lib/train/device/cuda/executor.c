@@ -9,33 +9,33 @@
 #include "train/device/cuda/executor_memory.h"
 #include "train/device/cuda/kernels/element.h"
 
-#define PROGRAMS 4 /* the batch, an epoch's last one, and those after a change of ranks */
+#define COMPILED_GRAPHS_MAX 4 /* the batch, an epoch's last one, and those after a change of ranks */
 #define FREE_WAIT_MS 10000
 
 /* A sequence of launches: run once as it is, then captured. */
-struct track {
+struct captured_graph {
 	bool warm;
 	cudaGraphExec_t graph;
 };
 
 /* A program, and its tracks by [first][last] of an update's runs. */
-struct ready_program {
-	struct program *program;
+struct compiled_entry {
+	struct compiled_graph *compiled;
 	int count;
-	struct track tracks[2][2];
+	struct captured_graph captured[2][2];
 };
 
-struct step {
+struct executor {
 	struct cuda *cuda;
 	struct device_queue *queue;
-	struct kernel_on on;
-	struct step_request request;
-	struct step_parts parts;
-	struct plan plan;
-	struct step_memory memory;
-	struct ready_program programs[PROGRAMS]; /* the last used first */
-	struct track update;
-	const struct ready_program *now; /* of this run; NULL: it has no samples */
+	struct kernel_config config;
+	struct executor_request request;
+	struct executor_common common;
+	struct lowered_graph lowered;
+	struct executor_memory memory;
+	struct compiled_entry compiled_graphs[COMPILED_GRAPHS_MAX]; /* the last used first */
+	struct captured_graph update;
+	const struct compiled_entry *current; /* of this run; NULL: it has no samples */
 	bool first, last;
 };
 
@@ -48,282 +48,282 @@ static enum number number_of(enum precision precision)
 
 /* ---- programs ---- */
 
-static void track_drop(struct track *track)
+static void captured_graph_drop(struct captured_graph *captured_graph)
 {
-	if (track->graph)
-		cudaGraphExecDestroy(track->graph);
-	track->graph = NULL;
+	if (captured_graph->graph)
+		cudaGraphExecDestroy(captured_graph->graph);
+	captured_graph->graph = NULL;
 }
 
-static void ready_drop_graphs(struct ready_program *ready)
+static void compiled_entry_drop_captured(struct compiled_entry *entry)
 {
 	for (int i = 0; i < 4; i++)
-		track_drop(&ready->tracks[i / 2][i % 2]);
+		captured_graph_drop(&entry->captured[i / 2][i % 2]);
 }
 
-static void ready_free(struct ready_program *ready)
+static void compiled_entry_free(struct compiled_entry *entry)
 {
-	ready_drop_graphs(ready);
-	program_free(ready->program);
-	*ready = (struct ready_program){0};
+	compiled_entry_drop_captured(entry);
+	compiled_graph_free(entry->compiled);
+	*entry = (struct compiled_entry){0};
 }
 
 /* What layers may work in: what is there and what is free, less what an evaluation's step will take.
  * Where the same bits are wanted the choice of an algorithm knows nothing of that. */
-static void bound_workspace(struct step *step)
+static void limit_workspace(struct executor *executor)
 {
-	size_t available, total, most = TUNING_WORKSPACE, later = 0;
+	size_t available, total, max = TUNING_WORKSPACE, later = 0;
 
-	if (!step->request.deterministic && !cudaMemGetInfo(&available, &total)) {
-		if (!step->programs[0].program)
-			later = step_bytes_beside(&step->request, step->on.number,
-						  step->cuda->multiprocessors);
-		later += total / KEPT_PART;
-		available += step->memory.workspace_bytes;
-		most = available > later + LINEAR_WORKSPACE ? available - later
+	if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
+		if (!executor->compiled_graphs[0].compiled)
+			later = executor_bytes_of_eval(&executor->request, executor->config.number,
+						  executor->cuda->multiprocessors);
+		later += total / RESERVED_FRACTION;
+		available += executor->memory.workspace_bytes;
+		max = available > later + LINEAR_WORKSPACE ? available - later
 							    : LINEAR_WORKSPACE;
 	}
-	step->cuda->workspace_most = most < TUNING_WORKSPACE ? most : TUNING_WORKSPACE;
+	executor->cuda->workspace_limit = max < TUNING_WORKSPACE ? max : TUNING_WORKSPACE;
 }
 
-/* The program for count samples becomes programs[0]. Only the whole batch's algorithms are chosen
+/* The compiled graph for count samples becomes compiled_graphs[0]. Only the whole batch's algorithms are chosen
  * by time: others run once an epoch. */
-static int find_program(struct step *step, int count, struct error *err)
+static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
-	struct ready_program found = {.count = count};
-	int place = 0, rc = 0;
+	struct compiled_entry found = {.count = count};
+	int index = 0, rc = 0;
 	bool moved;
 
-	while (place < PROGRAMS && step->programs[place].program &&
-	       step->programs[place].count != count)
-		place++;
-	if (place < PROGRAMS && step->programs[place].program)
-		found = step->programs[place];
+	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index].compiled &&
+	       executor->compiled_graphs[index].count != count)
+		index++;
+	if (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index].compiled)
+		found = executor->compiled_graphs[index];
 	else {
-		bound_workspace(step);
-		rc = program_new(step->cuda, &step->request, &step->plan, count,
-				 count == step->request.batch, &found.program, err);
+		limit_workspace(executor);
+		rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered, count,
+				 count == executor->request.batch, &found.compiled, err);
 	}
 	if (rc)
 		return rc;
-	if (place == PROGRAMS) {
-		rc = cuda_wait(step->on.stream, CUDA_WAIT_MS, err);
-		ready_free(&step->programs[--place]);
+	if (index == COMPILED_GRAPHS_MAX) {
+		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
+		compiled_entry_free(&executor->compiled_graphs[--index]);
 	}
-	memmove(step->programs + 1, step->programs, (size_t)place * sizeof *step->programs);
-	step->programs[0] = found;
+	memmove(executor->compiled_graphs + 1, executor->compiled_graphs, (size_t)index * sizeof *executor->compiled_graphs);
+	executor->compiled_graphs[0] = found;
 	if (!rc)
-		rc = step_memory_workspace(&step->memory, program_workspace(found.program),
-					   step->on.stream, &moved, err);
-	for (int i = 0; !rc && moved && i < PROGRAMS; i++)
-		ready_drop_graphs(&step->programs[i]);
+		rc = executor_memory_grow_workspace(&executor->memory, compiled_graph_workspace(found.compiled),
+					   executor->config.stream, &moved, err);
+	for (int i = 0; !rc && moved && i < COMPILED_GRAPHS_MAX; i++)
+		compiled_entry_drop_captured(&executor->compiled_graphs[i]);
 	return rc;
 }
 
-int cuda_step_new(struct device_queue *queue, const struct step_request *request, struct step **out,
+int cuda_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
 		  struct error *err)
 {
-	struct step *step = calloc(1, sizeof *step);
+	struct executor *executor = calloc(1, sizeof *executor);
 	int rc;
 
-	if (!step)
+	if (!executor)
 		return error_memory(err, "a training step");
-	step->cuda = (struct cuda *)queue->device;
-	step->queue = queue;
-	step->request = *request;
-	step->on = (struct kernel_on){((struct cuda_queue *)queue)->stream,
-				      number_of(request->precision), step->cuda->multiprocessors};
-	rc = step_parts_new(&step->request, &step->parts, err);
+	executor->cuda = (struct cuda *)queue->device;
+	executor->queue = queue;
+	executor->request = *request;
+	executor->config = (struct kernel_config){((struct cuda_queue *)queue)->stream,
+				      number_of(request->precision), executor->cuda->multiprocessors};
+	rc = executor_common_new(&executor->request, &executor->common, err);
 	if (!rc)
-		rc = plan_make(request->graph, request->buckets, request->batch, step->on.number,
-			       request->train, step->cuda->multiprocessors, &step->plan, err);
+		rc = lowered_graph_make(request->graph, request->buckets, request->batch, executor->config.number,
+			       request->train, executor->cuda->multiprocessors, &executor->lowered, err);
 	if (!rc)
-		rc = step_memory_new(step->cuda, &step->request, &step->plan, &step->parts,
-				     &step->memory, err);
+		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered, &executor->common,
+				     &executor->memory, err);
 	/* Now, so that what cannot be computed is said before anything is trained. */
 	if (!rc)
-		rc = find_program(step, request->batch, err);
+		rc = find_compiled_graph(executor, request->batch, err);
 	if (rc)
-		cuda_step_free(step);
+		cuda_executor_free(executor);
 	else
-		*out = step;
+		*out = executor;
 	return rc;
 }
 
-void cuda_step_free(struct step *step)
+void cuda_executor_free(struct executor *executor)
 {
-	if (!step)
+	if (!executor)
 		return;
 	/* Where it hangs the process is about to end anyway. */
-	cuda_wait(step->on.stream, FREE_WAIT_MS, NULL);
-	for (int i = 0; i < PROGRAMS; i++)
-		if (step->programs[i].program)
-			ready_free(&step->programs[i]);
-	track_drop(&step->update);
-	step_memory_free(&step->memory);
-	step_parts_free(&step->parts);
-	plan_free(&step->plan);
-	free(step);
+	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
+	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
+		if (executor->compiled_graphs[i].compiled)
+			compiled_entry_free(&executor->compiled_graphs[i]);
+	captured_graph_drop(&executor->update);
+	executor_memory_free(&executor->memory);
+	executor_common_free(&executor->common);
+	lowered_graph_free(&executor->lowered);
+	free(executor);
 }
 
 /* ---- what is put on the stream ---- */
 
-static bool scales(const struct step *step)
+static bool scales(const struct executor *executor)
 {
-	return step->request.train && step->on.number == NUMBER_F16;
+	return executor->request.train && executor->config.number == NUMBER_F16;
 }
 
-static const struct kernel_run *run_on_device(const struct step *step)
+static const struct kernel_run_params *run_on_device(const struct executor *executor)
 {
-	return (const struct kernel_run *)(const void *)step->memory.front;
+	return (const struct kernel_run_params *)(const void *)executor->memory.graph_inputs;
 }
 
-static void put_loss(const struct step *step)
+static void launch_loss(const struct executor *executor)
 {
-	const struct step_request *request = &step->request;
-	const struct step_memory *memory = &step->memory;
-	const struct plan *plan = &step->plan;
+	const struct executor_request *request = &executor->request;
+	const struct executor_memory *memory = &executor->memory;
+	const struct lowered_graph *lowered = &executor->lowered;
 	bool mse = request->loss == LOSS_MSE;
-	int count = step->now ? step->now->count : 0;
+	int count = executor->current ? executor->current->count : 0;
 	const struct kernel_loss call = {
-		.x = memory->program.arena + plan->slots[plan->output].offset,
-		.target = memory->front + memory->sizes.targets_at,
+		.x = memory->graph_memory.arena + lowered->slots[lowered->output].offset,
+		.target = memory->graph_inputs + memory->sizes.targets_at,
 		.losses = memory->losses,
-		.places = mse ? NULL : memory->places,
+		.label_ranks = mse ? NULL : memory->label_ranks,
 		.dx = request->train
-			      ? memory->program.arena + plan->slots[plan->output_gradient].offset
+			      ? memory->graph_memory.arena + lowered->slots[lowered->output_gradient].offset
 			      : NULL,
-		.share = &run_on_device(step)->share,
-		.scaler = scales(step) ? memory->scaler : NULL,
+		.share = &run_on_device(executor)->share,
+		.scaler = scales(executor) ? memory->scaler : NULL,
 		.n = count,
 		.classes = request->graph->classes,
 		.mse = mse,
 		.smoothing = mse ? 0 : request->smoothing,
 	};
 
-	kernel_loss(&step->on, &call);
-	kernel_count(&step->on, memory->losses, call.places, run_on_device(step), memory->totals);
+	kernel_loss(&executor->config, &call);
+	kernel_count(&executor->config, memory->losses, call.label_ranks, run_on_device(executor), memory->totals);
 }
 
-static int put_update(struct step *step, struct error *err)
+static int launch_update(struct executor *executor, struct error *err)
 {
-	const struct step_request *request = &step->request;
-	const struct step_memory *memory = &step->memory;
-	struct kernel_scaler *scaler = scales(step) ? memory->scaler : NULL;
+	const struct executor_request *request = &executor->request;
+	const struct executor_memory *memory = &executor->memory;
+	struct kernel_scaler *scaler = scales(executor) ? memory->scaler : NULL;
 	const struct kernel_update call = {
 		.weights = request->weights,
 		.momentum = request->momentum,
 		.gradients = request->gradients,
-		.list = memory->stretches,
-		.count = memory->stretch_count,
+		.list = memory->param_ranges,
+		.count = memory->param_range_count,
 		.momentum_factor = request->sgd.momentum,
 		.nesterov = request->sgd.nesterov,
-		.lr = &run_on_device(step)->lr,
+		.lr = &run_on_device(executor)->lr,
 		.scaler = scaler,
 	};
 
 	if (scaler)
-		kernel_finite(&step->on, request->gradients, request->buckets->total, scaler);
-	kernel_update(&step->on, &call);
+		kernel_finite(&executor->config, request->gradients, request->buckets->total, scaler);
+	kernel_update(&executor->config, &call);
 	if (scaler)
-		kernel_scaler_next(&step->on, scaler);
+		kernel_scaler_next(&executor->config, scaler);
 	return cuda_launched("the update", err);
 }
 
 /* With a comm on the stream its work is put there as soon as a bucket is full. */
 static int params_ready(void *context, const struct graph_op *op, struct error *err)
 {
-	struct step *step = context;
-	struct comm *comm = step->request.comm;
+	struct executor *executor = context;
+	struct comm *comm = executor->request.comm;
 	int rc;
 
-	if (!step->last || !comm->ops->on_stream)
+	if (!executor->last || !comm->ops->on_stream)
 		return 0;
-	rc = step_parts_ready(&step->parts, op->bias, step->queue, err);
+	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
 	if (!rc)
-		rc = step_parts_ready(&step->parts, op->weight, step->queue, err);
+		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue, err);
 	return rc ? rc : comm->ops->progress(comm, err);
 }
 
-static int all_ready(struct step *step, struct error *err)
+static int all_params_ready(struct executor *executor, struct error *err)
 {
 	int rc = 0;
 
-	for (int i = step->request.graph->op_count - 1; !rc && i >= 0; i--)
-		rc = params_ready(step, &step->request.graph->ops[i], err);
+	for (int i = executor->request.graph->op_count - 1; !rc && i >= 0; i--)
+		rc = params_ready(executor, &executor->request.graph->ops[i], err);
 	return rc;
 }
 
 /* Behind the gradients, where it goes with the last bucket: the host waits for nothing. */
-static int put_vote(const struct step *step, struct error *err)
+static int launch_vote(const struct executor *executor, struct error *err)
 {
-	const struct step_request *request = &step->request;
+	const struct executor_request *request = &executor->request;
 
-	if (!request->vote || !step->last)
+	if (!request->vote || !executor->last)
 		return 0;
 	return cuda_check(cudaMemcpyAsync(request->gradients + request->buckets->total,
-					  &run_on_device(step)->vote, sizeof(float),
-					  cudaMemcpyDeviceToDevice, step->on.stream),
+					  &run_on_device(executor)->vote, sizeof(float),
+					  cudaMemcpyDeviceToDevice, executor->config.stream),
 			  "bringing the vote", err);
 }
 
-static int put_backward(struct step *step, struct error *err)
+static int launch_backward(struct executor *executor, struct error *err)
 {
-	const struct program_sink sink = {step, params_ready};
-	const struct step_request *request = &step->request;
+	const struct gradient_sink sink = {executor, params_ready};
+	const struct executor_request *request = &executor->request;
 
-	if (step->now)
-		return program_backward(step->now->program, &step->memory.program, step->on.stream,
-					!step->first, &sink, err);
+	if (executor->current)
+		return compiled_graph_backward(executor->current->compiled, &executor->memory.graph_memory, executor->config.stream,
+					!executor->first, &sink, err);
 	/* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
-	if (step->first) {
+	if (executor->first) {
 		int rc = cuda_check(cudaMemsetAsync(request->gradients, 0,
 						    request->buckets->total * sizeof(float),
-						    step->on.stream),
+						    executor->config.stream),
 				    "clearing the gradients", err);
 
 		if (rc)
 			return rc;
 	}
-	return all_ready(step, err);
+	return all_params_ready(executor, err);
 }
 
 /* All of a run but the batch's way in; the reduction and the update only with a comm on the
  * stream. */
-static int put_run(struct step *step, struct error *err)
+static int launch_run(struct executor *executor, struct error *err)
 {
-	struct comm *comm = step->request.comm;
-	bool train = step->request.train;
+	struct comm *comm = executor->request.comm;
+	bool train = executor->request.train;
 	int rc = 0;
 
 	/* Copies of weights that nobody else writes: never older than an update. */
-	if (step->now && (!train || step->first))
-		kernel_weights(&step->on, step->memory.weights, step->memory.weight_count);
-	if (step->now)
-		rc = program_forward(step->now->program, &step->memory.program, step->on.stream,
+	if (executor->current && (!train || executor->first))
+		kernel_weights(&executor->config, executor->memory.weights, executor->memory.weight_count);
+	if (executor->current)
+		rc = compiled_graph_forward(executor->current->compiled, &executor->memory.graph_memory, executor->config.stream,
 				     err);
 	if (rc)
 		return rc;
-	put_loss(step);
+	launch_loss(executor);
 	rc = cuda_launched("the loss", err);
 	if (rc || !train)
 		return rc;
-	step_parts_begin(&step->parts);
-	rc = put_vote(step, err);
+	executor_common_begin_update(&executor->common);
+	rc = launch_vote(executor, err);
 	if (!rc)
-		rc = put_backward(step, err);
-	if (rc || !step->last || !comm->ops->on_stream)
+		rc = launch_backward(executor, err);
+	if (rc || !executor->last || !comm->ops->on_stream)
 		return rc;
-	rc = comm->ops->finish(comm, step->queue, err);
-	return rc ? rc : put_update(step, err);
+	rc = comm->ops->finish(comm, executor->queue, err);
+	return rc ? rc : launch_update(executor, err);
 }
 
 /* ---- graphs ---- */
 
-static int capture(struct step *step, struct track *track,
-		   int (*put)(struct step *step, struct error *err), struct error *err)
+static int capture(struct executor *executor, struct captured_graph *captured_graph,
+		   int (*launch)(struct executor *executor, struct error *err), struct error *err)
 {
-	cudaStream_t stream = step->on.stream;
+	cudaStream_t stream = executor->config.stream;
 	cudaGraph_t graph = NULL;
 	/* Other threads (a loader's, comm's) may call CUDA as they like. */
 	int rc = cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
@@ -332,14 +332,14 @@ static int capture(struct step *step, struct track *track,
 
 	if (rc)
 		return rc;
-	rc = put(step, err);
+	rc = launch(executor, err);
 	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
 			   "capturing a step (--no-graph does without)", rc ? NULL : err);
 	rc = rc ? rc : ended;
 	/* Else all of it has the launching stream's priority, and the reduction waits behind the backward
 	 * pass that it is to run beside. */
 	if (!rc)
-		rc = cuda_check(cudaGraphInstantiate(&track->graph, graph,
+		rc = cuda_check(cudaGraphInstantiate(&captured_graph->graph, graph,
 						     cudaGraphInstantiateFlagUseNodePriority),
 				"making a CUDA graph (--no-graph does without)", err);
 	if (graph)
@@ -348,26 +348,26 @@ static int capture(struct step *step, struct track *track,
 }
 
 /* Launch by launch the first time (libraries load their code then), later as a graph. */
-static int run_track(struct step *step, struct track *track,
-		     int (*put)(struct step *step, struct error *err), struct error *err)
+static int run_captured(struct executor *executor, struct captured_graph *captured_graph,
+		     int (*launch)(struct executor *executor, struct error *err), struct error *err)
 {
 	int rc = 0;
 
-	if (step->request.no_graph || !track->warm) {
-		track->warm = true;
-		return put(step, err);
+	if (executor->request.no_graph || !captured_graph->warm) {
+		captured_graph->warm = true;
+		return launch(executor, err);
 	}
-	if (!track->graph)
-		rc = capture(step, track, put, err);
+	if (!captured_graph->graph)
+		rc = capture(executor, captured_graph, launch, err);
 	if (rc)
 		return rc;
-	return cuda_check(cudaGraphLaunch(track->graph, step->on.stream), "launching a step", err);
+	return cuda_check(cudaGraphLaunch(captured_graph->graph, executor->config.stream), "launching a step", err);
 }
 
 /* A comm of the host: between two graphs. */
-static int reduce_on_host(struct step *step, struct error *err)
+static int reduce_on_host(struct executor *executor, struct error *err)
 {
-	const struct step_request *request = &step->request;
+	const struct executor_request *request = &executor->request;
 	struct comm *comm = request->comm;
 	int rc = 0;
 
@@ -376,102 +376,102 @@ static int reduce_on_host(struct step *step, struct error *err)
 
 		bool last = i + 1 == request->buckets->bucket_count;
 
-		rc = comm->ops->all_reduce(comm, step->queue, request->gradients + bucket->offset,
+		rc = comm->ops->all_reduce(comm, executor->queue, request->gradients + bucket->offset,
 					   bucket->count + (last && request->vote), ELEMENT_F32,
 					   COMM_SUM, err);
 	}
-	return rc ? rc : comm->ops->finish(comm, step->queue, err);
+	return rc ? rc : comm->ops->finish(comm, executor->queue, err);
 }
 
-int cuda_step_run(struct step *step, const struct step_input *input, struct error *err)
+int cuda_executor_run(struct executor *executor, const struct executor_input *input, struct error *err)
 {
-	bool train = step->request.train;
-	int rc = step_parts_check(&step->parts, input, err);
+	bool train = executor->request.train;
+	int rc = executor_common_check(&executor->common, input, err);
 
 	if (rc || (!train && !input->count))
 		return rc;
 	if (input->count)
-		rc = find_program(step, input->count, err);
+		rc = find_compiled_graph(executor, input->count, err);
 	if (!rc)
-		rc = step_memory_bring(&step->memory, &step->on, &step->request, &step->plan, input,
+		rc = executor_memory_load_batch(&executor->memory, &executor->config, &executor->request, &executor->lowered, input,
 				       err);
 	if (rc)
 		return rc;
-	step->now = input->count ? &step->programs[0] : NULL;
-	step->first = input->first;
-	step->last = input->last;
-	if (step->now)
-		rc = run_track(step, &step->programs[0].tracks[input->first][input->last], put_run,
+	executor->current = input->count ? &executor->compiled_graphs[0] : NULL;
+	executor->first = input->first;
+	executor->last = input->last;
+	if (executor->current)
+		rc = run_captured(executor, &executor->compiled_graphs[0].captured[input->first][input->last], launch_run,
 			       err);
 	else
-		rc = put_run(step, err);
+		rc = launch_run(executor, err);
 	if (rc || !train || !input->last)
 		return rc;
 	/* A replayed graph has the collectives in it and calls nobody: comm hears here that the step's
 	 * are all on the stream, and what is begun from now on is none of them. */
-	if (step->request.comm->ops->on_stream)
-		return step->request.comm->ops->finish(step->request.comm, step->queue, err);
-	rc = reduce_on_host(step, err);
-	return rc ? rc : run_track(step, &step->update, put_update, err);
+	if (executor->request.comm->ops->on_stream)
+		return executor->request.comm->ops->finish(executor->request.comm, executor->queue, err);
+	rc = reduce_on_host(executor, err);
+	return rc ? rc : run_captured(executor, &executor->update, launch_update, err);
 }
 
 /* ---- what is read back ---- */
 
-int cuda_step_read(struct step *step, struct step_totals *out, struct error *err)
+int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {
-	struct step_mail *mail = step->memory.mail;
-	cudaStream_t stream = step->on.stream;
-	cudaError_t code = cudaMemcpyAsync(&mail->totals, step->memory.totals, sizeof mail->totals,
+	struct executor_readback *readback = executor->memory.readback;
+	cudaStream_t stream = executor->config.stream;
+	cudaError_t code = cudaMemcpyAsync(&readback->totals, executor->memory.totals, sizeof readback->totals,
 					   cudaMemcpyDeviceToHost, stream);
 	int rc;
 
 	if (!code)
-		code = cudaMemcpyAsync(step->memory.totals, &mail->none, sizeof mail->none,
+		code = cudaMemcpyAsync(executor->memory.totals, &readback->none, sizeof readback->none,
 				       cudaMemcpyHostToDevice, stream);
 	rc = cuda_check(code, "reading the losses", err);
 	if (!rc)
 		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
 	if (rc)
 		return rc;
-	*out = (struct step_totals){
-		.loss_sum = mail->totals.loss_sum,
-		.last_loss_sum = mail->totals.last_loss_sum,
-		.samples = mail->totals.samples,
-		.top1 = mail->totals.top1,
-		.top5 = mail->totals.top5,
-		.last_samples = mail->totals.last_samples,
-		.first_bad = mail->totals.first_bad,
+	*out = (struct executor_totals){
+		.loss_sum = readback->totals.loss_sum,
+		.last_loss_sum = readback->totals.last_loss_sum,
+		.samples = readback->totals.samples,
+		.top1 = readback->totals.top1,
+		.top5 = readback->totals.top5,
+		.last_samples = readback->totals.last_samples,
+		.first_nonfinite_step = readback->totals.first_nonfinite_step,
 	};
 	return 0;
 }
 
-int cuda_step_ask(struct step *step, struct error *err)
+int cuda_executor_start_votes(struct executor *executor, struct error *err)
 {
-	const struct step_request *request = &step->request;
-	cudaError_t code = cudaMemcpyAsync(&step->memory.mail->votes,
+	const struct executor_request *request = &executor->request;
+	cudaError_t code = cudaMemcpyAsync(&executor->memory.readback->votes,
 					   request->gradients + request->buckets->total,
-					   sizeof(float), cudaMemcpyDeviceToHost, step->on.stream);
+					   sizeof(float), cudaMemcpyDeviceToHost, executor->config.stream);
 
 	if (!code)
-		code = cudaEventRecord(step->memory.answered, step->on.stream);
+		code = cudaEventRecord(executor->memory.answered, executor->config.stream);
 	return cuda_check(code, "asking for the votes", err);
 }
 
-int cuda_step_votes(struct step *step, float *out, struct error *err)
+int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err)
 {
-	int rc = cuda_check(cudaEventSynchronize(step->memory.answered), "reading the votes", err);
+	int rc = cuda_check(cudaEventSynchronize(executor->memory.answered), "reading the votes", err);
 
 	if (!rc)
-		*out = step->memory.mail->votes;
+		*out = executor->memory.readback->votes;
 	return rc;
 }
 
-int cuda_step_scale(struct step *step, const struct step_scale *begin, struct step_scale *now,
+int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
 		    struct error *err)
 {
-	struct kernel_scaler *mail = &step->memory.mail->scaler;
-	cudaStream_t stream = step->on.stream;
-	int rc = cuda_check(cudaMemcpyAsync(mail, step->memory.scaler, sizeof *mail,
+	struct kernel_scaler *readback = &executor->memory.readback->scaler;
+	cudaStream_t stream = executor->config.stream;
+	int rc = cuda_check(cudaMemcpyAsync(readback, executor->memory.scaler, sizeof *readback,
 					    cudaMemcpyDeviceToHost, stream),
 			    "reading the scale of the loss", err);
 
@@ -480,15 +480,15 @@ int cuda_step_scale(struct step *step, const struct step_scale *begin, struct st
 	if (rc)
 		return rc;
 	if (now)
-		*now = (struct step_scale){scales(step) ? mail->scale : 1, mail->good,
-					   mail->skipped};
+		*now = (struct grad_scaler_state){scales(executor) ? readback->scale : 1, readback->growth_tracker,
+					   readback->skipped};
 	if (now)
-		mail->skipped = 0;
+		readback->skipped = 0;
 	if (begin) {
-		mail->scale = begin->scale;
-		mail->good = begin->good;
+		readback->scale = begin->scale;
+		readback->growth_tracker = begin->growth_tracker;
 	}
-	rc = cuda_check(cudaMemcpyAsync(step->memory.scaler, mail, sizeof *mail,
+	rc = cuda_check(cudaMemcpyAsync(executor->memory.scaler, readback, sizeof *readback,
 					cudaMemcpyHostToDevice, stream),
 			"setting the scale of the loss", err);
 	return rc ? rc : cuda_wait(stream, CUDA_WAIT_MS, err);

@@ -12,22 +12,22 @@
 /* ---- out of memory ---- */
 
 /* Is there room for all of it? Asked before anything is taken, so that what is said is true. */
-static int check_room(const struct cuda *cuda, const struct step_request *request,
-		      const struct plan *plan, const struct step_parts *parts, struct error *err)
+static int check_room(const struct cuda *cuda, const struct executor_request *request,
+		      const struct lowered_graph *lowered, const struct executor_common *common, struct error *err)
 {
-	struct step_request least = *request;
-	size_t available, total, wanted, stretches = request->train ? parts->stretch_count : 0;
+	struct executor_request min = *request;
+	size_t available, total, wanted, param_ranges = request->train ? common->param_range_count : 0;
 	char what[64], hint[64] = "not even a batch of 1 would fit";
 	int rc, fits;
 
 	if (cudaMemGetInfo(&available, &total))
 		return 0;
-	least.deterministic = false;
-	rc = step_bytes_all(&least, stretches, plan->number, cuda->multiprocessors, &wanted, err);
+	min.deterministic = false;
+	rc = executor_bytes_with_eval(&min, param_ranges, lowered->number, cuda->multiprocessors, &wanted, err);
 	if (rc || wanted <= available)
 		return rc;
-	fits = step_largest_batch(request, stretches, plan->number, cuda->multiprocessors,
-				  available - (available < total / KEPT_PART ? available : total / KEPT_PART));
+	fits = executor_largest_batch(request, param_ranges, lowered->number, cuda->multiprocessors,
+				  available - (available < total / RESERVED_FRACTION ? available : total / RESERVED_FRACTION));
 	if (fits > 0)
 		snprintf(hint, sizeof hint, "a batch of %d would fit", fits);
 	else if (request->deterministic)
@@ -41,29 +41,29 @@ static int check_room(const struct cuda *cuda, const struct step_request *reques
 /* ---- lists and small things ---- */
 
 /* Of pageable memory cudaMemcpy returns before all has arrived, and our streams do not wait for the
- * default one, on which it goes: step_memory_new waits for it. */
+ * default one, on which it goes: executor_memory_new waits for it. */
 static int to_device(const void *from, void *to, size_t bytes, struct error *err)
 {
 	return cuda_check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU",
 			  err);
 }
 
-static int make_weights(const struct step_request *request, const struct plan *plan,
-			struct step_memory *memory, struct error *err)
+static int make_weights(const struct executor_request *request, const struct lowered_graph *lowered,
+			struct executor_memory *memory, struct error *err)
 {
-	struct kernel_weight *list = calloc((size_t)plan->node_count + 1, sizeof *list);
+	struct kernel_weight *list = calloc((size_t)lowered->node_count + 1, sizeof *list);
 	int count = 0, rc;
 
 	if (!list)
 		return error_memory(err, "a training step");
-	for (int i = 0; i < plan->node_count; i++) {
-		const struct plan_weight *weight = &plan->nodes[i].weight;
+	for (int i = 0; i < lowered->node_count; i++) {
+		const struct lowered_weight *weight = &lowered->nodes[i].weight;
 
 		if (weight->param < 0 || weight->in_place)
 			continue;
 		list[count++] = (struct kernel_weight){
 			request->weights + request->buckets->offsets[weight->param],
-			memory->program.copies + weight->copy,
+			memory->graph_memory.copies + weight->copy,
 			weight->outputs,
 			weight->channels,
 			weight->inner,
@@ -79,40 +79,40 @@ static int make_weights(const struct step_request *request, const struct plan *p
 	return rc;
 }
 
-static int make_stretches(const struct step_request *request, const struct step_parts *parts,
-			  struct step_memory *memory, struct error *err)
+static int make_param_ranges(const struct executor_request *request, const struct executor_common *common,
+			  struct executor_memory *memory, struct error *err)
 {
-	struct kernel_stretch *list = calloc(parts->stretch_count + 1, sizeof *list);
-	size_t bytes = memory->sizes.stretches;
+	struct kernel_param_range *list = calloc(common->param_range_count + 1, sizeof *list);
+	size_t bytes = memory->sizes.param_ranges;
 	int rc;
 
 	if (!list)
 		return error_memory(err, "a training step");
-	for (size_t i = 0; i < parts->stretch_count; i++)
-		list[i] = (struct kernel_stretch){
-			(int64_t)parts->stretches[i].offset, (int64_t)parts->stretches[i].count,
-			parts->stretches[i].decay ? request->sgd.weight_decay : 0};
-	memory->stretch_count = (int)parts->stretch_count;
-	rc = cuda_memory(bytes, "the list of parameters", (void **)&memory->stretches, err);
+	for (size_t i = 0; i < common->param_range_count; i++)
+		list[i] = (struct kernel_param_range){
+			(int64_t)common->param_ranges[i].offset, (int64_t)common->param_ranges[i].count,
+			common->param_ranges[i].decay ? request->sgd.weight_decay : 0};
+	memory->param_range_count = (int)common->param_range_count;
+	rc = cuda_memory(bytes, "the list of parameters", (void **)&memory->param_ranges, err);
 	if (!rc && bytes)
-		rc = to_device(list, memory->stretches, bytes, err);
+		rc = to_device(list, memory->param_ranges, bytes, err);
 	free(list);
 	return rc;
 }
 
 /* Totals, scale, and the table of bytes. */
-static int make_state(const struct step_request *request, struct step_memory *memory,
+static int make_state(const struct executor_request *request, struct executor_memory *memory,
 		      struct error *err)
 {
 	const struct kernel_scaler scaler = {.scale = LOSS_SCALE_BEGIN};
-	const struct kernel_totals none = {.first_bad = -1};
+	const struct kernel_totals none = {.first_nonfinite_step = -1};
 	size_t table = memory->sizes.table;
-	int rc = cuda_check(cudaMallocHost((void **)&memory->mail, sizeof *memory->mail),
+	int rc = cuda_check(cudaMallocHost((void **)&memory->readback, sizeof *memory->readback),
 			    "pinned memory", err);
 
 	if (rc)
 		return rc;
-	memory->mail->none = none;
+	memory->readback->none = none;
 	rc = cuda_check(cudaEventCreateWithFlags(&memory->answered, WAITED_FOR),
 			"an event of the GPU", err);
 	if (!rc)
@@ -129,122 +129,122 @@ static int make_state(const struct step_request *request, struct step_memory *me
 	return rc ? rc : to_device(request->table, memory->table, table, err);
 }
 
-static int make_ways(struct step_memory *memory, struct error *err)
+static int make_staging(struct executor_memory *memory, struct error *err)
 {
-	const struct step_sizes *sizes = &memory->sizes;
+	const struct executor_sizes *sizes = &memory->sizes;
 	int rc = 0;
 
-	rc = cuda_memory(sizes->front, "the targets of a batch", (void **)&memory->front,
+	rc = cuda_memory(sizes->graph_inputs, "the targets of a batch", (void **)&memory->graph_inputs,
 			 err);
 	if (!rc)
 		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
 				"a stream of the GPU", err);
 	for (int i = 0; !rc && i < 2; i++) {
-		struct step_way *way = &memory->ways[i];
+		struct executor_staging *staging = &memory->staging[i];
 
-		rc = cuda_memory(sizes->way, "the samples of two batches",
-				 (void **)&way->device, err);
+		rc = cuda_memory(sizes->staging, "the samples of two batches",
+				 (void **)&staging->device, err);
 		if (!rc)
-			rc = cuda_check(cudaMallocHost((void **)&way->host, sizes->way),
+			rc = cuda_check(cudaMallocHost((void **)&staging->host, sizes->staging),
 					"pinned memory for the samples", err);
 		if (!rc)
-			rc = cuda_check(cudaEventCreateWithFlags(&way->copied, WAITED_FOR),
+			rc = cuda_check(cudaEventCreateWithFlags(&staging->copied, WAITED_FOR),
 					"an event of the GPU", err);
 		if (!rc)
 			rc = cuda_check(
-				cudaEventCreateWithFlags(&way->taken, cudaEventDisableTiming),
+				cudaEventCreateWithFlags(&staging->consumed, cudaEventDisableTiming),
 				"an event of the GPU", err);
 	}
 	return rc;
 }
 
-int step_memory_new(struct cuda *cuda, const struct step_request *request, const struct plan *plan,
-		    const struct step_parts *parts, struct step_memory *out, struct error *err)
+int executor_memory_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
+		    const struct executor_common *common, struct executor_memory *out, struct error *err)
 {
-	const struct step_sizes *sizes = &out->sizes;
+	const struct executor_sizes *sizes = &out->sizes;
 	char what[64];
-	int rc = check_room(cuda, request, plan, parts, err);
+	int rc = check_room(cuda, request, lowered, common, err);
 
-	step_sizes(request, plan, request->train ? parts->stretch_count : 0, &out->sizes);
+	executor_sizes_compute(request, lowered, request->train ? common->param_range_count : 0, &out->sizes);
 	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
 	if (!rc)
-		rc = cuda_memory(sizes->arena, what, (void **)&out->program.arena, err);
+		rc = cuda_memory(sizes->arena, what, (void **)&out->graph_memory.arena, err);
 	if (!rc)
 		rc = cuda_memory(sizes->copies, "copies of the weights",
-				 (void **)&out->program.copies, err);
+				 (void **)&out->graph_memory.copies, err);
 	if (!rc)
-		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->program.saved, err);
+		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->graph_memory.saved, err);
 	if (!rc)
 		rc = cuda_memory(sizes->losses, "the losses", (void **)&out->losses, err);
 	if (!rc)
-		rc = cuda_memory(sizes->places, "the losses", (void **)&out->places, err);
+		rc = cuda_memory(sizes->label_ranks, "the losses", (void **)&out->label_ranks, err);
 	if (!rc)
-		rc = make_weights(request, plan, out, err);
+		rc = make_weights(request, lowered, out, err);
 	if (!rc && request->train)
-		rc = make_stretches(request, parts, out, err);
+		rc = make_param_ranges(request, common, out, err);
 	if (!rc)
 		rc = make_state(request, out, err);
 	if (!rc)
-		rc = make_ways(out, err);
+		rc = make_staging(out, err);
 	return rc ? rc : cuda_check(cudaDeviceSynchronize(), "copying to the GPU", err);
 }
 
-void step_memory_free(struct step_memory *memory)
+void executor_memory_free(struct executor_memory *memory)
 {
 	for (int i = 0; i < 2; i++) {
-		struct step_way *way = &memory->ways[i];
+		struct executor_staging *staging = &memory->staging[i];
 
-		cudaFree(way->device);
-		cudaFreeHost(way->host);
-		if (way->copied)
-			cudaEventDestroy(way->copied);
-		if (way->taken)
-			cudaEventDestroy(way->taken);
+		cudaFree(staging->device);
+		cudaFreeHost(staging->host);
+		if (staging->copied)
+			cudaEventDestroy(staging->copied);
+		if (staging->consumed)
+			cudaEventDestroy(staging->consumed);
 	}
 	if (memory->side)
 		cudaStreamDestroy(memory->side);
-	cudaFree(memory->front);
-	cudaFree(memory->program.arena);
-	cudaFree(memory->program.copies);
-	cudaFree(memory->program.saved);
-	cudaFree(memory->program.workspace);
+	cudaFree(memory->graph_inputs);
+	cudaFree(memory->graph_memory.arena);
+	cudaFree(memory->graph_memory.copies);
+	cudaFree(memory->graph_memory.saved);
+	cudaFree(memory->graph_memory.workspace);
 	cudaFree(memory->weights);
-	cudaFree(memory->stretches);
+	cudaFree(memory->param_ranges);
 	cudaFree(memory->table);
 	cudaFree(memory->losses);
-	cudaFree(memory->places);
+	cudaFree(memory->label_ranks);
 	cudaFree(memory->totals);
 	cudaFree(memory->scaler);
-	cudaFreeHost(memory->mail);
+	cudaFreeHost(memory->readback);
 	if (memory->answered)
 		cudaEventDestroy(memory->answered);
-	*memory = (struct step_memory){0};
+	*memory = (struct executor_memory){0};
 }
 
-int step_memory_workspace(struct step_memory *memory, size_t bytes, cudaStream_t stream,
+int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes, cudaStream_t stream,
 			  bool *moved, struct error *err)
 {
 	int rc;
 
 	*moved = false;
-	if (memory->program.workspace && bytes <= memory->workspace_bytes)
+	if (memory->graph_memory.workspace && bytes <= memory->workspace_bytes)
 		return 0;
 	rc = cuda_wait(stream, CUDA_WAIT_MS, err);
 	if (rc)
 		return rc;
 	*moved = true;
-	cudaFree(memory->program.workspace);
-	memory->program.workspace = NULL;
+	cudaFree(memory->graph_memory.workspace);
+	memory->graph_memory.workspace = NULL;
 	memory->workspace_bytes = bytes;
-	return cuda_memory(bytes, "cuDNN's workspace", &memory->program.workspace, err);
+	return cuda_memory(bytes, "cuDNN's workspace", &memory->graph_memory.workspace, err);
 }
 
 /* ---- batches ---- */
 
-static void fill(const struct step_memory *memory, const struct step_request *request,
-		 const struct step_input *input, char *to)
+static void fill_staging(const struct executor_memory *memory, const struct executor_request *request,
+		 const struct executor_input *input, char *to)
 {
-	struct kernel_run run = {
+	struct kernel_run_params run = {
 		.lr = input->lr,
 		.share = (float)(1.0 / (double)input->global_count),
 		.count = input->count,
@@ -254,16 +254,16 @@ static void fill(const struct step_memory *memory, const struct step_request *re
 	};
 	size_t count = (size_t)input->count;
 	size_t targets = request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
-	int32_t *choices = (int32_t *)(void *)(to + memory->sizes.choices_at);
+	int32_t *augments = (int32_t *)(void *)(to + memory->sizes.augments_at);
 
 	memcpy(to, &run, sizeof run);
 	if (!count)
 		return;
 	memcpy(to + memory->sizes.targets_at, input->target, targets * 4);
-	for (size_t i = 0; input->choices && i < count; i++) {
-		choices[3 * i] = input->choices[i].top;
-		choices[3 * i + 1] = input->choices[i].left;
-		choices[3 * i + 2] = input->choices[i].flip;
+	for (size_t i = 0; input->augments && i < count; i++) {
+		augments[3 * i] = input->augments[i].top;
+		augments[3 * i + 1] = input->augments[i].left;
+		augments[3 * i + 2] = input->augments[i].flip;
 	}
 	if (input->resident)
 		memcpy(to + memory->sizes.indices_at, input->indices, count * sizeof(uint32_t));
@@ -272,76 +272,76 @@ static void fill(const struct step_memory *memory, const struct step_request *re
 	       count * memory->sizes.sample);
 }
 
-static int send(struct step_memory *memory, struct step_way *way, const struct step_input *input,
+static int copy_to_staging(struct executor_memory *memory, struct executor_staging *staging, const struct executor_input *input,
 		struct error *err)
 {
 	size_t samples = input->resident ? 0 : (size_t)input->count * memory->sizes.sample;
-	size_t bytes = input->count ? memory->sizes.samples_at + samples : memory->sizes.front;
-	cudaError_t code = way->used ? cudaStreamWaitEvent(memory->side, way->taken, 0) : 0;
+	size_t bytes = input->count ? memory->sizes.samples_at + samples : memory->sizes.graph_inputs;
+	cudaError_t code = staging->used ? cudaStreamWaitEvent(memory->side, staging->consumed, 0) : 0;
 
 	if (!code)
-		code = cudaMemcpyAsync(way->device, way->host, bytes, cudaMemcpyHostToDevice,
+		code = cudaMemcpyAsync(staging->device, staging->host, bytes, cudaMemcpyHostToDevice,
 				       memory->side);
 	if (!code)
-		code = cudaEventRecord(way->copied, memory->side);
+		code = cudaEventRecord(staging->copied, memory->side);
 	return cuda_check(code, "copying a batch to the GPU", err);
 }
 
-static int receive(struct step_memory *memory, struct step_way *way, const struct kernel_on *on,
-		   const struct step_request *request, const struct plan *plan,
-		   const struct step_input *input, struct error *err)
+static int unpack_batch(struct executor_memory *memory, struct executor_staging *staging, const struct kernel_config *config,
+		   const struct executor_request *request, const struct lowered_graph *lowered,
+		   const struct executor_input *input, struct error *err)
 {
 	const struct shape *shape = &request->graph->values[0];
 	bool raw = input->raw || input->resident;
 	const struct kernel_input call = {
-		.raw = input->resident ? input->resident : way->device + memory->sizes.samples_at,
+		.raw = input->resident ? input->resident : staging->device + memory->sizes.samples_at,
 		.index = input->resident
-				 ? (const uint32_t *)(void *)(way->device + memory->sizes.indices_at)
+				 ? (const uint32_t *)(void *)(staging->device + memory->sizes.indices_at)
 				 : NULL,
-		.places = raw && input->choices
-				  ? (const int32_t *)(void *)(way->device + memory->sizes.choices_at)
+		.crops = raw && input->augments
+				  ? (const int32_t *)(void *)(staging->device + memory->sizes.augments_at)
 				  : NULL,
 		.table = memory->table,
-		.out = memory->program.arena + plan->slots[plan->input].offset,
+		.out = memory->graph_memory.arena + lowered->slots[lowered->input].offset,
 		.n = input->count,
 		.c = shape->channels,
 		.h = shape->height,
 		.w = shape->width,
-		.padded = plan->input_channels,
-		.pad = raw && input->choices ? request->crop_pad : 0,
+		.padded = lowered->input_channels,
+		.pad = raw && input->augments ? request->crop_pad : 0,
 	};
-	cudaError_t code = cudaStreamWaitEvent(on->stream, way->copied, 0);
+	cudaError_t code = cudaStreamWaitEvent(config->stream, staging->copied, 0);
 
 	if (!code)
-		code = cudaMemcpyAsync(memory->front, way->device, memory->sizes.front,
-				       cudaMemcpyDeviceToDevice, on->stream);
+		code = cudaMemcpyAsync(memory->graph_inputs, staging->device, memory->sizes.graph_inputs,
+				       cudaMemcpyDeviceToDevice, config->stream);
 	if (!code && input->count)
-		kernel_input(on, &call);
+		kernel_input(config, &call);
 	if (!code)
-		code = cudaEventRecord(way->taken, on->stream);
+		code = cudaEventRecord(staging->consumed, config->stream);
 	if (!code)
 		code = cudaGetLastError();
-	way->used = true;
+	staging->used = true;
 	return cuda_check(code, "taking a batch", err);
 }
 
-int step_memory_bring(struct step_memory *memory, const struct kernel_on *on,
-		      const struct step_request *request, const struct plan *plan,
-		      const struct step_input *input, struct error *err)
+int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
+		      const struct executor_request *request, const struct lowered_graph *lowered,
+		      const struct executor_input *input, struct error *err)
 {
-	struct step_way *way = &memory->ways[memory->next_way];
+	struct executor_staging *staging = &memory->staging[memory->next_staging];
 	int rc = 0;
 
 	if (request->table && input->count && !input->raw && !input->resident)
 		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
-	memory->next_way = !memory->next_way;
+	memory->next_staging = !memory->next_staging;
 	/* Its last batch has left; so the host is two batches ahead at the most. */
-	if (way->used)
-		rc = cuda_check(cudaEventSynchronize(way->copied), "copying a batch to the GPU",
+	if (staging->used)
+		rc = cuda_check(cudaEventSynchronize(staging->copied), "copying a batch to the GPU",
 				err);
 	if (rc)
 		return rc;
-	fill(memory, request, input, way->host);
-	rc = send(memory, way, input, err);
-	return rc ? rc : receive(memory, way, on, request, plan, input, err);
+	fill_staging(memory, request, input, staging->host);
+	rc = copy_to_staging(memory, staging, input, err);
+	return rc ? rc : unpack_batch(memory, staging, config, request, lowered, input, err);
 }

@@ -12,49 +12,49 @@ static size_t rounded(size_t bytes, size_t to)
 
 static size_t aligned(size_t bytes)
 {
-	return rounded(bytes, PLAN_ALIGNMENT);
+	return rounded(bytes, LOWERED_ALIGNMENT);
 }
 
-void step_sizes(const struct step_request *request, const struct plan *plan, size_t stretch_count,
-		struct step_sizes *out)
+void executor_sizes_compute(const struct executor_request *request, const struct lowered_graph *lowered, size_t param_range_count,
+		struct executor_sizes *out)
 {
 	const struct graph *graph = request->graph;
-	size_t batch = (size_t)plan->batch, weights = 0;
+	size_t batch = (size_t)lowered->batch, weights = 0;
 	size_t targets =
 		request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
 
-	for (int i = 0; i < plan->node_count; i++)
-		weights += plan->nodes[i].weight.param >= 0 && !plan->nodes[i].weight.in_place;
-	*out = (struct step_sizes){
-		.arena = plan->arena_bytes,
-		.copies = plan->copies_bytes,
-		.saved = plan->saved_floats * sizeof(float),
+	for (int i = 0; i < lowered->node_count; i++)
+		weights += lowered->nodes[i].weight.param >= 0 && !lowered->nodes[i].weight.in_place;
+	*out = (struct executor_sizes){
+		.arena = lowered->arena_bytes,
+		.copies = lowered->copies_bytes,
+		.saved = lowered->saved_floats * sizeof(float),
 		.losses = batch * sizeof(float),
-		.places = batch * sizeof(int32_t),
+		.label_ranks = batch * sizeof(int32_t),
 		.weights = weights * sizeof(struct kernel_weight),
-		.stretches = stretch_count * sizeof(struct kernel_stretch),
+		.param_ranges = param_range_count * sizeof(struct kernel_param_range),
 		.table = request->table ? (size_t)graph->values[0].channels * 256 * sizeof(float)
 					: 0,
-		.targets_at = aligned(sizeof(struct kernel_run)),
-		.front = aligned(sizeof(struct kernel_run)) + aligned(targets * 4),
+		.targets_at = aligned(sizeof(struct kernel_run_params)),
+		.graph_inputs = aligned(sizeof(struct kernel_run_params)) + aligned(targets * 4),
 		.sample = (size_t)shape_count(&graph->values[0]) *
 			  (request->table ? 1 : sizeof(float)),
 	};
-	out->choices_at = out->front;
-	out->indices_at = out->choices_at + aligned(batch * 3 * sizeof(int32_t));
+	out->augments_at = out->graph_inputs;
+	out->indices_at = out->augments_at + aligned(batch * 3 * sizeof(int32_t));
 	out->samples_at = out->indices_at + aligned(batch * sizeof(uint32_t));
-	out->way = out->samples_at + batch * out->sample;
+	out->staging = out->samples_at + batch * out->sample;
 }
 
 /* Pages for what is large; what is small shares some. */
-size_t step_bytes(const struct step_request *request, const struct step_sizes *sizes)
+size_t executor_bytes(const struct executor_request *request, const struct executor_sizes *sizes)
 {
 	const size_t all[] = {sizes->arena,	sizes->copies,	sizes->saved, sizes->losses,
-			      sizes->places,	sizes->weights, sizes->table, sizes->front,
-			      sizes->stretches, sizes->way,	sizes->way,
+			      sizes->label_ranks,	sizes->weights, sizes->table, sizes->graph_inputs,
+			      sizes->param_ranges, sizes->staging,	sizes->staging,
 			      /* Choosing algorithms by what is free gives other bits. */
 			      request->deterministic ? TUNING_WORKSPACE : LINEAR_WORKSPACE};
-	size_t sum = 0, small = 4 * PLAN_ALIGNMENT; /* totals, scale */
+	size_t sum = 0, small = 4 * LOWERED_ALIGNMENT; /* totals, scale */
 
 	for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
 		if (all[i] < PAGE / 2)
@@ -65,26 +65,26 @@ size_t step_bytes(const struct step_request *request, const struct step_sizes *s
 	return sum + rounded(small, PAGE);
 }
 
-static int bytes_of(const struct step_request *request, size_t stretch_count, enum number number,
+static int bytes_of(const struct executor_request *request, size_t param_range_count, enum number number,
 		    int multiprocessors, size_t *out, struct error *err)
 {
-	struct step_sizes sizes;
-	struct plan plan;
-	int rc = plan_make(request->graph, request->buckets, request->batch, number,
-			   request->train, multiprocessors, &plan, err);
+	struct executor_sizes sizes;
+	struct lowered_graph lowered;
+	int rc = lowered_graph_make(request->graph, request->buckets, request->batch, number,
+			   request->train, multiprocessors, &lowered, err);
 
 	if (rc)
 		return rc;
-	step_sizes(request, &plan, stretch_count, &sizes);
-	*out = step_bytes(request, &sizes);
-	plan_free(&plan);
+	executor_sizes_compute(request, &lowered, param_range_count, &sizes);
+	*out = executor_bytes(request, &sizes);
+	lowered_graph_free(&lowered);
 	return 0;
 }
 
-size_t step_bytes_beside(const struct step_request *request, enum number number,
+size_t executor_bytes_of_eval(const struct executor_request *request, enum number number,
 			 int multiprocessors)
 {
-	struct step_request evaluation = *request;
+	struct executor_request evaluation = *request;
 	size_t bytes = 0;
 
 	evaluation.train = false;
@@ -93,28 +93,28 @@ size_t step_bytes_beside(const struct step_request *request, enum number number,
 	return bytes;
 }
 
-int step_bytes_all(const struct step_request *request, size_t stretch_count, enum number number,
+int executor_bytes_with_eval(const struct executor_request *request, size_t param_range_count, enum number number,
 		   int multiprocessors, size_t *out, struct error *err)
 {
 	size_t own;
-	int rc = bytes_of(request, stretch_count, number, multiprocessors, &own, err);
+	int rc = bytes_of(request, param_range_count, number, multiprocessors, &own, err);
 
 	if (!rc)
-		*out = own + step_bytes_beside(request, number, multiprocessors);
+		*out = own + executor_bytes_of_eval(request, number, multiprocessors);
 	return rc;
 }
 
-int step_largest_batch(const struct step_request *request, size_t stretch_count,
+int executor_largest_batch(const struct executor_request *request, size_t param_range_count,
 		       enum number number, int multiprocessors, size_t available)
 {
 	int fits = 0, over = request->batch;
 
 	while (over - fits > 1) {
-		struct step_request smaller = *request;
+		struct executor_request smaller = *request;
 		size_t bytes;
 
 		smaller.batch = fits + (over - fits) / 2;
-		if (step_bytes_all(&smaller, stretch_count, number, multiprocessors, &bytes, NULL))
+		if (executor_bytes_with_eval(&smaller, param_range_count, number, multiprocessors, &bytes, NULL))
 			break;
 		if (bytes <= available)
 			fits = smaller.batch;

@@ -23,7 +23,7 @@ struct nvml_process { /* nvmlProcessInfo_t since driver 510, of the _v3 call */
 	unsigned long long memory;
 	unsigned gpu_instance, compute_instance;
 };
-#define PROCESSES_MOST 64
+#define PROCESSES_MAX 64
 typedef struct nvml_device *nvml_handle;
 
 struct gpu_meter {
@@ -36,7 +36,7 @@ struct gpu_meter {
 	/* NULL in other drivers. */
 	int (*use)(nvml_handle, struct nvml_use *);
 	int (*power_mw)(nvml_handle, unsigned *);
-	int (*slow)(nvml_handle, unsigned long long *);
+	int (*throttled)(nvml_handle, unsigned long long *);
 	int (*processes)(nvml_handle, unsigned *, struct nvml_process *);
 };
 
@@ -44,15 +44,15 @@ struct gpu_meter {
 static const struct {
 	const char *name;
 	unsigned long long bit;
-} reasons[GPU_SLOW_COUNT] = {
-	[GPU_SLOW_POWER] = {"power-cap", 0x4},
-	[GPU_SLOW_THERMAL] = {"thermal", 0x20},
-	[GPU_SLOW_HW_THERMAL] = {"hw-thermal", 0x40},
-	[GPU_SLOW_POWER_BRAKE] = {"power-brake", 0x80},
-	[GPU_SLOW_HW] = {"hw-slowdown", 0x8},
+} reasons[GPU_THROTTLE_COUNT] = {
+	[GPU_THROTTLE_POWER] = {"power-cap", 0x4},
+	[GPU_THROTTLE_THERMAL] = {"thermal", 0x20},
+	[GPU_THROTTLE_HW_THERMAL] = {"hw-thermal", 0x40},
+	[GPU_THROTTLE_POWER_BRAKE] = {"power-brake", 0x80},
+	[GPU_THROTTLE_HW] = {"hw-slowdown", 0x8},
 };
 
-const char *gpu_slow_name(enum gpu_slow why)
+const char *gpu_throttle_name(enum gpu_throttle why)
 {
 	return reasons[why].name;
 }
@@ -66,7 +66,7 @@ static bool load(struct gpu_meter *meter)
 		{"nvmlDeviceGetMemoryInfo", &meter->memory, true},
 		{"nvmlDeviceGetUtilizationRates", &meter->use, false},
 		{"nvmlDeviceGetPowerUsage", &meter->power_mw, false},
-		{"nvmlDeviceGetCurrentClocksThrottleReasons", &meter->slow, false},
+		{"nvmlDeviceGetCurrentClocksThrottleReasons", &meter->throttled, false},
 		{"nvmlDeviceGetComputeRunningProcesses_v3", &meter->processes, false},
 	};
 
@@ -119,22 +119,22 @@ void gpu_meter_read(const struct gpu_meter *meter, struct gpu_reading *out)
 {
 	struct nvml_memory memory;
 	struct nvml_use use;
-	unsigned long long slow = 0;
+	unsigned long long throttled = 0;
 	unsigned power_mw;
 
-	*out = (struct gpu_reading){.use = NAN, .memory_bytes = NAN, .power_w = NAN};
+	*out = (struct gpu_reading){.utilization = NAN, .memory_bytes = NAN, .power_w = NAN};
 	if (!meter)
 		return;
 	if (!meter->memory(meter->handle, &memory))
 		out->memory_bytes = (double)memory.used;
 	if (meter->use && !meter->use(meter->handle, &use))
-		out->use = use.gpu;
+		out->utilization = use.gpu;
 	if (meter->power_mw && !meter->power_mw(meter->handle, &power_mw))
 		out->power_w = power_mw / 1e3;
-	if (!meter->slow || meter->slow(meter->handle, &slow))
+	if (!meter->throttled || meter->throttled(meter->handle, &throttled))
 		return;
-	for (int why = 0; why < GPU_SLOW_COUNT; why++)
-		out->slow[why] = slow & reasons[why].bit;
+	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+		out->throttled[why] = throttled & reasons[why].bit;
 }
 
 static void process_text(const struct nvml_process *process, char *text, size_t size)
@@ -156,16 +156,16 @@ static void process_text(const struct nvml_process *process, char *text, size_t 
 	free(name);
 }
 
-void gpu_holders(const char *uuid, const char *library, char *text, size_t size)
+void gpu_processes_text(const char *uuid, const char *library, char *text, size_t size)
 {
 	struct gpu_meter *meter = gpu_meter_open(uuid, library);
-	struct nvml_process list[PROCESSES_MOST];
-	unsigned count = PROCESSES_MOST;
+	struct nvml_process list[PROCESSES_MAX];
+	unsigned count = PROCESSES_MAX;
 	size_t at = 0;
 
 	*text = 0;
 	if (meter && meter->processes && !meter->processes(meter->handle, &count, list))
-		for (unsigned i = 0; i < count && i < PROCESSES_MOST && at + 1 < size; i++) {
+		for (unsigned i = 0; i < count && i < PROCESSES_MAX && at + 1 < size; i++) {
 			char one[128];
 			int n;
 
@@ -189,18 +189,18 @@ static double unknown(double value)
 
 void gpu_reading_pack(const struct gpu_reading *reading, double values[GPU_READING_VALUES])
 {
-	values[0] = known(-reading->use);
+	values[0] = known(-reading->utilization);
 	values[1] = known(reading->memory_bytes);
 	values[2] = known(reading->power_w);
-	for (int why = 0; why < GPU_SLOW_COUNT; why++)
-		values[3 + why] = reading->slow[why];
+	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+		values[3 + why] = reading->throttled[why];
 }
 
 void gpu_reading_unpack(const double values[GPU_READING_VALUES], struct gpu_reading *out)
 {
-	*out = (struct gpu_reading){.use = unknown(-values[0]) + 0.0,
+	*out = (struct gpu_reading){.utilization = unknown(-values[0]) + 0.0,
 				    .memory_bytes = unknown(values[1]),
 				    .power_w = unknown(values[2])};
-	for (int why = 0; why < GPU_SLOW_COUNT; why++)
-		out->slow[why] = values[3 + why] > 0;
+	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+		out->throttled[why] = values[3 + why] > 0;
 }

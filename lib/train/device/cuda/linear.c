@@ -7,20 +7,20 @@
 #include "train/device/cuda/cuda.h"
 
 /* d (m by n) = a b, with a (m by k) transposed or not, b (k by n) transposed or not. */
-struct product {
-	cublasLtMatmulDesc_t how;
+struct matmul {
+	cublasLtMatmulDesc_t descriptor;
 	cublasLtMatrixLayout_t a, b, d;
 	cublasLtMatmulAlgo_t algorithm;
 	bool used;
 };
 
-struct linear {
+struct cuda_linear {
 	struct cuda *cuda;
 	char name[64];
-	struct product forward, input, weights;
+	struct matmul forward, input, weights;
 };
 
-struct product_shape {
+struct matmul_shape {
 	int m, n, k;
 	bool a_transposed, b_transposed;
 	cudaDataType_t type, d_type;
@@ -38,33 +38,33 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, i
 	return cublasLtMatrixLayoutCreate(out, type, (uint64_t)rows, (uint64_t)columns, rows);
 }
 
-static cublasStatus_t layouts(struct product *product, const struct product_shape *s,
+static cublasStatus_t layouts(struct matmul *matmul, const struct matmul_shape *s,
 			      const struct layer_rules *rules)
 {
 	cublasOperation_t a = s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 	cublasOperation_t b = s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
 	bool tf32 = rules->number == NUMBER_F32 && rules->tf32;
 	cublasStatus_t rc = cublasLtMatmulDescCreate(
-		&product->how, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+		&matmul->descriptor, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
 		CUDA_R_32F);
 
 	if (!rc)
-		rc = cublasLtMatmulDescSetAttribute(product->how, CUBLASLT_MATMUL_DESC_TRANSA, &a,
+		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSA, &a,
 						    sizeof a);
 	if (!rc)
-		rc = cublasLtMatmulDescSetAttribute(product->how, CUBLASLT_MATMUL_DESC_TRANSB, &b,
+		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSB, &b,
 						    sizeof b);
 	if (!rc)
-		rc = s->a_transposed ? layout(&product->a, s->type, s->k, s->m)
-				     : layout(&product->a, s->type, s->m, s->k);
+		rc = s->a_transposed ? layout(&matmul->a, s->type, s->k, s->m)
+				     : layout(&matmul->a, s->type, s->m, s->k);
 	if (!rc)
-		rc = s->b_transposed ? layout(&product->b, s->type, s->n, s->k)
-				     : layout(&product->b, s->type, s->k, s->n);
-	return rc ? rc : layout(&product->d, s->d_type, s->m, s->n);
+		rc = s->b_transposed ? layout(&matmul->b, s->type, s->n, s->k)
+				     : layout(&matmul->b, s->type, s->k, s->n);
+	return rc ? rc : layout(&matmul->d, s->d_type, s->m, s->n);
 }
 
-static cublasStatus_t find_algorithm(struct cuda *cuda, struct product *product,
-				     const struct product_shape *s)
+static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
+				     const struct matmul_shape *s)
 {
 	cublasLtMatmulPreference_t wish;
 	cublasLtMatmulHeuristicResult_t found;
@@ -93,61 +93,61 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct product *product,
 			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->d_alignment,
 			sizeof s->d_alignment);
 	if (!rc)
-		rc = cublasLtMatmulAlgoGetHeuristic(cuda->blas, product->how, product->a, product->b,
-						    product->d, product->d, wish, 1, &found, &count);
+		rc = cublasLtMatmulAlgoGetHeuristic(cuda->blas, matmul->descriptor, matmul->a, matmul->b,
+						    matmul->d, matmul->d, wish, 1, &found, &count);
 	if (!rc && !count)
 		rc = CUBLAS_STATUS_NOT_SUPPORTED;
 	if (!rc)
-		product->algorithm = found.algo;
+		matmul->algorithm = found.algo;
 	cublasLtMatmulPreferenceDestroy(wish);
 	return rc;
 }
 
-static int product_new(struct linear *linear, struct product *product,
-		       const struct product_shape *shape, const struct layer_rules *rules,
+static int matmul_new(struct cuda_linear *linear, struct matmul *matmul,
+		       const struct matmul_shape *shape, const struct layer_rules *rules,
 		       struct error *err)
 {
-	cublasStatus_t rc = layouts(product, shape, rules);
+	cublasStatus_t rc = layouts(matmul, shape, rules);
 
 	if (!rc)
-		rc = find_algorithm(linear->cuda, product, shape);
-	product->used = true;
+		rc = find_algorithm(linear->cuda, matmul, shape);
+	matmul->used = true;
 	return blas_check(rc, linear->name, err);
 }
 
-static void product_free(struct product *product)
+static void matmul_free(struct matmul *matmul)
 {
-	if (product->a)
-		cublasLtMatrixLayoutDestroy(product->a);
-	if (product->b)
-		cublasLtMatrixLayoutDestroy(product->b);
-	if (product->d)
-		cublasLtMatrixLayoutDestroy(product->d);
-	if (product->how)
-		cublasLtMatmulDescDestroy(product->how);
+	if (matmul->a)
+		cublasLtMatrixLayoutDestroy(matmul->a);
+	if (matmul->b)
+		cublasLtMatrixLayoutDestroy(matmul->b);
+	if (matmul->d)
+		cublasLtMatrixLayoutDestroy(matmul->d);
+	if (matmul->descriptor)
+		cublasLtMatmulDescDestroy(matmul->descriptor);
 }
 
-static int product_run(const struct linear *linear, const struct product *product,
+static int matmul_run(const struct cuda_linear *linear, const struct matmul *matmul,
 		       cudaStream_t stream, const void *a, const void *b, void *d, bool add,
 		       void *workspace, struct error *err)
 {
 	float one = 1, beta = add ? 1 : 0;
 
-	return blas_check(cublasLtMatmul(linear->cuda->blas, product->how, &one, a, product->a, b,
-					 product->b, &beta, d, product->d, d, product->d,
-					 &product->algorithm, workspace, LINEAR_WORKSPACE, stream),
+	return blas_check(cublasLtMatmul(linear->cuda->blas, matmul->descriptor, &one, a, matmul->a, b,
+					 matmul->b, &beta, d, matmul->d, d, matmul->d,
+					 &matmul->algorithm, workspace, LINEAR_WORKSPACE, stream),
 			  linear->name, err);
 }
 
-int linear_new(struct cuda *cuda, const char *name, const struct linear_shape *shape,
-	       const struct layer_rules *rules, struct linear **out, struct error *err)
+int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linear_shape *shape,
+	       const struct layer_rules *rules, struct cuda_linear **out, struct error *err)
 {
 	cudaDataType_t type = data_type(rules->number);
 	int n = shape->n, in = shape->inputs, outs = shape->outputs;
 	/* y' = w' x, dx' = w dy' and dw' = x dy, ' as cuBLAS sees them. */
-	const struct product_shape forward = {outs, n, in, true, false, type, type, 16};
-	const struct product_shape input = {in, n, outs, false, false, type, type, 16};
-	const struct product_shape weights = {
+	const struct matmul_shape forward = {outs, n, in, true, false, type, type, 16};
+	const struct matmul_shape input = {in, n, outs, false, false, type, type, 16};
+	const struct matmul_shape weights = {
 		in,
 		outs,
 		n,
@@ -156,49 +156,49 @@ int linear_new(struct cuda *cuda, const char *name, const struct linear_shape *s
 		type,
 		shape->dw_f32 ? CUDA_R_32F : type,
 		shape->dw_alignment < 16 ? (uint32_t)shape->dw_alignment : 16};
-	struct linear *linear = calloc(1, sizeof *linear);
+	struct cuda_linear *linear = calloc(1, sizeof *linear);
 	int rc;
 
 	if (!linear)
 		return error_memory(err, "a layer");
 	linear->cuda = cuda;
 	snprintf(linear->name, sizeof linear->name, "%s", name);
-	rc = product_new(linear, &linear->forward, &forward, rules, err);
+	rc = matmul_new(linear, &linear->forward, &forward, rules, err);
 	if (!rc && rules->dx)
-		rc = product_new(linear, &linear->input, &input, rules, err);
+		rc = matmul_new(linear, &linear->input, &input, rules, err);
 	if (!rc && rules->train)
-		rc = product_new(linear, &linear->weights, &weights, rules, err);
+		rc = matmul_new(linear, &linear->weights, &weights, rules, err);
 	if (rc)
-		linear_free(linear);
+		cuda_linear_free(linear);
 	else
 		*out = linear;
 	return rc;
 }
 
-void linear_free(struct linear *linear)
+void cuda_linear_free(struct cuda_linear *linear)
 {
 	if (!linear)
 		return;
-	product_free(&linear->forward);
-	product_free(&linear->input);
-	product_free(&linear->weights);
+	matmul_free(&linear->forward);
+	matmul_free(&linear->input);
+	matmul_free(&linear->weights);
 	free(linear);
 }
 
-int linear_forward(const struct linear *linear, cudaStream_t stream, const void *x, const void *w,
+int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x, const void *w,
 		   void *y, void *workspace, struct error *err)
 {
-	return product_run(linear, &linear->forward, stream, w, x, y, false, workspace, err);
+	return matmul_run(linear, &linear->forward, stream, w, x, y, false, workspace, err);
 }
 
-int linear_back_input(const struct linear *linear, cudaStream_t stream, const void *w,
+int cuda_linear_back_input(const struct cuda_linear *linear, cudaStream_t stream, const void *w,
 		      const void *dy, void *dx, bool add, void *workspace, struct error *err)
 {
-	return product_run(linear, &linear->input, stream, w, dy, dx, add, workspace, err);
+	return matmul_run(linear, &linear->input, stream, w, dy, dx, add, workspace, err);
 }
 
-int linear_back_weights(const struct linear *linear, cudaStream_t stream, const void *x,
+int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
 			const void *dy, void *dw, bool add, void *workspace, struct error *err)
 {
-	return product_run(linear, &linear->weights, stream, x, dy, dw, add, workspace, err);
+	return matmul_run(linear, &linear->weights, stream, x, dy, dw, add, workspace, err);
 }

@@ -6,8 +6,8 @@
 
 #include "train/device/cuda/kernels/element.h"
 
-struct planning {
-	struct plan *plan;
+struct lowering {
+	struct lowered_graph *lowered;
 	const struct graph *graph;
 	const struct buckets *buckets;
 	bool train;
@@ -18,51 +18,51 @@ struct planning {
 
 /* ---- shapes and weights ---- */
 
-static bool is_layer(const struct plan_node *node)
+static bool is_layer(const struct lowered_node *node)
 {
 	return node->fused.kind == OP_CONV2D || node->fused.kind == OP_LINEAR;
 }
 
 /* Only convolutions and linear layers know what to do with channels that are padding. */
-static int input_channels(const struct planning *planning)
+static int input_channels(const struct lowering *lowering)
 {
-	const struct plan *plan = planning->plan;
-	int channels = planning->graph->values[0].channels;
+	const struct lowered_graph *lowered = lowering->lowered;
+	int channels = lowering->graph->values[0].channels;
 
-	for (int i = 0; i < plan->node_count; i++)
-		if ((!plan->nodes[i].fused.input || !plan->nodes[i].fused.input2) &&
-		    !is_layer(&plan->nodes[i]))
+	for (int i = 0; i < lowered->node_count; i++)
+		if ((!lowered->nodes[i].fused.input || !lowered->nodes[i].fused.input2) &&
+		    !is_layer(&lowered->nodes[i]))
 			return channels;
-	return padded_channels(channels, plan->number != NUMBER_F32);
+	return padded_channels(channels, lowered->number != NUMBER_F32);
 }
 
-static void plan_shapes(struct planning *planning)
+static void infer_shapes(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 
-	plan->input_channels = input_channels(planning);
-	for (int i = 0; i < plan->node_count; i++) {
-		struct plan_node *node = &plan->nodes[i];
+	lowered->input_channels = input_channels(lowering);
+	for (int i = 0; i < lowered->node_count; i++) {
+		struct lowered_node *node = &lowered->nodes[i];
 
-		node->x_shape = planning->graph->values[node->fused.input];
-		node->y_shape = planning->graph->values[node->fused.output];
+		node->x_shape = lowering->graph->values[node->fused.input];
+		node->y_shape = lowering->graph->values[node->fused.output];
 		if (!node->fused.input)
-			node->x_shape.channels = plan->input_channels;
+			node->x_shape.channels = lowered->input_channels;
 	}
 }
 
-static void plan_weight(struct planning *planning, struct plan_node *node)
+static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 	const struct graph_op *op = node->fused.op;
-	struct plan_weight *weight = &node->weight;
-	const struct shape *x = &planning->graph->values[node->fused.input];
+	struct lowered_weight *weight = &node->weight;
+	const struct shape *x = &lowering->graph->values[node->fused.input];
 	bool conv = node->fused.kind == OP_CONV2D;
 	size_t bytes;
 
-	*weight = (struct plan_weight){
+	*weight = (struct lowered_weight){
 		.param = op->weight,
-		.outputs = (int)planning->graph->params[op->weight].shape[0],
+		.outputs = (int)lowering->graph->params[op->weight].shape[0],
 		.channels = x->channels,
 		.inner = conv ? op->attributes.kernel * op->attributes.kernel
 			      : x->height * x->width,
@@ -71,39 +71,39 @@ static void plan_weight(struct planning *planning, struct plan_node *node)
 
 	bool same = weight->padded == weight->channels &&
 		    (weight->inner == 1 || weight->channels == 1);
-	bool aligned = planning->buckets->offsets[op->weight] % 4 == 0;
+	bool aligned = lowering->buckets->offsets[op->weight] % 4 == 0;
 
-	weight->in_place = same && aligned && plan->number == NUMBER_F32;
+	weight->in_place = same && aligned && lowered->number == NUMBER_F32;
 	/* cuBLASLt writes float32 gradients of 16-bit numbers, and to any place. */
 	weight->gradient_in_place = conv ? weight->in_place : same;
 	if (weight->in_place)
 		return;
 	bytes = (size_t)weight->outputs * (size_t)weight->inner * (size_t)weight->padded *
-		(plan->number == NUMBER_F32 ? 4 : 2);
-	weight->copy = plan->copies_bytes;
-	plan->copies_bytes += (bytes + PLAN_ALIGNMENT - 1) / PLAN_ALIGNMENT * PLAN_ALIGNMENT;
+		(lowered->number == NUMBER_F32 ? 4 : 2);
+	weight->copy = lowered->copies_bytes;
+	lowered->copies_bytes += (bytes + LOWERED_ALIGNMENT - 1) / LOWERED_ALIGNMENT * LOWERED_ALIGNMENT;
 }
 
-static int plan_parameters(struct planning *planning)
+static int lower_parameters(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 
-	for (int i = 0; i < plan->node_count; i++) {
-		struct plan_node *node = &plan->nodes[i];
+	for (int i = 0; i < lowered->node_count; i++) {
+		struct lowered_node *node = &lowered->nodes[i];
 		const struct shape *x = &node->x_shape;
 
 		node->weight.param = -1;
 		if (is_layer(node))
-			plan_weight(planning, node);
+			lower_weight(lowering, node);
 		if (node->fused.kind != OP_BATCHNORM)
 			continue;
 		/* Each begins at 16 bytes. */
-		node->saved = plan->saved_floats;
-		plan->saved_floats +=
-			((node->taker >= 0 ? SAVED_ROWS : SAVED_TAKEN) * (size_t)x->channels + 3) /
+		node->saved = lowered->saved_floats;
+		lowered->saved_floats +=
+			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels + 3) /
 			4 * 4;
-		if (planning->train && plan->batch * x->height * x->width == 1)
-			return error_set(planning->err, ERR_DATA,
+		if (lowering->train && lowered->batch * x->height * x->width == 1)
+			return error_set(lowering->err, ERR_DATA,
 					 "batch norm needs two values a channel in training, and a "
 					 "batch of one sample with images of 1x1 has one: take a "
 					 "larger --batch, or larger images");
@@ -113,119 +113,119 @@ static int plan_parameters(struct planning *planning)
 
 /* A convolution may sum up what a batch norm of its result needs, if nothing is added in between.
  * cuDNN does that for numbers of 16 bits and whole groups of 8 channels. */
-static void plan_sums(struct planning *planning)
+static void pair_norm_sums(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 
-	for (int i = 0; i < plan->node_count; i++)
-		plan->nodes[i].norm = plan->nodes[i].maker = plan->nodes[i].through =
-			plan->nodes[i].taker = -1;
-	if (!planning->train || plan->number == NUMBER_F32)
+	for (int i = 0; i < lowered->node_count; i++)
+		lowered->nodes[i].norm = lowered->nodes[i].sums_conv = lowered->nodes[i].fused_norm =
+			lowered->nodes[i].fused_conv = -1;
+	if (!lowering->train || lowered->number == NUMBER_F32)
 		return;
-	for (int i = 0; i < plan->node_count; i++) {
-		struct plan_node *norm = &plan->nodes[i];
+	for (int i = 0; i < lowered->node_count; i++) {
+		struct lowered_node *norm = &lowered->nodes[i];
 
 		for (int k = 0; norm->fused.kind == OP_BATCHNORM && k < i; k++) {
-			struct plan_node *conv = &plan->nodes[k];
+			struct lowered_node *conv = &lowered->nodes[k];
 
 			if (conv->fused.kind != OP_CONV2D || conv->norm >= 0 ||
 			    conv->fused.output != norm->fused.input || conv->fused.op->bias >= 0 ||
 			    norm->x_shape.channels % 8)
 				continue;
 			conv->norm = i;
-			norm->maker = k;
+			norm->sums_conv = k;
 		}
 	}
 }
 
 /* A convolution that alone reads a batch norm's ReLU may do both on the way. cuDNN has that for
  * convolutions whose own result is summed up. */
-static void plan_through(struct planning *planning)
+static void pair_fused_norms(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 
-	for (int i = 0; i < plan->node_count; i++) {
-		struct plan_node *conv = &plan->nodes[i];
+	for (int i = 0; i < lowered->node_count; i++) {
+		struct lowered_node *conv = &lowered->nodes[i];
 
 		for (int k = 0; conv->norm >= 0 && k < i; k++) {
-			struct plan_node *norm = &plan->nodes[k];
+			struct lowered_node *norm = &lowered->nodes[k];
 
 			if (norm->fused.kind != OP_BATCHNORM || !norm->fused.relu ||
 			    norm->fused.input2 >= 0 || norm->fused.output != conv->fused.input ||
-			    planning->readers[conv->fused.input] != 1 ||
+			    lowering->readers[conv->fused.input] != 1 ||
 			    norm->x_shape.channels % 8)
 				continue;
-			conv->through = k;
-			norm->taker = i;
+			conv->fused_norm = k;
+			norm->fused_conv = i;
 		}
 	}
 }
 
 /* ---- places ---- */
 
-static int add_slot(struct planning *planning, size_t size_bytes, int time)
+static int add_slot(struct lowering *lowering, size_t size_bytes, int time)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 
-	plan->slots[plan->slot_count] = (struct memory_item){size_bytes, time, time, 0};
-	return plan->slot_count++;
+	lowered->slots[lowered->slot_count] = (struct memory_item){size_bytes, time, time, 0};
+	return lowered->slot_count++;
 }
 
-static void touch(struct planning *planning, int slot, int time)
+static void extend_lifetime(struct lowering *lowering, int slot, int time)
 {
-	if (slot != NO_SLOT && time > planning->plan->slots[slot].last)
-		planning->plan->slots[slot].last = time;
+	if (slot != NO_SLOT && time > lowering->lowered->slots[slot].last)
+		lowering->lowered->slots[slot].last = time;
 }
 
-/* Of a value, in the plan's type. */
-static size_t value_bytes(const struct planning *planning, int value)
+/* Of a value, in the graph's type. */
+static size_t value_bytes(const struct lowering *lowering, int value)
 {
-	struct shape shape = planning->graph->values[value];
+	struct shape shape = lowering->graph->values[value];
 
 	if (!value)
-		shape.channels = planning->plan->input_channels;
-	return (size_t)shape_count(&shape) * (size_t)planning->plan->batch *
-	       (planning->plan->number == NUMBER_F32 ? 4 : 2);
+		shape.channels = lowering->lowered->input_channels;
+	return (size_t)shape_count(&shape) * (size_t)lowering->lowered->batch *
+	       (lowering->lowered->number == NUMBER_F32 ? 4 : 2);
 }
 
-static int value_slot(struct planning *planning, int value, int time)
+static int value_slot(struct lowering *lowering, int value, int time)
 {
-	return add_slot(planning, value_bytes(planning, value), time);
+	return add_slot(lowering, value_bytes(lowering, value), time);
 }
 
-static void place_forward(struct planning *planning, int time)
+static void place_forward(struct lowering *lowering, int time)
 {
-	struct plan_node *node = &planning->plan->nodes[time];
-	int *slots = planning->value_slots, x = node->fused.input, y = node->fused.output;
+	struct lowered_node *node = &lowering->lowered->nodes[time];
+	int *slots = lowering->value_slots, x = node->fused.input, y = node->fused.output;
 
 	node->x = slots[x];
-	touch(planning, node->x, time);
+	extend_lifetime(lowering, node->x, time);
 	node->z = NO_SLOT;
 	if (node->fused.input2 >= 0) {
 		node->z = slots[node->fused.input2];
-		touch(planning, node->z, time);
+		extend_lifetime(lowering, node->z, time);
 	}
 	/* A ReLU that alone reads a value takes its place: its gradient needs the result alone. */
-	if (node->fused.kind == OP_RELU && x && planning->readers[x] == 1)
+	if (node->fused.kind == OP_RELU && x && lowering->readers[x] == 1)
 		slots[y] = slots[x];
 	else
-		slots[y] = value_slot(planning, y, time);
+		slots[y] = value_slot(lowering, y, time);
 	node->y = slots[y];
-	touch(planning, node->y, time);
-	node->places = NO_SLOT;
-	if (node->fused.kind == OP_MAXPOOL2D && planning->train)
-		node->places = add_slot(planning,
+	extend_lifetime(lowering, node->y, time);
+	node->argmax = NO_SLOT;
+	if (node->fused.kind == OP_MAXPOOL2D && lowering->train)
+		node->argmax = add_slot(lowering,
 					(size_t)shape_count(&node->y_shape) *
-						(size_t)planning->plan->batch,
+						(size_t)lowering->lowered->batch,
 					time);
 }
 
 /* The gradient of value: where it is added to what is there, or a place of its own. like: a slot
  * that it may share, or NO_SLOT. */
-static int gradient_slot(struct planning *planning, int value, int like, int time, bool *add,
+static int gradient_slot(struct lowering *lowering, int value, int like, int time, bool *add,
 			 bool *shared)
 {
-	int *slot = &planning->gradient_slots[value];
+	int *slot = &lowering->gradient_slots[value];
 
 	*add = *shared = false;
 	if (!value)
@@ -236,131 +236,131 @@ static int gradient_slot(struct planning *planning, int value, int like, int tim
 		*slot = like;
 		*shared = true;
 	} else {
-		*slot = value_slot(planning, value, time);
+		*slot = value_slot(lowering, value, time);
 	}
-	touch(planning, *slot, time);
+	extend_lifetime(lowering, *slot, time);
 	return *slot;
 }
 
-static int place_backward(struct planning *planning, int index)
+static int place_backward(struct lowering *lowering, int index)
 {
-	struct plan *plan = planning->plan;
-	struct plan_node *node = &plan->nodes[index];
-	int time = 2 * plan->node_count - index;
+	struct lowered_graph *lowered = lowering->lowered;
+	struct lowered_node *node = &lowered->nodes[index];
+	int time = 2 * lowered->node_count - index;
 	enum op_kind kind = node->fused.kind;
 	bool elementwise = kind == OP_RELU || kind == OP_ADD;
 
-	node->dy = planning->gradient_slots[node->fused.output];
+	node->dy = lowering->gradient_slots[node->fused.output];
 	if (node->dy == NO_SLOT)
-		return error_set(planning->err, ERR_INTERNAL,
+		return error_set(lowering->err, ERR_INTERNAL,
 				 "model %s: nothing reads the result of op %s",
-				 planning->graph->model, op_name(kind));
-	touch(planning, node->dy, time);
+				 lowering->graph->model, op_name(kind));
+	extend_lifetime(lowering, node->dy, time);
 	if (kind == OP_CONV2D || kind == OP_LINEAR || kind == OP_BATCHNORM)
-		touch(planning, node->x, time);
+		extend_lifetime(lowering, node->x, time);
 	if (kind == OP_RELU || (kind == OP_BATCHNORM && node->fused.input2 >= 0))
-		touch(planning, node->y, time);
-	touch(planning, node->places, time);
+		extend_lifetime(lowering, node->y, time);
+	extend_lifetime(lowering, node->argmax, time);
 	node->dz = NO_SLOT;
 	if (node->fused.input2 >= 0)
-		node->dz = gradient_slot(planning, node->fused.input2,
+		node->dz = gradient_slot(lowering, node->fused.input2,
 					 kind == OP_BATCHNORM ? node->dy : NO_SLOT, time,
 					 &node->add_dz, &node->dz_is_dy);
-	node->dx = gradient_slot(planning, node->fused.input, elementwise ? node->dy : NO_SLOT,
+	node->dx = gradient_slot(lowering, node->fused.input, elementwise ? node->dy : NO_SLOT,
 				 time, &node->add_dx, &node->dx_is_dy);
 	return 0;
 }
 
 /* Scratch that one node at a time uses; it lives throughout. */
-static void place_scratch(struct planning *planning)
+static void place_scratch(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 	size_t sums = 0, gradient = 0;
-	int last = 2 * plan->node_count + 1;
+	int last = 2 * lowered->node_count + 1;
 
-	for (int i = 0; planning->train && i < plan->node_count; i++) {
-		const struct plan_node *node = &plan->nodes[i];
+	for (int i = 0; lowering->train && i < lowered->node_count; i++) {
+		const struct lowered_node *node = &lowered->nodes[i];
 		const struct shape *y = &node->y_shape;
-		const struct plan_weight *weight = &node->weight;
+		const struct lowered_weight *weight = &node->weight;
 		size_t bytes = (size_t)weight->outputs * (size_t)weight->inner *
-			       (size_t)weight->padded * (plan->number == NUMBER_F32 ? 4 : 2);
-		int64_t rows = (int64_t)plan->batch * y->height * y->width;
+			       (size_t)weight->padded * (lowered->number == NUMBER_F32 ? 4 : 2);
+		int64_t rows = (int64_t)lowered->batch * y->height * y->width;
 		size_t floats = 2 * (size_t)y->channels *
-				(size_t)kernel_parts(planning->multiprocessors, rows, y->channels);
+				(size_t)kernel_parts(lowering->multiprocessors, rows, y->channels);
 
 		if ((node->fused.kind == OP_BATCHNORM || is_layer(node)) && floats > sums)
 			sums = floats;
 		if (weight->param >= 0 && !weight->gradient_in_place && bytes > gradient)
 			gradient = bytes;
 	}
-	plan->sums = add_slot(planning, (sums + 64) * sizeof(float), 0);
-	plan->weight_gradient = add_slot(planning, gradient + 64, 0);
-	touch(planning, plan->sums, last);
-	touch(planning, plan->weight_gradient, last);
+	lowered->sums = add_slot(lowering, (sums + 64) * sizeof(float), 0);
+	lowered->weight_gradient = add_slot(lowering, gradient + 64, 0);
+	extend_lifetime(lowering, lowered->sums, last);
+	extend_lifetime(lowering, lowered->weight_gradient, last);
 }
 
-static int place(struct planning *planning)
+static int place(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
-	int n = plan->node_count, output = planning->graph->output, rc = 0;
+	struct lowered_graph *lowered = lowering->lowered;
+	int n = lowered->node_count, output = lowering->graph->output, rc = 0;
 
-	for (int i = 0; i < planning->graph->value_count; i++)
-		planning->value_slots[i] = planning->gradient_slots[i] = NO_SLOT;
-	plan->input = planning->value_slots[0] = value_slot(planning, 0, 0);
+	for (int i = 0; i < lowering->graph->value_count; i++)
+		lowering->value_slots[i] = lowering->gradient_slots[i] = NO_SLOT;
+	lowered->input = lowering->value_slots[0] = value_slot(lowering, 0, 0);
 	for (int i = 0; i < n; i++)
-		place_forward(planning, i);
-	plan->output = planning->value_slots[output];
-	touch(planning, plan->output, n);
-	plan->output_gradient = NO_SLOT;
-	if (planning->train) {
-		plan->output_gradient = planning->gradient_slots[output] =
-			value_slot(planning, output, n);
+		place_forward(lowering, i);
+	lowered->output = lowering->value_slots[output];
+	extend_lifetime(lowering, lowered->output, n);
+	lowered->output_gradient = NO_SLOT;
+	if (lowering->train) {
+		lowered->output_gradient = lowering->gradient_slots[output] =
+			value_slot(lowering, output, n);
 		for (int i = n - 1; !rc && i >= 0; i--)
-			rc = place_backward(planning, i);
+			rc = place_backward(lowering, i);
 	}
 	if (rc)
 		return rc;
-	place_scratch(planning);
-	return memory_plan(plan->slots, (size_t)plan->slot_count, PLAN_ALIGNMENT,
-			   &plan->arena_bytes, planning->err);
+	place_scratch(lowering);
+	return memory_plan(lowered->slots, (size_t)lowered->slot_count, LOWERED_ALIGNMENT,
+			   &lowered->arena_bytes, lowering->err);
 }
 
 /* ---- all of it ---- */
 
-static int plan_all(struct planning *planning)
+static int lower_all(struct lowering *lowering)
 {
-	struct plan *plan = planning->plan;
+	struct lowered_graph *lowered = lowering->lowered;
 	struct fused *list = NULL;
-	int rc = fuse_graph(planning->graph, &list, &plan->node_count, planning->err);
+	int rc = fuse_graph(lowering->graph, &list, &lowered->node_count, lowering->err);
 
 	if (rc)
 		return rc;
 	/* A node makes 4 at the most. */
-	plan->nodes = calloc((size_t)plan->node_count + 1, sizeof *plan->nodes);
-	plan->slots = calloc(4 * (size_t)plan->node_count + 8, sizeof *plan->slots);
-	if (plan->nodes && plan->slots) {
-		for (int i = 0; i < plan->node_count; i++)
-			plan->nodes[i].fused = list[i];
-		plan_shapes(planning);
-		plan_sums(planning);
-		plan_through(planning);
-		rc = plan_parameters(planning);
+	lowered->nodes = calloc((size_t)lowered->node_count + 1, sizeof *lowered->nodes);
+	lowered->slots = calloc(4 * (size_t)lowered->node_count + 8, sizeof *lowered->slots);
+	if (lowered->nodes && lowered->slots) {
+		for (int i = 0; i < lowered->node_count; i++)
+			lowered->nodes[i].fused = list[i];
+		infer_shapes(lowering);
+		pair_norm_sums(lowering);
+		pair_fused_norms(lowering);
+		rc = lower_parameters(lowering);
 		if (!rc)
-			rc = place(planning);
+			rc = place(lowering);
 	} else {
-		rc = error_memory(planning->err, "a training step");
+		rc = error_memory(lowering->err, "a training step");
 	}
 	free(list);
 	return rc;
 }
 
-int plan_make(const struct graph *graph, const struct buckets *buckets, int batch,
-	      enum number number, bool train, int multiprocessors, struct plan *out,
+int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
+	      enum number number, bool train, int multiprocessors, struct lowered_graph *out,
 	      struct error *err)
 {
 	size_t values = (size_t)graph->value_count;
-	struct plan plan = {.number = number, .batch = batch};
-	struct planning planning = {.plan = &plan,
+	struct lowered_graph lowered = {.number = number, .batch = batch};
+	struct lowering lowering = {.lowered = &lowered,
 				    .graph = graph,
 				    .buckets = buckets,
 				    .train = train,
@@ -371,23 +371,23 @@ int plan_make(const struct graph *graph, const struct buckets *buckets, int batc
 				    .err = err};
 	int rc;
 
-	if (planning.readers && planning.value_slots && planning.gradient_slots)
-		rc = plan_all(&planning);
+	if (lowering.readers && lowering.value_slots && lowering.gradient_slots)
+		rc = lower_all(&lowering);
 	else
 		rc = error_memory(err, "a training step");
-	free(planning.readers);
-	free(planning.value_slots);
-	free(planning.gradient_slots);
+	free(lowering.readers);
+	free(lowering.value_slots);
+	free(lowering.gradient_slots);
 	if (rc)
-		plan_free(&plan);
+		lowered_graph_free(&lowered);
 	else
-		*out = plan;
+		*out = lowered;
 	return rc;
 }
 
-void plan_free(struct plan *plan)
+void lowered_graph_free(struct lowered_graph *lowered)
 {
-	free(plan->nodes);
-	free(plan->slots);
-	*plan = (struct plan){0};
+	free(lowered->nodes);
+	free(lowered->slots);
+	*lowered = (struct lowered_graph){0};
 }

@@ -13,7 +13,7 @@
 struct ops_call {
 	struct cuda *cuda;
 	cudaStream_t stream;
-	struct kernel_on on;
+	struct kernel_config config;
 	const struct op_call *call;
 	void *pieces[PIECES];
 	int count;
@@ -74,7 +74,7 @@ static int bring(struct ops_call *ops, const struct tensor *tensor, float **out)
 					  .w = plane(tensor),
 					  .padded = channels(tensor)};
 
-	kernel_input(&ops->on, &call);
+	kernel_input(&ops->config, &call);
 	return 0;
 }
 
@@ -89,7 +89,7 @@ static int room(struct ops_call *ops, const struct tensor *tensor, float **out)
 static void put(struct ops_call *ops, const float *from, const struct tensor *to, bool add)
 {
 	if (to->data)
-		kernel_output(&ops->on, from, to->data, rows(to), channels(to), plane(to), add);
+		kernel_output(&ops->config, from, to->data, rows(to), channels(to), plane(to), add);
 }
 
 static int sums_room(struct ops_call *ops, const struct tensor *of, float **out)
@@ -143,10 +143,10 @@ static void layer_bias(struct ops_call *ops, const struct layer *layer)
 	const struct op_call *call = ops->call;
 
 	if (call->pass == OP_FORWARD && call->b.data)
-		kernel_bias(&ops->on, layer->y, call->b.data,
+		kernel_bias(&ops->config, layer->y, call->b.data,
 			    (int64_t)rows(&call->y) * plane(&call->y), channels(&call->y));
 	if (call->pass == OP_BACKWARD && call->db.data)
-		kernel_bias_back(&ops->on, layer->dy, call->db.data,
+		kernel_bias_back(&ops->config, layer->dy, call->db.data,
 				 (int64_t)rows(&call->dy) * plane(&call->dy), channels(&call->dy),
 				 call->add_dw, layer->sums);
 }
@@ -163,7 +163,7 @@ static void layer_put(struct ops_call *ops, const struct layer *layer)
 	put(ops, layer->dw, &call->dw, call->add_dw);
 }
 
-static int conv(struct ops_call *ops)
+static int op_conv(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
 	const struct conv_shape shape = {
@@ -197,20 +197,20 @@ static int conv(struct ops_call *ops)
 }
 
 /* x [N,C,H,W] goes as [N,HW,C], and so do the columns of w. */
-static int linear(struct ops_call *ops)
+static int op_linear(struct ops_call *ops)
 {
 	struct op_call call = *ops->call;
 	const struct op_call *given = ops->call;
 	int64_t w_shape[4] = {call.w.shape[0], channels(&call.x), plane(&call.x), 1};
 	const struct layer_rules rules = layer_rules(&call);
 	struct layer layer = {0};
-	struct linear *linear = NULL;
-	const struct linear_shape shape = {.n = rows(&call.x),
+	struct cuda_linear *linear = NULL;
+	const struct cuda_linear_shape shape = {.n = rows(&call.x),
 					   .inputs = (int)(w_shape[1] * w_shape[2]),
 					   .outputs = (int)w_shape[0],
 					   .dw_f32 = true,
 					   .dw_alignment = 16};
-	int rc = linear_new(ops->cuda, "op linear", &shape, &rules, &linear, ops->err);
+	int rc = cuda_linear_new(ops->cuda, "op linear", &shape, &rules, &linear, ops->err);
 
 	call.w = tensor_make(call.w.data, ELEMENT_F32, 4, w_shape);
 	if (call.dw.data)
@@ -219,13 +219,13 @@ static int linear(struct ops_call *ops)
 	if (!rc)
 		rc = layer_room(ops, LINEAR_WORKSPACE, &layer);
 	if (!rc && call.pass == OP_FORWARD)
-		rc = linear_forward(linear, ops->stream, layer.x, layer.w, layer.y,
+		rc = cuda_linear_forward(linear, ops->stream, layer.x, layer.w, layer.y,
 				    layer.workspace, ops->err);
 	if (!rc && call.pass == OP_BACKWARD && call.dw.data)
-		rc = linear_back_weights(linear, ops->stream, layer.x, layer.dy, layer.dw, false,
+		rc = cuda_linear_back_weights(linear, ops->stream, layer.x, layer.dy, layer.dw, false,
 					 layer.workspace, ops->err);
 	if (!rc && call.pass == OP_BACKWARD && layer.dx)
-		rc = linear_back_input(linear, ops->stream, layer.w, layer.dy, layer.dx, false,
+		rc = cuda_linear_back_input(linear, ops->stream, layer.w, layer.dy, layer.dx, false,
 				       layer.workspace, ops->err);
 	if (!rc) {
 		layer_bias(ops, &layer);
@@ -233,7 +233,7 @@ static int linear(struct ops_call *ops)
 		rc = cuda_wait(ops->stream, CUDA_WAIT_MS, ops->err);
 	}
 	ops->call = given;
-	linear_free(linear);
+	cuda_linear_free(linear);
 	return rc;
 }
 
@@ -323,9 +323,9 @@ static int norm(struct ops_call *ops)
 	norm.dy = dy;
 	norm.dx = dx;
 	if (back)
-		kernel_norm_back(&ops->on, &norm);
+		kernel_norm_back(&ops->config, &norm);
 	else
-		kernel_norm(&ops->on, &norm);
+		kernel_norm(&ops->config, &norm);
 	if (back)
 		put(ops, dx, &call->dx, call->add_dx);
 	else
@@ -336,7 +336,7 @@ static int norm(struct ops_call *ops)
 static int pool(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
-	bool back = call->pass == OP_BACKWARD, most = call->kind == OP_MAXPOOL2D;
+	bool back = call->pass == OP_BACKWARD, max = call->kind == OP_MAXPOOL2D;
 	const struct tensor *out = back ? &call->dy : &call->y;
 	struct kernel_pool pool = {
 		.n = rows(&call->x),
@@ -349,15 +349,15 @@ static int pool(struct ops_call *ops)
 		.stride = call->attributes.stride,
 		.pad = call->attributes.pad,
 	};
-	size_t places = (size_t)tensor_count(out);
+	size_t outputs = (size_t)tensor_count(out);
 	float *x = NULL, *y, *dy = NULL, *dx = NULL;
-	int rc = most || !back ? bring(ops, &call->x, &x) : 0;
+	int rc = max || !back ? bring(ops, &call->x, &x) : 0;
 
 	/* Backward, too: it is done again to know which was the largest. */
 	if (!rc)
-		rc = piece(ops, places * sizeof(float), &y);
-	if (!rc && most)
-		rc = piece(ops, places, &pool.places);
+		rc = piece(ops, outputs * sizeof(float), &y);
+	if (!rc && max)
+		rc = piece(ops, outputs, &pool.argmax);
 	if (!rc && back)
 		rc = bring(ops, &call->dy, &dy);
 	if (!rc && back)
@@ -368,20 +368,20 @@ static int pool(struct ops_call *ops)
 	pool.y = y;
 	pool.dy = dy;
 	pool.dx = dx;
-	if (most)
-		kernel_maxpool(&ops->on, &pool);
+	if (max)
+		kernel_maxpool(&ops->config, &pool);
 	else if (!back)
-		kernel_avgpool(&ops->on, &pool);
+		kernel_avgpool(&ops->config, &pool);
 	if (!back) {
 		put(ops, y, &call->y, false);
 		return 0;
 	}
 	if (!dx)
 		return 0;
-	if (most)
-		kernel_maxpool_back(&ops->on, &pool);
+	if (max)
+		kernel_maxpool_back(&ops->config, &pool);
 	else
-		kernel_avgpool_back(&ops->on, &pool);
+		kernel_avgpool_back(&ops->config, &pool);
 	put(ops, dx, &call->dx, call->add_dx);
 	return 0;
 }
@@ -439,18 +439,18 @@ static int loss(struct ops_call *ops)
 	if (call->pass == OP_BACKWARD)
 		loss.dx = call->dx.data;
 	else if (call->kind == OP_LABEL_RANK)
-		loss.places = call->y.data;
+		loss.label_ranks = call->y.data;
 	else
 		loss.losses = call->y.data;
-	kernel_loss(&ops->on, &loss);
+	kernel_loss(&ops->config, &loss);
 	return 0;
 }
 
 static int sgd(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
-	const struct kernel_stretch part = {0, tensor_count(&call->w), call->sgd.weight_decay};
-	struct kernel_stretch *list;
+	const struct kernel_param_range part = {0, tensor_count(&call->w), call->sgd.weight_decay};
+	struct kernel_param_range *list;
 	float *lr;
 	int rc = piece(ops, sizeof part, &list);
 
@@ -478,7 +478,7 @@ static int sgd(struct ops_call *ops)
 		.lr = lr,
 	};
 
-	kernel_update(&ops->on, &update);
+	kernel_update(&ops->config, &update);
 	return 0;
 }
 
@@ -490,9 +490,9 @@ static int relu_op(struct ops_call *ops)
 	size_t count = (size_t)tensor_count(&call->x);
 
 	if (call->pass == OP_FORWARD)
-		kernel_relu(&ops->on, call->x.data, call->y.data, count);
+		kernel_relu(&ops->config, call->x.data, call->y.data, count);
 	else if (call->dx.data)
-		kernel_relu_back(&ops->on, call->x.data, call->dy.data, call->dx.data, count,
+		kernel_relu_back(&ops->config, call->x.data, call->dy.data, call->dx.data, count,
 				 call->add_dx);
 	return 0;
 }
@@ -503,13 +503,13 @@ static int add_op(struct ops_call *ops)
 	size_t count = (size_t)tensor_count(&call->x);
 
 	if (call->pass == OP_FORWARD) {
-		kernel_sum(&ops->on, call->x.data, call->x2.data, call->y.data, count);
+		kernel_sum(&ops->config, call->x.data, call->x2.data, call->y.data, count);
 		return 0;
 	}
 	if (call->dx.data)
-		kernel_copy(&ops->on, call->dy.data, call->dx.data, count, call->add_dx);
+		kernel_copy(&ops->config, call->dy.data, call->dx.data, count, call->add_dx);
 	if (call->dx2.data)
-		kernel_copy(&ops->on, call->dy.data, call->dx2.data, count, call->add_dx2);
+		kernel_copy(&ops->config, call->dy.data, call->dx2.data, count, call->add_dx2);
 	return 0;
 }
 
@@ -517,9 +517,9 @@ static int dispatch(struct ops_call *ops)
 {
 	switch (ops->call->kind) {
 	case OP_CONV2D:
-		return conv(ops);
+		return op_conv(ops);
 	case OP_LINEAR:
-		return linear(ops);
+		return op_linear(ops);
 	case OP_BATCHNORM:
 		return norm(ops);
 	case OP_MAXPOOL2D:
@@ -564,7 +564,7 @@ int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *
 	struct cuda *cuda = (struct cuda *)queue->queue.device;
 	struct ops_call ops = {.cuda = cuda,
 			       .stream = queue->stream,
-			       .on = {queue->stream, NUMBER_F32, cuda->multiprocessors},
+			       .config = {queue->stream, NUMBER_F32, cuda->multiprocessors},
 			       .call = call,
 			       .err = err};
 	bool empty = call->kind != OP_SGD && call->x.rank && !tensor_count(&call->x);

@@ -60,7 +60,7 @@ struct job {
 	cudaStream_t stream;
 };
 
-static void nap(void)
+static void backoff(void)
 {
 	nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
@@ -137,7 +137,7 @@ static void *begin(void *context)
 	while (atomic_load(&comm->shared->joined) < comm->size || fault("init-hang")) {
 		if (atomic_load(&comm->aborted))
 			break;
-		nap();
+		backoff();
 	}
 	shm_unlink(comm->name); /* everybody has it, or nobody wants it */
 	if (!atomic_load(&comm->aborted))
@@ -202,7 +202,7 @@ static void gone_on(struct ncclComm *comm, ncclResult_t result)
 static void no_graphs(struct ncclComm *comm)
 {
 	while (atomic_load(&comm->captured) && stand_in_graphs())
-		nap();
+		backoff();
 }
 
 static void *finalize(void *context)
@@ -249,7 +249,7 @@ static bool barrier(struct ncclComm *comm)
 	while (atomic_load(&shared->generation) == generation) {
 		if (atomic_load(&comm->aborted))
 			return false;
-		nap();
+		backoff();
 	}
 	return true;
 }
@@ -326,7 +326,7 @@ static void run(void *context)
 	if (fault_is("error", comm, number))
 		atomic_store(&comm->state, ncclRemoteError);
 	while (fault_is("hang", comm, number) && !atomic_load(&comm->aborted))
-		nap();
+		backoff();
 	for (size_t from = 0; ok && from < job->count; from += most)
 		ok = !atomic_load(&comm->aborted) &&
 		     part(job, from, job->count - from < most ? job->count - from : most);
@@ -336,7 +336,7 @@ static void *launch(void *context)
 {
 	struct job *job = context;
 
-	nap();
+	backoff();
 	gone_on(job->comm, cudaLaunchHostFunc(job->stream, run, job) == cudaSuccess
 				   ? ncclSuccess
 				   : ncclUnhandledCudaError);

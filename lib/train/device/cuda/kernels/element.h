@@ -235,7 +235,7 @@ ELEMENT bool pool_better(float x, float best)
 
 /* A sum of exp(x) over any numbers as most and sum of exp(x - most): never overflows. */
 struct soft {
-	float most, sum;
+	float max_logit, sum;
 };
 
 ELEMENT struct soft soft_of(float x)
@@ -243,7 +243,7 @@ ELEMENT struct soft soft_of(float x)
 	struct soft out;
 
 	/* Minus infinity adds nothing, and must not be subtracted from itself. */
-	out.most = x == -INFINITY ? 0 : x;
+	out.max_logit = x == -INFINITY ? 0 : x;
 	out.sum = x == -INFINITY ? 0 : 1;
 	return out;
 }
@@ -257,14 +257,14 @@ ELEMENT struct soft soft_merge(struct soft a, struct soft b)
 		return a;
 	if (a.sum == 0)
 		return b;
-	out.most = a.most > b.most ? a.most : b.most;
-	out.sum = a.sum * expf(a.most - out.most) + b.sum * expf(b.most - out.most);
+	out.max_logit = a.max_logit > b.max_logit ? a.max_logit : b.max_logit;
+	out.sum = a.sum * expf(a.max_logit - out.max_logit) + b.sum * expf(b.max_logit - out.max_logit);
 	return out;
 }
 
 ELEMENT float soft_log(struct soft soft)
 {
-	return soft.most + logf(soft.sum);
+	return soft.max_logit + logf(soft.sum);
 }
 
 /* The loss of a sample: log_sum of its logits, its target's logit, the sum of all log_sum - x. */
@@ -279,7 +279,7 @@ ELEMENT float entropy_loss(float log_sum, float target, float sum_all, float smo
 ELEMENT float entropy_gradient(float x, struct soft soft, bool target, float smoothing, int classes,
 			       float scale)
 {
-	float share = expf(x - soft.most) / soft.sum;
+	float share = expf(x - soft.max_logit) / soft.sum;
 
 	return (share - smoothing / (float)classes - (target ? 1 - smoothing : 0)) * scale;
 }
@@ -311,10 +311,10 @@ ELEMENT float sgd_element(struct sgd_rule rule, float lr, float w, float g, floa
 	return fmaf(-lr, g, w);
 }
 
-/* PyTorch's GradScaler. good: updates since the scale was last changed. */
+/* PyTorch's GradScaler. growth_tracker: updates since the scale was last changed. */
 struct loss_scale {
 	float scale;
-	int32_t good;
+	int32_t growth_tracker;
 };
 
 #define LOSS_SCALE_BEGIN 65536.0f
@@ -322,21 +322,21 @@ struct loss_scale {
 #define LOSS_SCALE_BACKOFF 0.5f
 #define LOSS_SCALE_INTERVAL 2000
 
-/* After an update; bad: some gradient was not finite, and so it was left out. */
-ELEMENT struct loss_scale loss_scale_next(struct loss_scale now, bool bad)
+/* After an update; found_inf: some gradient was not finite, and so it was left out. */
+ELEMENT struct loss_scale loss_scale_next(struct loss_scale now, bool found_inf)
 {
 	float grown = now.scale * LOSS_SCALE_GROWTH;
 
-	if (bad) {
+	if (found_inf) {
 		now.scale *= LOSS_SCALE_BACKOFF;
-		now.good = 0;
-	} else if (now.good + 1 == LOSS_SCALE_INTERVAL) {
+		now.growth_tracker = 0;
+	} else if (now.growth_tracker + 1 == LOSS_SCALE_INTERVAL) {
 		/* No number is larger than the largest: it stays as it is. */
 		if (grown - grown == 0)
 			now.scale = grown;
-		now.good = 0;
+		now.growth_tracker = 0;
 	} else {
-		now.good++;
+		now.growth_tracker++;
 	}
 	return now;
 }

@@ -10,7 +10,7 @@
 
 #define THREADS 256
 #define BLOCKS_EACH 8 /* of a multiprocessor, for what runs through memory */
-#define PARTS_MOST 1024
+#define PARTS_MAX 1024
 
 #include "train/device/cuda/kernels/kernels_threads.cuh"
 #include "train/device/cuda/kernels/kernels_input.cuh"
@@ -29,47 +29,47 @@ dim3 finish_grid(int c)
 
 #define FINISH_BLOCK dim3(FINISH_LANES, FINISH_ROWS, 1)
 
-template <typename T> void norm_moments_as(const struct kernel_on *on, const struct kernel_norm &call)
+template <typename T> void norm_moments_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
-	int v = vector_of(on->number, call.c);
-	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	int v = vector_of(config->number, call.c);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
 	constexpr int V = 16 / sizeof(T);
 
 	if (!call.sums && v == V)
-		LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+		LAUNCH((norm_sums_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
 	else if (!call.sums)
-		LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
-	LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
+		LAUNCH((norm_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
+	LAUNCH(norm_finish_kernel<T>, finish_grid(call.c), FINISH_BLOCK, config->stream, call,
 	       (int)at.grid.y);
 }
 
-template <typename T> void norm_apply_as(const struct kernel_on *on, const struct kernel_norm &call)
+template <typename T> void norm_apply_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
-	int v = vector_of(on->number, call.c);
-	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	int v = vector_of(config->number, call.c);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
 	constexpr int V = 16 / sizeof(T);
 
 	if (v == V)
-		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+		LAUNCH((norm_apply_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
 	else
-		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
+		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
 }
 
-template <typename T> void norm_forward_as(const struct kernel_on *on, const struct kernel_norm &call)
+template <typename T> void norm_forward_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
 	if (call.training) {
-		norm_moments_as<T>(on, call);
+		norm_moments_as<T>(config, call);
 	} else {
-		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, on->stream,
+		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, config->stream,
 		       call);
 	}
-	norm_apply_as<T>(on, call);
+	norm_apply_as<T>(config, call);
 }
 
-template <typename T> void norm_back_as(const struct kernel_on *on, struct kernel_norm call)
+template <typename T> void norm_back_as(const struct kernel_config *config, struct kernel_norm call)
 {
-	int v = vector_of(on->number, call.c);
-	tiles at = tiles_for(on->multiprocessors, call.rows, call.c / v);
+	int v = vector_of(config->number, call.c);
+	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
 	constexpr int V = 16 / sizeof(T);
 	/* Behind the parts. */
 	float *means = call.scratch + 2 * (size_t)at.grid.y * (size_t)call.c;
@@ -78,10 +78,10 @@ template <typename T> void norm_back_as(const struct kernel_on *on, struct kerne
 	if (call.back_sums)
 		call.relu = false;
 	else if (v == V)
-		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, on->stream, call, at.lanes);
+		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
 	else
-		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, on->stream, call, at.lanes);
-	LAUNCH(norm_back_finish_kernel, finish_grid(call.c), FINISH_BLOCK, on->stream, call,
+		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
+	LAUNCH(norm_back_finish_kernel, finish_grid(call.c), FINISH_BLOCK, config->stream, call,
 	       (int)at.grid.y, means);
 	if (!call.dx)
 		return;
@@ -91,60 +91,60 @@ template <typename T> void norm_back_as(const struct kernel_on *on, struct kerne
 		call.relu = false;
 	}
 	if (v == V)
-		LAUNCH((norm_back_apply_kernel<T, V>), at.grid, THREADS, on->stream, call,
+		LAUNCH((norm_back_apply_kernel<T, V>), at.grid, THREADS, config->stream, call,
 		       (const float *)means, at.lanes);
 	else
-		LAUNCH((norm_back_apply_kernel<T, 1>), at.grid, THREADS, on->stream, call,
+		LAUNCH((norm_back_apply_kernel<T, 1>), at.grid, THREADS, config->stream, call,
 		       (const float *)means, at.lanes);
 }
 
 template <typename T>
-void bias_back_as(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+void bias_back_as(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
 		  bool add, float *scratch)
 {
-	int v = vector_of(on->number, c);
-	tiles at = tiles_for(on->multiprocessors, rows, c / v);
+	int v = vector_of(config->number, c);
+	tiles at = tiles_for(config->multiprocessors, rows, c / v);
 	constexpr int V = 16 / sizeof(T);
 
 	if (v == V)
-		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, on->stream, (const T *)dy, rows,
+		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, config->stream, (const T *)dy, rows,
 		       c, at.lanes, scratch);
 	else
-		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, on->stream, (const T *)dy, rows,
+		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, config->stream, (const T *)dy, rows,
 		       c, at.lanes, scratch);
-	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, on->stream, (const float *)scratch,
+	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, config->stream, (const float *)scratch,
 	       (int)at.grid.y, c, db, add);
 }
 
-template <typename T> void maxpool_as(const struct kernel_on *on, const struct kernel_pool &call)
+template <typename T> void maxpool_as(const struct kernel_config *config, const struct kernel_pool &call)
 {
-	int v = vector_of(on->number, call.c);
-	int blocks = blocks_for(on, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
+	int v = vector_of(config->number, call.c);
+	int blocks = blocks_for(config, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
 	constexpr int V = 16 / sizeof(T);
 
 	if (v == V)
-		LAUNCH((maxpool_kernel<T, V>), blocks, THREADS, on->stream, call);
+		LAUNCH((maxpool_kernel<T, V>), blocks, THREADS, config->stream, call);
 	else
-		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, on->stream, call);
+		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, config->stream, call);
 }
 
-template <typename T> void maxpool_back_as(const struct kernel_on *on, const struct kernel_pool &call)
+template <typename T> void maxpool_back_as(const struct kernel_config *config, const struct kernel_pool &call)
 {
-	int v = vector_of(on->number, call.c);
-	int blocks = blocks_for(on, (int64_t)call.n * call.h * call.w * (call.c / v));
+	int v = vector_of(config->number, call.c);
+	int blocks = blocks_for(config, (int64_t)call.n * call.h * call.w * (call.c / v));
 	constexpr int V = 16 / sizeof(T);
 
 	if (v == V)
-		LAUNCH((maxpool_back_kernel<T, V>), blocks, THREADS, on->stream, call);
+		LAUNCH((maxpool_back_kernel<T, V>), blocks, THREADS, config->stream, call);
 	else
-		LAUNCH((maxpool_back_kernel<T, 1>), blocks, THREADS, on->stream, call);
+		LAUNCH((maxpool_back_kernel<T, 1>), blocks, THREADS, config->stream, call);
 }
 
 } // namespace
 
 /* The statement for the type of on, T. */
 #define BY_NUMBER(statement)                                                                       \
-	switch (on->number) {                                                                      \
+	switch (config->number) {                                                                      \
 	case NUMBER_F32: {                                                                         \
 		typedef float T;                                                                   \
 		statement;                                                                         \
@@ -164,85 +164,85 @@ template <typename T> void maxpool_back_as(const struct kernel_on *on, const str
 
 extern "C" {
 
-void kernel_input(const struct kernel_on *on, const struct kernel_input *call)
+void kernel_input(const struct kernel_config *config, const struct kernel_input *call)
 {
 	int64_t pixels = (int64_t)call->n * call->h * call->w;
 
-	BY_NUMBER(LAUNCH(input_kernel<T>, blocks_for(on, pixels), THREADS, on->stream, *call))
+	BY_NUMBER(LAUNCH(input_kernel<T>, blocks_for(config, pixels), THREADS, config->stream, *call))
 }
 
-void kernel_output(const struct kernel_on *on, const void *from, float *to, int n, int c, int hw,
+void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c, int hw,
 		   bool add)
 {
-	int blocks = blocks_for(on, (int64_t)n * c * hw);
+	int blocks = blocks_for(config, (int64_t)n * c * hw);
 
-	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, on->stream, (const T *)from, to, n, c,
+	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, config->stream, (const T *)from, to, n, c,
 			 hw, add))
 }
 
-void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list, int count)
+void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count)
 {
 	/* The largest weight alone has 72 rounds of this. */
 	dim3 grid(128, (unsigned)count, 1);
 
 	if (count > 0)
-		BY_NUMBER(LAUNCH(weights_kernel<T>, grid, THREADS, on->stream, list))
+		BY_NUMBER(LAUNCH(weights_kernel<T>, grid, THREADS, config->stream, list))
 }
 
-void kernel_weight_gradient(const struct kernel_on *on, const void *from, float *to, int outputs,
+void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to, int outputs,
 			    int channels, int inner, int padded, bool add)
 {
 	int64_t count = (int64_t)outputs * channels * inner;
 
-	BY_NUMBER(LAUNCH(weight_gradient_kernel<T>, blocks_for(on, count), THREADS, on->stream,
+	BY_NUMBER(LAUNCH(weight_gradient_kernel<T>, blocks_for(config, count), THREADS, config->stream,
 			 (const T *)from, to, count, channels, inner, padded, add))
 }
 
-void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed)
+void kernel_fill(const struct kernel_config *config, void *to, size_t count, unsigned seed)
 {
-	int blocks = blocks_for(on, (int64_t)count);
+	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, on->stream, (T *)to, (int64_t)count, seed))
+	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, config->stream, (T *)to, (int64_t)count, seed))
 }
 
-void kernel_relu(const struct kernel_on *on, const void *x, void *y, size_t count)
+void kernel_relu(const struct kernel_config *config, const void *x, void *y, size_t count)
 {
-	int blocks = blocks_for(on, (int64_t)count);
+	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(relu_kernel<T>, blocks, THREADS, on->stream, (const T *)x, (T *)y,
+	BY_NUMBER(LAUNCH(relu_kernel<T>, blocks, THREADS, config->stream, (const T *)x, (T *)y,
 			 (int64_t)count))
 }
 
-void kernel_relu_back(const struct kernel_on *on, const void *y, const void *dy, void *dx,
+void kernel_relu_back(const struct kernel_config *config, const void *y, const void *dy, void *dx,
 		      size_t count, bool add)
 {
-	int blocks = blocks_for(on, (int64_t)count);
+	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(relu_back_kernel<T>, blocks, THREADS, on->stream, (const T *)y,
+	BY_NUMBER(LAUNCH(relu_back_kernel<T>, blocks, THREADS, config->stream, (const T *)y,
 			 (const T *)dy, (T *)dx, (int64_t)count, add))
 }
 
-void kernel_sum(const struct kernel_on *on, const void *a, const void *b, void *y, size_t count)
+void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y, size_t count)
 {
-	int blocks = blocks_for(on, (int64_t)count);
+	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(sum_kernel<T>, blocks, THREADS, on->stream, (const T *)a, (const T *)b,
+	BY_NUMBER(LAUNCH(sum_kernel<T>, blocks, THREADS, config->stream, (const T *)a, (const T *)b,
 			 (T *)y, (int64_t)count))
 }
 
-void kernel_copy(const struct kernel_on *on, const void *from, void *to, size_t count, bool add)
+void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count, bool add)
 {
-	int blocks = blocks_for(on, (int64_t)count);
+	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(copy_kernel<T>, blocks, THREADS, on->stream, (const T *)from, (T *)to,
+	BY_NUMBER(LAUNCH(copy_kernel<T>, blocks, THREADS, config->stream, (const T *)from, (T *)to,
 			 (int64_t)count, add))
 }
 
-void kernel_bias(const struct kernel_on *on, void *y, const float *b, int64_t rows, int c)
+void kernel_bias(const struct kernel_config *config, void *y, const float *b, int64_t rows, int c)
 {
-	int blocks = blocks_for(on, rows * c);
+	int blocks = blocks_for(config, rows * c);
 
-	BY_NUMBER(LAUNCH(bias_kernel<T>, blocks, THREADS, on->stream, (T *)y, b, rows * c, c))
+	BY_NUMBER(LAUNCH(bias_kernel<T>, blocks, THREADS, config->stream, (T *)y, b, rows * c, c))
 }
 
 int kernel_parts(int multiprocessors, int64_t rows, int c)
@@ -258,91 +258,91 @@ int kernel_parts(int multiprocessors, int64_t rows, int c)
 	return most + 1;
 }
 
-void kernel_bias_back(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
 		      bool add, float *scratch)
 {
-	BY_NUMBER(bias_back_as<T>(on, dy, db, rows, c, add, scratch))
+	BY_NUMBER(bias_back_as<T>(config, dy, db, rows, c, add, scratch))
 }
 
-void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call)
+void kernel_norm(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_forward_as<T>(on, *call))
+	BY_NUMBER(norm_forward_as<T>(config, *call))
 }
 
-void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call)
+void kernel_norm_moments(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_moments_as<T>(on, *call))
+	BY_NUMBER(norm_moments_as<T>(config, *call))
 }
 
-void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call)
+void kernel_norm_apply(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_apply_as<T>(on, *call))
+	BY_NUMBER(norm_apply_as<T>(config, *call))
 }
 
-void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call)
+void kernel_norm_back(const struct kernel_config *config, const struct kernel_norm *call)
 {
-	BY_NUMBER(norm_back_as<T>(on, *call))
+	BY_NUMBER(norm_back_as<T>(config, *call))
 }
 
-void kernel_maxpool(const struct kernel_on *on, const struct kernel_pool *call)
+void kernel_maxpool(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	BY_NUMBER(maxpool_as<T>(on, *call))
+	BY_NUMBER(maxpool_as<T>(config, *call))
 }
 
-void kernel_maxpool_back(const struct kernel_on *on, const struct kernel_pool *call)
+void kernel_maxpool_back(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	BY_NUMBER(maxpool_back_as<T>(on, *call))
+	BY_NUMBER(maxpool_back_as<T>(config, *call))
 }
 
-void kernel_avgpool(const struct kernel_on *on, const struct kernel_pool *call)
+void kernel_avgpool(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(on, (int64_t)call->n * call->c);
+	int blocks = blocks_for(config, (int64_t)call->n * call->c);
 
-	BY_NUMBER(LAUNCH(avgpool_kernel<T>, blocks, THREADS, on->stream, *call))
+	BY_NUMBER(LAUNCH(avgpool_kernel<T>, blocks, THREADS, config->stream, *call))
 }
 
-void kernel_avgpool_back(const struct kernel_on *on, const struct kernel_pool *call)
+void kernel_avgpool_back(const struct kernel_config *config, const struct kernel_pool *call)
 {
-	int blocks = blocks_for(on, (int64_t)call->n * call->h * call->w * call->c);
+	int blocks = blocks_for(config, (int64_t)call->n * call->h * call->w * call->c);
 
-	BY_NUMBER(LAUNCH(avgpool_back_kernel<T>, blocks, THREADS, on->stream, *call))
+	BY_NUMBER(LAUNCH(avgpool_back_kernel<T>, blocks, THREADS, config->stream, *call))
 }
 
-void kernel_loss(const struct kernel_on *on, const struct kernel_loss *call)
+void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call)
 {
 	if (call->n < 1)
 		return;
 	if (call->mse)
-		BY_NUMBER(LAUNCH(mse_kernel<T>, call->n, LOSS_THREADS, on->stream, *call))
+		BY_NUMBER(LAUNCH(mse_kernel<T>, call->n, LOSS_THREADS, config->stream, *call))
 	else
-		BY_NUMBER(LAUNCH(entropy_kernel<T>, call->n, LOSS_THREADS, on->stream, *call))
+		BY_NUMBER(LAUNCH(entropy_kernel<T>, call->n, LOSS_THREADS, config->stream, *call))
 }
 
-void kernel_count(const struct kernel_on *on, const float *losses, const int32_t *places,
-		  const struct kernel_run *run, struct kernel_totals *totals)
+void kernel_count(const struct kernel_config *config, const float *losses, const int32_t *label_ranks,
+		  const struct kernel_run_params *run, struct kernel_totals *totals)
 {
-	LAUNCH(count_kernel, 1, THREADS, on->stream, losses, places, run, totals);
+	LAUNCH(count_kernel, 1, THREADS, config->stream, losses, label_ranks, run, totals);
 }
 
-void kernel_update(const struct kernel_on *on, const struct kernel_update *call)
+void kernel_update(const struct kernel_config *config, const struct kernel_update *call)
 {
-	dim3 grid((unsigned)(call->count > 8 ? 128 : on->multiprocessors * BLOCKS_EACH),
+	dim3 grid((unsigned)(call->count > 8 ? 128 : config->multiprocessors * BLOCKS_EACH),
 		  (unsigned)call->count, 1);
 
 	if (call->count > 0)
-		LAUNCH(update_kernel, grid, THREADS, on->stream, *call);
+		LAUNCH(update_kernel, grid, THREADS, config->stream, *call);
 }
 
-void kernel_finite(const struct kernel_on *on, const float *gradients, size_t count,
+void kernel_finite(const struct kernel_config *config, const float *gradients, size_t count,
 		   struct kernel_scaler *scaler)
 {
-	LAUNCH(finite_kernel, blocks_for(on, (int64_t)count), THREADS, on->stream, gradients,
+	LAUNCH(finite_kernel, blocks_for(config, (int64_t)count), THREADS, config->stream, gradients,
 	       (int64_t)count, scaler);
 }
 
-void kernel_scaler_next(const struct kernel_on *on, struct kernel_scaler *scaler)
+void kernel_scaler_next(const struct kernel_config *config, struct kernel_scaler *scaler)
 {
-	LAUNCH(scaler_kernel, 1, 1, on->stream, scaler);
+	LAUNCH(scaler_kernel, 1, 1, config->stream, scaler);
 }
 
 } // extern "C"

@@ -21,7 +21,7 @@ enum number { NUMBER_F32, NUMBER_F16, NUMBER_BF16 };
 
 /* What each call needs: where, and in what type; multiprocessors of the GPU decide how many
  * blocks there are. */
-struct kernel_on {
+struct kernel_config {
 	cudaStream_t stream;
 	enum number number;
 	int multiprocessors;
@@ -32,20 +32,20 @@ cudaError_t kernels_usable(void);
 
 /* ---- input and layouts ---- */
 
-/* A batch [n][c][h][w] to [n][h][w][padded]: cropped and flipped as places say (top, left, flip a
+/* A batch [n][c][h][w] to [n][h][w][padded]: cropped and flipped as crops say (top, left, flip a
  * sample; NULL: not), bytes by table [c][256], floats as they are (table NULL); further channels
  * are 0. */
 struct kernel_input {
 	const void *raw;
 	const uint32_t *index; /* of each sample of the batch in raw; NULL: they lie in order */
-	const int32_t *places;
+	const int32_t *crops;
 	const float *table;
 	void *out;
 	int n, c, h, w, padded, pad;
 };
-void kernel_input(const struct kernel_on *on, const struct kernel_input *call);
+void kernel_input(const struct kernel_config *config, const struct kernel_input *call);
 /* [n][h w][c] to float32 [n][c][h w]; add: to what is there. */
-void kernel_output(const struct kernel_on *on, const void *from, float *to, int n, int c, int hw,
+void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c, int hw,
 		   bool add);
 
 /* A weight, float32 [outputs][channels][inner], as [outputs][inner][padded] of the type. */
@@ -55,32 +55,32 @@ struct kernel_weight {
 	int outputs, channels, inner, padded;
 };
 /* count of them at once; list: device memory. */
-void kernel_weights(const struct kernel_on *on, const struct kernel_weight *list, int count);
+void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count);
 /* Its gradient back; add: to what is there. */
-void kernel_weight_gradient(const struct kernel_on *on, const void *from, float *to, int outputs,
+void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to, int outputs,
 			    int channels, int inner, int padded, bool add);
 
 /* count numbers between -1 and 1, the same for the same seed: to try things on. */
-void kernel_fill(const struct kernel_on *on, void *to, size_t count, unsigned seed);
+void kernel_fill(const struct kernel_config *config, void *to, size_t count, unsigned seed);
 
 /* ---- layers ---- */
 
 /* count elements. y may be x; dx may be dy unless add. */
-void kernel_relu(const struct kernel_on *on, const void *x, void *y, size_t count);
-void kernel_relu_back(const struct kernel_on *on, const void *y, const void *dy, void *dx,
+void kernel_relu(const struct kernel_config *config, const void *x, void *y, size_t count);
+void kernel_relu_back(const struct kernel_config *config, const void *y, const void *dy, void *dx,
 		      size_t count, bool add);
-void kernel_sum(const struct kernel_on *on, const void *a, const void *b, void *y, size_t count);
+void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y, size_t count);
 /* to = from, or to += from. */
-void kernel_copy(const struct kernel_on *on, const void *from, void *to, size_t count, bool add);
+void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count, bool add);
 
 /* [rows][c] += b [c], in place. */
-void kernel_bias(const struct kernel_on *on, void *y, const float *b, int64_t rows, int c);
+void kernel_bias(const struct kernel_config *config, void *y, const float *b, int64_t rows, int c);
 
 /* Sums down the rows are made in parts; how many, for c channels of rows rows. Scratch of
  * 2 * parts * c floats. */
 int kernel_parts(int multiprocessors, int64_t rows, int c);
 /* db (+)= sums of dy down its rows. */
-void kernel_bias_back(const struct kernel_on *on, const void *dy, float *db, int64_t rows, int c,
+void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
 		      bool add, float *scratch);
 
 /* Batch norm of x [rows][c], with what is added to it and a ReLU. saved: [4][c], written in the
@@ -99,7 +99,7 @@ struct kernel_norm {
 	float *scratch;    /* 2 * kernel_parts * c */
 	/* Written with saved, for who applies this batch norm in its place; NULL: not. In 16 bits alone:
 	 * [2][c] in the type, scale and shift; then [2][c] float32, w and b. */
-	void *taken;
+	void *apply_params;
 	/* Backward; y is read where there are both z and a ReLU. z_added: there was a z. */
 	bool z_added, add_dx, add_dz, add_dw;
 	const void *dy;
@@ -109,32 +109,32 @@ struct kernel_norm {
 	 * made here */
 	const float *back_sums;
 };
-void kernel_norm(const struct kernel_on *on, const struct kernel_norm *call);
+void kernel_norm(const struct kernel_config *config, const struct kernel_norm *call);
 /* Its first half alone, in training: saved and the running statistics. */
-void kernel_norm_moments(const struct kernel_on *on, const struct kernel_norm *call);
+void kernel_norm_moments(const struct kernel_config *config, const struct kernel_norm *call);
 /* Its second half alone: y from saved. */
-void kernel_norm_apply(const struct kernel_on *on, const struct kernel_norm *call);
-void kernel_norm_back(const struct kernel_on *on, const struct kernel_norm *call);
+void kernel_norm_apply(const struct kernel_config *config, const struct kernel_norm *call);
+void kernel_norm_back(const struct kernel_config *config, const struct kernel_norm *call);
 
-/* Pooling of [n][h][w][c] to [n][out_h][out_w][c]. places: one byte an element of y, which of its
+/* Pooling of [n][h][w][c] to [n][out_h][out_w][c]. argmax: one byte an element of y, which of its
  * window is the largest; written forward (NULL: not), read backward. */
 struct kernel_pool {
 	int n, h, w, c, out_h, out_w, kernel, stride, pad;
 	const void *x, *dy;
 	void *y, *dx;
-	unsigned char *places;
+	unsigned char *argmax;
 	bool add;
 };
-void kernel_maxpool(const struct kernel_on *on, const struct kernel_pool *call);
-void kernel_maxpool_back(const struct kernel_on *on, const struct kernel_pool *call);
+void kernel_maxpool(const struct kernel_config *config, const struct kernel_pool *call);
+void kernel_maxpool_back(const struct kernel_config *config, const struct kernel_pool *call);
 /* The mean of each plane; of pool n, h, w, c, x, y, dy, dx and add are read. */
-void kernel_avgpool(const struct kernel_on *on, const struct kernel_pool *call);
-void kernel_avgpool_back(const struct kernel_on *on, const struct kernel_pool *call);
+void kernel_avgpool(const struct kernel_config *config, const struct kernel_pool *call);
+void kernel_avgpool_back(const struct kernel_config *config, const struct kernel_pool *call);
 
 /* ---- loss, counts, update ---- */
 
 /* What a run is, in device memory: a captured graph reads it there. */
-struct kernel_run {
+struct kernel_run_params {
 	float lr;
 	float share; /* 1 / samples of the update */
 	int32_t count;
@@ -143,28 +143,28 @@ struct kernel_run {
 	float vote;
 };
 
-/* struct step_totals (device.h) in device memory. */
+/* struct executor_totals (device.h) in device memory. */
 struct kernel_totals {
 	double loss_sum, last_loss_sum;
-	int64_t samples, top1, top5, last_samples, first_bad;
+	int64_t samples, top1, top5, last_samples, first_nonfinite_step;
 };
 
 /* Scale of the loss, and whether a gradient was found that is not finite. */
 struct kernel_scaler {
 	float scale;
-	int32_t good;
-	int32_t bad;
+	int32_t growth_tracker;
+	int32_t found_inf;
 	int32_t skipped; /* updates left out since it was read */
 };
 
-/* Of logits [n][classes]: losses [n]; places [n], as OP_LABEL_RANK (NULL: not); dx, in the type,
+/* Of logits [n][classes]: losses [n]; label_ranks [n], as OP_LABEL_RANK (NULL: not); dx, in the type,
  * scaled by share, times scaler's scale where there is one (NULL: not). A target outside
  * 0..classes - 1 makes the loss a NaN. */
 struct kernel_loss {
 	const void *x;
 	const void *target; /* int32 [n]; mse: float [n][classes] */
 	float *losses;
-	int32_t *places;
+	int32_t *label_ranks;
 	void *dx;
 	const float *share;
 	const struct kernel_scaler *scaler; /* or NULL */
@@ -172,32 +172,32 @@ struct kernel_loss {
 	bool mse, add;
 	float smoothing;
 };
-void kernel_loss(const struct kernel_on *on, const struct kernel_loss *call);
-/* Add a run's losses to totals; places NULL: no top counts. */
-void kernel_count(const struct kernel_on *on, const float *losses, const int32_t *places,
-		  const struct kernel_run *run, struct kernel_totals *totals);
+void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call);
+/* Add a run's losses to totals; label_ranks NULL: no top counts. */
+void kernel_count(const struct kernel_config *config, const float *losses, const int32_t *label_ranks,
+		  const struct kernel_run_params *run, struct kernel_totals *totals);
 
 /* Parts of the flat buffers; list: device memory. */
-struct kernel_stretch {
+struct kernel_param_range {
 	int64_t offset, count;
 	float weight_decay;
 };
 struct kernel_update {
 	float *weights, *momentum;
 	const float *gradients;
-	const struct kernel_stretch *list;
+	const struct kernel_param_range *list;
 	int count;
 	float momentum_factor;
 	bool nesterov;
 	const float *lr;
 	const struct kernel_scaler *scaler; /* or NULL; bad: nothing is changed */
 };
-void kernel_update(const struct kernel_on *on, const struct kernel_update *call);
+void kernel_update(const struct kernel_config *config, const struct kernel_update *call);
 /* scaler->bad = 1 where a gradient is not finite. */
-void kernel_finite(const struct kernel_on *on, const float *gradients, size_t count,
+void kernel_finite(const struct kernel_config *config, const float *gradients, size_t count,
 		   struct kernel_scaler *scaler);
 /* After the update: the next scale; bad is cleared. */
-void kernel_scaler_next(const struct kernel_on *on, struct kernel_scaler *scaler);
+void kernel_scaler_next(const struct kernel_config *config, struct kernel_scaler *scaler);
 
 #ifdef __cplusplus
 }

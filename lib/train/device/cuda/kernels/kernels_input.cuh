@@ -16,10 +16,10 @@ template <typename T> __global__ void input_kernel(struct kernel_input call)
 		int64_t sample = call.index ? (int64_t)call.index[n] : n;
 		int top = call.pad, left = call.pad, flip = 0, from_y, from_x;
 
-		if (call.places) {
-			top = call.places[n * 3];
-			left = call.places[n * 3 + 1];
-			flip = call.places[n * 3 + 2];
+		if (call.crops) {
+			top = call.crops[n * 3];
+			left = call.crops[n * 3 + 1];
+			flip = call.crops[n * 3 + 2];
 		}
 
 		bool inside = crop_source(call.h, call.w, call.pad, top, left, flip != 0, y, x,
@@ -122,7 +122,7 @@ template <typename T> __global__ void bias_kernel(T *y, const float *b, int64_t 
 template <typename T, int V>
 __global__ void bias_sums_kernel(const T *dy, int64_t rows, int c, int lanes, float *parts)
 {
-	seat at = seat_of<V>(lanes, rows);
+	thread_position at = thread_position_of<V>(lanes, rows);
 	float sums[V] = {}, none[V] = {}, values[V];
 
 	if (at.channel < c)

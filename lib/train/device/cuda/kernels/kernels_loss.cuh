@@ -35,7 +35,7 @@ template <typename T, int V> __global__ void maxpool_kernel(struct kernel_pool c
 		int y0 = at.y * call.stride - call.pad, x0 = at.x * call.stride - call.pad;
 		bool first = true;
 		float best[V] = {}, values[V];
-		pack<unsigned char, V> places = {};
+		pack<unsigned char, V> argmax = {};
 
 		for (int ky = 0; ky < call.kernel; ky++)
 			for (int kx = 0; kx < call.kernel; kx++) {
@@ -50,14 +50,14 @@ template <typename T, int V> __global__ void maxpool_kernel(struct kernel_pool c
 				for (int v = 0; v < V; v++)
 					if (first || pool_better(values[v], best[v])) {
 						best[v] = values[v];
-						places.at[v] =
+						argmax.at[v] =
 							(unsigned char)(ky * call.kernel + kx);
 					}
 				first = false;
 			}
 		store<T, V>((T *)call.y + i * V, best);
-		if (call.places)
-			*(pack<unsigned char, V> *)(call.places + i * V) = places;
+		if (call.argmax)
+			*(pack<unsigned char, V> *)(call.argmax + i * V) = argmax;
 	}
 }
 
@@ -83,13 +83,13 @@ template <typename T, int V> __global__ void maxpool_back_kernel(struct kernel_p
 				int64_t at = ((in.n * call.out_h + oy) * call.out_w + ox) * call.c +
 					     in.c;
 				int k = (y - oy * call.stride) * call.kernel + x - ox * call.stride;
-				const pack<unsigned char, V> places =
-					*(const pack<unsigned char, V> *)(call.places + at);
+				const pack<unsigned char, V> argmax =
+					*(const pack<unsigned char, V> *)(call.argmax + at);
 
 				load<T, V>((const T *)call.dy + at, values);
 #pragma unroll
 				for (int v = 0; v < V; v++)
-					if (places.at[v] == k)
+					if (argmax.at[v] == k)
 						sums[v] += values[v];
 			}
 		store<T, V>((T *)call.dx + i * V, sums);
@@ -146,23 +146,23 @@ __device__ __forceinline__ float block_sum(float value)
 
 __device__ __forceinline__ struct soft block_soft(struct soft value)
 {
-	__shared__ float most[LOSS_THREADS], sum[LOSS_THREADS];
+	__shared__ float max_logit[LOSS_THREADS], sum[LOSS_THREADS];
 
-	most[threadIdx.x] = value.most;
+	max_logit[threadIdx.x] = value.max_logit;
 	sum[threadIdx.x] = value.sum;
 	for (int half = LOSS_THREADS / 2; half; half /= 2) {
 		__syncthreads();
 		if (threadIdx.x < half) {
-			struct soft a = {most[threadIdx.x], sum[threadIdx.x]};
-			struct soft b = {most[threadIdx.x + half], sum[threadIdx.x + half]};
+			struct soft a = {max_logit[threadIdx.x], sum[threadIdx.x]};
+			struct soft b = {max_logit[threadIdx.x + half], sum[threadIdx.x + half]};
 
 			a = soft_merge(a, b);
-			most[threadIdx.x] = a.most;
+			max_logit[threadIdx.x] = a.max_logit;
 			sum[threadIdx.x] = a.sum;
 		}
 	}
 	__syncthreads();
-	value.most = most[0];
+	value.max_logit = max_logit[0];
 	value.sum = sum[0];
 	return value;
 }
@@ -215,8 +215,8 @@ template <typename T> __global__ void entropy_kernel(struct kernel_loss call)
 						      call.classes)
 				       : NAN;
 	/* Nothing is larger than a NaN: without this it would count as right. */
-	if (call.places)
-		call.places[n] = target_x != target_x ? call.classes : (int32_t)before;
+	if (call.label_ranks)
+		call.label_ranks[n] = target_x != target_x ? call.classes : (int32_t)before;
 }
 
 template <typename T> __global__ void mse_kernel(struct kernel_loss call)
@@ -239,7 +239,7 @@ template <typename T> __global__ void mse_kernel(struct kernel_loss call)
 }
 
 /* One block: a batch has some hundred samples. */
-__global__ void count_kernel(const float *losses, const int32_t *places, const kernel_run *run,
+__global__ void count_kernel(const float *losses, const int32_t *label_ranks, const kernel_run_params *run,
 			     kernel_totals *totals)
 {
 	__shared__ double sums[THREADS];
@@ -249,8 +249,8 @@ __global__ void count_kernel(const float *losses, const int32_t *places, const k
 
 	for (int i = threadIdx.x; i < run->count; i += blockDim.x) {
 		sum += (double)losses[i];
-		first += places && places[i] < 1;
-		five += places && places[i] < 5;
+		first += label_ranks && label_ranks[i] < 1;
+		five += label_ranks && label_ranks[i] < 5;
 	}
 	sums[threadIdx.x] = sum;
 	firsts[threadIdx.x] = first;
@@ -267,8 +267,8 @@ __global__ void count_kernel(const float *losses, const int32_t *places, const k
 		return;
 	if (run->first)
 		totals->last_loss_sum = 0, totals->last_samples = 0;
-	if (sums[0] - sums[0] != 0 && totals->first_bad < 0)
-		totals->first_bad = run->step;
+	if (sums[0] - sums[0] != 0 && totals->first_nonfinite_step < 0)
+		totals->first_nonfinite_step = run->step;
 	totals->loss_sum += sums[0];
 	totals->last_loss_sum += sums[0];
 	totals->samples += run->count;
@@ -281,12 +281,12 @@ __global__ void count_kernel(const float *losses, const int32_t *places, const k
 
 __global__ void update_kernel(struct kernel_update call)
 {
-	const struct kernel_stretch part = call.list[blockIdx.y];
+	const struct kernel_param_range part = call.list[blockIdx.y];
 	struct sgd_rule rule = {call.momentum_factor, part.weight_decay, call.nesterov};
 	float lr = *call.lr, inverse = 1;
 
 	if (call.scaler) {
-		if (call.scaler->bad)
+		if (call.scaler->found_inf)
 			return;
 		inverse = loss_scale_inverse(call.scaler->scale);
 	}
@@ -305,18 +305,18 @@ __global__ void finite_kernel(const float *gradients, int64_t count, kernel_scal
 	for (int64_t i = thread_index(); i < count; i += thread_count())
 		bad = bad || !finite_f32(gradients[i]);
 	if (bad)
-		scaler->bad = 1; /* whoever writes it writes the same */
+		scaler->found_inf = 1; /* whoever writes it writes the same */
 }
 
 __global__ void scaler_kernel(kernel_scaler *scaler)
 {
-	struct loss_scale now = {scaler->scale, scaler->good};
+	struct loss_scale now = {scaler->scale, scaler->growth_tracker};
 
-	now = loss_scale_next(now, scaler->bad != 0);
+	now = loss_scale_next(now, scaler->found_inf != 0);
 	scaler->scale = now.scale;
-	scaler->good = now.good;
-	scaler->skipped += scaler->bad;
-	scaler->bad = 0;
+	scaler->growth_tracker = now.growth_tracker;
+	scaler->skipped += scaler->found_inf;
+	scaler->found_inf = 0;
 }
 
 } // namespace

@@ -18,13 +18,13 @@ namespace
 #define ROWS_BACK 2
 
 /* A row's channels, of one tensor to three. */
-template <int V> struct held1 {
+template <int V> struct loaded1 {
 	float x[V];
 };
-template <int V> struct held2 {
+template <int V> struct loaded2 {
 	float x[V], z[V];
 };
-template <int V> struct held3 {
+template <int V> struct loaded3 {
 	float x[V], g[V], y[V];
 };
 
@@ -32,17 +32,17 @@ template <typename T, int V>
 __global__ void norm_sums_kernel(struct kernel_norm call, int lanes)
 {
 	const T *x = (const T *)call.x;
-	seat at = seat_of<V>(lanes, call.rows);
+	thread_position at = thread_position_of<V>(lanes, call.rows);
 	float sums[V] = {}, squares[V] = {}, shift[V];
 
 	if (at.channel < call.c) {
 		load<T, V>(x + at.channel, shift);
-		each_row<ROWS_SUMS, held1<V>>(
+		each_row<ROWS_SUMS, loaded1<V>>(
 			at,
-			[&](int64_t row, held1<V> &held) {
+			[&](int64_t row, loaded1<V> &held) {
 				load<T, V>(x + row * call.c + at.channel, held.x);
 			},
-			[&](int64_t, const held1<V> &held) {
+			[&](int64_t, const loaded1<V> &held) {
 #pragma unroll
 				for (int v = 0; v < V; v++) {
 					float off = held.x[v] - shift[v];
@@ -79,11 +79,11 @@ template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call
 	call.saved[SAVED_INVSTD * c + channel] = now.invstd;
 	call.saved[SAVED_SCALE * c + channel] = scale;
 	call.saved[SAVED_SHIFT * c + channel] = norm_shift(now.mean, scale, call.b[channel]);
-	if (call.taken) {
-		float *wide = (float *)((T *)call.taken + 2 * c);
+	if (call.apply_params) {
+		float *wide = (float *)((T *)call.apply_params + 2 * c);
 
-		number_out((T *)call.taken + channel, scale);
-		number_out((T *)call.taken + c + channel, call.saved[SAVED_SHIFT * c + channel]);
+		number_out((T *)call.apply_params + channel, scale);
+		number_out((T *)call.apply_params + c + channel, call.saved[SAVED_SHIFT * c + channel]);
 		wide[channel] = call.w[channel];
 		wide[c + channel] = call.b[channel];
 	}
@@ -113,7 +113,7 @@ template <typename T, int V>
 __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 {
 	int c = call.c;
-	seat at = seat_of<V>(lanes, call.rows);
+	thread_position at = thread_position_of<V>(lanes, call.rows);
 	float scale[V], shift[V];
 
 	if (at.channel >= c)
@@ -124,16 +124,16 @@ __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 		shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
 	}
 	/* From the end: what the sums read last is still near. */
-	each_row<ROWS_APPLY, held2<V>>(
+	each_row<ROWS_APPLY, loaded2<V>>(
 		at,
-		[&](int64_t row, held2<V> &held) {
+		[&](int64_t row, loaded2<V> &held) {
 			int64_t place = (call.rows - 1 - row) * c + at.channel;
 
 			load<T, V>((const T *)call.x + place, held.x);
 			if (call.z)
 				load<T, V>((const T *)call.z + place, held.z);
 		},
-		[&](int64_t row, const held2<V> &held) {
+		[&](int64_t row, const loaded2<V> &held) {
 			float values[V];
 
 #pragma unroll
@@ -164,7 +164,7 @@ __device__ __forceinline__ void put(T *to, bool add, float *values)
 
 template <typename T, int V>
 __device__ __forceinline__ void norm_back_load(const struct kernel_norm &call, int64_t place,
-					       held3<V> &held)
+					       loaded3<V> &held)
 {
 	load<T, V>((const T *)call.x + place, held.x);
 	load<T, V>((const T *)call.dy + place, held.g);
@@ -175,7 +175,7 @@ __device__ __forceinline__ void norm_back_load(const struct kernel_norm &call, i
 /* What reaches the batch norm itself of its result's gradient: with a ReLU only where that let it
  * through, told by y where something was added, else by x. */
 template <int V>
-__device__ __forceinline__ void norm_reached(const struct kernel_norm &call, const held3<V> &held,
+__device__ __forceinline__ void norm_relu_gradient(const struct kernel_norm &call, const loaded3<V> &held,
 					     const float *scale, const float *shift, float *g)
 {
 #pragma unroll
@@ -190,7 +190,7 @@ template <typename T, int V>
 __global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
 {
 	int c = call.c;
-	seat at = seat_of<V>(lanes, call.rows);
+	thread_position at = thread_position_of<V>(lanes, call.rows);
 	float sums[V] = {}, products[V] = {}, mean[V], invstd[V], scale[V], shift[V];
 
 	if (at.channel < c) {
@@ -201,16 +201,16 @@ __global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
 			scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
 			shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
 		}
-		each_row<ROWS_BACK, held3<V>>(
+		each_row<ROWS_BACK, loaded3<V>>(
 			at,
-			[&](int64_t row, held3<V> &held) {
+			[&](int64_t row, loaded3<V> &held) {
 				norm_back_load<T, V>(call, row * c + at.channel, held);
 			},
-			[&](int64_t row, const held3<V> &held) {
+			[&](int64_t row, const loaded3<V> &held) {
 				int64_t place = row * c + at.channel;
 				float g[V];
 
-				norm_reached<V>(call, held, scale, shift, g);
+				norm_relu_gradient<V>(call, held, scale, shift, g);
 #pragma unroll
 				for (int v = 0; v < V; v++) {
 					sums[v] += g[v];
@@ -251,7 +251,7 @@ template <typename T, int V>
 __global__ void norm_back_apply_kernel(struct kernel_norm call, const float *means, int lanes)
 {
 	int c = call.c;
-	seat at = seat_of<V>(lanes, call.rows);
+	thread_position at = thread_position_of<V>(lanes, call.rows);
 	float mean[V], invstd[V], scale[V], shift[V], mean_g[V], mean_gx[V];
 
 	if (at.channel >= c)
@@ -265,15 +265,15 @@ __global__ void norm_back_apply_kernel(struct kernel_norm call, const float *mea
 		mean_g[v] = means[at.channel + v];
 		mean_gx[v] = means[c + at.channel + v];
 	}
-	each_row<ROWS_BACK, held3<V>>(
+	each_row<ROWS_BACK, loaded3<V>>(
 		at,
-		[&](int64_t row, held3<V> &held) {
+		[&](int64_t row, loaded3<V> &held) {
 			norm_back_load<T, V>(call, (call.rows - 1 - row) * c + at.channel, held);
 		},
-		[&](int64_t row, const held3<V> &held) {
+		[&](int64_t row, const loaded3<V> &held) {
 			float g[V];
 
-			norm_reached<V>(call, held, scale, shift, g);
+			norm_relu_gradient<V>(call, held, scale, shift, g);
 #pragma unroll
 			for (int v = 0; v < V; v++)
 				g[v] = norm_gradient(g[v], held.x[v], mean[v], invstd[v], scale[v],

@@ -64,12 +64,12 @@ __device__ __forceinline__ int64_t thread_count()
 
 /* ---- where threads work ---- */
 
-int blocks_for(const struct kernel_on *on, int64_t items)
+int blocks_for(const struct kernel_config *config, int64_t items)
 {
 	int64_t wanted = (items + THREADS - 1) / THREADS;
-	int64_t most = (int64_t)on->multiprocessors * BLOCKS_EACH;
+	int64_t limit = (int64_t)config->multiprocessors * BLOCKS_EACH;
 
-	return (int)(wanted < 1 ? 1 : wanted < most ? wanted : most);
+	return (int)(wanted < 1 ? 1 : wanted < limit ? wanted : limit);
 }
 
 /* A block's threads as lanes (groups of V channels) by rows_at_once, the grid as groups by parts of
@@ -91,15 +91,15 @@ int lanes_for(int groups)
 tiles tiles_for(int multiprocessors, int64_t rows, int groups)
 {
 	tiles out;
-	int64_t across, parts, most;
+	int64_t across, parts, limit;
 
 	out.lanes = lanes_for(groups);
 	out.rows_at_once = THREADS / out.lanes;
 	across = (groups + out.lanes - 1) / out.lanes;
-	most = ((int64_t)multiprocessors * 4 + across - 1) / across;
+	limit = ((int64_t)multiprocessors * 4 + across - 1) / across;
 	parts = (rows + out.rows_at_once - 1) / out.rows_at_once;
-	parts = parts < most ? parts : most;
-	parts = parts < PARTS_MOST ? parts : PARTS_MOST;
+	parts = parts < limit ? parts : limit;
+	parts = parts < PARTS_MAX ? parts : PARTS_MAX;
 	out.grid = dim3((unsigned)across, (unsigned)(parts < 1 ? 1 : parts), 1);
 	return out;
 }
@@ -113,14 +113,14 @@ int vector_of(enum number number, int c)
 }
 
 /* A thread's place in tiles. */
-struct seat {
+struct thread_position {
 	int channel; /* the first of V; >= c: none */
 	int64_t row, end, step;
 };
 
-template <int V> __device__ __forceinline__ seat seat_of(int lanes, int64_t rows)
+template <int V> __device__ __forceinline__ thread_position thread_position_of(int lanes, int64_t rows)
 {
-	seat out;
+	thread_position out;
 	int64_t each = (rows + gridDim.y - 1) / gridDim.y;
 	int64_t begin = each * blockIdx.y, end = begin + each;
 
@@ -134,7 +134,7 @@ template <int V> __device__ __forceinline__ seat seat_of(int lanes, int64_t rows
 /* A thread's rows, in order: the loads of U of them are on their way before the first is used. A load
  * of 16 bytes a thread does not keep an H200's memory busy. Held: what a row is held in. */
 template <int U, typename Held, typename Load, typename Use>
-__device__ __forceinline__ void each_row(const seat &at, Load load_row, Use use_row)
+__device__ __forceinline__ void each_row(const thread_position &at, Load load_row, Use use_row)
 {
 	Held held[U];
 	int64_t row = at.row;
@@ -155,7 +155,7 @@ __device__ __forceinline__ void each_row(const seat &at, Load load_row, Use use_
 
 /* Sums of two numbers a channel over a block's rows, to parts [2][gridDim.y][c]. */
 template <int V>
-__device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const seat &at,
+__device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const thread_position &at,
 					 int lanes, int c, float *parts)
 {
 	__shared__ float shared[2][THREADS][V];

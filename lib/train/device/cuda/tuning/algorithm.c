@@ -2,11 +2,11 @@
 /* Which of the legacy API's algorithms a convolution's passes take. */
 #include "train/device/cuda/convolution_internal.h"
 
-#define MOST_ALGORITHMS 16
+#define ALGORITHMS_MAX 16
 
 /* What cuDNN tells of an algorithm, of any pass. */
 struct perf {
-	int algorithm, mathematics;
+	int algorithm, math_type;
 	bool usable, deterministic, winograd;
 	size_t workspace;
 };
@@ -21,21 +21,21 @@ struct perf {
 			       (winograd_test),                                                    \
 			       (from)[i].memory}
 
-/* try NULL: ask the heuristics. The fastest first. *count: how many. */
-static cudnnStatus_t list_forward(const struct convolution *conv, const struct tuning *try,
+/* tuning NULL: ask the heuristics. The fastest first. *count: how many. */
+static cudnnStatus_t list_forward(const struct convolution *conv, const struct tuning *tuning,
 				  struct perf *out, int *found)
 {
-	cudnnConvolutionFwdAlgoPerf_t perfs[MOST_ALGORITHMS];
+	cudnnConvolutionFwdAlgoPerf_t perfs[ALGORITHMS_MAX];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
 	int count = 0;
 	cudnnStatus_t rc =
-		try ? cudnnFindConvolutionForwardAlgorithmEx(
-			      cudnn, conv->x, try->x, conv->w, try->w, conv->how[PASS_FORWARD],
-			      conv->y, try->y, MOST_ALGORITHMS, &count, perfs, try->workspace,
-			      try->workspace_bytes)
+		tuning ? cudnnFindConvolutionForwardAlgorithmEx(
+			      cudnn, conv->x, tuning->x, conv->w, tuning->w, conv->descriptors[PASS_FORWARD],
+			      conv->y, tuning->y, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
+			      tuning->workspace_bytes)
 		    : cudnnGetConvolutionForwardAlgorithm_v7(cudnn, conv->x, conv->w,
-							     conv->how[PASS_FORWARD], conv->y,
-							     MOST_ALGORITHMS, &count, perfs);
+							     conv->descriptors[PASS_FORWARD], conv->y,
+							     ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs, perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
 				  perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED);
@@ -43,20 +43,20 @@ static cudnnStatus_t list_forward(const struct convolution *conv, const struct t
 	return rc;
 }
 
-static cudnnStatus_t list_input(const struct convolution *conv, const struct tuning *try,
+static cudnnStatus_t list_input(const struct convolution *conv, const struct tuning *tuning,
 				struct perf *out, int *found)
 {
-	cudnnConvolutionBwdDataAlgoPerf_t perfs[MOST_ALGORITHMS];
+	cudnnConvolutionBwdDataAlgoPerf_t perfs[ALGORITHMS_MAX];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
 	int count = 0;
 	cudnnStatus_t rc =
-		try ? cudnnFindConvolutionBackwardDataAlgorithmEx(
-			      cudnn, conv->w, try->w, conv->y, try->y, conv->how[PASS_INPUT],
-			      conv->x, try->x, MOST_ALGORITHMS, &count, perfs, try->workspace,
-			      try->workspace_bytes)
+		tuning ? cudnnFindConvolutionBackwardDataAlgorithmEx(
+			      cudnn, conv->w, tuning->w, conv->y, tuning->y, conv->descriptors[PASS_INPUT],
+			      conv->x, tuning->x, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
+			      tuning->workspace_bytes)
 		    : cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnn, conv->w, conv->y,
-								  conv->how[PASS_INPUT], conv->x,
-								  MOST_ALGORITHMS, &count, perfs);
+								  conv->descriptors[PASS_INPUT], conv->x,
+								  ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
@@ -65,20 +65,20 @@ static cudnnStatus_t list_input(const struct convolution *conv, const struct tun
 	return rc;
 }
 
-static cudnnStatus_t list_weights(const struct convolution *conv, const struct tuning *try,
+static cudnnStatus_t list_weights(const struct convolution *conv, const struct tuning *tuning,
 				  struct perf *out, int *found)
 {
-	cudnnConvolutionBwdFilterAlgoPerf_t perfs[MOST_ALGORITHMS];
+	cudnnConvolutionBwdFilterAlgoPerf_t perfs[ALGORITHMS_MAX];
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
 	int count = 0;
 	cudnnStatus_t rc =
-		try ? cudnnFindConvolutionBackwardFilterAlgorithmEx(
-			      cudnn, conv->x, try->x, conv->y, try->y, conv->how[PASS_WEIGHTS],
-			      conv->w, try->w, MOST_ALGORITHMS, &count, perfs, try->workspace,
-			      try->workspace_bytes)
+		tuning ? cudnnFindConvolutionBackwardFilterAlgorithmEx(
+			      cudnn, conv->x, tuning->x, conv->y, tuning->y, conv->descriptors[PASS_WEIGHTS],
+			      conv->w, tuning->w, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
+			      tuning->workspace_bytes)
 		    : cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-			      cudnn, conv->x, conv->y, conv->how[PASS_WEIGHTS], conv->w,
-			      MOST_ALGORITHMS, &count, perfs);
+			      cudnn, conv->x, conv->y, conv->descriptors[PASS_WEIGHTS], conv->w,
+			      ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
@@ -87,17 +87,17 @@ static cudnnStatus_t list_weights(const struct convolution *conv, const struct t
 	return rc;
 }
 
-static cudnnStatus_t list(const struct convolution *conv, enum pass pass, const struct tuning *try,
+static cudnnStatus_t list(const struct convolution *conv, enum pass pass, const struct tuning *tuning,
 			  struct perf *out, int *count)
 {
 	if (pass == PASS_FORWARD)
-		return list_forward(conv, try, out, count);
-	return pass == PASS_INPUT ? list_input(conv, try, out, count)
-				  : list_weights(conv, try, out, count);
+		return list_forward(conv, tuning, out, count);
+	return pass == PASS_INPUT ? list_input(conv, tuning, out, count)
+				  : list_weights(conv, tuning, out, count);
 }
 
-/* What an algorithm needs; how[pass] has its mathematics. */
-static cudnnStatus_t ask_workspace(struct convolution *conv, enum pass pass)
+/* What an algorithm needs; descriptors[pass] has its math type. */
+static cudnnStatus_t query_workspace(struct convolution *conv, enum pass pass)
 {
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
 	size_t *size = &conv->workspace[pass];
@@ -105,32 +105,32 @@ static cudnnStatus_t ask_workspace(struct convolution *conv, enum pass pass)
 
 	if (pass == PASS_FORWARD)
 		return cudnnGetConvolutionForwardWorkspaceSize(
-			cudnn, conv->x, conv->w, conv->how[pass], conv->y,
+			cudnn, conv->x, conv->w, conv->descriptors[pass], conv->y,
 			(cudnnConvolutionFwdAlgo_t)algorithm, size);
 	if (pass == PASS_INPUT)
 		return cudnnGetConvolutionBackwardDataWorkspaceSize(
-			cudnn, conv->w, conv->y, conv->how[pass], conv->x,
+			cudnn, conv->w, conv->y, conv->descriptors[pass], conv->x,
 			(cudnnConvolutionBwdDataAlgo_t)algorithm, size);
 	return cudnnGetConvolutionBackwardFilterWorkspaceSize(
-		cudnn, conv->x, conv->y, conv->how[pass], conv->w,
+		cudnn, conv->x, conv->y, conv->descriptors[pass], conv->w,
 		(cudnnConvolutionBwdFilterAlgo_t)algorithm, size);
 }
 
-bool algorithm_take(struct convolution *conv, enum pass pass, int algorithm, int mathematics)
+bool algorithm_apply(struct convolution *conv, enum pass pass, int algorithm, int math_type)
 {
 	conv->algorithm[pass] = algorithm;
-	return !cudnnSetConvolutionMathType(conv->how[pass], (cudnnMathType_t)mathematics) &&
-	       !ask_workspace(conv, pass) && conv->workspace[pass] <= conv->cuda->workspace_most;
+	return !cudnnSetConvolutionMathType(conv->descriptors[pass], (cudnnMathType_t)math_type) &&
+	       !query_workspace(conv, pass) && conv->workspace[pass] <= conv->cuda->workspace_limit;
 }
 
-bool algorithm_best(struct convolution *conv, enum pass pass, const struct tuning *try,
-		    int *mathematics)
+bool algorithm_find_best(struct convolution *conv, enum pass pass, const struct tuning *tuning,
+		    int *math_type)
 {
 	const struct layer_rules *rules = &conv->rules;
-	struct perf perfs[MOST_ALGORITHMS];
+	struct perf perfs[ALGORITHMS_MAX];
 	int count = 0;
 
-	if (list(conv, pass, try, perfs, &count))
+	if (list(conv, pass, tuning, perfs, &count))
 		return false;
 	for (int i = 0; i < count; i++) {
 		const struct perf *perf = &perfs[i];
@@ -139,9 +139,9 @@ bool algorithm_best(struct convolution *conv, enum pass pass, const struct tunin
 		    (rules->direct && perf->winograd))
 			continue;
 		/* cuDNN may answer for its default mathematics too, which in float32 is TF32. */
-		*mathematics = rules->number == NUMBER_F32 && !rules->tf32 ? CUDNN_FMA_MATH
-									   : perf->mathematics;
-		if (algorithm_take(conv, pass, perf->algorithm, *mathematics))
+		*math_type = rules->number == NUMBER_F32 && !rules->tf32 ? CUDNN_FMA_MATH
+									   : perf->math_type;
+		if (algorithm_apply(conv, pass, perf->algorithm, *math_type))
 			return true;
 	}
 	return false;

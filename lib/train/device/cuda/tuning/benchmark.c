@@ -9,20 +9,20 @@
 #include "train/device/cuda/lowered_graph.h"
 #include "train/device/cuda/tuning/candidates.h"
 
-#define LEAST_WORKSPACE ((size_t)32 << 20)
+#define MIN_WORKSPACE ((size_t)32 << 20)
 #define RUNS 3
 /* Numbers of a result that are compared: from its beginning, and from its end. */
-#define COMPARED ((size_t)1 << 14)
+#define COMPARED_ELEMENTS ((size_t)1 << 14)
 /* Of the largest of them. A way that computes something else is off by as much as that; one that
  * rounds or sums in another order is not. */
-#define OFF_F32 2e-3
-#define OFF_16 2e-2
+#define TOLERANCE_F32 2e-3
+#define TOLERANCE_16 2e-2
 
 /* ---- memory ---- */
 
-static struct kernel_on on_of(const struct convolution *conv, const struct tuning *tuning)
+static struct kernel_config config_of(const struct convolution *conv, const struct tuning *tuning)
 {
-	return (struct kernel_on){tuning->stream, conv->rules.number, conv->cuda->multiprocessors};
+	return (struct kernel_config){tuning->stream, conv->rules.number, conv->cuda->multiprocessors};
 }
 
 void tuning_end(const struct convolution *conv, struct tuning *tuning)
@@ -109,7 +109,7 @@ static struct kernel_norm norm_before(const struct convolution *conv, const stru
 	norm.dy = tuning->x;
 	norm.dw = tuning->source_norm + NORM_BACK * c;
 	norm.db = norm.dw + c;
-	norm.taken = norm.saved + SAVED_TAKEN * c;
+	norm.apply_params = norm.saved + SAVED_APPLY * c;
 	norm.back_sums = summed ? norm.saved + SAVED_SUMS * c : NULL;
 	return norm;
 }
@@ -122,24 +122,24 @@ static struct conv_source source_of(const struct convolution *conv, const struct
 /* Its statistics, and x from it. */
 static bool fill_source(const struct convolution *conv, const struct tuning *tuning)
 {
-	const struct kernel_on on = on_of(conv, tuning);
-	const struct kernel_on floats = {tuning->stream, NUMBER_F32, conv->cuda->multiprocessors};
+	const struct kernel_config config = config_of(conv, tuning);
+	const struct kernel_config floats = {tuning->stream, NUMBER_F32, conv->cuda->multiprocessors};
 	const struct kernel_norm norm = norm_before(conv, tuning, false);
 
-	kernel_fill(&on, tuning->source, conv->x_bytes / number_size(conv->rules.number), 5);
+	kernel_fill(&config, tuning->source, conv->x_bytes / number_size(conv->rules.number), 5);
 	kernel_fill(&floats, tuning->source_norm, norm_floats(conv, norm.rows, norm.c), 6);
-	kernel_norm(&on, &norm);
+	kernel_norm(&config, &norm);
 	return !cudaGetLastError();
 }
 
 bool tuning_fill(const struct convolution *conv, const struct tuning *tuning)
 {
-	const struct kernel_on on = on_of(conv, tuning);
+	const struct kernel_config config = config_of(conv, tuning);
 	size_t size = number_size(conv->rules.number);
 
-	kernel_fill(&on, tuning->x, conv->x_bytes / size, 1);
-	kernel_fill(&on, tuning->w, conv->w_bytes / size, 2);
-	kernel_fill(&on, tuning->y, conv->y_bytes / size, 3);
+	kernel_fill(&config, tuning->x, conv->x_bytes / size, 1);
+	kernel_fill(&config, tuning->w, conv->w_bytes / size, 2);
+	kernel_fill(&config, tuning->y, conv->y_bytes / size, 3);
 	return !cudaGetLastError() &&
 	       (!tuning->norm ||
 		!cudaMemsetAsync(tuning->norm, 0,
@@ -154,7 +154,7 @@ static void source_begin(const struct convolution *conv, struct tuning *tuning)
 {
 	size_t floats = norm_floats(conv, source_rows(conv), conv->shape.c);
 
-	if (!conv->rules.through)
+	if (!conv->rules.fused_norm)
 		return;
 	if (!cudaMalloc(&tuning->source, conv->x_bytes) &&
 	    !cudaMalloc((void **)&tuning->source_norm, floats * sizeof(float)))
@@ -170,7 +170,7 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	const struct layer_rules *rules = &conv->rules;
 	size_t norm = norm_floats(conv, conv->rows, conv->shape.outputs) * sizeof(float);
 
-	*tuning = (struct tuning){.workspace_bytes = conv->cuda->workspace_most};
+	*tuning = (struct tuning){.workspace_bytes = conv->cuda->workspace_limit};
 	if (cudnnGetStream(conv->cuda->cudnn, &tuning->before) ||
 	    cudaStreamCreateWithFlags(&tuning->stream, cudaStreamNonBlocking) ||
 	    cudaEventCreateWithFlags(&tuning->begin, cudaEventDefault) ||
@@ -183,7 +183,7 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	while (cudaMalloc(&tuning->workspace, tuning->workspace_bytes)) {
 		cudaGetLastError(); /* what is launched later would be taken to have failed */
 		tuning->workspace_bytes /= 2;
-		if (tuning->workspace_bytes < LEAST_WORKSPACE)
+		if (tuning->workspace_bytes < MIN_WORKSPACE)
 			goto none;
 	}
 	source_begin(conv, tuning);
@@ -203,7 +203,7 @@ struct sample {
 	size_t count;
 };
 
-struct trial {
+struct benchmark {
 	struct convolution *conv;
 	struct tuning *tuning;
 	enum engine_pass pass;
@@ -212,131 +212,131 @@ struct trial {
 	struct sample first, other;
 };
 
-static bool makes_y(enum engine_pass pass)
+static bool writes_y(enum engine_pass pass)
 {
 	return pass == ENGINE_FORWARD || pass == ENGINE_SUMS || pass == ENGINE_NORM_SUMS;
 }
 
-static bool makes_dw(enum engine_pass pass)
+static bool writes_dw(enum engine_pass pass)
 {
 	return pass == ENGINE_WEIGHTS || pass == ENGINE_NORM_WEIGHTS;
 }
 
-static void *result(const struct trial *trial, size_t *bytes)
+static void *result(const struct benchmark *benchmark, size_t *bytes)
 {
-	const struct convolution *conv = trial->conv;
-	const struct tuning *t = trial->tuning;
+	const struct convolution *conv = benchmark->conv;
+	const struct tuning *t = benchmark->tuning;
 
-	*bytes = makes_y(trial->pass)	 ? conv->y_bytes
-		 : makes_dw(trial->pass) ? conv->w_bytes
+	*bytes = writes_y(benchmark->pass)	 ? conv->y_bytes
+		 : writes_dw(benchmark->pass) ? conv->w_bytes
 					 : conv->x_bytes;
-	return makes_y(trial->pass) ? t->y : makes_dw(trial->pass) ? t->w : t->x;
+	return writes_y(benchmark->pass) ? t->y : writes_dw(benchmark->pass) ? t->w : t->x;
 }
 
 /* What is compared is all that is needed until the batch norm after it knows its statistics. */
-static int run_forward(const struct trial *trial, bool engine)
+static int run_forward(const struct benchmark *benchmark, bool engine)
 {
-	const struct tuning *t = trial->tuning;
-	const struct kernel_on on = on_of(trial->conv, t);
-	bool sums = trial->pass != ENGINE_FORWARD;
-	bool summed = sums && (engine || trial->conv->engines[ENGINE_SUMS]);
+	const struct tuning *t = benchmark->tuning;
+	const struct kernel_config config = config_of(benchmark->conv, t);
+	bool sums = benchmark->pass != ENGINE_FORWARD;
+	bool summed = sums && (engine || benchmark->conv->engines[ENGINE_SUMS]);
 	struct conv_source source;
 	struct kernel_norm norm;
 	int rc;
 
-	if (trial->pass == ENGINE_NORM_SUMS && !engine) {
-		norm = norm_before(trial->conv, t, false);
-		kernel_norm_apply(&on, &norm);
-	} else if (trial->pass == ENGINE_NORM_SUMS) {
-		source = source_of(trial->conv, t);
+	if (benchmark->pass == ENGINE_NORM_SUMS && !engine) {
+		norm = norm_before(benchmark->conv, t, false);
+		kernel_norm_apply(&config, &norm);
+	} else if (benchmark->pass == ENGINE_NORM_SUMS) {
+		source = source_of(benchmark->conv, t);
 	}
 	if (sums)
-		norm = norm_after(trial->conv, t, summed);
-	rc = convolution_forward(trial->conv, t->stream, t->x, t->w, t->y,
+		norm = norm_after(benchmark->conv, t, summed);
+	rc = convolution_forward(benchmark->conv, t->stream, t->x, t->w, t->y,
 				 summed ? norm.saved + SAVED_SUMS * (size_t)norm.c : NULL,
-				 engine && trial->pass == ENGINE_NORM_SUMS ? &source : NULL,
+				 engine && benchmark->pass == ENGINE_NORM_SUMS ? &source : NULL,
 				 t->workspace, NULL);
 	if (!rc && sums)
-		kernel_norm_moments(&on, &norm);
+		kernel_norm_moments(&config, &norm);
 	return rc;
 }
 
 /* With the batch norm's whole way back, where that is in it. */
-static int run_input(const struct trial *trial, bool engine)
+static int run_input(const struct benchmark *benchmark, bool engine)
 {
-	const struct tuning *t = trial->tuning;
-	const struct kernel_on on = on_of(trial->conv, t);
-	bool norm_too = trial->pass == ENGINE_INPUT_NORM;
+	const struct tuning *t = benchmark->tuning;
+	const struct kernel_config config = config_of(benchmark->conv, t);
+	bool norm_too = benchmark->pass == ENGINE_INPUT_NORM;
 	struct conv_source source;
 	struct kernel_norm norm;
 	int rc;
 
 	if (norm_too) {
-		source = source_of(trial->conv, t);
-		norm = norm_before(trial->conv, t, engine);
+		source = source_of(benchmark->conv, t);
+		norm = norm_before(benchmark->conv, t, engine);
 	}
-	rc = convolution_back_input(trial->conv, t->stream, t->w, t->y, t->x,
-				    trial->conv->rules.add_dx, engine && norm_too ? &source : NULL,
+	rc = convolution_back_input(benchmark->conv, t->stream, t->w, t->y, t->x,
+				    benchmark->conv->rules.add_dx, engine && norm_too ? &source : NULL,
 				    t->workspace, NULL);
 	if (!rc && norm_too)
-		kernel_norm_back(&on, &norm);
+		kernel_norm_back(&config, &norm);
 	return rc;
 }
 
 /* Way 0 is what runs without this pass's engines; way i is engine i - 1. */
-static int run_way(const struct trial *trial, int way)
+static int run_candidate(const struct benchmark *benchmark, int candidate)
 {
-	struct convolution *conv = trial->conv;
-	const struct tuning *t = trial->tuning;
+	struct convolution *conv = benchmark->conv;
+	const struct tuning *t = benchmark->tuning;
 	struct conv_source source;
-	bool through = trial->pass == ENGINE_NORM_WEIGHTS;
+	bool fused_norm = benchmark->pass == ENGINE_NORM_WEIGHTS;
 	int rc;
 
-	conv->engines[trial->pass] = way ? trial->engines : NULL;
-	conv->engine[trial->pass] = way - 1;
-	if (makes_y(trial->pass)) {
-		rc = run_forward(trial, way);
-	} else if (!makes_dw(trial->pass)) {
-		rc = run_input(trial, way);
+	conv->engines[benchmark->pass] = candidate ? benchmark->engines : NULL;
+	conv->engine[benchmark->pass] = candidate - 1;
+	if (writes_y(benchmark->pass)) {
+		rc = run_forward(benchmark, candidate);
+	} else if (!writes_dw(benchmark->pass)) {
+		rc = run_input(benchmark, candidate);
 	} else {
-		if (through)
+		if (fused_norm)
 			source = source_of(conv, t);
 		rc = convolution_back_weights(conv, t->stream, t->x, t->y, t->w, false,
-					      through && way ? &source : NULL, t->workspace, NULL);
+					      fused_norm && candidate ? &source : NULL, t->workspace, NULL);
 	}
-	conv->engines[trial->pass] = NULL;
+	conv->engines[benchmark->pass] = NULL;
 	return rc || cudaGetLastError() ? -1 : 0;
 }
 
-static bool trial_build(void *context, int way)
+static bool benchmark_build(void *context, int candidate)
 {
-	const struct trial *trial = context;
+	const struct benchmark *benchmark = context;
 
-	return !way || engines_build(trial->engines, way - 1, trial->tuning->workspace_bytes);
+	return !candidate || engines_build(benchmark->engines, candidate - 1, benchmark->tuning->workspace_bytes);
 }
 
-static void trial_drop(void *context, int way)
+static void benchmark_drop(void *context, int candidate)
 {
-	const struct trial *trial = context;
+	const struct benchmark *benchmark = context;
 
-	engines_drop(trial->engines, way - 1);
+	engines_drop(benchmark->engines, candidate - 1);
 }
 
-static double trial_time(void *context, int way)
+static double benchmark_time_ms(void *context, int candidate)
 {
-	const struct trial *trial = context;
-	const struct tuning *t = trial->tuning;
+	const struct benchmark *benchmark = context;
+	const struct tuning *t = benchmark->tuning;
 	float ms = -1;
 
 	/* Libraries load their code at the first run. */
-	if (run_way(trial, way) || cudaEventRecord(t->begin, t->stream))
+	if (run_candidate(benchmark, candidate) || cudaEventRecord(t->begin, t->stream))
 		goto failed;
 	for (int i = 0; i < RUNS; i++)
-		if (run_way(trial, way))
+		if (run_candidate(benchmark, candidate))
 			goto failed;
 	if (!cudaEventRecord(t->end, t->stream) && !cudaEventSynchronize(t->end) &&
 	    !cudaEventElapsedTime(&ms, t->begin, t->end))
-		return (double)ms / RUNS + fmax(way ? trial->handicap_ms : -trial->handicap_ms, 0);
+		return (double)ms / RUNS + fmax(candidate ? benchmark->handicap_ms : -benchmark->handicap_ms, 0);
 failed:
 	cudaGetLastError();
 	return -1;
@@ -352,13 +352,13 @@ static void as_f32(const void *raw, enum number number, size_t count, float *to)
 					       : f32_of_bf16(((const struct bf16 *)raw)[i]);
 }
 
-static bool read_part(const struct trial *trial, const char *from, enum number number,
+static bool read_part(const struct benchmark *benchmark, const char *from, enum number number,
 		      size_t count, float *to)
 {
 	void *raw = malloc(count * number_size(number));
 	bool good = raw && !cudaMemcpyAsync(raw, from, count * number_size(number),
-					    cudaMemcpyDeviceToHost, trial->tuning->stream) &&
-		    !cudaStreamSynchronize(trial->tuning->stream);
+					    cudaMemcpyDeviceToHost, benchmark->tuning->stream) &&
+		    !cudaStreamSynchronize(benchmark->tuning->stream);
 
 	if (good)
 		as_f32(raw, number, count, to);
@@ -367,63 +367,63 @@ static bool read_part(const struct trial *trial, const char *from, enum number n
 }
 
 /* Behind the numbers of the result: the statistics or the gradients of the batch norm's parameters. */
-static float *besides(const struct trial *trial, size_t *count)
+static float *other_results(const struct benchmark *benchmark, size_t *count)
 {
-	const struct conv_shape *shape = &trial->conv->shape;
+	const struct conv_shape *shape = &benchmark->conv->shape;
 
-	if (trial->pass == ENGINE_INPUT_NORM) {
+	if (benchmark->pass == ENGINE_INPUT_NORM) {
 		*count = 2 * (size_t)shape->c;
-		return trial->tuning->source_norm + NORM_BACK * (size_t)shape->c;
+		return benchmark->tuning->source_norm + NORM_BACK * (size_t)shape->c;
 	}
-	*count = makes_y(trial->pass) && trial->pass != ENGINE_FORWARD ? 2 * (size_t)shape->outputs
+	*count = writes_y(benchmark->pass) && benchmark->pass != ENGINE_FORWARD ? 2 * (size_t)shape->outputs
 								       : 0;
-	return *count ? trial->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
+	return *count ? benchmark->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
 }
 
 /* Run way on a result that holds the same each time, and read some of what comes of it. */
-static bool take_sample(const struct trial *trial, int way, struct sample *out)
+static bool take_sample(const struct benchmark *benchmark, int candidate, struct sample *out)
 {
-	const struct convolution *conv = trial->conv;
-	const struct kernel_on on = on_of(conv, trial->tuning);
+	const struct convolution *conv = benchmark->conv;
+	const struct kernel_config config = config_of(conv, benchmark->tuning);
 	enum number number = conv->rules.number;
 	size_t bytes, size = number_size(number), count, some, more;
-	float *beside = besides(trial, &more);
-	char *at = result(trial, &bytes);
-	bool add = trial->pass == ENGINE_INPUT && conv->rules.add_dx;
+	float *beside = other_results(benchmark, &more);
+	char *at = result(benchmark, &bytes);
+	bool add = benchmark->pass == ENGINE_INPUT && conv->rules.add_dx;
 
 	count = bytes / size;
-	some = count < COMPARED ? count : COMPARED;
+	some = count < COMPARED_ELEMENTS ? count : COMPARED_ELEMENTS;
 	out->count = 2 * some + more;
 	out->numbers = malloc(out->count * sizeof *out->numbers);
 	if (!out->numbers)
 		return false;
 	if (add)
-		kernel_fill(&on, at, count, 4);
-	else if (cudaMemsetAsync(at, 0xff, bytes, trial->tuning->stream)) /* NaNs */
+		kernel_fill(&config, at, count, 4);
+	else if (cudaMemsetAsync(at, 0xff, bytes, benchmark->tuning->stream)) /* NaNs */
 		return false;
-	return !run_way(trial, way) && read_part(trial, at, number, some, out->numbers) &&
-	       read_part(trial, at + (count - some) * size, number, some, out->numbers + some) &&
-	       (!more || read_part(trial, (char *)beside, NUMBER_F32, more, out->numbers + 2 * some));
+	return !run_candidate(benchmark, candidate) && read_part(benchmark, at, number, some, out->numbers) &&
+	       read_part(benchmark, at + (count - some) * size, number, some, out->numbers + some) &&
+	       (!more || read_part(benchmark, (char *)beside, NUMBER_F32, more, out->numbers + 2 * some));
 }
 
-static bool near(const float *a, const float *b, size_t count, double bound)
+static bool is_close(const float *a, const float *b, size_t count, double bound)
 {
-	double most = 0, off = 0;
+	double max = 0, off = 0;
 
 	for (size_t i = 0; i < count; i++) {
 		double difference = fabs((double)a[i] - (double)b[i]);
 
-		most = fmax(most, fabs((double)a[i]));
+		max = fmax(max, fabs((double)a[i]));
 		if (!isfinite(difference))
 			return false;
 		off = fmax(off, difference);
 	}
-	return off <= bound * most;
+	return off <= bound * max;
 }
 
 /* Means and 1/deviations [2][c] of c channels: squares are summed, so what they may be off by is
  * relative to the mean of the squares. */
-static bool near_moments(const float *a, const float *b, size_t c, double bound)
+static bool moments_are_close(const float *a, const float *b, size_t c, double bound)
 {
 	for (size_t i = 0; i < c; i++) {
 		double mean = (double)a[i], variance = pow((double)a[c + i], -2);
@@ -436,36 +436,36 @@ static bool near_moments(const float *a, const float *b, size_t c, double bound)
 	return true;
 }
 
-static bool same(const struct trial *trial)
+static bool is_same(const struct benchmark *benchmark)
 {
-	const float *a = trial->first.numbers, *b = trial->other.numbers;
-	double bound = trial->conv->rules.number == NUMBER_F32 ? OFF_F32 : OFF_16;
+	const float *a = benchmark->first.numbers, *b = benchmark->other.numbers;
+	double bound = benchmark->conv->rules.number == NUMBER_F32 ? TOLERANCE_F32 : TOLERANCE_16;
 	size_t more, count;
 
-	besides(trial, &more);
-	count = trial->first.count - more;
-	if (more && trial->pass == ENGINE_INPUT_NORM) {
-		if (!near(a + count, b + count, more / 2, bound) ||
-		    !near(a + count + more / 2, b + count + more / 2, more / 2, bound))
+	other_results(benchmark, &more);
+	count = benchmark->first.count - more;
+	if (more && benchmark->pass == ENGINE_INPUT_NORM) {
+		if (!is_close(a + count, b + count, more / 2, bound) ||
+		    !is_close(a + count + more / 2, b + count + more / 2, more / 2, bound))
 			return false;
-	} else if (more && !near_moments(a + count, b + count, more / 2, bound)) {
+	} else if (more && !moments_are_close(a + count, b + count, more / 2, bound)) {
 		return false;
 	}
-	return near(a, b, count, bound);
+	return is_close(a, b, count, bound);
 }
 
-static bool trial_right(void *context, int way)
+static bool benchmark_is_correct(void *context, int candidate)
 {
-	struct trial *trial = context;
-	bool good = trial->first.numbers || take_sample(trial, 0, &trial->first);
+	struct benchmark *benchmark = context;
+	bool good = benchmark->first.numbers || take_sample(benchmark, 0, &benchmark->first);
 
 	if (!good) {
-		free(trial->first.numbers);
-		trial->first.numbers = NULL;
+		free(benchmark->first.numbers);
+		benchmark->first.numbers = NULL;
 	}
-	good = good && take_sample(trial, way, &trial->other) && same(trial);
-	free(trial->other.numbers);
-	trial->other.numbers = NULL;
+	good = good && take_sample(benchmark, candidate, &benchmark->other) && is_same(benchmark);
+	free(benchmark->other.numbers);
+	benchmark->other.numbers = NULL;
 	if (!good)
 		cudaGetLastError();
 	return good;
@@ -476,31 +476,31 @@ static bool trial_right(void *context, int way)
 static bool try_engines(struct convolution *conv, enum engine_pass pass, struct tuning *tuning,
 			double gain, double handicap_ms, double times[2])
 {
-	struct trial trial = {.conv = conv,
+	struct benchmark benchmark = {.conv = conv,
 			      .tuning = tuning,
 			      .pass = pass,
 			      .handicap_ms = handicap_ms,
 			      .engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
 						     pass == ENGINE_INPUT && conv->rules.add_dx)};
-	const struct choose_ways ways = {.context = &trial,
-					 .count = 1 + engines_count(trial.engines),
+	const struct candidate_list candidates = {.context = &benchmark,
+					 .count = 1 + engines_count(benchmark.engines),
 					 .gain = gain,
-					 .build = trial_build,
-					 .time_ms = trial_time,
-					 .right = trial_right,
-					 .drop = trial_drop};
-	int way;
+					 .build = benchmark_build,
+					 .time_ms = benchmark_time_ms,
+					 .is_correct = benchmark_is_correct,
+					 .drop = benchmark_drop};
+	int candidate;
 
-	if (!trial.engines)
+	if (!benchmark.engines)
 		return false;
-	way = choose_way(&ways, times);
-	free(trial.first.numbers);
-	if (way < 1) {
-		engines_free(trial.engines);
+	candidate = choose_candidate(&candidates, times);
+	free(benchmark.first.numbers);
+	if (candidate < 1) {
+		engines_free(benchmark.engines);
 		return false;
 	}
-	conv->engines[pass] = trial.engines;
-	conv->engine[pass] = way - 1;
+	conv->engines[pass] = benchmark.engines;
+	conv->engine[pass] = candidate - 1;
 	return true;
 }
 
@@ -508,19 +508,19 @@ void choose_engine(struct convolution *conv, enum engine_pass pass, struct tunin
 {
 	double times[2];
 
-	try_engines(conv, pass, tuning, CHOOSE_GAIN, 0, times);
+	try_engines(conv, pass, tuning, CANDIDATE_GAIN, 0, times);
 }
 
 /* Forward they save the batch norm's last pass over memory, backward they may lose something: what
  * the weights' gradient takes longer is a handicap forward. */
-void choose_through(struct convolution *conv, struct tuning *tuning)
+void choose_fused_norm(struct convolution *conv, struct tuning *tuning)
 {
 	double weights[2], forward[2];
 
 	if (!try_engines(conv, ENGINE_NORM_WEIGHTS, tuning, HUGE_VAL, 0, weights))
 		return;
 	if (tuning_fill(conv, tuning) &&
-	    try_engines(conv, ENGINE_NORM_SUMS, tuning, CHOOSE_GAIN, weights[0] - weights[1], forward))
+	    try_engines(conv, ENGINE_NORM_SUMS, tuning, CANDIDATE_GAIN, weights[0] - weights[1], forward))
 		return;
 	engines_free(conv->engines[ENGINE_NORM_WEIGHTS]);
 	conv->engines[ENGINE_NORM_WEIGHTS] = NULL;

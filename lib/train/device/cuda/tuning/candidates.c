@@ -10,51 +10,51 @@ static int fastest(const double *times, int count, double below)
 {
 	int best = 0;
 
-	for (int way = 1; way < count; way++)
-		if (times[way] >= 0 && times[way] < below) {
-			below = times[way];
-			best = way;
+	for (int candidate = 1; candidate < count; candidate++)
+		if (times[candidate] >= 0 && times[candidate] < below) {
+			below = times[candidate];
+			best = candidate;
 		}
 	return best;
 }
 
-static double try_way(const struct choose_ways *ways, int way)
+static double time_candidate(const struct candidate_list *candidates, int candidate)
 {
 	double time_ms;
 
-	if (!ways->build(ways->context, way))
+	if (!candidates->build(candidates->context, candidate))
 		return NEVER;
-	time_ms = ways->time_ms(ways->context, way);
+	time_ms = candidates->time_ms(candidates->context, candidate);
 	/* A clock that says nothing sensible says nothing. */
 	if (time_ms >= 0 && isfinite(time_ms))
 		return time_ms;
-	if (way)
-		ways->drop(ways->context, way);
+	if (candidate)
+		candidates->drop(candidates->context, candidate);
 	return NEVER;
 }
 
-int choose_way(const struct choose_ways *ways, double taken_ms[2])
+int choose_candidate(const struct candidate_list *candidates, double taken_ms[2])
 {
-	int count = ways->count < CHOOSE_MOST ? ways->count : CHOOSE_MOST, taken;
-	double times[CHOOSE_MOST], first;
+	int count = candidates->count < CANDIDATES_MAX ? candidates->count : CANDIDATES_MAX, taken;
+	double times[CANDIDATES_MAX], first;
 
 	if (count < 1)
 		return -1;
-	first = try_way(ways, 0);
-	/* Without way 0 there is nothing that the others could be compared with. */
+	first = time_candidate(candidates, 0);
+	/* Without candidate 0 there is nothing that the others could be compared with. */
 	if (first < 0)
 		return -1;
 	times[0] = first;
-	for (int way = 1; way < count; way++)
-		times[way] = try_way(ways, way);
-	while ((taken = fastest(times, count, first * ways->gain)) &&
-	       !ways->right(ways->context, taken)) {
-		ways->drop(ways->context, taken);
+	for (int candidate = 1; candidate < count; candidate++)
+		times[candidate] = time_candidate(candidates, candidate);
+	while ((taken = fastest(times, count, first * candidates->gain)) &&
+	       !candidates->is_correct(candidates->context, taken)) {
+		candidates->drop(candidates->context, taken);
 		times[taken] = NEVER;
 	}
-	for (int way = 1; way < count; way++)
-		if (way != taken && times[way] >= 0)
-			ways->drop(ways->context, way);
+	for (int candidate = 1; candidate < count; candidate++)
+		if (candidate != taken && times[candidate] >= 0)
+			candidates->drop(candidates->context, candidate);
 	if (taken_ms) {
 		taken_ms[0] = times[taken];
 		taken_ms[1] = first;

@@ -8,14 +8,14 @@
 
 /* What is chosen for want of memory is not what a run with more of it should take: " in 64 MiB", by
  * powers of two, or nothing where there is room for all. */
-static void say_room(const struct cuda *cuda, char *to, size_t size)
+static void describe_workspace(const struct cuda *cuda, char *to, size_t size)
 {
 	size_t mib = 1;
 
 	to[0] = 0;
-	if (cuda->workspace_most >= TUNING_WORKSPACE)
+	if (cuda->workspace_limit >= TUNING_WORKSPACE)
 		return;
-	while (mib << 21 <= cuda->workspace_most)
+	while (mib << 21 <= cuda->workspace_limit)
 		mib *= 2;
 	snprintf(to, size, " in %zu MiB", mib);
 }
@@ -28,25 +28,25 @@ static void make_key(const struct convolution *conv, char *key)
 	const struct layer_rules *rules = &conv->rules;
 	char room[32];
 
-	say_room(conv->cuda, room, sizeof room);
-	snprintf(key, CHOICE_KEY, "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d%s",
+	describe_workspace(conv->cuda, room, sizeof room);
+	snprintf(key, TUNING_CACHE_KEY_BYTES, "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d%s",
 		 types[rules->number], rules->tf32 ? " tf32" : "", rules->direct ? " direct" : "",
 		 s->n, s->c, s->h, s->w, s->outputs, s->kernel, s->stride, s->pad,
 		 rules->train ? " train" : "", rules->dx ? " dx" : "", rules->add_dx ? " add" : "",
-		 rules->sums ? " sums" : "", rules->through ? " through" : "", conv->cuda->major,
+		 rules->sums ? " sums" : "", rules->fused_norm ? " through" : "", conv->cuda->major,
 		 conv->cuda->minor, room);
 }
 
-static bool wanted(const struct convolution *conv, enum engine_pass pass)
+static bool is_wanted(const struct convolution *conv, enum engine_pass pass)
 {
 	switch (pass) {
 	case ENGINE_SUMS:
 		return conv->rules.sums;
 	case ENGINE_NORM_SUMS:
 	case ENGINE_NORM_WEIGHTS:
-		return conv->rules.through && conv->rules.sums;
+		return conv->rules.fused_norm && conv->rules.sums;
 	case ENGINE_INPUT_NORM:
-		return conv->rules.through && conv->used[PASS_INPUT] && !conv->rules.add_dx;
+		return conv->rules.fused_norm && conv->used[PASS_INPUT] && !conv->rules.add_dx;
 	case ENGINE_INPUT:
 		return conv->used[PASS_INPUT];
 	case ENGINE_WEIGHTS:
@@ -56,25 +56,25 @@ static bool wanted(const struct convolution *conv, enum engine_pass pass)
 	}
 }
 
-static bool take_engine(struct convolution *conv, const char *key, enum engine_pass pass, int index,
+static bool use_engine(struct convolution *conv, const char *key, enum engine_pass pass, int index,
 			int name)
 {
 	struct engines *engines;
 
 	if (index < 0)
 		return true;
-	engines = engines_offered(conv->cuda, pass, key, index);
+	engines = engines_find_shared(conv->cuda, pass, key, index);
 	if (!engines) {
 		engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
 				      pass == ENGINE_INPUT && conv->rules.add_dx);
 		/* Another driver, or another berth, may list others: nobody has found those to be
 		 * right. */
-		if (!engines || engines_name(engines, index) != name ||
-		    !engines_build(engines, index, conv->cuda->workspace_most)) {
+		if (!engines || engines_global_index(engines, index) != name ||
+		    !engines_build(engines, index, conv->cuda->workspace_limit)) {
 			engines_free(engines);
 			return false;
 		}
-		engines_offer(engines, key, index);
+		engines_share(engines, key, index);
 	}
 	conv->engines[pass] = engines;
 	conv->engine[pass] = index;
@@ -83,90 +83,90 @@ static bool take_engine(struct convolution *conv, const char *key, enum engine_p
 
 static void drop_engines(struct convolution *conv)
 {
-	for (int i = 0; i < WAYS; i++) {
+	for (int i = 0; i < CONV_ENGINES; i++) {
 		engines_free(conv->engines[i]);
 		conv->engines[i] = NULL;
 	}
 }
 
-/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [WAYS] engine or -1, [WAYS]
+/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [CONV_ENGINES] engine or -1, [CONV_ENGINES]
  * those engines' names. */
-static bool take_known(struct convolution *conv, const char *key)
+static bool take_cached(struct convolution *conv, const char *key)
 {
-	int numbers[CHOICE_NUMBERS];
-	bool good = choices_find(conv->cuda->choices, key, numbers);
+	int numbers[TUNING_CACHE_NUMBERS];
+	bool good = tuning_cache_find(conv->cuda->tuning_cache, key, numbers);
 
 	for (int i = 0; good && i < PASSES; i++)
 		if (conv->used[i])
-			good = algorithm_take(conv, (enum pass)i, numbers[2 * i],
+			good = algorithm_apply(conv, (enum pass)i, numbers[2 * i],
 					      numbers[2 * i + 1]);
-	for (int i = 0; good && i < WAYS; i++)
-		if (wanted(conv, (enum engine_pass)i))
-			good = take_engine(conv, key, (enum engine_pass)i, numbers[2 * PASSES + i],
-					   numbers[2 * PASSES + WAYS + i]);
+	for (int i = 0; good && i < CONV_ENGINES; i++)
+		if (is_wanted(conv, (enum engine_pass)i))
+			good = use_engine(conv, key, (enum engine_pass)i, numbers[2 * PASSES + i],
+					   numbers[2 * PASSES + CONV_ENGINES + i]);
 	if (!good)
 		drop_engines(conv);
 	return good;
 }
 
 /* What runs without is chosen first: it is what the others are compared with. */
-static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *try)
+static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *active)
 {
-	bool through = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
+	bool fused_norm = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
 		       pass == ENGINE_INPUT_NORM;
 
 	/* The search has written where it likes: memory is filled anew. */
-	if (!wanted(conv, pass) || (through && !try->source) || !tuning_fill(conv, try))
+	if (!is_wanted(conv, pass) || (fused_norm && !active->source) || !tuning_fill(conv, active))
 		return;
 	if (pass == ENGINE_NORM_SUMS)
-		choose_through(conv, try);
+		choose_fused_norm(conv, active);
 	else if (pass != ENGINE_NORM_WEIGHTS)
-		choose_engine(conv, pass, try);
+		choose_engine(conv, pass, active);
 }
 
 int convolution_choose(struct convolution *conv, struct error *err)
 {
 	const struct layer_rules *rules = &conv->rules;
 	bool timed = rules->tune && !rules->deterministic;
-	int numbers[CHOICE_NUMBERS] = {0};
-	struct tuning tuning, *try = NULL;
-	char key[CHOICE_KEY];
+	int numbers[TUNING_CACHE_NUMBERS] = {0};
+	struct tuning tuning, *active = NULL;
+	char key[TUNING_CACHE_KEY_BYTES];
 	int rc = 0;
 
 	make_key(conv, key);
-	if (timed && take_known(conv, key))
+	if (timed && take_cached(conv, key))
 		return 0;
 	if (timed && tuning_begin(conv, &tuning))
-		try = &tuning;
+		active = &tuning;
 	for (int i = 0; !rc && i < PASSES; i++) {
 		enum pass pass = (enum pass)i;
 
 		if (!conv->used[i])
 			continue;
-		if (!(try && algorithm_best(conv, pass, try, &numbers[2 * i + 1])) &&
-		    !algorithm_best(conv, pass, NULL, &numbers[2 * i + 1]))
+		if (!(active && algorithm_find_best(conv, pass, active, &numbers[2 * i + 1])) &&
+		    !algorithm_find_best(conv, pass, NULL, &numbers[2 * i + 1]))
 			rc = error_set(err, ERR_UNAVAILABLE,
 				       "cuDNN %zu has no algorithm for convolution %s on %s (%s)%s",
 				       cudnnGetVersion(), conv->name, conv->cuda->name, key,
 				       rules->deterministic ? " that is deterministic" : "");
 		numbers[2 * i] = conv->algorithm[i];
 	}
-	for (int i = 0; !rc && try && i < WAYS; i++)
-		choose_pass(conv, (enum engine_pass)i, try);
-	for (int i = 0; i < WAYS; i++) {
+	for (int i = 0; !rc && active && i < CONV_ENGINES; i++)
+		choose_pass(conv, (enum engine_pass)i, active);
+	for (int i = 0; i < CONV_ENGINES; i++) {
 		if (conv->engines[i])
-			engines_offer(conv->engines[i], key, conv->engine[i]);
+			engines_share(conv->engines[i], key, conv->engine[i]);
 		numbers[2 * PASSES + i] = conv->engines[i] ? conv->engine[i] : -1;
-		numbers[2 * PASSES + WAYS + i] =
-			conv->engines[i] ? engines_name(conv->engines[i], conv->engine[i]) : -1;
+		numbers[2 * PASSES + CONV_ENGINES + i] =
+			conv->engines[i] ? engines_global_index(conv->engines[i], conv->engine[i]) : -1;
 	}
-	if (try) {
-		bool whole = try->workspace_bytes == conv->cuda->workspace_most &&
-			     (!rules->through || try->source);
+	if (active) {
+		bool whole = active->workspace_bytes == conv->cuda->workspace_limit &&
+			     (!rules->fused_norm || active->source);
 
-		tuning_end(conv, try);
+		tuning_end(conv, active);
 		if (!rc && whole)
-			choices_add(conv->cuda->choices, key, numbers);
+			tuning_cache_add(conv->cuda->tuning_cache, key, numbers);
 	}
 	return rc;
 }

@@ -8,79 +8,79 @@
 #include "base/env.h"
 #include "base/file.h"
 
-#define MOST_BYTES ((size_t)4 << 20)
-#define MOST_LINES 20000
+#define FILE_BYTES_MAX ((size_t)4 << 20)
+#define LINES_MAX 20000
 
-struct choice {
-	char key[CHOICE_KEY];
-	int numbers[CHOICE_NUMBERS];
+struct tuning_cache_entry {
+	char key[TUNING_CACHE_KEY_BYTES];
+	int numbers[TUNING_CACHE_NUMBERS];
 };
 
-struct choices {
+struct tuning_cache {
 	char *path; /* NULL: kept nowhere */
-	struct choice *list;
-	size_t count, room;
+	struct tuning_cache_entry *list;
+	size_t count, capacity;
 	bool changed;
 };
 
-static struct choice *find(const struct choices *choices, const char *key)
+static struct tuning_cache_entry *find(const struct tuning_cache *tuned, const char *key)
 {
-	for (size_t i = 0; i < choices->count; i++)
-		if (!strcmp(choices->list[i].key, key))
-			return &choices->list[i];
+	for (size_t i = 0; i < tuned->count; i++)
+		if (!strcmp(tuned->list[i].key, key))
+			return &tuned->list[i];
 	return NULL;
 }
 
-bool choices_find(const struct choices *choices, const char *key, int *numbers)
+bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers)
 {
-	const struct choice *choice = find(choices, key);
+	const struct tuning_cache_entry *tuning_cache_entry = find(tuned, key);
 
-	if (choice)
-		memcpy(numbers, choice->numbers, sizeof choice->numbers);
-	return choice;
+	if (tuning_cache_entry)
+		memcpy(numbers, tuning_cache_entry->numbers, sizeof tuning_cache_entry->numbers);
+	return tuning_cache_entry;
 }
 
 /* At the end; what is there already stays. */
-static bool append(struct choices *choices, const char *key, const int *numbers)
+static bool append(struct tuning_cache *tuned, const char *key, const int *numbers)
 {
-	if (strlen(key) >= CHOICE_KEY || choices->count >= MOST_LINES || find(choices, key))
+	if (strlen(key) >= TUNING_CACHE_KEY_BYTES || tuned->count >= LINES_MAX || find(tuned, key))
 		return false;
-	if (choices->count == choices->room) {
-		size_t room = choices->room ? choices->room * 2 : 64;
-		struct choice *grown = realloc(choices->list, room * sizeof *grown);
+	if (tuned->count == tuned->capacity) {
+		size_t capacity = tuned->capacity ? tuned->capacity * 2 : 64;
+		struct tuning_cache_entry *grown = realloc(tuned->list, capacity * sizeof *grown);
 
 		if (!grown)
 			return false;
-		choices->list = grown;
-		choices->room = room;
+		tuned->list = grown;
+		tuned->capacity = capacity;
 	}
 
-	struct choice *choice = &choices->list[choices->count++];
+	struct tuning_cache_entry *tuning_cache_entry = &tuned->list[tuned->count++];
 
-	snprintf(choice->key, sizeof choice->key, "%s", key);
-	memcpy(choice->numbers, numbers, sizeof choice->numbers);
+	snprintf(tuning_cache_entry->key, sizeof tuning_cache_entry->key, "%s", key);
+	memcpy(tuning_cache_entry->numbers, numbers, sizeof tuning_cache_entry->numbers);
 	return true;
 }
 
-void choices_add(struct choices *choices, const char *key, const int *numbers)
+void tuning_cache_add(struct tuning_cache *tuned, const char *key, const int *numbers)
 {
-	struct choice *there = find(choices, key);
+	struct tuning_cache_entry *known = find(tuned, key);
 
-	if (there)
-		memcpy(there->numbers, numbers, sizeof there->numbers);
-	if (there || append(choices, key, numbers))
-		choices->changed = true;
+	if (known)
+		memcpy(known->numbers, numbers, sizeof known->numbers);
+	if (known || append(tuned, key, numbers))
+		tuned->changed = true;
 }
 
-static void read_line(struct choices *choices, char *line)
+static void read_line(struct tuning_cache *tuned, char *line)
 {
 	char *rest = strchr(line, '\t');
-	int numbers[CHOICE_NUMBERS];
+	int numbers[TUNING_CACHE_NUMBERS];
 
 	if (!rest)
 		return;
 	*rest++ = 0;
-	for (int i = 0; i < CHOICE_NUMBERS; i++) {
+	for (int i = 0; i < TUNING_CACHE_NUMBERS; i++) {
 		char *end;
 		long number = strtol(rest, &end, 10);
 
@@ -91,34 +91,34 @@ static void read_line(struct choices *choices, char *line)
 	}
 	if (*rest)
 		return;
-	append(choices, line, numbers);
+	append(tuned, line, numbers);
 }
 
-static void read_file(struct choices *choices)
+static void read_file(struct tuning_cache *tuned)
 {
 	char *text = NULL, *rest, *line;
 	size_t size;
 
-	if (!choices->path || file_read(choices->path, MOST_BYTES, &text, &size, NULL))
+	if (!tuned->path || file_read(tuned->path, FILE_BYTES_MAX, &text, &size, NULL))
 		return;
 	rest = text;
 	while ((line = strsep(&rest, "\n")))
-		read_line(choices, line);
+		read_line(tuned, line);
 	free(text);
 }
 
-struct choices *choices_open_file(const char *path)
+struct tuning_cache *tuning_cache_open_file(const char *path)
 {
-	struct choices *choices = calloc(1, sizeof *choices);
+	struct tuning_cache *tuned = calloc(1, sizeof *tuned);
 
-	if (!choices)
+	if (!tuned)
 		return NULL;
-	choices->path = path ? strdup(path) : NULL;
-	read_file(choices);
-	return choices;
+	tuned->path = path ? strdup(path) : NULL;
+	read_file(tuned);
+	return tuned;
 }
 
-struct choices *choices_open(const char *gpu, unsigned long version)
+struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 {
 	struct env *env = env_capture();
 	const char *cache = env ? env_get(env, "XDG_CACHE_HOME") : NULL;
@@ -140,54 +140,54 @@ struct choices *choices_open(const char *gpu, unsigned long version)
 				*c = '_';
 	}
 
-	struct choices *choices = choices_open_file(path);
+	struct tuning_cache *tuned = tuning_cache_open_file(path);
 
 	free(path);
-	return choices;
+	return tuned;
 }
 
-static char *to_text(const struct choices *choices, size_t *size)
+static char *to_text(const struct tuning_cache *tuned, size_t *size)
 {
 	char *text = NULL;
 	FILE *file = open_memstream(&text, size);
 
 	if (!file)
 		return NULL;
-	for (size_t i = 0; i < choices->count; i++) {
-		fprintf(file, "%s\t", choices->list[i].key);
-		for (int k = 0; k < CHOICE_NUMBERS; k++)
-			fprintf(file, "%d%c", choices->list[i].numbers[k],
-				k + 1 < CHOICE_NUMBERS ? ' ' : '\n');
+	for (size_t i = 0; i < tuned->count; i++) {
+		fprintf(file, "%s\t", tuned->list[i].key);
+		for (int k = 0; k < TUNING_CACHE_NUMBERS; k++)
+			fprintf(file, "%d%c", tuned->list[i].numbers[k],
+				k + 1 < TUNING_CACHE_NUMBERS ? ' ' : '\n');
 	}
 	fclose(file);
 	return text;
 }
 
-void choices_save(struct choices *choices)
+void tuning_cache_save(struct tuning_cache *tuned)
 {
 	size_t size;
-	char *text, *folder;
+	char *text, *directory;
 
-	if (!choices->changed || !choices->path)
+	if (!tuned->changed || !tuned->path)
 		return;
-	choices->changed = false;
-	read_file(choices);
-	folder = strdup(choices->path);
-	text = to_text(choices, &size);
-	if (text && folder) {
-		*strrchr(folder, '/') = 0;
-		if (!file_make_dirs(folder, NULL))
-			file_write_atomic(choices->path, text, size, 0666, NULL);
+	tuned->changed = false;
+	read_file(tuned);
+	directory = strdup(tuned->path);
+	text = to_text(tuned, &size);
+	if (text && directory) {
+		*strrchr(directory, '/') = 0;
+		if (!file_make_dirs(directory, NULL))
+			file_write_atomic(tuned->path, text, size, 0666, NULL);
 	}
-	free(folder);
+	free(directory);
 	free(text);
 }
 
-void choices_free(struct choices *choices)
+void tuning_cache_free(struct tuning_cache *tuned)
 {
-	if (!choices)
+	if (!tuned)
 		return;
-	free(choices->path);
-	free(choices->list);
-	free(choices);
+	free(tuned->path);
+	free(tuned->list);
+	free(tuned);
 }

@@ -6,23 +6,23 @@
 
 #include <stdbool.h>
 
-#define CHOICE_NUMBERS 20
-#define CHOICE_KEY 176
+#define TUNING_CACHE_NUMBERS 20
+#define TUNING_CACHE_KEY_BYTES 176
 
-struct choices; /* opaque */
+struct tuning_cache; /* opaque */
 
 /* Read the file of XDG_CACHE_HOME/berth or ~/.cache/berth for this GPU and version; what is not
  * there, not readable or not of this form counts as empty: it is a cache. NULL: memory is out. */
-struct choices *choices_open(const char *gpu, unsigned long version);
+struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version);
 /* The same of a file, for the tests; path NULL: kept nowhere. */
-struct choices *choices_open_file(const char *path);
+struct tuning_cache *tuning_cache_open_file(const char *path);
 /* numbers of key. No characters below a space in it. */
-bool choices_find(const struct choices *choices, const char *key, int *numbers);
+bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers);
 /* Remember, in place of what was known of key. Where memory is out nothing is. */
-void choices_add(struct choices *choices, const char *key, const int *numbers);
+void tuning_cache_add(struct tuning_cache *tuned, const char *key, const int *numbers);
 /* Write what is new, with what others wrote meanwhile; replaced as a whole. Where it cannot be
  * written nothing happens: the next run measures again. */
-void choices_save(struct choices *choices);
-void choices_free(struct choices *choices); /* NULL is fine */
+void tuning_cache_save(struct tuning_cache *tuned);
+void tuning_cache_free(struct tuning_cache *tuned); /* NULL is fine */
 
 #endif
