@@ -33,7 +33,8 @@ int stages_plan(const struct plan_request *request, struct stages *stages, struc
 	if (!inventories)
 		return error_memory(err, "the nodes' cards");
 	for (size_t i = 0; i < nodes.node_count; i++) {
-		inventories[i] = stages->inventory; /* borrowed, as far as it is not this node's own */
+		inventories[i] =
+			stages->inventory; /* borrowed, as far as it is not this node's own */
 		if (i) {
 			inventories[i].node = nodes.nodes[i].name;
 			inventories[i].address_count = 0;

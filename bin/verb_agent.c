@@ -30,7 +30,8 @@ struct agent_options {
 
 static const struct argp_option table[] = {
 	{"stdin", AGENT_STDIN, NULL, 0,
-	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; the "
+	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; "
+	 "the "
 	 "secret does not stand in ps then",
 	 0},
 	{"tmrsh", AGENT_TMRSH, NULL, 0,
@@ -38,11 +39,11 @@ static const struct argp_option table[] = {
 	 "pbs_tmrsh and a shell",
 	 0},
 	{"rank-proxy", AGENT_RANK_PROXY, NULL, 0,
-	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs the "
+	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs "
+	 "the "
 	 "PROGRAM that follows",
 	 0},
-	{"task", AGENT_TASK, NULL, 0,
-	 "Be no agent, but that task", 0},
+	{"task", AGENT_TASK, NULL, 0, "Be no agent, but that task", 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
@@ -93,8 +94,10 @@ static int read_stdin(struct env *env, struct error *err)
 		total += (size_t)n;
 		line[n - (line[n - 1] == '\n')] = '\0';
 		if (!value || total > STDIN_MAX) {
-			rc = error_set(err, ERR_DATA, "standard input: expected NAME=VALUE a line, "
-				       "%d bytes at most", STDIN_MAX);
+			rc = error_set(err, ERR_DATA,
+				       "standard input: expected NAME=VALUE a line, "
+				       "%d bytes at most",
+				       STDIN_MAX);
 			break;
 		}
 		*value++ = '\0';
@@ -150,11 +153,11 @@ int verb_agent(int argc, char **argv)
 		.parser = parse,
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
 		       "berth run through the cluster's launcher, not by hand.\v"
-		       "Takes its place from the environment: " LAUNCHER_ENV_CONTROLLER ", " LAUNCHER_ENV_JOB
-		       ", " LAUNCHER_ENV_NODE ", " LAUNCHER_ENV_NAME " (or " LAUNCHER_ENV_NODES
-		       " and " LAUNCHER_ENV_SELF "), " LAUNCHER_ENV_SECRET
-		       " (or " LAUNCHER_ENV_SECRET_SOURCE "), " LAUNCHER_ENV_NODE_TIMEOUT
-		       ".",
+		       "Takes its place from the environment: " LAUNCHER_ENV_CONTROLLER
+		       ", " LAUNCHER_ENV_JOB ", " LAUNCHER_ENV_NODE ", " LAUNCHER_ENV_NAME
+		       " (or " LAUNCHER_ENV_NODES " and " LAUNCHER_ENV_SELF
+		       "), " LAUNCHER_ENV_SECRET " (or " LAUNCHER_ENV_SECRET_SOURCE
+		       "), " LAUNCHER_ENV_NODE_TIMEOUT ".",
 	};
 	struct agent_options options = {0};
 	struct agent_params params = {0};
@@ -186,8 +189,8 @@ int verb_agent(int argc, char **argv)
 		rc = agent_run(&params, &err);
 	}
 	if (rc)
-		fprintf(stderr, LAUNCHER_NO_AGENT "%s: %s\n", params.name ? params.name : "this node",
-			err.text);
+		fprintf(stderr, LAUNCHER_NO_AGENT "%s: %s\n",
+			params.name ? params.name : "this node", err.text);
 	env_free(env);
 	return -rc;
 }

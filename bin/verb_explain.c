@@ -154,7 +154,7 @@ static int is_visible(const struct dirent *entry)
 
 /* The logs of a folder, by name, then those of the folders in it. *logs: how many, added to. */
 static int explain_dir(const char *dir, int depth, bool json, json_t *list, size_t *logs,
-			  size_t *known, struct error *err)
+		       size_t *known, struct error *err)
 {
 	struct dirent **names = NULL;
 	int count = scandir(dir, &names, is_visible, alphasort), rc = 0;
@@ -191,15 +191,17 @@ static int explain_any(const char *name, bool json, json_t *list, struct error *
 	struct stat info;
 	bool dir = !stat(name, &info) && S_ISDIR(info.st_mode);
 	int rc = dir ? explain_dir(name, 1, json, list, &logs, &known, err)
-			: explain(name, json, list, &known, err);
+		     : explain(name, json, list, &known, err);
 
 	if (!rc && dir && !logs)
-		return error_set(err, ERR_INPUT,
-				 "%s is a folder without *.log, *.out or *.err in it; name the files", name);
+		return error_set(
+			err, ERR_INPUT,
+			"%s is a folder without *.log, *.out or *.err in it; name the files", name);
 	if (rc || known || json)
 		return rc;
 	if (dir)
-		printf("%s: nothing that berth knows, in %zu log%s\n", name, logs, logs == 1 ? "" : "s");
+		printf("%s: nothing that berth knows, in %zu log%s\n", name, logs,
+		       logs == 1 ? "" : "s");
 	else
 		printf("%s: nothing that berth knows\n", name);
 	return 0;
@@ -215,9 +217,11 @@ int verb_explain(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "LOG...",
-		.doc = "Look for known failures in the output of a job: what they come from and what fixes "
+		.doc = "Look for known failures in the output of a job: what they come from and "
+		       "what fixes "
 		       "them.\v"
-		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 whether something is known "
+		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 "
+		       "whether something is known "
 		       "or not.",
 	};
 	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};

@@ -37,10 +37,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct options *options = state->input;
 
 	switch (key) {
-	case 'f': options->nodefile = arg; return 0;
-	case KEY_COUNT: options->count = 1; return 0;
-	case KEY_SLOTS: options->slots = 1; return 0;
-	case KEY_COMPRESS: options->compress = 1; return 0;
+	case 'f':
+		options->nodefile = arg;
+		return 0;
+	case KEY_COUNT:
+		options->count = 1;
+		return 0;
+	case KEY_SLOTS:
+		options->slots = 1;
+		return 0;
+	case KEY_COMPRESS:
+		options->compress = 1;
+		return 0;
 	case ARGP_KEY_ARG:
 		if (options->expr)
 			refuse(state, "one host list only; join several with commas");
@@ -52,7 +60,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (options->count + options->slots + options->compress > 1)
 			refuse(state, "give one of --count, --slots and --compress");
 		return 0;
-	default: return ARGP_ERR_UNKNOWN;
+	default:
+		return ARGP_ERR_UNKNOWN;
 	}
 }
 
@@ -80,9 +89,13 @@ static int print_hosts(const struct options *options, const struct hosts *hosts)
 int verb_hosts(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_table, parse, "EXPR\n--nodefile FILE",
-		"Expand a host list (\"n[01-03],x[0-1]\") or a node file, a host a line.", NULL,
-		NULL, NULL};
+		option_table,
+		parse,
+		"EXPR\n--nodefile FILE",
+		"Expand a host list (\"n[01-03],x[0-1]\") or a node file, a host a line.",
+		NULL,
+		NULL,
+		NULL};
 	struct options options = {0};
 	struct hosts hosts = {0};
 	struct error err = {0};

@@ -92,7 +92,7 @@ static const struct argp plan_argp = {
 /* ---- text ---- */
 
 static void print_summary(const struct inventory *inventory, const struct plan_node *node,
-		       const struct paint *paint)
+			  const struct paint *paint)
 {
 	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, "
 	       "%zu NIC%s\n",

@@ -50,7 +50,8 @@ static int compare(const void *a, const void *b)
 static bool is_same_finding(const struct finding *finding, const json_t *probe)
 {
 	return !strcmp(finding->probe, text_of(probe, "name")) &&
-	       !strcmp(finding->kind, kind_of(probe)) && !strcmp(finding->seen, text_of(probe, "seen")) &&
+	       !strcmp(finding->kind, kind_of(probe)) &&
+	       !strcmp(finding->seen, text_of(probe, "seen")) &&
 	       !strcmp(finding->fix, text_of(probe, "fix"));
 }
 
@@ -77,11 +78,11 @@ static struct finding *find(struct list *list, const json_t *probe)
 	struct finding *finding = &list->finding[list->count];
 
 	*finding = (struct finding){.probe = text_of(probe, "name"),
-			      .seen = text_of(probe, "seen"),
-			      .fix = text_of(probe, "fix"),
-			      .kind = kind_of(probe),
-			      .order = list->count,
-			      .nodes = calloc(list->nodes, sizeof *finding->nodes)};
+				    .seen = text_of(probe, "seen"),
+				    .fix = text_of(probe, "fix"),
+				    .kind = kind_of(probe),
+				    .order = list->count,
+				    .nodes = calloc(list->nodes, sizeof *finding->nodes)};
 	if (!finding->nodes)
 		return NULL;
 	list->count++;

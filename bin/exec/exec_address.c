@@ -11,7 +11,7 @@
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
-#define HINT                                                                                        \
+#define HINT                                                                                       \
 	"give berth exec --master-addr ADDRESS and --port PORT (or set MASTER_ADDR and "           \
 	"MASTER_PORT) alike for all ranks: an address of rank 0's node that all reach, a port "    \
 	"that is free there"
@@ -39,19 +39,21 @@ static int refuse_master_addr(const struct exec_place *place, struct error *err)
 }
 
 static int add_master_addr(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
-		    const struct env *env, struct env *changes, struct error *err)
+			   const struct env *env, struct env *changes, struct error *err)
 {
 	const char *list = env_get(env, "SLURM_STEP_NODELIST");
 	struct hosts hosts = {0};
 	int rc;
 
-	if (rendezvous->master_addr && (!*rendezvous->master_addr || strpbrk(rendezvous->master_addr, "[] \t,")))
-		return error_set(err, ERR_USAGE,
-				 "--master-addr '%s': expected a bare address or host name, or none",
-				 rendezvous->master_addr);
+	if (rendezvous->master_addr &&
+	    (!*rendezvous->master_addr || strpbrk(rendezvous->master_addr, "[] \t,")))
+		return error_set(
+			err, ERR_USAGE,
+			"--master-addr '%s': expected a bare address or host name, or none",
+			rendezvous->master_addr);
 	if (rendezvous->master_addr)
-		return env_set(changes, "MASTER_ADDR", rendezvous->master_addr, ENV_FROM_OPTION, "--master-addr",
-			       err);
+		return env_set(changes, "MASTER_ADDR", rendezvous->master_addr, ENV_FROM_OPTION,
+			       "--master-addr", err);
 	if (value_of(env, "MASTER_ADDR"))
 		return 0;
 	if (one_node(place))
@@ -115,8 +117,8 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 		port = exec_place_port(place, rendezvous->launcher_pid);
 	rc = env_setf(changes, "MASTER_PORT", rendezvous->port ? ENV_FROM_OPTION : ENV_FROM_BERTH,
 		      rendezvous->port ? "--port"
-		      : place->rank ? "worked out of the job's name; rank 0 tries it"
-				    : "worked out of the job's name; it was free a moment ago",
+		      : place->rank    ? "worked out of the job's name; rank 0 tries it"
+				       : "worked out of the job's name; it was free a moment ago",
 		      err, "%d", port);
 	return rc || place->rank ? rc : exec_address_try(port, err);
 }

@@ -43,8 +43,8 @@ static const struct rank_source rank_sources[] = {
 	 NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
-static int read_number(const struct env *env, const struct rank_source *rank_source, const char *name,
-		       int min, int *out, struct error *err)
+static int read_number(const struct env *env, const struct rank_source *rank_source,
+		       const char *name, int min, int *out, struct error *err)
 {
 	const char *text = env_get(env, name);
 
@@ -64,8 +64,10 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 		return error_memory(err, "the nodes' tasks");
 	rc = slurm_counts(name, text, (size_t)node + 1, counts, &described, err);
 	if (!rc && described <= (size_t)node)
-		rc = error_set(err, ERR_DATA, "%s is '%.120s', which counts %zu nodes, but this is "
-			       "node %d (from 0)", name, text, described, node);
+		rc = error_set(err, ERR_DATA,
+			       "%s is '%.120s', which counts %zu nodes, but this is "
+			       "node %d (from 0)",
+			       name, text, described, node);
 	if (!rc)
 		*out = counts[node];
 	free(counts);
@@ -76,7 +78,7 @@ static int read_local_size(const struct env *env, const struct rank_source *rank
 			   struct exec_place *place, struct error *err)
 {
 	const char *text = rank_source->local_size ? env_get(env, rank_source->local_size)
-						: env_get(env, "SLURM_STEP_TASKS_PER_NODE");
+						   : env_get(env, "SLURM_STEP_TASKS_PER_NODE");
 
 	if (!text && place->size == 1) {
 		place->local_size = 1;
@@ -88,23 +90,26 @@ static int read_local_size(const struct env *env, const struct rank_source *rank
 				 "expected it in %s",
 				 rank_source->name, place->rank, place->size,
 				 rank_source->local_size ? rank_source->local_size
-						      : "SLURM_STEP_TASKS_PER_NODE");
+							 : "SLURM_STEP_TASKS_PER_NODE");
 	if (rank_source->local_size)
 		return number_int(rank_source->local_size, text, 1, RANKS_MAX, &place->local_size,
 				  err);
 	return exec_place_tasks(text, place->node_rank, &place->local_size, err);
 }
 
-static int check(const struct rank_source *rank_source, const struct exec_place *place, struct error *err)
+static int check(const struct rank_source *rank_source, const struct exec_place *place,
+		 struct error *err)
 {
 	if (place->rank >= place->size)
-		return error_set(
-			err, ERR_DATA, "%s is %d and %s is %d: expected a rank from 0 to %d",
-			rank_source->rank, place->rank, rank_source->size, place->size, place->size - 1);
+		return error_set(err, ERR_DATA,
+				 "%s is %d and %s is %d: expected a rank from 0 to %d",
+				 rank_source->rank, place->rank, rank_source->size, place->size,
+				 place->size - 1);
 	if (place->local_rank >= place->local_size || place->local_size > place->size)
 		return error_set(err, ERR_DATA,
 				 "%s says local rank %d of %d on a node, in a job of %d ranks",
-				 rank_source->name, place->local_rank, place->local_size, place->size);
+				 rank_source->name, place->local_rank, place->local_size,
+				 place->size);
 	return 0;
 }
 
@@ -127,8 +132,8 @@ static int check_rank(const struct env *env, const struct rank_source *rank_sour
 			 size ? size : "(not set)");
 }
 
-static int fill(const struct env *env, const struct rank_source *rank_source, struct exec_place *place,
-		struct error *err)
+static int fill(const struct env *env, const struct rank_source *rank_source,
+		struct exec_place *place, struct error *err)
 {
 	int rc = read_number(env, rank_source, rank_source->rank, 0, &place->rank, err);
 
@@ -139,7 +144,8 @@ static int fill(const struct env *env, const struct rank_source *rank_source, st
 	if (!rc)
 		rc = read_number(env, rank_source, rank_source->size, 1, &place->size, err);
 	if (!rc && (env_get(env, rank_source->local_rank) || place->size > 1))
-		rc = read_number(env, rank_source, rank_source->local_rank, 0, &place->local_rank, err);
+		rc = read_number(env, rank_source, rank_source->local_rank, 0, &place->local_rank,
+				 err);
 	if (!rc && rank_source->node && env_get(env, rank_source->node))
 		rc = read_number(env, rank_source, rank_source->node, 0, &place->node_rank, err);
 	if (!rc && !rank_source->local_size && place->node_rank < 0)
@@ -170,7 +176,8 @@ bool exec_place_asks_pmix(const struct env *env)
 	if (!name || !env_get(env, "PMIX_RANK") || !strncmp(name, "slurm.", 6))
 		return false;
 	for (size_t i = 0; i < sizeof rank_sources / sizeof *rank_sources; i++)
-		if (env_get(env, rank_sources[i].present) && strcmp(rank_sources[i].name, "srun") != 0)
+		if (env_get(env, rank_sources[i].present) &&
+		    strcmp(rank_sources[i].name, "srun") != 0)
 			return false;
 	return true;
 }
@@ -191,7 +198,8 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 	return error_set(
 		err, ERR_USAGE,
 		"nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
-		"PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes between a "
+		"PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes between "
+		"a "
 		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
 		"starts ranks itself");
 }

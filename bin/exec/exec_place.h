@@ -11,9 +11,9 @@
 #include "base/error.h"
 
 struct exec_place {
-	const char *started_by; /* for people: "mpirun" */
-	const char *detected_by;     /* the variable by which it was known */
-	bool binds;	      /* it binds each rank, to cores that need not be the plan's */
+	const char *started_by;	 /* for people: "mpirun" */
+	const char *detected_by; /* the variable by which it was known */
+	bool binds;		 /* it binds each rank, to cores that need not be the plan's */
 	int rank, size, local_rank, local_size;
 	int node_rank; /* -1: nobody said, and there are several nodes */
 	char job[256]; /* the same for all ranks of the job and no other, or "" */

@@ -74,9 +74,10 @@ static int read_answer(int fd, struct answer *out, struct error *err)
 }
 
 /* For all ranks of this node have asked. A server counts a client that leaves out of the fence that
- * others are in, as if it had died: their fence fails, or the server breaks off (openpmix issue 3931;
- * PRRTE 3.0.14, once in 75 runs). So nobody starts its program while another's question is open. They
- * meet in the folder of the launcher on this node, which is the user's; without one nobody waits. */
+ * others are in, as if it had died: their fence fails, or the server breaks off (openpmix issue
+ * 3931; PRRTE 3.0.14, once in 75 runs). So nobody starts its program while another's question is
+ * open. They meet in the folder of the launcher on this node, which is the user's; without one
+ * nobody waits. */
 static void wait_for_others(const struct env *env, const char *job, int local_size)
 {
 	const char *dir = env_get(env, "PMIX_SERVER_TMPDIR");

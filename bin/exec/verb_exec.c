@@ -31,7 +31,7 @@ struct exec {
 	bool keep_binding, dry_run;
 	struct plan_request request;
 	struct exec_rendezvous rendezvous;
-	char **program; /* argv from PROGRAM on */
+	char **program;			 /* argv from PROGRAM on */
 	const struct exec_request *more; /* variables to set besides, or NULL */
 
 	struct env *env;
@@ -104,7 +104,8 @@ static void widen_affinity(const struct exec *exec)
 	cpu_set_t *own = CPU_ALLOC(IDSET_MAX + 1), *theirs = CPU_ALLOC(IDSET_MAX + 1);
 
 	if (own && theirs && exec->place.binds && exec->launcher_pid &&
-	    !sched_getaffinity(0, size, own) && !sched_getaffinity(exec->launcher_pid, size, theirs)) {
+	    !sched_getaffinity(0, size, own) &&
+	    !sched_getaffinity(exec->launcher_pid, size, theirs)) {
 		CPU_OR_S(size, own, own, theirs);
 		(void)!sched_setaffinity(0, size, own);
 	}
@@ -121,8 +122,8 @@ static int make_plan(struct exec *exec, struct error *err)
 	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
 
 	exec->request.ranks = exec->place.local_size;
-	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->request, NULL, exec->env, &exec->plan,
-			   err);
+	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->request, NULL, exec->env,
+			   &exec->plan, err);
 
 	if (!rc)
 		exec->rank = &exec->plan.nodes[0].ranks[exec->place.local_rank];
@@ -231,9 +232,9 @@ static void show(const struct exec *exec)
 	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
 	       exec->place.size, exec->place.started_by, exec->place.local_rank,
 	       exec->place.local_size, cpus ? cpus : "?",
-	       exec->keep_binding	   ? "the launcher's binding is kept"
+	       exec->keep_binding	     ? "the launcher's binding is kept"
 	       : exec->inventory.this_system ? exec->rank->why
-					   : "not bound: another machine's topology");
+					     : "not bound: another machine's topology");
 	for (size_t i = 0; i < env_count(exec->changes); i++) {
 		const struct env_var *var = env_at(exec->changes, i);
 
@@ -300,7 +301,8 @@ static int add_variables(struct exec *exec, struct error *err)
 			*value++ = '\0';
 			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
 		} else {
-			rc = error_memory(err, "the environment"); /* the parser has seen to the = */
+			rc = error_memory(err,
+					  "the environment"); /* the parser has seen to the = */
 		}
 		free(name);
 	}

@@ -15,7 +15,8 @@ static json_t *place_json(const struct info *info)
 			 (int)info->node_index, "bound_to", json_text(info->bound_to));
 }
 
-/* The object that agents send to the controller as berth.card/1, under the name of the public document. */
+/* The object that agents send to the controller as berth.card/1, under the name of the public
+ * document. */
 static json_t *inventory_json(const struct inventory *inventory)
 {
 	json_t *json = inventory_to_json(inventory);
@@ -35,8 +36,8 @@ json_t *info_to_json(const struct info *info)
 	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:O, s:o, s:o, s:O}", "schema",
 			 "berth.info/1", "version", BERTH_VERSION, "alloc",
 			 alloc_to_json(&stages->alloc), "ranks", stages->plan.world_size, "rank",
-			 place_json(info), "inventory", inventory_json(&stages->inventory), "network",
-			 json_object_get(plan, "network"), "plan",
+			 place_json(info), "inventory", inventory_json(&stages->inventory),
+			 "network", json_object_get(plan, "network"), "plan",
 			 plan_node_to_json(&stages->plan.nodes[info->node_index]), "environment",
 			 environment_json(info->changes), "warnings", info->warnings);
 }

@@ -161,7 +161,8 @@ static void print_nics(const struct inventory *inventory, FILE *stream, const st
 	table_free(table);
 }
 
-static void print_addresses(const struct inventory *inventory, FILE *stream, const struct paint *paint)
+static void print_addresses(const struct inventory *inventory, FILE *stream,
+			    const struct paint *paint)
 {
 	static const char *const sorts[] = {[IFACE_PHYSICAL] = "device",
 					    [IFACE_LOOPBACK] = "loopback",
@@ -189,9 +190,10 @@ static void print_inventory(const struct info *info, FILE *stream, const struct 
 	struct table *table = table_new();
 	struct cell heading, numa, package, memory, cpus;
 
-	cell(&heading, "%s, from %s: %zu package%s, %zu core%s with CPUs %s, %zu GPU%s, %zu NIC%s%s",
-	     inventory->node, inventory->source, inventory->package_count, plural(inventory->package_count),
-	     inventory->core_count, plural(inventory->core_count),
+	cell(&heading,
+	     "%s, from %s: %zu package%s, %zu core%s with CPUs %s, %zu GPU%s, %zu NIC%s%s",
+	     inventory->node, inventory->source, inventory->package_count,
+	     plural(inventory->package_count), inventory->core_count, plural(inventory->core_count),
 	     cell_set(&cpus, inventory->allowed_cpus_os), inventory->gpu_count,
 	     plural(inventory->gpu_count), inventory->nic_count, plural(inventory->nic_count),
 	     inventory->this_system ? "" : "; not this machine: a plan can be shown, not bound");
@@ -252,8 +254,8 @@ static void print_plan(const struct info *info, FILE *stream, const struct paint
 		cell(&heading, "%d ranks, %zu of them on %s", plan->world_size, node->rank_count,
 		     node->node);
 	else
-		cell(&heading, "%d rank%s on %s", plan->world_size, plural((size_t)plan->world_size),
-		     node->node);
+		cell(&heading, "%d rank%s on %s", plan->world_size,
+		     plural((size_t)plan->world_size), node->node);
 	section(stream, paint, "Plan", "lib/plan/gpus.c", heading.text);
 	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {

@@ -65,7 +65,7 @@ static const struct argp info_argp = {
 
 /* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */
 static int rank_variable(const struct env *env, const char *name, size_t limit, size_t *out,
-			struct error *err)
+			 struct error *err)
 {
 	const char *text = env_get(env, name);
 	int value;
@@ -134,8 +134,9 @@ static int read_rank_plan(struct info *info, struct error *err)
 		rc = plan_file_from_json(json, &stages->plan, &info->node_index, err);
 	if (rc)
 		return error_prefix(err, "BERTH_PLAN_FILE");
-	rc = rank_variable(stages->env, "LOCAL_RANK", stages->plan.nodes[info->node_index].rank_count,
-			  &info->own_local_rank, err);
+	rc = rank_variable(stages->env, "LOCAL_RANK",
+			   stages->plan.nodes[info->node_index].rank_count, &info->own_local_rank,
+			   err);
 	if (!rc)
 		rc = alloc_of_plan(&stages->plan, info->node_index, &stages->alloc, err);
 	if (rc)
@@ -172,13 +173,14 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 		request.stop_file = env_get(info->stages.env, "BERTH_STOP_FILE");
 		request.report = env_get(info->stages.env, "BERTH_REPORT");
 	}
-	return plan_environment(&info->stages.plan, &info->stages.inventory, info->node_index, local_rank,
-				&request, env, out, err);
+	return plan_environment(&info->stages.plan, &info->stages.inventory, info->node_index,
+				local_rank, &request, env, out, err);
 }
 
 /* Replace in own (what berth would choose itself) what the environment has otherwise: that is not
  * berth's. What is berth's is dropped from rest. */
-static int compare_with_berth(const struct env *env, struct env *own, struct env *rest, struct error *err)
+static int compare_with_berth(const struct env *env, struct env *own, struct env *rest,
+			      struct error *err)
 {
 	int rc = 0;
 
@@ -228,8 +230,9 @@ static int make_environment(struct info *info, struct error *err)
 {
 	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 	bool own = info->plan_file && info->local_rank == info->own_local_rank;
-	int rc = own ? environment_inside(info, err)
-		     : environment_of(info, info->local_rank, info->stages.env, &info->changes, err);
+	int rc =
+		own ? environment_inside(info, err)
+		    : environment_of(info, info->local_rank, info->stages.env, &info->changes, err);
 
 	if (rc || own || node->rank_count < 2)
 		return rc;
@@ -248,14 +251,16 @@ static int warn(json_t *warnings, const char *text, struct error *err)
 	return 0;
 }
 
-/* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step. */
+/* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step.
+ */
 static int warn_isolated_gpus(const struct info *info, json_t *out, struct error *err)
 {
 	const struct alloc *alloc = &info->stages.alloc;
 	char text[SLURM_ISOLATION_MAX];
 
 	if (info->plan_file || alloc->this_node < 0 ||
-	    !slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text, sizeof text))
+	    !slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text,
+				 sizeof text))
 		return 0;
 	return warn(out, text, err);
 }
@@ -269,13 +274,15 @@ static int warn_simulated(const struct info *info, json_t *out, struct error *er
 	int granted = alloc->this_node < 0 ? -1 : alloc->nodes[alloc->this_node].gpus;
 	char text[500], by[160] = "";
 
-	if (info->plan_file || inventory->this_system || granted < 0 || (size_t)granted == inventory->gpu_count)
+	if (info->plan_file || inventory->this_system || granted < 0 ||
+	    (size_t)granted == inventory->gpu_count)
 		return 0;
 	if (list)
 		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
 	snprintf(text, sizeof text,
 		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
-		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY the "
+		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY "
+		 "the "
 		 "plan has what was granted",
 		 granted, by, inventory->gpu_count);
 	return warn(out, text, err);
@@ -298,10 +305,11 @@ static int collect_warnings(struct info *info, struct error *err)
 			  err);
 	if (!rc && stages->alloc.this_node < 0 && !info->plan_file &&
 	    !strcmp(stages->alloc.source, "slurm"))
-		rc = warn(out,
-			  "this machine is none of the job's nodes: machine, network and plan shown "
-			  "here are its own; 'berth run --per-node -- berth info' shows the nodes'",
-			  err);
+		rc = warn(
+			out,
+			"this machine is none of the job's nodes: machine, network and plan shown "
+			"here are its own; 'berth run --per-node -- berth info' shows the nodes'",
+			err);
 	else if (!rc && info->omitted_nodes) {
 		char text[160];
 

@@ -14,7 +14,8 @@
 #define REQUEUE_MS 30000
 #define ENDED_S 5 /* by then Slurm has ended the script: it should not go on meanwhile */
 #define ANSWER_MAX (8 << 20)
-#define COUNT "BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new */
+#define COUNT "BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new   \
+				*/
 
 struct requeue {
 	const struct alloc *alloc;
@@ -36,10 +37,12 @@ static bool slurm_allows(const char *text, char *why, size_t size)
 	if (!strstr(text, "JobId="))
 		snprintf(why, size, "scontrol does not know the job");
 	else if (strstr(text, "BatchFlag=0"))
-		snprintf(why, size, "it is no batch job (salloc, or srun alone): only sbatch's have a "
+		snprintf(why, size,
+			 "it is no batch job (salloc, or srun alone): only sbatch's have a "
 			 "script that Slurm can start again");
 	else if (strstr(text, "Requeue=0"))
-		snprintf(why, size, "the job may not be requeued (--no-requeue, or the site's JobRequeue=0): "
+		snprintf(why, size,
+			 "the job may not be requeued (--no-requeue, or the site's JobRequeue=0): "
 			 "submit it with sbatch --requeue");
 	else
 		return true;
@@ -48,27 +51,30 @@ static bool slurm_allows(const char *text, char *why, size_t size)
 
 static void prepare_slurm(struct requeue *requeue)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show", (char *)"job",
-			      requeue->alloc->job_id, NULL};
+	char *const argv[] = {(char *)"scontrol", (char *)"-o",		  (char *)"show",
+			      (char *)"job",	  requeue->alloc->job_id, NULL};
 	struct scheduler_tool_output answer;
 	enum scheduler_tool_result end;
 
 	if (slurm_in_step(requeue->env)) {
 		snprintf(requeue->why, sizeof requeue->why,
-			 "berth run was started by srun, and ends with its step; call it in the batch "
+			 "berth run was started by srun, and ends with its step; call it in the "
+			 "batch "
 			 "script without srun");
 		return;
 	}
 	end = scheduler_tool_run(argv, requeue->env, QUERY_MS, ANSWER_MAX, &answer);
 	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(requeue->why, sizeof requeue->why, end == SCHEDULER_TOOL_TIMEOUT
-			 ? "scontrol gave no answer within %d s" : "there is no scontrol here (%d s)",
+		snprintf(requeue->why, sizeof requeue->why,
+			 end == SCHEDULER_TOOL_TIMEOUT ? "scontrol gave no answer within %d s"
+						       : "there is no scontrol here (%d s)",
 			 QUERY_MS / 1000);
 		return;
 	}
 	if (answer.code)
-		snprintf(requeue->why, sizeof requeue->why, "scontrol ended with code %d, saying: %s",
-			 answer.code, answer.stderr_text);
+		snprintf(requeue->why, sizeof requeue->why,
+			 "scontrol ended with code %d, saying: %s", answer.code,
+			 answer.stderr_text);
 	else
 		requeue->possible = slurm_allows(answer.text, requeue->why, sizeof requeue->why);
 	free(answer.text);
@@ -97,7 +103,8 @@ int requeue_prepare(const struct alloc *alloc, const struct env *env, int max, s
 		requeue->possible = !rc;
 	} else {
 		snprintf(requeue->why, sizeof requeue->why,
-			 "there is no scheduler's queue here (%s)", alloc->why ? alloc->why : alloc->source);
+			 "there is no scheduler's queue here (%s)",
+			 alloc->why ? alloc->why : alloc->source);
 	}
 	if (rc < 0) {
 		requeue_free(requeue);
@@ -116,7 +123,7 @@ void requeue_free(struct requeue *requeue)
 }
 
 void requeue_announce(const struct requeue *requeue, void *context,
-		 void (*note)(void *context, enum log_level level, const char *text))
+		      void (*note)(void *context, enum log_level level, const char *text))
 {
 	char text[600];
 
@@ -124,17 +131,22 @@ void requeue_announce(const struct requeue *requeue, void *context,
 		return;
 	if (requeue->possible)
 		snprintf(text, sizeof text,
-			 "--requeue: the job is queued again by %s when it stops with its work saved, is "
+			 "--requeue: the job is queued again by %s when it stops with its work "
+			 "saved, is "
 			 "preempted, or loses a node (done %d of at most %d times)%s",
-			 requeue->pbs ? "qsub of its script" : "scontrol requeue", requeue->done, requeue->max,
-			 requeue->pbs ? "; whether the server takes jobs from this node shows only then" : "");
+			 requeue->pbs ? "qsub of its script" : "scontrol requeue", requeue->done,
+			 requeue->max,
+			 requeue->pbs
+				 ? "; whether the server takes jobs from this node shows only then"
+				 : "");
 	else
-		snprintf(text, sizeof text, "--requeue: the job cannot be queued again: %s", requeue->why);
+		snprintf(text, sizeof text, "--requeue: the job cannot be queued again: %s",
+			 requeue->why);
 	note(context, requeue->possible ? LOG_NOTE : LOG_WARNING, text);
 }
 
-bool requeue_wanted(const struct requeue *requeue, const struct job_result *result, const char *kind,
-		    char *next, size_t size)
+bool requeue_wanted(const struct requeue *requeue, const struct job_result *result,
+		    const char *kind, char *next, size_t size)
 {
 	bool stopped = result->code == 75 && result->by_program;
 	bool lost = !strcmp(kind, "preempted") || !strcmp(kind, "node");
@@ -152,8 +164,10 @@ bool requeue_wanted(const struct requeue *requeue, const struct job_result *resu
 		return false;
 	}
 	if (requeue->done >= requeue->max) {
-		snprintf(next, size, "nothing: it was queued again %d times, as often as --max-requeues lets; "
-			 "submit it again to go on", requeue->done);
+		snprintf(next, size,
+			 "nothing: it was queued again %d times, as often as --max-requeues lets; "
+			 "submit it again to go on",
+			 requeue->done);
 		return false;
 	}
 	snprintf(next, size, "the job is queued again by %s (%d of at most %d times)",
@@ -166,12 +180,15 @@ static bool requeue_slurm(const struct requeue *requeue, char *next, size_t size
 	const char *name = job_name(requeue->alloc);
 	char *const argv[] = {(char *)"scontrol", (char *)"requeue", (char *)name, NULL};
 	struct scheduler_tool_output answer;
-	enum scheduler_tool_result end = scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
+	enum scheduler_tool_result end =
+		scheduler_tool_run(argv, requeue->env, REQUEUE_MS, ANSWER_MAX, &answer);
 	bool done = end == SCHEDULER_TOOL_EXITED && !answer.code;
 
 	if (end != SCHEDULER_TOOL_EXITED)
-		snprintf(next, size, "scontrol requeue %s gave no answer: look with squeue whether the job "
-			 "waits, else submit it again", name);
+		snprintf(next, size,
+			 "scontrol requeue %s gave no answer: look with squeue whether the job "
+			 "waits, else submit it again",
+			 name);
 	else if (answer.code)
 		snprintf(next, size, "scontrol requeue %s: %.120s; submit the job again", name,
 			 answer.stderr_text);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job of PBS's once more: the script as MoM has it, with the resources, queue and variables that qstat
- * names. qsub's command line wins over the script's #PBS lines. */
+/* A job of PBS's once more: the script as MoM has it, with the resources, queue and variables that
+ * qstat names. qsub's command line wins over the script's #PBS lines. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -94,9 +94,9 @@ static int read_script(const struct alloc *alloc, const struct env *env, const j
 /* Sums over the chunks, which select says already. */
 static bool is_sum(const char *name, const char *select)
 {
-	static const char *const sums[] = {"select", "place", "ncpus", "nodect", "nodes", "mpiprocs",
-					   "ompthreads", "mem", "vmem", "pmem", "pvmem", "walltime",
-					   "mpphost", "naccelerators"};
+	static const char *const sums[] = {
+		"select", "place", "ncpus", "nodect", "nodes",	  "mpiprocs", "ompthreads",
+		"mem",	  "vmem",  "pmem",  "pvmem",  "walltime", "mpphost",  "naccelerators"};
 	char in_chunk[80];
 
 	for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
@@ -122,9 +122,8 @@ static void add_resources(struct requeue_pbs *pbs, json_t *list)
 
 	for (size_t i = 0; i < sizeof first / sizeof *first; i++)
 		add_resource(pbs, first[i], json_object_get(list, first[i]));
-	json_object_foreach(list, name, value)
-		if (!is_sum(name, select))
-			add_resource(pbs, name, value);
+	json_object_foreach(list, name, value) if (!is_sum(name, select))
+		add_resource(pbs, name, value);
 }
 
 static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
@@ -132,10 +131,10 @@ static void add_attributes(struct requeue_pbs *pbs, const json_t *job)
 	static const struct {
 		const char *name, *option, *without; /* without: the value that says nothing */
 	} list[] = {
-		{"Job_Name", "-N", "STDIN"},	     {"queue", "-q", ""},
-		{"Account_Name", "-A", ""},	     {"project", "-P", "_pbs_project_default"},
-		{"Join_Path", "-j", "n"},	     {"Keep_Files", "-k", "n"},
-		{"Mail_Points", "-m", "a"},	     {"Mail_Users", "-M", ""},
+		{"Job_Name", "-N", "STDIN"}, {"queue", "-q", ""},
+		{"Account_Name", "-A", ""},  {"project", "-P", "_pbs_project_default"},
+		{"Join_Path", "-j", "n"},    {"Keep_Files", "-k", "n"},
+		{"Mail_Points", "-m", "a"},  {"Mail_Users", "-M", ""},
 	};
 	const char *rerun = json_string_value(json_object_get(job, "Rerunable"));
 
@@ -161,7 +160,8 @@ static void add_outputs(struct requeue_pbs *pbs, const json_t *job, const char *
 
 		snprintf(own, sizeof own, "%s%.*s", list[i][2], (int)strcspn(job_id, ".["), job_id);
 		length = strlen(own);
-		if (path && strlen(path) >= length && strcmp(path + strlen(path) - length, own) != 0)
+		if (path && strlen(path) >= length &&
+		    strcmp(path + strlen(path) - length, own) != 0)
 			add(pbs, list[i][1], "%s", path);
 	}
 }
@@ -190,12 +190,14 @@ static int add_variables(struct requeue_pbs *pbs, json_t *list, const char *job_
 	rc = env_set(pbs->env, "BERTH_REQUEUES", count, ENV_FROM_BERTH, NULL, err);
 	if (!rc)
 		rc = env_set(pbs->env, "BERTH_REQUEUE_OF", job_id, ENV_FROM_BERTH, NULL, err);
-	json_object_foreach(list, name, value) {
+	json_object_foreach(list, name, value)
+	{
 		const char *text = json_string_value(value);
 		char number[32];
 
 		if (json_is_integer(value)) {
-			snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+			snprintf(number, sizeof number, "%lld",
+				 (long long)json_integer_value(value));
 			text = number;
 		}
 		if (rc || !names || !text || !is_name(name) || !strncmp(name, "PBS_", 4) ||
@@ -256,7 +258,8 @@ static int possible(const struct alloc *alloc, const struct env *env, struct req
 	if (kind && !strcmp(kind, "PBS_INTERACTIVE"))
 		snprintf(why, size, "it is an interactive job (qsub -I), which has no script");
 	else if (alloc->array_task)
-		snprintf(why, size, "a single task of an array cannot be submitted again: submit jobs of "
+		snprintf(why, size,
+			 "a single task of an array cannot be submitted again: submit jobs of "
 			 "their own");
 	else if (pbs_find_tool(env, "qsub", pbs->qsub, sizeof pbs->qsub))
 		snprintf(why, size, "there is no qsub on this node (not in PATH, nor in PBS_EXEC)");
@@ -295,7 +298,8 @@ int requeue_pbs_prepare(const struct alloc *alloc, const struct env *env, int do
 	add(pbs, "-W", "depend=afterany:%s", alloc->job_id);
 	rc = add_variables(pbs, json_object_get(job, "Variable_List"), alloc->job_id, done, err);
 	if (!rc && pbs->count + 2 > ARGUMENTS_MAX) {
-		snprintf(why, size, "it has more resources than a command line of %d words", ARGUMENTS_MAX);
+		snprintf(why, size, "it has more resources than a command line of %d words",
+			 ARGUMENTS_MAX);
 		rc = 1;
 	}
 out:
@@ -330,8 +334,9 @@ static int write_script(const struct requeue_pbs *pbs, char *path, size_t size)
 int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 {
 	/* In the folder of the first qsub: it becomes PBS_O_WORKDIR. */
-	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c", (char *)"cd \"$0\" && exec \"$@\"",
-				 pbs->dir, (char *)pbs->qsub};
+	char *argv[ARGUMENTS_MAX + 8] = {(char *)"sh", (char *)"-c",
+					 (char *)"cd \"$0\" && exec \"$@\"", pbs->dir,
+					 (char *)pbs->qsub};
 	char script[600];
 	struct scheduler_tool_output answer;
 	size_t count = 5;
@@ -348,7 +353,8 @@ int requeue_pbs_submit(const struct requeue_pbs *pbs, char *reply, size_t size)
 	end = scheduler_tool_run(argv, pbs->env, SUBMIT_MS, ANSWER_MAX, &answer);
 	unlink(script);
 	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(reply, size, "no answer within %d s (it may be there: look with qstat first)",
+		snprintf(reply, size,
+			 "no answer within %d s (it may be there: look with qstat first)",
 			 SUBMIT_MS / 1000);
 		return -1;
 	}

@@ -48,7 +48,8 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	int rc;
 
 	if (setup->launcher->single_host && !setup->launcher->uses_socket_pair) {
-		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated, err);
+		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated,
+					     err);
 		if (rc)
 			return rc;
 		alloc_free(alloc);
@@ -77,8 +78,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 static int check_report(const char *path, struct error *err)
 {
 	const char *slash = strrchr(path, '/');
-	char *dir =
-		slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+	char *dir = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
 	struct stat info;
 	int rc = 0;
 
@@ -88,8 +88,8 @@ static int check_report(const char *path, struct error *err)
 		rc = error_set(err, ERR_OUTPUT, "--report '%s' is no file that could be written",
 			       path);
 	else if (access(dir, W_OK | X_OK))
-		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path,
-			       dir, strerror(errno));
+		rc = error_set(err, ERR_OUTPUT, "--report %s cannot be written: %s: %s", path, dir,
+			       strerror(errno));
 	free(dir);
 	return rc;
 }
@@ -143,10 +143,11 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 		rc = attempts_check(&policy, &out->alloc, err);
 	}
 	if (!rc && options->max_restarts && out->launcher->start_tasks)
-		rc = error_set(err, ERR_USAGE,
-			       "--max-restarts: the launcher %s starts its ranks once; without --launcher "
-			       "they are berth's to start again",
-			       out->launcher->name);
+		rc = error_set(
+			err, ERR_USAGE,
+			"--max-restarts: the launcher %s starts its ranks once; without --launcher "
+			"they are berth's to start again",
+			out->launcher->name);
 	return rc;
 }
 
@@ -172,8 +173,8 @@ void run_setup_free(struct run_setup *setup)
 struct console {
 	struct printer *printer;
 	enum log_level limit;
-	bool over;  /* lines of progress go over each other */
-	bool dirty; /* the terminal's last line is one */
+	bool over;		 /* lines of progress go over each other */
+	bool dirty;		 /* the terminal's last line is one */
 	struct run_tasks *tasks; /* NULL: the agents start the ranks */
 };
 
@@ -240,7 +241,7 @@ static bool is_full(void *context)
 }
 
 static void print_end(const struct job_result *result, const struct run_end *end,
-		     const struct run_options *options)
+		      const struct run_options *options)
 {
 	size_t i;
 	json_t *line;
@@ -410,8 +411,8 @@ static void warn_lost_node_policy(const struct run_setup *setup)
 		fprintf(stderr, "berth: %s\n", text);
 }
 
-/* The ranks have ended: a scheduler that sends its signal once more shall not end the report, or the job's
- * way back into the queue. All that follows has deadlines. */
+/* The ranks have ended: a scheduler that sends its signal once more shall not end the report, or
+ * the job's way back into the queue. All that follows has deadlines. */
 static void ignore_signals(void)
 {
 	signal(SIGTERM, SIG_IGN);
@@ -462,7 +463,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);
 	if (!rc && options->requeue)
-		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue, &err);
+		rc = requeue_prepare(&setup.alloc, setup.env, options->max_requeues, &setup.requeue,
+				     &err);
 	if (!rc)
 		warn_lost_node_policy(&setup);
 	if (!rc)
@@ -471,7 +473,8 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 	if (rc)
 		result_of_error(&err, &result);
 	run_end_find(&setup, &result, &end);
-	bool will_requeue = requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
+	bool will_requeue =
+		requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);
 
 	print_end(&result, &end, options);
 	rc = result.code;

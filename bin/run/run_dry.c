@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run --dry-run: the launcher's line, the ranks, their cores, GPUs and environment, each with
- * where it comes from. Nothing is started and no port is taken. The head's card decides much of it: off
- * the head (salloc's shell on a login node) what is not known is said, never made up. */
+ * where it comes from. Nothing is started and no port is taken. The head's card decides much of it:
+ * off the head (salloc's shell on a login node) what is not known is said, never made up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,15 @@
 #include "show.h"
 #include "table.h"
 
-/* What is shown: the plan as it would be, with this machine, the head, standing for nodes not asked. */
+/* What is shown: the plan as it would be, with this machine, the head, standing for nodes not
+ * asked. */
 struct show {
 	const struct run_setup *setup;
 	const char *const *argv;
 	struct plan_request request;
-	bool has_plan;   /* this machine is the head: there is a plan */
-	int *counts; /* not seen: ranks of each node as far as the allocation tells; NULL: it does not */
+	bool has_plan; /* this machine is the head: there is a plan */
+	int *counts;   /* not seen: ranks of each node as far as the allocation tells; NULL: it does
+			  not */
 	size_t count;
 	struct inventory *inventories;
 	struct plan plan;
@@ -33,7 +35,8 @@ static bool is_first_node(const struct run_setup *setup)
 {
 	const struct alloc *alloc = &setup->alloc;
 
-	if (setup->launcher->single_host || alloc->this_node >= 0 || !strcmp(alloc->source, "slurm"))
+	if (setup->launcher->single_host || alloc->this_node >= 0 ||
+	    !strcmp(alloc->source, "slurm"))
 		return setup->launcher->single_host || !alloc->this_node;
 	return launcher_is_this_host(alloc->nodes[0].name);
 }
@@ -70,7 +73,8 @@ static int load_inventories(struct show *show, struct error *err)
 	return rc;
 }
 
-/* Ranks of each node where the nodes' cards have no say, or GPUs were granted, which are as good. */
+/* Ranks of each node where the nodes' cards have no say, or GPUs were granted, which are as good.
+ */
 static int count_ranks(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
@@ -86,12 +90,15 @@ static int count_ranks(struct show *show, struct error *err)
 
 		known &= request->ranks_per_node || request->per_node || gpus > 0 ||
 			 (request->ranks && alloc->node_count == 1);
-		inventories[i].gpus = gpus > 0 ? calloc((size_t)gpus, sizeof *inventories[i].gpus) : NULL;
-		for (; inventories[i].gpus && inventories[i].gpu_count < (size_t)gpus; inventories[i].gpu_count++)
+		inventories[i].gpus =
+			gpus > 0 ? calloc((size_t)gpus, sizeof *inventories[i].gpus) : NULL;
+		for (; inventories[i].gpus && inventories[i].gpu_count < (size_t)gpus;
+		     inventories[i].gpu_count++)
 			inventories[i].gpus[inventories[i].gpu_count].allowed = true;
 	}
 	if (!rc)
-		rc = plan_rank_counts(alloc, inventories, alloc->node_count, request, show->counts, err);
+		rc = plan_rank_counts(alloc, inventories, alloc->node_count, request, show->counts,
+				      err);
 	for (size_t i = 0; inventories && i < alloc->node_count; i++)
 		free(inventories[i].gpus);
 	free(inventories);
@@ -148,8 +155,8 @@ static int make(struct show *show, struct error *err)
 static int environment_of(const struct show *show, size_t node, size_t local_rank, struct env **out,
 			  struct error *err)
 {
-	return plan_environment(&show->plan, &show->inventories[node], node, local_rank, &show->request,
-				show->setup->env, out, err);
+	return plan_environment(&show->plan, &show->inventories[node], node, local_rank,
+				&show->request, show->setup->env, out, err);
 }
 
 #define UNKNOWN_MAX 400
@@ -158,9 +165,11 @@ static int environment_of(const struct show *show, size_t node, size_t local_ran
 static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 {
 	snprintf(out, UNKNOWN_MAX,
-		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is planned on "
+		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is "
+		 "planned on "
 		 "%.80s, the first node, and this machine is another; nothing is started for "
-		 "--dry-run. To see it, run berth info as the program: berth run [the same options] -- "
+		 "--dry-run. To see it, run berth info as the program: berth run [the same "
+		 "options] -- "
 		 "berth info",
 		 show->setup->alloc.nodes[0].name);
 	return out;
@@ -194,16 +203,18 @@ static int print_json(const struct show *show, struct error *err)
 	}
 	for (size_t n = 0; !show->has_plan && n < alloc->node_count; n++)
 		json_array_append_new(
-			nodes, json_pack("{s:o, s:n, s:[], s:o}", "node",
-					 json_text(alloc->nodes[n].name), "plan", "environments", "ranks",
-					 show->counts ? json_integer(show->counts[n]) : json_null()));
-	out = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema",
-			"berth.dryrun/1", "launcher", show->setup->launcher->name, "line", show->command_line,
-			"alloc", alloc_to_json(alloc), "program", program, "world_size",
-			ranks ? json_integer(ranks) : json_null(), "address",
-			json_text(show->has_plan ? show->plan.network.address : show->request.master_addr), "guessed",
-			show->assumed, "nodes", nodes, "not_known",
-			json_text(show->has_plan ? NULL : why_no_plan(show, why)));
+			nodes,
+			json_pack("{s:o, s:n, s:[], s:o}", "node", json_text(alloc->nodes[n].name),
+				  "plan", "environments", "ranks",
+				  show->counts ? json_integer(show->counts[n]) : json_null()));
+	out = json_pack(
+		"{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema", "berth.dryrun/1",
+		"launcher", show->setup->launcher->name, "line", show->command_line, "alloc",
+		alloc_to_json(alloc), "program", program, "world_size",
+		ranks ? json_integer(ranks) : json_null(), "address",
+		json_text(show->has_plan ? show->plan.network.address : show->request.master_addr),
+		"guessed", show->assumed, "nodes", nodes, "not_known",
+		json_text(show->has_plan ? NULL : why_no_plan(show, why)));
 	if (rc)
 		return rc;
 	return out ? json_print(out, stdout, err) : error_memory(err, "the plan");
@@ -292,7 +303,8 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 		if (requested[i])
 			printf("%s %s, ", by[i], requested[i]);
 	printf("an address of %s%s\n", alloc->nodes[0].name,
-	       alloc->node_count > 1 ? " that all nodes reach" : ", its loopback unless told otherwise");
+	       alloc->node_count > 1 ? " that all nodes reach"
+				     : ", its loopback unless told otherwise");
 	print_program(show, paint);
 	printf("\n%sranks%s    ", paint->bold, paint->off);
 	if (world_size(show))

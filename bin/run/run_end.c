@@ -19,7 +19,8 @@
 #define EARLY_S 90 /* a scheduler's signal at the job's end may come that early (Slurm: 60 s) */
 
 /* "+90m", or Unix seconds. */
-static int read_end(const char *name, const char *text, int64_t now, int64_t *out, struct error *err)
+static int read_end(const char *name, const char *text, int64_t now, int64_t *out,
+		    struct error *err)
 {
 	int64_t ms;
 	int rc;
@@ -27,9 +28,11 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
 		return 0;
 	if (*text != '+')
-		return error_set(err, ERR_USAGE,
-				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or Unix "
-				 "seconds, as date -d 'tomorrow 8:00' +%%s prints them", name, text);
+		return error_set(
+			err, ERR_USAGE,
+			"%s is '%.100s': expected a time from now (+90m, +2h, +1d), or Unix "
+			"seconds, as date -d 'tomorrow 8:00' +%%s prints them",
+			name, text);
 	rc = number_duration_ms(name, text + 1, &ms, err);
 	if (!rc)
 		*out = now + ms / 1000;
@@ -54,18 +57,22 @@ int run_end_time(struct run_setup *setup, struct error *err)
 			return -ERR_USAGE;
 		}
 		if (end <= now)
-			return error_set(err, ERR_USAGE,
-					 "%s %s was %lld s ago by this machine's clock (it is %lld); give a "
-					 "time to come, or none",
-					 name, text, (long long)(now - end), (long long)now);
+			return error_set(
+				err, ERR_USAGE,
+				"%s %s was %lld s ago by this machine's clock (it is %lld); give a "
+				"time to come, or none",
+				name, text, (long long)(now - end), (long long)now);
 		alloc->end_time = end;
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
 	} else if (alloc->end_time && alloc->end_time <= now) {
-		fprintf(stderr, "berth: warning: by this machine's clock the job's time was over %lld s "
-			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; nothing "
+		fprintf(stderr,
+			"berth: warning: by this machine's clock the job's time was over %lld s "
+			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; "
+			"nothing "
 			"is done about the end\n",
-			(long long)(now - alloc->end_time), alloc->end_reason ? alloc->end_reason : alloc->source);
+			(long long)(now - alloc->end_time),
+			alloc->end_reason ? alloc->end_reason : alloc->source);
 		alloc->end_time = 0;
 	}
 	return 0;
@@ -80,12 +87,16 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 	if (!path || !*path || lstat(path, &info))
 		return 0;
 	if (!dry && unlink(path) && errno != ENOENT)
-		return error_set(err, ERR_OUTPUT, "the stop file %s of an earlier run is there and cannot be "
-				 "removed: %s", path, strerror(errno));
+		return error_set(err, ERR_OUTPUT,
+				 "the stop file %s of an earlier run is there and cannot be "
+				 "removed: %s",
+				 path, strerror(errno));
 	if (!setup->options->quiet)
-		fprintf(stderr, "berth: the stop file %s was there already, made %lld s ago: it %s removed, or "
-			"this run would stop at once; make it anew to stop the run\n", path,
-			(long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
+		fprintf(stderr,
+			"berth: the stop file %s was there already, made %lld s ago: it %s "
+			"removed, or "
+			"this run would stop at once; make it anew to stop the run\n",
+			path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
 }
 
@@ -103,12 +114,13 @@ static void field_of(const char *text, const char *name, char *out, size_t size)
 /* What Slurm says of a job that was sent a signal: its kind, or NULL. */
 static const char *query_slurm(const struct run_setup *setup)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"-o", (char *)"show",
+	char *const argv[] = {(char *)"scontrol", (char *)"-o",	       (char *)"show",
 			      (char *)"job",	  setup->alloc.job_id, NULL};
 	struct scheduler_tool_output answer;
 	char state[40], preempt[40];
 
-	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) != SCHEDULER_TOOL_EXITED)
+	if (scheduler_tool_run(argv, setup->env, QUERY_MS, ANSWER_MAX, &answer) !=
+	    SCHEDULER_TOOL_EXITED)
 		return NULL;
 	field_of(answer.text, "JobState=", state, sizeof state);
 	field_of(answer.text, "PreemptTime=", preempt, sizeof preempt);
@@ -131,27 +143,35 @@ static const char *kind_of_signal(const struct run_setup *setup, const struct jo
 	return kind ? kind : "interrupted";
 }
 
-static void describe_cause(const struct job_result *result, const char *kind, char *why, size_t size)
+static void describe_cause(const struct job_result *result, const char *kind, char *why,
+			   size_t size)
 {
 	const char *name = strsignal(result->interrupted);
 	long left = (long)(result->time_left_ms / 1000);
 
 	if (!strcmp(kind, "preempted"))
-		snprintf(why, size, "Slurm preempted the job: another one has its nodes now (%s came)", name);
+		snprintf(why, size,
+			 "Slurm preempted the job: another one has its nodes now (%s came)", name);
 	else if (!strcmp(kind, "walltime") && result->interrupted)
-		snprintf(why, size, "the job's time was over: the scheduler sent %s %ld s %s its end", name,
+		snprintf(why, size,
+			 "the job's time was over: the scheduler sent %s %ld s %s its end", name,
 			 labs(left), left < 0 ? "after" : "before");
 	else if (!strcmp(kind, "cancelled"))
 		snprintf(why, size, "the job was cancelled (%s came)", name);
 	else if (!strcmp(kind, "interrupted"))
 		snprintf(why, size, "berth run was sent %s, by a person or the scheduler", name);
-	else if (result->user_signal && (!strcmp(kind, "stopped") || result->signal == result->user_signal))
-		snprintf(why, size, "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
-			 "--signal), and passed it on to the ranks", sigabbrev_np(result->user_signal));
+	else if (result->user_signal &&
+		 (!strcmp(kind, "stopped") || result->signal == result->user_signal))
+		snprintf(why, size,
+			 "berth run was sent SIG%s (by a person, scancel --signal, #SBATCH "
+			 "--signal), and passed it on to the ranks",
+			 sigabbrev_np(result->user_signal));
 	else if (!strcmp(kind, "stopped") && result->warned)
-		snprintf(why, size, "the job's time is nearly over, and the ranks were told to save");
+		snprintf(why, size,
+			 "the job's time is nearly over, and the ranks were told to save");
 	else if (!strcmp(kind, "oom"))
-		snprintf(why, size, "memory was full: give the job more of it, or use less "
+		snprintf(why, size,
+			 "memory was full: give the job more of it, or use less "
 			 "(--batch, fewer --workers, fewer ranks a node)");
 }
 
@@ -161,13 +181,13 @@ static const struct explain_row *find_known_failure(const struct job_result *res
 	size_t i;
 	json_t *line;
 
-	json_array_foreach(result->output_tail, i, line)
-		if (!known)
-			known = explain_line(json_string_value(line));
+	json_array_foreach(result->output_tail, i, line) if (!known) known =
+		explain_line(json_string_value(line));
 	return known;
 }
 
-void run_end_find(const struct run_setup *setup, const struct job_result *result, struct run_end *out)
+void run_end_find(const struct run_setup *setup, const struct job_result *result,
+		  struct run_end *out)
 {
 	*out = (struct run_end){.kind = "ended"};
 	if (!result->code)
@@ -190,5 +210,6 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (result->next)
 		snprintf(out->next, sizeof out->next, "%s", result->next);
 	else if (result->code == ERR_STOPPED && result->by_program)
-		snprintf(out->next, sizeof out->next, "submit again: it goes on from the checkpoint");
+		snprintf(out->next, sizeof out->next,
+			 "submit again: it goes on from the checkpoint");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Machines by hand: the agent of one that is not the first; named hosts inside a scheduler's job. */
+/* Machines by hand: the agent of one that is not the first; named hosts inside a scheduler's job.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -43,11 +44,13 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 	int rc = secret_file_read(setup->env, false, &params.secret, &made, path, sizeof path, err);
 
 	if (!rc)
-		rc = agent_resolve(alloc->rendezvous, params.connect_timeout_ms, addresses, sizeof addresses, err);
+		rc = agent_resolve(alloc->rendezvous, params.connect_timeout_ms, addresses,
+				   sizeof addresses, err);
 	if (rc)
 		return rc;
 	if (!setup->options->quiet)
-		fprintf(stderr, "berth: %s of %zu, waiting for the head at %s, which has all output\n",
+		fprintf(stderr,
+			"berth: %s of %zu, waiting for the head at %s, which has all output\n",
 			params.name, alloc->node_count, alloc->rendezvous);
 	/* A further attempt of the job, or the connection was lost and there may be one. */
 	params.outcome = &outcome;
@@ -64,10 +67,11 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		return 0;
 	}
 	if (!rc)
-		rc = error_set(err, ERR_NETWORK,
-			       "the head at %s went away and did not say how the job ended; look at what "
-			       "it printed",
-			       alloc->rendezvous);
+		rc = error_set(
+			err, ERR_NETWORK,
+			"the head at %s went away and did not say how the job ended; look at what "
+			"it printed",
+			alloc->rendezvous);
 	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
 }
 
@@ -98,10 +102,13 @@ void run_warn_hosts(const struct run_setup *setup)
 		snprintf(text, sizeof text, "; %.100s is none of its nodes", first);
 	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
 		fprintf(stderr,
-			"berth: warning: %s in the %s job %s: these are reached by ssh, so the job's limits, "
-			"GPUs and end are not those of the ranks%s; without %s the job's own nodes are "
+			"berth: warning: %s in the %s job %s: these are reached by ssh, so the "
+			"job's limits, "
+			"GPUs and end are not those of the ranks%s; without %s the job's own nodes "
+			"are "
 			"used (--nodes N: the first N)\n",
-			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text, option);
+			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
+			option);
 	alloc_free(&job);
 }
 
@@ -115,7 +122,8 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 
 	if (!alloc->rendezvous || alloc->this_node > 0)
 		return 0;
-	rc = agent_resolve(alloc->rendezvous, connect_timeout_ms < KNOWN_MS ? connect_timeout_ms : KNOWN_MS, addresses,
+	rc = agent_resolve(alloc->rendezvous,
+			   connect_timeout_ms < KNOWN_MS ? connect_timeout_ms : KNOWN_MS, addresses,
 			   sizeof addresses, err);
 	if (rc)
 		return rc;
@@ -128,7 +136,8 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 	}
 	if (!here && !setup->options->quiet)
 		fprintf(stderr,
-			"berth: warning: this machine is to be the first one (%s), but no interface of "
+			"berth: warning: this machine is to be the first one (%s), but no "
+			"interface of "
 			"it has an address of %s: the others look for it there\n",
 			alloc->why, alloc->rendezvous);
 	if (!setup->options->quiet && !setup->options->dry_run)

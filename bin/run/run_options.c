@@ -43,11 +43,14 @@ enum run_key {
 static const struct argp_option run_table[] = {
 	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
 	{"master-addr", RUN_MASTER_ADDR, "ADDRESS", 0,
-	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that all nodes reach)", 11},
+	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that "
+	 "all nodes reach)",
+	 11},
 	{"nnodes", RUN_NNODES, "N", 0,
 	 "By hand: this line is started on N machines, with --node-rank and --rdzv-endpoint", 11},
 	{"node-rank", RUN_NODE_RANK, "R", 0,
-	 "By hand: which machine this is, from 0; its ranks, program and options are the first one's",
+	 "By hand: which machine this is, from 0; its ranks, program and options are the first "
+	 "one's",
 	 11},
 	{"rdzv-endpoint", RUN_RDZV_ENDPOINT, "HOST:PORT", 0,
 	 "By hand: wait for the other machines at this address of the first one", 11},
@@ -57,8 +60,10 @@ static const struct argp_option run_table[] = {
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
 	{"launcher", RUN_LAUNCHER, "NAME", 0,
-	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
-	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: what fits the allocation",
+	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, "
+	 "with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
+	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: "
+	 "what fits the allocation",
 	 11},
 	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,
 	 "A node is lost when its agent is silent that long (default 8s)", 11},
@@ -67,10 +72,12 @@ static const struct argp_option run_table[] = {
 	{"fan-out", RUN_FAN_OUT, "K", 0, "Agents below one agent in the tree (default 32)", 11},
 	{NULL, 0, NULL, 0, "After a failure", 15},
 	{"max-restarts", RUN_MAX_RESTARTS, "R", 0,
-	 "Start the ranks again, at most R times, when one of them, a node or the network has failed",
+	 "Start the ranks again, at most R times, when one of them, a node or the network has "
+	 "failed",
 	 15},
 	{"spares", RUN_SPARES, "N", 0,
-	 "Keep the last N nodes idle, to take the place of nodes that are lost or have failed twice",
+	 "Keep the last N nodes idle, to take the place of nodes that are lost or have failed "
+	 "twice",
 	 15},
 	{"min-nodes", RUN_MIN_NODES, "N", 0,
 	 "Without a spare go on with fewer nodes, at least N (default: as many as at first)", 15},
@@ -87,16 +94,19 @@ static const struct argp_option run_table[] = {
 	 "PMIx for MPI programs: auto goes on without where it is missing, on does not", 12},
 	{NULL, 0, NULL, 0, "The job's end", 14},
 	{"end-time", RUN_END_TIME, "UNIX|+TIME", 0,
-	 "When the job's time is over: Unix seconds, or from now (+90m); default: BERTH_END_TIME, or as "
+	 "When the job's time is over: Unix seconds, or from now (+90m); default: BERTH_END_TIME, "
+	 "or as "
 	 "the scheduler says",
 	 14},
 	{"warn-before", RUN_WARN_BEFORE, "TIME", 0,
-	 "That long before, BERTH_STOP_FILE appears (default 120s with --warn-signal, else no warning)",
+	 "That long before, BERTH_STOP_FILE appears (default 120s with --warn-signal, else no "
+	 "warning)",
 	 14},
 	{"warn-signal", RUN_WARN_SIGNAL, "NAME", 0,
 	 "A signal to all ranks then: USR1, TERM ...; for programs that save by it", 14},
 	{"requeue", RUN_REQUEUE, NULL, 0,
-	 "Queue the job again when it was stopped with its work saved, preempted, or lost a node: by "
+	 "Queue the job again when it was stopped with its work saved, preempted, or lost a node: "
+	 "by "
 	 "scontrol requeue, or qsub of the same script",
 	 14},
 	{"max-requeues", RUN_MAX_REQUEUES, "N", 0, "At most so often in all (default 100)", 14},
@@ -228,7 +238,8 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		arguments_number(state, "--nnodes", text, 100000, &options->shared.alloc.nnodes);
 		return 0;
 	case RUN_NODE_RANK:
-		if (number_int("--node-rank", text, 0, 99999, &options->shared.alloc.node_rank, &err))
+		if (number_int("--node-rank", text, 0, 99999, &options->shared.alloc.node_rank,
+			       &err))
 			arguments_refuse(state, &err);
 		options->has_node_rank = true;
 		return 0;
@@ -263,10 +274,12 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 
 	if (!options->shared.alloc.nnodes) {
 		if (options->has_node_rank)
-			error_set(&err, ERR_USAGE, "--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT");
+			error_set(&err, ERR_USAGE,
+				  "--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT");
 		else if (options->rdzv_endpoint)
 			error_set(&err, ERR_USAGE,
-				  "--rdzv-endpoint %.120s: needs --nnodes and --node-rank, for machines on which you start "
+				  "--rdzv-endpoint %.120s: needs --nnodes and --node-rank, for "
+				  "machines on which you start "
 				  "berth yourself. To set MASTER_ADDR, use --master-addr ADDRESS",
 				  options->rdzv_endpoint);
 		if (err.code)
@@ -276,8 +289,10 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 	}
 	if (options->master_addr) {
 		error_set(&err, ERR_USAGE,
-			  "--master-addr %.120s: conflicts with --nnodes. Use --rdzv-endpoint HOST:PORT for the place where "
-			  "the first machine waits; choose the network of the ranks with --iface or --subnet",
+			  "--master-addr %.120s: conflicts with --nnodes. Use --rdzv-endpoint "
+			  "HOST:PORT for the place where "
+			  "the first machine waits; choose the network of the ranks with --iface "
+			  "or --subnet",
 			  options->master_addr);
 		arguments_refuse(state, &err);
 	}

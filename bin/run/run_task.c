@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run where srun has started it as one of several tasks: srun -n 8 berth run -- PROGRAM. Eight
- * jobs of eight ranks each is what nobody means; it is one rank of eight, as under berth exec. */
+/* berth run where srun has started it as one of several tasks: srun -n 8 berth run -- PROGRAM.
+ * Eight jobs of eight ranks each is what nobody means; it is one rank of eight, as under berth
+ * exec. */
 #include "alloc/slurm.h"
 #include "base/number.h"
 #include "exec/exec.h"
@@ -48,11 +49,12 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 	if (tasks == 1)
 		return 0;
 	if (useless)
-		return error_set(err, ERR_USAGE,
-				 "srun has started this as one of %d tasks, so it takes the place of "
-				 "one rank, where %s means nothing: leave srun away, and berth run "
-				 "starts the ranks, or leave %s away",
-				 tasks, useless, useless);
+		return error_set(
+			err, ERR_USAGE,
+			"srun has started this as one of %d tasks, so it takes the place of "
+			"one rank, where %s means nothing: leave srun away, and berth run "
+			"starts the ranks, or leave %s away",
+			tasks, useless, useless);
 	const struct exec_request params = {
 		.program = argv,
 		.env = options->env,

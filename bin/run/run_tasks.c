@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth run with an engine whose ranks are the cluster's own tasks (--launcher srun-ranks): what the
- * agents start are keepers, and once the plan is there the engine's step comes to them. */
+/* berth run with an engine whose ranks are the cluster's own tasks (--launcher srun-ranks): what
+ * the agents start are keepers, and once the plan is there the engine's step comes to them. */
 #include "run/run_tasks.h"
 
 #include <poll.h>
@@ -50,7 +50,8 @@ static void read_output_tail(const struct run_tasks *tasks, char *out, size_t si
 	char output_tail[OUTPUT_TAIL_MAX + 1];
 	off_t end = lseek(tasks->process.output_fd, 0, SEEK_END);
 	off_t from = end > OUTPUT_TAIL_MAX ? end - OUTPUT_TAIL_MAX : 0;
-	ssize_t n = end > 0 ? pread(tasks->process.output_fd, output_tail, OUTPUT_TAIL_MAX, from) : 0;
+	ssize_t n =
+		end > 0 ? pread(tasks->process.output_fd, output_tail, OUTPUT_TAIL_MAX, from) : 0;
 
 	output_tail[n > 0 ? n : 0] = '\0';
 	out[0] = '\0';
@@ -73,7 +74,8 @@ static void fail(struct run_tasks *tasks, const char *text)
 }
 
 /* The plan is there: the step starts while the agents start the keepers. */
-static void start_rank_step(void *context, struct job *job, const struct inventory *inventories, int port)
+static void start_rank_step(void *context, struct job *job, const struct inventory *inventories,
+			    int port)
 {
 	struct run_tasks *tasks = context;
 	const struct run_setup *setup = tasks->setup;
@@ -83,7 +85,8 @@ static void start_rank_step(void *context, struct job *job, const struct invento
 		.berth_path = setup->berth_path,
 		.job = setup->alloc.job_id,
 	};
-	struct launcher_rank_counts rank_counts = {tasks->counts, setup->options->pmix != JOB_PMIX_OFF};
+	struct launcher_rank_counts rank_counts = {tasks->counts,
+						   setup->options->pmix != JOB_PMIX_OFF};
 	struct error err = {0};
 
 	(void)inventories;
@@ -117,7 +120,8 @@ static int64_t tick(void *context, int64_t now_ms)
 		 "the step of the ranks is over, and ranks still wait for it; srun said: %s; %s",
 		 output_tail[0] ? output_tail : "nothing",
 		 strstr(output_tail, "mpi/pmix") || strstr(output_tail, "MPI")
-			 ? "this Slurm has no mpi/pmix (srun --mpi=list): use --launcher srun, whose "
+			 ? "this Slurm has no mpi/pmix (srun --mpi=list): use --launcher srun, "
+			   "whose "
 			   "agents bring PMIx themselves, or --pmix off for programs without MPI"
 			 : "--launcher srun needs no such step");
 	fail(tasks, text);
@@ -162,8 +166,11 @@ int run_tasks_prepare(struct run_tasks *tasks, struct run_setup *setup, const ch
 	secret_format(&random, token);
 	token[RANK_PROXIES_TOKEN] = '\0';
 	rc = env_set(setup->env, RANK_PROXIES_ENV, token, ENV_FROM_BERTH, NULL, err);
-	tasks->driver = (struct job_driver){
-		.context = tasks, .no_input = true, .starting = start_rank_step, .tick = tick, .missing = missing};
+	tasks->driver = (struct job_driver){.context = tasks,
+					    .no_input = true,
+					    .starting = start_rank_step,
+					    .tick = tick,
+					    .missing = missing};
 	return rc;
 }
 

@@ -22,20 +22,20 @@ struct submit {
 	const char *queue, *account, *name, *output, *after;
 	const char *warn_before, *log_dir; /* for berth run, as requeue and per_node */
 	bool per_node, requeue;
-	const char *berth;	  /* the program to call in the job */
+	const char *berth;	    /* the program to call in the job */
 	const char *const *program; /* PROGRAM and its arguments, NULL at the end */
-	char **lines;		  /* of shell before it (module load ...), line_count of them; owned */
+	char **lines; /* of shell before it (module load ...), line_count of them; owned */
 	size_t line_count;
-	char **directives;	  /* options for sbatch or qsub, directive_count of them; owned */
+	char **directives; /* options for sbatch or qsub, directive_count of them; owned */
 	size_t directive_count;
 	char *owned[8]; /* strings that a file said */
 	size_t owned_count;
 };
 void submit_free(struct submit *submit); /* what it owns; NULL is fine */
 
-/* What /etc/berth/submit.json and ~/.config/berth/submit.json say, the user's over the site's, where
- * submit does not say it already; their lines and directives one after the other. A file that is
- * not there says nothing. -ERR_DATA names file, key and what was expected. */
+/* What /etc/berth/submit.json and ~/.config/berth/submit.json say, the user's over the site's,
+ * where submit does not say it already; their lines and directives one after the other. A file that
+ * is not there says nothing. -ERR_DATA names file, key and what was expected. */
 int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err);
 
 /* The script: malloced text in *out. -ERR_USAGE: a value that a shell or the scheduler could take

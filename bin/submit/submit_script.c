@@ -18,7 +18,8 @@ struct script_writer {
 	bool slurm;
 };
 
-static int check_plain_value(const char *option, const char *value, const char *more, struct error *err)
+static int check_plain_value(const char *option, const char *value, const char *more,
+			     struct error *err)
 {
 	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 				    "_.-+@";
@@ -30,7 +31,8 @@ static int check_plain_value(const char *option, const char *value, const char *
 		return 0;
 	return error_set(err, ERR_USAGE,
 			 "%s '%.100s': expected a word of letters, digits and %s%s (a shell or the "
-			 "scheduler could misread others)", option, value, plain + 62, more);
+			 "scheduler could misread others)",
+			 option, value, plain + 62, more);
 }
 
 static int check(const struct submit *submit, struct error *err)
@@ -38,29 +40,33 @@ static int check(const struct submit *submit, struct error *err)
 	const struct {
 		const char *option, *value, *more;
 	} values[] = {
-		{"--queue", submit->queue, ","},
-		{"--account", submit->account, ":"},
-		{"--name", submit->name, ""},
-		{"--output", submit->output, "/%"},
+		{"--queue", submit->queue, ","},  {"--account", submit->account, ":"},
+		{"--name", submit->name, ""},	  {"--output", submit->output, "/%"},
 		{"--after", submit->after, "[]"},
 	};
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < sizeof values / sizeof *values; i++)
 		if (values[i].value)
-			rc = check_plain_value(values[i].option, values[i].value, values[i].more, err);
+			rc = check_plain_value(values[i].option, values[i].value, values[i].more,
+					       err);
 	if (!rc && submit->name &&
 	    (!isalpha((unsigned char)submit->name[0]) || strlen(submit->name) > NAME_MAX_PBS))
-		rc = error_set(err, ERR_USAGE, "--name '%.100s': expected a letter first, and at most "
-			       "%d characters", submit->name, NAME_MAX_PBS);
-	if (!rc && submit->kind == SUBMIT_SLURM && submit->cpus_per_node && submit->ranks_per_node &&
-	    !submit->per_node && submit->cpus_per_node % submit->ranks_per_node)
-		rc = error_set(err, ERR_USAGE, "--cpus-per-node %d with --ranks-per-node %d: Slurm gives "
-			       "each task as many; expected a multiple", submit->cpus_per_node,
-			       submit->ranks_per_node);
+		rc = error_set(err, ERR_USAGE,
+			       "--name '%.100s': expected a letter first, and at most "
+			       "%d characters",
+			       submit->name, NAME_MAX_PBS);
+	if (!rc && submit->kind == SUBMIT_SLURM && submit->cpus_per_node &&
+	    submit->ranks_per_node && !submit->per_node &&
+	    submit->cpus_per_node % submit->ranks_per_node)
+		rc = error_set(err, ERR_USAGE,
+			       "--cpus-per-node %d with --ranks-per-node %d: Slurm gives "
+			       "each task as many; expected a multiple",
+			       submit->cpus_per_node, submit->ranks_per_node);
 	for (size_t i = 0; !rc && i < submit->directive_count; i++)
 		if (submit->directives[i][0] != '-')
-			rc = error_set(err, ERR_USAGE, "the directive '%.100s': expected an option of "
+			rc = error_set(err, ERR_USAGE,
+				       "the directive '%.100s': expected an option of "
 				       "sbatch or qsub, such as --constraint=h100",
 				       submit->directives[i]);
 	return rc;
@@ -120,7 +126,8 @@ static void write_slurm(const struct script_writer *w)
 		directive(w, "--requeue");
 		directive(w, "--open-mode=append");
 	}
-	/* A failed node else ends the script, too: berth names it and its report says what to do. */
+	/* A failed node else ends the script, too: berth names it and its report says what to do.
+	 */
 	if (s->nodes > 1)
 		directive(w, "--no-kill");
 }
@@ -229,7 +236,8 @@ int submit_script(const struct submit *submit, char **out, struct error *err)
 	for (size_t i = 0; i < submit->directive_count; i++)
 		directive(&w, "%s", submit->directives[i]);
 	fputc('\n', w.stream);
-	/* PBS's SIGTERM (qdel, walltime) is for the script's shell, too: it waits for berth then. */
+	/* PBS's SIGTERM (qdel, walltime) is for the script's shell, too: it waits for berth then.
+	 */
 	if (!w.slurm)
 		fputs("cd \"$PBS_O_WORKDIR\" || exit\ntrap : TERM\n", w.stream);
 	for (size_t i = 0; i < submit->line_count; i++)

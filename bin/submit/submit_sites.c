@@ -29,8 +29,9 @@ void submit_free(struct submit *submit)
 
 static const char *keep_string(struct submit *submit, const char *text)
 {
-	char *copy = submit->owned_count < sizeof submit->owned / sizeof *submit->owned ? strdup(text)
-										       : NULL;
+	char *copy = submit->owned_count < sizeof submit->owned / sizeof *submit->owned
+			     ? strdup(text)
+			     : NULL;
 
 	if (copy)
 		submit->owned[submit->owned_count++] = copy;
@@ -42,8 +43,10 @@ static int check_line(const char *path, const char *key, const char *text, struc
 {
 	if (*text && !text[strcspn(text, "\n\r")])
 		return 0;
-	return error_set(err, ERR_DATA, "%s: \"%s\" has an entry that is empty or of several lines; "
-			 "expected one line each", path, key);
+	return error_set(err, ERR_DATA,
+			 "%s: \"%s\" has an entry that is empty or of several lines; "
+			 "expected one line each",
+			 path, key);
 }
 
 static int read_list(const char *path, const char *key, const json_t *value, char ***list,
@@ -54,8 +57,8 @@ static int read_list(const char *path, const char *key, const json_t *value, cha
 	int rc = 0;
 
 	if (!json_is_array(value) || size > LIST_MAX)
-		return error_set(err, ERR_DATA, "%s: \"%s\" is no list of at most %d lines", path, key,
-				 LIST_MAX);
+		return error_set(err, ERR_DATA, "%s: \"%s\" is no list of at most %d lines", path,
+				 key, LIST_MAX);
 	grown = realloc(*list, (*count + size + 1) * sizeof **list);
 	if (!grown)
 		return error_memory(err, path);
@@ -79,8 +82,8 @@ static int read_kind(const char *path, const json_t *value, struct submit *submi
 	const char *text = json_string_value(value);
 
 	if (!text || (strcmp(text, "slurm") && strcmp(text, "pbs")))
-		return error_set(err, ERR_DATA, "%s: \"scheduler\" is neither \"slurm\" nor \"pbs\"",
-				 path);
+		return error_set(err, ERR_DATA,
+				 "%s: \"scheduler\" is neither \"slurm\" nor \"pbs\"", path);
 	if (submit->kind == SUBMIT_UNKNOWN)
 		submit->kind = *text == 's' ? SUBMIT_SLURM : SUBMIT_PBS;
 	return 0;
@@ -110,7 +113,8 @@ static int read_member(const char *path, const char *key, const json_t *value,
 	if (!strcmp(key, "lines"))
 		return read_list(path, key, value, &submit->lines, &submit->line_count, err);
 	if (!strcmp(key, "directives"))
-		return read_list(path, key, value, &submit->directives, &submit->directive_count, err);
+		return read_list(path, key, value, &submit->directives, &submit->directive_count,
+				 err);
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
 		if (strcmp(key, texts[i].key))
 			continue;
@@ -128,16 +132,18 @@ static int read_member(const char *path, const char *key, const json_t *value,
 			continue;
 		if (!json_is_integer(value) || json_integer_value(value) < numbers[i].least ||
 		    json_integer_value(value) > 100000)
-			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from %d to 100000", path,
-					 key, numbers[i].least);
+			return error_set(err, ERR_DATA, "%s: \"%s\" is no number from %d to 100000",
+					 path, key, numbers[i].least);
 		if (!*numbers[i].place)
-			*numbers[i].place = json_integer_value(value) ? (int)json_integer_value(value)
-								      : SUBMIT_NONE;
+			*numbers[i].place = json_integer_value(value)
+						    ? (int)json_integer_value(value)
+						    : SUBMIT_NONE;
 		return 0;
 	}
 	return error_set(err, ERR_DATA,
 			 "%s: \"%.60s\" is unknown; there are: scheduler, queue, account, berth, "
-			 "gpus_per_node, cpus_per_node, lines, directives", path, key);
+			 "gpus_per_node, cpus_per_node, lines, directives",
+			 path, key);
 }
 
 static int read_file(const char *path, struct submit *submit, struct error *err)
@@ -151,9 +157,8 @@ static int read_file(const char *path, struct submit *submit, struct error *err)
 		return 0;
 	rc = json_read_file(path, FILE_MAX, &json, err);
 	if (!rc)
-		json_object_foreach(json, key, value)
-			if (!rc)
-				rc = read_member(path, key, value, submit, err);
+		json_object_foreach(json, key, value) if (!rc) rc =
+			read_member(path, key, value, submit, err);
 	return rc;
 }
 
@@ -164,7 +169,8 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	char path[4096];
 	int rc = 0;
 
-	/* The user's scalars are read first and so win; the site's lines come first all the same. */
+	/* The user's scalars are read first and so win; the site's lines come first all the same.
+	 */
 	if (home && *home == '/' &&
 	    snprintf(path, sizeof path, "%s/.config/berth/submit.json", home) < (int)sizeof path)
 		rc = read_file(path, submit, err);
@@ -178,7 +184,8 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	submit->line_count = submit->directive_count = 0;
 	rc = read_file(SITE, submit, err);
 
-	char **lines = realloc(submit->lines, (submit->line_count + user.line_count + 1) * sizeof *lines);
+	char **lines =
+		realloc(submit->lines, (submit->line_count + user.line_count + 1) * sizeof *lines);
 	char **all = realloc(submit->directives,
 			     (submit->directive_count + user.directive_count + 1) * sizeof *all);
 

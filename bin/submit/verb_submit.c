@@ -50,10 +50,12 @@ static const struct argp_option table[] = {
 	{"slurm", SUBMIT_KEY_SLURM, NULL, 0, "For Slurm (default: whose tool is there)", 1},
 	{"pbs", SUBMIT_KEY_PBS, NULL, 0, "For PBS", 1},
 	{"nodes", 'N', "N", 0, "Nodes (default 1)", 1},
-	{"gpus-per-node", SUBMIT_GPUS, "K", 0, "GPUs on each node; 0: none, whatever submit.json says", 1},
+	{"gpus-per-node", SUBMIT_GPUS, "K", 0,
+	 "GPUs on each node; 0: none, whatever submit.json says", 1},
 	{"cpus-per-node", SUBMIT_CPUS, "K", 0, "Cores on each node", 1},
 	{"ranks-per-node", SUBMIT_RANKS, "K", 0, "Ranks on each node (default: one a GPU)", 1},
-	{"per-node", SUBMIT_PER_NODE, NULL, 0, "One process a node, as with berth run (torchrun)", 1},
+	{"per-node", SUBMIT_PER_NODE, NULL, 0, "One process a node, as with berth run (torchrun)",
+	 1},
 	{"time", SUBMIT_TIME, "TIME", 0, "How long: 2:00:00, 90m, 2h, 1d", 1},
 	{"queue", SUBMIT_QUEUE, "NAME", 0, "Queue of PBS, partition of Slurm", 1},
 	{"account", SUBMIT_ACCOUNT, "NAME", 0, "Whom the time is charged to", 1},
@@ -91,8 +93,10 @@ static void read_time(const struct argp_state *state, const char *text, int64_t 
 	if (colon && strchr(colon + 1, ':')) {
 		rc = pbs_duration("--time", text, &value, &err);
 	} else if (colon || strspn(text, "0123456789") == strlen(text)) {
-		rc = error_set(&err, ERR_USAGE, "--time %.60s: hours, minutes or seconds? Expected "
-			       "H:MM:SS, or a unit: 90m, 2h, 1d", text);
+		rc = error_set(&err, ERR_USAGE,
+			       "--time %.60s: hours, minutes or seconds? Expected "
+			       "H:MM:SS, or a unit: 90m, 2h, 1d",
+			       text);
 	} else {
 		rc = number_duration_ms("--time", text, &value, &err);
 		value = (value + 999) / 1000;
@@ -106,7 +110,8 @@ static void read_time(const struct argp_state *state, const char *text, int64_t 
 	*out = value;
 }
 
-static error_t parse_rest(int key, char *text, struct argp_state *state, struct arguments *arguments)
+static error_t parse_rest(int key, char *text, struct argp_state *state,
+			  struct arguments *arguments)
 {
 	struct submit *submit = &arguments->submit;
 	struct error err = {0};
@@ -129,9 +134,12 @@ static error_t parse_rest(int key, char *text, struct argp_state *state, struct 
 		submit->after = text;
 		return 0;
 	case SUBMIT_WARN_BEFORE:
-		if (number_duration_ms("--warn-before", text, &ms, &err) || ms < 1000 || ms > 86400000) {
-			error_set(&err, ERR_USAGE, "--warn-before %.100s: expected a time from 1s to 1d, "
-				  "such as 5m", text);
+		if (number_duration_ms("--warn-before", text, &ms, &err) || ms < 1000 ||
+		    ms > 86400000) {
+			error_set(&err, ERR_USAGE,
+				  "--warn-before %.100s: expected a time from 1s to 1d, "
+				  "such as 5m",
+				  text);
 			arguments_refuse(state, &err);
 		}
 		submit->warn_before = text;
@@ -177,7 +185,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		return 0;
 	case SUBMIT_GPUS:
 		if (strcmp(text, "0"))
-			arguments_number(state, "--gpus-per-node", text, 1024, &submit->gpus_per_node);
+			arguments_number(state, "--gpus-per-node", text, 1024,
+					 &submit->gpus_per_node);
 		else
 			submit->gpus_per_node = SUBMIT_NONE;
 		return 0;
@@ -210,9 +219,10 @@ static int choose_kind(const struct env *env, struct submit *submit, struct erro
 	else if (!pbs_find_tool(env, "qsub", path, sizeof path))
 		submit->kind = SUBMIT_PBS;
 	else
-		return error_set(err, ERR_UNAVAILABLE,
-				 "there is neither sbatch nor qsub here: for which one is the script? "
-				 "Give --slurm or --pbs, with --dry-run");
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"there is neither sbatch nor qsub here: for which one is the script? "
+			"Give --slurm or --pbs, with --dry-run");
 	return 0;
 }
 
@@ -232,7 +242,7 @@ static int wait_for(pid_t pid)
 }
 
 static int submit_job(const struct env *env, const struct submit *submit, const char *script,
-		   struct error *err)
+		      struct error *err)
 {
 	char path[PATH_MAX] = "sbatch", reply[2048];
 	char *argv[] = {path, NULL};
@@ -253,11 +263,13 @@ static int submit_job(const struct env *env, const struct submit *submit, const 
 	for (size_t size = strlen(reply); size && reply[size - 1] == '\n';)
 		reply[--size] = '\0';
 	if (code < 0)
-		return error_set(err, ERR_UNAVAILABLE, "%s gave no answer within %d s; whether the job is "
-				 "there its queue tells", path, SUBMIT_S);
+		return error_set(err, ERR_UNAVAILABLE,
+				 "%s gave no answer within %d s; whether the job is "
+				 "there its queue tells",
+				 path, SUBMIT_S);
 	if (code)
-		return error_set(err, ERR_UNAVAILABLE, "%s refused it (code %d): %.900s", path, code,
-				 reply);
+		return error_set(err, ERR_UNAVAILABLE, "%s refused it (code %d): %.900s", path,
+				 code, reply);
 	printf("%s\n", reply);
 	return 0;
 }
@@ -295,7 +307,8 @@ int verb_submit(int argc, char **argv)
 		.options = table,
 		.parser = parse,
 		.args_doc = "[--] PROGRAM [ARGUMENTS]",
-		.doc = "Write a job script for Slurm or PBS that runs PROGRAM by berth run, and submit "
+		.doc = "Write a job script for Slurm or PBS that runs PROGRAM by berth run, and "
+		       "submit "
 		       "it.\v"
 		       "What a site always wants stands in /etc/berth/submit.json and "
 		       "~/.config/berth/submit.json; see man berth-submit. Example: berth submit "

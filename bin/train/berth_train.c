@@ -68,13 +68,14 @@ static void lost(void *context, const char *why)
 static void saved(void *context, const char *path, int64_t step)
 {
 	const struct screen *screen = context;
-	json_t *report = json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step",
-				   (json_int_t)step, "next",
-				   "the same command goes on from the checkpoint");
+	json_t *report =
+		json_pack("{s:o, s:I, s:s}", "saved", json_text(path), "step", (json_int_t)step,
+			  "next", "the same command goes on from the checkpoint");
 	char *text = report ? json_dumps(report, 0) : NULL;
 	struct error err;
 
-	if (text && screen->report && file_write_atomic(screen->report, text, strlen(text), 0666, &err))
+	if (text && screen->report &&
+	    file_write_atomic(screen->report, text, strlen(text), 0666, &err))
 		note(context, err.text);
 	free(text);
 	json_decref(report);
@@ -93,8 +94,8 @@ static int fail(const struct ranks_place *place, const struct error *err)
 }
 
 /* Of several ranks, after a failure. MPI or NCCL may still be in use, with threads of their own:
- * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath those
- * threads, which can end this rank by a signal in the place of its code. */
+ * MPI_Finalize would wait for ranks that never come, and exit() takes the libraries away beneath
+ * those threads, which can end this rank by a signal in the place of its code. */
 static _Noreturn void exit_without_cleanup(int code)
 {
 	fflush(NULL);
@@ -170,8 +171,8 @@ static void summary(const struct train_options *options, const struct ranks_plac
 	       result->stopped	 ? "stopped training"
 	       : result->samples ? "trained"
 				 : "trained before, not now:",
-	       options->model, options->data,
-	       result->steps, place->size, place->size == 1 ? "" : "s");
+	       options->model, options->data, result->steps, place->size,
+	       place->size == 1 ? "" : "s");
 	if (result->evaluated || result->samples)
 		printf("loss %.4f", result->loss);
 	if (result->evaluated && result->classified)

@@ -38,15 +38,17 @@ void train_identity_read(const struct env *env, struct owner_identity *out)
 		/* As long as berth's id is the scheduler's own. */
 		.scheduler = *first_set(env, slurm) ? "slurm"
 			     : *first_set(env, pbs) ? "pbs"
-						: "",
+						    : "",
 		.predecessors = first_set(env, before),
 		.job_has_ended = job_has_ended,
 		.context = (void *)env,
 	};
 	/* A job of ours within a scheduler's is named otherwise, and no scheduler knows it. */
-	if (*out->scheduler && strcmp(out->job, first_set(env, *out->scheduler == 's' ? slurm : pbs)))
+	if (*out->scheduler &&
+	    strcmp(out->job, first_set(env, *out->scheduler == 's' ? slurm : pbs)))
 		out->scheduler = "";
-	if (number_int("BERTH_ATTEMPT", first_set(env, attempts), 0, ATTEMPTS - 1, &out->attempt, NULL))
+	if (number_int("BERTH_ATTEMPT", first_set(env, attempts), 0, ATTEMPTS - 1, &out->attempt,
+		       NULL))
 		out->attempt = 0;
 	/* A job that was queued again keeps its number, and berth counts from 0. */
 	if (!number_int("SLURM_RESTART_COUNT", first_set(env, restarts), 0, INT_MAX / ATTEMPTS - 1,

@@ -69,18 +69,21 @@ static const struct argp_option table[] = {
 	 "synthetic[:SHAPE][,n=SAMPLES][,classes=K]",
 	 31},
 	{"augment", KEY_AUGMENT, "auto|none|LIST", 0,
-	 "Of training samples: a list of flip, crop=PAD and resized-crop (default auto: flip,crop=4 "
+	 "Of training samples: a list of flip, crop=PAD and resized-crop (default auto: "
+	 "flip,crop=4 "
 	 "for CIFAR, resized-crop,flip for imagefolder, else none)",
 	 31},
 	{"image-size", KEY_IMAGE_SIZE, "N", 0, "Of imagefolder: NxN pixels (default 224)", 31},
 	{"strict-data", KEY_STRICT_DATA, NULL, 0,
-	 "Of imagefolder: a file that cannot be decoded ends the run, instead of being passed over; "
+	 "Of imagefolder: a file that cannot be decoded ends the run, instead of being passed "
+	 "over; "
 	 "a damaged one of the other formats always does",
 	 31},
 	{"stem", KEY_STEM, "default|cifar", 0,
 	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32", 31},
 	{"epochs", KEY_EPOCHS, "N", 0,
-	 "Epochs in all, those of a checkpoint included; also what the schedule spans (default: the "
+	 "Epochs in all, those of a checkpoint included; also what the schedule spans (default: "
+	 "the "
 	 "model's)",
 	 31},
 	{"steps", KEY_STEPS, "N", 0, "Stop after step N", 31},
@@ -337,7 +340,8 @@ static int path(const char *name, const char *what, const char *text, const char
 	return 0;
 }
 
-static int parse_training_option(int key, char *text, struct train_arguments *arguments, struct error *err)
+static int parse_training_option(int key, char *text, struct train_arguments *arguments,
+				 struct error *err)
 {
 	struct train_options *options = &arguments->options;
 	int64_t timeout_ms;

@@ -14,7 +14,7 @@
 /* What the command line says. Strings point into argv, given's into malloced text. */
 struct train_arguments {
 	struct train_options options;
-	int64_t print_order, epoch;	  /* print_order 0: train */
+	int64_t print_order, epoch; /* print_order 0: train */
 	bool epoch_set;
 	char *given[TRAIN_MAX_ARGUMENTS]; /* the options again, "--lr=0.1", for another argv */
 	int given_count;

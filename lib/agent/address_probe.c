@@ -34,7 +34,7 @@ struct probe_round {
 	socklen_t *sizes;
 	int64_t start_ms, deadline_ms, give_up_ms;
 	bool started, own_done, sent, extended; /* alone: none was reached by the first deadline */
-	size_t nodes, expected; /* whose answers are in, of the subtree */
+	size_t nodes, expected;			/* whose answers are in, of the subtree */
 	int *reached, *shared;
 };
 
@@ -68,13 +68,14 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 			loop_modify(agent->loop, source, EPOLLIN);
 		return;
 	}
-	n = recv(source->fd, address_probe->answer + address_probe->received, sizeof address_probe->answer - address_probe->received, 0);
+	n = recv(source->fd, address_probe->answer + address_probe->received,
+		 sizeof address_probe->answer - address_probe->received, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	address_probe->received += n > 0 ? (size_t)n : 0;
 	if (address_probe->received == sizeof address_probe->answer &&
-	    handshake_probe_verify(&agent->params.secret, agent->params.job, address_probe->question,
-				address_probe->answer))
+	    handshake_probe_verify(&agent->params.secret, agent->params.job,
+				   address_probe->question, address_probe->answer))
 		address_probe->probe_round->reached[address_probe->index]++;
 	if (n <= 0 || address_probe->received == sizeof address_probe->answer)
 		probe_close(address_probe);
@@ -90,9 +91,11 @@ static void start_probes(struct probe_round *probe_round)
 		int fd, under_way;
 
 		if (!probe_round->addresses[i].ss_family ||
-		    socket_connect(&probe_round->addresses[i], probe_round->sizes[i], &fd, &under_way, NULL))
+		    socket_connect(&probe_round->addresses[i], probe_round->sizes[i], &fd,
+				   &under_way, NULL))
 			continue;
-		handshake_probe_question(&agent->params.secret, agent->params.job, address_probe->question);
+		handshake_probe_question(&agent->params.secret, agent->params.job,
+					 address_probe->question);
 		if (loop_add(agent->loop, &address_probe->source, fd, EPOLLOUT, NULL))
 			close(fd);
 	}
@@ -119,7 +122,8 @@ static void send_when_complete(struct probe_round *probe_round)
 	struct agent *agent = probe_round->agent;
 	json_t *reached, *shared;
 
-	if (probe_round->sent || !probe_round->own_done || probe_round->nodes < probe_round->expected)
+	if (probe_round->sent || !probe_round->own_done ||
+	    probe_round->nodes < probe_round->expected)
 		return;
 	probe_round->sent = true;
 	reached = json_array();
@@ -129,9 +133,9 @@ static void send_when_complete(struct probe_round *probe_round)
 		json_array_append_new(shared, json_integer(probe_round->shared[i]));
 	}
 	agent_send(agent, MESSAGE_PROBED, 0,
-		  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)probe_round->nodes, "reached",
-			    reached, "shared", shared),
-		  NULL, 0);
+		   json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)probe_round->nodes, "reached",
+			     reached, "shared", shared),
+		   NULL, 0);
 }
 
 static void finish_own_probes(struct probe_round *probe_round)
@@ -170,7 +174,8 @@ void agent_probe_tick(struct agent *agent, int64_t now_ms)
 		start_probes(probe_round);
 	for (size_t i = 0; probe_round->started && i < probe_round->count; i++)
 		waiting |= probe_round->probes[i].source.fd >= 0;
-	if ((probe_round->started && !waiting) || (now_ms >= probe_round->deadline_ms && !extend_deadline(probe_round)))
+	if ((probe_round->started && !waiting) ||
+	    (now_ms >= probe_round->deadline_ms && !extend_deadline(probe_round)))
 		finish_own_probes(probe_round);
 	if (now_ms >= probe_round->give_up_ms && !probe_round->sent) {
 		probe_round->expected = probe_round->nodes; /* without those that did not answer */
@@ -201,7 +206,8 @@ void agent_probe_merge(struct agent *agent, const struct wire_message *message)
 	    json_get_int("REACHED", text, "nodes", 1, 1 << 20, &nodes, NULL) ||
 	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
 	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
-	    json_array_size(reached) != probe_round->count || json_array_size(shared) != probe_round->count)
+	    json_array_size(reached) != probe_round->count ||
+	    json_array_size(shared) != probe_round->count)
 		return;
 	for (size_t i = 0; i < probe_round->count; i++) {
 		json_int_t owner = json_integer_value(json_array_get(shared, i));
@@ -238,8 +244,8 @@ static int allocate(struct probe_round *probe_round, struct error *err)
 	probe_round->sizes = calloc(n, sizeof *probe_round->sizes);
 	probe_round->reached = calloc(n, sizeof *probe_round->reached);
 	probe_round->shared = calloc(n, sizeof *probe_round->shared);
-	if (!probe_round->probes || !probe_round->addresses || !probe_round->sizes || !probe_round->reached ||
-	    !probe_round->shared)
+	if (!probe_round->probes || !probe_round->addresses || !probe_round->sizes ||
+	    !probe_round->reached || !probe_round->shared)
 		return error_memory(err, "trying the head's addresses");
 	for (size_t i = 0; i < probe_round->count; i++) {
 		probe_round->probes[i].source.fd = -1;
@@ -278,17 +284,19 @@ int agent_probe_start(struct agent *agent, const json_t *question, struct error 
 		if (!address || !*address)
 			continue;
 		rc = socket_parse(address, &probe_round->addresses[i], &probe_round->sizes[i], err);
-		if (!rc && agent->params.node_index > 0 && owns_address(agent, &probe_round->addresses[i]))
+		if (!rc && agent->params.node_index > 0 &&
+		    owns_address(agent, &probe_round->addresses[i]))
 			probe_round->shared[i] = (int)agent->params.node_index;
 	}
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < agent->node_count; i++)
 		probe_round->expected += agent_downlinks_in_subtree(agent, i);
-	probe_round->start_ms = clock_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
+	probe_round->start_ms =
+		clock_now_ms() + (int64_t)(agent->params.node_index / STARTS_PER_MS);
 	probe_round->deadline_ms = clock_now_ms() + deadline_ms;
-	probe_round->give_up_ms =
-		probe_round->deadline_ms + AGENT_PROBE_EXTENSION_MS + (int64_t)subtree_height(agent) * LEVEL_MS;
+	probe_round->give_up_ms = probe_round->deadline_ms + AGENT_PROBE_EXTENSION_MS +
+				  (int64_t)subtree_height(agent) * LEVEL_MS;
 	return 0;
 }
 

@@ -26,9 +26,9 @@
 
 #define HEARTBEAT_MS 1000
 #define DUPLICATE_SIGNAL_MS 500 /* the same signal from its sender and from the guardian */
-#define STEP_SIGNAL_MS 2000 /* the same signal from the launcher and from the head */
-#define STEP_SIGNAL_WAIT_MS 100   /* for the launcher's, where the head's is first */
-#define WORKER_S 2  /* for hwloc and NVML to come to an end, when the agent has to go */
+#define STEP_SIGNAL_MS 2000	/* the same signal from the launcher and from the head */
+#define STEP_SIGNAL_WAIT_MS 100 /* for the launcher's, where the head's is first */
+#define WORKER_S 2		/* for hwloc and NVML to come to an end, when the agent has to go */
 
 /* The one of hosts that is this machine, by name or address. A full name before a short one: n1.a
  * and n1.b may both be nodes. */
@@ -45,9 +45,10 @@ static int find_this_host(const struct hosts *hosts, struct error *err)
 		if (!launcher_is_this_host(hosts->names[i]))
 			continue;
 		if (found >= 0)
-			return error_set(err, ERR_DATA,
-					 "this machine (%s) may be %s as well as %s of the job's nodes",
-					 self, hosts->names[found], hosts->names[i]);
+			return error_set(
+				err, ERR_DATA,
+				"this machine (%s) may be %s as well as %s of the job's nodes",
+				self, hosts->names[found], hosts->names[i]);
 		found = (int)i;
 	}
 	return found >= 0 ? found
@@ -58,7 +59,8 @@ static int find_this_host(const struct hosts *hosts, struct error *err)
 /* LAUNCHER_ENV_NODE and NAME, or this node's place in the list that all agents were given. */
 static int read_node_identity(const struct env *env, struct agent_params *params, struct error *err)
 {
-	const char *list = env_get(env, LAUNCHER_ENV_NODES), *self = env_get(env, LAUNCHER_ENV_SELF);
+	const char *list = env_get(env, LAUNCHER_ENV_NODES),
+		   *self = env_get(env, LAUNCHER_ENV_SELF);
 	const char *index = env_get(env, LAUNCHER_ENV_NODE);
 	struct hosts hosts = {0};
 	int node = -1, rc;
@@ -90,8 +92,10 @@ static int read_node_identity(const struct env *env, struct agent_params *params
 		if (!strcmp(hosts.names[i], params->name))
 			node = (int)i;
 	if (!rc && node < 0)
-		rc = error_set(err, ERR_DATA, "%s is '%.80s', which is none of the job's nodes: "
-			       "'%.200s'", self, params->name ? params->name : "", list);
+		rc = error_set(err, ERR_DATA,
+			       "%s is '%.80s', which is none of the job's nodes: "
+			       "'%.200s'",
+			       self, params->name ? params->name : "", list);
 	hosts_free(&hosts);
 	params->node_index = rc ? 0 : (size_t)node;
 	return rc;
@@ -109,14 +113,15 @@ static int read_secret(const struct env *env, struct agent_params *params, struc
 	if (!secret_source)
 		return error_set(err, ERR_USAGE,
 				 "%s is not set: agents are started by berth run; see man "
-				 "berth-agent", LAUNCHER_ENV_SECRET);
+				 "berth-agent",
+				 LAUNCHER_ENV_SECRET);
 	if (!strncmp(secret_source, file, sizeof file - 1))
 		return secret_file_load(secret_source + sizeof file - 1, &params->secret, err);
 	if (strncmp(secret_source, cookie, sizeof cookie - 1))
 		return error_set(err, ERR_DATA, "%s is '%.40s', expected cookie:NONCE or file:PATH",
 				 LAUNCHER_ENV_SECRET_SOURCE, secret_source);
 	return secret_derive(env_get(env, LAUNCHER_COOKIE), params->job,
-				  secret_source + sizeof cookie - 1, &params->secret, err);
+			     secret_source + sizeof cookie - 1, &params->secret, err);
 }
 
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err)
@@ -135,8 +140,8 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 	params.job = env_get(env, LAUNCHER_ENV_JOB);
 	rc = read_node_identity(env, &params, err);
 	if (!rc && env_get(env, LAUNCHER_ENV_NODE_TIMEOUT))
-		rc = number_int(LAUNCHER_ENV_NODE_TIMEOUT, env_get(env, LAUNCHER_ENV_NODE_TIMEOUT), 100, 86400000,
-				&params.node_timeout_ms, err);
+		rc = number_int(LAUNCHER_ENV_NODE_TIMEOUT, env_get(env, LAUNCHER_ENV_NODE_TIMEOUT),
+				100, 86400000, &params.node_timeout_ms, err);
 	if (!rc)
 		rc = read_secret(env, &params, err);
 	if (rc) {
@@ -149,7 +154,7 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 /* ---- talking ---- */
 
 void agent_send(struct agent *agent, enum message_type type, uint64_t sequence, json_t *text,
-	       const void *data, size_t size)
+		const void *data, size_t size)
 {
 	struct error err = {0};
 
@@ -158,16 +163,16 @@ void agent_send(struct agent *agent, enum message_type type, uint64_t sequence, 
 		return;
 	}
 	if (message_send(agent->uplink, type, (uint32_t)agent->params.node_index, agent->attempt,
-		       sequence, text, data, size, &err))
+			 sequence, text, data, size, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
 void agent_fail(struct agent *agent, const struct error *err)
 {
 	agent_send(agent, MESSAGE_FAILED, 0,
-		  json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL, "text",
-			    json_text(err->text)),
-		  NULL, 0);
+		   json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL, "text",
+			     json_text(err->text)),
+		   NULL, 0);
 }
 
 void agent_note(struct agent *agent, const char *format, ...)
@@ -188,7 +193,8 @@ static void *discover(void *context)
 	struct agent_worker *worker = context;
 	uint64_t one = 1;
 
-	inventory_discover_from_env(&worker->source, worker->env, &worker->inventory, &worker->discovery_error);
+	inventory_discover_from_env(&worker->source, worker->env, &worker->inventory,
+				    &worker->discovery_error);
 	if (write(worker->done.fd, &one, sizeof one) < 0)
 		return NULL; /* an eventfd takes a 1 always */
 	return NULL;
@@ -233,8 +239,9 @@ static int start_worker(struct agent *agent, struct error *err)
 		close(fd);
 		return -err->code;
 	}
-	/* An XML is tried in a child first (inventory_discover), and a child of a process with several
-	 * threads may find a lock that nobody will open. No driver is asked then: it is quick. */
+	/* An XML is tried in a child first (inventory_discover), and a child of a process with
+	 * several threads may find a lock that nobody will open. No driver is asked then: it is
+	 * quick. */
 	if (inventory_topology_file(worker->env)) {
 		discover(worker);
 		return 0;
@@ -254,7 +261,7 @@ static bool is_duplicate_signal(struct agent *agent, const struct signalfd_sigin
 	bool passed_on = (pid_t)info->ssi_pid == agent->guardian;
 	int64_t now = clock_now_ms(), before = agent->received[info->ssi_signo].ms;
 	bool duplicate = before && now - before < DUPLICATE_SIGNAL_MS &&
-		    agent->received[info->ssi_signo].passed_on != passed_on;
+			 agent->received[info->ssi_signo].passed_on != passed_on;
 
 	agent->received[info->ssi_signo].ms = duplicate ? 0 : now;
 	agent->received[info->ssi_signo].passed_on = passed_on;
@@ -272,7 +279,7 @@ static void on_signals(struct loop_source *source, uint32_t events)
 			agent->step_signal_ms[info.ssi_signo] = clock_now_ms();
 		if (!is_duplicate_signal(agent, &info))
 			agent_send(agent, MESSAGE_SIGNALLED, 0,
-				  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
+				   json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL, 0);
 	}
 }
 
@@ -284,15 +291,16 @@ void agent_signal(struct agent *agent, int number)
 		agent->due_ms[number] = clock_now_ms() + STEP_SIGNAL_WAIT_MS;
 }
 
-/* scancel signals every process of the step, on its own way to each node. This process, in a session
- * of its own, hears the stepd where the ranks do. */
+/* scancel signals every process of the step, on its own way to each node. This process, in a
+ * session of its own, hears the stepd where the ranks do. */
 static void signal_ranks(struct agent *agent, int64_t now)
 {
 	for (int number = 1; number < NSIG; number++) {
 		if (!agent->due_ms[number] || now < agent->due_ms[number])
 			continue;
 		agent->due_ms[number] = 0;
-		if (!agent->step_signal_ms[number] || now - agent->step_signal_ms[number] > STEP_SIGNAL_MS)
+		if (!agent->step_signal_ms[number] ||
+		    now - agent->step_signal_ms[number] > STEP_SIGNAL_MS)
 			agent_ranks_signal(agent, number);
 	}
 }
@@ -308,8 +316,8 @@ static int start_signals(struct agent *agent, struct error *err)
 				sizeof forwarded / sizeof *forwarded, err);
 }
 
-/* Who kills the guardian means this node: it is what a launcher or a person started here, and nobody
- * would look after what is below it any more. */
+/* Who kills the guardian means this node: it is what a launcher or a person started here, and
+ * nobody would look after what is below it any more. */
 static void check_guardian(struct agent *agent)
 {
 	struct error err;
@@ -410,7 +418,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 		log_set_identity(params->name, -1);
 	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
 	server_process_fork(env_get(params->env, "BERTH_MODULE_PATH"), &agent->pmix,
-			   &agent->pmix_error);
+			    &agent->pmix_error);
 	rc = loop_new(&agent->loop, err);
 	if (!rc)
 		rc = start_signals(agent, err);
@@ -418,7 +426,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 		rc = start_worker(agent, err);
 	if (!rc && params->name)
 		server_process_prepare(agent->pmix, agent->dir, params->name,
-				      (int)params->node_index);
+				       (int)params->node_index);
 	if (!rc)
 		rc = agent_uplink_open(agent, err);
 	agent->woke_ms = clock_now_ms();

@@ -26,7 +26,7 @@
 /* What the head has said before it went: told false: nothing. */
 struct job_outcome {
 	bool reported;
-	bool restart; /* the job is run again: the agent is wanted once more */
+	bool restart;  /* the job is run again: the agent is wanted once more */
 	int exit_code; /* the job's exit code */
 };
 
@@ -35,11 +35,12 @@ struct agent_params {
 	const char *name; /* of the node, in the allocation */
 	const char *job;
 	struct secret secret;
-	int fd;		  /* a socket pair with the head, or -1 */
-	const char *controller_addresses; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd NULL */
+	int fd;				  /* a socket pair with the head, or -1 */
+	const char *controller_addresses; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd
+					     NULL */
 	int node_timeout_ms;
-	int connect_timeout_ms; /* for a head that is not there yet; 0: it is */
-	const struct env *env; /* the agent's own environment, borrowed */
+	int connect_timeout_ms;	     /* for a head that is not there yet; 0: it is */
+	const struct env *env;	     /* the agent's own environment, borrowed */
 	struct job_outcome *outcome; /* or NULL: set when the head says how the job ended */
 };
 
@@ -48,9 +49,11 @@ struct agent_params {
  * none of the job's, and other bad values. */
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
 
-/* "gpu01:4711" as what agent_params.head wants: the numeric addresses it stands for. out: size bytes.
- * Asks the resolver, again and again for connect_timeout_ms: a job's names may come up late. -ERR_NETWORK. */
-int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size, struct error *err);
+/* "gpu01:4711" as what agent_params.head wants: the numeric addresses it stands for. out: size
+ * bytes. Asks the resolver, again and again for connect_timeout_ms: a job's names may come up late.
+ * -ERR_NETWORK. */
+int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size,
+		  struct error *err);
 
 /* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
  * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it

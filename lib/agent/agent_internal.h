@@ -46,7 +46,7 @@ struct agent_job {
 	size_t base_count;
 	char *log_dir, *stop_file; /* or NULL */
 	bool pmix_disabled, pmix_required, hold_port, pass_stdin;
-	bool input; /* the ranks' standard input comes from the head */
+	bool input;	      /* the ranks' standard input comes from the head */
 	bool want_heartbeats; /* the head wants their heartbeats */
 };
 
@@ -56,25 +56,26 @@ struct agent {
 	struct loop_source signals;
 	struct agent_worker worker;
 	struct connection_owner uplink_owner, downlink_owner;
-	struct connection *uplink;      /* to the head or the parent */
+	struct connection *uplink;	/* to the head or the parent */
 	struct connection *next_uplink; /* to the parent, being opened */
 	bool inventory_ready, welcomed, settled, inventory_sent;
-	bool disconnected;     /* the connection up is over */
-	bool finished; /* leave the loop */
+	bool disconnected; /* the connection up is over */
+	bool finished;	   /* leave the loop */
 	int exit_code;
-	struct error failure; /* why the connection ended, for the log */
-	int64_t heartbeat_sent_ms;      /* when the last beat was sent */
-	int64_t woke_ms;      /* when the loop last came round */
+	struct error failure;	   /* why the connection ended, for the log */
+	int64_t heartbeat_sent_ms; /* when the last beat was sent */
+	int64_t woke_ms;	   /* when the loop last came round */
 	pid_t guardian;
 	bool guardian_lost; /* the guardian was killed, and that is told */
 	struct {
 		int64_t ms;
-		bool passed_on; /* by the guardian */
-	} received[NSIG];		/* when a signal last came */
-	pid_t launcher_pid;		/* whose child the guardian is: Slurm's stepd */
-	int64_t step_signal_ms[NSIG]; /* when the launcher last signalled this process itself: so it did all of
-				    its step, the ranks too */
-	int64_t due_ms[NSIG];	/* when the head's signal goes to the ranks, unless they have it; 0: none */
+		bool passed_on;	      /* by the guardian */
+	} received[NSIG];	      /* when a signal last came */
+	pid_t launcher_pid;	      /* whose child the guardian is: Slurm's stepd */
+	int64_t step_signal_ms[NSIG]; /* when the launcher last signalled this process itself: so it
+				    did all of its step, the ranks too */
+	int64_t due_ms[NSIG]; /* when the head's signal goes to the ranks, unless they have it; 0:
+				 none */
 	char dir[128];
 	int port_fd, port; /* MASTER_PORT held here; -1 */
 
@@ -109,19 +110,19 @@ struct agent {
 		uint64_t signals; /* bit N: signal N came meanwhile */
 	} pending;
 	struct server_process *pmix; /* the PMIx server's process, NULL once it is over */
-	struct error pmix_error;    /* why there is none */
+	struct error pmix_error;     /* why there is none */
 	struct ranks_server *server;
 	struct loop_source server_source;
 	struct ranks_host host;
 	struct gathers gathers;
 	uint64_t fetch_count;
-	struct fetch *fetches;	/* our own questions, waiting for FETCHED */
+	struct fetch *fetches;	      /* our own questions, waiting for FETCHED */
 	struct local_answer *answers; /* of collectives that concern this node alone */
 };
 
 /* agent.c: to the head. text is consumed. */
 void agent_send(struct agent *agent, enum message_type type, uint64_t sequence, json_t *text,
-	       const void *data, size_t size);
+		const void *data, size_t size);
 /* The agent cannot do its part: FAILED to the head, which ends the attempt. */
 void agent_fail(struct agent *agent, const struct error *err);
 /* A signal for the ranks, from the head: once, also where the launcher sends it to them as well. */
@@ -139,7 +140,8 @@ void agent_uplink_tick(struct agent *agent, int64_t now_ms, bool slept);
 int agent_downlinks_listen(struct agent *agent, struct error *err);
 /* All nodes are there (TREE): these have the head as their parent after all. */
 int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct error *err);
-void agent_downlinks_forward(struct agent *agent, const struct wire_message *message); /* pass it on */
+void agent_downlinks_forward(struct agent *agent,
+			     const struct wire_message *message); /* pass it on */
 void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept);
 void agent_downlinks_close(struct agent *agent, bool goodbye);
 /* Is node one whose messages reach the head through this agent (itself included)? */
@@ -154,7 +156,7 @@ void agent_probe_close(struct agent *agent);
 
 /* job_state.c: read JOB into agent->job. */
 int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,
-		    struct error *err);
+		   struct error *err);
 void agent_job_free(struct agent_job *job);
 
 /* ranks.c */
@@ -165,9 +167,11 @@ void agent_ranks_resume_start(struct agent *agent);
 void agent_ranks_signal(struct agent *agent, int number);
 
 /* files.c: the files by which ranks and berth talk. The stop file appears, why in it ("failed":
- * nothing can be saved any longer; a word that is there already stays, but for that one). NULL: none. */
+ * nothing can be saved any longer; a word that is there already stays, but for that one). NULL:
+ * none. */
 void agent_write_stop_file(struct agent *agent, const char *why);
-/* What the program has written to BERTH_REPORT; NULL: nothing, or no JSON object. A new reference. */
+/* What the program has written to BERTH_REPORT; NULL: nothing, or no JSON object. A new reference.
+ */
 json_t *agent_read_report(const struct agent *agent);
 /* What an earlier attempt has left of both. */
 void agent_remove_files(const struct agent *agent);
@@ -185,9 +189,10 @@ void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text); /* L
 void agent_heartbeats_close(struct agent *agent);
 
 /* stdin.c: the ranks' standard input, where it comes from the head. */
-int agent_stdin_open(struct agent *agent, struct error *err); /* a pipe a rank */
+int agent_stdin_open(struct agent *agent, struct error *err);	       /* a pipe a rank */
 int agent_stdin_rank_fd(const struct agent *agent, size_t local_rank); /* the rank's end of it */
-void agent_stdin_close_rank_ends(struct agent *agent); /* the ranks have their ends: ours are closed */
+void agent_stdin_close_rank_ends(
+	struct agent *agent); /* the ranks have their ends: ours are closed */
 void agent_stdin_receive(struct agent *agent, const struct wire_message *message);
 void agent_stdin_close(struct agent *agent); /* again is fine */
 
@@ -196,7 +201,8 @@ void agent_stdin_close(struct agent *agent); /* again is fine */
  * how. 0 also where there is none, or need not be: agent->server is NULL then. */
 int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err);
 int agent_pmix_started(struct agent *agent, struct error *err);
-void agent_pmix_complete_local(struct agent *agent); /* what was settled here: after each dispatch */
+void agent_pmix_complete_local(
+	struct agent *agent); /* what was settled here: after each dispatch */
 void agent_pmix_contribution(struct agent *agent, const struct wire_message *message);
 void agent_pmix_gathered(struct agent *agent, const struct wire_message *message);
 void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, const json_t *text);

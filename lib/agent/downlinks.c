@@ -56,8 +56,8 @@ void agent_downlinks_forward(struct agent *agent, const struct wire_message *mes
 static void report_lost(struct agent *agent, size_t node, const char *why)
 {
 	agent_send(agent, MESSAGE_LOST, 0,
-		  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL,
-		  0);
+		   json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL,
+		   0);
 }
 
 static void remove_downlink(struct agent *agent, struct connection *connection)
@@ -67,7 +67,8 @@ static void remove_downlink(struct agent *agent, struct connection *connection)
 			agent->downlinks[i] = agent->downlinks[--agent->downlink_count];
 }
 
-static void handle_hello(struct agent *agent, struct connection *connection, const struct wire_message *message)
+static void handle_hello(struct agent *agent, struct connection *connection,
+			 const struct wire_message *message)
 {
 	size_t node = message->node;
 
@@ -86,7 +87,8 @@ static void handle_hello(struct agent *agent, struct connection *connection, con
 	connection->node_index = (long)node;
 }
 
-static void on_downlink_message(void *context, struct connection *connection, const struct wire_message *message)
+static void on_downlink_message(void *context, struct connection *connection,
+				const struct wire_message *message)
 {
 	struct agent *agent = context;
 	struct error err = {0};
@@ -97,8 +99,8 @@ static void on_downlink_message(void *context, struct connection *connection, co
 		return;
 	}
 	/* A child speaks for its own subtree only. */
-	if (message->node >= agent->node_count || !agent_downlinks_in_subtree(agent, message->node) ||
-	    message->type == MESSAGE_HEARTBEAT)
+	if (message->node >= agent->node_count ||
+	    !agent_downlinks_in_subtree(agent, message->node) || message->type == MESSAGE_HEARTBEAT)
 		return;
 	switch (message->type) {
 	case MESSAGE_PROBED:
@@ -119,7 +121,8 @@ static void on_downlink_ended(void *context, struct connection *connection, cons
 
 	remove_downlink(agent, connection);
 	if (connection->node_index >= 0 && !agent->disconnected)
-		report_lost(agent, (size_t)connection->node_index, why ? why->text : "its agent left");
+		report_lost(agent, (size_t)connection->node_index,
+			    why ? why->text : "its agent left");
 	connection_close(connection);
 }
 
@@ -151,17 +154,19 @@ int agent_downlinks_listen(struct agent *agent, struct error *err)
 	struct listener_events events = {agent, on_authenticated, on_rejected};
 	int rc;
 
-	agent->downlink_owner = (struct connection_owner){agent, on_downlink_opened, on_downlink_message, on_downlink_ended};
+	agent->downlink_owner = (struct connection_owner){agent, on_downlink_opened,
+							  on_downlink_message, on_downlink_ended};
 	agent->downlinks = calloc(agent->fanout, sizeof *agent->downlinks);
 	if (!agent->downlinks)
 		return error_memory(err, "the agents below");
-	rc = listener_open(agent->loop, 0, &agent->params.secret, agent->params.job,
-			   agent->fanout + MAX_UNAUTHENTICATED +
-				   (agent->params.node_index ? 0 : listener_probe_limit(agent->node_count)),
-			   &events, &agent->listener, err);
+	rc = listener_open(
+		agent->loop, 0, &agent->params.secret, agent->params.job,
+		agent->fanout + MAX_UNAUTHENTICATED +
+			(agent->params.node_index ? 0 : listener_probe_limit(agent->node_count)),
+		&events, &agent->listener, err);
 	if (!rc)
 		agent_send(agent, MESSAGE_LISTENING, 0,
-			  json_pack("{s:i}", "port", listener_port(agent->listener)), NULL, 0);
+			   json_pack("{s:i}", "port", listener_port(agent->listener)), NULL, 0);
 	return rc;
 }
 
@@ -193,9 +198,10 @@ void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept)
 
 		if (slept)
 			connection->received_ms = now_ms;
-		if (connection->paused || now_ms - connection->received_ms <= agent->params.node_timeout_ms) {
-			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL, agent->attempt, 0, NULL, NULL, 0,
-				   NULL);
+		if (connection->paused ||
+		    now_ms - connection->received_ms <= agent->params.node_timeout_ms) {
+			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL, agent->attempt, 0,
+				     NULL, NULL, 0, NULL);
 			continue;
 		}
 		char why[96];

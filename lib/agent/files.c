@@ -26,7 +26,8 @@ void agent_write_stop_file(struct agent *agent, const char *why)
 	/* A file that nodes share must not call a job failed to those that start next. */
 	if (path && failed)
 		return;
-	fd = open(path ? path : own, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL), 0666);
+	fd = open(path ? path : own, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL),
+		  0666);
 	if (fd < 0) {
 		if (errno != EEXIST)
 			agent_note(agent, "the stop file %s cannot be written: %s",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Do the ranks of this node go on? Their heartbeats (process/heartbeat.h) for the head, and, when the head
- * sees no more of any rank, a look at what they do.
+/* Do the ranks of this node go on? Their heartbeats (process/heartbeat.h) for the head, and, when
+ * the head sees no more of any rank, a look at what they do.
  *
  * STEPS:  {steps: [number or null], words: [text]}, by local rank
  * LOOK:   {ranks: [rank...]}: those that are behind; none: nobody knows
@@ -65,7 +65,8 @@ void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once)
 	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	bool new = false;
 
-	if (!heartbeats || !agent->job.want_heartbeats || (!at_once && now_ms - heartbeats->polled_ms < POLL_MS))
+	if (!heartbeats || !agent->job.want_heartbeats ||
+	    (!at_once && now_ms - heartbeats->polled_ms < POLL_MS))
 		return;
 	heartbeats->polled_ms = now_ms;
 	for (size_t i = 0; i < agent->rank_count; i++) {
@@ -85,8 +86,8 @@ void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once)
 								  : json_real(heartbeat->steps));
 		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
-	agent_send(agent, MESSAGE_PROGRESS, 0, json_pack("{s:o, s:o}", "steps", steps, "words", status_texts),
-		  NULL, 0);
+	agent_send(agent, MESSAGE_PROGRESS, 0,
+		   json_pack("{s:o, s:o}", "steps", steps, "words", status_texts), NULL, 0);
 }
 
 /* ---- a look at ranks that do not go on ---- */
@@ -134,12 +135,13 @@ static pid_t main_process(const struct process_tree *list, pid_t rank, char *sta
 static void send_stacks(struct agent *agent)
 {
 	struct agent_heartbeats *heartbeats = agent->heartbeats;
-	char *text = heartbeats->text.size ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
-				      : NULL;
+	char *text = heartbeats->text.size
+			     ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
+			     : NULL;
 
 	agent_send(agent, MESSAGE_STACKS, 0,
-		  json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)), NULL,
-		  0);
+		   json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)),
+		   NULL, 0);
 	heartbeats->states = NULL;
 	bytes_drop(&heartbeats->text, heartbeats->text.size);
 	free(text);
@@ -148,7 +150,8 @@ static void send_stacks(struct agent *agent)
 static void stacks_ready(struct loop_source *source, uint32_t events)
 {
 	struct agent_heartbeats *heartbeats =
-		(struct agent_heartbeats *)((char *)source - offsetof(struct agent_heartbeats, stacks));
+		(struct agent_heartbeats *)((char *)source -
+					    offsetof(struct agent_heartbeats, stacks));
 	struct agent *agent = heartbeats->agent;
 	char buffer[4096];
 	ssize_t n;
@@ -171,7 +174,8 @@ static const char script[] =
 	" ($(tr '\\0' ' ' <\"/proc/$pid/cmdline\" | cut -c 1-80))\";"
 	" if command -v eu-stack >/dev/null; then timeout -k 1 6 eu-stack -p \"$pid\" -n 40;"
 	" elif command -v gdb >/dev/null; then timeout -k 1 6 gdb -p \"$pid\" -batch -nx"
-	" -iex 'set debuginfod enabled off' -ex 'set pagination off' -ex 'thread apply all backtrace 40'"
+	" -iex 'set debuginfod enabled off' -ex 'set pagination off' -ex 'thread apply all "
+	"backtrace 40'"
 	" | grep -E '^(Thread|#)';"
 	" else echo 'no stack: neither eu-stack nor gdb is here'; cat \"/proc/$pid/stack\"; fi;"
 	" done 2>/dev/null";
@@ -199,7 +203,8 @@ static int start_stack_tool(struct agent *agent, char *const *entries, struct er
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(&heartbeats->stack_tool, "sh", &files, &attributes, (char *const *)argv, envp);
+	rc = posix_spawnp(&heartbeats->stack_tool, "sh", &files, &attributes, (char *const *)argv,
+			  envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
@@ -217,9 +222,7 @@ static bool is_named(const json_t *ranks, int rank)
 	json_t *entry;
 	size_t i;
 
-	json_array_foreach(ranks, i, entry)
-		if (json_integer_value(entry) == rank)
-			return true;
+	json_array_foreach(ranks, i, entry) if (json_integer_value(entry) == rank) return true;
 	return false;
 }
 
@@ -231,7 +234,8 @@ void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
 	char *entries[STACKS_RANKS + 1] = {0};
 	size_t count = 0;
 
-	if (!heartbeats || heartbeats->states || json_get_array("LOOK", text, "ranks", &ranks, NULL))
+	if (!heartbeats || heartbeats->states ||
+	    json_get_array("LOOK", text, "ranks", &ranks, NULL))
 		return;
 	heartbeats->states = json_array();
 	heartbeats->agent = agent;
@@ -240,8 +244,9 @@ void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
 		int rank = agent->job.first_rank[agent->params.node_index] + (int)i;
 		char state[2] = "";
 		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
-		bool behind = json_array_size(ranks) ? is_named(ranks, rank)
-						     : !i && agent->params.node_index < STACKS_NODES;
+		bool behind = json_array_size(ranks)
+				      ? is_named(ranks, rank)
+				      : !i && agent->params.node_index < STACKS_NODES;
 
 		json_array_append_new(heartbeats->states, json_text(state));
 		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&

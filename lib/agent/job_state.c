@@ -87,7 +87,7 @@ static int read_strings(struct agent_job *job, const struct wire_message *messag
 }
 
 int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,
-		    struct error *err)
+		   struct error *err)
 {
 	struct agent_job job = {.text = json_incref((json_t *)text)};
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));

@@ -54,7 +54,7 @@ static void forward_gather(struct agent *agent, struct gather *gather)
 		return;
 	gather->sent = true;
 	agent_send(agent, MESSAGE_GATHER, gather->sequence, NULL, gather->entries.data,
-		  gather->entries.size);
+		   gather->entries.size);
 	bytes_free(&gather->entries);
 	if (!gather->own)
 		gathers_drop(&agent->gathers, gather);
@@ -155,7 +155,8 @@ static int host_fetch(void *context, int rank, void *token)
 	fetch->token = token;
 	fetch->next = agent->fetches;
 	agent->fetches = fetch;
-	agent_send(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL, 0);
+	agent_send(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL,
+		   0);
 	return 0;
 }
 
@@ -182,8 +183,8 @@ static void served(void *context, int status, const void *data, size_t size)
 	struct serving *serving = context;
 
 	agent_send(serving->agent, MESSAGE_FETCHED, serving->sequence,
-		  json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
-		  size);
+		   json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
+		   size);
 	free(serving);
 }
 
@@ -209,10 +210,10 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 	struct agent *agent = context;
 
 	agent_send(agent, MESSAGE_ABORT, 0,
-		  json_pack("{s:i, s:i, s:o}", "rank",
-			    agent->job.first_rank[agent->params.node_index] + local_rank, "status",
-			    status, "text", json_text(text)),
-		  NULL, 0);
+		   json_pack("{s:i, s:i, s:o}", "rank",
+			     agent->job.first_rank[agent->params.node_index] + local_rank, "status",
+			     status, "text", json_text(text)),
+		   NULL, 0);
 }
 
 /* A crash inside of PMIx's library. Ranks that use it lose their connection and say so; while we
@@ -302,7 +303,9 @@ out:
 
 int agent_pmix_started(struct agent *agent, struct error *err)
 {
-	return agent->server && server_process_start_result(agent->server, err) ? continue_without(agent, err) : 0;
+	return agent->server && server_process_start_result(agent->server, err)
+		       ? continue_without(agent, err)
+		       : 0;
 }
 
 void agent_pmix_stop(struct agent *agent)
@@ -331,8 +334,8 @@ void agent_pmix_stop(struct agent *agent)
 
 		agent->answers = local_answer->next;
 		if (server)
-			ranks_server_process.gather_done(server, local_answer->token, -ERR_NETWORK, NULL,
-							 0);
+			ranks_server_process.gather_done(server, local_answer->token, -ERR_NETWORK,
+							 NULL, 0);
 		free(local_answer->data);
 		free(local_answer);
 	}

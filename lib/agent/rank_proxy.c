@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A rank that the agent started, kept for the task of the scheduler's step: see rank_proxy_channel.h. */
+/* A rank that the agent started, kept for the task of the scheduler's step: see
+ * rank_proxy_channel.h. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -88,7 +89,8 @@ static int open_socket(const struct env *env, struct rank_proxy *rank_proxy, str
 	if (rc)
 		return rc;
 	rank_proxy->listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (rank_proxy->listen_fd < 0 || bind(rank_proxy->listen_fd, (struct sockaddr *)&address, size) ||
+	if (rank_proxy->listen_fd < 0 ||
+	    bind(rank_proxy->listen_fd, (struct sockaddr *)&address, size) ||
 	    listen(rank_proxy->listen_fd, 8))
 		return error_set(err, ERR_UNAVAILABLE, "no socket for the task of rank %d: %s",
 				 rank_proxy->rank, strerror(errno));
@@ -101,7 +103,8 @@ static int accept_task(const struct rank_proxy *rank_proxy, int *ended)
 	int64_t until = clock_now_ms() + RANK_PROXIES_WAIT_MS, left;
 
 	while ((left = until - clock_now_ms()) > 0) {
-		struct pollfd both[] = {{rank_proxy->listen_fd, POLLIN, 0}, {rank_proxy->signals, POLLIN, 0}};
+		struct pollfd both[] = {{rank_proxy->listen_fd, POLLIN, 0},
+					{rank_proxy->signals, POLLIN, 0}};
 		struct signalfd_siginfo info;
 
 		poll(both, 2, (int)left);
@@ -109,7 +112,9 @@ static int accept_task(const struct rank_proxy *rank_proxy, int *ended)
 			*ended = (int)info.ssi_signo;
 			return -1;
 		}
-		int task_fd = both[0].revents ? accept4(rank_proxy->listen_fd, NULL, NULL, SOCK_CLOEXEC) : -1;
+		int task_fd = both[0].revents
+				      ? accept4(rank_proxy->listen_fd, NULL, NULL, SOCK_CLOEXEC)
+				      : -1;
 
 		if (task_fd >= 0 && rank_proxies_is_own_user(task_fd))
 			return task_fd;
@@ -123,20 +128,26 @@ static int accept_task(const struct rank_proxy *rank_proxy, int *ended)
 static int follow(const struct rank_proxy *rank_proxy)
 {
 	for (;;) {
-		struct pollfd both[] = {{rank_proxy->task_fd, POLLIN, 0}, {rank_proxy->signals, POLLIN, 0}};
+		struct pollfd both[] = {{rank_proxy->task_fd, POLLIN, 0},
+					{rank_proxy->signals, POLLIN, 0}};
 		struct signalfd_siginfo info;
 		struct rank_proxies_message message;
 		int received;
 
 		poll(both, 2, -1);
 		while (read(rank_proxy->signals, &info, sizeof info) == sizeof info)
-			rank_proxies_send(rank_proxy->task_fd, RANK_PROXIES_SIGNAL, (int)info.ssi_signo, NULL, 0);
-		received = both[0].revents ? rank_proxies_receive(rank_proxy->task_fd, &message, NULL) : -1;
+			rank_proxies_send(rank_proxy->task_fd, RANK_PROXIES_SIGNAL,
+					  (int)info.ssi_signo, NULL, 0);
+		received = both[0].revents
+				   ? rank_proxies_receive(rank_proxy->task_fd, &message, NULL)
+				   : -1;
 		if (received < 0)
 			continue;
 		if (!received) { /* it tells of every end but its own by SIGKILL */
-			print_failure(rank_proxy->rank, "its task in the scheduler's step was ended without "
-						 "a word: by scancel, or its slurmd?", 0);
+			print_failure(rank_proxy->rank,
+				      "its task in the scheduler's step was ended without "
+				      "a word: by scancel, or its slurmd?",
+				      0);
 			guardian_exit_like(SIGKILL);
 		}
 		if (message.kind == RANK_PROXIES_ENDED)
@@ -148,7 +159,8 @@ static int follow(const struct rank_proxy *rank_proxy)
 
 int rank_proxy_run(const struct env *env, char *const argv[])
 {
-	struct rank_proxy rank_proxy = {.listen_fd = -1, .task_fd = -1, .signals = rank_proxies_block_signals(0)};
+	struct rank_proxy rank_proxy = {
+		.listen_fd = -1, .task_fd = -1, .signals = rank_proxies_block_signals(0)};
 	struct error err = {0};
 	char *dir = getcwd(NULL, 0);
 	struct env *program_env = env_copy(env);
@@ -169,8 +181,10 @@ int rank_proxy_run(const struct env *env, char *const argv[])
 	if (signalled)
 		guardian_exit_like(signalled);
 	if (rank_proxy.task_fd < 0)
-		return print_failure(rank_proxy.rank, "no task of the scheduler's step came for it within "
-					       "60 s", ERR_UNAVAILABLE);
+		return print_failure(rank_proxy.rank,
+				     "no task of the scheduler's step came for it within "
+				     "60 s",
+				     ERR_UNAVAILABLE);
 	close(rank_proxy.listen_fd);
 	if (rank_proxies_send(rank_proxy.task_fd, RANK_PROXIES_BEGIN, 0, fds, RANK_PROXIES_FDS))
 		return print_failure(rank_proxy.rank, "its task does not listen", ERR_UNAVAILABLE);

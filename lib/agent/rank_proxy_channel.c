@@ -30,13 +30,14 @@ int rank_proxies_block_signals(int more)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-int rank_proxies_address(const struct env *env, const char *rank_name, int *rank, struct sockaddr_un *out,
-		  socklen_t *size, struct error *err)
+int rank_proxies_address(const struct env *env, const char *rank_name, int *rank,
+			 struct sockaddr_un *out, socklen_t *size, struct error *err)
 {
 	const char *token = env_get(env, RANK_PROXIES_ENV), *number = env_get(env, rank_name);
 	int rc, length;
 
-	if (!token || strlen(token) != RANK_PROXIES_TOKEN || token[strspn(token, "0123456789abcdef")])
+	if (!token || strlen(token) != RANK_PROXIES_TOKEN ||
+	    token[strspn(token, "0123456789abcdef")])
 		return error_set(err, ERR_USAGE,
 				 "%s is not set, or no token: keepers and tasks are started by "
 				 "berth run --launcher srun-ranks",
@@ -62,7 +63,8 @@ int rank_proxies_is_own_user(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) && peer.uid == getuid();
 }
 
-int rank_proxies_send(int fd, enum rank_proxies_kind kind, int value, const int *fds, size_t fd_count)
+int rank_proxies_send(int fd, enum rank_proxies_kind kind, int value, const int *fds,
+		      size_t fd_count)
 {
 	struct rank_proxies_message message = {(uint32_t)kind, value};
 	struct iovec part = {&message, sizeof message};
@@ -92,8 +94,10 @@ int rank_proxies_receive(int fd, struct rank_proxies_message *out, int *fds)
 		struct cmsghdr align;
 		char room[CMSG_SPACE(RANK_PROXIES_FDS * sizeof(int))];
 	} control;
-	struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control.room,
-				 .msg_controllen = sizeof control.room};
+	struct msghdr header = {.msg_iov = &part,
+				.msg_iovlen = 1,
+				.msg_control = control.room,
+				.msg_controllen = sizeof control.room};
 	ssize_t n;
 
 	for (size_t i = 0; fds && i < RANK_PROXIES_FDS; i++)
@@ -101,7 +105,8 @@ int rank_proxies_receive(int fd, struct rank_proxies_message *out, int *fds)
 	n = recvmsg(fd, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? -1 : 0;
-	for (struct cmsghdr *controller = CMSG_FIRSTHDR(&header); controller; controller = CMSG_NXTHDR(&header, controller)) {
+	for (struct cmsghdr *controller = CMSG_FIRSTHDR(&header); controller;
+	     controller = CMSG_NXTHDR(&header, controller)) {
 		size_t size = controller->cmsg_len - CMSG_LEN(0);
 		int got[RANK_PROXIES_FDS];
 

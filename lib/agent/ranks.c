@@ -116,7 +116,7 @@ static void on_line(void *context, int local_rank, enum supervise_stream stream,
 {
 	struct agent *agent = context;
 	struct message_output output = {(uint32_t)rank_of(agent, local_rank), (int)stream, newline,
-				      text, size};
+					text, size};
 
 	if (agent->logs)
 		logs_line(agent->logs, (size_t)local_rank, (int)stream, text, size, newline);
@@ -134,7 +134,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 		return;
 	agent->started_sent = true;
 	agent_send(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL),
-		  NULL, 0);
+		   NULL, 0);
 }
 
 static json_t *output_tail(struct agent *agent, int local_rank)
@@ -156,15 +156,15 @@ static void on_ended(void *context, const struct supervise_end *end)
 	send_output(agent); /* the head reads its last lines before it reads of its end */
 	agent_heartbeats_poll(agent, clock_now_ms(), true);
 	agent_send(agent, MESSAGE_ENDED, 0,
-		  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
-			    end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",
-			    end->code, "signal", end->signal, "core", end->core_dumped, "stopped",
-			    end->stopped_by_us, "oom", (int)end->oom, "start_error",
-			    json_text(end->start_error), "last",
-			    bad ? output_tail(agent, end->local_rank) : json_array(),
-			    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-			    agent_read_report(agent)),
-		  NULL, 0);
+		   json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}",
+			     "rank", end->rank, "local_rank", end->local_rank, "pid", (int)end->pid,
+			     "code", end->code, "signal", end->signal, "core", end->core_dumped,
+			     "stopped", end->stopped_by_us, "oom", (int)end->oom, "start_error",
+			     json_text(end->start_error), "last",
+			     bad ? output_tail(agent, end->local_rank) : json_array(),
+			     "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
+			     agent_read_report(agent)),
+		   NULL, 0);
 	if (agent->server)
 		ranks_server_process.rank_ended(agent->server, end->local_rank);
 	/* The server's process is a child of ours too: it goes before supervise looks for what the
@@ -291,7 +291,7 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 		.cpus_os = set,
 		.stdin_fd = agent->job.input ? agent_stdin_rank_fd(agent, local_rank)
 			    : agent->job.pass_stdin && rank_of(agent, (int)local_rank) == 0 ? 0
-											     : -1,
+											    : -1,
 	};
 	return rc;
 }
@@ -346,7 +346,7 @@ static int start_failed(struct agent *agent, struct error *err)
 
 /* The PMIx server takes its time; the loop, and with it the beats, goes on. */
 static int defer_start(struct agent *agent, const struct wire_message *message, json_t *list,
-		   struct error *err)
+		       struct error *err)
 {
 	agent->pending.data = malloc(message->data_size + 1);
 	if (!agent->pending.data)

@@ -20,30 +20,30 @@
 #include "base/loop.h"
 #include "process/supervise.h"
 
-#define RETRY_MS 10	    /* the keeper may not be there yet */
-#define DUPLICATE_SIGNAL_MS 2000	    /* the same signal from the scheduler and by the agent */
-#define WAIT_MS 100	    /* for the scheduler's, when the agent's is first */
-#define LEFT_MS 2000	    /* to end what the program left */
-#define RANK_MAX (64 << 20) /* arguments and environment */
+#define RETRY_MS 10		 /* the keeper may not be there yet */
+#define DUPLICATE_SIGNAL_MS 2000 /* the same signal from the scheduler and by the agent */
+#define WAIT_MS 100		 /* for the scheduler's, when the agent's is first */
+#define LEFT_MS 2000		 /* to end what the program left */
+#define RANK_MAX (64 << 20)	 /* arguments and environment */
 
 struct slurm_task {
 	int rank, rank_proxy, signals;
 	int fds[RANK_PROXIES_FDS];
-	char *text;	   /* what RANK_PROXIES_RANK holds */
-	const void *cpus;  /* in text, cpus_size bytes */
+	char *text;	  /* what RANK_PROXIES_RANK holds */
+	const void *cpus; /* in text, cpus_size bytes */
 	size_t cpus_size;
 	const char *dir; /* in text */
-	char **argv;	   /* into text */
-	struct env *env;   /* the program's */
+	char **argv;	 /* into text */
+	struct env *env; /* the program's */
 	pid_t program_pid;
 	int64_t scheduler_signal_ms[NSIG]; /* when the scheduler last sent a signal */
-	int64_t due_ms[NSIG];	/* when the keeper's is to be passed on; 0: none is waiting */
+	int64_t due_ms[NSIG]; /* when the keeper's is to be passed on; 0: none is waiting */
 };
 
 /* ---- the rank, from its keeper ---- */
 
-static int find_rank_proxy(struct slurm_task *task, const struct sockaddr_un *address, socklen_t size,
-		       struct error *err)
+static int find_rank_proxy(struct slurm_task *task, const struct sockaddr_un *address,
+			   socklen_t size, struct error *err)
 {
 	int64_t until = clock_now_ms() + RANK_PROXIES_WAIT_MS;
 	struct rank_proxies_message message;
@@ -59,18 +59,20 @@ static int find_rank_proxy(struct slurm_task *task, const struct sockaddr_un *ad
 			close(task->rank_proxy);
 		task->rank_proxy = -1;
 		if (clock_now_ms() >= until)
-			return error_set(err, ERR_UNAVAILABLE,
-					 "the agent of this node kept no rank %d within %d s: does "
-					 "the scheduler's step run in a container or network of its "
-					 "own?",
-					 task->rank, RANK_PROXIES_WAIT_MS / 1000);
+			return error_set(
+				err, ERR_UNAVAILABLE,
+				"the agent of this node kept no rank %d within %d s: does "
+				"the scheduler's step run in a container or network of its "
+				"own?",
+				task->rank, RANK_PROXIES_WAIT_MS / 1000);
 		usleep(RETRY_MS * 1000);
 	}
 	while (received < 0 && clock_now_ms() < until) {
 		poll(&(struct pollfd){task->rank_proxy, POLLIN, 0}, 1, 1000);
 		received = rank_proxies_receive(task->rank_proxy, &message, task->fds);
 	}
-	if (received == 1 && message.kind == RANK_PROXIES_BEGIN && task->fds[RANK_PROXIES_FDS - 1] >= 0)
+	if (received == 1 && message.kind == RANK_PROXIES_BEGIN &&
+	    task->fds[RANK_PROXIES_FDS - 1] >= 0)
 		return 0;
 	return error_set(err, ERR_UNAVAILABLE, "the keeper of rank %d was ended", task->rank);
 }
@@ -127,7 +129,8 @@ static int make_environment(struct slurm_task *task, char **rank_env, const stru
 		const struct env_var *var = env_at(own, i);
 
 		if (var->value && belongs_to_task(var->name))
-			rc = env_set(task->env, var->name, var->value, ENV_FROM_SCHEDULER, NULL, err);
+			rc = env_set(task->env, var->name, var->value, ENV_FROM_SCHEDULER, NULL,
+				     err);
 	}
 	return rc;
 }
@@ -143,7 +146,8 @@ static int read_rank(struct slurm_task *task, const struct env *own, struct erro
 	rc = file_read(path, RANK_MAX, &task->text, &size, err);
 	if (rc)
 		return rc;
-	rc = error_set(err, ERR_DATA, "what the keeper of rank %d says is not understood", task->rank);
+	rc = error_set(err, ERR_DATA, "what the keeper of rank %d says is not understood",
+		       task->rank);
 	if (size < sizeof rank)
 		return rc;
 	memcpy(&rank, task->text, sizeof rank);
@@ -156,7 +160,8 @@ static int read_rank(struct slurm_task *task, const struct env *own, struct erro
 	task->cpus_size = rank.cpus_size;
 	dir = split_strings(&at, task->text + size, 1);
 	task->argv = dir ? split_strings(&at, task->text + size, rank.argc) : NULL;
-	rank_env = task->argv && rank.argc ? split_strings(&at, task->text + size, rank.envc) : NULL;
+	rank_env =
+		task->argv && rank.argc ? split_strings(&at, task->text + size, rank.envc) : NULL;
 	if (rank_env) {
 		task->dir = dir[0];
 		rc = make_environment(task, rank_env, own, err);
@@ -178,8 +183,10 @@ static _Noreturn void exec_program(const struct slurm_task *task, char **envp, i
 	dup2(task->fds[RANK_PROXIES_STDOUT], 1);
 	dup2(task->fds[RANK_PROXIES_STDERR], 2);
 	if (sched_setaffinity(0, task->cpus_size, task->cpus))
-		dprintf(2, "berth: warning: rank %d is not bound to its cores: the step may not use "
-			   "them (%s)\n", task->rank, strerror(errno));
+		dprintf(2,
+			"berth: warning: rank %d is not bound to its cores: the step may not use "
+			"them (%s)\n",
+			task->rank, strerror(errno));
 	if (chdir(task->dir)) {
 		dprintf(2, "berth: rank %d: the folder %s: %s\n", task->rank, task->dir,
 			strerror(errno));
@@ -225,15 +232,17 @@ static int start(struct slurm_task *task, int *start_errno, struct error *err)
 	return 0;
 }
 
-/* A signal for the whole job comes by two ways: the scheduler sends it to all processes of its step,
- * so to the program itself (which stays in the task's process group), and the agent to the keeper. */
+/* A signal for the whole job comes by two ways: the scheduler sends it to all processes of its
+ * step, so to the program itself (which stays in the task's process group), and the agent to the
+ * keeper. */
 static void forward_signals(struct slurm_task *task, int64_t now)
 {
 	for (int number = 1; number < NSIG; number++) {
 		if (!task->due_ms[number] || now < task->due_ms[number])
 			continue;
 		task->due_ms[number] = 0;
-		if (!task->scheduler_signal_ms[number] || now - task->scheduler_signal_ms[number] > DUPLICATE_SIGNAL_MS)
+		if (!task->scheduler_signal_ms[number] ||
+		    now - task->scheduler_signal_ms[number] > DUPLICATE_SIGNAL_MS)
 			kill(getpgrp() == getpid() ? 0 : task->program_pid, number);
 	}
 }
@@ -263,8 +272,8 @@ static void follow(struct slurm_task *task, int *status)
 		if (waitpid(task->program_pid, status, WNOHANG) == task->program_pid)
 			return;
 		int received = proxy_connected && both[1].revents
-				    ? rank_proxies_receive(task->rank_proxy, &message, NULL)
-				    : -1;
+				       ? rank_proxies_receive(task->rank_proxy, &message, NULL)
+				       : -1;
 
 		if (received == 1 && message.kind == RANK_PROXIES_SIGNAL && message.value > 0 &&
 		    message.value < NSIG && !task->due_ms[message.value])

@@ -22,17 +22,17 @@
 #define CONNECT_MS 20000 /* to reach the head at any of its addresses */
 #define CONNECT_ONE_MS 3000
 #define CONNECT_NEXT_MS 250 /* one address without an answer: the next is tried beside it */
-#define REFUSED_MS 3000 /* of nothing but refusals: the head listened before we were started */
-#define PARENT_MS 5000	/* to reach the parent, before the head stays it */
+#define REFUSED_MS 3000	    /* of nothing but refusals: the head listened before we were started */
+#define PARENT_MS 5000	    /* to reach the parent, before the head stays it */
 
 static int send_hello(struct agent *agent, struct connection *connection, struct error *err)
 {
 	return message_send(connection, MESSAGE_HELLO, (uint32_t)agent->params.node_index, 0, 0,
-			  json_pack("{s:I, s:o, s:s, s:i}", "node",
-				    (json_int_t)agent->params.node_index, "name",
-				    json_text(agent->params.name), "folder", agent->dir, "pid",
-				    (int)getpid()),
-			  NULL, 0, err);
+			    json_pack("{s:I, s:o, s:s, s:i}", "node",
+				      (json_int_t)agent->params.node_index, "name",
+				      json_text(agent->params.name), "folder", agent->dir, "pid",
+				      (int)getpid()),
+			    NULL, 0, err);
 }
 
 void agent_uplink_send_inventory(struct agent *agent)
@@ -54,7 +54,7 @@ void agent_uplink_send_inventory(struct agent *agent)
 		return;
 	}
 	agent_send(agent, MESSAGE_INVENTORY, 0,
-		  json_pack("{s:i, s:o}", "port", agent->port, "card", inventory), NULL, 0);
+		   json_pack("{s:i, s:o}", "port", agent->port, "card", inventory), NULL, 0);
 }
 
 static void handle_welcome(struct agent *agent, const json_t *text)
@@ -98,7 +98,8 @@ fail:
 static void report_move_failed(struct agent *agent, const char *why)
 {
 	agent->settled = true;
-	agent_send(agent, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)), NULL, 0);
+	agent_send(agent, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)), NULL,
+		   0);
 	agent_uplink_send_inventory(agent);
 }
 
@@ -114,7 +115,7 @@ static void handle_move(struct agent *agent, const json_t *text)
 	    socket_parse(address, &to, &size, &err) ||
 	    socket_connect(&to, size, &fd, &under_way, &err) ||
 	    connection_open(agent->loop, fd, under_way, WIRE_CONNECTS, &agent->params.secret,
-		      agent->params.job, &agent->uplink_owner, &agent->next_uplink, &err) ||
+			    agent->params.job, &agent->uplink_owner, &agent->next_uplink, &err) ||
 	    send_hello(agent, agent->next_uplink, &err))
 		report_move_failed(agent, err.text);
 }
@@ -166,7 +167,8 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 	case MESSAGE_SIGNAL:
 		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
 		if (!rc)
-			agent_write_stop_file(agent, json_string_value(json_object_get(text, "stop")));
+			agent_write_stop_file(agent,
+					      json_string_value(json_object_get(text, "stop")));
 		if (!rc && number)
 			agent_signal(agent, (int)number);
 		break;
@@ -206,7 +208,8 @@ out:
 		agent_fail(agent, &err);
 }
 
-static void on_uplink_message(void *context, struct connection *connection, const struct wire_message *message)
+static void on_uplink_message(void *context, struct connection *connection,
+			      const struct wire_message *message)
 {
 	struct agent *agent = context;
 
@@ -371,7 +374,8 @@ static int connect_round(const char *list, int *out, bool *refused, struct error
 	return rc ? rc : race.winner < 0 ? -ERR_NETWORK : 0;
 }
 
-/* Wait for so long, or for a signal that ends jobs: 128+N then, else 0. Others have no rank to go to. */
+/* Wait for so long, or for a signal that ends jobs: 128+N then, else 0. Others have no rank to go
+ * to. */
 static int backoff(int signals, int ms)
 {
 	struct signalfd_siginfo info;
@@ -385,8 +389,10 @@ static int backoff(int signals, int ms)
 	return 0;
 }
 
-/* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends it. */
-static int connect_controller(const char *list, int connect_timeout_ms, int signals, int *out, struct error *err)
+/* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends
+ * it. */
+static int connect_controller(const char *list, int connect_timeout_ms, int signals, int *out,
+			      struct error *err)
 {
 	int64_t started = clock_now_ms(), hoped = started;
 	int64_t limit_ms = connect_timeout_ms ? connect_timeout_ms : CONNECT_MS;
@@ -409,13 +415,15 @@ static int connect_controller(const char *list, int connect_timeout_ms, int sign
 			    (int)((clock_now_ms() - started) / 1000));
 }
 
-int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size, struct error *err)
+int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size,
+		  struct error *err)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
 	int64_t until = clock_now_ms() + connect_timeout_ms;
 	char host[256], service[8];
 	struct addrinfo *list = NULL;
-	int port, failed, rc = alloc_parse_rendezvous("the head", rendezvous, host, sizeof host, &port, err);
+	int port, failed,
+		rc = alloc_parse_rendezvous("the head", rendezvous, host, sizeof host, &port, err);
 
 	if (rc)
 		return rc;
@@ -423,8 +431,10 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 	while ((failed = getaddrinfo(host, service, &hints, &list)) && clock_now_ms() < until)
 		usleep(500000);
 	if (failed)
-		return error_set(err, ERR_NETWORK, "the head's name %s is not known here: %s; give its "
-				 "address", host, gai_strerror(failed));
+		return error_set(err, ERR_NETWORK,
+				 "the head's name %s is not known here: %s; give its "
+				 "address",
+				 host, gai_strerror(failed));
 	out[0] = '\0';
 	for (const struct addrinfo *at = list; at; at = at->ai_next) {
 		char address[INET6_ADDRSTRLEN];
@@ -445,12 +455,16 @@ int agent_uplink_open(struct agent *agent, struct error *err)
 {
 	const struct agent_params *params = &agent->params;
 	int fd = params->fd;
-	int rc = fd < 0 ? connect_controller(params->controller_addresses, params->connect_timeout_ms, agent->signals.fd, &fd, err) : 0;
+	int rc =
+		fd < 0 ? connect_controller(params->controller_addresses,
+					    params->connect_timeout_ms, agent->signals.fd, &fd, err)
+		       : 0;
 
-	agent->uplink_owner = (struct connection_owner){agent, on_parent_opened, on_uplink_message, on_uplink_ended};
+	agent->uplink_owner = (struct connection_owner){agent, on_parent_opened, on_uplink_message,
+							on_uplink_ended};
 	if (!rc)
-		rc = connection_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret, params->job,
-			       &agent->uplink_owner, &agent->uplink, err);
+		rc = connection_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret,
+				     params->job, &agent->uplink_owner, &agent->uplink, err);
 	return rc ? rc : send_hello(agent, agent->uplink, err);
 }
 

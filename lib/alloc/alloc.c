@@ -12,11 +12,9 @@
 /* In order of who is believed first: the user's own word, then a scheduler, then this machine
  * alone. A scheduler is a row here and a file of its own. */
 static const struct alloc_source *const sources[] = {
-	&alloc_source_hand,
-	&alloc_source_hosts,
+	&alloc_source_hand,  &alloc_source_hosts,
 	&alloc_source_slurm, /* before PBS: Slurm has wrappers that set PBS_*, too */
-	&alloc_source_pbs,
-	&alloc_source_openpai,
+	&alloc_source_pbs,   &alloc_source_openpai,
 	&alloc_source_local,
 };
 
@@ -71,10 +69,10 @@ json_t *alloc_to_json(const struct alloc *alloc)
 	for (size_t i = 0; nodes && i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];
 
-		if (json_array_append_new(nodes, json_pack("{s:o, s:o, s:o}",
-				"name", json_text(node->name),
-				"slots", known_or_null(node->slots, node->slots > 0),
-				"gpus", known_or_null(node->gpus, node->gpus >= 0))))
+		if (json_array_append_new(
+			    nodes, json_pack("{s:o, s:o, s:o}", "name", json_text(node->name),
+					     "slots", known_or_null(node->slots, node->slots > 0),
+					     "gpus", known_or_null(node->gpus, node->gpus >= 0))))
 			return NULL;
 	}
 	return json_pack("{s:o, s:o, s:O, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "source",
@@ -82,7 +80,8 @@ json_t *alloc_to_json(const struct alloc *alloc)
 			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
 			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
 			 json_text(alloc->end_reason), "restarts", alloc->restarts, "array_task",
-			 json_text(alloc->array_task), "rdzv_endpoint", json_text(alloc->rendezvous), "why", json_text(alloc->why));
+			 json_text(alloc->array_task), "rdzv_endpoint",
+			 json_text(alloc->rendezvous), "why", json_text(alloc->why));
 }
 
 static int copy_string(const json_t *json, const char *key, char **out, struct error *err)

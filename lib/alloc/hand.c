@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "hand": berth run is started on each machine by a person or by something that berth does
- * not know, with --nnodes, --node-rank and --rdzv-endpoint. Nothing is known of the other machines: they are
- * called node0, node1... */
+ * not know, with --nnodes, --node-rank and --rdzv-endpoint. Nothing is known of the other machines:
+ * they are called node0, node1... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 }
 
 int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_t size, int *port,
-		    struct error *err)
+			   struct error *err)
 {
 	const char *colon = strrchr(text, ':'), *begin = text;
 	size_t length = colon ? (size_t)(colon - text) : 0;
@@ -30,12 +30,16 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 		length = 0; /* an IPv6 address without brackets: which part is the port? */
 	}
 	if (!length || length >= 256 || begin[0] == '-' || begin[strcspn(begin, " ,/@\t\n")])
-		return error_set(err, ERR_USAGE,
-				 "%s %.120s: expected HOST:PORT, the first machine's name or address "
-				 "and a free port there (IPv6: [ADDRESS]:PORT)", name, text);
+		return error_set(
+			err, ERR_USAGE,
+			"%s %.120s: expected HOST:PORT, the first machine's name or address "
+			"and a free port there (IPv6: [ADDRESS]:PORT)",
+			name, text);
 	if (number_int(name, colon + 1, 1, 65535, &number, err))
-		return error_set(err, ERR_USAGE, "%s %.120s: expected a port from 1 to 65535 behind "
-				 "the colon", name, text);
+		return error_set(err, ERR_USAGE,
+				 "%s %.120s: expected a port from 1 to 65535 behind "
+				 "the colon",
+				 name, text);
 	if (host && length >= size)
 		return error_set(err, ERR_USAGE, "%s %.120s: the host is too long", name, text);
 	if (host)
@@ -47,20 +51,24 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 static int check(const struct alloc_request *request, int *port, struct error *err)
 {
 	if (request->hosts || request->hostfile)
-		return error_set(err, ERR_USAGE,
-				 "--nnodes is for machines on which berth run is started by hand, "
-				 "--hosts and --hostfile for those on which berth starts itself; give "
-				 "one of them");
+		return error_set(
+			err, ERR_USAGE,
+			"--nnodes is for machines on which berth run is started by hand, "
+			"--hosts and --hostfile for those on which berth starts itself; give "
+			"one of them");
 	if (request->node_rank < 0 || !request->rendezvous)
 		return error_set(err, ERR_USAGE,
-				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as well: the same "
-				 "line on each machine, but for the number", request->nnodes);
+				 "--nnodes %d needs --node-rank and --rdzv-endpoint HOST:PORT as "
+				 "well: the same "
+				 "line on each machine, but for the number",
+				 request->nnodes);
 	if (request->node_rank >= request->nnodes)
-		return error_set(err, ERR_USAGE, "--node-rank %d: with --nnodes %d expected 0 to %d",
+		return error_set(err, ERR_USAGE,
+				 "--node-rank %d: with --nnodes %d expected 0 to %d",
 				 request->node_rank, request->nnodes, request->nnodes - 1);
 	if (request->nnodes > HOSTLIST_MAX_HOSTS)
-		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d", request->nnodes,
-				 HOSTLIST_MAX_HOSTS);
+		return error_set(err, ERR_USAGE, "--nnodes %d: expected at most %d",
+				 request->nnodes, HOSTLIST_MAX_HOSTS);
 	return alloc_parse_rendezvous("--rdzv-endpoint", request->rendezvous, NULL, 0, port, err);
 }
 

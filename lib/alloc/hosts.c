@@ -23,8 +23,10 @@ static int reject_duplicates(const struct hosts *hosts, struct error *err)
 
 	if (rc || !twice)
 		return rc;
-	return error_set(err, ERR_DATA, "host '%s' is named twice; name each host once, or use a "
-			 "--hostfile with lines such as %s slots=2", twice, twice);
+	return error_set(err, ERR_DATA,
+			 "host '%s' is named twice; name each host once, or use a "
+			 "--hostfile with lines such as %s slots=2",
+			 twice, twice);
 }
 
 static int fill(struct hosts *hosts, bool slots_given, const char *why, struct alloc *made)
@@ -50,8 +52,8 @@ static int fill(struct hosts *hosts, bool slots_given, const char *why, struct a
 	return 0;
 }
 
-static int read_hosts(const struct env *env, const struct alloc_request *request,
-		      struct alloc *out, struct error *err)
+static int read_hosts(const struct env *env, const struct alloc_request *request, struct alloc *out,
+		      struct error *err)
 {
 	struct hosts hosts = {0};
 	struct alloc made = {.this_node = -1};
@@ -59,8 +61,10 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 
 	(void)env;
 	if (request->hosts && request->hostfile)
-		return error_set(err, ERR_USAGE, "both a host list ('%s') and a host file ('%s') are "
-				 "given; give one", request->hosts, request->hostfile);
+		return error_set(err, ERR_USAGE,
+				 "both a host list ('%s') and a host file ('%s') are "
+				 "given; give one",
+				 request->hosts, request->hostfile);
 	rc = request->hosts ? hostlist_expand(request->hosts, &hosts, err)
 			    : hostfile_read(request->hostfile, &hosts, err);
 	if (!rc && !hosts.count)
@@ -68,8 +72,9 @@ static int read_hosts(const struct env *env, const struct alloc_request *request
 			       request->hosts ? request->hosts : request->hostfile);
 	if (!rc && request->hosts)
 		rc = reject_duplicates(&hosts, err);
-	if (!rc && fill(&hosts, request->hostfile, request->hosts ? "the user named the hosts"
-			: "the user named a host file", &made))
+	if (!rc &&
+	    fill(&hosts, request->hostfile,
+		 request->hosts ? "the user named the hosts" : "the user named a host file", &made))
 		rc = error_memory(err, "the allocation");
 	hosts_free(&hosts);
 	if (rc)

@@ -9,7 +9,8 @@
 
 #define ANSWER_MAX (1 << 20)
 
-/* squeue shows jobs that wait, run or end; of others it says nothing, or that the id is no job's. */
+/* squeue shows jobs that wait, run or end; of others it says nothing, or that the id is no job's.
+ */
 static int slurm_job_over(const struct env *env, const char *job_id, int timeout_ms)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job_id,
@@ -42,13 +43,15 @@ static int pbs_job_over(const struct env *env, const char *job_id, int timeout_m
 
 	if (state)
 		is_over = strchr("CFX", state[strlen("job_state = ")]) != NULL;
-	else if (strcasestr(answer.stderr_text, "Unknown Job") || strcasestr(answer.stderr_text, "has finished"))
+	else if (strcasestr(answer.stderr_text, "Unknown Job") ||
+		 strcasestr(answer.stderr_text, "has finished"))
 		is_over = 1;
 	free(answer.text);
 	return is_over;
 }
 
-int job_status_is_over(const struct env *env, const char *source, const char *job_id, int timeout_ms)
+int job_status_is_over(const struct env *env, const char *source, const char *job_id,
+		       int timeout_ms)
 {
 	/* An id that a tool would take for an option is nobody's. */
 	if (!*job_id || *job_id == '-')

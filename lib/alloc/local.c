@@ -35,8 +35,8 @@ static int usable_cpus(void)
 	return 1;
 }
 
-static int read_local(const struct env *env, const struct alloc_request *request,
-		      struct alloc *out, struct error *err)
+static int read_local(const struct env *env, const struct alloc_request *request, struct alloc *out,
+		      struct error *err)
 {
 	char host[256] = "localhost";
 	struct alloc made = {.node_count = 1};

@@ -61,8 +61,10 @@ static int check_role(const char *role, struct error *err)
 	if (size <= ROLE_MAX && !role[strspn(role, "abcdefghijklmnopqrstuvwxyz"
 						   "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")])
 		return 0;
-	return error_set(err, ERR_DATA, "PAI_CURRENT_TASK_ROLE_NAME is '%.80s', expected letters, "
-			 "digits and _, at most %d", role, ROLE_MAX);
+	return error_set(err, ERR_DATA,
+			 "PAI_CURRENT_TASK_ROLE_NAME is '%.80s', expected letters, "
+			 "digits and _, at most %d",
+			 role, ROLE_MAX);
 }
 
 /* PAI_TASK_ROLE_TASK_COUNT_<role>, or PAI_CURRENT_TASK_ROLE_TASK_COUNT. */
@@ -76,7 +78,8 @@ static int read_count(const struct env *env, const char *role, int *out, struct 
 		if (!text)
 			return error_set(err, ERR_DATA,
 					 "%s is not set: that is part of an OpenPAI container's "
-					 "environment; start berth in the job's command", name);
+					 "environment; start berth in the job's command",
+					 name);
 		snprintf(name, sizeof name, "PAI_CURRENT_TASK_ROLE_TASK_COUNT");
 	}
 	return number_int(name, text, 1, TASKS_MAX, out, err);
@@ -85,10 +88,13 @@ static int read_count(const struct env *env, const char *role, int *out, struct 
 static int bad_address(const char *name, const char *text, struct error *err)
 {
 	if (!text)
-		return error_set(err, ERR_DATA, "%s is not set: it is the address of a task of this "
-				 "role", name);
+		return error_set(err, ERR_DATA,
+				 "%s is not set: it is the address of a task of this "
+				 "role",
+				 name);
 	if (strlen(text) <= HOSTLIST_MAX_NAME && *text != '-' &&
-	    !text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-")])
+	    !text[strspn(text,
+			 "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-")])
 		return 0;
 	return error_set(err, ERR_DATA, "%s is '%.80s', expected an address", name, text);
 }
@@ -105,8 +111,10 @@ static int read_gpus(const struct env *env, const char *role, int *out, struct e
 		return 0;
 	snprintf(first, sizeof first, "%.*s", (int)size, text);
 	if (size >= sizeof first || number_int(name, first, 0, 1024, out, NULL))
-		return error_set(err, ERR_DATA, "%s is '%.80s', expected GPUs, CPUs and memory such as "
-				 "4,16,32768,1024", name, text);
+		return error_set(err, ERR_DATA,
+				 "%s is '%.80s', expected GPUs, CPUs and memory such as "
+				 "4,16,32768,1024",
+				 name, text);
 	return 0;
 }
 
@@ -156,7 +164,8 @@ static const char *find_port(const struct env *env, const char *role, char name[
 			size_t length = size - begin - (k ? 0 : tail);
 
 			if (!var->value || !*var->value || size >= 160 ||
-			    size <= begin + (k ? 0 : tail) || strncmp(var->name, begins[k], begin) ||
+			    size <= begin + (k ? 0 : tail) ||
+			    strncmp(var->name, begins[k], begin) ||
 			    (!k && strcmp(var->name + size - tail, ending)) ||
 			    (length == 3 && !strncmp(label, "ssh", 3)))
 				continue;
@@ -173,7 +182,8 @@ static const char *find_port(const struct env *env, const char *role, char name[
 	return found;
 }
 
-static int read_rendezvous(const struct env *env, const char *role, struct alloc *made, struct error *err)
+static int read_rendezvous(const struct env *env, const char *role, struct alloc *made,
+			   struct error *err)
 {
 	char name[160], port_name[160], first[16];
 	const char *address = of_task(env, "PAI_HOST_IP", role, 0, name);
@@ -181,22 +191,26 @@ static int read_rendezvous(const struct env *env, const char *role, struct alloc
 	int number, rc;
 
 	if (!port)
-		return error_set(err, ERR_DATA,
-				 "the task role %.64s has %zu tasks and no port at which its task 0 "
-				 "could be met; add to the job's YAML under the role: "
-				 "resourcePerInstance: ports: {berth: 1}", role, made->node_count);
+		return error_set(
+			err, ERR_DATA,
+			"the task role %.64s has %zu tasks and no port at which its task 0 "
+			"could be met; add to the job's YAML under the role: "
+			"resourcePerInstance: ports: {berth: 1}",
+			role, made->node_count);
 	snprintf(first, sizeof first, "%.*s", (int)strcspn(port, ","), port);
 	rc = number_int(port_name, first, 1, 65535, &number, err);
 	if (rc)
 		return rc;
-	if (asprintf(&made->rendezvous, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address, number) < 0) {
+	if (asprintf(&made->rendezvous, strchr(address, ':') ? "[%s]:%d" : "%s:%d", address,
+		     number) < 0) {
 		made->rendezvous = NULL;
 		return error_memory(err, "the allocation");
 	}
 	return 0;
 }
 
-static int set_job_id(const struct env *env, const char *role, struct alloc *made, struct error *err)
+static int set_job_id(const struct env *env, const char *role, struct alloc *made,
+		      struct error *err)
 {
 	const char *job = set(env, "PAI_JOB_NAME");
 

@@ -65,8 +65,8 @@ int pbs_duration(const char *name, const char *text, int64_t *seconds, struct er
 
 		if (i && unit < 2 && fields[i] > 59)
 			return error_set(err, ERR_DATA,
-					 "%s is '%.60s', which has %d %s; expected at most 59", name,
-					 text, (int)fields[i], unit ? "minutes" : "seconds");
+					 "%s is '%.60s', which has %d %s; expected at most 59",
+					 name, text, (int)fields[i], unit ? "minutes" : "seconds");
 		total += fields[i] * factor[unit];
 	}
 	*seconds = total;
@@ -84,9 +84,11 @@ static int check_id(const char *id, struct error *err)
 		size_t index = strspn(at + 1, "0123456789");
 
 		if (!index)
-			return error_set(err, ERR_DATA,
-					 "PBS_JOBID is '%.80s', an array as a whole; expected one of "
-					 "its jobs, such as 64[0].server", id);
+			return error_set(
+				err, ERR_DATA,
+				"PBS_JOBID is '%.80s', an array as a whole; expected one of "
+				"its jobs, such as 64[0].server",
+				id);
 		at += 1 + index;
 		at = *at == ']' ? at + 1 : id;
 	}
@@ -95,17 +97,19 @@ static int check_id(const char *id, struct error *err)
 		return 0;
 	return error_set(err, ERR_DATA,
 			 "PBS_JOBID is '%.80s', expected a job such as 1234.server or "
-			 "1234[7].server", id);
+			 "1234[7].server",
+			 id);
 }
 
 static int no_node_file(const struct env *env, struct error *err)
 {
 	if (set(env, "PBS_TASKNUM") && set(env, "PBS_JOBCOOKIE"))
-		return error_set(err, ERR_DATA,
-				 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task "
-				 "that pbsdsh or pbs_tmrsh started on the job's first node; start "
-				 "berth in the job script or in qsub -I instead, once for all nodes",
-				 set(env, "PBS_JOBID"));
+		return error_set(
+			err, ERR_DATA,
+			"PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: this is a task "
+			"that pbsdsh or pbs_tmrsh started on the job's first node; start "
+			"berth in the job script or in qsub -I instead, once for all nodes",
+			set(env, "PBS_JOBID"));
 	return error_set(err, ERR_DATA,
 			 "PBS_JOBID is set (%.80s), but PBS_NODEFILE is not: that is part of a "
 			 "job's environment; start berth in the job (qsub), or unset PBS_JOBID",
@@ -154,10 +158,11 @@ static int find_this_node(const struct env *env, struct alloc *made, struct erro
 		return 0;
 	rc = number_int("PBS_NODENUM", text, 0, 1 << 20, &node, err);
 	if (!rc && (size_t)node >= made->node_count)
-		rc = error_set(err, ERR_DATA,
-			       "PBS_NODENUM is %d, but the node file names %zu node%s: the two are "
-			       "of different jobs (a job's variables taken along into another one?)",
-			       node, made->node_count, made->node_count == 1 ? "" : "s");
+		rc = error_set(
+			err, ERR_DATA,
+			"PBS_NODENUM is %d, but the node file names %zu node%s: the two are "
+			"of different jobs (a job's variables taken along into another one?)",
+			node, made->node_count, made->node_count == 1 ? "" : "s");
 	if (!rc)
 		made->this_node = node;
 	return rc;
@@ -197,7 +202,8 @@ static int read_gpu_file(const struct env *env, struct alloc *made, struct error
 		if (!found)
 			rc = error_set(err, ERR_DATA,
 				       "PBS_GPUFILE (%s) has '%.80s', expected lines such as "
-				       "HOST-gpu0 with hosts of the node file", path, hosts.names[g]);
+				       "HOST-gpu0 with hosts of the node file",
+				       path, hosts.names[g]);
 	}
 	hosts_free(&hosts);
 	return rc;

@@ -16,17 +16,17 @@ int pbs_duration(const char *name, const char *text, int64_t *seconds, struct er
 
 /* What qstat says of a running job; NULL where it does not. Owned; pbs_job_info_free. */
 struct pbs_job_info {
-	char *walltime;    /* as asked for, "01:00:00" */
-	char *start;       /* as ctime(3) writes it, in local time */
-	char *remaining;   /* Torque: seconds */
-	char *run_count;   /* 1 the first time */
-	char *exec_host;   /* "n1/0*4+n2/0*4" */
-	char *exec_vnode;  /* "(n1:ncpus=4:ngpus=2)+(n2:ncpus=4:ngpus=2)" */
+	char *walltime;	  /* as asked for, "01:00:00" */
+	char *start;	  /* as ctime(3) writes it, in local time */
+	char *remaining;  /* Torque: seconds */
+	char *run_count;  /* 1 the first time */
+	char *exec_host;  /* "n1/0*4+n2/0*4" */
+	char *exec_vnode; /* "(n1:ncpus=4:ngpus=2)+(n2:ncpus=4:ngpus=2)" */
 };
 /* Read `qstat -f -F json` or `qstat -f` of one job. -ERR_DATA when it is neither, or of another
  * job; -ERR_UNAVAILABLE: memory. Pure. */
 int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info *out,
-		    struct error *err);
+		      struct error *err);
 void pbs_job_info_free(struct pbs_job_info *answer);
 
 /* Put what is understood of an answer into alloc: end_time, end_reason, restarts, the nodes' GPUs.

@@ -41,10 +41,14 @@ static char **field(struct pbs_job_info *answer, const char *name)
 		const char *name;
 		char **field;
 	} known[] = {
-		{"Resource_List.walltime", &answer->walltime}, {"stime", &answer->start},
-		{"start_time", &answer->start},		       {"run_count", &answer->run_count},
-		{"Walltime.Remaining", &answer->remaining},    {"exec_host", &answer->exec_host},
-		{"start_count", &answer->run_count},	       {"exec_vnode", &answer->exec_vnode},
+		{"Resource_List.walltime", &answer->walltime},
+		{"stime", &answer->start},
+		{"start_time", &answer->start},
+		{"run_count", &answer->run_count},
+		{"Walltime.Remaining", &answer->remaining},
+		{"exec_host", &answer->exec_host},
+		{"start_count", &answer->run_count},
+		{"exec_vnode", &answer->exec_vnode},
 	};
 
 	for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -53,7 +57,8 @@ static char **field(struct pbs_job_info *answer, const char *name)
 	return NULL;
 }
 
-static int keep_value(struct pbs_job_info *answer, const char *name, const char *value, struct error *err)
+static int keep_value(struct pbs_job_info *answer, const char *name, const char *value,
+		      struct error *err)
 {
 	char **slot = field(answer, name);
 
@@ -76,7 +81,8 @@ static int read_member(struct pbs_job_info *answer, const char *name, const json
 	return keep_value(answer, name, number, err);
 }
 
-static int read_json(const char *text, const char *job_id, struct pbs_job_info *out, struct error *err)
+static int read_json(const char *text, const char *job_id, struct pbs_job_info *out,
+		     struct error *err)
 {
 	JSON_AUTO root = NULL;
 	const char *key;
@@ -90,9 +96,7 @@ static int read_json(const char *text, const char *job_id, struct pbs_job_info *
 	job = json_object_get(jobs, job_id);
 	if (!json_is_object(job))
 		return error_set(err, ERR_DATA, "qstat's answer has no job %.80s", job_id);
-	json_object_foreach(job, key, value)
-		if (!rc)
-			rc = read_member(out, key, value, err);
+	json_object_foreach(job, key, value) if (!rc) rc = read_member(out, key, value, err);
 	value = json_object_get(json_object_get(job, "Resource_List"), "walltime");
 	return rc ? rc : read_member(out, "Resource_List.walltime", value, err);
 }
@@ -153,7 +157,8 @@ static int read_plain(const char *text, const char *job_id, struct pbs_job_info 
 	return rc;
 }
 
-int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info *out, struct error *err)
+int pbs_job_info_read(const char *text, const char *job_id, struct pbs_job_info *out,
+		      struct error *err)
 {
 	struct pbs_job_info made = {0};
 	const char *begin = text + strspn(text, " \t\r\n");
@@ -218,12 +223,13 @@ static void apply_times(const struct pbs_job_info *answer, struct alloc *alloc)
 		set_end_reason(alloc, "qstat: %s s left", answer->remaining);
 	} else if (answer->walltime && started > 0) {
 		alloc->end_time = started + walltime;
-		set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start, answer->walltime);
+		set_end_reason(alloc, "qstat: started %s, walltime %s", answer->start,
+			       answer->walltime);
 	} else if (!answer->walltime) {
 		set_end_reason(alloc, "qstat: the job has no walltime");
 	} else {
 		set_end_reason(alloc, "qstat does not say when the job was started ('%.60s')",
-		    answer->start ? answer->start : "");
+			       answer->start ? answer->start : "");
 	}
 }
 
@@ -348,7 +354,8 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	if (walltime && *walltime && file && !stat(file, &info) &&
 	    !pbs_duration("PBS_WALLTIME", walltime, &seconds, NULL)) {
 		alloc->end_time = (int64_t)info.st_mtime + seconds;
-		set_end_reason(alloc, "%s; PBS_WALLTIME (%s) after the node file was written", without, walltime);
+		set_end_reason(alloc, "%s; PBS_WALLTIME (%s) after the node file was written",
+			       without, walltime);
 	} else {
 		set_end_reason(alloc, "%s", without);
 	}
@@ -356,17 +363,20 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 
 /* One qstat; 0 when its answer was of use, else why tells what was wrong. */
 static int query(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
-	       char *why, size_t size)
+		 char *why, size_t size)
 {
 	struct pbs_job_info answer = {0};
 	struct scheduler_tool_output got;
 	struct error err = {0};
-	enum scheduler_tool_result end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &got);
+	enum scheduler_tool_result end =
+		scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &got);
 	int rc;
 
 	if (end != SCHEDULER_TOOL_EXITED) {
-		snprintf(why, size, end == SCHEDULER_TOOL_TIMEOUT ? "qstat gave no answer within %d ms"
-						    : "qstat cannot be started (%d ms)", timeout_ms);
+		snprintf(why, size,
+			 end == SCHEDULER_TOOL_TIMEOUT ? "qstat gave no answer within %d ms"
+						       : "qstat cannot be started (%d ms)",
+			 timeout_ms);
 		return end == SCHEDULER_TOOL_TIMEOUT ? 1 : -1;
 	}
 	rc = pbs_job_info_read(got.text, alloc->job_id, &answer, &err);

@@ -105,8 +105,9 @@ static void read_stderr(int fd, char stderr_text[SCHEDULER_TOOL_STDERR_BYTES])
 		stderr_text[--size] = '\0';
 }
 
-enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct env *env, int timeout_ms, size_t limit,
-		      struct scheduler_tool_output *out)
+enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct env *env,
+					      int timeout_ms, size_t limit,
+					      struct scheduler_tool_output *out)
 {
 	int64_t deadline = clock_now_ms() + timeout_ms;
 	char *text = malloc(limit + 1);

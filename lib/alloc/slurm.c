@@ -15,7 +15,7 @@
 #include "hostlist/hostlist.h"
 #include "hostlist/idset.h"
 
-#define MAX_PER_NODE (1 << 20) /* tasks or GPUs of a node */
+#define MAX_PER_NODE (1 << 20)	      /* tasks or GPUs of a node */
 #define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */
 
 /* What is being read, and the names of the variables that count. */
@@ -28,7 +28,7 @@ struct slurm_reader {
 
 /* The value of the first of two names that is set and not empty. *name: which. */
 static const char *first_set(const struct env *env, const char *first, const char *second,
-			  const char **name)
+			     const char **name)
 {
 	const char *names[] = {first, second};
 
@@ -124,15 +124,31 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
 /* What no Slurm sets: a line break would also end the line in which the value is named. */
 static int check_values(const struct env *env, struct error *err)
 {
-	static const char *const names[] = {
-		"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_STEP_ID", "SLURM_STEPID",
-		"SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST",
-		"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "SLURM_STEP_NUM_NODES",
-		"SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE",
-		"SLURM_STEP_NUM_TASKS", "SLURMD_NODENAME", "SLURM_HET_SIZE", "SLURM_PACK_SIZE",
-		"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS",
-		"SLURM_JOB_END_TIME", "SLURM_RESTART_COUNT", "SLURM_ARRAY_JOB_ID",
-		"SLURM_ARRAY_TASK_ID"};
+	static const char *const names[] = {"SLURM_JOB_ID",
+					    "SLURM_JOBID",
+					    "SLURM_STEP_ID",
+					    "SLURM_STEPID",
+					    "SLURM_JOB_NODELIST",
+					    "SLURM_NODELIST",
+					    "SLURM_STEP_NODELIST",
+					    "SLURM_JOB_NUM_NODES",
+					    "SLURM_NNODES",
+					    "SLURM_STEP_NUM_NODES",
+					    "SLURM_TASKS_PER_NODE",
+					    "SLURM_STEP_TASKS_PER_NODE",
+					    "SLURM_JOB_CPUS_PER_NODE",
+					    "SLURM_STEP_NUM_TASKS",
+					    "SLURMD_NODENAME",
+					    "SLURM_HET_SIZE",
+					    "SLURM_PACK_SIZE",
+					    "SLURM_GPUS_PER_NODE",
+					    "SLURM_GPUS_ON_NODE",
+					    "SLURM_JOB_GPUS",
+					    "SLURM_STEP_GPUS",
+					    "SLURM_JOB_END_TIME",
+					    "SLURM_RESTART_COUNT",
+					    "SLURM_ARRAY_JOB_ID",
+					    "SLURM_ARRAY_TASK_ID"};
 	char shown[121];
 
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -146,10 +162,11 @@ static int check_values(const struct env *env, struct error *err)
 		for (char *c = shown; *c; c++)
 			if ((unsigned char)*c < ' ' || *c == 0x7f)
 				*c = '?';
-		return error_set(err, ERR_DATA,
-				 "%s has a line break or another control character (shown as ?), which "
-				 "Slurm does not set: '%s'",
-				 names[i], shown);
+		return error_set(
+			err, ERR_DATA,
+			"%s has a line break or another control character (shown as ?), which "
+			"Slurm does not set: '%s'",
+			names[i], shown);
 	}
 	return 0;
 }
@@ -225,8 +242,9 @@ static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error 
 static int check_count(const struct slurm_reader *r, const struct hosts *hosts, struct error *err)
 {
 	const char *name = "SLURM_STEP_NUM_NODES";
-	const char *text = r->in_step ? first_set(r->env, name, NULL, NULL)
-				      : first_set(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
+	const char *text =
+		r->in_step ? first_set(r->env, name, NULL, NULL)
+			   : first_set(r->env, "SLURM_JOB_NUM_NODES", "SLURM_NNODES", &name);
 	int count, rc;
 
 	if (!text)
@@ -267,10 +285,11 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 			r->made.this_node = (int)i;
 	if (r->made.this_node >= 0)
 		return 0;
-	return error_set(err, ERR_DATA,
-			 "SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two are "
-			 "of different jobs (a job's variables taken along into another one?)",
-			 name, r->list_name, env_get(r->env, r->list_name));
+	return error_set(
+		err, ERR_DATA,
+		"SLURMD_NODENAME is '%.80s', which %s does not name: '%.200s'; the two are "
+		"of different jobs (a job's variables taken along into another one?)",
+		name, r->list_name, env_get(r->env, r->list_name));
 }
 
 /* ---- tasks ---- */
@@ -296,10 +315,11 @@ static int check_tasks(const struct slurm_reader *r, const char *counts, struct 
 static int read_tasks(struct slurm_reader *r, struct error *err)
 {
 	size_t count = r->made.node_count, described = 0;
-	const char *text = r->in_step ? first_set(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE",
-					       NULL, NULL)
-				      : first_set(r->env, "SLURM_TASKS_PER_NODE",
-					       "SLURM_JOB_CPUS_PER_NODE", &r->tasks_name);
+	const char *text =
+		r->in_step
+			? first_set(r->env, r->tasks_name = "SLURM_STEP_TASKS_PER_NODE", NULL, NULL)
+			: first_set(r->env, "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE",
+				    &r->tasks_name);
 	int *counts, rc;
 
 	if (!text)
@@ -311,8 +331,8 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 	/* More than the nodes is no contradiction: after a node was given back the counts stay. */
 	if (!rc && described < count)
 		rc = error_set(err, ERR_DATA,
-			       "%s is '%.120s', which counts %zu nodes, but %s names %zu", r->tasks_name,
-			       text, described, r->list_name, count);
+			       "%s is '%.120s', which counts %zu nodes, but %s names %zu",
+			       r->tasks_name, text, described, r->list_name, count);
 	for (size_t i = 0; !rc && i < count; i++)
 		r->made.nodes[i].slots = counts[i];
 	free(counts);
@@ -369,8 +389,8 @@ static int read_gpus(struct slurm_reader *r, struct error *err)
 	const char *here = first_set(r->env, "SLURM_GPUS_ON_NODE", NULL, NULL);
 	const char *name = "SLURM_JOB_GPUS";
 	const char *list = r->in_step
-					  ? first_set(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
-					  : first_set(r->env, "SLURM_JOB_GPUS", NULL, &name);
+				   ? first_set(r->env, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", &name)
+				   : first_set(r->env, "SLURM_JOB_GPUS", NULL, &name);
 	int everywhere = -1, on_this = -1, rc = 0;
 
 	if (each)
@@ -383,8 +403,8 @@ static int read_gpus(struct slurm_reader *r, struct error *err)
 	if (!rc && everywhere >= 0 && on_this >= 0 && on_this != everywhere)
 		everywhere = -1;
 	for (size_t i = 0; !rc && i < r->made.node_count; i++)
-		r->made.nodes[i].gpus = (int)i == r->made.this_node && on_this >= 0 ? on_this
-										     : everywhere;
+		r->made.nodes[i].gpus =
+			(int)i == r->made.this_node && on_this >= 0 ? on_this : everywhere;
 	return rc;
 }
 
@@ -404,7 +424,8 @@ static int read_times(struct slurm_reader *r, struct error *err)
 	if (!rc && r->made.end_time && !r->made.end_reason)
 		return error_memory(err, "the allocation");
 	if (!rc && restarts)
-		rc = number_int("SLURM_RESTART_COUNT", restarts, 0, 1 << 20, &r->made.restarts, err);
+		rc = number_int("SLURM_RESTART_COUNT", restarts, 0, 1 << 20, &r->made.restarts,
+				err);
 	return rc;
 }
 
@@ -443,7 +464,7 @@ static int set_job_id(struct slurm_reader *r, struct error *err)
 	r->made.source = strdup("slurm");
 	r->made.job_id = strdup(job_id(r->env));
 	if (asprintf(&r->made.why, "SLURM_JOB_ID is set; the nodes are %s's%s", r->list_name,
-		     r->in_step		   ? ", a step's"
+		     r->in_step		     ? ", a step's"
 		     : r->made.this_node < 0 ? ", and this machine is none of them"
 					     : "") < 0)
 		r->made.why = NULL;

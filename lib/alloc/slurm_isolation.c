@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does Slurm show each task of a node its own GPUs only? --gpus-per-task implies a binding of them
- * (srun(1), --tres-bind). In a task of Slurm 22.05 SLURM_GPUS_PER_TASK is not set, SLURM_STEP_GPUS and
- * CUDA_VISIBLE_DEVICES are the task's, SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND says
- * gpu:per_task:1 or gpu:single:1; under --gpu-bind=none no list of visible devices is set. */
+ * (srun(1), --tres-bind). In a task of Slurm 22.05 SLURM_GPUS_PER_TASK is not set, SLURM_STEP_GPUS
+ * and CUDA_VISIBLE_DEVICES are the task's, SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND
+ * says gpu:per_task:1 or gpu:single:1; under --gpu-bind=none no list of visible devices is set. */
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +45,8 @@ static int count_entries(const char *list)
 /* The step's GPUs on this node, where a variable says so; *by names it. */
 static int gpus_of_step(const struct env *env, struct env_setting *by)
 {
-	const char *here = env_get(env, "SLURM_GPUS_ON_NODE"), *list = env_get(env, "SLURM_STEP_GPUS");
+	const char *here = env_get(env, "SLURM_GPUS_ON_NODE"),
+		   *list = env_get(env, "SLURM_STEP_GPUS");
 	struct idset *set = NULL;
 	int count = 0, listed = 0;
 
@@ -64,14 +65,16 @@ static int gpus_of_step(const struct env *env, struct env_setting *by)
 /* The variable that says that GPUs are bound to tasks. */
 static struct env_setting binding(const struct env *env)
 {
-	static const char *const binds[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND", "SLURM_GPU_BIND"};
+	static const char *const binds[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND",
+					    "SLURM_GPU_BIND"};
 	static const char *const each[] = {"SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"};
 	struct env_setting env_setting = first_set(env, binds, sizeof binds / sizeof *binds);
 
 	if (env_setting.value && !strstr(env_setting.value, "none"))
 		return env_setting;
 	env_setting = first_set(env, each, sizeof each / sizeof *each);
-	if (env_setting.value && (!strcmp(env_setting.name, each[0]) || strstr(env_setting.value, "gpu")))
+	if (env_setting.value &&
+	    (!strcmp(env_setting.name, each[0]) || strstr(env_setting.value, "gpu")))
 		return env_setting;
 	return (struct env_setting){NULL, NULL};
 }
@@ -81,7 +84,8 @@ bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t siz
 	static const char *const lists[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
 					    "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
 					    "ZE_AFFINITY_MASK"};
-	struct env_setting list = first_set(env, lists, sizeof lists / sizeof *lists), by = {NULL, NULL};
+	struct env_setting list = first_set(env, lists, sizeof lists / sizeof *lists),
+			   by = {NULL, NULL};
 	struct env_setting bind = binding(env);
 	int seen = list.value ? count_entries(list.value) : 0, all;
 	char step[80] = "", how[160] = "";
@@ -98,13 +102,14 @@ bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t siz
 	}
 	if (bind.name)
 		snprintf(how, sizeof how, " (%s is %.80s)", bind.name, bind.value);
-	snprintf(out, size,
-		 "%s is %.80s in this task%s%s: each of the %d tasks on this node sees %d of its %d "
-		 "GPUs (--gpus-per-task and --gpu-bind do that). Ranks of the node then cannot open "
-		 "each other's GPU memory: NCCL and MPI do without peer-to-peer over NVLink or PCIe "
-		 "and copy through the host's memory, or fail with CUDA IPC errors. Write "
-		 "--gpus-per-node=%d --gpu-bind=none in place of --gpus-per-task: berth gives each "
-		 "rank its GPU",
-		 list.name, list.value, step, how, tasks, seen, all, all);
+	snprintf(
+		out, size,
+		"%s is %.80s in this task%s%s: each of the %d tasks on this node sees %d of its %d "
+		"GPUs (--gpus-per-task and --gpu-bind do that). Ranks of the node then cannot open "
+		"each other's GPU memory: NCCL and MPI do without peer-to-peer over NVLink or PCIe "
+		"and copy through the host's memory, or fail with CUDA IPC errors. Write "
+		"--gpus-per-node=%d --gpu-bind=none in place of --gpus-per-task: berth gives each "
+		"rank its GPU",
+		list.name, list.value, step, how, tasks, seen, all, all);
 	return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm does to a job that has lost a node. Whether it was submitted with --no-kill Slurm tells
- * nobody (22.05 to 24.05: neither variables nor scontrol): the job's script is all there is. */
+/* What Slurm does to a job that has lost a node. Whether it was submitted with --no-kill Slurm
+ * tells nobody (22.05 to 24.05: neither variables nor scontrol): the job's script is all there is.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,8 @@ static char *run_tool(const struct env *env, int timeout_ms, size_t limit, const
 {
 	struct scheduler_tool_output answer;
 
-	if (scheduler_tool_run((char *const *)argv, env, timeout_ms, limit, &answer) != SCHEDULER_TOOL_EXITED)
+	if (scheduler_tool_run((char *const *)argv, env, timeout_ms, limit, &answer) !=
+	    SCHEDULER_TOOL_EXITED)
 		return NULL;
 	if (!answer.code)
 		return answer.text;
@@ -76,8 +78,8 @@ static int timeout_of(const char *config)
 	return at ? atoi(at + 1) : 0;
 }
 
-void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, int timeout_ms, char *out,
-		     size_t size)
+void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, int timeout_ms,
+			    char *out, size_t size)
 {
 	const char *id = alloc->job_id;
 	char *script, *job, *config, after[48] = "";
@@ -85,22 +87,25 @@ void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, in
 	out[0] = '\0';
 	if (strcmp(alloc->source, "slurm") != 0)
 		return;
-	script = run_tool(env, timeout_ms, SCRIPT_MAX,
-		     (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
+	script =
+		run_tool(env, timeout_ms, SCRIPT_MAX,
+			 (const char *const[]){"scontrol", "write", "batch_script", id, "-", NULL});
 	if (script && slurm_script_no_kill(script)) {
-		snprintf(out, size, "the job's script says --no-kill: Slurm lets the job go on when it "
-				    "loses a node");
+		snprintf(out, size,
+			 "the job's script says --no-kill: Slurm lets the job go on when it "
+			 "loses a node");
 		free(script);
 		return;
 	}
 	job = run_tool(env, timeout_ms, ANSWER_MAX,
-		  (const char *const[]){"scontrol", "-o", "show", "job", id, NULL});
+		       (const char *const[]){"scontrol", "-o", "show", "job", id, NULL});
 	config = run_tool(env, timeout_ms, ANSWER_MAX,
-		     (const char *const[]){"scontrol", "show", "config", NULL});
+			  (const char *const[]){"scontrol", "show", "config", NULL});
 	if (timeout_of(config))
 		snprintf(after, sizeof after, " (after %d s)", timeout_of(config));
 	snprintf(out, size,
-		 "when this job loses a node Slurm %s it, once it takes the node for down%s, unless it "
+		 "when this job loses a node Slurm %s it, once it takes the node for down%s, "
+		 "unless it "
 		 "was submitted with --no-kill%s",
 		 job && strstr(job, " Requeue=1") && script ? "requeues" : "ends", after,
 		 script ? ", which its script does not say: add #SBATCH --no-kill"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm's variables do not say, from its tools: when the job is ended (squeue), and how many GPUs
- * it has on which node (scontrol). */
+/* What Slurm's variables do not say, from its tools: when the job is ended (squeue), and how many
+ * GPUs it has on which node (scontrol). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static void set_end_reason(struct alloc *alloc, const char *why)
 static void query_end_time(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", alloc->job_id,
-			      (char *)"-o",	(char *)"%L",  NULL};
+			      (char *)"-o",	(char *)"%L", NULL};
 	struct scheduler_tool_output answer;
 	char why[160];
 	int64_t left;
@@ -72,12 +72,15 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 
 	end = scheduler_tool_run(argv, env, timeout_ms, ANSWER_MAX, &answer);
 	if (end == SCHEDULER_TOOL_UNAVAILABLE) {
-		set_end_reason(alloc, "SLURM_JOB_END_TIME is not set, and there is no squeue to ask");
+		set_end_reason(alloc,
+			       "SLURM_JOB_END_TIME is not set, and there is no squeue to ask");
 		return;
 	}
 	if (end == SCHEDULER_TOOL_TIMEOUT) {
-		snprintf(why, sizeof why, "SLURM_JOB_END_TIME is not set, and squeue gave no "
-			 "answer within %d ms", timeout_ms);
+		snprintf(why, sizeof why,
+			 "SLURM_JOB_END_TIME is not set, and squeue gave no "
+			 "answer within %d ms",
+			 timeout_ms);
 		set_end_reason(alloc, why);
 		return;
 	}
@@ -87,7 +90,8 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 		set_end_reason(alloc, "squeue: the job has no time limit");
 	} else if (rc) {
 		snprintf(why, sizeof why,
-			 "SLURM_JOB_END_TIME is not set, and squeue does not know the time left ('%.40s')",
+			 "SLURM_JOB_END_TIME is not set, and squeue does not know the time left "
+			 "('%.40s')",
 			 answer.text);
 		set_end_reason(alloc, why);
 	} else {
@@ -133,9 +137,11 @@ static void set_gpus(struct alloc *alloc, const char *list, size_t size, int gpu
 	struct hosts hosts = {0};
 
 	if (text && gpus >= 0 && !hostlist_expand(text, &hosts, NULL))
-		for (size_t h = 0, n = 0; h < hosts.count && hosts.count <= alloc->node_count; h++) {
+		for (size_t h = 0, n = 0; h < hosts.count && hosts.count <= alloc->node_count;
+		     h++) {
 			/* Both lists are in Slurm's order: the next is nearly always the one. */
-			for (size_t i = 0; i < alloc->node_count; i++, n = (n + 1) % alloc->node_count)
+			for (size_t i = 0; i < alloc->node_count;
+			     i++, n = (n + 1) % alloc->node_count)
 				if (!strcmp(alloc->nodes[n].name, hosts.names[h]))
 					break;
 			if (!strcmp(alloc->nodes[n].name, hosts.names[h]))
@@ -158,14 +164,13 @@ void slurm_job_gpus(const char *text, struct alloc *alloc)
 		if (!gres || (next && gres > next))
 			continue;
 		gres += strlen(" GRES=");
-		set_gpus(alloc, list, strcspn(list, " \n"),
-			 gres_gpus(gres, strcspn(gres, " \n")));
+		set_gpus(alloc, list, strcspn(list, " \n"), gres_gpus(gres, strcspn(gres, " \n")));
 	}
 }
 
 static void query_gpus(const struct env *env, int timeout_ms, struct alloc *alloc)
 {
-	char *const argv[] = {(char *)"scontrol", (char *)"-d",	   (char *)"-o", (char *)"show",
+	char *const argv[] = {(char *)"scontrol", (char *)"-d",	 (char *)"-o", (char *)"show",
 			      (char *)"job",	  alloc->job_id, NULL};
 	struct scheduler_tool_output answer;
 

@@ -22,8 +22,8 @@ struct env {
 const char *env_from_name(enum env_from from)
 {
 	static const char *const names[] = {
-		[ENV_FROM_OPTION] = "option",	    [ENV_FROM_USER] = "user",
-		[ENV_FROM_SITE] = "site",	    [ENV_FROM_SCHEDULER] = "scheduler",
+		[ENV_FROM_OPTION] = "option", [ENV_FROM_USER] = "user",
+		[ENV_FROM_SITE] = "site",     [ENV_FROM_SCHEDULER] = "scheduler",
 		[ENV_FROM_BERTH] = "berth",
 	};
 
@@ -248,9 +248,10 @@ struct env *env_capture(void)
 			continue;
 		char *name = strndup(*entry, (size_t)(equals - *entry));
 		/* A name twice: the first counts, as for getenv. */
-		int rc = !name			  ? -1
-			 : env_find(env, name) ? 0
-			 : env_set(env, name, equals + 1, ENV_FROM_USER, NULL, NULL);
+		int rc = !name ? -1
+			 : env_find(env, name)
+				 ? 0
+				 : env_set(env, name, equals + 1, ENV_FROM_USER, NULL, NULL);
 
 		free(name);
 		if (rc) {

@@ -11,10 +11,10 @@
 /* Provenance, weakest last: an option overrules the user's environment, and so on. */
 enum env_from {
 	ENV_FROM_OPTION,    /* berth's command line */
-	ENV_FROM_USER,      /* the environment berth was started in */
-	ENV_FROM_SITE,      /* a site file */
+	ENV_FROM_USER,	    /* the environment berth was started in */
+	ENV_FROM_SITE,	    /* a site file */
 	ENV_FROM_SCHEDULER, /* Slurm, PBS...: an input, may be replaced */
-	ENV_FROM_BERTH,     /* berth's own choice */
+	ENV_FROM_BERTH,	    /* berth's own choice */
 };
 const char *env_from_name(enum env_from from); /* "option", "user", ... */
 
@@ -22,7 +22,7 @@ struct env_var {
 	const char *name;
 	const char *value; /* NULL: "to be removed", in a set of changes */
 	enum env_from from;
-	const char *why;   /* a reason for people, or NULL */
+	const char *why; /* a reason for people, or NULL */
 };
 
 struct env; /* opaque: names are unique, order is that of the first setting */
@@ -55,8 +55,8 @@ void env_drop(struct env *env, const char *name);
  * drops it. Provenance and reason come along. */
 int env_apply(struct env *base, const struct env *changes, struct error *err);
 
-/* A program of that name in a folder of env's PATH, into path: true. Folders that are not absolute are
- * passed over. */
+/* A program of that name in a folder of env's PATH, into path: true. Folders that are not absolute
+ * are passed over. */
 bool env_find_tool(const struct env *env, const char *name, char *path, size_t size);
 
 /* NAME=VALUE strings for execve in one malloced block: free() it. NULL when memory is out. */

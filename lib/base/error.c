@@ -33,8 +33,8 @@ int error_prefix(struct error *err, const char *format, ...)
 	int n = vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
 	if (n >= 0 && (size_t)n < sizeof text)
-		snprintf(text + n, sizeof text - (size_t)n, ": %.*s",
-			 (int)sizeof err->text - 1, err->text);
+		snprintf(text + n, sizeof text - (size_t)n, ": %.*s", (int)sizeof err->text - 1,
+			 err->text);
 	memcpy(err->text, text, sizeof text);
 	return -err->code;
 }

@@ -48,8 +48,8 @@ int json_read_file(const char *path, size_t limit, json_t **out, struct error *e
 }
 
 /* What stands at a key, shown short. */
-static int unexpected(const char *what, const char *key, const json_t *value,
-		      const char *expected, struct error *err)
+static int unexpected(const char *what, const char *key, const json_t *value, const char *expected,
+		      struct error *err)
 {
 	static const char *const kinds[] = {"an object", "an array", "a string", "an integer",
 					    "a real",	 "true",     "false",	 "null"};
@@ -58,8 +58,9 @@ static int unexpected(const char *what, const char *key, const json_t *value,
 		return error_set(err, ERR_DATA, "%s: \"%s\" is missing; expected %s", what, key,
 				 expected);
 	if (json_is_integer(value))
-		return error_set(err, ERR_DATA, "%s: \"%s\" is %" JSON_INTEGER_FORMAT
-				 "; expected %s", what, key, json_integer_value(value), expected);
+		return error_set(err, ERR_DATA,
+				 "%s: \"%s\" is %" JSON_INTEGER_FORMAT "; expected %s", what, key,
+				 json_integer_value(value), expected);
 	if (json_is_string(value))
 		return error_set(err, ERR_DATA, "%s: \"%s\" is \"%.60s\"; expected %s", what, key,
 				 json_string_value(value), expected);
@@ -78,8 +79,8 @@ int json_get_string(const char *what, const json_t *object, const char *key, con
 	return 0;
 }
 
-int json_get_int(const char *what, const json_t *object, const char *key, int64_t min,
-		 int64_t max, int64_t *out, struct error *err)
+int json_get_int(const char *what, const json_t *object, const char *key, int64_t min, int64_t max,
+		 int64_t *out, struct error *err)
 {
 	const json_t *value = json_object_get(object, key);
 	json_int_t number = json_integer_value(value);
@@ -87,8 +88,8 @@ int json_get_int(const char *what, const json_t *object, const char *key, int64_
 	if (!json_is_integer(value) || number < min || number > max) {
 		char expected[96];
 
-		snprintf(expected, sizeof expected,
-			 "a whole number from %" PRId64 " to %" PRId64, min, max);
+		snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64,
+			 min, max);
 		return unexpected(what, key, value, expected, err);
 	}
 	*out = number;
@@ -134,8 +135,8 @@ static size_t utf8_length(const unsigned char *p)
 {
 	if (p[0] < 0x80)
 		return 1;
-	size_t length = p[0] >= 0xc2 && p[0] <= 0xdf ? 2
-			: (p[0] & 0xf0) == 0xe0	     ? 3
+	size_t length = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
+			: (p[0] & 0xf0) == 0xe0	       ? 3
 			: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
 						       : 0;
 

@@ -22,8 +22,8 @@ int json_read_file(const char *path, size_t limit, json_t **out, struct error *e
  * expected. Strings are borrowed. */
 int json_get_string(const char *what, const json_t *object, const char *key, const char **out,
 		    struct error *err);
-int json_get_int(const char *what, const json_t *object, const char *key, int64_t min,
-		 int64_t max, int64_t *out, struct error *err);
+int json_get_int(const char *what, const json_t *object, const char *key, int64_t min, int64_t max,
+		 int64_t *out, struct error *err);
 int json_get_bool(const char *what, const json_t *object, const char *key, int *out,
 		  struct error *err);
 int json_get_array(const char *what, const json_t *object, const char *key, json_t **out,

@@ -17,8 +17,7 @@ struct search {
 };
 
 /* Try FOLDER/SUFFIX/NAME.so. 1: found, or -1 with memory out; else 0. */
-static int try_dir(struct search *search, const char *dir, size_t dir_size,
-		      const char *suffix)
+static int try_dir(struct search *search, const char *dir, size_t dir_size, const char *suffix)
 {
 	char *path;
 

@@ -36,8 +36,7 @@ int number_int64(const char *name, const char *text, int64_t min, int64_t max, i
 			 name, text, min, max);
 }
 
-int number_int(const char *name, const char *text, int min, int max, int *out,
-	       struct error *err)
+int number_int(const char *name, const char *text, int min, int max, int *out, struct error *err)
 {
 	int64_t value = 0;
 	int rc = number_int64(name, text, min, max, &value, err);

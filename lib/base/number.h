@@ -12,8 +12,7 @@
  * 0, or -ERR_DATA with the text and the range; out untouched then. */
 int number_int64(const char *name, const char *text, int64_t min, int64_t max, int64_t *out,
 		 struct error *err);
-int number_int(const char *name, const char *text, int min, int max, int *out,
-	       struct error *err);
+int number_int(const char *name, const char *text, int min, int max, int *out, struct error *err);
 /* A finite decimal number ("0.1", "1e-3"), the C locale's dot, no inf, no nan, no hex. */
 int number_double(const char *name, const char *text, double min, double max, double *out,
 		  struct error *err);

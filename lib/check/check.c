@@ -96,12 +96,12 @@ static void send_begin(struct check_session *session)
 		json_array_append_new(names, json_text(check->nodes[i].name));
 	for (size_t i = 0; i < check->count; i++)
 		send_question(session, (long)i,
-		    json_pack("{s:s, s:i, s:i, s:s, s:s, s:O, s:o, s:s, s:i}", "ask", "begin",
-			      "node", (int)i, "count", (int)check->count, "token", session->token,
-			      "secret", secret, "names", names, "checkpoint",
-			      json_text(check->request->checkpoint), "fabric",
-			      fabric_of(&check->inventories[i]), "head_port",
-			      i == 0 ? session->master_port : 0));
+			      json_pack("{s:s, s:i, s:i, s:s, s:s, s:O, s:o, s:s, s:i}", "ask",
+					"begin", "node", (int)i, "count", (int)check->count,
+					"token", session->token, "secret", secret, "names", names,
+					"checkpoint", json_text(check->request->checkpoint),
+					"fabric", fabric_of(&check->inventories[i]), "head_port",
+					i == 0 ? session->master_port : 0));
 	json_decref(names);
 }
 
@@ -255,8 +255,9 @@ static void advance(struct check_session *session)
 	       (all_answered(session) || clock_now_ms() >= session->deadline_ms)) {
 		if (session->phase == CHECK_PHASE_BEGIN)
 			exclude_silent(session);
-		if (session->phase == CHECK_PHASE_RENDEZVOUS && session->ring_rounds < RING_ROUNDS &&
-		    probe_ring_possible(&session->check) && probe_ring_should_repeat(&session->check)) {
+		if (session->phase == CHECK_PHASE_RENDEZVOUS &&
+		    session->ring_rounds < RING_ROUNDS && probe_ring_possible(&session->check) &&
+		    probe_ring_should_repeat(&session->check)) {
 			send_ring(session);
 			continue;
 		}
@@ -278,7 +279,8 @@ static int copy_inventories(struct check *check, const struct inventory *invento
 	return check->inventories ? 0 : -1;
 }
 
-static void on_starting(void *context, struct job *job, const struct inventory *inventories, int port)
+static void on_starting(void *context, struct job *job, const struct inventory *inventories,
+			int port)
 {
 	struct check_session *session = context;
 
@@ -328,7 +330,8 @@ static void handle_clock(struct check_session *session, size_t index, const json
 	struct check_node *node = &session->check.nodes[index];
 	int64_t now = clock_wall_us(), half = (now - node->sent_us) / 2, theirs;
 
-	if (!node->clock_exchanges_left || json_get_int("clock", answer, "us", 0, INT64_MAX, &theirs, NULL))
+	if (!node->clock_exchanges_left ||
+	    json_get_int("clock", answer, "us", 0, INT64_MAX, &theirs, NULL))
 		return;
 	if (node->clock_exchanges_left == CLOCK_EXCHANGES || half < node->clock_error_us) {
 		node->clock_error_us = half;
@@ -338,7 +341,8 @@ static void handle_clock(struct check_session *session, size_t index, const json
 		send_clock(session, index);
 }
 
-static void handle_answer(struct check_session *session, size_t index, const char *text, size_t size)
+static void handle_answer(struct check_session *session, size_t index, const char *text,
+			  size_t size)
 {
 	struct check_node *node = &session->check.nodes[index];
 	JSON_AUTO line = NULL;
@@ -414,7 +418,8 @@ static void on_note(void *context, enum log_level level, const char *text)
 /* ---- the end ---- */
 
 /* The job that carried it failed: whose fault that is. */
-static int handle_failure(struct check_session *session, const struct job_result *result, struct error *err)
+static int handle_failure(struct check_session *session, const struct job_result *result,
+			  struct error *err)
 {
 	struct check *check = &session->check;
 	const char *why = result->first_cause ? result->first_cause : "it failed";
@@ -426,7 +431,8 @@ static int handle_failure(struct check_session *session, const struct job_result
 		if (result->node && !strcmp(node->name, result->node) && !node->missing) {
 			size_t name = strlen(node->name);
 			/* The table names the node in a column of its own. */
-			bool twice = !strncmp(why, node->name, name) && !strncmp(why + name, ": ", 2);
+			bool twice =
+				!strncmp(why, node->name, name) && !strncmp(why + name, ": ", 2);
 
 			node->missing = true;
 			check_add(check, i, "agent", CHECK_FAULT,
@@ -442,7 +448,8 @@ static int handle_failure(struct check_session *session, const struct job_result
 	return 0;
 }
 
-static int prepare(struct check_session *session, const struct check_request *request, struct error *err)
+static int prepare(struct check_session *session, const struct check_request *request,
+		   struct error *err)
 {
 	struct check *check = &session->check;
 	unsigned char random[8];

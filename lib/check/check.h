@@ -33,7 +33,7 @@ struct check_request {
 	const char *const *prober; /* the command that calls check_prober on a node */
 	const char *version;	   /* of this berth */
 	const char *checkpoint;	   /* the folder that all nodes must see, absolute; or NULL */
-	struct plan_request plan_request;  /* iface, subnet, head, port: as for a job */
+	struct plan_request plan_request; /* iface, subnet, head, port: as for a job */
 	int node_timeout_ms, start_timeout_ms;
 	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */
 	void *context;
@@ -46,9 +46,9 @@ struct check_request {
  *    reach: [[[word an address of node j] for each j] for each node i], network, faults}
  * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "timeout"
  * (no answer to a connect), "no-reply" (connected, no answer), "unauthenticated" (the answer
- * lacks the secret of this check), "host-unreachable" (no such neighbour), "unreachable" (no route), "self", "-"
- * (not tried); null if the node did not report it.
- * 0 also with faults; negative: it did not come to start, or was interrupted. */
+ * lacks the secret of this check), "host-unreachable" (no such neighbour), "unreachable" (no
+ * route), "self", "-" (not tried); null if the node did not report it. 0 also with faults;
+ * negative: it did not come to start, or was interrupted. */
 int check_run(const struct check_request *request, json_t **out, struct error *err);
 
 /* How many probes of a berth.check/1 have the result "fault". */

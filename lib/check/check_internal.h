@@ -27,7 +27,7 @@ struct prober {
 	const char *token; /* of this check, fit for file names */
 	const char *checkpoint;
 	struct secret secret; /* of the probers, this check's own */
-	int ring_fd;		   /* listens for the ring's neighbour */
+	int ring_fd;	      /* listens for the ring's neighbour */
 };
 
 /* ---- the head's side ---- */
@@ -39,10 +39,10 @@ struct check_node {
 	bool missing;	 /* no agent, a lost one, or a prober that does not answer */
 	bool listening;	 /* the prober listens */
 	int port, ring_port;
-	int64_t sent_us;		      /* when the question for its clock left */
+	int64_t sent_us;			 /* when the question for its clock left */
 	int64_t clock_offset_us, clock_error_us; /* of the best exchange */
-	double best_mbps;		/* from the node before it in the ring, of earlier rounds */
-	int clock_exchanges_left;			      /* exchanges still to be made */
+	double best_mbps;	  /* from the node before it in the ring, of earlier rounds */
+	int clock_exchanges_left; /* exchanges still to be made */
 };
 
 struct check {
@@ -81,8 +81,8 @@ const char *check_reach_outcome(const struct check *check, size_t from, size_t t
 /* "n[1-3]" of those with their flag set; malloced. */
 char *check_node_list(const struct check *check, const bool *chosen);
 
-/* check_plan.c: one rank a node, the head's addresses reached as the matrix says; port: MASTER_PORT.
- * Sets planned and plan, or plan_error. */
+/* check_plan.c: one rank a node, the head's addresses reached as the matrix says; port:
+ * MASTER_PORT. Sets planned and plan, or plan_error. */
 void check_make_plan(struct check *check, int port);
 /* result.c: berth.check/1; NULL: memory out. */
 json_t *check_to_json(const struct check *check);

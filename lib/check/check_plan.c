@@ -24,7 +24,8 @@ void check_make_plan(struct check *check, int port)
 			const char *outcome = check_reach_outcome(check, n, 0, a);
 
 			/* Nodes that are gone are told of; the others are planned for. */
-			reached[a] += check->nodes[n].missing || (outcome && !strcmp(outcome, "ok"));
+			reached[a] +=
+				check->nodes[n].missing || (outcome && !strcmp(outcome, "ok"));
 			for (size_t b = 0; b < check->inventories[n].address_count; b++)
 				if (check_same_address(&check->inventories[0].addresses[a],
 						       &check->inventories[n].addresses[b]) &&
@@ -35,9 +36,9 @@ void check_make_plan(struct check *check, int port)
 	if (!reached || !shared)
 		error_memory(&check->plan_error, "the matrix");
 	else
-		check->planned = plan_make(request->alloc, check->inventories, check->count, &plan_request,
-					   check->count > 1 ? &reach : NULL, request->env,
-					   &check->plan, &check->plan_error) == 0;
+		check->planned = plan_make(request->alloc, check->inventories, check->count,
+					   &plan_request, check->count > 1 ? &reach : NULL,
+					   request->env, &check->plan, &check->plan_error) == 0;
 	free(reached);
 	free(shared);
 }

@@ -75,7 +75,8 @@ static void *run_thread(void *context)
 	return NULL;
 }
 
-static void start_thread(struct prober_session *session, const struct check_probe *probe, const json_t *question)
+static void start_thread(struct prober_session *session, const struct check_probe *probe,
+			 const json_t *question)
 {
 	struct thread *thread = calloc(1, sizeof *thread);
 	pthread_attr_t attributes;
@@ -107,15 +108,16 @@ static void on_rejected(void *context, const char *text)
 	(void)text;
 }
 
-static int open_listener(struct prober_session *session, int port, struct listener **out, struct error *err)
+static int open_listener(struct prober_session *session, int port, struct listener **out,
+			 struct error *err)
 {
 	struct listener_events events = {session, on_authenticated, on_rejected};
 	char job[128];
 
 	/* Each prober under its own name: who answers at an address proves which node it is. */
 	snprintf(job, sizeof job, "%s/%zu", session->prober.token, session->prober.node_index);
-	return listener_open(session->loop, port, &session->prober.secret, job, MAX_UNAUTHENTICATED, &events, out,
-			     err);
+	return listener_open(session->loop, port, &session->prober.secret, job, MAX_UNAUTHENTICATED,
+			     &events, out, err);
 }
 
 static int open_listeners(struct prober_session *session, json_t *answer, struct error *err)
@@ -218,7 +220,8 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 
 static void on_input(struct loop_source *source, uint32_t events)
 {
-	struct prober_session *session = (struct prober_session *)((char *)source - offsetof(struct prober_session, input));
+	struct prober_session *session =
+		(struct prober_session *)((char *)source - offsetof(struct prober_session, input));
 	char block[1 << 16];
 	ssize_t n = read(source->fd, block, sizeof block);
 	unsigned char *newline;
@@ -229,7 +232,8 @@ static void on_input(struct loop_source *source, uint32_t events)
 	if (n <= 0 || session->line.size + (size_t)n > LINE_MAX_BYTES ||
 	    bytes_add(&session->line, block, (size_t)n))
 		exit_prober(session, n == 0 ? 0 : ERR_IO);
-	while (session->line.size && (newline = memchr(session->line.data, '\n', session->line.size))) {
+	while (session->line.size &&
+	       (newline = memchr(session->line.data, '\n', session->line.size))) {
 		size_t size = (size_t)(newline - session->line.data);
 
 		handle_line(session, (const char *)session->line.data, size);
@@ -240,14 +244,16 @@ static void on_input(struct loop_source *source, uint32_t events)
 static void on_signal(struct loop_source *source, uint32_t events)
 {
 	(void)events;
-	exit_prober((struct prober_session *)((char *)source - offsetof(struct prober_session, signals)), 0);
+	exit_prober((struct prober_session *)((char *)source -
+					      offsetof(struct prober_session, signals)),
+		    0);
 }
 
 void check_prober(const struct env *env, const char *version)
 {
 	struct prober_session session = {.prober = {.env = env, .version = version, .ring_fd = -1},
-			    .input = {on_input, -1, 0},
-			    .signals = {on_signal, -1, 0}};
+					 .input = {on_input, -1, 0},
+					 .signals = {on_signal, -1, 0}};
 	static const int ending[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 	struct error err = {0};
 	int64_t ticked_ms = clock_now_ms();

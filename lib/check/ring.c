@@ -253,8 +253,8 @@ static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *ro
 	ssize_t n;
 
 	if (!flow->want) {
-		n = recv(ring->in_fd, flow->header + flow->header_received, 4 - flow->header_received,
-			 MSG_DONTWAIT);
+		n = recv(ring->in_fd, flow->header + flow->header_received,
+			 4 - flow->header_received, MSG_DONTWAIT);
 	} else {
 		n = recv(ring->in_fd, room, flow->want, MSG_DONTWAIT);
 	}

@@ -93,9 +93,11 @@ int check_chosen_address(const struct check *check, size_t node)
 		const struct inventory_address *address = &inventory->addresses[a];
 
 		if (strcmp(address->iface, check->plan.nodes[node].iface) || !address->up ||
-		    address->link_local || (first_address && address->family != first_address->family))
+		    address->link_local ||
+		    (first_address && address->family != first_address->family))
 			continue;
-		if (first_address && (node ? check_same_subnet(address, first_address) : address == first_address))
+		if (first_address &&
+		    (node ? check_same_subnet(address, first_address) : address == first_address))
 			return (int)a;
 		if (kin < 0)
 			kin = (int)a;

@@ -19,12 +19,13 @@ struct attempts {
 	const struct attempts_policy *policy;
 	const struct job_sink *sink;
 	struct node_pool node_pool;
-	size_t first_nodes; /* with ranks, in the first attempt */
-	int restarts;	    /* of those that are counted */
-	int64_t started_ms;   /* this attempt */
-	int64_t clock_ms;   /* the time of day at the start, less the monotonic clock */
-	json_t *list;	    /* of the report */
-	char *no_restart_reason;	    /* why there is no further one; NULL: there was nothing to refuse */
+	size_t first_nodes;	 /* with ranks, in the first attempt */
+	int restarts;		 /* of those that are counted */
+	int64_t started_ms;	 /* this attempt */
+	int64_t clock_ms;	 /* the time of day at the start, less the monotonic clock */
+	json_t *list;		 /* of the report */
+	char *no_restart_reason; /* why there is no further one; NULL: there was nothing to refuse
+				  */
 };
 
 void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size)
@@ -77,8 +78,9 @@ static bool may_succeed(struct attempts *attempts, const struct job_result *resu
 	}
 	if (result->by_program && attempts->policy->own_program && result->code >= ERR_USAGE &&
 	    result->code <= ERR_INPUT) {
-		set_no_restart_reason(attempts, "code %d tells of wrong options or data, which stay wrong",
-		       result->code);
+		set_no_restart_reason(attempts,
+				      "code %d tells of wrong options or data, which stay wrong",
+				      result->code);
 		return false;
 	}
 	return true;
@@ -86,7 +88,8 @@ static bool may_succeed(struct attempts *attempts, const struct job_result *resu
 
 static bool made_progress(const struct attempts *attempts, const struct job_result *result)
 {
-	int min_progress_ms = attempts->policy->min_progress_ms ? attempts->policy->min_progress_ms : ATTEMPTS_MIN_PROGRESS_MS;
+	int min_progress_ms = attempts->policy->min_progress_ms ? attempts->policy->min_progress_ms
+								: ATTEMPTS_MIN_PROGRESS_MS;
 
 	return result->steps >= 0 ? result->steps >= 1 : result->run_ms >= min_progress_ms;
 }
@@ -97,23 +100,25 @@ static bool restarts_exhausted(struct attempts *attempts)
 
 	if (attempts->restarts < most)
 		return false;
-	set_no_restart_reason(attempts, "it was started again %d time%s, as --max-restarts allows", most,
-	       most == 1 ? "" : "s");
+	set_no_restart_reason(attempts, "it was started again %d time%s, as --max-restarts allows",
+			      most, most == 1 ? "" : "s");
 	return true;
 }
 
 /* With other nodes it may go better. */
-static bool made_no_progress(struct attempts *attempts, const struct job_result *result, size_t excluded_nodes)
+static bool made_no_progress(struct attempts *attempts, const struct job_result *result,
+			     size_t excluded_nodes)
 {
 	if (!attempts->restarts || excluded_nodes || made_progress(attempts, result))
 		return false;
 	if (result->steps >= 0)
 		set_no_restart_reason(attempts, "no step was made since the last start");
 	else
-		set_no_restart_reason(attempts,
-		       "it ended %.0f s after the last start, and says nothing of its steps "
-		       "(BERTH_HEARTBEAT_FILE): that counts as no progress",
-		       (double)result->run_ms / 1e3);
+		set_no_restart_reason(
+			attempts,
+			"it ended %.0f s after the last start, and says nothing of its steps "
+			"(BERTH_HEARTBEAT_FILE): that counts as no progress",
+			(double)result->run_ms / 1e3);
 	return true;
 }
 
@@ -122,8 +127,8 @@ static json_t *node_names(const struct node_pool *node_pool)
 	json_t *names = json_array();
 
 	for (size_t i = 0; i < node_pool->active_count; i++)
-		json_array_append_new(names,
-				      json_text(node_pool->alloc->nodes[node_pool->active[i]].name));
+		json_array_append_new(
+			names, json_text(node_pool->alloc->nodes[node_pool->active[i]].name));
 	return names;
 }
 
@@ -137,8 +142,11 @@ static void record(struct attempts *attempts, const struct job_result *result)
 			  result->code, "signal", result->signal, "rank",
 			  result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			  json_text(result->node), "first_cause", json_text(result->first_cause),
-			  /* Those that were done: a program may tell of a part of one (process/heartbeat.h). */
-			  "steps", result->steps >= 0 ? json_integer((json_int_t)result->steps) : json_null(),
+			  /* Those that were done: a program may tell of a part of one
+			     (process/heartbeat.h). */
+			  "steps",
+			  result->steps >= 0 ? json_integer((json_int_t)result->steps)
+					     : json_null(),
 			  "seconds", (double)(clock_now_ms() - attempts->started_ms) / 1e3));
 }
 
@@ -157,17 +165,18 @@ static bool decide(void *context, const struct job_result *result)
 	excluded_nodes = node_pool_update(&attempts->node_pool, result, on_pool_note, attempts);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
-	/* Where ranks were never started, and the next try is without the node at fault, that is none
-	 * of the restarts that were allowed: there are not more of these than nodes. */
+	/* Where ranks were never started, and the next try is without the node at fault, that is
+	 * none of the restarts that were allowed: there are not more of these than nodes. */
 	if (!result->start_sent && !excluded_nodes && restarts_exhausted(attempts))
 		return false;
 	if (!result->start_sent && excluded_nodes) {
-		note(attempts, LOG_WARNING, "starting with %zu node%s", attempts->node_pool.active_count,
-		    attempts->node_pool.active_count == 1 ? "" : "s");
+		note(attempts, LOG_WARNING, "starting with %zu node%s",
+		     attempts->node_pool.active_count,
+		     attempts->node_pool.active_count == 1 ? "" : "s");
 	} else {
 		attempts->restarts++;
 		note(attempts, LOG_WARNING, "starting again, %d of at most %d times",
-		    attempts->restarts, attempts->policy->max_restarts);
+		     attempts->restarts, attempts->policy->max_restarts);
 	}
 	return true;
 }
@@ -197,8 +206,8 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 		return;
 	alloc->end_time += set_s;
 	note(attempts, LOG_WARNING,
-	    "this machine's clock was set %lld s %s since the start; the job's end moves with it",
-	    llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
+	     "this machine's clock was set %lld s %s since the start; the job's end moves with it",
+	     llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
 /* 1: another one follows. */
@@ -221,8 +230,8 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	request.should_restart = decide;
 	request.restart_context = attempts;
 	if (base_request->log_dir) {
-		attempts_log_dir(base_request->log_dir, attempts->policy->max_restarts, number, log_dir,
-				 sizeof log_dir);
+		attempts_log_dir(base_request->log_dir, attempts->policy->max_restarts, number,
+				 log_dir, sizeof log_dir);
 		request.log_dir = log_dir;
 	}
 	attempts->started_ms = clock_now_ms();
@@ -237,7 +246,8 @@ static void block_signals(sigset_t *old)
 	sigset_t held;
 
 	sigemptyset(&held);
-	for (const int *number = (const int[]){SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0};
+	for (const int *number =
+		     (const int[]){SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, 0};
 	     *number; number++)
 		sigaddset(&held, *number);
 	sigprocmask(SIG_BLOCK, &held, old);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job that is started again after a failure, without leaving its allocation: one job_run after the
- * other, each with agents, an address, a port and PMIx names of its own.
+/* A job that is started again after a failure, without leaving its allocation: one job_run after
+ * the other, each with agents, an address, a port and PMIx names of its own.
  *
  *   attempts.c       the runs one after the other, and what is told of them
  *   node_pool.c  which nodes take part in the next one, and which are left out
  *
  * Not started again is what ended well, what was told to end (a signal), what stopped with a
- * checkpoint (75), and what berth found wrong before it started anything (64 to 70): only a program's
- * own failure, a hang, and a node or a network that failed.
+ * checkpoint (75), and what berth found wrong before it started anything (64 to 70): only a
+ * program's own failure, a hang, and a node or a network that failed.
  *
  * Nodes are left out when they are lost (their agent is gone or silent), or when a failure began on
  * them twice, as long as a spare takes their place or min_nodes are left; a node that cannot be
@@ -19,12 +19,12 @@
 #include "controller/job.h"
 
 struct attempts_policy {
-	int max_restarts;  /* 0: none */
-	size_t spares;	   /* nodes of the allocation, the last ones, that are in place and idle */
-	size_t min_nodes;  /* so many are enough; 0: as many as at first */
-	bool own_program;	   /* the program is berth's: its codes 64 to 66 are not worth a restart */
-	int min_progress_ms;	   /* an attempt that was shorter made no progress, where nothing is known of
-			      steps; 0: ATTEMPTS_MIN_PROGRESS_MS */
+	int max_restarts; /* 0: none */
+	size_t spares;	  /* nodes of the allocation, the last ones, that are in place and idle */
+	size_t min_nodes; /* so many are enough; 0: as many as at first */
+	bool own_program; /* the program is berth's: its codes 64 to 66 are not worth a restart */
+	int min_progress_ms; /* an attempt that was shorter made no progress, where nothing is known
+			of steps; 0: ATTEMPTS_MIN_PROGRESS_MS */
 };
 
 #define ATTEMPTS_MIN_PROGRESS_MS 30000
@@ -33,8 +33,8 @@ struct attempts_policy {
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
-/* As job_run: request->spares, log_dir (of each attempt) and again are set here, plan.attempt is the
- * first one's. out is the last attempt's, with attempts and excluded_nodes. */
+/* As job_run: request->spares, log_dir (of each attempt) and again are set here, plan.attempt is
+ * the first one's. out is the last attempt's, with attempts and excluded_nodes. */
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
 
@@ -49,12 +49,12 @@ struct node_pool {
 	size_t min_nodes;
 	size_t *active, active_count; /* with ranks, in order */
 	size_t *spares, spare_count;
-	int *failures; /* [alloc->node_count] that began there */
+	int *failures;		/* [alloc->node_count] that began there */
 	json_t *excluded_nodes; /* [{node, why, attempt}] */
 };
 
-int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct node_pool *out,
-	     struct error *err);
+int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy,
+		  struct node_pool *out, struct error *err);
 void node_pool_free(struct node_pool *node_pool);
 /* The allocation of the next attempt: the active ones, then the spares. Names are shared with the
  * pool's; free(out->nodes) alone. */
@@ -62,6 +62,6 @@ int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct
 /* Learn from how an attempt with node_pool_alloc's nodes ended. note tells what is done about it.
  * How many nodes were left out. */
 size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
-		  void (*note)(void *context, const char *text), void *context);
+			void (*note)(void *context, const char *text), void *context);
 
 #endif

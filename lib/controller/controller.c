@@ -26,8 +26,8 @@ static void mark_placed(struct controller *controller, size_t node)
 	for (size_t i = 0; i < controller->count; i++)
 		if (controller->nodes[i].detached)
 			json_array_append_new(detached, json_integer((json_int_t)i));
-	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0, json_pack("{s:o}", "detached", detached),
-		  NULL, 0, NULL);
+	controller_send(controller, MESSAGE_TREE, WIRE_ALL, 0, 0,
+			json_pack("{s:o}", "detached", detached), NULL, 0, NULL);
 	controller->events.attached(controller->events.context);
 }
 
@@ -73,23 +73,26 @@ static struct connection *route(struct controller *controller, size_t node)
 	return at < 0 ? NULL : controller->nodes[at].connection;
 }
 
-int controller_send(struct controller *controller, enum message_type type, uint32_t node, uint32_t attempt,
-	      uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err)
+int controller_send(struct controller *controller, enum message_type type, uint32_t node,
+		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
+		    size_t size, struct error *err)
 {
 	int rc = 0;
 
 	if (node == WIRE_ALL) {
 		for (size_t i = 0; i < controller->count && !rc; i++)
 			if (controller->nodes[i].connection)
-				rc = message_send(controller->nodes[i].connection, type, node, attempt, sequence,
-						json_incref(text), data, size, err);
+				rc = message_send(controller->nodes[i].connection, type, node,
+						  attempt, sequence, json_incref(text), data, size,
+						  err);
 		json_decref(text);
 	} else {
-		struct connection *connection = node < controller->count ? route(controller, node) : NULL;
+		struct connection *connection =
+			node < controller->count ? route(controller, node) : NULL;
 
 		if (connection)
-			return message_send(connection, type, node, attempt, sequence, text, data, size,
-					  err);
+			return message_send(connection, type, node, attempt, sequence, text, data,
+					    size, err);
 		json_decref(text);
 	}
 	/* Too large is our own defect; a dead link is told by lost. */
@@ -117,26 +120,29 @@ static void send_move(struct controller *controller, size_t node)
 	if (parent < 0 || it->placed || !it->connection || !controller->nodes[parent].address[0])
 		return;
 	message_send(it->connection, MESSAGE_MOVE, (uint32_t)node, 0, 0,
-		   json_pack("{s:I, s:s}", "node", (json_int_t)parent, "address",
-			     controller->nodes[parent].address),
-		   NULL, 0, NULL);
+		     json_pack("{s:I, s:s}", "node", (json_int_t)parent, "address",
+			       controller->nodes[parent].address),
+		     NULL, 0, NULL);
 }
 
 static void remove_unidentified(struct controller *controller, struct connection *connection)
 {
 	for (size_t i = 0; i < controller->unidentified_count; i++)
 		if (controller->unidentified[i] == connection)
-			controller->unidentified[i] = controller->unidentified[--controller->unidentified_count];
+			controller->unidentified[i] =
+				controller->unidentified[--controller->unidentified_count];
 }
 
-static void handle_hello(struct controller *controller, struct connection *connection, const struct wire_message *message)
+static void handle_hello(struct controller *controller, struct connection *connection,
+			 const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	const char *dir = NULL;
 	size_t node = message->node;
 
 	remove_unidentified(controller, connection);
-	if (node >= controller->count || controller->nodes[node].hello_received || message_text(message, &text, NULL) ||
+	if (node >= controller->count || controller->nodes[node].hello_received ||
+	    message_text(message, &text, NULL) ||
 	    json_get_string("HELLO", text, "folder", &dir, NULL)) {
 		char why[160];
 
@@ -157,28 +163,33 @@ static void handle_hello(struct controller *controller, struct connection *conne
 	long parent = tree_parent(node, controller->fanout);
 
 	message_send(connection, MESSAGE_WELCOME, (uint32_t)node, 0, 0,
-		   json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)controller->count,
-			     "fanout", (json_int_t)controller->fanout, "listen", has_children(controller, node) || answers_probes(controller, node),
-			     "move", parent >= 0, "port", node == 0 ? controller->options.port : -1),
-		   NULL, 0, NULL);
+		     json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)controller->count,
+			       "fanout", (json_int_t)controller->fanout, "listen",
+			       has_children(controller, node) || answers_probes(controller, node),
+			       "move", parent >= 0, "port",
+			       node == 0 ? controller->options.port : -1),
+		     NULL, 0, NULL);
 	if (parent < 0)
 		mark_placed(controller, node);
 	else
 		send_move(controller, node);
 }
 
-static void handle_listening(struct controller *controller, size_t node, const struct wire_message *message)
+static void handle_listening(struct controller *controller, size_t node,
+			     const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	int64_t port;
 	size_t first, end;
 
 	if (message_text(message, &text, NULL) ||
-	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !controller->nodes[node].connection)
+	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) ||
+	    !controller->nodes[node].connection)
 		return;
 	if (node == 0)
 		controller->probe_port = (int)port;
-	socket_peer_with_port(controller->nodes[node].connection->fd, (int)port, controller->nodes[node].address,
+	socket_peer_with_port(controller->nodes[node].connection->fd, (int)port,
+			      controller->nodes[node].address,
 			      sizeof controller->nodes[node].address);
 	tree_children((long)node, controller->count, controller->fanout, &first, &end);
 	for (size_t i = first; i < end; i++)
@@ -199,7 +210,8 @@ static void handle_lost(struct controller *controller, const struct wire_message
 
 /* An agent speaks for its own subtree only. (What a node that has moved sends through its parent
  * may be here before its last words on the old connection are.) */
-static bool speaks_for(const struct controller *controller, const struct connection *connection, size_t node)
+static bool speaks_for(const struct controller *controller, const struct connection *connection,
+		       size_t node)
 {
 	long at = (long)node;
 
@@ -208,7 +220,8 @@ static bool speaks_for(const struct controller *controller, const struct connect
 	return at >= 0;
 }
 
-static void on_message(void *context, struct connection *connection, const struct wire_message *message)
+static void on_message(void *context, struct connection *connection,
+		       const struct wire_message *message)
 {
 	struct controller *controller = context;
 	size_t node = message->node;
@@ -258,7 +271,8 @@ static void on_ended(void *context, struct connection *connection, const struct 
 	remove_unidentified(controller, connection);
 	if (connection->node_index >= 0) {
 		struct controller_node *node = &controller->nodes[connection->node_index];
-		struct launcher_process *process = controller_agent_process(controller, (size_t)connection->node_index);
+		struct launcher_process *process =
+			controller_agent_process(controller, (size_t)connection->node_index);
 
 		node->connection = NULL;
 		if (!node->moved) {
@@ -268,7 +282,8 @@ static void on_ended(void *context, struct connection *connection, const struct 
 			if (process && process->pid > 0)
 				node->ended_ms = clock_now_ms();
 			else
-				controller_mark_lost(controller, (size_t)connection->node_index, node->ended_why);
+				controller_mark_lost(controller, (size_t)connection->node_index,
+						     node->ended_why);
 		}
 	}
 	connection_close(connection);
@@ -327,8 +342,8 @@ void controller_tick(struct controller *controller, int64_t now_ms, bool slept)
 	controller_check_silence(controller, now_ms);
 	for (size_t i = 0; i < controller->count; i++)
 		if (controller->nodes[i].connection)
-			message_send(controller->nodes[i].connection, MESSAGE_HEARTBEAT, WIRE_ALL, 0, 0, NULL, NULL, 0,
-				   NULL);
+			message_send(controller->nodes[i].connection, MESSAGE_HEARTBEAT, WIRE_ALL,
+				     0, 0, NULL, NULL, 0, NULL);
 }
 
 void controller_pause(struct controller *controller, bool on)

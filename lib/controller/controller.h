@@ -47,12 +47,14 @@ struct controller_options {
 /* Make the secret, listen where the engine needs it, start the agents. Makes this process a child
  * subreaper. -ERR_UNAVAILABLE, -ERR_NETWORK. */
 int controller_start(struct loop *loop, const struct controller_options *options,
-	       const struct controller_events *events, struct controller **out, struct error *err);
+		     const struct controller_events *events, struct controller **out,
+		     struct error *err);
 
 /* To one node, or to all (WIRE_ALL). text is consumed. A node that cannot be reached any longer is
  * no error: it was or will be told by lost. */
-int controller_send(struct controller *controller, enum message_type type, uint32_t node, uint32_t attempt,
-	      uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err);
+int controller_send(struct controller *controller, enum message_type type, uint32_t node,
+		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
+		    size_t size, struct error *err);
 
 /* Beats, silences, strangers' deadlines; about every second, and after every wake-up. */
 void controller_tick(struct controller *controller, int64_t now_ms, bool slept);
@@ -65,8 +67,10 @@ void controller_reap(struct controller *controller);
 /* Stop or go on reading from the agents (beats still go out). */
 void controller_pause(struct controller *controller, bool on);
 
-bool controller_is_lost(const struct controller *controller, size_t node); /* it, or an agent on the way to it */
-const char *controller_tmpdir(const struct controller *controller, size_t node); /* its private one, "" unknown */
+bool controller_is_lost(const struct controller *controller,
+			size_t node); /* it, or an agent on the way to it */
+const char *controller_tmpdir(const struct controller *controller,
+			      size_t node); /* its private one, "" unknown */
 /* The port on which agents connect; 0 with socket pairs. */
 int controller_port(const struct controller *controller);
 /* The port at which node 0's agent answers who looks for the head's address: this process may be

@@ -7,15 +7,17 @@
 #include "overlay/connection.h"
 #include "overlay/listener.h"
 
-#define CONTROLLER_REAP_MS 500	   /* from the end of an agent's connection to that of its process */
-#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* at the door at once, beside the nodes that are expected */
+#define CONTROLLER_REAP_MS 500 /* from the end of an agent's connection to that of its process */
+#define CONTROLLER_MAX_UNAUTHENTICATED                                                             \
+	256 /* at the door at once, beside the nodes that are expected */
 
 struct controller_node {
-	struct connection *connection; /* straight from the head; NULL: through its parent, or not there */
-	char address[80];  /* where it listens for its children, "" not known */
+	struct connection
+		*connection; /* straight from the head; NULL: through its parent, or not there */
+	char address[80];    /* where it listens for its children, "" not known */
 	char dir[128];
 	bool hello_received; /* HELLO came */
-	bool placed;  /* it has its place in the tree */
+	bool placed;	     /* it has its place in the tree */
 	bool moved,
 		detached; /* below its parent; below the head although the tree says otherwise */
 	bool lost;
@@ -29,7 +31,7 @@ struct controller {
 	struct controller_events events;
 	struct secret secret;
 	char secret_source[4200]; /* with engines that have secret_from_cookie */
-	char secret_file[4200];   /* a file that holds the secret until all agents are there, or "" */
+	char secret_file[4200]; /* a file that holds the secret until all agents are there, or "" */
 	struct connection_owner owner;
 	struct listener *listener;
 	int probe_port; /* of node 0's agent, 0 not known */
@@ -39,7 +41,8 @@ struct controller {
 	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
-	int64_t silence_due_ms; /* no node is silent for too long before; 0: no node's silence counts */
+	int64_t silence_due_ms; /* no node is silent for too long before; 0: no node's silence
+				   counts */
 	bool paused, stopping;
 };
 

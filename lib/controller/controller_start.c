@@ -19,10 +19,10 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define OUTPUT_TAIL_MAX 600	   /* of what an engine has printed: its end */
-#define SCAN_MAX 16384	   /* in which an agent's complaint is looked for */
-#define LOST_END_MS 300    /* for the agents' ends, where a node is lost */
-#define LAUNCHER_EXIT_MS 700  /* for an engine that was told to end */
+#define OUTPUT_TAIL_MAX 600  /* of what an engine has printed: its end */
+#define SCAN_MAX 16384	     /* in which an agent's complaint is looked for */
+#define LOST_END_MS 300	     /* for the agents' ends, where a node is lost */
+#define LAUNCHER_EXIT_MS 700 /* for an engine that was told to end */
 
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
 {
@@ -73,8 +73,9 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 	}
 }
 
-static void describe_exit(const struct controller *controller, const struct launcher_process *process, int status,
-			 char *text, size_t size)
+static void describe_exit(const struct controller *controller,
+			  const struct launcher_process *process, int status, char *text,
+			  size_t size)
 {
 	char output_tail[OUTPUT_TAIL_MAX + 1];
 
@@ -96,22 +97,24 @@ static void describe_exit(const struct controller *controller, const struct laun
 		snprintf(text, size, "its agent ended with code %d", WEXITSTATUS(status));
 }
 
-static void describe_launcher(const struct controller *controller, int status, char *text, size_t size)
+static void describe_launcher(const struct controller *controller, int status, char *text,
+			      size_t size)
 {
 	char output_tail[700];
 	bool named = false;
 
 	controller_launcher_output(controller, output_tail, sizeof output_tail);
 	if (WIFSIGNALED(status))
-		snprintf(text, size, "%s was killed by signal %d", controller->options.launcher->name,
-			 WTERMSIG(status));
+		snprintf(text, size, "%s was killed by signal %d",
+			 controller->options.launcher->name, WTERMSIG(status));
 	else
 		snprintf(text, size, "%s ended with code %d before it was there",
 			 controller->options.launcher->name, WEXITSTATUS(status));
 	if (output_tail[0])
 		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
 	/* It may be one of these that is of another job, or made up. */
-	for (const char *const *name = controller->options.launcher->request_variables; name && *name; name++) {
+	for (const char *const *name = controller->options.launcher->request_variables;
+	     name && *name; name++) {
 		const char *value = env_get(controller->options.env, *name);
 
 		if (value && *value) {
@@ -127,11 +130,13 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 {
 	char *name = line + strlen(LAUNCHER_NO_AGENT), *why;
 
-	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) || !(why = strstr(name, ": ")))
+	if (strncmp(line, LAUNCHER_NO_AGENT, strlen(LAUNCHER_NO_AGENT)) ||
+	    !(why = strstr(name, ": ")))
 		return;
 	*why = '\0';
 	for (size_t i = 0; i < controller->count; i++)
-		if (!controller->nodes[i].hello_received && !strcmp(controller->options.alloc->nodes[i].name, name))
+		if (!controller->nodes[i].hello_received &&
+		    !strcmp(controller->options.alloc->nodes[i].name, name))
 			controller_mark_lost(controller, i, why + 2);
 }
 
@@ -176,7 +181,8 @@ void controller_reap(struct controller *controller)
 				controller_read_launcher_output(controller);
 				/* The engine itself, for all nodes. Its code proves nothing, but
 				 * agents that are not there now will not come. */
-				describe_launcher(controller, status, output_tail, sizeof output_tail);
+				describe_launcher(controller, status, output_tail,
+						  sizeof output_tail);
 				for (size_t n = 0; n < controller->count; n++)
 					if (!controller->nodes[n].hello_received &&
 					    (!process->nodes_covered || process->nodes_covered[n]))
@@ -223,7 +229,8 @@ void controller_launcher_output(const struct controller *controller, char *text,
 			continue;
 		if (used)
 			strcpy(text + used, "; ");
-		read_output_tail(&controller->processes[i], text + strlen(text), size - strlen(text));
+		read_output_tail(&controller->processes[i], text + strlen(text),
+				 size - strlen(text));
 		if (used && !text[used + 2])
 			text[used] = '\0';
 	}
@@ -273,7 +280,8 @@ static int start_launcher(struct controller *controller, struct error *err)
 	if (controller->options.launcher->single_host)
 		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 	else
-		rc = socket_own_addresses(controller_port(controller), address, sizeof address, err);
+		rc = socket_own_addresses(controller_port(controller), address, sizeof address,
+					  err);
 	/* The others have been told where the head is; only its own agent comes by this. */
 	if (rc && controller->options.launcher->secret_from_file) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
@@ -281,15 +289,18 @@ static int start_launcher(struct controller *controller, struct error *err)
 	}
 	job.controller_addresses = address;
 	if (!rc)
-		rc = controller->options.launcher->start(&job, &controller->processes, &controller->process_count, err);
+		rc = controller->options.launcher->start(&job, &controller->processes,
+							 &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);
 	for (size_t i = 0; !rc && i < controller->process_count; i++) {
 		struct connection *connection;
 
 		if (controller->processes[i].fd < 0)
 			continue;
-		rc = connection_open(controller->loop, controller->processes[i].fd, false, WIRE_ACCEPTS, &controller->secret,
-			       controller->options.alloc->job_id, &controller->owner, &connection, err);
+		rc = connection_open(controller->loop, controller->processes[i].fd, false,
+				     WIRE_ACCEPTS, &controller->secret,
+				     controller->options.alloc->job_id, &controller->owner,
+				     &connection, err);
 		if (!rc)
 			controller->unidentified[controller->unidentified_count++] = connection;
 	}
@@ -311,17 +322,20 @@ static int make_secret_source(struct controller *controller, struct error *err)
 	int rc;
 
 	if (!cookie) {
-		rc = secret_file_create(controller->options.env, &controller->secret, controller->secret_file, sizeof controller->secret_file - 8,
-				      err);
+		rc = secret_file_create(controller->options.env, &controller->secret,
+					controller->secret_file, sizeof controller->secret_file - 8,
+					err);
 		if (rc)
 			controller->secret_file[0] = '\0';
 		else
-			snprintf(controller->secret_source, sizeof controller->secret_source, "file:%s", controller->secret_file);
+			snprintf(controller->secret_source, sizeof controller->secret_source,
+				 "file:%s", controller->secret_file);
 		return rc;
 	}
 	secret_fingerprint(&controller->secret, nonce);
 	snprintf(controller->secret_source, sizeof controller->secret_source, "cookie:%s", nonce);
-	return secret_derive(cookie, controller->options.alloc->job_id, nonce, &controller->secret, err);
+	return secret_derive(cookie, controller->options.alloc->job_id, nonce, &controller->secret,
+			     err);
 }
 
 /* Of this run alone, also where it is made of PBS's cookie. */
@@ -340,14 +354,17 @@ static int make_secret(struct controller *controller, struct error *err)
 
 		snprintf(text, sizeof text,
 			 "made the secret %s: copy it to the other machines, unless they see this "
-			 "home", path);
+			 "home",
+			 path);
 		controller->events.note(controller->events.context, text);
 	}
-	return !rc && options->launcher->secret_from_cookie ? make_secret_source(controller, err) : rc;
+	return !rc && options->launcher->secret_from_cookie ? make_secret_source(controller, err)
+							    : rc;
 }
 
 int controller_start(struct loop *loop, const struct controller_options *options,
-	       const struct controller_events *events, struct controller **out, struct error *err)
+		     const struct controller_events *events, struct controller **out,
+		     struct error *err)
 {
 	struct controller *controller = calloc(1, sizeof *controller);
 	struct rlimit limit;
@@ -363,19 +380,25 @@ int controller_start(struct loop *loop, const struct controller_options *options
 	controller->owner = controller_connection_owner;
 	controller->owner.context = controller;
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
-	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED, sizeof *controller->unidentified);
-	rc = controller->nodes && controller->unidentified ? make_secret(controller, err) : error_memory(err, "the nodes");
+	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED,
+					  sizeof *controller->unidentified);
+	rc = controller->nodes && controller->unidentified ? make_secret(controller, err)
+							   : error_memory(err, "the nodes");
 	if (!rc)
 		rc = supervise_become_subreaper(err);
 	if (!rc && !options->launcher->uses_socket_pair) {
-		struct listener_events listener_source = {controller, on_authenticated, on_rejected};
+		struct listener_events listener_source = {controller, on_authenticated,
+							  on_rejected};
 		int port = 0;
 
 		if (options->launcher->secret_from_file && options->alloc->rendezvous)
-			rc = alloc_parse_rendezvous("the head", options->alloc->rendezvous, NULL, 0, &port, err);
+			rc = alloc_parse_rendezvous("the head", options->alloc->rendezvous, NULL, 0,
+						    &port, err);
 		if (!rc)
 			rc = listener_open(loop, port, &controller->secret, options->alloc->job_id,
-					   controller->count + listener_probe_limit(controller->count) + CONTROLLER_MAX_UNAUTHENTICATED,
+					   controller->count +
+						   listener_probe_limit(controller->count) +
+						   CONTROLLER_MAX_UNAUTHENTICATED,
 					   &listener_source, &controller->listener, err);
 	}
 	if (!rc)
@@ -421,7 +444,8 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	for (size_t i = 0; i < controller->count && controller->nodes; i++) {
 		if (!controller->nodes[i].connection)
 			continue;
-		connection_finish(controller->nodes[i].connection, timeout_ms < 500 ? timeout_ms : 500);
+		connection_finish(controller->nodes[i].connection,
+				  timeout_ms < 500 ? timeout_ms : 500);
 		connection_close(controller->nodes[i].connection);
 	}
 	listener_close(controller->listener);

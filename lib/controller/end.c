@@ -11,7 +11,7 @@
 #include "controller/job_internal.h"
 #include "process/supervise.h"
 
-#define SETTLE_MS 250					       /* see enum job_cause */
+#define SETTLE_MS 250	 /* see enum job_cause */
 #define STOPPED_MS 30000 /* for all ranks to end, once one has stopped with its work saved */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
@@ -41,8 +41,8 @@ void job_stop(struct job *job, int grace_ms)
 	if (job->phase != JOB_PHASE_END || deadline < job->deadline_ms)
 		job->deadline_ms = deadline;
 	job->phase = JOB_PHASE_END;
-	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0, json_pack("{s:i}", "grace_ms", grace_ms),
-		  NULL, 0, NULL);
+	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
+			json_pack("{s:i}", "grace_ms", grace_ms), NULL, 0, NULL);
 }
 
 static void clear_cause(struct job_result *result)
@@ -178,8 +178,9 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 		return;
 	if (job->failed && job->result->rank == rank)
 		return; /* it has said why: by an abort */
-	if (!is_first_cause(job, !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
-		   (int)code, (long)node))
+	if (!is_first_cause(job,
+			    !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
+			    (int)code, (long)node))
 		return;
 	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
 	/* A program that cannot be executed has no code of its own. */
@@ -232,16 +233,18 @@ json_t *job_report(const struct job_result *result)
 		next = "see first_cause";
 	else if (result->code)
 		next = "see the last lines of the rank, and its log with --log-dir";
-	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, s:O?, s:o, s:o}", "schema",
-			 "berth.run/1", "by",
+	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
+			 "s:O?, s:o, s:o}",
+			 "schema", "berth.run/1", "by",
 			 result->code ? json_string(result->by_program ? "program" : "berth")
 				      : json_string("program"),
 			 "code", result->code, "signal", result->signal, "rank",
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
-			 "last_lines", result->output_tail, "saved", json_text(result->saved), "next", json_text(next),
-			 "attempt", result->attempt, "ranks", result->ranks, "attempts",
-			 result->attempts, "left_out", result->excluded_nodes, "not_restarted",
+			 "last_lines", result->output_tail, "saved", json_text(result->saved),
+			 "next", json_text(next), "attempt", result->attempt, "ranks",
+			 result->ranks, "attempts", result->attempts, "left_out",
+			 result->excluded_nodes, "not_restarted",
 			 json_text(result->no_restart_reason), "stacks", json_text(result->stacks));
 }
 

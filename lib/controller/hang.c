@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does the job go on? The ranks' heartbeats as the head sees them, and what is done when there is
- * neither a step nor a line of output for too long: the agents look at their ranks, and the rank that
- * is behind is named. */
+ * neither a step nor a line of output for too long: the agents look at their ranks, and the rank
+ * that is behind is named. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +11,9 @@
 #include "controller/job_internal.h"
 #include "process/heartbeat.h"
 
-#define STACKS_MS 15000	    /* for the agents' answers: they have the stacks to fetch */
-#define STACK_LINES 60	    /* that are told; the report has all */
-#define NAMED_AT_MOST 64    /* ranks whose stacks are asked for */
+#define STACKS_MS 15000	 /* for the agents' answers: they have the stacks to fetch */
+#define STACK_LINES 60	 /* that are told; the report has all */
+#define NAMED_AT_MOST 64 /* ranks whose stacks are asked for */
 
 struct job_rank {
 	double steps; /* -1: it has said nothing */
@@ -61,7 +61,8 @@ static const struct plan_node *node_of(const struct job *job, size_t node)
 void job_handle_progress(struct job *job, size_t node, const json_t *text)
 {
 	const struct plan_node *at = node_of(job, node);
-	const json_t *steps = json_object_get(text, "steps"), *statuses = json_object_get(text, "words");
+	const json_t *steps = json_object_get(text, "steps"),
+		     *statuses = json_object_get(text, "words");
 
 	job_mark_active(job);
 	for (size_t i = 0; at && i < at->rank_count; i++) {
@@ -78,8 +79,8 @@ void job_handle_progress(struct job *job, size_t node, const json_t *text)
 	}
 }
 
-/* Are some behind others? The lowest and the highest number of those that have said one; the lowest is -1
- * where a few have said none: they are behind. Where most say none, it may be meant so. */
+/* Are some behind others? The lowest and the highest number of those that have said one; the lowest
+ * is -1 where a few have said none: they are behind. Where most say none, it may be meant so. */
 static bool steps_differ(const struct job *job, double *least, double *most)
 {
 	int reported = 0;
@@ -111,11 +112,12 @@ static void request_stacks(struct job *job, int64_t now_ms)
 				json_array_append_new(ranks, json_integer(i));
 	job->hang.stacks_requested_ms = now_ms;
 	job->hang.stacks_received = 0;
-	job_note(job, LOG_WARNING, "no step and no output for %d s (--hang-timeout): looking for the "
-				   "rank that is behind",
+	job_note(job, LOG_WARNING,
+		 "no step and no output for %d s (--hang-timeout): looking for the "
+		 "rank that is behind",
 		 job->request->hang_timeout_ms / 1000);
-	controller_send(job->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0, json_pack("{s:o}", "ranks", ranks), NULL, 0,
-		  NULL);
+	controller_send(job->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
+			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
 }
 
 static void append_stacks(struct job *job, const char *text)
@@ -137,8 +139,8 @@ void job_handle_stacks(struct job *job, size_t node, const json_t *text)
 	if (!at || !job->hang.stacks_requested_ms)
 		return;
 	for (size_t i = 0; i < at->rank_count; i++) {
-		const char *state = json_string_value(
-			json_array_get(json_object_get(text, "states"), i));
+		const char *state =
+			json_string_value(json_array_get(json_object_get(text, "states"), i));
 
 		job->hang.ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
 	}
@@ -147,8 +149,8 @@ void job_handle_stacks(struct job *job, size_t node, const json_t *text)
 	job->hang.stacks_received++;
 }
 
-/* What tells most: one that is stopped, then the lowest number, then one that the kernel holds. *alone:
- * there is no other like it. -1: all are alike. */
+/* What tells most: one that is stopped, then the lowest number, then one that the kernel holds.
+ * *alone: there is no other like it. -1: all are alike. */
 static int find_rank_behind(const struct job *job, bool *unique)
 {
 	double least, most;
@@ -182,7 +184,8 @@ static void describe(const struct job *job, int number, char *out, size_t size)
 					rank->status_text[0] ? " (" : "", rank->status_text,
 					rank->status_text[0] ? ")" : "", most);
 	else if (steps_differ(job, &least, &most))
-		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g", most);
+		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g",
+					most);
 	else if (rank->status_text[0])
 		used = (size_t)snprintf(out, size, " at: %s", rank->status_text);
 	if (used >= size)
@@ -221,7 +224,8 @@ static void fail(struct job *job)
 	job->hang.stacks = NULL;
 	if (rank < 0) {
 		job_fail(job, ERR_NETWORK, -1,
-			 "it hangs: no step and no output for %d s, and no rank is behind the others",
+			 "it hangs: no step and no output for %d s, and no rank is behind the "
+			 "others",
 			 seconds);
 		return;
 	}
@@ -231,8 +235,8 @@ static void fail(struct job *job)
 	if (job->failed)
 		return;
 	job_fail(job, ERR_NETWORK, (long)node,
-		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds, rank,
-		 job->request->alloc->nodes[node].name, unique ? "" : ", with others", how);
+		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds,
+		 rank, job->request->alloc->nodes[node].name, unique ? "" : ", with others", how);
 	job->result->rank = rank;
 }
 
@@ -255,7 +259,8 @@ void job_hang_tick(struct job *job, int64_t now_ms, bool slept)
 		hang->stacks_requested_ms = 0;
 		free(hang->stacks);
 		hang->stacks = NULL;
-	} else if (hang->stacks_received >= job->nodes_with_ranks || now_ms - hang->stacks_requested_ms >= STACKS_MS) {
+	} else if (hang->stacks_received >= job->nodes_with_ranks ||
+		   now_ms - hang->stacks_requested_ms >= STACKS_MS) {
 		fail(job);
 	}
 }

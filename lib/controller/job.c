@@ -46,7 +46,8 @@ static void forward_signal(struct job *job, int number)
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
-		job_note(job, LOG_NOTE, "%s was passed on to the ranks; the same again ends them at once",
+		job_note(job, LOG_NOTE,
+			 "%s was passed on to the ranks; the same again ends them at once",
 			 number == SIGINT ? "the interrupt" : "SIGTERM");
 }
 
@@ -130,7 +131,7 @@ static int64_t run_driver(struct job *job, int64_t now)
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
 {
 	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
-			 (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
+			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
 }
 
 void job_request_end(struct job *job, int grace_ms)
@@ -161,7 +162,8 @@ static void check_deadline(struct job *job, int64_t now)
 		controller_launcher_output(job->controller, output_tail, sizeof output_tail);
 		job_fail(job, ERR_NETWORK, -1,
 			 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
-			 job->request->start_timeout_ms / 1000, output_tail[0] ? "; " : "", output_tail);
+			 job->request->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
+			 output_tail);
 	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job, LOG_WARNING,
 			 "%zu of %zu nodes said in time which addresses of the head they reach",
@@ -199,7 +201,8 @@ static void run(struct job *job)
 			next = job->deadline_ms;
 		if (job->settle_ms && job->settle_ms < next)
 			next = job->settle_ms;
-		if (controller_silence_due(job->controller) && controller_silence_due(job->controller) < next)
+		if (controller_silence_due(job->controller) &&
+		    controller_silence_due(job->controller) < next)
 			next = controller_silence_due(job->controller);
 		if (job_time_due(job) && job_time_due(job) < next)
 			next = job_time_due(job);
@@ -218,7 +221,8 @@ static void run(struct job *job)
 			controller_tick(job->controller, now, slept);
 			job_hang_tick(job, now, slept);
 			job->tick_ms = now;
-		} else if (controller_silence_due(job->controller) && now >= controller_silence_due(job->controller)) {
+		} else if (controller_silence_due(job->controller) &&
+			   now >= controller_silence_due(job->controller)) {
 			controller_check_silence(job->controller, now);
 		}
 		job->woke_ms = now;
@@ -271,10 +275,12 @@ static void decide_restart(struct job *job)
 
 	if (job->start_sent_ms)
 		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
-	job->result->restart = request->should_restart && request->should_restart(request->restart_context, job->result);
-	controller_send(job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
-		  json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->restart),
-		  NULL, 0, NULL);
+	job->result->restart = request->should_restart &&
+			       request->should_restart(request->restart_context, job->result);
+	controller_send(
+		job->controller, MESSAGE_JOB_OVER, WIRE_ALL, 0, 0,
+		json_pack("{s:i, s:b}", "code", job->result->code, "again", job->result->restart),
+		NULL, 0, NULL);
 }
 
 static void clean(struct job *job)
@@ -323,8 +329,8 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	rc = prepare(&job, err);
 	job.signals.ready = on_signal;
 	if (!rc)
-		rc = loop_add_signals(job.loop, &job.signals, handled_signals, sizeof handled_signals / sizeof *handled_signals,
-				      err);
+		rc = loop_add_signals(job.loop, &job.signals, handled_signals,
+				      sizeof handled_signals / sizeof *handled_signals, err);
 	if (!rc)
 		rc = launch(&job, err);
 	if (!rc) {

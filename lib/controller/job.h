@@ -38,7 +38,8 @@ struct job_driver {
 	void *context;
 	/* The ranks are being started: what is sent now reaches them. cards: one a node; port: as
 	 * MASTER_PORT in the plan. Both are the job's. */
-	void (*starting)(void *context, struct job *job, const struct inventory *inventories, int port);
+	void (*starting)(void *context, struct job *job, const struct inventory *inventories,
+			 int port);
 	/* About every second, and at the time it asked for: when (as loop_now_ms) it wants to be
 	 * called again at the latest, 0: whenever. */
 	int64_t (*tick)(void *context, int64_t now_ms);
@@ -60,24 +61,26 @@ struct job_request {
 	const char *cwd;	  /* the ranks' folder; NULL: the agent's */
 	struct plan_request plan; /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
 	const char *log_dir;	  /* or NULL */
-	size_t spares;		  /* the last nodes of alloc: in place, without ranks; when one is lost
-				     the others go on */
+	size_t spares; /* the last nodes of alloc: in place, without ranks; when one is lost
+			  the others go on */
 	enum job_pmix pmix;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets the agent's stdin (engine fork alone) */
 	int node_timeout_ms;  /* silence after which a node is lost */
 	int start_timeout_ms; /* for all agents to be there */
-	int ranks_timeout_ms; /* for all nodes to have started their ranks, once told; 0: a minute */
+	int ranks_timeout_ms; /* for all nodes to have started their ranks, once told; 0: a minute
+			       */
 	int hang_timeout_ms;  /* without a step or output from any rank the job fails; 0: never */
-	bool want_heartbeats;	      /* ask for heartbeats, also without hang_timeout_ms: result's steps */
+	bool want_heartbeats; /* ask for heartbeats, also without hang_timeout_ms: result's steps */
 	size_t fanout;	      /* 0: TREE_FANOUT */
 	bool warn;	      /* before the allocation's end_time */
 	int64_t warn_before_ms;
-	int warn_signal; /* to the ranks then; 0: their stop file alone appears */
-	bool any_master_addr;	      /* the plan's head address does not matter: not tried from the nodes */
+	int warn_signal;      /* to the ranks then; 0: their stop file alone appears */
+	bool any_master_addr; /* the plan's head address does not matter: not tried from the nodes
+			       */
 	const struct job_driver *driver; /* or NULL */
-	/* The ranks have ended and the agents are there still: will the job be run again? Then agents
-	 * that nobody starts for us (engine hand) come back. May be NULL. */
+	/* The ranks have ended and the agents are there still: will the job be run again? Then
+	 * agents that nobody starts for us (engine hand) come back. May be NULL. */
 	bool (*should_restart)(void *context, const struct job_result *result);
 	void *restart_context;
 };
@@ -99,34 +102,35 @@ struct job_sink {
 
 /* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */
 struct job_result {
-	int code;	   /* exit code of the job: design.md section 5 */
-	bool by_program;   /* the code is a rank's; else berth's own */
-	int signal;	   /* that ended the rank; 0 */
-	int rank;	   /* -1: no rank's doing */
-	char *node;	   /* or NULL */
-	char *first_cause; /* a sentence; NULL when all went well */
-	json_t *output_tail;	   /* array of strings: the rank's last lines; NULL or empty */
+	int code;	     /* exit code of the job: design.md section 5 */
+	bool by_program;     /* the code is a rank's; else berth's own */
+	int signal;	     /* that ended the rank; 0 */
+	int rank;	     /* -1: no rank's doing */
+	char *node;	     /* or NULL */
+	char *first_cause;   /* a sentence; NULL when all went well */
+	json_t *output_tail; /* array of strings: the rank's last lines; NULL or empty */
 	int attempt;
 	int interrupted; /* the first signal that was forwarded; 0 */
-	int user_signal;	 /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2); 0 */
+	int user_signal; /* the first of the other signals that were forwarded (SIGUSR1, SIGUSR2); 0
+			  */
 	bool warned;	 /* the ranks were told that the job's time is nearly over */
 	bool time_left_known;
 	int64_t time_left_ms; /* of the job's time when that signal came, or else at the end */
-	bool lost_node;	 /* the first cause is that a node was lost */
-	bool oom;	 /* ... or the kernel's out-of-memory killer */
-	char *saved;	 /* what the program said that it saved (BERTH_REPORT), or NULL */
-	char *next;	 /* ... and what continues it */
-	char *unkilled;	 /* processes that could not be ended, or NULL */
+	bool lost_node;	      /* the first cause is that a node was lost */
+	bool oom;	      /* ... or the kernel's out-of-memory killer */
+	char *saved;	      /* what the program said that it saved (BERTH_REPORT), or NULL */
+	char *next;	      /* ... and what continues it */
+	char *unkilled;	      /* processes that could not be ended, or NULL */
 	json_t *ranks;	 /* array: {rank, node, code, signal, peak_memory_bytes} as they ended */
 	long node_index; /* of node, in the allocation; -1 */
 	bool *lost;	 /* [alloc->node_count]: whose agent did not come, or is gone or silent */
-	bool start_sent;	 /* the nodes were told to start their ranks */
-	int64_t run_ms; /* since then */
-	double steps;	 /* of the rank with the most, see process/heartbeat.h; -1: nobody has said */
-	bool restart;	 /* as job_request.again said */
+	bool start_sent; /* the nodes were told to start their ranks */
+	int64_t run_ms;	 /* since then */
+	double steps; /* of the rank with the most, see process/heartbeat.h; -1: nobody has said */
+	bool restart; /* as job_request.again said */
 	json_t *attempts, *excluded_nodes; /* by attempts.h, for the report; NULL elsewhere */
-	char *stacks;	 /* of ranks that hung, or NULL */
-	char *no_restart_reason;	 /* why there was no further attempt, or NULL */
+	char *stacks;			   /* of ranks that hung, or NULL */
+	char *no_restart_reason;	   /* why there was no further attempt, or NULL */
 };
 
 /* Run it. Blocks until everything has ended and nothing is left. Takes SIGINT, SIGTERM, SIGHUP,
@@ -137,8 +141,8 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	    struct error *err);
 void job_result_free(struct job_result *result); /* frees what it holds and clears it */
 
-/* For a driver. Write to the standard input of a node's ranks (-1: of all nodes'); -ERR_DATA: larger
- * than a message may be. A node that is lost is no error. */
+/* For a driver. Write to the standard input of a node's ranks (-1: of all nodes'); -ERR_DATA:
+ * larger than a message may be. A node that is lost is no error. */
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err);
 /* End the ranks; what they end with then is no failure. grace_ms as supervise_stop's. */
 void job_request_end(struct job *job, int grace_ms);

@@ -8,9 +8,9 @@
 #include "overlay/messages.h"
 #include "process/supervise.h"
 
-/* Once the tree stands and every card is here. A node that has moved sends its card through its parent,
- * and that may come before its last words on the old connection: what was sent to it by now would go
- * there, unread. */
+/* Once the tree stands and every card is here. A node that has moved sends its card through its
+ * parent, and that may come before its last words on the old connection: what was sent to it by now
+ * would go there, unread. */
 static void start_when_complete(struct job *job)
 {
 	struct error err = {0};
@@ -74,7 +74,7 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 		   gather->nodes >= job->nodes_with_ranks &&
 		   !gather_join(gather, job->node_count, &joined, &size, &err)) {
 		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
-			  message->sequence, NULL, joined, size, &err);
+				message->sequence, NULL, joined, size, &err);
 		gathers_drop(&job->gathers, gather);
 	}
 	free(joined);
@@ -90,9 +90,9 @@ static void route_fetch(struct job *job, const struct wire_message *message, jso
 	if (message->type == MESSAGE_FETCHED) {
 		if (!json_get_int("FETCHED", text, "to", 0, (int64_t)job->node_count - 1, &to,
 				  NULL))
-			controller_send(job->controller, MESSAGE_FETCHED, (uint32_t)to, message->attempt,
-				  message->sequence, json_incref(text), message->data,
-				  message->data_size, NULL);
+			controller_send(job->controller, MESSAGE_FETCHED, (uint32_t)to,
+					message->attempt, message->sequence, json_incref(text),
+					message->data, message->data_size, NULL);
 		return;
 	}
 	if (json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL))
@@ -104,10 +104,10 @@ static void route_fetch(struct job *job, const struct wire_message *message, jso
 		    rank >= node->ranks[0].rank + (int64_t)node->rank_count)
 			continue;
 		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)i, message->attempt,
-			  message->sequence,
-			  json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "from",
-				    (json_int_t)message->node),
-			  NULL, 0, NULL);
+				message->sequence,
+				json_pack("{s:I, s:I}", "rank", (json_int_t)rank, "from",
+					  (json_int_t)message->node),
+				NULL, 0, NULL);
 		return;
 	}
 }

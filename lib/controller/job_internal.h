@@ -22,10 +22,10 @@ enum job_phase {
  * for a stronger one that explains them. */
 enum job_cause {
 	CAUSE_STOPPED, /* a rank ended with ERR_STOPPED: the others are doing so, too */
-	CAUSE_CODE,   /* a rank ended with a code, or called abort */
-	CAUSE_RAISED, /* it was ended by a signal that failing programs raise themselves */
-	CAUSE_SIGNAL, /* ... by another signal */
-	CAUSE_BERTH,  /* an agent, a node, berth itself */
+	CAUSE_CODE,    /* a rank ended with a code, or called abort */
+	CAUSE_RAISED,  /* it was ended by a signal that failing programs raise themselves */
+	CAUSE_SIGNAL,  /* ... by another signal */
+	CAUSE_BERTH,   /* an agent, a node, berth itself */
 };
 
 struct job_node {
@@ -35,11 +35,11 @@ struct job_node {
 
 /* hang.c */
 struct job_hang {
-	struct job_rank *ranks; /* [plan.world_size], once START is sent */
-	int64_t active_ms;	/* the last step or output of any */
-	int64_t stacks_requested_ms;	/* LOOK was sent; 0 */
-	size_t stacks_received;		/* nodes that have answered */
-	char *stacks;		/* that they sent, or NULL */
+	struct job_rank *ranks;	     /* [plan.world_size], once START is sent */
+	int64_t active_ms;	     /* the last step or output of any */
+	int64_t stacks_requested_ms; /* LOOK was sent; 0 */
+	size_t stacks_received;	     /* nodes that have answered */
+	char *stacks;		     /* that they sent, or NULL */
 };
 
 struct job {
@@ -57,7 +57,7 @@ struct job {
 	size_t node_count, inventory_received, started, done;
 	struct job_node *nodes;
 	struct inventory *inventories; /* [node_count] */
-	int port;	       /* MASTER_PORT, held by node 0 */
+	int port;		       /* MASTER_PORT, held by node 0 */
 	size_t reach_nodes;
 	struct plan_reach reach;
 	int *reached, *shared;
@@ -69,7 +69,8 @@ struct job {
 	int64_t woke_ms, tick_ms;
 	int64_t start_sent_ms; /* START was sent; 0 */
 	struct job_hang hang;
-	int64_t end_ms, warn_ms; /* monotonic: the job's end, the warning; 0: not known, none or past */
+	int64_t end_ms,
+		warn_ms; /* monotonic: the job's end, the warning; 0: not known, none or past */
 	struct {
 		int signal;
 		int64_t at_ms;
@@ -77,17 +78,21 @@ struct job {
 	int interrupts;
 };
 
-/* job.c: an agent was sent that signal: to all ranks, unless it is the one that was passed on just now. */
+/* job.c: an agent was sent that signal: to all ranks, unless it is the one that was passed on just
+ * now. */
 void job_handle_signal(struct job *job, int number);
 
 /* job_agents.c */
 struct controller_events job_controller_events(struct job *job);
 
 /* job_start.c */
-int job_start_probes(struct job *job, struct error *err); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
+int job_start_probes(struct job *job,
+		     struct error *err); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
 int job_handle_probed(struct job *job, const struct wire_message *message); /* 1: all are in */
-void job_start_ranks(struct job *job); /* plan, START to each node: -> JOB_PHASE_RUN; or the job fails */
-void job_fail_not_started(struct job *job); /* its deadline is over: who has not said STARTED fails the job */
+void job_start_ranks(
+	struct job *job); /* plan, START to each node: -> JOB_PHASE_RUN; or the job fails */
+void job_fail_not_started(
+	struct job *job); /* its deadline is over: who has not said STARTED fails the job */
 
 /* job_check.c: what the program and the log folder make worth a note, once the plan is there. */
 void job_check_world_size(struct job *job);

@@ -44,16 +44,18 @@ int job_start_probes(struct job *job, struct error *err)
 	for (size_t i = 0; i < first->address_count; i++) {
 		char text[80];
 
-		candidate(&first->addresses[i], controller_probe_port(job->controller), text, sizeof text);
+		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
+			  sizeof text);
 		json_array_append_new(list, json_string(text));
 		job->shared[i] = -1;
 	}
 	job->reach = (struct plan_reach){first->address_count, job->reached, job->shared};
 	job->phase = JOB_PHASE_PROBE;
 	job->deadline_ms = clock_now_ms() + deadline_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
-	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
-			 json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms),
-			 NULL, 0, err);
+	return controller_send(
+		job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
+		json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms), NULL, 0,
+		err);
 }
 
 int job_handle_probed(struct job *job, const struct wire_message *message)
@@ -92,7 +94,8 @@ static int make_plan(struct job *job, struct error *err)
 	plan_request.port = job->port;
 	plan_request.spares = request->spares;
 	rc = plan_make(request->alloc, job->inventories, job->node_count, &plan_request,
-		       job->node_count > 1 && !request->any_master_addr ? &job->reach : NULL, request->env, &job->plan, err);
+		       job->node_count > 1 && !request->any_master_addr ? &job->reach : NULL,
+		       request->env, &job->plan, err);
 	if (rc)
 		return rc;
 	job->planned = true;
@@ -131,9 +134,8 @@ static json_t *log_dir_of_attempt(const struct job_request *request)
 {
 	const char *dir = request->log_dir;
 
-	return dir && dir[0] != '/' && request->cwd
-		       ? json_sprintf("%s/%s", request->cwd, dir)
-		       : json_text(dir);
+	return dir && dir[0] != '/' && request->cwd ? json_sprintf("%s/%s", request->cwd, dir)
+						    : json_text(dir);
 }
 
 static int send_job(struct job *job, struct error *err)
@@ -159,18 +161,19 @@ static int send_job(struct job *job, struct error *err)
 				 job->plan.world_size, "names", names, "first", first, "counts",
 				 counts, "log_dir", log_dir_of_attempt(request), "pmix",
 				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
-				 request->pass_stdin && request->launcher->uses_socket_pair, "input",
-				 request->driver && !request->driver->no_input, "watch",
-				 request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
-				 json_text(env_get(request->env, "BERTH_STOP_FILE")));
+				 request->pass_stdin && request->launcher->uses_socket_pair,
+				 "input", request->driver && !request->driver->no_input, "watch",
+				 request->want_heartbeats || request->hang_timeout_ms > 0,
+				 "stop_file", json_text(env_get(request->env, "BERTH_STOP_FILE")));
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
 		json_decref(text);
 		rc = error_memory(err, "the ranks' program");
 	} else {
-		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL, (uint32_t)job->plan.attempt, 0,
-			       text, data.data, data.size, err);
+		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL,
+				     (uint32_t)job->plan.attempt, 0, text, data.data, data.size,
+				     err);
 	}
 	bytes_free(&data);
 	free(envp);
@@ -211,10 +214,12 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	const char *stop = env_get(job->request->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json", controller_tmpdir(job->controller, index));
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json",
+		 controller_tmpdir(job->controller, index));
 	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
 	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(job->controller, index));
-	snprintf(report, sizeof report, "%s/report.json", controller_tmpdir(job->controller, index));
+	snprintf(report, sizeof report, "%s/report.json",
+		 controller_tmpdir(job->controller, index));
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
 	plan_request.report = report;
 	plan_request.plan_file = plan_file;
@@ -251,10 +256,10 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	} else {
 		job->nodes[index].running = node->rank_count;
 		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
-			       (uint32_t)job->plan.attempt, 0,
-			       json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					 plan_file_to_json(&job->plan, index)),
-			       data.data, data.size, err);
+				     (uint32_t)job->plan.attempt, 0,
+				     json_pack("{s:o, s:o}", "ranks", ranks, "plan",
+					       plan_file_to_json(&job->plan, index)),
+				     data.data, data.size, err);
 	}
 	bytes_free(&data);
 	return rc;
@@ -279,7 +284,7 @@ static int send_start(struct job *job, struct error *err)
 	job->phase = JOB_PHASE_RUN;
 	if (!rc && job->request->driver)
 		job->request->driver->starting(job->request->driver->context, job, job->inventories,
-					    job->port);
+					       job->port);
 	return rc;
 }
 
@@ -310,6 +315,7 @@ void job_fail_not_started(struct job *job)
 				 job->request->alloc->nodes[i].name);
 	}
 	if (first_late >= 0)
-		job_fail(job, ERR_NETWORK, first_late, "no word that the ranks of %s were started within %d s",
-			 names, ranks_timeout_ms(job) / 1000);
+		job_fail(job, ERR_NETWORK, first_late,
+			 "no word that the ranks of %s were started within %d s", names,
+			 ranks_timeout_ms(job) / 1000);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The job's time: how much is left, and the warning before it is over. The scheduler's end is a time of
- * day; from the job's start on it is counted by the monotonic clock, which nobody sets. */
+/* The job's time: how much is left, and the warning before it is over. The scheduler's end is a
+ * time of day; from the job's start on it is counted by the monotonic clock, which nobody sets. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,8 @@ static const char *signal_name(int number)
 void job_request_stop(struct job *job, int number, const char *why)
 {
 	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
-		  json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0, NULL);
+			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
+			NULL);
 }
 
 void job_time_check(struct job *job, int64_t now)

@@ -24,30 +24,33 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 				 "scheduler for more, or for fewer spares",
 				 spares, nodes == 1 ? "is" : "are", nodes);
 	if (least > nodes - spares)
-		return error_set(err, ERR_USAGE,
-				 "--min-nodes %zu: the ranks have %zu node%s from the start%s; expected "
-				 "at most that",
-				 least, nodes - spares, nodes - spares == 1 ? "" : "s",
-				 spares ? ", without the spares" : "");
+		return error_set(
+			err, ERR_USAGE,
+			"--min-nodes %zu: the ranks have %zu node%s from the start%s; expected "
+			"at most that",
+			least, nodes - spares, nodes - spares == 1 ? "" : "s",
+			spares ? ", without the spares" : "");
 	if (alloc->rendezvous && (spares || (least && least < nodes)))
-		return error_set(err, ERR_USAGE,
-				 "%s: here each machine was started by itself, and the job needs all "
-				 "of them; a machine that was lost may come back to it",
-				 spares ? "--spares" : "--min-nodes");
+		return error_set(
+			err, ERR_USAGE,
+			"%s: here each machine was started by itself, and the job needs all "
+			"of them; a machine that was lost may come back to it",
+			spares ? "--spares" : "--min-nodes");
 	return 0;
 }
 
-int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy, struct node_pool *out,
-	     struct error *err)
+int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy,
+		  struct node_pool *out, struct error *err)
 {
 	size_t count = alloc->node_count;
 	struct node_pool node_pool = {.alloc = alloc,
-			    .active = calloc(count, sizeof *node_pool.active),
-			    .spares = calloc(count, sizeof *node_pool.spares),
-			    .failures = calloc(count, sizeof *node_pool.failures),
-			    .excluded_nodes = json_array()};
+				      .active = calloc(count, sizeof *node_pool.active),
+				      .spares = calloc(count, sizeof *node_pool.spares),
+				      .failures = calloc(count, sizeof *node_pool.failures),
+				      .excluded_nodes = json_array()};
 
-	if (!node_pool.active || !node_pool.spares || !node_pool.failures || !node_pool.excluded_nodes) {
+	if (!node_pool.active || !node_pool.spares || !node_pool.failures ||
+	    !node_pool.excluded_nodes) {
 		node_pool_free(&node_pool);
 		return error_memory(err, "the nodes");
 	}
@@ -80,8 +83,9 @@ int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct
 	if (!out->nodes)
 		return error_memory(err, "the nodes");
 	for (size_t i = 0; i < out->node_count; i++) {
-		size_t node = i < node_pool->active_count ? node_pool->active[i]
-						     : node_pool->spares[i - node_pool->active_count];
+		size_t node = i < node_pool->active_count
+				      ? node_pool->active[i]
+				      : node_pool->spares[i - node_pool->active_count];
 
 		out->nodes[i] = node_pool->alloc->nodes[node];
 		if ((int)node == node_pool->alloc->this_node)
@@ -111,8 +115,9 @@ static void send_note(const struct note_sink *note_sink, const char *format, ...
 static void exclude_node(struct node_pool *node_pool, size_t node, const char *why, int attempt)
 {
 	json_array_append_new(node_pool->excluded_nodes,
-			      json_pack("{s:s, s:s, s:i}", "node", node_pool->alloc->nodes[node].name,
-					"why", why, "attempt", attempt));
+			      json_pack("{s:s, s:s, s:i}", "node",
+					node_pool->alloc->nodes[node].name, "why", why, "attempt",
+					attempt));
 }
 
 static void drop(size_t *list, size_t *count, size_t at)
@@ -132,16 +137,18 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 		node_pool->active[at] = node_pool->spares[0];
 		drop(node_pool->spares, &node_pool->spare_count, 0);
 		send_note(note_sink, "%s is left out (%s): %s, a spare, takes its place", name, why,
-		     node_pool->alloc->nodes[node_pool->active[at]].name);
+			  node_pool->alloc->nodes[node_pool->active[at]].name);
 	} else if (node_pool->active_count > node_pool->min_nodes) {
 		drop(node_pool->active, &node_pool->active_count, at);
-		send_note(note_sink, "%s is left out (%s): the job goes on with %zu node%s", name, why,
-		     node_pool->active_count, node_pool->active_count == 1 ? "" : "s");
+		send_note(note_sink, "%s is left out (%s): the job goes on with %zu node%s", name,
+			  why, node_pool->active_count, node_pool->active_count == 1 ? "" : "s");
 	} else {
 		if (lost)
-			send_note(note_sink, "%s is lost and tried again: no spare is there, and %zu node%s "
-				     "needed (--min-nodes)",
-			     name, node_pool->min_nodes, node_pool->min_nodes == 1 ? " is" : "s are");
+			send_note(note_sink,
+				  "%s is lost and tried again: no spare is there, and %zu node%s "
+				  "needed (--min-nodes)",
+				  name, node_pool->min_nodes,
+				  node_pool->min_nodes == 1 ? " is" : "s are");
 		return 0;
 	}
 	exclude_node(node_pool, node, why, attempt);
@@ -149,7 +156,7 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 }
 
 size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
-		  void (*note)(void *context, const char *text), void *context)
+			void (*note)(void *context, const char *text), void *context)
 {
 	const struct note_sink note_sink = {note, context};
 	size_t active = node_pool->active_count, gone = 0, out = 0;
@@ -159,7 +166,7 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		if (!result->lost || !result->lost[active + i])
 			continue;
 		send_note(&note_sink, "%s, a spare, is lost and left out",
-		     node_pool->alloc->nodes[node_pool->spares[i]].name);
+			  node_pool->alloc->nodes[node_pool->spares[i]].name);
 		exclude_node(node_pool, node_pool->spares[i], "lost, a spare", result->attempt);
 		drop(node_pool->spares, &node_pool->spare_count, i);
 		out++;

@@ -9,9 +9,10 @@
 #define EXPLAIN_SUBSTRINGS 3
 
 struct explain_row {
-	const char *substrings[EXPLAIN_SUBSTRINGS]; /* all must be in one line, as they are; the first is there */
-	const char *cause, *fix;	  /* each a sentence without its full stop */
-	const char *source;		  /* where it is from */
+	const char *substrings[EXPLAIN_SUBSTRINGS]; /* all must be in one line, as they are; the
+						       first is there */
+	const char *cause, *fix;		    /* each a sentence without its full stop */
+	const char *source;			    /* where it is from */
 };
 extern const struct explain_row explain_rows[];
 extern const size_t explain_row_count;

@@ -213,7 +213,8 @@ static int read_pattern(const char *expr, const char **p, struct pattern *out, s
 				return bad(expr, *p, "a control character in a name", err);
 			/* Names become words of command lines and parts of file names. */
 			if (**p == '/' || (**p == '-' && *p == start))
-				return bad(expr, *p, "no host name has a '/' or begins with '-'", err);
+				return bad(expr, *p, "no host name has a '/' or begins with '-'",
+					   err);
 			++*p;
 		}
 		group->literal_size = (size_t)(*p - group->literal);

@@ -9,7 +9,7 @@
 
 /* Limits that no expression exceeds; past them -ERR_DATA. */
 #define HOSTLIST_MAX_HOSTS 262144    /* hosts of one list */
-#define HOSTLIST_MAX_NAME 255        /* bytes of one name */
+#define HOSTLIST_MAX_NAME 255	     /* bytes of one name */
 #define HOSTLIST_MAX_TEXT (16 << 20) /* bytes of an expression or a node file */
 #define HOSTFILE_MAX_SLOTS 100000    /* of one host */
 
@@ -43,9 +43,9 @@ int nodefile_parse(const char *text, size_t size, struct hosts *out, struct erro
 /* The same from a file: -ERR_INPUT when it cannot be read, -ERR_DATA when too large. */
 int nodefile_read(const char *path, struct hosts *out, struct error *err);
 
-/* Read a host file's text, which people write: a host a line as above, or "HOST slots=N" as Open MPI
- * has it. A host that is there twice is -ERR_DATA with both lines: Open MPI adds up its slots, and a
- * mistake would go unseen. */
+/* Read a host file's text, which people write: a host a line as above, or "HOST slots=N" as Open
+ * MPI has it. A host that is there twice is -ERR_DATA with both lines: Open MPI adds up its slots,
+ * and a mistake would go unseen. */
 int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
 int hostfile_read(const char *path, struct hosts *out, struct error *err); /* as nodefile_read */
 

@@ -41,16 +41,15 @@ static const char *suffix(const struct split *s)
 
 static bool alike(const struct split *a, const struct split *b)
 {
-	return a->digits && b->digits && a->stem == b->stem &&
-	       !memcmp(a->name, b->name, a->stem) && !strcmp(suffix(a), suffix(b));
+	return a->digits && b->digits && a->stem == b->stem && !memcmp(a->name, b->name, a->stem) &&
+	       !strcmp(suffix(a), suffix(b));
 }
 
 /* Does b follow a inside of one range? Padding is the low end's width. */
 static bool follows(const struct split *a, const struct split *b, size_t low_width)
 {
 	return b->number == a->number + 1 &&
-	       (b->digits == low_width ||
-		(b->digits > low_width && b->name[b->stem] != '0'));
+	       (b->digits == low_width || (b->digits > low_width && b->name[b->stem] != '0'));
 }
 
 static void put_ranges(FILE *out, const char *const *names, size_t count)

@@ -62,7 +62,7 @@ static int grow(struct idset *set, size_t count)
 
 	if (count > SMALL_CHUNKS) {
 		chunks = realloc(set->chunks == set->small ? NULL : set->chunks,
-				count * sizeof *chunks);
+				 count * sizeof *chunks);
 		if (chunks && set->chunks == set->small)
 			memcpy(chunks, set->small, set->count * sizeof *chunks);
 	}

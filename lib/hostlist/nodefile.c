@@ -36,7 +36,7 @@ static size_t hash_name(const char *name, size_t size)
 }
 
 static size_t *slot_of(const struct table *table, const struct hosts *hosts, const char *name,
-			size_t size)
+		       size_t size)
 {
 	for (size_t i = hash_name(name, size);; i++) {
 		size_t *place = &table->places[i & (table->size - 1)];
@@ -91,10 +91,12 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	size_t *place = slot_of(table, hosts, name, size);
 
 	if (*place && table->lines)
-		return error_set(err, ERR_DATA,
-				 "host '%.*s' is there already, on line %zu; name each host once, with "
-				 "slots=N behind it for N ranks (a scheduler's node file needs no "
-				 "--hostfile)", (int)size, name, table->lines[*place - 1]);
+		return error_set(
+			err, ERR_DATA,
+			"host '%.*s' is there already, on line %zu; name each host once, with "
+			"slots=N behind it for N ranks (a scheduler's node file needs no "
+			"--hostfile)",
+			(int)size, name, table->lines[*place - 1]);
 	if (*place) {
 		hosts->slots[*place - 1]++;
 		return 0;
@@ -134,9 +136,10 @@ static int read_slots(const char *line, size_t *size, int *slots, struct error *
 	*size = name;
 	return 0;
 bad:
-	return error_set(err, ERR_DATA, "'%.*s' behind a host; expected nothing, or slots=N with N from "
-			 "1 to %d", (int)(*size - at < 60 ? *size - at : 60), line + at,
-			 HOSTFILE_MAX_SLOTS);
+	return error_set(err, ERR_DATA,
+			 "'%.*s' behind a host; expected nothing, or slots=N with N from "
+			 "1 to %d",
+			 (int)(*size - at < 60 ? *size - at : 60), line + at, HOSTFILE_MAX_SLOTS);
 }
 
 static int check_name(const char *name, size_t size, struct error *err)
@@ -148,7 +151,8 @@ static int check_name(const char *name, size_t size, struct error *err)
 		unsigned char c = (unsigned char)name[i];
 
 		if (c <= ' ' || c == 0x7f || strchr(",[]/", c) || (c == '-' && !i))
-			return error_set(err, ERR_DATA, "'%.*s': character %zu does not belong in a host "
+			return error_set(err, ERR_DATA,
+					 "'%.*s': character %zu does not belong in a host "
 					 "name; expected one name a line",
 					 (int)(size < 60 ? size : 60), name, i + 1);
 	}
@@ -186,8 +190,8 @@ static int parse(const char *text, size_t size, bool once, struct hosts *out, st
 	int rc = 0;
 
 	if (size > HOSTLIST_MAX_TEXT)
-		return error_set(err, ERR_DATA, "node file of %zu bytes; expected at most %d",
-				 size, HOSTLIST_MAX_TEXT);
+		return error_set(err, ERR_DATA, "node file of %zu bytes; expected at most %d", size,
+				 HOSTLIST_MAX_TEXT);
 	if (once && !(table.lines = calloc(1, sizeof *table.lines)))
 		return error_memory(err, "the host file");
 	while (!rc && size) {

@@ -32,12 +32,12 @@ static int nic_with_net(const struct inventory *inventory, const char *name)
 }
 
 static void inspect_iface(const struct inventory *inventory, const char *sys_root, const char *name,
-		    int depth, struct iface_info *out);
+			  int depth, struct iface_info *out);
 
 /* What stands below a bond, a VLAN, a bridge: physical when any of it is; of several devices one
  * that is up, the first by name. */
-static void inspect_lower_devices(const struct inventory *inventory, const char *sys_root, const char *name,
-		       int depth, struct iface_info *out)
+static void inspect_lower_devices(const struct inventory *inventory, const char *sys_root,
+				  const char *name, int depth, struct iface_info *out)
 {
 	char dir[PATH_MAX];
 	struct dirent **list;
@@ -55,8 +55,9 @@ static void inspect_lower_devices(const struct inventory *inventory, const char 
 		if (below.type != IFACE_PHYSICAL)
 			continue;
 		out->type = IFACE_PHYSICAL;
-		if (out->nic < 0 || (inventory->nics[out->nic].state != NIC_STATE_UP && below.nic >= 0 &&
-				     inventory->nics[below.nic].state == NIC_STATE_UP))
+		if (out->nic < 0 ||
+		    (inventory->nics[out->nic].state != NIC_STATE_UP && below.nic >= 0 &&
+		     inventory->nics[below.nic].state == NIC_STATE_UP))
 			out->nic = below.nic;
 	}
 	sys_list_free(list, count);
@@ -85,7 +86,7 @@ static bool is_container_veth(const char *sys_root, const char *name)
 }
 
 static void inspect_iface(const struct inventory *inventory, const char *sys_root, const char *name,
-		    int depth, struct iface_info *out)
+			  int depth, struct iface_info *out)
 {
 	static const char *const stacked[] = {"bond", "vlan", "team", "macvlan", "ipvlan"};
 	char devtype[32];
@@ -162,8 +163,8 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 		    (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6))
 			continue;
 
-		struct inventory_address *addresses =
-			array_grow(inventory->addresses, inventory->address_count, sizeof *addresses);
+		struct inventory_address *addresses = array_grow(
+			inventory->addresses, inventory->address_count, sizeof *addresses);
 
 		if (!addresses)
 			return error_memory(err, "the addresses");
@@ -179,7 +180,8 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 		inspect_iface(inventory, sys_root, address->iface, 0, &iface_info);
 		if (at->ifa_flags & IFF_LOOPBACK)
 			iface_info.type = IFACE_LOOPBACK;
-		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) && iface_info.nic < 0)
+		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) &&
+			 iface_info.nic < 0)
 			iface_info.type = IFACE_PHYSICAL; /* no /sys: nothing speaks against it */
 		address->type = iface_info.type;
 		address->nic = iface_info.nic;

@@ -54,8 +54,7 @@ bool gpu_on_bus(const char *sys_root)
 	for (int i = 0; !found && i < count; i++) {
 		const char *name = list[i]->d_name;
 		struct hwloc_pcidev_attr_s pci = {
-			.class_id =
-				(unsigned short)(sys_number(0, "%s/%s/class", dir, name) >> 8)};
+			.class_id = (unsigned short)(sys_number(0, "%s/%s/class", dir, name) >> 8)};
 		struct pci_id id;
 
 		if ((pci.class_id >> 8 != 0x03 && pci.class_id >> 8 != 0x12) ||

@@ -177,11 +177,13 @@ static void read_memory_limit(struct discovery *discovery)
 		return;
 	if (file_read("/proc/self/cgroup", 1 << 20, &text, &size, NULL) != 0)
 		return;
-	discovery->inventory->memory_limit_bytes = cgroup_memory_limit(discovery->source->sys_root, text);
+	discovery->inventory->memory_limit_bytes =
+		cgroup_memory_limit(discovery->source->sys_root, text);
 	free(text);
 }
 
-int inventory_discover(const struct inventory_source *source, struct inventory *out, struct error *err)
+int inventory_discover(const struct inventory_source *source, struct inventory *out,
+		       struct error *err)
 {
 	struct inventory inventory = {0};
 	struct discovery discovery = {.source = source, .inventory = &inventory};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A machine in the making: what the files of this stage share while inventory_discover runs. Nothing
- * here outlives that call. */
+/* A machine in the making: what the files of this stage share while inventory_discover runs.
+ * Nothing here outlives that call. */
 #ifndef BERTH_INVENTORY_INVENTORY_INTERNAL_H
 #define BERTH_INVENTORY_INVENTORY_INTERNAL_H
 
@@ -42,9 +42,11 @@ struct locality {
 	int package;
 	bool known; /* narrower than the machine, or the machine has one package */
 };
-int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out, struct error *err);
+int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out,
+			 struct error *err);
 /* Of a PCI function that hwloc does not have: by the NUMA node that /sys tells, -1 unknown. */
-int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out, struct error *err);
+int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
+			      struct error *err);
 void topology_locality_clear(struct locality *locality);
 hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci); /* or NULL */
 const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
@@ -52,7 +54,8 @@ const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NU
 /* gpu.c: every GPU, sorted, with partitions; then what the drivers know. */
 int gpu_read(struct discovery *discovery, struct error *err);
 bool gpu_on_bus(const char *sys_root); /* does /sys show any? Far cheaper than hwloc's I/O */
-int gpu_insert(struct discovery *discovery, size_t at, struct error *err); /* an empty GPU at index at */
+int gpu_insert(struct discovery *discovery, size_t at,
+	       struct error *err); /* an empty GPU at index at */
 /* Another entry after gpus[at], on the same function: a copy without its UUID. */
 int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err);
 void gpu_clear(struct inventory_gpu *gpu);
@@ -85,9 +88,9 @@ struct device {
 	char pci[20]; /* "" when none */
 	uint16_t vendor, device, pci_class;
 	hwloc_obj_t obj;
-	int numa_os; /* as /sys tells, -1 unknown */
-	bool cxi;    /* a Slingshot driver stands behind it */
-	bool last_resort;  /* wireless or USB: not the job's while there is another */
+	int numa_os;	  /* as /sys tells, -1 unknown */
+	bool cxi;	  /* a Slingshot driver stands behind it */
+	bool last_resort; /* wireless or USB: not the job's while there is another */
 	size_t net_count, rdma_count;
 	struct device_net *nets;
 	struct device_rdma *rdmas;

@@ -30,7 +30,8 @@ static int ids_from_json(const json_t *row, uint16_t *vendor, uint16_t *device, 
 	if (strlen(id) != 9 || id[4] != ':' || hex4(id, vendor) || hex4(id + 5, device) ||
 	    hex4(class, pci_class))
 		return error_set(err, ERR_DATA,
-				 INVENTORY_NAME ": id \"%s\", class \"%s\"; expected \"10de:2335\", \"0302\"",
+				 INVENTORY_NAME
+				 ": id \"%s\", class \"%s\"; expected \"10de:2335\", \"0302\"",
 				 id, class);
 	return 0;
 }
@@ -114,14 +115,16 @@ static int nic_from_json(const json_t *row, int packages, struct inventory_nic *
 	if (!rc && inventory_parse_kind(kind, &nic->kind) != 0)
 		rc = error_set(err, ERR_DATA,
 			       INVENTORY_NAME ": a NIC of kind \"%s\"; expected \"infiniband\", "
-				    "\"slingshot\", \"efa\", \"fabric\", \"roce\" or "
-				    "\"ethernet\"",
+					      "\"slingshot\", \"efa\", \"fabric\", \"roce\" or "
+					      "\"ethernet\"",
 			       kind);
 	if (!rc)
-		rc = inventory_get_number(row, "state", NIC_STATE_UNKNOWN, NIC_STATE_UP, &state, err);
+		rc = inventory_get_number(row, "state", NIC_STATE_UNKNOWN, NIC_STATE_UP, &state,
+					  err);
 	nic->state = (enum nic_state)state;
 	if (!rc)
-		rc = json_get_int(INVENTORY_NAME, row, "speed", -1, INT64_MAX, &nic->speed_mbps, err);
+		rc = json_get_int(INVENTORY_NAME, row, "speed", -1, INT64_MAX, &nic->speed_mbps,
+				  err);
 	if (!rc)
 		rc = inventory_get_set(row, "numa", &nic->numa_os, err);
 	if (!rc)

@@ -16,15 +16,15 @@ struct core_row {
 	int package, numa, count, step;
 };
 
-static int add_core(struct inventory *inventory, const struct core_row *row, int k, struct idset *seen,
-		    struct error *err)
+static int add_core(struct inventory *inventory, const struct core_row *row, int k,
+		    struct idset *seen, struct error *err)
 {
 	struct inventory_core *core = &inventory->cores[inventory->core_count];
 
 	*core = (struct inventory_core){.core_logical = (int)inventory->core_count,
-				      .package = row->package,
-				      .numa_os = row->numa,
-				      .cpus_os = idset_new()};
+					.package = row->package,
+					.numa_os = row->numa,
+					.cpus_os = idset_new()};
 	inventory->core_count++;
 	if (!core->cpus_os)
 		return error_memory(err, INVENTORY_NAME);
@@ -32,16 +32,17 @@ static int add_core(struct inventory *inventory, const struct core_row *row, int
 		int cpu = id + k * row->step;
 
 		if (cpu > MAX_CPU || idset_has(seen, cpu))
-			return error_set(err, ERR_DATA, INVENTORY_NAME ": CPU %d in two cores or over %d",
-					 cpu, MAX_CPU);
+			return error_set(err, ERR_DATA,
+					 INVENTORY_NAME ": CPU %d in two cores or over %d", cpu,
+					 MAX_CPU);
 		if (idset_add(core->cpus_os, cpu) != 0 || idset_add(seen, cpu) != 0)
 			return error_memory(err, INVENTORY_NAME);
 	}
 	return 0;
 }
 
-static int core_row_from_json(json_t *json, size_t i, struct inventory *inventory, struct idset *seen,
-			      struct error *err)
+static int core_row_from_json(json_t *json, size_t i, struct inventory *inventory,
+			      struct idset *seen, struct error *err)
 {
 	struct core_row row;
 	struct idset *first = NULL;
@@ -87,7 +88,8 @@ static int cores_from_json(const json_t *json, struct inventory *inventory, stru
 	if (rc)
 		return rc;
 
-	struct inventory_core *fit = realloc(inventory->cores, (inventory->core_count + 1) * sizeof *fit);
+	struct inventory_core *fit =
+		realloc(inventory->cores, (inventory->core_count + 1) * sizeof *fit);
 
 	inventory->cores = fit ? fit : inventory->cores;
 	return 0;
@@ -113,7 +115,8 @@ static int numas_from_json(const json_t *json, struct inventory *inventory, stru
 		if (json_unpack(row, "[i,i,s,I!]", &numa->numa_os, &numa->package, &cpus, &bytes) ||
 		    numa->numa_os < 0 || numa->numa_os > MAX_CPU || numa->package < 0 ||
 		    numa->package >= (int)inventory->package_count || bytes < 0)
-			return inventory_bad_row("numas", i, "[numa, package, \"cpus\", bytes]", err);
+			return inventory_bad_row("numas", i, "[numa, package, \"cpus\", bytes]",
+						 err);
 		numa->memory_bytes = (uint64_t)bytes;
 		inventory->numa_count = i + 1;
 		rc = inventory_parse_set(cpus, &numa->cpus_os, err);
@@ -143,7 +146,8 @@ static int paths_from_json(const json_t *json, struct inventory *inventory, stru
 		const char *text = json_string_value(row);
 
 		if (!text || strlen(text) != nics || strspn(text, "0123456") != nics)
-			return inventory_bad_row("paths", i, "a digit from 0 to 6 for each NIC", err);
+			return inventory_bad_row("paths", i, "a digit from 0 to 6 for each NIC",
+						 err);
 		for (size_t n = 0; n < nics; n++)
 			inventory->path[i * nics + n] = (uint8_t)(text[n] - '0');
 	}
@@ -236,7 +240,7 @@ static int identity_from_json(const json_t *json, struct inventory *inventory, s
 	if (!rc && strcmp(format, "berth.card/1") != 0)
 		rc = error_set(err, ERR_DATA,
 			       INVENTORY_NAME ": format \"%s\", expected \"berth.card/1\"; is "
-				    "another version of berth on that node?",
+					      "another version of berth on that node?",
 			       format);
 	if (!rc)
 		rc = inventory_dup_text(&inventory->node, json, "node", true, err);

@@ -23,22 +23,22 @@
 
 /* Borrowed, at most max bytes. */
 int inventory_get_text(const json_t *object, const char *key, size_t max, const char **out,
-		  struct error *err);
+		       struct error *err);
 /* Into an array of size bytes. */
 int inventory_copy_text(char *out, size_t size, const json_t *object, const char *key,
-		   struct error *err);
+			struct error *err);
 /* malloced; unless it is needed it may be absent (*out stays). */
 int inventory_dup_text(char **out, const json_t *object, const char *key, bool needed,
-		  struct error *err);
+		       struct error *err);
 int inventory_get_number(const json_t *object, const char *key, int min, int max, int *out,
-		    struct error *err);
+			 struct error *err);
 int inventory_get_flag(const json_t *object, const char *key, bool *out, struct error *err);
 /* A new set from "0-3,8". */
 int inventory_parse_set(const char *text, struct idset **out, struct error *err);
 int inventory_get_set(const json_t *object, const char *key, struct idset **out, struct error *err);
 /* An array of at most max entries; borrowed. */
 int inventory_get_list(const json_t *object, const char *key, size_t max, json_t **out,
-		  struct error *err);
+		       struct error *err);
 /* -ERR_DATA: entry row of the list key is not what was expected. */
 int inventory_bad_row(const char *key, size_t row, const char *expected, struct error *err);
 

@@ -6,17 +6,19 @@
 #include <string.h>
 
 int inventory_get_text(const json_t *object, const char *key, size_t max, const char **out,
-		  struct error *err)
+		       struct error *err)
 {
 	int rc = json_get_string(INVENTORY_NAME, object, key, out, err);
 
 	if (!rc && strlen(*out) > max)
-		return error_set(err, ERR_DATA, INVENTORY_NAME ": \"%s\" has %zu bytes, expected at most %zu",
-				 key, strlen(*out), max);
+		return error_set(err, ERR_DATA,
+				 INVENTORY_NAME ": \"%s\" has %zu bytes, expected at most %zu", key,
+				 strlen(*out), max);
 	return rc;
 }
 
-int inventory_copy_text(char *out, size_t size, const json_t *object, const char *key, struct error *err)
+int inventory_copy_text(char *out, size_t size, const json_t *object, const char *key,
+			struct error *err)
 {
 	const char *text;
 	int rc = inventory_get_text(object, key, size - 1, &text, err);
@@ -26,7 +28,8 @@ int inventory_copy_text(char *out, size_t size, const json_t *object, const char
 	return rc;
 }
 
-int inventory_dup_text(char **out, const json_t *object, const char *key, bool needed, struct error *err)
+int inventory_dup_text(char **out, const json_t *object, const char *key, bool needed,
+		       struct error *err)
 {
 	const char *text;
 
@@ -42,7 +45,7 @@ int inventory_dup_text(char **out, const json_t *object, const char *key, bool n
 }
 
 int inventory_get_number(const json_t *object, const char *key, int min, int max, int *out,
-		    struct error *err)
+			 struct error *err)
 {
 	int64_t value;
 	int rc = json_get_int(INVENTORY_NAME, object, key, min, max, &value, err);
@@ -71,7 +74,8 @@ int inventory_parse_set(const char *text, struct idset **out, struct error *err)
 		return rc == -ERR_DATA ? error_prefix(err, INVENTORY_NAME) : rc;
 	if (idset_next(set, MAX_CPU) >= 0) {
 		idset_free(set);
-		return error_set(err, ERR_DATA, INVENTORY_NAME ": an id over %d in \"%.80s\"", MAX_CPU, text);
+		return error_set(err, ERR_DATA, INVENTORY_NAME ": an id over %d in \"%.80s\"",
+				 MAX_CPU, text);
 	}
 	*out = set;
 	return 0;
@@ -86,7 +90,7 @@ int inventory_get_set(const json_t *object, const char *key, struct idset **out,
 }
 
 int inventory_get_list(const json_t *object, const char *key, size_t max, json_t **out,
-		  struct error *err)
+		       struct error *err)
 {
 	int rc = json_get_array(INVENTORY_NAME, object, key, out, err);
 
@@ -99,8 +103,9 @@ int inventory_get_list(const json_t *object, const char *key, size_t max, json_t
 
 int inventory_bad_row(const char *key, size_t row, const char *expected, struct error *err)
 {
-	return error_set(err, ERR_DATA, INVENTORY_NAME ": entry %zu of \"%s\" is malformed; expected %s", row,
-			 key, expected);
+	return error_set(err, ERR_DATA,
+			 INVENTORY_NAME ": entry %zu of \"%s\" is malformed; expected %s", row, key,
+			 expected);
 }
 
 int inventory_parse_kind(const char *name, enum nic_kind *out)

@@ -215,19 +215,20 @@ static bool is_whole(const json_t *json, const struct inventory *inventory)
 
 json_t *inventory_to_json(const struct inventory *inventory)
 {
-	json_t *limit = inventory->memory_limit_bytes >= 0 ? json_integer(inventory->memory_limit_bytes)
-							 : json_null();
+	json_t *limit = inventory->memory_limit_bytes >= 0
+				? json_integer(inventory->memory_limit_bytes)
+				: json_null();
 
 	json_t *json =
 		json_pack("{s:s,s:o,s:b,s:o,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "format",
 			  "berth.card/1", "node", json_text(inventory->node), "this_system",
-			  inventory->this_system, "source", json_text(inventory->source), "packages",
-			  (json_int_t)inventory->package_count, "allowed",
+			  inventory->this_system, "source", json_text(inventory->source),
+			  "packages", (json_int_t)inventory->package_count, "allowed",
 			  set_to_json(inventory->allowed_cpus_os), "memory_limit", limit, "cores",
 			  cores_to_json(inventory), "numas", numas_to_json(inventory), "gpus",
 			  gpus_to_json(inventory), "nics", nics_to_json(inventory), "paths",
-			  paths_to_json(inventory), "addresses", addresses_to_json(inventory), "notes",
-			  notes_to_json(inventory));
+			  paths_to_json(inventory), "addresses", addresses_to_json(inventory),
+			  "notes", notes_to_json(inventory));
 
 	if (!is_whole(json, inventory)) {
 		json_decref(json);

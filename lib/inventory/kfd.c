@@ -101,8 +101,8 @@ static bool is_at(const struct inventory_gpu *gpu, const struct kfd_node *node)
 }
 
 /* Nodes of one function follow each other; gpus[at] is the function's first entry. */
-static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_node *nodes, size_t count,
-		      struct error *err)
+static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_node *nodes,
+		     size_t count, struct error *err)
 {
 	bool single = discovery->inventory->gpus[at].partition < 0;
 
@@ -135,7 +135,8 @@ static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_no
 }
 
 /* For each function with nodes its entries; AMD's other GPUs are not for this job. */
-static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes, size_t count, struct error *err)
+static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes, size_t count,
+		       struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
 

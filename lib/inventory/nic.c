@@ -108,7 +108,8 @@ static void read_pci(struct device *device, hwloc_obj_t obj)
 /* InfiniBand's addresses have 20 bytes, its ports a local identifier. */
 static void read_net_infos(struct device_net *net, hwloc_obj_t obj)
 {
-	const char *address = topology_obj_info(obj, "Address"), *port = topology_obj_info(obj, "Port");
+	const char *address = topology_obj_info(obj, "Address"),
+		   *port = topology_obj_info(obj, "Port");
 
 	if (address)
 		net->at.link = strlen(address) >= 20 * 3 - 1 ? LINK_INFINIBAND : LINK_ETHERNET;
@@ -239,11 +240,13 @@ static void attach_hwloc_objects(struct discovery *discovery, struct devices *de
 }
 
 /* One NIC, of the net and the RDMA device (either may be NULL) on one port. */
-static int add_nic(struct discovery *discovery, const struct device *device, const struct device_net *net,
-		const struct device_rdma *rdma, int port, struct error *err)
+static int add_nic(struct discovery *discovery, const struct device *device,
+		   const struct device_net *net, const struct device_rdma *rdma, int port,
+		   struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
-	struct inventory_nic *nics = array_grow(inventory->nics, inventory->nic_count, sizeof *nics);
+	struct inventory_nic *nics =
+		array_grow(inventory->nics, inventory->nic_count, sizeof *nics);
 
 	if (!nics)
 		return error_memory(err, "the NICs");
@@ -281,8 +284,9 @@ static int add_nic(struct discovery *discovery, const struct device *device, con
 	nic->management = (!net && !rdma) || device->last_resort ||
 			  (device->pci_class == 0x0280 && nic->kind == NIC_ETHERNET);
 
-	int rc = device->obj ? topology_locality_of(discovery, device->obj, &locality, err)
-			     : topology_locality_of_numa(discovery, device->numa_os, &locality, err);
+	int rc = device->obj
+			 ? topology_locality_of(discovery, device->obj, &locality, err)
+			 : topology_locality_of_numa(discovery, device->numa_os, &locality, err);
 	if (rc)
 		return rc;
 	nic->numa_os = locality.numa_os;
@@ -301,7 +305,8 @@ static const struct device_net *net_on(const struct device *device, int port, bo
 	return NULL;
 }
 
-static int add_device_nics(struct discovery *discovery, const struct device *device, struct error *err)
+static int add_device_nics(struct discovery *discovery, const struct device *device,
+			   struct error *err)
 {
 	int rc = 0;
 
@@ -310,8 +315,8 @@ static int add_device_nics(struct discovery *discovery, const struct device *dev
 		bool one = rdma->port_count == 1;
 
 		for (int port = 1; !rc && port <= rdma->port_count; port++)
-			rc = add_nic(discovery, device, r ? NULL : net_on(device, port, one), rdma, port,
-				  err);
+			rc = add_nic(discovery, device, r ? NULL : net_on(device, port, one), rdma,
+				     port, err);
 	}
 	if (device->rdma_count)
 		return rc;

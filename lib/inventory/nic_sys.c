@@ -194,9 +194,9 @@ static int add_net(struct devices *devices, const char *sys_root, const char *na
 	net->at.speed_mbps = sys_net_speed(sys_root, name);
 	net->at.link = sys_number(1, "%s/type", entry) == 32 ? LINK_INFINIBAND : LINK_ETHERNET;
 	device->last_resort = (sys_text(uevent, sizeof uevent, "%s/uevent", entry) == 0 &&
-			 strcmp(uevent, "DEVTYPE=wlan") == 0) ||
-			sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry) ||
-			is_usb(entry);
+			       strcmp(uevent, "DEVTYPE=wlan") == 0) ||
+			      sys_has("%s/wireless", entry) || sys_has("%s/phy80211", entry) ||
+			      is_usb(entry);
 	return 0;
 }
 

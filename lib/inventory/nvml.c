@@ -110,7 +110,7 @@ static void read_health(const struct nvml *nvml, nvml_handle handle, struct inve
 
 	if (!nvml->remapped_rows ||
 	    !check_health(nvml, gpu,
-		     nvml->remapped_rows(handle, &corrected, &uncorrected, &pending, &failed)))
+			  nvml->remapped_rows(handle, &corrected, &uncorrected, &pending, &failed)))
 		return;
 	if (failed)
 		set_fault(gpu, "NVML: row remapping failed, its memory is worn; it has to be "
@@ -151,8 +151,8 @@ static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *pare
 }
 
 /* With MIG on, gpus[at] becomes its MIG devices, an entry each. */
-static int read_mig(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle, size_t at,
-		    struct error *err)
+static int read_mig(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle,
+		    size_t at, struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
 	unsigned current = 0, pending, max = 0;
@@ -182,7 +182,7 @@ static int read_mig(struct discovery *discovery, const struct nvml *nvml, nvml_h
 	free(parent);
 	if (!rc && !found)
 		set_fault(&inventory->gpus[at], "MIG mode is on but no MIG device exists; an "
-					      "administrator makes some or turns it off");
+						"administrator makes some or turns it off");
 	return rc;
 }
 
@@ -217,7 +217,8 @@ static int find_or_add(struct discovery *discovery, struct pci_id id, const stru
 	gpu->pci_class = 0x0302;
 	gpu->os_devices = strdup("");
 	rc = topology_locality_of_numa(
-		discovery, (int)sys_number(-1, "%s/sys/bus/pci/devices/%s/numa_node", root, gpu->pci),
+		discovery,
+		(int)sys_number(-1, "%s/sys/bus/pci/devices/%s/numa_node", root, gpu->pci),
 		&locality, err);
 	if (rc)
 		return rc;
@@ -239,7 +240,7 @@ static int read_gpu(struct discovery *discovery, const struct nvml *nvml, nvml_h
 	info.bus_id[sizeof info.bus_id - 1] = '\0';
 	if (result != NVML_SUCCESS || pci_parse(info.bus_id, &id) != 0) {
 		inventory_note(discovery->inventory, "NVML has a GPU without a PCI address (%s)",
-			     nvml->error_string(result));
+			       nvml->error_string(result));
 		return 0;
 	}
 
@@ -295,7 +296,7 @@ static int read_all(struct discovery *discovery, const struct nvml *nvml, struct
 
 	if (result != NVML_SUCCESS) {
 		inventory_note(discovery->inventory, "NVML cannot count the GPUs: %s",
-			     nvml->error_string(result));
+			       nvml->error_string(result));
 		return 0;
 	}
 	disallow_unseen(discovery->inventory);
@@ -329,17 +330,18 @@ int nvml_read(struct discovery *discovery, struct error *err)
 	if (!nvml.library || !load_symbols(&nvml)) {
 		if (has_nvidia(discovery->inventory))
 			inventory_note(discovery->inventory,
-				     "%s: %s; UUIDs, MIG and health of the GPUs are unknown",
-				     name ? name : "libnvidia-ml.so.1",
-				     nvml.library ? "too old" : "not found");
+				       "%s: %s; UUIDs, MIG and health of the GPUs are unknown",
+				       name ? name : "libnvidia-ml.so.1",
+				       nvml.library ? "too old" : "not found");
 		goto out;
 	}
 
 	int result = nvml.init();
 
 	if (result != NVML_SUCCESS) {
-		inventory_note(discovery->inventory, "NVML does not start: %s; is the driver loaded?",
-			     nvml.error_string(result));
+		inventory_note(discovery->inventory,
+			       "NVML does not start: %s; is the driver loaded?",
+			       nvml.error_string(result));
 		goto out;
 	}
 	rc = read_all(discovery, &nvml, err);

@@ -53,16 +53,18 @@ static enum path_class class_by_tree(hwloc_obj_t a, hwloc_obj_t b)
 		return PATH_PIX;
 	if (is_bridge_to(ancestor, HWLOC_OBJ_BRIDGE_PCI))
 		/* One switch: an upstream port, where they meet, and a downstream port each. */
-		return bridges_below(ancestor, a) <= 1 && bridges_below(ancestor, b) <= 1 ? PATH_PIX
-										  : PATH_PXB;
+		return bridges_below(ancestor, a) <= 1 && bridges_below(ancestor, b) <= 1
+			       ? PATH_PIX
+			       : PATH_PXB;
 	if (is_bridge_to(ancestor, HWLOC_OBJ_BRIDGE_HOST))
 		return PATH_PHB;
 	return PATH_UNKNOWN;
 }
 
 /* By NUMA node and package, where the tree says nothing more. */
-static enum path_class class_by_locality(const struct inventory *inventory, const struct inventory_gpu *gpu,
-				const struct inventory_nic *nic)
+static enum path_class class_by_locality(const struct inventory *inventory,
+					 const struct inventory_gpu *gpu,
+					 const struct inventory_nic *nic)
 {
 	if (idset_count(gpu->numa_os) == 1 && idset_equal(gpu->numa_os, nic->numa_os))
 		return PATH_NODE;
@@ -87,9 +89,11 @@ int locality_read(struct discovery *discovery, struct error *err)
 			enum path_class path = PATH_UNKNOWN;
 
 			if (discovery->gpu_objs[g] && discovery->nic_objs[n])
-				path = class_by_tree(discovery->gpu_objs[g], discovery->nic_objs[n]);
+				path = class_by_tree(discovery->gpu_objs[g],
+						     discovery->nic_objs[n]);
 			if (path == PATH_UNKNOWN)
-				path = class_by_locality(inventory, &inventory->gpus[g], &inventory->nics[n]);
+				path = class_by_locality(inventory, &inventory->gpus[g],
+							 &inventory->nics[n]);
 			inventory->path[g * inventory->nic_count + n] = (uint8_t)path;
 		}
 	}

@@ -33,16 +33,17 @@ static struct idset *ids_of(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
  * (In captures of hwloc 1 the NUMA node is above the package.) */
 static int package_of(const struct discovery *discovery, hwloc_obj_t obj)
 {
-	hwloc_obj_t at =
-		obj->type == HWLOC_OBJ_PACKAGE
-			? obj
-			: hwloc_get_ancestor_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, obj);
+	hwloc_obj_t at = obj->type == HWLOC_OBJ_PACKAGE
+				 ? obj
+				 : hwloc_get_ancestor_obj_by_type(discovery->topology,
+								  HWLOC_OBJ_PACKAGE, obj);
 
 	if (at)
 		return (int)at->logical_index;
 	if (!obj->cpuset || hwloc_bitmap_iszero(obj->cpuset))
 		return -1;
-	for (at = NULL; (at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, at));)
+	for (at = NULL;
+	     (at = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PACKAGE, at));)
 		if (hwloc_bitmap_isincluded(obj->cpuset, at->cpuset))
 			return (int)at->logical_index;
 	return -1;
@@ -125,7 +126,8 @@ static int read_cores(struct discovery *discovery, struct error *err)
 	struct inventory_core *core = NULL;
 
 	while ((pu = hwloc_get_next_obj_by_type(discovery->topology, HWLOC_OBJ_PU, pu))) {
-		if (!hwloc_bitmap_isset(discovery->allowed, pu->os_index) || pu->os_index > IDSET_MAX)
+		if (!hwloc_bitmap_isset(discovery->allowed, pu->os_index) ||
+		    pu->os_index > IDSET_MAX)
 			continue;
 
 		hwloc_obj_t above =
@@ -149,7 +151,8 @@ static int read_cores(struct discovery *discovery, struct error *err)
 		if (!core || idset_add(core->cpus_os, cpu) != 0)
 			return error_memory(err, "the cores");
 	}
-	inventory_note(discovery->inventory, "the topology has no cores: each of its CPUs counts as one");
+	inventory_note(discovery->inventory,
+		       "the topology has no cores: each of its CPUs counts as one");
 	return 0;
 }
 
@@ -171,8 +174,8 @@ static int read_numas(struct discovery *discovery, struct error *err)
 			continue;
 		}
 
-		struct inventory_numa *numas =
-			array_grow(inventory->numas, inventory->numa_count, sizeof *inventory->numas);
+		struct inventory_numa *numas = array_grow(inventory->numas, inventory->numa_count,
+							  sizeof *inventory->numas);
 
 		if (!numas) {
 			idset_free(cpus);
@@ -195,7 +198,8 @@ int topology_read(struct discovery *discovery, struct error *err)
 	int packages = hwloc_get_nbobjs_by_type(discovery->topology, HWLOC_OBJ_PACKAGE);
 
 	inventory->package_count = packages > 0 ? (size_t)packages : 1;
-	discovery->allowed = hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(discovery->topology));
+	discovery->allowed =
+		hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(discovery->topology));
 	if (!discovery->allowed)
 		return error_memory(err, "the allowed CPUs");
 	/* Captures may allow CPUs that are not in them (offline siblings). */
@@ -228,7 +232,8 @@ int topology_read(struct discovery *discovery, struct error *err)
 }
 
 /* Nodes of set; those without CPUs (a GPU's memory, HBM) only where there are no others. */
-static struct idset *nodes_with_cpus(const struct discovery *discovery, hwloc_const_nodeset_t nodeset)
+static struct idset *nodes_with_cpus(const struct discovery *discovery,
+				     hwloc_const_nodeset_t nodeset)
 {
 	struct idset *all = ids_of(nodeset, NULL), *with = idset_new();
 
@@ -266,8 +271,8 @@ void topology_locality_clear(struct locality *locality)
 	*locality = (struct locality){.package = -1};
 }
 
-static int finish_locality(const struct discovery *discovery, hwloc_obj_t around, struct locality *locality,
-			struct error *err)
+static int finish_locality(const struct discovery *discovery, hwloc_obj_t around,
+			   struct locality *locality, struct error *err)
 {
 	hwloc_obj_t root = hwloc_get_root_obj(discovery->topology);
 	struct idset *everything = nodes_with_cpus(discovery, root->nodeset);
@@ -282,13 +287,15 @@ static int finish_locality(const struct discovery *discovery, hwloc_obj_t around
 		locality->package = package_of_nodes(discovery, locality->numa_os);
 	if (discovery->inventory->package_count == 1)
 		locality->package = 0;
-	locality->known = discovery->inventory->package_count == 1 || locality->package >= 0 ||
-		       (idset_count(locality->numa_os) && !idset_equal(locality->numa_os, everything));
+	locality->known =
+		discovery->inventory->package_count == 1 || locality->package >= 0 ||
+		(idset_count(locality->numa_os) && !idset_equal(locality->numa_os, everything));
 	idset_free(everything);
 	return 0;
 }
 
-int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out, struct error *err)
+int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out,
+			 struct error *err)
 {
 	hwloc_obj_t around = hwloc_get_non_io_ancestor_obj(discovery->topology, obj);
 	struct locality locality = {.package = -1};
@@ -303,7 +310,8 @@ int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, str
 	return rc;
 }
 
-int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out, struct error *err)
+int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
+			      struct error *err)
 {
 	/* "-1" is what /sys tells on machines of one node. */
 	if (numa_os < 0 && hwloc_bitmap_weight(discovery->cpu_nodes) == 1)

@@ -158,7 +158,7 @@ static char *strip_list(const char *list)
 }
 
 int inventory_allow_gpus(struct inventory *inventory, const char *name, const char *list,
-		       struct error *err)
+			 struct error *err)
 {
 	struct lookup lookup = {.inventory = inventory, .name = name, .vendor = vendor_of(name)};
 	int rc = 0;
@@ -205,7 +205,8 @@ static bool has_vendor(const struct inventory *inventory, uint16_t vendor)
 	return false;
 }
 
-int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env, struct error *err)
+int inventory_allow_visible_devices(struct inventory *inventory, const struct env *env,
+				    struct error *err)
 {
 	static const struct {
 		uint16_t vendor;
@@ -228,7 +229,7 @@ int inventory_allow_visible_devices(struct inventory *inventory, const struct en
 	}
 	if (!rc && (!theirs || has_vendor(inventory, 0x10de)))
 		rc = inventory_allow_gpus(inventory, "CUDA_VISIBLE_DEVICES",
-					env_get(env, "CUDA_VISIBLE_DEVICES"), err);
+					  env_get(env, "CUDA_VISIBLE_DEVICES"), err);
 	return rc;
 }
 
@@ -240,7 +241,7 @@ const char *inventory_topology_file(const struct env *env)
 }
 
 int inventory_discover_from_env(const struct inventory_source *source, const struct env *env,
-		      struct inventory *out, struct error *err)
+				struct inventory *out, struct error *err)
 {
 	struct inventory_source here = *source;
 	int rc;

@@ -36,8 +36,8 @@ char *launcher_stdin_text(const struct launcher_job *job, size_t node)
 	for (size_t i = 0; i < env_count(all); i++) {
 		const struct env_var *var = env_at(all, i);
 
-		if (var->value && launcher_forwards_variable(var->name) && !strchr(var->value, '\n') &&
-		    strcmp(var->name, LAUNCHER_ENV_SECRET))
+		if (var->value && launcher_forwards_variable(var->name) &&
+		    !strchr(var->value, '\n') && strcmp(var->name, LAUNCHER_ENV_SECRET))
 			fprintf(stream, "%s=%s\n", var->name, var->value);
 	}
 	fputc('\n', stream);
@@ -58,9 +58,9 @@ static void kill_all(struct launcher_process *processes, size_t count)
 }
 
 int launcher_start_each(const struct launcher_job *job, const struct env *env,
-		      int (*make)(const struct launcher_job *job, size_t node,
-				  struct launcher_command *out),
-		      struct launcher_process **out, size_t *count, struct error *err)
+			int (*make)(const struct launcher_job *job, size_t node,
+				    struct launcher_command *out),
+			struct launcher_process **out, size_t *count, struct error *err)
 {
 	size_t nodes = job->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
@@ -70,8 +70,8 @@ int launcher_start_each(const struct launcher_job *job, const struct env *env,
 		struct launcher_command command = {0};
 
 		rc = make(job, started, &command) ? error_memory(err, "an agent's start")
-						: launcher_spawn(command.argv, env, command.input,
-							       &processes[started], err);
+						  : launcher_spawn(command.argv, env, command.input,
+								   &processes[started], err);
 		launcher_command_free(&command);
 		if (!rc)
 			processes[started].node_index = (long)started;
@@ -88,11 +88,12 @@ int launcher_start_each(const struct launcher_job *job, const struct env *env,
 }
 
 char *launcher_command_line_each(const struct launcher_job *job,
-		       int (*make)(const struct launcher_job *job, size_t node,
-				   struct launcher_command *out))
+				 int (*make)(const struct launcher_job *job, size_t node,
+					     struct launcher_command *out))
 {
 	struct launcher_command command = {0};
-	char *first = make(job, 0, &command) ? NULL : launcher_command_line(command.argv), *all = NULL;
+	char *first = make(job, 0, &command) ? NULL : launcher_command_line(command.argv),
+	     *all = NULL;
 
 	launcher_command_free(&command);
 	if (!first || job->alloc->node_count == 1)

@@ -13,8 +13,8 @@
 #include "launch/launcher.h"
 
 /* Slurm's signals (preemption, --signal, scancel --signal) go to the tasks of steps, not to a batch
- * script and what it starts: on its one node, too, the agent is to be such a task. But a step passes
- * on no standard input. */
+ * script and what it starts: on its one node, too, the agent is to be such a task. But a step
+ * passes on no standard input. */
 static bool gets_no_signals(const struct env *env)
 {
 	const char *kind = env_get(env, "ENVIRONMENT");

@@ -14,8 +14,8 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	out->argv = launcher_argv((const char *const[]){job->berth_path, "agent", "--stdin", NULL}, NULL,
-				NULL);
+	out->argv = launcher_argv((const char *const[]){job->berth_path, "agent", "--stdin", NULL},
+				  NULL, NULL);
 	out->input = launcher_stdin_text(job, node);
 	return out->argv && out->input ? 0 : -1;
 }
@@ -27,10 +27,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	struct launcher_job own = *job;
 
 	if (!fits(job->alloc, job->env))
-		return error_set(err, ERR_USAGE,
-				 "the launcher hand is for berth run on each machine with --nnodes, "
-				 "--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
-				 job->alloc->why ? job->alloc->why : job->alloc->source);
+		return error_set(
+			err, ERR_USAGE,
+			"the launcher hand is for berth run on each machine with --nnodes, "
+			"--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
+			job->alloc->why ? job->alloc->why : job->alloc->source);
 	first.node_count = 1;
 	own.alloc = &first;
 	return launcher_start_each(&own, job->env, make, out, count, err);

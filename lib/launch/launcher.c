@@ -16,8 +16,8 @@
 
 /* The first that fits is taken: the most particular first. */
 static const struct launcher *const launchers[] = {
-	&launcher_fork, &launcher_hand, &launcher_srun, &launcher_srun_ranks, &launcher_prterun, &launcher_mpirun,
-	&launcher_pals, &launcher_tm,   &launcher_ssh,  &launcher_loopback,
+	&launcher_fork,	  &launcher_hand, &launcher_srun, &launcher_srun_ranks, &launcher_prterun,
+	&launcher_mpirun, &launcher_pals, &launcher_tm,	  &launcher_ssh,	&launcher_loopback,
 };
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
@@ -28,7 +28,7 @@ const struct launcher *launcher_at(size_t index)
 }
 
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
-		const struct launcher **out, struct error *err)
+		  const struct launcher **out, struct error *err)
 {
 	char known[256] = "";
 
@@ -83,16 +83,16 @@ struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index
 	char index[24];
 
 	snprintf(index, sizeof index, "%zu", node_index);
-	return make_agent_env(job,
-			  (const char *const[]){LAUNCHER_ENV_NAME, job->alloc->nodes[node_index].name,
-						LAUNCHER_ENV_NODE, index});
+	return make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NAME,
+							 job->alloc->nodes[node_index].name,
+							 LAUNCHER_ENV_NODE, index});
 }
 
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self)
 {
 	char *list = launcher_node_list(job->alloc);
 	struct env *env = list ? make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NODES, list,
-								       LAUNCHER_ENV_SELF, self})
+									   LAUNCHER_ENV_SELF, self})
 			       : NULL;
 
 	free(list);
@@ -140,7 +140,7 @@ static int input_file(const char *input)
 }
 
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
-		 struct launcher_process *process, struct error *err)
+		   struct launcher_process *process, struct error *err)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;

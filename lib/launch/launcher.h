@@ -18,15 +18,17 @@
 
 /* How an agent that was exec'ed learns its place: environment variables of `berth agent`, which
  * takes them out of its environment before anything else runs. */
-#define LAUNCHER_ENV_CONTROLLER "BERTH_AGENT_HEAD"     /* "10.0.0.1:4711,[fd00::1]:4711": tried in turn */
-#define LAUNCHER_ENV_JOB "BERTH_AGENT_JOB"       /* the job's name */
-#define LAUNCHER_ENV_NODE "BERTH_AGENT_NODE"     /* the node's index */
-#define LAUNCHER_ENV_NAME "BERTH_AGENT_NAME"     /* the node's name in the allocation */
+#define LAUNCHER_ENV_CONTROLLER                                                                    \
+	"BERTH_AGENT_HEAD"		     /* "10.0.0.1:4711,[fd00::1]:4711": tried in turn */
+#define LAUNCHER_ENV_JOB "BERTH_AGENT_JOB"   /* the job's name */
+#define LAUNCHER_ENV_NODE "BERTH_AGENT_NODE" /* the node's index */
+#define LAUNCHER_ENV_NAME "BERTH_AGENT_NAME" /* the node's name in the allocation */
 /* Where one environment serves all agents, instead of NODE and NAME: the nodes as a host list in
  * their order, and the variable in which an agent finds its own name among them. */
 #define LAUNCHER_ENV_NODES "BERTH_AGENT_NODES"
 #define LAUNCHER_ENV_SELF "BERTH_AGENT_SELF"
-/* ... or this one: the engine cannot tell the agent its name; it is the node that this machine is. */
+/* ... or this one: the engine cannot tell the agent its name; it is the node that this machine is.
+ */
 #define LAUNCHER_SELF_FROM_HOST "@here"
 #define LAUNCHER_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
 /* Instead of it where the engine cannot carry a secret: "cookie:NONCE", from PBS's job cookie;
@@ -42,12 +44,15 @@
 /* What an engine needs to know. Borrowed during the calls. */
 struct launcher_job {
 	const struct alloc *alloc;
-	const struct env *env; /* the environment to start agents in */
-	const char *berth_path;   /* this berth's own path */
+	const struct env *env;	/* the environment to start agents in */
+	const char *berth_path; /* this berth's own path */
 	const char *job;
-	const char *secret; /* as LAUNCHER_ENV_SECRET; NULL with engines that have secret_from_cookie */
-	const char *secret_source; /* as LAUNCHER_ENV_SECRET_SOURCE with those, else NULL: it is no secret */
-	const char *controller_addresses;   /* as LAUNCHER_ENV_CONTROLLER; NULL where the engine gives a socket pair */
+	const char *
+		secret; /* as LAUNCHER_ENV_SECRET; NULL with engines that have secret_from_cookie */
+	const char *secret_source; /* as LAUNCHER_ENV_SECRET_SOURCE with those, else NULL: it is no
+				      secret */
+	const char *controller_addresses; /* as LAUNCHER_ENV_CONTROLLER; NULL where the engine gives
+					     a socket pair */
 	int node_timeout_ms;
 	/* Engines that do not exec: called in the child process with one end of a socket pair;
 	 * its result is the child's exit code. */
@@ -58,28 +63,32 @@ struct launcher_job {
 /* A child of this process that an engine started. */
 struct launcher_process {
 	pid_t pid;
-	long node_index; /* the node whose agent it is, -1 when it stands for several or all */
-	int fd;		 /* our end of its socket pair (the caller closes it), or -1 */
-	bool *nodes_covered;	 /* [nodes of the allocation], malloced, the caller frees it: the nodes it
-			    stands for when node_index is -1; NULL: all */
-	int output_fd;	 /* a file with what it has printed so far (the caller closes it), or -1 */
+	long node_index;     /* the node whose agent it is, -1 when it stands for several or all */
+	int fd;		     /* our end of its socket pair (the caller closes it), or -1 */
+	bool *nodes_covered; /* [nodes of the allocation], malloced, the caller frees it: the nodes
+			it stands for when node_index is -1; NULL: all */
+	int output_fd; /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
 /* Ranks that are tasks of the cluster's own step, beside the agents. */
 struct launcher_rank_counts {
-	const int *counts; /* [nodes of the allocation]: ranks on each, in order; their sum is > 0 */
-	bool pmix;	   /* they shall be clients of the cluster's PMIx server */
+	const int
+		*counts; /* [nodes of the allocation]: ranks on each, in order; their sum is > 0 */
+	bool pmix;	 /* they shall be clients of the cluster's PMIx server */
 };
 
 struct launcher {
 	const char *name;
 	const char *summary;
 	bool uses_socket_pair; /* agents get a socket pair; the head need not listen */
-	bool single_host;    /* all nodes are this machine: any address reaches the head */
-	bool secret_from_file;	     /* the secret is the user's file, the port alloc's: others come by themselves */
-	const char *const *request_variables; /* the variables that say which nodes and GPUs its tool is asked for,
-					to be named where it refuses; NULL at the end; or NULL */
-	bool secret_from_cookie;	     /* the secret is not for the engine to carry: see LAUNCHER_ENV_SECRET_SOURCE */
+	bool single_host;      /* all nodes are this machine: any address reaches the head */
+	bool secret_from_file; /* the secret is the user's file, the port alloc's: others come by
+				  themselves */
+	const char *const
+		*request_variables; /* the variables that say which nodes and GPUs its tool is asked
+			      for, to be named where it refuses; NULL at the end; or NULL */
+	bool secret_from_cookie;    /* the secret is not for the engine to carry: see
+				       LAUNCHER_ENV_SECRET_SOURCE */
 	/* Is it the engine for this allocation, and is its tool there? Starts nothing. */
 	bool (*fits)(const struct alloc *alloc, const struct env *env);
 	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
@@ -89,33 +98,36 @@ struct launcher {
 	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
 	char *(*command_line)(const struct launcher_job *job);
 	/* Engines whose ranks are the cluster's own tasks: start all of them, each as
-	 * `berth agent --task` (see agent/rank_proxy_channel.h), by one tool. Returns when it is on its way.
-	 * -ERR_UNAVAILABLE: the tool is missing, or cannot do it here. NULL: the agents start the ranks. */
+	 * `berth agent --task` (see agent/rank_proxy_channel.h), by one tool. Returns when it is on
+	 * its way. -ERR_UNAVAILABLE: the tool is missing, or cannot do it here. NULL: the agents
+	 * start the ranks. */
 	int (*start_tasks)(const struct launcher_job *job, const struct launcher_rank_counts *tasks,
 			   struct launcher_process *process, struct error *err);
 };
 
-extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_srun_ranks, launcher_prterun,
-	launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh, launcher_loopback;
+extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_srun_ranks,
+	launcher_prterun, launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh,
+	launcher_loopback;
 
 /* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
  * -ERR_UNAVAILABLE: none fits the allocation. */
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
-		const struct launcher **out, struct error *err);
+		  const struct launcher **out, struct error *err);
 /* The i-th row, or NULL. */
 const struct launcher *launcher_at(size_t index);
 
 /* For engines with single_host: an allocation of that many pretended nodes "loop0", "loop1"...,
  * each with the slots of alloc's first. alloc_free it. -ERR_UNAVAILABLE: memory. */
-int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err);
+int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
+			    struct error *err);
 
 /* The environment of an exec'ed agent: job->env and the variables above. NULL: memory out. */
 struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index);
 /* The same for all agents: each finds its name in the variable self. NULL: memory out. */
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self);
 
-/* What an agent that gets nothing of this environment must be told, beside its place: LD_LIBRARY_PATH
- * and BERTH_*, less what is of one rank or one node. */
+/* What an agent that gets nothing of this environment must be told, beside its place:
+ * LD_LIBRARY_PATH and BERTH_*, less what is of one rank or one node. */
 bool launcher_forwards_variable(const char *name);
 
 /* Does the name of a node mean this machine: its host name (the first label decides), localhost, an
@@ -125,13 +137,13 @@ bool launcher_is_this_host(const char *name);
 /* The names of the nodes as a host list; malloced, NULL: memory out. */
 char *launcher_node_list(const struct alloc *alloc);
 
-/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input (NULL:
- * /dev/null), what it prints into a file without a name. *child is filled in with node_index -1 for all nodes.
- * -ERR_UNAVAILABLE names the tool. */
+/* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input
+ * (NULL: /dev/null), what it prints into a file without a name. *child is filled in with node_index
+ * -1 for all nodes. -ERR_UNAVAILABLE names the tool. */
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
-		 struct launcher_process *process, struct error *err);
-/* A signal to a tool of launcher_spawn's and to all that it has started in its session (where a site's srun
- * is a script, the true one); else to the agent alone. As kill(2). */
+		   struct launcher_process *process, struct error *err);
+/* A signal to a tool of launcher_spawn's and to all that it has started in its session (where a
+ * site's srun is a script, the true one); else to the agent alone. As kill(2). */
 int launcher_kill(const struct launcher_process *process, int number);
 
 /* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
@@ -145,15 +157,15 @@ struct launcher_command {
 char *launcher_stdin_text(const struct launcher_job *job, size_t node);
 void launcher_command_free(struct launcher_command *command);
 int launcher_start_each(const struct launcher_job *job, const struct env *env,
-		      int (*make)(const struct launcher_job *job, size_t node,
-				  struct launcher_command *out),
-		      struct launcher_process **out, size_t *count, struct error *err);
+			int (*make)(const struct launcher_job *job, size_t node,
+				    struct launcher_command *out),
+			struct launcher_process **out, size_t *count, struct error *err);
 /* The lines of such an engine for --dry-run: the first node's, and how many more. */
 char *launcher_command_line_each(const struct launcher_job *job,
-		       int (*make)(const struct launcher_job *job, size_t node,
-				   struct launcher_command *out));
-/* begin, then NAME=VALUE of what the agent of a node must be told where names is set, then end (each
- * list NULL-terminated): a malloced argv. NULL: memory out. */
+				 int (*make)(const struct launcher_job *job, size_t node,
+					     struct launcher_command *out));
+/* begin, then NAME=VALUE of what the agent of a node must be told where names is set, then end
+ * (each list NULL-terminated): a malloced argv. NULL: memory out. */
 char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end);
 /* argv as a line for a shell; malloced, NULL: memory out. */
 char *launcher_command_line(char *const argv[]);

@@ -90,7 +90,8 @@ static char *command_line(const struct launcher_job *job)
 	return text;
 }
 
-int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out, struct error *err)
+int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
+			    struct error *err)
 {
 	struct alloc simulated = {.end_time = alloc->end_time, .restarts = alloc->restarts};
 

@@ -16,13 +16,14 @@
 #include "launch/launcher.h"
 
 /* $0 is berth. PMIX_* and their kin would make the agent a client of the tool's server. */
-static const char cleanup_script[] = "for name in $(env | sed -n "
-			    "'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
-			    "\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
+static const char cleanup_script[] =
+	"for name in $(env | sed -n "
+	"'s/^\\(\\(PMIX\\|PMI\\|OMPI\\|PRTE\\|PALS\\)_[A-Za-z0-9_]*\\)=.*/"
+	"\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
 
 /* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
-static bool find_with_sibling(const struct env *env, const char *name, const char *beside, char *path,
-			size_t size)
+static bool find_with_sibling(const struct env *env, const char *name, const char *beside,
+			      char *path, size_t size)
 {
 	const char *at = env_get(env, "PATH");
 
@@ -31,8 +32,7 @@ static bool find_with_sibling(const struct env *env, const char *name, const cha
 		char other[PATH_MAX];
 
 		if (*at != '/' || snprintf(path, size, "%.*s/%s", dir, at, name) >= (int)size ||
-		    snprintf(other, sizeof other, "%.*s/%s", dir, at, beside) >=
-			    (int)sizeof other)
+		    snprintf(other, sizeof other, "%.*s/%s", dir, at, beside) >= (int)sizeof other)
 			continue;
 		if (!access(path, X_OK))
 			return !access(other, X_OK); /* what comes first is what is meant */
@@ -206,9 +206,11 @@ static char **open_mpi_argv(const struct launcher_job *job, const struct env *en
 	char *hosts = host_list(job->alloc, ":1"), **argv = NULL;
 
 	if (hosts)
-		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
-						       "none", "--host", hosts, NULL},
-				 env, (const char *const[]){"sh", "-c", cleanup_script, job->berth_path, NULL});
+		argv = make_line(
+			(const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to", "none",
+					      "--host", hosts, NULL},
+			env,
+			(const char *const[]){"sh", "-c", cleanup_script, job->berth_path, NULL});
 	free(hosts);
 	return argv;
 }
@@ -238,10 +240,11 @@ static char **pals_argv(const struct launcher_job *job, struct env *env)
 	find_pals(job->env, path, sizeof path);
 	snprintf(count, sizeof count, "%zu", job->alloc->node_count);
 	if (hosts)
-		argv = launcher_argv((const char *const[]){path, "-n", count, "--ppn", "1", "--hosts",
-							 hosts, "--cpu-bind", "none", "--envall",
-							 "sh", "-c", cleanup_script, job->berth_path, NULL},
-				   NULL, NULL);
+		argv = launcher_argv((const char *const[]){path, "-n", count, "--ppn", "1",
+							   "--hosts", hosts, "--cpu-bind", "none",
+							   "--envall", "sh", "-c", cleanup_script,
+							   job->berth_path, NULL},
+				     NULL, NULL);
 	free(hosts);
 	return argv;
 }
@@ -254,7 +257,7 @@ static int start_one(const struct launcher_job *job,
 	struct env *env = environment(job);
 	struct launcher_command command = {.argv = env ? make(job, env) : NULL};
 	int rc = process && command.argv ? launcher_spawn(command.argv, env, NULL, process, err)
-				     : error_memory(err, "the agents' start");
+					 : error_memory(err, "the agents' start");
 
 	launcher_command_free(&command);
 	env_free(env);
@@ -267,8 +270,8 @@ static int start_one(const struct launcher_job *job,
 	return 0;
 }
 
-static int start_prterun(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-			 struct error *err)
+static int start_prterun(const struct launcher_job *job, struct launcher_process **out,
+			 size_t *count, struct error *err)
 {
 	char path[PATH_MAX];
 
@@ -280,8 +283,8 @@ static int start_prterun(const struct launcher_job *job, struct launcher_process
 	return start_one(job, prterun_argv, out, count, err);
 }
 
-static int start_mpirun(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-			struct error *err)
+static int start_mpirun(const struct launcher_job *job, struct launcher_process **out,
+			size_t *count, struct error *err)
 {
 	char path[PATH_MAX];
 
@@ -299,7 +302,7 @@ static int start_pals(const struct launcher_job *job, struct launcher_process **
 }
 
 static char *command_line_of(const struct launcher_job *job,
-		     char **(*make)(const struct launcher_job *job, struct env *env))
+			     char **(*make)(const struct launcher_job *job, struct env *env))
 {
 	struct env *env = environment(job);
 	struct launcher_command command = {.argv = env ? make(job, env) : NULL};

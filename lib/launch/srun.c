@@ -3,14 +3,14 @@
  *
  * A step by default takes all CPUs that the job has on a node; --overlap, so that it neither waits
  * for a step that the user runs beside it nor keeps one from starting; --mem=0, all of the job's
- * memory, where the job's own --mem-per-cpu times one task would be a small part. GPUs are asked for
- * by number: left alone, the step of a job with --gpus-per-task got one task's, that of an --exclusive
- * job none, and that of a job with --gpus was refused (Slurm 22.05). A step asks for the same number
- * on each node, so nodes that have unlike numbers get a step each.
- * Every option that a variable of the job could set otherwise is explicit, and those variables are
- * taken from srun's environment: a batch script with --cpus-per-task, --exclusive or
- * SLURM_MPI_TYPE shall start the same agents as one without. The ranks get them back, since their
- * environment is the head's.
+ * memory, where the job's own --mem-per-cpu times one task would be a small part. GPUs are asked
+ * for by number: left alone, the step of a job with --gpus-per-task got one task's, that of an
+ * --exclusive job none, and that of a job with --gpus was refused (Slurm 22.05). A step asks for
+ * the same number on each node, so nodes that have unlike numbers get a step each. Every option
+ * that a variable of the job could set otherwise is explicit, and those variables are taken from
+ * srun's environment: a batch script with --cpus-per-task, --exclusive or SLURM_MPI_TYPE shall
+ * start the same agents as one without. The ranks get them back, since their environment is the
+ * head's.
  *
  * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
 #include <signal.h>
@@ -42,11 +42,11 @@ bool srun_fits(const struct alloc *alloc, const struct env *env)
 static bool is_srun_option(const char *name)
 {
 	static const char *const kept[] = {
-		"SLURM_CONF",		 "SLURM_JOB_ID", "SLURM_JOBID",
-		"SLURM_WORKING_CLUSTER", "SLURM_JWT",	 "SLURM_NETWORK", /* the job's fabric */
+		"SLURM_CONF", "SLURM_JOB_ID",  "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
+		"SLURM_JWT",  "SLURM_NETWORK", /* the job's fabric */
 	};
-	static const char *const begins[] = {"SLURM_", "SRUN_",	 "SBATCH_", "SALLOC_",
-					     "PMI_",   "PMIX_",	 "OMPI_COMM_WORLD_"};
+	static const char *const begins[] = {"SLURM_", "SRUN_", "SBATCH_",	   "SALLOC_",
+					     "PMI_",   "PMIX_", "OMPI_COMM_WORLD_"};
 	/* A node's devices are that node's: Slurm sets them anew for each task. */
 	static const char *const devices[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
 					      "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
@@ -110,7 +110,8 @@ static struct alloc part_of(const struct alloc *alloc, size_t first)
 }
 
 /* The line for the nodes of part, which all have the same GPUs. */
-static int make_line(const struct launcher_job *job, const struct alloc *part, struct command_line *out)
+static int make_line(const struct launcher_job *job, const struct alloc *part,
+		     struct command_line *out)
 {
 	char *names = launcher_node_list(part);
 	int gpus = part->nodes[0].gpus;
@@ -127,12 +128,13 @@ static int make_line(const struct launcher_job *job, const struct alloc *part, s
 	snprintf(out->arch, sizeof out->arch, "%s", self.machine);
 	snprintf(out->nodes, sizeof out->nodes, "--nodes=%zu", part->node_count);
 	snprintf(out->tasks, sizeof out->tasks, "--ntasks=%zu", part->node_count);
-	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike, Slurm
-	 * refuses --gpus-per-node with more than the least of them has, also for a step on one. */
+	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike,
+	 * Slurm refuses --gpus-per-node with more than the least of them has, also for a step on
+	 * one. */
 	snprintf(out->gpus, sizeof out->gpus,
-		 gpus <= 0		    ? "--gpu-bind=none"
+		 gpus <= 0		 ? "--gpu-bind=none"
 		 : part->node_count == 1 ? "--gpus=%d"
-					    : "--gpus-per-node=%d",
+					 : "--gpus-per-node=%d",
 		 gpus);
 
 	char *const all[] = {
@@ -176,14 +178,16 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 {
 	struct alloc part = part_of(job->alloc, first);
 	struct command_line command_line = {.list = NULL};
-	int rc = make_line(job, &part, &command_line) ? error_memory(err, "srun's start")
-					      : launcher_spawn(command_line.argv, env, NULL, process, err);
+	int rc = make_line(job, &part, &command_line)
+			 ? error_memory(err, "srun's start")
+			 : launcher_spawn(command_line.argv, env, NULL, process, err);
 
 	free(command_line.list);
 	if (rc || part.node_count == job->alloc->node_count)
 		return rc;
 	process->nodes_covered = calloc(job->alloc->node_count, sizeof *process->nodes_covered);
-	if (process->nodes_covered) /* without memory it stands for all: the words of its end are less exact */
+	if (process->nodes_covered) /* without memory it stands for all: the words of its end are
+				       less exact */
 		process->nodes_covered[first] = true;
 	return 0;
 }
@@ -229,7 +233,9 @@ char *srun_command_line(const struct launcher_job *job)
 {
 	struct alloc part = part_of(job->alloc, 0);
 	struct command_line command_line = {.list = NULL};
-	char *one = make_line(job, &part, &command_line) ? NULL : launcher_command_line(command_line.argv), *all = NULL;
+	char *one = make_line(job, &part, &command_line) ? NULL
+							 : launcher_command_line(command_line.argv),
+	     *all = NULL;
 
 	free(command_line.list);
 	if (one && part.node_count < job->alloc->node_count &&
@@ -240,8 +246,9 @@ char *srun_command_line(const struct launcher_job *job)
 	return one;
 }
 
-const char *const srun_request_variables[] = {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST",
-				     "SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE", NULL};
+const char *const srun_request_variables[] = {"SLURM_JOB_ID",	     "SLURM_JOB_NODELIST",
+					      "SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
+					      "SLURM_GPUS_ON_NODE",  NULL};
 
 const struct launcher launcher_srun = {
 	.name = "srun",

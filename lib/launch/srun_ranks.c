@@ -3,15 +3,15 @@
  * which make the plan and watch.
  *
  * The tasks' places are said one by one (--distribution=arbitrary and a file of nodes): with
- * --ntasks-per-node=2 in a job of -n 4 Slurm 22.05 starts 3 and 1. Not --gpu-bind=none: with several
- * tasks on a node it leaves them no GPU at all (CUDA_VISIBLE_DEVICES is empty; Slurm 22.05), and
- * without --gpus-per-task there is no binding. A step asks for the same number of GPUs on each node,
- * and PMIx needs all ranks in one step: nodes with unlike numbers are refused.
+ * --ntasks-per-node=2 in a job of -n 4 Slurm 22.05 starts 3 and 1. Not --gpu-bind=none: with
+ * several tasks on a node it leaves them no GPU at all (CUDA_VISIBLE_DEVICES is empty;
+ * Slurm 22.05), and without --gpus-per-task there is no binding. A step asks for the same number of
+ * GPUs on each node, and PMIx needs all ranks in one step: nodes with unlike numbers are refused.
  *
- * SLURM_PMIX_FENCE=ring, where the user says nothing: by default ("mixed") a fence without data goes up and
- * down a tree, and there a node of Slurm 22.05's mpi/pmix can be past it before another has come. Open MPI
- * 4.1.4 then dies in MPI_Init, where a message finds no handler: with 2 nodes of 2 ranks in 16 of 360 starts
- * by tree, in 5 of 510 by mixed, in 0 of 440 by ring. */
+ * SLURM_PMIX_FENCE=ring, where the user says nothing: by default ("mixed") a fence without data
+ * goes up and down a tree, and there a node of Slurm 22.05's mpi/pmix can be past it before another
+ * has come. Open MPI 4.1.4 then dies in MPI_Init, where a message finds no handler: with 2 nodes of
+ * 2 ranks in 16 of 360 starts by tree, in 5 of 510 by mixed, in 0 of 440 by ring. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,12 +48,13 @@ static int check_gpus(const struct alloc *alloc, const int *counts, int *gpus, s
 		if (!first)
 			first = &alloc->nodes[i];
 		if (alloc->nodes[i].gpus != first->gpus)
-			return error_set(err, ERR_UNAVAILABLE,
-					 "the launcher srun-ranks: %s has %d GPUs of the job, %s has "
-					 "%d, and one step of Slurm's has equally many on each node; "
-					 "use --launcher srun, or ask for --gpus-per-node",
-					 first->name, first->gpus, alloc->nodes[i].name,
-					 alloc->nodes[i].gpus);
+			return error_set(
+				err, ERR_UNAVAILABLE,
+				"the launcher srun-ranks: %s has %d GPUs of the job, %s has "
+				"%d, and one step of Slurm's has equally many on each node; "
+				"use --launcher srun, or ask for --gpus-per-node",
+				first->name, first->gpus, alloc->nodes[i].name,
+				alloc->nodes[i].gpus);
 	}
 	*gpus = first ? first->gpus : 0;
 	return 0;
@@ -61,7 +62,7 @@ static int check_gpus(const struct alloc *alloc, const int *counts, int *gpus, s
 
 /* ranks: how many, as text. */
 static void make_slurm_step(const struct launcher_job *job, const char *ranks, int gpus, bool pmix,
-		      struct slurm_step *out)
+			    struct slurm_step *out)
 {
 	size_t n = 0;
 
@@ -162,7 +163,8 @@ static char *command_lines(const struct launcher_job *job)
 
 	make_slurm_step(job, "RANKS", job->alloc->nodes[0].gpus, true, &slurm_step);
 	command_line = launcher_command_line(slurm_step.argv);
-	if (!agents || !command_line || asprintf(&all, "%s, and beside it for the ranks %s", agents, command_line) < 0)
+	if (!agents || !command_line ||
+	    asprintf(&all, "%s, and beside it for the ranks %s", agents, command_line) < 0)
 		all = NULL;
 	free(agents);
 	free(command_line);

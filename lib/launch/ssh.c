@@ -36,9 +36,13 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	if (!rc && (remote.argv = launcher_argv(begin, agent_vars, end)))
 		command = launcher_command_line(remote.argv);
 	if (command) {
-		const char *base[] = {"ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o",
-				       "ConnectTimeout=15", "-o", "LogLevel=ERROR", "--",
-				       job->alloc->nodes[node].name, command, NULL};
+		const char *base[] = {"ssh",   "-T",
+				      "-x",    "-a",
+				      "-o",    "BatchMode=yes",
+				      "-o",    "ConnectTimeout=15",
+				      "-o",    "LogLevel=ERROR",
+				      "--",    job->alloc->nodes[node].name,
+				      command, NULL};
 
 		out->argv = launcher_argv(base, NULL, NULL);
 		out->input = launcher_stdin_text(job, node);

@@ -3,9 +3,9 @@
  *
  * Tasks get nothing of our environment (PBS_JOBCOOKIE and the job's own variables they have): what
  * an agent must know stands on its command line, where everybody can read it, and its secret is
- * made of the cookie, or stands in a file, which nobody else can read. A host is named as in the node file, to the letter.
- * What a task prints goes to the job's output, pbsdsh returns 0 whatever became of it, and killing
- * the tool does not end the task: an agent ends when its head is gone. */
+ * made of the cookie, or stands in a file, which nobody else can read. A host is named as in the
+ * node file, to the letter. What a task prints goes to the job's output, pbsdsh returns 0 whatever
+ * became of it, and killing the tool does not end the task: an agent ends when its head is gone. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +66,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	bool dsh;
 
 	if (strcmp(job->alloc->source, "pbs") != 0)
-		return error_set(err, ERR_USAGE,
-				 "the launcher tm starts agents in a job of PBS's, and this is none "
-				 "(%s); use it in a job script or in qsub -I",
-				 job->alloc->why ? job->alloc->why : job->alloc->source);
+		return error_set(
+			err, ERR_USAGE,
+			"the launcher tm starts agents in a job of PBS's, and this is none "
+			"(%s); use it in a job script or in qsub -I",
+			job->alloc->why ? job->alloc->why : job->alloc->source);
 	if (!find(job->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "

@@ -23,7 +23,8 @@ static void update_events(struct connection *connection)
 	bool out = connection->connecting || wire_output(connection->wire, &bytes);
 
 	loop_modify(connection->loop, &connection->source,
-		  (connection->paused ? 0u : (uint32_t)EPOLLIN) | (out ? (uint32_t)EPOLLOUT : 0u));
+		    (connection->paused ? 0u : (uint32_t)EPOLLIN) |
+			    (out ? (uint32_t)EPOLLOUT : 0u));
 }
 
 static void end(struct connection *connection, const struct error *why)
@@ -158,7 +159,8 @@ static void handle(struct connection *connection, uint32_t events)
 	}
 	const void *bytes;
 
-	if (wire_state(connection->wire) == WIRE_CLOSING && !wire_output(connection->wire, &bytes)) {
+	if (wire_state(connection->wire) == WIRE_CLOSING &&
+	    !wire_output(connection->wire, &bytes)) {
 		end(connection, NULL);
 		return;
 	}
@@ -177,8 +179,9 @@ static void ready(struct loop_source *source, uint32_t events)
 }
 
 int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
-	      const struct secret *secret, const char *job, const struct connection_owner *owner,
-	      struct connection **out, struct error *err)
+		    const struct secret *secret, const char *job,
+		    const struct connection_owner *owner, struct connection **out,
+		    struct error *err)
 {
 	struct connection *connection = calloc(1, sizeof *connection);
 	int rc = 0;
@@ -235,10 +238,12 @@ void connection_pause(struct connection *connection, bool on)
 	update_events(connection);
 }
 
-int connection_send(struct connection *connection, const struct wire_message *message, struct error *err)
+int connection_send(struct connection *connection, const struct wire_message *message,
+		    struct error *err)
 {
 	if (connection->over)
-		return error_set(err, ERR_NETWORK, "the connection to %s is over", connection->peer);
+		return error_set(err, ERR_NETWORK, "the connection to %s is over",
+				 connection->peer);
 	int rc = wire_send(connection->wire, message, err);
 
 	if (rc)

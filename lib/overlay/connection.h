@@ -19,7 +19,8 @@ struct connection_owner {
 	void *context;
 	/* The other side has proved itself. */
 	void (*opened)(void *context, struct connection *connection);
-	void (*message)(void *context, struct connection *connection, const struct wire_message *message);
+	void (*message)(void *context, struct connection *connection,
+			const struct wire_message *message);
 	/* The connection is over; why is NULL when the other side said goodbye. The link is closed
 	 * and freed afterwards by the callback or its owner. */
 	void (*ended)(void *context, struct connection *connection, const struct error *why);
@@ -31,22 +32,23 @@ struct connection {
 	int fd;
 	struct wire *wire;
 	const struct connection_owner *owner;
-	int64_t opened_ms; /* when the socket was opened */
-	int64_t received_ms;  /* when bytes last came */
-	long node_index;   /* whose agent it is, once it has said so; -1 */
-	bool open;	   /* opened was called */
-	bool connecting;   /* connect is under way */
-	bool over;	   /* ended was called */
-	bool busy, dead;   /* in its callbacks; closed by one of them */
-	bool paused;	   /* see connection_pause */
-	char peer[64];	   /* "10.0.0.1:4711" or "socket pair", for messages */
+	int64_t opened_ms;   /* when the socket was opened */
+	int64_t received_ms; /* when bytes last came */
+	long node_index;     /* whose agent it is, once it has said so; -1 */
+	bool open;	     /* opened was called */
+	bool connecting;     /* connect is under way */
+	bool over;	     /* ended was called */
+	bool busy, dead;     /* in its callbacks; closed by one of them */
+	bool paused;	     /* see connection_pause */
+	char peer[64];	     /* "10.0.0.1:4711" or "socket pair", for messages */
 };
 
 /* Take over fd (made non-blocking and close-on-exec; closed also on failure). connecting: a
  * connect on it is under way. */
 int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
-	      const struct secret *secret, const char *job, const struct connection_owner *owner,
-	      struct connection **out, struct error *err);
+		    const struct secret *secret, const char *job,
+		    const struct connection_owner *owner, struct connection **out,
+		    struct error *err);
 /* Close the socket and free; also from within its own callbacks. NULL is fine. */
 void connection_close(struct connection *connection);
 
@@ -55,7 +57,8 @@ void connection_close(struct connection *connection);
 void connection_pause(struct connection *connection, bool on);
 
 /* Queue and try to write at once. An error that is the connection's is told by ended, later. */
-int connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
+int connection_send(struct connection *connection, const struct wire_message *message,
+		    struct error *err);
 /* Write what is queued, then the goodbye, blocking up to timeout_ms. Then connection_close it. */
 void connection_finish(struct connection *connection, int timeout_ms);
 /* Bytes waiting to be written. */

@@ -68,7 +68,7 @@ int gather_add(struct gather *gather, uint32_t node, const void *data, size_t si
 
 /* Take one entry off the front; 1, 0 at the end, -1 when cut short or of an unknown node. */
 static int take_entry(const unsigned char **at, size_t *left, size_t node_count, uint32_t *node,
-		uint32_t *size)
+		      uint32_t *size)
 {
 	if (!*left)
 		return 0;

@@ -26,7 +26,7 @@ enum {
 
 /* Keyed by the secret: what, the job, and the greetings up to that point. */
 static void keyed_hash(const struct wire *wire, const char *what, size_t answer_bytes,
-		  const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
+		       const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
 {
 	crypto_generichash_state state;
 
@@ -79,7 +79,7 @@ static void start_pull(struct wire *wire, const unsigned char header[STREAM_HEAD
 	unsigned char key[32];
 
 	keyed_hash(wire, wire->role == WIRE_ACCEPTS ? "berth key in 1" : "berth key out 1",
-	      ANSWER_HEADER, NULL, 0, key);
+		   ANSWER_HEADER, NULL, 0, key);
 	crypto_secretstream_xchacha20poly1305_init_pull(&wire->pull, header, key);
 	sodium_memzero(key, sizeof key);
 }
@@ -89,7 +89,7 @@ static void start_push(struct wire *wire, unsigned char header[STREAM_HEADER])
 	unsigned char key[32];
 
 	keyed_hash(wire, wire->role == WIRE_ACCEPTS ? "berth key out 1" : "berth key in 1",
-	      ANSWER_HEADER, NULL, 0, key);
+		   ANSWER_HEADER, NULL, 0, key);
 	crypto_secretstream_xchacha20poly1305_init_push(&wire->push, header, key);
 	sodium_memzero(key, sizeof key);
 }
@@ -101,8 +101,8 @@ static int handle_hello(struct wire *wire, struct error *err)
 
 	if (memcmp(hello, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
 		return wire_fail(wire, error_set(err, ERR_DATA,
-						   "a stranger connected: its first bytes "
-						   "are no greeting of berth's"));
+						 "a stranger connected: its first bytes "
+						 "are no greeting of berth's"));
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(hello + AT_VERSION), kind = bytes_get_u16(hello + AT_KIND);
@@ -163,8 +163,7 @@ static int handle_answer(struct wire *wire, struct error *err)
 	char text[17];
 
 	if (memcmp(answer, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return wire_fail(wire,
-				   error_set(err, ERR_DATA, "what answers there is no berth"));
+		return wire_fail(wire, error_set(err, ERR_DATA, "what answers there is no berth"));
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(answer + AT_VERSION),
@@ -172,11 +171,11 @@ static int handle_answer(struct wire *wire, struct error *err)
 
 	secret_fingerprint(&wire->secret, text);
 	if (status == ANSWER_VERSION || version != WIRE_VERSION)
-		return wire_fail(
-			wire, error_set(err, ERR_DATA,
-					"the other side speaks version %u of the protocol, this "
-					"side %d: the same berth must be installed on all nodes",
-					version, WIRE_VERSION));
+		return wire_fail(wire,
+				 error_set(err, ERR_DATA,
+					   "the other side speaks version %u of the protocol, this "
+					   "side %d: the same berth must be installed on all nodes",
+					   version, WIRE_VERSION));
 	if (status == ANSWER_SECRET)
 		return wire_fail(
 			wire, error_set(err, ERR_DATA,
@@ -199,7 +198,7 @@ static int handle_answer(struct wire *wire, struct error *err)
 					text));
 	start_push(wire, fingerprint);
 	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, fingerprint, STREAM_HEADER,
-	      fingerprint + STREAM_HEADER);
+		   fingerprint + STREAM_HEADER);
 	start_pull(wire, wire->answer + ANSWER_HEADER);
 	if (bytes_add(&wire->out, fingerprint, sizeof fingerprint))
 		return wire_fail(wire, error_memory(err, "a greeting"));
@@ -213,7 +212,8 @@ static int handle_proof(struct wire *wire, struct error *err)
 
 	if (wire->in.size < WIRE_PROOF_BYTES)
 		return 0;
-	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, wire->in.data, STREAM_HEADER, proof);
+	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, wire->in.data, STREAM_HEADER,
+		   proof);
 	if (sodium_memcmp(proof, wire->in.data + STREAM_HEADER, PROOF_BYTES))
 		return wire_fail(
 			wire, error_set(err, ERR_DATA,
@@ -257,14 +257,14 @@ static void probe_proof(const struct secret *secret, const char *job,
 }
 
 void handshake_probe_question(const struct secret *secret, const char *job,
-			 unsigned char question[WIRE_HELLO_BYTES])
+			      unsigned char question[WIRE_HELLO_BYTES])
 {
 	make_hello(secret, HELLO_PROBE, question);
 }
 
 bool handshake_probe_verify(const struct secret *secret, const char *job,
-			 const unsigned char question[WIRE_HELLO_BYTES],
-			 const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
+			    const unsigned char question[WIRE_HELLO_BYTES],
+			    const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
 {
 	unsigned char header[AT_BODY], proof[32];
 

@@ -72,7 +72,8 @@ static void peer_authenticated(void *context, struct connection *connection)
 	listener->events.authenticated(listener->events.context, connection);
 }
 
-static void unauthenticated_message(void *context, struct connection *connection, const struct wire_message *message)
+static void unauthenticated_message(void *context, struct connection *connection,
+				    const struct wire_message *message)
 {
 	/* The owner was changed by friend before any message is delivered. */
 	(void)context;
@@ -80,7 +81,8 @@ static void unauthenticated_message(void *context, struct connection *connection
 	(void)message;
 }
 
-static void unauthenticated_ended(void *context, struct connection *connection, const struct error *why)
+static void unauthenticated_ended(void *context, struct connection *connection,
+				  const struct error *why)
 {
 	struct listener *listener = context;
 
@@ -105,7 +107,8 @@ static void listener_source(struct loop_source *source, uint32_t events)
 			    errno == ENOMEM) {
 				listener->paused = true;
 				loop_modify(listener->loop, source, 0);
-				report_rejection(listener, "no descriptors are left for new connections");
+				report_rejection(listener,
+						 "no descriptors are left for new connections");
 			}
 			return;
 		}
@@ -114,12 +117,14 @@ static void listener_source(struct loop_source *source, uint32_t events)
 			struct connection *oldest = listener->unauthenticated[0];
 
 			remove_unauthenticated(listener, oldest);
-			report_rejection(listener, "too many connections at once that do not greet; the oldest "
-				       "was dropped");
+			report_rejection(
+				listener,
+				"too many connections at once that do not greet; the oldest "
+				"was dropped");
 			connection_close(oldest);
 		}
 		if (connection_open(listener->loop, fd, false, WIRE_ACCEPTS, &listener->secret,
-			      listener->job, &listener->owner, &connection, NULL))
+				    listener->job, &listener->owner, &connection, NULL))
 			return;
 		listener->unauthenticated[listener->count++] = connection;
 	}
@@ -145,8 +150,8 @@ int listener_open(struct loop *loop, int port, const struct secret *secret, cons
 	listener->secret = *secret;
 	listener->limit = limit;
 	listener->events = *events;
-	listener->owner =
-		(struct connection_owner){listener, peer_authenticated, unauthenticated_message, unauthenticated_ended};
+	listener->owner = (struct connection_owner){listener, peer_authenticated,
+						    unauthenticated_message, unauthenticated_ended};
 	listener->job = strdup(job);
 	listener->unauthenticated = calloc(limit, sizeof *listener->unauthenticated);
 	if (!listener->job || !listener->unauthenticated) {
@@ -180,7 +185,8 @@ size_t listener_unauthenticated(const struct listener *listener)
 
 void listener_tick(struct listener *listener, int64_t now_ms)
 {
-	while (listener->count && connection_handshake_overdue(listener->unauthenticated[0], now_ms)) {
+	while (listener->count &&
+	       connection_handshake_overdue(listener->unauthenticated[0], now_ms)) {
 		struct connection *connection = listener->unauthenticated[0];
 		char text[160];
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A listening socket and the strangers at its door: connections that have not proved themselves.
- * Each costs little, has CONNECTION_HANDSHAKE_MS, and there are at most `limit` of them: one more, and the
- * oldest has to go (a friend needs two round trips, so flooding the door keeps nobody out). */
+ * Each costs little, has CONNECTION_HANDSHAKE_MS, and there are at most `limit` of them: one more,
+ * and the oldest has to go (a friend needs two round trips, so flooding the door keeps nobody out).
+ */
 #ifndef BERTH_OVERLAY_LISTENER_H
 #define BERTH_OVERLAY_LISTENER_H
 
@@ -26,8 +27,9 @@ struct listener_events {
 int listener_open(struct loop *loop, int port, const struct secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err);
-/* Room to add to limit where all nodes try the head's addresses, each a connection, at once (REACH):
- * as many as come within the time of some slow answers; what is more waits in the kernel. */
+/* Room to add to limit where all nodes try the head's addresses, each a connection, at once
+ * (REACH): as many as come within the time of some slow answers; what is more waits in the kernel.
+ */
 size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
 size_t listener_unauthenticated(const struct listener *listener);

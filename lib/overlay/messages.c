@@ -14,7 +14,7 @@ static const struct {
 	unsigned type;
 	const char *name;
 } names[] = {
-	{MESSAGE_HEARTBEAT, "BEAT"},		  {MESSAGE_HELLO, "HELLO"},
+	{MESSAGE_HEARTBEAT, "BEAT"},	  {MESSAGE_HELLO, "HELLO"},
 	{MESSAGE_LISTENING, "LISTENS"},	  {MESSAGE_MOVED, "MOVED"},
 	{MESSAGE_MOVE_FAILED, "STAYS"},	  {MESSAGE_INVENTORY, "CARD"},
 	{MESSAGE_PROBED, "REACHED"},	  {MESSAGE_STARTED, "STARTED"},
@@ -41,8 +41,9 @@ const char *message_name(unsigned type)
 	return "unknown";
 }
 
-int message_send(struct connection *connection, enum message_type type, uint32_t node, uint32_t attempt,
-	       uint64_t sequence, json_t *text, const void *data, size_t size, struct error *err)
+int message_send(struct connection *connection, enum message_type type, uint32_t node,
+		 uint32_t attempt, uint64_t sequence, json_t *text, const void *data, size_t size,
+		 struct error *err)
 {
 	char *dump = text ? json_dumps(text, JSON_COMPACT) : NULL;
 	int rc;
@@ -92,7 +93,7 @@ int message_add_output(struct bytes *bytes, const struct message_output *output)
 }
 
 int message_next_output(const unsigned char **at, size_t *left, struct message_output *out,
-		      struct error *err)
+			struct error *err)
 {
 	const unsigned char *p = *at;
 

@@ -47,8 +47,8 @@ int secret_parse(const char *text, struct secret *out, struct error *err)
 #define COOKIE_MIN 16 /* OpenPBS's has 32 hexadecimal digits */
 #define COOKIE_MAX 4096
 
-int secret_derive(const char *cookie, const char *job, const char *nonce,
-		       struct secret *out, struct error *err)
+int secret_derive(const char *cookie, const char *job, const char *nonce, struct secret *out,
+		  struct error *err)
 {
 	static const char what[] = "berth secret of a PBS cookie 1";
 	crypto_generichash_state state;
@@ -61,8 +61,10 @@ int secret_derive(const char *cookie, const char *job, const char *nonce,
 				 "PBS_JOBCOOKIE is not set: the agents' secret is made of it; is "
 				 "this a task of PBS's?");
 	if (strlen(cookie) < COOKIE_MIN || strlen(cookie) > COOKIE_MAX)
-		return error_set(err, ERR_DATA, "PBS_JOBCOOKIE has %zu characters; expected %d or "
-				 "more", strlen(cookie), COOKIE_MIN);
+		return error_set(err, ERR_DATA,
+				 "PBS_JOBCOOKIE has %zu characters; expected %d or "
+				 "more",
+				 strlen(cookie), COOKIE_MIN);
 	crypto_generichash_init(&state, NULL, 0, sizeof out->bytes);
 	/* Each with its end, so that no two triples run together to the same bytes. */
 	crypto_generichash_update(&state, (const unsigned char *)what, sizeof what);

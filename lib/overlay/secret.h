@@ -14,11 +14,11 @@ struct secret {
 int secret_generate(struct secret *out, struct error *err);
 /* 64 hexadecimal digits, nothing else; -ERR_DATA (the text is not shown). */
 int secret_parse(const char *text, struct secret *out, struct error *err);
-/* Where nothing secret can be handed to an agent: of what both have, PBS's job cookie, and the job's
- * name and a nonce, which are no secrets. -ERR_UNAVAILABLE: no cookie; -ERR_DATA: one that is too
- * short to be of use. */
-int secret_derive(const char *cookie, const char *job, const char *nonce,
-		       struct secret *out, struct error *err);
+/* Where nothing secret can be handed to an agent: of what both have, PBS's job cookie, and the
+ * job's name and a nonce, which are no secrets. -ERR_UNAVAILABLE: no cookie; -ERR_DATA: one that is
+ * too short to be of use. */
+int secret_derive(const char *cookie, const char *job, const char *nonce, struct secret *out,
+		  struct error *err);
 void secret_format(const struct secret *secret, char text[65]);
 /* 16 digits that name a secret without telling anything of it. */
 void secret_fingerprint(const struct secret *secret, char text[17]);

@@ -35,7 +35,7 @@ static int find_path(const struct env *env, char *path, int size, bool *own, str
 /* A new file with the secret in path's folder, which is made if it is not there; aside: its name.
  */
 static int write_temp(const char *path, const struct secret *secret, char *temp_path, size_t size,
-		       struct error *err)
+		      struct error *err)
 {
 	char text[DIGITS + 2], *slash;
 	int fd, rc;
@@ -115,8 +115,8 @@ static int read_file(const char *path, struct secret *out, struct error *err)
 	return rc ? error_prefix(err, "%s", path) : 0;
 }
 
-int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made,
-		     char *path, int size, struct error *err)
+int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made, char *path,
+		     int size, struct error *err)
 {
 	bool own;
 	int rc;
@@ -137,8 +137,8 @@ int secret_file_read(const struct env *env, bool make, struct secret *out, bool 
 	return rc ? rc : read_file(path, out, err);
 }
 
-int secret_file_create(const struct env *env, const struct secret *secret, char *path,
-		     size_t size, struct error *err)
+int secret_file_create(const struct env *env, const struct secret *secret, char *path, size_t size,
+		       struct error *err)
 {
 	const char *home = env_get(env, "HOME");
 	char beside[4096];

@@ -90,11 +90,10 @@ int wire_feed_eof(struct wire *wire, struct error *err)
 	if (wire->state == WIRE_CLOSING || wire->finished_in)
 		return 0;
 	if (wire->state == WIRE_HANDSHAKE)
-		return wire_fail(wire,
-				   error_set(err, ERR_NETWORK,
-					     "the connection was closed during the greeting"));
+		return wire_fail(wire, error_set(err, ERR_NETWORK,
+						 "the connection was closed during the greeting"));
 	return wire_fail(wire,
-			   error_set(err, ERR_NETWORK, "the connection ended without a goodbye"));
+			 error_set(err, ERR_NETWORK, "the connection ended without a goodbye"));
 }
 
 /* ---- messages ---- */
@@ -168,8 +167,8 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
 	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
 		return wire_fail(wire,
-				   error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u",
-					     size, WIRE_MAX_MESSAGE));
+				 error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u",
+					   size, WIRE_MAX_MESSAGE));
 	if (wire->in.size - 4 < size)
 		return 0;
 	if (bytes_reserve(&wire->plain, size))
@@ -178,8 +177,8 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
 		return wire_fail(wire, error_set(err, ERR_DATA,
-						   "a message was altered, repeated or left "
-						   "out on its way"));
+						 "a message was altered, repeated or left "
+						 "out on its way"));
 	bytes_drop(&wire->in, 4 + (size_t)size);
 	if (tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL) {
 		wire->finished_in = true;

@@ -84,10 +84,10 @@ void wire_consume_output(struct wire *wire, size_t size);
 /* A probe (see above): the bytes to send, and whether answer is the head's. */
 #define WIRE_PROBE_ANSWER_BYTES 44
 void handshake_probe_question(const struct secret *secret, const char *job,
-			 unsigned char question[WIRE_HELLO_BYTES]);
+			      unsigned char question[WIRE_HELLO_BYTES]);
 bool handshake_probe_verify(const struct secret *secret, const char *job,
-			 const unsigned char question[WIRE_HELLO_BYTES],
-			 const unsigned char answer[WIRE_PROBE_ANSWER_BYTES]);
+			    const unsigned char question[WIRE_HELLO_BYTES],
+			    const unsigned char answer[WIRE_PROBE_ANSWER_BYTES]);
 
 /* A message as the plain bytes of a frame, and back; for tests and fuzzing. decode borrows from
  * bytes. -ERR_DATA names the field. encode: out has wire_plain_size(message) bytes. */

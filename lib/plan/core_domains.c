@@ -67,7 +67,8 @@ static void mark_near(const struct share *share, const struct gpu_choice *gpus, 
 		enum near level = NEAR_NOT;
 
 		if (!g->local_known || g->package < 0)
-			level = share_package_of(share, c) == gpus->package[gpu] ? NEAR_GPU : NEAR_NOT;
+			level = share_package_of(share, c) == gpus->package[gpu] ? NEAR_GPU
+										 : NEAR_NOT;
 		else if (share_core_is_local(core, g))
 			level = NEAR_GPU;
 		else if (core->numa_os >= 0 && idset_has(g->numa_os, core->numa_os))
@@ -83,7 +84,8 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 	struct gpu_group gpu_group = {.first_core = share->core_count};
 
 	/* Ranks on the same GPUs follow each other. */
-	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank, (size_t)gpus->per_rank * sizeof *gpus_of_rank)) {
+	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank,
+			    (size_t)gpus->per_rank * sizeof *gpus_of_rank)) {
 		share->gpu_group[rank] = share->gpu_group[rank - 1];
 		return 0;
 	}
@@ -117,9 +119,11 @@ static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 		const int *gpus_of_rank = gpus->of_rank + r * gpus->per_rank;
 
 		for (int k = 1; k < gpus->per_rank; k++)
-			if (gpus->package[gpus_of_rank[0]] >= 0 && gpus->package[gpus_of_rank[k]] >= 0)
-				merge_domains(share->domain_of_package, package_count, gpus->package[gpus_of_rank[0]],
-				     gpus->package[gpus_of_rank[k]]);
+			if (gpus->package[gpus_of_rank[0]] >= 0 &&
+			    gpus->package[gpus_of_rank[k]] >= 0)
+				merge_domains(share->domain_of_package, package_count,
+					      gpus->package[gpus_of_rank[0]],
+					      gpus->package[gpus_of_rank[k]]);
 	}
 	number_domains(share);
 	for (int r = 0; r < share->rank_count; r++) {

@@ -59,7 +59,8 @@ static void protect_local(struct share *share, int domain, int *cores, int *rank
 	for (int changed = 1; changed;) {
 		changed = 0;
 		for (int r = 0; r < share->rank_count; r++) {
-			if (share->domain[r] != domain || share->quota[r] || share->home_domain[r] != domain)
+			if (share->domain[r] != domain || share->quota[r] ||
+			    share->home_domain[r] != domain)
 				continue;
 			if (*ranks && share->local_share[r] > *cores / *ranks)
 				changed |= set_quota(share, r, share->local_share[r], cores, ranks);
@@ -82,7 +83,8 @@ static void make_quotas(struct share *share, int domain)
 
 	/* The odd cores go first to ranks that have them next to their GPU. */
 	for (int r = 0; r < share->rank_count && extra; r++)
-		if (share->domain[r] == domain && !share->quota[r] && share->local_share[r] > base) {
+		if (share->domain[r] == domain && !share->quota[r] &&
+		    share->local_share[r] > base) {
 			share->quota[r] = base + 1;
 			extra--;
 		}
@@ -107,8 +109,8 @@ static void hand_out_group(struct share *share, int domain, int gpu_group, enum 
 	int available = 0, waiting = 0, c = 0;
 
 	for (int i = 0; i < share->core_count; i++)
-		available +=
-			share->owner[i] < 0 && near[i] == level && share_domain_of(share, i) == domain;
+		available += share->owner[i] < 0 && near[i] == level &&
+			     share_domain_of(share, i) == domain;
 	for (int r = 0; r < share->rank_count; r++)
 		waiting += share->gpu_group[r] == gpu_group && share->domain[r] == domain &&
 			   share->taken[r] < share->quota[r];
@@ -188,7 +190,8 @@ static void share_cores(struct share *share, int domain, struct core_choice *out
 	for (int c = 0; c < share->core_count; c++) {
 		if (share_domain_of(share, c) != domain)
 			continue;
-		for (; at < count && (long)at * share->domain_cores[domain] / count == before + 1; at++)
+		for (; at < count && (long)at * share->domain_cores[domain] / count == before + 1;
+		     at++)
 			out->shared_core[share->sorted[at]] = c;
 		before++;
 	}
@@ -292,17 +295,19 @@ static int alloc_share(struct share *share, struct core_choice *out)
 	out->shared_core = calloc(ranks, sizeof(int));
 	out->away = calloc(ranks, sizeof(bool));
 	share->owner = out->owner;
-	if (!share->domain_of_package || !share->domain_cores || !share->members || !share->gpu_groups ||
-	    !share->gpu_group || !share->home_domain || !share->domain || !share->capped || !share->local_share ||
-	    !share->quota || !share->taken || !share->anchor || !share->sorted || !share->unreserved ||
-	    !out->owner || !out->shared_core || !out->away)
+	if (!share->domain_of_package || !share->domain_cores || !share->members ||
+	    !share->gpu_groups || !share->gpu_group || !share->home_domain || !share->domain ||
+	    !share->capped || !share->local_share || !share->quota || !share->taken ||
+	    !share->anchor || !share->sorted || !share->unreserved || !out->owner ||
+	    !out->shared_core || !out->away)
 		return -1;
 	for (size_t p = 0; p < share->inventory->package_count; p++)
 		share->domain_of_package[p] = (int)p;
 	for (size_t c = 0; c < cores; c++)
 		out->owner[c] = -1;
 	for (size_t r = 0; r < ranks; r++) {
-		share->gpu_group[r] = share->home_domain[r] = share->domain[r] = out->shared_core[r] = -1;
+		share->gpu_group[r] = share->home_domain[r] = share->domain[r] =
+			out->shared_core[r] = -1;
 		share->anchor[r] = share->core_count;
 	}
 	return 0;
@@ -314,8 +319,8 @@ int cores_choose(const struct inventory *inventory, const struct plan_request *r
 {
 	struct core_choice choice = {0};
 	struct share share = {.inventory = inventory,
-			    .core_count = (int)inventory->core_count,
-			    .rank_count = rank_count};
+			      .core_count = (int)inventory->core_count,
+			      .rank_count = rank_count};
 
 	if (alloc_share(&share, &choice) < 0)
 		goto memory;

@@ -52,13 +52,15 @@ static enum env_from provenance(const struct env *env, const struct env_var *var
 }
 
 /* Set for certain: what only berth can know. */
-static void set_always(struct environment_builder *m, const char *name, const char *value, const char *why)
+static void set_always(struct environment_builder *m, const char *name, const char *value,
+		       const char *why)
 {
 	if (!m->rc)
 		m->rc = env_set(m->out, name, value, ENV_FROM_BERTH, why, m->err);
 }
 
-static void set_always_int(struct environment_builder *m, const char *name, long value, const char *why)
+static void set_always_int(struct environment_builder *m, const char *name, long value,
+			   const char *why)
 {
 	char text[24];
 
@@ -66,8 +68,8 @@ static void set_always_int(struct environment_builder *m, const char *name, long
 	set_always(m, name, text, why);
 }
 
-void environment_put_from(struct environment_builder *m, enum env_from from, const char *name, const char *value,
-		      const char *why)
+void environment_put_from(struct environment_builder *m, enum env_from from, const char *name,
+			  const char *value, const char *why)
 {
 	const struct env_var *var = env_find(m->env, name);
 	char text[512];
@@ -87,7 +89,8 @@ void environment_put_from(struct environment_builder *m, enum env_from from, con
 	m->rc = env_set(m->out, name, var->value, provenance(m->env, var), text, m->err);
 }
 
-void environment_put(struct environment_builder *m, const char *name, const char *value, const char *why)
+void environment_put(struct environment_builder *m, const char *name, const char *value,
+		     const char *why)
 {
 	environment_put_from(m, ENV_FROM_BERTH, name, value, why);
 }
@@ -114,7 +117,8 @@ static void drop(struct environment_builder *m, const char *name, const char *wh
 
 static void add_identity(struct environment_builder *m)
 {
-	const char *address_why = m->plan->network.why ? m->plan->network.why : "the head's address";
+	const char *address_why =
+		m->plan->network.why ? m->plan->network.why : "the head's address";
 
 	set_always_int(m, "RANK", m->rank->rank, "this rank, nodes in order");
 	set_always_int(m, "WORLD_SIZE", m->plan->world_size, "ranks of the job");
@@ -125,7 +129,7 @@ static void add_identity(struct environment_builder *m)
 	set_always(m, "MASTER_ADDR", m->plan->network.address, address_why);
 	if (m->plan->port)
 		set_always_int(m, "MASTER_PORT", m->plan->port,
-			  "held by rank 0's agent while rank 0 runs");
+			       "held by rank 0's agent while rank 0 runs");
 }
 
 /* Only where each rank sees its own GPUs; else the list is the node's. */
@@ -179,7 +183,7 @@ static void add_devices(struct environment_builder *m)
 	}
 	set_always(m, "CUDA_VISIBLE_DEVICES", list, why);
 	environment_put(m, "CUDA_DEVICE_ORDER", "PCI_BUS_ID",
-		    "so that ordinals mean the plan's PCI order");
+			"so that ordinals mean the plan's PCI order");
 	drop(m, "GPU_DEVICE_ORDINAL", "CUDA_VISIBLE_DEVICES takes its place");
 }
 
@@ -220,12 +224,12 @@ static void add_jax(struct environment_builder *m)
 	if (m->plan->port) {
 		endpoint(m->plan, text, sizeof text);
 		environment_put(m, "JAX_COORDINATOR_ADDRESS", text,
-			    "rank 0's address for jax.distributed");
+				"rank 0's address for jax.distributed");
 	}
 	set_always_int(m, "JAX_NUM_PROCESSES", m->plan->world_size,
-		  "give it to jax.distributed.initialize as num_processes");
+		       "give it to jax.distributed.initialize as num_processes");
 	set_always_int(m, "JAX_PROCESS_ID", m->rank->rank,
-		  "give it to jax.distributed.initialize as process_id");
+		       "give it to jax.distributed.initialize as process_id");
 }
 
 static void add_berth(struct environment_builder *m)
@@ -233,19 +237,21 @@ static void add_berth(struct environment_builder *m)
 	const struct plan_request *request = m->request;
 
 	set_always(m, "BERTH_JOB_ID", m->plan->job_id, "the job");
-	set_always_int(m, "BERTH_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always_int(m, "BERTH_NODE_RANK", (long)m->node_index,
+		       "this node, in the scheduler's order");
 	set_always_int(m, "BERTH_ATTEMPT", m->plan->attempt, "attempts before this one");
 	if (m->plan->end_time > 0)
 		set_always_int(m, "BERTH_END_TIME", (long)m->plan->end_time,
-			  "when the scheduler ends the job, Unix seconds");
+			       "when the scheduler ends the job, Unix seconds");
 	if (request->plan_file)
 		set_always(m, "BERTH_PLAN_FILE", request->plan_file,
-		      "this node's part of the plan as JSON");
+			   "this node's part of the plan as JSON");
 	if (request->stop_file)
 		set_always(m, "BERTH_STOP_FILE", request->stop_file,
-		      "once it exists: save a checkpoint and end with code 75");
+			   "once it exists: save a checkpoint and end with code 75");
 	if (request->report)
-		set_always(m, "BERTH_REPORT", request->report, "where the program may say how it ended");
+		set_always(m, "BERTH_REPORT", request->report,
+			   "where the program may say how it ended");
 }
 
 static void local_address(const struct environment_builder *m, char *text, size_t size)
@@ -265,20 +271,22 @@ static void add_c10d(struct environment_builder *m)
 	char text[96];
 
 	endpoint(m->plan, text, sizeof text);
-	environment_put(m, "PET_RDZV_ENDPOINT", text, "the head's address for torchrun's c10d store");
+	environment_put(m, "PET_RDZV_ENDPOINT", text,
+			"the head's address for torchrun's c10d store");
 	environment_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
 }
 
-/* Also for who gives c10d by arguments, which are not seen here; static rendezvous reads neither. */
+/* Also for who gives c10d by arguments, which are not seen here; static rendezvous reads neither.
+ */
 static void add_host(struct environment_builder *m)
 {
 	char text[64];
 
 	environment_put(m, "PET_RDZV_CONF", m->node_index ? "is_host=false" : "is_host=true",
-		    "torchrun compares host names, which fails on a second NIC");
+			"torchrun compares host names, which fails on a second NIC");
 	local_address(m, text, sizeof text);
 	environment_put(m, "PET_LOCAL_ADDR", text,
-		    "workers take MASTER_ADDR from it, not from the host name");
+			"workers take MASTER_ADDR from it, not from the host name");
 }
 
 /* torchrun's options as variables. A user's PET_RDZV_BACKEND=c10d is served too. */
@@ -290,11 +298,12 @@ static void add_torchrun(struct environment_builder *m)
 		return;
 	set_always_int(m, "PET_NNODES", (long)m->plan->node_count, "nodes of the job");
 	put_int(m, "PET_NPROC_PER_NODE", workers(m), "workers of this process");
-	set_always_int(m, "PET_NODE_RANK", (long)m->node_index, "this node, in the scheduler's order");
+	set_always_int(m, "PET_NODE_RANK", (long)m->node_index,
+		       "this node, in the scheduler's order");
 	set_always(m, "PET_MASTER_ADDR", m->plan->network.address, "the head's address");
 	if (m->plan->port)
 		set_always_int(m, "PET_MASTER_PORT", m->plan->port,
-			  "held by rank 0's agent while rank 0 runs");
+			       "held by rank 0's agent while rank 0 runs");
 	add_host(m);
 	if (backend && !strcmp(backend, "c10d") && m->plan->port)
 		add_c10d(m);
@@ -323,9 +332,10 @@ static void add_slurm(struct environment_builder *m)
 		set_always(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);
 	}
 	if (!env_get(m->env, "SLURM_STEP_ID"))
-		set_always(m, "SLURM_STEP_ID", "4294967291",
-		      "the batch script's own; without any, Open MPI takes a rank for a world of "
-		      "one");
+		set_always(
+			m, "SLURM_STEP_ID", "4294967291",
+			"the batch script's own; without any, Open MPI takes a rank for a world of "
+			"one");
 }
 
 int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,
@@ -333,11 +343,11 @@ int plan_environment(const struct plan *plan, const struct inventory *inventory,
 		     struct env **out, struct error *err)
 {
 	struct environment_builder m = {.plan = plan,
-			   .inventory = inventory,
-			   .request = request,
-			   .env = env,
-			   .node_index = node_index,
-			   .err = err};
+					.inventory = inventory,
+					.request = request,
+					.env = env,
+					.node_index = node_index,
+					.err = err};
 
 	if (node_index >= plan->node_count || local_rank >= plan->nodes[node_index].rank_count)
 		return error_set(err, ERR_INTERNAL, "the plan has no local rank %zu on node %zu",

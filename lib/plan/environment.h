@@ -21,10 +21,11 @@ struct environment_builder {
 };
 
 /* Set unless the user, or a site, has: theirs stays and is listed with what berth would do. */
-void environment_put_from(struct environment_builder *m, enum env_from from, const char *name, const char *value,
-		      const char *why);
+void environment_put_from(struct environment_builder *m, enum env_from from, const char *name,
+			  const char *value, const char *why);
 /* The same of berth's own. */
-void environment_put(struct environment_builder *m, const char *name, const char *value, const char *why);
+void environment_put(struct environment_builder *m, const char *name, const char *value,
+		     const char *why);
 
 /* ---- environment_network.c ---- */
 

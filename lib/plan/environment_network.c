@@ -35,7 +35,8 @@ static bool nccl_picks_it(const struct inventory *inventory, const char *iface)
 }
 
 /* NCCL reads prefixes: "=" makes a name exact, needed where it is another one's beginning. */
-static void nccl_iface(const struct inventory *inventory, const char *iface, char *text, size_t size)
+static void nccl_iface(const struct inventory *inventory, const char *iface, char *text,
+		       size_t size)
 {
 	bool prefix = false;
 
@@ -106,7 +107,7 @@ static void put_include(struct environment_builder *m, enum env_from from, const
 {
 	if (!env_get(m->env, exclusion))
 		environment_put_from(m, from, name, range,
-				 "Open MPI spreads over every network it sees unless told");
+				     "Open MPI spreads over every network it sees unless told");
 }
 
 void environment_add_interfaces(struct environment_builder *m)
@@ -130,7 +131,7 @@ void environment_add_interfaces(struct environment_builder *m)
 	environment_put_from(m, from, "FI_TCP_IFACE", iface, why);
 	ucx_devices(m, text, sizeof text);
 	environment_put(m, "UCX_NET_DEVICES", text,
-		    !strcmp(text, iface) ? why : "the NICs nearest to this rank's GPU");
+			!strcmp(text, iface) ? why : "the NICs nearest to this rank's GPU");
 	put_include(m, from, "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_btl_tcp_if_exclude", range);
 	put_include(m, from, "OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_oob_tcp_if_exclude", range);
 	put_include(m, from, "PRTE_MCA_prte_if_include", "PRTE_MCA_prte_if_exclude", range);
@@ -190,9 +191,9 @@ static void add_cray_nics(struct environment_builder *m)
 	if (used >= sizeof text)
 		return;
 	environment_put(m, "MPICH_OFI_NIC_POLICY", "USER",
-		    "the NICs of the plan, by MPICH_OFI_NIC_MAPPING");
+			"the NICs of the plan, by MPICH_OFI_NIC_MAPPING");
 	environment_put(m, "MPICH_OFI_NIC_MAPPING", text,
-		    "NIC: the local ranks whose GPUs it is nearest to");
+			"NIC: the local ranks whose GPUs it is nearest to");
 }
 
 void environment_add_fabric(struct environment_builder *m)
@@ -206,7 +207,7 @@ void environment_add_fabric(struct environment_builder *m)
 		nccl_hcas(m->inventory, hcas, sizeof hcas);
 		if (*hcas)
 			environment_put(m, "NCCL_IB_HCA", hcas,
-				    "the fabric's ports without the management NICs");
+					"the fabric's ports without the management NICs");
 	}
 	if (kind == NIC_SLINGSHOT)
 		add_cray_nics(m);

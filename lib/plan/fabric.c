@@ -20,13 +20,15 @@ static bool mentions(const struct env *env, const char *name, const char *part)
 
 static const struct plan_fabric profiles[] = {
 	{NIC_INFINIBAND, "InfiniBand", "NCCL's own transport (verbs)",
-	 "NCCL_IB_HCA where there are other HCAs too; NCCL's defaults for the rest (NCCL_IB_TIMEOUT "
+	 "NCCL_IB_HCA where there are other HCAs too; NCCL's defaults for the rest "
+	 "(NCCL_IB_TIMEOUT "
 	 "20, NCCL_IB_RETRY_CNT 7), its sockets only for the first meeting",
 	 "NVIDIA/nccl 2.30.7, src/transport/net_ib"},
 	{NIC_ROCE, "RoCE", "NCCL's own transport (verbs)",
 	 "NCCL_IB_HCA where there are other HCAs too; the GID index is NCCL's to find (since 2.21: "
 	 "RoCE v2 with an IPv4 address)",
-	 "NVIDIA/nccl 2.30.7, src/transport/net_ib: NCCL_IB_GID_INDEX -1, NCCL_IB_ROCE_VERSION_NUM 2"},
+	 "NVIDIA/nccl 2.30.7, src/transport/net_ib: NCCL_IB_GID_INDEX -1, NCCL_IB_ROCE_VERSION_NUM "
+	 "2"},
 	{NIC_SLINGSHOT, "Slingshot", "aws-ofi-nccl, libfabric's cxi",
 	 "the settings that HPE gives for NCCL, each with its reason", SHS},
 	{NIC_EFA, "EFA", "aws-ofi-nccl, libfabric's efa",

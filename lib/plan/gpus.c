@@ -194,7 +194,7 @@ static int count_usable(const struct inventory *inventory, struct gpu_choice *ch
 }
 
 static int check_request(const struct gpu_choice *choice, const struct plan_request *request,
-		      int rank_count, const char *node, struct error *err)
+			 int rank_count, const char *node, struct error *err)
 {
 	long wanted = (long)request->gpus_per_rank * rank_count;
 
@@ -211,16 +211,16 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 			 choice->usable_count);
 }
 
-int gpus_choose(const struct inventory *inventory, const struct plan_request *request, int rank_count,
-	       struct gpu_choice *out, struct error *err)
+int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
+		int rank_count, struct gpu_choice *out, struct error *err)
 {
 	struct gpu_choice choice = {0};
 	int rc = 0;
 
 	if (count_usable(inventory, &choice) < 0)
 		goto memory;
-	rc = check_request(&choice, request, rank_count, inventory->node ? inventory->node : "the node",
-			err);
+	rc = check_request(&choice, request, rank_count,
+			   inventory->node ? inventory->node : "the node", err);
 	if (rc)
 		goto fail;
 	if (choice.usable_count)
@@ -408,8 +408,8 @@ static int fill_node(const struct inventory *inventory, const struct gpu_choice 
 	return nics_choose(inventory, gpus, cores, node->ranks, node->rank_count, err);
 }
 
-int plan_map_node(const struct inventory *inventory, const struct plan_request *request, int first_rank,
-	      int rank_count, struct plan_node *out, struct error *err)
+int plan_map_node(const struct inventory *inventory, const struct plan_request *request,
+		  int first_rank, int rank_count, struct plan_node *out, struct error *err)
 {
 	struct gpu_choice gpus = {0};
 	struct core_choice cores = {0};

@@ -147,7 +147,8 @@ static bool starts_with(const char *name, const char *prefix, size_t length)
 	return !strncmp(name, prefix, length);
 }
 
-static bool has_iface(const struct inventory *inventory, const char *name, size_t length, bool prefix)
+static bool has_iface(const struct inventory *inventory, const char *name, size_t length,
+		      bool prefix)
 {
 	for (size_t i = 0; i < inventory->address_count; i++)
 		if (starts_with(inventory->addresses[i].iface, name, length) &&
@@ -208,7 +209,7 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 
 /* NCCL reads beginnings: a name that stands there whole may be another one's beginning too. */
 static void lint_prefix_match(json_t *list, const struct env *env, const char *name, bool hca,
-			const struct inventory *inventory)
+			      const struct inventory *inventory)
 {
 	const char *value = env_get(env, name), *entry = value;
 	size_t count = hca ? inventory->nic_count : inventory->address_count;
@@ -221,7 +222,8 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 		if (!(hca ? has_hca : has_iface)(inventory, entry, length, false))
 			continue;
 		for (size_t i = 0; i < count; i++) {
-			const char *other = hca ? inventory->nics[i].rdma : inventory->addresses[i].iface;
+			const char *other =
+				hca ? inventory->nics[i].rdma : inventory->addresses[i].iface;
 
 			if (strlen(other) <= length || !starts_with(other, entry, length))
 				continue;
@@ -272,7 +274,8 @@ static void lint_nccl_syntax(json_t *list, const struct env *env, const char *na
 }
 
 /* "mlx5_0:1,eth0", "all". */
-static void lint_ucx(json_t *list, const struct env *env, const struct inventory *inventories, size_t count)
+static void lint_ucx(json_t *list, const struct env *env, const struct inventory *inventories,
+		     size_t count)
 {
 	const char *value = env_get(env, "UCX_NET_DEVICES");
 
@@ -352,8 +355,9 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 		    "(NVIDIA/nccl issue 2001); ^LL128",
 		    env_get(env, "NCCL_PROTO"));
 	if (count == 1 && is(env, "NCCL_NET", "AWS Libfabric"))
-		add(list, "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and the "
-			  "job may fail for want of a VNI; unset it");
+		add(list,
+		    "NCCL_NET=AWS Libfabric on one node: NCCL needs no network there, and the "
+		    "job may fail for want of a VNI; unset it");
 	if (env_get(env, "CUDA_DEVICE_ORDER") && !is(env, "CUDA_DEVICE_ORDER", "PCI_BUS_ID"))
 		add(list, "CUDA_DEVICE_ORDER=%s: ordinals no longer mean the plan's PCI order",
 		    env_get(env, "CUDA_DEVICE_ORDER"));
@@ -481,9 +485,12 @@ json_t *plan_lint(const struct env *env, const struct inventory *inventories, si
 	if (!list)
 		return NULL;
 	lint_spelling(list, env);
-	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, inventories, count);
-	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, inventories, count);
-	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, inventories, count);
+	lint_entries(list, env, "NCCL_SOCKET_IFNAME", true, "interface", has_iface, inventories,
+		     count);
+	lint_entries(list, env, "GLOO_SOCKET_IFNAME", false, "interface", has_iface, inventories,
+		     count);
+	lint_entries(list, env, "TP_SOCKET_IFNAME", false, "interface", has_iface, inventories,
+		     count);
 	lint_entries(list, env, "FI_TCP_IFACE", false, "interface", has_iface, inventories, count);
 	lint_entries(list, env, "NCCL_IB_HCA", true, "HCA", has_hca, inventories, count);
 	if (count) {

@@ -96,7 +96,8 @@ static bool same_address(const struct inventory_address *a, const struct invento
 
 /* ---- the better of two ---- */
 
-int plan_address_priority(const struct inventory *inventory, const struct inventory_address *address)
+int plan_address_priority(const struct inventory *inventory,
+			  const struct inventory_address *address)
 {
 	if (address->nic >= 0 && (size_t)address->nic < inventory->nic_count &&
 	    inventory->nics[address->nic].management)
@@ -146,7 +147,8 @@ struct network_request {
 	bool simulated; /* nobody's wish: request->single_host */
 };
 
-static int parse_request(const struct plan_request *request, struct network_request *network_request, struct error *err)
+static int parse_request(const struct plan_request *request,
+			 struct network_request *network_request, struct error *err)
 {
 	network_request->iface = request->iface;
 	network_request->has_subnet = request->subnet != NULL;
@@ -155,11 +157,13 @@ static int parse_request(const struct plan_request *request, struct network_requ
 		return error_set(err, ERR_USAGE,
 				 "--subnet is '%.80s', expected a CIDR such as 10.1.0.0/16",
 				 request->subnet);
-	if (request->master_addr && parse_address(request->master_addr, &network_request->master_addr) < 0)
-		return error_set(err, ERR_USAGE,
-				 "--master-addr is '%.80s', expected a numeric address such as 10.1.0.7 "
-				 "(names are not resolved: nodes may resolve them differently)",
-				 request->master_addr);
+	if (request->master_addr &&
+	    parse_address(request->master_addr, &network_request->master_addr) < 0)
+		return error_set(
+			err, ERR_USAGE,
+			"--master-addr is '%.80s', expected a numeric address such as 10.1.0.7 "
+			"(names are not resolved: nodes may resolve them differently)",
+			request->master_addr);
 	return 0;
 }
 
@@ -172,20 +176,24 @@ int plan_network_check(const struct plan_request *request, struct error *err)
 
 static bool is_requested(const struct network_request *network_request)
 {
-	return network_request->iface || network_request->has_subnet || network_request->has_master_addr;
+	return network_request->iface || network_request->has_subnet ||
+	       network_request->has_master_addr;
 }
 
 /* Pretended nodes share all addresses. */
-static void request_loopback(const struct plan_request *request, size_t count, struct network_request *network_request)
+static void request_loopback(const struct plan_request *request, size_t count,
+			     struct network_request *network_request)
 {
-	network_request->simulated = request->single_host && count > 1 && !is_requested(network_request);
+	network_request->simulated =
+		request->single_host && count > 1 && !is_requested(network_request);
 	if (network_request->simulated)
-		network_request->has_master_addr = parse_address("127.0.0.1", &network_request->master_addr) == 0;
+		network_request->has_master_addr =
+			parse_address("127.0.0.1", &network_request->master_addr) == 0;
 }
 
 /* The first other node that owns the address itself, or -1. */
 static int other_owner(const struct inventory *inventories, size_t count,
-			   const struct inventory_address *address)
+		       const struct inventory_address *address)
 {
 	for (size_t n = 1; n < count; n++)
 		for (size_t a = 0; a < inventories[n].address_count; a++)
@@ -202,7 +210,7 @@ static const char *node_name(const struct inventory *inventories, size_t node)
 /* Which nodes can have no part in the address's subnet: "; n2's hsn0 is down", "; n2 has no address
  * in 10.9.0.0/24", added to text. What lies between the nodes nobody's card tells. */
 static void add_unreachable(const struct inventory *inventories, size_t count,
-			const struct inventory_address *address, char *text, size_t size)
+			    const struct inventory_address *address, char *text, size_t size)
 {
 	struct subnet subnet = subnet_of(address);
 	char range[80];
@@ -219,8 +227,8 @@ static void add_unreachable(const struct inventory *inventories, size_t count,
 		format_subnet(address, range, sizeof range);
 		used = strlen(text);
 		if (there)
-			snprintf(text + used, size - used, "; %s's %s is down", node_name(inventories, n),
-				 there->iface);
+			snprintf(text + used, size - used, "; %s's %s is down",
+				 node_name(inventories, n), there->iface);
 		else
 			snprintf(text + used, size - used, "; %s has no address in %s",
 				 node_name(inventories, n), range);
@@ -235,7 +243,7 @@ static void add_unreachable(const struct inventory *inventories, size_t count,
 }
 
 static void describe_duplicate(const struct inventory *inventories, size_t low, size_t high,
-		      const struct inventory_address *address, char *text, size_t size)
+			       const struct inventory_address *address, char *text, size_t size)
 {
 	char host[INET6_ADDRSTRLEN];
 
@@ -251,13 +259,14 @@ struct address_owner {
 
 static int compare_owners(const void *a, const void *b)
 {
-	return memcmp(((const struct address_owner *)a)->bytes, ((const struct address_owner *)b)->bytes, 16);
+	return memcmp(((const struct address_owner *)a)->bytes,
+		      ((const struct address_owner *)b)->bytes, 16);
 }
 
 /* Two nodes with one address in this address's subnet: connections reach either of them. text: ""
  * or "n2 and n3 both have 10.9.0.13". */
 static void find_duplicate(const struct inventory *inventories, size_t count,
-		       const struct inventory_address *address, char *text, size_t size)
+			   const struct inventory_address *address, char *text, size_t size)
 {
 	struct subnet subnet = subnet_of(address);
 	struct address_owner *all = calloc(count, sizeof *all);
@@ -283,15 +292,17 @@ static void find_duplicate(const struct inventory *inventories, size_t count,
 		size_t low = all[i - 1].node < all[i].node ? i - 1 : i;
 
 		memcpy(same.bytes, all[i].bytes, sizeof same.bytes);
-		describe_duplicate(inventories, all[low].node, all[2 * i - 1 - low].node, &same, text, size);
+		describe_duplicate(inventories, all[low].node, all[2 * i - 1 - low].node, &same,
+				   text, size);
 	}
 	free(all);
 }
 
 /* What bars this address of the head's; "" when nothing does. A wish lifts what depends on the
  * sort of the interface only: loopback serves agents that share one machine. */
-static void reject(const struct inventory *inventories, size_t count, const struct network_request *network_request,
-		   const struct plan_reach *reach, size_t index, char *text, size_t size)
+static void reject(const struct inventory *inventories, size_t count,
+		   const struct network_request *network_request, const struct plan_reach *reach,
+		   size_t index, char *text, size_t size)
 {
 	const struct inventory_address *address = &inventories[0].addresses[index];
 	int shared = reach && index < reach->address_count ? reach->shared[index] : -1;
@@ -301,7 +312,8 @@ static void reject(const struct inventory *inventories, size_t count, const stru
 		snprintf(text, size, "not --iface %s", network_request->iface);
 	else if (network_request->has_subnet && !in_subnet(&network_request->subnet, address))
 		snprintf(text, size, "not in --subnet");
-	else if (network_request->has_master_addr && !in_subnet(&network_request->master_addr, address))
+	else if (network_request->has_master_addr &&
+		 !in_subnet(&network_request->master_addr, address))
 		snprintf(text, size, "not --master-addr");
 	else if (!address->up)
 		snprintf(text, size, "down");
@@ -315,15 +327,18 @@ static void reject(const struct inventory *inventories, size_t count, const stru
 		if (shared < 0 && !*text && !address->link_local)
 			shared = other_owner(inventories, count, address);
 		if (!*text && shared >= 0)
-			describe_duplicate(inventories, 0, (size_t)shared < count ? (size_t)shared : 0, address,
-				  text, size);
+			describe_duplicate(inventories, 0,
+					   (size_t)shared < count ? (size_t)shared : 0, address,
+					   text, size);
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");
 	/* Pretended nodes, which are one machine, have all addresses in common. */
-	if (!*text && (!is_requested(network_request) || other_owner(inventories, count, address) < 0))
+	if (!*text &&
+	    (!is_requested(network_request) || other_owner(inventories, count, address) < 0))
 		find_duplicate(inventories, count, address, text, size);
-	/* A pretended node that was too busy to try its own machine's loopback reaches it all the same. */
+	/* A pretended node that was too busy to try its own machine's loopback reaches it all the
+	 * same. */
 	if (*text || !reach || network_request->simulated || index >= reach->address_count ||
 	    reach->reached[index] >= (int)count)
 		return;
@@ -332,25 +347,31 @@ static void reject(const struct inventory *inventories, size_t count, const stru
 }
 
 /* Would the ranks have met over more than a name's difference on this address that was refused? */
-static bool is_slower_than(const struct inventory *inventory, const struct inventory_address *rejected,
-		      const struct inventory_address *best)
+static bool is_slower_than(const struct inventory *inventory,
+			   const struct inventory_address *rejected,
+			   const struct inventory_address *best)
 {
 	if (rejected->type != IFACE_PHYSICAL || rejected->link_local)
 		return false;
-	return plan_address_priority(inventory, rejected) > plan_address_priority(inventory, best) ||
-	       (plan_address_priority(inventory, rejected) == plan_address_priority(inventory, best) && best->speed_mbps > 0 &&
-		rejected->speed_mbps > best->speed_mbps);
+	return plan_address_priority(inventory, rejected) >
+		       plan_address_priority(inventory, best) ||
+	       (plan_address_priority(inventory, rejected) ==
+			plan_address_priority(inventory, best) &&
+		best->speed_mbps > 0 && rejected->speed_mbps > best->speed_mbps);
 }
 
 /* Nobody asked for the slower network: say why it is taken. */
-static int slower_network_warning(const struct inventory *inventories, size_t count, const struct network_request *network_request,
-		  const struct plan_reach *reach, const struct inventory_address *best,
-		  struct plan_network *out, struct error *err)
+static int slower_network_warning(const struct inventory *inventories, size_t count,
+				  const struct network_request *network_request,
+				  const struct plan_reach *reach,
+				  const struct inventory_address *best, struct plan_network *out,
+				  struct error *err)
 {
 	const struct inventory *first_node = &inventories[0];
 	char host[INET6_ADDRSTRLEN], why[256];
 
-	for (size_t i = 0; i < first_node->address_count && count > 1 && !is_requested(network_request); i++) {
+	for (size_t i = 0;
+	     i < first_node->address_count && count > 1 && !is_requested(network_request); i++) {
 		const struct inventory_address *address = &first_node->addresses[i];
 
 		reject(inventories, count, network_request, reach, i, why, sizeof why);
@@ -378,7 +399,7 @@ static void append(char *text, size_t size, const char *more)
 
 /* Add to "eth0 10.0.0.1 (loopback); ...". */
 static void add_rejected(const struct inventory_address *address, const char *why, char *text,
-			size_t size)
+			 size_t size)
 {
 	char host[INET6_ADDRSTRLEN], item[400];
 
@@ -390,7 +411,7 @@ static void add_rejected(const struct inventory_address *address, const char *wh
 /* ---- the choice ---- */
 
 static int set_reason(struct plan_network *network, struct error *err, const char *first,
-		   const char *more)
+		      const char *more)
 {
 	size_t size = strlen(first) + strlen(more) + 1;
 
@@ -402,7 +423,8 @@ static int set_reason(struct plan_network *network, struct error *err, const cha
 }
 
 /* One node without a wish: the ranks meet on loopback. */
-static int on_loopback(const struct inventory *inventory, struct plan_network *out, struct error *err)
+static int on_loopback(const struct inventory *inventory, struct plan_network *out,
+		       struct error *err)
 {
 	const struct inventory_address *best = NULL;
 
@@ -424,10 +446,12 @@ static int on_loopback(const struct inventory *inventory, struct plan_network *o
 	return set_reason(out, err, "one node: its ranks meet on loopback", "");
 }
 
-/* An address that the head has on none of its interfaces, --master-addr's: the ranks would wait for each other at
- * nobody's. Of a card that lists no address nothing is known. */
-static int is_foreign_address(const struct inventory *inventories, size_t count, const struct plan_request *request,
-			const struct network_request *network_request, struct plan_network *out, struct error *err)
+/* An address that the head has on none of its interfaces, --master-addr's: the ranks would wait for
+ * each other at nobody's. Of a card that lists no address nothing is known. */
+static int is_foreign_address(const struct inventory *inventories, size_t count,
+			      const struct plan_request *request,
+			      const struct network_request *network_request,
+			      struct plan_network *out, struct error *err)
 {
 	const char *first_node = inventories[0].node ? inventories[0].node : "the head";
 	char own[500] = "", host[INET6_ADDRSTRLEN], item[100], other[100] = "";
@@ -436,7 +460,8 @@ static int is_foreign_address(const struct inventory *inventories, size_t count,
 		out->single_node = count == 1;
 		snprintf(out->address, sizeof out->address, "%s",
 			 network_request->simulated ? "127.0.0.1" : request->master_addr);
-		return set_reason(out, err, "taken as given: the head's addresses are not known", "");
+		return set_reason(out, err, "taken as given: the head's addresses are not known",
+				  "");
 	}
 	for (size_t a = 0; a < inventories[0].address_count; a++) {
 		const struct inventory_address *address = &inventories[0].addresses[a];
@@ -451,45 +476,51 @@ static int is_foreign_address(const struct inventory *inventories, size_t count,
 	for (size_t n = 1; n < count && !*other; n++)
 		for (size_t a = 0; a < inventories[n].address_count; a++)
 			if (in_subnet(&network_request->master_addr, &inventories[n].addresses[a]))
-				snprintf(other, sizeof other, " (it is %.64s's)", node_name(inventories, n));
-	return error_set(err, ERR_USAGE,
-			 "--master-addr %s: no interface of %s has that address%s, and the ranks meet on "
-			 "%s; it has %s: give one of them, or leave --master-addr away and the best that "
-			 "all nodes reach is taken",
-			 network_request->simulated ? "127.0.0.1" : request->master_addr, first_node, other, first_node,
-			 *own ? own : "none that is up");
+				snprintf(other, sizeof other, " (it is %.64s's)",
+					 node_name(inventories, n));
+	return error_set(
+		err, ERR_USAGE,
+		"--master-addr %s: no interface of %s has that address%s, and the ranks meet on "
+		"%s; it has %s: give one of them, or leave --master-addr away and the best that "
+		"all nodes reach is taken",
+		network_request->simulated ? "127.0.0.1" : request->master_addr, first_node, other,
+		first_node, *own ? own : "none that is up");
 }
 
-static int no_usable_address(const struct inventory *inventories, size_t count, const char *rejected,
-		     struct error *err)
+static int no_usable_address(const struct inventory *inventories, size_t count,
+			     const char *rejected, struct error *err)
 {
 	const char *loopback = NULL;
 	char hint[80] = "";
 
 	for (size_t a = 0; a < inventories[0].address_count; a++)
-		if (inventories[0].addresses[a].up && inventories[0].addresses[a].type == IFACE_LOOPBACK)
+		if (inventories[0].addresses[a].up &&
+		    inventories[0].addresses[a].type == IFACE_LOOPBACK)
 			loopback = inventories[0].addresses[a].iface;
 	for (size_t a = 0; loopback && a < inventories[0].address_count; a++)
-		if (inventories[0].addresses[a].up && inventories[0].addresses[a].type != IFACE_LOOPBACK)
+		if (inventories[0].addresses[a].up &&
+		    inventories[0].addresses[a].type != IFACE_LOOPBACK)
 			loopback = NULL;
 	if (loopback && count > 1)
 		snprintf(hint, sizeof hint, " (--iface %s where all are one machine)", loopback);
 	return error_set(err, ERR_NETWORK,
 			 "no address of %s can serve as the head's for %zu node%s: %s; name one "
 			 "with --iface%s, --subnet or --master-addr",
-			 inventories[0].node ? inventories[0].node : "the head", count, count == 1 ? "" : "s",
-			 *rejected ? rejected : "its card lists none", hint);
+			 inventories[0].node ? inventories[0].node : "the head", count,
+			 count == 1 ? "" : "s", *rejected ? rejected : "its card lists none", hint);
 }
 
-/* "; rather than eth0 10.1.0.11 (management only); not docker0 ...": what else there was. Loopback and
- * link-local addresses nobody had thought of. */
-static void add_others(const struct inventory *inventories, size_t count, const struct network_request *network_request,
+/* "; rather than eth0 10.1.0.11 (management only); not docker0 ...": what else there was. Loopback
+ * and link-local addresses nobody had thought of. */
+static void add_others(const struct inventory *inventories, size_t count,
+		       const struct network_request *network_request,
 		       const struct plan_reach *reach, const struct inventory_address *best,
 		       char *text, size_t size)
 {
 	char rather[400] = "", rejected[700] = "", why[256];
 
-	for (size_t i = 0; i < inventories[0].address_count && !is_requested(network_request); i++) {
+	for (size_t i = 0; i < inventories[0].address_count && !is_requested(network_request);
+	     i++) {
 		const struct inventory_address *address = &inventories[0].addresses[i];
 
 		if (address == best || address->link_local || address->type == IFACE_LOOPBACK)
@@ -499,28 +530,30 @@ static void add_others(const struct inventory *inventories, size_t count, const 
 			add_rejected(address, why, rejected, sizeof rejected);
 		else
 			add_rejected(address,
-				    plan_address_priority(&inventories[0], address) ? nic_kind_name(address->kind)
-							      : "management only",
-				    rather, sizeof rather);
+				     plan_address_priority(&inventories[0], address)
+					     ? nic_kind_name(address->kind)
+					     : "management only",
+				     rather, sizeof rather);
 	}
 	snprintf(text, size, "%s%s%s%s", *rather ? "; rather than " : "", rather,
 		 *rejected ? "; not " : "", rejected);
 }
 
-static int describe(const struct inventory *inventories, size_t count, const struct plan_request *request,
+static int describe(const struct inventory *inventories, size_t count,
+		    const struct plan_request *request,
 		    const struct network_request *network_request, const struct plan_reach *reach,
-		    const struct inventory_address *best, struct plan_network *out, struct error *err)
+		    const struct inventory_address *best, struct plan_network *out,
+		    struct error *err)
 {
 	char first[256], speed[48] = "speed unknown";
 	char others[1200];
-	const char *by = request->master_addr	   ? "--master-addr"
-			 : request->iface  ? "--iface"
-			 : request->subnet ? "--subnet"
-					   : NULL;
+	const char *by = request->master_addr ? "--master-addr"
+			 : request->iface     ? "--iface"
+			 : request->subnet    ? "--subnet"
+					      : NULL;
 
 	if (best->speed_mbps >= 0)
-		snprintf(speed, sizeof speed,
-			 best->speed_mbps % 1000 ? "%lld Mb/s" : "%lld Gb/s",
+		snprintf(speed, sizeof speed, best->speed_mbps % 1000 ? "%lld Mb/s" : "%lld Gb/s",
 			 (long long)(best->speed_mbps % 1000 ? best->speed_mbps
 							     : best->speed_mbps / 1000));
 	if (network_request->simulated)
@@ -530,18 +563,21 @@ static int describe(const struct inventory *inventories, size_t count, const str
 		snprintf(first, sizeof first, "%s on %s: asked for by %s", out->address,
 			 best->iface, by);
 	else
-		snprintf(first, sizeof first,
-			 reach ? "%s on %s (%s, %s): the best address of %s that all %zu nodes reach"
-			       : "%s on %s (%s, %s): the best address of %s; whether all %zu nodes reach "
-				 "it is tried before ranks start",
-			 out->address, best->iface, nic_kind_name(best->kind), speed,
-			 inventories[0].node ? inventories[0].node : "the head", count);
+		snprintf(
+			first, sizeof first,
+			reach ? "%s on %s (%s, %s): the best address of %s that all %zu nodes reach"
+			      : "%s on %s (%s, %s): the best address of %s; whether all %zu nodes "
+				"reach "
+				"it is tried before ranks start",
+			out->address, best->iface, nic_kind_name(best->kind), speed,
+			inventories[0].node ? inventories[0].node : "the head", count);
 	add_others(inventories, count, network_request, reach, best, others, sizeof others);
 	return set_reason(out, err, first, others);
 }
 
-int plan_network(const struct inventory *inventories, size_t count, const struct plan_request *request,
-		 const struct plan_reach *reach, struct plan_network *out, struct error *err)
+int plan_network(const struct inventory *inventories, size_t count,
+		 const struct plan_request *request, const struct plan_reach *reach,
+		 struct plan_network *out, struct error *err)
 {
 	struct plan_network network = {.kind = NIC_ETHERNET};
 	const struct inventory_address *best = NULL;
@@ -560,7 +596,8 @@ int plan_network(const struct inventory *inventories, size_t count, const struct
 		const struct inventory_address *address = &inventories[0].addresses[i];
 		char why[256];
 
-		master_addr_known |= network_request.has_master_addr && in_subnet(&network_request.master_addr, address);
+		master_addr_known |= network_request.has_master_addr &&
+				     in_subnet(&network_request.master_addr, address);
 		reject(inventories, count, &network_request, reach, i, why, sizeof why);
 		if (*why)
 			add_rejected(address, why, rejected, sizeof rejected);
@@ -568,7 +605,8 @@ int plan_network(const struct inventory *inventories, size_t count, const struct
 			best = address;
 	}
 	if (!best && network_request.has_master_addr && !master_addr_known) {
-		rc = is_foreign_address(inventories, count, request, &network_request, &network, err);
+		rc = is_foreign_address(inventories, count, request, &network_request, &network,
+					err);
 		goto out;
 	}
 	if (!best) {
@@ -583,7 +621,8 @@ int plan_network(const struct inventory *inventories, size_t count, const struct
 		format_subnet(best, network.subnet, sizeof network.subnet);
 	rc = describe(inventories, count, request, &network_request, reach, best, &network, err);
 	if (!rc)
-		rc = slower_network_warning(inventories, count, &network_request, reach, best, &network, err);
+		rc = slower_network_warning(inventories, count, &network_request, reach, best,
+					    &network, err);
 out:
 	if (rc) {
 		plan_network_free(&network);
@@ -604,7 +643,8 @@ void plan_network_free(struct plan_network *network)
 
 /* ---- each node's interface ---- */
 
-bool network_iface(const struct inventory *inventory, const struct plan_network *network, int *index)
+bool network_iface(const struct inventory *inventory, const struct plan_network *network,
+		   int *index)
 {
 	struct subnet subnet;
 	int inside = -1, kin = -1;

@@ -62,7 +62,8 @@ enum nic_class nic_class(const struct inventory *inventory, size_t nic)
 /* ---- how near ---- */
 
 /* Without a GPU: how near a NIC is to the rank's cores. */
-static enum path_class path_to_cores(const struct inventory *inventory, const struct inventory_nic *nic,
+static enum path_class path_to_cores(const struct inventory *inventory,
+				     const struct inventory_nic *nic,
 				     const struct core_choice *cores, int local_rank)
 {
 	enum path_class path = PATH_SYS;
@@ -90,7 +91,8 @@ struct consumer {
 	bool *near_down; /* [nic_count]: nearer still, but down */
 };
 
-static void find_nearest(const struct inventory *inventory, const bool *eligible, struct consumer *consumer)
+static void find_nearest(const struct inventory *inventory, const bool *eligible,
+			 struct consumer *consumer)
 {
 	int up = -1, any = -1;
 
@@ -99,7 +101,8 @@ static void find_nearest(const struct inventory *inventory, const bool *eligible
 			continue;
 		if (any < 0 || consumer->path[n] < any)
 			any = consumer->path[n];
-		if (inventory->nics[n].state != NIC_STATE_DOWN && (up < 0 || consumer->path[n] < up))
+		if (inventory->nics[n].state != NIC_STATE_DOWN &&
+		    (up < 0 || consumer->path[n] < up))
 			up = consumer->path[n];
 	}
 	for (size_t n = 0; n < inventory->nic_count; n++) {
@@ -112,8 +115,8 @@ static void find_nearest(const struct inventory *inventory, const bool *eligible
 }
 
 /* The share of seeker me in the NICs of its set: seekers with the same set divide it. */
-static void divide(size_t nic_count, const struct consumer *consumers, size_t consumer_count, size_t me,
-		   bool down, bool *assigned)
+static void divide(size_t nic_count, const struct consumer *consumers, size_t consumer_count,
+		   size_t me, bool down, bool *assigned)
 {
 	const bool *set = down ? consumers[me].near_down : consumers[me].near_up;
 	size_t size = 0, sharers = 0, place = 0, at = 0;
@@ -139,18 +142,20 @@ static void divide(size_t nic_count, const struct consumer *consumers, size_t co
 }
 
 static void find_nics(const struct inventory *inventory, const struct gpu_choice *gpus,
-		 const struct core_choice *cores, size_t index, uint8_t *path)
+		      const struct core_choice *cores, size_t index, uint8_t *path)
 {
 	for (size_t n = 0; n < inventory->nic_count; n++) {
 		if (!gpus->per_rank)
 			path[n] = path_to_cores(inventory, &inventory->nics[n], cores, (int)index);
 		else
-			path[n] = inventory->path ? inventory->path[index * inventory->nic_count + n]
-						: PATH_UNKNOWN;
+			path[n] = inventory->path
+					  ? inventory->path[index * inventory->nic_count + n]
+					  : PATH_UNKNOWN;
 	}
 }
 
-static int add_nic(const struct inventory *inventory, size_t n, uint8_t path, struct plan_rank *rank)
+static int add_nic(const struct inventory *inventory, size_t n, uint8_t path,
+		   struct plan_rank *rank)
 {
 	const struct inventory_nic *nic = &inventory->nics[n];
 	struct plan_nic *out;
@@ -180,7 +185,7 @@ static int add_nic(const struct inventory *inventory, size_t n, uint8_t path, st
 
 /* Seekers: the GPUs in use, in PCI order, or the ranks. of_gpu: [gpu_count], seeker or -1. */
 static size_t list_consumers(const struct inventory *inventory, const struct gpu_choice *gpus,
-			   size_t rank_count, int *of_gpu)
+			     size_t rank_count, int *of_gpu)
 {
 	size_t count = 0;
 
@@ -197,8 +202,8 @@ static size_t list_consumers(const struct inventory *inventory, const struct gpu
 }
 
 static int assign(const struct inventory *inventory, const struct gpu_choice *gpus,
-		const struct consumer *consumers, size_t consumer_count, const int *of_gpu,
-		struct plan_rank *rank, bool *assigned)
+		  const struct consumer *consumers, size_t consumer_count, const int *of_gpu,
+		  struct plan_rank *rank, bool *assigned)
 {
 	size_t places = gpus->per_rank ? (size_t)gpus->per_rank : 1;
 
@@ -211,7 +216,8 @@ static int assign(const struct inventory *inventory, const struct gpu_choice *gp
 			memset(assigned, 0, inventory->nic_count * sizeof *assigned);
 			divide(inventory->nic_count, consumers, consumer_count, me, down, assigned);
 			for (size_t n = 0; n < inventory->nic_count; n++)
-				if (assigned[n] && add_nic(inventory, n, consumers[me].path[n], rank) < 0)
+				if (assigned[n] &&
+				    add_nic(inventory, n, consumers[me].path[n], rank) < 0)
 					return -1;
 		}
 	return 0;
@@ -224,7 +230,8 @@ int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus
 	size_t nics = inventory->nic_count, count, room = rank_count + inventory->gpu_count;
 	struct consumer *consumers = calloc(room, sizeof *consumers);
 	int *of_gpu = calloc(inventory->gpu_count + 1, sizeof *of_gpu);
-	bool *eligible = calloc(nics + 1, sizeof *eligible), *assigned = calloc(nics + 1, sizeof *assigned);
+	bool *eligible = calloc(nics + 1, sizeof *eligible),
+	     *assigned = calloc(nics + 1, sizeof *assigned);
 	bool *flags = calloc(room * 2, nics + 1);
 	uint8_t *paths = calloc(room, nics + 1);
 	int rc = -1;

@@ -143,7 +143,7 @@ static int check_counts(const int *counts, size_t count, struct error *err)
 }
 
 int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
-		const struct plan_request *request, int *counts, struct error *err)
+		     const struct plan_request *request, int *counts, struct error *err)
 {
 	int *holds, rc = 0;
 	size_t all = count;
@@ -242,7 +242,8 @@ static void *copy_array(const void *from, size_t count, size_t size)
 	return copy;
 }
 
-static int copy_rank(const struct plan_rank *from, const struct inventory *inventory, struct plan_rank *to)
+static int copy_rank(const struct plan_rank *from, const struct inventory *inventory,
+		     struct plan_rank *to)
 {
 	to->local_rank = from->local_rank;
 	to->threads = from->threads;
@@ -265,8 +266,8 @@ static int copy_rank(const struct plan_rank *from, const struct inventory *inven
 	return 0;
 }
 
-static int copy_node(const struct plan_node *from, const struct inventory *inventory, int first_rank,
-		     struct plan_node *to, struct error *err)
+static int copy_node(const struct plan_node *from, const struct inventory *inventory,
+		     int first_rank, struct plan_node *to, struct error *err)
 {
 	struct plan_node node = {.node = strdup(inventory->node ? inventory->node : "")};
 	int rc = 0;
@@ -285,7 +286,8 @@ static int copy_node(const struct plan_node *from, const struct inventory *inven
 			rc = error_memory(err, "a node's plan");
 	}
 	for (size_t w = 0; !rc && w < from->warning_count; w++)
-		rc = text_list_add(&node.warnings, &node.warning_count, err, "%s", from->warnings[w]);
+		rc = text_list_add(&node.warnings, &node.warning_count, err, "%s",
+				   from->warnings[w]);
 	if (rc)
 		plan_node_free(&node);
 	else
@@ -300,8 +302,9 @@ static int idle_node(const struct inventory *inventory, struct plan_node *out, s
 	return out->node && out->free_cpus_os ? 0 : error_memory(err, "a node's plan");
 }
 
-static int bind_nodes(const struct inventory *inventories, size_t count, const struct plan_request *request,
-		      const int *counts, struct plan *plan, struct error *err)
+static int bind_nodes(const struct inventory *inventories, size_t count,
+		      const struct plan_request *request, const int *counts, struct plan *plan,
+		      struct error *err)
 {
 	size_t templates[MAX_TEMPLATES], template_count = 0;
 	int first_rank = 0, rc = 0;
@@ -313,15 +316,16 @@ static int bind_nodes(const struct inventory *inventories, size_t count, const s
 			rc = idle_node(&inventories[n], &plan->nodes[n], err);
 			continue;
 		}
-		while (t < template_count && (counts[templates[t]] != counts[n] ||
-					      !same_resources(&inventories[templates[t]], &inventories[n])))
+		while (t < template_count &&
+		       (counts[templates[t]] != counts[n] ||
+			!same_resources(&inventories[templates[t]], &inventories[n])))
 			t++;
 		if (t < template_count) {
 			rc = copy_node(&plan->nodes[templates[t]], &inventories[n], first_rank,
 				       &plan->nodes[n], err);
 		} else {
-			rc = plan_map_node(&inventories[n], request, first_rank, counts[n], &plan->nodes[n],
-				       err);
+			rc = plan_map_node(&inventories[n], request, first_rank, counts[n],
+					   &plan->nodes[n], err);
 			if (template_count < MAX_TEMPLATES)
 				templates[template_count++] = n;
 		}
@@ -333,7 +337,8 @@ static int bind_nodes(const struct inventory *inventories, size_t count, const s
 
 /* ---- the network of all nodes ---- */
 
-static int name_interfaces(const struct inventory *inventories, struct plan *plan, struct error *err)
+static int name_interfaces(const struct inventory *inventories, struct plan *plan,
+			   struct error *err)
 {
 	size_t routed = 0, without = 0, first_routed = 0, first_without = 0;
 	int rc = 0;
@@ -358,17 +363,19 @@ static int name_interfaces(const struct inventory *inventories, struct plan *pla
 			first_without = n;
 	}
 	if (routed)
-		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-			      "%zu node%s (the first: %s) %s no address in %s: the best interface "
-			      "of the same kind is taken",
-			      routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
-			      routed == 1 ? "has" : "have", plan->network.subnet);
+		rc = text_list_add(
+			&plan->warnings, &plan->warning_count, err,
+			"%zu node%s (the first: %s) %s no address in %s: the best interface "
+			"of the same kind is taken",
+			routed, routed == 1 ? "" : "s", plan->nodes[first_routed].node,
+			routed == 1 ? "has" : "have", plan->network.subnet);
 	if (without && !rc && *plan->network.subnet)
-		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-			      "%zu node%s (the first: %s) %s no interface for %s: the libraries "
-			      "choose their own",
-			      without, without == 1 ? "" : "s", plan->nodes[first_without].node,
-			      without == 1 ? "has" : "have", plan->network.subnet);
+		rc = text_list_add(
+			&plan->warnings, &plan->warning_count, err,
+			"%zu node%s (the first: %s) %s no interface for %s: the libraries "
+			"choose their own",
+			without, without == 1 ? "" : "s", plan->nodes[first_without].node,
+			without == 1 ? "has" : "have", plan->network.subnet);
 	return rc;
 }
 
@@ -384,32 +391,33 @@ static int warn_plan(const struct inventory *inventories, const int *counts, str
 		idle += !counts[n];
 	if (idle)
 		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-			      "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
-			      idle, plan->node_count);
+				   "%zu of %zu nodes get no rank: there are fewer ranks than nodes",
+				   idle, plan->node_count);
 	nic_best_class(&inventories[0], &first_node_kind);
 	for (size_t n = 1; !rc && n < plan->node_count; n++) {
 		nic_best_class(&inventories[n], &kind);
 		if (kind == first_node_kind)
 			continue;
 		rc = text_list_add(&plan->warnings, &plan->warning_count, err,
-			      "%s has %s and %s has %s: ranks meet over what both have",
-			      plan->nodes[0].node, fabric_title(first_node_kind), plan->nodes[n].node,
-			      fabric_title(kind));
+				   "%s has %s and %s has %s: ranks meet over what both have",
+				   plan->nodes[0].node, fabric_title(first_node_kind),
+				   plan->nodes[n].node, fabric_title(kind));
 		break;
 	}
 	return rc;
 }
 
 /* A driver that is not loaded shows no GPU, and all would go on without a word on the CPU. */
-static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories, size_t count,
-			    struct plan *plan, struct error *err)
+static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories,
+			    size_t count, struct plan *plan, struct error *err)
 {
 	for (size_t n = 0; n < count && n < alloc->node_count; n++)
 		if (alloc->nodes[n].gpus > 0 && !inventories[n].gpu_count)
-			return text_list_add(&plan->warnings, &plan->warning_count, err,
-					"%d GPUs are granted on %s, and none is seen there: ranks go "
-					"without; is the driver loaded (nvidia-smi, dmesg)?",
-					alloc->nodes[n].gpus, alloc->nodes[n].name);
+			return text_list_add(
+				&plan->warnings, &plan->warning_count, err,
+				"%d GPUs are granted on %s, and none is seen there: ranks go "
+				"without; is the driver loaded (nvidia-smi, dmesg)?",
+				alloc->nodes[n].gpus, alloc->nodes[n].name);
 	return 0;
 }
 
@@ -424,12 +432,13 @@ static int warn_no_gpus(const struct alloc *alloc, const struct inventory *inven
 	if (!list || list[strspn(list, "\\ \"'")] || !inventories[0].gpu_count || !alloc->source ||
 	    strcmp(alloc->source, "pbs"))
 		return 0;
-	return text_list_add(&plan->warnings, &plan->warning_count, err,
-			"CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
-			"them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
-			inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
-			alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "",
-			inventories[0].gpu_count, inventories[0].gpu_count);
+	return text_list_add(
+		&plan->warnings, &plan->warning_count, err,
+		"CUDA_VISIBLE_DEVICES is empty: PBS granted no GPU, and %s has %zu; ask for "
+		"them: -l select=%zu%s%s:ngpus=%zu:mpiprocs=%zu",
+		inventories[0].node ? inventories[0].node : "this node", inventories[0].gpu_count,
+		alloc->node_count, cpus ? ":ncpus=" : "", cpus ? ncpus : "",
+		inventories[0].gpu_count, inventories[0].gpu_count);
 }
 
 /* "2(x3),1" */
@@ -496,7 +505,7 @@ int plan_make(const struct alloc *alloc, const struct inventory *inventories, si
 		rc = plan_network(inventories, count, request, reach, &plan.network, err);
 	if (!rc && plan.network.warning)
 		rc = text_list_add(&plan.warnings, &plan.warning_count, err, "%s",
-			      plan.network.warning);
+				   plan.network.warning);
 	if (!rc)
 		rc = name_interfaces(inventories, &plan, err);
 	if (!rc)

@@ -66,19 +66,19 @@ struct plan_node {
 
 struct plan_request {
 	int ranks; /* of all nodes; 0: by default one a GPU, else one a slot, at most the cores */
-	int ranks_per_node;    /* 0: not said */
-	int gpus_per_rank;     /* 0: not said */
-	bool gpus_visible_own; /* --gpus-visible own */
-	bool all_cores;	       /* deal out the cores that would stay free */
-	bool per_node;	       /* one process a node with PET_* (--per-node) */
-	const char *iface;     /* --iface, or NULL */
-	const char *subnet;    /* --subnet, or NULL */
-	const char *master_addr;      /* --master-addr: a numeric address, or NULL */
-	bool single_host;      /* all nodes are pretended ones of this machine: where none of those three
-				  is given, loopback is the address that certainly serves */
-	int port;	       /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
+	int ranks_per_node;	 /* 0: not said */
+	int gpus_per_rank;	 /* 0: not said */
+	bool gpus_visible_own;	 /* --gpus-visible own */
+	bool all_cores;		 /* deal out the cores that would stay free */
+	bool per_node;		 /* one process a node with PET_* (--per-node) */
+	const char *iface;	 /* --iface, or NULL */
+	const char *subnet;	 /* --subnet, or NULL */
+	const char *master_addr; /* --master-addr: a numeric address, or NULL */
+	bool single_host; /* all nodes are pretended ones of this machine: where none of those three
+			     is given, loopback is the address that certainly serves */
+	int port;	  /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
 	int attempt;
-	size_t spares; /* the last nodes, which get no ranks */
+	size_t spares;				    /* the last nodes, which get no ranks */
 	const char *stop_file, *plan_file, *report; /* for BERTH_*; NULL: absent */
 };
 
@@ -98,7 +98,7 @@ struct plan_network {
 	char subnet[64];  /* CIDR of the chosen address, "" on one node */
 	char iface[16];	  /* on the head */
 	enum nic_kind kind;
-	char *why; /* for people, with the refused ones */
+	char *why;     /* for people, with the refused ones */
 	char *warning; /* a faster network that could not be taken, and why; or NULL */
 };
 
@@ -113,33 +113,36 @@ struct plan {
 	struct plan_network network;
 	size_t warning_count;
 	char **warnings;
-	/* The nodes with ranks and their counts as Slurm writes them, "n[1-2]" and "4(x2)"; NULL in a
-	 * plan read back. */
+	/* The nodes with ranks and their counts as Slurm writes them, "n[1-2]" and "4(x2)"; NULL in
+	 * a plan read back. */
 	char *node_list, *tasks_list;
 };
 
 /* GPUs, cores and NICs of rank_count ranks on one node; ranks are numbered from first_rank.
  * 0; -ERR_USAGE: rank_count < 1 or more GPUs a rank than there are; -ERR_UNAVAILABLE: memory. */
-int plan_map_node(const struct inventory *inventory, const struct plan_request *request, int first_rank,
-	      int rank_count, struct plan_node *out, struct error *err);
+int plan_map_node(const struct inventory *inventory, const struct plan_request *request,
+		  int first_rank, int rank_count, struct plan_node *out, struct error *err);
 void plan_node_free(struct plan_node *node);
 
 /* The head's address. cards: count of them in node order, cards[0] the head's.
  * -ERR_NETWORK when none fits: err names each candidate and why it was refused. */
-int plan_network(const struct inventory *inventories, size_t count, const struct plan_request *request,
-		 const struct plan_reach *reach, struct plan_network *out, struct error *err);
+int plan_network(const struct inventory *inventories, size_t count,
+		 const struct plan_request *request, const struct plan_reach *reach,
+		 struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
-/* --master-addr, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no address. */
+/* --master-addr, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no
+ * address. */
 int plan_network_check(const struct plan_request *request, struct error *err);
 
-/* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet or
- * unknown, 0: management beside those. */
-int plan_address_priority(const struct inventory *inventory, const struct inventory_address *address);
+/* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet
+ * or unknown, 0: management beside those. */
+int plan_address_priority(const struct inventory *inventory,
+			  const struct inventory_address *address);
 
 /* How many ranks each node gets, in node order; the sum is the world size.
  * counts: room for card count. -ERR_USAGE when the request cannot be met. */
 int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
-		const struct plan_request *request, int *counts, struct error *err);
+		     const struct plan_request *request, int *counts, struct error *err);
 
 /* The whole plan. */
 int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,

@@ -24,8 +24,8 @@ struct gpu_choice {
 };
 
 /* 0, -ERR_USAGE (more GPUs asked for than there are) or -ERR_UNAVAILABLE. */
-int gpus_choose(const struct inventory *inventory, const struct plan_request *request, int rank_count,
-	       struct gpu_choice *out, struct error *err);
+int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
+		int rank_count, struct gpu_choice *out, struct error *err);
 void gpu_choice_free(struct gpu_choice *choice);
 
 /* The text that CUDA knows a GPU by: its ordinal in PCI order among the GPUs that CUDA would show
@@ -75,14 +75,15 @@ int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus
 
 /* Why each rank has what it has, and what a person should know about the node. */
 int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
-		 const struct gpu_choice *gpus, const struct core_choice *cores,
-		 struct plan_node *node, struct error *err);
+		      const struct gpu_choice *gpus, const struct core_choice *cores,
+		      struct plan_node *node, struct error *err);
 
 /* ---- network.c ---- */
 
 /* The interface of a card in the chosen subnet; without one in it (routed networks) the best
  * interface of the same kind. index: of the address, or -1. true: it lies in the subnet. */
-bool network_iface(const struct inventory *inventory, const struct plan_network *network, int *index);
+bool network_iface(const struct inventory *inventory, const struct plan_network *network,
+		   int *index);
 /* The numeric text of an address, bare. */
 void network_format(const struct inventory_address *address, char *text, size_t size);
 

@@ -170,7 +170,9 @@ static int read_nic(const json_t *json, struct plan_nic *nic, struct error *err)
 		rc = wrong(err, what, "up", "true, false or null");
 	nic->kind = (enum nic_kind)kind;
 	nic->path = (enum path_class)path;
-	nic->state = json_is_true(up) ? NIC_STATE_UP : json_is_false(up) ? NIC_STATE_DOWN : NIC_STATE_UNKNOWN;
+	nic->state = json_is_true(up)	 ? NIC_STATE_UP
+		     : json_is_false(up) ? NIC_STATE_DOWN
+					 : NIC_STATE_UNKNOWN;
 	return rc;
 }
 

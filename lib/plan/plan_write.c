@@ -35,7 +35,8 @@ static json_t *nic_json(const struct plan_nic *nic)
 		"{s:o, s:o, s:i, s:o, s:s, s:s, s:o}", "net", named_or_null(nic->net), "rdma",
 		named_or_null(nic->rdma), "port", nic->port, "pci", named_or_null(nic->pci), "kind",
 		nic_kind_name(nic->kind), "path", path_class_name(nic->path), "up",
-		nic->state == NIC_STATE_UNKNOWN ? json_null() : json_boolean(nic->state == NIC_STATE_UP));
+		nic->state == NIC_STATE_UNKNOWN ? json_null()
+						: json_boolean(nic->state == NIC_STATE_UP));
 }
 
 static json_t *texts_json(char *const *texts, size_t count)

@@ -14,7 +14,8 @@ struct sentence {
 	size_t used;
 };
 
-static void append(struct sentence *sentence, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct sentence *sentence, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 
 static void append(struct sentence *sentence, const char *format, ...)
 {
@@ -23,7 +24,8 @@ static void append(struct sentence *sentence, const char *format, ...)
 	if (sentence->used + 1 >= sizeof sentence->text)
 		return;
 	va_start(ap, format);
-	int n = vsnprintf(sentence->text + sentence->used, sizeof sentence->text - sentence->used, format, ap);
+	int n = vsnprintf(sentence->text + sentence->used, sizeof sentence->text - sentence->used,
+			  format, ap);
 	va_end(ap);
 	if (n > 0)
 		sentence->used += (size_t)n;
@@ -37,7 +39,7 @@ static const char *plural(int count)
 /* ---- one rank ---- */
 
 static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus, int rank_count,
-		     const struct plan_rank *rank)
+			const struct plan_rank *rank)
 {
 	size_t used = (size_t)rank_count * rank->gpu_count;
 
@@ -50,15 +52,15 @@ static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus
 			sharers += gpus->of_rank[r] == gpus->of_rank[rank->local_rank];
 		if (sharers > 1)
 			append(sentence, "GPU shared with %d other rank%s", sharers - 1,
-			    plural(sharers - 1));
+			       plural(sharers - 1));
 		else
 			append(sentence, "GPU of its own");
 	} else if (used == gpus->usable_count) {
 		append(sentence, rank->gpu_count == 1 ? "GPU in PCI order" : "GPUs in PCI order");
 	} else {
 		append(sentence, rank->gpu_count == 1
-				   ? "GPU chosen to spread over packages, NUMA nodes and NICs"
-				   : "neighbouring GPUs, spread over packages");
+					 ? "GPU chosen to spread over packages, NUMA nodes and NICs"
+					 : "neighbouring GPUs, spread over packages");
 	}
 }
 
@@ -88,8 +90,8 @@ static void count_cores(const struct inventory *inventory, const struct gpu_choi
 }
 
 static void append_cores(struct sentence *sentence, const struct inventory *inventory,
-		      const struct gpu_choice *gpus, const struct core_choice *cores,
-		      const struct plan_rank *rank)
+			 const struct gpu_choice *gpus, const struct core_choice *cores,
+			 const struct plan_rank *rank)
 {
 	const int *mine = gpus->of_rank + (size_t)rank->local_rank * rank->gpu_count;
 	int near, all;
@@ -111,7 +113,8 @@ static void append_cores(struct sentence *sentence, const struct inventory *inve
 	else if (near == all)
 		append(sentence, "; all cores local to it");
 	else if (near)
-		append(sentence, "; %d of %d cores local to it, the rest of its package", near, all);
+		append(sentence, "; %d of %d cores local to it, the rest of its package", near,
+		       all);
 	else
 		append(sentence, "; cores of its package, none is local to it");
 }
@@ -154,7 +157,8 @@ static void append_nics(struct sentence *sentence, const struct plan_rank *rank)
 		const struct plan_nic *nic = &rank->nics[n];
 
 		if (nic->state == NIC_STATE_DOWN)
-			append(sentence, up ? "; %s is nearer but down" : "; %s is down", nic_name(nic));
+			append(sentence, up ? "; %s is nearer but down" : "; %s is down",
+			       nic_name(nic));
 	}
 }
 
@@ -171,18 +175,18 @@ static int warn_gpus(const struct inventory *inventory, const struct plan_reques
 
 		if (gpu->fault && gpu->allowed)
 			rc = text_list_add(&node->warnings, &node->warning_count, err,
-				      "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
-				      gpu->fault);
+					   "GPU %d (%s) is left out: %s", gpu->index, gpu->pci,
+					   gpu->fault);
 	}
 	if (!rc && inventory->gpu_count && !gpus->usable_count)
 		rc = text_list_add(&node->warnings, &node->warning_count, err,
-			      "none of the node's %zu GPUs may be used", inventory->gpu_count);
+				   "none of the node's %zu GPUs may be used", inventory->gpu_count);
 	if (!rc && gpus->shared)
 		rc = text_list_add(&node->warnings, &node->warning_count, err,
-			      "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
-			      "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
-			      node->rank_count, gpus->usable_count,
-			      plural((int)gpus->usable_count));
+				   "%zu ranks share %zu GPU%s: each rank sees its own GPU only "
+				   "(--gpus-visible own), and NCCL refuses two ranks on one GPU",
+				   node->rank_count, gpus->usable_count,
+				   plural((int)gpus->usable_count));
 	else if (!rc && gpus->own_implied)
 		rc = text_list_add(
 			&node->warnings, &node->warning_count, err,
@@ -209,18 +213,20 @@ static int warn_cores(const struct inventory *inventory, const struct core_choic
 		return error_memory(err, "a node's plan");
 	if (cores->shared_count)
 		rc = text_list_add(&node->warnings, &node->warning_count, err,
-			      "more ranks (%zu) than cores (%zu): %d ranks share cores",
-			      node->rank_count, inventory->core_count, cores->shared_count);
+				   "more ranks (%zu) than cores (%zu): %d ranks share cores",
+				   node->rank_count, inventory->core_count, cores->shared_count);
 	if (!rc && away)
-		rc = text_list_add(&node->warnings, &node->warning_count, err,
-			      "%d rank%s on cores of another package than the GPU's: that package "
-			      "has no allowed core left",
-			      away, plural(away));
+		rc = text_list_add(
+			&node->warnings, &node->warning_count, err,
+			"%d rank%s on cores of another package than the GPU's: that package "
+			"has no allowed core left",
+			away, plural(away));
 	if (!rc && *left)
-		rc = text_list_add(&node->warnings, &node->warning_count, err,
-			      "CPUs %s stay free: no rank's GPU is on their package (--all-cores "
-			      "deals them out)",
-			      left);
+		rc = text_list_add(
+			&node->warnings, &node->warning_count, err,
+			"CPUs %s stay free: no rank's GPU is on their package (--all-cores "
+			"deals them out)",
+			left);
 	free(left);
 	return rc;
 }
@@ -239,8 +245,8 @@ static int warn_nic(struct plan_node *node, const char *name, struct error *err)
 				idset_add(ranks, (int)r);
 	text = idset_format(ranks);
 	rc = text ? text_list_add(&node->warnings, &node->warning_count, err,
-			     "%s is down, the nearest NIC of local rank%s %s", name,
-			     plural((int)idset_count(ranks)), text)
+				  "%s is down, the nearest NIC of local rank%s %s", name,
+				  plural((int)idset_count(ranks)), text)
 		  : error_memory(err, "a node's plan");
 	free(text);
 	idset_free(ranks);
@@ -267,8 +273,8 @@ static int warn_nics(const struct inventory *inventory, struct plan_node *node, 
 }
 
 int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
-		 const struct gpu_choice *gpus, const struct core_choice *cores,
-		 struct plan_node *node, struct error *err)
+		      const struct gpu_choice *gpus, const struct core_choice *cores,
+		      struct plan_node *node, struct error *err)
 {
 	int rc;
 

@@ -16,7 +16,7 @@ enum frame_kind {
 	FRAME_GATHER_DONE, /* token, number: status, data */
 	FRAME_FETCH_DONE,  /* token, number: status, data */
 	FRAME_SERVE,	   /* token: ours, number: rank */
-	FRAME_PREPARE, /* number: node, data: folder, NUL, node's name, NUL; no answer */
+	FRAME_PREPARE,	   /* number: node, data: folder, NUL, node's name, NUL; no answer */
 	FRAME_RANK_ENDED,  /* number: local rank */
 	FRAME_MISSING,
 	FRAME_STOP,

@@ -15,7 +15,8 @@ void client_wait_done(pmix_status_t status, void *wait);
 /* status: what the call itself returned; only after PMIX_SUCCESS will it call back. Waits for
  * that at most timeout_ms (0: look only). PMIx's status, or PMIX_ERR_TIMEOUT.
  * wait is given up; after a time-out with late it is kept in that list instead. */
-int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct client_wait **late);
+int client_wait_end(struct client_wait *wait, int status, int timeout_ms,
+		    struct client_wait **late);
 /* Free a list of such, once PMIx is finalized and calls nobody back any more. */
 void client_wait_free_late(struct client_wait **late);
 

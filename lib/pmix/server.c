@@ -108,7 +108,8 @@ static int start(const struct ranks_job *job, const struct ranks_host *host,
 	int rc = check_job(job, err);
 
 	if (!rc)
-		rc = server_library_start(job->dir, job->nodes[job->node_index], job->node_index, err);
+		rc = server_library_start(job->dir, job->nodes[job->node_index], job->node_index,
+					  err);
 	if (rc)
 		return rc;
 	struct ranks_server *server = server_new(job, host);

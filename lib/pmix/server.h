@@ -53,7 +53,12 @@ struct call {
 };
 
 /* How far a local rank has come with PMIx; written by PMIx's thread, read by the agent's. */
-enum client_phase { CLIENT_PHASE_STARTED, CLIENT_PHASE_CONNECTED, CLIENT_PHASE_FINALIZED, CLIENT_PHASE_ENDED };
+enum client_phase {
+	CLIENT_PHASE_STARTED,
+	CLIENT_PHASE_CONNECTED,
+	CLIENT_PHASE_FINALIZED,
+	CLIENT_PHASE_ENDED
+};
 
 struct published {
 	struct published *next;
@@ -85,8 +90,8 @@ struct ranks_server {
 
 extern pmix_server_module_t server_module;
 
-/* The one server of this process: PMIx's up-calls carry no context. server_lock_active locks and returns
- * it, or returns NULL, not locked, when there is none. */
+/* The one server of this process: PMIx's up-calls carry no context. server_lock_active locks and
+ * returns it, or returns NULL, not locked, when there is none. */
 struct ranks_server *server_lock_active(void);
 void server_unlock(void);
 void server_lock(void); /* the same lock, whether there is a server or not */
@@ -103,8 +108,9 @@ int server_library_start(const char *dir, const char *node, int node_index, stru
 /* Without I/O devices; lent to PMIx. NULL: hwloc found nothing. */
 hwloc_topology_t server_library_topology(void);
 
-/* server_socket.c: give every listening TCP socket of this process a limit for the first words of who
- * connects. To be called once PMIx listens; does not block. Without /proc nothing is changed. */
+/* server_socket.c: give every listening TCP socket of this process a limit for the first words of
+ * who connects. To be called once PMIx listens; does not block. Without /proc nothing is changed.
+ */
 void server_socket_set_timeout(void);
 
 /* server_job.c: tell PMIx of the job and its local ranks. -ERR_UNAVAILABLE: PMIx's words. */
@@ -115,7 +121,7 @@ void server_deregister(const struct ranks_server *server, int timeout_ms);
 /* server_calls.c */
 void call_free(struct call *call);
 void call_push(struct ranks_server *server, struct call *call); /* locked already */
-struct call *call_pop_all(struct ranks_server *server);	/* in order of arrival */
+struct call *call_pop_all(struct ranks_server *server);		/* in order of arrival */
 /* Is proc one of this node's ranks of the job? Its local rank, or -1. */
 int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc);
 

@@ -401,8 +401,8 @@ static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t coun
 	return PMIX_SUCCESS;
 }
 
-/* None of its own. But PMIx asks for it before it takes what it does by itself: a program's files to be
- * removed when it ends (PMIX_REGISTER_CLEANUP), as Open MPI's shared memory in /dev/shm. */
+/* None of its own. But PMIx asks for it before it takes what it does by itself: a program's files
+ * to be removed when it ends (PMIX_REGISTER_CLEANUP), as Open MPI's shared memory in /dev/shm. */
 static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targets[],
 				 size_t target_count, const pmix_info_t directives[], size_t count,
 				 pmix_info_cbfunc_t done, void *context)

@@ -36,7 +36,8 @@ static int send_frame(struct server_child *server_child, struct frame header, co
 
 static void reply(struct server_child *server_child, int rc, const char *text)
 {
-	send_frame(server_child, (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
+	send_frame(server_child,
+		   (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
 }
 
 /* ---- what the server asks of its host ---- */
@@ -44,28 +45,29 @@ static void reply(struct server_child *server_child, int rc, const char *text)
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
 	return send_frame(context,
-		   (struct frame){.kind = FRAME_GATHER,
-				  .sequence = sequence,
-				  .token = (uintptr_t)token,
-				  .size = size},
-		   data);
+			  (struct frame){.kind = FRAME_GATHER,
+					 .sequence = sequence,
+					 .token = (uintptr_t)token,
+					 .size = size},
+			  data);
 }
 
 static int host_fetch(void *context, int rank, void *token)
 {
-	return send_frame(context,
-		   (struct frame){.kind = FRAME_FETCH, .number = rank, .token = (uintptr_t)token},
-		   NULL);
+	return send_frame(
+		context,
+		(struct frame){.kind = FRAME_FETCH, .number = rank, .token = (uintptr_t)token},
+		NULL);
 }
 
 static void host_abort(void *context, int local_rank, int status, const char *text)
 {
 	send_frame(context,
-	    (struct frame){.kind = FRAME_ABORT,
-			   .number = local_rank,
-			   .sequence = (uint64_t)(int64_t)status,
-			   .size = text ? strlen(text) : 0},
-	    text);
+		   (struct frame){.kind = FRAME_ABORT,
+				  .number = local_rank,
+				  .sequence = (uint64_t)(int64_t)status,
+				  .size = text ? strlen(text) : 0},
+		   text);
 }
 
 static void served(void *context, int status, const void *data, size_t size)
@@ -73,9 +75,11 @@ static void served(void *context, int status, const void *data, size_t size)
 	struct remote_request *remote_request = context;
 
 	send_frame(remote_request->server_child,
-	    (struct frame){
-		    .kind = FRAME_SERVED, .token = remote_request->token, .number = status, .size = size},
-	    data);
+		   (struct frame){.kind = FRAME_SERVED,
+				  .token = remote_request->token,
+				  .number = status,
+				  .size = size},
+		   data);
 	free(remote_request);
 }
 
@@ -101,10 +105,13 @@ static int *number_list(const json_t *json)
 	return list;
 }
 
-static int start(struct server_child *server_child, const void *data, size_t size, struct error *err)
+static int start(struct server_child *server_child, const void *data, size_t size,
+		 struct error *err)
 {
-	struct ranks_host host = {
-		.context = server_child, .gather = host_gather, .fetch = host_fetch, .abort = host_abort};
+	struct ranks_host host = {.context = server_child,
+				  .gather = host_gather,
+				  .fetch = host_fetch,
+				  .abort = host_abort};
 	struct ranks_job job = {0};
 	JSON_AUTO json = NULL;
 	int rc = json_read("the job", data, size, FRAME_MAX, &json, err);
@@ -143,7 +150,8 @@ static void environment(struct server_child *server_child, int local_rank)
 {
 	struct error err = {0};
 	struct env *changes = env_new();
-	int rc = changes ? server_child->ops->environment(server_child->server, local_rank, changes, &err)
+	int rc = changes ? server_child->ops->environment(server_child->server, local_rank, changes,
+							  &err)
 			 : error_memory(&err, "the environment");
 	JSON_AUTO list = json_array();
 
@@ -169,13 +177,15 @@ static void serve(struct server_child *server_child, const struct frame *header)
 
 	if (remote_request) {
 		*remote_request = (struct remote_request){server_child, header->token};
-		if (!server_child->ops->serve(server_child->server, header->number, served, remote_request))
+		if (!server_child->ops->serve(server_child->server, header->number, served,
+					      remote_request))
 			return;
 		free(remote_request);
 	}
 	send_frame(server_child,
-	    (struct frame){.kind = FRAME_SERVED, .token = header->token, .number = -ERR_NETWORK},
-	    NULL);
+		   (struct frame){
+			   .kind = FRAME_SERVED, .token = header->token, .number = -ERR_NETWORK},
+		   NULL);
 }
 
 static void missing(struct server_child *server_child)
@@ -187,7 +197,8 @@ static void missing(struct server_child *server_child)
 }
 
 /* Both strings must end where they should. */
-static void prepare(struct server_child *server_child, int node_index, const char *data, size_t size)
+static void prepare(struct server_child *server_child, int node_index, const char *data,
+		    size_t size)
 {
 	size_t dir_size = strnlen(data, size) + 1;
 	struct error err = {0};
@@ -208,7 +219,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 	}
 	if (header->kind == FRAME_START) {
 		int rc = server_child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
-				       : start(server_child, data, header->size, &err);
+					      : start(server_child, data, header->size, &err);
 
 		reply(server_child, rc, err.text);
 		return;
@@ -226,10 +237,12 @@ static void handle(struct server_child *server_child, const struct frame *header
 		environment(server_child, header->number);
 		break;
 	case FRAME_GATHER_DONE:
-		server_child->ops->gather_done(server_child->server, token, header->number, data, header->size);
+		server_child->ops->gather_done(server_child->server, token, header->number, data,
+					       header->size);
 		break;
 	case FRAME_FETCH_DONE:
-		server_child->ops->fetch_done(server_child->server, token, header->number, data, header->size);
+		server_child->ops->fetch_done(server_child->server, token, header->number, data,
+					      header->size);
 		break;
 	case FRAME_SERVE:
 		serve(server_child, header);

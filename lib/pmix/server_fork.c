@@ -48,7 +48,7 @@ int server_process_fork(const char *module_path, struct server_process **out, st
 }
 
 void server_process_prepare(struct server_process *process, const char *dir, const char *node,
-			   int node_index)
+			    int node_index)
 {
 	size_t dir_size = strlen(dir) + 1, node_size = strlen(node) + 1;
 	char *data = process ? malloc(dir_size + node_size) : NULL;
@@ -100,7 +100,8 @@ void server_process_free(struct server_process *process)
 		return;
 	channel_close(&process->channel);
 	if (process->pid > 0)
-		server_process_exit_text(process, text, sizeof text); /* it ends by itself, within 1 s */
+		server_process_exit_text(process, text,
+					 sizeof text); /* it ends by itself, within 1 s */
 	if (process->pid > 0) {
 		kill(process->pid, SIGKILL);
 		waitpid(process->pid, NULL, 0);

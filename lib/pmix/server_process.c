@@ -42,8 +42,9 @@ struct ranks_server {
 	int wake_fd;  /* frames were kept */
 	int timer_fd; /* the deadline of begin */
 	struct queued_frame *first, **last;
-	struct queued_frame *answers, **answers_end; /* begin's: to START, then each rank's environment */
-	size_t replies_pending;			     /* of these, not here yet */
+	struct queued_frame *answers,
+		**answers_end;	/* begin's: to START, then each rank's environment */
+	size_t replies_pending; /* of these, not here yet */
 	bool timed_out;
 	struct serving *serving;
 	uint64_t requests;
@@ -88,8 +89,8 @@ static int queue_frame(struct ranks_server *server, const struct frame *header, 
 }
 
 /* Ask and wait for the answer: *text malloced, NUL-terminated. 0, or its code with err. */
-static int request(struct ranks_server *server, struct frame header, const void *data, int timeout_ms,
-	       char **text, struct error *err)
+static int request(struct ranks_server *server, struct frame header, const void *data,
+		   int timeout_ms, char **text, struct error *err)
 {
 	struct channel *channel = &server->process->channel;
 	const void *answer;
@@ -206,7 +207,8 @@ static int send_start(struct ranks_server *server, const char *text, int count)
 }
 
 int server_process_start_async(struct server_process *process, const struct ranks_job *job,
-			const struct ranks_host *host, struct ranks_server **out, struct error *err)
+			       const struct ranks_host *host, struct ranks_server **out,
+			       struct error *err)
 {
 	struct ranks_server *server = calloc(1, sizeof *server);
 	JSON_AUTO json = job_json(job);
@@ -254,7 +256,8 @@ static void dispatch(struct ranks_server *server);
 static void stop(struct ranks_server *server);
 
 int server_process_start(struct server_process *process, const struct ranks_job *job,
-			const struct ranks_host *host, struct ranks_server **out, struct error *err)
+			 const struct ranks_host *host, struct ranks_server **out,
+			 struct error *err)
 {
 	struct ranks_server *server;
 	int rc = server_process_start_async(process, job, host, &server, err);
@@ -288,7 +291,8 @@ static const struct queued_frame *environment_of(const struct ranks_server *serv
 static int environment(struct ranks_server *server, int local_rank, struct env *changes,
 		       struct error *err)
 {
-	const struct queued_frame *answer = local_rank < 0 ? NULL : environment_of(server, local_rank);
+	const struct queued_frame *answer =
+		local_rank < 0 ? NULL : environment_of(server, local_rank);
 	const char *text = answer ? (const char *)answer->data : "";
 	JSON_AUTO list = NULL;
 	json_t *entry;
@@ -364,7 +368,8 @@ static void fetch_done(struct ranks_server *server, void *token, int status, con
 }
 
 /* One of begin's answers; nothing more is to come after the last. */
-static void on_start_reply(struct ranks_server *server, const struct frame *header, const void *data)
+static void on_start_reply(struct ranks_server *server, const struct frame *header,
+			   const void *data)
 {
 	struct queued_frame *answer = copy_frame(header, data);
 
@@ -436,7 +441,8 @@ static void dispatch(struct ranks_server *server)
 	gone = channel_fill(channel) != 0;
 	while (channel_next(channel, &header, &data) > 0)
 		handle(server, &header, data);
-	if (server->replies_pending && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
+	if (server->replies_pending &&
+	    read(server->timer_fd, &expirations, sizeof expirations) > 0) {
 		server->timed_out = true;
 		notify_ready(server);
 	}
@@ -485,7 +491,8 @@ static void missing(struct ranks_server *server, char *text, size_t size)
 	if (size)
 		text[0] = '\0';
 	if (!server->replies_pending &&
-	    !request(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) && size)
+	    !request(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) &&
+	    size)
 		snprintf(text, size, "%s", answer);
 	free(answer);
 }

@@ -168,8 +168,8 @@ _Noreturn void child_run(const struct child_spec *spec)
 		report_and_exit(spec, CHILD_STAGE_SESSION);
 	if (getppid() != spec->parent)
 		_exit(126); /* it died before it could have been noticed */
-	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the stack
-	 * of a rank that hangs. */
+	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the
+	 * stack of a rank that hangs. */
 	prctl(PR_SET_PTRACER, (unsigned long)spec->parent);
 	set_stdio(spec);
 	if (spec->cwd && chdir(spec->cwd))
@@ -192,7 +192,8 @@ static const char *exec_hint(const struct child_spec *spec, int error, char *tex
 	snprintf(path, sizeof path, "%s%s%s", below ? spec->cwd : "", below ? "/" : "", program);
 	if (error == ENOENT && !strchr(program, '/'))
 		return "not in PATH, or without its interpreter or loader; give the path to it";
-	if (error == ENOENT && executable_lacks_interpreter(path, interpreter, sizeof interpreter)) {
+	if (error == ENOENT &&
+	    executable_lacks_interpreter(path, interpreter, sizeof interpreter)) {
 		snprintf(text, size,
 			 "the file is there, but not %s, the interpreter that its first line "
 			 "names%s",
@@ -232,7 +233,7 @@ int child_report_text(const struct child_report *report, const struct child_spec
 	default:
 		snprintf(text, size, "cannot start %s: %s failed: %s", program,
 			 report->stage == CHILD_STAGE_SESSION ? "making its session"
-							    : "setting up its stdio",
+							      : "setting up its stdio",
 			 strerror(report->error));
 		break;
 	}

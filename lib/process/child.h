@@ -18,7 +18,7 @@ enum child_stage {
 	CHILD_STAGE_EXEC,
 };
 struct child_report {
-	int stage;  /* enum child_stage */
+	int stage; /* enum child_stage */
 	int error; /* errno */
 };
 

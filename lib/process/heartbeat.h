@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a rank tells that it goes on, a contract with any program: now and then it writes how many steps
- * it has done since its start into the file that BERTH_HEARTBEAT_FILE names, from 0 on, as
+/* How a rank tells that it goes on, a contract with any program: now and then it writes how many
+ * steps it has done since its start into the file that BERTH_HEARTBEAT_FILE names, from 0 on, as
  *
  *     12.5 step 1212, waits for the others
  *
- * a decimal number, and behind a blank words for people (both are optional). One write from the file's
- * beginning is best; a file that is empty at the moment is one being written. Each change of the file,
- * a touch too, shows that the rank lives; a number of 1 or more, that this attempt made a step; where
- * there is no number, changes are counted. The rank with the lowest number is the one behind. */
+ * a decimal number, and behind a blank words for people (both are optional). One write from the
+ * file's beginning is best; a file that is empty at the moment is one being written. Each change of
+ * the file, a touch too, shows that the rank lives; a number of 1 or more, that this attempt made a
+ * step; where there is no number, changes are counted. The rank with the lowest number is the one
+ * behind. */
 #ifndef BERTH_PROCESS_HEARTBEAT_H
 #define BERTH_PROCESS_HEARTBEAT_H
 

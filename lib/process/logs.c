@@ -39,7 +39,7 @@ static bool splitter_grow(struct logs_splitter *splitter, size_t need)
 
 /* Keep bytes of a line that is not complete; full pieces are handed on. */
 static void splitter_append(struct logs_splitter *splitter, const char *data, size_t size,
-			  logs_line_fn *line, void *context)
+			    logs_line_fn *line, void *context)
 {
 	while (size) {
 		size_t part = size;
@@ -112,8 +112,8 @@ struct rank_log {
 	size_t buffered;
 	uint64_t lost; /* since the last byte that was written */
 	int lost_errno;
-	int open_stream;   /* the stream whose line is unfinished, 0: none */
-	size_t tail_count; /* complete or open lines ever kept */
+	int open_stream;	/* the stream whose line is unfinished, 0: none */
+	size_t tail_count;	/* complete or open lines ever kept */
 	struct tail_line *tail; /* [tail_lines]; line i is at i % tail_lines */
 };
 
@@ -136,9 +136,9 @@ static void file_name(char *out, size_t size, const char *dir, int rank)
 static bool write_gap_marker(struct rank_log *log)
 {
 	char marker[160];
-	int size =
-		snprintf(marker, sizeof marker, "\n==== berth: %llu bytes are missing here: %s ====\n",
-			 (unsigned long long)log->lost, strerror(log->lost_errno));
+	int size = snprintf(marker, sizeof marker,
+			    "\n==== berth: %llu bytes are missing here: %s ====\n",
+			    (unsigned long long)log->lost, strerror(log->lost_errno));
 
 	if (file_write_all(log->fd, marker, (size_t)size))
 		return false;

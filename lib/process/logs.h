@@ -44,7 +44,7 @@ void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *co
 struct logs; /* opaque */
 
 struct logs_options {
-	const char *dir; /* --log-dir, made where it is missing; NULL: no files */
+	const char *dir;    /* --log-dir, made where it is missing; NULL: no files */
 	const char *job_id; /* for the header */
 	const char *host;
 	int attempt;

@@ -8,8 +8,8 @@
 #include "process/supervise.h"
 
 struct oom_watch {
-	char path[4096];       /* memory.events (v2) or memory.oom_control (v1); "" when none */
-	int64_t cgroup_kills;  /* seen so far; -1 unknown */
+	char path[4096];      /* memory.events (v2) or memory.oom_control (v1); "" when none */
+	int64_t cgroup_kills; /* seen so far; -1 unknown */
 	int64_t system_kills; /* /proc/vmstat's; -1 unknown */
 };
 

@@ -190,10 +190,11 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 		return;
 	supervise_close(supervise, &process->report_fd);
 	if (n == (ssize_t)sizeof report) {
-		process->start_code = child_report_text(&report, &process->spec, process->start_error,
-						      sizeof process->start_error);
+		process->start_code = child_report_text(
+			&report, &process->spec, process->start_error, sizeof process->start_error);
 	} else if (n == 0 && supervise->events.started && !process->start_code) {
-		supervise->events.started(supervise->events.context, process->local_rank, process->pid);
+		supervise->events.started(supervise->events.context, process->local_rank,
+					  process->pid);
 	}
 	supervise_free_spec(process);
 }
@@ -203,8 +204,8 @@ static int64_t timeval_ms(struct timeval t)
 	return (int64_t)t.tv_sec * 1000 + t.tv_usec / 1000;
 }
 
-static void report_end(struct supervise *supervise, struct rank_process *process, const siginfo_t *info,
-		     const struct rusage *usage)
+static void report_end(struct supervise *supervise, struct rank_process *process,
+		       const siginfo_t *info, const struct rusage *usage)
 {
 	struct supervise_end end = {
 		.rank = process->rank,
@@ -398,8 +399,7 @@ void supervise_dispatch(struct supervise *supervise)
 	for (int i = 0; i < count; i++)
 		handle(supervise, &events[i]);
 	/* What remains of ranks that all have ended needs no tick to be seen. */
-	if (supervise->state == STATE_TERM && !supervise->running &&
-	    supervise_all_gone(supervise))
+	if (supervise->state == STATE_TERM && !supervise->running && supervise_all_gone(supervise))
 		supervise_finish(supervise, NULL);
 }
 
@@ -423,8 +423,8 @@ void supervise_free(struct supervise *supervise)
 	if (!supervise)
 		return;
 	if (supervise->count && supervise->state != STATE_FINISHED)
-		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0, SUPERVISE_KILL_MS,
-					   NULL, 0);
+		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0,
+					   SUPERVISE_KILL_MS, NULL, 0);
 	supervise->events = (struct supervise_events){0};
 	for (size_t i = 0; i < supervise->count; i++) {
 		struct rank_process *process = &supervise->processes[i];

@@ -87,10 +87,10 @@ struct supervise_options {
 	bool this_system;	 /* machine.this_system: the plan's cpus are this machine's. If
 				    not, ranks are spread over the really allowed CPUs, and note
 				    says so. */
-	pid_t exempt_pid;		 /* a child of the caller's own (the PMIx server's process), 0:
-				    none. It and its children are not signalled, not reaped, and
-				    no rank's; the caller ends and reaps it once no rank runs:
-				    finished waits for that. */
+	pid_t exempt_pid;	 /* a child of the caller's own (the PMIx server's process), 0:
+			    none. It and its children are not signalled, not reaped, and
+			    no rank's; the caller ends and reaps it once no rank runs:
+			    finished waits for that. */
 	const char *cgroup_root; /* where cgroups are mounted; NULL: "/sys/fs/cgroup" */
 };
 
@@ -132,9 +132,9 @@ void supervise_free(struct supervise *supervise);
 
 /* SIGKILL to every process that descends from this one, but for the processes in except and
  * their descendants, repeated until none is left; children that are not in except are reaped.
- * For the head, after an agent on its own machine was killed: with supervise_become_subreaper called
- * before, what the agent leaves becomes ours. Blocks at most deadline_ms.
- * How many are left (0: none); left (may be NULL): their names, cut at size. */
+ * For the head, after an agent on its own machine was killed: with supervise_become_subreaper
+ * called before, what the agent leaves becomes ours. Blocks at most deadline_ms. How many are left
+ * (0: none); left (may be NULL): their names, cut at size. */
 size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int deadline_ms,
 				  char *left, size_t size);
 

@@ -47,7 +47,7 @@ struct rank_process {
 
 struct supervise {
 	bool this_system, reading, pidfds;
-	pid_t exempt_pid;	     /* 0: none */
+	pid_t exempt_pid;    /* 0: none */
 	struct rlimit files; /* as it was; the ranks' */
 	struct supervise_events events;
 	int epoll, timer;

@@ -202,14 +202,16 @@ static bool watch_process(struct supervise *supervise, struct rank_process *proc
 	process->pidfd = process_tree_pidfd_open(process->pid);
 	if (process->pidfd < 0 && errno == ENOSYS)
 		supervise->pidfds = false;
-	else if (process->pidfd < 0 || !supervise_watch(supervise, process->pidfd, index, WATCH_END))
+	else if (process->pidfd < 0 ||
+		 !supervise_watch(supervise, process->pidfd, index, WATCH_END))
 		return false;
 	return supervise_watch(supervise, process->report_fd, index, WATCH_REPORT) &&
 	       supervise_watch(supervise, process->streams[0].fd, index, WATCH_STDOUT) &&
 	       supervise_watch(supervise, process->streams[1].fd, index, WATCH_STDERR);
 }
 
-static int report_start_failed(const struct supervise_rank *rank, const char *what, struct error *err)
+static int report_start_failed(const struct supervise_rank *rank, const char *what,
+			       struct error *err)
 {
 	const char *hint = "";
 
@@ -272,7 +274,7 @@ out:
 }
 
 static int make_processes(struct supervise *supervise, const struct supervise_rank *ranks,
-			 size_t count, struct error *err)
+			  size_t count, struct error *err)
 {
 	supervise->processes = calloc(count, sizeof *supervise->processes);
 	if (!supervise->processes)
@@ -342,8 +344,8 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	binder_close(&binder);
 	close(null_fd);
 	if (rc) {
-		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0, SUPERVISE_KILL_MS,
-					   NULL, 0);
+		supervise_kill_descendants(&supervise->exempt_pid, supervise->exempt_pid > 0,
+					   SUPERVISE_KILL_MS, NULL, 0);
 		for (size_t i = 0; i < supervise->count; i++)
 			supervise->processes[i].ended = true;
 		supervise->running = 0;

@@ -66,8 +66,8 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->processes[i].pid > 0 && kill(-supervise->processes[i].pid, SIGKILL) &&
-		    errno == ESRCH)
+		if (supervise->processes[i].pid > 0 &&
+		    kill(-supervise->processes[i].pid, SIGKILL) && errno == ESRCH)
 			kill(supervise->processes[i].pid, SIGKILL);
 	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)

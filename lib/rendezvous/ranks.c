@@ -127,7 +127,7 @@ static struct value *value_find(struct ranks *ranks, const char *key)
 }
 
 static int put_single(struct ranks *ranks, const char *key, const void *data, size_t size,
-		     struct error *err)
+		      struct error *err)
 {
 	struct value *value = value_find(ranks, key);
 	char *copy = malloc(size + 1);
@@ -178,7 +178,7 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 }
 
 static int get_single(struct ranks *ranks, const char *key, void **data, size_t *size,
-		     struct error *err)
+		      struct error *err)
 {
 	/* Nobody else can put it while we wait. */
 	const struct value *value = value_find(ranks, key);
@@ -216,9 +216,9 @@ int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **d
 
 	if (rc)
 		return rc;
-	return ranks->ops ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size,
-					    err)
-			  : get_single(ranks, key, data, size, err);
+	return ranks->ops
+		       ? ranks->ops->get(ranks->state, RANKS_ANY, key, timeout_ms, data, size, err)
+		       : get_single(ranks, key, data, size, err);
 }
 
 void ranks_leave(struct ranks *ranks)

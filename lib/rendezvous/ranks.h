@@ -18,15 +18,15 @@
 
 /* The job as PMIx clients see it. Borrowed during start only. */
 struct ranks_job {
-	const char *name;          /* namespace; unique to job and attempt */
+	const char *name; /* namespace; unique to job and attempt */
 	int world_size;
-	int node_index;            /* this node */
+	int node_index; /* this node */
 	int node_count;
-	const char *const *nodes;  /* host names, node order */
-	const int *first_rank;     /* [node_count]: node n has ranks first_rank[n] .. */
-	const int *rank_count;     /* [node_count] */
-	const char *const *cpus;   /* [rank_count of this node]: "0-3", for locality; or NULL */
-	const char *dir;        /* private to this agent, exists; sockets and files go there */
+	const char *const *nodes; /* host names, node order */
+	const int *first_rank;	  /* [node_count]: node n has ranks first_rank[n] .. */
+	const int *rank_count;	  /* [node_count] */
+	const char *const *cpus;  /* [rank_count of this node]: "0-3", for locality; or NULL */
+	const char *dir;	  /* private to this agent, exists; sockets and files go there */
 };
 
 /* What the server needs of the agent. All calls are made from ranks_server_dispatch, in the
@@ -36,8 +36,7 @@ struct ranks_host {
 	/* All agents with ranks of the job contribute data (borrowed during the call) to
 	 * collective number sequence (equal for all, counted by each agent); the answer is
 	 * everybody's data one after another in node order. */
-	int (*gather)(void *context, uint64_t sequence, const void *data, size_t size,
-		      void *token);
+	int (*gather)(void *context, uint64_t sequence, const void *data, size_t size, void *token);
 	/* The data that rank's own server holds for it (direct modex). */
 	int (*fetch)(void *context, int rank, void *token);
 	/* A rank called PMIx_Abort. */
@@ -45,8 +44,8 @@ struct ranks_host {
 	/* The server ended by itself; text says how ("ended by signal 11 (...)"). Only of a server
 	 * in a process of its own (pmix/server_process.h); may be NULL. */
 	void (*lost)(void *context, const char *text);
-	/* The start that server_process_start_async asked for is over: server_process_start_result says how. Not to
-	 * free the server from within. May be NULL. */
+	/* The start that server_process_start_async asked for is over: server_process_start_result
+	 * says how. Not to free the server from within. May be NULL. */
 	void (*ready)(void *context);
 };
 
@@ -72,10 +71,10 @@ struct ranks_server_ops {
 	int (*descriptor)(struct ranks_server *server);
 	void (*dispatch)(struct ranks_server *server);
 	/* Answers; data is copied. status 0 or -ERR_NETWORK. */
-	void (*gather_done)(struct ranks_server *server, void *token, int status,
-			    const void *data, size_t size);
-	void (*fetch_done)(struct ranks_server *server, void *token, int status,
-			   const void *data, size_t size);
+	void (*gather_done)(struct ranks_server *server, void *token, int status, const void *data,
+			    size_t size);
+	void (*fetch_done)(struct ranks_server *server, void *token, int status, const void *data,
+			   size_t size);
 	/* Another agent wants what a local rank published; done is called from dispatch. */
 	int (*serve)(struct ranks_server *server, int rank,
 		     void (*done)(void *context, int status, const void *data, size_t size),
@@ -89,8 +88,8 @@ struct ranks_server_ops {
 	 * Ranks that are connected and late are named by their peers' barrier instead. */
 	void (*missing)(struct ranks_server *server, char *text, size_t size);
 	/* Ends the job's server and removes its files; PMIx's library, its threads and its
-	 * listening socket stay for the next attempt, to the end of the process. Gathers and fetches without an answer are dropped.
-	 * NULL is fine; bounded by 2 s. */
+	 * listening socket stay for the next attempt, to the end of the process. Gathers and
+	 * fetches without an answer are dropped. NULL is fine; bounded by 2 s. */
 	void (*stop)(struct ranks_server *server);
 };
 
@@ -101,17 +100,16 @@ struct ranks; /* opaque: this process's place in its job */
 struct ranks_place {
 	int rank, size, local_rank, local_size, node_rank;
 	char address[64]; /* MASTER_ADDR; "127.0.0.1" for a world of one */
-	int port;         /* MASTER_PORT; 0 when none */
+	int port;	  /* MASTER_PORT; 0 when none */
 };
 
 /* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. */
 struct ranks_client_ops {
 	const char *name;
-	int (*join)(const struct env *env, int timeout_ms, void **state,
-		    struct ranks_place *place, struct error *err);
+	int (*join)(const struct env *env, int timeout_ms, void **state, struct ranks_place *place,
+		    struct error *err);
 	int (*barrier)(void *state, int timeout_ms, struct error *err);
-	int (*put)(void *state, const char *key, const void *data, size_t size,
-		   struct error *err);
+	int (*put)(void *state, const char *key, const void *data, size_t size, struct error *err);
 	/* Blocks until rank has put key or the time is over (-ERR_NETWORK names rank and key).
 	 * *data malloced, with a NUL after its *size bytes. rank RANKS_ANY: as ranks_get_any. */
 	int (*get)(void *state, int rank, const char *key, int timeout_ms, void **data,

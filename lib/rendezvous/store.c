@@ -54,16 +54,14 @@ struct store_server {
 	int64_t stop_until; /* under lock */
 };
 
-static void reply(struct peer *peer, enum store_type type, const void *data,
-		  size_t size)
+static void reply(struct peer *peer, enum store_type type, const void *data, size_t size)
 {
 	struct store_message message = {
 		.type = type, .number = peer->number, .size = (uint32_t)size};
 	unsigned char header[STORE_HEADER_BYTES];
 
 	store_header_write(&message, header);
-	if (bytes_add(&peer->out, header, sizeof header) ||
-	    bytes_add(&peer->out, data, size))
+	if (bytes_add(&peer->out, header, sizeof header) || bytes_add(&peer->out, data, size))
 		peer->closing = true;
 }
 
@@ -123,8 +121,8 @@ static void get_check(struct store_server *server, struct peer *peer)
 		reply(peer, STORE_VALUE, entry->data, entry->size);
 	} else if (peer->get_rank != (uint32_t)STORE_ANY &&
 		   server->presence[peer->get_rank] == PEER_LEFT) {
-		snprintf(text, sizeof text, "rank %u has left without putting '%s'",
-			 peer->get_rank, peer->get_key);
+		snprintf(text, sizeof text, "rank %u has left without putting '%s'", peer->get_rank,
+			 peer->get_key);
 		reply_failed(peer, text);
 	}
 }
@@ -150,8 +148,8 @@ static void entry_remove(struct store_server *server, const struct entry *old)
 	}
 }
 
-static void put(struct store_server *server, struct peer *peer,
-		const struct store_message *message, const void *data)
+static void put(struct store_server *server, struct peer *peer, const struct store_message *message,
+		const void *data)
 {
 	uint32_t rank = (uint32_t)peer->rank;
 
@@ -216,8 +214,7 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 	}
 	for (size_t i = 0; set && peer->waiting == STORE_BARRIER && i < server->count; i++)
 		/* One that has just given up the same barrier was there. */
-		if (server->peers[i].rank >= 0 &&
-		    server->peers[i].barriers >= peer->barriers)
+		if (server->peers[i].rank >= 0 && server->peers[i].barriers >= peer->barriers)
 			idset_remove(set, server->peers[i].rank);
 	char *text = set ? idset_format(set) : NULL;
 
@@ -313,8 +310,8 @@ static void receive(struct store_server *server, struct peer *peer)
 static void transmit(struct peer *peer)
 {
 	while (peer->out.size) {
-		ssize_t sent = send(peer->fd, peer->out.data, peer->out.size,
-				    MSG_DONTWAIT | MSG_NOSIGNAL);
+		ssize_t sent =
+			send(peer->fd, peer->out.data, peer->out.size, MSG_DONTWAIT | MSG_NOSIGNAL);
 
 		if (sent > 0)
 			bytes_drop(&peer->out, (size_t)sent);
@@ -333,16 +330,17 @@ static bool peer_add(struct store_server *server, int fd, int rank)
 {
 	if (server->count == server->room) {
 		size_t room = server->room ? server->room * 2 : 16;
-		struct peer *grown =
-			realloc(server->peers, room * sizeof *server->peers);
+		struct peer *grown = realloc(server->peers, room * sizeof *server->peers);
 
 		if (!grown)
 			return false;
 		server->peers = grown;
 		server->room = room;
 	}
-	server->peers[server->count++] = (struct peer){
-		.fd = fd, .rank = rank, .hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
+	server->peers[server->count++] =
+		(struct peer){.fd = fd,
+			      .rank = rank,
+			      .hello_until = rank < 0 ? clock_now_ms() + STORE_HELLO_MS : 0};
 	return true;
 }
 
@@ -425,8 +423,7 @@ static void *serve(void *context)
 			const struct peer *peer = &server->peers[i];
 
 			fds[i + 2] = (struct pollfd){
-				peer->fd,
-				(short)(POLLIN | (peer->out.size ? POLLOUT : 0)), 0};
+				peer->fd, (short)(POLLIN | (peer->out.size ? POLLOUT : 0)), 0};
 		}
 		int ready = poll(fds, count + 2, 200);
 		eventfd_t wakes;

@@ -2,10 +2,11 @@
 /* The exchange of processes that have no PMIx: barrier and key-value over TCP, hosted by a thread
  * of rank 0 at MASTER_ADDR:MASTER_PORT.
  *
- * Each message is a head of STORE_HEADER_BYTES bytes, big-endian, then the key, then the data. A client
- * has one request under way; the answer carries its number. Values are those of the job alone:
- * whoever connects must name the job's label, size and a free rank within STORE_HELLO_MS, and
- * anything else ends the connection. There is no secret to prove: RANK and its kin bring none. */
+ * Each message is a head of STORE_HEADER_BYTES bytes, big-endian, then the key, then the data. A
+ * client has one request under way; the answer carries its number. Values are those of the job
+ * alone: whoever connects must name the job's label, size and a free rank within STORE_HELLO_MS,
+ * and anything else ends the connection. There is no secret to prove: RANK and its kin bring none.
+ */
 #ifndef BERTH_RENDEZVOUS_STORE_H
 #define BERTH_RENDEZVOUS_STORE_H
 
@@ -19,7 +20,7 @@
 #define STORE_KEY_MAX 255
 #define STORE_VALUE_MAX (16u << 20)  /* bytes of one value */
 #define STORE_TOTAL_MAX (256u << 20) /* bytes of all values */
-#define STORE_UNIDENTIFIED_MAX 64	     /* connections that have not said who they are */
+#define STORE_UNIDENTIFIED_MAX 64    /* connections that have not said who they are */
 #define STORE_HELLO_MS 5000
 
 enum store_type {
@@ -32,7 +33,7 @@ enum store_type {
 	STORE_VALUE,
 	STORE_BARRIER, /* -> DONE when all have come, or FAILED */
 	STORE_FAILED,  /* data: why */
-	STORE_CANCEL, /* the request under way -> MISSING */
+	STORE_CANCEL,  /* the request under way -> MISSING */
 	STORE_MISSING, /* data: the ranks that were waited for, "1,3" */
 	STORE_BYE,     /* no answer */
 };
@@ -47,8 +48,10 @@ struct store_message {
 
 /* The head in wire form, and back. store_header_read: 0, or -1 when it is not one of ours or breaks
  * a limit; the key comes after the head and is not read. */
-void store_header_write(const struct store_message *message, unsigned char header[STORE_HEADER_BYTES]);
-int store_header_read(const unsigned char header[STORE_HEADER_BYTES], struct store_message *message);
+void store_header_write(const struct store_message *message,
+			unsigned char header[STORE_HEADER_BYTES]);
+int store_header_read(const unsigned char header[STORE_HEADER_BYTES],
+		      struct store_message *message);
 
 /* ---- rank 0's side ---- */
 

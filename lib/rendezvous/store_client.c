@@ -30,7 +30,8 @@ static uint32_t read_u32(const unsigned char *from)
 	return ntohl(value);
 }
 
-void store_header_write(const struct store_message *message, unsigned char header[STORE_HEADER_BYTES])
+void store_header_write(const struct store_message *message,
+			unsigned char header[STORE_HEADER_BYTES])
 {
 	write_u32(header, STORE_MAGIC);
 	write_u32(header + 4, message->type << 16 | message->key_size);
@@ -254,7 +255,7 @@ static int connect_any(const char *address, int port, int64_t until)
 }
 
 static int send_hello(struct store_client *client, const char *label, int64_t until,
-		     struct error *err)
+		      struct error *err)
 {
 	struct store_message message = {.type = STORE_HELLO,
 					.rank = (uint32_t)client->rank,

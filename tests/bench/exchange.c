@@ -3,15 +3,15 @@
  * each rank holds everybody's.
  *     BERTH_MODULE_PATH=BUILD/lib/modules bench-exchange [AGENTS...]     (4 8 16 32 64)
  * The agents are the real ones, as processes connected by TCP on loopback; what they and the head
- * send for it is counted where they send (the linker puts __wrap_connection_send there). Time: from the
- * last rank's coming to the last one's leaving, the median of JOBS (a server keeps what was put, so
- * each job exchanges once); all share this machine's cores. Beside it the same fence without data.
- * Who leaves first waits in one more fence before it reads: its n reads took the cores that the
- * last ones' exchange needed, and were four fifths of what was measured as its time. The reads, n^2
- * of them, have a column of their own.
- * Ends with 1 when the messages grow by more than n log n from the first to the last.
- * BENCH_EXCHANGE_FANOUT=2 makes the tree deeper, and the last words of an agent that moves below
- * another come after what it says from there: as on a busy machine, and now and then on any. */
+ * send for it is counted where they send (the linker puts __wrap_connection_send there). Time: from
+ * the last rank's coming to the last one's leaving, the median of JOBS (a server keeps what was
+ * put, so each job exchanges once); all share this machine's cores. Beside it the same fence
+ * without data. Who leaves first waits in one more fence before it reads: its n reads took the
+ * cores that the last ones' exchange needed, and were four fifths of what was measured as its time.
+ * The reads, n^2 of them, have a column of their own. Ends with 1 when the messages grow by more
+ * than n log n from the first to the last. BENCH_EXCHANGE_FANOUT=2 makes the tree deeper, and the
+ * last words of an agent that moves below another come after what it says from there: as on a busy
+ * machine, and now and then on any. */
 #include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>
@@ -66,9 +66,12 @@ static void map_shared(int fd)
 	exit(74);
 }
 
-int __real_connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
-int __wrap_connection_send(struct connection *connection, const struct wire_message *message, struct error *err);
-int __wrap_connection_send(struct connection *connection, const struct wire_message *message, struct error *err)
+int __real_connection_send(struct connection *connection, const struct wire_message *message,
+			   struct error *err);
+int __wrap_connection_send(struct connection *connection, const struct wire_message *message,
+			   struct error *err);
+int __wrap_connection_send(struct connection *connection, const struct wire_message *message,
+			   struct error *err)
 {
 	if (message->type == MESSAGE_GATHER || message->type == MESSAGE_GATHERED ||
 	    message->type == MESSAGE_FETCH || message->type == MESSAGE_FETCHED) {
@@ -279,7 +282,8 @@ static int compare_sizes(const struct env *env, const char *self, int count,
 		count = sizeof usual / sizeof *usual;
 	}
 	printf("        1 KiB, ms                   no data, ms  reads, ms messages\n"
-	       "agents      median fastest slowest      median    median   a fence  a node KiB sent\n");
+	       "agents      median fastest slowest      median    median   a fence  a node KiB "
+	       "sent\n");
 	for (int i = 0; !rc && i < count; i++) {
 		rc = number_int("AGENTS", words[i], 2, AGENTS_MAX, &to, err);
 		if (!rc)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Preloaded: the time of day is as many seconds later (or earlier) as the file CLOCK_SET_FILE says, from
- * one call to the next, as if somebody had set the machine's clock. Other clocks go on as they are. */
+/* Preloaded: the time of day is as many seconds later (or earlier) as the file CLOCK_SET_FILE says,
+ * from one call to the next, as if somebody had set the machine's clock. Other clocks go on as they
+ * are. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

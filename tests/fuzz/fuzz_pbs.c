@@ -18,10 +18,12 @@ static struct env *environment(char *text)
 		if (!value)
 			continue;
 		*value++ = '\0';
-		CHECK(pbs_duration(line, value, &seconds, NULL) == 0 ? seconds >= 0 : seconds == -1);
+		CHECK(pbs_duration(line, value, &seconds, NULL) == 0 ? seconds >= 0
+								     : seconds == -1);
 		/* No file of this machine is opened for the input's sake but these two. */
 		if (!strcmp(line, "PBS_NODEFILE") || !strcmp(line, "PBS_GPUFILE"))
-			value = *value == '/' ? (char *)"/dev/null" : (char *)"/proc/sys/kernel/ostype";
+			value = *value == '/' ? (char *)"/dev/null"
+					      : (char *)"/proc/sys/kernel/ostype";
 		env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
 	}
 	return env;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which engines of cuDNN's graph API the trainer may take for ResNet-50's convolutions on this GPU, by
- * its own engine.c: of each pass how many the heuristics name, how many can be made, and the time of
- * the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come from; "norm" has
- * a batch norm and its ReLU in it (engine.h).
- *   cudnn_engines [BATCH [SHAPES [DESCRIPTION]]]: 256, all
- * One JSON object a line. 77: no GPU. 1: not one engine could be made.
+/* Which engines of cuDNN's graph API the trainer may take for ResNet-50's convolutions on this GPU,
+ * by its own engine.c: of each pass how many the heuristics name, how many can be made, and the
+ * time of the fastest. "sums" is the convolution with GEN_STATS, that a batch norm's sums come
+ * from; "norm" has a batch norm and its ReLU in it (engine.h). cudnn_engines [BATCH [SHAPES
+ * [DESCRIPTION]]]: 256, all One JSON object a line. 77: no GPU. 1: not one engine could be made.
  *
  * DESCRIPTION: a file that describes a GPU to cuDNN (9.11 and later), as described/h200.json: what
- * would be made there, without a GPU and without times. 1 then: a pass that this cuDNN has for that GPU
- * (always below) could not be made. */
+ * would be made there, without a GPU and without times. 1 then: a pass that this cuDNN has for that
+ * GPU (always below) could not be made. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -30,15 +29,15 @@ static const int shapes[][5] = {
 	{4, 224, 64, 7, 2},
 };
 
-/* always: cuDNN 9.19 has kernels for sm_80 and sm_90 of this pass; fp16: in that type alone. In bf16
- * "sums" and "norm-sums" are compiled when they are made, which takes a driver. */
+/* always: cuDNN 9.19 has kernels for sm_80 and sm_90 of this pass; fp16: in that type alone. In
+ * bf16 "sums" and "norm-sums" are compiled when they are made, which takes a driver. */
 static const struct {
 	enum engine_pass pass;
 	const char *name;
 	bool fp16;
 } passes[] = {{ENGINE_FORWARD, "forward", false},	  {ENGINE_SUMS, "sums", true},
-	      {ENGINE_NORM_SUMS, "norm-sums", true}, {ENGINE_INPUT, "input", false},
-	      {ENGINE_INPUT_NORM, "input-norm", true}, {ENGINE_WEIGHTS, "weights", false},
+	      {ENGINE_NORM_SUMS, "norm-sums", true},	  {ENGINE_INPUT, "input", false},
+	      {ENGINE_INPUT_NORM, "input-norm", true},	  {ENGINE_WEIGHTS, "weights", false},
 	      {ENGINE_NORM_WEIGHTS, "norm-weights", true}};
 
 struct room {
@@ -121,8 +120,7 @@ static float time_of(struct room *room, struct engines *engines, int index)
 static int probe(struct room *room, const struct conv_shape *s, enum number number, int pass)
 {
 	const struct layer_rules rules = {.number = number, .train = true, .dx = true};
-	struct engines *engines =
-		engines_new(room->cuda, passes[pass].pass, s, &rules, false);
+	struct engines *engines = engines_new(room->cuda, passes[pass].pass, s, &rules, false);
 	int made = 0, best_name = -1;
 	float best = -1;
 
@@ -141,7 +139,8 @@ static int probe(struct room *room, const struct conv_shape *s, enum number numb
 			cudaStreamSynchronize(room->stream);
 		engines_drop(engines, i);
 	}
-	printf("{\"conv\": \"%d->%d %dx%d/%d %d\", \"batch\": %d, \"type\": \"%s\", \"pass\": \"%s\", "
+	printf("{\"conv\": \"%d->%d %dx%d/%d %d\", \"batch\": %d, \"type\": \"%s\", \"pass\": "
+	       "\"%s\", "
 	       "\"named\": %d, \"made\": %d, \"fastest\": %d, \"ms\": %.4f}\n",
 	       s->c, s->outputs, s->kernel, s->kernel, s->stride, s->h, s->n,
 	       number == NUMBER_F16 ? "fp16" : "bf16", passes[pass].name, engines_count(engines),
@@ -170,8 +169,8 @@ static cudnnBackendDescriptor_t described_by(const char *path)
 		fclose(file);
 #if CUDNN_VERSION >= 91100
 	if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &it) ||
-	    cudnnBackendSetAttribute(it, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-				     CUDNN_TYPE_CHAR, (int64_t)length, text) ||
+	    cudnnBackendSetAttribute(it, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+				     (int64_t)length, text) ||
 	    cudnnBackendFinalize(it))
 		return NULL;
 #endif

@@ -9,8 +9,8 @@ static double ms_of(double flop, double bytes, const struct floor_rates *rates)
 }
 
 /* x, y: bytes of the activations. */
-static double layer(const struct lowered_node *node, bool backward, double samples, double x, double y,
-		    const struct floor_rates *rates)
+static double layer(const struct lowered_node *node, bool backward, double samples, double x,
+		    double y, const struct floor_rates *rates)
 {
 	const struct lowered_weight *w = &node->weight;
 	double taps = (double)w->outputs * w->inner;
@@ -52,8 +52,8 @@ static double elementwise(const struct lowered_node *node, bool backward, double
 	}
 }
 
-double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node, bool backward,
-		  const struct floor_rates *rates)
+double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node,
+		  bool backward, const struct floor_rates *rates)
 {
 	double size = rates->number == NUMBER_F32 ? 4 : 2, samples = lowered->batch;
 	double x = samples * (double)shape_count(&node->x_shape) * size;

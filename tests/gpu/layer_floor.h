@@ -12,7 +12,7 @@ struct floor_rates {
 
 /* Milliseconds. A pass of a convolution or linear layer: the larger of what its operations and its
  * bytes take; others: their bytes. Pure. */
-double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node, bool backward,
-		  const struct floor_rates *rates);
+double node_floor(const struct lowered_graph *lowered, const struct lowered_node *node,
+		  bool backward, const struct floor_rates *rates);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the time of a training step goes: each node of the plan (cuda/plan.h), forward and backward,
- * timed by events on the stream, beside its floor: the larger of its operations and of the bytes that
- * a kernel of its own must move, with fused batch norms as in one kernel each way, none of it found
- * in the cache. A node's backward pass is all of its passes.
- *   layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]
- * The rates are an H200's: 4.3 and 790, 67 for f32. SIDE below 64: with the stem for small images.
+/* Where the time of a training step goes: each node of the plan (cuda/plan.h), forward and
+ * backward, timed by events on the stream, beside its floor: the larger of its operations and of
+ * the bytes that a kernel of its own must move, with fused batch norms as in one kernel each way,
+ * none of it found in the cache. A node's backward pass is all of its passes. layer_times [--floor]
+ * MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S] The rates are an H200's: 4.3 and 790, 67 for f32.
+ * SIDE below 64: with the stem for small images.
  *
  * The nodes are launched one by one, behind work that keeps the GPU busy meanwhile; where they are
  * shorter than a launch takes (small images) their times are launches'. The step itself, with its
- * graph, is timed before. One JSON object a line: nodes, then types, the largest gap first, then all.
+ * graph, is timed before. One JSON object a line: nodes, then types, the largest gap first, then
+ * all.
  * --floor: floors and memory alone, no GPU needed. 77: no GPU. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,14 +169,14 @@ static int time_steps(struct times *t, struct error *err)
 	}
 	for (int i = 0; !rc && i < STEPS + 3; i++) {
 		const struct executor_input input = {.resident = resident,
-						 .indices = indices,
-						 .target = target,
-						 .count = batch,
-						 .global_count = batch,
-						 .step = i + 1,
-						 .lr = 1e-6f,
-						 .first = true,
-						 .last = true};
+						     .indices = indices,
+						     .target = target,
+						     .count = batch,
+						     .global_count = batch,
+						     .step = i + 1,
+						     .lr = 1e-6f,
+						     .first = true,
+						     .last = true};
 
 		rc = device_executor_run(executor, &input, err);
 		if (!rc && i == 2)
@@ -220,16 +221,18 @@ static int make_program(struct times *t, struct error *err)
 	int rc = executor_common_new(&t->request, &t->common, err);
 
 	if (!rc)
-		rc = lowered_graph_make(t->graph, &t->buckets, t->request.batch, t->rates.number, true,
-			       cuda->multiprocessors, &t->lowered, err);
+		rc = lowered_graph_make(t->graph, &t->buckets, t->request.batch, t->rates.number,
+					true, cuda->multiprocessors, &t->lowered, err);
 	if (!rc)
-		rc = executor_memory_new(cuda, &t->request, &t->lowered, &t->common, &t->memory, err);
+		rc = executor_memory_new(cuda, &t->request, &t->lowered, &t->common, &t->memory,
+					 err);
 	if (!rc)
-		rc = compiled_graph_new(cuda, &t->request, &t->lowered, t->request.batch, true, &t->compiled,
-				 err);
+		rc = compiled_graph_new(cuda, &t->request, &t->lowered, t->request.batch, true,
+					&t->compiled, err);
 	if (!rc)
-		rc = executor_memory_grow_workspace(&t->memory, compiled_graph_workspace(t->compiled), stream_of(t),
-					   &moved, err);
+		rc = executor_memory_grow_workspace(&t->memory,
+						    compiled_graph_workspace(t->compiled),
+						    stream_of(t), &moved, err);
 	if (!rc)
 		compiled_graph_set_observer(t->compiled, &observer);
 	return rc;
@@ -256,7 +259,8 @@ static int round_once(struct times *t, struct error *err)
 		return rc;
 	kernel_fill(&config, arena + slots[t->lowered.output_gradient].offset, output, 3);
 	cudaEventRecord(t->events[t->next++], stream_of(t));
-	return compiled_graph_backward(t->compiled, &t->memory.graph_memory, stream_of(t), false, &sink, err);
+	return compiled_graph_backward(t->compiled, &t->memory.graph_memory, stream_of(t), false,
+				       &sink, err);
 }
 
 static int compare(const void *a, const void *b)
@@ -275,7 +279,8 @@ static int time_nodes(struct times *t, double *ms, struct error *err)
 	if (!all)
 		return error_memory(err, "the times");
 	for (int round = 0; !rc && round < ROUNDS; round++) {
-		/* What the GPU is busy with while the next is launched; its events are overwritten. */
+		/* What the GPU is busy with while the next is launched; its events are overwritten.
+		 */
 		rc = round_once(t, err);
 		if (!rc)
 			rc = round_once(t, err);
@@ -393,12 +398,13 @@ static int tell_floor(struct times *t, char **argv, struct error *err)
 	double sum = 0;
 
 	if (!rc)
-		rc = lowered_graph_make(t->graph, &t->buckets, batch, t->rates.number, true, MULTIPROCESSORS,
-			       &t->lowered, err);
+		rc = lowered_graph_make(t->graph, &t->buckets, batch, t->rates.number, true,
+					MULTIPROCESSORS, &t->lowered, err);
 	for (int i = 0; !rc && i < 2 * t->lowered.node_count; i++) {
 		bool backward = i >= t->lowered.node_count;
 		int node = i % t->lowered.node_count;
-		double floor_ms = node_floor(&t->lowered, &t->lowered.nodes[node], backward, &t->rates);
+		double floor_ms =
+			node_floor(&t->lowered, &t->lowered.nodes[node], backward, &t->rates);
 
 		tell_node(t, node, backward, 0, floor_ms);
 		sum += floor_ms;
@@ -464,7 +470,8 @@ int main(int argc, char **argv)
 	argc -= floor_alone;
 	argv += floor_alone;
 	if (argc != 5 && argc != 7) {
-		fprintf(stderr, "layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]\n");
+		fprintf(stderr,
+			"layer_times [--floor] MODEL SIDE BATCH bf16|fp16|f32 [TB/S TFLOP/S]\n");
 		return 64;
 	}
 	t.rates.number = !strcmp(argv[4], "bf16")   ? NUMBER_BF16

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Of net.py, preloaded by the tests: when a process of berth exits with a code from 64 to 78, append its argv
- * and the code to the file LOG. Each word ends with NUL, the record with a newline and NUL. */
+/* Of net.py, preloaded by the tests: when a process of berth exits with a code from 64 to 78,
+ * append its argv and the code to the file LOG. Each word ends with NUL, the record with a newline
+ * and NUL. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdbool.h>
@@ -40,7 +41,8 @@ static void leave(int code, void *unused)
 __attribute__((constructor)) static void begin(int argc, char **argv)
 {
 	char path[4096] = "";
-	const char *name = readlink("/proc/self/exe", path, sizeof path - 1) > 0 ? strrchr(path, '/') : NULL;
+	const char *name =
+		readlink("/proc/self/exe", path, sizeof path - 1) > 0 ? strrchr(path, '/') : NULL;
 	bool train = name && !strcmp(name, "/berth-train");
 
 	if (!name || (strcmp(name, "/berth") && !train) || (train && getenv("WORLD_SIZE")) ||

@@ -143,7 +143,8 @@ static void judge_node(struct check *check, size_t i, const char *dir)
 			  "%s: no word about it in time", dir);
 	} else if (*check_text(answer, "error")) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
-			  "make it (mkdir -p), on a file system that all nodes share, yours to write: "
+			  "make it (mkdir -p), on a file system that all nodes share, yours to "
+			  "write: "
 			  "what is there can be tried",
 			  "%s: %s", dir, check_text(answer, "error"));
 	} else if (others) {

@@ -223,7 +223,7 @@ void probe_gpus_judge(struct check *check)
 				continue;
 			allowed++;
 			reported |= judge_gpu(check, i, &inventory->gpus[g],
-					  of_gpu(answer, inventory->gpus[g].pci));
+					      of_gpu(answer, inventory->gpus[g].pci));
 		}
 		if (inventory->gpu_count < most)
 			check_add(

@@ -35,10 +35,11 @@ static void size_text(int64_t bytes, char *text, size_t size)
 static const char *locker(const struct inventory *inventory)
 {
 	for (size_t n = 0; n < inventory->nic_count; n++)
-		if ((inventory->nics[n].kind == NIC_INFINIBAND || inventory->nics[n].kind == NIC_ROCE ||
-		     inventory->nics[n].kind == NIC_EFA) &&
+		if ((inventory->nics[n].kind == NIC_INFINIBAND ||
+		     inventory->nics[n].kind == NIC_ROCE || inventory->nics[n].kind == NIC_EFA) &&
 		    !inventory->nics[n].management && inventory->nics[n].state != NIC_STATE_DOWN)
-			return *inventory->nics[n].rdma ? inventory->nics[n].rdma : inventory->nics[n].net;
+			return *inventory->nics[n].rdma ? inventory->nics[n].rdma
+							: inventory->nics[n].net;
 	return NULL;
 }
 

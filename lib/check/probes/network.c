@@ -13,11 +13,13 @@ static bool judge_duplicates(struct check *check, size_t i)
 	for (size_t a = 0; a < check->inventories[i].address_count; a++)
 		for (size_t j = 0; j < check->count; j++)
 			for (size_t b = 0; j != i && b < check->inventories[j].address_count; b++) {
-				const struct inventory_address *mine = &check->inventories[i].addresses[a],
-							     *its = &check->inventories[j].addresses[b];
+				const struct inventory_address
+					*mine = &check->inventories[i].addresses[a],
+					*its = &check->inventories[j].addresses[b];
 				char text[80];
 
-				if (!check_address_usable(check, mine) || !check_address_usable(check, its) ||
+				if (!check_address_usable(check, mine) ||
+				    !check_address_usable(check, its) ||
 				    !check_same_address(mine, its))
 					continue;
 				check_address(mine, 0, text, sizeof text);
@@ -42,7 +44,7 @@ static bool better(const struct check *check, size_t node_a, const struct invent
 
 /* An address that the node has in the subnet; up: only one that can be used. */
 static const struct inventory_address *in_subnet(const struct check *check, size_t node,
-					       const struct inventory_address *subnet, bool up)
+						 const struct inventory_address *subnet, bool up)
 {
 	const struct inventory *inventory = &check->inventories[node];
 
@@ -71,7 +73,8 @@ static const struct inventory_address *best_subnet(const struct check *check, si
 
 	for (size_t i = 0; i < check->count; i++)
 		for (size_t a = 0; a < check->inventories[i].address_count; a++) {
-			const struct inventory_address *address = &check->inventories[i].addresses[a];
+			const struct inventory_address *address =
+				&check->inventories[i].addresses[a];
 			size_t have = 0;
 
 			if (!check_address_usable(check, address) ||
@@ -88,8 +91,8 @@ static const struct inventory_address *best_subnet(const struct check *check, si
 }
 
 /* A node without the network that most have: the ring of the others has to go round it. */
-static bool judge_missing_address(struct check *check, size_t i, const struct inventory_address *best,
-		       const char *owner)
+static bool judge_missing_address(struct check *check, size_t i,
+				  const struct inventory_address *best, const char *owner)
 {
 	const struct inventory_address *down = in_subnet(check, i, best, false);
 	char text[80];
@@ -107,7 +110,8 @@ static bool judge_missing_address(struct check *check, size_t i, const struct in
 			  has_iface(&check->inventories[i], best->iface) ? CHECK_FAULT : CHECK_NOTE,
 			  "an administrator gives it its address; leave the node out until then",
 			  "%s in the network of %s on %s (%s/%d); the job would use a slower one",
-			  has_iface(&check->inventories[i], best->iface) ? "no address" : "no interface",
+			  has_iface(&check->inventories[i], best->iface) ? "no address"
+									 : "no interface",
 			  text, owner, best->iface, best->prefix);
 	return true;
 }
@@ -150,7 +154,8 @@ void probe_network_judge(struct check *check)
 
 	if (!check->inventories_known)
 		return;
-	if (check->count > 1 && !plan_request->iface && !plan_request->subnet && !plan_request->master_addr && !check->simulated)
+	if (check->count > 1 && !plan_request->iface && !plan_request->subnet &&
+	    !plan_request->master_addr && !check->simulated)
 		best = best_subnet(check, &owner);
 	for (size_t i = 0; i < check->count; i++) {
 		bool reported = false;

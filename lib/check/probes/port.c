@@ -48,6 +48,7 @@ void probe_port_judge(struct check *check)
 				  "open TCP ports from 1024 on between the job's nodes, or name an "
 				  "open one with --port",
 				  "the head's port %d at %s: %s", probe_port(check),
-				  check->plan.network.address, outcome ? outcome : "no word in time");
+				  check->plan.network.address,
+				  outcome ? outcome : "no word in time");
 	}
 }

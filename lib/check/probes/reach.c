@@ -51,7 +51,8 @@ static void identity(const struct prober *prober, size_t node, char *out, size_t
 }
 
 /* Go on as far as it goes without waiting: the word when it is over, else NULL. */
-static const char *advance_attempt(const struct prober *prober, struct connect_attempt *connect_attempt, int node)
+static const char *advance_attempt(const struct prober *prober,
+				   struct connect_attempt *connect_attempt, int node)
 {
 	char job[128];
 	ssize_t n;
@@ -72,8 +73,8 @@ static const char *advance_attempt(const struct prober *prober, struct connect_a
 		connect_attempt->sent += n > 0 ? (size_t)n : 0;
 		return NULL;
 	}
-	n = recv(connect_attempt->fd, connect_attempt->answer + connect_attempt->received, sizeof connect_attempt->answer - connect_attempt->received,
-		 0);
+	n = recv(connect_attempt->fd, connect_attempt->answer + connect_attempt->received,
+		 sizeof connect_attempt->answer - connect_attempt->received, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
@@ -82,14 +83,16 @@ static const char *advance_attempt(const struct prober *prober, struct connect_a
 	if (connect_attempt->received < sizeof connect_attempt->answer)
 		return NULL;
 	identity(prober, (size_t)node, job, sizeof job);
-	return handshake_probe_verify(&prober->secret, job, connect_attempt->question, connect_attempt->answer)
+	return handshake_probe_verify(&prober->secret, job, connect_attempt->question,
+				      connect_attempt->answer)
 		       ? "ok"
 		       : "unauthenticated";
 }
 
 /* Begin; the word when it is over at once. */
-static const char *start_attempt(const struct prober *prober, struct connect_attempt *connect_attempt, int node,
-			 const char *address)
+static const char *start_attempt(const struct prober *prober,
+				 struct connect_attempt *connect_attempt, int node,
+				 const char *address)
 {
 	struct sockaddr_storage to;
 	socklen_t size;
@@ -112,14 +115,15 @@ struct sweep {
 	const json_t *nodes; /* [{node, addresses: ["10.0.0.1:4711", ""]}] */
 	json_t *rows;
 	struct connect_attempt *connect_attempts; /* [AT_ONCE], fd -1: free */
-	size_t node, address;	  /* the next one to begin */
+	size_t node, address;			  /* the next one to begin */
 	size_t busy;
 };
 
-static void record(struct sweep *sweep, const struct connect_attempt *connect_attempt, const char *outcome)
+static void record(struct sweep *sweep, const struct connect_attempt *connect_attempt,
+		   const char *outcome)
 {
-	json_array_set_new(json_array_get(sweep->rows, connect_attempt->node), connect_attempt->address,
-			   json_string(outcome));
+	json_array_set_new(json_array_get(sweep->rows, connect_attempt->node),
+			   connect_attempt->address, json_string(outcome));
 }
 
 static int node_at(const struct sweep *sweep, size_t index)
@@ -144,8 +148,8 @@ static bool start_next(struct sweep *sweep, struct connect_attempt *connect_atte
 				.node = sweep->node, .address = sweep->address++, .fd = -1};
 			if (!address || !*address)
 				continue; /* "-" or "self" stands there */
-			outcome = start_attempt(sweep->prober, connect_attempt, node_at(sweep, connect_attempt->node),
-				     address);
+			outcome = start_attempt(sweep->prober, connect_attempt,
+						node_at(sweep, connect_attempt->node), address);
 			if (!outcome)
 				return true;
 			record(sweep, connect_attempt, outcome);
@@ -154,7 +158,8 @@ static bool start_next(struct sweep *sweep, struct connect_attempt *connect_atte
 	return false;
 }
 
-static void finish(struct sweep *sweep, struct connect_attempt *connect_attempt, const char *outcome)
+static void finish(struct sweep *sweep, struct connect_attempt *connect_attempt,
+		   const char *outcome)
 {
 	record(sweep, connect_attempt, outcome);
 	close(connect_attempt->fd);
@@ -185,7 +190,8 @@ static void wait_round(struct sweep *sweep)
 		if (connect_attempt->fd < 0)
 			continue;
 		if (polls[i].revents)
-			outcome = advance_attempt(sweep->prober, connect_attempt, node_at(sweep, connect_attempt->node));
+			outcome = advance_attempt(sweep->prober, connect_attempt,
+						  node_at(sweep, connect_attempt->node));
 		if (!outcome && now >= connect_attempt->started_ms + WAIT_MS)
 			outcome = connect_attempt->connected ? "no-reply" : "timeout";
 		if (outcome)
@@ -329,14 +335,18 @@ static bool should_be_reachable(const struct check *check, size_t j, size_t addr
 	    check->request->plan_request.master_addr || chosen < 0)
 		return false;
 	/* A network beside the chosen one that would have been better. */
-	const struct inventory_address *a = &inventory->addresses[address], *b = &inventory->addresses[chosen];
-	int priority = plan_address_priority(inventory, a), chosen_priority = plan_address_priority(inventory, b);
+	const struct inventory_address *a = &inventory->addresses[address],
+				       *b = &inventory->addresses[chosen];
+	int priority = plan_address_priority(inventory, a),
+	    chosen_priority = plan_address_priority(inventory, b);
 
-	return priority != chosen_priority ? priority > chosen_priority : a->speed_mbps > b->speed_mbps;
+	return priority != chosen_priority ? priority > chosen_priority
+					   : a->speed_mbps > b->speed_mbps;
 }
 
 /* Do i and j both have an address in that network? A node without it is told of elsewhere. */
-static bool shares_subnet(const struct check *check, size_t i, const struct inventory_address *address)
+static bool shares_subnet(const struct check *check, size_t i,
+			  const struct inventory_address *address)
 {
 	for (size_t a = 0; a < check->inventories[i].address_count; a++)
 		if (check_address_usable(check, &check->inventories[i].addresses[a]) &&
@@ -346,7 +356,8 @@ static bool shares_subnet(const struct check *check, size_t i, const struct inve
 }
 
 /* Has another node the same address? That is told by network; what gets there proves nothing. */
-static bool is_duplicate_address(const struct check *check, size_t node, const struct inventory_address *address)
+static bool is_duplicate_address(const struct check *check, size_t node,
+				 const struct inventory_address *address)
 {
 	for (size_t j = 0; !check->simulated && j < check->count; j++)
 		for (size_t a = 0; j != node && a < check->inventories[j].address_count; a++)
@@ -358,7 +369,7 @@ static bool is_duplicate_address(const struct check *check, size_t node, const s
 
 /* Likewise the one from which i gets to that address: answers come to the other. */
 static bool source_is_duplicate(const struct check *check, size_t i,
-			    const struct inventory_address *address)
+				const struct inventory_address *address)
 {
 	for (size_t a = 0; a < check->inventories[i].address_count; a++)
 		if (check_address_usable(check, &check->inventories[i].addresses[a]) &&
@@ -375,9 +386,12 @@ static const char *first_failure(const struct check *check, size_t i, size_t j, 
 		const char *outcome = check_reach_outcome(check, i, j, a);
 		const struct inventory_address *address_of_j = &check->inventories[j].addresses[a];
 
-		if (!outcome || !strcmp(outcome, "ok") || !strcmp(outcome, "-") || !should_be_reachable(check, j, a) ||
-		    (!shares_subnet(check, i, address_of_j) && (int)a != check_chosen_address(check, j)) ||
-		    is_duplicate_address(check, j, address_of_j) || source_is_duplicate(check, i, address_of_j))
+		if (!outcome || !strcmp(outcome, "ok") || !strcmp(outcome, "-") ||
+		    !should_be_reachable(check, j, a) ||
+		    (!shares_subnet(check, i, address_of_j) &&
+		     (int)a != check_chosen_address(check, j)) ||
+		    is_duplicate_address(check, j, address_of_j) ||
+		    source_is_duplicate(check, i, address_of_j))
 			continue;
 		*address = a;
 		return outcome;
@@ -386,8 +400,8 @@ static const char *first_failure(const struct check *check, size_t i, size_t j, 
 }
 
 /* rows: how many of the others i cannot reach; columns: how many cannot reach it. */
-static void report_pair(struct check *check, size_t at, size_t j, size_t address, const char *outcome,
-		      const char *others)
+static void report_pair(struct check *check, size_t at, size_t j, size_t address,
+			const char *outcome, const char *others)
 {
 	const struct inventory_address *target = &check->inventories[j].addresses[address];
 	char text[80];
@@ -398,9 +412,9 @@ static void report_pair(struct check *check, size_t at, size_t j, size_t address
 			  "its %s %s %s; so say all other nodes", target->iface, text,
 			  describe_outcome(outcome));
 	else
-		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome), "%s %s of %s %s%s%s",
-			  target->iface, text, check->nodes[j].name, describe_outcome(outcome),
-			  others ? "; " : "", others ? others : "");
+		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome),
+			  "%s %s of %s %s%s%s", target->iface, text, check->nodes[j].name,
+			  describe_outcome(outcome), others ? "; " : "", others ? others : "");
 }
 
 static void judge_row(struct check *check, size_t i, const size_t *columns, size_t alive)

@@ -22,7 +22,8 @@ bool probe_ring_possible(const struct check *check)
 	for (size_t i = 0; i < check->count; i++) {
 		size_t next = successor(check, i);
 		int chosen = check_chosen_address(check, next);
-		const char *outcome = chosen >= 0 ? check_reach_outcome(check, i, next, (size_t)chosen) : NULL;
+		const char *outcome =
+			chosen >= 0 ? check_reach_outcome(check, i, next, (size_t)chosen) : NULL;
 
 		if (check->nodes[i].missing || !outcome || strcmp(outcome, "ok") ||
 		    check_chosen_address(check, i) < 0)
@@ -75,7 +76,8 @@ static double best_rate(const struct check *check)
 /* Pretended nodes share one machine: their rates tell of its load. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
-	int64_t stated = check->inventories[node].addresses[check_chosen_address(check, node)].speed_mbps;
+	int64_t stated =
+		check->inventories[node].addresses[check_chosen_address(check, node)].speed_mbps;
 	double rate = rate_into(check, node);
 
 	return rate >= 0 && !check->simulated &&
@@ -121,7 +123,8 @@ static void judge_node(struct check *check, size_t i, double best)
 {
 	const json_t *answer = check_answer(check, i, "ring?");
 	size_t prev = (i + check->count - 1) % check->count;
-	const struct inventory_address *own = &check->inventories[i].addresses[check_chosen_address(check, i)];
+	const struct inventory_address *own =
+		&check->inventories[i].addresses[check_chosen_address(check, i)];
 	double rate = rate_into(check, i);
 	int64_t sent = 0;
 

@@ -69,8 +69,8 @@ static bool in_environment(const struct check *check, size_t node, const char *n
 	bool set = env_get(check->request->env, name) != NULL;
 
 	if (!set && check->planned && check->plan.nodes[node].rank_count &&
-	    !plan_environment(&check->plan, &check->inventories[node], node, 0, &check->request->plan_request,
-			      check->request->env, &changes, NULL))
+	    !plan_environment(&check->plan, &check->inventories[node], node, 0,
+			      &check->request->plan_request, check->request->env, &changes, NULL))
 		set = env_get(changes, name) != NULL;
 	env_free(changes);
 	return set;
@@ -99,8 +99,9 @@ static bool judge_files(struct check *check, size_t node)
 
 void probe_variables_judge(struct check *check)
 {
-	JSON_AUTO list =
-		check->inventories_known ? plan_lint(check->request->env, check->inventories, check->count) : NULL;
+	JSON_AUTO list = check->inventories_known
+				 ? plan_lint(check->request->env, check->inventories, check->count)
+				 : NULL;
 	bool reported = json_array_size(list) > 0;
 	json_t *text;
 	size_t i;

@@ -18,7 +18,7 @@
 
 #define FORMAT "1"
 #define STATE_MAX 65536
-#define STATE_BYTES 2048	  /* of the metadata, beside checksums */
+#define STATE_BYTES 2048      /* of the metadata, beside checksums */
 #define HEADER_BYTES_EACH 192 /* of a tensor, beside its name twice */
 #define WORLD_MAX (1 << 20)
 
@@ -46,16 +46,17 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 {
 	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
 	 * epoch and position are all the state that there is of them. */
-	json_t *scaler = state->scale > 0 ? json_pack("{s:f, s:I}", "scale", state->scale,
-						      "growth_tracker",
-						      (json_int_t)state->growth_tracker)
-					  : json_null();
+	json_t *scaler = state->scale > 0
+				 ? json_pack("{s:f, s:I}", "scale", state->scale, "growth_tracker",
+					     (json_int_t)state->growth_tracker)
+				 : json_null();
 	JSON_AUTO json = json_pack(
-		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model", graph->model,
-		"classes", graph->classes, "step", (json_int_t)state->step, "epoch",
+		"{s:s, s:i, s:I, s:I, s:I, s:i, s:i, s:I, s:I, s:I, s:o, s:o}", "model",
+		graph->model, "classes", graph->classes, "step", (json_int_t)state->step, "epoch",
 		(json_int_t)state->epoch, "position", (json_int_t)state->position, "world",
 		state->world, "batch", state->batch, "update", (json_int_t)state->update, "batches",
-		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data", json_text(state->data), "scaler", scaler);
+		(json_int_t)state->batches, "seed", (json_int_t)state->seed, "data",
+		json_text(state->data), "scaler", scaler);
 
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
@@ -70,7 +71,8 @@ static int read_scaler(const char *path, const json_t *json, struct train_state 
 
 	if (!scaler || json_is_null(scaler))
 		return 0;
-	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->growth_tracker, err);
+	rc = json_get_int(path, scaler, "growth_tracker", 0, INT32_MAX, &state->growth_tracker,
+			  err);
 	if (!rc && !(scale > 0 && scale <= FLT_MAX))
 		rc = error_set(err, ERR_DATA, "%s: the scale of the loss is no positive number",
 			       path);
@@ -228,8 +230,8 @@ int checkpoint_save_model(const char *directory, const struct graph *graph,
 			  const struct buckets *buckets, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err)
 {
-	return write_file(directory, "model.safetensors", graph, buckets, state, variables, NULL, path,
-			  err);
+	return write_file(directory, "model.safetensors", graph, buckets, state, variables, NULL,
+			  path, err);
 }
 
 int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
@@ -279,9 +281,9 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 	if (!rc)
 		rc = read_state(path, &file, graph, state, &foreign, err);
 	if (!rc && mark)
-		*mark = (uint32_t)strtoul(json_string_value(json_object_get(file.metadata,
-									    "berth.header_crc32c")),
-					  NULL, 16);
+		*mark = (uint32_t)strtoul(
+			json_string_value(json_object_get(file.metadata, "berth.header_crc32c")),
+			NULL, 16);
 	safetensors_free(&file);
 	return rc;
 }
@@ -322,8 +324,7 @@ int checkpoint_load(const char *path, const struct graph *graph, const struct bu
 
 int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
-			 struct variables *variables, char **path, bool *stop,
-			 struct error *err)
+			 struct variables *variables, char **path, bool *stop, struct error *err)
 {
 	char *file = checkpoint_dir_path_of(directory, step);
 	bool foreign = false;
@@ -334,10 +335,11 @@ int checkpoint_load_step(const char *directory, int64_t step, const struct graph
 	if (foreign) {
 		struct error why = *err;
 
-		error_set(err, why.code,
-			  "%s; name another folder by --ckpt, or begin anew in this one by --resume "
-			  "never",
-			  why.text);
+		error_set(
+			err, why.code,
+			"%s; name another folder by --ckpt, or begin anew in this one by --resume "
+			"never",
+			why.text);
 	}
 	if (rc)
 		free(file);
@@ -363,9 +365,10 @@ int checkpoint_init(const char *path, const struct graph *graph, const struct bu
 
 /* ---- the newest ---- */
 
-int checkpoint_resume(const char *directory, const struct graph *graph, const struct buckets *buckets,
-		      const struct checkpoint_sink *sink, struct train_state *state,
-		      struct variables *variables, char **path, struct error *err)
+int checkpoint_resume(const char *directory, const struct graph *graph,
+		      const struct buckets *buckets, const struct checkpoint_sink *sink,
+		      struct train_state *state, struct variables *variables, char **path,
+		      struct error *err)
 {
 	struct stat info;
 	size_t count = 0;

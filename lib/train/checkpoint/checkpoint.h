@@ -28,9 +28,9 @@ struct train_state {
 	int64_t update;	  /* samples of a whole update, over all ranks */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
-	double scale; /* of the loss, with --amp fp16; 0: none */
+	double scale;		/* of the loss, with --amp fp16; 0: none */
 	int64_t growth_tracker; /* updates since it was changed */
-	char data[256]; /* of train_state_data */
+	char data[256];		/* of train_state_data */
 };
 
 /* Set data to --data's spec as JSON has it: what is no UTF-8 is replaced, what does not fit is cut
@@ -60,8 +60,8 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
 
 /* Read the whole file at path and look at every checksum. -ERR_INPUT, -ERR_DATA as checkpoint_load,
- * less the tensors' names and shapes. *mark (may be NULL): the header's checksum, by which two files
- * with the same content are told from others. */
+ * less the tensors' names and shapes. *mark (may be NULL): the header's checksum, by which two
+ * files with the same content are told from others. */
 int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
 		     uint32_t *mark, struct error *err);
 
@@ -70,20 +70,21 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    struct train_state *state, struct variables *variables, struct error *err);
 
-/* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. *stop: none of
- * the folder's is to be taken, as this one is of another network, or memory is short. */
+/* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. *stop: none
+ * of the folder's is to be taken, as this one is of another network, or memory is short. */
 int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
-			 struct variables *variables, char **path, bool *stop,
-			 struct error *err);
+			 struct variables *variables, char **path, bool *stop, struct error *err);
 
-/* Load the newest usable one of folder (checkpoint_dir_resume_order: what latest names or a later one, else those
- * before). Damaged files are passed over and told of, never deleted; one of another network is an error
- * (-ERR_DATA), so that no run mixes its files with another's unasked. *path malloced, NULL when there is
- * none (also when there is no folder). */
-int checkpoint_resume(const char *directory, const struct graph *graph, const struct buckets *buckets,
-		      const struct checkpoint_sink *sink, struct train_state *state,
-		      struct variables *variables, char **path, struct error *err);
+/* Load the newest usable one of folder (checkpoint_dir_resume_order: what latest names or a later
+ * one, else those before). Damaged files are passed over and told of, never deleted; one of another
+ * network is an error
+ * (-ERR_DATA), so that no run mixes its files with another's unasked. *path malloced, NULL when
+ * there is none (also when there is no folder). */
+int checkpoint_resume(const char *directory, const struct graph *graph,
+		      const struct buckets *buckets, const struct checkpoint_sink *sink,
+		      struct train_state *state, struct variables *variables, char **path,
+		      struct error *err);
 
 /* Write DIR/model.safetensors: weights, buffers, num_batches_tracked. Errors and *path as
  * checkpoint_save. */

@@ -35,7 +35,8 @@ char *checkpoint_dir_path_of(const char *directory, int64_t step)
 {
 	char *path;
 
-	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", directory, step) < 0 ? NULL : path;
+	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", directory, step) < 0 ? NULL
+											 : path;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -54,7 +55,8 @@ int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error
 
 	*count = 0;
 	if (!dir) {
-		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", directory, strerror(errno));
+		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", directory,
+			  strerror(errno));
 		return NULL;
 	}
 	error_memory(err, "the list of checkpoints");
@@ -129,8 +131,8 @@ int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sin
 
 	if (text && step < 0) {
 		snprintf(message, sizeof message,
-			 "%.300s/latest names '%.60s', no checkpoint; looking at all files", directory,
-			 text);
+			 "%.300s/latest names '%.60s', no checkpoint; looking at all files",
+			 directory, text);
 		report_skipped(sink, message);
 	}
 	free(text);
@@ -150,8 +152,8 @@ static bool modified_at(const char *directory, int64_t step, struct timespec *ou
 	char *path = NULL;
 	struct stat info;
 	bool exists = (step < 0 ? asprintf(&path, "%s/latest", directory) >= 0
-			       : (path = checkpoint_dir_path_of(directory, step)) != NULL) &&
-		     !stat(path, &info);
+				: (path = checkpoint_dir_path_of(directory, step)) != NULL) &&
+		      !stat(path, &info);
 
 	free(path);
 	if (exists)
@@ -169,8 +171,8 @@ static bool is_after_latest(const char *directory, int64_t step)
 	return one.tv_sec > two.tv_sec || (one.tv_sec == two.tv_sec && one.tv_nsec >= two.tv_nsec);
 }
 
-int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpoint_sink *sink, size_t *count,
-		      struct error *err)
+int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpoint_sink *sink,
+				     size_t *count, struct error *err)
 {
 	int64_t latest = checkpoint_dir_latest(directory, sink), *aside;
 	int64_t *steps = checkpoint_dir_steps(directory, count, err);
@@ -208,7 +210,8 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 int64_t checkpoint_dir_best(const char *directory, double *acc1)
 {
 	static const char between[] = " Acc@1 ";
-	char *text = read_line(directory, "best", NULL), *space = text ? strstr(text, between) : NULL;
+	char *text = read_line(directory, "best", NULL),
+	     *space = text ? strstr(text, between) : NULL;
 	int64_t step = -1;
 
 	if (space) {
@@ -287,14 +290,18 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
 	}
 	free(steps);
 	if (count)
-		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB", directory, count,
-			 count == 1 ? "" : "s", count == 1 ? "s" : "", bytes * 1e-6);
+		snprintf(seen, sizeof seen, "; in %.300s %zu checkpoint%s take%s %.1f MB",
+			 directory, count, count == 1 ? "" : "s", count == 1 ? "s" : "",
+			 bytes * 1e-6);
 	if (!keep)
-		snprintf(often, sizeof often, ", and give --keep 2, so that older ones are removed");
+		snprintf(often, sizeof often,
+			 ", and give --keep 2, so that older ones are removed");
 	snprintf(err->text + used, sizeof err->text - used,
-		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another folder "
+		 "%s: make room there (%s; checkpoints but the newest may go%s), or name another "
+		 "folder "
 		 "with --ckpt and the newest with --resume",
-		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h", often);
+		 *seen ? seen : "; nothing of it is checkpoints", quota ? "quota -s" : "df -h",
+		 often);
 }
 
 /* ---- what killed writers left ---- */
@@ -365,7 +372,8 @@ static bool is_same(const struct checkpoint_dir_file *file, const struct stat *i
 	       file->changed.tv_nsec == info->st_mtim.tv_nsec;
 }
 
-static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t step, const struct stat *info)
+static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t step,
+			      const struct stat *info)
 {
 	size_t i = 0;
 
@@ -380,7 +388,8 @@ static void add_verified_file(struct checkpoint_dir_verified *verified, int64_t 
 		verified->files = grown;
 		verified->count++;
 	}
-	verified->files[i] = (struct checkpoint_dir_file){step, info->st_ino, info->st_size, info->st_mtim};
+	verified->files[i] =
+		(struct checkpoint_dir_file){step, info->st_ino, info->st_size, info->st_mtim};
 }
 
 static void forget(struct checkpoint_dir_verified *verified, int64_t step)
@@ -390,7 +399,8 @@ static void forget(struct checkpoint_dir_verified *verified, int64_t step)
 			verified->files[i--] = verified->files[--verified->count];
 }
 
-void checkpoint_dir_add_verified(struct checkpoint_dir_verified *verified, const char *directory, int64_t step)
+void checkpoint_dir_add_verified(struct checkpoint_dir_verified *verified, const char *directory,
+				 int64_t step)
 {
 	char *path = checkpoint_dir_path_of(directory, step);
 	struct stat info;
@@ -420,7 +430,7 @@ static bool is_whole(const char *path, const struct graph *graph, int64_t step,
 /* The step that folder's file name names; -1: there is no such file. False, and told, where it
  * cannot be read: what it names must stay, and is not known. */
 static bool latest_exists(const char *directory, const char *name, int64_t *step,
-		  const struct checkpoint_sink *sink)
+			  const struct checkpoint_sink *sink)
 {
 	char *path = NULL, *text = NULL, message[512];
 	struct error err = {0};
@@ -452,8 +462,9 @@ static bool latest_exists(const char *directory, const char *name, int64_t *step
 	return verified;
 }
 
-void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step, int64_t keep,
-		  struct checkpoint_dir_verified *verified, const struct checkpoint_sink *sink)
+void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
+			  int64_t keep, struct checkpoint_dir_verified *verified,
+			  const struct checkpoint_sink *sink)
 {
 	struct error err = {0};
 	char message[512];
@@ -462,7 +473,8 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 
 	if (keep <= 0)
 		return;
-	if (!latest_exists(directory, "latest", &latest, sink) || !latest_exists(directory, "best", &best, sink))
+	if (!latest_exists(directory, "latest", &latest, sink) ||
+	    !latest_exists(directory, "best", &best, sink))
 		return;
 	steps = checkpoint_dir_steps(directory, &count, &err);
 	if (!steps)
@@ -474,8 +486,8 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 		    steps[i] != latest && steps[i] != best) {
 			forget(verified, steps[i]);
 			if (unlink(path) && errno != ENOENT) {
-				snprintf(message, sizeof message, "%.300s cannot be removed: %s", path,
-					 strerror(errno));
+				snprintf(message, sizeof message, "%.300s cannot be removed: %s",
+					 path, strerror(errno));
 				report_skipped(sink, message);
 			}
 		}

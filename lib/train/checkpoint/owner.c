@@ -53,7 +53,8 @@ static char *claim_text(const struct owner *owner)
 }
 
 /* Our claim aside. *aside malloced; *now: the file system's time. */
-static int write_claim_aside(struct owner *owner, char **aside, struct timespec *now, struct error *err)
+static int write_claim_aside(struct owner *owner, char **aside, struct timespec *now,
+			     struct error *err)
 {
 	char *text = claim_text(owner);
 	struct stat info;
@@ -118,8 +119,8 @@ static bool list_contains(const char *list, const char *word)
 	return false;
 }
 
-static int set_owned_error(const struct owner_request *request, const struct claim *claim, const char *why,
-		  struct error *err)
+static int set_owned_error(const struct owner_request *request, const struct claim *claim,
+			   const char *why, struct error *err)
 {
 	char claimant[600];
 
@@ -137,7 +138,7 @@ static bool is_cancelled(const struct owner_request *request)
 
 /* On this machine: is the process there? Of the same job it may be about to end. */
 static bool process_is_alive(const struct owner_request *request, const struct claim *claim,
-			  bool same_job)
+			     bool same_job)
 {
 	for (int ms = 0;; ms += POLL_MS) {
 		if (claim_process_has_ended(claim))
@@ -150,7 +151,7 @@ static bool process_is_alive(const struct owner_request *request, const struct c
 
 /* Does the file stay as it is for a while? */
 static bool stays_unrenewed(const struct owner *owner, const struct owner_request *request,
-		     const struct claim *claim)
+			    const struct claim *claim)
 {
 	int watch_ms = request->watch_ms ? request->watch_ms : OWNER_WATCH_MS;
 	struct timespec now = {0};
@@ -183,7 +184,8 @@ static bool stays_unrenewed(const struct owner *owner, const struct owner_reques
 }
 
 static int check_takeover_by_age(const struct owner *owner, const struct owner_request *request,
-		     const struct claim *claim, char *why, size_t size, struct error *err)
+				 const struct claim *claim, char *why, size_t size,
+				 struct error *err)
 {
 	double stale_s = (request->stale_ms ? request->stale_ms : OWNER_STALE_MS) * 1e-3;
 	char text[200];
@@ -203,14 +205,15 @@ static int check_takeover_by_age(const struct owner *owner, const struct owner_r
 	}
 	/* A clock may have jumped since: who lives renews. */
 	if (!stays_unrenewed(owner, request, claim))
-		return set_owned_error(request, claim, "it is being renewed, so that run lives", err);
+		return set_owned_error(request, claim, "it is being renewed, so that run lives",
+				       err);
 	snprintf(why, size, "it was not renewed for %.0f s", claim->age_s);
 	return 0;
 }
 
 /* 0: it may be taken, with why (empty: nothing that needs to be said). */
 static int check_takeover(const struct owner *owner, const struct owner_request *request,
-		 const struct claim *claim, char *why, size_t size, struct error *err)
+			  const struct claim *claim, char *why, size_t size, struct error *err)
 {
 	const struct owner_identity *self = request->self;
 	bool same = *claim->job && !strcmp(claim->job, self->job) &&
@@ -226,22 +229,25 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 		return process_is_alive(request, claim, same)
 			       ? set_owned_error(request, claim, "that process lives", err)
 			       : 0;
-	if (list_contains(self->predecessors, claim->job) || (same && claim->attempt < self->attempt))
+	if (list_contains(self->predecessors, claim->job) ||
+	    (same && claim->attempt < self->attempt))
 		return 0;
 	/* On another machine, or in another space of processes: the same job may run twice. */
 	if (same)
 		return stays_unrenewed(owner, request, claim)
 			       ? 0
-			       : set_owned_error(request, claim,
-					"it is being renewed, so that run of the same job lives",
-					err);
+			       : set_owned_error(
+					 request, claim,
+					 "it is being renewed, so that run of the same job lives",
+					 err);
 	ended = *claim->scheduler && *claim->job && self->job_has_ended
-		       ? self->job_has_ended(self->context, claim->scheduler, claim->job)
-		       : -1;
+			? self->job_has_ended(self->context, claim->scheduler, claim->job)
+			: -1;
 	if (ended < 0)
 		return check_takeover_by_age(owner, request, claim, why, size, err);
 	snprintf(why, size, "%s says that it is gone", claim->scheduler);
-	return ended ? 0 : set_owned_error(request, claim, "its scheduler still knows that job", err);
+	return ended ? 0
+		     : set_owned_error(request, claim, "its scheduler still knows that job", err);
 }
 
 /* Move the file away, if it is still the one that was judged. */
@@ -262,7 +268,8 @@ static void remove_claim(const struct owner *owner, const struct claim *stale_cl
 	free(away);
 }
 
-static void report_takeover(const struct owner_request *request, const struct claim *claim, const char *why)
+static void report_takeover(const struct owner_request *request, const struct claim *claim,
+			    const char *why)
 {
 	char claimant[600], text[1000];
 
@@ -285,8 +292,8 @@ static bool confirm_claim(const struct owner *owner)
 	return claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token);
 }
 
-static int claim_directory(struct owner *owner, const struct owner_request *request, const char *aside,
-		const struct timespec *now, struct error *err)
+static int claim_directory(struct owner *owner, const struct owner_request *request,
+			   const char *aside, const struct timespec *now, struct error *err)
 {
 	char why[200];
 	struct claim claim;
@@ -407,7 +414,8 @@ int owner_renew(struct owner *owner, struct error *err)
 {
 	struct claim claim;
 	char claimant[600];
-	int found = read_claim_again(owner, &claim), directory = (int)(strrchr(owner->path, '/') - owner->path);
+	int found = read_claim_again(owner, &claim),
+	    directory = (int)(strrchr(owner->path, '/') - owner->path);
 
 	owner->renewals++;
 	if (!owner->lost) {

@@ -179,7 +179,7 @@ static int compare(const char *path, const struct graph *graph, const struct saf
 }
 
 static int check_no_extra_tensors(const char *path, const struct safetensors *file,
-		   const struct variables_list *list, struct error *err)
+				  const struct variables_list *list, struct error *err)
 {
 	for (size_t i = 0; i < file->count; i++) {
 		const char *name = file->tensors[i].name;

@@ -12,7 +12,8 @@
 #include "train/comm/ddp.h"
 #include "train/model/graph.h"
 
-/* Flat: weights and momentum in the layout of the buckets (train/comm/ddp.h), buffers in the graph's. */
+/* Flat: weights and momentum in the layout of the buckets (train/comm/ddp.h), buffers in the
+ * graph's. */
 struct variables {
 	float *weights, *momentum, *buffers;
 	size_t weight_count, buffer_count; /* elements */

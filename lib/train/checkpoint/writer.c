@@ -23,7 +23,7 @@ enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
 struct writer {
 	struct writer_request request;
 	struct variables snapshot;
-	void *memory; /* that snapshot lies in */
+	void *memory;		 /* that snapshot lies in */
 	struct renewer *renewer; /* NULL: nobody looks whose the folder is */
 	pthread_t thread;
 	pthread_mutex_t lock;
@@ -77,10 +77,12 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 	const struct train_state *state = &job->state;
 	char *kept = NULL, *model = NULL;
 	struct stat info;
-	int rc = checkpoint_keep_foreign(request->directory, request->graph, state->step, &kept, err);
+	int rc = checkpoint_keep_foreign(request->directory, request->graph, state->step, &kept,
+					 err);
 
 	if (kept)
-		append_note(result, "note: a checkpoint that is not this run's is kept as %s", kept);
+		append_note(result, "note: a checkpoint that is not this run's is kept as %s",
+			    kept);
 	free(kept);
 	if (!rc)
 		rc = checkpoint_save(request->directory, request->graph, request->buckets, state,
@@ -95,13 +97,14 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 	if (!rc)
 		result->best = job->best;
 	if (!rc && job->model)
-		rc = checkpoint_save_model(request->directory, request->graph, request->buckets, state,
-					   &writer->snapshot, &model, err);
+		rc = checkpoint_save_model(request->directory, request->graph, request->buckets,
+					   state, &writer->snapshot, &model, err);
 	free(model);
 	return rc;
 }
 
-static void run_job(struct writer *writer, const struct writer_job *job, struct writer_result *result)
+static void run_job(struct writer *writer, const struct writer_job *job,
+		    struct writer_result *result)
 {
 	const struct writer_request *request = &writer->request;
 	const struct checkpoint_sink sink = {result, note_skipped};
@@ -117,8 +120,8 @@ static void run_job(struct writer *writer, const struct writer_job *job, struct 
 		checkpoint_dir_explain_full(request->directory, request->keep, &result->err);
 	result->seconds = clock_now_s() - begin_s;
 	if (!result->rc)
-		checkpoint_dir_prune(request->directory, request->graph, job->state.step, request->keep,
-			     &writer->verified, &sink);
+		checkpoint_dir_prune(request->directory, request->graph, job->state.step,
+				     request->keep, &writer->verified, &sink);
 }
 
 static void *work(void *argument)

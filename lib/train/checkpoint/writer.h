@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checkpoints written in the background: the training fills a snapshot in memory at a step's edge
- * and goes on; a thread makes checksums, writes, syncs, renames, and then keeps the folder in order.
- * One write is under way at a time. All calls from one thread. */
+ * and goes on; a thread makes checksums, writes, syncs, renames, and then keeps the folder in
+ * order. One write is under way at a time. All calls from one thread. */
 #ifndef BERTH_TRAIN_CHECKPOINT_WRITER_H
 #define BERTH_TRAIN_CHECKPOINT_WRITER_H
 
@@ -22,9 +22,9 @@ struct writer_request {
 	const struct graph *graph;
 	const struct buckets *buckets;
 	struct device *device; /* what the snapshot will be taken from, for its kind of memory */
-	int64_t keep;	     /* newest ones; 0: all */
-	struct owner *owner; /* who holds folder; renewed beside the writes; NULL: nobody looks */
-	int renew_ms;	     /* 0: OWNER_PERIOD_MS */
+	int64_t keep;	       /* newest ones; 0: all */
+	struct owner *owner;   /* who holds folder; renewed beside the writes; NULL: nobody looks */
+	int renew_ms;	       /* 0: OWNER_PERIOD_MS */
 };
 
 struct writer_job {

@@ -99,13 +99,13 @@ static int staged(struct comm *comm, struct device_queue *queue, void *data, siz
 }
 
 int comm_reduce_on_host(struct comm *comm, struct device_queue *queue, double *values, size_t count,
-	       enum comm_reduce reduce, struct error *err)
+			enum comm_reduce reduce, struct error *err)
 {
 	return staged(comm, queue, values, count * sizeof *values, -1, count, reduce, err);
 }
 
-int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
-	       int root, struct error *err)
+int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data,
+			   size_t size_bytes, int root, struct error *err)
 {
 	return size_bytes ? staged(comm, queue, data, size_bytes, root, 0, COMM_SUM, err) : 0;
 }

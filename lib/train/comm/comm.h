@@ -43,8 +43,8 @@ struct comm {
  * when a peer is lost. */
 struct comm_ops {
 	const char *name; /* "self", "mpi", "nccl" */
-	/* Its calls take device memory, put work on the stream of queue (queue_native) and do not wait
-	 * for it: a GPU may capture them in a graph. Else the memory is the host's. */
+	/* Its calls take device memory, put work on the stream of queue (queue_native) and do not
+	 * wait for it: a GPU may capture them in a graph. Else the memory is the host's. */
 	bool on_stream;
 	/* -ERR_DATA: the comm's world is not the request's; -ERR_UNAVAILABLE: its library says no.
 	 */
@@ -65,8 +65,8 @@ struct comm_ops {
 	/* Make progress beside computation; may be called often; never waits. */
 	int (*progress)(struct comm *comm, struct error *err);
 	/* All collectives begun are done (for a queue of a GPU: the queue waits, the host need
-	 * not). Ends a step's buckets; also after the launch of a captured step, which has a finish of
-	 * its own in it. */
+	 * not). Ends a step's buckets; also after the launch of a captured step, which has a finish
+	 * of its own in it. */
 	int (*finish)(struct comm *comm, struct device_queue *queue, struct error *err);
 	/* Work that is put on queue from now on is of this step (from 1, growing), whose
 	 * all-reduces up to finish are its buckets; also before the launch of a captured step. Not
@@ -102,8 +102,8 @@ struct comm *comm_stage(struct comm *inner);
 /* The same on host memory, finished on return: for the small values that ranks agree on. Devices
  * that are not the host stage them. */
 int comm_reduce_on_host(struct comm *comm, struct device_queue *queue, double *values, size_t count,
-	       enum comm_reduce reduce, struct error *err);
-int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
-	       int root, struct error *err);
+			enum comm_reduce reduce, struct error *err);
+int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data,
+			   size_t size_bytes, int root, struct error *err);
 
 #endif

@@ -91,8 +91,8 @@ static double graph_fingerprint(const struct graph *graph)
 }
 
 /* Whom does setting differ on? Collective: all know that it does, and call this. */
-static int set_mismatch_error(const struct ddp_setting *setting, struct comm *comm, struct device_queue *queue,
-		struct error *err)
+static int set_mismatch_error(const struct ddp_setting *setting, struct comm *comm,
+			      struct device_queue *queue, struct error *err)
 {
 	double first = setting->value, other;
 	int rc = comm_broadcast_on_host(comm, queue, &first, sizeof first, 0, err);

@@ -35,7 +35,8 @@ struct mpi {
 	MPI_T_cvar_handle algorithm; /* NULL: not Open MPI's, or the user has chosen */
 	size_t request_count, request_capacity;
 	MPI_Request *requests;
-	struct shm_allreduce *shm; /* all ranks are on one node: memory that they share; else NULL */
+	struct shm_allreduce
+		*shm; /* all ranks are on one node: memory that they share; else NULL */
 	atomic_bool aborted;
 	char why[256];
 };
@@ -230,9 +231,9 @@ static int mpi_broadcast(struct comm *comm, struct device_queue *queue, void *da
 			return -ERR_NETWORK;
 
 		int rc = check_started(mpi,
-			       MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root, mpi->world,
-					  request),
-			       "broadcast", err);
+				       MPI_Ibcast((char *)data + done, (int)n, MPI_BYTE, root,
+						  mpi->world, request),
+				       "broadcast", err);
 
 		if (rc)
 			return rc;
@@ -253,9 +254,9 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 		return error_set(err, ERR_INTERNAL, "an all-gather of %zu bytes a rank",
 				 size_bytes);
 	return check_started(mpi,
-		     MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes, MPI_BYTE,
-				    mpi->world, request),
-		     "all-gather", err);
+			     MPI_Iallgather(from, (int)size_bytes, MPI_BYTE, to, (int)size_bytes,
+					    MPI_BYTE, mpi->world, request),
+			     "all-gather", err);
 }
 
 /* Past the deadline: every rank that waits in MPI tells all others so; who says nothing is
@@ -268,8 +269,8 @@ static void find_absent_by_message(struct mpi *mpi, bool *seen)
 	for (int r = 0; r < mpi->comm.size; r++) {
 		MPI_Request request;
 
-		if (r != mpi->comm.rank &&
-		    MPI_Isend(&present, 0, MPI_INT, r, TAG_PRESENT, mpi->world, &request) == MPI_SUCCESS)
+		if (r != mpi->comm.rank && MPI_Isend(&present, 0, MPI_INT, r, TAG_PRESENT,
+						     mpi->world, &request) == MPI_SUCCESS)
 			MPI_Request_free(&request);
 	}
 	while (clock_now_ms() < end) {
@@ -408,14 +409,14 @@ static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size
 		return 0;
 	if (!comm->rank)
 		arrived = !shm_allreduce_create(0, comm->size, size_bytes,
-				     (uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40, &shm, &name,
-				     &why);
+						(uint64_t)clock_now_ms() ^ (uint64_t)getpid() << 40,
+						&shm, &name, &why);
 	rc = mpi_broadcast(comm, queue, &name, sizeof name, 0, err);
 	if (!rc)
 		rc = mpi_finish(comm, queue, err);
 	if (!rc && comm->rank)
-		arrived = name.pid >= 0 &&
-			!shm_allreduce_attach(comm->rank, comm->size, size_bytes, &name, &shm, &why);
+		arrived = name.pid >= 0 && !shm_allreduce_attach(comm->rank, comm->size, size_bytes,
+								 &name, &shm, &why);
 	if (!rc)
 		rc = mpi_all_reduce(comm, queue, &arrived, 1, ELEMENT_I32, COMM_MIN, err);
 	if (!rc)

@@ -45,12 +45,11 @@ struct shm_allreduce {
 
 static float *part(const struct shm_allreduce *shm, int rank)
 {
-	return (float *)((char *)shm->header + shm->header_bytes +
-			 (size_t)rank * shm->part_bytes);
+	return (float *)((char *)shm->header + shm->header_bytes + (size_t)rank * shm->part_bytes);
 }
 
 static int shm_allreduce_new(int rank, int ranks, size_t size_bytes, struct shm_allreduce **out,
-		       struct error *err)
+			     struct error *err)
 {
 	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	struct shm_allreduce *shm = calloc(1, sizeof *shm);
@@ -58,9 +57,8 @@ static int shm_allreduce_new(int rank, int ranks, size_t size_bytes, struct shm_
 	if (!shm)
 		return error_memory(err, "the window");
 	*shm = (struct shm_allreduce){.rank = rank, .ranks = ranks, .fd = -1};
-	shm->header_bytes =
-		(sizeof *shm->header + (size_t)ranks * sizeof(struct line) + page - 1) / page *
-		page;
+	shm->header_bytes = (sizeof *shm->header + (size_t)ranks * sizeof(struct line) + page - 1) /
+			    page * page;
 	if (size_bytes > SIZE_MAX / 2 / (size_t)ranks - page) {
 		free(shm);
 		return error_memory(err, "the window");
@@ -93,8 +91,8 @@ static bool may_grow(size_t bytes)
 	       bytes <= limit.rlim_cur;
 }
 
-int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct shm_allreduce **out,
-		struct shm_handle *name, struct error *err)
+int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
+			 struct shm_allreduce **out, struct shm_handle *name, struct error *err)
 {
 	struct shm_allreduce *shm = NULL;
 	int rc = shm_allreduce_new(rank, ranks, size_bytes, &shm, err);
@@ -121,7 +119,7 @@ int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
 }
 
 int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
-	       struct shm_allreduce **out, struct error *err)
+			 struct shm_allreduce **out, struct error *err)
 {
 	struct shm_allreduce *shm = NULL;
 	char path[64];
@@ -197,10 +195,9 @@ int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, st
 		shm->sums = grown;
 		shm->sum_capacity = room;
 	}
-	shm->sums[shm->sum_count++] =
-		(struct sum){.offset = (size_t)(data - part(shm, shm->rank)),
-			     .count = count,
-			     .first = shm->begun};
+	shm->sums[shm->sum_count++] = (struct sum){.offset = (size_t)(data - part(shm, shm->rank)),
+						   .count = count,
+						   .first = shm->begun};
 	shm->begun += (count + CHUNK - 1) / CHUNK;
 	/* Release: who sees it sees the numbers to be added. */
 	atomic_store_explicit(&shm->header->begun[shm->rank].chunks, shm->begun,
@@ -273,8 +270,7 @@ bool shm_allreduce_progress(struct shm_allreduce *shm)
 
 bool shm_allreduce_done(struct shm_allreduce *shm)
 {
-	if (atomic_load_explicit(&shm->header->done.chunks, memory_order_acquire) !=
-	    shm->begun)
+	if (atomic_load_explicit(&shm->header->done.chunks, memory_order_acquire) != shm->begun)
 		return false;
 	shm->sum_count = 0;
 	return true;

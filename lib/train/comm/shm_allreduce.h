@@ -26,14 +26,14 @@ struct shm_handle {
 };
 
 /* Make the memory of ranks parts of size_bytes each and map it. The descriptor stays open until
- * shm_allreduce_seal. nonce: any number that differs between jobs. It has no file: it is gone with the
- * last process. -ERR_UNAVAILABLE: no memory. */
-int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce, struct shm_allreduce **out,
-		struct shm_handle *name, struct error *err);
+ * shm_allreduce_seal. nonce: any number that differs between jobs. It has no file: it is gone with
+ * the last process. -ERR_UNAVAILABLE: no memory. */
+int shm_allreduce_create(int rank, int ranks, size_t size_bytes, uint64_t nonce,
+			 struct shm_allreduce **out, struct shm_handle *name, struct error *err);
 /* Map what another process of this machine made with the same ranks and size_bytes.
  * -ERR_UNAVAILABLE: it can't be seen from here (another user, another PID namespace). */
 int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct shm_handle *name,
-	       struct shm_allreduce **out, struct error *err);
+			 struct shm_allreduce **out, struct error *err);
 /* All have mapped it: nobody can any more. */
 void shm_allreduce_seal(struct shm_allreduce *shm);
 void shm_allreduce_free(struct shm_allreduce *shm); /* NULL is fine; others keep theirs */
@@ -43,8 +43,9 @@ void *shm_allreduce_buffer(const struct shm_allreduce *shm);
 /* Do these floats lie in this rank's part? */
 bool shm_allreduce_contains(const struct shm_allreduce *shm, const void *data, size_t count);
 
-/* Begin the sum of count floats at data (shm_allreduce_contains): all ranks begin the same sums in the same
- * order. They may be read or written again when shm_allreduce_done says so. -ERR_UNAVAILABLE: memory. */
+/* Begin the sum of count floats at data (shm_allreduce_contains): all ranks begin the same sums in
+ * the same order. They may be read or written again when shm_allreduce_done says so.
+ * -ERR_UNAVAILABLE: memory. */
 int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, struct error *err);
 /* Do one chunk of what all ranks have begun; false where there is none now. */
 bool shm_allreduce_progress(struct shm_allreduce *shm);

@@ -16,7 +16,7 @@ struct staged {
 	struct comm comm;
 	struct comm *inner;
 	struct device *device; /* whose host memory the stages are */
-	struct stage *stages; /* their host memory is kept for the next ones */
+	struct stage *stages;  /* their host memory is kept for the next ones */
 	size_t count, capacity;
 };
 
@@ -34,7 +34,8 @@ struct comm *comm_stage(struct comm *inner)
 }
 
 /* Page-locked where the device has such: the GPU copies to and from it by itself. */
-static int host_new(struct staged *staged, struct stage *stage, size_t size_bytes, struct error *err)
+static int host_new(struct staged *staged, struct stage *stage, size_t size_bytes,
+		    struct error *err)
 {
 	const struct device_ops *ops = staged->device->ops;
 	void *host = NULL;
@@ -114,8 +115,7 @@ static int staged_all_reduce(struct comm *comm, struct device_queue *queue, void
 			     struct error *err)
 {
 	struct staged *staged = (struct staged *)comm;
-	struct stage *stage =
-		stage_out(staged, queue, data, data, count * element_size(type), err);
+	struct stage *stage = stage_out(staged, queue, data, data, count * element_size(type), err);
 
 	return stage ? staged->inner->ops->all_reduce(staged->inner, queue, stage->host, count,
 						      type, reduce, err)

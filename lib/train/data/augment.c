@@ -62,8 +62,8 @@ uint32_t augment_below(uint32_t word, uint32_t count)
 	return (uint32_t)(((uint64_t)word * count) >> 32);
 }
 
-void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
-		    struct augment_params *out)
+void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch,
+			 uint32_t index, struct augment_params *out)
 {
 	uint32_t words[4], places = 2 * (uint32_t)augment->crop_pad + 1;
 

@@ -31,8 +31,8 @@ enum augment_draw { AUGMENT_DRAW_CROP = 0, AUGMENT_DRAW_RESIZED = 1 };
 void augment_draw(uint64_t seed, uint32_t epoch, uint32_t index, uint32_t draw, uint32_t out[4]);
 /* word as one of 0 .. count - 1, count >= 1. */
 uint32_t augment_below(uint32_t word, uint32_t count);
-void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch, uint32_t index,
-		    struct augment_params *out);
+void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t epoch,
+			 uint32_t index, struct augment_params *out);
 
 /* A normalised value of each byte: out[c][v] = (v / 255 - mean[c]) / deviation[c] in float, as
  * ToTensor and Normalize compute it. */

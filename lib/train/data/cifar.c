@@ -25,8 +25,8 @@ struct parts {
 
 struct kind {
 	const struct dataset_format *format;
-	const char *subdirectory; /* where the archive puts the files */
-	const char *python_directory;    /* the folder of the version that is not read here */
+	const char *subdirectory;     /* where the archive puts the files */
+	const char *python_directory; /* the folder of the version that is not read here */
 	struct parts train, test;
 	float mean[3], deviation[3];
 };
@@ -101,10 +101,11 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 	return cifar_check(path, out, used < want ? used : (size_t)st.st_size, layout, err);
 }
 
-static int path_of(const char *directory, const char *inner, const char *name, char *path, size_t size,
-		   struct error *err)
+static int path_of(const char *directory, const char *inner, const char *name, char *path,
+		   size_t size, struct error *err)
 {
-	if (snprintf(path, size, "%s/%s%s%s", directory, inner, *inner ? "/" : "", name) >= (int)size)
+	if (snprintf(path, size, "%s/%s%s%s", directory, inner, *inner ? "/" : "", name) >=
+	    (int)size)
 		return error_set(err, ERR_USAGE, "the folder name %s is too long", directory);
 	return 0;
 }

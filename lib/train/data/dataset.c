@@ -145,7 +145,8 @@ int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
 	if (index >= (uint64_t)dataset->count)
 		return error_set(err, ERR_INTERNAL, "sample %u of %lld", index,
 				 (long long)dataset->count);
-	augment_draw_params(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index, choice);
+	augment_draw_params(&dataset->augment, dataset->augment_seed, (uint32_t)epoch, index,
+			    choice);
 	return dataset->format->sample(dataset, index, (uint32_t)epoch, scratch, raw, target, err);
 }
 

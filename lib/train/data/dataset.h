@@ -33,11 +33,11 @@ struct dataset_request {
  * value / 255 in each channel, are for bytes alone. */
 struct dataset {
 	const struct dataset_format *format;
-	int64_t count;	    /* samples, >= 1 */
-	struct shape shape; /* of one, raw and augmented */
-	int classes;	    /* 1: regression, targets are F32 */
-	int64_t skipped_files;	    /* files that were passed over for their names */
-	bool bytes;	    /* raw samples are bytes, else floats that are normalised already */
+	int64_t count;	       /* samples, >= 1 */
+	struct shape shape;    /* of one, raw and augmented */
+	int classes;	       /* 1: regression, targets are F32 */
+	int64_t skipped_files; /* files that were passed over for their names */
+	bool bytes;	       /* raw samples are bytes, else floats that are normalised already */
 	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
 
 	/* of dataset_open */

@@ -68,7 +68,8 @@ int64_t feed_faults(const struct feed *feed)
 }
 
 /* Of samples 0, 1, 2, ... without padding. */
-static int take_in_order(const struct feed *feed, int64_t position, int64_t max, int64_t *global_count)
+static int take_in_order(const struct feed *feed, int64_t position, int64_t max,
+			 int64_t *global_count)
 {
 	const struct feed_request *request = &feed->request;
 	int64_t left = request->loader.dataset->count - position;
@@ -92,11 +93,10 @@ static void fill_ahead(struct feed *feed)
 
 		max = left < max ? left : max;
 
-		int count = request->sampler
-				    ? sampler_batch(request->sampler, feed->ahead, request->rank,
-						    request->world, max, feed->indices,
-						    &global_count)
-				    : take_in_order(feed, feed->ahead, max, &global_count);
+		int count = request->sampler ? sampler_batch(request->sampler, feed->ahead,
+							     request->rank, request->world, max,
+							     feed->indices, &global_count)
+					     : take_in_order(feed, feed->ahead, max, &global_count);
 
 		if (global_count <= 0)
 			return;
@@ -120,8 +120,9 @@ static void report_fault(struct feed *feed, const struct batch *batch)
 		if (!request->fault || feed->report_count > REPORTED_FAULTS_MAX)
 			continue;
 		request->fault(request->context,
-			       feed->report_count < REPORTED_FAULTS_MAX ? batch->faults[i].text
-						      : "more such files are counted, not named");
+			       feed->report_count < REPORTED_FAULTS_MAX
+				       ? batch->faults[i].text
+				       : "more such files are counted, not named");
 		feed->report_count++;
 	}
 }

@@ -137,12 +137,13 @@ static int read_either(const char *directory, const char *name, const char *advi
 	for (size_t i = 0; i < 2; i++) {
 		if (snprintf(path, path_size, "%s/%s%s", directory, name, suffixes[i]) >=
 		    (int)path_size)
-			return error_set(err, ERR_USAGE, "the folder name %s is too long", directory);
+			return error_set(err, ERR_USAGE, "the folder name %s is too long",
+					 directory);
 		if (!access(path, F_OK))
 			return read_unzipped(path, out, size, err);
 	}
-	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", directory, name,
-			 strerror(errno), advice);
+	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", directory,
+			 name, strerror(errno), advice);
 }
 
 static int load(struct idx *idx, const char *directory, const char *prefix, const char *advice,
@@ -215,8 +216,8 @@ static int idx_open(const struct dataset_request *request, const struct kind *ki
 		.deviation = {kind->deviation},
 	};
 
-	int rc = load(idx, directory, request->split == SPLIT_TRAIN ? "train" : "t10k", kind->advice,
-		      err);
+	int rc = load(idx, directory, request->split == SPLIT_TRAIN ? "train" : "t10k",
+		      kind->advice, err);
 
 	if (rc) {
 		idx_close(&idx->dataset);

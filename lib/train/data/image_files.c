@@ -58,8 +58,8 @@ static void names_sort(struct names *names)
 static int join(const char *directory, const char *name, char *out, struct error *err)
 {
 	if (snprintf(out, PATH_MAX, "%s/%s", directory, name) >= PATH_MAX)
-		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes", directory,
-				 name, PATH_MAX - 1);
+		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes",
+				 directory, name, PATH_MAX - 1);
 	return 0;
 }
 
@@ -114,7 +114,8 @@ int imagefolder_classes(const char *directory, struct imagefolder_classes *out, 
 	int rc = list(directory, &directories, NULL, err);
 
 	if (!rc && (!directories.count || directories.count > INT_MAX))
-		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class", directory);
+		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class",
+			       directory);
 	if (rc) {
 		names_free(&directories);
 		return rc;
@@ -142,8 +143,8 @@ int imagefolder_class_index(const struct imagefolder_classes *classes, const cha
 
 /* ---- files ---- */
 
-static int files_add(struct imagefolder_files *files, const char *inner, const char *name, int32_t label,
-		     struct error *err)
+static int files_add(struct imagefolder_files *files, const char *inner, const char *name,
+		     int32_t label, struct error *err)
 {
 	size_t size = strlen(inner) + 1 + strlen(name) + 1;
 
@@ -225,7 +226,7 @@ static bool is_jpeg(const char *name)
 }
 
 static int add_directory(struct imagefolder_files *files, const char *directory, const char *inner,
-		      int32_t label, struct error *err)
+			 int32_t label, struct error *err)
 {
 	char *path = malloc(PATH_MAX);
 	struct names names = {0};
@@ -245,8 +246,8 @@ static int add_directory(struct imagefolder_files *files, const char *directory,
 	return rc;
 }
 
-int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name, int32_t label,
-	       struct error *err)
+int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name,
+		    int32_t label, struct error *err)
 {
 	struct names directories = {0};
 	size_t before = files->count;

@@ -16,7 +16,8 @@ struct imagefolder_classes {
 /* -ERR_INPUT: the folder cannot be read; -ERR_DATA: it holds no folder. */
 int imagefolder_classes(const char *directory, struct imagefolder_classes *out, struct error *err);
 void imagefolder_classes_free(struct imagefolder_classes *classes);
-int imagefolder_class_index(const struct imagefolder_classes *classes, const char *name); /* or -1 */
+int imagefolder_class_index(const struct imagefolder_classes *classes,
+			    const char *name); /* or -1 */
 
 /* Files, as paths below the folder, with the number of their class. */
 struct imagefolder_files {
@@ -30,8 +31,8 @@ struct imagefolder_files {
 /* Adds the .jpg and .jpeg files of folder/name and of all folders below it, folder after folder in
  * the order of their paths, links followed. -ERR_INPUT: a folder cannot be read; -ERR_DATA: there
  * is no such file, or folders go in a circle. */
-int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name, int32_t label,
-	       struct error *err);
+int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name,
+		    int32_t label, struct error *err);
 void imagefolder_files_free(struct imagefolder_files *files);
 
 #endif

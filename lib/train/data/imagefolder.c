@@ -96,7 +96,8 @@ static void choose(void *context, int width, int height, struct jpeg_crop *out)
 
 /* ---- a sample ---- */
 
-static int read_file(const char *path, struct dataset_buffer *capacity, size_t *size, struct error *err)
+static int read_file(const char *path, struct dataset_buffer *capacity, size_t *size,
+		     struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 	struct stat st;
@@ -152,7 +153,8 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 	const struct jpeg_request request = {path, choose, &choice};
 
 	*(int32_t *)target = directory->files.labels[index];
-	return directory->jpeg->decode(&request, scratch->file.bytes, size, raw, &scratch->rows, err);
+	return directory->jpeg->decode(&request, scratch->file.bytes, size, raw, &scratch->rows,
+				       err);
 }
 
 /* ---- open ---- */

@@ -131,9 +131,9 @@ static void choose_scaling(struct decoder *decoder, const struct jpeg_crop *part
 	decoder->sums = malloc((size_t)part->side * 3 * sizeof *decoder->sums);
 	if (!decoder->line || !decoder->sums ||
 	    resize_axis_new(part->x * scale, part->width * scale, part->full_width, part->left,
-			part->side, &decoder->columns, &err) ||
+			    part->side, &decoder->columns, &err) ||
 	    resize_axis_new(part->y * scale, part->height * scale, part->full_height, part->top,
-			part->side, &decoder->rows, &err))
+			    part->side, &decoder->rows, &err))
 		abort_decode(decoder, "no memory");
 }
 

@@ -76,7 +76,7 @@ static int keep_fault(struct loader *loader, struct slot *slot, int position, ui
 }
 
 static int load_sample(const struct loader *loader, struct slot *slot, int position, uint32_t index,
-		struct dataset_scratch *scratch, struct error *err)
+		       struct dataset_scratch *scratch, struct error *err)
 {
 	const struct dataset *dataset = loader->request.dataset;
 	struct batch *batch = &slot->batch;
@@ -125,7 +125,7 @@ static int load_or_replace(struct loader *loader, struct slot *slot, int positio
 /* ---- a batch ---- */
 
 static void load_samples(struct loader *loader, struct slot *slot, int begin, int end,
-		      struct dataset_scratch *scratch)
+			 struct dataset_scratch *scratch)
 {
 	for (int position = begin; position < end; position++) {
 		struct error why = {0};
@@ -250,7 +250,7 @@ bool loader_full(const struct loader *loader)
 }
 
 void loader_submit(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
-		int64_t tag)
+		   int64_t tag)
 {
 	pthread_mutex_lock(&loader->lock);
 	struct slot *slot = &loader->slots[(loader->oldest + loader->queued) % loader->slot_count];
@@ -275,7 +275,7 @@ int loader_next(struct loader *loader, struct batch **out, struct error *err)
 	if (!loader->queued || loader->in_use)
 		return error_set(err, ERR_INTERNAL, "%s",
 				 loader->in_use ? "a batch is taken while another is"
-					       : "a batch is taken that nobody asked for");
+						: "a batch is taken that nobody asked for");
 	if (loader->thread_count) {
 		pthread_mutex_lock(&loader->lock);
 		rc = wait_ready(loader, slot, err);
@@ -340,8 +340,7 @@ static int reserve(struct loader *loader, struct error *err)
 		slot->left_out = calloc(batch, sizeof *slot->left_out);
 		slot->batch.target = calloc(batch, sizeof(int32_t));
 		if (request->raw) {
-			slot->batch.raw =
-				request->bare ? NULL : calloc(batch, loader->raw_size);
+			slot->batch.raw = request->bare ? NULL : calloc(batch, loader->raw_size);
 			slot->batch.augments = calloc(batch, sizeof *slot->batch.augments);
 		} else {
 			slot->batch.x = calloc(batch, loader->elements * sizeof(float));

@@ -36,13 +36,13 @@ struct batch_fault {
  * by the next index (cyclic) that is good; one of the validation split is left out, and those after
  * it move up. With --strict-data (dataset.strict) it ends loader_next with -ERR_DATA instead. */
 struct batch {
-	int count;			/* samples here */
-	float *x;			/* [count][C][H][W], or NULL with raw */
-	void *raw;			/* with raw: as the format has them, else (and bare) NULL */
-	const uint32_t *indices;	/* [count]: which samples; of formats of files those that were
-					 * asked for */
+	int count;		 /* samples here */
+	float *x;		 /* [count][C][H][W], or NULL with raw */
+	void *raw;		 /* with raw: as the format has them, else (and bare) NULL */
+	const uint32_t *indices; /* [count]: which samples; of formats of files those that were
+				  * asked for */
 	struct augment_params *augments; /* with raw: [count], else NULL */
-	void *target;			/* I32 or F32 [count] */
+	void *target;			 /* I32 or F32 [count] */
 	const struct batch_fault *faults;
 	int fault_count;
 	int64_t tag; /* of loader_submit */
@@ -62,7 +62,7 @@ bool loader_free(struct loader *loader);
 bool loader_full(const struct loader *loader);
 /* Ask for a batch; indices are copied, count 0 to batch. Only when not full. Does not block. */
 void loader_submit(struct loader *loader, const uint32_t *indices, int count, int64_t epoch,
-		int64_t tag);
+		   int64_t tag);
 /* The oldest batch that was asked for; waits for it. Valid until loader_release, drop or free. The
  * error is that of its first bad sample; -ERR_IO when nothing came within timeout_ms. */
 int loader_next(struct loader *loader, struct batch **out, struct error *err);

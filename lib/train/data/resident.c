@@ -20,7 +20,8 @@ size_t resident_bytes(const struct dataset *dataset)
 	return bytes;
 }
 
-static int fill(struct device_queue *queue, const struct dataset *dataset, char *to, struct error *err)
+static int fill(struct device_queue *queue, const struct dataset *dataset, char *to,
+		struct error *err)
 {
 	size_t each = sample_bytes(dataset), capacity = CHUNK / each ? CHUNK / each : 1, count = 0;
 	struct dataset_scratch scratch = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A small data set that lives in a device's memory, raw: of each batch only the numbers of its samples
- * travel. */
+/* A small data set that lives in a device's memory, raw: of each batch only the numbers of its
+ * samples travel. */
 #ifndef BERTH_TRAIN_DATA_RESIDENT_H
 #define BERTH_TRAIN_DATA_RESIDENT_H
 
@@ -13,8 +13,9 @@
 
 /* Bytes of all samples, raw. 0: they are files, or too many to count. Pure. */
 size_t resident_bytes(const struct dataset *dataset);
-/* *out: all samples in device memory, [count][C][H][W], for memory_free; NULL where the device has no
- * memory of its own, takes no raw samples, or too little of it is free. Reads all of the data set. */
+/* *out: all samples in device memory, [count][C][H][W], for memory_free; NULL where the device has
+ * no memory of its own, takes no raw samples, or too little of it is free. Reads all of the data
+ * set. */
 int resident_new(struct device_queue *queue, const struct dataset *dataset, void **out,
 		 struct error *err);
 

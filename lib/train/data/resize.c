@@ -35,8 +35,8 @@ static void weigh(double middle, double scale, int pixels, int *begin, int *size
 	*size = high - low;
 }
 
-int resize_axis_new(double from, double length, int full, int first, int count, struct resize_axis *out,
-		struct error *err)
+int resize_axis_new(double from, double length, int full, int first, int count,
+		    struct resize_axis *out, struct error *err)
 {
 	double ratio = length / full, scale = ratio < 1 ? 1 : ratio;
 	int low = (int)floor(from), pixels = (int)ceil(from + length) - low;

@@ -21,8 +21,8 @@ struct resize_axis {
 /* The part from .. from + length of a line (fractions allowed) becomes full pixels; of these the
  * first is number first, count of them are wanted. Source pixels from floor(from) to
  * ceil(from + length) alone are touched, as if the part had been cut out before. */
-int resize_axis_new(double from, double length, int full, int first, int count, struct resize_axis *out,
-		struct error *err);
+int resize_axis_new(double from, double length, int full, int first, int count,
+		    struct resize_axis *out, struct error *err);
 void resize_axis_free(struct resize_axis *axis);
 
 /* One row of 3 interleaved channels: from [..][3] to out [count][3]. */

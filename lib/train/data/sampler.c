@@ -28,8 +28,8 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !permutation)
 		return error_memory(err, "the order of an epoch");
 	/* Without a shuffle the list counts up; the check of the size is the same. */
-	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples, permutation,
-				err);
+	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples,
+				permutation, err);
 	if (rc) {
 		free(permutation);
 		return rc;
@@ -47,8 +47,8 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 	return 0;
 }
 
-int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
-		  int64_t max, uint32_t *indices, int64_t *global_count)
+int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int64_t max,
+		  uint32_t *indices, int64_t *global_count)
 {
 	int64_t left = sampler->total - position;
 	int count = 0;

@@ -31,7 +31,7 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
  * entry j of it (from 0) goes to rank j mod world, where world is today's, not necessarily the
  * epoch's. indices: room for this rank's part of most. Returns how many this rank gets;
  * *global_count is 0 at the epoch's end. */
-int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world,
-		  int64_t max, uint32_t *indices, int64_t *global_count);
+int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int64_t max,
+		  uint32_t *indices, int64_t *global_count);
 
 #endif

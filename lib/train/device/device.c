@@ -320,8 +320,9 @@ int device_check_name(const char *name, struct error *err)
 	if (!strcmp(name, "auto") || !strcmp(name, "cpu") || !strcmp(name, "cuda") ||
 	    !strcmp(name, device_cpu_reference.name))
 		return 0;
-	return error_set(err, ERR_USAGE, "there is no device '%s'; the devices are: auto, cuda, cpu, %s",
-			 name, device_cpu_reference.name);
+	return error_set(err, ERR_USAGE,
+			 "there is no device '%s'; the devices are: auto, cuda, cpu, %s", name,
+			 device_cpu_reference.name);
 }
 
 static int open_module(const char *module, const char *symbol, int index, const char *search_path,

@@ -4,8 +4,8 @@
  * Ops: one call computes one operation, forward or backward. Every device has them; the op
  * conformance suite checks each against float64, and the default step walks them.
  *
- * Graph: executor_new takes the whole network with its shapes, precision, buckets and comm and gives
- * a step that runs forward, backward, reduction and update at once. A device that leaves
+ * Graph: executor_new takes the whole network with its shapes, precision, buckets and comm and
+ * gives a step that runs forward, backward, reduction and update at once. A device that leaves
  * executor_new NULL gets the default (device/step.c), which walks the ops in order; a faster one
  * chooses its own layouts, fusions, workspaces and capture.
  *
@@ -130,7 +130,7 @@ struct executor_request {
 	int batch; /* the most samples a run brings */
 	enum precision precision;
 	enum loss_kind loss;
-	bool train;		       /* false: forward, loss and counts only */
+	bool train;	/* false: forward, loss and counts only */
 	bool evaluates; /* a step of train = false, else the same, is made beside this one later: it
 			 * counts in what fits */
 	const struct buckets *buckets; /* where each parameter lies in the flat buffers */
@@ -138,7 +138,8 @@ struct executor_request {
 	float *weights, *gradients,
 		*momentum; /* flat, device memory; the last two NULL without train */
 	bool vote; /* gradients has one element more, which is reduced with the last bucket: each
-		    * update's executor_input.vote, so that device_executor_start_votes learns the sum over ranks */
+		    * update's executor_input.vote, so that device_executor_start_votes learns the
+		    * sum over ranks */
 	float *buffers;	   /* flat, device memory: the graph's buffers (running statistics), changed
 			    * by training; NULL where the graph has none */
 	struct op_sgd sgd; /* lr comes with each run */
@@ -148,14 +149,14 @@ struct executor_request {
 	bool tf32;   /* float32 products may be TF32's */
 	bool deterministic; /* the same bits each time */
 	bool no_graph;	    /* launch each kernel by itself: no CUDA graph */
-	/* What raw samples are (device_ops.accepts_raw). table: [channels][256] of augment_table, host
-	 * memory; NULL: raw samples are floats. */
+	/* What raw samples are (device_ops.accepts_raw). table: [channels][256] of augment_table,
+	 * host memory; NULL: raw samples are floats. */
 	const float *table;
 	int crop_pad;
 };
 
-/* How one sample is augmented, as data/augment.h draws it. top, left: where the crop begins in the padded image, 0 to
- * 2 crop_pad. */
+/* How one sample is augmented, as data/augment.h draws it. top, left: where the crop begins in the
+ * padded image, 0 to 2 crop_pad. */
 struct augment_params {
 	int top, left;
 	bool flip;
@@ -166,11 +167,11 @@ struct augment_params {
  * An update may be made of several runs (gradient accumulation): the first begins new gradients
  * (first), later ones add to them, the last one (last) reduces and updates. */
 struct executor_input {
-	const float *x;	    /* [count][C][H][W]; NULL with raw */
-	const void *raw;    /* the same before normalisation and augmentation, or NULL */
+	const float *x;	 /* [count][C][H][W]; NULL with raw */
+	const void *raw; /* the same before normalisation and augmentation, or NULL */
 	const struct augment_params *augments; /* of raw: [count] */
-	/* Instead of raw: samples indices[count] of resident, device memory that holds all of a data
-	 * set as raw samples, one after another. */
+	/* Instead of raw: samples indices[count] of resident, device memory that holds all of a
+	 * data set as raw samples, one after another. */
 	const void *resident;
 	const uint32_t *indices;
 	const void *target; /* I32 [count], or F32 [count][classes] with LOSS_MSE */
@@ -194,7 +195,7 @@ struct executor_totals {
 struct grad_scaler_state {
 	float scale;
 	int32_t growth_tracker; /* updates since it was changed */
-	int64_t skipped; /* updates left out since it was asked: a gradient was not finite */
+	int64_t skipped;	/* updates left out since it was asked: a gradient was not finite */
 };
 
 struct executor; /* opaque, the device's own */
@@ -245,8 +246,8 @@ struct device_ops {
 	int (*copy_out)(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 			struct error *err);
 
-	/* Host memory that copy_out fills fastest (page-locked), for snapshots; both NULL: any does.
-	 * memory_new's rules. */
+	/* Host memory that copy_out fills fastest (page-locked), for snapshots; both NULL: any
+	 * does. memory_new's rules. */
 	int (*host_memory_new)(struct device *device, size_t size_bytes, void **out,
 			       struct error *err);
 	void (*host_memory_free)(struct device *device, void *memory);
@@ -255,23 +256,27 @@ struct device_ops {
 	bool (*supports)(const struct device *device, const struct op_call *call);
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 
-	/* Upper height; all four NULL: the default walks the ops. accepts_raw: executor_input may bring
-	 * raw, or resident, instead of x; a device without a step of its own does not. reduced: precisions other
-	 * than PRECISION_F32, tf32 and no_graph mean something. */
+	/* Upper height; all four NULL: the default walks the ops. accepts_raw: executor_input may
+	 * bring raw, or resident, instead of x; a device without a step of its own does not.
+	 * reduced: precisions other than PRECISION_F32, tf32 and no_graph mean something. */
 	bool accepts_raw, reduced;
 	bool accepts_vote; /* executor_run puts executor_input.vote in its place itself */
 	int (*executor_new)(struct device_queue *queue, const struct executor_request *request,
-			struct executor **out, struct error *err);
-	int (*executor_run)(struct executor *executor, const struct executor_input *input, struct error *err);
-	int (*executor_read)(struct executor *executor, struct executor_totals *out, struct error *err);
+			    struct executor **out, struct error *err);
+	int (*executor_run)(struct executor *executor, const struct executor_input *input,
+			    struct error *err);
+	int (*executor_read)(struct executor *executor, struct executor_totals *out,
+			     struct error *err);
 	void (*executor_free)(struct executor *executor);
-	/* device_executor_start_votes and device_executor_finish_votes, where work is done beside the host; else both NULL. */
+	/* device_executor_start_votes and device_executor_finish_votes, where work is done beside
+	 * the host; else both NULL. */
 	int (*executor_start_votes)(struct executor *executor, struct error *err);
 	int (*executor_finish_votes)(struct executor *executor, float *out, struct error *err);
 	/* begin: set the scale, NULL: leave it. now: what it is, NULL: do not ask. Of a training
 	 * step of PRECISION_F16; NULL where reduced is not set. */
-	int (*executor_grad_scaler)(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
-			  struct error *err);
+	int (*executor_grad_scaler)(struct executor *executor,
+				    const struct grad_scaler_state *begin,
+				    struct grad_scaler_state *now, struct error *err);
 };
 
 extern const struct device_ops device_cpu_reference; /* "cpu-reference" */
@@ -295,18 +300,22 @@ int device_open(const char *name, int index, const char *search_path, struct dev
  * begins new sums. executor_free(NULL) is fine. */
 struct device_executor; /* opaque */
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
-		    struct device_executor **out, struct error *err);
-int device_executor_run(struct device_executor *executor, const struct executor_input *input, struct error *err);
-int device_executor_read(struct device_executor *executor, struct executor_totals *out, struct error *err);
-/* With executor_request.vote: ask what the ranks' votes of the last update come to. Does not wait; one
- * question at a time. */
+			struct device_executor **out, struct error *err);
+int device_executor_run(struct device_executor *executor, const struct executor_input *input,
+			struct error *err);
+int device_executor_read(struct device_executor *executor, struct executor_totals *out,
+			 struct error *err);
+/* With executor_request.vote: ask what the ranks' votes of the last update come to. Does not wait;
+ * one question at a time. */
 int device_executor_start_votes(struct device_executor *executor, struct error *err);
 /* The answer to the last question. Waits for that update where the device runs beside the host:
  * not where some updates were run since. */
 int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err);
-/* device_ops.grad_scaler_state; without one begin is passed over and now says that nothing is scaled. */
-int device_executor_grad_scaler(struct device_executor *executor, const struct grad_scaler_state *begin,
-		      struct grad_scaler_state *now, struct error *err);
+/* device_ops.grad_scaler_state; without one begin is passed over and now says that nothing is
+ * scaled. */
+int device_executor_grad_scaler(struct device_executor *executor,
+				const struct grad_scaler_state *begin,
+				struct grad_scaler_state *now, struct error *err);
 void device_executor_free(struct device_executor *executor);
 
 #endif

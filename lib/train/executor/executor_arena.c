@@ -18,7 +18,8 @@ static int backward_position(const struct graph *graph, int op)
 
 /* ---- turns ---- */
 
-static int find_accumulation(const struct graph *graph, struct executor_arena *arena_map, struct error *err)
+static int find_accumulation(const struct graph *graph, struct executor_arena *arena_map,
+			     struct error *err)
 {
 	bool *written = calloc((size_t)graph->value_count, sizeof *written);
 	int rc = 0;
@@ -161,7 +162,8 @@ static int find_sizes(struct memory *memory, int batch, struct error *err)
 	return 0;
 }
 
-static int assign_offsets(struct memory *memory, int batch, struct executor_arena *arena_map, struct error *err)
+static int assign_offsets(struct memory *memory, int batch, struct executor_arena *arena_map,
+			  struct error *err)
 {
 	int values = memory->graph->value_count;
 	int rc;
@@ -169,8 +171,8 @@ static int assign_offsets(struct memory *memory, int batch, struct executor_aren
 	find_lifetimes(memory);
 	rc = find_sizes(memory, batch, err);
 	if (!rc)
-		rc = memory_plan(memory->items, 2 * (size_t)values, ALIGNMENT, &arena_map->arena_bytes,
-				 err);
+		rc = memory_plan(memory->items, 2 * (size_t)values, ALIGNMENT,
+				 &arena_map->arena_bytes, err);
 	for (int i = 0; !rc && i < values; i++) {
 		arena_map->values[i] = value_item(memory, i)->offset;
 		arena_map->gradients[i] =
@@ -179,12 +181,13 @@ static int assign_offsets(struct memory *memory, int batch, struct executor_aren
 	return rc;
 }
 
-int executor_arena_make(const struct graph *graph, int batch, bool train, struct executor_arena *out,
-		   struct error *err)
+int executor_arena_make(const struct graph *graph, int batch, bool train,
+			struct executor_arena *out, struct error *err)
 {
 	size_t values = (size_t)graph->value_count;
 	struct executor_arena arena_map = {.values = calloc(values, sizeof *arena_map.values),
-				 .gradients = calloc(values, sizeof *arena_map.gradients)};
+					   .gradients =
+						   calloc(values, sizeof *arena_map.gradients)};
 	struct memory memory = {.graph = graph,
 				.train = train,
 				.root = calloc(values, sizeof *memory.root),

@@ -32,8 +32,8 @@ struct executor_arena {
 
 /* Plan a step of at most batch samples. Pure. -ERR_INTERNAL: a value that nobody reads, or an
  * addition of a value to itself; -ERR_UNAVAILABLE: memory, or a network larger than any. */
-int executor_arena_make(const struct graph *graph, int batch, bool train, struct executor_arena *out,
-		   struct error *err);
+int executor_arena_make(const struct graph *graph, int batch, bool train,
+			struct executor_arena *out, struct error *err);
 void executor_arena_free(struct executor_arena *arena_map); /* clears it */
 
 #endif

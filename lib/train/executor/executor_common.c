@@ -23,18 +23,19 @@ static void find_param_ranges(struct executor_common *common)
 			last[-1].count += (size_t)param->count;
 			continue;
 		}
-		*last = (struct param_range){buckets->offsets[buckets->ready[i]], (size_t)param->count,
-					 decay};
+		*last = (struct param_range){buckets->offsets[buckets->ready[i]],
+					     (size_t)param->count, decay};
 		common->param_range_count++;
 	}
 }
 
-int executor_common_new(const struct executor_request *request, struct executor_common *out, struct error *err)
+int executor_common_new(const struct executor_request *request, struct executor_common *out,
+			struct error *err)
 {
 	struct executor_common common = {
 		.request = request,
-		.param_ranges =
-			calloc((size_t)request->graph->param_count + 1, sizeof *common.param_ranges),
+		.param_ranges = calloc((size_t)request->graph->param_count + 1,
+				       sizeof *common.param_ranges),
 		.pending = calloc(request->buckets->bucket_count + 1, sizeof *common.pending),
 		.totals = {.first_nonfinite_step = -1},
 	};
@@ -56,7 +57,7 @@ void executor_common_free(struct executor_common *common)
 }
 
 int executor_common_check(const struct executor_common *common, const struct executor_input *input,
-		     struct error *err)
+			  struct error *err)
 {
 	if (input->count < 0 || input->count > common->request->batch || input->global_count < 1)
 		return error_set(err, ERR_INTERNAL, "a batch of %d samples for a step of %d",
@@ -64,8 +65,8 @@ int executor_common_check(const struct executor_common *common, const struct exe
 	return 0;
 }
 
-void executor_common_add_losses(struct executor_common *common, const struct executor_input *input, const float *losses,
-		      const int32_t *label_ranks)
+void executor_common_add_losses(struct executor_common *common, const struct executor_input *input,
+				const float *losses, const int32_t *label_ranks)
 {
 	struct executor_totals *totals = &common->totals;
 	double sum = 0;
@@ -104,8 +105,8 @@ void executor_common_begin_update(struct executor_common *common)
 	common->next_bucket = 0;
 }
 
-int executor_common_gradient_ready(struct executor_common *common, int param, struct device_queue *queue,
-		     struct error *err)
+int executor_common_gradient_ready(struct executor_common *common, int param,
+				   struct device_queue *queue, struct error *err)
 {
 	const struct executor_request *request = common->request;
 	const struct buckets *buckets = request->buckets;
@@ -119,10 +120,9 @@ int executor_common_gradient_ready(struct executor_common *common, int param, st
 		const struct bucket *bucket = &buckets->list[common->next_bucket++];
 		bool last = common->next_bucket == buckets->bucket_count;
 
-		rc = request->comm->ops->all_reduce(request->comm, queue,
-						    request->gradients + bucket->offset,
-						    bucket->count + (last && request->vote),
-						    ELEMENT_F32, COMM_SUM, err);
+		rc = request->comm->ops->all_reduce(
+			request->comm, queue, request->gradients + bucket->offset,
+			bucket->count + (last && request->vote), ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc;
 }

@@ -18,7 +18,7 @@ struct walk {
 	unsigned char *arena; /* device memory: values and their gradients, as plan says */
 	void *target;	      /* device memory */
 	float *losses;	      /* device memory, [batch] */
-	int32_t *label_ranks;      /* device memory, [batch]: OP_LABEL_RANK's result */
+	int32_t *label_ranks; /* device memory, [batch]: OP_LABEL_RANK's result */
 	float *host_losses;   /* the same two, read back */
 	int32_t *host_label_ranks;
 	float *saved; /* device memory: batch norms' statistics, at the buffers' offsets */
@@ -29,8 +29,8 @@ struct device_executor {
 	const struct device_ops *ops; /* of a device with steps of its own, else NULL */
 	struct device_queue *queue;
 	struct comm *comm; /* that wants to know the steps, else NULL */
-	float *vote; /* device memory; NULL: none */
-	float votes; /* the answer, where it is known at once */
+	float *vote;	   /* device memory; NULL: none */
+	float votes;	   /* the answer, where it is known at once */
 	struct executor *native;
 	struct walk walk;
 };
@@ -198,11 +198,13 @@ static int add_losses(struct walk *walk, const struct executor_input *input, str
 	int rc = ops->copy_out(walk->queue, walk->host_losses, walk->losses, bytes, err);
 
 	if (!rc && walk->request.loss == LOSS_CROSS_ENTROPY)
-		rc = ops->copy_out(walk->queue, walk->host_label_ranks, walk->label_ranks, bytes, err);
+		rc = ops->copy_out(walk->queue, walk->host_label_ranks, walk->label_ranks, bytes,
+				   err);
 	if (rc)
 		return rc;
 	executor_common_add_losses(&walk->common, input, walk->host_losses,
-			 walk->request.loss == LOSS_CROSS_ENTROPY ? walk->host_label_ranks : NULL);
+				   walk->request.loss == LOSS_CROSS_ENTROPY ? walk->host_label_ranks
+									    : NULL);
 	return 0;
 }
 
@@ -299,7 +301,7 @@ static int walk_run(struct walk *walk, const struct executor_input *input, struc
 /* ---- device.h ---- */
 
 int device_executor_new(struct device_queue *queue, const struct executor_request *request,
-		    struct device_executor **out, struct error *err)
+			struct device_executor **out, struct error *err)
 {
 	struct device_executor *executor = calloc(1, sizeof *executor);
 	int rc;
@@ -335,16 +337,18 @@ int device_executor_new(struct device_queue *queue, const struct executor_reques
 	return 0;
 }
 
-int device_executor_run(struct device_executor *executor, const struct executor_input *input, struct error *err)
+int device_executor_run(struct device_executor *executor, const struct executor_input *input,
+			struct error *err)
 {
-	int rc = executor->comm && input->last ? executor->comm->ops->begin_step(executor->comm, executor->queue,
-									 input->step, err)
-					   : 0;
+	int rc = executor->comm && input->last
+			 ? executor->comm->ops->begin_step(executor->comm, executor->queue,
+							   input->step, err)
+			 : 0;
 
 	/* A vote of 0 too: what stands there is the last update's sum. */
 	if (!rc && executor->vote && input->last && !(executor->ops && executor->ops->accepts_vote))
-		rc = executor->queue->device->ops->copy_in(executor->queue, executor->vote, &input->vote,
-						       sizeof input->vote, err);
+		rc = executor->queue->device->ops->copy_in(executor->queue, executor->vote,
+							   &input->vote, sizeof input->vote, err);
 	if (rc)
 		return rc;
 	if (executor->ops)
@@ -356,8 +360,8 @@ int device_executor_start_votes(struct device_executor *executor, struct error *
 {
 	if (executor->ops && executor->ops->executor_start_votes)
 		return executor->ops->executor_start_votes(executor->native, err);
-	return executor->queue->device->ops->copy_out(executor->queue, &executor->votes, executor->vote,
-						  sizeof executor->votes, err);
+	return executor->queue->device->ops->copy_out(executor->queue, &executor->votes,
+						      executor->vote, sizeof executor->votes, err);
 }
 
 int device_executor_finish_votes(struct device_executor *executor, float *out, struct error *err)
@@ -368,7 +372,8 @@ int device_executor_finish_votes(struct device_executor *executor, float *out, s
 	return 0;
 }
 
-int device_executor_read(struct device_executor *executor, struct executor_totals *out, struct error *err)
+int device_executor_read(struct device_executor *executor, struct executor_totals *out,
+			 struct error *err)
 {
 	if (executor->ops)
 		return executor->ops->executor_read(executor->native, out, err);
@@ -376,8 +381,9 @@ int device_executor_read(struct device_executor *executor, struct executor_total
 	return 0;
 }
 
-int device_executor_grad_scaler(struct device_executor *executor, const struct grad_scaler_state *begin,
-		      struct grad_scaler_state *now, struct error *err)
+int device_executor_grad_scaler(struct device_executor *executor,
+				const struct grad_scaler_state *begin,
+				struct grad_scaler_state *now, struct error *err)
 {
 	if (executor->ops && executor->ops->executor_grad_scaler)
 		return executor->ops->executor_grad_scaler(executor->native, begin, now, err);

@@ -212,7 +212,8 @@ static int write_line(struct metrics *metrics, const struct metrics_row *row, st
 	return write_json(metrics, json, err);
 }
 
-int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row, struct error *err)
+int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row,
+			     struct error *err)
 {
 	if (!metrics)
 		return 0;

@@ -205,11 +205,12 @@ int tensorboard_open(const char *directory, int64_t first_step, struct tensorboa
 	if (!rc)
 		rc = create(tensorboard, directory, err);
 	if (!rc)
-		rc = write_record(tensorboard, record, tensorboard_version_record(clock_wall_s(), record),
-				  err);
+		rc = write_record(tensorboard, record,
+				  tensorboard_version_record(clock_wall_s(), record), err);
 	if (!rc)
 		rc = write_record(tensorboard, record,
-				  tensorboard_start_record(clock_wall_s(), first_step, record), err);
+				  tensorboard_start_record(clock_wall_s(), first_step, record),
+				  err);
 	if (rc)
 		tensorboard_close(tensorboard);
 	else
@@ -224,8 +225,9 @@ int tensorboard_write(struct tensorboard *tensorboard, int64_t step,
 
 	if (!tensorboard)
 		return 0;
-	return write_record(tensorboard, record,
-			    tensorboard_scalars_record(clock_wall_s(), step, scalars, count, record), err);
+	return write_record(
+		tensorboard, record,
+		tensorboard_scalars_record(clock_wall_s(), step, scalars, count, record), err);
 }
 
 void tensorboard_close(struct tensorboard *tensorboard)

@@ -54,8 +54,8 @@ static int shortcut(struct graph *graph, const char *block, int value, int chann
 	return value;
 }
 
-static int block(struct graph *graph, const struct resnet_depth *resnet_depth, const char *name, int input,
-		 int width, int stride)
+static int block(struct graph *graph, const struct resnet_depth *resnet_depth, const char *name,
+		 int input, int width, int stride)
 {
 	int first = graph->param_count, channels = resnet_depth->bottleneck ? width * 4 : width;
 	int value = input, identity = input;
@@ -99,7 +99,8 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 			char name[32];
 
 			snprintf(name, sizeof name, "layer%d.%d", layer + 1, i);
-			value = block(graph, resnet_depth, name, value, 64 << layer, layer && !i ? 2 : 1);
+			value = block(graph, resnet_depth, name, value, 64 << layer,
+				      layer && !i ? 2 : 1);
 		}
 	graph_linear(graph, "fc", graph_avgpool(graph, value), graph->classes);
 }

@@ -139,7 +139,8 @@ static int open_metrics(struct train *train, struct error *err)
 /* The root's numbers to all. Collective. */
 static int broadcast(struct train *train, void *data, size_t size_bytes, struct error *err)
 {
-	return comm_broadcast_on_host(train->comm, train->queue, data, size_bytes, train->root, err);
+	return comm_broadcast_on_host(train->comm, train->queue, data, size_bytes, train->root,
+				      err);
 }
 
 static int broadcast_state(struct train *train, struct variables *variables, struct error *err)
@@ -150,7 +151,8 @@ static int broadcast_state(struct train *train, struct variables *variables, str
 	if (!rc)
 		rc = broadcast(train, variables->momentum, weights, err);
 	if (!rc)
-		rc = broadcast(train, variables->buffers, variables->buffer_count * sizeof(float), err);
+		rc = broadcast(train, variables->buffers, variables->buffer_count * sizeof(float),
+			       err);
 	if (!rc)
 		rc = broadcast(train, &train->state, sizeof train->state, err);
 	if (!rc)
@@ -172,8 +174,8 @@ static int prepare_resumed_run(struct train *train, struct error *err)
 	    checkpoint_dir_best(options->ckpt, &train->best_acc1) < 0)
 		train->best_acc1 = -1;
 	train->best_saved = train->best_acc1;
-	rc = comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1, sizeof train->best_acc1, 0,
-			err);
+	rc = comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1,
+				    sizeof train->best_acc1, 0, err);
 	if (from_ckpt && !train->comm->rank && train->resumed_from) {
 		train->result.checkpoint = strdup(train->resumed_from);
 		if (!train->result.checkpoint)
@@ -191,7 +193,7 @@ static int prepare_resumed_run(struct train *train, struct error *err)
 	/* Copies on several nodes are the same to the last byte. */
 	return rc ? rc
 		  : comm_broadcast_on_host(train->comm, train->queue, train->state.data,
-			       sizeof train->state.data, 0, err);
+					   sizeof train->state.data, 0, err);
 }
 
 /* Weights of a checkpoint, or new ones, on all ranks. Collective. */
@@ -215,7 +217,8 @@ static int load_variables(struct train *train, struct variables *variables, stru
 		rc = device_executor_grad_scaler(
 			train->executor,
 			&(struct grad_scaler_state){.scale = (float)train->state.scale,
-					     .growth_tracker = (int32_t)train->state.growth_tracker},
+						    .growth_tracker =
+							    (int32_t)train->state.growth_tracker},
 			NULL, err);
 	if (rc)
 		return rc;
@@ -234,8 +237,9 @@ static int load_variables(struct train *train, struct variables *variables, stru
  * file is missing, or older. Collective. */
 static int finish_model(struct train *train, struct error *err)
 {
-	double missing[1] = {!train->comm->rank && train->result.checkpoint &&
-			     !checkpoint_dir_model_is_newer(train->options->ckpt, train->state.step)};
+	double missing[1] = {
+		!train->comm->rank && train->result.checkpoint &&
+		!checkpoint_dir_model_is_newer(train->options->ckpt, train->state.step)};
 	int rc = comm_reduce_on_host(train->comm, train->queue, missing, 1, COMM_MAX, err);
 
 	if (missing[0] > 0)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/run/eval.h"
 
-
 #include "base/clock.h"
 #include "train/run/heartbeat.h"
 
@@ -48,9 +47,9 @@ static int run_own(struct feed *feed, const void *resident, struct device_execut
 	return rc;
 }
 
-int eval_run(struct feed *feed, const void *resident, struct device_executor *executor, struct comm *comm,
-	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
-	     struct error *err)
+int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
+	     struct comm *comm, struct device_queue *queue, struct stop *stop,
+	     struct eval_result *out, struct error *err)
 {
 	struct executor_totals totals = {0};
 	int64_t faults = feed_faults(feed);
@@ -62,9 +61,12 @@ int eval_run(struct feed *feed, const void *resident, struct device_executor *ex
 		rc = device_executor_read(executor, &totals, err);
 	if (rc)
 		return rc;
-	double sums[6] = {totals.loss_sum,	(double)totals.samples,
-			  (double)totals.top1,	(double)totals.top5,
-			  (double)(feed_faults(feed) - faults), stopped};
+	double sums[6] = {totals.loss_sum,
+			  (double)totals.samples,
+			  (double)totals.top1,
+			  (double)totals.top5,
+			  (double)(feed_faults(feed) - faults),
+			  stopped};
 
 	rc = comm_reduce_on_host(comm, queue, sums, 6, COMM_SUM, err);
 	if (!rc)

@@ -20,10 +20,11 @@ struct eval_result {
 };
 
 /* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
- * counts up. resident: the feed's data set in device memory, or NULL. executor: one without training for the feed's batches. Collective. -ERR_DATA when no
- * sample could be decoded. stop: asked before each batch, whether to break it off. */
-int eval_run(struct feed *feed, const void *resident, struct device_executor *executor, struct comm *comm,
-	     struct device_queue *queue, struct stop *stop, struct eval_result *out,
-	     struct error *err);
+ * counts up. resident: the feed's data set in device memory, or NULL. executor: one without
+ * training for the feed's batches. Collective. -ERR_DATA when no sample could be decoded. stop:
+ * asked before each batch, whether to break it off. */
+int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
+	     struct comm *comm, struct device_queue *queue, struct stop *stop,
+	     struct eval_result *out, struct error *err);
 
 #endif

@@ -43,8 +43,8 @@ void train_note(const struct train *train, const char *format, ...)
 
 /* ---- one step, and what follows on it ---- */
 
-/* What has to be done after the update that ends here, before steps go on: an evaluation. Before the
- * first one is timed, as long as training on its samples. */
+/* What has to be done after the update that ends here, before steps go on: an evaluation. Before
+ * the first one is timed, as long as training on its samples. */
 static double seconds_of_eval_after(const struct train *train, int64_t position)
 {
 	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
@@ -74,13 +74,13 @@ static double seconds_until_votes(const struct train *train)
 /* One batch of this rank, of an update that has update samples, done of them before it. *count: how
  * many samples all ranks took. */
 static int run_micro_batch(struct train *train, int64_t update, int64_t done, int64_t *count,
-		      struct error *err)
+			   struct error *err)
 {
 	struct batch *batch;
 	double steps = (double)(train->state.step - train->first_step);
 
 	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
-	     "waits for its batch");
+			      "waits for its batch");
 	double begin = clock_now_s();
 	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
 
@@ -107,12 +107,12 @@ static int run_micro_batch(struct train *train, int64_t update, int64_t done, in
 		.last = done + *count >= update,
 	};
 
-	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update, train->state.step + 1,
-	     "computes");
+	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update,
+			      train->state.step + 1, "computes");
 	if (input.last)
-		input.vote = stop_wanted(&train->stop,
-					 seconds_of_eval_after(train, train->state.position + update) +
-						 seconds_until_votes(train));
+		input.vote = stop_wanted(
+			&train->stop, seconds_of_eval_after(train, train->state.position + update) +
+					      seconds_until_votes(train));
 
 	return device_executor_run(train->executor, &input, err);
 }
@@ -149,7 +149,8 @@ static int run_update(struct train *train, struct error *err)
 	if (rc)
 		return rc;
 	train->state.step++;
-	train_heartbeat_write((double)(train->state.step - train->first_step), train->state.step, "done");
+	train_heartbeat_write((double)(train->state.step - train->first_step), train->state.step,
+			      "done");
 	train->state.position += update;
 	train->interval_samples += update;
 	train->interval_steps++;
@@ -236,7 +237,8 @@ static int end_epoch(struct train *train, struct error *err)
 	train->state.epoch++;
 	train->state.position = 0;
 	due = due || train_is_best(train);
-	train->saved_step = -1; /* a run that stopped before its evaluation was saved as it was then */
+	train->saved_step =
+		-1; /* a run that stopped before its evaluation was saved as it was then */
 	return due ? save_checkpoint(train, err) : 0;
 }
 
@@ -347,7 +349,7 @@ static void init_stop(struct train *train)
 	double bytes = 4.0 * (2.0 * (double)train->buckets.total + train->graph->buffer_total);
 
 	stop_init(&train->stop, options->stop_file, !train->place->local_rank,
-		   train->comm->rank ? 0 : options->end_time);
+		  train->comm->rank ? 0 : options->end_time);
 	stop_record_save(&train->stop, bytes / SAVE_BYTES_S);
 	train->stop.enabled = options->ckpt != NULL;
 }

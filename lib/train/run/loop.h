@@ -33,10 +33,10 @@ struct train_options {
 	int accumulate;		 /* batches of each rank that make one update, which is a step */
 	double lr, momentum, weight_decay;
 	bool nesterov;
-	bool decay_vectors;	  /* weight decay on biases and batch norm, too */
-	struct schedule schedule; /* its lr and epochs are not the options' */
-	bool schedule_set;	  /* else the model's own */
-	double smoothing;	  /* of labels, in training */
+	bool decay_vectors;			    /* weight decay on biases and batch norm, too */
+	struct schedule schedule;		    /* its lr and epochs are not the options' */
+	bool schedule_set;			    /* else the model's own */
+	double smoothing;			    /* of labels, in training */
 	bool direct, tf32, deterministic, no_graph; /* executor_request's */
 	enum precision precision;
 	enum loss_kind loss;
@@ -46,17 +46,17 @@ struct train_options {
 	enum save_unit save_unit;
 	int64_t save_every; /* steps, epochs or milliseconds */
 	bool save_set;
-	int64_t keep;			/* newest checkpoints; 0: all */
+	int64_t keep; /* newest checkpoints; 0: all */
 	bool keep_set;
-	bool take_over;			/* ckpt, whoever owns it */
-	const struct owner_identity *self;	/* who we are; NULL: no job */
-	const char *log_order;		/* folder for the sample numbers as they are taken, or NULL */
-	bool nan_continues; /* a loss that is not finite does not end it */
-	int image_size;	    /* of files of any size; 0: 224 */
-	bool strict_data;   /* a sample that cannot be decoded ends it */
-	int workers;	    /* threads that make batches; negative: what fits the data */
-	int cores;	    /* of this rank, as far as somebody said; 0: not known */
-	int timeout_ms;	    /* of every wait for other ranks */
+	bool take_over;			   /* ckpt, whoever owns it */
+	const struct owner_identity *self; /* who we are; NULL: no job */
+	const char *log_order; /* folder for the sample numbers as they are taken, or NULL */
+	bool nan_continues;    /* a loss that is not finite does not end it */
+	int image_size;	       /* of files of any size; 0: 224 */
+	bool strict_data;      /* a sample that cannot be decoded ends it */
+	int workers;	       /* threads that make batches; negative: what fits the data */
+	int cores;	       /* of this rank, as far as somebody said; 0: not known */
+	int timeout_ms;	       /* of every wait for other ranks */
 	bool evaluate;
 	const char *stop_file; /* BERTH_STOP_FILE: where it appears the run stops; or NULL */
 	int64_t end_time;      /* of the job, Unix seconds; 0: not known */
@@ -84,8 +84,8 @@ struct train_result {
 	double acc1, acc5;	    /* per cent */
 	double images_per_s;	    /* over all ranks, evaluations left out */
 	bool resumed;
-	bool stopped;	    /* before its end, with a checkpoint */
-	char stop_why[160]; /* rank 0's word */
+	bool stopped;		    /* before its end, with a checkpoint */
+	char stop_why[160];	    /* rank 0's word */
 	char *checkpoint, *metrics; /* or NULL */
 };
 void train_result_free(struct train_result *result);
@@ -100,8 +100,8 @@ int train_defaults(struct train_options *options, struct error *err);
  * where they are logged or weights saved, so that no step waits for it. After an error the other
  * ranks are told to give up where the comm can. err->text is empty where another rank has said the
  * same. Where there is a folder for checkpoints it stops with one (out->stopped), after a step or
- * within an evaluation, when a signal that stop_catch_signals caught has come to any rank, stop_file
- * has appeared, or end_time is near. */
+ * within an evaluation, when a signal that stop_catch_signals caught has come to any rank,
+ * stop_file has appeared, or end_time is near. */
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err);
 

@@ -44,33 +44,33 @@ struct train {
 	void *resident, *val_resident; /* device memory: the data sets, or NULL */
 
 	struct train_state state;
-	int64_t first_step;	       /* where it began */
+	int64_t first_step; /* where it began */
 	struct stop stop;
-	bool stopped; /* all ranks have agreed to stop here */
-	bool gave_up; /* all ranks have agreed that one of them could not begin */
+	bool stopped;		       /* all ranks have agreed to stop here */
+	bool gave_up;		       /* all ranks have agreed that one of them could not begin */
 	int64_t last_step, last_epoch; /* where it ends; last_epoch from 1 */
-	int batch;	/* of a rank, at once; the options' unless a checkpoint's updates are kept */
+	int batch; /* of a rank, at once; the options' unless a checkpoint's updates are kept */
 	int64_t update; /* samples of an update, over all ranks */
 	int64_t first_nonfinite_step, saved_step;
 	double saved_at_s; /* rank 0: when the last checkpoint was begun; begins with the run */
-	bool save_is_due;   /* for the next one, by rank 0's clock; the same on all ranks */
+	bool save_is_due;  /* for the next one, by rank 0's clock; the same on all ranks */
 	bool nonfinite_reported;
 	double loss;
 
-	bool writes;  /* this rank keeps checkpoints; of several nodes without a common folder */
-	int writers;  /* one each */
-	int root;     /* the rank that has what the run begins with */
+	bool writes; /* this rank keeps checkpoints; of several nodes without a common folder */
+	int writers; /* one each */
+	int root;    /* the rank that has what the run begins with */
 	struct owner *owner;   /* of ranks that write */
 	struct writer *writer; /* the same */
 	char *resumed_from;    /* where root read it; NULL: nowhere */
-	double best_acc1; /* of what was saved or is being, by this run and those before; negative:
-			   * none. Rank 0's counts, as it alone knows of a write that failed. */
+	double best_acc1;  /* of what was saved or is being, by this run and those before; negative:
+			    * none. Rank 0's counts, as it alone knows of a write that failed. */
 	double best_saved; /* of what was saved */
-	int64_t evaluated_step; /* what result's acc1 is of; -1: none */
-	double stall_s, snapshot_s, write_s; /* the last save: all that training stood still; of that
-					      * what there is always; the write beside it */
-	struct error save_error; /* of the last write, code 0: it is well */
-	struct error skip_error; /* why the last save was not begun, code 0: it was */
+	int64_t evaluated_step;		     /* what result's acc1 is of; -1: none */
+	double stall_s, snapshot_s, write_s; /* the last save: all that training stood still; of
+					      * that what there is always; the write beside it */
+	struct error save_error;	     /* of the last write, code 0: it is well */
+	struct error skip_error;	     /* why the last save was not begun, code 0: it was */
 	bool save_wait_reported, save_ends;
 	int sample_log_fd; /* --log-order; -1: none */
 
@@ -113,8 +113,8 @@ int train_ready(struct train *train, int rc, struct error *err);
 int train_begin(struct train *train, struct error *err);
 /* Find out which ranks write: sets writes and writers. Makes the folder. Collective. */
 int train_find_writers(struct train *train, struct error *err);
-/* Ranks that write: make the folder, own it, tidy it up, start what writes. The others wait for them,
- * however long it takes. Collective. */
+/* Ranks that write: make the folder, own it, tidy it up, start what writes. The others wait for
+ * them, however long it takes. Collective. */
 int train_open_checkpoint_dir(struct train *train, struct error *err);
 /* Load what the run goes on from, on root: sets root, resumed_from and state. Collective. */
 int train_load_weights(struct train *train, struct variables *variables, struct error *err);
@@ -126,8 +126,9 @@ int train_sample_log_write(struct train *train, int64_t position, int64_t count,
  * nothing is saved that was not asked for. The same on all ranks. */
 bool train_is_best(const struct train *train);
 /* Begin a checkpoint of this step (last: model.safetensors, too): takes the snapshot, the writing
- * goes on beside the training. A write that fails is told by train_report_finished_save and keeps the checkpoint
- * before; the run goes on. Every rank calls it; waits for a write that is still under way. */
+ * goes on beside the training. A write that fails is told by train_report_finished_save and keeps
+ * the checkpoint before; the run goes on. Every rank calls it; waits for a write that is still
+ * under way. */
 int train_save(struct train *train, bool last, struct error *err);
 /* Tell what became of a write, if one has ended. -ERR_OUTPUT: the folder is another job's now. */
 int train_report_finished_save(struct train *train, struct error *err);

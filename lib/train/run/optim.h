@@ -12,7 +12,8 @@
 struct optim {
 	struct device_queue *queue;
 	size_t count, buffer_count;
-	float *weights, *gradients, *momentum; /* gradients: one element more, for executor_request.vote */
+	float *weights, *gradients,
+		*momentum;	/* gradients: one element more, for executor_request.vote */
 	bool gradients_of_comm; /* not ours to free */
 	float *buffers;		/* NULL where the graph has none */
 };

@@ -47,7 +47,7 @@ static bool save_interval_has_passed(const struct train *train)
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
 static int reduce_interval(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
-		 struct error *err)
+			   struct error *err)
 {
 	struct executor_totals totals;
 	/* Before the GPU is waited for. */
@@ -68,8 +68,8 @@ static int reduce_interval(struct train *train, struct metrics_row *row, struct 
 	gpu_reading_pack(gpu, max + 4);
 	rc = comm_reduce_on_host(train->comm, train->queue, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_reduce_on_host(train->comm, train->queue, max, 4 + GPU_READING_VALUES, COMM_MAX,
-				err);
+		rc = comm_reduce_on_host(train->comm, train->queue, max, 4 + GPU_READING_VALUES,
+					 COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "agreeing on the loss of step %" PRId64,
 				    train->state.step);
@@ -165,7 +165,7 @@ static void store_evaluation(struct train *train, const struct metrics_row *row)
 }
 
 static void report_evaluation(const struct train *train, const struct metrics_row *row,
-			   const struct eval_result *result)
+			      const struct eval_result *result)
 {
 	if (row->acc1 >= 0)
 		train_note(train,
@@ -188,8 +188,8 @@ int train_evaluate(struct train *train, struct error *err)
 	int rc = optim_broadcast_buffers(&train->optim, train->comm, err);
 
 	if (!rc)
-		rc = eval_run(train->val_feed, train->val_resident, train->val_executor, train->comm, train->queue,
-			      &train->stop, &result, err);
+		rc = eval_run(train->val_feed, train->val_resident, train->val_executor,
+			      train->comm, train->queue, &train->stop, &result, err);
 
 	train->stopped |= !rc && result.stopped;
 	if (rc || result.stopped)
@@ -219,5 +219,5 @@ int train_evaluate(struct train *train, struct error *err)
 	/* Rank 0 may have learnt that the best one before was not saved. */
 	return rc ? rc
 		  : comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1,
-			       sizeof train->best_acc1, 0, err);
+					   sizeof train->best_acc1, 0, err);
 }

@@ -66,14 +66,16 @@ static uint32_t fingerprint_of(const struct train_state *state, const struct var
 	const int64_t place[] = {state->step, state->epoch, state->position, (int64_t)state->seed};
 	uint32_t fingerprint = crc32c(0, place, sizeof place);
 
-	fingerprint = crc32c(fingerprint, variables->weights, variables->weight_count * sizeof(float));
-	fingerprint = crc32c(fingerprint, variables->momentum, variables->weight_count * sizeof(float));
+	fingerprint =
+		crc32c(fingerprint, variables->weights, variables->weight_count * sizeof(float));
+	fingerprint =
+		crc32c(fingerprint, variables->momentum, variables->weight_count * sizeof(float));
 	return crc32c(fingerprint, variables->buffers, variables->buffer_count * sizeof(float));
 }
 
 /* Load the newest whole one of at most step bound. */
 static int load_newest_up_to(struct train *train, struct replica *replica, int64_t bound,
-		   struct variables *variables, struct error *err)
+			     struct variables *variables, struct error *err)
 {
 	while (replica->next < replica->count) {
 		int64_t step = replica->steps[replica->next++];
@@ -109,7 +111,8 @@ static int list_replica(struct train *train, struct replica *replica, struct err
 	const struct checkpoint_sink sink = {train, note_skipped};
 	struct error failure = {0};
 
-	replica->steps = checkpoint_dir_resume_order(train->options->ckpt, &sink, &replica->count, &failure);
+	replica->steps =
+		checkpoint_dir_resume_order(train->options->ckpt, &sink, &replica->count, &failure);
 	if (replica->steps)
 		return 0;
 	*err = failure;
@@ -117,8 +120,8 @@ static int list_replica(struct train *train, struct replica *replica, struct err
 }
 
 /* The least and the most of all ranks that take part; false where none does. Collective. */
-static int reduce_min_max(struct train *train, bool participates, double value, double *min, double *max,
-		struct error *err)
+static int reduce_min_max(struct train *train, bool participates, double value, double *min,
+			  double *max, struct error *err)
 {
 	double values[2] = {participates ? -value : -INFINITY, participates ? value : -INFINITY};
 	int rc = comm_reduce_on_host(train->comm, train->queue, values, 2, COMM_MAX, err);
@@ -128,8 +131,8 @@ static int reduce_min_max(struct train *train, bool participates, double value, 
 	return rc;
 }
 
-/* The newest that all have which have one at all; *step -1: there is no such. *newest: the newest of
- * any. Collective. */
+/* The newest that all have which have one at all; *step -1: there is no such. *newest: the newest
+ * of any. Collective. */
 static int agree_on_step(struct train *train, struct replica *replica, struct variables *variables,
 			 int64_t *step, int64_t *newest, struct error *err)
 {
@@ -149,7 +152,8 @@ static int agree_on_step(struct train *train, struct replica *replica, struct va
 		if (*newest < 0)
 			*newest = (int64_t)max;
 		if (min == max) {
-			rc = reduce_min_max(train, participates, replica->fingerprint, &fingerprint_min, &fingerprint_max, err);
+			rc = reduce_min_max(train, participates, replica->fingerprint,
+					    &fingerprint_min, &fingerprint_max, err);
 			if (rc || fingerprint_min == fingerprint_max) {
 				*step = (int64_t)max;
 				break;
@@ -211,5 +215,6 @@ int train_load_weights(struct train *train, struct variables *variables, struct 
 
 	if (train->writers > 1 && options->ckpt && !strcmp(options->resume, "auto"))
 		return load_from_replicas(train, variables, err);
-	return train_ready(train, train->comm->rank ? 0 : load_from_directory(train, variables, err), err);
+	return train_ready(train,
+			   train->comm->rank ? 0 : load_from_directory(train, variables, err), err);
 }

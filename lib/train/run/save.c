@@ -42,7 +42,8 @@ static int acquire_directory(struct opening *opening, struct error *err)
 {
 	struct train *train = opening->train;
 	const struct train_options *options = train->options;
-	static const struct owner_identity nobody = {.scheduler = "", .job = "", .predecessors = ""};
+	static const struct owner_identity nobody = {
+		.scheduler = "", .job = "", .predecessors = ""};
 	const struct owner_request request = {
 		.directory = options->ckpt,
 		.self = options->self ? options->self : &nobody,
@@ -80,7 +81,8 @@ static int start_writer(struct train *train, struct error *err)
 	int rc = writer_new(&request, &train->writer, err);
 
 	if (!rc &&
-	    checkpoint_dir_has_space(request.directory, checkpoint_size(train->graph, &train->buckets), &space)) {
+	    checkpoint_dir_has_space(request.directory,
+				     checkpoint_size(train->graph, &train->buckets), &space)) {
 		checkpoint_dir_explain_full(request.directory, request.keep, &space);
 		note_from_rank(train, space.text);
 	}
@@ -321,7 +323,8 @@ int train_wait_for_saves(struct train *train, struct error *err)
 		rc = 0;
 	}
 	failed[0] = -(double)rc;
-	agreed = comm_reduce_on_host(train->comm, train->queue, failed, 1, COMM_MAX, rc ? NULL : err);
+	agreed = comm_reduce_on_host(train->comm, train->queue, failed, 1, COMM_MAX,
+				     rc ? NULL : err);
 	if (rc || agreed)
 		return rc ? rc : agreed;
 	if (failed[0] <= 0)

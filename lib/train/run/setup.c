@@ -100,7 +100,8 @@ static int drop_duplicate_error(struct train *train, int first, int rc, struct e
 
 	if (own && first == train->comm->rank)
 		reported = *own;
-	if (comm_broadcast_on_host(train->comm, train->queue, &reported, sizeof reported, first, NULL))
+	if (comm_broadcast_on_host(train->comm, train->queue, &reported, sizeof reported, first,
+				   NULL))
 		return rc;
 	if (!own || first == train->comm->rank)
 		return rc;
@@ -174,8 +175,7 @@ static void report_settings(const struct train *train)
 	if (train->place->size > 1)
 		snprintf(ranks, sizeof ranks, " on each of %d ranks", train->place->size);
 	train_note(train, "batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
-		   options->batch, ranks,
-		   options->lr, options->momentum, options->weight_decay,
+		   options->batch, ranks, options->lr, options->momentum, options->weight_decay,
 		   schedule_name(options->schedule.kind));
 	if (!options->ckpt)
 		train_note(train, "note: without --ckpt nothing is saved");

@@ -58,8 +58,8 @@ static void *signal_thread(void *unused)
 	return NULL;
 }
 
-/* In a thread that does nothing else. oneDNN's generated code has other things in the register of the
- * stack: a handler that runs on top of it writes into the heap. */
+/* In a thread that does nothing else. oneDNN's generated code has other things in the register of
+ * the stack: a handler that runs on top of it writes into the heap. */
 void stop_catch_signals(const char *file)
 {
 	struct sigaction action = {.sa_handler = handle_signal, .sa_flags = SA_RESTART};
@@ -172,12 +172,14 @@ void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_
 		break;
 	case STOP_FILE:
 		snprintf(text, size,
-			 stop->stale_file ? "the stop file %s was there when the training began" : "the stop file appeared",
+			 stop->stale_file ? "the stop file %s was there when the training began"
+					  : "the stop file appeared",
 			 stop->file ? stop->file : "");
 		break;
 	case STOP_TIME:
 		snprintf(text, size,
-			 "the job's time is over in %.0f s (needed: a step %.2f s, a checkpoint %.2f s)",
+			 "the job's time is over in %.0f s (needed: a step %.2f s, a checkpoint "
+			 "%.2f s)",
 			 fmax(0, stop->end_s - clock_now_s()), stop->step_s, stop->save_s);
 		break;
 	default:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Does a run have to stop before its end, with a checkpoint: a signal, a file, the job's time?
  *
- * A rank that wants to stop votes so in the reduction of its next step (device.h, executor_request.vote),
- * and all ranks stop after that step. */
+ * A rank that wants to stop votes so in the reduction of its next step (device.h,
+ * executor_request.vote), and all ranks stop after that step. */
 #ifndef BERTH_TRAIN_RUN_STOP_H
 #define BERTH_TRAIN_RUN_STOP_H
 
@@ -14,20 +14,22 @@
 enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM };
 
 struct stop {
-	bool enabled;	    /* there is a folder for checkpoints */
-	bool polls_file;	    /* this rank looks for file (one a node does) */
-	bool stale_file;	    /* file was there when the training began */
-	const char *file;   /* BERTH_STOP_FILE, or NULL; borrowed */
-	double end_s;	    /* monotonic time of the job's end; INFINITY: not known, or another rank's matter */
+	bool enabled;	  /* there is a folder for checkpoints */
+	bool polls_file;  /* this rank looks for file (one a node does) */
+	bool stale_file;  /* file was there when the training began */
+	const char *file; /* BERTH_STOP_FILE, or NULL; borrowed */
+	double end_s;	  /* monotonic time of the job's end; INFINITY: not known, or another rank's
+			     matter */
 	double step_s, save_s, eval_s; /* the longest so far; at first estimates */
-	double polled_s;    /* when file was looked for */
+	double polled_s;	       /* when file was looked for */
 	enum stop_cause cause;
 };
 
-/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. A thread
- * of its own takes them; the calling one and those that it begins from here on block them. But where
- * file (BERTH_STOP_FILE, may be NULL; must outlive the process) says "failed", another rank has
- * failed and nothing can be agreed on any longer: then SIGTERM ends the process as ever. */
+/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. A
+ * thread of its own takes them; the calling one and those that it begins from here on block them.
+ * But where file (BERTH_STOP_FILE, may be NULL; must outlive the process) says "failed", another
+ * rank has failed and nothing can be agreed on any longer: then SIGTERM ends the process as ever.
+ */
 void stop_catch_signals(const char *file);
 /* Which of them has come; STOP_NOT. */
 enum stop_cause stop_signalled(void);
@@ -36,8 +38,8 @@ enum stop_cause stop_signalled(void);
 void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time);
 
 /* Does this rank want to stop after the next step? more_s: what else must be done before the next
- * chance (an evaluation). Looks at the clock, and for the file twice a second. Once yes, always yes;
- * cause says why. */
+ * chance (an evaluation). Looks at the clock, and for the file twice a second. Once yes, always
+ * yes; cause says why. */
 bool stop_wanted(struct stop *stop, double more_s);
 /* Within work that steps do not interrupt. */
 bool stop_wanted_now(struct stop *stop);

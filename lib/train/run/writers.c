@@ -27,9 +27,10 @@ static int barrier(struct train *train, struct error *err)
 }
 
 static int marker_path(const struct train *train, uint64_t number, int rank, char **path,
-		     struct error *err)
+		       struct error *err)
 {
-	if (asprintf(path, "%s/" MARKER "%016" PRIx64 ".%d", train->options->ckpt, number, rank) >= 0)
+	if (asprintf(path, "%s/" MARKER "%016" PRIx64 ".%d", train->options->ckpt, number, rank) >=
+	    0)
 		return 0;
 	*path = NULL;
 	return error_memory(err, "a file's name");

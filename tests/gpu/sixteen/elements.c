@@ -208,12 +208,18 @@ static struct numbers pool_input(struct lab *lab, size_t count)
 static void maxpool_case(struct lab *lab, const struct pool_case *pc)
 {
 	const struct op_attributes window = {pc->kernel, pc->stride, pc->pad};
-	struct kernel_pool p = {pc->n, pc->h, pc->w, pc->c,
+	struct kernel_pool p = {pc->n,
+				pc->h,
+				pc->w,
+				pc->c,
 				.out_h = (int)op_side(pc->h, &window),
 				.out_w = (int)op_side(pc->w, &window),
-				.kernel = pc->kernel, .stride = pc->stride, .pad = pc->pad,
+				.kernel = pc->kernel,
+				.stride = pc->stride,
+				.pad = pc->pad,
 				.add = pc->add};
-	size_t from = (size_t)(p.n * p.h * p.w * p.c), count = (size_t)(p.n * p.out_h * p.out_w * p.c);
+	size_t from = (size_t)(p.n * p.h * p.w * p.c),
+	       count = (size_t)(p.n * p.out_h * p.out_w * p.c);
 	struct numbers x, y, dy, dx;
 	struct exact *exact;
 	double *expected = calloc(count, sizeof *expected);
@@ -255,7 +261,8 @@ static void avgpool_case(struct lab *lab, const struct pool_case *pc)
 	y = lab_result(lab, count, true, false);
 	dx = lab_result(lab, from, true, pc->add);
 
-	const struct kernel_pool p = {pc->n, pc->h, pc->w, pc->c, .x = x.memory, .y = y.memory,
+	const struct kernel_pool p = {pc->n,	       pc->h,		pc->w,
+				      pc->c,	       .x = x.memory,	.y = y.memory,
 				      .dy = dy.memory, .dx = dx.memory, .add = pc->add};
 
 	kernel_avgpool(&lab->config, &p);

@@ -73,7 +73,7 @@ static void write_one(const struct lab *lab, void *to, double value, bool sixtee
 {
 	float narrow = (float)value;
 	uint16_t bits = lab->config.number == NUMBER_F16 ? f16_of_f32(narrow).bits
-						     : bf16_of_f32(narrow).bits;
+							 : bf16_of_f32(narrow).bits;
 
 	if (sixteen)
 		memcpy(to, &bits, sizeof bits);
@@ -89,7 +89,7 @@ static double read_one(const struct lab *lab, const void *from, bool sixteen)
 	if (sixteen) {
 		memcpy(&bits, from, sizeof bits);
 		value = lab->config.number == NUMBER_F16 ? f32_of_f16((struct f16){bits})
-						     : f32_of_bf16((struct bf16){bits});
+							 : f32_of_bf16((struct bf16){bits});
 	} else {
 		memcpy(&value, from, sizeof value);
 	}

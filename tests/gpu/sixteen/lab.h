@@ -2,15 +2,15 @@
 /* Ops of the CUDA device in 16 bits, each alone, by the calls that its steps make (cuda.h,
  * kernels.h): the memory of one case, and what is right.
  *
- * What is right: float64 sums on the host of the very numbers of 16 bits (or float32) that the device
- * was given. How far a result may be off is the forward error of a sum of products (Higham, Accuracy
- * and Stability of Numerical Algorithms, 2nd ed., 3.1 and 2.2): products of 16-bit numbers are exact
- * in float32; a float32 sum of n terms errs like a random walk of n roundings (Higham and Mary, SIAM J.
- * Sci. Comput. 41(5), 2019), of which 8 deviations are allowed, as in ops_support.c; and writing the
- * result in 16 bits adds one unit roundoff u of it (fp16 2^-11, bf16 2^-8):
- *   |seen - exact| <= u (|exact| + rounded) + 8 sqrt(n + 1) 2^-24 (sum of |terms|) + least
- * rounded: what is written in 16 bits on the way, as y before its bias is added; least: half the
- * distance of the type's smallest numbers. Results in float32 have 2^-24 in u's place. */
+ * What is right: float64 sums on the host of the very numbers of 16 bits (or float32) that the
+ * device was given. How far a result may be off is the forward error of a sum of products (Higham,
+ * Accuracy and Stability of Numerical Algorithms, 2nd ed., 3.1 and 2.2): products of 16-bit numbers
+ * are exact in float32; a float32 sum of n terms errs like a random walk of n roundings (Higham and
+ * Mary, SIAM J. Sci. Comput. 41(5), 2019), of which 8 deviations are allowed, as in ops_support.c;
+ * and writing the result in 16 bits adds one unit roundoff u of it (fp16 2^-11, bf16 2^-8): |seen -
+ * exact| <= u (|exact| + rounded) + 8 sqrt(n + 1) 2^-24 (sum of |terms|) + least rounded: what is
+ * written in 16 bits on the way, as y before its bias is added; least: half the distance of the
+ * type's smallest numbers. Results in float32 have 2^-24 in u's place. */
 #ifndef BERTH_TESTS_GPU_LAB_H
 #define BERTH_TESTS_GPU_LAB_H
 
@@ -60,8 +60,8 @@ double lab_rounded(const struct lab *lab, double value, bool sixteen);
 void lab_case(struct lab *lab, const char *name);
 void lab_clear(struct lab *lab);
 
-/* Random numbers of -1 to 1; given ones, rounded; a result full of NaNs, or with add of random numbers
- * that are added to. Each has a guard behind it. */
+/* Random numbers of -1 to 1; given ones, rounded; a result full of NaNs, or with add of random
+ * numbers that are added to. Each has a guard behind it. */
 struct numbers lab_random(struct lab *lab, size_t count, bool sixteen);
 struct numbers lab_given(struct lab *lab, size_t count, bool sixteen, const double *values);
 struct numbers lab_result(struct lab *lab, size_t count, bool sixteen, bool add);

@@ -33,7 +33,8 @@ static struct weight weight_new(struct lab *lab, int outputs, int c, int inner, 
 	w.master = lab_random(lab, (size_t)(outputs * c * inner), false);
 	w.copy = lab_result(lab, count, true, false);
 
-	const struct kernel_weight list = {w.master.memory, w.copy.memory, outputs, c, inner, padded};
+	const struct kernel_weight list = {w.master.memory, w.copy.memory, outputs, c,
+					   inner,	    padded};
 
 	kernel_weights(&lab->config, lab_bytes(lab, sizeof list, &list), 1);
 	lab_done(lab, 0, NULL);
@@ -166,8 +167,13 @@ static struct numbers images(struct lab *lab, const struct conv_shape *s, int pa
 	size_t plane = (size_t)(s->h * s->w), c = (size_t)s->c, all = (size_t)padded;
 	struct numbers raw = lab_random(lab, (size_t)s->n * c * plane, false);
 	struct numbers x = lab_result(lab, (size_t)s->n * plane * all, true, false);
-	const struct kernel_input call = {.raw = raw.memory, .out = x.memory, .n = s->n, .c = s->c,
-					  .h = s->h, .w = s->w, .padded = padded};
+	const struct kernel_input call = {.raw = raw.memory,
+					  .out = x.memory,
+					  .n = s->n,
+					  .c = s->c,
+					  .h = s->h,
+					  .w = s->w,
+					  .padded = padded};
 	double *expected = calloc(x.count, sizeof *expected);
 
 	kernel_input(&lab->config, &call);
@@ -211,8 +217,9 @@ static bool conv_run(struct lab *lab, const struct convolution *conv, struct con
 				     room->y.memory, room->sums.memory, NULL, workspace, &err);
 
 	if (!rc)
-		rc = convolution_back_weights(conv, lab->config.stream, room->x.memory, room->dy.memory,
-					      room->dw.memory, false, NULL, workspace, &err);
+		rc = convolution_back_weights(conv, lab->config.stream, room->x.memory,
+					      room->dy.memory, room->dw.memory, false, NULL,
+					      workspace, &err);
 	if (!rc && room->dx.memory)
 		rc = convolution_back_input(conv, lab->config.stream, room->w.copy.memory,
 					    room->dy.memory, room->dx.memory, add, NULL, workspace,
@@ -268,7 +275,8 @@ static void conv_case(struct lab *lab, const struct conv_case *cc)
 	convolution_free(conv);
 }
 
-/* Shapes of the models; tune: by time, cuDNN's graph API too, else by the legacy API's heuristics. */
+/* Shapes of the models; tune: by time, cuDNN's graph API too, else by the legacy API's heuristics.
+ */
 static const struct conv_case conv_cases[] = {
 	{{3, 32, 6, 5, 16, 1, 1, 0}, 32, false, false, false, "conv 1x1"},
 	{{3, 32, 6, 5, 16, 1, 1, 0}, 32, true, true, true, "conv 1x1, tuned, added"},
@@ -327,10 +335,16 @@ static void linear_exact(struct lab *lab, const struct linear_room *room, bool a
 
 static void linear_case(struct lab *lab, const struct linear_case *lc)
 {
-	struct linear_room room = {lc->n, lc->c * lc->inner, lc->outputs, .in_place = lc->inner == 1};
-	const struct layer_rules rules = {.number = lab->config.number, .direct = true, .train = true,
-					  .deterministic = true, .dx = true, .add_dx = lc->add};
-	const struct cuda_linear_shape shape = {room.n, room.inputs, room.outputs, room.in_place, 16};
+	struct linear_room room = {lc->n, lc->c * lc->inner, lc->outputs,
+				   .in_place = lc->inner == 1};
+	const struct layer_rules rules = {.number = lab->config.number,
+					  .direct = true,
+					  .train = true,
+					  .deterministic = true,
+					  .dx = true,
+					  .add_dx = lc->add};
+	const struct cuda_linear_shape shape = {room.n, room.inputs, room.outputs, room.in_place,
+						16};
 	size_t x = (size_t)(room.n * room.inputs), y = (size_t)(room.n * room.outputs);
 	void *workspace;
 	struct cuda_linear *linear = NULL;
@@ -347,14 +361,16 @@ static void linear_case(struct lab *lab, const struct linear_case *lc)
 	workspace = lab_bytes(lab, LINEAR_WORKSPACE, NULL);
 	rc = cuda_linear_new(lab->cuda, lc->name, &shape, &rules, &linear, &err);
 	if (!rc)
-		rc = cuda_linear_forward(linear, lab->config.stream, room.x.memory, room.w.copy.memory,
-				    room.y.memory, workspace, &err);
+		rc = cuda_linear_forward(linear, lab->config.stream, room.x.memory,
+					 room.w.copy.memory, room.y.memory, workspace, &err);
 	if (!rc)
-		rc = cuda_linear_back_weights(linear, lab->config.stream, room.x.memory, room.dy.memory,
-					 room.dw.memory, room.in_place && lc->add, workspace, &err);
+		rc = cuda_linear_back_weights(linear, lab->config.stream, room.x.memory,
+					      room.dy.memory, room.dw.memory,
+					      room.in_place && lc->add, workspace, &err);
 	if (!rc)
-		rc = cuda_linear_back_input(linear, lab->config.stream, room.w.copy.memory, room.dy.memory,
-				       room.dx.memory, lc->add, workspace, &err);
+		rc = cuda_linear_back_input(linear, lab->config.stream, room.w.copy.memory,
+					    room.dy.memory, room.dx.memory, lc->add, workspace,
+					    &err);
 	if (lab_done(lab, rc, &err)) {
 		linear_exact(lab, &room, lc->add);
 		if (!room.in_place)

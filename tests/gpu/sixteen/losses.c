@@ -21,8 +21,7 @@ struct loss_room {
 };
 
 /* One sample's cross-entropy. */
-static void entropy_exact(const struct loss_room *room, int n, struct exact *loss,
-			  struct exact *dx)
+static void entropy_exact(const struct loss_room *room, int n, struct exact *loss, struct exact *dx)
 {
 	int classes = room->lc->classes, target = room->target[n];
 	const double *x = room->x.at + n * classes;
@@ -156,7 +155,8 @@ static void loss_case(struct lab *lab, const struct loss_case *lc)
 
 static const struct loss_case cases[] = {
 	{17, 10, .name = "cross-entropy"},
-	{17, 1000, .smoothing = 0.1, .scaled = true, .name = "cross-entropy of 1000, smoothed, scaled"},
+	{17, 1000, .smoothing = 0.1, .scaled = true,
+	 .name = "cross-entropy of 1000, smoothed, scaled"},
 	{17, 33, .add = true, .scaled = true, .name = "cross-entropy, scaled, added"},
 	{17, 9, .mse = true, .name = "mse"},
 	{17, 130, .mse = true, .add = true, .scaled = true, .name = "mse, scaled, added"},

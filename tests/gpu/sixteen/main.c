@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Op conformance in 16 bits: each op of the CUDA device alone, forward and backward, against float64
- * (lab.h says within what). Data are new in each run; the seed is printed, and BERTH_TEST_SEED=N
- * repeats a run. Results are poisoned with NaNs or hold numbers that are added to, and have guards
- * behind them; inputs must not change. Float32: tests/unit/train/test_ops.c.
+/* Op conformance in 16 bits: each op of the CUDA device alone, forward and backward, against
+ * float64 (lab.h says within what). Data are new in each run; the seed is printed, and
+ * BERTH_TEST_SEED=N repeats a run. Results are poisoned with NaNs or hold numbers that are added
+ * to, and have guards behind them; inputs must not change. Float32: tests/unit/train/test_ops.c.
  *   ops-sixteen [fp16|bf16 [through [taken]]]: both, all; through.c's cases alone; and it is wrong
  *   where none of theirs is taken
  * 77: no GPU. 1: a result is wrong. */

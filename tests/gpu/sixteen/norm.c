@@ -9,13 +9,14 @@
 struct norm_case {
 	int rows, c;
 	bool relu, z, training;
-	bool sums;		      /* the batch's come from who made x */
+	bool sums; /* the batch's come from who made x */
 	bool add_dx, add_dz, add_dw;
 	bool dz_is_dy;
 	const char *name;
 };
 
-/* Statistics of a channel. size: of |x|; growth: by how much a float32 error of x grows in invstd. */
+/* Statistics of a channel. size: of |x|; growth: by how much a float32 error of x grows in invstd.
+ */
 struct channel {
 	double mean, variance, invstd, size, growth;
 	double g, g_size, gh, gh_size; /* backward: sums of g and of g xhat, and of their sizes */
@@ -146,11 +147,21 @@ static void norm_begin(struct lab *lab, struct norm_room *room)
 	room->y = lab_result(lab, count, true, false);
 	room->saved = lab_result(lab, 4 * c, false, false);
 	room->call = (struct kernel_norm){
-		.rows = nc->rows, .c = nc->c, .eps = EPS, .momentum = MOMENTUM,
-		.training = nc->training, .relu = nc->relu, .x = room->x.memory,
-		.z = room->z.memory, .y = room->y.memory, .w = room->w.memory,
-		.b = room->b.memory, .mean = room->mean.memory, .variance = room->variance.memory,
-		.saved = room->saved.memory, .sums = room->sums.memory,
+		.rows = nc->rows,
+		.c = nc->c,
+		.eps = EPS,
+		.momentum = MOMENTUM,
+		.training = nc->training,
+		.relu = nc->relu,
+		.x = room->x.memory,
+		.z = room->z.memory,
+		.y = room->y.memory,
+		.w = room->w.memory,
+		.b = room->b.memory,
+		.mean = room->mean.memory,
+		.variance = room->variance.memory,
+		.saved = room->saved.memory,
+		.sums = room->sums.memory,
 		.scratch = lab_bytes(lab, 2 * parts * c * sizeof(float), NULL),
 	};
 }
@@ -188,8 +199,8 @@ static void check_statistics(struct lab *lab, struct norm_room *room)
 		double m = room->mean.at[c], v = room->variance.at[c];
 		double now = momentum * ch->variance * nc->rows / (nc->rows - 1);
 
-		mean[c] = one((1 - momentum) * m + momentum * ch->mean, fabs(m) + ch->size,
-			      nc->rows);
+		mean[c] =
+			one((1 - momentum) * m + momentum * ch->mean, fabs(m) + ch->size, nc->rows);
 		variance[c] = one((1 - momentum) * v + now, v + now * ch->growth, nc->rows);
 	}
 	lab_check(lab, "running mean", &room->mean, mean);
@@ -229,8 +240,8 @@ static void check_dx(struct lab *lab, struct norm_room *room)
 		const struct channel *ch = &room->channels[i % nc->c];
 		double factor = room->w.at[i % nc->c] * ch->invstd;
 
-		dx[i].sum += factor *
-			     (room->reached[i] - ch->g / nc->rows - hat(room, i) * ch->gh / nc->rows);
+		dx[i].sum += factor * (room->reached[i] - ch->g / nc->rows -
+				       hat(room, i) * ch->gh / nc->rows);
 		dx[i].size += fabs(factor) * ch->growth *
 			      (fabs(room->reached[i]) + ch->g_size / nc->rows +
 			       hat_size(room, i) * ch->gh_size / nc->rows);
@@ -266,8 +277,8 @@ static void norm_backward(struct lab *lab, struct norm_room *room)
 	norm_dy(lab, room);
 	room->dx = lab_result(lab, room->x.count, true, nc->add_dx);
 	if (nc->z)
-		room->dz = nc->dz_is_dy ? room->dy
-					: lab_result(lab, room->x.count, true, nc->add_dz);
+		room->dz =
+			nc->dz_is_dy ? room->dy : lab_result(lab, room->x.count, true, nc->add_dz);
 	if (nc->dz_is_dy)
 		lab_open(lab, &room->dy);
 	room->dw = lab_result(lab, c, false, nc->add_dw);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions with the batch norm and the ReLU before them in them, both ways: where cuDNN has that
- * (fp16) and it was found to be faster, else they are told as not taken. */
+/* Convolutions with the batch norm and the ReLU before them in them, both ways: where cuDNN has
+ * that (fp16) and it was found to be faster, else they are told as not taken. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,11 +43,18 @@ static void moments(struct lab *lab, struct through_room *room)
 {
 	size_t c = (size_t)room->shape.c, bytes = SAVED_ROWS * c * sizeof(float);
 	float *all = room->saved.memory;
-	const struct kernel_norm call = {.rows = room->rows, .c = room->shape.c, .eps = 1e-5f,
-					 .momentum = 0.1f, .training = true, .relu = true,
-					 .x = room->x.memory, .w = room->norm_w.memory,
-					 .b = room->norm_b.memory, .mean = room->mean.memory,
-					 .variance = room->variance.memory, .saved = all,
+	const struct kernel_norm call = {.rows = room->rows,
+					 .c = room->shape.c,
+					 .eps = 1e-5f,
+					 .momentum = 0.1f,
+					 .training = true,
+					 .relu = true,
+					 .x = room->x.memory,
+					 .w = room->norm_w.memory,
+					 .b = room->norm_b.memory,
+					 .mean = room->mean.memory,
+					 .variance = room->variance.memory,
+					 .saved = all,
 					 .apply_params = all + SAVED_APPLY * c,
 					 .scratch = room->scratch.memory};
 	float *rows = malloc(bytes);
@@ -96,7 +103,8 @@ static void exact_all(struct lab *lab, struct through_room *room)
 	room->dx_exact = exact_new(&room->dx, false);
 	room->applied = calloc(room->x.count, sizeof *room->applied);
 	for (size_t i = 0; i < room->x.count; i++) {
-		double value = room->x.at[i] * (double)room->scale[i % c] + (double)room->shift[i % c];
+		double value =
+			room->x.at[i] * (double)room->scale[i % c] + (double)room->shift[i % c];
 
 		room->applied[i] = value > 0 ? lab_rounded(lab, value, true) : 0;
 	}
@@ -155,7 +163,8 @@ static void room_take(struct lab *lab, struct through_room *room)
 	const struct conv_shape *s = &room->shape;
 	const struct op_attributes window = {s->kernel, s->stride, s->pad};
 	size_t c = (size_t)s->c, parts;
-	size_t pixels = (size_t)s->n * (size_t)op_side(s->h, &window) * (size_t)op_side(s->w, &window);
+	size_t pixels =
+		(size_t)s->n * (size_t)op_side(s->h, &window) * (size_t)op_side(s->w, &window);
 
 	room->rows = s->n * s->h * s->w;
 	parts = (size_t)kernel_parts(lab->config.multiprocessors, room->rows, s->c);
@@ -217,8 +226,13 @@ static void backward(struct lab *lab, const struct convolution *conv, struct thr
 static void through_case(struct lab *lab, const struct through_case *tc, bool apply_params)
 {
 	struct through_room room = {.shape = tc->shape};
-	const struct layer_rules rules = {.number = lab->config.number, .direct = true, .tune = true,
-					  .train = true, .dx = true, .sums = true, .fused_norm = true};
+	const struct layer_rules rules = {.number = lab->config.number,
+					  .direct = true,
+					  .tune = true,
+					  .train = true,
+					  .dx = true,
+					  .sums = true,
+					  .fused_norm = true};
 	struct convolution *first = NULL, *conv = NULL;
 	struct error err = {0};
 	void *workspace;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* cuDNN's graph API by its definition: descriptors as what was set in them, a graph of one
- * convolution, with or without the sums of its result or a batch norm in it, and engines of which some
- * fail. As cuDNN 9.19 on an H200 it has none in bf16 for what goes back through a batch norm.
+ * convolution, with or without the sums of its result or a batch norm in it, and engines of which
+ * some fail. As cuDNN 9.19 on an H200 it has none in bf16 for what goes back through a batch norm.
  *
- * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". FAKE_CUDNN_MIB: what
- * each engine works in, beside the little that it needs. */
+ * FAKE_CUDNN_ENGINES: "fast" (the default), "slow" (than the legacy API), "none". FAKE_CUDNN_MIB:
+ * what each engine works in, beside the little that it needs. */
 #include "libraries.h"
 
 #include <cstdlib>
@@ -59,8 +59,8 @@ static const T *get(const fake_descriptor *it, int name, cudnnBackendAttributeTy
 {
 	auto found = it->values.find(name);
 
-	if (found == it->values.end() || found->second.type != type || found->second.count != count ||
-	    size_of(type) != sizeof(T))
+	if (found == it->values.end() || found->second.type != type ||
+	    found->second.count != count || size_of(type) != sizeof(T))
 		return nullptr;
 	return (const T *)found->second.bytes.data();
 }
@@ -75,7 +75,8 @@ static fake_descriptor *part(const fake_descriptor *it, int name, cudnnBackendDe
 /* ---- what a graph says ---- */
 
 /* n, c, h, w, dense with the channels the fastest. */
-static bool tensor_of(const fake_descriptor *it, int64_t uid, cudnnDataType_t *type, int64_t sizes[4])
+static bool tensor_of(const fake_descriptor *it, int64_t uid, cudnnDataType_t *type,
+		      int64_t sizes[4])
 {
 	auto t = it ? get<cudnnDataType_t>(it, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1)
 		    : nullptr;
@@ -134,7 +135,22 @@ static bool names_of(cudnnBackendDescriptorType_t type, names *out)
 }
 
 /* A batch norm's x and its parameters; and what is written that nobody reads. */
-enum role { X, W, Y, SUM, SQUARE, SCALE, SHIFT, NORM_X, MEAN, INVSTD, NORM_W, NORM_B, REST, ROLES = REST + 3 };
+enum role {
+	X,
+	W,
+	Y,
+	SUM,
+	SQUARE,
+	SCALE,
+	SHIFT,
+	NORM_X,
+	MEAN,
+	INVSTD,
+	NORM_W,
+	NORM_B,
+	REST,
+	ROLES = REST + 3
+};
 
 enum kind {
 	PLAIN,
@@ -154,7 +170,8 @@ struct meaning {
 
 static bool window_of(const fake_descriptor *how, cudnnConvolutionStruct *out)
 {
-	auto type = get<cudnnDataType_t>(how, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1);
+	auto type = get<cudnnDataType_t>(how, CUDNN_ATTR_CONVOLUTION_COMP_TYPE,
+					 CUDNN_TYPE_DATA_TYPE, 1);
 	auto mode = get<cudnnConvolutionMode_t>(how, CUDNN_ATTR_CONVOLUTION_CONV_MODE,
 						CUDNN_TYPE_CONVOLUTION_MODE, 1);
 	auto sides = get<int64_t>(how, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1);
@@ -182,7 +199,8 @@ static bool nowhere(const fake_descriptor *it)
 /* In memory: its uid; else 0. */
 static int64_t uid_of(const fake_descriptor *it)
 {
-	auto uid = it ? get<int64_t>(it, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1) : nullptr;
+	auto uid =
+		it ? get<int64_t>(it, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1) : nullptr;
 
 	return uid && !nowhere(it) ? *uid : 0;
 }
@@ -205,7 +223,8 @@ static bool convolution_of(const fake_descriptor *it, meaning *out)
 	auto alpha = get<float>(it, name.alpha, CUDNN_TYPE_FLOAT, 1);
 	auto beta = get<float>(it, name.beta, CUDNN_TYPE_FLOAT, 1);
 
-	if (!how || !alpha || !beta || *alpha != 1 || !tensor_of(tensor_at(it, name.x), 0, &tx, x) ||
+	if (!how || !alpha || !beta || *alpha != 1 ||
+	    !tensor_of(tensor_at(it, name.x), 0, &tx, x) ||
 	    !tensor_of(tensor_at(it, name.w), 0, &tw, w) ||
 	    !tensor_of(tensor_at(it, name.y), 0, &ty, y) || !window_of(how, &out->pass.how))
 		return false;
@@ -242,8 +261,9 @@ static bool sums_of(const fake_descriptor *it, const fake_descriptor *conv, mean
 					 CUDNN_TYPE_DATA_TYPE, 1);
 
 	of->sums = true;
-	return it->final && it->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR && mode && type &&
-	       *mode == CUDNN_GENSTATS_SUM_SQSUM && *type == CUDNN_DATA_FLOAT && of->out == 'y' &&
+	return it->final && it->type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR && mode &&
+	       type && *mode == CUDNN_GENSTATS_SUM_SQSUM && *type == CUDNN_DATA_FLOAT &&
+	       of->out == 'y' &&
 	       tensor_at(it, CUDNN_ATTR_OPERATION_GENSTATS_XDESC) ==
 		       tensor_at(conv, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y) &&
 	       row_of(tensor_at(it, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC), of->pass.y.c,
@@ -254,22 +274,26 @@ static bool sums_of(const fake_descriptor *it, const fake_descriptor *conv, mean
 }
 
 /* y = mode(x, b), the latter NULL where mode takes one. false: it is another operation. */
-static bool pointwise_of(const fake_descriptor *it, cudnnPointwiseMode_t wanted, fake_descriptor **x,
-			 fake_descriptor **b, fake_descriptor **y)
+static bool pointwise_of(const fake_descriptor *it, cudnnPointwiseMode_t wanted,
+			 fake_descriptor **x, fake_descriptor **b, fake_descriptor **y)
 {
-	bool back = wanted == CUDNN_POINTWISE_RELU_BWD, relu = back || wanted == CUDNN_POINTWISE_RELU_FWD;
-	auto how = part(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+	bool back = wanted == CUDNN_POINTWISE_RELU_BWD,
+	     relu = back || wanted == CUDNN_POINTWISE_RELU_FWD;
+	auto how = part(it, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+			CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
 	auto mode = how ? get<cudnnPointwiseMode_t>(how, CUDNN_ATTR_POINTWISE_MODE,
 						    CUDNN_TYPE_POINTWISE_MODE, 1)
 			: nullptr;
-	auto type = how ? get<cudnnDataType_t>(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1)
+	auto type = how ? get<cudnnDataType_t>(how, CUDNN_ATTR_POINTWISE_MATH_PREC,
+					       CUDNN_TYPE_DATA_TYPE, 1)
 			: nullptr;
-	auto low = how ? get<double>(how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1)
-		       : nullptr;
+	auto low =
+		how ? get<double>(how, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1)
+		    : nullptr;
 	auto one = get<float>(it, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1);
 
-	if (!it->final || it->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR || !mode || !type ||
-	    *mode != wanted || *type != CUDNN_DATA_FLOAT || !one || *one != 1 ||
+	if (!it->final || it->type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR || !mode ||
+	    !type || *mode != wanted || *type != CUDNN_DATA_FLOAT || !one || *one != 1 ||
 	    (relu && (!low || *low != 0)))
 		return false;
 	*x = tensor_at(it, CUDNN_ATTR_OPERATION_POINTWISE_XDESC);
@@ -291,12 +315,13 @@ static bool through_of(fake_descriptor *const *operations, int64_t count, meanin
 
 	if (count < 4 || !pointwise_of(operations[0], CUDNN_POINTWISE_MUL, &x, &scale, &scaled) ||
 	    !pointwise_of(operations[1], CUDNN_POINTWISE_ADD, &a, &shift, &shifted) ||
-	    !pointwise_of(operations[2], CUDNN_POINTWISE_RELU_FWD, &c, &none, &result) || a != scaled ||
-	    c != shifted || !nowhere(scaled) || !nowhere(shifted) || !nowhere(result) ||
-	    !convolution_of(conv, out) || !names_of(conv->type, &name) || out->out == 'x' ||
-	    tensor_at(conv, name.x) != result || !tensor_of(x, 0, &type, sizes) ||
-	    !tensor_of(result, 0, &between, like) || memcmp(sizes, like, sizeof sizes) ||
-	    between != type || !row_of(scale, sizes[1], type, &out->uids[SCALE]) ||
+	    !pointwise_of(operations[2], CUDNN_POINTWISE_RELU_FWD, &c, &none, &result) ||
+	    a != scaled || c != shifted || !nowhere(scaled) || !nowhere(shifted) ||
+	    !nowhere(result) || !convolution_of(conv, out) || !names_of(conv->type, &name) ||
+	    out->out == 'x' || tensor_at(conv, name.x) != result ||
+	    !tensor_of(x, 0, &type, sizes) || !tensor_of(result, 0, &between, like) ||
+	    memcmp(sizes, like, sizeof sizes) || between != type ||
+	    !row_of(scale, sizes[1], type, &out->uids[SCALE]) ||
 	    !row_of(shift, sizes[1], type, &out->uids[SHIFT]) || out->beta != 0)
 		return false;
 	out->kind = THROUGH;
@@ -305,24 +330,25 @@ static bool through_of(fake_descriptor *const *operations, int64_t count, meanin
 	       (count == 4 || sums_of(operations[4], conv, out));
 }
 
-/* The gradient of a convolution's input, where a batch norm of another tensor is above 0, and sums. */
+/* The gradient of a convolution's input, where a batch norm of another tensor is above 0, and sums.
+ */
 static bool back_of(fake_descriptor *const *operations, meaning *out)
 {
 	static const cudnnPointwiseMode_t modes[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
 						     CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
-	static const int names[] = {
-		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
-		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
-		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
-		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
-		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
+	static const int names[] = {CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC,
+				    CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+				    CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC,
+				    CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC,
+				    CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
 	static const int roles[] = {SUM, SQUARE, REST, REST + 1, REST + 2};
 	const fake_descriptor *sums = operations[6];
 	fake_descriptor *x, *b, *y = nullptr, *first = nullptr, *rows[4], *raw;
 	cudnnDataType_t type;
 	int64_t sizes[4], c;
 
-	if (!convolution_of(operations[0], out) || out->out != 'x' || out->uids[X] || out->beta != 0)
+	if (!convolution_of(operations[0], out) || out->out != 'x' || out->uids[X] ||
+	    out->beta != 0)
 		return false;
 	raw = tensor_at(operations[0], CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX);
 	c = out->pass.x.c;
@@ -330,15 +356,17 @@ static bool back_of(fake_descriptor *const *operations, meaning *out)
 		fake_descriptor *before = y;
 
 		if (!pointwise_of(operations[1 + i], modes[i], &x, &rows[i], &y) || !nowhere(y) ||
-		    (i && x != before) || !row_of(rows[i], c, CUDNN_DATA_FLOAT, &out->uids[MEAN + i]))
+		    (i && x != before) ||
+		    !row_of(rows[i], c, CUDNN_DATA_FLOAT, &out->uids[MEAN + i]))
 			return false;
 		first = i ? first : x;
 	}
 	fake_descriptor *value = y;
 
-	if (!pointwise_of(operations[5], CUDNN_POINTWISE_RELU_BWD, &x, &b, &y) || x != value || b != raw ||
-	    !tensor_of(first, 0, &type, sizes) || fake_number(type) != out->pass.w.number ||
-	    !(out->uids[NORM_X] = uid_of(first)) || !(out->uids[X] = uid_of(y)) ||
+	if (!pointwise_of(operations[5], CUDNN_POINTWISE_RELU_BWD, &x, &b, &y) || x != value ||
+	    b != raw || !tensor_of(first, 0, &type, sizes) ||
+	    fake_number(type) != out->pass.w.number || !(out->uids[NORM_X] = uid_of(first)) ||
+	    !(out->uids[X] = uid_of(y)) ||
 	    sums->type != CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR || !sums->final ||
 	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC) != first ||
 	    tensor_at(sums, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC) != y ||
@@ -534,7 +562,8 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t it)
 	return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t it, cudnnBackendAttributeName_t name,
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t it,
+				       cudnnBackendAttributeName_t name,
 				       cudnnBackendAttributeType_t type, int64_t count,
 				       const void *values)
 {
@@ -635,7 +664,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
 	}
 	if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64) {
 		*count = 1;
-		*(int64_t *)values = it->engine == ENGINE_GREEDY ? (int64_t)8 << 30 : (int64_t)engine_workspace();
+		*(int64_t *)values = it->engine == ENGINE_GREEDY ? (int64_t)8 << 30
+								 : (int64_t)engine_workspace();
 		return CUDNN_STATUS_SUCCESS;
 	}
 	return CUDNN_STATUS_NOT_SUPPORTED;
@@ -654,16 +684,19 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
 	std::vector<void *> places(ROLES);
 	auto found = of(pack)->values.find(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
 	int64_t count = found == of(pack)->values.end() ? 0 : found->second.count;
-	auto uids = get<int64_t>(of(pack), CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count);
+	auto uids =
+		get<int64_t>(of(pack), CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count);
 	auto at = get<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
 			      count);
-	auto work = get<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1);
+	auto work =
+		get<void *>(of(pack), CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1);
 
 	if (!uids || !at || !work)
 		return CUDNN_STATUS_BAD_PARAM;
 	for (int role = 0; role < ROLES; role++) {
 		bool forward = what.out == 'y', narrow = role == SCALE || role == SHIFT;
-		size_t c = forward && (role == SUM || role == SQUARE) ? what.pass.y.c : what.pass.x.c;
+		size_t c =
+			forward && (role == SUM || role == SQUARE) ? what.pass.y.c : what.pass.x.c;
 
 		sizes[role] = role == X || role == NORM_X ? fake_bytes(what.pass.x)
 			      : role == W		  ? fake_bytes(what.pass.w)

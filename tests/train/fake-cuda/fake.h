@@ -7,11 +7,10 @@
  * (FAKE_CUDA_SEED), and streams pass each other wherever no event keeps them in order. So a copy
  * whose source has changed, a missing event and a number that was captured in a graph instead of
  * read there show as wrong results. Each allocation is a block of its own, full of NaNs, that ASan
- * watches; what is left at the end is a leak. FAKE_CUDA_MIB: memory of the GPU (default 4096), handed out in
- * pages of 2 MiB. FAKE_CUDA_WAITS: the file in which is told at the end how often the host waited for
- * the GPU, and for an event.
- * FAKE_CUDA_COUNT, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a version; 0: none), FAKE_CUDNN_VERSION: what there
- * is said to be.
+ * watches; what is left at the end is a leak. FAKE_CUDA_MIB: memory of the GPU (default 4096),
+ * handed out in pages of 2 MiB. FAKE_CUDA_WAITS: the file in which is told at the end how often the
+ * host waited for the GPU, and for an event. FAKE_CUDA_COUNT, FAKE_CUDA_MAJOR, FAKE_CUDA_DRIVER (a
+ * version; 0: none), FAKE_CUDNN_VERSION: what there is said to be.
  *
  * It is no GPU: what it lets pass may still fail on one. */
 #ifndef BERTH_TESTS_FAKE_H

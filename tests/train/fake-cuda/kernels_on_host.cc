@@ -32,7 +32,8 @@ dim3 gridDim, blockDim;
 
 /* A thread of a block that stands at a barrier or has not begun. */
 struct fibre {
-	ucontext_t context; /* where it begins; from then on jumps, which ask nothing of the kernel */
+	ucontext_t
+		context; /* where it begins; from then on jumps, which ask nothing of the kernel */
 	jmp_buf at;
 	std::unique_ptr<char[]> stack;
 	uint3 place;
@@ -56,7 +57,8 @@ void __syncthreads(void)
 	fibre *self = running;
 
 	if (!self) {
-		fprintf(stderr, "fake GPU: a barrier in a kernel that has_barriers does not know\n");
+		fprintf(stderr,
+			"fake GPU: a barrier in a kernel that has_barriers does not know\n");
 		abort();
 	}
 	if (!_setjmp(self->at))

@@ -16,8 +16,9 @@ enum number fake_number(cudnnDataType_t type)
 {
 	if (type != CUDNN_DATA_FLOAT && type != CUDNN_DATA_HALF && type != CUDNN_DATA_BFLOAT16)
 		abort();
-	return type == CUDNN_DATA_HALF ? NUMBER_F16 : type == CUDNN_DATA_BFLOAT16 ? NUMBER_BF16
-										  : NUMBER_F32;
+	return type == CUDNN_DATA_HALF	     ? NUMBER_F16
+	       : type == CUDNN_DATA_BFLOAT16 ? NUMBER_BF16
+					     : NUMBER_F32;
 }
 
 static size_t size_of(enum number number)
@@ -35,7 +36,9 @@ size_t fake_bytes(const cudnnFilterStruct &t)
 }
 size_t fake_count(const fake_pass &p, char which)
 {
-	return (which == 'x' ? fake_bytes(p.x) : which == 'y' ? fake_bytes(p.y) : fake_bytes(p.w)) /
+	return (which == 'x'   ? fake_bytes(p.x)
+		: which == 'y' ? fake_bytes(p.y)
+			       : fake_bytes(p.w)) /
 	       size_of(p.x.number);
 }
 
@@ -104,8 +107,8 @@ static void narrow(float *from, void *to, size_t count, enum number number, floa
 }
 
 /* out of 'y', 'x', 'w' from the two others. */
-void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y, void *to,
-		   float beta)
+void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y,
+		   void *to, float beta)
 {
 	enum number number = p.x.number;
 	size_t xs = fake_bytes(p.x) / size_of(number), ws = fake_bytes(p.w) / size_of(number),
@@ -153,7 +156,8 @@ static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, con
 	const void *all[] = {x, w, y, to, workspace};
 	float factor = *(const float *)beta;
 
-	if (!fake_fits(p) || algorithm != 1 || *(const float *)alpha != 1 || workspace_bytes < FAKE_WORKSPACE)
+	if (!fake_fits(p) || algorithm != 1 || *(const float *)alpha != 1 ||
+	    workspace_bytes < FAKE_WORKSPACE)
 		return CUDNN_STATUS_BAD_PARAM;
 	for (const void *at : all)
 		if (at && (uintptr_t)at % 16)
@@ -161,7 +165,10 @@ static cudnnStatus_t run(cudnnHandle_t handle, const fake_pass &p, char out, con
 	fake_expect(x, out == 'x' ? 0 : fake_bytes(p.x), "x of a convolution");
 	fake_expect(w, out == 'w' ? 0 : fake_bytes(p.w), "w of a convolution");
 	fake_expect(y, out == 'y' ? 0 : fake_bytes(p.y), "y of a convolution");
-	fake_expect(to, out == 'x' ? fake_bytes(p.x) : out == 'w' ? fake_bytes(p.w) : fake_bytes(p.y),
+	fake_expect(to,
+		    out == 'x'	 ? fake_bytes(p.x)
+		    : out == 'w' ? fake_bytes(p.w)
+				 : fake_bytes(p.y),
 		    "the result of a convolution");
 	fake_expect(workspace, FAKE_WORKSPACE, "workspace of a convolution");
 	fake_put(handle->stream, [=] {
@@ -278,7 +285,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 		all[1].status = CUDNN_STATUS_NOT_SUPPORTED;                                        \
 		all[2].algo = (algo_type)1;                                                        \
 		all[2].status = CUDNN_STATUS_SUCCESS;                                              \
-		all[2].memory = FAKE_WORKSPACE;                                                         \
+		all[2].memory = FAKE_WORKSPACE;                                                    \
 		all[2].determinism = CUDNN_DETERMINISTIC;                                          \
 		for (*returned = 0; *returned < 3 && *returned < wanted; ++*returned) {            \
 			all[*returned].mathType = how->math;                                       \
@@ -288,7 +295,7 @@ cudnnStatus_t cudnnSetConvolutionMathType(cudnnConvolutionDescriptor_t it, cudnn
 	} while (0)
 #define SIZE                                                                                       \
 	do {                                                                                       \
-		*size = (int)algo == 1 ? FAKE_WORKSPACE : (size_t)8 << 30;                              \
+		*size = (int)algo == 1 ? FAKE_WORKSPACE : (size_t)8 << 30;                         \
 		return (int)algo > 1 ? CUDNN_STATUS_NOT_SUPPORTED : CUDNN_STATUS_SUCCESS;          \
 	} while (0)
 
@@ -346,10 +353,12 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterAlgorithm_v7(
 {
 	PERFS(cudnnConvolutionBwdFilterAlgoPerf_t, cudnnConvolutionBwdFilterAlgo_t);
 }
-cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
-	cudnnHandle_t handle, const cudnnTensorDescriptor_t x, const cudnnFilterDescriptor_t w,
-	const cudnnConvolutionDescriptor_t how, const cudnnTensorDescriptor_t y,
-	cudnnConvolutionFwdAlgo_t algo, size_t *size)
+cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(cudnnHandle_t handle,
+						      const cudnnTensorDescriptor_t x,
+						      const cudnnFilterDescriptor_t w,
+						      const cudnnConvolutionDescriptor_t how,
+						      const cudnnTensorDescriptor_t y,
+						      cudnnConvolutionFwdAlgo_t algo, size_t *size)
 {
 	SIZE;
 }
@@ -549,8 +558,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 	if (!fits(how, la, lb, ld) || (uintptr_t)a % 16 || (uintptr_t)b % 16 ||
 	    (uintptr_t)d % algo->data[0] || c != d || *(const float *)alpha != 1)
 		return CUBLAS_STATUS_INVALID_VALUE;
-	for (const auto &part : {std::make_pair(a, la), std::make_pair(b, lb),
-				 std::make_pair((const void *)d, ld)})
+	for (const auto &part :
+	     {std::make_pair(a, la), std::make_pair(b, lb), std::make_pair((const void *)d, ld)})
 		fake_expect(part.first,
 			    (size_t)(part.second.ld * part.second.columns) *
 				    size_of(number_of(part.second.type)),
@@ -580,7 +589,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 				size_t at = i + j * ld.ld;
 
 				fake_write(d, at, out,
-					   factor != 0 ? sum + factor * fake_read(d, at, out) : sum);
+					   factor != 0 ? sum + factor * fake_read(d, at, out)
+						       : sum);
 			}
 	});
 	return CUBLAS_STATUS_SUCCESS;

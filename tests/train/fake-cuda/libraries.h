@@ -37,8 +37,8 @@ size_t fake_bytes(const cudnnFilterStruct &t);
 size_t fake_count(const fake_pass &p, char which);
 bool fake_fits(const fake_pass &p);
 /* out of 'y', 'x', 'w' from the two others, now. */
-void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y, void *to,
-		   float beta);
+void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y,
+		   void *to, float beta);
 cudaStream_t fake_stream(cudnnHandle_t handle);
 
 #endif

@@ -299,7 +299,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)
 {
 	if (flags != cudaGraphInstantiateFlagUseNodePriority)
-		die("a graph whose nodes lose the priority of the stream that they were captured from");
+		die("a graph whose nodes lose the priority of the stream that they were captured "
+		    "from");
 	*out = new CUgraphExec_st{graph->items};
 	return cudaSuccess;
 }
@@ -468,7 +469,8 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyK
 		return cudaSuccess;
 	}
 	/* Pageable memory has been read when the call returns, and not more. */
-	auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
+	auto kept =
+		std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
 
 	late_copies.push_back([=] { memcpy(to, kept->data(), size); });
 	return cudaSuccess;

@@ -293,8 +293,7 @@ static int write_output(struct job *job, const char *path, struct error *err)
 	if (!rc)
 		rc = variables_list(job->graph, &job->buckets, &job->variables,
 				    job->batches + (job->train ? job->updates * job->runs : 0),
-				    job->train,
-				    &list, err);
+				    job->train, &list, err);
 	if (!rc)
 		rc = write_tensors(job, path, &list, gradients, err);
 	variables_list_free(&list);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ranks' standard input where the head writes it: more than a pipe holds, a rank that reads late,
- * one that does not read, one that has closed its end. */
+/* The ranks' standard input where the head writes it: more than a pipe holds, a rank that reads
+ * late, one that does not read, one that has closed its end. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

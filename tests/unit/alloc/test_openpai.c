@@ -33,12 +33,14 @@ static void good(void **state)
 		size_t nodes;
 		int this_node, gpus;
 	} rows[] = {
-		{TWO "PAI_TASK_INDEX=1 PAI_PORT_LIST_worker_0_berth=4711", "10.0.0.1:4711", 2, 1, -1},
+		{TWO "PAI_TASK_INDEX=1 PAI_PORT_LIST_worker_0_berth=4711", "10.0.0.1:4711", 2, 1,
+		 -1},
 		{TWO "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX=0 PAI_worker_0_berth_PORT=4711",
 		 "10.0.0.1:4711", 2, 0, -1},
 		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_http_PORT=80 PAI_worker_0_berth_PORT=4711",
 		 "10.0.0.1:4711", 2, 0, -1},
-		{TWO "PAI_TASK_INDEX=0 PAI_PORT_LIST_worker_0_ssh=22 PAI_PORT_LIST_worker_0_http=80,81",
+		{TWO
+		 "PAI_TASK_INDEX=0 PAI_PORT_LIST_worker_0_ssh=22 PAI_PORT_LIST_worker_0_http=80,81",
 		 "10.0.0.1:80", 2, 0, -1},
 		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_berth_PORT=1 PAI_RESOURCE_worker=4,8,100,10",
 		 "10.0.0.1:1", 2, 0, 4},
@@ -85,11 +87,16 @@ static void bad(void **state)
 		{TWO "PAI_TASK_INDEX=0", "ports: {berth: 1}"},
 		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_ssh_PORT=22", "ports: {berth: 1}"},
 		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_berth_PORT=65536", "PAI_worker_0_berth_PORT"},
-		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_berth_PORT=1 PAI_RESOURCE_worker=many", "PAI_RESOURCE_worker"},
+		{TWO "PAI_TASK_INDEX=0 PAI_worker_0_berth_PORT=1 PAI_RESOURCE_worker=many",
+		 "PAI_RESOURCE_worker"},
 		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0", "PAI_TASK_ROLE_TASK_COUNT_w"},
-		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=many", "PAI_TASK_ROLE_TASK_COUNT_w"},
-		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=1", "PAI_HOST_IP_w_0"},
-		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=1 PAI_HOST_IP_w_0=-o", "PAI_HOST_IP_w_0"},
+		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=many",
+		 "PAI_TASK_ROLE_TASK_COUNT_w"},
+		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=1",
+		 "PAI_HOST_IP_w_0"},
+		{"PAI_CURRENT_TASK_ROLE_NAME=w PAI_TASK_INDEX=0 PAI_TASK_ROLE_TASK_COUNT_w=1 "
+		 "PAI_HOST_IP_w_0=-o",
+		 "PAI_HOST_IP_w_0"},
 		{"PAI_CURRENT_TASK_ROLE_NAME=a/b PAI_TASK_INDEX=0", "PAI_CURRENT_TASK_ROLE_NAME"},
 	};
 
@@ -129,8 +136,10 @@ static void by_hand(void **state)
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = env_new();
-		struct alloc_request request = {.nnodes = rows[i].nnodes, .node_rank = rows[i].rank,
-						.rendezvous = rows[i].rendezvous, .hosts = rows[i].hosts};
+		struct alloc_request request = {.nnodes = rows[i].nnodes,
+						.node_rank = rows[i].rank,
+						.rendezvous = rows[i].rendezvous,
+						.hosts = rows[i].hosts};
 		struct alloc alloc = {0};
 		struct error err = {0};
 		int rc = alloc_read(env, &request, &alloc, &err);

@@ -120,7 +120,8 @@ static void good(void **state)
 		 "empty: no GPU was granted here"},
 		{"two.env", "n1 n2", "CUDA_VISIBLE_DEVICES=0,1", "n1:1:-1 n2:1:-1", 0,
 		 "ordinals may be the user's"},
-		{"two.env", "n1 n2", "PBS_NODENUM", "n1:1:-1 n2:1:-1", -1, "which node is not said"},
+		{"two.env", "n1 n2", "PBS_NODENUM", "n1:1:-1 n2:1:-1", -1,
+		 "which node is not said"},
 		{"two.env", "n1 n1 n2 n2",
 		 "PBS_JOBCOOKIE PBS_JOBID=12.torque PBS_NUM_NODES=2 PBS_NUM_PPN=2 PBS_NP=4 "
 		 "PBS_VNODENUM=0 PBS_WALLTIME=3600 PBS_GPUFILE=GPUS",
@@ -142,7 +143,8 @@ static void good(void **state)
 
 		if (alloc_read(env, NULL, &alloc, &err))
 			fail_msg("row %zu (%s): %s", i, rows[i].why, err.text);
-		if (strcmp(nodes_of(&alloc), rows[i].expected) || alloc.this_node != rows[i].this_node)
+		if (strcmp(nodes_of(&alloc), rows[i].expected) ||
+		    alloc.this_node != rows[i].this_node)
 			fail_msg("row %zu (%s): %s at %d", i, rows[i].why, nodes_of(&alloc),
 				 alloc.this_node);
 		assert_string_equal(alloc.source, "pbs");
@@ -259,11 +261,25 @@ static void durations(void **state)
 		const char *text;
 		int64_t seconds; /* -1: refused */
 	} rows[] = {
-		{"0", 0},	     {"3600", 3600},	   {"01:00:00", 3600}, {"10:05", 605},
-		{"168:00:00", 604800}, {"7:00:00:00", 604800}, {"00:00:30.5", 30},
-		{"", -1},	     {":", -1},		   {"1:", -1},	       {":1", -1},
-		{"1:60", -1},	     {"1:60:00", -1},	   {"-1", -1},	       {"1 ", -1},
-		{"1:1:1:1:1", -1},   {"99999999999", -1},  {"UNLIMITED", -1},  {"1.x", -1},
+		{"0", 0},
+		{"3600", 3600},
+		{"01:00:00", 3600},
+		{"10:05", 605},
+		{"168:00:00", 604800},
+		{"7:00:00:00", 604800},
+		{"00:00:30.5", 30},
+		{"", -1},
+		{":", -1},
+		{"1:", -1},
+		{":1", -1},
+		{"1:60", -1},
+		{"1:60:00", -1},
+		{"-1", -1},
+		{"1 ", -1},
+		{"1:1:1:1:1", -1},
+		{"99999999999", -1},
+		{"UNLIMITED", -1},
+		{"1.x", -1},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -283,8 +299,10 @@ static void durations(void **state)
 
 static struct alloc two_nodes(const char *a, const char *b)
 {
-	struct alloc alloc = {.source = strdup("pbs"), .job_id = strdup("2.pbs-head"),
-			      .node_count = b ? 2 : 1, .this_node = -1};
+	struct alloc alloc = {.source = strdup("pbs"),
+			      .job_id = strdup("2.pbs-head"),
+			      .node_count = b ? 2 : 1,
+			      .this_node = -1};
 
 	alloc.nodes = calloc(2, sizeof *alloc.nodes);
 	alloc.nodes[0] = (struct alloc_node){strdup(a), 1, -1};
@@ -295,8 +313,13 @@ static struct alloc two_nodes(const char *a, const char *b)
 
 static int64_t local_time(int hour, int minute, int second)
 {
-	struct tm tm = {.tm_year = 126, .tm_mon = 10, .tm_mday = 21, .tm_hour = hour,
-			.tm_min = minute, .tm_sec = second, .tm_isdst = -1};
+	struct tm tm = {.tm_year = 126,
+			.tm_mon = 10,
+			.tm_mday = 21,
+			.tm_hour = hour,
+			.tm_min = minute,
+			.tm_sec = second,
+			.tm_isdst = -1};
 
 	return (int64_t)mktime(&tm);
 }
@@ -333,18 +356,24 @@ static void odd_answers(void **state)
 		const char *text, *why;
 		int64_t end; /* 0 unknown; below 1000: from now on; else absolute */
 	} rows[] = {
-		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 01:00:00\n", "when the job was started", 0},
+		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 01:00:00\n",
+		 "when the job was started", 0},
 		{"Job Id: 2.pbs-head\n    stime = Sat Nov 21 02:02:31 2026\n", "no walltime", 0},
 		{"Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = x\n",
 		 "'soon', expected a time", 0},
-		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat Nov 41 02:02:31 2026\n",
+		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat Nov 41 "
+		 "02:02:31 2026\n",
 		 "when the job was started", 0},
-		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat ovD 21 02:02:31 2026\n",
+		{"Job Id: 2.pbs-head\n    Resource_List.walltime = 60\n    stime = Sat ovD 21 "
+		 "02:02:31 2026\n",
 		 "when the job was started", 0},
-		{"Job Id: 2.pbs-head\r\n    Resource_List.walltime = 60\r\n    Walltime.Remaining = 50\r\n",
+		{"Job Id: 2.pbs-head\r\n    Resource_List.walltime = 60\r\n    Walltime.Remaining "
+		 "= 50\r\n",
 		 "50 s left", 50},
-		{"Job Id: 2.pbs-head\n    Resource_List.wall\n\ttime = 60\n    exec_host = a/0\n", "when the job", 0},
-		{"{\"Jobs\":{\"2.pbs-head\":{\"Resource_List\":{\"walltime\":90},\"stime\":\"Sat Nov 21 02:02:31 2026\"}}}",
+		{"Job Id: 2.pbs-head\n    Resource_List.wall\n\ttime = 60\n    exec_host = a/0\n",
+		 "when the job", 0},
+		{"{\"Jobs\":{\"2.pbs-head\":{\"Resource_List\":{\"walltime\":90},\"stime\":\"Sat "
+		 "Nov 21 02:02:31 2026\"}}}",
 		 "walltime 90", -1},
 	};
 
@@ -375,7 +404,8 @@ static void gpus_of_chunks(void **state)
 	} rows[] = {
 		{"n1/0*4+n2/0*4", "(n1:ncpus=4:ngpus=4)+(n2:ncpus=4:ngpus=2)", "n1.x:1:4 n2.x:1:2"},
 		{"n1/0+n1/1+n2/0", "(n1:ngpus=1)+(n1:ngpus=2)+(n2:ncpus=1)", "n1.x:1:3 n2.x:1:0"},
-		{"n1/0+n2/0", "(n1[0]:ngpus=2+n1[1]:ngpus=2:mem=1)+(n2:ngpus=1)", "n1.x:1:4 n2.x:1:1"},
+		{"n1/0+n2/0", "(n1[0]:ngpus=2+n1[1]:ngpus=2:mem=1)+(n2:ngpus=1)",
+		 "n1.x:1:4 n2.x:1:1"},
 		{"n1/0+n2/0", "(n1:ncpus=1)+(n2:ncpus=1)", "n1.x:1:-1 n2.x:1:-1"},
 		{"n1/0+n3/0", "(n1:ngpus=1)+(n3:ngpus=1)", "n1.x:1:-1 n2.x:1:-1"},
 		{"n1/0", "(n1:ngpus=1)+(n2:ngpus=1)", "n1.x:1:-1 n2.x:1:-1"},
@@ -388,7 +418,7 @@ static void gpus_of_chunks(void **state)
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct alloc alloc = two_nodes("n1.x", "n2.x");
 		struct pbs_job_info answer = {.exec_host = (char *)(uintptr_t)rows[i].host,
-					    .exec_vnode = (char *)(uintptr_t)rows[i].vnode};
+					      .exec_vnode = (char *)(uintptr_t)rows[i].vnode};
 
 		pbs_job_info_apply(&answer, &alloc);
 		if (strcmp(nodes_of(&alloc), rows[i].expected))
@@ -458,13 +488,17 @@ static void asked(void **state)
 		const char *why;
 		bool known;
 	} rows[] = {
-		{"[ \"$3\" = json ] && cat " CAPTURES "/qstat-2.json", NULL, false, "walltime 00:02:00", true},
-		{"[ \"$3\" = json ] && cat " CAPTURES "/qstat-2.json", NULL, true, "walltime 00:02:00", true},
-		{"[ $2 != -F ] || { echo 'qstat: illegally formed job identifier' >&2; exit 1; }; cat "
-		 CAPTURES "/qstat-2.txt", NULL, false, "walltime 00:02:00", true},
-		{"[ $2 = -F ] && echo '{ \"Jobs\": { oops' || cat " CAPTURES "/qstat-2.txt", NULL, false,
+		{"[ \"$3\" = json ] && cat " CAPTURES "/qstat-2.json", NULL, false,
 		 "walltime 00:02:00", true},
-		{"echo 'Communication failure.' >&2; echo 'qstat: cannot connect to server pbs (errno=15096)' >&2; exit 1",
+		{"[ \"$3\" = json ] && cat " CAPTURES "/qstat-2.json", NULL, true,
+		 "walltime 00:02:00", true},
+		{"[ $2 != -F ] || { echo 'qstat: illegally formed job identifier' >&2; exit 1; }; "
+		 "cat " CAPTURES "/qstat-2.txt",
+		 NULL, false, "walltime 00:02:00", true},
+		{"[ $2 = -F ] && echo '{ \"Jobs\": { oops' || cat " CAPTURES "/qstat-2.txt", NULL,
+		 false, "walltime 00:02:00", true},
+		{"echo 'Communication failure.' >&2; echo 'qstat: cannot connect to server pbs "
+		 "(errno=15096)' >&2; exit 1",
 		 NULL, false, "code 1, saying: Communication failure.", false},
 		{"exec sleep 7", NULL, false, "no answer within 150 ms", false},
 		{NULL, NULL, false, "there is no qstat to ask", false},
@@ -477,7 +511,8 @@ static void asked(void **state)
 	snprintf(exec, sizeof exec, "%s/bin/qstat", dir);
 	snprintf(path, sizeof path, "%s/qstat", dir);
 	for (size_t i = 0; i < ROWS(rows); i++) {
-		struct env *env = captured("two.env", "pbs-n1.bed.test pbs-n2.bed.test", rows[i].torque);
+		struct env *env =
+			captured("two.env", "pbs-n1.bed.test pbs-n2.bed.test", rows[i].torque);
 		struct alloc alloc = {0};
 		char line[600];
 
@@ -485,7 +520,8 @@ static void asked(void **state)
 		unlink(exec);
 		snprintf(line, sizeof line, "PBS_SERVER=pbs\nPBS_EXEC=%s\n", dir);
 		write_file(conf, line, 0644);
-		snprintf(line, sizeof line, "#!/bin/sh\n%s\n", rows[i].script ? rows[i].script : "");
+		snprintf(line, sizeof line, "#!/bin/sh\n%s\n",
+			 rows[i].script ? rows[i].script : "");
 		if (rows[i].script)
 			write_file(rows[i].in_exec ? exec : path, line, 0755);
 		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin", dir);
@@ -530,10 +566,12 @@ static int end(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good),	      cmocka_unit_test(bad),	  cmocka_unit_test(large),
-		cmocka_unit_test(whose),      cmocka_unit_test(array_task), cmocka_unit_test(durations),
-		cmocka_unit_test(answers),    cmocka_unit_test(odd_answers), cmocka_unit_test(requests),
-		cmocka_unit_test(gpus_of_chunks), cmocka_unit_test(asked),
+		cmocka_unit_test(good),	      cmocka_unit_test(bad),
+		cmocka_unit_test(large),      cmocka_unit_test(whose),
+		cmocka_unit_test(array_task), cmocka_unit_test(durations),
+		cmocka_unit_test(answers),    cmocka_unit_test(odd_answers),
+		cmocka_unit_test(requests),   cmocka_unit_test(gpus_of_chunks),
+		cmocka_unit_test(asked),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

@@ -95,8 +95,9 @@ static void good(void **state)
 		{"interactive", "SLURM_STEP_ID=4294967291 SLURM_STEPID=4294967291",
 		 "n1:1:1 n2:1:-1", 0, "the batch script's number for itself"},
 		{"step", NULL, "n1:2:4 n2:2:4", 1, "a task of a step"},
-		{"step", "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
-			 "SLURM_STEP_TASKS_PER_NODE=2",
+		{"step",
+		 "SLURM_STEP_NODELIST=n2 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2 "
+		 "SLURM_STEP_TASKS_PER_NODE=2",
 		 "n2:2:4", 0, "a step on one node of the job's two"},
 		{"step", "SLURM_STEP_TASKS_PER_NODE=3,1", "n1:3:4 n2:1:4", 1,
 		 "the step's counts before the job's"},
@@ -113,7 +114,8 @@ static void good(void **state)
 		{"plain", "SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE", "n1:0:-1 n2:0:-1", 0,
 		 "slots not said"},
 		{"plain", "SLURM_HET_SIZE=1", "n1:1:-1 n2:1:-1", 0, "one component"},
-		{NULL, "SLURM_JOB_ID=9 SLURM_JOB_NODELIST=x[0-1]b[0-1] SLURM_TASKS_PER_NODE=2(x3),1",
+		{NULL,
+		 "SLURM_JOB_ID=9 SLURM_JOB_NODELIST=x[0-1]b[0-1] SLURM_TASKS_PER_NODE=2(x3),1",
 		 "x0b0:2:-1 x0b1:2:-1 x1b0:2:-1 x1b1:1:-1", -1, "2(x3),1 and two brackets"},
 	};
 
@@ -181,8 +183,7 @@ static void bad(void **state)
 		{"step", "SLURM_STEP_NODELIST", -ERR_DATA, "SLURM_STEP_NODELIST", "not"},
 		{"step", "SLURM_STEP_NUM_NODES=1", -ERR_DATA, "SLURM_STEP_NUM_NODES is 1",
 		 "n[1-2]"},
-		{"step", "SLURM_STEP_NUM_TASKS=5", -ERR_DATA, "SLURM_STEP_NUM_TASKS is 5",
-		 "2(x2)"},
+		{"step", "SLURM_STEP_NUM_TASKS=5", -ERR_DATA, "SLURM_STEP_NUM_TASKS is 5", "2(x2)"},
 		{"step", "SLURM_STEP_NODELIST=n1 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=2",
 		 -ERR_DATA, "SLURMD_NODENAME is 'n2'", "'n1'"},
 		{"array", "SLURM_ARRAY_TASK_ID", -ERR_DATA, "SLURM_ARRAY_TASK_ID", "not set"},
@@ -193,8 +194,10 @@ static void bad(void **state)
 		 "253402300799"},
 		{"plain", "SLURM_STEP_ID=abc", -ERR_DATA, "SLURM_STEP_ID", "\"abc\""},
 		{"plain", "SLURM_STEP_ID=-1", -ERR_DATA, "SLURM_STEP_ID", "\"-1\""},
-		{"plain", "SLURM_STEP_ID=99999999999999999999", -ERR_DATA, "SLURM_STEP_ID", "99999999"},
-		{"plain", "SLURM_JOB_NUM_NODES=2\nberth:", -ERR_DATA, "SLURM_JOB_NUM_NODES", "'2?berth:'"},
+		{"plain", "SLURM_STEP_ID=99999999999999999999", -ERR_DATA, "SLURM_STEP_ID",
+		 "99999999"},
+		{"plain", "SLURM_JOB_NUM_NODES=2\nberth:", -ERR_DATA, "SLURM_JOB_NUM_NODES",
+		 "'2?berth:'"},
 		{"plain", "SLURM_JOB_NODELIST=n1\nn2", -ERR_DATA, "SLURM_JOB_NODELIST", "'n1?n2'"},
 		{"plain", "SLURM_TASKS_PER_NODE=2(x2)\033[2J", -ERR_DATA, "SLURM_TASKS_PER_NODE",
 		 "'2(x2)?[2J'"},
@@ -246,8 +249,8 @@ static void whose(void **state)
 	static const struct {
 		const char *file;
 		bool in_step;
-	} rows[] = {{"two", false},	{"step", true},	 {"interactive", false},
-		    {"salloc", false},	{"het", false},	 {"step-uneven", true}};
+	} rows[] = {{"two", false},    {"step", true}, {"interactive", false},
+		    {"salloc", false}, {"het", false}, {"step-uneven", true}};
 	struct alloc_request by_hand = {"a,b", NULL};
 	struct env *env = captured("two", NULL), *none = captured(NULL, "SLURM_JOB_ID=");
 	struct alloc alloc = {0};
@@ -278,33 +281,44 @@ static void gpus_apart(void **state)
 		const char *why;
 	} rows[] = {
 		{"step", NULL, 2, NULL, "each sees all"},
-		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:per_task:1", 2,
+		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1 SLURMD_TRES_BIND=gpu:per_task:1",
+		 2,
 		 "CUDA_VISIBLE_DEVICES is 1 in this task, while SLURM_GPUS_ON_NODE is 4 "
-		 "(SLURMD_TRES_BIND is gpu:per_task:1): each of the 2 tasks on this node sees 1 of its 4 ",
+		 "(SLURMD_TRES_BIND is gpu:per_task:1): each of the 2 tasks on this node sees 1 of "
+		 "its 4 ",
 		 "--gpus-per-task=1, as Slurm 22.05 sets it"},
-		{"step", "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 SLURMD_TRES_BIND=gpu:single:1 "
-			 "SLURM_GPUS_ON_NODE=2", 2, "while SLURM_GPUS_ON_NODE is 2 (SLURMD_TRES_BIND is gpu:single:1)",
+		{"step",
+		 "CUDA_VISIBLE_DEVICES=0 SLURM_STEP_GPUS=0 SLURMD_TRES_BIND=gpu:single:1 "
+		 "SLURM_GPUS_ON_NODE=2",
+		 2, "while SLURM_GPUS_ON_NODE is 2 (SLURMD_TRES_BIND is gpu:single:1)",
 		 "--gpu-bind=single:1"},
 		{"step", "CUDA_VISIBLE_DEVICES=0 SLURM_GPUS_ON_NODE", 2,
 		 "while SLURM_STEP_GPUS is 0,1,2,3: each", "the cgroup's numbers, the step's list"},
 		{"step", "CUDA_VISIBLE_DEVICES=GPU-12,GPU-34", 2, "sees 2 of its 4 ", "UUIDs"},
-		{"step", "CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS "
-			 "SLURM_GPUS_PER_TASK=h200:2", 2,
-		 "in this task (SLURM_GPUS_PER_TASK is h200:2): each of the 2 tasks on this node sees 2 of its 4 ",
+		{"step",
+		 "CUDA_VISIBLE_DEVICES=0,1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS "
+		 "SLURM_GPUS_PER_TASK=h200:2",
+		 2,
+		 "in this task (SLURM_GPUS_PER_TASK is h200:2): each of the 2 tasks on this node "
+		 "sees 2 of its 4 ",
 		 "only the option is there"},
-		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS=1 "
-			 "SLURM_TRES_PER_TASK=cpu:2,gres/gpu:1", 2, "(SLURM_TRES_PER_TASK is cpu:2,gres/gpu:1)",
-		 "later Slurms"},
+		{"step",
+		 "CUDA_VISIBLE_DEVICES=1 SLURM_GPUS_ON_NODE SLURM_STEP_GPUS=1 "
+		 "SLURM_TRES_PER_TASK=cpu:2,gres/gpu:1",
+		 2, "(SLURM_TRES_PER_TASK is cpu:2,gres/gpu:1)", "later Slurms"},
 		{"step", "SLURM_TRES_PER_TASK=cpu:2", 2, NULL, "cores alone are bound"},
-		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES=2", 2, "ROCR_VISIBLE_DEVICES is 2 in",
-		 "another maker's"},
+		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES=2", 2,
+		 "ROCR_VISIBLE_DEVICES is 2 in", "another maker's"},
 		{"step", "CUDA_VISIBLE_DEVICES=1 SLURM_STEP_GPUS=1", 1, NULL, "alone on its node"},
-		{"step", "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK "
-			 "SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:none SLURM_GPUS_PER_TASK=1", 2, NULL,
-		 "--gpu-bind=none takes it back"},
-		{"step", "CUDA_VISIBLE_DEVICES=NoDevFiles SLURM_GPUS_ON_NODE=0", 2, NULL, "no GPUs"},
+		{"step",
+		 "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ZE_AFFINITY_MASK "
+		 "SLURM_STEP_GPUS SLURMD_TRES_BIND=gpu:none SLURM_GPUS_PER_TASK=1",
+		 2, NULL, "--gpu-bind=none takes it back"},
+		{"step", "CUDA_VISIBLE_DEVICES=NoDevFiles SLURM_GPUS_ON_NODE=0", 2, NULL,
+		 "no GPUs"},
 		{"step", "CUDA_VISIBLE_DEVICES=-1", 2, NULL, "none is wanted"},
-		{"step", "SLURM_GPUS_ON_NODE=many SLURM_STEP_GPUS=x", 2, NULL, "not understood: alloc says so"},
+		{"step", "SLURM_GPUS_ON_NODE=many SLURM_STEP_GPUS=x", 2, NULL,
+		 "not understood: alloc says so"},
 		{"two", "CUDA_VISIBLE_DEVICES=0", 2, NULL, "a batch script has no neighbours"},
 	};
 
@@ -313,9 +327,11 @@ static void gpus_apart(void **state)
 		char text[SLURM_ISOLATION_MAX] = "";
 		bool isolation = slurm_gpus_isolated(env, rows[i].tasks, text, sizeof text);
 
-		if (isolation != (rows[i].words != NULL) || (isolation && !strstr(text, rows[i].words)))
+		if (isolation != (rows[i].words != NULL) ||
+		    (isolation && !strstr(text, rows[i].words)))
 			fail_msg("row %zu, %s: '%s'", i, rows[i].why, text);
-		if (isolation && !strstr(text, "=4 --gpu-bind=none") && !strstr(text, "=2 --gpu-bind=none"))
+		if (isolation && !strstr(text, "=4 --gpu-bind=none") &&
+		    !strstr(text, "=2 --gpu-bind=none"))
 			fail_msg("row %zu, %s: what to write? '%s'", i, rows[i].why, text);
 		env_free(env);
 	}
@@ -328,12 +344,23 @@ static void time_left(void **state)
 		int rc;
 		long seconds;
 	} rows[] = {
-		{"57", 0, 57},	     {"9:57", 0, 597},		{"1:09:57", 0, 4197},
-		{"0:00", 0, 0},	     {"1-02:00:00\n", 0, 93600}, {"  10:00 \n", 0, 600},
-		{"UNLIMITED", 1, 0}, {"NOT_SET", 1, 0},		{"INVALID", -ERR_DATA, 0},
-		{"", -ERR_DATA, 0},  {"1-02:00", -ERR_DATA, 0}, {"1:60", -ERR_DATA, 0},
-		{":5", -ERR_DATA, 0}, {"1:2:3:4", -ERR_DATA, 0}, {"-5", -ERR_DATA, 0},
-		{"5 6", -ERR_DATA, 0}, {"99999999-00:00:00", -ERR_DATA, 0},
+		{"57", 0, 57},
+		{"9:57", 0, 597},
+		{"1:09:57", 0, 4197},
+		{"0:00", 0, 0},
+		{"1-02:00:00\n", 0, 93600},
+		{"  10:00 \n", 0, 600},
+		{"UNLIMITED", 1, 0},
+		{"NOT_SET", 1, 0},
+		{"INVALID", -ERR_DATA, 0},
+		{"", -ERR_DATA, 0},
+		{"1-02:00", -ERR_DATA, 0},
+		{"1:60", -ERR_DATA, 0},
+		{":5", -ERR_DATA, 0},
+		{"1:2:3:4", -ERR_DATA, 0},
+		{"-5", -ERR_DATA, 0},
+		{"5 6", -ERR_DATA, 0},
+		{"99999999-00:00:00", -ERR_DATA, 0},
 	};
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
@@ -439,9 +466,10 @@ static void asked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(good),	     cmocka_unit_test(bad),   cmocka_unit_test(job),
-		cmocka_unit_test(whose),     cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
-		cmocka_unit_test(job_gpus),  cmocka_unit_test(asked),
+		cmocka_unit_test(good),	      cmocka_unit_test(bad),
+		cmocka_unit_test(job),	      cmocka_unit_test(whose),
+		cmocka_unit_test(gpus_apart), cmocka_unit_test(time_left),
+		cmocka_unit_test(job_gpus),   cmocka_unit_test(asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

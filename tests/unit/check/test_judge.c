@@ -122,8 +122,8 @@ static int reported(const struct fixture *f, size_t node, const char *probe)
 	int times = 0;
 	size_t i;
 
-	json_array_foreach(f->nodes[node].results, i, entry)
-		times += !strcmp(check_text(entry, "name"), probe);
+	json_array_foreach(f->nodes[node].results, i, entry) times +=
+		!strcmp(check_text(entry, "name"), probe);
 	return times;
 }
 
@@ -512,7 +512,8 @@ static void test_ring(void **state)
 	ring(&f, 0, 1024, -1, 400, NULL);
 	ring(&f, 1, 20, -1, 400, NULL);
 	ring(&f, 2, 1024, -1, 400, "the sum of 256 KiB is wrong, at element 7 first");
-	assert_false(probe_ring_should_repeat(&f.check)); /* it broke: no better round will mend that */
+	assert_false(
+		probe_ring_should_repeat(&f.check)); /* it broke: no better round will mend that */
 	probe_ring_judge(&f.check);
 	expect(&f, 1, "ring", "fault", "from n1 come");
 	expect(&f, 2, "ring", "fault", "element 7");
@@ -568,13 +569,20 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_node),
-		cmocka_unit_test(test_gpus_unseen),   cmocka_unit_test(test_memlock_with_verbs),
-		cmocka_unit_test(test_versions),   cmocka_unit_test(test_files),
-		cmocka_unit_test(test_clock),	   cmocka_unit_test(test_names),
-		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_network_well),
-		cmocka_unit_test(test_down),	   cmocka_unit_test(test_twins),
-		cmocka_unit_test(test_silence),	   cmocka_unit_test(test_nothing_in_common),
-		cmocka_unit_test(test_ring),	   cmocka_unit_test(test_ring_again),
+		cmocka_unit_test(test_gpus_unseen),
+		cmocka_unit_test(test_memlock_with_verbs),
+		cmocka_unit_test(test_versions),
+		cmocka_unit_test(test_files),
+		cmocka_unit_test(test_clock),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_checkpoint),
+		cmocka_unit_test(test_network_well),
+		cmocka_unit_test(test_down),
+		cmocka_unit_test(test_twins),
+		cmocka_unit_test(test_silence),
+		cmocka_unit_test(test_nothing_in_common),
+		cmocka_unit_test(test_ring),
+		cmocka_unit_test(test_ring_again),
 		cmocka_unit_test(test_missing),
 	};
 

@@ -42,14 +42,15 @@ static void describe(const struct node_pool *node_pool, char *out)
 
 	assert_int_equal(node_pool_alloc(node_pool, &alloc, NULL), 0);
 	for (size_t i = 0; i < alloc.node_count; i++)
-		out += sprintf(out, "%s%s%s", i ? " " : "", i == node_pool->active_count ? "| " : "",
-			       alloc.nodes[i].name + 1);
+		out += sprintf(out, "%s%s%s", i ? " " : "",
+			       i == node_pool->active_count ? "| " : "", alloc.nodes[i].name + 1);
 	free(alloc.nodes);
 }
 
 static void test_pool(void **state)
 {
-	/* Each word an attempt's end: "L02" lost those in these places, "F1" a failure began there. */
+	/* Each word an attempt's end: "L02" lost those in these places, "F1" a failure began there.
+	 */
 	static const struct {
 		size_t nodes, spares, least;
 		const char *ends, *expected, *excluded_nodes, *reason;
@@ -78,7 +79,8 @@ static void test_pool(void **state)
 
 		make_alloc(&alloc, rows[r].nodes);
 		assert_int_equal(node_pool_new(&alloc, &policy, &node_pool, NULL), 0);
-		for (char *end = strtok_r(ends, " ", &save); end; end = strtok_r(NULL, " ", &save)) {
+		for (char *end = strtok_r(ends, " ", &save); end;
+		     end = strtok_r(NULL, " ", &save)) {
 			bool lost[8] = {0};
 			struct job_result result = {.node_index = end[1] - '0', .lost = lost};
 
@@ -89,10 +91,12 @@ static void test_pool(void **state)
 		describe(&node_pool, got);
 		for (size_t i = 0; i < json_array_size(node_pool.excluded_nodes); i++)
 			strcat(out, json_string_value(json_object_get(
-					    json_array_get(node_pool.excluded_nodes, i), "node")) + 1);
+					    json_array_get(node_pool.excluded_nodes, i), "node")) +
+					    1);
 		if (strcmp(got, rows[r].expected) || strcmp(out, rows[r].excluded_nodes))
-			fail_msg("%s: '%s' without '%s', expected '%s' without '%s'", rows[r].reason,
-				 got, out, rows[r].expected, rows[r].excluded_nodes);
+			fail_msg("%s: '%s' without '%s', expected '%s' without '%s'",
+				 rows[r].reason, got, out, rows[r].expected,
+				 rows[r].excluded_nodes);
 		node_pool_free(&node_pool);
 		free_alloc(&alloc);
 		free(ends);
@@ -130,7 +134,10 @@ static void test_check(void **state)
 		{{0}, 1, 0, "nothing asked"},
 		{{.max_restarts = 1}, 1, 0, "one node"},
 		{{.max_restarts = 1, .spares = 1, .min_nodes = 1}, 2, 0, "one and a spare"},
-		{{.max_restarts = 1, .spares = 1, .min_nodes = 2}, 2, -ERR_USAGE, "a spare counts not"},
+		{{.max_restarts = 1, .spares = 1, .min_nodes = 2},
+		 2,
+		 -ERR_USAGE,
+		 "a spare counts not"},
 		{{.max_restarts = 1, .spares = 2}, 2, -ERR_USAGE, "all spare"},
 		{{.max_restarts = 1, .spares = 9}, 2, -ERR_USAGE, "more than all"},
 		{{.max_restarts = 1, .min_nodes = 3}, 2, -ERR_USAGE, "more than there are"},

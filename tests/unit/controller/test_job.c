@@ -217,7 +217,8 @@ static void play(struct fake *fake)
 		tell(fake, MESSAGE_LISTENING, "{\"port\":1}");
 	if (strstr(text, "\"move\":true"))
 		say(fake, MESSAGE_MOVE_FAILED, "{\"why\":\"its parent cannot be reached\"}");
-	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711, inventory_text);
+	snprintf(text, sizeof text, "{\"port\":%d,\"card\":%s}", fake->node ? -1 : 4711,
+		 inventory_text);
 	say(fake, MESSAGE_INVENTORY, text);
 	await(fake, MESSAGE_PROBE, text, sizeof text);
 	JSON_AUTO question = json_loads(text, 0, NULL);
@@ -238,7 +239,8 @@ static void play(struct fake *fake)
 	await(fake, MESSAGE_START, text, sizeof text);
 	say(fake, MESSAGE_STARTED, "{\"pmix\":false}");
 	for (size_t i = 0; i < act_count; i++) /* somebody's end is not the usual one */
-		over |= acts[i].at == MESSAGE_ENDED || (acts[i].at == MESSAGE_STARTED && acts[i].deed == UNSAID);
+		over |= acts[i].at == MESSAGE_ENDED ||
+			(acts[i].at == MESSAGE_STARTED && acts[i].deed == UNSAID);
 	if (over) {
 		if (!instead(fake, MESSAGE_ENDED)) {
 			await(fake, MESSAGE_STOP, text, sizeof text);

@@ -15,64 +15,138 @@
 static const struct {
 	const char *line, *cause;
 } known[] = {
-	{"torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "did not all come to one"},
-	{"torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details.", "found no store"},
-	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be retrieved (gai error: -2 - Name or service not known).", "not known on this node"},
-	{"[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to connect to (10.0.3.7, 29500).", "cannot be reached from this node"},
-	{"[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use).", "another program has MASTER_PORT"},
-	{"[E socket.cpp:435] [c10d] The server socket has failed to listen on any local network address. The server socket has failed to bind to ?UNKNOWN? (errno: 98 - Address already in use).", "another program has MASTER_PORT"},
-	{"[WARNING] The node 'nid0012_4711_0' has failed to send a keep-alive heartbeat to the rendezvous 'none' due to an error of type RendezvousTimeout.", "the node that hosts"},
-	{"RuntimeError: [6] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout", "rank 0 came late"},
-	{"[rank0]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600004 milliseconds before timing out.", "not joined by all"},
-	{"gpu004:2200689:2200706 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer gpu004<55693>", "ended"},
-	{"RuntimeError: CUDA error: an illegal memory access was encountered", "outside of its memory"},
+	{"torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+	 "did not all come to one"},
+	{"torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to "
+	 "the C10d store has failed. See inner exception for details.",
+	 "found no store"},
+	{"[W socket.cpp:601] [c10d] The IPv6 network addresses of (node-0, 29500) cannot be "
+	 "retrieved (gai error: -2 - Name or service not known).",
+	 "not known on this node"},
+	{"[E socket.cpp:860] [c10d] The client socket has timed out after 60s while trying to "
+	 "connect to (10.0.3.7, 29500).",
+	 "cannot be reached from this node"},
+	{"[W socket.cpp:426] [c10d] The server socket has failed to bind to [::]:29500 (errno: 98 "
+	 "- Address already in use).",
+	 "another program has MASTER_PORT"},
+	{"[E socket.cpp:435] [c10d] The server socket has failed to listen on any local network "
+	 "address. The server socket has failed to bind to ?UNKNOWN? (errno: 98 - Address already "
+	 "in use).",
+	 "another program has MASTER_PORT"},
+	{"[WARNING] The node 'nid0012_4711_0' has failed to send a keep-alive heartbeat to the "
+	 "rendezvous 'none' due to an error of type RendezvousTimeout.",
+	 "the node that hosts"},
+	{"RuntimeError: [6] is setting up NCCL communicator and retrieving ncclUniqueId from [0] "
+	 "via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+	 "rank 0 came late"},
+	{"[rank0]:[E321 02:07:08.408 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective "
+	 "operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, Timeout(ms)=600000) ran for "
+	 "600004 milliseconds before timing out.",
+	 "not joined by all"},
+	{"gpu004:2200689:2200706 [3] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed "
+	 "by remote peer gpu004<55693>",
+	 "ended"},
+	{"RuntimeError: CUDA error: an illegal memory access was encountered",
+	 "outside of its memory"},
 	{"OSError: [Errno 28] No space left on device", "file system is full"},
-	{"berth-train: ckpt: No space left on device: a checkpoint takes 205.1 MB, 12.0 MB are free; what was there before stays", "file system of the checkpoints is full"},
-	{"rank 1: the checkpoint of step 6 could not be saved: c/step-00000006.safetensors cannot be written: Disk quota exceeded; those before stay", "quota where the checkpoints go"},
+	{"berth-train: ckpt: No space left on device: a checkpoint takes 205.1 MB, 12.0 MB are "
+	 "free; what was there before stays",
+	 "file system of the checkpoints is full"},
+	{"rank 1: the checkpoint of step 6 could not be saved: c/step-00000006.safetensors cannot "
+	 "be written: Disk quota exceeded; those before stay",
+	 "quota where the checkpoints go"},
 	{"berth-train: m/metrics.jsonl: No space left on device", "a file system is full"},
 	{"OSError: [Errno 122] Disk quota exceeded", "quota"},
-	{"nid001:4711:4711 [0] misc/socket.cc:305 NCCL WARN Bootstrap : no socket interface found", "lacks"},
-	{"gpu-3:812:990 [2] NCCL WARN ncclSocketInit: connecting to address  with family 59936 is neither AF_INET(2) nor AF_INET6(10)", "no usable interface"},
-	{"nid001:99:99 [0] plugin/net.cc:200 NCCL WARN Error: network AWS Libfabric not found.", "plugin"},
-	{"node7:2:9 [1] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out errno 110", "cannot reach each other"},
-	{"node7:2:9 [1] transport/net_ib.cc:1293 NCCL WARN NET/IB : Got completion from peer 10.2.0.8<47> with error 12, opcode 0, len 0, vendor err 129", "never answered"},
-	{"node7:2:9 [1] misc/ibvwrap.cc:84 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot allocate memory", "ulimit -l"},
-	{"libfabric:1:1:cxi:core:cxip_cq_eq_progress(): Cassini Event Queue overflow detected.", "Slingshot's event queue"},
+	{"nid001:4711:4711 [0] misc/socket.cc:305 NCCL WARN Bootstrap : no socket interface found",
+	 "lacks"},
+	{"gpu-3:812:990 [2] NCCL WARN ncclSocketInit: connecting to address  with family 59936 is "
+	 "neither AF_INET(2) nor AF_INET6(10)",
+	 "no usable interface"},
+	{"nid001:99:99 [0] plugin/net.cc:200 NCCL WARN Error: network AWS Libfabric not found.",
+	 "plugin"},
+	{"node7:2:9 [1] misc/ibvwrap.cc:190 NCCL WARN Call to ibv_modify_qp failed with error "
+	 "Connection timed out errno 110",
+	 "cannot reach each other"},
+	{"node7:2:9 [1] transport/net_ib.cc:1293 NCCL WARN NET/IB : Got completion from peer "
+	 "10.2.0.8<47> with error 12, opcode 0, len 0, vendor err 129",
+	 "never answered"},
+	{"node7:2:9 [1] misc/ibvwrap.cc:84 NCCL WARN Call to ibv_reg_mr_iova2 failed with error "
+	 "Cannot allocate memory",
+	 "ulimit -l"},
+	{"libfabric:1:1:cxi:core:cxip_cq_eq_progress(): Cassini Event Queue overflow detected.",
+	 "Slingshot's event queue"},
 	{"mpiexec: RPC failed: No VNIs available in internal allocator", "PALS"},
-	{"transport/p2p.cc:240 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not supported between these two devices", "its own GPU only"},
+	{"transport/p2p.cc:240 NCCL WARN failed to open CUDA IPC handle : 217 peer access is not "
+	 "supported between these two devices",
+	 "its own GPU only"},
 	{"cuIpcOpenMemHandle return value:   1, invalid argument", "its own GPU only"},
-	{"n1:77:99 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000", "the same GPU"},
-	{"ValueError: invalid literal for int() with base 10: 'GPU-8932f937-d72c-4106-c12f-20bd9faed9f6'", "UUIDs"},
+	{"n1:77:99 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on "
+	 "CUDA device 3b000",
+	 "the same GPU"},
+	{"ValueError: invalid literal for int() with base 10: "
+	 "'GPU-8932f937-d72c-4106-c12f-20bd9faed9f6'",
+	 "UUIDs"},
 	{"ValueError: invalid literal for int() with base 10: 'MIG-1f2a'", "MIG"},
 	{"RuntimeError: CUDA error: no CUDA-capable device is detected", "no GPU is visible"},
-	{"RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized", "fabric manager"},
-	{"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 39.59 GiB total capacity)", "GPU's memory is full"},
-	{"RuntimeError: unable to open shared memory object </torch_4711_3> in read-write mode: Too many open files (24)", "open files"},
-	{"RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", "/dev/shm"},
-	{"misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-LM1T5f to 9637888 bytes: No space left on device (28)", "/dev/shm is full"},
-	{"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.batch. Some of your processes may have been killed by the cgroup out-of-memory handler.", "more memory"},
-	{"slurmstepd: error: Detected 3 oom_kill events in StepId=4711.0. Some of the step tasks have been OOM Killed.", "more memory"},
+	{"RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet "
+	 "initialized",
+	 "fabric manager"},
+	{"torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; "
+	 "39.59 GiB total capacity)",
+	 "GPU's memory is full"},
+	{"RuntimeError: unable to open shared memory object </torch_4711_3> in read-write mode: "
+	 "Too many open files (24)",
+	 "open files"},
+	{"RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is "
+	 "possible that dataloader's workers are out of shared memory.",
+	 "/dev/shm"},
+	{"misc/shmutils.cc:72 NCCL WARN Error: failed to extend /dev/shm/nccl-LM1T5f to 9637888 "
+	 "bytes: No space left on device (28)",
+	 "/dev/shm is full"},
+	{"slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.batch. Some of your "
+	 "processes may have been killed by the cgroup out-of-memory handler.",
+	 "more memory"},
+	{"slurmstepd: error: Detected 3 oom_kill events in StepId=4711.0. Some of the step tasks "
+	 "have been OOM Killed.",
+	 "more memory"},
 	{"PMIX ERROR: AF_UNIX path too long: /scratch/users/somebody/jobs/very/long", "TMPDIR"},
 	{"The application appears to have been direct launched using \"srun\",", "without the PMI"},
 	{"x1921c0s0b0n0: ping RPC timeout on nid2 after 120s", "PALS heard nothing"},
-	{"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to avoid your system being overloaded", "one thread"},
-	{"ValueError: You set `--ntasks=8` in your SLURM bash script, but this variable is not supported.", "Lightning"},
-	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***", "time was over"},
-	{"slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO PREEMPTION ***", "priority"},
-	{"slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***", "a node of the job failed"},
-	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB REQUEUE ***", "back into the queue"},
+	{"Setting OMP_NUM_THREADS environment variable for each process to be 1 in default, to "
+	 "avoid your system being overloaded",
+	 "one thread"},
+	{"ValueError: You set `--ntasks=8` in your SLURM bash script, but this variable is not "
+	 "supported.",
+	 "Lightning"},
+	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT "
+	 "***",
+	 "time was over"},
+	{"slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO "
+	 "PREEMPTION ***",
+	 "priority"},
+	{"slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO NODE "
+	 "FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***",
+	 "a node of the job failed"},
+	{"slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO JOB "
+	 "REQUEUE ***",
+	 "back into the queue"},
 	{"=>> PBS: job killed: walltime 26 exceeded limit 10", "time was over"},
 	{"=>> PBS: job killed: mem 2097152kb exceeded limit 1048576kb", "more memory"},
-	{"torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death signal, shutting down workers", "SIGTERM by the scheduler"},
+	{"torch.distributed.elastic.multiprocessing.api: [WARNING] Received Signals.SIGTERM death "
+	 "signal, shutting down workers",
+	 "SIGTERM by the scheduler"},
 };
 
 /* What goes well, or is another program's matter. */
 static const char *const unrelated[] = {
 	"",
-	"epoch 1/3  step 100/600  loss 0.4415  0:21 left  13589 images/s  lr 0.1  data wait 0.18 ms",
-	"stopping after step 146: the job's time is over in 3 s (needed: a step 0.10 s, a checkpoint 0.00 s)",
+	"epoch 1/3  step 100/600  loss 0.4415  0:21 left  13589 images/s  lr 0.1  data wait 0.18 "
+	"ms",
+	"stopping after step 146: the job's time is over in 3 s (needed: a step 0.10 s, a "
+	"checkpoint 0.00 s)",
 	"nid001:4711:4711 [0] NCCL INFO Bootstrap : Using hsn0:10.9.0.11<0>",
-	"nid001:4711:4711 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB ib0:10.1.0.4<0>",
+	"nid001:4711:4711 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB "
+	"ib0:10.1.0.4<0>",
 	"nid001:4711:4711 [0] NCCL INFO Connected all rings",
 	"n1:1:1 [0] NCCL INFO P2P plugin IBext",
 	"NCCL version 2.20.5+cuda12.4",

@@ -36,7 +36,8 @@ static const struct row rows[] = {
 	{"n[1-2]-ib", "n1-ib n2-ib", "a suffix (22.05 refuses it, later ones take it)"},
 	{"x1000c[0-1]s[6-7]b[0-1]n0",
 	 "x1000c0s6b0n0 x1000c0s6b1n0 x1000c1s6b0n0 x1000c1s6b1n0 x1000c0s7b0n0 x1000c0s7b1n0 "
-	 "x1000c1s7b0n0 x1000c1s7b1n0", "Cray names: brackets and a suffix"},
+	 "x1000c1s7b0n0 x1000c1s7b1n0",
+	 "Cray names: brackets and a suffix"},
 	{"n[18446744073709551615]", "n18446744073709551615", "64 bits"},
 	{"n{1-2}", "n{1-2}", "other brackets are letters"},
 	{"n[18446744073709551616]", NULL, "65 bits"},
@@ -249,8 +250,10 @@ static void host_files(void **state)
 		{"n2\n# the others\nn1 # one\n", "n2*0 n1*0", "slots are not said"},
 		{"n1 slots=4\r\nn2\tslots=1 # last", "n1*4 n2*1", "as Open MPI has them"},
 		{"n1\nn2\nn1\n", "!line 3: host 'n1' is there already, on line 1", "twice"},
-		{"\nn1 slots=2\n\nn1 slots=2", "!line 4: host 'n1' is there already, on line 2", "with slots"},
-		{"n1 n2\n", "!line 1: 'n2' behind a host; expected nothing, or slots=N", "two names"},
+		{"\nn1 slots=2\n\nn1 slots=2", "!line 4: host 'n1' is there already, on line 2",
+		 "with slots"},
+		{"n1 n2\n", "!line 1: 'n2' behind a host; expected nothing, or slots=N",
+		 "two names"},
 		{"n1 slots=0\n", "!line 1: 'slots=0'", "no slots"},
 		{"n1 slots=\n", "!line 1: 'slots='", "slots cut short"},
 		{"n1 slots=4 max_slots=4\n", "!line 1: 'slots=4 max_slots=4'", "more than slots"},
@@ -377,10 +380,9 @@ static void colliding_names(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(expands),    cmocka_unit_test(limits),
-		cmocka_unit_test(compresses), cmocka_unit_test(node_files),
-		cmocka_unit_test(host_files),
-		cmocka_unit_test(host_file_twice_late),
+		cmocka_unit_test(expands),	cmocka_unit_test(limits),
+		cmocka_unit_test(compresses),	cmocka_unit_test(node_files),
+		cmocka_unit_test(host_files),	cmocka_unit_test(host_file_twice_late),
 		cmocka_unit_test(many_repeats), cmocka_unit_test(colliding_names),
 	};
 

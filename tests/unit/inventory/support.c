@@ -115,8 +115,9 @@ char *describe(const struct inventory *inventory)
 			(unsigned long long)(inventory->numas[i].memory_bytes >> 20));
 	for (size_t i = 0; i < inventory->core_count; i++) {
 		assert_int_equal(inventory->cores[i].core_logical, i);
-		fprintf(out, "core %zu package %d numa %d cpus %s\n", i, inventory->cores[i].package,
-			inventory->cores[i].numa_os, ids(inventory->cores[i].cpus_os));
+		fprintf(out, "core %zu package %d numa %d cpus %s\n", i,
+			inventory->cores[i].package, inventory->cores[i].numa_os,
+			ids(inventory->cores[i].cpus_os));
 	}
 	describe_gpus(inventory, out);
 	describe_nics(inventory, out);

@@ -201,8 +201,8 @@ static void check_nics(const char *file, const struct inventory *inventory)
 
 /* "mlx5_0/ib0,mlx5_1/ib1": the NICs nearest to GPU g that are not for management, as best.tsv
  * names them. */
-static enum path_class nearest(const struct inventory *inventory, size_t g, bool not_down, char *out,
-			       size_t size)
+static enum path_class nearest(const struct inventory *inventory, size_t g, bool not_down,
+			       char *out, size_t size)
 {
 	enum path_class least = PATH_UNKNOWN;
 

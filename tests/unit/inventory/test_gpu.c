@@ -10,8 +10,8 @@
 static void load(const char *mode, const char *library, struct inventory *out)
 {
 	struct inventory_source source = {.topology_file = TOPO "/cpus-restricted.xml",
-					.nvml_library = library,
-					.no_network = true};
+					  .nvml_library = library,
+					  .no_network = true};
 	struct error err = {0};
 
 	if (mode)
@@ -142,7 +142,7 @@ static void put_node(const char *root, int node, const char *properties, const c
 static void test_kfd(void **state)
 {
 	struct inventory_source source = {.topology_file = TOPO "/no-os-devices.xml",
-					.no_network = true};
+					  .no_network = true};
 	const char *root = make_dir();
 	const char *bank = "heap_type 1\nsize_in_bytes 68719476736\nflags 0\n";
 	struct inventory inventory;
@@ -283,7 +283,8 @@ static void test_tiles(void **state)
 	make_gpus(&inventory);
 	for (int i = 0; i < 5; i++)
 		inventory.gpus[i].vendor = 0x8086;
-	assert_int_equal(inventory_allow_gpus(&inventory, "ZE_AFFINITY_MASK", "1.0,1.1,3", &err), 0);
+	assert_int_equal(inventory_allow_gpus(&inventory, "ZE_AFFINITY_MASK", "1.0,1.1,3", &err),
+			 0);
 	for (int i = 0; i < 5; i++)
 		assert_int_equal(inventory.gpus[i].allowed, i == 1 || i == 3);
 	inventory_free(&inventory);

@@ -68,22 +68,22 @@ static void test_everything(void **state)
 	inventory.addresses = calloc(2, sizeof *inventory.addresses);
 	inventory.address_count = 2;
 	inventory.addresses[0] = (struct inventory_address){.iface = "ib0",
-							.family = AF_INET,
-							.bytes = {10, 0, 255, 1},
-							.prefix = 20,
-							.up = true,
-							.speed_mbps = 200000,
-							.nic = 3,
-							.kind = NIC_INFINIBAND};
+							    .family = AF_INET,
+							    .bytes = {10, 0, 255, 1},
+							    .prefix = 20,
+							    .up = true,
+							    .speed_mbps = 200000,
+							    .nic = 3,
+							    .kind = NIC_INFINIBAND};
 	inventory.addresses[1] = (struct inventory_address){.iface = "docker0",
-							.family = AF_INET6,
-							.bytes = {0xfe, 0x80, [15] = 1},
-							.prefix = 64,
-							.scope = 7,
-							.type = IFACE_VIRTUAL,
-							.link_local = true,
-							.speed_mbps = -1,
-							.nic = -1};
+							    .family = AF_INET6,
+							    .bytes = {0xfe, 0x80, [15] = 1},
+							    .prefix = 64,
+							    .scope = 7,
+							    .type = IFACE_VIRTUAL,
+							    .link_local = true,
+							    .speed_mbps = -1,
+							    .nic = -1};
 	there_and_back(&inventory);
 	inventory_free(&inventory);
 }
@@ -237,7 +237,8 @@ static void test_bad(void **state)
 
 		int rc = inventory_from_json(bad, &inventory, &err);
 
-		if (rc != -ERR_DATA || !strstr(err.text, rows[i].says) || inventory.core_count != 77)
+		if (rc != -ERR_DATA || !strstr(err.text, rows[i].says) ||
+		    inventory.core_count != 77)
 			fail_msg("%s = %s: %d \"%s\"", rows[i].key, rows[i].value, rc, err.text);
 		json_decref(bad);
 	}

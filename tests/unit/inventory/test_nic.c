@@ -130,7 +130,7 @@ static void make_sys(void)
 }
 
 static const struct inventory_nic *find(const struct inventory *inventory, const char *net,
-				      const char *rdma)
+					const char *rdma)
 {
 	for (size_t i = 0; i < inventory->nic_count; i++)
 		if (strcmp(inventory->nics[i].net, net) == 0 &&

@@ -165,7 +165,8 @@ static void check_places(struct check *c)
 				continue;
 			least = rank->threads < least ? rank->threads : least;
 			most = rank->threads > most ? rank->threads : most;
-			if (roomy(c, (int)p) && packages_of(c->inventory, rank->cpus_os) != 1ul << p)
+			if (roomy(c, (int)p) &&
+			    packages_of(c->inventory, rank->cpus_os) != 1ul << p)
 				violation(c, (int)r, "cores of another package than its GPU's");
 		}
 		if (most && most - least > 1 && !visited(c, (int)p))
@@ -203,7 +204,8 @@ static void check_nics(struct check *c)
 
 			if (grade(nic->kind, nic->net, nic->rdma) < best)
 				violation(c, (int)r, "a management NIC beside a fabric NIC");
-			if (n && nic->state == NIC_STATE_UP && rank->nics[n - 1].state == NIC_STATE_DOWN)
+			if (n && nic->state == NIC_STATE_UP &&
+			    rank->nics[n - 1].state == NIC_STATE_DOWN)
 				violation(c, (int)r, "a port that is down before one that is up");
 		}
 	}

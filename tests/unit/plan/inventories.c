@@ -29,11 +29,11 @@ static struct idset *new_set(void)
 struct inventory make_inventory(const char *node, int packages, int numas, int cores, int smt)
 {
 	struct inventory inventory = {.node = strdup(node),
-			       .source = strdup("made by a test"),
-			       .package_count = (size_t)packages,
-			       .memory_limit_bytes = -1,
-			       .core_count = (size_t)(packages * numas * cores),
-			       .numa_count = (size_t)(packages * numas)};
+				      .source = strdup("made by a test"),
+				      .package_count = (size_t)packages,
+				      .memory_limit_bytes = -1,
+				      .core_count = (size_t)(packages * numas * cores),
+				      .numa_count = (size_t)(packages * numas)};
 	int total = packages * numas * cores;
 
 	inventory.allowed_cpus_os = new_set();
@@ -86,7 +86,7 @@ void set_path(struct inventory *inventory, size_t gpu, size_t nic, enum path_cla
 }
 
 struct inventory_nic *make_nic(struct inventory *inventory, const char *net, const char *rdma,
-			     enum nic_kind kind, int numa_os)
+			       enum nic_kind kind, int numa_os)
 {
 	size_t old = inventory->nic_count, count = old + 1;
 	uint8_t *path = calloc(inventory->gpu_count + 1, count);
@@ -110,10 +110,10 @@ struct inventory_nic *make_nic(struct inventory *inventory, const char *net, con
 	for (size_t g = 0; g < inventory->gpu_count; g++) {
 		for (size_t n = 0; n < old; n++)
 			path[g * count + n] = inventory->path[g * old + n];
-		path[g * count + old] = !inventory->gpus[g].local_known		    ? PATH_UNKNOWN
+		path[g * count + old] = !inventory->gpus[g].local_known ? PATH_UNKNOWN
 					: idset_has(inventory->gpus[g].numa_os, numa_os) ? PATH_NODE
-					: inventory->gpus[g].package == nic->package	    ? PATH_PKG
-										    : PATH_SYS;
+					: inventory->gpus[g].package == nic->package	 ? PATH_PKG
+											 : PATH_SYS;
 	}
 	free(inventory->path);
 	inventory->path = path;
@@ -121,12 +121,14 @@ struct inventory_nic *make_nic(struct inventory *inventory, const char *net, con
 	return nic;
 }
 
-struct inventory_address *make_address(struct inventory *inventory, const char *iface, const char *cidr)
+struct inventory_address *make_address(struct inventory *inventory, const char *iface,
+				       const char *cidr)
 {
 	struct inventory_address *address;
 	char host[64];
 
-	inventory->addresses = grow(inventory->addresses, inventory->address_count, sizeof *inventory->addresses);
+	inventory->addresses =
+		grow(inventory->addresses, inventory->address_count, sizeof *inventory->addresses);
 	address = &inventory->addresses[inventory->address_count++];
 	snprintf(address->iface, sizeof address->iface, "%s", iface);
 	snprintf(host, sizeof host, "%.*s", (int)strcspn(cidr, "/"), cidr);

@@ -16,12 +16,13 @@ struct inventory_gpu *make_gpu(struct inventory *inventory, const char *pci, int
 /* A NIC on a NUMA node, "" where it has no net or no rdma name. After all GPUs: the paths are
  * NODE, PKG or SYS; set_path changes one. */
 struct inventory_nic *make_nic(struct inventory *inventory, const char *net, const char *rdma,
-			     enum nic_kind kind, int numa_os);
+			       enum nic_kind kind, int numa_os);
 void set_path(struct inventory *inventory, size_t gpu, size_t nic, enum path_class path);
 
 /* An address such as "10.0.0.1/24" of an interface; of the NIC with that net, where there is one,
  * with its kind and speed. */
-struct inventory_address *make_address(struct inventory *inventory, const char *iface, const char *cidr);
+struct inventory_address *make_address(struct inventory *inventory, const char *iface,
+				       const char *cidr);
 
 /* A node of a large cluster: 2 packages, 4 NUMA nodes, 128 cores with 2 siblings, 8 NVIDIA GPUs,
  * 8 InfiniBand NICs and one for management, an address on each, loopback and a bridge. index:

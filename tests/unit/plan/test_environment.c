@@ -501,7 +501,8 @@ static void test_lint(void **state)
 		{SORT_IB, "TP_SOCKET_IFNAME", "=ib0", "only NCCL knows '='"},
 		{SORT_IB, "UCX_NET_DEVICES", "all", NULL},
 		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1", NULL},
-		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_7:1", "the device mlx5_7:1, which no node"},
+		{SORT_IB, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_7:1",
+		 "the device mlx5_7:1, which no node"},
 		{SORT_IB, "NCCL_COMM_ID", "10.0.0.1:29600", "meets there"},
 		{SORT_IB, "NCCL_HOSTID", "gpu", "for neighbours"},
 		{SORT_IB, "OMPI_MCA_btl_tcp_if_exclude", "docker0", "both together are refused"},
@@ -541,8 +542,10 @@ static void test_lint(void **state)
 		job_start(&job, table[i].sort, 2);
 		make_address(&job.inventories[0], "spare0", "10.99.0.1/16");
 		for (int n = 0; n < 2; n++) {
-			make_address(&job.inventories[n], "bond0", n ? "10.97.0.2/16" : "10.97.0.1/16");
-			make_address(&job.inventories[n], "bond0.7", n ? "10.98.0.2/16" : "10.98.0.1/16");
+			make_address(&job.inventories[n], "bond0",
+				     n ? "10.97.0.2/16" : "10.97.0.1/16");
+			make_address(&job.inventories[n], "bond0.7",
+				     n ? "10.98.0.2/16" : "10.98.0.1/16");
 		}
 		set(&job, table[i].name, table[i].value);
 		list = plan_lint(job.env, job.inventories, 2);
@@ -580,9 +583,12 @@ static void test_profiles(void **state)
 		enum nic_kind kind;
 		const char *title, *part;
 	} table[] = {
-		{NIC_INFINIBAND, "InfiniBand", "verbs"}, {NIC_ROCE, "RoCE", "verbs"},
-		{NIC_SLINGSHOT, "Slingshot", "cxi"},	 {NIC_EFA, "EFA", "efa"},
-		{NIC_ETHERNET, "Ethernet", "sockets"},	 {NIC_OTHER_FABRIC, "another fabric", "own"},
+		{NIC_INFINIBAND, "InfiniBand", "verbs"},
+		{NIC_ROCE, "RoCE", "verbs"},
+		{NIC_SLINGSHOT, "Slingshot", "cxi"},
+		{NIC_EFA, "EFA", "efa"},
+		{NIC_ETHERNET, "Ethernet", "sockets"},
+		{NIC_OTHER_FABRIC, "another fabric", "own"},
 	};
 
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

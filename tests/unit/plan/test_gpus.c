@@ -426,8 +426,9 @@ static void test_refusals(void **state)
 		struct plan_node node = {0};
 		struct error err = {0};
 
-		assert_int_equal(plan_map_node(&inventory, &bad[i].request, 0, bad[i].n, &node, &err),
-				 -ERR_USAGE);
+		assert_int_equal(
+			plan_map_node(&inventory, &bad[i].request, 0, bad[i].n, &node, &err),
+			-ERR_USAGE);
 		if (!strstr(err.text, bad[i].text))
 			fail_msg("'%s' does not say '%s'", err.text, bad[i].text);
 		assert_null(node.ranks);
@@ -611,8 +612,9 @@ static void test_warnings(void **state)
 		struct plan_node node = {0};
 		struct error err = {0};
 
-		assert_int_equal(plan_map_node(&inventory, &table[i].request, 0, table[i].n, &node, &err),
-				 0);
+		assert_int_equal(
+			plan_map_node(&inventory, &table[i].request, 0, table[i].n, &node, &err),
+			0);
 		if (!warned(&node, table[i].text))
 			fail_msg("row %zu: no warning says '%s'", i, table[i].text);
 		plan_node_free(&node);

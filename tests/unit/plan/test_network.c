@@ -19,7 +19,7 @@
  * '!' down, '~' virtual. Interfaces: ib* InfiniBand, hsn* Slingshot, roce* RoCE, else Ethernet. */
 struct row {
 	const char *first_node[MAX_ADDRESSES]; /* "eth0 10.0.0.1/24" */
-	const char *other[4];		 /* of the second node; none: one node */
+	const char *other[4];		       /* of the second node; none: one node */
 	struct plan_request request;
 	int reached[MAX_ADDRESSES]; /* of 2 nodes; all 0: no reach is passed */
 	const char *expected;	    /* "ADDRESS IFACE SUBNET OTHER-IFACE", or part of the error */
@@ -100,7 +100,8 @@ static const struct row rows[] = {
 	 {"lo 127.0.0.1/8"},
 	 {0},
 	 {0},
-	 "lo 127.0.0.1 (loopback); eth0 10.4.0.1 (down); name one with --iface (--iface lo where all are one machine), ",
+	 "lo 127.0.0.1 (loopback); eth0 10.4.0.1 (down); name one with --iface (--iface lo where "
+	 "all are one machine), ",
 	 "loopback alone: how to have it"},
 	{{"lo 127.0.0.1/8"},
 	 {"lo 127.0.0.1/8"},
@@ -178,14 +179,16 @@ static const struct row rows[] = {
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "203.0.113.9"},
 	 {0},
-	 "--master-addr 203.0.113.9: no interface of head has that address, and the ranks meet on head; it has "
+	 "--master-addr 203.0.113.9: no interface of head has that address, and the ranks meet on "
+	 "head; it has "
 	 "10.0.0.1 on eth0: give one of them",
 	 "--master-addr that no node has"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24", "eth1! 10.2.0.1/24", "hsn0 10.1.0.1/16"},
 	 {"eth0 10.0.0.2/24"},
 	 {.master_addr = "10.0.0.2"},
 	 {0},
-	 "has that address (it is other's), and the ranks meet on head; it has 10.0.0.1 on eth0, 10.1.0.1 on hsn0: "
+	 "has that address (it is other's), and the ranks meet on head; it has 10.0.0.1 on eth0, "
+	 "10.1.0.1 on hsn0: "
 	 "give",
 	 "--master-addr of another node"},
 	{{"lo 127.0.0.1/8", "eth0 10.0.0.1/24"},
@@ -247,7 +250,8 @@ static void add(struct inventory *inventory, const char *const *list, size_t max
 
 		snprintf(iface, sizeof iface, "%.*s", (int)length - (mark == '!' || mark == '~'),
 			 list[i]);
-		struct inventory_address *address = make_address(inventory, iface, list[i] + length + 1);
+		struct inventory_address *address =
+			make_address(inventory, iface, list[i] + length + 1);
 
 		address->up = mark != '!';
 		if (mark == '~')
@@ -277,7 +281,8 @@ static void add_nics(struct inventory *inventory, const char *const *list, size_
 
 static void answer(const struct row *row, char *text, size_t size)
 {
-	struct inventory inventories[2] = {make_inventory("head", 1, 1, 2, 1), make_inventory("other", 1, 1, 2, 1)};
+	struct inventory inventories[2] = {make_inventory("head", 1, 1, 2, 1),
+					   make_inventory("other", 1, 1, 2, 1)};
 	size_t count = row->other[0] ? 2 : 1;
 	int shared[MAX_ADDRESSES], index = -1;
 	struct plan_reach reach = {.reached = row->reached, .shared = shared};
@@ -300,7 +305,8 @@ static void answer(const struct row *row, char *text, size_t size)
 		if (count > 1)
 			network_iface(&inventories[1], &network, &index);
 		snprintf(text, size, "%s %s %s %s", network.address, network.iface, network.subnet,
-			 index >= 0 && *network.subnet ? inventories[1].addresses[index].iface : "");
+			 index >= 0 && *network.subnet ? inventories[1].addresses[index].iface
+						       : "");
 		assert_non_null(network.why);
 	}
 	plan_network_free(&network);
@@ -334,7 +340,8 @@ static void test_speed_and_nearness(void **state)
 	struct plan_request request = {0};
 	struct plan_network network = {0};
 	struct error err = {0};
-	struct inventory inventories[2] = {make_inventory("head", 2, 1, 2, 1), make_inventory("other", 1, 1, 2, 1)};
+	struct inventory inventories[2] = {make_inventory("head", 2, 1, 2, 1),
+					   make_inventory("other", 1, 1, 2, 1)};
 
 	make_gpu(&inventories[0], "0000:81:00.0", 1);
 	make_nic(&inventories[0], "ib0", "mlx5_0", NIC_INFINIBAND, 0);
@@ -410,8 +417,8 @@ static void test_warning(void **state)
 
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct inventory inventories[3] = {make_inventory("head", 1, 1, 2, 1),
-					   make_inventory("other", 1, 1, 2, 1),
-					   make_inventory("third", 1, 1, 2, 1)};
+						   make_inventory("other", 1, 1, 2, 1),
+						   make_inventory("third", 1, 1, 2, 1)};
 		const char *const *lists[] = {cases[i].first_node, cases[i].other, cases[i].third};
 		int shared[] = {-1, -1, -1};
 		struct plan_reach reach = {.reached = cases[i].reached, .shared = shared};

@@ -79,10 +79,12 @@ static void test_spread(void **state)
 		for (; alloc.node_count < MAX_NODES && table[i].gpus[alloc.node_count] >= 0;
 		     alloc.node_count++) {
 			inventories[alloc.node_count] = with_gpus(table[i].gpus[alloc.node_count]);
-			nodes[alloc.node_count] = (struct alloc_node){
-				inventories[alloc.node_count].node, table[i].slots[alloc.node_count], -1};
+			nodes[alloc.node_count] =
+				(struct alloc_node){inventories[alloc.node_count].node,
+						    table[i].slots[alloc.node_count], -1};
 		}
-		if (plan_rank_counts(&alloc, inventories, alloc.node_count, &table[i].request, counts, &err))
+		if (plan_rank_counts(&alloc, inventories, alloc.node_count, &table[i].request,
+				     counts, &err))
 			snprintf(text, sizeof text, "%s", err.text);
 		else
 			for (size_t n = 0; n < alloc.node_count; n++)
@@ -115,7 +117,8 @@ static void job_make(struct job *job, size_t count)
 	job->alloc.nodes = job->nodes;
 	for (size_t n = 0; n < count; n++)
 		job->nodes[n] = (struct alloc_node){job->inventories[n].node, 0, -1};
-	if (plan_make(&job->alloc, job->inventories, count, &job->request, NULL, NULL, &job->plan, &err))
+	if (plan_make(&job->alloc, job->inventories, count, &job->request, NULL, NULL, &job->plan,
+		      &err))
 		fail_msg("%s", err.text);
 }
 
@@ -143,8 +146,9 @@ static void test_copies(void **state)
 		struct error err = {0};
 		json_t *a, *b;
 
-		assert_int_equal(plan_map_node(&job.inventories[n], &job.request, node->ranks[0].rank,
-					   (int)node->rank_count, &alone, &err),
+		assert_int_equal(plan_map_node(&job.inventories[n], &job.request,
+					       node->ranks[0].rank, (int)node->rank_count, &alone,
+					       &err),
 				 0);
 		memcpy(alone.iface, node->iface, sizeof alone.iface);
 		a = plan_node_to_json(&alone);

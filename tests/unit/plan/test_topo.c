@@ -281,7 +281,8 @@ static void test_best(void **state)
 			inventory_free(&inventory);
 			if (load(row->field[B_FILE], &inventory, &err))
 				fail_msg("%s", err.text);
-			if (plan_map_node(&inventory, &request, 0, (int)inventory.gpu_count, &node, &err))
+			if (plan_map_node(&inventory, &request, 0, (int)inventory.gpu_count, &node,
+					  &err))
 				fail_msg("%s: %s", row->field[B_FILE], err.text);
 			for (size_t r = 0; r < node.rank_count; r++)
 				if (node.ranks[r].gpus[0].index != (int)r) {
@@ -323,8 +324,8 @@ static size_t count_used(const struct inventory *inventory, const bool *used)
 /* A core near one of the used GPUs that no task counted before. mpibind may put two tasks on the
  * SMT siblings of one core (12 on the 6 cores of a NUMA node: corona-nps4 with 48, lyra-mi50 with
  * 8), which berth never does: such tasks count once a core. */
-static bool claim_core(const struct inventory *inventory, const struct idset *cpus, const bool *mine,
-		       bool *claimed)
+static bool claim_core(const struct inventory *inventory, const struct idset *cpus,
+		       const bool *mine, bool *claimed)
 {
 	for (size_t c = 0; c < inventory->core_count; c++) {
 		const struct inventory_core *core = &inventory->cores[c];
@@ -332,16 +333,17 @@ static bool claim_core(const struct inventory *inventory, const struct idset *cp
 		if (claimed[c] || !idset_intersects(core->cpus_os, cpus))
 			continue;
 		for (size_t g = 0; g < inventory->gpu_count; g++)
-			if (mine[g] && (!inventory->gpus[g].local_known ||
-					idset_intersects(core->cpus_os, inventory->gpus[g].cpus_os)))
+			if (mine[g] &&
+			    (!inventory->gpus[g].local_known ||
+			     idset_intersects(core->cpus_os, inventory->gpus[g].cpus_os)))
 				return claimed[c] = true;
 	}
 	return false;
 }
 
 /* One task of mpibind's: gpus as PCI addresses, or as places in PCI order. */
-static void score_task(const struct inventory *inventory, const char *cpus_text, const char *gpus_text,
-		       bool *used, bool *claimed, struct score *score)
+static void score_task(const struct inventory *inventory, const char *cpus_text,
+		       const char *gpus_text, bool *used, bool *claimed, struct score *score)
 {
 	bool *mine = calloc(inventory->gpu_count + 1, sizeof *mine);
 	char copy[1024], *rest = copy, *item;

@@ -260,7 +260,8 @@ static void test_cannot_start(void **state)
 		assert_int_equal(world.end[0].code, rows[i].code);
 		for (int k = 0; k < 2; k++)
 			if (!strstr(world.start_error[0], rows[i].status_text[k]))
-				fail_msg("'%s' lacks '%s'", world.start_error[0], rows[i].status_text[k]);
+				fail_msg("'%s' lacks '%s'", world.start_error[0],
+					 rows[i].status_text[k]);
 		assert_memory_equal(world.start_error[0], "cannot start ", 13);
 		end(&world, 1000);
 	}
@@ -314,7 +315,8 @@ static void test_scripts_and_path(void **state)
 	/* From the rank's folder too, and told apart from a folder. */
 	static const struct {
 		const char *program, *said;
-	} rows[] = {{"./run-me", "/no/such/interpreter, the interpreter"}, {"..", "it is a folder"}};
+	} rows[] = {{"./run-me", "/no/such/interpreter, the interpreter"},
+		    {"..", "it is a folder"}};
 
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		argv[0] = rows[i].program;

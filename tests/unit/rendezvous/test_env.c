@@ -318,7 +318,8 @@ static int run_any(int rank, int size, int port)
 	free(data);
 	if (ranks_barrier(ranks, 10000, &err))
 		return 17;
-	/* Rank 0 keeps the values, and goes without a word, when the others are past the barrier. */
+	/* Rank 0 keeps the values, and goes without a word, when the others are past the barrier.
+	 */
 	if (rank == 0) {
 		sleep(1);
 		return 0;
@@ -500,12 +501,12 @@ static void test_header(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_place),	  cmocka_unit_test(test_alone),
-		cmocka_unit_test(test_exchange),  cmocka_unit_test(test_missing),
-		cmocka_unit_test(test_any),
-		cmocka_unit_test(test_no_rank_0), cmocka_unit_test(test_no_address),
-		cmocka_unit_test(test_torchrun),  cmocka_unit_test(test_port_taken),
-		cmocka_unit_test(test_strangers), cmocka_unit_test(test_header),
+		cmocka_unit_test(test_place),	   cmocka_unit_test(test_alone),
+		cmocka_unit_test(test_exchange),   cmocka_unit_test(test_missing),
+		cmocka_unit_test(test_any),	   cmocka_unit_test(test_no_rank_0),
+		cmocka_unit_test(test_no_address), cmocka_unit_test(test_torchrun),
+		cmocka_unit_test(test_port_taken), cmocka_unit_test(test_strangers),
+		cmocka_unit_test(test_header),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

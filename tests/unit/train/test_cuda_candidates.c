@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which way of computing a layer is taken, by a pretended clock; and the file that keeps the choices:
- * what is damaged, foreign or of another form counts as not there. No GPU and no toolkit is needed. */
+/* Which way of computing a layer is taken, by a pretended clock; and the file that keeps the
+ * choices: what is damaged, foreign or of another form counts as not there. No GPU and no toolkit
+ * is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -85,15 +86,14 @@ static void candidates(void **state)
 {
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct pretence pretence = {.row = &rows[i]};
-		const struct candidate_list all = {&pretence, rows[i].count, CANDIDATE_GAIN, build,
-						time_ms,   is_correct,	  drop};
+		const struct candidate_list all = {
+			&pretence, rows[i].count, CANDIDATE_GAIN, build, time_ms, is_correct, drop};
 		double best[2] = {-7, -7};
 		int taken = choose_candidate(&all, best);
 
 		if (taken != rows[i].taken)
 			fail_msg("%s: way %d, expected %d", rows[i].why, taken, rows[i].taken);
-		if (taken >= 0 && (best[0] != rows[i].times[taken] ||
-				   best[1] != rows[i].times[0]))
+		if (taken >= 0 && (best[0] != rows[i].times[taken] || best[1] != rows[i].times[0]))
 			fail_msg("%s: %g ms of %g", rows[i].why, best[0], best[1]);
 		for (int candidate = 1; candidate < CONV_ENGINES; candidate++)
 			if (pretence.built[candidate] != (candidate == taken))
@@ -107,7 +107,8 @@ static void slower(void **state)
 {
 	static const struct row row = {.count = 3, .times = {1, 3, 2}};
 	struct pretence pretence = {.row = &row};
-	struct candidate_list all = {&pretence, row.count, HUGE_VAL, build, time_ms, is_correct, drop};
+	struct candidate_list all = {&pretence, row.count,  HUGE_VAL, build,
+				     time_ms,	is_correct, drop};
 	double times[2];
 
 	assert_int_equal(choose_candidate(&all, times), 2);
@@ -119,8 +120,8 @@ static void slower(void **state)
 
 /* ---- the file ---- */
 
-static const int one[TUNING_CACHE_NUMBERS] = {1, 2, 3, 4, 5, 6, -1, 8, 9, 10,
-					  11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
+static const int one[TUNING_CACHE_NUMBERS] = {1,  2,  3,  4,  5,  6,  -1, 8,  9,  10,
+					      11, 12, 13, 14, 15, 16, 17, 18, 19, 20};
 static const int two[TUNING_CACHE_NUMBERS] = {7};
 
 static void keep(void **state)
@@ -177,17 +178,24 @@ static void damaged(void **state)
 		const char *text, *why;
 		bool found;
 	} files[] = {
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "as it is written", true},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "as it is written",
+		 true},
 		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20", "without its end", true},
 		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14\n", "an older form", false},
 		{"k 1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no tab", false},
 		{"k\t1 2 3 4 x 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "no number", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 99999999999999999999\n", "too large a number", false},
-		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "a number that none is", false},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 99999999999999999999\n",
+		 "too large a number", false},
+		{"k\t1 2 3 4 5 6 -2 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
+		 "a number that none is", false},
 		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20 21\n", "one more", false},
-		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20z\n", "something behind", false},
-		{"\x7f" "ELF\x02\x01\x01\n\t\t\nk", "another file", false},
-		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n", "behind damaged lines", true},
+		{"k\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20z\n", "something behind",
+		 false},
+		{"\x7f"
+		 "ELF\x02\x01\x01\n\t\t\nk",
+		 "another file", false},
+		{"\n\n\t\nj\t1\nk\t1 2 3 4 5 6 -1 8 9 10 11 12 13 14 15 16 17 18 19 20\n",
+		 "behind damaged lines", true},
 		{"", "nothing", false},
 	};
 	char path[] = "/tmp/berth-choices-XXXXXX";
@@ -216,7 +224,8 @@ static void damaged(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(candidates), cmocka_unit_test(slower),
+		cmocka_unit_test(candidates),
+		cmocka_unit_test(slower),
 		cmocka_unit_test(keep),
 		cmocka_unit_test(damaged),
 	};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The arithmetic of the GPU's kernels on the host, beside float64 and PyTorch's rules. No GPU and no
- * toolkit is needed. */
+/* The arithmetic of the GPU's kernels on the host, beside float64 and PyTorch's rules. No GPU and
+ * no toolkit is needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,8 +38,9 @@ static void sixteen_bits(void **unused)
 		double a = (double)f32_of_f16(low);
 		/* The one after the largest would be 65536. */
 		double b = bits == 0x7bff ? 65536 : (double)f32_of_f16(high);
-		double expected = bits >= 0x400 ? ldexp(1 + (bits & 0x3ff) / 1024.0, (int)(bits >> 10) - 15)
-						: ldexp(bits, -24);
+		double expected =
+			bits >= 0x400 ? ldexp(1 + (bits & 0x3ff) / 1024.0, (int)(bits >> 10) - 15)
+				      : ldexp(bits, -24);
 		float middle = (float)((a + b) / 2);
 
 		assert_true(a == expected);
@@ -61,7 +62,8 @@ static void sixteen_bits(void **unused)
 	}
 	assert_int_equal(f16_of_f32(NAN).bits, 0x7fff);
 	assert_int_equal(bf16_of_f32(-NAN).bits, 0x7fff);
-	assert_true(isnan(f32_of_f16((struct f16){0x7c01})) && isinf(f32_of_f16((struct f16){0xfc00})));
+	assert_true(isnan(f32_of_f16((struct f16){0x7c01})) &&
+		    isinf(f32_of_f16((struct f16){0xfc00})));
 	assert_int_equal(f16_of_f32(INFINITY).bits, 0x7c00);
 	assert_int_equal(bf16_of_f32(-INFINITY).bits, 0xff80);
 }
@@ -78,12 +80,13 @@ static void indices(void **unused)
 		for (int64_t at = 0; at < count; at++) {
 			int64_t from;
 
-			if (!weight_source(at, rows[i].channels, rows[i].inner, rows[i].padded, &from))
+			if (!weight_source(at, rows[i].channels, rows[i].inner, rows[i].padded,
+					   &from))
 				continue;
 			real++;
-			assert_int_equal(weight_place(from, rows[i].channels, rows[i].inner,
-						      rows[i].padded),
-					 at);
+			assert_int_equal(
+				weight_place(from, rows[i].channels, rows[i].inner, rows[i].padded),
+				at);
 		}
 		assert_int_equal(real, rows[i].outputs * rows[i].channels * rows[i].inner);
 	}
@@ -172,16 +175,18 @@ static void losses(void **unused)
 	for (int k = 6; k < 12; k++) {
 		double share = exp((double)x[k] - log_sum) - 0.1 / 37 - (k == 7 ? 0.9 : 0);
 
-		assert_true(fabs((double)entropy_gradient(x[k], all, k == 7, 0.1f, 37, 2) - 2 * share) <
-			    1e-6);
+		assert_true(fabs((double)entropy_gradient(x[k], all, k == 7, 0.1f, 37, 2) -
+				 2 * share) < 1e-6);
 	}
 	assert_true(isnan(soft_log(soft_merge(soft_of(NAN), soft_of(1)))));
 	assert_true(isnan(soft_log(soft_merge(soft_of(1), soft_of(NAN)))));
-	assert_true(ranks_before(2, 5, 1, 0) && !ranks_before(1, 5, 1, 0) && ranks_before(1, 0, 1, 5));
+	assert_true(ranks_before(2, 5, 1, 0) && !ranks_before(1, 5, 1, 0) &&
+		    ranks_before(1, 0, 1, 5));
 	assert_true(pool_better(2, 1) && !pool_better(1, 1) && pool_better(NAN, 9) &&
 		    !pool_better(9, NAN) && !pool_better(NAN, NAN));
 	assert_true(relu(-1) == 0 && relu(2) == 2 && isnan(relu(NAN)));
-	assert_true(relu_gradient(0, 3) == 0 && relu_gradient(1, 3) == 3 && relu_gradient(NAN, 3) == 3);
+	assert_true(relu_gradient(0, 3) == 0 && relu_gradient(1, 3) == 3 &&
+		    relu_gradient(NAN, 3) == 3);
 }
 
 /* torch.optim.SGD, three steps in float64. */

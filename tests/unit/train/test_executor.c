@@ -151,14 +151,14 @@ static void fill(struct rig *rig, int step)
 static int run(struct rig *rig, int step, int count, int64_t global_count, struct error *err)
 {
 	struct executor_input input = {.x = rig->x,
-				   .target = rig->labels,
-				   .count = count,
-				   .global_count = global_count,
-				   .step = step,
-				   .lr = 0.04f,
-				   .first = true,
-				   .last = true,
-				   .vote = rig->vote};
+				       .target = rig->labels,
+				       .count = count,
+				       .global_count = global_count,
+				       .step = step,
+				       .lr = 0.04f,
+				       .first = true,
+				       .last = true,
+				       .vote = rig->vote};
 
 	return device_executor_run(rig->executor, &input, err);
 }
@@ -265,7 +265,8 @@ static void votes(void **state)
 			device_executor_free(rig.executor);
 			rig.request.vote = true;
 			assert_int_equal(
-				device_executor_new(rig.queue, &rig.request, &rig.executor, &err), 0);
+				device_executor_new(rig.queue, &rig.request, &rig.executor, &err),
+				0);
 		}
 		for (int i = 0; i < 2; i++) {
 			rig.vote = i;
@@ -401,9 +402,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pytorch_losses), cmocka_unit_test(buckets_in_order),
-		cmocka_unit_test(votes),
-		cmocka_unit_test(few_samples),	  cmocka_unit_test(first_bad_step),
-		cmocka_unit_test(failed_comm),
+		cmocka_unit_test(votes),	  cmocka_unit_test(few_samples),
+		cmocka_unit_test(first_bad_step), cmocka_unit_test(failed_comm),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,8 @@ static void arena_sizes(void **state)
 
 		assert_int_equal(model_build(rows[r].model, &shape, 10, rows[r].stem, &graph, &err),
 				 0);
-		assert_int_equal(executor_arena_make(graph, batch, rows[r].train, &arena_map, &err), 0);
+		assert_int_equal(executor_arena_make(graph, batch, rows[r].train, &arena_map, &err),
+				 0);
 		print_message("%s %d batch %d %s: %zu bytes, %zu without a plan\n", rows[r].model,
 			      rows[r].side, batch, rows[r].train ? "training" : "evaluation",
 			      arena_map.arena_bytes, unplanned(graph, batch, rows[r].train));
@@ -70,7 +71,8 @@ static void arena_sizes(void **state)
 			assert_true(arena_map.arena_bytes * 2 <= kept(graph, batch) * 3);
 		}
 		if (residual)
-			assert_true(arena_map.arena_bytes * 2 <= unplanned(graph, batch, rows[r].train));
+			assert_true(arena_map.arena_bytes * 2 <=
+				    unplanned(graph, batch, rows[r].train));
 		executor_arena_free(&arena_map);
 		graph_free(graph);
 	}
@@ -92,7 +94,8 @@ static void refused(void **state)
 			graph_relu(graph, value);
 		graph_linear(graph, "b", value, 10);
 		assert_int_equal(graph->error.code, 0);
-		assert_int_equal(executor_arena_make(graph, 1, true, &arena_map, &err), -ERR_INTERNAL);
+		assert_int_equal(executor_arena_make(graph, 1, true, &arena_map, &err),
+				 -ERR_INTERNAL);
 		assert_non_null(strstr(err.text, fault ? "add" : "relu"));
 		assert_int_equal(executor_arena_make(graph, 1, false, &arena_map, &err), 0);
 		executor_arena_free(&arena_map);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whole steps of a device that has its own (cpu: oneDNN's; cuda: a GPU's, or that of
- * tests/train/fake-cuda), in a precision, beside the default walk on the reference device, from the same
- * weights on the same batches: losses, every gradient, the updated weights, the momentum and the
- * running statistics; with batches that are not full, several runs an update, none at all, and once
- * more for the same bits. */
+ * tests/train/fake-cuda), in a precision, beside the default walk on the reference device, from the
+ * same weights on the same batches: losses, every gradient, the updated weights, the momentum and
+ * the running statistics; with batches that are not full, several runs an update, none at all, and
+ * once more for the same bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -170,25 +170,21 @@ static const struct row rows[] = {
 };
 
 /* What numbers of 16 bits make of a network's gradients, whoever computes them: the worst tensor's
- * distance from float64 where PyTorch computes in float64 and rounds each layer's result, weight and
- * gradient, with a batch of 8 made numbers and the loss scaled by 64; the median and the largest of 12
- * beginnings of convnet, 8 of resnet18 --stem cifar with 8x8, 200 of linear with mse, two
- * batches each, the bias added to a product that is rounded (PyTorch 1.13).
- * ReLUs and poolings that rounding switches make nearly all of it, and batch norms of few samples the
- * most of that. Of the tries one has to be within 1.25 times the median, each within 1.5 times the
- * largest. */
+ * distance from float64 where PyTorch computes in float64 and rounds each layer's result, weight
+ * and gradient, with a batch of 8 made numbers and the loss scaled by 64; the median and the
+ * largest of 12 beginnings of convnet, 8 of resnet18 --stem cifar with 8x8, 200 of linear with mse,
+ * two batches each, the bias added to a product that is rounded (PyTorch 1.13). ReLUs and poolings
+ * that rounding switches make nearly all of it, and batch norms of few samples the most of that. Of
+ * the tries one has to be within 1.25 times the median, each within 1.5 times the largest. */
 static const struct sixteen {
 	const char *model;
 	enum precision precision;
 	double median, largest;
 } sixteens[] = {
 	/* A gradient of the bias that is nearly nothing is off by much of itself. */
-	{"linear", PRECISION_F16, 0.00063, 0.128},
-	{"linear", PRECISION_BF16, 0.0048, 0.244},
-	{"convnet", PRECISION_F16, 0.028, 0.054},
-	{"convnet", PRECISION_BF16, 0.143, 0.207},
-	{"resnet18", PRECISION_F16, 0.172, 0.200},
-	{"resnet18", PRECISION_BF16, 0.492, 0.569},
+	{"linear", PRECISION_F16, 0.00063, 0.128}, {"linear", PRECISION_BF16, 0.0048, 0.244},
+	{"convnet", PRECISION_F16, 0.028, 0.054},  {"convnet", PRECISION_BF16, 0.143, 0.207},
+	{"resnet18", PRECISION_F16, 0.172, 0.200}, {"resnet18", PRECISION_BF16, 0.492, 0.569},
 };
 #define MEDIAN_TIMES 1.25
 #define LARGEST_TIMES 1.5
@@ -345,7 +341,8 @@ static void rig_begin(struct rig *rig, const struct row *row, const char *device
 	good(device_executor_new(rig->queue, &rig->request, &rig->executor, &err), &err);
 	/* With PyTorch's first scale the gradients of these few samples are not finite in fp16. */
 	if (train && rig->request.precision == PRECISION_F16)
-		good(device_executor_grad_scaler(rig->executor, &(struct grad_scaler_state){.scale = 64}, NULL, &err),
+		good(device_executor_grad_scaler(
+			     rig->executor, &(struct grad_scaler_state){.scale = 64}, NULL, &err),
 		     &err);
 }
 
@@ -379,13 +376,13 @@ static void run_once(struct rig *rig, const struct row *row, int index, int coun
 	uint64_t state = (uint64_t)index * 977 + 13;
 	struct error err = {0};
 	struct executor_input input = {.x = x,
-				   .target = target,
-				   .count = count,
-				   .global_count = global,
-				   .step = index + 1,
-				   .lr = 0.05f,
-				   .first = first,
-				   .last = last};
+				       .target = target,
+				       .count = count,
+				       .global_count = global,
+				       .step = index + 1,
+				       .lr = 0.05f,
+				       .first = first,
+				       .last = last};
 
 	assert_true(x && target);
 	for (size_t i = 0; i < x_count; i++)
@@ -488,8 +485,8 @@ static double compare_all(const struct rig *rig, const struct rig *reference, do
 
 		/* No gradient goes into them: they are sums of the forward pass. */
 		compare("statistics", buffer->name, rig->buffers + buffer->offset,
-			reference->buffers + buffer->offset, (size_t)buffer->count,
-			forward_bound(), &worst);
+			reference->buffers + buffer->offset, (size_t)buffer->count, forward_bound(),
+			&worst);
 	}
 	return worst;
 }
@@ -679,11 +676,11 @@ static void refused(void **state)
 	float x[9 * 3 * 8 * 8] = {0};
 	int32_t target[9] = {0};
 	struct executor_input input = {.x = x,
-				   .target = target,
-				   .count = 9,
-				   .global_count = 9,
-				   .first = true,
-				   .last = true};
+				       .target = target,
+				       .count = 9,
+				       .global_count = 9,
+				       .first = true,
+				       .last = true};
 
 	rig_begin(&rig, row, tested, true, true);
 	assert_int_equal(device_executor_run(rig.executor, &input, &err), -ERR_INTERNAL);

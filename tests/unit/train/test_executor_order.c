@@ -490,17 +490,18 @@ static void end(struct recorder *recorder)
 	graph_free((struct graph *)recorder->graph);
 }
 
-static void run_once(struct recorder *recorder, struct device_executor *executor, const struct row *row,
-		     int run_index, int count, const float *x, const int32_t *labels)
+static void run_once(struct recorder *recorder, struct device_executor *executor,
+		     const struct row *row, int run_index, int count, const float *x,
+		     const int32_t *labels)
 {
 	int n = recorder->graph->op_count;
 	struct executor_input input = {.x = x,
-				   .target = labels,
-				   .count = count,
-				   .global_count = 8,
-				   .lr = 0.25f,
-				   .first = run_index == 0,
-				   .last = run_index == row->runs - 1};
+				       .target = labels,
+				       .count = count,
+				       .global_count = 8,
+				       .lr = 0.25f,
+				       .first = run_index == 0,
+				       .last = run_index == row->runs - 1};
 	struct error err = {0};
 
 	memset(recorder->written, 0, (size_t)recorder->graph->value_count * sizeof(int));
@@ -540,8 +541,9 @@ static void steps(void **state)
 		float *x = calloc((size_t)rows[r].batch * x_count, sizeof *x);
 		int32_t *labels = calloc((size_t)rows[r].batch, sizeof *labels);
 
-		assert_int_equal(device_executor_new(&recorder->queue, &recorder->request, &executor, &err),
-				 0);
+		assert_int_equal(
+			device_executor_new(&recorder->queue, &recorder->request, &executor, &err),
+			0);
 		/* Whole batches, and a smaller one in the same memory. */
 		for (int update = 0; update < 2; update++)
 			for (int i = 0; i < rows[r].runs; i++)

@@ -130,12 +130,12 @@ static void run(struct rig *rig, struct device_executor *executor, int begin, in
 		bool last, float lr)
 {
 	struct executor_input input = {.x = rig->x + (size_t)begin * IMAGE,
-				   .target = rig->labels + begin,
-				   .count = count,
-				   .global_count = COUNT,
-				   .lr = lr,
-				   .first = first,
-				   .last = last};
+				       .target = rig->labels + begin,
+				       .count = count,
+				       .global_count = COUNT,
+				       .lr = lr,
+				       .first = first,
+				       .last = last};
 	struct error err = {0};
 
 	good(device_executor_run(executor, &input, &err), &err);
@@ -331,13 +331,13 @@ static void bad_run(void **state)
 	rig->x[6 * IMAGE + 7] = NAN;
 	for (int i = 0; i < 3; i++) {
 		struct executor_input input = {.x = rig->x + (size_t)(4 * i) * IMAGE,
-					   .target = rig->labels,
-					   .count = 4,
-					   .global_count = 12,
-					   .step = 70 + i,
-					   .lr = 0.01f,
-					   .first = i == 0,
-					   .last = i == 2};
+					       .target = rig->labels,
+					       .count = 4,
+					       .global_count = 12,
+					       .step = 70 + i,
+					       .lr = 0.01f,
+					       .first = i == 0,
+					       .last = i == 2};
 		struct error err = {0};
 
 		good(device_executor_run(rig->train, &input, &err), &err);
@@ -360,11 +360,11 @@ static void one_value(void **state)
 	struct graph *graph;
 	struct device_executor *executor;
 	struct executor_input input = {.x = rig->x,
-				   .target = rig->labels,
-				   .count = 1,
-				   .global_count = 1,
-				   .first = true,
-				   .last = true};
+				       .target = rig->labels,
+				       .count = 1,
+				       .global_count = 1,
+				       .first = true,
+				       .last = true};
 
 	good(model_build("resnet18", &shape, 10, STEM_DEFAULT, &graph, &err), &err);
 

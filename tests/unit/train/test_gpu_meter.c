@@ -42,12 +42,15 @@ static void test_read(void **state)
 	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
 		assert_false(reading.throttled[why]);
 	read_as("slow", &reading);
-	assert_true(reading.throttled[GPU_THROTTLE_POWER] && reading.throttled[GPU_THROTTLE_HW_THERMAL]);
-	assert_false(reading.throttled[GPU_THROTTLE_THERMAL] || reading.throttled[GPU_THROTTLE_POWER_BRAKE] ||
+	assert_true(reading.throttled[GPU_THROTTLE_POWER] &&
+		    reading.throttled[GPU_THROTTLE_HW_THERMAL]);
+	assert_false(reading.throttled[GPU_THROTTLE_THERMAL] ||
+		     reading.throttled[GPU_THROTTLE_POWER_BRAKE] ||
 		     reading.throttled[GPU_THROTTLE_HW]);
 	/* A MIG device has no use or power of its own. */
 	read_as("mig", &reading);
-	assert_true(isnan(reading.utilization) && isnan(reading.power_w) && reading.memory_bytes > 0);
+	assert_true(isnan(reading.utilization) && isnan(reading.power_w) &&
+		    reading.memory_bytes > 0);
 
 	/* It goes by its own number. */
 	struct gpu_meter *meter =
@@ -56,7 +59,8 @@ static void test_read(void **state)
 	assert_non_null(meter);
 	gpu_meter_read(meter, &reading);
 	gpu_meter_close(meter);
-	assert_true(isnan(reading.utilization) && isnan(reading.power_w) && reading.memory_bytes == 0);
+	assert_true(isnan(reading.utilization) && isnan(reading.power_w) &&
+		    reading.memory_bytes == 0);
 	assert_null(gpu_meter_open("GPU-00000013-1111-2222-3333-444444444444", FAKE_NVML));
 }
 
@@ -99,8 +103,14 @@ static void test_over_ranks(void **state)
 {
 	struct gpu_reading ranks[3] = {
 		{.utilization = 90, .memory_bytes = 1e9, .power_w = 300},
-		{.utilization = 0, .memory_bytes = 3e9, .power_w = 500, .throttled[GPU_THROTTLE_POWER] = true},
-		{.utilization = NAN, .memory_bytes = NAN, .power_w = NAN, .throttled[GPU_THROTTLE_HW] = true},
+		{.utilization = 0,
+		 .memory_bytes = 3e9,
+		 .power_w = 500,
+		 .throttled[GPU_THROTTLE_POWER] = true},
+		{.utilization = NAN,
+		 .memory_bytes = NAN,
+		 .power_w = NAN,
+		 .throttled[GPU_THROTTLE_HW] = true},
 	};
 	double most[GPU_READING_VALUES], values[GPU_READING_VALUES];
 	struct gpu_reading all;
@@ -123,8 +133,10 @@ static void test_over_ranks(void **state)
 static void test_row(void **state)
 {
 	char directory[] = "/tmp/berth-meter-XXXXXX", path[64];
-	struct gpu_reading reading = {
-		.utilization = 87, .memory_bytes = 1 << 20, .power_w = NAN, .throttled[GPU_THROTTLE_POWER] = true};
+	struct gpu_reading reading = {.utilization = 87,
+				      .memory_bytes = 1 << 20,
+				      .power_w = NAN,
+				      .throttled[GPU_THROTTLE_POWER] = true};
 	struct metrics_row row = {.split = SPLIT_TRAIN,
 				  .step = 1,
 				  .gpu = &reading,
@@ -144,8 +156,9 @@ static void test_row(void **state)
 	metrics_close(metrics);
 	snprintf(path, sizeof path, "%s/metrics.jsonl", directory);
 	assert_int_equal(file_read(path, 1 << 16, &text, &size, &err), 0);
-	assert_non_null(strstr(text, "\"gpu_use\": 87.0, \"gpu_memory_bytes\": 1048576.0, "
-				     "\"gpu_power_w\": null, \"gpu_slow\": [\"power-cap\"], \"host_ms\": 1.5"));
+	assert_non_null(strstr(
+		text, "\"gpu_use\": 87.0, \"gpu_memory_bytes\": 1048576.0, "
+		      "\"gpu_power_w\": null, \"gpu_slow\": [\"power-cap\"], \"host_ms\": 1.5"));
 	assert_non_null(strstr(text, "\"comm_ms\": 4.0, \"comm_hidden\": 0.75"));
 	free(text);
 	snprintf(path, sizeof path, "rm -r %s", directory);
@@ -155,9 +168,8 @@ static void test_row(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_read),
-		cmocka_unit_test(test_holders), cmocka_unit_test(test_absent),
-		cmocka_unit_test(test_over_ranks),
+		cmocka_unit_test(test_read),   cmocka_unit_test(test_holders),
+		cmocka_unit_test(test_absent), cmocka_unit_test(test_over_ranks),
 		cmocka_unit_test(test_row),
 	};
 

@@ -196,7 +196,7 @@ static void resizing(void **state)
 		struct error err;
 
 		assert_int_equal(resize_axis_new(rows[i].from, rows[i].length, rows[i].full,
-					     rows[i].first, rows[i].count, &axis, &err),
+						 rows[i].first, rows[i].count, &axis, &err),
 				 0);
 		memset(line, 201, sizeof line);
 		resize_row(&axis, line, out);

@@ -127,7 +127,8 @@ static void same_for_all_threads(void **state)
 			for (; added < 10 && !loader_full(loader); added++) {
 				for (uint32_t i = 0; i < 9; i++)
 					indices[i] = ((uint32_t)added * 9 + i * 3) % SAMPLES;
-				loader_submit(loader, indices, added % 2 ? 9 : 4, added, added * 100);
+				loader_submit(loader, indices, added % 2 ? 9 : 4, added,
+					      added * 100);
 			}
 			assert_int_equal(loader_next(loader, &batch, &err), 0);
 			assert_int_equal(batch->count, n % 2 ? 9 : 4);
@@ -334,7 +335,8 @@ static void faulty_samples(void **state)
 					fail_msg("%s: target %d is %d", rows[r].why, k,
 						 ((int32_t *)batch->target)[k]);
 			for (int k = 1; k < batch->fault_count; k++)
-				assert_true(batch->faults[k].position >= batch->faults[k - 1].position);
+				assert_true(batch->faults[k].position >=
+					    batch->faults[k - 1].position);
 		}
 		loader_free(loader);
 	}

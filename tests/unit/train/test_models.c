@@ -329,8 +329,8 @@ static void buckets(void **state)
 		struct error err = {0};
 		size_t offset = 0;
 
-		assert_int_equal(buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err),
-				 0);
+		assert_int_equal(
+			buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 		assert_int_equal(buckets.bucket_count, rows[r].count);
 		for (size_t i = 0; i < buckets.bucket_count; i++) {
 			assert_int_equal(buckets.list[i].count * sizeof(float), rows[r].bytes[i]);

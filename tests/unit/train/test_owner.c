@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Whose a folder of checkpoints is: what the command line cannot show without waiting for minutes. */
+/* Whose a folder of checkpoints is: what the command line cannot show without waiting for minutes.
+ */
 #include "../rows.h"
 
 #include <fcntl.h>
@@ -23,8 +24,10 @@ static void rig_begin(struct rig *rig)
 			    .self = {.scheduler = "", .job = "mine", .predecessors = ""}};
 	assert_non_null(mkdtemp(rig->directory));
 	snprintf(rig->file, sizeof rig->file, "%s/.owner", rig->directory);
-	rig->request = (struct owner_request){
-		.directory = rig->directory, .self = &rig->self, .stale_ms = 600000, .watch_ms = 600};
+	rig->request = (struct owner_request){.directory = rig->directory,
+					      .self = &rig->self,
+					      .stale_ms = 600000,
+					      .watch_ms = 600};
 }
 
 static void rig_end(struct rig *rig)
@@ -146,7 +149,8 @@ static void renewed(void **state)
 	rig_end(&rig);
 }
 
-/* Who took it over and ended before this one looked leaves no file: the folder is lost all the same. */
+/* Who took it over and ended before this one looked leaves no file: the folder is lost all the
+ * same. */
 static void taken_and_ended(void **state)
 {
 	struct owner *owner, *taker;
@@ -171,8 +175,8 @@ static void taken_and_ended(void **state)
 	rig_end(&rig);
 }
 
-/* The same job on another machine: a later attempt takes over at once; the same one only from who is
- * not seen renewing. */
+/* The same job on another machine: a later attempt takes over at once; the same one only from who
+ * is not seen renewing. */
 static void same_job(void **state)
 {
 	static const struct {
@@ -264,12 +268,9 @@ static void one_of_many(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ages),
-		cmocka_unit_test(who_renews_lives),
-		cmocka_unit_test(renewed),
-		cmocka_unit_test(taken_and_ended),
-		cmocka_unit_test(same_job),
-		cmocka_unit_test(gives_up),
+		cmocka_unit_test(ages),	       cmocka_unit_test(who_renews_lives),
+		cmocka_unit_test(renewed),     cmocka_unit_test(taken_and_ended),
+		cmocka_unit_test(same_job),    cmocka_unit_test(gives_up),
 		cmocka_unit_test(one_of_many),
 	};
 

@@ -24,11 +24,13 @@ static void open_all(int ranks, struct shm_allreduce **windows)
 	struct shm_handle name;
 	struct error err = {0};
 
-	assert_int_equal(
-		shm_allreduce_create(0, ranks, FLOATS * sizeof(float), 77, &windows[0], &name, &err), 0);
+	assert_int_equal(shm_allreduce_create(0, ranks, FLOATS * sizeof(float), 77, &windows[0],
+					      &name, &err),
+			 0);
 	for (int r = 1; r < ranks; r++)
-		assert_int_equal(
-			shm_allreduce_attach(r, ranks, FLOATS * sizeof(float), &name, &windows[r], &err), 0);
+		assert_int_equal(shm_allreduce_attach(r, ranks, FLOATS * sizeof(float), &name,
+						      &windows[r], &err),
+				 0);
 	shm_allreduce_seal(windows[0]);
 }
 
@@ -95,10 +97,12 @@ static void test_by_turns(void **state)
 				assert_int_equal(begin_all(windows[r], &err), 0);
 				assert_false(shm_allreduce_done(windows[r]));
 				/* Nothing is touched before the last rank is there. */
-				assert_int_equal(shm_allreduce_progress(windows[r]), r == ranks - 1);
+				assert_int_equal(shm_allreduce_progress(windows[r]),
+						 r == ranks - 1);
 				for (int other = 0; other < ranks; other++)
-					assert_int_equal(shm_allreduce_has_arrived(windows[r], other),
-							 other <= r);
+					assert_int_equal(
+						shm_allreduce_has_arrived(windows[r], other),
+						other <= r);
 			}
 			/* One rank alone may do the work of all. */
 			while (shm_allreduce_progress(windows[round % ranks]))
@@ -211,7 +215,8 @@ static void test_refused(void **state)
 	shm_allreduce_seal(shm);
 	assert_int_equal(shm_allreduce_attach(1, 2, 4096, &name, &none, &err), -ERR_UNAVAILABLE);
 	shm_allreduce_free(shm);
-	assert_int_equal(shm_allreduce_create(0, 2, SIZE_MAX / 2, 5, &none, &name, &err), -ERR_UNAVAILABLE);
+	assert_int_equal(shm_allreduce_create(0, 2, SIZE_MAX / 2, 5, &none, &name, &err),
+			 -ERR_UNAVAILABLE);
 	shm_allreduce_free(NULL);
 	close(ends[0]);
 	close(ends[1]);
@@ -228,7 +233,8 @@ static void test_limit(void **state)
 	small = before;
 	small.rlim_cur = 4096;
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
-	assert_int_equal(shm_allreduce_create(0, 2, 65536, 5, &none, &name, &err), -ERR_UNAVAILABLE);
+	assert_int_equal(shm_allreduce_create(0, 2, 65536, 5, &none, &name, &err),
+			 -ERR_UNAVAILABLE);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_null(none);
 }

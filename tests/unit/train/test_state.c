@@ -157,7 +157,8 @@ static void date_latest(const char *directory, const char *path, int after_s)
 }
 
 /* What latest names comes first, also where a later step lies beside it that was written before:
- * another run's. A later one that was written after latest is what a kill left. Else the last step. */
+ * another run's. A later one that was written after latest is what a kill left. Else the last step.
+ */
 static void newest(void **state)
 {
 	static const struct {
@@ -319,8 +320,8 @@ static void names_of_data(void **state)
 		rig_begin(&rig, 5);
 		assert_int_equal(train_state_data(&at, rows[i].spec, &err), 0);
 		assert_string_equal(at.data, rows[i].kept);
-		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables, &path,
-				    &err) ||
+		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
+				    &path, &err) ||
 		    checkpoint_load(path, rig.graph, &rig.buckets, &read, &rig.variables, &err))
 			fail_msg("%s", err.text);
 		assert_string_equal(read.data, rows[i].kept);
@@ -338,8 +339,7 @@ static void names_of_data(void **state)
 	",\"position\":" POSITION ",\"world\":" WORLD ",\"batch\":" BATCH ",\"batches\":" BATCHES  \
 	",\"seed\":" SEED ",\"data\":\"synthetic\"}"
 #define NET "\"small\""
-#define SCALED(SCALER)                                                                             \
-	STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0,\"scaler\":" SCALER)
+#define SCALED(SCALER) STATE(NET, "5", "1", "0", "0", "1", "1", "1", "0,\"scaler\":" SCALER)
 
 static void bad_states(void **state)
 {

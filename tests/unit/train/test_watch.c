@@ -55,11 +55,11 @@ static void looks(const char *name, const struct look *rows, size_t count)
 
 	for (size_t i = 0; i < count; i++) {
 		struct watch_sample sample = {.now_ms = 5000 + rows[i].ms,
-					  .begun = rows[i].begun,
-					  .done = rows[i].done,
-					  .buckets = 2,
-					  .broken = rows[i].broken,
-					  .capturing = rows[i].capturing};
+					      .begun = rows[i].begun,
+					      .done = rows[i].done,
+					      .buckets = 2,
+					      .broken = rows[i].broken,
+					      .capturing = rows[i].capturing};
 		enum watch_verdict verdict = watch_check(&state, &sample, T);
 
 		if (verdict != rows[i].verdict)
@@ -148,7 +148,7 @@ static void test_text(void **state)
 	static const char hosts[12][64] = {"a", "a", "b", "b", "c", "c",
 					   "d", "d", "e", "e", "f", "f"};
 	const struct watch_report here = {{4, 1, 9}, 0, 0}, behind = {{4, 0, 9}, 0, 0},
-				elsewhere = {{4, 1, 9}, 0, 1}, call = {{4, 2, 9}, 1, 0};
+				  elsewhere = {{4, 1, 9}, 0, 1}, call = {{4, 2, 9}, 1, 0};
 	const struct watch_report *reports[12] = {&here, &here, &behind, NULL, &elsewhere, &call};
 	char text[1024], small[40];
 

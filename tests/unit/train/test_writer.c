@@ -83,12 +83,9 @@ static void rig_end(struct rig *rig)
 static void start(struct rig *rig, int64_t step, float value, double best)
 {
 	struct variables *snapshot = writer_snapshot(rig->writer);
-	const struct writer_job job = {.state = {.step = step,
-						 .world = 1,
-						 .batch = 1,
-						 .update = 1,
-						 .data = "none"},
-				       .best = best};
+	const struct writer_job job = {
+		.state = {.step = step, .world = 1, .batch = 1, .update = 1, .data = "none"},
+		.best = best};
 
 	for (size_t i = 0; i < snapshot->weight_count; i++) {
 		snapshot->weights[i] = value;
@@ -108,7 +105,8 @@ static int result_of(struct rig *rig, struct writer_result *result)
 	return result->rc;
 }
 
-/* What was copied is what lies in the file, though training goes on; old ones go, the best stays. */
+/* What was copied is what lies in the file, though training goes on; old ones go, the best stays.
+ */
 static void writes(void **state)
 {
 	const struct device_ops *const kinds[] = {&plain, &counted};
@@ -174,7 +172,8 @@ static void unreadable(void **state)
 		snprintf(path, sizeof path, "%s/%s", rig.directory, names[i]);
 		snprintf(said, sizeof said, "%s does not say which one it names", path);
 		for (int64_t step = 1; step <= 4; step++) {
-			/* latest is written with each, and a folder of its name cannot be replaced. */
+			/* latest is written with each, and a folder of its name cannot be replaced.
+			 */
 			if (step == 3 && i)
 				break;
 			if (step == 3)
@@ -318,11 +317,8 @@ static void renews(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(writes),
-		cmocka_unit_test(unreadable),
-		cmocka_unit_test(fails),
-		cmocka_unit_test(ends),
-		cmocka_unit_test(renews),
+		cmocka_unit_test(writes), cmocka_unit_test(unreadable), cmocka_unit_test(fails),
+		cmocka_unit_test(ends),	  cmocka_unit_test(renews),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,8 @@
 
 #include "base/error.h"
 
-#define NCCL_MIN_VERSION 21801 /* communicators that do not block, in graphs, and can be aborted */
+#define NCCL_MIN_VERSION 21801 /* communicators that do not block, in graphs, and can be aborted   \
+				*/
 
 struct nccl_library {
 	__typeof__(&ncclGetVersion) version;

@@ -32,7 +32,7 @@ static int check_failure(struct nccl *nccl, struct error *err)
 }
 
 int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
-		struct error *err)
+		     struct error *err)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
 

@@ -77,7 +77,7 @@ void nccl_close(struct comm *comm);
 /* result is what a call of NCCL returned: wait for it while it is in progress. Under lock, which
  * is given up meanwhile. */
 int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
-		struct error *err);
+		     struct error *err);
 /* -ERR_NETWORK with why after a failure. Under lock; the trainer's thread then has noticed. */
 int nccl_failure(struct nccl *nccl, struct error *err);
 
@@ -94,9 +94,9 @@ int streams_new(struct nccl *nccl, struct error *err);
 void streams_free(struct nccl *nccl);
 
 /* watchdog.c */
-/* End what NCCL has under way, in a thread of its own: it may take long. What runs on the GPU ends at
- * once, but the call returns only when no CUDA graph has a collective of this communicator in it any
- * more. Waits 1 s at most. Under lock. */
+/* End what NCCL has under way, in a thread of its own: it may take long. What runs on the GPU ends
+ * at once, but the call returns only when no CUDA graph has a collective of this communicator in it
+ * any more. Waits 1 s at most. Under lock. */
 void nccl_abort_bounded(struct nccl *nccl);
 /* The trainer has freed its graphs: the end of that thread, 5 s at most. */
 void nccl_abort_wait(struct nccl *nccl);

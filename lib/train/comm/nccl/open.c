@@ -117,7 +117,8 @@ static int init_communicator(struct nccl *nccl, const unsigned char *id, struct 
 	return rc && clock_now_ms() >= until ? set_init_error(nccl, err) : rc;
 }
 
-static int open_communicator(struct nccl *nccl, const struct comm_request *request, struct error *err)
+static int open_communicator(struct nccl *nccl, const struct comm_request *request,
+			     struct error *err)
 {
 	unsigned char id[NCCL_RENDEZVOUS_ID_BYTES] = {0};
 	ncclUniqueId unique = {{0}};
@@ -139,8 +140,8 @@ static int open_communicator(struct nccl *nccl, const struct comm_request *reque
 			return nccl_error(nccl->library, NULL, result, "a place to meet", err);
 		memcpy(id, &unique, sizeof id);
 	}
-	rc = nccl_rendezvous_begin(nccl->ranks, &gpu, request->allow_shared_gpu, request->timeout_ms, id,
-			&nccl->rendezvous, err);
+	rc = nccl_rendezvous_begin(nccl->ranks, &gpu, request->allow_shared_gpu,
+				   request->timeout_ms, id, &nccl->rendezvous, err);
 	if (!rc)
 		rc = streams_new(nccl, err);
 	if (!rc)

@@ -33,7 +33,7 @@ static int left_ms(int64_t until)
 
 /* A value of exactly size bytes. */
 static int get_exact(struct ranks *ranks, int rank, const char *key, int timeout_ms, void *to,
-	       size_t size, struct error *err)
+		     size_t size, struct error *err)
 {
 	void *data;
 	size_t got;
@@ -71,7 +71,7 @@ static void end_missing(char *text, size_t size, int count)
 }
 
 static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int size, int timeout_ms,
-		      struct error *err)
+			struct error *err)
 {
 	int64_t until = clock_now_ms() + timeout_ms;
 	char missing[128] = "";
@@ -80,7 +80,7 @@ static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int siz
 	for (int rank = 1; rank < size; rank++) {
 		struct error why = {0};
 		int rc = get_exact(ranks, rank, KEY_GPU, left_ms(until), &rank_gpus[rank],
-			     sizeof rank_gpus[rank], &why);
+				   sizeof rank_gpus[rank], &why);
 
 		if (rc == -ERR_DATA) {
 			*err = why;
@@ -99,7 +99,8 @@ static int collect_gpus(struct ranks *ranks, struct rank_gpu *rank_gpus, int siz
 
 /* On rank 0. */
 static int decide(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
-		  int timeout_ms, const unsigned char *id, struct nccl_rendezvous *rendezvous, struct error *err)
+		  int timeout_ms, const unsigned char *id, struct nccl_rendezvous *rendezvous,
+		  struct error *err)
 {
 	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
 	struct rank_gpu *rank_gpus = calloc((size_t)rendezvous->size, sizeof *rank_gpus);
@@ -114,7 +115,8 @@ static int decide(struct ranks *ranks, const struct rank_gpu *own, bool allow_sh
 	rank_gpus[0] = *own;
 	rc = collect_gpus(ranks, rank_gpus, rendezvous->size, timeout_ms, &decision.err);
 	if (!rc)
-		rc = gpus_check(rank_gpus, rendezvous->size, allow_shared, &rendezvous->shared, &decision.err);
+		rc = gpus_check(rank_gpus, rendezvous->size, allow_shared, &rendezvous->shared,
+				&decision.err);
 	decision.shared = rendezvous->shared;
 	memcpy(decision.id, id, sizeof decision.id);
 	for (int rank = 0; rank < rendezvous->size; rank++)
@@ -124,7 +126,8 @@ static int decide(struct ranks *ranks, const struct rank_gpu *own, bool allow_sh
 	if (rc && err)
 		*err = decision.err;
 
-	int put = ranks_put(ranks, KEY_DECISION, message, sizeof decision + hosts_size, rc ? NULL : err);
+	int put = ranks_put(ranks, KEY_DECISION, message, sizeof decision + hosts_size,
+			    rc ? NULL : err);
 
 	rc = rc ? rc : put;
 out:
@@ -133,14 +136,15 @@ out:
 	return rc;
 }
 
-static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id, struct nccl_rendezvous *rendezvous,
-		struct error *err)
+static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id,
+			  struct nccl_rendezvous *rendezvous, struct error *err)
 {
 	size_t hosts_size = (size_t)rendezvous->size * sizeof *rendezvous->hosts;
 	char *message = calloc(1, sizeof(struct decision) + hosts_size);
 	struct decision decision;
-	int rc = message ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, message, sizeof decision + hosts_size, err)
-		      : error_memory(err, "the ranks' GPUs");
+	int rc = message ? get_exact(ranks, 0, KEY_DECISION, timeout_ms, message,
+				     sizeof decision + hosts_size, err)
+			 : error_memory(err, "the ranks' GPUs");
 
 	if (rc) {
 		free(message);
@@ -157,8 +161,9 @@ static int apply_decision(struct ranks *ranks, int timeout_ms, unsigned char *id
 	return error_set(err, decision.err.code, "%s", decision.err.text);
 }
 
-int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared, int timeout_ms,
-	       unsigned char id[NCCL_RENDEZVOUS_ID_BYTES], struct nccl_rendezvous *out, struct error *err)
+int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
+			  int timeout_ms, unsigned char id[NCCL_RENDEZVOUS_ID_BYTES],
+			  struct nccl_rendezvous *out, struct error *err)
 {
 	const struct ranks_place *place = ranks_place(ranks);
 
@@ -187,7 +192,8 @@ int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct er
 	return ranks_put(rendezvous->ranks, KEY_ENTERED, "in", 2, err);
 }
 
-void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text, size_t size)
+void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text,
+			     size_t size)
 {
 	int64_t until = clock_now_ms() + wait_ms;
 	int count = 0;
@@ -197,8 +203,8 @@ void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_
 		char in[2];
 		size_t used;
 
-		if (rank == rendezvous->rank ||
-		    !get_exact(rendezvous->ranks, rank, KEY_ENTERED, left_ms(until), in, sizeof in, NULL))
+		if (rank == rendezvous->rank || !get_exact(rendezvous->ranks, rank, KEY_ENTERED,
+							   left_ms(until), in, sizeof in, NULL))
 			continue;
 		add_missing(text, size, rank, &count);
 		used = strlen(text);
@@ -208,28 +214,33 @@ void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_
 	end_missing(text, size, count);
 }
 
-int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous, const struct watch_report *own, struct error *err)
+int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous,
+				const struct watch_report *own, struct error *err)
 {
 	return ranks_put(rendezvous->ranks, KEY_POSITION, own, sizeof *own, err);
 }
 
-void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms, struct watch_report *reports, bool *received)
+void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms,
+				     struct watch_report *reports, bool *received)
 {
 	int64_t until = clock_now_ms() + wait_ms;
 
 	for (int rank = 0; rank < rendezvous->size; rank++)
-		received[rank] = rank != rendezvous->rank && !get_exact(rendezvous->ranks, rank, KEY_POSITION, left_ms(until),
-							 &reports[rank], sizeof reports[rank], NULL);
+		received[rank] = rank != rendezvous->rank &&
+				 !get_exact(rendezvous->ranks, rank, KEY_POSITION, left_ms(until),
+					    &reports[rank], sizeof reports[rank], NULL);
 }
 
 /* ---- who has given up ---- */
 
-int nccl_rendezvous_fail(const struct nccl_rendezvous *rendezvous, const char *why, struct error *err)
+int nccl_rendezvous_fail(const struct nccl_rendezvous *rendezvous, const char *why,
+			 struct error *err)
 {
 	return ranks_put(rendezvous->ranks, KEY_FAILURE, why, strlen(why), err);
 }
 
-enum nccl_peer_state nccl_rendezvous_check_failure(struct nccl_rendezvous *rendezvous, int wait_ms, char *why, size_t size)
+enum nccl_peer_state nccl_rendezvous_check_failure(struct nccl_rendezvous *rendezvous, int wait_ms,
+						   char *why, size_t size)
 {
 	void *data;
 	size_t got;

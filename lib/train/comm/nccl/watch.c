@@ -57,7 +57,7 @@ static bool same(const struct watch_position *a, const struct watch_position *b)
 }
 
 enum watch_verdict watch_check(struct watch_state *state, const struct watch_sample *sample,
-			      int timeout_ms)
+			       int timeout_ms)
 {
 	bool moved = !state->begun || !same(&state->last_done, &sample->done);
 	bool under_way = watch_under_way(sample);
@@ -108,8 +108,8 @@ static void __attribute__((format(printf, 2, 3))) append(struct text *text, cons
 static void add_position(struct text *text, const struct watch_report *report)
 {
 	if (report->call)
-		append(text, "collective %" PRIu64 " (after step %" PRId64 ")", report->next.calls + 1,
-		    report->next.step);
+		append(text, "collective %" PRIu64 " (after step %" PRId64 ")",
+		       report->next.calls + 1, report->next.step);
 	else
 		append(text, "step %" PRId64 ", bucket %d", report->next.step, report->next.bucket);
 }
@@ -120,7 +120,8 @@ static bool same_report(const struct watch_report *a, const struct watch_report 
 }
 
 void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_report *own,
-		const struct watch_report *const *reports, int timeout_ms, char *text, size_t text_size)
+		const struct watch_report *const *reports, int timeout_ms, char *text,
+		size_t text_size)
 {
 	struct text out = {text, text_size};
 	int named = 0, more = 0;
@@ -148,5 +149,5 @@ void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_
 	if (!named)
 		append(&out, ", and all other ranks with it: the network or a GPU stands still");
 	append(&out, "; look at %s last lines, or give more time by --comm-timeout",
-	    named == 1 ? "that rank's" : "the ranks'");
+	       named == 1 ? "that rank's" : "the ranks'");
 }

@@ -23,14 +23,14 @@ struct watch_sample {
 	int64_t now_ms;
 	struct watch_position begun; /* handed to the GPU; bucket: how many of begun.step's are */
 	struct watch_position done;  /* what the marks say */
-	int buckets;		  /* of a whole step, 0 as long as none was whole */
-	bool broken;		  /* the library reports an error of its own */
-	bool capturing;		  /* a graph is being made: nothing may be asked, nothing is late */
+	int buckets;		     /* of a whole step, 0 as long as none was whole */
+	bool broken;		     /* the library reports an error of its own */
+	bool capturing; /* a graph is being made: nothing may be asked, nothing is late */
 };
 
 enum watch_verdict {
 	WATCH_FINE,
-	WATCH_IDLE, /* nothing under way for as long as the deadline: do the others wait? */
+	WATCH_IDLE,    /* nothing under way for as long as the deadline: do the others wait? */
 	WATCH_STALLED, /* something is under way and has not moved for as long as the deadline */
 	WATCH_BROKEN,
 };
@@ -50,7 +50,7 @@ bool watch_under_way(const struct watch_sample *sample);
 /* Where what comes next is: a bucket of a step (*call false), or a call. */
 struct watch_position watch_next(const struct watch_sample *sample, bool *call);
 enum watch_verdict watch_check(struct watch_state *state, const struct watch_sample *sample,
-			      int timeout_ms);
+			       int timeout_ms);
 
 /* What a rank says of itself when it is late or long idle; travels between ranks of one build. */
 struct watch_report {
@@ -59,8 +59,8 @@ struct watch_report {
 	int32_t idle;
 };
 
-/* One line: this rank waited; who stands where, who said nothing. reports[size]: NULL where that rank
- * said nothing; hosts[size]. Ranks that stand where this one does are left out. */
+/* One line: this rank waited; who stands where, who said nothing. reports[size]: NULL where that
+ * rank said nothing; hosts[size]. Ranks that stand where this one does are left out. */
 void watch_text(int rank, int size, const char (*hosts)[64], const struct watch_report *own,
 		const struct watch_report *const *reports, int timeout_ms, char *text,
 		size_t text_size);

@@ -11,14 +11,14 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
-#define POLL_MS 200   /* between two looks, at most */
-#define COLLECT_MS 2000  /* for the others to say where they stand */
-#define ABORT_MS 1000 /* for NCCL to end what it has under way */
-#define ENDED_MS 5000 /* the same, at the end of all */
-#define NOTICE_MS 10000 /* for the trainer's thread to notice */
-#define PEER_POLL_MS 1000   /* between two questions whether another rank has given up */
-#define ANSWER_MS 100 /* for the answer */
-#define RANK_0_GRACE_MS 3000  /* for a collective under way, once rank 0 is known to have ended */
+#define POLL_MS 200	     /* between two looks, at most */
+#define COLLECT_MS 2000	     /* for the others to say where they stand */
+#define ABORT_MS 1000	     /* for NCCL to end what it has under way */
+#define ENDED_MS 5000	     /* the same, at the end of all */
+#define NOTICE_MS 10000	     /* for the trainer's thread to notice */
+#define PEER_POLL_MS 1000    /* between two questions whether another rank has given up */
+#define ANSWER_MS 100	     /* for the answer */
+#define RANK_0_GRACE_MS 3000 /* for a collective under way, once rank 0 is known to have ended */
 
 /* ---- ending ---- */
 
@@ -146,11 +146,11 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 		nccl_rendezvous_collect_reports(rendezvous, COLLECT_MS, reports, received);
 		for (int rank = 0; rank < rendezvous->size; rank++)
 			reported[rank] = received[rank] ? &reports[rank] : NULL;
-		watch_text(rendezvous->rank, rendezvous->size, (const char(*)[64])rendezvous->hosts, &own, reported,
-			   nccl->timeout_ms, why.text, sizeof why.text);
+		watch_text(rendezvous->rank, rendezvous->size, (const char(*)[64])rendezvous->hosts,
+			   &own, reported, nccl->timeout_ms, why.text, sizeof why.text);
 	} else {
-		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective", rendezvous->rank,
-			  nccl->timeout_ms / 1000);
+		error_set(&why, ERR_NETWORK, "rank %d waited %d s in a collective",
+			  rendezvous->rank, nccl->timeout_ms / 1000);
 	}
 	free(reports);
 	free(reported);
@@ -160,8 +160,8 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 	fail(nccl, &why);
 }
 
-/* Before the communicator is ended, which the others notice: they should hear why first. Under lock,
- * which is given up meanwhile. */
+/* Before the communicator is ended, which the others notice: they should hear why first. Under
+ * lock, which is given up meanwhile. */
 static void publish_failure(struct nccl *nccl, const char *who, const char *why)
 {
 	char text[sizeof nccl->why.text + 96];
@@ -196,9 +196,9 @@ static void handle_abort(struct nccl *nccl)
 /* ---- what the others say ---- */
 
 struct peer_poll {
-	int64_t next_ms; /* when to ask */
-	bool over;	 /* there is nobody to ask any more */
-	bool rank_0_ended;	 /* rank 0 has ended */
+	int64_t next_ms;   /* when to ask */
+	bool over;	   /* there is nobody to ask any more */
+	bool rank_0_ended; /* rank 0 has ended */
 };
 
 /* Another rank that gave up has ended its communicator: what this rank waits for now, or begins
@@ -211,7 +211,8 @@ static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 	if (peer_poll->over || clock_now_ms() < peer_poll->next_ms)
 		return;
 	pthread_mutex_unlock(&nccl->lock);
-	end = nccl_rendezvous_check_failure(&nccl->rendezvous, ANSWER_MS, why.text, sizeof why.text);
+	end = nccl_rendezvous_check_failure(&nccl->rendezvous, ANSWER_MS, why.text,
+					    sizeof why.text);
 	pthread_mutex_lock(&nccl->lock);
 	peer_poll->next_ms = clock_now_ms() + PEER_POLL_MS;
 	peer_poll->over = end != NCCL_PEERS_RUNNING;
@@ -231,12 +232,13 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	error_set(&why, ERR_NETWORK,
 		  "rank %d on %s waits at step %" PRId64 ", bucket %d, and rank 0 on %s has ended; "
 		  "look at that rank's last lines",
-		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank], own.next.step,
-		  own.next.bucket, nccl->rendezvous.hosts[0]);
+		  nccl->rendezvous.rank, nccl->rendezvous.hosts[nccl->rendezvous.rank],
+		  own.next.step, own.next.bucket, nccl->rendezvous.hosts[0]);
 	fail(nccl, &why);
 }
 
-/* Nothing under way for long: the others may wait for this rank by now, and will ask where it is. */
+/* Nothing under way for long: the others may wait for this rank by now, and will ask where it is.
+ */
 static void report_idle(struct nccl *nccl, const struct watch_sample *sample)
 {
 	struct watch_report own = own_report(sample, true);
@@ -260,7 +262,8 @@ static void check_once(struct nccl *nccl, struct watching *watching)
 	struct error why = {0};
 
 	take_sample(nccl, &sample, &why);
-	switch (watch_check(&watching->state, &sample, rank_0_ended ? RANK_0_GRACE_MS : nccl->timeout_ms)) {
+	switch (watch_check(&watching->state, &sample,
+			    rank_0_ended ? RANK_0_GRACE_MS : nccl->timeout_ms)) {
 	case WATCH_STALLED:
 		if (rank_0_ended)
 			without_rank_0(nccl, &sample);

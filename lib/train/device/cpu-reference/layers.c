@@ -17,13 +17,13 @@ static struct conv_dims conv_sizes(const struct op_call *call)
 {
 	const int64_t *x = call->x.shape;
 	struct conv_dims conv = {.n = (size_t)x[0],
-			    .channels = (size_t)x[1],
-			    .height = (size_t)x[2],
-			    .width = (size_t)x[3],
-			    .outputs = (size_t)call->w.shape[0],
-			    .kernel = (size_t)call->attributes.kernel,
-			    .stride = call->attributes.stride,
-			    .pad = call->attributes.pad};
+				 .channels = (size_t)x[1],
+				 .height = (size_t)x[2],
+				 .width = (size_t)x[3],
+				 .outputs = (size_t)call->w.shape[0],
+				 .kernel = (size_t)call->attributes.kernel,
+				 .stride = call->attributes.stride,
+				 .pad = call->attributes.pad};
 
 	conv.x_count = conv.channels * conv.height * conv.width;
 	conv.out_height = (size_t)op_side(x[2], &call->attributes);
@@ -125,8 +125,8 @@ static void fold(const struct conv_dims *conv, const float *columns, float *dx)
 	}
 }
 
-static void op_conv_forward(const struct conv_dims *conv, const struct op_call *call, float *columns,
-			 float *pack)
+static void op_conv_forward(const struct conv_dims *conv, const struct op_call *call,
+			    float *columns, float *pack)
 {
 	const float *b = call->b.data;
 	struct matrix w = {call->w.data, conv->window, 1};
@@ -166,7 +166,7 @@ static void op_conv_backward_bias(const struct conv_dims *conv, const struct op_
 
 /* sum: room for outputs * padded floats. */
 static void op_conv_backward_weights(const struct conv_dims *conv, const struct op_call *call,
-				  float *windows, float *sum, float *pack)
+				     float *windows, float *sum, float *pack)
 {
 	float *dw = call->dw.data;
 
@@ -185,8 +185,8 @@ static void op_conv_backward_weights(const struct conv_dims *conv, const struct 
 				      call->add_dw);
 }
 
-static void op_conv_backward_input(const struct conv_dims *conv, const struct op_call *call, float *columns,
-				float *pack)
+static void op_conv_backward_input(const struct conv_dims *conv, const struct op_call *call,
+				   float *columns, float *pack)
 {
 	struct matrix turned = {call->w.data, 1, conv->window};
 
@@ -235,7 +235,7 @@ int reference_conv2d(struct reference *reference, const struct op_call *call, st
 }
 
 static void op_linear_forward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
-			   float *turned, float *pack)
+			      float *turned, float *pack)
 {
 	struct matrix x = {call->x.data, inputs, 1};
 	float *y = call->y.data;
@@ -248,7 +248,7 @@ static void op_linear_forward(const struct op_call *call, size_t n, size_t input
 }
 
 static void op_linear_backward(const struct op_call *call, size_t n, size_t inputs, size_t outputs,
-			    float *pack)
+			       float *pack)
 {
 	const float *dy = call->dy.data;
 

@@ -51,7 +51,7 @@ ALWAYS_INLINE void column_of_tiles(const int max, const int lanes, size_t rows, 
 	size_t i = 0;
 
 #define TILES(n)                                                                                   \
-	for (; max >= n && rows - i >= n; i += n)                                                 \
+	for (; max >= n && rows - i >= n; i += n)                                                  \
 	tile(n, lanes, depth, from_row(a, i), b, b_row, c + i * c_row, c_row, add)
 	TILES(8);
 	TILES(6);
@@ -62,9 +62,9 @@ ALWAYS_INLINE void column_of_tiles(const int max, const int lanes, size_t rows, 
 }
 
 /* The last columns, fewer than a tile: B is packed with zeros beside it, C goes by a copy. */
-ALWAYS_INLINE void ragged(const int max, const int lanes, size_t rows, size_t columns,
-			  size_t depth, struct matrix a, const float *b, size_t b_row, float *c,
-			  size_t c_row, bool add, float *pack)
+ALWAYS_INLINE void ragged(const int max, const int lanes, size_t rows, size_t columns, size_t depth,
+			  struct matrix a, const float *b, size_t b_row, float *c, size_t c_row,
+			  bool add, float *pack)
 {
 	const size_t width = (size_t)lanes * LANE;
 	float part[8 * 32];
@@ -101,12 +101,12 @@ ALWAYS_INLINE void multiply(const int max, const int lanes, size_t rows, size_t 
 		       pack);
 }
 
-#define MULTIPLY(name, target, max, lanes)                                                        \
+#define MULTIPLY(name, target, max, lanes)                                                         \
 	target static void name(size_t rows, size_t columns, size_t depth, struct matrix a,        \
 				const float *b, size_t b_row, float *c, size_t c_row, bool add,    \
 				float *pack)                                                       \
 	{                                                                                          \
-		multiply(max, lanes, rows, columns, depth, a, b, b_row, c, c_row, add, pack);     \
+		multiply(max, lanes, rows, columns, depth, a, b, b_row, c, c_row, add, pack);      \
 	}
 
 MULTIPLY(multiply_plain, , 4, 1)

@@ -122,7 +122,8 @@ static int make_copies(struct compile *compile, struct node *node, const struct 
 	if (!layout_equal(value, &node->preferred))
 		rc = cpu_reorder_new(dnnl, value, &node->preferred, &node->copy_in, compile->err);
 	if (!rc && wants_gradient && !layout_equal(value, &node->preferred_dx))
-		rc = cpu_reorder_new(dnnl, &node->preferred_dx, value, &node->copy_out, compile->err);
+		rc = cpu_reorder_new(dnnl, &node->preferred_dx, value, &node->copy_out,
+				     compile->err);
 	return rc;
 }
 
@@ -151,7 +152,8 @@ static int make_conv(struct compile *compile, struct node *node)
 	struct cpu_conv_choice choice;
 	int rc;
 
-	rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice, compile->err);
+	rc = cpu_conv_new(compile->compiled->cpu->dnnl, &wanted, &node->conv, &choice,
+			  compile->err);
 	if (rc)
 		return rc;
 	node->preferred = choice.x;
@@ -166,8 +168,8 @@ static int make_linear(struct compile *compile, struct node *node)
 	const struct executor_request *request = compile->compiled->request;
 	const struct graph_param *w = &request->graph->params[node->op->weight];
 	int rc = cpu_linear_new(compile->compiled->cpu->dnnl, node->x.n, (int)w->shape[1],
-			    (int)w->shape[0], node->op->bias >= 0, request->train, &node->linear,
-			    &node->scratch, compile->err);
+				(int)w->shape[0], node->op->bias >= 0, request->train,
+				&node->linear, &node->scratch, compile->err);
 
 	if (rc)
 		return rc;
@@ -319,8 +321,9 @@ static void place_norm(struct compile *compile, struct node *node, int time)
 	bool first_free = is_free(compile, first);
 
 	if (node->input2 > 0) {
-		provide_input2_gradient(compile, node, first_free ? first : value_slot(compile, &node->y, time),
-			    time);
+		provide_input2_gradient(compile, node,
+					first_free ? first : value_slot(compile, &node->y, time),
+					time);
 		first_free = false;
 	}
 	if (!node->input)
@@ -348,10 +351,14 @@ static int place_backward(struct compile *compile, int index)
 	switch (node->kind) {
 	case NODE_CONV:
 	case NODE_LINEAR:
-		extend_lifetime(compile, node->copy_in ? node->preferred_slot : compiled->value_slots[node->input],
-		      time);
+		extend_lifetime(compile,
+				node->copy_in ? node->preferred_slot
+					      : compiled->value_slots[node->input],
+				time);
 		if (node->input)
-			provide_input_gradient(compile, node, value_slot(compile, &node->preferred_dx, time), time);
+			provide_input_gradient(compile, node,
+					       value_slot(compile, &node->preferred_dx, time),
+					       time);
 		return 0;
 	case NODE_NORM:
 		touch_value(compile, node->input, time);
@@ -362,9 +369,10 @@ static int place_backward(struct compile *compile, int index)
 	case NODE_RELU:
 		touch_value(compile, node->output, time);
 		if (node->input)
-			provide_input_gradient(compile, node,
-				   is_free(compile, dy) ? dy : value_slot(compile, &node->x, time),
-				   time);
+			provide_input_gradient(
+				compile, node,
+				is_free(compile, dy) ? dy : value_slot(compile, &node->x, time),
+				time);
 		return 0;
 	case NODE_ADD:
 		/* Both get what comes in: one place for both. */
@@ -376,7 +384,8 @@ static int place_backward(struct compile *compile, int index)
 	default:
 		extend_lifetime(compile, node->argmax_slot, time);
 		if (node->input)
-			provide_input_gradient(compile, node, value_slot(compile, &node->x, time), time);
+			provide_input_gradient(compile, node, value_slot(compile, &node->x, time),
+					       time);
 		return 0;
 	}
 }
@@ -409,8 +418,8 @@ static int place(struct compile *compile)
 	compiled->sums_slot = add_slot(compile, (sums + 8) * sizeof(double), 0);
 	extend_lifetime(compile, compiled->scratch_slot, 2 * n);
 	extend_lifetime(compile, compiled->sums_slot, 2 * n);
-	return memory_plan(compiled->slots, (size_t)compiled->slot_count, 64, &compiled->arena_bytes,
-			   compile->err);
+	return memory_plan(compiled->slots, (size_t)compiled->slot_count, 64,
+			   &compiled->arena_bytes, compile->err);
 }
 
 /* ---- all of it ---- */
@@ -438,7 +447,8 @@ static int compile_all(struct compile *compile)
 		rc = make_nodes(compile);
 	for (int i = 0; i < compile->graph->value_count; i++)
 		compiled->value_slots[i] = NO_SLOT;
-	compiled->layouts[0] = (struct layout){compiled->count, x->channels, x->height, x->width, 1};
+	compiled->layouts[0] =
+		(struct layout){compiled->count, x->channels, x->height, x->width, 1};
 	for (int i = 0; !rc && i < compiled->node_count; i++)
 		rc = make_layer(compile, &compiled->nodes[i]);
 	if (!rc && compiled->layouts[compile->graph->output].block != 1)
@@ -448,7 +458,7 @@ static int compile_all(struct compile *compile)
 }
 
 int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, int count,
-		struct compiled_graph **out, struct error *err)
+		       struct compiled_graph **out, struct error *err)
 {
 	const struct graph *graph = request->graph;
 	size_t ops = (size_t)graph->op_count + 1, values = (size_t)graph->value_count;

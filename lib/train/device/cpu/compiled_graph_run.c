@@ -124,7 +124,8 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 		kernels->relu_forward(x, memory.y, layout_count(&node->y));
 		return 0;
 	case NODE_ADD:
-		kernels->add(x, preferred(run, node, node->input2), memory.y, layout_count(&node->y));
+		kernels->add(x, preferred(run, node, node->input2), memory.y,
+			     layout_count(&node->y));
 		return 0;
 	case NODE_MAXPOOL:
 		kernels->maxpool_forward(&planes, &node->op->attributes, x, memory.y,
@@ -137,7 +138,8 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 	return error_set(err, ERR_INTERNAL, "a node of no kind");
 }
 
-int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x, struct error *err)
+int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x,
+			   struct error *err)
 {
 	const struct run run = {compiled, arena, x, false};
 	int rc = 0;
@@ -171,7 +173,7 @@ static const float *gradient(const struct run *run, const struct node *node)
 		return first;
 	for (int i = 1; i < node->dy_count; i++) {
 		run->compiled->cpu->kernels->add(first, at(run, node->dy[i]), sum,
-						layout_count(&node->y));
+						 layout_count(&node->y));
 		first = sum;
 	}
 	return sum;
@@ -244,12 +246,13 @@ static int node_backward(const struct run *run, const struct node *node,
 		break;
 	}
 	if (!rc && node->copy_out)
-		rc = cpu_reorder_run(node->copy_out, at(run, node->dz_slot), at(run, node->dx2_slot), err);
+		rc = cpu_reorder_run(node->copy_out, at(run, node->dz_slot),
+				     at(run, node->dx2_slot), err);
 	return rc;
 }
 
 int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
-		     const struct gradient_sink *sink, struct error *err)
+			    const struct gradient_sink *sink, struct error *err)
 {
 	const struct run run = {compiled, arena, x, add};
 	int rc = 0;

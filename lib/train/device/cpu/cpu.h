@@ -2,9 +2,10 @@
 /* The CPU device's inside (module device-cpu.so): oneDNN's convolutions and linear layers (dnnl.h),
  * own passes for the rest (kernels.h), and what only runs once a step from the reference device.
  *
- * Upper height: compiled_graph.c compiles a graph for one number of samples into nodes (an op, or a batch
- * norm with what follows it), each with its layouts and its places in one arena; compiled_graph_run.c runs
- * them; executor.c keeps the programs of a step, its totals and the update. */
+ * Upper height: compiled_graph.c compiles a graph for one number of samples into nodes (an op, or a
+ * batch norm with what follows it), each with its layouts and its places in one arena;
+ * compiled_graph_run.c runs them; executor.c keeps the programs of a step, its totals and the
+ * update. */
 #ifndef BERTH_TRAIN_CPU_H
 #define BERTH_TRAIN_CPU_H
 
@@ -55,9 +56,9 @@ struct node {
 	struct cpu_linear *linear;
 	struct cpu_reorder *copy_in;  /* x or x2 into own, or NULL where that is how it lies */
 	struct cpu_reorder *copy_out; /* preferred_dx into the value's layout, or NULL */
-	size_t scratch;	       /* floats */
-	int preferred_slot;	       /* what copy_in writes */
-	int argmax_slot;       /* NODE_MAXPOOL */
+	size_t scratch;		      /* floats */
+	int preferred_slot;	      /* what copy_in writes */
+	int argmax_slot;	      /* NODE_MAXPOOL */
 	/* Backward: where the parts of y's gradient are; sum_slot: what more parts than the node
 	 * can read are added up in. Where x's gradient goes, and x2's (dz_slot: before copy_out);
 	 * NO_SLOT: nobody asks. preferred_dx_slot: x's before copy_out. */
@@ -83,11 +84,12 @@ struct compiled_graph {
 
 /* count: 1 to request->batch. */
 int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, int count,
-		struct compiled_graph **out, struct error *err);
+		       struct compiled_graph **out, struct error *err);
 void compiled_graph_free(struct compiled_graph *compiled); /* NULL is fine */
 
 /* arena: arena_bytes, 64-byte aligned; what forward left in it, backward reads. */
-int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x, struct error *err);
+int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x,
+			   struct error *err);
 const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena);
 float *compiled_graph_output_gradient(const struct compiled_graph *compiled, char *arena);
 /* After each node whose parameters have their gradients, ready is called for it. */
@@ -96,13 +98,14 @@ struct gradient_sink {
 	int (*ready)(void *context, const struct graph_op *op, struct error *err);
 };
 int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
-		     const struct gradient_sink *sink, struct error *err);
+			    const struct gradient_sink *sink, struct error *err);
 
 /* ---- steps ---- */
 
-int cpu_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
-		 struct error *err);
-int cpu_executor_run(struct executor *executor, const struct executor_input *input, struct error *err);
+int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
+		     struct executor **out, struct error *err);
+int cpu_executor_run(struct executor *executor, const struct executor_input *input,
+		     struct error *err);
 int cpu_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
 void cpu_executor_free(struct executor *executor);
 

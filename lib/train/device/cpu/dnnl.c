@@ -54,9 +54,9 @@ int dnnl_context_new(struct dnnl_context **out, struct error *err)
 		return error_memory(err, "the device");
 	rc = dnnl_failed(dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0), "the CPU", err);
 	if (!rc)
-		rc = dnnl_failed(dnnl_stream_create(&dnnl->stream, dnnl->engine,
-						    dnnl_stream_default_flags),
-				 "the CPU", err);
+		rc = dnnl_failed(
+			dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags),
+			"the CPU", err);
 	if (!rc)
 		rc = dnnl_failed(dnnl_primitive_attr_create(&dnnl->attr), "the CPU", err);
 	if (!rc)
@@ -89,8 +89,9 @@ void dnnl_context_describe(char *text, size_t size)
 
 /* ---- primitives ---- */
 
-int primitive_desc(const struct dnnl_context *dnnl, const void *op, const_dnnl_primitive_desc_t hint,
-		   const char *what, dnnl_primitive_desc_t *out, struct error *err)
+int primitive_desc(const struct dnnl_context *dnnl, const void *op,
+		   const_dnnl_primitive_desc_t hint, const char *what, dnnl_primitive_desc_t *out,
+		   struct error *err)
 {
 	dnnl_primitive_desc_t desc = NULL;
 	dnnl_status_t status =
@@ -115,8 +116,7 @@ static int add_argument(const struct dnnl_context *dnnl, struct primitive *primi
 			const dnnl_memory_desc_t *md, const char *what, struct error *err)
 {
 	dnnl_exec_arg_t *to = &primitive->arguments[primitive->count];
-	dnnl_status_t status =
-		dnnl_memory_create(&to->memory, md, dnnl->engine, DNNL_MEMORY_NONE);
+	dnnl_status_t status = dnnl_memory_create(&to->memory, md, dnnl->engine, DNNL_MEMORY_NONE);
 
 	if (status)
 		return dnnl_failed(status, what, err);
@@ -152,8 +152,8 @@ int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t d
 	return rc;
 }
 
-int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive, const void *const *data,
-		  float *scratch, const char *what, struct error *err)
+int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive,
+		  const void *const *data, float *scratch, const char *what, struct error *err)
 {
 	dnnl_status_t status = dnnl_success;
 
@@ -274,7 +274,7 @@ struct cpu_reorder {
 };
 
 int cpu_reorder_new(struct dnnl_context *dnnl, const struct layout *from, const struct layout *to,
-	     struct cpu_reorder **out, struct error *err)
+		    struct cpu_reorder **out, struct error *err)
 {
 	struct cpu_reorder *copy = calloc(1, sizeof *copy);
 	dnnl_memory_desc_t from_md = layout_md(from), to_md = layout_md(to);

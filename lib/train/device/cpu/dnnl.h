@@ -34,7 +34,7 @@ void dnnl_context_describe(char *text, size_t size);
 
 struct cpu_reorder; /* opaque */
 int cpu_reorder_new(struct dnnl_context *dnnl, const struct layout *from, const struct layout *to,
-	     struct cpu_reorder **out, struct error *err);
+		    struct cpu_reorder **out, struct error *err);
 int cpu_reorder_run(struct cpu_reorder *copy, const float *from, float *to, struct error *err);
 void cpu_reorder_free(struct cpu_reorder *copy); /* NULL is fine */
 
@@ -65,20 +65,24 @@ struct layer_memory {
 };
 
 struct cpu_conv; /* opaque */
-int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
-	     struct cpu_conv_choice *choice, struct error *err);
+int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+		 struct cpu_conv **out, struct cpu_conv_choice *choice, struct error *err);
 int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
-int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
-int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err);
+int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory,
+			      struct error *err);
+int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory,
+			    struct error *err);
 void cpu_conv_free(struct cpu_conv *conv); /* NULL is fine */
 
 /* x [n][inputs], y [n][outputs], dense. scratch: floats that a call needs. */
 struct cpu_linear; /* opaque */
-int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias, bool backward,
-	       struct cpu_linear **out, size_t *scratch, struct error *err);
-int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err);
+int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
+		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err);
+int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory,
+		       struct error *err);
 /* dx is written where it is not NULL. */
-int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err);
+int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory,
+			struct error *err);
 void cpu_linear_free(struct cpu_linear *linear); /* NULL is fine */
 
 #endif

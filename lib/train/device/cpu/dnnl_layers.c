@@ -167,7 +167,8 @@ static int conv_unpack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, stru
 
 /* Forward in layouts that struct layout has words for. */
 static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request *request,
-			    struct cpu_conv_choice *choice, dnnl_primitive_desc_t *out, struct error *err)
+			    struct cpu_conv_choice *choice, dnnl_primitive_desc_t *out,
+			    struct error *err)
 {
 	static const struct primitive_argument with_bias[] = {
 		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
@@ -191,7 +192,7 @@ static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request
 		choice->x = request->x;
 		choice->x.block = md_block(&x);
 		choice->y = (struct layout){(int)y.dims[0], (int)y.dims[1], (int)y.dims[2],
-					  (int)y.dims[3], md_block(&y)};
+					    (int)y.dims[3], md_block(&y)};
 		if (choice->x.block && choice->y.block)
 			break;
 		dnnl_primitive_desc_destroy(desc);
@@ -240,8 +241,9 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	dnnl_memory_desc_t w = primitive_md(desc, dnnl_query_weights_md, 0);
 
 	choice->dx.block = md_block(&dx);
-	rc = choice->dx.block ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
-			    : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
+	rc = choice->dx.block
+		     ? conv_pack(conv, &w, &conv->pack_input, &conv->reads_dense_input, err)
+		     : dnnl_failed(dnnl_unimplemented, "a convolution's gradient", err);
 	if (!rc)
 		rc = primitive_new(conv->dnnl, desc, arguments, 3, "a convolution's gradient",
 				   &conv->backward_input, err);
@@ -281,8 +283,8 @@ static int conv_new_weights(struct cpu_conv *conv, const struct cpu_conv_request
 	return rc;
 }
 
-static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
-		    struct cpu_conv_choice *choice, struct error *err)
+static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+		    struct cpu_conv **out, struct cpu_conv_choice *choice, struct error *err)
 {
 	struct cpu_conv *conv = calloc(1, sizeof *conv);
 	struct cpu_conv_choice found = {0};
@@ -329,8 +331,8 @@ static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *re
  * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. Few
  * channels (6 to 16 of 5x5) have code made for them in NHWC alone; the rest is then 4 times a
  * matrix multiplication's time. */
-int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request, struct cpu_conv **out,
-	     struct cpu_conv_choice *choice, struct error *err)
+int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
+		 struct cpu_conv **out, struct cpu_conv_choice *choice, struct error *err)
 {
 	struct cpu_conv *best = NULL;
 	int rc = 0, first = request->x.block ? 0 : 1;
@@ -386,7 +388,8 @@ int cpu_conv_forward(struct cpu_conv *conv, const struct layer_memory *memory, s
 				  "a convolution", err);
 }
 
-int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
+int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *memory,
+			    struct error *err)
 {
 	const float *w;
 	int rc = packed(conv, &conv->pack_input, conv->reads_dense_input, memory, &w, err);
@@ -397,7 +400,8 @@ int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *me
 				  memory->scratch + conv->pack, "a convolution's gradient", err);
 }
 
-int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory, struct error *err)
+int cpu_conv_backward_weights(struct cpu_conv *conv, const struct layer_memory *memory,
+			      struct error *err)
 {
 	bool straight = conv->writes_dense && !memory->add_dw;
 	float *dw = straight ? memory->dw : memory->scratch;
@@ -505,8 +509,8 @@ static int linear_new_backward(struct cpu_linear *linear, const struct linear_md
 				&linear->backward_weights, NULL, err);
 }
 
-int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias, bool backward,
-	       struct cpu_linear **out, size_t *scratch, struct error *err)
+int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
+		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err)
 {
 	static const struct primitive_argument arguments[] = {
 		{DNNL_ARG_SRC, dnnl_query_src_md, 0},
@@ -549,7 +553,8 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 	return 0;
 }
 
-int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err)
+int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory,
+		       struct error *err)
 {
 	const void *data[] = {memory->x, memory->w, memory->y, memory->b};
 
@@ -557,7 +562,8 @@ int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *mem
 			     "a linear layer", err);
 }
 
-int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory, struct error *err)
+int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory,
+			struct error *err)
 {
 	size_t aside = memory->add_dw ? (linear->weights + linear->outputs + 31) / 16 * 16 : 0;
 	float *scratch = memory->scratch + aside;

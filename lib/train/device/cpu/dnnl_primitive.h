@@ -31,8 +31,9 @@ struct primitive {
 int dnnl_failed(dnnl_status_t status, const char *what, struct error *err); /* 0 for success */
 
 /* A primitive desc from an op desc; *out NULL without an error: there is no implementation. */
-int primitive_desc(const struct dnnl_context *dnnl, const void *op, const_dnnl_primitive_desc_t hint,
-		   const char *what, dnnl_primitive_desc_t *out, struct error *err);
+int primitive_desc(const struct dnnl_context *dnnl, const void *op,
+		   const_dnnl_primitive_desc_t hint, const char *what, dnnl_primitive_desc_t *out,
+		   struct error *err);
 /* The memory desc that desc has for query, the index'th. */
 dnnl_memory_desc_t primitive_md(const_dnnl_primitive_desc_t desc, dnnl_query_t query, int index);
 /* Make out from desc, with an argument for each of count pairs. The scratchpad is added. */
@@ -45,8 +46,8 @@ int primitive_new(const struct dnnl_context *dnnl, const_dnnl_primitive_desc_t d
 		  const struct primitive_argument *arguments, int count, const char *what,
 		  struct primitive *out, struct error *err);
 /* data: one pointer an argument of primitive_new, in that order. */
-int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive, const void *const *data,
-		  float *scratch, const char *what, struct error *err);
+int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive,
+		  const void *const *data, float *scratch, const char *what, struct error *err);
 void primitive_free(struct primitive *primitive);
 
 /* A reorder; add: to what is there. Two equal descs make one, too: a plain copy. */

@@ -9,7 +9,8 @@
 #include "train/device/cpu/cpu.h"
 #include "train/executor/executor_common.h"
 
-#define COMPILED_GRAPHS_MAX 4 /* the batch, an epoch's last one, and those after a change of ranks */
+#define COMPILED_GRAPHS_MAX                                                                        \
+	4 /* the batch, an epoch's last one, and those after a change of ranks */
 
 struct executor {
 	struct cpu *cpu;
@@ -24,8 +25,8 @@ struct executor {
 	bool last; /* of this update's runs */
 };
 
-int cpu_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
-		 struct error *err)
+int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
+		     struct executor **out, struct error *err)
 {
 	struct executor *executor = calloc(1, sizeof *executor);
 	size_t batch = (size_t)request->batch;
@@ -43,8 +44,8 @@ int cpu_executor_new(struct device_queue *queue, const struct executor_request *
 		rc = executor_common_new(&executor->request, &executor->common, err);
 	/* Now, so that what does not fit is said before anything is trained. */
 	if (!rc)
-		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch, &executor->compiled_graphs[0],
-				 err);
+		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch,
+					&executor->compiled_graphs[0], err);
 	if (rc)
 		cpu_executor_free(executor);
 	else
@@ -65,14 +66,16 @@ void cpu_executor_free(struct executor *executor)
 	free(executor);
 }
 
-/* The compiled graph for count samples becomes compiled_graphs[0], and the arena is large enough for it. */
+/* The compiled graph for count samples becomes compiled_graphs[0], and the arena is large enough
+ * for it. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
 	struct device *device = &executor->cpu->device;
 	struct compiled_graph *found = NULL;
 	int index = 0, rc = 0;
 
-	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index] && executor->compiled_graphs[index]->count != count)
+	while (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index] &&
+	       executor->compiled_graphs[index]->count != count)
 		index++;
 	if (index < COMPILED_GRAPHS_MAX && executor->compiled_graphs[index])
 		found = executor->compiled_graphs[index];
@@ -82,7 +85,8 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 		return rc;
 	if (index == COMPILED_GRAPHS_MAX)
 		compiled_graph_free(executor->compiled_graphs[--index]);
-	memmove(executor->compiled_graphs + 1, executor->compiled_graphs, (size_t)index * sizeof *executor->compiled_graphs);
+	memmove(executor->compiled_graphs + 1, executor->compiled_graphs,
+		(size_t)index * sizeof *executor->compiled_graphs);
 	executor->compiled_graphs[0] = found;
 	if (executor->arena && found->arena_bytes <= executor->arena_bytes)
 		return 0;
@@ -102,7 +106,8 @@ static struct op_call loss_call(const struct executor *executor, const struct ex
 		.smoothing = mse ? 0 : executor->request.smoothing,
 		.scale = (float)(1.0 / (double)input->global_count),
 		/* Read alone; op_call has one kind of tensor. */
-		.x = tensor_make((void *)compiled_graph_output(executor->compiled_graphs[0], executor->arena),
+		.x = tensor_make((void *)compiled_graph_output(executor->compiled_graphs[0],
+							       executor->arena),
 				 ELEMENT_F32, 2, sizes),
 		.target = tensor_make((void *)input->target, mse ? ELEMENT_F32 : ELEMENT_I32,
 				      mse ? 2 : 1, sizes),
@@ -125,7 +130,8 @@ static int forward(struct executor *executor, const struct executor_input *input
 	struct op_call call;
 
 	if (!rc)
-		rc = compiled_graph_forward(executor->compiled_graphs[0], executor->arena, input->x, err);
+		rc = compiled_graph_forward(executor->compiled_graphs[0], executor->arena, input->x,
+					    err);
 	if (rc)
 		return rc;
 	call = loss_call(executor, input);
@@ -146,12 +152,14 @@ static int params_ready(void *context, const struct graph_op *op, struct error *
 		return 0;
 	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
 	if (!rc)
-		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue, err);
+		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue,
+						    err);
 	return rc ? rc : comm->ops->progress(comm, err);
 }
 
 /* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
-static int backward_nothing(struct executor *executor, const struct executor_input *input, struct error *err)
+static int backward_nothing(struct executor *executor, const struct executor_input *input,
+			    struct error *err)
 {
 	const struct executor_request *request = &executor->request;
 	int rc = 0;
@@ -163,7 +171,8 @@ static int backward_nothing(struct executor *executor, const struct executor_inp
 	return rc;
 }
 
-static int backward(struct executor *executor, const struct executor_input *input, struct error *err)
+static int backward(struct executor *executor, const struct executor_input *input,
+		    struct error *err)
 {
 	const struct gradient_sink sink = {executor, params_ready};
 	struct comm *comm = executor->request.comm;
@@ -178,12 +187,12 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 		struct op_call call = loss_call(executor, input);
 
 		call.pass = OP_BACKWARD;
-		call.dx = tensor_make(compiled_graph_output_gradient(compiled, executor->arena), ELEMENT_F32, 2,
-				      call.x.shape);
+		call.dx = tensor_make(compiled_graph_output_gradient(compiled, executor->arena),
+				      ELEMENT_F32, 2, call.x.shape);
 		rc = run_loss(&call, err);
 		if (!rc)
-			rc = compiled_graph_backward(compiled, executor->arena, input->x, !input->first, &sink,
-					      err);
+			rc = compiled_graph_backward(compiled, executor->arena, input->x,
+						     !input->first, &sink, err);
 	}
 	if (rc || !input->last)
 		return rc;
@@ -201,12 +210,13 @@ static void update(struct executor *executor, float lr)
 
 		sgd.weight_decay = part->decay ? request->sgd.weight_decay : 0;
 		executor->cpu->kernels->sgd(&sgd, request->weights + part->offset,
-					request->gradients + part->offset,
-					request->momentum + part->offset, part->count);
+					    request->gradients + part->offset,
+					    request->momentum + part->offset, part->count);
 	}
 }
 
-int cpu_executor_run(struct executor *executor, const struct executor_input *input, struct error *err)
+int cpu_executor_run(struct executor *executor, const struct executor_input *input,
+		     struct error *err)
 {
 	bool mse = executor->request.loss == LOSS_MSE;
 	int rc = executor_common_check(&executor->common, input, err);
@@ -215,7 +225,8 @@ int cpu_executor_run(struct executor *executor, const struct executor_input *inp
 		rc = forward(executor, input, err);
 	if (rc)
 		return rc;
-	executor_common_add_losses(&executor->common, input, executor->losses, mse ? NULL : executor->label_ranks);
+	executor_common_add_losses(&executor->common, input, executor->losses,
+				   mse ? NULL : executor->label_ranks);
 	if (!executor->request.train)
 		return 0;
 	rc = backward(executor, input, err);

@@ -58,9 +58,9 @@ static void put(struct cpu *cpu, const float *from, const struct tensor *to, boo
 
 /* ---- convolution ---- */
 
-static int conv_run_forward(struct cpu *cpu, struct cpu_conv *conv, const struct cpu_conv_choice *choice,
-			    const struct op_call *call, struct workspace *workspace,
-			    struct error *err)
+static int conv_run_forward(struct cpu *cpu, struct cpu_conv *conv,
+			    const struct cpu_conv_choice *choice, const struct op_call *call,
+			    struct workspace *workspace, struct error *err)
 {
 	const struct layout dense_x = layout_of(&call->x), dense_y = layout_of(&call->y);
 	float *x = workspace_floats(workspace, layout_count(&choice->x));
@@ -77,9 +77,9 @@ static int conv_run_forward(struct cpu *cpu, struct cpu_conv *conv, const struct
 	return rc ? rc : copy_once(cpu, &choice->y, y, &dense_y, call->y.data, err);
 }
 
-static int conv_run_backward(struct cpu *cpu, struct cpu_conv *conv, const struct cpu_conv_choice *choice,
-			     const struct op_call *call, struct workspace *workspace,
-			     struct error *err)
+static int conv_run_backward(struct cpu *cpu, struct cpu_conv *conv,
+			     const struct cpu_conv_choice *choice, const struct op_call *call,
+			     struct workspace *workspace, struct error *err)
 {
 	const struct layout dense_x = layout_of(&call->x), dense_y = layout_of(&call->dy);
 	float *x = workspace_floats(workspace, layout_count(&choice->x));
@@ -154,7 +154,7 @@ static int op_linear(struct cpu *cpu, const struct op_call *call, struct error *
 	struct cpu_linear *linear = NULL;
 	size_t scratch = 0;
 	int rc = cpu_linear_new(cpu->dnnl, (int)call->x.shape[0], (int)call->w.shape[1],
-			    (int)call->w.shape[0], bias, backward, &linear, &scratch, err);
+				(int)call->w.shape[0], bias, backward, &linear, &scratch, err);
 
 	if (rc)
 		return rc;

@@ -63,13 +63,14 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 	name = param_name(compiled, weight->param);
 	if (node->fused.kind == OP_CONV2D) {
 		const struct conv_shape shape = {
-			compiled->count,	       node->x_shape.channels, node->x_shape.height,
-			node->x_shape.width,   weight->outputs,	       window->kernel,
-			window->stride,	       window->pad,
+			compiled->count,      node->x_shape.channels,
+			node->x_shape.height, node->x_shape.width,
+			weight->outputs,      window->kernel,
+			window->stride,	      window->pad,
 		};
 
-		return convolution_new(compiled->cuda, name, &shape, &rules, &compiled->convs[index],
-				       err);
+		return convolution_new(compiled->cuda, name, &shape, &rules,
+				       &compiled->convs[index], err);
 	}
 
 	size_t place = request->buckets->offsets[weight->param] * sizeof(float);
@@ -81,11 +82,13 @@ static int layer_new(struct compiled_graph *compiled, int index, bool tune, stru
 		.dw_alignment = weight->gradient_in_place && place % 16 ? 4 : 16,
 	};
 
-	return cuda_linear_new(compiled->cuda, name, &shape, &rules, &compiled->linears[index], err);
+	return cuda_linear_new(compiled->cuda, name, &shape, &rules, &compiled->linears[index],
+			       err);
 }
 
-int compiled_graph_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
-		int count, bool tune, struct compiled_graph **out, struct error *err)
+int compiled_graph_new(struct cuda *cuda, const struct executor_request *request,
+		       const struct lowered_graph *lowered, int count, bool tune,
+		       struct compiled_graph **out, struct error *err)
 {
 	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
 	size_t nodes = (size_t)lowered->node_count;
@@ -93,12 +96,13 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 
 	if (!compiled)
 		return error_memory(err, "a training step");
-	*compiled = (struct compiled_graph){.cuda = cuda,
-				    .request = request,
-				    .lowered = lowered,
-				    .count = count,
-				    .convs = calloc(nodes + 1, sizeof *compiled->convs),
-				    .linears = calloc(nodes + 1, sizeof *compiled->linears)};
+	*compiled =
+		(struct compiled_graph){.cuda = cuda,
+					.request = request,
+					.lowered = lowered,
+					.count = count,
+					.convs = calloc(nodes + 1, sizeof *compiled->convs),
+					.linears = calloc(nodes + 1, sizeof *compiled->linears)};
 	if (!compiled->convs || !compiled->linears)
 		rc = error_memory(err, "a training step");
 	for (int i = 0; !rc && i < lowered->node_count; i++) {
@@ -110,7 +114,8 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 		else if (!rc && compiled->linears[i])
 			wanted = LINEAR_WORKSPACE;
 		compiled->workspace = wanted > compiled->workspace ? wanted : compiled->workspace;
-		/* Each as it is chosen: a run that is ended meanwhile has not searched for nothing. */
+		/* Each as it is chosen: a run that is ended meanwhile has not searched for nothing.
+		 */
 		tuning_cache_save(cuda->tuning_cache);
 	}
 	if (rc)
@@ -135,7 +140,8 @@ void compiled_graph_free(struct compiled_graph *compiled)
 	free(compiled);
 }
 
-void compiled_graph_set_observer(struct compiled_graph *compiled, const struct node_observer *observer)
+void compiled_graph_set_observer(struct compiled_graph *compiled,
+				 const struct node_observer *observer)
 {
 	compiled->observer = *observer;
 }
@@ -157,7 +163,9 @@ size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 
 static void *slot_address(const struct node_run *node_run, int slot)
 {
-	return slot == NO_SLOT ? NULL : node_run->memory->arena + node_run->compiled->lowered->slots[slot].offset;
+	return slot == NO_SLOT
+		       ? NULL
+		       : node_run->memory->arena + node_run->compiled->lowered->slots[slot].offset;
 }
 
 static float *param(const struct node_run *node_run, float *flat, int index)
@@ -179,7 +187,8 @@ static const void *weight(const struct node_run *node_run)
 	const struct lowered_weight *weight = &node_run->node->weight;
 
 	return weight->in_place
-		       ? (const void *)param(node_run, node_run->compiled->request->weights, weight->param)
+		       ? (const void *)param(node_run, node_run->compiled->request->weights,
+					     weight->param)
 		       : node_run->memory->copies + weight->copy;
 }
 
@@ -188,7 +197,8 @@ static size_t elements(const struct node_run *node_run, const struct shape *shap
 	return (size_t)node_run->compiled->count * (size_t)shape_count(shape);
 }
 
-/* Where a convolution leaves the sums for the batch norm of node index: behind its own statistics. */
+/* Where a convolution leaves the sums for the batch norm of node index: behind its own statistics.
+ */
 static float *sums_of(const struct node_run *node_run, int index)
 {
 	const struct lowered_node *norm = &node_run->compiled->lowered->nodes[index];
@@ -214,7 +224,8 @@ static bool source_of(const struct node_run *node_run, struct conv_source *out)
 	if (node_run->node->fused_norm < 0)
 		return false;
 	norm = &node_run->compiled->lowered->nodes[node_run->node->fused_norm];
-	*out = (struct conv_source){slot_address(node_run, norm->x), node_run->memory->saved + norm->saved};
+	*out = (struct conv_source){slot_address(node_run, norm->x),
+				    node_run->memory->saved + norm->saved};
 	return true;
 }
 
@@ -232,7 +243,8 @@ static struct kernel_norm norm_call(const struct node_run *node_run)
 	bool back_sums = fused_conv && convolution_makes_back_sums(fused_conv);
 
 	return (struct kernel_norm){
-		.rows = (int64_t)node_run->compiled->count * node->x_shape.height * node->x_shape.width,
+		.rows = (int64_t)node_run->compiled->count * node->x_shape.height *
+			node->x_shape.width,
 		.c = node->x_shape.channels,
 		.eps = op->eps,
 		.momentum = op->momentum,
@@ -301,13 +313,15 @@ static int layer_forward(const struct node_run *node_run, struct error *err)
 
 	if (compiled->convs[node_run->index])
 		rc = convolution_forward(compiled->convs[node_run->index], node_run->config.stream,
-					 slot_address(node_run, node->x), weight(node_run), slot_address(node_run, node->y),
+					 slot_address(node_run, node->x), weight(node_run),
+					 slot_address(node_run, node->y),
 					 node->norm >= 0 ? sums_of(node_run, node->norm) : NULL,
 					 fused_norm ? &source : NULL, workspace, err);
 	else
-		rc = cuda_linear_forward(compiled->linears[node_run->index], node_run->config.stream,
-				    slot_address(node_run, node->x), weight(node_run), slot_address(node_run, node->y), workspace,
-				    err);
+		rc = cuda_linear_forward(compiled->linears[node_run->index],
+					 node_run->config.stream, slot_address(node_run, node->x),
+					 weight(node_run), slot_address(node_run, node->y),
+					 workspace, err);
 	if (!rc && bias)
 		kernel_bias(&node_run->config, slot_address(node_run, node->y), bias,
 			    (int64_t)compiled->count * y->height * y->width, y->channels);
@@ -332,11 +346,12 @@ static int node_forward(const struct node_run *node_run, struct error *err)
 			kernel_norm_moments(&node_run->config, &norm);
 		return 0;
 	case OP_RELU:
-		kernel_relu(&node_run->config, slot_address(node_run, node->x), slot_address(node_run, node->y), count);
+		kernel_relu(&node_run->config, slot_address(node_run, node->x),
+			    slot_address(node_run, node->y), count);
 		return 0;
 	case OP_ADD:
-		kernel_sum(&node_run->config, slot_address(node_run, node->x), slot_address(node_run, node->z), slot_address(node_run, node->y),
-			   count);
+		kernel_sum(&node_run->config, slot_address(node_run, node->x),
+			   slot_address(node_run, node->z), slot_address(node_run, node->y), count);
 		return 0;
 	case OP_MAXPOOL2D:
 		kernel_maxpool(&node_run->config, &pool);
@@ -345,13 +360,13 @@ static int node_forward(const struct node_run *node_run, struct error *err)
 		kernel_avgpool(&node_run->config, &pool);
 		return 0;
 	default:
-		return error_set(err, ERR_INTERNAL, "a node of op %s",
-				 op_name(node->fused.kind));
+		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
 	}
 }
 
-static struct node_run node_run_of(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
-			   cudaStream_t stream, bool add)
+static struct node_run node_run_of(const struct compiled_graph *compiled,
+				   const struct compiled_graph_memory *memory, cudaStream_t stream,
+				   bool add)
 {
 	return (struct node_run){
 		.compiled = compiled,
@@ -361,8 +376,9 @@ static struct node_run node_run_of(const struct compiled_graph *compiled, const 
 	};
 }
 
-int compiled_graph_forward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
-		    cudaStream_t stream, struct error *err)
+int compiled_graph_forward(const struct compiled_graph *compiled,
+			   const struct compiled_graph_memory *memory, cudaStream_t stream,
+			   struct error *err)
 {
 	struct node_run node_run = node_run_of(compiled, memory, stream, false);
 	int rc = 0;
@@ -395,17 +411,20 @@ static int weight_backward(const struct node_run *node_run, struct error *err)
 	int rc;
 
 	if (compiled->convs[node_run->index])
-		rc = convolution_back_weights(compiled->convs[node_run->index], node_run->config.stream,
-					      slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
-					      direct && node_run->add, fused_norm ? &source : NULL,
-					      node_run->memory->workspace, err);
+		rc = convolution_back_weights(
+			compiled->convs[node_run->index], node_run->config.stream,
+			slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
+			direct && node_run->add, fused_norm ? &source : NULL,
+			node_run->memory->workspace, err);
 	else
-		rc = cuda_linear_back_weights(compiled->linears[node_run->index], node_run->config.stream,
-					 slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
-					 direct && node_run->add, node_run->memory->workspace, err);
+		rc = cuda_linear_back_weights(
+			compiled->linears[node_run->index], node_run->config.stream,
+			slot_address(node_run, node->x), slot_address(node_run, node->dy), dw,
+			direct && node_run->add, node_run->memory->workspace, err);
 	if (!rc && !direct)
 		kernel_weight_gradient(&node_run->config, scratch, bucket, weight->outputs,
-				       weight->channels, weight->inner, weight->padded, node_run->add);
+				       weight->channels, weight->inner, weight->padded,
+				       node_run->add);
 	return rc;
 }
 
@@ -430,13 +449,15 @@ static int layer_backward(const struct node_run *node_run, const struct gradient
 	if (rc || node->dx == NO_SLOT)
 		return rc;
 	if (compiled->convs[node_run->index])
-		return convolution_back_input(compiled->convs[node_run->index], node_run->config.stream,
-					      weight(node_run), slot_address(node_run, node->dy), slot_address(node_run, node->dx),
-					      node->add_dx, fused_norm ? &source : NULL,
-					      node_run->memory->workspace, err);
-	return cuda_linear_back_input(compiled->linears[node_run->index], node_run->config.stream, weight(node_run),
-				 slot_address(node_run, node->dy), slot_address(node_run, node->dx), node->add_dx,
-				 node_run->memory->workspace, err);
+		return convolution_back_input(
+			compiled->convs[node_run->index], node_run->config.stream, weight(node_run),
+			slot_address(node_run, node->dy), slot_address(node_run, node->dx),
+			node->add_dx, fused_norm ? &source : NULL, node_run->memory->workspace,
+			err);
+	return cuda_linear_back_input(compiled->linears[node_run->index], node_run->config.stream,
+				      weight(node_run), slot_address(node_run, node->dy),
+				      slot_address(node_run, node->dx), node->add_dx,
+				      node_run->memory->workspace, err);
 }
 
 static void add_backward(const struct node_run *node_run)
@@ -446,9 +467,11 @@ static void add_backward(const struct node_run *node_run)
 	void *dy = slot_address(node_run, node->dy);
 
 	if (node->dz != NO_SLOT)
-		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dz), count, node->add_dz);
+		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dz), count,
+			    node->add_dz);
 	if (node->dx != NO_SLOT && !node->dx_is_dy)
-		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dx), count, node->add_dx);
+		kernel_copy(&node_run->config, dy, slot_address(node_run, node->dx), count,
+			    node->add_dx);
 }
 
 static int node_backward(const struct node_run *node_run, const struct gradient_sink *sink,
@@ -467,9 +490,10 @@ static int node_backward(const struct node_run *node_run, const struct gradient_
 		return sink->ready(sink->context, node->fused.op, err);
 	case OP_RELU:
 		if (node->dx != NO_SLOT)
-			kernel_relu_back(&node_run->config, slot_address(node_run, node->y), slot_address(node_run, node->dy),
-					 slot_address(node_run, node->dx), elements(node_run, &node->y_shape),
-					 node->add_dx);
+			kernel_relu_back(&node_run->config, slot_address(node_run, node->y),
+					 slot_address(node_run, node->dy),
+					 slot_address(node_run, node->dx),
+					 elements(node_run, &node->y_shape), node->add_dx);
 		return 0;
 	case OP_ADD:
 		add_backward(node_run);
@@ -483,14 +507,13 @@ static int node_backward(const struct node_run *node_run, const struct gradient_
 			kernel_avgpool_back(&node_run->config, &pool);
 		return 0;
 	default:
-		return error_set(err, ERR_INTERNAL, "a node of op %s",
-				 op_name(node->fused.kind));
+		return error_set(err, ERR_INTERNAL, "a node of op %s", op_name(node->fused.kind));
 	}
 }
 
-int compiled_graph_backward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
-		     cudaStream_t stream, bool add, const struct gradient_sink *sink,
-		     struct error *err)
+int compiled_graph_backward(const struct compiled_graph *compiled,
+			    const struct compiled_graph_memory *memory, cudaStream_t stream,
+			    bool add, const struct gradient_sink *sink, struct error *err)
 {
 	struct node_run node_run = node_run_of(compiled, memory, stream, add);
 	int rc = 0;

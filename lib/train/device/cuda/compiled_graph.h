@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A lowered graph made ready for one number of samples: its layers' descriptors and algorithms, and the
- * calls that put it on a stream. */
+/* A lowered graph made ready for one number of samples: its layers' descriptors and algorithms, and
+ * the calls that put it on a stream. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_COMPILED_GRAPH_H
 #define BERTH_TRAIN_DEVICE_CUDA_COMPILED_GRAPH_H
 
@@ -16,9 +16,11 @@ struct compiled_graph_memory {
 	void *workspace;
 };
 
-/* All is borrowed until compiled_graph_free. count: 1 to lowered->batch. tune: choose algorithms by time. */
-int compiled_graph_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
-		int count, bool tune, struct compiled_graph **out, struct error *err);
+/* All is borrowed until compiled_graph_free. count: 1 to lowered->batch. tune: choose algorithms by
+ * time. */
+int compiled_graph_new(struct cuda *cuda, const struct executor_request *request,
+		       const struct lowered_graph *lowered, int count, bool tune,
+		       struct compiled_graph **out, struct error *err);
 void compiled_graph_free(struct compiled_graph *compiled); /* NULL is fine */
 size_t compiled_graph_workspace(const struct compiled_graph *compiled);
 
@@ -27,19 +29,21 @@ struct node_observer {
 	void *context;
 	void (*passed)(void *context, int node, bool backward); /* NULL: nobody */
 };
-void compiled_graph_set_observer(struct compiled_graph *compiled, const struct node_observer *observer);
+void compiled_graph_set_observer(struct compiled_graph *compiled,
+				 const struct node_observer *observer);
 
 /* From the lowered graph's input slot to its output slot. */
-int compiled_graph_forward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
-		    cudaStream_t stream, struct error *err);
+int compiled_graph_forward(const struct compiled_graph *compiled,
+			   const struct compiled_graph_memory *memory, cudaStream_t stream,
+			   struct error *err);
 /* From its output_gradient slot to the flat gradients; add: to those of earlier runs. After each
  * node whose parameters have their gradients ready is called for it. */
 struct gradient_sink {
 	void *context;
 	int (*ready)(void *context, const struct graph_op *op, struct error *err);
 };
-int compiled_graph_backward(const struct compiled_graph *compiled, const struct compiled_graph_memory *memory,
-		     cudaStream_t stream, bool add, const struct gradient_sink *sink,
-		     struct error *err);
+int compiled_graph_backward(const struct compiled_graph *compiled,
+			    const struct compiled_graph_memory *memory, cudaStream_t stream,
+			    bool add, const struct gradient_sink *sink, struct error *err);
 
 #endif

@@ -117,9 +117,8 @@ size_t convolution_workspace(const struct convolution *conv)
 		if (conv->used[i] && conv->workspace[i] > max)
 			max = conv->workspace[i];
 	for (int i = 0; i < CONV_ENGINES; i++) {
-		size_t wanted = conv->engines[i] ? engines_workspace(conv->engines[i],
-								     conv->engine[i])
-						 : 0;
+		size_t wanted =
+			conv->engines[i] ? engines_workspace(conv->engines[i], conv->engine[i]) : 0;
 
 		max = wanted > max ? wanted : max;
 	}
@@ -148,7 +147,7 @@ static float *saved_row(const struct convolution *conv, const struct conv_source
 
 /* x becomes the batch norm's own, with its scale and shift. */
 static void set_norm_input(const struct convolution *conv, const struct conv_source *source,
-			 struct engine_call *call)
+			   struct engine_call *call)
 {
 	const char *apply_params = (const char *)saved_row(conv, source, SAVED_APPLY);
 
@@ -158,7 +157,7 @@ static void set_norm_input(const struct convolution *conv, const struct conv_sou
 }
 
 static void set_norm_backward(const struct convolution *conv, const struct conv_source *source,
-		     struct engine_call *call)
+			      struct engine_call *call)
 {
 	const float *parts[] = {saved_row(conv, source, 0), saved_row(conv, source, 1),
 				saved_row(conv, source, SAVED_APPLY + 1),
@@ -173,7 +172,7 @@ static void set_norm_backward(const struct convolution *conv, const struct conv_
 
 /* By the engine of way, where one was taken. */
 static int run_engine(const struct convolution *conv, enum engine_pass pass, cudaStream_t stream,
-		     const struct engine_call *call, struct error *err)
+		      const struct engine_call *call, struct error *err)
 {
 	return engines_run(conv->engines[pass], conv->engine[pass], stream, call, conv->name, err);
 }
@@ -198,7 +197,8 @@ int convolution_forward(const struct convolution *conv, cudaStream_t stream, con
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionForward(
-			conv->cuda->cudnn, &one, conv->x, x, conv->w, w, conv->descriptors[PASS_FORWARD],
+			conv->cuda->cudnn, &one, conv->x, x, conv->w, w,
+			conv->descriptors[PASS_FORWARD],
 			(cudnnConvolutionFwdAlgo_t)conv->algorithm[PASS_FORWARD], workspace,
 			conv->workspace[PASS_FORWARD], &zero, conv->y, y);
 	return cudnn_check(rc, conv->name, err);
@@ -221,7 +221,8 @@ int convolution_back_input(const struct convolution *conv, cudaStream_t stream, 
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardData(
-			conv->cuda->cudnn, &one, conv->w, w, conv->y, dy, conv->descriptors[PASS_INPUT],
+			conv->cuda->cudnn, &one, conv->w, w, conv->y, dy,
+			conv->descriptors[PASS_INPUT],
 			(cudnnConvolutionBwdDataAlgo_t)conv->algorithm[PASS_INPUT], workspace,
 			conv->workspace[PASS_INPUT], add ? &one : &zero, conv->x, dx);
 	return cudnn_check(rc, conv->name, err);
@@ -243,7 +244,8 @@ int convolution_back_weights(const struct convolution *conv, cudaStream_t stream
 	rc = cudnnSetStream(conv->cuda->cudnn, stream);
 	if (!rc)
 		rc = cudnnConvolutionBackwardFilter(
-			conv->cuda->cudnn, &one, conv->x, x, conv->y, dy, conv->descriptors[PASS_WEIGHTS],
+			conv->cuda->cudnn, &one, conv->x, x, conv->y, dy,
+			conv->descriptors[PASS_WEIGHTS],
 			(cudnnConvolutionBwdFilterAlgo_t)conv->algorithm[PASS_WEIGHTS], workspace,
 			conv->workspace[PASS_WEIGHTS], add ? &one : &zero, conv->w, dw);
 	return cudnn_check(rc, conv->name, err);

@@ -14,7 +14,7 @@
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 
-#define MIN_MAJOR 8	   /* the oldest architecture of the default build; bf16 needs it */
+#define MIN_MAJOR 8	 /* the oldest architecture of the default build; bf16 needs it */
 #define MIN_CUDNN 90000u /* the API that convolution.c is written for */
 
 size_t number_size(enum number number)
@@ -99,8 +99,7 @@ int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, str
 			 "free%s%s%s%s",
 			 what, what[strlen(what) - 1] == 's' ? "" : "s", (size_bytes >> 20) + 1,
 			 available >> 20, total >> 20, *hint ? "; " : "", hint,
-			 *who ? "; its memory is " : "; see nvidia-smi for who else holds it",
-			 who);
+			 *who ? "; its memory is " : "; see nvidia-smi for who else holds it", who);
 }
 
 static int reserve(size_t size_bytes, const char *what, const char *hint, void **out,

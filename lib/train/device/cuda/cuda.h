@@ -2,8 +2,8 @@
 /* The CUDA device's inside (module device-cuda.so): convolutions by cuDNN, linear layers by
  * cuBLASLt, own kernels (train/device/cuda/kernels/kernels.h) for the rest. Activations are NHWC.
  *
- * Upper height: lowered_graph.c says what is fused and where everything lies, compiled_graph.c runs it for one
- * number of samples, executor.c feeds it, captures it in CUDA graphs and updates. */
+ * Upper height: lowered_graph.c says what is fused and where everything lies, compiled_graph.c runs
+ * it for one number of samples, executor.c feeds it, captures it in CUDA graphs and updates. */
 #ifndef BERTH_TRAIN_CUDA_H
 #define BERTH_TRAIN_CUDA_H
 
@@ -15,7 +15,7 @@
 #include "train/device/device.h"
 
 struct tuning_cache; /* train/device/cuda/tuning/tuning_cache.h */
-struct engines; /* engine.h */
+struct engines;	     /* engine.h */
 
 struct cuda {
 	struct device device;
@@ -23,7 +23,8 @@ struct cuda {
 	char name[256]; /* "NVIDIA H200" */
 	int major, minor;
 	cudnnHandle_t cudnn;
-	cudnnBackendDescriptor_t described_device; /* tests: a GPU that is not there, cudnn NULL then */
+	cudnnBackendDescriptor_t
+		described_device; /* tests: a GPU that is not there, cudnn NULL then */
 	cublasLtHandle_t blas;
 	struct tuning_cache *tuning_cache;
 	struct engines *shared_engines; /* engine.h; those in use */
@@ -65,9 +66,9 @@ struct layer_rules {
 	bool deterministic; /* no choice by time, nor an algorithm that sums in any order */
 	bool tune;	    /* choose by time; else by cuDNN's heuristics */
 	bool train, dx;
-	bool add_dx;	    /* dx is added to what is there: what is timed */
-	bool sums;	    /* a batch norm of y follows, whose sums may be made on the way */
-	bool fused_norm;	    /* x is a batch norm's ReLU that nobody else reads */
+	bool add_dx;	 /* dx is added to what is there: what is timed */
+	bool sums;	 /* a batch norm of y follows, whose sums may be made on the way */
+	bool fused_norm; /* x is a batch norm's ReLU that nobody else reads */
 };
 
 struct conv_shape {
@@ -79,7 +80,7 @@ struct convolution; /* opaque */
 /* name: for messages. -ERR_UNAVAILABLE: cuDNN has nothing for it. */
 int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape *shape,
 		    const struct layer_rules *rules, struct convolution **out, struct error *err);
-void convolution_free(struct convolution *conv); /* NULL is fine */
+void convolution_free(struct convolution *conv);	      /* NULL is fine */
 size_t convolution_workspace(const struct convolution *conv); /* bytes that its calls need */
 
 /* Does it make sums? */
@@ -96,9 +97,9 @@ struct conv_source {
 };
 
 /* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. sums
- * [2][outputs]: of y's channels the sum and that of its squares, written where convolution_makes_sums;
- * NULL: nobody wants them. source: the batch norm before, read where convolution_fuses_norm and
- * convolution_makes_back_sums; NULL: x is there. */
+ * [2][outputs]: of y's channels the sum and that of its squares, written where
+ * convolution_makes_sums; NULL: nobody wants them. source: the batch norm before, read where
+ * convolution_fuses_norm and convolution_makes_back_sums; NULL: x is there. */
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
 			const void *w, void *y, float *sums, const struct conv_source *source,
 			void *workspace, struct error *err);
@@ -119,28 +120,30 @@ struct cuda_linear_shape {
 };
 
 int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linear_shape *shape,
-	       const struct layer_rules *rules, struct cuda_linear **out, struct error *err);
+		    const struct layer_rules *rules, struct cuda_linear **out, struct error *err);
 void cuda_linear_free(struct cuda_linear *linear); /* NULL is fine */
 #define LINEAR_WORKSPACE ((size_t)32 << 20)
 
 /* x [n][inputs], w [outputs][inputs], y [n][outputs]. workspace: LINEAR_WORKSPACE bytes. */
-int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x, const void *w,
-		   void *y, void *workspace, struct error *err);
+int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
+			const void *w, void *y, void *workspace, struct error *err);
 int cuda_linear_back_input(const struct cuda_linear *linear, cudaStream_t stream, const void *w,
-		      const void *dy, void *dx, bool add, void *workspace, struct error *err);
+			   const void *dy, void *dx, bool add, void *workspace, struct error *err);
 int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
-			const void *dy, void *dw, bool add, void *workspace, struct error *err);
+			     const void *dy, void *dw, bool add, void *workspace,
+			     struct error *err);
 
 /* ---- lower height (ops.c) and steps (executor.c) ---- */
 
 int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
 
-int cuda_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
-		  struct error *err);
-int cuda_executor_run(struct executor *executor, const struct executor_input *input, struct error *err);
+int cuda_executor_new(struct device_queue *queue, const struct executor_request *request,
+		      struct executor **out, struct error *err);
+int cuda_executor_run(struct executor *executor, const struct executor_input *input,
+		      struct error *err);
 int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err);
-int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
-		    struct error *err);
+int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin,
+			      struct grad_scaler_state *now, struct error *err);
 int cuda_executor_start_votes(struct executor *executor, struct error *err);
 int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err);
 void cuda_executor_free(struct executor *executor);

@@ -64,7 +64,7 @@ static bool compiles_at_runtime(cudnnBackendDescriptor_t engine)
 
 /* May config be taken by rules? What says nothing of itself may not. *name: its engine's number. */
 static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
-		    const struct layer_rules *rules, int64_t *name)
+		       const struct layer_rules *rules, int64_t *name)
 {
 	cudnnBackendNumericalNote_t notes[NOTES_MAX];
 	cudnnBackendDescriptor_t engine;
@@ -88,17 +88,21 @@ static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 }
 
 /* Fills configs with what the heuristics of mode name, as far as there is room. */
-static void query_heuristics(struct engines *engines, cudnnBackendHeurMode_t mode, const struct layer_rules *rules)
+static void query_heuristics(struct engines *engines, cudnnBackendHeurMode_t mode,
+			     const struct layer_rules *rules)
 {
-	struct descriptor descriptor = descriptor_new(&engines->graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+	struct descriptor descriptor =
+		descriptor_new(&engines->graph, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
 	cudnnBackendDescriptor_t named[ENGINES_MAX] = {NULL};
 	int64_t room = 0, count = 0;
 
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, engines->graph.handle);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+			      engines->graph.handle);
 	descriptor_set(&descriptor, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
 #if CUDNN_VERSION >= 90800
 	if (engines->cuda->described_device)
-		descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, engines->cuda->described_device);
+		descriptor_set_handle(&descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+				      engines->cuda->described_device);
 #endif
 	if (!descriptor_finish(&descriptor))
 		return;
@@ -117,8 +121,9 @@ static void query_heuristics(struct engines *engines, cudnnBackendHeurMode_t mod
 	}
 }
 
-struct engines *engines_new(struct cuda *cuda, enum engine_pass pass, const struct conv_shape *shape,
-			    const struct layer_rules *rules, bool add)
+struct engines *engines_new(struct cuda *cuda, enum engine_pass pass,
+			    const struct conv_shape *shape, const struct layer_rules *rules,
+			    bool add)
 {
 	struct engines *engines = calloc(1, sizeof *engines);
 
@@ -170,7 +175,7 @@ void engines_share(struct engines *engines, const char *key, int index)
 }
 
 struct engines *engines_find_shared(const struct cuda *cuda, enum engine_pass pass, const char *key,
-				int index)
+				    int index)
 {
 	for (struct engines *it = cuda->shared_engines; it; it = it->next)
 		if (it->pass == pass && it->shared_index == index && !strcmp(it->shared_key, key)) {
@@ -193,15 +198,17 @@ int engines_global_index(const struct engines *engines, int index)
 /* ---- plans ---- */
 
 /* A plan for this GPU, or for the one that is described. */
-static cudnnStatus_t bind_execution_plan(const struct cuda *cuda, cudnnBackendDescriptor_t execution_plan)
+static cudnnStatus_t bind_execution_plan(const struct cuda *cuda,
+					 cudnnBackendDescriptor_t execution_plan)
 {
 #if CUDNN_VERSION >= 90800
 	if (cuda->described_device)
-		return cudnnBackendSetAttribute(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-						CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cuda->described_device);
+		return cudnnBackendSetAttribute(
+			execution_plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+			CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &cuda->described_device);
 #endif
-	return cudnnBackendSetAttribute(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-					&cuda->cudnn);
+	return cudnnBackendSetAttribute(execution_plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+					CUDNN_TYPE_HANDLE, 1, &cuda->cudnn);
 }
 
 /* -1: it cannot be had. */

@@ -19,15 +19,16 @@ struct descriptor descriptor_new(struct engine_graph *graph, cudnnBackendDescrip
 	return descriptor;
 }
 
-void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-	 int64_t count, const void *values)
+void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
+		    cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
 	if (!descriptor->rc)
-		descriptor->rc = cudnnBackendSetAttribute(descriptor->handle, name, type, count, values);
+		descriptor->rc =
+			cudnnBackendSetAttribute(descriptor->handle, name, type, count, values);
 }
 
 void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
-		    cudnnBackendDescriptor_t value)
+			   cudnnBackendDescriptor_t value)
 {
 	if (!value)
 		descriptor->rc = descriptor->rc ? descriptor->rc : CUDNN_STATUS_BAD_PARAM;
@@ -55,10 +56,12 @@ struct graph_builder {
 };
 
 /* [n][h][w][c], named in cuDNN's order n, c, h, w. UID_END and beyond: virtual, in no memory. */
-static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t uid, cudnnDataType_t type,
-				       int64_t n, int64_t c, int64_t h, int64_t w)
+static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t uid,
+				       cudnnDataType_t type, int64_t n, int64_t c, int64_t h,
+				       int64_t w)
 {
-	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+	struct descriptor descriptor =
+		descriptor_new(builder->graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
 	const int64_t sizes[] = {n, c, h, w}, strides[] = {h * w * c, 1, w * c, c};
 	const int64_t alignment = ALIGNMENT;
 	const bool nowhere = true;
@@ -67,27 +70,30 @@ static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t ui
 	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, sizes);
 	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, strides);
 	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+	descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1,
+		       &alignment);
 	if (uid >= UID_END)
-		descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &nowhere);
+		descriptor_set(&descriptor, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1,
+			       &nowhere);
 	return descriptor_finish(&descriptor);
 }
 
 /* Like x, in the graph's type. */
 static cudnnBackendDescriptor_t input_tensor(struct graph_builder *builder, int64_t uid)
 {
-	return tensor(builder, uid, builder->type, builder->shape->n, builder->shape->c, builder->shape->h, builder->shape->w);
+	return tensor(builder, uid, builder->type, builder->shape->n, builder->shape->c,
+		      builder->shape->h, builder->shape->w);
 }
 
 /* Like x, float32, in no memory: after what is already there. */
 static cudnnBackendDescriptor_t virtual_tensor(struct graph_builder *builder)
 {
-	return tensor(builder, UID_END + builder->graph->all_count, CUDNN_DATA_FLOAT, builder->shape->n,
-		      builder->shape->c, builder->shape->h, builder->shape->w);
+	return tensor(builder, UID_END + builder->graph->all_count, CUDNN_DATA_FLOAT,
+		      builder->shape->n, builder->shape->c, builder->shape->h, builder->shape->w);
 }
 
-static cudnnBackendDescriptor_t channel_tensor(struct graph_builder *builder, int64_t uid, cudnnDataType_t type,
-					 int64_t c)
+static cudnnBackendDescriptor_t channel_tensor(struct graph_builder *builder, int64_t uid,
+					       cudnnDataType_t type, int64_t c)
 {
 	return tensor(builder, uid, type, 1, c, 1, 1);
 }
@@ -106,20 +112,27 @@ static void add_operation(struct graph_builder *builder, struct descriptor *oper
 
 static cudnnBackendDescriptor_t conv_descriptor(struct graph_builder *builder)
 {
-	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+	struct descriptor descriptor =
+		descriptor_new(builder->graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
 	const struct conv_shape *shape = builder->shape;
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
 	const int64_t sides = 2, pads[] = {shape->pad, shape->pad}, dilations[] = {1, 1};
 	const int64_t strides[] = {shape->stride, shape->stride};
 
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &sides);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1,
+		       &type);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE,
+		       1, &mode);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1,
+		       &sides);
 	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, pads);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, strides);
-	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, dilations);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2,
+		       pads);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2,
+		       strides);
+	descriptor_set(&descriptor, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2,
+		       dilations);
 	return descriptor_finish(&descriptor);
 }
 
@@ -128,13 +141,14 @@ struct pass_attributes {
 	cudnnBackendDescriptorType_t type;
 	cudnnBackendAttributeName_t x, w, y, op_descriptor, alpha, beta;
 };
-static const struct pass_attributes forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-					  CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+static const struct pass_attributes forward = {
+	CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+	CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
 static const struct pass_attributes back_input = {
 	CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
@@ -153,15 +167,17 @@ static const struct pass_attributes back_weights = {
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
 /* Of x as given; returns y. */
-static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder, const struct pass_attributes *attributes,
-					 cudnnBackendDescriptor_t x)
+static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder,
+						const struct pass_attributes *attributes,
+						cudnnBackendDescriptor_t x)
 {
 	const struct conv_shape *shape = builder->shape;
 	const float alpha = 1, beta = builder->add ? 1 : 0;
 	cudnnBackendDescriptor_t w, y, op_descriptor = conv_descriptor(builder);
 	struct descriptor descriptor;
 
-	w = tensor(builder, UID_W, builder->type, shape->outputs, shape->c, shape->kernel, shape->kernel);
+	w = tensor(builder, UID_W, builder->type, shape->outputs, shape->c, shape->kernel,
+		   shape->kernel);
 	y = tensor(builder, UID_Y, builder->type, shape->n, shape->outputs, builder->h, builder->w);
 	descriptor = descriptor_new(builder->graph, attributes->type);
 	descriptor_set_handle(&descriptor, attributes->x, x);
@@ -175,11 +191,13 @@ static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder, c
 }
 
 /* y = mode(x, b); of RELU_BWD y = b where x is above 0. b NULL: mode takes one tensor. */
-static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder, cudnnPointwiseMode_t mode,
-					  cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
-					  cudnnBackendDescriptor_t y)
+static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder,
+					      cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
+					      cudnnBackendDescriptor_t b,
+					      cudnnBackendDescriptor_t y)
 {
-	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+	struct descriptor descriptor =
+		descriptor_new(builder->graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const double lowest = 0, highest = FLT_MAX;
 	const float alpha = 1;
@@ -189,26 +207,31 @@ static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder, cud
 	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
 	descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
 	if (back || mode == CUDNN_POINTWISE_RELU_FWD) {
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE, 1, &lowest);
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE, 1, &highest);
-		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE, CUDNN_TYPE_DOUBLE, 1,
-		    &lowest);
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP, CUDNN_TYPE_DOUBLE,
+			       1, &lowest);
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_UPPER_CLIP, CUDNN_TYPE_DOUBLE,
+			       1, &highest);
+		descriptor_set(&descriptor, CUDNN_ATTR_POINTWISE_RELU_LOWER_CLIP_SLOPE,
+			       CUDNN_TYPE_DOUBLE, 1, &lowest);
 	}
 	op_descriptor = descriptor_finish(&descriptor);
 	descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, op_descriptor);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+			      op_descriptor);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
 	if (b)
 		descriptor_set_handle(&descriptor,
-			       back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
-				    : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
-			       b);
+				      back ? CUDNN_ATTR_OPERATION_POINTWISE_DYDESC
+					   : CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+				      b);
 	descriptor_set_handle(&descriptor,
-		       back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
-			    : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
-		       y);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1, &alpha);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1, &alpha);
+			      back ? CUDNN_ATTR_OPERATION_POINTWISE_DXDESC
+				   : CUDNN_ATTR_OPERATION_POINTWISE_YDESC,
+			      y);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, 1,
+		       &alpha);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, 1,
+		       &alpha);
 	add_operation(builder, &descriptor);
 	return y;
 }
@@ -220,8 +243,12 @@ static cudnnBackendDescriptor_t add_norm_relu(struct graph_builder *builder)
 	const int64_t c = builder->shape->c;
 	cudnnBackendDescriptor_t x = input_tensor(builder, UID_X), result;
 
-	x = add_pointwise(builder, CUDNN_POINTWISE_MUL, x, channel_tensor(builder, UID_SCALE, builder->type, c), virtual_tensor(builder));
-	x = add_pointwise(builder, CUDNN_POINTWISE_ADD, x, channel_tensor(builder, UID_SHIFT, builder->type, c), virtual_tensor(builder));
+	x = add_pointwise(builder, CUDNN_POINTWISE_MUL, x,
+			  channel_tensor(builder, UID_SCALE, builder->type, c),
+			  virtual_tensor(builder));
+	x = add_pointwise(builder, CUDNN_POINTWISE_ADD, x,
+			  channel_tensor(builder, UID_SHIFT, builder->type, c),
+			  virtual_tensor(builder));
 	result = input_tensor(builder, UID_END + builder->graph->all_count);
 	return add_pointwise(builder, CUDNN_POINTWISE_RELU_FWD, x, NULL, result);
 }
@@ -230,20 +257,25 @@ static void add_sums(struct graph_builder *builder, cudnnBackendDescriptor_t y)
 {
 	const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
-	cudnnBackendDescriptor_t sum = channel_tensor(builder, UID_SUM, type, builder->shape->outputs);
-	cudnnBackendDescriptor_t square = channel_tensor(builder, UID_SQUARE, type, builder->shape->outputs);
-	struct descriptor descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+	cudnnBackendDescriptor_t sum =
+		channel_tensor(builder, UID_SUM, type, builder->shape->outputs);
+	cudnnBackendDescriptor_t square =
+		channel_tensor(builder, UID_SQUARE, type, builder->shape->outputs);
+	struct descriptor descriptor =
+		descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
 
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1,
+		       &mode);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE,
+		       1, &type);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, square);
 	add_operation(builder, &descriptor);
 }
 
-/* g = the gradient that a ReLU after a batch norm of x lets through, and that batch norm's sums. The
- * operations in cuDNN's own order of this graph (its 9.8 and later have one kernel for it). */
+/* g = the gradient that a ReLU after a batch norm of x lets through, and that batch norm's sums.
+ * The operations in cuDNN's own order of this graph (its 9.8 and later have one kernel for it). */
 static void add_norm_backward(struct graph_builder *builder)
 {
 	static const cudnnBackendAttributeName_t rest[] = {
@@ -252,7 +284,8 @@ static void add_norm_backward(struct graph_builder *builder)
 		CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS};
 	const cudnnDataType_t type = CUDNN_DATA_FLOAT;
 	const int64_t c = builder->shape->c;
-	cudnnBackendDescriptor_t raw = virtual_tensor(builder), x = input_tensor(builder, UID_NORM_X), g, value;
+	cudnnBackendDescriptor_t raw = virtual_tensor(builder),
+				 x = input_tensor(builder, UID_NORM_X), g, value;
 	cudnnBackendDescriptor_t mean = channel_tensor(builder, UID_NORM_MEAN, type, c);
 	cudnnBackendDescriptor_t invstd = channel_tensor(builder, UID_NORM_INVSTD, type, c);
 	cudnnBackendDescriptor_t w = channel_tensor(builder, UID_NORM_W, type, c);
@@ -266,18 +299,23 @@ static void add_norm_backward(struct graph_builder *builder)
 	value = add_pointwise(builder, CUDNN_POINTWISE_MUL, value, invstd, virtual_tensor(builder));
 	value = add_pointwise(builder, CUDNN_POINTWISE_MUL, value, w, virtual_tensor(builder));
 	value = add_pointwise(builder, CUDNN_POINTWISE_ADD, value, b, virtual_tensor(builder));
-	g = add_pointwise(builder, CUDNN_POINTWISE_RELU_BWD, value, raw, input_tensor(builder, UID_X));
-	descriptor = descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+	g = add_pointwise(builder, CUDNN_POINTWISE_RELU_BWD, value, raw,
+			  input_tensor(builder, UID_X));
+	descriptor =
+		descriptor_new(builder->graph, CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MATH_PREC,
+		       CUDNN_TYPE_DATA_TYPE, 1, &type);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_MEAN_DESC, mean);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_INVSTD_DESC, invstd);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_BN_SCALE_DESC, w);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_X_DESC, x);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DY_DESC, g);
-	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC, product);
+	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_SCALE_DESC,
+			      product);
 	descriptor_set_handle(&descriptor, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_DBN_BIAS_DESC, sum);
 	for (int i = 0; i < 3; i++)
-		descriptor_set_handle(&descriptor, rest[i], channel_tensor(builder, UID_REST + i, type, c));
+		descriptor_set_handle(&descriptor, rest[i],
+				      channel_tensor(builder, UID_REST + i, type, c));
 	add_operation(builder, &descriptor);
 }
 
@@ -315,12 +353,12 @@ bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum
 {
 	const struct op_attributes attributes = {shape->kernel, shape->stride, shape->pad};
 	struct graph_builder builder = {.graph = graph,
-				.shape = shape,
-				.type = cudnn_type(rules->number),
-				.h = op_side(shape->h, &attributes),
-				.w = op_side(shape->w, &attributes),
-				.add = add,
-				.good = true};
+					.shape = shape,
+					.type = cudnn_type(rules->number),
+					.h = op_side(shape->h, &attributes),
+					.w = op_side(shape->w, &attributes),
+					.add = add,
+					.good = true};
 	struct descriptor descriptor;
 
 	add_pass(&builder, pass);
@@ -328,9 +366,10 @@ bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum
 		return false;
 	descriptor = descriptor_new(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
 	if (cuda->cudnn)
-		descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &cuda->cudnn);
-	descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, builder.count,
-	    builder.operations);
+		descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+			       &cuda->cudnn);
+	descriptor_set(&descriptor, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+		       builder.count, builder.operations);
 	graph->handle = descriptor_finish(&descriptor);
 	return graph->handle;
 }

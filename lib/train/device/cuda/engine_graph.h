@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The graphs of engine.c's passes, described to cuDNN, and the tensors that each reads and writes. */
+/* The graphs of engine.c's passes, described to cuDNN, and the tensors that each reads and writes.
+ */
 #ifndef BERTH_TRAIN_CUDA_ENGINE_GRAPH_H
 #define BERTH_TRAIN_CUDA_ENGINE_GRAPH_H
 
@@ -39,10 +40,10 @@ struct descriptor {
 	cudnnStatus_t rc;
 };
 struct descriptor descriptor_new(struct engine_graph *graph, cudnnBackendDescriptorType_t type);
-void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-	 int64_t count, const void *values);
+void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
+		    cudnnBackendAttributeType_t type, int64_t count, const void *values);
 void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
-		    cudnnBackendDescriptor_t value);
+			   cudnnBackendDescriptor_t value);
 /* The finished descriptor, the graph's, or NULL. */
 cudnnBackendDescriptor_t descriptor_finish(struct descriptor *descriptor);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A step on the GPU: brings a batch in, runs forward, backward, reduction and update, launch by
- * launch the first time, then as a CUDA graph: one of all of it where comm works on the stream, else
- * one on either side of the reduction. The host waits for nothing but room for the next batch. */
+ * launch the first time, then as a CUDA graph: one of all of it where comm works on the stream,
+ * else one on either side of the reduction. The host waits for nothing but room for the next batch.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,8 @@
 #include "train/device/cuda/executor_memory.h"
 #include "train/device/cuda/kernels/element.h"
 
-#define COMPILED_GRAPHS_MAX 4 /* the batch, an epoch's last one, and those after a change of ranks */
+#define COMPILED_GRAPHS_MAX                                                                        \
+	4 /* the batch, an epoch's last one, and those after a change of ranks */
 #define FREE_WAIT_MS 10000
 
 /* A sequence of launches: run once as it is, then captured. */
@@ -68,8 +70,8 @@ static void compiled_entry_free(struct compiled_entry *entry)
 	*entry = (struct compiled_entry){0};
 }
 
-/* What layers may work in: what is there and what is free, less what an evaluation's step will take.
- * Where the same bits are wanted the choice of an algorithm knows nothing of that. */
+/* What layers may work in: what is there and what is free, less what an evaluation's step will
+ * take. Where the same bits are wanted the choice of an algorithm knows nothing of that. */
 static void limit_workspace(struct executor *executor)
 {
 	size_t available, total, max = TUNING_WORKSPACE, later = 0;
@@ -77,17 +79,16 @@ static void limit_workspace(struct executor *executor)
 	if (!executor->request.deterministic && !cudaMemGetInfo(&available, &total)) {
 		if (!executor->compiled_graphs[0].compiled)
 			later = executor_bytes_of_eval(&executor->request, executor->config.number,
-						  executor->cuda->multiprocessors);
+						       executor->cuda->multiprocessors);
 		later += total / RESERVED_FRACTION;
 		available += executor->memory.workspace_bytes;
-		max = available > later + LINEAR_WORKSPACE ? available - later
-							    : LINEAR_WORKSPACE;
+		max = available > later + LINEAR_WORKSPACE ? available - later : LINEAR_WORKSPACE;
 	}
 	executor->cuda->workspace_limit = max < TUNING_WORKSPACE ? max : TUNING_WORKSPACE;
 }
 
-/* The compiled graph for count samples becomes compiled_graphs[0]. Only the whole batch's algorithms are chosen
- * by time: others run once an epoch. */
+/* The compiled graph for count samples becomes compiled_graphs[0]. Only the whole batch's
+ * algorithms are chosen by time: others run once an epoch. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
 	struct compiled_entry found = {.count = count};
@@ -101,8 +102,9 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 		found = executor->compiled_graphs[index];
 	else {
 		limit_workspace(executor);
-		rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered, count,
-				 count == executor->request.batch, &found.compiled, err);
+		rc = compiled_graph_new(executor->cuda, &executor->request, &executor->lowered,
+					count, count == executor->request.batch, &found.compiled,
+					err);
 	}
 	if (rc)
 		return rc;
@@ -110,18 +112,20 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 		rc = cuda_wait(executor->config.stream, CUDA_WAIT_MS, err);
 		compiled_entry_free(&executor->compiled_graphs[--index]);
 	}
-	memmove(executor->compiled_graphs + 1, executor->compiled_graphs, (size_t)index * sizeof *executor->compiled_graphs);
+	memmove(executor->compiled_graphs + 1, executor->compiled_graphs,
+		(size_t)index * sizeof *executor->compiled_graphs);
 	executor->compiled_graphs[0] = found;
 	if (!rc)
-		rc = executor_memory_grow_workspace(&executor->memory, compiled_graph_workspace(found.compiled),
-					   executor->config.stream, &moved, err);
+		rc = executor_memory_grow_workspace(&executor->memory,
+						    compiled_graph_workspace(found.compiled),
+						    executor->config.stream, &moved, err);
 	for (int i = 0; !rc && moved && i < COMPILED_GRAPHS_MAX; i++)
 		compiled_entry_drop_captured(&executor->compiled_graphs[i]);
 	return rc;
 }
 
-int cuda_executor_new(struct device_queue *queue, const struct executor_request *request, struct executor **out,
-		  struct error *err)
+int cuda_executor_new(struct device_queue *queue, const struct executor_request *request,
+		      struct executor **out, struct error *err)
 {
 	struct executor *executor = calloc(1, sizeof *executor);
 	int rc;
@@ -132,14 +136,16 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	executor->queue = queue;
 	executor->request = *request;
 	executor->config = (struct kernel_config){((struct cuda_queue *)queue)->stream,
-				      number_of(request->precision), executor->cuda->multiprocessors};
+						  number_of(request->precision),
+						  executor->cuda->multiprocessors};
 	rc = executor_common_new(&executor->request, &executor->common, err);
 	if (!rc)
-		rc = lowered_graph_make(request->graph, request->buckets, request->batch, executor->config.number,
-			       request->train, executor->cuda->multiprocessors, &executor->lowered, err);
+		rc = lowered_graph_make(request->graph, request->buckets, request->batch,
+					executor->config.number, request->train,
+					executor->cuda->multiprocessors, &executor->lowered, err);
 	if (!rc)
-		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered, &executor->common,
-				     &executor->memory, err);
+		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered,
+					 &executor->common, &executor->memory, err);
 	/* Now, so that what cannot be computed is said before anything is trained. */
 	if (!rc)
 		rc = find_compiled_graph(executor, request->batch, err);
@@ -190,9 +196,9 @@ static void launch_loss(const struct executor *executor)
 		.target = memory->graph_inputs + memory->sizes.targets_at,
 		.losses = memory->losses,
 		.label_ranks = mse ? NULL : memory->label_ranks,
-		.dx = request->train
-			      ? memory->graph_memory.arena + lowered->slots[lowered->output_gradient].offset
-			      : NULL,
+		.dx = request->train ? memory->graph_memory.arena +
+					       lowered->slots[lowered->output_gradient].offset
+				     : NULL,
 		.share = &run_on_device(executor)->share,
 		.scaler = scales(executor) ? memory->scaler : NULL,
 		.n = count,
@@ -202,7 +208,8 @@ static void launch_loss(const struct executor *executor)
 	};
 
 	kernel_loss(&executor->config, &call);
-	kernel_count(&executor->config, memory->losses, call.label_ranks, run_on_device(executor), memory->totals);
+	kernel_count(&executor->config, memory->losses, call.label_ranks, run_on_device(executor),
+		     memory->totals);
 }
 
 static int launch_update(struct executor *executor, struct error *err)
@@ -223,7 +230,8 @@ static int launch_update(struct executor *executor, struct error *err)
 	};
 
 	if (scaler)
-		kernel_finite(&executor->config, request->gradients, request->buckets->total, scaler);
+		kernel_finite(&executor->config, request->gradients, request->buckets->total,
+			      scaler);
 	kernel_update(&executor->config, &call);
 	if (scaler)
 		kernel_scaler_next(&executor->config, scaler);
@@ -241,7 +249,8 @@ static int params_ready(void *context, const struct graph_op *op, struct error *
 		return 0;
 	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
 	if (!rc)
-		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue, err);
+		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue,
+						    err);
 	return rc ? rc : comm->ops->progress(comm, err);
 }
 
@@ -273,8 +282,9 @@ static int launch_backward(struct executor *executor, struct error *err)
 	const struct executor_request *request = &executor->request;
 
 	if (executor->current)
-		return compiled_graph_backward(executor->current->compiled, &executor->memory.graph_memory, executor->config.stream,
-					!executor->first, &sink, err);
+		return compiled_graph_backward(
+			executor->current->compiled, &executor->memory.graph_memory,
+			executor->config.stream, !executor->first, &sink, err);
 	/* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
 	if (executor->first) {
 		int rc = cuda_check(cudaMemsetAsync(request->gradients, 0,
@@ -298,10 +308,12 @@ static int launch_run(struct executor *executor, struct error *err)
 
 	/* Copies of weights that nobody else writes: never older than an update. */
 	if (executor->current && (!train || executor->first))
-		kernel_weights(&executor->config, executor->memory.weights, executor->memory.weight_count);
+		kernel_weights(&executor->config, executor->memory.weights,
+			       executor->memory.weight_count);
 	if (executor->current)
-		rc = compiled_graph_forward(executor->current->compiled, &executor->memory.graph_memory, executor->config.stream,
-				     err);
+		rc = compiled_graph_forward(executor->current->compiled,
+					    &executor->memory.graph_memory, executor->config.stream,
+					    err);
 	if (rc)
 		return rc;
 	launch_loss(executor);
@@ -336,8 +348,8 @@ static int capture(struct executor *executor, struct captured_graph *captured_gr
 	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
 			   "capturing a step (--no-graph does without)", rc ? NULL : err);
 	rc = rc ? rc : ended;
-	/* Else all of it has the launching stream's priority, and the reduction waits behind the backward
-	 * pass that it is to run beside. */
+	/* Else all of it has the launching stream's priority, and the reduction waits behind the
+	 * backward pass that it is to run beside. */
 	if (!rc)
 		rc = cuda_check(cudaGraphInstantiate(&captured_graph->graph, graph,
 						     cudaGraphInstantiateFlagUseNodePriority),
@@ -349,7 +361,8 @@ static int capture(struct executor *executor, struct captured_graph *captured_gr
 
 /* Launch by launch the first time (libraries load their code then), later as a graph. */
 static int run_captured(struct executor *executor, struct captured_graph *captured_graph,
-		     int (*launch)(struct executor *executor, struct error *err), struct error *err)
+			int (*launch)(struct executor *executor, struct error *err),
+			struct error *err)
 {
 	int rc = 0;
 
@@ -361,7 +374,8 @@ static int run_captured(struct executor *executor, struct captured_graph *captur
 		rc = capture(executor, captured_graph, launch, err);
 	if (rc)
 		return rc;
-	return cuda_check(cudaGraphLaunch(captured_graph->graph, executor->config.stream), "launching a step", err);
+	return cuda_check(cudaGraphLaunch(captured_graph->graph, executor->config.stream),
+			  "launching a step", err);
 }
 
 /* A comm of the host: between two graphs. */
@@ -376,14 +390,15 @@ static int reduce_on_host(struct executor *executor, struct error *err)
 
 		bool last = i + 1 == request->buckets->bucket_count;
 
-		rc = comm->ops->all_reduce(comm, executor->queue, request->gradients + bucket->offset,
-					   bucket->count + (last && request->vote), ELEMENT_F32,
-					   COMM_SUM, err);
+		rc = comm->ops->all_reduce(
+			comm, executor->queue, request->gradients + bucket->offset,
+			bucket->count + (last && request->vote), ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc ? rc : comm->ops->finish(comm, executor->queue, err);
 }
 
-int cuda_executor_run(struct executor *executor, const struct executor_input *input, struct error *err)
+int cuda_executor_run(struct executor *executor, const struct executor_input *input,
+		      struct error *err)
 {
 	bool train = executor->request.train;
 	int rc = executor_common_check(&executor->common, input, err);
@@ -393,24 +408,26 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 	if (input->count)
 		rc = find_compiled_graph(executor, input->count, err);
 	if (!rc)
-		rc = executor_memory_load_batch(&executor->memory, &executor->config, &executor->request, &executor->lowered, input,
-				       err);
+		rc = executor_memory_load_batch(&executor->memory, &executor->config,
+						&executor->request, &executor->lowered, input, err);
 	if (rc)
 		return rc;
 	executor->current = input->count ? &executor->compiled_graphs[0] : NULL;
 	executor->first = input->first;
 	executor->last = input->last;
 	if (executor->current)
-		rc = run_captured(executor, &executor->compiled_graphs[0].captured[input->first][input->last], launch_run,
-			       err);
+		rc = run_captured(executor,
+				  &executor->compiled_graphs[0].captured[input->first][input->last],
+				  launch_run, err);
 	else
 		rc = launch_run(executor, err);
 	if (rc || !train || !input->last)
 		return rc;
-	/* A replayed graph has the collectives in it and calls nobody: comm hears here that the step's
-	 * are all on the stream, and what is begun from now on is none of them. */
+	/* A replayed graph has the collectives in it and calls nobody: comm hears here that the
+	 * step's are all on the stream, and what is begun from now on is none of them. */
 	if (executor->request.comm->ops->on_stream)
-		return executor->request.comm->ops->finish(executor->request.comm, executor->queue, err);
+		return executor->request.comm->ops->finish(executor->request.comm, executor->queue,
+							   err);
 	rc = reduce_on_host(executor, err);
 	return rc ? rc : run_captured(executor, &executor->update, launch_update, err);
 }
@@ -421,13 +438,13 @@ int cuda_executor_read(struct executor *executor, struct executor_totals *out, s
 {
 	struct executor_readback *readback = executor->memory.readback;
 	cudaStream_t stream = executor->config.stream;
-	cudaError_t code = cudaMemcpyAsync(&readback->totals, executor->memory.totals, sizeof readback->totals,
-					   cudaMemcpyDeviceToHost, stream);
+	cudaError_t code = cudaMemcpyAsync(&readback->totals, executor->memory.totals,
+					   sizeof readback->totals, cudaMemcpyDeviceToHost, stream);
 	int rc;
 
 	if (!code)
-		code = cudaMemcpyAsync(executor->memory.totals, &readback->none, sizeof readback->none,
-				       cudaMemcpyHostToDevice, stream);
+		code = cudaMemcpyAsync(executor->memory.totals, &readback->none,
+				       sizeof readback->none, cudaMemcpyHostToDevice, stream);
 	rc = cuda_check(code, "reading the losses", err);
 	if (!rc)
 		rc = cuda_wait(stream, CUDA_WAIT_MS, err);
@@ -448,9 +465,9 @@ int cuda_executor_read(struct executor *executor, struct executor_totals *out, s
 int cuda_executor_start_votes(struct executor *executor, struct error *err)
 {
 	const struct executor_request *request = &executor->request;
-	cudaError_t code = cudaMemcpyAsync(&executor->memory.readback->votes,
-					   request->gradients + request->buckets->total,
-					   sizeof(float), cudaMemcpyDeviceToHost, executor->config.stream);
+	cudaError_t code = cudaMemcpyAsync(
+		&executor->memory.readback->votes, request->gradients + request->buckets->total,
+		sizeof(float), cudaMemcpyDeviceToHost, executor->config.stream);
 
 	if (!code)
 		code = cudaEventRecord(executor->memory.answered, executor->config.stream);
@@ -459,15 +476,16 @@ int cuda_executor_start_votes(struct executor *executor, struct error *err)
 
 int cuda_executor_finish_votes(struct executor *executor, float *out, struct error *err)
 {
-	int rc = cuda_check(cudaEventSynchronize(executor->memory.answered), "reading the votes", err);
+	int rc = cuda_check(cudaEventSynchronize(executor->memory.answered), "reading the votes",
+			    err);
 
 	if (!rc)
 		*out = executor->memory.readback->votes;
 	return rc;
 }
 
-int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin, struct grad_scaler_state *now,
-		    struct error *err)
+int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scaler_state *begin,
+			      struct grad_scaler_state *now, struct error *err)
 {
 	struct kernel_scaler *readback = &executor->memory.readback->scaler;
 	cudaStream_t stream = executor->config.stream;
@@ -480,8 +498,8 @@ int cuda_executor_grad_scaler(struct executor *executor, const struct grad_scale
 	if (rc)
 		return rc;
 	if (now)
-		*now = (struct grad_scaler_state){scales(executor) ? readback->scale : 1, readback->growth_tracker,
-					   readback->skipped};
+		*now = (struct grad_scaler_state){scales(executor) ? readback->scale : 1,
+						  readback->growth_tracker, readback->skipped};
 	if (now)
 		readback->skipped = 0;
 	if (begin) {

@@ -13,21 +13,26 @@
 
 /* Is there room for all of it? Asked before anything is taken, so that what is said is true. */
 static int check_room(const struct cuda *cuda, const struct executor_request *request,
-		      const struct lowered_graph *lowered, const struct executor_common *common, struct error *err)
+		      const struct lowered_graph *lowered, const struct executor_common *common,
+		      struct error *err)
 {
 	struct executor_request min = *request;
-	size_t available, total, wanted, param_ranges = request->train ? common->param_range_count : 0;
+	size_t available, total, wanted,
+		param_ranges = request->train ? common->param_range_count : 0;
 	char what[64], hint[64] = "not even a batch of 1 would fit";
 	int rc, fits;
 
 	if (cudaMemGetInfo(&available, &total))
 		return 0;
 	min.deterministic = false;
-	rc = executor_bytes_with_eval(&min, param_ranges, lowered->number, cuda->multiprocessors, &wanted, err);
+	rc = executor_bytes_with_eval(&min, param_ranges, lowered->number, cuda->multiprocessors,
+				      &wanted, err);
 	if (rc || wanted <= available)
 		return rc;
 	fits = executor_largest_batch(request, param_ranges, lowered->number, cuda->multiprocessors,
-				  available - (available < total / RESERVED_FRACTION ? available : total / RESERVED_FRACTION));
+				      available - (available < total / RESERVED_FRACTION
+							   ? available
+							   : total / RESERVED_FRACTION));
 	if (fits > 0)
 		snprintf(hint, sizeof hint, "a batch of %d would fit", fits);
 	else if (request->deterministic)
@@ -70,8 +75,8 @@ static int make_weights(const struct executor_request *request, const struct low
 			weight->padded,
 		};
 	}
-	rc = cuda_memory(memory->sizes.weights, "the list of weights",
-			 (void **)&memory->weights, err);
+	rc = cuda_memory(memory->sizes.weights, "the list of weights", (void **)&memory->weights,
+			 err);
 	if (!rc && count)
 		rc = to_device(list, memory->weights, (size_t)count * sizeof *list, err);
 	memory->weight_count = count;
@@ -79,8 +84,9 @@ static int make_weights(const struct executor_request *request, const struct low
 	return rc;
 }
 
-static int make_param_ranges(const struct executor_request *request, const struct executor_common *common,
-			  struct executor_memory *memory, struct error *err)
+static int make_param_ranges(const struct executor_request *request,
+			     const struct executor_common *common, struct executor_memory *memory,
+			     struct error *err)
 {
 	struct kernel_param_range *list = calloc(common->param_range_count + 1, sizeof *list);
 	size_t bytes = memory->sizes.param_ranges;
@@ -90,7 +96,8 @@ static int make_param_ranges(const struct executor_request *request, const struc
 		return error_memory(err, "a training step");
 	for (size_t i = 0; i < common->param_range_count; i++)
 		list[i] = (struct kernel_param_range){
-			(int64_t)common->param_ranges[i].offset, (int64_t)common->param_ranges[i].count,
+			(int64_t)common->param_ranges[i].offset,
+			(int64_t)common->param_ranges[i].count,
 			common->param_ranges[i].decay ? request->sgd.weight_decay : 0};
 	memory->param_range_count = (int)common->param_range_count;
 	rc = cuda_memory(bytes, "the list of parameters", (void **)&memory->param_ranges, err);
@@ -134,8 +141,8 @@ static int make_staging(struct executor_memory *memory, struct error *err)
 	const struct executor_sizes *sizes = &memory->sizes;
 	int rc = 0;
 
-	rc = cuda_memory(sizes->graph_inputs, "the targets of a batch", (void **)&memory->graph_inputs,
-			 err);
+	rc = cuda_memory(sizes->graph_inputs, "the targets of a batch",
+			 (void **)&memory->graph_inputs, err);
 	if (!rc)
 		rc = cuda_check(cudaStreamCreateWithFlags(&memory->side, cudaStreamNonBlocking),
 				"a stream of the GPU", err);
@@ -151,21 +158,23 @@ static int make_staging(struct executor_memory *memory, struct error *err)
 			rc = cuda_check(cudaEventCreateWithFlags(&staging->copied, WAITED_FOR),
 					"an event of the GPU", err);
 		if (!rc)
-			rc = cuda_check(
-				cudaEventCreateWithFlags(&staging->consumed, cudaEventDisableTiming),
-				"an event of the GPU", err);
+			rc = cuda_check(cudaEventCreateWithFlags(&staging->consumed,
+								 cudaEventDisableTiming),
+					"an event of the GPU", err);
 	}
 	return rc;
 }
 
-int executor_memory_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
-		    const struct executor_common *common, struct executor_memory *out, struct error *err)
+int executor_memory_new(struct cuda *cuda, const struct executor_request *request,
+			const struct lowered_graph *lowered, const struct executor_common *common,
+			struct executor_memory *out, struct error *err)
 {
 	const struct executor_sizes *sizes = &out->sizes;
 	char what[64];
 	int rc = check_room(cuda, request, lowered, common, err);
 
-	executor_sizes_compute(request, lowered, request->train ? common->param_range_count : 0, &out->sizes);
+	executor_sizes_compute(request, lowered, request->train ? common->param_range_count : 0,
+			       &out->sizes);
 	snprintf(what, sizeof what, "the activations of a batch of %d", request->batch);
 	if (!rc)
 		rc = cuda_memory(sizes->arena, what, (void **)&out->graph_memory.arena, err);
@@ -173,7 +182,8 @@ int executor_memory_new(struct cuda *cuda, const struct executor_request *reques
 		rc = cuda_memory(sizes->copies, "copies of the weights",
 				 (void **)&out->graph_memory.copies, err);
 	if (!rc)
-		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->graph_memory.saved, err);
+		rc = cuda_memory(sizes->saved, "the statistics", (void **)&out->graph_memory.saved,
+				 err);
 	if (!rc)
 		rc = cuda_memory(sizes->losses, "the losses", (void **)&out->losses, err);
 	if (!rc)
@@ -221,8 +231,8 @@ void executor_memory_free(struct executor_memory *memory)
 	*memory = (struct executor_memory){0};
 }
 
-int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes, cudaStream_t stream,
-			  bool *moved, struct error *err)
+int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
+				   cudaStream_t stream, bool *moved, struct error *err)
 {
 	int rc;
 
@@ -241,8 +251,9 @@ int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
 
 /* ---- batches ---- */
 
-static void fill_staging(const struct executor_memory *memory, const struct executor_request *request,
-		 const struct executor_input *input, char *to)
+static void fill_staging(const struct executor_memory *memory,
+			 const struct executor_request *request, const struct executor_input *input,
+			 char *to)
 {
 	struct kernel_run_params run = {
 		.lr = input->lr,
@@ -253,7 +264,8 @@ static void fill_staging(const struct executor_memory *memory, const struct exec
 		.vote = input->vote,
 	};
 	size_t count = (size_t)input->count;
-	size_t targets = request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
+	size_t targets =
+		request->loss == LOSS_MSE ? count * (size_t)request->graph->classes : count;
 	int32_t *augments = (int32_t *)(void *)(to + memory->sizes.augments_at);
 
 	memcpy(to, &run, sizeof run);
@@ -268,39 +280,45 @@ static void fill_staging(const struct executor_memory *memory, const struct exec
 	if (input->resident)
 		memcpy(to + memory->sizes.indices_at, input->indices, count * sizeof(uint32_t));
 	else
-		memcpy(to + memory->sizes.samples_at, input->raw ? input->raw : (const void *)input->x,
-	       count * memory->sizes.sample);
+		memcpy(to + memory->sizes.samples_at,
+		       input->raw ? input->raw : (const void *)input->x,
+		       count * memory->sizes.sample);
 }
 
-static int copy_to_staging(struct executor_memory *memory, struct executor_staging *staging, const struct executor_input *input,
-		struct error *err)
+static int copy_to_staging(struct executor_memory *memory, struct executor_staging *staging,
+			   const struct executor_input *input, struct error *err)
 {
 	size_t samples = input->resident ? 0 : (size_t)input->count * memory->sizes.sample;
-	size_t bytes = input->count ? memory->sizes.samples_at + samples : memory->sizes.graph_inputs;
-	cudaError_t code = staging->used ? cudaStreamWaitEvent(memory->side, staging->consumed, 0) : 0;
+	size_t bytes =
+		input->count ? memory->sizes.samples_at + samples : memory->sizes.graph_inputs;
+	cudaError_t code =
+		staging->used ? cudaStreamWaitEvent(memory->side, staging->consumed, 0) : 0;
 
 	if (!code)
-		code = cudaMemcpyAsync(staging->device, staging->host, bytes, cudaMemcpyHostToDevice,
-				       memory->side);
+		code = cudaMemcpyAsync(staging->device, staging->host, bytes,
+				       cudaMemcpyHostToDevice, memory->side);
 	if (!code)
 		code = cudaEventRecord(staging->copied, memory->side);
 	return cuda_check(code, "copying a batch to the GPU", err);
 }
 
-static int unpack_batch(struct executor_memory *memory, struct executor_staging *staging, const struct kernel_config *config,
-		   const struct executor_request *request, const struct lowered_graph *lowered,
-		   const struct executor_input *input, struct error *err)
+static int unpack_batch(struct executor_memory *memory, struct executor_staging *staging,
+			const struct kernel_config *config, const struct executor_request *request,
+			const struct lowered_graph *lowered, const struct executor_input *input,
+			struct error *err)
 {
 	const struct shape *shape = &request->graph->values[0];
 	bool raw = input->raw || input->resident;
 	const struct kernel_input call = {
-		.raw = input->resident ? input->resident : staging->device + memory->sizes.samples_at,
-		.index = input->resident
-				 ? (const uint32_t *)(void *)(staging->device + memory->sizes.indices_at)
-				 : NULL,
+		.raw = input->resident ? input->resident
+				       : staging->device + memory->sizes.samples_at,
+		.index = input->resident ? (const uint32_t *)(void *)(staging->device +
+								      memory->sizes.indices_at)
+					 : NULL,
 		.crops = raw && input->augments
-				  ? (const int32_t *)(void *)(staging->device + memory->sizes.augments_at)
-				  : NULL,
+				 ? (const int32_t *)(void *)(staging->device +
+							     memory->sizes.augments_at)
+				 : NULL,
 		.table = memory->table,
 		.out = memory->graph_memory.arena + lowered->slots[lowered->input].offset,
 		.n = input->count,
@@ -313,8 +331,9 @@ static int unpack_batch(struct executor_memory *memory, struct executor_staging 
 	cudaError_t code = cudaStreamWaitEvent(config->stream, staging->copied, 0);
 
 	if (!code)
-		code = cudaMemcpyAsync(memory->graph_inputs, staging->device, memory->sizes.graph_inputs,
-				       cudaMemcpyDeviceToDevice, config->stream);
+		code = cudaMemcpyAsync(memory->graph_inputs, staging->device,
+				       memory->sizes.graph_inputs, cudaMemcpyDeviceToDevice,
+				       config->stream);
 	if (!code && input->count)
 		kernel_input(config, &call);
 	if (!code)
@@ -326,8 +345,9 @@ static int unpack_batch(struct executor_memory *memory, struct executor_staging 
 }
 
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
-		      const struct executor_request *request, const struct lowered_graph *lowered,
-		      const struct executor_input *input, struct error *err)
+			       const struct executor_request *request,
+			       const struct lowered_graph *lowered,
+			       const struct executor_input *input, struct error *err)
 {
 	struct executor_staging *staging = &memory->staging[memory->next_staging];
 	int rc = 0;

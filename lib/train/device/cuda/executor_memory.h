@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a step on the GPU keeps in memory: the lowered graph's arena, lists for the kernels, small state that
- * lives on the device between log lines, and the way in for batches. */
+/* What a step on the GPU keeps in memory: the lowered graph's arena, lists for the kernels, small
+ * state that lives on the device between log lines, and the way in for batches. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_EXECUTOR_MEMORY_H
 #define BERTH_TRAIN_DEVICE_CUDA_EXECUTOR_MEMORY_H
 
@@ -41,21 +41,25 @@ struct executor_memory {
 	struct executor_sizes sizes;
 	struct executor_staging staging[2];
 	int next_staging;
-	char *graph_inputs; /* device memory at one place, for graphs: run and targets of this run */
-	cudaStream_t side; /* batches come on it */
+	char *graph_inputs; /* device memory at one place, for graphs: run and targets of this run
+			     */
+	cudaStream_t side;  /* batches come on it */
 };
 
-/* Reserve and fill; common: for the parameter ranges. -ERR_UNAVAILABLE: what asked, what is free, and where
- * all of it, with the evaluation's, is more than that, the largest batch that would fit. */
-int executor_memory_new(struct cuda *cuda, const struct executor_request *request, const struct lowered_graph *lowered,
-		    const struct executor_common *common, struct executor_memory *out, struct error *err);
+/* Reserve and fill; common: for the parameter ranges. -ERR_UNAVAILABLE: what asked, what is free,
+ * and where all of it, with the evaluation's, is more than that, the largest batch that would fit.
+ */
+int executor_memory_new(struct cuda *cuda, const struct executor_request *request,
+			const struct lowered_graph *lowered, const struct executor_common *common,
+			struct executor_memory *out, struct error *err);
 void executor_memory_free(struct executor_memory *memory);
 /* At least bytes of workspace. *moved: graphs that know the old one are void. stream: idle then. */
-int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes, cudaStream_t stream,
-			  bool *moved, struct error *err);
+int executor_memory_grow_workspace(struct executor_memory *memory, size_t bytes,
+				   cudaStream_t stream, bool *moved, struct error *err);
 /* Bring a batch in: copied on the side, made NHWC in the lowered graph's input slot on stream. */
 int executor_memory_load_batch(struct executor_memory *memory, const struct kernel_config *config,
-		      const struct executor_request *request, const struct lowered_graph *lowered,
-		      const struct executor_input *input, struct error *err);
+			       const struct executor_request *request,
+			       const struct lowered_graph *lowered,
+			       const struct executor_input *input, struct error *err);
 
 #endif

@@ -15,16 +15,17 @@ static size_t aligned(size_t bytes)
 	return rounded(bytes, LOWERED_ALIGNMENT);
 }
 
-void executor_sizes_compute(const struct executor_request *request, const struct lowered_graph *lowered, size_t param_range_count,
-		struct executor_sizes *out)
+void executor_sizes_compute(const struct executor_request *request,
+			    const struct lowered_graph *lowered, size_t param_range_count,
+			    struct executor_sizes *out)
 {
 	const struct graph *graph = request->graph;
 	size_t batch = (size_t)lowered->batch, weights = 0;
-	size_t targets =
-		request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
+	size_t targets = request->loss == LOSS_MSE ? batch * (size_t)graph->classes : batch;
 
 	for (int i = 0; i < lowered->node_count; i++)
-		weights += lowered->nodes[i].weight.param >= 0 && !lowered->nodes[i].weight.in_place;
+		weights +=
+			lowered->nodes[i].weight.param >= 0 && !lowered->nodes[i].weight.in_place;
 	*out = (struct executor_sizes){
 		.arena = lowered->arena_bytes,
 		.copies = lowered->copies_bytes,
@@ -49,9 +50,9 @@ void executor_sizes_compute(const struct executor_request *request, const struct
 /* Pages for what is large; what is small shares some. */
 size_t executor_bytes(const struct executor_request *request, const struct executor_sizes *sizes)
 {
-	const size_t all[] = {sizes->arena,	sizes->copies,	sizes->saved, sizes->losses,
-			      sizes->label_ranks,	sizes->weights, sizes->table, sizes->graph_inputs,
-			      sizes->param_ranges, sizes->staging,	sizes->staging,
+	const size_t all[] = {sizes->arena, sizes->copies, sizes->saved, sizes->losses,
+			      sizes->label_ranks, sizes->weights, sizes->table, sizes->graph_inputs,
+			      sizes->param_ranges, sizes->staging, sizes->staging,
 			      /* Choosing algorithms by what is free gives other bits. */
 			      request->deterministic ? TUNING_WORKSPACE : LINEAR_WORKSPACE};
 	size_t sum = 0, small = 4 * LOWERED_ALIGNMENT; /* totals, scale */
@@ -65,13 +66,13 @@ size_t executor_bytes(const struct executor_request *request, const struct execu
 	return sum + rounded(small, PAGE);
 }
 
-static int bytes_of(const struct executor_request *request, size_t param_range_count, enum number number,
-		    int multiprocessors, size_t *out, struct error *err)
+static int bytes_of(const struct executor_request *request, size_t param_range_count,
+		    enum number number, int multiprocessors, size_t *out, struct error *err)
 {
 	struct executor_sizes sizes;
 	struct lowered_graph lowered;
 	int rc = lowered_graph_make(request->graph, request->buckets, request->batch, number,
-			   request->train, multiprocessors, &lowered, err);
+				    request->train, multiprocessors, &lowered, err);
 
 	if (rc)
 		return rc;
@@ -82,7 +83,7 @@ static int bytes_of(const struct executor_request *request, size_t param_range_c
 }
 
 size_t executor_bytes_of_eval(const struct executor_request *request, enum number number,
-			 int multiprocessors)
+			      int multiprocessors)
 {
 	struct executor_request evaluation = *request;
 	size_t bytes = 0;
@@ -93,8 +94,9 @@ size_t executor_bytes_of_eval(const struct executor_request *request, enum numbe
 	return bytes;
 }
 
-int executor_bytes_with_eval(const struct executor_request *request, size_t param_range_count, enum number number,
-		   int multiprocessors, size_t *out, struct error *err)
+int executor_bytes_with_eval(const struct executor_request *request, size_t param_range_count,
+			     enum number number, int multiprocessors, size_t *out,
+			     struct error *err)
 {
 	size_t own;
 	int rc = bytes_of(request, param_range_count, number, multiprocessors, &own, err);
@@ -105,7 +107,7 @@ int executor_bytes_with_eval(const struct executor_request *request, size_t para
 }
 
 int executor_largest_batch(const struct executor_request *request, size_t param_range_count,
-		       enum number number, int multiprocessors, size_t available)
+			   enum number number, int multiprocessors, size_t available)
 {
 	int fits = 0, over = request->batch;
 
@@ -114,7 +116,8 @@ int executor_largest_batch(const struct executor_request *request, size_t param_
 		size_t bytes;
 
 		smaller.batch = fits + (over - fits) / 2;
-		if (executor_bytes_with_eval(&smaller, param_range_count, number, multiprocessors, &bytes, NULL))
+		if (executor_bytes_with_eval(&smaller, param_range_count, number, multiprocessors,
+					     &bytes, NULL))
 			break;
 		if (bytes <= available)
 			fits = smaller.batch;

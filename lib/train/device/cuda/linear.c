@@ -33,7 +33,8 @@ static cudaDataType_t data_type(enum number number)
 }
 
 /* rows by columns as they lie, close together. */
-static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int rows, int columns)
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int rows,
+			     int columns)
 {
 	return cublasLtMatrixLayoutCreate(out, type, (uint64_t)rows, (uint64_t)columns, rows);
 }
@@ -49,11 +50,11 @@ static cublasStatus_t layouts(struct matmul *matmul, const struct matmul_shape *
 		CUDA_R_32F);
 
 	if (!rc)
-		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSA, &a,
-						    sizeof a);
+		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSA,
+						    &a, sizeof a);
 	if (!rc)
-		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSB, &b,
-						    sizeof b);
+		rc = cublasLtMatmulDescSetAttribute(matmul->descriptor, CUBLASLT_MATMUL_DESC_TRANSB,
+						    &b, sizeof b);
 	if (!rc)
 		rc = s->a_transposed ? layout(&matmul->a, s->type, s->k, s->m)
 				     : layout(&matmul->a, s->type, s->m, s->k);
@@ -93,8 +94,9 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->d_alignment,
 			sizeof s->d_alignment);
 	if (!rc)
-		rc = cublasLtMatmulAlgoGetHeuristic(cuda->blas, matmul->descriptor, matmul->a, matmul->b,
-						    matmul->d, matmul->d, wish, 1, &found, &count);
+		rc = cublasLtMatmulAlgoGetHeuristic(cuda->blas, matmul->descriptor, matmul->a,
+						    matmul->b, matmul->d, matmul->d, wish, 1,
+						    &found, &count);
 	if (!rc && !count)
 		rc = CUBLAS_STATUS_NOT_SUPPORTED;
 	if (!rc)
@@ -104,8 +106,8 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 }
 
 static int matmul_new(struct cuda_linear *linear, struct matmul *matmul,
-		       const struct matmul_shape *shape, const struct layer_rules *rules,
-		       struct error *err)
+		      const struct matmul_shape *shape, const struct layer_rules *rules,
+		      struct error *err)
 {
 	cublasStatus_t rc = layouts(matmul, shape, rules);
 
@@ -128,19 +130,19 @@ static void matmul_free(struct matmul *matmul)
 }
 
 static int matmul_run(const struct cuda_linear *linear, const struct matmul *matmul,
-		       cudaStream_t stream, const void *a, const void *b, void *d, bool add,
-		       void *workspace, struct error *err)
+		      cudaStream_t stream, const void *a, const void *b, void *d, bool add,
+		      void *workspace, struct error *err)
 {
 	float one = 1, beta = add ? 1 : 0;
 
-	return blas_check(cublasLtMatmul(linear->cuda->blas, matmul->descriptor, &one, a, matmul->a, b,
-					 matmul->b, &beta, d, matmul->d, d, matmul->d,
+	return blas_check(cublasLtMatmul(linear->cuda->blas, matmul->descriptor, &one, a, matmul->a,
+					 b, matmul->b, &beta, d, matmul->d, d, matmul->d,
 					 &matmul->algorithm, workspace, LINEAR_WORKSPACE, stream),
 			  linear->name, err);
 }
 
 int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linear_shape *shape,
-	       const struct layer_rules *rules, struct cuda_linear **out, struct error *err)
+		    const struct layer_rules *rules, struct cuda_linear **out, struct error *err)
 {
 	cudaDataType_t type = data_type(rules->number);
 	int n = shape->n, in = shape->inputs, outs = shape->outputs;
@@ -185,20 +187,20 @@ void cuda_linear_free(struct cuda_linear *linear)
 	free(linear);
 }
 
-int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x, const void *w,
-		   void *y, void *workspace, struct error *err)
+int cuda_linear_forward(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
+			const void *w, void *y, void *workspace, struct error *err)
 {
 	return matmul_run(linear, &linear->forward, stream, w, x, y, false, workspace, err);
 }
 
 int cuda_linear_back_input(const struct cuda_linear *linear, cudaStream_t stream, const void *w,
-		      const void *dy, void *dx, bool add, void *workspace, struct error *err)
+			   const void *dy, void *dx, bool add, void *workspace, struct error *err)
 {
 	return matmul_run(linear, &linear->input, stream, w, dy, dx, add, workspace, err);
 }
 
 int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stream, const void *x,
-			const void *dy, void *dw, bool add, void *workspace, struct error *err)
+			     const void *dy, void *dw, bool add, void *workspace, struct error *err)
 {
 	return matmul_run(linear, &linear->weights, stream, x, dy, dw, add, workspace, err);
 }

@@ -64,13 +64,13 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 		.param = op->weight,
 		.outputs = (int)lowering->graph->params[op->weight].shape[0],
 		.channels = x->channels,
-		.inner = conv ? op->attributes.kernel * op->attributes.kernel
-			      : x->height * x->width,
+		.inner =
+			conv ? op->attributes.kernel * op->attributes.kernel : x->height * x->width,
 		.padded = node->x_shape.channels,
 	};
 
-	bool same = weight->padded == weight->channels &&
-		    (weight->inner == 1 || weight->channels == 1);
+	bool same =
+		weight->padded == weight->channels && (weight->inner == 1 || weight->channels == 1);
 	bool aligned = lowering->buckets->offsets[op->weight] % 4 == 0;
 
 	weight->in_place = same && aligned && lowered->number == NUMBER_F32;
@@ -81,7 +81,8 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 	bytes = (size_t)weight->outputs * (size_t)weight->inner * (size_t)weight->padded *
 		(lowered->number == NUMBER_F32 ? 4 : 2);
 	weight->copy = lowered->copies_bytes;
-	lowered->copies_bytes += (bytes + LOWERED_ALIGNMENT - 1) / LOWERED_ALIGNMENT * LOWERED_ALIGNMENT;
+	lowered->copies_bytes +=
+		(bytes + LOWERED_ALIGNMENT - 1) / LOWERED_ALIGNMENT * LOWERED_ALIGNMENT;
 }
 
 static int lower_parameters(struct lowering *lowering)
@@ -100,7 +101,8 @@ static int lower_parameters(struct lowering *lowering)
 		/* Each begins at 16 bytes. */
 		node->saved = lowered->saved_floats;
 		lowered->saved_floats +=
-			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels + 3) /
+			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels +
+			 3) /
 			4 * 4;
 		if (lowering->train && lowered->batch * x->height * x->width == 1)
 			return error_set(lowering->err, ERR_DATA,
@@ -118,8 +120,8 @@ static void pair_norm_sums(struct lowering *lowering)
 	struct lowered_graph *lowered = lowering->lowered;
 
 	for (int i = 0; i < lowered->node_count; i++)
-		lowered->nodes[i].norm = lowered->nodes[i].sums_conv = lowered->nodes[i].fused_norm =
-			lowered->nodes[i].fused_conv = -1;
+		lowered->nodes[i].norm = lowered->nodes[i].sums_conv =
+			lowered->nodes[i].fused_norm = lowered->nodes[i].fused_conv = -1;
 	if (!lowering->train || lowered->number == NUMBER_F32)
 		return;
 	for (int i = 0; i < lowered->node_count; i++) {
@@ -152,8 +154,7 @@ static void pair_fused_norms(struct lowering *lowering)
 
 			if (norm->fused.kind != OP_BATCHNORM || !norm->fused.relu ||
 			    norm->fused.input2 >= 0 || norm->fused.output != conv->fused.input ||
-			    lowering->readers[conv->fused.input] != 1 ||
-			    norm->x_shape.channels % 8)
+			    lowering->readers[conv->fused.input] != 1 || norm->x_shape.channels % 8)
 				continue;
 			conv->fused_norm = k;
 			norm->fused_conv = i;
@@ -355,8 +356,8 @@ static int lower_all(struct lowering *lowering)
 }
 
 int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
-	      enum number number, bool train, int multiprocessors, struct lowered_graph *out,
-	      struct error *err)
+		       enum number number, bool train, int multiprocessors,
+		       struct lowered_graph *out, struct error *err)
 {
 	size_t values = (size_t)graph->value_count;
 	struct lowered_graph lowered = {.number = number, .batch = batch};

@@ -12,8 +12,8 @@
 
 #define NO_SLOT (-1)
 /* Rows of a batch norm's statistics: mean, 1/std, scale, shift; sums of its x, or of its gradient;
- * where it has a taker, scale and shift in 16 bits, copies of w and b (in the flat buffer they begin
- * anywhere), and what cuDNN writes that nobody reads. */
+ * where it has a taker, scale and shift in 16 bits, copies of w and b (in the flat buffer they
+ * begin anywhere), and what cuDNN writes that nobody reads. */
 #define SAVED_SUMS 4
 #define SAVED_APPLY 6
 #define SAVED_REST 9
@@ -25,9 +25,9 @@
 struct lowered_weight {
 	int param; /* of the graph; -1: this node has none */
 	int outputs, channels, inner, padded;
-	bool in_place;	     /* what lies in the flat buffer can be read as it is */
+	bool in_place;		/* what lies in the flat buffer can be read as it is */
 	bool gradient_in_place; /* and its gradient be written there */
-	size_t copy;	     /* else: bytes into the copies */
+	size_t copy;		/* else: bytes into the copies */
 };
 
 /* One thing to do forward and backward. Times: node i runs forward at i, the loss at node_count,
@@ -41,11 +41,12 @@ struct lowered_node {
 	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody asks */
 	bool add_dx, add_dz;
 	bool dx_is_dy, dz_is_dy; /* they have one place, and nothing is to do but in it */
-	size_t saved;	/* of a batch norm: floats into the statistics, [SAVED_ROWS][c] */
-	int norm;	/* of a convolution: the node of the batch norm whose sums it may make; -1 */
-	int sums_conv;	/* of a batch norm: that convolution's; -1 */
-	int fused_norm;	/* of a convolution: the node of the batch norm whose x it may read itself; -1 */
-	int fused_conv;	/* of a batch norm: that convolution's; -1 */
+	size_t saved;		 /* of a batch norm: floats into the statistics, [SAVED_ROWS][c] */
+	int norm;      /* of a convolution: the node of the batch norm whose sums it may make; -1 */
+	int sums_conv; /* of a batch norm: that convolution's; -1 */
+	int fused_norm; /* of a convolution: the node of the batch norm whose x it may read itself;
+			   -1 */
+	int fused_conv; /* of a batch norm: that convolution's; -1 */
 };
 
 struct lowered_graph {
@@ -62,8 +63,8 @@ struct lowered_graph {
 /* For at most batch samples. multiprocessors: of the GPU. Pure. -ERR_DATA: a batch norm of one
  * value; -ERR_INTERNAL, -ERR_UNAVAILABLE: as fuse_graph. */
 int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
-	      enum number number, bool train, int multiprocessors, struct lowered_graph *out,
-	      struct error *err);
+		       enum number number, bool train, int multiprocessors,
+		       struct lowered_graph *out, struct error *err);
 void lowered_graph_free(struct lowered_graph *lowered); /* clears it */
 
 #endif

@@ -167,8 +167,8 @@ static int op_conv(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
 	const struct conv_shape shape = {
-		rows(&call->x),		  channels(&call->x),	   (int)call->x.shape[2],
-		(int)call->x.shape[3],	  (int)call->w.shape[0],   call->attributes.kernel,
+		rows(&call->x),		 channels(&call->x),	(int)call->x.shape[2],
+		(int)call->x.shape[3],	 (int)call->w.shape[0], call->attributes.kernel,
 		call->attributes.stride, call->attributes.pad,
 	};
 	const struct layer_rules rules = layer_rules(call);
@@ -182,11 +182,11 @@ static int op_conv(struct ops_call *ops)
 		rc = convolution_forward(conv, ops->stream, layer.x, layer.w, layer.y, NULL, NULL,
 					 layer.workspace, ops->err);
 	if (!rc && call->pass == OP_BACKWARD && call->dw.data)
-		rc = convolution_back_weights(conv, ops->stream, layer.x, layer.dy, layer.dw, false, NULL,
-					      layer.workspace, ops->err);
+		rc = convolution_back_weights(conv, ops->stream, layer.x, layer.dy, layer.dw, false,
+					      NULL, layer.workspace, ops->err);
 	if (!rc && call->pass == OP_BACKWARD && layer.dx)
-		rc = convolution_back_input(conv, ops->stream, layer.w, layer.dy, layer.dx, false, NULL,
-					    layer.workspace, ops->err);
+		rc = convolution_back_input(conv, ops->stream, layer.w, layer.dy, layer.dx, false,
+					    NULL, layer.workspace, ops->err);
 	if (!rc) {
 		layer_bias(ops, &layer);
 		layer_put(ops, &layer);
@@ -206,10 +206,10 @@ static int op_linear(struct ops_call *ops)
 	struct layer layer = {0};
 	struct cuda_linear *linear = NULL;
 	const struct cuda_linear_shape shape = {.n = rows(&call.x),
-					   .inputs = (int)(w_shape[1] * w_shape[2]),
-					   .outputs = (int)w_shape[0],
-					   .dw_f32 = true,
-					   .dw_alignment = 16};
+						.inputs = (int)(w_shape[1] * w_shape[2]),
+						.outputs = (int)w_shape[0],
+						.dw_f32 = true,
+						.dw_alignment = 16};
 	int rc = cuda_linear_new(ops->cuda, "op linear", &shape, &rules, &linear, ops->err);
 
 	call.w = tensor_make(call.w.data, ELEMENT_F32, 4, w_shape);
@@ -220,13 +220,13 @@ static int op_linear(struct ops_call *ops)
 		rc = layer_room(ops, LINEAR_WORKSPACE, &layer);
 	if (!rc && call.pass == OP_FORWARD)
 		rc = cuda_linear_forward(linear, ops->stream, layer.x, layer.w, layer.y,
-				    layer.workspace, ops->err);
-	if (!rc && call.pass == OP_BACKWARD && call.dw.data)
-		rc = cuda_linear_back_weights(linear, ops->stream, layer.x, layer.dy, layer.dw, false,
 					 layer.workspace, ops->err);
+	if (!rc && call.pass == OP_BACKWARD && call.dw.data)
+		rc = cuda_linear_back_weights(linear, ops->stream, layer.x, layer.dy, layer.dw,
+					      false, layer.workspace, ops->err);
 	if (!rc && call.pass == OP_BACKWARD && layer.dx)
 		rc = cuda_linear_back_input(linear, ops->stream, layer.w, layer.dy, layer.dx, false,
-				       layer.workspace, ops->err);
+					    layer.workspace, ops->err);
 	if (!rc) {
 		layer_bias(ops, &layer);
 		layer_put(ops, &layer);
@@ -259,17 +259,17 @@ static int norm_saved(struct ops_call *ops, float *saved, bool to_call)
 	int rc = host ? 0 : error_memory(ops->err, "an op");
 
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(host, call->saved_mean.data, bytes,
-					   cudaMemcpyDeviceToHost),
-				"op batchnorm", ops->err);
+		rc = cuda_check(
+			cudaMemcpy(host, call->saved_mean.data, bytes, cudaMemcpyDeviceToHost),
+			"op batchnorm", ops->err);
 	if (!rc)
 		rc = cuda_check(cudaMemcpy(host + c, call->saved_invstd.data, bytes,
 					   cudaMemcpyDeviceToHost),
 				"op batchnorm", ops->err);
 	if (!rc)
-		rc = cuda_check(cudaMemcpy(host + 2 * c, call->w.data, bytes,
-					   cudaMemcpyDeviceToHost),
-				"op batchnorm", ops->err);
+		rc = cuda_check(
+			cudaMemcpy(host + 2 * c, call->w.data, bytes, cudaMemcpyDeviceToHost),
+			"op batchnorm", ops->err);
 	for (size_t i = 0; !rc && i < c; i++) {
 		host[2 * c + i] *= host[c + i];
 		host[3 * c + i] = 0; /* of a ReLU that is not here */

@@ -37,7 +37,7 @@ struct CUevent_st {
 	uint64_t recorded, reached;
 	struct timespec at;
 	struct CUgraph_st *captured; /* the capture that it was recorded in last */
-	struct CUstream_st *on; /* there, behind so much captured work of it */
+	struct CUstream_st *on;	     /* there, behind so much captured work of it */
 	uint64_t behind;
 	struct CUevent_st *destroyed;
 };
@@ -48,7 +48,8 @@ struct CUstream_st {
 	struct list list;
 	bool busy, stop;
 	struct CUgraph_st *capture;
-	uint64_t captured, joined; /* work of this capture, and how much of it another stream waits for */
+	uint64_t captured,
+		joined; /* work of this capture, and how much of it another stream waits for */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -324,7 +325,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *out)
 			at->capture = NULL;
 		}
 	pthread_mutex_unlock(&lock);
-	return !graph ? cudaErrorIllegalState : unjoined ? cudaErrorStreamCaptureUnjoined : cudaSuccess;
+	return !graph	  ? cudaErrorIllegalState
+	       : unjoined ? cudaErrorStreamCaptureUnjoined
+			  : cudaSuccess;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A libnccl.so.2 between processes of one machine, over shared memory: collectives are host
  * functions on the stream that they are put on. As NCCL 2.28's non-blocking communicators do (its
- * group.cc and init.cc): each call is in progress first, another thread puts the work on the stream,
- * also on one that is captured, and a call made meanwhile is refused; finalize and abort wait until
- * no graph has a collective in it. STAND_IN_NCCL chooses what goes wrong, a comma-separated list:
- *   version=N       what ncclGetVersion says
- *   init-hang       no communicator ever begins
- *   hang=R:K        rank R's collective number K (from 0) waits for ever
- *   error=R:K       rank R's communicator has an error from its collective K on
- *   slow=R:K        the same collective takes 300 ms longer */
+ * group.cc and init.cc): each call is in progress first, another thread puts the work on the
+ * stream, also on one that is captured, and a call made meanwhile is refused; finalize and abort
+ * wait until no graph has a collective in it. STAND_IN_NCCL chooses what goes wrong, a
+ * comma-separated list: version=N       what ncclGetVersion says init-hang       no communicator
+ * ever begins hang=R:K        rank R's collective number K (from 0) waits for ever error=R:K rank
+ * R's communicator has an error from its collective K on slow=R:K        the same collective takes
+ * 300 ms longer */
 #include <errno.h>
 #include <fcntl.h>
 #include <nccl.h>

@@ -57,8 +57,7 @@ ELEMENT struct bf16 bf16_of_f32(float value)
 #else
 	uint32_t bits = bits_of_f32(value);
 
-	out.bits = value != value ? 0x7fff
-				  : (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+	out.bits = value != value ? 0x7fff : (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 #endif
 	return out;
 }
@@ -146,7 +145,8 @@ ELEMENT int64_t weight_place(int64_t index, int channels, int inner, int padded)
 	return (rest / channels * inner + s) * padded + rest % channels;
 }
 
-/* Between -1 and 1, from seed and index alone; near enough to chance for what layers are tried on. */
+/* Between -1 and 1, from seed and index alone; near enough to chance for what layers are tried on.
+ */
 ELEMENT float made_number(uint32_t seed, uint64_t index)
 {
 	uint64_t mixed = (index + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
@@ -258,7 +258,8 @@ ELEMENT struct soft soft_merge(struct soft a, struct soft b)
 	if (a.sum == 0)
 		return b;
 	out.max_logit = a.max_logit > b.max_logit ? a.max_logit : b.max_logit;
-	out.sum = a.sum * expf(a.max_logit - out.max_logit) + b.sum * expf(b.max_logit - out.max_logit);
+	out.sum = a.sum * expf(a.max_logit - out.max_logit) +
+		  b.sum * expf(b.max_logit - out.max_logit);
 	return out;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#define LAUNCH(kernel, grid, block, stream, ...)                                                   \
-	kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
+#define LAUNCH(kernel, grid, block, stream, ...) kernel<<<grid, block, 0, stream>>>(__VA_ARGS__)
 
 #include "train/device/cuda/kernels/kernels.cuh"
 

@@ -29,7 +29,8 @@ dim3 finish_grid(int c)
 
 #define FINISH_BLOCK dim3(FINISH_LANES, FINISH_ROWS, 1)
 
-template <typename T> void norm_moments_as(const struct kernel_config *config, const struct kernel_norm &call)
+template <typename T>
+void norm_moments_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
 	int v = vector_of(config->number, call.c);
 	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
@@ -43,7 +44,8 @@ template <typename T> void norm_moments_as(const struct kernel_config *config, c
 	       (int)at.grid.y);
 }
 
-template <typename T> void norm_apply_as(const struct kernel_config *config, const struct kernel_norm &call)
+template <typename T>
+void norm_apply_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
 	int v = vector_of(config->number, call.c);
 	tiles at = tiles_for(config->multiprocessors, call.rows, call.c / v);
@@ -55,13 +57,14 @@ template <typename T> void norm_apply_as(const struct kernel_config *config, con
 		LAUNCH((norm_apply_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
 }
 
-template <typename T> void norm_forward_as(const struct kernel_config *config, const struct kernel_norm &call)
+template <typename T>
+void norm_forward_as(const struct kernel_config *config, const struct kernel_norm &call)
 {
 	if (call.training) {
 		norm_moments_as<T>(config, call);
 	} else {
-		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS, config->stream,
-		       call);
+		LAUNCH(norm_running_kernel, (call.c + THREADS - 1) / THREADS, THREADS,
+		       config->stream, call);
 	}
 	norm_apply_as<T>(config, call);
 }
@@ -78,9 +81,11 @@ template <typename T> void norm_back_as(const struct kernel_config *config, stru
 	if (call.back_sums)
 		call.relu = false;
 	else if (v == V)
-		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, config->stream, call, at.lanes);
+		LAUNCH((norm_back_sums_kernel<T, V>), at.grid, THREADS, config->stream, call,
+		       at.lanes);
 	else
-		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call, at.lanes);
+		LAUNCH((norm_back_sums_kernel<T, 1>), at.grid, THREADS, config->stream, call,
+		       at.lanes);
 	LAUNCH(norm_back_finish_kernel, finish_grid(call.c), FINISH_BLOCK, config->stream, call,
 	       (int)at.grid.y, means);
 	if (!call.dx)
@@ -99,24 +104,25 @@ template <typename T> void norm_back_as(const struct kernel_config *config, stru
 }
 
 template <typename T>
-void bias_back_as(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
-		  bool add, float *scratch)
+void bias_back_as(const struct kernel_config *config, const void *dy, float *db, int64_t rows,
+		  int c, bool add, float *scratch)
 {
 	int v = vector_of(config->number, c);
 	tiles at = tiles_for(config->multiprocessors, rows, c / v);
 	constexpr int V = 16 / sizeof(T);
 
 	if (v == V)
-		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, config->stream, (const T *)dy, rows,
-		       c, at.lanes, scratch);
+		LAUNCH((bias_sums_kernel<T, V>), at.grid, THREADS, config->stream, (const T *)dy,
+		       rows, c, at.lanes, scratch);
 	else
-		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, config->stream, (const T *)dy, rows,
-		       c, at.lanes, scratch);
-	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, config->stream, (const float *)scratch,
-	       (int)at.grid.y, c, db, add);
+		LAUNCH((bias_sums_kernel<T, 1>), at.grid, THREADS, config->stream, (const T *)dy,
+		       rows, c, at.lanes, scratch);
+	LAUNCH(bias_finish_kernel, finish_grid(c), FINISH_BLOCK, config->stream,
+	       (const float *)scratch, (int)at.grid.y, c, db, add);
 }
 
-template <typename T> void maxpool_as(const struct kernel_config *config, const struct kernel_pool &call)
+template <typename T>
+void maxpool_as(const struct kernel_config *config, const struct kernel_pool &call)
 {
 	int v = vector_of(config->number, call.c);
 	int blocks = blocks_for(config, (int64_t)call.n * call.out_h * call.out_w * (call.c / v));
@@ -128,7 +134,8 @@ template <typename T> void maxpool_as(const struct kernel_config *config, const 
 		LAUNCH((maxpool_kernel<T, 1>), blocks, THREADS, config->stream, call);
 }
 
-template <typename T> void maxpool_back_as(const struct kernel_config *config, const struct kernel_pool &call)
+template <typename T>
+void maxpool_back_as(const struct kernel_config *config, const struct kernel_pool &call)
 {
 	int v = vector_of(config->number, call.c);
 	int blocks = blocks_for(config, (int64_t)call.n * call.h * call.w * (call.c / v));
@@ -144,7 +151,7 @@ template <typename T> void maxpool_back_as(const struct kernel_config *config, c
 
 /* The statement for the type of on, T. */
 #define BY_NUMBER(statement)                                                                       \
-	switch (config->number) {                                                                      \
+	switch (config->number) {                                                                  \
 	case NUMBER_F32: {                                                                         \
 		typedef float T;                                                                   \
 		statement;                                                                         \
@@ -168,16 +175,17 @@ void kernel_input(const struct kernel_config *config, const struct kernel_input 
 {
 	int64_t pixels = (int64_t)call->n * call->h * call->w;
 
-	BY_NUMBER(LAUNCH(input_kernel<T>, blocks_for(config, pixels), THREADS, config->stream, *call))
+	BY_NUMBER(
+		LAUNCH(input_kernel<T>, blocks_for(config, pixels), THREADS, config->stream, *call))
 }
 
-void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c, int hw,
-		   bool add)
+void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c,
+		   int hw, bool add)
 {
 	int blocks = blocks_for(config, (int64_t)n * c * hw);
 
-	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, config->stream, (const T *)from, to, n, c,
-			 hw, add))
+	BY_NUMBER(LAUNCH(output_kernel<T>, blocks, THREADS, config->stream, (const T *)from, to, n,
+			 c, hw, add))
 }
 
 void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count)
@@ -189,20 +197,21 @@ void kernel_weights(const struct kernel_config *config, const struct kernel_weig
 		BY_NUMBER(LAUNCH(weights_kernel<T>, grid, THREADS, config->stream, list))
 }
 
-void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to, int outputs,
-			    int channels, int inner, int padded, bool add)
+void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to,
+			    int outputs, int channels, int inner, int padded, bool add)
 {
 	int64_t count = (int64_t)outputs * channels * inner;
 
-	BY_NUMBER(LAUNCH(weight_gradient_kernel<T>, blocks_for(config, count), THREADS, config->stream,
-			 (const T *)from, to, count, channels, inner, padded, add))
+	BY_NUMBER(LAUNCH(weight_gradient_kernel<T>, blocks_for(config, count), THREADS,
+			 config->stream, (const T *)from, to, count, channels, inner, padded, add))
 }
 
 void kernel_fill(const struct kernel_config *config, void *to, size_t count, unsigned seed)
 {
 	int blocks = blocks_for(config, (int64_t)count);
 
-	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, config->stream, (T *)to, (int64_t)count, seed))
+	BY_NUMBER(LAUNCH(fill_kernel<T>, blocks, THREADS, config->stream, (T *)to, (int64_t)count,
+			 seed))
 }
 
 void kernel_relu(const struct kernel_config *config, const void *x, void *y, size_t count)
@@ -222,7 +231,8 @@ void kernel_relu_back(const struct kernel_config *config, const void *y, const v
 			 (const T *)dy, (T *)dx, (int64_t)count, add))
 }
 
-void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y, size_t count)
+void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y,
+		size_t count)
 {
 	int blocks = blocks_for(config, (int64_t)count);
 
@@ -230,7 +240,8 @@ void kernel_sum(const struct kernel_config *config, const void *a, const void *b
 			 (T *)y, (int64_t)count))
 }
 
-void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count, bool add)
+void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count,
+		 bool add)
 {
 	int blocks = blocks_for(config, (int64_t)count);
 
@@ -258,8 +269,8 @@ int kernel_parts(int multiprocessors, int64_t rows, int c)
 	return most + 1;
 }
 
-void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
-		      bool add, float *scratch)
+void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows,
+		      int c, bool add, float *scratch)
 {
 	BY_NUMBER(bias_back_as<T>(config, dy, db, rows, c, add, scratch))
 }
@@ -318,8 +329,9 @@ void kernel_loss(const struct kernel_config *config, const struct kernel_loss *c
 		BY_NUMBER(LAUNCH(entropy_kernel<T>, call->n, LOSS_THREADS, config->stream, *call))
 }
 
-void kernel_count(const struct kernel_config *config, const float *losses, const int32_t *label_ranks,
-		  const struct kernel_run_params *run, struct kernel_totals *totals)
+void kernel_count(const struct kernel_config *config, const float *losses,
+		  const int32_t *label_ranks, const struct kernel_run_params *run,
+		  struct kernel_totals *totals)
 {
 	LAUNCH(count_kernel, 1, THREADS, config->stream, losses, label_ranks, run, totals);
 }
@@ -336,8 +348,8 @@ void kernel_update(const struct kernel_config *config, const struct kernel_updat
 void kernel_finite(const struct kernel_config *config, const float *gradients, size_t count,
 		   struct kernel_scaler *scaler)
 {
-	LAUNCH(finite_kernel, blocks_for(config, (int64_t)count), THREADS, config->stream, gradients,
-	       (int64_t)count, scaler);
+	LAUNCH(finite_kernel, blocks_for(config, (int64_t)count), THREADS, config->stream,
+	       gradients, (int64_t)count, scaler);
 }
 
 void kernel_scaler_next(const struct kernel_config *config, struct kernel_scaler *scaler)

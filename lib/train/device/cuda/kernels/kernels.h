@@ -45,8 +45,8 @@ struct kernel_input {
 };
 void kernel_input(const struct kernel_config *config, const struct kernel_input *call);
 /* [n][h w][c] to float32 [n][c][h w]; add: to what is there. */
-void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c, int hw,
-		   bool add);
+void kernel_output(const struct kernel_config *config, const void *from, float *to, int n, int c,
+		   int hw, bool add);
 
 /* A weight, float32 [outputs][channels][inner], as [outputs][inner][padded] of the type. */
 struct kernel_weight {
@@ -55,10 +55,11 @@ struct kernel_weight {
 	int outputs, channels, inner, padded;
 };
 /* count of them at once; list: device memory. */
-void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count);
+void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list,
+		    int count);
 /* Its gradient back; add: to what is there. */
-void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to, int outputs,
-			    int channels, int inner, int padded, bool add);
+void kernel_weight_gradient(const struct kernel_config *config, const void *from, float *to,
+			    int outputs, int channels, int inner, int padded, bool add);
 
 /* count numbers between -1 and 1, the same for the same seed: to try things on. */
 void kernel_fill(const struct kernel_config *config, void *to, size_t count, unsigned seed);
@@ -69,9 +70,11 @@ void kernel_fill(const struct kernel_config *config, void *to, size_t count, uns
 void kernel_relu(const struct kernel_config *config, const void *x, void *y, size_t count);
 void kernel_relu_back(const struct kernel_config *config, const void *y, const void *dy, void *dx,
 		      size_t count, bool add);
-void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y, size_t count);
+void kernel_sum(const struct kernel_config *config, const void *a, const void *b, void *y,
+		size_t count);
 /* to = from, or to += from. */
-void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count, bool add);
+void kernel_copy(const struct kernel_config *config, const void *from, void *to, size_t count,
+		 bool add);
 
 /* [rows][c] += b [c], in place. */
 void kernel_bias(const struct kernel_config *config, void *y, const float *b, int64_t rows, int c);
@@ -80,8 +83,8 @@ void kernel_bias(const struct kernel_config *config, void *y, const float *b, in
  * 2 * parts * c floats. */
 int kernel_parts(int multiprocessors, int64_t rows, int c);
 /* db (+)= sums of dy down its rows. */
-void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows, int c,
-		      bool add, float *scratch);
+void kernel_bias_back(const struct kernel_config *config, const void *dy, float *db, int64_t rows,
+		      int c, bool add, float *scratch);
 
 /* Batch norm of x [rows][c], with what is added to it and a ReLU. saved: [4][c], written in the
  * forward pass: mean, 1/std, scale, shift. */
@@ -95,18 +98,19 @@ struct kernel_norm {
 	const float *w, *b;
 	float *mean, *variance; /* running; changed by training */
 	float *saved;
-	const float *sums; /* [2][c]: of x and of its squares, by who made x; NULL: they are made here */
-	float *scratch;    /* 2 * kernel_parts * c */
-	/* Written with saved, for who applies this batch norm in its place; NULL: not. In 16 bits alone:
-	 * [2][c] in the type, scale and shift; then [2][c] float32, w and b. */
+	const float *
+		sums; /* [2][c]: of x and of its squares, by who made x; NULL: they are made here */
+	float *scratch; /* 2 * kernel_parts * c */
+	/* Written with saved, for who applies this batch norm in its place; NULL: not. In 16 bits
+	 * alone: [2][c] in the type, scale and shift; then [2][c] float32, w and b. */
 	void *apply_params;
 	/* Backward; y is read where there are both z and a ReLU. z_added: there was a z. */
 	bool z_added, add_dx, add_dz, add_dw;
 	const void *dy;
 	void *dx, *dz; /* or NULL; dz may be dy */
 	float *dw, *db;
-	/* [2][c]: of dy and of dy (x - mean) / std, by who made dy, past the ReLU already; NULL: they are
-	 * made here */
+	/* [2][c]: of dy and of dy (x - mean) / std, by who made dy, past the ReLU already; NULL:
+	 * they are made here */
 	const float *back_sums;
 };
 void kernel_norm(const struct kernel_config *config, const struct kernel_norm *call);
@@ -157,8 +161,8 @@ struct kernel_scaler {
 	int32_t skipped; /* updates left out since it was read */
 };
 
-/* Of logits [n][classes]: losses [n]; label_ranks [n], as OP_LABEL_RANK (NULL: not); dx, in the type,
- * scaled by share, times scaler's scale where there is one (NULL: not). A target outside
+/* Of logits [n][classes]: losses [n]; label_ranks [n], as OP_LABEL_RANK (NULL: not); dx, in the
+ * type, scaled by share, times scaler's scale where there is one (NULL: not). A target outside
  * 0..classes - 1 makes the loss a NaN. */
 struct kernel_loss {
 	const void *x;
@@ -174,8 +178,9 @@ struct kernel_loss {
 };
 void kernel_loss(const struct kernel_config *config, const struct kernel_loss *call);
 /* Add a run's losses to totals; label_ranks NULL: no top counts. */
-void kernel_count(const struct kernel_config *config, const float *losses, const int32_t *label_ranks,
-		  const struct kernel_run_params *run, struct kernel_totals *totals);
+void kernel_count(const struct kernel_config *config, const float *losses,
+		  const int32_t *label_ranks, const struct kernel_run_params *run,
+		  struct kernel_totals *totals);
 
 /* Parts of the flat buffers; list: device memory. */
 struct kernel_param_range {

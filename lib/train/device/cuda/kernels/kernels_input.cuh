@@ -110,7 +110,8 @@ template <typename T> __global__ void sum_kernel(const T *a, const T *b, T *y, i
 template <typename T> __global__ void copy_kernel(const T *from, T *to, int64_t count, bool add)
 {
 	for (int64_t i = thread_index(); i < count; i += thread_count())
-		number_out(to + i, add ? number_in(to[i]) + number_in(from[i]) : number_in(from[i]));
+		number_out(to + i,
+			   add ? number_in(to[i]) + number_in(from[i]) : number_in(from[i]));
 }
 
 template <typename T> __global__ void bias_kernel(T *y, const float *b, int64_t count, int c)

@@ -44,7 +44,8 @@ template <typename T, int V> __global__ void maxpool_kernel(struct kernel_pool c
 				if (y < 0 || y >= call.h || x < 0 || x >= call.w)
 					continue;
 				load<T, V>((const T *)call.x +
-						   ((at.n * call.h + y) * call.w + x) * call.c + at.c,
+						   ((at.n * call.h + y) * call.w + x) * call.c +
+						   at.c,
 					   values);
 #pragma unroll
 				for (int v = 0; v < V; v++)
@@ -120,7 +121,8 @@ template <typename T> __global__ void avgpool_back_kernel(struct kernel_pool cal
 		int64_t from = i / call.c / hw * call.c + i % call.c;
 		float value = number_in(((const T *)call.dy)[from]) / (float)hw;
 
-		number_out((T *)call.dx + i, call.add ? number_in(((T *)call.dx)[i]) + value : value);
+		number_out((T *)call.dx + i,
+			   call.add ? number_in(((T *)call.dx)[i]) + value : value);
 	}
 }
 
@@ -211,9 +213,9 @@ template <typename T> __global__ void entropy_kernel(struct kernel_loss call)
 	if (threadIdx.x)
 		return;
 	if (call.losses)
-		call.losses[n] = known ? entropy_loss(log_sum, target_x, all, call.smoothing,
-						      call.classes)
-				       : NAN;
+		call.losses[n] =
+			known ? entropy_loss(log_sum, target_x, all, call.smoothing, call.classes)
+			      : NAN;
 	/* Nothing is larger than a NaN: without this it would count as right. */
 	if (call.label_ranks)
 		call.label_ranks[n] = target_x != target_x ? call.classes : (int32_t)before;
@@ -239,8 +241,8 @@ template <typename T> __global__ void mse_kernel(struct kernel_loss call)
 }
 
 /* One block: a batch has some hundred samples. */
-__global__ void count_kernel(const float *losses, const int32_t *label_ranks, const kernel_run_params *run,
-			     kernel_totals *totals)
+__global__ void count_kernel(const float *losses, const int32_t *label_ranks,
+			     const kernel_run_params *run, kernel_totals *totals)
 {
 	__shared__ double sums[THREADS];
 	__shared__ int firsts[THREADS], fives[THREADS];

@@ -28,8 +28,7 @@ template <int V> struct loaded3 {
 	float x[V], g[V], y[V];
 };
 
-template <typename T, int V>
-__global__ void norm_sums_kernel(struct kernel_norm call, int lanes)
+template <typename T, int V> __global__ void norm_sums_kernel(struct kernel_norm call, int lanes)
 {
 	const T *x = (const T *)call.x;
 	thread_position at = thread_position_of<V>(lanes, call.rows);
@@ -83,14 +82,14 @@ template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call
 		float *wide = (float *)((T *)call.apply_params + 2 * c);
 
 		number_out((T *)call.apply_params + channel, scale);
-		number_out((T *)call.apply_params + c + channel, call.saved[SAVED_SHIFT * c + channel]);
+		number_out((T *)call.apply_params + c + channel,
+			   call.saved[SAVED_SHIFT * c + channel]);
 		wide[channel] = call.w[channel];
 		wide[c + channel] = call.b[channel];
 	}
 	call.mean[channel] = norm_running(call.mean[channel], now.mean, call.momentum);
-	call.variance[channel] =
-		norm_running(call.variance[channel], norm_unbiased(now.variance, call.rows),
-			     call.momentum);
+	call.variance[channel] = norm_running(
+		call.variance[channel], norm_unbiased(now.variance, call.rows), call.momentum);
 }
 
 /* Of an evaluation: by the running statistics. */
@@ -109,8 +108,7 @@ __global__ void norm_running_kernel(struct kernel_norm call)
 		norm_shift(call.mean[channel], scale, call.b[channel]);
 }
 
-template <typename T, int V>
-__global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
+template <typename T, int V> __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 {
 	int c = call.c;
 	thread_position at = thread_position_of<V>(lanes, call.rows);
@@ -148,8 +146,7 @@ __global__ void norm_apply_kernel(struct kernel_norm call, int lanes)
 }
 
 /* To to, or added to what is there. */
-template <typename T, int V>
-__device__ __forceinline__ void put(T *to, bool add, float *values)
+template <typename T, int V> __device__ __forceinline__ void put(T *to, bool add, float *values)
 {
 	float there[V];
 
@@ -175,8 +172,9 @@ __device__ __forceinline__ void norm_back_load(const struct kernel_norm &call, i
 /* What reaches the batch norm itself of its result's gradient: with a ReLU only where that let it
  * through, told by y where something was added, else by x. */
 template <int V>
-__device__ __forceinline__ void norm_relu_gradient(const struct kernel_norm &call, const loaded3<V> &held,
-					     const float *scale, const float *shift, float *g)
+__device__ __forceinline__ void norm_relu_gradient(const struct kernel_norm &call,
+						   const loaded3<V> &held, const float *scale,
+						   const float *shift, float *g)
 {
 #pragma unroll
 	for (int v = 0; v < V; v++)

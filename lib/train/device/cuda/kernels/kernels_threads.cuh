@@ -118,7 +118,8 @@ struct thread_position {
 	int64_t row, end, step;
 };
 
-template <int V> __device__ __forceinline__ thread_position thread_position_of(int lanes, int64_t rows)
+template <int V>
+__device__ __forceinline__ thread_position thread_position_of(int lanes, int64_t rows)
 {
 	thread_position out;
 	int64_t each = (rows + gridDim.y - 1) / gridDim.y;
@@ -131,8 +132,8 @@ template <int V> __device__ __forceinline__ thread_position thread_position_of(i
 	return out;
 }
 
-/* A thread's rows, in order: the loads of U of them are on their way before the first is used. A load
- * of 16 bytes a thread does not keep an H200's memory busy. Held: what a row is held in. */
+/* A thread's rows, in order: the loads of U of them are on their way before the first is used. A
+ * load of 16 bytes a thread does not keep an H200's memory busy. Held: what a row is held in. */
 template <int U, typename Held, typename Load, typename Use>
 __device__ __forceinline__ void each_row(const thread_position &at, Load load_row, Use use_row)
 {
@@ -155,8 +156,8 @@ __device__ __forceinline__ void each_row(const thread_position &at, Load load_ro
 
 /* Sums of two numbers a channel over a block's rows, to parts [2][gridDim.y][c]. */
 template <int V>
-__device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const thread_position &at,
-					 int lanes, int c, float *parts)
+__device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V],
+					 const thread_position &at, int lanes, int c, float *parts)
 {
 	__shared__ float shared[2][THREADS][V];
 
@@ -187,8 +188,9 @@ __device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V], const
 	}
 }
 
-/* The parts of a channel, some hundred, summed by 32 threads: there are few blocks of these, and each
- * thread's loads come one after another. What the threads with threadIdx.y 0 get back is the whole. */
+/* The parts of a channel, some hundred, summed by 32 threads: there are few blocks of these, and
+ * each thread's loads come one after another. What the threads with threadIdx.y 0 get back is the
+ * whole. */
 #define FINISH_LANES 32
 #define FINISH_ROWS 32
 __device__ __forceinline__ void sum_parts(const float *parts, int count, int c, int channel,

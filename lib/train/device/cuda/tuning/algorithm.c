@@ -14,12 +14,13 @@ struct perf {
 /* Copies of cuDNN's three kinds of the same struct. */
 #define COPY_PERFS(from, winograd_test)                                                            \
 	for (int i = 0; i < count; i++)                                                            \
-	out[i] = (struct perf){(int)(from)[i].algo,                                                \
-			       (int)(from)[i].mathType,                                            \
-			       (from)[i].status == CUDNN_STATUS_SUCCESS,                           \
-			       (from)[i].determinism == CUDNN_DETERMINISTIC,                       \
-			       (winograd_test),                                                    \
-			       (from)[i].memory}
+		out[i] = (struct perf)                                                             \
+		{                                                                                  \
+			(int)(from)[i].algo, (int)(from)[i].mathType,                              \
+				(from)[i].status == CUDNN_STATUS_SUCCESS,                          \
+				(from)[i].determinism == CUDNN_DETERMINISTIC, (winograd_test),     \
+				(from)[i].memory                                                   \
+		}
 
 /* tuning NULL: ask the heuristics. The fastest first. *count: how many. */
 static cudnnStatus_t list_forward(const struct convolution *conv, const struct tuning *tuning,
@@ -30,12 +31,13 @@ static cudnnStatus_t list_forward(const struct convolution *conv, const struct t
 	int count = 0;
 	cudnnStatus_t rc =
 		tuning ? cudnnFindConvolutionForwardAlgorithmEx(
-			      cudnn, conv->x, tuning->x, conv->w, tuning->w, conv->descriptors[PASS_FORWARD],
-			      conv->y, tuning->y, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
-			      tuning->workspace_bytes)
-		    : cudnnGetConvolutionForwardAlgorithm_v7(cudnn, conv->x, conv->w,
-							     conv->descriptors[PASS_FORWARD], conv->y,
-							     ALGORITHMS_MAX, &count, perfs);
+				 cudnn, conv->x, tuning->x, conv->w, tuning->w,
+				 conv->descriptors[PASS_FORWARD], conv->y, tuning->y,
+				 ALGORITHMS_MAX, &count, perfs, tuning->workspace,
+				 tuning->workspace_bytes)
+		       : cudnnGetConvolutionForwardAlgorithm_v7(
+				 cudnn, conv->x, conv->w, conv->descriptors[PASS_FORWARD], conv->y,
+				 ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs, perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD ||
 				  perfs[i].algo == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED);
@@ -51,12 +53,12 @@ static cudnnStatus_t list_input(const struct convolution *conv, const struct tun
 	int count = 0;
 	cudnnStatus_t rc =
 		tuning ? cudnnFindConvolutionBackwardDataAlgorithmEx(
-			      cudnn, conv->w, tuning->w, conv->y, tuning->y, conv->descriptors[PASS_INPUT],
-			      conv->x, tuning->x, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
-			      tuning->workspace_bytes)
-		    : cudnnGetConvolutionBackwardDataAlgorithm_v7(cudnn, conv->w, conv->y,
-								  conv->descriptors[PASS_INPUT], conv->x,
-								  ALGORITHMS_MAX, &count, perfs);
+				 cudnn, conv->w, tuning->w, conv->y, tuning->y,
+				 conv->descriptors[PASS_INPUT], conv->x, tuning->x, ALGORITHMS_MAX,
+				 &count, perfs, tuning->workspace, tuning->workspace_bytes)
+		       : cudnnGetConvolutionBackwardDataAlgorithm_v7(
+				 cudnn, conv->w, conv->y, conv->descriptors[PASS_INPUT], conv->x,
+				 ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD ||
@@ -73,12 +75,13 @@ static cudnnStatus_t list_weights(const struct convolution *conv, const struct t
 	int count = 0;
 	cudnnStatus_t rc =
 		tuning ? cudnnFindConvolutionBackwardFilterAlgorithmEx(
-			      cudnn, conv->x, tuning->x, conv->y, tuning->y, conv->descriptors[PASS_WEIGHTS],
-			      conv->w, tuning->w, ALGORITHMS_MAX, &count, perfs, tuning->workspace,
-			      tuning->workspace_bytes)
-		    : cudnnGetConvolutionBackwardFilterAlgorithm_v7(
-			      cudnn, conv->x, conv->y, conv->descriptors[PASS_WEIGHTS], conv->w,
-			      ALGORITHMS_MAX, &count, perfs);
+				 cudnn, conv->x, tuning->x, conv->y, tuning->y,
+				 conv->descriptors[PASS_WEIGHTS], conv->w, tuning->w,
+				 ALGORITHMS_MAX, &count, perfs, tuning->workspace,
+				 tuning->workspace_bytes)
+		       : cudnnGetConvolutionBackwardFilterAlgorithm_v7(
+				 cudnn, conv->x, conv->y, conv->descriptors[PASS_WEIGHTS], conv->w,
+				 ALGORITHMS_MAX, &count, perfs);
 
 	COPY_PERFS(perfs,
 		   perfs[i].algo == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD ||
@@ -87,8 +90,8 @@ static cudnnStatus_t list_weights(const struct convolution *conv, const struct t
 	return rc;
 }
 
-static cudnnStatus_t list(const struct convolution *conv, enum pass pass, const struct tuning *tuning,
-			  struct perf *out, int *count)
+static cudnnStatus_t list(const struct convolution *conv, enum pass pass,
+			  const struct tuning *tuning, struct perf *out, int *count)
 {
 	if (pass == PASS_FORWARD)
 		return list_forward(conv, tuning, out, count);
@@ -124,7 +127,7 @@ bool algorithm_apply(struct convolution *conv, enum pass pass, int algorithm, in
 }
 
 bool algorithm_find_best(struct convolution *conv, enum pass pass, const struct tuning *tuning,
-		    int *math_type)
+			 int *math_type)
 {
 	const struct layer_rules *rules = &conv->rules;
 	struct perf perfs[ALGORITHMS_MAX];
@@ -140,7 +143,7 @@ bool algorithm_find_best(struct convolution *conv, enum pass pass, const struct 
 			continue;
 		/* cuDNN may answer for its default mathematics too, which in float32 is TF32. */
 		*math_type = rules->number == NUMBER_F32 && !rules->tf32 ? CUDNN_FMA_MATH
-									   : perf->math_type;
+									 : perf->math_type;
 		if (algorithm_apply(conv, pass, perf->algorithm, *math_type))
 			return true;
 	}

@@ -22,7 +22,8 @@
 
 static struct kernel_config config_of(const struct convolution *conv, const struct tuning *tuning)
 {
-	return (struct kernel_config){tuning->stream, conv->rules.number, conv->cuda->multiprocessors};
+	return (struct kernel_config){tuning->stream, conv->rules.number,
+				      conv->cuda->multiprocessors};
 }
 
 void tuning_end(const struct convolution *conv, struct tuning *tuning)
@@ -123,7 +124,8 @@ static struct conv_source source_of(const struct convolution *conv, const struct
 static bool fill_source(const struct convolution *conv, const struct tuning *tuning)
 {
 	const struct kernel_config config = config_of(conv, tuning);
-	const struct kernel_config floats = {tuning->stream, NUMBER_F32, conv->cuda->multiprocessors};
+	const struct kernel_config floats = {tuning->stream, NUMBER_F32,
+					     conv->cuda->multiprocessors};
 	const struct kernel_norm norm = norm_before(conv, tuning, false);
 
 	kernel_fill(&config, tuning->source, conv->x_bytes / number_size(conv->rules.number), 5);
@@ -197,7 +199,8 @@ none:
 
 /* ---- one pass ---- */
 
-/* Results, on the host: numbers of the tensor that the pass writes, and a batch norm's statistics. */
+/* Results, on the host: numbers of the tensor that the pass writes, and a batch norm's statistics.
+ */
 struct sample {
 	float *numbers;
 	size_t count;
@@ -227,9 +230,9 @@ static void *result(const struct benchmark *benchmark, size_t *bytes)
 	const struct convolution *conv = benchmark->conv;
 	const struct tuning *t = benchmark->tuning;
 
-	*bytes = writes_y(benchmark->pass)	 ? conv->y_bytes
+	*bytes = writes_y(benchmark->pass)    ? conv->y_bytes
 		 : writes_dw(benchmark->pass) ? conv->w_bytes
-					 : conv->x_bytes;
+					      : conv->x_bytes;
 	return writes_y(benchmark->pass) ? t->y : writes_dw(benchmark->pass) ? t->w : t->x;
 }
 
@@ -276,8 +279,8 @@ static int run_input(const struct benchmark *benchmark, bool engine)
 		norm = norm_before(benchmark->conv, t, engine);
 	}
 	rc = convolution_back_input(benchmark->conv, t->stream, t->w, t->y, t->x,
-				    benchmark->conv->rules.add_dx, engine && norm_too ? &source : NULL,
-				    t->workspace, NULL);
+				    benchmark->conv->rules.add_dx,
+				    engine && norm_too ? &source : NULL, t->workspace, NULL);
 	if (!rc && norm_too)
 		kernel_norm_back(&config, &norm);
 	return rc;
@@ -302,7 +305,8 @@ static int run_candidate(const struct benchmark *benchmark, int candidate)
 		if (fused_norm)
 			source = source_of(conv, t);
 		rc = convolution_back_weights(conv, t->stream, t->x, t->y, t->w, false,
-					      fused_norm && candidate ? &source : NULL, t->workspace, NULL);
+					      fused_norm && candidate ? &source : NULL,
+					      t->workspace, NULL);
 	}
 	conv->engines[benchmark->pass] = NULL;
 	return rc || cudaGetLastError() ? -1 : 0;
@@ -312,7 +316,8 @@ static bool benchmark_build(void *context, int candidate)
 {
 	const struct benchmark *benchmark = context;
 
-	return !candidate || engines_build(benchmark->engines, candidate - 1, benchmark->tuning->workspace_bytes);
+	return !candidate ||
+	       engines_build(benchmark->engines, candidate - 1, benchmark->tuning->workspace_bytes);
 }
 
 static void benchmark_drop(void *context, int candidate)
@@ -336,7 +341,8 @@ static double benchmark_time_ms(void *context, int candidate)
 			goto failed;
 	if (!cudaEventRecord(t->end, t->stream) && !cudaEventSynchronize(t->end) &&
 	    !cudaEventElapsedTime(&ms, t->begin, t->end))
-		return (double)ms / RUNS + fmax(candidate ? benchmark->handicap_ms : -benchmark->handicap_ms, 0);
+		return (double)ms / RUNS +
+		       fmax(candidate ? benchmark->handicap_ms : -benchmark->handicap_ms, 0);
 failed:
 	cudaGetLastError();
 	return -1;
@@ -356,8 +362,9 @@ static bool read_part(const struct benchmark *benchmark, const char *from, enum 
 		      size_t count, float *to)
 {
 	void *raw = malloc(count * number_size(number));
-	bool good = raw && !cudaMemcpyAsync(raw, from, count * number_size(number),
-					    cudaMemcpyDeviceToHost, benchmark->tuning->stream) &&
+	bool good = raw &&
+		    !cudaMemcpyAsync(raw, from, count * number_size(number), cudaMemcpyDeviceToHost,
+				     benchmark->tuning->stream) &&
 		    !cudaStreamSynchronize(benchmark->tuning->stream);
 
 	if (good)
@@ -366,7 +373,8 @@ static bool read_part(const struct benchmark *benchmark, const char *from, enum 
 	return good;
 }
 
-/* Behind the numbers of the result: the statistics or the gradients of the batch norm's parameters. */
+/* Behind the numbers of the result: the statistics or the gradients of the batch norm's parameters.
+ */
 static float *other_results(const struct benchmark *benchmark, size_t *count)
 {
 	const struct conv_shape *shape = &benchmark->conv->shape;
@@ -375,8 +383,9 @@ static float *other_results(const struct benchmark *benchmark, size_t *count)
 		*count = 2 * (size_t)shape->c;
 		return benchmark->tuning->source_norm + NORM_BACK * (size_t)shape->c;
 	}
-	*count = writes_y(benchmark->pass) && benchmark->pass != ENGINE_FORWARD ? 2 * (size_t)shape->outputs
-								       : 0;
+	*count = writes_y(benchmark->pass) && benchmark->pass != ENGINE_FORWARD
+			 ? 2 * (size_t)shape->outputs
+			 : 0;
 	return *count ? benchmark->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
 }
 
@@ -401,9 +410,12 @@ static bool take_sample(const struct benchmark *benchmark, int candidate, struct
 		kernel_fill(&config, at, count, 4);
 	else if (cudaMemsetAsync(at, 0xff, bytes, benchmark->tuning->stream)) /* NaNs */
 		return false;
-	return !run_candidate(benchmark, candidate) && read_part(benchmark, at, number, some, out->numbers) &&
-	       read_part(benchmark, at + (count - some) * size, number, some, out->numbers + some) &&
-	       (!more || read_part(benchmark, (char *)beside, NUMBER_F32, more, out->numbers + 2 * some));
+	return !run_candidate(benchmark, candidate) &&
+	       read_part(benchmark, at, number, some, out->numbers) &&
+	       read_part(benchmark, at + (count - some) * size, number, some,
+			 out->numbers + some) &&
+	       (!more ||
+		read_part(benchmark, (char *)beside, NUMBER_F32, more, out->numbers + 2 * some));
 }
 
 static bool is_close(const float *a, const float *b, size_t count, double bound)
@@ -471,24 +483,25 @@ static bool benchmark_is_correct(void *context, int candidate)
 	return good;
 }
 
-/* gain: an engine is taken whose time is below that of way 0 times this. times: of what is taken, and
- * of way 0. false: way 0 stays. */
+/* gain: an engine is taken whose time is below that of way 0 times this. times: of what is taken,
+ * and of way 0. false: way 0 stays. */
 static bool try_engines(struct convolution *conv, enum engine_pass pass, struct tuning *tuning,
 			double gain, double handicap_ms, double times[2])
 {
-	struct benchmark benchmark = {.conv = conv,
-			      .tuning = tuning,
-			      .pass = pass,
-			      .handicap_ms = handicap_ms,
-			      .engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
-						     pass == ENGINE_INPUT && conv->rules.add_dx)};
+	struct benchmark benchmark = {
+		.conv = conv,
+		.tuning = tuning,
+		.pass = pass,
+		.handicap_ms = handicap_ms,
+		.engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
+				       pass == ENGINE_INPUT && conv->rules.add_dx)};
 	const struct candidate_list candidates = {.context = &benchmark,
-					 .count = 1 + engines_count(benchmark.engines),
-					 .gain = gain,
-					 .build = benchmark_build,
-					 .time_ms = benchmark_time_ms,
-					 .is_correct = benchmark_is_correct,
-					 .drop = benchmark_drop};
+						  .count = 1 + engines_count(benchmark.engines),
+						  .gain = gain,
+						  .build = benchmark_build,
+						  .time_ms = benchmark_time_ms,
+						  .is_correct = benchmark_is_correct,
+						  .drop = benchmark_drop};
 	int candidate;
 
 	if (!benchmark.engines)
@@ -519,8 +532,8 @@ void choose_fused_norm(struct convolution *conv, struct tuning *tuning)
 
 	if (!try_engines(conv, ENGINE_NORM_WEIGHTS, tuning, HUGE_VAL, 0, weights))
 		return;
-	if (tuning_fill(conv, tuning) &&
-	    try_engines(conv, ENGINE_NORM_SUMS, tuning, CANDIDATE_GAIN, weights[0] - weights[1], forward))
+	if (tuning_fill(conv, tuning) && try_engines(conv, ENGINE_NORM_SUMS, tuning, CANDIDATE_GAIN,
+						     weights[0] - weights[1], forward))
 		return;
 	engines_free(conv->engines[ENGINE_NORM_WEIGHTS]);
 	conv->engines[ENGINE_NORM_WEIGHTS] = NULL;

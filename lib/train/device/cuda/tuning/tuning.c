@@ -29,7 +29,8 @@ static void make_key(const struct convolution *conv, char *key)
 	char room[32];
 
 	describe_workspace(conv->cuda, room, sizeof room);
-	snprintf(key, TUNING_CACHE_KEY_BYTES, "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d%s",
+	snprintf(key, TUNING_CACHE_KEY_BYTES,
+		 "conv nhwc %s%s%s %dx%dx%dx%d o%d k%d s%d p%d%s%s%s%s%s sm%d%d%s",
 		 types[rules->number], rules->tf32 ? " tf32" : "", rules->direct ? " direct" : "",
 		 s->n, s->c, s->h, s->w, s->outputs, s->kernel, s->stride, s->pad,
 		 rules->train ? " train" : "", rules->dx ? " dx" : "", rules->add_dx ? " add" : "",
@@ -57,7 +58,7 @@ static bool is_wanted(const struct convolution *conv, enum engine_pass pass)
 }
 
 static bool use_engine(struct convolution *conv, const char *key, enum engine_pass pass, int index,
-			int name)
+		       int name)
 {
 	struct engines *engines;
 
@@ -89,8 +90,8 @@ static void drop_engines(struct convolution *conv)
 	}
 }
 
-/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [CONV_ENGINES] engine or -1, [CONV_ENGINES]
- * those engines' names. */
+/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [CONV_ENGINES] engine or -1,
+ * [CONV_ENGINES] those engines' names. */
 static bool take_cached(struct convolution *conv, const char *key)
 {
 	int numbers[TUNING_CACHE_NUMBERS];
@@ -99,11 +100,11 @@ static bool take_cached(struct convolution *conv, const char *key)
 	for (int i = 0; good && i < PASSES; i++)
 		if (conv->used[i])
 			good = algorithm_apply(conv, (enum pass)i, numbers[2 * i],
-					      numbers[2 * i + 1]);
+					       numbers[2 * i + 1]);
 	for (int i = 0; good && i < CONV_ENGINES; i++)
 		if (is_wanted(conv, (enum engine_pass)i))
 			good = use_engine(conv, key, (enum engine_pass)i, numbers[2 * PASSES + i],
-					   numbers[2 * PASSES + CONV_ENGINES + i]);
+					  numbers[2 * PASSES + CONV_ENGINES + i]);
 	if (!good)
 		drop_engines(conv);
 	return good;
@@ -113,7 +114,7 @@ static bool take_cached(struct convolution *conv, const char *key)
 static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *active)
 {
 	bool fused_norm = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
-		       pass == ENGINE_INPUT_NORM;
+			  pass == ENGINE_INPUT_NORM;
 
 	/* The search has written where it likes: memory is filled anew. */
 	if (!is_wanted(conv, pass) || (fused_norm && !active->source) || !tuning_fill(conv, active))
@@ -158,7 +159,8 @@ int convolution_choose(struct convolution *conv, struct error *err)
 			engines_share(conv->engines[i], key, conv->engine[i]);
 		numbers[2 * PASSES + i] = conv->engines[i] ? conv->engine[i] : -1;
 		numbers[2 * PASSES + CONV_ENGINES + i] =
-			conv->engines[i] ? engines_global_index(conv->engines[i], conv->engine[i]) : -1;
+			conv->engines[i] ? engines_global_index(conv->engines[i], conv->engine[i])
+					 : -1;
 	}
 	if (active) {
 		bool whole = active->workspace_bytes == conv->cuda->workspace_limit &&
