@@ -1,81 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NVML, loaded when it is there: UUIDs, MIG devices, memory, health, and which GPUs this
- * container may use. The few declarations below are NVML's stable ABI (its versioned names); no
- * GPU context is made. */
+/* Complete the GPUs with what NVML knows: UUIDs, MIG devices, memory, health, and which of them
+ * this container may use. */
 #include "inventory/sys.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/symbols.h"
+#include "base/nvml.h"
 
-#define NVML_SUCCESS 0
-#define NVML_INVALID_ARGUMENT 2
-#define NVML_NO_PERMISSION 4
-#define NVML_NOT_FOUND 6
-#define NVML_GPU_IS_LOST 15
-#define NVML_RESET_REQUIRED 16
 #define UUID_SIZE 96
 #define MIG_MAX 64
-
-struct nvml_pci { /* nvmlPciInfo_t, version 3 */
-	char legacy[16];
-	unsigned domain, bus, device, device_and_vendor, subsystem;
-	char bus_id[32];
-};
-
-struct nvml_memory { /* nvmlMemory_t */
-	unsigned long long total, free, used;
-};
-
-typedef struct nvml_device *nvml_handle;
-
-struct nvml {
-	void *library;
-	int (*init)(void);
-	int (*shutdown)(void);
-	const char *(*error_string)(int);
-	int (*count)(unsigned *);
-	int (*by_index)(unsigned, nvml_handle *);
-	int (*by_address)(const char *, nvml_handle *);
-	int (*pci_info)(nvml_handle, struct nvml_pci *);
-	int (*uuid)(nvml_handle, char *, unsigned);
-	int (*name)(nvml_handle, char *, unsigned);
-	int (*memory)(nvml_handle, struct nvml_memory *);
-	/* From here on NULL in older drivers. */
-	int (*mig_mode)(nvml_handle, unsigned *, unsigned *);
-	int (*mig_max)(nvml_handle, unsigned *);
-	int (*mig_by_index)(nvml_handle, unsigned, nvml_handle *);
-	int (*gpu_instance)(nvml_handle, unsigned *);
-	int (*compute_instance)(nvml_handle, unsigned *);
-	int (*remapped_rows)(nvml_handle, unsigned *, unsigned *, unsigned *, unsigned *);
-};
-
-static bool load_symbols(struct nvml *nvml)
-{
-	const struct symbol symbols[] = {
-		{"nvmlInit_v2", &nvml->init, true},
-		{"nvmlShutdown", &nvml->shutdown, true},
-		{"nvmlErrorString", &nvml->error_string, true},
-		{"nvmlDeviceGetCount_v2", &nvml->count, true},
-		{"nvmlDeviceGetHandleByIndex_v2", &nvml->by_index, true},
-		{"nvmlDeviceGetHandleByPciBusId_v2", &nvml->by_address, true},
-		{"nvmlDeviceGetPciInfo_v3", &nvml->pci_info, true},
-		{"nvmlDeviceGetUUID", &nvml->uuid, true},
-		{"nvmlDeviceGetName", &nvml->name, true},
-		{"nvmlDeviceGetMemoryInfo", &nvml->memory, true},
-		{"nvmlDeviceGetMigMode", &nvml->mig_mode, false},
-		{"nvmlDeviceGetMaxMigDeviceCount", &nvml->mig_max, false},
-		{"nvmlDeviceGetMigDeviceHandleByIndex", &nvml->mig_by_index, false},
-		{"nvmlDeviceGetGpuInstanceId", &nvml->gpu_instance, false},
-		{"nvmlDeviceGetComputeInstanceId", &nvml->compute_instance, false},
-		{"nvmlDeviceGetRemappedRows", &nvml->remapped_rows, false},
-	};
-
-	return !symbols_find(nvml->library, symbols, sizeof symbols / sizeof *symbols);
-}
 
 static char *copy(const char *text)
 {
@@ -104,41 +39,43 @@ static bool check_health(const struct nvml *nvml, struct inventory_gpu *gpu, int
 	return result == NVML_SUCCESS;
 }
 
-static void read_health(const struct nvml *nvml, nvml_handle handle, struct inventory_gpu *gpu)
+static void read_health(const struct nvml *nvml, struct nvml_device *device,
+			struct inventory_gpu *gpu)
 {
 	unsigned corrected, uncorrected, pending = 0, failed = 0;
 
 	if (!nvml->remapped_rows ||
 	    !check_health(nvml, gpu,
-			  nvml->remapped_rows(handle, &corrected, &uncorrected, &pending, &failed)))
+			  nvml->remapped_rows(device, &corrected, &uncorrected, &pending, &failed)))
 		return;
 	if (failed)
 		set_fault(gpu, "NVML: row remapping failed, its memory is worn; it has to be "
 			       "replaced");
 }
 
-/* What NVML tells of the device behind handle, which is gpu or a MIG device of it. */
-static void read_device(const struct nvml *nvml, nvml_handle handle, struct inventory_gpu *gpu)
+/* Read what NVML knows of device, which is gpu or a MIG device of it. */
+static void read_device(const struct nvml *nvml, struct nvml_device *device,
+			struct inventory_gpu *gpu)
 {
 	char text[UUID_SIZE] = "";
 	struct nvml_memory memory;
 
-	if (check_health(nvml, gpu, nvml->uuid(handle, text, sizeof text))) {
+	if (check_health(nvml, gpu, nvml->uuid(device, text, sizeof text))) {
 		text[sizeof text - 1] = '\0';
 		free(gpu->uuid);
 		gpu->uuid = copy(text);
 	}
-	if (check_health(nvml, gpu, nvml->name(handle, text, sizeof text))) {
+	if (check_health(nvml, gpu, nvml->name(device, text, sizeof text))) {
 		text[sizeof text - 1] = '\0';
 		free(gpu->name);
 		gpu->name = copy(text);
 	}
-	if (check_health(nvml, gpu, nvml->memory(handle, &memory)) && memory.total < INT64_MAX)
+	if (check_health(nvml, gpu, nvml->memory(device, &memory)) && memory.total < INT64_MAX)
 		gpu->memory_bytes = (int64_t)memory.total;
 }
 
 /* "MIG-GPU-uuid/gi/ci", which older lists name a MIG device by. */
-static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *parent)
+static char *mig_name(const struct nvml *nvml, struct nvml_device *mig, const char *parent)
 {
 	unsigned gi, ci;
 	char *name = NULL;
@@ -151,24 +88,24 @@ static char *mig_name(const struct nvml *nvml, nvml_handle mig, const char *pare
 }
 
 /* With MIG on, gpus[at] becomes its MIG devices, an entry each. */
-static int read_mig(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle,
-		    size_t at, struct error *err)
+static int read_mig(struct discovery *discovery, const struct nvml *nvml,
+		    struct nvml_device *device, size_t at, struct error *err)
 {
 	struct inventory *inventory = discovery->inventory;
 	unsigned current = 0, pending, max = 0;
 	int found = 0, rc = 0;
 
 	if (!nvml->mig_mode || !nvml->mig_max || !nvml->mig_by_index ||
-	    nvml->mig_mode(handle, &current, &pending) != NVML_SUCCESS || !current ||
-	    nvml->mig_max(handle, &max) != NVML_SUCCESS)
+	    nvml->mig_mode(device, &current, &pending) != NVML_SUCCESS || !current ||
+	    nvml->mig_max(device, &max) != NVML_SUCCESS)
 		return 0;
 
 	char *parent = copy(inventory->gpus[at].uuid);
 
 	for (unsigned i = 0; !rc && i < max && i < MIG_MAX; i++) {
-		nvml_handle mig;
+		struct nvml_device *mig;
 
-		if (nvml->mig_by_index(handle, i, &mig) != NVML_SUCCESS)
+		if (nvml->mig_by_index(device, i, &mig) != NVML_SUCCESS)
 			continue; /* indices may have holes */
 		if (found)
 			rc = gpu_add_partition(discovery, at++, err);
@@ -229,13 +166,13 @@ static int find_or_add(struct discovery *discovery, struct pci_id id, const stru
 	return gpu->os_devices ? 0 : error_memory(err, "the GPUs");
 }
 
-static int read_gpu(struct discovery *discovery, const struct nvml *nvml, nvml_handle handle,
-		    struct error *err)
+static int read_gpu(struct discovery *discovery, const struct nvml *nvml,
+		    struct nvml_device *device, struct error *err)
 {
 	struct nvml_pci info = {0};
 	struct pci_id id;
 	size_t at;
-	int result = nvml->pci_info(handle, &info);
+	int result = nvml->pci_info(device, &info);
 
 	info.bus_id[sizeof info.bus_id - 1] = '\0';
 	if (result != NVML_SUCCESS || pci_parse(info.bus_id, &id) != 0) {
@@ -252,9 +189,9 @@ static int read_gpu(struct discovery *discovery, const struct nvml *nvml, nvml_h
 	struct inventory_gpu *gpu = &discovery->inventory->gpus[at];
 
 	gpu->allowed = true;
-	read_device(nvml, handle, gpu);
-	read_health(nvml, handle, gpu);
-	return read_mig(discovery, nvml, handle, at, err);
+	read_device(nvml, device, gpu);
+	read_health(nvml, device, gpu);
+	return read_mig(discovery, nvml, device, at, err);
 }
 
 static void disallow_unseen(struct inventory *inventory)
@@ -270,13 +207,13 @@ static void diagnose_unseen(const struct nvml *nvml, struct inventory *inventory
 {
 	for (size_t i = 0; i < inventory->gpu_count; i++) {
 		struct inventory_gpu *gpu = &inventory->gpus[i];
-		nvml_handle handle;
+		struct nvml_device *device;
 		char text[256];
 
 		if (gpu->vendor != 0x10de || gpu->allowed)
 			continue;
 
-		int result = nvml->by_address(gpu->pci, &handle);
+		int result = nvml->by_address(gpu->pci, &device);
 
 		if (result == NVML_SUCCESS || result == NVML_INVALID_ARGUMENT ||
 		    result == NVML_NO_PERMISSION || result == NVML_NOT_FOUND)
@@ -301,10 +238,10 @@ static int read_all(struct discovery *discovery, const struct nvml *nvml, struct
 	}
 	disallow_unseen(discovery->inventory);
 	for (unsigned i = 0; !rc && i < count; i++) {
-		nvml_handle handle;
+		struct nvml_device *device;
 
-		if (nvml->by_index(i, &handle) == NVML_SUCCESS)
-			rc = read_gpu(discovery, nvml, handle, err);
+		if (nvml->by_index(i, &device) == NVML_SUCCESS)
+			rc = read_gpu(discovery, nvml, device, err);
 	}
 	diagnose_unseen(nvml, discovery->inventory);
 	return rc;
@@ -321,33 +258,22 @@ static bool has_nvidia(const struct inventory *inventory)
 int nvml_read(struct discovery *discovery, struct error *err)
 {
 	const char *name = discovery->source->nvml_library;
-	struct nvml nvml = {0};
-	int rc = 0;
+	struct nvml nvml;
+	struct error why = {0};
 
 	if (name && !*name)
 		return 0;
-	nvml.library = dlopen(name ? name : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!nvml.library || !load_symbols(&nvml)) {
-		if (has_nvidia(discovery->inventory))
-			inventory_note(discovery->inventory,
-				       "%s: %s; UUIDs, MIG and health of the GPUs are unknown",
-				       name ? name : "libnvidia-ml.so.1",
-				       nvml.library ? "too old" : "not found");
-		goto out;
-	}
 
-	int result = nvml.init();
+	int rc = nvml_open(name, &nvml, &why);
 
-	if (result != NVML_SUCCESS) {
+	if (rc == -ERR_UNAVAILABLE && has_nvidia(discovery->inventory))
 		inventory_note(discovery->inventory,
-			       "NVML does not start: %s; is the driver loaded?",
-			       nvml.error_string(result));
-		goto out;
-	}
+			       "%s; UUIDs, MIG and health of the GPUs are unknown", why.text);
+	else if (rc && rc != -ERR_UNAVAILABLE)
+		inventory_note(discovery->inventory, "%s", why.text);
+	if (rc)
+		return 0;
 	rc = read_all(discovery, &nvml, err);
-	nvml.shutdown();
-out:
-	if (nvml.library)
-		dlclose(nvml.library);
+	nvml_close(&nvml);
 	return rc;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs that report errors or that other programs hold. NVML by dlopen, as in lib/inventory; no
- * context is made. What the card says of faults is taken from there. */
-#include <dlfcn.h>
+/* GPUs that report errors or that other programs hold, according to NVML. Faults come from the
+ * node's inventory. */
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,55 +9,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/symbols.h"
+#include "base/nvml.h"
 #include "check/check_internal.h"
-
-#define NVML_SUCCESS 0
-#define NVML_INSUFFICIENT_SIZE 7
-#define NVML_UNCORRECTED 1 /* nvmlMemoryErrorType_t */
-#define NVML_VOLATILE 0	   /* nvmlEccCounterType_t: since the driver was loaded */
-#define PROCESSES_MAX 64
-
-struct nvml_process { /* nvmlProcessInfo_t since driver 510, of the _v3 call */
-	unsigned pid;
-	unsigned long long memory_bytes;
-	unsigned gpu_instance, compute_instance;
-};
-struct nvml_pci { /* nvmlPciInfo_t, version 3 */
-	char legacy[16];
-	unsigned domain, bus, device, device_and_vendor, subsystem;
-	char bus_id[32];
-};
-typedef struct nvml_device *nvml_handle;
-
-struct nvml {
-	int (*init)(void);
-	int (*shutdown)(void);
-	int (*count)(unsigned *);
-	int (*by_index)(unsigned, nvml_handle *);
-	int (*pci_info)(nvml_handle, struct nvml_pci *);
-	/* NULL in older drivers. */
-	int (*processes)(nvml_handle, unsigned *, struct nvml_process *);
-	int (*ecc)(nvml_handle, int, int, unsigned long long *);
-	int (*remapped)(nvml_handle, unsigned *, unsigned *, unsigned *, unsigned *);
-};
-
-static bool load(struct nvml *nvml)
-{
-	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	const struct symbol symbols[] = {
-		{"nvmlInit_v2", &nvml->init, true},
-		{"nvmlShutdown", &nvml->shutdown, true},
-		{"nvmlDeviceGetCount_v2", &nvml->count, true},
-		{"nvmlDeviceGetHandleByIndex_v2", &nvml->by_index, true},
-		{"nvmlDeviceGetPciInfo_v3", &nvml->pci_info, true},
-		{"nvmlDeviceGetComputeRunningProcesses_v3", &nvml->processes, false},
-		{"nvmlDeviceGetTotalEccErrors", &nvml->ecc, false},
-		{"nvmlDeviceGetRemappedRows", &nvml->remapped, false},
-	};
-
-	return library && !symbols_find(library, symbols, sizeof symbols / sizeof *symbols);
-}
 
 /* "pid 812 (python, user ada)"; a process of another container shows its number alone. */
 static json_t *process_text(const struct nvml_process *process)
@@ -75,8 +27,7 @@ static json_t *process_text(const struct nvml_process *process)
 		snprintf(user, sizeof user, ", user %.40s", entry.pw_name);
 	if (file_read(path, 256, &name, &size, NULL) == 0)
 		name[strcspn(name, "\n")] = '\0';
-	/* ~0: the driver does not tell. */
-	if (process->memory_bytes != ~0ULL)
+	if (process->memory_bytes != NVML_MEMORY_UNKNOWN)
 		snprintf(memory, sizeof memory, ", %llu MiB", process->memory_bytes >> 20);
 
 	json_t *text = json_sprintf("pid %u%s%.40s%s%s%s", process->pid, name ? " (" : "",
@@ -85,16 +36,16 @@ static json_t *process_text(const struct nvml_process *process)
 	return text ? text : json_sprintf("pid %u", process->pid);
 }
 
-static json_t *processes(const struct nvml *nvml, nvml_handle handle)
+static json_t *processes(const struct nvml *nvml, struct nvml_device *device)
 {
-	struct nvml_process list[PROCESSES_MAX];
-	unsigned count = PROCESSES_MAX;
+	struct nvml_process list[NVML_PROCESSES_MAX];
+	unsigned count = NVML_PROCESSES_MAX;
 	json_t *out = json_array();
-	int rc = nvml->processes ? nvml->processes(handle, &count, list) : -1;
+	int result = nvml->processes ? nvml->processes(device, &count, list) : -1;
 
-	if (rc == NVML_INSUFFICIENT_SIZE)
+	if (result == NVML_INSUFFICIENT_SIZE)
 		json_array_append_new(out, json_sprintf("%u processes", count));
-	for (unsigned i = 0; rc == NVML_SUCCESS && i < count && i < PROCESSES_MAX; i++)
+	for (unsigned i = 0; result == NVML_SUCCESS && i < count && i < NVML_PROCESSES_MAX; i++)
 		json_array_append_new(out, process_text(&list[i]));
 	return out;
 }
@@ -102,30 +53,32 @@ static json_t *processes(const struct nvml *nvml, nvml_handle handle)
 static json_t *inspect_gpu(const struct nvml *nvml, unsigned index)
 {
 	struct nvml_pci pci = {0};
-	nvml_handle handle;
+	struct nvml_device *device;
 	unsigned long long errors = 0;
 	unsigned corrected, uncorrected, pending = 0, failed = 0;
 
-	if (nvml->by_index(index, &handle) || nvml->pci_info(handle, &pci))
+	if (nvml->by_index(index, &device) || nvml->pci_info(device, &pci))
 		return NULL;
 	pci.bus_id[sizeof pci.bus_id - 1] = '\0';
-	if (!nvml->ecc || nvml->ecc(handle, NVML_UNCORRECTED, NVML_VOLATILE, &errors))
+	if (!nvml->ecc_errors ||
+	    nvml->ecc_errors(device, NVML_ECC_UNCORRECTED, NVML_ECC_VOLATILE, &errors))
 		errors = 0;
-	if (!nvml->remapped || nvml->remapped(handle, &corrected, &uncorrected, &pending, &failed))
+	if (!nvml->remapped_rows ||
+	    nvml->remapped_rows(device, &corrected, &uncorrected, &pending, &failed))
 		pending = 0;
 	return json_pack("{s:o, s:o, s:I, s:b}", "pci", json_text(pci.bus_id), "processes",
-			 processes(nvml, handle), "ecc", (json_int_t)errors, "pending",
+			 processes(nvml, device), "ecc", (json_int_t)errors, "pending",
 			 pending != 0);
 }
 
 json_t *probe_gpus_collect(const struct prober *prober)
 {
-	struct nvml nvml = {0};
+	struct nvml nvml;
 	json_t *list = json_array();
 	unsigned count = 0;
 
 	(void)prober;
-	if (load(&nvml) && nvml.init() == NVML_SUCCESS) {
+	if (!nvml_open(NULL, &nvml, NULL)) {
 		if (nvml.count(&count))
 			count = 0;
 		for (unsigned i = 0; i < count; i++) {
@@ -134,7 +87,7 @@ json_t *probe_gpus_collect(const struct prober *prober)
 			if (gpu)
 				json_array_append_new(list, gpu);
 		}
-		nvml.shutdown();
+		nvml_close(&nvml);
 	}
 	return json_pack("{s:o}", "gpus", list);
 }

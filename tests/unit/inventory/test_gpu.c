@@ -90,12 +90,21 @@ static void test_broken(void **state)
 	load("driver", FAKE_NVML, &inventory);
 	assert_int_equal(inventory.gpu_count, 3);
 	assert_true(inventory.gpus[2].allowed);
-	assert_non_null(strstr(inventory.notes[0], "Driver Not Loaded"));
+	assert_string_equal(inventory.notes[0], "NVML does not start: Driver Not Loaded; is the "
+						"driver loaded?");
 	inventory_free(&inventory);
 
 	load(NULL, "libno-such-nvml.so", &inventory);
 	assert_true(inventory.gpus[0].allowed);
-	assert_non_null(strstr(inventory.notes[0], "not found"));
+	assert_string_equal(inventory.notes[0], "libno-such-nvml.so: not found; UUIDs, MIG and "
+						"health of the GPUs are unknown");
+	inventory_free(&inventory);
+
+	/* A library without NVML's functions. */
+	load(NULL, "libc.so.6", &inventory);
+	assert_true(inventory.gpus[0].allowed);
+	assert_string_equal(inventory.notes[0], "libc.so.6: too old; UUIDs, MIG and health of the "
+						"GPUs are unknown");
 	inventory_free(&inventory);
 }
 
