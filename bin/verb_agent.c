@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
-#include "agent/rank_proxy_channel.h"
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
@@ -20,11 +19,11 @@
 #define STDIN_MAX (1 << 20)
 #define STDIN_S 60
 
-enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH, AGENT_RANK_PROXY, AGENT_TASK };
+enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH };
 
 struct agent_options {
-	bool from_stdin, tmrsh, keep, task;
-	char **arguments; /* behind --tmrsh: HOST COMMAND..., behind --rank-proxy: the program */
+	bool from_stdin, tmrsh;
+	char **arguments; /* behind --tmrsh: HOST COMMAND... */
 	int argument_count;
 };
 
@@ -38,21 +37,8 @@ static const struct argp_option table[] = {
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
 	 "pbs_tmrsh and a shell",
 	 0},
-	{"rank-proxy", AGENT_RANK_PROXY, NULL, 0,
-	 "Be no agent, but keep a rank's place for its task of the scheduler's step, which runs "
-	 "the "
-	 "PROGRAM that follows",
-	 0},
-	{"task", AGENT_TASK, NULL, 0, "Be no agent, but that task", 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
-
-static void take_arguments(struct agent_options *options, struct argp_state *state)
-{
-	options->arguments = state->argv + state->next;
-	options->argument_count = state->argc - state->next;
-	state->next = state->argc;
-}
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
@@ -65,14 +51,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case AGENT_TMRSH:
 		options->tmrsh = true;
 		/* All that follows is the remote command: also what looks like an option. */
-		take_arguments(options, state);
-		return 0;
-	case AGENT_RANK_PROXY:
-		options->keep = true;
-		take_arguments(options, state);
-		return 0;
-	case AGENT_TASK:
-		options->task = true;
+		options->arguments = state->argv + state->next;
+		options->argument_count = state->argc - state->next;
+		state->next = state->argc;
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -131,21 +112,6 @@ static int run_tmrsh(const struct agent_options *options, const struct env *env,
 	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }
 
-static int run_in_task(const struct agent_options *options, const struct env *env)
-{
-	char **arguments = options->arguments;
-	struct error err;
-
-	if (options->task)
-		return slurm_task_run(env);
-	if (arguments[0] && !strcmp(arguments[0], "--"))
-		arguments++;
-	if (arguments[0])
-		return rank_proxy_run(env, arguments);
-	error_set(&err, ERR_USAGE, "--rank-proxy: expected PROGRAM");
-	return verb_fail(&err);
-}
-
 int verb_agent(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -172,11 +138,6 @@ int verb_agent(int argc, char **argv)
 		run_tmrsh(&options, env, &err);
 		env_free(env);
 		return verb_fail(&err);
-	}
-	if (!rc && (options.keep || options.task)) {
-		rc = run_in_task(&options, env);
-		env_free(env);
-		return rc;
 	}
 	if (!rc && options.from_stdin)
 		rc = read_stdin(env, &err);

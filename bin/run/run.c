@@ -18,7 +18,6 @@
 #include "explain/explain.h"
 #include "process/logs.h"
 #include "progress.h"
-#include "run/run_tasks.h"
 #include "verb.h"
 
 #define WARN_MS 120000 /* --warn-signal alone */
@@ -142,12 +141,6 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 
 		rc = attempts_check(&policy, &out->alloc, err);
 	}
-	if (!rc && options->max_restarts && out->launcher->start_tasks)
-		rc = error_set(
-			err, ERR_USAGE,
-			"--max-restarts: the launcher %s starts its ranks once; without --launcher "
-			"they are berth's to start again",
-			out->launcher->name);
 	return rc;
 }
 
@@ -173,9 +166,8 @@ void run_setup_free(struct run_setup *setup)
 struct console {
 	struct printer *printer;
 	enum log_level limit;
-	bool over;		 /* lines of progress go over each other */
-	bool dirty;		 /* the terminal's last line is one */
-	struct run_tasks *tasks; /* NULL: the agents start the ranks */
+	bool over;  /* lines of progress go over each other */
+	bool dirty; /* the terminal's last line is one */
 };
 
 static void end_progress(struct console *console)
@@ -223,14 +215,6 @@ static void on_note(void *context, enum log_level level, const char *text)
 	if (size > 0 && file_write_all(STDERR_FILENO, line,
 				       (size_t)size < sizeof line ? (size_t)size : sizeof line - 1))
 		return; /* nobody is left to be told */
-}
-
-static void on_planned(void *context, const struct plan *plan)
-{
-	struct console *console = context;
-
-	if (console->tasks)
-		run_tasks_planned(console->tasks, plan);
 }
 
 static bool is_full(void *context)
@@ -328,26 +312,16 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 					    : LOG_NOTE,
 		.over = progress,
 	};
-	struct run_tasks tasks = {0};
-	bool native = setup->launcher->start_tasks != NULL;
 	char problem[256];
 	int rc = printer_new(STDOUT_FILENO, STDERR_FILENO, options->label, &console.printer, err);
 
-	if (!rc && native) {
-		console.tasks = &tasks;
-		rc = run_tasks_prepare(&tasks, setup, argv, err);
-	}
-	if (rc) {
-		run_tasks_end(&tasks, NULL);
-		printer_free(console.printer, 0, problem, sizeof problem);
+	if (rc)
 		return rc;
-	}
 	struct job_sink sink = {
 		.context = &console,
 		.output = on_output,
 		.note = on_note,
 		.full = is_full,
-		.planned = on_planned,
 		.drained_fd = printer_drained_fd(console.printer),
 	};
 	struct job_request request = {
@@ -355,12 +329,11 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		.launcher = setup->launcher,
 		.env = setup->env,
 		.berth_path = setup->berth_path,
-		.argv = native ? tasks.argv : argv,
-		.driver = native ? &tasks.driver : NULL,
+		.argv = argv,
 		.cwd = setup->cwd,
 		.plan = options->shared.plan,
 		.log_dir = options->log_dir,
-		.pmix = native ? JOB_PMIX_OFF : options->pmix, /* theirs is the cluster's */
+		.pmix = options->pmix,
 		.port_hold = options->port_hold,
 		.pass_stdin = !isatty(STDIN_FILENO),
 		.node_timeout_ms = options->node_timeout_ms,
@@ -382,7 +355,6 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 			"--end-time does");
 	requeue_announce(setup->requeue, &console, on_note);
 	rc = attempts_run(&request, &policy, &sink, result, err);
-	run_tasks_end(&tasks, rc ? NULL : result);
 	end_progress(&console);
 	printer_free(console.printer, result->interrupted ? 2000 : -1, problem, sizeof problem);
 	if (!problem[0])

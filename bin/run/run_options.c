@@ -60,10 +60,9 @@ static const struct argp_option run_table[] = {
 	 "for programs that bind it without SO_REUSEADDR",
 	 11},
 	{"launcher", RUN_LAUNCHER, "NAME", 0,
-	 "How agents are started: fork (this machine), srun (a Slurm job), srun-ranks (likewise, "
-	 "with the ranks as Slurm's own tasks), prterun, mpirun, pals, tm (a PBS "
-	 "job), ssh, hand (berth run on each machine), loopback (pretended nodes here); default: "
-	 "what fits the allocation",
+	 "How agents are started: fork (this machine), srun (a Slurm job), prterun, mpirun, pals, "
+	 "tm (a PBS job), ssh, hand (berth run on each machine), loopback (pretended nodes here); "
+	 "default: what fits the allocation",
 	 11},
 	{"node-timeout", RUN_NODE_TIMEOUT, "TIME", 0,
 	 "A node is lost when its agent is silent that long (default 8s)", 11},

@@ -46,7 +46,6 @@ struct job_driver {
 	/* A node's agent, or its card, did not come in time; called before the job fails of it.
 	 * words: what the engine's tool has printed, "" when nothing. */
 	void (*missing)(void *context, size_t node, const char *output_tail);
-	bool no_input; /* it writes nothing: the ranks' standard input is as without a driver */
 };
 
 enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
@@ -96,8 +95,6 @@ struct job_sink {
 	 * drained_fd is readable and full says no. NULL: never. */
 	bool (*full)(void *context);
 	int drained_fd;
-	/* The plan is made (before anything starts); may be NULL. */
-	void (*planned)(void *context, const struct plan *plan);
 };
 
 /* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */

@@ -89,8 +89,7 @@ void job_check_world_size(struct job *job)
 	const struct job_request *request = job->request;
 	char path[4096];
 
-	if (request->pmix == JOB_PMIX_OFF && !request->launcher->start_tasks &&
-	    job->plan.world_size > 1 &&
+	if (request->pmix == JOB_PMIX_OFF && job->plan.world_size > 1 &&
 	    find(request->argv[0], request->env, path, sizeof path) == FOUND_PROGRAM &&
 	    executable_uses_open_mpi(path))
 		job_note(job, LOG_WARNING,

@@ -110,8 +110,6 @@ static int make_plan(struct job *job, struct error *err)
 	}
 	job_check_world_size(job);
 	job_check_logs(job);
-	if (job->sink->planned)
-		job->sink->planned(job->sink->context, &job->plan);
 	return 0;
 }
 
@@ -162,7 +160,7 @@ static int send_job(struct job *job, struct error *err)
 				 counts, "log_dir", log_dir_of_attempt(request), "pmix",
 				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
 				 request->pass_stdin && request->launcher->uses_socket_pair,
-				 "input", request->driver && !request->driver->no_input, "watch",
+				 "input", request->driver != NULL, "watch",
 				 request->want_heartbeats || request->hang_timeout_ms > 0,
 				 "stop_file", json_text(env_get(request->env, "BERTH_STOP_FILE")));
 

@@ -16,8 +16,8 @@
 
 /* The first that fits is taken: the most particular first. */
 static const struct launcher *const launchers[] = {
-	&launcher_fork,	  &launcher_hand, &launcher_srun, &launcher_srun_ranks, &launcher_prterun,
-	&launcher_mpirun, &launcher_pals, &launcher_tm,	  &launcher_ssh,	&launcher_loopback,
+	&launcher_fork, &launcher_hand, &launcher_srun, &launcher_prterun,  &launcher_mpirun,
+	&launcher_pals, &launcher_tm,	&launcher_ssh,	&launcher_loopback,
 };
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)

@@ -70,13 +70,6 @@ struct launcher_process {
 	int output_fd; /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
-/* Ranks that are tasks of the cluster's own step, beside the agents. */
-struct launcher_rank_counts {
-	const int
-		*counts; /* [nodes of the allocation]: ranks on each, in order; their sum is > 0 */
-	bool pmix;	 /* they shall be clients of the cluster's PMIx server */
-};
-
 struct launcher {
 	const char *name;
 	const char *summary;
@@ -97,17 +90,10 @@ struct launcher {
 		     struct error *err);
 	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
 	char *(*command_line)(const struct launcher_job *job);
-	/* Engines whose ranks are the cluster's own tasks: start all of them, each as
-	 * `berth agent --task` (see agent/rank_proxy_channel.h), by one tool. Returns when it is on
-	 * its way. -ERR_UNAVAILABLE: the tool is missing, or cannot do it here. NULL: the agents
-	 * start the ranks. */
-	int (*start_tasks)(const struct launcher_job *job, const struct launcher_rank_counts *tasks,
-			   struct launcher_process *process, struct error *err);
 };
 
-extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_srun_ranks,
-	launcher_prterun, launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh,
-	launcher_loopback;
+extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_prterun,
+	launcher_mpirun, launcher_pals, launcher_tm, launcher_ssh, launcher_loopback;
 
 /* By name, or the first that fits when name is NULL. -ERR_USAGE lists the names;
  * -ERR_UNAVAILABLE: none fits the allocation. */

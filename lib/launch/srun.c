@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "launch/launcher.h"
-#include "launch/srun.h"
 
 /* Starts the agent where it can run: $0 is berth, $1 the machine it is built for. */
 static const char probe[] =
@@ -32,7 +31,7 @@ static const char probe[] =
 	"[ -x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; "
 	"exec \"$0\" agent";
 
-bool srun_fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct alloc *alloc, const struct env *env)
 {
 	(void)env;
 	return !strcmp(alloc->source, "slurm");
@@ -66,7 +65,7 @@ static bool is_srun_option(const char *name)
 	return false;
 }
 
-void srun_drop_variables(struct env *env)
+static void drop_variables(struct env *env)
 {
 	for (size_t i = 0; i < env_count(env);) {
 		char name[256];
@@ -84,7 +83,7 @@ static struct env *environment(const struct launcher_job *job)
 	struct env *env = launcher_all_agents_env(job, "SLURMD_NODENAME");
 
 	if (env)
-		srun_drop_variables(env);
+		drop_variables(env);
 	return env;
 }
 
@@ -192,15 +191,15 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 	return 0;
 }
 
-int srun_start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-	       struct error *err)
+static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
+		 struct error *err)
 {
 	size_t nodes = job->alloc->node_count, started = 0;
 	struct launcher_process *processes;
 	struct env *env;
 	int rc = 0;
 
-	if (!srun_fits(job->alloc, job->env)) /* srun would ask for a job of its own */
+	if (!fits(job->alloc, job->env)) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
 				 "the launcher srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
@@ -229,7 +228,7 @@ int srun_start(const struct launcher_job *job, struct launcher_process **out, si
 	return rc;
 }
 
-char *srun_command_line(const struct launcher_job *job)
+static char *command_line(const struct launcher_job *job)
 {
 	struct alloc part = part_of(job->alloc, 0);
 	struct command_line command_line = {.list = NULL};
@@ -246,15 +245,15 @@ char *srun_command_line(const struct launcher_job *job)
 	return one;
 }
 
-const char *const srun_request_variables[] = {"SLURM_JOB_ID",	     "SLURM_JOB_NODELIST",
+static const char *const request_variables[] = {"SLURM_JOB_ID",	     "SLURM_JOB_NODELIST",
 					      "SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
 					      "SLURM_GPUS_ON_NODE",  NULL};
 
 const struct launcher launcher_srun = {
 	.name = "srun",
-	.request_variables = srun_request_variables,
+	.request_variables = request_variables,
 	.summary = "the nodes of a Slurm job, a step with one task on each",
-	.fits = srun_fits,
-	.start = srun_start,
-	.command_line = srun_command_line,
+	.fits = fits,
+	.start = start,
+	.command_line = command_line,
 };

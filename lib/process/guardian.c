@@ -45,7 +45,9 @@ static int wait_for(pid_t agent, const sigset_t *set)
 	}
 }
 
-void guardian_exit_like(int status)
+/* End this process as the agent did: by its code or its signal (without a core file). status: as
+ * waitpid returned it. */
+static _Noreturn void exit_like(int status)
 {
 	struct rlimit none = {0, 0};
 	sigset_t one;
@@ -71,7 +73,7 @@ static _Noreturn void run_guardian(pid_t agent, const char *dir, const sigset_t 
 	if (waitpid(-1, NULL, WNOHANG | __WALL) >= 0 || errno != ECHILD)
 		supervise_kill_descendants(NULL, 0, LEFT_MS, NULL, 0);
 	tmpdir_remove(dir);
-	guardian_exit_like(status);
+	exit_like(status);
 }
 
 int guardian_fork(const char *dir, pid_t *guardian, struct error *err)

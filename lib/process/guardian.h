@@ -17,8 +17,4 @@
  * -ERR_UNAVAILABLE; the guardian never returns. */
 int guardian_fork(const char *dir, pid_t *guardian, struct error *err);
 
-/* End this process as another one did: by its code or its signal (without a core file). status: as
- * waitpid gave it. */
-_Noreturn void guardian_exit_like(int status);
-
 #endif

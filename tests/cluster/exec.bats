@@ -44,12 +44,44 @@ steps() { batch "$1" -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10; }
 	[ -n "${MPI_SUM-}" ] || skip "no MPI"
 	steps srun-mpi <<-'S'
 	unset BERTH_TOPOLOGY
-	# ring: by tree a barrier of Slurm 22.05 ends too early (lib/launch/srun_ranks.c).
+	# ring: the tree of Slurm 22.05's mpi/pmix ends a barrier too early (docs/decisions/0003-srun-ranks.md).
 	export PMIX_MCA_gds=hash OMPI_MCA_btl_tcp_if_include=10.9.0.0/24 SLURM_PMIX_FENCE=ring
 	srun --mpi=pmix "$BERTH" exec --master-addr none -- "$MPI_SUM"
 	S
 	[ "$status" = 0 ]
 	[ "$(grep -c '^MPI rank [0-3] of 4, sum 10,' <<<"$output")" = 4 ]
+}
+
+@test "srun: the program is Slurm's own task, with its PID, task prolog, PMIx and signals" {
+	[ -x "$BUILD/tests/cli/pmix-size" ] || skip "built without PMIx"
+	steps srun-task <<-'S'
+	unset BERTH_TOPOLOGY
+	printf '#!/bin/sh\necho export FROM_PROLOG=$SLURM_PROCID\n' >prolog
+	chmod +x prolog
+	srun --overcommit -n 8 --mpi=pmix --task-prolog="$PWD/prolog" "$BERTH" exec -- sh -c 'echo "task $RANK of $WORLD_SIZE is $SLURM_PROCID prolog $FROM_PROLOG PID $(($$ - SLURM_TASK_PID)) below $(cat /proc/$PPID/comm) in $PMIX_NAMESPACE"'
+	SLURM_PMIX_FENCE=ring srun --mpi=pmix "$BERTH" exec --master-addr none -- "$BUILD/tests/cli/pmix-size"
+	srun "$BERTH" exec --master-addr none -- sh -c 'exit $((RANK == 1 ? 3 : 0))'
+	S
+	[ "$status" = 3 ]
+	for rank in {0..7}; do
+		has "^task $rank of 8 is $rank prolog $rank PID 0 below slurmstepd in slurm.pmix.$job.0$"
+	done
+	[ "$(grep -c '^PMIx rank [0-3] of 4$' <<<"$output")" = 4 ]
+	has 'srun: error: n1: task 1: Exited with exit code 3'
+	submit srun-told -N2 -w n1,n2 --ntasks-per-node=1 <<-'S'
+	srun "$BERTH" exec -- python3 "$SOURCE/tests/cluster/told.py"
+	S
+	until_seen "$SHARE/srun-told.out" 'up 0'
+	until_seen "$SHARE/srun-told.out" 'up 1'
+	scancel --signal=USR1 "$job"
+	until_seen "$SHARE/srun-told.out" '1 was told'
+	until_seen "$SHARE/srun-told.out" '0 was told'
+	scancel --signal=TERM "$job"
+	finish srun-told
+	[ "$(grep -c '^[01] was told$' <<<"$output")" = 2 ]
+	has '^0 ends$'
+	has '^1 ends$'
+	nothing_left n1 n2
 }
 
 @test "torchrun on each node: its workers are the ranks, and train" {

@@ -63,6 +63,37 @@ teardown() {
 	has '^MPI rank 1 of 2, sum 3, before me 0$'
 }
 
+# conf NAME SED: a copy of the cluster's configuration for srun, changed; prints its name.
+conf() {
+	sed "$2" "$SLURM_CONF" >"$SHARE/$1.conf"
+	cp "$(dirname "$SLURM_CONF")"/{gres,cgroup}.conf "$SHARE/"
+	echo "$SHARE/$1.conf"
+}
+
+@test "an MPI program where Slurm starts everything under PMIx, and where it has none" {
+	[ -n "$MPI_SUM" ] || skip "no MPI"
+	export WITH WITHOUT
+	WITH=$(conf with s/MpiDefault=none/MpiDefault=pmix/)
+	mkdir -p "$SHARE/plugins"
+	ln -sf "$(dirname "$(find /usr/lib* -name mpi_none.so | head -1)")"/*.so "$SHARE/plugins/"
+	rm "$SHARE"/plugins/mpi_pmix*
+	WITHOUT=$(conf without "\$aPluginDir=$SHARE/plugins")
+	batch both -N2 <<-'S'
+	for conf in "$WITH" "$WITHOUT"; do
+		export SLURM_CONF=$conf
+		"$BERTH" run -q --ranks-per-node 1 -- sh -c 'echo "${SLURM_CONF##*/} $RANK in ${PMIX_NAMESPACE-none}"'
+		"$BERTH" run -q --ranks-per-node 2 -- "$MPI_SUM"
+		echo "code $?"
+	done
+	S
+	[ "$status" = 0 ]
+	# The agents are the ranks' PMIx servers, whatever Slurm has.
+	[ "$(grep -cE '^with(out)?\.conf [01] in ' <<<"$output")" = 4 ]
+	hasnt '^with.*in (none|slurm)'
+	[ "$(grep -c '^code 0$' <<<"$output")" = 2 ]
+	[ "$(grep -c '^MPI rank 3 of 4, sum 10' <<<"$output")" = 2 ]
+}
+
 @test "training over two nodes leaves the management NIC alone" {
 	[ -n "$MPI_SUM" ] || skip "no MPI"
 	slow=$(bytes n1 eth0) fast=$(bytes n1 hsn0)

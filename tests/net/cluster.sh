@@ -18,9 +18,7 @@ batch() { # NAME COMMAND
 	timeout 60 sbatch --wait -N2 -w n1,n2 --ntasks-per-node=2 --mem-per-cpu=10 -o "$share/$1.out" "$1.sh"
 	echo $? >"$NET/$1.code"; cat "$1.out"
 }
-for engine in srun srun-ranks; do
-	batch $engine "$BERTH run $launcher $engine --ranks-per-node 2 -- sh -c '$(say $engine)'"
-done
+batch srun "$BERTH run $launcher srun --ranks-per-node 2 -- sh -c '$(say srun)'"
 batch srun-gpus "$BERTH run $launcher srun -n 4 --gpus-visible own -- sh -c '$(say srun-gpus)'"
 batch srun-per-node "$BERTH run $launcher srun --per-node -- sh -c 'RANK=\$PET_NODE_RANK; $(say srun-per-node)'"
 batch exec-srun "srun $BERTH exec -- sh -c '$(say exec-srun)'"

@@ -43,6 +43,7 @@ import time
 PARTS = ['help', 'plan', 'scripts', 'keys', 'env', 'checkpoints', 'exits']
 SORTED = ['keys', 'env', 'exits']  # a rename changes the order of their lines
 TABLE = 'docs/decisions/0001-rename-table.tsv'
+DELETED = ['env/srun-ranks.*']  # recorded in the base; docs/decisions/0003 deleted this launcher
 TIMEOUT_S = 60
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -490,7 +491,7 @@ def records(folder, parts, table=None, leave=()):
             name, text = str(path.relative_to(folder)), path.read_text()
             if table:
                 name, text = f'{part}/' + table.apply(part, name[len(part) + 1:]), table.apply(part, text)
-            if any(fnmatch.fnmatch(name, pattern) for pattern in leave):
+            if any(fnmatch.fnmatch(name, pattern) for pattern in (*DELETED, *leave)):
                 continue
             lines = text.split('\n')
             out[name] = sorted(lines) if part in SORTED or part == 'checkpoints' else lines
