@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "train/device/cuda/kernels/element.h"
+
 struct cudnnContext {
 	cudaStream_t stream;
 };
@@ -19,6 +21,25 @@ enum number fake_number(cudnnDataType_t type)
 	return type == CUDNN_DATA_HALF	     ? NUMBER_F16
 	       : type == CUDNN_DATA_BFLOAT16 ? NUMBER_BF16
 					     : NUMBER_F32;
+}
+
+float fake_read(const void *at, size_t index, enum number number)
+{
+	if (number == NUMBER_F32)
+		return ((const float *)at)[index];
+	if (number == NUMBER_F16)
+		return f32_of_f16(((const struct f16 *)at)[index]);
+	return f32_of_bf16(((const struct bf16 *)at)[index]);
+}
+
+void fake_write(void *at, size_t index, enum number number, float value)
+{
+	if (number == NUMBER_F32)
+		((float *)at)[index] = value;
+	else if (number == NUMBER_F16)
+		((struct f16 *)at)[index] = f16_of_f32(value);
+	else
+		((struct bf16 *)at)[index] = bf16_of_f32(value);
 }
 
 static size_t size_of(enum number number)

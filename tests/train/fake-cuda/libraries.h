@@ -7,6 +7,8 @@
 
 #include <cudnn.h>
 
+#include "train/device/cuda/kernels/kernels.h"
+
 #define FAKE_WORKSPACE ((size_t)4096)
 #define FAKE_LEGACY_MS 1.0 /* of each convolution */
 
@@ -40,5 +42,7 @@ bool fake_fits(const fake_pass &p);
 void fake_convolve(const fake_pass &p, char out, const void *x, const void *w, const void *y,
 		   void *to, float beta);
 cudaStream_t fake_stream(cudnnHandle_t handle);
+float fake_read(const void *at, size_t index, enum number number);
+void fake_write(void *at, size_t index, enum number number, float value);
 
 #endif

@@ -50,7 +50,7 @@ static int queue_new(struct device *device, struct device_queue **out, struct er
 	struct queue *queue = calloc(1, sizeof *queue);
 	int rc = queue ? gpu->host->ops->queue_new(gpu->host, &queue->host, err) : -ERR_UNAVAILABLE;
 
-	if (rc || cudaStreamCreate(&queue->stream) != cudaSuccess)
+	if (rc || cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking) != cudaSuccess)
 		return -ERR_UNAVAILABLE;
 	queue->queue.device = device;
 	*out = &queue->queue;
@@ -68,15 +68,29 @@ static void queue_free(struct device_queue *queue)
 
 static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *err)
 {
-	cudaStreamSynchronize(pretend_gpu_stream(queue));
-	return 0;
+	return cudaStreamSynchronize(pretend_gpu_stream(queue)) == cudaSuccess
+		       ? 0
+		       : error_set(err, ERR_UNAVAILABLE, "waiting for the GPU");
 }
 
 static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
-		struct error *err)
+		enum cudaMemcpyKind kind, struct error *err)
 {
-	cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, pretend_gpu_stream(queue));
+	if (cudaMemcpyAsync(to, from, size_bytes, kind, pretend_gpu_stream(queue)) != cudaSuccess)
+		return error_set(err, ERR_UNAVAILABLE, "copying to or from the GPU");
 	return queue_wait(queue, 0, err);
+}
+
+static int copy_in(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		   struct error *err)
+{
+	return copy(queue, to, from, size_bytes, cudaMemcpyHostToDevice, err);
+}
+
+static int copy_out(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
+		    struct error *err)
+{
+	return copy(queue, to, from, size_bytes, cudaMemcpyDeviceToHost, err);
 }
 
 static bool supports(const struct device *device, const struct op_call *call)
@@ -103,8 +117,8 @@ static const struct device_ops pretend_ops = {
 	.queue_free = queue_free,
 	.queue_wait = queue_wait,
 	.queue_native = queue_native,
-	.copy_in = copy,
-	.copy_out = copy,
+	.copy_in = copy_in,
+	.copy_out = copy_out,
 	.supports = supports,
 	.run = run,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A device whose queue is a stream of the stand-in runtime and whose ops are cpu-reference's, each
+/* A device whose queue is a stream of the fake CUDA runtime and whose ops are cpu-reference's, each
  * done when all before it on the stream is. */
 #ifndef BERTH_TEST_PRETEND_GPU_H
 #define BERTH_TEST_PRETEND_GPU_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* comm-nccl.so as it is installed, between processes, on stand-ins for libnccl and the CUDA runtime
- * (stand-in/): what it does when all goes well, and what it says when something does not. What a
- * real NCCL does is not shown here: tests/gpu. */
+/* comm-nccl.so as it is installed, between processes, on a stand-in for libnccl (stand-in/) and the
+ * fake CUDA runtime (tests/support/fake-cuda): what it does when all goes well, and what it says
+ * when something does not. What a real NCCL does is not shown here: tests/gpu. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -145,7 +145,7 @@ static void rank_run(rank_role role, int number, int size, int port, const char 
 	set_number("LOCAL_RANK", number);
 	set_number("MASTER_PORT", port);
 	setenv("MASTER_ADDR", "127.0.0.1", 1);
-	set_number("STAND_IN_GPU", gpu);
+	set_number("FAKE_CUDA_GPU", gpu);
 	if (fault)
 		setenv("STAND_IN_NCCL", fault, 1);
 	role(&rank);
@@ -335,7 +335,9 @@ static void replay(struct rank *rank)
 						  ELEMENT_F32, COMM_SUM, &rank->err));
 	WANT(!rank->comm->ops->finish(rank->comm, rank->queue, &rank->err));
 	WANT(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
-	WANT(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+	WANT(cudaGraphInstantiate(&exec, graph, cudaGraphInstantiateFlagUseNodePriority) ==
+	     cudaSuccess);
+	cudaGraphDestroy(graph);
 	/* Further than the numbers on their way reach. */
 	for (int64_t step = 1; step <= 600; step++) {
 		float begin[2] = {(float)step, (float)(2 * step)}, end[2];

@@ -43,7 +43,7 @@ struct ncclComm {
 	bool threaded; /* a call's thread was not joined yet */
 };
 
-int stand_in_graphs(void); /* cudart.c */
+int fake_graphs(void); /* tests/support/fake-cuda */
 
 enum kind { REDUCE, BROADCAST, GATHER };
 
@@ -200,7 +200,7 @@ static void gone_on(struct ncclComm *comm, ncclResult_t result)
 
 static void no_graphs(struct ncclComm *comm)
 {
-	while (atomic_load(&comm->captured) && stand_in_graphs())
+	while (atomic_load(&comm->captured) && fake_graphs())
 		backoff();
 }
 
