@@ -3,36 +3,23 @@
 #ifndef BERTH_AGENT_INTERNAL_H
 #define BERTH_AGENT_INTERNAL_H
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 
+#include "agent/address_probe.h"
 #include "agent/agent.h"
+#include "agent/discovery.h"
+#include "agent/downlinks.h"
+#include "agent/signals.h"
+#include "agent/uplink.h"
 #include "base/bytes.h"
 #include "base/loop.h"
-#include "inventory/inventory.h"
-#include "overlay/connection.h"
 #include "overlay/gather.h"
-#include "overlay/listener.h"
 #include "overlay/messages.h"
 #include "pmix/server_process.h"
 #include "process/logs.h"
 #include "process/supervise.h"
 
 struct agent;
-
-/* Work beside the loop, so that beats go on while a driver takes its time. The loop hears of the
- * end through done (an eventfd). */
-struct agent_worker {
-	struct loop_source done; /* first: the callback's way back */
-	struct agent *agent;
-	const struct env *env;
-	pthread_t discovery_thread;
-	bool running; /* the thread was started and not joined yet */
-	struct inventory_source source;
-	struct inventory inventory;
-	struct error discovery_error;
-};
 
 /* What JOB and START said. */
 struct agent_job {
@@ -53,42 +40,19 @@ struct agent_job {
 struct agent {
 	struct agent_params params;
 	struct loop *loop;
-	struct loop_source signals;
-	struct agent_worker worker;
-	struct connection_owner uplink_owner, downlink_owner;
-	struct connection *uplink;	/* to the head or the parent */
-	struct connection *next_uplink; /* to the parent, being opened */
-	bool inventory_ready, welcomed, settled, inventory_sent;
-	bool disconnected; /* the connection up is over */
-	bool finished;	   /* leave the loop */
-	int exit_code;
-	struct error failure;	   /* why the connection ended, for the log */
-	int64_t heartbeat_sent_ms; /* when the last beat was sent */
+	char dir[128];
+	struct agent_uplink *uplink;
+	struct agent_downlinks *downlinks;
+	struct agent_signals *signals;
+	struct agent_discovery *discovery;
+	struct agent_probes *probes;
+	struct error failure; /* why the connection up ended, for the log */
+	bool welcomed, settled, inventory_sent;
+	int64_t heartbeat_sent_ms; /* when the last heartbeat was sent */
 	int64_t woke_ms;	   /* when the loop last came round */
 	pid_t guardian;
-	bool guardian_lost; /* the guardian was killed, and that is told */
-	struct {
-		int64_t ms;
-		bool passed_on;	      /* by the guardian */
-	} received[NSIG];	      /* when a signal last came */
-	pid_t launcher_pid;	      /* whose child the guardian is: Slurm's stepd */
-	int64_t step_signal_ms[NSIG]; /* when the launcher last signalled this process itself: so it
-				    did all of its step, the ranks too */
-	int64_t due_ms[NSIG]; /* when the head's signal goes to the ranks, unless they have it; 0:
-				 none */
-	char dir[128];
-	int port_fd, port; /* MASTER_PORT held here; -1 */
-
-	/* below */
-	size_t node_count, fanout;
-	struct listener *listener;
-	struct connection **downlinks;
-	size_t downlink_count;
-	bool *detached; /* [node_count]: stays the head's child */
-	bool downlinks_paused;
-
-	/* reach */
-	struct probe_round *probe_round;
+	bool guardian_lost; /* the guardian was killed, and that was reported */
+	int port_fd, port;  /* MASTER_PORT held here; -1 */
 
 	/* ranks */
 	uint32_t attempt;
@@ -119,40 +83,6 @@ struct agent {
 	struct fetch *fetches;	      /* our own questions, waiting for FETCHED */
 	struct local_answer *answers; /* of collectives that concern this node alone */
 };
-
-/* agent.c: to the head. text is consumed. */
-void agent_send(struct agent *agent, enum message_type type, uint64_t sequence, json_t *text,
-		const void *data, size_t size);
-/* The agent cannot do its part: FAILED to the head, which ends the attempt. */
-void agent_fail(struct agent *agent, const struct error *err);
-/* A signal for the ranks, from the head: once, also where the launcher sends it to them as well. */
-void agent_signal(struct agent *agent, int number);
-void agent_note(struct agent *agent, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-/* uplink.c: reach the head (blocks while it connects) and greet it. */
-int agent_uplink_open(struct agent *agent, struct error *err);
-/* The card goes up once the machine is known and this agent knows to whom. */
-void agent_uplink_send_inventory(struct agent *agent);
-/* Silence of what is above; slept: it was this process that did not run. */
-void agent_uplink_tick(struct agent *agent, int64_t now_ms, bool slept);
-
-/* downlinks.c */
-int agent_downlinks_listen(struct agent *agent, struct error *err);
-/* All nodes are there (TREE): these have the head as their parent after all. */
-int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct error *err);
-void agent_downlinks_forward(struct agent *agent,
-			     const struct wire_message *message); /* pass it on */
-void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept);
-void agent_downlinks_close(struct agent *agent, bool goodbye);
-/* Is node one whose messages reach the head through this agent (itself included)? */
-bool agent_downlinks_in_subtree(const struct agent *agent, size_t node);
-
-/* address_probe.c */
-int agent_probe_start(struct agent *agent, const json_t *question, struct error *err);
-void agent_probe_merge(struct agent *agent, const struct wire_message *message);
-void agent_probe_tick(struct agent *agent, int64_t now_ms);
-int64_t agent_probe_due_ms(const struct agent *agent); /* when tick wants to be called; -1 */
-void agent_probe_close(struct agent *agent);
 
 /* job_state.c: read JOB into agent->job. */
 int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,

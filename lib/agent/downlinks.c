@@ -1,86 +1,105 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/downlinks.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_internal.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "overlay/listener.h"
 #include "overlay/tree.h"
 
-/* Connections at the door at once beside the children that are expected. */
+/* Unauthenticated connections at once besides the children that are expected. */
 #define MAX_UNAUTHENTICATED 64
 
-static struct connection *find_downlink(const struct agent *agent, size_t node)
+struct agent_downlinks {
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	const struct agent_params *params;
+	bool (*merge)(void *context, const struct wire_message *message);
+	void *context; /* of merge */
+	size_t node_count, fanout;
+	bool *detached; /* [node_count]: remains the controller's child */
+	struct listener *listener;
+	struct connection_owner owner;
+	struct connection **connections; /* room for fanout */
+	size_t count;
+};
+
+static struct connection *find_downlink(const struct agent_downlinks *downlinks, size_t node)
 {
-	for (size_t i = 0; i < agent->downlink_count; i++)
-		if (agent->downlinks[i]->node_index == (long)node)
-			return agent->downlinks[i];
+	for (size_t i = 0; i < downlinks->count; i++)
+		if (downlinks->connections[i]->node_index == (long)node)
+			return downlinks->connections[i];
 	return NULL;
 }
 
-bool agent_downlinks_in_subtree(const struct agent *agent, size_t node)
+/* Do node's messages reach the controller through this agent (this node included)? */
+static bool in_subtree(const struct agent_downlinks *downlinks, size_t node)
 {
-	size_t self = agent->params.node_index;
+	size_t self = downlinks->params->node_index;
 	long at = (long)node;
 
-	/* Upwards from node: through a detached one the head is reached without this agent. */
+	/* Upwards from node: a detached one reaches the controller without this agent. */
 	while (at >= 0 && at != (long)self) {
-		if (agent->detached && agent->detached[at])
+		if (downlinks->detached && downlinks->detached[at])
 			return false;
-		at = tree_parent((size_t)at, agent->fanout);
+		at = tree_parent((size_t)at, downlinks->fanout);
 	}
 	return at == (long)self;
 }
 
 /* To the children through which it reaches its node, or to all. */
-void agent_downlinks_forward(struct agent *agent, const struct wire_message *message)
+void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wire_message *message)
 {
 	struct error err = {0};
 
 	if (message->node == WIRE_ALL) {
-		for (size_t i = 0; i < agent->downlink_count; i++)
-			connection_send(agent->downlinks[i], message, NULL);
+		for (size_t i = 0; i < downlinks->count; i++)
+			connection_send(downlinks->connections[i], message, NULL);
 		return;
 	}
-	if (message->node >= agent->node_count)
+	if (message->node >= downlinks->node_count)
 		return;
-	long next = tree_next_hop((long)agent->params.node_index, message->node, agent->fanout);
-	struct connection *connection = next < 0 ? NULL : find_downlink(agent, (size_t)next);
+	long next = tree_next_hop((long)downlinks->params->node_index, message->node,
+				  downlinks->fanout);
+	struct connection *connection = next < 0 ? NULL : find_downlink(downlinks, (size_t)next);
 
 	/* No child: it is lost, which the head has been told. */
 	if (connection && connection_send(connection, message, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
-static void report_lost(struct agent *agent, size_t node, const char *why)
+static void report_lost(struct agent_downlinks *downlinks, size_t node, const char *why)
 {
-	agent_send(agent, MESSAGE_LOST, 0,
-		   json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)), NULL,
-		   0);
+	agent_uplink_send(downlinks->uplink, MESSAGE_LOST, 0,
+			  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)),
+			  NULL, 0);
 }
 
-static void remove_downlink(struct agent *agent, struct connection *connection)
+static void remove_downlink(struct agent_downlinks *downlinks, struct connection *connection)
 {
-	for (size_t i = 0; i < agent->downlink_count; i++)
-		if (agent->downlinks[i] == connection)
-			agent->downlinks[i] = agent->downlinks[--agent->downlink_count];
+	for (size_t i = 0; i < downlinks->count; i++)
+		if (downlinks->connections[i] == connection)
+			downlinks->connections[i] = downlinks->connections[--downlinks->count];
 }
 
-static void handle_hello(struct agent *agent, struct connection *connection,
+static void handle_hello(struct agent_downlinks *downlinks, struct connection *connection,
 			 const struct wire_message *message)
 {
 	size_t node = message->node;
 
 	/* One connection a child: a second one is no friend even with the secret. */
-	if (node >= agent->node_count ||
-	    tree_parent(node, agent->fanout) != (long)agent->params.node_index ||
-	    find_downlink(agent, node)) {
-		agent_note(agent,
-			   "%s says it is node %zu, which is no child of this node or is here "
-			   "already; refused",
-			   connection->peer, node);
-		remove_downlink(agent, connection);
+	if (node >= downlinks->node_count ||
+	    tree_parent(node, downlinks->fanout) != (long)downlinks->params->node_index ||
+	    find_downlink(downlinks, node)) {
+		agent_uplink_note(
+			downlinks->uplink,
+			"%s says it is node %zu, which is no child of this node or is here "
+			"already; refused",
+			connection->peer, node);
+		remove_downlink(downlinks, connection);
 		connection_close(connection);
 		return;
 	}
@@ -90,38 +109,28 @@ static void handle_hello(struct agent *agent, struct connection *connection,
 static void on_downlink_message(void *context, struct connection *connection,
 				const struct wire_message *message)
 {
-	struct agent *agent = context;
-	struct error err = {0};
+	struct agent_downlinks *downlinks = context;
 
 	if (connection->node_index < 0) {
 		if (message->type == MESSAGE_HELLO)
-			handle_hello(agent, connection, message);
+			handle_hello(downlinks, connection, message);
 		return;
 	}
 	/* A child speaks for its own subtree only. */
-	if (message->node >= agent->node_count ||
-	    !agent_downlinks_in_subtree(agent, message->node) || message->type == MESSAGE_HEARTBEAT)
+	if (message->node >= downlinks->node_count || !in_subtree(downlinks, message->node) ||
+	    message->type == MESSAGE_HEARTBEAT)
 		return;
-	switch (message->type) {
-	case MESSAGE_PROBED:
-		agent_probe_merge(agent, message);
-		return;
-	case MESSAGE_GATHER:
-		agent_pmix_contribution(agent, message);
-		return;
-	default:
-		if (agent->uplink && connection_send(agent->uplink, message, &err))
-			log_line(LOG_WARNING, "agent", "%s", err.text);
-	}
+	if (!downlinks->merge(downlinks->context, message))
+		agent_uplink_forward(downlinks->uplink, message);
 }
 
 static void on_downlink_ended(void *context, struct connection *connection, const struct error *why)
 {
-	struct agent *agent = context;
+	struct agent_downlinks *downlinks = context;
 
-	remove_downlink(agent, connection);
-	if (connection->node_index >= 0 && !agent->disconnected)
-		report_lost(agent, (size_t)connection->node_index,
+	remove_downlink(downlinks, connection);
+	if (connection->node_index >= 0 && !agent_uplink_is_lost(downlinks->uplink))
+		report_lost(downlinks, (size_t)connection->node_index,
 			    why ? why->text : "its agent left");
 	connection_close(connection);
 }
@@ -134,43 +143,75 @@ static void on_downlink_opened(void *context, struct connection *connection)
 
 static void on_authenticated(void *context, struct connection *connection)
 {
-	struct agent *agent = context;
+	struct agent_downlinks *downlinks = context;
 
-	if (agent->downlink_count >= agent->fanout) {
+	if (downlinks->count >= downlinks->fanout) {
 		connection_close(connection);
 		return;
 	}
-	connection->owner = &agent->downlink_owner;
-	agent->downlinks[agent->downlink_count++] = connection;
+	connection->owner = &downlinks->owner;
+	downlinks->connections[downlinks->count++] = connection;
 }
 
 static void on_rejected(void *context, const char *text)
 {
-	agent_note(context, "%s", text);
+	struct agent_downlinks *downlinks = context;
+
+	agent_uplink_note(downlinks->uplink, "%s", text);
 }
 
-int agent_downlinks_listen(struct agent *agent, struct error *err)
+int agent_downlinks_new(struct loop *loop, struct agent_uplink *uplink,
+			const struct agent_params *params,
+			bool (*merge)(void *context, const struct wire_message *message),
+			void *context, struct agent_downlinks **out, struct error *err)
 {
-	struct listener_events events = {agent, on_authenticated, on_rejected};
+	struct agent_downlinks *downlinks = calloc(1, sizeof *downlinks);
+
+	if (!downlinks)
+		return error_memory(err, "the agent");
+	*downlinks = (struct agent_downlinks){
+		.loop = loop,
+		.uplink = uplink,
+		.params = params,
+		.merge = merge,
+		.context = context,
+		.owner = {downlinks, on_downlink_opened, on_downlink_message, on_downlink_ended},
+	};
+	*out = downlinks;
+	return 0;
+}
+
+int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_count, size_t fanout,
+			     struct error *err)
+{
+	downlinks->node_count = node_count;
+	downlinks->fanout = fanout;
+	downlinks->detached = calloc(node_count, sizeof *downlinks->detached);
+	return downlinks->detached ? 0 : error_memory(err, "the nodes of the job");
+}
+
+int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
+{
+	struct listener_events events = {downlinks, on_authenticated, on_rejected};
+	const struct agent_params *params = downlinks->params;
+	size_t limit = downlinks->fanout + MAX_UNAUTHENTICATED +
+		       (params->node_index ? 0 : listener_probe_limit(downlinks->node_count));
 	int rc;
 
-	agent->downlink_owner = (struct connection_owner){agent, on_downlink_opened,
-							  on_downlink_message, on_downlink_ended};
-	agent->downlinks = calloc(agent->fanout, sizeof *agent->downlinks);
-	if (!agent->downlinks)
+	downlinks->connections = calloc(downlinks->fanout, sizeof *downlinks->connections);
+	if (!downlinks->connections)
 		return error_memory(err, "the agents below");
-	rc = listener_open(
-		agent->loop, 0, &agent->params.secret, agent->params.job,
-		agent->fanout + MAX_UNAUTHENTICATED +
-			(agent->params.node_index ? 0 : listener_probe_limit(agent->node_count)),
-		&events, &agent->listener, err);
+	rc = listener_open(downlinks->loop, 0, &params->secret, params->job, limit, &events,
+			   &downlinks->listener, err);
 	if (!rc)
-		agent_send(agent, MESSAGE_LISTENING, 0,
-			   json_pack("{s:i}", "port", listener_port(agent->listener)), NULL, 0);
+		agent_uplink_send(downlinks->uplink, MESSAGE_LISTENING, 0,
+				  json_pack("{s:i}", "port", listener_port(downlinks->listener)),
+				  NULL, 0);
 	return rc;
 }
 
-int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct error *err)
+int agent_downlinks_set_detached(struct agent_downlinks *downlinks, const json_t *text,
+				 struct error *err)
 {
 	json_t *list, *entry;
 	size_t i;
@@ -182,51 +223,96 @@ int agent_downlinks_set_detached(struct agent *agent, const json_t *text, struct
 	{
 		json_int_t node = json_integer_value(entry);
 
-		if (!json_is_integer(entry) || node < 0 || node >= (json_int_t)agent->node_count)
+		if (!json_is_integer(entry) || node < 0 ||
+		    node >= (json_int_t)downlinks->node_count)
 			return error_set(err, ERR_DATA, "TREE names a node that does not exist");
-		agent->detached[node] = true;
+		downlinks->detached[node] = true;
 	}
 	return 0;
 }
 
-void agent_downlinks_tick(struct agent *agent, int64_t now_ms, bool slept)
+void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, bool slept)
 {
-	if (agent->listener)
-		listener_tick(agent->listener, now_ms);
-	for (size_t i = 0; i < agent->downlink_count; i++) {
-		struct connection *connection = agent->downlinks[i];
+	if (downlinks->listener)
+		listener_tick(downlinks->listener, now_ms);
+	for (size_t i = 0; i < downlinks->count; i++) {
+		struct connection *connection = downlinks->connections[i];
 
 		if (slept)
 			connection->received_ms = now_ms;
 		if (connection->paused ||
-		    now_ms - connection->received_ms <= agent->params.node_timeout_ms) {
-			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL, agent->attempt, 0,
-				     NULL, NULL, 0, NULL);
+		    now_ms - connection->received_ms <= downlinks->params->node_timeout_ms) {
+			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL,
+				     agent_uplink_attempt(downlinks->uplink), 0, NULL, NULL, 0,
+				     NULL);
 			continue;
 		}
 		char why[96];
 
 		snprintf(why, sizeof why, "its agent was silent for %d s",
-			 agent->params.node_timeout_ms / 1000);
+			 downlinks->params->node_timeout_ms / 1000);
 		if (connection->node_index >= 0)
-			report_lost(agent, (size_t)connection->node_index, why);
-		remove_downlink(agent, connection);
+			report_lost(downlinks, (size_t)connection->node_index, why);
+		remove_downlink(downlinks, connection);
 		connection_close(connection);
 		i--;
 	}
 }
 
-void agent_downlinks_close(struct agent *agent, bool goodbye)
+void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye)
 {
-	while (agent->downlink_count) {
-		struct connection *connection = agent->downlinks[--agent->downlink_count];
+	while (downlinks->count) {
+		struct connection *connection = downlinks->connections[--downlinks->count];
 
 		if (goodbye)
 			connection_finish(connection, 500);
 		connection_close(connection);
 	}
-	free(agent->downlinks);
-	agent->downlinks = NULL;
-	listener_close(agent->listener);
-	agent->listener = NULL;
+	free(downlinks->connections);
+	downlinks->connections = NULL;
+	listener_close(downlinks->listener);
+	downlinks->listener = NULL;
+}
+
+void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on)
+{
+	for (size_t i = 0; i < downlinks->count; i++)
+		connection_pause(downlinks->connections[i], on);
+}
+
+size_t agent_downlinks_node_count(const struct agent_downlinks *downlinks)
+{
+	return downlinks->node_count;
+}
+
+size_t agent_downlinks_subtree_size(const struct agent_downlinks *downlinks, const int *rank_count)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < downlinks->node_count; i++)
+		count += (!rank_count || rank_count[i] > 0) && in_subtree(downlinks, i);
+	return count;
+}
+
+int agent_downlinks_subtree_height(const struct agent_downlinks *downlinks)
+{
+	size_t first, end, node = downlinks->params->node_index;
+	int levels = 0;
+
+	for (;;) {
+		tree_children((long)node, downlinks->node_count, downlinks->fanout, &first, &end);
+		if (first == end)
+			return levels;
+		levels++;
+		node = first;
+	}
+}
+
+void agent_downlinks_free(struct agent_downlinks *downlinks)
+{
+	if (!downlinks)
+		return;
+	agent_downlinks_close(downlinks, false);
+	free(downlinks->detached);
+	free(downlinks);
 }

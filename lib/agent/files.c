@@ -30,14 +30,14 @@ void agent_write_stop_file(struct agent *agent, const char *why)
 		  0666);
 	if (fd < 0) {
 		if (errno != EEXIST)
-			agent_note(agent, "the stop file %s cannot be written: %s",
-				   path ? path : own, strerror(errno));
+			agent_uplink_note(agent->uplink, "the stop file %s cannot be written: %s",
+					  path ? path : own, strerror(errno));
 		return;
 	}
 	size = snprintf(line, sizeof line, "%s\n", why);
 	if (file_write_all(fd, line, (size_t)size))
-		agent_note(agent, "the stop file %s cannot be written: %s", path ? path : own,
-			   strerror(errno));
+		agent_uplink_note(agent->uplink, "the stop file %s cannot be written: %s",
+				  path ? path : own, strerror(errno));
 	close(fd);
 }
 

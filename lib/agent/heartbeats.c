@@ -86,8 +86,8 @@ void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once)
 								  : json_real(heartbeat->steps));
 		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
-	agent_send(agent, MESSAGE_PROGRESS, 0,
-		   json_pack("{s:o, s:o}", "steps", steps, "words", status_texts), NULL, 0);
+	agent_uplink_send(agent->uplink, MESSAGE_PROGRESS, 0,
+			  json_pack("{s:o, s:o}", "steps", steps, "words", status_texts), NULL, 0);
 }
 
 /* ---- a look at ranks that do not go on ---- */
@@ -139,9 +139,10 @@ static void send_stacks(struct agent *agent)
 			     ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
 			     : NULL;
 
-	agent_send(agent, MESSAGE_STACKS, 0,
-		   json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)),
-		   NULL, 0);
+	agent_uplink_send(
+		agent->uplink, MESSAGE_STACKS, 0,
+		json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)),
+		NULL, 0);
 	heartbeats->states = NULL;
 	bytes_drop(&heartbeats->text, heartbeats->text.size);
 	free(text);

@@ -106,7 +106,7 @@ int agent_job_read(struct agent *agent, const struct wire_message *message, cons
 	if (!rc)
 		rc = json_get_bool("JOB", text, "watch", &want_heartbeats, err);
 	if (!rc)
-		rc = read_nodes(&job, agent->node_count, err);
+		rc = read_nodes(&job, agent_downlinks_node_count(agent->downlinks), err);
 	if (!rc)
 		rc = read_strings(&job, message, err);
 	if (!rc && log_dir && !(job.log_dir = strdup(log_dir)))
@@ -130,6 +130,7 @@ int agent_job_read(struct agent *agent, const struct wire_message *message, cons
 	agent->job = job;
 	agent->have_job = true;
 	agent->attempt = message->attempt;
+	agent_uplink_set_attempt(agent->uplink, agent->attempt);
 	agent->rank_count = (size_t)job.rank_count[agent->params.node_index];
 	return 0;
 }

@@ -30,15 +30,6 @@ struct local_answer {
 	size_t size;
 };
 
-static size_t subtree_size(const struct agent *agent)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < agent->job.node_count; i++)
-		count += agent->job.rank_count[i] > 0 && agent_downlinks_in_subtree(agent, i);
-	return count;
-}
-
 static bool is_only_node(const struct agent *agent)
 {
 	for (size_t i = 0; i < agent->job.node_count; i++)
@@ -50,11 +41,12 @@ static bool is_only_node(const struct agent *agent)
 /* Pass a collective on once the whole subtree has contributed. */
 static void forward_gather(struct agent *agent, struct gather *gather)
 {
-	if (gather->sent || gather->nodes < subtree_size(agent))
+	if (gather->sent ||
+	    gather->nodes < agent_downlinks_subtree_size(agent->downlinks, agent->job.rank_count))
 		return;
 	gather->sent = true;
-	agent_send(agent, MESSAGE_GATHER, gather->sequence, NULL, gather->entries.data,
-		   gather->entries.size);
+	agent_uplink_send(agent->uplink, MESSAGE_GATHER, gather->sequence, NULL,
+			  gather->entries.data, gather->entries.size);
 	bytes_free(&gather->entries);
 	if (!gather->own)
 		gathers_drop(&agent->gathers, gather);
@@ -101,7 +93,7 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 
 	if (is_only_node(agent))
 		return queue_answer(agent, token, data, size);
-	if (agent->disconnected)
+	if (agent_uplink_is_lost(agent->uplink))
 		return -ERR_NETWORK;
 	gather = gathers_get(&agent->gathers, sequence);
 	if (!gather || gather->own ||
@@ -126,7 +118,7 @@ void agent_pmix_contribution(struct agent *agent, const struct wire_message *mes
 			       &err))
 		forward_gather(agent, gather);
 	if (err.code)
-		agent_fail(agent, &err);
+		agent_uplink_fail(agent->uplink, &err);
 }
 
 void agent_pmix_gathered(struct agent *agent, const struct wire_message *message)
@@ -146,7 +138,7 @@ static int host_fetch(void *context, int rank, void *token)
 	struct agent *agent = context;
 	struct fetch *fetch;
 
-	if (agent->disconnected)
+	if (agent_uplink_is_lost(agent->uplink))
 		return -ERR_NETWORK;
 	fetch = calloc(1, sizeof *fetch);
 	if (!fetch)
@@ -155,8 +147,8 @@ static int host_fetch(void *context, int rank, void *token)
 	fetch->token = token;
 	fetch->next = agent->fetches;
 	agent->fetches = fetch;
-	agent_send(agent, MESSAGE_FETCH, fetch->sequence, json_pack("{s:i}", "rank", rank), NULL,
-		   0);
+	agent_uplink_send(agent->uplink, MESSAGE_FETCH, fetch->sequence,
+			  json_pack("{s:i}", "rank", rank), NULL, 0);
 	return 0;
 }
 
@@ -182,9 +174,10 @@ static void served(void *context, int status, const void *data, size_t size)
 {
 	struct serving *serving = context;
 
-	agent_send(serving->agent, MESSAGE_FETCHED, serving->sequence,
-		   json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
-		   size);
+	agent_uplink_send(
+		serving->agent->uplink, MESSAGE_FETCHED, serving->sequence,
+		json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
+		size);
 	free(serving);
 }
 
@@ -209,11 +202,11 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 {
 	struct agent *agent = context;
 
-	agent_send(agent, MESSAGE_ABORT, 0,
-		   json_pack("{s:i, s:i, s:o}", "rank",
-			     agent->job.first_rank[agent->params.node_index] + local_rank, "status",
-			     status, "text", json_text(text)),
-		   NULL, 0);
+	agent_uplink_send(agent->uplink, MESSAGE_ABORT, 0,
+			  json_pack("{s:i, s:i, s:o}", "rank",
+				    agent->job.first_rank[agent->params.node_index] + local_rank,
+				    "status", status, "text", json_text(text)),
+			  NULL, 0);
 }
 
 /* A crash inside of PMIx's library. Ranks that use it lose their connection and say so; while we
@@ -223,8 +216,9 @@ static void host_lost(void *context, const char *text)
 	struct agent *agent = context;
 
 	if (!agent->stopping)
-		agent_note(agent, "the PMIx server of %s %s; PMIx and MPI programs cannot go on",
-			   agent->params.name, text);
+		agent_uplink_note(agent->uplink,
+				  "the PMIx server of %s %s; PMIx and MPI programs cannot go on",
+				  agent->params.name, text);
 }
 
 static void host_ready(void *context)
@@ -249,8 +243,9 @@ static int continue_without(struct agent *agent, const struct error *err)
 	agent_pmix_stop(agent);
 	if (agent->job.pmix_required)
 		return -err->code;
-	agent_note(agent, "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
-		   agent->params.name, err->text);
+	agent_uplink_note(agent->uplink,
+			  "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
+			  agent->params.name, err->text);
 	return 0;
 }
 

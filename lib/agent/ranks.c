@@ -101,7 +101,8 @@ static int send_output(struct agent *agent)
 {
 	if (!agent->output.size)
 		return 0;
-	agent_send(agent, MESSAGE_OUTPUT, 0, NULL, agent->output.data, agent->output.size);
+	agent_uplink_send(agent->uplink, MESSAGE_OUTPUT, 0, NULL, agent->output.data,
+			  agent->output.size);
 	bytes_drop(&agent->output, agent->output.size);
 	return 0;
 }
@@ -133,8 +134,8 @@ static void on_started(void *context, int local_rank, pid_t pid)
 	if (++agent->started_count < agent->rank_count || agent->started_sent)
 		return;
 	agent->started_sent = true;
-	agent_send(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", agent->server != NULL),
-		   NULL, 0);
+	agent_uplink_send(agent->uplink, MESSAGE_STARTED, 0,
+			  json_pack("{s:b}", "pmix", agent->server != NULL), NULL, 0);
 }
 
 static json_t *output_tail(struct agent *agent, int local_rank)
@@ -155,16 +156,17 @@ static void on_ended(void *context, const struct supervise_end *end)
 
 	send_output(agent); /* the head reads its last lines before it reads of its end */
 	agent_heartbeats_poll(agent, clock_now_ms(), true);
-	agent_send(agent, MESSAGE_ENDED, 0,
-		   json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}",
-			     "rank", end->rank, "local_rank", end->local_rank, "pid", (int)end->pid,
-			     "code", end->code, "signal", end->signal, "core", end->core_dumped,
-			     "stopped", end->stopped_by_us, "oom", (int)end->oom, "start_error",
-			     json_text(end->start_error), "last",
-			     bad ? output_tail(agent, end->local_rank) : json_array(),
-			     "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-			     agent_read_report(agent)),
-		   NULL, 0);
+	agent_uplink_send(agent->uplink, MESSAGE_ENDED, 0,
+			  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}",
+				    "rank", end->rank, "local_rank", end->local_rank, "pid",
+				    (int)end->pid, "code", end->code, "signal", end->signal, "core",
+				    end->core_dumped, "stopped", end->stopped_by_us, "oom",
+				    (int)end->oom, "start_error", json_text(end->start_error),
+				    "last",
+				    bad ? output_tail(agent, end->local_rank) : json_array(),
+				    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
+				    agent_read_report(agent)),
+			  NULL, 0);
 	if (agent->server)
 		ranks_server_process.rank_ended(agent->server, end->local_rank);
 	/* The server's process is a child of ours too: it goes before supervise looks for what the
@@ -182,14 +184,13 @@ static void on_finished(void *context, const char *left)
 
 	send_output(agent);
 	agent->done_sent = true;
-	agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:o}", "left", json_text(left)), NULL, 0);
-	if (agent->disconnected)
-		agent->finished = true;
+	agent_uplink_send(agent->uplink, MESSAGE_DONE, 0,
+			  json_pack("{s:o}", "left", json_text(left)), NULL, 0);
 }
 
 static void on_note(void *context, const char *text)
 {
-	agent_note(context, "%s", text);
+	agent_uplink_note(((struct agent *)context)->uplink, "%s", text);
 }
 
 static void on_supervise_ready(struct loop_source *source, uint32_t events)
@@ -205,7 +206,7 @@ static void on_supervise_ready(struct loop_source *source, uint32_t events)
 	logs_flush(agent->logs);
 	problem = logs_problem(agent->logs);
 	if (problem)
-		agent_note(agent, "%s", problem);
+		agent_uplink_note(agent->uplink, "%s", problem);
 }
 
 /* ---- start and stop ---- */
@@ -248,8 +249,9 @@ static int write_plan(const struct agent *agent, const json_t *plan, struct erro
 
 static int start_supervise(struct agent *agent, struct error *err)
 {
-	struct supervise_options options = {.this_system = agent->worker.inventory.this_system,
-					    .exempt_pid = server_process_pid(agent->pmix)};
+	struct supervise_options options = {
+		.this_system = agent_discovery_result(agent->discovery, NULL)->this_system,
+		.exempt_pid = server_process_pid(agent->pmix)};
 	struct supervise_events events = {.context = agent,
 					  .started = on_started,
 					  .line = on_line,
@@ -378,7 +380,7 @@ void agent_ranks_resume_start(struct agent *agent)
 	} else if (finish_start(agent, agent->pending.ranks, agent->pending.data,
 				agent->pending.size, &err)) {
 		start_failed(agent, &err);
-		agent_fail(agent, &err);
+		agent_uplink_fail(agent->uplink, &err);
 	}
 	for (int number = 1; number < 64 && agent->supervise; number++)
 		if (signals >> number & 1)
@@ -409,8 +411,10 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 		return error_set(err, ERR_DATA, "START does not follow JOB");
 	if (!agent->rank_count) { /* this node only passes messages on */
 		agent->started_sent = agent->done_sent = true;
-		agent_send(agent, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0), NULL, 0);
-		agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
+		agent_uplink_send(agent->uplink, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0),
+				  NULL, 0);
+		agent_uplink_send(agent->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
+				  0);
 		return 0;
 	}
 	agent_remove_files(agent);
@@ -437,21 +441,21 @@ void agent_ranks_stop(struct agent *agent, int grace_ms)
 		supervise_stop(agent->supervise, grace_ms);
 	} else if (!agent->done_sent) {
 		agent->done_sent = true;
-		agent_send(agent, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL, 0);
+		agent_uplink_send(agent->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
+				  0);
 	}
 }
 
 void agent_ranks_flush(struct agent *agent)
 {
-	bool full = agent->uplink && connection_queued_bytes(agent->uplink) > WIRE_HIGH_WATER;
+	bool full = agent_uplink_is_full(agent->uplink);
 
 	send_output(agent);
 	if (agent->supervise && agent->reading == full) {
 		agent->reading = !full;
 		supervise_read(agent->supervise, !full);
 	}
-	for (size_t i = 0; i < agent->downlink_count; i++)
-		connection_pause(agent->downlinks[i], full);
+	agent_downlinks_pause(agent->downlinks, full);
 }
 
 void agent_ranks_close(struct agent *agent)

@@ -103,8 +103,9 @@ void agent_stdin_receive(struct agent *agent, const struct wire_message *message
 			continue;
 		if (input->waiting.size + message->data_size > WIRE_MAX_QUEUE ||
 		    bytes_add(&input->waiting, message->data, message->data_size)) {
-			agent_note(agent, "local rank %zu reads none of its input: it is closed",
-				   i);
+			agent_uplink_note(agent->uplink,
+					  "local rank %zu reads none of its input: it is closed",
+					  i);
 			input_close(input);
 			continue;
 		}

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The connection of an agent to the head, or to its parent in the tree: reaching it, being given a
- * place, obeying. */
+#include "agent/uplink.h"
+
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,97 +12,138 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
-#include "alloc/alloc.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "overlay/socket.h"
 
-#define CONNECT_MS 20000 /* to reach the head at any of its addresses */
+#define CONNECT_MS 20000 /* to reach the controller at any of its addresses */
 #define CONNECT_ONE_MS 3000
 #define CONNECT_NEXT_MS 250 /* one address without an answer: the next is tried beside it */
-#define REFUSED_MS 3000	    /* of nothing but refusals: the head listened before we were started */
-#define PARENT_MS 5000	    /* to reach the parent, before the head stays it */
+#define REFUSED_MS 3000	    /* of nothing but refusals: the controller listened before we started */
+#define PARENT_MS 5000	    /* to reach the parent, before the controller remains it */
 
-static int send_hello(struct agent *agent, struct connection *connection, struct error *err)
+struct agent_uplink {
+	struct loop *loop;
+	const struct agent_params *params;
+	const char *dir;
+	struct agent_uplink_events events;
+	struct connection_owner owner;
+	struct connection *connection; /* to the controller or the parent */
+	struct connection *next;       /* to the parent, being opened */
+	uint32_t attempt;
+	bool lost;
+};
+
+/* ---- sending ---- */
+
+void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
+		       json_t *text, const void *data, size_t size)
 {
-	return message_send(connection, MESSAGE_HELLO, (uint32_t)agent->params.node_index, 0, 0,
-			    json_pack("{s:I, s:o, s:s, s:i}", "node",
-				      (json_int_t)agent->params.node_index, "name",
-				      json_text(agent->params.name), "folder", agent->dir, "pid",
+	struct error err = {0};
+
+	if (!uplink->connection || uplink->lost) {
+		json_decref(text);
+		return;
+	}
+	if (message_send(uplink->connection, type, (uint32_t)uplink->params->node_index,
+			 uplink->attempt, sequence, text, data, size, &err))
+		log_line(LOG_WARNING, "agent", "%s", err.text);
+}
+
+void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message *message)
+{
+	struct error err = {0};
+
+	if (uplink->connection && connection_send(uplink->connection, message, &err))
+		log_line(LOG_WARNING, "agent", "%s", err.text);
+}
+
+void agent_uplink_fail(struct agent_uplink *uplink, const struct error *err)
+{
+	agent_uplink_send(uplink, MESSAGE_FAILED, 0,
+			  json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL,
+				    "text", json_text(err->text)),
+			  NULL, 0);
+}
+
+void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
+{
+	char text[1024];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	agent_uplink_send(uplink, MESSAGE_NOTE, 0, json_pack("{s:o}", "text", json_text(text)),
+			  NULL, 0);
+}
+
+bool agent_uplink_is_full(const struct agent_uplink *uplink)
+{
+	return uplink->connection && connection_queued_bytes(uplink->connection) > WIRE_HIGH_WATER;
+}
+
+bool agent_uplink_is_lost(const struct agent_uplink *uplink)
+{
+	return uplink->lost;
+}
+
+void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt)
+{
+	uplink->attempt = attempt;
+}
+
+uint32_t agent_uplink_attempt(const struct agent_uplink *uplink)
+{
+	return uplink->attempt;
+}
+
+void agent_uplink_probe_question(const struct agent_uplink *uplink,
+				 unsigned char question[WIRE_HELLO_BYTES])
+{
+	handshake_probe_question(&uplink->params->secret, uplink->params->job, question);
+}
+
+bool agent_uplink_probe_verify(const struct agent_uplink *uplink,
+			       const unsigned char question[WIRE_HELLO_BYTES],
+			       const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
+{
+	return handshake_probe_verify(&uplink->params->secret, uplink->params->job, question,
+				      answer);
+}
+
+/* ---- one connection, and the next ---- */
+
+static int send_hello(struct agent_uplink *uplink, struct connection *connection, struct error *err)
+{
+	size_t node = uplink->params->node_index;
+
+	return message_send(connection, MESSAGE_HELLO, (uint32_t)node, 0, 0,
+			    json_pack("{s:I, s:o, s:s, s:i}", "node", (json_int_t)node, "name",
+				      json_text(uplink->params->name), "folder", uplink->dir, "pid",
 				      (int)getpid()),
 			    NULL, 0, err);
 }
 
-void agent_uplink_send_inventory(struct agent *agent)
+static int open_connection(struct agent_uplink *uplink, int fd, bool connecting,
+			   struct connection **out, struct error *err)
 {
-	struct error err = {0};
-	json_t *inventory;
+	int rc = connection_open(uplink->loop, fd, connecting, WIRE_CONNECTS,
+				 &uplink->params->secret, uplink->params->job, &uplink->owner, out,
+				 err);
 
-	if (agent->inventory_sent || !agent->inventory_ready || !agent->settled)
-		return;
-	agent->inventory_sent = true;
-	if (agent->worker.discovery_error.code) {
-		agent_fail(agent, &agent->worker.discovery_error);
-		return;
-	}
-	inventory = inventory_to_json(&agent->worker.inventory);
-	if (!inventory) {
-		error_memory(&err, "the card of this node");
-		agent_fail(agent, &err);
-		return;
-	}
-	agent_send(agent, MESSAGE_INVENTORY, 0,
-		   json_pack("{s:i, s:o}", "port", agent->port, "card", inventory), NULL, 0);
+	return rc ? rc : send_hello(uplink, *out, err);
 }
 
-static void handle_welcome(struct agent *agent, const json_t *text)
+static void report_move_failed(struct agent_uplink *uplink, const char *why)
 {
-	struct error err = {0};
-	int64_t nodes, fanout, port;
-	int listen, move;
-	int rc = json_get_int("WELCOME", text, "nodes", 1, 1 << 20, &nodes, &err);
-
-	if (!rc)
-		rc = json_get_int("WELCOME", text, "fanout", 1, 4096, &fanout, &err);
-	if (!rc)
-		rc = json_get_int("WELCOME", text, "port", -1, 65535, &port, &err);
-	if (!rc)
-		rc = json_get_bool("WELCOME", text, "listen", &listen, &err);
-	if (!rc)
-		rc = json_get_bool("WELCOME", text, "move", &move, &err);
-	if (!rc && agent->welcomed)
-		rc = error_set(&err, ERR_DATA, "a second WELCOME");
-	if (rc)
-		goto fail;
-	agent->welcomed = true;
-	agent->node_count = (size_t)nodes;
-	agent->fanout = (size_t)fanout;
-	agent->detached = calloc(agent->node_count, sizeof *agent->detached);
-	if (!agent->detached) {
-		rc = error_memory(&err, "the nodes of the job");
-		goto fail;
-	}
-	if (port >= 0 && (rc = socket_reserve((int)port, &agent->port_fd, &agent->port, &err)))
-		goto fail;
-	if (listen && (rc = agent_downlinks_listen(agent, &err)))
-		goto fail;
-	agent->settled = !move;
-	agent_uplink_send_inventory(agent);
-	return;
-fail:
-	agent_fail(agent, &err);
+	agent_uplink_send(uplink, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)),
+			  NULL, 0);
+	uplink->events.settled(uplink->events.context);
 }
 
-static void report_move_failed(struct agent *agent, const char *why)
-{
-	agent->settled = true;
-	agent_send(agent, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)), NULL,
-		   0);
-	agent_uplink_send_inventory(agent);
-}
-
-static void handle_move(struct agent *agent, const json_t *text)
+void agent_uplink_move(struct agent_uplink *uplink, const json_t *text)
 {
 	struct error err = {0};
 	struct sockaddr_storage to;
@@ -114,145 +154,58 @@ static void handle_move(struct agent *agent, const json_t *text)
 	if (json_get_string("MOVE", text, "address", &address, &err) ||
 	    socket_parse(address, &to, &size, &err) ||
 	    socket_connect(&to, size, &fd, &under_way, &err) ||
-	    connection_open(agent->loop, fd, under_way, WIRE_CONNECTS, &agent->params.secret,
-			    agent->params.job, &agent->uplink_owner, &agent->next_uplink, &err) ||
-	    send_hello(agent, agent->next_uplink, &err))
-		report_move_failed(agent, err.text);
+	    open_connection(uplink, fd, under_way, &uplink->next, &err))
+		report_move_failed(uplink, err.text);
 }
 
-static void on_parent_opened(void *context, struct connection *connection)
+static void on_opened(void *context, struct connection *connection)
 {
-	struct agent *agent = context;
+	struct agent_uplink *uplink = context;
 
-	if (connection != agent->next_uplink)
+	if (connection != uplink->next)
 		return;
-	agent_send(agent, MESSAGE_MOVED, 0, NULL, NULL, 0);
-	connection_finish(agent->uplink, 500);
-	connection_close(agent->uplink);
-	agent->uplink = connection;
-	agent->next_uplink = NULL;
-	agent->settled = true;
-	agent_uplink_send_inventory(agent);
+	agent_uplink_send(uplink, MESSAGE_MOVED, 0, NULL, NULL, 0);
+	connection_finish(uplink->connection, 500);
+	connection_close(uplink->connection);
+	uplink->connection = connection;
+	uplink->next = NULL;
+	uplink->events.settled(uplink->events.context);
 }
 
-/* What is for this node, or for everybody. */
-static void handle_message(struct agent *agent, const struct wire_message *message)
+static void on_message(void *context, struct connection *connection,
+		       const struct wire_message *message)
 {
-	json_t *text = NULL;
-	struct error err = {0};
-	int64_t number;
-	int rc = 0;
+	struct agent_uplink *uplink = context;
 
-	if (message->text_size && (rc = message_text(message, &text, &err)))
-		goto out;
-	switch (message->type) {
-	case MESSAGE_WELCOME:
-		handle_welcome(agent, text);
-		break;
-	case MESSAGE_MOVE:
-		handle_move(agent, text);
-		break;
-	case MESSAGE_TREE:
-		rc = agent_downlinks_set_detached(agent, text, &err);
-		break;
-	case MESSAGE_PROBE:
-		rc = agent_probe_start(agent, text, &err);
-		break;
-	case MESSAGE_JOB:
-		rc = agent_job_read(agent, message, text, &err);
-		break;
-	case MESSAGE_START:
-		rc = agent_ranks_start(agent, message, text, &err);
-		break;
-	case MESSAGE_SIGNAL:
-		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
-		if (!rc)
-			agent_write_stop_file(agent,
-					      json_string_value(json_object_get(text, "stop")));
-		if (!rc && number)
-			agent_signal(agent, (int)number);
-		break;
-	case MESSAGE_STOP:
-		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
-		if (!rc)
-			agent_ranks_stop(agent, (int)number);
-		break;
-	case MESSAGE_JOB_OVER:
-		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
-		if (!rc && agent->params.outcome)
-			*agent->params.outcome = (struct job_outcome){
-				true, json_is_true(json_object_get(text, "again")), (int)number};
-		break;
-	case MESSAGE_DUMP_STACKS:
-		agent_heartbeats_dump_stacks(agent, text);
-		break;
-	case MESSAGE_STDIN:
-		agent_stdin_receive(agent, message);
-		break;
-	case MESSAGE_GATHERED:
-		agent_pmix_gathered(agent, message);
-		break;
-	case MESSAGE_FETCH:
-		agent_pmix_fetch(agent, message, text);
-		break;
-	case MESSAGE_FETCHED:
-		agent_pmix_fetched(agent, message, text);
-		break;
-	default:
-		rc = error_set(&err, ERR_DATA, "a message of type %u is unknown here",
-			       message->type);
-	}
-out:
-	json_decref(text);
-	if (rc)
-		agent_fail(agent, &err);
+	if (message->type != MESSAGE_HEARTBEAT && connection == uplink->connection)
+		uplink->events.message(uplink->events.context, message);
 }
 
-static void on_uplink_message(void *context, struct connection *connection,
-			      const struct wire_message *message)
+static void lose(struct agent_uplink *uplink, const struct error *why)
 {
-	struct agent *agent = context;
-
-	if (message->type == MESSAGE_HEARTBEAT || connection != agent->uplink)
+	if (uplink->lost)
 		return;
-	if (message->node != (uint32_t)agent->params.node_index)
-		agent_downlinks_forward(agent, message);
-	if (message->node == (uint32_t)agent->params.node_index || message->node == WIRE_ALL)
-		handle_message(agent, message);
+	uplink->lost = true;
+	uplink->events.lost(uplink->events.context, why);
 }
 
-/* Nobody is above any longer: end what runs, then this process. */
-static void uplink_lost(struct agent *agent, const struct error *why)
+static void on_ended(void *context, struct connection *connection, const struct error *why)
 {
-	if (agent->disconnected)
-		return;
-	agent->disconnected = true;
-	if (why) {
-		agent->failure = *why;
-		error_prefix(&agent->failure, "the connection to the head is lost");
-	}
-	agent_downlinks_close(agent, !why);
-	agent_ranks_stop(agent, 0);
-	/* What supervise has not said yet it says from its dispatch. */
-	if (!agent->supervise || agent->done_sent)
-		agent->finished = true;
-}
+	struct agent_uplink *uplink = context;
 
-static void on_uplink_ended(void *context, struct connection *connection, const struct error *why)
-{
-	struct agent *agent = context;
-
-	if (connection == agent->next_uplink) {
-		agent->next_uplink = NULL;
-		report_move_failed(agent, why ? why->text : "it closed the connection");
-	} else if (connection == agent->uplink) {
-		uplink_lost(agent, why);
-		agent->uplink = NULL;
+	if (connection == uplink->next) {
+		uplink->next = NULL;
+		report_move_failed(uplink, why ? why->text : "it closed the connection");
+	} else if (connection == uplink->connection) {
+		lose(uplink, why);
+		uplink->connection = NULL;
 	}
 	connection_close(connection);
 }
 
-/* One round over the head's addresses. */
+/* ---- reaching the controller ---- */
+
+/* One round over the controller's addresses. */
 struct race {
 	const char *list;
 	struct pollfd *polls; /* [most], in its order; fd -1: over */
@@ -415,82 +368,70 @@ static int connect_controller(const char *list, int connect_timeout_ms, int sign
 			    (int)((clock_now_ms() - started) / 1000));
 }
 
-int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size,
-		  struct error *err)
+int agent_uplink_new(struct loop *loop, const struct agent_params *params, const char *dir,
+		     const struct agent_uplink_events *events, struct agent_uplink **out,
+		     struct error *err)
 {
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-	int64_t until = clock_now_ms() + connect_timeout_ms;
-	char host[256], service[8];
-	struct addrinfo *list = NULL;
-	int port, failed,
-		rc = alloc_parse_rendezvous("the head", rendezvous, host, sizeof host, &port, err);
+	struct agent_uplink *uplink = calloc(1, sizeof *uplink);
 
-	if (rc)
-		return rc;
-	snprintf(service, sizeof service, "%d", port);
-	while ((failed = getaddrinfo(host, service, &hints, &list)) && clock_now_ms() < until)
-		usleep(500000);
-	if (failed)
-		return error_set(err, ERR_NETWORK,
-				 "the head's name %s is not known here: %s; give its "
-				 "address",
-				 host, gai_strerror(failed));
-	out[0] = '\0';
-	for (const struct addrinfo *at = list; at; at = at->ai_next) {
-		char address[INET6_ADDRSTRLEN];
-		size_t used = strlen(out);
-
-		if (!getnameinfo(at->ai_addr, at->ai_addrlen, address, sizeof address, NULL, 0,
-				 NI_NUMERICHOST) &&
-		    used + sizeof address + 12 < size)
-			snprintf(out + used, size - used,
-				 at->ai_family == AF_INET6 ? "%s[%s]:%d" : "%s%s:%d",
-				 used ? "," : "", address, port);
-	}
-	freeaddrinfo(list);
+	if (!uplink)
+		return error_memory(err, "the agent");
+	*uplink = (struct agent_uplink){
+		.loop = loop,
+		.params = params,
+		.dir = dir,
+		.events = *events,
+		.owner = {uplink, on_opened, on_message, on_ended},
+	};
+	*out = uplink;
 	return 0;
 }
 
-int agent_uplink_open(struct agent *agent, struct error *err)
+int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err)
 {
-	const struct agent_params *params = &agent->params;
+	const struct agent_params *params = uplink->params;
 	int fd = params->fd;
-	int rc =
-		fd < 0 ? connect_controller(params->controller_addresses,
-					    params->connect_timeout_ms, agent->signals.fd, &fd, err)
-		       : 0;
+	int rc = fd < 0 ? connect_controller(params->controller_addresses,
+					     params->connect_timeout_ms, signals, &fd, err)
+			: 0;
 
-	agent->uplink_owner = (struct connection_owner){agent, on_parent_opened, on_uplink_message,
-							on_uplink_ended};
-	if (!rc)
-		rc = connection_open(agent->loop, fd, false, WIRE_CONNECTS, &params->secret,
-				     params->job, &agent->uplink_owner, &agent->uplink, err);
-	return rc ? rc : send_hello(agent, agent->uplink, err);
+	return rc ? rc : open_connection(uplink, fd, false, &uplink->connection, err);
 }
 
-void agent_uplink_tick(struct agent *agent, int64_t now_ms, bool slept)
+void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 {
-	if (agent->uplink && slept)
-		agent->uplink->received_ms = now_ms;
-	/* On a socket pair the head's end is noticed at once, and a head that is stopped (^Z) is
-	 * no reason to end the job. */
-	if (agent->uplink && agent->params.fd < 0 && !agent->uplink->paused &&
-	    now_ms - agent->uplink->received_ms > agent->params.node_timeout_ms) {
+	struct connection *connection = uplink->connection;
+	int node_timeout_ms = uplink->params->node_timeout_ms;
+
+	if (connection && slept)
+		connection->received_ms = now_ms;
+	/* On a socket pair the controller's end is noticed at once, and a controller that is
+	 * stopped (^Z) is no reason to end the job. */
+	if (connection && uplink->params->fd < 0 && !connection->paused &&
+	    now_ms - connection->received_ms > node_timeout_ms) {
 		struct error err;
 
-		error_set(&err, ERR_NETWORK, "%s was silent for %d s", agent->uplink->peer,
-			  agent->params.node_timeout_ms / 1000);
-		struct connection *connection = agent->uplink;
-
-		uplink_lost(agent, &err);
-		agent->uplink = NULL;
+		error_set(&err, ERR_NETWORK, "%s was silent for %d s", connection->peer,
+			  node_timeout_ms / 1000);
+		lose(uplink, &err);
+		uplink->connection = NULL;
 		connection_close(connection);
 	}
-	if (agent->next_uplink && now_ms - agent->next_uplink->opened_ms > PARENT_MS) {
-		struct connection *connection = agent->next_uplink;
-
-		agent->next_uplink = NULL;
+	connection = uplink->next;
+	if (connection && now_ms - connection->opened_ms > PARENT_MS) {
+		uplink->next = NULL;
 		connection_close(connection);
-		report_move_failed(agent, "no answer within 5 s");
+		report_move_failed(uplink, "no answer within 5 s");
 	}
+}
+
+void agent_uplink_free(struct agent_uplink *uplink)
+{
+	if (!uplink)
+		return;
+	connection_close(uplink->next);
+	if (uplink->connection)
+		connection_finish(uplink->connection, 1000);
+	connection_close(uplink->connection);
+	free(uplink);
 }

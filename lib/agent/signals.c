@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "agent/signals.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+#define DUPLICATE_MS 500 /* the same signal from its sender and from the guardian */
+#define STEP_MS 2000	 /* the same signal from the launcher and from the controller */
+#define STEP_WAIT_MS 100 /* for the launcher's, if the controller's comes first */
+
+struct agent_signals {
+	struct loop_source source; /* first: the callback's way back */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	pid_t guardian, launcher_pid;
+	bool in_step;
+	struct {
+		int64_t ms;	 /* when it last came */
+		bool forwarded;	 /* by the guardian */
+		int64_t step_ms; /* when the launcher last sent it to this process itself: so it
+				  * sent it to all of its step, the ranks too */
+		int64_t due_ms;	 /* when the controller's goes to the ranks; 0: none */
+	} list[NSIG];
+};
+
+/* Whoever signals all processes of a job step reaches the guardian too, which forwards it: that is
+ * one signal, not two. */
+static bool is_duplicate(struct agent_signals *signals, const struct signalfd_siginfo *info)
+{
+	bool forwarded = (pid_t)info->ssi_pid == signals->guardian;
+	int64_t now = clock_now_ms(), before = signals->list[info->ssi_signo].ms;
+	bool duplicate = before && now - before < DUPLICATE_MS &&
+			 signals->list[info->ssi_signo].forwarded != forwarded;
+
+	signals->list[info->ssi_signo].ms = duplicate ? 0 : now;
+	signals->list[info->ssi_signo].forwarded = forwarded;
+	return duplicate;
+}
+
+static void on_signals(struct loop_source *source, uint32_t events)
+{
+	struct agent_signals *signals = (struct agent_signals *)source;
+	struct signalfd_siginfo info;
+
+	(void)events;
+	while (read(source->fd, &info, sizeof info) == sizeof info) {
+		if ((pid_t)info.ssi_pid == signals->launcher_pid)
+			signals->list[info.ssi_signo].step_ms = clock_now_ms();
+		if (!is_duplicate(signals, &info))
+			agent_uplink_send(signals->uplink, MESSAGE_SIGNALLED, 0,
+					  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL,
+					  0);
+	}
+}
+
+int agent_signals_open(struct loop *loop, struct agent_uplink *uplink, pid_t guardian,
+		       pid_t launcher_pid, bool in_step, struct agent_signals **out,
+		       struct error *err)
+{
+	static const int forwarded[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
+	struct agent_signals *signals = calloc(1, sizeof *signals);
+	int rc;
+
+	if (!signals)
+		return error_memory(err, "the agent");
+	*signals = (struct agent_signals){.source = {on_signals, -1, 0},
+					  .loop = loop,
+					  .uplink = uplink,
+					  .guardian = guardian,
+					  .launcher_pid = launcher_pid,
+					  .in_step = in_step};
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGXFSZ, SIG_IGN);
+	rc = loop_add_signals(loop, &signals->source, forwarded,
+			      sizeof forwarded / sizeof *forwarded, err);
+	if (rc)
+		free(signals);
+	else
+		*out = signals;
+	return rc;
+}
+
+int agent_signals_descriptor(const struct agent_signals *signals)
+{
+	return signals->source.fd;
+}
+
+/* scancel signals every process of the step, on its own way to each node. This process, in a
+ * session of its own, receives the stepd's signal when the ranks do: so the controller's waits for
+ * it, and is dropped if it came. */
+bool agent_signals_defer(struct agent_signals *signals, int number)
+{
+	if (signals->in_step && number < NSIG && !signals->list[number].due_ms)
+		signals->list[number].due_ms = clock_now_ms() + STEP_WAIT_MS;
+	return signals->in_step;
+}
+
+int agent_signals_next(struct agent_signals *signals, int64_t now_ms)
+{
+	for (int number = 1; number < NSIG; number++) {
+		int64_t due_ms = signals->list[number].due_ms,
+			step_ms = signals->list[number].step_ms;
+
+		if (!due_ms || now_ms < due_ms)
+			continue;
+		signals->list[number].due_ms = 0;
+		if (!step_ms || now_ms - step_ms > STEP_MS)
+			return number;
+	}
+	return 0;
+}
+
+int64_t agent_signals_due_ms(const struct agent_signals *signals)
+{
+	int64_t due_ms = INT64_MAX;
+
+	for (int number = 1; number < NSIG; number++)
+		if (signals->list[number].due_ms && signals->list[number].due_ms < due_ms)
+			due_ms = signals->list[number].due_ms;
+	return due_ms;
+}
+
+void agent_signals_free(struct agent_signals *signals)
+{
+	int fd = signals ? signals->source.fd : -1;
+
+	if (fd >= 0) {
+		loop_remove(signals->loop, &signals->source);
+		close(fd);
+	}
+	free(signals);
+}
