@@ -6,15 +6,40 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
+#include "agent/address_probe.h"
+#include "agent/discovery.h"
+#include "agent/downlinks.h"
+#include "agent/pmix_relay.h"
+#include "agent/ranks.h"
+#include "agent/signals.h"
+#include "agent/uplink.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "overlay/socket.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
 
 #define HEARTBEAT_MS 1000
+
+struct agent {
+	const struct agent_params *params;
+	char dir[128]; /* temporary, private to this agent */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	struct agent_downlinks *downlinks;
+	struct agent_signals *signals;
+	struct agent_discovery *discovery;
+	struct agent_probes *probes;
+	struct agent_pmix *pmix;
+	struct agent_ranks *ranks;
+	struct error failure; /* why the connection up ended, for the log */
+	bool welcomed, settled, inventory_sent;
+	int port;		   /* MASTER_PORT, held for the ranks; -1 */
+	int64_t heartbeat_sent_ms; /* when the last heartbeat was sent */
+	int64_t woke_ms;	   /* when the loop last came round */
+	pid_t guardian;
+	bool guardian_lost; /* the guardian was killed, and that was reported */
+};
 
 /* ---- what comes from above and below ---- */
 
@@ -53,6 +78,26 @@ static void on_settled(void *context)
 	send_inventory(agent);
 }
 
+static int handle_job(struct agent *agent, const struct wire_message *message, const json_t *text,
+		      struct error *err)
+{
+	struct agent_job job = {
+		.id = agent->params->job,
+		.host = agent->params->name,
+		.layout = {.node_index = (int)agent->params->node_index,
+			   .node_count = (int)agent_downlinks_node_count(agent->downlinks)},
+	};
+	int rc = agent_job_read(message, text, &job, err);
+
+	if (!rc)
+		rc = agent_ranks_set_job(agent->ranks, &job, err);
+	if (rc)
+		agent_job_free(&job);
+	else
+		agent_uplink_set_attempt(agent->uplink, message->attempt);
+	return rc;
+}
+
 static int handle_welcome(struct agent *agent, const json_t *text, struct error *err)
 {
 	int64_t nodes, fanout, port;
@@ -74,7 +119,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	agent->welcomed = true;
 	rc = agent_downlinks_set_tree(agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)
-		rc = socket_reserve((int)port, &agent->port_fd, &agent->port, err);
+		rc = agent_ranks_reserve_port(agent->ranks, (int)port, &agent->port, err);
 	if (!rc && listen)
 		rc = agent_downlinks_listen(agent->downlinks, err);
 	if (rc)
@@ -89,6 +134,7 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 {
 	json_t *text = NULL;
 	struct error err = {0};
+	const char *stop;
 	int64_t number;
 	int rc = 0;
 
@@ -107,47 +153,49 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 	case MESSAGE_PROBE:
 		rc = agent_probes_start(agent->loop, agent->uplink, agent->downlinks,
 					agent_discovery_result(agent->discovery, NULL),
-					agent->params.node_index, text, &agent->probes, &err);
+					agent->params->node_index, text, &agent->probes, &err);
 		break;
 	case MESSAGE_JOB:
-		rc = agent_job_read(agent, message, text, &err);
+		rc = handle_job(agent, message, text, &err);
 		break;
 	case MESSAGE_START:
-		rc = agent_ranks_start(agent, message, text, &err);
+		rc = agent_ranks_start(agent->ranks, message, text,
+				       agent_discovery_result(agent->discovery, NULL)->this_system,
+				       &err);
 		break;
 	case MESSAGE_SIGNAL:
 		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
-		if (!rc)
-			agent_write_stop_file(agent,
-					      json_string_value(json_object_get(text, "stop")));
+		stop = json_string_value(json_object_get(text, "stop"));
+		if (!rc && stop)
+			agent_ranks_write_stop_file(agent->ranks, stop);
 		if (!rc && number && !agent_signals_defer(agent->signals, (int)number))
-			agent_ranks_signal(agent, (int)number);
+			agent_ranks_signal(agent->ranks, (int)number);
 		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
 		if (!rc)
-			agent_ranks_stop(agent, (int)number);
+			agent_ranks_stop(agent->ranks, (int)number);
 		break;
 	case MESSAGE_JOB_OVER:
 		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
-		if (!rc && agent->params.outcome)
-			*agent->params.outcome = (struct job_outcome){
+		if (!rc && agent->params->outcome)
+			*agent->params->outcome = (struct job_outcome){
 				true, json_is_true(json_object_get(text, "again")), (int)number};
 		break;
 	case MESSAGE_DUMP_STACKS:
-		agent_heartbeats_dump_stacks(agent, text);
+		agent_ranks_dump_stacks(agent->ranks, agent->params->env, text);
 		break;
 	case MESSAGE_STDIN:
-		agent_stdin_receive(agent, message);
+		agent_ranks_receive_stdin(agent->ranks, message);
 		break;
 	case MESSAGE_GATHERED:
-		agent_pmix_gathered(agent, message);
+		agent_pmix_gathered(agent->pmix, message);
 		break;
 	case MESSAGE_FETCH:
-		agent_pmix_fetch(agent, message, text);
+		agent_pmix_fetch(agent->pmix, message, text);
 		break;
 	case MESSAGE_FETCHED:
-		agent_pmix_fetched(agent, message, text);
+		agent_pmix_fetched(agent->pmix, message, text);
 		break;
 	default:
 		rc = error_set(&err, ERR_DATA, "a message of type %u is unknown here",
@@ -162,7 +210,7 @@ out:
 static void on_message(void *context, const struct wire_message *message)
 {
 	struct agent *agent = context;
-	bool own = message->node == (uint32_t)agent->params.node_index;
+	bool own = message->node == (uint32_t)agent->params->node_index;
 
 	if (!own)
 		agent_downlinks_forward(agent->downlinks, message);
@@ -180,7 +228,7 @@ static void on_lost(void *context, const struct error *why)
 		error_prefix(&agent->failure, "the connection to the head is lost");
 	}
 	agent_downlinks_close(agent->downlinks, !why);
-	agent_ranks_stop(agent, 0);
+	agent_ranks_stop(agent->ranks, 0);
 }
 
 /* What a subtree answers as one: its parts meet here. */
@@ -191,7 +239,7 @@ static bool merge(void *context, const struct wire_message *message)
 	if (message->type == MESSAGE_PROBED)
 		agent_probes_merge(agent->probes, message);
 	else if (message->type == MESSAGE_GATHER)
-		agent_pmix_contribution(agent, message);
+		agent_pmix_contribution(agent->pmix, message);
 	else
 		return false;
 	return true;
@@ -222,9 +270,9 @@ static void tick(struct agent *agent)
 
 	agent->woke_ms = now;
 	while ((number = agent_signals_next(agent->signals, now)))
-		agent_ranks_signal(agent, number);
+		agent_ranks_signal(agent->ranks, number);
 	agent_probes_tick(agent->probes, now);
-	agent_heartbeats_poll(agent, now, false);
+	agent_ranks_tick(agent->ranks, now);
 	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
 		return;
 	agent->heartbeat_sent_ms = now;
@@ -250,21 +298,21 @@ static int64_t next_timeout(const struct agent *agent)
 /* Has the controller gone, and does nothing of the ranks run any more? */
 static bool is_finished(const struct agent *agent)
 {
-	return agent_uplink_is_lost(agent->uplink) && (!agent->supervise || agent->done_sent);
+	return agent_uplink_is_lost(agent->uplink) && agent_ranks_are_over(agent->ranks);
 }
 
 static void destroy(struct agent *agent)
 {
-	agent_pmix_stop(agent);
-	agent_ranks_close(agent);
+	if (agent->pmix)
+		agent_pmix_stop(agent->pmix);
+	agent_ranks_free(agent->ranks);
+	agent_pmix_free(agent->pmix);
 	agent_probes_free(agent->probes);
 	if (agent->downlinks)
 		agent_downlinks_close(agent->downlinks, agent->failure.code == 0);
 	agent_downlinks_free(agent->downlinks);
 	agent_uplink_free(agent->uplink);
 	agent_signals_free(agent->signals);
-	if (agent->port_fd >= 0)
-		close(agent->port_fd);
 	if (agent->dir[0])
 		tmpdir_remove(agent->dir);
 	agent_discovery_free(agent->discovery);
@@ -275,7 +323,7 @@ static void destroy(struct agent *agent)
 /* All parts of the agent, and the connection up. */
 static int create(struct agent *agent, pid_t launcher_pid, struct error *err)
 {
-	const struct agent_params *params = &agent->params;
+	const struct agent_params *params = agent->params;
 	struct agent_uplink_events events = {agent, on_message, on_settled, on_lost};
 	int rc = loop_new(&agent->loop, err);
 
@@ -286,6 +334,14 @@ static int create(struct agent *agent, pid_t launcher_pid, struct error *err)
 		rc = agent_downlinks_new(agent->loop, agent->uplink, params, merge, agent,
 					 &agent->downlinks, err);
 	if (!rc)
+		/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
+		rc = agent_pmix_new(agent->loop, agent->uplink, agent->downlinks,
+				    env_get(params->env, "BERTH_MODULE_PATH"), agent->dir,
+				    &agent->pmix, err);
+	if (!rc)
+		rc = agent_ranks_new(agent->loop, agent->uplink, agent->pmix, agent->dir,
+				     &agent->ranks, err);
+	if (!rc)
 		rc = agent_signals_open(agent->loop, agent->uplink, agent->guardian, launcher_pid,
 					env_get(params->env, "SLURM_STEP_ID") != NULL,
 					&agent->signals, err);
@@ -293,8 +349,7 @@ static int create(struct agent *agent, pid_t launcher_pid, struct error *err)
 		rc = agent_discovery_start(agent->loop, params->env, params->name, on_discovered,
 					   agent, &agent->discovery, err);
 	if (!rc && params->name)
-		server_process_prepare(agent->pmix, agent->dir, params->name,
-				       (int)params->node_index);
+		agent_pmix_prepare(agent->pmix, params->name, (int)params->node_index);
 	return rc ? rc
 		  : agent_uplink_open(agent->uplink, agent_signals_descriptor(agent->signals), err);
 }
@@ -303,6 +358,7 @@ int agent_run(const struct agent_params *params, struct error *err)
 {
 	struct agent *agent = calloc(1, sizeof *agent);
 	pid_t launcher_pid = getppid();
+	bool full;
 	int rc;
 
 	if (!agent)
@@ -314,23 +370,20 @@ int agent_run(const struct agent_params *params, struct error *err)
 		free(agent);
 		return rc;
 	}
-	agent->params = *params;
-	agent->port_fd = agent->port = -1;
-	agent->supervise_source.fd = agent->server_source.fd = -1;
-	agent->reading = true;
+	agent->params = params;
+	agent->port = -1;
 	agent->woke_ms = clock_now_ms();
 	if (params->name)
 		log_set_identity(params->name, -1);
-	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
-	server_process_fork(env_get(params->env, "BERTH_MODULE_PATH"), &agent->pmix,
-			    &agent->pmix_error);
 	rc = create(agent, launcher_pid, err);
 	agent->woke_ms = clock_now_ms();
 	while (!rc && !is_finished(agent)) {
 		rc = loop_once(agent->loop, (int)next_timeout(agent), err);
-		agent_pmix_complete_local(agent);
-		agent_ranks_resume_start(agent);
-		agent_ranks_flush(agent);
+		agent_pmix_complete_local(agent->pmix);
+		agent_ranks_resume_start(agent->ranks);
+		full = agent_uplink_is_full(agent->uplink);
+		agent_ranks_flush(agent->ranks, full);
+		agent_downlinks_pause(agent->downlinks, full);
 		tick(agent);
 	}
 	/* Once it was welcomed, why the controller went away is the controller's to say. */

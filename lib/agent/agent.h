@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The agent of one node: connects to the head, sends its card, starts its ranks and stays beside
- * them to the end. The other side is controller/controller.h.
+/* The agent of one node: connects to the controller, sends its inventory, starts its ranks and
+ * supervises them to the end. The other side is controller/controller.h.
  *
- *   agent.c        life: the machine, beats, signals, end
- *   process/guardian.c        the process above it that ends what it leaves when it is killed
- *   uplink.c     the connection to the head or the parent
- *   downlinks.c   the agents below: accepting them, passing messages on
- *   address_probe.c  which of the head's addresses are reached from here
- *   job_state.c    what the head says of the ranks to come
- *   ranks.c  the ranks: environment, start, output, ends
- *   stdin.c  the ranks' standard input, where the head writes it
- *   pmix_relay.c   what the PMIx server of the ranks asks of other nodes
- *   overlay/gather.c       contributions of many nodes becoming one
- *   process/supervise.c    the ranks as processes; process/logs.c what they print */
+ * agent.c owns one object of each module below and decides what a message from the controller
+ * means. A module keeps its state in its .c file and knows only the modules above it:
+ *
+ *   uplink         the connection to the controller or the parent; everything is reported there
+ *   signals        signals to this process, each counted once
+ *   discovery      this node's inventory, found in a thread
+ *   downlinks      the agents below, and the shape of the tree
+ *   address_probe  which of the controller's addresses this node reaches
+ *   job_state      what JOB says about the ranks to come
+ *   pmix_relay     the PMIx server of the ranks, and what it asks of other nodes
+ *   heartbeats     the ranks' progress; stdin: their standard input; files: their files
+ *   ranks          the ranks: environment, start, output, ends
+ *
+ * params.c reads struct agent_params. Above the agent is its guardian (process/guardian.h). */
 #ifndef BERTH_AGENT_AGENT_H
 #define BERTH_AGENT_AGENT_H
 
@@ -23,11 +26,12 @@
 #include "base/error.h"
 #include "overlay/wire.h"
 
-/* What the head has said before it went: told false: nothing. */
+/* How the job ended, as reported by the controller. If the connection broke before a report
+ * arrived, reported is false and the other fields are meaningless. */
 struct job_outcome {
 	bool reported;
-	bool restart;  /* the job is run again: the agent is wanted once more */
-	int exit_code; /* the job's exit code */
+	bool restart;  /* the controller wants this agent for the next attempt */
+	int exit_code; /* of the whole job */
 };
 
 struct agent_params {
@@ -35,30 +39,32 @@ struct agent_params {
 	const char *name; /* of the node, in the allocation */
 	const char *job;
 	struct secret secret;
-	int fd;				  /* a socket pair with the head, or -1 */
-	const char *controller_addresses; /* "10.0.0.1:4711,[fd00::1]:4711", tried in turn; with fd
-					     NULL */
+	int fd; /* one end of a socket pair with the controller, or -1 */
+	/* "10.0.0.1:4711,[fd00::1]:4711", tried in turn. NULL if fd is given. */
+	const char *controller_addresses;
 	int node_timeout_ms;
-	int connect_timeout_ms;	     /* for a head that is not there yet; 0: it is */
+	int connect_timeout_ms;	     /* how long the controller may take to start; 0: it has */
 	const struct env *env;	     /* the agent's own environment, borrowed */
-	struct job_outcome *outcome; /* or NULL: set when the head says how the job ended */
+	struct job_outcome *outcome; /* or NULL: set when the controller reports the job's end */
 };
 
-/* From the environment that the engine made (ENGINE_ENV_*); strings are borrowed from env.
- * -ERR_USAGE: a variable is missing: this is not how an agent is started. -ERR_DATA: this node is
- * none of the job's, and other bad values. */
+/* Read the parameters from the environment that the launcher made (LAUNCHER_ENV_*). Strings are
+ * borrowed from env. -ERR_USAGE: a variable is missing, so no launcher started this process.
+ * -ERR_DATA: this node is not one of the job's, or a value is bad. */
 int agent_params_read(const struct env *env, struct agent_params *out, struct error *err);
 
-/* "gpu01:4711" as what agent_params.head wants: the numeric addresses it stands for. out: size
- * bytes. Asks the resolver, again and again for connect_timeout_ms: a job's names may come up late.
- * -ERR_NETWORK. */
+/* Resolve "gpu01:4711" into the numeric addresses that agent_params.controller_addresses needs.
+ * out has room for size bytes. Asks the resolver repeatedly for connect_timeout_ms, since a job's
+ * names may come up late. -ERR_NETWORK. */
 int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, size_t size,
 		  struct error *err);
 
-/* Be the agent until the job is over or the head is gone. Ranks and whatever they started are
- * ended before it returns. Changes the process: signals, child subreaper, descriptors. Forks: it
- * returns in a child, whose parent (process/guardian.h) ends as the child does.
- * 0, also when the head went away in the middle; else an error that the head could not be told. */
+/* Be the agent until the job is over or the controller is gone. params is borrowed until then.
+ * Ends the ranks and whatever they started before it returns. Changes the process: signals, child
+ * subreaper, descriptors. Forks: it returns in a child, whose parent (process/guardian.h) ends as
+ * the child does.
+ * Returns 0, also if the controller went away in the middle; else an error that could not be
+ * reported to the controller. */
 int agent_run(const struct agent_params *params, struct error *err);
 
 #endif

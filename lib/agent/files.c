@@ -1,53 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The files by which the ranks of a node and berth talk: BERTH_STOP_FILE and BERTH_REPORT. */
+#include "agent/files.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
 #include "base/file.h"
 #include "base/json.h"
 
 #define REPORT_MAX 65536
 
-void agent_write_stop_file(struct agent *agent, const char *why)
+void agent_stop_file_write(const char *dir, const char *shared, const char *why,
+			   struct agent_uplink *uplink)
 {
-	char own[sizeof agent->dir + 8], line[64];
-	const char *path = agent->job.stop_file;
-	bool failed = why && !strcmp(why, "failed");
+	bool failed = !strcmp(why, "failed");
+	char own[PATH_MAX], line[64];
+	const char *path = shared ? shared : own;
 	int fd, size;
 
-	if (!why || !agent->have_job)
-		return;
-	snprintf(own, sizeof own, "%s/stop", agent->dir);
 	/* A file that nodes share must not call a job failed to those that start next. */
-	if (path && failed)
+	if (shared && failed)
 		return;
-	fd = open(path ? path : own, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL),
-		  0666);
+	snprintf(own, sizeof own, "%s/stop", dir);
+	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | (failed ? O_TRUNC : O_EXCL), 0666);
 	if (fd < 0) {
 		if (errno != EEXIST)
-			agent_uplink_note(agent->uplink, "the stop file %s cannot be written: %s",
-					  path ? path : own, strerror(errno));
+			agent_uplink_note(uplink, "the stop file %s cannot be written: %s", path,
+					  strerror(errno));
 		return;
 	}
 	size = snprintf(line, sizeof line, "%s\n", why);
 	if (file_write_all(fd, line, (size_t)size))
-		agent_uplink_note(agent->uplink, "the stop file %s cannot be written: %s",
-				  path ? path : own, strerror(errno));
+		agent_uplink_note(uplink, "the stop file %s cannot be written: %s", path,
+				  strerror(errno));
 	close(fd);
 }
 
-json_t *agent_read_report(const struct agent *agent)
+json_t *agent_report_read(const char *dir)
 {
-	char path[sizeof agent->dir + 16], *text;
+	char path[PATH_MAX], *text;
 	json_t *report = NULL;
 	size_t size;
 
-	snprintf(path, sizeof path, "%s/report.json", agent->dir);
+	snprintf(path, sizeof path, "%s/report.json", dir);
 	if (access(path, R_OK) || file_read(path, REPORT_MAX, &text, &size, NULL))
 		return NULL;
 	if (json_read("BERTH_REPORT", text, size, REPORT_MAX, &report, NULL))
@@ -56,12 +55,26 @@ json_t *agent_read_report(const struct agent *agent)
 	return report;
 }
 
-void agent_remove_files(const struct agent *agent)
+int agent_plan_write(const char *dir, const json_t *plan, struct error *err)
 {
-	char path[sizeof agent->dir + 16];
+	char path[PATH_MAX];
+	char *text = json_dumps(plan, JSON_INDENT(2));
+	int rc;
 
-	snprintf(path, sizeof path, "%s/stop", agent->dir);
+	if (!text)
+		return error_memory(err, "the plan's file");
+	snprintf(path, sizeof path, "%s/plan.json", dir);
+	rc = file_write_atomic(path, text, strlen(text), 0600, err);
+	free(text);
+	return rc;
+}
+
+void agent_files_remove(const char *dir)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof path, "%s/stop", dir);
 	unlink(path);
-	snprintf(path, sizeof path, "%s/report.json", agent->dir);
+	snprintf(path, sizeof path, "%s/report.json", dir);
 	unlink(path);
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Do the ranks of this node go on? Their heartbeats (process/heartbeat.h) for the head, and, when
- * the head sees no more of any rank, a look at what they do.
- *
- * STEPS:  {steps: [number or null], words: [text]}, by local rank
- * LOOK:   {ranks: [rank...]}: those that are behind; none: nobody knows
- * LOOKED: {states: [text], stacks: text or null}: as in /proc, "T" a stopped one; by local rank */
+#include "agent/heartbeats.h"
+
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -13,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
+#include "base/bytes.h"
 #include "base/json.h"
 #include "process/heartbeat.h"
 #include "process/process_tree.h"
@@ -21,7 +18,7 @@
 #define POLL_MS 1000
 #define STACKS_MAX (48u << 10) /* bytes of stacks from one node */
 #define STACKS_RANKS 2	       /* of one node */
-#define STACKS_NODES 4	       /* where nobody knows which rank is behind: the first ones */
+#define STACKS_NODES 4	       /* if no rank is known to be behind: the first ones */
 
 struct rank_heartbeat {
 	struct heartbeat heartbeat;
@@ -29,64 +26,72 @@ struct rank_heartbeat {
 };
 
 struct agent_heartbeats {
-	struct rank_heartbeat *list; /* [rank_count] */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	const char *dir;
+	const struct agent_job *job;
+	size_t count; /* of the ranks here */
 	int64_t polled_ms;
-	/* what LOOK began */
-	struct agent *agent;
+	/* what DUMP_STACKS began */
 	struct loop_source stacks;
 	pid_t stack_tool;
 	struct bytes text;
 	json_t *states;
+	struct rank_heartbeat list[]; /* [count] */
 };
 
-int agent_heartbeats_open(struct agent *agent, struct error *err)
+int agent_heartbeats_new(struct loop *loop, struct agent_uplink *uplink, const char *dir,
+			 const struct agent_job *job, struct agent_heartbeats **out,
+			 struct error *err)
 {
-	struct agent_heartbeats *heartbeats = calloc(1, sizeof *heartbeats);
+	size_t count = agent_job_rank_count(job);
+	struct agent_heartbeats *heartbeats =
+		calloc(1, sizeof *heartbeats + count * sizeof *heartbeats->list);
 
-	agent->heartbeats = heartbeats;
-	if (heartbeats)
-		heartbeats->list = calloc(agent->rank_count, sizeof *heartbeats->list);
-	if (!heartbeats || !heartbeats->list)
+	if (!heartbeats)
 		return error_memory(err, "the ranks' heartbeats");
+	heartbeats->loop = loop;
+	heartbeats->uplink = uplink;
+	heartbeats->dir = dir;
+	heartbeats->job = job;
+	heartbeats->count = count;
 	heartbeats->stacks.fd = -1;
-	for (size_t i = 0; i < agent->rank_count; i++)
+	for (size_t i = 0; i < count; i++)
 		heartbeats->list[i].heartbeat.steps = -1;
+	*out = heartbeats;
 	return 0;
 }
 
-void agent_heartbeats_started(struct agent *agent, int local_rank, pid_t pid)
+void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_rank, pid_t pid)
 {
-	if (agent->heartbeats)
-		agent->heartbeats->list[local_rank].pid = pid;
+	heartbeats->list[local_rank].pid = pid;
 }
 
-void agent_heartbeats_poll(struct agent *agent, int64_t now_ms, bool at_once)
+void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once)
 {
-	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	bool new = false;
 
-	if (!heartbeats || !agent->job.want_heartbeats ||
-	    (!at_once && now_ms - heartbeats->polled_ms < POLL_MS))
+	if (!at_once && now_ms - heartbeats->polled_ms < POLL_MS)
 		return;
 	heartbeats->polled_ms = now_ms;
-	for (size_t i = 0; i < agent->rank_count; i++) {
-		char path[sizeof agent->dir + 32];
+	for (size_t i = 0; i < heartbeats->count; i++) {
+		char path[PATH_MAX];
 
-		heartbeat_path(agent->dir, (int)i, path, sizeof path);
+		heartbeat_path(heartbeats->dir, (int)i, path, sizeof path);
 		new |= heartbeat_poll(path, &heartbeats->list[i].heartbeat);
 	}
 	if (!new)
 		return;
 	json_t *steps = json_array(), *status_texts = json_array();
 
-	for (size_t i = 0; i < agent->rank_count; i++) {
+	for (size_t i = 0; i < heartbeats->count; i++) {
 		const struct heartbeat *heartbeat = &heartbeats->list[i].heartbeat;
 
 		json_array_append_new(steps, heartbeat->steps < 0 ? json_null()
 								  : json_real(heartbeat->steps));
 		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
-	agent_uplink_send(agent->uplink, MESSAGE_PROGRESS, 0,
+	agent_uplink_send(heartbeats->uplink, MESSAGE_PROGRESS, 0,
 			  json_pack("{s:o, s:o}", "steps", steps, "words", status_texts), NULL, 0);
 }
 
@@ -132,15 +137,14 @@ static pid_t main_process(const struct process_tree *list, pid_t rank, char *sta
 	return found;
 }
 
-static void send_stacks(struct agent *agent)
+static void send_stacks(struct agent_heartbeats *heartbeats)
 {
-	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	char *text = heartbeats->text.size
 			     ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
 			     : NULL;
 
 	agent_uplink_send(
-		agent->uplink, MESSAGE_STACKS, 0,
+		heartbeats->uplink, MESSAGE_STACKS, 0,
 		json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)),
 		NULL, 0);
 	heartbeats->states = NULL;
@@ -153,7 +157,6 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 	struct agent_heartbeats *heartbeats =
 		(struct agent_heartbeats *)((char *)source -
 					    offsetof(struct agent_heartbeats, stacks));
-	struct agent *agent = heartbeats->agent;
 	char buffer[4096];
 	ssize_t n;
 	int fd = source->fd;
@@ -164,9 +167,9 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 			bytes_add(&heartbeats->text, buffer, (size_t)n);
 	if (n < 0)
 		return; /* EAGAIN */
-	loop_remove(agent->loop, source);
+	loop_remove(heartbeats->loop, source);
 	close(fd);
-	send_stacks(agent);
+	send_stacks(heartbeats);
 }
 
 /* NAME:PID... Each tool has its time; the agent's loop goes on meanwhile. */
@@ -181,14 +184,14 @@ static const char script[] =
 	" else echo 'no stack: neither eu-stack nor gdb is here'; cat \"/proc/$pid/stack\"; fi;"
 	" done 2>/dev/null";
 
-static int start_stack_tool(struct agent *agent, char *const *entries, struct error *err)
+static int start_stack_tool(struct agent_heartbeats *heartbeats, const struct env *env,
+			    char *const *entries, struct error *err)
 {
 	const char *argv[4 + STACKS_RANKS + 1] = {"sh", "-c", script, "sh"};
-	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
-	char **envp = env_to_envp(agent->params.env);
+	char **envp = env_to_envp(env);
 	int ends[2], rc;
 
 	for (size_t i = 0; entries[i]; i++)
@@ -212,7 +215,7 @@ static int start_stack_tool(struct agent *agent, char *const *entries, struct er
 	close(ends[1]);
 	heartbeats->stacks.ready = stacks_ready;
 	if (!rc)
-		rc = loop_add(agent->loop, &heartbeats->stacks, ends[0], EPOLLIN, err);
+		rc = loop_add(heartbeats->loop, &heartbeats->stacks, ends[0], EPOLLIN, err);
 	if (rc)
 		close(ends[0]);
 	return rc;
@@ -227,9 +230,9 @@ static bool is_named(const json_t *ranks, int rank)
 	return false;
 }
 
-void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
+void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,
+				  const json_t *text)
 {
-	struct agent_heartbeats *heartbeats = agent->heartbeats;
 	json_t *ranks = NULL;
 	struct process_tree list = {0};
 	char *entries[STACKS_RANKS + 1] = {0};
@@ -239,15 +242,14 @@ void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
 	    json_get_array("LOOK", text, "ranks", &ranks, NULL))
 		return;
 	heartbeats->states = json_array();
-	heartbeats->agent = agent;
 	process_tree_read(NULL, 0, &list);
-	for (size_t i = 0; i < agent->rank_count; i++) {
-		int rank = agent->job.first_rank[agent->params.node_index] + (int)i;
+	for (size_t i = 0; i < heartbeats->count; i++) {
+		int rank = agent_job_rank(heartbeats->job, i);
 		char state[2] = "";
 		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
 		bool behind = json_array_size(ranks)
 				      ? is_named(ranks, rank)
-				      : !i && agent->params.node_index < STACKS_NODES;
+				      : !i && agent_uplink_node(heartbeats->uplink) < STACKS_NODES;
 
 		json_array_append_new(heartbeats->states, json_text(state));
 		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&
@@ -255,27 +257,24 @@ void agent_heartbeats_dump_stacks(struct agent *agent, const json_t *text)
 			count++;
 	}
 	process_tree_free(&list);
-	if (!count || start_stack_tool(agent, entries, NULL))
-		send_stacks(agent);
+	if (!count || start_stack_tool(heartbeats, env, entries, NULL))
+		send_stacks(heartbeats);
 	for (size_t i = 0; i < count; i++)
 		free(entries[i]);
 }
 
-void agent_heartbeats_close(struct agent *agent)
+void agent_heartbeats_free(struct agent_heartbeats *heartbeats)
 {
-	struct agent_heartbeats *heartbeats = agent->heartbeats;
+	int fd;
 
 	if (!heartbeats)
 		return;
-	if (heartbeats->stacks.fd >= 0) {
-		int fd = heartbeats->stacks.fd;
-
-		loop_remove(agent->loop, &heartbeats->stacks);
+	fd = heartbeats->stacks.fd;
+	if (fd >= 0) {
+		loop_remove(heartbeats->loop, &heartbeats->stacks);
 		close(fd);
 	}
 	bytes_free(&heartbeats->text);
 	json_decref(heartbeats->states);
-	free(heartbeats->list);
 	free(heartbeats);
-	agent->heartbeats = NULL;
 }

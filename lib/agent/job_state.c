@@ -1,34 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* JOB: what the head says to all agents of the ranks to come. See ranks.c. */
+#include "agent/job_state.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_internal.h"
+#include "base/bytes.h"
 #include "base/json.h"
 
-static int read_ints(const json_t *text, const char *key, int *out, size_t count, struct error *err)
+/* The key's list, a number for each node; malloced. */
+static int read_ints(const struct agent_job *job, const char *key, const int **out,
+		     struct error *err)
 {
-	json_t *list;
-	int rc = json_get_array("JOB", text, key, &list, err);
+	size_t count = (size_t)job->layout.node_count;
+	int *list = calloc(count, sizeof *list);
+	json_t *values;
+	int rc = list ? json_get_array("JOB", job->text, key, &values, err)
+		      : error_memory(err, "the job's nodes");
 
-	if (!rc && json_array_size(list) != count)
+	if (!rc && json_array_size(values) != count)
 		rc = error_set(err, ERR_DATA, "JOB: %s has %zu entries, the job %zu nodes", key,
-			       json_array_size(list), count);
+			       json_array_size(values), count);
 	for (size_t i = 0; !rc && i < count; i++) {
-		json_int_t value = json_integer_value(json_array_get(list, i));
+		json_int_t value = json_integer_value(json_array_get(values, i));
 
 		if (value < 0 || value > INT32_MAX)
 			rc = error_set(err, ERR_DATA, "JOB: %s is out of range", key);
-		out[i] = (int)value;
+		list[i] = (int)value;
 	}
+	if (rc)
+		free(list);
+	else
+		*out = list;
 	return rc;
 }
 
 void agent_job_free(struct agent_job *job)
 {
-	free(job->names);
-	free(job->first_rank);
-	free(job->rank_count);
+	free((void *)job->layout.nodes);
+	free((void *)job->layout.first_rank);
+	free((void *)job->layout.rank_count);
 	free(job->argv);
 	free(job->base);
 	free(job->cwd);
@@ -39,29 +49,28 @@ void agent_job_free(struct agent_job *job)
 	memset(job, 0, sizeof *job);
 }
 
-static int read_nodes(struct agent_job *job, size_t expected, struct error *err)
+static int read_nodes(struct agent_job *job, struct error *err)
 {
+	size_t count = (size_t)job->layout.node_count;
+	const char **nodes;
 	json_t *names;
 	int rc = json_get_array("JOB", job->text, "names", &names, err);
 
 	if (rc)
 		return rc;
-	if (json_array_size(names) != expected)
+	if (json_array_size(names) != count)
 		return error_set(err, ERR_DATA, "JOB names %zu nodes of %zu",
-				 json_array_size(names), expected);
-	job->node_count = expected;
-	job->names = calloc(expected, sizeof *job->names);
-	job->first_rank = calloc(expected, sizeof *job->first_rank);
-	job->rank_count = calloc(expected, sizeof *job->rank_count);
-	if (!job->names || !job->first_rank || !job->rank_count)
+				 json_array_size(names), count);
+	job->layout.nodes = nodes = calloc(count, sizeof *nodes);
+	if (!nodes)
 		return error_memory(err, "the job's nodes");
-	for (size_t i = 0; i < expected; i++) {
-		job->names[i] = json_string_value(json_array_get(names, i));
-		if (!job->names[i])
+	for (size_t i = 0; i < count; i++) {
+		nodes[i] = json_string_value(json_array_get(names, i));
+		if (!nodes[i])
 			return error_set(err, ERR_DATA, "JOB: a node's name is no text");
 	}
-	rc = read_ints(job->text, "first", job->first_rank, expected, err);
-	return rc ? rc : read_ints(job->text, "counts", job->rank_count, expected, err);
+	rc = read_ints(job, "first", &job->layout.first_rank, err);
+	return rc ? rc : read_ints(job, "counts", &job->layout.rank_count, err);
 }
 
 static int read_strings(struct agent_job *job, const struct wire_message *message,
@@ -86,10 +95,9 @@ static int read_strings(struct agent_job *job, const struct wire_message *messag
 	return rc;
 }
 
-int agent_job_read(struct agent *agent, const struct wire_message *message, const json_t *text,
+int agent_job_read(const struct wire_message *message, const json_t *text, struct agent_job *job,
 		   struct error *err)
 {
-	struct agent_job job = {.text = json_incref((json_t *)text)};
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));
 	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
 	const char *stop = json_string_value(json_object_get(text, "stop_file"));
@@ -97,6 +105,7 @@ int agent_job_read(struct agent *agent, const struct wire_message *message, cons
 	int hold, pass, input, want_heartbeats;
 	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
 
+	job->text = json_incref((json_t *)text);
 	if (!rc)
 		rc = json_get_bool("JOB", text, "hold", &hold, err);
 	if (!rc)
@@ -106,31 +115,55 @@ int agent_job_read(struct agent *agent, const struct wire_message *message, cons
 	if (!rc)
 		rc = json_get_bool("JOB", text, "watch", &want_heartbeats, err);
 	if (!rc)
-		rc = read_nodes(&job, agent_downlinks_node_count(agent->downlinks), err);
+		rc = read_nodes(job, err);
 	if (!rc)
-		rc = read_strings(&job, message, err);
-	if (!rc && log_dir && !(job.log_dir = strdup(log_dir)))
+		rc = read_strings(job, message, err);
+	if (!rc && log_dir && !(job->log_dir = strdup(log_dir)))
 		rc = error_memory(err, "the log folder's name");
-	if (!rc && stop && *stop && !(job.stop_file = strdup(stop)))
+	if (!rc && stop && *stop && !(job->stop_file = strdup(stop)))
 		rc = error_memory(err, "the stop file's name");
-	if (!rc && agent->supervise)
-		rc = error_set(err, ERR_DATA, "a second JOB while the first one runs");
-	if (rc) {
-		agent_job_free(&job);
+	if (rc)
 		return rc;
-	}
-	job.world_size = (int)world;
-	job.hold_port = hold;
-	job.pass_stdin = pass;
-	job.input = input;
-	job.want_heartbeats = want_heartbeats;
-	job.pmix_disabled = pmix && !strcmp(pmix, "off");
-	job.pmix_required = pmix && !strcmp(pmix, "on");
-	agent_job_free(&agent->job);
-	agent->job = job;
-	agent->have_job = true;
-	agent->attempt = message->attempt;
-	agent_uplink_set_attempt(agent->uplink, agent->attempt);
-	agent->rank_count = (size_t)job.rank_count[agent->params.node_index];
+	job->attempt = message->attempt;
+	job->layout.world_size = (int)world;
+	job->hold_port = hold;
+	job->pass_stdin = pass;
+	job->input = input;
+	job->want_heartbeats = want_heartbeats;
+	job->pmix_disabled = pmix && !strcmp(pmix, "off");
+	job->pmix_required = pmix && !strcmp(pmix, "on");
 	return 0;
+}
+
+size_t agent_job_rank_count(const struct agent_job *job)
+{
+	return (size_t)job->layout.rank_count[job->layout.node_index];
+}
+
+int agent_job_rank(const struct agent_job *job, size_t local_rank)
+{
+	return job->layout.first_rank[job->layout.node_index] + (int)local_rank;
+}
+
+int agent_job_environment(const struct agent_job *job, struct env **out, struct error *err)
+{
+	struct env *env = env_new();
+	int rc = env ? 0 : error_memory(err, "the environment");
+
+	for (size_t i = 0; !rc && i < job->base_count; i++) {
+		char *copy = strdup(job->base[i]), *value = copy ? strchr(copy, '=') : NULL;
+
+		if (!copy) {
+			rc = error_memory(err, "the environment");
+		} else if (value && value != copy) {
+			*value++ = 0;
+			rc = env_set(env, copy, value, ENV_FROM_USER, NULL, err);
+		}
+		free(copy);
+	}
+	if (rc)
+		env_free(env);
+	else
+		*out = env;
+	return rc;
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the PMIx server of this node's ranks asks of the other nodes: collectives (up the tree, the
- * answer down to all) and what one rank has published (through the head to its node). */
+#include "agent/pmix_relay.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "agent/agent_internal.h"
 #include "base/json.h"
+#include "overlay/gather.h"
+#include "pmix/server_process.h"
 
 /* A question of ours that is under way. */
 struct fetch {
@@ -17,7 +18,7 @@ struct fetch {
 
 /* Somebody else's question that our server works on. */
 struct serving {
-	struct agent *agent;
+	struct agent_uplink *uplink;
 	uint64_t sequence;
 	uint32_t from;
 };
@@ -30,32 +31,53 @@ struct local_answer {
 	size_t size;
 };
 
-static bool is_only_node(const struct agent *agent)
+struct agent_pmix {
+	struct loop_source source; /* first: the callback's way back; the server's */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	const struct agent_downlinks *downlinks;
+	const char *dir;
+	const struct agent_job *job;	/* NULL before JOB */
+	struct server_process *process; /* NULL once it is over */
+	struct error process_error;	/* why there is none */
+	struct ranks_server *server;	/* NULL if the ranks have none */
+	struct ranks_host host;
+	struct gathers gathers;
+	uint64_t fetch_count;
+	struct fetch *fetches;	      /* our own questions, waiting for FETCHED */
+	struct local_answer *answers; /* of collectives that concern this node alone */
+	bool ready;		      /* the server's start has ended */
+	bool stopping;		      /* the ranks are being ended */
+};
+
+static bool is_only_node(const struct agent_pmix *pmix)
 {
-	for (size_t i = 0; i < agent->job.node_count; i++)
-		if (agent->job.rank_count[i] > 0 && i != agent->params.node_index)
+	const struct ranks_job *layout = &pmix->job->layout;
+
+	for (int i = 0; i < layout->node_count; i++)
+		if (layout->rank_count[i] > 0 && i != layout->node_index)
 			return false;
 	return true;
 }
 
 /* Pass a collective on once the whole subtree has contributed. */
-static void forward_gather(struct agent *agent, struct gather *gather)
+static void forward_gather(struct agent_pmix *pmix, struct gather *gather)
 {
-	if (gather->sent ||
-	    gather->nodes < agent_downlinks_subtree_size(agent->downlinks, agent->job.rank_count))
+	if (gather->sent || gather->nodes < agent_downlinks_subtree_size(
+						    pmix->downlinks, pmix->job->layout.rank_count))
 		return;
 	gather->sent = true;
-	agent_uplink_send(agent->uplink, MESSAGE_GATHER, gather->sequence, NULL,
+	agent_uplink_send(pmix->uplink, MESSAGE_GATHER, gather->sequence, NULL,
 			  gather->entries.data, gather->entries.size);
 	bytes_free(&gather->entries);
 	if (!gather->own)
-		gathers_drop(&agent->gathers, gather);
+		gathers_drop(&pmix->gathers, gather);
 }
 
-static int queue_answer(struct agent *agent, void *token, const void *data, size_t size)
+static int queue_answer(struct agent_pmix *pmix, void *token, const void *data, size_t size)
 {
 	struct local_answer *local_answer = calloc(1, sizeof *local_answer);
-	struct local_answer **at = &agent->answers;
+	struct local_answer **at = &pmix->answers;
 
 	if (local_answer)
 		local_answer->data = malloc(size + 1);
@@ -72,14 +94,14 @@ static int queue_answer(struct agent *agent, void *token, const void *data, size
 	return 0;
 }
 
-void agent_pmix_complete_local(struct agent *agent)
+void agent_pmix_complete_local(struct agent_pmix *pmix)
 {
-	while (agent->answers) {
-		struct local_answer *local_answer = agent->answers;
+	while (pmix->answers) {
+		struct local_answer *local_answer = pmix->answers;
 
-		agent->answers = local_answer->next;
-		if (agent->server)
-			ranks_server_process.gather_done(agent->server, local_answer->token, 0,
+		pmix->answers = local_answer->next;
+		if (pmix->server)
+			ranks_server_process.gather_done(pmix->server, local_answer->token, 0,
 							 local_answer->data, local_answer->size);
 		free(local_answer->data);
 		free(local_answer);
@@ -88,73 +110,74 @@ void agent_pmix_complete_local(struct agent *agent)
 
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
-	struct agent *agent = context;
+	struct agent_pmix *pmix = context;
 	struct gather *gather;
 
-	if (is_only_node(agent))
-		return queue_answer(agent, token, data, size);
-	if (agent_uplink_is_lost(agent->uplink))
+	if (is_only_node(pmix))
+		return queue_answer(pmix, token, data, size);
+	if (agent_uplink_is_lost(pmix->uplink))
 		return -ERR_NETWORK;
-	gather = gathers_get(&agent->gathers, sequence);
+	gather = gathers_get(&pmix->gathers, sequence);
 	if (!gather || gather->own ||
-	    gather_add(gather, (uint32_t)agent->params.node_index, data, size, NULL))
+	    gather_add(gather, (uint32_t)pmix->job->layout.node_index, data, size, NULL))
 		return -ERR_UNAVAILABLE;
 	gather->own = true;
 	gather->token = token;
-	forward_gather(agent, gather);
+	forward_gather(pmix, gather);
 	return 0;
 }
 
-void agent_pmix_contribution(struct agent *agent, const struct wire_message *message)
+void agent_pmix_contribution(struct agent_pmix *pmix, const struct wire_message *message)
 {
-	struct gather *gather = gathers_get(&agent->gathers, message->sequence);
+	struct gather *gather = gathers_get(&pmix->gathers, message->sequence);
 	struct error err = {0};
 
-	if (!agent->have_job)
+	if (!pmix->job)
 		return;
 	if (!gather)
 		error_memory(&err, "a collective");
-	else if (!gather_merge(gather, message->data, message->data_size, agent->job.node_count,
-			       &err))
-		forward_gather(agent, gather);
+	else if (!gather_merge(gather, message->data, message->data_size,
+			       (size_t)pmix->job->layout.node_count, &err))
+		forward_gather(pmix, gather);
 	if (err.code)
-		agent_uplink_fail(agent->uplink, &err);
+		agent_uplink_fail(pmix->uplink, &err);
 }
 
-void agent_pmix_gathered(struct agent *agent, const struct wire_message *message)
+void agent_pmix_gathered(struct agent_pmix *pmix, const struct wire_message *message)
 {
-	struct gather *gather = gathers_find(&agent->gathers, message->sequence);
+	struct gather *gather = gathers_find(&pmix->gathers, message->sequence);
 
 	if (!gather || !gather->own)
 		return; /* no ranks here */
-	if (agent->server)
-		ranks_server_process.gather_done(agent->server, gather->token, 0, message->data,
+	if (pmix->server)
+		ranks_server_process.gather_done(pmix->server, gather->token, 0, message->data,
 						 message->data_size);
-	gathers_drop(&agent->gathers, gather);
+	gathers_drop(&pmix->gathers, gather);
 }
 
 static int host_fetch(void *context, int rank, void *token)
 {
-	struct agent *agent = context;
+	struct agent_pmix *pmix = context;
 	struct fetch *fetch;
 
-	if (agent_uplink_is_lost(agent->uplink))
+	if (agent_uplink_is_lost(pmix->uplink))
 		return -ERR_NETWORK;
 	fetch = calloc(1, sizeof *fetch);
 	if (!fetch)
 		return -ERR_UNAVAILABLE;
-	fetch->sequence = ++agent->fetch_count;
+	fetch->sequence = ++pmix->fetch_count;
 	fetch->token = token;
-	fetch->next = agent->fetches;
-	agent->fetches = fetch;
-	agent_uplink_send(agent->uplink, MESSAGE_FETCH, fetch->sequence,
+	fetch->next = pmix->fetches;
+	pmix->fetches = fetch;
+	agent_uplink_send(pmix->uplink, MESSAGE_FETCH, fetch->sequence,
 			  json_pack("{s:i}", "rank", rank), NULL, 0);
 	return 0;
 }
 
-void agent_pmix_fetched(struct agent *agent, const struct wire_message *message, const json_t *text)
+void agent_pmix_fetched(struct agent_pmix *pmix, const struct wire_message *message,
+			const json_t *text)
 {
-	struct fetch **at = &agent->fetches, *fetch;
+	struct fetch **at = &pmix->fetches, *fetch;
 	int64_t status = -ERR_NETWORK;
 
 	json_get_int("FETCHED", text, "status", -255, 0, &status, NULL);
@@ -164,8 +187,8 @@ void agent_pmix_fetched(struct agent *agent, const struct wire_message *message,
 	if (!fetch)
 		return;
 	*at = fetch->next;
-	if (agent->server)
-		ranks_server_process.fetch_done(agent->server, fetch->token, (int)status,
+	if (pmix->server)
+		ranks_server_process.fetch_done(pmix->server, fetch->token, (int)status,
 						message->data, message->data_size);
 	free(fetch);
 }
@@ -175,13 +198,14 @@ static void served(void *context, int status, const void *data, size_t size)
 	struct serving *serving = context;
 
 	agent_uplink_send(
-		serving->agent->uplink, MESSAGE_FETCHED, serving->sequence,
+		serving->uplink, MESSAGE_FETCHED, serving->sequence,
 		json_pack("{s:I, s:i}", "to", (json_int_t)serving->from, "status", status), data,
 		size);
 	free(serving);
 }
 
-void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, const json_t *text)
+void agent_pmix_fetch(struct agent_pmix *pmix, const struct wire_message *message,
+		      const json_t *text)
 {
 	struct serving *serving = calloc(1, sizeof *serving);
 	int64_t rank = -1, from = 0;
@@ -191,21 +215,21 @@ void agent_pmix_fetch(struct agent *agent, const struct wire_message *message, c
 	json_get_int("FETCH", text, "from", 0, UINT32_MAX, &from, NULL);
 	if (!serving)
 		return;
-	*serving = (struct serving){agent, message->sequence, (uint32_t)from};
-	if (agent->server && rank >= 0)
-		rc = ranks_server_process.serve(agent->server, (int)rank, served, serving);
+	*serving = (struct serving){pmix->uplink, message->sequence, (uint32_t)from};
+	if (pmix->server && rank >= 0)
+		rc = ranks_server_process.serve(pmix->server, (int)rank, served, serving);
 	if (rc)
 		served(serving, -ERR_NETWORK, NULL, 0);
 }
 
 static void host_abort(void *context, int local_rank, int status, const char *text)
 {
-	struct agent *agent = context;
+	struct agent_pmix *pmix = context;
 
-	agent_uplink_send(agent->uplink, MESSAGE_ABORT, 0,
+	agent_uplink_send(pmix->uplink, MESSAGE_ABORT, 0,
 			  json_pack("{s:i, s:i, s:o}", "rank",
-				    agent->job.first_rank[agent->params.node_index] + local_rank,
-				    "status", status, "text", json_text(text)),
+				    agent_job_rank(pmix->job, (size_t)local_rank), "status", status,
+				    "text", json_text(text)),
 			  NULL, 0);
 }
 
@@ -213,121 +237,176 @@ static void host_abort(void *context, int local_rank, int status, const char *te
  * end them it is of no interest. */
 static void host_lost(void *context, const char *text)
 {
-	struct agent *agent = context;
+	struct agent_pmix *pmix = context;
 
-	if (!agent->stopping)
-		agent_uplink_note(agent->uplink,
+	if (!pmix->stopping)
+		agent_uplink_note(pmix->uplink,
 				  "the PMIx server of %s %s; PMIx and MPI programs cannot go on",
-				  agent->params.name, text);
+				  pmix->job->host, text);
 }
 
 static void host_ready(void *context)
 {
-	struct agent *agent = context;
+	struct agent_pmix *pmix = context;
 
-	agent->pending.ready = true; /* not from within the server's dispatch */
+	pmix->ready = true; /* not from within the server's dispatch */
 }
 
 static void dispatch(struct loop_source *source, uint32_t events)
 {
-	struct agent *agent =
-		(struct agent *)((char *)source - offsetof(struct agent, server_source));
+	struct agent_pmix *pmix = (struct agent_pmix *)source;
 
 	(void)events;
-	ranks_server_process.dispatch(agent->server);
+	ranks_server_process.dispatch(pmix->server);
 }
 
 /* err says why there is no PMIx: fatal where it must be there. */
-static int continue_without(struct agent *agent, const struct error *err)
+static int continue_without(struct agent_pmix *pmix, const struct error *err)
 {
-	agent_pmix_stop(agent);
-	if (agent->job.pmix_required)
+	agent_pmix_stop(pmix);
+	if (pmix->job->pmix_required)
 		return -err->code;
-	agent_uplink_note(agent->uplink,
+	agent_uplink_note(pmix->uplink,
 			  "no PMIx for the ranks of %s: %s; MPI programs see a world of one each",
-			  agent->params.name, err->text);
+			  pmix->job->host, err->text);
 	return 0;
 }
 
-int agent_pmix_start(struct agent *agent, const json_t *ranks, struct error *err)
+int agent_pmix_new(struct loop *loop, struct agent_uplink *uplink,
+		   const struct agent_downlinks *downlinks, const char *module_path,
+		   const char *dir, struct agent_pmix **out, struct error *err)
 {
-	const struct agent_job *job = &agent->job;
+	struct agent_pmix *pmix = calloc(1, sizeof *pmix);
+
+	if (!pmix)
+		return error_memory(err, "the agent");
+	*pmix = (struct agent_pmix){
+		.source = {dispatch, -1, 0},
+		.loop = loop,
+		.uplink = uplink,
+		.downlinks = downlinks,
+		.dir = dir,
+		.host = {pmix, host_gather, host_fetch, host_abort, host_lost, host_ready},
+	};
+	server_process_fork(module_path, &pmix->process, &pmix->process_error);
+	*out = pmix;
+	return 0;
+}
+
+void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index)
+{
+	server_process_prepare(pmix->process, pmix->dir, host, node_index);
+}
+
+void agent_pmix_set_job(struct agent_pmix *pmix, const struct agent_job *job)
+{
+	pmix->job = job;
+}
+
+int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error *err)
+{
+	const struct agent_job *job = pmix->job;
+	struct ranks_job ranks_job = job->layout;
+	size_t count = agent_job_rank_count(job);
 	const char **cpus = NULL;
 	char name[300];
 	int rc = 0;
 
-	if (job->pmix_disabled || !agent->rank_count) {
-		agent_pmix_stop(agent);
+	pmix->ready = false;
+	if (job->pmix_disabled || !count) {
+		agent_pmix_stop(pmix);
 		return 0;
 	}
-	if (!agent->pmix) {
-		*err = agent->pmix_error;
+	if (!pmix->process) {
+		*err = pmix->process_error;
 		rc = -err->code;
 		goto out;
 	}
-	cpus = calloc(agent->rank_count, sizeof *cpus);
+	cpus = calloc(count, sizeof *cpus);
 	if (!cpus)
 		return error_memory(err, "the ranks' places");
-	for (size_t i = 0; i < agent->rank_count; i++)
+	for (size_t i = 0; i < count; i++)
 		cpus[i] = json_string_value(json_object_get(json_array_get(ranks, i), "cpus"));
-	snprintf(name, sizeof name, "%.200s.%u", agent->params.job, agent->attempt);
-	agent->host = (struct ranks_host){agent,      host_gather, host_fetch,
-					  host_abort, host_lost,   host_ready};
-	struct ranks_job ranks_job = {
-		.name = name,
-		.world_size = job->world_size,
-		.node_index = (int)agent->params.node_index,
-		.node_count = (int)job->node_count,
-		.nodes = job->names,
-		.first_rank = job->first_rank,
-		.rank_count = job->rank_count,
-		.cpus = cpus,
-		.dir = agent->dir,
-	};
-
-	rc = server_process_start_async(agent->pmix, &ranks_job, &agent->host, &agent->server, err);
+	snprintf(name, sizeof name, "%.200s.%u", job->id, job->attempt);
+	ranks_job.name = name;
+	ranks_job.cpus = cpus;
+	ranks_job.dir = pmix->dir;
+	rc = server_process_start_async(pmix->process, &ranks_job, &pmix->host, &pmix->server, err);
 	if (!rc) {
-		agent->server_source.ready = dispatch;
-		rc = loop_add(agent->loop, &agent->server_source,
-			      ranks_server_process.descriptor(agent->server), EPOLLIN, err);
+		rc = loop_add(pmix->loop, &pmix->source,
+			      ranks_server_process.descriptor(pmix->server), EPOLLIN, err);
 	}
 out:
 	free(cpus);
-	return rc ? continue_without(agent, err) : 0;
+	return rc ? continue_without(pmix, err) : 0;
 }
 
-int agent_pmix_started(struct agent *agent, struct error *err)
+int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err)
 {
-	return agent->server && server_process_start_result(agent->server, err)
-		       ? continue_without(agent, err)
+	return pmix->server && server_process_start_result(pmix->server, err)
+		       ? continue_without(pmix, err)
 		       : 0;
 }
 
-void agent_pmix_stop(struct agent *agent)
+bool agent_pmix_is_ready(const struct agent_pmix *pmix)
 {
-	struct ranks_server *server = agent->server;
+	return pmix->ready;
+}
 
-	loop_remove(agent->loop, &agent->server_source);
-	agent->server = NULL;
+bool agent_pmix_is_serving(const struct agent_pmix *pmix)
+{
+	return pmix->server != NULL;
+}
+
+pid_t agent_pmix_process_pid(const struct agent_pmix *pmix)
+{
+	return server_process_pid(pmix->process);
+}
+
+int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *changes,
+			   struct error *err)
+{
+	return pmix->server
+		       ? ranks_server_process.environment(pmix->server, local_rank, changes, err)
+		       : 0;
+}
+
+void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank)
+{
+	if (pmix->server)
+		ranks_server_process.rank_ended(pmix->server, local_rank);
+}
+
+void agent_pmix_ranks_stopping(struct agent_pmix *pmix)
+{
+	pmix->stopping = true;
+}
+
+void agent_pmix_stop(struct agent_pmix *pmix)
+{
+	struct ranks_server *server = pmix->server;
+
+	loop_remove(pmix->loop, &pmix->source);
+	pmix->server = NULL;
 	/* Tell it of each wait that nobody will end, so that nothing of it hangs in stop. */
-	for (struct gather *gather = agent->gathers.first; gather; gather = gather->next)
+	for (struct gather *gather = pmix->gathers.first; gather; gather = gather->next)
 		if (server && gather->own)
 			ranks_server_process.gather_done(server, gather->token, -ERR_NETWORK, NULL,
 							 0);
-	gathers_free(&agent->gathers);
-	while (agent->fetches) {
-		struct fetch *fetch = agent->fetches;
+	gathers_free(&pmix->gathers);
+	while (pmix->fetches) {
+		struct fetch *fetch = pmix->fetches;
 
-		agent->fetches = fetch->next;
+		pmix->fetches = fetch->next;
 		if (server)
 			ranks_server_process.fetch_done(server, fetch->token, -ERR_NETWORK, NULL,
 							0);
 		free(fetch);
 	}
-	while (agent->answers) {
-		struct local_answer *local_answer = agent->answers;
+	while (pmix->answers) {
+		struct local_answer *local_answer = pmix->answers;
 
-		agent->answers = local_answer->next;
+		pmix->answers = local_answer->next;
 		if (server)
 			ranks_server_process.gather_done(server, local_answer->token, -ERR_NETWORK,
 							 NULL, 0);
@@ -336,6 +415,13 @@ void agent_pmix_stop(struct agent *agent)
 	}
 	if (server)
 		ranks_server_process.stop(server);
-	server_process_free(agent->pmix);
-	agent->pmix = NULL;
+	server_process_free(pmix->process);
+	pmix->process = NULL;
+}
+
+void agent_pmix_free(struct agent_pmix *pmix)
+{
+	if (pmix)
+		agent_pmix_stop(pmix);
+	free(pmix);
 }

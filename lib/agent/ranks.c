@@ -1,25 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ranks of this node: what they are told, their start, their output, their ends.
- *
- * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
- *                       input, watch}
- *                      data: the program's arguments, the environment, the folder
- * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
- *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
- * ENDED:               {rank, local_rank, pid, code, signal, core, stopped, oom, start_error,
- *                      last: [lines], peak_memory_bytes} */
+#include "agent/ranks.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
+#include "agent/files.h"
+#include "agent/heartbeats.h"
+#include "agent/stdin.h"
+#include "base/bytes.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "hostlist/idset.h"
+#include "overlay/socket.h"
+#include "process/logs.h"
+#include "process/supervise.h"
 
 #define OUTPUT_BATCH (32u << 10) /* bytes of output in one message, when there is much */
+
+struct agent_ranks {
+	struct loop_source source; /* first: the callback's way back; supervise's */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	struct agent_pmix *pmix;
+	const char *dir;
+	int port_fd; /* MASTER_PORT, held for the ranks; -1 */
+	struct agent_job job;
+	bool have_job;
+	bool this_system; /* the plan's cores are this machine's */
+	struct supervise *supervise;
+	struct agent_stdin *inputs; /* NULL unless job.input */
+	struct agent_heartbeats *heartbeats;
+	struct logs *logs;
+	size_t started_count;
+	bool stopping, started_sent, done_sent;
+	bool paused; /* the ranks' output is left in their pipes */
+	struct bytes output;
+	struct {
+		bool waits;    /* START came, the PMIx server has not started yet */
+		json_t *ranks; /* START's list and data, until then */
+		unsigned char *data;
+		size_t size;
+		uint64_t signals; /* bit N: signal N came meanwhile */
+	} pending;
+};
 
 /* ---- environment ---- */
 
@@ -44,31 +69,8 @@ static int apply_change(struct env *env, const char *change, struct error *err)
 	return rc;
 }
 
-static int base_environment(const struct agent_job *job, struct env **out, struct error *err)
-{
-	struct env *env = env_new();
-	int rc = env ? 0 : error_memory(err, "the environment");
-
-	for (size_t i = 0; !rc && i < job->base_count; i++) {
-		char *copy = strdup(job->base[i]), *value = copy ? strchr(copy, '=') : NULL;
-
-		if (!copy) {
-			rc = error_memory(err, "the environment");
-		} else if (value && value != copy) {
-			*value++ = 0;
-			rc = env_set(env, copy, value, ENV_FROM_USER, NULL, err);
-		}
-		free(copy);
-	}
-	if (rc)
-		env_free(env);
-	else
-		*out = env;
-	return rc;
-}
-
 /* The environment of one rank as execve wants it; malloced. */
-static int rank_environment(struct agent *agent, const struct env *base, size_t local_rank,
+static int rank_environment(struct agent_ranks *ranks, const struct env *base, size_t local_rank,
 			    const char *const *changes, size_t count, char ***out,
 			    struct error *err)
 {
@@ -77,14 +79,13 @@ static int rank_environment(struct agent *agent, const struct env *base, size_t 
 
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = apply_change(env, changes[i], err);
-	if (!rc && agent->server) {
+	if (!rc) {
 		pmix = env_new();
-		rc = pmix ? ranks_server_process.environment(agent->server, (int)local_rank, pmix,
-							     err)
+		rc = pmix ? agent_pmix_environment(ranks->pmix, (int)local_rank, pmix, err)
 			  : error_memory(err, "the environment");
-		if (!rc)
-			rc = env_apply(env, pmix, err);
 	}
+	if (!rc)
+		rc = env_apply(env, pmix, err);
 	if (!rc) {
 		*out = env_to_envp(env);
 		if (!*out)
@@ -97,52 +98,52 @@ static int rank_environment(struct agent *agent, const struct env *base, size_t 
 
 /* ---- what supervise tells ---- */
 
-static int send_output(struct agent *agent)
+static void send_output(struct agent_ranks *ranks)
 {
-	if (!agent->output.size)
-		return 0;
-	agent_uplink_send(agent->uplink, MESSAGE_OUTPUT, 0, NULL, agent->output.data,
-			  agent->output.size);
-	bytes_drop(&agent->output, agent->output.size);
-	return 0;
-}
-
-static int rank_of(const struct agent *agent, int local_rank)
-{
-	return agent->job.first_rank[agent->params.node_index] + local_rank;
+	if (!ranks->output.size)
+		return;
+	agent_uplink_send(ranks->uplink, MESSAGE_OUTPUT, 0, NULL, ranks->output.data,
+			  ranks->output.size);
+	bytes_drop(&ranks->output, ranks->output.size);
 }
 
 static void on_line(void *context, int local_rank, enum supervise_stream stream, const char *text,
 		    size_t size, bool newline)
 {
-	struct agent *agent = context;
-	struct message_output output = {(uint32_t)rank_of(agent, local_rank), (int)stream, newline,
-					text, size};
+	struct agent_ranks *ranks = context;
+	struct message_output output = {(uint32_t)agent_job_rank(&ranks->job, (size_t)local_rank),
+					(int)stream, newline, text, size};
 
-	if (agent->logs)
-		logs_line(agent->logs, (size_t)local_rank, (int)stream, text, size, newline);
-	message_add_output(&agent->output, &output);
-	if (agent->output.size > OUTPUT_BATCH)
-		send_output(agent);
+	if (ranks->logs)
+		logs_line(ranks->logs, (size_t)local_rank, (int)stream, text, size, newline);
+	message_add_output(&ranks->output, &output);
+	if (ranks->output.size > OUTPUT_BATCH)
+		send_output(ranks);
 }
 
 static void on_started(void *context, int local_rank, pid_t pid)
 {
-	struct agent *agent = context;
+	struct agent_ranks *ranks = context;
 
-	agent_heartbeats_started(agent, local_rank, pid);
-	if (++agent->started_count < agent->rank_count || agent->started_sent)
+	agent_heartbeats_started(ranks->heartbeats, local_rank, pid);
+	if (++ranks->started_count < agent_job_rank_count(&ranks->job) || ranks->started_sent)
 		return;
-	agent->started_sent = true;
-	agent_uplink_send(agent->uplink, MESSAGE_STARTED, 0,
-			  json_pack("{s:b}", "pmix", agent->server != NULL), NULL, 0);
+	ranks->started_sent = true;
+	agent_uplink_send(ranks->uplink, MESSAGE_STARTED, 0,
+			  json_pack("{s:b}", "pmix", agent_pmix_is_serving(ranks->pmix)), NULL, 0);
 }
 
-static json_t *output_tail(struct agent *agent, int local_rank)
+static void poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
+{
+	if (ranks->heartbeats && ranks->job.want_heartbeats)
+		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
+}
+
+static json_t *output_tail(struct agent_ranks *ranks, int local_rank)
 {
 	json_t *list = json_array();
 	const char *const *lines = NULL;
-	size_t count = agent->logs ? logs_tail(agent->logs, (size_t)local_rank, &lines) : 0;
+	size_t count = ranks->logs ? logs_tail(ranks->logs, (size_t)local_rank, &lines) : 0;
 
 	for (size_t i = 0; i < count; i++)
 		json_array_append_new(list, json_text(lines[i]));
@@ -151,124 +152,117 @@ static json_t *output_tail(struct agent *agent, int local_rank)
 
 static void on_ended(void *context, const struct supervise_end *end)
 {
-	struct agent *agent = context;
+	struct agent_ranks *ranks = context;
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
-	send_output(agent); /* the head reads its last lines before it reads of its end */
-	agent_heartbeats_poll(agent, clock_now_ms(), true);
-	agent_uplink_send(agent->uplink, MESSAGE_ENDED, 0,
+	send_output(ranks); /* the head reads its last lines before it reads of its end */
+	poll_heartbeats(ranks, clock_now_ms(), true);
+	agent_uplink_send(ranks->uplink, MESSAGE_ENDED, 0,
 			  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}",
 				    "rank", end->rank, "local_rank", end->local_rank, "pid",
 				    (int)end->pid, "code", end->code, "signal", end->signal, "core",
 				    end->core_dumped, "stopped", end->stopped_by_us, "oom",
 				    (int)end->oom, "start_error", json_text(end->start_error),
 				    "last",
-				    bad ? output_tail(agent, end->local_rank) : json_array(),
+				    bad ? output_tail(ranks, end->local_rank) : json_array(),
 				    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-				    agent_read_report(agent)),
+				    agent_report_read(ranks->dir)),
 			  NULL, 0);
-	if (agent->server)
-		ranks_server_process.rank_ended(agent->server, end->local_rank);
+	agent_pmix_rank_ended(ranks->pmix, end->local_rank);
 	/* The server's process is a child of ours too: it goes before supervise looks for what the
 	 * ranks left behind. */
-	if (supervise_running(agent->supervise) == 0)
-		agent_pmix_stop(agent);
+	if (supervise_running(ranks->supervise) == 0)
+		agent_pmix_stop(ranks->pmix);
 	/* All gone by themselves: what they left behind goes too. */
-	if (supervise_running(agent->supervise) == 0 && !agent->stopping)
-		agent_ranks_stop(agent, SUPERVISE_GRACE_MS);
+	if (supervise_running(ranks->supervise) == 0 && !ranks->stopping)
+		agent_ranks_stop(ranks, SUPERVISE_GRACE_MS);
 }
 
 static void on_finished(void *context, const char *left)
 {
-	struct agent *agent = context;
+	struct agent_ranks *ranks = context;
 
-	send_output(agent);
-	agent->done_sent = true;
-	agent_uplink_send(agent->uplink, MESSAGE_DONE, 0,
+	send_output(ranks);
+	ranks->done_sent = true;
+	agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0,
 			  json_pack("{s:o}", "left", json_text(left)), NULL, 0);
 }
 
 static void on_note(void *context, const char *text)
 {
-	agent_uplink_note(((struct agent *)context)->uplink, "%s", text);
+	struct agent_ranks *ranks = context;
+
+	agent_uplink_note(ranks->uplink, "%s", text);
 }
 
 static void on_supervise_ready(struct loop_source *source, uint32_t events)
 {
-	struct agent *agent =
-		(struct agent *)((char *)source - offsetof(struct agent, supervise_source));
+	struct agent_ranks *ranks = (struct agent_ranks *)source;
 	const char *problem;
 
 	(void)events;
-	supervise_dispatch(agent->supervise);
-	if (!agent->logs)
+	supervise_dispatch(ranks->supervise);
+	if (!ranks->logs)
 		return;
-	logs_flush(agent->logs);
-	problem = logs_problem(agent->logs);
+	logs_flush(ranks->logs);
+	problem = logs_problem(ranks->logs);
 	if (problem)
-		agent_uplink_note(agent->uplink, "%s", problem);
+		agent_uplink_note(ranks->uplink, "%s", problem);
 }
 
 /* ---- start and stop ---- */
 
-static int open_logs(struct agent *agent, struct error *err)
+static int open_logs(struct agent_ranks *ranks, struct error *err)
 {
-	int *ranks = calloc(agent->rank_count, sizeof *ranks), rc;
+	const struct agent_job *job = &ranks->job;
+	size_t count = agent_job_rank_count(job);
+	int *numbers = calloc(count, sizeof *numbers), rc;
 
-	if (!ranks)
+	if (!numbers)
 		return error_memory(err, "the ranks' output");
-	for (size_t i = 0; i < agent->rank_count; i++)
-		ranks[i] = rank_of(agent, (int)i);
+	for (size_t i = 0; i < count; i++)
+		numbers[i] = agent_job_rank(job, i);
 	struct logs_options options = {
-		.dir = agent->job.log_dir,
-		.job_id = agent->params.job,
-		.host = agent->params.name,
-		.attempt = (int)agent->attempt,
-		.rank_count = agent->rank_count,
-		.ranks = ranks,
+		.dir = job->log_dir,
+		.job_id = job->id,
+		.host = job->host,
+		.attempt = (int)job->attempt,
+		.rank_count = count,
+		.ranks = numbers,
 	};
 
-	rc = logs_open(&options, &agent->logs, err);
-	free(ranks);
+	rc = logs_open(&options, &ranks->logs, err);
+	free(numbers);
 	return rc;
 }
 
-static int write_plan(const struct agent *agent, const json_t *plan, struct error *err)
+static int start_supervise(struct agent_ranks *ranks, struct error *err)
 {
-	char path[sizeof agent->dir + 16];
-	char *text = json_dumps(plan, JSON_INDENT(2));
-	int rc;
-
-	if (!text)
-		return error_memory(err, "the plan's file");
-	snprintf(path, sizeof path, "%s/plan.json", agent->dir);
-	rc = file_write_atomic(path, text, strlen(text), 0600, err);
-	free(text);
-	return rc;
-}
-
-static int start_supervise(struct agent *agent, struct error *err)
-{
-	struct supervise_options options = {
-		.this_system = agent_discovery_result(agent->discovery, NULL)->this_system,
-		.exempt_pid = server_process_pid(agent->pmix)};
-	struct supervise_events events = {.context = agent,
+	struct supervise_options options = {.this_system = ranks->this_system,
+					    .exempt_pid = agent_pmix_process_pid(ranks->pmix)};
+	struct supervise_events events = {.context = ranks,
 					  .started = on_started,
 					  .line = on_line,
 					  .ended = on_ended,
 					  .finished = on_finished,
 					  .note = on_note};
-	int rc = supervise_new(&options, &events, &agent->supervise, err);
+	int rc = supervise_new(&options, &events, &ranks->supervise, err);
 
-	if (rc)
-		return rc;
-	agent->supervise_source.ready = on_supervise_ready;
-	return loop_add(agent->loop, &agent->supervise_source,
-			supervise_descriptor(agent->supervise), EPOLLIN, err);
+	return rc ? rc
+		  : loop_add(ranks->loop, &ranks->source, supervise_descriptor(ranks->supervise),
+			     EPOLLIN, err);
+}
+
+/* The descriptor that a rank gets as its standard input; -1: none. */
+static int rank_stdin(const struct agent_ranks *ranks, size_t local_rank)
+{
+	if (ranks->inputs)
+		return agent_stdin_rank_fd(ranks->inputs, local_rank);
+	return ranks->job.pass_stdin && agent_job_rank(&ranks->job, local_rank) == 0 ? 0 : -1;
 }
 
 /* One rank's part of START. */
-static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank,
+static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t local_rank,
 		     const struct env *base, const unsigned char **at, size_t *left,
 		     struct supervise_rank *out, struct error *err)
 {
@@ -282,122 +276,128 @@ static int fill_rank(struct agent *agent, const json_t *entry, size_t local_rank
 	if (!rc)
 		rc = idset_parse(cpus ? cpus : "", &set, err);
 	if (!rc)
-		rc = rank_environment(agent, base, local_rank, changes, count, &envp, err);
+		rc = rank_environment(ranks, base, local_rank, changes, count, &envp, err);
 	free(changes);
 	*out = (struct supervise_rank){
-		.rank = rank_of(agent, (int)local_rank),
+		.rank = agent_job_rank(&ranks->job, local_rank),
 		.local_rank = (int)local_rank,
-		.argv = agent->job.argv,
+		.argv = ranks->job.argv,
 		.envp = envp,
-		.cwd = agent->job.cwd[0],
+		.cwd = ranks->job.cwd[0],
 		.cpus_os = set,
-		.stdin_fd = agent->job.input ? agent_stdin_rank_fd(agent, local_rank)
-			    : agent->job.pass_stdin && rank_of(agent, (int)local_rank) == 0 ? 0
-											    : -1,
+		.stdin_fd = rank_stdin(ranks, local_rank),
 	};
 	return rc;
 }
 
-static int start_ranks(struct agent *agent, const json_t *list, const unsigned char *at,
+static int start_ranks(struct agent_ranks *ranks, const json_t *list, const unsigned char *at,
 		       size_t left, struct error *err)
 {
-	struct supervise_rank *ranks = calloc(agent->rank_count, sizeof *ranks);
+	size_t count = agent_job_rank_count(&ranks->job);
+	struct supervise_rank *starts = calloc(count, sizeof *starts);
 	struct env *base = NULL;
-	int rc = ranks ? base_environment(&agent->job, &base, err) : error_memory(err, "ranks");
+	int rc = starts ? agent_job_environment(&ranks->job, &base, err)
+			: error_memory(err, "ranks");
 
-	if (!rc && agent->job.input)
-		rc = agent_stdin_open(agent, err);
-	for (size_t i = 0; !rc && i < agent->rank_count; i++)
-		rc = fill_rank(agent, json_array_get(list, i), i, base, &at, &left, &ranks[i], err);
+	if (!rc && ranks->job.input)
+		rc = agent_stdin_new(ranks->loop, ranks->uplink, count, &ranks->inputs, err);
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = fill_rank(ranks, json_array_get(list, i), i, base, &at, &left, &starts[i],
+			       err);
 	if (!rc)
-		rc = supervise_start(agent->supervise, ranks, agent->rank_count, err);
-	agent_stdin_close_rank_ends(agent);
-	for (size_t i = 0; ranks && i < agent->rank_count; i++) {
-		free((void *)ranks[i].envp);
-		idset_free((struct idset *)ranks[i].cpus_os);
+		rc = supervise_start(ranks->supervise, starts, count, err);
+	agent_stdin_close_rank_ends(ranks->inputs);
+	for (size_t i = 0; starts && i < count; i++) {
+		free((void *)starts[i].envp);
+		idset_free((struct idset *)starts[i].cpus_os);
 	}
-	free(ranks);
+	free(starts);
 	env_free(base);
 	return rc;
 }
 
-/* Once the PMIx server is there, or will not be. */
-static int finish_start(struct agent *agent, const json_t *list, const unsigned char *data,
+static void release_port(struct agent_ranks *ranks)
+{
+	if (ranks->port_fd >= 0)
+		close(ranks->port_fd);
+	ranks->port_fd = -1;
+}
+
+/* Once the PMIx server has started, or failed to. */
+static int finish_start(struct agent_ranks *ranks, const json_t *list, const unsigned char *data,
 			size_t size, struct error *err)
 {
-	int rc = agent_pmix_started(agent, err);
+	int rc = agent_pmix_start_result(ranks->pmix, err);
 
 	if (!rc)
-		rc = start_supervise(agent, err);
-	if (!rc && !agent->job.hold_port && agent->port_fd >= 0) {
-		close(agent->port_fd);
-		agent->port_fd = -1;
-	}
-	return rc ? rc : start_ranks(agent, list, data, size, err);
+		rc = start_supervise(ranks, err);
+	if (!rc && !ranks->job.hold_port)
+		release_port(ranks);
+	return rc ? rc : start_ranks(ranks, list, data, size, err);
 }
 
-/* Nothing of it runs, and it will tell of no end. */
-static int start_failed(struct agent *agent, struct error *err)
+/* Nothing of it runs, and no end will be reported. */
+static int start_failed(struct agent_ranks *ranks, struct error *err)
 {
-	loop_remove(agent->loop, &agent->supervise_source);
-	supervise_free(agent->supervise);
-	agent->supervise = NULL;
-	agent_pmix_stop(agent);
-	return error_prefix(err, "starting the ranks of %s", agent->params.name);
+	loop_remove(ranks->loop, &ranks->source);
+	supervise_free(ranks->supervise);
+	ranks->supervise = NULL;
+	agent_pmix_stop(ranks->pmix);
+	return error_prefix(err, "starting the ranks of %s", ranks->job.host);
 }
 
-/* The PMIx server takes its time; the loop, and with it the beats, goes on. */
-static int defer_start(struct agent *agent, const struct wire_message *message, json_t *list,
+/* The PMIx server takes its time; meanwhile the loop, and with it the heartbeats, goes on. */
+static int defer_start(struct agent_ranks *ranks, const struct wire_message *message, json_t *list,
 		       struct error *err)
 {
-	agent->pending.data = malloc(message->data_size + 1);
-	if (!agent->pending.data)
+	ranks->pending.data = malloc(message->data_size + 1);
+	if (!ranks->pending.data)
 		return error_memory(err, "ranks");
-	memcpy(agent->pending.data, message->data_size ? message->data : "", message->data_size);
-	agent->pending.size = message->data_size;
-	agent->pending.ranks = json_incref(list);
-	agent->pending.waits = true;
+	memcpy(ranks->pending.data, message->data_size ? message->data : "", message->data_size);
+	ranks->pending.size = message->data_size;
+	ranks->pending.ranks = json_incref(list);
+	ranks->pending.waits = true;
 	return 0;
 }
 
-static void clear_pending(struct agent *agent)
+static void clear_pending(struct agent_ranks *ranks)
 {
-	json_decref(agent->pending.ranks);
-	free(agent->pending.data);
-	memset(&agent->pending, 0, sizeof agent->pending);
+	json_decref(ranks->pending.ranks);
+	free(ranks->pending.data);
+	memset(&ranks->pending, 0, sizeof ranks->pending);
 }
 
-void agent_ranks_resume_start(struct agent *agent)
+void agent_ranks_resume_start(struct agent_ranks *ranks)
 {
 	struct error err = {0};
-	uint64_t signals = agent->pending.signals;
+	uint64_t signals = ranks->pending.signals;
 
-	if (!agent->pending.waits || !agent->pending.ready)
+	if (!ranks->pending.waits || !agent_pmix_is_ready(ranks->pmix))
 		return;
-	agent->pending.waits = false;
-	if (agent->stopping) {
-		agent_pmix_stop(agent);
-	} else if (finish_start(agent, agent->pending.ranks, agent->pending.data,
-				agent->pending.size, &err)) {
-		start_failed(agent, &err);
-		agent_uplink_fail(agent->uplink, &err);
+	ranks->pending.waits = false;
+	if (ranks->stopping) {
+		agent_pmix_stop(ranks->pmix);
+	} else if (finish_start(ranks, ranks->pending.ranks, ranks->pending.data,
+				ranks->pending.size, &err)) {
+		start_failed(ranks, &err);
+		agent_uplink_fail(ranks->uplink, &err);
 	}
-	for (int number = 1; number < 64 && agent->supervise; number++)
+	for (int number = 1; number < 64 && ranks->supervise; number++)
 		if (signals >> number & 1)
-			supervise_signal(agent->supervise, number);
-	clear_pending(agent);
+			supervise_signal(ranks->supervise, number);
+	clear_pending(ranks);
 }
 
-void agent_ranks_signal(struct agent *agent, int number)
+void agent_ranks_signal(struct agent_ranks *ranks, int number)
 {
-	if (agent->supervise)
-		supervise_signal(agent->supervise, number);
-	else if (agent->pending.waits && number < 64)
-		agent->pending.signals |= UINT64_C(1) << number;
+	if (ranks->supervise)
+		supervise_signal(ranks->supervise, number);
+	else if (ranks->pending.waits && number < 64)
+		ranks->pending.signals |= UINT64_C(1) << number;
 }
 
-int agent_ranks_start(struct agent *agent, const struct wire_message *message, const json_t *text,
-		      struct error *err)
+int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *message,
+		      const json_t *text, bool this_system, struct error *err)
 {
 	json_t *list, *plan;
 	int rc = json_get_array("START", text, "ranks", &list, err);
@@ -406,68 +406,130 @@ int agent_ranks_start(struct agent *agent, const struct wire_message *message, c
 		rc = json_get_object("START", text, "plan", &plan, err);
 	if (rc)
 		return rc;
-	if (!agent->have_job || agent->supervise || agent->pending.waits ||
-	    json_array_size(list) != agent->rank_count)
+	if (!ranks->have_job || ranks->supervise || ranks->pending.waits ||
+	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START does not follow JOB");
-	if (!agent->rank_count) { /* this node only passes messages on */
-		agent->started_sent = agent->done_sent = true;
-		agent_uplink_send(agent->uplink, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0),
+	if (!json_array_size(list)) { /* this node only passes messages on */
+		ranks->started_sent = ranks->done_sent = true;
+		agent_uplink_send(ranks->uplink, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0),
 				  NULL, 0);
-		agent_uplink_send(agent->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
+		agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
 				  0);
 		return 0;
 	}
-	agent_remove_files(agent);
-	rc = write_plan(agent, plan, err);
+	ranks->this_system = this_system;
+	agent_files_remove(ranks->dir);
+	rc = agent_plan_write(ranks->dir, plan, err);
 	if (!rc)
-		rc = open_logs(agent, err);
+		rc = open_logs(ranks, err);
 	if (!rc)
-		rc = agent_heartbeats_open(agent, err);
+		rc = agent_heartbeats_new(ranks->loop, ranks->uplink, ranks->dir, &ranks->job,
+					  &ranks->heartbeats, err);
 	if (!rc)
-		rc = agent_pmix_start(agent, list, err);
+		rc = agent_pmix_start(ranks->pmix, list, err);
 	if (!rc)
-		rc = agent->server
-			     ? defer_start(agent, message, list, err)
-			     : finish_start(agent, list, message->data, message->data_size, err);
-	return rc ? start_failed(agent, err) : 0;
+		rc = agent_pmix_is_serving(ranks->pmix)
+			     ? defer_start(ranks, message, list, err)
+			     : finish_start(ranks, list, message->data, message->data_size, err);
+	return rc ? start_failed(ranks, err) : 0;
 }
 
-void agent_ranks_stop(struct agent *agent, int grace_ms)
+void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 {
-	agent->stopping = true;
-	if (agent->supervise && supervise_running(agent->supervise))
-		agent_write_stop_file(agent, "failed");
-	if (agent->supervise) {
-		supervise_stop(agent->supervise, grace_ms);
-	} else if (!agent->done_sent) {
-		agent->done_sent = true;
-		agent_uplink_send(agent->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
+	ranks->stopping = true;
+	agent_pmix_ranks_stopping(ranks->pmix);
+	if (ranks->supervise && supervise_running(ranks->supervise))
+		agent_ranks_write_stop_file(ranks, "failed");
+	if (ranks->supervise) {
+		supervise_stop(ranks->supervise, grace_ms);
+	} else if (!ranks->done_sent) {
+		ranks->done_sent = true;
+		agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
 				  0);
 	}
 }
 
-void agent_ranks_flush(struct agent *agent)
+bool agent_ranks_are_over(const struct agent_ranks *ranks)
 {
-	bool full = agent_uplink_is_full(agent->uplink);
-
-	send_output(agent);
-	if (agent->supervise && agent->reading == full) {
-		agent->reading = !full;
-		supervise_read(agent->supervise, !full);
-	}
-	agent_downlinks_pause(agent->downlinks, full);
+	return !ranks->supervise || ranks->done_sent;
 }
 
-void agent_ranks_close(struct agent *agent)
+void agent_ranks_flush(struct agent_ranks *ranks, bool full)
 {
-	loop_remove(agent->loop, &agent->supervise_source);
-	supervise_free(agent->supervise);
-	agent->supervise = NULL;
-	clear_pending(agent);
-	agent_stdin_close(agent);
-	agent_heartbeats_close(agent);
-	logs_free(agent->logs);
-	agent->logs = NULL;
-	bytes_free(&agent->output);
-	agent_job_free(&agent->job);
+	send_output(ranks);
+	if (ranks->supervise && ranks->paused != full) {
+		ranks->paused = full;
+		supervise_read(ranks->supervise, !full);
+	}
+}
+
+void agent_ranks_tick(struct agent_ranks *ranks, int64_t now_ms)
+{
+	poll_heartbeats(ranks, now_ms, false);
+}
+
+void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why)
+{
+	if (ranks->have_job)
+		agent_stop_file_write(ranks->dir, ranks->job.stop_file, why, ranks->uplink);
+}
+
+void agent_ranks_receive_stdin(struct agent_ranks *ranks, const struct wire_message *message)
+{
+	agent_stdin_receive(ranks->inputs, message->data, message->data_size);
+}
+
+void agent_ranks_dump_stacks(struct agent_ranks *ranks, const struct env *env, const json_t *text)
+{
+	if (ranks->heartbeats)
+		agent_heartbeats_dump_stacks(ranks->heartbeats, env, text);
+}
+
+int agent_ranks_reserve_port(struct agent_ranks *ranks, int wanted, int *port, struct error *err)
+{
+	return socket_reserve(wanted, &ranks->port_fd, port, err);
+}
+
+int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err)
+{
+	if (ranks->supervise)
+		return error_set(err, ERR_DATA, "a second JOB while the first one runs");
+	agent_job_free(&ranks->job);
+	ranks->job = *job;
+	ranks->have_job = true;
+	agent_pmix_set_job(ranks->pmix, &ranks->job);
+	return 0;
+}
+
+int agent_ranks_new(struct loop *loop, struct agent_uplink *uplink, struct agent_pmix *pmix,
+		    const char *dir, struct agent_ranks **out, struct error *err)
+{
+	struct agent_ranks *ranks = calloc(1, sizeof *ranks);
+
+	if (!ranks)
+		return error_memory(err, "the agent");
+	*ranks = (struct agent_ranks){.source = {on_supervise_ready, -1, 0},
+				      .loop = loop,
+				      .uplink = uplink,
+				      .pmix = pmix,
+				      .dir = dir,
+				      .port_fd = -1};
+	*out = ranks;
+	return 0;
+}
+
+void agent_ranks_free(struct agent_ranks *ranks)
+{
+	if (!ranks)
+		return;
+	loop_remove(ranks->loop, &ranks->source);
+	supervise_free(ranks->supervise);
+	clear_pending(ranks);
+	agent_stdin_free(ranks->inputs);
+	agent_heartbeats_free(ranks->heartbeats);
+	logs_free(ranks->logs);
+	bytes_free(&ranks->output);
+	agent_job_free(&ranks->job);
+	release_port(ranks);
+	free(ranks);
 }

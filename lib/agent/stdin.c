@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The standard input of this node's ranks, where it comes from the head. A rank that does not read
- * holds up nobody: what it has not taken waits here, at most WIRE_MAX_QUEUE. */
+#include "agent/stdin.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent_internal.h"
+#include "base/bytes.h"
 
 struct input {
 	struct loop_source source; /* our end; fd -1 once it is closed */
-	struct agent *agent;
+	struct loop *loop;
 	int rank_fd; /* the rank's end, until it is started; -1 */
 	struct bytes waiting;
+};
+
+struct agent_stdin {
+	struct agent_uplink *uplink;
+	size_t count;
+	struct input list[]; /* [count], by local rank */
 };
 
 static void input_close(struct input *input)
@@ -21,7 +27,7 @@ static void input_close(struct input *input)
 	int fd = input->source.fd;
 
 	if (fd >= 0) {
-		loop_remove(input->agent->loop, &input->source);
+		loop_remove(input->loop, &input->source);
 		close(fd);
 		input->source.fd = -1;
 	}
@@ -48,62 +54,75 @@ static void input_ready(struct loop_source *source, uint32_t events)
 		input_close(input);
 		return;
 	}
-	loop_modify(input->agent->loop, source, input->waiting.size ? EPOLLOUT : 0);
+	loop_modify(input->loop, source, input->waiting.size ? EPOLLOUT : 0);
 }
 
-int agent_stdin_open(struct agent *agent, struct error *err)
+/* A pipe for one rank. */
+static int input_open(struct input *input, struct error *err)
 {
-	agent->inputs = calloc(agent->rank_count, sizeof *agent->inputs);
-	if (!agent->inputs)
+	int ends[2], rc;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return error_set(err, ERR_UNAVAILABLE, "a pipe for a rank's input: %s",
+				 strerror(errno));
+	input->rank_fd = ends[0];
+	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK);
+	if (!rc)
+		rc = loop_add(input->loop, &input->source, ends[1], 0, err);
+	if (!rc)
+		return 0;
+	close(ends[1]);
+	return rc < -1 ? rc
+		       : error_set(err, ERR_UNAVAILABLE, "a rank's input: %s", strerror(errno));
+}
+
+int agent_stdin_new(struct loop *loop, struct agent_uplink *uplink, size_t count,
+		    struct agent_stdin **out, struct error *err)
+{
+	struct agent_stdin *inputs = calloc(1, sizeof *inputs + count * sizeof *inputs->list);
+	int rc = 0;
+
+	if (!inputs)
 		return error_memory(err, "the ranks' input");
-	for (size_t i = 0; i < agent->rank_count; i++)
-		agent->inputs[i] = (struct input){
-			.source = {input_ready, -1, 0}, .agent = agent, .rank_fd = -1};
-	for (size_t i = 0; i < agent->rank_count; i++) {
-		struct input *input = &agent->inputs[i];
-		int ends[2], rc;
+	inputs->uplink = uplink;
+	for (; !rc && inputs->count < count; inputs->count++) {
+		struct input *input = &inputs->list[inputs->count];
 
-		if (pipe2(ends, O_CLOEXEC))
-			return error_set(err, ERR_UNAVAILABLE, "a pipe for a rank's input: %s",
-					 strerror(errno));
-		input->rank_fd = ends[0];
-		rc = fcntl(ends[1], F_SETFL, O_NONBLOCK);
-		if (!rc)
-			rc = loop_add(agent->loop, &input->source, ends[1], 0, err);
-		if (rc) {
-			close(ends[1]);
-			return rc < -1 ? rc
-				       : error_set(err, ERR_UNAVAILABLE, "a rank's input: %s",
-						   strerror(errno));
-		}
+		*input =
+			(struct input){.source = {input_ready, -1, 0}, .loop = loop, .rank_fd = -1};
+		rc = input_open(input, err);
 	}
-	return 0;
+	if (rc)
+		agent_stdin_free(inputs);
+	else
+		*out = inputs;
+	return rc;
 }
 
-int agent_stdin_rank_fd(const struct agent *agent, size_t local_rank)
+int agent_stdin_rank_fd(const struct agent_stdin *inputs, size_t local_rank)
 {
-	return agent->inputs ? agent->inputs[local_rank].rank_fd : -1;
+	return inputs->list[local_rank].rank_fd;
 }
 
-void agent_stdin_close_rank_ends(struct agent *agent)
+void agent_stdin_close_rank_ends(struct agent_stdin *inputs)
 {
-	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++) {
-		if (agent->inputs[i].rank_fd >= 0)
-			close(agent->inputs[i].rank_fd);
-		agent->inputs[i].rank_fd = -1;
+	for (size_t i = 0; inputs && i < inputs->count; i++) {
+		if (inputs->list[i].rank_fd >= 0)
+			close(inputs->list[i].rank_fd);
+		inputs->list[i].rank_fd = -1;
 	}
 }
 
-void agent_stdin_receive(struct agent *agent, const struct wire_message *message)
+void agent_stdin_receive(struct agent_stdin *inputs, const void *data, size_t size)
 {
-	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++) {
-		struct input *input = &agent->inputs[i];
+	for (size_t i = 0; inputs && i < inputs->count; i++) {
+		struct input *input = &inputs->list[i];
 
 		if (input->source.fd < 0)
 			continue;
-		if (input->waiting.size + message->data_size > WIRE_MAX_QUEUE ||
-		    bytes_add(&input->waiting, message->data, message->data_size)) {
-			agent_uplink_note(agent->uplink,
+		if (input->waiting.size + size > WIRE_MAX_QUEUE ||
+		    bytes_add(&input->waiting, data, size)) {
+			agent_uplink_note(inputs->uplink,
 					  "local rank %zu reads none of its input: it is closed",
 					  i);
 			input_close(input);
@@ -113,10 +132,9 @@ void agent_stdin_receive(struct agent *agent, const struct wire_message *message
 	}
 }
 
-void agent_stdin_close(struct agent *agent)
+void agent_stdin_free(struct agent_stdin *inputs)
 {
-	for (size_t i = 0; agent->inputs && i < agent->rank_count; i++)
-		input_close(&agent->inputs[i]);
-	free(agent->inputs);
-	agent->inputs = NULL;
+	for (size_t i = 0; inputs && i < inputs->count; i++)
+		input_close(&inputs->list[i]);
+	free(inputs);
 }

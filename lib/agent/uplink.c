@@ -89,6 +89,11 @@ bool agent_uplink_is_lost(const struct agent_uplink *uplink)
 	return uplink->lost;
 }
 
+size_t agent_uplink_node(const struct agent_uplink *uplink)
+{
+	return uplink->params->node_index;
+}
+
 void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt)
 {
 	uplink->attempt = attempt;

@@ -49,6 +49,7 @@ void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
 /* Does so much wait to be sent that those who produce it should pause? */
 bool agent_uplink_is_full(const struct agent_uplink *uplink);
 bool agent_uplink_is_lost(const struct agent_uplink *uplink);
+size_t agent_uplink_node(const struct agent_uplink *uplink); /* this node's index */
 
 /* The attempt of which this node's messages are; 0 at first. */
 void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt);

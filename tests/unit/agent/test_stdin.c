@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ranks' standard input where the head writes it: more than a pipe holds, a rank that reads
- * late, one that does not read, one that has closed its end. */
+/* The ranks' standard input from the controller: more than a pipe holds, a rank that reads late,
+ * one that does not read, one that has closed its end. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "agent/agent_internal.h"
+#include "agent/stdin.h"
 
 #define MUCH (3u << 20)
 
@@ -20,42 +20,40 @@ static unsigned char byte_at(size_t i)
 	return (unsigned char)(i * 2654435761u >> 13);
 }
 
-static void begin(struct agent *agent, size_t ranks)
+static struct loop *loop;
+static struct agent_stdin *inputs;
+
+static void begin(size_t ranks)
 {
 	struct error err = {0};
 
-	memset(agent, 0, sizeof *agent);
 	signal(SIGPIPE, SIG_IGN); /* as agent_run has it */
-	agent->rank_count = ranks;
-	assert_int_equal(loop_new(&agent->loop, &err), 0);
-	assert_int_equal(agent_stdin_open(agent, &err), 0);
+	assert_int_equal(loop_new(&loop, &err), 0);
+	assert_int_equal(agent_stdin_new(loop, NULL, ranks, &inputs, &err), 0);
 }
 
-static void end(struct agent *agent)
+static void end(void)
 {
-	agent_stdin_close(agent);
-	agent_stdin_close(agent); /* again is fine */
-	assert_null(agent->inputs);
-	loop_free(agent->loop);
+	agent_stdin_free(inputs);
+	loop_free(loop);
 }
 
 /* Bytes from..to of the stream. */
-static void take(struct agent *agent, size_t from, size_t to)
+static void take(size_t from, size_t to)
 {
 	unsigned char *data = malloc(to - from + 1);
-	struct wire_message message = {.data = data, .data_size = to - from};
 
 	assert_non_null(data);
 	for (size_t i = from; i < to; i++)
 		data[i - from] = byte_at(i);
-	agent_stdin_receive(agent, &message);
+	agent_stdin_receive(inputs, data, to - from);
 	free(data);
 }
 
 /* What the rank reads; its own end is ours to keep when the agent's copy goes. */
-static int rank_end(struct agent *agent, size_t rank)
+static int rank_end(size_t rank)
 {
-	int fd = dup(agent_stdin_rank_fd(agent, rank));
+	int fd = dup(agent_stdin_rank_fd(inputs, rank));
 
 	assert_true(fd >= 0);
 	return fd;
@@ -75,62 +73,59 @@ static size_t read_some(int fd, size_t at, size_t size)
 
 static void test_more_than_a_pipe_holds(void **state)
 {
-	struct agent agent;
 	int fd;
 	size_t at = 0;
 
-	begin(&agent, 1);
-	fd = rank_end(&agent, 0);
-	agent_stdin_close_rank_ends(&agent);
+	begin(1);
+	fd = rank_end(0);
+	agent_stdin_close_rank_ends(inputs);
 	/* All of it is taken at once, in two pieces, and arrives as it is read. */
-	take(&agent, 0, MUCH / 2);
-	take(&agent, MUCH / 2, MUCH);
+	take(0, MUCH / 2);
+	take(MUCH / 2, MUCH);
 	while (at < MUCH) {
 		at += read_some(fd, at, MUCH - at);
-		assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
+		assert_int_equal(loop_once(loop, 0, NULL), 0);
 	}
 	assert_int_equal(at, MUCH);
-	take(&agent, MUCH, MUCH + 10);
+	take(MUCH, MUCH + 10);
 	assert_int_equal(read_some(fd, MUCH, 100), 10);
 	close(fd);
-	end(&agent);
+	end();
 }
 
 static void test_one_that_does_not_read_holds_up_nobody(void **state)
 {
-	struct agent agent;
 	int late, prompt;
 	size_t at = 0;
 
-	begin(&agent, 2);
-	late = rank_end(&agent, 0);
-	prompt = rank_end(&agent, 1);
-	agent_stdin_close_rank_ends(&agent);
-	take(&agent, 0, MUCH);
+	begin(2);
+	late = rank_end(0);
+	prompt = rank_end(1);
+	agent_stdin_close_rank_ends(inputs);
+	take(0, MUCH);
 	while (at < MUCH) {
 		at += read_some(prompt, at, MUCH - at);
-		assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
+		assert_int_equal(loop_once(loop, 0, NULL), 0);
 	}
 	close(late);
 	close(prompt);
-	end(&agent);
+	end();
 }
 
 static void test_a_closed_end(void **state)
 {
-	struct agent agent;
 	char byte;
 	int fd;
 
-	begin(&agent, 2);
-	fd = rank_end(&agent, 1);
-	agent_stdin_close_rank_ends(&agent); /* rank 0's end is gone with this */
-	take(&agent, 0, 100);
-	assert_int_equal(loop_once(agent.loop, 0, NULL), 0);
-	take(&agent, 100, 200);
+	begin(2);
+	fd = rank_end(1);
+	agent_stdin_close_rank_ends(inputs); /* rank 0's end is gone with this */
+	take(0, 100);
+	assert_int_equal(loop_once(loop, 0, NULL), 0);
+	take(100, 200);
 	assert_int_equal(read_some(fd, 0, 200), 200);
 	/* Closed here, the rank sees the end. */
-	end(&agent);
+	end();
 	assert_int_equal(read(fd, &byte, 1), 0);
 	close(fd);
 }

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* JOB: what the controller sends to all agents about the ranks to come. */
+#ifndef BERTH_AGENT_JOB_STATE_H
+#define BERTH_AGENT_JOB_STATE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/env.h"
+#include "base/error.h"
+#include "overlay/wire.h"
+#include "pmix/server_process.h"
+
+struct agent_job {
+	const char *id, *host; /* the job's, and this node's name in the allocation; borrowed */
+	uint32_t attempt;
+	struct ranks_job layout;   /* nodes and ranks; name, cpus and dir are not set */
+	json_t *text;		   /* JOB's, the nodes' names are borrowed from it */
+	unsigned char *block;	   /* JOB's data: argv, base, cwd are borrowed from it */
+	const char **argv, **base; /* the program's arguments; its environment, "NAME=VALUE" */
+	const char **cwd;
+	size_t base_count;
+	char *log_dir, *stop_file; /* or NULL */
+	bool pmix_disabled, pmix_required, hold_port, pass_stdin;
+	bool input;	      /* the ranks' standard input comes from the controller */
+	bool want_heartbeats; /* the controller wants their heartbeats */
+};
+
+/* Read JOB into *job, whose id, host and layout.node_index and node_count are set already and
+ * everything else is zero. Freed with agent_job_free, also on failure. -ERR_DATA, -ERR_UNAVAILABLE.
+ */
+int agent_job_read(const struct wire_message *message, const json_t *text, struct agent_job *job,
+		   struct error *err);
+void agent_job_free(struct agent_job *job);
+
+size_t agent_job_rank_count(const struct agent_job *job); /* of this node */
+int agent_job_rank(const struct agent_job *job, size_t local_rank);
+/* The environment that all ranks share; env_free it. -ERR_UNAVAILABLE. */
+int agent_job_environment(const struct agent_job *job, struct env **out, struct error *err);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The PMIx server of this node's ranks, and what it asks of the other nodes: collectives (up the
+ * tree, the answer down to all) and what one rank has published (through the controller to its
+ * node). */
+#ifndef BERTH_AGENT_PMIX_RELAY_H
+#define BERTH_AGENT_PMIX_RELAY_H
+
+#include "agent/downlinks.h"
+#include "agent/job_state.h"
+#include "agent/uplink.h"
+#include "base/env.h"
+
+struct agent_pmix;
+
+/* Fork the server's process; call it while this process has one thread. If that fails the ranks
+ * have no PMIx, which agent_pmix_start reports. dir, for sockets and files, is borrowed. */
+int agent_pmix_new(struct loop *loop, struct agent_uplink *uplink,
+		   const struct agent_downlinks *downlinks, const char *module_path,
+		   const char *dir, struct agent_pmix **out, struct error *err);
+/* Let the server prepare before the job is known. */
+void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index);
+/* The job of this node; borrowed. */
+void agent_pmix_set_job(struct agent_pmix *pmix, const struct agent_job *job);
+
+/* Begin to start the server; ranks is START's list. Returns 0 also if the ranks have no server, or
+ * need none: agent_pmix_is_serving is false then. Otherwise agent_pmix_is_ready becomes true in a
+ * later round of the loop, and agent_pmix_start_result returns how the start ended. */
+int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error *err);
+bool agent_pmix_is_ready(const struct agent_pmix *pmix);
+int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err);
+bool agent_pmix_is_serving(const struct agent_pmix *pmix);
+pid_t agent_pmix_process_pid(const struct agent_pmix *pmix); /* 0: there is none */
+/* Add what a rank needs in its environment to find the server. */
+int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *changes,
+			   struct error *err);
+void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank);
+/* The ranks are being ended: a crash of the server is not worth a note any more. */
+void agent_pmix_ranks_stopping(struct agent_pmix *pmix);
+
+/* Answer collectives that this node completed alone. To be called after each round of the loop. */
+void agent_pmix_complete_local(struct agent_pmix *pmix);
+/* Messages: GATHER from below; GATHERED, FETCH and FETCHED from above. */
+void agent_pmix_contribution(struct agent_pmix *pmix, const struct wire_message *message);
+void agent_pmix_gathered(struct agent_pmix *pmix, const struct wire_message *message);
+void agent_pmix_fetch(struct agent_pmix *pmix, const struct wire_message *message,
+		      const json_t *text);
+void agent_pmix_fetched(struct agent_pmix *pmix, const struct wire_message *message,
+			const json_t *text);
+
+/* End the server and its process; what still waits for it gets an error. Calling it again is
+ * fine. */
+void agent_pmix_stop(struct agent_pmix *pmix);
+void agent_pmix_free(struct agent_pmix *pmix); /* NULL is fine */
+
+#endif

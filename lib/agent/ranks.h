@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The ranks of this node: their environment, start, output, signals and ends.
+ *
+ * JOB, for all nodes:  {world, names, first, counts, log_dir, pmix: "auto|on|off", hold, stdin,
+ *                       input, watch}
+ *                      data: the program's arguments, the environment, the directory
+ * START, for one node: {ranks: [{rank, cpus}], plan: berth.plan/1}
+ *                      data: for each rank "+NAME=VALUE" to set, "-NAME" to remove
+ * ENDED:               {rank, local_rank, pid, code, signal, core, stopped, oom, start_error,
+ *                      last: [lines], peak_memory_bytes, said} */
+#ifndef BERTH_AGENT_RANKS_H
+#define BERTH_AGENT_RANKS_H
+
+#include "agent/job_state.h"
+#include "agent/pmix_relay.h"
+#include "agent/uplink.h"
+#include "base/env.h"
+#include "base/loop.h"
+
+struct agent_ranks;
+
+/* dir, the agent's temporary directory, is borrowed. */
+int agent_ranks_new(struct loop *loop, struct agent_uplink *uplink, struct agent_pmix *pmix,
+		    const char *dir, struct agent_ranks **out, struct error *err);
+/* Hold a port for MASTER_PORT until the ranks start, or to the end if JOB asks for that. Once. */
+int agent_ranks_reserve_port(struct agent_ranks *ranks, int wanted, int *port, struct error *err);
+/* Take over what job holds. -ERR_DATA if ranks run already; job is the caller's then. */
+int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err);
+/* Start the ranks (START), after the PMIx server, which may still be starting when this returns.
+ * this_system: see supervise_options. */
+int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *message,
+		      const json_t *text, bool this_system, struct error *err);
+/* Continue a start that waited for the PMIx server. To be called after each round of the loop. */
+void agent_ranks_resume_start(struct agent_ranks *ranks);
+/* Send output; full: leave more of it in the ranks' pipes. After each round of the loop. */
+void agent_ranks_flush(struct agent_ranks *ranks, bool full);
+/* Report heartbeats, once a second. */
+void agent_ranks_tick(struct agent_ranks *ranks, int64_t now_ms);
+/* Signal all ranks, or those that are about to start once they have. */
+void agent_ranks_signal(struct agent_ranks *ranks, int number);
+/* See files.h and heartbeats.h. Without ranks they do nothing. */
+void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why);
+void agent_ranks_receive_stdin(struct agent_ranks *ranks, const struct wire_message *message);
+void agent_ranks_dump_stacks(struct agent_ranks *ranks, const struct env *env, const json_t *text);
+/* End all ranks within grace_ms, then send DONE. */
+void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms);
+/* Does nothing of the ranks run? */
+bool agent_ranks_are_over(const struct agent_ranks *ranks);
+void agent_ranks_free(struct agent_ranks *ranks); /* kills what still runs; NULL is fine */
+
+#endif
