@@ -19,7 +19,10 @@
 struct probe {
 	struct loop_source source;
 	struct agent_probes *round;
-	size_t index;
+	struct sockaddr_storage address; /* family 0: not to be tried */
+	socklen_t size;
+	int reached; /* by how many nodes of the subtree */
+	int shared;  /* the node that owns the address too; -1 */
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
 	size_t sent, received;
 };
@@ -28,13 +31,10 @@ struct agent_probes {
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	size_t count; /* of the controller's addresses */
-	struct probe *probes;
-	struct sockaddr_storage *addresses; /* family 0: not to be tried */
-	socklen_t *sizes;
 	int64_t start_ms, deadline_ms, give_up_ms;
 	bool started, own_done, sent, extended; /* alone: none was reached by the first deadline */
 	size_t nodes, expected;			/* whose answers are in, of the subtree */
-	int *reached, *shared;
+	struct probe probes[];			/* [count] */
 };
 
 static void probe_close(struct probe *probe)
@@ -74,7 +74,7 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 	probe->received += n > 0 ? (size_t)n : 0;
 	if (probe->received == sizeof probe->answer &&
 	    agent_uplink_probe_verify(round->uplink, probe->question, probe->answer))
-		round->reached[probe->index]++;
+		probe->reached++;
 	if (n <= 0 || probe->received == sizeof probe->answer)
 		probe_close(probe);
 }
@@ -86,8 +86,8 @@ static void start_probes(struct agent_probes *round)
 		struct probe *probe = &round->probes[i];
 		int fd, under_way;
 
-		if (!round->addresses[i].ss_family ||
-		    socket_connect(&round->addresses[i], round->sizes[i], &fd, &under_way, NULL))
+		if (!probe->address.ss_family ||
+		    socket_connect(&probe->address, probe->size, &fd, &under_way, NULL))
 			continue;
 		agent_uplink_probe_question(round->uplink, probe->question);
 		if (loop_add(round->loop, &probe->source, fd, EPOLLOUT, NULL))
@@ -120,13 +120,12 @@ static void send_when_complete(struct agent_probes *round)
 	reached = json_array();
 	shared = json_array();
 	for (size_t i = 0; i < round->count; i++) {
-		json_array_append_new(reached, json_integer(round->reached[i]));
-		json_array_append_new(shared, json_integer(round->shared[i]));
+		json_array_append_new(reached, json_integer(round->probes[i].reached));
+		json_array_append_new(shared, json_integer(round->probes[i].shared));
 	}
-	agent_uplink_send(round->uplink, MESSAGE_PROBED, 0,
-			  json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)round->nodes, "reached",
-				    reached, "shared", shared),
-			  NULL, 0);
+	agent_uplink_report(round->uplink, MESSAGE_PROBED,
+			    json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)round->nodes,
+				      "reached", reached, "shared", shared));
 }
 
 static void finish_own_probes(struct agent_probes *round)
@@ -198,36 +197,12 @@ void agent_probes_merge(struct agent_probes *round, const struct wire_message *m
 	for (size_t i = 0; i < round->count; i++) {
 		json_int_t owner = json_integer_value(json_array_get(shared, i));
 
-		round->reached[i] += (int)json_integer_value(json_array_get(reached, i));
-		if (owner >= 0 && round->shared[i] < 0)
-			round->shared[i] = (int)owner;
+		round->probes[i].reached += (int)json_integer_value(json_array_get(reached, i));
+		if (owner >= 0 && round->probes[i].shared < 0)
+			round->probes[i].shared = (int)owner;
 	}
 	round->nodes += (size_t)nodes;
 	send_when_complete(round);
-}
-
-static int allocate(struct agent_probes *round, struct error *err)
-{
-	size_t n = round->count + 1;
-
-	round->probes = calloc(n, sizeof *round->probes);
-	round->addresses = calloc(n, sizeof *round->addresses);
-	round->sizes = calloc(n, sizeof *round->sizes);
-	round->reached = calloc(n, sizeof *round->reached);
-	round->shared = calloc(n, sizeof *round->shared);
-	if (!round->probes || !round->addresses || !round->sizes || !round->reached ||
-	    !round->shared) {
-		round->count = 0; /* no descriptor to close */
-		return error_memory(err, "trying the head's addresses");
-	}
-	for (size_t i = 0; i < round->count; i++) {
-		round->probes[i].source.fd = -1;
-		round->probes[i].source.ready = on_probe_ready;
-		round->probes[i].round = round;
-		round->probes[i].index = i;
-		round->shared[i] = -1;
-	}
-	return 0;
 }
 
 /* The addresses of PROBE; "" is not to be tried. */
@@ -241,9 +216,9 @@ static int read_addresses(struct agent_probes *round, const json_t *list,
 
 		if (!address || !*address)
 			continue;
-		rc = socket_parse(address, &round->addresses[i], &round->sizes[i], err);
-		if (!rc && node > 0 && owns_address(inventory, &round->addresses[i]))
-			round->shared[i] = (int)node;
+		rc = socket_parse(address, &round->probes[i].address, &round->probes[i].size, err);
+		if (!rc && node > 0 && owns_address(inventory, &round->probes[i].address))
+			round->probes[i].shared = (int)node;
 	}
 	return rc;
 }
@@ -264,15 +239,17 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	if (*out || json_array_size(list) > CANDIDATES_MAX)
 		return error_set(err, ERR_DATA, "REACH names %zu addresses; the limit is %d",
 				 json_array_size(list), CANDIDATES_MAX);
-	struct agent_probes *round = calloc(1, sizeof *round);
+	size_t count = json_array_size(list);
+	struct agent_probes *round = calloc(1, sizeof *round + count * sizeof *round->probes);
 
 	if (!round)
 		return error_memory(err, "trying the head's addresses");
-	*round = (struct agent_probes){
-		.loop = loop, .uplink = uplink, .count = json_array_size(list)};
-	rc = allocate(round, err);
-	if (!rc)
-		rc = read_addresses(round, list, inventory, node, err);
+	round->loop = loop;
+	round->uplink = uplink;
+	for (; round->count < count; round->count++)
+		round->probes[round->count] = (struct probe){
+			.source = {on_probe_ready, -1, 0}, .round = round, .shared = -1};
+	rc = read_addresses(round, list, inventory, node, err);
 	if (rc) {
 		agent_probes_free(round);
 		return rc;
@@ -290,12 +267,7 @@ void agent_probes_free(struct agent_probes *round)
 {
 	if (!round)
 		return;
-	for (size_t i = 0; round->probes && i < round->count; i++)
+	for (size_t i = 0; i < round->count; i++)
 		probe_close(&round->probes[i]);
-	free(round->probes);
-	free(round->addresses);
-	free(round->sizes);
-	free(round->reached);
-	free(round->shared);
 	free(round);
 }

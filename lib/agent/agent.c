@@ -58,9 +58,8 @@ static void send_inventory(struct agent *agent)
 	if (!text && !err.code)
 		error_memory(&err, "the card of this node");
 	if (text)
-		agent_uplink_send(agent->uplink, MESSAGE_INVENTORY, 0,
-				  json_pack("{s:i, s:o}", "port", agent->port, "card", text), NULL,
-				  0);
+		agent_uplink_report(agent->uplink, MESSAGE_INVENTORY,
+				    json_pack("{s:i, s:o}", "port", agent->port, "card", text));
 	else
 		agent_uplink_fail(agent->uplink, &err);
 }
@@ -277,7 +276,7 @@ static void tick(struct agent *agent)
 		return;
 	agent->heartbeat_sent_ms = now;
 	check_guardian(agent);
-	agent_uplink_send(agent->uplink, MESSAGE_HEARTBEAT, 0, NULL, NULL, 0);
+	agent_uplink_report(agent->uplink, MESSAGE_HEARTBEAT, NULL);
 	agent_downlinks_tick(agent->downlinks, now, slept);
 	agent_uplink_tick(agent->uplink, now, slept);
 }

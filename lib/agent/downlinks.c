@@ -66,16 +66,16 @@ void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wir
 				  downlinks->fanout);
 	struct connection *connection = next < 0 ? NULL : find_downlink(downlinks, (size_t)next);
 
-	/* No child: it is lost, which the head has been told. */
+	/* No child: it is lost, which was reported. */
 	if (connection && connection_send(connection, message, &err))
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
 static void report_lost(struct agent_downlinks *downlinks, size_t node, const char *why)
 {
-	agent_uplink_send(downlinks->uplink, MESSAGE_LOST, 0,
-			  json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)),
-			  NULL, 0);
+	agent_uplink_report(
+		downlinks->uplink, MESSAGE_LOST,
+		json_pack("{s:I, s:o}", "node", (json_int_t)node, "why", json_text(why)));
 }
 
 static void remove_downlink(struct agent_downlinks *downlinks, struct connection *connection)
@@ -90,7 +90,7 @@ static void handle_hello(struct agent_downlinks *downlinks, struct connection *c
 {
 	size_t node = message->node;
 
-	/* One connection a child: a second one is no friend even with the secret. */
+	/* One connection per child: a second one is rejected even with the secret. */
 	if (node >= downlinks->node_count ||
 	    tree_parent(node, downlinks->fanout) != (long)downlinks->params->node_index ||
 	    find_downlink(downlinks, node)) {
@@ -204,9 +204,8 @@ int agent_downlinks_listen(struct agent_downlinks *downlinks, struct error *err)
 	rc = listener_open(downlinks->loop, 0, &params->secret, params->job, limit, &events,
 			   &downlinks->listener, err);
 	if (!rc)
-		agent_uplink_send(downlinks->uplink, MESSAGE_LISTENING, 0,
-				  json_pack("{s:i}", "port", listener_port(downlinks->listener)),
-				  NULL, 0);
+		agent_uplink_report(downlinks->uplink, MESSAGE_LISTENING,
+				    json_pack("{s:i}", "port", listener_port(downlinks->listener)));
 	return rc;
 }
 

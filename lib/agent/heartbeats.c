@@ -91,8 +91,8 @@ void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, 
 								  : json_real(heartbeat->steps));
 		json_array_append_new(status_texts, json_text(heartbeat->status_text));
 	}
-	agent_uplink_send(heartbeats->uplink, MESSAGE_PROGRESS, 0,
-			  json_pack("{s:o, s:o}", "steps", steps, "words", status_texts), NULL, 0);
+	agent_uplink_report(heartbeats->uplink, MESSAGE_PROGRESS,
+			    json_pack("{s:o, s:o}", "steps", steps, "words", status_texts));
 }
 
 /* ---- a look at ranks that do not go on ---- */
@@ -143,10 +143,9 @@ static void send_stacks(struct agent_heartbeats *heartbeats)
 			     ? strndup((const char *)heartbeats->text.data, heartbeats->text.size)
 			     : NULL;
 
-	agent_uplink_send(
-		heartbeats->uplink, MESSAGE_STACKS, 0,
-		json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)),
-		NULL, 0);
+	agent_uplink_report(
+		heartbeats->uplink, MESSAGE_STACKS,
+		json_pack("{s:o, s:o}", "states", heartbeats->states, "stacks", json_text(text)));
 	heartbeats->states = NULL;
 	bytes_drop(&heartbeats->text, heartbeats->text.size);
 	free(text);

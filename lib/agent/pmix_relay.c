@@ -94,18 +94,24 @@ static int queue_answer(struct agent_pmix *pmix, void *token, const void *data, 
 	return 0;
 }
 
-void agent_pmix_complete_local(struct agent_pmix *pmix)
+static void give_answers(struct agent_pmix *pmix, struct ranks_server *server, int status)
 {
 	while (pmix->answers) {
 		struct local_answer *local_answer = pmix->answers;
 
 		pmix->answers = local_answer->next;
-		if (pmix->server)
-			ranks_server_process.gather_done(pmix->server, local_answer->token, 0,
-							 local_answer->data, local_answer->size);
+		if (server)
+			ranks_server_process.gather_done(server, local_answer->token, status,
+							 status ? NULL : local_answer->data,
+							 status ? 0 : local_answer->size);
 		free(local_answer->data);
 		free(local_answer);
 	}
+}
+
+void agent_pmix_complete_local(struct agent_pmix *pmix)
+{
+	give_answers(pmix, pmix->server, 0);
 }
 
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
@@ -226,11 +232,10 @@ static void host_abort(void *context, int local_rank, int status, const char *te
 {
 	struct agent_pmix *pmix = context;
 
-	agent_uplink_send(pmix->uplink, MESSAGE_ABORT, 0,
-			  json_pack("{s:i, s:i, s:o}", "rank",
-				    agent_job_rank(pmix->job, (size_t)local_rank), "status", status,
-				    "text", json_text(text)),
-			  NULL, 0);
+	agent_uplink_report(pmix->uplink, MESSAGE_ABORT,
+			    json_pack("{s:i, s:i, s:o}", "rank",
+				      agent_job_rank(pmix->job, (size_t)local_rank), "status",
+				      status, "text", json_text(text)));
 }
 
 /* A crash inside of PMIx's library. Ranks that use it lose their connection and say so; while we
@@ -403,16 +408,7 @@ void agent_pmix_stop(struct agent_pmix *pmix)
 							0);
 		free(fetch);
 	}
-	while (pmix->answers) {
-		struct local_answer *local_answer = pmix->answers;
-
-		pmix->answers = local_answer->next;
-		if (server)
-			ranks_server_process.gather_done(server, local_answer->token, -ERR_NETWORK,
-							 NULL, 0);
-		free(local_answer->data);
-		free(local_answer);
-	}
+	give_answers(pmix, server, -ERR_NETWORK);
 	if (server)
 		ranks_server_process.stop(server);
 	server_process_free(pmix->process);

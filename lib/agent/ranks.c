@@ -129,8 +129,8 @@ static void on_started(void *context, int local_rank, pid_t pid)
 	if (++ranks->started_count < agent_job_rank_count(&ranks->job) || ranks->started_sent)
 		return;
 	ranks->started_sent = true;
-	agent_uplink_send(ranks->uplink, MESSAGE_STARTED, 0,
-			  json_pack("{s:b}", "pmix", agent_pmix_is_serving(ranks->pmix)), NULL, 0);
+	agent_uplink_report(ranks->uplink, MESSAGE_STARTED,
+			    json_pack("{s:b}", "pmix", agent_pmix_is_serving(ranks->pmix)));
 }
 
 static void poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
@@ -155,19 +155,18 @@ static void on_ended(void *context, const struct supervise_end *end)
 	struct agent_ranks *ranks = context;
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
-	send_output(ranks); /* the head reads its last lines before it reads of its end */
+	send_output(ranks); /* the controller reads its last lines before its end */
 	poll_heartbeats(ranks, clock_now_ms(), true);
-	agent_uplink_send(ranks->uplink, MESSAGE_ENDED, 0,
-			  json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}",
-				    "rank", end->rank, "local_rank", end->local_rank, "pid",
-				    (int)end->pid, "code", end->code, "signal", end->signal, "core",
-				    end->core_dumped, "stopped", end->stopped_by_us, "oom",
-				    (int)end->oom, "start_error", json_text(end->start_error),
-				    "last",
-				    bad ? output_tail(ranks, end->local_rank) : json_array(),
-				    "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
-				    agent_report_read(ranks->dir)),
-			  NULL, 0);
+	agent_uplink_report(
+		ranks->uplink, MESSAGE_ENDED,
+		json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
+			  end->rank, "local_rank", end->local_rank, "pid", (int)end->pid, "code",
+			  end->code, "signal", end->signal, "core", end->core_dumped, "stopped",
+			  end->stopped_by_us, "oom", (int)end->oom, "start_error",
+			  json_text(end->start_error), "last",
+			  bad ? output_tail(ranks, end->local_rank) : json_array(),
+			  "peak_memory_bytes", (json_int_t)end->peak_memory_bytes, "said",
+			  agent_report_read(ranks->dir)));
 	agent_pmix_rank_ended(ranks->pmix, end->local_rank);
 	/* The server's process is a child of ours too: it goes before supervise looks for what the
 	 * ranks left behind. */
@@ -184,8 +183,8 @@ static void on_finished(void *context, const char *left)
 
 	send_output(ranks);
 	ranks->done_sent = true;
-	agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0,
-			  json_pack("{s:o}", "left", json_text(left)), NULL, 0);
+	agent_uplink_report(ranks->uplink, MESSAGE_DONE,
+			    json_pack("{s:o}", "left", json_text(left)));
 }
 
 static void on_note(void *context, const char *text)
@@ -411,10 +410,8 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		return error_set(err, ERR_DATA, "START does not follow JOB");
 	if (!json_array_size(list)) { /* this node only passes messages on */
 		ranks->started_sent = ranks->done_sent = true;
-		agent_uplink_send(ranks->uplink, MESSAGE_STARTED, 0, json_pack("{s:b}", "pmix", 0),
-				  NULL, 0);
-		agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
-				  0);
+		agent_uplink_report(ranks->uplink, MESSAGE_STARTED, json_pack("{s:b}", "pmix", 0));
+		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));
 		return 0;
 	}
 	ranks->this_system = this_system;
@@ -444,8 +441,7 @@ void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 		supervise_stop(ranks->supervise, grace_ms);
 	} else if (!ranks->done_sent) {
 		ranks->done_sent = true;
-		agent_uplink_send(ranks->uplink, MESSAGE_DONE, 0, json_pack("{s:n}", "left"), NULL,
-				  0);
+		agent_uplink_report(ranks->uplink, MESSAGE_DONE, json_pack("{s:n}", "left"));
 	}
 }
 

@@ -51,9 +51,8 @@ static void on_signals(struct loop_source *source, uint32_t events)
 		if ((pid_t)info.ssi_pid == signals->launcher_pid)
 			signals->list[info.ssi_signo].step_ms = clock_now_ms();
 		if (!is_duplicate(signals, &info))
-			agent_uplink_send(signals->uplink, MESSAGE_SIGNALLED, 0,
-					  json_pack("{s:i}", "signal", (int)info.ssi_signo), NULL,
-					  0);
+			agent_uplink_report(signals->uplink, MESSAGE_SIGNALLED,
+					    json_pack("{s:i}", "signal", (int)info.ssi_signo));
 	}
 }
 

@@ -51,6 +51,11 @@ void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint
 		log_line(LOG_WARNING, "agent", "%s", err.text);
 }
 
+void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, json_t *text)
+{
+	agent_uplink_send(uplink, type, 0, text, NULL, 0);
+}
+
 void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message *message)
 {
 	struct error err = {0};
@@ -61,10 +66,9 @@ void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message
 
 void agent_uplink_fail(struct agent_uplink *uplink, const struct error *err)
 {
-	agent_uplink_send(uplink, MESSAGE_FAILED, 0,
-			  json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL,
-				    "text", json_text(err->text)),
-			  NULL, 0);
+	agent_uplink_report(uplink, MESSAGE_FAILED,
+			    json_pack("{s:i, s:o}", "code", err->code ? err->code : ERR_INTERNAL,
+				      "text", json_text(err->text)));
 }
 
 void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
@@ -75,8 +79,7 @@ void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
 	va_start(ap, format);
 	vsnprintf(text, sizeof text, format, ap);
 	va_end(ap);
-	agent_uplink_send(uplink, MESSAGE_NOTE, 0, json_pack("{s:o}", "text", json_text(text)),
-			  NULL, 0);
+	agent_uplink_report(uplink, MESSAGE_NOTE, json_pack("{s:o}", "text", json_text(text)));
 }
 
 bool agent_uplink_is_full(const struct agent_uplink *uplink)
@@ -143,8 +146,7 @@ static int open_connection(struct agent_uplink *uplink, int fd, bool connecting,
 
 static void report_move_failed(struct agent_uplink *uplink, const char *why)
 {
-	agent_uplink_send(uplink, MESSAGE_MOVE_FAILED, 0, json_pack("{s:o}", "why", json_text(why)),
-			  NULL, 0);
+	agent_uplink_report(uplink, MESSAGE_MOVE_FAILED, json_pack("{s:o}", "why", json_text(why)));
 	uplink->events.settled(uplink->events.context);
 }
 
@@ -169,7 +171,7 @@ static void on_opened(void *context, struct connection *connection)
 
 	if (connection != uplink->next)
 		return;
-	agent_uplink_send(uplink, MESSAGE_MOVED, 0, NULL, NULL, 0);
+	agent_uplink_report(uplink, MESSAGE_MOVED, NULL);
 	connection_finish(uplink->connection, 500);
 	connection_close(uplink->connection);
 	uplink->connection = connection;
@@ -347,7 +349,7 @@ static int backoff(int signals, int ms)
 	return 0;
 }
 
-/* Try the head's addresses, again and again, until one answers, the time is over, or a signal ends
+/* Try the controller's addresses repeatedly until one answers, the time is over, or a signal ends
  * it. */
 static int connect_controller(const char *list, int connect_timeout_ms, int signals, int *out,
 			      struct error *err)

@@ -39,6 +39,8 @@ void agent_uplink_free(struct agent_uplink *uplink); /* sends what is queued fir
 /* Send a message of this node; text is consumed. Dropped once the connection is lost. */
 void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
 		       json_t *text, const void *data, size_t size);
+/* The same, for a message that is a text alone. */
+void agent_uplink_report(struct agent_uplink *uplink, enum message_type type, json_t *text);
 /* Pass a message from below on as it is. */
 void agent_uplink_forward(struct agent_uplink *uplink, const struct wire_message *message);
 /* The agent cannot do its part: send FAILED, which ends the attempt. */
