@@ -178,11 +178,6 @@ int listener_port(const struct listener *listener)
 	return listener->port;
 }
 
-size_t listener_unauthenticated(const struct listener *listener)
-{
-	return listener->count;
-}
-
 void listener_tick(struct listener *listener, int64_t now_ms)
 {
 	while (listener->count &&

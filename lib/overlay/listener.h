@@ -32,7 +32,6 @@ int listener_open(struct loop *loop, int port, const struct secret *secret, cons
  */
 size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
-size_t listener_unauthenticated(const struct listener *listener);
 /* Drop those whose time is over. To be called every second or so. */
 void listener_tick(struct listener *listener, int64_t now_ms);
 void listener_close(struct listener *listener); /* and the strangers; NULL is fine */

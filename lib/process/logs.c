@@ -122,7 +122,6 @@ struct logs {
 	size_t count, tail_lines;
 	struct rank_log *ranks;
 	const char **tail; /* what logs_tail hands out */
-	uint64_t lost;
 	char problem[512];
 	bool problem_reported;
 };
@@ -154,7 +153,6 @@ static void write_out(struct logs *logs, struct rank_log *log, const char *data,
 		return;
 	log->lost_errno = errno;
 	log->lost += size;
-	logs->lost += size;
 	if (logs->problem[0])
 		return;
 
@@ -262,11 +260,6 @@ const char *logs_problem(struct logs *logs)
 		return NULL;
 	logs->problem_reported = true;
 	return logs->problem;
-}
-
-uint64_t logs_lost_bytes(const struct logs *logs)
-{
-	return logs->lost;
 }
 
 size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines)

@@ -82,8 +82,6 @@ void logs_flush(struct logs *logs);
  * What cannot be written is counted and left out, the job goes on; when writing works again the
  * file says how many bytes are missing there. Borrowed. */
 const char *logs_problem(struct logs *logs);
-/* Bytes that could not be written so far, of all ranks. */
-uint64_t logs_lost_bytes(const struct logs *logs);
 
 /* The last lines of a local rank that are not blank, oldest first; returns how many. Each is
  * NUL-terminated, of a line with carriage returns (a progress bar) the last part, control bytes

@@ -254,15 +254,12 @@ static void test_disk_full(void **state)
 
 	struct logs *logs = open_logs(dir, 0, 0);
 	const char *const *last;
-	uint64_t header = logs_lost_bytes(logs);
 
-	assert_true(header > 0);
 	for (int i = 0; i < 1000; i++) {
 		say(logs, 0, 1, "lost", true);
 		say(logs, 1, 1, "kept", true);
 		logs_flush(logs);
 	}
-	assert_int_equal(logs_lost_bytes(logs), header + 5000);
 
 	const char *problem = logs_problem(logs);
 
