@@ -123,7 +123,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		arguments->run.launcher = text;
 		return 0;
 	case KEY_START_TIMEOUT:
-		read_start_timeout(state, text, &arguments->run.start_timeout_ms);
+		read_start_timeout(state, text, &arguments->run.launch.start_timeout_ms);
 		arguments->run.has_start_timeout = true;
 		return 0;
 	case KEY_CKPT:
@@ -176,15 +176,10 @@ static int check(const struct arguments *arguments, const struct run_setup *setu
 	const char *const prober[] = {setup->berth_path, "check", "--prober", NULL};
 	char *checkpoint = NULL;
 	struct check_request request = {
-		.alloc = &setup->alloc,
-		.launcher = setup->launcher,
-		.env = setup->env,
-		.berth_path = setup->berth_path,
+		.launch = &setup->launch,
 		.prober = prober,
 		.version = BERTH_VERSION,
 		.plan_request = arguments->run.shared.plan,
-		.node_timeout_ms = arguments->run.node_timeout_ms,
-		.start_timeout_ms = arguments->run.start_timeout_ms,
 		.note = on_note,
 		.context = (void *)arguments,
 	};
@@ -236,7 +231,7 @@ int verb_check(int argc, char **argv)
 	int rc;
 
 	run_options_default(&arguments.run);
-	arguments.run.start_timeout_ms = 20000;
+	arguments.run.launch.start_timeout_ms = 20000;
 	arguments_parse(&argp, argc, argv, 0, &arguments);
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);

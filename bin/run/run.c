@@ -46,7 +46,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	struct alloc simulated;
 	int rc;
 
-	if (setup->launcher->single_host && !setup->launcher->uses_socket_pair) {
+	if (setup->launch.launcher->single_host && !setup->launch.launcher->uses_socket_pair) {
 		rc = launcher_simulate_nodes(alloc, wanted ? wanted : alloc->node_count, &simulated,
 					     err);
 		if (rc)
@@ -112,14 +112,18 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	out->options = options;
 	out->env = env_capture();
 	out->cwd = getcwd(NULL, 0);
+	out->launch = options->launch;
+	out->launch.alloc = &out->alloc;
+	out->launch.env = out->env;
+	out->launch.berth_path = out->berth_path;
 	if (!out->env)
 		return error_memory(err, "the environment");
 	for (size_t i = 0; !rc && i < options->env_count; i++)
 		rc = set_variable(out->env, options->env[i], "--env", err);
 	if (!rc)
 		rc = job_check_program(argv[0], out->env, err);
-	if (!rc && options->log_dir && !options->dry_run)
-		rc = logs_check_dir(options->log_dir, err);
+	if (!rc && options->job.log_dir && !options->dry_run)
+		rc = logs_check_dir(options->job.log_dir, err);
 	if (!rc && options->report && !options->dry_run)
 		out->bad_report = (rc = check_report(options->report, err)) != 0;
 	if (!rc)
@@ -133,23 +137,13 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	if (!rc)
 		rc = run_remove_stale_stop_file(out, err);
 	if (!rc)
-		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launcher, err);
+		rc = launcher_find(options->launcher, &out->alloc, out->env, &out->launch.launcher,
+				   err);
 	if (!rc)
 		rc = choose_nodes(out, err);
-	if (!rc) {
-		const struct attempts_policy policy = run_policy(options, false);
-
-		rc = attempts_check(&policy, &out->alloc, err);
-	}
+	if (!rc)
+		rc = attempts_check(&options->restarts, &out->alloc, err);
 	return rc;
-}
-
-struct attempts_policy run_policy(const struct run_options *options, bool own_program)
-{
-	return (struct attempts_policy){.max_restarts = options->max_restarts,
-					.spares = (size_t)options->spares,
-					.min_nodes = (size_t)options->min_nodes,
-					.own_program = own_program};
 }
 
 void run_setup_free(struct run_setup *setup)
@@ -242,11 +236,11 @@ static void print_end(const struct job_result *result, const struct run_end *end
 		json_array_foreach(result->output_tail, i, line)
 			fprintf(stderr, "berth:   | %s\n", json_string_value(line));
 	}
-	if (options->log_dir && result->rank >= 0 && !stopped) {
+	if (options->job.log_dir && result->rank >= 0 && !stopped) {
 		char dir[PATH_MAX];
 
-		attempts_log_dir(options->log_dir, options->max_restarts, result->attempt, dir,
-				 sizeof dir);
+		attempts_log_dir(options->job.log_dir, options->restarts.max_restarts,
+				 result->attempt, dir, sizeof dir);
 		fprintf(stderr, "berth: its output: %s/rank-%04d.log%s%s\n", dir, result->rank,
 			result->node ? " on " : "", result->node ? result->node : "");
 	}
@@ -305,7 +299,8 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 	       struct job_result *result, struct error *err)
 {
 	const struct run_options *options = setup->options;
-	const struct attempts_policy policy = run_policy(options, own_program);
+	struct attempts_policy policy = options->restarts;
+	struct job_request request = options->job;
 	struct console console = {
 		.limit = options->quiet	    ? LOG_ERROR
 			 : options->verbose ? LOG_DEBUG
@@ -324,32 +319,19 @@ static int run(struct run_setup *setup, const char *const *argv, bool own_progra
 		.full = is_full,
 		.drained_fd = printer_drained_fd(console.printer),
 	};
-	struct job_request request = {
-		.alloc = &setup->alloc,
-		.launcher = setup->launcher,
-		.env = setup->env,
-		.berth_path = setup->berth_path,
-		.argv = argv,
-		.cwd = setup->cwd,
-		.plan = options->shared.plan,
-		.log_dir = options->log_dir,
-		.pmix = options->pmix,
-		.port_hold = options->port_hold,
-		.pass_stdin = !isatty(STDIN_FILENO),
-		.node_timeout_ms = options->node_timeout_ms,
-		.start_timeout_ms = options->start_timeout_ms,
-		.hang_timeout_ms = options->hang_timeout_ms,
-		.fanout = (size_t)options->fan_out,
-	};
 
 	log_set_level(console.limit);
-	request.plan.port = options->port;
+	policy.own_program = own_program;
+	request.launch = &setup->launch;
+	request.argv = argv;
+	request.cwd = setup->cwd;
+	request.pass_stdin = !isatty(STDIN_FILENO);
+	request.plan = options->shared.plan;
 	/* Those of the job's earlier starts have had numbers of their own. */
-	request.plan.attempt = setup->alloc.restarts * (options->max_restarts + 1);
-	request.warn = options->warn_before_ms || options->warn_signal;
-	request.warn_before_ms = options->warn_before_ms ? options->warn_before_ms : WARN_MS;
-	request.warn_signal = options->warn_signal;
-	if (request.warn && !setup->alloc.end_time)
+	request.plan.attempt = setup->alloc.restarts * (options->restarts.max_restarts + 1);
+	if (request.warn_signal && !request.warn_before_ms)
+		request.warn_before_ms = WARN_MS;
+	if (request.warn_before_ms && !setup->alloc.end_time)
 		on_note(&console, LOG_WARNING,
 			"nobody says when the job's time is over, so there will be no warning; "
 			"--end-time does");
@@ -376,7 +358,7 @@ static void warn_lost_node_policy(const struct run_setup *setup)
 	const struct run_options *options = setup->options;
 	char text[400];
 
-	if (!options->max_restarts || setup->alloc.node_count < 2 || options->quiet)
+	if (!options->restarts.max_restarts || setup->alloc.node_count < 2 || options->quiet)
 		return;
 	slurm_lost_node_policy(setup->env, &setup->alloc, SLURM_QUERY_MS, text, sizeof text);
 	if (text[0])

@@ -14,17 +14,14 @@
 /* The stages before the agents, as a value; owned by run_prepare's caller, run_setup_free it. */
 struct run_setup {
 	const struct run_options *options;
-	struct env *env;    /* captured, --env applied */
-	struct alloc alloc; /* the nodes to be used */
-	const struct launcher *launcher;
-	char berth_path[4096]; /* this berth's own path */
+	struct env *env;	      /* captured, --env applied */
+	struct alloc alloc;	      /* the nodes to be used */
+	char berth_path[4096];	      /* this berth's own path */
+	struct launch_options launch; /* options->launch, and the three above */
 	char *cwd;
 	struct requeue *requeue; /* requeue.h; NULL without --requeue */
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
-
-/* What the options say of restarts. ours: the program is berth's own. */
-struct attempts_policy run_policy(const struct run_options *options, bool own_program);
 
 /* Environment, allocation, engine, and everything that can be checked before something starts:
  * program, log folder, report. argv: the ranks' program. */

@@ -35,9 +35,9 @@ static bool is_first_node(const struct run_setup *setup)
 {
 	const struct alloc *alloc = &setup->alloc;
 
-	if (setup->launcher->single_host || alloc->this_node >= 0 ||
+	if (setup->launch.launcher->single_host || alloc->this_node >= 0 ||
 	    !strcmp(alloc->source, "slurm"))
-		return setup->launcher->single_host || !alloc->this_node;
+		return setup->launch.launcher->single_host || !alloc->this_node;
 	return launcher_is_this_host(alloc->nodes[0].name);
 }
 
@@ -60,7 +60,7 @@ static int load_inventories(struct show *show, struct error *err)
 		rc = error_memory(err, "the cards");
 	for (; !rc && show->count < alloc->node_count; show->count += !rc) {
 		rc = inventory_from_json(inventory, &show->inventories[show->count], err);
-		show->assumed = !show->setup->launcher->single_host;
+		show->assumed = !show->setup->launch.launcher->single_host;
 		if (!rc && show->assumed) /* those are nobody's guess */
 			show->inventories[show->count].address_count = 0;
 	}
@@ -125,21 +125,17 @@ static int make(struct show *show, struct error *err)
 {
 	const struct run_setup *setup = show->setup;
 	struct launcher_job job = {
-		.alloc = &setup->alloc,
-		.env = setup->env,
-		.berth_path = setup->berth_path,
-		.job = setup->alloc.job_id,
-		.secret = setup->launcher->secret_from_cookie ? NULL : "",
-		.secret_source = setup->launcher->secret_from_cookie ? "cookie:NONCE" : NULL,
+		.launch = &setup->launch,
+		.secret = setup->launch.launcher->secret_from_cookie ? NULL : "",
+		.secret_source = setup->launch.launcher->secret_from_cookie ? "cookie:NONCE" : NULL,
 		.controller_addresses = "ADDRESS:PORT",
 	};
 	int rc;
 
 	show->request = setup->options->shared.plan;
-	show->request.port = setup->options->port;
 	show->request.report = setup->options->report;
-	show->request.spares = (size_t)setup->options->spares;
-	show->request.single_host = setup->launcher->single_host;
+	show->request.spares = (size_t)setup->options->restarts.spares;
+	show->request.single_host = setup->launch.launcher->single_host;
 	show->has_plan = is_first_node(setup);
 	rc = plan_network_check(&show->request, err);
 	if (!rc)
@@ -147,7 +143,7 @@ static int make(struct show *show, struct error *err)
 	if (!rc && show->has_plan)
 		rc = plan_make(&setup->alloc, show->inventories, show->count, &show->request, NULL,
 			       setup->env, &show->plan, err);
-	if (!rc && !(show->command_line = setup->launcher->command_line(&job)))
+	if (!rc && !(show->command_line = setup->launch.launcher->command_line(&job)))
 		rc = error_memory(err, "the launcher's line");
 	return rc;
 }
@@ -209,7 +205,7 @@ static int print_json(const struct show *show, struct error *err)
 				  show->counts ? json_integer(show->counts[n]) : json_null()));
 	out = json_pack(
 		"{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:b, s:o, s:o}", "schema", "berth.dryrun/1",
-		"launcher", show->setup->launcher->name, "line", show->command_line, "alloc",
+		"launcher", show->setup->launch.launcher->name, "line", show->command_line, "alloc",
 		alloc_to_json(alloc), "program", program, "world_size",
 		ranks ? json_integer(ranks) : json_null(), "address",
 		json_text(show->has_plan ? show->plan.network.address : show->request.master_addr),
@@ -332,7 +328,7 @@ static int print_text(const struct show *show, struct error *err)
 	int rc;
 
 	paint_init(stdout, show->setup->env, &paint);
-	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launcher->name,
+	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launch.launcher->name,
 	       show->command_line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
 	       alloc->why ? alloc->why : alloc->source,

@@ -35,8 +35,8 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		.job = alloc->job_id,
 		.fd = -1,
 		.controller_addresses = addresses,
-		.node_timeout_ms = setup->options->node_timeout_ms,
-		.connect_timeout_ms = setup->options->start_timeout_ms,
+		.node_timeout_ms = setup->launch.node_timeout_ms,
+		.connect_timeout_ms = setup->launch.start_timeout_ms,
 		.env = setup->env,
 	};
 	struct job_outcome outcome;
@@ -59,7 +59,8 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		rc = agent_run(&params, err);
 		if (params.connect_timeout_ms > RETURN_MS)
 			params.connect_timeout_ms = RETURN_MS;
-	} while (!rc && (outcome.reported ? outcome.restart : setup->options->max_restarts > 0));
+	} while (!rc &&
+		 (outcome.reported ? outcome.restart : setup->options->restarts.max_restarts > 0));
 	secret_wipe(&params.secret);
 	if (!rc && outcome.reported) {
 		*code = outcome.exit_code;
@@ -84,8 +85,9 @@ void run_warn_hosts(const struct run_setup *setup)
 	size_t outside = 0;
 	char text[200] = "";
 
-	if (setup->options->quiet || setup->options->launcher || setup->launcher != &launcher_ssh ||
-	    strcmp(named->source, "hosts") || alloc_read(setup->env, NULL, &job, NULL))
+	if (setup->options->quiet || setup->options->launcher ||
+	    setup->launch.launcher != &launcher_ssh || strcmp(named->source, "hosts") ||
+	    alloc_read(setup->env, NULL, &job, NULL))
 		return;
 	for (size_t i = 0; i < named->node_count; i++) {
 		bool inside = false;
@@ -115,7 +117,7 @@ void run_warn_hosts(const struct run_setup *setup)
 int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 {
 	const struct alloc *alloc = &setup->alloc;
-	int connect_timeout_ms = setup->options->start_timeout_ms;
+	int connect_timeout_ms = setup->launch.start_timeout_ms;
 	char addresses[1024], *next = addresses;
 	bool here = false;
 	int rc;

@@ -122,10 +122,10 @@ static const struct argp_option run_table[] = {
 
 void run_options_default(struct run_options *options)
 {
-	options->port_hold = true;
-	options->node_timeout_ms = 8000;
+	options->job.port_hold = true;
+	options->launch.node_timeout_ms = 8000;
 	options->max_requeues = 100;
-	options->start_timeout_ms = 60000;
+	options->launch.start_timeout_ms = 60000;
 	options->shared.alloc.node_rank = -1;
 }
 
@@ -182,10 +182,10 @@ static error_t parse_end(int key, char *text, struct argp_state *state, struct r
 		return 0;
 	case RUN_WARN_BEFORE:
 		read_time(state, "--warn-before", text, &ms);
-		options->warn_before_ms = ms;
+		options->job.warn_before_ms = ms;
 		return 0;
 	case RUN_WARN_SIGNAL:
-		options->warn_signal = read_signal(state, text);
+		options->job.warn_signal = read_signal(state, text);
 		return 0;
 	case RUN_REQUEUE:
 		options->requeue = true;
@@ -243,24 +243,24 @@ static error_t parse_network(int key, char *text, struct argp_state *state,
 		options->has_node_rank = true;
 		return 0;
 	case RUN_PORT:
-		arguments_number(state, "--port", text, 65535, &options->port);
+		arguments_number(state, "--port", text, 65535, &options->shared.plan.port);
 		return 0;
 	case RUN_PORT_HOLD:
-		options->port_hold =
+		options->job.port_hold =
 			arguments_choice(state, "--port-hold", text, on_off, "on or off") == 1;
 		return 0;
 	case RUN_LAUNCHER:
 		options->launcher = text;
 		return 0;
 	case RUN_NODE_TIMEOUT:
-		read_time(state, "--node-timeout", text, &options->node_timeout_ms);
+		read_time(state, "--node-timeout", text, &options->launch.node_timeout_ms);
 		return 0;
 	case RUN_START_TIMEOUT:
-		read_time(state, "--start-timeout", text, &options->start_timeout_ms);
+		read_time(state, "--start-timeout", text, &options->launch.start_timeout_ms);
 		options->has_start_timeout = true;
 		return 0;
 	case RUN_FAN_OUT:
-		arguments_number(state, "--fan-out", text, 4096, &options->fan_out);
+		arguments_number(state, "--fan-out", text, 4096, &options->launch.fan_out);
 		return 0;
 	default:
 		return parse_end(key, text, state, options);
@@ -298,7 +298,7 @@ void run_options_by_hand(const struct argp_state *state, struct run_options *opt
 	options->shared.alloc.rendezvous = options->rdzv_endpoint;
 	/* A user starts the machines one after the other. */
 	if (!options->has_start_timeout)
-		options->start_timeout_ms = BY_HAND_MS;
+		options->launch.start_timeout_ms = BY_HAND_MS;
 }
 
 /* After a failure. */
@@ -309,18 +309,19 @@ static error_t parse_restarts(int key, char *text, struct argp_state *state,
 
 	switch (key) {
 	case RUN_MAX_RESTARTS:
-		if (number_int("--max-restarts", text, 0, 10000, &options->max_restarts, &err))
+		if (number_int("--max-restarts", text, 0, 10000, &options->restarts.max_restarts,
+			       &err))
 			arguments_refuse(state, &err);
 		return 0;
 	case RUN_SPARES:
-		if (number_int("--spares", text, 0, 100000, &options->spares, &err))
+		if (number_int("--spares", text, 0, 100000, &options->restarts.spares, &err))
 			arguments_refuse(state, &err);
 		return 0;
 	case RUN_HANG_TIMEOUT:
-		read_time(state, "--hang-timeout", text, &options->hang_timeout_ms);
+		read_time(state, "--hang-timeout", text, &options->job.hang_timeout_ms);
 		return 0;
 	case RUN_MIN_NODES:
-		arguments_number(state, "--min-nodes", text, 100000, &options->min_nodes);
+		arguments_number(state, "--min-nodes", text, 100000, &options->restarts.min_nodes);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -346,11 +347,11 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		add_env(state, options, text);
 		return 0;
 	case RUN_PMIX:
-		options->pmix = (enum job_pmix)arguments_choice(state, "--pmix", text, pmix,
-								"auto, on or off");
+		options->job.pmix = (enum job_pmix)arguments_choice(state, "--pmix", text, pmix,
+								    "auto, on or off");
 		return 0;
 	case RUN_LOG_DIR:
-		options->log_dir = text;
+		options->job.log_dir = text;
 		return 0;
 	case RUN_LABEL:
 		options->label = true;

@@ -7,28 +7,26 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "controller/job.h"
+#include "controller/attempts.h"
 #include "options.h"
 
-/* What the options fill in; zero-initialise, then run_options_default. Strings point into argv. */
+/* What the options fill in; zero-initialise, then run_options_default. Strings point into argv.
+ * launch and job are what the controller gets: run_prepare and run_program add what is not an
+ * option. */
 struct run_options {
-	struct options shared;	   /* ranks, GPUs, cores, hosts, network: options.h */
-	int nodes;		   /* -N; 0: all of the allocation */
-	const char *master_addr;   /* NULL: chosen by the plan; not with --nnodes */
-	const char *rdzv_endpoint; /* "HOST:PORT", with --nnodes only */
+	struct options
+		shared; /* ranks, GPUs, cores, hosts, network: options.h; plan.port: --port */
+	struct launch_options launch;	 /* the timeouts, fan_out */
+	struct job_request job;		 /* log_dir, pmix, port_hold, hang_timeout_ms, warn_* */
+	struct attempts_policy restarts; /* all but own_program */
+	int nodes;			 /* -N; 0: all of the allocation */
+	const char *master_addr;	 /* NULL: chosen by the plan; not with --nnodes */
+	const char *rdzv_endpoint;	 /* "HOST:PORT", with --nnodes only */
 	bool has_node_rank, has_start_timeout;
 	const char *launcher; /* NULL: the one that fits */
-	const char *log_dir, *report;
-	int port; /* MASTER_PORT; 0: a free one */
-	bool port_hold, label, dry_run, json, quiet, verbose;
-	enum job_pmix pmix;
-	int node_timeout_ms, start_timeout_ms;
-	int fan_out;			     /* 0: the default */
-	int hang_timeout_ms;		     /* 0: none */
-	int max_restarts, spares, min_nodes; /* 0: none, none, all */
-	const char *end_time;		     /* Unix seconds or "+TIME"; NULL: the scheduler's */
-	int64_t warn_before_ms;		     /* 0: no warning */
-	int warn_signal;		     /* 0: none */
+	const char *report;
+	bool label, dry_run, json, quiet, verbose;
+	const char *end_time; /* Unix seconds or "+TIME"; NULL: the scheduler's */
 	bool requeue;
 	int max_requeues;
 	const char **env; /* "NAME=VALUE", env_count of them; malloced array */

@@ -18,13 +18,13 @@ static const char *is_unusable(const struct run_options *options)
 		{options->shared.plan.ranks_per_node > 0, "--ranks-per-node"},
 		{options->shared.plan.per_node, "--per-node"},
 		{options->nodes > 0, "--nodes"},
-		{options->log_dir != NULL, "--log-dir"},
+		{options->job.log_dir != NULL, "--log-dir"},
 		{options->report != NULL, "--report"},
 		{options->label, "--label"},
-		{options->max_restarts > 0, "--max-restarts"},
+		{options->restarts.max_restarts > 0, "--max-restarts"},
 		{options->requeue, "--requeue"},
-		{options->warn_before_ms > 0, "--warn-before"},
-		{options->warn_signal > 0, "--warn-signal"},
+		{options->job.warn_before_ms > 0, "--warn-before"},
+		{options->job.warn_signal > 0, "--warn-signal"},
 		{options->end_time != NULL, "--end-time"},
 	};
 
@@ -60,7 +60,7 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		.env = options->env,
 		.env_count = options->env_count,
 		.master_addr = options->shared.plan.master_addr,
-		.port = options->port,
+		.port = options->shared.plan.port,
 		.dry_run = options->dry_run,
 		.gpus_visible_own = options->shared.plan.gpus_visible_own,
 	};

@@ -321,7 +321,7 @@ static void on_missing(void *context, size_t node, const char *tail)
 		&session->check, node, "agent", CHECK_FAULT,
 		"is the node up, and does it see this berth's folder? Its firewall must let TCP of "
 		"the job's other nodes in",
-		"no agent within %d s%s%s", session->check.request->start_timeout_ms / 1000,
+		"no agent within %d s%s%s", session->check.request->launch->start_timeout_ms / 1000,
 		*tail ? "; " : "", tail);
 }
 
@@ -464,12 +464,12 @@ static int prepare(struct check_session *session, const struct check_request *re
 	for (size_t i = 0; i < sizeof random; i++)
 		sprintf(session->token + 2 * i, "%02x", random[i]);
 	check->request = request;
-	check->count = request->alloc->node_count;
-	check->simulated = request->launcher->single_host && check->count > 1;
+	check->count = request->launch->alloc->node_count;
+	check->simulated = request->launch->launcher->single_host && check->count > 1;
 	check->nodes = calloc(check->count, sizeof *check->nodes);
 	session->lines = calloc(check->count, sizeof *session->lines);
 	for (size_t i = 0; check->nodes && i < check->count; i++) {
-		check->nodes[i].name = request->alloc->nodes[i].name;
+		check->nodes[i].name = request->launch->alloc->nodes[i].name;
 		check->nodes[i].answers = json_object();
 		check->nodes[i].results = json_array();
 		check->nodes[i].clock_exchanges_left = CLOCK_EXCHANGES;
@@ -504,16 +504,11 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 	struct job_sink sink = {
 		.context = &session, .output = on_output, .note = on_note, .drained_fd = -1};
 	struct job_request job = {
-		.alloc = request->alloc,
-		.launcher = request->launcher,
-		.env = request->env,
-		.berth_path = request->berth_path,
+		.launch = request->launch,
 		.argv = request->prober,
 		.plan = {.ranks_per_node = 1, .port = request->plan_request.port},
 		.pmix = JOB_PMIX_OFF,
 		.port_hold = true,
-		.node_timeout_ms = request->node_timeout_ms,
-		.start_timeout_ms = request->start_timeout_ms,
 		.any_master_addr = true,
 		.driver = &driver,
 	};

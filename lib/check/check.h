@@ -26,15 +26,11 @@
 
 /* What to check. Borrowed during check_run. */
 struct check_request {
-	const struct alloc *alloc;
-	const struct launcher *launcher;
-	const struct env *env;
-	const char *berth_path;	   /* berth's own path, on every node */
+	const struct launch_options *launch;
 	const char *const *prober; /* the command that calls check_prober on a node */
 	const char *version;	   /* of this berth */
 	const char *checkpoint;	   /* the folder that all nodes must see, absolute; or NULL */
 	struct plan_request plan_request; /* iface, subnet, head, port: as for a job */
-	int node_timeout_ms, start_timeout_ms;
 	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */
 	void *context;
 };

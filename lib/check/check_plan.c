@@ -36,9 +36,10 @@ void check_make_plan(struct check *check, int port)
 	if (!reached || !shared)
 		error_memory(&check->plan_error, "the matrix");
 	else
-		check->planned = plan_make(request->alloc, check->inventories, check->count,
-					   &plan_request, check->count > 1 ? &reach : NULL,
-					   request->env, &check->plan, &check->plan_error) == 0;
+		check->planned =
+			plan_make(request->launch->alloc, check->inventories, check->count,
+				  &plan_request, check->count > 1 ? &reach : NULL,
+				  request->launch->env, &check->plan, &check->plan_error) == 0;
 	free(reached);
 	free(shared);
 }

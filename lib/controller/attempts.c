@@ -214,6 +214,7 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 static int run_one(struct attempts *attempts, const struct job_request *base_request, int number,
 		   struct job_result *out, struct error *err)
 {
+	struct launch_options launch = *base_request->launch;
 	struct job_request request = *base_request;
 	struct alloc alloc;
 	char log_dir[PATH_MAX];
@@ -222,7 +223,8 @@ static int run_one(struct attempts *attempts, const struct job_request *base_req
 	if (rc)
 		return rc;
 	adjust_end_time(attempts, &alloc);
-	request.alloc = &alloc;
+	launch.alloc = &alloc;
+	request.launch = &launch;
 	request.spares = attempts->node_pool.spare_count;
 	request.plan.attempt = number;
 	request.plan.ranks = ranks_of(attempts, base_request->plan.ranks);
@@ -260,10 +262,10 @@ int attempts_run(const struct job_request *request, const struct attempts_policy
 	struct job_result result = {.rank = -1};
 	int number = request->plan.attempt;
 	sigset_t old;
-	int rc = attempts_check(policy, request->alloc, err);
+	int rc = attempts_check(policy, request->launch->alloc, err);
 
 	if (!rc)
-		rc = node_pool_new(request->alloc, policy, &attempts.node_pool, err);
+		rc = node_pool_new(request->launch->alloc, policy, &attempts.node_pool, err);
 	attempts.first_nodes = attempts.node_pool.active_count;
 	attempts.clock_ms = wall_ahead_ms();
 	block_signals(&old);

@@ -20,8 +20,8 @@
 
 struct attempts_policy {
 	int max_restarts; /* 0: none */
-	size_t spares;	  /* nodes of the allocation, the last ones, that are in place and idle */
-	size_t min_nodes; /* so many are enough; 0: as many as at first */
+	int spares;	  /* nodes of the allocation, the last ones, that are in place and idle */
+	int min_nodes;	  /* so many are enough; 0: as many as at first */
 	bool own_program; /* the program is berth's: its codes 64 to 66 are not worth a restart */
 	int min_progress_ms; /* an attempt that was shorter made no progress, where nothing is known
 			of steps; 0: ATTEMPTS_MIN_PROGRESS_MS */
@@ -33,8 +33,8 @@ struct attempts_policy {
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
-/* As job_run: request->spares, log_dir (of each attempt) and again are set here, plan.attempt is
- * the first one's. out is the last attempt's, with attempts and excluded_nodes. */
+/* As job_run: spares, log_dir (of each attempt) and should_restart of request are set here;
+ * plan.attempt is the first one's. out is the last attempt's, with attempts and excluded_nodes. */
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
 

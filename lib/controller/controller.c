@@ -43,7 +43,7 @@ void controller_mark_lost(struct controller *controller, size_t node, const char
 	/* Here an agent may be stopped, not dead; nothing of it may run on. */
 	struct launcher_process *process = controller_agent_process(controller, node);
 
-	if (process && process->pid > 0 && controller->options.launcher->single_host)
+	if (process && process->pid > 0 && controller->launch->launcher->single_host)
 		kill(process->pid, SIGKILL);
 	controller->events.lost(controller->events.context, node, why);
 }
@@ -166,8 +166,7 @@ static void handle_hello(struct controller *controller, struct connection *conne
 		     json_pack("{s:I, s:I, s:b, s:b, s:i}", "nodes", (json_int_t)controller->count,
 			       "fanout", (json_int_t)controller->fanout, "listen",
 			       has_children(controller, node) || answers_probes(controller, node),
-			       "move", parent >= 0, "port",
-			       node == 0 ? controller->options.port : -1),
+			       "move", parent >= 0, "port", node == 0 ? controller->port : -1),
 		     NULL, 0, NULL);
 	if (parent < 0)
 		mark_placed(controller, node);
@@ -308,7 +307,7 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 		if (!connection || connection->paused)
 			continue;
 
-		int64_t due = connection->received_ms + controller->options.node_timeout_ms + 1;
+		int64_t due = connection->received_ms + controller->launch->node_timeout_ms + 1;
 
 		if (now_ms < due) {
 			if (!controller->silence_due_ms || due < controller->silence_due_ms)
@@ -316,7 +315,7 @@ void controller_check_silence(struct controller *controller, int64_t now_ms)
 			continue;
 		}
 		snprintf(why, sizeof why, "its agent was silent for %d s",
-			 controller->options.node_timeout_ms / 1000);
+			 controller->launch->node_timeout_ms / 1000);
 		controller->nodes[i].connection = NULL;
 		connection_close(connection);
 		controller_mark_lost(controller, i, why);
@@ -383,7 +382,7 @@ size_t controller_missing(const struct controller *controller, char *text, size_
 			continue;
 		if (missing++ < 8)
 			snprintf(text + used, size - used, "%s%s", used ? ", " : "",
-				 controller->options.alloc->nodes[i].name);
+				 controller->launch->alloc->nodes[i].name);
 	}
 	if (missing > 8)
 		snprintf(text + strlen(text), size - strlen(text), " and %zu more", missing - 8);

@@ -34,19 +34,10 @@ struct controller_events {
 	void (*note)(void *context, const char *text);
 };
 
-struct controller_options {
-	const struct alloc *alloc; /* outlives the head */
-	const struct launcher *launcher;
-	const struct env *env;
-	const char *berth_path; /* this berth's path, for engines that exec */
-	int node_timeout_ms;
-	size_t fanout; /* 0: TREE_FANOUT */
-	int port;      /* MASTER_PORT that node 0 holds; 0: any */
-};
-
-/* Make the secret, listen where the engine needs it, start the agents. Makes this process a child
- * subreaper. -ERR_UNAVAILABLE, -ERR_NETWORK. */
-int controller_start(struct loop *loop, const struct controller_options *options,
+/* Make the secret, listen if the launcher needs it, start the agents. Makes this process a child
+ * subreaper. launch outlives the controller. port: MASTER_PORT, which node 0 holds; 0: any.
+ * -ERR_UNAVAILABLE, -ERR_NETWORK. */
+int controller_start(struct loop *loop, const struct launch_options *launch, int port,
 		     const struct controller_events *events, struct controller **out,
 		     struct error *err);
 

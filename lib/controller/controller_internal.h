@@ -27,7 +27,8 @@ struct controller_node {
 
 struct controller {
 	struct loop *loop;
-	struct controller_options options;
+	const struct launch_options *launch; /* borrowed */
+	int port;			     /* MASTER_PORT, which node 0 holds; 0: any */
 	struct controller_events events;
 	struct secret secret;
 	char secret_source[4200]; /* with engines that have secret_from_cookie */

@@ -85,7 +85,7 @@ static void describe_exit(const struct controller *controller,
 		snprintf(text, size,
 			 WIFSIGNALED(status) ? "%s was killed by signal %d%s%s"
 					     : "%s ended with code %d%s%s",
-			 controller->options.launcher->name,
+			 controller->launch->launcher->name,
 			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
 			 output_tail[0] ? ", saying: " : "", output_tail);
 		return;
@@ -106,16 +106,16 @@ static void describe_launcher(const struct controller *controller, int status, c
 	controller_launcher_output(controller, output_tail, sizeof output_tail);
 	if (WIFSIGNALED(status))
 		snprintf(text, size, "%s was killed by signal %d",
-			 controller->options.launcher->name, WTERMSIG(status));
+			 controller->launch->launcher->name, WTERMSIG(status));
 	else
 		snprintf(text, size, "%s ended with code %d before it was there",
-			 controller->options.launcher->name, WEXITSTATUS(status));
+			 controller->launch->launcher->name, WEXITSTATUS(status));
 	if (output_tail[0])
 		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
 	/* It may be one of these that is of another job, or made up. */
-	for (const char *const *name = controller->options.launcher->request_variables;
+	for (const char *const *name = controller->launch->launcher->request_variables;
 	     name && *name; name++) {
-		const char *value = env_get(controller->options.env, *name);
+		const char *value = env_get(controller->launch->env, *name);
 
 		if (value && *value) {
 			snprintf(text + strlen(text), size - strlen(text), "%s %s '%.60s'",
@@ -136,7 +136,7 @@ static void read_no_agent_lines(struct controller *controller, char *line)
 	*why = '\0';
 	for (size_t i = 0; i < controller->count; i++)
 		if (!controller->nodes[i].hello_received &&
-		    !strcmp(controller->options.alloc->nodes[i].name, name))
+		    !strcmp(controller->launch->alloc->nodes[i].name, name))
 			controller_mark_lost(controller, i, why + 2);
 }
 
@@ -191,7 +191,7 @@ void controller_reap(struct controller *controller)
 			}
 			struct controller_node *node = &controller->nodes[process->node_index];
 
-			if (!controller->stopping && controller->options.launcher->single_host) {
+			if (!controller->stopping && controller->launch->launcher->single_host) {
 				kill_orphans(controller, 2000, NULL, 0);
 				tmpdir_remove(node->dir);
 			}
@@ -243,12 +243,12 @@ static int run_agent(void *context, size_t node_index, int fd)
 	struct error err = {0};
 	struct agent_params params = {
 		.node_index = node_index,
-		.name = controller->options.alloc->nodes[node_index].name,
-		.job = controller->options.alloc->job_id,
+		.name = controller->launch->alloc->nodes[node_index].name,
+		.job = controller->launch->alloc->job_id,
 		.secret = controller->secret,
 		.fd = fd,
-		.node_timeout_ms = controller->options.node_timeout_ms,
-		.env = controller->options.env,
+		.node_timeout_ms = controller->launch->node_timeout_ms,
+		.env = controller->launch->env,
 	};
 
 	if (!agent_run(&params, &err))
@@ -261,35 +261,31 @@ static int start_launcher(struct controller *controller, struct error *err)
 {
 	char secret[65], address[4096] = "";
 	struct launcher_job job = {
-		.alloc = controller->options.alloc,
-		.env = controller->options.env,
-		.berth_path = controller->options.berth_path,
-		.job = controller->options.alloc->job_id,
+		.launch = controller->launch,
 		.secret = secret,
-		.node_timeout_ms = controller->options.node_timeout_ms,
 		.agent = run_agent,
 		.context = controller,
 	};
 	int rc = 0;
 
 	secret_format(&controller->secret, secret);
-	if (controller->options.launcher->secret_from_cookie) {
+	if (controller->launch->launcher->secret_from_cookie) {
 		job.secret = NULL;
 		job.secret_source = controller->secret_source;
 	}
-	if (controller->options.launcher->single_host)
+	if (controller->launch->launcher->single_host)
 		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 	else
 		rc = socket_own_addresses(controller_port(controller), address, sizeof address,
 					  err);
 	/* The others have been told where the head is; only its own agent comes by this. */
-	if (rc && controller->options.launcher->secret_from_file) {
+	if (rc && controller->launch->launcher->secret_from_file) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 		rc = 0;
 	}
 	job.controller_addresses = address;
 	if (!rc)
-		rc = controller->options.launcher->start(&job, &controller->processes,
+		rc = controller->launch->launcher->start(&job, &controller->processes,
 							 &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);
 	for (size_t i = 0; !rc && i < controller->process_count; i++) {
@@ -299,7 +295,7 @@ static int start_launcher(struct controller *controller, struct error *err)
 			continue;
 		rc = connection_open(controller->loop, controller->processes[i].fd, false,
 				     WIRE_ACCEPTS, &controller->secret,
-				     controller->options.alloc->job_id, &controller->owner,
+				     controller->launch->alloc->job_id, &controller->owner,
 				     &connection, err);
 		if (!rc)
 			controller->unidentified[controller->unidentified_count++] = connection;
@@ -317,12 +313,12 @@ void controller_remove_secret_file(struct controller *controller)
 /* Of PBS's cookie; where there is none, in a file for the agents. */
 static int make_secret_source(struct controller *controller, struct error *err)
 {
-	const char *cookie = env_get(controller->options.env, LAUNCHER_COOKIE);
+	const char *cookie = env_get(controller->launch->env, LAUNCHER_COOKIE);
 	char nonce[17];
 	int rc;
 
 	if (!cookie) {
-		rc = secret_file_create(controller->options.env, &controller->secret,
+		rc = secret_file_create(controller->launch->env, &controller->secret,
 					controller->secret_file, sizeof controller->secret_file - 8,
 					err);
 		if (rc)
@@ -334,18 +330,18 @@ static int make_secret_source(struct controller *controller, struct error *err)
 	}
 	secret_fingerprint(&controller->secret, nonce);
 	snprintf(controller->secret_source, sizeof controller->secret_source, "cookie:%s", nonce);
-	return secret_derive(cookie, controller->options.alloc->job_id, nonce, &controller->secret,
+	return secret_derive(cookie, controller->launch->alloc->job_id, nonce, &controller->secret,
 			     err);
 }
 
 /* Of this run alone, also where it is made of PBS's cookie. */
 static int make_secret(struct controller *controller, struct error *err)
 {
-	const struct controller_options *options = &controller->options;
+	const struct launch_options *launch = controller->launch;
 	char path[4096];
 	bool made = false;
-	int rc = options->launcher->secret_from_file
-			 ? secret_file_read(options->env, true, &controller->secret, &made, path,
+	int rc = launch->launcher->secret_from_file
+			 ? secret_file_read(launch->env, true, &controller->secret, &made, path,
 					    sizeof path, err)
 			 : secret_generate(&controller->secret, err);
 
@@ -358,11 +354,11 @@ static int make_secret(struct controller *controller, struct error *err)
 			 path);
 		controller->events.note(controller->events.context, text);
 	}
-	return !rc && options->launcher->secret_from_cookie ? make_secret_source(controller, err)
-							    : rc;
+	return !rc && launch->launcher->secret_from_cookie ? make_secret_source(controller, err)
+							   : rc;
 }
 
-int controller_start(struct loop *loop, const struct controller_options *options,
+int controller_start(struct loop *loop, const struct launch_options *launch, int port,
 		     const struct controller_events *events, struct controller **out,
 		     struct error *err)
 {
@@ -373,10 +369,11 @@ int controller_start(struct loop *loop, const struct controller_options *options
 	if (!controller)
 		return error_memory(err, "the head");
 	controller->loop = loop;
-	controller->options = *options;
+	controller->launch = launch;
+	controller->port = port;
 	controller->events = *events;
-	controller->count = options->alloc->node_count;
-	controller->fanout = options->fanout ? options->fanout : TREE_FANOUT;
+	controller->count = launch->alloc->node_count;
+	controller->fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT;
 	controller->owner = controller_connection_owner;
 	controller->owner.context = controller;
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
@@ -386,25 +383,25 @@ int controller_start(struct loop *loop, const struct controller_options *options
 							   : error_memory(err, "the nodes");
 	if (!rc)
 		rc = supervise_become_subreaper(err);
-	if (!rc && !options->launcher->uses_socket_pair) {
+	if (!rc && !launch->launcher->uses_socket_pair) {
 		struct listener_events listener_source = {controller, on_authenticated,
 							  on_rejected};
-		int port = 0;
+		int listen_port = 0;
 
-		if (options->launcher->secret_from_file && options->alloc->rendezvous)
-			rc = alloc_parse_rendezvous("the head", options->alloc->rendezvous, NULL, 0,
-						    &port, err);
+		if (launch->launcher->secret_from_file && launch->alloc->rendezvous)
+			rc = alloc_parse_rendezvous("the head", launch->alloc->rendezvous, NULL, 0,
+						    &listen_port, err);
 		if (!rc)
-			rc = listener_open(loop, port, &controller->secret, options->alloc->job_id,
-					   controller->count +
-						   listener_probe_limit(controller->count) +
-						   CONTROLLER_MAX_UNAUTHENTICATED,
-					   &listener_source, &controller->listener, err);
+			rc = listener_open(
+				loop, listen_port, &controller->secret, launch->alloc->job_id,
+				controller->count + listener_probe_limit(controller->count) +
+					CONTROLLER_MAX_UNAUTHENTICATED,
+				&listener_source, &controller->listener, err);
 	}
 	if (!rc)
 		rc = start_launcher(controller, err);
 	/* Before the tree is made every agent is connected here. Not for the agents to inherit. */
-	if (!options->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
+	if (!launch->launcher->uses_socket_pair && !getrlimit(RLIMIT_NOFILE, &limit)) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
 	}
@@ -467,7 +464,7 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 		if (controller->processes[i].pid > 0)
 			launcher_kill(&controller->processes[i], SIGKILL);
 	wait_processes(controller, 2000);
-	if (controller->options.launcher->single_host) {
+	if (controller->launch->launcher->single_host) {
 		supervise_kill_descendants(NULL, 0, 2000, left, size);
 		for (size_t i = 0; i < controller->count && controller->nodes; i++)
 			if (controller->nodes[i].dir[0])

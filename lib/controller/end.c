@@ -73,7 +73,7 @@ static bool is_first_cause(struct job *job, enum job_cause cause, int code, long
 	job->result->code = code;
 	job->result->node_index = node;
 	if (node >= 0)
-		job->result->node = strdup(job->request->alloc->nodes[node].name);
+		job->result->node = strdup(job->request->launch->alloc->nodes[node].name);
 	return true;
 }
 
@@ -159,7 +159,7 @@ void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 {
 	int64_t rank, code, number;
 	char how[600], cause[800];
-	const char *name = job->request->alloc->nodes[node].name;
+	const char *name = job->request->launch->alloc->nodes[node].name;
 
 	if (json_get_int("ENDED", text, "rank", 0, INT32_MAX, &rank, NULL) ||
 	    json_get_int("ENDED", text, "code", 0, 255, &code, NULL) ||
@@ -211,7 +211,7 @@ void job_handle_abort(struct job *job, size_t node, const json_t *text)
 	if (!is_first_cause(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
 		return;
 	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
-		 (long long)rank, job->request->alloc->nodes[node].name, (long long)status,
+		 (long long)rank, job->request->launch->alloc->nodes[node].name, (long long)status,
 		 why && *why ? ": " : "", why ? why : "");
 	job->result->by_program = true;
 	job->result->rank = (int)rank;

@@ -236,7 +236,8 @@ static void fail(struct job *job)
 		return;
 	job_fail(job, ERR_NETWORK, (long)node,
 		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds,
-		 rank, job->request->alloc->nodes[node].name, unique ? "" : ", with others", how);
+		 rank, job->request->launch->alloc->nodes[node].name, unique ? "" : ", with others",
+		 how);
 	job->result->rank = rank;
 }
 

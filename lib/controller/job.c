@@ -153,7 +153,7 @@ static void check_deadline(struct job *job, int64_t now)
 				if (!job->nodes[i].inventory_received && strlen(missing) < 400)
 					sprintf(missing + strlen(missing), "%s%.64s",
 						missing[0] ? ", " : "",
-						job->request->alloc->nodes[i].name);
+						job->request->launch->alloc->nodes[i].name);
 		}
 		for (size_t i = 0; i < job->node_count; i++)
 			job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
@@ -162,7 +162,7 @@ static void check_deadline(struct job *job, int64_t now)
 		controller_launcher_output(job->controller, output_tail, sizeof output_tail);
 		job_fail(job, ERR_NETWORK, -1,
 			 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
-			 job->request->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
+			 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
 			 output_tail);
 	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job, LOG_WARNING,
@@ -193,7 +193,7 @@ static void run(struct job *job)
 
 	job->woke_ms = clock_now_ms();
 	job_time_begin(job);
-	job->deadline_ms = job->woke_ms + job->request->start_timeout_ms;
+	job->deadline_ms = job->woke_ms + job->request->launch->start_timeout_ms;
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 
@@ -250,17 +250,9 @@ static int prepare(struct job *job, struct error *err)
 static int launch(struct job *job, struct error *err)
 {
 	const struct job_request *request = job->request;
-	struct controller_options options = {
-		.alloc = request->alloc,
-		.launcher = request->launcher,
-		.env = request->env,
-		.berth_path = request->berth_path,
-		.node_timeout_ms = request->node_timeout_ms,
-		.fanout = request->fanout,
-		.port = request->plan.port,
-	};
 	struct controller_events events = job_controller_events(job);
-	int rc = controller_start(job->loop, &options, &events, &job->controller, err);
+	int rc = controller_start(job->loop, request->launch, request->plan.port, &events,
+				  &job->controller, err);
 
 	if (!rc && job->sink->full && job->sink->drained_fd >= 0) {
 		job->drained.ready = on_drained;
@@ -314,7 +306,7 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 	    struct error *err)
 {
 	struct job job = {
-		.request = request, .sink = sink, .node_count = request->alloc->node_count};
+		.request = request, .sink = sink, .node_count = request->launch->alloc->node_count};
 	struct job_result result = {
 		.rank = -1, .node_index = -1, .steps = -1, .attempt = request->plan.attempt};
 	struct sigaction ignore = {.sa_handler = SIG_IGN}, old_pipe;

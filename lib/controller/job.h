@@ -52,10 +52,7 @@ enum job_pmix { JOB_PMIX_AUTO, JOB_PMIX_ON, JOB_PMIX_OFF };
 
 /* What to run. Borrowed during job_run. */
 struct job_request {
-	const struct alloc *alloc;
-	const struct launcher *launcher;
-	const struct env *env;	  /* the environment the job was started in, and the ranks' base */
-	const char *berth_path;	  /* berth's own path, for engines that exec */
+	const struct launch_options *launch;
 	const char *const *argv;  /* the ranks' program; looked up in PATH on each node */
 	const char *cwd;	  /* the ranks' folder; NULL: the agent's */
 	struct plan_request plan; /* port: the MASTER_PORT wanted, 0: any; attempt: from 0 */
@@ -65,18 +62,15 @@ struct job_request {
 	enum job_pmix pmix;
 	bool port_hold;	      /* the port stays bound while rank 0 runs */
 	bool pass_stdin;      /* rank 0 gets the agent's stdin (engine fork alone) */
-	int node_timeout_ms;  /* silence after which a node is lost */
-	int start_timeout_ms; /* for all agents to be there */
 	int ranks_timeout_ms; /* for all nodes to have started their ranks, once told; 0: a minute
 			       */
 	int hang_timeout_ms;  /* without a step or output from any rank the job fails; 0: never */
 	bool want_heartbeats; /* ask for heartbeats, also without hang_timeout_ms: result's steps */
-	size_t fanout;	      /* 0: TREE_FANOUT */
-	bool warn;	      /* before the allocation's end_time */
-	int64_t warn_before_ms;
-	int warn_signal;      /* to the ranks then; 0: their stop file alone appears */
-	bool any_master_addr; /* the plan's head address does not matter: not tried from the nodes
-			       */
+	int64_t warn_before_ms; /* warn the ranks so long before the allocation's end_time; 0: do
+				   not */
+	int warn_signal;	/* to the ranks then; 0: their stop file alone appears */
+	bool any_master_addr;	/* the plan's head address does not matter: not tried from the nodes
+				 */
 	const struct job_driver *driver; /* or NULL */
 	/* The ranks have ended and the agents are there still: will the job be run again? Then
 	 * agents that nobody starts for us (engine hand) come back. May be NULL. */

@@ -37,7 +37,7 @@ static void handle_inventory(struct job *job, size_t node, const json_t *text)
 	    json_get_int("CARD", text, "port", -1, 65535, &port, &err) ||
 	    inventory_from_json(inventory, &job->inventories[node], &err)) {
 		job_fail(job, err.code, (long)node, "the card of %s: %s",
-			 job->request->alloc->nodes[node].name, err.text);
+			 job->request->launch->alloc->nodes[node].name, err.text);
 		return;
 	}
 	if (node == 0)
@@ -116,7 +116,7 @@ static void handle_failed(struct job *job, size_t node, const json_t *text)
 {
 	const char *why = "its agent failed";
 	int64_t code = ERR_INTERNAL;
-	const char *name = job->request->alloc->nodes[node].name;
+	const char *name = job->request->launch->alloc->nodes[node].name;
 
 	json_get_string("FAILED", text, "text", &why, NULL);
 	json_get_int("FAILED", text, "code", 1, 255, &code, NULL);
@@ -140,8 +140,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		return;
 	}
 	if (message->text_size && message_text(message, &text, &err)) {
-		job_fail(job, err.code, (long)node, "%s: %s", job->request->alloc->nodes[node].name,
-			 err.text);
+		job_fail(job, err.code, (long)node, "%s: %s",
+			 job->request->launch->alloc->nodes[node].name, err.text);
 		return;
 	}
 	switch (message->type) {
@@ -166,7 +166,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 	case MESSAGE_DONE:
 		if (!json_get_string("DONE", text, "left", &string, NULL))
 			job_note(job, LOG_WARNING, "%s: could not be ended: %s",
-				 job->request->alloc->nodes[node].name, string);
+				 job->request->launch->alloc->nodes[node].name, string);
 		job->nodes[node].done = true;
 		break;
 	case MESSAGE_FAILED:
@@ -174,8 +174,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_NOTE:
 		if (!json_get_string("NOTE", text, "text", &string, NULL))
-			job_note(job, LOG_WARNING, "%s: %s", job->request->alloc->nodes[node].name,
-				 string);
+			job_note(job, LOG_WARNING, "%s: %s",
+				 job->request->launch->alloc->nodes[node].name, string);
 		break;
 	case MESSAGE_SIGNALLED:
 		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
@@ -193,7 +193,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	default:
 		job_note(job, LOG_DEBUG, "%s sent %s, which means nothing here",
-			 job->request->alloc->nodes[node].name, message_name(message->type));
+			 job->request->launch->alloc->nodes[node].name,
+			 message_name(message->type));
 	}
 }
 
@@ -214,7 +215,7 @@ static void on_lost(void *context, size_t node, const char *why)
 	job->result->lost[node] = true;
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job, LOG_WARNING, "node %s, a spare, was lost: %s",
-			 job->request->alloc->nodes[node].name, why);
+			 job->request->launch->alloc->nodes[node].name, why);
 		return;
 	}
 	/* An agent that has greeted has told its folder. */
@@ -223,7 +224,7 @@ static void on_lost(void *context, size_t node, const char *why)
 
 	job_fail(job, ERR_NETWORK, (long)node,
 		 greeted ? "node %s was lost: %s" : "no agent on %s: %s",
-		 job->request->alloc->nodes[node].name, why);
+		 job->request->launch->alloc->nodes[node].name, why);
 	if (is_first_cause && job->failed && job->cause == CAUSE_BERTH)
 		job->result->lost_node = greeted;
 }

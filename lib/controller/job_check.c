@@ -90,7 +90,7 @@ void job_check_world_size(struct job *job)
 	char path[4096];
 
 	if (request->pmix == JOB_PMIX_OFF && job->plan.world_size > 1 &&
-	    find(request->argv[0], request->env, path, sizeof path) == FOUND_PROGRAM &&
+	    find(request->argv[0], request->launch->env, path, sizeof path) == FOUND_PROGRAM &&
 	    executable_uses_open_mpi(path))
 		job_note(job, LOG_WARNING,
 			 "%s uses Open MPI: with --pmix off it runs as %d worlds of one rank each; "

@@ -90,12 +90,13 @@ static int make_plan(struct job *job, struct error *err)
 
 	if (request->any_master_addr)
 		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
-	plan_request.single_host = request->any_master_addr || request->launcher->single_host;
+	plan_request.single_host =
+		request->any_master_addr || request->launch->launcher->single_host;
 	plan_request.port = job->port;
 	plan_request.spares = request->spares;
-	rc = plan_make(request->alloc, job->inventories, job->node_count, &plan_request,
+	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
 		       job->node_count > 1 && !request->any_master_addr ? &job->reach : NULL,
-		       request->env, &job->plan, err);
+		       request->launch->env, &job->plan, err);
 	if (rc)
 		return rc;
 	job->planned = true;
@@ -141,7 +142,7 @@ static int send_job(struct job *job, struct error *err)
 	const struct job_request *request = job->request;
 	const char *cwd[] = {request->cwd, NULL};
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
-	char **envp = env_to_envp(request->env);
+	char **envp = env_to_envp(request->launch->env);
 	struct bytes data = {0};
 	json_int_t next = 0;
 	int rc = 0;
@@ -149,20 +150,21 @@ static int send_job(struct job *job, struct error *err)
 	for (size_t i = 0; i < job->node_count; i++) {
 		const struct plan_node *node = &job->plan.nodes[i];
 
-		json_array_append_new(names, json_text(request->alloc->nodes[i].name));
+		json_array_append_new(names, json_text(request->launch->alloc->nodes[i].name));
 		/* A node without ranks stands where its first would be: PMIx counts on it. */
 		json_array_append_new(first, json_integer(next));
 		next += (json_int_t)node->rank_count;
 		json_array_append_new(counts, json_integer((json_int_t)node->rank_count));
 	}
-	json_t *text = json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
-				 job->plan.world_size, "names", names, "first", first, "counts",
-				 counts, "log_dir", log_dir_of_attempt(request), "pmix",
-				 pmix_name(request->pmix), "hold", request->port_hold, "stdin",
-				 request->pass_stdin && request->launcher->uses_socket_pair,
-				 "input", request->driver != NULL, "watch",
-				 request->want_heartbeats || request->hang_timeout_ms > 0,
-				 "stop_file", json_text(env_get(request->env, "BERTH_STOP_FILE")));
+	json_t *text =
+		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
+			  job->plan.world_size, "names", names, "first", first, "counts", counts,
+			  "log_dir", log_dir_of_attempt(request), "pmix", pmix_name(request->pmix),
+			  "hold", request->port_hold, "stdin",
+			  request->pass_stdin && request->launch->launcher->uses_socket_pair,
+			  "input", request->driver != NULL, "watch",
+			  request->want_heartbeats || request->hang_timeout_ms > 0, "stop_file",
+			  json_text(env_get(request->launch->env, "BERTH_STOP_FILE")));
 
 	if (!envp || !text || add_list(&data, request->argv) ||
 	    add_list(&data, (const char *const *)envp) || add_list(&data, cwd)) {
@@ -209,7 +211,7 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
-	const char *stop = env_get(job->request->env, "BERTH_STOP_FILE");
+	const char *stop = env_get(job->request->launch->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
 	snprintf(plan_file, sizeof plan_file, "%s/plan.json",
@@ -227,7 +229,7 @@ static int send_node(struct job *job, size_t index, struct error *err)
 		char *cpus = idset_format(node->ranks[i].cpus_os);
 
 		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
-				      job->request->env, &changes, err);
+				      job->request->launch->env, &changes, err);
 		if (!rc) {
 			char heartbeat[256];
 
@@ -238,7 +240,7 @@ static int send_node(struct job *job, size_t index, struct error *err)
 		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
-		if (!rc && job->node_count > 1 && job->request->launcher->single_host)
+		if (!rc && job->node_count > 1 && job->request->launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
 				     controller_tmpdir(job->controller, index), ENV_FROM_BERTH,
 				     "pretended nodes share /dev/shm", err);
@@ -310,7 +312,7 @@ void job_fail_not_started(struct job *job)
 			first_late = (long)i;
 		if (used < 400)
 			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
-				 job->request->alloc->nodes[i].name);
+				 job->request->launch->alloc->nodes[i].name);
 	}
 	if (first_late >= 0)
 		job_fail(job, ERR_NETWORK, first_late,

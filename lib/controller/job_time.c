@@ -13,10 +13,11 @@ void job_time_begin(struct job *job)
 {
 	const struct job_request *request = job->request;
 
-	if (!request->alloc->end_time)
+	if (!request->launch->alloc->end_time)
 		return;
-	job->end_ms = clock_now_ms() + request->alloc->end_time * 1000 - clock_wall_us() / 1000;
-	if (request->warn)
+	job->end_ms =
+		clock_now_ms() + request->launch->alloc->end_time * 1000 - clock_wall_us() / 1000;
+	if (request->warn_before_ms)
 		job->warn_ms = job->end_ms - request->warn_before_ms;
 	if (!job->warn_ms)
 		job->warn_ms = -1; /* 0 says that there is none */
@@ -27,7 +28,7 @@ int64_t job_time_due(const struct job *job)
 	/* Ranks that do not run yet would die of a signal; their start says so by itself. */
 	bool runs = job->phase == JOB_PHASE_RUN && job->started == job->node_count;
 
-	return job->request->warn && job->warn_ms && runs ? job->warn_ms : 0;
+	return job->request->warn_before_ms && job->warn_ms && runs ? job->warn_ms : 0;
 }
 
 static const char *signal_name(int number)

@@ -12,7 +12,8 @@
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err)
 {
-	size_t nodes = alloc->node_count, spares = policy->spares, least = policy->min_nodes;
+	size_t nodes = alloc->node_count, spares = (size_t)policy->spares,
+	       least = (size_t)policy->min_nodes;
 
 	if (!policy->max_restarts && (spares || least))
 		return error_set(err, ERR_USAGE,
@@ -55,12 +56,13 @@ int node_pool_new(const struct alloc *alloc, const struct attempts_policy *polic
 		return error_memory(err, "the nodes");
 	}
 	for (size_t i = 0; i < count; i++) {
-		if (i < count - policy->spares)
+		if (i < count - (size_t)policy->spares)
 			node_pool.active[node_pool.active_count++] = i;
 		else
 			node_pool.spares[node_pool.spare_count++] = i;
 	}
-	node_pool.min_nodes = policy->min_nodes ? policy->min_nodes : node_pool.active_count;
+	node_pool.min_nodes =
+		policy->min_nodes ? (size_t)policy->min_nodes : node_pool.active_count;
 	*out = node_pool;
 	return 0;
 }

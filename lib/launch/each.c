@@ -57,21 +57,22 @@ static void kill_all(struct launcher_process *processes, size_t count)
 	}
 }
 
-int launcher_start_each(const struct launcher_job *job, const struct env *env,
+int launcher_start_each(const struct launcher_job *job, size_t nodes,
 			int (*make)(const struct launcher_job *job, size_t node,
 				    struct launcher_command *out),
 			struct launcher_process **out, size_t *count, struct error *err)
 {
-	size_t nodes = job->alloc->node_count, started = 0;
+	size_t started = 0;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
 	int rc = processes ? 0 : error_memory(err, "the agents");
 
 	while (!rc && started < nodes) {
 		struct launcher_command command = {0};
 
-		rc = make(job, started, &command) ? error_memory(err, "an agent's start")
-						  : launcher_spawn(command.argv, env, command.input,
-								   &processes[started], err);
+		rc = make(job, started, &command)
+			     ? error_memory(err, "an agent's start")
+			     : launcher_spawn(command.argv, job->launch->env, command.input,
+					      &processes[started], err);
 		launcher_command_free(&command);
 		if (!rc)
 			processes[started].node_index = (long)started;
@@ -96,10 +97,11 @@ char *launcher_command_line_each(const struct launcher_job *job,
 	     *all = NULL;
 
 	launcher_command_free(&command);
-	if (!first || job->alloc->node_count == 1)
+	if (!first || job->launch->alloc->node_count == 1)
 		return first;
-	if (asprintf(&all, "%s   (and so for %zu more node%s)", first, job->alloc->node_count - 1,
-		     job->alloc->node_count == 2 ? "" : "s") < 0)
+	if (asprintf(&all, "%s   (and so for %zu more node%s)", first,
+		     job->launch->alloc->node_count - 1,
+		     job->launch->alloc->node_count == 2 ? "" : "s") < 0)
 		all = NULL;
 	free(first);
 	return all;

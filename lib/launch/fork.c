@@ -50,11 +50,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	struct launcher_process *process;
 	int pair[2];
 
-	if (job->alloc->node_count != 1)
+	if (job->launch->alloc->node_count != 1)
 		return error_set(err, ERR_USAGE,
 				 "the launcher fork serves one node; this allocation "
 				 "has %zu",
-				 job->alloc->node_count);
+				 job->launch->alloc->node_count);
 	process = malloc(sizeof *process);
 	if (!process)
 		return error_memory(err, "the agent");

@@ -14,8 +14,9 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	out->argv = launcher_argv((const char *const[]){job->berth_path, "agent", "--stdin", NULL},
-				  NULL, NULL);
+	out->argv = launcher_argv(
+		(const char *const[]){job->launch->berth_path, "agent", "--stdin", NULL}, NULL,
+		NULL);
 	out->input = launcher_stdin_text(job, node);
 	return out->argv && out->input ? 0 : -1;
 }
@@ -23,26 +24,23 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	struct alloc first = *job->alloc;
-	struct launcher_job own = *job;
-
-	if (!fits(job->alloc, job->env))
+	if (!fits(job->launch->alloc, job->launch->env))
 		return error_set(
 			err, ERR_USAGE,
 			"the launcher hand is for berth run on each machine with --nnodes, "
 			"--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
-			job->alloc->why ? job->alloc->why : job->alloc->source);
-	first.node_count = 1;
-	own.alloc = &first;
-	return launcher_start_each(&own, job->env, make, out, count, err);
+			job->launch->alloc->why ? job->launch->alloc->why
+						: job->launch->alloc->source);
+	return launcher_start_each(job, 1, make, out, count, err);
 }
 
 static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
-	if (asprintf(&text, "(the other %zu come by themselves to %s)", job->alloc->node_count - 1,
-		     job->alloc->rendezvous ? job->alloc->rendezvous : "") < 0)
+	if (asprintf(&text, "(the other %zu come by themselves to %s)",
+		     job->launch->alloc->node_count - 1,
+		     job->launch->alloc->rendezvous ? job->launch->alloc->rendezvous : "") < 0)
 		return NULL;
 	return text;
 }

@@ -22,11 +22,6 @@ static const struct launcher *const launchers[] = {
 
 #define LAUNCHER_COUNT (sizeof launchers / sizeof *launchers)
 
-const struct launcher *launcher_at(size_t index)
-{
-	return index < LAUNCHER_COUNT ? launchers[index] : NULL;
-}
-
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err)
 {
@@ -53,12 +48,12 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 /* What all agents of a job are told; where[] is a name and a value each, more than one job's. */
 static struct env *make_agent_env(const struct launcher_job *job, const char *const where[4])
 {
-	struct env *env = env_copy(job->env);
+	struct env *env = env_copy(job->launch->env);
 	const struct {
 		const char *name, *value;
 	} set[] = {
 		{LAUNCHER_ENV_CONTROLLER, job->controller_addresses},
-		{LAUNCHER_ENV_JOB, job->job},
+		{LAUNCHER_ENV_JOB, job->launch->alloc->job_id},
 		{LAUNCHER_ENV_SECRET, job->secret},
 		{LAUNCHER_ENV_SECRET_SOURCE, job->secret_source},
 		{where[0], where[1]},
@@ -71,7 +66,7 @@ static struct env *make_agent_env(const struct launcher_job *job, const char *co
 			rc = env_set(env, set[i].name, set[i].value, ENV_FROM_BERTH, NULL, NULL);
 	if (!rc)
 		rc = env_setf(env, LAUNCHER_ENV_NODE_TIMEOUT, ENV_FROM_BERTH, NULL, NULL, "%d",
-			      job->node_timeout_ms);
+			      job->launch->node_timeout_ms);
 	if (!rc)
 		return env;
 	env_free(env);
@@ -84,13 +79,13 @@ struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index
 
 	snprintf(index, sizeof index, "%zu", node_index);
 	return make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NAME,
-							 job->alloc->nodes[node_index].name,
+							 job->launch->alloc->nodes[node_index].name,
 							 LAUNCHER_ENV_NODE, index});
 }
 
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self)
 {
-	char *list = launcher_node_list(job->alloc);
+	char *list = launcher_node_list(job->launch->alloc);
 	struct env *env = list ? make_agent_env(job, (const char *const[]){LAUNCHER_ENV_NODES, list,
 									   LAUNCHER_ENV_SELF, self})
 			       : NULL;

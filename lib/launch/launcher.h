@@ -41,20 +41,30 @@
  * head does not hear of it otherwise: the engine's tool may run on for the sake of other nodes. */
 #define LAUNCHER_NO_AGENT "berth: no agent on "
 
-/* What an engine needs to know. Borrowed during the calls. */
-struct launcher_job {
+struct launcher;
+
+/* Where and how a job's agents are started, and how long the controller waits for them. Filled in
+ * once, by the command line and its environment; everybody else reads it through a pointer. */
+struct launch_options {
 	const struct alloc *alloc;
-	const struct env *env;	/* the environment to start agents in */
-	const char *berth_path; /* this berth's own path */
-	const char *job;
+	const struct launcher *launcher;
+	const struct env *env;	/* that berth was started in; the agents' and the ranks' base */
+	const char *berth_path; /* this berth's own path, on every node */
+	int node_timeout_ms;	/* silence after which a node is lost */
+	int start_timeout_ms;	/* within which all agents must have connected */
+	int fan_out;		/* agents below one agent in the tree; 0: TREE_FANOUT */
+};
+
+/* What a launcher needs to know. Borrowed during the calls. */
+struct launcher_job {
+	const struct launch_options *launch;
 	const char *
 		secret; /* as LAUNCHER_ENV_SECRET; NULL with engines that have secret_from_cookie */
 	const char *secret_source; /* as LAUNCHER_ENV_SECRET_SOURCE with those, else NULL: it is no
 				      secret */
 	const char *controller_addresses; /* as LAUNCHER_ENV_CONTROLLER; NULL where the engine gives
 					     a socket pair */
-	int node_timeout_ms;
-	/* Engines that do not exec: called in the child process with one end of a socket pair;
+	/* Launchers that do not exec: called in the child process with one end of a socket pair;
 	 * its result is the child's exit code. */
 	int (*agent)(void *context, size_t node_index, int fd);
 	void *context;
@@ -99,8 +109,6 @@ extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launch
  * -ERR_UNAVAILABLE: none fits the allocation. */
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err);
-/* The i-th row, or NULL. */
-const struct launcher *launcher_at(size_t index);
 
 /* For engines with single_host: an allocation of that many pretended nodes "loop0", "loop1"...,
  * each with the slots of alloc's first. alloc_free it. -ERR_UNAVAILABLE: memory. */
@@ -133,7 +141,7 @@ int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 int launcher_kill(const struct launcher_process *process, int number);
 
 /* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
- * malloced; negative: memory. All are started, or none is left. env: the tools'. */
+ * malloced; negative: memory. All are started, or none is left. nodes: the first so many. */
 struct launcher_command {
 	char **argv;
 	char *input;
@@ -142,7 +150,7 @@ struct launcher_command {
  * malloced, NULL: memory. */
 char *launcher_stdin_text(const struct launcher_job *job, size_t node);
 void launcher_command_free(struct launcher_command *command);
-int launcher_start_each(const struct launcher_job *job, const struct env *env,
+int launcher_start_each(const struct launcher_job *job, size_t nodes,
 			int (*make)(const struct launcher_job *job, size_t node,
 				    struct launcher_command *out),
 			struct launcher_process **out, size_t *count, struct error *err);

@@ -42,21 +42,21 @@ static int spawn(const struct launcher_job *job, size_t node_index, pid_t *pid, 
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawn(pid, job->berth_path, &files, &attributes, argv, envp);
+	rc = posix_spawn(pid, job->launch->berth_path, &files, &attributes, argv, envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
 	env_free(env);
 	if (rc)
 		return error_set(err, ERR_UNAVAILABLE, "agent %zu cannot be started from %s: %s",
-				 node_index, job->berth_path, strerror(rc));
+				 node_index, job->launch->berth_path, strerror(rc));
 	return 0;
 }
 
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	size_t nodes = job->alloc->node_count;
+	size_t nodes = job->launch->alloc->node_count;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
 	int rc = processes ? 0 : error_memory(err, "the agents");
 	size_t started = 0;
@@ -84,8 +84,8 @@ static char *command_line(const struct launcher_job *job)
 {
 	char *text;
 
-	if (asprintf(&text, "%zu times %s agent, on this machine", job->alloc->node_count,
-		     job->berth_path) < 0)
+	if (asprintf(&text, "%zu times %s agent, on this machine", job->launch->alloc->node_count,
+		     job->launch->berth_path) < 0)
 		return NULL;
 	return text;
 }

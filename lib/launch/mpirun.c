@@ -88,10 +88,10 @@ static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 	char path[PATH_MAX], agent[PATH_MAX + 32];
 	int rc = 0;
 
-	if (strcmp(job->alloc->source, "pbs") || strchr(job->berth_path, ' ') ||
-	    pbs_find_tool(job->env, "pbs_tmrsh", path, sizeof path))
+	if (strcmp(job->launch->alloc->source, "pbs") || strchr(job->launch->berth_path, ' ') ||
+	    pbs_find_tool(job->launch->env, "pbs_tmrsh", path, sizeof path))
 		return 0;
-	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->berth_path);
+	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->launch->berth_path);
 	for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++)
 		rc = set_default(env, names[i], agent);
 	/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
@@ -203,14 +203,14 @@ static char **make_line(const char *const *begin, const struct env *env, const c
 
 static char **open_mpi_argv(const struct launcher_job *job, const struct env *env, const char *path)
 {
-	char *hosts = host_list(job->alloc, ":1"), **argv = NULL;
+	char *hosts = host_list(job->launch->alloc, ":1"), **argv = NULL;
 
 	if (hosts)
-		argv = make_line(
-			(const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to", "none",
-					      "--host", hosts, NULL},
-			env,
-			(const char *const[]){"sh", "-c", cleanup_script, job->berth_path, NULL});
+		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
+						       "none", "--host", hosts, NULL},
+				 env,
+				 (const char *const[]){"sh", "-c", cleanup_script,
+						       job->launch->berth_path, NULL});
 	free(hosts);
 	return argv;
 }
@@ -219,7 +219,7 @@ static char **prterun_argv(const struct launcher_job *job, struct env *env)
 {
 	char path[PATH_MAX];
 
-	if (!find_prterun(job->env, path, sizeof path))
+	if (!find_prterun(job->launch->env, path, sizeof path))
 		return open_mpi_argv(job, env, "prterun");
 	return set_default_prefix(env, path) ? NULL : open_mpi_argv(job, env, path);
 }
@@ -228,22 +228,23 @@ static char **mpirun_argv(const struct launcher_job *job, struct env *env)
 {
 	char path[PATH_MAX];
 
-	return open_mpi_argv(job, env, find_mpirun(job->env, path, sizeof path) ? path : "mpirun");
+	return open_mpi_argv(job, env,
+			     find_mpirun(job->launch->env, path, sizeof path) ? path : "mpirun");
 }
 
 static char **pals_argv(const struct launcher_job *job, struct env *env)
 {
-	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->alloc, "");
+	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->launch->alloc, "");
 	char **argv = NULL;
 
 	(void)env; /* --envall takes it along */
-	find_pals(job->env, path, sizeof path);
-	snprintf(count, sizeof count, "%zu", job->alloc->node_count);
+	find_pals(job->launch->env, path, sizeof path);
+	snprintf(count, sizeof count, "%zu", job->launch->alloc->node_count);
 	if (hosts)
 		argv = launcher_argv((const char *const[]){path, "-n", count, "--ppn", "1",
 							   "--hosts", hosts, "--cpu-bind", "none",
 							   "--envall", "sh", "-c", cleanup_script,
-							   job->berth_path, NULL},
+							   job->launch->berth_path, NULL},
 				     NULL, NULL);
 	free(hosts);
 	return argv;
@@ -275,7 +276,7 @@ static int start_prterun(const struct launcher_job *job, struct launcher_process
 {
 	char path[PATH_MAX];
 
-	if (!find_prterun(job->env, path, sizeof path))
+	if (!find_prterun(job->launch->env, path, sizeof path))
 		return error_set(
 			err, ERR_UNAVAILABLE,
 			"there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
@@ -288,7 +289,7 @@ static int start_mpirun(const struct launcher_job *job, struct launcher_process 
 {
 	char path[PATH_MAX];
 
-	if (!find_mpirun(job->env, path, sizeof path))
+	if (!find_mpirun(job->launch->env, path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is no mpirun of Open MPI in PATH (another MPI's does not "
 				 "serve); load its module, or take another --launcher");

@@ -161,7 +161,7 @@ static int make_line(const struct launcher_job *job, const struct alloc *part,
 		(char *)"sh",
 		(char *)"-c",
 		(char *)probe,
-		(char *)job->berth_path,
+		(char *)job->launch->berth_path,
 		out->arch,
 	};
 
@@ -175,16 +175,17 @@ static int make_line(const struct launcher_job *job, const struct alloc *part,
 static int start_part(const struct launcher_job *job, const struct env *env, size_t first,
 		      struct launcher_process *process, struct error *err)
 {
-	struct alloc part = part_of(job->alloc, first);
+	struct alloc part = part_of(job->launch->alloc, first);
 	struct command_line command_line = {.list = NULL};
 	int rc = make_line(job, &part, &command_line)
 			 ? error_memory(err, "srun's start")
 			 : launcher_spawn(command_line.argv, env, NULL, process, err);
 
 	free(command_line.list);
-	if (rc || part.node_count == job->alloc->node_count)
+	if (rc || part.node_count == job->launch->alloc->node_count)
 		return rc;
-	process->nodes_covered = calloc(job->alloc->node_count, sizeof *process->nodes_covered);
+	process->nodes_covered =
+		calloc(job->launch->alloc->node_count, sizeof *process->nodes_covered);
 	if (process->nodes_covered) /* without memory it stands for all: the words of its end are
 				       less exact */
 		process->nodes_covered[first] = true;
@@ -194,21 +195,22 @@ static int start_part(const struct launcher_job *job, const struct env *env, siz
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	size_t nodes = job->alloc->node_count, started = 0;
+	size_t nodes = job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes;
 	struct env *env;
 	int rc = 0;
 
-	if (!fits(job->alloc, job->env)) /* srun would ask for a job of its own */
+	if (!fits(job->launch->alloc, job->launch->env)) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
 				 "the launcher srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
-				 job->alloc->why ? job->alloc->why : job->alloc->source);
+				 job->launch->alloc->why ? job->launch->alloc->why
+							 : job->launch->alloc->source);
 	processes = calloc(nodes, sizeof *processes);
 	env = environment(job);
 	if (!processes || !env)
 		rc = error_memory(err, "srun's start");
-	for (size_t first = 0; !rc && first < nodes; first += part_size(job->alloc)) {
+	for (size_t first = 0; !rc && first < nodes; first += part_size(job->launch->alloc)) {
 		rc = start_part(job, env, first, &processes[started], err);
 		started += !rc;
 	}
@@ -230,14 +232,14 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 static char *command_line(const struct launcher_job *job)
 {
-	struct alloc part = part_of(job->alloc, 0);
+	struct alloc part = part_of(job->launch->alloc, 0);
 	struct command_line command_line = {.list = NULL};
 	char *one = make_line(job, &part, &command_line) ? NULL
 							 : launcher_command_line(command_line.argv),
 	     *all = NULL;
 
 	free(command_line.list);
-	if (one && part.node_count < job->alloc->node_count &&
+	if (one && part.node_count < job->launch->alloc->node_count &&
 	    asprintf(&all, "%s (and so for each node: their GPUs are unlike)", one) >= 0) {
 		free(one);
 		return all;

@@ -17,14 +17,15 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	const char *libraries = env_get(job->env, "LD_LIBRARY_PATH");
+	const char *libraries = env_get(job->launch->env, "LD_LIBRARY_PATH");
 	struct env *agent_vars = env_new();
-	const char *begin[] = {"env", NULL}, *end[] = {job->berth_path, "agent", "--stdin", NULL};
+	const char *begin[] = {"env", NULL},
+		   *end[] = {job->launch->berth_path, "agent", "--stdin", NULL};
 	struct launcher_command remote = {0};
 	char *command = NULL;
 	int rc = agent_vars ? 0 : -1;
 
-	if (launcher_is_this_host(job->alloc->nodes[node].name)) {
+	if (launcher_is_this_host(job->launch->alloc->nodes[node].name)) {
 		out->argv = launcher_argv(end, NULL, NULL);
 		out->input = launcher_stdin_text(job, node);
 		env_free(agent_vars);
@@ -41,7 +42,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 				      "-o",    "BatchMode=yes",
 				      "-o",    "ConnectTimeout=15",
 				      "-o",    "LogLevel=ERROR",
-				      "--",    job->alloc->nodes[node].name,
+				      "--",    job->launch->alloc->nodes[node].name,
 				      command, NULL};
 
 		out->argv = launcher_argv(base, NULL, NULL);
@@ -57,7 +58,7 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	return launcher_start_each(job, job->env, make, out, count, err);
+	return launcher_start_each(job, job->launch->alloc->node_count, make, out, count, err);
 }
 
 static char *command_line(const struct launcher_job *job)

@@ -33,12 +33,12 @@ static bool fits(const struct alloc *alloc, const struct env *env)
 
 static int make(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	const char *host = job->alloc->nodes[node].name;
-	const char *end[] = {job->berth_path, "agent", NULL};
+	const char *host = job->launch->alloc->nodes[node].name;
+	const char *end[] = {job->launch->berth_path, "agent", NULL};
 	struct env *all = launcher_agent_env(job, node), *agent_vars = env_new();
 	char path[PATH_MAX];
 	bool dsh;
-	int rc = all && agent_vars && find(job->env, path, sizeof path, &dsh) ? 0 : -1;
+	int rc = all && agent_vars && find(job->launch->env, path, sizeof path, &dsh) ? 0 : -1;
 
 	for (size_t i = 0; !rc && i < env_count(all); i++) {
 		const struct env_var *var = env_at(all, i);
@@ -65,17 +65,18 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	char path[PATH_MAX];
 	bool dsh;
 
-	if (strcmp(job->alloc->source, "pbs") != 0)
+	if (strcmp(job->launch->alloc->source, "pbs") != 0)
 		return error_set(
 			err, ERR_USAGE,
 			"the launcher tm starts agents in a job of PBS's, and this is none "
 			"(%s); use it in a job script or in qsub -I",
-			job->alloc->why ? job->alloc->why : job->alloc->source);
-	if (!find(job->env, path, sizeof path, &dsh))
+			job->launch->alloc->why ? job->launch->alloc->why
+						: job->launch->alloc->source);
+	if (!find(job->launch->env, path, sizeof path, &dsh))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "
 				 "/etc/pbs.conf");
-	return launcher_start_each(job, job->env, make, out, count, err);
+	return launcher_start_each(job, job->launch->alloc->node_count, make, out, count, err);
 }
 
 static char *command_line(const struct launcher_job *job)

@@ -192,18 +192,21 @@ static int run_job(const struct env *env, const char *self, size_t agents, struc
 
 	if (!rc)
 		rc = launcher_simulate_nodes(&here, agents, &simulated, err);
-	struct job_request request = {
+	struct launch_options launch = {
 		.alloc = &simulated,
 		.launcher = &launcher_loopback,
 		.env = env,
 		.berth_path = self,
+		.fan_out = getenv(FANOUT) ? atoi(getenv(FANOUT)) : 0,
+		.node_timeout_ms = 60000,
+		.start_timeout_ms = 120000,
+	};
+	struct job_request request = {
+		.launch = &launch,
 		.argv = argv,
 		.plan = {.ranks_per_node = 1},
 		.pmix = JOB_PMIX_ON,
-		.fanout = getenv(FANOUT) ? (size_t)atoi(getenv(FANOUT)) : 0,
 		.any_master_addr = true, /* loopback: nothing to be found out */
-		.node_timeout_ms = 60000,
-		.start_timeout_ms = 120000,
 	};
 
 	if (!rc)

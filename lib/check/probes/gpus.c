@@ -192,11 +192,11 @@ void probe_gpus_judge(struct check *check)
 			check_add(check, i, "gpus", CHECK_OK, NULL,
 				  "%zu of %zu are this job's: free, no errors", allowed,
 				  inventory->gpu_count);
-		else if (!reported && check->request->alloc->nodes[i].gpus > 0)
+		else if (!reported && check->request->launch->alloc->nodes[i].gpus > 0)
 			check_add(check, i, "gpus", CHECK_FAULT,
 				  "nvidia-smi and dmesg on that node: the driver may not be loaded",
 				  "%d GPUs are granted here, and none is seen",
-				  check->request->alloc->nodes[i].gpus);
+				  check->request->launch->alloc->nodes[i].gpus);
 		else if (!reported)
 			check_add(check, i, "gpus", CHECK_SKIPPED, NULL, "no GPU is here");
 	}

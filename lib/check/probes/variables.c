@@ -66,11 +66,12 @@ json_t *probe_variables_collect(const struct prober *prober)
 static bool in_environment(const struct check *check, size_t node, const char *name)
 {
 	struct env *changes = NULL;
-	bool set = env_get(check->request->env, name) != NULL;
+	bool set = env_get(check->request->launch->env, name) != NULL;
 
 	if (!set && check->planned && check->plan.nodes[node].rank_count &&
 	    !plan_environment(&check->plan, &check->inventories[node], node, 0,
-			      &check->request->plan_request, check->request->env, &changes, NULL))
+			      &check->request->plan_request, check->request->launch->env, &changes,
+			      NULL))
 		set = env_get(changes, name) != NULL;
 	env_free(changes);
 	return set;
@@ -99,9 +100,9 @@ static bool judge_files(struct check *check, size_t node)
 
 void probe_variables_judge(struct check *check)
 {
-	JSON_AUTO list = check->inventories_known
-				 ? plan_lint(check->request->env, check->inventories, check->count)
-				 : NULL;
+	JSON_AUTO list = check->inventories_known ? plan_lint(check->request->launch->env,
+							      check->inventories, check->count)
+						  : NULL;
 	bool reported = json_array_size(list) > 0;
 	json_t *text;
 	size_t i;

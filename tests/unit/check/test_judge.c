@@ -18,6 +18,7 @@ static const char *const names[NODES] = {"n1", "n2", "n3"};
 struct fixture {
 	struct check check;
 	struct check_request request;
+	struct launch_options launch;
 	struct check_node nodes[NODES];
 	struct inventory inventories[NODES];
 	struct alloc_node alloc_nodes[NODES];
@@ -51,8 +52,9 @@ static void begin(struct fixture *f)
 	}
 	f->alloc = (struct alloc){
 		.job_id = (char *)(uintptr_t) "7", .node_count = NODES, .nodes = f->alloc_nodes};
-	f->request.alloc = &f->alloc;
-	f->request.env = env_new();
+	f->launch.alloc = &f->alloc;
+	f->launch.env = env_new();
+	f->request.launch = &f->launch;
 	f->check = (struct check){.request = &f->request,
 				  .count = NODES,
 				  .nodes = f->nodes,
@@ -64,7 +66,7 @@ static void end(struct fixture *f)
 {
 	if (f->check.planned)
 		plan_free(&f->check.plan);
-	env_free((struct env *)f->request.env);
+	env_free((struct env *)f->launch.env);
 	for (int i = 0; i < NODES; i++) {
 		json_decref(f->nodes[i].answers);
 		json_decref(f->nodes[i].results);

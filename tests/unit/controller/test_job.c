@@ -56,7 +56,7 @@ struct act {
 
 static const struct act *acts;
 static size_t act_count;
-static size_t fanout;
+static int fan_out;
 static int ranks_timeout_ms;
 static char *inventory_text;
 
@@ -273,7 +273,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			close_range(4, ~0u, 0);
-			fake.wire = wire_new(WIRE_CONNECTS, &secret, job->job);
+			fake.wire = wire_new(WIRE_CONNECTS, &secret, job->launch->alloc->job_id);
 			play(&fake);
 			_exit(0);
 		}
@@ -316,15 +316,16 @@ static void run(const struct act *what, size_t count, struct job_result *result)
 	const char *const argv[] = {"true", NULL};
 	struct env *env = env_new();
 	struct job_sink sink = {.output = on_output, .note = on_note, .drained_fd = -1};
-	struct job_request request = {.alloc = &alloc,
-				      .launcher = &launcher_simulated,
-				      .env = env,
-				      .berth_path = "berth",
+	struct launch_options launch = {.alloc = &alloc,
+					.launcher = &launcher_simulated,
+					.env = env,
+					.berth_path = "berth",
+					.fan_out = fan_out,
+					.node_timeout_ms = NODE_TIMEOUT_MS,
+					.start_timeout_ms = START_TIMEOUT_MS};
+	struct job_request request = {.launch = &launch,
 				      .argv = argv,
 				      .plan = {.ranks = NODES},
-				      .fanout = fanout,
-				      .node_timeout_ms = NODE_TIMEOUT_MS,
-				      .start_timeout_ms = START_TIMEOUT_MS,
 				      .ranks_timeout_ms = ranks_timeout_ms};
 	struct error err = {0};
 
@@ -412,7 +413,7 @@ static void test_parents_that_cannot_be_reached(void **state)
 	struct job_result result;
 
 	(void)state;
-	fanout = 1;
+	fan_out = 1;
 	run(NULL, 0, &result);
 	if (result.code)
 		fail_msg("code %d: %s", result.code, result.first_cause);
@@ -423,7 +424,7 @@ static void test_parents_that_cannot_be_reached(void **state)
 	assert_int_equal(result.code, 76);
 	assert_non_null(strstr(result.first_cause, "n2"));
 	job_result_free(&result);
-	fanout = 0;
+	fan_out = 0;
 }
 
 /* The second failure is a cascade, whatever it is. */
