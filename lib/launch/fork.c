@@ -98,7 +98,6 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_fork = {
 	.name = "fork",
-	.summary = "one machine, no scheduler needed",
 	.uses_socket_pair = true,
 	.single_host = true,
 	.fits = fits,

@@ -47,7 +47,6 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_hand = {
 	.name = "hand",
-	.summary = "berth run was started on each machine",
 	.secret_from_file = true,
 	.fits = fits,
 	.start = start,

@@ -82,7 +82,6 @@ struct launcher_process {
 
 struct launcher {
 	const char *name;
-	const char *summary;
 	bool uses_socket_pair; /* agents get a socket pair; the head need not listen */
 	bool single_host;      /* all nodes are this machine: any address reaches the head */
 	bool secret_from_file; /* the secret is the user's file, the port alloc's: others come by

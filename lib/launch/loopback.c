@@ -122,7 +122,6 @@ memory:
 
 const struct launcher launcher_loopback = {
 	.name = "loopback",
-	.summary = "several pretended nodes on this machine, to try things out",
 	.single_host = true,
 	.fits = fits,
 	.start = start,

@@ -331,7 +331,6 @@ static char *pals_command_line(const struct launcher_job *job)
 
 const struct launcher launcher_prterun = {
 	.name = "prterun",
-	.summary = "the nodes of a PBS job, by PRRTE's prterun (Open MPI 5)",
 	.fits = fits_prterun,
 	.start = start_prterun,
 	.command_line = prterun_command_line,
@@ -339,7 +338,6 @@ const struct launcher launcher_prterun = {
 
 const struct launcher launcher_mpirun = {
 	.name = "mpirun",
-	.summary = "the nodes of a PBS job, by Open MPI's mpirun",
 	.fits = fits_mpirun,
 	.start = start_mpirun,
 	.command_line = mpirun_command_line,
@@ -348,7 +346,6 @@ const struct launcher launcher_mpirun = {
 /* From HPE's documentation: never tried on a machine that has it. */
 const struct launcher launcher_pals = {
 	.name = "pals",
-	.summary = "the nodes of a PBS job, by HPE's PALS mpiexec (untested)",
 	.fits = fits_pals,
 	.start = start_pals,
 	.command_line = pals_command_line,

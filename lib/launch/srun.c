@@ -254,7 +254,6 @@ static const char *const request_variables[] = {"SLURM_JOB_ID",	     "SLURM_JOB_
 const struct launcher launcher_srun = {
 	.name = "srun",
 	.request_variables = request_variables,
-	.summary = "the nodes of a Slurm job, a step with one task on each",
 	.fits = fits,
 	.start = start,
 	.command_line = command_line,

@@ -68,7 +68,6 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_ssh = {
 	.name = "ssh",
-	.summary = "hosts that let us in by ssh without a password",
 	.fits = fits,
 	.start = start,
 	.command_line = command_line,

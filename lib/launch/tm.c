@@ -86,7 +86,6 @@ static char *command_line(const struct launcher_job *job)
 
 const struct launcher launcher_tm = {
 	.name = "tm",
-	.summary = "the nodes of a PBS job, by pbs_tmrsh or pbsdsh",
 	.secret_from_cookie = true,
 	.fits = fits,
 	.start = start,
