@@ -8,7 +8,6 @@
 
 #include "arguments.h"
 #include "base/json.h"
-#include "base/number.h"
 #include "check/check.h"
 #include "check/check_text.h"
 #include "run/run.h"
@@ -26,14 +25,7 @@ enum key {
 	KEY_HOSTFILE,
 	KEY_IFACE,
 	KEY_SUBNET,
-	KEY_MASTER_ADDR,
-	KEY_RDZV_ENDPOINT,
-	KEY_NNODES,
-	KEY_NODE_RANK,
-	KEY_PORT,
-	KEY_LAUNCHER,
 	KEY_CKPT,
-	KEY_START_TIMEOUT,
 	KEY_JSON,
 	KEY_PROBER,
 };
@@ -44,16 +36,16 @@ static const struct argp_option table[] = {
 	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a host file", 1},
 	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
 	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
-	{"master-addr", KEY_MASTER_ADDR, "ADDRESS", 0,
+	{"master-addr", RUN_MASTER_ADDR, "ADDRESS", 0,
 	 "Set MASTER_ADDR to this numeric address of the first node", 1},
-	{"nnodes", KEY_NNODES, "N", 0,
+	{"nnodes", RUN_NNODES, "N", 0,
 	 "By hand, as for berth run: this line is started on N machines", 1},
-	{"node-rank", KEY_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
-	{"rdzv-endpoint", KEY_RDZV_ENDPOINT, "HOST:PORT", 0,
+	{"node-rank", RUN_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
+	{"rdzv-endpoint", RUN_RDZV_ENDPOINT, "HOST:PORT", 0,
 	 "By hand: wait for the other machines at this address of the first one", 1},
-	{"port", KEY_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
-	{"launcher", KEY_LAUNCHER, "NAME", 0, "How agents are started, as berth run's", 1},
-	{"start-timeout", KEY_START_TIMEOUT, "TIME", 0,
+	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
+	{"launcher", RUN_LAUNCHER, "NAME", 0, "How agents are started, as berth run's", 1},
+	{"start-timeout", RUN_START_TIMEOUT, "TIME", 0,
 	 "All agents must be there within this time (default 20s)", 1},
 	{"ckpt", KEY_CKPT, "DIR", 0, "The checkpoint folder, which all nodes must see", 2},
 	{"json", KEY_JSON, NULL, 0, "Print berth.check/1 instead of a table", 3},
@@ -62,19 +54,6 @@ static const struct argp_option table[] = {
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
-static void read_start_timeout(struct argp_state *state, const char *text, int *out)
-{
-	struct error err = {0};
-	int64_t ms;
-
-	if (!number_duration_ms("--start-timeout", text, &ms, &err) && (ms < 1000 || ms > 86400000))
-		error_set(&err, ERR_USAGE, "--start-timeout %.80s: expected a time from 1s to 1d",
-			  text);
-	if (err.code)
-		arguments_refuse(state, &err);
-	*out = (int)ms;
-}
-
 static error_t parse(int key, char *text, struct argp_state *state)
 {
 	struct arguments *arguments = state->input;
@@ -82,9 +61,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	struct error err = {0};
 
 	switch (key) {
-	case 'N':
-		arguments_number(state, "--nodes", text, 100000, &arguments->run.nodes);
-		return 0;
 	case KEY_HOSTS:
 		arguments->run.shared.alloc.hosts = text;
 		return 0;
@@ -97,34 +73,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	case KEY_SUBNET:
 		plan_request->subnet = text;
 		return 0;
-	case KEY_MASTER_ADDR:
-		arguments->run.master_addr = text;
-		return 0;
-	case KEY_RDZV_ENDPOINT:
-		arguments->run.rdzv_endpoint = text;
-		return 0;
-	case KEY_NNODES:
-		arguments_number(state, "--nnodes", text, 100000,
-				 &arguments->run.shared.alloc.nnodes);
-		return 0;
-	case KEY_NODE_RANK:
-		if (number_int("--node-rank", text, 0, 99999,
-			       &arguments->run.shared.alloc.node_rank, &err))
-			arguments_refuse(state, &err);
-		arguments->run.has_node_rank = true;
-		return 0;
 	case ARGP_KEY_END:
 		run_options_by_hand(state, &arguments->run);
-		return 0;
-	case KEY_PORT:
-		arguments_number(state, "--port", text, 65535, &plan_request->port);
-		return 0;
-	case KEY_LAUNCHER:
-		arguments->run.launcher = text;
-		return 0;
-	case KEY_START_TIMEOUT:
-		read_start_timeout(state, text, &arguments->run.launch.start_timeout_ms);
-		arguments->run.has_start_timeout = true;
 		return 0;
 	case KEY_CKPT:
 		arguments->checkpoint = text;
@@ -143,7 +93,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		arguments_refuse(state, &err);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return run_options_parse_place(key, text, state, &arguments->run);
 	}
 }
 

@@ -10,36 +10,6 @@
 
 #define BY_HAND_MS 600000 /* until all machines have been started */
 
-enum run_key {
-	RUN_MASTER_ADDR = 0x200,
-	RUN_RDZV_ENDPOINT,
-	RUN_NNODES,
-	RUN_NODE_RANK,
-	RUN_PORT,
-	RUN_PORT_HOLD,
-	RUN_PER_NODE,
-	RUN_LAUNCHER,
-	RUN_LOG_DIR,
-	RUN_LABEL,
-	RUN_REPORT,
-	RUN_NODE_TIMEOUT,
-	RUN_START_TIMEOUT,
-	RUN_FAN_OUT,
-	RUN_DRY_RUN,
-	RUN_JSON,
-	RUN_PMIX,
-	RUN_ENV,
-	RUN_MAX_RESTARTS,
-	RUN_SPARES,
-	RUN_MIN_NODES,
-	RUN_HANG_TIMEOUT,
-	RUN_END_TIME,
-	RUN_WARN_BEFORE,
-	RUN_WARN_SIGNAL,
-	RUN_REQUEUE,
-	RUN_MAX_REQUEUES,
-};
-
 static const struct argp_option run_table[] = {
 	{"nodes", 'N', "N", 0, "Nodes to use (default: all of the allocation)", 11},
 	{"master-addr", RUN_MASTER_ADDR, "ADDRESS", 0,
@@ -136,7 +106,7 @@ void run_options_free(struct run_options *options)
 	options->env_count = 0;
 }
 
-static void refuse(struct argp_state *state, const char *option, const char *text,
+static void refuse(const struct argp_state *state, const char *option, const char *text,
 		   const char *expected)
 {
 	struct error err;
@@ -145,7 +115,7 @@ static void refuse(struct argp_state *state, const char *option, const char *tex
 	arguments_refuse(state, &err);
 }
 
-static void read_time(struct argp_state *state, const char *name, const char *text, int *out)
+static void read_time(const struct argp_state *state, const char *name, const char *text, int *out)
 {
 	struct error err = {0};
 	int64_t ms;
@@ -217,8 +187,8 @@ static void add_env(struct argp_state *state, struct run_options *options, const
 	}
 }
 
-static error_t parse_network(int key, char *text, struct argp_state *state,
-			     struct run_options *options)
+error_t run_options_parse_place(int key, char *text, struct argp_state *state,
+				struct run_options *options)
 {
 	static const char *const on_off[] = {"off", "on", NULL};
 	struct error err = {0};
@@ -372,7 +342,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 		options->verbose = true;
 		return 0;
 	default:
-		return parse_network(key, text, state, options)
+		return run_options_parse_place(key, text, state, options)
 			       ? parse_restarts(key, text, state, options)
 			       : 0;
 	}

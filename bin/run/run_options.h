@@ -10,6 +10,37 @@
 #include "controller/attempts.h"
 #include "options.h"
 
+/* Keys of argp; verbs with an option of berth run's use its key. */
+enum run_key {
+	RUN_MASTER_ADDR = 0x200,
+	RUN_RDZV_ENDPOINT,
+	RUN_NNODES,
+	RUN_NODE_RANK,
+	RUN_PORT,
+	RUN_PORT_HOLD,
+	RUN_PER_NODE,
+	RUN_LAUNCHER,
+	RUN_LOG_DIR,
+	RUN_LABEL,
+	RUN_REPORT,
+	RUN_NODE_TIMEOUT,
+	RUN_START_TIMEOUT,
+	RUN_FAN_OUT,
+	RUN_DRY_RUN,
+	RUN_JSON,
+	RUN_PMIX,
+	RUN_ENV,
+	RUN_MAX_RESTARTS,
+	RUN_SPARES,
+	RUN_MIN_NODES,
+	RUN_HANG_TIMEOUT,
+	RUN_END_TIME,
+	RUN_WARN_BEFORE,
+	RUN_WARN_SIGNAL,
+	RUN_REQUEUE,
+	RUN_MAX_REQUEUES,
+};
+
 /* What the options fill in; zero-initialise, then run_options_default. Strings point into argv.
  * launch and job are what the controller gets: run_prepare and run_program add what is not an
  * option. */
@@ -37,6 +68,9 @@ void run_options_default(struct run_options *options);
 /* For a parser's end: check --nnodes, --node-rank, --rdzv-endpoint and --master-addr against each
  * other and pass them on to shared. Does not return if they conflict. */
 void run_options_by_hand(const struct argp_state *state, struct run_options *options);
+/* For parsers: the options from --nodes to --fan-out, and of the job's end. */
+error_t run_options_parse_place(int key, char *text, struct argp_state *state,
+				struct run_options *options);
 void run_options_free(struct run_options *options);
 
 /* An argp child that has options_argp as its own:

@@ -13,6 +13,8 @@
 #include "base/json.h"
 #include "base/loop.h"
 
+/* A shorter attempt made no progress, if its ranks reported no steps. */
+#define MIN_PROGRESS_MS 30000
 #define CLOCK_SET_MS 2000 /* less is nobody's doing: this process waited between two looks */
 
 struct attempts {
@@ -34,24 +36,6 @@ void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *
 		snprintf(out, size, "%s/attempt-%d", log_dir, attempt);
 	else
 		snprintf(out, size, "%s", log_dir);
-}
-
-static void note(const struct attempts *attempts, enum log_level level, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void note(const struct attempts *attempts, enum log_level level, const char *format, ...)
-{
-	char text[1200];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	attempts->sink->note(attempts->sink->context, level, text);
-}
-
-static void on_pool_note(void *context, const char *text)
-{
-	note(context, LOG_WARNING, "%s", text);
 }
 
 static void set_no_restart_reason(struct attempts *attempts, const char *format, ...)
@@ -88,10 +72,7 @@ static bool may_succeed(struct attempts *attempts, const struct job_result *resu
 
 static bool made_progress(const struct attempts *attempts, const struct job_result *result)
 {
-	int min_progress_ms = attempts->policy->min_progress_ms ? attempts->policy->min_progress_ms
-								: ATTEMPTS_MIN_PROGRESS_MS;
-
-	return result->steps >= 0 ? result->steps >= 1 : result->run_ms >= min_progress_ms;
+	return result->steps >= 0 ? result->steps >= 1 : result->run_ms >= MIN_PROGRESS_MS;
 }
 
 static bool restarts_exhausted(struct attempts *attempts)
@@ -161,8 +142,9 @@ static bool decide(void *context, const struct job_result *result)
 		return false;
 	if (result->start_sent && restarts_exhausted(attempts))
 		return false;
-	note(attempts, LOG_WARNING, "%s", result->first_cause ? result->first_cause : "it failed");
-	excluded_nodes = node_pool_update(&attempts->node_pool, result, on_pool_note, attempts);
+	job_note(attempts->sink, LOG_WARNING, "%s",
+		 result->first_cause ? result->first_cause : "it failed");
+	excluded_nodes = node_pool_update(&attempts->node_pool, result, attempts->sink);
 	if (made_no_progress(attempts, result, excluded_nodes))
 		return false;
 	/* Where ranks were never started, and the next try is without the node at fault, that is
@@ -170,13 +152,13 @@ static bool decide(void *context, const struct job_result *result)
 	if (!result->start_sent && !excluded_nodes && restarts_exhausted(attempts))
 		return false;
 	if (!result->start_sent && excluded_nodes) {
-		note(attempts, LOG_WARNING, "starting with %zu node%s",
-		     attempts->node_pool.active_count,
-		     attempts->node_pool.active_count == 1 ? "" : "s");
+		job_note(attempts->sink, LOG_WARNING, "starting with %zu node%s",
+			 attempts->node_pool.active_count,
+			 attempts->node_pool.active_count == 1 ? "" : "s");
 	} else {
 		attempts->restarts++;
-		note(attempts, LOG_WARNING, "starting again, %d of at most %d times",
-		     attempts->restarts, attempts->policy->max_restarts);
+		job_note(attempts->sink, LOG_WARNING, "starting again, %d of at most %d times",
+			 attempts->restarts, attempts->policy->max_restarts);
 	}
 	return true;
 }
@@ -205,9 +187,10 @@ static void adjust_end_time(struct attempts *attempts, struct alloc *alloc)
 	if (llabs((long long)set_ms) < CLOCK_SET_MS || !alloc->end_time)
 		return;
 	alloc->end_time += set_s;
-	note(attempts, LOG_WARNING,
-	     "this machine's clock was set %lld s %s since the start; the job's end moves with it",
-	     llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
+	job_note(attempts->sink, LOG_WARNING,
+		 "this machine's clock was set %lld s %s since the start; the job's end moves with "
+		 "it",
+		 llabs((long long)set_s), set_s > 0 ? "ahead" : "back");
 }
 
 /* 1: another one follows. */

@@ -23,11 +23,7 @@ struct attempts_policy {
 	int spares;	  /* nodes of the allocation, the last ones, that are in place and idle */
 	int min_nodes;	  /* so many are enough; 0: as many as at first */
 	bool own_program; /* the program is berth's: its codes 64 to 66 are not worth a restart */
-	int min_progress_ms; /* an attempt that was shorter made no progress, where nothing is known
-			of steps; 0: ATTEMPTS_MIN_PROGRESS_MS */
 };
-
-#define ATTEMPTS_MIN_PROGRESS_MS 30000
 
 /* -ERR_USAGE: min_nodes, spares and the nodes of alloc do not go together; err names them. */
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
@@ -59,9 +55,9 @@ void node_pool_free(struct node_pool *node_pool);
 /* The allocation of the next attempt: the active ones, then the spares. Names are shared with the
  * pool's; free(out->nodes) alone. */
 int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct error *err);
-/* Learn from how an attempt with node_pool_alloc's nodes ended. note tells what is done about it.
- * How many nodes were left out. */
+/* Learn from how an attempt with node_pool_alloc's nodes ended. A note per
+ * change goes to sink. Returns how many nodes were left out. */
 size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
-			void (*note)(void *context, const char *text), void *context);
+			const struct job_sink *sink);
 
 #endif

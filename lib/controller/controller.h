@@ -62,8 +62,6 @@ bool controller_is_lost(const struct controller *controller,
 			size_t node); /* it, or an agent on the way to it */
 const char *controller_tmpdir(const struct controller *controller,
 			      size_t node); /* its private one, "" unknown */
-/* The port on which agents connect; 0 with socket pairs. */
-int controller_port(const struct controller *controller);
 /* The port at which node 0's agent answers who looks for the head's address: this process may be
  * on a login node, and the ranks meet on node 0. */
 int controller_probe_port(const struct controller *controller);

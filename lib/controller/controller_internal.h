@@ -49,6 +49,8 @@ struct controller {
 
 /* controller.c: what the connections of agents tell; context is to be set. */
 extern const struct connection_owner controller_connection_owner;
+/* The port on which agents connect; 0 with socket pairs. */
+int controller_port(const struct controller *controller);
 void controller_mark_lost(struct controller *controller, size_t node, const char *why);
 
 /* controller_start.c: no agent needs the file with the secret any longer. */

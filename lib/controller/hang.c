@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does the job go on? The ranks' heartbeats as the head sees them, and what is done when there is
- * neither a step nor a line of output for too long: the agents look at their ranks, and the rank
- * that is behind is named. */
+/* Does the job make progress? When there is neither a step nor a line of output for too long, the
+ * agents look at their ranks, and the rank that is behind is named. */
+#include "controller/hang.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/job_internal.h"
 #include "process/heartbeat.h"
 
 #define STACKS_MS 15000	 /* for the agents' answers: they have the stacks to fetch */
@@ -22,51 +22,59 @@ struct job_rank {
 	int node;
 };
 
-int job_hang_open(struct job *job, struct error *err)
+int job_hang_open(struct job_hang *hang, const struct alloc *alloc, const struct plan *plan,
+		  int timeout_ms, struct controller *controller, const struct job_sink *sink,
+		  struct error *err)
 {
-	struct job_hang *hang = &job->hang;
-
-	hang->ranks = calloc((size_t)job->plan.world_size, sizeof *hang->ranks);
+	*hang = (struct job_hang){.alloc = alloc,
+				  .plan = plan,
+				  .timeout_ms = timeout_ms,
+				  .controller = controller,
+				  .sink = sink,
+				  .most_steps = -1};
+	hang->ranks = calloc((size_t)plan->world_size, sizeof *hang->ranks);
 	if (!hang->ranks)
 		return error_memory(err, "the ranks' heartbeats");
-	for (size_t n = 0; n < job->plan.node_count; n++)
-		for (size_t i = 0; i < job->plan.nodes[n].rank_count; i++) {
-			hang->ranks[job->plan.nodes[n].ranks[i].rank].steps = -1;
-			hang->ranks[job->plan.nodes[n].ranks[i].rank].node = (int)n;
+	for (size_t n = 0; n < plan->node_count; n++) {
+		hang->nodes_with_ranks += plan->nodes[n].rank_count > 0;
+		for (size_t i = 0; i < plan->nodes[n].rank_count; i++) {
+			hang->ranks[plan->nodes[n].ranks[i].rank].steps = -1;
+			hang->ranks[plan->nodes[n].ranks[i].rank].node = (int)n;
 		}
-	job_mark_active(job);
+	}
+	job_hang_mark_active(hang);
 	return 0;
 }
 
-void job_hang_close(struct job *job)
+void job_hang_close(struct job_hang *hang)
 {
-	free(job->hang.ranks);
-	free(job->hang.stacks);
-	memset(&job->hang, 0, sizeof job->hang);
+	free(hang->ranks);
+	free(hang->stacks);
+	memset(hang, 0, sizeof *hang);
 }
 
-void job_mark_active(struct job *job)
+void job_hang_mark_active(struct job_hang *hang)
 {
-	job->hang.active_ms = clock_now_ms();
+	hang->active_ms = clock_now_ms();
 }
 
 /* The ranks of a node in the plan; none before there is one. */
-static const struct plan_node *node_of(const struct job *job, size_t node)
+static const struct plan_node *node_of(const struct job_hang *hang, size_t node)
 {
-	return job->hang.ranks && node < job->plan.node_count && job->plan.nodes[node].rank_count
-		       ? &job->plan.nodes[node]
+	return hang->ranks && node < hang->plan->node_count && hang->plan->nodes[node].rank_count
+		       ? &hang->plan->nodes[node]
 		       : NULL;
 }
 
-void job_handle_progress(struct job *job, size_t node, const json_t *text)
+void job_hang_handle_progress(struct job_hang *hang, size_t node, const json_t *text)
 {
-	const struct plan_node *at = node_of(job, node);
+	const struct plan_node *at = node_of(hang, node);
 	const json_t *steps = json_object_get(text, "steps"),
 		     *statuses = json_object_get(text, "words");
 
-	job_mark_active(job);
+	job_hang_mark_active(hang);
 	for (size_t i = 0; at && i < at->rank_count; i++) {
-		struct job_rank *rank = &job->hang.ranks[at->ranks[i].rank];
+		struct job_rank *rank = &hang->ranks[at->ranks[i].rank];
 		const json_t *value = json_array_get(steps, i);
 		const char *status = json_string_value(json_array_get(statuses, i));
 
@@ -74,20 +82,20 @@ void job_handle_progress(struct job *job, size_t node, const json_t *text)
 			continue;
 		rank->steps = json_number_value(value);
 		snprintf(rank->status_text, sizeof rank->status_text, "%s", status ? status : "");
-		if (rank->steps > job->result->steps)
-			job->result->steps = rank->steps;
+		if (rank->steps > hang->most_steps)
+			hang->most_steps = rank->steps;
 	}
 }
 
 /* Are some behind others? The lowest and the highest number of those that have said one; the lowest
  * is -1 where a few have said none: they are behind. Where most say none, it may be meant so. */
-static bool steps_differ(const struct job *job, double *least, double *most)
+static bool steps_differ(const struct job_hang *hang, double *least, double *most)
 {
 	int reported = 0;
 
 	*least = *most = -1;
-	for (int i = 0; i < job->plan.world_size; i++) {
-		double steps = job->hang.ranks[i].steps;
+	for (int i = 0; i < hang->plan->world_size; i++) {
+		double steps = hang->ranks[i].steps;
 
 		if (steps < 0)
 			continue;
@@ -95,70 +103,69 @@ static bool steps_differ(const struct job *job, double *least, double *most)
 		*least = *least >= 0 && *least < steps ? *least : steps;
 		*most = *most > steps ? *most : steps;
 	}
-	if (reported < job->plan.world_size && job->plan.world_size - reported <= reported)
+	if (reported < hang->plan->world_size && hang->plan->world_size - reported <= reported)
 		*least = -1;
 	return *least < *most;
 }
 
-static void request_stacks(struct job *job, int64_t now_ms)
+static void request_stacks(struct job_hang *hang, int64_t now_ms)
 {
 	json_t *ranks = json_array();
 	double least, most;
 
-	if (steps_differ(job, &least, &most))
-		for (int i = 0; i < job->plan.world_size; i++)
-			if (job->hang.ranks[i].steps == least &&
-			    json_array_size(ranks) < NAMED_AT_MOST)
+	if (steps_differ(hang, &least, &most))
+		for (int i = 0; i < hang->plan->world_size; i++)
+			if (hang->ranks[i].steps == least && json_array_size(ranks) < NAMED_AT_MOST)
 				json_array_append_new(ranks, json_integer(i));
-	job->hang.stacks_requested_ms = now_ms;
-	job->hang.stacks_received = 0;
-	job_note(job, LOG_WARNING,
+	hang->stacks_requested_ms = now_ms;
+	hang->stacks_received = 0;
+	job_note(hang->sink, LOG_WARNING,
 		 "no step and no output for %d s (--hang-timeout): looking for the "
 		 "rank that is behind",
-		 job->request->hang_timeout_ms / 1000);
-	controller_send(job->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
+		 hang->timeout_ms / 1000);
+	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
 			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
 }
 
-static void append_stacks(struct job *job, const char *text)
+static void append_stacks(struct job_hang *hang, const char *text)
 {
-	size_t used = job->hang.stacks ? strlen(job->hang.stacks) : 0;
-	char *grown = realloc(job->hang.stacks, used + strlen(text) + 1);
+	size_t used = hang->stacks ? strlen(hang->stacks) : 0;
+	char *grown = realloc(hang->stacks, used + strlen(text) + 1);
 
 	if (!grown)
 		return;
 	strcpy(grown + used, text);
-	job->hang.stacks = grown;
+	hang->stacks = grown;
 }
 
-void job_handle_stacks(struct job *job, size_t node, const json_t *text)
+void job_hang_handle_stacks(struct job_hang *hang, size_t node, const json_t *text)
 {
-	const struct plan_node *at = node_of(job, node);
+	const struct plan_node *at = node_of(hang, node);
 	const char *stacks = json_string_value(json_object_get(text, "stacks"));
 
-	if (!at || !job->hang.stacks_requested_ms)
+	if (!at || !hang->stacks_requested_ms)
 		return;
 	for (size_t i = 0; i < at->rank_count; i++) {
 		const char *state =
 			json_string_value(json_array_get(json_object_get(text, "states"), i));
 
-		job->hang.ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
+		hang->ranks[at->ranks[i].rank].state = (char)(state ? state[0] : 0);
 	}
 	if (stacks)
-		append_stacks(job, stacks);
-	job->hang.stacks_received++;
+		append_stacks(hang, stacks);
+	hang->stacks_received++;
 }
 
 /* What tells most: one that is stopped, then the lowest number, then one that the kernel holds.
  * *alone: there is no other like it. -1: all are alike. */
-static int find_rank_behind(const struct job *job, bool *unique)
+static int find_rank_behind(const struct job_hang *hang, bool *unique)
 {
 	double least, most;
-	bool differ = steps_differ(job, &least, &most);
+	bool differ = steps_differ(hang, &least, &most);
 	int best = -1, best_score = 0, count = 0;
 
-	for (int i = 0; i < job->plan.world_size; i++) {
-		const struct job_rank *rank = &job->hang.ranks[i];
+	for (int i = 0; i < hang->plan->world_size; i++) {
+		const struct job_rank *rank = &hang->ranks[i];
 		int score = 4 * (rank->state == 'T' || rank->state == 't') +
 			    2 * (differ && rank->steps == least) + (rank->state == 'D');
 
@@ -173,17 +180,17 @@ static int find_rank_behind(const struct job *job, bool *unique)
 	return best;
 }
 
-static void describe(const struct job *job, int number, char *out, size_t size)
+static void describe(const struct job_hang *hang, int number, char *out, size_t size)
 {
-	const struct job_rank *rank = &job->hang.ranks[number];
+	const struct job_rank *rank = &hang->ranks[number];
 	double least, most;
 	size_t used = 0;
 
-	if (rank->steps >= 0 && steps_differ(job, &least, &most))
+	if (rank->steps >= 0 && steps_differ(hang, &least, &most))
 		used = (size_t)snprintf(out, size, " at %.15g%s%s%s, others at %.15g", rank->steps,
 					rank->status_text[0] ? " (" : "", rank->status_text,
 					rank->status_text[0] ? ")" : "", most);
-	else if (steps_differ(job, &least, &most))
+	else if (steps_differ(hang, &least, &most))
 		used = (size_t)snprintf(out, size, ": it has told of no step, others are at %.15g",
 					most);
 	else if (rank->status_text[0])
@@ -197,71 +204,66 @@ static void describe(const struct job *job, int number, char *out, size_t size)
 			 "; its process is held in the kernel (state D: a file system, a device)");
 }
 
-static void print_stacks(struct job *job)
+static void print_stacks(const struct job_hang *hang)
 {
-	char *copy = job->hang.stacks ? strdup(job->hang.stacks) : NULL, *line = copy;
+	char *copy = hang->stacks ? strdup(hang->stacks) : NULL, *line = copy;
 
 	for (int i = 0; line && *line && i < STACK_LINES; i++) {
 		char *end = strchr(line, '\n');
 
 		if (end)
 			*end++ = '\0';
-		job_note(job, LOG_NOTE, "  | %s", line);
+		job_note(hang->sink, LOG_NOTE, "  | %s", line);
 		line = end;
 	}
 	free(copy);
 }
 
-static void fail(struct job *job)
+static void find(struct job_hang *hang, struct job_hang_finding *out)
 {
-	int seconds = job->request->hang_timeout_ms / 1000;
+	int seconds = hang->timeout_ms / 1000;
 	char how[300] = "";
 	bool unique;
-	int rank = find_rank_behind(job, &unique);
+	int rank = find_rank_behind(hang, &unique);
 
-	print_stacks(job);
-	job->result->stacks = job->hang.stacks;
-	job->hang.stacks = NULL;
+	print_stacks(hang);
+	*out = (struct job_hang_finding){.rank = rank, .node = -1, .stacks = hang->stacks};
+	hang->stacks = NULL;
 	if (rank < 0) {
-		job_fail(job, ERR_NETWORK, -1,
+		snprintf(out->text, sizeof out->text,
 			 "it hangs: no step and no output for %d s, and no rank is behind the "
 			 "others",
 			 seconds);
 		return;
 	}
-	size_t node = (size_t)job->hang.ranks[rank].node;
-
-	describe(job, rank, how, sizeof how);
-	if (job->failed)
-		return;
-	job_fail(job, ERR_NETWORK, (long)node,
+	out->node = hang->ranks[rank].node;
+	describe(hang, rank, how, sizeof how);
+	snprintf(out->text, sizeof out->text,
 		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds,
-		 rank, job->request->launch->alloc->nodes[node].name, unique ? "" : ", with others",
-		 how);
-	job->result->rank = rank;
+		 rank, hang->alloc->nodes[out->node].name, unique ? "" : ", with others", how);
 }
 
-void job_hang_tick(struct job *job, int64_t now_ms, bool slept)
+bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
 {
-	struct job_hang *hang = &job->hang;
-	int timeout_ms = job->request->hang_timeout_ms;
-
-	if (job->phase != JOB_PHASE_RUN || !timeout_ms || job->failed)
-		return;
+	if (!hang->timeout_ms)
+		return false;
 	if (slept)
 		hang->active_ms = now_ms;
 	if (!hang->stacks_requested_ms) {
-		if (now_ms - hang->active_ms >= timeout_ms)
-			request_stacks(job, now_ms);
-		return;
+		if (now_ms - hang->active_ms >= hang->timeout_ms)
+			request_stacks(hang, now_ms);
+		return false;
 	}
 	if (hang->active_ms > hang->stacks_requested_ms) {
-		job_note(job, LOG_NOTE, "it goes on");
+		job_note(hang->sink, LOG_NOTE, "it goes on");
 		hang->stacks_requested_ms = 0;
 		free(hang->stacks);
 		hang->stacks = NULL;
-	} else if (hang->stacks_received >= job->nodes_with_ranks ||
-		   now_ms - hang->stacks_requested_ms >= STACKS_MS) {
-		fail(job);
+		return false;
 	}
+	if (hang->stacks_received < hang->nodes_with_ranks &&
+	    now_ms - hang->stacks_requested_ms < STACKS_MS)
+		return false;
+	find(hang, out);
+	return true;
 }

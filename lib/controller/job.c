@@ -2,6 +2,7 @@
 #include "controller/job.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,76 @@
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
+#include "process/supervise.h"
 
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* from the goodbye to the agents' own end */
 #define SAME_SIGNAL_MS 2000
+#define START_MS 60000 /* for a node to start its ranks: PMIx has half of it */
+#define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
+
+void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	sink->note(sink->context, level, text);
+}
+
+/* ---- failing and ending ---- */
+
+void job_request_end(struct job *job, int grace_ms)
+{
+	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
+
+	job->end.settle_ms = 0;
+	if (job->phase == JOB_PHASE_OVER)
+		return;
+	/* Before JOB was sent there is nothing to end but the agents. */
+	if (job->phase < JOB_PHASE_RUN) {
+		job->phase = JOB_PHASE_OVER;
+		return;
+	}
+	if (job->phase != JOB_PHASE_END || deadline < job->deadline_ms)
+		job->deadline_ms = deadline;
+	job->phase = JOB_PHASE_END;
+	controller_send(job->controller, MESSAGE_STOP, WIRE_ALL, 0, 0,
+			json_pack("{s:i}", "grace_ms", grace_ms), NULL, 0, NULL);
+}
+
+void job_settle(struct job *job, int64_t now_ms)
+{
+	if (job_end_is_settled(&job->end, now_ms))
+		job_request_end(job, SUPERVISE_GRACE_MS);
+}
+
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
+{
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	if (!job_end_fail(&job->end, code, node, text)) {
+		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
+		return false;
+	}
+	job_settle(job, clock_now_ms());
+	return true;
+}
 
 /* ---- signals ---- */
 
 static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
+
+static void record_time_left(struct job *job)
+{
+	job->result->time_left_known = job_time_left(&job->time, &job->result->time_left_ms);
+}
 
 static bool ends_a_job(int number)
 {
@@ -32,7 +95,7 @@ static void forward_signal(struct job *job, int number)
 
 	if (ends_a_job(number) && !job->result->interrupted) {
 		job->result->interrupted = number;
-		job_time_record_left(job);
+		record_time_left(job);
 	} else if (!ends_a_job(number) && !job->result->user_signal) {
 		job->result->user_signal = number;
 	}
@@ -42,16 +105,16 @@ static void forward_signal(struct job *job, int number)
 				 "stopped by %s before the ranks were started", strsignal(number));
 		return;
 	}
-	job_request_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
+	job_time_request_stop(job->controller, number, number == SIGTERM ? "SIGTERM" : NULL);
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
-		job_note(job, LOG_NOTE,
+		job_note(job->sink, LOG_NOTE,
 			 "%s was passed on to the ranks; the same again ends them at once",
 			 number == SIGINT ? "the interrupt" : "SIGTERM");
 }
 
-/* A scheduler that signals every task signals the head and all agents: that counts once. */
+/* A scheduler that signals every task signals the controller and all agents: that counts once. */
 static bool is_duplicate(const struct job *job, int number)
 {
 	return job->last_signal.signal == number &&
@@ -78,11 +141,12 @@ static void on_signal(struct loop_source *source, uint32_t events)
 			continue;
 		}
 		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
-			job_note(job, LOG_WARNING, "a second signal: ending everything at once");
-			if (!job->failed)
+			job_note(job->sink, LOG_WARNING,
+				 "a second signal: ending everything at once");
+			if (!job->end.failed)
 				job_fail(job, 128 + number, -1, "stopped by a second %s",
 					 strsignal(number));
-			job_stop(job, 0);
+			job_request_end(job, 0);
 			continue;
 		}
 		forward_signal(job, number);
@@ -104,20 +168,7 @@ static void apply_backpressure(struct job *job)
 	if (job->sink->full)
 		controller_pause(job->controller, full);
 	if (full)
-		job_mark_active(job); /* it is we who hold them back */
-}
-
-static void report_missing(struct job *job)
-{
-	const struct job_driver *driver = job->request->driver;
-	char output_tail[700];
-
-	if (!driver)
-		return;
-	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
-	for (size_t i = 0; i < job->node_count; i++)
-		if (!job->nodes[i].inventory_received)
-			driver->missing(driver->context, i, output_tail);
+		job_hang_mark_active(&job->hang); /* it is we who hold them back */
 }
 
 /* When the driver wants to be called next; 0: whenever. */
@@ -131,46 +182,107 @@ static int64_t run_driver(struct job *job, int64_t now)
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
 {
 	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
-			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
+			       (uint32_t)job->start.plan.attempt, 0, NULL, data, size, err);
 }
 
-void job_request_end(struct job *job, int grace_ms)
+/* ---- the chain ---- */
+
+void job_begin_probes(struct job *job)
 {
-	job_stop(job, grace_ms);
+	struct error err = {0};
+
+	job->phase = JOB_PHASE_PROBE;
+	if (job_start_probe(&job->start, job->controller, &job->deadline_ms, &err))
+		job_fail(job, err.code, -1, "%s", err.text);
+}
+
+static int ranks_timeout_ms(const struct job *job)
+{
+	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
+}
+
+void job_begin_ranks(struct job *job)
+{
+	const struct job_request *request = job->request;
+	struct error err = {0};
+	int rc = job_start_make_plan(&job->start, &err);
+
+	if (!rc) {
+		rc = job_hang_open(&job->hang, request->launch->alloc, &job->start.plan,
+				   request->hang_timeout_ms, job->controller, job->sink, &err);
+		if (!rc)
+			rc = job_start_send(&job->start, job->controller, &err);
+		job->start_sent_ms = clock_now_ms();
+		job->deadline_ms = job->start_sent_ms + ranks_timeout_ms(job);
+		job->result->start_sent = true;
+		job->phase = JOB_PHASE_RUN;
+	}
+	if (rc)
+		job_fail(job, err.code, -1, "%s", err.text);
+	else
+		job_start_notify_driver(&job->start, job);
+}
+
+/* The time for the ranks' start is over: a node that has not reported it fails the job. */
+static void fail_not_started(struct job *job)
+{
+	char names[512] = "";
+	long first_late = -1;
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		size_t used = strlen(names);
+
+		if (job->nodes[i].started || controller_is_lost(job->controller, i))
+			continue;
+		if (first_late < 0)
+			first_late = (long)i;
+		if (used < 400)
+			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
+				 job->request->launch->alloc->nodes[i].name);
+	}
+	if (first_late >= 0)
+		job_fail(job, ERR_NETWORK, first_late,
+			 "no word that the ranks of %s were started within %d s", names,
+			 ranks_timeout_ms(job) / 1000);
+}
+
+static void fail_missing(struct job *job)
+{
+	const struct job_driver *driver = job->request->driver;
+	char missing[512], output_tail[700];
+	bool none = !controller_missing(job->controller, missing, sizeof missing);
+
+	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
+	for (size_t i = 0; i < job->node_count; i++) {
+		bool late = !job->nodes[i].inventory_received;
+
+		if (late && driver)
+			driver->missing(driver->context, i, output_tail);
+		if (late && none && strlen(missing) < 400)
+			sprintf(missing + strlen(missing), "%s%.64s", missing[0] ? ", " : "",
+				job->request->launch->alloc->nodes[i].name);
+		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
+	}
+	job_fail(job, ERR_NETWORK, -1,
+		 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
+		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
+		 output_tail);
 }
 
 static void check_deadline(struct job *job, int64_t now)
 {
-	char missing[512];
-
 	if (!job->deadline_ms || now < job->deadline_ms)
 		return;
 	job->deadline_ms = 0;
 	if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
-		report_missing(job);
-		if (!controller_missing(job->controller, missing, sizeof missing)) {
-			for (size_t i = 0; i < job->node_count; i++)
-				if (!job->nodes[i].inventory_received && strlen(missing) < 400)
-					sprintf(missing + strlen(missing), "%s%.64s",
-						missing[0] ? ", " : "",
-						job->request->launch->alloc->nodes[i].name);
-		}
-		for (size_t i = 0; i < job->node_count; i++)
-			job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
-		char output_tail[700];
-
-		controller_launcher_output(job->controller, output_tail, sizeof output_tail);
-		job_fail(job, ERR_NETWORK, -1,
-			 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
-			 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
-			 output_tail);
+		fail_missing(job);
 	} else if (job->phase == JOB_PHASE_PROBE) {
-		job_note(job, LOG_WARNING,
+		job_note(job->sink, LOG_WARNING,
 			 "%zu of %zu nodes said in time which addresses of the head they reach",
-			 job->reach_nodes, job->node_count);
-		job_start_ranks(job);
+			 job->start.reach_nodes, job->node_count);
+		job_begin_ranks(job);
 	} else if (job->phase == JOB_PHASE_RUN) {
-		job_fail_not_started(job);
+		fail_not_started(job);
 	} else if (job->phase == JOB_PHASE_END) {
 		job->phase = JOB_PHASE_OVER;
 	}
@@ -186,28 +298,47 @@ static void check_over(struct job *job)
 		job->phase = JOB_PHASE_OVER;
 }
 
+static void check_hang(struct job *job, int64_t now, bool slept)
+{
+	struct job_hang_finding hang;
+
+	if (job->phase != JOB_PHASE_RUN || job->end.failed ||
+	    !job_hang_tick(&job->hang, now, slept, &hang))
+		return;
+	job->result->stacks = hang.stacks;
+	job_fail(job, ERR_NETWORK, hang.node, "%s", hang.text);
+	job->result->rank = hang.rank;
+}
+
+/* Ranks that do not run yet would die of a warning signal. The message that the last ones run ends
+ * the loop's wait. */
+static bool all_ranks_run(const struct job *job)
+{
+	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
+}
+
+static int64_t earlier(int64_t next, int64_t due)
+{
+	return due && due < next ? due : next;
+}
+
 static void run(struct job *job)
 {
 	struct error err = {0};
 	int64_t driver_ms = 0;
 
 	job->woke_ms = clock_now_ms();
-	job_time_begin(job);
+	job_time_begin(&job->time, job->request->launch->alloc->end_time,
+		       job->request->warn_before_ms);
 	job->deadline_ms = job->woke_ms + job->request->launch->start_timeout_ms;
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 
-		if (job->deadline_ms && job->deadline_ms < next)
-			next = job->deadline_ms;
-		if (job->settle_ms && job->settle_ms < next)
-			next = job->settle_ms;
-		if (controller_silence_due(job->controller) &&
-		    controller_silence_due(job->controller) < next)
-			next = controller_silence_due(job->controller);
-		if (job_time_due(job) && job_time_due(job) < next)
-			next = job_time_due(job);
-		if (driver_ms && driver_ms < next)
-			next = driver_ms;
+		next = earlier(next, job->deadline_ms);
+		next = earlier(next, job->end.settle_ms);
+		next = earlier(next, controller_silence_due(job->controller));
+		next = earlier(next, all_ranks_run(job) ? job->time.warn_ms : 0);
+		next = earlier(next, driver_ms);
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
 			return;
@@ -219,7 +350,7 @@ static void run(struct job *job)
 			bool slept = now - job->woke_ms > 3 * TICK_MS;
 
 			controller_tick(job->controller, now, slept);
-			job_hang_tick(job, now, slept);
+			check_hang(job, now, slept);
 			job->tick_ms = now;
 		} else if (controller_silence_due(job->controller) &&
 			   now >= controller_silence_due(job->controller)) {
@@ -228,7 +359,9 @@ static void run(struct job *job)
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
-		job_time_check(job, now);
+		if (all_ranks_run(job) && job_time_warn(&job->time, now, job->request->warn_signal,
+							job->controller, job->sink))
+			job->result->warned = true;
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
@@ -238,13 +371,15 @@ static void run(struct job *job)
 static int prepare(struct job *job, struct error *err)
 {
 	size_t n = job->node_count;
+	int rc;
 
 	job->nodes = calloc(n, sizeof *job->nodes);
-	job->inventories = calloc(n, sizeof *job->inventories);
 	job->result->lost = calloc(n, sizeof *job->result->lost);
-	if (!job->nodes || !job->inventories || !job->result->lost)
+	if (!job->nodes || !job->result->lost)
 		return error_memory(err, "the nodes");
-	return loop_new(&job->loop, err);
+	job_end_begin(&job->end, job->request->launch->alloc, job->result);
+	rc = job_start_begin(&job->start, job->request, job->sink, err);
+	return rc ? rc : loop_new(&job->loop, err);
 }
 
 static int launch(struct job *job, struct error *err)
@@ -265,6 +400,7 @@ static void decide_restart(struct job *job)
 {
 	const struct job_request *request = job->request;
 
+	job->result->steps = job->hang.ranks ? job->hang.most_steps : -1;
 	if (job->start_sent_ms)
 		job->result->run_ms = clock_now_ms() - job->start_sent_ms;
 	job->result->restart = request->should_restart &&
@@ -290,15 +426,9 @@ static void clean(struct job *job)
 		close(fd);
 	}
 	gathers_free(&job->gathers);
-	job_hang_close(job);
-	for (size_t i = 0; job->inventories && i < job->node_count; i++)
-		inventory_free(&job->inventories[i]);
-	free(job->inventories);
+	job_hang_close(&job->hang);
+	job_start_free(&job->start);
 	free(job->nodes);
-	free(job->reached);
-	free(job->shared);
-	if (job->planned)
-		plan_free(&job->plan);
 	loop_free(job->loop);
 }
 
@@ -329,7 +459,7 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 		run(&job);
 		decide_restart(&job);
 		if (!result.interrupted)
-			job_time_record_left(&job);
+			record_time_left(&job);
 	}
 	if (job.loop)
 		clean(&job);

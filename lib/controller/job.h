@@ -91,6 +91,10 @@ struct job_sink {
 	int drained_fd;
 };
 
+/* A line for the sink's note. */
+void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
 /* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */
 struct job_result {
 	int code;	     /* exit code of the job: design.md section 5 */

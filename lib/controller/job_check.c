@@ -5,11 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "controller/job_internal.h"
+#include "controller/job_start.h"
 #include "process/executable.h"
 #include "process/logs.h"
 
-/* What was found under the name, the best of all folders of PATH. */
+/* What was found under the name, the best of all directories of PATH. */
 enum found { FOUND_NOTHING, FOUND_DIR, FOUND_FILE, FOUND_PROGRAM };
 
 static enum found classify_path(const char *path)
@@ -43,7 +43,7 @@ static enum found find(const char *name, const struct env *env, char *path, size
 		found = classify_path(path);
 		if (found == FOUND_PROGRAM)
 			return found;
-		/* A folder of that name in one of PATH's is nothing that was meant. */
+		/* A directory of that name in one of PATH's is not what was meant. */
 		if (found > best && found != FOUND_DIR)
 			best = found;
 		at += length;
@@ -84,29 +84,27 @@ int job_check_program(const char *name, const struct env *env, struct error *err
 	}
 }
 
-void job_check_world_size(struct job *job)
+void job_check_world_size(const char *program, const struct env *env, int world_size,
+			  const struct job_sink *sink)
 {
-	const struct job_request *request = job->request;
 	char path[4096];
 
-	if (request->pmix == JOB_PMIX_OFF && job->plan.world_size > 1 &&
-	    find(request->argv[0], request->launch->env, path, sizeof path) == FOUND_PROGRAM &&
+	if (world_size > 1 && find(program, env, path, sizeof path) == FOUND_PROGRAM &&
 	    executable_uses_open_mpi(path))
-		job_note(job, LOG_WARNING,
+		job_note(sink, LOG_WARNING,
 			 "%s uses Open MPI: with --pmix off it runs as %d worlds of one rank each; "
 			 "without that option as one of %d",
-			 request->argv[0], job->plan.world_size, job->plan.world_size);
+			 program, world_size, world_size);
 }
 
-void job_check_logs(struct job *job)
+void job_check_logs(const char *log_dir, int world_size, const struct job_sink *sink)
 {
-	const char *dir = job->request->log_dir;
 	int lowest = -1;
-	size_t count = dir ? logs_stale_ranks(dir, job->plan.world_size, &lowest) : 0;
+	size_t count = log_dir ? logs_stale_ranks(log_dir, world_size, &lowest) : 0;
 
 	if (count)
-		job_note(job, LOG_WARNING,
+		job_note(sink, LOG_WARNING,
 			 "%s holds logs of an earlier run with more ranks: %zu from rank-%04d.log "
 			 "on; this run has %d ranks and does not touch them",
-			 dir, count, lowest, job->plan.world_size);
+			 log_dir, count, lowest, world_size);
 }

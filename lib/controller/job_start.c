@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From cards to running ranks: which address, the plan, and what each node is told. */
+#include "controller/job_start.h"
+
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,14 +9,53 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "controller/job_internal.h"
 #include "overlay/messages.h"
 #include "process/heartbeat.h"
 
 #define REACH_MS 1000	     /* for one node to try all addresses */
 #define REACH_NODES_PER_MS 4 /* later starts are waited for */
 #define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
-#define START_MS 60000	     /* for a node to start its ranks: PMIx has half of it */
+
+static size_t node_count(const struct job_start *start)
+{
+	return start->request->launch->alloc->node_count;
+}
+
+int job_start_begin(struct job_start *start, const struct job_request *request,
+		    const struct job_sink *sink, struct error *err)
+{
+	*start = (struct job_start){.request = request, .sink = sink};
+	start->inventories = calloc(node_count(start), sizeof *start->inventories);
+	return start->inventories ? 0 : error_memory(err, "the nodes");
+}
+
+void job_start_free(struct job_start *start)
+{
+	for (size_t i = 0; start->inventories && i < node_count(start); i++)
+		inventory_free(&start->inventories[i]);
+	free(start->inventories);
+	free(start->reached);
+	free(start->shared);
+	if (start->planned)
+		plan_free(&start->plan);
+	memset(start, 0, sizeof *start);
+}
+
+int job_start_add_inventory(struct job_start *start, size_t node, const json_t *text,
+			    struct error *err)
+{
+	json_t *inventory;
+	int64_t port;
+	int rc = json_get_object("CARD", text, "card", &inventory, err);
+
+	if (!rc)
+		rc = json_get_int("CARD", text, "port", -1, 65535, &port, err);
+	if (!rc)
+		rc = inventory_from_json(inventory, &start->inventories[node], err);
+	if (!rc && node == 0)
+		start->port = (int)port;
+	return rc;
+}
 
 /* "10.0.0.1:4711"; "" when others cannot use it. */
 static void candidate(const struct inventory_address *address, int port, char *out, size_t size)
@@ -29,88 +69,103 @@ static void candidate(const struct inventory_address *address, int port, char *o
 	snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-int job_start_probes(struct job *job, struct error *err)
+int job_start_probe(struct job_start *start, struct controller *controller, int64_t *deadline_ms,
+		    struct error *err)
 {
-	const struct inventory *first = &job->inventories[0];
+	const struct inventory *first = &start->inventories[0];
 	json_t *list = json_array();
-	int deadline_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
+	int probe_ms = REACH_MS + (int)(node_count(start) / REACH_NODES_PER_MS);
 
-	job->reached = calloc(first->address_count + 1, sizeof *job->reached);
-	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
-	if (!job->reached || !job->shared || !list) {
+	start->reached = calloc(first->address_count + 1, sizeof *start->reached);
+	start->shared = calloc(first->address_count + 1, sizeof *start->shared);
+	if (!start->reached || !start->shared || !list) {
 		json_decref(list);
 		return error_memory(err, "the head's addresses");
 	}
 	for (size_t i = 0; i < first->address_count; i++) {
 		char text[80];
 
-		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
+		candidate(&first->addresses[i], controller_probe_port(controller), text,
 			  sizeof text);
 		json_array_append_new(list, json_string(text));
-		job->shared[i] = -1;
+		start->shared[i] = -1;
 	}
-	job->reach = (struct plan_reach){first->address_count, job->reached, job->shared};
-	job->phase = JOB_PHASE_PROBE;
-	job->deadline_ms = clock_now_ms() + deadline_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
-	return controller_send(
-		job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
-		json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", deadline_ms), NULL, 0,
-		err);
+	start->address_count = first->address_count;
+	*deadline_ms = clock_now_ms() + probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
+	return controller_send(controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
+			       json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", probe_ms),
+			       NULL, 0, err);
 }
 
-int job_handle_probed(struct job *job, const struct wire_message *message)
+bool job_start_handle_probed(struct job_start *start, const struct wire_message *message)
 {
 	JSON_AUTO text = NULL;
 	json_t *reached, *shared;
-	int64_t nodes;
+	int64_t nodes, most = (int64_t)node_count(start);
 
 	if (message_text(message, &text, NULL) ||
-	    json_get_int("REACHED", text, "nodes", 1, (int64_t)job->node_count, &nodes, NULL) ||
+	    json_get_int("REACHED", text, "nodes", 1, most, &nodes, NULL) ||
 	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
 	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
-	    json_array_size(reached) != job->reach.address_count ||
-	    json_array_size(shared) != job->reach.address_count)
-		return 0;
-	for (size_t i = 0; i < job->reach.address_count; i++) {
+	    json_array_size(reached) != start->address_count ||
+	    json_array_size(shared) != start->address_count)
+		return false;
+	for (size_t i = 0; i < start->address_count; i++) {
 		json_int_t owner = json_integer_value(json_array_get(shared, i));
 
-		job->reached[i] += (int)json_integer_value(json_array_get(reached, i));
-		if (owner >= 0 && owner < (json_int_t)job->node_count && job->shared[i] < 0)
-			job->shared[i] = (int)owner;
+		start->reached[i] += (int)json_integer_value(json_array_get(reached, i));
+		if (owner >= 0 && owner < most && start->shared[i] < 0)
+			start->shared[i] = (int)owner;
 	}
-	job->reach_nodes += (size_t)nodes;
-	return job->reach_nodes >= job->node_count;
+	start->reach_nodes += (size_t)nodes;
+	return start->reach_nodes >= node_count(start);
 }
 
-static int make_plan(struct job *job, struct error *err)
+long job_start_find_rank(const struct job_start *start, int64_t rank)
 {
-	const struct job_request *request = job->request;
+	for (size_t i = 0; i < start->plan.node_count; i++) {
+		const struct plan_node *node = &start->plan.nodes[i];
+
+		if (node->rank_count && rank >= node->ranks[0].rank &&
+		    rank < node->ranks[0].rank + (int64_t)node->rank_count)
+			return (long)i;
+	}
+	return -1;
+}
+
+int job_start_make_plan(struct job_start *start, struct error *err)
+{
+	const struct job_request *request = start->request;
 	struct plan_request plan_request = request->plan;
+	const struct plan_reach reach = {start->address_count, start->reached, start->shared};
+	struct plan *plan = &start->plan;
 	int rc;
 
 	if (request->any_master_addr)
 		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
 	plan_request.single_host =
 		request->any_master_addr || request->launch->launcher->single_host;
-	plan_request.port = job->port;
+	plan_request.port = start->port;
 	plan_request.spares = request->spares;
-	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
-		       job->node_count > 1 && !request->any_master_addr ? &job->reach : NULL,
-		       request->launch->env, &job->plan, err);
+	rc = plan_make(request->launch->alloc, start->inventories, node_count(start), &plan_request,
+		       node_count(start) > 1 && !request->any_master_addr ? &reach : NULL,
+		       request->launch->env, plan, err);
 	if (rc)
 		return rc;
-	job->planned = true;
-	for (size_t i = 0; i < job->plan.warning_count; i++)
-		job_note(job, LOG_WARNING, "%s", job->plan.warnings[i]);
-	for (size_t i = 0; i < job->plan.node_count; i++) {
-		const struct plan_node *node = &job->plan.nodes[i];
+	start->planned = true;
+	for (size_t i = 0; i < plan->warning_count; i++)
+		job_note(start->sink, LOG_WARNING, "%s", plan->warnings[i]);
+	for (size_t i = 0; i < plan->node_count; i++) {
+		const struct plan_node *node = &plan->nodes[i];
 
-		job->nodes_with_ranks += node->rank_count > 0;
+		start->nodes_with_ranks += node->rank_count > 0;
 		for (size_t w = 0; w < node->warning_count; w++)
-			job_note(job, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
+			job_note(start->sink, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
 	}
-	job_check_world_size(job);
-	job_check_logs(job);
+	if (request->pmix == JOB_PMIX_OFF)
+		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
+				     start->sink);
+	job_check_logs(request->log_dir, plan->world_size, start->sink);
 	return 0;
 }
 
@@ -137,9 +192,9 @@ static json_t *log_dir_of_attempt(const struct job_request *request)
 						    : json_text(dir);
 }
 
-static int send_job(struct job *job, struct error *err)
+static int send_job(const struct job_start *start, struct controller *controller, struct error *err)
 {
-	const struct job_request *request = job->request;
+	const struct job_request *request = start->request;
 	const char *cwd[] = {request->cwd, NULL};
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
 	char **envp = env_to_envp(request->launch->env);
@@ -147,8 +202,8 @@ static int send_job(struct job *job, struct error *err)
 	json_int_t next = 0;
 	int rc = 0;
 
-	for (size_t i = 0; i < job->node_count; i++) {
-		const struct plan_node *node = &job->plan.nodes[i];
+	for (size_t i = 0; i < node_count(start); i++) {
+		const struct plan_node *node = &start->plan.nodes[i];
 
 		json_array_append_new(names, json_text(request->launch->alloc->nodes[i].name));
 		/* A node without ranks stands where its first would be: PMIx counts on it. */
@@ -158,7 +213,7 @@ static int send_job(struct job *job, struct error *err)
 	}
 	json_t *text =
 		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
-			  job->plan.world_size, "names", names, "first", first, "counts", counts,
+			  start->plan.world_size, "names", names, "first", first, "counts", counts,
 			  "log_dir", log_dir_of_attempt(request), "pmix", pmix_name(request->pmix),
 			  "hold", request->port_hold, "stdin",
 			  request->pass_stdin && request->launch->launcher->uses_socket_pair,
@@ -171,8 +226,8 @@ static int send_job(struct job *job, struct error *err)
 		json_decref(text);
 		rc = error_memory(err, "the ranks' program");
 	} else {
-		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL,
-				     (uint32_t)job->plan.attempt, 0, text, data.data, data.size,
+		rc = controller_send(controller, MESSAGE_JOB, WIRE_ALL,
+				     (uint32_t)start->plan.attempt, 0, text, data.data, data.size,
 				     err);
 	}
 	bytes_free(&data);
@@ -204,45 +259,44 @@ static int add_changes(const struct env *changes, struct bytes *out)
 	return 0;
 }
 
-static int send_node(struct job *job, size_t index, struct error *err)
+static int send_node(const struct job_start *start, struct controller *controller, size_t index,
+		     struct error *err)
 {
-	const struct plan_node *node = &job->plan.nodes[index];
-	struct plan_request plan_request = job->request->plan;
+	const struct plan_node *node = &start->plan.nodes[index];
+	struct plan_request plan_request = start->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
-	const char *stop = env_get(job->request->launch->env, "BERTH_STOP_FILE");
+	const char *stop = env_get(start->request->launch->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json",
-		 controller_tmpdir(job->controller, index));
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json", controller_tmpdir(controller, index));
 	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
-	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(job->controller, index));
-	snprintf(report, sizeof report, "%s/report.json",
-		 controller_tmpdir(job->controller, index));
+	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(controller, index));
+	snprintf(report, sizeof report, "%s/report.json", controller_tmpdir(controller, index));
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
 	plan_request.report = report;
 	plan_request.plan_file = plan_file;
-	plan_request.port = job->port;
+	plan_request.port = start->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
 		char *cpus = idset_format(node->ranks[i].cpus_os);
 
-		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
-				      job->request->launch->env, &changes, err);
+		rc = plan_environment(&start->plan, &start->inventories[index], index, i,
+				      &plan_request, start->request->launch->env, &changes, err);
 		if (!rc) {
 			char heartbeat[256];
 
-			heartbeat_path(controller_tmpdir(job->controller, index), (int)i, heartbeat,
+			heartbeat_path(controller_tmpdir(controller, index), (int)i, heartbeat,
 				       sizeof heartbeat);
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank tells its steps", err);
 		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
-		if (!rc && job->node_count > 1 && job->request->launch->launcher->single_host)
+		if (!rc && node_count(start) > 1 && start->request->launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
-				     controller_tmpdir(job->controller, index), ENV_FROM_BERTH,
+				     controller_tmpdir(controller, index), ENV_FROM_BERTH,
 				     "pretended nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
@@ -254,68 +308,29 @@ static int send_node(struct job *job, size_t index, struct error *err)
 	if (rc) {
 		json_decref(ranks);
 	} else {
-		job->nodes[index].running = node->rank_count;
-		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
-				     (uint32_t)job->plan.attempt, 0,
+		rc = controller_send(controller, MESSAGE_START, (uint32_t)index,
+				     (uint32_t)start->plan.attempt, 0,
 				     json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					       plan_file_to_json(&job->plan, index)),
+					       plan_file_to_json(&start->plan, index)),
 				     data.data, data.size, err);
 	}
 	bytes_free(&data);
 	return rc;
 }
 
-static int ranks_timeout_ms(const struct job *job)
+int job_start_send(const struct job_start *start, struct controller *controller, struct error *err)
 {
-	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
-}
+	int rc = send_job(start, controller, err);
 
-static int send_start(struct job *job, struct error *err)
-{
-	int rc = job_hang_open(job, err);
-
-	if (!rc)
-		rc = send_job(job, err);
-	for (size_t i = 0; !rc && i < job->node_count; i++)
-		rc = send_node(job, i, err);
-	job->deadline_ms = clock_now_ms() + ranks_timeout_ms(job);
-	job->start_sent_ms = clock_now_ms();
-	job->result->start_sent = true;
-	job->phase = JOB_PHASE_RUN;
-	if (!rc && job->request->driver)
-		job->request->driver->starting(job->request->driver->context, job, job->inventories,
-					       job->port);
+	for (size_t i = 0; !rc && i < node_count(start); i++)
+		rc = send_node(start, controller, i, err);
 	return rc;
 }
 
-void job_start_ranks(struct job *job)
+void job_start_notify_driver(const struct job_start *start, struct job *job)
 {
-	struct error err = {0};
+	const struct job_driver *driver = start->request->driver;
 
-	if (make_plan(job, &err) || send_start(job, &err)) {
-		job->error = err;
-		job_fail(job, err.code, -1, "%s", err.text);
-	}
-}
-
-void job_fail_not_started(struct job *job)
-{
-	char names[512] = "";
-	long first_late = -1;
-
-	for (size_t i = 0; i < job->node_count; i++) {
-		size_t used = strlen(names);
-
-		if (job->nodes[i].started || controller_is_lost(job->controller, i))
-			continue;
-		if (first_late < 0)
-			first_late = (long)i;
-		if (used < 400)
-			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
-				 job->request->launch->alloc->nodes[i].name);
-	}
-	if (first_late >= 0)
-		job_fail(job, ERR_NETWORK, first_late,
-			 "no word that the ranks of %s were started within %d s", names,
-			 ranks_timeout_ms(job) / 1000);
+	if (driver)
+		driver->starting(driver->context, job, start->inventories, start->port);
 }

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,24 +94,6 @@ int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct
 	return 0;
 }
 
-struct note_sink {
-	void (*note)(void *context, const char *text);
-	void *context;
-};
-
-static void send_note(const struct note_sink *note_sink, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void send_note(const struct note_sink *note_sink, const char *format, ...)
-{
-	char text[600];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	note_sink->note(note_sink->context, text);
-}
-
 static void exclude_node(struct node_pool *node_pool, size_t node, const char *why, int attempt)
 {
 	json_array_append_new(node_pool->excluded_nodes,
@@ -129,7 +109,7 @@ static void drop(size_t *list, size_t *count, size_t at)
 
 /* Do without the node at a place of active. 1, or 0 where that cannot be. */
 static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int attempt,
-		      const struct note_sink *note_sink)
+		      const struct job_sink *sink)
 {
 	const char *why = lost ? "lost" : "it failed twice";
 	size_t node = node_pool->active[at];
@@ -138,19 +118,20 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 	if (node_pool->spare_count) {
 		node_pool->active[at] = node_pool->spares[0];
 		drop(node_pool->spares, &node_pool->spare_count, 0);
-		send_note(note_sink, "%s is left out (%s): %s, a spare, takes its place", name, why,
-			  node_pool->alloc->nodes[node_pool->active[at]].name);
+		job_note(sink, LOG_WARNING, "%s is left out (%s): %s, a spare, takes its place",
+			 name, why, node_pool->alloc->nodes[node_pool->active[at]].name);
 	} else if (node_pool->active_count > node_pool->min_nodes) {
 		drop(node_pool->active, &node_pool->active_count, at);
-		send_note(note_sink, "%s is left out (%s): the job goes on with %zu node%s", name,
-			  why, node_pool->active_count, node_pool->active_count == 1 ? "" : "s");
+		job_note(sink, LOG_WARNING, "%s is left out (%s): the job goes on with %zu node%s",
+			 name, why, node_pool->active_count,
+			 node_pool->active_count == 1 ? "" : "s");
 	} else {
 		if (lost)
-			send_note(note_sink,
-				  "%s is lost and tried again: no spare is there, and %zu node%s "
-				  "needed (--min-nodes)",
-				  name, node_pool->min_nodes,
-				  node_pool->min_nodes == 1 ? " is" : "s are");
+			job_note(sink, LOG_WARNING,
+				 "%s is lost and tried again: no spare is there, and %zu node%s "
+				 "needed (--min-nodes)",
+				 name, node_pool->min_nodes,
+				 node_pool->min_nodes == 1 ? " is" : "s are");
 		return 0;
 	}
 	exclude_node(node_pool, node, why, attempt);
@@ -158,17 +139,16 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 }
 
 size_t node_pool_update(struct node_pool *node_pool, const struct job_result *result,
-			void (*note)(void *context, const char *text), void *context)
+			const struct job_sink *sink)
 {
-	const struct note_sink note_sink = {note, context};
 	size_t active = node_pool->active_count, gone = 0, out = 0;
 
 	/* Spares first: a lost one takes nobody's place. */
 	for (size_t i = node_pool->spare_count; i-- > 0;) {
 		if (!result->lost || !result->lost[active + i])
 			continue;
-		send_note(&note_sink, "%s, a spare, is lost and left out",
-			  node_pool->alloc->nodes[node_pool->spares[i]].name);
+		job_note(sink, LOG_WARNING, "%s, a spare, is lost and left out",
+			 node_pool->alloc->nodes[node_pool->spares[i]].name);
 		exclude_node(node_pool, node_pool->spares[i], "lost, a spare", result->attempt);
 		drop(node_pool->spares, &node_pool->spare_count, i);
 		out++;
@@ -182,7 +162,7 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		if (!lost && ((long)i != result->node_index ||
 			      node_pool->failures[node_pool->active[at]] < MOST_FAILURES))
 			continue;
-		out += replace(node_pool, at, lost, result->attempt, &note_sink);
+		out += replace(node_pool, at, lost, result->attempt, sink);
 		gone += before - node_pool->active_count;
 	}
 	return out;

@@ -48,13 +48,16 @@ char *launcher_stdin_text(const struct launcher_job *job, size_t node)
 	return NULL;
 }
 
-static void kill_all(struct launcher_process *processes, size_t count)
+void launcher_kill_all(struct launcher_process *processes, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		launcher_kill(&processes[i], SIGKILL);
 		waitpid(processes[i].pid, NULL, 0);
-		close(processes[i].output_fd);
+		if (processes[i].output_fd >= 0)
+			close(processes[i].output_fd);
+		free(processes[i].nodes_covered);
 	}
+	free(processes);
 }
 
 int launcher_start_each(const struct launcher_job *job, size_t nodes,
@@ -79,8 +82,7 @@ int launcher_start_each(const struct launcher_job *job, size_t nodes,
 		started += !rc;
 	}
 	if (rc) {
-		kill_all(processes, started);
-		free(processes);
+		launcher_kill_all(processes, started);
 		return rc;
 	}
 	*out = processes;

@@ -138,6 +138,8 @@ int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 /* A signal to a tool of launcher_spawn's and to all that it has started in its session (where a
  * site's srun is a script, the true one); else to the agent alone. As kill(2). */
 int launcher_kill(const struct launcher_process *process, int number);
+/* After a failed start: kill and reap the first count of processes, and free the array. */
+void launcher_kill_all(struct launcher_process *processes, size_t count);
 
 /* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
  * malloced; negative: memory. All are started, or none is left. nodes: the first so many. */

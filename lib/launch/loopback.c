@@ -72,11 +72,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		*count = nodes;
 		return 0;
 	}
-	for (size_t i = 0; i < started; i++) {
-		kill(processes[i].pid, SIGKILL);
-		waitpid(processes[i].pid, NULL, 0);
-	}
-	free(processes);
+	launcher_kill_all(processes, started);
 	return rc;
 }
 

@@ -175,7 +175,6 @@ static char *host_list(const struct alloc *alloc, const char *slots)
 /* begin, -x NAME for each variable that agents are told (its value is not in ps), end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
 {
-	struct env *none = NULL;
 	size_t room = 0, n = 0;
 	const char **command;
 	char **argv;
@@ -196,7 +195,7 @@ static char **make_line(const char *const *begin, const struct env *env, const c
 		}
 	for (size_t i = 0; end[i]; i++)
 		command[n++] = end[i];
-	argv = launcher_argv(command, none, NULL);
+	argv = launcher_argv(command, NULL, NULL);
 	free(command);
 	return argv;
 }

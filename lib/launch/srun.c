@@ -220,13 +220,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		*count = started;
 		return 0;
 	}
-	for (size_t i = 0; i < started; i++) {
-		launcher_kill(&processes[i], SIGKILL);
-		waitpid(processes[i].pid, NULL, 0);
-		close(processes[i].output_fd);
-		free(processes[i].nodes_covered);
-	}
-	free(processes);
+	launcher_kill_all(processes, started);
 	return rc;
 }
 

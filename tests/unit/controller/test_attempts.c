@@ -29,11 +29,14 @@ static void free_alloc(struct alloc *alloc)
 	free(alloc->nodes);
 }
 
-static void drop_note(void *context, const char *text)
+static void drop_note(void *context, enum log_level level, const char *text)
 {
 	(void)context;
+	(void)level;
 	(void)text;
 }
+
+static const struct job_sink sink = {.note = drop_note};
 
 /* "0 3 2 | 4": nodes with ranks, then spares; as the next attempt's allocation has them. */
 static void describe(const struct node_pool *node_pool, char *out)
@@ -86,7 +89,7 @@ static void test_pool(void **state)
 
 			for (const char *at = end + 1; *end == 'L' && *at; at++)
 				lost[*at - '0'] = true;
-			node_pool_update(&node_pool, &result, drop_note, NULL);
+			node_pool_update(&node_pool, &result, &sink);
 		}
 		describe(&node_pool, got);
 		for (size_t i = 0; i < json_array_size(node_pool.excluded_nodes); i++)
@@ -115,7 +118,7 @@ static void test_this_node(void **state)
 	make_alloc(&alloc, 3);
 	alloc.this_node = 1;
 	assert_int_equal(node_pool_new(&alloc, &policy, &node_pool, NULL), 0);
-	assert_int_equal(node_pool_update(&node_pool, &result, drop_note, NULL), 1);
+	assert_int_equal(node_pool_update(&node_pool, &result, &sink), 1);
 	assert_int_equal(node_pool_alloc(&node_pool, &next, NULL), 0);
 	assert_int_equal(next.this_node, 0);
 	free(next.nodes);
