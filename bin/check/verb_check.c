@@ -105,7 +105,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 		fprintf(stderr, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "", text);
 }
 
-/* From this folder, which the ranks' need not be. */
+/* From this directory, which the ranks' need not be. */
 static int absolute(const char *path, const char *cwd, char **out, struct error *err)
 {
 	*out = NULL;

@@ -73,7 +73,7 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	return 0;
 }
 
-/* Can FILE be made? The folder is what decides; an old file is replaced. */
+/* Can FILE be made? The directory is what decides; an old file is replaced. */
 static int check_report(const char *path, struct error *err)
 {
 	const char *slash = strrchr(path, '/');

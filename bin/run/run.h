@@ -23,8 +23,8 @@ struct run_setup {
 	bool bad_report;	 /* run_prepare failed because --report cannot be written */
 };
 
-/* Environment, allocation, engine, and everything that can be checked before something starts:
- * program, log folder, report. argv: the ranks' program. */
+/* Environment, allocation, launcher, and everything that can be checked before something starts:
+ * program, log directory, report. argv: the ranks' program. */
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err);
 void run_setup_free(struct run_setup *setup);
@@ -37,7 +37,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
  * setup->alloc. -ERR_USAGE: a time that is no time, or over. */
 int run_end_time(struct run_setup *setup, struct error *err);
 /* BERTH_STOP_FILE, where the user has set it: one of an earlier run, by which this one would stop
- * at once, is removed and told (--dry-run: told). -ERR_OUTPUT: it cannot be removed. */
+ * at once, is removed and reported (--dry-run: reported). -ERR_OUTPUT: it cannot be removed. */
 int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err);
 /* What there is to say of the end beyond the first cause: why, as far as berth or the scheduler
  * knows, what was saved, what continues it; on stderr. Asks the scheduler's tool where a signal
@@ -57,16 +57,16 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 int run_as_task(const struct run_options *options, const struct env *env, const char *const *argv,
 		int *code, struct error *err);
 
-/* run_hand.c: is another machine the head of this job (--node-rank 1, OpenPAI's task 1)? */
+/* run_hand.c: is another machine the first node of this job (--node-rank 1, OpenPAI's task 1)? */
 bool run_is_agent(const struct run_setup *setup);
-/* Where this machine is the head of such a job: do the others find it at --rdzv-endpoint?
- * -ERR_NETWORK: the name is not known here; an address of no interface of its own is said, but may
- * be right (NAT). */
+/* If this machine is the first node of such a job: do the others find it at --rdzv-endpoint?
+ * -ERR_NETWORK: the name is not known here; an address of no interface of its own is a warning,
+ * since it may be right (NAT). */
 int run_check_rendezvous(const struct run_setup *setup, struct error *err);
 /* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a
  * warning. */
 void run_warn_hosts(const struct run_setup *setup);
-/* Be this machine's agent until the head's job is over. -ERR_NETWORK: it was lost, or never there.
+/* Be this machine's agent until the job is over. -ERR_NETWORK: it was lost, or never there.
  */
 int run_as_agent(const struct run_setup *setup, int *code, struct error *err);
 

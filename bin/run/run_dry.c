@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run --dry-run: the launcher's line, the ranks, their cores, GPUs and environment, each with
- * where it comes from. Nothing is started and no port is taken. The head's card decides much of it:
- * off the head (salloc's shell on a login node) what is not known is said, never made up. */
+ * where it comes from. Nothing is started and no port is taken. The first node's inventory decides
+ * much of it: elsewhere (salloc's shell on a login node) what is not known is reported, never made
+ * up. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,13 @@
 #include "show.h"
 #include "table.h"
 
-/* What is shown: the plan as it would be, with this machine, the head, standing for nodes not
+/* What is shown: the plan as it would be, with this machine, the first node, standing for nodes not
  * asked. */
 struct show {
 	const struct run_setup *setup;
 	const char *const *argv;
 	struct plan_request request;
-	bool has_plan; /* this machine is the head: there is a plan */
+	bool has_plan; /* this machine is the first node: there is a plan */
 	int *counts;   /* not seen: ranks of each node as far as the allocation tells; NULL: it does
 			  not */
 	size_t count;
@@ -73,7 +74,8 @@ static int load_inventories(struct show *show, struct error *err)
 	return rc;
 }
 
-/* Ranks of each node where the nodes' cards have no say, or GPUs were granted, which are as good.
+/* Ranks of each node where the nodes' inventories have no say, or GPUs were granted, which are as
+ * good.
  */
 static int count_ranks(struct show *show, struct error *err)
 {
@@ -283,7 +285,7 @@ static void print_program(const struct show *show, const struct paint *paint)
 	printf("\n");
 }
 
-/* Off the head: what the allocation and the options alone tell. */
+/* Not on the first node: what the allocation and the options alone tell. */
 static void print_without_plan(const struct show *show, const struct paint *paint)
 {
 	const struct alloc *alloc = &show->setup->alloc;

@@ -9,8 +9,8 @@
 #include "overlay/secret_file.h"
 #include "run/run.h"
 
-#define KNOWN_MS 10000	/* for the head's own name to come up */
-#define RETURN_MS 60000 /* to meet the head again, which may be gone for good */
+#define KNOWN_MS 10000	/* for the controller's own name to come up */
+#define RETURN_MS 60000 /* to reach the controller again, which may be gone for good */
 
 bool run_is_agent(const struct run_setup *setup)
 {

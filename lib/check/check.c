@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The head: phases of questions to all probers, each with a deadline; then the judges. */
+/* The controller: phases of questions to all probers, each with a deadline; then the judges. */
 #include "check/check.h"
 
 #include <signal.h>
@@ -144,7 +144,7 @@ static bool answered(const struct check_session *session, size_t index)
 		return is_collected(node);
 	case CHECK_PHASE_FILES:
 		return !check->request->checkpoint ||
-		       !json_object_get(node->answers, "checkpoint") || /* its folder hangs */
+		       !json_object_get(node->answers, "checkpoint") || /* its directory hangs */
 		       json_object_get(node->answers, "checkpoint?");
 	case CHECK_PHASE_OVER:
 		return true;

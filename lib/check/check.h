@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stage check: the preflight of berth check. One prober a node, started as a rank by the same
- * engine and agents as a job's, looks at its node, tries the other nodes and says what it saw; the
- * head compares and judges.
+/* Stage check: the preflight of berth check. One prober per node, started as a rank by the same
+ * launcher and agents as a job's, examines its node, tries the other nodes and reports what it saw;
+ * the controller compares and judges.
  *
- *   check.c     the head: what is asked when, deadlines, who is missing
- *   prober.c    one node's side of the talk
+ *   check.c     the controller: what is asked when, deadlines, who is missing
+ *   prober.c    one node's side
  *   probes.c    the table of probes; probe_NAME.c: one each, what is looked at and how it is judged
  *   check_plan.c      the plan that a job would have
  *   ring.c      the all-reduce, a node's side
@@ -29,8 +29,8 @@ struct check_request {
 	const struct launch_options *launch;
 	const char *const *prober; /* the command that calls check_prober on a node */
 	const char *version;	   /* of this berth */
-	const char *checkpoint;	   /* the folder that all nodes must see, absolute; or NULL */
-	struct plan_request plan_request; /* iface, subnet, head, port: as for a job */
+	const char *checkpoint;	   /* the directory that all nodes must see, absolute; or NULL */
+	struct plan_request plan_request; /* iface, subnet, master_addr, port: as for a job */
 	void (*note)(void *context, enum log_level level, const char *text); /* may be NULL */
 	void *context;
 };
@@ -50,7 +50,7 @@ int check_run(const struct check_request *request, json_t **out, struct error *e
 /* How many probes of a berth.check/1 have the result "fault". */
 size_t check_faults(const json_t *check);
 
-/* One node's side: questions on stdin, answers on stdout, until it is told to end or stdin ends.
+/* One node's side: questions on stdin, answers on stdout, until it is asked to end or stdin ends.
  * Does not return: ends the process (threads may hang in a file system or a driver).
  * version: of this berth. env: the process's environment. */
 void check_prober(const struct env *env, const char *version) __attribute__((noreturn));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of stage check say to each other; nobody else includes this. */
+/* What the files of stage check share; nobody else includes this. */
 #ifndef BERTH_CHECK_CHECK_INTERNAL_H
 #define BERTH_CHECK_CHECK_INTERNAL_H
 
@@ -30,7 +30,7 @@ struct prober {
 	int ring_fd;	      /* listens for the ring's neighbour */
 };
 
-/* ---- the head's side ---- */
+/* ---- the controller's side ---- */
 
 struct check_node {
 	const char *name;
@@ -51,17 +51,17 @@ struct check {
 	struct check_node *nodes;
 	struct inventory *inventories; /* copies; [count] once carded */
 	bool inventories_known, simulated;
-	struct plan plan; /* one rank a node, by the matrix */
+	struct plan plan; /* one rank per node, by the matrix */
 	bool planned;
 	struct error plan_error; /* why not */
 };
 
 enum check_result { CHECK_OK, CHECK_NOTE, CHECK_FAULT, CHECK_SKIPPED };
 
-/* Add a result to a node; fix NULL or "": nothing is to be mended. */
+/* Add a result to a node; fix NULL or "": there is nothing to fix. */
 void check_add(struct check *check, size_t node, const char *probe, enum check_result result,
 	       const char *fix, const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* What a look of the node said, NULL when it said nothing. Borrowed. */
+/* What the probe reported from the node, or NULL. Borrowed. */
 const json_t *check_answer(const struct check *check, size_t node, const char *probe);
 /* As text, "" when there is none. */
 const char *check_text(const json_t *answer, const char *key);
@@ -81,7 +81,7 @@ const char *check_reach_outcome(const struct check *check, size_t from, size_t t
 /* "n[1-3]" of those with their flag set; malloced. */
 char *check_node_list(const struct check *check, const bool *chosen);
 
-/* check_plan.c: one rank a node, the head's addresses reached as the matrix says; port:
+/* check_plan.c: one rank per node, the first node's addresses reached as the matrix says; port:
  * MASTER_PORT. Sets planned and plan, or plan_error. */
 void check_make_plan(struct check *check, int port);
 /* result.c: berth.check/1; NULL: memory out. */
@@ -92,11 +92,11 @@ json_t *check_to_json(const struct check *check);
 struct check_probe {
 	const char *name;
 	/* On each node at the beginning, each in a thread of its own; NULL: nothing to look at.
-	 * A new reference; NULL: nothing to say. */
+	 * A new reference; NULL: nothing to report. */
 	json_t *(*collect)(const struct prober *prober);
-	/* The same when the head asks later. */
+	/* The same when the controller asks later. */
 	json_t *(*run)(const struct prober *prober, const json_t *question);
-	/* At the head, when all that could be answered is there. */
+	/* At the controller, when all possible answers have arrived. */
 	void (*judge)(struct check *check);
 };
 extern const struct check_probe check_probes[]; /* ends with name NULL */
@@ -128,7 +128,7 @@ void probe_ring_judge(struct check *check);
 json_t *probe_variables_collect(const struct prober *prober);
 void probe_variables_judge(struct check *check);
 
-/* What the head asks of the tasks: a new reference; NULL: memory out. */
+/* What the controller asks of the tasks: a new reference; NULL: memory out. */
 json_t *probe_reach_question(const struct check *check, size_t node);
 json_t *probe_port_question(const struct check *check, size_t node);
 json_t *probe_ring_question(const struct check *check, size_t node);

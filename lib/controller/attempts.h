@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job that is started again after a failure, without leaving its allocation: one job_run after
- * the other, each with agents, an address, a port and PMIx names of its own.
+/* Restarts of a job after a failure, without leaving its allocation: one job_run after the other,
+ * each with agents, an address, a port and PMIx names of its own.
  *
- *   attempts.c       the runs one after the other, and what is told of them
+ *   attempts.c   the attempts one after the other, and what is reported of them
  *   node_pool.c  which nodes take part in the next one, and which are left out
  *
- * Not started again is what ended well, what was told to end (a signal), what stopped with a
- * checkpoint (75), and what berth found wrong before it started anything (64 to 70): only a
- * program's own failure, a hang, and a node or a network that failed.
+ * A job is not restarted if it succeeded, if a signal ended it, if it stopped with a checkpoint
+ * (75), or if berth found a fault before it started anything (64 to 70). What remains is a failure
+ * of the program itself, a hang, and a node or a network that failed.
  *
- * Nodes are left out when they are lost (their agent is gone or silent), or when a failure began on
- * them twice, as long as a spare takes their place or min_nodes are left; a node that cannot be
- * spared is tried again. The first node has the head's address, but this process may be on it: when
- * the machine of berth run itself is gone, so is the job. */
+ * A node is left out if it is lost (its agent is gone or silent), or if a failure began on it
+ * twice, as long as a spare replaces it or min_nodes are left. A node that cannot be spared is
+ * tried again. The first node has the rendezvous address, and this process may run on it: if the
+ * machine of berth run itself is gone, so is the job. */
 #ifndef BERTH_CONTROLLER_ATTEMPTS_H
 #define BERTH_CONTROLLER_ATTEMPTS_H
 
@@ -20,12 +20,12 @@
 
 struct attempts_policy {
 	int max_restarts; /* 0: none */
-	int spares;	  /* nodes of the allocation, the last ones, that are in place and idle */
-	int min_nodes;	  /* so many are enough; 0: as many as at first */
+	int spares;	  /* the last nodes of the allocation: they have agents and no ranks */
+	int min_nodes;	  /* the job continues with so many; 0: as many as at first */
 	bool own_program; /* the program is berth's: its codes 64 to 66 are not worth a restart */
 };
 
-/* -ERR_USAGE: min_nodes, spares and the nodes of alloc do not go together; err names them. */
+/* -ERR_USAGE: min_nodes, spares and the nodes of alloc conflict; err names them. */
 int attempts_check(const struct attempts_policy *policy, const struct alloc *alloc,
 		   struct error *err);
 
@@ -34,7 +34,7 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 int attempts_run(const struct job_request *request, const struct attempts_policy *policy,
 		 const struct job_sink *sink, struct job_result *out, struct error *err);
 
-/* The folder of an attempt's logs: DIR/attempt-2; DIR itself where nothing is started again. */
+/* The directory of an attempt's logs: DIR/attempt-2, or DIR itself without restarts. */
 void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *out, size_t size);
 
 /* ---- node_pool.c ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The head's side of the connections: starts the agents by an engine, takes their connections in,
- * arranges them as a tree, notices when one is lost. What is done with them is job.h's.
+/* The controller's side of the connections: starts the agents through a launcher, accepts their
+ * connections, arranges them as a tree, notices when one is lost. job.h decides what they do.
  *
  *   controller.c         connections: places in the tree, messages, losses
  *   controller_start.c   agents as processes: start, end */
@@ -24,13 +24,13 @@ struct controller; /* opaque */
 
 struct controller_events {
 	void *context;
-	/* Every agent is there and has its place in the tree. */
+	/* Every agent has connected and has its place in the tree. */
 	void (*attached)(void *context);
 	/* A message for the job; node is checked. */
 	void (*message)(void *context, size_t node, const struct wire_message *message);
-	/* The agent of a node is gone or silent; told once a node. */
+	/* The agent of a node is gone or silent; called once per node. */
 	void (*lost)(void *context, size_t node, const char *why);
-	/* Something at the door that is no friend, or the like. */
+	/* An unauthenticated peer was rejected, or the like. */
 	void (*note)(void *context, const char *text);
 };
 
@@ -42,12 +42,13 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 		     struct error *err);
 
 /* To one node, or to all (WIRE_ALL). text is consumed. A node that cannot be reached any longer is
- * no error: it was or will be told by lost. */
+ * no error: lost reports it. */
 int controller_send(struct controller *controller, enum message_type type, uint32_t node,
 		    uint32_t attempt, uint64_t sequence, json_t *text, const void *data,
 		    size_t size, struct error *err);
 
-/* Beats, silences, strangers' deadlines; about every second, and after every wake-up. */
+/* Heartbeats, silences, deadlines of unauthenticated peers; about every second, and after every
+ * wake-up. */
 void controller_tick(struct controller *controller, int64_t now_ms, bool slept);
 /* When the next silence is to be looked at, between two ticks; 0: none before the next tick. */
 int64_t controller_silence_due(const struct controller *controller);
@@ -55,24 +56,24 @@ int64_t controller_silence_due(const struct controller *controller);
 void controller_check_silence(struct controller *controller, int64_t now_ms);
 /* SIGCHLD: reap; what an agent on this machine left behind is ended. */
 void controller_reap(struct controller *controller);
-/* Stop or go on reading from the agents (beats still go out). */
+/* Stop or resume reading from the agents (heartbeats are still sent). */
 void controller_pause(struct controller *controller, bool on);
 
 bool controller_is_lost(const struct controller *controller,
 			size_t node); /* it, or an agent on the way to it */
 const char *controller_tmpdir(const struct controller *controller,
 			      size_t node); /* its private one, "" unknown */
-/* The port at which node 0's agent answers who looks for the head's address: this process may be
- * on a login node, and the ranks meet on node 0. */
+/* The port at which node 0's agent answers probes of its addresses: this process may be on a login
+ * node, and the rendezvous is on node 0. */
 int controller_probe_port(const struct controller *controller);
 /* Names of nodes whose agents are not in place yet, cut at size; their number. */
 size_t controller_missing(const struct controller *controller, char *text, size_t size);
 
-/* What the engine's tool has printed so far, its last lines joined by "; "; "" when nothing. */
+/* The last lines of the launcher's tool so far, joined by "; "; "" if there are none. */
 void controller_launcher_output(const struct controller *controller, char *text, size_t size);
 
 /* Say goodbye, end the agents that are this process's children (SIGKILL after timeout_ms), and all
- * that descends from them. left (may be NULL): what could not be ended. NULL head is fine. */
+ * that descends from them. left (may be NULL): what could not be ended. NULL controller is fine. */
 void controller_stop(struct controller *controller, int timeout_ms, char *left, size_t size);
 
 #endif

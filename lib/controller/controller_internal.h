@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of the head's connections, shared by controller.c and controller_start.c alone. */
+/* The state of the controller's connections, shared by controller.c and controller_start.c alone.
+ */
 #ifndef BERTH_CONTROLLER_CONTROLLER_INTERNAL_H
 #define BERTH_CONTROLLER_CONTROLLER_INTERNAL_H
 
@@ -8,18 +9,16 @@
 #include "overlay/listener.h"
 
 #define CONTROLLER_REAP_MS 500 /* from the end of an agent's connection to that of its process */
-#define CONTROLLER_MAX_UNAUTHENTICATED                                                             \
-	256 /* at the door at once, beside the nodes that are expected */
+#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* peers at once, beside the nodes that are expected */
 
 struct controller_node {
-	struct connection
-		*connection; /* straight from the head; NULL: through its parent, or not there */
-	char address[80];    /* where it listens for its children, "" not known */
+	struct connection *connection; /* direct; NULL: through its parent, or none */
+	char address[80];	       /* where it listens for its children, "" not known */
 	char dir[128];
 	bool hello_received; /* HELLO came */
 	bool placed;	     /* it has its place in the tree */
 	bool moved,
-		detached; /* below its parent; below the head although the tree says otherwise */
+		detached; /* connected to its parent; to the controller, although it has a parent */
 	bool lost;
 	int64_t ended_ms;    /* its connection ended while its process lived; 0: not so */
 	char ended_why[240]; /* and how */
@@ -31,14 +30,14 @@ struct controller {
 	int port;			     /* MASTER_PORT, which node 0 holds; 0: any */
 	struct controller_events events;
 	struct secret secret;
-	char secret_source[4200]; /* with engines that have secret_from_cookie */
+	char secret_source[4200]; /* with launchers that have secret_from_cookie */
 	char secret_file[4200]; /* a file that holds the secret until all agents are there, or "" */
 	struct connection_owner owner;
 	struct listener *listener;
 	int probe_port; /* of node 0's agent, 0 not known */
 	size_t fanout, count, placed;
 	struct controller_node *nodes;
-	struct connection **unidentified; /* proved the secret, did not say yet who they are */
+	struct connection **unidentified; /* proved the secret, have not sent HELLO yet */
 	size_t unidentified_count;
 	struct launcher_process *processes;
 	size_t process_count;
@@ -47,7 +46,7 @@ struct controller {
 	bool paused, stopping;
 };
 
-/* controller.c: what the connections of agents tell; context is to be set. */
+/* controller.c: receives from the agents' connections; context is to be set. */
 extern const struct connection_owner controller_connection_owner;
 /* The port on which agents connect; 0 with socket pairs. */
 int controller_port(const struct controller *controller);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The agents as processes: starting them by the engine, opening the door to them, their ends. */
+/* The agents as processes: starting them through the launcher, listening for them, their ends. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,10 +19,10 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define OUTPUT_TAIL_MAX 600  /* of what an engine has printed: its end */
+#define OUTPUT_TAIL_MAX 600  /* of what a launcher's tool has printed: its end */
 #define SCAN_MAX 16384	     /* in which an agent's complaint is looked for */
 #define LOST_END_MS 300	     /* for the agents' ends, where a node is lost */
-#define LAUNCHER_EXIT_MS 700 /* for an engine that was told to end */
+#define LAUNCHER_EXIT_MS 700 /* for a tool that was sent SIGTERM */
 
 struct launcher_process *controller_agent_process(struct controller *controller, size_t node)
 {
@@ -45,7 +45,7 @@ static void kill_orphans(struct controller *controller, int deadline_ms, char *l
 	free(except);
 }
 
-/* What an engine's tool has printed, its last lines on one: "srun: error: ...; ...". */
+/* What a launcher's tool has printed, its last lines on one: "srun: error: ...; ...". */
 static void read_output_tail(const struct launcher_process *process, char *text, size_t size)
 {
 	char output_tail[OUTPUT_TAIL_MAX + 1];
@@ -179,7 +179,7 @@ void controller_reap(struct controller *controller)
 				char output_tail[1400];
 
 				controller_read_launcher_output(controller);
-				/* The engine itself, for all nodes. Its code proves nothing, but
+				/* The launcher's tool, for all nodes. Its code proves nothing, but
 				 * agents that are not there now will not come. */
 				describe_launcher(controller, status, output_tail,
 						  sizeof output_tail);
@@ -236,7 +236,7 @@ void controller_launcher_output(const struct controller *controller, char *text,
 	}
 }
 
-/* In the child of an engine that does not exec. */
+/* In the child of a launcher that does not exec. */
 static int run_agent(void *context, size_t node_index, int fd)
 {
 	struct controller *controller = context;
@@ -278,7 +278,7 @@ static int start_launcher(struct controller *controller, struct error *err)
 	else
 		rc = socket_own_addresses(controller_port(controller), address, sizeof address,
 					  err);
-	/* The others have been told where the head is; only its own agent comes by this. */
+	/* The user gave the others this machine's address; only its own agent needs this one. */
 	if (rc && controller->launch->launcher->secret_from_file) {
 		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
 		rc = 0;
@@ -449,9 +449,9 @@ void controller_stop(struct controller *controller, int timeout_ms, char *left, 
 	controller_remove_secret_file(controller);
 	for (size_t i = 0; i < controller->count && controller->nodes; i++)
 		if (controller->nodes[i].lost && timeout_ms > LOST_END_MS)
-			timeout_ms = LOST_END_MS; /* its engine may wait for it for ever */
+			timeout_ms = LOST_END_MS; /* its launcher may wait for it for ever */
 	wait_processes(controller, timeout_ms);
-	/* An engine that waits for a node that is lost: told to, it ends the step at the scheduler
+	/* A tool that waits for a lost node: on SIGTERM it ends the step at the scheduler
 	 * as well. */
 	bool signalled = false;
 

@@ -183,7 +183,7 @@ static int add_list(struct bytes *out, const char *const *list)
 	return bytes_add_strings(out, list, count);
 }
 
-/* An engine may start agents in another folder than ours: what is relative is so to the ranks'. */
+/* A launcher may start agents in another directory: what is relative is so to the ranks'. */
 static json_t *log_dir_of_attempt(const struct job_request *request)
 {
 	const char *dir = request->log_dir;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes the ranks' lines to two descriptors from a thread of its own, so that a terminal that is
- * held or a slow pipe never keeps the head from its agents. Lines stay whole. */
+ * held or a slow pipe never keeps the controller from its agents. Lines stay whole. */
 #ifndef BERTH_CONTROLLER_PRINTER_H
 #define BERTH_CONTROLLER_PRINTER_H
 

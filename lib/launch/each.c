@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Engines that run one tool a node. */
+/* Launchers that run one tool per node. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

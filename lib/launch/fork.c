@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One machine: the agent is a child of the head, and a socket pair their connection. */
+/* One machine: the agent is a child of the controller, and a socket pair their connection. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -64,7 +64,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	}
 	process->pid = fork();
 	if (process->pid == 0) {
-		/* Nothing of the head's but the socket; and the terminal's signals are the head's.
+		/* Nothing of the controller's but the socket; the terminal's signals are the
+		 * controller's.
 		 */
 		setsid();
 		if (pair[1] > 3)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run was started on every machine, by a person or as each container's command: the first one
- * is the head, with an agent of its own; the others are agents and come by themselves. */
+ * is the controller, with an agent of its own; the others are agents and connect to it. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stage launch: one agent on each node, by the cluster's own engine.
+/* Stage launch: one agent on each node, started by the cluster's own launcher.
  *
- * An engine is one row of the table in launcher.c and one file; it differs from the others in how
- * it starts `berth agent` alone. fork.c is the model: one machine, no program to find, a socket
- * pair instead of a connection. Its exit code is never trusted: what became of a rank is what its
- * agent says. */
+ * A launcher is one row of the table in launcher.c and one file; it differs from the others only in
+ * how it starts `berth agent`. fork.c is the model: one machine, no program to find, a socket pair
+ * instead of a connection. Its exit code is never trusted: the agents report what became of the
+ * ranks. */
 #ifndef BERTH_LAUNCH_LAUNCHER_H
 #define BERTH_LAUNCH_LAUNCHER_H
 
@@ -27,18 +27,18 @@
  * their order, and the variable in which an agent finds its own name among them. */
 #define LAUNCHER_ENV_NODES "BERTH_AGENT_NODES"
 #define LAUNCHER_ENV_SELF "BERTH_AGENT_SELF"
-/* ... or this one: the engine cannot tell the agent its name; it is the node that this machine is.
- */
+/* ... or this one, if the launcher cannot name a variable: the agent looks which node its machine
+ * is. */
 #define LAUNCHER_SELF_FROM_HOST "@here"
 #define LAUNCHER_ENV_SECRET "BERTH_AGENT_SECRET" /* 64 hexadecimal digits */
-/* Instead of it where the engine cannot carry a secret: "cookie:NONCE", from PBS's job cookie;
+/* Instead of it if the launcher cannot carry a secret: "cookie:NONCE", from PBS's job cookie;
  * "file:PATH" where there is none, a file in a home that the nodes share. */
 #define LAUNCHER_ENV_SECRET_SOURCE "BERTH_AGENT_SECRET_FROM"
 #define LAUNCHER_COOKIE "PBS_JOBCOOKIE"
 #define LAUNCHER_ENV_NODE_TIMEOUT "BERTH_AGENT_NODE_TIMEOUT_MS"
 
-/* What is printed, a line "berth: no agent on NAME: why", where an agent cannot do its part and the
- * head does not hear of it otherwise: the engine's tool may run on for the sake of other nodes. */
+/* How a line "berth: no agent on NAME: why" begins. An agent that cannot do its part prints it if
+ * the controller would not notice otherwise: the launcher's tool may run on for other nodes. */
 #define LAUNCHER_NO_AGENT "berth: no agent on "
 
 struct launcher;
@@ -58,19 +58,19 @@ struct launch_options {
 /* What a launcher needs to know. Borrowed during the calls. */
 struct launcher_job {
 	const struct launch_options *launch;
-	const char *
-		secret; /* as LAUNCHER_ENV_SECRET; NULL with engines that have secret_from_cookie */
+	const char *secret;	   /* as LAUNCHER_ENV_SECRET; NULL with launchers that have
+				      secret_from_cookie */
 	const char *secret_source; /* as LAUNCHER_ENV_SECRET_SOURCE with those, else NULL: it is no
 				      secret */
-	const char *controller_addresses; /* as LAUNCHER_ENV_CONTROLLER; NULL where the engine gives
-					     a socket pair */
+	const char *controller_addresses; /* as LAUNCHER_ENV_CONTROLLER; NULL where the launcher
+					     gives a socket pair */
 	/* Launchers that do not exec: called in the child process with one end of a socket pair;
 	 * its result is the child's exit code. */
 	int (*agent)(void *context, size_t node_index, int fd);
 	void *context;
 };
 
-/* A child of this process that an engine started. */
+/* A child of this process that a launcher started. */
 struct launcher_process {
 	pid_t pid;
 	long node_index;     /* the node whose agent it is, -1 when it stands for several or all */
@@ -82,16 +82,16 @@ struct launcher_process {
 
 struct launcher {
 	const char *name;
-	bool uses_socket_pair; /* agents get a socket pair; the head need not listen */
-	bool single_host;      /* all nodes are this machine: any address reaches the head */
-	bool secret_from_file; /* the secret is the user's file, the port alloc's: others come by
-				  themselves */
+	bool uses_socket_pair; /* agents get a socket pair; the controller need not listen */
+	bool single_host;      /* all nodes are this machine: any address reaches the controller */
+	bool secret_from_file; /* the secret is the user's file, the port alloc's: the user starts
+				  the other agents */
 	const char *const
 		*request_variables; /* the variables that say which nodes and GPUs its tool is asked
 			      for, to be named where it refuses; NULL at the end; or NULL */
-	bool secret_from_cookie;    /* the secret is not for the engine to carry: see
+	bool secret_from_cookie;    /* the launcher cannot carry the secret: see
 				       LAUNCHER_ENV_SECRET_SOURCE */
-	/* Is it the engine for this allocation, and is its tool there? Starts nothing. */
+	/* Does it fit this allocation, and is its tool present? Starts nothing. */
 	bool (*fits)(const struct alloc *alloc, const struct env *env);
 	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
 	 * -ERR_UNAVAILABLE names the tool that is missing, and nothing is left running. */
@@ -109,7 +109,7 @@ extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launch
 int launcher_find(const char *name, const struct alloc *alloc, const struct env *env,
 		  const struct launcher **out, struct error *err);
 
-/* For engines with single_host: an allocation of that many pretended nodes "loop0", "loop1"...,
+/* For launchers with single_host: an allocation of that many simulated nodes "loop0", "loop1"...,
  * each with the slots of alloc's first. alloc_free it. -ERR_UNAVAILABLE: memory. */
 int launcher_simulate_nodes(const struct alloc *alloc, size_t nodes, struct alloc *out,
 			    struct error *err);
@@ -119,7 +119,7 @@ struct env *launcher_agent_env(const struct launcher_job *job, size_t node_index
 /* The same for all agents: each finds its name in the variable self. NULL: memory out. */
 struct env *launcher_all_agents_env(const struct launcher_job *job, const char *self);
 
-/* What an agent that gets nothing of this environment must be told, beside its place:
+/* What an agent that gets nothing of this environment must be sent, beside its place:
  * LD_LIBRARY_PATH and BERTH_*, less what is of one rank or one node. */
 bool launcher_forwards_variable(const char *name);
 
@@ -141,7 +141,7 @@ int launcher_kill(const struct launcher_process *process, int number);
 /* After a failed start: kill and reap the first count of processes, and free the array. */
 void launcher_kill_all(struct launcher_process *processes, size_t count);
 
-/* One tool a node. make: what it runs for a node, words (argv, NULL at the end) and input each
+/* One tool per node. make: what it runs for a node, argv (NULL at the end) and input each
  * malloced; negative: memory. All are started, or none is left. nodes: the first so many. */
 struct launcher_command {
 	char **argv;
@@ -155,11 +155,11 @@ int launcher_start_each(const struct launcher_job *job, size_t nodes,
 			int (*make)(const struct launcher_job *job, size_t node,
 				    struct launcher_command *out),
 			struct launcher_process **out, size_t *count, struct error *err);
-/* The lines of such an engine for --dry-run: the first node's, and how many more. */
+/* The lines of such a launcher for --dry-run: the first node's, and how many more. */
 char *launcher_command_line_each(const struct launcher_job *job,
 				 int (*make)(const struct launcher_job *job, size_t node,
 					     struct launcher_command *out));
-/* begin, then NAME=VALUE of what the agent of a node must be told where names is set, then end
+/* begin, then NAME=VALUE of what the agent of a node must be sent if names is set, then end
  * (each list NULL-terminated): a malloced argv. NULL: memory out. */
 char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end);
 /* argv as a line for a shell; malloced, NULL: memory out. */

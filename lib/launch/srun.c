@@ -10,7 +10,7 @@
  * that a variable of the job could set otherwise is explicit, and those variables are taken from
  * srun's environment: a batch script with --cpus-per-task, --exclusive or SLURM_MPI_TYPE shall
  * start the same agents as one without. The ranks get them back, since their environment is the
- * head's.
+ * controller's.
  *
  * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
 #include <signal.h>

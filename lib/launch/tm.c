@@ -5,7 +5,8 @@
  * an agent must know stands on its command line, where everybody can read it, and its secret is
  * made of the cookie, or stands in a file, which nobody else can read. A host is named as in the
  * node file, to the letter. What a task prints goes to the job's output, pbsdsh returns 0 whatever
- * became of it, and killing the tool does not end the task: an agent ends when its head is gone. */
+ * became of it, and killing the tool does not end the task: an agent ends when its controller is
+ * gone. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
