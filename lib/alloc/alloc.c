@@ -9,11 +9,11 @@
 #include "base/json.h"
 #include "hostlist/hostlist.h"
 
-/* In order of who is believed first: the user's own word, then a scheduler, then this machine
- * alone. A scheduler is a row here and a file of its own. */
+/* In order of precedence: the user's own settings, then a scheduler, then this machine alone. To
+ * add a scheduler, add a row here and a file. */
 static const struct alloc_source *const sources[] = {
 	&alloc_source_hand,  &alloc_source_hosts,
-	&alloc_source_slurm, /* before PBS: Slurm has wrappers that set PBS_*, too */
+	&alloc_source_slurm, /* before PBS: Slurm's wrappers set PBS_*, too */
 	&alloc_source_pbs,   &alloc_source_openpai,
 	&alloc_source_local,
 };
@@ -95,7 +95,7 @@ static int copy_string(const json_t *json, const char *key, char **out, struct e
 	return *out ? 0 : error_memory(err, "the allocation");
 }
 
-/* The same where it may be null or missing. */
+/* The same for a member that may be null or missing. */
 static int copy_optional(const json_t *json, const char *key, char **out, struct error *err)
 {
 	const json_t *member = json_object_get(json, key);
@@ -130,7 +130,7 @@ static int node_from_json(const json_t *json, struct alloc_node *out, struct err
 	return 0;
 }
 
-/* The members that came later than the first: missing is unknown. */
+/* Members added after the first version: if missing, they are unknown. */
 static int optional_from_json(const json_t *json, struct alloc *made, struct error *err)
 {
 	int64_t number;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Source "hand": berth run is started on each machine by a person or by something that berth does
- * not know, with --nnodes, --node-rank and --rdzv-endpoint. Nothing is known of the other machines:
- * they are called node0, node1... */
+/* Source "hand": a person, or something unknown to berth, starts berth run on each machine with
+ * --nnodes, --node-rank and --rdzv-endpoint. Nothing is known about the other machines; they are
+ * called node0, node1... */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

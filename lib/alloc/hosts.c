@@ -15,7 +15,7 @@ static int present(const struct env *env, const struct alloc_request *request)
 	return request->hosts || request->hostfile;
 }
 
-/* A host twice would get two agents. (hostfile_parse has seen to that already.) */
+/* A repeated host would get two agents. hostfile_parse has already checked host files. */
 static int reject_duplicates(const struct hosts *hosts, struct error *err)
 {
 	const char *twice;

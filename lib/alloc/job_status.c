@@ -9,8 +9,8 @@
 
 #define ANSWER_MAX (1 << 20)
 
-/* squeue shows jobs that wait, run or end; of others it says nothing, or that the id is no job's.
- */
+/* squeue lists jobs that wait, run or end. For other ids it prints nothing, or that the id is
+ * invalid. */
 static int slurm_job_over(const struct env *env, const char *job_id, int timeout_ms)
 {
 	char *const argv[] = {(char *)"squeue", (char *)"-h", (char *)"-j", (char *)job_id,
@@ -28,7 +28,8 @@ static int slurm_job_over(const struct env *env, const char *job_id, int timeout
 	return is_over;
 }
 
-/* OpenPBS: "Unknown Job Id" or "Job has finished"; Torque shows what is over as C for a while. */
+/* OpenPBS: "Unknown Job Id" or "Job has finished". Torque lists a completed job as C for a
+ * while. */
 static int pbs_job_over(const struct env *env, const char *job_id, int timeout_ms)
 {
 	char tool[4096];
@@ -53,7 +54,7 @@ static int pbs_job_over(const struct env *env, const char *job_id, int timeout_m
 int job_status_is_over(const struct env *env, const char *source, const char *job_id,
 		       int timeout_ms)
 {
-	/* An id that a tool would take for an option is nobody's. */
+	/* An id that a tool would take for an option is not valid. */
 	if (!*job_id || *job_id == '-')
 		return -1;
 	if (!strcmp(source, "slurm"))

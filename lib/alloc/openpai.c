@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "openpai": a container of an OpenPAI job. Every container of a task role runs the same
- * command; nobody starts anything for us. The nodes are the tasks of this container's role, the
- * head is its task 0, met at a port that the job's YAML asks for (portList), best under the label
- * "berth".
- * Source: OpenPAI's manual, "how to use advanced job settings"; variables of both of its names. */
+ * command, and nothing starts agents for berth. The nodes are the tasks of this container's role;
+ * the first node is its task 0. Its port is one that the job's YAML requests (portList), preferably
+ * under the label "berth". Source: OpenPAI's manual, "how to use advanced job settings"; variables
+ * under both of their names. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,8 +144,9 @@ static int read_nodes(const struct env *env, const char *role, int count, struct
 	return rc;
 }
 
-/* A port of task 0: label "berth", or the first that is not ssh's. "PAI_worker_0_berth_PORT",
- * "PAI_PORT_LIST_worker_0_berth" (of a list the first). name: which variable. */
+/* Find a port of task 0: the one labelled "berth", or the first that is not ssh's. Variables are
+ * "PAI_worker_0_berth_PORT" and "PAI_PORT_LIST_worker_0_berth" (the first of a list). name receives
+ * the variable's name. */
 static const char *find_port(const struct env *env, const char *role, char name[160])
 {
 	static const char ending[] = "_PORT";

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Source "pbs": the variables and the node file of PBS Pro, OpenPBS and Torque.
  *
- * The node file has a line a slot (mpiprocs, Torque's ppn), or a line a chunk; chunks are no
- * nodes, and lines of a host need not be neighbours. Its names are kept as they are: pbs_tmrsh
- * wants exactly them, although hostname and exec_host are short. NCPUS is the first chunk's and
- * counts nothing here.
- * Sources: captures from OpenPBS 23.06 (tests/unit/alloc/pbs), pbs_resources(7B). */
+ * The node file has one line per slot (mpiprocs, Torque's ppn) or one per chunk. A chunk is not a
+ * node, and a host's lines need not be adjacent. Names are kept as they are: pbs_tmrsh requires
+ * exactly these, although hostname and exec_host are short. NCPUS belongs to the first chunk only
+ * and is ignored. Sources: captures from OpenPBS 23.06 (tests/unit/alloc/pbs),
+ * pbs_resources(7B). */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ int pbs_duration(const char *name, const char *text, int64_t *seconds, struct er
 
 /* ---- the job ---- */
 
-/* "1234.server", "1234[7].server"; it is an argument of qstat, too. */
+/* "1234.server" or "1234[7].server"; it also becomes an argument of qstat. */
 static int check_id(const char *id, struct error *err)
 {
 	const char *at = id + strspn(id, "0123456789");
@@ -177,7 +177,7 @@ static bool same_host(const char *a, const char *b)
 	return size == strcspn(b, ".") && !strncasecmp(a, b, size);
 }
 
-/* Torque's PBS_GPUFILE: "n1-gpu0", a line a GPU. */
+/* Torque's PBS_GPUFILE: "n1-gpu0", one line per GPU. */
 static int read_gpu_file(const struct env *env, struct alloc *made, struct error *err)
 {
 	const char *path = set(env, "PBS_GPUFILE");
@@ -209,8 +209,8 @@ static int read_gpu_file(const struct env *env, struct alloc *made, struct error
 	return rc;
 }
 
-/* The cgroups hook sets UUIDs, or nothing where no GPUs were asked for. Ordinals may be the user's
- * own choice: they say nothing of what was granted. */
+/* The cgroups hook sets UUIDs, or nothing if no GPUs were requested. Ordinals may be the user's own
+ * choice and do not show what was granted. */
 static void count_visible(const struct env *env, struct alloc *made)
 {
 	const char *list = env_get(env, "CUDA_VISIBLE_DEVICES");

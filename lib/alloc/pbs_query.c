@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What only PBS's server knows: when the job ends, how often it was run, GPUs a node. */
+/* Ask the PBS server for what only it knows: when the job ends, how often it was started, GPUs per
+ * node. */
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ void pbs_job_info_free(struct pbs_job_info *answer)
 	memset(answer, 0, sizeof *answer);
 }
 
-/* The field of an attribute's name (Torque's names are others), or NULL. */
+/* The field for an attribute's name (Torque uses other names), or NULL. */
 static char **field(struct pbs_job_info *answer, const char *name)
 {
 	const struct {
@@ -101,7 +102,7 @@ static int read_json(const char *text, const char *job_id, struct pbs_job_info *
 	return rc ? rc : read_member(out, "Resource_List.walltime", value, err);
 }
 
-/* "    name = value", its continuation lines joined already. */
+/* Parse "    name = value", with continuation lines already joined. */
 static int read_attribute(char *line, struct pbs_job_info *out, struct error *err)
 {
 	char *name = line + strspn(line, " "), *equals = strstr(name, " = ");
@@ -112,7 +113,7 @@ static int read_attribute(char *line, struct pbs_job_info *out, struct error *er
 	return keep_value(out, name, equals + 3, err);
 }
 
-/* Lines are cut at 79 columns and go on behind a tab. */
+/* qstat breaks lines at 79 columns and continues them after a tab. */
 static void join_lines(char *text)
 {
 	char *to = text;
@@ -150,7 +151,7 @@ static int read_plain(const char *text, const char *job_id, struct pbs_job_info 
 		if (ours)
 			rc = read_attribute(line, out, err);
 	}
-	/* Every job has a state, but only what is kept is of use. */
+	/* Every job has a state; but without one of the kept members the answer is useless. */
 	if (!rc && !out->walltime && !out->start && !out->exec_host)
 		rc = error_set(err, ERR_DATA, "qstat's answer has nothing of job %.80s", job_id);
 	free(copy);
@@ -183,11 +184,11 @@ static void set_end_reason(struct alloc *alloc, const char *format, ...)
 	free(alloc->end_reason);
 	va_start(ap, format);
 	if (vasprintf(&alloc->end_reason, format, ap) < 0)
-		alloc->end_reason = NULL; /* without memory it is merely not said */
+		alloc->end_reason = NULL; /* if memory is out, the reason is missing */
 	va_end(ap);
 }
 
-/* "Sat Nov 21 02:02:31 2026" in local time; -1. The names of months are always English. */
+/* Parse "Sat Nov 21 02:02:31 2026" in local time; -1 on failure. Month names are always English. */
 static int64_t read_ctime(const char *text)
 {
 	static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
@@ -247,7 +248,8 @@ static long node_of(const struct alloc *alloc, const char *text, size_t size)
 	return -1;
 }
 
-/* The GPUs of one chunk, "(v1:ncpus=2:ngpus=1+v2:ngpus=1)"; -1: not understood. *said: some. */
+/* The GPUs of one chunk, "(v1:ncpus=2:ngpus=1+v2:ngpus=1)"; -1: not understood. *any: some ngpus
+ * occurred. */
 static long chunk_gpus(const char *text, size_t size, bool *any)
 {
 	static const char what[] = ":ngpus=";
@@ -268,8 +270,8 @@ static long chunk_gpus(const char *text, size_t size, bool *any)
 	return sum;
 }
 
-/* The i-th chunk of exec_vnode runs on the i-th host of exec_host; hosts come several times. All
- * of it must be understood, or nothing is said. */
+/* The i-th chunk of exec_vnode runs on the i-th host of exec_host; hosts may repeat. Unless all of
+ * it is understood, nothing is set. */
 static void apply_gpus(const struct pbs_job_info *answer, struct alloc *alloc)
 {
 	const char *host = answer->exec_host, *vnode = answer->exec_vnode;
@@ -343,8 +345,8 @@ int pbs_find_tool(const struct env *env, const char *name, char *path, size_t si
 	return access(path, X_OK) ? -1 : 0;
 }
 
-/* Torque says the walltime in a variable and nothing of the start; its MoM writes the node file
- * when it starts the job. */
+/* Torque gives the walltime in a variable but not the start; its MoM writes the node file when it
+ * starts the job. */
 static void apply_torque(const struct env *env, struct alloc *alloc, const char *without)
 {
 	const char *walltime = env_get(env, "PBS_WALLTIME"), *file = env_get(env, "PBS_NODEFILE");
@@ -361,7 +363,7 @@ static void apply_torque(const struct env *env, struct alloc *alloc, const char 
 	}
 }
 
-/* One qstat; 0 when its answer was of use, else why tells what was wrong. */
+/* Run qstat once. Return 0 if its answer was useful, else put the cause into why. */
 static int query(char *const argv[], const struct env *env, int timeout_ms, struct alloc *alloc,
 		 char *why, size_t size)
 {
@@ -404,7 +406,7 @@ void pbs_query(const struct env *env, int timeout_ms, struct alloc *alloc)
 		return;
 	}
 	rc = query(json, env, timeout_ms / 2, alloc, why, sizeof why);
-	/* Torque has no -F, and old versions write JSON that is none. */
+	/* Torque lacks -F, and old versions write invalid JSON. */
 	if (rc < 0)
 		rc = query(plain, env, timeout_ms / 2, alloc, why, sizeof why);
 	if (rc)

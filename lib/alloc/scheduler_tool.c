@@ -16,7 +16,8 @@
 
 #include "base/clock.h"
 
-/* *out is its standard output's end for us, stderr_fd a file for its standard error. */
+/* Start the tool. *out becomes the reading end of its standard output; stderr_fd is a file for its
+ * standard error. */
 static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t *pid, int *out)
 {
 	char **envp = env_to_envp(env);
@@ -34,7 +35,8 @@ static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t
 	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
 	posix_spawn_file_actions_adddup2(&files, pipes[1], 1);
 	posix_spawn_file_actions_adddup2(&files, stderr_fd, 2);
-	/* A group of its own: what the tool starts (qstat a shell and pbs_iff) ends with it. */
+	/* A process group of its own, so that what the tool starts (qstat starts a shell and
+	 * pbs_iff) ends with it. */
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setpgroup(&attributes, 0);
@@ -51,7 +53,7 @@ static int start(char *const argv[], const struct env *env, int stderr_fd, pid_t
 	return rc ? -1 : 0;
 }
 
-/* All that it says, cut at limit; -1: not finished in time. */
+/* Read all output, cut at limit. Return -1 if it does not end in time. */
 static int read_all(int fd, int64_t deadline, char *text, size_t limit)
 {
 	size_t used = 0;
@@ -73,7 +75,7 @@ static int read_all(int fd, int64_t deadline, char *text, size_t limit)
 	}
 }
 
-/* Its end, by the deadline or by force. */
+/* Wait for its end until the deadline, then kill it. */
 static int reap(pid_t pid, int64_t deadline, bool late)
 {
 	int status = 0;
@@ -119,7 +121,7 @@ enum scheduler_tool_result scheduler_tool_run(char *const argv[], const struct e
 	if (!text || stderr_fd < 0 || start(argv, env, stderr_fd, &pid, &fd))
 		goto out;
 	late = read_all(fd, deadline, text, limit) != 0;
-	close(fd); /* what says more than the limit ends by it */
+	close(fd); /* a tool that writes more than the limit gets SIGPIPE */
 	status = reap(pid, deadline, late);
 	result = status == -1 ? SCHEDULER_TOOL_TIMEOUT : SCHEDULER_TOOL_EXITED;
 	if (result == SCHEDULER_TOOL_EXITED) {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Source "slurm": the variables that Slurm sets in a batch script, a step, an salloc.
+/* Source "slurm": the variables that Slurm sets in a batch script, a step or an salloc.
  *
- * What is a step: SLURM_STEP_ID is set and is neither the batch script's, nor the interactive
- * shell's that salloc may start on the first node; those two stand for the whole job, whatever
- * SLURM_STEP_NODELIST, SLURM_PROCID and SLURM_LOCALID say there. In a step its own variables win.
- * Sources: srun(1), sbatch(1), and environments captured from Slurm 22.05 (tests/unit/alloc). */
+ * A process is in a step if SLURM_STEP_ID is set and is neither that of the batch script nor that
+ * of the interactive shell which salloc may start on the first node. Those two stand for the whole
+ * job, whatever their SLURM_STEP_NODELIST, SLURM_PROCID and SLURM_LOCALID. In a step the step's own
+ * variables win. Sources: srun(1), sbatch(1), and environments captured from Slurm 22.05
+ * (tests/unit/alloc). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +16,10 @@
 #include "hostlist/hostlist.h"
 #include "hostlist/idset.h"
 
-#define MAX_PER_NODE (1 << 20)	      /* tasks or GPUs of a node */
+#define MAX_PER_NODE (1 << 20)	      /* tasks or GPUs per node */
 #define FIRST_SPECIAL_STEP 4294967280 /* batch, extern, interactive... count down from 2^32 - 1 */
 
-/* What is being read, and the names of the variables that count. */
+/* The state of reading, and the names of the variables that apply. */
 struct slurm_reader {
 	const struct env *env;
 	bool in_step;
@@ -74,7 +75,7 @@ static int counts_fault(const char *name, const char *text, const char *at, stru
 			 name, text, at);
 }
 
-/* Digits at *at, at most max; moves on. */
+/* Read digits at *at, at most max, and advance. */
 static int parse_number(const char **at, long max, long *out)
 {
 	long value = 0;
@@ -121,7 +122,7 @@ int slurm_counts(const char *name, const char *text, size_t count, int *out, siz
 
 /* ---- nodes ---- */
 
-/* What no Slurm sets: a line break would also end the line in which the value is named. */
+/* Refuse a line break, which Slurm never sets: it would split the message that quotes the value. */
 static int check_values(const struct env *env, struct error *err)
 {
 	static const char *const names[] = {"SLURM_JOB_ID",
@@ -171,7 +172,7 @@ static int check_values(const struct env *env, struct error *err)
 	return 0;
 }
 
-/* What is no number says neither that this is a step nor that it is none. */
+/* A value that is not a number shows neither that this is a step nor that it is not. */
 static int check_step(const struct env *env, struct error *err)
 {
 	const char *name, *id = first_set(env, "SLURM_STEP_ID", "SLURM_STEPID", &name);
@@ -208,7 +209,7 @@ static int check_same_id(const struct env *env, struct error *err)
 			 id, old);
 }
 
-/* Which variables count, and the nodes that they name. */
+/* Select the variables that apply, and read the nodes they name. */
 static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *err)
 {
 	const char *list, *twice;
@@ -238,7 +239,7 @@ static int read_nodes(struct slurm_reader *r, struct hosts *hosts, struct error 
 			 twice);
 }
 
-/* SLURM_NNODES and its kin must say what the list says. */
+/* SLURM_NNODES and related variables must agree with the list. */
 static int check_count(const struct slurm_reader *r, const struct hosts *hosts, struct error *err)
 {
 	const char *name = "SLURM_STEP_NUM_NODES";
@@ -271,8 +272,8 @@ static int set_nodes(struct slurm_reader *r, struct hosts *hosts, struct error *
 	return 0;
 }
 
-/* The node this process is on, by Slurm's name for it (gethostname may say another). A login
- * node, where salloc left us, has none: nothing was granted there. */
+/* Find the node this process is on, by Slurm's name for it (gethostname may differ). A login node
+ * on which salloc left the user has none: nothing was granted there. */
 static int find_this_node(struct slurm_reader *r, struct error *err)
 {
 	const char *name = env_get(r->env, "SLURMD_NODENAME");
@@ -294,7 +295,7 @@ static int find_this_node(struct slurm_reader *r, struct error *err)
 
 /* ---- tasks ---- */
 
-/* In a step, the counts are of its tasks, and the sum is known. */
+/* In a step the counts are those of its tasks, and the sum is known. */
 static int check_tasks(const struct slurm_reader *r, const char *counts, struct error *err)
 {
 	const char *name = "SLURM_STEP_NUM_TASKS", *text = first_set(r->env, name, NULL, NULL);
@@ -328,7 +329,7 @@ static int read_tasks(struct slurm_reader *r, struct error *err)
 	if (!counts)
 		return error_memory(err, "the allocation");
 	rc = slurm_counts(r->tasks_name, text, count, counts, &described, err);
-	/* More than the nodes is no contradiction: after a node was given back the counts stay. */
+	/* More counts than nodes are allowed: after a node was released, the counts stay. */
 	if (!rc && described < count)
 		rc = error_set(err, ERR_DATA,
 			       "%s is '%.120s', which counts %zu nodes, but %s names %zu",
@@ -399,7 +400,7 @@ static int read_gpus(struct slurm_reader *r, struct error *err)
 		rc = number_int("SLURM_GPUS_ON_NODE", here, 0, MAX_PER_NODE, &on_this, err);
 	else if (!rc && list)
 		rc = gpus_in_list(name, list, &on_this, err);
-	/* A step may have been given less than the job on each node, an exclusive job more. */
+	/* On a node, a step may have fewer GPUs than the job, and an exclusive job more. */
 	if (!rc && everywhere >= 0 && on_this >= 0 && on_this != everywhere)
 		everywhere = -1;
 	for (size_t i = 0; !rc && i < r->made.node_count; i++)
@@ -429,7 +430,7 @@ static int read_times(struct slurm_reader *r, struct error *err)
 	return rc;
 }
 
-/* "1234_7": what scontrol requeue wants for a task of an array. */
+/* "1234_7": the form that scontrol requeue expects for an array task. */
 static int read_array(struct slurm_reader *r, struct error *err)
 {
 	const char *job = first_set(r->env, "SLURM_ARRAY_JOB_ID", NULL, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm says, beside the allocation itself (alloc.h). */
+/* What Slurm reports besides the allocation itself (alloc.h). */
 #ifndef BERTH_ALLOC_SLURM_H
 #define BERTH_ALLOC_SLURM_H
 
@@ -11,44 +11,45 @@
 #include "base/env.h"
 #include "base/error.h"
 
-/* Is this a task of a step that srun started? Not a batch script, and not the interactive shell
- * of salloc, although those have a step's variables. Pure. */
+/* Is this process a task of a step that srun started? A batch script and salloc's interactive shell
+ * are not, although both have a step's variables. Pure. */
 bool slurm_in_step(const struct env *env);
 
-/* In a task of a step with tasks (of them) on this node: does Slurm show it a part of the step's
- * GPUs here only, so that ranks cannot open each other's GPU memory (peer-to-peer, CUDA IPC)? out:
- * which variables showed it, what it breaks and what to write instead. A list that the user has
- * narrowed looks the same, and has the same effect on libraries that go by it. Pure. */
+/* Does Slurm show this task only part of the step's GPUs on this node? Then ranks cannot open each
+ * other's GPU memory (peer-to-peer, CUDA IPC). tasks is the step's task count on this node. out
+ * receives which variables show it, what breaks and what to write instead. A list that the user has
+ * narrowed looks the same, and affects libraries that use it in the same way. Pure. */
 #define SLURM_ISOLATION_MAX 900
 bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t size);
 
-/* Slurm's counts, "2(x3),1" for 2, 2, 2, 1: the first count of them into out (what is not
- * described is left alone); *described: how many the text has, at most HOSTLIST_MAX_HOSTS and one
- * item more. name: the variable's. -ERR_DATA; out may then be half filled. */
+/* Expand Slurm's counts, "2(x3),1" for 2, 2, 2, 1. The first count numbers go into out; entries
+ * beyond the text stay as they are. *described becomes how many numbers the text has, at most
+ * HOSTLIST_MAX_HOSTS plus one item. err calls the text by name. Return 0 or -ERR_DATA; out may then
+ * be partly filled. */
 int slurm_counts(const char *name, const char *text, size_t count, int *out, size_t *described,
 		 struct error *err);
 
-/* Time left as squeue -o %L prints it: "57", "9:57", "1:09:57", "1-02:00:00"; blanks around it.
- * 0; 1: there is no limit (UNLIMITED, NOT_SET); -ERR_DATA. */
+/* Parse the time left as squeue -o %L prints it: "57", "9:57", "1:09:57", "1-02:00:00", with blanks
+ * around it. Return 0; 1 if there is no limit (UNLIMITED, NOT_SET); or -ERR_DATA. */
 int slurm_time_left(const char *text, int64_t *seconds, struct error *err);
 
-/* The GPUs that `scontrol -d -o show job` says the job has on each node, into alloc's nodes; what
- * it does not name is left alone. Pure. */
+/* Copy the job's GPUs per node from the output of `scontrol -d -o show job` into alloc's nodes.
+ * Nodes that the text omits stay as they are. Pure. */
 void slurm_job_gpus(const char *text, struct alloc *alloc);
 
-/* What the variables do not say, asked of Slurm's tools, each at most timeout_ms: where
- * SLURM_JOB_END_TIME is not set (before 23.02) end_time and end_reason by squeue, and the GPUs of
- * nodes other than this one by scontrol. Where that fails end_time stays 0, end_reason says why,
- * and gpus stay -1: never an error. Starts processes and waits for them; SIGCHLD is the caller's to
- * bear. Allocations that are not Slurm's are left alone. */
+/* Ask Slurm's tools for what the variables leave out, each for at most timeout_ms. squeue gives
+ * end_time and end_reason if SLURM_JOB_END_TIME is unset (before 23.02); scontrol gives the GPUs of
+ * the other nodes. If that fails, end_time stays 0, end_reason holds the cause, and gpus stay -1;
+ * this is never an error. Starts processes and waits for them: the caller must tolerate SIGCHLD.
+ * Does nothing to other allocations. */
 #define SLURM_QUERY_MS 2000
 void slurm_query(const struct env *env, int timeout_ms, struct alloc *alloc);
 
-/* What will Slurm do when the job loses a node, as a sentence; "" where the allocation is none of
- * Slurm's. Starts processes, as slurm_query. */
+/* Write a sentence about what Slurm will do when the job loses a node; "" for an allocation of
+ * another source. Starts processes, as slurm_query does. */
 void slurm_lost_node_policy(const struct env *env, const struct alloc *alloc, int timeout_ms,
 			    char *out, size_t size);
-/* Do a job script's #SBATCH lines say --no-kill? Pure. */
+/* Do the job script's #SBATCH lines contain --no-kill? Pure. */
 bool slurm_script_no_kill(const char *script);
 
 #endif

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Does Slurm show each task of a node its own GPUs only? --gpus-per-task implies a binding of them
- * (srun(1), --tres-bind). In a task of Slurm 22.05 SLURM_GPUS_PER_TASK is not set, SLURM_STEP_GPUS
- * and CUDA_VISIBLE_DEVICES are the task's, SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND
- * says gpu:per_task:1 or gpu:single:1; under --gpu-bind=none no list of visible devices is set. */
+/* Does Slurm show each task of a node only its own GPUs?
+ *
+ * --gpus-per-task implies binding GPUs to tasks (srun(1), --tres-bind). In such a task of Slurm
+ * 22.05, SLURM_GPUS_PER_TASK is unset. SLURM_STEP_GPUS and CUDA_VISIBLE_DEVICES are the task's,
+ * SLURM_GPUS_ON_NODE is the step's, and SLURMD_TRES_BIND is gpu:per_task:1 or gpu:single:1. With
+ * --gpu-bind=none no list of visible devices is set. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +14,7 @@
 
 #define GPUS_MAX 4096
 
-/* A variable that says something, or NULL. */
+/* A variable that gave information, or NULL. */
 struct env_setting {
 	const char *name, *value;
 };
@@ -28,7 +30,7 @@ static struct env_setting first_set(const struct env *env, const char *const *na
 	return (struct env_setting){NULL, NULL};
 }
 
-/* Devices of a list of visible ones, up to the word that ends it. */
+/* Count the devices of a visible-device list, up to the entry that ends it. */
 static int count_entries(const char *list)
 {
 	int count = 0;
@@ -42,7 +44,7 @@ static int count_entries(const char *list)
 	return count;
 }
 
-/* The step's GPUs on this node, where a variable says so; *by names it. */
+/* The step's GPUs on this node, if a variable gives them; *by names it. */
 static int gpus_of_step(const struct env *env, struct env_setting *by)
 {
 	const char *here = env_get(env, "SLURM_GPUS_ON_NODE"),
@@ -62,7 +64,7 @@ static int gpus_of_step(const struct env *env, struct env_setting *by)
 	return count;
 }
 
-/* The variable that says that GPUs are bound to tasks. */
+/* The variable which shows that GPUs are bound to tasks. */
 static struct env_setting binding(const struct env *env)
 {
 	static const char *const binds[] = {"SLURMD_TRES_BIND", "SLURM_TRES_BIND",
@@ -96,7 +98,8 @@ bool slurm_gpus_isolated(const struct env *env, int tasks, char *out, size_t siz
 	if (all > seen) {
 		snprintf(step, sizeof step, ", while %s is %.40s", by.name, by.value);
 	} else if (bind.name && strstr(bind.name, "PER_TASK")) {
-		all = seen * tasks; /* nobody counts the step's: each task has as many of its own */
+		all = seen * tasks; /* no variable counts the step's GPUs: each task has as many of
+				       its own */
 	} else {
 		return false;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm does to a job that has lost a node. Whether it was submitted with --no-kill Slurm
- * tells nobody (22.05 to 24.05: neither variables nor scontrol): the job's script is all there is.
- */
+/* What Slurm does to a job that has lost a node. Slurm reports nowhere whether the job was
+ * submitted with --no-kill (22.05 to 24.05: neither in variables nor through scontrol). The job's
+ * script is the only source. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #define SCRIPT_MAX (4 << 20)
 #define ANSWER_MAX (1 << 20)
 
-/* --no-kill, -k, or -k among other letters without arguments; --no-kill=off takes it back. */
+/* --no-kill, -k, or -k among other letters without arguments; --no-kill=off cancels it. */
 static void read_option(const char *word, size_t size, bool *no_kill)
 {
 	static const char name[] = "--no-kill";
@@ -35,7 +35,7 @@ bool slurm_script_no_kill(const char *script)
 	while (*script) {
 		const char *end = script + strcspn(script, "\n"), *at = script;
 
-		/* sbatch reads no options behind the first command. */
+		/* sbatch reads no options after the first command. */
 		at += strspn(at, " \t\r");
 		if (at < end && *at != '#')
 			break;
@@ -69,7 +69,7 @@ static char *run_tool(const struct env *env, int timeout_ms, size_t limit, const
 	return NULL;
 }
 
-/* "SlurmdTimeout           = 300 sec"; 0: not known. */
+/* "SlurmdTimeout           = 300 sec"; 0: unknown. */
 static int timeout_of(const char *config)
 {
 	const char *at = config ? strstr(config, "\nSlurmdTimeout") : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What Slurm's variables do not say, from its tools: when the job is ended (squeue), and how many
- * GPUs it has on which node (scontrol). */
+/* Ask Slurm's tools for what its variables leave out: the end of the job (squeue), and its GPUs per
+ * node (scontrol). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 #define DAYS_MAX 36500
 #define ANSWER_MAX 63
-#define JOB_MAX (8 << 20) /* bytes; a job of 10,000 unlike nodes has about a million */
+#define JOB_MAX (8 << 20) /* bytes; a job of 10,000 different nodes needs about a million */
 #define GPUS_MAX 4096
 
 int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
@@ -57,7 +57,7 @@ int slurm_time_left(const char *text, int64_t *seconds, struct error *err)
 static void set_end_reason(struct alloc *alloc, const char *why)
 {
 	free(alloc->end_reason);
-	alloc->end_reason = strdup(why); /* without memory it is merely not said */
+	alloc->end_reason = strdup(why); /* if memory is out, the reason is missing */
 }
 
 static void query_end_time(const struct env *env, int timeout_ms, struct alloc *alloc)
@@ -104,7 +104,7 @@ static void query_end_time(const struct env *env, int timeout_ms, struct alloc *
 
 /* ---- GPUs ---- */
 
-/* "gpu:h200:4(IDX:0-3),gpu:1(IDX:4),shard:2": the GPUs, 5. What is no count is none. */
+/* "gpu:h200:4(IDX:0-3),gpu:1(IDX:4),shard:2": 5 GPUs. An entry without a count adds none. */
 static int gres_gpus(const char *text, size_t size)
 {
 	const char *end = text + size;
@@ -139,7 +139,8 @@ static void set_gpus(struct alloc *alloc, const char *list, size_t size, int gpu
 	if (text && gpus >= 0 && !hostlist_expand(text, &hosts, NULL))
 		for (size_t h = 0, n = 0; h < hosts.count && hosts.count <= alloc->node_count;
 		     h++) {
-			/* Both lists are in Slurm's order: the next is nearly always the one. */
+			/* Both lists are in Slurm's order, so the next node is nearly always the
+			 * match. */
 			for (size_t i = 0; i < alloc->node_count;
 			     i++, n = (n + 1) % alloc->node_count)
 				if (!strcmp(alloc->nodes[n].name, hosts.names[h]))

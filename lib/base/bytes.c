@@ -66,7 +66,7 @@ void bytes_drop(struct bytes *bytes, size_t size)
 	bytes->size -= size;
 	if (bytes->size)
 		return;
-	/* A large message leaves a large block; an idle connection shall not keep it. */
+	/* Free the large block that a large message left: an idle connection must not keep it. */
 	if (bytes->room > (1u << 16))
 		bytes_free(bytes);
 	else
@@ -139,7 +139,7 @@ int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out
 		return error_set(err, ERR_DATA, "a list of strings is cut short");
 	n = bytes_get_u32(p);
 	p += 4;
-	if (n > *left - 4) /* each has one byte at least */
+	if (n > *left - 4) /* each string has at least one byte */
 		return error_set(err, ERR_DATA, "a list of %u strings in %zu bytes", n, *left);
 	list = calloc((size_t)n + 1, sizeof *list);
 	if (!list)

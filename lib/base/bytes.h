@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A growing buffer of bytes with a consumed front, and little-endian numbers. */
+/* A growing byte buffer that drops bytes from its front, and little-endian numbers. */
 #ifndef BERTH_BASE_BYTES_H
 #define BERTH_BASE_BYTES_H
 
@@ -8,22 +8,23 @@
 
 #include "base/error.h"
 
-/* data: the first byte that was not dropped. All zeros is an empty buffer. */
+/* data is the first byte that was not dropped. A buffer of all zeros is empty. */
 struct bytes {
 	unsigned char *data;
 	size_t size;
-	unsigned char *block; /* what was malloced; data lies within */
-	size_t room;	      /* of block */
+	unsigned char *block; /* the malloced block; data points into it */
+	size_t room;	      /* bytes in block */
 };
 
 void bytes_free(struct bytes *bytes); /* frees what it holds and clears it */
-/* Room for size bytes at data, contents kept. 0, or -1: memory out, nothing changed. */
+/* Make room for size bytes at data, keeping the contents. Return 0, or -1 if memory is out (nothing
+ * has changed then). */
 int bytes_reserve(struct bytes *bytes, size_t size);
-/* Append; 0 or -1. */
+/* Append size bytes. Return 0, or -1 if memory is out. */
 int bytes_add(struct bytes *bytes, const void *data, size_t size);
-/* Append size bytes to be filled by the caller; NULL: memory out. */
+/* Append size bytes for the caller to fill in. Return NULL if memory is out. */
 unsigned char *bytes_extend(struct bytes *bytes, size_t size);
-/* Forget the first size bytes (size <= bytes->size). */
+/* Drop the first size bytes (size <= bytes->size). */
 void bytes_drop(struct bytes *bytes, size_t size);
 
 void bytes_put_u16(unsigned char *out, uint16_t value);
@@ -33,11 +34,11 @@ uint16_t bytes_get_u16(const unsigned char *in);
 uint32_t bytes_get_u32(const unsigned char *in);
 uint64_t bytes_get_u64(const unsigned char *in);
 
-/* Lists of byte strings (program arguments and environments need not be UTF-8): a count (4 bytes)
- * and the strings, each ended by a NUL. */
+/* Append a list of byte strings: a 4-byte count, then each string with its NUL. Program arguments
+ * and environments need not be UTF-8. */
 int bytes_add_strings(struct bytes *bytes, const char *const *strings, size_t count);
-/* Take one list off the front of *at (size *left): *out malloced, NULL-terminated, its strings
- * borrowed from the buffer. -ERR_DATA: it is cut short. */
+/* Take one list off the front of *at, which has *left bytes. *out is a malloced, NULL-terminated
+ * array; its strings point into the buffer. Return 0, or -ERR_DATA if the list is cut short. */
 int bytes_next_strings(const unsigned char **at, size_t *left, const char ***out, size_t *count,
 		       struct error *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The clocks. Durations and deadlines use the monotonic clock, which nobody sets; only times that
+/* Clocks. Durations and deadlines use the monotonic clock, which nobody can set. Only times that
  * leave the machine (a job's end, a file's date) use the wall clock. */
 #ifndef BERTH_BASE_CLOCK_H
 #define BERTH_BASE_CLOCK_H
@@ -8,16 +8,16 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The monotonic clock. */
+/* The monotonic clock, in milliseconds and in seconds. */
 int64_t clock_now_ms(void);
 double clock_now_s(void);
 
-/* The wall clock, since 1970-01-01 UTC. */
+/* The wall clock: microseconds and seconds since 1970-01-01 UTC. */
 int64_t clock_wall_us(void);
 double clock_wall_s(void);
 
-/* The monotonic clock's time timeout_ms from now, for pthread_cond_timedwait on a condition
- * that clock_cond_init made, and for pthread_clockjoin_np. */
+/* The monotonic clock's time timeout_ms from now. It serves pthread_cond_timedwait on a condition
+ * from clock_cond_init, and pthread_clockjoin_np. */
 struct timespec clock_after_ms(int64_t timeout_ms);
 /* Initialise a condition variable whose timed waits use the monotonic clock. */
 void clock_cond_init(pthread_cond_t *cond);

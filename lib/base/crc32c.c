@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
-/* Eight bytes a step ("slicing by 8"): table[k][b] is byte b followed by k zero bytes. */
+/* Eight bytes at a time ("slicing by 8"): table[k][b] is byte b followed by k zero bytes. */
 static uint32_t table[8][256];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 

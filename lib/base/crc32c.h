@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of size bytes, going on from crc (0 at first). */
+/* Continue the checksum crc (0 at first) over size bytes of data. */
 uint32_t crc32c(uint32_t crc, const void *data, size_t size);
 
 #endif

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Entries in order of first setting; entry strings are owned. index: an open-addressing hash
- * table of entry numbers + 1, of power-of-two size at least twice count. Environments of batch
- * jobs have hundreds of variables and every rank's is built from one, so look-up must not be
+/* Entries are in order of first setting and own their strings. index is an open-addressing hash
+ * table of entry numbers + 1; its size is a power of two and at least twice count. Batch jobs have
+ * hundreds of variables and every rank's environment is built from one, so look-up must not be
  * linear. */
 struct env {
 	struct env_var *vars;
@@ -62,7 +62,7 @@ static size_t hash(const char *name)
 	return (size_t)(h ^ h >> 32);
 }
 
-/* The slot of name, or the free one where it belongs. The table must have free slots. */
+/* Find the slot of name, or the free slot where it belongs. The table must have free slots. */
 static size_t *slot_of(const struct env *env, const char *name)
 {
 	size_t mask = env->index_size - 1;
@@ -127,7 +127,7 @@ const struct env_var *env_at(const struct env *env, size_t index)
 	return index < env_count(env) ? &env->vars[index] : NULL;
 }
 
-/* Copies of the three strings in *out, or -1 with nothing held. */
+/* Copy the three strings into *out. Return -1 with nothing held if memory is out. */
 static int var_copy(struct env_var *out, const char *name, const char *value, const char *why)
 {
 	struct env_var copy = {
@@ -247,7 +247,7 @@ struct env *env_capture(void)
 		if (!equals || equals == *entry)
 			continue;
 		char *name = strndup(*entry, (size_t)(equals - *entry));
-		/* A name twice: the first counts, as for getenv. */
+		/* If a name occurs twice, the first counts, as in getenv. */
 		int rc = !name ? -1
 			 : env_find(env, name)
 				 ? 0

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An environment as a value, each variable with where it came from and why. */
+/* An environment as a value. Each variable carries its provenance and a reason. */
 #ifndef BERTH_BASE_ENV_H
 #define BERTH_BASE_ENV_H
 
@@ -8,58 +8,60 @@
 
 #include "base/error.h"
 
-/* Provenance, weakest last: an option overrules the user's environment, and so on. */
+/* Provenance, strongest first: an option overrides the user's environment, and so on. */
 enum env_from {
 	ENV_FROM_OPTION,    /* berth's command line */
 	ENV_FROM_USER,	    /* the environment berth was started in */
 	ENV_FROM_SITE,	    /* a site file */
-	ENV_FROM_SCHEDULER, /* Slurm, PBS...: an input, may be replaced */
+	ENV_FROM_SCHEDULER, /* Slurm, PBS...: an input that berth may replace */
 	ENV_FROM_BERTH,	    /* berth's own choice */
 };
 const char *env_from_name(enum env_from from); /* "option", "user", ... */
 
 struct env_var {
 	const char *name;
-	const char *value; /* NULL: "to be removed", in a set of changes */
+	const char *value; /* NULL in a set of changes: remove the variable */
 	enum env_from from;
 	const char *why; /* a reason for people, or NULL */
 };
 
-struct env; /* opaque: names are unique, order is that of the first setting */
+struct env; /* opaque; names are unique and in the order of their first setting */
 
 struct env *env_new(void); /* NULL when memory is out */
 void env_free(struct env *env);
 struct env *env_copy(const struct env *env);
 
-/* A copy of this process's environment, all ENV_FROM_USER. Entries without '=' are left out.
- * The only place in berth that reads environ. NULL when memory is out. */
+/* Copy this process's environment; every entry is ENV_FROM_USER. Entries without '=' are left out.
+ * Nothing else in berth reads environ. Return NULL if memory is out. */
 struct env *env_capture(void);
 
-/* The value, or NULL when absent or marked to be removed. Borrowed until the next change. */
+/* The value, or NULL if the variable is absent or marked for removal. Valid until the next change
+ * of env. */
 const char *env_get(const struct env *env, const char *name);
 const struct env_var *env_find(const struct env *env, const char *name); /* or NULL */
 size_t env_count(const struct env *env);
 const struct env_var *env_at(const struct env *env, size_t index);
 
-/* Set, or mark as to be removed when value is NULL; replaces what was there whatever its
- * provenance. Strings are copied. why may be NULL. -ERR_DATA for a name that is empty or
- * has '='; -ERR_UNAVAILABLE when memory is out. */
+/* Set a variable, or mark it for removal if value is NULL. This replaces an earlier entry whatever
+ * its provenance. Strings are copied; why may be NULL. Return 0, -ERR_DATA if the name is empty or
+ * contains '=', or -ERR_UNAVAILABLE if memory is out. */
 int env_set(struct env *env, const char *name, const char *value, enum env_from from,
 	    const char *why, struct error *err);
 int env_setf(struct env *env, const char *name, enum env_from from, const char *why,
 	     struct error *err, const char *format, ...) __attribute__((format(printf, 6, 7)));
-/* Forget the entry (unlike a removal mark, nothing remains). */
+/* Delete the entry. Unlike a removal mark, nothing remains. */
 void env_drop(struct env *env, const char *name);
 
-/* Apply changes to base in place: each variable of changes replaces base's, a removal mark
- * drops it. Provenance and reason come along. */
+/* Apply changes to base in place. Each variable replaces base's entry, with its provenance and
+ * reason; a removal mark deletes base's entry. */
 int env_apply(struct env *base, const struct env *changes, struct error *err);
 
-/* A program of that name in a folder of env's PATH, into path: true. Folders that are not absolute
- * are passed over. */
+/* Find an executable called name in the directories of env's PATH. If found, copy its path into
+ * path and return true. Relative directories are skipped. */
 bool env_find_tool(const struct env *env, const char *name, char *path, size_t size);
 
-/* NAME=VALUE strings for execve in one malloced block: free() it. NULL when memory is out. */
+/* NAME=VALUE strings for execve in one malloced block; the caller frees it with free(). NULL if
+ * memory is out. */
 char **env_to_envp(const struct env *env);
 
 #endif

@@ -8,7 +8,7 @@
 int error_set(struct error *err, int code, const char *format, ...)
 {
 	if (err) {
-		/* Arguments may point into err->text: format aside first. */
+		/* Arguments may point into err->text, so format into another buffer first. */
 		char text[sizeof err->text];
 		va_list ap;
 

@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define TEMP_TRIES 1000 /* files that killed processes of this number left */
+#define TEMP_TRIES 1000 /* temporary files left by killed processes with this pid */
 
-/* Read fd to its end. /proc and /sys tell no size, so the buffer grows. */
+/* Read fd to its end. /proc and /sys report no size, so the buffer grows. */
 static int read_all(int fd, const char *path, size_t limit, char **out, size_t *size,
 		    struct error *err)
 {
@@ -111,8 +111,8 @@ static int write_in_place(const char *path, const void *data, size_t size, struc
 	return rc;
 }
 
-/* Must path not be replaced? A device, a pipe, and what stands in /dev and /proc for an open file
- * (/dev/stdout): as root the rename would take it from the whole machine. */
+/* Must path not be replaced? That is true of devices, pipes and entries in /dev and /proc for an
+ * open file (/dev/stdout). As root, the rename would take it away from the whole machine. */
 static bool is_special(const char *path)
 {
 	struct stat status;
@@ -158,7 +158,7 @@ static int replace(const char *path, const void *data, size_t size, mode_t mode,
 		return error_set(err, ERR_OUTPUT, "%s cannot be created: %m", path);
 	if (file_write_all(fd, data, size) || fsync(fd))
 		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
-	/* close tells of errors that network file systems delay */
+	/* close reports errors that network file systems delay */
 	if (close(fd) && !rc)
 		rc = error_set(err, ERR_IO, "%s cannot be written: %m", path);
 	if (!rc && rename(temp_path, path))
@@ -181,7 +181,9 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 	if (is_special(path))
 		return write_in_place(path, data, size, err);
 	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
-		target = realpath(path, NULL); /* the link stays; a dangling one is replaced */
+		target = realpath(
+			path,
+			NULL); /* keep the link and replace its target; replace a dangling link */
 	rc = replace(target ? target : path, data, size, mode, err);
 	free(target);
 	return rc;
@@ -200,7 +202,8 @@ int file_make_dirs(const char *path, struct error *err)
 		char end = *p;
 
 		*p = '\0';
-		/* mkdir first: no stat race with another rank that makes the same folder */
+		/* mkdir first: avoids a race after stat with another rank that creates the same
+		 * directory */
 		if (*part && mkdir(part, 0777)) {
 			int why = errno;
 			struct stat st;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Files read whole, and written so that nothing that matters is ever half there. */
+/* Reading whole files, and writing them so that a reader never sees half a file. */
 #ifndef BERTH_BASE_FILE_H
 #define BERTH_BASE_FILE_H
 
@@ -12,26 +12,29 @@
  * NUL). Works on /proc and /sys. -ERR_INPUT, or -ERR_DATA when the file is larger. */
 int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err);
 
-/* Create a file of a new name beside path, to be renamed over it: *aside, malloced (NULL on
- * failure). mode: permission bits, less the umask. A descriptor, or -1 with errno. */
+/* Create a file with a new name beside path, for renaming over path later. *temp_path is malloced,
+ * NULL on failure. mode holds the permission bits, less the umask. Return a descriptor, or -1 with
+ * errno. */
 int file_create_temp(const char *path, mode_t mode, char **temp_path);
 
-/* Write aside, fsync, rename over path, fsync the folder. mode: permission bits, less the umask. A
- * symbolic link stays and its target is replaced; a device, a pipe and what is in /dev or /proc
- * (/dev/stdout) is written to as it is, never replaced.
- * -ERR_OUTPUT when it cannot be created, -ERR_IO when writing failed (the old file stays). */
+/* Replace path atomically: write a temporary file, fsync it, rename it over path, fsync the
+ * directory. mode holds the permission bits, less the umask. A symbolic link stays and its target
+ * is replaced. A device, a pipe or a path in /dev or /proc (such as /dev/stdout) is written
+ * directly. Return 0, -ERR_OUTPUT if the file cannot be created, or -ERR_IO if writing failed (the
+ * old file stays). */
 int file_write_atomic(const char *path, const void *data, size_t size, mode_t mode,
 		      struct error *err);
 
-/* fsync the folder that path lies in, so that a rename in it survives a power cut. File systems
- * that cannot (EINVAL), and a folder that may be written and not read, have nothing to lose: 0.
- * Else -1 with errno. */
+/* fsync the directory that holds path, so that a rename in it survives a power failure. Return 0,
+ * or -1 with errno. It also returns 0 if the file system cannot sync a directory (EINVAL), or if
+ * the directory is writable but not readable: nothing more can be done then. */
 int file_sync_dir(const char *path);
 
-/* All bytes, EINTR and short writes handled. 0 or -1 with errno. */
+/* Write all bytes; handles EINTR and short writes. Return 0, or -1 with errno. */
 int file_write_all(int fd, const void *data, size_t size);
 
-/* Make the folder and its parents (0777 less umask). -ERR_OUTPUT names the part. */
+/* Create the directory and its parents (0777 less the umask). Return 0 or -ERR_OUTPUT; err names
+ * the component. */
 int file_make_dirs(const char *path, struct error *err);
 
 #endif

@@ -47,7 +47,7 @@ int json_read_file(const char *path, size_t limit, json_t **out, struct error *e
 	return rc;
 }
 
-/* What stands at a key, shown short. */
+/* Report what is at a key, shortened. */
 static int unexpected(const char *what, const char *key, const json_t *value, const char *expected,
 		      struct error *err)
 {
@@ -129,8 +129,8 @@ int json_get_object(const char *what, const json_t *object, const char *key, jso
 	return 0;
 }
 
-/* Bytes of the UTF-8 character at p (a NUL ends the text), 0 when there is none: overlong
- * forms, surrogates and what lies above U+10FFFF are refused (RFC 3629, section 4). */
+/* Return the length of the UTF-8 character at p (a NUL ends the text), or 0 if it is invalid.
+ * Overlong forms, surrogates and values above U+10FFFF are refused (RFC 3629, section 4). */
 static size_t utf8_length(const unsigned char *p)
 {
 	if (p[0] < 0x80)

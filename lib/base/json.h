@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* jansson with our error texts, limits and cleanup. */
+/* jansson with berth's error messages, limits and cleanup. */
 #ifndef BERTH_BASE_JSON_H
 #define BERTH_BASE_JSON_H
 
@@ -12,14 +12,14 @@
 void json_cleanup(json_t **json);
 #define JSON_AUTO __attribute__((cleanup(json_cleanup))) json_t *
 
-/* Parse one JSON object of at most limit bytes, duplicates refused. what names the source in
- * err. A new reference in *out. -ERR_DATA with line and column. */
+/* Parse one JSON object of at most limit bytes; duplicate keys are refused. err calls the source by
+ * what. *out is a new reference. Return 0, or -ERR_DATA with line and column. */
 int json_read(const char *what, const char *text, size_t size, size_t limit, json_t **out,
 	      struct error *err);
 int json_read_file(const char *path, size_t limit, json_t **out, struct error *err);
 
-/* Members of an object by kind; -ERR_DATA names what, the key, what stands there and what was
- * expected. Strings are borrowed. */
+/* Read a member of an object by type. Return 0, or -ERR_DATA naming what, the key, the value found
+ * and the type expected. Strings and containers are borrowed. */
 int json_get_string(const char *what, const json_t *object, const char *key, const char **out,
 		    struct error *err);
 int json_get_int(const char *what, const json_t *object, const char *key, int64_t min, int64_t max,
@@ -31,11 +31,11 @@ int json_get_array(const char *what, const json_t *object, const char *key, json
 int json_get_object(const char *what, const json_t *object, const char *key, json_t **out,
 		    struct error *err);
 
-/* A string, or null for NULL. A new reference; NULL when memory is out. Bytes that are no
- * UTF-8 become U+FFFD. */
+/* A JSON string, or null if text is NULL. Return a new reference, or NULL if memory is out. Bytes
+ * that are not UTF-8 become U+FFFD. */
 json_t *json_text(const char *text);
 
-/* Print to stdout-like FILE with two spaces of indentation and a newline. 0 or -ERR_IO. */
+/* Print to stream with two spaces of indentation and a final newline. Return 0 or -ERR_IO. */
 struct _IO_FILE;
 int json_print(const json_t *json, struct _IO_FILE *stream, struct error *err);
 

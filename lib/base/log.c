@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Long enough for any error text; a longer line is cut and says so by its dots. */
+/* Long enough for any error text. A longer line is cut and ends in dots. */
 #define LINE_MAX_BYTES 2048
 
 static struct {
@@ -37,7 +37,7 @@ int log_level_parse(const char *text)
 	return -1;
 }
 
-/* Append what fits; *at never passes the last byte, which is kept for the newline. */
+/* Append what fits. *at never passes the last byte, which is reserved for the newline. */
 static void __attribute__((format(printf, 3, 0)))
 append(char *line, size_t *at, const char *format, va_list ap)
 {
@@ -86,7 +86,7 @@ void log_line(enum log_level level, const char *module, const char *format, ...)
 	va_start(ap, format);
 	append(line, &at, format, ap);
 	va_end(ap);
-	/* A line is a line: whoever reads many hosts' logs splits them at newlines. */
+	/* Keep one message on one line: tools that read many hosts' logs split them at newlines. */
 	for (size_t i = text; i < at; i++)
 		if (line[i] == '\n' || line[i] == '\r')
 			line[i] = ' ';

@@ -14,7 +14,7 @@
 struct loop {
 	int epoll;
 	struct epoll_event round[ROUND];
-	int count, at; /* of the round under way */
+	int count, at; /* of the current round */
 };
 
 int loop_new(struct loop **out, struct error *err)
@@ -89,7 +89,7 @@ int loop_add_signals(struct loop *loop, struct loop_source *source, const int *s
 
 	sigemptyset(&set);
 	for (size_t i = 0; i < count; i++)
-		/* A blocked signal is kept for the signalfd even where it is ignored. */
+		/* A blocked signal reaches the signalfd even if it is ignored. */
 		if (signals[i] != SIGHUP || !is_ignored(SIGHUP))
 			sigaddset(&set, signals[i]);
 	sigprocmask(SIG_BLOCK, &set, NULL);

@@ -10,13 +10,13 @@
 struct search {
 	const char *name, *symbol;
 	int flags;
-	char looked[640];  /* the folders without the file, for the message */
-	char broken[320];  /* the first file that is there but does not load, and why */
-	char foreign[256]; /* the first that loads and lacks the symbol */
+	char looked[640];  /* the directories that lack the file, for the message */
+	char broken[320];  /* the first file that exists but does not load, and why */
+	char foreign[256]; /* the first that loads but lacks the symbol */
 	void *found;
 };
 
-/* Try FOLDER/SUFFIX/NAME.so. 1: found, or -1 with memory out; else 0. */
+/* Try DIRECTORY/SUFFIX/NAME.so. Return 1 if found, or -1 and memory is out; else 0. */
 static int try_dir(struct search *search, const char *dir, size_t dir_size, const char *suffix)
 {
 	char *path;
@@ -48,7 +48,7 @@ static int try_dir(struct search *search, const char *dir, size_t dir_size, cons
 	return search->found != NULL;
 }
 
-/* Folders in the order of module.h. 1: found, or -1 with memory out; else 0. */
+/* Try the directories in module.h's order. Returns as try_dir. */
 static int try_all(struct search *search, const char *search_path)
 {
 	for (const char *p = search_path; p && *p;) {
@@ -60,14 +60,14 @@ static int try_all(struct search *search, const char *search_path)
 		p += size + (p[size] == ':');
 	}
 
-	/* Where this code itself lies: in a program, or in libberth.so. */
+	/* An address in this code, which shows where it lies: in a program, or in libberth.so. */
 	static const char here;
 	static const char *const beside[] = {"/modules", "/berth", "/../lib/modules",
 					     "/../" BERTH_LIBDIR "/berth"};
 	Dl_info info;
 	char *self = dladdr(&here, &info) && info.dli_fname ? realpath(info.dli_fname, NULL) : NULL;
 
-	/* A program found through PATH may be named without a folder. */
+	/* A program found in PATH may be named without a directory. */
 	if (!self)
 		self = realpath("/proc/self/exe", NULL);
 	const char *slash = self ? strrchr(self, '/') : NULL;

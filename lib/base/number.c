@@ -46,7 +46,8 @@ int number_int(const char *name, const char *text, int min, int max, int *out, s
 	return rc;
 }
 
-/* Digits with at most one dot and, where allowed, an exponent; the place after it, or NULL. */
+/* Scan digits with at most one dot and, if allowed, an exponent. Return the position after it, or
+ * NULL. */
 static const char *scan_decimal(const char *p, bool exponent)
 {
 	bool digits = false;
@@ -73,7 +74,7 @@ static const char *scan_decimal(const char *p, bool exponent)
 /* strtod with the C locale's dot, whatever the program's locale is. */
 static double decimal(const char *text)
 {
-	static locale_t c_locale; /* made once, kept: locale objects are never freed here */
+	static locale_t c_locale; /* created once and never freed */
 
 	if (!__atomic_load_n(&c_locale, __ATOMIC_ACQUIRE)) {
 		locale_t made = newlocale(LC_ALL_MASK, "C", (locale_t)0), none = (locale_t)0;

@@ -68,7 +68,7 @@ void mt19937_normal(struct mt19937 *generator, float std, size_t count, float *o
 		normal16(std, out + i);
 	if (count % 16 == 0)
 		return;
-	/* The last sixteen are drawn anew, those that were done among them. */
+	/* The last sixteen are drawn again, including those already done. */
 	for (size_t i = count - 16; i < count; i++)
 		out[i] = mt19937_uniform(generator, 0, 1);
 	normal16(std, out + count - 16);
@@ -120,7 +120,7 @@ void philox_normal2(uint64_t key, const uint32_t counter[4], float out[2])
 
 	philox(key, counter, words);
 
-	/* (0, 1]: the logarithm of 0 is never asked for. */
+	/* (0, 1], because the logarithm of 0 is undefined. */
 	double u1 = ((double)words[0] + 1) * 0x1p-32, u2 = (double)words[1] * 0x1p-32;
 	double radius = sqrt(-2 * log(u1)), angle = 2 * 3.14159265358979323846 * u2;
 

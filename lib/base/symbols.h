@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Functions of a library that is loaded at run time, into a table of pointers. */
+/* Look up functions of a library loaded at run time and store them in a table of pointers. */
 #ifndef BERTH_BASE_SYMBOLS_H
 #define BERTH_BASE_SYMBOLS_H
 
@@ -8,11 +8,12 @@
 
 struct symbol {
 	const char *name;
-	void *to;    /* the pointer to fill: NULL where the library has no such function */
-	bool needed; /* an older library without it is of no use */
+	void *to;    /* the pointer to fill; NULL if the library lacks the function */
+	bool needed; /* an older library without it cannot be used */
 };
 
-/* library: dlopen's. NULL, or the first name that is needed and not there; all are looked up. */
+/* Look up all symbols in library (from dlopen). Return NULL, or the name of the first needed symbol
+ * that is missing. */
 const char *symbols_find(void *library, const struct symbol *symbols, size_t count);
 
 #endif

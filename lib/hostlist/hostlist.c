@@ -7,15 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_GROUPS 32 /* brackets of one name */
+#define MAX_GROUPS 32 /* brackets in one name */
 
-/* Differences to scontrol 22.05, each a row of tests/cli/hosts.tsv.
- * We take what it refuses: text behind the last bracket ("n[1-2]-ib"), ranges of more than 65536
- * hosts, ranges that end at 64 bits' end (it prints nothing), newlines between names with
- * brackets (it takes both names for one).
- * We refuse what it takes: brackets without their other half ("n[1,2" becomes the hosts "n]" and
- * "2"), blanks, signs and open ends in brackets ("[1, 3]" becomes 1 and 03), numbers over 64 bits
- * (the largest instead), names that are options or paths. */
+/* Differences from scontrol 22.05, each a row of tests/cli/hosts.tsv.
+ *
+ * berth accepts what scontrol refuses: text after the last bracket ("n[1-2]-ib"), ranges of more
+ * than 65536 hosts, ranges that end at the largest 64-bit number (scontrol prints nothing), and
+ * newlines between names with brackets (scontrol takes both names for one).
+ *
+ * berth refuses what scontrol accepts: unbalanced brackets ("n[1,2" becomes the hosts "n]" and
+ * "2"), and blanks, signs and open ends in brackets ("[1, 3]" becomes 1 and 03). It also refuses
+ * numbers over 64 bits (scontrol uses the largest instead), and names that are options or paths. */
 
 /* One "lo-hi" of a bracket; width: digits of the low end, to which all are padded. */
 struct range {
@@ -31,15 +33,16 @@ struct group {
 	size_t range_count;
 	uint64_t count; /* numbers in all ranges */
 
-	/* Where the expansion stands: a range, and a number of it. Kept, not computed from a
-	 * running index, so that a bracket of 100,000 entries costs no search a name. */
+	/* The state of the expansion: a range, and a number in it. It is stored instead of being
+	 * computed from a running index, so that a bracket of 100,000 entries needs no search per
+	 * name. */
 	size_t at;
 	uint64_t number;
 };
 
 struct pattern {
 	struct group groups[MAX_GROUPS + 1];
-	size_t group_count; /* brackets; groups[group_count] is the text after the last */
+	size_t group_count; /* number of brackets; groups[group_count] is the text after the last */
 };
 
 static void pattern_clear(struct pattern *pattern)
@@ -82,7 +85,7 @@ int hosts_duplicate(const struct hosts *hosts, const char **out, struct error *e
 	return 0;
 }
 
-/* Room for one more; arrays grow by doubling (count is the only size kept). */
+/* Append a host; arrays grow by doubling, so count is the only size stored. */
 static int hosts_add(struct hosts *hosts, const char *name, size_t size, struct error *err)
 {
 	if (hosts->count >= HOSTLIST_MAX_HOSTS)
@@ -122,7 +125,7 @@ static bool is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Digits at *p, moved past; false when there are none or too many for 64 bits. */
+/* Read digits at *p and advance; false if there are none or too many for 64 bits. */
 static bool read_number(const char **p, uint64_t *out)
 {
 	uint64_t n = 0;
@@ -153,7 +156,8 @@ static int group_add(struct group *group, struct range range, struct error *err)
 	return 0;
 }
 
-/* "1-3,07" up to the closing bracket; *p is after the opening one, then after the closing. */
+/* Read "1-3,07" up to the closing bracket. *p is after the opening bracket, then after the closing
+ * one. */
 static int read_bracket(const char *expr, const char **p, struct group *group, struct error *err)
 {
 	for (;;) {
@@ -196,7 +200,7 @@ static bool is_separator(char c)
 	return c == ',' || c == ' ' || c == '\t' || c == '\n' || c == '\r';
 }
 
-/* One name with its brackets, up to a separator outside of them. */
+/* Read one name with its brackets, up to a separator outside them. */
 static int read_pattern(const char *expr, const char **p, struct pattern *out, struct error *err)
 {
 	const char *start = *p;
@@ -211,7 +215,7 @@ static int read_pattern(const char *expr, const char **p, struct pattern *out, s
 				return bad(expr, *p, "']' without '['", err);
 			if ((unsigned char)**p < ' ' || **p == 0x7f)
 				return bad(expr, *p, "a control character in a name", err);
-			/* Names become words of command lines and parts of file names. */
+			/* Refuse these: names become command-line words and parts of file names. */
 			if (**p == '/' || (**p == '-' && *p == start))
 				return bad(expr, *p, "no host name has a '/' or begins with '-'",
 					   err);
@@ -263,7 +267,7 @@ static void group_rewind(struct group *group)
 	group->number = group->ranges[0].lo;
 }
 
-/* The group's next number; false when it starts again. */
+/* Advance to the group's next number; false if it wraps around. */
 static bool group_advance(struct group *group)
 {
 	if (group->number < group->ranges[group->at].hi) {
@@ -278,9 +282,9 @@ static bool group_advance(struct group *group)
 	return false;
 }
 
-/* Slurm expands the last bracket inside of the rest, and the rest from the left: with brackets
- * 1..k the order of speed is k, 1, 2, ..., k-1 (scontrol 22.05: "n[1-2]m[1-2]x[1-2]" gives
- * n1m1x1 n1m1x2 n2m1x1 ...). */
+/* Slurm advances the last bracket first, then the others from the left. With brackets 1..k the
+ * order of speed is k, 1, 2, ..., k-1 (scontrol 22.05: "n[1-2]m[1-2]x[1-2]" gives n1m1x1 n1m1x2
+ * n2m1x1 ...). */
 static bool advance(struct pattern *pattern)
 {
 	if (!pattern->group_count)
@@ -299,7 +303,8 @@ static int expand(const char *expr, struct pattern *pattern, struct hosts *hosts
 {
 	uint64_t total = 1;
 
-	/* Before the first name is made, so that no text costs more than its result. */
+	/* Check the size before making the first name, so that no text costs more than its result.
+	 */
 	for (size_t i = 0; i < pattern->group_count; i++) {
 		total *= pattern->groups[i].count;
 		if (total > HOSTLIST_MAX_HOSTS - hosts->count)

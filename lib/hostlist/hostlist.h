@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host lists in Slurm's grammar, node files in PBS's, host files in Open MPI's. */
+/* Host lists in Slurm's grammar, node files in PBS's format, host files in Open MPI's format. */
 #ifndef BERTH_HOSTLIST_HOSTLIST_H
 #define BERTH_HOSTLIST_HOSTLIST_H
 
@@ -7,45 +7,48 @@
 
 #include "base/error.h"
 
-/* Limits that no expression exceeds; past them -ERR_DATA. */
-#define HOSTLIST_MAX_HOSTS 262144    /* hosts of one list */
-#define HOSTLIST_MAX_NAME 255	     /* bytes of one name */
-#define HOSTLIST_MAX_TEXT (16 << 20) /* bytes of an expression or a node file */
-#define HOSTFILE_MAX_SLOTS 100000    /* of one host */
+/* Limits on any expression; exceeding one is -ERR_DATA. */
+#define HOSTLIST_MAX_HOSTS 262144    /* hosts in one list */
+#define HOSTLIST_MAX_NAME 255	     /* bytes in one name */
+#define HOSTLIST_MAX_TEXT (16 << 20) /* bytes in an expression or a node file */
+#define HOSTFILE_MAX_SLOTS 100000    /* per host */
 
-/* Hosts in order. slots[i]: how often host i was named (node files), 1 in a host list, what a host
- * file says of it (0: nothing).
- * Freed by hosts_free; both arrays have count entries. */
+/* Hosts in order; both arrays have count entries. slots[i] is 1 in a host list, the number of
+ * repeats in a node file, and the given number in a host file (0: none given). hosts_free frees
+ * both. */
 struct hosts {
 	size_t count;
 	char **names;
 	int *slots;
 };
-void hosts_free(struct hosts *hosts); /* frees what it holds and clears it; NULL is fine */
-/* A name that is there twice (borrowed), or NULL. -ERR_UNAVAILABLE: memory. */
+void hosts_free(struct hosts *hosts); /* frees what it holds and clears it; NULL is allowed */
+/* Find a name that occurs twice; *out borrows it, or is NULL. Return 0, or -ERR_UNAVAILABLE if
+ * memory is out. */
 int hosts_duplicate(const struct hosts *hosts, const char **out, struct error *err);
 
-/* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does: the last bracket varies
- * fastest, then the others from the left (odd, but ranks follow that order); a range is padded to
- * the width of its low end; repeats are kept; items stand between commas or blanks. An empty list
- * is 0 hosts. Where we take more or less than scontrol: tests/cli/hosts.tsv.
- * 0, -ERR_DATA (err shows the place) or -ERR_UNAVAILABLE; *out untouched on failure. */
+/* Expand "n[1-3,07]x[0-1],m" exactly as `scontrol show hostnames` does. The last bracket varies
+ * fastest, then the others from the left; ranks follow this odd order. Ranges are padded to the
+ * width of their low end, and repeats are kept. Commas or blanks separate items. An empty list has
+ * 0 hosts. tests/cli/hosts.tsv lists where berth differs from scontrol. Return 0, -ERR_DATA (err
+ * shows the position) or -ERR_UNAVAILABLE; *out is untouched on failure. */
 int hostlist_expand(const char *expr, struct hosts *out, struct error *err);
 
-/* The shortest of our spellings of names (in order; ranges where numbers follow each other);
- * expands to the same names again. malloced; NULL when memory is out. */
+/* Compress names into a host list that expands to the same names in the same order. Consecutive
+ * numbers become ranges; among the spellings berth knows, the shortest wins. The result is
+ * malloced; NULL if memory is out. */
 char *hostlist_compress(const char *const *names, size_t count);
 
-/* Read a node file's text: a host a line, repeats counted as slots at the place of the first,
- * CR, blanks around the name, blank lines and a missing last newline tolerated; '#' starts a
- * comment. size: bytes of text (may hold no NUL). -ERR_DATA with the line number. */
+/* Parse a node file: one host per line. Repeats count as slots of the first mention. CR, blanks
+ * around the name, blank lines and a missing last newline are tolerated; '#' starts a comment. size
+ * is in bytes, and text must not contain a NUL. Return 0, or -ERR_DATA with the line number. */
 int nodefile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
-/* The same from a file: -ERR_INPUT when it cannot be read, -ERR_DATA when too large. */
+/* Parse a node file from disk. Return -ERR_INPUT if it cannot be read, -ERR_DATA if it is too
+ * large. */
 int nodefile_read(const char *path, struct hosts *out, struct error *err);
 
-/* Read a host file's text, which people write: a host a line as above, or "HOST slots=N" as Open
- * MPI has it. A host that is there twice is -ERR_DATA with both lines: Open MPI adds up its slots,
- * and a mistake would go unseen. */
+/* Parse a host file, which people write: one host per line as above, or "HOST slots=N" as in Open
+ * MPI. A repeated host is -ERR_DATA with both lines. Open MPI would add up its slots, which hides a
+ * mistake. */
 int hostfile_parse(const char *text, size_t size, struct hosts *out, struct error *err);
 int hostfile_read(const char *path, struct hosts *out, struct error *err); /* as nodefile_read */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names back into a host list: runs of names that differ in their last number only. */
+/* Compress names into a host list: runs of names that differ only in their last number. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static bool alike(const struct split *a, const struct split *b)
 	       !strcmp(suffix(a), suffix(b));
 }
 
-/* Does b follow a inside of one range? Padding is the low end's width. */
+/* Does b follow a within one range? Padding is the low end's width. */
 static bool follows(const struct split *a, const struct split *b, size_t low_width)
 {
 	return b->number == a->number + 1 &&

@@ -8,13 +8,13 @@
 
 #define CHUNK_BITS 64
 
-/* CPUs of most nodes fit in here: a card has a set for each core, and 10,000 cards are compared
- * when a large job is planned. */
+/* The CPUs of most nodes fit into this. An inventory has a set for each core, and planning a large
+ * job compares 10,000 inventories. */
 #define SMALL_CHUNKS 4
 
-/* A bitmap; words beyond count are zeros that nobody stored. */
+/* A bitmap; chunks beyond count are implicit zeros. */
 struct idset {
-	uint64_t *chunks; /* small, or malloced */
+	uint64_t *chunks; /* points to small, or malloced */
 	size_t count;
 	uint64_t small[SMALL_CHUNKS];
 };
@@ -176,7 +176,8 @@ void idset_subtract(struct idset *a, const struct idset *b)
 		a->chunks[i] &= ~chunk_at(b, i);
 }
 
-/* Say what is wrong and where: the text around the place, so that a long list stays readable. */
+/* Report what is wrong and where: the text around the position, so that a long list stays
+ * readable. */
 static int bad(const char *text, const char *at, const char *what, struct error *err)
 {
 	size_t position = (size_t)(at - text);
@@ -188,7 +189,7 @@ static int bad(const char *text, const char *at, const char *what, struct error 
 			 from ? "..." : "", text + from, what, position + 1, IDSET_MAX);
 }
 
-/* One id at *p: digits without a leading zero. NULL, or what is wrong with it. */
+/* Read one id at *p: digits without a leading zero. Return NULL, or what is wrong with it. */
 static const char *read_id(const char **p, int *out)
 {
 	int id = 0;

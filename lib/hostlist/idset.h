@@ -8,25 +8,25 @@
 
 #include "base/error.h"
 
-/* The largest id. A larger one in a text is an error, so that no text can ask for
- * unbounded memory. */
+/* The largest id. Parsing refuses larger ones, so that no text can request unbounded memory. */
 #define IDSET_MAX 65535
 
 struct idset; /* opaque; grows as ids are added */
 
-/* All functions take NULL sets as empty sets where const. Those that return a new set
- * return NULL when memory is out; the caller frees with idset_free. */
+/* Functions accept NULL as an empty set wherever the parameter is const. Functions that return a
+ * new set return NULL if memory is out; the caller frees it with idset_free. */
 struct idset *idset_new(void);
 struct idset *idset_copy(const struct idset *set);
 void idset_free(struct idset *set);
 
-/* Strict: "" is the empty set; ranges ascend; an id twice, a space, a sign, a trailing
- * comma and ids over IDSET_MAX are errors (-ERR_DATA; err shows the text and the place). */
+/* Parse strictly. "" is the empty set, and ranges ascend. A repeated id, a space, a sign, a
+ * trailing comma and an id over IDSET_MAX are errors: -ERR_DATA, and err shows the text and the
+ * position. */
 int idset_parse(const char *text, struct idset **out, struct error *err);
-/* The canonical text: ascending, ranges joined. malloced; NULL when memory is out. */
+/* The canonical text: ascending, with ranges joined. malloced; NULL if memory is out. */
 char *idset_format(const struct idset *set);
 
-/* 0, or -1 with nothing changed: id out of [0, IDSET_MAX] or memory out. */
+/* Return 0, or -1 with the set unchanged if the id is outside [0, IDSET_MAX] or memory is out. */
 int idset_add(struct idset *set, int id);
 int idset_add_range(struct idset *set, int first, int last);
 void idset_remove(struct idset *set, int id);
@@ -42,7 +42,7 @@ bool idset_intersects(const struct idset *a, const struct idset *b);
 /* Is every id of part in whole? The empty set is in every set. */
 bool idset_contains(const struct idset *whole, const struct idset *part);
 
-/* In place: a |= b, a &= b, a &= ~b. unite: 0, or -1 when memory is out. */
+/* In place: a |= b, a &= b, a &= ~b. idset_unite returns 0, or -1 if memory is out. */
 int idset_unite(struct idset *a, const struct idset *b);
 void idset_intersect(struct idset *a, const struct idset *b);
 void idset_subtract(struct idset *a, const struct idset *b);

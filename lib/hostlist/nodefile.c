@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Node files: a host a line, repeats are slots. Host files: a host once, its slots behind it. */
+/* Node files have one host per line, and repeats are slots. Host files name a host once, followed
+ * by its slots. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,17 +12,17 @@
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 
-/* Names seen, by hash: node files repeat names thousands of times, in any order. */
+/* Names seen so far, by hash: node files repeat names thousands of times, in any order. */
 struct table {
 	size_t *places; /* host index + 1, 0 empty; size is a power of two */
 	size_t size;
-	size_t *lines; /* [hosts] of a host file: where each stands; NULL: a node file */
+	size_t *lines; /* [hosts], for a host file: the line of each host; NULL: a node file */
 };
 
 static const char blanks[] = " \t\r\v\f";
 
-/* FNV-1a from a start that is this process's own: a file cannot be written so that its names
- * collide. */
+/* FNV-1a from a start value specific to this process, so that no file can be written to make its
+ * names collide. */
 static size_t hash_name(const char *name, size_t size)
 {
 	const void *random = (const void *)getauxval(AT_RANDOM); /* 16 bytes from the kernel */
@@ -78,7 +79,7 @@ static int grow(struct table *table, struct hosts *hosts, struct error *err)
 	return 0;
 }
 
-/* slots: of a host file, where a host stands once; 0: not said. */
+/* Count a host. slots: for a host file, which names a host once; 0: none given. */
 static int count_host(struct table *table, struct hosts *hosts, const char *name, size_t size,
 		      size_t number, int slots, struct error *err)
 {
@@ -113,7 +114,7 @@ static int count_host(struct table *table, struct hosts *hosts, const char *name
 	return 0;
 }
 
-/* "NAME slots=4": the name's size, and the slots. 0, or -ERR_DATA. */
+/* Parse "NAME slots=4": the name's size, and the slots. Return 0 or -ERR_DATA. */
 static int read_slots(const char *line, size_t *size, int *slots, struct error *err)
 {
 	static const char what[] = "slots=";
