@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Known failures of jobs, by what they print: known.c is the table. */
+/* Known failures of jobs, recognised by what they print. known.c holds the table. */
 #ifndef BERTH_EXPLAIN_EXPLAIN_H
 #define BERTH_EXPLAIN_EXPLAIN_H
 
@@ -9,18 +9,19 @@
 #define EXPLAIN_SUBSTRINGS 3
 
 struct explain_row {
-	const char *substrings[EXPLAIN_SUBSTRINGS]; /* all must be in one line, as they are; the
-						       first is there */
-	const char *cause, *fix;		    /* each a sentence without its full stop */
-	const char *source;			    /* where it is from */
+	/* All must occur in one line, verbatim; the first is never NULL. */
+	const char *substrings[EXPLAIN_SUBSTRINGS];
+	const char *cause, *fix; /* each a sentence without its full stop */
+	const char *source;	 /* where the explanation comes from */
 };
 extern const struct explain_row explain_rows[];
 extern const size_t explain_row_count;
 
-/* The first row that a line (NUL-terminated, any bytes) matches, or NULL. */
+/* The first row that matches a line, or NULL. line is NUL-terminated and may hold any bytes. */
 const struct explain_row *explain_line(const char *line);
 
-/* {"pattern": [..], "cause", "fix", "source"}; null for NULL. A new reference; NULL: memory out. */
+/* {"pattern": [..], "cause", "fix", "source"}, or null if row is NULL. A new reference; NULL if
+ * memory is out. */
 json_t *explain_row_json(const struct explain_row *row);
 
 #endif

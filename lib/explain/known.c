@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of known failures: what a line of the log holds, its cause, what mends it, and where
- * that was found. To add one: a row here, and the line as a program printed it in
- * tests/unit/explain/test_explain.c. A row must match nothing that a healthy program prints: parts
- * are the words of the failure itself. */
+/* The table of known failures: what a line of the log contains, the cause, the fix, and the source.
+ * To add one, add a row here and put the line, as a program printed it, into
+ * tests/unit/explain/test_explain.c. A row must not match anything that a healthy program prints:
+ * substrings are the words of the failure itself. */
 #include "explain/explain.h"
 
 #define GH "https://github.com/"
 
 const struct explain_row explain_rows[] = {
-	/* ---- meeting ---- */
+	/* ---- rendezvous ---- */
 	{{"RendezvousTimeoutError"},
 	 "torchrun's agents did not all come to one meeting point: started on one node only, or "
 	 "each took itself for the host",
@@ -216,7 +216,7 @@ const struct explain_row explain_rows[] = {
 	 "--ntasks-per-node, or berth run -- python train.py in a job with --nodes and "
 	 "--gpus-per-node",
 	 GH "Lightning-AI/pytorch-lightning"},
-	/* ---- ends by the scheduler ---- */
+	/* ---- ended by the scheduler ---- */
 	{{"CANCELLED AT", "DUE TO TIME LIMIT"},
 	 "the job's time was over",
 	 "more time (#SBATCH --time), or stop in time and go on: berth run --requeue, berth train "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The addresses of this node, each with what its interface is, and the cgroup's memory limit. */
+/* The addresses of this node, the type of each one's interface, and the cgroup's memory limit. */
 #include "inventory/sys.h"
 
 #include <arpa/inet.h>
@@ -20,7 +20,7 @@
 
 struct iface_info {
 	enum iface_type type;
-	int nic; /* index in machine->nics, or -1 */
+	int nic; /* index in inventory->nics, or -1 */
 };
 
 static int nic_with_net(const struct inventory *inventory, const char *name)
@@ -34,8 +34,8 @@ static int nic_with_net(const struct inventory *inventory, const char *name)
 static void inspect_iface(const struct inventory *inventory, const char *sys_root, const char *name,
 			  int depth, struct iface_info *out);
 
-/* What stands below a bond, a VLAN, a bridge: physical when any of it is; of several devices one
- * that is up, the first by name. */
+/* Look at the devices below a bond, VLAN or bridge. It is physical if any of them is. Among several
+ * devices take one that is up, the first by name. */
 static void inspect_lower_devices(const struct inventory *inventory, const char *sys_root,
 				  const char *name, int depth, struct iface_info *out)
 {
@@ -74,8 +74,8 @@ static void devtype_of(const char *sys_root, const char *name, char *out, size_t
 		memmove(out, out + 8, strlen(out + 8) + 1);
 }
 
-/* An Ethernet-like interface without a device: the end of a container's own veth pair (its
- * other end is in another namespace, and no bridge has it), a dummy, a tap. */
+/* An Ethernet-like interface without a device. It is the end of a container's own veth pair (its
+ * other end is in another namespace, and no bridge contains it), a dummy, or a tap. */
 static bool is_container_veth(const char *sys_root, const char *name)
 {
 	return sys_number(TYPE_ETHER, "%s/sys/class/net/%s/type", sys_root, name) == TYPE_ETHER &&
@@ -182,7 +182,7 @@ int address_read(struct discovery *discovery, const struct ifaddrs *list, struct
 			iface_info.type = IFACE_LOOPBACK;
 		else if (!sys_has("%s/sys/class/net/%s", sys_root, address->iface) &&
 			 iface_info.nic < 0)
-			iface_info.type = IFACE_PHYSICAL; /* no /sys: nothing speaks against it */
+			iface_info.type = IFACE_PHYSICAL; /* without /sys, assume a device */
 		address->type = iface_info.type;
 		address->nic = iface_info.nic;
 		address->up = (at->ifa_flags & IFF_UP) && (at->ifa_flags & IFF_RUNNING);
@@ -211,7 +211,7 @@ static int64_t limit_upward(const char *mount, const char *group, const char *fi
 			char *end;
 			long long value = strtoll(text, &end, 10);
 
-			/* Version 1 says 2^63 less a page for "none", version 2 "max". */
+			/* Version 1 has 2^63 less a page for "none", version 2 has "max". */
 			if (end != text && value > 0 && value < (1LL << 60) &&
 			    (limit < 0 || value < limit))
 				limit = value;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* GPUs: PCI functions of a vendor and class that computes, whatever OS devices hwloc has for
- * them (none on many clusters, five on others); a partition an entry where several share one
- * function. nvml.c and kfd.c add what the drivers tell. */
+/* GPUs: PCI functions of a known vendor and a computing class, whatever OS devices hwloc has for
+ * them (none on many clusters, five on others). If several partitions share a function, each is an
+ * entry. nvml.c and kfd.c add what the drivers report. */
 #include "inventory/sys.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@
 #define VENDOR_NVIDIA 0x10de
 #define VENDOR_INTEL 0x8086
 
-/* Graphics of server management boards and of chip sets: a vendor's that also makes GPUs. */
+/* Graphics of server management boards and chip sets from vendors that also make GPUs. */
 static bool display_only(const struct hwloc_pcidev_attr_s *pci)
 {
 	if (pci->vendor_id == VENDOR_AMD) /* Rage XL, RV100, ES1000: HP's and Dell's old BMCs */
@@ -126,7 +126,7 @@ int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err)
 	return 0;
 }
 
-/* A backend's device, not a piece of one: "rsmi3", "ze0" but not Level Zero's "ze0.1". */
+/* A backend's whole device, not a part of one: "rsmi3" or "ze0", but not Level Zero's "ze0.1". */
 static bool whole_device(const char *name, const char *backend)
 {
 	size_t length = strlen(backend);
@@ -142,7 +142,7 @@ static bool is_os_device_of_gpu(hwloc_obj_t obj)
 		obj->attr->osdev.type == HWLOC_OBJ_OSDEV_COPROC);
 }
 
-/* How many devices the one backend that shows partitions sees on this function. */
+/* How many devices the one backend that shows partitions reports on this function. */
 static int count_partitions(hwloc_obj_t pci, const char **backend)
 {
 	static const char *const backends[] = {"rsmi", "ze"};
@@ -179,7 +179,7 @@ static int64_t info_kib(hwloc_obj_t obj, const char *key)
 	return text ? strtoll(text, NULL, 10) * 1024 : 0;
 }
 
-/* An info that says something: partitions come with empty names and UUIDs of zeros. */
+/* A meaningful info: partitions come with empty names and all-zero UUIDs. */
 static const char *info_text(hwloc_obj_t obj, const char *key)
 {
 	const char *text = topology_obj_info(obj, key);
@@ -187,7 +187,7 @@ static const char *info_text(hwloc_obj_t obj, const char *key)
 	return text && text[strspn(text, "0x-")] ? text : NULL;
 }
 
-/* What an OS device's record tells of its GPU. */
+/* Copy what an OS device's infos contain about its GPU. */
 static int read_infos(struct inventory_gpu *gpu, hwloc_obj_t obj)
 {
 	static const char *const sizes[] = {"CUDAGlobalMemorySize", "RSMIVRAMSize",
@@ -210,8 +210,8 @@ static int read_infos(struct inventory_gpu *gpu, hwloc_obj_t obj)
 	return 0;
 }
 
-/* Names and infos of the OS devices below pci; of the backend that shows partitions only the
- * partition'th. */
+/* Names and infos of the OS devices below pci. Of the backend that shows partitions, take only
+ * device number partition. */
 static int read_os_devices(struct inventory_gpu *gpu, hwloc_obj_t pci, const char *backend,
 			   int partition)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A machine in the making: what the files of this stage share while inventory_discover runs.
+/* An inventory in the making: what the files of this stage share while inventory_discover runs.
  * Nothing here outlives that call. */
 #ifndef BERTH_INVENTORY_INVENTORY_INTERNAL_H
 #define BERTH_INVENTORY_INVENTORY_INTERNAL_H
@@ -9,12 +9,12 @@
 
 #include "inventory/inventory.h"
 
-/* A PCI function by its numbers; the order of GPUs and NICs. */
+/* A PCI function by its numbers, which also define the order of GPUs and NICs. */
 struct pci_id {
 	unsigned domain, bus, dev, func;
 };
-/* "0000:03:00.0" (domain of 4 to 8 hexadecimal digits); NVML's "00000000:03:00.0" too.
- * 0, or -1 when text is no PCI address. */
+/* Parse "0000:03:00.0" (a domain of 4 to 8 hexadecimal digits) or NVML's "00000000:03:00.0". Return
+ * 0, or -1 if text is not a PCI address. */
 int pci_parse(const char *text, struct pci_id *out);
 int pci_compare(struct pci_id a, struct pci_id b); /* <0, 0, >0 */
 void pci_format(struct pci_id id, char out[20]);
@@ -25,48 +25,52 @@ struct discovery {
 	hwloc_topology_t topology;
 	hwloc_bitmap_t allowed;	  /* PUs that cgroup and affinity allow */
 	hwloc_bitmap_t cpu_nodes; /* NUMA nodes that have CPUs of their own */
-	/* hwloc's object of each GPU and NIC (PCI or OS device), NULL where it has none; as
-	 * long as machine->gpus and machine->nics, in their order. */
+	/* hwloc's object for each GPU and NIC (a PCI or OS device), or NULL. Parallel to
+	 * inventory->gpus and inventory->nics. */
 	hwloc_obj_t *gpu_objs, *nic_objs;
 };
 
-/* topology_open.c: loaded, for hwloc_topology_destroy. */
+/* topology_open.c: load the topology; the caller destroys it with hwloc_topology_destroy. */
 int topology_open(const struct inventory_source *source, hwloc_topology_t *out, struct error *err);
 
 /* topology.c */
-int topology_read(struct discovery *discovery, struct error *err); /* cores, NUMA nodes, allowed */
+int topology_read(struct discovery *discovery,
+		  struct error *err); /* cores, NUMA nodes, allowed PUs */
 
-/* Where something sits. Sets are new; topology_locality_clear frees them. */
+/* Where a device sits. The sets are new; topology_locality_clear frees them. */
 struct locality {
 	struct idset *numa_os, *cpus_os;
 	int package;
-	bool known; /* narrower than the machine, or the machine has one package */
+	bool known; /* narrower than the machine, or the machine has only one package */
 };
 int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, struct locality *out,
 			 struct error *err);
-/* Of a PCI function that hwloc does not have: by the NUMA node that /sys tells, -1 unknown. */
+/* The same for a PCI function that hwloc lacks, from the NUMA node in /sys (-1: unknown). */
 int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
 			      struct error *err);
 void topology_locality_clear(struct locality *locality);
 hwloc_obj_t topology_pci(const struct discovery *discovery, const char *pci); /* or NULL */
 const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NULL */
 
-/* gpu.c: every GPU, sorted, with partitions; then what the drivers know. */
+/* gpu.c: find every GPU, sorted, with partitions; then add what the drivers report. */
 int gpu_read(struct discovery *discovery, struct error *err);
-bool gpu_on_bus(const char *sys_root); /* does /sys show any? Far cheaper than hwloc's I/O */
+bool gpu_on_bus(
+	const char *sys_root); /* does /sys show any? Far cheaper than hwloc's I/O discovery */
 int gpu_insert(struct discovery *discovery, size_t at,
-	       struct error *err); /* an empty GPU at index at */
-/* Another entry after gpus[at], on the same function: a copy without its UUID. */
+	       struct error *err); /* insert an empty GPU at index at */
+/* Add an entry after gpus[at] on the same PCI function: a copy without its UUID. */
 int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err);
 void gpu_clear(struct inventory_gpu *gpu);
-int nvml_read(struct discovery *discovery, struct error *err); /* NVIDIA's library */
-int kfd_read(struct discovery *discovery, struct error *err);  /* AMD's driver, below sys_root */
+int nvml_read(struct discovery *discovery, struct error *err); /* reads NVML */
+int kfd_read(struct discovery *discovery,
+	     struct error *err); /* reads AMD's driver below sys_root */
 
-/* nic.c: NICs from hwloc's objects or from /sys, sorted, with kind and management. */
+/* nic.c: read the NICs from hwloc's objects or from /sys, sort them, and set kind and
+ * management. */
 int nic_read(struct discovery *discovery, struct error *err);
 void nic_clear(struct inventory_nic *nic);
 
-/* One network device, before it becomes one NIC a port. */
+/* One network device, before it becomes one NIC per port. */
 #define DEVICE_PORTS 8
 enum link_layer { LINK_UNKNOWN, LINK_INFINIBAND, LINK_ETHERNET };
 struct device_port {
@@ -76,7 +80,7 @@ struct device_port {
 };
 struct device_net {
 	char name[16];
-	int port; /* 1.. */
+	int port; /* port number, from 1 */
 	struct device_port at;
 };
 struct device_rdma {
@@ -88,9 +92,9 @@ struct device {
 	char pci[20]; /* "" when none */
 	uint16_t vendor, device, pci_class;
 	hwloc_obj_t obj;
-	int numa_os;	  /* as /sys tells, -1 unknown */
-	bool cxi;	  /* a Slingshot driver stands behind it */
-	bool last_resort; /* wireless or USB: not the job's while there is another */
+	int numa_os;	  /* from /sys; -1 unknown */
+	bool cxi;	  /* it has a Slingshot driver */
+	bool last_resort; /* wireless or USB: used only if there is no other */
 	size_t net_count, rdma_count;
 	struct device_net *nets;
 	struct device_rdma *rdmas;
@@ -100,28 +104,28 @@ struct devices {
 	struct device *list;
 };
 void devices_free(struct devices *devices);
-/* The device at pci, made when new; pci "": always a new one. NULL when memory is out. */
+/* Find the device at pci, or add it; pci "" always adds one. NULL if memory is out. */
 struct device *devices_at(struct devices *devices, const char *pci);
 struct device_net *device_add_net(struct device *device, const char *name);
 struct device_rdma *device_add_rdma(struct device *device, const char *name);
 int nic_from_sys(const char *sys_root, struct devices *out, struct error *err); /* nic_sys.c */
 
-/* Pure: what a device is, from PCI, driver and link layer; never from a name. */
+/* Pure: derive a device's kind from PCI ids, driver and link layer, never from a name. */
 enum nic_kind nic_kind_of(const struct device *device, enum link_layer link);
 
-/* address.c: interfaces (as getifaddrs lists them) to machine->addresses. */
+/* address.c: fill inventory->addresses from interfaces as getifaddrs lists them. */
 int address_read(struct discovery *discovery, const struct ifaddrs *list, struct error *err);
 int64_t cgroup_memory_limit(const char *sys_root, const char *proc_cgroup_text);
 
 /* path_class.c */
 int locality_read(struct discovery *discovery, struct error *err);
 
-/* A note for machine->notes; memory that is out only loses the note. */
+/* Add a note to inventory->notes. If memory is out, only the note is lost. */
 void inventory_note(struct inventory *inventory, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* array with room for one more entry of size bytes, zeroed; NULL when memory is out (array is
- * still valid then). */
+/* Return array with room for one more entry of size bytes, zeroed. Return NULL if memory is out;
+ * array stays valid then. */
 void *array_grow(void *array, size_t count, size_t size);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* AMD's GPUs as their driver shows them below class/kfd: which of them this container may use
- * (the driver does not let others be read), partitions, UUIDs, memory. */
+/* AMD's GPUs as their driver shows them below class/kfd: which of them this container may use (the
+ * driver makes the others unreadable), partitions, UUIDs, memory. */
 #include "inventory/sys.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@
 #define AMD 0x1002
 
 struct kfd_node {
-	struct pci_id id; /* the function's number is not told in all modes */
+	struct pci_id id; /* not all modes report the function's number */
 	uint64_t unique_id;
 	int64_t memory_bytes;
 };
@@ -73,7 +73,7 @@ static int64_t memory_of(const char *dir, const char *node)
 	return bytes && bytes < INT64_MAX ? (int64_t)bytes : -1;
 }
 
-/* The node when it is a GPU that we may read. */
+/* Read the node if it is a GPU that we may read. */
 static bool read_node(const char *dir, const char *name, struct kfd_node *out)
 {
 	char *text = properties_of("%s/%s/properties", dir, name);
@@ -100,7 +100,7 @@ static bool is_at(const struct inventory_gpu *gpu, const struct kfd_node *node)
 	       id.domain == node->id.domain && id.bus == node->id.bus && id.dev == node->id.dev;
 }
 
-/* Nodes of one function follow each other; gpus[at] is the function's first entry. */
+/* The nodes of one function are adjacent; gpus[at] is the function's first entry. */
 static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_node *nodes,
 		     size_t count, struct error *err)
 {
@@ -124,7 +124,7 @@ static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_no
 		gpu->allowed = true;
 		if (nodes[i].memory_bytes >= 0)
 			gpu->memory_bytes = nodes[i].memory_bytes;
-		/* Partitions may share one: it would name several devices. */
+		/* Partitions may share an id, which would then name several devices. */
 		if (count == 1 && nodes[i].unique_id && !gpu->uuid &&
 		    asprintf(&gpu->uuid, "GPU-%016" PRIx64, nodes[i].unique_id) < 0) {
 			gpu->uuid = NULL;
@@ -134,7 +134,8 @@ static int add_nodes(struct discovery *discovery, size_t at, const struct kfd_no
 	return 0;
 }
 
-/* For each function with nodes its entries; AMD's other GPUs are not for this job. */
+/* Make the entries of each function that has nodes. AMD's other GPUs are not available to this
+ * job. */
 static int merge_nodes(struct discovery *discovery, const struct kfd_node *nodes, size_t count,
 		       struct error *err)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* NICs: network devices as hwloc recorded them (an XML) or as /sys shows them (nic_sys.c), one
- * entry a port, in PCI order; what each is and which of them must not carry the job's traffic. */
+ * entry per port, in PCI order. Determines what each one is, and which of them must not carry the
+ * job's traffic. */
 #include "inventory/inventory_internal.h"
 
 #include <stdio.h>
@@ -166,7 +167,7 @@ static hwloc_obj_t pci_above(hwloc_obj_t obj)
 	return obj;
 }
 
-/* The devices of a capture: network OS devices, and fabric functions that no driver has. */
+/* The devices of a capture: network OS devices, and fabric functions without a driver. */
 static int from_hwloc(struct discovery *discovery, struct devices *out)
 {
 	hwloc_obj_t obj = NULL;
@@ -201,7 +202,7 @@ static int from_hwloc(struct discovery *discovery, struct devices *out)
 	return 0;
 }
 
-/* Fabric functions without a driver: they are shown, and never used. */
+/* Fabric functions without a driver are shown, but never used. */
 static int add_driverless(struct discovery *discovery, struct devices *devices)
 {
 	hwloc_obj_t obj = NULL;
@@ -227,7 +228,7 @@ static int add_driverless(struct discovery *discovery, struct devices *devices)
 	return 0;
 }
 
-/* What hwloc has of the devices that /sys showed: its object, for locality and paths. */
+/* Attach hwloc's objects to the devices that /sys showed, for locality and paths. */
 static void attach_hwloc_objects(struct discovery *discovery, struct devices *devices)
 {
 	for (size_t i = 0; i < devices->count; i++) {
@@ -239,7 +240,7 @@ static void attach_hwloc_objects(struct discovery *discovery, struct devices *de
 	}
 }
 
-/* One NIC, of the net and the RDMA device (either may be NULL) on one port. */
+/* Make one NIC from the net and the RDMA device (either may be NULL) on one port. */
 static int add_nic(struct discovery *discovery, const struct device *device,
 		   const struct device_net *net, const struct device_rdma *rdma, int port,
 		   struct error *err)
@@ -262,7 +263,7 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 	struct device_port at = rdma ? rdma->ports[port - 1] : port_unknown;
 	struct locality locality;
 
-	if (net) { /* the RDMA port's word counts first: it says what RDMA can do */
+	if (net) { /* the RDMA port's state wins: it shows what RDMA can do */
 		if (at.state == NIC_STATE_UNKNOWN)
 			at.state = net->at.state;
 		if (net->at.link == LINK_INFINIBAND || at.link == LINK_UNKNOWN)
@@ -280,7 +281,7 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 	nic->kind = nic_kind_of(device, at.link);
 	nic->state = at.state;
 	nic->speed_mbps = at.speed_mbps;
-	/* Wireless, USB, or without a driver: marked here, the rest by mark_management. */
+	/* Wireless, USB, or without a driver. mark_management marks the rest. */
 	nic->management = (!net && !rdma) || device->last_resort ||
 			  (device->pci_class == 0x0280 && nic->kind == NIC_ETHERNET);
 
@@ -296,7 +297,7 @@ static int add_nic(struct discovery *discovery, const struct device *device,
 	return 0;
 }
 
-/* The net on the device's port; where a function has one port, its first net. */
+/* The net on the device's port; if a function has one port, its first net. */
 static const struct device_net *net_on(const struct device *device, int port, bool one_port)
 {
 	for (size_t i = 0; i < device->net_count; i++)
@@ -366,8 +367,8 @@ static int tier_of(enum nic_kind kind)
 	return kind == NIC_ETHERNET ? 0 : kind == NIC_ROCE ? 1 : 2;
 }
 
-/* NICs of a lower tier than the best that the job can use are for management. A fabric with all
- * ports down carries nothing, so the best with a port up counts; all down: the best there is. */
+/* NICs of a lower tier than the best usable one are for management. A fabric with all ports down
+ * carries nothing, so the best one with a port up counts. If all are down, the best one counts. */
 static void mark_management(struct inventory *inventory)
 {
 	int best = -1, best_up = -1;

@@ -80,8 +80,8 @@ bool sys_has(const char *format, ...)
 	return n >= 0 && (size_t)n < sizeof path && stat(path, &st) == 0;
 }
 
-/* The PCI function that a class entry's device link leads to, directly or above it (virtio):
- * its folder and its address. -1 when it is on no PCI bus. */
+/* Find the PCI function that a class entry's device link leads to, directly or above it (virtio):
+ * its directory and its address. Return -1 if it is not on a PCI bus. */
 static int pci_behind(const char *class_entry, char dir[PATH_MAX], char pci[20])
 {
 	char link[PATH_MAX];
@@ -101,7 +101,7 @@ static int pci_behind(const char *class_entry, char dir[PATH_MAX], char pci[20])
 	return -1;
 }
 
-/* A management board's Ethernet over USB, a telephone. */
+/* For instance a management board's Ethernet over USB, or a telephone. */
 static bool is_usb(const char *class_entry)
 {
 	char link[PATH_MAX], dir[PATH_MAX];
@@ -126,7 +126,7 @@ static void read_pci(struct device *device, const char *dir)
 	}
 }
 
-/* The device that a class entry belongs to; NULL with *rc 0 when it is on no PCI bus. */
+/* The device that a class entry belongs to; NULL with *rc 0 if it is not on a PCI bus. */
 static struct device *device_of(struct devices *devices, const char *entry, int *rc)
 {
 	char dir[PATH_MAX], pci[20];
@@ -152,7 +152,7 @@ static enum nic_state net_state(const char *entry)
 		return NIC_STATE_UNKNOWN;
 	if (strcmp(state, "up") == 0)
 		return NIC_STATE_UP;
-	if (strcmp(state, "unknown") == 0) /* drivers that never say; carrier does */
+	if (strcmp(state, "unknown") == 0) /* some drivers never report it; carrier does */
 		return sys_number(0, "%s/carrier", entry) == 1 ? NIC_STATE_UP : NIC_STATE_DOWN;
 	return NIC_STATE_DOWN;
 }
@@ -161,7 +161,7 @@ int64_t sys_net_speed(const char *sys_root, const char *name)
 {
 	long speed = sys_number(-1, "%s/sys/class/net/%s/speed", sys_root, name);
 
-	/* Some drivers say 4294967295 for "unknown". */
+	/* Some drivers report 4294967295 for "unknown". */
 	return speed > 0 && speed < 100000000 ? speed : -1;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How near each NIC is to each GPU, in nvidia-smi's classes, from the tree that hwloc has. */
+/* How close each NIC is to each GPU, in nvidia-smi's classes, from hwloc's tree. */
 #include "inventory/inventory_internal.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int height_of(hwloc_obj_t obj)
 	return height;
 }
 
-/* hwloc_get_common_ancestor_obj() goes by depths, which I/O objects do not have. */
+/* hwloc_get_common_ancestor_obj() compares depths, which I/O objects lack. */
 static hwloc_obj_t common_bridge(hwloc_obj_t a, hwloc_obj_t b)
 {
 	int above_a = height_of(a), above_b = height_of(b);
@@ -44,7 +44,7 @@ static hwloc_obj_t common_bridge(hwloc_obj_t a, hwloc_obj_t b)
 	return a;
 }
 
-/* By the PCI tree; PATH_UNKNOWN when they meet above the host bridges. */
+/* The class by the PCI tree; PATH_UNKNOWN if they meet above the host bridges. */
 static enum path_class class_by_tree(hwloc_obj_t a, hwloc_obj_t b)
 {
 	hwloc_obj_t ancestor = common_bridge(a, b);
@@ -52,7 +52,7 @@ static enum path_class class_by_tree(hwloc_obj_t a, hwloc_obj_t b)
 	if (ancestor->type == HWLOC_OBJ_PCI_DEVICE) /* a NIC's OS device on the GPU's function */
 		return PATH_PIX;
 	if (is_bridge_to(ancestor, HWLOC_OBJ_BRIDGE_PCI))
-		/* One switch: an upstream port, where they meet, and a downstream port each. */
+		/* One switch: an upstream port, where they meet, and one downstream port each. */
 		return bridges_below(ancestor, a) <= 1 && bridges_below(ancestor, b) <= 1
 			       ? PATH_PIX
 			       : PATH_PXB;
@@ -61,7 +61,7 @@ static enum path_class class_by_tree(hwloc_obj_t a, hwloc_obj_t b)
 	return PATH_UNKNOWN;
 }
 
-/* By NUMA node and package, where the tree says nothing more. */
+/* The class by NUMA node and package, if the tree gives no more. */
 static enum path_class class_by_locality(const struct inventory *inventory,
 					 const struct inventory_gpu *gpu,
 					 const struct inventory_nic *nic)

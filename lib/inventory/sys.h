@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Small reads below /sys, or below a folder that a test pretends is one. */
+/* Small reads below /sys, or below a directory that a test uses in its place. */
 #ifndef BERTH_INVENTORY_SYS_H
 #define BERTH_INVENTORY_SYS_H
 
@@ -11,19 +11,19 @@
 
 struct dirent;
 
-/* The first line of the file whose path the format makes, cut at size. 0, or -1 when it cannot
- * be read (out untouched). */
+/* Read the first line of the file whose path format yields, cut to size. Return 0, or -1 if it
+ * cannot be read (out is untouched). */
 int sys_text(char *out, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
-/* The number in it (0x... too), or otherwise. */
+/* The number in that file (0x... is allowed), or otherwise if there is none. */
 long sys_number(long otherwise, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool sys_has(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* The folder's entries by name; 0 when there is no such folder, -1 when memory is out.
- * sys_list_free frees them (NULL is fine). */
+/* List a directory by name. Return 0 if there is no such directory, -1 if memory is out. The caller
+ * frees the list with sys_list_free, which accepts NULL. */
 int sys_list(const char *path, struct dirent ***out);
 void sys_list_free(struct dirent **list, int count);
 
-/* Mb/s of the link, -1 unknown. */
+/* The link speed in Mb/s; -1 if unknown. */
 int64_t sys_net_speed(const char *sys_root, const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* hwloc's topology as cores, NUMA nodes, the allowed set and places of devices.
- * hwloc_topology_check() is never called: it aborts on captures without Core and PU objects. */
+/* Convert hwloc's topology to cores, NUMA nodes, the allowed set and the locality of devices. Never
+ * call hwloc_topology_check(): it aborts on captures without Core and PU objects. */
 #include "inventory/inventory_internal.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@ const char *topology_obj_info(hwloc_obj_t obj, const char *name)
 	return hwloc_obj_get_info_by_name(obj, name);
 }
 
-/* a & b as ids; ids that idset cannot hold are left out. */
+/* a & b as ids; ids too large for idset are left out. */
 static struct idset *ids_of(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
 {
 	struct idset *set = idset_new();
@@ -29,8 +29,8 @@ static struct idset *ids_of(hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
 	return set;
 }
 
-/* The package that holds obj: above it in the tree, or around its CPUs; -1 when none does.
- * (In captures of hwloc 1 the NUMA node is above the package.) */
+/* The package that contains obj: above it in the tree, or around its CPUs; -1 if there is none. In
+ * captures of hwloc 1 the NUMA node is above the package. */
 static int package_of(const struct discovery *discovery, hwloc_obj_t obj)
 {
 	hwloc_obj_t at = obj->type == HWLOC_OBJ_PACKAGE
@@ -54,7 +54,8 @@ static hwloc_obj_t numa_at(const struct discovery *discovery, int numa_os)
 	return hwloc_get_numanode_obj_by_os_index(discovery->topology, (unsigned)numa_os);
 }
 
-/* The narrowest NUMA node that has the CPU: where a core's memory is. -1 when none has. */
+/* The narrowest NUMA node that contains the CPU, which is where a core's memory is; -1 if none
+ * does. */
 static int numa_of_cpu(const struct discovery *discovery, unsigned cpu)
 {
 	hwloc_obj_t best = NULL, at = NULL;
@@ -70,8 +71,8 @@ static int numa_of_cpu(const struct discovery *discovery, unsigned cpu)
 	return best ? (int)best->os_index : -1;
 }
 
-/* The nodes that are some CPU's own memory. hwloc gives a node without CPUs (a GPU's memory, HBM
- * beside DRAM) the CPUs of what it hangs on, so its cpuset does not tell. */
+/* Find the nodes that are the local memory of some CPU. hwloc gives a node without CPUs (a GPU's
+ * memory, HBM next to DRAM) the CPUs of its parent, so its cpuset does not show this. */
 static int find_cpu_nodes(struct discovery *discovery)
 {
 	hwloc_const_cpuset_t all = hwloc_get_root_obj(discovery->topology)->cpuset;
@@ -144,7 +145,7 @@ static int read_cores(struct discovery *discovery, struct error *err)
 	if (hwloc_get_nbobjs_by_type(discovery->topology, HWLOC_OBJ_PU) > 0)
 		return 0;
 
-	/* A capture without PUs: its CPUs are known from the sets alone, their siblings are not. */
+	/* A capture without PUs: only the sets show its CPUs, and siblings are unknown. */
 	for (int cpu = idset_next(discovery->inventory->allowed_cpus_os, -1); cpu >= 0;
 	     cpu = idset_next(discovery->inventory->allowed_cpus_os, cpu)) {
 		core = add_core(discovery, (unsigned)cpu);
@@ -208,7 +209,7 @@ int topology_read(struct discovery *discovery, struct error *err)
 	if (!discovery->source->topology_file) {
 		hwloc_bitmap_t bound = hwloc_bitmap_alloc();
 
-		/* What taskset or a scheduler bound us to is all that we may hand on. */
+		/* berth may only hand on what taskset or a scheduler bound it to. */
 		if (bound &&
 		    hwloc_get_cpubind(discovery->topology, bound, HWLOC_CPUBIND_PROCESS) == 0 &&
 		    hwloc_bitmap_intersects(bound, discovery->allowed))
@@ -231,7 +232,8 @@ int topology_read(struct discovery *discovery, struct error *err)
 	return rc ? rc : read_numas(discovery, err);
 }
 
-/* Nodes of set; those without CPUs (a GPU's memory, HBM) only where there are no others. */
+/* NUMA nodes of the set. Those without CPUs (a GPU's memory, HBM) count only if there are no
+ * others. */
 static struct idset *nodes_with_cpus(const struct discovery *discovery,
 				     hwloc_const_nodeset_t nodeset)
 {
@@ -248,7 +250,7 @@ static struct idset *nodes_with_cpus(const struct discovery *discovery,
 	return all;
 }
 
-/* The one package of all nodes of the set, -1 when there are several or none is known. */
+/* The one package of all nodes of the set; -1 if there are several or none is known. */
 static int package_of_nodes(const struct discovery *discovery, const struct idset *nodes)
 {
 	int package = -1;
@@ -313,7 +315,7 @@ int topology_locality_of(const struct discovery *discovery, hwloc_obj_t obj, str
 int topology_locality_of_numa(const struct discovery *discovery, int numa_os, struct locality *out,
 			      struct error *err)
 {
-	/* "-1" is what /sys tells on machines of one node. */
+	/* /sys has -1 on machines with one node. */
 	if (numa_os < 0 && hwloc_bitmap_weight(discovery->cpu_nodes) == 1)
 		numa_os = hwloc_bitmap_first(discovery->cpu_nodes);
 

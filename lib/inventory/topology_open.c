@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Open a topology: the only file that chooses hwloc's components, filters and flags. */
+/* Open a topology. This is the only file that chooses hwloc's components, filters and flags. */
 #include "inventory/inventory_internal.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 #define XML_MAX (64 << 20)
 #define TRY_LIMIT_S 20
 
-/* hwloc 2 says only EINVAL of what it cannot read; an hwloc 3 file deserves its own sentence. */
+/* hwloc 2 reports only EINVAL for what it cannot read; an hwloc 3 file gets its own message. */
 static int refuse_version(const char *path, const char *text, struct error *err)
 {
 	const char *root = strstr(text, "<topology");
@@ -46,8 +46,8 @@ static int refuse_version(const char *path, const char *text, struct error *err)
 	return 0;
 }
 
-/* These components make a context on every GPU, need a display, or (pci) search libpciaccess's
- * tables where hwloc's linux component reads the same from /sys in less time. */
+/* These components create a context on every GPU, need a display, or (pci) search libpciaccess's
+ * tables. hwloc's linux component reads the same data from /sys in less time. */
 static void block_components(hwloc_topology_t topology)
 {
 	static const char *const names[] = {"cuda",	 "nvml", "opencl", "rsmi",
@@ -58,7 +58,7 @@ static void block_components(hwloc_topology_t topology)
 					      names[i]);
 }
 
-/* hwloc takes another machine's topology, or other components, from these without a word. */
+/* These variables silently make hwloc use another machine's topology or other components. */
 static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",
 					      "HWLOC_SYNTHETIC",
 					      "HWLOC_FSROOT",
@@ -81,8 +81,8 @@ static int load(hwloc_topology_t topology)
 	return rc;
 }
 
-/* The PCI tree serves paths between GPUs and NICs; reading it takes a millisecond a device in
- * some virtual machines. Without a GPU, /sys tells NICs and their NUMA nodes. */
+/* The PCI tree is needed for paths between GPUs and NICs. Reading it takes a millisecond per device
+ * in some virtual machines. Without a GPU, /sys gives the NICs and their NUMA nodes. */
 static enum hwloc_type_filter_e io_filter(const struct inventory_source *source)
 {
 	if (source->topology_file)
@@ -97,8 +97,8 @@ static int prepare(const struct inventory_source *source, const char *xml, size_
 {
 	if (hwloc_topology_init(out) != 0)
 		return -1;
-	/* Disallowed objects stay in, so that a device's locality is known even where the job may
-	 * not use the cores beside it; the allowed set is applied when reading. */
+	/* Keep disallowed objects, so that a device's locality is known even if the job may not use
+	 * the cores near it. The allowed set is applied when reading. */
 	hwloc_topology_set_flags(*out, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
 	hwloc_topology_set_io_types_filter(*out, io_filter(source));
 	hwloc_topology_set_icache_types_filter(*out, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -134,8 +134,8 @@ static void try_and_exit(const struct inventory_source *source, const char *xml,
 	_exit(prepare(source, xml, xml_size, &topology) == 0 ? 0 : 1);
 }
 
-/* hwloc fails an assertion or reads NULL on some damaged files, and explains others on stderr:
- * a child goes first, whose end is all that can happen. */
+/* On some damaged files hwloc fails an assertion or dereferences NULL, and it explains others on
+ * stderr. So a child process tries the file first; at worst it dies. */
 static int try_xml(const struct inventory_source *source, const char *xml, size_t xml_size,
 		   struct error *err)
 {
@@ -149,7 +149,7 @@ static int try_xml(const struct inventory_source *source, const char *xml, size_
 		return error_set(err, ERR_UNAVAILABLE, "%s: no process to try it in: %s", file,
 				 strerror(errno));
 	while (waitpid(child, &status, 0) < 0)
-		if (errno != EINTR) /* somebody else reaped it: the load will tell */
+		if (errno != EINTR) /* another waiter reaped it: the load will show */
 			return 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return 0;

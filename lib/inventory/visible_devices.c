@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lists of visible devices: what a scheduler lets this job use. */
+/* Visible-device lists: what a scheduler lets this job use. */
 #include "inventory/inventory.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #define LIST_MAX 65536
 
-/* Whose ordinals a variable counts; 0: any GPU's (GPU_DEVICE_ORDINAL). */
+/* The vendor whose GPUs a variable's ordinals count; 0: any (GPU_DEVICE_ORDINAL). */
 static uint16_t vendor_of(const char *name)
 {
 	if (strncmp(name, "CUDA_", 5) == 0 || strncmp(name, "NVIDIA_", 7) == 0)
@@ -28,7 +28,7 @@ struct lookup {
 	size_t chosen_count;
 };
 
-/* Does the list speak of this GPU, and may the job see it at all (cgroup)? */
+/* Does the list apply to this GPU, and may the job see it at all (cgroup)? */
 static bool is_counted(const struct lookup *lookup, size_t i)
 {
 	const struct inventory_gpu *gpu = &lookup->inventory->gpus[i];
@@ -54,7 +54,7 @@ static int choose_ordinal(struct lookup *lookup, const char *entry, struct error
 	int ordinal = -1;
 	char digits[16];
 
-	/* Level Zero's "0.1" is a tile of device 0; berth hands out whole devices. */
+	/* Level Zero's "0.1" is a tile of device 0; berth assigns whole devices. */
 	snprintf(digits, sizeof digits, "%.*s",
 		 (int)(lookup->vendor == 0x8086 ? strcspn(entry, ".") : strlen(entry)), entry);
 	if (strlen(entry) >= sizeof digits ||
@@ -81,8 +81,8 @@ static bool same_function(const struct inventory_gpu *a, const struct inventory_
 	return strcmp(a->pci, b->pci) == 0;
 }
 
-/* Does a UUID's beginning name this GPU: itself, a MIG device in its older name, or the GPU
- * that a MIG device is on? */
+/* Does a UUID prefix name this GPU: itself, a MIG device by its older name, or the GPU that a MIG
+ * device is on? */
 static bool matches_uuid(const struct inventory_gpu *gpu, const char *entry)
 {
 	size_t length = strlen(entry);
@@ -104,7 +104,7 @@ static int choose_uuid(struct lookup *lookup, const char *entry, struct error *e
 		any_uuid = any_uuid || gpu->uuid;
 		if (!is_counted(lookup, i) || !matches_uuid(gpu, entry))
 			continue;
-		/* A GPU's own UUID means all its MIG devices; else one device is meant. */
+		/* A GPU's own UUID means all its MIG devices; otherwise one device is meant. */
 		if (first && !(strncmp(entry, "GPU-", 4) == 0 && same_function(first, gpu)))
 			return error_set(err, ERR_DATA,
 					 "%s has \"%s\", which is the beginning of more than one "
@@ -144,7 +144,8 @@ static int choose_entry(struct lookup *lookup, const char *entry, struct error *
 						  : choose_uuid(lookup, entry, err);
 }
 
-/* list less backslashes (PBS escapes its commas), blanks and quotes around it. */
+/* Copy list without backslashes (PBS escapes its commas) and without blanks and quotes around
+ * it. */
 static char *strip_list(const char *list)
 {
 	char *text = strdup(list), *to = text;
@@ -168,7 +169,7 @@ int inventory_allow_gpus(struct inventory *inventory, const char *name, const ch
 	if (strlen(list) > LIST_MAX)
 		return error_set(err, ERR_DATA, "%s is longer than %d bytes", name, LIST_MAX);
 
-	/* Slurm and HIP use CUDA's variable for other vendors' GPUs too. */
+	/* Slurm and HIP use CUDA's variable for other vendors' GPUs, too. */
 	bool own = false;
 
 	for (size_t i = 0; i < inventory->gpu_count; i++)

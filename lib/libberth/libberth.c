@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The public C API over base and ranks. */
+/* The public C API on top of base and rendezvous. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 /* A process has one place in one job. */
 static struct {
-	int count; /* of berth_init without berth_finalize */
+	int count; /* calls of berth_init without berth_finalize */
 	struct ranks *ranks;
 	struct env *env; /* as it was at berth_init */
 	struct local_plan own;
@@ -21,7 +21,7 @@ static struct {
 	int64_t end_time;
 } self;
 
-/* The exchange has one connection. */
+/* There is one connection for exchanges. */
 static pthread_mutex_t exchange = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local struct error last;
 
@@ -61,7 +61,7 @@ static int not_joined(const char *function)
 			 function);
 }
 
-/* What ranks and base report becomes this thread's; their codes are ours. */
+/* Copy an error of rendezvous or base to this thread; the codes are the same. */
 static int report(int rc, const struct error *err)
 {
 	if (rc < 0)

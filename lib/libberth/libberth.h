@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "berth.h"
 
-/* What a berth.plan/1 says of one local rank. The strings live in json. */
+/* A berth.plan/1's entry for one local rank. json owns the strings. */
 struct local_plan {
 	json_t *json;
 	struct berth_plan plan;
@@ -17,8 +17,9 @@ struct local_plan {
 	struct berth_nic *nics;
 };
 
-/* Read BERTH_PLAN_FILE's entry for local_rank. -ERR_INPUT, -ERR_DATA. local_plan_free it. */
+/* Read the entry for local_rank from a BERTH_PLAN_FILE. Return 0, -ERR_INPUT or -ERR_DATA. The
+ * caller frees *out with local_plan_free. */
 int local_plan_read(const char *path, int local_rank, struct local_plan *out, struct error *err);
-void local_plan_free(struct local_plan *own); /* and clears it */
+void local_plan_free(struct local_plan *own); /* frees what it holds and clears it */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This rank's part of a berth.plan/1. Read leniently as to what is added within /1, strictly as to
- * the kinds of what is there. */
+/* This rank's part of a berth.plan/1. Unknown members, which /1 may gain, are ignored; the types of
+ * known ones are checked strictly. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>

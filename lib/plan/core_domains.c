@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The package whose cores a rank takes: its GPU's, another one only where that has no core for it.
- * Without GPUs the ranks are dealt to the packages in proportion to their cores. */
+/* From which package a rank takes its cores: its GPU's, and another only if that has no core for
+ * it. Without GPUs, ranks are shared out to the packages in proportion to their cores. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ int share_domain_of(const struct share *share, int core)
 	return share->domain_of_package[share_package_of(share, core)];
 }
 
-/* ---- packages into units, ranks into groups ---- */
+/* ---- packages into core domains, ranks into groups ---- */
 
 static void merge_domains(int *domain_of_package, size_t package_count, int a, int b)
 {
@@ -39,7 +39,7 @@ static void number_domains(struct share *share)
 		int root = share->domain_of_package[p];
 
 		if (root < 0)
-			continue; /* numbered already, as ~number */
+			continue; /* already numbered, as ~number */
 		for (size_t q = p; q < count; q++)
 			if (share->domain_of_package[q] == root)
 				share->domain_of_package[q] = ~share->domain_count;
@@ -56,7 +56,7 @@ bool share_core_is_local(const struct inventory_core *core, const struct invento
 	return idset_intersects(core->cpus_os, gpu->cpus_os);
 }
 
-/* A GPU of unknown locality is near to all of the package it is counted to. */
+/* A GPU of unknown locality is near to all of the package it is assigned to. */
 static void mark_near(const struct share *share, const struct gpu_choice *gpus, int gpu,
 		      uint8_t *near)
 {
@@ -83,7 +83,7 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 	const int *gpus_of_rank = gpus->of_rank + rank * gpus->per_rank;
 	struct gpu_group gpu_group = {.first_core = share->core_count};
 
-	/* Ranks on the same GPUs follow each other. */
+	/* Ranks on the same GPUs are adjacent. */
 	if (rank && !memcmp(gpus_of_rank - gpus->per_rank, gpus_of_rank,
 			    (size_t)gpus->per_rank * sizeof *gpus_of_rank)) {
 		share->gpu_group[rank] = share->gpu_group[rank - 1];
@@ -110,7 +110,7 @@ static int make_gpu_group(struct share *share, const struct gpu_choice *gpus, in
 	return 0;
 }
 
-/* Homes of ranks with GPUs. */
+/* Set the home domains of ranks with GPUs. */
 static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 {
 	size_t package_count = share->inventory->package_count;
@@ -137,8 +137,8 @@ static int set_homes_by_gpu(struct share *share, const struct gpu_choice *gpus)
 	return 0;
 }
 
-/* Without GPUs: fewer ranks than packages get several packages each, more ranks are dealt to the
- * packages in proportion to their cores. */
+/* Without GPUs: if there are fewer ranks than packages, each gets several packages. More ranks are
+ * shared out to the packages in proportion to their cores. */
 static void set_homes_by_cores(struct share *share)
 {
 	int count = (int)share->inventory->package_count, ranks = share->rank_count;
@@ -166,9 +166,9 @@ static void set_homes_by_cores(struct share *share)
 	free(assigned);
 }
 
-/* ---- ranks that their own unit has no core for ---- */
+/* ---- ranks whose home domain has no core for them ---- */
 
-/* The unit with the fewest ranks a core after one more, -1 when none has cores. */
+/* The domain with the fewest ranks per core after adding one; -1 if none has cores. */
 static int least_loaded(const struct share *share)
 {
 	int best = -1;

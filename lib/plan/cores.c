@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Cores of the ranks of one node.
+/* The cores of the ranks of one node.
  *
- * Packages are dealt out one by one (a rank whose GPUs lie in several packages joins them into
- * one "unit"). In a unit every rank has a quota, equal to within one core, and takes cores until
- * it is met, from near to far:
- *   1. cores of its GPU's own cpuset, divided between the ranks that have the same cpuset,
+ * A core domain is a package, or several packages joined because one rank's GPUs lie in them. The
+ * ranks of a domain share its cores. Each has a quota, equal to within one core, and takes cores
+ * until it is met, from near to far:
+ *   1. cores of its GPU's own cpuset, divided between the ranks with the same cpuset,
  *   2. the rest of its GPU's NUMA node,
- *   3. NUMA nodes of the unit that no used GPU is nearest to,
- *   4. whatever is left in the unit.
- * Ranks move to another unit only when theirs has no core for them (core_domains.c). */
+ *   3. NUMA nodes of the domain to which no used GPU is nearest,
+ *   4. whatever is left in the domain.
+ * A rank moves to another domain only if its own has no core for it (core_domains.c). */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -39,8 +39,9 @@ static int set_quota(struct share *share, int rank, int quota, int *cores, int *
 	return 1;
 }
 
-/* Where ranks move in because their own package offers nothing (a cpuset without it), those who
- * are at home keep the cores local to their GPUs, if that leaves a core for everybody else. */
+/* If ranks moved in because their own package offers nothing (a cpuset without it), the domain's
+ * own ranks keep the cores local to their GPUs. The condition is that a core remains for everybody
+ * else. */
 static void protect_local(struct share *share, int domain, int *cores, int *ranks)
 {
 	int migrants = 0, claims = 0, others = 0;
@@ -81,7 +82,7 @@ static void make_quotas(struct share *share, int domain)
 
 	int base = cores / ranks, extra = cores % ranks;
 
-	/* The odd cores go first to ranks that have them next to their GPU. */
+	/* The remaining cores go first to ranks that have them near their GPU. */
 	for (int r = 0; r < share->rank_count && extra; r++)
 		if (share->domain[r] == domain && !share->quota[r] &&
 		    share->local_share[r] > base) {
@@ -93,7 +94,7 @@ static void make_quotas(struct share *share, int domain)
 			share->quota[r] = base + (extra-- > 0);
 }
 
-/* ---- dealing ---- */
+/* ---- sharing out ---- */
 
 static void assign_core(struct share *share, int core, int rank)
 {
@@ -102,7 +103,8 @@ static void assign_core(struct share *share, int core, int rank)
 	share->owner[core] = rank;
 }
 
-/* Deal a group's free cores at level to its ranks in the unit: contiguous, equal shares. */
+/* Share out a group's free cores at that level to its ranks in the domain: contiguous, equal
+ * shares. */
 static void hand_out_group(struct share *share, int domain, int gpu_group, enum near level)
 {
 	const uint8_t *near = share->gpu_groups[gpu_group].near;
@@ -133,8 +135,8 @@ static void hand_out_group(struct share *share, int domain, int gpu_group, enum 
 	}
 }
 
-/* Groups with few near cores first: a GPU that is local to one NUMA node chooses before one that
- * is local to the whole package. */
+/* Groups with few near cores come first: a GPU that is local to one NUMA node chooses before one
+ * that is local to the whole package. */
 static void hand_out_near(struct share *share, int domain, enum near level)
 {
 	for (int size = 0, next; size >= 0; size = next) {
@@ -150,7 +152,7 @@ static void hand_out_near(struct share *share, int domain, enum near level)
 	}
 }
 
-/* qsort has no context: ranks are few and mostly in order, so an insertion sort does. */
+/* qsort passes no context. Ranks are few and mostly in order, so an insertion sort will do. */
 static int sort_members(struct share *share, int domain)
 {
 	int count = 0;
@@ -167,7 +169,8 @@ static int sort_members(struct share *share, int domain)
 	return count;
 }
 
-/* Deal free cores of the unit, in contiguous runs, to ranks in the order of their anchors. */
+/* Share out free cores of the domain, in contiguous runs, to ranks in the order of their
+ * anchors. */
 static void hand_out_rest(struct share *share, int domain, bool unreserved_only)
 {
 	int count = sort_members(share, domain), c = 0;
@@ -182,7 +185,7 @@ static void hand_out_rest(struct share *share, int domain, bool unreserved_only)
 	}
 }
 
-/* More ranks than cores: ranks in the order of their GPUs' cores, evenly. */
+/* More ranks than cores: assign cores evenly to ranks in the order of their GPUs' cores. */
 static void share_cores(struct share *share, int domain, struct core_choice *out)
 {
 	int count = sort_members(share, domain), at = 0, before = -1;
@@ -250,7 +253,7 @@ static void hand_out_domain(struct share *share, int domain, struct core_choice 
 	hand_out_rest(share, domain, false);
 }
 
-/* ---- the whole ---- */
+/* ---- all steps ---- */
 
 static void free_share(struct share *share)
 {

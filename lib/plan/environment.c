@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The environment of one rank, each variable with where it comes from and why. */
+/* The environment of one rank. Each variable has its provenance and a reason. */
 #include "plan/plan.h"
 
 #include <arpa/inet.h>
@@ -10,7 +10,7 @@
 #include "plan/environment.h"
 #include "plan/plan_internal.h"
 
-/* ---- who wins ---- */
+/* ---- precedence ---- */
 
 static bool under_pbs(const struct env *env)
 {
@@ -35,8 +35,9 @@ static bool is_device_list(const char *name)
 	return false;
 }
 
-/* Variables that a scheduler sets on its own and that reach us unmarked: its device lists, and
- * PBS's OMP_NUM_THREADS, which is the NCPUS of the first chunk whatever the number of ranks. */
+/* The provenance of a variable. Some variables come from the scheduler but arrive unmarked: its
+ * device lists, and PBS's OMP_NUM_THREADS. The latter is the first chunk's NCPUS whatever the
+ * number of ranks. */
 static enum env_from provenance(const struct env *env, const struct env_var *var)
 {
 	const char *ncpus = env_get(env, "NCPUS");
@@ -51,7 +52,7 @@ static enum env_from provenance(const struct env *env, const struct env_var *var
 	return ENV_FROM_USER;
 }
 
-/* Set for certain: what only berth can know. */
+/* Set unconditionally: values that only berth can know. */
 static void set_always(struct environment_builder *m, const char *name, const char *value,
 		       const char *why)
 {
@@ -103,7 +104,7 @@ static void put_int(struct environment_builder *m, const char *name, long value,
 	environment_put(m, name, text, why);
 }
 
-/* A scheduler's variable that the plan has taken the place of. */
+/* Remove a scheduler's variable that the plan replaces. */
 static void drop(struct environment_builder *m, const char *name, const char *why)
 {
 	const struct env_var *var = env_find(m->env, name);
@@ -132,7 +133,7 @@ static void add_identity(struct environment_builder *m)
 			       "held by rank 0's agent while rank 0 runs");
 }
 
-/* Only where each rank sees its own GPUs; else the list is the node's. */
+/* Only if each rank sees just its own GPUs; otherwise the list is the node's. */
 static void rank_devices(struct environment_builder *m, char *text, size_t size)
 {
 	size_t used = 0;
@@ -150,7 +151,7 @@ static void rank_devices(struct environment_builder *m, char *text, size_t size)
 	}
 }
 
-/* The user's list bounds the GPUs that the plan deals out; among them the order is the plan's. */
+/* The user's list limits the GPUs that the plan shares out; among them the order is the plan's. */
 static void add_devices(struct environment_builder *m)
 {
 	const struct env_var *given = env_find(m->env, "CUDA_VISIBLE_DEVICES");
@@ -167,7 +168,7 @@ static void add_devices(struct environment_builder *m)
 			 "this rank's");
 	}
 	if (!*list) {
-		/* The head's list says nothing about a node without NVIDIA GPUs. */
+		/* The first node's list does not apply to a node without NVIDIA GPUs. */
 		if (m->node_index)
 			drop(m, "CUDA_VISIBLE_DEVICES", "the head's list is not this node's");
 		return;
@@ -276,8 +277,8 @@ static void add_c10d(struct environment_builder *m)
 	environment_put(m, "PET_RDZV_ID", m->plan->job_id, "the job");
 }
 
-/* Also for who gives c10d by arguments, which are not seen here; static rendezvous reads neither.
- */
+/* Set it also for users who select c10d with arguments, which are not visible here; static
+ * rendezvous reads neither. */
 static void add_host(struct environment_builder *m)
 {
 	char text[64];
@@ -289,7 +290,7 @@ static void add_host(struct environment_builder *m)
 			"workers take MASTER_ADDR from it, not from the host name");
 }
 
-/* torchrun's options as variables. A user's PET_RDZV_BACKEND=c10d is served too. */
+/* torchrun's options as variables. A user's PET_RDZV_BACKEND=c10d works, too. */
 static void add_torchrun(struct environment_builder *m)
 {
 	const char *backend = env_get(m->env, "PET_RDZV_BACKEND");
@@ -309,9 +310,9 @@ static void add_torchrun(struct environment_builder *m)
 		add_c10d(m);
 }
 
-/* Programs that ask Slurm where they are (Lightning, submitit, mpi4py's users) shall find the same
- * place as in RANK: what reaches a rank is the batch script's, rank 0 of one. And Open MPI takes a
- * process for a world of one where there is a job but no step. */
+/* Programs that ask Slurm for their place (Lightning, submitit, users of mpi4py) must get the same
+ * place as in RANK. Without this a rank would inherit the batch script's: rank 0 of one. Also, Open
+ * MPI treats a process as a world of one if there is a job but no step. */
 static void add_slurm(struct environment_builder *m)
 {
 	static const char why[] = "as srun would say it of this rank";
@@ -326,7 +327,7 @@ static void add_slurm(struct environment_builder *m)
 	set_always_int(m, "SLURM_NPROCS", m->plan->world_size, why);
 	set_always_int(m, "SLURM_STEP_NUM_TASKS", m->plan->world_size, why);
 	set_always_int(m, "SLURM_STEP_NUM_NODES", (long)m->plan->node_count, why);
-	if (m->plan->node_list) { /* JAX and Lightning look for their head in it */
+	if (m->plan->node_list) { /* JAX and Lightning look for their coordinator in it */
 		set_always(m, "SLURM_STEP_NODELIST", m->plan->node_list, why);
 		set_always(m, "SLURM_STEP_TASKS_PER_NODE", m->plan->tasks_list, why);
 		set_always(m, "SLURM_TASKS_PER_NODE", m->plan->tasks_list, why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of the network stands in a rank's environment: the interfaces and ports for NCCL, Gloo, UCX,
- * libfabric, Open MPI and Cray's MPICH, and the fabric's profile. Several nodes only. */
+/* The network part of a rank's environment: interfaces and ports for NCCL, Gloo, UCX, libfabric,
+ * Open MPI and Cray's MPICH, and the fabric's profile. Only for several nodes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,9 +12,9 @@ bool environment_one_node(const struct environment_builder *m)
 	return m->plan->network.single_node;
 }
 
-/* Would NCCL take this interface, and no other, by itself? Its own search (socket.cc,
- * ncclFindInterfaces): names that begin with ib; else all but docker* and lo*. Versions differ on
- * virbr* and on interfaces that are down: with one of those about, the answer is no. */
+/* Would NCCL by itself choose this interface and no other? Its search (socket.cc,
+ * ncclFindInterfaces) takes names that begin with ib, else all but docker* and lo*. Versions differ
+ * on virbr* and on interfaces that are down: if one of those exists, the answer is no. */
 static bool nccl_picks_it(const struct inventory *inventory, const char *iface)
 {
 	bool some_ib = false, found = false;
@@ -34,7 +34,8 @@ static bool nccl_picks_it(const struct inventory *inventory, const char *iface)
 	return found;
 }
 
-/* NCCL reads prefixes: "=" makes a name exact, needed where it is another one's beginning. */
+/* NCCL matches prefixes. "=" makes a name exact, which is needed if the name is the prefix of
+ * another. */
 static void nccl_iface(const struct inventory *inventory, const char *iface, char *text,
 		       size_t size)
 {
@@ -46,8 +47,8 @@ static void nccl_iface(const struct inventory *inventory, const char *iface, cha
 	snprintf(text, size, "%s%s", prefix ? "=" : "", iface);
 }
 
-/* "mlx5_0:1,mlx5_3:1" of the fabric's usable ports, or "" where NCCL's own search, which takes
- * every active RDMA port, finds the same. */
+/* "mlx5_0:1,mlx5_3:1" for the fabric's usable ports. "" if NCCL's own search, which takes every
+ * active RDMA port, finds the same. */
 static void nccl_hcas(const struct inventory *inventory, char *text, size_t size)
 {
 	bool others = false;
@@ -71,7 +72,7 @@ static void nccl_hcas(const struct inventory *inventory, char *text, size_t size
 		*text = '\0';
 }
 
-/* Libraries that take an address range rather than a name; Open MPI reads IPv4 ranges only. */
+/* For libraries that accept an address range instead of a name; Open MPI reads only IPv4 ranges. */
 static const char *range_or_name(const struct environment_builder *m)
 {
 	int index;
@@ -100,8 +101,8 @@ static void ucx_devices(const struct environment_builder *m, char *text, size_t 
 		snprintf(text, size, "%s", m->node->iface);
 }
 
-/* Open MPI and its kin refuse a list of networks beside an exclusion, and then find no network at
- * all: the user's exclusion stands. */
+/* Open MPI and its relatives refuse an include list together with an exclude list, and then find no
+ * network at all. So the user's exclusion stays. */
 static void put_include(struct environment_builder *m, enum env_from from, const char *name,
 			const char *exclusion, const char *range)
 {
@@ -138,7 +139,7 @@ void environment_add_interfaces(struct environment_builder *m)
 	put_include(m, from, "PMIX_MCA_ptl_base_if_include", "PMIX_MCA_ptl_base_if_exclude", range);
 }
 
-/* The number that Cray MPICH gives a Slingshot NIC: its place by name. -1: the rank has none. */
+/* The number that Cray MPICH gives a Slingshot NIC: its position by name. -1: the rank has none. */
 static int cray_nic(const struct inventory *inventory, const struct plan_rank *rank)
 {
 	const struct plan_nic *mine = NULL;
@@ -158,7 +159,7 @@ static int cray_nic(const struct inventory *inventory, const struct plan_rank *r
 	return mine ? place : -1;
 }
 
-/* "0:0,1;1:2,3": NIC, then the local ranks that use it. Equal for all ranks of the node. */
+/* "0:0,1;1:2,3": a NIC, then the local ranks that use it. The same for all ranks of the node. */
 static void add_cray_nics(struct environment_builder *m)
 {
 	int nic_count = 0;

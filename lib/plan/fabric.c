@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What each kind of fabric wants set, with the source of every value. Settings count on jobs of
- * several nodes only, never replace what the user set, and are left out where the library's own
- * choice is the same: a profile says why it has none. NCCL_IB_HCA and the interfaces come from the
- * cards, in environment_network.c. */
+/* What each kind of fabric needs set, with the source of every value. Settings apply only to jobs
+ * of several nodes and never replace what the user set. A setting is omitted if the library's own
+ * choice is the same; an empty profile says why. NCCL_IB_HCA and the interfaces come from the
+ * inventories, in environment_network.c. */
 #include "plan/plan.h"
 
 #include <string.h>
@@ -57,8 +57,8 @@ const char *fabric_title(enum nic_kind kind)
 	return plan_fabric(kind)->title;
 }
 
-/* NCCL ends with "invalid usage" when NCCL_NET names a plug-in that it cannot load, and runs on
- * TCP without a word when NCCL_NET is unset and the plug-in is there but unnamed. */
+/* NCCL fails with "invalid usage" if NCCL_NET names a plug-in that it cannot load. It silently runs
+ * on TCP if NCCL_NET is unset and the plug-in is present but unnamed. */
 static bool has_ofi_plugin(const struct inventory *inventory, const struct env *env)
 {
 	return mentions(env, "LD_LIBRARY_PATH", "ofi-nccl") ||
@@ -66,7 +66,7 @@ static bool has_ofi_plugin(const struct inventory *inventory, const struct env *
 	       mentions(env, "NCCL_NET_PLUGIN", "ofi");
 }
 
-/* The alternative rendezvous needs the job's VNI made without rendezvous gets. */
+/* The alternative rendezvous requires that the job's VNI was created without rendezvous gets. */
 static bool without_rdzv_get(const struct inventory *inventory, const struct env *env)
 {
 	return mentions(env, "SLURM_NETWORK", "disable_rdzv_get");

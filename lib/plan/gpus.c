@@ -26,9 +26,9 @@ static bool package_known(const struct inventory *inventory, size_t gpu)
 	return me->local_known && me->package >= 0 && me->package < (int)inventory->package_count;
 }
 
-/* A GPU whose locality is unknown is counted to a package by its place among such GPUs: the first
- * half of the node's GPUs to package 0 and so on, which is how such machines are wired, and
- * which spreads the ranks when it is not. Packages without an allowed core are left out. */
+/* Assign each GPU to a package. If its locality is unknown, its position among such GPUs decides:
+ * the first half of the node's GPUs belong to package 0, and so on. That is how such machines are
+ * wired; on others it still spreads the ranks. Packages without an allowed core are left out. */
 static void gpu_packages(const struct inventory *inventory, int *package)
 {
 	size_t unknown_count = 0, unknown = 0, with_cores = 0;
@@ -77,8 +77,9 @@ static bool same_nics(const struct inventory *inventory, int a, int b)
 	return true;
 }
 
-/* Fewer ranks than GPUs: pick units (per_rank GPUs each, first member given) one by one, each
- * time one from the package, then the NUMA node, then the NICs that have the fewest picked. */
+/* Fewer ranks than GPUs: pick units of per_rank GPUs, given by their first member, one by one. Each
+ * pick takes a unit from the package, then the NUMA node, then the NICs with the fewest picks so
+ * far. */
 static void pick_spread(const struct inventory *inventory, const int *package, const int *first,
 			size_t unit_count, bool *picked, int want)
 {
@@ -115,8 +116,8 @@ static int compare_ints(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* Units of per_rank GPUs: neighbours in PCI order within a package; what is left over of the
- * packages makes the last units. units: [usable_count], unit after unit. */
+/* Make units of per_rank GPUs: neighbours in PCI order within a package. What is left over in the
+ * packages forms the last units. units: [usable_count], unit by unit. */
 static size_t make_units(const struct gpu_choice *choice, size_t package_count, int *units)
 {
 	size_t per_rank = (size_t)choice->per_rank, filled = 0, rest = 0;
@@ -145,7 +146,7 @@ static int compare_units(const void *a, const void *b)
 	return **(int *const *)a - **(int *const *)b;
 }
 
-/* GPUs for ranks that have GPUs of their own: all units, or units spread over the node. */
+/* Choose GPUs for ranks that do not share any: all units, or units spread over the node. */
 static int choose_own(const struct inventory *inventory, int rank_count, struct gpu_choice *choice)
 {
 	size_t usable = choice->usable_count, per_rank = (size_t)choice->per_rank;
@@ -202,7 +203,7 @@ static int check_request(const struct gpu_choice *choice, const struct plan_requ
 	    wanted <= (long)choice->usable_count)
 		return 0;
 	if (request->gpus_per_rank == 1 && choice->usable_count)
-		return 0; /* shared, which is said */
+		return 0; /* shared, which a warning reports */
 	return error_set(err, ERR_USAGE,
 			 "%d rank%s with %d GPU%s each want %ld GPUs, %s has %zu that may be used: "
 			 "lower --gpus-per-rank or the number of ranks",
@@ -229,7 +230,7 @@ int gpus_choose(const struct inventory *inventory, const struct plan_request *re
 							       : 1;
 	choice.shared = choice.usable_count && (size_t)rank_count > choice.usable_count;
 	choice.own_implied = choice.shared || choice.per_rank > 1;
-	if (request->per_node) /* one process for all of the node's workers: it shows them all */
+	if (request->per_node) /* one process for all of the node's workers needs all GPUs */
 		choice.own_implied = false;
 	choice.own = choice.usable_count && (request->gpus_visible_own || choice.own_implied);
 	choice.own_implied = choice.own_implied && !request->gpus_visible_own;
@@ -275,7 +276,7 @@ void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, s
 		if (!gpus_is_cuda(other))
 			continue;
 		some_uuid |= other->uuid != NULL;
-		/* Whether CUDA counts a faulty GPU is anybody's guess; MIG hides its parent. */
+		/* It is unknown whether CUDA counts a faulty GPU; MIG hides its parent. */
 		awkward |= other->fault || other->partition >= 0;
 	}
 	/* NVML shows what the cgroup allows, as CUDA will; the PCI tree shows everything. */
@@ -288,7 +289,7 @@ void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, s
 		snprintf(text, size, "%d", ordinal);
 }
 
-/* The list that all ranks of a node see: theirs in rank order, left-over ones at the end. */
+/* The list that all ranks of a node see: their GPUs in rank order, then the unused ones. */
 static char *visible_list(const struct inventory *inventory, const struct gpu_choice *choice,
 			  int rank_count)
 {
@@ -324,7 +325,7 @@ static int fill_gpus(const struct inventory *inventory, const struct gpu_choice 
 		return -1;
 	for (size_t k = 0; k < per_rank; k++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[mine[k]];
-		/* A list names one vendor's GPUs: ordinals count GPUs of the same vendor. */
+		/* A list names GPUs of one vendor: ordinals count GPUs of the same vendor. */
 		const int *from = choice->own ? mine : choice->of_rank;
 		int ordinal = 0;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Variables that will not do what their author meant. */
+/* Warnings about variables that do not do what the user meant. */
 #include "plan/plan.h"
 
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static bool is(const struct env *env, const char *name, const char *value)
 
 /* ---- misspelt names ---- */
 
-/* Names that are often typed by hand; a near miss of one of them is said. */
+/* Names that users often type by hand; near misses of them are reported. */
 static const char *const known[] = {
 	"NCCL_SOCKET_IFNAME",
 	"NCCL_SOCKET_FAMILY",
@@ -111,8 +111,8 @@ static int edit_distance(const char *a, const char *b)
 	return row[lb];
 }
 
-/* Libraries grow variables faster than this list: only names that begin as a known one does and
- * are within two edits of it are taken for slips. */
+/* Libraries add variables faster than this list. So only a name that begins like a known one and is
+ * within two edits of it counts as a typing error. */
 static void lint_spelling(json_t *list, const struct env *env)
 {
 	for (size_t v = 0; v < env_count(env); v++) {
@@ -130,7 +130,8 @@ static void lint_spelling(json_t *list, const struct env *env)
 				continue;
 			distance = edit_distance(var->name, known[k]);
 			exact = distance == 0;
-			/* Short names lie near each other by nature (NCCL_IB_SL, NCCL_IB_TC). */
+			/* Short names are naturally close to each other (NCCL_IB_SL, NCCL_IB_TC).
+			 */
 			if (distance <= 2 && strlen(known[k]) >= 14)
 				meant = known[k];
 		}
@@ -140,7 +141,7 @@ static void lint_spelling(json_t *list, const struct env *env)
 	}
 }
 
-/* ---- interfaces and devices that nobody has ---- */
+/* ---- interfaces and devices that do not exist ---- */
 
 static bool starts_with(const char *name, const char *prefix, size_t length)
 {
@@ -173,7 +174,7 @@ static bool has_hca(const struct inventory *inventory, const char *name, size_t 
 typedef bool (*has_device)(const struct inventory *inventory, const char *name, size_t length,
 			   bool prefix);
 
-/* Each entry of a list must exist on every node that says what it has. */
+/* Each entry of a list must exist on every node that reports its devices. */
 static void lint_entries(json_t *list, const struct env *env, const char *name, bool prefix,
 			 const char *what, has_device has, const struct inventory *inventories,
 			 size_t count)
@@ -207,7 +208,7 @@ static void lint_entries(json_t *list, const struct env *env, const char *name, 
 	}
 }
 
-/* NCCL reads beginnings: a name that stands there whole may be another one's beginning too. */
+/* NCCL matches prefixes: a complete name in the list may also be the prefix of another. */
 static void lint_prefix_match(json_t *list, const struct env *env, const char *name, bool hca,
 			      const struct inventory *inventory)
 {
@@ -234,7 +235,7 @@ static void lint_prefix_match(json_t *list, const struct env *env, const char *n
 	}
 }
 
-/* An HCA for management that a list lets in: NCCL then waits for it. */
+/* A list admits a management HCA: NCCL then waits for it. */
 static void lint_management(json_t *list, const struct env *env, const struct inventory *inventory)
 {
 	const char *value = env_get(env, "NCCL_IB_HCA");
@@ -263,7 +264,8 @@ static void lint_management(json_t *list, const struct env *env, const struct in
 	}
 }
 
-/* What NCCL reads as "not" and "exactly", others take for a part of the name. */
+/* NCCL reads these characters as "not" and "exactly"; other libraries take them as part of the
+ * name. */
 static void lint_nccl_syntax(json_t *list, const struct env *env, const char *name)
 {
 	const char *value = env_get(env, name);
@@ -363,7 +365,7 @@ static void lint_fabric(json_t *list, const struct env *env, const struct invent
 		    env_get(env, "CUDA_DEVICE_ORDER"));
 }
 
-/* A rank's place, left over from another launcher or from a script. */
+/* A rank's place, left over from another launcher or a script. */
 static void lint_rank_variables(json_t *list, const struct env *env)
 {
 	static const char *const names[] = {
@@ -385,7 +387,7 @@ static void lint_rank_variables(json_t *list, const struct env *env)
 		    set);
 }
 
-/* What must differ between jobs or nodes, and cannot where everybody has the same environment. */
+/* Values that must differ between jobs or nodes, but cannot if all have the same environment. */
 static void lint_fixed(json_t *list, const struct env *env, size_t count)
 {
 	if (env_get(env, "NCCL_COMM_ID"))
@@ -400,7 +402,7 @@ static void lint_fixed(json_t *list, const struct env *env, size_t count)
 		    env_get(env, "NCCL_HOSTID"));
 }
 
-/* Open MPI and its kin want one list or the other. */
+/* Open MPI and its relatives accept one list or the other. */
 static void lint_exclude(json_t *list, const struct env *env, size_t count)
 {
 	static const char *const names[] = {
@@ -415,7 +417,7 @@ static void lint_exclude(json_t *list, const struct env *env, size_t count)
 			    names[i], env_get(env, names[i]));
 }
 
-/* Set by hand before berth: these are berth's to know. */
+/* Variables that the user set before berth although only berth knows their value. */
 static void lint_identity(json_t *list, const struct env *env)
 {
 	if (env_get(env, "MASTER_ADDR"))
@@ -431,7 +433,7 @@ static void lint_identity(json_t *list, const struct env *env)
 	lint_rank_variables(list, env);
 }
 
-/* What OpenMP reads: a number for each nested level. */
+/* OpenMP's format: one number per nesting level. */
 static bool is_thread_list(const char *text)
 {
 	for (;;) {
@@ -461,7 +463,7 @@ static void lint_threads(json_t *list, const struct env *env)
 		    value);
 }
 
-/* HIP counts CUDA's list, where it has none of its own, among what ROCR's leaves. */
+/* If HIP has no list of its own, it applies CUDA's among what ROCR's leaves. */
 static void lint_visible(json_t *list, const struct env *env, const struct inventory *inventories,
 			 size_t count)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The address at which all nodes reach the head, and each node's interface in its subnet. */
+/* The rendezvous address, at which all nodes reach the first node, and each node's interface in its
+ * subnet. */
 #include "plan/plan.h"
 
 #include <arpa/inet.h>
@@ -94,7 +95,7 @@ static bool same_address(const struct inventory_address *a, const struct invento
 	return a->family == b->family && !memcmp(a->bytes, b->bytes, width(a->family));
 }
 
-/* ---- the better of two ---- */
+/* ---- comparing two addresses ---- */
 
 int plan_address_priority(const struct inventory *inventory,
 			  const struct inventory_address *address)
@@ -105,7 +106,7 @@ int plan_address_priority(const struct inventory *inventory,
 	return address->kind != NIC_ETHERNET ? 2 : 1;
 }
 
-/* How far the address's NIC is from the node's GPUs, all together. */
+/* The distance of the address's NIC to the node's GPUs, summed. */
 static long distance(const struct inventory *inventory, const struct inventory_address *address)
 {
 	long sum = 0;
@@ -132,19 +133,19 @@ static int compare(const struct inventory *inventory, const struct inventory_add
 	by_name = strverscmp(b->iface, a->iface);
 	if (by_name)
 		return by_name;
-	if (a->family != b->family) /* IPv4 is what every library understands */
+	if (a->family != b->family) /* every library understands IPv4 */
 		return a->family == AF_INET ? 1 : -1;
 	return memcmp(b->bytes, a->bytes, width(a->family));
 }
 
 /* ---- candidates ---- */
 
-/* The wishes of the command line, parsed. */
+/* The command line's network options, parsed. */
 struct network_request {
 	const char *iface;
 	bool has_subnet, has_master_addr;
 	struct subnet subnet, master_addr;
-	bool simulated; /* nobody's wish: request->single_host */
+	bool simulated; /* not an option of the user: request->single_host */
 };
 
 static int parse_request(const struct plan_request *request,
@@ -180,7 +181,7 @@ static bool is_requested(const struct network_request *network_request)
 	       network_request->has_master_addr;
 }
 
-/* Pretended nodes share all addresses. */
+/* Simulated nodes share all addresses. */
 static void request_loopback(const struct plan_request *request, size_t count,
 			     struct network_request *network_request)
 {
@@ -191,7 +192,7 @@ static void request_loopback(const struct plan_request *request, size_t count,
 			parse_address("127.0.0.1", &network_request->master_addr) == 0;
 }
 
-/* The first other node that owns the address itself, or -1. */
+/* The first other node that owns the same address, or -1. */
 static int other_owner(const struct inventory *inventories, size_t count,
 		       const struct inventory_address *address)
 {
@@ -207,8 +208,8 @@ static const char *node_name(const struct inventory *inventories, size_t node)
 	return inventories[node].node ? inventories[node].node : "another node";
 }
 
-/* Which nodes can have no part in the address's subnet: "; n2's hsn0 is down", "; n2 has no address
- * in 10.9.0.0/24", added to text. What lies between the nodes nobody's card tells. */
+/* Append the nodes that cannot be in the address's subnet: "; n2's hsn0 is down", "; n2 has no
+ * address in 10.9.0.0/24". The inventories do not show what lies between the nodes. */
 static void add_unreachable(const struct inventory *inventories, size_t count,
 			    const struct inventory_address *address, char *text, size_t size)
 {
@@ -263,8 +264,8 @@ static int compare_owners(const void *a, const void *b)
 		      ((const struct address_owner *)b)->bytes, 16);
 }
 
-/* Two nodes with one address in this address's subnet: connections reach either of them. text: ""
- * or "n2 and n3 both have 10.9.0.13". */
+/* Find two nodes with one address in this address's subnet: connections may reach either. text
+ * becomes "n2 and n3 both have 10.9.0.13", or "". */
 static void find_duplicate(const struct inventory *inventories, size_t count,
 			   const struct inventory_address *address, char *text, size_t size)
 {
@@ -298,8 +299,8 @@ static void find_duplicate(const struct inventory *inventories, size_t count,
 	free(all);
 }
 
-/* What bars this address of the head's; "" when nothing does. A wish lifts what depends on the
- * sort of the interface only: loopback serves agents that share one machine. */
+/* Why this address of the first node is unusable; "" if it is usable. A request overrides only
+ * reasons that depend on the interface's type: agents on one machine may use loopback. */
 static void reject(const struct inventory *inventories, size_t count,
 		   const struct network_request *network_request, const struct plan_reach *reach,
 		   size_t index, char *text, size_t size)
@@ -333,12 +334,12 @@ static void reject(const struct inventory *inventories, size_t count,
 	}
 	if (!*text && address->link_local)
 		snprintf(text, size, "link-local");
-	/* Pretended nodes, which are one machine, have all addresses in common. */
+	/* Simulated nodes run on one machine and share all addresses. */
 	if (!*text &&
 	    (!is_requested(network_request) || other_owner(inventories, count, address) < 0))
 		find_duplicate(inventories, count, address, text, size);
-	/* A pretended node that was too busy to try its own machine's loopback reaches it all the
-	 * same. */
+	/* A simulated node that was too busy to try its own machine's loopback reaches it
+	 * nevertheless. */
 	if (*text || !reach || network_request->simulated || index >= reach->address_count ||
 	    reach->reached[index] >= (int)count)
 		return;
@@ -346,7 +347,8 @@ static void reject(const struct inventory *inventories, size_t count,
 	add_unreachable(inventories, count, address, text, size);
 }
 
-/* Would the ranks have met over more than a name's difference on this address that was refused? */
+/* Is the best usable address slower than this rejected one: in its NIC's class, or in speed within
+ * the class? */
 static bool is_slower_than(const struct inventory *inventory,
 			   const struct inventory_address *rejected,
 			   const struct inventory_address *best)
@@ -360,7 +362,7 @@ static bool is_slower_than(const struct inventory *inventory,
 		best->speed_mbps > 0 && rejected->speed_mbps > best->speed_mbps);
 }
 
-/* Nobody asked for the slower network: say why it is taken. */
+/* The user did not request the slower network, so explain why berth uses it. */
 static int slower_network_warning(const struct inventory *inventories, size_t count,
 				  const struct network_request *network_request,
 				  const struct plan_reach *reach,
@@ -422,7 +424,7 @@ static int set_reason(struct plan_network *network, struct error *err, const cha
 	return 0;
 }
 
-/* One node without a wish: the ranks meet on loopback. */
+/* One node and no request: the ranks use loopback. */
 static int on_loopback(const struct inventory *inventory, struct plan_network *out,
 		       struct error *err)
 {
@@ -446,8 +448,8 @@ static int on_loopback(const struct inventory *inventory, struct plan_network *o
 	return set_reason(out, err, "one node: its ranks meet on loopback", "");
 }
 
-/* An address that the head has on none of its interfaces, --master-addr's: the ranks would wait for
- * each other at nobody's. Of a card that lists no address nothing is known. */
+/* Is a --master-addr on none of the first node's interfaces? The ranks would wait for each other at
+ * an address that nobody has. If an inventory lists no addresses, the answer is unknown. */
 static int is_foreign_address(const struct inventory *inventories, size_t count,
 			      const struct plan_request *request,
 			      const struct network_request *network_request,
@@ -510,8 +512,8 @@ static int no_usable_address(const struct inventory *inventories, size_t count,
 			 count == 1 ? "" : "s", *rejected ? rejected : "its card lists none", hint);
 }
 
-/* "; rather than eth0 10.1.0.11 (management only); not docker0 ...": what else there was. Loopback
- * and link-local addresses nobody had thought of. */
+/* Append the alternatives: "; rather than eth0 10.1.0.11 (management only); not docker0 ...".
+ * Loopback and link-local addresses are left out, since nobody expects them. */
 static void add_others(const struct inventory *inventories, size_t count,
 		       const struct network_request *network_request,
 		       const struct plan_reach *reach, const struct inventory_address *best,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NICs of the ranks of one node: of the node's fabric, those nearest to the rank's GPU. */
+/* The NICs of the ranks of one node: among the node's fabric, those nearest to the rank's GPU. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 static enum nic_class class_of_kind(const struct inventory_nic *nic)
 {
 	if (!*nic->net && !*nic->rdma)
-		return NIC_CLASS_NONE; /* no program can name it */
+		return NIC_CLASS_NONE; /* no program can address it */
 	switch (nic->kind) {
 	case NIC_ETHERNET:
 		return NIC_CLASS_ETHERNET;
@@ -21,7 +21,7 @@ static enum nic_class class_of_kind(const struct inventory_nic *nic)
 	}
 }
 
-/* A management flag counts beside something better only: a node with one NIC uses it. */
+/* The management flag counts only if there is something better: a node with one NIC uses it. */
 enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *kind)
 {
 	enum nic_class best = NIC_CLASS_NONE;
@@ -42,8 +42,8 @@ enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *
 	return best;
 }
 
-/* Of several kinds of fabric on one node (none was ever seen) the last in enum nic_kind's order
- * is the job's. */
+/* If a node has several kinds of fabric (none is known), the last in enum nic_kind's order serves
+ * the job. */
 enum nic_class nic_class(const struct inventory *inventory, size_t nic)
 {
 	const struct inventory_nic *me = &inventory->nics[nic];
@@ -59,9 +59,9 @@ enum nic_class nic_class(const struct inventory *inventory, size_t nic)
 	return best;
 }
 
-/* ---- how near ---- */
+/* ---- distance ---- */
 
-/* Without a GPU: how near a NIC is to the rank's cores. */
+/* Without a GPU: the distance of a NIC to the rank's cores. */
 static enum path_class path_to_cores(const struct inventory *inventory,
 				     const struct inventory_nic *nic,
 				     const struct core_choice *cores, int local_rank)
@@ -84,10 +84,10 @@ static enum path_class path_to_cores(const struct inventory *inventory,
 	return path;
 }
 
-/* One for each place that looks for NICs: a GPU in use, or a rank without GPUs. */
+/* One consumer of NICs: a GPU in use, or a rank without GPUs. */
 struct consumer {
 	uint8_t *path;	 /* [nic_count] */
-	bool *near_up;	 /* [nic_count]: the nearest of those that are not down */
+	bool *near_up;	 /* [nic_count]: the nearest among those that are not down */
 	bool *near_down; /* [nic_count]: nearer still, but down */
 };
 
@@ -114,7 +114,7 @@ static void find_nearest(const struct inventory *inventory, const bool *eligible
 	}
 }
 
-/* The share of seeker me in the NICs of its set: seekers with the same set divide it. */
+/* The share of consumer me in the NICs of its set: consumers with the same set divide it. */
 static void divide(size_t nic_count, const struct consumer *consumers, size_t consumer_count,
 		   size_t me, bool down, bool *assigned)
 {
@@ -164,7 +164,7 @@ static int add_nic(const struct inventory *inventory, size_t n, uint8_t path,
 		out = &rank->nics[i];
 		if (!strcmp(out->net, nic->net) && !strcmp(out->rdma, nic->rdma) &&
 		    out->port == nic->port && !strcmp(out->pci, nic->pci))
-			return 0; /* another GPU of the rank has it too */
+			return 0; /* another GPU of the rank has it, too */
 	}
 	if (!rank->nics)
 		rank->nics = calloc(inventory->nic_count, sizeof *rank->nics);
@@ -181,9 +181,10 @@ static int add_nic(const struct inventory *inventory, size_t n, uint8_t path,
 	return 0;
 }
 
-/* ---- the whole ---- */
+/* ---- all steps ---- */
 
-/* Seekers: the GPUs in use, in PCI order, or the ranks. of_gpu: [gpu_count], seeker or -1. */
+/* List the consumers: the GPUs in use, in PCI order, or the ranks. of_gpu: [gpu_count], consumer or
+ * -1. */
 static size_t list_consumers(const struct inventory *inventory, const struct gpu_choice *gpus,
 			     size_t rank_count, int *of_gpu)
 {

@@ -54,8 +54,8 @@ static int at_least_one(int count)
 	return count > 0 ? count : 1;
 }
 
-/* What a node holds by default: one rank a GPU (or per K GPUs); without GPUs one a slot, at most
- * the cores. */
+/* The default number of ranks on a node: one per GPU (or per K GPUs); without GPUs one per slot, at
+ * most one per core. */
 static int capacity(const struct alloc_node *node, const struct inventory *inventory,
 		    const struct plan_request *request)
 {
@@ -82,9 +82,8 @@ static int compare_remainders(const void *a, const void *b)
 	return x->node < y->node ? -1 : 1;
 }
 
-/* Deal ranks to the nodes in proportion to what they hold; the odd ones go to the largest
- * remainders, then to the first nodes. No node holds more than its capacity while another has
- * room. */
+/* Share out ranks to the nodes in proportion to their capacity. The rest goes to the largest
+ * remainders, then to the first nodes. No node exceeds its capacity while another has room. */
 static int share_proportionally(int ranks, const int *holds, size_t count, int *counts)
 {
 	struct remainder *odd = calloc(count, sizeof *odd);
@@ -187,11 +186,11 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 	return rc ? rc : check_counts(counts, count, err);
 }
 
-/* ---- nodes that are alike are bound once ---- */
+/* ---- nodes that are alike are mapped once ---- */
 
 static bool same_gpu(const struct inventory_gpu *a, const struct inventory_gpu *b)
 {
-	/* With partitions or faults the visible list may hold UUIDs, which are each node's own. */
+	/* With partitions or faults the visible list may hold UUIDs, which differ between nodes. */
 	return a->partition < 0 && b->partition < 0 && !a->fault && !b->fault &&
 	       !a->uuid == !b->uuid && a->index == b->index && a->vendor == b->vendor &&
 	       a->allowed == b->allowed && a->local_known == b->local_known &&
@@ -207,14 +206,14 @@ static bool same_nic(const struct inventory_nic *a, const struct inventory_nic *
 	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
 }
 
-/* Would both cards get the same GPUs, cores and NICs? */
+/* Would both inventories get the same GPUs, cores and NICs? */
 static bool same_resources(const struct inventory *a, const struct inventory *b)
 {
 	if (a->core_count != b->core_count || a->gpu_count != b->gpu_count ||
 	    a->nic_count != b->nic_count || a->package_count != b->package_count)
 		return false;
-	/* The sets lie anywhere in memory: fetched one by one they are half of a large plan's time.
-	 */
+	/* The sets are scattered in memory: fetching them one by one takes half of a large plan's
+	 * time. */
 	for (size_t c = 0; c < b->core_count; c++)
 		__builtin_prefetch(b->cores[c].cpus_os);
 	for (size_t c = 0; c < a->core_count; c++)
@@ -348,7 +347,7 @@ static int name_interfaces(const struct inventory *inventories, struct plan *pla
 	for (size_t n = 0; n < plan->node_count; n++) {
 		int index;
 
-		if (!inventories[n].address_count) /* nobody knows: not even loopback is listed */
+		if (!inventories[n].address_count) /* unknown: not even loopback is listed */
 			continue;
 		bool inside = network_iface(&inventories[n], &plan->network, &index);
 
@@ -379,7 +378,7 @@ static int name_interfaces(const struct inventory *inventories, struct plan *pla
 	return rc;
 }
 
-/* What only a look at all nodes shows. */
+/* Warnings that need a view of all nodes. */
 static int warn_plan(const struct inventory *inventories, const int *counts, struct plan *plan,
 		     struct error *err)
 {
@@ -407,7 +406,7 @@ static int warn_plan(const struct inventory *inventories, const int *counts, str
 	return rc;
 }
 
-/* A driver that is not loaded shows no GPU, and all would go on without a word on the CPU. */
+/* If the driver is not loaded no GPU is visible, and the job would silently run on the CPU. */
 static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *inventories,
 			    size_t count, struct plan *plan, struct error *err)
 {
@@ -421,7 +420,7 @@ static int warn_unseen_gpus(const struct alloc *alloc, const struct inventory *i
 	return 0;
 }
 
-/* PBS's cgroups hook sets an empty list where no GPU was asked for: say what to ask for. */
+/* PBS's cgroups hook sets an empty list if no GPU was requested: say what to request. */
 static int warn_no_gpus(const struct alloc *alloc, const struct inventory *inventories,
 			const struct env *env, struct plan *plan, struct error *err)
 {
@@ -459,7 +458,7 @@ static char *tasks_list(const int *counts, size_t count)
 	return NULL;
 }
 
-/* Once for all ranks: each is told. */
+/* Make the lists once for all ranks, since each rank gets them. */
 static int list_nodes(const struct alloc *alloc, struct plan *plan, struct error *err)
 {
 	const char **names = calloc(plan->node_count, sizeof *names);

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stage plan: from the allocation and every node's card to what each rank gets. Pure: no I/O,
- * no clock, no environment but the one passed in; the same input gives the same plan.
+/* Stage plan: from the allocation and every node's inventory to what each rank gets. Pure: no I/O,
+ * no clock, no environment except the one passed in. The same input gives the same plan.
  *
- *   plan.c     how many ranks a node gets; the parts below in order, for all nodes
- *   gpus.c     which GPUs a rank gets; the ranks of one node put together
- *   core_domains.c   which package's cores; cores.c: which of them
- *   nics.c     which NICs
- *   reasons.c  the reasons and warnings, in words
- *   network.c  head address, each node's interface
- *   fabric.c   what each kind of fabric wants set, as a table with sources
- *   environment.c  the environment of a rank, and who wins; environment_network.c: of the network
- *   lint.c     variables that will not do what their author meant
- *   plan_write.c, plan_read.c  the plan as JSON and back */
+ *   plan.c                      ranks per node; calls the parts below in order, for all nodes
+ *   gpus.c                      which GPUs a rank gets; assembles the ranks of one node
+ *   core_domains.c              from which packages a rank takes cores
+ *   cores.c                     which of those cores
+ *   nics.c                      which NICs
+ *   reasons.c                   the reasons and warnings as sentences
+ *   network.c                   rendezvous address, each node's interface
+ *   fabric.c                    what each kind of fabric needs set, as a table with sources
+ *   environment.c               the environment of a rank, and whose value wins
+ *   environment_network.c       the network part of it
+ *   lint.c                      variables that do not do what the user meant
+ *   plan_write.c, plan_read.c   the plan as JSON and back */
 #ifndef BERTH_PLAN_PLAN_H
 #define BERTH_PLAN_PLAN_H
 
@@ -34,10 +36,10 @@ struct plan_gpu {
 };
 
 struct plan_nic {
-	char net[16], rdma[64], pci[20]; /* "" where none */
+	char net[16], rdma[64], pci[20]; /* "" if it has none */
 	int port;
 	enum nic_kind kind;
-	enum path_class path; /* to the rank's first GPU; without a GPU to its cores */
+	enum path_class path; /* to the rank's first GPU, or to its cores if it has no GPU */
 	enum nic_state state;
 };
 
@@ -46,10 +48,11 @@ struct plan_rank {
 	size_t gpu_count, nic_count;
 	struct plan_gpu *gpus;
 	struct plan_nic *nics;
-	struct idset *cpus_os; /* whole cores; disjoint between the ranks of a node unless
-				  there are more ranks than cores (said in warnings) */
+	/* Whole cores, disjoint between the ranks of a node. If there are more ranks than cores,
+	 * ranks share them and a warning says so. */
+	struct idset *cpus_os;
 	struct idset *numa_os;
-	int threads; /* cores of the rank: OMP_NUM_THREADS */
+	int threads; /* number of the rank's cores: OMP_NUM_THREADS */
 	char *why;
 };
 
@@ -57,35 +60,38 @@ struct plan_node {
 	char *node;
 	size_t rank_count;
 	struct plan_rank *ranks;
-	char *visible_devices; /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: not to be set */
-	char iface[16];	       /* the interface in the chosen subnet; "" when none is needed */
+	char *visible_devices; /* CUDA_VISIBLE_DEVICES of all its ranks; NULL: do not set it */
+	char iface[16];	       /* the interface in the chosen subnet; "" if none is needed */
 	size_t warning_count;
 	char **warnings;
-	struct idset *free_cpus_os; /* left free on purpose, reported */
+	struct idset *free_cpus_os; /* left free on purpose, and reported */
 };
 
 struct plan_request {
-	int ranks; /* of all nodes; 0: by default one a GPU, else one a slot, at most the cores */
-	int ranks_per_node;	 /* 0: not said */
-	int gpus_per_rank;	 /* 0: not said */
+	/* Ranks on all nodes. 0 selects the default: one per GPU, else one per slot, at most one
+	 * per core. */
+	int ranks;
+	int ranks_per_node;	 /* 0: option absent */
+	int gpus_per_rank;	 /* 0: option absent */
 	bool gpus_visible_own;	 /* --gpus-visible own */
-	bool all_cores;		 /* deal out the cores that would stay free */
-	bool per_node;		 /* one process a node with PET_* (--per-node) */
+	bool all_cores;		 /* share out also the cores that would stay free */
+	bool per_node;		 /* one process per node with PET_* (--per-node) */
 	const char *iface;	 /* --iface, or NULL */
 	const char *subnet;	 /* --subnet, or NULL */
 	const char *master_addr; /* --master-addr: a numeric address, or NULL */
-	bool single_host; /* all nodes are pretended ones of this machine: where none of those three
-			     is given, loopback is the address that certainly serves */
-	int port;	  /* MASTER_PORT chosen by rank 0's agent, 0: not yet known */
+	/* All nodes are simulated on this machine. Unless iface, subnet or master_addr is given,
+	 * ranks then use loopback, which always works. */
+	bool single_host;
+	int port; /* MASTER_PORT chosen by rank 0's agent; 0: not known yet */
 	int attempt;
 	size_t spares;				    /* the last nodes, which get no ranks */
-	const char *stop_file, *plan_file, *report; /* for BERTH_*; NULL: absent */
+	const char *stop_file, *plan_file, *report; /* values for BERTH_*; NULL: absent */
 };
 
-/* The head's addresses that nodes reached: what the exchange found out.
- * reached[i]: how many nodes, the head among them, got the head's answer on
- * cards[0].addresses[i]; shared[i]: a node that owns the same address itself, or -1. NULL reach:
- * one node, nothing to try. */
+/* Which of the first node's addresses other nodes reached, as the probes found. reached[i] is the
+ * number of nodes, the first included, that got the controller's answer on
+ * inventories[0].addresses[i]. shared[i] is a node that owns the same address, or -1. Pass a NULL
+ * reach for one node, which has nothing to try. */
 struct plan_reach {
 	size_t address_count;
 	const int *reached;
@@ -95,11 +101,11 @@ struct plan_reach {
 struct plan_network {
 	bool single_node;
 	char address[64]; /* numeric, bare: MASTER_ADDR */
-	char subnet[64];  /* CIDR of the chosen address, "" on one node */
-	char iface[16];	  /* on the head */
+	char subnet[64];  /* CIDR of the chosen address; "" on one node */
+	char iface[16];	  /* on the first node */
 	enum nic_kind kind;
-	char *why;     /* for people, with the refused ones */
-	char *warning; /* a faster network that could not be taken, and why; or NULL */
+	char *why;     /* for people; also lists the refused addresses */
+	char *warning; /* slower-network warning: a faster network was unusable, and why; or NULL */
 };
 
 struct plan {
@@ -113,72 +119,76 @@ struct plan {
 	struct plan_network network;
 	size_t warning_count;
 	char **warnings;
-	/* The nodes with ranks and their counts as Slurm writes them, "n[1-2]" and "4(x2)"; NULL in
-	 * a plan read back. */
+	/* The nodes with ranks and their counts as Slurm writes them, "n[1-2]" and "4(x2)". NULL in
+	 * a plan read from JSON. */
 	char *node_list, *tasks_list;
 };
 
-/* GPUs, cores and NICs of rank_count ranks on one node; ranks are numbered from first_rank.
- * 0; -ERR_USAGE: rank_count < 1 or more GPUs a rank than there are; -ERR_UNAVAILABLE: memory. */
+/* Map rank_count ranks of one node to GPUs, cores and NICs; ranks are numbered from first_rank.
+ * Return 0; -ERR_USAGE if rank_count < 1 or more GPUs per rank are requested than exist;
+ * -ERR_UNAVAILABLE if memory is out. */
 int plan_map_node(const struct inventory *inventory, const struct plan_request *request,
 		  int first_rank, int rank_count, struct plan_node *out, struct error *err);
 void plan_node_free(struct plan_node *node);
 
-/* The head's address. cards: count of them in node order, cards[0] the head's.
- * -ERR_NETWORK when none fits: err names each candidate and why it was refused. */
+/* Choose the rendezvous address. inventories has count entries in node order; inventories[0] is the
+ * first node's. Return 0, or -ERR_NETWORK if none fits: err names each candidate and why it was
+ * refused. */
 int plan_network(const struct inventory *inventories, size_t count,
 		 const struct plan_request *request, const struct plan_reach *reach,
 		 struct plan_network *out, struct error *err);
 void plan_network_free(struct plan_network *network);
-/* --master-addr, --iface and --subnet as words, before any card is there. -ERR_USAGE: what is no
- * address. */
+/* Check the text of --master-addr, --iface and --subnet before any inventory is known. Return 0, or
+ * -ERR_USAGE for an invalid address. */
 int plan_network_check(const struct plan_request *request, struct error *err);
 
-/* What a network is worth before its speed counts: 2: a fabric's or RDMA-capable NIC, 1: Ethernet
- * or unknown, 0: management beside those. */
+/* Rank a network before its speed counts. 2: a fabric or RDMA-capable NIC; 1: Ethernet or unknown;
+ * 0: a management NIC beside those. */
 int plan_address_priority(const struct inventory *inventory,
 			  const struct inventory_address *address);
 
-/* How many ranks each node gets, in node order; the sum is the world size.
- * counts: room for card count. -ERR_USAGE when the request cannot be met. */
+/* Compute how many ranks each node gets, in node order; the sum is the world size. counts has room
+ * for count entries. Return 0, or -ERR_USAGE if the request cannot be met. */
 int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 		     const struct plan_request *request, int *counts, struct error *err);
 
-/* The whole plan. */
+/* Make the whole plan. The caller frees *out with plan_free. */
 int plan_make(const struct alloc *alloc, const struct inventory *inventories, size_t count,
 	      const struct plan_request *request, const struct plan_reach *reach,
 	      const struct env *env, struct plan *out, struct error *err);
 void plan_free(struct plan *plan);
 
-/* What berth changes in the environment of one rank, each with provenance and reason; what the
- * user has set himself stays and is in the result with ENV_FROM_USER and the reason.
- * env: the environment the job was started in. -ERR_UNAVAILABLE: memory. *out: env_free it. */
+/* The changes that berth makes in the environment of one rank, each with provenance and reason. A
+ * variable that the user set stays; it is in the result as ENV_FROM_USER with the reason. env is
+ * the environment the job was started in. The caller frees *out with env_free. Return 0, or
+ * -ERR_UNAVAILABLE if memory is out. */
 int plan_environment(const struct plan *plan, const struct inventory *inventory, size_t node_index,
 		     size_t local_rank, const struct plan_request *request, const struct env *env,
 		     struct env **out, struct error *err);
 
-/* What is known of a kind of fabric, for people; fabric.c has its settings. */
+/* What is known about a kind of fabric, for people. fabric.c also holds its settings. */
 struct plan_fabric {
 	enum nic_kind kind;
 	const char *title;     /* "InfiniBand" */
-	const char *driven_by; /* what carries NCCL's data there */
-	const char *settings;  /* what is set, and why that is all */
+	const char *driven_by; /* what carries NCCL's data on it */
+	const char *settings;  /* what berth sets, and why nothing else */
 	const char *source;
 };
 const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
 
-/* Sentences about variables in env that will not do what their author meant (a misspelt
- * NCCL_SOCKET_IFRAME, an interface that no card has...). A JSON array of strings. */
+/* Sentences about variables in env that do not do what the user meant: a misspelt
+ * NCCL_SOCKET_IFRAME, an interface that no node has... A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count);
 
-/* berth.plan/1 of one node; the whole plan (for the wire). */
+/* berth.plan/1 of one node; the whole plan (for the network). */
 json_t *plan_node_to_json(const struct plan_node *node);
 json_t *plan_to_json(const struct plan *plan);
 int plan_from_json(const json_t *json, struct plan *out, struct error *err);
 
-/* What one node's processes need of the plan, BERTH_PLAN_FILE: its berth.plan/1 with the member
- * "job": {job_id, world_size, attempt, port, end_time, node_count, node_index, network}.
- * Read back, the other nodes of *out are empty (no name, no ranks). *out: plan_free it. */
+/* The content of BERTH_PLAN_FILE, what one node's processes need of the plan. It is the node's
+ * berth.plan/1 with the member "job": {job_id, world_size, attempt, port, end_time, node_count,
+ * node_index, network}. plan_file_from_json leaves the other nodes of *out empty (no name, no
+ * ranks). The caller frees *out with plan_free. */
 json_t *plan_file_to_json(const struct plan *plan, size_t node_index);
 int plan_file_from_json(const json_t *json, struct plan *out, size_t *node_index,
 			struct error *err);

@@ -1,45 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of stage plan say to each other; nobody else includes this. */
+/* Shared by the files of stage plan; no other stage includes this. */
 #ifndef BERTH_PLAN_PLAN_INTERNAL_H
 #define BERTH_PLAN_PLAN_INTERNAL_H
 
 #include "plan/plan.h"
 
-/* Ranks that one node may get; more is a slip of the keyboard, not a wish. */
+/* The most ranks on one node. A larger number is a typing error, not a request. */
 #define PLAN_MAX_RANKS_PER_NODE 4096
 
 /* ---- gpus.c: GPUs of the ranks of one node ---- */
 
-/* Which GPUs a node's ranks get, before cores and NICs are known. */
+/* Which GPUs the ranks of a node get, chosen before cores and NICs. */
 struct gpu_choice {
 	size_t usable_count;
-	int *usable;	  /* indices in machine.gpus: allowed and without fault, PCI order */
-	int *package;	  /* [machine.gpu_count]: its package; where locality is unknown, the one
-			     it is counted to so that such GPUs split evenly; -1: no package */
-	int per_rank;	  /* GPUs a rank, 0 when there is no usable GPU */
-	int *of_rank;	  /* [rank_count * per_rank]: indices in machine.gpus */
+	int *usable; /* indices in inventory.gpus: allowed and without fault, in PCI order */
+	/* [inventory.gpu_count]: the GPU's package; -1: none. GPUs of unknown locality are assigned
+	 * to packages so that they split evenly. */
+	int *package;
+	int per_rank;	  /* GPUs per rank; 0 if no GPU is usable */
+	int *of_rank;	  /* [rank_count * per_rank]: indices in inventory.gpus */
 	bool shared;	  /* more ranks than usable GPUs */
-	bool own;	  /* each rank sees its own GPUs only */
-	bool own_implied; /* ... though nobody asked for it */
+	bool own;	  /* each rank sees only its own GPUs */
+	bool own_implied; /* own is set although the user did not request it */
 };
 
-/* 0, -ERR_USAGE (more GPUs asked for than there are) or -ERR_UNAVAILABLE. */
+/* Return 0, -ERR_USAGE (more GPUs requested than exist) or -ERR_UNAVAILABLE. */
 int gpus_choose(const struct inventory *inventory, const struct plan_request *request,
 		int rank_count, struct gpu_choice *out, struct error *err);
 void gpu_choice_free(struct gpu_choice *choice);
 
-/* The text that CUDA knows a GPU by: its ordinal in PCI order among the GPUs that CUDA would show
- * without a list, or its UUID where ordinals cannot name it (MIG, a faulty neighbour). */
+/* The text by which CUDA knows a GPU. It is the ordinal in PCI order among the GPUs that CUDA shows
+ * without a list. It is the UUID if ordinals cannot name the GPU (MIG, a faulty neighbour). */
 void gpus_cuda_name(const struct inventory *inventory, size_t gpu, char *text, size_t size);
-/* Is the node's list CUDA's to read (NVIDIA GPUs)? */
+/* Does CUDA_VISIBLE_DEVICES apply to the GPU (NVIDIA)? */
 bool gpus_is_cuda(const struct inventory_gpu *gpu);
 
 /* ---- cores.c ---- */
 
 /* The cores of each rank.
- * owner: [machine.core_count], the local rank that has the core, -1: free.
- * shared_core: [rank_count], a core that the rank shares with others, -1: it has its own (more
- * ranks than cores only). away: [rank_count], true: cores of another package than its GPU's. */
+ * - owner [inventory.core_count]: the local rank that has the core; -1: free.
+ * - shared_core [rank_count]: a core that the rank shares with others (only if there are more
+ *   ranks than cores); -1: it has its own.
+ * - away [rank_count]: its cores belong to another package than its GPU's. */
 struct core_choice {
 	int *owner;
 	int *shared_core;
@@ -53,43 +55,45 @@ void core_choice_free(struct core_choice *choice);
 
 /* ---- nics.c ---- */
 
-/* What a NIC is worth for the job: a node's best class is its fabric. */
+/* The value of a NIC for the job. The best class on a node is its fabric. */
 enum nic_class {
-	NIC_CLASS_NONE, /* no name to use it by, or management */
+	NIC_CLASS_NONE, /* no name to address it by, or management */
 	NIC_CLASS_ETHERNET,
 	NIC_CLASS_ROCE,
-	NIC_CLASS_FABRIC, /* InfiniBand, Slingshot, EFA, others known as a fabric */
+	NIC_CLASS_FABRIC, /* InfiniBand, Slingshot, EFA, or another known fabric */
 };
-/* The class of NIC number nic when it takes part in the job's traffic: the node's best class;
- * NIC_CLASS_NONE when it is out. */
+/* The class of NIC number nic if it carries the job's traffic, which then is the node's best class;
+ * else NIC_CLASS_NONE. */
 enum nic_class nic_class(const struct inventory *inventory, size_t nic);
-/* The best class of the node, and the kind of the NICs that have it. */
+/* The best class on the node, and the kind of the NICs that have it. */
 enum nic_class nic_best_class(const struct inventory *inventory, enum nic_kind *kind);
 
-/* Fill rank->nics. ranks: all ranks of the node with GPUs and cores; shared NICs are divided. */
+/* Fill rank->nics. ranks holds all ranks of the node with GPUs and cores; NICs that several ranks
+ * could use are divided among them. */
 int nics_choose(const struct inventory *inventory, const struct gpu_choice *gpus,
 		const struct core_choice *cores, struct plan_rank *ranks, size_t rank_count,
 		struct error *err);
 
 /* ---- reasons.c ---- */
 
-/* Why each rank has what it has, and what a person should know about the node. */
+/* Explain why each rank has what it has, and add the warnings for the node. */
 int plan_explain_node(const struct inventory *inventory, const struct plan_request *request,
 		      const struct gpu_choice *gpus, const struct core_choice *cores,
 		      struct plan_node *node, struct error *err);
 
 /* ---- network.c ---- */
 
-/* The interface of a card in the chosen subnet; without one in it (routed networks) the best
- * interface of the same kind. index: of the address, or -1. true: it lies in the subnet. */
+/* Find a node's interface in the chosen subnet. If it has none (routed networks), take its best
+ * interface of the same kind. *index is the address, or -1. Return true if the address lies in the
+ * subnet. */
 bool network_iface(const struct inventory *inventory, const struct plan_network *network,
 		   int *index);
-/* The numeric text of an address, bare. */
+/* Format an address without prefix, port or brackets. */
 void network_format(const struct inventory_address *address, char *text, size_t size);
 
 /* ---- fabric.c ---- */
 
-/* One setting of a profile. when: NULL, or a test of what must hold besides. */
+/* One setting of a profile. when is NULL, or a further condition. */
 struct fabric_setting {
 	enum nic_kind kind;
 	const char *name, *value;
@@ -99,9 +103,9 @@ struct fabric_setting {
 };
 extern const struct fabric_setting fabric_settings[]; /* ends with name NULL */
 
-/* Are there GH200 (their LL128 over Slingshot is a case of its own)? A setting's when. */
+/* Does the node have GH200? Their LL128 over Slingshot is a special case. A setting's when. */
 bool fabric_has_gh200(const struct inventory *inventory, const struct env *env);
-/* What a fabric is called for people: "InfiniBand". */
+/* The fabric's name for people: "InfiniBand". */
 const char *fabric_title(enum nic_kind kind);
 
 /* ---- plan.c ---- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Why each rank has what it has, in words. */
+/* The reasons for each rank's resources, as sentences. */
 #include "plan/plan.h"
 
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static void append_gpus(struct sentence *sentence, const struct gpu_choice *gpus
 	}
 }
 
-/* How many of a rank's cores are in its GPUs' cpusets or NUMA nodes, and how many there are. */
+/* How many of a rank's cores lie in its GPUs' cpusets or NUMA nodes, and how many could. */
 static void count_cores(const struct inventory *inventory, const struct gpu_choice *gpus,
 			const struct core_choice *cores, const struct plan_rank *rank, int *near,
 			int *all)
@@ -231,7 +231,7 @@ static int warn_cores(const struct inventory *inventory, const struct core_choic
 	return rc;
 }
 
-/* "mlx5_0 is down, the nearest NIC of local ranks 0-1", once a NIC. */
+/* "mlx5_0 is down, the nearest NIC of local ranks 0-1", once per NIC. */
 static int warn_nic(struct plan_node *node, const char *name, struct error *err)
 {
 	struct idset *ranks = idset_new();
