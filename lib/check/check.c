@@ -18,11 +18,11 @@
 #define BEGIN_MS 10000
 #define CLOCK_MS 3000
 #define CLOCK_EXCHANGES 5
-#define COLLECT_MS 15000 /* from begin: getaddrinfo of a dead server, a slow file system */
+#define COLLECT_MS 15000 /* covers getaddrinfo with a dead server, a slow file system */
 #define FILES_MS 8000
-#define SLACK_MS 3000 /* for answers to come up the tree */
+#define SLACK_MS 3000 /* for answers to travel up the tree */
 #define END_MS 2000
-#define RING_ROUNDS 3 /* a link is slow when it is in all of them */
+#define RING_ROUNDS 3 /* a link is slow only if it is slow in all of them */
 #define LINE_LIMIT (64 << 20)
 
 enum check_phase {
@@ -43,7 +43,7 @@ struct check_session {
 	int master_port;
 	enum check_phase phase;
 	int64_t started_ms, deadline_ms;
-	struct bytes *lines; /* [count]: pieces of a line that is not whole yet */
+	struct bytes *lines; /* [count]: pieces of an incomplete line */
 	int ring_rounds;
 	bool judged;
 };
@@ -54,9 +54,9 @@ static void note(const struct check_session *session, enum log_level level, cons
 		session->check.request->note(session->check.request->context, level, text);
 }
 
-/* ---- asking ---- */
+/* ---- questions ---- */
 
-/* question is consumed; NULL: memory out. node -1: all. */
+/* Send a question, whose reference is consumed. NULL: memory is out. node -1: all nodes. */
 static void send_question(struct check_session *session, long node, json_t *question)
 {
 	char *text = question ? json_dumps(question, JSON_COMPACT) : NULL;
@@ -74,7 +74,7 @@ static void send_question(struct check_session *session, long node, json_t *ques
 	json_decref(question);
 }
 
-/* The kind of a node's best NIC that is not for management. */
+/* The kind of a node's best NIC, management NICs excluded. */
 static const char *fabric_of(const struct inventory *inventory)
 {
 	enum nic_kind best = NIC_ETHERNET;
@@ -121,7 +121,7 @@ static bool is_collected(const struct check_node *node)
 	return true;
 }
 
-/* Has the node said all that the phase wants of it? */
+/* Has the node sent all answers that the phase needs? */
 static bool answered(const struct check_session *session, size_t index)
 {
 	const struct check *check = &session->check;
@@ -219,7 +219,7 @@ static void begin_phase(struct check_session *session)
 	}
 }
 
-/* Who did not come as far as listening takes no part in what follows. */
+/* Nodes that did not reach the listening state take no further part. */
 static void exclude_silent(struct check_session *session)
 {
 	for (size_t i = 0; i < session->check.count; i++) {
@@ -265,7 +265,7 @@ static void advance(struct check_session *session)
 	}
 }
 
-/* ---- what the job tells ---- */
+/* ---- events of the job ---- */
 
 static int copy_inventories(struct check *check, const struct inventory *inventories)
 {
@@ -304,8 +304,8 @@ static int64_t on_tick(void *context, int64_t now_ms)
 		return 0;
 	advance(session);
 	if (session->phase == CHECK_PHASE_OVER && now_ms >= session->deadline_ms) {
-		/* A thread that hangs in the kernel keeps its process: it is ended with the rest.
-		 */
+		/* A thread that hangs in the kernel keeps its process alive: the end of the job
+		 * kills it. */
 		job_request_end(session->job, 0);
 		session->deadline_ms = INT64_MAX;
 	}
@@ -384,7 +384,7 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 
 	if (rank < 0 || index >= session->check.count)
 		return;
-	if (is_err) { /* a library's words, or the prober's last ones */
+	if (is_err) { /* a library's output, or the prober's last lines */
 		char tail[600];
 
 		snprintf(tail, sizeof tail, "%s: %.*s", session->check.nodes[index].name,
@@ -411,13 +411,13 @@ static void on_output(void *context, int rank, bool is_err, const char *text, si
 
 static void on_note(void *context, enum log_level level, const char *text)
 {
-	/* What a job would warn of is told by the probes, or of no matter here. */
+	/* A job's warnings either come from the probes or do not matter here. */
 	note(context, level == LOG_WARNING ? LOG_DEBUG : level, text);
 }
 
 /* ---- the end ---- */
 
-/* The job that carried it failed: whose fault that is. */
+/* The job that carried the check failed: find out which nodes are to blame. */
 static int handle_failure(struct check_session *session, const struct job_result *result,
 			  struct error *err)
 {
@@ -430,7 +430,7 @@ static int handle_failure(struct check_session *session, const struct job_result
 
 		if (result->node && !strcmp(node->name, result->node) && !node->missing) {
 			size_t name = strlen(node->name);
-			/* The table names the node in a column of its own. */
+			/* The table already has a column for the node's name. */
 			bool twice =
 				!strncmp(why, node->name, name) && !strncmp(why + name, ": ", 2);
 

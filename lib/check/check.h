@@ -35,19 +35,28 @@ struct check_request {
 	void *context;
 };
 
-/* Run it: seconds; every wait inside has a deadline. Signals and children as job_run.
- * *out: berth.check/1, a new reference:
+/* Run the preflight test. It takes seconds; every wait has a deadline. Signals and children are
+ * handled as in job_run. *out is berth.check/1, a new reference:
+ *
  *   {schema, nodes: [{node, addresses: [{iface, address, speed_mbps, kind}],
  *                     probes: [{name, result: "ok|fault|skipped", seen, fix, note}]}],
- *    reach: [[[word an address of node j] for each j] for each node i], network, faults}
- * note true: nothing is broken, but somebody should read it. word: "ok", "refused", "timeout"
- * (no answer to a connect), "no-reply" (connected, no answer), "unauthenticated" (the answer
- * lacks the secret of this check), "host-unreachable" (no such neighbour), "unreachable" (no
- * route), "self", "-" (not tried); null if the node did not report it. 0 also with faults;
- * negative: it did not come to start, or was interrupted. */
+ *    reach: [[[outcome per address of node j] for each j] for each node i], network, faults}
+ *
+ * note is true if nothing is broken but the user should read the result. An outcome is one of
+ *   "ok", "refused",
+ *   "timeout"           no answer to a connect,
+ *   "no-reply"          connected, but no answer,
+ *   "unauthenticated"   the answer lacks this check's secret,
+ *   "host-unreachable"  no such neighbour,
+ *   "unreachable"       no route,
+ *   "self",
+ *   "-"                 not tried,
+ *   null                the node did not report it.
+ * Return 0 even if there are faults. A negative code means that the check could not start or was
+ * interrupted. */
 int check_run(const struct check_request *request, json_t **out, struct error *err);
 
-/* How many probes of a berth.check/1 have the result "fault". */
+/* The number of probes in a berth.check/1 whose result is "fault". */
 size_t check_faults(const json_t *check);
 
 /* One node's side: questions on stdin, answers on stdout, until it is asked to end or stdin ends.

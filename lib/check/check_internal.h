@@ -11,8 +11,8 @@
 #include "inventory/inventory.h"
 #include "overlay/secret.h"
 
-/* A prober's answer is a line of stdout that begins so; what libraries print is not taken for one.
- */
+/* Each answer of a prober is a line of stdout with this prefix. It tells answers from what
+ * libraries print. */
 #define CHECK_LINE_PREFIX "berth-check "
 
 /* ---- a node's side ---- */
@@ -24,36 +24,37 @@ struct prober {
 	const json_t
 		*begin; /* the first question: {node, count, names, token, checkpoint, fabric} */
 	size_t node_index, node_count;
-	const char *token; /* of this check, fit for file names */
+	const char *token; /* identifies this check; safe in file names */
 	const char *checkpoint;
-	struct secret secret; /* of the probers, this check's own */
-	int ring_fd;	      /* listens for the ring's neighbour */
+	struct secret secret; /* shared by the probers of this check only */
+	int ring_fd;	      /* listens for the neighbour in the ring */
 };
 
 /* ---- the controller's side ---- */
 
 struct check_node {
 	const char *name;
-	json_t *answers; /* object: probe's name -> what its look returned; "NAME?": its task */
+	json_t *answers; /* object: probe name -> what its collect returned; "NAME?": what its run
+			    returned */
 	json_t *results; /* array, filled by the judges */
-	bool missing;	 /* no agent, a lost one, or a prober that does not answer */
+	bool missing;	 /* no agent, a lost agent, or a prober that does not answer */
 	bool listening;	 /* the prober listens */
 	int port, ring_port;
-	int64_t sent_us;			 /* when the question for its clock left */
-	int64_t clock_offset_us, clock_error_us; /* of the best exchange */
-	double best_mbps;	  /* from the node before it in the ring, of earlier rounds */
-	int clock_exchanges_left; /* exchanges still to be made */
+	int64_t sent_us;			 /* when the clock question was sent */
+	int64_t clock_offset_us, clock_error_us; /* from the best exchange */
+	double best_mbps;	  /* from the previous node in the ring, best of earlier rounds */
+	int clock_exchanges_left; /* exchanges still to do */
 };
 
 struct check {
 	const struct check_request *request;
 	size_t count;
 	struct check_node *nodes;
-	struct inventory *inventories; /* copies; [count] once carded */
+	struct inventory *inventories; /* copies, [count]; valid if inventories_known */
 	bool inventories_known, simulated;
 	struct plan plan; /* one rank per node, by the matrix */
 	bool planned;
-	struct error plan_error; /* why not */
+	struct error plan_error; /* why planned is false */
 };
 
 enum check_result { CHECK_OK, CHECK_NOTE, CHECK_FAULT, CHECK_SKIPPED };
@@ -63,28 +64,28 @@ void check_add(struct check *check, size_t node, const char *probe, enum check_r
 	       const char *fix, const char *format, ...) __attribute__((format(printf, 6, 7)));
 /* What the probe reported from the node, or NULL. Borrowed. */
 const json_t *check_answer(const struct check *check, size_t node, const char *probe);
-/* As text, "" when there is none. */
+/* A string member of the answer; "" if absent. */
 const char *check_text(const json_t *answer, const char *key);
 
-/* Could other nodes use the address: up, neither loopback nor link-local, of a device. Pretended
- * nodes: loopback. */
+/* Could other nodes use the address? It must be up, belong to a device, and be neither loopback nor
+ * link-local. Simulated nodes use loopback. */
 bool check_address_usable(const struct check *check, const struct inventory_address *address);
-/* "10.0.0.1", "[fd00::1]:4711" (port 0: bare). */
+/* Format as "10.0.0.1" (port 0) or "[fd00::1]:4711". */
 void check_address(const struct inventory_address *address, int port, char *out, size_t size);
 bool check_same_address(const struct inventory_address *a, const struct inventory_address *b);
 bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b);
-/* The address that the ring uses at a node: of the plan's interface, in its subnet where it has
- * one there; -1: none. */
+/* The index of the address that the ring uses at a node: one of the plan's interface, preferably in
+ * its subnet. -1: none. */
 int check_chosen_address(const struct check *check, size_t node);
-/* The word of the matrix; NULL where it is not known. */
+/* An outcome in the reachability matrix (see check_run); NULL if unknown. */
 const char *check_reach_outcome(const struct check *check, size_t from, size_t to, size_t address);
-/* "n[1-3]" of those with their flag set; malloced. */
+/* The chosen nodes as a host list, "n[1-3]"; malloced. */
 char *check_node_list(const struct check *check, const bool *chosen);
 
 /* check_plan.c: one rank per node, the first node's addresses reached as the matrix says; port:
  * MASTER_PORT. Sets planned and plan, or plan_error. */
 void check_make_plan(struct check *check, int port);
-/* result.c: berth.check/1; NULL: memory out. */
+/* result.c: make berth.check/1. NULL if memory is out. */
 json_t *check_to_json(const struct check *check);
 
 /* ---- probes ---- */
@@ -110,7 +111,7 @@ void probe_shm_judge(struct check *check);
 json_t *probe_checkpoint_collect(const struct prober *prober);
 json_t *probe_checkpoint_run(const struct prober *prober, const json_t *question);
 void probe_checkpoint_judge(struct check *check);
-/* Remove what the look wrote. */
+/* Remove what collect wrote. */
 void probe_checkpoint_clean(const struct prober *prober);
 json_t *probe_gpus_collect(const struct prober *prober);
 void probe_gpus_judge(struct check *check);
@@ -132,12 +133,13 @@ void probe_variables_judge(struct check *check);
 json_t *probe_reach_question(const struct check *check, size_t node);
 json_t *probe_port_question(const struct check *check, size_t node);
 json_t *probe_ring_question(const struct check *check, size_t node);
-/* Does the ring include all nodes: planned, each reached by the one before it? */
+/* Can the ring include all nodes? It needs a plan, and each node must be reachable from the one
+ * before it. */
 bool probe_ring_possible(const struct check *check);
-/* Is a link slow for which it was not so sure? Then its best so far is kept, the answers are
- * forgotten, and the ring is to be asked once more. */
+/* Is a link slow that was not slow in every round so far? If so, keep the best rates, forget the
+ * answers and return true: the ring must run once more. */
 bool probe_ring_should_repeat(struct check *check);
-/* How long a node may take for its row of the matrix. */
+/* How long a node may take for its row of the reachability matrix, in milliseconds. */
 int probe_reach_ms(const struct check *check);
 #define PROBE_RING_MS 20000
 

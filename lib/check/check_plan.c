@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plan that a job would have, by the matrix instead of the exchange of its agents. */
+/* The plan that a job would get, made from the reachability matrix instead of the agents' own
+ * probes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ void check_make_plan(struct check *check, int port)
 		for (size_t n = 1; n < check->count; n++) {
 			const char *outcome = check_reach_outcome(check, n, 0, a);
 
-			/* Nodes that are gone are told of; the others are planned for. */
+			/* Lost nodes are reported; the plan covers the others. */
 			reached[a] +=
 				check->nodes[n].missing || (outcome && !strcmp(outcome, "ok"));
 			for (size_t b = 0; b < check->inventories[n].address_count; b++)

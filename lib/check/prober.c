@@ -34,12 +34,12 @@ struct prober_session {
 struct thread {
 	const struct prober *prober;
 	const struct check_probe *probe;
-	json_t *question; /* NULL: a look */
+	json_t *question; /* NULL: a collect */
 };
 
 /* ---- answers ---- */
 
-/* answer is consumed. */
+/* Send an answer; its reference is consumed. */
 static void send_answer(const char *name, json_t *answer)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -50,7 +50,7 @@ static void send_answer(const char *name, json_t *answer)
 
 	if (text && asprintf(&whole, CHECK_LINE_PREFIX "%s\n", text) > 0) {
 		pthread_mutex_lock(&lock);
-		/* Who reads it is gone: then there is nobody to be told. */
+		/* The reader has gone: there is no one left to report to. */
 		if (file_write_all(STDOUT_FILENO, whole, strlen(whole)))
 			_exit(ERR_IO);
 		pthread_mutex_unlock(&lock);
@@ -94,12 +94,12 @@ static void start_thread(struct prober_session *session, const struct check_prob
 	pthread_attr_destroy(&attributes);
 }
 
-/* ---- the door ---- */
+/* ---- the listener ---- */
 
 static void on_authenticated(void *context, struct connection *connection)
 {
 	(void)context;
-	connection_close(connection); /* only questions are asked here */
+	connection_close(connection); /* only probes are answered here */
 }
 
 static void on_rejected(void *context, const char *text)
@@ -114,7 +114,7 @@ static int open_listener(struct prober_session *session, int port, struct listen
 	struct listener_events events = {session, on_authenticated, on_rejected};
 	char job[128];
 
-	/* Each prober under its own name: who answers at an address proves which node it is. */
+	/* Each prober uses its own name: the answer at an address proves which node it is. */
 	snprintf(job, sizeof job, "%s/%zu", session->prober.token, session->prober.node_index);
 	return listener_open(session->loop, port, &session->prober.secret, job, MAX_UNAUTHENTICATED,
 			     &events, out, err);
@@ -134,7 +134,7 @@ static int open_listeners(struct prober_session *session, json_t *answer, struct
 	json_object_set_new(answer, "ring_port", json_integer(ring_port));
 	if (json_get_int("begin", session->begin, "head_port", 1, 65535, &master_port, NULL))
 		return 0;
-	/* As rank 0 of a job would: the agent holds the port, without listening. */
+	/* As rank 0 of a job would: the agent reserves the port without listening. */
 	if (open_listener(session, (int)master_port, &session->master_listener, &master_err))
 		json_object_set_new(answer, "head_port_error", json_text(master_err.text));
 	return 0;
@@ -260,7 +260,7 @@ void check_prober(const struct env *env, const char *version)
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGUSR1, SIG_IGN); /* a scheduler's warnings, meant for jobs */
+	signal(SIGUSR1, SIG_IGN); /* a scheduler's warning signal, meant for jobs */
 	signal(SIGUSR2, SIG_IGN);
 	rc = loop_new(&session.loop, &err);
 	if (!rc)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A node's side of the all-reduce: a ring of the probers' sockets, each bound to its node's own
- * address in the chosen network. The sums are checked to the last bit, the bytes are counted at the
- * NIC, and each link's rate is measured. */
+ * address in the chosen network. It verifies the sums to the last bit, counts the bytes at the NIC,
+ * and measures the rate of each link. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -30,7 +30,7 @@ static const size_t sizes[] = {1 << 10, 1 << 18, 1 << 22};
 
 struct ring {
 	const struct prober *prober;
-	size_t position, count; /* in the ring */
+	size_t position, count; /* index in the ring */
 	size_t next_node, prev_node;
 	struct sockaddr_storage next, own;
 	socklen_t next_size, own_size;
@@ -38,7 +38,7 @@ struct ring {
 	int out_fd, in_fd;
 	int64_t deadline_ms;
 	uint64_t sent_bytes;
-	const char *problem; /* the first, or NULL */
+	const char *problem; /* the first problem, or NULL */
 	char text[256];
 };
 
@@ -51,7 +51,7 @@ static bool fail(struct ring *ring, const char *what)
 	return false;
 }
 
-/* What the one before says to the one after it, so that no stranger gets into the ring. */
+/* The token that a node sends to the next one, so that no unauthenticated peer joins the ring. */
 static void make_token(const struct prober *prober, size_t from, size_t to,
 		       unsigned char out[TOKEN_BYTES])
 {
@@ -69,7 +69,7 @@ static int remaining_ms(const struct ring *ring)
 	return left > 0 ? (int)left : 0;
 }
 
-/* Send and receive at the same time: whole, or false. Either may be empty. */
+/* Send and receive at the same time; either may be empty. Return false unless both complete. */
 static bool exchange(struct ring *ring, const void *out, size_t out_size, void *in, size_t in_size)
 {
 	const unsigned char *from = out;
@@ -123,7 +123,7 @@ static bool connect_next(struct ring *ring)
 	return true;
 }
 
-/* Is it the neighbour? It says so within a second, or has to go. */
+/* Is it the neighbour? It must send its token within a second. */
 static bool is_neighbour(const struct ring *ring, int fd)
 {
 	unsigned char expected[TOKEN_BYTES], got[TOKEN_BYTES];
@@ -175,8 +175,8 @@ static bool connect_ring(struct ring *ring)
 	return exchange(ring, token, sizeof token, NULL, 0) && accept_previous(ring);
 }
 
-/* Element x of place p is (p + 1) f(x) modulo 2^32, so that each sum is known without the others'
- * data: f(x) count (count + 1) / 2. */
+/* Element x of position p is (p + 1) f(x) modulo 2^32, so that each sum is known without the
+ * others' data: f(x) count (count + 1) / 2. */
 static uint32_t element(size_t x)
 {
 	return (uint32_t)x * 2246822519u + 374761393u;
@@ -198,7 +198,7 @@ static bool all_reduce(struct ring *ring, uint32_t *data, uint32_t *room, size_t
 {
 	for (size_t s = 0; s < 2 * (ring->count - 1); s++) {
 		bool adds = s < ring->count - 1;
-		/* In the second half what was summed last moves on. */
+		/* In the second half, forward what was summed last. */
 		size_t out = (ring->position + 2 * ring->count - s + (adds ? 0 : 1) +
 			      (adds ? 0 : ring->count - 1)) %
 			     ring->count;
@@ -238,11 +238,12 @@ static bool checked_sum(struct ring *ring, size_t bytes, uint32_t *data, uint32_
 	return true;
 }
 
-/* Blocks to the next and from the previous node: each a length and that many bytes, 0: the end. */
+/* Send blocks to the next and receive blocks from the previous node. Each is a length and that many
+ * bytes; length 0 ends the stream. */
 struct flow {
 	uint64_t bytes; /* received */
 	int64_t first_ms, last_ms;
-	uint32_t want; /* of the block under way */
+	uint32_t want; /* remaining bytes of the current block */
 	unsigned char header[4];
 	size_t header_received;
 	bool over;
@@ -316,7 +317,7 @@ static bool measure(struct ring *ring, struct flow *flow)
 	return good;
 }
 
-/* Bytes that the interface has sent; -1: not told. */
+/* Bytes that the interface has sent; -1: unknown. */
 static int64_t counted(const char *iface)
 {
 	char path[128], text[32] = "";
@@ -348,7 +349,7 @@ static int read_question(struct ring *ring, const json_t *question)
 	    socket_parse(next, &ring->next, &ring->next_size, NULL) ||
 	    socket_parse(own, &ring->own, &ring->own_size, NULL))
 		return -1;
-	/* The port was a filler: any of the own address will do. */
+	/* Drop the placeholder port: any port of the own address will do. */
 	if (ring->own.ss_family == AF_INET6)
 		((struct sockaddr_in6 *)&ring->own)->sin6_port = 0;
 	else

@@ -12,10 +12,10 @@
 #include "base/clock.h"
 #include "overlay/socket.h"
 
-/* Before the other side is proved it may make us hold no more than this. */
+/* The most that an unauthenticated peer can make us hold. */
 #define GREETING_READ 128
 #define OPEN_READ (256u << 10)
-#define ROUNDS 8 /* reads in a row, so that one loud peer does not silence the others */
+#define ROUNDS 8 /* reads in a row, so that one busy peer does not starve the others */
 
 static void update_events(struct connection *connection)
 {
@@ -36,7 +36,7 @@ static void end(struct connection *connection, const struct error *why)
 	connection->owner->ended(connection->owner->context, connection, why);
 }
 
-/* 0, or -ERR_NETWORK when the socket is dead. */
+/* Write the output. Return 0, or -ERR_NETWORK if the socket is dead. */
 static int flush(struct connection *connection, struct error *err)
 {
 	const void *bytes;
@@ -57,7 +57,7 @@ static int flush(struct connection *connection, struct error *err)
 	return 0;
 }
 
-/* Messages until there is none left. False: the link is over or gone. */
+/* Deliver messages until there are none left. False: the connection has ended or was closed. */
 static bool deliver(struct connection *connection)
 {
 	struct wire_message message;
@@ -77,7 +77,7 @@ static bool deliver(struct connection *connection)
 	return !connection->over;
 }
 
-/* Read what is there. False: the link is over. */
+/* Read what is there. False: the connection has ended. */
 static bool drain(struct connection *connection)
 {
 	static _Thread_local unsigned char buffer[OPEN_READ];
@@ -150,7 +150,7 @@ static void handle(struct connection *connection, uint32_t events)
 	if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) && !drain(connection))
 		return;
 	if (connection->paused && (events & (EPOLLHUP | EPOLLERR))) {
-		/* Nobody is left to be held back; what it sent is still there to be read. */
+		/* There is no one left to hold back, but what the peer sent can still be read. */
 		connection->paused = false;
 	}
 	if (flush(connection, &err)) {
@@ -248,7 +248,7 @@ int connection_send(struct connection *connection, const struct wire_message *me
 
 	if (rc)
 		return rc;
-	/* A dead socket is noticed by the next read; its owner is told from the loop alone. */
+	/* The next read notices a dead socket; the owner learns of it only from the loop. */
 	flush(connection, NULL);
 	update_events(connection);
 	return 0;

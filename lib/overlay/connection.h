@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One connection between head and agents: a socket, its wire, and who is at the other end. */
+/* One connection between the controller and an agent, or between agents: a socket, its wire, and
+ * the peer's identity. */
 #ifndef BERTH_OVERLAY_CONNECTION_H
 #define BERTH_OVERLAY_CONNECTION_H
 
@@ -10,19 +11,20 @@
 #include "base/loop.h"
 #include "overlay/wire.h"
 
-#define CONNECTION_HANDSHAKE_MS 5000 /* a peer that has not proved itself by then is dropped */
+#define CONNECTION_HANDSHAKE_MS 5000 /* a peer that has not authenticated by then is dropped */
 
 struct connection;
 
-/* What the owner of links is told. A callback may call connection_close on the link it is given. */
+/* Callbacks of a connection's owner. Each may call connection_close on the connection it is
+ * given. */
 struct connection_owner {
 	void *context;
-	/* The other side has proved itself. */
+	/* The peer has authenticated. */
 	void (*opened)(void *context, struct connection *connection);
 	void (*message)(void *context, struct connection *connection,
 			const struct wire_message *message);
-	/* The connection is over; why is NULL when the other side said goodbye. The link is closed
-	 * and freed afterwards by the callback or its owner. */
+	/* The connection has ended; why is NULL if the peer ended it properly (wire_finish). The
+	 * callback or the owner then calls connection_close. */
 	void (*ended)(void *context, struct connection *connection, const struct error *why);
 };
 
@@ -32,38 +34,41 @@ struct connection {
 	int fd;
 	struct wire *wire;
 	const struct connection_owner *owner;
-	int64_t opened_ms;   /* when the socket was opened */
-	int64_t received_ms; /* when bytes last came */
-	long node_index;     /* whose agent it is, once it has said so; -1 */
+	int64_t opened_ms;   /* when the socket was opened, by clock_now_ms */
+	int64_t received_ms; /* when bytes last arrived */
+	long node_index;     /* the node of the agent at the other end; -1 until it has sent it */
 	bool open;	     /* opened was called */
-	bool connecting;     /* connect is under way */
+	bool connecting;     /* connect() is in progress */
 	bool over;	     /* ended was called */
-	bool busy, dead;     /* in its callbacks; closed by one of them */
+	bool busy, dead;     /* busy: inside a callback; dead: a callback closed it */
 	bool paused;	     /* see connection_pause */
 	char peer[64];	     /* "10.0.0.1:4711" or "socket pair", for messages */
 };
 
-/* Take over fd (made non-blocking and close-on-exec; closed also on failure). connecting: a
- * connect on it is under way. */
+/* Take over fd, which becomes non-blocking and close-on-exec; it is closed even on failure.
+ * connecting: a connect() on it is in progress. owner is borrowed until connection_close. */
 int connection_open(struct loop *loop, int fd, bool connecting, enum wire_role role,
 		    const struct secret *secret, const char *job,
 		    const struct connection_owner *owner, struct connection **out,
 		    struct error *err);
-/* Close the socket and free; also from within its own callbacks. NULL is fine. */
+/* Close the socket and free the connection. Callbacks may call it on their own connection. NULL is
+ * allowed. */
 void connection_close(struct connection *connection);
 
-/* Stop or go on reading: the other side is held back by its own queue. A paused link is not
- * silent: received_ms begins anew when it goes on. */
+/* Stop reading (on true) or resume. The peer is held back by its own queue. A paused connection
+ * does not count as silent: received_ms restarts when reading resumes. */
 void connection_pause(struct connection *connection, bool on);
 
-/* Queue and try to write at once. An error that is the connection's is told by ended, later. */
+/* Queue a message and try to write it at once. If the connection itself fails, ended is called
+ * later. */
 int connection_send(struct connection *connection, const struct wire_message *message,
 		    struct error *err);
-/* Write what is queued, then the goodbye, blocking up to timeout_ms. Then connection_close it. */
+/* Write what is queued and the final frame, blocking for at most timeout_ms. The caller then calls
+ * connection_close. */
 void connection_finish(struct connection *connection, int timeout_ms);
-/* Bytes waiting to be written. */
+/* The number of bytes waiting to be written. */
 size_t connection_queued_bytes(const struct connection *connection);
-/* Has the greeting taken too long? */
+/* Has the handshake exceeded CONNECTION_HANDSHAKE_MS? */
 bool connection_handshake_overdue(const struct connection *connection, int64_t now_ms);
 
 #endif

@@ -66,7 +66,8 @@ int gather_add(struct gather *gather, uint32_t node, const void *data, size_t si
 	return 0;
 }
 
-/* Take one entry off the front; 1, 0 at the end, -1 when cut short or of an unknown node. */
+/* Take one entry off the front. Return 1, 0 at the end, or -1 if it is cut short or of an unknown
+ * node. */
 static int take_entry(const unsigned char **at, size_t *left, size_t node_count, uint32_t *node,
 		      uint32_t *size)
 {

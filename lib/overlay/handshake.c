@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How two ends prove the secret to each other: HELLO, ANSWER, PROOF, and the probe. */
+/* How two ends prove to each other that they have the secret: HELLO, ANSWER, PROOF; and the
+ * probe. */
 #include <string.h>
 
 #include "overlay/wire_internal.h"
@@ -12,7 +13,7 @@
 enum hello_kind { HELLO_JOIN = 1, HELLO_PROBE = 2 };
 enum answer_status { ANSWER_WELCOME = 0, ANSWER_VERSION = 1, ANSWER_SECRET = 2, ANSWER_PROBE = 3 };
 
-/* Offsets within the three greetings. */
+/* Offsets within the three handshake messages. */
 enum {
 	AT_VERSION = 8,
 	AT_KIND = 10, /* HELLO's kind, ANSWER's status */
@@ -24,7 +25,7 @@ enum {
 	ANSWER_PROOF = 72,
 };
 
-/* Keyed by the secret: what, the job, and the greetings up to that point. */
+/* A hash keyed by the secret, over what, the job, and the handshake up to that point. */
 static void keyed_hash(const struct wire *wire, const char *what, size_t answer_bytes,
 		       const unsigned char *extra, size_t extra_bytes, unsigned char out[32])
 {
@@ -72,7 +73,7 @@ static int reject(struct wire *wire, enum answer_status status, struct error *er
 	return 0;
 }
 
-/* The keys depend on the nonces alone, not on the stream headers: each side makes its own header
+/* The keys depend only on the nonces, not on the stream headers: each side makes its own header
  * with its key before it has seen the other's. */
 static void start_pull(struct wire *wire, const unsigned char header[STREAM_HEADER])
 {

@@ -75,7 +75,7 @@ static void peer_authenticated(void *context, struct connection *connection)
 static void unauthenticated_message(void *context, struct connection *connection,
 				    const struct wire_message *message)
 {
-	/* The owner was changed by friend before any message is delivered. */
+	/* authenticated has changed the owner before any message is delivered. */
 	(void)context;
 	(void)connection;
 	(void)message;

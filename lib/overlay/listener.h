@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A listening socket and the strangers at its door: connections that have not proved themselves.
- * Each costs little, has CONNECTION_HANDSHAKE_MS, and there are at most `limit` of them: one more,
- * and the oldest has to go (a friend needs two round trips, so flooding the door keeps nobody out).
- */
+/* A listening socket and its unauthenticated peers. Each such peer costs little and must
+ * authenticate within CONNECTION_HANDSHAKE_MS. There are at most limit of them; when one more
+ * connects, the listener drops the oldest. An authentic peer needs only two round trips, so
+ * flooding the socket keeps nobody out. */
 #ifndef BERTH_OVERLAY_LISTENER_H
 #define BERTH_OVERLAY_LISTENER_H
 
@@ -14,26 +14,29 @@
 
 struct listener; /* opaque */
 
-/* friend is called once for each connection that has proved itself: it takes the link over and
- * sets link->owner to its own. refused (may be NULL) hears why others were dropped; at most one in
- * a second, with how many were like it. */
+/* The listener calls authenticated once for each peer that has authenticated. The callback takes
+ * the connection over and sets connection->owner to its own. rejected (may be NULL) receives the
+ * reason why a peer was dropped. It is called at most once per second, with the number of similar
+ * cases. */
 struct listener_events {
 	void *context;
 	void (*authenticated)(void *context, struct connection *connection);
 	void (*rejected)(void *context, const char *text);
 };
 
-/* port 0: any. secret and events are copied, job is too. -ERR_NETWORK: see socket_listen. */
+/* Listen on port; 0 picks any. secret, job and events are copied. Return 0, or -ERR_NETWORK as
+ * socket_listen does. */
 int listener_open(struct loop *loop, int port, const struct secret *secret, const char *job,
 		  size_t limit, const struct listener_events *events, struct listener **out,
 		  struct error *err);
-/* Room to add to limit where all nodes try the head's addresses, each a connection, at once
- * (REACH): as many as come within the time of some slow answers; what is more waits in the kernel.
- */
+/* How much to add to limit when all nodes probe the controller's addresses at once (MESSAGE_PROBE),
+ * with one connection per address. It covers the connections that arrive while a few slow answers
+ * are under way; the kernel queues the rest. */
 size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
-/* Drop those whose time is over. To be called every second or so. */
+/* Drop peers that have exceeded their time. Call it about once per second. */
 void listener_tick(struct listener *listener, int64_t now_ms);
-void listener_close(struct listener *listener); /* and the strangers; NULL is fine */
+void listener_close(
+	struct listener *listener); /* also drops unauthenticated peers; NULL is allowed */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What head and agents say to each other. text is a JSON object, data is bytes; both may be
- * missing. A node is its index. Messages going up carry the node they come from, messages going
- * down the one they are for (WIRE_ALL: everybody); agents in between pass them on. */
+/* The messages between controller and agents. text is a JSON object, data is bytes; both may be
+ * missing. A node is its index. A message going up carries the node that sent it. A message going
+ * down carries its destination (WIRE_ALL: every node). Agents in between forward messages. */
 #ifndef BERTH_OVERLAY_MESSAGES_H
 #define BERTH_OVERLAY_MESSAGES_H
 
@@ -13,65 +13,72 @@
 #include "overlay/connection.h"
 #include "overlay/wire.h"
 
-/* More than REACH's deadline_ms, for a node that has reached none of the head's addresses by then.
- */
+/* Extra time beyond MESSAGE_PROBE's deadline_ms for a node that has reached none of the
+ * controller's addresses by then. */
 #define AGENT_PROBE_EXTENSION_MS 4000
 
 enum message_type {
-	/* Either way. */
-	MESSAGE_HEARTBEAT = 1, /* every second; nothing in it */
+	/* In both directions. */
+	MESSAGE_HEARTBEAT = 1, /* every second; empty */
 
-	/* Up. */
-	MESSAGE_HELLO = 10,  /* {node, name, folder, pid}: first on every connection */
-	MESSAGE_LISTENING,   /* {port}: answer to WELCOME with children */
-	MESSAGE_MOVED,	     /* the node has its parent now; this connection ends */
-	MESSAGE_MOVE_FAILED, /* {why}: the parent cannot be reached, the connection stays */
-	MESSAGE_INVENTORY,   /* {port, card}: inventory_to_json; port: MASTER_PORT that node 0 holds
-			      */
+	/* Up, towards the controller. */
+	MESSAGE_HELLO = 10, /* {node, name, folder, pid}: first on every connection */
+	MESSAGE_LISTENING, /* {port}: answer to a WELCOME that asks the agent to listen for children
+			    */
+	MESSAGE_MOVED,	   /* the node is now connected to its parent; this connection ends */
+	MESSAGE_MOVE_FAILED, /* {why}: the parent cannot be reached; this connection stays */
+	MESSAGE_INVENTORY,   /* {port, card}: card is inventory_to_json's value; port is the
+				MASTER_PORT that node 0 reserves */
 	MESSAGE_PROBED,	     /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
-	MESSAGE_STARTED,     /* {pmix: bool}: all ranks of the node run their program */
-	MESSAGE_OUTPUT,	     /* data: records, see message_output */
+	MESSAGE_STARTED,     /* {pmix: bool}: all ranks of the node have started their program */
+	MESSAGE_OUTPUT,	     /* data: records, see struct message_output */
 	MESSAGE_ENDED,	     /* {rank, local_rank, code, signal, ...}: see agent/ranks.c */
 	MESSAGE_ABORT,	     /* {rank, status, text}: a rank called PMIx_Abort */
-	MESSAGE_LOST,	     /* {node, why}: the agent of a child is silent or gone */
+	MESSAGE_LOST,	     /* {node, why}: a child's agent is silent or lost */
 	MESSAGE_FAILED,	     /* {code, text}: the agent cannot do its part */
-	MESSAGE_NOTE,	     /* {text}: worth telling, nothing stops */
-	MESSAGE_SIGNALLED,   /* {signal}: the agent itself was sent a signal (Slurm, PBS) */
-	MESSAGE_GATHER,	     /* sequence; data: entries of a subtree, see gather.h */
-	MESSAGE_PROGRESS,    /* what the ranks' heartbeats say: see agent/heartbeats.c */
-	MESSAGE_STACKS,	     /* answer to LOOK: likewise */
-	MESSAGE_DONE,	     /* {left}: nothing of the node's ranks is left, all output was sent */
+	MESSAGE_NOTE,	     /* {text}: a note for the user; nothing stops */
+	MESSAGE_SIGNALLED,   /* {signal}: the agent itself received a signal (from Slurm or PBS) */
+	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see gather.h */
+	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.c */
+	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.c */
+	MESSAGE_DONE, /* {left}: the node's ranks have ended and all output was sent; left names
+			 what could not be killed */
 
-	/* Both ways, routed by the head: {rank, from} and {to, status} + data. */
+	/* Both ways, routed by the controller: {rank, from}, and {to, status} with data. */
 	MESSAGE_FETCH = 40,
 	MESSAGE_FETCHED,
 
-	/* Down. */
-	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, port (-1: hold none)} */
+	/* Down, towards the agents. */
+	MESSAGE_WELCOME = 60, /* {nodes, fanout, listen, port}: port -1: reserve none */
 	MESSAGE_MOVE,	      /* {node, address}: the node's parent in the tree */
-	MESSAGE_TREE,	     /* {detached: [node...]}: all nodes are there; these stay the head's */
-	MESSAGE_PROBE,	     /* {port, addresses: [..], deadline_ms}: try these */
-	MESSAGE_JOB,	     /* what all nodes need to start: see agent/ranks.c */
-	MESSAGE_START,	     /* what one node needs: likewise */
-	MESSAGE_SIGNAL,	     /* {signal}: to all ranks */
-	MESSAGE_STOP,	     /* {grace_ms}: end all ranks, then DONE */
-	MESSAGE_GATHERED,    /* sequence; data: everybody's, in node order */
+	MESSAGE_TREE,	/* {detached: [node...]}: all nodes have connected; these stay connected to
+			   the controller */
+	MESSAGE_PROBE,	/* {port, addresses: [..], deadline_ms}: try to connect to these */
+	MESSAGE_JOB,	/* what all nodes need to start: see agent/ranks.c */
+	MESSAGE_START,	/* what one node needs to start: see agent/ranks.c */
+	MESSAGE_SIGNAL, /* {signal}: to all ranks */
+	MESSAGE_STOP,	/* {grace_ms}: end all ranks, then send DONE */
+	MESSAGE_GATHERED,    /* sequence; data: the contributions of all nodes, in node order */
 	MESSAGE_STDIN,	     /* data: for the standard input of all ranks of the node */
-	MESSAGE_DUMP_STACKS, /* what do the ranks do? see agent/heartbeats.c */
-	MESSAGE_JOB_OVER, /* {code, again}: the job's exit code; again: it is run again, so that the
-			   * goodbye that follows is not the last */
+	MESSAGE_DUMP_STACKS, /* request the ranks' stacks: see agent/heartbeats.c */
+	/* {code, again}: the job's exit code. If again is true the job starts anew, so the end of
+	 * this connection is not the last. */
+	MESSAGE_JOB_OVER,
 };
-const char *message_name(unsigned type); /* "CARD"; "message 99" is "unknown" */
+const char *
+message_name(unsigned type); /* the name used in errors and logs; "unknown" for an unknown type */
 
-/* Send a message; text is consumed (also on failure) and may be NULL. */
+/* Send a message. text may be NULL; its reference is consumed even on failure. */
 int message_send(struct connection *connection, enum message_type type, uint32_t node,
 		 uint32_t attempt, uint64_t sequence, json_t *text, const void *data, size_t size,
 		 struct error *err);
 
-/* The text of a message as an object; a new reference. -ERR_DATA names the message and node. */
+/* Parse a message's text as an object; *out is a new reference. Return 0, or -ERR_DATA naming the
+ * message and the node. */
 int message_text(const struct wire_message *message, json_t **out, struct error *err);
 
-/* Output records: rank (4 bytes), stream, newline (1 byte each), size (4 bytes), bytes. */
+/* One output record on the wire: rank (4 bytes), stream and newline (1 byte each), size (4 bytes),
+ * bytes. */
 struct message_output {
 	uint32_t rank;
 	int stream; /* enum supervise_stream */
@@ -80,7 +87,8 @@ struct message_output {
 	size_t size;
 };
 int message_add_output(struct bytes *bytes, const struct message_output *output);
-/* Take one record off the front of *at; 1, 0 at the end, -ERR_DATA when cut short. */
+/* Take one record off the front of *at. Return 1, 0 at the end, or -ERR_DATA if the record is cut
+ * short. */
 int message_next_output(const unsigned char **at, size_t *left, struct message_output *out,
 			struct error *err);
 

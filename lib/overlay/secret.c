@@ -66,7 +66,7 @@ int secret_derive(const char *cookie, const char *job, const char *nonce, struct
 				 "more",
 				 strlen(cookie), COOKIE_MIN);
 	crypto_generichash_init(&state, NULL, 0, sizeof out->bytes);
-	/* Each with its end, so that no two triples run together to the same bytes. */
+	/* Each with its terminating NUL, so that no two triples yield the same bytes. */
 	crypto_generichash_update(&state, (const unsigned char *)what, sizeof what);
 	crypto_generichash_update(&state, (const unsigned char *)cookie, strlen(cookie) + 1);
 	crypto_generichash_update(&state, (const unsigned char *)job, strlen(job) + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The secret that head and agents of a job share. */
+/* The secret that the controller and the agents of a job share. */
 #ifndef BERTH_OVERLAY_SECRET_H
 #define BERTH_OVERLAY_SECRET_H
 
@@ -10,17 +10,17 @@ struct secret {
 	unsigned char bytes[SECRET_BYTES];
 };
 
-/* 32 random bytes. Starts libsodium. */
+/* Generate 32 random bytes. Initialises libsodium. */
 int secret_generate(struct secret *out, struct error *err);
-/* 64 hexadecimal digits, nothing else; -ERR_DATA (the text is not shown). */
+/* Parse exactly 64 hexadecimal digits. Return 0, or -ERR_DATA; err does not show the text. */
 int secret_parse(const char *text, struct secret *out, struct error *err);
-/* Where nothing secret can be handed to an agent: of what both have, PBS's job cookie, and the
- * job's name and a nonce, which are no secrets. -ERR_UNAVAILABLE: no cookie; -ERR_DATA: one that is
- * too short to be of use. */
+/* Derive the secret from PBS's job cookie, the job's name and a nonce. Name and nonce are not
+ * secret. It serves launchers that cannot hand an agent a secret: both sides have the cookie.
+ * Return 0, -ERR_UNAVAILABLE without a cookie, or -ERR_DATA if the cookie is too short. */
 int secret_derive(const char *cookie, const char *job, const char *nonce, struct secret *out,
 		  struct error *err);
 void secret_format(const struct secret *secret, char text[65]);
-/* 16 digits that name a secret without telling anything of it. */
+/* 16 hexadecimal digits that identify a secret without revealing anything about it. */
 void secret_fingerprint(const struct secret *secret, char text[17]);
 /* The same as 8 bytes. */
 void secret_fingerprint_bytes(const struct secret *secret, unsigned char out[8]);

@@ -13,7 +13,7 @@
 
 #define DIGITS 64
 
-/* *own: the user has named the file. */
+/* Find the path. *own: the user has named the file. */
 static int find_path(const struct env *env, char *path, int size, bool *own, struct error *err)
 {
 	const char *named = env_get(env, "BERTH_SECRET_FILE"), *home = env_get(env, "HOME");
@@ -32,8 +32,8 @@ static int find_path(const struct env *env, char *path, int size, bool *own, str
 	return 0;
 }
 
-/* A new file with the secret in path's folder, which is made if it is not there; aside: its name.
- */
+/* Write the secret to a new file in path's directory, which is created if missing. *temp_path is
+ * the file's name. */
 static int write_temp(const char *path, const struct secret *secret, char *temp_path, size_t size,
 		      struct error *err)
 {
@@ -62,8 +62,8 @@ static int write_temp(const char *path, const struct secret *secret, char *temp_
 	return rc;
 }
 
-/* Complete under another name before it has this one: several machines of one home may make it at
- * once, and the first one's counts. */
+/* Write the file completely under another name first. Several machines that share a home directory
+ * may do this at once; the first one's file counts. */
 static int make_file(const char *path, bool *made, struct error *err)
 {
 	char temp_path[4200];

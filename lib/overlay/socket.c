@@ -80,8 +80,8 @@ int socket_listen(int port, int *fd, int *actual, struct error *err)
 	return 0;
 }
 
-/* Does the kernel still know connections of an ended program on this port (TIME_WAIT and the
- * like)? Sockets that are bound and do not listen are not in these files. */
+/* Does the kernel still have connections of an ended program on this port (TIME_WAIT and similar
+ * states)? These files do not list sockets that are bound without listening. */
 static int has_lingering_connections(int port)
 {
 	static const char *const files[] = {"/proc/net/tcp", "/proc/net/tcp6"};
@@ -106,8 +106,8 @@ static int has_lingering_connections(int port)
 int socket_reserve(int port, int *fd, int *actual, struct error *err)
 {
 	int on = 1, held, number;
-	/* SO_REUSEADDR would let the bind succeed beside another job's held port: take it without,
-	 * and set it afterwards, for the program that shall listen. */
+	/* With SO_REUSEADDR the bind would succeed even if another job has reserved the port. So
+	 * bind without it, and set it afterwards for the program that will listen. */
 	int rc = bind_both(port, false, &held, &number);
 
 	if (rc == -EADDRINUSE && has_lingering_connections(port))

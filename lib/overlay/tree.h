@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shape of the tree of agents, from node indices alone.
+/* The shape of the tree of agents, computed from node indices alone.
  *
- * With fan-out F the head has the nodes 0 .. F-1 below it, node 0 the nodes F .. 2F-1, node 1 the
- * next F, and so on; nobody has more than F children. -1 stands for the head.
+ * With fan-out F, nodes 0 .. F-1 are children of the controller, nodes F .. 2F-1 are children of
+ * node 0, the next F are children of node 1, and so on. No agent has more than F children. -1
+ * stands for the controller.
  *
- * What it costs (tests/bench/exchange.c measures it up to 64 nodes: 2 n messages a fence).
- * A collective is one message up and one down each edge, since contributions of a subtree go up as
- * one: 2 n messages for n nodes. Cards, and what each node is told at the start, are n messages
- * over as many edges as their node is deep: n log n to the base F.
- * On paper, 10,000 nodes of one rank with 1 KiB each: three levels (32, 1,024 and 8,944 nodes);
- * 20,000 messages a fence (n log2 n: 133,000), at most 2 (F + 1) = 66 of them through one agent.
- * Everybody gets everybody's 10 MB: that is n^2 bytes in all, 100 GB, whoever passes them on; the
- * head and each inner agent send 32 times 10 MB, levels one after the other. At 10 Gb/s that is
- * 0.26 s a level and 0.8 s in all. The time for it grows with n times the number of levels.
- * A message has at most WIRE_MAX_MESSAGE bytes (64 MiB): more than 65,000 ranks with 1 KiB each
- * are refused; what is fetched when it is needed (MESSAGE_FETCH) has no such end. */
+ * Costs (tests/bench/exchange.c measures them for up to 64 nodes). A collective sends one message
+ * up and one down each edge, because a subtree's contributions go up as one: 2 n messages for n
+ * nodes. Inventories and start messages are n messages, each over as many edges as its node is
+ * deep: n log n, to the base F.
+ *
+ * An estimate for 10,000 nodes of one rank with 1 KiB each: the tree has three levels (32, 1,024
+ * and 8,944 nodes). A fence takes 20,000 messages (n log2 n would be 133,000), at most 2 (F + 1) =
+ * 66 of them through one agent. Every node receives all 10 MB: n^2 bytes in all, 100 GB, whatever
+ * the tree. The controller and each inner agent send 10 MB 32 times, one level after the other. At
+ * 10 Gb/s that is 0.26 s per level and 0.8 s in all. The time grows with n times the number of
+ * levels.
+ *
+ * A message has at most WIRE_MAX_MESSAGE bytes (64 MiB), so more than 65,000 ranks with 1 KiB each
+ * are refused. Data fetched on demand (MESSAGE_FETCH) has no such limit. */
 #ifndef BERTH_OVERLAY_TREE_H
 #define BERTH_OVERLAY_TREE_H
 
@@ -22,12 +26,12 @@
 
 #define TREE_FANOUT 32
 
-/* The node above; -1: the head. */
+/* The parent of node; -1: the controller. */
 long tree_parent(size_t node, size_t fanout);
-/* The nodes directly below node (-1: the head): [*first, *end) among count nodes; may be empty. */
+/* The children of node (-1: the controller): [*first, *end) among count nodes; may be empty. */
 void tree_children(long node, size_t count, size_t fanout, size_t *first, size_t *end);
-/* The child of above (-1: the head) through which node is reached: node itself when it is a
- * child; -1 when node is not below it. */
+/* The child of above (-1: the controller) on the path to node, which is node itself if it is a
+ * child. -1 if node is not below above. */
 long tree_next_hop(long above, size_t node, size_t fanout);
 
 #endif

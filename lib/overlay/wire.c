@@ -77,7 +77,7 @@ int wire_send_queued(struct wire *wire, struct error *err)
 int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *err)
 {
 	if (wire->state == WIRE_CLOSING)
-		return 0; /* nothing more is wanted from it */
+		return 0; /* nothing more is expected from the peer */
 	if (wire->state == WIRE_BROKEN)
 		return error_set(err, ERR_NETWORK, "the connection is already broken");
 	if (bytes_add(&wire->in, bytes, size))
@@ -245,7 +245,7 @@ int wire_finish(struct wire *wire, struct error *err)
 		return 0;
 	wire->finished_out = true;
 	if (wire->state == WIRE_HANDSHAKE)
-		return 0; /* wire_send_queued comes back to it */
+		return 0; /* wire_send_queued calls this again */
 	return push_frame(wire, (const unsigned char *)"", 0,
 			  crypto_secretstream_xchacha20poly1305_TAG_FINAL, err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One end of a connection, shared by wire.c and handshake.c alone. */
+/* One end of a connection, shared by wire.c and handshake.c only. */
 #ifndef BERTH_OVERLAY_WIRE_INTERNAL_H
 #define BERTH_OVERLAY_WIRE_INTERNAL_H
 
@@ -11,31 +11,31 @@
 struct wire {
 	enum wire_role role;
 	enum wire_state state;
-	bool answered;	   /* WIRE_ACCEPTS: our answer is queued, the proof is awaited */
+	bool answered;	   /* WIRE_ACCEPTS: the answer is queued and the proof is due */
 	bool finished_out; /* the final frame is queued */
-	bool finished_in;  /* and has come in */
+	bool finished_in;  /* the peer's final frame has arrived */
 	uint64_t job;
-	uint64_t sent, received; /* messages */
+	uint64_t sent, received; /* number of messages */
 	struct secret secret;
 	unsigned char job_hash[32];
 	unsigned char hello[WIRE_HELLO_BYTES];
 	unsigned char answer[WIRE_ANSWER_BYTES];
 	crypto_secretstream_xchacha20poly1305_state push, pull;
-	struct bytes in;      /* not yet understood */
+	struct bytes in;      /* received, not yet parsed */
 	struct bytes out;     /* to be written */
 	struct bytes waiting; /* plain messages queued before WIRE_OPEN */
-	struct bytes plain;   /* the message wire_next gave last */
+	struct bytes plain;   /* the message that wire_next returned last */
 };
 
-/* wire.c. Mark it broken; returns rc. */
+/* wire.c: mark the wire broken; returns rc. */
 int wire_fail(struct wire *wire, int rc);
-/* Both sides are proved: send what was queued until now. */
+/* wire.c: both sides have authenticated, so send the messages queued until now. */
 int wire_send_queued(struct wire *wire, struct error *err);
 
-/* handshake.c. The first thing that the connecting side says. */
+/* handshake.c: make the connecting side's HELLO. */
 void handshake_make_hello(struct wire *wire);
 void handshake_hash_job(const char *job, unsigned char out[32]);
-/* Understand what came so far of HELLO, ANSWER, PROOF: as wire_feed. */
+/* Parse what has arrived of HELLO, ANSWER and PROOF. Returns as wire_feed. */
 int handshake_receive(struct wire *wire, struct error *err);
 
 #endif

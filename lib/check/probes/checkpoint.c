@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The checkpoint folder: there, writable, with space, and the same one on all nodes: each writes a
- * file at first, then looks for those of all others. */
+/* Checks the checkpoint directory: it exists, is writable, has space, and is the same one on all
+ * nodes. Each node writes a file first, then looks for the files of all others. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,8 +15,8 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-#define SPACE_BYTES (1LL << 30) /* less is no place for checkpoints */
-#define SEEN_MS 5000		/* NFS tells of new files late */
+#define SPACE_BYTES (1LL << 30) /* less is too little for checkpoints */
+#define SEEN_MS 5000		/* NFS shows new files late */
 
 static void file_name(const struct prober *prober, size_t node, char *path, size_t size)
 {
@@ -98,7 +98,7 @@ void probe_checkpoint_clean(const struct prober *prober)
 	unlink(path);
 }
 
-/* ---- at the head ---- */
+/* ---- in the controller ---- */
 
 static bool wrote(const struct check *check, size_t node)
 {
@@ -107,7 +107,7 @@ static bool wrote(const struct check *check, size_t node)
 	return answer && !*check_text(answer, "error");
 }
 
-/* The other nodes whose files are not seen at node, though they wrote one; malloced, or NULL. */
+/* The other nodes whose files node does not see although they wrote one; malloced, or NULL. */
 static char *not_shared_with(const struct check *check, size_t node)
 {
 	const json_t *list = json_object_get(check_answer(check, node, "checkpoint?"), "unseen");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The nodes' clocks against the head's: times of files and logs, and tickets that expire (munge
- * refuses credentials from 5 minutes on). */
+/* Compares the nodes' clocks with the controller's. They matter for times of files and logs, and
+ * for credentials that expire (munge refuses them after 5 minutes). */
 #include <inttypes.h>
 
 #include "check/check_internal.h"

@@ -12,7 +12,7 @@
 #include "base/nvml.h"
 #include "check/check_internal.h"
 
-/* "pid 812 (python, user ada)"; a process of another container shows its number alone. */
+/* "pid 812 (python, user ada)"; a process of another container appears as a bare number. */
 static json_t *process_text(const struct nvml_process *process)
 {
 	char path[64], *name = NULL, user[64] = "", memory[48] = "";
@@ -92,7 +92,7 @@ json_t *probe_gpus_collect(const struct prober *prober)
 	return json_pack("{s:o}", "gpus", list);
 }
 
-/* ---- at the head ---- */
+/* ---- in the controller ---- */
 
 /* NVML writes the domain with eight digits, hwloc with four. */
 static bool same_pci(const char *a, const char *b)
@@ -114,7 +114,7 @@ static const json_t *of_gpu(const json_t *answer, const char *pci)
 	return NULL;
 }
 
-/* One GPU of a node's card; true: a fault. */
+/* Judge one GPU of a node's inventory. Return true if it has a fault. */
 static bool judge_gpu(struct check *check, size_t node, const struct inventory_gpu *gpu,
 		      const json_t *seen)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much memory a rank may lock: RDMA registers its buffers so (ibv_reg_mr). */
+/* Checks how much memory a rank may lock: RDMA locks the buffers that it registers (ibv_reg_mr). */
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ static void size_text(int64_t bytes, char *text, size_t size)
 		snprintf(text, size, "%lld KiB", (long long)(bytes >> 10));
 }
 
-/* The first NIC in use whose memory is registered by verbs, which count it against the limit. */
+/* The first NIC in use whose memory verbs registers; that counts against the limit. */
 static const char *locker(const struct inventory *inventory)
 {
 	for (size_t n = 0; n < inventory->nic_count; n++)

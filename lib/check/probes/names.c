@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Host names. Ranks of berth meet at a numeric address, so a name that does not resolve stops
- * programs alone that use names themselves; one that leads to the wrong machine stops more. */
+/* Checks host names. Ranks of berth use a numeric rendezvous address, so a name that does not
+ * resolve stops only programs that use names themselves. A name that leads to the wrong machine
+ * stops more. */
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -12,9 +13,9 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-#define ALL_MS 3000 /* for all names together; later ones are not asked */
+#define ALL_MS 3000 /* for all names together; later ones are skipped */
 
-/* The numeric addresses that a name has; null where it has none. */
+/* The numeric addresses of a name, or null if it has none. */
 static json_t *resolve(const char *name)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
@@ -41,7 +42,7 @@ json_t *probe_names_collect(const struct prober *prober)
 	char own[256] = "";
 	int64_t started_ms = clock_now_ms();
 
-	/* Pretended nodes have no names: none were sent. */
+	/* Simulated nodes have no names: none were sent. */
 	if (!json_array_size(names)) {
 		json_decref(out);
 		return json_object();
@@ -59,7 +60,7 @@ json_t *probe_names_collect(const struct prober *prober)
 			 "ms", (json_int_t)(clock_now_ms() - started_ms));
 }
 
-/* ---- at the head ---- */
+/* ---- in the controller ---- */
 
 static bool owns(const struct inventory *inventory, const char *numeric)
 {
@@ -79,7 +80,7 @@ static bool is_loopback(const char *numeric)
 	return !strncmp(numeric, "127.", 4) || !strcmp(numeric, "::1");
 }
 
-/* A node of the job, other than the one that was meant, that has the address; -1: none. */
+/* Another node of the job, not the one meant, that has the address; -1: none. */
 static int wrong_owner(const struct check *check, size_t meant, const char *numeric)
 {
 	if (is_loopback(numeric) || owns(&check->inventories[meant], numeric))

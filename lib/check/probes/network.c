@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Is there an address at which all nodes meet, does each address belong to one node, and is the
- * best network the one that would be used? */
+/* Checks that one address serves all nodes for the rendezvous, that each address belongs to one
+ * node, and that the best network is the one that would be used. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +32,7 @@ static bool judge_duplicates(struct check *check, size_t i)
 	return false;
 }
 
-/* How much better than another an address is: its NIC's kind before its speed. */
+/* Is one address better than another? The NIC's kind counts before its speed. */
 static bool better(const struct check *check, size_t node_a, const struct inventory_address *a,
 		   size_t node_b, const struct inventory_address *b)
 {
@@ -42,7 +42,7 @@ static bool better(const struct check *check, size_t node_a, const struct invent
 	return priority_a != priority_b ? priority_a > priority_b : a->speed_mbps > b->speed_mbps;
 }
 
-/* An address that the node has in the subnet; up: only one that can be used. */
+/* Find an address of the node in the subnet; up: only a usable one. */
 static const struct inventory_address *in_subnet(const struct check *check, size_t node,
 						 const struct inventory_address *subnet, bool up)
 {
@@ -66,7 +66,7 @@ static bool has_iface(const struct inventory *inventory, const char *name)
 	return false;
 }
 
-/* The best address whose subnet at least half of the nodes have; *owner: on which node. */
+/* Find the best address whose subnet at least half of the nodes have; *owner is its node. */
 static const struct inventory_address *best_subnet(const struct check *check, size_t *owner)
 {
 	const struct inventory_address *best = NULL;
@@ -90,7 +90,7 @@ static const struct inventory_address *best_subnet(const struct check *check, si
 	return best;
 }
 
-/* A node without the network that most have: the ring of the others has to go round it. */
+/* Report a node that lacks the network most nodes have: the others' ring must go around it. */
 static bool judge_missing_address(struct check *check, size_t i,
 				  const struct inventory_address *best, const char *owner)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NCCL speaks Slingshot and EFA through a plug-in alone (aws-ofi-nccl); without it it runs on TCP,
- * many times slower, and says nothing. */
+/* NCCL uses Slingshot and EFA only through a plug-in (aws-ofi-nccl). Without it NCCL silently runs
+ * on TCP, many times slower. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +14,8 @@ static bool speaks_ofi(const char *fabric)
 	       !strcmp(fabric, nic_kind_name(NIC_EFA));
 }
 
-/* As NCCL looks for it: what NCCL_NET_PLUGIN names, as a library, a path or libnccl-net-NAME.so;
- * else libnccl-net.so. The versions of aws-ofi-nccl differ in the name. */
+/* Look for it as NCCL does. NCCL_NET_PLUGIN names a library, a path or NAME of libnccl-net-NAME.so;
+ * else it is libnccl-net.so. The versions of aws-ofi-nccl use different names. */
 static bool load(const struct prober *prober, char *found, size_t size, char *problem,
 		 size_t problem_size)
 {

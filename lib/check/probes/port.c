@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MASTER_PORT: the head's agent holds it, the head's prober listens on it as rank 0 would, and all
- * nodes try it at the head's address. */
+/* Checks MASTER_PORT. The first node's agent reserves it, that node's prober listens on it as rank
+ * 0 would, and all nodes connect to it at the rendezvous address. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ json_t *probe_port_question(const struct check *check, size_t node)
 	json_t *address =
 		json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, probe_port(check));
 
-	(void)node; /* the head itself meets the others there too */
+	(void)node; /* the first node connects there, too */
 	return json_pack("{s:s, s:[{s:i, s:[o]}]}", "ask", "port", "nodes", "node", 0, "addresses",
 			 address);
 }

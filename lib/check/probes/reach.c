@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The matrix: every node against every address of every other, all at once, until a deadline. Who
- * answers proves which node it is. And the head's port, tried the same way. */
+/* The reachability matrix: every node connects to every address of every other node, all at once,
+ * until a deadline. The answer proves which node it is. MASTER_PORT is tested in the same way. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,13 +17,13 @@
 #include "overlay/socket.h"
 #include "overlay/wire.h"
 
-#define WAIT_MS 1500 /* for one address; TCP asks a second time after 1 s */
+#define WAIT_MS 1500 /* for one address; TCP retries after 1 s */
 #define AT_ONCE 128
 
 /* ---- a node's side ---- */
 
 struct connect_attempt {
-	size_t node, address; /* place in the question */
+	size_t node, address; /* indices in the question */
 	int fd;
 	bool connected;
 	size_t sent, received;
@@ -50,7 +50,7 @@ static void identity(const struct prober *prober, size_t node, char *out, size_t
 	snprintf(out, size, "%s/%zu", prober->token, node);
 }
 
-/* Go on as far as it goes without waiting: the word when it is over, else NULL. */
+/* Advance as far as possible without waiting. Return the outcome once it is known, else NULL. */
 static const char *advance_attempt(const struct prober *prober,
 				   struct connect_attempt *connect_attempt, int node)
 {
@@ -89,7 +89,7 @@ static const char *advance_attempt(const struct prober *prober,
 		       : "unauthenticated";
 }
 
-/* Begin; the word when it is over at once. */
+/* Start an attempt. Return the outcome if it is known at once, else NULL. */
 static const char *start_attempt(const struct prober *prober,
 				 struct connect_attempt *connect_attempt, int node,
 				 const char *address)
@@ -115,7 +115,7 @@ struct sweep {
 	const json_t *nodes; /* [{node, addresses: ["10.0.0.1:4711", ""]}] */
 	json_t *rows;
 	struct connect_attempt *connect_attempts; /* [AT_ONCE], fd -1: free */
-	size_t node, address;			  /* the next one to begin */
+	size_t node, address;			  /* the next one to start */
 	size_t busy;
 };
 
@@ -132,7 +132,7 @@ static int node_at(const struct sweep *sweep, size_t index)
 		json_object_get(json_array_get(sweep->nodes, index), "node"));
 }
 
-/* The next address of the question into a free place; false: none is left. */
+/* Start the question's next address in a free slot; false: none is left. */
 static bool start_next(struct sweep *sweep, struct connect_attempt *connect_attempt)
 {
 	for (; sweep->node < json_array_size(sweep->nodes); sweep->node++, sweep->address = 0) {
@@ -147,7 +147,7 @@ static bool start_next(struct sweep *sweep, struct connect_attempt *connect_atte
 			*connect_attempt = (struct connect_attempt){
 				.node = sweep->node, .address = sweep->address++, .fd = -1};
 			if (!address || !*address)
-				continue; /* "-" or "self" stands there */
+				continue; /* it is "-" or "self" */
 			outcome = start_attempt(sweep->prober, connect_attempt,
 						node_at(sweep, connect_attempt->node), address);
 			if (!outcome)
@@ -244,9 +244,10 @@ json_t *probe_reach_run(const struct prober *prober, const json_t *question)
 	return json_pack("{s:o}", "rows", sweep.rows);
 }
 
-/* ---- the head's side ---- */
+/* ---- the controller's side ---- */
 
-/* Worth a try: down and link-local ones are not, and other nodes' loopback leads nowhere. */
+/* Is the address worth trying? Addresses that are down or link-local are not, nor is other nodes'
+ * loopback. */
 static bool is_worth_trying(const struct check *check, const struct inventory_address *address)
 {
 	return address->up && !address->link_local &&
@@ -318,8 +319,8 @@ static const char *describe_outcome(const char *outcome)
 	return "cannot be reached: there is no route";
 }
 
-/* Should other nodes reach this address of node j: one of the chosen interface, or, where nobody
- * asked for another, of a better network. */
+/* Should other nodes reach this address of node j? It is one of the chosen interface or, unless the
+ * user requested another, of a better network. */
 static bool should_be_reachable(const struct check *check, size_t j, size_t address)
 {
 	const struct inventory *inventory = &check->inventories[j];
@@ -334,7 +335,7 @@ static bool should_be_reachable(const struct check *check, size_t j, size_t addr
 	if (check->request->plan_request.iface || check->request->plan_request.subnet ||
 	    check->request->plan_request.master_addr || chosen < 0)
 		return false;
-	/* A network beside the chosen one that would have been better. */
+	/* A network other than the chosen one that would be better. */
 	const struct inventory_address *a = &inventory->addresses[address],
 				       *b = &inventory->addresses[chosen];
 	int priority = plan_address_priority(inventory, a),
@@ -344,7 +345,7 @@ static bool should_be_reachable(const struct check *check, size_t j, size_t addr
 					   : a->speed_mbps > b->speed_mbps;
 }
 
-/* Do i and j both have an address in that network? A node without it is told of elsewhere. */
+/* Do i and j both have an address in that network? A node without one is reported elsewhere. */
 static bool shares_subnet(const struct check *check, size_t i,
 			  const struct inventory_address *address)
 {
@@ -355,7 +356,8 @@ static bool shares_subnet(const struct check *check, size_t i,
 	return false;
 }
 
-/* Has another node the same address? That is told by network; what gets there proves nothing. */
+/* Does another node have the same address? The network probe reports that; connections to it prove
+ * nothing. */
 static bool is_duplicate_address(const struct check *check, size_t node,
 				 const struct inventory_address *address)
 {
@@ -367,7 +369,7 @@ static bool is_duplicate_address(const struct check *check, size_t node,
 	return false;
 }
 
-/* Likewise the one from which i gets to that address: answers come to the other. */
+/* The same for the source address from which i reaches it: answers go to the other node. */
 static bool source_is_duplicate(const struct check *check, size_t i,
 				const struct inventory_address *address)
 {
@@ -379,7 +381,7 @@ static bool source_is_duplicate(const struct check *check, size_t i,
 	return false;
 }
 
-/* The first bad word from i to j among the wanted addresses; NULL: none. */
+/* The first failed outcome from i to j among the addresses that matter; NULL: none. */
 static const char *first_failure(const struct check *check, size_t i, size_t j, size_t *address)
 {
 	for (size_t a = 0; a < check->inventories[j].address_count; a++) {
@@ -427,7 +429,7 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 		const char *outcome = j == i ? NULL : first_failure(check, i, j, &at);
 
 		if (!outcome || (alive > 2 && columns[j] == alive - 1))
-			continue; /* nobody reaches j: it is told there */
+			continue; /* no node reaches j, which is reported there */
 		if (!lost++) {
 			first = j;
 			address = at;
@@ -436,7 +438,7 @@ static void judge_row(struct check *check, size_t i, const size_t *columns, size
 	}
 	bool unreached = alive > 2 && columns[i] == alive - 1;
 
-	/* Where nothing gets through either way, that nobody reaches it is the shorter story. */
+	/* If nothing gets through in either direction, report only that no node reaches it. */
 	if (lost && !(unreached && lost == alive - 1)) {
 		char more[64] = "";
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The all-reduce over the chosen NIC: who follows whom, and what its answers mean. */
+/* The all-reduce over the chosen NIC: the order of the ring, and what its answers mean. */
 #include <stdio.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "check/check_internal.h"
 
 #define SLOW_PART 5	    /* a link is slow below 1/5 of the best one ... */
-#define SLOW_STATED_PART 50 /* ... or below 1/50 of what its NIC says of itself */
+#define SLOW_STATED_PART 50 /* ... or below 1/50 of its NIC's nominal speed */
 #define COUNTED_PERCENT 90
 
 static size_t successor(const struct check *check, size_t node)
@@ -48,7 +48,7 @@ json_t *probe_ring_question(const struct check *check, size_t node)
 			 json_text(own->iface));
 }
 
-/* Mb/s from the node before it, the best of all rounds; -1: not measured. */
+/* The rate from the node before it in Mb/s, best of all rounds; -1: not measured. */
 static double rate_into(const struct check *check, size_t node)
 {
 	const json_t *answer = check_answer(check, node, "ring?");
@@ -73,7 +73,7 @@ static double best_rate(const struct check *check)
 	return best;
 }
 
-/* Pretended nodes share one machine: their rates tell of its load. */
+/* Simulated nodes share one machine, so their rates only show its load. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
 	int64_t stated =
@@ -92,7 +92,7 @@ bool probe_ring_should_repeat(struct check *check)
 
 	for (size_t i = 0; i < check->count; i++) {
 		if (!check_answer(check, i, "ring?") || rate_into(check, i) < 0)
-			return false; /* it broke: that is what is to be told */
+			return false; /* it broke, and that is reported instead */
 		repeat |= is_slow(check, i, best);
 	}
 	for (size_t i = 0; repeat && i < check->count; i++) {

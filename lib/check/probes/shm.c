@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* /dev/shm: where ranks of one node exchange data (NCCL, Open MPI, PyTorch's loaders). */
+/* Checks /dev/shm, where ranks of one node exchange data (NCCL, Open MPI, PyTorch's data
+ * loaders). */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

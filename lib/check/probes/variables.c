@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Variables of the job that will not do what their author meant: plan's lint. And NCCL's files,
- * whose lines count where the environment says nothing: a forgotten one overrules NCCL's own choice
- * on the nodes that have it. */
+/* Checks for variables of the job that do not do what the user meant, with plan's lint. It also
+ * checks NCCL's configuration files, whose lines count if the environment lacks the variable. A
+ * forgotten file overrides NCCL's own choice on the nodes that have it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define FILE_LIMIT (1 << 20)
 
-/* What decides over which network NCCL speaks. */
+/* The variables that decide which network NCCL uses. */
 static const char *const network_names[] = {
 	"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_IB_HCA",  "NCCL_IB_DISABLE",
 	"NCCL_NET",	      "NCCL_NET_PLUGIN",    "NCCL_COMM_ID", "NCCL_HOSTID"};
@@ -43,7 +43,7 @@ static void read_conf(const char *path, json_t *out)
 	free(text);
 }
 
-/* As NCCL: the user's file first (NCCL_CONF_FILE, else ~/.nccl.conf), then the machine's. */
+/* As in NCCL: the user's file first (NCCL_CONF_FILE, else ~/.nccl.conf), then the machine's. */
 json_t *probe_variables_collect(const struct prober *prober)
 {
 	const char *file = env_get(prober->env, "NCCL_CONF_FILE"),
@@ -60,9 +60,10 @@ json_t *probe_variables_collect(const struct prober *prober)
 	return json_pack("{s:o}", "conf", out);
 }
 
-/* ---- at the head ---- */
+/* ---- in the controller ---- */
 
-/* Does a rank's environment on that node have the variable? Then the file's line is passed over. */
+/* Does a rank's environment on that node have the variable? If so, the file's line has no
+ * effect. */
 static bool in_environment(const struct check *check, size_t node, const char *name)
 {
 	struct env *changes = NULL;

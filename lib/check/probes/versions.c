@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Equal versions: of berth, the architecture, the driver, and the libraries that a program would
- * find here by their names. What a Python environment brings along is not seen. */
+/* Checks for equal versions of berth, the architecture, the driver, and the libraries that a
+ * program would find here by name. Libraries inside a Python environment are not detected. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-/* The first of the names that loads; libraries stay loaded to the prober's end. */
+/* Load the first of the names that exists; libraries stay loaded until the prober ends. */
 static void *load(const char *const *names)
 {
 	void *library = NULL;
@@ -68,7 +68,7 @@ static void add_nccl(json_t *out)
 	json_object_set_new(out, "NCCL", json_string(text));
 }
 
-/* The kernel's module, which tells its version without a GPU being touched. */
+/* Read the kernel module's version, which does not touch the GPU. */
 static void add_driver(json_t *out)
 {
 	FILE *file = fopen("/sys/module/nvidia/version", "re");
@@ -100,7 +100,7 @@ json_t *probe_versions_collect(const struct prober *prober)
 	return out;
 }
 
-/* ---- at the head ---- */
+/* ---- in the controller ---- */
 
 static const struct {
 	const char *key;
@@ -124,7 +124,7 @@ static const char *value(const struct check *check, size_t node, const char *key
 	return *text ? text : "none";
 }
 
-/* What most nodes have; the head's where none is the most. */
+/* What most nodes have, or the first node's value if there is no majority. */
 static const char *usual(const struct check *check, const char *key)
 {
 	const char *best = NULL;
