@@ -21,7 +21,7 @@ void channel_close(struct channel *channel)
 	*channel = (struct channel){.fd = -1};
 }
 
-/* What the socket takes. 0, or -1: gone. */
+/* Write what the socket accepts. Return 0, or -1 if the peer has gone. */
 static int write_some(struct channel *channel)
 {
 	struct bytes *out = &channel->out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A process's place from PMIx: under berth's own server, mpirun, prterun, srun --mpi=pmix. */
+/* A process's place from PMIx: under berth's own server, mpirun, prterun, or srun --mpi=pmix. */
 #include <pmix.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,9 +14,10 @@
 #include "rendezvous/ranks.h"
 
 #define KEY_LIMIT 255
-/* What each rank publishes before it enters barrier number N, under the name N % BARRIER_KEYS: N.
- * Looked at only when a barrier fails, to name who is missing. Several names, because PMIx's client
- * remembers all that it once saw of a rank: what it remembers of an older barrier says nothing. */
+/* What each rank publishes before it enters barrier number N: the value N, under the key N %
+ * BARRIER_KEYS. The keys are read only if a barrier fails, to name the missing ranks. There are
+ * several keys because PMIx's client caches all it ever saw of a rank. A cached value of an older
+ * barrier then does no harm. */
 #define BARRIER_KEYS 16
 #define MISSING_MS 500
 
@@ -24,14 +25,14 @@ struct client {
 	pmix_proc_t self;
 	int size;
 	uint64_t barriers;
-	/* What PMIx has not answered in time. It may yet, until PMIx_Finalize. */
+	/* Requests that PMIx has not answered in time. It still may, until PMIx_Finalize. */
 	struct client_wait *late_waits;
 	struct fetch *late_fetches;
 };
 
 /* ---- join ---- */
 
-/* PMIx_Init waits for its server as long as that takes; a thread of its own gives it a deadline. */
+/* PMIx_Init waits for its server without limit; a thread of its own gives it a deadline. */
 struct init {
 	pmix_proc_t self;
 	struct client_wait *wait;
@@ -77,7 +78,8 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 	return 0;
 }
 
-/* A number of the job (rank wildcard) or of this process, from what PMIx has here: no traffic. */
+/* Get a number of the job (rank wildcard) or of this process from PMIx's local data, without
+ * traffic. */
 static int get_number(const struct client *client, pmix_rank_t rank, const char *key, int *out)
 {
 	pmix_proc_t proc = client->self;
@@ -194,7 +196,7 @@ static int put(void *state, const char *key, const void *data, size_t size, stru
 						  PMIx_Error_string(status));
 }
 
-/* A get under way: like struct client_wait, but with a value. */
+/* A get in progress: like struct client_wait, but with a value. */
 struct fetch {
 	struct fetch *next;
 	pthread_mutex_t lock;
@@ -249,7 +251,7 @@ static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
 	fetch_drop(fetch);
 }
 
-/* One try. *data malloced. PMIx's status. */
+/* One try. *data is malloced. Return PMIx's status. */
 static int fetch_once(struct client *client, int rank, const char *key, int timeout_ms, void **data,
 		      size_t *size)
 {
@@ -302,7 +304,7 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	if (rank < 0 || rank >= client->size)
 		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
 				 key, rank, client->size - 1);
-	/* PMIx answers "not found" when rank has published something, but not this: ask again. */
+	/* PMIx answers "not found" if rank has published something else: ask again. */
 	for (;;) {
 		int64_t left = until - clock_now_ms();
 
@@ -329,7 +331,8 @@ static void barrier_key(const struct client *client, char *key, size_t size)
 	snprintf(key, size, "berth.barrier.%d", (int)(client->barriers % BARRIER_KEYS));
 }
 
-/* The ranks that are known not to have entered our barrier, as a set's text. malloced or NULL. */
+/* The ranks that are known not to have entered our barrier, as the text of a set; malloced or
+ * NULL. */
 static char *missing(struct client *client)
 {
 	struct idset *set = idset_new();
@@ -344,7 +347,7 @@ static char *missing(struct client *client)
 
 		if (rank == (int)client->self.rank)
 			continue;
-		/* Each gets a chance, the whole a bound. */
+		/* Give each request a chance, but limit the total time. */
 		if (left < 5)
 			left = 5;
 		if (left > MISSING_MS / 4)
@@ -398,7 +401,7 @@ static void leave(void *state)
 	struct client *client = state;
 
 	PMIx_Finalize(NULL, 0);
-	/* Somebody else in this process (MPI) still uses PMIx: its thread is alive. */
+	/* Another user in this process (MPI) still needs PMIx: its thread is alive. */
 	if (!PMIx_Initialized()) {
 		client_wait_free_late(&client->late_waits);
 		while (client->late_fetches) {

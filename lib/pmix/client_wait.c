@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting for PMIx with a deadline. */
+/* Wait for PMIx with a deadline. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "pmix/client_wait.h"
 
-/* Outlives whichever of the two sides, waiter and callback, gives up first. */
+/* Lives until both the waiter and the callback are done. */
 struct client_wait {
 	struct client_wait *next;
 	pthread_mutex_t lock;

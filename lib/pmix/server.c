@@ -149,15 +149,15 @@ static int environment(struct ranks_server *server, int local_rank, struct env *
 		free(*entry);
 	}
 	free(list);
-	/* The library keeps the folder of its first start. */
+	/* The library keeps the directory of its first start. */
 	if (!rc)
 		rc = env_set(changes, "PMIX_SERVER_TMPDIR", server->dir, ENV_FROM_BERTH,
 			     "berth's PMIx server", err);
 	if (!rc)
 		rc = env_set(changes, "PMIX_SYSTEM_TMPDIR", server->dir, ENV_FROM_BERTH,
 			     "berth's PMIx server", err);
-	/* Open MPI 4 looks for its own mpirun first and, not finding it, runs each process as a
-	 * world of one. Without that component it takes PMIx's word; mpirun itself still works. */
+	/* Open MPI 4 looks for its own mpirun first; without one it runs each process as a world of
+	 * one. With that component disabled it uses PMIx's values. mpirun itself still works. */
 	if (!rc)
 		rc = env_set(changes, "OMPI_MCA_schizo", "^orte", ENV_FROM_BERTH,
 			     "Open MPI 4 takes its ranks from PMIx", err);
@@ -175,7 +175,7 @@ static void list_push(struct call **list, struct call *call)
 	*list = call;
 }
 
-/* Take call off list; false when it is not there (answered already). */
+/* Remove call from list; false if it is not there (already answered). */
 static bool list_remove(struct call **list, const struct call *call)
 {
 	for (; *list; list = &(*list)->next) {
@@ -280,7 +280,7 @@ static void dispatch(struct ranks_server *server)
 	}
 }
 
-/* PMIx's thread: it frees data when this returns. */
+/* Runs in PMIx's thread, which frees data when this returns. */
 static void served(pmix_status_t status, char *data, size_t size, void *context)
 {
 	struct call *call = context;
@@ -386,7 +386,7 @@ static void stop(struct ranks_server *server)
 	server_deregister(server, STOP_TIMEOUT_MS);
 	if ((size_t)snprintf(dir, sizeof dir, "%s/ranks", server->dir) < sizeof dir)
 		nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-	/* The topology that PMIx shares; a later attempt's ranks find it by other ways. */
+	/* The topology that PMIx shares; a later attempt's ranks find it in other ways. */
 	if ((size_t)snprintf(dir, sizeof dir, "%s/hwloc.sm", server->dir) < sizeof dir)
 		unlink(dir);
 	server_free(server);

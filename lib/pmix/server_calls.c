@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PMIx's up-calls. They run in PMIx's progress thread, must not block, and may not touch what
- * the agent's thread owns: whatever needs the agent is copied and queued. */
+/* PMIx's up-calls. They run in PMIx's progress thread, must not block, and must not touch what the
+ * agent's thread owns. Whatever needs the agent is copied and queued. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +69,7 @@ void call_push(struct ranks_server *server, struct call *call)
 	call->next = NULL;
 	*server->last = call;
 	server->last = &call->next;
-	/* Fails only when the counter is full, and then the descriptor is readable anyway. */
+	/* It fails only if the counter is full, and the descriptor is readable then anyway. */
 	(void)!eventfd_write(server->event_fd, 1);
 }
 
@@ -159,7 +159,7 @@ static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int statu
 	return PMIX_SUCCESS;
 }
 
-/* Who takes part in a fence. */
+/* The participants of a fence. */
 enum scope { SCOPE_LOCAL, SCOPE_JOB, SCOPE_OTHER };
 
 static enum scope fence_scope(const struct ranks_server *server, const pmix_proc_t *procs,
@@ -189,8 +189,8 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 		return PMIX_ERR_NOT_AVAILABLE;
 	switch (fence_scope(server, procs, proc_count)) {
 	case SCOPE_LOCAL: {
-		/* PMIx calls this when all its clients have come, and those are all there are.
-		 * It reads the data later, in its own time. */
+		/* PMIx calls this once all its clients have entered, and there are no others. It
+		 * reads the data later, at its own time. */
 		char *copy = size ? malloc(size) : NULL;
 
 		if (size && !copy)
@@ -234,8 +234,8 @@ static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *in
 	return PMIX_SUCCESS;
 }
 
-/* publish and its kin know this node only: on several nodes an answer would be wrong half of
- * the time, so there is none. */
+/* publish, lookup and unpublish know only this node. On several nodes half of the answers would be
+ * wrong, so they are not supported there. */
 static struct ranks_server *store_server(void)
 {
 	struct ranks_server *server = server_lock_active();
@@ -348,7 +348,7 @@ static pmix_status_t connect_call(const pmix_proc_t *procs, size_t proc_count,
 	return PMIX_OPERATION_SUCCEEDED;
 }
 
-/* Events between local ranks travel inside PMIx; the agent has none of its own to add. */
+/* Events between local ranks travel inside PMIx; the agent adds none of its own. */
 static pmix_status_t register_events(pmix_status_t *codes, size_t code_count,
 				     const pmix_info_t *info, size_t info_count,
 				     pmix_op_cbfunc_t done, void *context)
@@ -381,8 +381,8 @@ static void info_release(void *context)
 	PMIX_INFO_FREE(info, 1);
 }
 
-/* One answer of our own (the names of the jobs: one); the rest PMIx answers from what it was
- * told of the job, or nobody can. */
+/* berth answers one query itself (the names of the jobs: one). PMIx answers the rest from the
+ * registered job data, or not at all. */
 static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t count,
 			   pmix_info_cbfunc_t done, void *context)
 {
@@ -401,8 +401,9 @@ static pmix_status_t query(pmix_proc_t *proc, pmix_query_t *queries, size_t coun
 	return PMIX_SUCCESS;
 }
 
-/* None of its own. But PMIx asks for it before it takes what it does by itself: a program's files
- * to be removed when it ends (PMIX_REGISTER_CLEANUP), as Open MPI's shared memory in /dev/shm. */
+/* berth has no job control of its own. But PMIx calls this before it accepts what it does by
+ * itself: removing a program's files when it ends (PMIX_REGISTER_CLEANUP), such as Open MPI's
+ * shared memory in /dev/shm. */
 static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targets[],
 				 size_t target_count, const pmix_info_t directives[], size_t count,
 				 pmix_info_cbfunc_t done, void *context)
@@ -410,8 +411,8 @@ static pmix_status_t job_control(const pmix_proc_t *from, const pmix_proc_t targ
 	return PMIX_ERR_NOT_SUPPORTED;
 }
 
-/* What is NULL here (spawn, groups, credentials, tools, forwarding of output) PMIx
- * refuses with PMIX_ERR_NOT_SUPPORTED. */
+/* For members that are NULL (spawn, groups, credentials, tools, forwarding of output) PMIx returns
+ * PMIX_ERR_NOT_SUPPORTED. */
 pmix_server_module_t server_module = {
 	.client_connected2 = client_connected,
 	.client_finalized = client_finalized,

@@ -22,7 +22,7 @@ struct server_child {
 	struct ranks_server *server;
 };
 
-/* Somebody else's question that the server works on. */
+/* A request from another agent that the server is working on. */
 struct remote_request {
 	struct server_child *server_child;
 	uint64_t token;
@@ -30,7 +30,7 @@ struct remote_request {
 
 static int send_frame(struct server_child *server_child, struct frame header, const void *data)
 {
-	/* The agent reads always; nothing is lost but with it, and then we end. */
+	/* The agent always reads. If a send fails the agent has gone, and this process ends. */
 	return channel_send(&server_child->channel, &header, data) ? -ERR_NETWORK : 0;
 }
 
@@ -40,7 +40,7 @@ static void reply(struct server_child *server_child, int rc, const char *text)
 		   (struct frame){.kind = FRAME_REPLY, .number = rc, .size = strlen(text)}, text);
 }
 
-/* ---- what the server asks of its host ---- */
+/* ---- requests of the server to its host ---- */
 
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
@@ -83,7 +83,7 @@ static void served(void *context, int status, const void *data, size_t size)
 	free(remote_request);
 }
 
-/* ---- what the agent asks ---- */
+/* ---- requests of the agent ---- */
 
 static const char **string_list(const json_t *json)
 {
@@ -196,7 +196,7 @@ static void missing(struct server_child *server_child)
 	reply(server_child, 0, text);
 }
 
-/* Both strings must end where they should. */
+/* Both strings must end within the data. */
 static void prepare(struct server_child *server_child, int node_index, const char *data,
 		    size_t size)
 {
@@ -205,7 +205,7 @@ static void prepare(struct server_child *server_child, int node_index, const cha
 
 	if (!server_child->ops || dir_size >= size || data[size - 1])
 		return;
-	/* start tries again and then says why not. */
+	/* start tries again and then reports the error. */
 	(void)server_child->ops->prepare(data, data + dir_size, node_index, &err);
 }
 
@@ -263,7 +263,7 @@ static void handle(struct server_child *server_child, const struct frame *header
 	}
 }
 
-/* ---- life ---- */
+/* ---- lifetime ---- */
 
 static void detach(int fd, pid_t parent)
 {
@@ -292,7 +292,7 @@ static void detach(int fd, pid_t parent)
 	close_range(4, ~0u, 0);
 }
 
-/* Wait for the agent or PMIx. false: the agent is gone. */
+/* Wait for the agent or PMIx. false: the agent has gone. */
 static bool run_once(struct server_child *server_child)
 {
 	struct channel *channel = &server_child->channel;
@@ -333,7 +333,7 @@ _Noreturn void server_child_run(int fd, pid_t parent, const char *module_path)
 		server_child.ops = ops;
 	while (run_once(&server_child))
 		;
-	/* The agent is gone or done: PMIx's threads are not worth waiting for. */
+	/* The agent has gone or is done: do not wait for PMIx's threads. */
 	if (server_child.server)
 		server_child.ops->stop(server_child.server);
 	_exit(0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The PMIx server's process: its fork and its end. */
+/* Fork and end of the PMIx server's process. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -68,7 +68,7 @@ void server_process_exit_text(struct server_process *process, char *text, size_t
 	int status = 0;
 	struct timespec pause = {0, 250000};
 
-	/* Mostly it is gone within a millisecond; about 1 s in all. */
+	/* Usually it ends within a millisecond; wait about 1 s in all. */
 	for (int i = 0; i < 100 && process->pid > 0; i++) {
 		pid_t got = waitpid(process->pid, &status, WNOHANG);
 
@@ -78,7 +78,8 @@ void server_process_exit_text(struct server_process *process, char *text, size_t
 				pause.tv_nsec *= 2;
 			continue;
 		}
-		/* Reaped by whoever reaps this process's other children: no status then. */
+		/* The code that reaps this process's other children has reaped it: there is no
+		 * status. */
 		if (got < 0)
 			snprintf(text, size, "ended");
 		else if (WIFSIGNALED(status))
@@ -101,7 +102,7 @@ void server_process_free(struct server_process *process)
 	channel_close(&process->channel);
 	if (process->pid > 0)
 		server_process_exit_text(process, text,
-					 sizeof text); /* it ends by itself, within 1 s */
+					 sizeof text); /* it ends by itself within 1 s */
 	if (process->pid > 0) {
 		kill(process->pid, SIGKILL);
 		waitpid(process->pid, NULL, 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What PMIx is told about the job: sizes, maps, and each rank's place. */
+/* The job data registered with PMIx: sizes, maps, and each rank's place. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static const char *text_close(struct text *text)
 	return NULL;
 }
 
-/* "0,1,2": the ranks of a node. PMIx's parsers do not all know ranges. */
+/* "0,1,2": the ranks of a node. Not all of PMIx's parsers understand ranges. */
 static void print_ranks(FILE *stream, int first, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -129,7 +129,7 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 	}
 	const char *comma = "", *semicolon = "";
 
-	/* PMIx does not take a node without ranks. */
+	/* PMIx does not accept a node without ranks. */
 	for (int n = 0; n < job->node_count; n++) {
 		if (!job->rank_count[n])
 			continue;
@@ -172,8 +172,8 @@ static void add_local_cpusets(struct list *list, const struct ranks_job *job, in
 	free(text.text);
 }
 
-/* Cores, caches and NUMA node of a rank in PMIx's words, from its "0-3,8". Without a topology,
- * or for CPUs that it does not have, nothing is said, which means "same node" to readers. */
+/* Cores, caches and NUMA node of a rank in PMIx's notation, from its "0-3,8". Without a topology,
+ * or for CPUs that it lacks, nothing is added, which readers take as "same node". */
 static void add_locality(struct list *list, const char *cpus)
 {
 	hwloc_bitmap_t bitmap = server_library_topology() ? hwloc_bitmap_alloc() : NULL;
@@ -279,7 +279,7 @@ static void add_dirs(struct list *list, const struct ranks_server *server)
 	add(list, PMIX_TDIR_RMCLEAN, &yes, PMIX_BOOL);
 }
 
-/* Folders named to the ranks must be there: Open MPI puts its own files in them. */
+/* Directories named to the ranks must exist: Open MPI puts its own files in them. */
 static int make_dirs(const struct ranks_server *server, struct error *err)
 {
 	char dir[4096];

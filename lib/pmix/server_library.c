@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* PMIx's server library, once a process. */
+/* PMIx's server library, started once per process. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 
 #include "pmix/server.h"
 
-static char *started; /* for this node; NULL: not yet */
+static char *started; /* the node it was started for; NULL: not yet */
 static hwloc_topology_t the_topology;
 
-/* Settings of PMIx and hwloc that only the environment can change, for the time of the start.
- * gds=hash: job data in messages, not in shared files: a client may finalize and exec an Open
- *   MPI program, and nothing is left in /dev/shm or /tmp.
- * psec=native: munge would ask a daemon that most machines do not have.
- * HWLOC_PLUGINS_PATH: hwloc's plugins open X11, OpenCL and with them a context on each GPU. */
+/* Settings of PMIx and hwloc that only the environment can change, set during the start.
+ * - gds=hash: job data in messages, not in shared files. A client may then finalize and exec an
+ *   Open MPI program, and nothing is left in /dev/shm or /tmp.
+ * - psec=native: munge would need a daemon that most machines lack.
+ * - HWLOC_PLUGINS_PATH: hwloc's plugins open X11 and OpenCL, and so a context on each GPU. */
 static const char *const settings[][2] = {
 	{"PMIX_MCA_gds", "hash"},
 	{"PMIX_MCA_psec", "native"},
@@ -36,8 +36,8 @@ static void settings_end(const struct env *env)
 			unsetenv(settings[i][0]);
 }
 
-/* PMIx would load a topology of its own, with all I/O devices, which takes longer than the rest
- * of its start. NULL where hwloc finds nothing: PMIx then tries for itself. */
+/* PMIx would load its own topology with all I/O devices, which takes longer than the rest of its
+ * start. NULL if hwloc finds nothing: PMIx then tries by itself. */
 static hwloc_topology_t load_topology(void)
 {
 	hwloc_topology_t topology;
@@ -71,7 +71,8 @@ static int init(const char *dir, const char *node, int node_index, struct error 
 	if (the_topology) {
 		PMIX_INFO_LOAD(&info[count++], PMIX_SERVER_SHARE_TOPOLOGY, &yes, PMIX_BOOL);
 		own = count;
-		/* Not loaded: destructing it would destroy the topology, which is only lent. */
+		/* Constructed, not loaded: destructing a loaded info would destroy the topology,
+		 * which is only lent. */
 		PMIX_INFO_CONSTRUCT(&info[count]);
 		PMIX_LOAD_KEY(info[count].key, PMIX_TOPOLOGY2);
 		info[count].value.type = PMIX_TOPO;

@@ -20,14 +20,14 @@
 #define STOP_MS 3000
 #define WRITE_MS 10000
 
-/* A frame that came while an answer was waited for. */
+/* A frame that arrived while a reply was awaited. */
 struct queued_frame {
 	struct queued_frame *next;
 	struct frame header;
 	unsigned char data[];
 };
 
-/* A question to the server of somebody else. */
+/* A request to the server from another agent. */
 struct serving {
 	struct serving *next;
 	uint64_t token;
@@ -39,12 +39,13 @@ struct ranks_server {
 	struct server_process *process;
 	struct ranks_host host;
 	int poll_fd;  /* epoll: the channel and wake_fd */
-	int wake_fd;  /* frames were kept */
-	int timer_fd; /* the deadline of begin */
+	int wake_fd;  /* signals that frames are queued */
+	int timer_fd; /* the deadline of the start */
 	struct queued_frame *first, **last;
 	struct queued_frame *answers,
-		**answers_end;	/* begin's: to START, then each rank's environment */
-	size_t replies_pending; /* of these, not here yet */
+		/* The replies to the start: to START, then to each rank's ENVIRONMENT. */
+		**answers_end;
+	size_t replies_pending; /* replies of these not received yet */
 	bool timed_out;
 	struct serving *serving;
 	uint64_t requests;
@@ -88,7 +89,8 @@ static int queue_frame(struct ranks_server *server, const struct frame *header, 
 	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
 }
 
-/* Ask and wait for the answer: *text malloced, NUL-terminated. 0, or its code with err. */
+/* Send a request and wait for the reply: *text is malloced and NUL-terminated. Return 0, or the
+ * reply's code with err. */
 static int request(struct ranks_server *server, struct frame header, const void *data,
 		   int timeout_ms, char **text, struct error *err)
 {
@@ -190,8 +192,8 @@ static int watch_descriptors(struct ranks_server *server)
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
 }
 
-/* START and every rank's ENVIRONMENT at once: they are answered in this order, by what went wrong
- * where START failed. */
+/* Send START and every rank's ENVIRONMENT at once. The replies come in this order; if START failed,
+ * the others report that error, too. */
 static int send_start(struct ranks_server *server, const char *text, int count)
 {
 	struct channel *channel = &server->process->channel;
@@ -267,7 +269,7 @@ int server_process_start(struct server_process *process, const struct ranks_job 
 	while (server->replies_pending && !server->timed_out && !server->lost) {
 		struct pollfd wait = {.fd = server->poll_fd, .events = POLLIN};
 
-		poll(&wait, 1, -1); /* the timer is among them */
+		poll(&wait, 1, -1); /* the timer is one of them */
 		dispatch(server);
 	}
 	rc = server_process_start_result(server, err);
@@ -278,7 +280,7 @@ int server_process_start(struct server_process *process, const struct ranks_job 
 	return rc;
 }
 
-/* Which is begin's: START's answer stands first, then one a rank. */
+/* The start's replies: START's is first, then one per rank. */
 static const struct queued_frame *environment_of(const struct ranks_server *server, int local_rank)
 {
 	const struct queued_frame *answer = server->answers;
@@ -367,7 +369,7 @@ static void fetch_done(struct ranks_server *server, void *token, int status, con
 	modex_done(server, FRAME_FETCH_DONE, token, status, data, size);
 }
 
-/* One of begin's answers; nothing more is to come after the last. */
+/* Handle a reply to the start; none comes after the last. */
 static void on_start_reply(struct ranks_server *server, const struct frame *header,
 			   const void *data)
 {
@@ -415,7 +417,7 @@ static void handle(struct ranks_server *server, const struct frame *header, cons
 			on_start_reply(server, header, data);
 		break;
 	default:
-		break; /* an answer nobody waits for any longer */
+		break; /* a reply that is no longer awaited */
 	}
 }
 
@@ -503,7 +505,8 @@ static void stop(struct ranks_server *server)
 
 	if (!server)
 		return;
-	/* Who has not answered yet will not answer this: server_process_free ends it. */
+	/* A process with outstanding replies will not reply to this either: server_process_free
+	 * ends it. */
 	if (!server->lost && !server->replies_pending)
 		request(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
 	free(answer);

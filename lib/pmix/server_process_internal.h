@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by server_process.c and server_fork.c alone. */
+/* Shared by server_process.c and server_fork.c only. */
 #ifndef BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
 #define BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
 
@@ -11,7 +11,7 @@ struct server_process {
 	struct channel channel;
 };
 
-/* How it ended, for people; it is reaped. Blocks for 1 s at most. */
+/* Reap the process and describe for people how it ended. Blocks for at most 1 s. */
 void server_process_exit_text(struct server_process *process, char *text, size_t size);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A time limit for who connects to PMIx's own listening socket.
+/* A time limit for peers that connect to PMIx's own listening socket.
  *
- * PMIx's one thread reads a newcomer's greeting with blocking recv() and no limit: a local stranger
- * that connects and is silent, or whose bytes look like the header of a long greeting, would stop
- * the PMIx of all ranks of the node for ever. The library has no setting for it; an accepted socket
- * inherits the timeouts of the socket that listens, and PMIx takes one that ran out as the end of
- * the newcomer. Connections that have greeted do not block and are not touched by it. */
+ * PMIx's single thread reads a new peer's first message with blocking recv() and no limit. A local
+ * unauthenticated peer that connects and stays silent would block PMIx for all ranks of the node
+ * forever; so would bytes that look like the header of a long message. The library has no setting
+ * for it. But an accepted socket inherits the timeouts of the listening socket, and PMIx treats a
+ * timeout as the end of the new peer. Connections that have sent their first message do not block,
+ * and the timeout does not affect them. */
 #include <dirent.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -15,7 +16,7 @@
 
 #include "pmix/server.h"
 
-/* A rank's greeting is one small segment, sent as soon as it is connected. */
+/* A rank's first message is one small segment, sent as soon as it is connected. */
 #define GREETING_S 1
 
 static bool listens_on_tcp(int fd)
@@ -44,7 +45,7 @@ void server_socket_set_timeout(void)
 		if (end == entry->d_name || *end || !listens_on_tcp((int)fd))
 			continue;
 		setsockopt((int)fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-		/* Who says nothing is not even accepted before. */
+		/* A peer that sends nothing is not even accepted before that. */
 		setsockopt((int)fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
 	}
 	if (list)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* publish, lookup, unpublish: a list, in the agent's thread. Jobs publish a handful of names
+/* publish, lookup and unpublish: a list in the agent's thread. Jobs publish only a few names
  * (MPI_Publish_name, MPI_Comm_connect), so a list is enough. */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void store_drop(struct published **place)
 
 static bool is_directive(const pmix_info_t *info)
 {
-	/* PMIx's own names; users' keys must not begin like that. */
+	/* Names reserved for PMIx; users' keys must not begin like that. */
 	return !strncmp(info->key, "pmix.", 5);
 }
 
@@ -84,7 +84,7 @@ void server_store_publish(struct ranks_server *server, struct call *call)
 	}
 }
 
-/* Answer with what is there; false when the call wants to wait for the rest. */
+/* Answer with what is there; false if the call must wait for the rest. */
 static bool lookup_answer(struct ranks_server *server, struct call *call)
 {
 	size_t wanted = 0, found = 0;

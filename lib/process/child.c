@@ -97,21 +97,21 @@ void child_spec_free(struct child_spec *spec)
 static _Noreturn void report_and_exit(const struct child_spec *spec, int stage)
 {
 	struct child_report report = {.stage = stage, .error = errno};
-	/* If nobody reads it any more, nobody needs it. */
+	/* If nobody reads the report, nobody needs it. */
 	ssize_t ignored = write(spec->report_fd, &report, sizeof report);
 
 	(void)ignored;
 	_exit(127);
 }
 
-/* Close all from first to last but the report, which exec closes. */
+/* Close all descriptors from first to last except the report, which exec closes. */
 static void close_others(int first, int last)
 {
 #ifdef SYS_close_range
 	if (first > last || !syscall(SYS_close_range, first, last, 0))
 		return;
 #endif
-	/* Before Linux 5.9. What is opened with O_CLOEXEC goes anyway. */
+	/* Before Linux 5.9. Descriptors with O_CLOEXEC close at exec anyway. */
 	for (int fd = first; fd <= last && fd < 65536; fd++)
 		close(fd);
 }
@@ -138,7 +138,7 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* execvp's rules: a candidate that is not there is passed over, one that may not be executed is
+/* Apply execvp's rules: a missing candidate is skipped; one that may not be executed is
  * remembered. */
 static void try_candidates(const struct child_spec *spec)
 {
@@ -167,8 +167,8 @@ _Noreturn void child_run(const struct child_spec *spec)
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL))
 		report_and_exit(spec, CHILD_STAGE_SESSION);
 	if (getppid() != spec->parent)
-		_exit(126); /* it died before it could have been noticed */
-	/* Where a debugger may attach to its own descendants only (Yama): the agent may, for the
+		_exit(126); /* the parent died before the child could notice */
+	/* If Yama restricts debuggers to their own descendants, allow the agent to attach for the
 	 * stack of a rank that hangs. */
 	prctl(PR_SET_PTRACER, (unsigned long)spec->parent);
 	set_stdio(spec);
@@ -181,7 +181,7 @@ _Noreturn void child_run(const struct child_spec *spec)
 	report_and_exit(spec, CHILD_STAGE_EXEC);
 }
 
-/* Why "No such file" although the file is there. May be written to text. */
+/* Why "No such file" although the file exists. May write to text. */
 static const char *exec_hint(const struct child_spec *spec, int error, char *text, size_t size)
 {
 	const char *program = spec->argv[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From fork to exec of one rank. Internal to the stage agent. */
+/* From fork to exec of one rank. Private to this stage. */
 #ifndef BERTH_PROCESS_CHILD_H
 #define BERTH_PROCESS_CHILD_H
 
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-/* Where a start failed, and what the child writes to report_fd before it gives up. */
+/* Where a start failed. The child writes a child_report to report_fd before it exits. */
 enum child_stage {
 	CHILD_STAGE_NONE,
 	CHILD_STAGE_SESSION,
@@ -22,29 +22,31 @@ struct child_report {
 	int error; /* errno */
 };
 
-/* Everything the child needs, made before the fork: afterwards it allocates nothing. */
+/* Everything the child needs, made before the fork. After it the child allocates nothing. */
 struct child_spec {
 	const char *const *argv;
 	char *const *envp;
 	const char *cwd;	    /* or NULL */
-	char **candidates;	    /* what to try to exec, in order; NULL-terminated */
-	char **shell_argv;	    /* for a script without "#!": [1] is put in by the child */
-	const struct rlimit *files; /* the program's limit of open files; NULL: ours */
+	char **candidates;	    /* paths to try to exec, in order; NULL-terminated */
+	char **shell_argv;	    /* for a script without "#!"; the child fills in [1] */
+	const struct rlimit *files; /* the program's RLIMIT_NOFILE; NULL: the agent's */
 	int stdin_fd, stdout_fd, stderr_fd, report_fd; /* all but stdin_fd above 2 */
 	pid_t parent;
 };
 
-/* Look argv[0] up in envp's PATH (execvp's rules). argv and envp are borrowed.
- * 0, -ERR_USAGE for an empty argv, -ERR_UNAVAILABLE for memory. child_spec_free frees. */
+/* Look argv[0] up in envp's PATH by execvp's rules. argv and envp are borrowed. Return 0,
+ * -ERR_USAGE for an empty argv, or -ERR_UNAVAILABLE if memory is out. child_spec_free frees
+ * *out. */
 int child_spec_make(const char *const *argv, char *const *envp, const char *cwd,
 		    struct child_spec *out, struct error *err);
 void child_spec_free(struct child_spec *spec);
 
-/* In the child, with all signals blocked. Async-signal-safe calls only; never returns. */
+/* Runs in the child, with all signals blocked. Makes async-signal-safe calls only; never
+ * returns. */
 _Noreturn void child_run(const struct child_spec *spec);
 
-/* The sentence for a report: "cannot start ./x: Permission denied (...)"; program is argv[0],
- * path envp's PATH. Returns the exit code a shell would give: 127 or 126. */
+/* Format a report: "cannot start ./x: Permission denied (...)". Return the exit code that a shell
+ * would give: 127 or 126. */
 int child_report_text(const struct child_report *report, const struct child_spec *spec, char *text,
 		      size_t size);
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 256 /* the kernel reads no more of a first line */
-/* The names of needed libraries stand near the start of a program. */
+/* The names of needed libraries are near the start of a program. */
 #define SCAN_BYTES (64u << 20)
 
 bool executable_lacks_interpreter(const char *path, char *out, size_t size)

@@ -13,23 +13,23 @@
 #include "process/supervise.h"
 #include "process/tmpdir.h"
 
-#define LEFT_MS 5000 /* to end what the agent left; a process in state D may outlast it */
+#define LEFT_MS 5000 /* time to end what the agent left; a process in state D may outlast it */
 
 static const int forwarded_signals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
 
 static void detach(void)
 {
 	prctl(PR_SET_NAME, "berth-guard");
-	/* Who waits for the end of a pipe or a connection of the agent's waits for the agent alone.
-	 */
+	/* Close everything: a reader of the agent's pipe or connection must see its end when the
+	 * agent ends. */
 	close_range(0, ~0u, 0);
 	for (int i = 0; i < 3; i++)
 		(void)!open("/dev/null", O_RDWR);
-	/* A folder on a file system that is to be unmounted is the agent's matter. */
+	/* The guardian must not keep a file system from being unmounted. */
 	(void)!chdir("/");
 }
 
-/* The end of the agent; orphans that end before are reaped. */
+/* Wait for the agent's end; reap orphans that end earlier. */
 static int wait_for(pid_t agent, const sigset_t *set)
 {
 	siginfo_t info;
@@ -55,7 +55,8 @@ static _Noreturn void exit_like(int status)
 
 	if (!number)
 		_exit(WEXITSTATUS(status));
-	setrlimit(RLIMIT_CORE, &none); /* the one that ended so has left one, where it may */
+	setrlimit(RLIMIT_CORE,
+		  &none); /* the process that ended this way has dumped core itself, if allowed */
 	signal(number, SIG_DFL);
 	sigemptyset(&one);
 	sigaddset(&one, number);
@@ -89,7 +90,7 @@ int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
 	for (size_t i = 0; i < sizeof forwarded_signals / sizeof *forwarded_signals; i++)
 		sigaddset(&set, forwarded_signals[i]);
 	sigprocmask(SIG_BLOCK, &set, &before);
-	signal(SIGCHLD, SIG_DFL); /* ignored, it would reap the agent's end away */
+	signal(SIGCHLD, SIG_DFL); /* if ignored, the kernel would discard the agent's status */
 	pid = fork();
 	if (pid > 0)
 		run_guardian(pid, dir, &set);
@@ -101,7 +102,7 @@ int guardian_fork(const char *dir, pid_t *guardian, struct error *err)
 	sigprocmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
 		return -err->code;
-	/* A signal for the guardian's group comes once: from it. */
+	/* A signal to the guardian's group must arrive once: forwarded by the guardian. */
 	setsid();
 	*guardian = self;
 	return 0;

@@ -40,7 +40,7 @@ double heartbeat_parse(const char *text, char status_text[HEARTBEAT_STATUS_BYTES
 
 bool heartbeat_poll(const char *path, struct heartbeat *heartbeat)
 {
-	/* Never a pipe's other end that nobody opens, nor somebody else's file behind a link. */
+	/* Never block on a pipe without a writer, nor read another user's file behind a link. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
 	char text[256];
 	struct stat info = {0};

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a rank tells that it goes on, a contract with any program: now and then it writes how many
- * steps it has done since its start into the file that BERTH_HEARTBEAT_FILE names, from 0 on, as
+/* How a rank shows that it makes progress; any program can implement this contract. From time to
+ * time the rank writes the number of steps since its start, from 0 on, into the file named by
+ * BERTH_HEARTBEAT_FILE:
  *
  *     12.5 step 1212, waits for the others
  *
- * a decimal number, and behind a blank words for people (both are optional). One write from the
- * file's beginning is best; a file that is empty at the moment is one being written. Each change of
- * the file, a touch too, shows that the rank lives; a number of 1 or more, that this attempt made a
- * step; where there is no number, changes are counted. The rank with the lowest number is the one
+ * That is a decimal number, a blank, and a status text for people; both are optional. One write at
+ * the file's beginning is best. An empty file counts as one being written. Every change of the
+ * file, even a touch, shows that the rank lives. A number of 1 or more shows that this attempt has
+ * done a step. Without a number, changes are counted. The rank with the lowest number is the one
  * behind. */
 #ifndef BERTH_PROCESS_HEARTBEAT_H
 #define BERTH_PROCESS_HEARTBEAT_H
@@ -20,17 +21,18 @@
 #define HEARTBEAT_STATUS_BYTES 80
 
 struct heartbeat {
-	double steps; /* -1: nothing was written yet */
+	double steps; /* -1: nothing written yet */
 	char status_text[HEARTBEAT_STATUS_BYTES];
 	bool seen, numbered;
-	int64_t changed_ns, size; /* of the file, when it was looked at last */
+	int64_t changed_ns, size; /* of the file, at the last poll */
 };
 
-/* Where the rank's file is, in its node's folder. */
+/* The path of the rank's file in its node's directory. */
 void heartbeat_path(const char *dir, int local_rank, char *out, size_t size);
-/* Look at the file; was there anything new? Begin with steps -1 and all else zero. */
+/* Look at the file and return whether it changed. Initialise heartbeat with steps -1 and everything
+ * else zero. */
 bool heartbeat_poll(const char *path, struct heartbeat *heartbeat);
-/* "12.5 step 1212": the number (-1: there is none) and the words, cut and without control
+/* Parse "12.5 step 1212". Return the number (-1: none) and the status text, cut and without control
  * characters. */
 double heartbeat_parse(const char *text, char status_text[HEARTBEAT_STATUS_BYTES]);
 

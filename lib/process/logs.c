@@ -37,7 +37,7 @@ static bool splitter_grow(struct logs_splitter *splitter, size_t need)
 	return true;
 }
 
-/* Keep bytes of a line that is not complete; full pieces are handed on. */
+/* Keep bytes of an incomplete line; pass on full pieces. */
 static void splitter_append(struct logs_splitter *splitter, const char *data, size_t size,
 			    logs_line_fn *line, void *context)
 {
@@ -110,7 +110,7 @@ struct rank_log {
 	int fd; /* -1: no file */
 	char *buffer;
 	size_t buffered;
-	uint64_t lost; /* since the last byte that was written */
+	uint64_t lost; /* since the last byte written */
 	int lost_errno;
 	int open_stream;	/* the stream whose line is unfinished, 0: none */
 	size_t tail_count;	/* complete or open lines ever kept */
@@ -121,7 +121,7 @@ struct logs {
 	char *dir;
 	size_t count, tail_lines;
 	struct rank_log *ranks;
-	const char **tail; /* what logs_tail hands out */
+	const char **tail; /* what logs_tail returns */
 	char problem[512];
 	bool problem_reported;
 };
@@ -131,7 +131,7 @@ static void file_name(char *out, size_t size, const char *dir, int rank)
 	snprintf(out, size, "%s/rank-%04d.log", dir, rank);
 }
 
-/* What is missing is said at its place, as soon as writing works again. */
+/* Note missing bytes at their place as soon as writing works again. */
 static bool write_gap_marker(struct rank_log *log)
 {
 	char marker[160];
@@ -212,7 +212,7 @@ static bool is_blank(const struct tail_line *tail_line)
 	return strspn(tail_line->text, " \t") == tail_line->size;
 }
 
-/* A new line takes the place after the newest, unless that one is blank. */
+/* Start a new line after the newest, or in its place if that one is blank. */
 static struct tail_line *tail_begin(struct logs *logs, struct rank_log *log)
 {
 	struct tail_line *newest = NULL;
@@ -286,7 +286,7 @@ static int open_file(const char *dir, int rank, struct rank_log *log, struct err
 		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
 				 dir);
 	file_name(path, sizeof path, dir, rank);
-	/* O_NONBLOCK: a FIFO in our place must not hold up the start. */
+	/* O_NONBLOCK: a FIFO in the file's place must not block the start. */
 	log->fd =
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
 	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))

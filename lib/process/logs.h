@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks print: bytes into lines, the last lines of each rank, and a file a rank. */
+/* Output of ranks: bytes into lines, the last lines of each rank, and a log file per rank. */
 #ifndef BERTH_PROCESS_LOGS_H
 #define BERTH_PROCESS_LOGS_H
 
@@ -11,83 +11,87 @@
 
 /* ---- lines ---- */
 
-/* A line longer than this is handed on in pieces of this size. */
+/* A longer line is passed on in pieces of this size. */
 #define LOGS_LINE_MAX (64 << 10)
 
-/* The bytes of one stream that do not make a line yet. Zero-initialised; holds at most
+/* The bytes of one stream that do not make a line yet. Zero-initialised. It holds at most
  * LOGS_LINE_MAX bytes however much is fed. */
 struct logs_splitter {
 	char *text;
 	size_t size, room;
 };
 
-/* text, size: without the newline, borrowed during the call, any bytes (NUL, no UTF-8), not
- * NUL-terminated. newline: false for a piece of a line that is cut or not finished yet: what
- * follows on the same stream belongs to the same line. */
+/* text has size bytes without the newline, borrowed during the call. It may hold any bytes (NUL,
+ * invalid UTF-8) and is not NUL-terminated. newline is false for a piece of a line that was cut or
+ * is unfinished: the stream's next text continues the same line. */
 typedef void logs_line_fn(void *context, const char *text, size_t size, bool newline);
 
-/* Feed bytes; calls line for each complete line in order. Where memory is out a line is handed
- * on in smaller pieces, never lost. */
+/* Feed bytes; calls line for each complete line in order. If memory is out, a line is passed on in
+ * smaller pieces, never lost. */
 void logs_split(struct logs_splitter *splitter, const char *data, size_t size, logs_line_fn *line,
 		void *context);
-/* The stream has ended: hands on the unterminated rest (newline false), if any, and frees. */
+/* The stream has ended: pass on the unterminated rest (newline false), if any, and free the
+ * splitter. */
 void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *context);
 
 /* ---- files and last lines ---- */
 
-/* The ranks of one node and attempt.
+/* The log files and last lines of the ranks of one node and attempt.
  *
- * File of rank 3: DIR/rank-0003.log (four digits, more where needed), both streams in the order
- * they were read. It is appended to, never truncated, so that an attempt or a run in the same
- * folder loses nothing of the one before; each begins with a header line
+ * The file of rank 3 is DIR/rank-0003.log (four digits, or more if needed), with both streams in
+ * the order they were read. berth appends to it and never truncates it, so another attempt or run
+ * in the same directory keeps the earlier output. Each begins with a header line:
+ *
  *   ==== berth: job JOB attempt 0 rank 3 host NODE 2026-01-31T12:00:00Z ==== */
 struct logs; /* opaque */
 
 struct logs_options {
-	const char *dir;    /* --log-dir, made where it is missing; NULL: no files */
+	const char *dir;    /* --log-dir, created if missing; NULL: no files */
 	const char *job_id; /* for the header */
 	const char *host;
 	int attempt;
-	int tail_lines;	   /* last lines kept of each rank (LOGS_TAIL_LINES by default: 0) */
+	int tail_lines;	   /* last lines kept per rank; 0: LOGS_TAIL_LINES */
 	size_t rank_count; /* of this node */
-	const int *ranks;  /* [rank_count] by local rank; copied */
+	const int *ranks;  /* [rank_count], by local rank; copied */
 };
 #define LOGS_TAIL_LINES 20
-#define LOGS_TAIL_LINE_BYTES 1024 /* of a kept line; the rest is left out and "..." put there */
+#define LOGS_TAIL_LINE_BYTES 1024 /* of a kept line; "..." replaces the rest */
 
-/* Make the folder and open every file, before any rank is started.
- * 0; -ERR_OUTPUT: the folder or a file cannot be made or written, err names it and why;
- * -ERR_UNAVAILABLE: memory, or more files than descriptors. *out: logs_free it. */
+/* Create the directory and open every file, before any rank starts. Return 0; -ERR_OUTPUT if the
+ * directory or a file cannot be created or written (err names it and the cause); -ERR_UNAVAILABLE
+ * if memory is out or there are more files than descriptors. The caller frees *out with
+ * logs_free. */
 int logs_open(const struct logs_options *options, struct logs **out, struct error *err);
 
-/* Can files be made in folder (made where it is missing)? For the head, before anything is
- * started; leaves no file. 0 or -ERR_OUTPUT. */
+/* Can files be created in dir (created if missing)? The controller calls this before anything
+ * starts; it leaves no file. Return 0 or -ERR_OUTPUT. */
 int logs_check_dir(const char *dir, struct error *err);
 
-/* Log files in folder of ranks that a run of rank_count has not: how many, and the lowest of these
- * ranks. For the head. A folder that cannot be read holds none. */
+/* Count the log files in dir of ranks that a run of rank_count ranks lacks; *lowest is the lowest
+ * of these ranks. For the controller. An unreadable directory counts as empty. */
 size_t logs_stale_ranks(const char *dir, int rank_count, int *lowest);
 
-/* A line of a local rank, as struct supervise_events hands it over; stream: 1 stdout, 2 stderr
- * (an unfinished line is ended before a line of the other stream). Kept, and buffered for the
- * file. Never fails: see logs_problem. */
+/* Add a line of a local rank, as struct supervise_events delivers it. stream: 1 stdout, 2 stderr;
+ * an unfinished line is ended before a line of the other stream. The line is kept and buffered for
+ * the file. Never fails: see logs_problem. */
 void logs_line(struct logs *logs, size_t local_rank, int stream, const char *text, size_t size,
 	       bool newline);
 
-/* Write what is buffered (at most 64 KiB a rank). Call after each dispatch of events: what was
- * flushed survives the agent. */
+/* Write what is buffered (at most 64 KiB per rank). Call it after each dispatch of events: flushed
+ * output survives the agent. */
 void logs_flush(struct logs *logs);
 
-/* A sentence about the first write error (disk full...), once; then NULL until logs_free.
- * What cannot be written is counted and left out, the job goes on; when writing works again the
- * file says how many bytes are missing there. Borrowed. */
+/* Return a sentence about the first write error (disk full...) once; afterwards NULL until
+ * logs_free. What cannot be written is counted and left out, and the job continues. When writing
+ * works again, the file states how many bytes are missing there. Borrowed. */
 const char *logs_problem(struct logs *logs);
 
-/* The last lines of a local rank that are not blank, oldest first; returns how many. Each is
- * NUL-terminated, of a line with carriage returns (a progress bar) the last part, control bytes
- * replaced by '?', so that a terminal is safe. Borrowed until the next call on logs. */
+/* The last non-blank lines of a local rank, oldest first; returns their number. Each is
+ * NUL-terminated. Of a line with carriage returns (a progress bar) only the last part is kept, and
+ * control bytes become '?', so that printing to a terminal is safe. Borrowed until the next call on
+ * logs. */
 size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines);
 
-void logs_free(struct logs *logs); /* flushes; NULL is fine */
+void logs_free(struct logs *logs); /* flushes; NULL is allowed */
 
 #endif

@@ -9,7 +9,7 @@
 
 #define LIMIT (1 << 20)
 
-/* The number behind "KEY " at the start of a line; -1 when there is none. */
+/* The number after "KEY " at the start of a line; -1 if there is none. */
 static int64_t counter(const char *path, const char *key)
 {
 	char *text;
@@ -54,7 +54,7 @@ static void find_path(const char *root, char *out, size_t size)
 			n = snprintf(out, size, "%s%s/memory.events", root, path);
 		else
 			continue;
-		/* In a container the path may be the host's: then the mount is our group. */
+		/* In a container the path may be the host's; then the mount itself is our group. */
 		if (counter(out, "oom_kill") < 0)
 			n = snprintf(out, size, "%s/%s", root,
 				     controllers[1] ? "memory/memory.oom_control"

@@ -38,7 +38,8 @@ static int pidfd_signal(int fd, int signal)
 #endif
 }
 
-/* One process from PID/stat below the /proc opened as proc_fd. False: gone, or not readable. */
+/* Read one process from PID/stat below the /proc opened as proc_fd. False: it has ended, or is
+ * unreadable. */
 static bool read_process(int proc_fd, pid_t pid, struct process_tree_entry *out)
 {
 	char path[32], text[1024];
@@ -57,7 +58,7 @@ static bool read_process(int proc_fd, pid_t pid, struct process_tree_entry *out)
 		return false;
 	text[size] = '\0';
 
-	/* The name may hold spaces and parentheses: the last one ends it. */
+	/* The name may contain spaces and parentheses: the last one ends it. */
 	char *name = strchr(text, '('), *end = strrchr(text, ')');
 	int parent, group, threads;
 	unsigned long long start;
@@ -131,13 +132,13 @@ static const struct process_tree_entry *find(const struct process_tree *list, pi
 	return bsearch(&key, list->items, list->count, sizeof key, by_pid);
 }
 
-/* Up the parents until us, an excepted one, or the top. */
+/* Follow the parents up to this process, an excepted one, or the top. */
 static bool descends(struct process_tree *all, const struct process_tree_entry *process,
 		     const pid_t *except, size_t except_count)
 {
 	pid_t self = getpid();
 
-	/* A list read while processes come and go may even hold a circle. */
+	/* A list read while processes start and end may even contain a cycle. */
 	for (size_t steps = 0; steps <= all->count; steps++) {
 		for (size_t i = 0; i < except_count; i++)
 			if (process->pid == except[i])
@@ -199,7 +200,7 @@ int process_tree_signal(const struct process_tree_entry *process, int signal)
 	if (fd < 0)
 		return errno == ESRCH ? -1 : kill(process->pid, signal);
 
-	/* Between the listing and pidfd_open the number may have gone to somebody else. */
+	/* Another process may have got the pid between the listing and pidfd_open. */
 	struct process_tree_entry now = {0};
 	int proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	int rc = -1, error = ESRCH;
@@ -241,7 +242,7 @@ void process_tree_format(const struct process_tree *list, char *text, size_t siz
 	}
 }
 
-/* One round: SIGKILL to all that lives, zombies of ours reaped; how many were alive. */
+/* One round: SIGKILL all that live and reap our zombies; return how many were alive. */
 static size_t kill_round(const struct process_tree *list)
 {
 	size_t alive = 0;
@@ -267,9 +268,9 @@ size_t supervise_kill_descendants(const pid_t *except, size_t except_count, int 
 
 	if (left && size)
 		left[0] = '\0';
-	/* /proc is no snapshot: a process can move from its dying parent to us while we read.
-	 * Two empty lists in a row are believed, torn ones only when they stay so (parents that
-	 * /proc hides from us). */
+	/* /proc is no snapshot: while we read, a process can move from its dying parent to us.
+	 * Accept only two empty lists in a row. Accept incomplete ones only if they stay so
+	 * (parents that /proc hides from us). */
 	for (;;) {
 		if (process_tree_read(except, except_count, &list))
 			break;

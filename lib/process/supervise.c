@@ -18,9 +18,9 @@
 
 #include "base/clock.h"
 
-#define TICK_MS 1000 /* orphans are reaped, exec deadlines looked at */
-#define POLL_MS 20   /* the tick where there are no pidfds (before Linux 5.3) */
-#define LIST_MS 5000 /* between looks through /proc while some ranks have ended */
+#define TICK_MS 1000 /* how often orphans are reaped and exec deadlines checked */
+#define POLL_MS 20   /* the tick without pidfds (before Linux 5.3) */
+#define LIST_MS 5000 /* between reads of /proc while some ranks have ended */
 
 int supervise_list(const struct supervise *supervise, struct process_tree *list)
 {
@@ -51,7 +51,8 @@ void supervise_close(struct supervise *supervise, int *fd)
 {
 	if (*fd < 0)
 		return;
-	/* By name: a child on its way to exec may hold a copy, which would keep it in the set. */
+	/* Remove it explicitly: a child on its way to exec may hold a copy, which would keep it in
+	 * the set. */
 	epoll_ctl(supervise->epoll, EPOLL_CTL_DEL, *fd, NULL);
 	close(*fd);
 	*fd = -1;
@@ -140,7 +141,7 @@ static void read_stream(struct stream *stream, size_t limit)
 	}
 }
 
-/* Everything that its writer, which has ended, can have left in the pipe. */
+/* Deliver everything that its writer, which has ended, can have left in the pipe. */
 void supervise_drain_stream(struct stream *stream)
 {
 	if (stream->fd < 0)
@@ -150,7 +151,7 @@ void supervise_drain_stream(struct stream *stream)
 
 	read_stream(stream, capacity > 0 ? (size_t)capacity : SUPERVISE_BUFFER);
 	if (stream->fd >= 0 && stream->splitter.size) {
-		/* A child of the rank keeps the pipe open: the rank's last words go out now. */
+		/* A child of the rank keeps the pipe open: deliver the rank's last output now. */
 		logs_split_end(&stream->splitter, on_stream_line, stream);
 	}
 }
@@ -227,7 +228,8 @@ static void report_end(struct supervise *supervise, struct rank_process *process
 	} else if (end.code && !end.stopped_by_us) {
 		enum supervise_oom oom = oom_watch_poll(&supervise->oom);
 
-		/* A rank that exits by itself may have lost a child (a data loader) to it. */
+		/* A rank that exits by itself may have lost a child (a data loader) to the OOM
+		 * killer. */
 		if (end.signal == SIGKILL)
 			end.oom = oom;
 		else if (oom == SUPERVISE_OOM_YES)
@@ -237,7 +239,7 @@ static void report_end(struct supervise *supervise, struct rank_process *process
 		supervise->events.ended(supervise->events.context, &end);
 }
 
-/* The zombie stays (WNOWAIT): as long as it does, its number names its process group safely. */
+/* Keep the zombie (WNOWAIT): as long as it exists, its pid safely names its process group. */
 static void check_process(struct supervise *supervise, struct rank_process *process)
 {
 	siginfo_t info = {0};
@@ -272,7 +274,7 @@ static struct rank_process *process_of(struct supervise *supervise, pid_t pid)
 	return NULL;
 }
 
-/* Reap what was orphaned and adopted, up to the first rank that must stay a zombie. */
+/* Reap adopted orphans, up to the first rank that must stay a zombie. */
 void supervise_reap_orphans(struct supervise *supervise)
 {
 	siginfo_t info;
@@ -286,8 +288,7 @@ void supervise_reap_orphans(struct supervise *supervise)
 	}
 }
 
-/* With zombies of ranks in the way: look through /proc, and let go of ranks that have left
- * nobody in their process group. */
+/* If zombies of ranks are in the way, read /proc and release ranks whose process group is empty. */
 static void reap_by_list(struct supervise *supervise)
 {
 	struct process_tree list = {0};
@@ -378,7 +379,7 @@ static void handle(struct supervise *supervise, const struct epoll_event *event)
 	switch (kind) {
 	case WATCH_STDOUT:
 	case WATCH_STDERR:
-		/* A callback of this very batch may have switched reading off. */
+		/* A callback of this same batch may have switched reading off. */
 		if (supervise->reading)
 			read_stream(&process->streams[kind == WATCH_STDERR], SUPERVISE_BUFFER);
 		break;
@@ -398,7 +399,8 @@ void supervise_dispatch(struct supervise *supervise)
 
 	for (int i = 0; i < count; i++)
 		handle(supervise, &events[i]);
-	/* What remains of ranks that all have ended needs no tick to be seen. */
+	/* After all ranks have ended, check for their remains at once instead of at the next tick.
+	 */
 	if (supervise->state == STATE_TERM && !supervise->running && supervise_all_gone(supervise))
 		supervise_finish(supervise, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What supervise.c (watching), supervise_start.c and supervise_stop.c share. */
+/* Shared by supervise.c (watching), supervise_start.c and supervise_stop.c. */
 #ifndef BERTH_PROCESS_SUPERVISE_INTERNAL_H
 #define BERTH_PROCESS_SUPERVISE_INTERNAL_H
 
@@ -11,13 +11,13 @@
 
 #define SUPERVISE_BUFFER (64 << 10)
 
-/* What an event is about, in the low bits of its data; above them the local rank. */
+/* What an event refers to, in the low bits of its data; the local rank is above them. */
 enum watch_kind { WATCH_TIMER, WATCH_STDOUT, WATCH_STDERR, WATCH_REPORT, WATCH_END };
 
 enum supervise_state {
 	STATE_RUN,
-	STATE_TERM, /* SIGTERM was sent; deadline_ms: SIGKILL */
-	STATE_KILL, /* SIGKILL is sent again and again; deadline_ms: giving up */
+	STATE_TERM, /* SIGTERM was sent; SIGKILL follows at deadline_ms */
+	STATE_KILL, /* SIGKILL is sent repeatedly; supervise gives up at deadline_ms */
 	STATE_FINISHED,
 };
 
@@ -25,21 +25,23 @@ struct stream {
 	struct supervise *owner;
 	int local_rank;
 	enum supervise_stream kind;
-	int fd; /* -1: at its end */
+	int fd; /* -1: at end of file */
 	struct logs_splitter splitter;
 };
 
 struct rank_process {
 	int rank, local_rank;
 	pid_t pid;     /* -1: not forked, or reaped */
-	int pidfd;     /* -1 without pidfds, and after the end */
+	int pidfd;     /* -1 without pidfds, and after the rank has ended */
 	int report_fd; /* -1 once its program runs */
-	bool ended;    /* told; a zombie until pid is -1 */
+	bool ended;    /* ended was called; a zombie until pid is -1 */
 	bool stopped_by_us;
-	int start_code; /* not 0: start_error says why it did not start */
+	int start_code; /* not 0: it did not start, and start_error holds the cause */
 	char start_error[512];
 	int64_t forked_ms;
-	struct child_spec spec; /* until it runs; after the fork only argv[0] and cwd, copied: */
+	/* Until the program runs. After the fork spec holds only copies of argv[0] and cwd, in the
+	 * next two members. */
+	struct child_spec spec;
 	const char *program_argv[2];
 	char *dir;
 	struct stream streams[2];
@@ -48,7 +50,7 @@ struct rank_process {
 struct supervise {
 	bool this_system, reading, pidfds;
 	pid_t exempt_pid;    /* 0: none */
-	struct rlimit files; /* as it was; the ranks' */
+	struct rlimit files; /* the limit before it was raised; the ranks get it back */
 	struct supervise_events events;
 	int epoll, timer;
 	enum supervise_state state;
@@ -59,7 +61,7 @@ struct supervise {
 	char *buffer;
 };
 
-/* All that descends from us but for the kept child. 0 or -1. */
+/* List all descendants except exempt_pid's tree. Return 0 or -1. */
 int supervise_list(const struct supervise *supervise, struct process_tree *list);
 void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
@@ -68,14 +70,14 @@ void supervise_close(struct supervise *supervise, int *fd);
 
 /* supervise.c */
 void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */
-/* Hand on what a writer that has ended can have left in the pipe. */
+/* Deliver what an ended writer may have left in the pipe. */
 void supervise_drain_stream(struct stream *stream);
 void supervise_close_stream(struct stream *stream);
-/* Tell the ends of ranks that have ended. */
+/* Report ranks that have ended. */
 void supervise_check_all(struct supervise *supervise);
 void supervise_reap_orphans(struct supervise *supervise);
 
-/* supervise_stop.c: one step of a stop; is nobody left; the end of it. */
+/* supervise_stop.c: one step of a stop; whether all processes have gone; the end of the stop. */
 void supervise_continue_stop(struct supervise *supervise);
 bool supervise_all_gone(struct supervise *supervise);
 void supervise_finish(struct supervise *supervise, const char *left);

@@ -13,18 +13,18 @@
 #include "base/env_hide.h"
 #include "process/supervise_internal.h"
 
-/* What would make hwloc look at another machine than this one. */
+/* Variables that would make hwloc look at another machine. */
 static const char *const hwloc_variables[] = {"HWLOC_XMLFILE",	  "HWLOC_SYNTHETIC",
 					      "HWLOC_FSROOT",	  "HWLOC_COMPONENTS",
 					      "HWLOC_THISSYSTEM", NULL};
 
 /* ---- binding ---- */
 
-/* What binding needs: our own small topology (no objects are read from the system but the PUs),
- * and the CPUs that we may use. */
+/* What binding needs: a small topology of our own (only PUs are read from the system), and the
+ * allowed CPUs. */
 struct binder {
 	hwloc_topology_t topology;
-	hwloc_bitmap_t before; /* the thread's binding, put back after each fork */
+	hwloc_bitmap_t before; /* the thread's binding, restored after each fork */
 	hwloc_bitmap_t wanted;
 	bool usable;
 };
@@ -65,8 +65,8 @@ static void wanted_from_set(hwloc_bitmap_t wanted, const struct idset *cpus_os)
 		hwloc_bitmap_set(wanted, (unsigned)cpu);
 }
 
-/* The index-th of count equal shares of the allowed CPUs; with more ranks than CPUs one each,
- * again from the first. */
+/* Share number index of count equal shares of the allowed CPUs. With more ranks than CPUs each gets
+ * one, starting over from the first. */
 static void wanted_from_share(hwloc_bitmap_t wanted, hwloc_const_bitmap_t allowed, size_t index,
 			      size_t count)
 {
@@ -81,8 +81,8 @@ static void wanted_from_share(hwloc_bitmap_t wanted, hwloc_const_bitmap_t allowe
 			hwloc_bitmap_set(wanted, (unsigned)cpu);
 }
 
-/* Bind this thread as rank is to be: the child inherits it, and nothing that is not
- * async-signal-safe runs between its fork and exec. */
+/* Bind this thread as the rank should be. The child inherits the binding, so nothing unsafe runs
+ * between its fork and exec. */
 static void bind_thread(struct supervise *supervise, struct binder *binder,
 			const struct supervise_rank *rank, size_t index, size_t count)
 {
@@ -103,7 +103,7 @@ static void bind_thread(struct supervise *supervise, struct binder *binder,
 			       wanted ? wanted : "?", strerror(errno));
 		goto out;
 	}
-	/* The kernel cuts a set down to what the cpuset allows without a word. */
+	/* The kernel silently reduces a set to what the cpuset allows. */
 	if (!hwloc_get_cpubind(binder->topology, real, HWLOC_CPUBIND_THREAD) &&
 	    !hwloc_bitmap_isequal(real, binder->wanted)) {
 		hwloc_bitmap_list_asprintf(&got, real);
@@ -126,7 +126,7 @@ static void unbind_thread(struct binder *binder)
 
 /* ---- one rank ---- */
 
-/* A pipe whose ends lie above stdio, so that the child's dup2 overwrites none of them. */
+/* A pipe whose ends are above stdio, so that the child's dup2 overwrites neither. */
 static int pipe_above(int ends[2])
 {
 	if (pipe2(ends, O_CLOEXEC))
@@ -156,7 +156,7 @@ static void close_ends(int ends[2])
 			close(ends[i]);
 }
 
-/* The child inherits a mask that blocks all, so that no handler of ours runs in it. */
+/* The child inherits a mask that blocks all signals, so that no handler of ours runs in it. */
 static pid_t fork_masked(const struct child_spec *spec)
 {
 	sigset_t all, before;
@@ -298,7 +298,7 @@ static int make_processes(struct supervise *supervise, const struct supervise_ra
 	return 0;
 }
 
-/* Four descriptors a rank: a usual limit of 1024 would be reached at 250 ranks. */
+/* Each rank takes four descriptors: 250 ranks would exceed a usual limit of 1024. */
 static void raise_file_limit(struct supervise *supervise)
 {
 	struct rlimit more;

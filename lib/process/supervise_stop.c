@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "process/supervise_internal.h"
 
-#define STOP_MS 20	 /* between looks during a stop */
-#define LEFTOVER_MS 1000 /* of grace, once no rank runs any more */
+#define STOP_MS 20	 /* between checks during a stop */
+#define LEFTOVER_MS 1000 /* the remaining grace once no rank runs */
 
 void supervise_signal(struct supervise *supervise, int signal)
 {
@@ -51,7 +51,7 @@ static void term_all(struct supervise *supervise)
 			continue;
 		if (kill(-pid, SIGTERM) && errno == ESRCH)
 			kill(pid, SIGTERM);
-		kill(-pid, SIGCONT); /* who is stopped does not see SIGTERM */
+		kill(-pid, SIGCONT); /* a stopped process does not see SIGTERM */
 	}
 	if (!supervise_list(supervise, &list))
 		for (size_t i = 0; i < list.count; i++)
@@ -78,8 +78,8 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 	process_tree_free(&list);
 }
 
-/* No rank runs and no child of ours is left. Who descends from us has an ancestor among our
- * children, and whoever loses his parent becomes our child: so no child is no descendant. */
+/* No rank runs and no child of ours is left. Every descendant has an ancestor among our children,
+ * and orphans become our children. So without children there are no descendants. */
 bool supervise_all_gone(struct supervise *supervise)
 {
 	siginfo_t info = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A private folder for sockets and files of one job on one node. */
+/* A private directory for the sockets and files of one job on one node. */
 #ifndef BERTH_PROCESS_TMPDIR_H
 #define BERTH_PROCESS_TMPDIR_H
 
@@ -7,11 +7,11 @@
 
 #include "base/error.h"
 
-/* Make "PARENT/berth-XXXXXX", 0700 and ours; parent NULL or too long for a socket's name (PMIx
- * puts sockets there): /tmp. -ERR_OUTPUT. */
+/* Create "PARENT/berth-XXXXXX" with mode 0700. /tmp replaces parent if it is NULL or too long for a
+ * socket's name; PMIx puts sockets there. Return 0 or -ERR_OUTPUT. */
 int tmpdir_create(const char *parent, char *out, size_t size, struct error *err);
-/* Remove it and what is in it, links not followed. Only what tmpdir_create made: other names are
- * left alone. */
+/* Remove the directory and its contents without following links. Names that tmpdir_create does not
+ * make are left alone. */
 void tmpdir_remove(const char *path);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Ranks from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT alone: under torchrun, or by
- * hand. */
+/* Ranks from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT alone: under torchrun, or
+ * set by hand. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,12 +17,12 @@
 struct client {
 	struct ranks_place place;
 	char label[128];
-	bool agent_store;	     /* torchrun keeps MASTER_PORT for its own store */
+	bool agent_store;	     /* torchrun uses MASTER_PORT for its own store */
 	struct store_server *server; /* on rank 0, once it was needed */
 	struct store_client store;
 };
 
-/* An optional number: *out stays when name is not set; *set says whether it was. */
+/* Read an optional number. *out stays if name is unset; *set tells whether it was set. */
 static int read_number(const struct env *env, const char *name, int min, int max, int *out,
 		       bool *set, struct error *err)
 {
@@ -43,7 +43,7 @@ static int read_node_rank(const struct env *env, const struct ranks_place *place
 		rc = read_number(env, "GROUP_RANK", 0, WORLD_MAX, &group, &have_group, err);
 	if (rc)
 		return rc;
-	/* torchrun numbers its groups by itself, whatever NODE_RANK said when it was started. */
+	/* torchrun numbers its groups itself, whatever NODE_RANK was at its start. */
 	bool torchrun = env_get(env, "TORCHELASTIC_RUN_ID") != NULL;
 
 	if (have_node && have_group && node != group && !torchrun)
@@ -151,7 +151,7 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 		free(client);
 		return rc;
 	}
-	/* What tells this job from another one at the same address and port. */
+	/* Distinguishes this job from another at the same address and port. */
 	const char *job = env_get(env, "BERTH_JOB_ID"), *attempt = env_get(env, "BERTH_ATTEMPT");
 	const char *run = env_get(env, "TORCHELASTIC_RUN_ID");
 	const char *store = env_get(env, "TORCHELASTIC_USE_AGENT_STORE");
@@ -168,8 +168,8 @@ static int join(const struct env *env, int timeout_ms, void **state, struct rank
 	return 0;
 }
 
-/* The port is taken only when the exchange is first used: a program that does not use it may want
- * MASTER_PORT for itself. */
+/* Take the port only when an exchange is first used: other programs may want MASTER_PORT for
+ * themselves. */
 static int serve_or_connect(struct client *client, int timeout_ms, struct error *err)
 {
 	const struct ranks_place *place = &client->place;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which implementation: PMIx, the environment, or a world of one. */
+/* Select the implementation: PMIx, the environment, or a world of one. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@ struct value {
 };
 
 struct ranks {
-	const struct ranks_client_ops *ops; /* NULL: alone */
+	const struct ranks_client_ops *ops; /* NULL: world of one */
 	void *state;
 	struct ranks_place place;
-	struct value *values; /* alone */
+	struct value *values; /* world of one */
 };
 
-/* PMIx's word and the environment's must agree: a program looks at either. */
+/* PMIx's place and the environment's must agree: a program may read either. */
 static int check_place(const struct env *env, const struct ranks_place *pmix, struct error *err)
 {
 	struct ranks_place seen;
@@ -88,7 +88,7 @@ int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct
 	ranks->place = (struct ranks_place){.size = 1, .local_size = 1, .address = "127.0.0.1"};
 	if (pmix) {
 		rc = join_pmix(env, timeout_ms, ranks, err);
-		/* Without the module the environment may still know. */
+		/* Without the module the environment may still have the place. */
 		if (rc == -ERR_UNAVAILABLE && numbers)
 			rc = join_env(env, timeout_ms, ranks, err);
 	} else if (numbers) {
@@ -98,7 +98,7 @@ int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct
 		free(ranks);
 		return rc;
 	}
-	/* Alone there is nobody to meet; the port stays free for the program. */
+	/* A world of one needs no rendezvous; the port stays free for the program. */
 	if (ranks->place.size == 1 && ranks->ops == &ranks_client_env) {
 		ranks->ops->leave(ranks->state);
 		ranks->ops = NULL;
@@ -180,7 +180,7 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 static int get_single(struct ranks *ranks, const char *key, void **data, size_t *size,
 		      struct error *err)
 {
-	/* Nobody else can put it while we wait. */
+	/* No other rank can put it while we wait. */
 	const struct value *value = value_find(ranks, key);
 	void *copy = value ? malloc(value->size + 1) : NULL;
 

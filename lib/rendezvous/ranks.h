@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stage ranks: how the processes of a job know and meet each other.
+/* Stage rendezvous: how the processes of a job learn their places and find each other.
  *
- * Two sides. Server (module ranks-pmix.so, loaded by the agent): an embedded PMIx server for the
- * ranks of one node. Client: a process's own place, from PMIx (the same module) or from RANK,
- * WORLD_SIZE, MASTER_* alone (env.c). */
+ * It has two sides. The server (module ranks-pmix.so, loaded by the agent) is an embedded PMIx
+ * server for the ranks of one node. The client finds a process's own place, from PMIx (the same
+ * module) or from RANK, WORLD_SIZE and MASTER_* alone (env.c). */
 #ifndef BERTH_RENDEZVOUS_RANKS_H
 #define BERTH_RENDEZVOUS_RANKS_H
 
@@ -18,78 +18,80 @@
 
 /* The job as PMIx clients see it. Borrowed during start only. */
 struct ranks_job {
-	const char *name; /* namespace; unique to job and attempt */
+	const char *name; /* namespace; unique per job and attempt */
 	int world_size;
 	int node_index; /* this node */
 	int node_count;
-	const char *const *nodes; /* host names, node order */
-	const int *first_rank;	  /* [node_count]: node n has ranks first_rank[n] .. */
+	const char *const *nodes; /* host names in node order */
+	const int *first_rank;	  /* [node_count]: node n has the ranks from first_rank[n] */
 	const int *rank_count;	  /* [node_count] */
 	const char *const *cpus;  /* [rank_count of this node]: "0-3", for locality; or NULL */
-	const char *dir;	  /* private to this agent, exists; sockets and files go there */
+	const char *dir; /* private to this agent, must exist; sockets and files go there */
 };
 
-/* What the server needs of the agent. All calls are made from ranks_server_dispatch, in the
- * agent's thread. token is handed back by the matching ranks_server_*_done call. */
+/* What the server needs from the agent. ranks_server_dispatch makes all calls, in the agent's
+ * thread. token is passed back in the matching ranks_server_*_done call. */
 struct ranks_host {
 	void *context;
-	/* All agents with ranks of the job contribute data (borrowed during the call) to
-	 * collective number sequence (equal for all, counted by each agent); the answer is
-	 * everybody's data one after another in node order. */
+	/* Collect data (borrowed during the call) from all agents with ranks of the job. sequence
+	 * numbers the collective; every agent counts alike. The answer is the data of all agents,
+	 * concatenated in node order. */
 	int (*gather)(void *context, uint64_t sequence, const void *data, size_t size, void *token);
-	/* The data that rank's own server holds for it (direct modex). */
+	/* Get the data that the rank's own server holds for it (direct modex). */
 	int (*fetch)(void *context, int rank, void *token);
 	/* A rank called PMIx_Abort. */
 	void (*abort)(void *context, int local_rank, int status, const char *text);
-	/* The server ended by itself; text says how ("ended by signal 11 (...)"). Only of a server
-	 * in a process of its own (pmix/server_process.h); may be NULL. */
+	/* The server's process ended by itself; text describes how ("ended by signal 11 (...)").
+	 * Only for a server in a process of its own (pmix/server_process.h); may be NULL. */
 	void (*lost)(void *context, const char *text);
-	/* The start that server_process_start_async asked for is over: server_process_start_result
-	 * says how. Not to free the server from within. May be NULL. */
+	/* The start begun by server_process_start_async is over; server_process_start_result has
+	 * its outcome. Must not free the server. May be NULL. */
 	void (*ready)(void *context);
 };
 
 struct ranks_server; /* opaque */
 
-/* The module's table; symbol "ranks_server_pmix". All calls from the agent's one thread. One
- * server a process at a time; start again after stop is allowed.
- * Not offered to the ranks (PMIX_ERR_NOT_SUPPORTED): spawn, groups, job control, tools,
- * forwarding of output; on several nodes also publish and lookup, connect, events to other
- * nodes, and fences of some of the ranks that span nodes. */
+/* The module's table; symbol "ranks_server_pmix". The agent makes all calls from one thread. There
+ * is one server per process at a time; start may be called again after stop.
+ *
+ * Ranks do not get (PMIX_ERR_NOT_SUPPORTED) spawn, groups, job control, tools and forwarding of
+ * output. On several nodes they also do not get publish and lookup, connect, events to other nodes,
+ * and fences of a subset of the ranks that spans nodes. */
 struct ranks_server_ops {
-	/* Do early what does not depend on the job (half of what start costs); optional. folder and
-	 * node are those of the job that start is told of later. -ERR_UNAVAILABLE as start. */
+	/* Do early what does not depend on the job, which is half the cost of start. Optional. dir
+	 * and node are those that start will get. Return 0, or -ERR_UNAVAILABLE as start. */
 	int (*prepare)(const char *dir, const char *node, int node_index, struct error *err);
-	/* Start the server; changes the environment of this process for the time of the call
-	 * (PMIx's settings), adds threads. -ERR_UNAVAILABLE with PMIx's own words. */
+	/* Start the server. Changes the environment of this process during the call (PMIx's
+	 * settings) and adds threads. Return 0, or -ERR_UNAVAILABLE with PMIx's own message. */
 	int (*start)(const struct ranks_job *job, const struct ranks_host *host,
 		     struct ranks_server **out, struct error *err);
-	/* What a rank needs in its environment to find the server, and for Open MPI 4 to see it. */
+	/* Add the variables that a rank needs to find the server, and that make Open MPI 4 use it.
+	 */
 	int (*environment)(struct ranks_server *server, int local_rank, struct env *changes,
 			   struct error *err);
-	/* Readable when dispatch has something to do. */
+	/* Readable if dispatch has something to do. */
 	int (*descriptor)(struct ranks_server *server);
 	void (*dispatch)(struct ranks_server *server);
-	/* Answers; data is copied. status 0 or -ERR_NETWORK. */
+	/* Answers to gather and fetch; data is copied. status is 0 or -ERR_NETWORK. */
 	void (*gather_done)(struct ranks_server *server, void *token, int status, const void *data,
 			    size_t size);
 	void (*fetch_done)(struct ranks_server *server, void *token, int status, const void *data,
 			   size_t size);
-	/* Another agent wants what a local rank published; done is called from dispatch. */
+	/* Another agent requests what a local rank published; dispatch calls done. */
 	int (*serve)(struct ranks_server *server, int rank,
 		     void (*done)(void *context, int status, const void *data, size_t size),
 		     void *context);
-	/* A local rank has ended; nothing waits for it any longer. */
+	/* A local rank has ended; stop waiting for it. */
 	void (*rank_ended)(struct ranks_server *server, int local_rank);
-	/* Which local ranks keep others waiting, as far as that can be known: PMIx tells its host
-	 * of a fence only when all local ranks have entered it. Writes the set ("1,3") of ranks
-	 * that are not connected (no PMIx_Init yet, PMIx_Finalize, ended) while others are; ""
-	 * when all are, when none is (no PMIx program), or when a fence waits for other nodes.
-	 * Ranks that are connected and late are named by their peers' barrier instead. */
+	/* Which local ranks keep others waiting, as far as it can be known: PMIx reports a fence to
+	 * its host only once all local ranks have entered it. Writes the set ("1,3") of ranks that
+	 * are not connected (before PMIx_Init, after PMIx_Finalize, ended) while others are. It is
+	 * "" if all are connected, if none is (no PMIx program), or if a fence waits for other
+	 * nodes. A connected but late rank is named by its peers' barrier instead. */
 	void (*missing)(struct ranks_server *server, char *text, size_t size);
-	/* Ends the job's server and removes its files; PMIx's library, its threads and its
-	 * listening socket stay for the next attempt, to the end of the process. Gathers and
-	 * fetches without an answer are dropped. NULL is fine; bounded by 2 s. */
+	/* End the job's server and remove its files. PMIx's library, its threads and its listening
+	 * socket stay for the next attempt, until the process ends. Unanswered gathers and fetches
+	 * are dropped. NULL is allowed; takes at most 2 s. */
 	void (*stop)(struct ranks_server *server);
 };
 
@@ -99,8 +101,8 @@ struct ranks; /* opaque: this process's place in its job */
 
 struct ranks_place {
 	int rank, size, local_rank, local_size, node_rank;
-	char address[64]; /* MASTER_ADDR; "127.0.0.1" for a world of one */
-	int port;	  /* MASTER_PORT; 0 when none */
+	char address[64]; /* MASTER_ADDR; "127.0.0.1" if size is 1 */
+	int port;	  /* MASTER_PORT; 0 if none */
 };
 
 /* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. */
@@ -110,16 +112,18 @@ struct ranks_client_ops {
 		    struct error *err);
 	int (*barrier)(void *state, int timeout_ms, struct error *err);
 	int (*put)(void *state, const char *key, const void *data, size_t size, struct error *err);
-	/* Blocks until rank has put key or the time is over (-ERR_NETWORK names rank and key).
-	 * *data malloced, with a NUL after its *size bytes. rank RANKS_ANY: as ranks_get_any. */
+	/* Block until rank has put key, or timeout_ms have passed (-ERR_NETWORK names rank and
+	 * key). *data is malloced, with a NUL after its *size bytes. rank may be RANKS_ANY: see
+	 * ranks_get_any. */
 	int (*get)(void *state, int rank, const char *key, int timeout_ms, void **data,
 		   size_t *size, struct error *err);
 	void (*leave)(void *state);
 };
 extern const struct ranks_client_ops ranks_client_env;
 
-/* Join by PMIx where the environment has PMIX_NAMESPACE and the module loads, else by RANK and
- * WORLD_SIZE, else as a world of one. -ERR_DATA: contradictory variables, named. */
+/* Join over PMIx if the environment has PMIX_NAMESPACE and the module loads. Otherwise join with
+ * RANK and WORLD_SIZE, or as a world of one rank. Return 0, or -ERR_DATA naming the contradictory
+ * variables. */
 int ranks_join(const struct env *env, int timeout_ms, struct ranks **out, struct error *err);
 const struct ranks_place *ranks_place(const struct ranks *ranks);
 int ranks_barrier(struct ranks *ranks, int timeout_ms, struct error *err);
@@ -128,11 +132,11 @@ int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t siz
 int ranks_get(struct ranks *ranks, int rank, const char *key, int timeout_ms, void **data,
 	      size_t *size, struct error *err);
 #define RANKS_ANY (-1)
-/* Of the ranks that have put key, what the first of them put. -ERR_NETWORK: none has within
- * timeout_ms. -ERR_UNAVAILABLE: nobody can be asked: PMIx has no such question, or rank 0, which
- * keeps the values where there is no PMIx, has ended. */
+/* Get the first value that any rank has put for key. Return -ERR_NETWORK if no rank has put one
+ * within timeout_ms. Return -ERR_UNAVAILABLE if no one can answer: PMIx has no such request, or
+ * rank 0, which keeps the values without PMIx, has ended. */
 int ranks_get_any(struct ranks *ranks, const char *key, int timeout_ms, void **data, size_t *size,
 		  struct error *err);
-void ranks_leave(struct ranks *ranks); /* NULL is fine */
+void ranks_leave(struct ranks *ranks); /* NULL is allowed */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rank 0's side of the exchange: one thread, one poll loop, no call that blocks. */
+/* Rank 0's side of the store: one thread, one poll loop, no blocking calls. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -25,11 +25,11 @@ struct entry {
 
 struct peer {
 	int fd;
-	int64_t hello_until; /* 0: it has said who it is */
+	int64_t hello_until; /* 0: it has sent its hello */
 	int rank;	     /* -1 before hello */
-	uint32_t waiting;    /* STORE_BARRIER or STORE_GET under way, 0 none */
-	uint32_t number;     /* of the request under way */
-	uint64_t barriers;   /* entered, given up or not */
+	uint32_t waiting;    /* STORE_BARRIER or STORE_GET in progress, 0: none */
+	uint32_t number;     /* of the request in progress */
+	uint64_t barriers;   /* entered, including those given up */
 	uint32_t get_rank;
 	char get_key[STORE_KEY_MAX + 1];
 	struct bytes in, out;
@@ -99,7 +99,7 @@ static void barrier_check(struct store_server *server)
 	}
 }
 
-/* The newest come first: of any rank's the last one found is the first that was put. */
+/* The newest entries come first, so for any rank the last one found was put first. */
 static struct entry *entry_find(const struct store_server *server, uint32_t rank, const char *key)
 {
 	bool any = rank == (uint32_t)STORE_ANY;
@@ -172,7 +172,7 @@ static void put(struct store_server *server, struct peer *peer, const struct sto
 	get_check_all(server);
 }
 
-/* ---- who comes and goes ---- */
+/* ---- peers that come and go ---- */
 
 static void hello(struct store_server *server, struct peer *peer,
 		  const struct store_message *message, const void *data)
@@ -180,7 +180,7 @@ static void hello(struct store_server *server, struct peer *peer,
 	char text[256] = "";
 
 	if (message->size != strlen(server->label) || memcmp(data, server->label, message->size))
-		/* A stranger is not told which: the label is all that it lacks. */
+		/* An unauthenticated peer does not learn which: the label is all that it lacks. */
 		snprintf(text, sizeof text, "this is another job");
 	else if (message->number != (uint32_t)server->size)
 		snprintf(text, sizeof text, "rank 0 has WORLD_SIZE %d, rank %u has %u",
@@ -213,7 +213,7 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 			idset_add(set, (int)peer->get_rank);
 	}
 	for (size_t i = 0; set && peer->waiting == STORE_BARRIER && i < server->count; i++)
-		/* One that has just given up the same barrier was there. */
+		/* A rank that has just given up the same barrier did enter it. */
 		if (server->peers[i].rank >= 0 && server->peers[i].barriers >= peer->barriers)
 			idset_remove(set, server->peers[i].rank);
 	char *text = set ? idset_format(set) : NULL;
@@ -224,7 +224,7 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 	idset_free(set);
 }
 
-/* One message; false when it must not be there. */
+/* Handle one message; false if it is not allowed. */
 static bool handle(struct store_server *server, struct peer *peer,
 		   const struct store_message *message, const void *data)
 {
@@ -268,7 +268,7 @@ static bool handle(struct store_server *server, struct peer *peer,
 	}
 }
 
-/* All whole messages of connection's input. */
+/* Handle all complete messages of the connection's input. */
 static void parse(struct store_server *server, struct peer *peer)
 {
 	while (!peer->closing && peer->in.size >= STORE_HEADER_BYTES) {
@@ -375,7 +375,7 @@ static void accept_one(struct store_server *server)
 
 /* ---- the thread ---- */
 
-/* false when it is time to end. */
+/* false if the thread should end. */
 static bool stop_check(struct store_server *server)
 {
 	size_t others = 0;
@@ -400,7 +400,7 @@ static void drop_late_peers(struct store_server *server)
 		if ((peer->closing && !peer->out.size) ||
 		    (peer->hello_until && now > peer->hello_until)) {
 			peer_remove(server, i);
-			i = 0; /* others may have got answers, also those before it */
+			i = 0; /* other peers, also earlier ones, may have got answers */
 		} else {
 			i++;
 		}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Every rank's side of the exchange, and the messages' wire form. */
+/* Every rank's side of the store, and the messages' wire form. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -144,8 +144,9 @@ static int message_send(const struct store_client *client, const struct store_me
 	return rc ? rc : send_all(client->fd, data, message->size, until);
 }
 
-/* *data malloced, NUL-terminated. 0, an errno, or EPROTO. Only the head is waited for until the
- * deadline: half a message left behind would spoil the connection. */
+/* Receive a message; *data is malloced and NUL-terminated. Return 0, an errno, or EPROTO. The
+ * deadline applies only to the header: giving up halfway through a message would corrupt the
+ * connection. */
 static int message_receive(const struct store_client *client, struct store_message *message,
 			   char **data, int64_t until)
 {
@@ -186,7 +187,8 @@ static int lost(struct store_client *client, int seen, struct error *err)
 			 client->where, strerror(seen));
 }
 
-/* Send and wait for the answer with its number. ETIMEDOUT leaves the request under way. */
+/* Send a request and wait for the answer with its number. After ETIMEDOUT the request is still in
+ * progress. */
 static int request(struct store_client *client, struct store_message *message, const void *data,
 		   int64_t until, struct store_message *answer, char **answer_data)
 {
@@ -199,11 +201,11 @@ static int request(struct store_client *client, struct store_message *message, c
 		rc = message_receive(client, answer, answer_data, until);
 		if (rc || answer->number == client->number)
 			return rc;
-		free(*answer_data); /* of a request that was given up */
+		free(*answer_data); /* for a request that was given up */
 	}
 }
 
-/* After a deadline: who was waited for, as text into who; "" when that cannot be known. */
+/* After a deadline: write the missing ranks to who; "" if they are unknown. */
 static void cancel_request(struct store_client *client, char *who, size_t size)
 {
 	struct store_message message = {.type = STORE_CANCEL}, answer;
@@ -238,7 +240,7 @@ static int connect_one(const struct addrinfo *address, int64_t until)
 	return -seen;
 }
 
-/* A descriptor, or -errno of the last try. */
+/* Return a descriptor, or -errno of the last try. */
 static int connect_any(const char *address, int port, int64_t until)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;

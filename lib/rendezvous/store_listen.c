@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where rank 0 listens. */
+/* The listening socket of rank 0. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static int listen_at(const struct addrinfo *address)
 
 	if (fd < 0)
 		return -1;
-	/* berth run's agent keeps the port bound with SO_REUSEADDR, not listening. */
+	/* berth run's agent reserves the port: bound with SO_REUSEADDR, not listening. */
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (!bind(fd, address->ai_addr, address->ai_addrlen) && !listen(fd, 4096))
 		return fd;
@@ -26,7 +26,8 @@ static int listen_at(const struct addrinfo *address)
 	return -1;
 }
 
-/* At address where it is ours, else (a name or an address that is translated on the way) at all. */
+/* Listen at address if it is ours; otherwise (a name, or an address that is translated on the way)
+ * on all addresses. */
 int store_listen(const char *address, int port, struct error *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
