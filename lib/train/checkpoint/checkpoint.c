@@ -18,8 +18,8 @@
 
 #define FORMAT "1"
 #define STATE_MAX 65536
-#define STATE_BYTES 2048      /* of the metadata, beside checksums */
-#define HEADER_BYTES_EACH 192 /* of a tensor, beside its name twice */
+#define STATE_BYTES 2048      /* of metadata, besides checksums */
+#define HEADER_BYTES_EACH 192 /* per tensor, besides its name twice */
 #define WORLD_MAX (1 << 20)
 
 /* ---- the state as JSON ---- */
@@ -33,7 +33,7 @@ int train_state_data(struct train_state *state, const char *spec, struct error *
 	if (!text)
 		return error_memory(err, "the name of the data");
 	if (size >= sizeof state->data)
-		/* Not in the middle of a character. */
+		/* Do not cut within a character. */
 		for (size = sizeof state->data - 1;
 		     size && ((unsigned char)text[size] & 0xc0) == 0x80;)
 			size--;
@@ -44,8 +44,8 @@ int train_state_data(struct train_state *state, const char *spec, struct error *
 
 static char *state_text(const struct graph *graph, const struct train_state *state)
 {
-	/* The random numbers of orders and of augmentation are functions of seed and place: seed,
-	 * epoch and position are all the state that there is of them. */
+	/* Shuffling and augmentation use random numbers that are functions of seed and position. So
+	 * seed, epoch and position are their whole state. */
 	json_t *scaler = state->scale > 0
 				 ? json_pack("{s:f, s:I}", "scale", state->scale, "growth_tracker",
 					     (json_int_t)state->growth_tracker)
@@ -61,7 +61,7 @@ static char *state_text(const struct graph *graph, const struct train_state *sta
 	return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
 
-/* Absent or null: nothing was scaled. */
+/* Absent or null: there was no loss scaling. */
 static int read_scaler(const char *path, const json_t *json, struct train_state *state,
 		       struct error *err)
 {
@@ -81,7 +81,7 @@ static int read_scaler(const char *path, const json_t *json, struct train_state 
 	return rc;
 }
 
-/* *foreign: it is of another network. */
+/* *foreign: it belongs to another network. */
 static int read_state(const char *path, const struct safetensors *file, const struct graph *graph,
 		      struct train_state *out, bool *foreign, struct error *err)
 {
@@ -96,7 +96,7 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	if (!format || !text)
 		return error_set(err, ERR_DATA, "%s is no checkpoint of berth's (no berth.state)",
 				 path);
-	/* Without it nothing was compared: a damaged name is damage too. */
+	/* Without it nothing was compared: a damaged name is damage, too. */
 	if (!json_object_get(file->metadata, "berth.header_crc32c"))
 		return error_set(err, ERR_DATA, "%s has no berth.header_crc32c: it is damaged",
 				 path);
@@ -121,7 +121,7 @@ static int read_state(const char *path, const struct safetensors *file, const st
 		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
 	if (!rc)
 		rc = json_get_int(path, json, "batches", 0, INT64_MAX / 2, &state.batches, err);
-	/* The first files lack it. */
+	/* The first files lack this member. */
 	state.update = rc ? 0 : batch * world;
 	if (!rc && json_object_get(json, "update"))
 		rc = json_get_int(path, json, "update", 1, INT64_MAX / 2, &state.update, err);
@@ -150,7 +150,7 @@ static int read_state(const char *path, const struct safetensors *file, const st
 
 /* ---- saving ---- */
 
-/* What a file of list takes at most. */
+/* The largest possible size of list's file. */
 static uint64_t list_size(const struct variables_list *list)
 {
 	uint64_t size = 4096 + STATE_BYTES;
@@ -174,7 +174,7 @@ uint64_t checkpoint_size(const struct graph *graph, const struct buckets *bucket
 	return size;
 }
 
-/* variables aside, then in place of DIR/name. */
+/* Write variables to a temporary file, then rename it to DIR/name. */
 static int write_file(const char *directory, const char *name, const struct graph *graph,
 		      const struct buckets *buckets, const struct train_state *state,
 		      const struct variables *variables, const json_t *metadata, char **path,
@@ -288,7 +288,7 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 	return rc;
 }
 
-/* step: what it must be of; -1: any; *foreign: it is of another network */
+/* step: the step it must have; -1: any. *foreign: it belongs to another network. */
 static int load(const char *path, int64_t step, const struct graph *graph,
 		const struct buckets *buckets, struct train_state *state,
 		struct variables *variables, bool *foreign, struct error *err)
@@ -296,7 +296,7 @@ static int load(const char *path, int64_t step, const struct graph *graph,
 	const struct variables_filter want = {.momentum = true, .strict = true};
 	struct safetensors file = {0};
 	struct train_state read = {0};
-	int64_t tracked; /* the state has it too */
+	int64_t tracked; /* the state has it, too */
 	int rc = safetensors_read(path, &file, err);
 
 	*foreign = false;
@@ -374,7 +374,7 @@ int checkpoint_resume(const char *directory, const struct graph *graph,
 	size_t count = 0;
 
 	*path = NULL;
-	/* What is no folder is refused where checkpoints are to be written. */
+	/* If it is not a directory, writing checkpoints refuses it. */
 	if (stat(directory, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
 	struct error failure = {0};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checkpoints: DIR/step-00001230.safetensors and DIR/latest, which names the newest.
+/* Checkpoints: DIR/step-00001230.safetensors, and DIR/latest, which names the newest.
  *
- * A file holds weights and buffers under torchvision's bare names and all else under "berth.": the
- * momentum as berth.momentum.NAME, and in the metadata berth.format ("1") and berth.state, one
- * JSON object (struct train_state). safetensors.h tells of the checksums. DIR/model.safetensors is
- * the model alone, for PyTorch's load_state_dict. */
+ * A file holds weights and buffers under torchvision's names and everything else under "berth.".
+ * Momentum is berth.momentum.NAME. The metadata hold berth.format ("1") and berth.state, one JSON
+ * object (struct train_state). safetensors.h describes the checksums. DIR/model.safetensors is the
+ * model alone, for PyTorch's load_state_dict. */
 #ifndef BERTH_TRAIN_CHECKPOINT_CHECKPOINT_H
 #define BERTH_TRAIN_CHECKPOINT_CHECKPOINT_H
 
@@ -18,69 +18,69 @@
 
 #define CHECKPOINT_STEP_MAX INT64_C(99999999999)
 
-/* Where a run stands, less the tensors. Orders and learning rates are functions of it. */
+/* The state of a run except its tensors. Shuffling and learning rates are functions of it. */
 struct train_state {
 	int64_t step;	  /* steps done */
-	int64_t epoch;	  /* the running one, from 0 */
-	int64_t position; /* entries of its order that are done; 0: at its beginning */
-	int world;	  /* ranks that the epoch began with: its order was padded for them */
-	int batch;	  /* of a rank: what its options came to, batch times accumulate */
-	int64_t update;	  /* samples of a whole update, over all ranks */
+	int64_t epoch;	  /* the current one, from 0 */
+	int64_t position; /* samples of the epoch's order already done; 0: at its beginning */
+	int world;	  /* ranks at the start of the epoch; its order was padded for them */
+	int batch;	  /* of a rank: its batch size times accumulation */
+	int64_t update;	  /* samples of a whole update over all ranks */
 	int64_t batches;  /* num_batches_tracked: batches that batch norms have seen */
 	uint64_t seed;
-	double scale;		/* of the loss, with --amp fp16; 0: none */
-	int64_t growth_tracker; /* updates since it was changed */
-	char data[256];		/* of train_state_data */
+	double scale;		/* loss scale with --amp fp16; 0: none */
+	int64_t growth_tracker; /* updates since the scale changed */
+	char data[256];		/* from train_state_data */
 };
 
-/* Set data to --data's spec as JSON has it: what is no UTF-8 is replaced, what does not fit is cut
- * off. -ERR_UNAVAILABLE: memory. */
+/* Set data to --data's text as JSON holds it: invalid UTF-8 is replaced, excess is cut off. Return
+ * 0, or -ERR_UNAVAILABLE if memory is out. */
 int train_state_data(struct train_state *state, const char *spec, struct error *err);
 
-/* Told of each file that was passed over, with the reason. */
+/* Called for each skipped file, with the reason. */
 struct checkpoint_sink {
 	void *context;
 	void (*note_skipped)(void *context, const char *text);
 };
 
-/* Write DIR/step-N.safetensors and then DIR/latest; both aside first, renamed into place.
- * *path malloced. -ERR_OUTPUT, -ERR_IO: what was there before stays, nothing half written (without
- * room for it nothing is begun). */
+/* Write DIR/step-N.safetensors and then DIR/latest, each to a temporary file that is renamed into
+ * place. *path is malloced. Return 0, or -ERR_OUTPUT or -ERR_IO: the previous files stay, and no
+ * half-written file remains. Without enough space it writes nothing. */
 int checkpoint_save(const char *directory, const struct graph *graph, const struct buckets *buckets,
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err);
 
-/* Before saving: a file of that step that is damaged, or another network's, is renamed to FILE.1
- * (or .2 ...) and so not replaced. *kept: its new name, malloced; NULL when there is no such file.
- */
+/* Call before saving. If a file for that step is damaged or belongs to another network, rename it
+ * to FILE.1 (or .2 ...), so that it is not replaced. *kept is the new name, malloced; NULL if there
+ * is no such file. */
 int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
 			    char **kept, struct error *err);
 
-/* What a checkpoint's file takes at most. */
+/* The largest possible size of a checkpoint file, in bytes. */
 uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
 
-/* Read the whole file at path and look at every checksum. -ERR_INPUT, -ERR_DATA as checkpoint_load,
- * less the tensors' names and shapes. *mark (may be NULL): the header's checksum, by which two
- * files with the same content are told from others. */
+/* Read the whole file at path and verify every checksum. Errors are as in checkpoint_load, except
+ * that tensor names and shapes are not checked. *mark (may be NULL) receives the header's checksum,
+ * which identifies the file's content. */
 int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
 		     uint32_t *mark, struct error *err);
 
-/* Read a checkpoint of graph's network. -ERR_INPUT when it cannot be read; -ERR_DATA when it is
- * damaged, no checkpoint of berth's, or of another network; on failure nothing is changed. */
+/* Read a checkpoint of graph's network. Return 0; -ERR_INPUT if it cannot be read; -ERR_DATA if it
+ * is damaged, not a berth checkpoint, or of another network. On failure nothing changes. */
 int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    struct train_state *state, struct variables *variables, struct error *err);
 
-/* The one of step in folder; -ERR_DATA also when it is of another step. *path malloced. *stop: none
- * of the folder's is to be taken, as this one is of another network, or memory is short. */
+/* Load the checkpoint of step from directory. A file of another step is -ERR_DATA, too. *path is
+ * malloced. *stop: load no other file of the directory, because this one belongs to another network
+ * or memory is short. */
 int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
 			 const struct buckets *buckets, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop, struct error *err);
 
-/* Load the newest usable one of folder (checkpoint_dir_resume_order: what latest names or a later
- * one, else those before). Damaged files are passed over and told of, never deleted; one of another
- * network is an error
- * (-ERR_DATA), so that no run mixes its files with another's unasked. *path malloced, NULL when
- * there is none (also when there is no folder). */
+/* Load the newest usable checkpoint of directory in checkpoint_dir_resume_order: the one that
+ * latest names or a later one, else an earlier one. Damaged files are reported and skipped, never
+ * deleted. A file of another network is -ERR_DATA, so that no run mixes its files with another's by
+ * accident. *path is malloced; NULL if there is no checkpoint or no directory. */
 int checkpoint_resume(const char *directory, const struct graph *graph,
 		      const struct buckets *buckets, const struct checkpoint_sink *sink,
 		      struct train_state *state, struct variables *variables, char **path,
@@ -92,9 +92,9 @@ int checkpoint_save_model(const char *directory, const struct graph *graph,
 			  const struct buckets *buckets, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err);
 
-/* Initial weights from a model file (--init), PyTorch's or a checkpoint of berth's: weights,
- * buffers, num_batches_tracked; momentum stays. new_head: all but the last linear layer.
- * -ERR_INPUT, -ERR_DATA; on failure nothing is changed. */
+/* Load initial weights from a model file (--init), PyTorch's or a berth checkpoint: weights,
+ * buffers, num_batches_tracked. Momentum stays. new_head: leave out the last linear layer. Return
+ * 0, -ERR_INPUT or -ERR_DATA; on failure nothing changes. */
 int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
 		    bool new_head, struct train_state *state, struct variables *variables,
 		    struct error *err);

@@ -93,8 +93,8 @@ static void report_skipped(const struct checkpoint_sink *sink, const char *text)
 		sink->note_skipped(sink->context, text);
 }
 
-/* The first line of folder/name in *line, malloced; NULL where there is no such file, or with the
- * reason told. */
+/* Read the first line of directory/name, malloced. Return NULL if there is no such file, or if
+ * reading failed and the sink received the reason. */
 static char *read_line(const char *directory, const char *name, const struct checkpoint_sink *sink)
 {
 	char *path = NULL, *text = NULL;
@@ -228,7 +228,7 @@ int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, st
 {
 	char line[96];
 
-	/* As many digits as it takes to compare the same number again. */
+	/* As many digits as needed to compare the same number again. */
 	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors Acc@1 %.17g\n", step, acc1);
 	return write_line(directory, "best", line, err);
 }
@@ -248,13 +248,13 @@ bool checkpoint_dir_model_is_newer(const char *directory, int64_t step)
 	return follows;
 }
 
-/* ---- room ---- */
+/* ---- space ---- */
 
 int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct error *err)
 {
 	struct statvfs space;
 
-	/* Some network file systems say 0 of 0. */
+	/* Some network file systems report 0 of 0. */
 	if (statvfs(directory, &space) || !space.f_blocks)
 		return 0;
 	uint64_t unit = space.f_frsize ? space.f_frsize : space.f_bsize;
@@ -306,7 +306,7 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
 
 /* ---- what killed writers left ---- */
 
-/* The process of "NAME.PID.I", where NAME is one that is written here; 0: no such name. */
+/* The pid in "NAME.PID.I", where NAME is a file that berth writes here; 0: another name. */
 static pid_t pid_of_writer(const char *name)
 {
 	static const char *const names[] = {"latest", "best", "model.safetensors", ".owner"};
@@ -357,7 +357,7 @@ int checkpoint_dir_remove_stale(const char *directory)
 	return removed;
 }
 
-/* ---- what is kept ---- */
+/* ---- pruning ---- */
 
 void checkpoint_dir_verified_free(struct checkpoint_dir_verified *verified)
 {
@@ -427,8 +427,8 @@ static bool is_whole(const char *path, const struct graph *graph, int64_t step,
 	return true;
 }
 
-/* The step that folder's file name names; -1: there is no such file. False, and told, where it
- * cannot be read: what it names must stay, and is not known. */
+/* Read the step that directory's file name holds; -1: there is no such file. Return false, and
+ * report it, if it is unreadable: the checkpoint it names must stay, but is unknown. */
 static bool latest_exists(const char *directory, const char *name, int64_t *step,
 			  const struct checkpoint_sink *sink)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The folder of checkpoints: which steps lie there, which is the latest and which the best, what
- * may be removed, and whether there is room.
+/* The directory of checkpoints: which steps it holds, which is the latest and which the best, what
+ * may be removed, and whether there is space.
  *
- * Beside step-N.safetensors lie latest and best, a line each: a checkpoint's name, in best with its
- * Acc@1 behind it ("step-00001230.safetensors Acc@1 91.25"). A file being written has a further
- * ".PID.I" until it is whole (base/file.h). */
+ * Next to step-N.safetensors are the files latest and best, one line each. The line is a
+ * checkpoint's name; in best its Acc@1 follows ("step-00001230.safetensors Acc@1 91.25"). A file
+ * being written has a further ".PID.I" until it is complete (base/file.h). */
 #ifndef BERTH_TRAIN_CHECKPOINT_DIRECTORY_H
 #define BERTH_TRAIN_CHECKPOINT_DIRECTORY_H
 
@@ -18,43 +18,45 @@
 
 /* The step of "step-00001230.safetensors"; -1 for other names. */
 int64_t checkpoint_dir_step_of(const char *name);
-/* "FOLDER/step-00001230.safetensors", malloced; NULL: memory. */
+/* "DIRECTORY/step-00001230.safetensors", malloced; NULL if memory is out. */
 char *checkpoint_dir_path_of(const char *directory, int64_t step);
-/* All steps that folder has a file for, the newest first. malloced; NULL: err says why. A folder
- * that cannot be read is no empty one: going on would begin anew beside what is there. */
+/* All steps with a file in directory, newest first; malloced. NULL: err holds the cause. An
+ * unreadable directory is an error, not empty: resuming would start anew next to existing
+ * checkpoints. */
 int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error *err);
 
-/* What latest names, or -1 with the reason told (unless there is no such file; sink may be NULL).
- */
+/* The step that latest names, or -1. The sink (may be NULL) receives the reason unless the file is
+ * missing. */
 int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sink *sink);
 int checkpoint_dir_set_latest(const char *directory, int64_t step, struct error *err);
-/* All steps in the order in which a run that goes on tries them; as checkpoint_dir_steps. What was
- * written after latest comes first, the newest before the others: a kill may come between a
- * checkpoint and latest. Then what latest names and those before it; last what is further but older
- * than latest, as that is of a run which went further from elsewhere. Told of a latest that cannot
- * be used. */
+/* All steps in the order in which a resuming run tries them; returns as checkpoint_dir_steps. Files
+ * written after latest come first, newest first, because a kill may come between a checkpoint and
+ * latest. Then follows what latest names and the steps before it. Last are later steps in files
+ * older than latest: a run that went further from elsewhere wrote them. The sink receives an
+ * unusable latest. */
 int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpoint_sink *sink,
 				     size_t *count, struct error *err);
-/* The step of best and its Acc@1 in per cent; -1 where there is none that can be used. */
+/* The step of best and its Acc@1 in per cent; -1 if there is none usable. */
 int64_t checkpoint_dir_best(const char *directory, double *acc1);
 int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct error *err);
 
 /* Is there a model.safetensors that was written after the checkpoint of step? */
 bool checkpoint_dir_model_is_newer(const char *directory, int64_t step);
 
-/* -ERR_IO where folder's file system has less than size_bytes left for this user. A file system
- * that does not say is taken to have room. */
+/* Return -ERR_IO if directory's file system has less than size_bytes left for this user. A file
+ * system that does not report it is assumed to have space. */
 int checkpoint_dir_has_space(const char *directory, uint64_t size_bytes, struct error *err);
 
-/* Where err tells of a full file system or a quota that is used up: add to it what the checkpoints
- * in folder take, and what to do. keep: as the user has said, 0: all stay. */
+/* If err reports a full file system or an exhausted quota, add how much the checkpoints in
+ * directory take and what to do. keep is the user's setting; 0: all are kept. */
 void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct error *err);
 
-/* Remove what killed writers left: names with the number of a process that is not there (or is this
- * one, which must not be writing). Only for who owns folder. Returns how many were removed. */
+/* Remove what killed writers left: names with the pid of a process that does not exist, or of this
+ * one, which must not be writing. Only the owner of directory may call it. Return how many were
+ * removed. */
 int checkpoint_dir_remove_stale(const char *directory);
 
-/* Files that were seen to be whole, so that none is read twice. Zeros to begin with. */
+/* Files already verified, so that none is read twice. Zero-initialised. */
 struct checkpoint_dir_verified {
 	struct checkpoint_dir_file {
 		int64_t step;
@@ -65,14 +67,14 @@ struct checkpoint_dir_verified {
 	size_t count;
 };
 void checkpoint_dir_verified_free(struct checkpoint_dir_verified *known);
-/* The checkpoint of step was just written. Without memory it will be read once. */
+/* Record that the checkpoint of step was just written. If memory is out, it will be read once. */
 void checkpoint_dir_add_verified(struct checkpoint_dir_verified *known, const char *directory,
 				 int64_t step);
 
 /* Keep the newest keep checkpoints of graph's network up to step, and what latest and best name;
- * remove the older ones. Those that are damaged or another's are not counted, and never removed;
- * nor are those past step, of a run that went further. Where latest or best is there and cannot be
- * read nothing is removed. Told of that, and of what cannot be removed. */
+ * remove older ones. Damaged or foreign files are neither counted nor removed, nor are files past
+ * step, from a run that went further. If latest or best exists but cannot be read, nothing is
+ * removed. The sink receives that, and what cannot be removed. */
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
 			  int64_t keep, struct checkpoint_dir_verified *known,
 			  const struct checkpoint_sink *sink);

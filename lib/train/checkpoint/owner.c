@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "train/checkpoint/owner_claim.h"
 
-#define TRIES 20	  /* of others that come at the same moment */
+#define TRIES 20	  /* at competing runs that come at the same moment */
 #define END_WAIT_MS 10000 /* for a process that is about to end */
 #define POLL_MS 100
 #define SETTLE_MS 300
@@ -52,7 +52,8 @@ static char *claim_text(const struct owner *owner)
 	return text;
 }
 
-/* Our claim aside. *aside malloced; *now: the file system's time. */
+/* Write our claim to a temporary file. *aside is its name, malloced; *now is the file system's
+ * time. */
 static int write_claim_aside(struct owner *owner, char **aside, struct timespec *now,
 			     struct error *err)
 {
@@ -86,14 +87,14 @@ static int write_claim_aside(struct owner *owner, char **aside, struct timespec 
 	return rc;
 }
 
-/* aside to its place, unless somebody has it: 1. -1: errno. */
+/* Link the temporary file to its place. Return 1 if another claim is there, or -1 with errno. */
 static int link_claim(const char *aside, const char *path)
 {
 	if (!link(aside, path))
 		return 0;
 	if (errno == EEXIST)
 		return 1;
-	/* A file system without links. */
+	/* The file system has no links. */
 	if (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS || errno == EMLINK) {
 		if (!access(path, F_OK))
 			return 1;
@@ -102,9 +103,9 @@ static int link_claim(const char *aside, const char *path)
 	return -1;
 }
 
-/* ---- may it be taken? ---- */
+/* ---- takeover ---- */
 
-/* Is word one of list's, between commas? */
+/* Is word in the comma-separated list? */
 static bool list_contains(const char *list, const char *word)
 {
 	size_t size = strlen(word);
@@ -136,7 +137,7 @@ static bool is_cancelled(const struct owner_request *request)
 	return request->cancel && *request->cancel;
 }
 
-/* On this machine: is the process there? Of the same job it may be about to end. */
+/* Does the process exist on this machine? If it belongs to the same job, it may be about to end. */
 static bool process_is_alive(const struct owner_request *request, const struct claim *claim,
 			     bool same_job)
 {
@@ -149,7 +150,7 @@ static bool process_is_alive(const struct owner_request *request, const struct c
 	}
 }
 
-/* Does the file stay as it is for a while? */
+/* Does the file stay unchanged for a while? */
 static bool stays_unrenewed(const struct owner *owner, const struct owner_request *request,
 			    const struct claim *claim)
 {
@@ -203,7 +204,7 @@ static int check_takeover_by_age(const struct owner *owner, const struct owner_r
 			 claim->age_s > 0 ? claim->age_s : 0, stale_s);
 		return set_owned_error(request, claim, text, err);
 	}
-	/* A clock may have jumped since: who lives renews. */
+	/* A clock may have jumped since: a live run renews its file. */
 	if (!stays_unrenewed(owner, request, claim))
 		return set_owned_error(request, claim, "it is being renewed, so that run lives",
 				       err);
@@ -211,7 +212,8 @@ static int check_takeover_by_age(const struct owner *owner, const struct owner_r
 	return 0;
 }
 
-/* 0: it may be taken, with why (empty: nothing that needs to be said). */
+/* Return 0 if the claim may be taken over; why then holds the reason, empty if it needs no
+ * mention. */
 static int check_takeover(const struct owner *owner, const struct owner_request *request,
 			  const struct claim *claim, char *why, size_t size, struct error *err)
 {
@@ -232,7 +234,7 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 	if (list_contains(self->predecessors, claim->job) ||
 	    (same && claim->attempt < self->attempt))
 		return 0;
-	/* On another machine, or in another space of processes: the same job may run twice. */
+	/* On another machine, or in another PID namespace: the same job may run twice. */
 	if (same)
 		return stays_unrenewed(owner, request, claim)
 			       ? 0
@@ -250,7 +252,7 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 		     : set_owned_error(request, claim, "its scheduler still knows that job", err);
 }
 
-/* Move the file away, if it is still the one that was judged. */
+/* Move the file away if it is still the one that was judged. */
 static void remove_claim(const struct owner *owner, const struct claim *stale_claim)
 {
 	char *away = NULL;
@@ -281,8 +283,8 @@ static void report_takeover(const struct owner_request *request, const struct cl
 	request->notify(request->context, text);
 }
 
-/* Another that judged the file before this one may just have moved the new one away, and a third
- * come into the gap: who is still there after a while has it. */
+/* Another run that judged the file before this one may just have moved the new file away, and a
+ * third may fill the gap. The one whose claim is still there after a while owns the directory. */
 static bool confirm_claim(const struct owner *owner)
 {
 	struct timespec now = {0};
@@ -321,7 +323,7 @@ static int claim_directory(struct owner *owner, const struct owner_request *requ
 	return error_set(err, ERR_OUTPUT, "%s is written by others again and again", owner->path);
 }
 
-/* ---- its life ---- */
+/* ---- lifetime ---- */
 
 static int owner_new(const struct owner_request *request, struct owner **out, struct error *err)
 {
@@ -380,7 +382,7 @@ int owner_acquire(const struct owner_request *request, struct owner **out, struc
 	return rc;
 }
 
-/* The file as it is; a taker moves the old one away before its own is there. */
+/* Read the file again; a run that takes over moves the old file away before its own is there. */
 static int read_claim_again(const struct owner *owner, struct claim *claim)
 {
 	struct timespec now = {0};
@@ -419,14 +421,14 @@ int owner_renew(struct owner *owner, struct error *err)
 
 	owner->renewals++;
 	if (!owner->lost) {
-		/* A file that cannot be read now is nobody's claim. */
+		/* A file that is unreadable now is nobody's claim. */
 		if (found < 0 || (found && !claim.readable))
 			return error_set(err, ERR_IO, "%s cannot be read", owner->path);
 		if (found && !strcmp(claim.token, owner->token))
 			return rewrite_claim(owner, err);
 	}
 	owner->lost = true;
-	/* Who took it over may have ended since: what it wrote is not to be mixed with ours. */
+	/* The run that took over may have ended since: its files must not mix with ours. */
 	if (found <= 0)
 		return error_set(
 			err, ERR_OUTPUT,

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who writes to a folder of checkpoints: FOLDER/.owner, so that two jobs never write to one.
+/* Who owns a checkpoint directory: DIRECTORY/.owner, so that two jobs never write to one.
  *
- * It is one JSON object: scheduler, job, attempt, host, boot, pid, started, token, renewals,
- * renewed. While a run lives its file is renewed every OWNER_PERIOD_MS (renewer.h), also while it
- * writes; when it ends well or badly the file is removed. Whose file is gone has lost the folder: a
- * taker may have come and ended in between. A file that a killed run left is taken over by a later
- * attempt of the same job or a job that follows on it, by the same attempt (somewhere else) when it
- * is not renewed while we watch, or when its process is gone (on the same machine), or when its
- * scheduler says that the job is gone, or when it was not renewed for OWNER_STALE_MS by the clock
- * of the file system, and is not while we watch: no machine's own clock is trusted. */
+ * The file is one JSON object: scheduler, job, attempt, host, boot, pid, started, token, renewals,
+ * renewed. A live run renews it every OWNER_PERIOD_MS (renewer.h), even while it writes, and
+ * removes it when it ends, well or badly. A run whose file has gone has lost the directory: another
+ * may have taken it over and ended in between.
+ *
+ * A killed run leaves its file behind. Another run may take it over in these cases:
+ * - the file's process is on this machine and has ended;
+ * - this is a later attempt of the same job, or a job that continues it;
+ * - this is the same attempt elsewhere, and the file is not renewed while we watch;
+ * - the scheduler reports that the file's job is over;
+ * - the scheduler cannot tell, and the file was not renewed for OWNER_STALE_MS by the file
+ *   system's clock, nor while we watch.
+ * No machine's own clock is trusted. */
 #ifndef BERTH_TRAIN_CHECKPOINT_OWNER_H
 #define BERTH_TRAIN_CHECKPOINT_OWNER_H
 
@@ -22,37 +27,38 @@
 #define OWNER_STALE_MS 600000
 #define OWNER_WATCH_MS 45000 /* more than two periods */
 
-/* Who we are. Strings borrowed during owner_acquire; "" where there is none. */
+/* This run's identity. Strings are borrowed during owner_acquire; "" if there is none. */
 struct owner_identity {
 	const char *scheduler; /* "slurm", "pbs" */
 	const char *job;
-	const char *predecessors; /* job ids between commas, that this job goes on for */
-	int attempt; /* within the job, more with each: restarts and requeues together */
-	/* Is a scheduler's job gone? 1: yes, 0: no, -1: nobody knows. May be NULL. Waits for
-	 * seconds at most. */
+	const char *predecessors; /* ids of jobs that this job continues, separated by commas */
+	int attempt;		  /* grows within the job: restarts and requeues together */
+	/* Has a scheduler's job ended? 1: yes, 0: no, -1: unknown. May be NULL. Waits for seconds
+	 * at most. */
 	int (*job_has_ended)(void *context, const char *scheduler, const char *job);
 	void *context;
 };
 
 struct owner_request {
-	const char *directory; /* exists; borrowed until owner_release */
+	const char *directory; /* must exist; borrowed until owner_release */
 	const struct owner_identity *self;
-	bool take_over;		   /* whoever has it */
-	int stale_ms, watch_ms;	   /* 0: the defaults */
-	const atomic_bool *cancel; /* looked at while it waits: set, it refuses. May be NULL */
-	/* Told of a folder that another job had. May be NULL. */
+	bool take_over;		/* whoever owns it */
+	int stale_ms, watch_ms; /* 0: the defaults */
+	/* Checked while waiting: if set, owner_acquire refuses. May be NULL. */
+	const atomic_bool *cancel;
+	/* Called if another job had the directory. May be NULL. */
 	void (*notify)(void *context, const char *text);
 	void *context;
 };
 
 struct owner; /* opaque */
 
-/* -ERR_OUTPUT: another job has the folder (err names it, and says what to do), or the file cannot
- * be written. May wait: for the scheduler's tool, OWNER_WATCH_MS where there is no better sign of
- * life, 10 s for a process of the same job that is about to end. */
+/* Return 0, or -ERR_OUTPUT if another job owns the directory (err names it and says what to do) or
+ * the file cannot be written. May wait for the scheduler's tool; OWNER_WATCH_MS if there is no
+ * better sign of life; or 10 s for a process of the same job that is about to end. */
 int owner_acquire(const struct owner_request *request, struct owner **out, struct error *err);
-/* -ERR_OUTPUT: another job has taken the folder (owner_is_lost is true from then on); -ERR_IO: it
- * could not be renewed. */
+/* Return 0; -ERR_OUTPUT if another job has taken the directory (owner_is_lost is true from then
+ * on); -ERR_IO if the file could not be renewed. */
 int owner_renew(struct owner *owner, struct error *err);
 bool owner_is_lost(const struct owner *owner);
 void owner_release(struct owner *owner); /* NULL is fine */

@@ -52,7 +52,7 @@ int64_t claim_process_started(int64_t pid)
 	return n == 2 && !strchr("ZXx", state) ? (int64_t)started : -1;
 }
 
-/* With hidepid /proc shows no process of other users, and only kill tells of them. */
+/* With hidepid, /proc hides other users' processes, and only kill reveals them. */
 bool claim_process_has_ended(const struct claim *claim)
 {
 	int64_t started = claim_process_started(claim->pid);

@@ -11,16 +11,16 @@
 #include "base/clock.h"
 
 struct renewer {
-	struct owner *owner; /* under renewing */
+	struct owner *owner; /* guarded by renewing */
 	int period_ms;
 	pthread_t thread;
 	pthread_mutex_t renewing; /* held as long as the file system takes */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 
-	/* under the lock */
+	/* guarded by the lock */
 	bool ends, ended;
-	struct error lost; /* code 0: the folder is ours */
+	struct error lost; /* code 0: the directory is ours */
 };
 
 int renewer_lost(struct renewer *renewer, struct error *err)
@@ -100,7 +100,7 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 	pthread_mutex_init(&renewer->renewing, NULL);
 	pthread_mutex_init(&renewer->lock, NULL);
 	clock_cond_init(&renewer->changed);
-	/* Signals are for the thread that trains. */
+	/* Signals are for the training thread. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	rc = pthread_create(&renewer->thread, NULL, work, renewer);

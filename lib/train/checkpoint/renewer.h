@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Keeps the owner's file of a folder of checkpoints fresh in a thread of its own: also while a
- * write takes longer than others watch for a sign of life. */
+/* Renews the owner file of a checkpoint directory in a thread of its own, even while a write takes
+ * longer than other jobs watch for a sign of life. */
 #ifndef BERTH_TRAIN_CHECKPOINT_RENEWER_H
 #define BERTH_TRAIN_CHECKPOINT_RENEWER_H
 
@@ -11,17 +11,17 @@
 
 struct renewer; /* opaque */
 
-/* owner: borrowed until renewer_free has returned true. period_ms: 0 is OWNER_PERIOD_MS.
- * -ERR_UNAVAILABLE. */
+/* owner is borrowed until renewer_free has returned true. period_ms: 0 is OWNER_PERIOD_MS. Return 0
+ * or -ERR_UNAVAILABLE. */
 int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct error *err);
-/* Ends the thread; waits at most timeout_ms for a renewal that is under way. False where a file
- * system holds it for longer: what it uses must stay until the process ends. NULL: true. */
+/* End the thread; wait at most timeout_ms for a renewal in progress. Return false if a file system
+ * blocks it for longer: what it uses must then stay until the process ends. NULL: true. */
 bool renewer_free(struct renewer *renewer, int timeout_ms);
 
-/* Renew now. The error only of a folder that is no longer ours: a file system that fails now may be
- * well again at the next time. From any thread. NULL: 0. */
+/* Renew now, from any thread. Returns an error only if the directory is no longer ours: a failing
+ * file system may work again the next time. NULL: 0. */
 int renewer_renew(struct renewer *renewer, struct error *err);
-/* 0, or why the folder is no longer ours. Never blocks. NULL: 0. */
+/* Return 0, or an error if the directory is no longer ours. Never blocks. NULL: 0. */
 int renewer_lost(struct renewer *renewer, struct error *err);
 
 #endif

@@ -51,7 +51,7 @@ static size_t type_size(const char *type)
 	return 0;
 }
 
-/* One entry of the header: shape, type and place of a tensor in data_size bytes. */
+/* Read one entry of the header: shape, type and place of a tensor within data_size bytes. */
 static int read_entry(const char *file, const char *name, const json_t *entry, const char *data,
 		      size_t data_size, struct safetensor *out, struct error *err)
 {
@@ -166,7 +166,7 @@ static int read_metadata(const char *name, struct safetensors *file, struct erro
 	return 0;
 }
 
-/* header with its own digits as zeros; at: their place. */
+/* The checksum of header with its own digits, at position at, as zeros. */
 static uint32_t header_sum(const char *header, size_t size, size_t at)
 {
 	uint32_t crc = crc32c(0, header, at);
@@ -175,8 +175,8 @@ static uint32_t header_sum(const char *header, size_t size, size_t at)
 	return crc32c(crc, header + at + 8, size - at - 8);
 }
 
-/* Without a sum the file is not one of ours and has nothing to compare with; unless it is, and the
- * damage is in the very name of the sum. */
+/* A file without a checksum is not one of ours, and there is nothing to compare. Otherwise the
+ * damage is in the very name of the checksum. */
 static int check_foreign(const char *name, const struct safetensors *file, struct error *err)
 {
 	const char *key;
@@ -273,7 +273,7 @@ int safetensors_read(const char *path, struct safetensors *out, struct error *er
 	size_t size;
 	int rc;
 
-	/* Opening a FIFO waits, and a device has no end. */
+	/* Opening a FIFO would block, and a device has no end. */
 	if (!stat(path, &st) && !S_ISREG(st.st_mode))
 		return error_set(err, ERR_INPUT, "%s is not a file", path);
 	rc = file_read(path, MAX_FILE, &bytes, &size, err);

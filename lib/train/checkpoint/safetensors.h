@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* safetensors files: a JSON header that says where each tensor lies, then the tensors. */
+/* safetensors files: a JSON header with the position of each tensor, then the tensors. */
 #ifndef BERTH_TRAIN_CHECKPOINT_SAFETENSORS_H
 #define BERTH_TRAIN_CHECKPOINT_SAFETENSORS_H
 
@@ -13,7 +13,7 @@
 #define SAFETENSORS_MAX_TENSORS 100000
 #define SAFETENSORS_MAX_RANK 8
 
-/* data: host memory, little endian, row-major. */
+/* data is host memory, little endian, row-major. */
 struct safetensor {
 	const char *name;
 	const char *type; /* "F32", "I64" ... */
@@ -23,30 +23,32 @@ struct safetensor {
 	size_t size_bytes;
 };
 
-/* A file read: tensors in the order of their data; names, types and data point into it. */
+/* A file that was read. Tensors are in the order of their data; names, types and data point into
+ * it. */
 struct safetensors {
 	size_t count;
 	struct safetensor *tensors;
-	json_t *metadata; /* an object of strings; empty when the file has none */
+	json_t *metadata; /* an object of strings; empty if the file has none */
 	json_t *header;
-	char *file; /* when it owns the bytes */
+	char *file; /* if it owns the bytes */
 };
 void safetensors_free(struct safetensors *file); /* clears it; NULL is fine */
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Check and index size bytes, borrowed. Everything is checked: the header's length and JSON, names
- * once, types and shapes against offsets, no hole, no overlap, the file's length. A file with
- * berth.* metadata must have berth.header_crc32c, match it and each berth.crc32c.NAME, and have
- * one of these for each tensor.
- * name is for err. -ERR_DATA; -ERR_UNAVAILABLE: memory. */
+/* Check and index size bytes, which stay borrowed. It checks the header's length and JSON, that
+ * names are unique, types and shapes against offsets, that there is no hole or overlap, and the
+ * file's length. A file with berth.* metadata must have a correct berth.header_crc32c, and a
+ * correct berth.crc32c.NAME for each tensor. err calls the file by name. Return 0, -ERR_DATA, or
+ * -ERR_UNAVAILABLE if memory is out. */
 int safetensors_parse(const char *name, const void *bytes, size_t size, struct safetensors *out,
 		      struct error *err);
-/* The same from a file: -ERR_INPUT when it cannot be read. */
+/* The same from a file: -ERR_INPUT if it cannot be read. */
 int safetensors_read(const char *path, struct safetensors *out, struct error *err);
 
-/* Write tensors with metadata (strings, NULL: none; berth.crc32c.* and berth.header_crc32c are
- * added) aside, fsync, rename over path, fsync the folder. -ERR_OUTPUT when it cannot be created,
- * -ERR_IO when writing failed: what was at path stays, nothing half written stays. */
+/* Write tensors with metadata (strings; NULL: none), adding berth.crc32c.* and berth.header_crc32c.
+ * Writes a temporary file, fsyncs it, renames it over path, and fsyncs the directory. Return 0,
+ * -ERR_OUTPUT if it cannot be created, or -ERR_IO if writing failed. Then the old file at path
+ * stays, and no half-written file remains. */
 int safetensors_write(const char *path, const struct safetensor *tensors, size_t count,
 		      const json_t *metadata, struct error *err);
 

@@ -11,7 +11,8 @@
 #include "base/file.h"
 #include "train/checkpoint/safetensors.h"
 
-/* The header as text, spaces to a multiple of 8, its own checksum filled in. malloced. */
+/* The header as text, padded with spaces to a multiple of 8, with its own checksum filled in.
+ * malloced. */
 static char *header_text(json_t *header, size_t *size)
 {
 	static const char mark[] = "\"berth.header_crc32c\":\"";
@@ -66,7 +67,7 @@ static char *make_header(const struct safetensor *tensors, size_t count, const j
 	char *text = NULL;
 	int rc = header && own ? 0 : -1;
 
-	/* The header's sum first: nothing a name could hold comes before it. */
+	/* The header's checksum comes first: no name can precede it. */
 	if (!rc)
 		rc = json_object_set_new(own, "berth.header_crc32c", json_string("00000000"));
 	if (!rc && metadata)
@@ -115,7 +116,7 @@ int safetensors_write(const char *path, const struct safetensor *tensors, size_t
 	else if (write_parts(fd, header, header_size, tensors, count))
 		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
 			       path, strerror(errno));
-	/* Some file systems only say on closing that the disk is full. */
+	/* Some file systems report a full disk only on close. */
 	if (fd >= 0 && close(fd) && !rc)
 		rc = error_set(err, ERR_IO, "%s cannot be written: %s; what was there before stays",
 			       path, strerror(errno));

@@ -130,7 +130,7 @@ void variables_list_free(struct variables_list *list)
 
 /* ---- reading ---- */
 
-/* The parameters of the last linear layer: what --new-head begins anew. */
+/* The parameters of the last linear layer, which --new-head initialises anew. */
 static bool is_head(const struct graph *graph, const char *name)
 {
 	const struct graph_op *last = &graph->ops[graph->op_count - 1];
@@ -156,7 +156,7 @@ static int compare(const char *path, const struct graph *graph, const struct saf
 	const struct safetensor *seen = safetensors_find(file, want->name);
 	char theirs[160], ours[160];
 
-	/* A count that nothing depends on; old files lack it. */
+	/* Nothing depends on this count, and old files lack it. */
 	if (!seen && !strcmp(want->type, "I64"))
 		return 0;
 	if (!seen)
@@ -211,14 +211,14 @@ int variables_read(const char *path, const struct safetensors *file, const struc
 	for (size_t i = 0; !rc && i < list.count; i++)
 		if (!want->new_head || !is_head(graph, list.names[i]))
 			rc = compare(path, graph, &list.tensors[i], file, err);
-	/* All is there and fits: now it is taken. */
+	/* Everything is present and fits: copy it now. */
 	for (size_t i = 0; !rc && i < list.count; i++) {
 		const struct safetensor *to = &list.tensors[i];
 		const struct safetensor *from = safetensors_find(file, to->name);
 
 		if (!from || (want->new_head && is_head(graph, list.names[i])))
 			continue;
-		/* The list was made from variables, which are ours to change. */
+		/* The list was made from variables, which we may change. */
 		memcpy(to->data == &list.batches ? (void *)&tracked : (void *)(uintptr_t)to->data,
 		       from->data, to->size_bytes);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a run changes, in host memory: for initial values and for files. */
+/* The state that training changes, in host memory: for initial values and for files. */
 #ifndef BERTH_TRAIN_CHECKPOINT_VARIABLES_H
 #define BERTH_TRAIN_CHECKPOINT_VARIABLES_H
 
@@ -12,32 +12,32 @@
 #include "train/comm/ddp.h"
 #include "train/model/graph.h"
 
-/* Flat: weights and momentum in the layout of the buckets (train/comm/ddp.h), buffers in the
- * graph's. */
+/* Flat arrays. Weights and momentum have the layout of the buckets (train/comm/ddp.h), buffers that
+ * of the graph. */
 struct variables {
 	float *weights, *momentum, *buffers;
 	size_t weight_count, buffer_count; /* elements */
 };
 
-/* Zeros. -ERR_UNAVAILABLE: memory. */
+/* All zeros. Return 0, or -ERR_UNAVAILABLE if memory is out. */
 int variables_new(const struct graph *graph, const struct buckets *buckets, struct variables *out,
 		  struct error *err);
 void variables_free(struct variables *variables); /* clears it; NULL is fine */
 
-/* ---- as tensors of a file ---- */
+/* ---- as tensors in a file ---- */
 
 #define VARIABLES_MOMENTUM "berth.momentum."
 
-/* A list of tensors to write, with the memory that they point into beside the variables'. */
+/* A list of tensors to write, with the memory they point into, besides the variables' own. */
 struct variables_list {
 	size_t count;
 	struct safetensor *tensors;
 	char (*names)[96];
-	int64_t batches; /* what each num_batches_tracked points at */
+	int64_t batches; /* each num_batches_tracked points here */
 };
 
-/* The model as PyTorch names it: weights and buffers, for each batch norm num_batches_tracked
- * (I64, batches); with momentum also VARIABLES_MOMENTUM and each parameter's name. variables are
+/* The model under PyTorch's names: weights, buffers, and num_batches_tracked (I64, batches) for
+ * each batch norm. With momentum, also VARIABLES_MOMENTUM plus each parameter's name. variables are
  * borrowed until variables_list_free; the list must not move. */
 int variables_list(const struct graph *graph, const struct buckets *buckets,
 		   const struct variables *variables, int64_t batches, bool momentum,
@@ -46,13 +46,14 @@ void variables_list_free(struct variables_list *list); /* clears it; NULL is fin
 
 struct variables_filter {
 	bool momentum; /* VARIABLES_MOMENTUM too */
-	bool new_head; /* leave the last linear layer as it is, whatever the file has of it */
-	bool strict; /* refuse tensors that the network lacks; names in "berth." are passed over */
+	bool new_head; /* keep the last linear layer, whatever the file has for it */
+	/* Refuse tensors that the network lacks; names in "berth." are ignored. */
+	bool strict;
 };
 
-/* Copy file's tensors into variables and num_batches_tracked (the first; 0 without one) into
- * batches. -ERR_DATA names the tensor that is missing, of another type or shape, or too much; on
- * failure nothing is changed. */
+/* Copy file's tensors into variables, and the first num_batches_tracked into *batches (0 without
+ * one). Return 0, or -ERR_DATA naming the tensor that is missing, superfluous, or of another type
+ * or shape. On failure nothing changes. */
 int variables_read(const char *path, const struct safetensors *file, const struct graph *graph,
 		   const struct buckets *buckets, const struct variables_filter *want,
 		   struct variables *variables, int64_t *batches, struct error *err);

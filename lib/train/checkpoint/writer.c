@@ -16,27 +16,27 @@
 #include "train/checkpoint/renewer.h"
 
 #define NOTES_MAX 4096
-#define RENEWER_END_MS 1000 /* more than a look, where nothing was renewed yet */
+#define RENEWER_END_MS 1000 /* longer than one check that finds nothing to renew */
 
 enum writer_state { WRITER_IDLE, WRITER_BUSY, WRITER_DONE };
 
 struct writer {
 	struct writer_request request;
 	struct variables snapshot;
-	void *memory;		 /* that snapshot lies in */
-	struct renewer *renewer; /* NULL: nobody looks whose the folder is */
+	void *memory;		 /* the block that holds snapshot */
+	struct renewer *renewer; /* NULL: nobody checks the directory's owner */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 
-	/* under the lock */
+	/* guarded by the lock */
 	enum writer_state state;
-	bool ends;  /* the thread is to end */
-	bool ended; /* it has */
+	bool ends;  /* the thread must end */
+	bool ended; /* it has ended */
 	struct writer_job job;
 	struct writer_result result;
 
-	/* the thread's own */
+	/* used only by the thread */
 	struct checkpoint_dir_verified verified;
 };
 
@@ -112,7 +112,7 @@ static void run_job(struct writer *writer, const struct writer_job *job,
 
 	*result = (struct writer_result){
 		.step = job->state.step, .epoch = job->state.epoch, .best = -1};
-	/* What keeps the owner's file from being renewed is told by the write itself. */
+	/* The write itself reports what keeps the owner file from being renewed. */
 	result->rc = renewer_renew(writer->renewer, &result->err);
 	if (!result->rc)
 		result->rc = write_files(writer, job, result, &result->err);
@@ -150,9 +150,9 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* ---- its master ---- */
+/* ---- the training thread's side ---- */
 
-/* One block, of which each page is there before the first snapshot. */
+/* Allocate one block and touch each page before the first snapshot. */
 static int allocate_snapshot(struct writer *writer, struct error *err)
 {
 	const struct writer_request *request = &writer->request;
@@ -196,7 +196,7 @@ static int start_thread(struct writer *writer, struct error *err)
 
 	pthread_mutex_init(&writer->lock, NULL);
 	clock_cond_init(&writer->changed);
-	/* Signals are for the thread that trains. */
+	/* Signals are for the training thread. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_BLOCK, &all, &before);
 	rc = pthread_create(&writer->thread, NULL, work, writer);
@@ -232,7 +232,7 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 	return 0;
 }
 
-/* With the lock: until what holds. */
+/* With the lock held: wait until the condition is true. */
 static bool wait_for(struct writer *writer, int timeout_ms, bool end)
 {
 	const struct timespec deadline = clock_after_ms(timeout_ms);

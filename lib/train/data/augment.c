@@ -83,8 +83,8 @@ void augment_table(int channels, const float *mean, const float *deviation, floa
 			out[c][v] = ((float)v / 255 - mean[c]) / deviation[c];
 }
 
-/* Which columns of an output row come from the image: from 'begin' to before 'end', the first of
- * them from the image's column 'from'. */
+/* Which columns of an output row come from the image: 'begin' up to but excluding 'end'. The first
+ * comes from the image's column 'from'. */
 struct span {
 	int begin, end, from;
 };
@@ -100,7 +100,7 @@ static struct span columns(int width, int shift)
 	return (struct span){begin, end, begin < end ? begin + shift : 0};
 }
 
-/* bytes is a constant where this is put in: two loops without a question a pixel. */
+/* bytes is constant wherever this is inlined: two loops without a branch per pixel. */
 static inline __attribute__((always_inline)) float value_at(const void *raw, size_t i, bool bytes,
 							    const float *table)
 {

@@ -17,7 +17,7 @@ const struct cifar_layout cifar10_layout = {10000, 1, {10}};
 const struct cifar_layout cifar100_train_layout = {50000, 2, {20, 100}};
 const struct cifar_layout cifar100_test_layout = {10000, 2, {20, 100}};
 
-/* What a split's files are. */
+/* The files of a split. */
 struct parts {
 	const char *files[MAX_FILES + 1];
 	const struct cifar_layout *layout;
@@ -26,7 +26,7 @@ struct parts {
 struct kind {
 	const struct dataset_format *format;
 	const char *subdirectory;     /* where the archive puts the files */
-	const char *python_directory; /* the folder of the version that is not read here */
+	const char *python_directory; /* of the Python version, which is not supported */
 	struct parts train, test;
 	float mean[3], deviation[3];
 };
@@ -70,7 +70,7 @@ int cifar_check(const char *name, const unsigned char *bytes, size_t size,
 	return 0;
 }
 
-/* All of a file of exactly the layout's length, into out. */
+/* Read a file of exactly the layout's length into out. */
 static int read_file(const char *path, const struct cifar_layout *layout, unsigned char *out,
 		     struct error *err)
 {
@@ -97,7 +97,7 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 	close(fd);
 	if (n < 0)
 		return error_set(err, ERR_IO, "reading %s: %s", path, strerror(error));
-	/* A file that is too long is as wrong as one that is cut. */
+	/* A file that is too long is as wrong as a truncated one. */
 	return cifar_check(path, out, used < want ? used : (size_t)st.st_size, layout, err);
 }
 
@@ -110,7 +110,7 @@ static int path_of(const char *directory, const char *inner, const char *name, c
 	return 0;
 }
 
-/* The first file in DIR, or in DIR's subfolder as the archive unpacks. */
+/* Find the first file in DIR, or in the subdirectory that the archive unpacks to. */
 static int find_inner(const struct kind *kind, const struct parts *parts, const char *directory,
 		      const char **inner, struct error *err)
 {
@@ -219,7 +219,7 @@ static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t 
 	return 0;
 }
 
-/* Mean and deviation of the training images, as everybody uses them. */
+/* Mean and deviation of the training images, the values in common use. */
 static const struct kind cifar10 = {
 	.format = &dataset_cifar10,
 	.subdirectory = "cifar-10-batches-bin",

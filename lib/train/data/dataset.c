@@ -41,7 +41,7 @@ int dataset_check_name(const char *spec, struct error *err)
 	return find(spec, strcspn(spec, ":,"), err) ? 0 : -ERR_USAGE;
 }
 
-/* Which augmentation, and does it fit the samples? */
+/* Choose the augmentation and check that it fits the samples. */
 static int choose_augment(const struct dataset_request *request,
 			  const struct dataset_format *format, struct augment *out,
 			  struct error *err)

@@ -4,18 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORTED_FAULTS_MAX 100 /* faulty files named, the others are counted */
+#define REPORTED_FAULTS_MAX 100 /* faulty files that are named; further ones are only counted */
 
 struct feed {
 	struct feed_request request;
 	struct loader *loader;
 	uint32_t *indices;
-	int batch;	/* of a rank */
+	int batch;	/* per rank */
 	int64_t update; /* samples of all ranks after which a batch ends in any case; 0: none */
-	int64_t epoch, begin; /* begin: position from which updates are counted */
-	int64_t next, ahead;  /* position of the next to be taken; of the next to be asked for */
+	int64_t epoch, begin; /* begin: the position from which updates count */
+	int64_t next, ahead;  /* positions: the next to be taken, and the next to be requested */
 	int64_t faults, report_count;
-	unsigned char *reported; /* a bit a sample, or NULL where none can be faulty */
+	unsigned char *reported; /* one bit per sample, or NULL if none can be faulty */
 };
 
 int feed_new(const struct feed_request *request, struct feed **out, struct error *err)
@@ -67,7 +67,7 @@ int64_t feed_faults(const struct feed *feed)
 	return feed->faults;
 }
 
-/* Of samples 0, 1, 2, ... without padding. */
+/* Samples 0, 1, 2, ... without padding. */
 static int take_in_order(const struct feed *feed, int64_t position, int64_t max,
 			 int64_t *global_count)
 {

@@ -11,7 +11,7 @@
 
 #include "train/data/dataset.h"
 
-#define MAX_BYTES ((size_t)1 << 30) /* unzipped; a small hostile file cannot ask for more */
+#define MAX_BYTES ((size_t)1 << 30) /* unzipped; a small hostile file cannot request more */
 #define CLASSES 10
 
 struct idx {
@@ -62,7 +62,7 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 	return 0;
 }
 
-/* Open path, which is a file: what else there is may never end, or never begin. */
+/* Open path, which must be a regular file: reading anything else may never end, or never begin. */
 static int open_zipped(const char *path, gzFile *out, struct error *err)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -81,7 +81,7 @@ static int open_zipped(const char *path, gzFile *out, struct error *err)
 	return error_memory(err, path);
 }
 
-/* What went wrong, without the descriptor's number that zlib puts before it. */
+/* The cause of an error, without the descriptor number that zlib prepends. */
 static const char *zip_error(gzFile file)
 {
 	int code;
@@ -115,7 +115,7 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 	if (!rc && n < 0)
 		rc = error_set(err, ERR_DATA, "%s: %s; fetch the file again", path,
 			       zip_error(file));
-	/* A cut gzip stream reads as if it ended; only closing says so. */
+	/* A truncated gzip stream reads as if it ended; only closing reports it. */
 	if (file && gzclose(file) != Z_OK && !rc)
 		rc = error_set(err, ERR_DATA,
 			       "%s: the gzip stream is cut off; fetch the file again", path);
@@ -188,13 +188,13 @@ static void idx_close(struct dataset *dataset)
 	free(idx);
 }
 
-/* What differs between the two. Mean and deviation are those of the training images, as everybody
- * uses them. */
+/* What differs between the two. Mean and deviation are those of the training images, the values in
+ * common use. */
 struct kind {
 	const struct dataset_format *format;
 	const char *directory; /* without an argument, or NULL */
 	float mean, deviation;
-	const char *advice; /* when a file is missing */
+	const char *advice; /* if a file is missing */
 };
 
 static int idx_open(const struct dataset_request *request, const struct kind *kind,

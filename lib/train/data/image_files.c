@@ -63,7 +63,7 @@ static int join(const char *directory, const char *name, char *out, struct error
 	return 0;
 }
 
-/* What an entry is, links followed; the type that readdir gave saves a look at each file. */
+/* What an entry is, with links followed. The type from readdir saves a stat per file. */
 static bool is_directory(const char *path, unsigned char type)
 {
 	struct stat st;
@@ -73,7 +73,7 @@ static bool is_directory(const char *path, unsigned char type)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-/* The entries of path, apart; each may be NULL when nobody asks for it. */
+/* List path's directories and files; either list may be NULL. */
 static int list(const char *path, struct names *directories, struct names *files, struct error *err)
 {
 	DIR *dir = opendir(path);
@@ -178,14 +178,14 @@ static int files_add(struct imagefolder_files *files, const char *inner, const c
 	return 0;
 }
 
-/* A folder and those that it lies in, to find circles. */
+/* A directory and its ancestors, to detect cycles. */
 struct above {
 	const struct above *above;
 	dev_t device;
 	ino_t inode;
 };
 
-/* Paths below folder of inner and of all folders below it. */
+/* Add the paths below directory of inner and of all directories below it. */
 static int walk(const char *directory, const char *inner, const struct above *above, int depth,
 		struct names *out, struct error *err)
 {

@@ -26,12 +26,12 @@ struct imagefolder {
 	struct imagefolder_files files;
 };
 
-/* ---- which part of an image ---- */
+/* ---- crops ---- */
 
 void imagefolder_center(int width, int height, int side, struct jpeg_crop *out)
 {
-	/* torchvision's Resize(side * 256 / 224) of the short side, then CenterCrop(side); Python's
-	 * int() cuts, its round() goes to the even one. */
+	/* torchvision's Resize(side * 256 / 224) of the short side, then CenterCrop(side). Python's
+	 * int() truncates, and its round() rounds halves to even. */
 	int resized = (side * 256 + SIDE / 2) / SIDE;
 	int shorter = width < height ? width : height, longer = width < height ? height : width;
 	int64_t other = (int64_t)resized * longer / shorter;
@@ -68,7 +68,7 @@ void imagefolder_resized_crop(int width, int height, int side, uint64_t seed, ui
 		out->x = (int)augment_below(words[3], (uint32_t)(width - out->width) + 1);
 		return;
 	}
-	/* The largest part in the middle that is not too long. */
+	/* The largest central part whose aspect ratio is allowed. */
 	double ratio = (double)width / height;
 
 	out->width = ratio > ratios[1] ? (int)rint(height * ratios[1]) : width;
@@ -180,7 +180,7 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_c
 	return rc;
 }
 
-/* A class of val has the number that it has in train, whatever else is missing there. */
+/* A class of val has the index that it has in train, whatever else is missing there. */
 static int load(struct imagefolder *directory, const struct dataset_request *request,
 		struct error *err)
 {
@@ -199,7 +199,7 @@ static int load(struct imagefolder *directory, const struct dataset_request *req
 			       request->split == SPLIT_VAL ? "; --no-eval needs no val" : "");
 	if (!rc)
 		rc = imagefolder_classes(first, &train, err);
-	/* One class is a regression elsewhere, and labels would be read as numbers. */
+	/* A single class means regression elsewhere, and labels would be read as numbers. */
 	if (!rc && train.count < 2)
 		rc = error_set(err, ERR_DATA,
 			       "%s holds one folder, %s: expected one a class, and two classes at "

@@ -12,9 +12,9 @@
 
 #include "train/data/resize.h"
 
-#define MAX_SCANS 100 /* of a progressive file; real ones have about ten */
+#define MAX_SCANS 100 /* in a progressive file; real ones have about ten */
 
-/* libjpeg's errors end in a jump back; all that must be freed lies here. */
+/* libjpeg's errors end in a longjmp; everything that must be freed is kept here. */
 struct decoder {
 	struct jpeg_decompress_struct info;
 	struct jpeg_error_mgr errors;
@@ -40,8 +40,8 @@ static void fail(j_common_ptr info)
 	longjmp(decoder->failed, 1);
 }
 
-/* A warning is about lost pixels, and an error here, but for those that are in many files of known
- * data sets and harm nothing: bytes between markers, odd versions and parameters. */
+/* A warning means lost pixels, so it is an error here. Exceptions occur in many files of known data
+ * sets and are harmless: bytes between markers, odd versions and parameters. */
 static void message(j_common_ptr info, int level)
 {
 	if (level >= 0)
@@ -77,7 +77,7 @@ static void abort_decode(struct decoder *decoder, const char *text)
 	longjmp(decoder->failed, 1);
 }
 
-/* ---- steps of one image; each may jump ---- */
+/* ---- steps of one image; each may longjmp ---- */
 
 static void read_header(struct decoder *decoder, const unsigned char *bytes, size_t size)
 {
@@ -105,7 +105,7 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 	}
 }
 
-/* By how many eighths the decoder reduces: 1/2, 1/4 and 1/8 are the ones that are fast. */
+/* The decoder's scale in eighths. Only 1/2, 1/4 and 1/8 are fast. */
 static int eighths(const struct jpeg_crop *part)
 {
 	int64_t width = part->width, height = part->height;
@@ -145,7 +145,7 @@ static unsigned char part_of(int a, int b)
 	return (unsigned char)((product + (product >> 8)) >> 8);
 }
 
-/* A line in place to RGB. */
+/* Convert a line to RGB in place. */
 static void to_rgb(const struct jpeg_decompress_struct *info, unsigned char *line)
 {
 	int width = (int)info->output_width;
@@ -192,7 +192,7 @@ static void read_rows(struct decoder *decoder, const struct jpeg_crop *part, uns
 
 /* ---- jpeg.h ---- */
 
-/* -1: decoder.text says why. */
+/* Return -1 with the cause in decoder.text. */
 static int run(struct decoder *decoder, const unsigned char *bytes, size_t size, unsigned char *out,
 	       struct dataset_buffer *rows)
 {

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 
 #define MAX_THREADS 256
-#define CHEAP_CHUNK 16	  /* samples that a thread takes at once where each is cheap */
-#define MAX_IN_A_ROW 1000 /* faulty samples one after another: something else is wrong */
+#define CHEAP_CHUNK 16	  /* samples that a thread takes at once if each is cheap */
+#define MAX_IN_A_ROW 1000 /* consecutive faulty samples: the cause must be something else */
 
 struct slot {
 	struct batch batch;
@@ -21,9 +21,9 @@ struct slot {
 	bool *left_out;
 	int requested;
 	int64_t epoch;
-	/* under the loader's lock */
+	/* guarded by the loader's lock */
 	int next, done;
-	int failed_position; /* of err, when err.code */
+	int failed_position; /* position of err, if err.code is set */
 	struct error err;
 	struct batch_fault *faults;
 	int fault_count;
@@ -41,7 +41,7 @@ struct loader {
 	pthread_t threads[MAX_THREADS];
 	int thread_count;
 	bool stop, hung;
-	struct dataset_scratch scratch; /* of the taker */
+	struct dataset_scratch scratch; /* of the thread that calls loader_next */
 };
 
 int loader_threads(int limit)
@@ -141,7 +141,7 @@ static void load_samples(struct loader *loader, struct slot *slot, int begin, in
 	}
 }
 
-/* The oldest batch that still has samples to make. Under the lock. */
+/* The oldest batch that still has samples to make. The caller holds the lock. */
 static struct slot *find_work(struct loader *loader)
 {
 	for (int i = 0; i < loader->queued; i++) {
@@ -183,7 +183,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-/* Under the lock; gives it up while waiting. */
+/* The caller holds the lock, which is released while waiting. */
 static int wait_ready(struct loader *loader, const struct slot *slot, struct error *err)
 {
 	int timeout_ms = loader->request.timeout_ms;
@@ -216,7 +216,7 @@ static int by_position(const void *a, const void *b)
 	return (one->position > two->position) - (one->position < two->position);
 }
 
-/* Those after a sample that was left out move up. */
+/* Close the gaps that omitted samples left. */
 static void close_gaps(const struct loader *loader, struct slot *slot)
 {
 	struct batch *batch = &slot->batch;
@@ -317,7 +317,7 @@ void loader_discard(struct loader *loader)
 	for (int i = 0; i < loader->queued; i++) {
 		struct slot *slot = &loader->slots[(loader->oldest + i) % loader->slot_count];
 
-		/* What no thread is at is not begun. */
+		/* Samples that no thread has begun are not begun any more. */
 		slot->done += slot->requested - slot->next;
 		slot->next = slot->requested;
 		if (loader->thread_count && !loader->hung)
@@ -362,7 +362,7 @@ static int start(struct loader *loader, struct error *err)
 	sigset_t all, before;
 	int rc = 0;
 
-	/* Signals are for the thread that trains. */
+	/* Signals are for the training thread. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	for (int i = 0; !rc && i < loader->request.threads && i < MAX_THREADS; i++) {
@@ -370,7 +370,7 @@ static int start(struct loader *loader, struct error *err)
 		loader->thread_count += !rc;
 	}
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	/* Fewer do the same, more slowly. */
+	/* Fewer threads do the same, more slowly. */
 	if (rc && !loader->thread_count)
 		return error_set(err, ERR_UNAVAILABLE, "no thread to read data: %s", strerror(rc));
 	return 0;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define CHUNK ((size_t)32 << 20) /* bytes on their way at once, or one sample */
+#define CHUNK ((size_t)32 << 20) /* bytes copied at once, or one sample */
 
 static size_t sample_bytes(const struct dataset *dataset)
 {
@@ -59,7 +59,7 @@ int resident_new(struct device_queue *queue, const struct dataset *dataset, void
 	*out = NULL;
 	if (!ops->accepts_raw || !ops->memory_available || !bytes || bytes > RESIDENT_MAX_BYTES ||
 	    bytes > ops->memory_available(queue->device) / RESIDENT_SHARE ||
-	    /* Free memory that cannot be had in one piece is none. */
+	    /* Free memory that is not contiguous does not help. */
 	    ops->memory_new(queue->device, bytes, &memory, NULL))
 		return 0;
 	rc = fill(queue, dataset, memory, err);

@@ -14,7 +14,7 @@ static double triangle(double x)
 	return x < 1 ? 1 - x : 0;
 }
 
-/* The weights of one result, whose middle is at middle in source pixels of 0 .. pixels. */
+/* The weights of one result, centred at middle among source pixels 0 .. pixels. */
 static void weigh(double middle, double scale, int pixels, int *begin, int *size, int32_t *out)
 {
 	double sum = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Antialiased bilinear resizing of bytes, in Pillow's own fixed-point steps: the same image gives
+/* Antialiased bilinear resizing of bytes in Pillow's fixed-point arithmetic. The same image gives
  * the same bytes as PIL.Image.resize(size, BILINEAR), and so as torchvision's Resize of a PIL
- * image. A triangle as wide as the reduction, columns first, each pass rounded to bytes. */
+ * image. The filter is a triangle as wide as the reduction; columns come first, and each pass
+ * rounds to bytes. */
 #ifndef BERTH_TRAIN_DATA_RESIZE_H
 #define BERTH_TRAIN_DATA_RESIZE_H
 
@@ -10,17 +11,17 @@
 
 #include "base/error.h"
 
-/* One direction: result k is the sum over i of weights[k * width + i] * source[begin[k] + i], for i
- * below size[k]. Weights are 22-bit fractions. */
+/* One direction. Result k is the sum over i < size[k] of weights[k * width + i] * source[begin[k] +
+ * i]. Weights are 22-bit fractions. */
 struct resize_axis {
 	int count, width;
 	int *begin, *size;
 	int32_t *weights;
 };
 
-/* The part from .. from + length of a line (fractions allowed) becomes full pixels; of these the
- * first is number first, count of them are wanted. Source pixels from floor(from) to
- * ceil(from + length) alone are touched, as if the part had been cut out before. */
+/* The range from .. from + length of a line (fractions allowed) becomes full pixels. Of these,
+ * count pixels from number first on are wanted. Only source pixels from floor(from) to ceil(from +
+ * length) are used, as if the range had been cropped before. */
 int resize_axis_new(double from, double length, int full, int first, int count,
 		    struct resize_axis *out, struct error *err);
 void resize_axis_free(struct resize_axis *axis);

@@ -27,7 +27,7 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 		permutation = malloc((size_t)total * sizeof *permutation);
 	if (sampler->samples <= RANDOM_PERMUTATION_MAX && !permutation)
 		return error_memory(err, "the order of an epoch");
-	/* Without a shuffle the list counts up; the check of the size is the same. */
+	/* Without shuffling the order counts up; the size check is the same. */
 	rc = random_permutation(sampler->seed + (uint64_t)epoch, (size_t)sampler->samples,
 				permutation, err);
 	if (rc) {
@@ -36,7 +36,7 @@ int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct erro
 	}
 	for (int64_t i = 0; !sampler->shuffle && i < sampler->samples; i++)
 		permutation[i] = (uint32_t)i;
-	/* More padding than samples: the list again and again, as PyTorch does. */
+	/* More padding than samples: repeat the order, as PyTorch does. */
 	for (int64_t i = sampler->samples; i < total; i++)
 		permutation[i] = permutation[i % sampler->samples];
 	free(sampler->permutation);

@@ -8,14 +8,14 @@
 
 #include "base/error.h"
 
-/* The list of one epoch: randperm(seed + epoch), padded from its own beginning to a multiple of
- * the world that the epoch began with. A position is a number of its entries. */
+/* The order of one epoch: randperm(seed + epoch), padded from its own beginning to a multiple of
+ * the world at the epoch's start. A position counts its entries. */
 struct sampler {
 	uint64_t seed;
 	int64_t samples;
 	bool shuffle;
-	int64_t epoch; /* of permutation */
-	int world;     /* that the epoch began with */
+	int64_t epoch; /* the epoch of permutation */
+	int world;     /* number of ranks at the epoch's start */
 	int64_t total; /* entries of permutation: samples + padding */
 	uint32_t *permutation;
 };
@@ -24,13 +24,14 @@ struct sampler {
 void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool shuffle);
 void sampler_free(struct sampler *sampler);
 
-/* Make the list of epoch for world ranks. -ERR_UNAVAILABLE: memory; -ERR_DATA: too many samples. */
+/* Make the order of epoch for world ranks. Return 0, -ERR_UNAVAILABLE if memory is out, or
+ * -ERR_DATA if there are too many samples. */
 int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct error *err);
 
-/* The next global batch is entries position .. position + global_count - 1, at most most of them;
- * entry j of it (from 0) goes to rank j mod world, where world is today's, not necessarily the
- * epoch's. indices: room for this rank's part of most. Returns how many this rank gets;
- * *global_count is 0 at the epoch's end. */
+/* The next global batch: entries position .. position + global_count - 1, at most max of them. Its
+ * entry j (from 0) goes to rank j mod world; world is the present one, not necessarily the epoch's.
+ * indices has room for this rank's part of max. Return this rank's number of samples. *global_count
+ * is 0 at the epoch's end. */
 int sampler_batch(const struct sampler *sampler, int64_t position, int rank, int world, int64_t max,
 		  uint32_t *indices, int64_t *global_count);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Data made from the seed: each sample a pure function of (seed, split, index). Classes: a pattern
- * a class plus noise. One class: regression, y = X w + 0.1 noise with w from the seed. */
+/* Synthetic data made from the seed; each sample is a pure function of (seed, split, index).
+ * Classification: a pattern per class plus noise. One class: regression, y = X w + 0.1 noise with w
+ * from the seed. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #define MAX_SIDE 65536
 #define MAX_ELEMENTS (1 << 28)
 
-/* The counter's last word says what a draw is for. */
+/* The counter's last word separates the streams of random numbers. */
 enum stream { STREAM_TRAIN, STREAM_VAL, STREAM_PATTERN, STREAM_NOISE };
 
 struct synthetic {
@@ -137,7 +138,7 @@ static int synthetic_open(const struct dataset_request *request, struct dataset 
 	for (int k = 0; k < synthetic->dataset.classes; k++)
 		normals(request->seed, (uint32_t)k, STREAM_PATTERN, (size_t)elements,
 			synthetic->patterns + k * elements);
-	/* A tenth as many to evaluate. */
+	/* A tenth of the samples for evaluation. */
 	synthetic->dataset.count = request->split == SPLIT_TRAIN ? samples : (samples + 9) / 10;
 	*out = &synthetic->dataset;
 	return 0;
@@ -154,7 +155,7 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 	const float *pattern = synthetic->patterns;
 	float *x = raw;
 
-	/* Of a regression the target is a sum over the sample. */
+	/* In a regression the target is a sum over the sample. */
 	if (!x && dataset->classes == 1)
 		x = dataset_reserve(&scratch->raw, elements * sizeof *x);
 	if (!x && dataset->classes == 1)

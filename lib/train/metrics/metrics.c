@@ -20,13 +20,13 @@
 struct metrics {
 	int fd;
 	char *path;
-	int64_t last_val; /* the step of the last row of val that a resumed run found, -1 */
+	int64_t last_val; /* the step of the last val row that a resumed run found; -1: none */
 	struct tensorboard *events[2]; /* by split */
 };
 
-/* The rows of text[0..given] up to step, one after another. malloced. *last_val: the last step of
- * val. A file system that was cut off may leave NULs in the middle: those are no rows, and what
- * follows is still read. */
+/* Copy the rows of text[0..given] up to step; malloced. *last_val: the last step of val. A file
+ * system that lost its connection may leave NULs in the middle: they are skipped, and later rows
+ * are still read. */
 static char *rows_until(const char *text, size_t given, int64_t step, size_t *size,
 			int64_t *last_val)
 {
@@ -39,7 +39,7 @@ static char *rows_until(const char *text, size_t given, int64_t step, size_t *si
 		JSON_AUTO row = json_loadb(line, length, 0, NULL);
 		json_t *at = json_object_get(row, "step");
 
-		/* A last line cut off by a kill is no row. */
+		/* A last line cut off by a kill is not a row. */
 		if (json_is_integer(at) && json_integer_value(at) <= step && newline) {
 			const char *split = json_string_value(json_object_get(row, "split"));
 
@@ -110,7 +110,7 @@ static int open_events(struct metrics *metrics, const struct metrics_request *re
 
 	if (asprintf(&directory, "%s/%s", request->directory, split_name(split)) < 0)
 		return error_memory(err, "the metrics");
-	/* An evaluation at the step of the checkpoint stays, as its row does. */
+	/* An evaluation at the checkpoint's step stays, as its row does. */
 	rc = tensorboard_open(directory, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
 			      &metrics->events[split], err);
 	free(directory);
@@ -142,7 +142,7 @@ int metrics_open(const struct metrics_request *request, struct metrics **out, st
 	return rc;
 }
 
-/* json_real(NaN) is NULL: a diverged loss is null on purpose. */
+/* json_real(NaN) returns NULL: a diverged loss becomes null on purpose. */
 static json_t *number(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();
@@ -166,7 +166,7 @@ static void add_gpu(json_t *json, const struct gpu_reading *gpu)
 	json_object_set_new(json, "gpu_slow", throttled);
 }
 
-/* How much of the reductions nobody waited for, 0 to 1. */
+/* The fraction of the reductions that no one waited for, 0 to 1. */
 static double hidden_fraction(const struct metrics_row *row)
 {
 	return row->comm_busy_ms > 0 ? 1 - row->comm_exposed_ms / row->comm_busy_ms : 1;

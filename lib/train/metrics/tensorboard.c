@@ -15,7 +15,7 @@
 #include "base/file.h"
 
 #define PREFIX "events.out.tfevents."
-#define RECORD_HEAD 12 /* length (8), its checksum (4) */
+#define RECORD_HEAD 12 /* length (8) and its checksum (4) */
 
 struct tensorboard {
 	int fd;
@@ -87,7 +87,7 @@ static uint32_t masked(const void *data, size_t size)
 	return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-/* Put head and tail around the event that lies behind the head's room, up to end. */
+/* Put header and footer around the event, which begins after the header's space and ends at end. */
 static size_t seal(unsigned char *record, unsigned char *end)
 {
 	size_t size = (size_t)(end - record) - RECORD_HEAD;
@@ -106,7 +106,7 @@ size_t tensorboard_version_record(double wall_time, unsigned char *to)
 	return seal(to, put_bytes(at, EVENT_FILE_VERSION, version, sizeof version - 1));
 }
 
-/* A varint of two's complement; a field of zero is left out, as proto3 does. */
+/* A varint in two's complement; zero fields are omitted, as in proto3. */
 static unsigned char *put_step(unsigned char *to, int64_t step)
 {
 	return step ? put_varint(put_key(to, EVENT_STEP, WIRE_VARINT), (uint64_t)step) : to;
@@ -142,7 +142,8 @@ size_t tensorboard_scalars_record(double wall_time, int64_t step,
 
 /* ---- files ---- */
 
-/* TensorBoard reads a folder's files by name: the seconds that come after all that are there. */
+/* TensorBoard reads a directory's files in order of name: return seconds that sort after all
+ * existing files. */
 static int64_t next_seconds(const char *directory)
 {
 	int64_t seconds = clock_wall_us() / 1000000;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* No network has weights or activations beyond this; products of sizes stay far from overflow. */
+/* No network has larger weights or activations, and products of sizes stay far from overflow. */
 #define MAX_COUNT ((int64_t)1 << 36)
 
 int64_t shape_count(const struct shape *shape)
@@ -13,7 +13,7 @@ int64_t shape_count(const struct shape *shape)
 	return (int64_t)shape->channels * shape->height * shape->width;
 }
 
-/* Arrays grow one by one: networks have hundreds of ops at the most. */
+/* Arrays grow by one entry: networks have at most hundreds of ops. */
 static void *grow(struct graph *graph, void *array, int count, size_t size)
 {
 	void *grown = realloc(array, ((size_t)count + 1) * size);
@@ -90,7 +90,7 @@ static int add_buffer(struct graph *graph, const char *module, const char *kind,
 	return graph->buffer_count++;
 }
 
-/* op: all but its output, whose shape is given. */
+/* op: everything except its output, whose shape is given. */
 static int add_op(struct graph *graph, struct graph_op op, struct shape shape)
 {
 	struct graph_op *ops = grow(graph, graph->ops, graph->op_count, sizeof *ops);
@@ -116,7 +116,7 @@ static struct graph_op op_on(enum op_kind kind, int value)
 				 .variance = -1};
 }
 
-/* The shape after a window; latches an error where it does not fit. */
+/* The shape after a window; sets graph->error if the window does not fit. */
 static struct shape slide(struct graph *graph, const char *what, struct shape in, int channels,
 			  const struct op_attributes *attributes)
 {

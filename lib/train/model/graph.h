@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A network as data: values (what flows), ops in order, parameters and buffers by name. */
+/* A network as data: values (activations), ops in order, parameters and buffers by name. */
 #ifndef BERTH_TRAIN_MODEL_GRAPH_H
 #define BERTH_TRAIN_MODEL_GRAPH_H
 
@@ -16,9 +16,9 @@ struct shape {
 };
 int64_t shape_count(const struct shape *shape);
 
-/* How PyTorch fills a parameter. DEFAULT: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), a draw an element.
- * KAIMING_NORMAL: that first, as the constructor does, and when all modules are constructed
- * normal_(0, sqrt(2 / fan_out)). */
+/* How PyTorch initialises a parameter. DEFAULT: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), one draw per
+ * element. KAIMING_NORMAL: the same first, as the constructor does; then, after all modules are
+ * constructed, normal_(0, sqrt(2 / fan_out)). */
 enum param_init { INIT_DEFAULT, INIT_KAIMING_NORMAL, INIT_ONE, INIT_ZERO };
 
 struct graph_param {
@@ -28,11 +28,12 @@ struct graph_param {
 	int64_t count;
 	int64_t fan_in; /* inputs of one output, for the initialisation */
 	enum param_init init;
-	int constructed; /* parameters draw in the order of this number: twice its index, or odd
-			  * where a model puts it elsewhere */
+	/* Parameters draw in the order of this number. It is twice the index, or odd if a model
+	 * constructs the parameter elsewhere. */
+	int constructed;
 };
 
-/* A running statistic: [C] floats at offset of the flat buffers. */
+/* A running statistic: [C] floats at offset in the flat buffers. */
 struct graph_buffer {
 	char name[64]; /* "bn1.running_mean" */
 	int64_t count;
@@ -50,8 +51,8 @@ struct graph_op {
 	float eps, momentum; /* of OP_BATCHNORM */
 };
 
-/* Value 0 is the input. Ops are in the order of the forward pass; each value is written once, and
- * read by one op or more (a fork). Parameters and buffers are in the order of PyTorch's modules. */
+/* Value 0 is the input. Ops are in forward order. Each value is written once and read by at least
+ * one op (several: a fork). Parameters and buffers have the order of PyTorch's modules. */
 struct graph {
 	char model[32];
 	int classes;
@@ -63,10 +64,11 @@ struct graph {
 	int output;	      /* the value that goes to the loss: {classes, 1, 1} */
 	int64_t weight_count; /* elements of all parameters */
 	int64_t buffer_total; /* elements of all buffers */
-	struct error error;   /* the first that building met; building goes on harmlessly */
+	/* The first error while building; later calls then do nothing harmful. */
+	struct error error;
 };
 
-/* Building: each takes the value it works on and returns the new one. name: the module's
+/* Building a graph. Each function takes a value and returns the new one. name is the module's
  * ("conv1"; "" for a bare "weight"). Errors are kept in graph->error: check it at the end. */
 struct graph *graph_new(const char *model, const struct shape *input,
 			int classes); /* NULL: memory */
@@ -80,14 +82,14 @@ int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int 
 int graph_avgpool(struct graph *graph, int value);
 int graph_linear(struct graph *graph, const char *name, int value, int outputs);
 
-/* A model: one row of the table in graph.c, one file a family. */
+/* A model: one row of the table in model.c, one file per family. */
 enum model_stem { STEM_DEFAULT, STEM_CIFAR };
 struct model {
 	const char *name, *summary;
-	bool stems; /* knows STEM_CIFAR: a 3x3 convolution and no pooling, for small images */
+	bool stems; /* supports STEM_CIFAR: a 3x3 convolution and no pooling, for small images */
 	void (*build)(struct graph *graph, const struct model *model, enum model_stem stem);
-	int depth; /* for build: what tells the models of a family apart */
-	/* What trains it well where the user says nothing. */
+	int depth; /* for build: distinguishes the models of a family */
+	/* Default settings that train it well. */
 	int batch, epochs;
 	double lr, momentum, weight_decay;
 	enum schedule_kind schedule;
@@ -97,19 +99,19 @@ extern const struct model model_linear, model_convnet, model_resnet18, model_res
 const struct model *model_find(const char *name); /* NULL: none */
 const char *model_names(char *text, size_t size); /* "convnet, linear" */
 
-/* Build it. -ERR_USAGE: err lists the models, says which op the input is too small for, or that
- * the model has one stem only. */
+/* Build the model. Return 0, or -ERR_USAGE: err lists the models, names the op for which the input
+ * is too small, or says that the model has only one stem. */
 int model_build(const char *name, const struct shape *input, int classes, enum model_stem stem,
 		struct graph **out, struct error *err);
 
-/* PyTorch's initialisation: torch.manual_seed(seed), then each parameter by its init, in the order
- * of constructed, an mt19937 draw an element; then the normal ones in module order. Uniform ones
- * are PyTorch's bit for bit, normal ones within 1e-6 (it uses vectorised log and cos).
- * flat: host memory, weight_count elements; offsets: where each parameter begins in it.
- * -ERR_UNAVAILABLE: memory. */
+/* PyTorch's initialisation: torch.manual_seed(seed), then each parameter by its init in the order
+ * of constructed, with one mt19937 draw per element; then the normal ones in module order. Uniform
+ * values are PyTorch's bit for bit, normal ones within 1e-6 (PyTorch uses vectorised log and cos).
+ * flat is host memory of weight_count elements; offsets gives the start of each parameter. Return
+ * 0, or -ERR_UNAVAILABLE if memory is out. */
 int graph_initialise(const struct graph *graph, uint64_t seed, const size_t *offsets, float *flat,
 		     struct error *err);
-/* The running statistics of a network that has seen nothing. flat: buffer_total elements. */
+/* The running statistics of an untrained network. flat has buffer_total elements. */
 void graph_initialise_buffers(const struct graph *graph, float *flat);
 
 #endif

@@ -6,8 +6,8 @@
 #include "base/random.h"
 #include "train/model/graph.h"
 
-/* kaiming_uniform_(a = sqrt(5)) in PyTorch's own steps, so that rounding agrees; a bias takes
- * 1/sqrt(fan_in) directly. */
+/* kaiming_uniform_(a = sqrt(5)) in PyTorch's order of operations, so that rounding agrees; a bias
+ * uses 1/sqrt(fan_in) directly. */
 static void uniform(struct mt19937 *generator, const struct graph_param *param, float *to)
 {
 	double fan_in = (double)param->fan_in;
@@ -45,7 +45,7 @@ int graph_initialise(const struct graph *graph, uint64_t seed, const size_t *off
 
 	if (!order)
 		return error_memory(err, "the initial weights");
-	/* By insertion: hundreds at the most, nearly in order. */
+	/* Insertion sort: at most hundreds, nearly in order. */
 	for (int i = 0; i < count; i++) {
 		int at = i;
 

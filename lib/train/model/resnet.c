@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ResNets as torchvision builds them: He et al. 2015 with the stride on the 3x3 convolution of a
- * bottleneck (v1.5). Modules, and so parameters and the draws of their initial values, come in
- * torchvision's order. */
+ * bottleneck (v1.5). Modules have torchvision's order, and so have parameters and the draws of
+ * their initial values. */
 #include <stdio.h>
 
 #include "train/model/graph.h"
@@ -17,7 +17,8 @@ static const struct resnet_depth resnet_depths[] = {
 	{101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
 
-/* prefix.convN and prefix.bnN; a convolution without bias, initialised kaiming_normal fan_out. */
+/* prefix.convN and prefix.bnN: a convolution without bias, initialised with kaiming_normal
+ * fan_out. */
 static int conv_norm(struct graph *graph, const char *conv, const char *norm, int value,
 		     int channels, int kernel, int stride)
 {
@@ -48,7 +49,7 @@ static int shortcut(struct graph *graph, const char *block, int value, int chann
 	snprintf(conv, sizeof conv, "%s.downsample.0", block);
 	snprintf(norm, sizeof norm, "%s.downsample.1", block);
 	value = conv_norm(graph, conv, norm, value, channels, 1, stride);
-	/* torchvision makes it before the block that it belongs to. */
+	/* torchvision constructs it before the block that it belongs to. */
 	if (!graph->error.code)
 		graph->params[first].constructed = constructed;
 	return value;
@@ -70,7 +71,7 @@ static int block(struct graph *graph, const struct resnet_depth *resnet_depth, c
 	}
 	if (graph->error.code)
 		return 0;
-	/* -1: before the first of the block; numbers are even for that (below). */
+	/* -1: before the first of the block, whose numbers are even (below). */
 	if (stride != 1 || graph->values[input].channels != channels)
 		identity = shortcut(graph, name, input, channels, stride, 2 * first - 1);
 	return graph_relu(graph, graph_add(graph, value, identity));

@@ -81,7 +81,7 @@ int schedule_parse_warmup(const char *text, struct schedule *out, struct error *
 	return 0;
 }
 
-/* Of the rate, by epochs alone. */
+/* The factor on the learning rate that depends on epochs alone. */
 static double factor(const struct schedule *schedule, int64_t epoch, int64_t epochs)
 {
 	int passed = 0;
@@ -103,7 +103,7 @@ static double factor(const struct schedule *schedule, int64_t epoch, int64_t epo
 	return 1;
 }
 
-/* LinearLR's after done of schedule->warmup. */
+/* LinearLR's factor after done of schedule->warmup. */
 static double warm(const struct schedule *schedule, int64_t done)
 {
 	double start = schedule->warmup_start;

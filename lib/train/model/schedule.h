@@ -49,7 +49,7 @@ const char *schedule_name(enum schedule_kind kind);
 int schedule_parse_milestones(const char *text, struct schedule *out, struct error *err);
 /* "5e" epochs, "500" steps. -ERR_USAGE. */
 int schedule_parse_warmup(const char *text, struct schedule *out, struct error *err);
-/* Of an update in epoch (from 0) before which steps updates of the whole run were done. */
+/* The learning rate of an update in epoch (from 0), before which the run has done steps updates. */
 double schedule_lr(const struct schedule *schedule, int64_t epoch, int64_t steps);
 
 #endif
