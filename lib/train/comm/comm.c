@@ -24,7 +24,7 @@ static bool on_gpu(const struct comm_request *request)
 	return queue && queue->device->ops->queue_native(queue);
 }
 
-/* 0 with *ops NULL: there is no such module here, and automatic allows that. */
+/* Return 0 with *ops NULL if the module is not installed and automatic allows that. */
 static int nccl_load(const struct comm_request *request, bool automatic, const char *search_path,
 		     void **ops, struct error *err)
 {
@@ -70,7 +70,8 @@ int comm_open(const char *name, const struct comm_request *request, const char *
 	return ((const struct comm_ops *)ops)->open(request, out, err);
 }
 
-/* Host values through device memory, as collectives take it; on a CPU a copy of a few bytes. */
+/* Move host values through device memory, which collectives require; on a CPU this copies a few
+ * bytes. */
 static int staged(struct comm *comm, struct device_queue *queue, void *data, size_t size_bytes,
 		  int root, size_t count, enum comm_reduce reduce, struct error *err)
 {
@@ -89,10 +90,10 @@ static int staged(struct comm *comm, struct device_queue *queue, void *data, siz
 		rc = comm->ops->finish(comm, queue, err);
 	if (!rc)
 		rc = ops->copy_out(queue, data, memory, size_bytes, err);
-	/* A GPU's collective that was aborted leaves whatever it leaves: not to be used. */
+	/* An aborted GPU collective leaves undefined data, which must not be used. */
 	if (!rc)
 		rc = comm->ops->progress(comm, err);
-	/* After a failure a collective may still write there. */
+	/* After a failure a collective may still write to it. */
 	if (!rc)
 		ops->memory_free(queue->device, memory);
 	return rc;

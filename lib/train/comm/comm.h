@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The communication seam: collectives between the ranks, ordered on a device queue. */
+/* The communication interface: collectives between the ranks, ordered on a device queue. */
 #ifndef BERTH_TRAIN_COMM_COMM_H
 #define BERTH_TRAIN_COMM_COMM_H
 
@@ -12,19 +12,20 @@
 
 enum comm_reduce { COMM_SUM, COMM_MIN, COMM_MAX };
 
-/* What a comm is opened with; borrowed during open. */
+/* How to open a comm; borrowed during open. */
 struct comm_request {
 	int rank, size, local_rank;
-	const char *address; /* MASTER_ADDR, for comms that meet there themselves */
+	const char *address; /* MASTER_ADDR, for comms that do their own rendezvous */
 	int port;
-	int timeout_ms; /* of every wait */
-	/* Of the device that is reduced on; NULL, or without a native handle: the host's memory. */
+	int timeout_ms; /* for every wait */
+	/* A queue of the device that is reduced on. NULL, or one without a native handle: host
+	 * memory. */
 	struct device_queue *queue;
-	const struct env *env; /* for comms that meet through ranks.h; NULL: those cannot */
+	const struct env *env; /* for comms that use rendezvous/ranks.h; NULL: they cannot open */
 	bool allow_shared_gpu;
-	/* A comm with a thread of its own gave up, and the thread that trains has not noticed for
-	 * LOST_MS: it hangs in something that cannot be called back. why names rank, host, step
-	 * and bucket. Called from the comm's thread; may end the process. NULL is fine. */
+	/* Called from the thread of a comm that has one (may be NULL; may end the process). The
+	 * comm has given up, and the training thread has not noticed for LOST_MS because it hangs
+	 * in a call that cannot be interrupted. why names rank, host, step and bucket. */
 	void (*lost)(void *context, const char *why);
 	void *context;
 };
@@ -35,19 +36,18 @@ struct comm {
 	int rank, size;
 };
 
-/* Rules for all collectives: every rank makes the same calls in the same order with the same
- * counts. data is memory of queue's device. A collective is begun after the work that is on queue
- * now, and is done after the next finish: later work on queue then sees the result. Several may
- * be under way. After an error or abort the comm only closes.
- * Errors: -ERR_NETWORK past the deadline (err names the ranks that did not come), after abort or
- * when a peer is lost. */
+/* Rules for all collectives. Every rank makes the same calls in the same order with the same
+ * counts. data is memory of queue's device. A collective starts after the work now on queue, and is
+ * complete after the next finish: later work on queue then sees the result. Several may be in
+ * progress. After an error or abort a comm can only be closed. Errors: -ERR_NETWORK after the
+ * deadline (err names the missing ranks), after abort, or when a peer is lost. */
 struct comm_ops {
 	const char *name; /* "self", "mpi", "nccl" */
-	/* Its calls take device memory, put work on the stream of queue (queue_native) and do not
-	 * wait for it: a GPU may capture them in a graph. Else the memory is the host's. */
+	/* Collectives take device memory, put work on queue's stream (queue_native) and do not wait
+	 * for it, so a CUDA graph may capture them. If false, the memory is host memory. */
 	bool on_stream;
-	/* -ERR_DATA: the comm's world is not the request's; -ERR_UNAVAILABLE: its library says no.
-	 */
+	/* Return 0; -ERR_DATA if the comm's world differs from the request's; -ERR_UNAVAILABLE if
+	 * its library fails. */
 	int (*open)(const struct comm_request *request, struct comm **out, struct error *err);
 	int (*all_reduce)(struct comm *comm, struct device_queue *queue, void *data, size_t count,
 			  enum element_type type, enum comm_reduce reduce, struct error *err);
@@ -57,29 +57,29 @@ struct comm_ops {
 	int (*all_gather)(struct comm *comm, struct device_queue *queue, const void *from, void *to,
 			  size_t size_bytes, struct error *err);
 	int (*barrier)(struct comm *comm, struct device_queue *queue, struct error *err);
-	/* Memory that this comm reduces faster than queue's device's own (it is as good for
-	 * everything else), size_bytes of it, 64-byte aligned, until close; NULL where there is
-	 * none. Collective; may be asked once. The op itself is NULL where there never is. */
+	/* Memory of size_bytes that this comm reduces faster than the device's own and that serves
+	 * equally otherwise. It is 64-byte aligned and lives until close; NULL if there is none.
+	 * Collective; call it at most once. The op is NULL if a comm never has such memory. */
 	int (*memory)(struct comm *comm, struct device_queue *queue, size_t size_bytes, void **out,
 		      struct error *err);
-	/* Make progress beside computation; may be called often; never waits. */
+	/* Make progress during computation. May be called often; never waits. */
 	int (*progress)(struct comm *comm, struct error *err);
-	/* All collectives begun are done (for a queue of a GPU: the queue waits, the host need
-	 * not). Ends a step's buckets; also after the launch of a captured step, which has a finish
-	 * of its own in it. */
+	/* Complete all collectives begun. With a GPU's queue, the queue waits and the host need
+	 * not. Call it after a step's buckets, and also after launching a captured step, which
+	 * contains a finish of its own. */
 	int (*finish)(struct comm *comm, struct device_queue *queue, struct error *err);
-	/* Work that is put on queue from now on is of this step (from 1, growing), whose
-	 * all-reduces up to finish are its buckets; also before the launch of a captured step. Not
-	 * during capture. For naming what hangs; NULL: this comm does not say. */
+	/* Work put on queue from now on belongs to this step (from 1, growing); its all-reduces up
+	 * to finish are the step's buckets. Call it also before launching a captured step, but not
+	 * during capture. It helps to name what hangs; NULL: this comm does not track steps. */
 	int (*begin_step)(struct comm *comm, struct device_queue *queue, int64_t step,
 			  struct error *err);
-	/* What the reductions of the newest step took, and how much of it the queue waited for, by
-	 * the GPU's clock. The queue has been waited for. false: nothing was measured. NULL: this
-	 * comm does not measure. */
+	/* How long the newest step's reductions took, and how much of that the queue waited, by the
+	 * GPU's clock. The caller must have waited for the queue. false: nothing was measured.
+	 * NULL: this comm does not measure. */
 	bool (*overlap)(struct comm *comm, double *busy_ms, double *exposed_ms);
-	/* From any thread: waits in progress and later calls fail with why. */
+	/* From any thread: make present waits and later calls fail with why. */
 	void (*abort)(struct comm *comm, const char *why);
-	/* Collective unless aborted or failed. NULL is fine. */
+	/* Collective unless aborted or failed. NULL is allowed. */
 	void (*close)(struct comm *comm);
 };
 
@@ -87,20 +87,21 @@ extern const struct comm_ops comm_self; /* a world of one */
 #define COMM_MPI_MODULE "comm-mpi"	/* comm-mpi.so; symbol "comm_mpi" */
 #define COMM_NCCL_MODULE "comm-nccl"	/* comm-nccl.so; symbol "comm_nccl" */
 
-/* Is there a comm of that name? -ERR_USAGE lists them. Nothing is loaded. */
+/* Check that a comm of that name exists, without loading anything. Return 0, or -ERR_USAGE with the
+ * list of comms. */
 int comm_check_name(const char *name, struct error *err);
-/* Open "auto" (self in a world of one; for a GPU nccl where its module is installed; else mpi),
- * "self", "nccl" or "mpi". search_path: see base/module.h. -ERR_USAGE: no such comm, self in a
- * larger world, or nccl without a GPU. */
+/* Open "auto", "self", "nccl" or "mpi". "auto" is self in a world of one; else nccl for a GPU if
+ * its module is installed; else mpi. search_path: see base/module.h. Return -ERR_USAGE for an
+ * unknown name, self in a larger world, or nccl without a GPU. */
 int comm_open(const char *name, const struct comm_request *request, const char *search_path,
 	      struct comm **out, struct error *err);
 
-/* A comm that takes a device's own memory, made of one that takes the host's (not on_stream), which
- * becomes its: closing it closes both. It waits for the queue in each call. NULL: memory is out. */
+/* Make a comm for device memory from one for host memory (not on_stream). It owns inner: closing it
+ * closes both. Each call waits for the queue. NULL if memory is out. */
 struct comm *comm_stage(struct comm *inner);
 
-/* The same on host memory, finished on return: for the small values that ranks agree on. Devices
- * that are not the host stage them. */
+/* The same on host memory, complete on return: for the few values on which ranks agree. Devices
+ * with their own memory stage them. */
 int comm_reduce_on_host(struct comm *comm, struct device_queue *queue, double *values, size_t count,
 			enum comm_reduce reduce, struct error *err);
 int comm_broadcast_on_host(struct comm *comm, struct device_queue *queue, void *data,

@@ -6,7 +6,7 @@
 
 #include "base/crc32c.h"
 
-/* ready[]: parameters in the order in which backward finishes them. */
+/* Fill ready[] with the parameters in the order in which backward finishes them. */
 static void order_by_readiness(const struct graph *graph, int *ready)
 {
 	int count = 0;
@@ -90,7 +90,8 @@ static double graph_fingerprint(const struct graph *graph)
 	return mark;
 }
 
-/* Whom does setting differ on? Collective: all know that it does, and call this. */
+/* Name the ranks on which setting differs. Collective: all ranks know that it differs and call
+ * this. */
 static int set_mismatch_error(const struct ddp_setting *setting, struct comm *comm,
 			      struct device_queue *queue, struct error *err)
 {

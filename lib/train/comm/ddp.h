@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Data parallel training: gradients in flat buckets, reduced as they get ready. */
+/* Data-parallel training: gradients in flat buckets, reduced as soon as they are ready. */
 #ifndef BERTH_TRAIN_COMM_DDP_H
 #define BERTH_TRAIN_COMM_DDP_H
 
@@ -10,19 +10,19 @@
 #include "train/comm/comm.h"
 #include "train/model/graph.h"
 
-/* PyTorch's limits: a first bucket that is soon full, then large ones. */
+/* PyTorch's limits: a small first bucket that fills early, then large ones. */
 #define DDP_FIRST_BYTES ((size_t)1 << 20)
 #define DDP_CAP_BYTES ((size_t)25 << 20)
 
 struct bucket {
 	size_t offset, count; /* elements of the flat buffer */
-	int params;	      /* how many parameters it holds */
+	int params;	      /* number of parameters in it */
 };
 
-/* Weights, gradients and momentum are three flat buffers of one layout: parameters in the order in
- * which backward finishes their gradients, close together, so that a bucket is a stretch of the
- * buffer and nothing is ever copied to reduce it. Indexed by the graph's parameters: offsets,
- * bucket_of. ready: the order itself. */
+/* Weights, gradients and momentum are three flat buffers with one layout. Parameters lie without
+ * gaps, in the order in which backward finishes their gradients. So a bucket is a range of the
+ * buffer, and reducing needs no copy. offsets and bucket_of are indexed by the graph's parameters;
+ * ready is the order itself. */
 struct buckets {
 	size_t bucket_count, total;
 	struct bucket *list;
@@ -31,26 +31,26 @@ struct buckets {
 	int *ready;
 };
 
-/* Plan them by PyTorch's rule: parameters in ready order (reversed ops, a bias before its weight,
- * but a batch norm's weight before its bias);
- * a bucket closes when its bytes reach the limit, first_bytes for the first, cap_bytes after.
- * -ERR_UNAVAILABLE: memory. */
+/* Make buckets by PyTorch's rule. Parameters are in ready order: reversed ops, a bias before its
+ * weight, but a batch norm's weight before its bias. A bucket closes when its bytes reach the
+ * limit: first_bytes for the first, then cap_bytes. Return 0, or -ERR_UNAVAILABLE if memory is
+ * out. */
 int buckets_make(const struct graph *graph, size_t first_bytes, size_t cap_bytes,
 		 struct buckets *out, struct error *err);
 void buckets_free(struct buckets *buckets); /* clears it; NULL is fine */
 
-/* Something that must be the same on all ranks. */
+/* A setting that must be the same on all ranks. */
 struct ddp_setting {
-	const char *name; /* "--batch"; for the message */
+	const char *name; /* "--batch"; used in the message */
 	double value;
-	bool mark; /* a fingerprint: means nothing to people */
+	bool mark; /* a fingerprint, meaningless to people */
 };
-double ddp_fingerprint(const void *data, size_t size); /* a fingerprint of it as a value */
+double ddp_fingerprint(const void *data, size_t size); /* a hash as a value */
 
-/* Do all ranks train the same thing? Compares graph and all settings over the ranks, by one
- * reduction, before the first bucket (ranks of which one takes other steps would wait for each
- * other, or drift apart unseen): -ERR_DATA, with the same text on all ranks: the first setting that
- * differs, and the lowest rank that has it otherwise than rank 0. Collective. */
+/* Do all ranks train the same thing? Compares graph and all settings over the ranks in one
+ * reduction, before the first bucket. Otherwise ranks with different steps would wait for each
+ * other, or drift apart unnoticed. Return 0, or -ERR_DATA with the same text on all ranks: the
+ * first setting that differs, and the lowest rank whose value differs from rank 0's. Collective. */
 int ddp_compare(const struct graph *graph, const struct ddp_setting *settings, size_t count,
 		struct comm *comm, struct device_queue *queue, struct error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives by MPI on host memory: module comm-mpi.so. All are non-blocking calls that finish
- * waits for, with a deadline; the only file that calls MPI. */
+/* Collectives over MPI on host memory: module comm-mpi.so. All calls are non-blocking; finish waits
+ * for them with a deadline. No other file calls MPI. */
 #include <mpi.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -14,14 +14,14 @@
 #include "train/comm/comm.h"
 #include "train/comm/shm_allreduce.h"
 
-#define TAG_PRESENT 7	/* "I am waiting too": who sends none is missing */
-#define GRACE_MS 2000	/* how long these may take after the deadline */
-#define CHUNK (1 << 30) /* bytes of one call: MPI counts are int */
-/* Elements of one all-reduce. Open MPI's non-blocking ones take a second buffer of that size: of
- * tens of MB it comes as fresh pages each time, which cost as much as the sum. */
+#define TAG_PRESENT 7	/* "I am waiting, too": a rank that sends none is missing */
+#define GRACE_MS 2000	/* how long these messages may take after the deadline */
+#define CHUNK (1 << 30) /* bytes per call: MPI counts are int */
+/* Elements of one all-reduce. Open MPI's non-blocking ones allocate a second buffer of that size.
+ * At tens of MB it gets fresh pages each time, which cost as much as the sum. */
 #define REDUCE_CHUNK (1 << 18)
-/* Open MPI's choice of algorithm, 0: itself. In place, and between few ranks, it sends whole
- * buffers to and fro; a ring sends each element once, worth it above some length. */
+/* Open MPI's choice of algorithm; 0: automatic. In place, and between few ranks, automatic sends
+ * whole buffers back and forth. A ring sends each element once, which pays above some length. */
 #define ALGORITHM "coll_libnbc_iallreduce_algorithm"
 #define ALGORITHM_RING 1
 #define RING_ELEMENTS (1 << 14)
@@ -31,12 +31,11 @@ struct mpi {
 	MPI_Comm world;
 	int timeout_ms;
 	bool failed, one_node;
-	bool tools;		     /* MPI_T is begun */
+	bool tools;		     /* MPI_T is initialised */
 	MPI_T_cvar_handle algorithm; /* NULL: not Open MPI's, or the user has chosen */
 	size_t request_count, request_capacity;
 	MPI_Request *requests;
-	struct shm_allreduce
-		*shm; /* all ranks are on one node: memory that they share; else NULL */
+	struct shm_allreduce *shm; /* all ranks are on one node and share memory; else NULL */
 	atomic_bool aborted;
 	char why[256];
 };
@@ -90,7 +89,7 @@ static void find_algorithm(struct mpi *mpi)
 
 static void choose_algorithm(const struct mpi *mpi, int value)
 {
-	/* Where it may not be written Open MPI's own choice stays. */
+	/* If it is read-only, Open MPI's own choice stays. */
 	if (mpi->algorithm != MPI_T_CVAR_HANDLE_NULL)
 		MPI_T_cvar_write(mpi->algorithm, &value);
 }
@@ -130,7 +129,7 @@ static int mpi_open(const struct comm_request *request, struct comm **out, struc
 
 	if (rc) {
 		free(mpi);
-		/* A singleton can leave; in a true world the others would be waited for. */
+		/* A singleton can leave; in a real world the other ranks would be waited for. */
 		return rc;
 	}
 	MPI_Comm_dup(MPI_COMM_WORLD, &mpi->world);
@@ -148,7 +147,7 @@ static int failed_before(struct error *err)
 	return error_set(err, ERR_NETWORK, "the communication has failed before");
 }
 
-/* Room for one more request; refuses after a failure. */
+/* Make room for one more request; fails after an error. */
 static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 {
 	if (mpi->failed) {
@@ -169,7 +168,7 @@ static MPI_Request *request_next(struct mpi *mpi, struct error *err)
 	return &mpi->requests[mpi->request_count];
 }
 
-/* The call that began requests[count] returned rc. */
+/* Check rc, which the call that began requests[count] returned. */
 static int check_started(struct mpi *mpi, int rc, const char *what, struct error *err)
 {
 	if (rc != MPI_SUCCESS) {
@@ -259,8 +258,8 @@ static int mpi_all_gather(struct comm *comm, struct device_queue *queue, const v
 			     "all-gather", err);
 }
 
-/* Past the deadline: every rank that waits in MPI tells all others so; who says nothing is
- * missing. In the window that can be read. */
+/* After the deadline: every rank that waits in MPI tells all others; a rank that sends nothing is
+ * missing. With the shm all-reduce, shared memory shows it instead. */
 static void find_absent_by_message(struct mpi *mpi, bool *seen)
 {
 	int present = 0;
@@ -290,7 +289,7 @@ static void find_absent_by_message(struct mpi *mpi, bool *seen)
 	}
 }
 
-/* Where all have begun one stopped within a chunk: then what was heard stands. */
+/* If all ranks have begun, one stopped within a chunk; then the messages decide. */
 static void find_absent_in_shm(struct mpi *mpi, bool *seen)
 {
 	bool all = true;
@@ -337,7 +336,7 @@ static int deadline_error(struct mpi *mpi, struct error *err)
 		missing[0] ? missing : "? (all ranks wait, in different collectives)");
 }
 
-/* done: nothing is under way any more. */
+/* done: nothing is in progress any more. */
 static int test_all(struct mpi *mpi, bool *done, struct error *err)
 {
 	int all = 1;
@@ -390,8 +389,8 @@ static int mpi_finish(struct comm *comm, struct device_queue *queue, struct erro
 	return 0;
 }
 
-/* Rank 0 makes a window, the others map it. One that can't (ranks in containers of their own) is
- * no error: then all go without. */
+/* Rank 0 creates the shared memory and the others map it. If one cannot (ranks in separate
+ * containers), that is no error: all do without. */
 static int mpi_memory(struct comm *comm, struct device_queue *queue, size_t size_bytes, void **out,
 		      struct error *err)
 {
@@ -470,8 +469,8 @@ static void mpi_close(struct comm *comm)
 	if (!mpi)
 		return;
 	MPI_Finalized(&finalised);
-	/* After a failure MPI_Finalize may wait for ranks that never come: whoever started the
-	 * ranks sees this one end and ends the others. */
+	/* After a failure MPI_Finalize may wait for ranks that never come. The launcher sees this
+	 * rank end and ends the others. */
 	if (!finalised && !mpi->failed && !atomic_load(&mpi->aborted)) {
 		if (mpi->algorithm != MPI_T_CVAR_HANDLE_NULL)
 			MPI_T_cvar_handle_free(&mpi->algorithm);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A world of one: every collective is done at once. */
+/* A world of one: every collective completes at once. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,8 +32,8 @@ static int self_broadcast(struct comm *comm, struct device_queue *queue, void *d
 static int self_all_gather(struct comm *comm, struct device_queue *queue, const void *from,
 			   void *to, size_t size_bytes, struct error *err)
 {
-	/* On the device both ways: copy_in and copy_out are for host memory, but a queue of the
-	 * host takes either. A GPU's comm for one rank is its own. */
+	/* Both sides are device memory. copy_in and copy_out are for host memory, but a queue of
+	 * the host accepts either. A GPU has its own comm for one rank. */
 	return queue->device->ops->copy_in(queue, to, from, size_bytes, err);
 }
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX 8 /* of the table; a text has an end */
+#define ROWS_MAX 8 /* of the table, to limit the text */
 
 void gpu_uuid_text(const unsigned char uuid[16], char *text)
 {
@@ -50,7 +50,7 @@ static int versions_check(const struct rank_gpu *rank_gpus, int count, struct er
 	return 0;
 }
 
-/* The rows of ranks that share a GPU; how many GPUs that are. */
+/* The rows of ranks that share a GPU; returns how many GPUs are shared. */
 static int shared_rows(const struct rank_gpu *rank_gpus, const int *order, int count, char *rows,
 		       size_t size)
 {

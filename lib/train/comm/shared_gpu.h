@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which rank has which GPU. NCCL hangs or gives up without a reason where two ranks of one host
- * use the same: that is found here, before it is called. */
+/* Which rank has which GPU. If two ranks of one host share a GPU, NCCL hangs or fails without a
+ * reason. berth detects that here before it calls NCCL. */
 #ifndef BERTH_TRAIN_COMM_SHARED_GPU_H
 #define BERTH_TRAIN_COMM_SHARED_GPU_H
 
@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-/* One rank's, as it travels between the ranks of one build. */
+/* One rank's GPU, as sent between ranks of one build. */
 struct rank_gpu {
 	char host[64];
 	char uuid[48];	 /* "GPU-..." or "MIG-..." as nvidia-smi -L prints it */
@@ -21,11 +21,10 @@ void gpu_uuid_text(const unsigned char uuid[16], char *text);
 /* "2.28.9" from NCCL_VERSION_CODE, old and new form. text: 16 bytes. */
 void gpu_version_text(int32_t version, char *text);
 
-/* rank_gpus[count], by rank. Pure. UUIDs are unique in the world, so hosts are not compared (a
- * container may give each rank another host name).
- * *shared: whether some GPU has more than one rank. -ERR_UNAVAILABLE where that is so and not
- * allowed (err: rank, host, UUID of each such rank, and the fix), or where the ranks' libraries
- * differ in their major or minor version. */
+/* rank_gpus[count], by rank. Pure. UUIDs are unique in the world, so hosts are not compared: a
+ * container may give each rank another host name. *shared: some GPU has more than one rank. Return
+ * -ERR_UNAVAILABLE if that is not allowed (err: rank, host and UUID of each such rank, and the
+ * fix), or if the ranks' libraries differ in their major or minor version. */
 int gpus_check(const struct rank_gpu *rank_gpus, int count, bool allow_shared, bool *shared,
 	       struct error *err);
 

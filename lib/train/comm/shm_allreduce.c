@@ -13,17 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CHUNK 16384 /* floats: long beside the taking of a chunk, short beside a step */
+#define CHUNK 16384 /* floats: long beside the cost of taking a chunk, short beside a step */
 #define BLOCK 1024  /* floats that stay in the nearest cache while ranks are added */
-#define LINE 64	    /* bytes of a cache line: what one rank writes alone has its own */
+#define LINE 64	    /* bytes of a cache line: what only one rank writes has its own */
 
 struct line {
 	alignas(LINE) _Atomic uint64_t chunks;
 };
 
-/* Chunks are numbered through all sums. next: the first that nobody has taken. done: how many are.
- * begun[rank]: how many that rank has handed out. No chunk is taken before all ranks have begun it,
- * so that done equals a rank's own count only when all of these are done. */
+/* Chunks are numbered across all sums. next: the first chunk not taken yet. done: how many are
+ * complete. begun[rank]: how many that rank has started. No chunk is taken before all ranks have
+ * begun it, so done equals a rank's own count only once all of these are complete. */
 struct header {
 	uint64_t nonce;
 	struct line next, done, begun[];
@@ -39,7 +39,7 @@ struct shm_allreduce {
 	int rank, ranks, fd;
 	size_t part_bytes, total_bytes, header_bytes;
 	size_t sum_count, sum_capacity;
-	struct sum *sums; /* begun since all was done */
+	struct sum *sums; /* begun since everything was last complete */
 	uint64_t begun;
 };
 
@@ -76,13 +76,13 @@ static int map(struct shm_allreduce *shm, int fd, struct error *err)
 	if (memory == MAP_FAILED)
 		return error_set(err, ERR_UNAVAILABLE, "mmap of %zu bytes: %s", shm->total_bytes,
 				 strerror(errno));
-	/* Fewer page faults and TLB misses where the system allows it; else nothing. */
+	/* Reduces page faults and TLB misses if the system allows it; otherwise no effect. */
 	madvise(memory, shm->total_bytes, MADV_HUGEPAGE);
 	shm->header = memory;
 	return 0;
 }
 
-/* A limit of file sizes (ulimit -f) counts for memory too, and ends the process. */
+/* A limit on file sizes (ulimit -f) also applies to this memory, and would kill the process. */
 static bool may_grow(size_t bytes)
 {
 	struct rlimit limit;
@@ -131,7 +131,7 @@ int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct sh
 	snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)name->pid,
 		 (long long)name->fd);
 
-	/* Not blocking: in another PID namespace the path may be anything, a pipe too. */
+	/* Do not block: in another PID namespace the path may be anything, even a pipe. */
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
 	if (fd < 0 || fstat(fd, &found))
@@ -199,13 +199,13 @@ int shm_allreduce_start(struct shm_allreduce *shm, float *data, size_t count, st
 						   .count = count,
 						   .first = shm->begun};
 	shm->begun += (count + CHUNK - 1) / CHUNK;
-	/* Release: who sees it sees the numbers to be added. */
+	/* Release: a rank that sees this count also sees the numbers to add. */
 	atomic_store_explicit(&shm->header->begun[shm->rank].chunks, shm->begun,
 			      memory_order_release);
 	return 0;
 }
 
-/* Two ranks are the usual case of one node without a GPU. */
+/* Two ranks are the usual case on one node without a GPU. */
 static void add_two(float *restrict a, float *restrict b, size_t count)
 {
 	for (size_t i = 0; i < count; i++)

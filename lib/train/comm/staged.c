@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A comm of host memory for a device that has memory of its own: what goes in is copied out of the
- * device, what comes back is copied in at the next finish. */
+/* A host-memory comm for a device with its own memory. Inputs are copied out of the device; results
+ * are copied in at the next finish. */
 #include <stdlib.h>
 
 #include "train/comm/comm.h"
 
-/* A collective under way. to: device memory; from there size_bytes were or will be copied. */
+/* A collective in progress. to: device memory; size_bytes were or will be copied from it. */
 struct stage {
 	char *host;
 	size_t capacity, size_bytes;
@@ -15,8 +15,8 @@ struct stage {
 struct staged {
 	struct comm comm;
 	struct comm *inner;
-	struct device *device; /* whose host memory the stages are */
-	struct stage *stages;  /* their host memory is kept for the next ones */
+	struct device *device; /* the device whose host memory the stages use */
+	struct stage *stages;  /* their host memory is kept for reuse */
 	size_t count, capacity;
 };
 
@@ -33,7 +33,7 @@ struct comm *comm_stage(struct comm *inner)
 	return &staged->comm;
 }
 
-/* Page-locked where the device has such: the GPU copies to and from it by itself. */
+/* Page-locked if the device supports it: the GPU then copies to and from it by itself. */
 static int host_new(struct staged *staged, struct stage *stage, size_t size_bytes,
 		    struct error *err)
 {
@@ -92,7 +92,7 @@ full:
 	return NULL;
 }
 
-/* from: device memory, copied out now; NULL: nothing is. */
+/* from: device memory, copied out now; NULL: no copy. */
 static struct stage *stage_out(struct staged *staged, struct device_queue *queue, const void *from,
 			       void *to, size_t size_bytes, struct error *err)
 {
@@ -138,8 +138,7 @@ static int staged_all_gather(struct comm *comm, struct device_queue *queue, cons
 {
 	struct staged *staged = (struct staged *)comm;
 	size_t all = size_bytes * (size_t)comm->size;
-	/* What is sent is kept too until it is done, and copied back to where it came from: not a
-	 * change. */
+	/* The input is also kept until the collective completes, and then copied back unchanged. */
 	struct stage *own = stage_out(staged, queue, from, NULL, size_bytes, err);
 	size_t own_index = staged->count - 1;
 	struct stage *stage = own ? stage_out(staged, queue, NULL, to, all, err) : NULL;

@@ -62,7 +62,7 @@ int64_t op_side(int64_t side, const struct op_attributes *attributes)
 struct check {
 	const struct op_call *call;
 	struct error *err;
-	int failed; /* the code, 0: fine */
+	int failed; /* the error code; 0: correct */
 };
 
 static void set_tensor_error(struct check *check, const char *tensor, const char *what)
@@ -74,7 +74,7 @@ static void set_tensor_error(struct check *check, const char *tensor, const char
 		  check->call->pass == OP_FORWARD ? "forward" : "backward", tensor, what);
 }
 
-/* Type and shape of one tensor; optional ones may be absent. */
+/* Check type and shape of one tensor; optional ones may be absent. */
 static void expect(struct check *check, const char *name, const struct tensor *tensor,
 		   bool optional, enum element_type type, int rank, const int64_t *shape)
 {
@@ -334,8 +334,8 @@ static int open_module(const char *module, const char *symbol, int index, const 
 	return rc ? rc : ((const struct device_ops *)ops)->open(index, out, err);
 }
 
-/* Is there anything of NVIDIA's driver? Without it the module, whose libraries take long to load,
- * need not be asked. */
+/* Is any part of NVIDIA's driver present? Without it, do not load the module, whose libraries take
+ * long to load. */
 static bool driver_present(void)
 {
 	return !access("/dev/nvidiactl", F_OK) || !access("/dev/dxg", F_OK) ||
@@ -360,7 +360,7 @@ int device_find(const char *name, int index, const char *search_path, struct dev
 	    !open_module(DEVICE_CUDA_MODULE, "device_cuda", index, search_path, out,
 			 gpu_error ? gpu_error : &missing))
 		return 0;
-	/* What a module lacks is no error here: the reference computes everything, slower. */
+	/* A missing library is no error here: the reference computes everything, only slower. */
 	if (fastest &&
 	    !module_load(DEVICE_CPU_MODULE, "device_cpu", search_path, 0, &ops, &missing))
 		return ((const struct device_ops *)ops)->open(index, out, err);

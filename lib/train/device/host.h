@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What devices that compute in the calling thread share: memory is the host's, and work is done
- * when the call that queues it returns. The contracts are those of struct device_ops. */
+/* Shared by devices that compute in the calling thread. Their memory is host memory, and work is
+ * done when the call that queues it returns. The contracts are those of struct device_ops. */
 #ifndef BERTH_TRAIN_DEVICE_HOST_H
 #define BERTH_TRAIN_DEVICE_HOST_H
 
 #include "train/device/device.h"
 
-void host_memory_free(struct device *device, void *memory); /* of malloc and its kin */
+void host_memory_free(struct device *device,
+		      void *memory); /* memory from malloc or aligned_alloc */
 int host_queue_new(struct device *device, struct device_queue **out, struct error *err);
 void host_queue_free(struct device_queue *queue);
 int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *err);

@@ -9,14 +9,14 @@
 
 #define ALIGNMENT ((size_t)64)
 
-/* Positions: forward op i is at i, the loss at op_count, its gradient after it, and the backward
- * ops in reverse behind that. */
+/* Positions: forward op i is at i, the loss at op_count, its gradient after it, and then the
+ * backward ops in reverse. */
 static int backward_position(const struct graph *graph, int op)
 {
 	return 2 * graph->op_count + 1 - op;
 }
 
-/* ---- turns ---- */
+/* ---- order of accumulation ---- */
 
 static int find_accumulation(const struct graph *graph, struct executor_arena *arena_map,
 			     struct error *err)
@@ -53,12 +53,12 @@ static int find_accumulation(const struct graph *graph, struct executor_arena *a
 
 /* ---- memory ---- */
 
-/* Items of the arena: storage of values, then of gradients; of values in one place the first one's
- * is used. */
+/* Items of the arena: values, then gradients. Of values that share one place, the first one's item
+ * counts. */
 struct memory {
 	const struct graph *graph;
 	bool train;
-	int *root; /* of each value: the first that lies where it does */
+	int *root; /* per value: the first value in the same place */
 	struct memory_item *items;
 };
 
@@ -82,7 +82,7 @@ static struct memory_item *gradient_item(struct memory *memory, int value)
 	return &memory->items[memory->graph->value_count + memory->root[value]];
 }
 
-/* A ReLU may work in its input's place if none but it reads that. */
+/* A ReLU may work in place if it is the only reader of its input. */
 static void find_roots(struct memory *memory, int *readers)
 {
 	const struct graph *graph = memory->graph;

@@ -8,7 +8,7 @@
 #include "train/comm/ddp.h"
 #include "train/model/graph.h"
 
-/* Neighbours that decay alike are one stretch. */
+/* Adjacent parameters with the same decay form one range. */
 static void find_param_ranges(struct executor_common *common)
 {
 	const struct executor_request *request = common->request;

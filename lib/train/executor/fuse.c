@@ -5,10 +5,10 @@
 
 struct fusing {
 	const struct graph *graph;
-	int *readers; /* of each value */
-	int *reader;  /* of each value: one of them, -1: the loss alone */
-	int *norm_of; /* of each op OP_ADD: the batch norm that does it, or -1 */
-	bool *done;   /* of each op */
+	int *readers; /* per value */
+	int *reader;  /* per value: one of its readers; -1: only the loss */
+	int *norm_of; /* per OP_ADD: the batch norm that performs it, or -1 */
+	bool *done;   /* per op */
 	struct fused *list;
 	int count;
 };
@@ -42,7 +42,7 @@ static void find_readers(struct fusing *fusing)
 	}
 }
 
-/* The one op that reads value and is of this kind, or -1. */
+/* The only op that reads value, if it is of this kind; else -1. */
 static int only_reader(const struct fusing *fusing, int value, enum op_kind kind)
 {
 	int reader = fusing->reader[value];
@@ -71,7 +71,7 @@ static void take_relu(struct fusing *fusing, struct fused *fused)
 	fusing->done[relu] = true;
 }
 
-/* A batch norm whose result is only added to something waits until that is there. */
+/* A batch norm whose result is only added to something must wait until that value exists. */
 static void fuse_norm(struct fusing *fusing, int index)
 {
 	const struct graph_op *op = &fusing->graph->ops[index];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A graph's ops as a device with fused passes walks them: a batch norm takes the addition that
- * alone reads its result, and the ReLU that alone reads that, with it. */
+/* A graph's ops as devices with fused passes run them. A batch norm absorbs the addition that alone
+ * reads its result, and the ReLU that alone reads that. */
 #ifndef BERTH_TRAIN_EXECUTOR_FUSE_H
 #define BERTH_TRAIN_EXECUTOR_FUSE_H
 
@@ -9,9 +9,9 @@
 #include "base/error.h"
 #include "train/model/graph.h"
 
-/* kind: of what is done: an OP_BATCHNORM with input2 >= 0 adds that value; relu: and then the ReLU.
- * op: borrowed from the graph; of a batch norm that itself. Values as the graph numbers them; those
- * between fused ops are written by none. */
+/* One fused op. kind is what is done: an OP_BATCHNORM with input2 >= 0 adds that value; relu
+ * applies a ReLU after it. op is borrowed from the graph; for a batch norm it is the batch norm.
+ * Values have the graph's numbers; nobody writes those inside a fused op. */
 struct fused {
 	enum op_kind kind;
 	const struct graph_op *op;
@@ -19,10 +19,12 @@ struct fused {
 	bool relu;
 };
 
-/* Malloced, in an order in which each reads what was written before. -ERR_INTERNAL: an op that no
- * network has, or one that reads a value twice; -ERR_UNAVAILABLE: memory. */
+/* Make the fused ops, malloced, in an order in which each reads only what was written before.
+ * Return 0; -ERR_INTERNAL for an op that no network has, or one that reads a value twice;
+ * -ERR_UNAVAILABLE if memory is out. */
 int fuse_graph(const struct graph *graph, struct fused **out, int *count, struct error *err);
-/* How many ops read each value, the loss counted: value_count numbers, malloced; NULL: memory. */
+/* How many ops, including the loss, read each value: value_count numbers, malloced. NULL if memory
+ * is out. */
 int *fuse_readers(const struct graph *graph);
 
 #endif

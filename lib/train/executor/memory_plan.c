@@ -12,7 +12,7 @@ static int larger_first(const void *left, const void *right)
 
 	if (a->size_bytes != b->size_bytes)
 		return a->size_bytes < b->size_bytes ? 1 : -1;
-	/* Items are one array: where they stand in it decides ties. */
+	/* Items are one array: their positions in it break ties. */
 	return a < b ? -1 : a > b;
 }
 
@@ -21,7 +21,7 @@ static bool live_at_once(const struct memory_item *a, const struct memory_item *
 	return a->first <= b->last && b->first <= a->last;
 }
 
-/* The lowest offset at which item meets none of the placed ones, which are in order of offset. */
+/* The lowest offset at which item overlaps no placed item; these are in order of offset. */
 static size_t lowest_gap(const struct memory_item *item, struct memory_item *const *placed,
 			 size_t count, size_t alignment)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The default step of any device: walks the graph's ops forward, backward and through the update,
- * and hands each bucket to comm as soon as its last gradient is there. */
+/* The default executor of any device. It runs the graph's ops forward, backward and through the
+ * update, and passes each bucket to comm as soon as its last gradient is ready. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,22 +15,22 @@ struct walk {
 	struct executor_request request;
 	struct device_queue *queue;
 	struct executor_arena arena_map;
-	unsigned char *arena; /* device memory: values and their gradients, as plan says */
+	unsigned char *arena; /* device memory: values and their gradients, placed by arena_map */
 	void *target;	      /* device memory */
 	float *losses;	      /* device memory, [batch] */
 	int32_t *label_ranks; /* device memory, [batch]: OP_LABEL_RANK's result */
-	float *host_losses;   /* the same two, read back */
+	float *host_losses;   /* the previous two, read back */
 	int32_t *host_label_ranks;
-	float *saved; /* device memory: batch norms' statistics, at the buffers' offsets */
+	float *saved; /* device memory: batch norm statistics, at the buffers' offsets */
 	struct executor_common common;
 };
 
 struct device_executor {
-	const struct device_ops *ops; /* of a device with steps of its own, else NULL */
+	const struct device_ops *ops; /* of a device with its own executor, else NULL */
 	struct device_queue *queue;
-	struct comm *comm; /* that wants to know the steps, else NULL */
+	struct comm *comm; /* a comm that tracks steps, else NULL */
 	float *vote;	   /* device memory; NULL: none */
-	float votes;	   /* the answer, where it is known at once */
+	float votes;	   /* the answer, if it is known at once */
 	struct executor *native;
 	struct walk walk;
 };
@@ -133,7 +133,7 @@ static struct op_call graph_call(const struct walk *walk, const struct graph_op 
 			       .attributes = op->attributes,
 			       .batchnorm = {op->eps, op->momentum, request->train}};
 
-	/* A linear layer's result is a vector: {O, 1, 1} seen as [N, O]. */
+	/* A linear layer's result is a vector: {O, 1, 1} viewed as [N, O]. */
 	call.x = value_tensor(walk, walk->arena_map.values, op->input, count, 4);
 	call.y = value_tensor(walk, walk->arena_map.values, op->output, count,
 			      op->kind == OP_LINEAR ? 2 : 4);
@@ -226,7 +226,7 @@ static int backward_op(struct walk *walk, int index, const struct executor_input
 		call.dx2 = value_tensor(walk, gradients, op->input2, input->count, call.x2.rank);
 		call.add_dx2 = accumulate->add_dx2;
 	}
-	/* What the plan keeps for the backward pass: of a ReLU the result alone, else x alone,
+	/* What the arena keeps for the backward pass: only the result for a ReLU; else only x,
 	 * which OP_ADD and OP_AVGPOOL do not read. */
 	if (op->kind == OP_RELU)
 		call.x = call.y;
@@ -345,7 +345,7 @@ int device_executor_run(struct device_executor *executor, const struct executor_
 							   input->step, err)
 			 : 0;
 
-	/* A vote of 0 too: what stands there is the last update's sum. */
+	/* Write a vote of 0, too: otherwise the last update's sum would remain there. */
 	if (!rc && executor->vote && input->last && !(executor->ops && executor->ops->accepts_vote))
 		rc = executor->queue->device->ops->copy_in(executor->queue, executor->vote,
 							   &input->vote, sizeof input->vote, err);

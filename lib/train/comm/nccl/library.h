@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libnccl.so.2, loaded when it is wanted: the one that LD_LIBRARY_PATH finds may be older than the
- * headers, and then a sentence is better than the loader's. Codes of NCCL and of the CUDA runtime
- * become errors here. */
+/* libnccl.so.2, loaded on demand. The library in LD_LIBRARY_PATH may be older than the headers;
+ * berth then reports that in plain words instead of the loader's. This file translates error codes
+ * of NCCL and of the CUDA runtime. */
 #ifndef BERTH_TRAIN_COMM_NCCL_LIBRARY_H
 #define BERTH_TRAIN_COMM_NCCL_LIBRARY_H
 
@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 
-#define NCCL_MIN_VERSION 21801 /* communicators that do not block, in graphs, and can be aborted   \
-				*/
+/* The first with communicators that do not block, can be captured in graphs and can be aborted. */
+#define NCCL_MIN_VERSION 21801
 
 struct nccl_library {
 	__typeof__(&ncclGetVersion) version;
@@ -29,11 +29,11 @@ struct nccl_library {
 	__typeof__(&ncclAllGather) all_gather;
 };
 
-/* Once a process; the table stays. *version: NCCL_VERSION_CODE. -ERR_UNAVAILABLE: not there, or
- * older than NCCL_MIN_VERSION. */
+/* Load the library once per process; the table stays valid. *version is NCCL_VERSION_CODE. Return
+ * 0, or -ERR_UNAVAILABLE if it is missing or older than NCCL_MIN_VERSION. */
 int nccl_library_load(const struct nccl_library **out, int *version, struct error *err);
 
-/* NCCL's own words for result, with its last message where there is one. text: what was done. */
+/* Report NCCL's message for result, with its last error if there is one. what is the operation. */
 int nccl_error(const struct nccl_library *library, ncclComm_t handle, ncclResult_t result,
 	       const char *what, struct error *err);
 int cuda_error(cudaError_t result, const char *what, struct error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, and what the GPU tells of its progress without being asked: copies of the step's number
- * from its memory into the host's, which a replayed graph makes anew. */
+/* Streams, and progress marks that the GPU writes by itself: copies of the step's number from its
+ * memory to the host's, repeated by a replayed graph. */
 #include <string.h>
 
 #include "train/comm/nccl/nccl_internal.h"
@@ -75,7 +75,7 @@ int ring_put(struct ring *ring, cudaStream_t stream, int64_t value, struct error
 {
 	unsigned at = ring->next % RING, half = at / (RING / 2);
 
-	/* An event that was never recorded has come. */
+	/* An event that was never recorded counts as complete. */
 	if (at % (RING / 2) == 0)
 		TRY(cudaEventSynchronize(ring->halves[half]), "waiting for the GPU");
 	ring->values[at] = value;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Collectives by NCCL on GPU memory: module comm-nccl.so. They run on a stream of their own beside
- * the queue's, ordered by events; the host never waits for one but at a barrier. */
+/* Collectives over NCCL on GPU memory: module comm-nccl.so. They run on a stream of their own,
+ * ordered against the queue's by events. The host waits for one only in a barrier. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -67,13 +67,13 @@ static cudaStream_t native(struct device_queue *queue)
 
 static int record(struct nccl *nccl, cudaEvent_t event, cudaStream_t stream)
 {
-	/* In a graph: a node that records each time it is replayed. */
+	/* In a graph: a node that records again each time the graph is replayed. */
 	return nccl->capturing ? cudaEventRecordWithFlags(event, stream, cudaEventRecordExternal)
 			       : cudaEventRecord(event, stream);
 }
 
-/* The comm's stream goes on after what is on queue now. No call of CUDA is made under lock: it may
- * wait for a GPU that only the watchdog can free. */
+/* Make the comm's stream wait for what is on queue now. Call no CUDA function under the lock: it
+ * may wait for a GPU that only the watchdog can free. */
 static int order_streams(struct nccl *nccl, struct device_queue *queue, struct error *err)
 {
 	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -93,7 +93,7 @@ static int order_streams(struct nccl *nccl, struct device_queue *queue, struct e
 	return 0;
 }
 
-/* It is on its stream: count it and mark its end. */
+/* The collective is on its stream: count it and mark its end. */
 static int mark_enqueued(struct nccl *nccl, bool bucket, struct error *err)
 {
 	int slot = nccl->bucket < BUCKETS_MAX ? nccl->bucket : BUCKETS_MAX - 1;
@@ -170,7 +170,8 @@ static int collective(struct nccl *nccl, struct device_queue *queue, const char 
 	rc = nccl_failure(nccl, err);
 	if (!rc) {
 		rc = nccl_wait_result(nccl, enqueue(nccl, what), name, nccl->timeout_ms, err);
-		/* An error of a collective before it may show here first, not in the watchdog. */
+		/* The error of an earlier collective may appear here before the watchdog sees it.
+		 */
 		if (rc && !nccl->failed)
 			prefix_position(nccl, bucket, err);
 	}
@@ -248,7 +249,7 @@ static int wait_for_collectives(struct nccl *nccl, cudaStream_t stream, struct e
 {
 	cudaError_t result = cudaSuccess;
 
-	/* Where a graph was replayed it has recorded this by itself. */
+	/* A replayed graph has already recorded this. */
 	if ((nccl->in_step || nccl->capturing) && nccl->bucket)
 		record(nccl, nccl->waiting, stream);
 	if (nccl->pending)
@@ -291,7 +292,7 @@ static int nccl_barrier(struct comm *comm, struct device_queue *queue, struct er
 
 	if (!rc)
 		rc = nccl_finish(comm, queue, err);
-	/* The watchdog ends what does not come. */
+	/* The watchdog ends what never completes. */
 	cudaError_t result = rc ? cudaSuccess : cudaStreamSynchronize(nccl->stream);
 
 	if (!rc)
@@ -334,7 +335,8 @@ static bool nccl_overlap(struct comm *comm, double *busy_ms, double *exposed_ms)
 		result = cudaEventElapsedTime(&ms, nccl->waiting,
 					      nccl->spans[nccl->span_count - 1][1]);
 	if (result != cudaSuccess) {
-		cudaGetLastError(); /* what is launched next would be taken to have failed */
+		cudaGetLastError(); /* clear it: otherwise the next launch would seem to have failed
+				     */
 		return false;
 	}
 	*busy_ms = busy;
@@ -353,7 +355,7 @@ static void nccl_abort(struct comm *comm, const char *why)
 		error_set(&nccl->why, ERR_NETWORK, "the communication was aborted: %s", why);
 		pthread_cond_broadcast(&nccl->changed);
 	}
-	/* What frees the GPU's memory waits for what is under way there. */
+	/* Freeing GPU memory waits for what is in progress there. */
 	while (nccl->thread_runs && !nccl->failed &&
 	       !pthread_cond_timedwait(&nccl->changed, &nccl->lock, &until))
 		;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One communicator; shared by nccl.c (collectives), marks.c (what the GPU tells of its progress),
- * open.c (beginning and end) and watchdog.c (the thread that watches). */
+/* One communicator. Shared by nccl.c (collectives), marks.c (progress marks that the GPU writes),
+ * open.c (open and close) and watchdog.c (the thread that watches). */
 #ifndef BERTH_TRAIN_COMM_NCCL_INTERNAL_H
 #define BERTH_TRAIN_COMM_NCCL_INTERNAL_H
 
@@ -13,15 +13,15 @@
 #include "train/comm/nccl/watch.h"
 
 #define BUCKETS_MAX 1023 /* later ones share the last slot */
-#define SPANS_MAX 32	 /* buckets whose time is measured */
-#define RING 256	 /* numbers on their way to the GPU, of a track */
+#define SPANS_MAX 32	 /* buckets that are timed */
+#define RING 256	 /* numbers on their way to the GPU, per track */
 
-/* Numbers that change from step to step, on their way to one word of the GPU's memory: host memory
- * that a copy under way reads must stay as it is, so each number has its own place, used again when
- * the event of its half has come. */
+/* Numbers that change every step, on their way to one word of the GPU's memory. A copy in progress
+ * reads host memory, which must not change meanwhile. So each number has its own place, reused once
+ * the event of its half has occurred. */
 struct ring {
 	int64_t *values; /* pinned, [RING] */
-	int64_t *word;	 /* the GPU's */
+	int64_t *word;	 /* in the GPU's memory */
 	cudaEvent_t halves[2];
 	unsigned next;
 };
@@ -32,37 +32,38 @@ struct nccl {
 	struct ranks *ranks;
 	struct nccl_rendezvous rendezvous;
 	int timeout_ms, cuda_device;
-	cudaStream_t stream; /* of the collectives, before all others */
+	cudaStream_t stream; /* for the collectives, before all other work */
 	cudaEvent_t before, after;
 	void *barrier_word;
 
-	/* What the GPU tells: slots[bucket], and slots[BUCKETS_MAX] for calls. Host memory that it
+	/* Progress marks: slots[bucket], and slots[BUCKETS_MAX] for calls. Host memory that the GPU
 	 * writes. */
 	volatile int64_t *slots;
 	int64_t *slots_device;
 	struct ring steps, calls;
 
-	/* The trainer's thread alone. */
+	/* Only the training thread uses these. */
 	bool pending; /* collectives since the last finish */
-	int bucket;   /* the next all-reduce's number in its step */
-	/* Of the newest step: events around each reduction, and where the queue began to wait. */
+	int bucket;   /* number of the next all-reduce in its step */
+	/* For the newest step: events around each reduction, and where the queue began to wait. */
 	cudaEvent_t spans[SPANS_MAX][2], waiting;
-	int span_count; /* how many are recorded; a replayed graph records them anew */
+	int span_count; /* how many are recorded; replaying a graph records them again */
 
-	/* The trainer's thread and the watchdog: everything below is under lock, and so is each
-	 * call of NCCL. */
+	/* Shared by the training thread and the watchdog. The lock guards everything below and
+	 * every NCCL call. */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool thread_runs, stop;
 	ncclComm_t handle;
 	struct watch_position begun;
-	int buckets;	/* of the newest whole step */
-	bool in_step;	/* all-reduces are buckets: between begin_step and finish */
-	bool capturing; /* the last collective went into a graph */
-	int captured;	/* buckets in it */
+	int buckets;	/* in the newest complete step */
+	bool in_step;	/* between begin_step and finish, where all-reduces are buckets */
+	bool capturing; /* the last collective was captured in a graph */
+	int captured;	/* buckets in that graph */
 	bool abort_wanted, failed, failure_noticed;
-	pthread_t ending; /* ends the communicator, and has not finished; 0: there is none */
+	/* The thread that ends the communicator and has not finished; 0: none. */
+	pthread_t ending;
 	struct error why;
 
 	void (*lost)(void *context, const char *why);
@@ -74,31 +75,32 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 void nccl_close(struct comm *comm);
 
 /* nccl.c */
-/* result is what a call of NCCL returned: wait for it while it is in progress. Under lock, which
- * is given up meanwhile. */
+/* Wait for an NCCL call that returned result, while it is in progress. The caller holds the lock,
+ * which is released meanwhile. */
 int nccl_wait_result(struct nccl *nccl, ncclResult_t result, const char *what, int timeout_ms,
 		     struct error *err);
-/* -ERR_NETWORK with why after a failure. Under lock; the trainer's thread then has noticed. */
+/* Return -ERR_NETWORK with why after a failure. Records that the training thread has noticed. The
+ * caller holds the lock. */
 int nccl_failure(struct nccl *nccl, struct error *err);
 
 /* marks.c */
 int marks_new(struct nccl *nccl, struct error *err);
 void marks_free(struct nccl *nccl);
-/* Put value into the ring's word, in stream's order. */
+/* Put value into the ring's word, in stream order. */
 int ring_put(struct ring *ring, cudaStream_t stream, int64_t value, struct error *err);
-/* After what is on the comm's stream now: slots[slot] = *word. Can be captured. */
+/* After the work now on the comm's stream: slots[slot] = *word. Can be captured. */
 int mark_put(struct nccl *nccl, const int64_t *word, int slot, struct error *err);
 
-/* The comm's stream, events around the newest step's reductions. */
+/* The comm's stream, and the events around the newest step's reductions. */
 int streams_new(struct nccl *nccl, struct error *err);
 void streams_free(struct nccl *nccl);
 
 /* watchdog.c */
-/* End what NCCL has under way, in a thread of its own: it may take long. What runs on the GPU ends
- * at once, but the call returns only when no CUDA graph has a collective of this communicator in it
- * any more. Waits 1 s at most. Under lock. */
+/* Abort what NCCL has in progress, in a thread of its own because it can take long. What runs on
+ * the GPU ends at once, but the call returns only when no CUDA graph contains a collective of this
+ * communicator. Waits at most 1 s. The caller holds the lock. */
 void nccl_abort_bounded(struct nccl *nccl);
-/* The trainer has freed its graphs: the end of that thread, 5 s at most. */
+/* The trainer has freed its graphs: wait at most 5 s for that thread to end. */
 void nccl_abort_wait(struct nccl *nccl);
 int watchdog_start(struct nccl *nccl, struct error *err);
 void watchdog_stop(struct nccl *nccl); /* joins it */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The beginning and the end of a communicator. */
+/* Opening and closing a communicator. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +8,12 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
-#define MISSING_MS 2000 /* to find out who did not come */
+#define MISSING_MS 2000 /* to find out which ranks did not come */
 #define LEAVE_MS 5000	/* for what is left at the end */
 
 extern const struct comm_ops comm_nccl;
 
-/* ---- meeting ---- */
+/* ---- rendezvous ---- */
 
 static int join_ranks(struct nccl *nccl, const struct comm_request *request, struct error *err)
 {
@@ -51,8 +51,8 @@ static int describe_gpu(struct nccl *nccl, int version, struct rank_gpu *out, st
 	return 0;
 }
 
-/* Ranks on one GPU: NCCL takes them for ranks of different hosts, and sends over sockets. It reads
- * these where a communicator begins; what the user has set stays. */
+/* Ranks on one GPU: make NCCL treat them as ranks of different hosts, which use sockets. NCCL reads
+ * these variables when a communicator starts; values set by the user stay. */
 static void pretend_hosts(const struct nccl *nccl)
 {
 	char host[32];
@@ -71,7 +71,7 @@ static void pretend_hosts(const struct nccl *nccl)
 
 /* ---- NCCL ---- */
 
-/* The deadline has passed: whom did we wait for? */
+/* The deadline has passed: find the ranks that are missing. */
 static int set_init_error(struct nccl *nccl, struct error *err)
 {
 	char missing[512];
@@ -175,7 +175,7 @@ int nccl_open(const struct comm_request *request, struct comm **out, struct erro
 	return 0;
 }
 
-/* Under lock. */
+/* The caller holds the lock. */
 static void finalize_communicator(struct nccl *nccl)
 {
 	if (!nccl->handle)
@@ -187,7 +187,7 @@ static void finalize_communicator(struct nccl *nccl)
 	ncclComm_t handle = nccl->handle;
 	ncclResult_t result = nccl->library->finalize(handle);
 
-	/* The others may have ended already, without a word: that is no error now. */
+	/* The others may have ended already without notice: that is no error now. */
 	if (nccl_wait_result(nccl, result, "leaving", LEAVE_MS, NULL)) {
 		nccl_abort_bounded(nccl);
 		return;
@@ -206,7 +206,7 @@ void nccl_close(struct comm *comm)
 	pthread_mutex_lock(&nccl->lock);
 	finalize_communicator(nccl);
 	pthread_mutex_unlock(&nccl->lock);
-	/* A process that ends under that thread may end by a signal. */
+	/* If the process exits while that thread runs, it may die from a signal. */
 	nccl_abort_wait(nccl);
 	marks_free(nccl);
 	streams_free(nccl);

@@ -12,12 +12,13 @@
 #define KEY_ENTERED "berth.nccl.in"
 #define KEY_POSITION "berth.nccl.at"
 #define KEY_FAILURE "berth.nccl.end"
-/* Others wait for rank 0's word longer than rank 0 waits for them: it names who is missing. */
+/* Other ranks wait longer for rank 0's decision than rank 0 waits for them: it names who is
+ * missing. */
 #define DECISION_MS 5000
 #define MIN_WAIT_MS 20 /* for one rank's value */
 #define NAMED_MAX 16
 
-/* Rank 0's word, before the hosts. */
+/* Rank 0's decision, sent before the hosts. */
 struct decision {
 	struct error err;
 	int32_t shared;

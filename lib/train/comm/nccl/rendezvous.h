@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ranks of a GPU comm meet through ranks.h, before and beside NCCL. No CUDA, no NCCL. */
+/* Rendezvous of a GPU comm's ranks through rendezvous/ranks.h, before and besides NCCL. No CUDA, no
+ * NCCL. */
 #ifndef BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 #define BERTH_TRAIN_COMM_NCCL_RENDEZVOUS_H
 
@@ -16,38 +17,41 @@ struct nccl_rendezvous {
 	struct ranks *ranks; /* borrowed */
 	int rank, size;
 	char (*hosts)[64]; /* [size]; owned */
-	bool shared;	   /* some GPU has more than one rank */
-	bool asked;	   /* by nccl_rendezvous_check_failure, and answered */
+	bool shared;	   /* some GPU is shared by several ranks */
+	bool asked;	   /* nccl_rendezvous_check_failure got an answer before */
 };
 
-/* Everybody's card goes to rank 0, which looks at all of them; its word and id come back. id: in on
- * rank 0, out on the others. Collective; nccl_rendezvous_free after success and failure.
- * -ERR_NETWORK past timeout_ms names the ranks that did not come; gpus_check's errors are the same
- * on all ranks. */
+/* Every rank sends its GPU to rank 0, which checks them all and sends back the verdict and id. id
+ * is input on rank 0 and output on the others. Collective; call nccl_rendezvous_free after success
+ * and failure. Return -ERR_NETWORK after timeout_ms, naming the missing ranks. gpus_check's errors
+ * are the same on all ranks. */
 int nccl_rendezvous_begin(struct ranks *ranks, const struct rank_gpu *own, bool allow_shared,
 			  int timeout_ms, unsigned char id[NCCL_RENDEZVOUS_ID_BYTES],
 			  struct nccl_rendezvous *out, struct error *err);
 void nccl_rendezvous_free(struct nccl_rendezvous *rendezvous);
 
-/* Say that this rank goes into NCCL's initialisation; who has not said so within wait_ms in all:
- * their numbers ("1,3", with hosts) or "". */
+/* announce: publish that this rank enters NCCL's initialisation. missing: list the ranks that have
+ * not announced within wait_ms in all, as numbers ("1,3", with hosts), or "". */
 int nccl_rendezvous_announce(const struct nccl_rendezvous *rendezvous, struct error *err);
 void nccl_rendezvous_missing(const struct nccl_rendezvous *rendezvous, int wait_ms, char *text,
 			     size_t size);
 
-/* Say where this rank stands; then hear the others, wait_ms in all. reports[size]: filled for those
- * that spoke, received[size] says who did. */
+/* send_report: publish this rank's position. collect_reports: gather the others' within wait_ms in
+ * all. reports[size] is filled for ranks that sent one, and received[size] marks them. */
 int nccl_rendezvous_send_report(const struct nccl_rendezvous *rendezvous,
 				const struct watch_report *own, struct error *err);
 void nccl_rendezvous_collect_reports(const struct nccl_rendezvous *rendezvous, int wait_ms,
 				     struct watch_report *reports, bool *received);
 
-/* This rank has given up, and why: for those that would wait for it, or have not noticed. */
+/* Publish that this rank has given up, and why: for ranks that would wait for it or have not
+ * noticed. */
 int nccl_rendezvous_fail(const struct nccl_rendezvous *rendezvous, const char *why,
 			 struct error *err);
-/* Has a rank given up? ENDED: why is what the first of them said. GONE: rank 0, which keeps the
- * ranks' words, has ended. NOBODY_TO_ASK: the ranks meet by PMIx, whose launcher ends a job of
- * which a rank has failed. Waits wait_ms at most (and 1 s where rank 0's machine is slow). */
+/* Has a rank given up? Waits at most wait_ms (plus 1 s if rank 0's machine is slow).
+ * - NCCL_PEER_FAILED: why is the reason that the first of them published.
+ * - NCCL_PEER_RANK_0_ENDED: rank 0, which keeps the published values, has ended.
+ * - NCCL_PEERS_UNKNOWN: the rendezvous runs over PMIx; its launcher ends the job if a rank
+ * fails. */
 enum nccl_peer_state {
 	NCCL_PEERS_RUNNING,
 	NCCL_PEER_FAILED,

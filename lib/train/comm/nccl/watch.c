@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMED_MAX 8 /* ranks in a text */
+#define NAMED_MAX 8 /* ranks in one text */
 
 void watch_done(const volatile int64_t *slots, int count, struct watch_position *out)
 {
-	/* The first bucket is the first to be done: its slot is never behind another's. */
+	/* The first bucket completes first: its slot is never behind another's. */
 	int64_t newest = count > 0 ? slots[0] : 0;
 	int bucket = 0;
 
@@ -39,8 +39,8 @@ struct watch_position watch_next(const struct watch_sample *sample, bool *call)
 
 	*call = !steps_under_way(sample) && sample->done.calls < sample->begun.calls;
 	if (!next.step) {
-		/* Not one bucket of this run is done: what was begun first is the newest, or near
-		 * it. */
+		/* No bucket of this run is complete: the step begun first is the newest, or close
+		 * to it. */
 		next.step = sample->begun.step;
 		next.bucket = 0;
 	} else if (next.step < sample->begun.step && next.bucket >= sample->buckets) {
@@ -64,8 +64,8 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 
 	if (sample->broken)
 		return WATCH_BROKEN;
-	/* What is handed over anew gives time only where nothing was under way before: a host that
-	 * runs ahead must not hide a GPU that stands still. */
+	/* New work extends the deadline only if nothing was in progress before: a host that runs
+	 * ahead must not hide a GPU that hangs. */
 	if (!same(&state->last_begun, &sample->begun)) {
 		struct watch_sample before = *sample;
 
@@ -82,7 +82,7 @@ enum watch_verdict watch_check(struct watch_state *state, const struct watch_sam
 	return under_way ? WATCH_STALLED : WATCH_IDLE;
 }
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 struct text {
 	char *at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The thread that watches a GPU's collectives: looks at what the GPU has written and at NCCL's own
- * word, and ends what stands still. What it decides is watch.c's; it calls nothing of CUDA while
- * the GPU works, which a graph in the making would not survive. */
+/* The thread that watches a GPU's collectives. It reads what the GPU has written and NCCL's own
+ * status, and ends what hangs. watch.c makes the decisions. It calls no CUDA function while the GPU
+ * works, because that would break a graph capture in progress. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +11,16 @@
 #include "base/clock.h"
 #include "train/comm/nccl/nccl_internal.h"
 
-#define POLL_MS 200	     /* between two looks, at most */
-#define COLLECT_MS 2000	     /* for the others to say where they stand */
-#define ABORT_MS 1000	     /* for NCCL to end what it has under way */
-#define ENDED_MS 5000	     /* the same, at the end of all */
-#define NOTICE_MS 10000	     /* for the trainer's thread to notice */
-#define PEER_POLL_MS 1000    /* between two questions whether another rank has given up */
+#define POLL_MS 200	     /* at most, between two checks */
+#define COLLECT_MS 2000	     /* for the others to report their positions */
+#define ABORT_MS 1000	     /* for NCCL to end what it has in progress */
+#define ENDED_MS 5000	     /* the same, at the very end */
+#define NOTICE_MS 10000	     /* for the training thread to notice */
+#define PEER_POLL_MS 1000    /* between checks whether another rank has given up */
 #define ANSWER_MS 100	     /* for the answer */
-#define RANK_0_GRACE_MS 3000 /* for a collective under way, once rank 0 is known to have ended */
+#define RANK_0_GRACE_MS 3000 /* for a collective in progress, once rank 0 has ended */
 
-/* ---- ending ---- */
+/* ---- aborting ---- */
 
 struct ending {
 	const struct nccl_library *library;
@@ -67,7 +67,7 @@ void nccl_abort_wait(struct nccl *nccl)
 	nccl->ending = 0;
 }
 
-/* Under lock. */
+/* The caller holds the lock. */
 static void fail(struct nccl *nccl, const struct error *why)
 {
 	if (why)
@@ -77,7 +77,7 @@ static void fail(struct nccl *nccl, const struct error *why)
 	pthread_cond_broadcast(&nccl->changed);
 }
 
-/* Does the trainer's thread come back to hear it? Under lock. */
+/* Wait for the training thread to notice the failure. The caller holds the lock. */
 static void wait_for_trainer(struct nccl *nccl)
 {
 	struct timespec until = clock_after_ms(NOTICE_MS);
@@ -92,7 +92,7 @@ static void wait_for_trainer(struct nccl *nccl)
 	pthread_mutex_lock(&nccl->lock);
 }
 
-/* ---- looking ---- */
+/* ---- checks ---- */
 
 static void take_sample(struct nccl *nccl, struct watch_sample *sample, struct error *broken)
 {
@@ -129,8 +129,8 @@ static struct watch_report own_report(const struct watch_sample *sample, bool id
 	return report;
 }
 
-/* Past the deadline: say where this rank stands, hear the others, end it. Under lock, which is
- * given up meanwhile. */
+/* After the deadline: report this rank's position, collect the others', and abort. The caller holds
+ * the lock, which is released meanwhile. */
 static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 {
 	struct nccl_rendezvous *rendezvous = &nccl->rendezvous;
@@ -160,8 +160,8 @@ static void handle_stall(struct nccl *nccl, const struct watch_sample *sample)
 	fail(nccl, &why);
 }
 
-/* Before the communicator is ended, which the others notice: they should hear why first. Under
- * lock, which is given up meanwhile. */
+/* Publish the reason before the communicator is ended, so that the others learn it first. The
+ * caller holds the lock, which is released meanwhile. */
 static void publish_failure(struct nccl *nccl, const char *who, const char *why)
 {
 	char text[sizeof nccl->why.text + 96];
@@ -182,7 +182,7 @@ static void handle_broken(struct nccl *nccl, const struct watch_sample *sample, 
 	fail(nccl, why);
 }
 
-/* The trainer gives up: it has an error of its own, and waits for the end. */
+/* The training thread gives up: it has an error of its own, and waits for the end. */
 static void handle_abort(struct nccl *nccl)
 {
 	char who[96];
@@ -193,16 +193,16 @@ static void handle_abort(struct nccl *nccl)
 	publish_failure(nccl, who, nccl->why.text);
 }
 
-/* ---- what the others say ---- */
+/* ---- failures of other ranks ---- */
 
 struct peer_poll {
-	int64_t next_ms;   /* when to ask */
-	bool over;	   /* there is nobody to ask any more */
+	int64_t next_ms;   /* time of the next check */
+	bool over;	   /* no rank can answer any more */
 	bool rank_0_ended; /* rank 0 has ended */
 };
 
 /* Another rank that gave up has ended its communicator: what this rank waits for now, or begins
- * later, never comes. Under lock, which is given up meanwhile. */
+ * later, never completes. The caller holds the lock, which is released meanwhile. */
 static void poll_peer_failure(struct nccl *nccl, struct peer_poll *peer_poll)
 {
 	struct error why = {.code = ERR_NETWORK};
@@ -237,8 +237,8 @@ static void without_rank_0(struct nccl *nccl, const struct watch_sample *sample)
 	fail(nccl, &why);
 }
 
-/* Nothing under way for long: the others may wait for this rank by now, and will ask where it is.
- */
+/* Nothing has been in progress for long. The others may wait for this rank by now, and will look
+ * for its position. */
 static void report_idle(struct nccl *nccl, const struct watch_sample *sample)
 {
 	struct watch_report own = own_report(sample, true);
@@ -254,7 +254,7 @@ struct watching {
 	bool reported; /* that it is idle */
 };
 
-/* Under lock. */
+/* The caller holds the lock. */
 static void check_once(struct nccl *nccl, struct watching *watching)
 {
 	bool rank_0_ended = watching->peer_poll.rank_0_ended && nccl->timeout_ms > RANK_0_GRACE_MS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The ops without weights, the losses and the update. Built without contraction into fused
- * multiply-adds: ranks on different CPUs must make the same update of the same gradient. */
+ * multiply-adds: ranks on different CPUs must make the same update from the same gradient. */
 #include <math.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ void reference_relu(const struct op_call *call)
 		dx[i] += x[i] <= 0 ? 0 : dy[i];
 }
 
-/* The place in plane of the largest of a window; the first of equal ones, a NaN before all. */
+/* The index in plane of a window's largest value; the first among equal ones, and a NaN before
+ * all. */
 static size_t window_best(const float *plane, long height, long width, long y0, long x0,
 			  long kernel)
 {
@@ -45,7 +46,7 @@ static size_t window_best(const float *plane, long height, long width, long y0, 
 	return (size_t)best;
 }
 
-/* A row of the 2x2 windows side by side that most networks have: without branches. */
+/* A row of adjacent 2x2 windows, which most networks use: without branches. */
 static void pool_pairs(const float *above, const float *below, size_t out_width, float *y)
 {
 	for (size_t x = 0; x < out_width; x++) {
@@ -59,7 +60,7 @@ static void pool_pairs(const float *above, const float *below, size_t out_width,
 	}
 }
 
-/* Its backward: the first of equal ones gets all, added to what is there. */
+/* Its backward pass: the first among equal values gets all, added to what is there. */
 static void unpool_pairs(const float *above, const float *below, size_t out_width, const float *dy,
 			 float *dx_above, float *dx_below)
 {
@@ -146,7 +147,7 @@ static double smoothed(const float *x, size_t classes, size_t target, double log
 {
 	double all = 0, own = log_sum - (double)x[target];
 
-	/* Without smoothing no product 0 * infinity. */
+	/* Without smoothing, avoid a product 0 * infinity. */
 	if (smoothing == 0)
 		return own;
 	for (size_t k = 0; k < classes; k++)
@@ -229,7 +230,7 @@ int reference_label_rank(const struct op_call *call, struct error *err)
 
 		for (size_t k = 0; k < classes; k++)
 			before += x[k] > mine || (x[k] == mine && k < (size_t)target[n]);
-		/* Nothing is larger than a NaN: without this it would count as right. */
+		/* Nothing is larger than a NaN: without this check it would count as correct. */
 		((int32_t *)call->y.data)[n] = isnan(mine) ? (int32_t)classes : before;
 	}
 	return 0;

@@ -9,7 +9,7 @@ struct conv_dims {
 	size_t n, channels, height, width, x_count;
 	size_t outputs, out_height, out_width, places; /* places = out_height * out_width */
 	size_t kernel, window;			       /* window = channels * kernel * kernel */
-	size_t padded;				       /* window, up to whole vectors */
+	size_t padded;				       /* window, rounded up to whole vectors */
 	long stride, pad;
 };
 
@@ -48,7 +48,7 @@ static void unfold_row(const struct conv_dims *conv, const float *row, long shif
 	}
 }
 
-/* columns[window][places]: row (c, i, j) holds x[c][y * stride + i - pad][...] of every place. */
+/* columns[window][places]: row (c, i, j) holds x[c][y * stride + i - pad][...] for every place. */
 static void unfold(const struct conv_dims *conv, const float *x, float *columns)
 {
 	for (size_t row = 0; row < conv->window; row++) {
@@ -68,7 +68,8 @@ static void unfold(const struct conv_dims *conv, const float *x, float *columns)
 	}
 }
 
-/* windows[places][padded]: the same transposed, a place's window in a row, zeros to its end. */
+/* windows[places][padded]: the same transposed, with the window of one place per row, padded with
+ * zeros. */
 static void unfold_by_place(const struct conv_dims *conv, const float *x, float *windows)
 {
 	for (size_t place = 0; place < conv->places; place++) {
@@ -94,7 +95,7 @@ static void unfold_by_place(const struct conv_dims *conv, const float *x, float 
 	}
 }
 
-/* The inverse of unfold: to each element of dx is added what the windows that hold it got. */
+/* The inverse of unfold: add to each element of dx the gradients of the windows that contain it. */
 static void fold(const struct conv_dims *conv, const float *columns, float *dx)
 {
 	for (size_t row = 0; row < conv->window; row++) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One matrix product for convolutions and linear layers. Tiles of C stay in registers; whatever
- * the tile, each element is summed in the same order, so AVX2 and AVX-512 give the same bits. */
+/* One matrix product for convolutions and linear layers. Tiles of C stay in registers. Each element
+ * is summed in the same order whatever the tile, so AVX2 and AVX-512 give the same bits. */
 #include <string.h>
 
 #include "train/device/cpu-reference/reference.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* 16 floats; the compiler splits it where registers are narrower. Loads need no alignment. */
+/* 16 floats; the compiler splits them if registers are narrower. Loads need no alignment. */
 typedef float lane __attribute__((vector_size(64), aligned(4), may_alias));
 #define LANE 16
 
-/* One tile of C: rows x (lanes * 16), both known to the compiler. */
+/* One tile of C: rows x (lanes * 16), both compile-time constants. */
 ALWAYS_INLINE void tile(const int rows, const int lanes, size_t depth, struct matrix a,
 			const float *b, size_t b_row, float *c, size_t c_row, bool add)
 {
@@ -61,7 +61,7 @@ ALWAYS_INLINE void column_of_tiles(const int max, const int lanes, size_t rows, 
 #undef TILES
 }
 
-/* The last columns, fewer than a tile: B is packed with zeros beside it, C goes by a copy. */
+/* The last columns, fewer than a tile: B is packed with zeros, and C goes through a copy. */
 ALWAYS_INLINE void ragged(const int max, const int lanes, size_t rows, size_t columns, size_t depth,
 			  struct matrix a, const float *b, size_t b_row, float *c, size_t c_row,
 			  bool add, float *pack)

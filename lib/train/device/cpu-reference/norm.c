@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What residual networks need beside convolutions: batch norm, additions, the mean of a plane.
- * All sums in float64: this device is the oracle. */
+/* What residual networks need besides convolutions: batch norm, additions, the mean of a plane. All
+ * sums are float64, because this device is the oracle. */
 #include <math.h>
 
 #include "train/device/cpu-reference/reference.h"
@@ -27,7 +27,8 @@ struct moments {
 	double mean, variance; /* biased */
 };
 
-/* Twice over the data: a mean that is large beside the deviations costs no digits. */
+/* Reads the data twice, so that a mean that is large compared with the deviations costs no
+ * digits. */
 static struct moments measure(const struct planes *planes, const float *x, size_t channel)
 {
 	double count = (double)(planes->n * planes->plane), sum = 0, squares = 0;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a graph to nodes: what is fused, how values lie, and where they are when. */
+/* From a graph to nodes: what is fused, the layouts of values, and where they are at which time. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/device/cpu/cpu.h"
 #include "train/executor/fuse.h"
 
-/* What compiling needs beside the program. */
+/* What compiling needs besides the result. */
 struct compile {
 	struct compiled_graph *compiled;
 	const struct graph *graph;
-	int *readers;	     /* of each value: how many ops, and the loss */
-	struct parts *parts; /* of each value's gradient */
-	int *claims;	     /* of each slot: how many gradients it is a part of */
+	int *readers;	     /* per value: how many ops read it, plus the loss */
+	struct parts *parts; /* for each value's gradient */
+	int *claims;	     /* per slot: how many gradients it is a part of */
 	struct error *err;
 };
 
-/* Where the parts of a value's gradient are, one a reader. */
+/* The slots of the parts of a value's gradient, one per reader. */
 struct parts {
 	int slots[MAX_READERS], count;
 };
@@ -50,7 +50,7 @@ static enum node_kind node_kind(enum op_kind kind)
 		return NODE_MAXPOOL;
 	case OP_AVGPOOL:
 		return NODE_AVGPOOL;
-	default: /* what else fuse_graph lets through */
+	default: /* other ops that fuse_graph lets through */
 		return NODE_RELU;
 	}
 }
@@ -112,7 +112,7 @@ static void extend_lifetime(struct compile *compile, int slot, int time)
 	in->last = time > in->last ? time : in->last;
 }
 
-/* The copies between a value as it lies and as node wants it (node->own). */
+/* Make the copies between a value's layout and the one that node needs (preferred). */
 static int make_copies(struct compile *compile, struct node *node, const struct layout *value,
 		       bool wants_gradient)
 {
@@ -127,7 +127,7 @@ static int make_copies(struct compile *compile, struct node *node, const struct 
 	return rc;
 }
 
-/* The kernels of batch norm want blocks that divide a vector. */
+/* The batch norm kernels need blocks that divide a vector. */
 static bool has_norm(const struct graph *graph)
 {
 	for (int i = 0; i < graph->op_count; i++)
@@ -194,7 +194,7 @@ static int make_norm_memory(struct compile *compile, struct node *node)
 	return node->saved && node->lanes ? 0 : error_memory(compile->err, "a layer");
 }
 
-/* Its layers, and how its result lies. */
+/* Make the node's layer, and determine its result's layout. */
 static int make_layer(struct compile *compile, struct node *node)
 {
 	struct compiled_graph *compiled = compile->compiled;
@@ -220,7 +220,7 @@ static int make_layer(struct compile *compile, struct node *node)
 	return rc;
 }
 
-/* ---- places: forward ---- */
+/* ---- slots: forward ---- */
 
 static void touch_value(struct compile *compile, int value, int time)
 {
@@ -241,15 +241,15 @@ static void place_forward(struct compile *compile, int time)
 	if (node->kind == NODE_MAXPOOL)
 		node->argmax_slot =
 			add_slot(compile, layout_count(&node->y) * sizeof(uint16_t), time);
-	/* A ReLU that alone reads a value takes its place: nobody's gradient needs what was there.
-	 */
+	/* A ReLU that is the only reader of a value works in its slot: no gradient needs the old
+	 * contents. */
 	if (node->kind == NODE_RELU && node->input && compile->readers[node->input] == 1)
 		slots[node->output] = slots[node->input];
 	else
 		slots[node->output] = value_slot(compile, &node->y, time);
 }
 
-/* ---- places: backward ---- */
+/* ---- slots: backward ---- */
 
 static void add_part(struct compile *compile, int value, int slot)
 {
@@ -264,7 +264,8 @@ static bool is_free(const struct compile *compile, int slot)
 	return !compile->claims[slot];
 }
 
-/* The parts of the gradient of node's result become node's; *parts of them are read at once. */
+/* Make the parts of the gradient of node's result the node's own, at most max of them to be read
+ * directly. */
 static int collect_parts(struct compile *compile, struct node *node, int max, int time)
 {
 	struct parts *parts = &compile->parts[node->output];
@@ -286,13 +287,13 @@ static int collect_parts(struct compile *compile, struct node *node, int max, in
 	return 0;
 }
 
-/* The one slot where dy is once it is added up. */
+/* The slot of dy after summation. */
 static int dy_slot(const struct node *node)
 {
 	return node->sum_slot == NO_SLOT ? node->dy[0] : node->sum_slot;
 }
 
-/* The gradient of node's input, found in slot, or where copy_out puts it. */
+/* The gradient of node's input is in slot, or where copy_out puts it. */
 static void provide_input_gradient(struct compile *compile, struct node *node, int slot, int time)
 {
 	node->dx_slot = slot;
@@ -313,7 +314,7 @@ static void provide_input2_gradient(struct compile *compile, struct node *node, 
 	add_part(compile, node->input2, node->dx2_slot);
 }
 
-/* Gradients go where those that they are made of were, if nobody else reads these. */
+/* Gradients reuse the slots of the gradients they are made from, if nobody else reads these. */
 static void place_norm(struct compile *compile, struct node *node, int time)
 {
 	bool two = node->sum_slot == NO_SLOT && node->dy_count == 2;
@@ -375,7 +376,7 @@ static int place_backward(struct compile *compile, int index)
 				time);
 		return 0;
 	case NODE_ADD:
-		/* Both get what comes in: one place for both. */
+		/* Both inputs get the incoming gradient: one slot serves both. */
 		if (node->input)
 			add_part(compile, node->input, dy);
 		if (node->input2)
@@ -422,7 +423,7 @@ static int place(struct compile *compile)
 			   &compiled->arena_bytes, compile->err);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole graph ---- */
 
 static int check_graph(const struct compile *compile)
 {
@@ -462,7 +463,7 @@ int compiled_graph_new(struct cpu *cpu, const struct executor_request *request, 
 {
 	const struct graph *graph = request->graph;
 	size_t ops = (size_t)graph->op_count + 1, values = (size_t)graph->value_count;
-	size_t slots = 8 * ops + 8; /* a node makes 5 at the most */
+	size_t slots = 8 * ops + 8; /* a node makes at most 5 */
 	struct compiled_graph *compiled = calloc(1, sizeof *compiled);
 	struct compile compile = {
 		.compiled = compiled,

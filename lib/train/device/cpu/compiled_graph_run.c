@@ -3,11 +3,11 @@
 #include "train/comm/ddp.h"
 #include "train/device/cpu/cpu.h"
 
-/* One run of a program. */
+/* One run of a compiled graph. */
 struct run {
 	struct compiled_graph *compiled;
 	char *arena;
-	const float *x; /* the input, the caller's */
+	const float *x; /* the input, owned by the caller */
 	bool add;
 };
 
@@ -35,7 +35,7 @@ static float *buffer(const struct run *run, int index)
 	return index < 0 ? NULL : request->buffers + request->graph->buffers[index].offset;
 }
 
-/* What node reads as its own: the copy, or the value itself. */
+/* What node reads in its own layout: the copy, or the value itself. */
 static const float *preferred(const struct run *run, const struct node *node, int index)
 {
 	return node->copy_in ? at(run, node->preferred_slot) : value(run, index);
@@ -163,7 +163,7 @@ float *compiled_graph_output_gradient(const struct compiled_graph *compiled, cha
 
 /* ---- backward ---- */
 
-/* The gradient of node's result; where it comes in more parts than node reads, added up. */
+/* The gradient of node's result, summed if it has more parts than node reads. */
 static const float *gradient(const struct run *run, const struct node *node)
 {
 	const float *first = at(run, node->dy[0]);
@@ -179,7 +179,7 @@ static const float *gradient(const struct run *run, const struct node *node)
 	return sum;
 }
 
-/* Parameters first: their bucket may go out while the rest is computed. */
+/* Parameters first: their bucket can be reduced while the rest is computed. */
 static int layer_backward(const struct run *run, const struct node *node, const float *dy,
 			  const struct gradient_sink *sink, struct error *err)
 {
@@ -233,7 +233,7 @@ static int node_backward(const struct run *run, const struct node *node,
 		if (dx)
 			kernels->relu_backward(y, dy, dx, layout_count(&node->y));
 		break;
-	case NODE_ADD: /* its gradients are dy itself */
+	case NODE_ADD: /* both gradients are dy itself */
 		break;
 	case NODE_MAXPOOL:
 		if (dx)

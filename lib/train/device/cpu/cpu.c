@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Module device-cpu.so: the CPU on oneDNN. Work is done when the call that queues it returns. */
+/* Module device-cpu.so: the CPU with oneDNN. Work is done when the call that queues it returns. */
 #include "train/device/cpu/cpu.h"
 
 #include <omp.h>
@@ -39,7 +39,8 @@ static void cpu_close(struct device *device)
 		return;
 	dnnl_context_free(cpu->dnnl);
 	free(cpu);
-	/* Its threads end here, not with the process: LeakSanitizer cannot look past them. */
+	/* End OpenMP's threads here instead of with the process: LeakSanitizer cannot see past
+	 * them. */
 	omp_pause_resource_all(omp_pause_soft);
 }
 
@@ -65,8 +66,7 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 				 "out of memory: a buffer of %zu MiB; try a smaller --batch",
 				 size_bytes >> 20);
 #ifdef MADV_HUGEPAGE
-	/* Large steps through large arrays miss fewer page tables; where it fails nothing is lost.
-	 */
+	/* Huge pages reduce TLB misses with large strides; a failure is harmless. */
 	if (alignment == HUGE_PAGE)
 		madvise(memory, size_bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
 #endif

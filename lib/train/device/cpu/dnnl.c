@@ -18,7 +18,7 @@ bool layout_equal(const struct layout *a, const struct layout *b)
 	if (a->n != b->n || a->channels != b->channels || a->height != b->height ||
 	    a->width != b->width)
 		return false;
-	/* Of single places only what fills up the last block differs. */
+	/* With one position per plane, layouts differ only in the padding of the last block. */
 	if (a->height == 1 && a->width == 1 && a->channels % a->block == 0 &&
 	    b->channels % b->block == 0)
 		return true;
@@ -160,10 +160,10 @@ int primitive_run(const struct dnnl_context *dnnl, struct primitive *primitive,
 	for (int i = 0; !status && i < primitive->count; i++) {
 		const void *at = i + 1 < primitive->count ? data[i] : scratch;
 
-		/* Setting it clears what fills up the last block, so only where it changes. */
+		/* Setting it clears the last block's padding, so do it only if it changes. */
 		if (at == primitive->at[i])
 			continue;
-		/* oneDNN writes to outputs alone; its C API has one kind of pointer. */
+		/* oneDNN writes only to outputs, but its C API has one kind of pointer. */
 		status = dnnl_memory_set_data_handle_v2(primitive->arguments[i].memory, (void *)at,
 							dnnl->stream);
 		primitive->at[i] = at;
@@ -241,7 +241,7 @@ dnnl_memory_desc_t layout_md(const struct layout *layout)
 	dnnl_dims_t dims = {layout->n, layout->channels, layout->height, layout->width};
 	dnnl_memory_desc_t md = {0};
 
-	/* It fails for sizes below 0 alone, which op_check and the graph leave none of. */
+	/* It fails only for negative sizes, which op_check and the graph exclude. */
 	dnnl_memory_desc_init_by_tag(&md, 4, dims, dnnl_f32, block_tag(layout));
 	return md;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* oneDNN behind an interface of berth's own: dnnl.c and dnnl_layers.c are the only files that call
- * it, since 3.x has another C API than 2.x.
+/* oneDNN behind berth's own interface. Only dnnl.c and dnnl_layers.c call it, because the C API of
+ * 3.x differs from that of 2.x.
  *
- * Weights, biases and their gradients are outside always dense (OIHW, [out][in]); values lie as a
- * layout says. A primitive works on as many threads as OpenMP gives, and all functions block until
- * their work is done. Memory that a call names must hold what the layouts say, aligned to 4 bytes
- * (64 is faster). Errors: -ERR_UNAVAILABLE where oneDNN has no implementation or no memory. */
+ * Weights, biases and their gradients are always dense to callers (OIHW, [out][in]); values have
+ * the given layout. A primitive uses as many threads as OpenMP provides, and all functions block
+ * until the work is done. Memory must hold what the layouts describe, aligned to 4 bytes (64 is
+ * faster). Errors: -ERR_UNAVAILABLE if oneDNN has no implementation or memory is out. */
 #ifndef BERTH_TRAIN_CPU_DNNL_H
 #define BERTH_TRAIN_CPU_DNNL_H
 
@@ -15,13 +15,13 @@
 #include "base/error.h"
 #include "train/device/device.h"
 
-/* A value: NCHW in blocks of `block` channels (1: dense; 8: nChw8c, 16: nChw16c; as many as there
- * are channels: NHWC), the last block filled up with zeros. block 0 in a request: whatever oneDNN
- * likes best. */
+/* The layout of a value: NCHW in blocks of `block` channels. 1 is dense, 8 is nChw8c, 16 is
+ * nChw16c, and the number of channels is NHWC. Zeros fill up the last block. block 0 in a request
+ * lets oneDNN choose. */
 struct layout {
 	int n, channels, height, width, block;
 };
-size_t layout_count(const struct layout *layout); /* floats, those that fill up included */
+size_t layout_count(const struct layout *layout); /* floats, including the padding */
 bool layout_equal(const struct layout *a, const struct layout *b); /* the same order in memory */
 
 struct dnnl_context; /* opaque */
@@ -41,23 +41,25 @@ void cpu_reorder_free(struct cpu_reorder *copy); /* NULL is fine */
 /* ---- convolution and linear layer ---- */
 
 struct cpu_conv_request {
-	struct layout x; /* as it lies, if that does not cost speed */
+	struct layout x; /* the layout that x has; kept unless that costs speed */
 	int outputs;
 	struct op_attributes window;
 	bool bias;
 	bool backward; /* the gradients of weights and bias */
-	bool dx;       /* and that of x */
+	bool dx;       /* and the gradient of x */
 	bool direct;   /* no Winograd */
-	bool nhwc;     /* up to LAYOUT_NARROW channels may also lie as NHWC, x and y */
+	/* x and y may be NHWC if they have at most LAYOUT_NARROW channels. */
+	bool nhwc;
 };
 #define LAYOUT_NARROW 16
-/* What oneDNN chose: x and y (dy lies as y), dx, and the floats of scratch that a call needs. */
+/* What oneDNN chose: the layouts of x, y (dy has y's) and dx, and the floats of scratch per
+ * call. */
 struct cpu_conv_choice {
 	struct layout x, y, dx;
 	size_t scratch;
 };
-/* What a call works on; those that it has no use for may be NULL. add_dw: dw and db are added to.
- * scratch: 64-byte aligned, contents not kept between calls. */
+/* The memory of one call; pointers that it does not need may be NULL. add_dw adds to dw and db.
+ * scratch is 64-byte aligned; its contents are not kept between calls. */
 struct layer_memory {
 	const float *x, *w, *b, *dy;
 	float *y, *dx, *dw, *db, *scratch;
@@ -74,13 +76,13 @@ int cpu_conv_backward_input(struct cpu_conv *conv, const struct layer_memory *me
 			    struct error *err);
 void cpu_conv_free(struct cpu_conv *conv); /* NULL is fine */
 
-/* x [n][inputs], y [n][outputs], dense. scratch: floats that a call needs. */
+/* x [n][inputs], y [n][outputs], dense. *scratch: floats of scratch per call. */
 struct cpu_linear; /* opaque */
 int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bool bias,
 		   bool backward, struct cpu_linear **out, size_t *scratch, struct error *err);
 int cpu_linear_forward(struct cpu_linear *linear, const struct layer_memory *memory,
 		       struct error *err);
-/* dx is written where it is not NULL. */
+/* dx is computed unless it is NULL. */
 int cpu_linear_backward(struct cpu_linear *linear, const struct layer_memory *memory,
 			struct error *err);
 void cpu_linear_free(struct cpu_linear *linear); /* NULL is fine */

@@ -7,9 +7,9 @@
 
 /* ---- convolution ---- */
 
-/* Weights go into the layout that a primitive wants right before it runs, while they are near, and
- * the gradients of weights out of theirs right after: nothing of it is kept. pack_* and unpack*
- * are not there where the layout is the dense one. */
+/* Weights are converted to a primitive's layout right before it runs, while they are in the cache.
+ * Gradients of weights are converted back right after. Nothing of it is kept. pack_* and unpack* do
+ * not exist if the layout is the dense one. */
 struct cpu_conv {
 	struct dnnl_context *dnnl;
 	struct primitive forward, backward_input, backward_weights;
@@ -17,11 +17,11 @@ struct cpu_conv {
 	bool bias, reads_dense, reads_dense_input, writes_dense;
 	size_t pack; /* floats of scratch before the primitives' own */
 	size_t outputs;
-	int rank;	      /* of its slowest implementation: see rank_of */
+	int rank;	      /* rank of its slowest implementation: see rank_of */
 	float *bias_gradient; /* [outputs], to be added */
 };
 
-/* The descs of one convolution. */
+/* The descriptors of one convolution. */
 struct conv_mds {
 	dnnl_memory_desc_t x, w, b, y;
 	dnnl_dims_t strides, pads;
@@ -33,8 +33,8 @@ static bool is_nhwc(const struct layout *layout)
 	       layout->block != 16;
 }
 
-/* y of a convolution of x. One block of 16 channels is NHWC too, but only by that name has oneDNN
- * code for it beside an x in NHWC. */
+/* y of a convolution of x. One block of 16 channels equals NHWC, but oneDNN has code for it
+ * together with an NHWC x only under that name. */
 static dnnl_memory_desc_t result_md(const struct layout *x, const struct layout *y)
 {
 	dnnl_dims_t dims = {y->n, y->channels, y->height, y->width};
@@ -74,7 +74,7 @@ static dnnl_memory_desc_t dense_weights(const dnnl_memory_desc_t *md)
 	return dense;
 }
 
-/* How good an implementation is: 0 loops ("ref"), 1 matrix multiplication, 2 made for it. */
+/* The quality of an implementation: 0 loops ("ref"), 1 matrix multiplication, 2 specialised. */
 static int rank_of(const_dnnl_primitive_desc_t desc)
 {
 	const char *name = NULL;
@@ -114,7 +114,7 @@ static int conv_desc(const struct cpu_conv *conv, const struct cpu_conv_request 
 	return primitive_desc(conv->dnnl, &op, hint, "a convolution", out, err);
 }
 
-/* As direct says, or direct where the other has no implementation. */
+/* As direct requests, or direct if the other has no implementation. */
 static int conv_desc_any(struct cpu_conv *conv, const struct cpu_conv_request *request,
 			 const struct conv_mds *mds, enum conv_kind kind,
 			 const_dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out,
@@ -139,7 +139,7 @@ static size_t md_floats(const dnnl_memory_desc_t *md)
 	return (dnnl_memory_desc_get_size(md) + 63) / 64 * 16;
 }
 
-/* A reorder of dense weights into those of md, or *dense where they are those. */
+/* Make a reorder from dense weights to md's layout, or set *dense if they are equal. */
 static int conv_pack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, struct primitive *out,
 		     bool *dense, struct error *err)
 {
@@ -165,7 +165,7 @@ static int conv_unpack(struct cpu_conv *conv, const dnnl_memory_desc_t *md, stru
 	return rc;
 }
 
-/* Forward in layouts that struct layout has words for. */
+/* Choose the forward pass among layouts that struct layout can express. */
 static int conv_new_forward(struct cpu_conv *conv, const struct cpu_conv_request *request,
 			    struct cpu_conv_choice *choice, dnnl_primitive_desc_t *out,
 			    struct error *err)
@@ -227,7 +227,7 @@ static int conv_new_input(struct cpu_conv *conv, const struct cpu_conv_request *
 	any.block = 0;
 	choice->dx = choice->x;
 	mds.y = result_md(&choice->x, &choice->y);
-	/* The layout of x first: then nothing has to be reordered. */
+	/* Try the layout of x first, which needs no reorder. */
 	for (int i = 0; !rc && !desc && i < 2; i++) {
 		mds.x = layout_md(i ? &any : &choice->x);
 		rc = conv_desc_any(conv, request, &mds, CONV_INPUT, hint, &desc, err);
@@ -327,10 +327,10 @@ static int conv_try(struct dnnl_context *dnnl, const struct cpu_conv_request *re
 	return 0;
 }
 
-/* The layout that oneDNN likes best for the forward pass may leave loops for the backward one (an
- * image of 3 channels in blocks of 16): the first choice without such, as fast as there is. Few
- * channels (6 to 16 of 5x5) have code made for them in NHWC alone; the rest is then 4 times a
- * matrix multiplication's time. */
+/* The layout that oneDNN prefers for the forward pass may force loops in the backward pass, as for
+ * an image of 3 channels in blocks of 16. So take the first choice without loops. For few channels
+ * (6 to 16 of 5x5) specialised code exists only in NHWC; other layouts then take 4 times as long as
+ * a matrix multiplication. */
 int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *request,
 		 struct cpu_conv **out, struct cpu_conv_choice *choice, struct error *err)
 {
@@ -365,7 +365,7 @@ int cpu_conv_new(struct dnnl_context *dnnl, const struct cpu_conv_request *reque
 	return 0;
 }
 
-/* The weights as a primitive wants them. */
+/* The weights in the layout that a primitive needs. */
 static int packed(struct cpu_conv *conv, struct primitive *pack, bool dense,
 		  const struct layer_memory *memory, const float **w, struct error *err)
 {
@@ -546,7 +546,7 @@ int cpu_linear_new(struct dnnl_context *dnnl, int n, int inputs, int outputs, bo
 	}
 	*scratch = larger(linear->forward.scratch,
 			  larger(linear->backward_input.scratch, linear->backward_weights.scratch));
-	/* What is added to has to be somewhere first. */
+	/* dx is added to, so it needs a place of its own first. */
 	if (backward)
 		*scratch += (linear->weights + linear->outputs + 31) / 16 * 16;
 	*out = linear;

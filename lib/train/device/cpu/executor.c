@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A step: programs for the numbers of samples that come up, one arena for all of them. */
+/* The CPU executor: compiled graphs for the batch sizes that occur, and one arena for all of
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,12 +18,12 @@ struct executor {
 	struct device_queue *queue;
 	struct executor_request request;
 	struct executor_common common;
-	struct compiled_graph *compiled_graphs[COMPILED_GRAPHS_MAX]; /* the last used first */
+	struct compiled_graph *compiled_graphs[COMPILED_GRAPHS_MAX]; /* most recently used first */
 	char *arena;
 	size_t arena_bytes;
 	float *losses;
 	int32_t *label_ranks;
-	bool last; /* of this update's runs */
+	bool last; /* last of this update's runs */
 };
 
 int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
@@ -42,7 +43,7 @@ int cpu_executor_new(struct device_queue *queue, const struct executor_request *
 	rc = executor->losses && executor->label_ranks ? 0 : error_memory(err, "a training step");
 	if (!rc)
 		rc = executor_common_new(&executor->request, &executor->common, err);
-	/* Now, so that what does not fit is said before anything is trained. */
+	/* Do this now, so that a lack of memory shows before training starts. */
 	if (!rc)
 		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch,
 					&executor->compiled_graphs[0], err);
@@ -105,7 +106,7 @@ static struct op_call loss_call(const struct executor *executor, const struct ex
 		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
 		.smoothing = mse ? 0 : executor->request.smoothing,
 		.scale = (float)(1.0 / (double)input->global_count),
-		/* Read alone; op_call has one kind of tensor. */
+		/* Only read; op_call has one kind of tensor. */
 		.x = tensor_make((void *)compiled_graph_output(executor->compiled_graphs[0],
 							       executor->arena),
 				 ELEMENT_F32, 2, sizes),
@@ -157,7 +158,7 @@ static int params_ready(void *context, const struct graph_op *op, struct error *
 	return rc ? rc : comm->ops->progress(comm, err);
 }
 
-/* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
+/* No samples: zero gradients, and all buckets in the same order as on other ranks. */
 static int backward_nothing(struct executor *executor, const struct executor_input *input,
 			    struct error *err)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Compiled once an instruction set, as KERNELS_NAME: see meson.build. Pooling is in kernels_pool.c.
- */
+/* Compiled once per instruction set, as KERNELS_NAME: see meson.build. Pooling is in
+ * kernels_pool.c. */
 #include "train/device/cpu/kernels_vector.h"
 
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
-/* value, 0 where gate <= 0: a NaN in gate passes. */
+/* value, or 0 where gate <= 0; where gate is NaN, value passes. */
 static inline vector gated(vector value, vector gate)
 {
 	mask stops = gate <= (vector){0};
@@ -27,7 +27,7 @@ static inline float gated_one(float value, float gate)
 	return gate <= 0 ? 0 : value;
 }
 
-/* This thread's part of count things. */
+/* This thread's share of count items. */
 static void share(size_t count, size_t *begin, size_t *end)
 {
 	size_t thread = (size_t)omp_get_thread_num(), threads = (size_t)omp_get_num_threads();
@@ -38,7 +38,7 @@ static void share(size_t count, size_t *begin, size_t *end)
 
 /* ---- batch norm ---- */
 
-/* What a lane multiplies and adds: one array a name of [blocks][LANES]. */
+/* Per-lane factors and terms: one array [blocks][LANES] for each name. */
 enum lane { LANE_MEAN, LANE_SCALE, LANE_SHIFT, LANE_DZ, LANE_SLOPE };
 
 static float *lane(const struct norm_call *call, enum lane kind, size_t block)
@@ -46,7 +46,8 @@ static float *lane(const struct norm_call *call, enum lane kind, size_t block)
 	return call->lanes + ((size_t)kind * call->planes.blocks + block) * LANES;
 }
 
-/* Sums of floats in a few vectors, then of their totals in doubles: [LANES] of a, [LANES] of b. */
+/* Sums of floats in a few vectors, whose totals are then summed in double: [LANES] of a, [LANES] of
+ * b. */
 struct sums {
 	vector a[4], b[4];
 };
@@ -63,7 +64,7 @@ static inline void sums_end(struct sums *sums, double *to)
 	*sums = (struct sums){0};
 }
 
-#define STRETCH (LANES * 64) /* elements between two sums_end */
+#define STRETCH (LANES * 64) /* elements between two calls of sums_end */
 
 /* Sums of x - shift and of its squares over one plane. */
 static void plane_moments(const float *x, size_t size, const float *shift, double *to)
@@ -99,7 +100,7 @@ static void plane_moments(const float *x, size_t size, const float *shift, doubl
 	}
 }
 
-/* What the planes of one channel came to. */
+/* Combine the sums of one channel's planes. */
 static void channel_sums(const struct norm_call *call, size_t channel, double *a, double *b)
 {
 	const struct planes *planes = &call->planes;
@@ -125,7 +126,7 @@ static void spread(const struct norm_call *call, enum lane kind, size_t channel,
 		to[i] = value;
 }
 
-/* Mean and variance of one channel: of the batch, or those that are kept. */
+/* Mean and variance of one channel: of the batch, or the running ones. */
 static void channel_moments(const struct norm_call *call, size_t channel)
 {
 	const struct planes *planes = &call->planes;
@@ -134,8 +135,8 @@ static void channel_moments(const struct norm_call *call, size_t channel)
 
 	if (call->training) {
 		double a, b;
-		/* The sums are of what is left when the channel's first number is taken off: a
-		 * mean far from 0 costs no digits. */
+		/* Sum after subtracting the channel's first value, so that a mean far from 0 costs
+		 * no digits. */
 		double shift = (double)lane(call, LANE_MEAN,
 					    channel / planes->block)[channel % planes->block];
 
@@ -165,7 +166,7 @@ static void channel_moments(const struct norm_call *call, size_t channel)
 	spread(call, LANE_SHIFT, channel, call->b[channel]);
 }
 
-/* Lanes of channels that are only there to fill a block. */
+/* Clear the lanes of channels that only pad a block. */
 static void clear_padding(const struct norm_call *call)
 {
 	const struct planes *planes = &call->planes;
@@ -240,7 +241,7 @@ static void norm_forward(const struct norm_call *call)
 		for (size_t c = first; c < last; c++)
 			channel_moments(call, c);
 #pragma omp barrier
-		/* Backwards: the planes that were read last are still near. */
+		/* Go backwards: the planes that were read last are still in the cache. */
 		for (size_t i = end; i-- > begin;)
 			plane_forward(call, i);
 	}
@@ -293,7 +294,7 @@ static struct sources sources_of(const struct norm_call *call, size_t plane)
 	};
 }
 
-/* Sums of dz and of dz (x - mean) over one plane; dz is kept where it is wanted. */
+/* Sums of dz and of dz (x - mean) over one plane; dz is stored if it is wanted. */
 static inline __attribute__((always_inline)) void
 plane_sums(const struct norm_call *call, size_t plane, bool relu, bool by_y, bool two, bool keep)
 {
@@ -364,7 +365,7 @@ static inline __attribute__((always_inline)) void plane_gradient(const struct no
 	}
 }
 
-/* The loops above once for each kind of call, without a question in them. */
+/* Instantiate the loops above for each kind of call, without branches inside. */
 static void plane_backward(const struct norm_call *call, size_t plane, bool gradient)
 {
 	bool by_y = call->residual, two = call->dy2, keep = call->dz;

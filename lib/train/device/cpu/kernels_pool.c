@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pooling, compiled once an instruction set: see kernels.c. */
+/* Pooling, compiled once per instruction set: see kernels.c. */
 #include "train/device/cpu/kernels_vector.h"
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ static struct window window_of(const struct planes *x, const struct op_attribute
 	};
 }
 
-/* The first of a window's largest, a NaN before all, for each channel of a block. */
+/* For each channel of a block: the first of a window's largest values, and a NaN before all. */
 static void window_best(const struct window *window, const float *plane, long oy, long ox, float *y,
 			uint16_t *argmax)
 {
@@ -46,13 +46,13 @@ static void window_best(const struct window *window, const float *plane, long oy
 	}
 }
 
-/* The same for a block of LANES channels, without a branch a channel. */
+/* The same for a block of LANES channels, without a branch per channel. */
 static void window_best_lanes(const struct window *window, const float *plane, long oy, long ox,
 			      float *y, uint16_t *argmax)
 {
 	long top = oy * window->stride - window->pad, left = ox * window->stride - window->pad;
 	vector best = {0};
-	mask place = {0}, none = (mask){0} - 1; /* all ones: there is no best yet */
+	mask place = {0}, none = (mask){0} - 1; /* all ones: no best value yet */
 
 	for (long ky = 0; ky < window->kernel; ky++)
 		for (long kx = 0; kx < window->kernel; kx++) {
@@ -74,7 +74,7 @@ static void window_best_lanes(const struct window *window, const float *plane, l
 		argmax[i] = (uint16_t)place[i];
 }
 
-/* Each place of the window gets dy of the channels that it won. */
+/* Add to each position of the window the dy of the channels that it won. */
 static void window_spread_lanes(const struct window *window, float *plane, long oy, long ox,
 				const float *dy, const uint16_t *argmax)
 {

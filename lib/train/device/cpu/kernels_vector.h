@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Vectors of 16 numbers, which the compiler makes of what an instruction set has: for the files
- * that are compiled once a set. */
+/* Vectors of 16 numbers, which the compiler maps to the instruction set. For the files that are
+ * compiled once per set. */
 #ifndef BERTH_TRAIN_DEVICE_CPU_KERNELS_VECTOR_H
 #define BERTH_TRAIN_DEVICE_CPU_KERNELS_VECTOR_H
 
 #include "train/device/cpu/kernels.h"
 
-/* Vectors wider than a register are passed nowhere. */
+/* Vectors wider than a register are never passed to functions. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define LANES KERNEL_LANES
-#define SMALL 16384 /* elements; fewer are not worth waking threads for */
+#define SMALL 16384 /* elements; with fewer it does not pay to wake threads */
 
 typedef float vector __attribute__((vector_size(4 * LANES)));
 typedef int32_t mask __attribute__((vector_size(4 * LANES)));
@@ -31,7 +31,7 @@ static inline size_t plane_size(const struct planes *planes)
 	return planes->height * planes->width * planes->block;
 }
 
-/* The name of a function that this set has beside the other sets'. */
+/* The name of a function in this instruction set's variant. */
 #define KERNEL_OF(set, name) set##_##name
 #define KERNEL_IN(set, name) KERNEL_OF(set, name)
 #define KERNEL(name) KERNEL_IN(KERNELS_NAME, name)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lower height: one op on dense tensors, with what it needs made for the call and given back.
- * Steps do not come here; the default walk and the conformance suite do. */
+/* The lower level: one op on dense tensors; everything it needs is made for the call and released
+ * after it. This device's executor does not use it; the conformance suite does. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "train/device/cpu-reference/reference.h"
 #include "train/device/cpu/cpu.h"
 
-/* Memory of one call. */
+/* Memory for one call. */
 struct workspace {
 	void *memory[8];
 	int count;
@@ -45,7 +45,7 @@ static int copy_once(struct cpu *cpu, const struct layout *from_layout, const fl
 	return rc;
 }
 
-/* What op wrote aside goes to where it is wanted. */
+/* Copy what op wrote elsewhere to its destination. */
 static void put(struct cpu *cpu, const float *from, const struct tensor *to, bool add)
 {
 	size_t count = (size_t)tensor_count(to);
@@ -228,7 +228,7 @@ static int op_batchnorm(struct cpu *cpu, const struct op_call *call, struct erro
 	return rc;
 }
 
-/* Pooling and ReLU: dx is written whole, so what is added to is added afterwards. */
+/* Pooling and ReLU write all of dx, so an addition happens afterwards. */
 static int op_planes(struct cpu *cpu, const struct op_call *call, struct error *err)
 {
 	const struct kernels *kernels = cpu->kernels;
@@ -282,7 +282,7 @@ static void op_add(struct cpu *cpu, const struct op_call *call)
 
 /* ---- all ---- */
 
-/* No samples, and windows whose elements uint16_t cannot count: the reference has them. */
+/* Left to the reference: no samples, and windows with more elements than uint16_t can count. */
 static int op_of_reference(const struct op_call *call, struct error *err)
 {
 	struct reference reference = {0};

@@ -5,20 +5,20 @@
 
 #include "train/device/cuda/tuning/tuning_cache.h"
 
-#define WIDEST_POOL 15 /* places are bytes */
+#define WIDEST_POOL 15 /* positions are bytes */
 
 struct compiled_graph {
 	struct cuda *cuda;
 	const struct executor_request *request;
 	const struct lowered_graph *lowered;
 	int count;
-	struct convolution **convs; /* of each node, or NULL */
+	struct convolution **convs; /* per node, or NULL */
 	struct cuda_linear **linears;
 	size_t workspace;
 	struct node_observer observer;
 };
 
-/* One run of a program, and one node of it. */
+/* One run of a compiled graph, and one node of it. */
 struct node_run {
 	const struct compiled_graph *compiled;
 	const struct compiled_graph_memory *memory;
@@ -114,7 +114,7 @@ int compiled_graph_new(struct cuda *cuda, const struct executor_request *request
 		else if (!rc && compiled->linears[i])
 			wanted = LINEAR_WORKSPACE;
 		compiled->workspace = wanted > compiled->workspace ? wanted : compiled->workspace;
-		/* Each as it is chosen: a run that is ended meanwhile has not searched for nothing.
+		/* Save after each choice, so that a run killed meanwhile has not searched in vain.
 		 */
 		tuning_cache_save(cuda->tuning_cache);
 	}
@@ -159,7 +159,7 @@ size_t compiled_graph_workspace(const struct compiled_graph *compiled)
 	return compiled->workspace;
 }
 
-/* ---- where things are ---- */
+/* ---- addresses ---- */
 
 static void *slot_address(const struct node_run *node_run, int slot)
 {
@@ -197,8 +197,8 @@ static size_t elements(const struct node_run *node_run, const struct shape *shap
 	return (size_t)node_run->compiled->count * (size_t)shape_count(shape);
 }
 
-/* Where a convolution leaves the sums for the batch norm of node index: behind its own statistics.
- */
+/* Where a convolution leaves the sums for the batch norm of node index: behind that norm's own
+ * statistics. */
 static float *sums_of(const struct node_run *node_run, int index)
 {
 	const struct lowered_node *norm = &node_run->compiled->lowered->nodes[index];
@@ -206,7 +206,7 @@ static float *sums_of(const struct node_run *node_run, int index)
 	return node_run->memory->saved + norm->saved + SAVED_SUMS * (size_t)norm->x_shape.channels;
 }
 
-/* The convolution that may take this batch norm's work upon itself, or NULL. */
+/* The convolution that may take over this batch norm's work, or NULL. */
 static const struct convolution *fused_conv_of(const struct node_run *node_run)
 {
 	const struct lowered_node *node = node_run->node;
@@ -216,7 +216,7 @@ static const struct convolution *fused_conv_of(const struct node_run *node_run)
 		       : NULL;
 }
 
-/* The batch norm that this convolution may read through. false: there is none. */
+/* The batch norm whose input this convolution may read instead; false: there is none. */
 static bool source_of(const struct node_run *node_run, struct conv_source *out)
 {
 	const struct lowered_node *norm;
@@ -396,7 +396,7 @@ int compiled_graph_forward(const struct compiled_graph *compiled,
 
 /* ---- backward ---- */
 
-/* Into the bucket, by way of scratch where the layer's order or type is another. */
+/* Write the gradient into the bucket, through scratch if the layer's order or type differs. */
 static int weight_backward(const struct node_run *node_run, struct error *err)
 {
 	const struct compiled_graph *compiled = node_run->compiled;
@@ -428,7 +428,7 @@ static int weight_backward(const struct node_run *node_run, struct error *err)
 	return rc;
 }
 
-/* Parameters first: their bucket may go out while the rest is computed. */
+/* Parameters first: their bucket can be reduced while the rest is computed. */
 static int layer_backward(const struct node_run *node_run, const struct gradient_sink *sink,
 			  struct error *err)
 {

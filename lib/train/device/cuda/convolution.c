@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Convolutions by cuDNN: NHWC tensors, filters [O][k][k][C], sums in float32. Each pass has an
- * algorithm of the legacy API (cuDNN 9 keeps it), and an engine of the graph API where that was
+/* Convolutions with cuDNN: NHWC tensors, filters [O][k][k][C], sums in float32. Each pass has an
+ * algorithm of the legacy API (which cuDNN 9 keeps), and an engine of the graph API if one was
  * found to be faster. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ cudnnDataType_t cudnn_type(enum number number)
 				       : CUDNN_DATA_FLOAT;
 }
 
-/* Float32 stays float32 unless TF32 was asked for: the default mathematics would take it. */
+/* Float32 stays float32 unless TF32 was requested: the default math type would use it. */
 static cudnnMathType_t math_type(const struct layer_rules *rules)
 {
 	if (rules->number != NUMBER_F32)
@@ -64,7 +64,7 @@ static int describe(struct convolution *conv, struct error *err)
 	return cudnn_check(rc, conv->name, err);
 }
 
-/* ---- seen from outside ---- */
+/* ---- public functions ---- */
 
 int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape *shape,
 		    const struct layer_rules *rules, struct convolution **out, struct error *err)
@@ -145,7 +145,7 @@ static float *saved_row(const struct convolution *conv, const struct conv_source
 	return source->saved + (size_t)row * (size_t)conv->shape.c;
 }
 
-/* x becomes the batch norm's own, with its scale and shift. */
+/* Replace x by the batch norm's own input, with its scale and shift. */
 static void set_norm_input(const struct convolution *conv, const struct conv_source *source,
 			   struct engine_call *call)
 {
@@ -170,7 +170,7 @@ static void set_norm_backward(const struct convolution *conv, const struct conv_
 	call->rest = saved_row(conv, source, SAVED_REST);
 }
 
-/* By the engine of way, where one was taken. */
+/* Run the engine of pass, if one was chosen. */
 static int run_engine(const struct convolution *conv, enum engine_pass pass, cudaStream_t stream,
 		      const struct engine_call *call, struct error *err)
 {

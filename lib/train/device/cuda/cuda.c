@@ -14,8 +14,8 @@
 
 extern __attribute__((visibility("default"))) const struct device_ops device_cuda;
 
-#define MIN_MAJOR 8	 /* the oldest architecture of the default build; bf16 needs it */
-#define MIN_CUDNN 90000u /* the API that convolution.c is written for */
+#define MIN_MAJOR 8	 /* the oldest architecture in the default build; bf16 needs it */
+#define MIN_CUDNN 90000u /* the API that convolution.c uses */
 
 size_t number_size(enum number number)
 {
@@ -73,7 +73,7 @@ int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err)
 	}
 }
 
-/* Of the GPU that this thread uses, with what joins it to a sentence. */
+/* The processes on the GPU that this thread uses, with the words that join them to a sentence. */
 static void holders(char *text, size_t size)
 {
 	struct cudaDeviceProp properties;
@@ -112,7 +112,7 @@ static int reserve(size_t size_bytes, const char *what, const char *hint, void *
 		*out = memory;
 		return 0;
 	}
-	cudaGetLastError(); /* it is told here, and not again at the next launch */
+	cudaGetLastError(); /* clear it: it is reported here, and not again at the next launch */
 	if (code != cudaErrorMemoryAllocation)
 		return cuda_check(code, what, err);
 	return cuda_memory_short(size_bytes, what, hint, err);
@@ -150,7 +150,8 @@ static int check_driver(cudaError_t code, int count, struct error *err)
 	return cuda_check(code, "looking for GPUs", err);
 }
 
-/* index: this rank's, of the GPUs that it sees; where it sees one alone that is its own. */
+/* Choose this rank's GPU by index among those that it sees; if it sees only one, that is its
+ * own. */
 static int choose_gpu(struct cuda *cuda, int index, struct error *err)
 {
 	int count = 0;
@@ -270,7 +271,7 @@ static void uuid(const struct device *device, char text[48])
 
 static int memory_new(struct device *device, size_t size_bytes, void **out, struct error *err)
 {
-	/* Of no batch's size. */
+	/* Independent of the batch size. */
 	return reserve(size_bytes, "weights and what belongs to them", "", out, err);
 }
 
@@ -325,7 +326,7 @@ static void queue_free(struct device_queue *queue)
 
 	if (!queue)
 		return;
-	/* cuDNN is not left with a stream that is gone. */
+	/* Do not leave cuDNN with a destroyed stream. */
 	cuda = (struct cuda *)queue->device;
 	if (!cudnnGetStream(cuda->cudnn, &last) && last == stream_of(queue))
 		cudnnSetStream(cuda->cudnn, NULL);
@@ -348,7 +349,7 @@ static int queue_after(struct device_queue *queue, struct device_queue *other, s
 	code = cudaEventRecord(event, stream_of(other));
 	if (!code)
 		code = cudaStreamWaitEvent(stream_of(queue), event, 0);
-	cudaEventDestroy(event); /* when it has come */
+	cudaEventDestroy(event); /* takes effect once it has completed */
 	return cuda_check(code, "ordering two streams", err);
 }
 
@@ -357,7 +358,7 @@ static void *queue_native(struct device_queue *queue)
 	return stream_of(queue);
 }
 
-/* Host memory may be any, and may be reused on return: so the stream is waited for. */
+/* Host memory may be pageable and may be reused on return, so wait for the stream. */
 static int copy(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 		enum cudaMemcpyKind kind, struct error *err)
 {
@@ -370,7 +371,7 @@ static int copy(struct device_queue *queue, void *to, const void *from, size_t s
 	return rc ? rc : cuda_wait(stream_of(queue), CUDA_WAIT_MS, err);
 }
 
-/* cudaMemcpyDefault: comm_self copies within the GPU. */
+/* cudaMemcpyDefault, because comm_self copies within the GPU. */
 static int copy_in(struct device_queue *queue, void *to, const void *from, size_t size_bytes,
 		   struct error *err)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The CUDA device's inside (module device-cuda.so): convolutions by cuDNN, linear layers by
- * cuBLASLt, own kernels (train/device/cuda/kernels/kernels.h) for the rest. Activations are NHWC.
+/* Inside the CUDA device (module device-cuda.so). cuDNN computes convolutions, cuBLASLt linear
+ * layers, and berth's own kernels (kernels/kernels.h) the rest. Activations are NHWC.
  *
- * Upper height: lowered_graph.c says what is fused and where everything lies, compiled_graph.c runs
- * it for one number of samples, executor.c feeds it, captures it in CUDA graphs and updates. */
+ * Upper level: lowered_graph.c decides what is fused and where everything lies. compiled_graph.c
+ * runs that for one number of samples. executor.c feeds it, captures it in CUDA graphs and updates
+ * the weights. */
 #ifndef BERTH_TRAIN_CUDA_H
 #define BERTH_TRAIN_CUDA_H
 
@@ -23,12 +24,13 @@ struct cuda {
 	char name[256]; /* "NVIDIA H200" */
 	int major, minor;
 	cudnnHandle_t cudnn;
-	cudnnBackendDescriptor_t
-		described_device; /* tests: a GPU that is not there, cudnn NULL then */
+	cudnnBackendDescriptor_t described_device; /* tests: describes a GPU that the machine lacks;
+						      cudnn is NULL then */
 	cublasLtHandle_t blas;
 	struct tuning_cache *tuning_cache;
-	struct engines *shared_engines; /* engine.h; those in use */
-	size_t workspace_limit; /* bytes that a pass may want: TUNING_WORKSPACE, or what there is */
+	struct engines *shared_engines; /* engine.h: prepared engines in use */
+	/* Bytes of workspace that a pass may use: TUNING_WORKSPACE, or less if memory is short. */
+	size_t workspace_limit;
 };
 #define TUNING_WORKSPACE ((size_t)1 << 30)
 
@@ -39,20 +41,21 @@ struct cuda_queue {
 
 size_t number_size(enum number number); /* bytes */
 
-/* ---- cuda.c: codes as errors; 0 where all is well ---- */
+/* ---- cuda.c: turn codes into errors; 0 on success ---- */
 
 int cuda_check(cudaError_t code, const char *what, struct error *err);
 int cudnn_check(cudnnStatus_t code, const char *what, struct error *err);
 int blas_check(cublasStatus_t code, const char *what, struct error *err);
-/* Of kernels launched since the last one. */
+/* Check kernels launched since the last check. */
 int cuda_launched(const char *what, struct error *err);
-/* Wait for stream; -ERR_NETWORK past timeout_ms. */
+/* Wait for stream. Return 0, or -ERR_NETWORK after timeout_ms. */
 int cuda_wait(cudaStream_t stream, int timeout_ms, struct error *err);
-/* Device memory that says what it is for where there is none: "the activations of ...". */
+/* Allocate device memory. If it fails, err calls it by what: "the activations of ...". */
 int cuda_memory(size_t size_bytes, const char *what, void **out, struct error *err);
-/* The error that there is none: what needs size_bytes, and hint says what to do, or "". */
+/* Set the error for missing memory: what needs size_bytes. hint tells the user what to do, or is
+ * "". */
 int cuda_memory_short(size_t size_bytes, const char *what, const char *hint, struct error *err);
-#define CUDA_WAIT_MS 600000 /* of what only computes */
+#define CUDA_WAIT_MS 600000 /* for work that only computes */
 
 /* ---- layers (convolution.c, linear.c) ---- */
 
@@ -61,14 +64,15 @@ cudnnDataType_t cudnn_type(enum number number);
 /* How a layer may be computed. */
 struct layer_rules {
 	enum number number;
-	bool tf32;	    /* float32 in tensor cores */
-	bool direct;	    /* no Winograd */
-	bool deterministic; /* no choice by time, nor an algorithm that sums in any order */
-	bool tune;	    /* choose by time; else by cuDNN's heuristics */
+	bool tf32;	    /* float32 products in tensor cores */
+	bool direct;	    /* no Winograd algorithms */
+	bool deterministic; /* no choice by time, and no algorithm with an arbitrary order of
+			       summation */
+	bool tune;	    /* choose by measured time; else by cuDNN's heuristics */
 	bool train, dx;
-	bool add_dx;	 /* dx is added to what is there: what is timed */
-	bool sums;	 /* a batch norm of y follows, whose sums may be made on the way */
-	bool fused_norm; /* x is a batch norm's ReLU that nobody else reads */
+	bool add_dx;	 /* dx is added to what is there; timing must match that */
+	bool sums;	 /* a batch norm of y follows, whose sums may be made in the same pass */
+	bool fused_norm; /* x is a batch norm's ReLU with no other reader */
 };
 
 struct conv_shape {
@@ -77,29 +81,30 @@ struct conv_shape {
 
 struct convolution; /* opaque */
 
-/* name: for messages. -ERR_UNAVAILABLE: cuDNN has nothing for it. */
+/* Create a convolution; messages call it name. Return 0, or -ERR_UNAVAILABLE if cuDNN cannot
+ * compute it. */
 int convolution_new(struct cuda *cuda, const char *name, const struct conv_shape *shape,
 		    const struct layer_rules *rules, struct convolution **out, struct error *err);
 void convolution_free(struct convolution *conv);	      /* NULL is fine */
 size_t convolution_workspace(const struct convolution *conv); /* bytes that its calls need */
 
-/* Does it make sums? */
+/* Does it produce the sums? */
 bool convolution_makes_sums(const struct convolution *conv);
-/* Does it read the batch norm's own x, so that its ReLU's result need not be there? */
+/* Does it read the batch norm's own x, so that the ReLU's result need not exist? */
 bool convolution_fuses_norm(const struct convolution *conv);
-/* Does its input's gradient pass that ReLU and come with the batch norm's sums? */
+/* Does its input gradient include that ReLU's mask and produce the batch norm's sums? */
 bool convolution_makes_back_sums(const struct convolution *conv);
 
-/* That batch norm: its x and, as lowered_graph.h's rows, its statistics. */
+/* That batch norm: its x and its statistics, in lowered_graph.h's rows. */
 struct conv_source {
 	const void *x;
 	float *saved;
 };
 
-/* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]; add: to what is there. sums
- * [2][outputs]: of y's channels the sum and that of its squares, written where
- * convolution_makes_sums; NULL: nobody wants them. source: the batch norm before, read where
- * convolution_fuses_norm and convolution_makes_back_sums; NULL: x is there. */
+/* x [n][h][w][c], w [outputs][k][k][c], y and dy [n][h'][w'][outputs]. add: add to what is there.
+ * sums [2][outputs]: per channel of y the sum and the sum of squares, written if
+ * convolution_makes_sums; NULL: not wanted. source: the preceding batch norm, read if
+ * convolution_fuses_norm or convolution_makes_back_sums; NULL: x itself is there. */
 int convolution_forward(const struct convolution *conv, cudaStream_t stream, const void *x,
 			const void *w, void *y, float *sums, const struct conv_source *source,
 			void *workspace, struct error *err);
@@ -133,7 +138,7 @@ int cuda_linear_back_weights(const struct cuda_linear *linear, cudaStream_t stre
 			     const void *dy, void *dw, bool add, void *workspace,
 			     struct error *err);
 
-/* ---- lower height (ops.c) and steps (executor.c) ---- */
+/* ---- lower level (ops.c) and executor (executor.c) ---- */
 
 int cuda_op(struct cuda_queue *queue, const struct op_call *call, struct error *err);
 

@@ -6,22 +6,22 @@
 #include <string.h>
 
 #define NOTES_MAX 16
-#define RUNTIME_COMPILED_MAX 2 /* of a pass, of the engines that compile their kernel each time */
+#define RUNTIME_COMPILED_MAX 2 /* per pass, among engines that compile their kernel each time */
 
 struct engines {
 	struct cuda *cuda;
-	/* Where they are shared: by how many, and as what they are in the list cuda->offered. */
+	/* For shared ones: the number of users, and the index in the list cuda->shared_engines. */
 	int users, shared_index;
 	char *shared_key;
 	struct engines *next;
 	enum engine_pass pass;
 	struct engine_graph graph;
 	cudnnBackendDescriptor_t configs[ENGINES_MAX];
-	int64_t global_indices[ENGINES_MAX]; /* cuDNN's numbers of them */
+	int64_t global_indices[ENGINES_MAX]; /* cuDNN's own numbers */
 	int count, compiled;
 	cudnnBackendDescriptor_t execution_plans[ENGINES_MAX]; /* NULL: not ready */
 	size_t workspaces[ENGINES_MAX];
-	size_t summed; /* channels of the sums */
+	size_t summed; /* number of channels in the sums */
 };
 
 /* ---- engines ---- */
@@ -62,7 +62,8 @@ static bool compiles_at_runtime(cudnnBackendDescriptor_t engine)
 	return false;
 }
 
-/* May config be taken by rules? What says nothing of itself may not. *name: its engine's number. */
+/* Do rules allow config? One without information about itself is excluded. *name: its engine's
+ * number. */
 static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 		       const struct layer_rules *rules, int64_t *name)
 {
@@ -87,7 +88,7 @@ static bool is_allowed(struct engines *engines, cudnnBackendDescriptor_t config,
 	return good;
 }
 
-/* Fills configs with what the heuristics of mode name, as far as there is room. */
+/* Fill configs with the engines that the heuristics of mode list, as far as there is room. */
 static void query_heuristics(struct engines *engines, cudnnBackendHeurMode_t mode,
 			     const struct layer_rules *rules)
 {
@@ -197,7 +198,7 @@ int engines_global_index(const struct engines *engines, int index)
 
 /* ---- plans ---- */
 
-/* A plan for this GPU, or for the one that is described. */
+/* A plan for this GPU, or for the one described. */
 static cudnnStatus_t bind_execution_plan(const struct cuda *cuda,
 					 cudnnBackendDescriptor_t execution_plan)
 {
@@ -211,7 +212,7 @@ static cudnnStatus_t bind_execution_plan(const struct cuda *cuda,
 					CUDNN_TYPE_HANDLE, 1, &cuda->cudnn);
 }
 
-/* -1: it cannot be had. */
+/* Build engine index. Return its workspace in bytes, or -1 if it is unavailable. */
 static int64_t build(struct engines *engines, int index)
 {
 	cudnnBackendDescriptor_t *execution_plan = &engines->execution_plans[index];

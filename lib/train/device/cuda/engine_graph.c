@@ -3,7 +3,7 @@
 
 #include <float.h>
 
-#define ALIGNMENT 16 /* bytes, of every tensor */
+#define ALIGNMENT 16 /* bytes; alignment of every tensor */
 #define OPERATIONS 8
 
 struct descriptor descriptor_new(struct engine_graph *graph, cudnnBackendDescriptorType_t type)
@@ -50,12 +50,13 @@ struct graph_builder {
 	cudnnDataType_t type;
 	int64_t h, w; /* of y */
 	bool add;
-	cudnnBackendDescriptor_t operations[OPERATIONS]; /* in the order of their work */
+	cudnnBackendDescriptor_t operations[OPERATIONS]; /* in execution order */
 	int count;
 	bool good;
 };
 
-/* [n][h][w][c], named in cuDNN's order n, c, h, w. UID_END and beyond: virtual, in no memory. */
+/* A tensor [n][h][w][c] in cuDNN's order of dimensions n, c, h, w. Ids from UID_END on are virtual
+ * tensors without memory. */
 static cudnnBackendDescriptor_t tensor(struct graph_builder *builder, int64_t uid,
 				       cudnnDataType_t type, int64_t n, int64_t c, int64_t h,
 				       int64_t w)
@@ -85,7 +86,7 @@ static cudnnBackendDescriptor_t input_tensor(struct graph_builder *builder, int6
 		      builder->shape->h, builder->shape->w);
 }
 
-/* Like x, float32, in no memory: after what is already there. */
+/* Like x, but float32 and virtual: the result of an intermediate operation. */
 static cudnnBackendDescriptor_t virtual_tensor(struct graph_builder *builder)
 {
 	return tensor(builder, UID_END + builder->graph->all_count, CUDNN_DATA_FLOAT,
@@ -136,7 +137,7 @@ static cudnnBackendDescriptor_t conv_descriptor(struct graph_builder *builder)
 	return descriptor_finish(&descriptor);
 }
 
-/* How each pass is called in cuDNN. */
+/* cuDNN's names for each pass's operation. */
 struct pass_attributes {
 	cudnnBackendDescriptorType_t type;
 	cudnnBackendAttributeName_t x, w, y, op_descriptor, alpha, beta;
@@ -166,7 +167,7 @@ static const struct pass_attributes back_weights = {
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
 	CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA};
 
-/* Of x as given; returns y. */
+/* Add the convolution of x; returns y. */
 static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder,
 						const struct pass_attributes *attributes,
 						cudnnBackendDescriptor_t x)
@@ -190,7 +191,7 @@ static cudnnBackendDescriptor_t add_convolution(struct graph_builder *builder,
 	return y;
 }
 
-/* y = mode(x, b); of RELU_BWD y = b where x is above 0. b NULL: mode takes one tensor. */
+/* y = mode(x, b); for RELU_BWD y = b where x is above 0. b NULL: mode takes one tensor. */
 static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder,
 					      cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t x,
 					      cudnnBackendDescriptor_t b,
@@ -236,8 +237,8 @@ static cudnnBackendDescriptor_t add_pointwise(struct graph_builder *builder,
 	return y;
 }
 
-/* relu(scale x + shift), in no memory. Only a last step in the type lets cuDNN compile it where it
- * has no kernel. */
+/* relu(scale x + shift), virtual. Only a last operation in the storage type lets cuDNN compile it
+ * where it has no kernel. */
 static cudnnBackendDescriptor_t add_norm_relu(struct graph_builder *builder)
 {
 	const int64_t c = builder->shape->c;
@@ -274,8 +275,9 @@ static void add_sums(struct graph_builder *builder, cudnnBackendDescriptor_t y)
 	add_operation(builder, &descriptor);
 }
 
-/* g = the gradient that a ReLU after a batch norm of x lets through, and that batch norm's sums.
- * The operations in cuDNN's own order of this graph (its 9.8 and later have one kernel for it). */
+/* The gradient g that a ReLU after a batch norm of x lets through, and that batch norm's sums. The
+ * operations are in cuDNN's own order for this graph, for which 9.8 and later have a single
+ * kernel. */
 static void add_norm_backward(struct graph_builder *builder)
 {
 	static const cudnnBackendAttributeName_t rest[] = {
@@ -380,7 +382,7 @@ void engine_graph_free(struct engine_graph *graph)
 		cudnnBackendDestroyDescriptor(graph->all[--graph->all_count]);
 }
 
-/* ---- where the tensors are ---- */
+/* ---- addresses of the tensors ---- */
 
 int engine_uids(enum engine_pass pass, int64_t *uids)
 {

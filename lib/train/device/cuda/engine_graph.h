@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The graphs of engine.c's passes, described to cuDNN, and the tensors that each reads and writes.
- */
+/* The graphs of engine.c's passes, as described to cuDNN, and the tensors that each reads and
+ * writes. */
 #ifndef BERTH_TRAIN_CUDA_ENGINE_GRAPH_H
 #define BERTH_TRAIN_CUDA_ENGINE_GRAPH_H
 
 #include "train/device/cuda/engine.h"
 
-/* Unique numbers of the tensors. */
+/* Unique ids of the tensors. */
 enum {
 	UID_X = 1,
 	UID_W,
@@ -20,20 +20,20 @@ enum {
 	UID_NORM_INVSTD,
 	UID_NORM_W,
 	UID_NORM_B,
-	UID_REST, /* and two more: what cuDNN writes besides */
+	UID_REST, /* and two more: further output of cuDNN */
 	UID_END = UID_REST + 3
 };
 
-#define DESCRIPTORS 56 /* of a graph and what is asked about it */
+#define DESCRIPTORS 56 /* of a graph and the queries about it */
 
-/* All that plans are made of, which lives as long as they do. */
+/* Everything that plans are made of; it lives as long as they do. */
 struct engine_graph {
 	cudnnBackendDescriptor_t all[DESCRIPTORS];
 	int all_count;
 	cudnnBackendDescriptor_t handle;
 };
 
-/* A descriptor being filled: after the first call that fails the others do nothing. */
+/* A descriptor being filled. After the first failing call, later calls do nothing. */
 struct descriptor {
 	struct engine_graph *graph;
 	cudnnBackendDescriptor_t handle;
@@ -44,17 +44,17 @@ void descriptor_set(struct descriptor *descriptor, cudnnBackendAttributeName_t n
 		    cudnnBackendAttributeType_t type, int64_t count, const void *values);
 void descriptor_set_handle(struct descriptor *descriptor, cudnnBackendAttributeName_t name,
 			   cudnnBackendDescriptor_t value);
-/* The finished descriptor, the graph's, or NULL. */
+/* The finished descriptor, owned by the graph; or NULL. */
 cudnnBackendDescriptor_t descriptor_finish(struct descriptor *descriptor);
 
-/* graph: zeroed. false: cuDNN cannot describe it. */
+/* graph must be zeroed. false: cuDNN cannot describe it. */
 bool engine_graph_make(struct engine_graph *graph, const struct cuda *cuda, enum engine_pass pass,
 		       const struct conv_shape *shape, const struct layer_rules *rules, bool add);
 void engine_graph_free(struct engine_graph *graph);
 
-/* The tensors of pass, by their numbers, UID_END of them at the most. */
+/* List the ids of the tensors of pass, at most UID_END; returns their number. */
 int engine_uids(enum engine_pass pass, int64_t *uids);
-/* Where each lies, by its number; summed: channels of call->sums. */
+/* The address of each tensor, by its id. summed: number of channels in call->sums. */
 void engine_pointers(const struct engine_call *call, size_t summed, const void *pointers[UID_END]);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A step on the GPU: brings a batch in, runs forward, backward, reduction and update, launch by
- * launch the first time, then as a CUDA graph: one of all of it where comm works on the stream,
- * else one on either side of the reduction. The host waits for nothing but room for the next batch.
- */
+/* The CUDA executor. It brings a batch in and runs forward, backward, reduction and update: launch
+ * by launch the first time, later as a CUDA graph. If comm works on the stream, one graph covers
+ * everything; otherwise there is one on either side of the reduction. The host waits only for space
+ * for the next batch. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,13 +14,13 @@
 	4 /* the batch, an epoch's last one, and those after a change of ranks */
 #define FREE_WAIT_MS 10000
 
-/* A sequence of launches: run once as it is, then captured. */
+/* A sequence of launches: run once directly, then captured. */
 struct captured_graph {
 	bool warm;
 	cudaGraphExec_t graph;
 };
 
-/* A program, and its tracks by [first][last] of an update's runs. */
+/* A compiled graph and its captured graphs, by [first][last] of an update's runs. */
 struct compiled_entry {
 	struct compiled_graph *compiled;
 	int count;
@@ -35,9 +35,9 @@ struct executor {
 	struct executor_common common;
 	struct lowered_graph lowered;
 	struct executor_memory memory;
-	struct compiled_entry compiled_graphs[COMPILED_GRAPHS_MAX]; /* the last used first */
+	struct compiled_entry compiled_graphs[COMPILED_GRAPHS_MAX]; /* most recently used first */
 	struct captured_graph update;
-	const struct compiled_entry *current; /* of this run; NULL: it has no samples */
+	const struct compiled_entry *current; /* for this run; NULL: it has no samples */
 	bool first, last;
 };
 
@@ -48,7 +48,7 @@ static enum number number_of(enum precision precision)
 					     : NUMBER_F32;
 }
 
-/* ---- programs ---- */
+/* ---- compiled graphs ---- */
 
 static void captured_graph_drop(struct captured_graph *captured_graph)
 {
@@ -70,8 +70,8 @@ static void compiled_entry_free(struct compiled_entry *entry)
 	*entry = (struct compiled_entry){0};
 }
 
-/* What layers may work in: what is there and what is free, less what an evaluation's step will
- * take. Where the same bits are wanted the choice of an algorithm knows nothing of that. */
+/* Limit the workspace of layers to what they have plus what is free, less what an evaluation's
+ * executor will need. In deterministic mode the choice of an algorithm must not depend on that. */
 static void limit_workspace(struct executor *executor)
 {
 	size_t available, total, max = TUNING_WORKSPACE, later = 0;
@@ -87,8 +87,8 @@ static void limit_workspace(struct executor *executor)
 	executor->cuda->workspace_limit = max < TUNING_WORKSPACE ? max : TUNING_WORKSPACE;
 }
 
-/* The compiled graph for count samples becomes compiled_graphs[0]. Only the whole batch's
- * algorithms are chosen by time: others run once an epoch. */
+/* Make the compiled graph for count samples compiled_graphs[0]. Only the full batch's algorithms
+ * are chosen by time: other sizes run once per epoch. */
 static int find_compiled_graph(struct executor *executor, int count, struct error *err)
 {
 	struct compiled_entry found = {.count = count};
@@ -146,7 +146,7 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	if (!rc)
 		rc = executor_memory_new(executor->cuda, &executor->request, &executor->lowered,
 					 &executor->common, &executor->memory, err);
-	/* Now, so that what cannot be computed is said before anything is trained. */
+	/* Do this now, so that what cannot be computed shows before training starts. */
 	if (!rc)
 		rc = find_compiled_graph(executor, request->batch, err);
 	if (rc)
@@ -160,7 +160,7 @@ void cuda_executor_free(struct executor *executor)
 {
 	if (!executor)
 		return;
-	/* Where it hangs the process is about to end anyway. */
+	/* If it hangs, the process is about to end anyway. */
 	cuda_wait(executor->config.stream, FREE_WAIT_MS, NULL);
 	for (int i = 0; i < COMPILED_GRAPHS_MAX; i++)
 		if (executor->compiled_graphs[i].compiled)
@@ -172,7 +172,7 @@ void cuda_executor_free(struct executor *executor)
 	free(executor);
 }
 
-/* ---- what is put on the stream ---- */
+/* ---- work on the stream ---- */
 
 static bool scales(const struct executor *executor)
 {
@@ -238,7 +238,7 @@ static int launch_update(struct executor *executor, struct error *err)
 	return cuda_launched("the update", err);
 }
 
-/* With a comm on the stream its work is put there as soon as a bucket is full. */
+/* With a comm on the stream, its work is queued as soon as a bucket is full. */
 static int params_ready(void *context, const struct graph_op *op, struct error *err)
 {
 	struct executor *executor = context;
@@ -263,7 +263,8 @@ static int all_params_ready(struct executor *executor, struct error *err)
 	return rc;
 }
 
-/* Behind the gradients, where it goes with the last bucket: the host waits for nothing. */
+/* Store the vote behind the gradients, where the last bucket includes it: the host does not
+ * wait. */
 static int launch_vote(const struct executor *executor, struct error *err)
 {
 	const struct executor_request *request = &executor->request;
@@ -285,7 +286,7 @@ static int launch_backward(struct executor *executor, struct error *err)
 		return compiled_graph_backward(
 			executor->current->compiled, &executor->memory.graph_memory,
 			executor->config.stream, !executor->first, &sink, err);
-	/* No samples: gradients of zero, and all buckets as the other ranks hand them out. */
+	/* No samples: zero gradients, and all buckets in the same order as on other ranks. */
 	if (executor->first) {
 		int rc = cuda_check(cudaMemsetAsync(request->gradients, 0,
 						    request->buckets->total * sizeof(float),
@@ -298,7 +299,7 @@ static int launch_backward(struct executor *executor, struct error *err)
 	return all_params_ready(executor, err);
 }
 
-/* All of a run but the batch's way in; the reduction and the update only with a comm on the
+/* Everything in a run after its batch arrived; the reduction and the update only with a comm on the
  * stream. */
 static int launch_run(struct executor *executor, struct error *err)
 {
@@ -306,7 +307,7 @@ static int launch_run(struct executor *executor, struct error *err)
 	bool train = executor->request.train;
 	int rc = 0;
 
-	/* Copies of weights that nobody else writes: never older than an update. */
+	/* Refresh copies of weights once per update, since nothing else writes them. */
 	if (executor->current && (!train || executor->first))
 		kernel_weights(&executor->config, executor->memory.weights,
 			       executor->memory.weight_count);
@@ -337,7 +338,7 @@ static int capture(struct executor *executor, struct captured_graph *captured_gr
 {
 	cudaStream_t stream = executor->config.stream;
 	cudaGraph_t graph = NULL;
-	/* Other threads (a loader's, comm's) may call CUDA as they like. */
+	/* Other threads (the loader's, comm's) may call CUDA freely. */
 	int rc = cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
 			    "capturing a step", err);
 	int ended;
@@ -348,8 +349,8 @@ static int capture(struct executor *executor, struct captured_graph *captured_gr
 	ended = cuda_check(cudaStreamEndCapture(stream, &graph),
 			   "capturing a step (--no-graph does without)", rc ? NULL : err);
 	rc = rc ? rc : ended;
-	/* Else all of it has the launching stream's priority, and the reduction waits behind the
-	 * backward pass that it is to run beside. */
+	/* Otherwise everything has the launching stream's priority, and the reduction waits behind
+	 * the backward pass that it should overlap. */
 	if (!rc)
 		rc = cuda_check(cudaGraphInstantiate(&captured_graph->graph, graph,
 						     cudaGraphInstantiateFlagUseNodePriority),
@@ -378,7 +379,7 @@ static int run_captured(struct executor *executor, struct captured_graph *captur
 			  "launching a step", err);
 }
 
-/* A comm of the host: between two graphs. */
+/* A comm on host memory: between two graphs. */
 static int reduce_on_host(struct executor *executor, struct error *err)
 {
 	const struct executor_request *request = &executor->request;
@@ -423,8 +424,8 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 		rc = launch_run(executor, err);
 	if (rc || !train || !input->last)
 		return rc;
-	/* A replayed graph has the collectives in it and calls nobody: comm hears here that the
-	 * step's are all on the stream, and what is begun from now on is none of them. */
+	/* A replayed graph contains the collectives and calls no function. This tells comm that all
+	 * of the step's collectives are on the stream; later ones do not belong to it. */
 	if (executor->request.comm->ops->on_stream)
 		return executor->request.comm->ops->finish(executor->request.comm, executor->queue,
 							   err);
@@ -432,7 +433,7 @@ int cuda_executor_run(struct executor *executor, const struct executor_input *in
 	return rc ? rc : run_captured(executor, &executor->update, launch_update, err);
 }
 
-/* ---- what is read back ---- */
+/* ---- readback ---- */
 
 int cuda_executor_read(struct executor *executor, struct executor_totals *out, struct error *err)
 {

@@ -6,12 +6,12 @@
 
 #include "train/device/cuda/kernels/element.h"
 
-/* Events for which the host waits: asleep, not in a loop that takes a core. */
+/* Events on which the host waits: sleep instead of spinning on a core. */
 #define WAITED_FOR (cudaEventDisableTiming | cudaEventBlockingSync)
 
 /* ---- out of memory ---- */
 
-/* Is there room for all of it? Asked before anything is taken, so that what is said is true. */
+/* Does everything fit? Check before allocating, so that the message is true. */
 static int check_room(const struct cuda *cuda, const struct executor_request *request,
 		      const struct lowered_graph *lowered, const struct executor_common *common,
 		      struct error *err)
@@ -36,17 +36,17 @@ static int check_room(const struct cuda *cuda, const struct executor_request *re
 	if (fits > 0)
 		snprintf(hint, sizeof hint, "a batch of %d would fit", fits);
 	else if (request->deterministic)
-		/* The room for its algorithms is the most that they may want. */
+		/* The workspace for its algorithms is the most that they may use. */
 		snprintf(hint, sizeof hint, "try a smaller --batch");
 	snprintf(what, sizeof what, "%s with a batch of %d",
 		 request->train ? "training" : "evaluating", request->batch);
 	return cuda_memory_short(wanted, what, hint, err);
 }
 
-/* ---- lists and small things ---- */
+/* ---- lists and small state ---- */
 
-/* Of pageable memory cudaMemcpy returns before all has arrived, and our streams do not wait for the
- * default one, on which it goes: executor_memory_new waits for it. */
+/* With pageable memory cudaMemcpy returns before all data have arrived. It uses the default stream,
+ * for which our streams do not wait; executor_memory_new waits for it. */
 static int to_device(const void *from, void *to, size_t bytes, struct error *err)
 {
 	return cuda_check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copying to the GPU",
@@ -355,7 +355,7 @@ int executor_memory_load_batch(struct executor_memory *memory, const struct kern
 	if (request->table && input->count && !input->raw && !input->resident)
 		return error_set(err, ERR_INTERNAL, "a step of raw samples was given others");
 	memory->next_staging = !memory->next_staging;
-	/* Its last batch has left; so the host is two batches ahead at the most. */
+	/* Its previous batch has left, so the host is at most two batches ahead. */
 	if (staging->used)
 		rc = cuda_check(cudaEventSynchronize(staging->copied), "copying a batch to the GPU",
 				err);

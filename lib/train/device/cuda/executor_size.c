@@ -3,7 +3,7 @@
 
 #include "train/device/cuda/cuda.h"
 
-#define PAGE ((size_t)2 << 20) /* of a GPU's memory */
+#define PAGE ((size_t)2 << 20) /* page size of GPU memory */
 
 static size_t rounded(size_t bytes, size_t to)
 {
@@ -47,13 +47,13 @@ void executor_sizes_compute(const struct executor_request *request,
 	out->staging = out->samples_at + batch * out->sample;
 }
 
-/* Pages for what is large; what is small shares some. */
+/* Large allocations take whole pages; small ones share some. */
 size_t executor_bytes(const struct executor_request *request, const struct executor_sizes *sizes)
 {
 	const size_t all[] = {sizes->arena, sizes->copies, sizes->saved, sizes->losses,
 			      sizes->label_ranks, sizes->weights, sizes->table, sizes->graph_inputs,
 			      sizes->param_ranges, sizes->staging, sizes->staging,
-			      /* Choosing algorithms by what is free gives other bits. */
+			      /* Choosing algorithms by free memory would change the bits. */
 			      request->deterministic ? TUNING_WORKSPACE : LINEAR_WORKSPACE};
 	size_t sum = 0, small = 4 * LOWERED_ALIGNMENT; /* totals, scale */
 

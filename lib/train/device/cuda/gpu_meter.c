@@ -15,7 +15,7 @@ struct gpu_meter {
 	struct nvml_device *device;
 };
 
-/* nvmlClocksThrottleReason...: bits. */
+/* The bits of nvmlClocksThrottleReason... */
 static const struct {
 	const char *name;
 	unsigned long long bit;
@@ -115,7 +115,7 @@ void gpu_processes_text(const char *uuid, const char *library, char *text, size_
 	gpu_meter_close(meter);
 }
 
-/* What is not known is smaller than all that is. */
+/* Unknown values compare lower than all known ones. */
 static double known(double value)
 {
 	return isnan(value) ? -INFINITY : value;

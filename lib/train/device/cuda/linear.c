@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Linear layers by cuBLASLt, which sees our rows as its columns: a row-major [r][c] is its c by r.
- */
+/* Linear layers with cuBLASLt, which treats our rows as its columns: a row-major [r][c] is its c by
+ * r matrix. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static cudaDataType_t data_type(enum number number)
 	return number == NUMBER_F16 ? CUDA_R_16F : number == NUMBER_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* rows by columns as they lie, close together. */
+/* A dense rows by columns matrix. */
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, cudaDataType_t type, int rows,
 			     int columns)
 {
@@ -78,7 +78,7 @@ static cublasStatus_t find_algorithm(struct cuda *cuda, struct matmul *matmul,
 		return rc;
 	rc = cublasLtMatmulPreferenceSetAttribute(wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
 						  &workspace, sizeof workspace);
-	/* Its own assumption is 256 bytes, which no one promises here. */
+	/* cuBLASLt otherwise assumes 256 bytes, which nothing guarantees here. */
 	if (!rc)
 		rc = cublasLtMatmulPreferenceSetAttribute(
 			wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &sixteen, sizeof sixteen);
@@ -146,7 +146,7 @@ int cuda_linear_new(struct cuda *cuda, const char *name, const struct cuda_linea
 {
 	cudaDataType_t type = data_type(rules->number);
 	int n = shape->n, in = shape->inputs, outs = shape->outputs;
-	/* y' = w' x, dx' = w dy' and dw' = x dy, ' as cuBLAS sees them. */
+	/* y' = w' x, dx' = w dy' and dw' = x dy, where ' is the matrix as cuBLASLt sees it. */
 	const struct matmul_shape forward = {outs, n, in, true, false, type, type, 16};
 	const struct matmul_shape input = {in, n, outs, false, false, type, type, 16};
 	const struct matmul_shape weights = {

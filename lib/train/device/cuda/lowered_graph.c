@@ -12,7 +12,7 @@ struct lowering {
 	const struct buckets *buckets;
 	bool train;
 	int multiprocessors;
-	int *readers, *value_slots, *gradient_slots; /* of each value */
+	int *readers, *value_slots, *gradient_slots; /* per value */
 	struct error *err;
 };
 
@@ -23,7 +23,7 @@ static bool is_layer(const struct lowered_node *node)
 	return node->fused.kind == OP_CONV2D || node->fused.kind == OP_LINEAR;
 }
 
-/* Only convolutions and linear layers know what to do with channels that are padding. */
+/* Only convolutions and linear layers can handle channels that are padding. */
 static int input_channels(const struct lowering *lowering)
 {
 	const struct lowered_graph *lowered = lowering->lowered;
@@ -74,7 +74,7 @@ static void lower_weight(struct lowering *lowering, struct lowered_node *node)
 	bool aligned = lowering->buckets->offsets[op->weight] % 4 == 0;
 
 	weight->in_place = same && aligned && lowered->number == NUMBER_F32;
-	/* cuBLASLt writes float32 gradients of 16-bit numbers, and to any place. */
+	/* cuBLASLt writes float32 gradients of 16-bit numbers, at any address. */
 	weight->gradient_in_place = conv ? weight->in_place : same;
 	if (weight->in_place)
 		return;
@@ -98,7 +98,7 @@ static int lower_parameters(struct lowering *lowering)
 			lower_weight(lowering, node);
 		if (node->fused.kind != OP_BATCHNORM)
 			continue;
-		/* Each begins at 16 bytes. */
+		/* Each starts at a multiple of 16 bytes. */
 		node->saved = lowered->saved_floats;
 		lowered->saved_floats +=
 			((node->fused_conv >= 0 ? SAVED_ROWS : SAVED_APPLY) * (size_t)x->channels +
@@ -113,8 +113,8 @@ static int lower_parameters(struct lowering *lowering)
 	return 0;
 }
 
-/* A convolution may sum up what a batch norm of its result needs, if nothing is added in between.
- * cuDNN does that for numbers of 16 bits and whole groups of 8 channels. */
+/* A convolution may compute the sums for a batch norm of its result, if nothing is added in
+ * between. cuDNN supports that for 16-bit numbers and channels in groups of 8. */
 static void pair_norm_sums(struct lowering *lowering)
 {
 	struct lowered_graph *lowered = lowering->lowered;
@@ -140,8 +140,8 @@ static void pair_norm_sums(struct lowering *lowering)
 	}
 }
 
-/* A convolution that alone reads a batch norm's ReLU may do both on the way. cuDNN has that for
- * convolutions whose own result is summed up. */
+/* A convolution that is the only reader of a batch norm's ReLU may apply both itself. cuDNN
+ * supports that for convolutions that also sum their own result. */
 static void pair_fused_norms(struct lowering *lowering)
 {
 	struct lowered_graph *lowered = lowering->lowered;
@@ -162,7 +162,7 @@ static void pair_fused_norms(struct lowering *lowering)
 	}
 }
 
-/* ---- places ---- */
+/* ---- slots ---- */
 
 static int add_slot(struct lowering *lowering, size_t size_bytes, int time)
 {
@@ -206,7 +206,8 @@ static void place_forward(struct lowering *lowering, int time)
 		node->z = slots[node->fused.input2];
 		extend_lifetime(lowering, node->z, time);
 	}
-	/* A ReLU that alone reads a value takes its place: its gradient needs the result alone. */
+	/* A ReLU that is the only reader of a value works in its slot: its gradient needs only the
+	 * result. */
 	if (node->fused.kind == OP_RELU && x && lowering->readers[x] == 1)
 		slots[y] = slots[x];
 	else
@@ -221,8 +222,8 @@ static void place_forward(struct lowering *lowering, int time)
 					time);
 }
 
-/* The gradient of value: where it is added to what is there, or a place of its own. like: a slot
- * that it may share, or NO_SLOT. */
+/* The slot for the gradient of value: the existing one if it is added to, else a new one. like: a
+ * slot that it may share, or NO_SLOT. */
 static int gradient_slot(struct lowering *lowering, int value, int like, int time, bool *add,
 			 bool *shared)
 {
@@ -230,7 +231,7 @@ static int gradient_slot(struct lowering *lowering, int value, int like, int tim
 
 	*add = *shared = false;
 	if (!value)
-		return NO_SLOT; /* nobody asks for the input's */
+		return NO_SLOT; /* nobody reads the input's gradient */
 	if (*slot != NO_SLOT) {
 		*add = true;
 	} else if (like != NO_SLOT) {
@@ -326,7 +327,7 @@ static int place(struct lowering *lowering)
 			   &lowered->arena_bytes, lowering->err);
 }
 
-/* ---- all of it ---- */
+/* ---- the whole graph ---- */
 
 static int lower_all(struct lowering *lowering)
 {
@@ -336,7 +337,7 @@ static int lower_all(struct lowering *lowering)
 
 	if (rc)
 		return rc;
-	/* A node makes 4 at the most. */
+	/* A node makes at most 4. */
 	lowered->nodes = calloc((size_t)lowered->node_count + 1, sizeof *lowered->nodes);
 	lowered->slots = calloc(4 * (size_t)lowered->node_count + 8, sizeof *lowered->slots);
 	if (lowered->nodes && lowered->slots) {

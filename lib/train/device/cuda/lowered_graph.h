@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a step on the GPU does and where everything lies, before any of it is done: fused layers,
- * places of activations and of their gradients in one arena, copies of the weights. */
+/* What a CUDA executor will do and where everything lies, decided before anything runs: fused
+ * layers, places of activations and their gradients in one arena, copies of the weights. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_LOWERED_GRAPH_H
 #define BERTH_TRAIN_DEVICE_CUDA_LOWERED_GRAPH_H
 
@@ -11,48 +11,48 @@
 #include "train/model/graph.h"
 
 #define NO_SLOT (-1)
-/* Rows of a batch norm's statistics: mean, 1/std, scale, shift; sums of its x, or of its gradient;
- * where it has a taker, scale and shift in 16 bits, copies of w and b (in the flat buffer they
- * begin anywhere), and what cuDNN writes that nobody reads. */
+/* node_count - i. */
 #define SAVED_SUMS 4
 #define SAVED_APPLY 6
 #define SAVED_REST 9
 #define SAVED_ROWS 12
 #define LOWERED_ALIGNMENT ((size_t)256)
 
-/* The weight of a convolution or linear layer as its library reads it: [outputs][inner][padded],
- * where the flat buffers have [outputs][channels][inner]. */
+/* The weight of a convolution or linear layer as its library reads it: [outputs][inner][padded].
+ * The flat buffers have [outputs][channels][inner]. */
 struct lowered_weight {
-	int param; /* of the graph; -1: this node has none */
+	int param; /* index in the graph; -1: this node has none */
 	int outputs, channels, inner, padded;
-	bool in_place;		/* what lies in the flat buffer can be read as it is */
-	bool gradient_in_place; /* and its gradient be written there */
-	size_t copy;		/* else: bytes into the copies */
+	bool in_place;		/* the library can read the flat buffer directly */
+	bool gradient_in_place; /* and write the gradient there */
+	size_t copy;		/* else: offset in bytes into the copies */
 };
 
-/* One thing to do forward and backward. Times: node i runs forward at i, the loss at node_count,
- * node i backward at 2 node_count - i. */
+/* One node, which runs forward and backward. Times: node i runs forward at i, the loss at
+ * node_count, and node i backward at */
 struct lowered_node {
 	struct fused fused;
-	struct shape x_shape, y_shape; /* x: channels as they lie, padded */
+	struct shape x_shape, y_shape; /* x: with padded channels, as in memory */
 	struct lowered_weight weight;
-	int x, z, y;	/* slots; z: what is added */
-	int argmax;	/* of a maximum pooling */
-	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody asks */
+	int x, z, y;	/* slots; z: the value added */
+	int argmax;	/* slot of a max pooling */
+	int dy, dx, dz; /* slots of gradients; NO_SLOT: nobody reads them */
 	bool add_dx, add_dz;
-	bool dx_is_dy, dz_is_dy; /* they have one place, and nothing is to do but in it */
-	size_t saved;		 /* of a batch norm: floats into the statistics, [SAVED_ROWS][c] */
-	int norm;      /* of a convolution: the node of the batch norm whose sums it may make; -1 */
-	int sums_conv; /* of a batch norm: that convolution's; -1 */
-	int fused_norm; /* of a convolution: the node of the batch norm whose x it may read itself;
-			   -1 */
-	int fused_conv; /* of a batch norm: that convolution's; -1 */
+	/* They share one slot, and work happens in place, if any. */
+	bool dx_is_dy, dz_is_dy;
+	size_t saved; /* of a batch norm: offset in floats into the statistics, [SAVED_ROWS][c] */
+	/* Of a convolution: the node of the batch norm whose sums it may make; -1: none. */
+	int norm;
+	int sums_conv; /* of a batch norm: that convolution; -1: none */
+	/* Of a convolution: the node of the batch norm whose x it may read itself; -1: none. */
+	int fused_norm;
+	int fused_conv; /* of a batch norm: that convolution; -1: none */
 };
 
 struct lowered_graph {
 	enum number number;
 	int batch, node_count, slot_count;
-	int input_channels; /* as they lie */
+	int input_channels; /* including padding, as in memory */
 	struct lowered_node *nodes;
 	struct memory_item *slots;
 	int input, output, output_gradient; /* slots */
@@ -60,8 +60,8 @@ struct lowered_graph {
 	size_t arena_bytes, copies_bytes, saved_floats;
 };
 
-/* For at most batch samples. multiprocessors: of the GPU. Pure. -ERR_DATA: a batch norm of one
- * value; -ERR_INTERNAL, -ERR_UNAVAILABLE: as fuse_graph. */
+/* Lower graph for at most batch samples. multiprocessors is the GPU's. Pure. Return 0; -ERR_DATA
+ * for a batch norm over one value; -ERR_INTERNAL or -ERR_UNAVAILABLE as fuse_graph. */
 int lowered_graph_make(const struct graph *graph, const struct buckets *buckets, int batch,
 		       enum number number, bool train, int multiprocessors,
 		       struct lowered_graph *out, struct error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lower height: one op on dense NCHW float32 tensors, by way of the layouts and calls that
- * steps use. For the conformance suite: it takes memory for each call and waits for it. */
+/* The lower level: one op on dense NCHW float32 tensors, through the layouts and calls that the
+ * executor uses. For the conformance suite: it allocates memory for each call and waits for it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 #define PIECES 16
 
-/* One call, with the device memory that it takes. */
+/* One call, with its device memory. */
 struct ops_call {
 	struct cuda *cuda;
 	cudaStream_t stream;
@@ -25,7 +25,7 @@ static int rows(const struct tensor *tensor)
 	return tensor->rank ? (int)tensor->shape[0] : 1;
 }
 
-/* The product of what follows the channels. */
+/* The product of the dimensions after the channels. */
 static int plane(const struct tensor *tensor)
 {
 	int64_t count = 1;
@@ -54,7 +54,7 @@ static int piece(struct ops_call *ops, size_t bytes, void *out)
 	return 0;
 }
 
-/* tensor as NHWC; absent: NULL. */
+/* Bring a tensor in as NHWC; absent: NULL. */
 static int bring(struct ops_call *ops, const struct tensor *tensor, float **out)
 {
 	int rc;
@@ -78,14 +78,14 @@ static int bring(struct ops_call *ops, const struct tensor *tensor, float **out)
 	return 0;
 }
 
-/* Room for a result that lies as tensor does; absent: NULL. */
+/* Allocate a result shaped like tensor; absent: NULL. */
 static int room(struct ops_call *ops, const struct tensor *tensor, float **out)
 {
 	*out = NULL;
 	return tensor->data ? piece(ops, (size_t)tensor_count(tensor) * sizeof(float), out) : 0;
 }
 
-/* An NHWC result to where the caller wants it. */
+/* Copy an NHWC result to where the caller wants it. */
 static void put(struct ops_call *ops, const float *from, const struct tensor *to, bool add)
 {
 	if (to->data)
@@ -111,7 +111,7 @@ static struct layer_rules layer_rules(const struct op_call *call)
 
 /* ---- layers with weights ---- */
 
-/* Its inputs in the layer's own layout, and room for its results. */
+/* Its inputs in the layer's own layout, and memory for its results. */
 struct layer {
 	float *x, *w, *y, *dy, *dx, *dw, *sums;
 	void *workspace;
@@ -196,7 +196,7 @@ static int op_conv(struct ops_call *ops)
 	return rc;
 }
 
-/* x [N,C,H,W] goes as [N,HW,C], and so do the columns of w. */
+/* x [N,C,H,W] becomes [N,HW,C], and the columns of w are reordered alike. */
 static int op_linear(struct ops_call *ops)
 {
 	struct op_call call = *ops->call;
@@ -254,7 +254,8 @@ static int norm_saved(struct ops_call *ops, float *saved, bool to_call)
 	if (to_call)
 		return cuda_check(code, "op batchnorm", ops->err);
 
-	/* Steps keep the scale beside them: on the host, as this is for tests. */
+	/* Executors store the scale with the statistics; here the host computes it, since this is
+	 * for tests. */
 	float *host = malloc(4 * bytes + 1);
 	int rc = host ? 0 : error_memory(ops->err, "an op");
 
@@ -272,7 +273,7 @@ static int norm_saved(struct ops_call *ops, float *saved, bool to_call)
 			"op batchnorm", ops->err);
 	for (size_t i = 0; !rc && i < c; i++) {
 		host[2 * c + i] *= host[c + i];
-		host[3 * c + i] = 0; /* of a ReLU that is not here */
+		host[3 * c + i] = 0; /* of a ReLU that is not present */
 	}
 	if (!rc)
 		rc = cuda_check(cudaMemcpyAsync(saved, host, 4 * bytes, cudaMemcpyHostToDevice,
@@ -353,7 +354,7 @@ static int pool(struct ops_call *ops)
 	float *x = NULL, *y, *dy = NULL, *dx = NULL;
 	int rc = max || !back ? bring(ops, &call->x, &x) : 0;
 
-	/* Backward, too: it is done again to know which was the largest. */
+	/* Repeated for backward, to find the maxima again. */
 	if (!rc)
 		rc = piece(ops, outputs * sizeof(float), &y);
 	if (!rc && max)
@@ -388,7 +389,7 @@ static int pool(struct ops_call *ops)
 
 /* ---- losses, update ---- */
 
-/* The kernels make a NaN of a bad label; here there is time to name it. */
+/* The kernels turn a bad label into NaN; here there is time to name it. */
 static int check_labels(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;
@@ -541,8 +542,8 @@ static int dispatch(struct ops_call *ops)
 	}
 }
 
-/* A batch of no samples: gradients of the parameters are zeros, unless added to; nothing else
- * has elements. */
+/* A batch without samples: parameter gradients become zero unless added to; nothing else has
+ * elements. */
 static int nothing(struct ops_call *ops)
 {
 	const struct op_call *call = ops->call;

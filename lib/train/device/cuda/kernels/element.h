@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The arithmetic of the GPU's kernels, an element at a time: numbers of 16 bits, indices, and the
- * formulas of each layer. Plain C, that nvcc compiles for the GPU and any compiler for the host,
- * where the tests compare it with float64. All pure. */
+/* The arithmetic of the GPU kernels, one element at a time: 16-bit numbers, indices, and the
+ * formulas of each layer. Plain C, which nvcc compiles for the GPU and any compiler for the host,
+ * where tests compare it with float64. All functions are pure. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_KERNELS_ELEMENT_H
 #define BERTH_TRAIN_DEVICE_CUDA_KERNELS_ELEMENT_H
 
@@ -18,7 +18,7 @@
 #define ELEMENT static inline __attribute__((unused))
 #endif
 
-/* ---- numbers of 16 bits ---- */
+/* ---- 16-bit numbers ---- */
 
 struct f16 {
 	uint16_t bits;
@@ -48,7 +48,7 @@ ELEMENT float f32_of_bf16(struct bf16 value)
 	return f32_of_bits((uint32_t)value.bits << 16);
 }
 
-/* To the nearest, ties to even; every NaN becomes the one that CUDA makes. */
+/* Round to nearest, ties to even; every NaN becomes CUDA's canonical one. */
 ELEMENT struct bf16 bf16_of_f32(float value)
 {
 	struct bf16 out;
@@ -107,8 +107,8 @@ ELEMENT struct f16 f16_of_f32(float value)
 
 /* ---- indices ---- */
 
-/* Channels that a tensor of 16-bit numbers is given where the network's input has few: tensor
- * cores read 4 or a multiple of 8. */
+/* The padded channels of a 16-bit tensor if the network's input has few: tensor cores read 4 or a
+ * multiple of 8. */
 ELEMENT int padded_channels(int channels, bool sixteen_bits)
 {
 	if (!sixteen_bits)
@@ -116,8 +116,8 @@ ELEMENT int padded_channels(int channels, bool sixteen_bits)
 	return channels <= 4 ? 4 : (channels + 7) / 8 * 8;
 }
 
-/* A crop of the image padded by pad on all sides, and a flip: where pixel (y, x) of the result
- * comes from. false: from the padding. top, left: device/device.h. */
+/* Crop the image padded by pad on all sides, and flip: where pixel (y, x) of the result comes from.
+ * false: from the padding. top, left: see device/device.h. */
 ELEMENT bool crop_source(int height, int width, int pad, int top, int left, bool flip, int y, int x,
 			 int *from_y, int *from_x)
 {
@@ -126,8 +126,8 @@ ELEMENT bool crop_source(int height, int width, int pad, int top, int left, bool
 	return *from_y >= 0 && *from_y < height && *from_x >= 0 && *from_x < width;
 }
 
-/* Element (o, c, s) of a weight [outputs][channels][inner], whose gradient or copy lies as
- * [outputs][inner][padded]: index is that copy's. false: padding. */
+/* Element (o, c, s) of a weight [outputs][channels][inner] whose gradient or copy is
+ * [outputs][inner][padded]. index is the index in that copy. false: padding. */
 ELEMENT bool weight_source(int64_t index, int channels, int inner, int padded, int64_t *from)
 {
 	int c = (int)(index % padded);
@@ -137,7 +137,7 @@ ELEMENT bool weight_source(int64_t index, int channels, int inner, int padded, i
 	return c < channels;
 }
 
-/* Where element index of [outputs][channels][inner] lies in [outputs][inner][padded]. */
+/* The index in [outputs][inner][padded] of element index of [outputs][channels][inner]. */
 ELEMENT int64_t weight_place(int64_t index, int channels, int inner, int padded)
 {
 	int64_t s = index % inner, rest = index / inner;
@@ -145,8 +145,7 @@ ELEMENT int64_t weight_place(int64_t index, int channels, int inner, int padded)
 	return (rest / channels * inner + s) * padded + rest % channels;
 }
 
-/* Between -1 and 1, from seed and index alone; near enough to chance for what layers are tried on.
- */
+/* A number between -1 and 1 from seed and index alone, random enough for benchmarking layers. */
 ELEMENT float made_number(uint32_t seed, uint64_t index)
 {
 	uint64_t mixed = (index + 1) * 0x9e3779b97f4a7c15u + seed * 0xbf58476d1ce4e5b9u;
@@ -194,8 +193,8 @@ ELEMENT float norm_unbiased(float variance, int64_t count)
 	return (float)((double)variance * (double)count / (double)(count - 1));
 }
 
-/* y = x * scale + shift is (x - mean) * invstd * w + b. Forward and backward must agree on which
- * side of a ReLU it is, so both compute it here. */
+/* y = x * scale + shift is (x - mean) * invstd * w + b. Forward and backward must agree on the side
+ * of a ReLU, so both compute it here. */
 ELEMENT float norm_shift(float mean, float scale, float b)
 {
 	return fmaf(-mean, scale, b);
@@ -219,13 +218,13 @@ ELEMENT float relu(float x)
 	return x < 0 ? 0 : x; /* a NaN stays one */
 }
 
-/* y: the ReLU's result (or its input: the same is told). */
+/* y: the ReLU's result, or its input, which gives the same answer. */
 ELEMENT float relu_gradient(float y, float dy)
 {
 	return y <= 0 ? 0 : dy;
 }
 
-/* Does x take best's place as a window's largest? The first of equal ones stays; a NaN wins. */
+/* Does x replace best as a window's maximum? The first among equal ones stays; a NaN wins. */
 ELEMENT bool pool_better(float x, float best)
 {
 	return x > best || (x != x && best == best);
@@ -233,7 +232,8 @@ ELEMENT bool pool_better(float x, float best)
 
 /* ---- losses ---- */
 
-/* A sum of exp(x) over any numbers as most and sum of exp(x - most): never overflows. */
+/* A sum of exp(x) over any numbers, stored as the maximum and the sum of exp(x - maximum): never
+ * overflows. */
 struct soft {
 	float max_logit, sum;
 };
@@ -252,7 +252,7 @@ ELEMENT struct soft soft_merge(struct soft a, struct soft b)
 {
 	struct soft out;
 
-	/* Nothing added to nothing, and a NaN, which no comparison would keep. */
+	/* Covers an empty sum, and a NaN, which no comparison would keep. */
 	if (b.sum == 0)
 		return a;
 	if (a.sum == 0)
@@ -268,10 +268,11 @@ ELEMENT float soft_log(struct soft soft)
 	return soft.max_logit + logf(soft.sum);
 }
 
-/* The loss of a sample: log_sum of its logits, its target's logit, the sum of all log_sum - x. */
+/* The loss of a sample, from the log_sum of its logits, its target's logit, and the sum of all
+ * log_sum - x. */
 ELEMENT float entropy_loss(float log_sum, float target, float sum_all, float smoothing, int classes)
 {
-	/* Without smoothing no product 0 * infinity. */
+	/* Without smoothing, avoid a product 0 * infinity. */
 	if (smoothing == 0)
 		return log_sum - target;
 	return (1 - smoothing) * (log_sum - target) + smoothing / (float)classes * sum_all;
@@ -285,7 +286,7 @@ ELEMENT float entropy_gradient(float x, struct soft soft, bool target, float smo
 	return (share - smoothing / (float)classes - (target ? 1 - smoothing : 0)) * scale;
 }
 
-/* Does class k come before the target's? Equal logits: the lower class first. */
+/* Does class k rank before the target's? Among equal logits the lower class comes first. */
 ELEMENT bool ranks_before(float x, int k, float target_x, int target)
 {
 	return x > target_x || (x == target_x && k < target);
@@ -323,7 +324,7 @@ struct loss_scale {
 #define LOSS_SCALE_BACKOFF 0.5f
 #define LOSS_SCALE_INTERVAL 2000
 
-/* After an update; found_inf: some gradient was not finite, and so it was left out. */
+/* The scale after an update; found_inf: a gradient was not finite, so the update was skipped. */
 ELEMENT struct loss_scale loss_scale_next(struct loss_scale now, bool found_inf)
 {
 	float grown = now.scale * LOSS_SCALE_GROWTH;
@@ -332,7 +333,7 @@ ELEMENT struct loss_scale loss_scale_next(struct loss_scale now, bool found_inf)
 		now.scale *= LOSS_SCALE_BACKOFF;
 		now.growth_tracker = 0;
 	} else if (now.growth_tracker + 1 == LOSS_SCALE_INTERVAL) {
-		/* No number is larger than the largest: it stays as it is. */
+		/* The largest number cannot grow: it stays as it is. */
 		if (grown - grown == 0)
 			now.scale = grown;
 		now.growth_tracker = 0;
@@ -342,7 +343,7 @@ ELEMENT struct loss_scale loss_scale_next(struct loss_scale now, bool found_inf)
 	return now;
 }
 
-/* What a gradient is multiplied with to undo the scale. */
+/* The factor on a gradient that undoes the scale. */
 ELEMENT float loss_scale_inverse(float scale)
 {
 	return (float)(1 / (double)scale);

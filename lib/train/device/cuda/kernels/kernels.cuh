@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What kernels.cu is made of; beside it so that the tests can compile it for the host, where
- * LAUNCH, threadIdx and __syncthreads are others.
+/* The body of kernels.cu, separate so that tests can compile it for the host with their own LAUNCH,
+ * threadIdx and __syncthreads.
  *
- * Rows and channels: most kernels see [rows][c] and give a thread V neighbouring channels (16
- * bytes) of every so many rows, so that what belongs to a channel is read once. */
+ * Rows and channels: most kernels see [rows][c]. They give a thread V adjacent channels (16 bytes)
+ * of every so many rows, so that per-channel data are read once. */
 #include "train/device/cuda/kernels/kernels.h"
 
 #include "train/device/cuda/kernels/element.h"
 
 #define THREADS 256
-#define BLOCKS_EACH 8 /* of a multiprocessor, for what runs through memory */
+#define BLOCKS_EACH 8 /* per multiprocessor, for kernels that stream through memory */
 #define PARTS_MAX 1024
 
 #include "train/device/cuda/kernels/kernels_threads.cuh"
@@ -90,7 +90,7 @@ template <typename T> void norm_back_as(const struct kernel_config *config, stru
 	       (int)at.grid.y, means);
 	if (!call.dx)
 		return;
-	/* dz is what reached it: neither dy nor y is read again. */
+	/* dz is what reached it, so dy and y need not be read again. */
 	if (kept) {
 		call.dy = call.dz;
 		call.relu = false;
@@ -149,7 +149,7 @@ void maxpool_back_as(const struct kernel_config *config, const struct kernel_poo
 
 } // namespace
 
-/* The statement for the type of on, T. */
+/* The statement for the number type of on, as T. */
 #define BY_NUMBER(statement)                                                                       \
 	switch (config->number) {                                                                  \
 	case NUMBER_F32: {                                                                         \
@@ -190,7 +190,7 @@ void kernel_output(const struct kernel_config *config, const void *from, float *
 
 void kernel_weights(const struct kernel_config *config, const struct kernel_weight *list, int count)
 {
-	/* The largest weight alone has 72 rounds of this. */
+	/* The largest weight takes 72 rounds of this. */
 	dim3 grid(128, (unsigned)count, 1);
 
 	if (count > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The input and its layouts; elements. A part of kernels.cuh. */
+/* Input conversion, layouts and element-wise kernels. Part of kernels.cuh. */
 
 namespace
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pooling, the loss, the update. A part of kernels.cuh. */
+/* Pooling, the loss, the update. Part of kernels.cuh. */
 
 namespace
 {
 
 /* ---- pooling ---- */
 
-/* Where element i of [n][h][w][groups] of V channels is. */
+/* The position of element i in [n][h][w][groups] of V channels. */
 struct pixel {
 	int64_t n;
 	int y, x, c;
@@ -62,7 +62,7 @@ template <typename T, int V> __global__ void maxpool_kernel(struct kernel_pool c
 	}
 }
 
-/* Each pixel looks at the windows that it is part of: nothing is added twice or out of order. */
+/* Each pixel visits the windows that contain it: nothing is added twice or out of order. */
 template <typename T, int V> __global__ void maxpool_back_kernel(struct kernel_pool call)
 {
 	int groups = call.c / V;
@@ -216,7 +216,7 @@ template <typename T> __global__ void entropy_kernel(struct kernel_loss call)
 		call.losses[n] =
 			known ? entropy_loss(log_sum, target_x, all, call.smoothing, call.classes)
 			      : NAN;
-	/* Nothing is larger than a NaN: without this it would count as right. */
+	/* Nothing is larger than a NaN: without this check it would count as correct. */
 	if (call.label_ranks)
 		call.label_ranks[n] = target_x != target_x ? call.classes : (int32_t)before;
 }
@@ -307,7 +307,7 @@ __global__ void finite_kernel(const float *gradients, int64_t count, kernel_scal
 	for (int64_t i = thread_index(); i < count; i += thread_count())
 		bad = bad || !finite_f32(gradients[i]);
 	if (bad)
-		scaler->found_inf = 1; /* whoever writes it writes the same */
+		scaler->found_inf = 1; /* all writers write the same value */
 }
 
 __global__ void scaler_kernel(kernel_scaler *scaler)

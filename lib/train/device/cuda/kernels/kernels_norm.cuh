@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Batch norm, with what is fused to it. A part of kernels.cuh. */
+/* Batch norm, with what is fused into it. Part of kernels.cuh. */
 
 namespace
 {
@@ -12,12 +12,12 @@ namespace
 #define SAVED_SCALE 2
 #define SAVED_SHIFT 3
 
-/* Rows that are loaded together: as many as registers are there for. */
+/* Rows that are loaded together: as many as registers allow. */
 #define ROWS_SUMS 4
 #define ROWS_APPLY 2
 #define ROWS_BACK 2
 
-/* A row's channels, of one tensor to three. */
+/* The channels of a row, from one to three tensors. */
 template <int V> struct loaded1 {
 	float x[V];
 };
@@ -92,7 +92,7 @@ template <typename T> __global__ void norm_finish_kernel(struct kernel_norm call
 		call.variance[channel], norm_unbiased(now.variance, call.rows), call.momentum);
 }
 
-/* Of an evaluation: by the running statistics. */
+/* For evaluation: use the running statistics. */
 __global__ void norm_running_kernel(struct kernel_norm call)
 {
 	int channel = (int)thread_index(), c = call.c;
@@ -121,7 +121,7 @@ template <typename T, int V> __global__ void norm_apply_kernel(struct kernel_nor
 		scale[v] = call.saved[SAVED_SCALE * c + at.channel + v];
 		shift[v] = call.saved[SAVED_SHIFT * c + at.channel + v];
 	}
-	/* From the end: what the sums read last is still near. */
+	/* From the end: what the sums read last is still in the cache. */
 	each_row<ROWS_APPLY, loaded2<V>>(
 		at,
 		[&](int64_t row, loaded2<V> &held) {
@@ -145,7 +145,7 @@ template <typename T, int V> __global__ void norm_apply_kernel(struct kernel_nor
 		});
 }
 
-/* To to, or added to what is there. */
+/* Store to to, or add to what is there. */
 template <typename T, int V> __device__ __forceinline__ void put(T *to, bool add, float *values)
 {
 	float there[V];
@@ -169,8 +169,8 @@ __device__ __forceinline__ void norm_back_load(const struct kernel_norm &call, i
 		load<T, V>((const T *)call.y + place, held.y);
 }
 
-/* What reaches the batch norm itself of its result's gradient: with a ReLU only where that let it
- * through, told by y where something was added, else by x. */
+/* The part of the result's gradient that reaches the batch norm itself. With a ReLU it is what the
+ * ReLU let through; y shows that if something was added, else x. */
 template <int V>
 __device__ __forceinline__ void norm_relu_gradient(const struct kernel_norm &call,
 						   const loaded3<V> &held, const float *scale,
@@ -222,7 +222,7 @@ __global__ void norm_back_sums_kernel(struct kernel_norm call, int lanes)
 	sum_rows<V>(sums, products, at, lanes, c, call.scratch);
 }
 
-/* sums: [2][c], the means of g and of g xhat, where the first of the parts were. */
+/* sums: [2][c], the means of g and of g xhat, stored in place of the first parts. */
 __global__ void norm_back_finish_kernel(struct kernel_norm call, int parts, float *means)
 {
 	int channel = blockIdx.x * FINISH_LANES + threadIdx.x, c = call.c;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Numbers of each type, and where threads work. A part of kernels.cuh. */
+/* Numbers of each type, and the mapping of threads. Part of kernels.cuh. */
 
 namespace
 {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void number_out(bf16 *to, float value)
 	*to = bf16_of_f32(value);
 }
 
-/* V numbers that are read and written at once. */
+/* V numbers that are read and written together. */
 template <typename T, int V> struct alignas(sizeof(T) * V) pack {
 	T at[V];
 };
@@ -62,7 +62,7 @@ __device__ __forceinline__ int64_t thread_count()
 	return (int64_t)gridDim.x * blockDim.x;
 }
 
-/* ---- where threads work ---- */
+/* ---- mapping of threads ---- */
 
 int blocks_for(const struct kernel_config *config, int64_t items)
 {
@@ -72,8 +72,8 @@ int blocks_for(const struct kernel_config *config, int64_t items)
 	return (int)(wanted < 1 ? 1 : wanted < limit ? wanted : limit);
 }
 
-/* A block's threads as lanes (groups of V channels) by rows_at_once, the grid as groups by parts of
- * the rows. */
+/* A block's threads form lanes (groups of V channels) by rows_at_once; the grid is groups by parts
+ * of the rows. */
 struct tiles {
 	int lanes, rows_at_once;
 	dim3 grid;
@@ -104,7 +104,7 @@ tiles tiles_for(int multiprocessors, int64_t rows, int groups)
 	return out;
 }
 
-/* How many channels a thread takes at once: those of 16 bytes where c is a multiple of it. */
+/* How many channels a thread handles at once: 16 bytes if c is a multiple of that. */
 int vector_of(enum number number, int c)
 {
 	int v = number == NUMBER_F32 ? 4 : 8;
@@ -112,7 +112,7 @@ int vector_of(enum number number, int c)
 	return c % v ? 1 : v;
 }
 
-/* A thread's place in tiles. */
+/* The position of a thread in tiles. */
 struct thread_position {
 	int channel; /* the first of V; >= c: none */
 	int64_t row, end, step;
@@ -132,8 +132,9 @@ __device__ __forceinline__ thread_position thread_position_of(int lanes, int64_t
 	return out;
 }
 
-/* A thread's rows, in order: the loads of U of them are on their way before the first is used. A
- * load of 16 bytes a thread does not keep an H200's memory busy. Held: what a row is held in. */
+/* A thread's rows, in order. The loads of U rows are issued before the first is used, because one
+ * 16-byte load per thread does not keep an H200's memory busy. Held is the type that holds a
+ * row. */
 template <int U, typename Held, typename Load, typename Use>
 __device__ __forceinline__ void each_row(const thread_position &at, Load load_row, Use use_row)
 {
@@ -188,9 +189,8 @@ __device__ __forceinline__ void sum_rows(float (&one)[V], float (&two)[V],
 	}
 }
 
-/* The parts of a channel, some hundred, summed by 32 threads: there are few blocks of these, and
- * each thread's loads come one after another. What the threads with threadIdx.y 0 get back is the
- * whole. */
+/* The parts of a channel, some hundred, summed by 32 threads: there are few such blocks, and each
+ * thread's loads are sequential. The threads with threadIdx.y 0 get the total. */
 #define FINISH_LANES 32
 #define FINISH_ROWS 32
 __device__ __forceinline__ void sum_parts(const float *parts, int count, int c, int channel,

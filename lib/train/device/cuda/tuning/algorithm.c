@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of the legacy API's algorithms a convolution's passes take. */
+/* Which of the legacy API's algorithms each pass of a convolution uses. */
 #include "train/device/cuda/convolution_internal.h"
 
 #define ALGORITHMS_MAX 16
 
-/* What cuDNN tells of an algorithm, of any pass. */
+/* What cuDNN reports about an algorithm, for any pass. */
 struct perf {
 	int algorithm, math_type;
 	bool usable, deterministic, winograd;
 	size_t workspace;
 };
 
-/* Copies of cuDNN's three kinds of the same struct. */
+/* Copies of cuDNN's three variants of the same struct. */
 #define COPY_PERFS(from, winograd_test)                                                            \
 	for (int i = 0; i < count; i++)                                                            \
 		out[i] = (struct perf)                                                             \
@@ -22,7 +22,7 @@ struct perf {
 				(from)[i].memory                                                   \
 		}
 
-/* tuning NULL: ask the heuristics. The fastest first. *count: how many. */
+/* List algorithms, fastest first; *count of them. tuning NULL: ask the heuristics. */
 static cudnnStatus_t list_forward(const struct convolution *conv, const struct tuning *tuning,
 				  struct perf *out, int *found)
 {
@@ -99,7 +99,7 @@ static cudnnStatus_t list(const struct convolution *conv, enum pass pass,
 				  : list_weights(conv, tuning, out, count);
 }
 
-/* What an algorithm needs; descriptors[pass] has its math type. */
+/* The workspace of an algorithm; descriptors[pass] has its math type. */
 static cudnnStatus_t query_workspace(struct convolution *conv, enum pass pass)
 {
 	cudnnHandle_t cudnn = conv->cuda->cudnn;
@@ -141,7 +141,7 @@ bool algorithm_find_best(struct convolution *conv, enum pass pass, const struct 
 		if (!perf->usable || (rules->deterministic && !perf->deterministic) ||
 		    (rules->direct && perf->winograd))
 			continue;
-		/* cuDNN may answer for its default mathematics too, which in float32 is TF32. */
+		/* cuDNN may also answer for its default math type, which in float32 is TF32. */
 		*math_type = rules->number == NUMBER_F32 && !rules->tf32 ? CUDNN_FMA_MATH
 									 : perf->math_type;
 		if (algorithm_apply(conv, pass, perf->algorithm, *math_type))

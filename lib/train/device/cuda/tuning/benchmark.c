@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Each way of a pass tried out: in memory of its own, timed, and compared with what the legacy API
- * makes of the same. */
+/* Benchmarks every candidate of a pass: in memory of its own, timed, and compared with the legacy
+ * API's result for the same input. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,10 +11,10 @@
 
 #define MIN_WORKSPACE ((size_t)32 << 20)
 #define RUNS 3
-/* Numbers of a result that are compared: from its beginning, and from its end. */
+/* Numbers of a result to compare: from its beginning and from its end. */
 #define COMPARED_ELEMENTS ((size_t)1 << 14)
-/* Of the largest of them. A way that computes something else is off by as much as that; one that
- * rounds or sums in another order is not. */
+/* Relative to the largest of them. A candidate that computes something else is off by that much;
+ * one that rounds or sums in another order is not. */
 #define TOLERANCE_F32 2e-3
 #define TOLERANCE_16 2e-2
 
@@ -30,7 +30,7 @@ void tuning_end(const struct convolution *conv, struct tuning *tuning)
 {
 	if (tuning->stream)
 		cudaStreamSynchronize(tuning->stream);
-	/* Not one that is gone. */
+	/* Not a destroyed stream. */
 	cudnnSetStream(conv->cuda->cudnn, tuning->before);
 	cudaFree(tuning->x);
 	cudaFree(tuning->y);
@@ -53,7 +53,8 @@ static size_t norm_scratch(const struct convolution *conv, int64_t rows, int c)
 	return 2 * (size_t)kernel_parts(conv->cuda->multiprocessors, rows, c) * (size_t)c;
 }
 
-/* A batch norm in float rows of c: w, b, mean, variance; saved [SAVED_ROWS][c]; dw, db; scratch. */
+/* A batch norm in rows of c floats: w, b, mean, variance; saved [SAVED_ROWS][c]; dw, db;
+ * scratch. */
 #define NORM_SAVED 4
 #define NORM_BACK (NORM_SAVED + SAVED_ROWS)
 #define NORM_SCRATCH (NORM_BACK + 2)
@@ -81,7 +82,7 @@ static size_t norm_floats(const struct convolution *conv, int64_t rows, int c)
 	return NORM_SCRATCH * (size_t)c + norm_scratch(conv, rows, c);
 }
 
-/* Of y. */
+/* The batch norm of y. */
 static struct kernel_norm norm_after(const struct convolution *conv, const struct tuning *tuning,
 				     bool summed)
 {
@@ -97,7 +98,8 @@ static int64_t source_rows(const struct convolution *conv)
 	return (int64_t)conv->shape.n * conv->shape.h * conv->shape.w;
 }
 
-/* Of source, with its ReLU, whose result is x and the gradient of that there too. */
+/* The batch norm of source with its ReLU, whose result is x; x also holds that result's
+ * gradient. */
 static struct kernel_norm norm_before(const struct convolution *conv, const struct tuning *tuning,
 				      bool summed)
 {
@@ -120,7 +122,7 @@ static struct conv_source source_of(const struct convolution *conv, const struct
 	return (struct conv_source){tuning->source, norm_before(conv, tuning, false).saved};
 }
 
-/* Its statistics, and x from it. */
+/* Fill in its statistics, and x from it. */
 static bool fill_source(const struct convolution *conv, const struct tuning *tuning)
 {
 	const struct kernel_config config = config_of(conv, tuning);
@@ -151,7 +153,7 @@ bool tuning_fill(const struct convolution *conv, const struct tuning *tuning)
 	       !cudaStreamSynchronize(tuning->stream);
 }
 
-/* Where there is no room for it the rest is tried without. */
+/* If there is no memory for it, benchmark the rest without it. */
 static void source_begin(const struct convolution *conv, struct tuning *tuning)
 {
 	size_t floats = norm_floats(conv, source_rows(conv), conv->shape.c);
@@ -183,7 +185,8 @@ bool tuning_begin(const struct convolution *conv, struct tuning *tuning)
 	    (rules->sums && cudaMalloc((void **)&tuning->norm, norm)))
 		goto none;
 	while (cudaMalloc(&tuning->workspace, tuning->workspace_bytes)) {
-		cudaGetLastError(); /* what is launched later would be taken to have failed */
+		cudaGetLastError(); /* clear it: otherwise a later launch would seem to have failed
+				     */
 		tuning->workspace_bytes /= 2;
 		if (tuning->workspace_bytes < MIN_WORKSPACE)
 			goto none;
@@ -199,8 +202,8 @@ none:
 
 /* ---- one pass ---- */
 
-/* Results, on the host: numbers of the tensor that the pass writes, and a batch norm's statistics.
- */
+/* Results on the host: numbers of the tensor that the pass writes, and a batch norm's
+ * statistics. */
 struct sample {
 	float *numbers;
 	size_t count;
@@ -211,7 +214,7 @@ struct benchmark {
 	struct tuning *tuning;
 	enum engine_pass pass;
 	struct engines *engines;
-	double handicap_ms; /* of all ways but way 0; below 0: of that */
+	double handicap_ms; /* added to all candidates except 0; if negative, to candidate 0 */
 	struct sample first, other;
 };
 
@@ -236,7 +239,7 @@ static void *result(const struct benchmark *benchmark, size_t *bytes)
 	return writes_y(benchmark->pass) ? t->y : writes_dw(benchmark->pass) ? t->w : t->x;
 }
 
-/* What is compared is all that is needed until the batch norm after it knows its statistics. */
+/* Run everything up to the point where the following batch norm knows its statistics. */
 static int run_forward(const struct benchmark *benchmark, bool engine)
 {
 	const struct tuning *t = benchmark->tuning;
@@ -264,7 +267,7 @@ static int run_forward(const struct benchmark *benchmark, bool engine)
 	return rc;
 }
 
-/* With the batch norm's whole way back, where that is in it. */
+/* Includes the batch norm's whole backward pass, if the candidate contains it. */
 static int run_input(const struct benchmark *benchmark, bool engine)
 {
 	const struct tuning *t = benchmark->tuning;
@@ -286,7 +289,7 @@ static int run_input(const struct benchmark *benchmark, bool engine)
 	return rc;
 }
 
-/* Way 0 is what runs without this pass's engines; way i is engine i - 1. */
+/* Candidate 0 is what runs without this pass's engines; candidate i is engine i - 1. */
 static int run_candidate(const struct benchmark *benchmark, int candidate)
 {
 	struct convolution *conv = benchmark->conv;
@@ -348,7 +351,7 @@ failed:
 	return -1;
 }
 
-/* ---- is it right? ---- */
+/* ---- correctness ---- */
 
 static void as_f32(const void *raw, enum number number, size_t count, float *to)
 {
@@ -373,8 +376,8 @@ static bool read_part(const struct benchmark *benchmark, const char *from, enum 
 	return good;
 }
 
-/* Behind the numbers of the result: the statistics or the gradients of the batch norm's parameters.
- */
+/* The results besides the tensor: the statistics, or the gradients of the batch norm's
+ * parameters. */
 static float *other_results(const struct benchmark *benchmark, size_t *count)
 {
 	const struct conv_shape *shape = &benchmark->conv->shape;
@@ -389,7 +392,8 @@ static float *other_results(const struct benchmark *benchmark, size_t *count)
 	return *count ? benchmark->tuning->norm + NORM_SAVED * (size_t)shape->outputs : NULL;
 }
 
-/* Run way on a result that holds the same each time, and read some of what comes of it. */
+/* Run candidate on a result with the same initial contents each time, and read some of its
+ * output. */
 static bool take_sample(const struct benchmark *benchmark, int candidate, struct sample *out)
 {
 	const struct convolution *conv = benchmark->conv;
@@ -433,8 +437,8 @@ static bool is_close(const float *a, const float *b, size_t count, double bound)
 	return off <= bound * max;
 }
 
-/* Means and 1/deviations [2][c] of c channels: squares are summed, so what they may be off by is
- * relative to the mean of the squares. */
+/* Means and 1/deviations [2][c] of c channels. Squares are summed, so the tolerance is relative to
+ * the mean of the squares. */
 static bool moments_are_close(const float *a, const float *b, size_t c, double bound)
 {
 	for (size_t i = 0; i < c; i++) {
@@ -483,8 +487,8 @@ static bool benchmark_is_correct(void *context, int candidate)
 	return good;
 }
 
-/* gain: an engine is taken whose time is below that of way 0 times this. times: of what is taken,
- * and of way 0. false: way 0 stays. */
+/* gain: an engine must take less than candidate 0's time multiplied by this. times: of the chosen
+ * one, and of candidate 0. false: candidate 0 stays. */
 static bool try_engines(struct convolution *conv, enum engine_pass pass, struct tuning *tuning,
 			double gain, double handicap_ms, double times[2])
 {
@@ -524,8 +528,8 @@ void choose_engine(struct convolution *conv, enum engine_pass pass, struct tunin
 	try_engines(conv, pass, tuning, CANDIDATE_GAIN, 0, times);
 }
 
-/* Forward they save the batch norm's last pass over memory, backward they may lose something: what
- * the weights' gradient takes longer is a handicap forward. */
+/* Forward they save the batch norm's last pass over memory; backward they may lose time. What the
+ * weights' gradient loses becomes a handicap of the forward pass. */
 void choose_fused_norm(struct convolution *conv, struct tuning *tuning)
 {
 	double weights[2], forward[2];

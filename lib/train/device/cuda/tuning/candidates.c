@@ -5,7 +5,7 @@
 
 #define NEVER (-1.0)
 
-/* The fastest of those that are left, or 0. */
+/* The fastest of the remaining candidates, or 0. */
 static int fastest(const double *times, int count, double below)
 {
 	int best = 0;
@@ -25,7 +25,7 @@ static double time_candidate(const struct candidate_list *candidates, int candid
 	if (!candidates->build(candidates->context, candidate))
 		return NEVER;
 	time_ms = candidates->time_ms(candidates->context, candidate);
-	/* A clock that says nothing sensible says nothing. */
+	/* Ignore a clock that returns nonsense. */
 	if (time_ms >= 0 && isfinite(time_ms))
 		return time_ms;
 	if (candidate)
@@ -41,7 +41,7 @@ int choose_candidate(const struct candidate_list *candidates, double taken_ms[2]
 	if (count < 1)
 		return -1;
 	first = time_candidate(candidates, 0);
-	/* Without candidate 0 there is nothing that the others could be compared with. */
+	/* Without candidate 0 there is nothing to compare the others with. */
 	if (first < 0)
 		return -1;
 	times[0] = first;

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which of several ways to compute the same is taken: the fastest that can be built, runs, and
- * gives what the first one gives. The clock and the ways are the caller's; the rule is here, so
- * that it is tested without a GPU. */
+/* Choosing among several candidates that compute the same thing: the fastest that can be built,
+ * runs, and gives the first one's result. The caller provides the clock and the candidates. The
+ * rule is here so that tests need no GPU. */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_TUNING_CANDIDATES_H
 #define BERTH_TRAIN_DEVICE_CUDA_TUNING_CANDIDATES_H
 
 #include <stdbool.h>
 
-#define CANDIDATES_MAX 48 /* ways; later ones are not tried */
+#define CANDIDATES_MAX 48 /* later candidates are not tried */
 #define CANDIDATE_GAIN                                                                             \
-	0.98 /* what takes more than this of the first candidate's time is not worth leaving it */
+	0.98 /* a candidate must take less than this share of the first one's time to replace it   \
+	      */
 
-/* Candidates are numbered from 0. Candidate 0 is what the others are compared with, and is never
+/* Candidates are numbered from 0. Candidate 0 is the reference for the others and is never
  * dropped. */
 struct candidate_list {
 	void *context;
 	int count;
-	double gain; /* of candidate 0's time: what takes more is not taken; CANDIDATE_GAIN */
-	/* Make candidate ready. false: it cannot be had here. */
+	double gain; /* maximum share of candidate 0's time; normally CANDIDATE_GAIN */
+	/* Prepare the candidate. false: it is unavailable here. */
 	bool (*build)(void *context, int candidate);
-	/* What one run takes. Negative: it failed. */
+	/* The time of one run. Negative: it failed. */
 	double (*time_ms)(void *context, int candidate);
-	/* Is its result candidate 0's? Asked of the fastest first, until one says yes. */
+	/* Does it give candidate 0's result? Called for the fastest first, until one passes. */
 	bool (*is_correct)(void *context, int candidate);
-	/* It is not taken: undo build. */
+	/* The candidate was not chosen: undo build. */
 	void (*drop)(void *context, int candidate);
 };
 
-/* The way to take: candidate 0 where no other is right and faster, -1 where that cannot be had
- * either. All ways but the one that is taken and candidate 0 are dropped. times (NULL is fine): of
- * the way taken, and of candidate 0. */
+/* Choose a candidate: 0 if no other is correct and faster, -1 if 0 is unavailable, too. Drops every
+ * candidate except the chosen one and 0. times (may be NULL) receives the times of the chosen one
+ * and of candidate 0. */
 int choose_candidate(const struct candidate_list *candidates, double times[2]);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which way each pass of a convolution takes: the legacy API's algorithm, or an engine of the graph
- * API that was found to be faster and to give the same. What was found is kept on disk. */
+/* Which candidate each pass of a convolution uses: the legacy API's algorithm, or an engine of the
+ * graph API that was measured to be faster and gives the same result. The choice is cached on
+ * disk. */
 #include <stdio.h>
 
 #include "train/device/cuda/convolution_internal.h"
 #include "train/device/cuda/tuning/tuning_cache.h"
 
-/* What is chosen for want of memory is not what a run with more of it should take: " in 64 MiB", by
- * powers of two, or nothing where there is room for all. */
+/* A choice forced by too little memory must not serve a run with more of it. So the key has " in 64
+ * MiB", by powers of two, or nothing if there is room for all. */
 static void describe_workspace(const struct cuda *cuda, char *to, size_t size)
 {
 	size_t mib = 1;
@@ -68,8 +69,8 @@ static bool use_engine(struct convolution *conv, const char *key, enum engine_pa
 	if (!engines) {
 		engines = engines_new(conv->cuda, pass, &conv->shape, &conv->rules,
 				      pass == ENGINE_INPUT && conv->rules.add_dx);
-		/* Another driver, or another berth, may list others: nobody has found those to be
-		 * right. */
+		/* Another driver, or another berth, may list other engines, whose results were
+		 * never checked. */
 		if (!engines || engines_global_index(engines, index) != name ||
 		    !engines_build(engines, index, conv->cuda->workspace_limit)) {
 			engines_free(engines);
@@ -90,8 +91,8 @@ static void drop_engines(struct convolution *conv)
 	}
 }
 
-/* The choice of an earlier run: [PASSES][2] algorithm and mathematics, [CONV_ENGINES] engine or -1,
- * [CONV_ENGINES] those engines' names. */
+/* The choice of an earlier run: [PASSES][2] algorithm and math type, [CONV_ENGINES] engine or -1,
+ * [CONV_ENGINES] those engines' global indices. */
 static bool take_cached(struct convolution *conv, const char *key)
 {
 	int numbers[TUNING_CACHE_NUMBERS];
@@ -110,13 +111,13 @@ static bool take_cached(struct convolution *conv, const char *key)
 	return good;
 }
 
-/* What runs without is chosen first: it is what the others are compared with. */
+/* First choose what runs without engines, because the engines are compared with it. */
 static void choose_pass(struct convolution *conv, enum engine_pass pass, struct tuning *active)
 {
 	bool fused_norm = pass == ENGINE_NORM_SUMS || pass == ENGINE_NORM_WEIGHTS ||
 			  pass == ENGINE_INPUT_NORM;
 
-	/* The search has written where it likes: memory is filled anew. */
+	/* The search has overwritten the memory: fill it again. */
 	if (!is_wanted(conv, pass) || (fused_norm && !active->source) || !tuning_fill(conv, active))
 		return;
 	if (pass == ENGINE_NORM_SUMS)

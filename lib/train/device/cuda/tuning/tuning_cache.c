@@ -17,7 +17,7 @@ struct tuning_cache_entry {
 };
 
 struct tuning_cache {
-	char *path; /* NULL: kept nowhere */
+	char *path; /* NULL: stored nowhere */
 	struct tuning_cache_entry *list;
 	size_t count, capacity;
 	bool changed;
@@ -40,7 +40,7 @@ bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *n
 	return tuning_cache_entry;
 }
 
-/* At the end; what is there already stays. */
+/* Append an entry; existing ones stay. */
 static bool append(struct tuning_cache *tuned, const char *key, const int *numbers)
 {
 	if (strlen(key) >= TUNING_CACHE_KEY_BYTES || tuned->count >= LINES_MAX || find(tuned, key))
@@ -134,7 +134,7 @@ struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version)
 		path = NULL;
 	env_free(env);
 	if (path) {
-		/* No folder by a GPU's name, and nothing that a shell stumbles over. */
+		/* No '/' from a GPU's name, and nothing that a shell treats specially. */
 		for (char *c = strrchr(path, '-'); *c; c++)
 			if (*c == ' ')
 				*c = '_';

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which algorithm was the fastest for a layer, kept on disk from one run to the next: a line a
- * layer, "key<TAB>numbers", in a file of one GPU model and one version of cuDNN. */
+/* The fastest algorithm for each layer, cached on disk between runs. A file holds one GPU model and
+ * one version of cuDNN, with one line per layer: "key<TAB>numbers". */
 #ifndef BERTH_TRAIN_DEVICE_CUDA_TUNING_TUNING_CACHE_H
 #define BERTH_TRAIN_DEVICE_CUDA_TUNING_TUNING_CACHE_H
 
@@ -11,17 +11,17 @@
 
 struct tuning_cache; /* opaque */
 
-/* Read the file of XDG_CACHE_HOME/berth or ~/.cache/berth for this GPU and version; what is not
- * there, not readable or not of this form counts as empty: it is a cache. NULL: memory is out. */
+/* Read the cache for this GPU and version from XDG_CACHE_HOME/berth or ~/.cache/berth. A missing,
+ * unreadable or malformed file counts as empty. NULL if memory is out. */
 struct tuning_cache *tuning_cache_open(const char *gpu, unsigned long version);
-/* The same of a file, for the tests; path NULL: kept nowhere. */
+/* The same from a given file, for tests. path NULL: stored nowhere. */
 struct tuning_cache *tuning_cache_open_file(const char *path);
-/* numbers of key. No characters below a space in it. */
+/* Find the numbers of key. key must not contain characters below a space. */
 bool tuning_cache_find(const struct tuning_cache *tuned, const char *key, int *numbers);
-/* Remember, in place of what was known of key. Where memory is out nothing is. */
+/* Store numbers, replacing those of key. If memory is out, nothing is stored. */
 void tuning_cache_add(struct tuning_cache *tuned, const char *key, const int *numbers);
-/* Write what is new, with what others wrote meanwhile; replaced as a whole. Where it cannot be
- * written nothing happens: the next run measures again. */
+/* Write new entries, merged with what others wrote meanwhile; the file is replaced as a whole.
+ * Failure has no effect: the next run measures again. */
 void tuning_cache_save(struct tuning_cache *tuned);
 void tuning_cache_free(struct tuning_cache *tuned); /* NULL is fine */
 
