@@ -9,11 +9,11 @@
 #include "show.h"
 #include "table.h"
 
-/* One row: what is said of one node or of several. */
+/* One row: a result of one node or of several. */
 struct finding {
 	const char *probe, *seen, *fix;
 	const char *kind; /* "FAULT", "note", "ok", "skipped" */
-	size_t order;	  /* as found */
+	size_t order;	  /* in order of discovery */
 	const char **nodes;
 	size_t node_count;
 };
@@ -100,7 +100,7 @@ static void collect(const json_t *nodes, struct list *list)
 	{
 		struct finding *finding = find(list, probe);
 
-		/* A node may have said it twice (two GPUs): once is enough here. */
+		/* A node may report it twice (two GPUs): show it once. */
 		if (!finding)
 			list->short_of_memory = true;
 		else if (!finding->node_count ||

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What berth check found, for people. */
+/* The results of berth check, as text for people. */
 #ifndef BERTH_BIN_CHECK_CHECK_TEXT_H
 #define BERTH_BIN_CHECK_CHECK_TEXT_H
 
@@ -8,7 +8,7 @@
 
 #include "base/env.h"
 
-/* A table of berth.check/1: what is amiss first, then what is well; nodes of which the same is said
+/* Print a table of berth.check/1: problems first, then what is fine. Nodes with the same result
  * share a row. */
 void check_print(const json_t *check, const struct env *env, FILE *stream);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth check: is every node, and the network between them, fit for a job? */
+/* berth check: are all nodes, and the network between them, fit for a job? */
 #include <argp.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "verb.h"
 
 struct arguments {
-	struct run_options run; /* what a job would be told too */
+	struct run_options run; /* options shared with a job */
 	const char *checkpoint;
 	bool json, verbose, prober;
 };
@@ -105,7 +105,7 @@ static void on_note(void *context, enum log_level level, const char *text)
 		fprintf(stderr, "berth: %s%s\n", level == LOG_WARNING ? "warning: " : "", text);
 }
 
-/* From this directory, which the ranks' need not be. */
+/* Make path absolute from the current directory, which need not be the ranks'. */
 static int absolute(const char *path, const char *cwd, char **out, struct error *err)
 {
 	*out = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* To take the place of a rank that somebody else's launcher has started: berth exec. */
+/* berth exec: take the place of a rank that another launcher has started. */
 #ifndef BERTH_BIN_EXEC_EXEC_H
 #define BERTH_BIN_EXEC_EXEC_H
 
@@ -11,12 +11,12 @@ struct exec_request {
 	const char *const *env;	    /* "NAME=VALUE", env_count of them, for the program */
 	size_t env_count;
 	const char *master_addr; /* numeric address, or NULL */
-	int port;		 /* MASTER_PORT; 0: not said */
+	int port;		 /* MASTER_PORT; 0: option absent */
 	bool keep_binding, dry_run, gpus_visible_own;
 };
 
-/* Become the program; returns only when that fails or dry_run shows what it would be: the exit
- * code, what there is to say has been said. */
+/* Replace this process by the program. It returns only if that fails, or if dry_run shows what
+ * would happen: then with the exit code, after all messages were printed. */
 int exec_in_place(const struct exec_request *params);
 
 #endif

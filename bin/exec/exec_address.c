@@ -91,7 +91,7 @@ int exec_address_try(int port, struct error *err)
 	if (fd >= 0)
 		close(fd);
 	if (!rc || (seen != EADDRINUSE && seen != EACCES))
-		return 0; /* what is odd here may do for the program */
+		return 0; /* an anomaly here may not matter to the program */
 	return error_set(
 		err, ERR_UNAVAILABLE,
 		"MASTER_PORT %d cannot be had on rank 0's node: %s; give all ranks another "
@@ -106,8 +106,8 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 
 	if (!port && value_of(env, "MASTER_PORT"))
 		return 0; /* whoever set it may hold it already, as torchrun does */
-	/* A job without a name is told apart by its launcher, which only ranks of one node share.
-	 */
+	/* A job without a name is identified by its launcher's pid, which only the ranks of one
+	 * node share. */
 	if (!port && !place->job[0] && !one_node(place))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "%s started ranks on several nodes and gave the job no name, of "
@@ -123,7 +123,7 @@ static int add_port(const struct exec_place *place, const struct exec_rendezvous
 	return rc || place->rank ? rc : exec_address_try(port, err);
 }
 
-/* Only where both are known by now. */
+/* Only if both are known by now. */
 static int add_jax(const struct env *env, struct env *changes, struct error *err)
 {
 	const char *master_addr = value_of(changes, "MASTER_ADDR"),

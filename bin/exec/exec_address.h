@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where the ranks of another launcher meet: they cannot ask each other, so each works it out alike.
- */
+/* The rendezvous address for ranks of another launcher. They cannot ask each other, so each derives
+ * the same one. */
 #ifndef BERTH_BIN_EXEC_EXEC_ADDRESS_H
 #define BERTH_BIN_EXEC_EXEC_ADDRESS_H
 
@@ -9,22 +9,23 @@
 #include "exec/exec_place.h"
 
 struct exec_rendezvous {
-	const char *master_addr; /* --master-addr: an address, "none", or NULL: work it out */
-	int port;		 /* --port, or 0: work it out */
-	const char *loopback;	 /* where the ranks of one node meet: "127.0.0.1" or "::1" */
-	pid_t launcher_pid;	 /* exec_place_launcher_pid's, or the parent */
+	const char *master_addr; /* --master-addr: an address, "none", or NULL: derive it */
+	int port;		 /* --port, or 0: derive it */
+	const char *loopback;	 /* rendezvous of the ranks of one node: "127.0.0.1" or "::1" */
+	pid_t launcher_pid;	 /* from exec_place_launcher_pid, or the parent's pid */
 };
 
-/* Replace in changes MASTER_ADDR, MASTER_PORT and JAX_COORDINATOR_ADDRESS by what env lacks: an
- * option wins, then what is set. On one node loopback, under srun the step's first node; the port
- * is a hash of the job's name, and rank 0 tries it (binds it and lets it go). 0; -ERR_UNAVAILABLE:
- * nobody has said where rank 0 is, or the port is taken; -ERR_USAGE: --master-addr is no bare
- * address; -ERR_DATA: SLURM_STEP_NODELIST is none. err says what to give. */
+/* Set in changes MASTER_ADDR, MASTER_PORT and JAX_COORDINATOR_ADDRESS where env lacks them. An
+ * option wins over what is set. On one node the address is loopback, under srun the step's first
+ * node. The port is a hash of the job's name; rank 0 tests it by binding and releasing it. Return
+ * 0; -ERR_UNAVAILABLE if rank 0's host is unknown or the port is taken; -ERR_USAGE if --master-addr
+ * is not a bare address; -ERR_DATA if SLURM_STEP_NODELIST is invalid. err says which option to
+ * give. */
 int exec_address_add(const struct exec_place *place, const struct exec_rendezvous *rendezvous,
 		     const struct env *env, struct env *changes, struct error *err);
 
-/* Can a program that sets SO_REUSEADDR, as all that rendezvous do, listen on port of this node?
- * Binds it on all addresses and lets go. 0 or -ERR_UNAVAILABLE. */
+/* Can a program that sets SO_REUSEADDR, as all rendezvous code does, listen on port of this node?
+ * Binds it on all addresses and releases it. Return 0 or -ERR_UNAVAILABLE. */
 int exec_address_try(int port, struct error *err);
 
 #endif

@@ -15,8 +15,8 @@
 #define ENVIRON_MAX (8 << 20)
 #define ANCESTORS_MAX 64
 
-/* One launcher's variables. present: the one that shows it, besides rank. binds: to cores, as a
- * rule, whether or not the user asked for it. */
+/* The variables of one launcher. present: the one that identifies it, besides rank. binds: it
+ * usually binds to cores, whether or not the user asked for it. */
 struct rank_source {
 	bool binds;
 	const char *name, *present;
@@ -24,9 +24,9 @@ struct rank_source {
 	const char *job, *job_part;
 };
 
-/* The innermost first: torchrun's workers keep the variables of the mpirun or srun around them, and
- * mpirun's ranks keep those of the allocation. srun's own come last: a batch script has them too,
- * so only a step counts. */
+/* Innermost first: torchrun's workers keep the variables of the mpirun or srun around them, and
+ * mpirun's ranks keep those of the allocation. srun's come last: a batch script has them too, so
+ * only a step counts. */
 static const struct rank_source rank_sources[] = {
 	{false, "torchrun", "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK",
 	 "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
@@ -113,7 +113,7 @@ static int check(const struct rank_source *rank_source, const struct exec_place 
 	return 0;
 }
 
-/* RANK beside a launcher's own number: the program will look at either. */
+/* RANK must agree with the launcher's own number: the program may read either. */
 static int check_rank(const struct env *env, const struct rank_source *rank_source,
 		      const struct exec_place *place, struct error *err)
 {
@@ -168,7 +168,7 @@ static int fill(const struct env *env, const struct rank_source *rank_source,
 	return 0;
 }
 
-/* srun says the same by variables, also with --mpi=pmix. */
+/* srun sets variables with the same values, also with --mpi=pmix. */
 bool exec_place_asks_pmix(const struct env *env)
 {
 	const char *name = env_get(env, "PMIX_NAMESPACE");
@@ -204,8 +204,8 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 		"starts ranks itself");
 }
 
-/* Was the process started with the variable? false too where nobody may look: a daemon of root's,
- * which is no rank of ours. */
+/* Was the process started with the variable? Also false if its environment is unreadable: a daemon
+ * of root's, which is no rank of ours. */
 static bool started_with(pid_t pid, const char *name)
 {
 	size_t length = strlen(name), size = 0;
@@ -221,7 +221,7 @@ static bool started_with(pid_t pid, const char *name)
 	return found;
 }
 
-/* "12 (a name (of its own)) S 7 ...": the name may hold anything. 0: not known. */
+/* Parse "12 (a name (of its own)) S 7 ...": the name may contain anything. 0: unknown. */
 static pid_t parent_of(pid_t pid)
 {
 	char path[40], *text = NULL;

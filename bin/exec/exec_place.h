@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which rank somebody else made this process: mpirun, torchrun, srun, PALS, or RANK by hand. */
+/* This process's rank as another launcher set it: mpirun, torchrun, srun, PALS, or RANK set by
+ * hand. */
 #ifndef BERTH_BIN_EXEC_EXEC_PLACE_H
 #define BERTH_BIN_EXEC_EXEC_PLACE_H
 
@@ -12,33 +13,32 @@
 
 struct exec_place {
 	const char *started_by;	 /* for people: "mpirun" */
-	const char *detected_by; /* the variable by which it was known */
-	bool binds;		 /* it binds each rank, to cores that need not be the plan's */
+	const char *detected_by; /* the variable that identified the launcher */
+	bool binds;		 /* it binds each rank, possibly to other cores than the plan's */
 	int rank, size, local_rank, local_size;
-	int node_rank; /* -1: nobody said, and there are several nodes */
-	char job[256]; /* the same for all ranks of the job and no other, or "" */
+	int node_rank; /* -1: unknown, and there are several nodes */
+	char job[256]; /* identifies the job on all its ranks; or "" */
 };
 
-/* Pure: looks at env only.
- * 0; -ERR_USAGE: nobody's rank; -ERR_DATA: variables missing or contradicting each other, named. */
+/* Find the place from env only (pure). Return 0; -ERR_USAGE if this process is no rank; -ERR_DATA
+ * naming variables that are missing or contradict each other. */
 int exec_place_find(const struct env *env, struct exec_place *out, struct error *err);
 
-/* Is it a launcher's that tells a rank its place by PMIx alone, as prterun does? Then exec_pmix.h
- * asks. Pure. */
+/* Does the launcher report a rank's place only over PMIx, as prterun does? Then exec_pmix.h finds
+ * it. Pure. */
 bool exec_place_asks_pmix(const struct env *env);
 
-/* The process that started the ranks of this node: the nearest ancestor that was not started with
- * place's mark in its environment, so that shells between it and us make no difference; 0 when it
- * cannot be found (another PID namespace, no /proc). The same for all ranks of one node. Looks at
- * /proc. */
+/* The process that started the ranks of this node: the nearest ancestor that lacks place's variable
+ * in its environment. So shells in between make no difference. It is the same for all ranks of a
+ * node. 0 if it cannot be found (another PID namespace, no /proc). Reads /proc. */
 pid_t exec_place_launcher_pid(const struct exec_place *place);
 
-/* A port that all ranks of a job on one node work out alike, without asking each other: from 10000
- * to 29999, below the ports that Linux gives away. salt tells jobs without a name apart (the
- * launcher's process id). Nobody has tried it: it may be taken. */
+/* A port that all ranks of a job on one node derive alike, without communication. It is between
+ * 10000 and 29999, below Linux's ephemeral ports. salt (the launcher's pid) distinguishes jobs
+ * without a name. The port is untested: it may be taken. */
 int exec_place_port(const struct exec_place *place, long salt);
 
-/* How many tasks node has in Slurm's "2(x3),1". node >= 0. -ERR_DATA. */
+/* How many tasks node has in Slurm's "2(x3),1". node >= 0. Return 0 or -ERR_DATA. */
 int exec_place_tasks(const char *text, int node, int *out, struct error *err);
 
 #endif

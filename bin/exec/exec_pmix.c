@@ -18,15 +18,15 @@
 #define LEAVE_MS 5000
 #define OTHERS_MS 5000
 
-/* From the child, through a pipe. */
+/* Sent by the child through a pipe. */
 struct answer {
 	int rc;
 	struct error err;
 	struct ranks_place place;
 };
 
-/* The servers of PMIx 4 and 5 keep, of a client's first connection, what only its kind of store can
- * read: with "hash" the next client of this rank may be of any version. */
+/* After a client's first connection, servers of PMIx 4 and 5 keep data that only its kind of store
+ * can read. With "hash" the rank's next client may be of any version. */
 static void query_place(const struct env *env, int fd)
 {
 	struct answer answer = {0};
@@ -36,13 +36,13 @@ static void query_place(const struct env *env, int fd)
 	answer.rc = ranks_join(env, JOIN_MS, &ranks, &answer.err);
 	if (!answer.rc)
 		answer.place = *ranks_place(ranks);
-	(void)!write(fd, &answer, sizeof answer); /* less than a pipe takes at once */
+	(void)!write(fd, &answer, sizeof answer); /* less than a pipe accepts at once */
 	if (!answer.rc)
 		ranks_leave(ranks);
 	_exit(0);
 }
 
-/* The answer, and the child's end, at most so long. */
+/* Read the answer and wait for the child's end, within a limit. */
 static int read_answer(int fd, struct answer *out, struct error *err)
 {
 	size_t size = 0;
@@ -73,11 +73,11 @@ static int read_answer(int fd, struct answer *out, struct error *err)
 		"launcher (prterun) that started it still there?");
 }
 
-/* For all ranks of this node have asked. A server counts a client that leaves out of the fence that
- * others are in, as if it had died: their fence fails, or the server breaks off (openpmix issue
- * 3931; PRRTE 3.0.14, once in 75 runs). So nobody starts its program while another's question is
- * open. They meet in the folder of the launcher on this node, which is the user's; without one
- * nobody waits. */
+/* Wait until all ranks of this node have queried. A server counts a client that leaves as lost from
+ * a fence that others are in. Their fence then fails, or the server aborts (openpmix issue 3931;
+ * PRRTE 3.0.14, once in 75 runs). So no rank may start its program while another's query is open.
+ * The ranks synchronise in the launcher's directory on this node, which belongs to the user;
+ * without one no rank waits. */
 static void wait_for_others(const struct env *env, const char *job, int local_size)
 {
 	const char *dir = env_get(env, "PMIX_SERVER_TMPDIR");
@@ -116,7 +116,7 @@ int exec_pmix_find(const struct env *env, struct exec_place *out, struct error *
 		       : read_answer(ends[0], &answer, err);
 	close(ends[0]);
 	if (child > 0) {
-		kill(child, SIGKILL); /* gone already but where it is late */
+		kill(child, SIGKILL); /* it has ended already unless it is late */
 		waitpid(child, NULL, 0);
 	}
 	if (!rc && answer.rc) {

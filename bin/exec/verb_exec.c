@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth exec: between somebody else's launcher and its program. Works out this rank's part of the
- * node, adds what is missing to the environment, binds, and becomes the program. */
+/* berth exec: runs between another launcher and its program. It computes this rank's part of the
+ * node, adds missing variables to the environment, binds, and executes the program. */
 #include <argp.h>
 #include <errno.h>
 #include <sched.h>
@@ -32,7 +32,7 @@ struct exec {
 	struct plan_request request;
 	struct exec_rendezvous rendezvous;
 	char **program;			 /* argv from PROGRAM on */
-	const struct exec_request *more; /* variables to set besides, or NULL */
+	const struct exec_request *more; /* further variables to set, or NULL */
 
 	struct env *env;
 	struct exec_place place;
@@ -40,7 +40,7 @@ struct exec {
 	struct inventory inventory;
 	struct plan plan;
 	struct env *changes;
-	const struct plan_rank *rank; /* of plan */
+	const struct plan_rank *rank; /* in plan */
 };
 
 static const struct argp_option option_table[] = {
@@ -95,9 +95,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 /* ---- the plan ---- */
 
-/* mpirun binds each rank to a core of its own; seen from there the node would have one core. What
- * the launcher itself may use is what it was given: a taskset around it holds, and the kernel cuts
- * it down to what the cgroup allows. Nothing but the user binds where a launcher does not. */
+/* mpirun binds each rank to a core of its own; seen from there the node would have one core. So use
+ * what the launcher itself may use, which is what it was given: a taskset around it still holds,
+ * and the kernel reduces it to what the cgroup allows. If the launcher does not bind, only the user
+ * does. */
 static void widen_affinity(const struct exec *exec)
 {
 	size_t size = CPU_ALLOC_SIZE(IDSET_MAX + 1);
@@ -113,7 +114,8 @@ static void widen_affinity(const struct exec *exec)
 	CPU_FREE(theirs);
 }
 
-/* The plan of a job that is this node alone; what the others are is put right afterwards. */
+/* Make the plan of a job that consists of this node alone; the other nodes' parts are corrected
+ * afterwards. */
 static int make_plan(struct exec *exec, struct error *err)
 {
 	struct alloc_node node = {
@@ -132,7 +134,7 @@ static int make_plan(struct exec *exec, struct error *err)
 
 /* ---- the environment ---- */
 
-/* Set what the launcher's rank means unless it is there; a value of the user's stays. */
+/* Set a number of the launcher's rank unless it is set; a value of the user's stays. */
 static int add_number(struct exec *exec, const char *name, int value, const char *why,
 		      struct error *err)
 {
@@ -143,7 +145,7 @@ static int add_number(struct exec *exec, const char *name, int value, const char
 	return env_setf(exec->changes, name, ENV_FROM_BERTH, why, err, "%d", value);
 }
 
-/* Who started this rank has said its place to Slurm's own readers. */
+/* The launcher that started this rank has set its place for Slurm-aware programs. */
 static void drop_slurm(struct env *changes)
 {
 	for (size_t i = 0; i < env_count(changes);) {
@@ -266,7 +268,7 @@ static void warn(const struct exec *exec)
 		exec->place.size, exec->place.size == 1 ? "" : "s", exec->place.started_by);
 }
 
-/* Returns only on failure: a shell's codes. */
+/* Returns only on failure, with a shell's exit codes. */
 static int exec_program(struct exec *exec)
 {
 	struct error err = {0};
@@ -301,8 +303,9 @@ static int add_variables(struct exec *exec, struct error *err)
 			*value++ = '\0';
 			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
 		} else {
-			rc = error_memory(err,
-					  "the environment"); /* the parser has seen to the = */
+			rc = error_memory(
+				err,
+				"the environment"); /* the parser has already checked for '=' */
 		}
 		free(name);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What berth info has found out, and its two ways of showing it. */
+/* What berth info found, and its two output formats. */
 #ifndef BERTH_BIN_INFO_INFO_H
 #define BERTH_BIN_INFO_INFO_H
 
@@ -14,23 +14,24 @@ struct info {
 	struct options options;
 	struct stages stages;
 	bool json;	       /* --json */
-	int wanted_rank;       /* --rank; -1: this process's, or the first of this node */
-	const char *plan_file; /* BERTH_PLAN_FILE: this process is a rank; else NULL */
-	size_t node_index;     /* of this node in the plan */
-	size_t local_rank;     /* whose environment is shown */
-	size_t own_local_rank; /* inside a rank: its own */
-	size_t omitted_nodes;  /* of the allocation, that this plan leaves out */
+	int wanted_rank;       /* --rank; -1: this process's, or the first on this node */
+	const char *plan_file; /* BERTH_PLAN_FILE if this process is a rank; else NULL */
+	size_t node_index;     /* index of this node in the plan */
+	size_t local_rank;     /* the rank whose environment is shown */
+	size_t own_local_rank; /* inside a rank: its own local rank */
+	size_t omitted_nodes;  /* nodes of the allocation that this plan leaves out */
 	struct env *changes;   /* what that rank gets, with provenance */
-	struct env *other;     /* the same of another rank of the node, or NULL: what differs */
-	char *bound_to;	       /* inside a rank: the CPUs it may use now, "0-3" */
-	json_t *warnings;      /* array of strings, each once */
+	/* The same for another rank of the node, to show what differs; or NULL. */
+	struct env *other;
+	char *bound_to;	  /* inside a rank: the CPUs it may use now, "0-3" */
+	json_t *warnings; /* array of strings without repeats */
 };
 
-/* Sections of text on stream. */
+/* Print sections of text to stream. */
 void info_print(const struct info *info, FILE *stream, const struct paint *paint);
 
-/* berth.info/1: {schema, alloc, ranks, rank, machine, network, plan, environment, warnings}.
- * A new reference; NULL when memory is out. */
+/* berth.info/1: {schema, alloc, ranks, rank, machine, network, plan, environment, warnings}. A new
+ * reference; NULL if memory is out. */
 json_t *info_to_json(const struct info *info);
 
 #endif

@@ -3,7 +3,7 @@
 #include "info/info.h"
 #include "show.h"
 
-/* This process's place, or null where it is no rank. */
+/* This process's place, or null if it is no rank. */
 static json_t *place_json(const struct info *info)
 {
 	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];

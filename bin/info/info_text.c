@@ -34,7 +34,7 @@ static const char *state_name(enum nic_state state)
 	return state == NIC_STATE_UP ? "up" : state == NIC_STATE_DOWN ? "down" : "";
 }
 
-/* "Title   text", the text wrapped; folder: where the decision is made. */
+/* Print "Title   text" with the text wrapped, and where the decision is made. */
 static void section(FILE *stream, const struct paint *paint, const char *title, const char *dir,
 		    const char *text)
 {

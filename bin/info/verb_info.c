@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth info: the stages' values for this process or job, a reason beside each choice. */
+/* berth info: the values of the stages for this process or job, each choice with its reason. */
 #include <argp.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "verb.h"
 
 #define PLAN_FILE_MAX (256 << 20)
-#define CPUS_MAX 8192 /* of sched_getaffinity's answer */
+#define CPUS_MAX 8192 /* for sched_getaffinity's result */
 
 enum option_key { OPTION_JSON = 'j', OPTION_RANK = 'r' };
 
@@ -81,7 +81,7 @@ static int rank_variable(const struct env *env, const char *name, size_t limit, 
 	return 0;
 }
 
-/* The allocation as the plan of the running job tells it: this node of it. */
+/* This node's part of the allocation, as recorded in the plan of the running job. */
 static int alloc_of_plan(const struct plan *plan, size_t node_index, struct alloc *out,
 			 struct error *err)
 {
@@ -104,7 +104,7 @@ static int alloc_of_plan(const struct plan *plan, size_t node_index, struct allo
 	return out->nodes[0].name ? 0 : error_memory(err, "the allocation");
 }
 
-/* The CPUs this process may use at this moment. */
+/* The CPUs that this process may use at this moment. */
 static char *affinity_text(void)
 {
 	cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
@@ -123,7 +123,7 @@ static char *affinity_text(void)
 	return text;
 }
 
-/* Inside a rank: the plan as it was made, and our place in it. */
+/* Inside a rank: read the plan as it was made, and our place in it. */
 static int read_rank_plan(struct info *info, struct error *err)
 {
 	struct stages *stages = &info->stages;
@@ -177,8 +177,8 @@ static int environment_of(const struct info *info, size_t local_rank, const stru
 				local_rank, &request, env, out, err);
 }
 
-/* Replace in own (what berth would choose itself) what the environment has otherwise: that is not
- * berth's. What is berth's is dropped from rest. */
+/* In own (what berth itself would choose), replace values that differ in the environment: they are
+ * not berth's. Remove berth's values from rest. */
 static int compare_with_berth(const struct env *env, struct env *own, struct env *rest,
 			      struct error *err)
 {
@@ -201,8 +201,8 @@ static int compare_with_berth(const struct env *env, struct env *own, struct env
 	return rc;
 }
 
-/* A rank's own environment holds both berth's values and the user's: what berth would choose
- * without any of them tells which is which. */
+/* A rank's environment contains both berth's values and the user's. What berth would choose without
+ * any of them shows which is which. */
 static int environment_inside(struct info *info, struct error *err)
 {
 	const struct env *env = info->stages.env;
@@ -222,7 +222,7 @@ static int environment_inside(struct info *info, struct error *err)
 	env_free(names);
 	env_free(bare);
 	env_free(rest);
-	info->changes = own; /* freed with info in any case */
+	info->changes = own; /* info frees it in any case */
 	return rc;
 }
 
@@ -251,8 +251,8 @@ static int warn(json_t *warnings, const char *text, struct error *err)
 	return 0;
 }
 
-/* A task of srun's whose GPUs are kept from its neighbours; a rank of berth's has its agent's step.
- */
+/* Warn a task of srun whose GPUs are hidden from its neighbours. A rank of berth runs in its
+ * agent's step. */
 static int warn_isolated_gpus(const struct info *info, json_t *out, struct error *err)
 {
 	const struct alloc *alloc = &info->stages.alloc;
@@ -265,7 +265,7 @@ static int warn_isolated_gpus(const struct info *info, json_t *out, struct error
 	return warn(out, text, err);
 }
 
-/* The scheduler's GPUs are this node's; those of a pretended machine are all planned for. */
+/* The scheduler's GPUs are this node's; on a simulated machine the plan uses all. */
 static int warn_simulated(const struct info *info, json_t *out, struct error *err)
 {
 	const struct alloc *alloc = &info->stages.alloc;
@@ -345,7 +345,7 @@ static int collect(struct info *info, struct error *err)
 		return rc;
 	info->plan_file = env_get(info->stages.env, "BERTH_PLAN_FILE");
 	if (info->options.plan.ranks || info->options.plan.ranks_per_node)
-		info->plan_file = NULL; /* another job is asked about, not the running one */
+		info->plan_file = NULL; /* the query is about another job, not the running one */
 	if (info->plan_file) {
 		rc = read_rank_plan(info, err);
 	} else {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Job scripts as values: what berth submit is told, and the script that says it. */
+/* Job scripts as values: the options of berth submit, and the script made from them. */
 #ifndef BERTH_BIN_SUBMIT_SUBMIT_H
 #define BERTH_BIN_SUBMIT_SUBMIT_H
 
@@ -12,34 +12,37 @@
 
 enum submit_kind { SUBMIT_UNKNOWN, SUBMIT_SLURM, SUBMIT_PBS };
 
-#define SUBMIT_NONE (-1) /* none, whatever a file says */
+#define SUBMIT_NONE (-1) /* no GPUs, whatever a site file sets */
 
-/* Zeros and NULLs: not said. Strings are borrowed from argv but where a site's file said them. */
+/* Zero or NULL: option absent. Strings are borrowed from argv, or owned if they come from a site
+ * file. */
 struct submit {
 	enum submit_kind kind;
-	int nodes, gpus_per_node, cpus_per_node, ranks_per_node; /* GPUs: SUBMIT_NONE too */
+	/* gpus_per_node may be SUBMIT_NONE. */
+	int nodes, gpus_per_node, cpus_per_node, ranks_per_node;
 	int64_t time_s;
 	const char *queue, *account, *name, *output, *after;
-	const char *warn_before, *log_dir; /* for berth run, as requeue and per_node */
+	const char *warn_before, *log_dir; /* for berth run, as are requeue and per_node */
 	bool per_node, requeue;
-	const char *berth;	    /* the program to call in the job */
-	const char *const *program; /* PROGRAM and its arguments, NULL at the end */
-	char **lines; /* of shell before it (module load ...), line_count of them; owned */
+	const char *berth;	    /* the berth program to call in the job */
+	const char *const *program; /* PROGRAM and its arguments, NULL-terminated */
+	/* Shell lines before it (module load ...), line_count of them; owned. */
+	char **lines;
 	size_t line_count;
 	char **directives; /* options for sbatch or qsub, directive_count of them; owned */
 	size_t directive_count;
-	char *owned[8]; /* strings that a file said */
+	char *owned[8]; /* strings from a file */
 	size_t owned_count;
 };
-void submit_free(struct submit *submit); /* what it owns; NULL is fine */
+void submit_free(struct submit *submit); /* frees what it owns; NULL is allowed */
 
-/* What /etc/berth/submit.json and ~/.config/berth/submit.json say, the user's over the site's,
- * where submit does not say it already; their lines and directives one after the other. A file that
- * is not there says nothing. -ERR_DATA names file, key and what was expected. */
+/* Add the settings of /etc/berth/submit.json and ~/.config/berth/submit.json that submit lacks. The
+ * user's file overrides the site's; their lines and directives are concatenated. A missing file is
+ * skipped. Return 0, or -ERR_DATA naming file, key and what was expected. */
 int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err);
 
-/* The script: malloced text in *out. -ERR_USAGE: a value that a shell or the scheduler could take
- * for something else, by option. Pure. */
+/* Make the script: malloced text in *out. Return 0, or -ERR_USAGE naming an option whose value the
+ * shell or the scheduler could misinterpret. Pure. */
 int submit_script(const struct submit *submit, char **out, struct error *err);
 
 #endif

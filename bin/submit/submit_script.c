@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A job script for Slurm or PBS. Values of directives are plain words or are refused: a directive
- * has no quoting that both schedulers and all their versions read alike. */
+/* A job script for Slurm or PBS. Values of directives must be plain words and are otherwise
+ * refused: no quoting in directives works alike in both schedulers and all their versions. */
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -102,7 +102,7 @@ static void write_slurm(const struct script_writer *w)
 	directive(w, "--nodes=%d", s->nodes);
 	if (s->gpus_per_node > 0)
 		directive(w, "--gpus-per-node=%d", s->gpus_per_node);
-	/* Tasks are what berth counts ranks by where there is no GPU. */
+	/* Without GPUs berth derives the number of ranks from tasks. */
 	if (s->ranks_per_node && !s->per_node)
 		directive(w, "--ntasks-per-node=%d", s->ranks_per_node);
 	else if (s->cpus_per_node)
@@ -121,13 +121,13 @@ static void write_slurm(const struct script_writer *w)
 		directive(w, "--output=%s", s->output);
 	if (s->after)
 		directive(w, "--dependency=afterok:%s", s->after);
-	/* The output of the starts before stays; a site may have JobRequeue=0. */
+	/* Keep the output of earlier starts; a site may have JobRequeue=0. */
 	if (s->requeue) {
 		directive(w, "--requeue");
 		directive(w, "--open-mode=append");
 	}
-	/* A failed node else ends the script, too: berth names it and its report says what to do.
-	 */
+	/* Otherwise a failed node also ends the script. berth names the node, and its report says
+	 * what to do. */
 	if (s->nodes > 1)
 		directive(w, "--no-kill");
 }
@@ -148,7 +148,7 @@ static void write_pbs(const struct script_writer *w)
 	directive(w, "-N %s", s->name ? s->name : "berth");
 	directive(w, "-j oe");
 	directive(w, "-l select=%d%s%s%s", s->nodes, cpus, gpus, procs);
-	if (s->nodes > 1) /* else two chunks may be on one host */
+	if (s->nodes > 1) /* otherwise two chunks may be on one host */
 		directive(w, "-l place=scatter");
 	write_time(w, "-l walltime=");
 	if (s->queue)
@@ -161,7 +161,8 @@ static void write_pbs(const struct script_writer *w)
 		directive(w, "-W depend=afterok:%s", s->after);
 }
 
-/* "berth run ..." and "berth train ..." start ranks themselves: in a rank each would be a job. */
+/* "berth run ..." and "berth train ..." start ranks themselves: within a rank each would become a
+ * job. */
 static const char *berth_verb(const char *const *program)
 {
 	const char *slash = strrchr(program[0], '/');
@@ -172,7 +173,7 @@ static const char *berth_verb(const char *const *program)
 	return program[1];
 }
 
-/* berth run OPTIONS -- PROGRAM ARGUMENTS, as a shell reads it. */
+/* Write berth run OPTIONS -- PROGRAM ARGUMENTS, quoted for a shell. */
 static int write_run(const struct script_writer *w, struct error *err)
 {
 	const struct submit *s = w->submit;
@@ -183,7 +184,7 @@ static int write_run(const struct script_writer *w, struct error *err)
 	char *line;
 	size_t n = 0;
 
-	/* Who says which berth means that one. */
+	/* A path to berth selects that one. */
 	begin[n++] = verb && strchr(s->program[0], '/') ? s->program[0] : s->berth;
 	begin[n++] = verb ? verb : "run";
 	if (s->per_node)
@@ -236,8 +237,8 @@ int submit_script(const struct submit *submit, char **out, struct error *err)
 	for (size_t i = 0; i < submit->directive_count; i++)
 		directive(&w, "%s", submit->directives[i]);
 	fputc('\n', w.stream);
-	/* PBS's SIGTERM (qdel, walltime) is for the script's shell, too: it waits for berth then.
-	 */
+	/* PBS sends SIGTERM (qdel, walltime) to the script's shell, too: it must wait for berth
+	 * then. */
 	if (!w.slurm)
 		fputs("cd \"$PBS_O_WORKDIR\" || exit\ntrap : TERM\n", w.stream);
 	for (size_t i = 0; i < submit->line_count; i++)

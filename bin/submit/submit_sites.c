@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a site and a user always want in their job scripts: two small files. */
+/* Defaults of a site and a user for their job scripts: two small files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static const char *keep_string(struct submit *submit, const char *text)
 	return copy;
 }
 
-/* One line: a newline would make another one of it, and a NUL ends JSON's strings anyway. */
+/* Require a single line: a newline would start another script line, and a NUL ends JSON's strings
+ * anyway. */
 static int check_line(const char *path, const char *key, const char *text, struct error *err)
 {
 	if (*text && !text[strcspn(text, "\n\r")])
@@ -169,8 +170,7 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	char path[4096];
 	int rc = 0;
 
-	/* The user's scalars are read first and so win; the site's lines come first all the same.
-	 */
+	/* The user's scalars are read first and so win; the site's lines still come first. */
 	if (home && *home == '/' &&
 	    snprintf(path, sizeof path, "%s/.config/berth/submit.json", home) < (int)sizeof path)
 		rc = read_file(path, submit, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* berth submit: a job script for Slurm or PBS, shown or submitted. */
+/* berth submit: make a job script for Slurm or PBS, and print or submit it. */
 #include <argp.h>
 #include <errno.h>
 #include <limits.h>
@@ -20,7 +20,7 @@
 
 #define NODES_MAX 100000
 #define TIME_MAX_S (366LL * 86400)
-#define SUBMIT_S 60 /* for sbatch or qsub to answer */
+#define SUBMIT_S 60 /* seconds for sbatch or qsub to answer */
 
 enum submit_key {
 	SUBMIT_KEY_SLURM = 0x700,
@@ -82,7 +82,7 @@ static void set_kind(const struct argp_state *state, struct submit *submit, enum
 	submit->kind = kind;
 }
 
-/* H:MM:SS, or a number with its unit: 2:00 alone may mean hours or minutes. */
+/* Require H:MM:SS, or a number with a unit: 2:00 alone may mean hours or minutes. */
 static void read_time(const struct argp_state *state, const char *text, int64_t *out)
 {
 	const char *colon = strchr(text, ':');
@@ -207,7 +207,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	}
 }
 
-/* Slurm's own qsub wrapper stands beside sbatch: sbatch wins. */
+/* Slurm installs its own qsub wrapper next to sbatch: sbatch wins. */
 static int choose_kind(const struct env *env, struct submit *submit, struct error *err)
 {
 	char path[PATH_MAX];
@@ -226,7 +226,7 @@ static int choose_kind(const struct env *env, struct submit *submit, struct erro
 	return 0;
 }
 
-/* The tool's end, at most SUBMIT_S. -1: it was late and is killed. */
+/* Wait for the tool's end, at most SUBMIT_S. -1: it was late and was killed. */
 static int wait_for(pid_t pid)
 {
 	int status;
