@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The exchange of many agents on this machine: one rank each, which puts 1 KiB and fences; after it
- * each rank holds everybody's.
+/* Benchmark of the exchange of many agents on this machine. Each has one rank, which puts 1 KiB and
+ * enters a fence; afterwards each rank has the data of all.
  *     BERTH_MODULE_PATH=BUILD/lib/modules bench-exchange [AGENTS...]     (4 8 16 32 64)
- * The agents are the real ones, as processes connected by TCP on loopback; what they and the head
- * send for it is counted where they send (the linker puts __wrap_connection_send there). Time: from
- * the last rank's coming to the last one's leaving, the median of JOBS (a server keeps what was
- * put, so each job exchanges once); all share this machine's cores. Beside it the same fence
- * without data. Who leaves first waits in one more fence before it reads: its n reads took the
- * cores that the last ones' exchange needed, and were four fifths of what was measured as its time.
- * The reads, n^2 of them, have a column of their own. Ends with 1 when the messages grow by more
- * than n log n from the first to the last. BENCH_EXCHANGE_FANOUT=2 makes the tree deeper, and the
- * last words of an agent that moves below another come after what it says from there: as on a busy
- * machine, and now and then on any. */
+ * The agents are the real ones, as processes connected by TCP on loopback. The messages that they
+ * and the controller send are counted where they are sent (the linker puts __wrap_connection_send
+ * there). The time runs from the entry of the last rank to the exit of the last one. It is the
+ * median of JOBS: a server keeps what was put, so each job exchanges once. All share this machine's
+ * cores. A second column has the same fence without data.
+ *
+ * A rank that leaves early waits in one more fence before it reads. Otherwise its n reads take the
+ * cores that the exchange of the last ranks needs; they were four fifths of the measured time. The
+ * n^2 reads have a column of their own.
+ *
+ * Exits with code 1 if the messages grow by more than n log n from the first size to the last.
+ * BENCH_EXCHANGE_FANOUT=2 makes the tree deeper. The last messages of an agent that moves below
+ * another then arrive after those that it sends from there, as happens on busy machines and
+ * occasionally on any. */
 #include <fcntl.h>
 #include <math.h>
 #include <netinet/in.h>

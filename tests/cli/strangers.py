@@ -19,8 +19,8 @@ import time
 BERTH = sys.argv[1]
 LOOPBACK = '127.0.0.1'
 PMIX_PROGRAM = sys.argv[2] if len(sys.argv) > 2 else ''
-GREETING_S = 5  # LINK_GREETING_MS
-ANSWER_MAX = 104  # WIRE_ANSWER_BYTES: what a greeting that names the right secret would get
+GREETING_S = 5  # CONNECTION_HANDSHAKE_MS
+ANSWER_MAX = 104  # WIRE_ANSWER_BYTES: the answer to a HELLO with the right fingerprint
 
 
 def generations(pid):
