@@ -303,9 +303,8 @@ static int add_variables(struct exec *exec, struct error *err)
 			*value++ = '\0';
 			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
 		} else {
-			rc = error_memory(
-				err,
-				"the environment"); /* the parser has already checked for '=' */
+			/* The parser has already checked for '='. */
+			rc = error_memory(err, "the environment");
 		}
 		free(name);
 	}

@@ -181,9 +181,8 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 	if (is_special(path))
 		return write_in_place(path, data, size, err);
 	if (!lstat(path, &status) && S_ISLNK(status.st_mode))
-		target = realpath(
-			path,
-			NULL); /* keep the link and replace its target; replace a dangling link */
+		/* Keep the link and replace its target; replace a dangling link. */
+		target = realpath(path, NULL);
 	rc = replace(target ? target : path, data, size, mode, err);
 	free(target);
 	return rc;

@@ -27,7 +27,7 @@ int file_write_atomic(const char *path, const void *data, size_t size, mode_t mo
 
 /* fsync the directory that holds path, so that a rename in it survives a power failure. Return 0,
  * or -1 with errno. It also returns 0 if the file system cannot sync a directory (EINVAL), or if
- * the directory is writable but not readable: nothing more can be done then. */
+ * the directory cannot be opened for reading. */
 int file_sync_dir(const char *path);
 
 /* Write all bytes; handles EINTR and short writes. Return 0, or -1 with errno. */

@@ -136,8 +136,8 @@ json_t *probe_ring_question(const struct check *check, size_t node);
 /* Can the ring include all nodes? It needs a plan, and each node must be reachable from the one
  * before it. */
 bool probe_ring_possible(const struct check *check);
-/* Is a link slow that was not slow in every round so far? If so, keep the best rates, forget the
- * answers and return true: the ring must run once more. */
+/* Is a link slow? Then keep the best rates so far, forget the answers and return true: the ring
+ * must run once more before the link counts as slow. */
 bool probe_ring_should_repeat(struct check *check);
 /* How long a node may take for its row of the reachability matrix, in milliseconds. */
 int probe_reach_ms(const struct check *check);

@@ -34,8 +34,8 @@ struct discovery {
 int topology_open(const struct inventory_source *source, hwloc_topology_t *out, struct error *err);
 
 /* topology.c */
-int topology_read(struct discovery *discovery,
-		  struct error *err); /* cores, NUMA nodes, allowed PUs */
+/* Cores, NUMA nodes, allowed PUs. */
+int topology_read(struct discovery *discovery, struct error *err);
 
 /* Where a device sits. The sets are new; topology_locality_clear frees them. */
 struct locality {
@@ -54,16 +54,16 @@ const char *topology_obj_info(hwloc_obj_t obj, const char *name);	      /* or NU
 
 /* gpu.c: find every GPU, sorted, with partitions; then add what the drivers report. */
 int gpu_read(struct discovery *discovery, struct error *err);
-bool gpu_on_bus(
-	const char *sys_root); /* does /sys show any? Far cheaper than hwloc's I/O discovery */
+/* Does /sys show any? Far cheaper than hwloc's I/O discovery. */
+bool gpu_on_bus(const char *sys_root);
 int gpu_insert(struct discovery *discovery, size_t at,
 	       struct error *err); /* insert an empty GPU at index at */
 /* Add an entry after gpus[at] on the same PCI function: a copy without its UUID. */
 int gpu_add_partition(struct discovery *discovery, size_t at, struct error *err);
 void gpu_clear(struct inventory_gpu *gpu);
 int nvml_read(struct discovery *discovery, struct error *err); /* reads NVML */
-int kfd_read(struct discovery *discovery,
-	     struct error *err); /* reads AMD's driver below sys_root */
+/* Reads AMD's driver below sys_root. */
+int kfd_read(struct discovery *discovery, struct error *err);
 
 /* nic.c: read the NICs from hwloc's objects or from /sys, sort them, and set kind and
  * management. */

@@ -36,7 +36,7 @@ size_t listener_probe_limit(size_t nodes);
 int listener_port(const struct listener *listener);
 /* Drop peers that have exceeded their time. Call it about once per second. */
 void listener_tick(struct listener *listener, int64_t now_ms);
-void listener_close(
-	struct listener *listener); /* also drops unauthenticated peers; NULL is allowed */
+/* Also drops unauthenticated peers; NULL is allowed. */
+void listener_close(struct listener *listener);
 
 #endif

@@ -65,8 +65,8 @@ enum message_type {
 	 * this connection is not the last. */
 	MESSAGE_JOB_OVER,
 };
-const char *
-message_name(unsigned type); /* the name used in errors and logs; "unknown" for an unknown type */
+/* The name used in errors and logs; "unknown" for an unknown type. */
+const char *message_name(unsigned type);
 
 /* Send a message. text may be NULL; its reference is consumed even on failure. */
 int message_send(struct connection *connection, enum message_type type, uint32_t node,

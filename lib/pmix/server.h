@@ -101,8 +101,8 @@ void server_unlock(void);
 void server_lock(void); /* takes the same lock even if there is no server */
 /* Make server the active one; NULL: none. From then on no up-call touches the previous one. */
 void server_activate(struct ranks_server *server);
-const char *
-server_active_name(void); /* name of the active server, or NULL; for the agent's thread */
+/* Name of the active server, or NULL; for the agent's thread. */
+const char *server_active_name(void);
 
 /* server_library.c: start PMIx's server library once per process; later calls do nothing. The
  * library stays until the process ends: PMIx 4.2 does not survive a second PMIx_server_init.

@@ -55,8 +55,8 @@ static _Noreturn void exit_like(int status)
 
 	if (!number)
 		_exit(WEXITSTATUS(status));
-	setrlimit(RLIMIT_CORE,
-		  &none); /* the process that ended this way has dumped core itself, if allowed */
+	/* The process that ended this way has dumped core itself, if allowed. */
+	setrlimit(RLIMIT_CORE, &none);
 	signal(number, SIG_DFL);
 	sigemptyset(&one);
 	sigaddset(&one, number);

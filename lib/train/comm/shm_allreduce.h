@@ -38,8 +38,8 @@ int shm_allreduce_attach(int rank, int ranks, size_t size_bytes, const struct sh
 			 struct shm_allreduce **out, struct error *err);
 /* Close the descriptor once all ranks have mapped the memory; nobody can map it afterwards. */
 void shm_allreduce_seal(struct shm_allreduce *shm);
-void shm_allreduce_free(
-	struct shm_allreduce *shm); /* NULL is allowed; other ranks keep their mapping */
+/* NULL is allowed; other ranks keep their mapping. */
+void shm_allreduce_free(struct shm_allreduce *shm);
 
 /* This rank's part, 64-byte aligned, zeros at first. */
 void *shm_allreduce_buffer(const struct shm_allreduce *shm);

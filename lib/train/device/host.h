@@ -6,8 +6,8 @@
 
 #include "train/device/device.h"
 
-void host_memory_free(struct device *device,
-		      void *memory); /* memory from malloc or aligned_alloc */
+/* Memory from malloc or aligned_alloc. */
+void host_memory_free(struct device *device, void *memory);
 int host_queue_new(struct device *device, struct device_queue **out, struct error *err);
 void host_queue_free(struct device_queue *queue);
 int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *err);

@@ -50,8 +50,8 @@ int engines_global_index(const struct engines *engines, int index);
  * max bytes of workspace. Several may be ready. */
 bool engines_build(struct engines *engines, int index, size_t max);
 void engines_drop(struct engines *engines, int index); /* does nothing if it is not ready */
-size_t engines_workspace(const struct engines *engines,
-			 int index); /* in bytes; the engine must be ready */
+/* In bytes; the engine must be ready. */
+size_t engines_workspace(const struct engines *engines, int index);
 
 /* x, w, y: the pass's tensors, with gradients in their places. sums: [2][channels], for passes that
  * produce them. scale, shift: [c] in the type. norm_x: the batch norm's input; norm: its mean,
