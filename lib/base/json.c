@@ -47,25 +47,22 @@ int json_read_file(const char *path, size_t limit, json_t **out, struct error *e
 	return rc;
 }
 
-/* Report what is at a key, shortened. */
-static int unexpected(const char *what, const char *key, const json_t *value, const char *expected,
-		      struct error *err)
+int json_unexpected(const char *what, const char *key, const json_t *value, const char *expected,
+		    struct error *err)
 {
 	static const char *const kinds[] = {"an object", "an array", "a string", "an integer",
 					    "a real",	 "true",     "false",	 "null"};
+	char text[80];
 
-	if (!value)
-		return error_set(err, ERR_DATA, "%s: \"%s\" is missing; expected %s", what, key,
-				 expected);
 	if (json_is_integer(value))
-		return error_set(err, ERR_DATA,
-				 "%s: \"%s\" is %" JSON_INTEGER_FORMAT "; expected %s", what, key,
-				 json_integer_value(value), expected);
-	if (json_is_string(value))
-		return error_set(err, ERR_DATA, "%s: \"%s\" is \"%.60s\"; expected %s", what, key,
-				 json_string_value(value), expected);
-	return error_set(err, ERR_DATA, "%s: \"%s\" is %s; expected %s", what, key,
-			 kinds[json_typeof(value)], expected);
+		snprintf(text, sizeof text, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+	else if (json_is_string(value))
+		snprintf(text, sizeof text, "\"%.60s\"", json_string_value(value));
+	else
+		snprintf(text, sizeof text, "%s", value ? kinds[json_typeof(value)] : "missing");
+	if (!key)
+		return error_set(err, ERR_DATA, "%s is %s; expected %s", what, text, expected);
+	return error_set(err, ERR_DATA, "%s: \"%s\" is %s; expected %s", what, key, text, expected);
 }
 
 int json_get_string(const char *what, const json_t *object, const char *key, const char **out,
@@ -74,7 +71,7 @@ int json_get_string(const char *what, const json_t *object, const char *key, con
 	const json_t *value = json_object_get(object, key);
 
 	if (!json_is_string(value))
-		return unexpected(what, key, value, "a string", err);
+		return json_unexpected(what, key, value, "a string", err);
 	*out = json_string_value(value);
 	return 0;
 }
@@ -90,7 +87,7 @@ int json_get_int(const char *what, const json_t *object, const char *key, int64_
 
 		snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64,
 			 min, max);
-		return unexpected(what, key, value, expected, err);
+		return json_unexpected(what, key, value, expected, err);
 	}
 	*out = number;
 	return 0;
@@ -102,7 +99,7 @@ int json_get_bool(const char *what, const json_t *object, const char *key, int *
 	const json_t *value = json_object_get(object, key);
 
 	if (!json_is_boolean(value))
-		return unexpected(what, key, value, "true or false", err);
+		return json_unexpected(what, key, value, "true or false", err);
 	*out = json_is_true(value);
 	return 0;
 }
@@ -113,7 +110,7 @@ int json_get_array(const char *what, const json_t *object, const char *key, json
 	json_t *value = json_object_get(object, key);
 
 	if (!json_is_array(value))
-		return unexpected(what, key, value, "an array", err);
+		return json_unexpected(what, key, value, "an array", err);
 	*out = value;
 	return 0;
 }
@@ -124,7 +121,7 @@ int json_get_object(const char *what, const json_t *object, const char *key, jso
 	json_t *value = json_object_get(object, key);
 
 	if (!json_is_object(value))
-		return unexpected(what, key, value, "an object", err);
+		return json_unexpected(what, key, value, "an object", err);
 	*out = value;
 	return 0;
 }

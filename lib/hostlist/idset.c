@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/json_fields.h"
+
 #define CHUNK_BITS 64
 
-/* The CPUs of most nodes fit into this. An inventory has a set for each core, and planning a large
- * job compares 10,000 inventories. */
+/* The CPUs of most nodes fit into this. An inventory has a set for each core, and the controller of
+ * a large job holds 10,000 inventories. */
 #define SMALL_CHUNKS 4
 
 /* A bitmap; chunks beyond count are implicit zeros. */
@@ -285,3 +288,32 @@ char *idset_format(const struct idset *set)
 	}
 	return text;
 }
+
+static json_t *set_to_json(const struct json_field *field, const void *owner)
+{
+	char *text = idset_format(*(struct idset **)json_member(field, owner));
+	json_t *json = text ? json_string(text) : NULL;
+
+	free(text);
+	return json;
+}
+
+static int set_from_json(const struct json_field *field, const json_t *json, void *owner,
+			 const char *what, struct error *err)
+{
+	struct idset **set = json_member(field, owner);
+	char expected[48];
+	int rc;
+
+	if (!json_is_string(json))
+		return json_unexpected(what, field->name, json, "a string", err);
+	rc = idset_parse(json_string_value(json), set, err);
+	if (rc)
+		return rc == -ERR_DATA ? error_prefix(err, "%s: \"%s\"", what, field->name) : rc;
+	if (!field->max || idset_next(*set, (int)field->max) < 0)
+		return 0;
+	snprintf(expected, sizeof expected, "no id over %d", (int)field->max);
+	return json_unexpected(what, field->name, json, expected, err);
+}
+
+const struct json_type idset_as_json = {set_to_json, set_from_json};

@@ -11,6 +11,7 @@
 /* The largest id. Parsing refuses larger ones, so that no text can request unbounded memory. */
 #define IDSET_MAX 65535
 
+struct json_type;
 struct idset; /* opaque; grows as ids are added */
 
 /* Functions accept NULL as an empty set wherever the parameter is const. Functions that return a
@@ -25,6 +26,9 @@ void idset_free(struct idset *set);
 int idset_parse(const char *text, struct idset **out, struct error *err);
 /* The canonical text: ascending, with ranges joined. malloced; NULL if memory is out. */
 char *idset_format(const struct idset *set);
+/* A struct idset * in a table of base/json_fields.h, as that text; max is the largest id (0:
+ * IDSET_MAX). */
+extern const struct json_type idset_as_json;
 
 /* Return 0, or -1 with the set unchanged if the id is outside [0, IDSET_MAX] or memory is out. */
 int idset_add(struct idset *set, int id);

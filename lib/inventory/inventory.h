@@ -188,7 +188,7 @@ int inventory_discover_from_env(const struct inventory_source *source, const str
 				struct inventory *out, struct error *err);
 
 /* Convert an inventory to JSON and back. inventory_from_json reads untrusted data from the network
- * and checks all limits. Cores and paths are packed; see json_write.c. */
+ * and checks all limits. Cores and paths are packed; see inventory_json.c. */
 json_t *inventory_to_json(const struct inventory *inventory);
 int inventory_from_json(const json_t *json, struct inventory *out, struct error *err);
 
