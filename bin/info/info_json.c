@@ -29,15 +29,12 @@ static json_t *inventory_json(const struct inventory *inventory)
 json_t *info_to_json(const struct info *info)
 {
 	const struct stages *stages = &info->stages;
-	JSON_AUTO plan = plan_to_json(&stages->plan);
 
-	if (!plan)
-		return NULL;
-	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:O, s:o, s:o, s:O}", "schema",
+	return json_pack("{s:s, s:s, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:O}", "schema",
 			 "berth.info/1", "version", BERTH_VERSION, "alloc",
 			 alloc_to_json(&stages->alloc), "ranks", stages->plan.world_size, "rank",
 			 place_json(info), "inventory", inventory_json(&stages->inventory),
-			 "network", json_object_get(plan, "network"), "plan",
+			 "network", plan_network_to_json(&stages->plan.network), "plan",
 			 plan_node_to_json(&stages->plan.nodes[info->node_index]), "environment",
 			 environment_json(info->changes), "warnings", info->warnings);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* This rank's part of a berth.plan/1. Unknown members, which /1 may gain, are ignored; the types of
- * known ones are checked strictly. */
+/* This rank's part of a berth.plan/1, as lib/plan/plan_json.c writes it. Members that berth adds
+ * within version 1 are ignored; the members named here must have the right type. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_fields.h"
 #include "libberth.h"
 
 #define PLAN_FILE_MAX (64u << 20)
@@ -18,95 +19,53 @@ void local_plan_free(struct local_plan *own)
 	*own = (struct local_plan){0};
 }
 
-/* A string or null. */
-static int optional_string(const char *what, const json_t *object, const char *key,
-			   const char **out, struct error *err)
+/* 1 for true; whatever else stands there is 0. */
+static int up_read(const struct json_field *field, const json_t *json, void *owner,
+		   const char *what, struct error *err)
 {
-	const json_t *value = json_object_get(object, key);
-
-	*out = NULL;
-	if (!value || json_is_null(value))
-		return 0;
-	return json_get_string(what, object, key, out, err);
+	*(int *)json_member(field, owner) = json_is_true(json);
+	return 0;
 }
 
-static int read_int(const char *what, const json_t *object, const char *key, int *out,
-		    struct error *err)
-{
-	int64_t value;
-	int rc = json_get_int(what, object, key, 0, INT_MAX, &value, err);
+static const struct json_type as_up = {.read = up_read};
 
-	if (!rc)
-		*out = (int)value;
-	return rc;
-}
+#define GPU(member) JSON_MEMBER(struct berth_gpu, member)
+#define NIC(member) JSON_MEMBER(struct berth_nic, member)
+#define OWN(member) JSON_MEMBER(struct local_plan, member)
+#define MAY_LACK (JSON_READ_MISSING | JSON_READ_NULL)
 
-static int read_gpu(const json_t *json, struct berth_gpu *gpu, struct error *err)
-{
-	int rc = json_get_string("a GPU", json, "pci", &gpu->pci, err);
+static const struct json_field gpu_members[] = {
+	{"pci", &json_as_borrowed, GPU(pci)},
+	{"uuid", &json_as_borrowed, GPU(uuid), MAY_LACK},
+	{"index", &json_as_number, GPU(index), .max = INT_MAX},
+	{"ordinal", &json_as_number, GPU(ordinal), .max = INT_MAX},
+	{0}};
 
-	if (!rc)
-		rc = optional_string("a GPU", json, "uuid", &gpu->uuid, err);
-	if (!rc)
-		rc = read_int("a GPU", json, "index", &gpu->index, err);
-	return rc ? rc : read_int("a GPU", json, "ordinal", &gpu->ordinal, err);
-}
+static const struct json_field nic_members[] = {
+	{"net", &json_as_borrowed, NIC(net), MAY_LACK},
+	{"rdma", &json_as_borrowed, NIC(rdma), MAY_LACK},
+	{"pci", &json_as_borrowed, NIC(pci), MAY_LACK},
+	{"kind", &json_as_borrowed, NIC(kind)},
+	{"path", &json_as_borrowed, NIC(path)},
+	{"port", &json_as_number, NIC(port), .max = INT_MAX},
+	{"up", &as_up, NIC(up)},
+	{0}};
 
-static int read_nic(const json_t *json, struct berth_nic *nic, struct error *err)
-{
-	int rc = optional_string("a NIC", json, "net", &nic->net, err);
-
-	if (!rc)
-		rc = optional_string("a NIC", json, "rdma", &nic->rdma, err);
-	if (!rc)
-		rc = optional_string("a NIC", json, "pci", &nic->pci, err);
-	if (!rc)
-		rc = json_get_string("a NIC", json, "kind", &nic->kind, err);
-	if (!rc)
-		rc = json_get_string("a NIC", json, "path", &nic->path, err);
-	if (!rc)
-		rc = read_int("a NIC", json, "port", &nic->port, err);
-	nic->up = json_is_true(json_object_get(json, "up"));
-	return rc;
-}
-
-static int read_rank(const json_t *rank, struct local_plan *own, struct error *err)
-{
-	json_t *gpus, *nics;
-	int rc = json_get_string("the rank", rank, "cpus", &own->plan.cpus, err);
-
-	if (!rc)
-		rc = json_get_string("the rank", rank, "numa", &own->plan.numa, err);
-	if (!rc)
-		rc = json_get_string("the rank", rank, "why", &own->plan.why, err);
-	if (!rc)
-		rc = read_int("the rank", rank, "threads", &own->plan.threads, err);
-	if (!rc)
-		rc = json_get_array("the rank", rank, "gpus", &gpus, err);
-	if (!rc)
-		rc = json_get_array("the rank", rank, "nics", &nics, err);
-	if (rc)
-		return rc;
-	own->plan.gpu_count = json_array_size(gpus);
-	own->plan.nic_count = json_array_size(nics);
-	own->gpus = calloc(own->plan.gpu_count + 1, sizeof *own->gpus);
-	own->nics = calloc(own->plan.nic_count + 1, sizeof *own->nics);
-	if (!own->gpus || !own->nics)
-		return error_memory(err, "the plan");
-	own->plan.gpus = own->gpus;
-	own->plan.nics = own->nics;
-	for (size_t i = 0; i < own->plan.gpu_count && !rc; i++)
-		rc = read_gpu(json_array_get(gpus, i), &own->gpus[i], err);
-	for (size_t i = 0; i < own->plan.nic_count && !rc; i++)
-		rc = read_nic(json_array_get(nics, i), &own->nics[i], err);
-	return rc;
-}
+static const struct json_field rank_members[] = {
+	{"cpus", &json_as_borrowed, OWN(plan.cpus)},
+	{"numa", &json_as_borrowed, OWN(plan.numa)},
+	{"why", &json_as_borrowed, OWN(plan.why)},
+	{"threads", &json_as_number, OWN(plan.threads), .max = INT_MAX},
+	{"gpus", &json_as_list, JSON_LIST(struct local_plan, gpus, plan.gpu_count),
+	 .entry = &json_as_object, .members = gpu_members, .called = "a GPU"},
+	{"nics", &json_as_list, JSON_LIST(struct local_plan, nics, plan.nic_count),
+	 .entry = &json_as_object, .members = nic_members, .called = "a NIC"},
+	{0}};
 
 int local_plan_read(const char *path, int local_rank, struct local_plan *out, struct error *err)
 {
 	struct local_plan own = {0};
-	const json_t *mine = NULL;
-	json_t *ranks, *rank;
+	json_t *ranks, *rank, *mine = NULL;
 	size_t index;
 	int rc = json_read_file(path, PLAN_FILE_MAX, &own.json, err);
 
@@ -116,18 +75,20 @@ int local_plan_read(const char *path, int local_rank, struct local_plan *out, st
 		goto failed;
 	json_array_foreach(ranks, index, rank)
 	{
-		int number;
+		int64_t number;
 
-		rc = read_int(path, rank, "local_rank", &number, err);
+		rc = json_get_int(path, rank, "local_rank", 0, INT_MAX, &number, err);
 		if (rc)
 			goto failed;
 		if (number == local_rank)
 			mine = rank;
 	}
-	rc = mine ? read_rank(mine, &own, err)
+	rc = mine ? json_fields_read(rank_members, mine, &own, "the rank", err)
 		  : error_set(err, ERR_DATA, "it has no local rank %d", local_rank);
 	if (rc)
 		goto failed;
+	own.plan.gpus = own.gpus;
+	own.plan.nics = own.nics;
 	*out = own;
 	return 0;
 failed:

@@ -13,7 +13,7 @@
  *   environment.c               the environment of a rank, and whose value wins
  *   environment_network.c       the network part of it
  *   lint.c                      variables that do not do what the user meant
- *   plan_write.c, plan_read.c   the plan as JSON and back */
+ *   plan_json.c                 the plan as JSON, and one node's part of it back */
 #ifndef BERTH_PLAN_PLAN_H
 #define BERTH_PLAN_PLAN_H
 
@@ -180,10 +180,9 @@ const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
  * NCCL_SOCKET_IFRAME, an interface that no node has... A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count);
 
-/* berth.plan/1 of one node; the whole plan (for the network). */
+/* berth.plan/1 of one node; the network of the whole plan. New references; NULL if memory is out. */
 json_t *plan_node_to_json(const struct plan_node *node);
-json_t *plan_to_json(const struct plan *plan);
-int plan_from_json(const json_t *json, struct plan *out, struct error *err);
+json_t *plan_network_to_json(const struct plan_network *network);
 
 /* The content of BERTH_PLAN_FILE, what one node's processes need of the plan. It is the node's
  * berth.plan/1 with the member "job": {job_id, world_size, attempt, port, end_time, node_count,

@@ -194,12 +194,10 @@ static void test_mixed_fabrics(void **state)
 
 /* ---- JSON ---- */
 
+/* Each node's part of a plan: written, read, and written again. */
 static void test_round_trip(void **state)
 {
 	struct job job = {.request = {.ranks = 20, .port = 29500, .attempt = 3}};
-	struct plan back = {0};
-	struct error err = {0};
-	json_t *out, *again;
 
 	job.alloc.end_time = 1800000000;
 	for (int n = 0; n < 3; n++)
@@ -207,19 +205,30 @@ static void test_round_trip(void **state)
 	job.inventories[1].nics[2].state = NIC_STATE_DOWN;
 	job.inventories[1].nics[3].state = NIC_STATE_UNKNOWN;
 	job_make(&job, 3);
-	out = plan_to_json(&job.plan);
-	assert_non_null(out);
-	if (plan_from_json(out, &back, &err))
-		fail_msg("%s", err.text);
-	again = plan_to_json(&back);
-	assert_true(json_equal(out, again));
-	assert_int_equal(back.world_size, 20);
-	assert_int_equal(back.end_time, 1800000000);
-	assert_true(
-		idset_equal(back.nodes[2].ranks[1].cpus_os, job.plan.nodes[2].ranks[1].cpus_os));
-	json_decref(out);
-	json_decref(again);
-	plan_free(&back);
+	for (size_t n = 0; n < 3; n++) {
+		const struct plan_node *node = &job.plan.nodes[n];
+		struct plan back = {0};
+		struct error err = {0};
+		size_t index = 77;
+		json_t *out = plan_file_to_json(&job.plan, n), *again;
+
+		assert_non_null(out);
+		if (plan_file_from_json(out, &back, &index, &err))
+			fail_msg("%s", err.text);
+		assert_int_equal(index, n);
+		again = plan_file_to_json(&back, n);
+		assert_true(json_equal(out, again));
+		assert_int_equal(back.world_size, 20);
+		assert_int_equal(back.end_time, 1800000000);
+		assert_int_equal(back.node_count, 3);
+		assert_int_equal(back.nodes[n].rank_count, node->rank_count);
+		assert_true(idset_equal(back.nodes[n].ranks[1].cpus_os, node->ranks[1].cpus_os));
+		assert_int_equal(back.nodes[n].ranks[1].nics[0].state,
+				 node->ranks[1].nics[0].state);
+		json_decref(out);
+		json_decref(again);
+		plan_free(&back);
+	}
 	job_request_end(&job);
 }
 
@@ -251,7 +260,7 @@ static void test_schema(void **state)
 	job_request_end(&job);
 }
 
-/* From the wire: each damage is named, nothing is kept. */
+/* A damaged part of a plan: the error names the member, and nothing is kept. */
 static void test_damage(void **state)
 {
 	static const struct {
@@ -259,37 +268,41 @@ static void test_damage(void **state)
 		const char *value; /* JSON; NULL: the member is removed */
 		const char *said;
 	} table[] = {
-		{"schema", "\"berth.jobplan/2\"", "schema"},
-		{"world_size", "7", "world_size"},
-		{"world_size", "-1", "world_size"},
-		{"port", "65536", "port"},
-		{"end_time", "1.5", "end_time"},
-		{"network", NULL, "network"},
-		{"network.address", "5", "address"},
-		{"network.kind", "\"carrier-pigeon\"", "kind"},
-		{"network.single_node", "1", "single_node"},
-		{"nodes", "{}", "nodes"},
-		{"nodes.0", "[]", "node"},
-		{"nodes.0.iface", "\"a-name-of-sixteen\"", "iface"},
-		{"nodes.0.ranks.0", "null", "rank"},
-		{"nodes.0.ranks.0.rank", "1", "rank 1 where 0"},
-		{"nodes.0.ranks.0.local_rank", "1", "local rank 1"},
-		{"nodes.0.ranks.0.cpus", "\"0-\"", "rank of a plan"},
-		{"nodes.0.ranks.0.cpus", "\"0-70000\"", "rank of a plan"},
-		{"nodes.0.ranks.0.threads", "true", "threads"},
-		{"nodes.0.ranks.0.gpus.0.pci", "\"0000:00:00.0000000000\"", "pci"},
-		{"nodes.0.ranks.0.gpus.0.index", "-1", "index"},
-		{"nodes.0.ranks.0.nics.0.up", "\"yes\"", "up"},
-		{"nodes.0.ranks.0.nics.0.path", "\"NEAR\"", "path"},
-		{"nodes.0.warnings", "[1]", "warnings"},
+		{"schema", "\"berth.plan/2\"", "schema"},
+		{"job", NULL, "job"},
+		{"job.world_size", "7", "rank 7 of 7"},
+		{"job.world_size", "-1", "world_size"},
+		{"job.port", "65536", "port"},
+		{"job.end_time", "1.5", "end_time"},
+		{"job.network", NULL, "network"},
+		{"job.network.address", "5", "address"},
+		{"job.network.kind", "\"carrier-pigeon\"", "kind"},
+		{"job.network.single_node", "1", "single_node"},
+		{"job.node_count", "0", "node_count"},
+		{"job.node_index", "1", "node_index"},
+		{"node", NULL, "node"},
+		{"ranks", "{}", "ranks"},
+		{"iface", "\"a-name-of-sixteen\"", "iface"},
+		{"ranks.0", "null", "rank"},
+		{"ranks.1.rank", "2", "place 1 has rank 2"},
+		{"ranks.0.local_rank", "1", "local rank 1"},
+		{"ranks.0.cpus", "\"0-\"", "rank of a plan"},
+		{"ranks.0.cpus", "\"0-70000\"", "rank of a plan"},
+		{"ranks.0.threads", "true", "threads"},
+		{"ranks.0.gpus.0.pci", "\"0000:00:00.0000000000\"", "pci"},
+		{"ranks.0.gpus.0.index", "-1", "index"},
+		{"ranks.0.nics.0.up", "\"yes\"", "up"},
+		{"ranks.0.nics.0.path", "\"NEAR\"", "path"},
+		{"warnings", "[1]", "warnings"},
 		{"warnings", "[null]", "warnings"},
+		{"warnings", NULL, "warnings"},
 	};
 	struct job job = {.request = {0}};
 	json_t *good;
 
 	job.inventories[0] = make_cluster(0);
 	job_make(&job, 1);
-	good = plan_to_json(&job.plan);
+	good = plan_file_to_json(&job.plan, 0);
 	for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
 		json_t *bad = json_deep_copy(good), *at = bad;
 		json_t *value =
@@ -297,6 +310,7 @@ static void test_damage(void **state)
 		char copy[128], *rest = copy, *part;
 		struct plan plan = {0};
 		struct error err = {0};
+		size_t index;
 
 		snprintf(copy, sizeof copy, "%s", table[i].path);
 		while ((part = strsep(&rest, ".")) && rest)
@@ -308,7 +322,7 @@ static void test_damage(void **state)
 			json_object_set(at, part, value);
 		else
 			json_object_del(at, part);
-		assert_int_equal(plan_from_json(bad, &plan, &err), -ERR_DATA);
+		assert_int_equal(plan_file_from_json(bad, &plan, &index, &err), -ERR_DATA);
 		if (!strstr(err.text, table[i].said))
 			fail_msg("%s: '%s' does not name '%s'", table[i].path, err.text,
 				 table[i].said);
