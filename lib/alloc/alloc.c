@@ -6,8 +6,7 @@
 
 #include "alloc/pbs.h"
 #include "alloc/slurm.h"
-#include "base/json.h"
-#include "hostlist/hostlist.h"
+#include "base/json_fields.h"
 
 /* In order of precedence: the user's own settings, then a scheduler, then this machine alone. To
  * add a scheduler, add a row here and a file. */
@@ -57,139 +56,30 @@ void alloc_free(struct alloc *alloc)
 	memset(alloc, 0, sizeof *alloc);
 }
 
-static json_t *known_or_null(int64_t value, bool known)
-{
-	return known ? json_integer(value) : json_null();
-}
+#define NODE(member) JSON_MEMBER(struct alloc_node, member)
+#define ALLOC(member) JSON_MEMBER(struct alloc, member)
+
+static const struct json_field node_members[] = {
+	{"name", &json_as_text, NODE(name)},
+	{"slots", &json_as_number, NODE(slots), JSON_NULLABLE, .min = 1},
+	{"gpus", &json_as_number, NODE(gpus), JSON_NULLABLE},
+	{0}};
+
+static const struct json_field alloc_members[] = {
+	{"source", &json_as_text, ALLOC(source)},
+	{"job_id", &json_as_text, ALLOC(job_id)},
+	{"nodes", &json_as_list, JSON_LIST(struct alloc, nodes, node_count),
+	 .entry = &json_as_object, .members = node_members},
+	{"this_node", &json_as_number, ALLOC(this_node), JSON_NULLABLE},
+	{"end_time", &json_as_number, ALLOC(end_time), JSON_NULLABLE, .min = 1},
+	{"end_why", &json_as_text, ALLOC(end_reason), JSON_NULLABLE},
+	{"restarts", &json_as_number, ALLOC(restarts)},
+	{"array_task", &json_as_text, ALLOC(array_task), JSON_NULLABLE},
+	{"rdzv_endpoint", &json_as_text, ALLOC(rendezvous), JSON_NULLABLE},
+	{"why", &json_as_text, ALLOC(why)},
+	{0}};
 
 json_t *alloc_to_json(const struct alloc *alloc)
 {
-	JSON_AUTO nodes = json_array();
-
-	for (size_t i = 0; nodes && i < alloc->node_count; i++) {
-		const struct alloc_node *node = &alloc->nodes[i];
-
-		if (json_array_append_new(
-			    nodes, json_pack("{s:o, s:o, s:o}", "name", json_text(node->name),
-					     "slots", known_or_null(node->slots, node->slots > 0),
-					     "gpus", known_or_null(node->gpus, node->gpus >= 0))))
-			return NULL;
-	}
-	return json_pack("{s:o, s:o, s:O, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "source",
-			 json_text(alloc->source), "job_id", json_text(alloc->job_id), "nodes",
-			 nodes, "this_node", known_or_null(alloc->this_node, alloc->this_node >= 0),
-			 "end_time", known_or_null(alloc->end_time, alloc->end_time > 0), "end_why",
-			 json_text(alloc->end_reason), "restarts", alloc->restarts, "array_task",
-			 json_text(alloc->array_task), "rdzv_endpoint",
-			 json_text(alloc->rendezvous), "why", json_text(alloc->why));
-}
-
-static int copy_string(const json_t *json, const char *key, char **out, struct error *err)
-{
-	const char *text;
-	int rc = json_get_string("alloc", json, key, &text, err);
-
-	if (rc)
-		return rc;
-	*out = strdup(text);
-	return *out ? 0 : error_memory(err, "the allocation");
-}
-
-/* The same for a member that may be null or missing. */
-static int copy_optional(const json_t *json, const char *key, char **out, struct error *err)
-{
-	const json_t *member = json_object_get(json, key);
-
-	return !member || json_is_null(member) ? 0 : copy_string(json, key, out, err);
-}
-
-/* A number, or unknown where the member is null. */
-static int number_or(const json_t *json, const char *key, int64_t max, int64_t unknown,
-		     int64_t *out, struct error *err)
-{
-	if (json_is_null(json_object_get(json, key))) {
-		*out = unknown;
-		return 0;
-	}
-	return json_get_int("alloc", json, key, 0, max, out, err);
-}
-
-static int node_from_json(const json_t *json, struct alloc_node *out, struct error *err)
-{
-	int64_t slots, gpus;
-	int rc = number_or(json, "slots", 1 << 20, 0, &slots, err);
-
-	if (!rc)
-		rc = number_or(json, "gpus", 1 << 20, -1, &gpus, err);
-	if (!rc)
-		rc = copy_string(json, "name", &out->name, err);
-	if (rc)
-		return rc;
-	out->slots = (int)slots;
-	out->gpus = (int)gpus;
-	return 0;
-}
-
-/* Members added after the first version: if missing, they are unknown. */
-static int optional_from_json(const json_t *json, struct alloc *made, struct error *err)
-{
-	int64_t number;
-	int rc = copy_optional(json, "end_why", &made->end_reason, err);
-
-	if (!rc)
-		rc = copy_optional(json, "array_task", &made->array_task, err);
-	if (!rc)
-		rc = copy_optional(json, "rdzv_endpoint", &made->rendezvous, err);
-	if (!rc && json_object_get(json, "restarts")) {
-		rc = json_get_int("alloc", json, "restarts", 0, 1 << 20, &number, err);
-		made->restarts = rc ? 0 : (int)number;
-	}
-	made->this_node = -1;
-	if (!rc && json_object_get(json, "this_node")) {
-		rc = number_or(json, "this_node", (int64_t)made->node_count - 1, -1, &number, err);
-		made->this_node = rc ? -1 : (int)number;
-	}
-	return rc;
-}
-
-int alloc_from_json(const json_t *json, struct alloc *out, struct error *err)
-{
-	struct alloc made = {0};
-	json_t *nodes;
-	int rc = copy_string(json, "source", &made.source, err);
-
-	if (!rc)
-		rc = copy_string(json, "job_id", &made.job_id, err);
-	if (!rc)
-		rc = copy_string(json, "why", &made.why, err);
-	if (!rc)
-		rc = number_or(json, "end_time", ALLOC_END_MAX, 0, &made.end_time, err);
-	if (!rc)
-		rc = json_get_array("alloc", json, "nodes", &nodes, err);
-	if (rc)
-		goto out;
-
-	size_t count = json_array_size(nodes);
-
-	if (count < 1 || count > HOSTLIST_MAX_HOSTS) {
-		rc = error_set(err, ERR_DATA, "alloc: nodes has %zu entries; expected 1 to %d",
-			       count, HOSTLIST_MAX_HOSTS);
-		goto out;
-	}
-	made.nodes = calloc(count, sizeof *made.nodes);
-	if (!made.nodes) {
-		rc = error_memory(err, "the allocation");
-		goto out;
-	}
-	for (; !rc && made.node_count < count; made.node_count += !rc)
-		rc = node_from_json(json_array_get(nodes, made.node_count),
-				    &made.nodes[made.node_count], err);
-	if (!rc)
-		rc = optional_from_json(json, &made, err);
-out:
-	if (rc)
-		alloc_free(&made);
-	else
-		*out = made;
-	return rc;
+	return json_fields_write(alloc_members, alloc);
 }

@@ -81,10 +81,8 @@ int alloc_parse_rendezvous(const char *name, const char *text, char *host, size_
 			   struct error *err);
 
 /* JSON: {"source","job_id","nodes":[{"name","slots","gpus"}],"this_node","end_time","end_why",
- * "restarts","array_task","rdzv_endpoint","why"}; null where unknown. A new reference (NULL: memory
- * out); alloc_from_json reads its own kind, also without the members that came later (this_node,
- * end_why, restarts, array_task, rdzv_endpoint). */
+ * "restarts","array_task","rdzv_endpoint","why"}; null where unknown. A new reference; NULL when
+ * memory is out. */
 json_t *alloc_to_json(const struct alloc *alloc);
-int alloc_from_json(const json_t *json, struct alloc *out, struct error *err);
 
 #endif

@@ -54,7 +54,7 @@ static void good(void **state)
 
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		struct env *env = variables(rows[i].text);
-		struct alloc alloc = {0}, again = {0};
+		struct alloc alloc = {0};
 		struct error err = {0};
 
 		if (alloc_read(env, NULL, &alloc, &err))
@@ -68,10 +68,7 @@ static void good(void **state)
 		else
 			assert_null(alloc.rendezvous);
 		JSON_AUTO json = alloc_to_json(&alloc);
-		assert_int_equal(alloc_from_json(json, &again, NULL), 0);
-		JSON_AUTO same = alloc_to_json(&again);
-		assert_true(json_equal(json, same));
-		alloc_free(&again);
+		assert_int_equal(json_array_size(json_object_get(json, "nodes")), rows[i].nodes);
 		alloc_free(&alloc);
 		env_free(env);
 	}

@@ -242,15 +242,14 @@ static void whose(void **state)
 static void array_task(void **state)
 {
 	struct env *env = captured("two.env", "n1", "PBS_JOBID=64[0].pbs-head PBS_ARRAY_INDEX=0");
-	struct alloc alloc = {0}, again = {0};
+	struct alloc alloc = {0};
 
 	assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 	assert_string_equal(alloc.job_id, "64[0].pbs-head");
 	assert_string_equal(alloc.array_task, "64[0].pbs-head");
 	JSON_AUTO json = alloc_to_json(&alloc);
-	assert_int_equal(alloc_from_json(json, &again, NULL), 0);
-	assert_string_equal(again.array_task, "64[0].pbs-head");
-	alloc_free(&again);
+	assert_string_equal(json_string_value(json_object_get(json, "array_task")),
+			    "64[0].pbs-head");
 	alloc_free(&alloc);
 	env_free(env);
 }
