@@ -26,7 +26,8 @@ struct show {
 	int *counts;   /* not seen: ranks of each node as far as the allocation tells; NULL: it does
 			  not */
 	size_t count;
-	struct inventory *inventories;
+	struct inventory *inventories; /* [0] is this machine; the others are copies that share all
+					  but the name */
 	struct plan plan;
 	char *command_line;
 	bool assumed; /* other nodes are taken to be like this one */
@@ -46,7 +47,6 @@ static int load_inventories(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
 	const struct inventory_source source = {0};
-	JSON_AUTO inventory = NULL;
 	int rc;
 
 	show->inventories = calloc(alloc->node_count, sizeof *show->inventories);
@@ -56,21 +56,21 @@ static int load_inventories(struct show *show, struct error *err)
 	if (rc)
 		return rc;
 	show->count = 1;
-	inventory = inventory_to_json(&show->inventories[0]);
-	if (!inventory)
-		rc = error_memory(err, "the cards");
-	for (; !rc && show->count < alloc->node_count; show->count += !rc) {
-		rc = inventory_from_json(inventory, &show->inventories[show->count], err);
+	for (; !rc && show->count < alloc->node_count; show->count++) {
+		struct inventory *copy = &show->inventories[show->count];
+
+		*copy = show->inventories[0];
+		copy->node = strdup(alloc->nodes[show->count].name);
 		show->assumed = !show->setup->launch.launcher->single_host;
-		if (!rc && show->assumed) /* those are nobody's guess */
-			show->inventories[show->count].address_count = 0;
-	}
-	for (size_t i = 0; !rc && i < show->count; i++) {
-		free(show->inventories[i].node);
-		show->inventories[i].node = strdup(alloc->nodes[i].name);
-		if (!show->inventories[i].node)
+		if (show->assumed) /* the other nodes' addresses are unknown */
+			copy->address_count = 0;
+		if (!copy->node)
 			rc = error_memory(err, "the cards");
 	}
+	free(show->inventories[0].node);
+	show->inventories[0].node = strdup(alloc->nodes[0].name);
+	if (!rc && !show->inventories[0].node)
+		rc = error_memory(err, "the cards");
 	return rc;
 }
 
@@ -363,8 +363,10 @@ int run_dry_run(const struct run_setup *setup, const char *const *argv, struct e
 	if (!rc)
 		rc = setup->options->json ? print_json(&show, err) : print_text(&show, err);
 	plan_free(&show.plan);
-	for (size_t i = 0; i < show.count; i++)
-		inventory_free(&show.inventories[i]);
+	for (size_t i = 1; i < show.count; i++)
+		free(show.inventories[i].node);
+	if (show.inventories)
+		inventory_free(&show.inventories[0]);
 	free(show.inventories);
 	free(show.counts);
 	free(show.command_line);

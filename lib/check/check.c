@@ -267,18 +267,6 @@ static void advance(struct check_session *session)
 
 /* ---- events of the job ---- */
 
-static int copy_inventories(struct check *check, const struct inventory *inventories)
-{
-	check->inventories = calloc(check->count, sizeof *check->inventories);
-	for (size_t i = 0; check->inventories && i < check->count; i++) {
-		JSON_AUTO json = inventory_to_json(&inventories[i]);
-
-		if (!json || inventory_from_json(json, &check->inventories[i], NULL))
-			return -1;
-	}
-	return check->inventories ? 0 : -1;
-}
-
 static void on_starting(void *context, struct job *job, const struct inventory *inventories,
 			int port)
 {
@@ -287,12 +275,8 @@ static void on_starting(void *context, struct job *job, const struct inventory *
 	session->job = job;
 	session->master_port = port;
 	session->started_ms = clock_now_ms();
-	session->check.inventories_known = copy_inventories(&session->check, inventories) == 0;
-	if (!session->check.inventories_known) {
-		note(session, LOG_ERROR, "out of memory for the nodes' cards");
-		job_request_end(job, 0);
-		return;
-	}
+	session->check.inventories = job_take_inventories(job);
+	session->check.inventories_known = true;
 	enter_phase(session, CHECK_PHASE_BEGIN);
 }
 

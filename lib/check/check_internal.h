@@ -50,7 +50,7 @@ struct check {
 	const struct check_request *request;
 	size_t count;
 	struct check_node *nodes;
-	struct inventory *inventories; /* copies, [count]; valid if inventories_known */
+	struct inventory *inventories; /* taken from the job, [count]; valid if inventories_known */
 	bool inventories_known, simulated;
 	struct plan plan; /* one rank per node, by the matrix */
 	bool planned;

@@ -269,6 +269,14 @@ static void fail_missing(struct job *job)
 		 output_tail);
 }
 
+struct inventory *job_take_inventories(struct job *job)
+{
+	struct inventory *inventories = job->inventories;
+
+	job->inventories = NULL; /* from begun on the job has no use for them */
+	return inventories;
+}
+
 static void check_deadline(struct job *job, int64_t now)
 {
 	if (!job->deadline_ms || now < job->deadline_ms)
