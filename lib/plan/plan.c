@@ -9,8 +9,6 @@
 #include "hostlist/hostlist.h"
 #include "plan/plan_internal.h"
 
-#define MAX_TEMPLATES 16 /* kinds of nodes whose bindings are remembered */
-
 /* ---- lists of sentences ---- */
 
 int text_list_add(char ***list, size_t *count, struct error *err, const char *format, ...)
@@ -186,113 +184,7 @@ int plan_rank_counts(const struct alloc *alloc, const struct inventory *inventor
 	return rc ? rc : check_counts(counts, count, err);
 }
 
-/* ---- nodes that are alike are mapped once ---- */
-
-static bool same_gpu(const struct inventory_gpu *a, const struct inventory_gpu *b)
-{
-	/* With partitions or faults the visible list may hold UUIDs, which differ between nodes. */
-	return a->partition < 0 && b->partition < 0 && !a->fault && !b->fault &&
-	       !a->uuid == !b->uuid && a->index == b->index && a->vendor == b->vendor &&
-	       a->allowed == b->allowed && a->local_known == b->local_known &&
-	       a->package == b->package && !strcmp(a->pci, b->pci) &&
-	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
-}
-
-static bool same_nic(const struct inventory_nic *a, const struct inventory_nic *b)
-{
-	return a->kind == b->kind && a->state == b->state && a->port == b->port &&
-	       a->management == b->management && a->package == b->package &&
-	       !strcmp(a->net, b->net) && !strcmp(a->rdma, b->rdma) && !strcmp(a->pci, b->pci) &&
-	       idset_equal(a->numa_os, b->numa_os) && idset_equal(a->cpus_os, b->cpus_os);
-}
-
-/* Would both inventories get the same GPUs, cores and NICs? */
-static bool same_resources(const struct inventory *a, const struct inventory *b)
-{
-	if (a->core_count != b->core_count || a->gpu_count != b->gpu_count ||
-	    a->nic_count != b->nic_count || a->package_count != b->package_count)
-		return false;
-	/* The sets are scattered in memory: fetching them one by one takes half of a large plan's
-	 * time. */
-	for (size_t c = 0; c < b->core_count; c++)
-		__builtin_prefetch(b->cores[c].cpus_os);
-	for (size_t c = 0; c < a->core_count; c++)
-		if (a->cores[c].package != b->cores[c].package ||
-		    a->cores[c].numa_os != b->cores[c].numa_os ||
-		    !idset_equal(a->cores[c].cpus_os, b->cores[c].cpus_os))
-			return false;
-	for (size_t g = 0; g < a->gpu_count; g++)
-		if (a->gpus[g].index != (int)g || !same_gpu(&a->gpus[g], &b->gpus[g]))
-			return false;
-	for (size_t n = 0; n < a->nic_count; n++)
-		if (!same_nic(&a->nics[n], &b->nics[n]))
-			return false;
-	if (!a->path || !b->path)
-		return !a->path == !b->path;
-	return !memcmp(a->path, b->path, a->gpu_count * a->nic_count);
-}
-
-static void *copy_array(const void *from, size_t count, size_t size)
-{
-	void *copy = malloc(count * size + 1);
-
-	if (copy && count)
-		memcpy(copy, from, count * size);
-	return copy;
-}
-
-static int copy_rank(const struct plan_rank *from, const struct inventory *inventory,
-		     struct plan_rank *to)
-{
-	to->local_rank = from->local_rank;
-	to->threads = from->threads;
-	to->gpus = copy_array(from->gpus, from->gpu_count, sizeof *from->gpus);
-	to->nics = copy_array(from->nics, from->nic_count, sizeof *from->nics);
-	to->cpus_os = idset_copy(from->cpus_os);
-	to->numa_os = idset_copy(from->numa_os);
-	to->why = strdup(from->why);
-	if (!to->gpus || !to->nics || !to->cpus_os || !to->numa_os || !to->why)
-		return -1;
-	to->nic_count = from->nic_count;
-	for (size_t g = 0; g < from->gpu_count; g++) {
-		const char *uuid = inventory->gpus[from->gpus[g].index].uuid;
-
-		to->gpus[g].uuid = uuid ? strdup(uuid) : NULL;
-		to->gpu_count = g + 1;
-		if (uuid && !to->gpus[g].uuid)
-			return -1;
-	}
-	return 0;
-}
-
-static int copy_node(const struct plan_node *from, const struct inventory *inventory,
-		     int first_rank, struct plan_node *to, struct error *err)
-{
-	struct plan_node node = {.node = strdup(inventory->node ? inventory->node : "")};
-	int rc = 0;
-
-	node.ranks = calloc(from->rank_count, sizeof *node.ranks);
-	node.free_cpus_os = idset_copy(from->free_cpus_os);
-	if (from->visible_devices)
-		node.visible_devices = strdup(from->visible_devices);
-	if (!node.node || !node.ranks || !node.free_cpus_os ||
-	    (from->visible_devices && !node.visible_devices))
-		rc = error_memory(err, "a node's plan");
-	for (size_t r = 0; !rc && r < from->rank_count; r++) {
-		node.rank_count = r + 1;
-		node.ranks[r].rank = first_rank + (int)r;
-		if (copy_rank(&from->ranks[r], inventory, &node.ranks[r]) < 0)
-			rc = error_memory(err, "a node's plan");
-	}
-	for (size_t w = 0; !rc && w < from->warning_count; w++)
-		rc = text_list_add(&node.warnings, &node.warning_count, err, "%s",
-				   from->warnings[w]);
-	if (rc)
-		plan_node_free(&node);
-	else
-		*to = node;
-	return rc;
-}
+/* ---- GPUs, cores and NICs of each node ---- */
 
 static int idle_node(const struct inventory *inventory, struct plan_node *out, struct error *err)
 {
@@ -305,29 +197,14 @@ static int bind_nodes(const struct inventory *inventories, size_t count,
 		      const struct plan_request *request, const int *counts, struct plan *plan,
 		      struct error *err)
 {
-	size_t templates[MAX_TEMPLATES], template_count = 0;
 	int first_rank = 0, rc = 0;
 
 	for (size_t n = 0; !rc && n < count; n++) {
-		size_t t = 0;
-
-		if (!counts[n]) {
-			rc = idle_node(&inventories[n], &plan->nodes[n], err);
-			continue;
-		}
-		while (t < template_count &&
-		       (counts[templates[t]] != counts[n] ||
-			!same_resources(&inventories[templates[t]], &inventories[n])))
-			t++;
-		if (t < template_count) {
-			rc = copy_node(&plan->nodes[templates[t]], &inventories[n], first_rank,
-				       &plan->nodes[n], err);
-		} else {
+		if (counts[n])
 			rc = plan_map_node(&inventories[n], request, first_rank, counts[n],
 					   &plan->nodes[n], err);
-			if (template_count < MAX_TEMPLATES)
-				templates[template_count++] = n;
-		}
+		else
+			rc = idle_node(&inventories[n], &plan->nodes[n], err);
 		first_rank += counts[n];
 	}
 	plan->world_size = first_rank;

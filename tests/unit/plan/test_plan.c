@@ -129,7 +129,7 @@ static void job_request_end(struct job *job)
 	plan_free(&job->plan);
 }
 
-/* Nodes that are alike are bound once: each must get what it would have got alone. */
+/* Each node gets what it would have got alone. */
 static void test_copies(void **state)
 {
 	struct job job = {.request = {0}};
