@@ -271,9 +271,9 @@ static void fail_missing(struct job *job)
 
 struct inventory *job_take_inventories(struct job *job)
 {
-	struct inventory *inventories = job->inventories;
+	struct inventory *inventories = job->start.inventories;
 
-	job->inventories = NULL; /* from begun on the job has no use for them */
+	job->start.inventories = NULL; /* once the ranks are starting, the job does not use them */
 	return inventories;
 }
 

@@ -140,8 +140,8 @@ void job_result_free(struct job_result *result); /* frees what it holds and clea
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err);
 /* End the ranks; what they end with then is no failure. grace_ms as supervise_stop's. */
 void job_request_end(struct job *job, int grace_ms);
-/* From begun on, once: take the inventories that begun was given. The caller frees each, and the
- * array. */
+/* For a driver, once, from job_driver.starting on: take the inventories that starting was given. The
+ * caller frees each of them, and the array. */
 struct inventory *job_take_inventories(struct job *job);
 
 /* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */

@@ -363,7 +363,7 @@ static const struct json_field address_members[] = {
 	{"address", &as_ip},
 	{"prefix", &json_as_number, ADDRESS(prefix), .max = 128},
 	{"scope", &json_as_number, ADDRESS(scope), .max = UINT32_MAX},
-	{"sort", &json_as_number, ADDRESS(sort), .max = IFACE_VIRTUAL},
+	{"sort", &json_as_number, ADDRESS(type), .max = IFACE_VIRTUAL},
 	{"up", &json_as_bool, ADDRESS(up)},
 	{"speed", &json_as_number, ADDRESS(speed_mbps), .min = -1, .max = INT64_MAX},
 	{"nic", &json_as_number, ADDRESS(nic), .min = -1, .max = INT32_MAX},
