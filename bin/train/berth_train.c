@@ -234,7 +234,7 @@ int main(int argc, char **argv)
 		arguments.options.env = env;
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
 		train_identity_read(env, &self);
-		arguments.options.self = &self;
+		arguments.options.checkpoint.self = &self;
 		screen.marked = env_get(env, PROGRESS_ENV);
 		train_heartbeat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
 		screen.report = env_get(env, "BERTH_REPORT");
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
 	}
 	if (!rc) {
 		/* Without a folder for checkpoints a signal ends it as ever. */
-		if (arguments.options.ckpt)
+		if (arguments.options.checkpoint.directory)
 			stop_catch_signals(arguments.options.stop_file);
 		rc = train_defaults(&arguments.options, &err);
 	}

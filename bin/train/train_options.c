@@ -168,7 +168,7 @@ void train_arguments_default(struct train_arguments *arguments)
 		.data = "fashion-mnist",
 		.device = "auto",
 		.comm = "auto",
-		.resume = "auto",
+		.checkpoint.resume = "auto",
 		.lr = -1,
 		.momentum = -1,
 		.weight_decay = -1,
@@ -352,22 +352,23 @@ static int parse_training_option(int key, char *text, struct train_arguments *ar
 		options->evaluate = false;
 		return 0;
 	case KEY_CKPT:
-		return path("--ckpt", "a folder", text, &options->ckpt, err);
+		return path("--ckpt", "a folder", text, &options->checkpoint.directory, err);
 	case KEY_SAVE_EVERY:
 		return save_every(options, text, err);
 	case KEY_KEEP:
 		options->keep_set = true;
-		options->keep = 0;
+		options->checkpoint.keep = 0;
 		return strcmp(text, "all") ? number_int64("--keep (N or all)", text, 1, 1000000,
-							  &options->keep, err)
+							  &options->checkpoint.keep, err)
 					   : 0;
 	case KEY_TAKE_OVER:
-		options->take_over = true;
+		options->checkpoint.take_over = true;
 		return 0;
 	case KEY_LOG_ORDER:
 		return path("--log-order", "a folder", text, &options->log_order, err);
 	case KEY_RESUME:
-		return path("--resume", "auto, never or a file", text, &options->resume, err);
+		return path("--resume", "auto, never or a file", text, &options->checkpoint.resume,
+			    err);
 	case KEY_INIT:
 		return path("--init", "a file", text, &options->init, err);
 	case KEY_NEW_HEAD:

@@ -18,6 +18,17 @@
 
 #define CHECKPOINT_STEP_MAX INT64_C(99999999999)
 
+struct owner_identity;
+
+/* What the user asked for; strings are borrowed. */
+struct checkpoint_options {
+	const char *directory;		   /* --ckpt, or NULL: nothing is saved */
+	const char *resume;		   /* "auto", "never" or a file */
+	int64_t keep;			   /* newest checkpoints; 0: all */
+	bool take_over;			   /* directory, whoever owns it */
+	const struct owner_identity *self; /* who we are; NULL: no job */
+};
+
 /* The state of a run except its tensors. Shuffling and learning rates are functions of it. */
 struct train_state {
 	int64_t step;	  /* steps done */

@@ -48,8 +48,8 @@ static int run_own(struct feed *feed, const void *resident, struct device_execut
 }
 
 int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
-	     struct comm *comm, struct device_queue *queue, struct stop *stop,
-	     struct eval_result *out, struct error *err)
+	     const struct rank_group *group, struct stop *stop, struct eval_result *out,
+	     struct error *err)
 {
 	struct executor_totals totals = {0};
 	int64_t faults = feed_faults(feed);
@@ -68,9 +68,9 @@ int eval_run(struct feed *feed, const void *resident, struct device_executor *ex
 			  (double)(feed_faults(feed) - faults),
 			  stopped};
 
-	rc = comm_reduce_on_host(comm, queue, sums, 6, COMM_SUM, err);
+	rc = rank_group_reduce(group, sums, 6, COMM_SUM, err);
 	if (!rc)
-		rc = comm_reduce_on_host(comm, queue, &wait_ms, 1, COMM_MAX, err);
+		rc = rank_group_reduce(group, &wait_ms, 1, COMM_MAX, err);
 	if (rc)
 		return error_prefix(err, "adding up the evaluation");
 	if (sums[5] > 0) {

@@ -4,7 +4,7 @@
 #define BERTH_TRAIN_RUN_EVAL_H
 
 #include "base/error.h"
-#include "train/comm/comm.h"
+#include "train/comm/rank_group.h"
 #include "train/data/feed.h"
 #include "train/device/device.h"
 #include "train/run/stop.h"
@@ -16,15 +16,15 @@ struct eval_result {
 	int64_t left_out; /* that could not be decoded */
 	double seconds;
 	double data_wait_ms; /* a batch, of the slowest rank */
-	bool stopped;	     /* a rank broke it off: the rest counts for nothing */
+	bool stopped;	     /* a rank stopped evaluating: the rest is meaningless */
 };
 
 /* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
  * counts up. resident: the feed's data set in device memory, or NULL. executor: one without
  * training for the feed's batches. Collective. -ERR_DATA when no sample could be decoded. stop:
- * asked before each batch, whether to break it off. */
+ * asked before each batch whether to stop evaluating. */
 int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
-	     struct comm *comm, struct device_queue *queue, struct stop *stop,
-	     struct eval_result *out, struct error *err);
+	     const struct rank_group *group, struct stop *stop, struct eval_result *out,
+	     struct error *err);
 
 #endif

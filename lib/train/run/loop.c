@@ -2,22 +2,40 @@
 #include "train/run/loop.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
-#include "base/file.h"
+#include "train/checkpoint/saver.h"
+#include "train/data/sample_log.h"
+#include "train/run/begin.h"
+#include "train/run/eval.h"
 #include "train/run/heartbeat.h"
-#include "train/run/loop_internal.h"
+#include "train/run/report.h"
+#include "train/run/setup.h"
+#include "train/run/stop.h"
 
 /* On a GPU: votes are asked for now and then, and the answer is read when the GPU, two steps behind
  * at the most, has long given it. */
 #define VOTE_STEPS 8
 #define VOTE_LAG 5
 #define SAVE_BYTES_S 50e6 /* before the first checkpoint is timed */
+
+/* A run: its modules, and what only the loop decides. */
+struct run {
+	struct train_setup setup;
+	struct train_progress progress;
+	struct train_report report;
+	struct saver saver;
+	struct sample_log *sample_log;
+	struct stop stop;
+	struct train_result result;
+
+	bool stopped;	   /* all ranks have agreed to stop here */
+	double saved_at_s; /* rank 0: when the last checkpoint was begun; at first when the run was
+			    */
+	bool save_is_due;  /* for the next one, by rank 0's clock; the same on all ranks */
+	int64_t evaluated_step; /* that result's acc1 is of; -1: none */
+};
 
 void train_result_free(struct train_result *result)
 {
@@ -26,361 +44,515 @@ void train_result_free(struct train_result *result)
 	result->checkpoint = result->metrics = NULL;
 }
 
-/* ---- words ---- */
-
-void train_note(const struct train *train, const char *format, ...)
-{
-	char text[1200];
-	va_list ap;
-
-	if (train->comm && train->comm->rank)
-		return;
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	train->sink->note(train->sink->context, text);
-}
-
 /* ---- one step, and what follows on it ---- */
 
-/* What has to be done after the update that ends here, before steps go on: an evaluation. Before
- * the first one is timed, as long as training on its samples. */
-static double seconds_of_eval_after(const struct train *train, int64_t position)
+/* What has to be done after the update that ends at position before steps go on: an evaluation.
+ * Before the first one is timed, as long as training on its samples. */
+static double seconds_of_eval_after(const struct run *run, int64_t position)
 {
-	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
+	const struct train_setup *setup = &run->setup;
+	double rate = train_report_rate(&run->report);
 
-	if (!train->val || position < train->sampler.total)
+	if (!setup->val || position < setup->sampler.total)
 		return 0;
-	if (train->stop.eval_s > 0)
-		return 1.2 * train->stop.eval_s;
-	return rate > 0 ? (double)train->val->count / rate : 0;
+	if (run->stop.eval_s > 0)
+		return 1.2 * run->stop.eval_s;
+	return rate > 0 ? (double)setup->val->count / rate : 0;
 }
 
-static bool device_is_async(const struct train *train)
+static bool device_is_async(const struct run *run)
 {
-	return train->device->ops->queue_native(train->queue);
+	return run->setup.device->ops->queue_native(run->setup.queue);
 }
 
 /* How long a vote may wait until all know of it. */
-static double seconds_until_votes(const struct train *train)
+static double seconds_until_votes(const struct run *run)
 {
-	double rate = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
+	double rate = train_report_rate(&run->report);
 
-	return device_is_async(train) && rate > 0
-		       ? (VOTE_STEPS + VOTE_LAG) * (double)train->update / rate
+	return device_is_async(run) && rate > 0
+		       ? (VOTE_STEPS + VOTE_LAG) * (double)run->progress.update / rate
 		       : 0;
 }
 
 /* One batch of this rank, of an update that has update samples, done of them before it. *count: how
  * many samples all ranks took. */
-static int run_micro_batch(struct train *train, int64_t update, int64_t done, int64_t *count,
+static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_t *count,
 			   struct error *err)
 {
+	struct train_setup *setup = &run->setup;
+	const struct train_progress *progress = &run->progress;
+	const struct train_state *state = &progress->state;
+	int64_t position = state->position + done, step = state->step + 1;
+	double steps = (double)(state->step - progress->first_step);
 	struct batch *batch;
-	double steps = (double)(train->state.step - train->first_step);
 
-	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, train->state.step + 1,
+	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, step,
 			      "waits for its batch");
 	double begin = clock_now_s();
-	int rc = feed_next(train->feed, train->state.position + done, &batch, count, err);
+	int rc = feed_next(setup->feed, position, &batch, count, err);
 
-	train->wait_s += clock_now_s() - begin;
+	train_report_add_wait(&run->report, clock_now_s() - begin);
 	if (!rc && !*count)
-		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64,
-			       train->state.position + done);
+		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64, position);
 	if (!rc)
-		rc = train_sample_log_write(train, train->state.position + done, *count, err);
+		rc = sample_log_write(run->sample_log, state->epoch, step, position, *count, err);
 	if (rc)
 		return rc;
 	struct executor_input input = {
 		.x = batch->x,
 		.raw = batch->raw,
 		.augments = batch->augments,
-		.resident = train->resident,
+		.resident = setup->resident,
 		.indices = batch->indices,
 		.target = batch->target,
 		.count = batch->count,
 		.global_count = update,
-		.step = train->state.step + 1,
-		.lr = (float)train_lr(train, train->state.step),
+		.step = step,
+		.lr = (float)schedule_lr(&progress->schedule, state->epoch, state->step),
 		.first = !done,
 		.last = done + *count >= update,
 	};
 
-	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update,
-			      train->state.step + 1, "computes");
+	train_heartbeat_write(steps + 0.5 * (double)(done + *count) / (double)update, step,
+			      "computes");
 	if (input.last)
-		input.vote = stop_wanted(
-			&train->stop, seconds_of_eval_after(train, train->state.position + update) +
-					      seconds_until_votes(train));
+		input.vote = stop_wanted(&run->stop,
+					 seconds_of_eval_after(run, state->position + update) +
+						 seconds_until_votes(run));
 
-	return device_executor_run(train->executor, &input, err);
+	return device_executor_run(setup->executor, &input, err);
 }
 
 /* Has any rank voted to stop after the update that is done? The same on all ranks. */
-static int count_votes(struct train *train, struct error *err)
+static int count_votes(struct run *run, struct error *err)
 {
-	int64_t step = train->state.step, asked = step - (device_is_async(train) ? VOTE_LAG : 0);
+	int64_t step = run->progress.state.step,
+		asked = step - (device_is_async(run) ? VOTE_LAG : 0);
 	float votes;
 	int rc = 0;
 
 	/* Once it wants to stop a rank goes on voting. */
-	if (!device_is_async(train) || step % VOTE_STEPS == 0)
-		rc = device_executor_start_votes(train->executor, err);
-	if (rc || asked <= train->first_step || (device_is_async(train) && asked % VOTE_STEPS))
+	if (!device_is_async(run) || step % VOTE_STEPS == 0)
+		rc = device_executor_start_votes(run->setup.executor, err);
+	if (rc || asked <= run->progress.first_step || (device_is_async(run) && asked % VOTE_STEPS))
 		return rc;
-	rc = device_executor_finish_votes(train->executor, &votes, err);
-	train->stopped = !rc && votes > 0;
+	rc = device_executor_finish_votes(run->setup.executor, &votes, err);
+	run->stopped = !rc && votes > 0;
 	return rc;
 }
 
 /* One update: the next batches of each rank; fewer at an epoch's end. */
-static int run_update(struct train *train, struct error *err)
+static int run_update(struct run *run, struct error *err)
 {
-	int64_t left = train->sampler.total - train->state.position;
-	int64_t update = left < train->update ? left : train->update, count;
+	struct train_state *state = &run->progress.state;
+	int64_t left = run->setup.sampler.total - state->position;
+	int64_t update = left < run->progress.update ? left : run->progress.update, count;
 	double begin = clock_now_s();
 	int rc = 0;
 
 	for (int64_t done = 0; !rc && done < update; done += count) {
-		rc = run_micro_batch(train, update, done, &count, err);
-		train->state.batches++;
+		rc = run_micro_batch(run, update, done, &count, err);
+		state->batches++;
 	}
 	if (rc)
 		return rc;
-	train->state.step++;
-	train_heartbeat_write((double)(train->state.step - train->first_step), train->state.step,
+	state->step++;
+	train_heartbeat_write((double)(state->step - run->progress.first_step), state->step,
 			      "done");
-	train->state.position += update;
-	train->interval_samples += update;
-	train->interval_steps++;
-	rc = count_votes(train, err);
-	stop_record_step(&train->stop, clock_now_s() - begin);
+	state->position += update;
+	train_report_add_update(&run->report, update);
+	rc = count_votes(run, err);
+	stop_record_step(&run->stop, clock_now_s() - begin);
 	return rc;
 }
 
-/* Collective: what has diverged is not saved. The writing goes on beside the training. */
-static int save_checkpoint(struct train *train, struct error *err)
+/* ---- reports ---- */
+
+/* Report the steps since the last time, and what became of a write. Collective. */
+static int report(struct run *run, struct error *err)
 {
-	int rc = train->interval_steps ? train_report(train, err) : 0;
+	const struct train_options *options = run->setup.options;
+	int rc;
+
+	run->save_is_due = options->save_unit == SAVE_TIME &&
+			   clock_now_s() - run->saved_at_s >= (double)options->save_every * 1e-3;
+	rc = train_report_interval(&run->report, &run->save_is_due, err);
+	if (!rc)
+		rc = saver_report_finished(&run->saver, err);
+	if (!rc)
+		rc = train_report_check_loss(&run->report, err);
+	train_report_begin_interval(&run->report);
+	return rc;
+}
+
+static int report_pending(struct run *run, struct error *err)
+{
+	return train_report_is_pending(&run->report) ? report(run, err) : 0;
+}
+
+/* Evaluate and report it. run->stopped: it was broken off. Collective. */
+static int evaluate(struct run *run, struct error *err)
+{
+	struct train_setup *setup = &run->setup;
+	struct eval_result result;
+	int rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
+
+	if (!rc)
+		rc = eval_run(setup->val_feed, setup->val_resident, setup->val_executor,
+			      &setup->group, &run->stop, &result, err);
+	run->stopped |= !rc && result.stopped;
+	if (rc || result.stopped)
+		return rc;
+	stop_record_eval(&run->stop, result.seconds);
+	run->evaluated_step = run->progress.state.step;
+	rc = train_report_evaluation(&run->report, &result, &run->result, err);
+	train_report_begin_interval(&run->report);
+	return rc ? rc : saver_share_best(&run->saver, err);
+}
+
+/* ---- checkpoints ---- */
+
+/* For the saver, on ranks that write. */
+static int on_saved(void *context, struct writer_result *saved, double stall_s, struct error *err)
+{
+	struct run *run = context;
+	const struct train_sink *sink = run->setup.sink;
+	const struct metrics_checkpoint row = {
+		.step = saved->step,
+		.epoch = saved->epoch + 1,
+		.stall_ms = stall_s * 1e3,
+		.write_ms = saved->seconds * 1e3,
+		.size_bytes = saved->size_bytes,
+	};
+
+	stop_record_save(&run->stop, stall_s + saved->seconds);
+	if (run->setup.comm->rank)
+		return 0;
+	free(run->result.checkpoint);
+	run->result.checkpoint = saved->path;
+	saved->path = NULL;
+	if (sink->saved)
+		sink->saved(sink->context, run->result.checkpoint, saved->step);
+	return train_report_checkpoint(&run->report, &row, err);
+}
+
+static void init_saver(struct run *run)
+{
+	const struct train_setup *setup = &run->setup;
+	const struct saver_request request = {
+		.options = &setup->options->checkpoint,
+		.group = &run->setup.group,
+		.graph = setup->graph,
+		.buckets = &setup->buckets,
+		.device = setup->device,
+		.local_rank = setup->place->local_rank,
+		.timeout_ms = setup->options->timeout_ms,
+		.saved = on_saved,
+		.context = run,
+	};
+
+	saver_init(&run->saver, &request);
+}
+
+/* Acc@1 of these weights; negative: none. */
+static double current_acc1(const struct run *run)
+{
+	return run->evaluated_step == run->progress.state.step ? run->result.acc1 : -1;
+}
+
+/* What PyTorch's GradScaler.state_dict holds. */
+static int store_scale(struct run *run, struct error *err)
+{
+	const struct train_setup *setup = &run->setup;
+	struct train_state *state = &run->progress.state;
+	struct grad_scaler_state now;
+	int rc;
+
+	state->scale = 0;
+	state->growth_tracker = 0;
+	if (setup->options->precision != PRECISION_F16 || !setup->device->ops->executor_grad_scaler)
+		return 0;
+	rc = device_executor_grad_scaler(setup->executor, NULL, &now, err);
+	if (!rc) {
+		state->scale = (double)now.scale;
+		state->growth_tracker = now.growth_tracker;
+	}
+	return rc;
+}
+
+/* Take the snapshot of a checkpoint of this step; the writing goes on in the background.
+ * Collective.
+ */
+static int save_snapshot(struct run *run, struct error *err)
+{
+	struct train_setup *setup = &run->setup;
+	const struct train_progress *progress = &run->progress;
+	struct train_state *state = &run->progress.state;
+	bool last = state->step >= progress->last_step || state->epoch >= progress->last_epoch;
+	double begin_s = clock_now_s();
+	struct variables *snapshot;
+	int rc = 0;
+
+	state->batch = setup->options->batch * setup->options->accumulate;
+	state->update = progress->update;
+	/* At an epoch's edge the next one begins with today's ranks. */
+	if (!state->position)
+		state->world = setup->comm->size;
+	/* All copies are of rank 0's statistics. */
+	if (saver_writing_ranks(&run->saver)->count > 1)
+		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
+	if (!rc)
+		rc = saver_prepare(&run->saver, state->step, &snapshot, err);
+	if (rc || !snapshot)
+		return rc;
+	rc = optim_store(&setup->optim, snapshot, err);
+	if (!rc)
+		rc = store_scale(run, err);
+	if (!rc)
+		saver_start(&run->saver, state, last, current_acc1(run), begin_s);
+	return rc;
+}
+
+/* What has diverged is not saved. Collective. */
+static int save_checkpoint(struct run *run, struct error *err)
+{
+	int rc = report_pending(run, err);
 
 	train_heartbeat_activity(0, "saves");
 	if (!rc)
-		rc = train_save(train,
-				train->state.step >= train->last_step ||
-					train->state.epoch >= train->last_epoch,
-				err);
-	train->saved_step = train->state.step;
-	train->saved_at_s = clock_now_s();
-	train->save_is_due = false;
-	train_interval_begin(train);
+		rc = save_snapshot(run, err);
+	run->progress.saved_step = run->progress.state.step;
+	run->saved_at_s = clock_now_s();
+	run->save_is_due = false;
+	train_report_begin_interval(&run->report);
 	return rc;
 }
 
-static bool is_save_due(const struct train *train, bool epoch_ends)
+static bool is_save_due(const struct run *run, bool epoch_ends)
 {
-	const struct train_options *options = train->options;
+	const struct train_options *options = run->setup.options;
+	const struct train_state *state = &run->progress.state;
 
-	if (!options->ckpt)
+	if (!options->checkpoint.directory)
 		return false;
 	if (options->save_unit == SAVE_STEPS)
-		return train->state.step % options->save_every == 0;
+		return state->step % options->save_every == 0;
 	if (options->save_unit == SAVE_TIME)
-		return train->save_is_due;
+		return run->save_is_due;
 	return options->save_unit == SAVE_EPOCHS && epoch_ends &&
-	       (train->state.epoch + 1) % options->save_every == 0;
+	       (state->epoch + 1) % options->save_every == 0;
 }
 
 /* ---- epochs ---- */
 
-static int begin_epoch(struct train *train, struct error *err)
+static int begin_epoch(struct run *run, struct error *err)
 {
-	int world = train->state.position ? train->state.world : train->comm->size;
-	int rc = sampler_begin(&train->sampler, train->state.epoch, world, err);
+	int world =
+		run->progress.state.position ? run->progress.state.world : run->setup.comm->size;
+	int rc = sampler_begin(&run->setup.sampler, run->progress.state.epoch, world, err);
 
-	train->state.world = world;
+	run->progress.state.world = world;
 	return rc;
 }
 
-static int run_epoch(struct train *train, struct error *err)
+static int run_epoch(struct run *run, struct error *err)
 {
-	const struct train_options *options = train->options;
-	int rc = begin_epoch(train, err);
+	const struct train_options *options = run->setup.options;
+	int rc = begin_epoch(run, err);
 
-	while (!rc && !train->stopped && train->state.step < train->last_step &&
-	       train->state.position < train->sampler.total) {
-		rc = run_update(train, err);
+	while (!rc && !run->stopped && run->progress.state.step < run->progress.last_step &&
+	       run->progress.state.position < run->setup.sampler.total) {
+		rc = run_update(run, err);
 		if (rc)
 			break;
-		bool epoch_ends = train->state.position >= train->sampler.total;
+		bool epoch_ends = run->progress.state.position >= run->setup.sampler.total;
 
-		if (train->state.step % options->log_every == 0)
-			rc = train_report(train, err);
-		if (epoch_ends || train->stopped)
+		if (run->progress.state.step % options->log_every == 0)
+			rc = report(run, err);
+		if (epoch_ends || run->stopped)
 			break; /* saved, if at all, as the beginning of the next */
-		if (!rc && is_save_due(train, false))
-			rc = save_checkpoint(train, err);
+		if (!rc && is_save_due(run, false))
+			rc = save_checkpoint(run, err);
 	}
 	return rc;
 }
 
-static int end_epoch(struct train *train, struct error *err)
+static int end_epoch(struct run *run, struct error *err)
 {
-	int rc = train->interval_steps ? train_report(train, err) : 0;
-	bool due = is_save_due(train, true);
+	int rc = report_pending(run, err);
+	bool due = is_save_due(run, true);
 
-	if (!rc && train->val)
-		rc = train_evaluate(train, err);
-	if (rc || train->stopped)
+	if (!rc && run->setup.val)
+		rc = evaluate(run, err);
+	if (rc || run->stopped)
 		return rc;
-	train->result.epochs++;
-	train->state.epoch++;
-	train->state.position = 0;
-	due = due || train_is_best(train);
-	train->saved_step =
+	run->result.epochs++;
+	run->progress.state.epoch++;
+	run->progress.state.position = 0;
+	due = due || saver_wants_best(&run->saver, current_acc1(run));
+	run->progress.saved_step =
 		-1; /* a run that stopped before its evaluation was saved as it was then */
-	return due ? save_checkpoint(train, err) : 0;
+	return due ? save_checkpoint(run, err) : 0;
 }
 
 /* What the fault notes of all ranks come to. Collective. */
-static int sum_faults(struct train *train, struct error *err)
+static int sum_faults(struct run *run, struct error *err)
 {
-	double faults[1] = {(double)feed_faults(train->feed)};
-	int rc = comm_reduce_on_host(train->comm, train->queue, faults, 1, COMM_SUM, err);
+	double faults[1] = {(double)feed_faults(run->setup.feed)};
+	int rc = rank_group_reduce(&run->setup.group, faults, 1, COMM_SUM, err);
 
 	if (!rc && faults[0] > 0)
-		train_note(
-			train,
+		rank_group_note(
+			&run->setup.group,
 			"%.0f time%s a training sample could not be decoded and the next one took "
 			"its place",
 			faults[0], faults[0] > 1 ? "s" : "");
 	return rc;
 }
 
-/* Is there anything left to train, or an epoch that was trained and not evaluated? */
-static bool is_unfinished(const struct train *train)
+/* Is there anything left to run, or an epoch that was trained and not evaluated? */
+static bool is_unfinished(const struct run *run)
 {
-	int64_t world = train->state.world;
-	int64_t total = (train->data->count + world - 1) / world * world;
+	int64_t world = run->progress.state.world;
+	int64_t total = (run->setup.data->count + world - 1) / world * world;
 
-	return train->state.epoch < train->last_epoch &&
-	       (train->state.step < train->last_step ||
-		(train->state.position && train->state.position >= total));
+	return run->progress.state.epoch < run->progress.last_epoch &&
+	       (run->progress.state.step < run->progress.last_step ||
+		(run->progress.state.position && run->progress.state.position >= total));
 }
 
-static const char *agree_on_stop_cause(struct train *train, struct error *err)
+static const char *agree_on_stop_cause(struct run *run, struct error *err)
 {
-	double cause[1] = {train->stop.cause};
-	struct train_result *result = &train->result;
+	double cause[1] = {run->stop.cause};
+	struct train_result *result = &run->result;
 
-	if (comm_reduce_on_host(train->comm, train->queue, cause, 1, COMM_MAX, err))
+	if (rank_group_reduce(&run->setup.group, cause, 1, COMM_MAX, err))
 		return NULL;
-	stop_text(&train->stop, (enum stop_cause)cause[0], result->stop_why,
-		  sizeof result->stop_why);
+	stop_text(&run->stop, (enum stop_cause)cause[0], result->stop_why, sizeof result->stop_why);
 	return result->stop_why;
 }
 
 /* All ranks stop here: with a checkpoint, unless this is where the last one was saved. */
-static int stop_run(struct train *train, struct error *err)
+static int stop_run(struct run *run, struct error *err)
 {
-	const char *why = agree_on_stop_cause(train, err);
+	const char *why = agree_on_stop_cause(run, err);
 	int rc = why ? 0 : -err->code;
 
 	if (!rc)
-		train_note(train, "stopping after step %" PRId64 ": %s", train->state.step, why);
-	if (!rc && train->saved_step != train->state.step)
-		rc = save_checkpoint(train, err);
+		rank_group_note(&run->setup.group, "stopping after step %" PRId64 ": %s",
+				run->progress.state.step, why);
+	if (!rc && run->progress.saved_step != run->progress.state.step)
+		rc = save_checkpoint(run, err);
 	if (!rc)
-		rc = train_wait_for_saves(train, err);
-	train->result.stopped = !rc;
+		rc = saver_wait(&run->saver, err);
+	run->result.stopped = !rc;
 	return rc;
 }
 
-static int run_epochs(struct train *train, struct error *err)
+static int run_epochs(struct run *run, struct error *err)
 {
 	int rc = 0;
 
-	train->first_step = train->state.step;
-	train_interval_begin(train);
-	while (!rc && !train->stopped && is_unfinished(train)) {
-		rc = run_epoch(train, err);
+	train_report_begin_interval(&run->report);
+	while (!rc && !run->stopped && is_unfinished(run)) {
+		rc = run_epoch(run, err);
 		/* An evaluation may take longer than there is time. Without one the end is near. */
-		if (!rc && train->state.position >= train->sampler.total &&
-		    !(train->stopped && train->val))
-			rc = end_epoch(train, err);
+		if (!rc && run->progress.state.position >= run->setup.sampler.total &&
+		    !(run->stopped && run->setup.val))
+			rc = end_epoch(run, err);
 	}
-	if (!rc && train->stopped && (is_unfinished(train) || train->val))
-		return stop_run(train, err);
+	if (!rc && run->stopped && (is_unfinished(run) || run->setup.val))
+		return stop_run(run, err);
 	/* Stopped within an epoch by --steps. */
-	if (!rc && train->interval_steps)
-		rc = train_report(train, err);
-	if (!rc && train->val && (train->state.position || !train->result.evaluated))
-		rc = train_evaluate(train, err);
-	if (!rc && train->stopped && train->val)
-		return stop_run(train, err);
-	if (!rc && train->options->ckpt && train->saved_step != train->state.step)
-		rc = save_checkpoint(train, err);
-	if (!rc && train->options->ckpt)
-		rc = train_wait_for_saves(train, err);
-	if (!rc && train->data->format->files)
-		rc = sum_faults(train, err);
+	if (!rc)
+		rc = report_pending(run, err);
+	if (!rc && run->setup.val && (run->progress.state.position || !run->result.evaluated))
+		rc = evaluate(run, err);
+	if (!rc && run->stopped && run->setup.val)
+		return stop_run(run, err);
+	if (!rc && run->setup.options->checkpoint.directory &&
+	    run->progress.saved_step != run->progress.state.step)
+		rc = save_checkpoint(run, err);
+	if (!rc && run->setup.options->checkpoint.directory)
+		rc = saver_wait(&run->saver, err);
+	if (!rc && run->setup.data->format->files)
+		rc = sum_faults(run, err);
 	return rc;
 }
 
-static void fill_result(struct train *train, struct train_result *out)
-{
-	struct train_result *result = &train->result;
+/* ---- the run ---- */
 
-	result->steps = train->state.step;
-	result->samples = train->busy_samples;
-	result->images_per_s = train->busy_s > 0 ? (double)train->busy_samples / train->busy_s : 0;
-	if (!result->evaluated)
-		result->loss = train->loss;
-	if (train->metrics)
-		result->metrics = strdup(metrics_path(train->metrics));
-	*out = *result;
-	train->result = (struct train_result){0};
+static void take_result(struct run *run, struct train_result *out)
+{
+	run->result.steps = run->progress.state.step;
+	train_report_result(&run->report, &run->result);
+	*out = run->result;
+	run->result = (struct train_result){0};
 }
 
 /* The job's end is rank 0's matter: clocks differ. */
-static void init_stop(struct train *train)
+static void init_stop(struct run *run)
 {
-	const struct train_options *options = train->options;
-	double bytes = 4.0 * (2.0 * (double)train->buckets.total + train->graph->buffer_total);
+	const struct train_setup *setup = &run->setup;
+	const struct train_options *options = setup->options;
+	double bytes = 4.0 * (2.0 * (double)setup->buckets.total + setup->graph->buffer_total);
 
-	stop_init(&train->stop, options->stop_file, !train->place->local_rank,
-		  train->comm->rank ? 0 : options->end_time);
-	stop_record_save(&train->stop, bytes / SAVE_BYTES_S);
-	train->stop.enabled = options->ckpt != NULL;
+	stop_init(&run->stop, options->stop_file, !setup->place->local_rank,
+		  setup->comm->rank ? 0 : options->end_time);
+	stop_record_save(&run->stop, bytes / SAVE_BYTES_S);
+	run->stop.enabled = options->checkpoint.directory != NULL;
+}
+
+/* Weights, log files, and where the run ends. Collective. */
+static int begin(struct run *run, struct error *err)
+{
+	struct train_setup *setup = &run->setup;
+	struct train_progress *progress = &run->progress;
+	const char *order = setup->options->log_order;
+	int rc = train_begin(setup, &run->saver, progress, &run->result, err);
+
+	if (!rc)
+		rc = train_report_open(&run->report,
+				       run->result.resumed ? progress->state.step : -1, err);
+	if (!rc && order)
+		rc = sample_log_open(order, &setup->sampler, setup->comm->rank, setup->comm->size,
+				     &run->sample_log, err);
+	rc = rank_group_ready(&setup->group, rc, err);
+	return rc ? rc : train_find_end(setup, &run->result, progress, err);
+}
+
+static void close_run(struct run *run)
+{
+	bool written = saver_close(&run->saver);
+
+	train_report_close(&run->report);
+	sample_log_close(run->sample_log);
+	train_setup_close(&run->setup, written);
+	train_result_free(&run->result);
 }
 
 int train_run(const struct train_options *options, const struct ranks_place *place,
 	      const struct train_sink *sink, struct train_result *out, struct error *err)
 {
-	struct train train = {.options = options,
-			      .place = place,
-			      .sink = sink,
-			      .first_nonfinite_step = -1,
-			      .saved_step = -1,
-			      .best_acc1 = -1,
-			      .best_saved = -1,
-			      .evaluated_step = -1,
-			      .sample_log_fd = -1,
-			      .saved_at_s = clock_now_s(),
-			      .loss = NAN};
-	int rc = train_open(&train, err);
+	struct run run = {.setup = {.options = options, .place = place, .sink = sink},
+			  .evaluated_step = -1,
+			  .saved_at_s = clock_now_s()};
+	int rc = train_setup_open(&run.setup, err);
 
+	train_report_init(&run.report, &run.setup, &run.progress);
+	if (!rc) {
+		init_saver(&run);
+		rc = begin(&run, err);
+	}
 	if (!rc)
-		rc = train_begin(&train, err);
+		init_stop(&run);
 	if (!rc)
-		init_stop(&train);
+		rc = run_epochs(&run, err);
 	if (!rc)
-		rc = run_epochs(&train, err);
-	if (!rc)
-		fill_result(&train, out);
-	else if (train.comm)
-		train.comm->ops->abort(train.comm, err->text);
-	train_result_free(&train.result);
-	train_close(&train);
+		take_result(&run, out);
+	else if (run.setup.comm)
+		run.setup.comm->ops->abort(run.setup.comm, err->text);
+	close_run(&run);
 	return rc;
 }

@@ -1,16 +1,81 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is told and logged of the steps that were done, and of evaluations. */
+#include "train/run/report.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
-#include "train/run/loop_internal.h"
 
-double train_lr(const struct train *train, int64_t steps)
+void train_report_init(struct train_report *report, const struct train_setup *setup,
+		       const struct train_progress *progress)
 {
-	return schedule_lr(&train->schedule, train->state.epoch, steps);
+	*report = (struct train_report){
+		.setup = setup, .progress = progress, .loss = NAN, .first_nonfinite_step = -1};
 }
+
+int train_report_open(struct train_report *report, int64_t resumed_step, struct error *err)
+{
+	const struct train_options *options = report->setup->options;
+	const struct metrics_request metrics = {
+		.directory = options->metrics,
+		.resumed_step = resumed_step,
+		.validates = options->evaluate,
+	};
+
+	return options->metrics && !report->setup->comm->rank
+		       ? metrics_open(&metrics, &report->metrics, err)
+		       : 0;
+}
+
+void train_report_close(struct train_report *report)
+{
+	metrics_close(report->metrics);
+}
+
+/* ---- the interval ---- */
+
+/* What the calling thread has computed. */
+static double cpu_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+void train_report_begin_interval(struct train_report *report)
+{
+	report->begin_s = clock_now_s();
+	report->begin_cpu_s = cpu_s();
+	report->wait_s = 0;
+	report->samples = report->steps = 0;
+}
+
+void train_report_add_wait(struct train_report *report, double seconds)
+{
+	report->wait_s += seconds;
+}
+
+void train_report_add_update(struct train_report *report, int64_t samples)
+{
+	report->samples += samples;
+	report->steps++;
+}
+
+bool train_report_is_pending(const struct train_report *report)
+{
+	return report->steps;
+}
+
+double train_report_rate(const struct train_report *report)
+{
+	return report->busy_s > 0 ? (double)report->busy_samples / report->busy_s : 0;
+}
+
+/* ---- steps ---- */
 
 /* A NaN has a sign, and printf shows it. */
 static double unsigned_nan(double loss)
@@ -18,42 +83,35 @@ static double unsigned_nan(double loss)
 	return isnan(loss) ? NAN : loss;
 }
 
-static void report_progress(const struct train *train, const struct metrics_row *row)
+static void report_progress(const struct train_report *report, const struct metrics_row *row)
 {
-	double left = (double)(train->last_step - row->step) * (double)train->update;
+	const struct train_progress *progress = report->progress;
+	const struct train_sink *sink = report->setup->sink;
+	double left = (double)(progress->last_step - row->step) * (double)progress->update;
 	int64_t eta = row->images_per_s > 0 ? (int64_t)(left / row->images_per_s + 0.5) : 0;
 	char text[256];
 
-	if (train->comm->rank)
+	if (report->setup->comm->rank)
 		return;
 	/* The first of it is what a narrow terminal shows. */
 	snprintf(text, sizeof text,
 		 "epoch %" PRId64 "/%" PRId64 "  step %" PRId64 "/%" PRId64 "  loss %.4f  %" PRId64
 		 ":%02" PRId64 " left  %.0f images/s  lr %g  data wait %.2f ms",
-		 row->epoch, train->last_epoch, row->step, train->last_step, row->loss, eta / 60,
-		 eta % 60, row->images_per_s, row->lr, row->data_wait_ms);
-	train->sink->progress(train->sink->context, text);
-}
-
-/* ---- steps ---- */
-
-static bool save_interval_has_passed(const struct train *train)
-{
-	const struct train_options *options = train->options;
-
-	return options->save_unit == SAVE_TIME &&
-	       clock_now_s() - train->saved_at_s >= (double)options->save_every * 1e-3;
+		 row->epoch, progress->last_epoch, row->step, progress->last_step, row->loss,
+		 eta / 60, eta % 60, row->images_per_s, row->lr, row->data_wait_ms);
+	sink->progress(sink->context, text);
 }
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
-static int reduce_interval(struct train *train, struct metrics_row *row, struct gpu_reading *gpu,
-			   struct error *err)
+static int reduce_interval(struct train_report *report, struct metrics_row *row,
+			   struct gpu_reading *gpu, bool *save_is_due, struct error *err)
 {
+	const struct train_setup *setup = report->setup;
 	struct executor_totals totals;
 	/* Before the GPU is waited for. */
-	double steps = (double)(train->interval_steps ? train->interval_steps : 1);
-	double host_ms = (train_cpu_s() - train->interval_begin_cpu_s) * 1e3 / steps;
-	int rc = device_executor_read(train->executor, &totals, err);
+	double steps = (double)(report->steps ? report->steps : 1);
+	double host_ms = (cpu_s() - report->begin_cpu_s) * 1e3 / steps;
+	int rc = device_executor_read(setup->executor, &totals, err);
 
 	if (rc)
 		return rc;
@@ -61,163 +119,166 @@ static int reduce_interval(struct train *train, struct metrics_row *row, struct 
 	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
 	double max[4 + GPU_READING_VALUES] = {
 		totals.first_nonfinite_step < 0 ? -INFINITY : -(double)totals.first_nonfinite_step,
-		train->interval_steps ? train->wait_s * 1e3 / (double)train->interval_steps : 0,
-		!train->comm->rank && save_interval_has_passed(train), host_ms};
+		report->wait_s * 1e3 / steps, !setup->comm->rank && *save_is_due, host_ms};
 
-	gpu_meter_read(train->meter, gpu);
+	gpu_meter_read(setup->meter, gpu);
 	gpu_reading_pack(gpu, max + 4);
-	rc = comm_reduce_on_host(train->comm, train->queue, sums, 2, COMM_SUM, err);
+	rc = rank_group_reduce(&setup->group, sums, 2, COMM_SUM, err);
 	if (!rc)
-		rc = comm_reduce_on_host(train->comm, train->queue, max, 4 + GPU_READING_VALUES,
-					 COMM_MAX, err);
+		rc = rank_group_reduce(&setup->group, max, 4 + GPU_READING_VALUES, COMM_MAX, err);
 	if (rc)
-		return error_prefix(err, "agreeing on the loss of step %" PRId64,
-				    train->state.step);
+		return error_prefix(err, "agreeing on the loss of step %" PRId64, row->step);
 	gpu_reading_unpack(max + 4, gpu);
 	row->loss = unsigned_nan(sums[0] / sums[1]);
 	row->data_wait_ms = max[1];
-	train->save_is_due = max[2] > 0;
+	*save_is_due = max[2] > 0;
 	row->host_ms = max[3];
-	train->first_nonfinite_step = max[0] == -INFINITY ? -1 : (int64_t)-max[0];
+	report->first_nonfinite_step = max[0] == -INFINITY ? -1 : (int64_t)-max[0];
 	return 0;
 }
 
-/* "step 5": whose loss is not finite. */
-static int diverged(struct train *train, const char *whose, double lr, struct error *err)
+int train_report_interval(struct train_report *report, bool *save_is_due, struct error *err)
 {
-	if (!train->options->nan_continues)
+	const struct train_setup *setup = report->setup;
+	const struct train_progress *progress = report->progress;
+	const struct comm_ops *comm = setup->comm->ops;
+	struct metrics_row row = {
+		.split = SPLIT_TRAIN,
+		.step = progress->state.step,
+		.epoch = progress->state.epoch + 1,
+		.lr = schedule_lr(&progress->schedule, progress->state.epoch,
+				  progress->state.step - 1),
+	};
+	struct gpu_reading gpu;
+	int rc = reduce_interval(report, &row, &gpu, save_is_due, err);
+	/* Now all ranks and devices have done these steps. */
+	double seconds = clock_now_s() - report->begin_s;
+
+	if (rc)
+		return rc;
+	row.images_per_s = seconds > 0 ? (double)report->samples / seconds : 0;
+	if (setup->device->ops->uuid)
+		row.gpu = &gpu;
+	row.overlap = comm->overlap &&
+		      comm->overlap(setup->comm, &row.comm_busy_ms, &row.comm_exposed_ms);
+	report->loss = row.loss;
+	report->busy_s += seconds;
+	report->busy_samples += report->samples;
+	rc = metrics_write(report->metrics, &row, err);
+	report_progress(report, &row);
+	return rc;
+}
+
+/* whose: "step 5", whose loss is not finite; lr: its learning rate. */
+static int diverged(struct train_report *report, const char *whose, double lr, struct error *err)
+{
+	if (!report->setup->options->nan_continues)
 		return error_set(err, ERR_DATA,
 				 "the loss of %s is not finite: the training has diverged; "
 				 "nothing of it was saved. Try a smaller --lr (it was %g), or go "
 				 "on with --on-nan continue",
 				 whose, lr);
-	if (!train->nonfinite_reported)
-		train_note(train,
-			   "the loss of %s is not finite; going on, as --on-nan continue says",
-			   whose);
-	train->nonfinite_reported = true;
+	if (!report->nonfinite_reported)
+		rank_group_note(&report->setup->group,
+				"the loss of %s is not finite; going on, as --on-nan continue says",
+				whose);
+	report->nonfinite_reported = true;
 	return 0;
 }
 
-static int step_diverged(struct train *train, double lr, struct error *err)
+int train_report_check_loss(struct train_report *report, struct error *err)
 {
+	const struct train_progress *progress = report->progress;
 	char whose[64];
 
-	snprintf(whose, sizeof whose, "step %" PRId64, train->first_nonfinite_step);
-	return diverged(train, whose, lr, err);
+	if (report->first_nonfinite_step < 0)
+		return 0;
+	snprintf(whose, sizeof whose, "step %" PRId64, report->first_nonfinite_step);
+	return diverged(
+		report, whose,
+		schedule_lr(&progress->schedule, progress->state.epoch, progress->state.step - 1),
+		err);
 }
 
-/* The last update may leave weights that no step was done with. */
-static int evaluation_diverged(struct train *train, double lr, struct error *err)
+int train_report_checkpoint(struct train_report *report, const struct metrics_checkpoint *row,
+			    struct error *err)
 {
-	char whose[64];
-
-	snprintf(whose, sizeof whose, "the evaluation after step %" PRId64, train->state.step);
-	return diverged(train, whose, lr, err);
-}
-
-int train_report(struct train *train, struct error *err)
-{
-	struct metrics_row row = {
-		.split = SPLIT_TRAIN,
-		.step = train->state.step,
-		.epoch = train->state.epoch + 1,
-		.lr = train_lr(train, train->state.step - 1),
-	};
-	struct gpu_reading gpu;
-	const struct comm_ops *comm = train->comm->ops;
-	int rc = reduce_interval(train, &row, &gpu, err);
-	/* Now all ranks and devices have done these steps. */
-	double seconds = clock_now_s() - train->interval_begin_s;
-
-	if (rc)
-		return rc;
-	row.images_per_s = seconds > 0 ? (double)train->interval_samples / seconds : 0;
-	if (train->device->ops->uuid)
-		row.gpu = &gpu;
-	row.overlap = comm->overlap &&
-		      comm->overlap(train->comm, &row.comm_busy_ms, &row.comm_exposed_ms);
-	train->loss = row.loss;
-	train->busy_s += seconds;
-	train->busy_samples += train->interval_samples;
-	rc = metrics_write(train->metrics, &row, err);
-	report_progress(train, &row);
-	if (!rc)
-		rc = train_report_finished_save(train, err);
-	if (!rc && train->first_nonfinite_step >= 0)
-		rc = step_diverged(train, row.lr, err);
-	train_interval_begin(train);
-	return rc;
+	rank_group_note(&report->setup->group,
+			"saved step %" PRId64 ": %.1f ms stall, %.2f s in the background",
+			row->step, row->stall_ms, row->write_ms * 1e-3);
+	return metrics_write_checkpoint(report->metrics, row, err);
 }
 
 /* ---- evaluations ---- */
 
-static void store_evaluation(struct train *train, const struct metrics_row *row)
+static void note_evaluation(const struct train_report *report, const struct metrics_row *row,
+			    const struct eval_result *result)
 {
-	struct train_result *result = &train->result;
+	const struct rank_group *group = &report->setup->group;
+	int64_t last_epoch = report->progress->last_epoch;
 
-	result->evaluated = true;
-	result->classified = row->acc1 >= 0;
-	result->loss = row->loss;
-	result->acc1 = row->acc1;
-	result->acc5 = row->acc5;
-	train->evaluated_step = row->step;
-}
-
-static void report_evaluation(const struct train *train, const struct metrics_row *row,
-			      const struct eval_result *result)
-{
 	if (row->acc1 >= 0)
-		train_note(train,
-			   "epoch %" PRId64 "/%" PRId64 "  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
-			   "%.2f %%  (%" PRId64 " samples, %.0f images/s)",
-			   row->epoch, train->last_epoch, row->loss, row->acc1, row->acc5,
-			   result->samples, row->images_per_s);
+		rank_group_note(group,
+				"epoch %" PRId64 "/%" PRId64
+				"  val loss %.4f  Acc@1 %.2f %%  Acc@5 "
+				"%.2f %%  (%" PRId64 " samples, %.0f images/s)",
+				row->epoch, last_epoch, row->loss, row->acc1, row->acc5,
+				result->samples, row->images_per_s);
 	else
-		train_note(train,
-			   "epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64 " samples)",
-			   row->epoch, train->last_epoch, row->loss, result->samples);
+		rank_group_note(group,
+				"epoch %" PRId64 "/%" PRId64 "  val loss %.6g  (%" PRId64
+				" samples)",
+				row->epoch, last_epoch, row->loss, result->samples);
 	if (result->left_out)
-		train_note(train, "%" PRId64 " samples of val cannot be decoded and were left out",
-			   result->left_out);
+		rank_group_note(group,
+				"%" PRId64 " samples of val cannot be decoded and were left out",
+				result->left_out);
 }
 
-int train_evaluate(struct train *train, struct error *err)
+int train_report_evaluation(struct train_report *report, const struct eval_result *result,
+			    struct train_result *out, struct error *err)
 {
-	struct eval_result result;
-	int rc = optim_broadcast_buffers(&train->optim, train->comm, err);
-
-	if (!rc)
-		rc = eval_run(train->val_feed, train->val_resident, train->val_executor,
-			      train->comm, train->queue, &train->stop, &result, err);
-
-	train->stopped |= !rc && result.stopped;
-	if (rc || result.stopped)
-		return rc;
-	stop_record_eval(&train->stop, result.seconds);
-	bool classified = train->loss_kind == LOSS_CROSS_ENTROPY;
+	const struct train_progress *progress = report->progress;
+	const struct train_state *state = &progress->state;
+	bool classified = report->setup->loss_kind == LOSS_CROSS_ENTROPY;
 	struct metrics_row row = {
 		.split = SPLIT_VAL,
-		.step = train->state.step,
-		.epoch = train->state.epoch + (train->state.position > 0),
-		.loss = unsigned_nan(result.loss),
-		.images_per_s = result.seconds > 0 ? (double)result.samples / result.seconds : 0,
-		.data_wait_ms = result.data_wait_ms,
-		.acc1 = classified ? 100.0 * (double)result.top1 / (double)result.samples : -1,
-		.acc5 = classified ? 100.0 * (double)result.top5 / (double)result.samples : -1,
+		.step = state->step,
+		.epoch = state->epoch + (state->position > 0),
+		.loss = unsigned_nan(result->loss),
+		.images_per_s = result->seconds > 0 ? (double)result->samples / result->seconds : 0,
+		.data_wait_ms = result->data_wait_ms,
+		.acc1 = classified ? 100.0 * (double)result->top1 / (double)result->samples : -1,
+		.acc5 = classified ? 100.0 * (double)result->top5 / (double)result->samples : -1,
 	};
+	char whose[64];
+	int rc;
 
 	/* A finished run that is repeated stands at the next epoch's beginning. */
-	row.lr = schedule_lr(&train->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
-			     train->state.step - 1);
-	store_evaluation(train, &row);
-	report_evaluation(train, &row, &result);
-	rc = metrics_write(train->metrics, &row, err);
-	if (!rc && !isfinite(row.loss))
-		rc = evaluation_diverged(train, row.lr, err);
-	train_interval_begin(train);
-	/* Rank 0 may have learnt that the best one before was not saved. */
-	return rc ? rc
-		  : comm_broadcast_on_host(train->comm, train->queue, &train->best_acc1,
-					   sizeof train->best_acc1, 0, err);
+	row.lr = schedule_lr(&progress->schedule, row.epoch > 0 ? row.epoch - 1 : 0,
+			     state->step - 1);
+	out->evaluated = true;
+	out->classified = classified;
+	out->loss = row.loss;
+	out->acc1 = row.acc1;
+	out->acc5 = row.acc5;
+	note_evaluation(report, &row, result);
+	rc = metrics_write(report->metrics, &row, err);
+	if (rc || isfinite(row.loss))
+		return rc;
+	/* The last update may leave weights that no step was done with. */
+	snprintf(whose, sizeof whose, "the evaluation after step %" PRId64, state->step);
+	return diverged(report, whose, row.lr, err);
+}
+
+/* ---- the end ---- */
+
+void train_report_result(const struct train_report *report, struct train_result *out)
+{
+	out->samples = report->busy_samples;
+	out->images_per_s = train_report_rate(report);
+	if (!out->evaluated)
+		out->loss = report->loss;
+	if (report->metrics)
+		out->metrics = strdup(metrics_path(report->metrics));
 }

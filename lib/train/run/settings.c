@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the options must be: complete, fitting each other, the same on all ranks. */
+#include "train/run/settings.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "train/run/loop_internal.h"
+#include "train/comm/ddp.h"
 
 /* torchvision's references' own. */
 #define STEP_SIZE 30
@@ -62,13 +63,13 @@ static int check_options(const struct train_options *options, struct error *err)
 				 "--batch %d times --accumulate %d is too large: expected at most "
 				 "%" PRId32 " samples of an update on each rank",
 				 options->batch, options->accumulate, INT32_MAX);
-	if (options->save_set && !options->ckpt)
+	if (options->save_set && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
 				 "--save-every without --ckpt: say in which folder to save");
-	if (options->keep_set && !options->ckpt)
+	if (options->keep_set && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
 				 "--keep without --ckpt: say in which folder to save");
-	if (options->take_over && !options->ckpt)
+	if (options->checkpoint.take_over && !options->checkpoint.directory)
 		return error_set(err, ERR_USAGE,
 				 "--take-over without --ckpt: say which folder to take over");
 	return 0;
@@ -111,24 +112,25 @@ int train_defaults(struct train_options *options, struct error *err)
 
 /* ---- the same on all ranks ---- */
 
-int train_compare(struct train *train, struct error *err)
+int train_compare(const struct train_options *options, const struct dataset *data,
+		  const struct dataset *val, enum loss_kind loss, const struct graph *graph,
+		  struct comm *comm, struct device_queue *queue, struct error *err)
 {
-	const struct train_options *options = train->options;
+	const char *device = queue->device->ops->name;
 	const struct schedule *schedule = &options->schedule;
 	const struct ddp_setting settings[] = {
 		{"--batch", options->batch, false},
-		{"the number of training samples (--data)", (double)train->data->count, false},
+		{"the number of training samples (--data)", (double)data->count, false},
 		{"--no-eval", !options->evaluate, true},
-		{"the number of samples to evaluate (--data)",
-		 train->val ? (double)train->val->count : 0, false},
+		{"the number of samples to evaluate (--data)", val ? (double)val->count : 0, false},
 		{"--accumulate", options->accumulate, false},
 		{"--epochs", (double)options->epochs, false},
 		{"--steps", (double)options->steps, false},
 		{"--log-every", (double)options->log_every, false},
-		{"--ckpt", !!options->ckpt, true},
+		{"--ckpt", !!options->checkpoint.directory, true},
 		{"--save-every", (double)options->save_every, false},
 		{"--save-every", options->save_unit, true},
-		{"--keep", (double)options->keep, false},
+		{"--keep", (double)options->checkpoint.keep, false},
 		{"--on-nan", options->nan_continues, true},
 		{"--augment",
 		 options->augment ? ddp_fingerprint(options->augment, strlen(options->augment)) : 0,
@@ -136,9 +138,8 @@ int train_compare(struct train *train, struct error *err)
 		{"--image-size", options->image_size, false},
 		{"--strict-data", options->strict_data, true},
 		/* What follows would make them drift apart. */
-		{"--device",
-		 ddp_fingerprint(train->device->ops->name, strlen(train->device->ops->name)), true},
-		{"--loss", train->loss_kind, true},
+		{"--device", ddp_fingerprint(device, strlen(device)), true},
+		{"--loss", loss, true},
 		{"--seed", ddp_fingerprint(&options->seed, sizeof options->seed), true},
 		{"--lr", options->lr, false},
 		{"--momentum", options->momentum, false},
@@ -161,6 +162,5 @@ int train_compare(struct train *train, struct error *err)
 		{"--warmup-start", schedule->warmup_start, false},
 	};
 
-	return ddp_compare(train->graph, settings, sizeof settings / sizeof *settings, train->comm,
-			   train->queue, err);
+	return ddp_compare(graph, settings, sizeof settings / sizeof *settings, comm, queue, err);
 }

@@ -1,57 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a run needs before its first step, what it saves, and what is given back after its last. */
+#include "train/run/setup.h"
+
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/clock.h"
 #include "train/data/resident.h"
-#include "train/run/loop_internal.h"
-
-double train_cpu_s(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-void train_interval_begin(struct train *train)
-{
-	train->interval_begin_s = clock_now_s();
-	train->interval_begin_cpu_s = train_cpu_s();
-	train->wait_s = 0;
-	train->interval_samples = train->interval_steps = 0;
-}
-
-void train_let_failed_rank_end_first(void)
-{
-	nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-}
 
 /* ---- open ---- */
 
 /* The network is built for the training samples, and buffers with it. */
-static int same_samples(const struct train *train, struct error *err)
+static int same_samples(const struct train_setup *setup, struct error *err)
 {
-	const struct shape *one = &train->data->shape, *two = &train->val->shape;
+	const struct shape *one = &setup->data->shape, *two = &setup->val->shape;
 
 	if (memcmp(one, two, sizeof *one))
 		return error_set(
 			err, ERR_DATA,
 			"%s: samples to evaluate are %dx%dx%d, those to train on %dx%dx%d; "
 			"are the files of one data set? --no-eval trains without the others",
-			train->options->data, two->channels, two->height, two->width, one->channels,
+			setup->options->data, two->channels, two->height, two->width, one->channels,
 			one->height, one->width);
 	return 0;
 }
 
-static int open_data(struct train *train, struct error *err)
+static int open_data(struct train_setup *setup, struct error *err)
 {
-	const struct train_options *options = train->options;
+	const struct train_options *options = setup->options;
 	struct dataset_request request = {
 		.spec = options->data,
 		.split = SPLIT_TRAIN,
@@ -61,130 +36,86 @@ static int open_data(struct train *train, struct error *err)
 		.module_path = options->module_path,
 		.strict = options->strict_data,
 	};
-	int rc = dataset_open(&request, &train->data, err);
+	int rc = dataset_open(&request, &setup->data, err);
 
 	request.split = SPLIT_VAL;
 	if (!rc && options->evaluate)
-		rc = dataset_open(&request, &train->val, err);
+		rc = dataset_open(&request, &setup->val, err);
 	if (rc)
 		return rc;
-	rc = train->val ? same_samples(train, err) : 0;
+	rc = setup->val ? same_samples(setup, err) : 0;
 	if (rc)
 		return rc;
-	train->loss_kind = options->loss_set	       ? options->loss
-			   : train->data->classes == 1 ? LOSS_MSE
+	setup->loss_kind = options->loss_set	       ? options->loss
+			   : setup->data->classes == 1 ? LOSS_MSE
 						       : LOSS_CROSS_ENTROPY;
-	if (train->loss_kind == LOSS_MSE && train->data->classes != 1)
+	if (setup->loss_kind == LOSS_MSE && setup->data->classes != 1)
 		return error_set(err, ERR_USAGE,
 				 "--loss mse is for data with one target a sample; "
 				 "%s has %d classes: use --loss ce",
-				 options->data, train->data->classes);
-	if (train->loss_kind == LOSS_CROSS_ENTROPY && train->data->classes < 2)
+				 options->data, setup->data->classes);
+	if (setup->loss_kind == LOSS_CROSS_ENTROPY && setup->data->classes < 2)
 		return error_set(err, ERR_USAGE,
 				 "--loss ce is for classes; %s has a number a sample: "
 				 "use --loss mse",
 				 options->data);
-	if (train->loss_kind == LOSS_MSE && options->smoothing > 0)
+	if (setup->loss_kind == LOSS_MSE && options->smoothing > 0)
 		return error_set(err, ERR_USAGE,
 				 "--label-smoothing is for classes; %s has a number a sample",
 				 options->data);
-	sampler_init(&train->sampler, options->seed, train->data->count, true);
+	sampler_init(&setup->sampler, options->seed, setup->data->count, true);
 	return 0;
 }
 
-/* Of several ranks with one reason the first alone says it: *err is cleared on the others. */
-static int drop_duplicate_error(struct train *train, int first, int rc, struct error *err)
+/* What computes: the fastest device there is, or why it is not that. */
+static void report_device(const struct train_setup *setup, const struct error *no_gpu)
 {
-	struct error reported = {0};
-	struct error *own = rc ? err : NULL;
-
-	if (own && first == train->comm->rank)
-		reported = *own;
-	if (comm_broadcast_on_host(train->comm, train->queue, &reported, sizeof reported, first,
-				   NULL))
-		return rc;
-	if (!own || first == train->comm->rank)
-		return rc;
-	if (strcmp(own->text, reported.text))
-		return rc;
-	train_let_failed_rank_end_first();
-	own->text[0] = 0;
-	return rc;
-}
-
-int train_ready(struct train *train, int rc, struct error *err)
-{
-	/* The largest code, and of those that failed the lowest rank. */
-	double reported[2] = {-(double)rc, rc ? train->comm->size - train->comm->rank : 0};
-	struct error why = {0};
-
-	if (train->gave_up)
-		return rc;
-
-	int agreed = comm_reduce_on_host(train->comm, train->queue, reported, 2, COMM_MAX, &why);
-
-	if (agreed && !rc)
-		*err = why;
-	if (agreed || reported[0] <= 0)
-		return rc ? rc : agreed;
-
-	int first = train->comm->size - (int)reported[1];
-
-	train->gave_up = true;
-	rc = drop_duplicate_error(train, first, rc, err);
-	if (rc)
-		return rc;
-	train_let_failed_rank_end_first();
-	return error_set(err, (int)reported[0], "rank %d could not begin; its own message says why",
-			 first);
-}
-
-/* What computes: the fastest there is, or why it is not that. */
-static void report_device(struct train *train)
-{
-	const struct device *device = train->device;
-	const struct train_options *options = train->options;
+	const struct device *device = setup->device;
+	const struct train_options *options = setup->options;
 	const char *wanted = options->device;
 	char text[384] = "";
 
 	if (device->ops->describe)
 		device->ops->describe(device, text, sizeof text);
-	if (*train->no_gpu.text)
-		train_note(train, "note: no GPU is taken: %s", train->no_gpu.text);
+	if (*no_gpu->text)
+		rank_group_note(&setup->group, "note: no GPU is taken: %s", no_gpu->text);
 	if (*text)
-		train_note(train, "computing on %s%s", text,
-			   options->precision == PRECISION_BF16	   ? ", bf16"
-			   : options->precision == PRECISION_F16   ? ", fp16"
-			   : options->tf32 && device->ops->reduced ? ", TF32"
-								   : "");
+		rank_group_note(&setup->group, "computing on %s%s", text,
+				options->precision == PRECISION_BF16	? ", bf16"
+				: options->precision == PRECISION_F16	? ", fp16"
+				: options->tf32 && device->ops->reduced ? ", TF32"
+									: "");
 	else if (strcmp(wanted, device->ops->name))
-		train_note(train,
-			   "computing on %s, which is slow: the module %s.so or its library is "
-			   "not there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
-			   device->ops->name, DEVICE_CPU_MODULE);
+		rank_group_note(
+			&setup->group,
+			"computing on %s, which is slow: the module %s.so or its library is "
+			"not there; install oneDNN 2 (Debian: libdnnl-dev) and build berth anew",
+			device->ops->name, DEVICE_CPU_MODULE);
 }
 
 /* What is done with the model's defaults and the options together. */
-static void report_settings(const struct train *train)
+static void report_settings(const struct train_setup *setup)
 {
-	const struct train_options *options = train->options;
+	const struct train_options *options = setup->options;
 	char many[32] = "", ranks[32] = "";
 
 	if (options->accumulate > 1)
 		snprintf(many, sizeof many, "%d times ", options->accumulate);
-	if (train->place->size > 1)
-		snprintf(ranks, sizeof ranks, " on each of %d ranks", train->place->size);
-	train_note(train, "batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
-		   options->batch, ranks, options->lr, options->momentum, options->weight_decay,
-		   schedule_name(options->schedule.kind));
-	if (!options->ckpt)
-		train_note(train, "note: without --ckpt nothing is saved");
+	if (setup->place->size > 1)
+		snprintf(ranks, sizeof ranks, " on each of %d ranks", setup->place->size);
+	rank_group_note(&setup->group,
+			"batch %s%d%s, lr %g, momentum %g, weight decay %g, schedule %s", many,
+			options->batch, ranks, options->lr, options->momentum,
+			options->weight_decay, schedule_name(options->schedule.kind));
+	if (!options->checkpoint.directory)
+		rank_group_note(&setup->group, "note: without --ckpt nothing is saved");
 }
 
-static int open_comm(struct train *train, struct error *err)
+/* *no_gpu: why --device auto passed a GPU over; empty text: it did not. */
+static int open_comm(struct train_setup *setup, struct error *no_gpu, struct error *err)
 {
-	const struct train_options *options = train->options;
-	const struct ranks_place *place = train->place;
+	const struct train_options *options = setup->options;
+	const struct ranks_place *place = setup->place;
 	struct comm_request request = {
 		.rank = place->rank,
 		.size = place->size,
@@ -194,132 +125,136 @@ static int open_comm(struct train *train, struct error *err)
 		.timeout_ms = options->timeout_ms,
 		.env = options->env,
 		.allow_shared_gpu = options->allow_shared_gpu,
-		.lost = train->sink->lost,
-		.context = train->sink->context,
+		.lost = setup->sink->lost,
+		.context = setup->sink->context,
 	};
 	int rc = device_find(options->device, place->local_rank, options->module_path,
-			     &train->device, &train->no_gpu, err);
+			     &setup->device, no_gpu, err);
 
 	if (!rc)
-		rc = train->device->ops->queue_new(train->device, &train->queue, err);
-	request.queue = train->queue;
+		rc = setup->device->ops->queue_new(setup->device, &setup->queue, err);
+	request.queue = setup->queue;
 	if (!rc)
-		rc = comm_open(options->comm, &request, options->module_path, &train->comm, err);
-	if (rc || train->comm->ops->on_stream || !train->device->ops->queue_native(train->queue))
-		return rc;
+		rc = comm_open(options->comm, &request, options->module_path, &setup->comm, err);
+	if (!rc && !setup->comm->ops->on_stream && setup->device->ops->queue_native(setup->queue)) {
+		struct comm *staged = comm_stage(setup->comm);
 
-	struct comm *staged = comm_stage(train->comm);
-
-	if (!staged)
-		return error_memory(err, "the communication");
-	train->comm = staged;
-	return 0;
+		if (!staged)
+			return error_memory(err, "the communication");
+		setup->comm = staged;
+	}
+	if (!rc)
+		setup->group = rank_group_make(setup->comm, setup->queue, setup->sink->note,
+					       setup->sink->context);
+	return rc;
 }
 
 /* Where a GPU trains and metrics are wanted. */
-static void open_meter(struct train *train)
+static void open_meter(struct train_setup *setup)
 {
-	const struct device_ops *ops = train->device->ops;
+	const struct device_ops *ops = setup->device->ops;
 	char uuid[48] = "";
 
-	if (!train->options->metrics || !ops->uuid)
+	if (!setup->options->metrics || !ops->uuid)
 		return;
-	ops->uuid(train->device, uuid);
-	train->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
-	if (!train->meter)
-		train_note(train, "note: NVML does not know this GPU: metrics have no use, memory "
-				  "and power of it");
+	ops->uuid(setup->device, uuid);
+	setup->meter = *uuid ? gpu_meter_open(uuid, NULL) : NULL;
+	if (!setup->meter)
+		rank_group_note(&setup->group,
+				"note: NVML does not know this GPU: metrics have no use, memory "
+				"and power of it");
 }
 
 /* On any rank: each sees other samples. */
 static void note_fault(void *context, const char *text)
 {
-	const struct train *train = context;
-	char line[1200];
+	const struct rank_group *group = context;
 
-	snprintf(line, sizeof line, "rank %d: %s", train->comm->rank, text);
-	train->sink->note(train->sink->context, train->comm->size > 1 ? line : text);
+	if (rank_group_size(group) > 1)
+		rank_group_note_here(group, "rank %d: %s", rank_group_rank(group), text);
+	else
+		rank_group_note_here(group, "%s", text);
 }
 
 /* Files are worth a thread a core; what lies in memory is not. */
-static int open_feeds(struct train *train, struct error *err)
+static int open_feeds(struct train_setup *setup, struct error *err)
 {
-	const struct train_options *options = train->options;
-	bool files = train->data->format->files;
+	const struct train_options *options = setup->options;
+	bool files = setup->data->format->files;
 	struct feed_request request = {
-		.loader = {.dataset = train->data,
+		.loader = {.dataset = setup->data,
 			   .batch = options->batch,
 			   .threads = options->workers >= 0 ? options->workers
 				      : files		    ? loader_threads(options->cores)
 							    : 0,
-			   .raw = train->device->ops->accepts_raw,
-			   .bare = train->resident,
+			   .raw = setup->device->ops->accepts_raw,
+			   .bare = setup->resident,
 			   .timeout_ms = options->timeout_ms},
-		.sampler = &train->sampler,
-		.rank = train->comm->rank,
-		.world = train->comm->size,
+		.sampler = &setup->sampler,
+		.rank = setup->comm->rank,
+		.world = setup->comm->size,
 		.fault = note_fault,
-		.context = train,
+		.context = &setup->group,
 	};
-	int rc = feed_new(&request, &train->feed, err);
+	int rc = feed_new(&request, &setup->feed, err);
 
-	if (train->data->skipped_files)
-		train_note(train,
-			   "note: %" PRId64 " files of train are not .jpg or .jpeg and are "
-			   "left out",
-			   train->data->skipped_files);
-	request.loader.dataset = train->val;
-	request.loader.bare = train->val_resident;
+	if (setup->data->skipped_files)
+		rank_group_note(&setup->group,
+				"note: %" PRId64 " files of train are not .jpg or .jpeg and are "
+				"left out",
+				setup->data->skipped_files);
+	request.loader.dataset = setup->val;
+	request.loader.bare = setup->val_resident;
 	request.sampler = NULL;
-	return rc || !train->val ? rc : feed_new(&request, &train->val_feed, err);
+	return rc || !setup->val ? rc : feed_new(&request, &setup->val_feed, err);
 }
 
 /* By what is left once the steps have their memory. */
-static int make_resident(struct train *train, struct error *err)
+static int make_resident(struct train_setup *setup, struct error *err)
 {
-	int rc = resident_new(train->queue, train->data, &train->resident, err);
+	int rc = resident_new(setup->queue, setup->data, &setup->resident, err);
 
-	if (!rc && train->val)
-		rc = resident_new(train->queue, train->val, &train->val_resident, err);
-	if (!rc && train->resident && !train->comm->rank)
-		train_note(train, "the data set, %zu MiB, lives in the GPU's memory",
-			   (resident_bytes(train->data) >> 20) + 1);
+	if (!rc && setup->val)
+		rc = resident_new(setup->queue, setup->val, &setup->val_resident, err);
+	if (!rc && setup->resident && !setup->comm->rank)
+		rank_group_note(&setup->group, "the data set, %zu MiB, lives in the GPU's memory",
+				(resident_bytes(setup->data) >> 20) + 1);
 	return rc;
 }
 
-static int build_graph(struct train *train, struct error *err)
+static int build_graph(struct train_setup *setup, struct error *err)
 {
-	const struct train_options *options = train->options;
-	int rc = model_build(options->model, &train->data->shape, train->data->classes,
-			     options->stem, &train->graph, err);
+	const struct train_options *options = setup->options;
+	int rc = model_build(options->model, &setup->data->shape, setup->data->classes,
+			     options->stem, &setup->graph, err);
 
 	return rc ? rc
-		  : buckets_make(train->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &train->buckets,
+		  : buckets_make(setup->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &setup->buckets,
 				 err);
 }
 
 /* Collective at its beginning. */
-static int build(struct train *train, struct error *err)
+static int build(struct train_setup *setup, struct error *err)
 {
-	const struct train_options *options = train->options;
-	int rc = optim_new(train->queue, train->graph, &train->buckets, train->comm, &train->optim,
+	const struct train_options *options = setup->options;
+	int rc = optim_new(setup->queue, setup->graph, &setup->buckets, setup->comm, &setup->optim,
 			   err);
 
 	if (rc)
 		return rc;
 	struct executor_request request = {
-		.graph = train->graph,
+		.graph = setup->graph,
 		.batch = options->batch,
-		.loss = train->loss_kind,
+		.loss = setup->loss_kind,
 		.train = true,
-		.evaluates = train->val,
-		.buckets = &train->buckets,
-		.comm = train->comm,
-		.weights = train->optim.weights,
-		.gradients = train->optim.gradients,
+		.evaluates = setup->val,
+		.buckets = &setup->buckets,
+		.comm = setup->comm,
+		.weights = setup->optim.weights,
+		.gradients = setup->optim.gradients,
 		.vote = true,
-		.momentum = train->optim.momentum,
-		.buffers = train->optim.buffers,
+		.momentum = setup->optim.momentum,
+		.buffers = setup->optim.buffers,
 		.sgd = {.momentum = (float)options->momentum,
 			.weight_decay = (float)options->weight_decay,
 			.nesterov = options->nesterov},
@@ -330,86 +265,82 @@ static int build(struct train *train, struct error *err)
 		.tf32 = options->tf32,
 		.deterministic = options->deterministic,
 		.no_graph = options->no_graph,
-		.table = train->data->bytes ? train->data->table[0] : NULL,
-		.crop_pad = train->data->augment.crop_pad,
+		.table = setup->data->bytes ? setup->data->table[0] : NULL,
+		.crop_pad = setup->data->augment.crop_pad,
 	};
 
-	rc = device_executor_new(train->queue, &request, &train->executor, err);
+	rc = device_executor_new(setup->queue, &request, &setup->executor, err);
 	request.train = request.evaluates = false;
 	request.smoothing = 0; /* what is measured does not depend on how it was trained */
 	request.gradients = request.momentum = NULL;
 	request.vote = false;
 	request.crop_pad = 0;
-	if (train->val)
-		request.table = train->val->bytes ? train->val->table[0] : NULL;
-	if (!rc && train->val)
-		rc = device_executor_new(train->queue, &request, &train->val_executor, err);
+	if (setup->val)
+		request.table = setup->val->bytes ? setup->val->table[0] : NULL;
+	if (!rc && setup->val)
+		rc = device_executor_new(setup->queue, &request, &setup->val_executor, err);
 	if (!rc)
-		rc = make_resident(train, err);
-	return rc ? rc : open_feeds(train, err);
+		rc = make_resident(setup, err);
+	return rc ? rc : open_feeds(setup, err);
 }
 
-int train_open(struct train *train, struct error *err)
+int train_setup_open(struct train_setup *setup, struct error *err)
 {
-	/* Before MPI: what is wrong on every rank is said at once by all. */
-	int data = open_data(train, err), rc;
-	struct error late = {0};
+	/* Before MPI: every rank reports at once what is wrong on all of them. */
+	int data = open_data(setup, err), rc;
+	struct error late = {0}, no_gpu = {0};
 
-	if (data && train->place->size == 1)
+	if (data && setup->place->size == 1)
 		return data;
-	rc = open_comm(train, data ? &late : err);
+	rc = open_comm(setup, &no_gpu, data ? &late : err);
 	if (rc)
 		return data ? data : rc;
-	open_meter(train);
-	rc = train_ready(train, data ? data : build_graph(train, err), err);
+	open_meter(setup);
+	rc = rank_group_ready(&setup->group, data ? data : build_graph(setup, err), err);
 	if (!rc)
-		rc = train_ready(train, build(train, err), err);
+		rc = rank_group_ready(&setup->group, build(setup, err), err);
 	if (rc)
 		return rc;
-	rc = train_compare(train, err);
+	rc = train_compare(setup->options, setup->data, setup->val, setup->loss_kind, setup->graph,
+			   setup->comm, setup->queue, err);
 	if (rc == -ERR_DATA)
-		rc = drop_duplicate_error(train, 0, rc, err);
+		rc = rank_group_drop_duplicate_error(&setup->group, 0, rc, err);
 	if (!rc) {
-		report_device(train);
-		report_settings(train);
+		report_device(setup, &no_gpu);
+		report_settings(setup);
 	}
 	return rc;
 }
 
 /* ---- close ---- */
 
-void train_close(struct train *train)
+void train_setup_close(struct train_setup *setup, bool written)
 {
-	bool written = train_close_checkpoint_dir(train);
-
-	metrics_close(train->metrics);
-	if (train->sample_log_fd >= 0)
-		close(train->sample_log_fd);
-	gpu_meter_close(train->meter);
-	device_executor_free(train->executor);
-	device_executor_free(train->val_executor);
-	if (train->device) {
-		train->device->ops->memory_free(train->device, train->resident);
-		train->device->ops->memory_free(train->device, train->val_resident);
+	gpu_meter_close(setup->meter);
+	device_executor_free(setup->executor);
+	device_executor_free(setup->val_executor);
+	if (setup->device) {
+		setup->device->ops->memory_free(setup->device, setup->resident);
+		setup->device->ops->memory_free(setup->device, setup->val_resident);
 	}
-	optim_free(&train->optim);
-	/* A thread that hangs in a file system may read on: these, too, stay then. */
+	optim_free(&setup->optim);
+	/* A writer that hangs in a file system may still read these. */
 	if (written) {
-		buckets_free(&train->buckets);
-		graph_free(train->graph);
+		buckets_free(&setup->buckets);
+		graph_free(setup->graph);
 	}
-	if (train->comm)
-		train->comm->ops->close(train->comm);
-	if (train->queue)
-		train->device->ops->queue_free(train->queue);
-	if (train->device)
-		train->device->ops->close(train->device);
-	bool data_free = feed_free(train->feed), val_free = feed_free(train->val_feed);
+	if (setup->comm)
+		setup->comm->ops->close(setup->comm);
+	if (setup->queue)
+		setup->device->ops->queue_free(setup->queue);
+	if (setup->device)
+		setup->device->ops->close(setup->device);
+	bool data_free = feed_free(setup->feed), val_free = feed_free(setup->val_feed);
 
-	sampler_free(&train->sampler);
-	/* A thread that hangs may read on. */
+	sampler_free(&setup->sampler);
+	/* So may a loader thread. */
 	if (data_free)
-		dataset_close(train->data);
+		dataset_close(setup->data);
 	if (val_free)
-		dataset_close(train->val);
+		dataset_close(setup->val);
 }

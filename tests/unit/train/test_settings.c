@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-#include "train/run/loop_internal.h"
+#include "train/comm/ddp.h"
+#include "train/run/settings.h"
 
 /* ---- defaults ---- */
 
@@ -16,7 +17,7 @@ static struct train_options said(const char *model)
 		.data = "synthetic",
 		.device = "auto",
 		.comm = "auto",
-		.resume = "auto",
+		.checkpoint.resume = "auto",
 		.lr = -1,
 		.momentum = -1,
 		.weight_decay = -1,
@@ -138,20 +139,25 @@ static void all_compared(void **state)
 	struct dataset data = {.count = 10}, val = {.count = 5};
 	struct comm comm = {.ops = &keeper, .size = 1};
 	struct train_options options = agreed();
-	struct train train = {.options = &options, .data = &data, .val = &val, .comm = &comm};
+	enum loss_kind loss = LOSS_CROSS_ENTROPY;
+	struct device *device;
+	struct device_queue *queue;
+	struct graph *graph;
 	double same[ROWS(sent.values)];
 	struct error err = {0};
 
-	assert_int_equal(model_build("linear", &shape, 4, STEM_DEFAULT, &train.graph, &err) ||
-				 device_open("cpu-reference", 0, NULL, &train.device, &err) ||
-				 train.device->ops->queue_new(train.device, &train.queue, &err) ||
-				 train_compare(&train, &err),
-			 0);
+	assert_int_equal(
+		model_build("linear", &shape, 4, STEM_DEFAULT, &graph, &err) ||
+			device_open("cpu-reference", 0, NULL, &device, &err) ||
+			device->ops->queue_new(device, &queue, &err) ||
+			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err),
+		0);
 	memcpy(same, sent.values, sizeof same);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		options = agreed();
 		((unsigned char *)&options)[rows[i].at] ^= 1;
-		assert_int_equal(train_compare(&train, &err), 0);
+		assert_int_equal(
+			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err), 0);
 		if (!memcmp(same, sent.values, sent.count * sizeof *same))
 			fail_msg("--%s is not compared", rows[i].name);
 	}
@@ -160,17 +166,18 @@ static void all_compared(void **state)
 		const char *const changed[] = {"augment", "ckpt", "count", "val's count", "loss"};
 
 		options.augment = i == 0 ? "flip" : NULL;
-		options.ckpt = i == 1 ? "c" : NULL;
+		options.checkpoint.directory = i == 1 ? "c" : NULL;
 		data.count = 10 + (i == 2);
 		val.count = 5 + (i == 3);
-		train.loss_kind = i == 4 ? LOSS_MSE : LOSS_CROSS_ENTROPY;
-		assert_int_equal(train_compare(&train, &err), 0);
+		loss = i == 4 ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+		assert_int_equal(
+			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err), 0);
 		if (!memcmp(same, sent.values, sent.count * sizeof *same))
 			fail_msg("%s is not compared", changed[i]);
 	}
-	train.device->ops->queue_free(train.queue);
-	train.device->ops->close(train.device);
-	graph_free(train.graph);
+	device->ops->queue_free(queue);
+	device->ops->close(device);
+	graph_free(graph);
 }
 
 int main(void)

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Saves the checkpoints of a run: which ranks write, who owns the directory, what became of each
+ * write, and which checkpoint is the best. Training stands still only for the snapshot; writer.h
+ * does the rest in the background. A write that fails is reported and leaves the checkpoints before
+ * it; the run goes on. */
+#ifndef BERTH_TRAIN_CHECKPOINT_SAVER_H
+#define BERTH_TRAIN_CHECKPOINT_SAVER_H
+
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "train/checkpoint/checkpoint.h"
+#include "train/checkpoint/owner.h"
+#include "train/checkpoint/writer.h"
+#include "train/checkpoint/writing_ranks.h"
+#include "train/comm/rank_group.h"
+
+/* Borrowed until saver_close. */
+struct saver_request {
+	const struct checkpoint_options *options; /* directory NULL: nothing is saved */
+	struct rank_group *group;
+	const struct graph *graph;
+	const struct buckets *buckets;
+	struct device *device;
+	int local_rank;
+	int timeout_ms; /* for which ranks wait for each other */
+	/* Receives each checkpoint that is complete, on every rank that writes; may take
+	 * result->path. stall_s: how long training stood still for it. */
+	int (*saved)(void *context, struct writer_result *result, double stall_s,
+		     struct error *err);
+	void *context;
+};
+
+/* The fields are saver.c's own. Zeros: a saver that saves nothing. */
+struct saver {
+	struct saver_request request;
+	struct writing_ranks writing;
+	struct owner *owner;   /* on ranks that write */
+	struct writer *writer; /* likewise */
+	double best_acc1;  /* of what was saved or is being saved, by this run and those before it;
+			    * negative: none. Rank 0's counts, as only rank 0 knows of its failed
+			    * writes. */
+	double best_saved; /* of what was saved */
+	double stall_s;	   /* of the last save */
+	struct error save_error; /* of the last write; code 0: it succeeded */
+	struct error skip_error; /* why the last save was not begun; code 0: it was */
+	bool wait_reported, at_end;
+};
+
+void saver_init(struct saver *saver, const struct saver_request *request);
+/* Find the ranks that write; on these make the directory, own it, tidy it up and start the writer.
+ * The other ranks wait for them, however long it takes. Only with a directory. Collective. */
+int saver_open(struct saver *saver, struct error *err);
+const struct writing_ranks *saver_writing_ranks(const struct saver *saver);
+
+/* Take the best Acc@1 of the checkpoints that the run resumes among (resumed), on all ranks.
+ * Collective. */
+int saver_load_best(struct saver *saver, bool resumed, struct error *err);
+/* After an evaluation: rank 0 may have learnt that the best checkpoint was not saved. Collective.
+ */
+int saver_share_best(struct saver *saver, struct error *err);
+/* Is a step with acc1 (negative: none) to be kept as the best one, whenever saves are due? Only
+ * with --keep: without it nothing is saved that was not asked for. The same on all ranks. */
+bool saver_wants_best(const struct saver *saver, double acc1);
+
+/* Make ready for a save of step: wait for a write under way and report it. *snapshot: to be filled
+ * before saver_start; NULL where this rank does not write, or the last write hangs. */
+int saver_prepare(struct saver *saver, int64_t step, struct variables **snapshot,
+		  struct error *err);
+/* Write the snapshot in the background. last: model.safetensors, too. acc1: the evaluation's of
+ * this step; negative: none. begin_s: when training stopped for it (base/clock.h). */
+void saver_start(struct saver *saver, const struct train_state *state, bool last, double acc1,
+		 double begin_s);
+/* Report what became of a write, if one has ended. -ERR_OUTPUT: another job owns the directory
+ * now. */
+int saver_report_finished(struct saver *saver, struct error *err);
+/* Wait until everything is written, and return why it is not: for the end of a run, before it
+ * reports success. Collective. */
+int saver_wait(struct saver *saver, struct error *err);
+/* Wait for a write under way and give the directory up. False: a write hangs, and what was borrowed
+ * must stay until the process ends. */
+bool saver_close(struct saver *saver);
+
+#endif

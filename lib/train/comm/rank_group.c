@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "train/comm/rank_group.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define LINE_MAX_BYTES 1200
+
+struct rank_group rank_group_make(struct comm *comm, struct device_queue *queue,
+				  void (*print)(void *context, const char *text), void *context)
+{
+	return (struct rank_group){
+		.comm = comm, .queue = queue, .print = print, .context = context};
+}
+
+int rank_group_rank(const struct rank_group *group)
+{
+	return group->comm->rank;
+}
+
+int rank_group_size(const struct rank_group *group)
+{
+	return group->comm->size;
+}
+
+/* ---- agreeing ---- */
+
+int rank_group_reduce(const struct rank_group *group, double *values, size_t count,
+		      enum comm_reduce reduce, struct error *err)
+{
+	return comm_reduce_on_host(group->comm, group->queue, values, count, reduce, err);
+}
+
+int rank_group_broadcast(const struct rank_group *group, void *data, size_t size_bytes, int root,
+			 struct error *err)
+{
+	return comm_broadcast_on_host(group->comm, group->queue, data, size_bytes, root, err);
+}
+
+void rank_group_let_failed_rank_end_first(void)
+{
+	nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+}
+
+int rank_group_drop_duplicate_error(const struct rank_group *group, int first, int rc,
+				    struct error *err)
+{
+	struct error reported = {0};
+	struct error *own = rc ? err : NULL;
+	bool is_first = first == group->comm->rank;
+
+	if (own && is_first)
+		reported = *own;
+	if (rank_group_broadcast(group, &reported, sizeof reported, first, NULL))
+		return rc;
+	if (!own || is_first || strcmp(own->text, reported.text))
+		return rc;
+	rank_group_let_failed_rank_end_first();
+	own->text[0] = 0;
+	return rc;
+}
+
+int rank_group_ready(struct rank_group *group, int rc, struct error *err)
+{
+	/* The largest code, and of the ranks that failed the lowest. */
+	double reported[2] = {-(double)rc, rc ? group->comm->size - group->comm->rank : 0};
+	struct error why = {0};
+
+	if (group->gave_up)
+		return rc;
+
+	int agreed = rank_group_reduce(group, reported, 2, COMM_MAX, &why);
+
+	if (agreed && !rc)
+		*err = why;
+	if (agreed || reported[0] <= 0)
+		return rc ? rc : agreed;
+
+	int first = group->comm->size - (int)reported[1];
+
+	group->gave_up = true;
+	rc = rank_group_drop_duplicate_error(group, first, rc, err);
+	if (rc)
+		return rc;
+	rank_group_let_failed_rank_end_first();
+	return error_set(err, (int)reported[0], "rank %d could not begin; its own message says why",
+			 first);
+}
+
+/* ---- messages ---- */
+
+static void print_line(const struct rank_group *group, const char *format, va_list ap)
+{
+	char text[LINE_MAX_BYTES];
+
+	vsnprintf(text, sizeof text, format, ap);
+	group->print(group->context, text);
+}
+
+void rank_group_note(const struct rank_group *group, const char *format, ...)
+{
+	va_list ap;
+
+	if (group->comm->rank)
+		return;
+	va_start(ap, format);
+	print_line(group, format, ap);
+	va_end(ap);
+}
+
+void rank_group_note_here(const struct rank_group *group, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	print_line(group, format, ap);
+	va_end(ap);
+}
+
+void rank_group_note_from_rank(void *group, const char *text)
+{
+	const struct rank_group *own = group;
+
+	if (own->comm->rank)
+		rank_group_note_here(own, "rank %d: %s", own->comm->rank, text);
+	else
+		own->print(own->context, text);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* --log-order: which samples a rank took, in the order in which it took them. */
+#ifndef BERTH_TRAIN_DATA_SAMPLE_LOG_H
+#define BERTH_TRAIN_DATA_SAMPLE_LOG_H
+
+#include <stdint.h>
+
+#include "base/error.h"
+#include "train/data/sampler.h"
+
+struct sample_log; /* opaque; NULL is a log that nobody asked for: all calls do nothing */
+
+/* Open DIR/rank-RANK.txt for appending, and make directory if it is missing. sampler is borrowed
+ * until sample_log_close. -ERR_OUTPUT. */
+int sample_log_open(const char *directory, const struct sampler *sampler, int rank, int world,
+		    struct sample_log **out, struct error *err);
+/* Write what this rank takes of the count entries at position of epoch's order, for step. -ERR_IO.
+ */
+int sample_log_write(struct sample_log *log, int64_t epoch, int64_t step, int64_t position,
+		     int64_t count, struct error *err);
+void sample_log_close(struct sample_log *log);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is printed and logged of the steps and evaluations of a run: progress lines, metrics, and
+ * losses that are not finite. Losses are only read where they are logged or weights are saved, so
+ * that no step waits for one. */
+#ifndef BERTH_TRAIN_RUN_REPORT_H
+#define BERTH_TRAIN_RUN_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "train/metrics/metrics.h"
+#include "train/run/begin.h"
+#include "train/run/eval.h"
+#include "train/run/loop.h"
+#include "train/run/setup.h"
+
+/* The fields are report.c's own. */
+struct train_report {
+	const struct train_setup *setup;
+	const struct train_progress *progress;
+	struct metrics *metrics; /* rank 0; or NULL */
+
+	/* since the last report */
+	double begin_s, begin_cpu_s, wait_s;
+	int64_t samples, steps;
+	/* all reports together */
+	double busy_s;
+	int64_t busy_samples;
+
+	double loss; /* the last report's; NaN before the first */
+	int64_t first_nonfinite_step;
+	bool nonfinite_reported;
+};
+
+/* Borrows setup and progress; opens no file. */
+void train_report_init(struct train_report *report, const struct train_setup *setup,
+		       const struct train_progress *progress);
+/* Open the metrics' files (--metrics). resumed_step: negative in a new run. */
+int train_report_open(struct train_report *report, int64_t resumed_step, struct error *err);
+void train_report_close(struct train_report *report);
+
+/* Steps are counted anew from here. */
+void train_report_begin_interval(struct train_report *report);
+/* Training waited for data. */
+void train_report_add_wait(struct train_report *report, double seconds);
+/* An update of all ranks is done. */
+void train_report_add_update(struct train_report *report, int64_t samples);
+/* Is there an update that was not reported? */
+bool train_report_is_pending(const struct train_report *report);
+/* Samples per second over all ranks and reports; 0 before the first report. */
+double train_report_rate(const struct train_report *report);
+
+/* Print and log the updates since the last time. *save_is_due: rank 0's goes to all ranks in the
+ * same reduction. Collective. */
+int train_report_interval(struct train_report *report, bool *save_is_due, struct error *err);
+/* -ERR_DATA: a loss of the interval reported last is not finite, and --on-nan is not continue. */
+int train_report_check_loss(struct train_report *report, struct error *err);
+/* Print and log an evaluation of these weights; store it in out. -ERR_DATA: its loss is not finite,
+ * likewise. */
+int train_report_evaluation(struct train_report *report, const struct eval_result *result,
+			    struct train_result *out, struct error *err);
+/* Print and log a checkpoint that was saved, on rank 0. */
+int train_report_checkpoint(struct train_report *report, const struct metrics_checkpoint *row,
+			    struct error *err);
+/* Fill in the samples, rate, loss and metrics file of the whole run. */
+void train_report_result(const struct train_report *report, struct train_result *out);
+
+#endif
