@@ -255,7 +255,6 @@ static int cifar100_open(const struct dataset_request *request, struct dataset *
 
 const struct dataset_format dataset_cifar10 = {
 	.name = "cifar10",
-	.summary = "cifar10:DIR: 3x32x32 images in 10 classes (binary version)",
 	.augment = {.crop_pad = 4, .flip = true},
 	.open = cifar10_open,
 	.sample = cifar_sample,
@@ -264,7 +263,6 @@ const struct dataset_format dataset_cifar10 = {
 
 const struct dataset_format dataset_cifar100 = {
 	.name = "cifar100",
-	.summary = "cifar100:DIR: 3x32x32 images in 100 classes (binary version)",
 	.augment = {.crop_pad = 4, .flip = true},
 	.open = cifar100_open,
 	.sample = cifar_sample,

@@ -61,7 +61,7 @@ void *dataset_reserve(struct dataset_buffer *room, size_t size);
 void dataset_scratch_free(struct dataset_scratch *scratch);
 
 struct dataset_format {
-	const char *name, *summary;
+	const char *name;
 	/* A sample is a file, decoded on demand: sample may return -ERR_DATA. */
 	bool files;
 	struct augment augment; /* default for training samples */

@@ -268,7 +268,6 @@ static int mnist_open(const struct dataset_request *request, struct dataset **ou
 
 const struct dataset_format dataset_fashion_mnist = {
 	.name = "fashion-mnist",
-	.summary = "fashion-mnist[:DIR]: 28x28 images of clothes in 10 classes (IDX, plain or .gz)",
 	.open = fashion_mnist_open,
 	.sample = idx_sample,
 	.close = idx_close,
@@ -276,7 +275,6 @@ const struct dataset_format dataset_fashion_mnist = {
 
 const struct dataset_format dataset_mnist = {
 	.name = "mnist",
-	.summary = "mnist:DIR: 28x28 handwritten digits (IDX, plain or .gz)",
 	.open = mnist_open,
 	.sample = idx_sample,
 	.close = idx_close,

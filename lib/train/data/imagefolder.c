@@ -263,7 +263,6 @@ static int imagefolder_open(const struct dataset_request *request, struct datase
 
 const struct dataset_format dataset_imagefolder = {
 	.name = "imagefolder",
-	.summary = "imagefolder:DIR: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg",
 	.augment = {.resized_crop = true, .flip = true},
 	.files = true,
 	.open = imagefolder_open,

@@ -186,9 +186,6 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 
 const struct dataset_format dataset_synthetic = {
 	.name = "synthetic",
-	.summary = "synthetic[:SHAPE][,n=SAMPLES][,classes=K]: made from the seed (1x28x28, 10000, "
-		   "10); "
-		   "classes=1: y = X w + noise",
 	.open = synthetic_open,
 	.sample = synthetic_sample,
 	.close = synthetic_close,

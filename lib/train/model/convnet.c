@@ -20,7 +20,6 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 
 const struct model model_convnet = {
 	.name = "convnet",
-	.summary = "two convolutions and three linear layers, for images of 16x16 and more",
 	.build = build,
 	.batch = 64,
 	.epochs = 5,

@@ -85,7 +85,7 @@ int graph_linear(struct graph *graph, const char *name, int value, int outputs);
 /* A model: one row of the table in model.c, one file per family. */
 enum model_stem { STEM_DEFAULT, STEM_CIFAR };
 struct model {
-	const char *name, *summary;
+	const char *name;
 	bool stems; /* supports STEM_CIFAR: a 3x3 convolution and no pooling, for small images */
 	void (*build)(struct graph *graph, const struct model *model, enum model_stem stem);
 	int depth; /* for build: distinguishes the models of a family */

@@ -9,7 +9,6 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 
 const struct model model_linear = {
 	.name = "linear",
-	.summary = "one linear layer, for samples of any shape",
 	.build = build,
 	.batch = 32,
 	.epochs = 5,

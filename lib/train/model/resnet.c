@@ -106,10 +106,10 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 	graph_linear(graph, "fc", graph_avgpool(graph, value), graph->classes);
 }
 
-#define RESNET(N, TEXT)                                                                            \
+/* torchvision's: 18 and 34 with basic blocks, the others (v1.5) with bottleneck blocks. */
+#define RESNET(N)                                                                                  \
 	const struct model model_resnet##N = {                                                     \
 		.name = "resnet" #N,                                                               \
-		.summary = TEXT,                                                                   \
 		.stems = true,                                                                     \
 		.build = build,                                                                    \
 		.depth = N,                                                                        \
@@ -121,8 +121,8 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 		.schedule = SCHEDULE_COSINE,                                                       \
 	}
 
-RESNET(18, "torchvision's ResNet-18, basic blocks");
-RESNET(34, "torchvision's ResNet-34, basic blocks");
-RESNET(50, "torchvision's ResNet-50 v1.5, bottleneck blocks");
-RESNET(101, "torchvision's ResNet-101 v1.5, bottleneck blocks");
-RESNET(152, "torchvision's ResNet-152 v1.5, bottleneck blocks");
+RESNET(18);
+RESNET(34);
+RESNET(50);
+RESNET(101);
+RESNET(152);

@@ -75,7 +75,6 @@ struct compiled_graph {
 	struct cpu *cpu;
 	const struct executor_request *request; /* borrowed */
 	int count;
-	bool input_read_in_place; /* the first op reads the caller's memory directly */
 	int node_count, slot_count;
 	struct node *nodes;
 	struct memory_item *slots; /* places in the arena */
