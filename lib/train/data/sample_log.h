@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "train/data/sampler.h"
 
-struct sample_log; /* opaque; NULL is a log that nobody asked for: all calls do nothing */
+struct sample_log; /* opaque; NULL: no log was requested, and all calls do nothing */
 
 /* Open DIR/rank-RANK.txt for appending, and make directory if it is missing. sampler is borrowed
  * until sample_log_close. -ERR_OUTPUT. */

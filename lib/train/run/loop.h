@@ -17,8 +17,8 @@ struct train_sink {
 	void (*progress)(void *context, const char *text);
 	/* A line that stays: an evaluation, a checkpoint, something skipped. */
 	void (*note)(void *context, const char *text);
-	/* The communication failed and train_run's thread hangs where nobody can call it back: for
-	 * ending the process. From another thread, on any rank. NULL is fine. */
+	/* The communication failed and train_run's thread hangs in a call that cannot be cancelled:
+	 * for ending the process. From another thread, on any rank. NULL is fine. */
 	void (*lost)(void *context, const char *why);
 	/* A checkpoint is complete, on rank 0; may be NULL. */
 	void (*saved)(void *context, const char *path, int64_t step);

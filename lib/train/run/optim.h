@@ -29,8 +29,8 @@ int optim_load(struct optim *optim, const struct variables *variables, struct er
 /* Device to host: variables of the same sizes, waits for the queue. */
 int optim_store(const struct optim *optim, struct variables *variables, struct error *err);
 
-/* The running statistics of rank 0 for all ranks, as PyTorch's DDP keeps them: each rank has
- * those of its own samples. Collective; nothing without buffers. */
+/* Send the running statistics of rank 0 to all ranks, as PyTorch's DDP does: each rank has those of
+ * its own samples. Collective; nothing without buffers. */
 int optim_broadcast_buffers(struct optim *optim, struct comm *comm, struct error *err);
 
 #endif

@@ -20,8 +20,7 @@ enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS, SAVE_TIME };
 struct train_options {
 	const char *model, *data, *device, *comm;
 	enum model_stem stem;
-	const struct env
-		*env; /* for the rendezvous of ranks on GPUs; borrowed; NULL: they cannot */
+	const struct env *env;	 /* for the rendezvous of ranks on GPUs; borrowed, or NULL */
 	bool allow_shared_gpu;	 /* several ranks on one GPU are tried */
 	const char *module_path; /* base/module.h's search path, or NULL */
 	struct checkpoint_options checkpoint;

@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The larger one is what is told where ranks stop for several. */
+/* If ranks stop for several causes, the largest is reported. */
 enum stop_cause { STOP_NOT, STOP_TIME, STOP_FILE, STOP_USR1, STOP_INT, STOP_TERM };
 
 struct stop {
-	bool enabled;	  /* there is a folder for checkpoints */
-	bool polls_file;  /* this rank looks for file (one a node does) */
+	bool enabled;	  /* there is a checkpoint directory */
+	bool polls_file;  /* this rank looks for file (one per node does) */
 	bool stale_file;  /* file was there when the training began */
 	const char *file; /* BERTH_STOP_FILE, or NULL; borrowed */
 	double end_s;	  /* monotonic time of the job's end; INFINITY: not known, or another rank's
@@ -25,13 +25,14 @@ struct stop {
 	enum stop_cause cause;
 };
 
-/* SIGTERM, SIGINT and SIGUSR1 are noted from here on, for this process: a step's edge finds them. A
- * thread of its own takes them; the calling one and those that it begins from here on block them.
- * But where file (BERTH_STOP_FILE, may be NULL; must outlive the process) says "failed", another
- * rank has failed and nothing can be agreed on any longer: then SIGTERM ends the process as ever.
+/* SIGTERM, SIGINT and SIGUSR1 are recorded from here on, for this process, and found between two
+ * steps. A thread of its own takes them; the calling one and those that it begins from here on
+ * block them. But where file (BERTH_STOP_FILE, may be NULL; must outlive the process) holds
+ * "failed", another rank has failed and nothing can be agreed on any longer: then SIGTERM ends the
+ * process as ever.
  */
 void stop_catch_signals(const char *file);
-/* Which of them has come; STOP_NOT. */
+/* The one received, or STOP_NOT. */
 enum stop_cause stop_signalled(void);
 
 /* end_time: Unix seconds, 0: not known. A clock that is set later on changes nothing. */
@@ -39,7 +40,7 @@ void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end
 
 /* Does this rank want to stop after the next step? more_s: what else must be done before the next
  * chance (an evaluation). Looks at the clock, and for the file twice a second. Once yes, always
- * yes; cause says why. */
+ * yes; cause is the reason. */
 bool stop_wanted(struct stop *stop, double more_s);
 /* Within work that steps do not interrupt. */
 bool stop_wanted_now(struct stop *stop);
