@@ -30,10 +30,9 @@ struct run {
 	struct stop stop;
 	struct train_result result;
 
-	bool stopped;	   /* all ranks have agreed to stop here */
-	double saved_at_s; /* rank 0: when the last checkpoint was begun; at first when the run was
-			    */
-	bool save_is_due;  /* for the next one, by rank 0's clock; the same on all ranks */
+	bool stopped;		/* all ranks have agreed to stop here */
+	double saved_at_s;	/* rank 0: when the last checkpoint, at first the run, was begun */
+	bool save_is_due;	/* for the next one, by rank 0's clock; the same on all ranks */
 	int64_t evaluated_step; /* that result's acc1 is of; -1: none */
 };
 
@@ -348,27 +347,28 @@ static bool is_save_due(const struct run *run, bool epoch_ends)
 
 static int begin_epoch(struct run *run, struct error *err)
 {
-	int world =
-		run->progress.state.position ? run->progress.state.world : run->setup.comm->size;
-	int rc = sampler_begin(&run->setup.sampler, run->progress.state.epoch, world, err);
+	struct train_state *state = &run->progress.state;
+	int world = state->position ? state->world : run->setup.comm->size;
+	int rc = sampler_begin(&run->setup.sampler, state->epoch, world, err);
 
-	run->progress.state.world = world;
+	state->world = world;
 	return rc;
 }
 
 static int run_epoch(struct run *run, struct error *err)
 {
-	const struct train_options *options = run->setup.options;
+	const struct sampler *sampler = &run->setup.sampler;
+	const struct train_state *state = &run->progress.state;
 	int rc = begin_epoch(run, err);
 
-	while (!rc && !run->stopped && run->progress.state.step < run->progress.last_step &&
-	       run->progress.state.position < run->setup.sampler.total) {
+	while (!rc && !run->stopped && state->step < run->progress.last_step &&
+	       state->position < sampler->total) {
 		rc = run_update(run, err);
 		if (rc)
 			break;
-		bool epoch_ends = run->progress.state.position >= run->setup.sampler.total;
+		bool epoch_ends = state->position >= sampler->total;
 
-		if (run->progress.state.step % options->log_every == 0)
+		if (state->step % run->setup.options->log_every == 0)
 			rc = report(run, err);
 		if (epoch_ends || run->stopped)
 			break; /* saved, if at all, as the beginning of the next */
@@ -380,6 +380,7 @@ static int run_epoch(struct run *run, struct error *err)
 
 static int end_epoch(struct run *run, struct error *err)
 {
+	struct train_progress *progress = &run->progress;
 	int rc = report_pending(run, err);
 	bool due = is_save_due(run, true);
 
@@ -388,11 +389,11 @@ static int end_epoch(struct run *run, struct error *err)
 	if (rc || run->stopped)
 		return rc;
 	run->result.epochs++;
-	run->progress.state.epoch++;
-	run->progress.state.position = 0;
+	progress->state.epoch++;
+	progress->state.position = 0;
+	/* A run that stopped before its evaluation was saved as it was then. */
+	progress->saved_step = -1;
 	due = due || saver_wants_best(&run->saver, current_acc1(run));
-	run->progress.saved_step =
-		-1; /* a run that stopped before its evaluation was saved as it was then */
 	return due ? save_checkpoint(run, err) : 0;
 }
 
@@ -411,15 +412,16 @@ static int sum_faults(struct run *run, struct error *err)
 	return rc;
 }
 
-/* Is there anything left to run, or an epoch that was trained and not evaluated? */
+/* Is there anything left to train, or an epoch that was trained and not evaluated? */
 static bool is_unfinished(const struct run *run)
 {
-	int64_t world = run->progress.state.world;
+	const struct train_progress *progress = &run->progress;
+	const struct train_state *state = &progress->state;
+	int64_t world = state->world;
 	int64_t total = (run->setup.data->count + world - 1) / world * world;
 
-	return run->progress.state.epoch < run->progress.last_epoch &&
-	       (run->progress.state.step < run->progress.last_step ||
-		(run->progress.state.position && run->progress.state.position >= total));
+	return state->epoch < progress->last_epoch &&
+	       (state->step < progress->last_step || (state->position && state->position >= total));
 }
 
 static const char *agree_on_stop_cause(struct run *run, struct error *err)
@@ -452,31 +454,32 @@ static int stop_run(struct run *run, struct error *err)
 
 static int run_epochs(struct run *run, struct error *err)
 {
+	const struct train_setup *setup = &run->setup;
+	const struct train_state *state = &run->progress.state;
+	bool saves = setup->options->checkpoint.directory;
 	int rc = 0;
 
 	train_report_begin_interval(&run->report);
 	while (!rc && !run->stopped && is_unfinished(run)) {
 		rc = run_epoch(run, err);
 		/* An evaluation may take longer than there is time. Without one the end is near. */
-		if (!rc && run->progress.state.position >= run->setup.sampler.total &&
-		    !(run->stopped && run->setup.val))
+		if (!rc && state->position >= setup->sampler.total && !(run->stopped && setup->val))
 			rc = end_epoch(run, err);
 	}
-	if (!rc && run->stopped && (is_unfinished(run) || run->setup.val))
+	if (!rc && run->stopped && (is_unfinished(run) || setup->val))
 		return stop_run(run, err);
 	/* Stopped within an epoch by --steps. */
 	if (!rc)
 		rc = report_pending(run, err);
-	if (!rc && run->setup.val && (run->progress.state.position || !run->result.evaluated))
+	if (!rc && setup->val && (state->position || !run->result.evaluated))
 		rc = evaluate(run, err);
-	if (!rc && run->stopped && run->setup.val)
+	if (!rc && run->stopped && setup->val)
 		return stop_run(run, err);
-	if (!rc && run->setup.options->checkpoint.directory &&
-	    run->progress.saved_step != run->progress.state.step)
+	if (!rc && saves && run->progress.saved_step != state->step)
 		rc = save_checkpoint(run, err);
-	if (!rc && run->setup.options->checkpoint.directory)
+	if (!rc && saves)
 		rc = saver_wait(&run->saver, err);
-	if (!rc && run->setup.data->format->files)
+	if (!rc && setup->data->format->files)
 		rc = sum_faults(run, err);
 	return rc;
 }
