@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints losses.h: 50 steps of convnet by PyTorch itself, on data that a formula gives.
+# Prints losses.txt: 50 steps of convnet by PyTorch itself, on data that a formula gives.
 # Made with Debian's python3-torch 1.13.1, one thread:
-#   /usr/bin/python3 losses.py > losses.h && clang-format -i losses.h
+#   /usr/bin/python3 losses.py > losses.txt
 import numpy
 import torch
 from torch import nn
@@ -58,9 +58,7 @@ def losses(double):
 
 
 torch.set_num_threads(1)
-print('/* SPDX-License-Identifier: BSD-3-Clause */')
-print(f'/* By losses.py with PyTorch {torch.__version__}: see there. */')
-for name, double in [('torch_losses', False), ('torch_losses_double', True)]:
-    print(f'static const double {name}[] = {{')
-    print(', '.join(repr(value) for value in losses(double)))
-    print('};')
+print('# SPDX-License-Identifier: BSD-3-Clause')
+print(f'# By losses.py with PyTorch {torch.__version__}, a row for each step: loss FLOAT32 FLOAT64')
+for pair in zip(losses(False), losses(True)):
+    print('loss', *map(repr, pair))

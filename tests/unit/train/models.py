@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints models.h: torchvision's ResNets, their names and shapes, and what they begin with.
+# Prints models.txt: torchvision's ResNets, their names and shapes, and what they begin with.
 # Made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1:
-#   /usr/bin/python3 models.py > models.h && clang-format -i models.h
+#   /usr/bin/python3 models.py > models.txt
 # Names and shapes stand as the CRC-32 of lines "NAME SIZE SIZE..."; a tensor as its first entries
 # and, where PyTorch's own arithmetic gives each bit, its CRC-32, else its sum with signs that
 # the place gives.
@@ -17,7 +17,7 @@ MODELS = ['resnet18', 'resnet34', 'resnet50', 'resnet101', 'resnet152']
 
 def names(tensors):
     text = ''.join(f'{name} {" ".join(map(str, tensor.shape))}\n' for name, tensor in tensors)
-    return f'{len(tensors)}, 0x{zlib.crc32(text.encode()):08x}u'
+    return f'{len(tensors)} 0x{zlib.crc32(text.encode()):08x}'
 
 
 def signed_sum(values):
@@ -27,17 +27,16 @@ def signed_sum(values):
     return float((values.astype(numpy.float64) * signs).sum())
 
 
-print('/* SPDX-License-Identifier: BSD-3-Clause */')
-print(f'/* By models.py with PyTorch {torch.__version__}, torchvision {torchvision.__version__}: see there. */')
+print('# SPDX-License-Identifier: BSD-3-Clause')
+print(f'# By models.py with PyTorch {torch.__version__}, torchvision {torchvision.__version__}.')
 
-print('static const struct model_vector model_vectors[] = {')
+print('# model NAME WEIGHTS PARAMS CRC BUFFERS CRC')
 for model in MODELS:
     module = getattr(torchvision.models, model)()
     buffers = [entry for entry in module.named_buffers() if not entry[0].endswith('num_batches_tracked')]
-    print(f'{{"{model}", {sum(p.numel() for p in module.parameters())}, {names(list(module.named_parameters()))}, {names(buffers)}}},')
-print('};')
+    print('model', model, sum(p.numel() for p in module.parameters()), names(list(module.named_parameters())), names(buffers))
 
-print('static const struct initial_vector initial_vectors[] = {')
+print('# initial MODEL CLASSES SEED NAME COUNT HEAD... normal|uniform CRC SUM')
 for model, classes, seed in [('resnet18', 1000, 0), ('resnet18', 10, 2 ** 32 + 3), ('resnet50', 1000, 42)]:
     torch.manual_seed(seed)
     for name, tensor in getattr(torchvision.models, model)(num_classes=classes).named_parameters():
@@ -46,9 +45,8 @@ for model, classes, seed in [('resnet18', 1000, 0), ('resnet18', 10, 2 ** 32 + 3
             # Ones and zeros.
             assert (values == (1 if name.endswith('weight') else 0)).all()
             continue
-        head = ', '.join(f'{float(value).hex()}f' for value in values[:HEAD])
+        head = [float(value).hex() for value in values[:HEAD]]
         normal = tensor.dim() == 4
         crc = 0 if normal else zlib.crc32(values.tobytes())
-        print(f'{{"{model}", {classes}, {seed}u, "{name}", {values.size}, {{{head}}}, {"true" if normal else "false"}, '
-              f'0x{crc:08x}u, {signed_sum(values)!r}}},')
-print('};')
+        print('initial', model, classes, seed, name, values.size, *head, 'normal' if normal else 'uniform',
+              f'0x{crc:08x}', repr(signed_sum(values)))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints residual.h: some updates of resnet18 by PyTorch itself, on data that a formula gives: each
+# Prints residual.txt: some updates of resnet18 by PyTorch itself, on data that a formula gives: each
 # of two micro-batches of different sizes, with label smoothing, Nesterov's momentum, and decay
 # for matrices alone; after each the loss in evaluation and sums of the running statistics. And the
 # first update's gradients: each one's norm, and its sum with signs that the place gives.
 # Made with Debian's python3-torch 1.13.1 and python3-torchvision 0.14.1, one thread:
-#   /usr/bin/python3 residual.py > residual.h && clang-format -i residual.h
+#   /usr/bin/python3 residual.py > residual.txt
 import numpy
 import torch
 import torchvision
@@ -61,15 +61,13 @@ def updates(dtype, gradients):
 
 
 torch.set_num_threads(1)
-print('/* SPDX-License-Identifier: BSD-3-Clause */')
-print(f'/* By residual.py with PyTorch {torch.__version__}, torchvision {torchvision.__version__}: see there. */')
-for name, dtype in [('torch_updates', torch.float32), ('torch_updates_double', torch.float64)]:
-    print(f'static const struct update_vector {name}[] = {{')
+print('# SPDX-License-Identifier: BSD-3-Clause')
+print(f'# By residual.py with PyTorch {torch.__version__}, torchvision {torchvision.__version__}.')
+print('# update_float32|update LOSS LOSS-IN-EVALUATION SUM-OF-MEANS SUM-OF-VARIANCES')
+for name, dtype in [('update_float32', torch.float32), ('update', torch.float64)]:
     gradients = []
     for row in updates(dtype, gradients):
-        print('{' + ', '.join(map(repr, row)) + '},')
-    print('};')
-print('static const struct gradient_vector torch_gradients_double[] = {')
+        print(name, *map(repr, row))
+print('# gradient NAME NORM SIGNED-SUM')
 for name, norm, total in gradients:
-    print(f'{{"{name}", {norm!r}, {total!r}}},')
-print('};')
+    print('gradient', name, repr(norm), repr(total))

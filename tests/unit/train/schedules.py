@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints schedules.h: learning rates as PyTorch's own schedulers step them, each in the composition that
+# Prints schedules.txt: learning rates as PyTorch's own schedulers step them, each in the composition that
 # lib/train/model/schedule.h names. Made with Debian's python3-torch 1.13.1:
-#   /usr/bin/python3 schedules.py > schedules.h && clang-format -i schedules.h
+#   /usr/bin/python3 schedules.py > schedules.txt
 import warnings
 
 import torch
@@ -42,10 +42,9 @@ def rates(kind, lr, epochs, step_size, gamma, milestones, unit, warmup, start):
     return out
 
 
-print('/* SPDX-License-Identifier: BSD-3-Clause */')
-print(f'/* By schedules.py with PyTorch {torch.__version__}: see there. */')
-print(f'#define SCHEDULE_PER_EPOCH {PER_EPOCH}')
-print('static const struct schedule_vector schedule_vectors[] = {')
+print('# SPDX-License-Identifier: BSD-3-Clause')
+print(f'# By schedules.py with PyTorch {torch.__version__}.')
+print('# schedule KIND LR EPOCHS STEP-SIZE GAMMA MILESTONES WARMUP START UPDATES-PER-EPOCH LR-OF-EACH-UPDATE...')
 for kind in 'constant', 'step', 'multistep', 'cosine':
     for lr, epochs, step_size, gamma, milestones, unit, warmup, start in [
             (0.1, 12, 3, 0.1, [2, 5, 11], 'NONE', 0, 0),
@@ -55,7 +54,5 @@ for kind in 'constant', 'step', 'multistep', 'cosine':
             (0.05, 4, 10, 0.1, [1, 2], 'STEPS', 100, 0.25),
             (0.4, 1, 1, 0.1, [1], 'NONE', 0, 0)]:
         values = rates(kind, lr, epochs, step_size, gamma, milestones, unit, warmup, start)
-        print(f'{{{{SCHEDULE_{kind.upper()}, {lr!r}, {epochs}, {step_size}, {gamma!r}, '
-              f'{{{", ".join(map(str, milestones))}}}, {len(milestones)}, WARMUP_{unit}, {warmup}, {start!r}}}, '
-              f'{{{", ".join(map(repr, values))}}}}},')
-print('};')
+        print('schedule', kind, repr(lr), epochs, step_size, repr(gamma), ','.join(map(str, milestones)),
+              f'{warmup}{"e" if unit == "EPOCHS" else ""}', repr(start), PER_EPOCH, *map(repr, values))

@@ -2,24 +2,17 @@
 /* The default step on the reference device: 50 losses of convnet beside PyTorch's own, the totals
  * it keeps, when buckets go out, and what it does with too many samples, with none, and with a comm
  * that fails. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "../../support/vectors.h"
+#include "../rows.h"
 
-#include "losses.h"
+#include <math.h>
+
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
 #include "train/run/optim.h"
 
-#define STEPS (int)(sizeof torch_losses / sizeof *torch_losses)
 #define BATCH 32
 #define SIDE 28
 
@@ -165,12 +158,14 @@ static int run(struct rig *rig, int step, int count, int64_t global_count, struc
 
 static void pytorch_losses(void **state)
 {
+	struct vector_table table = vectors_read("losses.txt", "loss");
+	int steps = (int)table.count;
 	struct error err = {0};
 	struct rig rig;
 	double worst = 0, sum = 0, theirs = 0;
 
 	rig_begin(&rig, DDP_FIRST_BYTES, DDP_CAP_BYTES);
-	for (int step = 0; step < STEPS; step++) {
+	for (int step = 0; step < steps; step++) {
 		struct executor_totals totals;
 
 		fill(&rig, step);
@@ -181,18 +176,20 @@ static void pytorch_losses(void **state)
 		assert_int_equal(totals.first_nonfinite_step, -1);
 
 		double loss = totals.last_loss_sum / BATCH;
-		double off = fabs(loss - torch_losses[step]);
+		double float32 = vector_real(&table.rows[step], 0);
+		double float64 = vector_real(&table.rows[step], 1);
 
-		worst = off > worst ? off : worst;
-		sum += fabs(loss - torch_losses_double[step]);
-		theirs += fabs(torch_losses[step] - torch_losses_double[step]);
+		worst = fmax(worst, fabs(loss - float32));
+		sum += fabs(loss - float64);
+		theirs += fabs(float32 - float64);
 	}
 	printf("largest distance from PyTorch's loss %.2e; mean distance from float64: ours %.2e, "
 	       "PyTorch's %.2e\n",
-	       worst, sum / STEPS, theirs / STEPS);
+	       worst, sum / steps, theirs / steps);
 	/* The loss falls to a fraction: a wrong update cannot hide. */
-	assert_true(torch_losses[STEPS - 1] < 0.5 * torch_losses[0]);
+	assert_true(vector_real(&table.rows[steps - 1], 0) < 0.5 * vector_real(&table.rows[0], 0));
 	assert_true(worst <= 1e-5);
+	vectors_free(&table);
 	rig_end(&rig);
 }
 

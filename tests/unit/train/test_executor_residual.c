@@ -3,6 +3,7 @@
  * (residual.py), each of two runs with samples of another number, smoothed labels, and decay of
  * matrices alone; evaluation with the running statistics; and sums that must not depend on how an
  * update was cut into runs. */
+#include "../../support/vectors.h"
 #include "../rows.h"
 
 #include <math.h>
@@ -16,15 +17,6 @@
 #define SIDE 64
 #define IMAGE (3 * SIDE * SIDE)
 #define COUNT 13
-
-struct update_vector {
-	double loss, val_loss, mean_sum, variance_sum;
-};
-struct gradient_vector {
-	const char *name;
-	double norm, signed_sum;
-};
-#include "residual.h"
 
 struct rig {
 	struct device *device;
@@ -175,17 +167,19 @@ static void near(const char *what, int update, double seen, double expected, dou
  * uncertain: PyTorch's own float32 is off by 2.2e-4 in norms, 2.9e-3 of the norm in sums. */
 static void check_gradients(const struct rig *rig)
 {
+	struct vector_table table = vectors_read("residual.txt", "gradient");
 	double worst = 0, worst_sum = 0;
 	int seen = 0;
 
-	for (size_t r = 0; r < ROWS(torch_gradients_double); r++)
+	for (size_t r = 0; r < table.count; r++)
 		for (int p = 0; p < rig->graph->param_count; p++) {
-			const struct gradient_vector *row = &torch_gradients_double[r];
+			const struct vector_row *row = &table.rows[r];
+			double norm = vector_real(row, 1), signed_sum = vector_real(row, 2);
 			const struct graph_param *param = &rig->graph->params[p];
 			const float *dw = rig->gradients + rig->buckets.offsets[p];
 			double squares = 0, sum = 0;
 
-			if (strcmp(param->name, row->name))
+			if (strcmp(param->name, vector_text(row, 0)))
 				continue;
 			for (uint64_t i = 0; i < (uint64_t)param->count; i++) {
 				bool minus = (i * 2654435761u & 0xffffffffu) >> 15 & 1;
@@ -193,15 +187,15 @@ static void check_gradients(const struct rig *rig)
 				squares += (double)dw[i] * (double)dw[i];
 				sum += minus ? -(double)dw[i] : (double)dw[i];
 			}
-			worst = fmax(worst, fabs(sqrt(squares) / row->norm - 1));
-			worst_sum = fmax(worst_sum, fabs(sum - row->signed_sum) / row->norm);
-			if (!(fabs(sqrt(squares) - row->norm) <= 2e-3 * row->norm) ||
-			    !(fabs(sum - row->signed_sum) <= 1e-2 * row->norm))
+			worst = fmax(worst, fabs(sqrt(squares) / norm - 1));
+			worst_sum = fmax(worst_sum, fabs(sum - signed_sum) / norm);
+			if (!(fabs(sqrt(squares) - norm) <= 2e-3 * norm) ||
+			    !(fabs(sum - signed_sum) <= 1e-2 * norm))
 				fail_msg("%s: norm %.9g, signed sum %.9g; PyTorch's %.9g, %.9g",
-					 param->name, sqrt(squares), sum, row->norm,
-					 row->signed_sum);
+					 param->name, sqrt(squares), sum, norm, signed_sum);
 			seen++;
 		}
+	vectors_free(&table);
 	assert_int_equal(seen, rig->graph->param_count);
 	print_message("gradients: norms within %.1e, signed sums within %.1e of the norm\n", worst,
 		      worst_sum);
@@ -209,10 +203,11 @@ static void check_gradients(const struct rig *rig)
 
 static void pytorch_updates(void **state)
 {
+	struct vector_table table = vectors_read("residual.txt", "update");
 	struct rig *rig = rig_begin("resnet18");
 
-	for (int update = 0; update < (int)ROWS(torch_updates_double); update++) {
-		const struct update_vector *row = &torch_updates_double[update];
+	for (int update = 0; update < (int)table.count; update++) {
+		const struct vector_row *row = &table.rows[update];
 		struct executor_totals totals;
 		double sums[2];
 		/* From the second on rounding grows: PyTorch's float32 is 2e-4 away. */
@@ -224,16 +219,18 @@ static void pytorch_updates(void **state)
 		totals = totals_of(rig->train);
 		assert_int_equal(totals.samples, COUNT);
 		assert_int_equal(totals.last_samples, COUNT);
-		near("loss", update, totals.last_loss_sum / COUNT, row->loss, bound);
+		near("loss", update, totals.last_loss_sum / COUNT, vector_real(row, 0), bound);
 		if (!update)
 			check_gradients(rig);
 		run(rig, rig->val, 0, COUNT, true, true, 0);
 		totals = totals_of(rig->val);
-		near("loss in evaluation", update, totals.loss_sum / COUNT, row->val_loss, bound);
+		near("loss in evaluation", update, totals.loss_sum / COUNT, vector_real(row, 1),
+		     bound);
 		buffer_sums(rig, sums);
-		near("the sum of running means", update, sums[0], row->mean_sum, bound);
-		near("the sum of running variances", update, sums[1], row->variance_sum, bound);
+		near("the sum of running means", update, sums[0], vector_real(row, 2), bound);
+		near("the sum of running variances", update, sums[1], vector_real(row, 3), bound);
 	}
+	vectors_free(&table);
 	rig_end(rig);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* ResNets beside torchvision's (models.py took them down): names, shapes, ops and their order, what
  * a seed gives, and the buckets that PyTorch's DDP makes. */
+#include "../../support/vectors.h"
 #include "../rows.h"
 
 #include <math.h>
@@ -12,14 +13,6 @@
 
 #define HEAD 4
 
-struct model_vector {
-	const char *model;
-	int64_t weights;
-	int params;
-	uint32_t params_crc;
-	int buffers;
-	uint32_t buffers_crc;
-};
 struct initial_vector {
 	const char *model;
 	int classes;
@@ -31,7 +24,6 @@ struct initial_vector {
 	uint32_t crc; /* of uniform ones */
 	double sum;   /* of x[i] * sign(i) */
 };
-#include "models.h"
 
 static struct graph *build(const char *model, int classes, enum model_stem stem)
 {
@@ -60,9 +52,13 @@ static uint32_t line(uint32_t crc, const char *name, int rank, const int64_t *sh
 
 static void names(void **state)
 {
-	for (size_t r = 0; r < ROWS(model_vectors); r++) {
-		const struct model_vector *row = &model_vectors[r];
-		struct graph *graph = build(row->model, 1000, STEM_DEFAULT);
+	struct vector_table table = vectors_read("models.txt", "model");
+
+	for (size_t r = 0; r < table.count; r++) {
+		const struct vector_row *row = &table.rows[r];
+		const char *model = vector_text(row, 0);
+		struct graph *graph = build(model, 1000, STEM_DEFAULT);
+		bool same_params, same_buffers;
 		uint32_t params = 0, buffers = 0;
 		size_t next = 0;
 
@@ -77,17 +73,20 @@ static void names(void **state)
 			next += (size_t)buffer->count;
 		}
 		assert_int_equal(next, graph->buffer_total);
-		assert_int_equal(graph->param_count, row->params);
-		assert_int_equal(graph->buffer_count, row->buffers);
-		if (graph->weight_count != row->weights)
-			fail_msg("%s has %lld weights, torchvision's %lld", row->model,
-				 (long long)graph->weight_count, (long long)row->weights);
-		if (params != row->params_crc || buffers != row->buffers_crc)
+		assert_int_equal(graph->param_count, vector_int(row, 2));
+		assert_int_equal(graph->buffer_count, vector_int(row, 4));
+		if (graph->weight_count != vector_int(row, 1))
+			fail_msg("%s has %lld weights, torchvision's %lld", model,
+				 (long long)graph->weight_count, (long long)vector_int(row, 1));
+		same_params = params == vector_uint(row, 3);
+		same_buffers = buffers == vector_uint(row, 5);
+		if (!same_params || !same_buffers)
 			fail_msg("%s: some %s has another name, shape or place than torchvision's "
 				 "(models.py prints them)",
-				 row->model, params != row->params_crc ? "parameter" : "buffer");
+				 model, same_params ? "buffer" : "parameter");
 		graph_free(graph);
 	}
+	vectors_free(&table);
 }
 
 /* The small stem: another conv1, and nothing else that is learned. */
@@ -144,6 +143,24 @@ static void check_initial(const struct initial_vector *row, const float *values,
 		fail_msg("%s %s: the sum of all is off by %g", row->model, row->name, off);
 }
 
+static struct initial_vector initial_vector(const struct vector_row *row)
+{
+	struct initial_vector vector = {
+		.model = vector_text(row, 0),
+		.classes = (int)vector_int(row, 1),
+		.seed = vector_uint(row, 2),
+		.name = vector_text(row, 3),
+		.count = vector_int(row, 4),
+		.normal = !strcmp(vector_text(row, 5 + HEAD), "normal"),
+		.crc = (uint32_t)vector_uint(row, 6 + HEAD),
+		.sum = vector_real(row, 7 + HEAD),
+	};
+
+	for (int i = 0; i < HEAD; i++)
+		vector.head[i] = (float)vector_real(row, 5 + i);
+	return vector;
+}
+
 static int param_named(const struct graph *graph, const char *name)
 {
 	for (int i = 0; i < graph->param_count; i++)
@@ -153,11 +170,11 @@ static int param_named(const struct graph *graph, const char *name)
 	return -1;
 }
 
-/* One model of one seed: the rows from begin on that are its. Returns where the next begin. */
-static size_t initial_of(size_t begin)
+/* Check one model of one seed: its rows start at begin. Return where the next model's start. */
+static size_t initial_of(const struct vector_table *table, size_t begin)
 {
-	const struct initial_vector *first = &initial_vectors[begin];
-	struct graph *graph = build(first->model, first->classes, STEM_DEFAULT);
+	struct initial_vector first = initial_vector(&table->rows[begin]);
+	struct graph *graph = build(first.model, first.classes, STEM_DEFAULT);
 	struct buckets buckets;
 	struct error err = {0};
 	int seen = 0, expected = 0;
@@ -169,14 +186,16 @@ static size_t initial_of(size_t begin)
 
 	assert_non_null(flat);
 	memset(flat, 0xff, buckets.total * sizeof *flat);
-	assert_int_equal(graph_initialise(graph, first->seed, buckets.offsets, flat, &err), 0);
-	for (; r < ROWS(initial_vectors) && initial_vectors[r].seed == first->seed &&
-	       !strcmp(initial_vectors[r].model, first->model);
-	     r++, seen++) {
-		int param = param_named(graph, initial_vectors[r].name);
+	assert_int_equal(graph_initialise(graph, first.seed, buckets.offsets, flat, &err), 0);
+	for (; r < table->count; r++, seen++) {
+		struct initial_vector row = initial_vector(&table->rows[r]);
 
-		check_initial(&initial_vectors[r], flat + buckets.offsets[param],
-			      graph->params[param].count);
+		if (row.seed != first.seed || strcmp(row.model, first.model))
+			break;
+
+		int param = param_named(graph, row.name);
+
+		check_initial(&row, flat + buckets.offsets[param], graph->params[param].count);
 	}
 	for (int p = 0; p < graph->param_count; p++) {
 		const struct graph_param *param = &graph->params[p];
@@ -196,8 +215,11 @@ static size_t initial_of(size_t begin)
 
 static void initial(void **state)
 {
-	for (size_t r = 0; r < ROWS(initial_vectors);)
-		r = initial_of(r);
+	struct vector_table table = vectors_read("models.txt", "initial");
+
+	for (size_t r = 0; r < table.count;)
+		r = initial_of(&table, r);
+	vectors_free(&table);
 }
 
 static void initial_buffers(void **state)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Orders and initial weights against PyTorch's own, as vectors.py took them down. */
+#include "../../support/vectors.h"
 #include "../rows.h"
 
 #include <zlib.h>
@@ -11,40 +12,29 @@
 
 #define HEAD 6
 
-struct permutation_vector {
-	uint64_t seed;
+/* A list of 32-bit words, as PyTorch has it: vectors.py says what a row has of it. */
+struct list {
 	size_t count;
-	uint32_t head[HEAD];
+	uint32_t head[HEAD]; /* a float32 as its bits */
 	uint32_t crc;
 };
-struct uniform_vector {
-	uint64_t seed;
-	double low, high;
-	size_t count;
-	float head[HEAD];
-	uint32_t crc;
-};
-struct order_vector {
-	int64_t samples;
-	int world;
-	uint64_t seed;
-	int64_t epoch;
-	bool shuffle;
-	int rank;
-	size_t count;
-	uint32_t head[HEAD];
-	uint32_t crc;
-};
-struct weight_vector {
-	const char *model;
-	int channels, side, classes;
-	uint64_t seed;
-	const char *name;
-	size_t count;
-	float head[HEAD];
-	uint32_t crc;
-};
-#include "vectors.h"
+
+/* The list whose fields start at number at of row. */
+static struct list list_of(const struct vector_row *row, int at, bool floats)
+{
+	struct list list = {.count = vector_uint(row, at),
+			    .crc = (uint32_t)vector_uint(row, at + 1 + HEAD)};
+
+	for (int i = 0; i < HEAD; i++) {
+		float real = (float)vector_real(row, at + 1 + i);
+
+		if (floats)
+			memcpy(&list.head[i], &real, sizeof real);
+		else
+			list.head[i] = (uint32_t)vector_uint(row, at + 1 + i);
+	}
+	return list;
+}
 
 static uint32_t sum(const void *words, size_t count)
 {
@@ -52,16 +42,15 @@ static uint32_t sum(const void *words, size_t count)
 }
 
 /* PyTorch's first entries one by one, so that a failure shows them; then all by their sum. */
-static void same(const char *what, const uint32_t *seen, size_t seen_count, const uint32_t *head,
-		 size_t count, uint32_t crc)
+static void same(const char *what, const uint32_t *seen, size_t count, const struct list *expected)
 {
-	if (seen_count != count)
-		fail_msg("%s: %zu entries, PyTorch has %zu", what, seen_count, count);
+	if (count != expected->count)
+		fail_msg("%s: %zu entries, PyTorch has %zu", what, count, expected->count);
 	for (size_t i = 0; i < HEAD && i < count; i++)
-		if (seen[i] != head[i])
+		if (seen[i] != expected->head[i])
 			fail_msg("%s: entry %zu is %u (%08x), PyTorch's is %u (%08x)", what, i,
-				 seen[i], seen[i], head[i], head[i]);
-	if (sum(seen, count) != crc)
+				 seen[i], seen[i], expected->head[i], expected->head[i]);
+	if (sum(seen, count) != expected->crc)
 		fail_msg("%s: the first entries are PyTorch's, a later one is not", what);
 }
 
@@ -85,37 +74,45 @@ static void generator(void **state)
 
 static void permutations(void **state)
 {
-	for (size_t i = 0; i < ROWS(permutation_vectors); i++) {
-		const struct permutation_vector *row = &permutation_vectors[i];
-		uint32_t *out = malloc(row->count * sizeof *out);
+	struct vector_table table = vectors_read("vectors.txt", "permutation");
+
+	for (size_t i = 0; i < table.count; i++) {
+		uint64_t seed = vector_uint(&table.rows[i], 0);
+		struct list list = list_of(&table.rows[i], 1, false);
+		uint32_t *out = malloc(list.count * sizeof *out);
 		struct error err = {0};
 		char what[64];
 
-		snprintf(what, sizeof what, "randperm(%zu) of seed %llu", row->count,
-			 (unsigned long long)row->seed);
-		assert_int_equal(random_permutation(row->seed, row->count, out, &err), 0);
-		same(what, out, row->count, row->head, row->count, row->crc);
+		snprintf(what, sizeof what, "randperm(%zu) of seed %llu", list.count,
+			 (unsigned long long)seed);
+		assert_int_equal(random_permutation(seed, list.count, out, &err), 0);
+		same(what, out, list.count, &list);
 		free(out);
 	}
+	vectors_free(&table);
 }
 
 static void uniform(void **state)
 {
-	for (size_t i = 0; i < ROWS(uniform_vectors); i++) {
-		const struct uniform_vector *row = &uniform_vectors[i];
-		float *out = malloc(row->count * sizeof *out);
-		struct mt19937 random;
-		uint32_t head[HEAD], *words = malloc(row->count * sizeof *words);
+	struct vector_table table = vectors_read("vectors.txt", "uniform");
 
-		mt19937_seed(&random, row->seed);
-		for (size_t n = 0; n < row->count; n++)
-			out[n] = mt19937_uniform(&random, (float)row->low, (float)row->high);
-		memcpy(head, row->head, sizeof head);
-		memcpy(words, out, row->count * sizeof *words);
-		same("uniform_", words, row->count, head, row->count, row->crc);
+	for (size_t i = 0; i < table.count; i++) {
+		const struct vector_row *row = &table.rows[i];
+		float low = (float)vector_real(row, 1), high = (float)vector_real(row, 2);
+		struct list list = list_of(row, 3, true);
+		float *out = malloc(list.count * sizeof *out);
+		struct mt19937 random;
+		uint32_t *words = malloc(list.count * sizeof *words);
+
+		mt19937_seed(&random, vector_uint(row, 0));
+		for (size_t n = 0; n < list.count; n++)
+			out[n] = mt19937_uniform(&random, low, high);
+		memcpy(words, out, list.count * sizeof *words);
+		same("uniform_", words, list.count, &list);
 		free(words);
 		free(out);
 	}
+	vectors_free(&table);
 }
 
 /* Random123's known answers (kat_vectors, philox4x32 10). */
@@ -159,36 +156,40 @@ static void begin(struct sampler *sampler, uint64_t seed, int64_t samples, bool 
 static void orders(void **state)
 {
 	static const int batches[] = {1, 7, 64, 100000};
+	struct vector_table table = vectors_read("vectors.txt", "order");
 
-	for (size_t i = 0; i < ROWS(order_vectors) * ROWS(batches); i++) {
-		const struct order_vector *row = &order_vectors[i / ROWS(batches)];
+	for (size_t i = 0; i < table.count * ROWS(batches); i++) {
+		const struct vector_row *row = &table.rows[i / ROWS(batches)];
+		int64_t samples = vector_int(row, 0), epoch = vector_int(row, 3);
+		int world = (int)vector_int(row, 1), rank = (int)vector_int(row, 5);
+		struct list list = list_of(row, 6, false);
 		int batch = batches[i % ROWS(batches)];
-		uint32_t *seen = malloc(((size_t)batch + row->count) * sizeof *seen);
+		uint32_t *seen = malloc(((size_t)batch + list.count) * sizeof *seen);
 		struct sampler sampler;
 		int64_t position = 0, global;
 		size_t count = 0;
 		char what[128];
 
 		snprintf(what, sizeof what, "%lld samples, rank %d of %d, epoch %lld, batch %d",
-			 (long long)row->samples, row->rank, row->world, (long long)row->epoch,
-			 batch);
-		begin(&sampler, row->seed, row->samples, row->shuffle, row->epoch, row->world);
+			 (long long)samples, rank, world, (long long)epoch, batch);
+		begin(&sampler, vector_uint(row, 2), samples, vector_int(row, 4), epoch, world);
 		for (;;) {
-			int got = sampler_batch(&sampler, position, row->rank, row->world,
-						(int64_t)batch * row->world, seen + count, &global);
+			int got = sampler_batch(&sampler, position, rank, world,
+						(int64_t)batch * world, seen + count, &global);
 
 			if (!global)
 				break;
 			assert_in_range(got, 0, batch);
 			count += (size_t)got;
-			if (count > row->count)
+			if (count > list.count)
 				break;
 			position += global;
 		}
-		same(what, seen, count, row->head, row->count, row->crc);
+		same(what, seen, count, &list);
 		sampler_free(&sampler);
 		free(seen);
 	}
+	vectors_free(&table);
 }
 
 /* From position on with other ranks: every entry that was left comes once, entry j of a global
@@ -275,38 +276,40 @@ static void too_many(void **state)
 
 static void weights(void **state)
 {
-	for (size_t i = 0; i < ROWS(weight_vectors); i++) {
-		const struct weight_vector *row = &weight_vectors[i];
-		struct shape shape = {row->channels, row->side, row->side};
+	struct vector_table table = vectors_read("vectors.txt", "weight");
+
+	for (size_t i = 0; i < table.count; i++) {
+		const struct vector_row *row = &table.rows[i];
+		const char *model = vector_text(row, 0), *name = vector_text(row, 5);
+		int side = (int)vector_int(row, 2), classes = (int)vector_int(row, 3);
+		struct shape shape = {(int)vector_int(row, 1), side, side};
+		uint64_t seed = vector_uint(row, 4);
+		struct list list = list_of(row, 6, true);
 		struct graph *graph;
 		struct buckets buckets;
 		struct error err = {0};
-		uint32_t head[HEAD];
 		int found = 0;
 		char what[128];
 
-		assert_int_equal(
-			model_build(row->model, &shape, row->classes, STEM_DEFAULT, &graph, &err),
-			0);
+		assert_int_equal(model_build(model, &shape, classes, STEM_DEFAULT, &graph, &err),
+				 0);
 		assert_int_equal(
 			buckets_make(graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &buckets, &err), 0);
 
 		float *flat = calloc(buckets.total, sizeof *flat);
 
-		assert_int_equal(graph_initialise(graph, row->seed, buckets.offsets, flat, &err),
-				 0);
-		memcpy(head, row->head, sizeof head);
-		snprintf(what, sizeof what, "%s seed %llu %s", row->model,
-			 (unsigned long long)row->seed, row->name);
+		assert_int_equal(graph_initialise(graph, seed, buckets.offsets, flat, &err), 0);
+		snprintf(what, sizeof what, "%s seed %llu %s", model, (unsigned long long)seed,
+			 name);
 		for (int p = 0; p < graph->param_count; p++) {
-			if (strcmp(graph->params[p].name, row->name))
+			if (strcmp(graph->params[p].name, name))
 				continue;
 
 			size_t count = (size_t)graph->params[p].count;
 			uint32_t *words = malloc(count * sizeof *words);
 
 			memcpy(words, flat + buckets.offsets[p], count * sizeof *words);
-			same(what, words, count, head, row->count, row->crc);
+			same(what, words, count, &list);
 			free(words);
 			found++;
 		}
@@ -316,6 +319,7 @@ static void weights(void **state)
 		buckets_free(&buckets);
 		graph_free(graph);
 	}
+	vectors_free(&table);
 }
 
 int main(void)

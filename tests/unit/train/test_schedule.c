@@ -1,33 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Learning rates as PyTorch's schedulers step them, and what is refused. */
+#include "../../support/vectors.h"
 #include "../rows.h"
 
 #include <math.h>
 
 #include "train/model/schedule.h"
 
-struct schedule_vector {
-	struct schedule schedule;
-	double lr[36]; /* SCHEDULE_PER_EPOCH an epoch */
-};
-#include "schedules.h"
+/* The first fields of a row; FIRST_LR is the number of the next one. */
+#define FIRST_LR 9
+static struct schedule schedule_of(const struct vector_row *row)
+{
+	struct schedule schedule = {
+		.lr = vector_real(row, 1),
+		.epochs = vector_int(row, 2),
+		.step_size = vector_int(row, 3),
+		.gamma = vector_real(row, 4),
+		.warmup_start = vector_real(row, 7),
+	};
+
+	assert_int_equal(schedule_parse(vector_text(row, 0), &schedule.kind, NULL), 0);
+	assert_int_equal(schedule_parse_milestones(vector_text(row, 5), &schedule, NULL), 0);
+	assert_int_equal(schedule_parse_warmup(vector_text(row, 6), &schedule, NULL), 0);
+	return schedule;
+}
 
 static void test_torch(void **state)
 {
-	for (size_t i = 0; i < ROWS(schedule_vectors); i++) {
-		const struct schedule_vector *vector = &schedule_vectors[i];
-		int64_t updates = vector->schedule.epochs * SCHEDULE_PER_EPOCH;
+	struct vector_table table = vectors_read("schedules.txt", "schedule");
 
-		assert_in_range(updates, 1, ROWS(vector->lr));
+	for (size_t i = 0; i < table.count; i++) {
+		const struct vector_row *row = &table.rows[i];
+		struct schedule schedule = schedule_of(row);
+		int64_t per_epoch = vector_int(row, 8), updates = schedule.epochs * per_epoch;
+
+		assert_in_range(updates, 1, row->count);
+		assert_int_equal(updates, row->count - FIRST_LR);
 		for (int64_t s = 0; s < updates; s++) {
-			double lr = schedule_lr(&vector->schedule, s / SCHEDULE_PER_EPOCH, s);
+			double lr = schedule_lr(&schedule, s / per_epoch, s);
+			double expected = vector_real(row, FIRST_LR + (int)s);
 
-			if (fabs(lr - vector->lr[s]) > 1e-12 * vector->schedule.lr)
+			if (fabs(lr - expected) > 1e-12 * schedule.lr)
 				fail_msg("vector %zu (%s), update %d: %.17g, PyTorch %.17g", i,
-					 schedule_name(vector->schedule.kind), (int)s, lr,
-					 vector->lr[s]);
+					 schedule_name(schedule.kind), (int)s, lr, expected);
 		}
 	}
+	vectors_free(&table);
 }
 
 static void test_names(void **state)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Prints vectors.h: what PyTorch itself does with seeds, on a CPU with AVX2 (its uniform_ uses FMA there).
+# Prints vectors.txt: what PyTorch itself does with seeds, on a CPU with AVX2 (its uniform_ uses FMA there).
 # Made with Debian's python3-torch 1.13.1:
-#   /usr/bin/python3 vectors.py > vectors.h && clang-format -i vectors.h
-# A list stands as its length, its first entries and zlib's crc32 of it as little-endian words.
+#   /usr/bin/python3 vectors.py > vectors.txt
+# A LIST is its length, its first entries (0 where there are none) and zlib's crc32 of it as little-endian words.
 import math
 import zlib
 
@@ -17,8 +17,8 @@ def row(values, dtype):
     crc = zlib.crc32(tensor.numpy().tobytes())
     head = tensor[:HEAD].tolist() + [0] * max(0, HEAD - tensor.numel())
     if dtype == torch.float32:
-        head = [f'{float(value).hex()}f' for value in head]
-    return f'{tensor.numel()}, {{{", ".join(map(str, head))}}}, 0x{crc:08x}u'
+        head = [float(value).hex() for value in head]
+    return f'{tensor.numel()} {" ".join(map(str, head))} 0x{crc:08x}'
 
 
 def draws(seed, count):
@@ -27,24 +27,22 @@ def draws(seed, count):
     return torch.empty(count, dtype=torch.int64).random_(0, 2 ** 32 - 1)
 
 
-print('/* SPDX-License-Identifier: BSD-3-Clause */')
-print(f'/* By vectors.py with PyTorch {torch.__version__}: see there. */')
+print('# SPDX-License-Identifier: BSD-3-Clause')
+print(f'# By vectors.py with PyTorch {torch.__version__}: LIST is explained there.')
 
-print('static const struct permutation_vector permutation_vectors[] = {')
+print('# permutation SEED LIST')
 for seed, n in [(0, 1), (0, 2), (0, 10), (1, 10), (42, 3), (7, 624), (7, 625), (123, 1000), (0, 60000),
                 (2 ** 33 + 5, 50000), (2 ** 32 - 1, 1001), (2 ** 63 - 1, 100)]:
     generator = torch.Generator()
     generator.manual_seed(seed)
-    print(f'{{{seed}u, {row(torch.randperm(n, generator=generator), torch.int32)}}},')
-print('};')
+    print('permutation', seed, row(torch.randperm(n, generator=generator), torch.int32))
 
-print('static const struct uniform_vector uniform_vectors[] = {')
+print('# uniform SEED LOW HIGH LIST')
 for seed, low, high, n in [(0, 0, 1, 1), (0, 0, 1, 1300), (3, -0.2, 0.2, 700), (5, -1 / math.sqrt(784), 1 / math.sqrt(784), 999)]:
     torch.manual_seed(seed)
-    print(f'{{{seed}u, {low!r}, {high!r}, {row(torch.empty(n).uniform_(low, high), torch.float32)}}},')
-print('};')
+    print('uniform', seed, repr(low), repr(high), row(torch.empty(n).uniform_(low, high), torch.float32))
 
-print('static const struct order_vector order_vectors[] = {')
+print('# order SAMPLES WORLD SEED EPOCH SHUFFLE RANK LIST')
 for n, world, seed, epoch, shuffle in [
         (1, 1, 0, 0, 1), (1, 4, 0, 0, 1), (2, 5, 1, 3, 1), (3, 8, 2, 1, 1), (3, 16, 2, 1, 0), (10, 1, 0, 0, 1),
         (10, 2, 0, 0, 1), (10, 3, 0, 0, 1), (10, 3, 0, 1, 1), (10, 4, 7, 5, 1), (10, 3, 0, 2, 0), (1000, 1, 42, 9, 1),
@@ -53,8 +51,7 @@ for n, world, seed, epoch, shuffle in [
     for rank in sorted({0, world // 2, world - 1}):
         sampler = DistributedSampler(range(n), world, rank, bool(shuffle), seed)
         sampler.set_epoch(epoch)
-        print(f'{{{n}, {world}, {seed}u, {epoch}, {"true" if shuffle else "false"}, {rank}, {row(list(sampler), torch.int32)}}},')
-print('};')
+        print('order', n, world, seed, epoch, shuffle, rank, row(list(sampler), torch.int32))
 
 
 class Convnet(torch.nn.Module):
@@ -68,10 +65,9 @@ class Convnet(torch.nn.Module):
         self.fc3 = torch.nn.Linear(84, classes)
 
 
-print('static const struct weight_vector weight_vectors[] = {')
+print('# weight MODEL CHANNELS SIDE CLASSES SEED NAME LIST')
 for model, make in {'linear': lambda c, s, k: torch.nn.Linear(c * s * s, k), 'convnet': Convnet}.items():
     for channels, side, classes, seed in [(1, 28, 10, 0), (1, 28, 10, 3), (3, 32, 7, 2 ** 32 + 1)]:
         torch.manual_seed(seed)
         for name, weight in make(channels, side, classes).named_parameters():
-            print(f'{{"{model}", {channels}, {side}, {classes}, {seed}u, "{name}", {row(weight, torch.float32)}}},')
-print('};')
+            print('weight', model, channels, side, classes, seed, name, row(weight, torch.float32))
