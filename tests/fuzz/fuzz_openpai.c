@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* OpenPAI's environment, a variable a line; and each value as HOST:PORT. */
-#include "fuzz.h"
+#include "fuzz_env.h"
 
 #include "alloc/alloc.h"
+
+static char *visit(const char *name, char *value)
+{
+	char host[64] = "";
+	int port = 0;
+
+	if (!alloc_parse_rendezvous("it", value, host, sizeof host, &port, NULL))
+		CHECK(*host && port >= 1 && port <= 65535);
+	return value;
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text = fuzz_text(data, size);
-	struct env *env = env_new();
+	struct env *env = fuzz_env(text, visit);
 	struct alloc alloc = {0};
 	struct error err = {0};
 
-	CHECK(env);
-	for (char *next = text; next;) {
-		char *line = strsep(&next, "\n"), *value = strchr(line, '='), host[64] = "";
-		int port = 0;
-
-		if (!value)
-			continue;
-		*value++ = '\0';
-		env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
-		if (!alloc_parse_rendezvous("it", value, host, sizeof host, &port, NULL))
-			CHECK(*host && port >= 1 && port <= 65535);
-	}
 	if (alloc_source_openpai.present(env, NULL)) {
 		if (alloc_source_openpai.read(env, NULL, &alloc, &err)) {
 			CHECK(err.code == ERR_DATA && *err.text && !alloc.nodes);

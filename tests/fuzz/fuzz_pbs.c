@@ -1,38 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PBS's environment, a variable a line (a node file is a file that is not there): an allocation or
  * an error that names something. */
-#include "fuzz.h"
+#include "fuzz_env.h"
 
 #include "alloc/alloc.h"
 #include "alloc/pbs.h"
 
-static struct env *environment(char *text)
+static char *visit(const char *name, char *value)
 {
-	struct env *env = env_new();
+	int64_t seconds = -1;
 
-	CHECK(env);
-	for (char *next = text; next;) {
-		char *line = strsep(&next, "\n"), *value = strchr(line, '=');
-		int64_t seconds = -1;
-
-		if (!value)
-			continue;
-		*value++ = '\0';
-		CHECK(pbs_duration(line, value, &seconds, NULL) == 0 ? seconds >= 0
-								     : seconds == -1);
-		/* No file of this machine is opened for the input's sake but these two. */
-		if (!strcmp(line, "PBS_NODEFILE") || !strcmp(line, "PBS_GPUFILE"))
-			value = *value == '/' ? (char *)"/dev/null"
-					      : (char *)"/proc/sys/kernel/ostype";
-		env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
-	}
-	return env;
+	CHECK(pbs_duration(name, value, &seconds, NULL) == 0 ? seconds >= 0 : seconds == -1);
+	/* No file of this machine is opened for the input's sake but these two. */
+	if (!strcmp(name, "PBS_NODEFILE") || !strcmp(name, "PBS_GPUFILE"))
+		return *value == '/' ? (char *)"/dev/null" : (char *)"/proc/sys/kernel/ostype";
+	return value;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text = fuzz_text(data, size);
-	struct env *env = environment(text);
+	struct env *env = fuzz_env(text, visit);
 	struct alloc alloc = {0};
 	struct error err = {0};
 

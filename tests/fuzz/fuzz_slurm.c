@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Slurm's environment, one variable per line: an allocation that can be written as JSON, or an
  * error that names something, with nothing left behind. */
-#include "fuzz.h"
+#include "fuzz_env.h"
 
 #include "alloc/alloc.h"
 #include "alloc/slurm.h"
@@ -27,22 +27,11 @@ static void read_counts(const char *text)
 		CHECK(counts[i] >= 0);
 }
 
-static struct env *environment(char *text)
+static char *visit(const char *name, char *value)
 {
-	struct env *env = env_new();
-
-	CHECK(env);
-	for (char *next = text; next;) {
-		char *line = strsep(&next, "\n"), *value = strchr(line, '=');
-
-		if (value) {
-			*value++ = '\0';
-			env_set(env, line, value, ENV_FROM_USER, NULL, NULL);
-			read_counts(value);
-			read_time(value);
-		}
-	}
-	return env;
+	read_counts(value);
+	read_time(value);
+	return value;
 }
 
 static void write_json(const struct alloc *alloc)
@@ -55,7 +44,7 @@ static void write_json(const struct alloc *alloc)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *text = fuzz_text(data, size), *whole = fuzz_text(data, size);
-	struct env *env = environment(text);
+	struct env *env = fuzz_env(text, visit);
 	struct alloc alloc = {0};
 	struct error err = {0};
 

@@ -2,6 +2,7 @@
 #include "vectors.h"
 
 #include "../unit/rows.h"
+#include "files.h"
 
 #include <errno.h>
 
@@ -9,26 +10,13 @@
 #error "VECTORS is the directory of the tables"
 #endif
 
-static char *text_of(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char *text = NULL;
-	size_t size = 0;
-
-	/* No table contains a NUL: this reads the whole file. */
-	if (!file || getdelim(&text, &size, '\0', file) < 0)
-		fail_msg("%s cannot be read", path);
-	fclose(file);
-	return text;
-}
-
 struct vector_table vectors_read(const char *file, const char *name)
 {
 	struct vector_table table = {0};
 	char path[512];
 
 	snprintf(path, sizeof path, "%s/%s", VECTORS, file);
-	table.text = text_of(path);
+	table.text = read_text(path);
 	for (char *next = table.text; next && *next;) {
 		char *line = strsep(&next, "\n"), *word = strsep(&line, " ");
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "../../support/capture.h"
 #include "../rows.h"
 
 #include <sched.h>
@@ -21,18 +22,6 @@ static int make_nodefile(void **state)
 static int remove_nodefile(void **state)
 {
 	return unlink(nodefile);
-}
-
-/* "n1:slots:gpus ..." */
-static const char *nodes_of(const struct alloc *alloc)
-{
-	static char text[512];
-
-	text[0] = '\0';
-	for (size_t i = 0; i < alloc->node_count; i++)
-		sprintf(text + strlen(text), "%s%s:%d:%d", i ? " " : "", alloc->nodes[i].name,
-			alloc->nodes[i].slots, alloc->nodes[i].gpus);
-	return text;
 }
 
 static void by_hand(void **state)
@@ -63,7 +52,7 @@ static void by_hand(void **state)
 		if (rc != rows[i].rc || (rc && (alloc.nodes || !strstr(err.text, "allocation"))))
 			fail_msg("%s: %d, '%s'", rows[i].why, rc, err.text);
 		if (!rc) {
-			assert_string_equal(nodes_of(&alloc), rows[i].nodes);
+			assert_string_equal(capture_nodes(&alloc), rows[i].nodes);
 			assert_string_equal(alloc.source, "hosts");
 			assert_int_equal(strncmp(alloc.job_id, "hosts-", 6), 0);
 			assert_true(*alloc.why && alloc.end_time == 0);

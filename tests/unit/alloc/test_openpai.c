@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* OpenPAI's variables (from its documentation; no capture), and --nnodes by hand. */
+#include "../../support/capture.h"
 #include "../rows.h"
 
 #include "alloc/alloc.h"
@@ -11,18 +12,9 @@
 
 static struct env *variables(const char *text)
 {
-	struct env *env = env_new();
-	char copy[1024];
+	struct env *env = capture_env(NULL);
 
-	assert_non_null(env);
-	snprintf(copy, sizeof copy, "%s", text);
-	for (char *at = strtok(copy, " "); at; at = strtok(NULL, " ")) {
-		char *value = strchr(at, '=');
-
-		assert_non_null(value);
-		*value++ = '\0';
-		assert_int_equal(env_set(env, at, value, ENV_FROM_USER, NULL, NULL), 0);
-	}
+	capture_change(env, text, " ");
 	return env;
 }
 

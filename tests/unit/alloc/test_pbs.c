@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* PBS's environments, node files and qstat answers: captured ones (pbs/, from OpenPBS 23.06, with
  * three nodes), and the same with a line changed; Torque's from its documentation. */
+#include "../../support/capture.h"
+#include "../../support/files.h"
 #include "../rows.h"
 
 #include <sys/stat.h>
@@ -12,84 +14,26 @@
 #include "base/file.h"
 #include "base/json.h"
 
-#ifndef CAPTURES
-#error "CAPTURES is the folder of the captures"
-#endif
-
 static char dir[] = "/tmp/berth-test-pbs-XXXXXX", node_file[64], gpu_file[64];
-
-static void write_file(const char *path, const char *text, int mode)
-{
-	FILE *stream = fopen(path, "w");
-
-	assert_non_null(stream);
-	fputs(text, stream);
-	fclose(stream);
-	chmod(path, (mode_t)mode);
-}
-
-static char *capture(const char *name)
-{
-	char path[512], *text;
-	size_t size;
-
-	snprintf(path, sizeof path, "%s/%s", CAPTURES, name);
-	if (file_read(path, 1 << 20, &text, &size, NULL))
-		fail_msg("%s cannot be read", path);
-	return text;
-}
-
-/* "NAME=VALUE" sets, "NAME" takes away. */
-static void change(struct env *env, const char *text)
-{
-	char name[64];
-	size_t size = strcspn(text, "=");
-
-	assert_true(size < sizeof name);
-	snprintf(name, sizeof name, "%.*s", (int)size, text);
-	if (text[size])
-		assert_int_equal(env_set(env, name, text + size + 1, ENV_FROM_USER, NULL, NULL), 0);
-	else
-		env_drop(env, name);
-}
 
 /* nodes: the node file's lines, separated by blanks; NULL: there is no such file. changes:
  * separated by blanks, or NULL. */
 static struct env *captured(const char *file, const char *nodes, const char *changes)
 {
-	struct env *env = env_new();
-	char *text = capture(file), list[2048], line[128];
+	struct env *env = capture_env(file);
+	char list[2048];
 
-	assert_non_null(env);
-	for (char *at = strtok(text, "\n"); at; at = strtok(NULL, "\n"))
-		change(env, at);
-	free(text);
 	snprintf(list, sizeof list, "%s", nodes ? nodes : "");
 	for (char *at = list; (at = strchr(at, ' '));)
 		*at = '\n';
 	unlink(node_file);
 	if (nodes)
-		write_file(node_file, list, 0644);
-	if (env_get(env, "PBS_NODEFILE")) {
-		snprintf(line, sizeof line, "PBS_NODEFILE=%s", node_file);
-		change(env, line);
-	}
-	snprintf(list, sizeof list, "%s", changes ? changes : "");
-	for (char *at = strtok(list, " "); at; at = strtok(NULL, " "))
-		change(env, at);
+		write_text(node_file, list, 0644);
+	if (env_get(env, "PBS_NODEFILE"))
+		assert_int_equal(env_set(env, "PBS_NODEFILE", node_file, ENV_FROM_USER, NULL, NULL),
+				 0);
+	capture_change(env, changes, " ");
 	return env;
-}
-
-/* "n1:slots:gpus ..." */
-static const char *nodes_of(const struct alloc *alloc)
-{
-	static char text[1024];
-
-	text[0] = '\0';
-	for (size_t i = 0; i < alloc->node_count; i++)
-		sprintf(text + strlen(text), "%s%s:%d:%d", i ? " " : "", alloc->nodes[i].name,
-			alloc->nodes[i].slots, alloc->nodes[i].gpus);
-	return text;
 }
 
 static void good(void **state)
@@ -135,7 +79,7 @@ static void good(void **state)
 
 		snprintf(changes, sizeof changes, "%s", rows[i].changes ? rows[i].changes : "");
 		gpus = strstr(changes, "=GPUS");
-		write_file(gpu_file, "n1-gpu0\nn1-gpu1\nn2-gpu0\n", 0644);
+		write_text(gpu_file, "n1-gpu0\nn1-gpu1\nn2-gpu0\n", 0644);
 		if (gpus)
 			strcpy(gpus + 1, gpu_file);
 
@@ -143,9 +87,9 @@ static void good(void **state)
 
 		if (alloc_read(env, NULL, &alloc, &err))
 			fail_msg("row %zu (%s): %s", i, rows[i].why, err.text);
-		if (strcmp(nodes_of(&alloc), rows[i].expected) ||
+		if (strcmp(capture_nodes(&alloc), rows[i].expected) ||
 		    alloc.this_node != rows[i].this_node)
-			fail_msg("row %zu (%s): %s at %d", i, rows[i].why, nodes_of(&alloc),
+			fail_msg("row %zu (%s): %s at %d", i, rows[i].why, capture_nodes(&alloc),
 				 alloc.this_node);
 		assert_string_equal(alloc.source, "pbs");
 		alloc_free(&alloc);
@@ -187,7 +131,7 @@ static void bad(void **state)
 
 		snprintf(changes, sizeof changes, "%s", rows[i].changes ? rows[i].changes : "");
 		gpus = strstr(changes, "=GPUS");
-		write_file(gpu_file, "n1-gpu0\nn9-gpu0\n", 0644);
+		write_text(gpu_file, "n1-gpu0\nn9-gpu0\n", 0644);
 		if (gpus)
 			strcpy(gpus + 1, gpu_file);
 
@@ -214,7 +158,7 @@ static void large(void **state)
 		fputs("n1.x\nn2.x\n", stream);
 	fclose(stream);
 	assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
-	assert_string_equal(nodes_of(&alloc), "n1.x:1000:-1 n2.x:1000:-1");
+	assert_string_equal(capture_nodes(&alloc), "n1.x:1000:-1 n2.x:1000:-1");
 	alloc_free(&alloc);
 	assert_int_equal(truncate(node_file, 1 << 30), 0); /* 1 GiB, none of it on the disk */
 	assert_int_equal(alloc_read(env, NULL, &alloc, &err), -ERR_DATA);
@@ -329,7 +273,7 @@ static void answers(void **state)
 	static const char *const files[] = {"qstat-2.json", "qstat-2.txt"};
 
 	for (size_t i = 0; i < ROWS(files); i++) {
-		char *text = capture(files[i]);
+		char *text = capture_text(files[i]);
 		struct alloc alloc = two_nodes("pbs-n1.bed.test", "pbs-n2.bed.test");
 		struct pbs_job_info answer = {0};
 
@@ -337,7 +281,8 @@ static void answers(void **state)
 		assert_string_equal(answer.exec_vnode,
 				    "(pbs-n1:ncpus=4:ngpus=2)+(pbs-n2:ncpus=4:ngpus=2)");
 		pbs_job_info_apply(&answer, &alloc);
-		assert_string_equal(nodes_of(&alloc), "pbs-n1.bed.test:1:2 pbs-n2.bed.test:1:2");
+		assert_string_equal(capture_nodes(&alloc),
+				    "pbs-n1.bed.test:1:2 pbs-n2.bed.test:1:2");
 		assert_int_equal(alloc.end_time, local_time(2, 4, 31));
 		assert_int_equal(alloc.restarts, 0);
 		assert_string_equal(alloc.end_reason,
@@ -420,8 +365,8 @@ static void gpus_of_chunks(void **state)
 					      .exec_vnode = (char *)(uintptr_t)rows[i].vnode};
 
 		pbs_job_info_apply(&answer, &alloc);
-		if (strcmp(nodes_of(&alloc), rows[i].expected))
-			fail_msg("row %zu: %s", i, nodes_of(&alloc));
+		if (strcmp(capture_nodes(&alloc), rows[i].expected))
+			fail_msg("row %zu: %s", i, capture_nodes(&alloc));
 		alloc_free(&alloc);
 	}
 }
@@ -437,7 +382,7 @@ static long attribute(const char *part, const char *name)
 /* All captured requests: the slots are mpiprocs (or one a chunk), the GPUs of all nodes ngpus. */
 static void requests(void **state)
 {
-	char *text = capture("requests.txt");
+	char *text = capture_text("requests.txt");
 	int seen = 0;
 
 	for (char *part = strstr(text, "## "), *next; part; part = next, seen++) {
@@ -518,15 +463,13 @@ static void asked(void **state)
 		unlink(path);
 		unlink(exec);
 		snprintf(line, sizeof line, "PBS_SERVER=pbs\nPBS_EXEC=%s\n", dir);
-		write_file(conf, line, 0644);
+		write_text(conf, line, 0644);
 		snprintf(line, sizeof line, "#!/bin/sh\n%s\n",
 			 rows[i].script ? rows[i].script : "");
 		if (rows[i].script)
-			write_file(rows[i].in_exec ? exec : path, line, 0755);
-		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin", dir);
-		change(env, all);
-		snprintf(all, sizeof all, "PBS_CONF_FILE=%s", conf);
-		change(env, all);
+			write_text(rows[i].in_exec ? exec : path, line, 0755);
+		snprintf(all, sizeof all, "PATH=%s:/bin:/usr/bin PBS_CONF_FILE=%s", dir, conf);
+		capture_change(env, all, " ");
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 		pbs_query(env, strstr(rows[i].why, "150 ms") ? 300 : 20000, &alloc);
 		if (!alloc.end_reason || !strstr(alloc.end_reason, rows[i].why))
@@ -553,13 +496,8 @@ static int begin(void **state)
 
 static int end(void **state)
 {
-	char path[96];
-
-	unlink(node_file);
-	unlink(gpu_file);
-	snprintf(path, sizeof path, "%s/bin", dir);
-	rmdir(path);
-	return rmdir(dir);
+	remove_tree(dir);
+	return 0;
 }
 
 int main(void)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Slurm's environments: captured ones (slurm/NAME.env, from Slurm 22.05 in tests/cluster), and the
  * same with a variable changed, added or taken away. */
+#include "../../support/capture.h"
+#include "../../support/files.h"
 #include "../rows.h"
 
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,59 +12,17 @@
 #include "alloc/slurm.h"
 #include "base/json.h"
 
-#ifndef CAPTURES
-#error "CAPTURES is the folder of the captured environments"
-#endif
-
-/* "NAME=VALUE" sets, "NAME" takes away. */
-static void change(struct env *env, const char *text)
+/* A captured environment with changes, which blanks separate. */
+static struct env *captured(const char *name, const char *changes)
 {
-	char name[64];
-	size_t size = strcspn(text, "=");
+	char file[64];
 
-	assert_true(size < sizeof name);
-	snprintf(name, sizeof name, "%.*s", (int)size, text);
-	if (text[size])
-		assert_int_equal(env_set(env, name, text + size + 1, ENV_FROM_USER, NULL, NULL), 0);
-	else
-		env_drop(env, name);
-}
+	snprintf(file, sizeof file, "%s.env", name ? name : "");
 
-/* changes: separated by blanks, or NULL. */
-static struct env *captured(const char *file, const char *changes)
-{
-	struct env *env = env_new();
-	char path[512], line[1024];
+	struct env *env = capture_env(name ? file : NULL);
 
-	assert_non_null(env);
-	if (file) {
-		snprintf(path, sizeof path, "%s/%s.env", CAPTURES, file);
-		FILE *stream = fopen(path, "r");
-
-		if (!stream)
-			fail_msg("%s cannot be opened", path);
-		while (fgets(line, sizeof line, stream)) {
-			line[strcspn(line, "\n")] = '\0';
-			change(env, line);
-		}
-		fclose(stream);
-	}
-	snprintf(line, sizeof line, "%s", changes ? changes : "");
-	for (char *at = strtok(line, " "); at; at = strtok(NULL, " "))
-		change(env, at);
+	capture_change(env, changes, " ");
 	return env;
-}
-
-/* "n1:slots:gpus ..." */
-static const char *nodes_of(const struct alloc *alloc)
-{
-	static char text[512];
-
-	text[0] = '\0';
-	for (size_t i = 0; i < alloc->node_count; i++)
-		sprintf(text + strlen(text), "%s%s:%d:%d", i ? " " : "", alloc->nodes[i].name,
-			alloc->nodes[i].slots, alloc->nodes[i].gpus);
-	return text;
 }
 
 static void good(void **state)
@@ -126,8 +85,9 @@ static void good(void **state)
 
 		if (alloc_read(env, NULL, &alloc, &err))
 			fail_msg("%s: %s", rows[i].why, err.text);
-		if (strcmp(nodes_of(&alloc), rows[i].nodes) || alloc.this_node != rows[i].this_node)
-			fail_msg("%s: %s, this is node %d", rows[i].why, nodes_of(&alloc),
+		if (strcmp(capture_nodes(&alloc), rows[i].nodes) ||
+		    alloc.this_node != rows[i].this_node)
+			fail_msg("%s: %s, this is node %d", rows[i].why, capture_nodes(&alloc),
 				 alloc.this_node);
 		assert_string_equal(alloc.source, "slurm");
 		assert_true(alloc.why && *alloc.why && alloc.end_time == 0);
@@ -395,7 +355,7 @@ static void job_gpus(void **state)
 
 		assert_int_equal(alloc_read(env, NULL, &alloc, NULL), 0);
 		slurm_job_gpus(rows[i].text, &alloc);
-		assert_string_equal(nodes_of(&alloc), rows[i].nodes);
+		assert_string_equal(capture_nodes(&alloc), rows[i].nodes);
 		alloc_free(&alloc);
 		env_free(env);
 	}
@@ -427,14 +387,9 @@ static void asked(void **state)
 		time_t now = time(NULL);
 
 		unlink(path);
-		if (rows[i].script) {
-			FILE *file = fopen(path, "w");
-
-			assert_non_null(file);
-			fprintf(file, "#!/bin/sh\n%s\n", rows[i].script);
-			fclose(file);
-			chmod(path, 0755);
-		}
+		snprintf(all, sizeof all, "#!/bin/sh\n%s\n", rows[i].script);
+		if (rows[i].script)
+			write_text(path, all, 0755);
 		/* With /bin for what the scripts need, but where the last row has no squeue. */
 		snprintf(all, sizeof all, "%s%s", dir, rows[i].script ? ":/bin:/usr/bin" : "");
 		setenv("PATH", all, 1);

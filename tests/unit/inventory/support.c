@@ -2,13 +2,10 @@
 #include "support.h"
 
 #include <arpa/inet.h>
-#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 void load_fixture(const char *name, struct inventory *out)
 {
@@ -126,56 +123,4 @@ char *describe(const struct inventory *inventory)
 		fprintf(out, "note %s\n", inventory->notes[i]);
 	fclose(out);
 	return text;
-}
-
-const char *make_dir(void)
-{
-	static char path[PATH_MAX];
-	const char *tmp = getenv("TMPDIR");
-
-	snprintf(path, sizeof path, "%s/berth-machine-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-	assert_non_null(mkdtemp(path));
-	return path;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	return remove(path);
-}
-
-void remove_tree(const char *path)
-{
-	nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-static void make_parents(char *path)
-{
-	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-		*slash = '\0';
-		mkdir(path, 0700);
-		*slash = '/';
-	}
-}
-
-void put(const char *root, const char *path, const char *text)
-{
-	char full[PATH_MAX];
-
-	snprintf(full, sizeof full, "%s/%s", root, path);
-	make_parents(full);
-
-	FILE *out = fopen(full, "w");
-
-	assert_non_null(out);
-	fputs(text, out);
-	fclose(out);
-}
-
-void put_link(const char *root, const char *path, const char *target)
-{
-	char full[PATH_MAX];
-
-	snprintf(full, sizeof full, "%s/%s", root, path);
-	make_parents(full);
-	assert_int_equal(symlink(target, full), 0);
 }

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "../../support/files.h"
 #include "inventory/inventory.h"
 
 /* Load TOPO/name.xml, without this node's network; fails the test with the error's text. */
@@ -20,12 +21,5 @@ char *describe(const struct inventory *inventory);
 
 /* The set's text in a buffer that a later call overwrites (8 of them). */
 const char *ids(const struct idset *set);
-
-/* A fresh folder; its path is overwritten by the next call. remove_tree deletes it. */
-const char *make_dir(void);
-void remove_tree(const char *path);
-/* Write a file below root, making its folders; link: a relative symbolic link. */
-void put(const char *root, const char *path, const char *text);
-void put_link(const char *root, const char *path, const char *target);
 
 #endif

@@ -12,53 +12,40 @@
 #define ROWS 1024
 
 struct row {
-	char *line;
 	const char *cell[COLUMNS];
 };
 
 struct table {
-	struct row rows[ROWS];
+	struct row names, rows[ROWS];
 	size_t count;
-	const char *name[COLUMNS];
+	char *text; /* the cells point into it */
 };
 
 static const char *dir;
 static struct table devices, best;
 
-static void split(char *line, const char **cell)
+static void split(char *line, struct row *row)
 {
-	line[strcspn(line, "\n")] = '\0';
 	for (int i = 0; i < COLUMNS; i++)
-		cell[i] = line ? strsep(&line, "\t") : "";
+		row->cell[i] = line ? strsep(&line, "\t") : "";
 }
 
 static void read_table(const char *name, struct table *table)
 {
-	char path[PATH_MAX], line[8192];
-	static char head[2][8192];
-	char *names = head[table == &best];
+	char path[PATH_MAX], *next;
 
 	snprintf(path, sizeof path, "%s/%s", dir, name);
-
-	FILE *in = fopen(path, "r");
-
-	assert_non_null(in);
-	assert_non_null(fgets(names, sizeof head[0], in));
-	split(names, table->name);
-	while (table->count < ROWS && fgets(line, sizeof line, in)) {
-		struct row *row = &table->rows[table->count++];
-
-		row->line = strdup(line);
-		split(row->line, row->cell);
-	}
-	fclose(in);
+	next = table->text = read_text(path);
+	split(strsep(&next, "\n"), &table->names);
+	while (table->count < ROWS && next && *next)
+		split(strsep(&next, "\n"), &table->rows[table->count++]);
 	assert_true(table->count > 50);
 }
 
 static const char *cell(const struct table *table, const struct row *row, const char *name)
 {
 	for (int i = 0; i < COLUMNS; i++)
-		if (strcmp(table->name[i], name) == 0)
+		if (strcmp(table->names.cell[i], name) == 0)
 			return row->cell[i];
 	fail_msg("no column %s", name);
 	return "";
@@ -340,9 +327,7 @@ int main(void)
 
 	int rc = cmocka_run_group_tests(tests, NULL, NULL);
 
-	for (size_t i = 0; i < devices.count; i++)
-		free(devices.rows[i].line);
-	for (size_t i = 0; i < best.count; i++)
-		free(best.rows[i].line);
+	free(devices.text);
+	free(best.text);
 	return rc;
 }

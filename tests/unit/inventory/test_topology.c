@@ -39,21 +39,6 @@ static const char *const fixtures[] = {
 	"gcd-on-cache",
 };
 
-static char *read_text(const char *path)
-{
-	FILE *in = fopen(path, "r");
-	char *text = calloc(1, 1 << 20);
-
-	assert_non_null(text);
-	if (in) {
-		size_t size = fread(text, 1, (1 << 20) - 1, in);
-
-		text[size] = '\0';
-		fclose(in);
-	}
-	return text;
-}
-
 static void check_golden(const char *name)
 {
 	char path[PATH_MAX];
@@ -66,13 +51,8 @@ static void check_golden(const char *name)
 	char *seen = describe(&inventory);
 
 	snprintf(path, sizeof path, "%s/expected/%s.txt", TOPO, name);
-	if (getenv("BERTH_UPDATE_GOLDEN")) {
-		FILE *out = fopen(path, "w");
-
-		assert_non_null(out);
-		fputs(seen, out);
-		fclose(out);
-	}
+	if (getenv("BERTH_UPDATE_GOLDEN"))
+		write_text(path, seen, 0644);
 
 	char *expected = read_text(path);
 
