@@ -2,6 +2,8 @@
 # berth check on one machine and on pretended nodes, with faults put in by a preloaded library
 # (faults.c) and by a pretended NVML. Real networks: tests/cluster/check.bats.
 
+load ../support/berth
+
 # run's $status and $output; stdout alone in $table, stderr in $words.
 check() {
 	run --separate-stderr timeout 60 "$BERTH" check "$@"
@@ -26,10 +28,8 @@ has() {
 	tr -s ' \n' ' ' <<<"$table" | grep -qE -- "$1" || { echo "not in the table: $1"; return 1; }
 }
 
-bats_require_minimum_version 1.5.0
-
 setup() {
-	cd "$BATS_TEST_TMPDIR" || return
+	make_dir
 	export COLUMNS=200
 }
 
@@ -149,16 +149,14 @@ setup() {
 s = socket.socket(socket.AF_INET6); s.bind(("::", 0)); s.listen()
 print(s.getsockname()[1], flush=True); time.sleep(60)' >port &
 	taker=$!
-	for ((i = 0; i < 100; i++)); do [ -s port ] && break; sleep 0.05; done
+	within 5 test -s port
 	check --port "$(cat port)"
 	kill $taker
 	[ "$status" = 76 ]
 	has "FAULT agent .*port $(cat port) is taken"
-	run --separate-stderr "$BERTH" check now
-	[ "$status" = 64 ]
+	expect 64 --separate-stderr "$BERTH" check now
 	[[ $stderr == "berth: unexpected argument 'now'"* ]]
-	run --separate-stderr "$BERTH" check --ckpt ''
-	[ "$status" = 64 ]
+	expect 64 --separate-stderr "$BERTH" check --ckpt ''
 	while IFS='|' read -r text arguments; do
 		eval "run --separate-stderr \"\$BERTH\" check $arguments"
 		echo "$arguments: $status: $stderr"
@@ -203,9 +201,7 @@ ROWS
 	pid=$!
 	sleep 2
 	LD_PRELOAD='' kill -INT $pid
-	wait $pid && code=0 || code=$?
 	unset LD_PRELOAD
-	cat err
-	[ $code = 130 ]
+	ends 130 $pid err
 	[ -z "$(ls -A ckpt)" ]
 }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # bash completion: what it offers is what the program has.
 
+load ../support/berth
+
 setup() {
 	PATH="$(dirname "$BERTH"):$PATH"
 	# shellcheck source=/dev/null

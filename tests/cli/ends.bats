@@ -2,49 +2,34 @@
 # How jobs end, without a cluster: the job's time and its warning, the stop file, what the program says it
 # saved, known failures, and what --requeue asks of a scheduler's tools.
 
-load pbs.bash
+load pbs
 
-setup() {
-	pbs_begin
-	cd "$DIR"
-}
-teardown() { cd /; pbs_end; }
-
-# report EXPRESSION
-report() { python3 -c 'import json, sys
-r = json.load(open("report.json"))
-assert eval(sys.argv[1]), r' "$1"; }
+setup() { pbs_begin; }
 
 @test "an end that is past, or no time, is refused" {
 	for wrong in 5 0 soon tomorrow +; do
-		run "$BERTH" run -n 1 --end-time "$wrong" -- touch started
-		[ "$status" -eq 64 ]
+		expect 64 "$BERTH" run -n 1 --end-time "$wrong" -- touch started
 		[[ $output == *"--end-time"* ]]
 		[[ $wrong != tomorrow || $output == *"--end-time is 'tomorrow': expected a time from now (+90m, +2h, +1d), or Unix seconds, as date -d 'tomorrow 8:00' +%s prints them" ]]
 	done
-	BERTH_END_TIME=1000000000 run "$BERTH" run -n 1 -- touch started
-	[ "$status" -eq 64 ]
+	BERTH_END_TIME=1000000000 expect 64 "$BERTH" run -n 1 -- touch started
 	[[ $output == *"BERTH_END_TIME 1000000000 was "*" s ago by this machine's clock"* ]]
-	run "$BERTH" run -n 1 --warn-signal NOSUCH -- touch started
-	[ "$status" -eq 64 ]
+	expect 64 "$BERTH" run -n 1 --warn-signal NOSUCH -- touch started
 	[ ! -e started ]
 }
 
 @test "the warning: a signal and the stop file on all nodes, in time; the end time for the ranks" {
 	end=$(($(date +%s) + 9))
-	run "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
+	expect 75 "$BERTH" run --launcher loopback -N 2 -n 2 --end-time $end --warn-before 6s --warn-signal USR1 --report report.json -- bash -c '
 		trap "echo rank \$RANK \$(cat \$BERTH_STOP_FILE) \$((BERTH_END_TIME - $(date +%s) > 0)) \$BERTH_END_TIME; exit 75" USR1
 		[ ! -e $BERTH_STOP_FILE ] || echo soon
 		while :; do sleep 0.05; done'
-	echo "$output"
-	[ "$status" -eq 75 ]
 	[ "$(date +%s)" -lt $((end + 9)) ]
 	[[ $output == *"rank 0 warning 1 $end"* && $output == *"rank 1 warning 1 $end"* && $output != *soon* ]]
 	[[ $output == *"the ranks are told by SIGUSR1 and their stop file"* ]]
 	[[ $output == *"berth: why: the job's time is nearly over, and the ranks were told to save"* ]]
-	report 'r["kind"] == "stopped" and r["code"] == 75'
-	run "$BERTH" run -n 1 --warn-before 6s -- true
-	[ "$status" -eq 0 ]
+	report 'report["kind"] == "stopped" and report["code"] == 75'
+	expect 0 "$BERTH" run -n 1 --warn-before 6s -- true
 	[[ $output == *"nobody says when the job's time is over"* ]]
 }
 
@@ -53,43 +38,38 @@ assert eval(sys.argv[1]), r' "$1"; }
 		while [ ! -e $BERTH_STOP_FILE ]; do sleep 0.05; done
 		[ $RANK = 0 ] || exit 75
 		sleep 6; echo "{\"saved\": \"step $(cat $BERTH_STOP_FILE)\", \"next\": \"once more\"}" >$BERTH_REPORT; exit 75' 2>err &
-	pid=$! code=0
-	for ((i = 0; i < 200; i++)); do [ -e up.0 ] && [ -e up.1 ] && break; sleep 0.05; done
-	kill -TERM $pid; wait $pid || code=$?
-	cat err
-	[ "$code" -eq 75 ]
-	report 'r["saved"] == "step SIGTERM" and r["next"] == "once more" and r["by"] == "program"'
+	pid=$!
+	within 10 test -e up.0 -a -e up.1
+	kill -TERM $pid
+	ends 75 $pid err
+	report 'report["saved"] == "step SIGTERM" and report["next"] == "once more" and report["by"] == "program"'
 	grep -qx 'berth: saved: step SIGTERM' err
 	grep -qx 'berth: next: once more' err
-	report 'len(r["ranks"]) == 2 and not any(rank["stopped"] for rank in r["ranks"])'
+	report 'len(report["ranks"]) == 2 and not any(rank["stopped"] for rank in report["ranks"])'
 }
 
 @test "SIGUSR1, passed on: the end says why, where the rank stops and where it is ended by it" {
 	for row in '75 trap "exit 75" USR1;' '138 :;'; do
 		rm -f up
 		"$BERTH" run -n 1 --report report.json -- bash -c "${row#* }"' echo >up; while :; do sleep 0.05; done' 2>err &
-		pid=$! code=0
-		for ((i = 0; i < 400; i++)); do [ -e up ] && break; sleep 0.05; done
-		kill -USR1 $pid; wait $pid || code=$?
-		cat err
-		[ "$code" -eq "${row%% *}" ]
+		pid=$!
+		within 20 test -e up
+		kill -USR1 $pid
+		ends "${row%% *}" $pid err
 		grep -q '^berth: why: berth run was sent SIGUSR1 (by a person, .*), and passed it on to the ranks$' err
-		report 'r["why"].startswith("berth run was sent SIGUSR1")'
+		report 'report["why"].startswith("berth run was sent SIGUSR1")'
 	done
 }
 
 @test "75: what the ranks said is not told again" {
-	run "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
-	echo "$output"
-	[ "$status" -eq 75 ]
+	expect 75 "$BERTH" run -n 2 --log-dir logs -- sh -c 'echo "step 7 of $RANK" >&2; exit 75'
 	[ "$(grep -c 'step 7 of' <<<"$output")" = 2 ]
 	[[ "$output" != *"last lines"* && "$output" != *"its output"* && "$output" == *"berth: next: submit again"* ]]
 }
 
 @test "a failure beside a rank that stopped well is the cause" {
-	run "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && exit 75; sleep 1; exit 3'
-	[ "$status" -eq 3 ]
-	report 'r["rank"] == 1 and r["kind"] == "code"'
+	expect 3 "$BERTH" run -n 2 --report report.json -- sh -c '[ $RANK = 0 ] && exit 75; sleep 1; exit 3'
+	report 'report["rank"] == 1 and report["kind"] == "code"'
 }
 
 @test "the user's own stop file: its appearing is told by nobody else, an old one is removed" {
@@ -97,8 +77,7 @@ assert eval(sys.argv[1]), r' "$1"; }
 	export BERTH_STOP_FILE=$DIR/mine
 	run "$BERTH" run --dry-run -n 1 -- true
 	[[ "$output" == *"the stop file $DIR/mine was there already"*"it will be removed"* ]] && [ -e mine ]
-	run --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
-	[ "$status" -eq 0 ]
+	expect 0 --separate-stderr "$BERTH" run -n 1 -- sh -c '[ ! -e $BERTH_STOP_FILE ] && echo $BERTH_STOP_FILE'
 	[ "$output" = "$DIR/mine" ]
 	[[ "$stderr" =~ ^"berth: the stop file $DIR/mine was there already, made 1"[0-9]{3}" s ago: it is removed, or this run would stop at once; make it anew to stop the run"$ ]]
 	run --separate-stderr "$BERTH" run -n 1 -- true
@@ -107,32 +86,28 @@ assert eval(sys.argv[1]), r' "$1"; }
 
 @test "a known failure is explained at the end and in the report; berth explain finds it in a log" {
 	line='nid1:1:1 [0] init.cc:795 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 3b000'
-	run "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
-	[ "$status" -eq 3 ]
+	expect 3 "$BERTH" run -n 1 --report report.json -- sh -c "echo fine; echo '$line' >&2; exit 3"
 	[[ $output == *"berth: this is known: two ranks took the same GPU"* ]]
 	[[ "${lines[-1]}" == "berth: rank 0 on "*" ended with code 3" ]]
-	report '"same GPU" in r["known"]["cause"] and r["known"]["fix"] and r["known"]["source"].startswith("https://")'
+	report '"same GPU" in report["known"]["cause"] and report["known"]["fix"] and report["known"]["source"].startswith("https://")'
 	{ echo fine; head -c 100000 /dev/zero; echo; echo "$line"; echo "$line"; } >log
-	run "$BERTH" explain log
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" explain log
 	[[ $output == "log:3: $line (2 times)"*"cause:  two ranks took the same GPU"*"fix: "*"source: https"* ]]
 	mkdir -p logs/attempt-0 logs/attempt-1
 	cp log logs/attempt-0/rank-0001.log; echo fine >logs/attempt-1/rank-0000.log; cp log logs/other.dat; mkfifo logs/pipe.log
-	run -0 "$BERTH" explain logs
+	expect 0 "$BERTH" explain logs
 	[[ $output == "logs/attempt-0/rank-0001.log:3: "*"same GPU"* && $output != *other* ]]
-	run -0 "$BERTH" explain logs/attempt-1
+	expect 0 "$BERTH" explain logs/attempt-1
 	[ "$output" = "logs/attempt-1: nothing that berth knows, in 1 log" ]
 	mkdir none
-	run -66 "$BERTH" explain none
+	expect 66 "$BERTH" explain none
 	[[ $output == *"none is a folder without"*"name the files" ]]
 	"$BERTH" explain --json - <log | python3 -c 'import json, sys
 found, = json.load(sys.stdin)["known"]
 assert found["line"] == 3 and found["count"] == 2 and found["log"] == "-" and found["fix"] and "mend" not in found, found'
 	echo "all is well" | "$BERTH" explain - | grep -qx -- '-: nothing that berth knows'
-	run "$BERTH" explain absent
-	[ "$status" -eq 66 ]
-	run "$BERTH" explain
-	[ "$status" -eq 64 ]
+	expect 66 "$BERTH" explain absent
+	expect 64 "$BERTH" explain
 }
 
 # A job of Slurm's on this machine, and a scontrol that writes down what it is told.
@@ -140,15 +115,13 @@ slurm_job() {
 	unset PBS_JOBID PBS_NODEFILE
 	export SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=$(hostname) SLURM_JOB_NUM_NODES=1 SLURM_TASKS_PER_NODE=1
 	export SLURM_JOB_END_TIME=$(($(date +%s) + 3600)) SLURM_JOB_CPUS_PER_NODE=1 SLURM_NNODES=1
-	pbs_tool scontrol 'echo "$*" >>'"$DIR"'/told; [ "$1" != requeue ] || cp '"$DIR"'/report.json '"$DIR"'/report.then
+	fake scontrol 'echo "$*" >>'"$DIR"'/told; [ "$1" != requeue ] || cp '"$DIR"'/report.json '"$DIR"'/report.then
 		echo "JobId=4711 JobName=x Requeue='"$1"' JobState=RUNNING BatchFlag='"$2"'"'
 }
 
 @test "--requeue under Slurm: asked after the report is written, and only then when it should be" {
 	slurm_job 1 1
-	run "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
-	echo "$output"
-	[ "$status" -eq 75 ]
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
 	[[ $output == *"the job is queued again by scontrol requeue"* ]]
 	cmp report.json report.then
@@ -159,10 +132,8 @@ slurm_job() {
 	unset SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID
 	# not: the program failed, all went well, often enough
 	: >told
-	run "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 3'
-	[ "$status" -eq 3 ]
-	run "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[ "$status" -eq 0 ]
+	expect 3 "$BERTH" run --launcher fork -n 1 --requeue -- sh -c 'exit 3'
+	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
 	SLURM_RESTART_COUNT=4 run "$BERTH" run --launcher fork -n 1 --requeue --max-requeues 4 -- sh -c 'exit 75'
 	[[ $output == *"as often as --max-requeues lets"* ]]
 	! grep requeue told || false
@@ -170,27 +141,23 @@ slurm_job() {
 
 @test "--requeue: a signal while the job is queued again changes nothing; a refusal is in the report" {
 	slurm_job 1 1
-	pbs_tool scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
+	fake scontrol '[ "$1" != requeue ] || { kill -TERM $PPID; kill -USR1 $PPID; sleep 0.2; echo "$*" >>'"$DIR"'/told; echo "it is busy" >&2; exit 1; }
 		echo "JobId=4711 Requeue=1 JobState=RUNNING BatchFlag=1"'
-	run "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
-	echo "$output"
-	[ "$status" -eq 75 ]
+	expect 75 "$BERTH" run --launcher fork -n 1 --requeue --report report.json -- sh -c 'exit 75'
 	grep -qx 'requeue 4711' told
 	[[ "${lines[-1]}" == "berth: scontrol requeue 4711: it is busy; submit the job again" ]]
-	report 'r["code"] == 75 and r["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
+	report 'report["code"] == 75 and report["next"] == "scontrol requeue 4711: it is busy; submit the job again"'
 }
 
 @test "--requeue where it cannot work says so at the start" {
 	slurm_job 0 1
-	run "$BERTH" run --launcher fork -n 1 --requeue -- true
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: the job may not be requeued (--no-requeue"* ]]
 	slurm_job 1 0
 	run "$BERTH" run --launcher fork -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: it is no batch job"* ]]
 	unset SLURM_JOB_ID SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_TASKS_PER_NODE SLURM_NNODES
-	run "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
-	[ "$status" -eq 75 ]
+	expect 75 "$BERTH" run -n 1 --requeue -- sh -c 'exit 75'
 	[[ $output == *"there is no scheduler's queue here"*"next: submit it again by hand"* ]]
 }
 
@@ -213,17 +180,15 @@ it.update(queue='prod', project='p42', Output_Path='host:/home/u/out.txt', Error
 job['Jobs'] = {sys.argv[1]: it}
 print(json.dumps(job))
 PY
-	pbs_tool qstat 'cat "$DIR/answer"'
-	pbs_tool qsub 'for word; do echo "$word"; done >"$DIR/words"; pwd >>"$DIR/words"
+	fake qstat 'cat "$DIR/answer"'
+	fake qsub 'for word; do echo "$word"; done >"$DIR/words"; pwd >>"$DIR/words"
 		echo "$COMMAS|$N|$BERTH_REQUEUES|$BERTH_REQUEUE_OF" >>"$DIR/words"
 		for last; do :; done; cp "$last" "$DIR/script"; echo 99.pbs-head'
 }
 
 @test "--requeue under PBS: a qsub of the script's copy with what qstat names" {
 	pbs_requeue_job 2.pbs-head
-	run "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
-	echo "$output"
-	[ "$status" -eq 75 ]
+	expect 75 "$BERTH" run -n 1 --requeue --report report.json -- sh -c "echo changed >'$DIR/home/mom_priv/jobs/2.pbs-head.SC'; exit 75"
 	[[ $output == *"queued again as 99.pbs-head"* ]]
 	cat words
 	grep -qx 'echo the script' script
@@ -241,7 +206,7 @@ PY
 	after -v BERTH_REQUEUES,BERTH_REQUEUE_OF,COMMAS,N
 	grep -qxF 'a,b "c" d|3|1|2.pbs-head' words
 	grep -qx "$PBS_O_WORKDIR" words
-	report '"queued again by qsub (1 of at most 100 times)" in r["next"]'
+	report '"queued again by qsub (1 of at most 100 times)" in report["next"]'
 	# The count goes from job to job.
 	rm words
 	BERTH_REQUEUES=5 run "$BERTH" run -n 1 --requeue --max-requeues 5 -- sh -c 'exit 75'
@@ -253,8 +218,7 @@ PY
 @test "--requeue under PBS where it cannot work says so at the start" {
 	pbs_requeue_job 2.pbs-head
 	rm "$DIR/home/mom_priv/jobs/2.pbs-head.SC"
-	run "$BERTH" run -n 1 --requeue -- true
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: its script cannot be read"* ]]
 	PBS_ENVIRONMENT=PBS_INTERACTIVE run "$BERTH" run -n 1 --requeue -- true
 	[[ $output == *"cannot be queued again: it is an interactive job"* ]]

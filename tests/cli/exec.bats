@@ -3,23 +3,18 @@
 # srun set (none of those is here to be run).
 # MPI_SUM, HELLO: programs, "" where their library is missing.
 
-bats_require_minimum_version 1.5.0
+load ../support/berth
 
 setup() {
-	# Open MPI keeps memory in plug-ins that it has unloaded: no name is left to suppress.
-	[ -z "$SANITIZED" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
+	make_dir
+	allow_leaks
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT OMP_NUM_THREADS
-}
-
-need_mpirun() {
-	command -v mpirun >/dev/null || skip "no mpirun"
 }
 
 SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node ${NODE_RANK-?} at ${MASTER_ADDR-?}:${MASTER_PORT-?} cores $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status) threads $OMP_NUM_THREADS"'
 
 @test "under mpirun: place, one meeting point, cores of one's own" {
-	need_mpirun
+	need mpirun
 	run mpirun --oversubscribe -n 2 "$BERTH" exec -- sh -c "$SAY"
 	echo "$output"
 	[ "$status" -eq 0 ]
@@ -33,7 +28,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 }
 
 @test "--keep-binding leaves mpirun's cores" {
-	need_mpirun
+	need mpirun
 	[ "$(nproc)" -ge 2 ] || skip "one core"
 	run mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec --keep-binding -- sh -c "$SAY"
 	echo "$output"
@@ -43,7 +38,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 }
 
 @test "an Open MPI program between is still one job" {
-	need_mpirun
+	need mpirun
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	run mpirun --oversubscribe -n 3 "$BERTH" exec -- "$MPI_SUM"
 	echo "$output"
@@ -52,7 +47,7 @@ SAY='echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE node $
 }
 
 @test "libberth in a rank of mpirun exchanges by its PMIx" {
-	need_mpirun
+	need mpirun
 	[[ " $MODULES " == *" ranks-pmix "* ]] || skip "built without PMIx"
 	run mpirun --oversubscribe -n 2 "$BERTH" exec -- "$HELLO"
 	echo "$output"
@@ -174,7 +169,7 @@ s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()
 @test "cores that neither launcher nor user has are not taken" {
 	[ "$(nproc)" -ge 2 ] || skip "one core"
 	command -v taskset >/dev/null || skip "no taskset"
-	need_mpirun
+	need mpirun
 	first=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
 	# Around the launcher: all its ranks stay within.
 	run taskset -c "$first" mpirun --oversubscribe --bind-to none -n 2 "$BERTH" exec -- sh -c "$SAY"

@@ -1,30 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth hosts: host lists as Slurm writes them, node files as PBS does. BERTH: the program.
 
-setup() {
-	DIR=$(mktemp -d)
-	HERE=$SOURCE/tests/cli
-}
-
-teardown() {
-	rm -rf "$DIR"
-}
-
-need_scontrol() {
-	command -v scontrol >/dev/null || skip "no scontrol here (Debian: slurm-client)"
-}
+load ../support/berth
+HERE=$SOURCE/tests/cli
 
 @test "every row of the table" {
 	python3 "$HERE/hosts.py" table "$BERTH"
 }
 
 @test "the rows that Slurm takes too are what scontrol prints" {
-	need_scontrol
+	need scontrol slurm-client
 	python3 "$HERE/hosts.py" scontrol "$BERTH"
 }
 
 @test "random lists are what scontrol prints" {
-	need_scontrol
+	need scontrol slurm-client
 	python3 "$HERE/hosts.py" random "$BERTH" 100
 }
 
@@ -34,44 +24,33 @@ need_scontrol() {
 
 @test "node files: repeats, CR, blank and unterminated lines" {
 	printf 'n2\r\nn1\n\n  n2  # twice\nn3' >"$DIR/nodes"
-	run "$BERTH" hosts --nodefile "$DIR/nodes" --slots
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" hosts --nodefile "$DIR/nodes" --slots
 	[ "$output" = $'n2 2\nn1 1\nn3 1' ]
 	run "$BERTH" hosts --nodefile "$DIR/nodes" --count
 	[ "$output" = 3 ]
 }
 
 @test "a node file from a pipe" {
-	run bash -c "printf 'a\nb\na\n' | '$BERTH' hosts --nodefile /dev/stdin --slots"
-	[ "$status" -eq 0 ]
+	expect 0 bash -c "printf 'a\nb\na\n' | '$BERTH' hosts --nodefile /dev/stdin --slots"
 	[ "$output" = $'a 2\nb 1' ]
 }
 
 @test "errors say what was seen and end with the right code" {
-	run "$BERTH" hosts 'n[3-1]'
-	[ "$status" -eq 65 ]
+	expect 65 "$BERTH" hosts 'n[3-1]'
 	[[ "$output" == "berth: "*"3-1"* ]]
-	run "$BERTH" hosts --nodefile "$DIR/absent"
-	[ "$status" -eq 66 ]
+	expect 66 "$BERTH" hosts --nodefile "$DIR/absent"
 	[[ "$output" == *"$DIR/absent"* ]]
 	printf 'n1\nn2 n3\n' >"$DIR/nodes"
-	run "$BERTH" hosts --nodefile "$DIR/nodes"
-	[ "$status" -eq 65 ]
+	expect 65 "$BERTH" hosts --nodefile "$DIR/nodes"
 	[[ "$output" == *"$DIR/nodes"*"line 2"* ]]
-	run "$BERTH" hosts
-	[ "$status" -eq 64 ]
-	run "$BERTH" hosts a b
-	[ "$status" -eq 64 ]
-	run "$BERTH" hosts a --nodefile "$DIR/nodes"
-	[ "$status" -eq 64 ]
-	run bash -c "'$BERTH' hosts 'n[1-9]' >/dev/full"
-	[ "$status" -eq 74 ]
+	expect 64 "$BERTH" hosts
+	expect 64 "$BERTH" hosts a b
+	expect 64 "$BERTH" hosts a --nodefile "$DIR/nodes"
+	expect 74 bash -c "'$BERTH' hosts 'n[1-9]' >/dev/full"
 }
 
 @test "a host file with a host twice: the host, both lines, and nothing is started" {
-	mkdir "$DIR/bin"
-	printf '#!/bin/sh\ntouch %s/started\n' "$DIR" >"$DIR/bin/ssh"
-	chmod +x "$DIR/bin/ssh"
+	fake ssh "touch $DIR/started"
 	printf 'n1\n# another\nn2 slots=2\nn1 slots=2\n' >"$DIR/nodes"
 	for verb in 'run -- touch started' check info 'run --dry-run -- true'; do
 		# shellcheck disable=SC2086 # words
@@ -93,14 +72,11 @@ need_scontrol() {
 	for list in 'n[0-999999999]' 'n[1-9][1-9][1-9][1-9][1-9][1-9][1-9]' 'n[0-18446744073709551615]' \
 		"$(printf '[%.0s' {1..100000})" "$(printf 'n[1],%.0s' {1..20000})n[0-262143]" \
 		"$(printf '[1]%.0s' {1..40000})" "$(printf 'a%.0s' {1..100000})"; do
-		run small "$list"
-		[ "$status" -eq 65 ]
+		expect 65 small "$list"
 		[ "${#output}" -lt 1100 ]
 	done
 	head -c 1048576 /dev/zero | tr '\0' '[' >"$DIR/nodes"
-	run small --nodefile "$DIR/nodes"
-	[ "$status" -eq 65 ]
+	expect 65 small --nodefile "$DIR/nodes"
 	head -c 20000000 /dev/zero | tr '\0' 'a' >"$DIR/nodes"
-	run "$BERTH" hosts --nodefile "$DIR/nodes"
-	[ "$status" -eq 65 ]
+	expect 65 "$BERTH" hosts --nodefile "$DIR/nodes"
 }

@@ -1,26 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth info: the chain with its reasons. BERTH: the program.
 
-setup() {
-	DIR=$(mktemp -d)
-	# What the caller's job has set must not be seen here.
-	unset BERTH_PLAN_FILE BERTH_TOPOLOGY CUDA_VISIBLE_DEVICES OMP_NUM_THREADS NCCL_SOCKET_IFNAME
-}
+load ../support/berth
 
-teardown() {
-	rm -rf "$DIR"
-}
-
-# check EXPRESSION: python's, about the JSON object "info" in $DIR/info.json
-check() {
-	python3 - "$DIR/info.json" "$1" <<'PY'
-import json, sys
-info = json.load(open(sys.argv[1]))
-env = {var['name']: var for var in info['environment']}
-if not eval(sys.argv[2]):
-    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(info, indent=1)}')
-PY
-}
+# check EXPRESSION: it is true of info.json as info, with its environment as env.
+check() { holds info.json "(lambda env: $1)({var['name']: var for var in info['environment']})"; }
 
 @test "JSON has the promised members" {
 	"$BERTH" info -n 2 --json >"$DIR/info.json"
@@ -60,8 +44,7 @@ PY
 }
 
 @test "text shows the stages in order" {
-	run "$BERTH" info -n 2
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" info -n 2
 	[[ $output == *Allocation*Inventory*Network*Plan*Environment* ]]
 	[[ $output == *"2 ranks"* ]]
 	[[ $output == *"WORLD_SIZE"* ]]
@@ -103,7 +86,7 @@ PY
 }
 
 @test "colour on a terminal only, and NO_COLOR is obeyed" {
-	command -v script >/dev/null || skip "script is not there"
+	need script
 	script -qec true /dev/null >/dev/null 2>&1 || skip "no pseudo terminal can be had here"
 	escape=$(printf '\033')
 	run "$BERTH" info -n 1
@@ -117,12 +100,8 @@ PY
 
 @test "bad input: a sentence and the promised code" {
 	refused() { # CODE WORD COMMAND...
-		local code=$1 word=$2
-		shift 2
-		run "$@"
-		[ "$status" -eq "$code" ] && [[ $output == *"$word"* ]] && return 0
-		echo "expected $code and '$word': $* ended with $status: $output"
-		return 1
+		expect "$1" "${@:3}"
+		[[ $output == *"$2"* ]]
 	}
 	refused 64 "--ranks" "$BERTH" info -n 0
 	refused 64 "--rank" "$BERTH" info -n 2 --rank 2
@@ -137,8 +116,6 @@ PY
 }
 
 @test "output that cannot be written is an error" {
-	run sh -c '"$BERTH" info -n 1 >/dev/full'
-	[ "$status" -eq 74 ]
-	run sh -c '"$BERTH" info -n 1 --json >/dev/full'
-	[ "$status" -eq 74 ]
+	expect 74 sh -c '"$BERTH" info -n 1 >/dev/full'
+	expect 74 sh -c '"$BERTH" info -n 1 --json >/dev/full'
 }

@@ -2,6 +2,8 @@
 # What `meson install` puts where, and that the installed berth works from there.
 # BUILD: the build folder; BERTH_VERSION.
 
+load ../support/berth
+
 setup_file() {
 	ROOT=$(mktemp -d)
 	export ROOT
@@ -87,9 +89,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 @test "module files" {
 	there "share/modulefiles/berth/$BERTH_VERSION"
 	there "share/modulefiles/berth/$BERTH_VERSION.lua"
-	run grep -n '@' "$PREFIX/share/modulefiles/berth/"*
-	echo "$output"
-	[ "$status" -eq 1 ]
+	expect 1 grep -n '@' "$PREFIX/share/modulefiles/berth/"*
 }
 
 @test "the installed berth tells its version" {
@@ -99,9 +99,7 @@ there() { # PATTERN: exactly one file or link below the prefix
 
 @test "the installed berth finds its modules" {
 	case " $MODULES " in *" ranks-pmix "*) ;; *) skip "built without PMIx" ;; esac
-	run env -u BERTH_MODULE_PATH "$PREFIX/bin/berth" run -n 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE"'
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 env -u BERTH_MODULE_PATH "$PREFIX/bin/berth" run -n 2 -- sh -c 'echo "rank $RANK of $WORLD_SIZE"'
 	[[ $output == *"rank 0 of 2"* ]]
 	[[ $output == *"rank 1 of 2"* ]]
 }

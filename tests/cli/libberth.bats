@@ -2,17 +2,15 @@
 # libberth: the example under each launcher, and against an installed tree.
 # HELLO: the built example.
 
+load ../support/berth
+
 @test "started by nobody: a world of one" {
-	run env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE "$HELLO"
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 env -u RANK -u WORLD_SIZE -u PMIX_NAMESPACE "$HELLO"
 	[[ $output == *"rank 0 of 1, 0 on node 0"* ]]
 }
 
 @test "under berth run: place, plan, exchange" {
-	run "$BERTH" run -n 3 -- "$HELLO"
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run -n 3 -- "$HELLO"
 	for rank in 0 1 2; do
 		[[ $output == *"rank $rank of 3, $rank on node 0, meets rank 0 at 127.0.0.1 port "* ]]
 		[[ $output == *"rank $rank: rank $(((rank + 1) % 3)) is process"* ]]
@@ -37,12 +35,9 @@
 }
 
 @test "contradictory variables are named" {
-	run env RANK=1 "$HELLO"
-	[ "$status" -eq 1 ]
+	expect 1 env RANK=1 "$HELLO"
 	[[ $output == *"WORLD_SIZE is not"* ]]
-	run "$BERTH" run -n 2 -- env RANK=5 WORLD_SIZE=9 LOCAL_RANK=0 "$HELLO"
-	echo "$output"
-	[ "$status" -eq 1 ]
+	expect 1 "$BERTH" run -n 2 -- env RANK=5 WORLD_SIZE=9 LOCAL_RANK=0 "$HELLO"
 	[[ $output == *"PMIx"*"rank 5 of 9"* ]]
 }
 
@@ -79,12 +74,8 @@
 	echo "flags: $flags"
 	# shellcheck disable=SC2086
 	cc -Wall -Wextra -Werror "$example" $flags -o "$root/hello"
-	run env LD_LIBRARY_PATH="$lib" "$root/hello"
-	echo "$output"
-	[ "$status" -eq 0 ]
-	run env LD_LIBRARY_PATH="$lib" "$BERTH" run -n 2 -- "$root/hello"
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 env LD_LIBRARY_PATH="$lib" "$root/hello"
+	expect 0 env LD_LIBRARY_PATH="$lib" "$BERTH" run -n 2 -- "$root/hello"
 	[[ $output == *"rank 1 of 2"* ]]
 	# The header alone, as C and as C++.
 	echo '#include <berth.h>' >"$root/alone.c"

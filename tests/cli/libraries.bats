@@ -3,16 +3,15 @@
 # the library itself, is asked in a rank of two pretended nodes. That the bytes then go there is shown
 # in tests/cluster (layouts, torch); NCCL's choice is in tests/cluster/nccl.bats.
 
+load ../support/berth
+
 # ranked COMMAND...: its output in the two ranks.
 ranked() {
-	run timeout 60 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 1 -q -- "$@"
-	[ "$status" = 0 ] || { echo "$output"; return 1; }
+	expect 0 timeout 60 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 1 -q -- "$@"
 }
 
 # both PATTERN: each of the two ranks says it.
 both() { [ "$(grep -cE -- "$1" <<<"$output")" = 2 ] || { echo "not said twice: $1"; return 1; }; }
-
-need() { command -v "$1" >/dev/null || skip "no $1 here (Debian: $2)"; }
 
 @test "Open MPI: its TCP transport and its out-of-band channel" {
 	need ompi_info openmpi-bin

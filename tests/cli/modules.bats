@@ -3,6 +3,8 @@
 # conflict: Lmod is looked for installed, or unpacked beside (LMOD_DIR, a folder with libexec/lmod;
 # else `apt-get download lmod` is unpacked here where that works).
 
+load ../support/berth
+
 setup_file() {
 	ROOT=$(mktemp -d)
 	export ROOT
@@ -49,10 +51,8 @@ have_lua() {
 
 # loads FORM: the environment is what a user needs, below the prefix.
 loads() {
-	run env -i PATH=/usr/bin:/bin bash -c "$("$1" load berth/"$BERTH_VERSION" 2>/dev/null)
+	expect 0 env -i PATH=/usr/bin:/bin bash -c "$("$1" load berth/"$BERTH_VERSION" 2>/dev/null)
 		for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do echo \"\$name=\${!name}\"; done"
-	echo "$output"
-	[ "$status" = 0 ]
 	for name in PATH MANPATH LIBRARY_PATH LD_LIBRARY_PATH CPATH PKG_CONFIG_PATH; do
 		value=$(sed -n "s/^$name=//p" <<<"$output")
 		[ -d "$ROOT/plain${value%%:*}" ] # the folder is there, where it was installed

@@ -2,9 +2,11 @@
 # PMIx programs and Open MPI programs as ranks of berth run.
 # MPI_SUM, PMIX_SIZE: the programs, "" where their library is missing.
 
+load ../support/berth
+
 setup() {
-	# Open MPI keeps memory in plug-ins that it has unloaded: no name is left to suppress.
-	[ -z "$SANITIZED" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
+	make_dir
+	allow_leaks
 }
 
 # No rank may be a world of one: that is what Open MPI does when it does not find its launcher.
@@ -21,9 +23,7 @@ expect_ranks() { # KIND N
 @test "a PMIx program sees 1, 2 and 5 ranks" {
 	[ -n "$PMIX_SIZE" ] || skip "built without PMIx"
 	for n in 1 2 5; do
-		run "$BERTH" run -n "$n" -- "$PMIX_SIZE"
-		echo "$output"
-		[ "$status" -eq 0 ]
+		expect 0 "$BERTH" run -n "$n" -- "$PMIX_SIZE"
 		expect_ranks PMIx "$n"
 	done
 }
@@ -44,9 +44,7 @@ expect_ranks() { # KIND N
 @test "an Open MPI program sees 1, 2 and 4 ranks and reduces" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	for n in 1 2 4; do
-		run "$BERTH" run -n "$n" -- "$MPI_SUM"
-		echo "$output"
-		[ "$status" -eq 0 ]
+		expect 0 "$BERTH" run -n "$n" -- "$MPI_SUM"
 		expect_ranks MPI "$n"
 		[ "$(grep -c "sum $((n * (n + 1) / 2))," <<<"$output")" -eq "$n" ]
 	done
@@ -56,34 +54,26 @@ expect_ranks() { # KIND N
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	"$BERTH" run --help | grep -q -- '--launcher' || skip "berth run has no --launcher"
 	"$BERTH" run --help | grep -q loopback || skip "no loopback launcher"
-	run "$BERTH" run --launcher loopback --hosts 'a,b' -n 4 -- "$MPI_SUM"
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run --launcher loopback --hosts 'a,b' -n 4 -- "$MPI_SUM"
 	expect_ranks MPI 4
 }
 
 @test "MPI_Abort ends the job and names the rank" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
 	# Its files of shared memory, which would fill /dev/shm, go with it.
-	mkdir "$BATS_TEST_TMPDIR/shm"
-	export OMPI_MCA_btl_vader_backing_directory=$BATS_TEST_TMPDIR/shm
+	mkdir shm
+	export OMPI_MCA_btl_vader_backing_directory=$DIR/shm
 	run "$BERTH" run -n 3 -- "$MPI_SUM" 1
 	echo "$output"
 	[ "$status" -ne 0 ]
 	[[ $output == *"rank 1"* ]]
-	for ((i = 0; i < 60; i++)); do
-		[ -n "$(ls "$BATS_TEST_TMPDIR/shm")" ] || break
-		sleep 0.05
-	done
-	[ -z "$(ls "$BATS_TEST_TMPDIR/shm")" ]
+	within 3 rmdir shm
 }
 
 @test "mpirun itself still works inside a rank" {
 	[ -n "$MPI_SUM" ] || skip "built without MPI"
-	command -v mpirun >/dev/null || skip "no mpirun"
+	need mpirun
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-	run "$BERTH" run -n 1 -- mpirun --oversubscribe -n 2 "$MPI_SUM"
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run -n 1 -- mpirun --oversubscribe -n 2 "$MPI_SUM"
 	expect_ranks MPI 2
 }

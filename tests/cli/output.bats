@@ -1,17 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What ranks print, and how their ends are told. PROBE: the program agent-probe.
 
-bats_require_minimum_version 1.5.0
+load ../support/berth
 
 setup() {
-	DIR=$(mktemp -d)
+	make_dir
 	# Freed memory counts as used under ASan unless it is really freed.
 	export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=1"
-	HOST=$(uname -n)
-}
-
-teardown() {
-	rm -rf "$DIR"
 }
 
 # check_lines FILE LETTER COUNT SIZE LABEL: lines "LABELo 17 xxx", all, whole, in order
@@ -22,16 +17,6 @@ check_lines() {
 			print "line " NR " is: " substr($0, 1, 100); bad = 1; exit
 		}
 		END { if (!bad && NR != count) { print NR " lines of " count; bad = 1 }; exit bad }'
-}
-
-# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
-report() {
-	python3 - "$DIR/report.json" "$1" <<'PY'
-import json, sys
-report = json.load(open(sys.argv[1]))
-if not eval(sys.argv[2]):
-    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
-PY
 }
 
 @test "2 ranks, 100,000 lines a stream: complete, whole, in order" {
@@ -84,8 +69,7 @@ PY
 @test "--log-dir: logs of a larger run before are told of, once, and left as they are" {
 	"$BERTH" run -n 4 --log-dir "$DIR/log" -- sh -c 'echo old' >/dev/null 2>&1
 	touch "$DIR/log/rank-0009.log.gz" "$DIR/log/rank-x.log"
-	run --separate-stderr "$BERTH" run -n 2 --log-dir "$DIR/log" -- sh -c 'echo new'
-	[ "$status" -eq 0 ]
+	expect 0 --separate-stderr "$BERTH" run -n 2 --log-dir "$DIR/log" -- sh -c 'echo new'
 	[ "$(grep -c 'an earlier run with more ranks: 2 from rank-0002.log on' <<<"$stderr")" -eq 1 ]
 	[ "$(tail -n 1 "$DIR/log/rank-0003.log")" = old ]
 	run --separate-stderr "$BERTH" run -n 4 --log-dir "$DIR/log" -- true
@@ -94,8 +78,7 @@ PY
 
 @test "a log folder that cannot be written: 73, and nothing was started" {
 	touch "$DIR/file"
-	run "$BERTH" run -n 2 --log-dir "$DIR/file/log" -- touch "$DIR/started"
-	[ "$status" -eq 73 ]
+	expect 73 "$BERTH" run -n 2 --log-dir "$DIR/file/log" -- touch "$DIR/started"
 	[[ $output == *"$DIR/file"* ]]
 	[ ! -e "$DIR/started" ]
 }
@@ -104,8 +87,7 @@ PY
 	[ -w /dev/full ] || skip "/dev/full is not there"
 	mkdir "$DIR/log"
 	ln -s /dev/full "$DIR/log/rank-0000.log"
-	run "$BERTH" run -n 2 --log-dir "$DIR/log" -- "$PROBE" lines 100 20
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" run -n 2 --log-dir "$DIR/log" -- "$PROBE" lines 100 20
 	[ "$(grep -c 'No space left on device' <<<"$output")" -eq 1 ]
 	check_lines "$DIR/log/rank-0001.log" o 100 20 ""
 }
@@ -122,8 +104,7 @@ trap 'echo "cascade on $RANK"; exit 9' TERM
 sleep 60 &
 wait
 SH
-	run --separate-stderr "$BERTH" run -n 3 --report "$DIR/report.json" -- sh "$DIR/rank.sh"
-	[ "$status" -eq 3 ]
+	expect 3 --separate-stderr "$BERTH" run -n 3 --report "$DIR/report.json" -- sh "$DIR/rank.sh"
 	[[ $stderr == *"rank 1 on $HOST ended with code 3"* ]]
 	[[ $stderr == *"the reason of it all"*"rank 1 on"* || $stderr == *"rank 1 on"*"the reason of it all"* ]]
 	[[ $stderr != *"rank 0 on"* && $stderr != *"rank 2 on"* ]]
@@ -136,9 +117,8 @@ SH
 }
 
 @test "a rank that ends by a signal: 128 + signal, named" {
-	run --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- \
+	expect 138 --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- \
 		sh -c '[ "$RANK" = 0 ] && kill -USR1 $$; sleep 60'
-	[ "$status" -eq 138 ]
 	[[ $stderr == *"rank 0 on $HOST was killed by signal 10"* ]]
 	report "report['signal'] == 10 and report['rank'] == 0 and report['code'] == 138"
 }
@@ -153,17 +133,15 @@ until [ -e "$1/gone" ]; do sleep 0.01; done
 sleep 0.05
 kill -KILL $$
 SH
-	run --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- sh "$DIR/rank.sh" "$DIR"
-	[ "$status" -eq 137 ]
+	expect 137 --separate-stderr "$BERTH" run -n 2 --report "$DIR/report.json" -- sh "$DIR/rank.sh" "$DIR"
 	[[ $stderr == *"rank 1 on $HOST was killed by signal 9"* && $stderr != *"rank 0 on"* ]]
 	report "report['rank'] == 1 and report['signal'] == 9 and report['code'] == 137"
 }
 
 @test "the others are ended within 5 s (asserted: 15 s) although they ignore SIGTERM" {
 	begun=$SECONDS
-	run "$BERTH" run -n 3 -- sh -c \
+	expect 4 "$BERTH" run -n 3 -- sh -c \
 		"[ \"\$RANK\" = 2 ] && { sleep 0.5; exit 4; }; exec '$PROBE' stubborn"
-	[ "$status" -eq 4 ]
 	[ $((SECONDS - begun)) -lt 15 ]
 }
 
@@ -178,24 +156,16 @@ SH
 @test "signals reach the ranks" {
 	"$BERTH" run -n 2 -- "$PROBE" signals >"$DIR/out" 3>&- &
 	run_pid=$!
-	for _ in $(seq 200); do
-		[ "$(grep -c ready "$DIR/out")" -eq 2 ] && break
-		sleep 0.1
-	done
+	twice() { [ "$(grep -c "$1" "$DIR/out")" -eq 2 ]; }
+	within 20 twice ready
 	kill -USR1 $run_pid
-	for _ in $(seq 200); do
-		[ "$(grep -c 'signal 10' "$DIR/out")" -eq 2 ] && break
-		sleep 0.1
-	done
-	[ "$(grep -c 'signal 10' "$DIR/out")" -eq 2 ]
+	within 20 twice 'signal 10'
 	kill -USR2 $run_pid
 	sleep 0.3
 	kill -TERM $run_pid
-	code=0
-	wait $run_pid || code=$?
-	[ "$(grep -c 'signal 12' "$DIR/out")" -eq 2 ]
-	[ "$(grep -c 'signal 15' "$DIR/out")" -eq 2 ]
-	[ "$code" -eq 7 ]
+	ends 7 $run_pid
+	twice 'signal 12'
+	twice 'signal 15'
 }
 
 @test "the kernel's out-of-memory killer is named" {
@@ -220,8 +190,7 @@ SH
 }
 
 @test "a program that is not there, or may not be executed, is said; nothing is left" {
-	run "$BERTH" run -n 2 -- /no/such/program
-	[ "$status" -eq 66 ]
+	expect 66 "$BERTH" run -n 2 -- /no/such/program
 	[[ $output == *"/no/such/program"* ]]
 	run "$BERTH" run -n 2 -- /etc/passwd
 	[ "$status" -ge 64 ] && [ "$status" -le 78 ]
@@ -229,8 +198,7 @@ SH
 }
 
 @test "stdin goes to rank 0" {
-	run bash -c "echo hello | '$BERTH' run -n 2 --label -- cat"
-	[ "$status" -eq 0 ]
+	expect 0 bash -c "echo hello | '$BERTH' run -n 2 --label -- cat"
 	[[ $output == *"[0] hello"* ]]
 	[[ $output != *"[1]"* ]]
 }

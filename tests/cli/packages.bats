@@ -1,29 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The list of packages, and how the two commands end where something is missing. SOURCE.
 
-setup() {
-	DIR=$(mktemp -d)
-	mkdir "$DIR/bin"
-}
-
-teardown() {
-	rm -rf "$DIR"
-}
-
-# fake NAME TEXT: a command in front of the real one
-fake() {
-	printf '#!/bin/sh\n%s\n' "$2" >"$DIR/bin/$1"
-	chmod +x "$DIR/bin/$1"
-}
+load ../support/berth
 
 @test "no user but root: says what to provide, installs nothing, exits 69" {
 	fake id 'echo 1000'
 	fake pkg-config 'exit 1'
 	fake apt-get "touch $DIR/called"
 	for script in tests/run.sh jobscripts/local/quickstart.sh; do
-		run env PATH="$DIR/bin:$PATH" sh "$SOURCE/$script"
-		echo "$output"
-		[ "$status" -eq 69 ]
+		expect 69 env PATH="$DIR/bin:$PATH" sh "$SOURCE/$script"
 		[[ $output == *"hwloc 2.3 or newer"* ]]
 		[[ $output == *"apt-get install"*"libhwloc-dev"*"zlib1g-dev"* ]]
 		[[ $output == *"dnf install"*"hwloc-devel"* ]]
@@ -36,9 +21,7 @@ fake() {
 	fake id 'echo 0'
 	fake pkg-config 'exit 1'
 	fake apt-get 'echo "E: no network"; exit 100'
-	run env PATH="$DIR/bin:$PATH" sh "$SOURCE/tests/run.sh"
-	echo "$output"
-	[ "$status" -eq 69 ]
+	expect 69 env PATH="$DIR/bin:$PATH" sh "$SOURCE/tests/run.sh"
 	[[ $output == *"E: no network"* ]]
 	[[ $output == *"did not provide everything"* ]]
 }
@@ -53,8 +36,7 @@ fake() {
 }
 
 @test "each row of the list has five columns and a Debian name" {
-	run sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_table | awk -F"|" "NF != 5 || \$3 == \"\""'
-	[ "$status" -eq 0 ]
+	expect 0 sh -c '. "$SOURCE/jobscripts/local/packages.sh"; packages_table | awk -F"|" "NF != 5 || \$3 == \"\""'
 	[ -z "$output" ]
 }
 
@@ -93,10 +75,8 @@ count() { # RESULT...: count.py's answer for tests that ended so
 }
 
 @test "all shell scripts pass shellcheck" {
-	command -v shellcheck >/dev/null || skip "shellcheck is not there"
+	need shellcheck
 	cd "$SOURCE"
 	# .bats files have a grammar of their own that this shellcheck does not know all of.
-	run sh -c 'find .ci bin jobscripts tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 sh -c 'find .ci bin jobscripts tests modulefiles -type f \( -name "*.sh" -o -name run \) -print | xargs shellcheck -x'
 }

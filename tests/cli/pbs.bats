@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A job of PBS's as berth sees it, without a PBS: its variables, a node file, a qstat.
 
-load pbs.bash
+load pbs
 
 setup() { pbs_begin; }
-teardown() { pbs_end; }
 
 @test "info names the nodes, the time left and the GPUs a node" {
 	pbs_job 2.pbs-head n1.x n1.x n2.x n2.x
-	pbs_tool qstat 'cat "$DIR/answer"'
+	fake qstat 'cat "$DIR/answer"'
 	{
 		echo "Job Id: 2.pbs-head"
 		echo "    Resource_List.walltime = 02:00:00"
@@ -17,8 +16,7 @@ teardown() { pbs_end; }
 		echo "    exec_host = n1/0+n2/0"
 		echo "    exec_vnode = (n1:ngpus=2)+(n2:ngpus=1)"
 	} >"$DIR/answer"
-	run "$BERTH" info --json
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" info --json
 	echo "$output" >"$DIR/info.json"
 	python3 - "$DIR/info.json" <<-'P'
 	import json, sys, time
@@ -33,32 +31,24 @@ teardown() { pbs_end; }
 
 @test "a server that does not answer is said, and the rest goes on" {
 	pbs_job 2.pbs-head "$(hostname)"
-	pbs_tool qstat 'echo "Communication failure." >&2; exit 1'
-	run "$BERTH" info
-	echo "$output"
-	[ "$status" = 0 ]
+	fake qstat 'echo "Communication failure." >&2; exit 1'
+	expect 0 "$BERTH" info
 	grep -q 'Communication failure' <<<"$output"
-	run "$BERTH" run -n 2 -- sh -c 'echo "$RANK/$WORLD_SIZE ${BERTH_END_TIME-none} $BERTH_JOB_ID"'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" run -n 2 -- sh -c 'echo "$RANK/$WORLD_SIZE ${BERTH_END_TIME-none} $BERTH_JOB_ID"'
 	grep -q '^1/2 none 2.pbs-head$' <<<"$output"
 }
 
 @test "brackets of an array in paths, and its end time for the ranks" {
 	pbs_job '64[0].pbs-head' "$(hostname)"
 	export PBS_WALLTIME=600 PBS_ARRAY_INDEX=0
-	run "$BERTH" run -n 1 -- sh -c 'echo "$BERTH_JOB_ID $((BERTH_END_TIME - $(date +%s) > 500))"'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" run -n 1 -- sh -c 'echo "$BERTH_JOB_ID $((BERTH_END_TIME - $(date +%s) > 500))"'
 	[ "$output" = '64[0].pbs-head 1' ]
 }
 
 @test "no GPU was granted: the select line to ask for" {
 	pbs_job 2.pbs-head n1.x n2.x
 	export CUDA_VISIBLE_DEVICES='' NCPUS=32 BERTH_TOPOLOGY=$FIXTURES/topo/pci-order-not-numa-order.xml
-	run "$BERTH" info --json
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" info --json
 	grep -qE 'PBS granted no GPU.* -l select=2:ncpus=32:ngpus=([0-9]+):mpiprocs=\1' <<<"$output"
 }
 
@@ -75,37 +65,34 @@ teardown() { pbs_end; }
 		[[ "$output" == *"$line"* ]] || { echo "$output"; return 1; }
 	}
 	launcher ssh 'ssh -T'
-	pbs_tool pbsdsh true
+	fake pbsdsh true
 	launcher tm "$DIR/bin/pbsdsh -h n1.x --"
-	pbs_tool pbs_tmrsh true
+	fake pbs_tmrsh true
 	launcher tm "$DIR/bin/pbs_tmrsh n1.x /usr/bin/env "
-	pbs_tool mpiexec true # anybody's
+	fake mpiexec true # anybody's
 	launcher tm pbs_tmrsh
-	pbs_tool palstat true
+	fake palstat true
 	launcher pals "$DIR/bin/mpiexec -n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall"
-	pbs_tool mpirun true # another MPI's
+	fake mpirun true # another MPI's
 	launcher pals mpiexec
-	pbs_tool ompi_info true
+	fake ompi_info true
 	launcher mpirun "$DIR/bin/mpirun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
-	pbs_tool prterun true
+	fake prterun true
 	launcher prterun "$DIR/bin/prterun --map-by ppr:1:node --bind-to none --host n1.x:1,n2.x:1"
 	for other in mpirun pals tm ssh; do
 		launcher "$other" '' --launcher "$other"
 	done
 	rm "$DIR/bin/prterun"
-	run env PATH="$DIR/bin:/no" "$BERTH" run --launcher prterun -- /bin/true
-	[ "$status" = 69 ]
+	expect 69 env PATH="$DIR/bin:/no" "$BERTH" run --launcher prterun -- /bin/true
 	[[ "$output" == *'no prterun in PATH'* ]]
 }
 
 @test "PALS: its mpiexec gets the line, the agents' environment, no secret in its arguments" {
 	pbs_job 2.pbs-head n1.x n2.x
 	unset PBS_NODENUM
-	pbs_tool palstat true
-	pbs_tool mpiexec 'printf "%s\\n" "$*" >"$DIR/line"; env >"$DIR/env"; exit 3'
-	PATH="$DIR/bin:$PATH" run "$BERTH" run --launcher pals --start-timeout 5s -- true
-	echo "$output"
-	[ "$status" = 76 ]
+	fake palstat true
+	fake mpiexec 'printf "%s\\n" "$*" >"$DIR/line"; env >"$DIR/env"; exit 3'
+	PATH="$DIR/bin:$PATH" expect 76 "$BERTH" run --launcher pals --start-timeout 5s -- true
 	[[ "$output" == *"pals ended with code 3 before it was there"* ]]
 	grep -q '^-n 2 --ppn 1 --hosts n1.x,n2.x --cpu-bind none --envall sh -c .* '"$BERTH" "$DIR/line"
 	secret=$(sed -n 's/^BERTH_AGENT_SECRET=//p' "$DIR/env")
@@ -117,49 +104,35 @@ teardown() { pbs_end; }
 @test "bad input is named, and nothing is started" {
 	pbs_job 2.pbs-head "$(hostname)"
 	rm "$PBS_NODEFILE"
-	run "$BERTH" run -- touch "$DIR/started"
-	echo "$output"
-	[ "$status" = 66 ]
+	expect 66 "$BERTH" run -- touch "$DIR/started"
 	grep -qF "PBS_NODEFILE: $PBS_NODEFILE" <<<"$output"
 	: >"$PBS_NODEFILE"
-	run "$BERTH" run -- touch "$DIR/started"
-	echo "$output"
-	[ "$status" = 65 ]
+	expect 65 "$BERTH" run -- touch "$DIR/started"
 	unset PBS_NODEFILE
-	run "$BERTH" run -- touch "$DIR/started"
-	[ "$status" = 65 ]
+	expect 65 "$BERTH" run -- touch "$DIR/started"
 	grep -q 'unset PBS_JOBID' <<<"$output"
 	pbs_job 2.pbs-head "$(hostname)"
-	PBS_WALLTIME=soon run "$BERTH" run -- touch "$DIR/started"
-	echo "$output"
-	[ "$status" = 65 ]
+	PBS_WALLTIME=soon expect 65 "$BERTH" run -- touch "$DIR/started"
 	grep -q "PBS_WALLTIME is 'soon', expected a time such as 3600 or 01:00:00" <<<"$output"
 	truncate -s 1G "$PBS_NODEFILE" # none of it on the disk
-	run "$BERTH" run -- touch "$DIR/started"
-	echo "$output"
-	[ "$status" = 65 ]
+	expect 65 "$BERTH" run -- touch "$DIR/started"
 	grep -qF "PBS_NODEFILE: $PBS_NODEFILE" <<<"$output"
 	[ ! -e "$DIR/started" ]
 }
 
 @test "a walltime of qstat's that is no time: said, and the job goes on without" {
 	pbs_job 2.pbs-head "$(hostname)"
-	pbs_tool qstat 'printf "Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = Sat Nov 21 02:02:31 2026\n"'
-	run "$BERTH" info
-	echo "$output"
-	[ "$status" = 0 ]
+	fake qstat 'printf "Job Id: 2.pbs-head\n    Resource_List.walltime = soon\n    stime = Sat Nov 21 02:02:31 2026\n"'
+	expect 0 "$BERTH" info
 	tr -s ' \n' ' ' <<<"$output" | grep -q "its walltime is 'soon', expected a time"
-	run "$BERTH" run -n 1 -- sh -c 'echo "end ${BERTH_END_TIME-none}"'
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" run -n 1 -- sh -c 'echo "end ${BERTH_END_TIME-none}"'
 	[[ "$output" == *'end none'* ]]
 }
 
 @test "a node file with a thousand repeats: so many slots, and ranks on the cores" {
 	pbs_job 2.pbs-head $(yes "$(hostname)" | head -1000)
-	run "$BERTH" info --json
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" info --json
 	grep -q '"slots": 1000' <<<"$output"
-	run "$BERTH" run -n 1 -- echo ran
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" run -n 1 -- echo ran
 	[[ "$output" == *ran* ]]
 }

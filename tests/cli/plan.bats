@@ -1,36 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth plan: the plan of one node from an hwloc XML. BERTH: the program.
 
-setup() {
-	DIR=$(mktemp -d)
-	TOPO=$FIXTURES/topo
-	unset BERTH_TOPOLOGY CUDA_VISIBLE_DEVICES
-}
+load ../support/berth
+TOPO=$FIXTURES/topo
 
-teardown() {
-	rm -rf "$DIR"
-}
-
-# check EXPRESSION: python's, about the JSON object "plan" in $DIR/plan.json
-check() {
-	python3 - "$DIR/plan.json" "$1" <<'PY'
-import json, sys
-plan = json.load(open(sys.argv[1]))
-ranks = plan['ranks']
-if not eval(sys.argv[2]):
-    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(plan, indent=1)}')
-PY
-}
+# check EXPRESSION: it is true of plan.json as plan, with its ranks.
+check() { holds plan.json "(lambda ranks: $1)(plan['ranks'])"; }
 
 # refuses CODE TEXT ARGS...: berth plan ends with the code and says the text, on stderr alone
 refuses() {
-	local code=$1 text=$2 status=0
-	shift 2
-	"$BERTH" plan "$@" >"$DIR/out" 2>"$DIR/err" || status=$?
-	[ "$status" -eq "$code" ] || { echo "exit $status: $(cat "$DIR/err")"; return 1; }
-	grep -qF -- "$text" "$DIR/err" || { cat "$DIR/err"; return 1; }
-	grep -q '^berth: ' "$DIR/err"
-	[ ! -s "$DIR/out" ]
+	expect "$1" --separate-stderr --keep-empty-lines "$BERTH" plan "${@:3}"
+	[[ $stderr == *"$2"* && $'\n'$stderr == *$'\n'"berth: "* && -z $output ]]
 }
 
 @test "JSON has the promised members" {

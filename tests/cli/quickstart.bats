@@ -1,25 +1,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # jobscripts/local/quickstart.sh in a copy of the sources, and the lines that it tells to type next.
 
+load ../support/berth
+
 setup() {
-	DIR=$(mktemp -d)
+	make_dir
 	mkdir "$DIR/berth"
 	tar -C "$SOURCE" -c --exclude='./build*' --exclude=./.git . | tar -C "$DIR/berth" -x
 	cd "$DIR/berth"
-}
-
-teardown() {
-	cd /
-	rm -rf "$DIR"
 }
 
 @test "the quickstart trains, evaluates and goes on as its last lines say" {
 	[ -z "$SANITIZED" ] || skip "it builds without a sanitizer: the plain build tests it"
 	[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] ||
 		skip "no package dataset-fashion-mnist: synthetic data shows no Acc@1"
-	run timeout 900 sh jobscripts/local/quickstart.sh
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 timeout 900 sh jobscripts/local/quickstart.sh
 	acc1=$(sed -n 's/.*Acc@1 \([0-9.]*\) *%.*/\1/p' <<<"$output" | tail -n 1)
 	awk -v acc1="$acc1" 'BEGIN { exit !(acc1 >= 88 && acc1 < 100) }'
 	[[ $output == *"Acc@5"*"images/s"* ]]
@@ -31,8 +26,6 @@ teardown() {
 	$info
 	again=$(sed -n 's/^ *\(build-quickstart.*berth train .*--ckpt .*\) --epochs 10$/\1/p' <<<"$output")
 	[ -n "$again" ]
-	run timeout 300 $again --epochs 6
-	echo "$output"
-	[ "$status" -eq 0 ]
+	expect 0 timeout 300 $again --epochs 6
 	[[ $output == *"resuming from "*"$saved"* ]]
 }

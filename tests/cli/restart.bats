@@ -1,29 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth run --max-restarts: what is started again, on which nodes, and what is not.
 
-bats_require_minimum_version 1.5.0
-
-setup() {
-	DIR=$(mktemp -d)
-	HOST=$(uname -n)
-	export TMPDIR="$DIR"
-	cd "$DIR"
-}
-
-teardown() {
-	cd /
-	rm -rf "$DIR"
-}
-
-# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
-report() {
-	python3 - "$DIR/report.json" "$1" <<'PY'
-import json, sys
-report = json.load(open(sys.argv[1]))
-if not eval(sys.argv[2]):
-    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
-PY
-}
+load ../support/berth
 
 # rank FILE: the program of the ranks, from standard input, with what all of them say first
 rank() {
@@ -42,7 +20,7 @@ attempts() {
 		echo 1 >"$BERTH_HEARTBEAT_FILE"
 		sleep 60
 	SH
-	run -0 "$BERTH" run -n 2 --max-restarts 5 --log-dir logs --report report.json -- sh rank.sh
+	expect 0 "$BERTH" run -n 2 --max-restarts 5 --log-dir logs --report report.json -- sh rank.sh
 	[ "$(attempts)" = 3 ]
 	[ "$(cut -d' ' -f3 0.0 1.0 2.0 | sort -u | wc -l)" = 3 ]
 	[ "$(cut -d' ' -f3 1.0)" = "$(cut -d' ' -f3 1.1)" ]
@@ -62,7 +40,7 @@ attempts() {
 		echo 3 >"$BERTH_HEARTBEAT_FILE"
 		exit $((20 + BERTH_ATTEMPT))
 	SH
-	run -22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
+	expect 22 "$BERTH" run -n 1 --max-restarts 2 --report report.json -- sh rank.sh
 	[ "$(attempts)" = 3 ]
 	[[ "$output" == *"not started again: it was started again 2 times, as --max-restarts allows"* ]]
 	report 'report["by"] == "program" and len(report["attempts"]) == 3 and "2 times" in report["not_restarted"]'
@@ -73,33 +51,32 @@ attempts() {
 		echo 0 >"$BERTH_HEARTBEAT_FILE"
 		exit 3
 	SH
-	run -3 "$BERTH" run -n 2 --max-restarts 9 -- sh beats.sh
+	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh beats.sh
 	[ "$(attempts)" = 2 ]
 	[[ "$output" == *"not started again: no step was made since the last start"* ]]
 	rm -f ./*.[01]
 	rank silent.sh <<<'exit 3'
-	run -3 "$BERTH" run -n 2 --max-restarts 9 -- sh silent.sh
+	expect 3 "$BERTH" run -n 2 --max-restarts 9 -- sh silent.sh
 	[ "$(attempts)" = 2 ]
 	[[ "$output" == *"says nothing of its steps (BERTH_HEARTBEAT_FILE)"* ]]
 }
 
 @test "not started again: code 75, a signal from outside, a program that is not there, wrong options" {
 	rank rank.sh <<<'exit 75'
-	run -75 "$BERTH" run -n 1 --max-restarts 3 -- sh rank.sh
+	expect 75 "$BERTH" run -n 1 --max-restarts 3 -- sh rank.sh
 	[ "$(attempts)" = 1 ]
-	run -66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
+	expect 66 "$BERTH" run -n 1 --max-restarts 3 -- ./nothing
 	# berth-train's own code for what is wrong with its options.
-	run -66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
+	expect 66 "$BERTH" train -n 1 --max-restarts 3 linear --data imagefolder:/nowhere
 	[[ "$output" != *"starting again"* && "$output" == *"not started again: code 66 tells of wrong"* ]]
 	rm -f ./*.0
 	rank long.sh <<<'exec sleep 60'
 	"$BERTH" run -n 1 --max-restarts 3 -- sh long.sh 2>err &
 	pid=$!
-	for _ in $(seq 100); do [ -e 0.0 ] && break; sleep 0.1; done
+	within 10 test -e 0.0
 	kill -TERM "$pid"
-	code=0
-	wait "$pid" || code=$?
-	[ "$code" = 143 ] && [ "$(attempts)" = 1 ]
+	ends 143 "$pid" err
+	[ "$(attempts)" = 1 ]
 	! grep -q "starting again" err
 }
 
@@ -110,7 +87,7 @@ attempts() {
 		[ "$RANK" = 1 ] && { sleep 0.3; kill -KILL "$PPID"; }
 		sleep 60
 	SH
-	run -0 "$BERTH" run --launcher loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
+	expect 0 "$BERTH" run --launcher loopback -N 4 --spares 2 --ranks-per-node 1 --max-restarts 1 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop1 is left out (lost): loop2, a spare, takes its place"* ]]
 	report 'report["attempts"][0]["nodes"] == ["loop0", "loop1"]'
@@ -125,12 +102,12 @@ attempts() {
 		[ "$RANK" = 0 ] && { sleep 0.3; kill -KILL "$PPID"; }
 		sleep 60
 	SH
-	run -0 "$BERTH" run --launcher loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
+	expect 0 "$BERTH" run --launcher loopback -N 3 -n 6 --min-nodes 2 --max-restarts 1 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop0 is left out (lost): the job goes on with 2 nodes"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop1", "loop2"]'
 	[ "$(cut -d' ' -f2 1.0)" = 4 ]
-	run -0 "$BERTH" run --launcher loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
+	expect 0 "$BERTH" run --launcher loopback -N 2 -n 2 --max-restarts 1 --report report.json -- sh rank.sh
 	[[ "$output" == *"loop0 is lost and tried again: no spare is there, and 2 nodes are needed"* ]]
 	report 'report["attempts"][1]["nodes"] == ["loop0", "loop1"] and report["left_out"] == []'
 }
@@ -143,7 +120,7 @@ attempts() {
 		[ "$RANK" = 1 ] && exit 7
 		sleep 60
 	SH
-	run -0 "$BERTH" run --launcher loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
+	expect 0 "$BERTH" run --launcher loopback -N 3 --spares 1 --ranks-per-node 1 --max-restarts 3 \
 		--report report.json -- sh rank.sh
 	[[ "$output" == *"loop1 is left out (it failed twice): loop2, a spare, takes its place"* ]]
 	report '[a["nodes"][1] for a in report["attempts"]] == ["loop1", "loop1", "loop2"]'
@@ -154,12 +131,12 @@ attempts() {
 	SH
 	"$BERTH" run --launcher loopback -N 2 --spares 1 --ranks-per-node 1 --max-restarts 1 -- sh spare.sh 2>err &
 	pid=$!
-	for _ in $(seq 100); do [ -e 0.0 ] && break; sleep 0.1; done
+	within 10 test -e 0.0
 	for agent in $(pgrep -P "$pid"); do
 		child=$(pgrep -P "$agent")
 		pgrep -P "$child" -x sh >/dev/null || kill -KILL "$agent" "$child"
 	done
-	for _ in $(seq 300); do ! grep -q "was lost" err || break; sleep 0.1; done
+	until_seen err "was lost"
 	touch go
 	wait "$pid"
 	cat err
@@ -177,7 +154,7 @@ attempts() {
 		done
 		exec sleep 61
 	SH
-	run -0 "$BERTH" run -n 3 --hang-timeout 2 --max-restarts 1 --report report.json -- sh rank.sh
+	expect 0 "$BERTH" run -n 3 --hang-timeout 2 --max-restarts 1 --report report.json -- sh rank.sh
 	report '"rank 1 on" in report["attempts"][0]["first_cause"]'
 	report '"is behind at 2.5 (epoch 7), others at 3.5" in report["attempts"][0]["first_cause"]'
 	report 'report["attempts"][0]["code"] == 76 and report["attempts"][0]["rank"] == 1'
@@ -193,21 +170,14 @@ attempts() {
 		[ "$RANK" = 2 ] && kill -STOP $$
 		sleep 62
 	SH
-	run -76 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
+	expect 76 "$BERTH" run --launcher loopback -N 2 --ranks-per-node 2 --hang-timeout 2 \
 		--report report.json -- sh rank.sh
 	report 'report["rank"] == 2 and report["node"] == "loop1" and report["by"] == "berth"'
 	[[ "$output" == *"rank 2 on loop1 is behind; its process is stopped (SIGSTOP, a debugger)" ]]
 	! pgrep -x sleep -a | grep -w 62
 	# A rank that works is not behind because it prints; nor are the silent ones.
 	rank prints.sh <<<'[ "$RANK" = 0 ] || exec sleep 3.5; for i in 1 2 3 4 5 6 7; do echo; sleep 0.5; done'
-	run -0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
-}
-
-# tool NAME: a stand-in for it, first in PATH, that writes its arguments down and says a stack
-tool() {
-	mkdir -p bin
-	printf '#!/bin/sh\necho "$0 $*" >>"%s/asked"\necho "#0 stand_in_of_%s ()"\n' "$DIR" "$1" >"bin/$1"
-	chmod +x "bin/$1"
+	expect 0 "$BERTH" run -n 2 --hang-timeout 2 -- sh prints.sh
 }
 
 @test "the stack of the rank that is behind, and of no other: by gdb, and by eu-stack where that is" {
@@ -223,10 +193,9 @@ tool() {
 		ln -s "$(command -v $program)" "bin/$program"
 	done
 	for name in gdb eu-stack; do
-		tool $name
+		fake $name "echo \"\$0 \$*\" >>$DIR/asked; echo '#0 stand_in_of_$name ()'"
 		rm -f asked
-		run -76 env PATH="$DIR/bin" "$BERTH" run -n 3 --hang-timeout 2 --report report.json -- sh rank.sh
-		echo "$output"
+		expect 76 env PATH="$DIR/bin" "$BERTH" run -n 3 --hang-timeout 2 --report report.json -- sh rank.sh
 		# Where ranks are slow to start there was an earlier look.
 		[[ "$(tail -n 1 asked)" == "$DIR/bin/$name "*"-p $(cat pid.1) "* ]]
 		[[ "$output" == *"rank 1, process $(cat pid.1) (sleep 61 )"*"#0 stand_in_of_$name"* ]]
@@ -250,9 +219,8 @@ tool() {
 		for i in $(seq 600); do [ -e "$BERTH_STOP_FILE" ] && exit 75; sleep 0.1; done
 	SH
 	begin=$(cut -d. -f1 /proc/uptime)
-	run -75 env LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0" timeout 100 \
+	expect 75 env LD_PRELOAD="$CLOCK_SET" ASAN_OPTIONS="${ASAN_OPTIONS-}:verify_asan_link_order=0" timeout 100 \
 		"$BERTH" run -n 1 --max-restarts 3 --end-time +300s --warn-before 290s --report report.json -- sh rank.sh
-	echo "$output"
 	head left.*
 	for attempt in 0 1 2; do
 		[ "$(cat left.$attempt)" -gt 200 ]
@@ -268,28 +236,27 @@ tool() {
 		[ "$RANK" = 1 ] || echo 3 >"$BERTH_HEARTBEAT_FILE"
 		exec sleep 62
 	SH
-	run -76 "$BERTH" run -n 2 --hang-timeout 2 --report report.json -- sh rank.sh
-	echo "$output"
+	expect 76 "$BERTH" run -n 2 --hang-timeout 2 --report report.json -- sh rank.sh
 	[[ "$output" == *"rank 1 on $HOST is behind: it has told of no step, others are at 3"* ]]
 	report 'report["rank"] == 1'
 }
 
 @test "nobody is behind: that is what it says" {
 	rank rank.sh <<<'exec sleep 60'
-	run -76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
+	expect 76 "$BERTH" run -n 2 --hang-timeout 1 --report report.json -- sh rank.sh
 	[[ "$output" == *"no step and no output for 1 s, and no rank is behind the others"* ]]
 	report 'report["rank"] is None'
 }
 
 @test "spares and least nodes that do not go with the allocation" {
-	run -64 "$BERTH" run --launcher loopback -N 2 --spares 2 --max-restarts 1 -- true
+	expect 64 "$BERTH" run --launcher loopback -N 2 --spares 2 --max-restarts 1 -- true
 	[[ "$output" == *"--spares 2 leaves no node for the ranks: there are 2"* ]]
-	run -64 "$BERTH" run --launcher loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
+	expect 64 "$BERTH" run --launcher loopback -N 3 --spares 1 --min-nodes 3 --max-restarts 1 -- true
 	[[ "$output" == *"--min-nodes 3: the ranks have 2 nodes from the start, without the spares; expected at most that"* ]]
-	run -64 "$BERTH" run --launcher loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
+	expect 64 "$BERTH" run --launcher loopback -N 3 --min-nodes 4 --max-restarts 1 -- true
 	[[ "$output" == *"--min-nodes 4: the ranks have 3 nodes"* ]]
-	run -64 "$BERTH" run --launcher loopback -N 3 --spares 1 -- true
+	expect 64 "$BERTH" run --launcher loopback -N 3 --spares 1 -- true
 	[[ "$output" == *"--spares is about what is started again: it needs --max-restarts R"* ]]
-	run -64 "$BERTH" run --max-restarts -1 -- true
-	run -64 "$BERTH" run --max-restarts 1 --min-nodes 0 -- true
+	expect 64 "$BERTH" run --max-restarts -1 -- true
+	expect 64 "$BERTH" run --max-restarts 1 --min-nodes 0 -- true
 }

@@ -1,38 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # berth run: what ranks are told, how a job ends, what bad input gets.
 
-bats_require_minimum_version 1.5.0
-
-setup() {
-	DIR=$(mktemp -d)
-	HOST=$(uname -n)
-	export TMPDIR="$DIR"
-	cd "$DIR"
-}
-
-teardown() {
-	cd /
-	rm -rf "$DIR"
-}
-
-# report EXPRESSION: python's, about the JSON object "report" in $DIR/report.json
-report() {
-	python3 - "$DIR/report.json" "$1" <<'PY'
-import json, sys
-report = json.load(open(sys.argv[1]))
-if not eval(sys.argv[2]):
-    sys.exit(f'not true: {sys.argv[2]}\n{json.dumps(report, indent=1)}')
-PY
-}
-
-# wait_for FILE LINES: until it has that many (20 s)
-wait_for() {
-	for _ in $(seq 200); do
-		[ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
-		sleep 0.1
-	done
-	echo "$1 has not $2 lines:"; cat "$1"; return 1
-}
+load ../support/berth
 
 # value NAME RANK: of the file that a rank's env was written to
 value() {

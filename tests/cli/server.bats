@@ -1,16 +1,7 @@
-#!/usr/bin/env bats
 # SPDX-License-Identifier: BSD-3-Clause
 # The PMIx server has a process of its own: when it ends, the job does not.
 
-bats_require_minimum_version 1.5.0
-
-setup() {
-	folder=$(mktemp -d)
-}
-
-teardown() {
-	rm -rf "$folder"
-}
+load ../support/berth
 
 # The server of the agent whose rank asks: the agent's child of that name.
 kill_server='agent=$(cut -d" " -f4 /proc/$$/stat)
@@ -19,30 +10,28 @@ for pid in $(cat /proc/"$agent"/task/"$agent"/children); do
 done'
 
 @test "a program without PMIx ends well though the server was killed" {
-	run --separate-stderr timeout 60 "$BERTH" run -n 2 -- sh -c '
+	expect 0 --separate-stderr timeout 60 "$BERTH" run -n 2 -- sh -c '
 		[ "$RANK" = 1 ] || { '"$kill_server"'; }
 		sleep 0.3
 		echo "rank $RANK ends"' sh KILL
-	[ "$status" -eq 0 ]
 	[ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = "rank 0 ends rank 1 ends " ]
 	printf '%s' "$stderr" | grep -q 'PMIx server of .* ended by signal 9'
 }
 
 @test "no server is left when the ranks have ended, nor one that was not asked for" {
-	run timeout 60 "$BERTH" run -n 2 -- sh -c 'sleep 0.1; cat /proc/*/comm 2>/dev/null | grep -c berth-pmix'
-	[ "$status" -eq 0 ]
+	expect 0 timeout 60 "$BERTH" run -n 2 -- sh -c 'sleep 0.1; cat /proc/*/comm 2>/dev/null | grep -c berth-pmix'
 	"$BERTH" run -n 1 --pmix off -- sh -c '
 		agent=$(cut -d" " -f4 /proc/$$/stat)
 		sleep 0.2
 		for pid in $(cat /proc/"$agent"/task/"$agent"/children); do cat /proc/"$pid"/comm; done
-	' >"$folder/out"
-	! grep berth-pmix "$folder/out" || false
+	' >"$DIR/out"
+	! grep berth-pmix "$DIR/out" || false
 }
 
 # Start berth run in the background and stop its PMIx server before it has started: $run, $server.
 start_with_a_stopped_server() { # ARGUMENTS
 	for _ in $(seq 30); do
-		"$BERTH" run "$@" >"$folder/out" 2>"$folder/err" &
+		"$BERTH" run "$@" >"$DIR/out" 2>"$DIR/err" &
 		run=$! server=
 		while [ -z "$server" ] && kill -0 "$run" 2>/dev/null; do
 			for guard in $(cat /proc/$run/task/$run/children 2>/dev/null); do
@@ -57,38 +46,37 @@ start_with_a_stopped_server() { # ARGUMENTS
 		kill -STOP "$server" 2>/dev/null || continue
 		sleep 0.5
 		# Too late where ranks run already.
-		[ -e "$folder/up" ] || return 0
+		[ -e "$DIR/up" ] || return 0
 		kill -CONT "$server" 2>/dev/null || true
 		kill -KILL "$run" 2>/dev/null || true
 		wait "$run" || true
-		rm -f "$folder/up"
+		rm -f "$DIR/up"
 	done
 	echo "the server was never caught before its start"
 	return 1
 }
 
 @test "a PMIx server that is slow to start holds no beat back, and the ranks start when it is there" {
-	start_with_a_stopped_server -n 2 --node-timeout 2 -- sh -c 'touch "$0"; echo well' "$folder/up"
+	start_with_a_stopped_server -n 2 --node-timeout 2 -- sh -c 'touch "$0"; echo well' "$DIR/up"
 	sleep 5
 	kill -0 "$run"
-	[ ! -e "$folder/up" ]
+	[ ! -e "$DIR/up" ]
 	kill -CONT "$server"
 	wait "$run"
-	[ "$(cat "$folder/out")" = $'well\nwell' ]
-	[ ! -s "$folder/err" ]
+	[ "$(cat "$DIR/out")" = $'well\nwell' ]
+	[ ! -s "$DIR/err" ]
 }
 
 @test "a signal that comes before the ranks reaches them; a second one ends the job without them" {
-	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$folder/up"
+	start_with_a_stopped_server -n 1 -- sh -c 'trap "echo term; exit 3" TERM; sleep 30 & wait' "$DIR/up"
 	kill -TERM "$run"
 	sleep 0.3
 	kill -CONT "$server"
 	code=0; wait "$run" || code=$?
-	[ "$code" -eq 143 ] || { [ "$code" -eq 3 ] && grep -q term "$folder/out"; }
-	start_with_a_stopped_server -n 1 -- touch "$folder/up"
+	[ "$code" -eq 143 ] || { [ "$code" -eq 3 ] && grep -q term "$DIR/out"; }
+	start_with_a_stopped_server -n 1 -- touch "$DIR/up"
 	kill -INT "$run"; sleep 0.3; kill -INT "$run"
-	code=0; wait "$run" || code=$?
-	[ "$code" -eq 130 ]
-	[ ! -e "$folder/up" ]
+	ends 130 "$run"
+	[ ! -e "$DIR/up" ]
 	! kill -0 "$server" 2>/dev/null
 }

@@ -2,11 +2,13 @@
 # berth submit: scripts beside tests/golden/submit (BERTH_GOLDEN_WRITE=1 writes them anew), what is
 # refused, the files of site and user, sbatch and qsub that are pretended.
 
+load ../support/berth
+
 setup() {
-	DIR=$(mktemp -d)
+	make_dir
 	GOLDEN=$SOURCE/tests/golden/submit
 	export HOME=$DIR PBS_CONF_FILE=/nonexistent
-	mkdir -p "$DIR/.config/berth" "$DIR/bin"
+	mkdir -p "$DIR/.config/berth"
 	config '{"berth": "berth"}'
 	[ ! -e /etc/berth ] || without_site
 }
@@ -21,8 +23,6 @@ without_site() {
 	chmod +x "$DIR/berth"
 	BERTH=$DIR/berth
 }
-
-teardown() { rm -rf "$DIR"; }
 
 config() { echo "$1" >"$DIR/.config/berth/submit.json"; }
 
@@ -59,8 +59,7 @@ golden() {
 	golden slurm-requeue --slurm --time 2h --requeue --warn-before 5m --log-dir 'my logs' -- python train.py
 	golden pbs-requeue --pbs --time 2h --requeue --log-dir logs -- berth train resnet50 --ckpt ckpt
 	for wrong in soon 2d ''; do
-		run "$BERTH" submit --slurm --dry-run --warn-before "$wrong" -- true
-		[ "$status" = 64 ]
+		expect 64 "$BERTH" submit --slurm --dry-run --warn-before "$wrong" -- true
 		[[ "$output" == *"--warn-before $wrong: expected a time from 1s to 1d"* ]]
 	done
 }
@@ -80,8 +79,7 @@ golden() {
 	printf '#!/bin/sh\nfor word; do printf "<%%s>" "$word"; done\n' >"$DIR/as-berth/berth"
 	chmod +x "$DIR/as-berth/berth"
 	cd "$DIR" && touch x1 # which x[1] would match
-	run env PATH="$DIR/as-berth:$PATH" bash "$DIR/script"
-	[ "$status" = 0 ]
+	expect 0 env PATH="$DIR/as-berth:$PATH" bash "$DIR/script"
 	[ "$output" = $'<run><--><sh><-c><echo "$HOME" `id` *><it\'s><><a  b><~><x[1]><#y><-n><!><{a,b}><c;d><$(e)><two\nlines><#SBATCH --wrap>' ]
 }
 
@@ -121,8 +119,7 @@ golden() {
 	64|--gpus-per-node|--slurm --gpus-per-node -1
 	64|expected a multiple|--slurm --ranks-per-node 8 --cpus-per-node 63
 	ROWS
-	run "$BERTH" submit --slurm --dry-run
-	[ "$status" = 64 ]
+	expect 64 "$BERTH" submit --slurm --dry-run
 	[[ "$output" == *'which PROGRAM'* ]]
 }
 
@@ -139,9 +136,7 @@ with_site() {
 	site='{"scheduler": "pbs", "queue": "site-q", "account": "site-a", "berth": "/site/bin/berth", "gpus_per_node": 8,
 	  "lines": ["module load site"], "directives": ["-l filesystems=home"]}'
 	config '{}'
-	run with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 with_site "$site" "$BERTH" submit --dry-run --nodes 2 -- python train.py
 	expected=$'#PBS -N berth\n#PBS -j oe\n#PBS -l select=2:ngpus=8:mpiprocs=8\n#PBS -l place=scatter\n#PBS -q site-q\n#PBS -A site-a\n#PBS -l filesystems=home\n\ncd "$PBS_O_WORKDIR" || exit\ntrap : TERM\nmodule load site\n/site/bin/berth run -- python train.py'
 	[ "$(tail -n +3 <<<"$output")" = "$expected" ]
 	# The user's scalars win over the site's, an option over both; lines and directives come one after the other.
@@ -153,8 +148,7 @@ with_site() {
 }
 
 @test "a bad file of the site's is named, whatever the user's says, and nothing is submitted" {
-	printf '#!/bin/sh\ntouch %s/submitted\n' "$DIR" | tee "$DIR/bin/sbatch" >"$DIR/bin/qsub"
-	chmod +x "$DIR"/bin/*
+	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	for json in '{"queue": 4}' '{"lines": "module load x"}' '{"nodes": 2}' '{"queue": ' '["pbs"]' ''; do
 		run with_site "$json" env PATH="$DIR/bin:$PATH" "$BERTH" submit --queue q -- true
 		echo "$json: $status $output"
@@ -165,8 +159,7 @@ with_site() {
 }
 
 @test "a bad file of the user's: file, key, what is expected, and nothing is submitted" {
-	printf '#!/bin/sh\ntouch %s/submitted\n' "$DIR" | tee "$DIR/bin/sbatch" >"$DIR/bin/qsub"
-	chmod +x "$DIR"/bin/*
+	for tool in sbatch qsub; do fake $tool "touch $DIR/submitted"; done
 	while IFS='|' read -r text json; do
 		config "$json"
 		run env PATH="$DIR/bin:$PATH" "$BERTH" submit -- true
@@ -190,25 +183,20 @@ with_site() {
 	|[]
 	ROWS
 	config '{"directives": ["module load x"]}'
-	run "$BERTH" submit --slurm --dry-run -- true
-	[ "$status" = 64 ]
+	expect 64 "$BERTH" submit --slurm --dry-run -- true
 	[ ! -e "$DIR/submitted" ]
 }
 
 @test "the tool gets the script on standard input; its answer and its refusal are passed on" {
-	printf '#!/bin/sh\ncat >%s/got\necho 12.server\n' "$DIR" >"$DIR/bin/qsub"
-	chmod +x "$DIR/bin/qsub"
+	fake qsub "cat >$DIR/got; echo 12.server"
 	"$BERTH" submit --pbs --dry-run -- true >"$DIR/script"
-	run env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
-	[ "$status" = 0 ]
+	expect 0 env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
 	[ "$output" = 12.server ]
 	cmp "$DIR/got" "$DIR/script"
-	printf '#!/bin/sh\necho "qsub: Unknown queue" >&2; exit 170\n' >"$DIR/bin/qsub"
-	run env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
-	[ "$status" = 69 ]
+	fake qsub 'echo "qsub: Unknown queue" >&2; exit 170'
+	expect 69 env PATH="$DIR/bin:/usr/bin:/bin" "$BERTH" submit --pbs -- true
 	[[ "$output" == *'refused it (code 170): qsub: Unknown queue' ]]
 	rm "$DIR/bin/qsub"
-	run env PATH="$DIR/bin:/nowhere" "$BERTH" submit -- true
-	[ "$status" = 69 ]
+	expect 69 env PATH="$DIR/bin:/nowhere" "$BERTH" submit -- true
 	[[ "$output" == *'neither sbatch nor qsub'* ]]
 }

@@ -1,36 +1,33 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What remains when a training cannot begin, cannot save, or meets another's checkpoints.
 
+load ../support/berth
+
 setup() {
-	[ -z "$SANITIZED" ] || export ASAN_OPTIONS="$ASAN_OPTIONS:detect_leaks=0"
-	cd "$BATS_TEST_TMPDIR"
+	make_dir
+	allow_leaks
 	made="--data synthetic:1x28x28,n=64,classes=10 --batch 8 --no-eval"
 }
 
 @test "a folder with checkpoints of another network is refused; begun anew in, they are kept" {
 	"$BERTH" train linear -n 1 $made --steps 3 --ckpt c
 	before=$(sha256sum <c/step-00000003.safetensors)
-	run "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c
-	[ "$status" -eq 65 ]
+	expect 65 "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c
 	[[ "$output" == *"c/step-00000003.safetensors is of linear with 10 classes, this run trains convnet"*"--resume never"* ]]
-	run "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c --resume never
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c --resume never
 	[[ "$output" == *"kept as c/step-00000003.safetensors.1"* ]]
 	[ "$(sha256sum <c/step-00000003.safetensors.1)" = "$before" ]
 	# Its own is no foreign one.
-	run "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" train convnet -n 1 $made --steps 3 --ckpt c
 	[ ! -e c/step-00000003.safetensors.2 ]
 }
 
 @test "an empty folder's name is refused, not taken for the root folder" {
 	for option in --metrics= --ckpt=; do
-		run "$BERTH" train linear -n 1 $made --steps 1 "$option"
-		[ "$status" -eq 64 ]
+		expect 64 "$BERTH" train linear -n 1 $made --steps 1 "$option"
 	done
 	for report in "" .; do
-		run "$BERTH" run -n 1 --report="$report" -- touch ran
-		[ "$status" -eq 73 ]
+		expect 73 "$BERTH" run -n 1 --report="$report" -- touch ran
 		[ ! -e ran ]
 	done
 }
@@ -54,8 +51,7 @@ setup() {
 	! grep -q "$(printf '\\x00')" -P m/metrics.jsonl || false
 	rm c/latest c/step-00000002.safetensors
 	sed -i 's/berth.header_crc32c/berth.header_crc32d/' c/step-00000003.safetensors
-	run "$BERTH" train linear -n 1 $made --steps 3 --ckpt c
-	[ "$status" -eq 0 ]
+	expect 0 "$BERTH" train linear -n 1 $made --steps 3 --ckpt c
 	[[ "$output" == *"passed over"*"it is damaged"* ]]
 }
 
@@ -70,8 +66,7 @@ setup() {
 @test "the rank that could not begin is named, not the one that waited for it" {
 	case " $MODULES " in *comm-mpi*) ;; *) skip "built without MPI" ;; esac
 	touch file
-	run "$BERTH" train linear -n 2 $made --steps 3 --ckpt file/c --report r.json
-	[ "$status" -eq 73 ]
+	expect 73 "$BERTH" train linear -n 2 $made --steps 3 --ckpt file/c --report r.json
 	[[ "${lines[-1]}" == "berth: rank 0 on "*" ended with code 73" ]]
 	grep -q '"rank": 0' r.json
 }

@@ -9,7 +9,7 @@ setup() {
 }
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	undo
 }
 

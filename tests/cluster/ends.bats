@@ -5,7 +5,7 @@
 load support.bash
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	for node in n1 n2; do revive "$node"; done
 }
 
@@ -15,7 +15,7 @@ setup() {
 	# One thread a rank: the pretended machine has more CPUs than this one.
 	export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
 	# Open MPI keeps memory in plug-ins that it has unloaded.
-	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
+	allow_leaks
 }
 
 # train NAME EPOCHS: the command line of a training of 200 steps an epoch
@@ -45,11 +45,6 @@ free_until() {
 	echo "no $1 after ${3:-180} s"; squeue; cat "$SHARE"/*.out; return 1
 }
 
-# report FILE EXPRESSION
-report() { python3 -c 'import json, sys
-r = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), r' "$1" "$2"; }
-
 # until_done NAME TURNS SECONDS [SBATCH OPTIONS]: a training without an end is stopped TURNS times, after that many
 # seconds (0: by what Slurm lets it have); the next turn makes 200 steps more. However fast the machine is.
 until_done() {
@@ -71,8 +66,8 @@ until_done() {
 	whole 10000 --steps "$steps"
 	same "$name"
 	for ((turn = 0; turn < turns; turn++)); do
-		report "$name.report.$turn" "r['code'] == 75 and r['kind'] == 'stopped' and r['attempt'] == $turn"
-		report "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'queued again by scontrol' in r['next']"
+		holds "$name.report.$turn" "r['code'] == 75 and r['kind'] == 'stopped' and r['attempt'] == $turn"
+		holds "$name.report.$turn" "r['saved'].endswith('.safetensors') and 'queued again by scontrol' in r['next']"
 	done
 	grep -q -- '--requeue: the job is queued again by scontrol requeue' "$name.out"
 	# Slurm ended the first script for the requeue: what it wrote before is whole.
@@ -119,8 +114,8 @@ saves() {
 	[ "$(cat near.saved)" = "$(printf 'warning\nwarning')" ]
 	grep -qx 'done after 2' near.out
 	for turn in 0 1; do
-		report near.report.$turn "r['code'] == 75 and r['kind'] == 'stopped' and r['saved'] == 'part $turn'"
-		report near.report.$turn "'queued again by scontrol requeue ($((turn + 1)) of' in r['next']"
+		holds near.report.$turn "r['code'] == 75 and r['kind'] == 'stopped' and r['saved'] == 'part $turn'"
+		holds near.report.$turn "'queued again by scontrol requeue ($((turn + 1)) of' in r['next']"
 	done
 	[ "$(tail -n 1 near.codes)" = 0 ]
 }
@@ -136,7 +131,7 @@ saves() {
 	free_until low.done "$low"
 	cat low.out urgent.saw
 	[ "$(cat low.saved)" = TERM ] || [ "$(cat low.saved)" = SIGTERM ]
-	report low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"] == "part 0"'
+	holds low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"] == "part 0"'
 	grep -q '^berth: why: Slurm preempted the job' low.out
 	grep -qx 'done after 1' low.out
 }
@@ -148,7 +143,7 @@ saves() {
 	free_until usr1.done "$job"
 	cat usr1.out
 	[ "$(cat usr1.saved)" = USR1 ]
-	report usr1.report.0 'r["code"] == 75 and r["kind"] == "stopped" and "queued again" in r["next"]'
+	holds usr1.report.0 'r["code"] == 75 and r["kind"] == "stopped" and "queued again" in r["next"]'
 	grep -qx 'done after 1' usr1.out
 }
 
@@ -163,7 +158,7 @@ saves() {
 	free_until two.done "$low"
 	cat two.out
 	[ "$(cat two.saved)" = USR1 ]
-	report two.report.0 'r["code"] == 75 and "queued again" in r["next"]'
+	holds two.report.0 'r["code"] == 75 and "queued again" in r["next"]'
 	grep -qx 'done after 1' two.out
 }
 
@@ -177,11 +172,11 @@ saves() {
 	S
 	until_seen gone.out 'up  1'
 	lose n2
-	for ((i = 0; i < 600; i++)); do [ ! -e gone.report.0 ] || break; sleep 0.1; done
+	within 60 test -e gone.report.0
 	revive n2
 	free_until gone.done "$job"
 	cat gone.out
-	report gone.report.0 'r["code"] == 76 and r["kind"] == "node" and r["node"] == "n2" and "queued again" in r["next"]'
+	holds gone.report.0 'r["code"] == 76 and r["kind"] == "node" and r["node"] == "n2" and "queued again" in r["next"]'
 	grep -q 'up 1 1' gone.out
 }
 
@@ -200,7 +195,7 @@ saves() {
 	finish urgent
 	free_until low.done "$low"
 	cat low.out
-	report low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"]'
+	holds low.report.0 'r["code"] == 75 and r["kind"] == "preempted" and r["saved"]'
 	grep -q 'resuming from' low.out
 	same low
 }

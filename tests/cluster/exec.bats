@@ -12,9 +12,7 @@ setup() {
 	unset BERTH_TOPOLOGY
 }
 
-teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
-}
+teardown() { cancel_jobs; }
 
 # everybody ADDRESS: two ranks on each node, one meeting point
 everybody() {
@@ -106,7 +104,7 @@ remote_shell() {
 }
 
 @test "Open MPI's mpirun" {
-	command -v mpirun >/dev/null || skip "no mpirun"
+	need mpirun
 	remote_shell
 	mpi() {
 		run timeout 60 env -u SLURM_CONF mpirun --mca plm_rsh_agent "$SHARE/fake/shell" --mca oob_tcp_if_include 10.1.0.0/24 \

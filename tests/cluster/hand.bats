@@ -96,7 +96,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) node $NODE_RANK local $LOCAL
 	rm -f hand/up
 	by_hand n1 --nnodes 2 --node-rank 0 --rdzv-endpoint n1:4721 -- sh -c 'echo $$ >hand/up; exec sleep 100'
 	by_hand n2 --nnodes 2 --node-rank 1 --rdzv-endpoint n1:4721 -- true
-	for _ in $(seq 200); do [ ! -s hand/up ] || break; sleep 0.1; done
+	within 20 test -s hand/up
 	on n1 pkill -KILL -x berth
 	ended n2
 	[ "$status" = 76 ]

@@ -9,9 +9,7 @@ setup() {
 	cd "$SHARE"
 }
 
-teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
-}
+teardown() { cancel_jobs; }
 
 # sends NAME OPTIONS SCRIPT ARGUMENTS...: submit and wait.
 sends() {
@@ -31,7 +29,7 @@ sends() {
 SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*"'
 
 @test "every script is checked by shellcheck" {
-	command -v shellcheck >/dev/null || skip 'no shellcheck'
+	need shellcheck
 	shellcheck "$SCRIPTS"/*.sh
 }
 
@@ -74,10 +72,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 }
 
 @test "interactive.sh: from the login node" {
-	run timeout 60 bash "$SCRIPTS/interactive.sh" --quiet --nodes=2 -- sh -c "$SAY"
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 timeout 60 bash "$SCRIPTS/interactive.sh" --quiet --nodes=2 -- sh -c "$SAY"
 	has '^rank 0 of 8 on n1 at 10.9.0.11'
-	run bash "$SCRIPTS/interactive.sh" --nodes=2
-	[ "$status" = 64 ]
+	expect 64 bash "$SCRIPTS/interactive.sh" --nodes=2
 }

@@ -11,7 +11,7 @@ setup() {
 }
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	undo
 }
 
@@ -85,8 +85,7 @@ well() {
 @test "management is closed to all but Slurm's ports" {
 	layout closed
 	take_port n2 4999
-	run on n1 timeout 1 bash -c '</dev/tcp/10.1.0.12/4999' # it is: nothing comes, not even a refusal
-	[ "$status" = 124 ]
+	expect 124 on n1 timeout 1 bash -c '</dev/tcp/10.1.0.12/4999' # it is: nothing comes, not even a refusal
 	on n1 timeout 5 bash -c '</dev/tcp/10.9.0.12/4999'
 	free_port
 	meet closed

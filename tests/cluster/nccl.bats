@@ -10,7 +10,7 @@ setup() {
 }
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	undo
 }
 

@@ -96,7 +96,7 @@ trains() { # ENGINE OPTIONS
 
 mpi5() { # a program of Open MPI 5
 	[ -x mpi5 ] && return
-	command -v gcc >/dev/null || skip "no gcc"
+	need gcc
 	OPAL_PREFIX=$FIVE "$FIVE/bin/mpicc" "$SOURCE/tests/cli/mpi_sum.c" -o mpi5 || skip "its mpicc does not work here"
 }
 
@@ -117,15 +117,11 @@ mpi5() { # a program of Open MPI 5
 	export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH=$FIVE/lib:$LD_LIBRARY_PATH
 	unset BERTH_TOPOLOGY
 	for tool in prterun mpirun; do
-		run timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- sh -c 'echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"'
-		echo "$output"
-		[ "$status" = 0 ]
+		expect 0 timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- sh -c 'echo "is $RANK of $WORLD_SIZE local $LOCAL_RANK of $LOCAL_WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT"'
 		has '^is 0 of 2 local 0 of 2 at 127.0.0.1:'
 		has '^is 1 of 2 local 1 of 2 at 127.0.0.1:'
 		[ "$(grep -o 'at 127.0.0.1:[0-9]*' <<<"$output" | sort -u | wc -l)" = 1 ]
-		run timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- ./mpi5
-		echo "$output"
-		[ "$status" = 0 ]
+		expect 0 timeout 60 "$FIVE/bin/$tool" --map-by :OVERSUBSCRIBE -n 2 "$BERTH" exec -- ./mpi5
 		has '^MPI rank 1 of 2, sum 3,'
 	done
 }

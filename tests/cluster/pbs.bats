@@ -287,11 +287,6 @@ variables() {
 	done
 }
 
-# report FILE EXPRESSION
-report() { python3 -c 'import json, sys
-r = json.load(open(sys.argv[1]))
-assert eval(sys.argv[2]), r' "$1" "$2"; }
-
 @test "walltime: stops before it, and a job of the same script, resources and variables goes on" {
 	rm -rf "$SHARE"/again.* "$SHARE"/turns
 	pbs_start again 2:mpiprocs=1 -q long -v 'COLOUR=a b' -l walltime=00:00:40 <<-S
@@ -310,10 +305,10 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 	finish again
 	[ "$status" = 75 ]
 	has 'queued again by qsub of its script'
-	report "$SHARE/again.report.0" 'r["saved"] == "step 7" and r["kind"] == "stopped" and "qsub" in r["next"]'
-	for ((i = 0; i < 200; i++)); do [ -e "$SHARE/again.report.1" ] && break; sleep 0.1; done
+	holds "$SHARE/again.report.0" 'r["saved"] == "step 7" and r["kind"] == "stopped" and "qsub" in r["next"]'
+	within 20 test -e "$SHARE/again.report.1"
 	cat "$SHARE/again.out"
-	report "$SHARE/again.report.1" 'r["code"] == 0'
+	holds "$SHARE/again.report.1" 'r["code"] == 0'
 	[ "$(wc -l <"$SHARE/turns")" = 2 ]
 	[ "$(cut -d' ' -f3- "$SHARE/turns" | sort -u | wc -l)" = 1 ]
 	[ "$(cut -d' ' -f1 "$SHARE/turns" | sort -u | wc -l)" = 2 ]
@@ -327,11 +322,11 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 	"\$BERTH" run -n 2 --report late.report -- sh -c 'trap "" TERM; while [ ! -e "\$BERTH_STOP_FILE" ]; do sleep 0.1; done
 		echo "stop: \$(cat "\$BERTH_STOP_FILE")"; exit 75'
 	S
-	for ((i = 0; i < 100; i++)); do [ -e "$SHARE/late.report" ] && break; sleep 0.1; done
+	within 10 test -e "$SHARE/late.report"
 	cat "$SHARE/late.out"
 	grep -q '=>> PBS: job killed: walltime' "$SHARE/late.out"
 	grep -q 'stop: SIGTERM' "$SHARE/late.out"
-	report "$SHARE/late.report" 'r["code"] == 75 and r["kind"] == "walltime"'
+	holds "$SHARE/late.report" 'r["code"] == 75 and r["kind"] == "walltime"'
 	nothing_left n1 n2
 }
 
@@ -342,9 +337,9 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 	S
 	until_seen "$SHARE/up.gone.0" up; until_seen "$SHARE/up.gone.1" up
 	"$TOOLS/qdel" "$job"
-	for ((i = 0; i < 100; i++)); do [ -e "$SHARE/gone.report" ] && break; sleep 0.1; done
+	within 10 test -e "$SHARE/gone.report"
 	cat "$SHARE/gone.out"
-	report "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "interrupted"'
+	holds "$SHARE/gone.report" 'r["code"] == 75 and r["kind"] == "interrupted"'
 	nothing_left n1 n2
 }
 
@@ -365,7 +360,7 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 		"$TOOLS/qdel" "$job"
 		until_code "$job" 271
 		cat "train.$turn"
-		report train.report 'r["code"] == 75 and r["saved"] and r["kind"] == "interrupted"'
+		holds train.report 'r["code"] == 75 and r["saved"] and r["kind"] == "interrupted"'
 		at=$(cat ck/latest)
 		[[ $at =~ ^step-0*[1-9] ]]
 		[ -s "ck/$at" ]
@@ -385,7 +380,7 @@ assert eval(sys.argv[2]), r' "$1" "$2"; }
 	until_code "$job" 271
 	cat stops.out
 	grep -q "^ended with code 75; why, and what to do next: berth-$job.json" stops.out
-	report "berth-$job.json" 'r["code"] == 75'
+	holds "berth-$job.json" 'r["code"] == 75'
 	nothing_left n1 n2
 }
 

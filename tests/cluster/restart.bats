@@ -4,7 +4,7 @@
 load support.bash
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	for node in n1 n2 n3; do revive "$node"; done
 }
 
@@ -131,7 +131,7 @@ STAMP='while IFS= read -r line; do echo "$(date +%s%N) $line"; done'
 	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
 	"$BERTH" train convnet --ranks-per-node 1 --data synthetic:1x28x28,n=4096 --epochs 40 --steps 300 --no-eval --ckpt stopped.ckpt --save-every 50 --log-every 50 --max-restarts 1 --hang-timeout 4s
 	S
-	for _ in $(seq 400); do [ -e "$SHARE/stopped.ckpt/step-00000100.safetensors" ] && break; sleep 0.05; done
+	within 20 test -e "$SHARE/stopped.ckpt/step-00000100.safetensors"
 	on n2 pkill -STOP -x berth-train
 	finish stopped
 	rm -rf "$SHARE/stopped.ckpt"

@@ -14,7 +14,7 @@ setup() {
 
 teardown() {
 	touch "$SHARE/go"
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 }
 
 # up: both ranks are; to_end: and end well.
@@ -27,13 +27,8 @@ to_end() {
 }
 
 runs() { # COUNT PATTERN: so many processes, soon
-	local i
-	for ((i = 0; i < 100; i++)); do
-		[ "$(pgrep -cf -- "$2")" = "$1" ] && return 0
-		sleep 0.1
-	done
-	pgrep -af -- "$2"
-	return 1
+	count() { [ "$(pgrep -cf -- "$2")" = "$1" ]; }
+	within 10 count "$@" || { pgrep -af -- "$2"; return 1; }
 }
 
 @test "the scan finds a secret on a command line, in a file and in a rank's environment" {
@@ -45,20 +40,17 @@ runs() { # COUNT PATTERN: so many processes, soon
 	nothing_shown
 	on n2 sh -c "sleep 71; : $secret" 3>&- &
 	runs 1 '^sleep 71'
-	run nothing_shown
-	[ "$status" = 1 ]
+	expect 1 nothing_shown
 	has 'on a command line'
 	on n2 pkill -f 'sleep 71'
 	runs 0 'sleep 71'
 	echo "x=$secret" >seen
-	run nothing_shown
-	[ "$status" = 1 ]
+	expect 1 nothing_shown
 	has "in a file of .*seen"
 	chmod 600 seen
 	nothing_shown
 	(umask 077; echo "BERTH_AGENT_SECRET=$secret" >env.1)
-	run nothing_shown
-	[ "$status" = 1 ]
+	expect 1 nothing_shown
 	has "in a rank's environment"
 	rm seen
 	for node in n1 n2; do on "$node" pkill -f 'sleep 70|berth 70'; done
@@ -87,7 +79,7 @@ in_pbs() { # ENGINE
 }
 
 @test "mpirun" {
-	command -v ompi_info >/dev/null || skip "no mpirun of Open MPI"
+	need ompi_info
 	in_pbs mpirun
 	secret=$(secrets n1)
 	[ ${#secret} = 64 ]

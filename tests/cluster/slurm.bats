@@ -3,9 +3,7 @@
 
 load support.bash
 
-teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
-}
+teardown() { cancel_jobs; }
 
 @test "a batch script: ranks on both nodes meet at the fast NIC" {
 	batch meet -N2 --gpus-per-node=4 <<-'S'
@@ -28,14 +26,10 @@ teardown() {
 }
 
 @test "salloc on the login node: the head is the allocation's first node" {
-	run timeout 60 salloc -Q -N2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 timeout 60 salloc -Q -N2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
 	has '^rank 0 on n1 at 10.9.0.11$'
 	has '^rank 1 on n2 at 10.9.0.11$'
-	run timeout 60 salloc -Q -N1 -w n2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 timeout 60 salloc -Q -N1 -w n2 "$BERTH" run --ranks-per-node 1 -- sh -c 'echo "rank $RANK on $(hostname) at $MASTER_ADDR"'
 	has '^rank 0 on n2 at 127.0.0.1$'
 }
 
@@ -168,10 +162,8 @@ conf() {
 	[ "$(grep -c 'on n2$' <<<"$output")" = 1 ]
 	[ "$(grep -c 'on n3$' <<<"$output")" = 1 ]
 	mkdir -p /tmp/only-here
-	TMPDIR=/tmp/only-here run timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
+	TMPDIR=/tmp/only-here expect 0 timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups \
 		salloc -Q -N2 --chdir=/ "$BERTH" run -n 2 -- sh -c 'echo "$RANK as $(id -u)"'
-	echo "$output"
-	[ "$status" = 0 ]
 	has '^0 as 65534$'
 	has '^1 as 65534$'
 }
@@ -288,9 +280,7 @@ conf() {
 
 @test "a program that is nowhere, a berth that the nodes do not have, another machine" {
 	cp "$BERTH" /tmp/berth-of-login
-	run timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
-	echo "$output"
-	[ "$status" = 76 ]
+	expect 76 timeout 60 salloc -Q -N2 /tmp/berth-of-login run --ranks-per-node 1 -- hostname
 	has 'no agent on n[12]: /tmp/berth-of-login is not there; put berth into a folder that all nodes see'
 	printf '#!/bin/sh\necho riscv64\n' >"$SHARE/uname"
 	chmod +x "$SHARE/uname"
@@ -324,8 +314,7 @@ conf() {
 	has '^code 76$'
 	has "srun: error: Only allocated 2 nodes asked for 3; it was asked by .*SLURM_JOB_NODELIST 'n\[1-3\]'"
 	has "gpu:9 is more than .*; it was asked by .*SLURM_GPUS_PER_NODE '9', SLURM_GPUS_ON_NODE '9'\$"
-	run "$BERTH" run --launcher srun -- hostname
-	[ "$status" = 64 ]
+	expect 64 "$BERTH" run --launcher srun -- hostname
 	has 'the launcher srun starts agents in a job'
 }
 
@@ -424,7 +413,6 @@ conf() {
 	output=$(tr -s ' \n' ' ' <"$SHARE/info.out") # lines are wrapped
 	has "10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1; whether all 2 nodes reach it is tried before ranks start; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR"
 	has '10.9.0.11 on hsn0 \(slingshot, 10 Gb/s\): the best address of n1 that all 2 nodes reach; rather than eth0 10.1.0.11 \(management only\) MASTER_ADDR'
-	run timeout 30 salloc -Q -N2 "$BERTH" info
-	[ "$status" = 0 ]
+	expect 0 timeout 30 salloc -Q -N2 "$BERTH" info
 	has "this machine is none of the job's nodes"
 }

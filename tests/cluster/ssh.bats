@@ -31,9 +31,7 @@ setup() {
 }
 
 @test "ranks on named hosts; the secret is on no command line" {
-	run timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 --env 'MINE=a  $b' -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR ${MINE-none}"; tr "\0" " " </proc/$PPID/cmdline; echo'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 timeout 60 "$BERTH" run --hosts n1,n2 --ranks-per-node 1 --env 'MINE=a  $b' -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR ${MINE-none}"; tr "\0" " " </proc/$PPID/cmdline; echo'
 	has '^rank 0 of 2 on n1 at 10.9.0.11 a  \$b$'
 	has '^rank 1 of 2 on n2 at 10.9.0.11 a  \$b$'
 	cat ssh/lines
@@ -45,9 +43,7 @@ setup() {
 
 @test "a host file; the host that is not there is named, and nothing is left" {
 	printf 'n1 slots=2\nn9.invalid\n' >nodes
-	run timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
-	echo "$output"
-	[ "$status" = 76 ]
+	expect 76 timeout 60 "$BERTH" run --hostfile nodes -- sleep 77
 	has 'n9.invalid.*ssh ended with code 255.*n9.invalid'
 	nothing_left n1
 }
@@ -55,9 +51,7 @@ setup() {
 @test "a host file with slots: so many ranks" {
 	printf 'n1 slots=2\nn2 slots=1\n' >nodes
 	python3 -c "import sys; sys.path.insert(0, '$HERE'); import topology; topology.write('.', 'nogpu', gpus=False)"
-	run timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 timeout 60 env BERTH_TOPOLOGY="$SHARE/nogpu.xml" "$BERTH" run --hostfile nodes -- sh -c 'echo "rank $RANK of $WORLD_SIZE on $(hostname)"'
 	has '^rank 1 of 3 on n1$'
 	has '^rank 2 of 3 on n2$'
 }

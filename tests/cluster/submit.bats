@@ -11,18 +11,13 @@ setup() {
 	mkdir -p "$HOME/.config/berth"
 }
 
-teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
-}
+teardown() { cancel_jobs; }
 
 @test "sbatch: two nodes, then a job after it" {
-	run "$BERTH" submit --nodes 2 --gpus-per-node 4 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 4 --time 0:05:00 --queue all --name mine --output "$SHARE/first.out" -- sh -c "$SAY" sh 'a  b' '*'
 	first=${output##* }
 	[[ "$output" == "Submitted batch job "* ]]
-	run "$BERTH" submit --after "$first" --output "$SHARE/second.out" -- sh -c "cat $SHARE/first.out; echo after"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" submit --after "$first" --output "$SHARE/second.out" -- sh -c "cat $SHARE/first.out; echo after"
 	until_seen "$SHARE/second.out" '^after$'
 	output=$(cat "$SHARE/second.out")
 	echo "$output"
@@ -39,9 +34,7 @@ teardown() {
 	 "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]}
 	J
 	export PATH="$CLUSTER/share/pbs/bin:$PATH"
-	run "$BERTH" submit --nodes 2 --gpus-per-node 2 --cpus-per-node 4 --time 5m --queue workq --name mine --output "$SHARE/pbs.out" -- sh -c "$SAY" sh 'a  b' '*'
-	echo "$output"
-	[ "$status" = 0 ]
+	expect 0 "$BERTH" submit --nodes 2 --gpus-per-node 2 --cpus-per-node 4 --time 5m --queue workq --name mine --output "$SHARE/pbs.out" -- sh -c "$SAY" sh 'a  b' '*'
 	job=$output
 	until_seen "$SHARE/pbs.out" '^rank 3'
 	until_seen "$SHARE/pbs.out" '^rank 0'

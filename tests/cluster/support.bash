@@ -2,6 +2,12 @@
 # shellcheck shell=bash disable=SC2034 # the variables are for the tests
 # For the tests that run on the login node of cluster.py's cluster.
 
+load ../support/berth
+
+# All tests use the cluster's own directory, $SHARE.
+setup() { :; }
+teardown() { :; }
+
 export PATH="$PATH:/usr/sbin:/sbin"
 SHARE=$CLUSTER/share
 TOOLS=$SHARE/pbs/bin # of the stand-in for PBS, after pbs.py begin
@@ -68,17 +74,8 @@ finish() {
 	echo "$output"
 }
 
-# until_seen FILE TEXT: at most 20 s.
-until_seen() {
-	local i
-	for ((i = 0; i < 400; i++)); do
-		grep -qs -- "$2" "$1" && return 0
-		sleep 0.05
-	done
-	echo "'$2' is not in $1 after 20 s:"
-	cat "$1"
-	return 1
-}
+# cancel_jobs: of all tests; a job that ended is not an error.
+cancel_jobs() { scancel --state=RUNNING --state=PENDING --user=root --quiet || true; }
 
 has() { grep -qE -- "$1" <<<"$output" || { echo "not in the output: $1"; return 1; }; }
 hasnt() { ! grep -qE -- "$1" <<<"$output" || { echo "in the output: $1"; return 1; }; }

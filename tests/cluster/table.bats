@@ -43,14 +43,7 @@ trained() {
 	[ "$(sort -u "ends-$AS" | wc -l)" = 1 ] || { echo "they differ:"; cat "ends-$AS"; return 1; }
 }
 
-ended() { # FILE: until it is there
-	for ((i = 0; i < 1200; i++)); do
-		[ -e "$1" ] && return 0
-		sleep 0.05
-	done
-	echo "no $1 after 60 s"
-	return 1
-}
+ended() { within 60 test -e "$1"; }
 
 in_slurm() {
 	rm -f "ends-$AS" slurm.code
@@ -74,7 +67,7 @@ in_pbs() { # NAME VARIABLE
 by_tm() { in_pbs tm "PATH=$TOOLS:/nothing-else"; } # no mpirun
 
 by_mpirun() {
-	command -v ompi_info >/dev/null || skip "no mpirun of Open MPI"
+	need ompi_info
 	in_pbs mpirun "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
 }
 

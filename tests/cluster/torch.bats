@@ -12,7 +12,7 @@ setup() {
 }
 
 teardown() {
-	scancel --state=RUNNING --state=PENDING --user=root --quiet || true
+	cancel_jobs
 	undo
 }
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Bad input, bad luck: a code of design.md, words that say what to do, nothing lost.
 
-bats_require_minimum_version 1.5.0
 load support
 
 # refused CODE WORDS ARGUMENTS: on 1 rank and on 2, and soon
@@ -9,7 +8,7 @@ refused() {
 	local code=$1 words=$2
 	shift 2
 	for n in 1 2; do
-		run "-$code" timeout 60 "$BERTH" train "$@" -n $n
+		expect "$code" timeout 60 "$BERTH" train "$@" -n $n
 		if [[ "$output" != *$words* ]]; then
 			echo "expected '$words' in: $output"
 			return 1
@@ -114,7 +113,7 @@ PY
 
 @test "a batch that memory cannot hold is 69 and says what to try" {
 	[ -z "$SANITIZED" ] || skip "a sanitizer needs the whole address space"
-	run -69 sh -c "ulimit -v 4000000; timeout 60 '$BUILD/bin/berth-train' linear --data synthetic:3x224x224,n=10 --batch 1000000"
+	expect 69 sh -c "ulimit -v 4000000; timeout 60 '$BUILD/bin/berth-train' linear --data synthetic:3x224x224,n=10 --batch 1000000"
 	[[ "$output" == *"out of memory: 1 times 1000000 samples of 588 KiB; try a smaller --batch"* ]]
 }
 
@@ -127,7 +126,7 @@ PY
 
 @test "a loss that is not finite is 65, names its step, is null in the metrics, saves nothing" {
 	for n in 1 2; do
-		run -65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
+		expect 65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
 			--batch 20 --steps 60 --log-every 1 --metrics m$n --ckpt c$n
 		[[ "$output" == *"the loss of step "*" is not finite"* ]]
 		python3 - m$n/metrics.jsonl "$output" <<'PY'
@@ -145,19 +144,19 @@ PY
 	# The losses of all three steps are finite.
 	job=(linear --data synthetic:20,n=640,classes=1 --lr 1e6 --steps 3 --log-every 1)
 	for n in 1 2; do
-		run -65 timeout 60 "$BERTH" train "${job[@]}" -n $n --batch $((8 / n)) --ckpt c$n --metrics m$n
+		expect 65 timeout 60 "$BERTH" train "${job[@]}" -n $n --batch $((8 / n)) --ckpt c$n --metrics m$n
 		[[ "$output" == *"the loss of the evaluation after step 3 is not finite"* ]]
 		[ -z "$(ls c$n)" ]
 		[ "$(grep -c '"train".*"loss": [0-9]' m$n/metrics.jsonl)" -eq 3 ]
 		[ "$(grep -c '"val".*"loss": null' m$n/metrics.jsonl)" -eq 1 ]
 	done
-	run -0 timeout 60 "$BERTH" train "${job[@]}" -n 1 --batch 8 --ckpt c1 --on-nan continue
+	expect 0 timeout 60 "$BERTH" train "${job[@]}" -n 1 --batch 8 --ckpt c1 --on-nan continue
 	[ -e c1/step-00000003.safetensors ]
 }
 
 @test "what has diverged is not saved, however seldom losses are logged" {
 	for n in 1 2; do
-		run -65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
+		expect 65 timeout 60 "$BERTH" train linear -n $n --data synthetic:20,n=2000,classes=1 --lr 1e6 \
 			--batch 20 --steps 60 --log-every 1000 --save-every 1 --ckpt c$n
 		python3 - "$output" c$n <<'PY'
 import os, re, sys
@@ -172,9 +171,9 @@ PY
 	mkdir small
 	mount -t tmpfs -o size=130k tmpfs small 2>/dev/null || skip "no tmpfs can be mounted here (needs root)"
 	idx data
-	run -0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
+	expect 0 timeout 60 "$BERTH" train linear -n 1 --data mnist:data --batch 8 --steps 2 --ckpt small
 	cp small/step-00000002.safetensors kept
-	run -74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
+	expect 74 timeout 60 "$BERTH" train linear -n 2 --data mnist:data --batch 4 --steps 4 --ckpt small
 	[[ "$output" == *"No space left on device"*"; in small 1 checkpoint takes 0.1 MB: make room there (df -h; checkpoints but the newest may go, and give --keep 2, so that older ones are removed), or name another folder with --ckpt and the newest with --resume"* ]]
 	[[ "$output" == *"berth: this is known: the file system of the checkpoints is full"*"what to do: df -h"* ]]
 	cmp kept small/step-00000002.safetensors
@@ -185,9 +184,9 @@ PY
 
 @test "a file that may not grow while saving is 74; the checkpoint before it stays" {
 	idx data
-	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 2 --ckpt c
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 2 --ckpt c
 	cp c/step-00000002.safetensors kept
-	run -74 timeout 60 bash -c 'trap "" XFSZ; ulimit -f 8; exec "$@"' sh \
+	expect 74 timeout 60 bash -c 'trap "" XFSZ; ulimit -f 8; exec "$@"' sh \
 		"$BUILD/bin/berth-train" linear --data mnist:data --batch 8 --steps 4 --ckpt c
 	[[ "$output" == *"File too large"* ]]
 	cmp kept c/step-00000002.safetensors
@@ -206,7 +205,7 @@ PY
 		esac
 		[[ "$output" == *2* ]]
 	done
-	run -65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
+	expect 65 timeout 60 env RANK=2 WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 \
 		"$BUILD/bin/berth-train" linear --data "$DATA"
 }
 
@@ -232,7 +231,7 @@ PY
 	timeout 120 "$BERTH" train linear -n 3 --data "$DATA" --steps 100000000 --no-eval --log-every 50 \
 		--metrics m --comm-timeout 2s >out 2>err &
 	run_pid=$!
-	wait_rows m/metrics.jsonl 3
+	wait_for m/metrics.jsonl 3
 	hung=
 	for folder in /proc/[0-9]*; do
 		[ "$(readlink "$folder/cwd")" = "$DIR" ] || continue
@@ -241,10 +240,7 @@ PY
 	done
 	[ -n "$hung" ] || { kill "$run_pid"; wait "$run_pid"; return 1; }
 	kill -STOP "$hung"
-	code=0
-	wait "$run_pid" || code=$?
-	cat err
-	[ "$code" -eq 76 ]
+	ends 76 "$run_pid" err
 	grep -q 'rank [02] waited 2 s in a collective for rank 1;' err
 	grep -q 'for rank [02]' err && return 1
 	[ ! -e "/proc/$hung" ]

@@ -2,7 +2,6 @@
 # The folder of checkpoints: what stays in it, whose it is, several copies of it, file systems that
 # fail, and the order of an epoch that goes on with other ranks.
 
-bats_require_minimum_version 1.5.0
 load support
 
 # job FOLDER ARGUMENTS: 20 steps an epoch, one rank without MPI
@@ -91,9 +90,9 @@ PY
 		--batch 32 --epochs 3 --lr 0.4 --keep 1 --save-every 1000 --log-every 1000 --ckpt e 2>out
 	grep -q 'the checkpoint of step 20 could not be saved' out
 	[ "$(cat e/best)" = "step-00000040.safetensors Acc@1 100" ]
-	run -64 job c --keep 0
-	run -64 job c --keep some
-	run -64 timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --keep 3
+	expect 64 job c --keep 0
+	expect 64 job c --keep some
+	expect 64 timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --keep 3
 }
 
 @test "what killed runs were writing is removed, nothing else" {
@@ -110,10 +109,9 @@ PY
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 200 >/dev/null 2>&1 3>&- &
 	pid=$!
-	wait_rows m/metrics.jsonl 8
+	wait_for m/metrics.jsonl 8
 	inner=$(python3 -c 'import json; print(json.load(open("c/.owner"))["pid"])')
-	run -73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
-	echo "$output"
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
 	[[ "$output" == *"--ckpt c belongs to process $inner on $(hostname): that process lives"*"--take-over"* ]]
 	# Taken away: the first run notices and ends.
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval --take-over 2>out
@@ -122,8 +120,8 @@ PY
 	wait $pid || true
 	[ ! -e c/.owner ]
 	claim c "" "" "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/pid)" 1 77
-	run -0 job d --steps 3 --no-eval
-	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
+	expect 0 job d --steps 3 --no-eval
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
 	[ ! -e c/.owner ]
 }
 
@@ -134,13 +132,8 @@ PY
 		--log-every 50 --keep 2 --save-every 1s >out 2>&1 3>&- &
 	pid=$!
 	saved() { # COUNT: that many more
-		local want=$(($(grep -c '^saved step' out || true) + $1))
-		for ((i = 0; i < 600; i++)); do
-			[ "$(grep -c '^saved step' out || true)" -lt "$want" ] || return 0
-			sleep 0.1
-		done
-		cat out
-		return 1
+		enough() { [ "$(grep -c '^saved step' out || true)" -ge "$1" ]; }
+		within 60 enough $(($(grep -c '^saved step' out || true) + $1)) || { cat out; return 1; }
 	}
 	saved 1
 	for seconds in -100000 100000 0; do
@@ -151,14 +144,12 @@ PY
 		[ $(($(grep -c '^saved step' out) - before)) -le $(($(cut -d. -f1 /proc/uptime) - begin + 2)) ]
 	done
 	inner=$(python3 -c 'import json; print(json.load(open("c/.owner"))["pid"])')
-	run -73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
 	[[ "$output" == *"that process lives"* ]]
 	kill -TERM $inner
-	code=0
-	wait $pid || code=$?
-	[ "$code" -eq 75 ]
+	ends 75 $pid
 	[ ! -e c/.owner ]
-	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --epochs 1
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --no-eval --ckpt c --epochs 1
 }
 
 @test "where /proc hides other users' processes (hidepid) one of them counts as living" {
@@ -168,9 +159,8 @@ PY
 	claim c "" "" "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id) $(readlink /proc/self/ns/pid)" $$ 77
 	chmod 755 .
 	chmod 777 c
-	run -73 unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 1 --regid 1 --clear-groups "$@"' sh \
+	expect 73 unshare -m sh -c 'mount -t proc -o hidepid=2 proc /proc && exec setpriv --reuid 1 --regid 1 --clear-groups "$@"' sh \
 		timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
-	echo "$output"
 	[[ "$output" == *"--ckpt c belongs to process $$ on "*"that process lives"* ]]
 }
 
@@ -178,20 +168,15 @@ PY
 	timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 8 --steps 100000000 --no-eval --ckpt c \
 		--metrics m --log-every 50 --save-every 100 >/dev/null 2>err 3>&- &
 	pid=$!
-	wait_rows m/metrics.jsonl 4
+	wait_for m/metrics.jsonl 4
 	claim c slurm 4711
-	code=0
-	wait $pid || code=$?
-	cat err
-	[ "$code" -eq 73 ]
+	ends 73 $pid err
 	grep -q 'c was taken over by job 4711 of slurm, process 7 on far' err
 	grep -q '"token":"feed"' c/.owner
 }
 
 @test "the same job and its successor take over; a scheduler that says gone too; else not before 10 minutes" {
-	mkdir bin
-	cat >bin/squeue <<'SH'
-#!/bin/sh
+	fake squeue <<'SH'
 echo "$*" >>"$DIR/asked"
 case $* in
 *'-j 1 '*) echo RUNNING ;;
@@ -201,11 +186,10 @@ case $* in
 *) echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1 ;;
 esac
 SH
-	chmod +x bin/squeue
-	export DIR PATH="$DIR/bin:$PATH"
+	export PATH="$DIR/bin:$PATH"
 	try() { # CODE WORDS SCHEDULER JOB [NAME=VALUE..]
 		claim c "$3" "$4"
-		run "-$1" env "${@:5}" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
+		expect "$1" env "${@:5}" timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --no-eval
 		echo "$3 $4: $output"
 		[[ "$output" == *"$2"* ]]
 		[ "$1" = 0 ] || grep -q feed c/.owner
@@ -222,19 +206,19 @@ SH
 	[ "$(wc -l <asked)" -eq 5 ]
 	# Taking it may last longer than ranks wait for each other.
 	claim c slurm 5
-	run -0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 3s --take-over
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 3 --no-eval --comm-timeout 3s --take-over
 	claim c slurm 5
-	run -0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 3s
+	expect 0 train linear -n 2 --data "$DATA" --ckpt c --steps 4 --no-eval --comm-timeout 3s
 	[[ "$output" == *"slurm says that it is gone"* ]]
 	claim c '' hand-1
 	touch -d '3 hours' c/.owner
-	run -73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
 	[[ "$output" == *"in the future, so a clock has jumped"*"--take-over"* ]]
 	echo '{"torn' >c/.owner
-	run -73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
+	expect 73 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3
 	[[ "$output" == *"somebody unknown"* ]]
-	run -0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --take-over
-	run -64 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --steps 3 --take-over
+	expect 0 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --ckpt c --steps 3 --take-over
+	expect 64 timeout 60 "$BUILD/bin/berth-train" linear --data "$DATA" --steps 3 --take-over
 }
 
 # nodes ARGUMENTS: two ranks, each as if alone on a node with a folder of its own
@@ -278,7 +262,7 @@ nodes() {
 bad() {
 	rm -rf c
 	cp -r "$3" c
-	run "-$2" env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS="$1" BERTH_BAD_FS_FOLDER=c/step- \
+	expect "$2" env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS="$1" BERTH_BAD_FS_FOLDER=c/step- \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
 		timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --batch 32 --epochs 2 --no-eval --log-every 1000 \
 		--save-every 6 --ckpt c
@@ -318,11 +302,10 @@ bad() {
 
 @test "a last step that was not saved, as the write before takes too long, is 74" {
 	# Two syncs a checkpoint, four seconds: longer than the two that the last save waits.
-	run -74 env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=slow-sync BERTH_BAD_FS_FOLDER=c/ \
+	expect 74 env LD_PRELOAD="$BAD_FS" BERTH_BAD_FS=slow-sync BERTH_BAD_FS_FOLDER=c/ \
 		ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" \
 		timeout 60 "$BUILD/bin/berth-train" convnet --data "$DATA" --batch 32 --epochs 2 --no-eval --log-every 1000 \
 		--save-every 6 --steps 7 --comm-timeout 4s --ckpt c
-	echo "$output"
 	[[ "$output" == *"step 7 is not saved: the checkpoint of step 6 is still being written to c after 2 s"* ]]
 	# That one comes through.
 	[ "$(names c)" = "latest step-00000006.safetensors " ]
@@ -335,13 +318,12 @@ bad() {
 			ASAN_OPTIONS="$ASAN_OPTIONS:verify_asan_link_order=0" "$BUILD/bin/berth-train" convnet --data "$DATA" \
 			--batch 32 --epochs 1 --no-eval --log-every 1000 --ckpt c
 	}
-	run -74 preload space
-	echo "$output"
+	expect 74 preload space
 	[[ "${lines[*]}" == *"No space left on device: a checkpoint takes 0.1 MB, 0.0 MB are free"*"in c 1 checkpoint takes 0.1 MB: make room there"*"resuming from"* ]]
 	[ "$(names c)" = "latest model.safetensors step-00000005.safetensors " ]
-	run -73 preload read-only
+	expect 73 preload read-only
 	[[ "$output" == *"c/.owner cannot be created: Read-only file system"* ]]
-	run -0 job c --steps 6 --no-eval
+	expect 0 job c --steps 6 --no-eval
 }
 
 @test "killed in a call that changes the folder, one after another: the run goes on, to the same bits" {

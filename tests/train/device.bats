@@ -12,8 +12,7 @@ fast() {
 
 @test "the device is named, with its library and its threads" {
 	fast || skip "device-cpu.so is not built"
-	OMP_NUM_THREADS=2 run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
-	[ "$status" -eq 0 ]
+	OMP_NUM_THREADS=2 expect 0 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
 	[[ "$output" =~ computing\ on\ cpu\ \(oneDNN\ 2\.[0-9.]+,\ (base|avx2|avx512),\ 2\ threads\) ]]
 	OMP_NUM_THREADS=1 run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu
 	[[ "$output" =~ ,\ 1\ thread\) ]]
@@ -23,14 +22,12 @@ fast() {
 	cp "$BUILD/bin/berth-train" .
 	unset BERTH_MODULE_PATH
 	for device in auto cpu; do
-		run ./berth-train linear "${SMALL[@]}" --steps 3 --device "$device" --ckpt "$device"
-		[ "$status" -eq 0 ]
+		expect 0 ./berth-train linear "${SMALL[@]}" --steps 3 --device "$device" --ckpt "$device"
 		[[ "$output" =~ "computing on cpu-reference, which is slow" ]]
 		[[ "$output" =~ "device-cpu.so" ]]
 		[[ "$output" =~ "libdnnl-dev" ]]
 	done
-	run ./berth-train linear "${SMALL[@]}" --steps 3 --device cpu-reference --ckpt reference
-	[ "$status" -eq 0 ]
+	expect 0 ./berth-train linear "${SMALL[@]}" --steps 3 --device cpu-reference --ckpt reference
 	[[ ! "$output" =~ "slow" ]]
 	cmp auto/step-00000003.safetensors reference/step-00000003.safetensors
 }
@@ -49,40 +46,32 @@ fast() {
 }
 
 @test "a device or a way to convolve that there is not" {
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --device gpu
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --device gpu
 	[[ "$output" =~ "there is no device 'gpu'" ]]
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --cpu-conv winograd
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --cpu-conv winograd
 	[[ "$output" =~ "expected auto or direct" ]]
 }
 
 @test "without a GPU --device cuda ends with one sentence, and auto goes on without" {
 	[ ! -e /dev/nvidiactl ] || skip "there is an NVIDIA driver here"
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cuda
-	[ "$status" -eq 69 ]
+	expect 69 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cuda
 	[ "${#lines[@]}" -eq 1 ]
 	if [[ " $MODULES " == *" device-cuda "* ]]; then
 		[[ "$output" =~ "NVIDIA's driver is not installed" ]]
 	else
 		[[ "$output" =~ "device-cuda.so" ]]
 	fi
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
-	[ "$status" -eq 0 ]
+	expect 0 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1
 	[[ ! "$output" =~ "no GPU is taken" ]]
 }
 
 @test "numbers of 16 bits are a GPU's: the CPU says so" {
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --amp bf16
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --amp bf16
 	[[ "$output" =~ "--amp is for a GPU" ]]
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp int8
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp int8
 	[[ "$output" =~ "off, bf16 or fp16" ]]
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --tf32
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --device cpu --tf32
 	[[ "$output" =~ "--tf32 is for a GPU" ]]
-	run "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp fp16 --tf32
-	[ "$status" -eq 64 ]
+	expect 64 "$BUILD/bin/berth-train" linear "${SMALL[@]}" --steps 1 --amp fp16 --tf32
 	[[ "$output" =~ "--tf32 is for products of float32, and --amp fp16 has none" ]]
 }

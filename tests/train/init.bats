@@ -28,8 +28,7 @@ PY
 		cmp a.txt b.txt
 	done
 	# A checkpoint goes before --init.
-	run train convnet -n 1 --data $DATA --steps 2 --lr 0 --ckpt b --init a/missing.safetensors
-	[ "$status" = 0 ]
+	expect 0 train convnet -n 1 --data $DATA --steps 2 --lr 0 --ckpt b --init a/missing.safetensors
 	[[ "$output" == *"resuming from b/step-00000001"* ]]
 }
 
@@ -42,8 +41,7 @@ PY
 	grep -q '^bn1.num_batches_tracked I64 \[\] 0200000000000000$' a.txt
 	grep -q '^layer4.1.bn2.running_var F32 \[512\]' a.txt
 
-	run train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --init a/model.safetensors --no-eval
-	[ "$status" = 65 ]
+	expect 65 train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --init a/model.safetensors --no-eval
 	[[ "$output" == *"fc.weight"*"[5,512]"*"[7,512]"*"--new-head"* ]]
 
 	train resnet18 -n 1 --stem cifar --device cpu-reference --data $data,classes=7 --steps 1 --batch 4 --lr 0 --init a/model.safetensors --new-head \
@@ -69,19 +67,14 @@ PY
 
 @test "what cannot be begun from is refused" {
 	train convnet -n 1 --data $DATA --steps 1 --ckpt a --no-eval
-	run train linear -n 1 --data $DATA --steps 1 --init a/model.safetensors
-	[ "$status" = 65 ]
+	expect 65 train linear -n 1 --data $DATA --steps 1 --init a/model.safetensors
 	[[ "$output" == *"--init"*"conv1.bias"* || "$output" == *"--init"*"conv1.weight"* ]]
-	run train convnet -n 1 --data $DATA --steps 1 --init nowhere.safetensors
-	[ "$status" = 66 ]
+	expect 66 train convnet -n 1 --data $DATA --steps 1 --init nowhere.safetensors
 	[[ "$output" == *"nowhere.safetensors"* ]]
 	head -c 1000 a/model.safetensors >cut.safetensors
-	run train convnet -n 1 --data $DATA --steps 1 --init cut.safetensors
-	[ "$status" = 65 ]
-	run train convnet -n 1 --data $DATA --steps 1 --new-head
-	[ "$status" = 64 ]
+	expect 65 train convnet -n 1 --data $DATA --steps 1 --init cut.safetensors
+	expect 64 train convnet -n 1 --data $DATA --steps 1 --new-head
 	[[ "$output" == *"--init"* ]]
 	# No checkpoint: berth.state is not in it.
-	run train convnet -n 1 --data $DATA --steps 1 --resume a/model.safetensors
-	[ "$status" = 65 ]
+	expect 65 train convnet -n 1 --data $DATA --steps 1 --resume a/model.safetensors
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # It learns, and several ranks learn the same as one.
 
-bats_require_minimum_version 1.5.0
 load support
 
 @test "linear learns synthetic classes, convnet too" {

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # metrics.jsonl and TensorBoard's event files: what is in them, at the end, after a stop, for NaN.
 
-bats_require_minimum_version 1.5.0
 load support
 
 events() {
@@ -21,7 +20,7 @@ for row in rows:
     assert row['images_per_s'] > 0 and row['data_wait_ms'] > 0 and row['lr'] > 0
 assert [(row['step'], row['epoch']) for row in rows if row['split'] == 'val'] == [(20, 1), (40, 2)]
 PY
-	run -0 events m
+	expect 0 events m
 	[ "$output" = "$(printf 'train: 160 values, 1 sessions\nval: 12 values, 1 sessions')" ]
 }
 
@@ -32,13 +31,12 @@ PY
 	rm c/step-00000038.safetensors
 	job 2>out
 	grep -q 'resuming from c/step-00000030' out
-	run -0 events m
-	echo "$output"
+	expect 0 events m
 	[[ "$output" == "train: 160 values, 2 sessions"* ]]
 	# A new run in the same folder leaves the old files and purges all of them.
 	rm -r c
 	job --steps 3
-	run -0 events m
+	expect 0 events m
 	[ "$output" = "$(printf 'train: 12 values, 3 sessions\nval: 6 values, 3 sessions')" ]
 	[ -e m/metrics.jsonl.1 ]
 }
@@ -73,7 +71,7 @@ PY
 }
 
 @test "--on-nan continue logs null and goes on to the end, and says so once" {
-	run -0 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=2000,classes=1 --lr 1e6 --batch 20 \
+	expect 0 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=2000,classes=1 --lr 1e6 --batch 20 \
 		--steps 60 --log-every 1 --metrics m --on-nan continue
 	[ "$(grep -c 'is not finite; going on' <<<"$output")" -eq 1 ]
 	python3 - "$output" <<'PY'
@@ -93,7 +91,7 @@ PY
 @test "folders that cannot be written are 73 before anything is trained" {
 	mkdir m
 	: >m/val
-	run -73 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --steps 2 --metrics m
+	expect 73 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --steps 2 --metrics m
 	[[ "$output" == *"m/val"* ]]
-	run -0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --steps 2 --metrics m --no-eval
+	expect 0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --steps 2 --metrics m --no-eval
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What the training's options do, and what is refused of them.
 
-bats_require_minimum_version 1.5.0
 load support
 
 # rates FOLDER EXPRESSION: the rate of each row is EXPRESSION of its step s (from 0) and epoch e (from 0)
@@ -93,7 +92,7 @@ PY
 @test "values that mean nothing are 64, and what is expected is said" {
 	while IFS='|' read -r text arguments; do
 		# shellcheck disable=SC2086
-		run -64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" $arguments
+		expect 64 timeout 60 "$BERTH" train linear -n 2 --data "$DATA" $arguments
 		echo "$arguments: $output"
 		[[ "${lines[-1]}" == "berth: "*"$text"* ]]
 		[ "${#lines[@]}" -eq 1 ]
@@ -125,11 +124,11 @@ there is no format 'cifar11'|--data cifar11:DIR
 --init is empty|--init=
 --resume is empty|--resume=
 ROWS
-	run -64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
+	expect 64 timeout 60 "$BERTH" train linear -n 2 --data synthetic:20,n=200,classes=1 --label-smoothing 0.1
 	[[ "$output" == *"--label-smoothing is for classes"* ]]
-	run -64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:20,images=5
+	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:20,images=5
 	[[ "$output" == *'has "images=5": expected a shape as 3x32x32, n=SAMPLES or classes=K'* ]]
-	run -64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:3x10000x10000
+	expect 64 timeout 60 "$BERTH" train linear -n 1 --data synthetic:3x10000x10000
 	[[ "$output" == *"at most 268435456 numbers a sample"* ]]
 }
 
@@ -137,10 +136,7 @@ ROWS
 	"$BUILD/bin/berth-train" convnet --data "$DATA" --batch 8 --steps 4000 --no-eval --log-every 1 \
 		--save-every 1s --ckpt c --metrics m &
 	pid=$! begin=$SECONDS
-	for ((i = 0; i < 600; i++)); do
-		! [ -s m/metrics.jsonl ] || break
-		sleep 0.1
-	done
+	within 60 test -s m/metrics.jsonl
 	kill -STOP $pid
 	sleep 1.1
 	kill -CONT $pid
@@ -153,18 +149,18 @@ ROWS
 }
 
 @test "what all ranks find wrong is said once; what one finds, by that one" {
-	run -66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
+	expect 66 timeout 60 "$BERTH" train linear -n 3 --data mnist:nowhere --report r.json
 	[ "$(grep -c '^berth-train: ' <<<"$output")" -eq 1 ]
 	[[ "$output" == *"berth-train: rank 0: nowhere/"* ]]
 	grep -q '"rank": 0' r.json
-	run -66 timeout 60 "$BERTH" run -n 3 -- sh -c \
+	expect 66 timeout 60 "$BERTH" run -n 3 -- sh -c \
 		"[ \$RANK = 1 ] && data=mnist:nowhere; exec '$BUILD/bin/berth-train' linear --data \${data:-$DATA} --steps 2"
 	[[ "$output" == *"berth-train: rank 1: nowhere/"* ]]
 }
 
 @test "an option that is not the same on all ranks is named, 65, and nobody waits" {
 	while IFS='|' read -r name arguments; do
-		run -65 timeout 60 "$BERTH" run -n 2 -- sh -c \
+		expect 65 timeout 60 "$BERTH" run -n 2 -- sh -c \
 			"exec '$BUILD/bin/berth-train' linear --data $DATA --batch 16 --epochs 1 $arguments"
 		echo "$arguments: $output"
 		[[ "$output" == *"the ranks differ in $name: rank "* ]]

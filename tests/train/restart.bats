@@ -2,7 +2,6 @@
 # berth train --max-restarts: a rank that is killed costs what was done since the last checkpoint, and
 # nothing of the result.
 
-bats_require_minimum_version 1.5.0
 load support
 
 # ranks PID: the trainers below it
@@ -12,12 +11,6 @@ ranks() {
 		[ "$(cat "/proc/$child/comm")" = berth-train ] && echo "$child"
 		ranks "$child"
 	done
-}
-
-# wait_for TEXT: in err
-wait_for() {
-	for _ in $(seq 300); do grep -q "$1" err && return 0; sleep 0.1; done
-	echo "'$1' is not in err:"; cat err; return 1
 }
 
 # Long enough to be hit: 200 steps.
@@ -31,7 +24,7 @@ again() {
 @test "a rank killed at its work: the newest checkpoint, and the same bits in the end" {
 	train "${JOB[@]}" --ckpt "$DIR/whole"
 	again
-	for _ in $(seq 600); do [ -e again/step-00000010.safetensors ] && break; sleep 0.02; done
+	within 12 test -e again/step-00000010.safetensors
 	kill -KILL "$(ranks $pid | tail -1)"
 	wait $pid
 	cat err
@@ -50,9 +43,9 @@ again() {
 
 @test "a rank that is stopped: named, with its step, and the training goes on" {
 	again --hang-timeout 2
-	for _ in $(seq 600); do [ -e again/step-00000010.safetensors ] && break; sleep 0.02; done
+	within 12 test -e again/step-00000010.safetensors
 	kill -STOP "$(ranks $pid | head -1)"
-	wait_for 'it hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
+	until_seen err 'it hangs: no step and no output for 2 s; rank [01] on .* its process is stopped'
 	wait $pid
 	[ -e again/step-00000200.safetensors ]
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Stop and go on: the same bits as no stop. Damaged files are passed over and stay.
 
-bats_require_minimum_version 1.5.0
 load support
 
 
@@ -99,7 +98,7 @@ PY
 			--metrics "$DIR/run.killed" --log-every 1 -n 2 --batch 16 --save-every 37 \
 			--no-eval >/dev/null 2>&1 3>&- &
 		pid=$!
-		wait_rows run.killed/metrics.jsonl $rows
+		wait_for run.killed/metrics.jsonl $rows
 		kill -9 $pid || true
 		wait $pid || true
 		gone
@@ -176,9 +175,9 @@ PY
 	for other in "linear --data $DATA" "convnet --data synthetic:1x16x16,n=64,classes=4" \
 		"convnet --data synthetic:3x16x16,n=64,classes=5"; do
 		# shellcheck disable=SC2086
-		run -65 timeout 60 "$BERTH" train $other -n 1 --steps 1 \
+		expect 65 timeout 60 "$BERTH" train $other -n 1 --steps 1 \
 			--resume run.x/step-00000003.safetensors
 		[[ "$output" == *step-00000003.safetensors* ]]
 	done
-	run -66 timeout 60 "$BERTH" train convnet -n 1 --data "$DATA" --resume run.x/step-00000004.safetensors
+	expect 66 timeout 60 "$BERTH" train convnet -n 1 --data "$DATA" --resume run.x/step-00000004.safetensors
 }

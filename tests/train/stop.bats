@@ -2,7 +2,6 @@
 # Stopping before the end with a checkpoint: the job's time, signals, the stop file. What goes on from it
 # ends with the bits of a run that was never stopped.
 
-bats_require_minimum_version 1.5.0
 load support
 
 STOPPED=75
@@ -37,14 +36,12 @@ PY
 
 # stopped FOLDER RANKS HOW: job is stopped by the command HOW, once it is in its middle ($pid is berth)
 stopped() {
-	local code=0 pid
+	local pid
 	EXEC=exec job "$1" "$2" >out 2>err &
 	pid=$!
-	wait_rows "$1/metrics.jsonl" 3
+	wait_for "$1/metrics.jsonl" 3
 	eval "$3"
-	wait "$pid" || code=$?
-	cat out err
-	[ "$code" -eq "$STOPPED" ]
+	ends "$STOPPED" "$pid" err
 }
 
 @test "the job's time: saves before it is over, until all is done, on 1 rank and on 2" {
@@ -70,7 +67,7 @@ stopped() {
 	OMP_NUM_THREADS=2 "$BUILD/bin/berth-train" convnet $MADE --batch 32 --epochs 50 --no-eval --ckpt c --metrics m \
 		--log-every 20 >out 2>&1 &
 	pid=$!
-	wait_rows m/metrics.jsonl 1
+	wait_for m/metrics.jsonl 1
 	# TERM, INT, USR1 in SigBlk of each thread.
 	open=0
 	for task in /proc/$pid/task/*; do
@@ -80,19 +77,13 @@ stopped() {
 	done
 	[ "$open" -eq 1 ]
 	kill -USR1 "$pid"
-	code=0
-	wait "$pid" || code=$?
-	cat out
-	[ "$code" -eq "$STOPPED" ]
+	ends "$STOPPED" "$pid" out
 }
 
 @test "a time that is over: one step, saved" {
-	code=0
-	BERTH_END_TIME=1000000000 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c || code=$?
-	[ "$code" -eq "$STOPPED" ]
+	BERTH_END_TIME=1000000000 expect "$STOPPED" "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
 	[ "$(cat c/latest)" = step-00000001.safetensors ]
-	BERTH_END_TIME=soon run "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
-	[ "$status" -eq 65 ]
+	BERTH_END_TIME=soon expect 65 "$BUILD/bin/berth-train" linear --data "$DATA" --batch 32 --steps 20 --ckpt c
 	[[ $output == *BERTH_END_TIME* ]]
 }
 
@@ -114,12 +105,10 @@ stopped() {
 	whole 2
 	"$BERTH" run -n 2 -- sh -c "echo \$\$ >pid.\$RANK; exec '$BUILD/bin/berth-train' convnet $MADE --batch 16 \
 		--epochs 3 --ckpt one --metrics one --log-every 50" >out 2>err &
-	pid=$! code=0
-	wait_rows one/metrics.jsonl 3
+	pid=$!
+	wait_for one/metrics.jsonl 3
 	kill -TERM "$(cat pid.1)"
-	wait "$pid" || code=$?
-	cat out err
-	[ "$code" -eq "$STOPPED" ]
+	ends "$STOPPED" "$pid" err
 	job one 2 >/dev/null
 	same one
 }
@@ -128,12 +117,10 @@ stopped() {
 	# One step, and then an evaluation of several seconds. One file is every rank's.
 	"$BERTH" train convnet -n 2 --data synthetic:1x16x16,n=8000000,classes=5 --batch 16 --steps 1 --ckpt c \
 		--env BERTH_STOP_FILE="$DIR/stop" --metrics c --log-every 1 >out 2>err &
-	pid=$! code=0
-	wait_rows c/metrics.jsonl 1
+	pid=$!
+	wait_for c/metrics.jsonl 1
 	sleep 0.3; touch stop
-	wait $pid || code=$?
-	cat out err
-	[ "$code" -eq "$STOPPED" ]
+	ends "$STOPPED" $pid err
 	grep -q 'stopping after step 1: the stop file appeared' err
 	! grep -q 'val loss' err || false
 	[ "$(cat c/latest)" = step-00000001.safetensors ]
@@ -154,8 +141,8 @@ stopped() {
 
 @test "without --ckpt a signal ends it as ever" {
 	"$BUILD/bin/berth-train" linear --data synthetic:1x16x16,n=6400,classes=5 --batch 1 --epochs 1000 --metrics m --log-every 10 2>err &
-	pid=$! code=0
-	wait_rows m/metrics.jsonl 2
-	kill -TERM $pid; wait $pid || code=$?
-	[ "$code" -eq 143 ]
+	pid=$!
+	wait_for m/metrics.jsonl 2
+	kill -TERM $pid
+	ends 143 $pid
 }

@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# For the .bats files beside this: a folder of their own, small data, comparisons.
+# shellcheck shell=bash disable=SC2034 # variables of the tests
+# For the .bats files beside this: small data, comparisons.
+load ../support/berth
 
 setup() {
-	DIR=$(mktemp -d)
-	export TMPDIR="$DIR"
-	# Open MPI keeps memory in plug-ins that it has unloaded: under ASan no name is left to suppress.
-	export ASAN_OPTIONS="${ASAN_OPTIONS-}:detect_leaks=0"
-	# Where the test itself runs under a batch system, its variables are not the test's.
-	unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
-	cd "$DIR"
+	make_dir
+	allow_leaks
 }
 
 teardown() {
 	cd /
 	mountpoint -q "$DIR/small" && umount "$DIR/small"
-	rm -rf "$DIR"
+	remove_dir
 }
 
 # train ARGUMENTS: 20 steps an epoch of 32 samples, however many ranks
@@ -65,18 +62,6 @@ below() {
 
 # gone: no process has this test's folder on its command line (20 s)
 gone() {
-	for _ in $(seq 200); do
-		grep -lsa -- "$DIR/run" /proc/[0-9]*/cmdline >"$DIR/left" || return 0
-		sleep 0.1
-	done
-	echo "still there: $(cat "$DIR/left")"; return 1
-}
-
-# wait_rows FILE N: until it has that many lines (30 s)
-wait_rows() {
-	for _ in $(seq 600); do
-		[ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
-		sleep 0.05
-	done
-	echo "$1 has not $2 lines"; return 1
+	none() { ! grep -lsa -- "$DIR/run" /proc/[0-9]*/cmdline >"$DIR/left"; }
+	within 20 none || { cat "$DIR/left"; return 1; }
 }

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What is said where: results on stdout, words for people on stderr, progress over itself on a terminal.
 
-bats_require_minimum_version 1.5.0
 load support
 
 @test "stdout has the results alone: a loss, accuracies, places, what to type next" {
-	run -0 --separate-stderr timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --epochs 2 --log-every 5 \
+	expect 0 --separate-stderr timeout 60 "$BERTH" train linear -n 2 --data "$DATA" --epochs 2 --log-every 5 \
 		--ckpt c --metrics m
-	echo "$output"
 	[ "${#lines[@]}" -eq 6 ]
 	[ "${lines[0]}" = "trained linear on $DATA: 20 steps, 2 ranks" ]
 	[[ "${lines[1]}" =~ ^loss\ [0-9.]+\ \ Acc@1\ [0-9.]+\ %\ \ Acc@5\ [0-9.]+\ %\ \ [0-9]+\ images/s$ ]]
@@ -23,10 +21,10 @@ load support
 	for rest in "--steps 5" "--steps 5 --epochs 9" "--epochs 1"; do
 		rm -rf c
 		# shellcheck disable=SC2086
-		run -0 --separate-stderr timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest
+		expect 0 --separate-stderr timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest
 		[[ "${lines[-1]}" =~ ^to\ go\ on\ \ \ \ the\ same\ command\ with\ (--[a-z]+\ [0-9]+)$ ]]
 		# shellcheck disable=SC2086
-		run -0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest ${BASH_REMATCH[1]}
+		expect 0 timeout 60 "$BERTH" train linear -n 1 --data "$DATA" --ckpt c --no-eval $rest ${BASH_REMATCH[1]}
 		[[ "$output" != *"nothing to train"* && "$output" == *"resuming from c/"* ]]
 	done
 }
@@ -63,7 +61,7 @@ PY
 }
 
 @test "the models that there are, in --help, in the message and in the manual" {
-	run -64 "$BERTH" train
+	expect 64 "$BERTH" train
 	models=${output#*The models are: } models=${models%% (*}
 	[[ "$models" == convnet,* ]]
 	help=$("$BERTH" train --help | tr '\n' ' ')
