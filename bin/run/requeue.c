@@ -14,8 +14,9 @@
 #define REQUEUE_MS 30000
 #define ENDED_S 5 /* by then Slurm has ended the script: it should not go on meanwhile */
 #define ANSWER_MAX (8 << 20)
-#define COUNT "BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new   \
-				*/
+#define COUNT                                                                                      \
+	"BERTH_REQUEUES" /* under PBS, which has no count of its own for a job that is new         \
+			  */
 
 struct requeue {
 	const struct alloc *alloc;

@@ -95,7 +95,7 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 
 /* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */
 struct job_result {
-	int code;	     /* exit code of the job: design.md section 5 */
+	int code;	     /* exit code of the job: see Exit codes in README.md */
 	bool by_program;     /* the code is a rank's; else berth's own */
 	int signal;	     /* that ended the rank; 0 */
 	int rank;	     /* -1: no rank's doing */
@@ -140,11 +140,11 @@ void job_result_free(struct job_result *result); /* frees what it holds and clea
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err);
 /* End the ranks; what they end with then is no failure. grace_ms as supervise_stop's. */
 void job_request_end(struct job *job, int grace_ms);
-/* For a driver, once, from job_driver.starting on: take the inventories that starting was given. The
- * caller frees each of them, and the array. */
+/* For a driver, once, from job_driver.starting on: take the inventories that starting was given.
+ * The caller frees each of them, and the array. */
 struct inventory *job_take_inventories(struct job *job);
 
-/* berth.run/1, see design.md section 5. A new reference; NULL: memory out. */
+/* The document berth.run/1 (--report). A new reference; NULL if memory is out. */
 json_t *job_report(const struct job_result *result);
 
 /* Is argv[0] a program that execvp would start with env's PATH? 0; -ERR_INPUT: there is none;

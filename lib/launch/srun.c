@@ -241,9 +241,9 @@ static char *command_line(const struct launcher_job *job)
 	return one;
 }
 
-static const char *const request_variables[] = {"SLURM_JOB_ID",	     "SLURM_JOB_NODELIST",
-					      "SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
-					      "SLURM_GPUS_ON_NODE",  NULL};
+static const char *const request_variables[] = {"SLURM_JOB_ID",	       "SLURM_JOB_NODELIST",
+						"SLURM_STEP_NODELIST", "SLURM_GPUS_PER_NODE",
+						"SLURM_GPUS_ON_NODE",  NULL};
 
 const struct launcher launcher_srun = {
 	.name = "srun",

@@ -180,7 +180,8 @@ const struct plan_fabric *plan_fabric(enum nic_kind kind); /* never NULL */
  * NCCL_SOCKET_IFRAME, an interface that no node has... A JSON array of strings. */
 json_t *plan_lint(const struct env *env, const struct inventory *inventories, size_t count);
 
-/* berth.plan/1 of one node; the network of the whole plan. New references; NULL if memory is out. */
+/* berth.plan/1 of one node; the network of the whole plan. New references; NULL if memory is out.
+ */
 json_t *plan_node_to_json(const struct plan_node *node);
 json_t *plan_network_to_json(const struct plan_network *network);
 

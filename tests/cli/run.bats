@@ -8,7 +8,7 @@ value() {
 	sed -n "s/^$1=//p" "$DIR/env.$2"
 }
 
-@test "2 and 3 ranks: each variable of design.md, consistent" {
+@test "2 and 3 ranks: each documented variable, consistent" {
 	for n in 2 3; do
 		rm -f env.*
 		"$BERTH" run -q -n "$n" -- sh -c 'env >env.$RANK'
@@ -164,7 +164,7 @@ os.execv(sys.argv[1], sys.argv[1:])'
 	grep -q '^berth: ' err
 }
 
-@test "bad input: a sentence and the code of design.md, nothing started" {
+@test "bad input: a sentence and the documented exit code, nothing started" {
 	touch plain; chmod -x plain
 	printf '#!/nowhere/interpreter\n' >script; chmod +x script
 	printf '#!/bin/sh\r\n' >dos; chmod +x dos

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Bad input, bad luck: a code of design.md, words that say what to do, nothing lost.
+# Bad input, bad luck: a documented exit code, words that say what to do, nothing lost.
 
 load support
 

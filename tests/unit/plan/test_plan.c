@@ -232,7 +232,7 @@ static void test_round_trip(void **state)
 	job_request_end(&job);
 }
 
-/* berth.plan/1 has the keys that design.md names. */
+/* berth.plan/1 has the documented keys. */
 static void test_schema(void **state)
 {
 	static const char *const rank_keys[] = {"local_rank", "gpus", "cpus", "numa",
