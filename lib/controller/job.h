@@ -40,7 +40,7 @@ struct job_driver {
 	 * port: MASTER_PORT in the plan. Both are the job's. */
 	void (*starting)(void *context, struct job *job, const struct inventory *inventories,
 			 int port);
-	/* About every second, and at the time it asked for: when (as loop_now_ms) it wants to be
+	/* About every second, and at the time it asked for: when (as clock_now_ms) it wants to be
 	 * called again at the latest, 0: whenever. */
 	int64_t (*tick)(void *context, int64_t now_ms);
 	/* A node's agent or inventory did not arrive in time; called before the job fails of it.

@@ -32,15 +32,15 @@ enum message_type {
 	MESSAGE_PROBED,	     /* {nodes, reached: [n], shared: [n]}: merged over a subtree */
 	MESSAGE_STARTED,     /* {pmix: bool}: all ranks of the node have started their program */
 	MESSAGE_OUTPUT,	     /* data: records, see struct message_output */
-	MESSAGE_ENDED,	     /* {rank, local_rank, code, signal, ...}: see agent/ranks.c */
+	MESSAGE_ENDED,	     /* {rank, local_rank, code, signal, ...}: see agent/ranks.h */
 	MESSAGE_ABORT,	     /* {rank, status, text}: a rank called PMIx_Abort */
 	MESSAGE_LOST,	     /* {node, why}: a child's agent is silent or lost */
 	MESSAGE_FAILED,	     /* {code, text}: the agent cannot do its part */
 	MESSAGE_NOTE,	     /* {text}: a note for the user; nothing stops */
 	MESSAGE_SIGNALLED,   /* {signal}: the agent itself received a signal (from Slurm or PBS) */
 	MESSAGE_GATHER,	     /* sequence; data: the entries of a subtree, see gather.h */
-	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.c */
-	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.c */
+	MESSAGE_PROGRESS,    /* the ranks' heartbeats: see agent/heartbeats.h */
+	MESSAGE_STACKS,	     /* answer to MESSAGE_DUMP_STACKS: see agent/heartbeats.h */
 	MESSAGE_DONE, /* {left}: the node's ranks have ended and all output was sent; left names
 			 what could not be killed */
 
@@ -54,13 +54,13 @@ enum message_type {
 	MESSAGE_TREE,	/* {detached: [node...]}: all nodes have connected; these stay connected to
 			   the controller */
 	MESSAGE_PROBE,	/* {port, addresses: [..], deadline_ms}: try to connect to these */
-	MESSAGE_JOB,	/* what all nodes need to start: see agent/ranks.c */
-	MESSAGE_START,	/* what one node needs to start: see agent/ranks.c */
+	MESSAGE_JOB,	/* what all nodes need to start: see agent/ranks.h */
+	MESSAGE_START,	/* what one node needs to start: see agent/ranks.h */
 	MESSAGE_SIGNAL, /* {signal}: to all ranks */
 	MESSAGE_STOP,	/* {grace_ms}: end all ranks, then send DONE */
 	MESSAGE_GATHERED,    /* sequence; data: the contributions of all nodes, in node order */
 	MESSAGE_STDIN,	     /* data: for the standard input of all ranks of the node */
-	MESSAGE_DUMP_STACKS, /* request the ranks' stacks: see agent/heartbeats.c */
+	MESSAGE_DUMP_STACKS, /* request the ranks' stacks: see agent/heartbeats.h */
 	/* {code, again}: the job's exit code. If again is true the job starts anew, so the end of
 	 * this connection is not the last. */
 	MESSAGE_JOB_OVER,

@@ -248,10 +248,14 @@ static bool wait_for_last(struct saver *saver, int64_t step)
 	return true;
 }
 
-int saver_prepare(struct saver *saver, int64_t step, struct variables **snapshot, struct error *err)
+int saver_prepare(struct saver *saver, int64_t step, double acc1, struct variables **snapshot,
+		  struct error *err)
 {
 	int rc;
 
+	/* Decided before the last write's result is known: a failed write lowers best_acc1 on its
+	 * own rank alone, and the copies of all ranks must agree. */
+	saver->next_best = acc1 > saver->best_acc1 ? acc1 : -1;
 	*snapshot = NULL;
 	if (!saver->writer || !wait_for_last(saver, step))
 		return 0;
@@ -261,13 +265,12 @@ int saver_prepare(struct saver *saver, int64_t step, struct variables **snapshot
 	return rc;
 }
 
-void saver_start(struct saver *saver, const struct train_state *state, bool last, double acc1,
-		 double begin_s)
+void saver_start(struct saver *saver, const struct train_state *state, bool last, double begin_s)
 {
-	struct writer_job job = {.state = *state, .model = last, .best = -1};
+	struct writer_job job = {.state = *state, .model = last, .best = saver->next_best};
 
-	if (acc1 > saver->best_acc1)
-		job.best = saver->best_acc1 = acc1;
+	if (saver->next_best >= 0)
+		saver->best_acc1 = saver->next_best;
 	writer_start(saver->writer, &job);
 	saver->skip_error = (struct error){0};
 	saver->stall_s = clock_now_s() - begin_s;

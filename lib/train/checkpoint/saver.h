@@ -41,6 +41,7 @@ struct saver {
 			    * negative: none. Rank 0's counts, as only rank 0 knows of its failed
 			    * writes. */
 	double best_saved; /* of what was saved */
+	double next_best;  /* Acc@1 of the save being prepared if it is the best; else -1 */
 	double stall_s;	   /* of the last save */
 	struct error save_error; /* of the last write; code 0: it succeeded */
 	struct error skip_error; /* why the last save was not begun; code 0: it was */
@@ -63,14 +64,14 @@ int saver_share_best(struct saver *saver, struct error *err);
  * with --keep: without it nothing is saved that was not asked for. The same on all ranks. */
 bool saver_wants_best(const struct saver *saver, double acc1);
 
-/* Make ready for a save of step: wait for a write under way and report it. *snapshot: to be filled
- * before saver_start; NULL where this rank does not write, or the last write hangs. */
-int saver_prepare(struct saver *saver, int64_t step, struct variables **snapshot,
+/* Prepare to save step: wait for a write under way and report its result. acc1: the evaluation's
+ * of this step; negative: none. *snapshot: to be filled before saver_start; NULL if this rank does
+ * not write, or the last write hangs. */
+int saver_prepare(struct saver *saver, int64_t step, double acc1, struct variables **snapshot,
 		  struct error *err);
-/* Write the snapshot in the background. last: model.safetensors, too. acc1: the evaluation's of
- * this step; negative: none. begin_s: when training stopped for it (base/clock.h). */
-void saver_start(struct saver *saver, const struct train_state *state, bool last, double acc1,
-		 double begin_s);
+/* Write the snapshot in the background. last: model.safetensors, too. begin_s: when training
+ * stopped for it (base/clock.h). */
+void saver_start(struct saver *saver, const struct train_state *state, bool last, double begin_s);
 /* Report what became of a write, if one has ended. -ERR_OUTPUT: another job owns the directory
  * now. */
 int saver_report_finished(struct saver *saver, struct error *err);

@@ -2,6 +2,7 @@
 #include "train/run/loop.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -172,11 +173,13 @@ static int run_update(struct run *run, struct error *err)
 static int report(struct run *run, struct error *err)
 {
 	const struct train_options *options = run->setup.options;
+	double save_at_s;
 	int rc;
 
-	run->save_is_due = options->save_unit == SAVE_TIME &&
-			   clock_now_s() - run->saved_at_s >= (double)options->save_every * 1e-3;
-	rc = train_report_interval(&run->report, &run->save_is_due, err);
+	save_at_s = options->save_unit == SAVE_TIME
+			    ? run->saved_at_s + (double)options->save_every * 1e-3
+			    : INFINITY;
+	rc = train_report_interval(&run->report, save_at_s, &run->save_is_due, err);
 	if (!rc)
 		rc = saver_report_finished(&run->saver, err);
 	if (!rc)
@@ -302,14 +305,14 @@ static int save_snapshot(struct run *run, struct error *err)
 	if (saver_writing_ranks(&run->saver)->count > 1)
 		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
-		rc = saver_prepare(&run->saver, state->step, &snapshot, err);
+		rc = saver_prepare(&run->saver, state->step, current_acc1(run), &snapshot, err);
 	if (rc || !snapshot)
 		return rc;
 	rc = optim_store(&setup->optim, snapshot, err);
 	if (!rc)
 		rc = store_scale(run, err);
 	if (!rc)
-		saver_start(&run->saver, state, last, current_acc1(run), begin_s);
+		saver_start(&run->saver, state, last, begin_s);
 	return rc;
 }
 

@@ -104,7 +104,8 @@ static void report_progress(const struct train_report *report, const struct metr
 
 /* All ranks agree on the loss of the last step, on the first bad one and on whether to save. */
 static int reduce_interval(struct train_report *report, struct metrics_row *row,
-			   struct gpu_reading *gpu, bool *save_is_due, struct error *err)
+			   struct gpu_reading *gpu, double save_at_s, bool *save_is_due,
+			   struct error *err)
 {
 	const struct train_setup *setup = report->setup;
 	struct executor_totals totals;
@@ -119,7 +120,8 @@ static int reduce_interval(struct train_report *report, struct metrics_row *row,
 	/* The largest of -step is the first bad one. Rank 0's clock rides along. */
 	double max[4 + GPU_READING_VALUES] = {
 		totals.first_nonfinite_step < 0 ? -INFINITY : -(double)totals.first_nonfinite_step,
-		report->wait_s * 1e3 / steps, !setup->comm->rank && *save_is_due, host_ms};
+		report->wait_s * 1e3 / steps, !setup->comm->rank && clock_now_s() >= save_at_s,
+		host_ms};
 
 	gpu_meter_read(setup->meter, gpu);
 	gpu_reading_pack(gpu, max + 4);
@@ -137,7 +139,8 @@ static int reduce_interval(struct train_report *report, struct metrics_row *row,
 	return 0;
 }
 
-int train_report_interval(struct train_report *report, bool *save_is_due, struct error *err)
+int train_report_interval(struct train_report *report, double save_at_s, bool *save_is_due,
+			  struct error *err)
 {
 	const struct train_setup *setup = report->setup;
 	const struct train_progress *progress = report->progress;
@@ -150,7 +153,7 @@ int train_report_interval(struct train_report *report, bool *save_is_due, struct
 				  progress->state.step - 1),
 	};
 	struct gpu_reading gpu;
-	int rc = reduce_interval(report, &row, &gpu, save_is_due, err);
+	int rc = reduce_interval(report, &row, &gpu, save_at_s, save_is_due, err);
 	/* Now all ranks and devices have done these steps. */
 	double seconds = clock_now_s() - report->begin_s;
 

@@ -51,9 +51,11 @@ bool train_report_is_pending(const struct train_report *report);
 /* Samples per second over all ranks and reports; 0 before the first report. */
 double train_report_rate(const struct train_report *report);
 
-/* Print and log the updates since the last time. *save_is_due: rank 0's goes to all ranks in the
- * same reduction. Collective. */
-int train_report_interval(struct train_report *report, bool *save_is_due, struct error *err);
+/* Print and log the updates since the last time. *save_is_due: has rank 0's clock reached save_at_s
+ * (base/clock.h) once the device has finished these updates? All ranks learn it in the same
+ * reduction. Collective. */
+int train_report_interval(struct train_report *report, double save_at_s, bool *save_is_due,
+			  struct error *err);
 /* -ERR_DATA: a loss of the interval reported last is not finite, and --on-nan is not continue. */
 int train_report_check_loss(struct train_report *report, struct error *err);
 /* Print and log an evaluation of these weights; store it in out. -ERR_DATA: its loss is not finite,
