@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Clocks. Durations and deadlines use the monotonic clock, which nobody can set. Only times that
+/* Clocks. Durations and deadlines use the monotonic clock, which cannot be set. Only times that
  * leave the machine (a job's end, a file's date) use the wall clock. */
 #ifndef BERTH_BASE_CLOCK_H
 #define BERTH_BASE_CLOCK_H

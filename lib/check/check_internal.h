@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files of stage check share; nobody else includes this. */
+/* What the files of lib/check and lib/check/probes share. No other room includes it. */
 #ifndef BERTH_CHECK_CHECK_INTERNAL_H
 #define BERTH_CHECK_CHECK_INTERNAL_H
 

@@ -15,7 +15,7 @@
 
 /* A shorter attempt made no progress, if its ranks reported no steps. */
 #define MIN_PROGRESS_MS 30000
-#define CLOCK_SET_MS 2000 /* less is nobody's doing: this process waited between two looks */
+#define CLOCK_SET_MS 2000 /* smaller differences come from delays between the two readings */
 
 struct attempts {
 	const struct attempts_policy *policy;

@@ -95,7 +95,7 @@ int controller_send(struct controller *controller, enum message_type type, uint3
 					    size, err);
 		json_decref(text);
 	}
-	/* Too large is our own defect; a dead link is told by lost. */
+	/* Too large is our own defect; a lost connection is reported through lost. */
 	return rc == -ERR_NETWORK ? 0 : rc;
 }
 

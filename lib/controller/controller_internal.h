@@ -9,7 +9,7 @@
 #include "overlay/listener.h"
 
 #define CONTROLLER_REAP_MS 500 /* from the end of an agent's connection to that of its process */
-#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* peers at once, beside the nodes that are expected */
+#define CONTROLLER_MAX_UNAUTHENTICATED 256 /* peers at once, besides the expected nodes */
 
 struct controller_node {
 	struct connection *connection; /* direct; NULL: through its parent, or none */
