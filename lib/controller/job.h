@@ -95,7 +95,7 @@ void job_note(const struct job_sink *sink, enum log_level level, const char *for
 
 /* How it ended. Owned by the caller; zero-initialised before, job_result_free after. */
 struct job_result {
-	int code;	     /* exit code of the job: see Exit codes in README.md */
+	int code;	     /* exit code of the job: see docs/reference/exit-codes.md */
 	bool by_program;     /* the code is a rank's; else berth's own */
 	int signal;	     /* that ended the rank; 0 */
 	int rank;	     /* -1: no rank's doing */

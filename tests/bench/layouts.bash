@@ -7,7 +7,7 @@
 #             node (--rdzv_backend=c10d), as scripts found everywhere have it
 # Does it train, over which NIC went its bytes, after how long; else with which error. As root:
 #     python3 tests/cluster/cluster.py --nodes 3 -- bash tests/bench/layouts.bash BUILD/bin/berth [LAYOUT...]
-# Prints the table of tests/bench/layouts.md.
+# Prints the table of docs/networks.md.
 set -u
 SOURCE=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BERTH=$(realpath "$1")

@@ -63,17 +63,6 @@ count() { # RESULT...: count.py's answer for tests that ended so
 	[ "$status" -eq 1 ] && [ "${lines[-1]}" = "0 passed, 0 failed" ]
 }
 
-@test "README names files that exist" {
-	cd "$SOURCE"
-	for path in $(grep -oE '(^|[`(< ])(lib|bin|tests|jobscripts|examples)/[A-Za-z0-9_./-]+' README.md |
-		tr -d '`(< ' | sed 's/[.]$//' | grep -vE 'STAGE|NAME' | sort -u); do
-		[ -e "$path" ] || {
-			echo "README names $path"
-			return 1
-		}
-	done
-}
-
 @test "all shell scripts pass shellcheck" {
 	need shellcheck
 	cd "$SOURCE"

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check README.md and docs/.
+    docs.py links ROOT             relative links and anchors lead somewhere; named files exist
+    docs.py phrases ROOT           phrases that style rules replaced do not come back
+    docs.py commands ROOT BERTH    docs/reference/commands.md is what --help prints
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+LINK = re.compile(r'!?\[[^\]]*\]\(([^)\s]+)\)')
+NAMED = re.compile(r'(?:^|[`(\s])((?:lib|bin|tests|jobscripts|examples|docs)/[A-Za-z0-9_./*{},-]+)')
+PHRASES = [
+    'gone on from', 'goes on from', 'go on from', 'beside the training', 'nobody', 'is told', 'are told', 'is said', 'a node a', 'for who has',
+    'made data', 'mended', 'where it is there', 'where it is not there', 'by TM', 'a file a rank', 'one agent a node', 'one a GPU',
+]
+
+
+def pages(root):
+    return [root / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md')] + sorted((root / 'docs').rglob('*.md'))
+
+
+def without_code(text):
+    """The text without indented and fenced blocks: those hold output of berth."""
+    text = re.sub(r'^```.*?^```', '', text, flags=re.MULTILINE | re.DOTALL)
+    return '\n'.join('' if line.startswith('    ') else line for line in text.split('\n'))
+
+
+def anchors(path):
+    found = set()
+    for title in re.findall(r'^#+ (.+)$', path.read_text(), re.MULTILINE):
+        plain = re.sub(r'[^\w\- ]', '', title.lower()).strip()
+        found.add(plain.replace(' ', '-'))
+    return found
+
+
+def links(root):
+    wrong = []
+    for page in pages(root):
+        text = without_code(page.read_text())
+        for target in LINK.findall(text):
+            if re.match(r'[a-z]+:', target):
+                continue
+            name, _, anchor = target.partition('#')
+            path = (page.parent / name).resolve() if name else page
+            if not path.exists():
+                wrong.append(f'{page.relative_to(root)}: link to {target}: no such file')
+            elif anchor and anchor not in anchors(path):
+                wrong.append(f'{page.relative_to(root)}: link to {target}: no such heading')
+        if 'decisions' in page.parts or page.name == 'CHANGELOG.md':
+            continue  # these name files of the past, too
+        for name in NAMED.findall(text):
+            name = name.rstrip('.,')
+            if '{' in name:
+                before, _, rest = name.partition('{')
+                middle, _, after = rest.partition('}')
+                names = [before + part + after for part in middle.split(',')]
+            else:
+                names = [name]
+            for each in names:
+                if not any(root.glob(each.rstrip('/'))) and not re.search(r'NAME|NNNN|DIR', each):
+                    wrong.append(f'{page.relative_to(root)}: names {each}: no such file')
+    return wrong
+
+
+def phrases(root):
+    wrong = []
+    for page in pages(root):
+        for number, line in enumerate(without_code(page.read_text()).split('\n'), 1):
+            for phrase in PHRASES:
+                if phrase in line:
+                    wrong.append(f'{page.relative_to(root)}:{number}: "{phrase}"')
+    return wrong
+
+
+def commands(root, berth):
+    want = subprocess.run([sys.executable, root / 'docs/reference/commands.py', berth], check=True, capture_output=True, text=True).stdout
+    if want == (root / 'docs/reference/commands.md').read_text():
+        return []
+    return ['docs/reference/commands.md differs from --help: docs/reference/commands.py BERTH > docs/reference/commands.md']
+
+
+def main(what, root, *rest):
+    wrong = {'links': links, 'phrases': phrases, 'commands': commands}[what](pathlib.Path(root).resolve(), *rest)
+    print('\n'.join(wrong) or f'{what}: nothing wrong')
+    sys.exit(bool(wrong))
+
+
+main(*sys.argv[1:])
