@@ -48,6 +48,9 @@ extra|cmd:slurmd|slurmd|slurm-slurmd|
 extra|cmd:munged|munge|munge|
 extra|cmd:ip|iproute2|iproute|
 extra|cmd:shellcheck|shellcheck|ShellCheck|
+extra|cmd:codespell|codespell|codespell|
+extra|cmd:clang-format-14|clang-format-14||
+extra|cmd:clang-tidy-14|clang-tidy-14||
 extra|deb:libopenblas0-pthread|libopenblas0-pthread||
 extra|deb:python3-torchvision|python3-torchvision||
 full|cmd:pip3|python3-pip|python3-pip|
