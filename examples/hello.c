@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who am I, what is mine, and who are the others?
+/* Print this rank's place, and exchange a value with the next rank.
  *
  *     cc hello.c $(pkg-config --cflags --libs berth) -o hello
  *     berth run -n 2 -- ./hello      (or mpirun, torchrun --no-python, or just ./hello) */
@@ -28,18 +28,18 @@ int main(void)
 
 	printf("rank %d of %d, %d on node %d, meets rank 0 at %s port %d, cores %s, %zu GPUs\n",
 	       rank, size, berth_local_rank(), berth_node_rank(), berth_address(), berth_port(),
-	       plan ? plan->cpus : "of anybody", plan ? plan->gpu_count : 0);
+	       plan ? plan->cpus : "not bound", plan ? plan->gpu_count : 0);
 
-	/* Tell the others something, and hear what the next rank has to say. */
+	/* Publish a value, and read the next rank's. */
 	snprintf(card, sizeof card, "process %ld", (long)getpid());
 	if (berth_put("card", card, sizeof card))
-		return failed("telling the others");
+		return failed("publishing a value");
 	void *other;
 	size_t other_size;
 	int next = (rank + 1) % size;
 
 	if (berth_get(next, "card", TIMEOUT_MS, &other, &other_size))
-		return failed("hearing the next rank");
+		return failed("reading the next rank's value");
 	printf("rank %d: rank %d is %s\n", rank, next, (char *)other);
 	berth_free(other);
 

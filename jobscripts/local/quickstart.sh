@@ -1,10 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# From a fresh clone to a trained model: installs what is missing (Debian or Ubuntu, as root), builds,
-# and trains a small convolutional network on Fashion-MNIST with two ranks on the CPU. Within
-# three minutes.
+# From a fresh clone to a trained model in three minutes: install missing packages (Debian or Ubuntu, as
+# root), build, and train a small convolutional network on Fashion-MNIST with two ranks on the CPU.
 #   jobscripts/local/quickstart.sh [BERTH TRAIN OPTIONS]      for example --epochs 5
-# Exit: berth train's code; 69 when something is missing that cannot be installed here.
+# Exit code: that of berth train, or 69 if something is missing that cannot be installed here.
 set -eu
 cd "$(dirname "$0")/../.."
 # shellcheck source=jobscripts/local/packages.sh
@@ -28,12 +27,12 @@ data=/usr/share/datasets/fashion-mnist
 if [ -e "$data/train-images-idx3-ubyte.gz" ]; then
 	set -- --data "fashion-mnist:$data" "$@"
 else
-	echo "berth: the package dataset-fashion-mnist cannot be had here: training on synthetic data," >&2
-	echo "       which shows speed and that all parts work; its Acc@1 says nothing" >&2
+	echo "berth: note: the package dataset-fashion-mnist is not available here: training on synthetic data." >&2
+	echo "berth: note: synthetic data show speed and that all parts work; their Acc@1 is meaningless." >&2
 	set -- --data synthetic "$@"
 fi
 
-# What --epochs says, wherever it stands; the model's own without it.
+# The value of --epochs, wherever it stands; empty means the model's default.
 epochs='' was=''
 for word; do
 	case $was/$word in
@@ -47,17 +46,17 @@ out=$build/run-$(date +%Y%m%d-%H%M%S)
 set -- convnet -n 2 --device cpu --log-dir "$out/logs" --metrics "$out" --ckpt "$out/ckpt" "$@"
 code=0
 rm -f "$build/code"
-# Each quickstart has a folder of its own: the trainer's "the same command" would begin anew.
+# Each quickstart has its own directory, so the trainer's hint to repeat the command would start anew.
 { "$build/bin/berth" train "$@" </dev/null || echo $? >"$build/code"; } | sed '/^to go on /d'
 [ ! -e "$build/code" ] || { code=$(cat "$build/code"); rm -f "$build/code"; }
 [ "$code" -eq 0 ] || exit "$code"
-[ -e "$data/train-images-idx3-ubyte.gz" ] || echo "data        synthetic: this Acc@1 says nothing"
+[ -e "$data/train-images-idx3-ubyte.gz" ] || echo "data        synthetic: this Acc@1 is meaningless"
 cat <<EOF
-logs        $out/logs (a file a rank)
+logs        $out/logs (one file per rank)
 
 What to type next, here:
   $build/bin/berth info                    what berth found and decided, and why
   $build/bin/berth run -n 2 -- PROGRAM     your own program: python train.py, an MPI program
   $build/bin/berth train $* --epochs $((2 * ${epochs:-5}))
-                                                   go on from the checkpoint
+                                                   resume from the checkpoint
 EOF

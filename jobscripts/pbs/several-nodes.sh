@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Several nodes: a rank on each GPU of each node. berth starts one agent a node by mpirun, PALS,
-# pbs_tmrsh, pbsdsh or ssh, whichever is there first (--launcher overrules), and the ranks meet over the
-# fastest network that all nodes reach, not over the one that the names of PBS_NODEFILE belong to.
+# Several nodes: one rank per GPU. berth starts one agent per node with mpirun, PALS, pbs_tmrsh, pbsdsh
+# or ssh, whichever is present first (--launcher overrides). The ranks meet over the fastest network
+# that all nodes reach, whichever network the names in PBS_NODEFILE belong to.
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM="python train.py" several-nodes.sh
 #
-# PROGRAM is read as a shell reads a line (one-node.sh says more).
-# place=scatter puts each chunk on a node of its own; without it two may be on one.
-# PBS sends SIGTERM to the first node alone when the time is up or on qdel; berth passes it on, and the
-# ranks have until SIGKILL (kill_delay, 10 s at the least) to save. `qsig -s TERM` is no way to stop a
-# job: it ends PBS's own shell, and with it everything at once.
+# The shell parses PROGRAM as a command line (see one-node.sh).
+# place=scatter puts each chunk on a separate node; without it two chunks may share a node.
+# At the walltime and on qdel, PBS sends SIGTERM to the first node only. berth passes it on, and the ranks
+# have until SIGKILL (kill_delay, at least 10 s) to save. Do not stop a job with `qsig -s TERM`: it
+# kills PBS's own shell, and with it everything at once.
 # Torque: #PBS -l nodes=2:ppn=4:gpus=4 instead of select and place.
 #PBS -N berth
 #PBS -j oe
@@ -19,8 +19,8 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-trap : TERM # on qdel and at the walltime PBS signals this shell, too: it waits for berth
-eval "berth run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"
+trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
+eval "berth run --report 'berth-$PBS_JOBID.json' -- ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"
 code=$?
-[ $code -eq 0 ] || echo "ended with code $code; why, and what to do next: berth-$PBS_JOBID.json" >&2
+[ $code -eq 0 ] || echo "exit code $code; cause and next step: berth-$PBS_JOBID.json" >&2
 exit $code

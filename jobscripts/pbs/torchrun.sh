@@ -1,12 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# torchrun on every node: it starts the workers itself, one on each GPU. berth says to each torchrun
-# which node it is and where they meet (PET_*): it needs no --nnodes, --rdzv-endpoint or --node-rank,
-# and nobody has to look for an address in `hostname -I`.
+# One torchrun per node, which starts one worker per GPU itself. berth gives each torchrun its node
+# rank and the rendezvous address (PET_*), so it needs no --nnodes, --rdzv-endpoint or --node-rank,
+# and no address from `hostname -I`.
 #
 #   qsub -l select=4:ncpus=64:ngpus=4 -l place=scatter -v PROGRAM=train.py torchrun.sh
 #
-# PROGRAM is read as a shell reads a line (one-node.sh says more).
+# The shell parses PROGRAM as a command line (see one-node.sh).
 # Torque: #PBS -l nodes=2:ppn=4:gpus=4 instead of select and place.
 #PBS -N berth
 #PBS -j oe
@@ -15,5 +15,5 @@
 #PBS -l walltime=01:00:00
 
 cd "$PBS_O_WORKDIR" || exit
-trap : TERM # on qdel and at the walltime PBS signals this shell, too: it waits for berth
-eval "berth run --per-node -- torchrun ${PROGRAM:?say what to run: qsub -v PROGRAM=...}"
+trap : TERM # PBS signals this shell, too, on qdel and at the walltime; it has to wait for berth
+eval "berth run --per-node -- torchrun ${PROGRAM:?not set: submit with qsub -v PROGRAM=...}"

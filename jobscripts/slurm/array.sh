@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# An array: the same program with a number of its own in each job, here as its last argument. Jobs
-# that meet on a node do not disturb each other: each has a port of its own.
+# A job array: the same program with a different number in each job, here as its last argument.
+# Jobs that share a node do not disturb each other: each has its own port.
 #
 #   sbatch --array=0-7 --nodes=1 --gpus-per-node=1 array.sh python train.py --seed
 #SBATCH --array=0-1

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Not for sbatch: ask for nodes and run on them from this terminal. It works from the login node,
-# where salloc may leave its shell: rank 0 is on the first node all the same.
+# Not for sbatch: allocate nodes and run on them from this terminal. It also works from the login
+# node, where salloc may leave its shell: rank 0 still runs on the job's first node.
 #
 #   bash interactive.sh --nodes=2 --gpus-per-node=1 -- python train.py
 #
-# By hand: salloc --nodes=2 --gpus-per-node=1, then, as often as you like, berth run -- python train.py
+# By hand: salloc --nodes=2 --gpus-per-node=1, then any number of times: berth run -- python train.py
 
 wanted=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do

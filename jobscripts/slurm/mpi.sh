@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# An MPI program: berth is the PMIx server of its ranks, and tells Open MPI and UCX the same network
-# as all others. As many ranks as the job has tasks; where nodes have GPUs, say how many: -n.
+# An MPI program: berth is the PMIx server of its ranks, and gives Open MPI and UCX the network that
+# it chose. It starts as many ranks as the job has tasks. On nodes with GPUs, set the number with -n.
 #
 #   sbatch --nodes=2 --ntasks-per-node=8 mpi.sh ./solver input
 #SBATCH --nodes=2

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# One node: a rank on each GPU that the job has there, without GPUs one a task.
+# One node: one rank per GPU of the job, or one per task if it has no GPUs.
 #
 #   sbatch --gpus-per-node=4 one-node.sh python train.py
 #SBATCH --nodes=1

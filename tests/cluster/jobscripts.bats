@@ -45,7 +45,7 @@ SAY='echo "rank $RANK of $WORLD_SIZE on $(hostname) at $MASTER_ADDR arguments $*
 	has '^rank 7 of 8 on n2 at 10.9.0.11'
 	grep -q 'JobState=COMPLETED' "$SHARE/several.end"
 	sends failing "$SCRIPTS/several-nodes.sh" sh -c '[ $RANK = 5 ] && exit 3; sleep 70'
-	has '^ended with code 3; why, and what to do next: berth-[0-9]*.json$'
+	has '^exit code 3; cause and next step: berth-[0-9]*.json$'
 	grep -q 'JobState=FAILED.* ExitCode=3:0' "$SHARE/failing.end"
 	grep -q '"rank": 5' "$SHARE/berth-$job.json"
 }
