@@ -67,7 +67,7 @@ loads() {
 speaks() {
 	run "$1" help berth/"$BERTH_VERSION"
 	echo "$output"
-	[[ "$output" == *"man berth tells more"* ]]
+	[[ "$output" == *"See man berth"* ]]
 	run "$1" whatis berth/"$BERTH_VERSION"
 	echo "$output"
 	[[ "$output" == *"starts training jobs"* ]]

@@ -379,7 +379,7 @@ variables() {
 	"$TOOLS/qdel" "$job"
 	until_code "$job" 271
 	cat stops.out
-	grep -q "^ended with code 75; why, and what to do next: berth-$job.json" stops.out
+	grep -q "^exit code 75; cause and next step: berth-$job.json" stops.out
 	holds "berth-$job.json" 'r["code"] == 75'
 	nothing_left n1 n2
 }
