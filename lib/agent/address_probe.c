@@ -37,16 +37,6 @@ struct agent_probes {
 	struct probe probes[];			/* [count] */
 };
 
-static void probe_close(struct probe *probe)
-{
-	int fd = probe->source.fd;
-
-	if (fd < 0)
-		return;
-	loop_remove(probe->round->loop, &probe->source);
-	close(fd);
-}
-
 static void on_probe_ready(struct loop_source *source, uint32_t events)
 {
 	struct probe *probe = (struct probe *)source;
@@ -59,7 +49,7 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 		n = send(source->fd, probe->question + probe->sent,
 			 sizeof probe->question - probe->sent, MSG_NOSIGNAL);
 		if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			probe_close(probe);
+			loop_close(round->loop, &probe->source);
 			return;
 		}
 		probe->sent += n > 0 ? (size_t)n : 0;
@@ -76,7 +66,7 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 	    agent_uplink_probe_verify(round->uplink, probe->question, probe->answer))
 		probe->reached++;
 	if (n <= 0 || probe->received == sizeof probe->answer)
-		probe_close(probe);
+		loop_close(round->loop, &probe->source);
 }
 
 static void start_probes(struct agent_probes *round)
@@ -135,7 +125,7 @@ static void finish_own_probes(struct agent_probes *round)
 	round->own_done = true;
 	round->nodes++;
 	for (size_t i = 0; i < round->count; i++)
-		probe_close(&round->probes[i]);
+		loop_close(round->loop, &round->probes[i].source);
 	send_when_complete(round);
 }
 
@@ -268,6 +258,6 @@ void agent_probes_free(struct agent_probes *round)
 	if (!round)
 		return;
 	for (size_t i = 0; i < round->count; i++)
-		probe_close(&round->probes[i]);
+		loop_close(round->loop, &round->probes[i].source);
 	free(round);
 }

@@ -44,11 +44,9 @@ static void *discover(void *context)
 static void on_thread_ended(struct loop_source *source, uint32_t events)
 {
 	struct agent_discovery *discovery = (struct agent_discovery *)source;
-	int fd = source->fd;
 
 	(void)events;
-	loop_remove(discovery->loop, source);
-	close(fd);
+	loop_close(discovery->loop, source);
 	if (discovery->running)
 		pthread_join(discovery->thread, NULL);
 	discovery->running = false;
@@ -126,15 +124,11 @@ const struct inventory *agent_discovery_result(const struct agent_discovery *dis
 void agent_discovery_free(struct agent_discovery *discovery)
 {
 	struct timespec until = clock_after_ms(WAIT_S * 1000);
-	int fd;
 
 	if (!discovery || (discovery->running &&
 			   pthread_clockjoin_np(discovery->thread, NULL, CLOCK_MONOTONIC, &until)))
 		return;
-	fd = discovery->ended.fd;
-	loop_remove(discovery->loop, &discovery->ended);
-	if (fd >= 0)
-		close(fd);
+	loop_close(discovery->loop, &discovery->ended);
 	inventory_free(&discovery->inventory);
 	free(discovery);
 }

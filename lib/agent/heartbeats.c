@@ -158,16 +158,14 @@ static void stacks_ready(struct loop_source *source, uint32_t events)
 					    offsetof(struct agent_heartbeats, stacks));
 	char buffer[4096];
 	ssize_t n;
-	int fd = source->fd;
 
 	(void)events;
-	while ((n = read(fd, buffer, sizeof buffer)) > 0)
+	while ((n = read(source->fd, buffer, sizeof buffer)) > 0)
 		if (heartbeats->text.size < STACKS_MAX)
 			bytes_add(&heartbeats->text, buffer, (size_t)n);
 	if (n < 0)
 		return; /* EAGAIN */
-	loop_remove(heartbeats->loop, source);
-	close(fd);
+	loop_close(heartbeats->loop, source);
 	send_stacks(heartbeats);
 }
 
@@ -264,15 +262,9 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 
 void agent_heartbeats_free(struct agent_heartbeats *heartbeats)
 {
-	int fd;
-
 	if (!heartbeats)
 		return;
-	fd = heartbeats->stacks.fd;
-	if (fd >= 0) {
-		loop_remove(heartbeats->loop, &heartbeats->stacks);
-		close(fd);
-	}
+	loop_close(heartbeats->loop, &heartbeats->stacks);
 	bytes_free(&heartbeats->text);
 	json_decref(heartbeats->states);
 	free(heartbeats);

@@ -24,13 +24,7 @@ struct agent_stdin {
 
 static void input_close(struct input *input)
 {
-	int fd = input->source.fd;
-
-	if (fd >= 0) {
-		loop_remove(input->loop, &input->source);
-		close(fd);
-		input->source.fd = -1;
-	}
+	loop_close(input->loop, &input->source);
 	if (input->rank_fd >= 0)
 		close(input->rank_fd);
 	input->rank_fd = -1;

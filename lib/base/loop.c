@@ -74,6 +74,16 @@ void loop_remove(struct loop *loop, struct loop_source *source)
 			loop->round[i].data.ptr = NULL;
 }
 
+void loop_close(struct loop *loop, struct loop_source *source)
+{
+	int fd = source->fd;
+
+	if (fd < 0)
+		return;
+	loop_remove(loop, source);
+	close(fd);
+}
+
 static bool is_ignored(int number)
 {
 	struct sigaction now;

@@ -35,6 +35,8 @@ void loop_modify(struct loop *loop, struct loop_source *source, uint32_t events)
 /* Remove the source. Its ready is not called again, not even in the current round. The descriptor
  * stays open. A source that is in no loop is allowed. */
 void loop_remove(struct loop *loop, struct loop_source *source);
+/* Remove the source and close its descriptor. A source that is in no loop is allowed. */
+void loop_close(struct loop *loop, struct loop_source *source);
 
 /* Wait at most timeout_ms (-1: no limit) and call ready for each source with events. Return 0, or
  * -ERR_INTERNAL if epoll failed. */

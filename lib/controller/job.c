@@ -427,12 +427,7 @@ static void clean(struct job *job)
 	controller_stop(job->controller, AGENTS_MS, left, sizeof left);
 	if (left[0])
 		job->result->unkilled = strdup(left);
-	if (job->signals.fd >= 0) {
-		int fd = job->signals.fd;
-
-		loop_remove(job->loop, &job->signals);
-		close(fd);
-	}
+	loop_close(job->loop, &job->signals);
 	gathers_free(&job->gathers);
 	job_hang_close(&job->hang);
 	job_start_free(&job->start);

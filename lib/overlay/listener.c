@@ -203,12 +203,7 @@ void listener_close(struct listener *listener)
 		return;
 	while (listener->count)
 		connection_close(listener->unauthenticated[--listener->count]);
-	if (listener->source.fd >= 0) {
-		int fd = listener->source.fd;
-
-		loop_remove(listener->loop, &listener->source);
-		close(fd);
-	}
+	loop_close(listener->loop, &listener->source);
 	secret_wipe(&listener->secret);
 	free(listener->unauthenticated);
 	free(listener->job);
