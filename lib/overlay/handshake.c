@@ -62,15 +62,24 @@ static void make_hello(const struct secret *secret, uint16_t kind,
 	randombytes_buf(out + HELLO_NONCE, NONCE_BYTES);
 }
 
-static int reject(struct wire *wire, enum answer_status status, struct error *err)
+/* Say why, if there is memory for it; the connection ends either way. Returns -ERR_DATA. */
+static int reject(struct wire *wire, enum answer_status status)
 {
 	unsigned char text[AT_BODY];
 
 	put_header(text, status);
-	if (bytes_add(&wire->out, text, sizeof text))
-		return wire_fail(wire, error_memory(err, "a refusal"));
-	wire->state = WIRE_CLOSING;
-	return 0;
+	if (!bytes_add(&wire->out, text, sizeof text))
+		wire->state = WIRE_CLOSING;
+	return -ERR_DATA;
+}
+
+static int version_differs(unsigned version, struct error *err)
+{
+	return error_set(
+		err, ERR_DATA,
+		"the other side speaks version %u of the protocol, this side %d: the same berth "
+		"must be installed on all nodes",
+		version, WIRE_VERSION);
 }
 
 /* The keys depend only on the nonces, not on the stream headers: each side makes its own header
@@ -101,21 +110,16 @@ static int handle_hello(struct wire *wire, struct error *err)
 	const unsigned char *hello = wire->in.data;
 
 	if (memcmp(hello, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return wire_fail(wire, error_set(err, ERR_DATA,
-						 "a stranger connected: its first bytes "
-						 "are no greeting of berth's"));
+		return error_set(err, ERR_DATA,
+				 "a stranger connected: its first bytes "
+				 "are no greeting of berth's");
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(hello + AT_VERSION), kind = bytes_get_u16(hello + AT_KIND);
 
 	if (version != WIRE_VERSION) {
-		error_set(
-			err, ERR_DATA,
-			"the other side speaks version %u of the protocol, this side %d: the same "
-			"berth must be installed on all nodes",
-			version, WIRE_VERSION);
-		reject(wire, ANSWER_VERSION, NULL);
-		return -ERR_DATA;
+		version_differs(version, err);
+		return reject(wire, ANSWER_VERSION);
 	}
 	if (wire->in.size < WIRE_HELLO_BYTES)
 		return 0;
@@ -131,29 +135,27 @@ static int handle_hello(struct wire *wire, struct error *err)
 			  "the other side's secret has the fingerprint %s, this side's %s: give "
 			  "both the same secret",
 			  text, own_text);
-		reject(wire, ANSWER_SECRET, NULL);
-		return -ERR_DATA;
+		return reject(wire, ANSWER_SECRET);
 	}
 	if (kind == HELLO_PROBE) {
 		unsigned char answer[WIRE_PROBE_ANSWER_BYTES];
 
 		put_header(answer, ANSWER_PROBE);
 		keyed_hash(wire, "berth probe 1", 0, NULL, 0, answer + AT_BODY);
+		if (bytes_add(&wire->out, answer, sizeof answer))
+			return error_memory(err, "an answer");
 		wire->state = WIRE_CLOSING;
-		return bytes_add(&wire->out, answer, sizeof answer)
-			       ? wire_fail(wire, error_memory(err, "an answer"))
-			       : 0;
+		return 0;
 	}
 	if (kind != HELLO_JOIN)
-		return wire_fail(
-			wire, error_set(err, ERR_DATA, "a greeting of kind %u is unknown", kind));
+		return error_set(err, ERR_DATA, "a greeting of kind %u is unknown", kind);
 	put_header(wire->answer, ANSWER_WELCOME);
 	randombytes_buf(wire->answer + ANSWER_NONCE, NONCE_BYTES);
 	start_push(wire, wire->answer + ANSWER_HEADER);
 	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, wire->answer + ANSWER_PROOF);
 	wire->answered = true;
 	if (bytes_add(&wire->out, wire->answer, WIRE_ANSWER_BYTES))
-		return wire_fail(wire, error_memory(err, "a greeting"));
+		return error_memory(err, "a greeting");
 	return 0;
 }
 
@@ -164,7 +166,7 @@ static int handle_answer(struct wire *wire, struct error *err)
 	char text[17];
 
 	if (memcmp(answer, MAGIC, wire->in.size < 8 ? wire->in.size : 8))
-		return wire_fail(wire, error_set(err, ERR_DATA, "what answers there is no berth"));
+		return error_set(err, ERR_DATA, "what answers there is no berth");
 	if (wire->in.size < AT_BODY)
 		return 0;
 	unsigned version = bytes_get_u16(answer + AT_VERSION),
@@ -172,37 +174,30 @@ static int handle_answer(struct wire *wire, struct error *err)
 
 	secret_fingerprint(&wire->secret, text);
 	if (status == ANSWER_VERSION || version != WIRE_VERSION)
-		return wire_fail(wire,
-				 error_set(err, ERR_DATA,
-					   "the other side speaks version %u of the protocol, this "
-					   "side %d: the same berth must be installed on all nodes",
-					   version, WIRE_VERSION));
+		return version_differs(version, err);
 	if (status == ANSWER_SECRET)
-		return wire_fail(
-			wire, error_set(err, ERR_DATA,
-					"the other side has a secret other than this side's, whose "
-					"fingerprint is %s: give both the same secret",
-					text));
+		return error_set(err, ERR_DATA,
+				 "the other side has a secret other than this side's, whose "
+				 "fingerprint is %s: give both the same secret",
+				 text);
 	if (status != ANSWER_WELCOME)
-		return wire_fail(
-			wire, error_set(err, ERR_DATA, "an answer of kind %u is unknown", status));
+		return error_set(err, ERR_DATA, "an answer of kind %u is unknown", status);
 	if (wire->in.size < WIRE_ANSWER_BYTES)
 		return 0;
 	memcpy(wire->answer, answer, WIRE_ANSWER_BYTES);
 	bytes_drop(&wire->in, WIRE_ANSWER_BYTES);
 	keyed_hash(wire, "berth accepts 1", ANSWER_PROOF, NULL, 0, proof);
 	if (sodium_memcmp(proof, wire->answer + ANSWER_PROOF, PROOF_BYTES))
-		return wire_fail(
-			wire, error_set(err, ERR_DATA,
-					"the other side does not prove the secret %s of this job: "
-					"it belongs to another job, or is an impostor",
-					text));
+		return error_set(err, ERR_DATA,
+				 "the other side does not prove the secret %s of this job: "
+				 "it belongs to another job, or is an impostor",
+				 text);
 	start_push(wire, fingerprint);
 	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, fingerprint, STREAM_HEADER,
 		   fingerprint + STREAM_HEADER);
 	start_pull(wire, wire->answer + ANSWER_HEADER);
 	if (bytes_add(&wire->out, fingerprint, sizeof fingerprint))
-		return wire_fail(wire, error_memory(err, "a greeting"));
+		return error_memory(err, "a greeting");
 	wire->state = WIRE_OPEN;
 	return wire_send_queued(wire, err);
 }
@@ -216,10 +211,9 @@ static int handle_proof(struct wire *wire, struct error *err)
 	keyed_hash(wire, "berth connects 1", WIRE_ANSWER_BYTES, wire->in.data, STREAM_HEADER,
 		   proof);
 	if (sodium_memcmp(proof, wire->in.data + STREAM_HEADER, PROOF_BYTES))
-		return wire_fail(
-			wire, error_set(err, ERR_DATA,
-					"a stranger connected that cannot prove the secret of this "
-					"job (a replay, or another job's agent)"));
+		return error_set(err, ERR_DATA,
+				 "a stranger connected that cannot prove the secret of this "
+				 "job (a replay, or another job's agent)");
 	start_pull(wire, wire->in.data);
 	bytes_drop(&wire->in, WIRE_PROOF_BYTES);
 	wire->state = WIRE_OPEN;

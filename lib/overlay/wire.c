@@ -46,12 +46,6 @@ enum wire_state wire_state(const struct wire *wire)
 	return wire->state;
 }
 
-int wire_fail(struct wire *wire, int rc)
-{
-	wire->state = WIRE_BROKEN;
-	return rc;
-}
-
 int wire_send_queued(struct wire *wire, struct error *err)
 {
 	bool finish = wire->finished_out;
@@ -71,7 +65,13 @@ int wire_send_queued(struct wire *wire, struct error *err)
 	bytes_free(&wire->waiting);
 	if (!rc && finish)
 		rc = wire_finish(wire, err);
-	return rc ? wire_fail(wire, rc) : 0;
+	return rc;
+}
+
+static int fail(struct wire *wire, int rc)
+{
+	wire->state = WIRE_BROKEN;
+	return rc;
 }
 
 int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *err)
@@ -81,19 +81,21 @@ int wire_feed(struct wire *wire, const void *bytes, size_t size, struct error *e
 	if (wire->state == WIRE_BROKEN)
 		return error_set(err, ERR_NETWORK, "the connection is already broken");
 	if (bytes_add(&wire->in, bytes, size))
-		return wire_fail(wire, error_memory(err, "a message"));
-	return wire->state == WIRE_HANDSHAKE ? handshake_receive(wire, err) : 0;
+		return fail(wire, error_memory(err, "a message"));
+	int rc = wire->state == WIRE_HANDSHAKE ? handshake_receive(wire, err) : 0;
+
+	/* A refusal is still to be written. */
+	return rc && wire->state != WIRE_CLOSING ? fail(wire, rc) : rc;
 }
 
 int wire_feed_eof(struct wire *wire, struct error *err)
 {
 	if (wire->state == WIRE_CLOSING || wire->finished_in)
 		return 0;
-	if (wire->state == WIRE_HANDSHAKE)
-		return wire_fail(wire, error_set(err, ERR_NETWORK,
-						 "the connection was closed during the greeting"));
-	return wire_fail(wire,
-			 error_set(err, ERR_NETWORK, "the connection ended without a goodbye"));
+	error_set(err, ERR_NETWORK,
+		  wire->state == WIRE_HANDSHAKE ? "the connection was closed during the greeting"
+						: "the connection ended without a goodbye");
+	return fail(wire, -ERR_NETWORK);
 }
 
 /* ---- messages ---- */
@@ -154,7 +156,8 @@ int wire_decode(const unsigned char *bytes, size_t size, uint64_t job, uint64_t 
 	return 0;
 }
 
-int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
+/* As wire_next, but a failure leaves the wire as it is. */
+static int take_message(struct wire *wire, struct wire_message *out, struct error *err)
 {
 	if (wire->state != WIRE_OPEN || wire->in.size < 4)
 		return 0;
@@ -163,22 +166,21 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 	unsigned long long plain_size;
 
 	if (wire->finished_in)
-		return wire_fail(wire, error_set(err, ERR_DATA, "bytes came after the end"));
+		return error_set(err, ERR_DATA, "bytes came after the end");
 	if (size < crypto_secretstream_xchacha20poly1305_ABYTES ||
 	    size > WIRE_MAX_MESSAGE + PLAIN_HEADER + FRAME_OVERHEAD)
-		return wire_fail(wire,
-				 error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u",
-					   size, WIRE_MAX_MESSAGE));
+		return error_set(err, ERR_DATA, "a frame of %u bytes; the limit is %u", size,
+				 WIRE_MAX_MESSAGE);
 	if (wire->in.size - 4 < size)
 		return 0;
 	if (bytes_reserve(&wire->plain, size))
-		return wire_fail(wire, error_memory(err, "a message"));
+		return error_memory(err, "a message");
 	if (crypto_secretstream_xchacha20poly1305_pull(&wire->pull, wire->plain.data, &plain_size,
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
-		return wire_fail(wire, error_set(err, ERR_DATA,
-						 "a message was altered, repeated or left "
-						 "out on its way"));
+		return error_set(err, ERR_DATA,
+				 "a message was altered, repeated or left "
+				 "out on its way");
 	bytes_drop(&wire->in, 4 + (size_t)size);
 	if (tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL) {
 		wire->finished_in = true;
@@ -186,7 +188,14 @@ int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
 	}
 	int rc = wire_decode(wire->plain.data, plain_size, wire->job, wire->received++, out, err);
 
-	return rc ? wire_fail(wire, rc) : 1;
+	return rc ? rc : 1;
+}
+
+int wire_next(struct wire *wire, struct wire_message *out, struct error *err)
+{
+	int rc = take_message(wire, out, err);
+
+	return rc < 0 ? fail(wire, rc) : rc;
 }
 
 static int push_frame(struct wire *wire, const unsigned char *plain, size_t size, unsigned char tag,

@@ -27,15 +27,14 @@ struct wire {
 	struct bytes plain;   /* the message that wire_next returned last */
 };
 
-/* wire.c: mark the wire broken; returns rc. */
-int wire_fail(struct wire *wire, int rc);
 /* wire.c: both sides have authenticated, so send the messages queued until now. */
 int wire_send_queued(struct wire *wire, struct error *err);
 
 /* handshake.c: make the connecting side's HELLO. */
 void handshake_make_hello(struct wire *wire);
 void handshake_hash_job(const char *job, unsigned char out[32]);
-/* Parse what has arrived of HELLO, ANSWER and PROOF. Returns as wire_feed. */
+/* Parse what has arrived of HELLO, ANSWER and PROOF. Returns as wire_feed, which marks the wire
+ * broken on failure unless a refusal is still to be written (WIRE_CLOSING). */
 int handshake_receive(struct wire *wire, struct error *err);
 
 #endif
