@@ -135,12 +135,6 @@ static void on_downlink_ended(void *context, struct connection *connection, cons
 	connection_close(connection);
 }
 
-static void on_downlink_opened(void *context, struct connection *connection)
-{
-	(void)context;
-	(void)connection; /* HELLO says who it is */
-}
-
 static void on_authenticated(void *context, struct connection *connection)
 {
 	struct agent_downlinks *downlinks = context;
@@ -175,7 +169,7 @@ int agent_downlinks_new(struct loop *loop, struct agent_uplink *uplink,
 		.params = params,
 		.merge = merge,
 		.context = context,
-		.owner = {downlinks, on_downlink_opened, on_downlink_message, on_downlink_ended},
+		.owner = {downlinks, NULL, on_downlink_message, on_downlink_ended},
 	};
 	*out = downlinks;
 	return 0;

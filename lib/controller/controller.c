@@ -257,12 +257,6 @@ static void on_message(void *context, struct connection *connection,
 	}
 }
 
-static void on_opened(void *context, struct connection *connection)
-{
-	(void)context;
-	(void)connection; /* HELLO says who it is */
-}
-
 static void on_ended(void *context, struct connection *connection, const struct error *why)
 {
 	struct controller *controller = context;
@@ -288,7 +282,7 @@ static void on_ended(void *context, struct connection *connection, const struct 
 	connection_close(connection);
 }
 
-const struct connection_owner controller_connection_owner = {NULL, on_opened, on_message, on_ended};
+const struct connection_owner controller_connection_owner = {NULL, NULL, on_message, on_ended};
 
 /* ---- time ---- */
 

@@ -66,7 +66,8 @@ static bool deliver(struct connection *connection)
 
 	if (!connection->open && wire_state(connection->wire) == WIRE_OPEN) {
 		connection->open = true;
-		connection->owner->opened(connection->owner->context, connection);
+		if (connection->owner->opened)
+			connection->owner->opened(connection->owner->context, connection);
 	}
 	while (!connection->over && (rc = wire_next(connection->wire, &message, &err)) > 0)
 		connection->owner->message(connection->owner->context, connection, &message);

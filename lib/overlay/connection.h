@@ -19,7 +19,7 @@ struct connection;
  * given. */
 struct connection_owner {
 	void *context;
-	/* The peer has authenticated. */
+	/* The peer has authenticated. May be NULL. */
 	void (*opened)(void *context, struct connection *connection);
 	void (*message)(void *context, struct connection *connection,
 			const struct wire_message *message);
