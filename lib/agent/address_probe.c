@@ -21,8 +21,6 @@ struct probe {
 	struct agent_probes *round;
 	struct sockaddr_storage address; /* family 0: not to be tried */
 	socklen_t size;
-	int reached; /* by how many nodes of the subtree */
-	int shared;  /* the node that owns the address too; -1 */
 	unsigned char question[WIRE_HELLO_BYTES], answer[WIRE_PROBE_ANSWER_BYTES];
 	size_t sent, received;
 };
@@ -30,7 +28,11 @@ struct probe {
 struct agent_probes {
 	struct loop *loop;
 	struct agent_uplink *uplink;
-	size_t count; /* of the controller's addresses */
+	const struct agent_params *params;
+	size_t node_count; /* of the job */
+	size_t count;	   /* of the controller's addresses */
+	/* By how many nodes of the subtree each address is reached; the node that owns it too. */
+	int reached[CANDIDATES_MAX], shared[CANDIDATES_MAX];
 	int64_t start_ms, deadline_ms, give_up_ms;
 	bool started, own_done, sent, extended; /* alone: none was reached by the first deadline */
 	size_t nodes, expected;			/* whose answers are in, of the subtree */
@@ -63,8 +65,9 @@ static void on_probe_ready(struct loop_source *source, uint32_t events)
 		return;
 	probe->received += n > 0 ? (size_t)n : 0;
 	if (probe->received == sizeof probe->answer &&
-	    agent_uplink_probe_verify(round->uplink, probe->question, probe->answer))
-		probe->reached++;
+	    handshake_probe_verify(&round->params->secret, round->params->job, probe->question,
+				   probe->answer))
+		round->reached[probe - round->probes]++;
 	if (n <= 0 || probe->received == sizeof probe->answer)
 		loop_close(round->loop, &probe->source);
 }
@@ -79,7 +82,8 @@ static void start_probes(struct agent_probes *round)
 		if (!probe->address.ss_family ||
 		    socket_connect(&probe->address, probe->size, &fd, &under_way, NULL))
 			continue;
-		agent_uplink_probe_question(round->uplink, probe->question);
+		handshake_probe_question(&round->params->secret, round->params->job,
+					 probe->question);
 		if (loop_add(round->loop, &probe->source, fd, EPOLLOUT, NULL))
 			close(fd);
 	}
@@ -110,8 +114,8 @@ static void send_when_complete(struct agent_probes *round)
 	reached = json_array();
 	shared = json_array();
 	for (size_t i = 0; i < round->count; i++) {
-		json_array_append_new(reached, json_integer(round->probes[i].reached));
-		json_array_append_new(shared, json_integer(round->probes[i].shared));
+		json_array_append_new(reached, json_integer(round->reached[i]));
+		json_array_append_new(shared, json_integer(round->shared[i]));
 	}
 	agent_uplink_report(round->uplink, MESSAGE_PROBED,
 			    json_pack("{s:I, s:o, s:o}", "nodes", (json_int_t)round->nodes,
@@ -171,34 +175,20 @@ int64_t agent_probes_due_ms(const struct agent_probes *round)
 	return round->own_done ? round->give_up_ms : round->deadline_ms;
 }
 
-/* What is known of the subtree so far: {nodes, reached, shared}. */
 void agent_probes_merge(struct agent_probes *round, const struct wire_message *message)
 {
-	JSON_AUTO text = NULL;
-	json_t *reached, *shared;
-	int64_t nodes;
-
-	if (!round || round->sent || message_text(message, &text, NULL) ||
-	    json_get_int("REACHED", text, "nodes", 1, 1 << 20, &nodes, NULL) ||
-	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
-	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
-	    json_array_size(reached) != round->count || json_array_size(shared) != round->count)
+	if (!round || round->sent)
 		return;
-	for (size_t i = 0; i < round->count; i++) {
-		json_int_t owner = json_integer_value(json_array_get(shared, i));
-
-		round->probes[i].reached += (int)json_integer_value(json_array_get(reached, i));
-		if (owner >= 0 && round->probes[i].shared < 0)
-			round->probes[i].shared = (int)owner;
-	}
-	round->nodes += (size_t)nodes;
+	message_add_probed(message, round->node_count, round->count, round->reached, round->shared,
+			   &round->nodes);
 	send_when_complete(round);
 }
 
 /* The addresses of PROBE; "" is not to be tried. */
 static int read_addresses(struct agent_probes *round, const json_t *list,
-			  const struct inventory *inventory, size_t node, struct error *err)
+			  const struct inventory *inventory, struct error *err)
 {
+	size_t node = round->params->node_index;
 	int rc = 0;
 
 	for (size_t i = 0; !rc && i < round->count; i++) {
@@ -208,15 +198,15 @@ static int read_addresses(struct agent_probes *round, const json_t *list,
 			continue;
 		rc = socket_parse(address, &round->probes[i].address, &round->probes[i].size, err);
 		if (!rc && node > 0 && owns_address(inventory, &round->probes[i].address))
-			round->probes[i].shared = (int)node;
+			round->shared[i] = (int)node;
 	}
 	return rc;
 }
 
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
-		       const struct agent_downlinks *downlinks, const struct inventory *inventory,
-		       size_t node, const json_t *question, struct agent_probes **out,
-		       struct error *err)
+		       const struct agent_downlinks *downlinks, const struct agent_params *params,
+		       const struct inventory *inventory, const json_t *question,
+		       struct agent_probes **out, struct error *err)
 {
 	json_t *list;
 	int64_t deadline_ms;
@@ -236,16 +226,20 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 		return error_memory(err, "trying the head's addresses");
 	round->loop = loop;
 	round->uplink = uplink;
-	for (; round->count < count; round->count++)
-		round->probes[round->count] = (struct probe){
-			.source = {on_probe_ready, -1, 0}, .round = round, .shared = -1};
-	rc = read_addresses(round, list, inventory, node, err);
+	round->params = params;
+	round->node_count = agent_downlinks_node_count(downlinks);
+	for (; round->count < count; round->count++) {
+		round->probes[round->count] =
+			(struct probe){.source = {on_probe_ready, -1, 0}, .round = round};
+		round->shared[round->count] = -1;
+	}
+	rc = read_addresses(round, list, inventory, err);
 	if (rc) {
 		agent_probes_free(round);
 		return rc;
 	}
 	round->expected = agent_downlinks_subtree_size(downlinks, NULL);
-	round->start_ms = clock_now_ms() + (int64_t)(node / STARTS_PER_MS);
+	round->start_ms = clock_now_ms() + (int64_t)(params->node_index / STARTS_PER_MS);
 	round->deadline_ms = clock_now_ms() + deadline_ms;
 	round->give_up_ms = round->deadline_ms + AGENT_PROBE_EXTENSION_MS +
 			    (int64_t)agent_downlinks_subtree_height(downlinks) * LEVEL_MS;

@@ -13,9 +13,9 @@ struct agent_probes; /* NULL, before start, is fine everywhere */
 /* Start what question (PROBE) asks of this node. *out must be NULL: there is one PROBE for a
  * connection; -ERR_DATA otherwise. */
 int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
-		       const struct agent_downlinks *downlinks, const struct inventory *inventory,
-		       size_t node, const json_t *question, struct agent_probes **out,
-		       struct error *err);
+		       const struct agent_downlinks *downlinks, const struct agent_params *params,
+		       const struct inventory *inventory, const json_t *question,
+		       struct agent_probes **out, struct error *err);
 /* Add the answer of a subtree below; send PROBED when all are in. */
 void agent_probes_merge(struct agent_probes *round, const struct wire_message *message);
 void agent_probes_tick(struct agent_probes *round, int64_t now_ms);

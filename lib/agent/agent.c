@@ -25,13 +25,13 @@ struct agent {
 	const struct agent_params *params;
 	char dir[128]; /* temporary, private to this agent */
 	struct loop *loop;
-	struct agent_uplink *uplink;
-	struct agent_downlinks *downlinks;
-	struct agent_signals *signals;
+	struct agent_uplink uplink;
+	struct agent_downlinks downlinks;
+	struct agent_signals signals;
 	struct agent_discovery *discovery;
 	struct agent_probes *probes;
-	struct agent_pmix *pmix;
-	struct agent_ranks *ranks;
+	struct agent_pmix pmix;
+	struct agent_ranks ranks;
 	struct error failure; /* why the connection up ended, for the log */
 	bool welcomed, settled, inventory_sent;
 	int port;		   /* MASTER_PORT, held for the ranks; -1 */
@@ -58,10 +58,10 @@ static void send_inventory(struct agent *agent)
 	if (!text && !err.code)
 		error_memory(&err, "the card of this node");
 	if (text)
-		agent_uplink_report(agent->uplink, MESSAGE_INVENTORY,
+		agent_uplink_report(&agent->uplink, MESSAGE_INVENTORY,
 				    json_pack("{s:i, s:o}", "port", agent->port, "card", text));
 	else
-		agent_uplink_fail(agent->uplink, &err);
+		agent_uplink_fail(&agent->uplink, &err);
 }
 
 static void on_discovered(void *context)
@@ -84,16 +84,16 @@ static int handle_job(struct agent *agent, const struct wire_message *message, c
 		.id = agent->params->job,
 		.host = agent->params->name,
 		.layout = {.node_index = (int)agent->params->node_index,
-			   .node_count = (int)agent_downlinks_node_count(agent->downlinks)},
+			   .node_count = (int)agent_downlinks_node_count(&agent->downlinks)},
 	};
 	int rc = agent_job_read(message, text, &job, err);
 
 	if (!rc)
-		rc = agent_ranks_set_job(agent->ranks, &job, err);
+		rc = agent_ranks_set_job(&agent->ranks, &job, err);
 	if (rc)
 		agent_job_free(&job);
 	else
-		agent_uplink_set_attempt(agent->uplink, message->attempt);
+		agent_uplink_set_attempt(&agent->uplink, message->attempt);
 	return rc;
 }
 
@@ -116,11 +116,11 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	if (rc)
 		return rc;
 	agent->welcomed = true;
-	rc = agent_downlinks_set_tree(agent->downlinks, (size_t)nodes, (size_t)fanout, err);
+	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)
-		rc = agent_ranks_reserve_port(agent->ranks, (int)port, &agent->port, err);
+		rc = agent_ranks_reserve_port(&agent->ranks, (int)port, &agent->port, err);
 	if (!rc && listen)
-		rc = agent_downlinks_listen(agent->downlinks, err);
+		rc = agent_downlinks_listen(&agent->downlinks, err);
 	if (rc)
 		return rc;
 	agent->settled = !move;
@@ -144,21 +144,21 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		rc = handle_welcome(agent, text, &err);
 		break;
 	case MESSAGE_MOVE:
-		agent_uplink_move(agent->uplink, text);
+		agent_uplink_move(&agent->uplink, text);
 		break;
 	case MESSAGE_TREE:
-		rc = agent_downlinks_set_detached(agent->downlinks, text, &err);
+		rc = agent_downlinks_set_detached(&agent->downlinks, text, &err);
 		break;
 	case MESSAGE_PROBE:
-		rc = agent_probes_start(agent->loop, agent->uplink, agent->downlinks,
-					agent_discovery_result(agent->discovery, NULL),
-					agent->params->node_index, text, &agent->probes, &err);
+		rc = agent_probes_start(
+			agent->loop, &agent->uplink, &agent->downlinks, agent->params,
+			agent_discovery_result(agent->discovery, NULL), text, &agent->probes, &err);
 		break;
 	case MESSAGE_JOB:
 		rc = handle_job(agent, message, text, &err);
 		break;
 	case MESSAGE_START:
-		rc = agent_ranks_start(agent->ranks, message, text,
+		rc = agent_ranks_start(&agent->ranks, message, text,
 				       agent_discovery_result(agent->discovery, NULL)->this_system,
 				       &err);
 		break;
@@ -166,14 +166,14 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 		rc = json_get_int("SIGNAL", text, "signal", 0, SIGRTMAX, &number, &err);
 		stop = json_string_value(json_object_get(text, "stop"));
 		if (!rc && stop)
-			agent_ranks_write_stop_file(agent->ranks, stop);
-		if (!rc && number && !agent_signals_defer(agent->signals, (int)number))
-			agent_ranks_signal(agent->ranks, (int)number);
+			agent_ranks_write_stop_file(&agent->ranks, stop);
+		if (!rc && number && !agent_signals_defer(&agent->signals, (int)number))
+			agent_ranks_signal(&agent->ranks, (int)number);
 		break;
 	case MESSAGE_STOP:
 		rc = json_get_int("STOP", text, "grace_ms", 0, 3600000, &number, &err);
 		if (!rc)
-			agent_ranks_stop(agent->ranks, (int)number);
+			agent_ranks_stop(&agent->ranks, (int)number);
 		break;
 	case MESSAGE_JOB_OVER:
 		rc = json_get_int("OVER", text, "code", 0, 255, &number, &err);
@@ -182,19 +182,19 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 				true, json_is_true(json_object_get(text, "again")), (int)number};
 		break;
 	case MESSAGE_DUMP_STACKS:
-		agent_ranks_dump_stacks(agent->ranks, agent->params->env, text);
+		agent_ranks_dump_stacks(&agent->ranks, agent->params->env, text);
 		break;
 	case MESSAGE_STDIN:
-		agent_ranks_receive_stdin(agent->ranks, message);
+		agent_ranks_receive_stdin(&agent->ranks, message);
 		break;
 	case MESSAGE_GATHERED:
-		agent_pmix_gathered(agent->pmix, message);
+		agent_pmix_gathered(&agent->pmix, message);
 		break;
 	case MESSAGE_FETCH:
-		agent_pmix_fetch(agent->pmix, message, text);
+		agent_pmix_fetch(&agent->pmix, message, text);
 		break;
 	case MESSAGE_FETCHED:
-		agent_pmix_fetched(agent->pmix, message, text);
+		agent_pmix_fetched(&agent->pmix, message, text);
 		break;
 	default:
 		rc = error_set(&err, ERR_DATA, "a message of type %u is unknown here",
@@ -203,7 +203,7 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 out:
 	json_decref(text);
 	if (rc)
-		agent_uplink_fail(agent->uplink, &err);
+		agent_uplink_fail(&agent->uplink, &err);
 }
 
 static void on_message(void *context, const struct wire_message *message)
@@ -212,7 +212,7 @@ static void on_message(void *context, const struct wire_message *message)
 	bool own = message->node == (uint32_t)agent->params->node_index;
 
 	if (!own)
-		agent_downlinks_forward(agent->downlinks, message);
+		agent_downlinks_forward(&agent->downlinks, message);
 	if (own || message->node == WIRE_ALL)
 		handle_message(agent, message);
 }
@@ -226,8 +226,8 @@ static void on_lost(void *context, const struct error *why)
 		agent->failure = *why;
 		error_prefix(&agent->failure, "the connection to the head is lost");
 	}
-	agent_downlinks_close(agent->downlinks, !why);
-	agent_ranks_stop(agent->ranks, 0);
+	agent_downlinks_close(&agent->downlinks, !why);
+	agent_ranks_stop(&agent->ranks, 0);
 }
 
 /* What a subtree answers as one: its parts meet here. */
@@ -238,7 +238,7 @@ static bool merge(void *context, const struct wire_message *message)
 	if (message->type == MESSAGE_PROBED)
 		agent_probes_merge(agent->probes, message);
 	else if (message->type == MESSAGE_GATHER)
-		agent_pmix_contribution(agent->pmix, message);
+		agent_pmix_contribution(&agent->pmix, message);
 	else
 		return false;
 	return true;
@@ -257,7 +257,7 @@ static void check_guardian(struct agent *agent)
 	agent->guardian_lost = true;
 	error_set(&err, ERR_NETWORK, "what was started on this node (process %d) was killed",
 		  (int)agent->guardian);
-	agent_uplink_fail(agent->uplink, &err);
+	agent_uplink_fail(&agent->uplink, &err);
 }
 
 static void tick(struct agent *agent)
@@ -268,24 +268,24 @@ static void tick(struct agent *agent)
 	int number;
 
 	agent->woke_ms = now;
-	while ((number = agent_signals_next(agent->signals, now)))
-		agent_ranks_signal(agent->ranks, number);
+	while ((number = agent_signals_next(&agent->signals, now)))
+		agent_ranks_signal(&agent->ranks, number);
 	agent_probes_tick(agent->probes, now);
-	agent_ranks_tick(agent->ranks, now);
+	agent_ranks_tick(&agent->ranks, now);
 	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
 		return;
 	agent->heartbeat_sent_ms = now;
 	check_guardian(agent);
-	agent_uplink_report(agent->uplink, MESSAGE_HEARTBEAT, NULL);
-	agent_downlinks_tick(agent->downlinks, now, slept);
-	agent_uplink_tick(agent->uplink, now, slept);
+	agent_uplink_report(&agent->uplink, MESSAGE_HEARTBEAT, NULL);
+	agent_downlinks_tick(&agent->downlinks, now, slept);
+	agent_uplink_tick(&agent->uplink, now, slept);
 }
 
 static int64_t next_timeout(const struct agent *agent)
 {
 	int64_t now = clock_now_ms(), due = agent->heartbeat_sent_ms + HEARTBEAT_MS;
 	int64_t probe_due_ms = agent_probes_due_ms(agent->probes);
-	int64_t signal_due_ms = agent_signals_due_ms(agent->signals);
+	int64_t signal_due_ms = agent_signals_due_ms(&agent->signals);
 
 	if (probe_due_ms < due)
 		due = probe_due_ms;
@@ -297,101 +297,87 @@ static int64_t next_timeout(const struct agent *agent)
 /* Has the controller gone, and does nothing of the ranks run any more? */
 static bool is_finished(const struct agent *agent)
 {
-	return agent_uplink_is_lost(agent->uplink) && agent_ranks_are_over(agent->ranks);
+	return agent_uplink_is_lost(&agent->uplink) && agent_ranks_are_over(&agent->ranks);
+}
+
+static int run_once(struct agent *agent, struct error *err)
+{
+	int rc = loop_once(agent->loop, (int)next_timeout(agent), err);
+	bool full;
+
+	agent_pmix_complete_local(&agent->pmix);
+	agent_ranks_resume_start(&agent->ranks);
+	full = agent_uplink_is_full(&agent->uplink);
+	agent_ranks_flush(&agent->ranks, full);
+	agent_downlinks_pause(&agent->downlinks, full);
+	tick(agent);
+	return rc;
 }
 
 static void destroy(struct agent *agent)
 {
-	if (agent->pmix)
-		agent_pmix_stop(agent->pmix);
-	agent_ranks_free(agent->ranks);
-	agent_pmix_free(agent->pmix);
+	agent_pmix_stop(&agent->pmix);
+	agent_ranks_free(&agent->ranks);
 	agent_probes_free(agent->probes);
-	if (agent->downlinks)
-		agent_downlinks_close(agent->downlinks, agent->failure.code == 0);
-	agent_downlinks_free(agent->downlinks);
-	agent_uplink_free(agent->uplink);
-	agent_signals_free(agent->signals);
-	if (agent->dir[0])
-		tmpdir_remove(agent->dir);
+	agent_downlinks_close(&agent->downlinks, agent->failure.code == 0);
+	agent_uplink_close(&agent->uplink);
+	loop_close(agent->loop, &agent->signals.source);
+	tmpdir_remove(agent->dir);
 	agent_discovery_free(agent->discovery);
 	loop_free(agent->loop);
-	free(agent);
 }
 
 /* All parts of the agent, and the connection up. */
-static int create(struct agent *agent, pid_t launcher_pid, struct error *err)
+static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 {
 	const struct agent_params *params = agent->params;
 	struct agent_uplink_events events = {agent, on_message, on_settled, on_lost};
-	int rc = loop_new(&agent->loop, err);
+	int rc;
 
-	if (!rc)
-		rc = agent_uplink_new(agent->loop, params, agent->dir, &events, &agent->uplink,
-				      err);
-	if (!rc)
-		rc = agent_downlinks_new(agent->loop, agent->uplink, params, merge, agent,
-					 &agent->downlinks, err);
-	if (!rc)
-		/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
-		rc = agent_pmix_new(agent->loop, agent->uplink, agent->downlinks,
-				    env_get(params->env, "BERTH_MODULE_PATH"), agent->dir,
-				    &agent->pmix, err);
-	if (!rc)
-		rc = agent_ranks_new(agent->loop, agent->uplink, agent->pmix, agent->dir,
-				     &agent->ranks, err);
-	if (!rc)
-		rc = agent_signals_open(agent->loop, agent->uplink, agent->guardian, launcher_pid,
-					env_get(params->env, "SLURM_STEP_ID") != NULL,
-					&agent->signals, err);
+	agent_uplink_init(&agent->uplink, agent->loop, params, agent->dir, &events);
+	agent_downlinks_init(&agent->downlinks, agent->loop, &agent->uplink, params, merge, agent);
+	/* Before there are threads, and early: it loads PMIx while hwloc looks around. */
+	agent_pmix_fork(&agent->pmix, agent->loop, &agent->uplink, &agent->downlinks,
+			env_get(params->env, "BERTH_MODULE_PATH"), agent->dir);
+	agent_ranks_init(&agent->ranks, agent->loop, &agent->uplink, &agent->pmix, agent->dir);
+	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,
+				launcher_pid, env_get(params->env, "SLURM_STEP_ID") != NULL, err);
 	if (!rc)
 		rc = agent_discovery_start(agent->loop, params->env, params->name, on_discovered,
 					   agent, &agent->discovery, err);
 	if (!rc && params->name)
-		agent_pmix_prepare(agent->pmix, params->name, (int)params->node_index);
-	return rc ? rc
-		  : agent_uplink_open(agent->uplink, agent_signals_descriptor(agent->signals), err);
+		agent_pmix_prepare(&agent->pmix, params->name, (int)params->node_index);
+	return rc ? rc : agent_uplink_open(&agent->uplink, agent->signals.source.fd, err);
 }
 
 int agent_run(const struct agent_params *params, struct error *err)
 {
-	struct agent *agent = calloc(1, sizeof *agent);
+	struct agent agent = {.params = params, .port = -1, .woke_ms = clock_now_ms()};
 	pid_t launcher_pid = getppid();
-	bool full;
-	int rc;
+	int rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent.dir, sizeof agent.dir, err);
 
-	if (!agent)
-		return error_memory(err, "the agent");
-	rc = tmpdir_create(env_get(params->env, "TMPDIR"), agent->dir, sizeof agent->dir, err);
-	if (!rc && (rc = guardian_fork(agent->dir, &agent->guardian, err)))
-		tmpdir_remove(agent->dir);
+	if (rc)
+		return rc;
+	rc = guardian_fork(agent.dir, &agent.guardian, err);
+	if (!rc && params->name)
+		log_set_identity(params->name, -1);
+	if (!rc)
+		rc = loop_new(&agent.loop, err);
 	if (rc) {
-		free(agent);
+		tmpdir_remove(agent.dir);
 		return rc;
 	}
-	agent->params = params;
-	agent->port = -1;
-	agent->woke_ms = clock_now_ms();
-	if (params->name)
-		log_set_identity(params->name, -1);
-	rc = create(agent, launcher_pid, err);
-	agent->woke_ms = clock_now_ms();
-	while (!rc && !is_finished(agent)) {
-		rc = loop_once(agent->loop, (int)next_timeout(agent), err);
-		agent_pmix_complete_local(agent->pmix);
-		agent_ranks_resume_start(agent->ranks);
-		full = agent_uplink_is_full(agent->uplink);
-		agent_ranks_flush(agent->ranks, full);
-		agent_downlinks_pause(agent->downlinks, full);
-		tick(agent);
-	}
+	rc = start(&agent, launcher_pid, err);
+	agent.woke_ms = clock_now_ms();
+	while (!rc && !is_finished(&agent))
+		rc = run_once(&agent, err);
 	/* Once it was welcomed, why the controller went away is the controller's to say. */
-	if (!rc && agent->failure.code && agent->welcomed) {
-		log_line(LOG_DEBUG, "agent", "%s", agent->failure.text);
-	} else if (!rc && agent->failure.code) {
-		*err = agent->failure;
+	if (!rc && agent.failure.code && agent.welcomed) {
+		log_line(LOG_DEBUG, "agent", "%s", agent.failure.text);
+	} else if (!rc && agent.failure.code) {
+		*err = agent.failure;
 		rc = -err->code;
 	}
-	destroy(agent);
+	destroy(&agent);
 	return rc;
 }

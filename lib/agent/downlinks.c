@@ -7,25 +7,10 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "overlay/listener.h"
 #include "overlay/tree.h"
 
 /* Unauthenticated connections at once besides the children that are expected. */
 #define MAX_UNAUTHENTICATED 64
-
-struct agent_downlinks {
-	struct loop *loop;
-	struct agent_uplink *uplink;
-	const struct agent_params *params;
-	bool (*merge)(void *context, const struct wire_message *message);
-	void *context; /* of merge */
-	size_t node_count, fanout;
-	bool *detached; /* [node_count]: remains the controller's child */
-	struct listener *listener;
-	struct connection_owner owner;
-	struct connection **connections; /* room for fanout */
-	size_t count;
-};
 
 static struct connection *find_downlink(const struct agent_downlinks *downlinks, size_t node)
 {
@@ -154,15 +139,11 @@ static void on_rejected(void *context, const char *text)
 	agent_uplink_note(downlinks->uplink, "%s", text);
 }
 
-int agent_downlinks_new(struct loop *loop, struct agent_uplink *uplink,
-			const struct agent_params *params,
-			bool (*merge)(void *context, const struct wire_message *message),
-			void *context, struct agent_downlinks **out, struct error *err)
+void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
+			  struct agent_uplink *uplink, const struct agent_params *params,
+			  bool (*merge)(void *context, const struct wire_message *message),
+			  void *context)
 {
-	struct agent_downlinks *downlinks = calloc(1, sizeof *downlinks);
-
-	if (!downlinks)
-		return error_memory(err, "the agent");
 	*downlinks = (struct agent_downlinks){
 		.loop = loop,
 		.uplink = uplink,
@@ -171,8 +152,6 @@ int agent_downlinks_new(struct loop *loop, struct agent_uplink *uplink,
 		.context = context,
 		.owner = {downlinks, NULL, on_downlink_message, on_downlink_ended},
 	};
-	*out = downlinks;
-	return 0;
 }
 
 int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_count, size_t fanout,
@@ -263,6 +242,8 @@ void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye)
 	}
 	free(downlinks->connections);
 	downlinks->connections = NULL;
+	free(downlinks->detached);
+	downlinks->detached = NULL;
 	listener_close(downlinks->listener);
 	downlinks->listener = NULL;
 }
@@ -299,13 +280,4 @@ int agent_downlinks_subtree_height(const struct agent_downlinks *downlinks)
 		levels++;
 		node = first;
 	}
-}
-
-void agent_downlinks_free(struct agent_downlinks *downlinks)
-{
-	if (!downlinks)
-		return;
-	agent_downlinks_close(downlinks, false);
-	free(downlinks->detached);
-	free(downlinks);
 }

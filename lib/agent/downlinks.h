@@ -5,16 +5,30 @@
 #define BERTH_AGENT_DOWNLINKS_H
 
 #include "agent/uplink.h"
+#include "overlay/listener.h"
 
-struct agent_downlinks;
+/* For downlinks.c alone. */
+struct agent_downlinks {
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	const struct agent_params *params;
+	bool (*merge)(void *context, const struct wire_message *message);
+	void *context; /* of merge */
+	size_t node_count, fanout;
+	bool *detached; /* [node_count]: remains the controller's child */
+	struct listener *listener;
+	struct connection_owner owner;
+	struct connection **connections; /* room for fanout */
+	size_t count;
+};
 
 /* params is borrowed. merge receives each message from below that speaks for its own subtree; it
  * returns true if the answers of the subtree go up as one, false to pass the message on as it is.
  */
-int agent_downlinks_new(struct loop *loop, struct agent_uplink *uplink,
-			const struct agent_params *params,
-			bool (*merge)(void *context, const struct wire_message *message),
-			void *context, struct agent_downlinks **out, struct error *err);
+void agent_downlinks_init(struct agent_downlinks *downlinks, struct loop *loop,
+			  struct agent_uplink *uplink, const struct agent_params *params,
+			  bool (*merge)(void *context, const struct wire_message *message),
+			  void *context);
 /* WELCOME: the size of the tree. Once. */
 int agent_downlinks_set_tree(struct agent_downlinks *downlinks, size_t node_count, size_t fanout,
 			     struct error *err);
@@ -29,9 +43,9 @@ void agent_downlinks_forward(struct agent_downlinks *downlinks, const struct wir
 void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, bool slept);
 /* Stop or continue reading from the children. */
 void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on);
-/* Close all connections, with a goodbye or without. Calling it again is fine. */
+/* Close all connections, with a goodbye or without, and free everything. No message may come from
+ * above after it. Calling it again is fine. */
 void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye);
-void agent_downlinks_free(struct agent_downlinks *downlinks); /* NULL is fine */
 
 /* Nodes of the job; 0 before set_tree. */
 size_t agent_downlinks_node_count(const struct agent_downlinks *downlinks);

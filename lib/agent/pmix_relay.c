@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "overlay/gather.h"
-#include "pmix/server_process.h"
 
 /* A question of ours that is under way. */
 struct fetch {
@@ -21,33 +19,6 @@ struct serving {
 	struct agent_uplink *uplink;
 	uint64_t sequence;
 	uint32_t from;
-};
-
-/* An answer to our server that is known while it is still asking: given after its dispatch. */
-struct local_answer {
-	struct local_answer *next;
-	void *token;
-	void *data;
-	size_t size;
-};
-
-struct agent_pmix {
-	struct loop_source source; /* first: the callback's way back; the server's */
-	struct loop *loop;
-	struct agent_uplink *uplink;
-	const struct agent_downlinks *downlinks;
-	const char *dir;
-	const struct agent_job *job;	/* NULL before JOB */
-	struct server_process *process; /* NULL once it is over */
-	struct error process_error;	/* why there is none */
-	struct ranks_server *server;	/* NULL if the ranks have none */
-	struct ranks_host host;
-	struct gathers gathers;
-	uint64_t fetch_count;
-	struct fetch *fetches;	      /* our own questions, waiting for FETCHED */
-	struct local_answer *answers; /* of collectives that concern this node alone */
-	bool ready;		      /* the server's start has ended */
-	bool stopping;		      /* the ranks are being ended */
 };
 
 static bool is_only_node(const struct agent_pmix *pmix)
@@ -74,54 +45,32 @@ static void forward_gather(struct agent_pmix *pmix, struct gather *gather)
 		gathers_drop(&pmix->gathers, gather);
 }
 
-static int queue_answer(struct agent_pmix *pmix, void *token, const void *data, size_t size)
-{
-	struct local_answer *local_answer = calloc(1, sizeof *local_answer);
-	struct local_answer **at = &pmix->answers;
-
-	if (local_answer)
-		local_answer->data = malloc(size + 1);
-	if (!local_answer || !local_answer->data) {
-		free(local_answer);
-		return -ERR_UNAVAILABLE;
-	}
-	memcpy(local_answer->data, size ? data : "", size);
-	local_answer->size = size;
-	local_answer->token = token;
-	while (*at)
-		at = &(*at)->next;
-	*at = local_answer;
-	return 0;
-}
-
-static void give_answers(struct agent_pmix *pmix, struct ranks_server *server, int status)
-{
-	while (pmix->answers) {
-		struct local_answer *local_answer = pmix->answers;
-
-		pmix->answers = local_answer->next;
-		if (server)
-			ranks_server_process.gather_done(server, local_answer->token, status,
-							 status ? NULL : local_answer->data,
-							 status ? 0 : local_answer->size);
-		free(local_answer->data);
-		free(local_answer);
-	}
-}
-
 void agent_pmix_complete_local(struct agent_pmix *pmix)
 {
-	give_answers(pmix, pmix->server, 0);
+	struct gather *gather, *next;
+
+	for (gather = pmix->gathers.first; gather; gather = next) {
+		void *data = NULL;
+		size_t size = 0;
+		int rc;
+
+		next = gather->next;
+		if (!gather->own || !is_only_node(pmix))
+			continue;
+		rc = gather_join(gather, (size_t)pmix->job->layout.node_count, &data, &size, NULL);
+		ranks_server_process.gather_done(pmix->server, gather->token, rc, data, size);
+		gathers_drop(&pmix->gathers, gather);
+		free(data);
+	}
 }
 
 static int host_gather(void *context, uint64_t sequence, const void *data, size_t size, void *token)
 {
 	struct agent_pmix *pmix = context;
+	bool only_node = is_only_node(pmix);
 	struct gather *gather;
 
-	if (is_only_node(pmix))
-		return queue_answer(pmix, token, data, size);
-	if (agent_uplink_is_lost(pmix->uplink))
+	if (!only_node && agent_uplink_is_lost(pmix->uplink))
 		return -ERR_NETWORK;
 	gather = gathers_get(&pmix->gathers, sequence);
 	if (!gather || gather->own ||
@@ -129,7 +78,8 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 		return -ERR_UNAVAILABLE;
 	gather->own = true;
 	gather->token = token;
-	forward_gather(pmix, gather);
+	if (!only_node)
+		forward_gather(pmix, gather);
 	return 0;
 }
 
@@ -277,14 +227,10 @@ static int continue_without(struct agent_pmix *pmix, const struct error *err)
 	return 0;
 }
 
-int agent_pmix_new(struct loop *loop, struct agent_uplink *uplink,
-		   const struct agent_downlinks *downlinks, const char *module_path,
-		   const char *dir, struct agent_pmix **out, struct error *err)
+void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_uplink *uplink,
+		     const struct agent_downlinks *downlinks, const char *module_path,
+		     const char *dir)
 {
-	struct agent_pmix *pmix = calloc(1, sizeof *pmix);
-
-	if (!pmix)
-		return error_memory(err, "the agent");
 	*pmix = (struct agent_pmix){
 		.source = {dispatch, -1, 0},
 		.loop = loop,
@@ -294,8 +240,6 @@ int agent_pmix_new(struct loop *loop, struct agent_uplink *uplink,
 		.host = {pmix, host_gather, host_fetch, host_abort, host_lost, host_ready},
 	};
 	server_process_fork(module_path, &pmix->process, &pmix->process_error);
-	*out = pmix;
-	return 0;
 }
 
 void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index)
@@ -337,10 +281,9 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	ranks_job.cpus = cpus;
 	ranks_job.dir = pmix->dir;
 	rc = server_process_start_async(pmix->process, &ranks_job, &pmix->host, &pmix->server, err);
-	if (!rc) {
+	if (!rc)
 		rc = loop_add(pmix->loop, &pmix->source,
 			      ranks_server_process.descriptor(pmix->server), EPOLLIN, err);
-	}
 out:
 	free(cpus);
 	return rc ? continue_without(pmix, err) : 0;
@@ -408,16 +351,8 @@ void agent_pmix_stop(struct agent_pmix *pmix)
 							0);
 		free(fetch);
 	}
-	give_answers(pmix, server, -ERR_NETWORK);
 	if (server)
 		ranks_server_process.stop(server);
 	server_process_free(pmix->process);
 	pmix->process = NULL;
-}
-
-void agent_pmix_free(struct agent_pmix *pmix)
-{
-	if (pmix)
-		agent_pmix_stop(pmix);
-	free(pmix);
 }

@@ -9,14 +9,33 @@
 #include "agent/job_state.h"
 #include "agent/uplink.h"
 #include "base/env.h"
+#include "overlay/gather.h"
+#include "pmix/server_process.h"
 
-struct agent_pmix;
+/* For pmix_relay.c alone. */
+struct agent_pmix {
+	struct loop_source source; /* first: the callback's way back; the server's */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	const struct agent_downlinks *downlinks;
+	const char *dir;
+	const struct agent_job *job;	/* NULL before JOB */
+	struct server_process *process; /* NULL once it is over */
+	struct error process_error;	/* why there is none */
+	struct ranks_server *server;	/* NULL if the ranks have none */
+	struct ranks_host host;
+	struct gathers gathers;
+	uint64_t fetch_count;
+	struct fetch *fetches; /* our own questions, waiting for FETCHED */
+	bool ready;	       /* the server's start has ended */
+	bool stopping;	       /* the ranks are being ended */
+};
 
 /* Fork the server's process; call it while this process has one thread. If that fails the ranks
  * have no PMIx, which agent_pmix_start reports. dir, for sockets and files, is borrowed. */
-int agent_pmix_new(struct loop *loop, struct agent_uplink *uplink,
-		   const struct agent_downlinks *downlinks, const char *module_path,
-		   const char *dir, struct agent_pmix **out, struct error *err);
+void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_uplink *uplink,
+		     const struct agent_downlinks *downlinks, const char *module_path,
+		     const char *dir);
 /* Let the server prepare before the job is known. */
 void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index);
 /* The job of this node; borrowed. */
@@ -37,7 +56,8 @@ void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank);
 /* The ranks are being ended: a crash of the server is not worth a note any more. */
 void agent_pmix_ranks_stopping(struct agent_pmix *pmix);
 
-/* Answer collectives that this node completed alone. To be called after each round of the loop. */
+/* Answer collectives of this node alone, whose server still asks when they are complete. To be
+ * called after each round of the loop. */
 void agent_pmix_complete_local(struct agent_pmix *pmix);
 /* Messages: GATHER from below; GATHERED, FETCH and FETCHED from above. */
 void agent_pmix_contribution(struct agent_pmix *pmix, const struct wire_message *message);
@@ -50,6 +70,5 @@ void agent_pmix_fetched(struct agent_pmix *pmix, const struct wire_message *mess
 /* End the server and its process; what still waits for it gets an error. Calling it again is
  * fine. */
 void agent_pmix_stop(struct agent_pmix *pmix);
-void agent_pmix_free(struct agent_pmix *pmix); /* NULL is fine */
 
 #endif

@@ -9,7 +9,6 @@
 #include "agent/files.h"
 #include "agent/heartbeats.h"
 #include "agent/stdin.h"
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "hostlist/idset.h"
@@ -18,33 +17,6 @@
 #include "process/supervise.h"
 
 #define OUTPUT_BATCH (32u << 10) /* bytes of output in one message, when there is much */
-
-struct agent_ranks {
-	struct loop_source source; /* first: the callback's way back; supervise's */
-	struct loop *loop;
-	struct agent_uplink *uplink;
-	struct agent_pmix *pmix;
-	const char *dir;
-	int port_fd; /* MASTER_PORT, held for the ranks; -1 */
-	struct agent_job job;
-	bool have_job;
-	bool this_system; /* the plan's cores are this machine's */
-	struct supervise *supervise;
-	struct agent_stdin *inputs; /* NULL unless job.input */
-	struct agent_heartbeats *heartbeats;
-	struct logs *logs;
-	size_t started_count;
-	bool stopping, started_sent, done_sent;
-	bool paused; /* the ranks' output is left in their pipes */
-	struct bytes output;
-	struct {
-		bool waits;    /* START came, the PMIx server has not started yet */
-		json_t *ranks; /* START's list and data, until then */
-		unsigned char *data;
-		size_t size;
-		uint64_t signals; /* bit N: signal N came meanwhile */
-	} pending;
-};
 
 /* ---- environment ---- */
 
@@ -497,27 +469,19 @@ int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, 
 	return 0;
 }
 
-int agent_ranks_new(struct loop *loop, struct agent_uplink *uplink, struct agent_pmix *pmix,
-		    const char *dir, struct agent_ranks **out, struct error *err)
+void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
+		      struct agent_pmix *pmix, const char *dir)
 {
-	struct agent_ranks *ranks = calloc(1, sizeof *ranks);
-
-	if (!ranks)
-		return error_memory(err, "the agent");
 	*ranks = (struct agent_ranks){.source = {on_supervise_ready, -1, 0},
 				      .loop = loop,
 				      .uplink = uplink,
 				      .pmix = pmix,
 				      .dir = dir,
 				      .port_fd = -1};
-	*out = ranks;
-	return 0;
 }
 
 void agent_ranks_free(struct agent_ranks *ranks)
 {
-	if (!ranks)
-		return;
 	loop_remove(ranks->loop, &ranks->source);
 	supervise_free(ranks->supervise);
 	clear_pending(ranks);
@@ -527,5 +491,4 @@ void agent_ranks_free(struct agent_ranks *ranks)
 	bytes_free(&ranks->output);
 	agent_job_free(&ranks->job);
 	release_port(ranks);
-	free(ranks);
 }

@@ -14,14 +14,41 @@
 #include "agent/job_state.h"
 #include "agent/pmix_relay.h"
 #include "agent/uplink.h"
+#include "base/bytes.h"
 #include "base/env.h"
 #include "base/loop.h"
 
-struct agent_ranks;
+/* For ranks.c alone. */
+struct agent_ranks {
+	struct loop_source source; /* first: the callback's way back; supervise's */
+	struct loop *loop;
+	struct agent_uplink *uplink;
+	struct agent_pmix *pmix;
+	const char *dir;
+	int port_fd; /* MASTER_PORT, held for the ranks; -1 */
+	struct agent_job job;
+	bool have_job;
+	bool this_system; /* the plan's cores are this machine's */
+	struct supervise *supervise;
+	struct agent_stdin *inputs; /* NULL unless job.input */
+	struct agent_heartbeats *heartbeats;
+	struct logs *logs;
+	size_t started_count;
+	bool stopping, started_sent, done_sent;
+	bool paused; /* the ranks' output is left in their pipes */
+	struct bytes output;
+	struct {
+		bool waits;    /* START came, the PMIx server has not started yet */
+		json_t *ranks; /* START's list and data, until then */
+		unsigned char *data;
+		size_t size;
+		uint64_t signals; /* bit N: signal N came meanwhile */
+	} pending;
+};
 
 /* dir, the agent's temporary directory, is borrowed. */
-int agent_ranks_new(struct loop *loop, struct agent_uplink *uplink, struct agent_pmix *pmix,
-		    const char *dir, struct agent_ranks **out, struct error *err);
+void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
+		      struct agent_pmix *pmix, const char *dir);
 /* Hold a port for MASTER_PORT until the ranks start, or to the end if JOB asks for that. Once. */
 int agent_ranks_reserve_port(struct agent_ranks *ranks, int wanted, int *port, struct error *err);
 /* Take over what job holds. -ERR_DATA if ranks run already; job is the caller's then. */
@@ -46,6 +73,6 @@ void agent_ranks_dump_stacks(struct agent_ranks *ranks, const struct env *env, c
 void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms);
 /* Does nothing of the ranks run? */
 bool agent_ranks_are_over(const struct agent_ranks *ranks);
-void agent_ranks_free(struct agent_ranks *ranks); /* kills what still runs; NULL is fine */
+void agent_ranks_free(struct agent_ranks *ranks); /* kills what still runs */
 
 #endif

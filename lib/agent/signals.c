@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/signals.h"
 
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -11,21 +9,6 @@
 #define DUPLICATE_MS 500 /* the same signal from its sender and from the guardian */
 #define STEP_MS 2000	 /* the same signal from the launcher and from the controller */
 #define STEP_WAIT_MS 100 /* for the launcher's, if the controller's comes first */
-
-struct agent_signals {
-	struct loop_source source; /* first: the callback's way back */
-	struct loop *loop;
-	struct agent_uplink *uplink;
-	pid_t guardian, launcher_pid;
-	bool in_step;
-	struct {
-		int64_t ms;	 /* when it last came */
-		bool forwarded;	 /* by the guardian */
-		int64_t step_ms; /* when the launcher last sent it to this process itself: so it
-				  * sent it to all of its step, the ranks too */
-		int64_t due_ms;	 /* when the controller's goes to the ranks; 0: none */
-	} list[NSIG];
-};
 
 /* Whoever signals all processes of a job step reaches the guardian too, which forwards it: that is
  * one signal, not two. */
@@ -56,16 +39,12 @@ static void on_signals(struct loop_source *source, uint32_t events)
 	}
 }
 
-int agent_signals_open(struct loop *loop, struct agent_uplink *uplink, pid_t guardian,
-		       pid_t launcher_pid, bool in_step, struct agent_signals **out,
-		       struct error *err)
+int agent_signals_open(struct agent_signals *signals, struct loop *loop,
+		       struct agent_uplink *uplink, pid_t guardian, pid_t launcher_pid,
+		       bool in_step, struct error *err)
 {
 	static const int forwarded[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP, SIGQUIT};
-	struct agent_signals *signals = calloc(1, sizeof *signals);
-	int rc;
 
-	if (!signals)
-		return error_memory(err, "the agent");
 	*signals = (struct agent_signals){.source = {on_signals, -1, 0},
 					  .loop = loop,
 					  .uplink = uplink,
@@ -74,18 +53,8 @@ int agent_signals_open(struct loop *loop, struct agent_uplink *uplink, pid_t gua
 					  .in_step = in_step};
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGXFSZ, SIG_IGN);
-	rc = loop_add_signals(loop, &signals->source, forwarded,
-			      sizeof forwarded / sizeof *forwarded, err);
-	if (rc)
-		free(signals);
-	else
-		*out = signals;
-	return rc;
-}
-
-int agent_signals_descriptor(const struct agent_signals *signals)
-{
-	return signals->source.fd;
+	return loop_add_signals(loop, &signals->source, forwarded,
+				sizeof forwarded / sizeof *forwarded, err);
 }
 
 /* scancel signals every process of the step, on its own way to each node. This process, in a
@@ -121,15 +90,4 @@ int64_t agent_signals_due_ms(const struct agent_signals *signals)
 		if (signals->list[number].due_ms && signals->list[number].due_ms < due_ms)
 			due_ms = signals->list[number].due_ms;
 	return due_ms;
-}
-
-void agent_signals_free(struct agent_signals *signals)
-{
-	int fd = signals ? signals->source.fd : -1;
-
-	if (fd >= 0) {
-		loop_remove(signals->loop, &signals->source);
-		close(fd);
-	}
-	free(signals);
 }

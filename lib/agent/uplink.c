@@ -23,18 +23,6 @@
 #define REFUSED_MS 3000	    /* of nothing but refusals: the controller listened before we started */
 #define PARENT_MS 5000	    /* to reach the parent, before the controller remains it */
 
-struct agent_uplink {
-	struct loop *loop;
-	const struct agent_params *params;
-	const char *dir;
-	struct agent_uplink_events events;
-	struct connection_owner owner;
-	struct connection *connection; /* to the controller or the parent */
-	struct connection *next;       /* to the parent, being opened */
-	uint32_t attempt;
-	bool lost;
-};
-
 /* ---- sending ---- */
 
 void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
@@ -105,20 +93,6 @@ void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt)
 uint32_t agent_uplink_attempt(const struct agent_uplink *uplink)
 {
 	return uplink->attempt;
-}
-
-void agent_uplink_probe_question(const struct agent_uplink *uplink,
-				 unsigned char question[WIRE_HELLO_BYTES])
-{
-	handshake_probe_question(&uplink->params->secret, uplink->params->job, question);
-}
-
-bool agent_uplink_probe_verify(const struct agent_uplink *uplink,
-			       const unsigned char question[WIRE_HELLO_BYTES],
-			       const unsigned char answer[WIRE_PROBE_ANSWER_BYTES])
-{
-	return handshake_probe_verify(&uplink->params->secret, uplink->params->job, question,
-				      answer);
 }
 
 /* ---- one connection, and the next ---- */
@@ -375,14 +349,10 @@ static int connect_controller(const char *list, int connect_timeout_ms, int sign
 			    (int)((clock_now_ms() - started) / 1000));
 }
 
-int agent_uplink_new(struct loop *loop, const struct agent_params *params, const char *dir,
-		     const struct agent_uplink_events *events, struct agent_uplink **out,
-		     struct error *err)
+void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
+		       const struct agent_params *params, const char *dir,
+		       const struct agent_uplink_events *events)
 {
-	struct agent_uplink *uplink = calloc(1, sizeof *uplink);
-
-	if (!uplink)
-		return error_memory(err, "the agent");
 	*uplink = (struct agent_uplink){
 		.loop = loop,
 		.params = params,
@@ -390,8 +360,6 @@ int agent_uplink_new(struct loop *loop, const struct agent_params *params, const
 		.events = *events,
 		.owner = {uplink, on_opened, on_message, on_ended},
 	};
-	*out = uplink;
-	return 0;
 }
 
 int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err)
@@ -432,13 +400,10 @@ void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept)
 	}
 }
 
-void agent_uplink_free(struct agent_uplink *uplink)
+void agent_uplink_close(struct agent_uplink *uplink)
 {
-	if (!uplink)
-		return;
 	connection_close(uplink->next);
 	if (uplink->connection)
 		connection_finish(uplink->connection, 1000);
 	connection_close(uplink->connection);
-	free(uplink);
 }

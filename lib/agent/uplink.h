@@ -11,8 +11,6 @@
 #include "base/loop.h"
 #include "overlay/messages.h"
 
-struct agent_uplink;
-
 struct agent_uplink_events {
 	void *context;
 	/* A message came, for this node or one below it. Heartbeats are left out. */
@@ -23,10 +21,23 @@ struct agent_uplink_events {
 	void (*lost)(void *context, const struct error *why);
 };
 
+/* For uplink.c alone. */
+struct agent_uplink {
+	struct loop *loop;
+	const struct agent_params *params;
+	const char *dir;
+	struct agent_uplink_events events;
+	struct connection_owner owner;
+	struct connection *connection; /* to the controller or the parent */
+	struct connection *next;       /* to the parent, being opened */
+	uint32_t attempt;
+	bool lost;
+};
+
 /* params and dir (the agent's temporary directory) are borrowed, events is copied. */
-int agent_uplink_new(struct loop *loop, const struct agent_params *params, const char *dir,
-		     const struct agent_uplink_events *events, struct agent_uplink **out,
-		     struct error *err);
+void agent_uplink_init(struct agent_uplink *uplink, struct loop *loop,
+		       const struct agent_params *params, const char *dir,
+		       const struct agent_uplink_events *events);
 /* Connect to the controller and send HELLO. Blocks while it connects; signals is the signalfd that
  * ends the wait. -ERR_NETWORK, or 128+N for a signal. */
 int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *err);
@@ -34,7 +45,7 @@ int agent_uplink_open(struct agent_uplink *uplink, int signals, struct error *er
 void agent_uplink_move(struct agent_uplink *uplink, const json_t *text);
 /* Once a second: give up a parent that is silent. slept: it was this process that did not run. */
 void agent_uplink_tick(struct agent_uplink *uplink, int64_t now_ms, bool slept);
-void agent_uplink_free(struct agent_uplink *uplink); /* sends what is queued first; NULL is fine */
+void agent_uplink_close(struct agent_uplink *uplink); /* sends what is queued first */
 
 /* Send a message of this node; text is consumed. Dropped once the connection is lost. */
 void agent_uplink_send(struct agent_uplink *uplink, enum message_type type, uint64_t sequence,
@@ -56,12 +67,5 @@ size_t agent_uplink_node(const struct agent_uplink *uplink); /* this node's inde
 /* The attempt of which this node's messages are; 0 at first. */
 void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt);
 uint32_t agent_uplink_attempt(const struct agent_uplink *uplink);
-
-/* A probe with this job's secret: see wire.h. */
-void agent_uplink_probe_question(const struct agent_uplink *uplink,
-				 unsigned char question[WIRE_HELLO_BYTES]);
-bool agent_uplink_probe_verify(const struct agent_uplink *uplink,
-			       const unsigned char question[WIRE_HELLO_BYTES],
-			       const unsigned char answer[WIRE_PROBE_ANSWER_BYTES]);
 
 #endif

@@ -99,25 +99,8 @@ int job_start_probe(struct job_start *start, struct controller *controller, int6
 
 bool job_start_handle_probed(struct job_start *start, const struct wire_message *message)
 {
-	JSON_AUTO text = NULL;
-	json_t *reached, *shared;
-	int64_t nodes, most = (int64_t)node_count(start);
-
-	if (message_text(message, &text, NULL) ||
-	    json_get_int("REACHED", text, "nodes", 1, most, &nodes, NULL) ||
-	    json_get_array("REACHED", text, "reached", &reached, NULL) ||
-	    json_get_array("REACHED", text, "shared", &shared, NULL) ||
-	    json_array_size(reached) != start->address_count ||
-	    json_array_size(shared) != start->address_count)
-		return false;
-	for (size_t i = 0; i < start->address_count; i++) {
-		json_int_t owner = json_integer_value(json_array_get(shared, i));
-
-		start->reached[i] += (int)json_integer_value(json_array_get(reached, i));
-		if (owner >= 0 && owner < most && start->shared[i] < 0)
-			start->shared[i] = (int)owner;
-	}
-	start->reach_nodes += (size_t)nodes;
+	message_add_probed(message, node_count(start), start->address_count, start->reached,
+			   start->shared, &start->reach_nodes);
 	return start->reach_nodes >= node_count(start);
 }
 

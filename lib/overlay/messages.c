@@ -78,6 +78,29 @@ int message_text(const struct wire_message *message, json_t **out, struct error 
 	return json_read(what, message->text, message->text_size, WIRE_MAX_MESSAGE, out, err);
 }
 
+void message_add_probed(const struct wire_message *message, size_t node_count, size_t count,
+			int *reached, int *shared, size_t *answered)
+{
+	JSON_AUTO text = NULL;
+	json_t *reached_list, *shared_list;
+	int64_t nodes;
+
+	if (message_text(message, &text, NULL) ||
+	    json_get_int("REACHED", text, "nodes", 1, (int64_t)node_count, &nodes, NULL) ||
+	    json_get_array("REACHED", text, "reached", &reached_list, NULL) ||
+	    json_get_array("REACHED", text, "shared", &shared_list, NULL) ||
+	    json_array_size(reached_list) != count || json_array_size(shared_list) != count)
+		return;
+	for (size_t i = 0; i < count; i++) {
+		json_int_t owner = json_integer_value(json_array_get(shared_list, i));
+
+		reached[i] += (int)json_integer_value(json_array_get(reached_list, i));
+		if (owner >= 0 && owner < (json_int_t)node_count && shared[i] < 0)
+			shared[i] = (int)owner;
+	}
+	*answered += (size_t)nodes;
+}
+
 int message_add_output(struct bytes *bytes, const struct message_output *output)
 {
 	unsigned char *at = bytes_extend(bytes, RECORD_HEADER + output->size);

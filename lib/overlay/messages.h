@@ -77,6 +77,12 @@ int message_send(struct connection *connection, enum message_type type, uint32_t
  * message and the node. */
 int message_text(const struct wire_message *message, json_t **out, struct error *err);
 
+/* Add the answer of a subtree (MESSAGE_PROBED) to what is known of count addresses: reached, by how
+ * many nodes, and shared, the node that owns the address too, or -1. *answered counts the nodes. An
+ * answer that is malformed, or of more nodes than node_count, adds nothing. */
+void message_add_probed(const struct wire_message *message, size_t node_count, size_t count,
+			int *reached, int *shared, size_t *answered);
+
 /* One output record on the wire: rank (4 bytes), stream and newline (1 byte each), size (4 bytes),
  * bytes. */
 struct message_output {
