@@ -38,9 +38,8 @@ void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *
 		snprintf(out, size, "%s", log_dir);
 }
 
-static void set_no_restart_reason(struct attempts *attempts, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-static void set_no_restart_reason(struct attempts *attempts, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void set_no_restart_reason(struct attempts *attempts,
+									const char *format, ...)
 {
 	va_list ap;
 

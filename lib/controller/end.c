@@ -23,16 +23,6 @@ bool job_end_is_settled(const struct job_end *end, int64_t now_ms)
 	return end->settle_ms && (now_ms >= end->settle_ms || end->cause >= CAUSE_SIGNAL);
 }
 
-void job_end_mark_lost(struct job_end *end, size_t node)
-{
-	end->result->lost[node] = true;
-}
-
-void job_end_blame_lost_node(struct job_end *end)
-{
-	end->result->lost_node = true;
-}
-
 static void clear_cause(struct job_result *result)
 {
 	free(result->node);
@@ -204,12 +194,11 @@ json_t *job_report(const struct job_result *result)
 		next = "see first_cause";
 	else if (result->code)
 		next = "see the last lines of the rank, and its log with --log-dir";
-	return json_pack("{s:s, s:o, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
+	return json_pack("{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:O?, s:o, s:o, s:i, s:O?, s:O?, "
 			 "s:O?, s:o, s:o}",
 			 "schema", "berth.run/1", "by",
-			 result->code ? json_string(result->by_program ? "program" : "berth")
-				      : json_string("program"),
-			 "code", result->code, "signal", result->signal, "rank",
+			 result->by_program || !result->code ? "program" : "berth", "code",
+			 result->code, "signal", result->signal, "rank",
 			 result->rank >= 0 ? json_integer(result->rank) : json_null(), "node",
 			 json_text(result->node), "first_cause", json_text(result->first_cause),
 			 "last_lines", result->output_tail, "saved", json_text(result->saved),

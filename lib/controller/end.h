@@ -35,11 +35,6 @@ bool job_end_fail(struct job_end *end, int code, long node, const char *text);
 bool job_end_handle_rank_ended(struct job_end *end, size_t node, const json_t *text);
 bool job_end_handle_abort(struct job_end *end, size_t node, const json_t *text);
 
-/* The node's agent did not come, or is gone or silent. */
-void job_end_mark_lost(struct job_end *end, size_t node);
-/* The first cause is that a node was lost which had been there. */
-void job_end_blame_lost_node(struct job_end *end);
-
 /* Is there a first cause that no better one will replace, and the ranks have not been stopped? */
 bool job_end_is_settled(const struct job_end *end, int64_t now_ms);
 

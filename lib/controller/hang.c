@@ -22,13 +22,11 @@ struct job_rank {
 	int node;
 };
 
-int job_hang_open(struct job_hang *hang, const struct alloc *alloc, const struct plan *plan,
-		  int timeout_ms, struct controller *controller, const struct job_sink *sink,
-		  struct error *err)
+int job_hang_open(struct job_hang *hang, const struct job_request *request, const struct plan *plan,
+		  struct controller *controller, const struct job_sink *sink, struct error *err)
 {
-	*hang = (struct job_hang){.alloc = alloc,
+	*hang = (struct job_hang){.request = request,
 				  .plan = plan,
-				  .timeout_ms = timeout_ms,
 				  .controller = controller,
 				  .sink = sink,
 				  .most_steps = -1};
@@ -122,7 +120,7 @@ static void request_stacks(struct job_hang *hang, int64_t now_ms)
 	job_note(hang->sink, LOG_WARNING,
 		 "no step and no output for %d s (--hang-timeout): looking for the "
 		 "rank that is behind",
-		 hang->timeout_ms / 1000);
+		 hang->request->hang_timeout_ms / 1000);
 	controller_send(hang->controller, MESSAGE_DUMP_STACKS, WIRE_ALL, 0, 0,
 			json_pack("{s:o}", "ranks", ranks), NULL, 0, NULL);
 }
@@ -221,7 +219,7 @@ static void print_stacks(const struct job_hang *hang)
 
 static void find(struct job_hang *hang, struct job_hang_finding *out)
 {
-	int seconds = hang->timeout_ms / 1000;
+	int seconds = hang->request->hang_timeout_ms / 1000;
 	char how[300] = "";
 	bool unique;
 	int rank = find_rank_behind(hang, &unique);
@@ -240,17 +238,20 @@ static void find(struct job_hang *hang, struct job_hang_finding *out)
 	describe(hang, rank, how, sizeof how);
 	snprintf(out->text, sizeof out->text,
 		 "it hangs: no step and no output for %d s; rank %d on %s is behind%s%s", seconds,
-		 rank, hang->alloc->nodes[out->node].name, unique ? "" : ", with others", how);
+		 rank, hang->request->launch->alloc->nodes[out->node].name,
+		 unique ? "" : ", with others", how);
 }
 
 bool job_hang_tick(struct job_hang *hang, int64_t now_ms, bool slept, struct job_hang_finding *out)
 {
-	if (!hang->timeout_ms)
+	int timeout_ms = hang->ranks ? hang->request->hang_timeout_ms : 0;
+
+	if (!timeout_ms)
 		return false;
 	if (slept)
 		hang->active_ms = now_ms;
 	if (!hang->stacks_requested_ms) {
-		if (now_ms - hang->active_ms >= hang->timeout_ms)
+		if (now_ms - hang->active_ms >= timeout_ms)
 			request_stacks(hang, now_ms);
 		return false;
 	}

@@ -11,11 +11,10 @@
 /* For hang.c; job.c reads most_steps. Zero-initialise; before job_hang_open the functions have
  * nothing to do. */
 struct job_hang {
-	const struct alloc *alloc;
+	const struct job_request *request;
 	const struct plan *plan;
 	struct controller *controller;
 	const struct job_sink *sink;
-	int timeout_ms;
 	struct job_rank *ranks;	     /* [plan->world_size] */
 	double most_steps;	     /* that any rank has reported; -1: none has */
 	int64_t active_ms;	     /* the last step or output of any rank */
@@ -33,11 +32,10 @@ struct job_hang_finding {
 	char text[1200]; /* the first cause */
 };
 
-/* The ranks of plan are about to start. All pointers are borrowed. timeout_ms 0: record the steps,
- * find no hang. */
-int job_hang_open(struct job_hang *hang, const struct alloc *alloc, const struct plan *plan,
-		  int timeout_ms, struct controller *controller, const struct job_sink *sink,
-		  struct error *err);
+/* The ranks of plan are about to start. All pointers are borrowed. If request has no
+ * hang_timeout_ms, the steps are recorded and no hang is found. */
+int job_hang_open(struct job_hang *hang, const struct job_request *request, const struct plan *plan,
+		  struct controller *controller, const struct job_sink *sink, struct error *err);
 void job_hang_close(struct job_hang *hang);
 /* A rank printed something, or the controller itself held the ranks back. */
 void job_hang_mark_active(struct job_hang *hang);

@@ -18,7 +18,6 @@
 #define TICK_MS 1000
 #define AGENTS_MS 3000 /* from the goodbye to the agents' own end */
 #define SAME_SIGNAL_MS 2000
-#define START_MS 60000 /* for a node to start its ranks: PMIx has half of it */
 #define END_MS (SUPERVISE_GRACE_MS + SUPERVISE_KILL_MS + 3000) /* from STOP to the last DONE */
 
 void job_note(const struct job_sink *sink, enum log_level level, const char *format, ...)
@@ -81,12 +80,21 @@ static const int handled_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1,
 
 static void record_time_left(struct job *job)
 {
-	job->result->time_left_known = job_time_left(&job->time, &job->result->time_left_ms);
+	job->result->time_left_known = job->end_ms != 0;
+	job->result->time_left_ms = job->end_ms - clock_now_ms();
 }
 
 static bool ends_a_job(int number)
 {
 	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+/* The stop file appears on all nodes, with the word why in it; a signal to the ranks (0: none). */
+static void request_stop(struct job *job, int number, const char *why)
+{
+	controller_send(job->controller, MESSAGE_SIGNAL, WIRE_ALL, 0, 0,
+			json_pack("{s:i, s:o}", "signal", number, "stop", json_text(why)), NULL, 0,
+			NULL);
 }
 
 static void forward_signal(struct job *job, int number)
@@ -105,7 +113,7 @@ static void forward_signal(struct job *job, int number)
 				 "stopped by %s before the ranks were started", strsignal(number));
 		return;
 	}
-	job_time_request_stop(job->controller, number, number == SIGTERM ? "SIGTERM" : NULL);
+	request_stop(job, number, number == SIGTERM ? "SIGTERM" : NULL);
 	job->last_signal.signal = number;
 	job->last_signal.at_ms = now;
 	if (number == SIGINT || number == SIGTERM)
@@ -153,6 +161,54 @@ static void on_signal(struct loop_source *source, uint32_t events)
 	}
 }
 
+/* ---- the time limit ---- */
+
+static void start_clock(struct job *job)
+{
+	const struct job_request *request = job->request;
+
+	if (!request->launch->alloc->end_time)
+		return;
+	job->end_ms =
+		clock_now_ms() + request->launch->alloc->end_time * 1000 - clock_wall_us() / 1000;
+	if (!request->warn_before_ms)
+		return;
+	job->warn_ms = job->end_ms - request->warn_before_ms;
+	if (!job->warn_ms)
+		job->warn_ms = -1; /* 0 says that there is none */
+}
+
+static const char *signal_name(int number)
+{
+	const char *name = sigabbrev_np(number);
+
+	return name ? name : strsignal(number);
+}
+
+/* Ranks that do not run yet would die of a warning signal. The message that the last ones run ends
+ * the loop's wait. */
+static bool all_ranks_run(const struct job *job)
+{
+	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
+}
+
+/* Warn the ranks by their stop file and a signal if it is time to. */
+static void warn_of_end(struct job *job, int64_t now)
+{
+	int number = job->request->warn_signal;
+	long left = (long)((job->end_ms - now) / 1000);
+
+	if (!all_ranks_run(job) || !job->warn_ms || now < job->warn_ms)
+		return;
+	job->warn_ms = 0;
+	request_stop(job, number, "warning");
+	job_note(job->sink, LOG_NOTE,
+		 "the job's time is over in %ld s: the ranks are told by %s%s%s",
+		 left < 0 ? 0 : left, number ? "SIG" : "", number ? signal_name(number) : "",
+		 number ? " and their stop file" : "their stop file");
+	job->result->warned = true;
+}
+
 /* ---- the loop ---- */
 
 static void on_drained(struct loop_source *source, uint32_t events)
@@ -182,7 +238,7 @@ static int64_t run_driver(struct job *job, int64_t now)
 int job_write_stdin(struct job *job, long node, const void *data, size_t size, struct error *err)
 {
 	return controller_send(job->controller, MESSAGE_STDIN, node < 0 ? WIRE_ALL : (uint32_t)node,
-			       (uint32_t)job->start.plan.attempt, 0, NULL, data, size, err);
+			       (uint32_t)job->plan.attempt, 0, NULL, data, size, err);
 }
 
 /* ---- the chain ---- */
@@ -192,88 +248,38 @@ void job_begin_probes(struct job *job)
 	struct error err = {0};
 
 	job->phase = JOB_PHASE_PROBE;
-	if (job_start_probe(&job->start, job->controller, &job->deadline_ms, &err))
+	if (job_start_probe(job, &err))
 		job_fail(job, err.code, -1, "%s", err.text);
-}
-
-static int ranks_timeout_ms(const struct job *job)
-{
-	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
 }
 
 void job_begin_ranks(struct job *job)
 {
 	const struct job_request *request = job->request;
 	struct error err = {0};
-	int rc = job_start_make_plan(&job->start, &err);
+	int rc = job_start_make_plan(job, &err);
 
 	if (!rc) {
-		rc = job_hang_open(&job->hang, request->launch->alloc, &job->start.plan,
-				   request->hang_timeout_ms, job->controller, job->sink, &err);
+		rc = job_hang_open(&job->hang, request, &job->plan, job->controller, job->sink,
+				   &err);
 		if (!rc)
-			rc = job_start_send(&job->start, job->controller, &err);
+			rc = job_start_send(job, &err);
 		job->start_sent_ms = clock_now_ms();
-		job->deadline_ms = job->start_sent_ms + ranks_timeout_ms(job);
+		job->deadline_ms = job->start_sent_ms + job_ranks_timeout_ms(job);
 		job->result->start_sent = true;
 		job->phase = JOB_PHASE_RUN;
 	}
 	if (rc)
 		job_fail(job, err.code, -1, "%s", err.text);
-	else
-		job_start_notify_driver(&job->start, job);
-}
-
-/* The time for the ranks' start is over: a node that has not reported it fails the job. */
-static void fail_not_started(struct job *job)
-{
-	char names[512] = "";
-	long first_late = -1;
-
-	for (size_t i = 0; i < job->node_count; i++) {
-		size_t used = strlen(names);
-
-		if (job->nodes[i].started || controller_is_lost(job->controller, i))
-			continue;
-		if (first_late < 0)
-			first_late = (long)i;
-		if (used < 400)
-			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
-				 job->request->launch->alloc->nodes[i].name);
-	}
-	if (first_late >= 0)
-		job_fail(job, ERR_NETWORK, first_late,
-			 "no word that the ranks of %s were started within %d s", names,
-			 ranks_timeout_ms(job) / 1000);
-}
-
-static void fail_missing(struct job *job)
-{
-	const struct job_driver *driver = job->request->driver;
-	char missing[512], output_tail[700];
-	bool none = !controller_missing(job->controller, missing, sizeof missing);
-
-	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
-	for (size_t i = 0; i < job->node_count; i++) {
-		bool late = !job->nodes[i].inventory_received;
-
-		if (late && driver)
-			driver->missing(driver->context, i, output_tail);
-		if (late && none && strlen(missing) < 400)
-			sprintf(missing + strlen(missing), "%s%.64s", missing[0] ? ", " : "",
-				job->request->launch->alloc->nodes[i].name);
-		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
-	}
-	job_fail(job, ERR_NETWORK, -1,
-		 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
-		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
-		 output_tail);
+	else if (request->driver)
+		request->driver->starting(request->driver->context, job, job->inventories,
+					  job->port);
 }
 
 struct inventory *job_take_inventories(struct job *job)
 {
-	struct inventory *inventories = job->start.inventories;
+	struct inventory *inventories = job->inventories;
 
-	job->start.inventories = NULL; /* once the ranks are starting, the job does not use them */
+	job->inventories = NULL; /* once the ranks are starting, the job does not use them */
 	return inventories;
 }
 
@@ -283,14 +289,14 @@ static void check_deadline(struct job *job, int64_t now)
 		return;
 	job->deadline_ms = 0;
 	if (job->phase == JOB_PHASE_LAUNCH || job->phase == JOB_PHASE_INVENTORIES) {
-		fail_missing(job);
+		job_fail_missing(job);
 	} else if (job->phase == JOB_PHASE_PROBE) {
 		job_note(job->sink, LOG_WARNING,
 			 "%zu of %zu nodes said in time which addresses of the head they reach",
-			 job->start.reach_nodes, job->node_count);
+			 job->reach_nodes, job->node_count);
 		job_begin_ranks(job);
 	} else if (job->phase == JOB_PHASE_RUN) {
-		fail_not_started(job);
+		job_fail_not_started(job);
 	} else if (job->phase == JOB_PHASE_END) {
 		job->phase = JOB_PHASE_OVER;
 	}
@@ -318,13 +324,6 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 	job->result->rank = hang.rank;
 }
 
-/* Ranks that do not run yet would die of a warning signal. The message that the last ones run ends
- * the loop's wait. */
-static bool all_ranks_run(const struct job *job)
-{
-	return job->phase == JOB_PHASE_RUN && job->started == job->node_count;
-}
-
 static int64_t earlier(int64_t next, int64_t due)
 {
 	return due && due < next ? due : next;
@@ -336,8 +335,7 @@ static void run(struct job *job)
 	int64_t driver_ms = 0;
 
 	job->woke_ms = clock_now_ms();
-	job_time_begin(&job->time, job->request->launch->alloc->end_time,
-		       job->request->warn_before_ms);
+	start_clock(job);
 	job->deadline_ms = job->woke_ms + job->request->launch->start_timeout_ms;
 	while (job->phase != JOB_PHASE_OVER) {
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
@@ -345,7 +343,7 @@ static void run(struct job *job)
 		next = earlier(next, job->deadline_ms);
 		next = earlier(next, job->end.settle_ms);
 		next = earlier(next, controller_silence_due(job->controller));
-		next = earlier(next, all_ranks_run(job) ? job->time.warn_ms : 0);
+		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
 		next = earlier(next, driver_ms);
 		if (loop_once(job->loop, next > now ? (int)(next - now) : 0, &err)) {
 			job_fail(job, err.code, -1, "%s", err.text);
@@ -367,9 +365,7 @@ static void run(struct job *job)
 		job->woke_ms = now;
 		job_settle(job, now);
 		check_deadline(job, now);
-		if (all_ranks_run(job) && job_time_warn(&job->time, now, job->request->warn_signal,
-							job->controller, job->sink))
-			job->result->warned = true;
+		warn_of_end(job, now);
 		driver_ms = run_driver(job, now);
 		if (job->phase >= JOB_PHASE_RUN && job->phase != JOB_PHASE_OVER)
 			check_over(job);
@@ -379,15 +375,14 @@ static void run(struct job *job)
 static int prepare(struct job *job, struct error *err)
 {
 	size_t n = job->node_count;
-	int rc;
 
 	job->nodes = calloc(n, sizeof *job->nodes);
+	job->inventories = calloc(n, sizeof *job->inventories);
 	job->result->lost = calloc(n, sizeof *job->result->lost);
-	if (!job->nodes || !job->result->lost)
+	if (!job->nodes || !job->inventories || !job->result->lost)
 		return error_memory(err, "the nodes");
 	job_end_begin(&job->end, job->request->launch->alloc, job->result);
-	rc = job_start_begin(&job->start, job->request, job->sink, err);
-	return rc ? rc : loop_new(&job->loop, err);
+	return loop_new(&job->loop, err);
 }
 
 static int launch(struct job *job, struct error *err)
@@ -430,7 +425,13 @@ static void clean(struct job *job)
 	loop_close(job->loop, &job->signals);
 	gathers_free(&job->gathers);
 	job_hang_close(&job->hang);
-	job_start_free(&job->start);
+	for (size_t i = 0; job->inventories && i < job->node_count; i++)
+		inventory_free(&job->inventories[i]);
+	free(job->inventories);
+	free(job->reached);
+	free(job->shared);
+	if (job->planned)
+		plan_free(&job->plan);
 	free(job->nodes);
 	loop_free(job->loop);
 }
@@ -464,8 +465,7 @@ int job_run(const struct job_request *request, const struct job_sink *sink, stru
 		if (!result.interrupted)
 			record_time_left(&job);
 	}
-	if (job.loop)
-		clean(&job);
+	clean(&job);
 	sigaction(SIGPIPE, &old_pipe, NULL);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	if (rc) {

@@ -3,12 +3,11 @@
  *
  *   launch -> inventories -> probe -> plan -> start -> run -> end
  *
- *   job.c         the chain, signals, deadlines
+ *   job.c         the chain, signals, deadlines, the time limit
  *   job_agents.c  what agents report
  *   job_check.c   what can be checked before anything starts
  *   job_start.c   inventories, reachable addresses, plan; what the nodes are sent
  *   hang.c        heartbeats; ranks that make no progress
- *   job_time.c    the time limit, and the warning before it
  *   end.c         the first cause, the result, the report
  *
  * attempts.h restarts a job that has failed.

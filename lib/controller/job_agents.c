@@ -2,13 +2,17 @@
 /* What the agents report, and what the controller reports of them: that they connected, or are
  * lost. */
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
 #include "controller/job_internal.h"
 #include "overlay/messages.h"
 #include "process/supervise.h"
+
+#define START_MS 60000 /* for a node to start its ranks: PMIx has half of it */
 
 static const char *node_name(const struct job *job, size_t node)
 {
@@ -34,7 +38,7 @@ static void handle_inventory(struct job *job, size_t node, const json_t *text)
 
 	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
-	if (job_start_add_inventory(&job->start, node, text, &err)) {
+	if (job_start_add_inventory(job, node, text, &err)) {
 		job_fail(job, err.code, (long)node, "the card of %s: %s", node_name(job, node),
 			 err.text);
 		return;
@@ -68,7 +72,7 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 		error_memory(&err, "a collective");
 	} else if (!gather_merge(gather, message->data, message->data_size, job->node_count,
 				 &err) &&
-		   gather->nodes >= job->start.nodes_with_ranks &&
+		   gather->nodes >= job->nodes_with_ranks &&
 		   !gather_join(gather, job->node_count, &joined, &size, &err)) {
 		controller_send(job->controller, MESSAGE_GATHERED, WIRE_ALL, message->attempt,
 				message->sequence, NULL, joined, size, &err);
@@ -77,6 +81,19 @@ static void handle_gather(struct job *job, const struct wire_message *message)
 	free(joined);
 	if (err.code)
 		job_fail(job, err.code, (long)message->node, "%s", err.text);
+}
+
+/* The node of a rank, by the plan; -1: there is no such rank. */
+static long find_rank(const struct job *job, int64_t rank)
+{
+	for (size_t i = 0; i < job->plan.node_count; i++) {
+		const struct plan_node *node = &job->plan.nodes[i];
+
+		if (node->rank_count && rank >= node->ranks[0].rank &&
+		    rank < node->ranks[0].rank + (int64_t)node->rank_count)
+			return (long)i;
+	}
+	return -1;
 }
 
 /* What rank has published: asked of its node, or answered to the node that asked. */
@@ -95,7 +112,7 @@ static void route_fetch(struct job *job, const struct wire_message *message, jso
 	}
 	if (json_get_int("FETCH", text, "rank", 0, INT32_MAX, &rank, NULL))
 		return;
-	node = job_start_find_rank(&job->start, rank);
+	node = find_rank(job, rank);
 	if (node >= 0)
 		controller_send(job->controller, MESSAGE_FETCH, (uint32_t)node, message->attempt,
 				message->sequence,
@@ -139,7 +156,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		handle_inventory(job, node, text);
 		break;
 	case MESSAGE_PROBED:
-		if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(&job->start, message))
+		if (job->phase == JOB_PHASE_PROBE && job_start_handle_probed(job, message))
 			job_begin_ranks(job);
 		break;
 	case MESSAGE_STARTED:
@@ -202,7 +219,7 @@ static void on_lost(void *context, size_t node, const char *why)
 {
 	struct job *job = context;
 
-	job_end_mark_lost(&job->end, node);
+	job->result->lost[node] = true;
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job->sink, LOG_WARNING, "node %s, a spare, was lost: %s",
 			 node_name(job, node), why);
@@ -215,7 +232,7 @@ static void on_lost(void *context, size_t node, const char *why)
 		     greeted ? "node %s was lost: %s" : "no agent on %s: %s", node_name(job, node),
 		     why) &&
 	    greeted)
-		job_end_blame_lost_node(&job->end);
+		job->result->lost_node = true;
 }
 
 static void on_note(void *context, const char *text)
@@ -223,6 +240,58 @@ static void on_note(void *context, const char *text)
 	const struct job *job = context;
 
 	job_note(job->sink, LOG_NOTE, "%s", text);
+}
+
+/* ---- nodes that report nothing in time ---- */
+
+int job_ranks_timeout_ms(const struct job *job)
+{
+	return job->request->ranks_timeout_ms ? job->request->ranks_timeout_ms : START_MS;
+}
+
+void job_fail_not_started(struct job *job)
+{
+	char names[512] = "";
+	long first_late = -1;
+
+	for (size_t i = 0; i < job->node_count; i++) {
+		size_t used = strlen(names);
+
+		if (job->nodes[i].started || controller_is_lost(job->controller, i))
+			continue;
+		if (first_late < 0)
+			first_late = (long)i;
+		if (used < 400)
+			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
+				 node_name(job, i));
+	}
+	if (first_late >= 0)
+		job_fail(job, ERR_NETWORK, first_late,
+			 "no word that the ranks of %s were started within %d s", names,
+			 job_ranks_timeout_ms(job) / 1000);
+}
+
+void job_fail_missing(struct job *job)
+{
+	const struct job_driver *driver = job->request->driver;
+	char missing[512], output_tail[700];
+	bool none = !controller_missing(job->controller, missing, sizeof missing);
+
+	controller_launcher_output(job->controller, output_tail, sizeof output_tail);
+	for (size_t i = 0; i < job->node_count; i++) {
+		bool late = !job->nodes[i].inventory_received;
+
+		if (late && driver)
+			driver->missing(driver->context, i, output_tail);
+		if (late && none && strlen(missing) < 400)
+			sprintf(missing + strlen(missing), "%s%.64s", missing[0] ? ", " : "",
+				node_name(job, i));
+		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
+	}
+	job_fail(job, ERR_NETWORK, -1,
+		 "no agent, or no word about its machine, from %s within %d s%s%s", missing,
+		 job->request->launch->start_timeout_ms / 1000, output_tail[0] ? "; " : "",
+		 output_tail);
 }
 
 struct controller_events job_controller_events(struct job *job)

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "controller/job_start.h"
+#include "controller/job_internal.h"
 #include "process/executable.h"
 #include "process/logs.h"
 

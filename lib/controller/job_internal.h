@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a job at the controller, shared by job.c and job_agents.c alone. */
+/* The state of a job at the controller, shared by job.c, job_agents.c and job_start.c alone. */
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
@@ -8,9 +8,8 @@
 #include "controller/end.h"
 #include "controller/hang.h"
 #include "controller/job.h"
-#include "controller/job_start.h"
-#include "controller/job_time.h"
 #include "overlay/gather.h"
+#include "plan/plan.h"
 
 enum job_phase {
 	JOB_PHASE_LAUNCH, /* agents are on their way */
@@ -36,10 +35,20 @@ struct job {
 	int64_t deadline_ms; /* of the phase; 0: none */
 	size_t node_count, inventory_received, started;
 	struct job_node *nodes;
-	struct job_start start;
+	/* From the inventories to the plan: filled in by job_start.c. */
+	struct inventory *inventories; /* [node_count], or NULL */
+	int port;		       /* MASTER_PORT, held by node 0 */
+	size_t address_count;	       /* of node 0 */
+	int *reached, *shared;	       /* [address_count]: see struct plan_reach */
+	size_t reach_nodes;	       /* that have answered */
+	struct plan plan;	       /* zeroed before job_start_make_plan */
+	bool planned;
+	size_t nodes_with_ranks;
 	struct job_end end;
 	struct job_hang hang;
-	struct job_time time;
+	/* The time limit, by the monotonic clock, which nobody sets; the scheduler gives a time of
+	 * day. 0: not known; no warning, or it was sent. */
+	int64_t end_ms, warn_ms;
 	struct gathers gathers;
 	int64_t woke_ms, tick_ms;
 	int64_t start_sent_ms; /* START was sent; 0 */
@@ -52,6 +61,12 @@ struct job {
 
 /* job_agents.c: what the agents report. */
 struct controller_events job_controller_events(struct job *job);
+/* How long nodes may take to start their ranks, from START on. */
+int job_ranks_timeout_ms(const struct job *job);
+/* That time is over: the job fails if a node has not reported it. */
+void job_fail_not_started(struct job *job);
+/* The time for the agents and their inventories is over: the job fails. */
+void job_fail_missing(struct job *job);
 
 /* job.c, the chain */
 void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
@@ -64,5 +79,21 @@ bool job_fail(struct job *job, int code, long node, const char *format, ...)
 	__attribute__((format(printf, 4, 5)));
 /* End the ranks once the first cause is settled. */
 void job_settle(struct job *job, int64_t now_ms);
+
+/* job_start.c, from the nodes' inventories to running ranks. The text of a node's INVENTORY: */
+int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err);
+/* All inventories are here: ask the nodes which addresses of node 0 they reach, and set the
+ * deadline of their answers. */
+int job_start_probe(struct job *job, struct error *err);
+/* True: all nodes have answered. */
+bool job_start_handle_probed(struct job *job, const struct wire_message *message);
+int job_start_make_plan(struct job *job, struct error *err);
+/* Send the plan, the environments and the program: the ranks start. */
+int job_start_send(const struct job *job, struct error *err);
+
+/* job_check.c: what the program and the log directory make worth a note, once the plan is there. */
+void job_check_world_size(const char *program, const struct env *env, int world_size,
+			  const struct job_sink *sink);
+void job_check_logs(const char *log_dir, int world_size, const struct job_sink *sink);
 
 #endif

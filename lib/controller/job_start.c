@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "controller/job_start.h"
+#include "controller/job_internal.h"
 
 #include <arpa/inet.h>
 #include <stdio.h>
@@ -16,33 +16,7 @@
 #define REACH_NODES_PER_MS 4 /* later starts are waited for */
 #define REACH_SLACK_MS 3000  /* for the answers to come up the tree */
 
-static size_t node_count(const struct job_start *start)
-{
-	return start->request->launch->alloc->node_count;
-}
-
-int job_start_begin(struct job_start *start, const struct job_request *request,
-		    const struct job_sink *sink, struct error *err)
-{
-	*start = (struct job_start){.request = request, .sink = sink};
-	start->inventories = calloc(node_count(start), sizeof *start->inventories);
-	return start->inventories ? 0 : error_memory(err, "the nodes");
-}
-
-void job_start_free(struct job_start *start)
-{
-	for (size_t i = 0; start->inventories && i < node_count(start); i++)
-		inventory_free(&start->inventories[i]);
-	free(start->inventories);
-	free(start->reached);
-	free(start->shared);
-	if (start->planned)
-		plan_free(&start->plan);
-	memset(start, 0, sizeof *start);
-}
-
-int job_start_add_inventory(struct job_start *start, size_t node, const json_t *text,
-			    struct error *err)
+int job_start_add_inventory(struct job *job, size_t node, const json_t *text, struct error *err)
 {
 	json_t *inventory;
 	int64_t port;
@@ -51,9 +25,9 @@ int job_start_add_inventory(struct job_start *start, size_t node, const json_t *
 	if (!rc)
 		rc = json_get_int("CARD", text, "port", -1, 65535, &port, err);
 	if (!rc)
-		rc = inventory_from_json(inventory, &start->inventories[node], err);
+		rc = inventory_from_json(inventory, &job->inventories[node], err);
 	if (!rc && node == 0)
-		start->port = (int)port;
+		job->port = (int)port;
 	return rc;
 }
 
@@ -69,86 +43,73 @@ static void candidate(const struct inventory_address *address, int port, char *o
 	snprintf(out, size, address->family == AF_INET6 ? "[%s]:%d" : "%s:%d", host, port);
 }
 
-int job_start_probe(struct job_start *start, struct controller *controller, int64_t *deadline_ms,
-		    struct error *err)
+int job_start_probe(struct job *job, struct error *err)
 {
-	const struct inventory *first = &start->inventories[0];
+	const struct inventory *first = &job->inventories[0];
 	json_t *list = json_array();
-	int probe_ms = REACH_MS + (int)(node_count(start) / REACH_NODES_PER_MS);
+	int probe_ms = REACH_MS + (int)(job->node_count / REACH_NODES_PER_MS);
 
-	start->reached = calloc(first->address_count + 1, sizeof *start->reached);
-	start->shared = calloc(first->address_count + 1, sizeof *start->shared);
-	if (!start->reached || !start->shared || !list) {
+	job->reached = calloc(first->address_count + 1, sizeof *job->reached);
+	job->shared = calloc(first->address_count + 1, sizeof *job->shared);
+	if (!job->reached || !job->shared || !list) {
 		json_decref(list);
 		return error_memory(err, "the head's addresses");
 	}
 	for (size_t i = 0; i < first->address_count; i++) {
 		char text[80];
 
-		candidate(&first->addresses[i], controller_probe_port(controller), text,
+		candidate(&first->addresses[i], controller_probe_port(job->controller), text,
 			  sizeof text);
 		json_array_append_new(list, json_string(text));
-		start->shared[i] = -1;
+		job->shared[i] = -1;
 	}
-	start->address_count = first->address_count;
-	*deadline_ms = clock_now_ms() + probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
-	return controller_send(controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
+	job->address_count = first->address_count;
+	job->deadline_ms = clock_now_ms() + probe_ms + AGENT_PROBE_EXTENSION_MS + REACH_SLACK_MS;
+	return controller_send(job->controller, MESSAGE_PROBE, WIRE_ALL, 0, 0,
 			       json_pack("{s:o, s:i}", "addresses", list, "deadline_ms", probe_ms),
 			       NULL, 0, err);
 }
 
-bool job_start_handle_probed(struct job_start *start, const struct wire_message *message)
+bool job_start_handle_probed(struct job *job, const struct wire_message *message)
 {
-	message_add_probed(message, node_count(start), start->address_count, start->reached,
-			   start->shared, &start->reach_nodes);
-	return start->reach_nodes >= node_count(start);
+	message_add_probed(message, job->node_count, job->address_count, job->reached, job->shared,
+			   &job->reach_nodes);
+	return job->reach_nodes >= job->node_count;
 }
 
-long job_start_find_rank(const struct job_start *start, int64_t rank)
+int job_start_make_plan(struct job *job, struct error *err)
 {
-	for (size_t i = 0; i < start->plan.node_count; i++) {
-		const struct plan_node *node = &start->plan.nodes[i];
-
-		if (node->rank_count && rank >= node->ranks[0].rank &&
-		    rank < node->ranks[0].rank + (int64_t)node->rank_count)
-			return (long)i;
-	}
-	return -1;
-}
-
-int job_start_make_plan(struct job_start *start, struct error *err)
-{
-	const struct job_request *request = start->request;
+	const struct job_request *request = job->request;
 	struct plan_request plan_request = request->plan;
-	const struct plan_reach reach = {start->address_count, start->reached, start->shared};
-	struct plan *plan = &start->plan;
+	const struct plan_reach reach = {job->address_count, job->reached, job->shared};
+	struct plan *plan = &job->plan;
 	int rc;
 
 	if (request->any_master_addr)
 		plan_request.master_addr = plan_request.iface = plan_request.subnet = NULL;
 	plan_request.single_host =
 		request->any_master_addr || request->launch->launcher->single_host;
-	plan_request.port = start->port;
+	plan_request.port = job->port;
 	plan_request.spares = request->spares;
-	rc = plan_make(request->launch->alloc, start->inventories, node_count(start), &plan_request,
-		       node_count(start) > 1 && !request->any_master_addr ? &reach : NULL,
+	rc = plan_make(request->launch->alloc, job->inventories, job->node_count, &plan_request,
+		       job->node_count > 1 && !request->any_master_addr ? &reach : NULL,
 		       request->launch->env, plan, err);
 	if (rc)
 		return rc;
-	start->planned = true;
+	job->planned = true;
 	for (size_t i = 0; i < plan->warning_count; i++)
-		job_note(start->sink, LOG_WARNING, "%s", plan->warnings[i]);
+		job_note(job->sink, LOG_WARNING, "%s", plan->warnings[i]);
 	for (size_t i = 0; i < plan->node_count; i++) {
 		const struct plan_node *node = &plan->nodes[i];
 
-		start->nodes_with_ranks += node->rank_count > 0;
+		job->nodes_with_ranks += node->rank_count > 0;
 		for (size_t w = 0; w < node->warning_count; w++)
-			job_note(start->sink, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
+			job_note(job->sink, LOG_WARNING, "%s: %s", node->node, node->warnings[w]);
 	}
 	if (request->pmix == JOB_PMIX_OFF)
 		job_check_world_size(request->argv[0], request->launch->env, plan->world_size,
-				     start->sink);
-	job_check_logs(request->log_dir, plan->world_size, start->sink);
+				     job->sink);
+	job_check_logs(request->log_dir, plan->world_size, job->sink);
 	return 0;
 }
 
@@ -175,9 +136,9 @@ static json_t *log_dir_of_attempt(const struct job_request *request)
 						    : json_text(dir);
 }
 
-static int send_job(const struct job_start *start, struct controller *controller, struct error *err)
+static int send_job(const struct job *job, struct error *err)
 {
-	const struct job_request *request = start->request;
+	const struct job_request *request = job->request;
 	const char *cwd[] = {request->cwd, NULL};
 	json_t *names = json_array(), *first = json_array(), *counts = json_array();
 	char **envp = env_to_envp(request->launch->env);
@@ -185,8 +146,8 @@ static int send_job(const struct job_start *start, struct controller *controller
 	json_int_t next = 0;
 	int rc = 0;
 
-	for (size_t i = 0; i < node_count(start); i++) {
-		const struct plan_node *node = &start->plan.nodes[i];
+	for (size_t i = 0; i < job->node_count; i++) {
+		const struct plan_node *node = &job->plan.nodes[i];
 
 		json_array_append_new(names, json_text(request->launch->alloc->nodes[i].name));
 		/* A node without ranks stands where its first would be: PMIx counts on it. */
@@ -196,7 +157,7 @@ static int send_job(const struct job_start *start, struct controller *controller
 	}
 	json_t *text =
 		json_pack("{s:i, s:o, s:o, s:o, s:o, s:s, s:b, s:b, s:b, s:b, s:o}", "world",
-			  start->plan.world_size, "names", names, "first", first, "counts", counts,
+			  job->plan.world_size, "names", names, "first", first, "counts", counts,
 			  "log_dir", log_dir_of_attempt(request), "pmix", pmix_name(request->pmix),
 			  "hold", request->port_hold, "stdin",
 			  request->pass_stdin && request->launch->launcher->uses_socket_pair,
@@ -209,8 +170,8 @@ static int send_job(const struct job_start *start, struct controller *controller
 		json_decref(text);
 		rc = error_memory(err, "the ranks' program");
 	} else {
-		rc = controller_send(controller, MESSAGE_JOB, WIRE_ALL,
-				     (uint32_t)start->plan.attempt, 0, text, data.data, data.size,
+		rc = controller_send(job->controller, MESSAGE_JOB, WIRE_ALL,
+				     (uint32_t)job->plan.attempt, 0, text, data.data, data.size,
 				     err);
 	}
 	bytes_free(&data);
@@ -242,44 +203,45 @@ static int add_changes(const struct env *changes, struct bytes *out)
 	return 0;
 }
 
-static int send_node(const struct job_start *start, struct controller *controller, size_t index,
-		     struct error *err)
+static int send_node(const struct job *job, size_t index, struct error *err)
 {
-	const struct plan_node *node = &start->plan.nodes[index];
-	struct plan_request plan_request = start->request->plan;
+	const struct plan_node *node = &job->plan.nodes[index];
+	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
-	const char *stop = env_get(start->request->launch->env, "BERTH_STOP_FILE");
+	const char *stop = env_get(job->request->launch->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json", controller_tmpdir(controller, index));
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json",
+		 controller_tmpdir(job->controller, index));
 	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
-	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(controller, index));
-	snprintf(report, sizeof report, "%s/report.json", controller_tmpdir(controller, index));
+	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(job->controller, index));
+	snprintf(report, sizeof report, "%s/report.json",
+		 controller_tmpdir(job->controller, index));
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
 	plan_request.report = report;
 	plan_request.plan_file = plan_file;
-	plan_request.port = start->port;
+	plan_request.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
 		char *cpus = idset_format(node->ranks[i].cpus_os);
 
-		rc = plan_environment(&start->plan, &start->inventories[index], index, i,
-				      &plan_request, start->request->launch->env, &changes, err);
+		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
+				      job->request->launch->env, &changes, err);
 		if (!rc) {
 			char heartbeat[256];
 
-			heartbeat_path(controller_tmpdir(controller, index), (int)i, heartbeat,
+			heartbeat_path(controller_tmpdir(job->controller, index), (int)i, heartbeat,
 				       sizeof heartbeat);
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank tells its steps", err);
 		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
-		if (!rc && node_count(start) > 1 && start->request->launch->launcher->single_host)
+		if (!rc && job->node_count > 1 && job->request->launch->launcher->single_host)
 			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
-				     controller_tmpdir(controller, index), ENV_FROM_BERTH,
+				     controller_tmpdir(job->controller, index), ENV_FROM_BERTH,
 				     "pretended nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
@@ -291,29 +253,21 @@ static int send_node(const struct job_start *start, struct controller *controlle
 	if (rc) {
 		json_decref(ranks);
 	} else {
-		rc = controller_send(controller, MESSAGE_START, (uint32_t)index,
-				     (uint32_t)start->plan.attempt, 0,
+		rc = controller_send(job->controller, MESSAGE_START, (uint32_t)index,
+				     (uint32_t)job->plan.attempt, 0,
 				     json_pack("{s:o, s:o}", "ranks", ranks, "plan",
-					       plan_file_to_json(&start->plan, index)),
+					       plan_file_to_json(&job->plan, index)),
 				     data.data, data.size, err);
 	}
 	bytes_free(&data);
 	return rc;
 }
 
-int job_start_send(const struct job_start *start, struct controller *controller, struct error *err)
+int job_start_send(const struct job *job, struct error *err)
 {
-	int rc = send_job(start, controller, err);
+	int rc = send_job(job, err);
 
-	for (size_t i = 0; !rc && i < node_count(start); i++)
-		rc = send_node(start, controller, i, err);
+	for (size_t i = 0; !rc && i < job->node_count; i++)
+		rc = send_node(job, i, err);
 	return rc;
-}
-
-void job_start_notify_driver(const struct job_start *start, struct job *job)
-{
-	const struct job_driver *driver = start->request->driver;
-
-	if (driver)
-		driver->starting(driver->context, job, start->inventories, start->port);
 }

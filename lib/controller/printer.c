@@ -136,45 +136,36 @@ static void start_thread(struct printer *printer)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-static void add(struct printer *printer, int which, const char *text, size_t size)
-{
-	unsigned char *at = bytes_extend(&printer->queue, RECORD + size);
-
-	if (!at)
-		return;
-	at[0] = (unsigned char)which;
-	bytes_put_u32(at + 1, (uint32_t)size);
-	memcpy(at + RECORD, text, size);
-}
-
 void printer_line(struct printer *printer, int rank, bool is_err, const char *text, size_t size,
 		  bool newline)
 {
 	int which = is_err, owner = printer->owner[which];
 	bool begins = owner != rank;
-	char label[24] = "";
-	char *line;
-	size_t used;
+	char label[24] = "", before[sizeof label + 1];
+	size_t before_size, record_size;
+	unsigned char *at;
 
 	if (printer->label && begins)
 		snprintf(label, sizeof label, "[%d] ", rank);
-	/* One record a line: one write(2), which other writers to a pipe do not come between. */
-	line = malloc(size + sizeof label + 2);
-	if (!line)
-		return;
-	used = (size_t)sprintf(line, "%s%s", begins && owner >= 0 ? "\n" : "", label);
-	memcpy(line + used, text, size);
-	used += size;
-	if (newline)
-		line[used++] = '\n';
-	printer->owner[which] = newline ? -1 : rank;
+	before_size = (size_t)snprintf(before, sizeof before, "%s%s",
+				       begins && owner >= 0 ? "\n" : "", label);
+	record_size = before_size + size + newline;
 	pthread_mutex_lock(&printer->lock);
 	if (!printer->threaded)
 		start_thread(printer);
-	add(printer, which, line, used);
+	/* One record a line: one write(2), which other writers to a pipe do not come between. */
+	at = bytes_extend(&printer->queue, RECORD + record_size);
+	if (at) {
+		at[0] = (unsigned char)which;
+		bytes_put_u32(at + 1, (uint32_t)record_size);
+		memcpy(at + RECORD, before, before_size);
+		memcpy(at + RECORD + before_size, text, size);
+		if (newline)
+			at[RECORD + record_size - 1] = '\n';
+		printer->owner[which] = newline ? -1 : rank;
+	}
 	pthread_cond_signal(&printer->more);
 	pthread_mutex_unlock(&printer->lock);
-	free(line);
 }
 
 bool printer_full(struct printer *printer)
