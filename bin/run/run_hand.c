@@ -6,7 +6,7 @@
 
 #include "agent/agent.h"
 #include "launch/launcher.h"
-#include "overlay/secret_file.h"
+#include "overlay/secret.h"
 #include "run/run.h"
 
 #define KNOWN_MS 10000	/* for the controller's own name to come up */

@@ -14,7 +14,7 @@
 #include "base/number.h"
 #include "hostlist/hostlist.h"
 #include "launch/launcher.h"
-#include "overlay/secret_file.h"
+#include "overlay/secret.h"
 
 /* The one of hosts that is this machine, by name or address. A full name before a short one: n1.a
  * and n1.b may both be nodes. */
@@ -42,47 +42,58 @@ static int find_this_host(const struct hosts *hosts, struct error *err)
 				      self);
 }
 
+static int not_started_by_berth(const char *missing, struct error *err)
+{
+	return error_set(err, ERR_USAGE,
+			 "%s is not set: agents are started by berth run; see man berth-agent",
+			 missing);
+}
+
+/* The place of self, the variable that names this node, in the job's list of nodes. */
+static int find_in_list(const struct env *env, const char *list, const char *self,
+			struct agent_params *params, int *node, struct error *err)
+{
+	struct hosts hosts = {0};
+	int rc = hostlist_expand(list, &hosts, err);
+
+	if (!rc && !strcmp(self, LAUNCHER_SELF_FROM_HOST)) {
+		*node = find_this_host(&hosts, err);
+		rc = *node < 0 ? *node : 0;
+		/* Kept for as long as the process: there is one of it. */
+		params->name = rc ? NULL : strdup(hosts.names[*node]);
+		if (!rc && !params->name)
+			rc = error_memory(err, "the node's name");
+	} else {
+		params->name = env_get(env, self);
+		*node = -1;
+		for (size_t i = 0; !rc && params->name && *node < 0 && i < hosts.count; i++)
+			if (!strcmp(hosts.names[i], params->name))
+				*node = (int)i;
+		if (!rc && *node < 0)
+			rc = error_set(err, ERR_DATA,
+				       "%s is '%.80s', which is none of the job's nodes: '%.200s'",
+				       self, params->name ? params->name : "", list);
+	}
+	hosts_free(&hosts);
+	return rc;
+}
+
 /* LAUNCHER_ENV_NODE and NAME, or this node's place in the list that all agents were given. */
 static int read_node_identity(const struct env *env, struct agent_params *params, struct error *err)
 {
 	const char *list = env_get(env, LAUNCHER_ENV_NODES),
 		   *self = env_get(env, LAUNCHER_ENV_SELF);
 	const char *index = env_get(env, LAUNCHER_ENV_NODE);
-	struct hosts hosts = {0};
-	int node = -1, rc;
+	int node = 0, rc;
 
-	if (!list || !self) {
+	if (list && self)
+		rc = find_in_list(env, list, self, params, &node, err);
+	else if (index)
+		rc = number_int(LAUNCHER_ENV_NODE, index, 0, 1 << 20, &node, err);
+	else
+		rc = not_started_by_berth(LAUNCHER_ENV_NODE, err);
+	if (!list || !self)
 		params->name = env_get(env, LAUNCHER_ENV_NAME);
-		rc = index ? number_int(LAUNCHER_ENV_NODE, index, 0, 1 << 20, &node, err)
-			   : error_set(err, ERR_USAGE,
-				       "%s is not set: agents are started by berth run; see man "
-				       "berth-agent",
-				       LAUNCHER_ENV_NODE);
-		params->node_index = rc ? 0 : (size_t)node;
-		return rc;
-	}
-	rc = hostlist_expand(list, &hosts, err);
-	if (!rc && !strcmp(self, LAUNCHER_SELF_FROM_HOST)) {
-		node = find_this_host(&hosts, err);
-		rc = node < 0 ? node : 0;
-		/* Kept for as long as the process: there is one of it. */
-		params->name = rc ? NULL : strdup(hosts.names[node]);
-		if (!rc && !params->name)
-			rc = error_memory(err, "the node's name");
-		hosts_free(&hosts);
-		params->node_index = rc ? 0 : (size_t)node;
-		return rc;
-	}
-	params->name = env_get(env, self);
-	for (size_t i = 0; !rc && params->name && node < 0 && i < hosts.count; i++)
-		if (!strcmp(hosts.names[i], params->name))
-			node = (int)i;
-	if (!rc && node < 0)
-		rc = error_set(err, ERR_DATA,
-			       "%s is '%.80s', which is none of the job's nodes: "
-			       "'%.200s'",
-			       self, params->name ? params->name : "", list);
-	hosts_free(&hosts);
 	params->node_index = rc ? 0 : (size_t)node;
 	return rc;
 }
@@ -97,10 +108,7 @@ static int read_secret(const struct env *env, struct agent_params *params, struc
 	if (secret)
 		return secret_parse(secret, &params->secret, err);
 	if (!secret_source)
-		return error_set(err, ERR_USAGE,
-				 "%s is not set: agents are started by berth run; see man "
-				 "berth-agent",
-				 LAUNCHER_ENV_SECRET);
+		return not_started_by_berth(LAUNCHER_ENV_SECRET, err);
 	if (!strncmp(secret_source, file, sizeof file - 1))
 		return secret_file_load(secret_source + sizeof file - 1, &params->secret, err);
 	if (strncmp(secret_source, cookie, sizeof cookie - 1))
@@ -118,10 +126,7 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 
 	for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
 		if (!env_get(env, needed[i]))
-			return error_set(err, ERR_USAGE,
-					 "%s is not set: agents are started by berth run; see man "
-					 "berth-agent",
-					 needed[i]);
+			return not_started_by_berth(needed[i], err);
 	params.controller_addresses = env_get(env, LAUNCHER_ENV_CONTROLLER);
 	params.job = env_get(env, LAUNCHER_ENV_JOB);
 	rc = read_node_identity(env, &params, err);
@@ -130,9 +135,8 @@ int agent_params_read(const struct env *env, struct agent_params *out, struct er
 				100, 86400000, &params.node_timeout_ms, err);
 	if (!rc)
 		rc = read_secret(env, &params, err);
-	if (rc) {
+	if (rc)
 		return error_prefix(err, "berth agent");
-	}
 	*out = params;
 	return 0;
 }

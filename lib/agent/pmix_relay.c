@@ -311,12 +311,11 @@ pid_t agent_pmix_process_pid(const struct agent_pmix *pmix)
 	return server_process_pid(pmix->process);
 }
 
-int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *changes,
+int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *env,
 			   struct error *err)
 {
-	return pmix->server
-		       ? ranks_server_process.environment(pmix->server, local_rank, changes, err)
-		       : 0;
+	return pmix->server ? ranks_server_process.environment(pmix->server, local_rank, env, err)
+			    : 0;
 }
 
 void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank)

@@ -9,7 +9,7 @@
 #include "agent/job_state.h"
 #include "agent/uplink.h"
 #include "base/env.h"
-#include "overlay/gather.h"
+#include "overlay/tree.h"
 #include "pmix/server_process.h"
 
 /* For pmix_relay.c alone. */
@@ -49,8 +49,8 @@ bool agent_pmix_is_ready(const struct agent_pmix *pmix);
 int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err);
 bool agent_pmix_is_serving(const struct agent_pmix *pmix);
 pid_t agent_pmix_process_pid(const struct agent_pmix *pmix); /* 0: there is none */
-/* Add what a rank needs in its environment to find the server. */
-int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *changes,
+/* Add to env what a rank needs to find the server. */
+int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *env,
 			   struct error *err);
 void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank);
 /* The ranks are being ended: a crash of the server is not worth a note any more. */

@@ -46,24 +46,15 @@ static int rank_environment(struct agent_ranks *ranks, const struct env *base, s
 			    const char *const *changes, size_t count, char ***out,
 			    struct error *err)
 {
-	struct env *env = env_copy(base), *pmix = NULL;
+	struct env *env = env_copy(base);
 	int rc = env ? 0 : error_memory(err, "the environment");
 
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = apply_change(env, changes[i], err);
-	if (!rc) {
-		pmix = env_new();
-		rc = pmix ? agent_pmix_environment(ranks->pmix, (int)local_rank, pmix, err)
-			  : error_memory(err, "the environment");
-	}
 	if (!rc)
-		rc = env_apply(env, pmix, err);
-	if (!rc) {
-		*out = env_to_envp(env);
-		if (!*out)
-			rc = error_memory(err, "the environment");
-	}
-	env_free(pmix);
+		rc = agent_pmix_environment(ranks->pmix, (int)local_rank, env, err);
+	if (!rc && !(*out = env_to_envp(env)))
+		rc = error_memory(err, "the environment");
 	env_free(env);
 	return rc;
 }

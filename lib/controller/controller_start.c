@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "controller/controller_internal.h"
-#include "overlay/secret_file.h"
+#include "overlay/secret.h"
 #include "overlay/socket.h"
 #include "overlay/tree.h"
 #include "process/supervise.h"

@@ -8,7 +8,7 @@
 #include "controller/end.h"
 #include "controller/hang.h"
 #include "controller/job.h"
-#include "overlay/gather.h"
+#include "overlay/tree.h"
 #include "plan/plan.h"
 
 enum job_phase {

@@ -1,8 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "overlay/secret.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+
+#define DIGITS (2 * SECRET_BYTES)
+#define COOKIE_MIN 16 /* OpenPBS's has 32 hexadecimal digits */
+#define COOKIE_MAX 4096
 
 static int sodium_start(struct error *err)
 {
@@ -38,14 +50,11 @@ int secret_parse(const char *text, struct secret *out, struct error *err)
 			err, ERR_DATA,
 			"the secret must be %d hexadecimal digits and nothing else; it has "
 			"%zu characters",
-			SECRET_BYTES * 2, strlen(text));
+			DIGITS, strlen(text));
 	*out = secret;
 	secret_wipe(&secret);
 	return 0;
 }
-
-#define COOKIE_MIN 16 /* OpenPBS's has 32 hexadecimal digits */
-#define COOKIE_MAX 4096
 
 int secret_derive(const char *cookie, const char *job, const char *nonce, struct secret *out,
 		  struct error *err)
@@ -102,4 +111,161 @@ void secret_fingerprint(const struct secret *secret, char text[17])
 void secret_wipe(struct secret *secret)
 {
 	sodium_memzero(secret, sizeof *secret);
+}
+
+/* ---- files ---- */
+
+/* Find the path. *own: the user has named the file. */
+static int find_path(const struct env *env, char *path, int size, bool *own, struct error *err)
+{
+	const char *named = env_get(env, "BERTH_SECRET_FILE"), *home = env_get(env, "HOME");
+	int n;
+
+	*own = named && *named;
+	if (!*own && (!home || *home != '/'))
+		return error_set(
+			err, ERR_INPUT,
+			"neither BERTH_SECRET_FILE nor HOME is set: where is the secret that "
+			"all machines share?");
+	n = *own ? snprintf(path, (size_t)size, "%s", named)
+		 : snprintf(path, (size_t)size, "%s/.config/berth/secret", home);
+	if (n >= size)
+		return error_set(err, ERR_INPUT, "the secret's path is longer than %d bytes", size);
+	return 0;
+}
+
+/* Write the secret to a new file in path's directory, which is created if missing. *temp_path is
+ * the file's name. */
+static int write_temp(const char *path, const struct secret *secret, char *temp_path, size_t size,
+		      struct error *err)
+{
+	char text[DIGITS + 2], *slash;
+	int fd, rc;
+
+	snprintf(temp_path, size, "%s", path);
+	slash = strrchr(temp_path, '/');
+	*slash = '\0';
+	if (access(temp_path, F_OK) && (rc = file_make_dirs(temp_path, err)))
+		return rc;
+	chmod(temp_path, 0700);
+	snprintf(slash, size - (size_t)(slash - temp_path), "/.secret-%ld-XXXXXX", (long)getpid());
+	fd = mkostemp(temp_path, O_CLOEXEC);
+	if (fd < 0)
+		return error_set(err, ERR_OUTPUT, "%s: %s", temp_path, strerror(errno));
+	secret_format(secret, text);
+	strcpy(text + DIGITS, "\n");
+	rc = 0;
+	if (fchmod(fd, 0600) || file_write_all(fd, text, DIGITS + 1) || fsync(fd)) {
+		rc = error_set(err, ERR_IO, "%s: %s", temp_path, strerror(errno));
+		unlink(temp_path);
+	}
+	close(fd);
+	explicit_bzero(text, sizeof text);
+	return rc;
+}
+
+/* Write the file completely under another name first. Several machines that share a home directory
+ * may do this at once; the first one's file counts. */
+static int make_file(const char *path, bool *made, struct error *err)
+{
+	char temp_path[4200];
+	struct secret secret;
+	int rc = secret_generate(&secret, err);
+
+	if (!rc)
+		rc = write_temp(path, &secret, temp_path, sizeof temp_path, err);
+	secret_wipe(&secret);
+	if (rc)
+		return rc;
+	if (link(temp_path, path) && errno != EEXIST)
+		rc = error_set(err, ERR_OUTPUT, "%s: %s", path, strerror(errno));
+	else
+		*made = true;
+	unlink(temp_path);
+	return rc;
+}
+
+static int read_file(const char *path, struct secret *out, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	char text[DIGITS + 3];
+	struct stat info;
+	ssize_t n;
+	int rc;
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s: %s", path, strerror(errno));
+	if (fstat(fd, &info) || !S_ISREG(info.st_mode)) {
+		close(fd);
+		return error_set(err, ERR_DATA, "%s is no file", path);
+	}
+	if (info.st_mode & 077) {
+		close(fd);
+		return error_set(
+			err, ERR_DATA,
+			"%s has the mode %04o: others can read or change the secret; make a "
+			"new one (openssl rand -hex 32) with the mode 0600",
+			path, (unsigned)(info.st_mode & 07777));
+	}
+	n = read(fd, text, sizeof text - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+		text[--n] = '\0';
+	rc = secret_parse(text, out, err);
+	explicit_bzero(text, sizeof text);
+	return rc ? error_prefix(err, "%s", path) : 0;
+}
+
+int secret_file_read(const struct env *env, bool make, struct secret *out, bool *made, char *path,
+		     int size, struct error *err)
+{
+	bool own;
+	int rc;
+
+	path[0] = '\0';
+	*made = false;
+	rc = find_path(env, path, size, &own, err);
+	if (!rc && access(path, F_OK)) {
+		if (own || !make)
+			return error_set(
+				err, ERR_INPUT,
+				"%s is not there: the secret that all machines share; copy the "
+				"first one's to each, or make one: (umask 077; openssl rand -hex "
+				"32 >%s)",
+				path, path);
+		rc = make_file(path, made, err);
+	}
+	return rc ? rc : read_file(path, out, err);
+}
+
+int secret_file_create(const struct env *env, const struct secret *secret, char *path, size_t size,
+		       struct error *err)
+{
+	const char *home = env_get(env, "HOME");
+	char beside[4096];
+
+	if (!home || *home != '/' ||
+	    snprintf(beside, sizeof beside, "%s/.config/berth/secret", home) >=
+		    (int)sizeof beside ||
+	    strlen(beside) + 40 > size)
+		return error_set(
+			err, ERR_INPUT,
+			"PBS_JOBCOOKIE is not set, and HOME is no absolute path: the agents get "
+			"their secret by a file in the home folder; set HOME, or take another "
+			"--launcher");
+	return write_temp(beside, secret, path, size, err);
+}
+
+int secret_file_load(const char *path, struct secret *out, struct error *err)
+{
+	int rc = read_file(path, out, err);
+
+	if (rc == -ERR_INPUT && access(path, F_OK))
+		return error_set(
+			err, ERR_INPUT,
+			"%s, which berth run has made for this run, is not here: do the nodes "
+			"share the home folder? If not, take another --launcher (ssh)",
+			path);
+	return rc;
 }

@@ -15,21 +15,27 @@
 
 #include "base/number.h"
 
+static socklen_t address_size(int family)
+{
+	return family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+static in_port_t *port_of(struct sockaddr_storage *address)
+{
+	return address->ss_family == AF_INET6 ? &((struct sockaddr_in6 *)address)->sin6_port
+					      : &((struct sockaddr_in *)address)->sin_port;
+}
+
 /* Bind to port on every address; -errno. */
 static int bind_any(int family, int port, bool reuse, int *out, int *actual)
 {
 	struct sockaddr_storage address = {.ss_family = (sa_family_t)family};
-	struct sockaddr_in *in = (struct sockaddr_in *)&address;
-	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&address;
-	socklen_t size = family == AF_INET6 ? sizeof *in6 : sizeof *in;
+	socklen_t size = address_size(family);
 	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, off = 0;
 
 	if (fd < 0)
 		return -errno;
-	if (family == AF_INET6)
-		in6->sin6_port = htons((uint16_t)port);
-	else
-		in->sin_port = htons((uint16_t)port);
+	*port_of(&address) = htons((uint16_t)port);
 	if (reuse)
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
 	if (family == AF_INET6)
@@ -41,7 +47,7 @@ static int bind_any(int family, int port, bool reuse, int *out, int *actual)
 		close(fd);
 		return -saved;
 	}
-	*actual = ntohs(family == AF_INET6 ? in6->sin6_port : in->sin_port);
+	*actual = ntohs(*port_of(&address));
 	*out = fd;
 	return 0;
 }
@@ -140,7 +146,11 @@ int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size
 
 	if (rc)
 		return rc;
-	if (host[0] == '[' && host[strlen(host) - 1] == ']') {
+	bool v6 = host[0] == '[' && host[strlen(host) - 1] == ']';
+
+	address.ss_family = v6 ? AF_INET6 : AF_INET;
+	*port_of(&address) = htons((uint16_t)port);
+	if (v6) {
 		host[strlen(host) - 1] = 0;
 		char *zone = strchr(host, '%');
 
@@ -148,18 +158,13 @@ int socket_parse(const char *text, struct sockaddr_storage *out, socklen_t *size
 			*zone++ = 0;
 			in6->sin6_scope_id = if_nametoindex(zone);
 		}
-		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons((uint16_t)port);
-		*size = sizeof *in6;
 		rc = inet_pton(AF_INET6, host + 1, &in6->sin6_addr) == 1;
 	} else {
-		in->sin_family = AF_INET;
-		in->sin_port = htons((uint16_t)port);
-		*size = sizeof *in;
 		rc = inet_pton(AF_INET, host, &in->sin_addr) == 1;
 	}
 	if (!rc)
 		return error_set(err, ERR_DATA, "'%.80s' has no numeric address", text);
+	*size = address_size(address.ss_family);
 	*out = address;
 	return 0;
 }
@@ -221,21 +226,13 @@ void socket_peer_text(int fd, char *out, size_t size)
 		socket_text(&address, out, size);
 }
 
-static void set_port(struct sockaddr_storage *address, int port)
-{
-	if (address->ss_family == AF_INET)
-		((struct sockaddr_in *)address)->sin_port = htons((uint16_t)port);
-	else if (address->ss_family == AF_INET6)
-		((struct sockaddr_in6 *)address)->sin6_port = htons((uint16_t)port);
-}
-
 void socket_peer_with_port(int fd, int port, char *out, size_t size)
 {
 	struct sockaddr_storage address = {0};
 	socklen_t length = sizeof address;
 
 	getpeername(fd, (struct sockaddr *)&address, &length);
-	set_port(&address, port);
+	*port_of(&address) = htons((uint16_t)port);
 	socket_text(&address, out, size);
 }
 
@@ -263,10 +260,8 @@ int socket_own_addresses(int port, char *out, size_t size, struct error *err)
 
 		if (!is_usable(it))
 			continue;
-		memcpy(&address, it->ifa_addr,
-		       it->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
-							  : sizeof(struct sockaddr_in6));
-		set_port(&address, port);
+		memcpy(&address, it->ifa_addr, address_size(it->ifa_addr->sa_family));
+		*port_of(&address) = htons((uint16_t)port);
 		socket_text(&address, text, sizeof text);
 		if (used + strlen(text) + 2 > size)
 			break;

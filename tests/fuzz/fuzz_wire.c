@@ -7,7 +7,7 @@
 #include "fuzz.h"
 
 #include "base/bytes.h"
-#include "overlay/gather.h"
+#include "overlay/tree.h"
 #include "overlay/messages.h"
 #include "overlay/wire.h"
 

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 #include "base/bytes.h"
-#include "overlay/gather.h"
 #include "overlay/messages.h"
 #include "process/supervise.h"
 #include "overlay/tree.h"
