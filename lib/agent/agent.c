@@ -101,20 +101,16 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 {
 	int64_t nodes, fanout, port;
 	int listen, move;
-	int rc = json_get_int("WELCOME", text, "nodes", 1, 1 << 20, &nodes, err);
+	int rc;
 
-	if (!rc)
-		rc = json_get_int("WELCOME", text, "fanout", 1, 4096, &fanout, err);
-	if (!rc)
-		rc = json_get_int("WELCOME", text, "port", -1, 65535, &port, err);
-	if (!rc)
-		rc = json_get_bool("WELCOME", text, "listen", &listen, err);
-	if (!rc)
-		rc = json_get_bool("WELCOME", text, "move", &move, err);
-	if (!rc && agent->welcomed)
-		rc = error_set(err, ERR_DATA, "a second WELCOME");
-	if (rc)
-		return rc;
+	if (json_get_int("WELCOME", text, "nodes", 1, 1 << 20, &nodes, err) ||
+	    json_get_int("WELCOME", text, "fanout", 1, 4096, &fanout, err) ||
+	    json_get_int("WELCOME", text, "port", -1, 65535, &port, err) ||
+	    json_get_bool("WELCOME", text, "listen", &listen, err) ||
+	    json_get_bool("WELCOME", text, "move", &move, err))
+		return -err->code;
+	if (agent->welcomed)
+		return error_set(err, ERR_DATA, "a second WELCOME");
 	agent->welcomed = true;
 	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)

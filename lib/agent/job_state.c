@@ -43,8 +43,6 @@ void agent_job_free(struct agent_job *job)
 	free(job->base);
 	free(job->cwd);
 	free(job->block);
-	free(job->log_dir);
-	free(job->stop_file);
 	json_decref(job->text);
 	memset(job, 0, sizeof *job);
 }
@@ -99,31 +97,20 @@ int agent_job_read(const struct wire_message *message, const json_t *text, struc
 		   struct error *err)
 {
 	const char *pmix = json_string_value(json_object_get(text, "pmix"));
-	const char *log_dir = json_string_value(json_object_get(text, "log_dir"));
 	const char *stop = json_string_value(json_object_get(text, "stop_file"));
 	int64_t world;
 	int hold, pass, input, want_heartbeats;
-	int rc = json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err);
 
 	job->text = json_incref((json_t *)text);
-	if (!rc)
-		rc = json_get_bool("JOB", text, "hold", &hold, err);
-	if (!rc)
-		rc = json_get_bool("JOB", text, "stdin", &pass, err);
-	if (!rc)
-		rc = json_get_bool("JOB", text, "input", &input, err);
-	if (!rc)
-		rc = json_get_bool("JOB", text, "watch", &want_heartbeats, err);
-	if (!rc)
-		rc = read_nodes(job, err);
-	if (!rc)
-		rc = read_strings(job, message, err);
-	if (!rc && log_dir && !(job->log_dir = strdup(log_dir)))
-		rc = error_memory(err, "the log folder's name");
-	if (!rc && stop && *stop && !(job->stop_file = strdup(stop)))
-		rc = error_memory(err, "the stop file's name");
-	if (rc)
-		return rc;
+	if (json_get_int("JOB", text, "world", 1, INT32_MAX, &world, err) ||
+	    json_get_bool("JOB", text, "hold", &hold, err) ||
+	    json_get_bool("JOB", text, "stdin", &pass, err) ||
+	    json_get_bool("JOB", text, "input", &input, err) ||
+	    json_get_bool("JOB", text, "watch", &want_heartbeats, err) || read_nodes(job, err) ||
+	    read_strings(job, message, err))
+		return -err->code;
+	job->log_dir = json_string_value(json_object_get(text, "log_dir"));
+	job->stop_file = stop && *stop ? stop : NULL;
 	job->attempt = message->attempt;
 	job->layout.world_size = (int)world;
 	job->hold_port = hold;

@@ -15,12 +15,12 @@ struct agent_job {
 	const char *id, *host; /* the job's, and this node's name in the allocation; borrowed */
 	uint32_t attempt;
 	struct ranks_job layout;   /* nodes and ranks; name, cpus and dir are not set */
-	json_t *text;		   /* JOB's, the nodes' names are borrowed from it */
+	json_t *text;		   /* JOB's; strings are borrowed from it */
 	unsigned char *block;	   /* JOB's data: argv, base, cwd are borrowed from it */
 	const char **argv, **base; /* the program's arguments; its environment, "NAME=VALUE" */
 	const char **cwd;
 	size_t base_count;
-	char *log_dir, *stop_file; /* or NULL */
+	const char *log_dir, *stop_file; /* or NULL; borrowed from text */
 	bool pmix_disabled, pmix_required, hold_port, pass_stdin;
 	bool input;	      /* the ranks' standard input comes from the controller */
 	bool want_heartbeats; /* the controller wants their heartbeats */
