@@ -219,8 +219,7 @@ void printer_free(struct printer *printer, int timeout_ms, char *problem, size_t
 	if (printer->threaded && !drain(printer, timeout_ms)) {
 		if (problem)
 			snprintf(problem, size,
-				 "stdout or stderr takes no more output; what waits "
-				 "is lost");
+				 "stdout or stderr takes no more output; what waits is lost");
 		return; /* the thread is stuck in write and keeps the struct */
 	}
 	if (printer->threaded)

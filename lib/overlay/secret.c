@@ -20,8 +20,7 @@ static int sodium_start(struct error *err)
 {
 	if (sodium_init() < 0)
 		return error_set(err, ERR_UNAVAILABLE,
-				 "libsodium cannot start: no random numbers "
-				 "from the kernel");
+				 "libsodium cannot start: no random numbers from the kernel");
 	return 0;
 }
 
@@ -71,8 +70,7 @@ int secret_derive(const char *cookie, const char *job, const char *nonce, struct
 				 "this a task of PBS's?");
 	if (strlen(cookie) < COOKIE_MIN || strlen(cookie) > COOKIE_MAX)
 		return error_set(err, ERR_DATA,
-				 "PBS_JOBCOOKIE has %zu characters; expected %d or "
-				 "more",
+				 "PBS_JOBCOOKIE has %zu characters; expected %d or more",
 				 strlen(cookie), COOKIE_MIN);
 	crypto_generichash_init(&state, NULL, 0, sizeof out->bytes);
 	/* Each with its terminating NUL, so that no two triples yield the same bytes. */

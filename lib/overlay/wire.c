@@ -179,8 +179,7 @@ static int take_message(struct wire *wire, struct wire_message *out, struct erro
 						       &tag, wire->in.data + 4, size, wire->in.data,
 						       4))
 		return error_set(err, ERR_DATA,
-				 "a message was altered, repeated or left "
-				 "out on its way");
+				 "a message was altered, repeated or left out on its way");
 	bytes_drop(&wire->in, 4 + (size_t)size);
 	if (tag == crypto_secretstream_xchacha20poly1305_TAG_FINAL) {
 		wire->finished_in = true;
