@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "controller/end.h"
+#include "controller/job_internal.h"
 
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,16 +13,6 @@
 
 #define SETTLE_MS 250	 /* see enum job_cause */
 #define STOPPED_MS 30000 /* for all ranks to end, once one has stopped with its work saved */
-
-void job_end_begin(struct job_end *end, const struct alloc *alloc, struct job_result *result)
-{
-	*end = (struct job_end){.alloc = alloc, .result = result};
-}
-
-bool job_end_is_settled(const struct job_end *end, int64_t now_ms)
-{
-	return end->settle_ms && (now_ms >= end->settle_ms || end->cause >= CAUSE_SIGNAL);
-}
 
 static void clear_cause(struct job_result *result)
 {
@@ -38,20 +29,20 @@ static void clear_cause(struct job_result *result)
 
 /* True when this is the first cause, or explains the one that was taken for it: out is to be
  * filled. */
-static bool is_first_cause(struct job_end *end, enum job_cause cause, int code, long node)
+static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
-	if (end->failed && (!end->settle_ms || cause <= end->cause))
+	if (job->failed && (!job->settle_ms || cause <= job->cause))
 		return false;
-	if (end->failed)
-		clear_cause(end->result);
-	if (!end->failed || end->cause == CAUSE_STOPPED)
-		end->settle_ms = clock_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
-	end->failed = true;
-	end->cause = cause;
-	end->result->code = code;
-	end->result->node_index = node;
+	if (job->failed)
+		clear_cause(job->result);
+	if (!job->failed || job->cause == CAUSE_STOPPED)
+		job->settle_ms = clock_now_ms() + (cause == CAUSE_STOPPED ? STOPPED_MS : SETTLE_MS);
+	job->failed = true;
+	job->cause = cause;
+	job->result->code = code;
+	job->result->node_index = node;
 	if (node >= 0)
-		end->result->node = strdup(end->alloc->nodes[node].name);
+		job->result->node = strdup(job_node_name(job, (size_t)node));
 	return true;
 }
 
@@ -71,11 +62,20 @@ static enum job_cause cause_of(int number)
 	}
 }
 
-bool job_end_fail(struct job_end *end, int code, long node, const char *text)
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
 {
-	if (!is_first_cause(end, CAUSE_BERTH, code, node))
+	char text[1200];
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	if (!is_first_cause(job, CAUSE_BERTH, code, node)) {
+		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
 		return false;
-	end->result->first_cause = strdup(text);
+	}
+	job->result->first_cause = strdup(text);
+	job_settle(job, clock_now_ms());
 	return true;
 }
 
@@ -118,49 +118,49 @@ static void read_report(struct job_result *result, const json_t *report)
 	}
 }
 
-bool job_end_handle_rank_ended(struct job_end *end, size_t node, const json_t *text)
+void job_handle_rank_ended(struct job *job, size_t node, const json_t *text)
 {
 	int64_t rank, code, number;
 	char how[600], cause[800];
-	const char *name = end->alloc->nodes[node].name;
+	const char *name = job_node_name(job, node);
 
 	if (json_get_int("ENDED", text, "rank", 0, INT32_MAX, &rank, NULL) ||
 	    json_get_int("ENDED", text, "code", 0, 255, &code, NULL) ||
 	    json_get_int("ENDED", text, "signal", 0, SIGRTMAX, &number, NULL))
-		return false;
-	json_array_append_new(end->result->ranks,
+		return;
+	json_array_append_new(job->result->ranks,
 			      json_pack("{s:I, s:s, s:I, s:I, s:O?, s:O?}", "rank",
 					(json_int_t)rank, "node", name, "code", (json_int_t)code,
 					"signal", (json_int_t)number, "peak_memory_bytes",
 					json_object_get(text, "peak_memory_bytes"), "stopped",
 					json_object_get(text, "stopped")));
-	read_report(end->result, json_object_get(text, "said"));
+	read_report(job->result, json_object_get(text, "said"));
 	if (!code || json_is_true(json_object_get(text, "stopped")))
-		return false;
-	if (end->failed && end->result->rank == rank)
-		return false; /* it has said why: by an abort */
-	if (!is_first_cause(end,
+		return;
+	if (job->failed && job->result->rank == rank)
+		return; /* it has said why: by an abort */
+	if (!is_first_cause(job,
 			    !number && code == ERR_STOPPED ? CAUSE_STOPPED : cause_of((int)number),
 			    (int)code, (long)node))
-		return false;
-	end->result->oom = number && json_integer_value(json_object_get(text, "oom"));
+		return;
+	job->result->oom = number && json_integer_value(json_object_get(text, "oom"));
 	/* A program that cannot be executed has no code of its own. */
 	if (json_is_string(json_object_get(text, "start_error")))
-		end->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
+		job->result->code = code == 127 ? ERR_INPUT : ERR_UNAVAILABLE;
 	else
-		end->result->by_program = true;
+		job->result->by_program = true;
 	describe(text, (int)code, (int)number, how, sizeof how);
 	snprintf(cause, sizeof cause, "rank %lld on %s %s%s", (long long)rank, name, how,
-		 end->result->interrupted ? ", after berth run was told to stop and passed it on"
+		 job->result->interrupted ? ", after berth run was told to stop and passed it on"
 					  : "");
-	end->result->rank = (int)rank;
-	end->result->signal = (int)number;
-	end->result->first_cause = strdup(cause);
-	end->result->output_tail = json_incref(json_object_get(text, "last"));
-	return true;
+	job->result->rank = (int)rank;
+	job->result->signal = (int)number;
+	job->result->first_cause = strdup(cause);
+	job->result->output_tail = json_incref(json_object_get(text, "last"));
+	job_settle(job, clock_now_ms());
 }
 
-bool job_end_handle_abort(struct job_end *end, size_t node, const json_t *text)
+void job_handle_abort(struct job *job, size_t node, const json_t *text)
 {
 	const char *why = json_string_value(json_object_get(text, "text"));
 	int64_t rank, status;
@@ -168,16 +168,16 @@ bool job_end_handle_abort(struct job_end *end, size_t node, const json_t *text)
 
 	if (json_get_int("ABORT", text, "rank", 0, INT32_MAX, &rank, NULL) ||
 	    json_get_int("ABORT", text, "status", INT32_MIN, INT32_MAX, &status, NULL))
-		return false;
-	if (!is_first_cause(end, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
-		return false;
+		return;
+	if (!is_first_cause(job, CAUSE_CODE, status & 255 ? (int)(status & 255) : 1, (long)node))
+		return;
 	snprintf(cause, sizeof cause, "rank %lld on %s called abort with code %lld%s%.400s",
-		 (long long)rank, end->alloc->nodes[node].name, (long long)status,
+		 (long long)rank, job_node_name(job, node), (long long)status,
 		 why && *why ? ": " : "", why ? why : "");
-	end->result->by_program = true;
-	end->result->rank = (int)rank;
-	end->result->first_cause = strdup(cause);
-	return true;
+	job->result->by_program = true;
+	job->result->rank = (int)rank;
+	job->result->first_cause = strdup(cause);
+	job_settle(job, clock_now_ms());
 }
 
 json_t *job_report(const struct job_result *result)

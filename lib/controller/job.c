@@ -37,7 +37,7 @@ void job_request_end(struct job *job, int grace_ms)
 {
 	int64_t deadline = clock_now_ms() + grace_ms + END_MS - SUPERVISE_GRACE_MS;
 
-	job->end.settle_ms = 0;
+	job->settle_ms = 0;
 	if (job->phase == JOB_PHASE_OVER)
 		return;
 	/* Before JOB was sent there is nothing to end but the agents. */
@@ -54,24 +54,8 @@ void job_request_end(struct job *job, int grace_ms)
 
 void job_settle(struct job *job, int64_t now_ms)
 {
-	if (job_end_is_settled(&job->end, now_ms))
+	if (job->settle_ms && (now_ms >= job->settle_ms || job->cause >= CAUSE_SIGNAL))
 		job_request_end(job, SUPERVISE_GRACE_MS);
-}
-
-bool job_fail(struct job *job, int code, long node, const char *format, ...)
-{
-	char text[1200];
-	va_list ap;
-
-	va_start(ap, format);
-	vsnprintf(text, sizeof text, format, ap);
-	va_end(ap);
-	if (!job_end_fail(&job->end, code, node, text)) {
-		job_note(job->sink, LOG_DEBUG, "after the first failure: %s", text);
-		return false;
-	}
-	job_settle(job, clock_now_ms());
-	return true;
 }
 
 /* ---- signals ---- */
@@ -151,7 +135,7 @@ static void on_signal(struct loop_source *source, uint32_t events)
 		if ((number == SIGINT || number == SIGTERM) && ++job->interrupts > 1) {
 			job_note(job->sink, LOG_WARNING,
 				 "a second signal: ending everything at once");
-			if (!job->end.failed)
+			if (!job->failed)
 				job_fail(job, 128 + number, -1, "stopped by a second %s",
 					 strsignal(number));
 			job_request_end(job, 0);
@@ -316,7 +300,7 @@ static void check_hang(struct job *job, int64_t now, bool slept)
 {
 	struct job_hang_finding hang;
 
-	if (job->phase != JOB_PHASE_RUN || job->end.failed ||
+	if (job->phase != JOB_PHASE_RUN || job->failed ||
 	    !job_hang_tick(&job->hang, now, slept, &hang))
 		return;
 	job->result->stacks = hang.stacks;
@@ -341,7 +325,7 @@ static void run(struct job *job)
 		int64_t now = clock_now_ms(), next = job->tick_ms + TICK_MS;
 
 		next = earlier(next, job->deadline_ms);
-		next = earlier(next, job->end.settle_ms);
+		next = earlier(next, job->settle_ms);
 		next = earlier(next, controller_silence_due(job->controller));
 		next = earlier(next, all_ranks_run(job) ? job->warn_ms : 0);
 		next = earlier(next, driver_ms);
@@ -381,7 +365,6 @@ static int prepare(struct job *job, struct error *err)
 	job->result->lost = calloc(n, sizeof *job->result->lost);
 	if (!job->nodes || !job->inventories || !job->result->lost)
 		return error_memory(err, "the nodes");
-	job_end_begin(&job->end, job->request->launch->alloc, job->result);
 	return loop_new(&job->loop, err);
 }
 

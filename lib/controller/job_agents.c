@@ -14,7 +14,7 @@
 
 #define START_MS 60000 /* for a node to start its ranks: PMIx has half of it */
 
-static const char *node_name(const struct job *job, size_t node)
+const char *job_node_name(const struct job *job, size_t node)
 {
 	return job->request->launch->alloc->nodes[node].name;
 }
@@ -39,7 +39,7 @@ static void handle_inventory(struct job *job, size_t node, const json_t *text)
 	if (job->phase > JOB_PHASE_INVENTORIES || job->nodes[node].inventory_received)
 		return;
 	if (job_start_add_inventory(job, node, text, &err)) {
-		job_fail(job, err.code, (long)node, "the card of %s: %s", node_name(job, node),
+		job_fail(job, err.code, (long)node, "the card of %s: %s", job_node_name(job, node),
 			 err.text);
 		return;
 	}
@@ -128,7 +128,7 @@ static void handle_failed(struct job *job, size_t node, const json_t *text)
 
 	json_get_string("FAILED", text, "text", &why, NULL);
 	json_get_int("FAILED", text, "code", 1, 255, &code, NULL);
-	job_fail(job, (int)code, (long)node, "%s: %s", node_name(job, node), why);
+	job_fail(job, (int)code, (long)node, "%s: %s", job_node_name(job, node), why);
 }
 
 static void on_message(void *context, size_t node, const struct wire_message *message)
@@ -148,7 +148,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		return;
 	}
 	if (message->text_size && message_text(message, &text, &err)) {
-		job_fail(job, err.code, (long)node, "%s: %s", node_name(job, node), err.text);
+		job_fail(job, err.code, (long)node, "%s: %s", job_node_name(job, node), err.text);
 		return;
 	}
 	switch (message->type) {
@@ -165,17 +165,15 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		job->nodes[node].started = true;
 		break;
 	case MESSAGE_ENDED:
-		if (job_end_handle_rank_ended(&job->end, node, text))
-			job_settle(job, clock_now_ms());
+		job_handle_rank_ended(job, node, text);
 		break;
 	case MESSAGE_ABORT:
-		if (job_end_handle_abort(&job->end, node, text))
-			job_settle(job, clock_now_ms());
+		job_handle_abort(job, node, text);
 		break;
 	case MESSAGE_DONE:
 		if (!json_get_string("DONE", text, "left", &string, NULL))
 			job_note(job->sink, LOG_WARNING, "%s: could not be ended: %s",
-				 node_name(job, node), string);
+				 job_node_name(job, node), string);
 		job->nodes[node].done = true;
 		break;
 	case MESSAGE_FAILED:
@@ -183,7 +181,8 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	case MESSAGE_NOTE:
 		if (!json_get_string("NOTE", text, "text", &string, NULL))
-			job_note(job->sink, LOG_WARNING, "%s: %s", node_name(job, node), string);
+			job_note(job->sink, LOG_WARNING, "%s: %s", job_node_name(job, node),
+				 string);
 		break;
 	case MESSAGE_SIGNALLED:
 		if (!json_get_int("SIGNALLED", text, "signal", 1, SIGRTMAX, &number, NULL))
@@ -201,7 +200,7 @@ static void on_message(void *context, size_t node, const struct wire_message *me
 		break;
 	default:
 		job_note(job->sink, LOG_DEBUG, "%s sent %s, which means nothing here",
-			 node_name(job, node), message_name(message->type));
+			 job_node_name(job, node), message_name(message->type));
 	}
 }
 
@@ -222,15 +221,15 @@ static void on_lost(void *context, size_t node, const char *why)
 	job->result->lost[node] = true;
 	if (node >= job->node_count - job->request->spares && job->phase >= JOB_PHASE_RUN) {
 		job_note(job->sink, LOG_WARNING, "node %s, a spare, was lost: %s",
-			 node_name(job, node), why);
+			 job_node_name(job, node), why);
 		return;
 	}
 	/* An agent that has greeted has sent its directory. */
 	bool greeted = controller_tmpdir(job->controller, node)[0];
 
 	if (job_fail(job, ERR_NETWORK, (long)node,
-		     greeted ? "node %s was lost: %s" : "no agent on %s: %s", node_name(job, node),
-		     why) &&
+		     greeted ? "node %s was lost: %s" : "no agent on %s: %s",
+		     job_node_name(job, node), why) &&
 	    greeted)
 		job->result->lost_node = true;
 }
@@ -263,7 +262,7 @@ void job_fail_not_started(struct job *job)
 			first_late = (long)i;
 		if (used < 400)
 			snprintf(names + used, sizeof names - used, "%s%.64s", used ? ", " : "",
-				 node_name(job, i));
+				 job_node_name(job, i));
 	}
 	if (first_late >= 0)
 		job_fail(job, ERR_NETWORK, first_late,
@@ -285,7 +284,7 @@ void job_fail_missing(struct job *job)
 			driver->missing(driver->context, i, output_tail);
 		if (late && none && strlen(missing) < 400)
 			sprintf(missing + strlen(missing), "%s%.64s", missing[0] ? ", " : "",
-				node_name(job, i));
+				job_node_name(job, i));
 		job->result->lost[i] |= !controller_tmpdir(job->controller, i)[0];
 	}
 	job_fail(job, ERR_NETWORK, -1,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a job at the controller, shared by job.c, job_agents.c and job_start.c alone. */
+/* The state of a job at the controller, shared by job.c, job_agents.c, job_start.c and end.c alone.
+ */
 #ifndef BERTH_CONTROLLER_JOB_INTERNAL_H
 #define BERTH_CONTROLLER_JOB_INTERNAL_H
 
 #include "base/loop.h"
 #include "controller/controller.h"
-#include "controller/end.h"
 #include "controller/hang.h"
 #include "controller/job.h"
 #include "overlay/tree.h"
@@ -18,6 +18,17 @@ enum job_phase {
 	JOB_PHASE_RUN, /* START is sent */
 	JOB_PHASE_END, /* STOP is sent */
 	JOB_PHASE_OVER,
+};
+
+/* A rank that is killed closes its connections before anybody can report that it is dead. A rank
+ * that waits for it may fail of that, end, and be reported first. So the weaker ends wait a moment
+ * for a stronger one that explains them. */
+enum job_cause {
+	CAUSE_STOPPED, /* a rank ended with ERR_STOPPED: the others are doing so, too */
+	CAUSE_CODE,    /* a rank ended with a code, or called abort */
+	CAUSE_RAISED,  /* it was ended by a signal that failing programs raise themselves */
+	CAUSE_SIGNAL,  /* ... by another signal */
+	CAUSE_BERTH,   /* an agent, a node, berth itself */
 };
 
 struct job_node {
@@ -44,7 +55,10 @@ struct job {
 	struct plan plan;	       /* zeroed before job_start_make_plan */
 	bool planned;
 	size_t nodes_with_ranks;
-	struct job_end end;
+	/* The first cause, filled in by end.c. */
+	bool failed;	      /* result has it */
+	enum job_cause cause; /* how much of a cause it is */
+	int64_t settle_ms;    /* until then a better one replaces it; 0: none does */
 	struct job_hang hang;
 	/* The time limit, by the monotonic clock, which nobody sets; the scheduler gives a time of
 	 * day. 0: not known; no warning, or it was sent. */
@@ -61,6 +75,7 @@ struct job {
 
 /* job_agents.c: what the agents report. */
 struct controller_events job_controller_events(struct job *job);
+const char *job_node_name(const struct job *job, size_t node);
 /* How long nodes may take to start their ranks, from START on. */
 int job_ranks_timeout_ms(const struct job *job);
 /* That time is over: the job fails if a node has not reported it. */
@@ -68,16 +83,22 @@ void job_fail_not_started(struct job *job);
 /* The time for the agents and their inventories is over: the job fails. */
 void job_fail_missing(struct job *job);
 
+/* end.c: the first cause. Each of these ends the ranks if it is the first one, or explains the one
+ * that was taken for it. Later ones are the cascade and change nothing. The job fails of this; node
+ * -1: none. True if it is the first cause. */
+bool job_fail(struct job *job, int code, long node, const char *format, ...)
+	__attribute__((format(printf, 4, 5)));
+/* ENDED and ABORT. */
+void job_handle_rank_ended(struct job *job, size_t node, const json_t *text);
+void job_handle_abort(struct job *job, size_t node, const json_t *text);
+
 /* job.c, the chain */
 void job_begin_probes(struct job *job); /* JOB_PHASE_INVENTORIES -> JOB_PHASE_PROBE */
 void job_begin_ranks(struct job *job);	/* -> JOB_PHASE_RUN, or the job fails */
 /* An agent was sent that signal: pass it on to all ranks, unless it is the one that was passed on
  * just now. */
 void job_handle_signal(struct job *job, int number);
-/* The job fails of this, unless it has failed before; see job_end_fail. */
-bool job_fail(struct job *job, int code, long node, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-/* End the ranks once the first cause is settled. */
+/* End the ranks once there is a first cause that no better one will replace. */
 void job_settle(struct job *job, int64_t now_ms);
 
 /* job_start.c, from the nodes' inventories to running ranks. The text of a node's INVENTORY: */
