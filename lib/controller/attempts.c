@@ -107,8 +107,8 @@ static json_t *node_names(const struct node_pool *node_pool)
 	json_t *names = json_array();
 
 	for (size_t i = 0; i < node_pool->active_count; i++)
-		json_array_append_new(
-			names, json_text(node_pool->alloc->nodes[node_pool->active[i]].name));
+		json_array_append_new(names,
+				      json_text(node_pool->alloc->nodes[node_pool->nodes[i]].name));
 	return names;
 }
 

@@ -43,8 +43,8 @@ void attempts_log_dir(const char *log_dir, int max_restarts, int attempt, char *
 struct node_pool {
 	const struct alloc *alloc; /* borrowed */
 	size_t min_nodes;
-	size_t *active, active_count; /* with ranks, in order */
-	size_t *spares, spare_count;
+	size_t *nodes; /* in order: the active ones, which have ranks, then the spares */
+	size_t active_count, spare_count;
 	int *failures;		/* [alloc->node_count] that began there */
 	json_t *excluded_nodes; /* [{node, why, attempt}] */
 };

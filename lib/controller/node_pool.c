@@ -41,34 +41,30 @@ int attempts_check(const struct attempts_policy *policy, const struct alloc *all
 int node_pool_new(const struct alloc *alloc, const struct attempts_policy *policy,
 		  struct node_pool *out, struct error *err)
 {
-	size_t count = alloc->node_count;
-	struct node_pool node_pool = {.alloc = alloc,
-				      .active = calloc(count, sizeof *node_pool.active),
-				      .spares = calloc(count, sizeof *node_pool.spares),
-				      .failures = calloc(count, sizeof *node_pool.failures),
-				      .excluded_nodes = json_array()};
+	size_t count = alloc->node_count, spares = (size_t)policy->spares;
+	struct node_pool node_pool = {
+		.alloc = alloc,
+		.min_nodes = policy->min_nodes ? (size_t)policy->min_nodes : count - spares,
+		.nodes = calloc(count, sizeof *node_pool.nodes),
+		.active_count = count - spares,
+		.spare_count = spares,
+		.failures = calloc(count, sizeof *node_pool.failures),
+		.excluded_nodes = json_array(),
+	};
 
-	if (!node_pool.active || !node_pool.spares || !node_pool.failures ||
-	    !node_pool.excluded_nodes) {
+	if (!node_pool.nodes || !node_pool.failures || !node_pool.excluded_nodes) {
 		node_pool_free(&node_pool);
 		return error_memory(err, "the nodes");
 	}
-	for (size_t i = 0; i < count; i++) {
-		if (i < count - (size_t)policy->spares)
-			node_pool.active[node_pool.active_count++] = i;
-		else
-			node_pool.spares[node_pool.spare_count++] = i;
-	}
-	node_pool.min_nodes =
-		policy->min_nodes ? (size_t)policy->min_nodes : node_pool.active_count;
+	for (size_t i = 0; i < count; i++)
+		node_pool.nodes[i] = i;
 	*out = node_pool;
 	return 0;
 }
 
 void node_pool_free(struct node_pool *node_pool)
 {
-	free(node_pool->active);
-	free(node_pool->spares);
+	free(node_pool->nodes);
 	free(node_pool->failures);
 	json_decref(node_pool->excluded_nodes);
 	memset(node_pool, 0, sizeof *node_pool);
@@ -83,12 +79,8 @@ int node_pool_alloc(const struct node_pool *node_pool, struct alloc *out, struct
 	if (!out->nodes)
 		return error_memory(err, "the nodes");
 	for (size_t i = 0; i < out->node_count; i++) {
-		size_t node = i < node_pool->active_count
-				      ? node_pool->active[i]
-				      : node_pool->spares[i - node_pool->active_count];
-
-		out->nodes[i] = node_pool->alloc->nodes[node];
-		if ((int)node == node_pool->alloc->this_node)
+		out->nodes[i] = node_pool->alloc->nodes[node_pool->nodes[i]];
+		if ((int)node_pool->nodes[i] == node_pool->alloc->this_node)
 			out->this_node = (int)i;
 	}
 	return 0;
@@ -102,9 +94,13 @@ static void exclude_node(struct node_pool *node_pool, size_t node, const char *w
 					attempt));
 }
 
-static void drop(size_t *list, size_t *count, size_t at)
+/* Remove the node at a place of nodes; count is active_count or spare_count, whichever it is in. */
+static void drop(struct node_pool *node_pool, size_t at, size_t *count)
 {
-	memmove(&list[at], &list[at + 1], (--*count - at) * sizeof *list);
+	size_t after = node_pool->active_count + node_pool->spare_count - at - 1;
+
+	memmove(&node_pool->nodes[at], &node_pool->nodes[at + 1], after * sizeof *node_pool->nodes);
+	--*count;
 }
 
 /* Do without the node at a place of active. 1, or 0 where that cannot be. */
@@ -112,16 +108,16 @@ static size_t replace(struct node_pool *node_pool, size_t at, bool lost, int att
 		      const struct job_sink *sink)
 {
 	const char *why = lost ? "lost" : "it failed twice";
-	size_t node = node_pool->active[at];
+	size_t node = node_pool->nodes[at];
 	const char *name = node_pool->alloc->nodes[node].name;
 
 	if (node_pool->spare_count) {
-		node_pool->active[at] = node_pool->spares[0];
-		drop(node_pool->spares, &node_pool->spare_count, 0);
+		node_pool->nodes[at] = node_pool->nodes[node_pool->active_count];
+		drop(node_pool, node_pool->active_count, &node_pool->spare_count);
 		job_note(sink, LOG_WARNING, "%s is left out (%s): %s, a spare, takes its place",
-			 name, why, node_pool->alloc->nodes[node_pool->active[at]].name);
+			 name, why, node_pool->alloc->nodes[node_pool->nodes[at]].name);
 	} else if (node_pool->active_count > node_pool->min_nodes) {
-		drop(node_pool->active, &node_pool->active_count, at);
+		drop(node_pool, at, &node_pool->active_count);
 		job_note(sink, LOG_WARNING, "%s is left out (%s): the job goes on with %zu node%s",
 			 name, why, node_pool->active_count,
 			 node_pool->active_count == 1 ? "" : "s");
@@ -144,13 +140,13 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 	size_t active = node_pool->active_count, gone = 0, out = 0;
 
 	/* Spares first: a lost one takes nobody's place. */
-	for (size_t i = node_pool->spare_count; i-- > 0;) {
-		if (!result->lost || !result->lost[active + i])
+	for (size_t i = active + node_pool->spare_count; i-- > active;) {
+		if (!result->lost || !result->lost[i])
 			continue;
 		job_note(sink, LOG_WARNING, "%s, a spare, is lost and left out",
-			 node_pool->alloc->nodes[node_pool->spares[i]].name);
-		exclude_node(node_pool, node_pool->spares[i], "lost, a spare", result->attempt);
-		drop(node_pool->spares, &node_pool->spare_count, i);
+			 node_pool->alloc->nodes[node_pool->nodes[i]].name);
+		exclude_node(node_pool, node_pool->nodes[i], "lost, a spare", result->attempt);
+		drop(node_pool, i, &node_pool->spare_count);
 		out++;
 	}
 	for (size_t i = 0; i < active; i++) {
@@ -158,9 +154,9 @@ size_t node_pool_update(struct node_pool *node_pool, const struct job_result *re
 		bool lost = result->lost && result->lost[i];
 
 		if ((long)i == result->node_index)
-			node_pool->failures[node_pool->active[at]]++;
+			node_pool->failures[node_pool->nodes[at]]++;
 		if (!lost && ((long)i != result->node_index ||
-			      node_pool->failures[node_pool->active[at]] < MOST_FAILURES))
+			      node_pool->failures[node_pool->nodes[at]] < MOST_FAILURES))
 			continue;
 		out += replace(node_pool, at, lost, result->attempt, sink);
 		gone += before - node_pool->active_count;
