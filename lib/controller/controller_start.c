@@ -73,6 +73,20 @@ static void read_output_tail(const struct launcher_process *process, char *text,
 	}
 }
 
+/* "srun ended with code 1, saying: srun: error: ..."; when: added to a code. */
+static void describe_tool(const struct controller *controller, int status, const char *when,
+			  const char *output_tail, char *text, size_t size)
+{
+	const char *name = controller->launch->launcher->name;
+
+	if (WIFSIGNALED(status))
+		snprintf(text, size, "%s was killed by signal %d", name, WTERMSIG(status));
+	else
+		snprintf(text, size, "%s ended with code %d%s", name, WEXITSTATUS(status), when);
+	if (output_tail[0])
+		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
+}
+
 static void describe_exit(const struct controller *controller,
 			  const struct launcher_process *process, int status, char *text,
 			  size_t size)
@@ -82,12 +96,7 @@ static void describe_exit(const struct controller *controller,
 	/* A tool that stands for the agent: what it says is all that there is. */
 	if (process->output_fd >= 0) {
 		read_output_tail(process, output_tail, sizeof output_tail);
-		snprintf(text, size,
-			 WIFSIGNALED(status) ? "%s was killed by signal %d%s%s"
-					     : "%s ended with code %d%s%s",
-			 controller->launch->launcher->name,
-			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
-			 output_tail[0] ? ", saying: " : "", output_tail);
+		describe_tool(controller, status, "", output_tail, text, size);
 		return;
 	}
 	if (WIFSIGNALED(status))
@@ -104,14 +113,7 @@ static void describe_launcher(const struct controller *controller, int status, c
 	bool named = false;
 
 	controller_launcher_output(controller, output_tail, sizeof output_tail);
-	if (WIFSIGNALED(status))
-		snprintf(text, size, "%s was killed by signal %d",
-			 controller->launch->launcher->name, WTERMSIG(status));
-	else
-		snprintf(text, size, "%s ended with code %d before it was there",
-			 controller->launch->launcher->name, WEXITSTATUS(status));
-	if (output_tail[0])
-		snprintf(text + strlen(text), size - strlen(text), ", saying: %s", output_tail);
+	describe_tool(controller, status, " before it was there", output_tail, text, size);
 	/* It may be one of these that is of another job, or made up. */
 	for (const char *const *name = controller->launch->launcher->request_variables;
 	     name && *name; name++) {
@@ -259,34 +261,28 @@ static int run_agent(void *context, size_t node_index, int fd)
 
 static int start_launcher(struct controller *controller, struct error *err)
 {
+	const struct launcher *launcher = controller->launch->launcher;
 	char secret[65], address[4096] = "";
 	struct launcher_job job = {
 		.launch = controller->launch,
-		.secret = secret,
+		.secret = launcher->secret_from_cookie ? NULL : secret,
+		.secret_source = launcher->secret_from_cookie ? controller->secret_source : NULL,
+		.controller_addresses = address,
 		.agent = run_agent,
 		.context = controller,
 	};
-	int rc = 0;
+	int port = controller_port(controller), rc = 0;
 
-	secret_format(&controller->secret, secret);
-	if (controller->launch->launcher->secret_from_cookie) {
-		job.secret = NULL;
-		job.secret_source = controller->secret_source;
-	}
-	if (controller->launch->launcher->single_host)
-		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
-	else
-		rc = socket_own_addresses(controller_port(controller), address, sizeof address,
-					  err);
+	if (!launcher->single_host)
+		rc = socket_own_addresses(port, address, sizeof address, err);
 	/* The user gave the others this machine's address; only its own agent needs this one. */
-	if (rc && controller->launch->launcher->secret_from_file) {
-		snprintf(address, sizeof address, "127.0.0.1:%d", controller_port(controller));
+	if (launcher->single_host || (rc && launcher->secret_from_file)) {
+		snprintf(address, sizeof address, "127.0.0.1:%d", port);
 		rc = 0;
 	}
-	job.controller_addresses = address;
+	secret_format(&controller->secret, secret);
 	if (!rc)
-		rc = controller->launch->launcher->start(&job, &controller->processes,
-							 &controller->process_count, err);
+		rc = launcher->start(&job, &controller->processes, &controller->process_count, err);
 	explicit_bzero(secret, sizeof secret);
 	for (size_t i = 0; !rc && i < controller->process_count; i++) {
 		struct connection *connection;
@@ -368,13 +364,15 @@ int controller_start(struct loop *loop, const struct launch_options *launch, int
 
 	if (!controller)
 		return error_memory(err, "the head");
-	controller->loop = loop;
-	controller->launch = launch;
-	controller->port = port;
-	controller->events = *events;
-	controller->count = launch->alloc->node_count;
-	controller->fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT;
-	controller->owner = controller_connection_owner;
+	*controller = (struct controller){
+		.loop = loop,
+		.launch = launch,
+		.port = port,
+		.events = *events,
+		.count = launch->alloc->node_count,
+		.fanout = launch->fan_out ? (size_t)launch->fan_out : TREE_FANOUT,
+		.owner = controller_connection_owner,
+	};
 	controller->owner.context = controller;
 	controller->nodes = calloc(controller->count, sizeof *controller->nodes);
 	controller->unidentified = calloc(2 * controller->count + CONTROLLER_MAX_UNAUTHENTICATED,
