@@ -277,8 +277,3 @@ size_t connection_queued_bytes(const struct connection *connection)
 
 	return wire_output(connection->wire, &bytes);
 }
-
-bool connection_handshake_overdue(const struct connection *connection, int64_t now_ms)
-{
-	return !connection->open && now_ms - connection->opened_ms > CONNECTION_HANDSHAKE_MS;
-}

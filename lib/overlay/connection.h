@@ -68,7 +68,5 @@ int connection_send(struct connection *connection, const struct wire_message *me
 void connection_finish(struct connection *connection, int timeout_ms);
 /* The number of bytes waiting to be written. */
 size_t connection_queued_bytes(const struct connection *connection);
-/* Has the handshake exceeded CONNECTION_HANDSHAKE_MS? */
-bool connection_handshake_overdue(const struct connection *connection, int64_t now_ms);
 
 #endif

@@ -181,7 +181,7 @@ int listener_port(const struct listener *listener)
 void listener_tick(struct listener *listener, int64_t now_ms)
 {
 	while (listener->count &&
-	       connection_handshake_overdue(listener->unauthenticated[0], now_ms)) {
+	       now_ms - listener->unauthenticated[0]->opened_ms > CONNECTION_HANDSHAKE_MS) {
 		struct connection *connection = listener->unauthenticated[0];
 		char text[160];
 
