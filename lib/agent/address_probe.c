@@ -227,7 +227,7 @@ int agent_probes_start(struct loop *loop, struct agent_uplink *uplink,
 	round->loop = loop;
 	round->uplink = uplink;
 	round->params = params;
-	round->node_count = agent_downlinks_node_count(downlinks);
+	round->node_count = downlinks->node_count;
 	for (; round->count < count; round->count++) {
 		round->probes[round->count] =
 			(struct probe){.source = {on_probe_ready, -1, 0}, .round = round};

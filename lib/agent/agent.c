@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "overlay/socket.h"
 #include "process/guardian.h"
 #include "process/tmpdir.h"
 
@@ -84,7 +85,7 @@ static int handle_job(struct agent *agent, const struct wire_message *message, c
 		.id = agent->params->job,
 		.host = agent->params->name,
 		.layout = {.node_index = (int)agent->params->node_index,
-			   .node_count = (int)agent_downlinks_node_count(&agent->downlinks)},
+			   .node_count = (int)agent->downlinks.node_count},
 	};
 	int rc = agent_job_read(message, text, &job, err);
 
@@ -93,7 +94,7 @@ static int handle_job(struct agent *agent, const struct wire_message *message, c
 	if (rc)
 		agent_job_free(&job);
 	else
-		agent_uplink_set_attempt(&agent->uplink, message->attempt);
+		agent->uplink.attempt = message->attempt;
 	return rc;
 }
 
@@ -114,7 +115,7 @@ static int handle_welcome(struct agent *agent, const json_t *text, struct error 
 	agent->welcomed = true;
 	rc = agent_downlinks_set_tree(&agent->downlinks, (size_t)nodes, (size_t)fanout, err);
 	if (!rc && port >= 0)
-		rc = agent_ranks_reserve_port(&agent->ranks, (int)port, &agent->port, err);
+		rc = socket_reserve((int)port, &agent->ranks.port_fd, &agent->port, err);
 	if (!rc && listen)
 		rc = agent_downlinks_listen(&agent->downlinks, err);
 	if (rc)
@@ -178,10 +179,10 @@ static void handle_message(struct agent *agent, const struct wire_message *messa
 				true, json_is_true(json_object_get(text, "again")), (int)number};
 		break;
 	case MESSAGE_DUMP_STACKS:
-		agent_ranks_dump_stacks(&agent->ranks, agent->params->env, text);
+		agent_heartbeats_dump_stacks(agent->ranks.heartbeats, agent->params->env, text);
 		break;
 	case MESSAGE_STDIN:
-		agent_ranks_receive_stdin(&agent->ranks, message);
+		agent_stdin_receive(agent->ranks.inputs, message->data, message->data_size);
 		break;
 	case MESSAGE_GATHERED:
 		agent_pmix_gathered(&agent->pmix, message);
@@ -293,7 +294,7 @@ static int64_t next_timeout(const struct agent *agent)
 /* Has the controller gone, and does nothing of the ranks run any more? */
 static bool is_finished(const struct agent *agent)
 {
-	return agent_uplink_is_lost(&agent->uplink) && agent_ranks_are_over(&agent->ranks);
+	return agent->uplink.lost && agent_ranks_are_over(&agent->ranks);
 }
 
 static int run_once(struct agent *agent, struct error *err)

@@ -114,7 +114,7 @@ static void on_downlink_ended(void *context, struct connection *connection, cons
 	struct agent_downlinks *downlinks = context;
 
 	remove_downlink(downlinks, connection);
-	if (connection->node_index >= 0 && !agent_uplink_is_lost(downlinks->uplink))
+	if (connection->node_index >= 0 && !downlinks->uplink->lost)
 		report_lost(downlinks, (size_t)connection->node_index,
 			    why ? why->text : "its agent left");
 	connection_close(connection);
@@ -215,8 +215,7 @@ void agent_downlinks_tick(struct agent_downlinks *downlinks, int64_t now_ms, boo
 		if (connection->paused ||
 		    now_ms - connection->received_ms <= downlinks->params->node_timeout_ms) {
 			message_send(connection, MESSAGE_HEARTBEAT, WIRE_ALL,
-				     agent_uplink_attempt(downlinks->uplink), 0, NULL, NULL, 0,
-				     NULL);
+				     downlinks->uplink->attempt, 0, NULL, NULL, 0, NULL);
 			continue;
 		}
 		char why[96];
@@ -252,11 +251,6 @@ void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on)
 {
 	for (size_t i = 0; i < downlinks->count; i++)
 		connection_pause(downlinks->connections[i], on);
-}
-
-size_t agent_downlinks_node_count(const struct agent_downlinks *downlinks)
-{
-	return downlinks->node_count;
 }
 
 size_t agent_downlinks_subtree_size(const struct agent_downlinks *downlinks, const int *rank_count)

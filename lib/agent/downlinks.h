@@ -7,15 +7,15 @@
 #include "agent/uplink.h"
 #include "overlay/listener.h"
 
-/* For downlinks.c alone. */
+/* For downlinks.c; agent.c and address_probe.c read node_count. */
 struct agent_downlinks {
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	const struct agent_params *params;
 	bool (*merge)(void *context, const struct wire_message *message);
-	void *context; /* of merge */
-	size_t node_count, fanout;
-	bool *detached; /* [node_count]: remains the controller's child */
+	void *context;		   /* of merge */
+	size_t node_count, fanout; /* of the tree; 0 before set_tree */
+	bool *detached;		   /* [node_count]: remains the controller's child */
 	struct listener *listener;
 	struct connection_owner owner;
 	struct connection **connections; /* room for fanout */
@@ -47,8 +47,6 @@ void agent_downlinks_pause(struct agent_downlinks *downlinks, bool on);
  * above after it. Calling it again is fine. */
 void agent_downlinks_close(struct agent_downlinks *downlinks, bool goodbye);
 
-/* Nodes of the job; 0 before set_tree. */
-size_t agent_downlinks_node_count(const struct agent_downlinks *downlinks);
 /* How many nodes reach the controller through this one, itself included. rank_count, by node, or
  * NULL: only those with ranks. */
 size_t agent_downlinks_subtree_size(const struct agent_downlinks *downlinks, const int *rank_count);

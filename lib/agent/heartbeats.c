@@ -246,7 +246,7 @@ void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const str
 		pid_t pid = main_process(&list, heartbeats->list[i].pid, state);
 		bool behind = json_array_size(ranks)
 				      ? is_named(ranks, rank)
-				      : !i && agent_uplink_node(heartbeats->uplink) < STACKS_NODES;
+				      : !i && heartbeats->job->layout.node_index < STACKS_NODES;
 
 		json_array_append_new(heartbeats->states, json_text(state));
 		if (count < STACKS_RANKS && (behind || state[0] == 'T') &&

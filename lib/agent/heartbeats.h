@@ -27,7 +27,7 @@ void agent_heartbeats_started(struct agent_heartbeats *heartbeats, int local_ran
 /* Read the files and report what is new: once a second, or at once. */
 void agent_heartbeats_poll(struct agent_heartbeats *heartbeats, int64_t now_ms, bool at_once);
 /* Handle DUMP_STACKS; the answer is sent once the tool, which gets env, has ended. Ignored while
- * an earlier one is under way. */
+ * an earlier one is under way, and for NULL: no ranks. */
 void agent_heartbeats_dump_stacks(struct agent_heartbeats *heartbeats, const struct env *env,
 				  const json_t *text);
 void agent_heartbeats_free(struct agent_heartbeats *heartbeats); /* NULL is fine */

@@ -158,8 +158,8 @@ int agent_resolve(const char *rendezvous, int connect_timeout_ms, char *out, siz
 		usleep(500000);
 	if (failed)
 		return error_set(err, ERR_NETWORK,
-				 "the head's name %s is not known here: %s; give its address",
-				 host, gai_strerror(failed));
+				 "the head's name %s is not known here: %s; give its address", host,
+				 gai_strerror(failed));
 	out[0] = '\0';
 	for (const struct addrinfo *at = list; at; at = at->ai_next) {
 		char address[INET6_ADDRSTRLEN];

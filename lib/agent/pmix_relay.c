@@ -58,7 +58,8 @@ void agent_pmix_complete_local(struct agent_pmix *pmix)
 		if (!gather->own || !is_only_node(pmix))
 			continue;
 		rc = gather_join(gather, (size_t)pmix->job->layout.node_count, &data, &size, NULL);
-		ranks_server_process.gather_done(pmix->server, gather->token, rc, data, size);
+		ranks_server_process.gather_done(pmix->server, gather->token, rc ? -ERR_NETWORK : 0,
+						 data, size);
 		gathers_drop(&pmix->gathers, gather);
 		free(data);
 	}
@@ -70,7 +71,7 @@ static int host_gather(void *context, uint64_t sequence, const void *data, size_
 	bool only_node = is_only_node(pmix);
 	struct gather *gather;
 
-	if (!only_node && agent_uplink_is_lost(pmix->uplink))
+	if (!only_node && pmix->uplink->lost)
 		return -ERR_NETWORK;
 	gather = gathers_get(&pmix->gathers, sequence);
 	if (!gather || gather->own ||
@@ -116,7 +117,7 @@ static int host_fetch(void *context, int rank, void *token)
 	struct agent_pmix *pmix = context;
 	struct fetch *fetch;
 
-	if (agent_uplink_is_lost(pmix->uplink))
+	if (pmix->uplink->lost)
 		return -ERR_NETWORK;
 	fetch = calloc(1, sizeof *fetch);
 	if (!fetch)
@@ -247,11 +248,6 @@ void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_inde
 	server_process_prepare(pmix->process, pmix->dir, host, node_index);
 }
 
-void agent_pmix_set_job(struct agent_pmix *pmix, const struct agent_job *job)
-{
-	pmix->job = job;
-}
-
 int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error *err)
 {
 	const struct agent_job *job = pmix->job;
@@ -296,21 +292,6 @@ int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err)
 		       : 0;
 }
 
-bool agent_pmix_is_ready(const struct agent_pmix *pmix)
-{
-	return pmix->ready;
-}
-
-bool agent_pmix_is_serving(const struct agent_pmix *pmix)
-{
-	return pmix->server != NULL;
-}
-
-pid_t agent_pmix_process_pid(const struct agent_pmix *pmix)
-{
-	return server_process_pid(pmix->process);
-}
-
 int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *env,
 			   struct error *err)
 {
@@ -322,11 +303,6 @@ void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank)
 {
 	if (pmix->server)
 		ranks_server_process.rank_ended(pmix->server, local_rank);
-}
-
-void agent_pmix_ranks_stopping(struct agent_pmix *pmix)
-{
-	pmix->stopping = true;
 }
 
 void agent_pmix_stop(struct agent_pmix *pmix)

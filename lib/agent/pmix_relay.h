@@ -12,14 +12,14 @@
 #include "overlay/tree.h"
 #include "pmix/server_process.h"
 
-/* For pmix_relay.c alone. */
+/* For pmix_relay.c; ranks.c sets job and stopping, and reads process, server and ready. */
 struct agent_pmix {
 	struct loop_source source; /* first: the callback's way back; the server's */
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	const struct agent_downlinks *downlinks;
 	const char *dir;
-	const struct agent_job *job;	/* NULL before JOB */
+	const struct agent_job *job;	/* borrowed; NULL before JOB */
 	struct server_process *process; /* NULL once it is over */
 	struct error process_error;	/* why there is none */
 	struct ranks_server *server;	/* NULL if the ranks have none */
@@ -28,7 +28,7 @@ struct agent_pmix {
 	uint64_t fetch_count;
 	struct fetch *fetches; /* our own questions, waiting for FETCHED */
 	bool ready;	       /* the server's start has ended */
-	bool stopping;	       /* the ranks are being ended */
+	bool stopping;	       /* the ranks are being ended: a crash is not worth a note */
 };
 
 /* Fork the server's process; call it while this process has one thread. If that fails the ranks
@@ -38,23 +38,16 @@ void agent_pmix_fork(struct agent_pmix *pmix, struct loop *loop, struct agent_up
 		     const char *dir);
 /* Let the server prepare before the job is known. */
 void agent_pmix_prepare(struct agent_pmix *pmix, const char *host, int node_index);
-/* The job of this node; borrowed. */
-void agent_pmix_set_job(struct agent_pmix *pmix, const struct agent_job *job);
 
 /* Begin to start the server; ranks is START's list. Returns 0 also if the ranks have no server, or
- * need none: agent_pmix_is_serving is false then. Otherwise agent_pmix_is_ready becomes true in a
- * later round of the loop, and agent_pmix_start_result returns how the start ended. */
+ * need none: server is NULL then. Otherwise ready becomes true in a later round of the loop, and
+ * agent_pmix_start_result returns how the start ended. */
 int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error *err);
-bool agent_pmix_is_ready(const struct agent_pmix *pmix);
 int agent_pmix_start_result(struct agent_pmix *pmix, struct error *err);
-bool agent_pmix_is_serving(const struct agent_pmix *pmix);
-pid_t agent_pmix_process_pid(const struct agent_pmix *pmix); /* 0: there is none */
 /* Add to env what a rank needs to find the server. */
 int agent_pmix_environment(struct agent_pmix *pmix, int local_rank, struct env *env,
 			   struct error *err);
 void agent_pmix_rank_ended(struct agent_pmix *pmix, int local_rank);
-/* The ranks are being ended: a crash of the server is not worth a note any more. */
-void agent_pmix_ranks_stopping(struct agent_pmix *pmix);
 
 /* Answer collectives of this node alone, whose server still asks when they are complete. To be
  * called after each round of the loop. */

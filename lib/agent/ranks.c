@@ -7,12 +7,9 @@
 #include <unistd.h>
 
 #include "agent/files.h"
-#include "agent/heartbeats.h"
-#include "agent/stdin.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "hostlist/idset.h"
-#include "overlay/socket.h"
 #include "process/logs.h"
 #include "process/supervise.h"
 
@@ -93,7 +90,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 		return;
 	ranks->started_sent = true;
 	agent_uplink_report(ranks->uplink, MESSAGE_STARTED,
-			    json_pack("{s:b}", "pmix", agent_pmix_is_serving(ranks->pmix)));
+			    json_pack("{s:b}", "pmix", ranks->pmix->server != NULL));
 }
 
 static void poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
@@ -201,7 +198,7 @@ static int open_logs(struct agent_ranks *ranks, struct error *err)
 static int start_supervise(struct agent_ranks *ranks, struct error *err)
 {
 	struct supervise_options options = {.this_system = ranks->this_system,
-					    .exempt_pid = agent_pmix_process_pid(ranks->pmix)};
+					    .exempt_pid = server_process_pid(ranks->pmix->process)};
 	struct supervise_events events = {.context = ranks,
 					  .started = on_started,
 					  .line = on_line,
@@ -334,7 +331,7 @@ void agent_ranks_resume_start(struct agent_ranks *ranks)
 	struct error err = {0};
 	uint64_t signals = ranks->pending.signals;
 
-	if (!ranks->pending.waits || !agent_pmix_is_ready(ranks->pmix))
+	if (!ranks->pending.waits || !ranks->pmix->ready)
 		return;
 	ranks->pending.waits = false;
 	if (ranks->stopping) {
@@ -388,7 +385,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 	if (!rc)
 		rc = agent_pmix_start(ranks->pmix, list, err);
 	if (!rc)
-		rc = agent_pmix_is_serving(ranks->pmix)
+		rc = ranks->pmix->server
 			     ? defer_start(ranks, message, list, err)
 			     : finish_start(ranks, list, message->data, message->data_size, err);
 	return rc ? start_failed(ranks, err) : 0;
@@ -397,7 +394,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 {
 	ranks->stopping = true;
-	agent_pmix_ranks_stopping(ranks->pmix);
+	ranks->pmix->stopping = true;
 	if (ranks->supervise && supervise_running(ranks->supervise))
 		agent_ranks_write_stop_file(ranks, "failed");
 	if (ranks->supervise) {
@@ -433,22 +430,6 @@ void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why)
 		agent_stop_file_write(ranks->dir, ranks->job.stop_file, why, ranks->uplink);
 }
 
-void agent_ranks_receive_stdin(struct agent_ranks *ranks, const struct wire_message *message)
-{
-	agent_stdin_receive(ranks->inputs, message->data, message->data_size);
-}
-
-void agent_ranks_dump_stacks(struct agent_ranks *ranks, const struct env *env, const json_t *text)
-{
-	if (ranks->heartbeats)
-		agent_heartbeats_dump_stacks(ranks->heartbeats, env, text);
-}
-
-int agent_ranks_reserve_port(struct agent_ranks *ranks, int wanted, int *port, struct error *err)
-{
-	return socket_reserve(wanted, &ranks->port_fd, port, err);
-}
-
 int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err)
 {
 	if (ranks->supervise)
@@ -456,7 +437,7 @@ int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, 
 	agent_job_free(&ranks->job);
 	ranks->job = *job;
 	ranks->have_job = true;
-	agent_pmix_set_job(ranks->pmix, &ranks->job);
+	ranks->pmix->job = &ranks->job;
 	return 0;
 }
 

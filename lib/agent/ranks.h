@@ -11,21 +11,24 @@
 #ifndef BERTH_AGENT_RANKS_H
 #define BERTH_AGENT_RANKS_H
 
+#include "agent/heartbeats.h"
 #include "agent/job_state.h"
 #include "agent/pmix_relay.h"
+#include "agent/stdin.h"
 #include "agent/uplink.h"
 #include "base/bytes.h"
 #include "base/env.h"
 #include "base/loop.h"
 
-/* For ranks.c alone. */
+/* For ranks.c; agent.c reserves port_fd, and hands messages to inputs and heartbeats. */
 struct agent_ranks {
 	struct loop_source source; /* first: the callback's way back; supervise's */
 	struct loop *loop;
 	struct agent_uplink *uplink;
 	struct agent_pmix *pmix;
 	const char *dir;
-	int port_fd; /* MASTER_PORT, held for the ranks; -1 */
+	int port_fd; /* MASTER_PORT, held until the ranks start, or to the end if JOB asks for that;
+			-1 */
 	struct agent_job job;
 	bool have_job;
 	bool this_system; /* the plan's cores are this machine's */
@@ -49,8 +52,6 @@ struct agent_ranks {
 /* dir, the agent's temporary directory, is borrowed. */
 void agent_ranks_init(struct agent_ranks *ranks, struct loop *loop, struct agent_uplink *uplink,
 		      struct agent_pmix *pmix, const char *dir);
-/* Hold a port for MASTER_PORT until the ranks start, or to the end if JOB asks for that. Once. */
-int agent_ranks_reserve_port(struct agent_ranks *ranks, int wanted, int *port, struct error *err);
 /* Take over what job holds. -ERR_DATA if ranks run already; job is the caller's then. */
 int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, struct error *err);
 /* Start the ranks (START), after the PMIx server, which may still be starting when this returns.
@@ -65,10 +66,8 @@ void agent_ranks_flush(struct agent_ranks *ranks, bool full);
 void agent_ranks_tick(struct agent_ranks *ranks, int64_t now_ms);
 /* Signal all ranks, or those that are about to start once they have. */
 void agent_ranks_signal(struct agent_ranks *ranks, int number);
-/* See files.h and heartbeats.h. Without ranks they do nothing. */
+/* See files.h. Without ranks it does nothing. */
 void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why);
-void agent_ranks_receive_stdin(struct agent_ranks *ranks, const struct wire_message *message);
-void agent_ranks_dump_stacks(struct agent_ranks *ranks, const struct env *env, const json_t *text);
 /* End all ranks within grace_ms, then send DONE. */
 void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms);
 /* Does nothing of the ranks run? */

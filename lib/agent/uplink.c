@@ -75,26 +75,6 @@ bool agent_uplink_is_full(const struct agent_uplink *uplink)
 	return uplink->connection && connection_queued_bytes(uplink->connection) > WIRE_HIGH_WATER;
 }
 
-bool agent_uplink_is_lost(const struct agent_uplink *uplink)
-{
-	return uplink->lost;
-}
-
-size_t agent_uplink_node(const struct agent_uplink *uplink)
-{
-	return uplink->params->node_index;
-}
-
-void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt)
-{
-	uplink->attempt = attempt;
-}
-
-uint32_t agent_uplink_attempt(const struct agent_uplink *uplink)
-{
-	return uplink->attempt;
-}
-
 /* ---- one connection, and the next ---- */
 
 static int send_hello(struct agent_uplink *uplink, struct connection *connection, struct error *err)

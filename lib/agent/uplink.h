@@ -21,7 +21,7 @@ struct agent_uplink_events {
 	void (*lost)(void *context, const struct error *why);
 };
 
-/* For uplink.c alone. */
+/* For uplink.c; agent.c sets attempt, and downlinks.c, pmix_relay.c and it read the last two. */
 struct agent_uplink {
 	struct loop *loop;
 	const struct agent_params *params;
@@ -30,8 +30,8 @@ struct agent_uplink {
 	struct connection_owner owner;
 	struct connection *connection; /* to the controller or the parent */
 	struct connection *next;       /* to the parent, being opened */
-	uint32_t attempt;
-	bool lost;
+	uint32_t attempt;	       /* of which this node's messages are; 0 at first */
+	bool lost;		       /* the connection is over */
 };
 
 /* params and dir (the agent's temporary directory) are borrowed, events is copied. */
@@ -61,11 +61,5 @@ void agent_uplink_note(struct agent_uplink *uplink, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* Does so much wait to be sent that those who produce it should pause? */
 bool agent_uplink_is_full(const struct agent_uplink *uplink);
-bool agent_uplink_is_lost(const struct agent_uplink *uplink);
-size_t agent_uplink_node(const struct agent_uplink *uplink); /* this node's index */
-
-/* The attempt of which this node's messages are; 0 at first. */
-void agent_uplink_set_attempt(struct agent_uplink *uplink, uint32_t attempt);
-uint32_t agent_uplink_attempt(const struct agent_uplink *uplink);
 
 #endif
