@@ -3,7 +3,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -177,19 +176,17 @@ static void handle_hello(struct controller *controller, struct connection *conne
 static void handle_listening(struct controller *controller, size_t node,
 			     const struct wire_message *message)
 {
+	struct controller_node *it = &controller->nodes[node];
 	JSON_AUTO text = NULL;
 	int64_t port;
 	size_t first, end;
 
 	if (message_text(message, &text, NULL) ||
-	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) ||
-	    !controller->nodes[node].connection)
+	    json_get_int("LISTENS", text, "port", 1, 65535, &port, NULL) || !it->connection)
 		return;
 	if (node == 0)
 		controller->probe_port = (int)port;
-	socket_peer_with_port(controller->nodes[node].connection->fd, (int)port,
-			      controller->nodes[node].address,
-			      sizeof controller->nodes[node].address);
+	socket_peer_with_port(it->connection->fd, (int)port, it->address, sizeof it->address);
 	tree_children((long)node, controller->count, controller->fanout, &first, &end);
 	for (size_t i = first; i < end; i++)
 		send_move(controller, i);

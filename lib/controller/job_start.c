@@ -205,44 +205,39 @@ static int add_changes(const struct env *changes, struct bytes *out)
 
 static int send_node(const struct job *job, size_t index, struct error *err)
 {
+	const struct launch_options *launch = job->request->launch;
 	const struct plan_node *node = &job->plan.nodes[index];
+	const char *dir = controller_tmpdir(job->controller, index);
+	const char *stop = env_get(launch->env, "BERTH_STOP_FILE");
 	struct plan_request plan_request = job->request->plan;
 	struct bytes data = {0};
 	json_t *ranks = json_array();
 	char plan_file[256], stop_file[256], report[256];
-	const char *stop = env_get(job->request->launch->env, "BERTH_STOP_FILE");
 	int rc = 0;
 
-	snprintf(plan_file, sizeof plan_file, "%s/plan.json",
-		 controller_tmpdir(job->controller, index));
+	snprintf(plan_file, sizeof plan_file, "%s/plan.json", dir);
 	/* Private ones, so that no file system must be shared; the user's own stop file stays. */
-	snprintf(stop_file, sizeof stop_file, "%s/stop", controller_tmpdir(job->controller, index));
-	snprintf(report, sizeof report, "%s/report.json",
-		 controller_tmpdir(job->controller, index));
+	snprintf(stop_file, sizeof stop_file, "%s/stop", dir);
+	snprintf(report, sizeof report, "%s/report.json", dir);
 	plan_request.stop_file = stop && *stop ? stop : stop_file;
 	plan_request.report = report;
 	plan_request.plan_file = plan_file;
 	plan_request.port = job->port;
 	for (size_t i = 0; !rc && i < node->rank_count; i++) {
 		struct env *changes = NULL;
-		char *cpus = idset_format(node->ranks[i].cpus_os);
+		char *cpus = idset_format(node->ranks[i].cpus_os), heartbeat[256];
 
+		heartbeat_path(dir, (int)i, heartbeat, sizeof heartbeat);
 		rc = plan_environment(&job->plan, &job->inventories[index], index, i, &plan_request,
-				      job->request->launch->env, &changes, err);
-		if (!rc) {
-			char heartbeat[256];
-
-			heartbeat_path(controller_tmpdir(job->controller, index), (int)i, heartbeat,
-				       sizeof heartbeat);
+				      launch->env, &changes, err);
+		if (!rc)
 			rc = env_set(changes, HEARTBEAT_ENV, heartbeat, ENV_FROM_BERTH,
 				     "where the rank tells its steps", err);
-		}
 		/* Open MPI names its shared memory by host and local rank: pretended nodes would
 		 * write into each other's. */
-		if (!rc && job->node_count > 1 && job->request->launch->launcher->single_host)
-			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory",
-				     controller_tmpdir(job->controller, index), ENV_FROM_BERTH,
-				     "pretended nodes share /dev/shm", err);
+		if (!rc && job->node_count > 1 && launch->launcher->single_host)
+			rc = env_set(changes, "OMPI_MCA_btl_vader_backing_directory", dir,
+				     ENV_FROM_BERTH, "pretended nodes share /dev/shm", err);
 		if (!rc && (!cpus || add_changes(changes, &data)))
 			rc = error_memory(err, "the ranks' environment");
 		json_array_append_new(ranks, json_pack("{s:i, s:s}", "rank", node->ranks[i].rank,
