@@ -2,8 +2,6 @@
 #include "agent/agent.h"
 
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "agent/address_probe.h"
@@ -45,8 +43,9 @@ struct agent {
 /* ---- what comes from above and below ---- */
 
 /* The inventory goes up once it is known and this node has its place in the tree. */
-static void send_inventory(struct agent *agent)
+static void send_inventory(void *context)
 {
+	struct agent *agent = context;
 	const struct inventory *inventory;
 	struct error err;
 	json_t *text;
@@ -63,11 +62,6 @@ static void send_inventory(struct agent *agent)
 				    json_pack("{s:i, s:o}", "port", agent->port, "card", text));
 	else
 		agent_uplink_fail(&agent->uplink, &err);
-}
-
-static void on_discovered(void *context)
-{
-	send_inventory(context);
 }
 
 static void on_settled(void *context)
@@ -268,7 +262,7 @@ static void tick(struct agent *agent)
 	while ((number = agent_signals_next(&agent->signals, now)))
 		agent_ranks_signal(&agent->ranks, number);
 	agent_probes_tick(agent->probes, now);
-	agent_ranks_tick(&agent->ranks, now);
+	agent_ranks_poll_heartbeats(&agent->ranks, now, false);
 	if (now - agent->heartbeat_sent_ms < HEARTBEAT_MS)
 		return;
 	agent->heartbeat_sent_ms = now;
@@ -289,12 +283,6 @@ static int64_t next_timeout(const struct agent *agent)
 	if (signal_due_ms < due)
 		due = signal_due_ms;
 	return due > now ? due - now : 0;
-}
-
-/* Has the controller gone, and does nothing of the ranks run any more? */
-static bool is_finished(const struct agent *agent)
-{
-	return agent->uplink.lost && agent_ranks_are_over(&agent->ranks);
 }
 
 static int run_once(struct agent *agent, struct error *err)
@@ -340,7 +328,7 @@ static int start(struct agent *agent, pid_t launcher_pid, struct error *err)
 	rc = agent_signals_open(&agent->signals, agent->loop, &agent->uplink, agent->guardian,
 				launcher_pid, env_get(params->env, "SLURM_STEP_ID") != NULL, err);
 	if (!rc)
-		rc = agent_discovery_start(agent->loop, params->env, params->name, on_discovered,
+		rc = agent_discovery_start(agent->loop, params->env, params->name, send_inventory,
 					   agent, &agent->discovery, err);
 	if (!rc && params->name)
 		agent_pmix_prepare(&agent->pmix, params->name, (int)params->node_index);
@@ -366,7 +354,8 @@ int agent_run(const struct agent_params *params, struct error *err)
 	}
 	rc = start(&agent, launcher_pid, err);
 	agent.woke_ms = clock_now_ms();
-	while (!rc && !is_finished(&agent))
+	/* Until the controller has gone, and nothing of the ranks runs any more. */
+	while (!rc && !(agent.uplink.lost && agent_ranks_are_over(&agent.ranks)))
 		rc = run_once(&agent, err);
 	/* Once it was welcomed, why the controller went away is the controller's to say. */
 	if (!rc && agent.failure.code && agent.welcomed) {

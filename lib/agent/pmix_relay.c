@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/json.h"
 
@@ -264,8 +263,7 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	}
 	if (!pmix->process) {
 		*err = pmix->process_error;
-		rc = -err->code;
-		goto out;
+		return continue_without(pmix, err);
 	}
 	cpus = calloc(count, sizeof *cpus);
 	if (!cpus)
@@ -280,7 +278,6 @@ int agent_pmix_start(struct agent_pmix *pmix, const json_t *ranks, struct error 
 	if (!rc)
 		rc = loop_add(pmix->loop, &pmix->source,
 			      ranks_server_process.descriptor(pmix->server), EPOLLIN, err);
-out:
 	free(cpus);
 	return rc ? continue_without(pmix, err) : 0;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "agent/ranks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,7 +92,7 @@ static void on_started(void *context, int local_rank, pid_t pid)
 			    json_pack("{s:b}", "pmix", ranks->pmix->server != NULL));
 }
 
-static void poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
+void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once)
 {
 	if (ranks->heartbeats && ranks->job.want_heartbeats)
 		agent_heartbeats_poll(ranks->heartbeats, now_ms, at_once);
@@ -116,7 +115,7 @@ static void on_ended(void *context, const struct supervise_end *end)
 	bool bad = end->code != 0 && !end->stopped_by_us;
 
 	send_output(ranks); /* the controller reads its last lines before its end */
-	poll_heartbeats(ranks, clock_now_ms(), true);
+	agent_ranks_poll_heartbeats(ranks, clock_now_ms(), true);
 	agent_uplink_report(
 		ranks->uplink, MESSAGE_ENDED,
 		json_pack("{s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:i, s:o, s:o, s:I, s:o*}", "rank",
@@ -365,7 +364,7 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		rc = json_get_object("START", text, "plan", &plan, err);
 	if (rc)
 		return rc;
-	if (!ranks->have_job || ranks->supervise || ranks->pending.waits ||
+	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START does not follow JOB");
 	if (!json_array_size(list)) { /* this node only passes messages on */
@@ -419,14 +418,9 @@ void agent_ranks_flush(struct agent_ranks *ranks, bool full)
 	}
 }
 
-void agent_ranks_tick(struct agent_ranks *ranks, int64_t now_ms)
-{
-	poll_heartbeats(ranks, now_ms, false);
-}
-
 void agent_ranks_write_stop_file(struct agent_ranks *ranks, const char *why)
 {
-	if (ranks->have_job)
+	if (ranks->job.text)
 		agent_stop_file_write(ranks->dir, ranks->job.stop_file, why, ranks->uplink);
 }
 
@@ -436,7 +430,6 @@ int agent_ranks_set_job(struct agent_ranks *ranks, const struct agent_job *job, 
 		return error_set(err, ERR_DATA, "a second JOB while the first one runs");
 	agent_job_free(&ranks->job);
 	ranks->job = *job;
-	ranks->have_job = true;
 	ranks->pmix->job = &ranks->job;
 	return 0;
 }

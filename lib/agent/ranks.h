@@ -17,7 +17,6 @@
 #include "agent/stdin.h"
 #include "agent/uplink.h"
 #include "base/bytes.h"
-#include "base/env.h"
 #include "base/loop.h"
 
 /* For ranks.c; agent.c reserves port_fd, and hands messages to inputs and heartbeats. */
@@ -29,9 +28,8 @@ struct agent_ranks {
 	const char *dir;
 	int port_fd; /* MASTER_PORT, held until the ranks start, or to the end if JOB asks for that;
 			-1 */
-	struct agent_job job;
-	bool have_job;
-	bool this_system; /* the plan's cores are this machine's */
+	struct agent_job job; /* text is NULL before JOB */
+	bool this_system;     /* the plan's cores are this machine's */
 	struct supervise *supervise;
 	struct agent_stdin *inputs; /* NULL unless job.input */
 	struct agent_heartbeats *heartbeats;
@@ -62,8 +60,8 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 void agent_ranks_resume_start(struct agent_ranks *ranks);
 /* Send output; full: leave more of it in the ranks' pipes. After each round of the loop. */
 void agent_ranks_flush(struct agent_ranks *ranks, bool full);
-/* Report heartbeats, once a second. */
-void agent_ranks_tick(struct agent_ranks *ranks, int64_t now_ms);
+/* Report heartbeats if the controller wants them: once a second, or at once. */
+void agent_ranks_poll_heartbeats(struct agent_ranks *ranks, int64_t now_ms, bool at_once);
 /* Signal all ranks, or those that are about to start once they have. */
 void agent_ranks_signal(struct agent_ranks *ranks, int number);
 /* See files.h. Without ranks it does nothing. */

@@ -6,12 +6,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/loop.h"
 
 /* A shorter attempt made no progress, if its ranks reported no steps. */
 #define MIN_PROGRESS_MS 30000

@@ -12,8 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "alloc/alloc.h"
-#include "base/env.h"
 #include "base/error.h"
 #include "base/loop.h"
 #include "launch/launcher.h"

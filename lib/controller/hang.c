@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "process/heartbeat.h"
 
 #define STACKS_MS 15000	 /* for the agents' answers: they have the stacks to fetch */

@@ -3,7 +3,6 @@
 #ifndef BERTH_CONTROLLER_HANG_H
 #define BERTH_CONTROLLER_HANG_H
 
-#include "alloc/alloc.h"
 #include "controller/controller.h"
 #include "controller/job.h"
 #include "plan/plan.h"

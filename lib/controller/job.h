@@ -21,7 +21,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "alloc/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"

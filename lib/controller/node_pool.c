@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "controller/attempts.h"
 
 #define MOST_FAILURES 2 /* that begin on a node before it is left out */
