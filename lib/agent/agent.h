@@ -2,8 +2,8 @@
 /* The agent of one node: connects to the controller, sends its inventory, starts its ranks and
  * supervises them to the end. The other side is controller/controller.h.
  *
- * agent.c owns one object of each module below and decides what a message from the controller
- * means. A module keeps its state in its .c file and knows only the modules above it:
+ * agent.c owns one struct of each module below and decides what a message from the controller
+ * means. A module's header says who may reach into its struct. A module knows only those above it:
  *
  *   uplink         the connection to the controller or the parent; everything is reported there
  *   signals        signals to this process, each counted once
