@@ -92,7 +92,7 @@ static void unauthenticated_ended(void *context, struct connection *connection,
 	connection_close(connection);
 }
 
-static void listener_source(struct loop_source *source, uint32_t events)
+static void accept_peers(struct loop_source *source, uint32_t events)
 {
 	struct listener *listener = (struct listener *)source;
 
@@ -140,36 +140,30 @@ int listener_open(struct loop *loop, int port, const struct secret *secret, cons
 		  struct error *err)
 {
 	struct listener *listener = calloc(1, sizeof *listener);
-	int fd = -1, rc;
+	int fd, rc;
 
 	if (!listener)
 		return error_memory(err, "a listening socket");
-	listener->source.fd = -1;
-	listener->source.ready = listener_source;
-	listener->loop = loop;
-	listener->secret = *secret;
-	listener->limit = limit;
-	listener->events = *events;
-	listener->owner = (struct connection_owner){listener, peer_authenticated,
-						    unauthenticated_message, unauthenticated_ended};
-	listener->job = strdup(job);
-	listener->unauthenticated = calloc(limit, sizeof *listener->unauthenticated);
-	if (!listener->job || !listener->unauthenticated) {
-		rc = error_memory(err, "a listening socket");
-		goto fail;
-	}
-	rc = socket_listen(port, &fd, &listener->port, err);
-	if (!rc)
-		rc = loop_add(loop, &listener->source, fd, EPOLLIN, err);
-	if (rc)
-		goto fail;
-	*out = listener;
-	return 0;
-fail:
-	if (fd >= 0)
+	*listener = (struct listener){
+		.source = {accept_peers, -1, 0},
+		.loop = loop,
+		.secret = *secret,
+		.job = strdup(job),
+		.limit = limit,
+		.events = *events,
+		.owner = {listener, peer_authenticated, unauthenticated_message,
+			  unauthenticated_ended},
+		.unauthenticated = calloc(limit, sizeof *listener->unauthenticated),
+	};
+	rc = listener->job && listener->unauthenticated
+		     ? socket_listen(port, &fd, &listener->port, err)
+		     : error_memory(err, "a listening socket");
+	if (!rc && (rc = loop_add(loop, &listener->source, fd, EPOLLIN, err)))
 		close(fd);
-	listener->source.fd = -1;
-	listener_close(listener);
+	if (rc)
+		listener_close(listener);
+	else
+		*out = listener;
 	return rc;
 }
 

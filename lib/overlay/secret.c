@@ -188,25 +188,23 @@ static int read_file(const char *path, struct secret *out, struct error *err)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 	char text[DIGITS + 3];
 	struct stat info;
-	ssize_t n;
-	int rc;
+	ssize_t n = 0;
+	int rc = 0;
 
 	if (fd < 0)
 		return error_set(err, ERR_INPUT, "%s: %s", path, strerror(errno));
-	if (fstat(fd, &info) || !S_ISREG(info.st_mode)) {
-		close(fd);
-		return error_set(err, ERR_DATA, "%s is no file", path);
-	}
-	if (info.st_mode & 077) {
-		close(fd);
-		return error_set(
-			err, ERR_DATA,
-			"%s has the mode %04o: others can read or change the secret; make a "
-			"new one (openssl rand -hex 32) with the mode 0600",
-			path, (unsigned)(info.st_mode & 07777));
-	}
-	n = read(fd, text, sizeof text - 1);
+	if (fstat(fd, &info) || !S_ISREG(info.st_mode))
+		rc = error_set(err, ERR_DATA, "%s is no file", path);
+	else if (info.st_mode & 077)
+		rc = error_set(err, ERR_DATA,
+			       "%s has the mode %04o: others can read or change the secret; make a "
+			       "new one (openssl rand -hex 32) with the mode 0600",
+			       path, (unsigned)(info.st_mode & 07777));
+	else
+		n = read(fd, text, sizeof text - 1);
 	close(fd);
+	if (rc)
+		return rc;
 	text[n > 0 ? n : 0] = '\0';
 	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
 		text[--n] = '\0';
