@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/bytes.h"
 #include "base/json.h"
 
 /* The key's list, a number for each node; malloced. */
@@ -42,7 +41,7 @@ void agent_job_free(struct agent_job *job)
 	free(job->argv);
 	free(job->base);
 	free(job->cwd);
-	free(job->block);
+	bytes_free(&job->data);
 	json_decref(job->text);
 	memset(job, 0, sizeof *job);
 }
@@ -78,11 +77,9 @@ static int read_strings(struct agent_job *job, const struct wire_message *messag
 	const unsigned char *at;
 	int rc;
 
-	job->block = malloc(left + 1);
-	if (!job->block)
+	if (bytes_add(&job->data, message->data, left))
 		return error_memory(err, "the program's arguments");
-	memcpy(job->block, left ? message->data : "", left);
-	at = job->block;
+	at = job->data.data;
 	rc = bytes_next_strings(&at, &left, &job->argv, &count, err);
 	if (!rc && !count)
 		rc = error_set(err, ERR_DATA, "JOB names no program");

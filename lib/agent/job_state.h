@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
+#include "base/bytes.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "overlay/wire.h"
@@ -16,7 +17,7 @@ struct agent_job {
 	uint32_t attempt;
 	struct ranks_job layout;   /* nodes and ranks; name, cpus and dir are not set */
 	json_t *text;		   /* JOB's; strings are borrowed from it */
-	unsigned char *block;	   /* JOB's data: argv, base, cwd are borrowed from it */
+	struct bytes data;	   /* JOB's: argv, base, cwd are borrowed from it */
 	const char **argv, **base; /* the program's arguments; its environment, "NAME=VALUE" */
 	const char **cwd;
 	size_t base_count;

@@ -132,7 +132,7 @@ static void on_ended(void *context, const struct supervise_end *end)
 	if (supervise_running(ranks->supervise) == 0)
 		agent_pmix_stop(ranks->pmix);
 	/* All gone by themselves: what they left behind goes too. */
-	if (supervise_running(ranks->supervise) == 0 && !ranks->stopping)
+	if (supervise_running(ranks->supervise) == 0 && !ranks->pmix->stopping)
 		agent_ranks_stop(ranks, SUPERVISE_GRACE_MS);
 }
 
@@ -308,11 +308,8 @@ static int start_failed(struct agent_ranks *ranks, struct error *err)
 static int defer_start(struct agent_ranks *ranks, const struct wire_message *message, json_t *list,
 		       struct error *err)
 {
-	ranks->pending.data = malloc(message->data_size + 1);
-	if (!ranks->pending.data)
+	if (bytes_add(&ranks->pending.data, message->data, message->data_size))
 		return error_memory(err, "ranks");
-	memcpy(ranks->pending.data, message->data_size ? message->data : "", message->data_size);
-	ranks->pending.size = message->data_size;
 	ranks->pending.ranks = json_incref(list);
 	ranks->pending.waits = true;
 	return 0;
@@ -321,7 +318,7 @@ static int defer_start(struct agent_ranks *ranks, const struct wire_message *mes
 static void clear_pending(struct agent_ranks *ranks)
 {
 	json_decref(ranks->pending.ranks);
-	free(ranks->pending.data);
+	bytes_free(&ranks->pending.data);
 	memset(&ranks->pending, 0, sizeof ranks->pending);
 }
 
@@ -333,10 +330,10 @@ void agent_ranks_resume_start(struct agent_ranks *ranks)
 	if (!ranks->pending.waits || !ranks->pmix->ready)
 		return;
 	ranks->pending.waits = false;
-	if (ranks->stopping) {
+	if (ranks->pmix->stopping) {
 		agent_pmix_stop(ranks->pmix);
-	} else if (finish_start(ranks, ranks->pending.ranks, ranks->pending.data,
-				ranks->pending.size, &err)) {
+	} else if (finish_start(ranks, ranks->pending.ranks, ranks->pending.data.data,
+				ranks->pending.data.size, &err)) {
 		start_failed(ranks, &err);
 		agent_uplink_fail(ranks->uplink, &err);
 	}
@@ -358,12 +355,11 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 		      const json_t *text, bool this_system, struct error *err)
 {
 	json_t *list, *plan;
-	int rc = json_get_array("START", text, "ranks", &list, err);
+	int rc;
 
-	if (!rc)
-		rc = json_get_object("START", text, "plan", &plan, err);
-	if (rc)
-		return rc;
+	if (json_get_array("START", text, "ranks", &list, err) ||
+	    json_get_object("START", text, "plan", &plan, err))
+		return -err->code;
 	if (!ranks->job.text || ranks->supervise || ranks->pending.waits ||
 	    json_array_size(list) != agent_job_rank_count(&ranks->job))
 		return error_set(err, ERR_DATA, "START does not follow JOB");
@@ -392,7 +388,6 @@ int agent_ranks_start(struct agent_ranks *ranks, const struct wire_message *mess
 
 void agent_ranks_stop(struct agent_ranks *ranks, int grace_ms)
 {
-	ranks->stopping = true;
 	ranks->pmix->stopping = true;
 	if (ranks->supervise && supervise_running(ranks->supervise))
 		agent_ranks_write_stop_file(ranks, "failed");

@@ -35,14 +35,13 @@ struct agent_ranks {
 	struct agent_heartbeats *heartbeats;
 	struct logs *logs;
 	size_t started_count;
-	bool stopping, started_sent, done_sent;
+	bool started_sent, done_sent;
 	bool paused; /* the ranks' output is left in their pipes */
 	struct bytes output;
 	struct {
 		bool waits;    /* START came, the PMIx server has not started yet */
 		json_t *ranks; /* START's list and data, until then */
-		unsigned char *data;
-		size_t size;
+		struct bytes data;
 		uint64_t signals; /* bit N: signal N came meanwhile */
 	} pending;
 };
