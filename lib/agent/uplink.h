@@ -21,7 +21,8 @@ struct agent_uplink_events {
 	void (*lost)(void *context, const struct error *why);
 };
 
-/* For uplink.c; agent.c sets attempt, and downlinks.c, pmix_relay.c and it read the last two. */
+/* For uplink.c. agent.c sets attempt; agent.c, downlinks.c and pmix_relay.c read attempt and lost.
+ */
 struct agent_uplink {
 	struct loop *loop;
 	const struct agent_params *params;

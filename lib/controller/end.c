@@ -27,8 +27,8 @@ static void clear_cause(struct job_result *result)
 	result->signal = 0;
 }
 
-/* True when this is the first cause, or explains the one that was taken for it: out is to be
- * filled. */
+/* True when this is the first cause, or explains the one that was taken for it: the caller then
+ * fills in the rest of result. */
 static bool is_first_cause(struct job *job, enum job_cause cause, int code, long node)
 {
 	if (job->failed && (!job->settle_ms || cause <= job->cause))
