@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "arguments.h"
 
+#include <argp.h>
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,27 +54,8 @@ static void print_captured(void)
 	free(capture.text);
 }
 
-void arguments_parse(const struct argp *argp, int argc, char **argv, unsigned flags, void *input)
-{
-	FILE *mine = open_memstream(&capture.text, &capture.size);
-
-	argp_err_exit_status = ERR_USAGE;
-	/* Without memory or a place for tell, argp's own words do. */
-	if (mine && !atexit(print_captured)) {
-		capture.name = argv[0];
-		capture.people = stderr;
-		stderr = mine;
-	}
-	argp_parse(argp, argc, argv, flags, NULL, input);
-	if (capture.people)
-		open_capture();
-	if (mine)
-		fclose(mine);
-	free(capture.text);
-	capture.text = NULL;
-}
-
-void arguments_refuse(const struct argp_state *state, const struct error *err)
+static void __attribute__((noreturn))
+refuse(const struct argp_state *state, const struct error *err)
 {
 	if (capture.people) {
 		fclose(open_capture());
@@ -83,23 +66,208 @@ void arguments_refuse(const struct argp_state *state, const struct error *err)
 	exit(ERR_USAGE);
 }
 
-void arguments_number(const struct argp_state *state, const char *name, const char *text, int max,
-		      int *out)
-{
-	struct error err = {0};
+/* ---- values ---- */
 
-	if (number_int(name, text, 1, max, out, &err))
-		arguments_refuse(state, &err);
+int arguments_time(const char *name, const char *text, int *out_ms, struct error *err)
+{
+	int64_t ms;
+	int rc = number_duration_ms(name, text, &ms, err);
+
+	if (rc)
+		return rc;
+	if (ms < 1000 || ms > 86400000)
+		return error_set(err, ERR_USAGE, "%s %.200s: expected a time from 1s to 1d", name,
+				 text);
+	*out_ms = (int)ms;
+	return 0;
 }
 
-int arguments_choice(const struct argp_state *state, const char *name, const char *text,
-		     const char *const *choices, const char *expected)
+/* Which of the words "auto|on|off" is text? */
+static int read_word(const char *name, const char *text, const char *words, int *out,
+		     struct error *err)
 {
-	struct error err = {0};
+	char expected[64] = "";
+	size_t size, used = 0;
 
-	for (int i = 0; choices[i]; i++)
-		if (!strcmp(text, choices[i]))
-			return i;
-	error_set(&err, ERR_USAGE, "%s '%.200s': expected %s", name, text, expected);
-	arguments_refuse(state, &err);
+	for (*out = 0;; ++*out, words += size + 1) {
+		size = strcspn(words, "|");
+		if (strlen(text) == size && !memcmp(text, words, size))
+			return 0;
+		used += (size_t)snprintf(expected + used, sizeof expected - used, "%s%.*s",
+					 !used	       ? ""
+					 : words[size] ? ", "
+						       : " or ",
+					 (int)size, words);
+		if (!words[size])
+			break;
+	}
+	return error_set(err, ERR_USAGE, "%s '%.200s': expected %s", name, text, expected);
+}
+
+static int read_value(const struct arguments_option *option, const char *text, char *filled,
+		      struct error *err)
+{
+	void *out = filled + option->offset;
+	char name[40];
+	int word, rc;
+
+	snprintf(name, sizeof name, "--%s", option->name);
+	if (option->given)
+		*(bool *)(filled + option->given) = true;
+	switch (option->type) {
+	case ARGUMENTS_FLAG:
+		*(bool *)out = true;
+		return 0;
+	case ARGUMENTS_TEXT:
+		if (option->expected && !*text)
+			return error_set(err, ERR_USAGE, "%s is empty: expected %s", name,
+					 option->expected);
+		*(const char **)out = text;
+		return 0;
+	case ARGUMENTS_INT:
+		return number_int(name, text, (int)option->least, (int)option->most, out, err);
+	case ARGUMENTS_INT64:
+		return number_int64(name, text, option->least, option->most, out, err);
+	case ARGUMENTS_DOUBLE:
+		return number_double(name, text, (double)option->least, (double)option->most, out,
+				     err);
+	case ARGUMENTS_TIME:
+		return arguments_time(name, text, out, err);
+	case ARGUMENTS_CHOICE:
+		return read_word(name, text, option->arg, out, err);
+	case ARGUMENTS_BOOL:
+		rc = read_word(name, text, option->arg, &word, err);
+		*(bool *)out = word == option->least;
+		return rc;
+	default:
+		return option->read(text, out, err);
+	}
+}
+
+int arguments_refuse(const char *text, void *out, struct error *err)
+{
+	return error_set(err, ERR_USAGE, "unexpected argument '%s'", text);
+}
+
+/* ---- argp ---- */
+
+#define OPTIONS_MAX 160 /* of a command, with groups */
+#define KEY_FIRST 0x100 /* argp's key of the first row, unless it has a letter */
+
+struct parse {
+	const struct arguments_command *command;
+	char *input;
+};
+
+static int key_of(const struct arguments_option *option, int row)
+{
+	return option->letter ? option->letter : KEY_FIRST + row;
+}
+
+/* All tables as one of argp's, up to a zeroed row. Rows count from 0 through all tables. */
+static void fill_options(const struct arguments_command *command, struct argp_option *out)
+{
+	const struct arguments_table *table = command->tables;
+	int group = 0, row = 0;
+
+	for (; table->options; table++)
+		for (const struct arguments_option *option = table->options; option->type;
+		     option++, row++) {
+			assert(row < OPTIONS_MAX);
+			if (option->type == ARGUMENTS_GROUP)
+				group = option->group;
+			if (option->type == ARGUMENTS_GROUP && !option->doc)
+				continue;
+			*out++ = (struct argp_option){
+				.name = option->name,
+				.key = option->name && option->type != ARGUMENTS_ALIAS
+					       ? key_of(option, row)
+					       : 0,
+				.arg = option->arg,
+				.flags = (option->type == ARGUMENTS_ALIAS ? OPTION_ALIAS : 0) |
+					 (option->hidden ? OPTION_HIDDEN : 0),
+				.doc = option->doc,
+				.group = group,
+			};
+		}
+}
+
+/* The rest of the command line, from argument first on, is not argp's. */
+static void take_rest(struct argp_state *state, int first, void *out)
+{
+	*(char ***)out = &state->argv[first];
+	state->next = state->argc;
+}
+
+static int parse_option(int key, const char *text, struct argp_state *state, struct error *err)
+{
+	const struct parse *parse = state->input;
+	const struct arguments_table *table = parse->command->tables;
+	int row = 0;
+
+	for (; table->options; table++)
+		for (const struct arguments_option *option = table->options; option->type;
+		     option++, row++) {
+			char *filled = parse->input + table->offset;
+
+			if (!option->name || key_of(option, row) != key)
+				continue;
+			if (option->type == ARGUMENTS_REST)
+				take_rest(state, state->next, filled + option->offset);
+			else if (read_value(option, text, filled, err))
+				return -err->code;
+			return table->given ? table->given(filled, option->name, text, err) : 0;
+		}
+	return ARGP_ERR_UNKNOWN;
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+	const struct parse *parse = state->input;
+	const struct arguments_command *command = parse->command;
+	const struct arguments_option *positional = &command->positional;
+	void *out = parse->input + positional->offset;
+	bool takes_rest = positional->type == ARGUMENTS_REST;
+	struct error err = {0};
+	int rc = 0;
+
+	if (key == ARGP_KEY_ARG && takes_rest) {
+		take_rest(state, state->next - 1, out);
+	} else if (key == ARGP_KEY_ARG && positional->type) {
+		rc = positional->read(text, out, &err);
+	} else if (key == ARGP_KEY_END) {
+		rc = command->check ? command->check(parse->input, &err) : 0;
+		if (!rc && takes_rest && !*(char ***)out)
+			rc = error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
+	} else {
+		rc = parse_option(key, text, state, &err);
+	}
+	if (rc < 0)
+		refuse(state, &err);
+	return rc;
+}
+
+void arguments_parse(const struct arguments_command *command, int argc, char **argv, void *input)
+{
+	struct argp_option options[OPTIONS_MAX + 1] = {0};
+	const struct argp argp = {options, parse, command->usage, command->doc, NULL, NULL, NULL};
+	struct parse parsing = {command, input};
+	FILE *mine = open_memstream(&capture.text, &capture.size);
+
+	fill_options(command, options);
+	argp_err_exit_status = ERR_USAGE;
+	/* Without memory or a place for it, argp's own words do. */
+	if (mine && !atexit(print_captured)) {
+		capture.name = argv[0];
+		capture.people = stderr;
+		stderr = mine;
+	}
+	argp_parse(&argp, argc, argv,
+		   command->positional.type == ARGUMENTS_REST ? ARGP_IN_ORDER : 0, NULL, &parsing);
+	if (capture.people)
+		open_capture();
+	if (mine)
+		fclose(mine);
+	free(capture.text);
+	capture.text = NULL;
 }

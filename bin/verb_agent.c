@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth agent: one node's part of a job; started by launchers. */
-#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,46 +18,23 @@
 #define STDIN_MAX (1 << 20)
 #define STDIN_S 60
 
-enum agent_key { AGENT_STDIN = 0x600, AGENT_TMRSH };
-
 struct agent_options {
-	bool from_stdin, tmrsh;
-	char **arguments; /* behind --tmrsh: HOST COMMAND... */
-	int argument_count;
+	bool from_stdin;
+	char **tmrsh; /* behind --tmrsh: HOST COMMAND..., also what looks like an option */
 };
 
-static const struct argp_option table[] = {
-	{"stdin", AGENT_STDIN, NULL, 0,
+static const struct arguments_option option_table[] = {
+	{"stdin", NULL,
 	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; "
 	 "the "
 	 "secret does not stand in ps then",
-	 0},
-	{"tmrsh", AGENT_TMRSH, NULL, 0,
+	 ARGUMENTS_FLAG, offsetof(struct agent_options, from_stdin)},
+	{"tmrsh", NULL,
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
 	 "pbs_tmrsh and a shell",
-	 0},
-	{NULL, 0, NULL, 0, NULL, 0},
+	 ARGUMENTS_REST, offsetof(struct agent_options, tmrsh)},
+	{0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct agent_options *options = state->input;
-
-	switch (key) {
-	case AGENT_STDIN:
-		options->from_stdin = true;
-		return 0;
-	case AGENT_TMRSH:
-		options->tmrsh = true;
-		/* All that follows is the remote command: also what looks like an option. */
-		options->arguments = state->argv + state->next;
-		options->argument_count = state->argc - state->next;
-		state->next = state->argc;
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* From the first line on: at most 1 MiB, 60 s. */
 static int read_stdin(struct env *env, struct error *err)
@@ -92,31 +68,30 @@ static int read_stdin(struct env *env, struct error *err)
 }
 
 /* HOST COMMAND...: as ssh, a shell gets the words put together. */
-static int run_tmrsh(const struct agent_options *options, const struct env *env, struct error *err)
+static int run_tmrsh(char *const *arguments, const struct env *env, struct error *err)
 {
 	char path[PATH_MAX], *command = NULL;
 	size_t size = 0;
 	FILE *stream;
 
-	if (options->argument_count < 2)
+	if (!arguments[0] || !arguments[1])
 		return error_set(err, ERR_USAGE, "--tmrsh: expected HOST COMMAND...");
 	if (pbs_find_tool(env, "pbs_tmrsh", path, sizeof path))
 		return error_set(err, ERR_UNAVAILABLE, "--tmrsh: there is no pbs_tmrsh");
 	stream = open_memstream(&command, &size);
-	for (int i = 1; stream && i < options->argument_count; i++)
-		fprintf(stream, "%s%s", i > 1 ? " " : "", options->arguments[i]);
+	for (int i = 1; stream && arguments[i]; i++)
+		fprintf(stream, "%s%s", i > 1 ? " " : "", arguments[i]);
 	if (!stream || fclose(stream))
 		return error_memory(err, "the remote command");
-	execl(path, "pbs_tmrsh", options->arguments[0], "/bin/sh", "-c", command, (char *)NULL);
+	execl(path, "pbs_tmrsh", arguments[0], "/bin/sh", "-c", command, (char *)NULL);
 	free(command);
 	return error_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
 }
 
 int verb_agent(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = table,
-		.parser = parse,
+	static const struct arguments_command command = {
+		.tables = {{option_table}},
 		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
 		       "berth run through the cluster's launcher, not by hand.\v"
 		       "Takes its place from the environment: " LAUNCHER_ENV_CONTROLLER
@@ -131,11 +106,11 @@ int verb_agent(int argc, char **argv)
 	struct env *env;
 	int rc;
 
-	arguments_parse(&argp, argc, argv, 0, &options);
+	arguments_parse(&command, argc, argv, &options);
 	env = env_capture();
 	rc = env ? 0 : error_memory(&err, "the environment");
 	if (!rc && options.tmrsh) {
-		run_tmrsh(&options, env, &err);
+		run_tmrsh(options.tmrsh, env, &err);
 		env_free(env);
 		return verb_fail(&err);
 	}

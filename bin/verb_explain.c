@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth explain: known failures in a log. */
-#include <argp.h>
 #include <dirent.h>
 #include <errno.h>
 #include <stdbool.h>
@@ -15,8 +14,7 @@
 #include "verb.h"
 
 #define LINE_MAX_BYTES 16384 /* of a longer line its beginning counts */
-#define KEY_JSON 0x100
-#define DIRS_MAX 2 /* the folder of --log-dir and its attempt-N */
+#define DIRS_MAX 2	     /* the folder of --log-dir and its attempt-N */
 
 struct arguments {
 	const char **files;
@@ -30,27 +28,19 @@ struct finding {
 	char *text;
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static int add_file(const char *text, void *out, struct error *err)
 {
-	struct arguments *arguments = state->input;
-	struct error err;
+	struct arguments *arguments = out;
 
-	switch (key) {
-	case KEY_JSON:
-		arguments->json = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		arguments->files[arguments->count++] = text;
-		return 0;
-	case ARGP_KEY_END:
-		if (arguments->count)
-			return 0;
-		error_set(&err, ERR_USAGE, "which LOG? - is standard input");
-		arguments_refuse(state, &err);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	arguments->files[arguments->count++] = text;
+	return 0;
+}
+
+static int check(void *input, struct error *err)
+{
+	const struct arguments *arguments = input;
+
+	return arguments->count ? 0 : error_set(err, ERR_USAGE, "which LOG? - is standard input");
 }
 
 static int match_line(struct finding *findings, const char *line, size_t number, struct error *err)
@@ -209,14 +199,16 @@ static int explain_any(const char *name, bool json, json_t *list, struct error *
 
 int verb_explain(int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"json", KEY_JSON, NULL, 0, "As JSON (berth.explain/1)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	static const struct arguments_option options[] = {
+		{"json", NULL, "As JSON (berth.explain/1)", ARGUMENTS_FLAG,
+		 offsetof(struct arguments, json)},
+		{0},
 	};
-	static const struct argp argp = {
-		.options = options,
-		.parser = parse,
-		.args_doc = "LOG...",
+	static const struct arguments_command command = {
+		.tables = {{options}},
+		.positional = {.type = ARGUMENTS_READ, .read = add_file},
+		.check = check,
+		.usage = "LOG...",
 		.doc = "Look for known failures in the output of a job: what they come from and "
 		       "what fixes "
 		       "them.\v"
@@ -230,7 +222,7 @@ int verb_explain(int argc, char **argv)
 	int rc = arguments.files && list ? 0 : error_memory(&err, "the logs");
 
 	if (!rc)
-		arguments_parse(&argp, argc, argv, 0, &arguments);
+		arguments_parse(&command, argc, argv, &arguments);
 	for (size_t i = 0; !rc && i < arguments.count; i++)
 		rc = explain_any(arguments.files[i], arguments.json, list, &err);
 	if (!rc && arguments.json) {

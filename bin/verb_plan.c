@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth plan: what the ranks of one node would get, from an hwloc XML or this machine. */
-#include <argp.h>
-
 #include "arguments.h"
 #include "base/json.h"
-#include "options.h"
 #include "plan/plan.h"
 #include "show.h"
 #include "table.h"
 #include "verb.h"
-
-enum option_key {
-	OPTION_TOPOLOGY = 't',
-	OPTION_JSON = 'j',
-	OPTION_RANKS = 'n',
-	OPTION_GPUS_PER_RANK = 0x100,
-	OPTION_GPUS_VISIBLE,
-	OPTION_ALL_CORES,
-};
 
 #define RANKS_MAX 4096
 #define GPUS_MAX 1024
@@ -28,65 +16,33 @@ struct plan_options {
 	bool json;
 };
 
-static const struct argp_option option_table[] = {
-	{"topology", OPTION_TOPOLOGY, "FILE", 0,
+#define REQUEST(member) offsetof(struct plan_options, request.member)
+
+static const struct arguments_option option_table[] = {
+	{"topology", "FILE",
 	 "An hwloc XML, as lstopo --whole-system FILE.xml writes it (default: this machine, or "
 	 "BERTH_TOPOLOGY)",
-	 1},
-	{"ranks", OPTION_RANKS, "N", 0, "Ranks on the node (default: one a GPU, else one)", 1},
-	{"gpus-per-rank", OPTION_GPUS_PER_RANK, "K", 0, "GPUs of each rank", 1},
-	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
-	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
-	{"all-cores", OPTION_ALL_CORES, NULL, 0,
-	 "Deal out the cores that would stay free (those near no used GPU)", 1},
-	{"json", OPTION_JSON, NULL, 0, "Print berth.plan/1 instead of text", 1},
-	{NULL, 0, NULL, 0, NULL, 0},
+	 ARGUMENTS_TEXT, offsetof(struct plan_options, topology), .letter = 't'},
+	{"ranks", "N", "Ranks on the node (default: one a GPU, else one)", ARGUMENTS_INT,
+	 REQUEST(ranks), 1, RANKS_MAX, .letter = 'n'},
+	{"gpus-per-rank", "K", "GPUs of each rank", ARGUMENTS_INT, REQUEST(gpus_per_rank), 1,
+	 GPUS_MAX},
+	{"gpus-visible", "all|own",
+	 "What a rank sees: all GPUs of the plan (default), or its own only", ARGUMENTS_BOOL,
+	 REQUEST(gpus_visible_own), 1},
+	{"all-cores", NULL, "Deal out the cores that would stay free (those near no used GPU)",
+	 ARGUMENTS_FLAG, REQUEST(all_cores)},
+	{"json", NULL, "Print berth.plan/1 instead of text", ARGUMENTS_FLAG,
+	 offsetof(struct plan_options, json), .letter = 'j'},
+	{0},
 };
 
-static error_t option_parse(int key, char *text, struct argp_state *state)
-{
-	struct plan_options *options = state->input;
-	struct error err = {0};
-
-	switch (key) {
-	case OPTION_TOPOLOGY:
-		options->topology = text;
-		return 0;
-	case OPTION_JSON:
-		options->json = true;
-		return 0;
-	case OPTION_RANKS:
-		arguments_number(state, "--ranks", text, RANKS_MAX, &options->request.ranks);
-		return 0;
-	case OPTION_GPUS_PER_RANK:
-		arguments_number(state, "--gpus-per-rank", text, GPUS_MAX,
-				 &options->request.gpus_per_rank);
-		return 0;
-	case OPTION_GPUS_VISIBLE:
-		options->request.gpus_visible_own = options_gpus_visible(state, text);
-		return 0;
-	case OPTION_ALL_CORES:
-		options->request.all_cores = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
-		arguments_refuse(state, &err);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp plan_argp = {
-	option_table,
-	option_parse,
-	NULL,
-	"Show which GPU, cores and NICs each rank of one node gets, and why.\v"
-	"No job and no scheduler are needed, and nothing is started. The XML may be another "
-	"machine's.",
-	NULL,
-	NULL,
-	NULL,
+static const struct arguments_command command = {
+	.tables = {{option_table}},
+	.positional = ARGUMENTS_NONE,
+	.doc = "Show which GPU, cores and NICs each rank of one node gets, and why.\v"
+	       "No job and no scheduler are needed, and nothing is started. The XML may be "
+	       "another machine's.",
 };
 
 /* ---- text ---- */
@@ -191,7 +147,7 @@ int verb_plan(int argc, char **argv)
 	struct plan_node node = {0};
 	struct error err = {0};
 
-	arguments_parse(&plan_argp, argc, argv, 0, &options);
+	arguments_parse(&command, argc, argv, &options);
 
 	int rc = load(&options, &inventory, &err);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth check: are all nodes, and the network between them, fit for a job? */
-#include <argp.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,81 +19,50 @@ struct arguments {
 	bool json, verbose, prober;
 };
 
-enum key {
-	KEY_HOSTS = 0x400,
-	KEY_HOSTFILE,
-	KEY_IFACE,
-	KEY_SUBNET,
-	KEY_CKPT,
-	KEY_JSON,
-	KEY_PROBER,
+#define CHECK(member) offsetof(struct arguments, member)
+#define RUN(member) offsetof(struct arguments, run.member)
+
+static const struct arguments_option options[] = {
+	{.type = ARGUMENTS_GROUP, .group = 1},
+	{"nodes", "N", "Nodes to check (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes),
+	 1, 100000, .letter = 'N'},
+	{"hosts", "LIST", "These hosts, \"n[1-4],gpu7\"", ARGUMENTS_TEXT, RUN(shared.alloc.hosts)},
+	{"hostfile", "FILE", "The hosts of a host file", ARGUMENTS_TEXT,
+	 RUN(shared.alloc.hostfile)},
+	{"iface", "NAME", "The network of this interface of the head", ARGUMENTS_TEXT,
+	 RUN(shared.plan.iface)},
+	{"subnet", "CIDR", "The network in this range", ARGUMENTS_TEXT, RUN(shared.plan.subnet)},
+	{"master-addr", "ADDRESS", "Set MASTER_ADDR to this numeric address of the first node",
+	 ARGUMENTS_TEXT, RUN(master_addr)},
+	{"nnodes", "N", "By hand, as for berth run: this line is started on N machines",
+	 ARGUMENTS_INT, RUN(shared.alloc.nnodes), 1, 100000},
+	{"node-rank", "R", "By hand: which machine this is, from 0", ARGUMENTS_INT,
+	 RUN(shared.alloc.node_rank), 0, 99999, .given = RUN(has_node_rank)},
+	{"rdzv-endpoint", "HOST:PORT",
+	 "By hand: wait for the other machines at this address of the first one", ARGUMENTS_TEXT,
+	 RUN(rdzv_endpoint)},
+	{"port", "PORT", "MASTER_PORT (default: a free one)", ARGUMENTS_INT, RUN(shared.plan.port),
+	 1, 65535},
+	{"launcher", "NAME", "How agents are started, as berth run's", ARGUMENTS_TEXT,
+	 RUN(launcher)},
+	{"start-timeout", "TIME", "All agents must be there within this time (default 20s)",
+	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
+	{.type = ARGUMENTS_GROUP, .group = 2},
+	{"ckpt", "DIR", "The checkpoint folder, which all nodes must see", ARGUMENTS_TEXT,
+	 CHECK(checkpoint)},
+	{.type = ARGUMENTS_GROUP, .group = 3},
+	{"json", NULL, "Print berth.check/1 instead of a table", ARGUMENTS_FLAG, CHECK(json)},
+	{"verbose", NULL, "Say more on standard error", ARGUMENTS_FLAG, CHECK(verbose),
+	 .letter = 'v'},
+	{"prober", NULL, NULL, ARGUMENTS_FLAG, CHECK(prober), .hidden = true},
+	{0},
 };
 
-static const struct argp_option table[] = {
-	{"nodes", 'N', "N", 0, "Nodes to check (default: all of the allocation)", 1},
-	{"hosts", KEY_HOSTS, "LIST", 0, "These hosts, \"n[1-4],gpu7\"", 1},
-	{"hostfile", KEY_HOSTFILE, "FILE", 0, "The hosts of a host file", 1},
-	{"iface", KEY_IFACE, "NAME", 0, "The network of this interface of the head", 1},
-	{"subnet", KEY_SUBNET, "CIDR", 0, "The network in this range", 1},
-	{"master-addr", RUN_MASTER_ADDR, "ADDRESS", 0,
-	 "Set MASTER_ADDR to this numeric address of the first node", 1},
-	{"nnodes", RUN_NNODES, "N", 0,
-	 "By hand, as for berth run: this line is started on N machines", 1},
-	{"node-rank", RUN_NODE_RANK, "R", 0, "By hand: which machine this is, from 0", 1},
-	{"rdzv-endpoint", RUN_RDZV_ENDPOINT, "HOST:PORT", 0,
-	 "By hand: wait for the other machines at this address of the first one", 1},
-	{"port", RUN_PORT, "PORT", 0, "MASTER_PORT (default: a free one)", 1},
-	{"launcher", RUN_LAUNCHER, "NAME", 0, "How agents are started, as berth run's", 1},
-	{"start-timeout", RUN_START_TIMEOUT, "TIME", 0,
-	 "All agents must be there within this time (default 20s)", 1},
-	{"ckpt", KEY_CKPT, "DIR", 0, "The checkpoint folder, which all nodes must see", 2},
-	{"json", KEY_JSON, NULL, 0, "Print berth.check/1 instead of a table", 3},
-	{"verbose", 'v', NULL, 0, "Say more on standard error", 3},
-	{"prober", KEY_PROBER, NULL, OPTION_HIDDEN, NULL, 3},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
-
-static error_t parse(int key, char *text, struct argp_state *state)
+static int check_options(void *input, struct error *err)
 {
-	struct arguments *arguments = state->input;
-	struct plan_request *plan_request = &arguments->run.shared.plan;
-	struct error err = {0};
+	struct arguments *arguments = input;
 
-	switch (key) {
-	case KEY_HOSTS:
-		arguments->run.shared.alloc.hosts = text;
-		return 0;
-	case KEY_HOSTFILE:
-		arguments->run.shared.alloc.hostfile = text;
-		return 0;
-	case KEY_IFACE:
-		plan_request->iface = text;
-		return 0;
-	case KEY_SUBNET:
-		plan_request->subnet = text;
-		return 0;
-	case ARGP_KEY_END:
-		run_options_by_hand(state, &arguments->run);
-		return 0;
-	case KEY_CKPT:
-		arguments->checkpoint = text;
-		return 0;
-	case KEY_JSON:
-		arguments->json = true;
-		return 0;
-	case 'v':
-		arguments->verbose = true;
-		return 0;
-	case KEY_PROBER:
-		arguments->prober = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
-		arguments_refuse(state, &err);
-		return 0;
-	default:
-		return run_options_parse_place(key, text, state, &arguments->run);
-	}
+	return run_options_by_hand(&arguments->run, err);
 }
 
 static void on_note(void *context, enum log_level level, const char *text)
@@ -164,9 +132,10 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 
 int verb_check(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = table,
-		.parser = parse,
+	static const struct arguments_command command = {
+		.tables = {{options}},
+		.positional = ARGUMENTS_NONE,
+		.check = check_options,
 		.doc = "Look at every node of the job and the network between them, in seconds, "
 		       "before a job does: who reaches whom, versions, limits, GPUs, folders, and "
 		       "an all-reduce with checked sums over the NIC that a job would use.\v"
@@ -182,7 +151,7 @@ int verb_check(int argc, char **argv)
 
 	run_options_default(&arguments.run);
 	arguments.run.launch.start_timeout_ms = 20000;
-	arguments_parse(&argp, argc, argv, 0, &arguments);
+	arguments_parse(&command, argc, argv, &arguments);
 	if (arguments.prober)
 		check_prober(env_capture(), BERTH_VERSION);
 	rc = run_prepare(&arguments.run, itself, &setup, &err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth exec: runs between another launcher and its program. It computes this rank's part of the
  * node, adds missing variables to the environment, binds, and executes the program. */
-#include <argp.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -15,17 +14,8 @@
 #include "exec/exec_address.h"
 #include "exec/exec_place.h"
 #include "exec/exec_pmix.h"
-#include "options.h"
 #include "plan/plan.h"
 #include "verb.h"
-
-enum option_key {
-	OPTION_KEEP_BINDING = 0x100,
-	OPTION_DRY_RUN,
-	OPTION_GPUS_VISIBLE,
-	OPTION_MASTER_ADDR,
-	OPTION_PORT,
-};
 
 struct exec {
 	bool keep_binding, dry_run;
@@ -43,55 +33,24 @@ struct exec {
 	const struct plan_rank *rank; /* in plan */
 };
 
-static const struct argp_option option_table[] = {
-	{"keep-binding", OPTION_KEEP_BINDING, NULL, 0,
-	 "Leave the cores to the launcher (default: berth's plan replaces its binding)", 1},
-	{"gpus-visible", OPTION_GPUS_VISIBLE, "all|own", 0,
-	 "What a rank sees: all GPUs of the plan (default), or its own only", 1},
-	{"master-addr", OPTION_MASTER_ADDR, "ADDRESS|none", 0,
-	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT", 1},
-	{"port", OPTION_PORT, "PORT", 0,
-	 "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)", 1},
-	{"dry-run", OPTION_DRY_RUN, NULL, 0,
-	 "Show what would be set and bound in this rank; run nothing", 1},
-	{NULL, 0, NULL, 0, NULL, 0},
+#define EXEC(member) offsetof(struct exec, member)
+
+static const struct arguments_option options[] = {
+	{"keep-binding", NULL,
+	 "Leave the cores to the launcher (default: berth's plan replaces its binding)",
+	 ARGUMENTS_FLAG, EXEC(keep_binding)},
+	{"gpus-visible", "all|own",
+	 "What a rank sees: all GPUs of the plan (default), or its own only", ARGUMENTS_BOOL,
+	 EXEC(request.gpus_visible_own), 1},
+	{"master-addr", "ADDRESS|none",
+	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT",
+	 ARGUMENTS_TEXT, EXEC(rendezvous.master_addr)},
+	{"port", "PORT", "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)",
+	 ARGUMENTS_INT, EXEC(rendezvous.port), 1, 65535},
+	{"dry-run", NULL, "Show what would be set and bound in this rank; run nothing",
+	 ARGUMENTS_FLAG, EXEC(dry_run)},
+	{0},
 };
-
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct exec *exec = state->input;
-	struct error err = {0};
-
-	switch (key) {
-	case OPTION_KEEP_BINDING:
-		exec->keep_binding = true;
-		return 0;
-	case OPTION_DRY_RUN:
-		exec->dry_run = true;
-		return 0;
-	case OPTION_GPUS_VISIBLE:
-		exec->request.gpus_visible_own = options_gpus_visible(state, text);
-		return 0;
-	case OPTION_MASTER_ADDR:
-		exec->rendezvous.master_addr = text;
-		return 0;
-	case OPTION_PORT:
-		arguments_number(state, "--port", text, 65535, &exec->rendezvous.port);
-		return 0;
-	case ARGP_KEY_ARG:
-		exec->program = &state->argv[state->next - 1];
-		state->next = state->argc;
-		return 0;
-	case ARGP_KEY_END:
-		if (!exec->program) {
-			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
-			arguments_refuse(state, &err);
-		}
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
 
 /* ---- the plan ---- */
 
@@ -376,21 +335,17 @@ int exec_in_place(const struct exec_request *params)
 
 int verb_exec(int argc, char **argv)
 {
-	static const struct argp argp = {
-		option_table,
-		parse,
-		"[--] PROGRAM [ARGUMENTS]",
-		"Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has made "
-		"of "
-		"this process, with its GPU, cores and what its environment lacks.\v"
-		"There is no supervision: berth is gone once PROGRAM runs. "
-		"Example: mpirun -n 4 berth exec -- python train.py",
-		NULL,
-		NULL,
-		NULL,
+	static const struct arguments_command command = {
+		.tables = {{options}},
+		.positional = {.type = ARGUMENTS_REST, .offset = EXEC(program)},
+		.usage = "[--] PROGRAM [ARGUMENTS]",
+		.doc = "Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has "
+		       "made of this process, with its GPU, cores and what its environment lacks.\v"
+		       "There is no supervision: berth is gone once PROGRAM runs. "
+		       "Example: mpirun -n 4 berth exec -- python train.py",
 	};
 	struct exec exec = {0};
 
-	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &exec);
+	arguments_parse(&command, argc, argv, &exec);
 	return read_place(&exec);
 }

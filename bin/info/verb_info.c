@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth info: the values of the stages for this process or job, each choice with its reason. */
-#include <argp.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,50 +16,21 @@
 #define PLAN_FILE_MAX (256 << 20)
 #define CPUS_MAX 8192 /* for sched_getaffinity's result */
 
-enum option_key { OPTION_JSON = 'j', OPTION_RANK = 'r' };
-
-static const struct argp_option option_table[] = {
-	{"json", OPTION_JSON, NULL, 0, "Print berth.info/1 instead of text", 1},
-	{"rank", OPTION_RANK, "R", 0,
-	 "Show the environment of rank R (default: this process's, or the first of this node)", 1},
-	{NULL, 0, NULL, 0, NULL, 0},
+static const struct arguments_option options[] = {
+	{.type = ARGUMENTS_GROUP, .group = 1},
+	{"json", NULL, "Print berth.info/1 instead of text", ARGUMENTS_FLAG,
+	 offsetof(struct info, json), .letter = 'j'},
+	{"rank", "R",
+	 "Show the environment of rank R (default: this process's, or the first of this node)",
+	 ARGUMENTS_INT, offsetof(struct info, wanted_rank), 0, INT32_MAX, .letter = 'r'},
+	{0},
 };
 
-static error_t option_parse(int key, char *text, struct argp_state *state)
-{
-	struct info *info = state->input;
-	struct error err = {0};
-
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &info->options;
-		return 0;
-	case OPTION_JSON:
-		info->json = true;
-		return 0;
-	case OPTION_RANK:
-		if (number_int("--rank", text, 0, INT32_MAX, &info->wanted_rank, &err))
-			arguments_refuse(state, &err);
-		return 0;
-	case ARGP_KEY_ARG:
-		error_set(&err, ERR_USAGE, "unexpected argument '%s'", text);
-		arguments_refuse(state, &err);
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
-}
-
-static const struct argp_child children[] = {{&options_argp, 0, NULL, 0}, {0}};
-static const struct argp info_argp = {
-	option_table,
-	option_parse,
-	NULL,
-	"Show what berth found out and decided for this process or job, and why.\v"
-	"In a rank that berth started (BERTH_PLAN_FILE is set) its own place is shown.",
-	children,
-	NULL,
-	NULL,
+static const struct arguments_command command = {
+	.tables = {{options}, {options_table, offsetof(struct info, options)}},
+	.positional = ARGUMENTS_NONE,
+	.doc = "Show what berth found out and decided for this process or job, and why.\v"
+	       "In a rank that berth started (BERTH_PLAN_FILE is set) its own place is shown.",
 };
 
 /* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */
@@ -382,7 +352,7 @@ int verb_info(int argc, char **argv)
 	struct info info = {.wanted_rank = -1};
 	struct error err = {0};
 
-	arguments_parse(&info_argp, argc, argv, 0, &info);
+	arguments_parse(&command, argc, argv, &info);
 
 	int rc = collect(&info, &err);
 

@@ -1,51 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth run: a program as a job. */
-#include <argp.h>
-#include <stdio.h>
-
-#include "arguments.h"
 #include "run/run.h"
 #include "run/run_options.h"
 #include "verb.h"
 
 struct arguments {
 	struct run_options run;
-	const char *const *program; /* argv from PROGRAM on */
+	char **program; /* argv from PROGRAM on */
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static int check(void *input, struct error *err)
 {
-	struct arguments *arguments = state->input;
+	struct arguments *arguments = input;
 
-	switch (key) {
-	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &arguments->run;
-		return 0;
-	case ARGP_KEY_ARG:
-		/* ARGP_IN_ORDER: what follows is the program's own. */
-		arguments->program = (const char *const *)&state->argv[state->next - 1];
-		state->next = state->argc;
-		return 0;
-	case ARGP_KEY_END:
-		if (!arguments->program) {
-			struct error err;
-
-			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
-			arguments_refuse(state, &err);
-		}
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	return run_options_by_hand(&arguments->run, err);
 }
 
 int verb_run(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&run_options_argp, 0, NULL, 0},
-						     {NULL, 0, NULL, 0}};
-	static const struct argp argp = {
-		.parser = parse,
-		.args_doc = "[--] PROGRAM [ARGUMENTS]",
+	static const struct arguments_command command = {
+		.tables = {{options_table, offsetof(struct arguments, run.shared)},
+			   {run_options_table, offsetof(struct arguments, run)}},
+		.positional = {.type = ARGUMENTS_REST,
+			       .offset = offsetof(struct arguments, program)},
+		.check = check,
+		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Run PROGRAM as a job: as many ranks as the allocation has GPUs (or slots), "
 		       "each with its rank, its GPU, cores and NICs, and an address where they "
 		       "meet.\v"
@@ -55,14 +34,13 @@ int verb_run(int argc, char **argv)
 		       "needed is unavailable, 73 output cannot be written, 76 a node or the "
 		       "network "
 		       "failed. Example: berth run -n 4 -- python train.py",
-		.children = children,
 	};
 	struct arguments arguments = {0};
 	int rc;
 
 	run_options_default(&arguments.run);
-	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &arguments);
-	rc = run_program(&arguments.run, arguments.program, false);
+	arguments_parse(&command, argc, argv, &arguments);
+	rc = run_program(&arguments.run, (const char *const *)arguments.program, false);
 	run_options_free(&arguments.run);
 	return rc;
 }

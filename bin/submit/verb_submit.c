@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth submit: make a job script for Slurm or PBS, and print or submit it. */
-#include <argp.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -22,190 +21,107 @@
 #define TIME_MAX_S (366LL * 86400)
 #define SUBMIT_S 60 /* seconds for sbatch or qsub to answer */
 
-enum submit_key {
-	SUBMIT_KEY_SLURM = 0x700,
-	SUBMIT_KEY_PBS,
-	SUBMIT_GPUS,
-	SUBMIT_CPUS,
-	SUBMIT_RANKS,
-	SUBMIT_PER_NODE,
-	SUBMIT_TIME,
-	SUBMIT_QUEUE,
-	SUBMIT_ACCOUNT,
-	SUBMIT_NAME,
-	SUBMIT_OUTPUT,
-	SUBMIT_AFTER,
-	SUBMIT_WARN_BEFORE,
-	SUBMIT_REQUEUE,
-	SUBMIT_LOG_DIR,
-	SUBMIT_DRY_RUN,
-};
-
 struct arguments {
 	struct submit submit;
+	char **program; /* PROGRAM and its arguments */
 	bool dry_run;
 };
 
-static const struct argp_option table[] = {
-	{"slurm", SUBMIT_KEY_SLURM, NULL, 0, "For Slurm (default: whose tool is there)", 1},
-	{"pbs", SUBMIT_KEY_PBS, NULL, 0, "For PBS", 1},
-	{"nodes", 'N', "N", 0, "Nodes (default 1)", 1},
-	{"gpus-per-node", SUBMIT_GPUS, "K", 0,
-	 "GPUs on each node; 0: none, whatever submit.json says", 1},
-	{"cpus-per-node", SUBMIT_CPUS, "K", 0, "Cores on each node", 1},
-	{"ranks-per-node", SUBMIT_RANKS, "K", 0, "Ranks on each node (default: one a GPU)", 1},
-	{"per-node", SUBMIT_PER_NODE, NULL, 0, "One process a node, as with berth run (torchrun)",
-	 1},
-	{"time", SUBMIT_TIME, "TIME", 0, "How long: 2:00:00, 90m, 2h, 1d", 1},
-	{"queue", SUBMIT_QUEUE, "NAME", 0, "Queue of PBS, partition of Slurm", 1},
-	{"account", SUBMIT_ACCOUNT, "NAME", 0, "Whom the time is charged to", 1},
-	{"name", SUBMIT_NAME, "NAME", 0, "The job's name (default berth)", 1},
-	{"output", SUBMIT_OUTPUT, "FILE", 0, "Where the job's output goes", 1},
-	{"after", SUBMIT_AFTER, "JOB", 0, "Start when that job has ended well", 1},
-	{"warn-before", SUBMIT_WARN_BEFORE, "TIME", 0,
-	 "As with berth run: that long before the end BERTH_STOP_FILE appears", 1},
-	{"requeue", SUBMIT_REQUEUE, NULL, 0,
-	 "As with berth run: queue the job again when it was stopped with its work saved", 1},
-	{"log-dir", SUBMIT_LOG_DIR, "DIR", 0, "As with berth run: a file a rank", 1},
-	{"dry-run", SUBMIT_DRY_RUN, NULL, 0, "Show the script, and submit nothing", 1},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
-
-static void set_kind(const struct argp_state *state, struct submit *submit, enum submit_kind kind)
+static int set_kind(struct submit *submit, enum submit_kind kind, struct error *err)
 {
-	struct error err;
-
-	if (submit->kind != SUBMIT_UNKNOWN && submit->kind != kind) {
-		error_set(&err, ERR_USAGE, "both --slurm and --pbs are given; give one");
-		arguments_refuse(state, &err);
-	}
+	if (submit->kind != SUBMIT_UNKNOWN && submit->kind != kind)
+		return error_set(err, ERR_USAGE, "both --slurm and --pbs are given; give one");
 	submit->kind = kind;
+	return 0;
+}
+
+static int set_slurm(const char *text, void *out, struct error *err)
+{
+	return set_kind(out, SUBMIT_SLURM, err);
+}
+
+static int set_pbs(const char *text, void *out, struct error *err)
+{
+	return set_kind(out, SUBMIT_PBS, err);
+}
+
+static int read_gpus(const char *text, void *out, struct error *err)
+{
+	*(int *)out = SUBMIT_NONE;
+	return strcmp(text, "0") ? number_int("--gpus-per-node", text, 1, 1024, out, err) : 0;
 }
 
 /* Require H:MM:SS, or a number with a unit: 2:00 alone may mean hours or minutes. */
-static void read_time(const struct argp_state *state, const char *text, int64_t *out)
+static int read_time(const char *text, void *out, struct error *err)
 {
 	const char *colon = strchr(text, ':');
-	struct error err = {0};
 	int64_t value = 0;
 	int rc;
 
 	if (colon && strchr(colon + 1, ':')) {
-		rc = pbs_duration("--time", text, &value, &err);
+		rc = pbs_duration("--time", text, &value, err);
 	} else if (colon || strspn(text, "0123456789") == strlen(text)) {
-		rc = error_set(&err, ERR_USAGE,
-			       "--time %.60s: hours, minutes or seconds? Expected "
-			       "H:MM:SS, or a unit: 90m, 2h, 1d",
-			       text);
+		return error_set(err, ERR_USAGE,
+				 "--time %.60s: hours, minutes or seconds? Expected "
+				 "H:MM:SS, or a unit: 90m, 2h, 1d",
+				 text);
 	} else {
-		rc = number_duration_ms("--time", text, &value, &err);
+		rc = number_duration_ms("--time", text, &value, err);
 		value = (value + 999) / 1000;
 	}
 	if (!rc && (value < 1 || value > TIME_MAX_S))
-		rc = error_set(&err, ERR_USAGE, "--time %.60s: expected 1 s to 366 days", text);
-	if (rc) {
-		err.code = ERR_USAGE;
-		arguments_refuse(state, &err);
-	}
-	*out = value;
+		rc = error_set(err, ERR_USAGE, "--time %.60s: expected 1 s to 366 days", text);
+	*(int64_t *)out = value;
+	return rc;
 }
 
-static error_t parse_rest(int key, char *text, struct argp_state *state,
-			  struct arguments *arguments)
+static int read_warn_before(const char *text, void *out, struct error *err)
 {
-	struct submit *submit = &arguments->submit;
-	struct error err = {0};
-	int64_t ms;
+	int ms;
 
-	switch (key) {
-	case SUBMIT_QUEUE:
-		submit->queue = text;
-		return 0;
-	case SUBMIT_ACCOUNT:
-		submit->account = text;
-		return 0;
-	case SUBMIT_NAME:
-		submit->name = text;
-		return 0;
-	case SUBMIT_OUTPUT:
-		submit->output = text;
-		return 0;
-	case SUBMIT_AFTER:
-		submit->after = text;
-		return 0;
-	case SUBMIT_WARN_BEFORE:
-		if (number_duration_ms("--warn-before", text, &ms, &err) || ms < 1000 ||
-		    ms > 86400000) {
-			error_set(&err, ERR_USAGE,
-				  "--warn-before %.100s: expected a time from 1s to 1d, "
-				  "such as 5m",
-				  text);
-			arguments_refuse(state, &err);
-		}
-		submit->warn_before = text;
-		return 0;
-	case SUBMIT_REQUEUE:
-		submit->requeue = true;
-		return 0;
-	case SUBMIT_LOG_DIR:
-		submit->log_dir = text;
-		return 0;
-	case SUBMIT_DRY_RUN:
-		arguments->dry_run = true;
-		return 0;
-	case ARGP_KEY_ARG:
-		submit->program = (const char *const *)&state->argv[state->next - 1];
-		state->next = state->argc;
-		return 0;
-	case ARGP_KEY_END:
-		if (!submit->program) {
-			error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
-			arguments_refuse(state, &err);
-		}
-		return 0;
-	default:
-		return ARGP_ERR_UNKNOWN;
-	}
+	if (arguments_time("--warn-before", text, &ms, NULL))
+		return error_set(err, ERR_USAGE,
+				 "--warn-before %.100s: expected a time from 1s to 1d, "
+				 "such as 5m",
+				 text);
+	*(const char **)out = text;
+	return 0;
 }
 
-static error_t parse(int key, char *text, struct argp_state *state)
-{
-	struct arguments *arguments = state->input;
-	struct submit *submit = &arguments->submit;
+#define SUBMIT(member) offsetof(struct arguments, submit.member)
 
-	switch (key) {
-	case SUBMIT_KEY_SLURM:
-		set_kind(state, submit, SUBMIT_SLURM);
-		return 0;
-	case SUBMIT_KEY_PBS:
-		set_kind(state, submit, SUBMIT_PBS);
-		return 0;
-	case 'N':
-		arguments_number(state, "--nodes", text, NODES_MAX, &submit->nodes);
-		return 0;
-	case SUBMIT_GPUS:
-		if (strcmp(text, "0"))
-			arguments_number(state, "--gpus-per-node", text, 1024,
-					 &submit->gpus_per_node);
-		else
-			submit->gpus_per_node = SUBMIT_NONE;
-		return 0;
-	case SUBMIT_CPUS:
-		arguments_number(state, "--cpus-per-node", text, 100000, &submit->cpus_per_node);
-		return 0;
-	case SUBMIT_RANKS:
-		arguments_number(state, "--ranks-per-node", text, 100000, &submit->ranks_per_node);
-		return 0;
-	case SUBMIT_PER_NODE:
-		submit->per_node = true;
-		return 0;
-	case SUBMIT_TIME:
-		read_time(state, text, &submit->time_s);
-		return 0;
-	default:
-		return parse_rest(key, text, state, arguments);
-	}
-}
+static const struct arguments_option options[] = {
+	{"slurm", NULL, "For Slurm (default: whose tool is there)", ARGUMENTS_READ,
+	 .read = set_slurm},
+	{"pbs", NULL, "For PBS", ARGUMENTS_READ, .read = set_pbs},
+	{"nodes", "N", "Nodes (default 1)", ARGUMENTS_INT, SUBMIT(nodes), 1, NODES_MAX,
+	 .letter = 'N'},
+	{"gpus-per-node", "K", "GPUs on each node; 0: none, whatever submit.json says",
+	 ARGUMENTS_READ, SUBMIT(gpus_per_node), .read = read_gpus},
+	{"cpus-per-node", "K", "Cores on each node", ARGUMENTS_INT, SUBMIT(cpus_per_node), 1,
+	 100000},
+	{"ranks-per-node", "K", "Ranks on each node (default: one a GPU)", ARGUMENTS_INT,
+	 SUBMIT(ranks_per_node), 1, 100000},
+	{"per-node", NULL, "One process a node, as with berth run (torchrun)", ARGUMENTS_FLAG,
+	 SUBMIT(per_node)},
+	{"time", "TIME", "How long: 2:00:00, 90m, 2h, 1d", ARGUMENTS_READ, SUBMIT(time_s),
+	 .read = read_time},
+	{"queue", "NAME", "Queue of PBS, partition of Slurm", ARGUMENTS_TEXT, SUBMIT(queue)},
+	{"account", "NAME", "Whom the time is charged to", ARGUMENTS_TEXT, SUBMIT(account)},
+	{"name", "NAME", "The job's name (default berth)", ARGUMENTS_TEXT, SUBMIT(name)},
+	{"output", "FILE", "Where the job's output goes", ARGUMENTS_TEXT, SUBMIT(output)},
+	{"after", "JOB", "Start when that job has ended well", ARGUMENTS_TEXT, SUBMIT(after)},
+	{"warn-before", "TIME",
+	 "As with berth run: that long before the end BERTH_STOP_FILE appears", ARGUMENTS_READ,
+	 SUBMIT(warn_before), .read = read_warn_before},
+	{"requeue", NULL,
+	 "As with berth run: queue the job again when it was stopped with its work saved",
+	 ARGUMENTS_FLAG, SUBMIT(requeue)},
+	{"log-dir", "DIR", "As with berth run: a file a rank", ARGUMENTS_TEXT, SUBMIT(log_dir)},
+	{"dry-run", NULL, "Show the script, and submit nothing", ARGUMENTS_FLAG,
+	 offsetof(struct arguments, dry_run)},
+	{0},
+};
 
 /* Slurm installs its own qsub wrapper next to sbatch: sbatch wins. */
 static int choose_kind(const struct env *env, struct submit *submit, struct error *err)
@@ -285,6 +201,7 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 			strcpy(self, "berth");
 		submit->berth = self;
 	}
+	submit->program = (const char *const *)arguments->program;
 	if (!submit->nodes)
 		submit->nodes = 1;
 	if (!rc)
@@ -303,10 +220,11 @@ static int run(struct arguments *arguments, const struct env *env, struct error 
 
 int verb_submit(int argc, char **argv)
 {
-	static const struct argp argp = {
-		.options = table,
-		.parser = parse,
-		.args_doc = "[--] PROGRAM [ARGUMENTS]",
+	static const struct arguments_command command = {
+		.tables = {{options}},
+		.positional = {.type = ARGUMENTS_REST,
+			       .offset = offsetof(struct arguments, program)},
+		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Write a job script for Slurm or PBS that runs PROGRAM by berth run, and "
 		       "submit "
 		       "it.\v"
@@ -319,7 +237,7 @@ int verb_submit(int argc, char **argv)
 	struct env *env;
 	int rc;
 
-	arguments_parse(&argp, argc, argv, ARGP_IN_ORDER, &arguments);
+	arguments_parse(&command, argc, argv, &arguments);
 	env = env_capture();
 	rc = env ? run(&arguments, env, &err) : error_memory(&err, "the environment");
 	submit_free(&arguments.submit);

@@ -200,9 +200,11 @@ static void summary(const struct train_options *options, const struct ranks_plac
 
 int main(int argc, char **argv)
 {
-	static const struct argp_child children[] = {{&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
-	static const struct argp argp = {
-		.args_doc = "MODEL",
+	static const struct arguments_command command = {
+		.tables = {{train_options_table, 0, train_arguments_add_given}},
+		.positional = {.type = ARGUMENTS_READ, .read = train_arguments_add_model},
+		.check = train_arguments_check,
+		.usage = "MODEL",
 		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
 		       "resnet152) as one rank of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
 		       "MASTER_PORT, or alone. berth train starts all ranks.\v"
@@ -212,8 +214,6 @@ int main(int argc, char **argv)
 		       "output "
 		       "cannot be created, 74 writing failed, 75 stopped early with a checkpoint "
 		       "saved, 76 another rank or the network failed.",
-		.children = children,
-		.parser = NULL,
 	};
 	struct train_arguments arguments;
 	struct screen screen = {.terminal = isatty(STDERR_FILENO)};
@@ -227,7 +227,7 @@ int main(int argc, char **argv)
 
 	argp_program_version = "berth-train " BERTH_VERSION;
 	train_arguments_default(&arguments);
-	arguments_parse(&argp, argc, argv, 0, &arguments);
+	arguments_parse(&command, argc, argv, &arguments);
 	rc = env ? read_rank_place(env, &place, &err) : error_memory(&err, "the environment");
 	if (!rc) {
 		arguments.options.cores = cores(env);

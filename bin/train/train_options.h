@@ -3,10 +3,9 @@
 #ifndef BERTH_BIN_TRAIN_TRAIN_OPTIONS_H
 #define BERTH_BIN_TRAIN_TRAIN_OPTIONS_H
 
-#include <argp.h>
 #include <stdbool.h>
 
-#include "base/error.h"
+#include "arguments.h"
 #include "train/run/loop.h"
 
 #define TRAIN_MAX_ARGUMENTS 128
@@ -23,7 +22,12 @@ struct train_arguments {
 void train_arguments_default(struct train_arguments *arguments);
 void train_arguments_free(struct train_arguments *arguments);
 
-/* The options and the argument MODEL, as an argp child; input: struct train_arguments. */
-extern const struct argp train_argp;
+/* They fill a struct train_arguments. A command that lists this table names
+ * train_arguments_add_given as its given, train_arguments_add_model to read its positional, and
+ * calls train_arguments_check at the end. */
+extern const struct arguments_option train_options_table[];
+int train_arguments_add_model(const char *text, void *out, struct error *err);
+int train_arguments_add_given(void *filled, const char *name, const char *text, struct error *err);
+int train_arguments_check(void *input, struct error *err);
 
 #endif

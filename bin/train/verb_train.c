@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* berth train: berth run of berth-train, with the options of both. */
-#include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +16,12 @@ struct arguments {
 	struct train_arguments train;
 };
 
-static error_t parse(int key, char *text, struct argp_state *state)
+static int check(void *input, struct error *err)
 {
-	struct arguments *arguments = state->input;
+	struct arguments *arguments = input;
+	int rc = train_arguments_check(&arguments->train, err);
 
-	(void)text;
-	if (key != ARGP_KEY_INIT)
-		return ARGP_ERR_UNKNOWN;
-	state->child_inputs[0] = &arguments->run;
-	state->child_inputs[1] = &arguments->train;
-	return 0;
+	return rc ? rc : run_options_by_hand(&arguments->run, err);
 }
 
 /* berth-train beside this program. malloced, NULL when memory is out. */
@@ -66,16 +61,20 @@ static int run_trainer(struct arguments *arguments, struct error *err)
 
 int verb_train(int argc, char **argv)
 {
-	static const struct argp_child children[] = {
-		{&run_options_argp, 0, NULL, 0}, {&train_argp, 0, NULL, 0}, {NULL, 0, NULL, 0}};
-	static const struct argp argp = {
-		.parser = parse,
-		.args_doc = "MODEL",
+	static const struct arguments_command command = {
+		.tables = {{options_table, offsetof(struct arguments, run.shared)},
+			   {run_options_table, offsetof(struct arguments, run)},
+			   {train_options_table, offsetof(struct arguments, train),
+			    train_arguments_add_given}},
+		.positional = {.type = ARGUMENTS_READ,
+			       .offset = offsetof(struct arguments, train),
+			       .read = train_arguments_add_model},
+		.check = check,
+		.usage = "MODEL",
 		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
 		       "resnet152) data-parallel on all ranks of the allocation: berth run of "
 		       "berth-train.\v"
 		       "Example: berth train convnet -n 2 --ckpt ckpt --metrics logs",
-		.children = children,
 	};
 	struct arguments arguments = {0};
 	struct train_options check;
@@ -84,7 +83,7 @@ int verb_train(int argc, char **argv)
 
 	run_options_default(&arguments.run);
 	train_arguments_default(&arguments.train);
-	arguments_parse(&argp, argc, argv, 0, &arguments);
+	arguments_parse(&command, argc, argv, &arguments);
 	/* Before agents and ranks are started for it. */
 	check = arguments.train.options;
 	if (train_defaults(&check, &err))
