@@ -26,8 +26,7 @@ struct agent_options {
 static const struct arguments_option option_table[] = {
 	{"stdin", NULL,
 	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; "
-	 "the "
-	 "secret does not stand in ps then",
+	 "the secret does not stand in ps then",
 	 ARGUMENTS_FLAG, offsetof(struct agent_options, from_stdin)},
 	{"tmrsh", NULL,
 	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
@@ -51,10 +50,10 @@ static int read_stdin(struct env *env, struct error *err)
 		total += (size_t)n;
 		line[n - (line[n - 1] == '\n')] = '\0';
 		if (!value || total > STDIN_MAX) {
-			rc = error_set(err, ERR_DATA,
-				       "standard input: expected NAME=VALUE a line, "
-				       "%d bytes at most",
-				       STDIN_MAX);
+			rc = error_set(
+				err, ERR_DATA,
+				"standard input: expected NAME=VALUE a line, %d bytes at most",
+				STDIN_MAX);
 			break;
 		}
 		*value++ = '\0';

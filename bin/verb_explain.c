@@ -210,11 +210,9 @@ int verb_explain(int argc, char **argv)
 		.check = check,
 		.usage = "LOG...",
 		.doc = "Look for known failures in the output of a job: what they come from and "
-		       "what fixes "
-		       "them.\v"
+		       "what fixes them.\v"
 		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 "
-		       "whether something is known "
-		       "or not.",
+		       "whether something is known or not.",
 	};
 	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};
 	struct error err = {0};

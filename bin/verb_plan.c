@@ -41,8 +41,8 @@ static const struct arguments_command command = {
 	.tables = {{option_table}},
 	.positional = ARGUMENTS_NONE,
 	.doc = "Show which GPU, cores and NICs each rank of one node gets, and why.\v"
-	       "No job and no scheduler are needed, and nothing is started. The XML may be "
-	       "another machine's.",
+	       "No job and no scheduler are needed, and nothing is started. The XML may be another "
+	       "machine's.",
 };
 
 /* ---- text ---- */
@@ -50,8 +50,8 @@ static const struct arguments_command command = {
 static void print_summary(const struct inventory *inventory, const struct plan_node *node,
 			  const struct paint *paint)
 {
-	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, "
-	       "%zu NIC%s\n",
+	printf("%s%zu rank%s on %s%s: %zu package%s, %zu NUMA node%s, %zu core%s, %zu GPU%s, %zu "
+	       "NIC%s\n",
 	       paint->bold, node->rank_count, plural(node->rank_count),
 	       inventory->node && *inventory->node ? inventory->node : "a node", paint->off,
 	       inventory->package_count, plural(inventory->package_count), inventory->numa_count,

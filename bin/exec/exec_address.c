@@ -33,8 +33,8 @@ static int refuse_master_addr(const struct exec_place *place, struct error *err)
 	return error_set(
 		err, ERR_UNAVAILABLE,
 		"%s started %d ranks on several nodes and does not say where rank 0 is: " HINT
-		"; --master-addr none where PROGRAM needs neither (MPI programs); berth run "
-		"finds both itself",
+		"; --master-addr none where PROGRAM needs neither (MPI programs); berth run finds "
+		"both itself",
 		place->started_by, place->size);
 }
 
@@ -92,11 +92,10 @@ int exec_address_try(int port, struct error *err)
 		close(fd);
 	if (!rc || (seen != EADDRINUSE && seen != EACCES))
 		return 0; /* an anomaly here may not matter to the program */
-	return error_set(
-		err, ERR_UNAVAILABLE,
-		"MASTER_PORT %d cannot be had on rank 0's node: %s; give all ranks another "
-		"by --port or MASTER_PORT",
-		port, strerror(seen));
+	return error_set(err, ERR_UNAVAILABLE,
+			 "MASTER_PORT %d cannot be had on rank 0's node: %s; give all ranks "
+			 "another by --port or MASTER_PORT",
+			 port, strerror(seen));
 }
 
 static int add_port(const struct exec_place *place, const struct exec_rendezvous *rendezvous,

@@ -64,10 +64,10 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 		return error_memory(err, "the nodes' tasks");
 	rc = slurm_counts(name, text, (size_t)node + 1, counts, &described, err);
 	if (!rc && described <= (size_t)node)
-		rc = error_set(err, ERR_DATA,
-			       "%s is '%.120s', which counts %zu nodes, but this is "
-			       "node %d (from 0)",
-			       name, text, described, node);
+		rc = error_set(
+			err, ERR_DATA,
+			"%s is '%.120s', which counts %zu nodes, but this is node %d (from 0)",
+			name, text, described, node);
 	if (!rc)
 		*out = counts[node];
 	free(counts);
@@ -195,13 +195,11 @@ int exec_place_find(const struct env *env, struct exec_place *out, struct error 
 			*out = place;
 		return rc;
 	}
-	return error_set(
-		err, ERR_USAGE,
-		"nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
-		"PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes between "
-		"a "
-		"launcher and its program, as in mpirun -n 2 berth exec -- PROGRAM; berth run "
-		"starts ranks itself");
+	return error_set(err, ERR_USAGE,
+			 "nobody has made this process a rank (none of OMPI_COMM_WORLD_RANK, RANK, "
+			 "PALS_RANKID, PMI_RANK, PMIX_RANK, SLURM_STEP_ID is set): berth exec goes "
+			 "between a launcher and its program, as in mpirun -n 2 berth exec -- "
+			 "PROGRAM; berth run starts ranks itself");
 }
 
 /* Was the process started with the variable? Also false if its environment is unreadable: a daemon

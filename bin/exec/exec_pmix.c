@@ -67,10 +67,9 @@ static int read_answer(int fd, struct answer *out, struct error *err)
 	}
 	if (size >= sizeof *out)
 		return 0;
-	return error_set(
-		err, ERR_NETWORK,
-		"the PMIx server that PMIX_NAMESPACE names gave this rank no place; is the "
-		"launcher (prterun) that started it still there?");
+	return error_set(err, ERR_NETWORK,
+			 "the PMIx server that PMIX_NAMESPACE names gave this rank no place; is "
+			 "the launcher (prterun) that started it still there?");
 }
 
 /* Wait until all ranks of this node have queried. A server counts a client that leaves as lost from

@@ -341,8 +341,8 @@ int verb_exec(int argc, char **argv)
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has "
 		       "made of this process, with its GPU, cores and what its environment lacks.\v"
-		       "There is no supervision: berth is gone once PROGRAM runs. "
-		       "Example: mpirun -n 4 berth exec -- python train.py",
+		       "There is no supervision: berth is gone once PROGRAM runs. Example: mpirun "
+		       "-n 4 berth exec -- python train.py",
 	};
 	struct exec exec = {0};
 

@@ -42,8 +42,8 @@ static int rank_variable(const struct env *env, const char *name, size_t limit, 
 
 	if (!text)
 		return error_set(err, ERR_DATA,
-				 "BERTH_PLAN_FILE is set but %s is not; berth sets "
-				 "both: unset BERTH_PLAN_FILE to see the chain of this machine",
+				 "BERTH_PLAN_FILE is set but %s is not; berth sets both: unset "
+				 "BERTH_PLAN_FILE to see the chain of this machine",
 				 name);
 	if (number_int(name, text, 0, limit ? (int)limit - 1 : 0, &value, err))
 		return error_prefix(err, "BERTH_PLAN_FILE's plan");
@@ -252,8 +252,7 @@ static int warn_simulated(const struct info *info, json_t *out, struct error *er
 	snprintf(text, sizeof text,
 		 "GPUs granted here: %d%s, GPUs planned for: all %zu of the machine that "
 		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY "
-		 "the "
-		 "plan has what was granted",
+		 "the plan has what was granted",
 		 granted, by, inventory->gpu_count);
 	return warn(out, text, err);
 }
@@ -270,8 +269,8 @@ static int collect_warnings(struct info *info, struct error *err)
 	if (!rc && stages->assumed)
 		rc = warn(out,
 			  "only this node was looked at: the others are taken to be like it, and "
-			  "which address they all reach is tried when the ranks start; "
-			  "'berth run --per-node -- berth info' in the job shows each node's own",
+			  "which address they all reach is tried when the ranks start; 'berth run "
+			  "--per-node -- berth info' in the job shows each node's own",
 			  err);
 	if (!rc && stages->alloc.this_node < 0 && !info->plan_file &&
 	    !strcmp(stages->alloc.source, "slurm"))
@@ -283,11 +282,10 @@ static int collect_warnings(struct info *info, struct error *err)
 	else if (!rc && info->omitted_nodes) {
 		char text[160];
 
-		snprintf(
-			text, sizeof text,
-			"the allocation has %zu more nodes, which this plan leaves out: berth info "
-			"looks at the node it runs on",
-			info->omitted_nodes);
+		snprintf(text, sizeof text,
+			 "the allocation has %zu more nodes, which this plan leaves out: berth "
+			 "info looks at the node it runs on",
+			 info->omitted_nodes);
 		rc = warn(out, text, err);
 	}
 	if (!rc)

@@ -39,8 +39,8 @@ static bool slurm_allows(const char *text, char *why, size_t size)
 		snprintf(why, size, "scontrol does not know the job");
 	else if (strstr(text, "BatchFlag=0"))
 		snprintf(why, size,
-			 "it is no batch job (salloc, or srun alone): only sbatch's have a "
-			 "script that Slurm can start again");
+			 "it is no batch job (salloc, or srun alone): only sbatch's have a script "
+			 "that Slurm can start again");
 	else if (strstr(text, "Requeue=0"))
 		snprintf(why, size,
 			 "the job may not be requeued (--no-requeue, or the site's JobRequeue=0): "
@@ -60,8 +60,7 @@ static void prepare_slurm(struct requeue *requeue)
 	if (slurm_in_step(requeue->env)) {
 		snprintf(requeue->why, sizeof requeue->why,
 			 "berth run was started by srun, and ends with its step; call it in the "
-			 "batch "
-			 "script without srun");
+			 "batch script without srun");
 		return;
 	}
 	end = scheduler_tool_run(argv, requeue->env, QUERY_MS, ANSWER_MAX, &answer);
@@ -133,8 +132,7 @@ void requeue_announce(const struct requeue *requeue, void *context,
 	if (requeue->possible)
 		snprintf(text, sizeof text,
 			 "--requeue: the job is queued again by %s when it stops with its work "
-			 "saved, is "
-			 "preempted, or loses a node (done %d of at most %d times)%s",
+			 "saved, is preempted, or loses a node (done %d of at most %d times)%s",
 			 requeue->pbs ? "qsub of its script" : "scontrol requeue", requeue->done,
 			 requeue->max,
 			 requeue->pbs

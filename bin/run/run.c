@@ -62,8 +62,8 @@ static int choose_nodes(struct run_setup *setup, struct error *err)
 	if (wanted > alloc->node_count)
 		return error_set(
 			err, ERR_USAGE,
-			"--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler "
-			"for more, name them with --hosts, or pretend with --launcher loopback",
+			"--nodes %zu: the allocation has %zu node%s (%s); ask the scheduler for "
+			"more, name them with --hosts, or pretend with --launcher loopback",
 			wanted, alloc->node_count, alloc->node_count == 1 ? "" : "s",
 			alloc->why ? alloc->why : alloc->source);
 	for (size_t i = wanted; wanted && i < alloc->node_count; i++)

@@ -164,11 +164,9 @@ static const char *why_no_plan(const struct show *show, char out[UNKNOWN_MAX])
 {
 	snprintf(out, UNKNOWN_MAX,
 		 "cores, GPUs and NICs of the ranks, where they meet, their environment: that is "
-		 "planned on "
-		 "%.80s, the first node, and this machine is another; nothing is started for "
-		 "--dry-run. To see it, run berth info as the program: berth run [the same "
-		 "options] -- "
-		 "berth info",
+		 "planned on %.80s, the first node, and this machine is another; nothing is "
+		 "started for --dry-run. To see it, run berth info as the program: berth run [the "
+		 "same options] -- berth info",
 		 show->setup->alloc.nodes[0].name);
 	return out;
 }
@@ -264,8 +262,8 @@ static int print_environment(const struct show *show, const struct paint *paint,
 /* So that a shell would read it as it is. */
 static void print_argument(const char *text)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				    "@%+=:,./_-";
+	static const char plain[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./_-";
 
 	if (*text && !text[strspn(text, plain)]) {
 		printf(" %s", text);

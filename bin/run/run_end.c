@@ -28,11 +28,10 @@ static int read_end(const char *name, const char *text, int64_t now, int64_t *ou
 	if (*text != '+' && !number_int64(name, text, 1, INT64_MAX / 2000, out, NULL))
 		return 0;
 	if (*text != '+')
-		return error_set(
-			err, ERR_USAGE,
-			"%s is '%.100s': expected a time from now (+90m, +2h, +1d), or Unix "
-			"seconds, as date -d 'tomorrow 8:00' +%%s prints them",
-			name, text);
+		return error_set(err, ERR_USAGE,
+				 "%s is '%.100s': expected a time from now (+90m, +2h, +1d), or "
+				 "Unix seconds, as date -d 'tomorrow 8:00' +%%s prints them",
+				 name, text);
 	rc = number_duration_ms(name, text + 1, &ms, err);
 	if (!rc)
 		*out = now + ms / 1000;
@@ -57,11 +56,10 @@ int run_end_time(struct run_setup *setup, struct error *err)
 			return -ERR_USAGE;
 		}
 		if (end <= now)
-			return error_set(
-				err, ERR_USAGE,
-				"%s %s was %lld s ago by this machine's clock (it is %lld); give a "
-				"time to come, or none",
-				name, text, (long long)(now - end), (long long)now);
+			return error_set(err, ERR_USAGE,
+					 "%s %s was %lld s ago by this machine's clock (it is "
+					 "%lld); give a time to come, or none",
+					 name, text, (long long)(now - end), (long long)now);
 		alloc->end_time = end;
 		free(alloc->end_reason);
 		alloc->end_reason = strdup(name);
@@ -69,8 +67,7 @@ int run_end_time(struct run_setup *setup, struct error *err)
 		fprintf(stderr,
 			"berth: warning: by this machine's clock the job's time was over %lld s "
 			"ago (%s), yet the job runs: the clock is wrong or the limit not kept; "
-			"nothing "
-			"is done about the end\n",
+			"nothing is done about the end\n",
 			(long long)(now - alloc->end_time),
 			alloc->end_reason ? alloc->end_reason : alloc->source);
 		alloc->end_time = 0;
@@ -87,15 +84,14 @@ int run_remove_stale_stop_file(const struct run_setup *setup, struct error *err)
 	if (!path || !*path || lstat(path, &info))
 		return 0;
 	if (!dry && unlink(path) && errno != ENOENT)
-		return error_set(err, ERR_OUTPUT,
-				 "the stop file %s of an earlier run is there and cannot be "
-				 "removed: %s",
-				 path, strerror(errno));
+		return error_set(
+			err, ERR_OUTPUT,
+			"the stop file %s of an earlier run is there and cannot be removed: %s",
+			path, strerror(errno));
 	if (!setup->options->quiet)
 		fprintf(stderr,
 			"berth: the stop file %s was there already, made %lld s ago: it %s "
-			"removed, or "
-			"this run would stop at once; make it anew to stop the run\n",
+			"removed, or this run would stop at once; make it anew to stop the run\n",
 			path, (long long)(time(NULL) - info.st_mtime), dry ? "will be" : "is");
 	return 0;
 }
@@ -171,8 +167,8 @@ static void describe_cause(const struct job_result *result, const char *kind, ch
 			 "the job's time is nearly over, and the ranks were told to save");
 	else if (!strcmp(kind, "oom"))
 		snprintf(why, size,
-			 "memory was full: give the job more of it, or use less "
-			 "(--batch, fewer --workers, fewer ranks a node)");
+			 "memory was full: give the job more of it, or use less (--batch, fewer "
+			 "--workers, fewer ranks a node)");
 }
 
 static const struct explain_row *find_known_failure(const struct job_result *result)

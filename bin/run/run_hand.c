@@ -68,11 +68,10 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		return 0;
 	}
 	if (!rc)
-		rc = error_set(
-			err, ERR_NETWORK,
-			"the head at %s went away and did not say how the job ended; look at what "
-			"it printed",
-			alloc->rendezvous);
+		rc = error_set(err, ERR_NETWORK,
+			       "the head at %s went away and did not say how the job ended; look "
+			       "at what it printed",
+			       alloc->rendezvous);
 	return error_prefix(err, "%s (it was told to be %s)", params.name, alloc->why);
 }
 
@@ -105,10 +104,8 @@ void run_warn_hosts(const struct run_setup *setup)
 	if (!strcmp(job.source, "slurm") || !strcmp(job.source, "pbs"))
 		fprintf(stderr,
 			"berth: warning: %s in the %s job %s: these are reached by ssh, so the "
-			"job's limits, "
-			"GPUs and end are not those of the ranks%s; without %s the job's own nodes "
-			"are "
-			"used (--nodes N: the first N)\n",
+			"job's limits, GPUs and end are not those of the ranks%s; without %s the "
+			"job's own nodes are used (--nodes N: the first N)\n",
 			option, !strcmp(job.source, "slurm") ? "Slurm" : "PBS", job.job_id, text,
 			option);
 	alloc_free(&job);
@@ -139,8 +136,7 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err)
 	if (!here && !setup->options->quiet)
 		fprintf(stderr,
 			"berth: warning: this machine is to be the first one (%s), but no "
-			"interface of "
-			"it has an address of %s: the others look for it there\n",
+			"interface of it has an address of %s: the others look for it there\n",
 			alloc->why, alloc->rendezvous);
 	if (!setup->options->quiet && !setup->options->dry_run)
 		fprintf(stderr, "berth: %s of %zu, waiting at %s for the other%s\n",

@@ -113,8 +113,7 @@ const struct arguments_option run_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
 	 "When the job's time is over: Unix seconds, or from now (+90m); default: BERTH_END_TIME, "
-	 "or as "
-	 "the scheduler says",
+	 "or as the scheduler says",
 	 ARGUMENTS_TEXT, RUN(end_time)},
 	{"warn-before", "TIME",
 	 "That long before, BERTH_STOP_FILE appears (default 120s with --warn-signal, else no "
@@ -125,8 +124,7 @@ const struct arguments_option run_options_table[] = {
 	 RUN(job.warn_signal), .read = read_signal},
 	{"requeue", NULL,
 	 "Queue the job again when it was stopped with its work saved, preempted, or lost a node: "
-	 "by "
-	 "scontrol requeue, or qsub of the same script",
+	 "by scontrol requeue, or qsub of the same script",
 	 ARGUMENTS_FLAG, RUN(requeue)},
 	{"max-requeues", "N", "At most so often in all (default 100)", ARGUMENTS_INT,
 	 RUN(max_requeues), 1, 100000},
@@ -166,23 +164,20 @@ int run_options_by_hand(struct run_options *options, struct error *err)
 				err, ERR_USAGE,
 				"--node-rank needs --nnodes and --rdzv-endpoint HOST:PORT");
 		if (options->rdzv_endpoint)
-			return error_set(
-				err, ERR_USAGE,
-				"--rdzv-endpoint %.120s: needs --nnodes and --node-rank, for "
-				"machines on which you start "
-				"berth yourself. To set MASTER_ADDR, use --master-addr ADDRESS",
-				options->rdzv_endpoint);
+			return error_set(err, ERR_USAGE,
+					 "--rdzv-endpoint %.120s: needs --nnodes and --node-rank, "
+					 "for machines on which you start berth yourself. To set "
+					 "MASTER_ADDR, use --master-addr ADDRESS",
+					 options->rdzv_endpoint);
 		options->shared.plan.master_addr = options->master_addr;
 		return 0;
 	}
 	if (options->master_addr)
-		return error_set(
-			err, ERR_USAGE,
-			"--master-addr %.120s: conflicts with --nnodes. Use --rdzv-endpoint "
-			"HOST:PORT for the place where "
-			"the first machine waits; choose the network of the ranks with --iface "
-			"or --subnet",
-			options->master_addr);
+		return error_set(err, ERR_USAGE,
+				 "--master-addr %.120s: conflicts with --nnodes. Use "
+				 "--rdzv-endpoint HOST:PORT for the place where the first machine "
+				 "waits; choose the network of the ranks with --iface or --subnet",
+				 options->master_addr);
 	options->shared.alloc.rendezvous = options->rdzv_endpoint;
 	/* A user starts the machines one after the other. */
 	if (!options->has_start_timeout)

@@ -49,12 +49,11 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 	if (tasks == 1)
 		return 0;
 	if (useless)
-		return error_set(
-			err, ERR_USAGE,
-			"srun has started this as one of %d tasks, so it takes the place of "
-			"one rank, where %s means nothing: leave srun away, and berth run "
-			"starts the ranks, or leave %s away",
-			tasks, useless, useless);
+		return error_set(err, ERR_USAGE,
+				 "srun has started this as one of %d tasks, so it takes the place "
+				 "of one rank, where %s means nothing: leave srun away, and berth "
+				 "run starts the ranks, or leave %s away",
+				 tasks, useless, useless);
 	const struct exec_request params = {
 		.program = argv,
 		.env = options->env,

@@ -29,11 +29,9 @@ int verb_run(int argc, char **argv)
 		       "each with its rank, its GPU, cores and NICs, and an address where they "
 		       "meet.\v"
 		       "Ends with the code of the first rank that failed (128+N for a signal), or "
-		       "with "
-		       "one of berth's own: 64 usage, 65 bad data, 66 input missing, 69 something "
-		       "needed is unavailable, 73 output cannot be written, 76 a node or the "
-		       "network "
-		       "failed. Example: berth run -n 4 -- python train.py",
+		       "with one of berth's own: 64 usage, 65 bad data, 66 input missing, 69 "
+		       "something needed is unavailable, 73 output cannot be written, 76 a node or "
+		       "the network failed. Example: berth run -n 4 -- python train.py",
 	};
 	struct arguments arguments = {0};
 	int rc;

@@ -21,8 +21,8 @@ struct script_writer {
 static int check_plain_value(const char *option, const char *value, const char *more,
 			     struct error *err)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				    "_.-+@";
+	static const char plain[] =
+		"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-+@";
 	const char *at = value;
 
 	while (*at && (strchr(plain, *at) || strchr(more, *at)))
@@ -52,22 +52,22 @@ static int check(const struct submit *submit, struct error *err)
 					       err);
 	if (!rc && submit->name &&
 	    (!isalpha((unsigned char)submit->name[0]) || strlen(submit->name) > NAME_MAX_PBS))
-		rc = error_set(err, ERR_USAGE,
-			       "--name '%.100s': expected a letter first, and at most "
-			       "%d characters",
-			       submit->name, NAME_MAX_PBS);
+		rc = error_set(
+			err, ERR_USAGE,
+			"--name '%.100s': expected a letter first, and at most %d characters",
+			submit->name, NAME_MAX_PBS);
 	if (!rc && submit->kind == SUBMIT_SLURM && submit->cpus_per_node &&
 	    submit->ranks_per_node && !submit->per_node &&
 	    submit->cpus_per_node % submit->ranks_per_node)
 		rc = error_set(err, ERR_USAGE,
-			       "--cpus-per-node %d with --ranks-per-node %d: Slurm gives "
-			       "each task as many; expected a multiple",
+			       "--cpus-per-node %d with --ranks-per-node %d: Slurm gives each task "
+			       "as many; expected a multiple",
 			       submit->cpus_per_node, submit->ranks_per_node);
 	for (size_t i = 0; !rc && i < submit->directive_count; i++)
 		if (submit->directives[i][0] != '-')
 			rc = error_set(err, ERR_USAGE,
-				       "the directive '%.100s': expected an option of "
-				       "sbatch or qsub, such as --constraint=h100",
+				       "the directive '%.100s': expected an option of sbatch or "
+				       "qsub, such as --constraint=h100",
 				       submit->directives[i]);
 	return rc;
 }

@@ -44,10 +44,10 @@ static int check_line(const char *path, const char *key, const char *text, struc
 {
 	if (*text && !text[strcspn(text, "\n\r")])
 		return 0;
-	return error_set(err, ERR_DATA,
-			 "%s: \"%s\" has an entry that is empty or of several lines; "
-			 "expected one line each",
-			 path, key);
+	return error_set(
+		err, ERR_DATA,
+		"%s: \"%s\" has an entry that is empty or of several lines; expected one line each",
+		path, key);
 }
 
 static int read_list(const char *path, const char *key, const json_t *value, char ***list,

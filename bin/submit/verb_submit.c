@@ -62,8 +62,8 @@ static int read_time(const char *text, void *out, struct error *err)
 		rc = pbs_duration("--time", text, &value, err);
 	} else if (colon || strspn(text, "0123456789") == strlen(text)) {
 		return error_set(err, ERR_USAGE,
-				 "--time %.60s: hours, minutes or seconds? Expected "
-				 "H:MM:SS, or a unit: 90m, 2h, 1d",
+				 "--time %.60s: hours, minutes or seconds? Expected H:MM:SS, or a "
+				 "unit: 90m, 2h, 1d",
 				 text);
 	} else {
 		rc = number_duration_ms("--time", text, &value, err);
@@ -81,8 +81,7 @@ static int read_warn_before(const char *text, void *out, struct error *err)
 
 	if (arguments_time("--warn-before", text, &ms, NULL))
 		return error_set(err, ERR_USAGE,
-				 "--warn-before %.100s: expected a time from 1s to 1d, "
-				 "such as 5m",
+				 "--warn-before %.100s: expected a time from 1s to 1d, such as 5m",
 				 text);
 	*(const char **)out = text;
 	return 0;
@@ -135,10 +134,9 @@ static int choose_kind(const struct env *env, struct submit *submit, struct erro
 	else if (!pbs_find_tool(env, "qsub", path, sizeof path))
 		submit->kind = SUBMIT_PBS;
 	else
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"there is neither sbatch nor qsub here: for which one is the script? "
-			"Give --slurm or --pbs, with --dry-run");
+		return error_set(err, ERR_UNAVAILABLE,
+				 "there is neither sbatch nor qsub here: for which one is the "
+				 "script? Give --slurm or --pbs, with --dry-run");
 	return 0;
 }
 
@@ -179,10 +177,10 @@ static int submit_job(const struct env *env, const struct submit *submit, const 
 	for (size_t size = strlen(reply); size && reply[size - 1] == '\n';)
 		reply[--size] = '\0';
 	if (code < 0)
-		return error_set(err, ERR_UNAVAILABLE,
-				 "%s gave no answer within %d s; whether the job is "
-				 "there its queue tells",
-				 path, SUBMIT_S);
+		return error_set(
+			err, ERR_UNAVAILABLE,
+			"%s gave no answer within %d s; whether the job is there its queue tells",
+			path, SUBMIT_S);
 	if (code)
 		return error_set(err, ERR_UNAVAILABLE, "%s refused it (code %d): %.900s", path,
 				 code, reply);
@@ -226,8 +224,7 @@ int verb_submit(int argc, char **argv)
 			       .offset = offsetof(struct arguments, program)},
 		.usage = "[--] PROGRAM [ARGUMENTS]",
 		.doc = "Write a job script for Slurm or PBS that runs PROGRAM by berth run, and "
-		       "submit "
-		       "it.\v"
+		       "submit it.\v"
 		       "What a site always wants stands in /etc/berth/submit.json and "
 		       "~/.config/berth/submit.json; see man berth-submit. Example: berth submit "
 		       "--nodes 2 --gpus-per-node 4 --time 2:00:00 -- python train.py",

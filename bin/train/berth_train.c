@@ -209,11 +209,9 @@ int main(int argc, char **argv)
 		       "resnet152) as one rank of RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and "
 		       "MASTER_PORT, or alone. berth train starts all ranks.\v"
 		       "Ends with 0, or one of berth's codes: 64 usage, 65 bad data or a loss that "
-		       "is "
-		       "not finite, 66 input missing, 69 something needed is unavailable, 73 "
-		       "output "
-		       "cannot be created, 74 writing failed, 75 stopped early with a checkpoint "
-		       "saved, 76 another rank or the network failed.",
+		       "is not finite, 66 input missing, 69 something needed is unavailable, 73 "
+		       "output cannot be created, 74 writing failed, 75 stopped early with a "
+		       "checkpoint saved, 76 another rank or the network failed.",
 	};
 	struct train_arguments arguments;
 	struct screen screen = {.terminal = isatty(STDERR_FILENO)};

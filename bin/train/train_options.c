@@ -94,9 +94,7 @@ static int read_timeout(const char *text, void *out, struct error *err)
 
 	if (!rc && (ms < 100 || ms > INT_MAX / 2))
 		return error_set(err, ERR_USAGE,
-				 "--comm-timeout is \"%s\": expected 100 ms to "
-				 "12 days",
-				 text);
+				 "--comm-timeout is \"%s\": expected 100 ms to 12 days", text);
 	*(int *)out = (int)ms;
 	return rc;
 }
@@ -111,23 +109,20 @@ const struct arguments_option train_options_table[] = {
 	 ARGUMENTS_TEXT, TRAIN(data)},
 	{"augment", "auto|none|LIST",
 	 "Of training samples: a list of flip, crop=PAD and resized-crop (default auto: "
-	 "flip,crop=4 "
-	 "for CIFAR, resized-crop,flip for imagefolder, else none)",
+	 "flip,crop=4 for CIFAR, resized-crop,flip for imagefolder, else none)",
 	 ARGUMENTS_READ, TRAIN(augment), .read = read_augment},
 	{"image-size", "N", "Of imagefolder: NxN pixels (default 224)", ARGUMENTS_INT,
 	 TRAIN(image_size), 8, 4096},
 	{"strict-data", NULL,
 	 "Of imagefolder: a file that cannot be decoded ends the run, instead of being passed "
-	 "over; "
-	 "a damaged one of the other formats always does",
+	 "over; a damaged one of the other formats always does",
 	 ARGUMENTS_FLAG, TRAIN(strict_data)},
 	{"stem", "default|cifar",
 	 "Of a resnet: cifar has a 3x3 convolution and no pooling, for images of 32x32",
 	 ARGUMENTS_CHOICE, TRAIN(stem)},
 	{"epochs", "N",
 	 "Epochs in all, those of a checkpoint included; also what the schedule spans (default: "
-	 "the "
-	 "model's)",
+	 "the model's)",
 	 ARGUMENTS_INT64, TRAIN(epochs), 1, 1000000},
 	{"steps", "N", "Stop after step N", ARGUMENTS_INT64, TRAIN(steps), 1, INT64_C(1) << 36},
 	{"batch", "N", "Samples of a batch on each rank (default: the model's)", ARGUMENTS_INT,
@@ -216,8 +211,7 @@ const struct arguments_option train_options_table[] = {
 	 TRAIN(timeout_ms), .read = read_timeout},
 	{"workers", "N",
 	 "Threads of each rank that make the next batches; 0: none, the rank itself makes each "
-	 "when it "
-	 "wants it (default: what fits the data)",
+	 "when it wants it (default: what fits the data)",
 	 ARGUMENTS_INT, TRAIN(workers), 0, 256},
 	{"deterministic", NULL,
 	 "The same bits for the same seed, ranks and threads (the CPU always gives them; a GPU "

@@ -301,12 +301,11 @@ static void on_missing(void *context, size_t node, const char *tail)
 	struct check_session *session = context;
 
 	session->check.nodes[node].missing = true;
-	check_add(
-		&session->check, node, "agent", CHECK_FAULT,
-		"is the node up, and does it see this berth's folder? Its firewall must let TCP of "
-		"the job's other nodes in",
-		"no agent within %d s%s%s", session->check.request->launch->start_timeout_ms / 1000,
-		*tail ? "; " : "", tail);
+	check_add(&session->check, node, "agent", CHECK_FAULT,
+		  "is the node up, and does it see this berth's folder? Its firewall must let TCP "
+		  "of the job's other nodes in",
+		  "no agent within %d s%s%s",
+		  session->check.request->launch->start_timeout_ms / 1000, *tail ? "; " : "", tail);
 }
 
 static void handle_clock(struct check_session *session, size_t index, const json_t *answer)

@@ -144,14 +144,13 @@ static void judge_node(struct check *check, size_t i, const char *dir)
 	} else if (*check_text(answer, "error")) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "make it (mkdir -p), on a file system that all nodes share, yours to "
-			  "write: "
-			  "what is there can be tried",
+			  "write: what is there can be tried",
 			  "%s: %s", dir, check_text(answer, "error"));
 	} else if (others) {
 		check_add(check, i, "checkpoint", CHECK_FAULT,
 			  "a folder of a file system that all nodes share",
-			  "%s is not the same folder everywhere: files written on %s are not "
-			  "seen here",
+			  "%s is not the same folder everywhere: files written on %s are not seen "
+			  "here",
 			  dir, others);
 	} else if (json_get_int("checkpoint", answer, "free", 0, INT64_MAX, &space, NULL) ||
 		   space < SPACE_BYTES || !json_is_true(json_object_get(answer, "inodes"))) {

@@ -126,13 +126,12 @@ static bool judge_gpu(struct check *check, size_t node, const struct inventory_g
 		check_add(check, node, "gpus", CHECK_FAULT, "leave the node out until it is mended",
 			  "GPU %d (%s): %s", gpu->index, gpu->pci, gpu->fault);
 	else if (json_array_size(list))
-		check_add(
-			check, node, "gpus", CHECK_FAULT,
-			"end it where it is yours (a forgotten job); else the scheduler should not "
-			"have given this GPU to you: tell its administrator",
-			"GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
-			json_string_value(json_array_get(list, 0)),
-			json_array_size(list) > 1 ? " and others" : "");
+		check_add(check, node, "gpus", CHECK_FAULT,
+			  "end it where it is yours (a forgotten job); else the scheduler should "
+			  "not have given this GPU to you: tell its administrator",
+			  "GPU %d (%s) is held by %s%s", gpu->index, gpu->pci,
+			  json_string_value(json_array_get(list, 0)),
+			  json_array_size(list) > 1 ? " and others" : "");
 	else if (errors > 0)
 		check_add(check, node, "gpus", CHECK_FAULT,
 			  "an administrator resets it (nvidia-smi --gpu-reset); leave the node out "
@@ -179,11 +178,10 @@ void probe_gpus_judge(struct check *check)
 					      of_gpu(answer, inventory->gpus[g].pci));
 		}
 		if (inventory->gpu_count < most)
-			check_add(
-				check, i, "gpus", CHECK_NOTE,
-				"where the nodes should be alike, one has fallen off the bus: look "
-				"for Xid in dmesg",
-				"%zu GPUs here, %zu on another node", inventory->gpu_count, most);
+			check_add(check, i, "gpus", CHECK_NOTE,
+				  "where the nodes should be alike, one has fallen off the bus: "
+				  "look for Xid in dmesg",
+				  "%zu GPUs here, %zu on another node", inventory->gpu_count, most);
 		else if (!reported && inventory->gpu_count && !answer)
 			check_add(check, i, "gpus", CHECK_FAULT,
 				  "nvidia-smi on that node: the driver may hang",

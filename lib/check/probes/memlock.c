@@ -71,8 +71,7 @@ void probe_memlock_judge(struct check *check)
 		else
 			check_add(check, i, "memlock", CHECK_FAULT,
 				  "an administrator sets LimitMEMLOCK=infinity for slurmd or "
-				  "pbs_mom, "
-				  "from whom the job has it; with Slurm also "
+				  "pbs_mom, from whom the job has it; with Slurm also "
 				  "PropagateResourceLimitsExcept=MEMLOCK",
 				  "ranks may lock %s at most: %s cannot register its buffers, "
 				  "ibv_reg_mr ends with 'Cannot allocate memory'",

@@ -127,8 +127,8 @@ static void judge_node(struct check *check, size_t i, struct findings *found)
 	const char *self = json_string_value(json_array_get(json_object_get(answer, "self"), 0));
 	const char *own = check_text(answer, "own");
 	static const char advice[] =
-		"nothing for berth, which hands out numeric addresses; programs "
-		"that use names themselves need it in /etc/hosts or DNS";
+		"nothing for berth, which hands out numeric addresses; programs that use names "
+		"themselves need it in /etc/hosts or DNS";
 	char *names;
 
 	for (size_t n = 0; n < json_array_size(nodes); n++)
@@ -174,11 +174,10 @@ void probe_names_judge(struct check *check)
 				check_add(check, i, "names", CHECK_SKIPPED, NULL,
 					  "pretended nodes have no names of their own");
 		} else if (!check_answer(check, i, "names")) {
-			check_add(
-				check, i, "names", CHECK_NOTE,
-				"a name server that answers; berth hands out numeric addresses and "
-				"needs none",
-				"looking names up took too long here");
+			check_add(check, i, "names", CHECK_NOTE,
+				  "a name server that answers; berth hands out numeric addresses "
+				  "and needs none",
+				  "looking names up took too long here");
 		} else if (found.unresolved && found.loopback) {
 			judge_node(check, i, &found);
 		}

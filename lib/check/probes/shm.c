@@ -74,9 +74,8 @@ void probe_shm_judge(struct check *check)
 			check_add(check, i, "shm", CHECK_FAULT,
 				  left > 0 ? "rm " SHM_DIR "/nccl-* of programs that have ended"
 					   : bigger,
-				  SHM_DIR
-				  " has %lld MiB free of %lld MiB: NCCL ends with 'No space "
-				  "left on device'; files nccl-* of yours: %lld MiB",
+				  SHM_DIR " has %lld MiB free of %lld MiB: NCCL ends with 'No "
+					  "space left on device'; files nccl-* of yours: %lld MiB",
 				  (long long)(unused >> 20), (long long)(size >> 20),
 				  (long long)(left >> 20));
 		else if (unused < PLENTY_BYTES)
