@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "options.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* Far above what any node has; only keeps sums within an int. */
 #define RANKS_MAX 1000000
 #define GPUS_MAX 1024
@@ -31,3 +34,22 @@ const struct arguments_option options_table[] = {
 	 PLAN(subnet)},
 	{0},
 };
+
+int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		char *name = strdup(texts[i]);
+
+		if (!name)
+			return error_memory(err, "the environment");
+		/* The parser has already checked for '='. */
+		char *value = strchr(name, '=');
+
+		*value++ = '\0';
+		rc = env_set(env, name, value, ENV_FROM_OPTION, "--env", err);
+		free(name);
+	}
+	return rc;
+}

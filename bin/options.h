@@ -17,4 +17,7 @@ struct options {
  * --iface, --subnet, --hosts, --hostfile; they fill a struct options. */
 extern const struct arguments_option options_table[];
 
+/* Set in env what --env gave, count texts "NAME=VALUE". -ERR_UNAVAILABLE: memory is out. */
+int options_set_env(struct env *env, const char *const *texts, size_t count, struct error *err);
+
 #endif

@@ -156,11 +156,9 @@ int verb_check(int argc, char **argv)
 		check_prober(env_capture(), BERTH_VERSION);
 	rc = run_prepare(&arguments.run, itself, &setup, &err);
 	if (!rc && run_is_agent(&setup)) {
-		int code = 0;
-
-		rc = run_as_agent(&setup, &code, &err);
+		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
-		return rc ? verb_fail(&err) : code;
+		return rc < 0 ? verb_fail(&err) : rc;
 	}
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);

@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 struct exec_request {
-	const char *const *program; /* argv, NULL-terminated */
-	const char *const *env;	    /* "NAME=VALUE", env_count of them, for the program */
+	char **program;		/* argv, NULL-terminated */
+	const char *const *env; /* "NAME=VALUE", env_count of them, for the program */
 	size_t env_count;
 	const char *master_addr; /* numeric address, or NULL */
 	int port;		 /* MASTER_PORT; 0: option absent */
@@ -17,6 +17,6 @@ struct exec_request {
 
 /* Replace this process by the program. It returns only if that fails, or if dry_run shows what
  * would happen: then with the exit code, after all messages were printed. */
-int exec_in_place(const struct exec_request *params);
+int exec_in_place(const struct exec_request *request);
 
 #endif

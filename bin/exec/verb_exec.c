@@ -14,26 +14,23 @@
 #include "exec/exec_address.h"
 #include "exec/exec_place.h"
 #include "exec/exec_pmix.h"
+#include "options.h"
 #include "plan/plan.h"
 #include "verb.h"
 
 struct exec {
-	bool keep_binding, dry_run;
-	struct plan_request request;
-	struct exec_rendezvous rendezvous;
-	char **program;			 /* argv from PROGRAM on */
-	const struct exec_request *more; /* further variables to set, or NULL */
-
+	const struct exec_request *request;
 	struct env *env;
 	struct exec_place place;
 	pid_t launcher_pid; /* 0: not found */
 	struct inventory inventory;
+	struct plan_request plan_request;
 	struct plan plan;
 	struct env *changes;
 	const struct plan_rank *rank; /* in plan */
 };
 
-#define EXEC(member) offsetof(struct exec, member)
+#define EXEC(member) offsetof(struct exec_request, member)
 
 static const struct arguments_option options[] = {
 	{"keep-binding", NULL,
@@ -41,12 +38,12 @@ static const struct arguments_option options[] = {
 	 ARGUMENTS_FLAG, EXEC(keep_binding)},
 	{"gpus-visible", "all|own",
 	 "What a rank sees: all GPUs of the plan (default), or its own only", ARGUMENTS_BOOL,
-	 EXEC(request.gpus_visible_own), 1},
+	 EXEC(gpus_visible_own), 1},
 	{"master-addr", "ADDRESS|none",
 	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT",
-	 ARGUMENTS_TEXT, EXEC(rendezvous.master_addr)},
+	 ARGUMENTS_TEXT, EXEC(master_addr)},
 	{"port", "PORT", "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)",
-	 ARGUMENTS_INT, EXEC(rendezvous.port), 1, 65535},
+	 ARGUMENTS_INT, EXEC(port), 1, 65535},
 	{"dry-run", NULL, "Show what would be set and bound in this rank; run nothing",
 	 ARGUMENTS_FLAG, EXEC(dry_run)},
 	{0},
@@ -82,8 +79,10 @@ static int make_plan(struct exec *exec, struct error *err)
 	char source[] = "launcher", job[] = "";
 	struct alloc alloc = {.source = source, .job_id = job, .node_count = 1, .nodes = &node};
 
-	exec->request.ranks = exec->place.local_size;
-	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->request, NULL, exec->env,
+	exec->plan_request =
+		(struct plan_request){.ranks = exec->place.local_size,
+				      .gpus_visible_own = exec->request->gpus_visible_own};
+	int rc = plan_make(&alloc, &exec->inventory, 1, &exec->plan_request, NULL, exec->env,
 			   &exec->plan, err);
 
 	if (!rc)
@@ -125,7 +124,7 @@ static int make_changes(struct exec *exec, struct error *err)
 		"BERTH_PLAN_FILE", "BERTH_STOP_FILE", "BERTH_REPORT"};
 	const struct exec_place *place = &exec->place;
 	int rc = plan_environment(&exec->plan, &exec->inventory, 0, (size_t)place->local_rank,
-				  &exec->request, exec->env, &exec->changes, err);
+				  &exec->plan_request, exec->env, &exec->changes, err);
 
 	if (rc)
 		return rc;
@@ -155,9 +154,14 @@ static int make_changes(struct exec *exec, struct error *err)
 	}
 	if (rc)
 		return rc;
-	exec->rendezvous.loopback = exec->plan.network.address;
-	exec->rendezvous.launcher_pid = exec->launcher_pid ? exec->launcher_pid : getppid();
-	return exec_address_add(place, &exec->rendezvous, exec->env, exec->changes, err);
+	const struct exec_rendezvous rendezvous = {
+		.master_addr = exec->request->master_addr,
+		.port = exec->request->port,
+		.loopback = exec->plan.network.address,
+		.launcher_pid = exec->launcher_pid ? exec->launcher_pid : getppid(),
+	};
+
+	return exec_address_add(place, &rendezvous, exec->env, exec->changes, err);
 }
 
 /* ---- bind and become the program ---- */
@@ -193,7 +197,7 @@ static void show(const struct exec *exec)
 	printf("rank %d of %d by %s, local rank %d of %d: cores %s (%s)\n", exec->place.rank,
 	       exec->place.size, exec->place.started_by, exec->place.local_rank,
 	       exec->place.local_size, cpus ? cpus : "?",
-	       exec->keep_binding	     ? "the launcher's binding is kept"
+	       exec->request->keep_binding   ? "the launcher's binding is kept"
 	       : exec->inventory.this_system ? exec->rank->why
 					     : "not bound: another machine's topology");
 	for (size_t i = 0; i < env_count(exec->changes); i++) {
@@ -217,7 +221,7 @@ static void warn(const struct exec *exec)
 		fprintf(stderr, "berth: %s\n", isolation);
 	for (size_t i = 0; i < node->warning_count; i++)
 		fprintf(stderr, "berth: %s\n", node->warnings[i]);
-	if (!exec->inventory.this_system && !exec->keep_binding)
+	if (!exec->inventory.this_system && !exec->request->keep_binding)
 		fprintf(stderr, "berth: BERTH_TOPOLOGY is another machine's: no rank is bound\n");
 	if (exec->place.rank)
 		return;
@@ -240,34 +244,14 @@ static int exec_program(struct exec *exec)
 		error_memory(&err, "the program's environment");
 		return verb_fail(&err);
 	}
-	execvpe(exec->program[0], exec->program, envp);
+	execvpe(exec->request->program[0], exec->request->program, envp);
 	int seen = errno;
 
 	free(envp);
-	fprintf(stderr, "berth: cannot run %s: %s\n", exec->program[0],
+	fprintf(stderr, "berth: cannot run %s: %s\n", exec->request->program[0],
 		seen == ENOENT ? "no such program in PATH, or its interpreter is missing"
 			       : strerror(seen));
 	return seen == ENOENT ? 127 : 126;
-}
-
-/* The user's --env NAME=VALUE. */
-static int add_variables(struct exec *exec, struct error *err)
-{
-	int rc = 0;
-
-	for (size_t i = 0; !rc && exec->more && i < exec->more->env_count; i++) {
-		char *name = strdup(exec->more->env[i]), *value = name ? strchr(name, '=') : NULL;
-
-		if (value) {
-			*value++ = '\0';
-			rc = env_set(exec->env, name, value, ENV_FROM_OPTION, "--env", err);
-		} else {
-			/* The parser has already checked for '='. */
-			rc = error_memory(err, "the environment");
-		}
-		free(name);
-	}
-	return rc;
 }
 
 static int prepare(struct exec *exec, struct error *err)
@@ -277,60 +261,47 @@ static int prepare(struct exec *exec, struct error *err)
 	exec->env = env_capture();
 	if (!exec->env)
 		return error_memory(err, "the environment");
-	if (add_variables(exec, err))
-		return -err->code;
-	int rc = exec_place_asks_pmix(exec->env) ? exec_pmix_find(exec->env, &exec->place, err)
-						 : exec_place_find(exec->env, &exec->place, err);
+	int rc = options_set_env(exec->env, exec->request->env, exec->request->env_count, err);
 
+	if (!rc)
+		rc = exec_place_asks_pmix(exec->env)
+			     ? exec_pmix_find(exec->env, &exec->place, err)
+			     : exec_place_find(exec->env, &exec->place, err);
 	if (rc)
 		return rc;
 	exec->launcher_pid = exec_place_launcher_pid(&exec->place);
-	if (!exec->keep_binding)
+	if (!exec->request->keep_binding)
 		widen_affinity(exec);
 	rc = inventory_discover_from_env(&source, exec->env, &exec->inventory, err);
 	if (!rc)
 		rc = make_plan(exec, err);
 	if (!rc)
 		rc = make_changes(exec, err);
-	if (!rc && !exec->keep_binding && !exec->dry_run && exec->inventory.this_system)
+	if (!rc && !exec->request->keep_binding && !exec->request->dry_run &&
+	    exec->inventory.this_system)
 		rc = bind_rank(exec, err);
 	return rc;
 }
 
-static int read_place(struct exec *exec)
+int exec_in_place(const struct exec_request *request)
 {
+	struct exec exec = {.request = request};
 	struct error err = {0};
-	int code = 0;
+	int code;
 
-	if (prepare(exec, &err)) {
+	if (prepare(&exec, &err)) {
 		code = verb_fail(&err);
-	} else if (exec->dry_run) {
-		warn(exec); /* as without it */
-		show(exec);
-		code = fflush(stdout) ? ERR_IO : 0;
 	} else {
-		warn(exec);
-		code = exec_program(exec);
+		warn(&exec);
+		if (request->dry_run)
+			show(&exec);
+		code = !request->dry_run ? exec_program(&exec) : fflush(stdout) ? ERR_IO : 0;
 	}
-	env_free(exec->changes);
-	plan_free(&exec->plan);
-	inventory_free(&exec->inventory);
-	env_free(exec->env);
+	env_free(exec.changes);
+	plan_free(&exec.plan);
+	inventory_free(&exec.inventory);
+	env_free(exec.env);
 	return code;
-}
-
-int exec_in_place(const struct exec_request *params)
-{
-	struct exec exec = {
-		.keep_binding = params->keep_binding,
-		.dry_run = params->dry_run,
-		.request.gpus_visible_own = params->gpus_visible_own,
-		.rendezvous = {.master_addr = params->master_addr, .port = params->port},
-		.program = (char **)params->program,
-		.more = params,
-	};
-
-	return read_place(&exec);
 }
 
 int verb_exec(int argc, char **argv)
@@ -344,8 +315,8 @@ int verb_exec(int argc, char **argv)
 		       "There is no supervision: berth is gone once PROGRAM runs. Example: mpirun "
 		       "-n 4 berth exec -- python train.py",
 	};
-	struct exec exec = {0};
+	struct exec_request request = {0};
 
-	arguments_parse(&command, argc, argv, &exec);
-	return read_place(&exec);
+	arguments_parse(&command, argc, argv, &request);
+	return exec_in_place(&request);
 }

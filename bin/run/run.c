@@ -22,22 +22,6 @@
 
 #define WARN_MS 120000 /* --warn-signal alone */
 
-static int set_variable(struct env *env, const char *text, const char *why, struct error *err)
-{
-	char *name = strdup(text), *value = name ? strchr(name, '=') : NULL;
-	int rc;
-
-	if (!value) {
-		free(name);
-		return name ? error_set(err, ERR_USAGE, "%s is no NAME=VALUE", text)
-			    : error_memory(err, "the environment");
-	}
-	*value++ = 0;
-	rc = env_set(env, name, value, ENV_FROM_OPTION, why, err);
-	free(name);
-	return rc;
-}
-
 /* The first N nodes, or pretended ones. */
 static int choose_nodes(struct run_setup *setup, struct error *err)
 {
@@ -107,7 +91,7 @@ static int find_self(char *out, size_t size, struct error *err)
 int run_prepare(const struct run_options *options, const char *const *argv, struct run_setup *out,
 		struct error *err)
 {
-	int rc = 0;
+	int rc;
 
 	out->options = options;
 	out->env = env_capture();
@@ -118,8 +102,7 @@ int run_prepare(const struct run_options *options, const char *const *argv, stru
 	out->launch.berth_path = out->berth_path;
 	if (!out->env)
 		return error_memory(err, "the environment");
-	for (size_t i = 0; !rc && i < options->env_count; i++)
-		rc = set_variable(out->env, options->env[i], "--env", err);
+	rc = options_set_env(out->env, options->env, options->env_count, err);
 	if (!rc)
 		rc = job_check_program(argv[0], out->env, err);
 	if (!rc && options->job.log_dir && !options->dry_run)
@@ -401,18 +384,17 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 
 	progress = progress && !options->label && isatty(STDERR_FILENO);
 	if (!rc && progress)
-		rc = set_variable(setup.env, PROGRESS_ENV "=terminal", "a terminal", &err);
+		rc = env_set(setup.env, PROGRESS_ENV, "terminal", ENV_FROM_OPTION, "a terminal",
+			     &err);
 	if (!rc && options->dry_run) {
 		rc = run_dry_run(&setup, argv, &err);
 		run_setup_free(&setup);
 		return rc ? verb_fail(&err) : 0;
 	}
 	if (!rc && run_is_agent(&setup)) {
-		int code = 0;
-
-		rc = run_as_agent(&setup, &code, &err);
+		rc = run_as_agent(&setup, &err);
 		run_setup_free(&setup);
-		return rc ? verb_fail(&err) : code;
+		return rc < 0 ? verb_fail(&err) : rc;
 	}
 	if (!rc)
 		rc = run_check_rendezvous(&setup, &err);

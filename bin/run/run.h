@@ -66,9 +66,9 @@ int run_check_rendezvous(const struct run_setup *setup, struct error *err);
 /* Hosts that the user named inside a scheduler's job are reached by ssh, past the scheduler: a
  * warning. */
 void run_warn_hosts(const struct run_setup *setup);
-/* Be this machine's agent until the job is over. -ERR_NETWORK: it was lost, or never there.
- */
-int run_as_agent(const struct run_setup *setup, int *code, struct error *err);
+/* Be this machine's agent until the job is over. Return the job's exit code; -ERR_NETWORK: it was
+ * lost, or never there. */
+int run_as_agent(const struct run_setup *setup, struct error *err);
 
 /* run_dry.c: what would be started, on stdout; exit code. */
 int run_dry_run(const struct run_setup *setup, const char *const *argv, struct error *err);

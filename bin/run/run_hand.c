@@ -17,15 +17,7 @@ bool run_is_agent(const struct run_setup *setup)
 	return setup->alloc.rendezvous && setup->alloc.this_node > 0;
 }
 
-/* The job's exit code is that of all its machines. */
-static void print_end(const struct run_setup *setup, const struct agent_params *params, int code)
-{
-	if (code && !setup->options->quiet)
-		fprintf(stderr, "berth: %s: the job ended with code %d; the head says why\n",
-			params->name, code);
-}
-
-int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
+int run_as_agent(const struct run_setup *setup, struct error *err)
 {
 	const struct alloc *alloc = &setup->alloc;
 	char path[4096], addresses[1024];
@@ -63,9 +55,11 @@ int run_as_agent(const struct run_setup *setup, int *code, struct error *err)
 		 (outcome.reported ? outcome.restart : setup->options->restarts.max_restarts > 0));
 	secret_wipe(&params.secret);
 	if (!rc && outcome.reported) {
-		*code = outcome.exit_code;
-		print_end(setup, &params, outcome.exit_code);
-		return 0;
+		if (outcome.exit_code && !setup->options->quiet)
+			fprintf(stderr,
+				"berth: %s: the job ended with code %d; the head says why\n",
+				params.name, outcome.exit_code);
+		return outcome.exit_code; /* that of all its machines */
 	}
 	if (!rc)
 		rc = error_set(err, ERR_NETWORK,

@@ -54,8 +54,8 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 				 "of one rank, where %s means nothing: leave srun away, and berth "
 				 "run starts the ranks, or leave %s away",
 				 tasks, useless, useless);
-	const struct exec_request params = {
-		.program = argv,
+	const struct exec_request request = {
+		.program = (char **)argv,
 		.env = options->env,
 		.env_count = options->env_count,
 		.master_addr = options->shared.plan.master_addr,
@@ -64,6 +64,6 @@ int run_as_task(const struct run_options *options, const struct env *env, const 
 		.gpus_visible_own = options->shared.plan.gpus_visible_own,
 	};
 
-	*code = exec_in_place(&params);
+	*code = exec_in_place(&request);
 	return 1;
 }
