@@ -11,23 +11,23 @@
 #define WIDTH_LEAST 60
 #define LAST_LEAST 30 /* columns the last cell needs to stay in the row */
 
-void paint_init(FILE *stream, const struct env *env, struct paint *out)
+void paint_init(const struct env *env, struct paint *out)
 {
 	static const struct paint plain = {"", "", "", "", WIDTH_DEFAULT};
 	static const struct paint colours = {"\033[1m", "\033[2m", "\033[33m", "\033[0m",
 					     WIDTH_DEFAULT};
 	const char *no_color = env_get(env, "NO_COLOR");
 	const char *term = env_get(env, "TERM");
-	bool terminal = isatty(fileno(stream));
+	bool terminal = isatty(STDOUT_FILENO);
 	struct winsize size;
 
 	*out = terminal && !(no_color && *no_color) && term && strcmp(term, "dumb") ? colours
 										    : plain;
-	if (terminal && !ioctl(fileno(stream), TIOCGWINSZ, &size) && size.ws_col)
+	if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col)
 		out->width = size.ws_col < WIDTH_LEAST ? WIDTH_LEAST : size.ws_col;
 }
 
-void text_wrap(FILE *stream, const char *text, int column, int width)
+void text_wrap(const char *text, int column, int width)
 {
 	int at = column;
 
@@ -35,18 +35,18 @@ void text_wrap(FILE *stream, const char *text, int column, int width)
 		int length = (int)strcspn(text, " \n");
 
 		if (!first && at + 1 + length > width) {
-			fprintf(stream, "\n%*s", column, "");
+			printf("\n%*s", column, "");
 			at = column;
 		} else if (!first) {
-			fputc(' ', stream);
+			putchar(' ');
 			at++;
 		}
-		fprintf(stream, "%.*s", length, text);
+		printf("%.*s", length, text);
 		at += length;
 		text += length;
 		text += strspn(text, " \n");
 	}
-	fputc('\n', stream);
+	putchar('\n');
 }
 
 struct table {
@@ -58,17 +58,6 @@ struct table {
 struct table *table_new(void)
 {
 	return calloc(1, sizeof(struct table));
-}
-
-void table_free(struct table *table)
-{
-	if (!table)
-		return;
-	for (size_t i = 0; i < table->row_count; i++)
-		for (int column = 0; column < TABLE_COLUMNS; column++)
-			free(table->rows[i][column]);
-	free(table->rows);
-	free(table);
 }
 
 static bool table_grow(struct table *table)
@@ -122,17 +111,16 @@ static int table_widths(const struct table *table, int *widths)
 	return columns;
 }
 
-static void row_print(char *const *row, const int *widths, int columns, FILE *stream, int indent,
-		      int width)
+static void row_print(char *const *row, const int *widths, int columns, int indent, int width)
 {
 	int at = indent;
 
-	fprintf(stream, "%*s", indent, "");
+	printf("%*s", indent, "");
 	for (int column = 0; column < columns - 1; column++) {
-		fprintf(stream, "%-*s", widths[column], row[column] ? row[column] : "");
+		printf("%-*s", widths[column], row[column] ? row[column] : "");
 		at += widths[column];
 		if (column + 1 < columns - 1 || (row[columns - 1] && *row[columns - 1])) {
-			fputs("  ", stream);
+			fputs("  ", stdout);
 			at += 2;
 		}
 	}
@@ -141,27 +129,33 @@ static void row_print(char *const *row, const int *widths, int columns, FILE *st
 
 	if (at + LAST_LEAST > width && at + (int)strlen(last) > width) {
 		at = indent + 4;
-		fprintf(stream, "\n%*s", at, "");
+		printf("\n%*s", at, "");
 	}
-	text_wrap(stream, last, at, width);
+	text_wrap(last, at, width);
 }
 
-void table_print(const struct table *table, FILE *stream, const struct paint *paint, int indent)
+void table_print(struct table *table, const struct paint *paint, int indent)
 {
 	int widths[TABLE_COLUMNS] = {0};
 
 	if (!table || table->short_of_memory)
-		fprintf(stream, "%*s(out of memory: rows are missing)\n", indent, "");
-	if (!table || table->row_count < 2)
+		printf("%*s(out of memory: rows are missing)\n", indent, "");
+	if (!table)
 		return;
 
 	int columns = table_widths(table, widths);
 
 	for (size_t i = 0; i < table->row_count; i++) {
-		if (!i)
-			fputs(paint->dim, stream);
-		row_print(table->rows[i], widths, columns, stream, indent, paint->width);
-		if (!i)
-			fputs(paint->off, stream);
+		char **row = table->rows[i];
+
+		if (table->row_count > 1) {
+			fputs(i ? "" : paint->dim, stdout);
+			row_print(row, widths, columns, indent, paint->width);
+			fputs(i ? "" : paint->off, stdout);
+		}
+		for (int column = 0; column < TABLE_COLUMNS; column++)
+			free(row[column]);
 	}
+	free(table->rows);
+	free(table);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Text for people: columns that line up, and colour where it is wanted. */
+/* Text for people, on standard output: columns that line up, and colour where it is wanted. */
 #ifndef BERTH_BIN_TABLE_H
 #define BERTH_BIN_TABLE_H
 
@@ -11,31 +11,31 @@
 /* Escape sequences, all "" when colour is off. */
 struct paint {
 	const char *bold, *dim, *warn, *off;
-	int width; /* columns of the terminal; 100 where stream is none */
+	int width; /* columns of the terminal; 100 where standard output is none */
 };
 
 /* Colour on a terminal, unless NO_COLOR is set and not empty, or TERM is dumb. */
-void paint_init(FILE *stream, const struct env *env, struct paint *out);
+void paint_init(const struct env *env, struct paint *out);
 
 /* Print text word by word between column (where the cursor already is) and width; further lines
  * begin at column. Ends the line. A word that is too long stays whole. */
-void text_wrap(FILE *stream, const char *text, int column, int width);
+void text_wrap(const char *text, int column, int width);
 
 #define TABLE_COLUMNS 9
 
 struct table; /* opaque: rows of at most TABLE_COLUMNS cells */
 
-/* NULL when memory is out; the other calls take NULL and do nothing. */
+/* NULL when memory is out: table_row takes it and does nothing, table_print reports it. table_print
+ * frees the table. */
 struct table *table_new(void);
-void table_free(struct table *table);
 
 /* Add a row: cells up to a NULL. Copied; an empty cell is printed as "-". The first row is the
  * heading. Memory out: the row is left out and table_print says so. */
 void table_row(struct table *table, const char *const *cells);
 #define TABLE_ROW(table, ...) table_row(table, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Print indented by indent columns; the last column is wrapped at paint->width. Nothing when there
- * is no row beyond the heading. */
-void table_print(const struct table *table, FILE *stream, const struct paint *paint, int indent);
+/* Print indented by indent columns, and free the table; the last column is wrapped at paint->width.
+ * Nothing is printed when there is no row beyond the heading. */
+void table_print(struct table *table, const struct paint *paint, int indent);
 
 #endif

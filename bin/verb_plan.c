@@ -76,23 +76,22 @@ static void print_text(const struct inventory *inventory, const struct plan_node
 	struct table *table = table_new();
 	struct paint paint;
 
-	paint_init(stdout, env, &paint);
+	paint_init(env, &paint);
 	print_summary(inventory, node, &paint);
 	TABLE_ROW(table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
 	for (size_t r = 0; r < node->rank_count; r++)
 		add_row(table, &node->ranks[r]);
-	table_print(table, stdout, &paint, 2);
+	table_print(table, &paint, 2);
 	if (node->visible_devices)
 		printf("CUDA_VISIBLE_DEVICES=%s\n", node->visible_devices);
 	for (size_t w = 0; w < node->warning_count; w++) {
 		printf("%s!%s ", paint.warn, paint.off);
-		text_wrap(stdout, node->warnings[w], 2, paint.width);
+		text_wrap(node->warnings[w], 2, paint.width);
 	}
 	for (size_t n = 0; n < inventory->note_count; n++) {
 		printf("%s!%s ", paint.warn, paint.off);
-		text_wrap(stdout, inventory->notes[n], 2, paint.width);
+		text_wrap(inventory->notes[n], 2, paint.width);
 	}
-	table_free(table);
 	env_free(env);
 }
 

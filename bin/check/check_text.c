@@ -109,13 +109,13 @@ static void collect(const json_t *nodes, struct list *list)
 	}
 }
 
-void check_print(const json_t *check, const struct env *env, FILE *stream)
+void check_print(const json_t *check, const struct env *env)
 {
 	struct list list = {0};
 	struct table *table = table_new();
 	struct paint paint;
 
-	paint_init(stream, env, &paint);
+	paint_init(env, &paint);
 	collect(json_object_get(check, "nodes"), &list);
 	if (list.count)
 		qsort(list.finding, list.count, sizeof *list.finding, compare);
@@ -136,9 +136,8 @@ void check_print(const json_t *check, const struct env *env, FILE *stream)
 		free(names);
 		free(finding->nodes);
 	}
-	table_print(table, stream, &paint, 0);
+	table_print(table, &paint, 0);
 	if (list.short_of_memory)
-		fprintf(stream, "(memory ran out: there is more)\n");
-	table_free(table);
+		printf("(memory ran out: there is more)\n");
 	free(list.finding);
 }

@@ -10,6 +10,6 @@
 
 /* Print a table of berth.check/1: problems first, then what is fine. Nodes with the same result
  * share a row. */
-void check_print(const json_t *check, const struct env *env, FILE *stream);
+void check_print(const json_t *check, const struct env *env);
 
 #endif

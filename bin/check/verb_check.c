@@ -119,7 +119,7 @@ static int show(const struct arguments *arguments, const struct run_setup *setup
 		if (json_print(result, stdout, err))
 			return -err->code;
 	} else {
-		check_print(result, setup->env, stdout);
+		check_print(result, setup->env);
 	}
 	if (fflush(stdout) || ferror(stdout))
 		return error_set(err, ERR_IO, "cannot write to standard output");

@@ -27,8 +27,8 @@ struct info {
 	json_t *warnings; /* array of strings without repeats */
 };
 
-/* Print sections of text to stream. */
-void info_print(const struct info *info, FILE *stream, const struct paint *paint);
+/* Print sections of text. */
+void info_print(const struct info *info, const struct paint *paint);
 
 /* berth.info/1: {schema, alloc, ranks, rank, machine, network, plan, environment, warnings}. A new
  * reference; NULL if memory is out. */

@@ -35,15 +35,14 @@ static const char *state_name(enum nic_state state)
 }
 
 /* Print "Title   text" with the text wrapped, and where the decision is made. */
-static void section(FILE *stream, const struct paint *paint, const char *title, const char *dir,
-		    const char *text)
+static void section(const struct paint *paint, const char *title, const char *dir, const char *text)
 {
-	fprintf(stream, "\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, dir,
-		paint->off);
-	text_wrap(stream, text, 2, paint->width);
+	printf("\n%s%s%s %s(%s)%s\n  ", paint->bold, title, paint->off, paint->dim, dir,
+	       paint->off);
+	text_wrap(text, 2, paint->width);
 }
 
-static void print_job(const struct alloc *alloc, FILE *stream)
+static void print_job(const struct alloc *alloc)
 {
 	char end[64] = "not known";
 	struct tm tm;
@@ -51,20 +50,19 @@ static void print_job(const struct alloc *alloc, FILE *stream)
 
 	if (alloc->end_time && localtime_r(&seconds, &tm))
 		strftime(end, sizeof end, "%Y-%m-%d %H:%M:%S %z", &tm);
-	fprintf(stream, "  job %s", alloc->job_id);
+	printf("  job %s", alloc->job_id);
 	if (alloc->array_task)
-		fprintf(stream, " (task %s of an array)", alloc->array_task);
+		printf(" (task %s of an array)", alloc->array_task);
 	if (alloc->restarts)
-		fprintf(stream, ", started %d time%s before", alloc->restarts,
-			plural((size_t)alloc->restarts));
-	fprintf(stream, ", %zu node%s, ends: %s", alloc->node_count, plural(alloc->node_count),
-		end);
+		printf(", started %d time%s before", alloc->restarts,
+		       plural((size_t)alloc->restarts));
+	printf(", %zu node%s, ends: %s", alloc->node_count, plural(alloc->node_count), end);
 	if (alloc->end_reason)
-		fprintf(stream, " (%s)", alloc->end_reason);
-	fputc('\n', stream);
+		printf(" (%s)", alloc->end_reason);
+	putchar('\n');
 }
 
-static void print_alloc(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_alloc(const struct info *info, const struct paint *paint)
 {
 	const struct alloc *alloc = &info->stages.alloc;
 	struct table *table = table_new();
@@ -72,11 +70,11 @@ static void print_alloc(const struct info *info, FILE *stream, const struct pain
 
 	cell(&heading, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
 	if (info->plan_file)
-		section(stream, paint, "Allocation", "BERTH_PLAN_FILE", heading.text);
+		section(paint, "Allocation", "BERTH_PLAN_FILE", heading.text);
 	else
-		section(stream, paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
+		section(paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
 			heading.text);
-	print_job(alloc, stream);
+	print_job(alloc);
 	TABLE_ROW(table, "node", "slots", "GPUs granted");
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];
@@ -84,8 +82,7 @@ static void print_alloc(const struct info *info, FILE *stream, const struct pain
 		TABLE_ROW(table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
 			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "");
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
 /* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
@@ -113,7 +110,7 @@ static const char *nearest_nics(struct cell *out, const struct inventory *invent
 	return out->text;
 }
 
-static void print_gpus(const struct inventory *inventory, FILE *stream, const struct paint *paint)
+static void print_gpus(const struct inventory *inventory, const struct paint *paint)
 {
 	struct table *table = table_new();
 	struct cell index, numa, cpus, memory, nics;
@@ -133,11 +130,10 @@ static void print_gpus(const struct inventory *inventory, FILE *stream, const st
 			  : gpu->allowed ? "usable"
 					 : "not in the list of visible devices");
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
-static void print_nics(const struct inventory *inventory, FILE *stream, const struct paint *paint)
+static void print_nics(const struct inventory *inventory, const struct paint *paint)
 {
 	struct table *table = table_new();
 	struct cell name, numa, speed;
@@ -157,12 +153,10 @@ static void print_nics(const struct inventory *inventory, FILE *stream, const st
 			  cell_set(&numa, nic->numa_os),
 			  nic->management ? "management only" : "data");
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
-static void print_addresses(const struct inventory *inventory, FILE *stream,
-			    const struct paint *paint)
+static void print_addresses(const struct inventory *inventory, const struct paint *paint)
 {
 	static const char *const sorts[] = {[IFACE_PHYSICAL] = "device",
 					    [IFACE_LOOPBACK] = "loopback",
@@ -180,11 +174,10 @@ static void print_addresses(const struct inventory *inventory, FILE *stream,
 			  sorts[entry->type], entry->up ? "up" : "down",
 			  cell_speed(&speed, entry->speed_mbps));
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
-static void print_inventory(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_inventory(const struct info *info, const struct paint *paint)
 {
 	const struct inventory *inventory = &info->stages.inventory;
 	struct table *table = table_new();
@@ -197,10 +190,10 @@ static void print_inventory(const struct info *info, FILE *stream, const struct 
 	     cell_set(&cpus, inventory->allowed_cpus_os), inventory->gpu_count,
 	     plural(inventory->gpu_count), inventory->nic_count, plural(inventory->nic_count),
 	     inventory->this_system ? "" : "; not this machine: a plan can be shown, not bound");
-	section(stream, paint, "Inventory", "lib/inventory", heading.text);
+	section(paint, "Inventory", "lib/inventory", heading.text);
 	if (inventory->memory_limit_bytes >= 0)
-		fprintf(stream, "  the cgroup allows %s of memory\n",
-			cell_bytes(&memory, inventory->memory_limit_bytes));
+		printf("  the cgroup allows %s of memory\n",
+		       cell_bytes(&memory, inventory->memory_limit_bytes));
 	TABLE_ROW(table, "NUMA", "package", "memory", "CPUs");
 	for (size_t i = 0; i < inventory->numa_count; i++) {
 		const struct inventory_numa *entry = &inventory->numas[i];
@@ -210,40 +203,38 @@ static void print_inventory(const struct info *info, FILE *stream, const struct 
 			  cell_bytes(&memory, (int64_t)entry->memory_bytes),
 			  cell_set(&cpus, entry->cpus_os));
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
-	print_gpus(inventory, stream, paint);
-	print_nics(inventory, stream, paint);
-	print_addresses(inventory, stream, paint);
+	table_print(table, paint, 2);
+	print_gpus(inventory, paint);
+	print_nics(inventory, paint);
+	print_addresses(inventory, paint);
 }
 
-static void print_network(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_network(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
 	const struct plan_network *network = &plan->network;
 	const struct plan_fabric *fabric = plan_fabric(network->kind);
 	char port[48] = "a free port that rank 0's agent picks and holds", lead[96];
 
-	section(stream, paint, "Network", "lib/plan/network.c",
+	section(paint, "Network", "lib/plan/network.c",
 		network->why ? network->why : "no reason recorded");
 	if (plan->port)
 		snprintf(port, sizeof port, "%d", plan->port);
-	fprintf(stream, "  MASTER_ADDR %s%s%s, MASTER_PORT %s\n", network->address,
-		*network->iface ? " on " : "", network->iface, port);
+	printf("  MASTER_ADDR %s%s%s, MASTER_PORT %s\n", network->address,
+	       *network->iface ? " on " : "", network->iface, port);
 	if (network->single_node)
 		return;
 	snprintf(lead, sizeof lead, "  %s: ", fabric->title);
-	fprintf(stream, "%s", lead);
+	printf("%s", lead);
 
 	struct cell text;
 
-	text_wrap(stream,
-		  cell(&text, "%s; set: %s (%s)", fabric->driven_by, fabric->settings,
+	text_wrap(cell(&text, "%s; set: %s (%s)", fabric->driven_by, fabric->settings,
 		       fabric->source),
 		  (int)strlen(lead), paint->width);
 }
 
-static void print_plan(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_plan(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
 	const struct plan_node *node = &plan->nodes[info->node_index];
@@ -256,7 +247,7 @@ static void print_plan(const struct info *info, FILE *stream, const struct paint
 	else
 		cell(&heading, "%d rank%s on %s", plan->world_size,
 		     plural((size_t)plan->world_size), node->node);
-	section(stream, paint, "Plan", "lib/plan/gpus.c", heading.text);
+	section(paint, "Plan", "lib/plan/gpus.c", heading.text);
 	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *entry = &node->ranks[i];
@@ -269,12 +260,11 @@ static void print_plan(const struct info *info, FILE *stream, const struct paint
 			cell_set(&numa, entry->numa_os), cell(&threads, "%d", entry->threads),
 			cell_nics(&nics, entry), entry->why ? entry->why : "");
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 	if (idset_count(node->free_cpus_os))
-		fprintf(stream, "  left free: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
+		printf("  left free: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
 	if (info->bound_to)
-		fprintf(stream, "  this process may run on CPUs %s now\n", info->bound_to);
+		printf("  this process may run on CPUs %s now\n", info->bound_to);
 }
 
 static bool differs(const struct info *info, const struct env_var *var)
@@ -284,7 +274,7 @@ static bool differs(const struct info *info, const struct env_var *var)
 	return info->other && (!other != !var->value || (other && strcmp(other, var->value)));
 }
 
-static void print_environment(const struct info *info, FILE *stream, const struct paint *paint)
+static void print_environment(const struct info *info, const struct paint *paint)
 {
 	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
 	struct table *table = table_new();
@@ -293,7 +283,7 @@ static void print_environment(const struct info *info, FILE *stream, const struc
 	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
 	     info->other ? "; what differs between the ranks of a node is marked *" : "");
-	section(stream, paint, "Environment", "lib/plan/environment.c", heading.text);
+	section(paint, "Environment", "lib/plan/environment.c", heading.text);
 	TABLE_ROW(table, "name", "value", "from", "why");
 	for (size_t i = 0; i < env_count(info->changes); i++) {
 		const struct env_var *var = env_at(info->changes, i);
@@ -302,30 +292,29 @@ static void print_environment(const struct info *info, FILE *stream, const struc
 			  var->value ? var->value : "(removed)", env_from_name(var->from),
 			  var->why ? var->why : "");
 	}
-	table_print(table, stream, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
-void info_print(const struct info *info, FILE *stream, const struct paint *paint)
+void info_print(const struct info *info, const struct paint *paint)
 {
 	const char *text;
 	json_t *warning;
 	size_t i;
 
-	fprintf(stream, "%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
-		info->stages.inventory.node);
-	print_alloc(info, stream, paint);
-	print_inventory(info, stream, paint);
-	print_network(info, stream, paint);
-	print_plan(info, stream, paint);
-	print_environment(info, stream, paint);
+	printf("%sberth " BERTH_VERSION "%s on %s\n", paint->bold, paint->off,
+	       info->stages.inventory.node);
+	print_alloc(info, paint);
+	print_inventory(info, paint);
+	print_network(info, paint);
+	print_plan(info, paint);
+	print_environment(info, paint);
 	if (!json_array_size(info->warnings))
 		return;
-	fprintf(stream, "\n%sWarnings%s\n", paint->bold, paint->off);
+	printf("\n%sWarnings%s\n", paint->bold, paint->off);
 	json_array_foreach(info->warnings, i, warning)
 	{
 		text = json_string_value(warning);
-		fprintf(stream, "  %s!%s ", paint->warn, paint->off);
-		text_wrap(stream, text ? text : "?", 4, paint->width);
+		printf("  %s!%s ", paint->warn, paint->off);
+		text_wrap(text ? text : "?", 4, paint->width);
 	}
 }

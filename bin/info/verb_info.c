@@ -338,8 +338,8 @@ static int show(const struct info *info, struct error *err)
 
 	struct paint paint;
 
-	paint_init(stdout, info->stages.env, &paint);
-	info_print(info, stdout, &paint);
+	paint_init(info->stages.env, &paint);
+	info_print(info, &paint);
 	return fflush(stdout) || ferror(stdout)
 		       ? error_set(err, ERR_IO, "standard output: cannot be written")
 		       : 0;

@@ -233,8 +233,7 @@ static void print_ranks(const struct show *show, const struct paint *paint)
 				  cell_nics(&nics, rank), rank->why ? rank->why : "");
 		}
 	}
-	table_print(table, stdout, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 }
 
 static int print_environment(const struct show *show, const struct paint *paint, struct error *err)
@@ -253,8 +252,7 @@ static int print_environment(const struct show *show, const struct paint *paint,
 		TABLE_ROW(table, var->name, var->value ? var->value : "(removed)",
 			  env_from_name(var->from), var->why ? var->why : "");
 	}
-	table_print(table, stdout, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 	env_free(changes);
 	return 0;
 }
@@ -315,10 +313,9 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "",
 			  show->counts ? cell(&ranks, "%d", show->counts[i]) : "");
 	}
-	table_print(table, stdout, paint, 2);
-	table_free(table);
+	table_print(table, paint, 2);
 	printf("\n%snot known%s ", paint->warn, paint->off);
-	text_wrap(stdout, why_no_plan(show, why), 10, paint->width);
+	text_wrap(why_no_plan(show, why), 10, paint->width);
 }
 
 static int print_text(const struct show *show, struct error *err)
@@ -327,7 +324,7 @@ static int print_text(const struct show *show, struct error *err)
 	struct paint paint;
 	int rc;
 
-	paint_init(stdout, show->setup->env, &paint);
+	paint_init(show->setup->env, &paint);
 	printf("%sagents%s   %s: %s\n", paint.bold, paint.off, show->setup->launch.launcher->name,
 	       show->command_line);
 	printf("%snodes%s    %zu (%s)%s\n", paint.bold, paint.off, alloc->node_count,
