@@ -161,8 +161,6 @@ static void judge(struct check_session *session)
 		probe->judge(&session->check);
 }
 
-static void enter_phase(struct check_session *session, enum check_phase phase);
-
 static void send_ring(struct check_session *session)
 {
 	struct check *check = &session->check;
@@ -174,12 +172,13 @@ static void send_ring(struct check_session *session)
 	session->deadline_ms = clock_now_ms() + PROBE_RING_MS + SLACK_MS;
 }
 
-static void begin_phase(struct check_session *session)
+static void enter_phase(struct check_session *session, enum check_phase phase)
 {
 	struct check *check = &session->check;
 	int64_t now = clock_now_ms();
 
-	switch (session->phase) {
+	session->phase = phase;
+	switch (phase) {
 	case CHECK_PHASE_BEGIN:
 		send_begin(session);
 		session->deadline_ms = now + BEGIN_MS;
@@ -243,12 +242,6 @@ static bool all_answered(const struct check_session *session)
 	return true;
 }
 
-static void enter_phase(struct check_session *session, enum check_phase phase)
-{
-	session->phase = phase;
-	begin_phase(session);
-}
-
 static void advance(struct check_session *session)
 {
 	while (session->phase != CHECK_PHASE_OVER &&
@@ -276,7 +269,6 @@ static void on_starting(void *context, struct job *job, const struct inventory *
 	session->master_port = port;
 	session->started_ms = clock_now_ms();
 	session->check.inventories = job_take_inventories(job);
-	session->check.inventories_known = true;
 	enter_phase(session, CHECK_PHASE_BEGIN);
 }
 
@@ -284,7 +276,7 @@ static int64_t on_tick(void *context, int64_t now_ms)
 {
 	struct check_session *session = context;
 
-	if (!session->job || !session->check.inventories_known)
+	if (!session->job || !session->check.inventories)
 		return 0;
 	advance(session);
 	if (session->phase == CHECK_PHASE_OVER && now_ms >= session->deadline_ms) {
@@ -354,7 +346,7 @@ static void handle_answer(struct check_session *session, size_t index, const cha
 		handle_clock(session, index, answer);
 	else
 		json_object_set(node->answers, name, answer);
-	if (session->check.inventories_known)
+	if (session->check.inventories)
 		advance(session);
 }
 
@@ -426,7 +418,7 @@ static int handle_failure(struct check_session *session, const struct job_result
 	}
 	if (!missing)
 		return error_set(err, result->code, "%s", why);
-	if (check->inventories_known)
+	if (check->inventories)
 		judge(session);
 	return 0;
 }
@@ -435,28 +427,27 @@ static int prepare(struct check_session *session, const struct check_request *re
 		   struct error *err)
 {
 	struct check *check = &session->check;
-	unsigned char random[8];
-	struct secret name;
+	struct secret name; /* its beginning becomes the token */
 	int rc = secret_generate(&session->secret, err);
 
 	if (!rc)
 		rc = secret_generate(&name, err);
 	if (rc)
 		return rc;
-	memcpy(random, name.bytes, sizeof random);
-	for (size_t i = 0; i < sizeof random; i++)
-		sprintf(session->token + 2 * i, "%02x", random[i]);
+	for (size_t i = 0; i < 8; i++)
+		sprintf(session->token + 2 * i, "%02x", name.bytes[i]);
 	check->request = request;
 	check->count = request->launch->alloc->node_count;
 	check->simulated = request->launch->launcher->single_host && check->count > 1;
 	check->nodes = calloc(check->count, sizeof *check->nodes);
 	session->lines = calloc(check->count, sizeof *session->lines);
-	for (size_t i = 0; check->nodes && i < check->count; i++) {
-		check->nodes[i].name = request->launch->alloc->nodes[i].name;
-		check->nodes[i].answers = json_object();
-		check->nodes[i].results = json_array();
-		check->nodes[i].clock_exchanges_left = CLOCK_EXCHANGES;
-	}
+	for (size_t i = 0; check->nodes && i < check->count; i++)
+		check->nodes[i] = (struct check_node){
+			.name = request->launch->alloc->nodes[i].name,
+			.answers = json_object(),
+			.results = json_array(),
+			.clock_exchanges_left = CLOCK_EXCHANGES,
+		};
 	return check->nodes && session->lines ? 0 : error_memory(err, "the nodes");
 }
 

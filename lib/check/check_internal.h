@@ -50,8 +50,8 @@ struct check {
 	const struct check_request *request;
 	size_t count;
 	struct check_node *nodes;
-	struct inventory *inventories; /* taken from the job, [count]; valid if inventories_known */
-	bool inventories_known, simulated;
+	struct inventory *inventories; /* taken from the job, [count]; NULL until it starts */
+	bool simulated;
 	struct plan plan; /* one rank per node, by the matrix */
 	bool planned;
 	struct error plan_error; /* why planned is false */
@@ -74,6 +74,14 @@ bool check_address_usable(const struct check *check, const struct inventory_addr
 void check_address(const struct inventory_address *address, int port, char *out, size_t size);
 bool check_same_address(const struct inventory_address *a, const struct inventory_address *b);
 bool check_same_subnet(const struct inventory_address *a, const struct inventory_address *b);
+/* An address of the node in the subnet of another; usable: only one that check_address_usable
+ * accepts. NULL: none. A node without one is reported by the network probe. */
+const struct inventory_address *check_address_in_subnet(const struct check *check, size_t node,
+							const struct inventory_address *other,
+							bool usable);
+/* Is a better than b? The NIC's kind counts before its speed. Each with its node's inventory. */
+bool check_better_address(const struct inventory *inventory_a, const struct inventory_address *a,
+			  const struct inventory *inventory_b, const struct inventory_address *b);
 /* The index of the address that the ring uses at a node: one of the plan's interface, preferably in
  * its subnet. -1: none. */
 int check_chosen_address(const struct check *check, size_t node);
@@ -97,7 +105,7 @@ struct check_probe {
 	json_t *(*collect)(const struct prober *prober);
 	/* The same when the controller asks later. */
 	json_t *(*run)(const struct prober *prober, const json_t *question);
-	/* At the controller, when all possible answers have arrived. */
+	/* At the controller, when all possible answers have arrived; inventories are set. */
 	void (*judge)(struct check *check);
 };
 extern const struct check_probe check_probes[]; /* ends with name NULL */

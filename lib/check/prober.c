@@ -181,11 +181,6 @@ static int handle_begin(struct prober_session *session, const json_t *question, 
 	return 0;
 }
 
-static json_t *read_clock(void)
-{
-	return json_pack("{s:I}", "us", (json_int_t)clock_wall_us());
-}
-
 static void exit_prober(struct prober_session *session, int code)
 {
 	if (session->begin)
@@ -205,7 +200,7 @@ static void handle_line(struct prober_session *session, const char *text, size_t
 	if (!rc && !strcmp(request_name, "begin"))
 		rc = handle_begin(session, question, &err);
 	else if (!rc && !strcmp(request_name, "clock"))
-		send_answer("clock", read_clock());
+		send_answer("clock", json_pack("{s:I}", "us", (json_int_t)clock_wall_us()));
 	else if (!rc && !strcmp(request_name, "end"))
 		exit_prober(session, 0);
 	else if (!rc && session->begin)

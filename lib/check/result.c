@@ -30,13 +30,12 @@ json_t *check_to_json(const struct check *check)
 	for (size_t i = 0; i < check->count; i++) {
 		const json_t *rows = json_object_get(check_answer(check, i, "reach?"), "rows");
 
-		json_array_append_new(nodes,
-				      json_pack("{s:o, s:o, s:O}", "node",
-						json_text(check->nodes[i].name), "addresses",
-						check->inventories_known
-							? address_list(&check->inventories[i])
-							: json_array(),
-						"probes", check->nodes[i].results));
+		json_array_append_new(
+			nodes, json_pack("{s:o, s:o, s:O}", "node", json_text(check->nodes[i].name),
+					 "addresses",
+					 check->inventories ? address_list(&check->inventories[i])
+							    : json_array(),
+					 "probes", check->nodes[i].results));
 		json_array_append_new(reach, rows ? json_incref((json_t *)rows) : json_null());
 	}
 	result = json_pack("{s:s, s:o, s:o}", "schema", "berth.check/1", "nodes", nodes, "reach",

@@ -38,16 +38,13 @@ struct ring {
 	int out_fd, in_fd;
 	int64_t deadline_ms;
 	uint64_t sent_bytes;
-	const char *problem; /* the first problem, or NULL */
-	char text[256];
+	char problem[256]; /* the first problem, or "" */
 };
 
 static bool fail(struct ring *ring, const char *what)
 {
-	if (!ring->problem) {
-		snprintf(ring->text, sizeof ring->text, "%s", what);
-		ring->problem = ring->text;
-	}
+	if (!*ring->problem)
+		snprintf(ring->problem, sizeof ring->problem, "%s", what);
 	return false;
 }
 
@@ -386,7 +383,8 @@ json_t *probe_ring_run(const struct prober *prober, const json_t *question)
 	}
 	after = counted(ring.iface);
 	answer =
-		json_pack("{s:o, s:I, s:I, s:I, s:I}", "problem", json_text(ring.problem), "sent",
+		json_pack("{s:o, s:I, s:I, s:I, s:I}", "problem",
+			  json_text(*ring.problem ? ring.problem : NULL), "sent",
 			  (json_int_t)ring.sent_bytes, "counted",
 			  (json_int_t)(before >= 0 && after >= 0 ? after - before : -1), "received",
 			  (json_int_t)flow.bytes, "ms", (json_int_t)(flow.last_ms - flow.first_ms));

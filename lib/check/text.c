@@ -74,6 +74,28 @@ bool check_same_subnet(const struct inventory_address *a, const struct inventory
 	return !bits || !((a->bytes[bytes] ^ b->bytes[bytes]) >> (8 - bits));
 }
 
+const struct inventory_address *check_address_in_subnet(const struct check *check, size_t node,
+							const struct inventory_address *other,
+							bool usable)
+{
+	const struct inventory *inventory = &check->inventories[node];
+
+	for (size_t a = 0; a < inventory->address_count; a++)
+		if (check_same_subnet(&inventory->addresses[a], other) &&
+		    (!usable || check_address_usable(check, &inventory->addresses[a])))
+			return &inventory->addresses[a];
+	return NULL;
+}
+
+bool check_better_address(const struct inventory *inventory_a, const struct inventory_address *a,
+			  const struct inventory *inventory_b, const struct inventory_address *b)
+{
+	int priority_a = plan_address_priority(inventory_a, a),
+	    priority_b = plan_address_priority(inventory_b, b);
+
+	return priority_a != priority_b ? priority_a > priority_b : a->speed_mbps > b->speed_mbps;
+}
+
 int check_chosen_address(const struct check *check, size_t node)
 {
 	const struct inventory *inventory = &check->inventories[node];

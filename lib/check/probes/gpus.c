@@ -160,9 +160,9 @@ static size_t most_gpus(const struct check *check)
 
 void probe_gpus_judge(struct check *check)
 {
-	size_t most = check->inventories_known ? most_gpus(check) : 0;
+	size_t most = most_gpus(check);
 
-	for (size_t i = 0; check->inventories_known && i < check->count; i++) {
+	for (size_t i = 0; i < check->count; i++) {
 		const struct inventory *inventory = &check->inventories[i];
 		const json_t *answer = check_answer(check, i, "gpus");
 		size_t allowed = 0;

@@ -32,29 +32,6 @@ static bool judge_duplicates(struct check *check, size_t i)
 	return false;
 }
 
-/* Is one address better than another? The NIC's kind counts before its speed. */
-static bool better(const struct check *check, size_t node_a, const struct inventory_address *a,
-		   size_t node_b, const struct inventory_address *b)
-{
-	int priority_a = plan_address_priority(&check->inventories[node_a], a),
-	    priority_b = plan_address_priority(&check->inventories[node_b], b);
-
-	return priority_a != priority_b ? priority_a > priority_b : a->speed_mbps > b->speed_mbps;
-}
-
-/* Find an address of the node in the subnet; up: only a usable one. */
-static const struct inventory_address *in_subnet(const struct check *check, size_t node,
-						 const struct inventory_address *subnet, bool up)
-{
-	const struct inventory *inventory = &check->inventories[node];
-
-	for (size_t a = 0; a < inventory->address_count; a++)
-		if (check_same_subnet(&inventory->addresses[a], subnet) &&
-		    (!up || check_address_usable(check, &inventory->addresses[a])))
-			return &inventory->addresses[a];
-	return NULL;
-}
-
 static bool has_iface(const struct inventory *inventory, const char *name)
 {
 	for (size_t a = 0; a < inventory->address_count; a++)
@@ -78,10 +55,11 @@ static const struct inventory_address *best_subnet(const struct check *check, si
 			size_t have = 0;
 
 			if (!check_address_usable(check, address) ||
-			    (best && !better(check, i, address, *owner, best)))
+			    (best && !check_better_address(&check->inventories[i], address,
+							   &check->inventories[*owner], best)))
 				continue;
 			for (size_t j = 0; j < check->count; j++)
-				have += in_subnet(check, j, address, true) != NULL;
+				have += check_address_in_subnet(check, j, address, true) != NULL;
 			if (2 * have < check->count)
 				continue;
 			best = address;
@@ -94,10 +72,10 @@ static const struct inventory_address *best_subnet(const struct check *check, si
 static bool judge_missing_address(struct check *check, size_t i,
 				  const struct inventory_address *best, const char *owner)
 {
-	const struct inventory_address *down = in_subnet(check, i, best, false);
+	const struct inventory_address *down = check_address_in_subnet(check, i, best, false);
 	char text[80];
 
-	if (in_subnet(check, i, best, true))
+	if (check_address_in_subnet(check, i, best, true))
 		return false;
 	check_address(best, 0, text, sizeof text);
 	if (down)
@@ -152,8 +130,6 @@ void probe_network_judge(struct check *check)
 	const struct inventory_address *best = NULL;
 	size_t owner = 0;
 
-	if (!check->inventories_known)
-		return;
 	if (check->count > 1 && !plan_request->iface && !plan_request->subnet &&
 	    !plan_request->master_addr && !check->simulated)
 		best = best_subnet(check, &owner);

@@ -58,8 +58,7 @@ void probe_plugin_judge(struct check *check)
 		const json_t *answer = check_answer(check, i, "plugin");
 		bool fabric = false;
 
-		for (size_t n = 0; check->inventories_known && n < check->inventories[i].nic_count;
-		     n++)
+		for (size_t n = 0; n < check->inventories[i].nic_count; n++)
 			fabric |= check->inventories[i].nics[n].kind == NIC_SLINGSHOT ||
 				  check->inventories[i].nics[n].kind == NIC_EFA;
 		if (!answer)

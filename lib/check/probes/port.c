@@ -8,16 +8,11 @@
 #include "base/json.h"
 #include "check/check_internal.h"
 
-static int probe_port(const struct check *check)
-{
-	return check->plan.port;
-}
-
 json_t *probe_port_question(const struct check *check, size_t node)
 {
 	const char *host = check->plan.network.address;
 	json_t *address =
-		json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, probe_port(check));
+		json_sprintf(strchr(host, ':') ? "[%s]:%d" : "%s:%d", host, check->plan.port);
 
 	(void)node; /* the first node connects there, too */
 	return json_pack("{s:s, s:[{s:i, s:[o]}]}", "ask", "port", "nodes", "node", 0, "addresses",
@@ -33,7 +28,7 @@ void probe_port_judge(struct check *check)
 	if (*taken)
 		check_add(check, 0, "port", CHECK_FAULT,
 			  "another --port, or none: berth finds a free one", "port %d: %s",
-			  probe_port(check), taken);
+			  check->plan.port, taken);
 	for (size_t i = 0; !*taken && i < check->count; i++) {
 		const json_t *rows = json_object_get(check_answer(check, i, "port?"), "rows");
 		const char *outcome = json_string_value(json_array_get(json_array_get(rows, 0), 0));
@@ -42,12 +37,12 @@ void probe_port_judge(struct check *check)
 			continue;
 		if (outcome && !strcmp(outcome, "ok"))
 			check_add(check, i, "port", CHECK_OK, NULL, "meets the head at %s port %d",
-				  check->plan.network.address, probe_port(check));
+				  check->plan.network.address, check->plan.port);
 		else
 			check_add(check, i, "port", CHECK_FAULT,
 				  "open TCP ports from 1024 on between the job's nodes, or name an "
 				  "open one with --port",
-				  "the head's port %d at %s: %s", probe_port(check),
+				  "the head's port %d at %s: %s", check->plan.port,
 				  check->plan.network.address,
 				  outcome ? outcome : "no word in time");
 	}

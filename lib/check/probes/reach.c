@@ -51,48 +51,46 @@ static void identity(const struct prober *prober, size_t node, char *out, size_t
 }
 
 /* Advance as far as possible without waiting. Return the outcome once it is known, else NULL. */
-static const char *advance_attempt(const struct prober *prober,
-				   struct connect_attempt *connect_attempt, int node)
+static const char *advance_attempt(const struct prober *prober, struct connect_attempt *attempt,
+				   int node)
 {
 	char job[128];
 	ssize_t n;
 
-	if (!connect_attempt->connected) {
+	if (!attempt->connected) {
 		int error = 0;
 		socklen_t size = sizeof error;
 
-		if (getsockopt(connect_attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
+		if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &size) || error)
 			return outcome_of_errno(error ? error : errno);
-		connect_attempt->connected = true;
+		attempt->connected = true;
 	}
-	if (connect_attempt->sent < sizeof connect_attempt->question) {
-		n = send(connect_attempt->fd, connect_attempt->question + connect_attempt->sent,
-			 sizeof connect_attempt->question - connect_attempt->sent, MSG_NOSIGNAL);
+	if (attempt->sent < sizeof attempt->question) {
+		n = send(attempt->fd, attempt->question + attempt->sent,
+			 sizeof attempt->question - attempt->sent, MSG_NOSIGNAL);
 		if (n < 0 && errno != EAGAIN && errno != EINTR)
 			return outcome_of_errno(errno);
-		connect_attempt->sent += n > 0 ? (size_t)n : 0;
+		attempt->sent += n > 0 ? (size_t)n : 0;
 		return NULL;
 	}
-	n = recv(connect_attempt->fd, connect_attempt->answer + connect_attempt->received,
-		 sizeof connect_attempt->answer - connect_attempt->received, 0);
+	n = recv(attempt->fd, attempt->answer + attempt->received,
+		 sizeof attempt->answer - attempt->received, 0);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return NULL;
 	if (n <= 0)
 		return "unauthenticated";
-	connect_attempt->received += (size_t)n;
-	if (connect_attempt->received < sizeof connect_attempt->answer)
+	attempt->received += (size_t)n;
+	if (attempt->received < sizeof attempt->answer)
 		return NULL;
 	identity(prober, (size_t)node, job, sizeof job);
-	return handshake_probe_verify(&prober->secret, job, connect_attempt->question,
-				      connect_attempt->answer)
+	return handshake_probe_verify(&prober->secret, job, attempt->question, attempt->answer)
 		       ? "ok"
 		       : "unauthenticated";
 }
 
 /* Start an attempt. Return the outcome if it is known at once, else NULL. */
-static const char *start_attempt(const struct prober *prober,
-				 struct connect_attempt *connect_attempt, int node,
-				 const char *address)
+static const char *start_attempt(const struct prober *prober, struct connect_attempt *attempt,
+				 int node, const char *address)
 {
 	struct sockaddr_storage to;
 	socklen_t size;
@@ -102,11 +100,11 @@ static const char *start_attempt(const struct prober *prober,
 	if (socket_parse(address, &to, &size, NULL))
 		return "-";
 	errno = 0;
-	if (socket_connect(&to, size, &connect_attempt->fd, &under_way, NULL))
+	if (socket_connect(&to, size, &attempt->fd, &under_way, NULL))
 		return outcome_of_errno(errno);
-	connect_attempt->started_ms = clock_now_ms();
+	attempt->started_ms = clock_now_ms();
 	identity(prober, (size_t)node, job, sizeof job);
-	handshake_probe_question(&prober->secret, job, connect_attempt->question);
+	handshake_probe_question(&prober->secret, job, attempt->question);
 	return NULL;
 }
 
@@ -114,16 +112,15 @@ struct sweep {
 	const struct prober *prober;
 	const json_t *nodes; /* [{node, addresses: ["10.0.0.1:4711", ""]}] */
 	json_t *rows;
-	struct connect_attempt *connect_attempts; /* [AT_ONCE], fd -1: free */
-	size_t node, address;			  /* the next one to start */
+	struct connect_attempt *attempts; /* [AT_ONCE], fd -1: free */
+	size_t node, address;		  /* the next one to start */
 	size_t busy;
 };
 
-static void record(struct sweep *sweep, const struct connect_attempt *connect_attempt,
-		   const char *outcome)
+static void record(struct sweep *sweep, const struct connect_attempt *attempt, const char *outcome)
 {
-	json_array_set_new(json_array_get(sweep->rows, connect_attempt->node),
-			   connect_attempt->address, json_string(outcome));
+	json_array_set_new(json_array_get(sweep->rows, attempt->node), attempt->address,
+			   json_string(outcome));
 }
 
 static int node_at(const struct sweep *sweep, size_t index)
@@ -133,7 +130,7 @@ static int node_at(const struct sweep *sweep, size_t index)
 }
 
 /* Start the question's next address in a free slot; false: none is left. */
-static bool start_next(struct sweep *sweep, struct connect_attempt *connect_attempt)
+static bool start_next(struct sweep *sweep, struct connect_attempt *attempt)
 {
 	for (; sweep->node < json_array_size(sweep->nodes); sweep->node++, sweep->address = 0) {
 		const json_t *list =
@@ -144,26 +141,25 @@ static bool start_next(struct sweep *sweep, struct connect_attempt *connect_atte
 				json_string_value(json_array_get(list, sweep->address));
 			const char *outcome;
 
-			*connect_attempt = (struct connect_attempt){
+			*attempt = (struct connect_attempt){
 				.node = sweep->node, .address = sweep->address++, .fd = -1};
 			if (!address || !*address)
 				continue; /* it is "-" or "self" */
-			outcome = start_attempt(sweep->prober, connect_attempt,
-						node_at(sweep, connect_attempt->node), address);
+			outcome = start_attempt(sweep->prober, attempt,
+						node_at(sweep, attempt->node), address);
 			if (!outcome)
 				return true;
-			record(sweep, connect_attempt, outcome);
+			record(sweep, attempt, outcome);
 		}
 	}
 	return false;
 }
 
-static void finish(struct sweep *sweep, struct connect_attempt *connect_attempt,
-		   const char *outcome)
+static void finish(struct sweep *sweep, struct connect_attempt *attempt, const char *outcome)
 {
-	record(sweep, connect_attempt, outcome);
-	close(connect_attempt->fd);
-	connect_attempt->fd = -1;
+	record(sweep, attempt, outcome);
+	close(attempt->fd);
+	attempt->fd = -1;
 	sweep->busy--;
 }
 
@@ -173,29 +169,29 @@ static void wait_round(struct sweep *sweep)
 	int64_t now = clock_now_ms(), due = now + WAIT_MS;
 
 	for (size_t i = 0; i < AT_ONCE; i++) {
-		const struct connect_attempt *connect_attempt = &sweep->connect_attempts[i];
-		bool writes = connect_attempt->sent < sizeof connect_attempt->question;
+		const struct connect_attempt *attempt = &sweep->attempts[i];
+		bool writes = attempt->sent < sizeof attempt->question;
 
-		polls[i] = (struct pollfd){connect_attempt->fd, writes ? POLLOUT : POLLIN, 0};
-		if (connect_attempt->fd >= 0 && connect_attempt->started_ms + WAIT_MS < due)
-			due = connect_attempt->started_ms + WAIT_MS;
+		polls[i] = (struct pollfd){attempt->fd, writes ? POLLOUT : POLLIN, 0};
+		if (attempt->fd >= 0 && attempt->started_ms + WAIT_MS < due)
+			due = attempt->started_ms + WAIT_MS;
 	}
 	if (poll(polls, AT_ONCE, due > now ? (int)(due - now) : 0) < 0)
 		return;
 	now = clock_now_ms();
 	for (size_t i = 0; i < AT_ONCE; i++) {
-		struct connect_attempt *connect_attempt = &sweep->connect_attempts[i];
+		struct connect_attempt *attempt = &sweep->attempts[i];
 		const char *outcome = NULL;
 
-		if (connect_attempt->fd < 0)
+		if (attempt->fd < 0)
 			continue;
 		if (polls[i].revents)
-			outcome = advance_attempt(sweep->prober, connect_attempt,
-						  node_at(sweep, connect_attempt->node));
-		if (!outcome && now >= connect_attempt->started_ms + WAIT_MS)
-			outcome = connect_attempt->connected ? "no-reply" : "timeout";
+			outcome = advance_attempt(sweep->prober, attempt,
+						  node_at(sweep, attempt->node));
+		if (!outcome && now >= attempt->started_ms + WAIT_MS)
+			outcome = attempt->connected ? "no-reply" : "timeout";
 		if (outcome)
-			finish(sweep, connect_attempt, outcome);
+			finish(sweep, attempt, outcome);
 	}
 }
 
@@ -222,25 +218,25 @@ json_t *probe_reach_run(const struct prober *prober, const json_t *question)
 	struct sweep sweep = {.prober = prober, .nodes = json_object_get(question, "nodes")};
 	bool more = true;
 
-	sweep.connect_attempts = calloc(AT_ONCE, sizeof *sweep.connect_attempts);
-	if (!sweep.connect_attempts)
+	sweep.attempts = calloc(AT_ONCE, sizeof *sweep.attempts);
+	if (!sweep.attempts)
 		return NULL;
 	sweep.rows = empty_rows(prober, sweep.nodes);
 	for (size_t i = 0; i < AT_ONCE; i++)
-		sweep.connect_attempts[i].fd = -1;
+		sweep.attempts[i].fd = -1;
 	do {
 		for (size_t i = 0; more && i < AT_ONCE; i++) {
-			if (sweep.connect_attempts[i].fd >= 0)
+			if (sweep.attempts[i].fd >= 0)
 				continue;
-			more = start_next(&sweep, &sweep.connect_attempts[i]);
+			more = start_next(&sweep, &sweep.attempts[i]);
 			sweep.busy += more;
 			if (!more)
-				sweep.connect_attempts[i].fd = -1;
+				sweep.attempts[i].fd = -1;
 		}
 		if (sweep.busy)
 			wait_round(&sweep);
 	} while (sweep.busy || more);
-	free(sweep.connect_attempts);
+	free(sweep.attempts);
 	return json_pack("{s:o}", "rows", sweep.rows);
 }
 
@@ -336,24 +332,8 @@ static bool should_be_reachable(const struct check *check, size_t j, size_t addr
 	    check->request->plan_request.master_addr || chosen < 0)
 		return false;
 	/* A network other than the chosen one that would be better. */
-	const struct inventory_address *a = &inventory->addresses[address],
-				       *b = &inventory->addresses[chosen];
-	int priority = plan_address_priority(inventory, a),
-	    chosen_priority = plan_address_priority(inventory, b);
-
-	return priority != chosen_priority ? priority > chosen_priority
-					   : a->speed_mbps > b->speed_mbps;
-}
-
-/* Do i and j both have an address in that network? A node without one is reported elsewhere. */
-static bool shares_subnet(const struct check *check, size_t i,
-			  const struct inventory_address *address)
-{
-	for (size_t a = 0; a < check->inventories[i].address_count; a++)
-		if (check_address_usable(check, &check->inventories[i].addresses[a]) &&
-		    check_same_subnet(&check->inventories[i].addresses[a], address))
-			return true;
-	return false;
+	return check_better_address(inventory, &inventory->addresses[address], inventory,
+				    &inventory->addresses[chosen]);
 }
 
 /* Does another node have the same address? The network probe reports that; connections to it prove
@@ -390,7 +370,7 @@ static const char *first_failure(const struct check *check, size_t i, size_t j, 
 
 		if (!outcome || !strcmp(outcome, "ok") || !strcmp(outcome, "-") ||
 		    !should_be_reachable(check, j, a) ||
-		    (!shares_subnet(check, i, address_of_j) &&
+		    (!check_address_in_subnet(check, i, address_of_j, true) &&
 		     (int)a != check_chosen_address(check, j)) ||
 		    is_duplicate_address(check, j, address_of_j) ||
 		    source_is_duplicate(check, i, address_of_j))
@@ -470,10 +450,10 @@ void probe_reach_judge(struct check *check)
 
 	for (size_t i = 0; i < check->count; i++)
 		alive += !check->nodes[i].missing;
-	for (size_t i = 0; columns && check->inventories_known && i < check->count; i++)
+	for (size_t i = 0; columns && i < check->count; i++)
 		for (size_t j = 0; j < check->count; j++)
 			columns[j] += i != j && first_failure(check, i, j, &address);
-	for (size_t i = 0; columns && check->inventories_known && i < check->count; i++) {
+	for (size_t i = 0; columns && i < check->count; i++) {
 		if (check->nodes[i].missing)
 			continue;
 		if (check->count == 1)

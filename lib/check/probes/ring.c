@@ -15,6 +15,12 @@ static size_t successor(const struct check *check, size_t node)
 	return (node + 1) % check->count;
 }
 
+/* The address that the ring uses at a node; only if the ring is possible. */
+static const struct inventory_address *ring_address(const struct check *check, size_t node)
+{
+	return &check->inventories[node].addresses[check_chosen_address(check, node)];
+}
+
 bool probe_ring_possible(const struct check *check)
 {
 	if (!check->planned || check->count < 2)
@@ -35,13 +41,12 @@ bool probe_ring_possible(const struct check *check)
 json_t *probe_ring_question(const struct check *check, size_t node)
 {
 	size_t next = successor(check, node), prev = (node + check->count - 1) % check->count;
-	const struct inventory_address
-		*own = &check->inventories[node].addresses[check_chosen_address(check, node)],
-		*its = &check->inventories[next].addresses[check_chosen_address(check, next)];
+	const struct inventory_address *own = ring_address(check, node);
 	char own_text[80], next_text[80];
 
 	check_address(own, 1, own_text, sizeof own_text);
-	check_address(its, check->nodes[next].ring_port, next_text, sizeof next_text);
+	check_address(ring_address(check, next), check->nodes[next].ring_port, next_text,
+		      sizeof next_text);
 	return json_pack("{s:s, s:i, s:i, s:i, s:i, s:s, s:s, s:o}", "ask", "ring", "place",
 			 (int)node, "count", (int)check->count, "next_node", (int)next, "prev_node",
 			 (int)prev, "next", next_text, "own", own_text, "iface",
@@ -76,8 +81,7 @@ static double best_rate(const struct check *check)
 /* Simulated nodes share one machine, so their rates only show its load. */
 static bool is_slow(const struct check *check, size_t node, double best)
 {
-	int64_t stated =
-		check->inventories[node].addresses[check_chosen_address(check, node)].speed_mbps;
+	int64_t stated = ring_address(check, node)->speed_mbps;
 	double rate = rate_into(check, node);
 
 	return rate >= 0 && !check->simulated &&
@@ -105,7 +109,6 @@ bool probe_ring_should_repeat(struct check *check)
 static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
 {
 	int64_t sent = 0, count = 0;
-	const char *iface = check->inventories[i].addresses[check_chosen_address(check, i)].iface;
 
 	if (json_get_int("ring", answer, "sent", 0, INT64_MAX, &sent, NULL) ||
 	    json_get_int("ring", answer, "counted", 0, INT64_MAX, &count, NULL) ||
@@ -114,8 +117,8 @@ static bool judge_bytes(struct check *check, size_t i, const json_t *answer)
 	check_add(check, i, "ring", CHECK_FAULT,
 		  "an administrator looks at the routes: traffic to the chosen network leaves by "
 		  "another NIC",
-		  "%lld MiB were sent, but %s counted %lld MiB", (long long)(sent >> 20), iface,
-		  (long long)(count >> 20));
+		  "%lld MiB were sent, but %s counted %lld MiB", (long long)(sent >> 20),
+		  ring_address(check, i)->iface, (long long)(count >> 20));
 	return true;
 }
 
@@ -123,8 +126,7 @@ static void judge_node(struct check *check, size_t i, double best)
 {
 	const json_t *answer = check_answer(check, i, "ring?");
 	size_t prev = (i + check->count - 1) % check->count;
-	const struct inventory_address *own =
-		&check->inventories[i].addresses[check_chosen_address(check, i)];
+	const struct inventory_address *own = ring_address(check, i);
 	double rate = rate_into(check, i);
 	int64_t sent = 0;
 
@@ -159,7 +161,7 @@ static void judge_node(struct check *check, size_t i, double best)
 
 void probe_ring_judge(struct check *check)
 {
-	bool possible = check->inventories_known && probe_ring_possible(check);
+	bool possible = probe_ring_possible(check);
 	double best = possible ? best_rate(check) : -1;
 
 	for (size_t i = 0; i < check->count; i++) {

@@ -101,9 +101,7 @@ static bool judge_files(struct check *check, size_t node)
 
 void probe_variables_judge(struct check *check)
 {
-	JSON_AUTO list = check->inventories_known ? plan_lint(check->request->launch->env,
-							      check->inventories, check->count)
-						  : NULL;
+	JSON_AUTO list = plan_lint(check->request->launch->env, check->inventories, check->count);
 	bool reported = json_array_size(list) > 0;
 	json_t *text;
 	size_t i;

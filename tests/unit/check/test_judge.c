@@ -55,11 +55,12 @@ static void begin(struct fixture *f)
 	f->launch.alloc = &f->alloc;
 	f->launch.env = env_new();
 	f->request.launch = &f->launch;
-	f->check = (struct check){.request = &f->request,
-				  .count = NODES,
-				  .nodes = f->nodes,
-				  .inventories = f->inventories,
-				  .inventories_known = true};
+	f->check = (struct check){
+		.request = &f->request,
+		.count = NODES,
+		.nodes = f->nodes,
+		.inventories = f->inventories,
+	};
 }
 
 static void end(struct fixture *f)
