@@ -50,6 +50,7 @@ static int check_line(const char *path, const char *key, const char *text, struc
 		path, key);
 }
 
+/* Put a file's list before those that were read already. */
 static int read_list(const char *path, const char *key, const json_t *value, char ***list,
 		     size_t *count, struct error *err)
 {
@@ -63,16 +64,18 @@ static int read_list(const char *path, const char *key, const json_t *value, cha
 	grown = realloc(*list, (*count + size + 1) * sizeof **list);
 	if (!grown)
 		return error_memory(err, path);
+	memmove(grown + size, grown, *count * sizeof *grown);
+	memset(grown, 0, size * sizeof *grown);
 	*list = grown;
+	*count += size;
 	for (size_t i = 0; !rc && i < size; i++) {
 		const char *text = json_string_value(json_array_get(value, i));
 
 		if (!text)
 			return error_set(err, ERR_DATA, "%s: \"%s\"[%zu] is no text", path, key, i);
 		rc = check_line(path, key, text, err);
-		if (!rc && !(grown[*count] = strdup(text)))
+		if (!rc && !(grown[i] = strdup(text)))
 			rc = error_memory(err, path);
-		*count += !rc;
 	}
 	return rc;
 }
@@ -166,7 +169,6 @@ static int read_file(const char *path, struct submit *submit, struct error *err)
 int submit_read_site_files(const struct env *env, struct submit *submit, struct error *err)
 {
 	const char *home = env_get(env, "HOME");
-	struct submit user = {0};
 	char path[4096];
 	int rc = 0;
 
@@ -174,34 +176,5 @@ int submit_read_site_files(const struct env *env, struct submit *submit, struct 
 	if (home && *home == '/' &&
 	    snprintf(path, sizeof path, "%s/.config/berth/submit.json", home) < (int)sizeof path)
 		rc = read_file(path, submit, err);
-	if (rc)
-		return rc;
-	user.lines = submit->lines;
-	user.line_count = submit->line_count;
-	user.directives = submit->directives;
-	user.directive_count = submit->directive_count;
-	submit->lines = submit->directives = NULL;
-	submit->line_count = submit->directive_count = 0;
-	rc = read_file(SITE, submit, err);
-
-	char **lines =
-		realloc(submit->lines, (submit->line_count + user.line_count + 1) * sizeof *lines);
-	char **all = realloc(submit->directives,
-			     (submit->directive_count + user.directive_count + 1) * sizeof *all);
-
-	if (lines)
-		submit->lines = lines;
-	if (all)
-		submit->directives = all;
-	if (!lines || !all) {
-		submit_free(&user);
-		return rc ? rc : error_memory(err, SITE);
-	}
-	for (size_t i = 0; i < user.line_count; i++)
-		lines[submit->line_count++] = user.lines[i];
-	for (size_t i = 0; i < user.directive_count; i++)
-		all[submit->directive_count++] = user.directives[i];
-	free(user.lines);
-	free(user.directives);
-	return rc;
+	return rc ? rc : read_file(SITE, submit, err);
 }
