@@ -19,34 +19,36 @@ int stages_load(const struct options *options, struct stages *out, struct error 
 	return inventory_discover_from_env(&source, out->env, &out->inventory, err);
 }
 
+struct inventory *stages_assume_alike(const struct inventory *own, const struct alloc *alloc,
+				      bool addresses)
+{
+	struct inventory *out = calloc(alloc->node_count, sizeof *out);
+
+	for (size_t i = 0; out && i < alloc->node_count; i++) {
+		out[i] = *own;
+		out[i].node = alloc->nodes[i].name;
+		if (i && !addresses)
+			out[i].address_count = 0;
+	}
+	return out;
+}
+
 int stages_plan(const struct plan_request *request, struct stages *stages, struct error *err)
 {
 	/* A view of the allocation: plan_make borrows it. */
 	struct alloc nodes = stages->alloc;
+	struct inventory *alike = NULL;
 
 	stages->assumed = nodes.node_count > 1 && nodes.this_node == 0;
 	if (!stages->assumed)
 		nodes.node_count = 1;
-
-	struct inventory *inventories = calloc(nodes.node_count, sizeof *inventories);
-
-	if (!inventories)
+	else if (!(alike = stages_assume_alike(&stages->inventory, &nodes, false)))
 		return error_memory(err, "the nodes' cards");
-	for (size_t i = 0; i < nodes.node_count; i++) {
-		inventories[i] =
-			stages->inventory; /* borrowed, as far as it is not this node's own */
-		if (i) {
-			inventories[i].node = nodes.nodes[i].name;
-			inventories[i].address_count = 0;
-		} else if (stages->assumed) {
-			inventories[i].node = nodes.nodes[i].name;
-		}
-	}
 
-	int rc = plan_make(&nodes, inventories, nodes.node_count, request, NULL, stages->env,
-			   &stages->plan, err);
+	int rc = plan_make(&nodes, alike ? alike : &stages->inventory, nodes.node_count, request,
+			   NULL, stages->env, &stages->plan, err);
 
-	free(inventories);
+	free(alike);
 	if (rc)
 		return rc;
 	stages->lint = plan_lint(stages->env, &stages->inventory, 1);

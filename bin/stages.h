@@ -34,6 +34,12 @@ int stages_load(const struct options *options, struct stages *out, struct error 
  * (guessed); elsewhere the plan is for this node alone. */
 int stages_plan(const struct plan_request *request, struct stages *stages, struct error *err);
 
+/* The inventories of all nodes of alloc if they are like own: copies that borrow from own and
+ * alloc. addresses: the others have own's addresses, too, because all are on this machine.
+ * malloced; NULL when memory is out. */
+struct inventory *stages_assume_alike(const struct inventory *own, const struct alloc *alloc,
+				      bool addresses);
+
 void stages_free(struct stages *stages);
 
 #endif

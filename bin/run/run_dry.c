@@ -14,6 +14,7 @@
 #include "plan/plan.h"
 #include "run/run.h"
 #include "show.h"
+#include "stages.h"
 #include "table.h"
 
 /* What is shown: the plan as it would be, with this machine, the first node, standing for nodes not
@@ -25,9 +26,8 @@ struct show {
 	bool has_plan; /* this machine is the first node: there is a plan */
 	int *counts;   /* not seen: ranks of each node as far as the allocation tells; NULL: it does
 			  not */
-	size_t count;
-	struct inventory *inventories; /* [0] is this machine; the others are copies that share all
-					  but the name */
+	struct inventory own;	       /* this machine */
+	struct inventory *inventories; /* of each node, all like own */
 	struct plan plan;
 	char *command_line;
 	bool assumed; /* other nodes are taken to be like this one */
@@ -47,31 +47,14 @@ static int load_inventories(struct show *show, struct error *err)
 {
 	const struct alloc *alloc = &show->setup->alloc;
 	const struct inventory_source source = {0};
-	int rc;
+	bool single_host = show->setup->launch.launcher->single_host;
+	int rc = inventory_discover_from_env(&source, show->setup->env, &show->own, err);
 
-	show->inventories = calloc(alloc->node_count, sizeof *show->inventories);
-	if (!show->inventories)
-		return error_memory(err, "the cards");
-	rc = inventory_discover_from_env(&source, show->setup->env, &show->inventories[0], err);
 	if (rc)
 		return rc;
-	show->count = 1;
-	for (; !rc && show->count < alloc->node_count; show->count++) {
-		struct inventory *copy = &show->inventories[show->count];
-
-		*copy = show->inventories[0];
-		copy->node = strdup(alloc->nodes[show->count].name);
-		show->assumed = !show->setup->launch.launcher->single_host;
-		if (show->assumed) /* the other nodes' addresses are unknown */
-			copy->address_count = 0;
-		if (!copy->node)
-			rc = error_memory(err, "the cards");
-	}
-	free(show->inventories[0].node);
-	show->inventories[0].node = strdup(alloc->nodes[0].name);
-	if (!rc && !show->inventories[0].node)
-		rc = error_memory(err, "the cards");
-	return rc;
+	show->assumed = alloc->node_count > 1 && !single_host;
+	show->inventories = stages_assume_alike(&show->own, alloc, single_host);
+	return show->inventories ? 0 : error_memory(err, "the cards");
 }
 
 /* Ranks of each node where the nodes' inventories have no say, or GPUs were granted, which are as
@@ -143,8 +126,8 @@ static int make(struct show *show, struct error *err)
 	if (!rc)
 		rc = show->has_plan ? load_inventories(show, err) : count_ranks(show, err);
 	if (!rc && show->has_plan)
-		rc = plan_make(&setup->alloc, show->inventories, show->count, &show->request, NULL,
-			       setup->env, &show->plan, err);
+		rc = plan_make(&setup->alloc, show->inventories, setup->alloc.node_count,
+			       &show->request, NULL, setup->env, &show->plan, err);
 	if (!rc && !(show->command_line = setup->launch.launcher->command_line(&job)))
 		rc = error_memory(err, "the launcher's line");
 	return rc;
@@ -358,11 +341,8 @@ int run_dry_run(const struct run_setup *setup, const char *const *argv, struct e
 	if (!rc)
 		rc = setup->options->json ? print_json(&show, err) : print_text(&show, err);
 	plan_free(&show.plan);
-	for (size_t i = 1; i < show.count; i++)
-		free(show.inventories[i].node);
-	if (show.inventories)
-		inventory_free(&show.inventories[0]);
 	free(show.inventories);
+	inventory_free(&show.own);
 	free(show.counts);
 	free(show.command_line);
 	return rc;
