@@ -23,8 +23,9 @@ struct info {
 	struct env *changes;   /* what that rank gets, with provenance */
 	/* The same for another rank of the node, to show what differs; or NULL. */
 	struct env *other;
-	char *bound_to;	  /* inside a rank: the CPUs it may use now, "0-3" */
-	json_t *warnings; /* array of strings without repeats */
+	char *bound_to;	       /* inside a rank: the CPUs it may use now, "0-3" */
+	json_t *warnings;      /* array of strings without repeats */
+	bool warnings_missing; /* memory was out */
 };
 
 /* Print sections of text. */

@@ -209,34 +209,37 @@ static int make_environment(struct info *info, struct error *err)
 	return environment_of(info, info->local_rank ? 0 : 1, info->stages.env, &info->other, err);
 }
 
-static int warn(json_t *warnings, const char *text, struct error *err)
+/* Once each; what does not fit into memory is noticed at the end of collect_warnings. */
+static void warn(struct info *info, const char *text)
 {
 	size_t i;
 	json_t *seen;
 
-	json_array_foreach(warnings, i,
-			   seen) if (text && !strcmp(json_string_value(seen), text)) return 0;
-	if (text && json_array_append_new(warnings, json_text(text)))
-		return error_memory(err, "the warnings");
-	return 0;
+	if (!text)
+		return;
+	json_array_foreach(info->warnings, i, seen)
+	{
+		if (!strcmp(json_string_value(seen), text))
+			return;
+	}
+	info->warnings_missing |= json_array_append_new(info->warnings, json_text(text)) != 0;
 }
 
 /* Warn a task of srun whose GPUs are hidden from its neighbours. A rank of berth runs in its
  * agent's step. */
-static int warn_isolated_gpus(const struct info *info, json_t *out, struct error *err)
+static void warn_isolated_gpus(struct info *info)
 {
 	const struct alloc *alloc = &info->stages.alloc;
 	char text[SLURM_ISOLATION_MAX];
 
-	if (info->plan_file || alloc->this_node < 0 ||
-	    !slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text,
-				 sizeof text))
-		return 0;
-	return warn(out, text, err);
+	if (!info->plan_file && alloc->this_node >= 0 &&
+	    slurm_gpus_isolated(info->stages.env, alloc->nodes[alloc->this_node].slots, text,
+				sizeof text))
+		warn(info, text);
 }
 
 /* The scheduler's GPUs are this node's; on a simulated machine the plan uses all. */
-static int warn_simulated(const struct info *info, json_t *out, struct error *err)
+static void warn_simulated(struct info *info)
 {
 	const struct alloc *alloc = &info->stages.alloc;
 	const struct inventory *inventory = &info->stages.inventory;
@@ -246,7 +249,7 @@ static int warn_simulated(const struct info *info, json_t *out, struct error *er
 
 	if (info->plan_file || inventory->this_system || granted < 0 ||
 	    (size_t)granted == inventory->gpu_count)
-		return 0;
+		return;
 	if (list)
 		snprintf(by, sizeof by, " (CUDA_VISIBLE_DEVICES is '%.80s')", list);
 	snprintf(text, sizeof text,
@@ -254,55 +257,45 @@ static int warn_simulated(const struct info *info, json_t *out, struct error *er
 		 "BERTH_TOPOLOGY pretends, for the list counts this node's; without BERTH_TOPOLOGY "
 		 "the plan has what was granted",
 		 granted, by, inventory->gpu_count);
-	return warn(out, text, err);
+	warn(info, text);
 }
 
 static int collect_warnings(struct info *info, struct error *err)
 {
 	const struct stages *stages = &info->stages;
 	const struct plan_node *node = &stages->plan.nodes[info->node_index];
-	json_t *out = info->warnings = json_array();
-	json_t *sentence;
-	size_t i;
-	int rc = out ? 0 : error_memory(err, "the warnings");
+	bool outside = stages->alloc.this_node < 0 && !info->plan_file &&
+		       !strcmp(stages->alloc.source, "slurm");
+	char text[160];
 
-	if (!rc && stages->assumed)
-		rc = warn(out,
-			  "only this node was looked at: the others are taken to be like it, and "
-			  "which address they all reach is tried when the ranks start; 'berth run "
-			  "--per-node -- berth info' in the job shows each node's own",
-			  err);
-	if (!rc && stages->alloc.this_node < 0 && !info->plan_file &&
-	    !strcmp(stages->alloc.source, "slurm"))
-		rc = warn(
-			out,
-			"this machine is none of the job's nodes: machine, network and plan shown "
-			"here are its own; 'berth run --per-node -- berth info' shows the nodes'",
-			err);
-	else if (!rc && info->omitted_nodes) {
-		char text[160];
-
+	info->warnings = json_array();
+	info->warnings_missing = !info->warnings;
+	if (stages->assumed)
+		warn(info, "only this node was looked at: the others are taken to be like it, and "
+			   "which address they all reach is tried when the ranks start; 'berth run "
+			   "--per-node -- berth info' in the job shows each node's own");
+	if (outside)
+		warn(info,
+		     "this machine is none of the job's nodes: machine, network and plan shown "
+		     "here are its own; 'berth run --per-node -- berth info' shows the nodes'");
+	else if (info->omitted_nodes) {
 		snprintf(text, sizeof text,
 			 "the allocation has %zu more nodes, which this plan leaves out: berth "
 			 "info looks at the node it runs on",
 			 info->omitted_nodes);
-		rc = warn(out, text, err);
+		warn(info, text);
 	}
-	if (!rc)
-		rc = warn_isolated_gpus(info, out, err);
-	if (!rc)
-		rc = warn_simulated(info, out, err);
-	for (i = 0; !rc && i < stages->plan.warning_count; i++)
-		rc = warn(out, stages->plan.warnings[i], err);
-	for (i = 0; !rc && i < node->warning_count; i++)
-		rc = warn(out, node->warnings[i], err);
-	for (i = 0; !rc && i < stages->inventory.note_count; i++)
-		rc = warn(out, stages->inventory.notes[i], err);
-	for (i = 0; !rc && i < json_array_size(stages->lint); i++) {
-		sentence = json_array_get(stages->lint, i);
-		rc = warn(out, json_string_value(sentence), err);
-	}
-	return rc;
+	warn_isolated_gpus(info);
+	warn_simulated(info);
+	for (size_t i = 0; i < stages->plan.warning_count; i++)
+		warn(info, stages->plan.warnings[i]);
+	for (size_t i = 0; i < node->warning_count; i++)
+		warn(info, node->warnings[i]);
+	for (size_t i = 0; i < stages->inventory.note_count; i++)
+		warn(info, stages->inventory.notes[i]);
+	for (size_t i = 0; i < json_array_size(stages->lint); i++)
+		warn(info, json_string_value(json_array_get(stages->lint, i)));
+	return info->warnings_missing ? error_memory(err, "the warnings") : 0;
 }
 
 static int collect(struct info *info, struct error *err)
