@@ -15,43 +15,36 @@ static int job_has_ended(void *context, const char *scheduler, const char *job)
 	return job_status_is_over(context, scheduler, job, QUERY_MS);
 }
 
-static const char *first_set(const struct env *env, const char *const *names)
+static const char *value_of(const struct env *env, const char *name)
 {
-	for (; *names; names++)
-		if (env_get(env, *names) && *env_get(env, *names))
-			return env_get(env, *names);
-	return "";
+	const char *value = env_get(env, name);
+
+	return value ? value : "";
 }
 
 void train_identity_read(const struct env *env, struct owner_identity *out)
 {
-	static const char *const ours[] = {"BERTH_JOB_ID", "SLURM_JOB_ID", "PBS_JOBID", NULL};
-	static const char *const slurm[] = {"SLURM_JOB_ID", NULL}, *const pbs[] = {"PBS_JOBID",
-										   NULL};
-	static const char *const before[] = {"BERTH_JOB_BEFORE", NULL};
-	static const char *const attempts[] = {"BERTH_ATTEMPT", NULL};
-	static const char *const restarts[] = {"SLURM_RESTART_COUNT", NULL};
+	const char *ours = value_of(env, "BERTH_JOB_ID"), *slurm = value_of(env, "SLURM_JOB_ID");
+	const char *theirs = *slurm ? slurm : value_of(env, "PBS_JOBID");
 	int requeued;
 
 	*out = (struct owner_identity){
-		.job = first_set(env, ours),
-		/* As long as berth's id is the scheduler's own. */
-		.scheduler = *first_set(env, slurm) ? "slurm"
-			     : *first_set(env, pbs) ? "pbs"
-						    : "",
-		.predecessors = first_set(env, before),
+		.job = *ours ? ours : theirs,
+		.scheduler = *slurm    ? "slurm"
+			     : *theirs ? "pbs"
+				       : "",
+		.predecessors = value_of(env, "BERTH_JOB_BEFORE"),
 		.job_has_ended = job_has_ended,
 		.context = (void *)env,
 	};
 	/* A job of ours within a scheduler's is named otherwise, and no scheduler knows it. */
-	if (*out->scheduler &&
-	    strcmp(out->job, first_set(env, *out->scheduler == 's' ? slurm : pbs)))
+	if (strcmp(out->job, theirs))
 		out->scheduler = "";
-	if (number_int("BERTH_ATTEMPT", first_set(env, attempts), 0, ATTEMPTS - 1, &out->attempt,
-		       NULL))
+	if (number_int("BERTH_ATTEMPT", value_of(env, "BERTH_ATTEMPT"), 0, ATTEMPTS - 1,
+		       &out->attempt, NULL))
 		out->attempt = 0;
 	/* A job that was queued again keeps its number, and berth counts from 0. */
-	if (!number_int("SLURM_RESTART_COUNT", first_set(env, restarts), 0, INT_MAX / ATTEMPTS - 1,
-			&requeued, NULL))
+	if (!number_int("SLURM_RESTART_COUNT", value_of(env, "SLURM_RESTART_COUNT"), 0,
+			INT_MAX / ATTEMPTS - 1, &requeued, NULL))
 		out->attempt += requeued * ATTEMPTS;
 }
