@@ -43,14 +43,14 @@ static const struct rank_source rank_sources[] = {
 	 NULL, "SLURM_NODEID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
 };
 
-static int read_number(const struct env *env, const struct rank_source *rank_source,
-		       const char *name, int min, int *out, struct error *err)
+static int read_number(const struct env *env, const struct rank_source *source, const char *name,
+		       int min, int *out, struct error *err)
 {
 	const char *text = env_get(env, name);
 
 	if (!text)
 		return error_set(err, ERR_DATA, "%s is set, so %s started this rank, but %s is not",
-				 rank_source->rank, rank_source->name, name);
+				 source->rank, source->name, name);
 	return number_int(name, text, min, RANKS_MAX, out, err);
 }
 
@@ -74,11 +74,11 @@ int exec_place_tasks(const char *text, int node, int *out, struct error *err)
 	return rc;
 }
 
-static int read_local_size(const struct env *env, const struct rank_source *rank_source,
+static int read_local_size(const struct env *env, const struct rank_source *source,
 			   struct exec_place *place, struct error *err)
 {
-	const char *text = rank_source->local_size ? env_get(env, rank_source->local_size)
-						   : env_get(env, "SLURM_STEP_TASKS_PER_NODE");
+	const char *text = source->local_size ? env_get(env, source->local_size)
+					      : env_get(env, "SLURM_STEP_TASKS_PER_NODE");
 
 	if (!text && place->size == 1) {
 		place->local_size = 1;
@@ -88,33 +88,30 @@ static int read_local_size(const struct env *env, const struct rank_source *rank
 		return error_set(err, ERR_DATA,
 				 "%s says rank %d of %d, but not how many ranks this node has; "
 				 "expected it in %s",
-				 rank_source->name, place->rank, place->size,
-				 rank_source->local_size ? rank_source->local_size
-							 : "SLURM_STEP_TASKS_PER_NODE");
-	if (rank_source->local_size)
-		return number_int(rank_source->local_size, text, 1, RANKS_MAX, &place->local_size,
-				  err);
+				 source->name, place->rank, place->size,
+				 source->local_size ? source->local_size
+						    : "SLURM_STEP_TASKS_PER_NODE");
+	if (source->local_size)
+		return number_int(source->local_size, text, 1, RANKS_MAX, &place->local_size, err);
 	return exec_place_tasks(text, place->node_rank, &place->local_size, err);
 }
 
-static int check(const struct rank_source *rank_source, const struct exec_place *place,
+static int check(const struct rank_source *source, const struct exec_place *place,
 		 struct error *err)
 {
 	if (place->rank >= place->size)
-		return error_set(err, ERR_DATA,
-				 "%s is %d and %s is %d: expected a rank from 0 to %d",
-				 rank_source->rank, place->rank, rank_source->size, place->size,
-				 place->size - 1);
+		return error_set(
+			err, ERR_DATA, "%s is %d and %s is %d: expected a rank from 0 to %d",
+			source->rank, place->rank, source->size, place->size, place->size - 1);
 	if (place->local_rank >= place->local_size || place->local_size > place->size)
 		return error_set(err, ERR_DATA,
 				 "%s says local rank %d of %d on a node, in a job of %d ranks",
-				 rank_source->name, place->local_rank, place->local_size,
-				 place->size);
+				 source->name, place->local_rank, place->local_size, place->size);
 	return 0;
 }
 
 /* RANK must agree with the launcher's own number: the program may read either. */
-static int check_rank(const struct env *env, const struct rank_source *rank_source,
+static int check_rank(const struct env *env, const struct rank_source *source,
 		      const struct exec_place *place, struct error *err)
 {
 	const char *rank = env_get(env, "RANK"), *size = env_get(env, "WORLD_SIZE");
@@ -128,40 +125,39 @@ static int check_rank(const struct env *env, const struct rank_source *rank_sour
 	return error_set(err, ERR_DATA,
 			 "%s says rank %d of %d, RANK and WORLD_SIZE say %s of %s: unset RANK and "
 			 "WORLD_SIZE where the launcher is started",
-			 rank_source->name, place->rank, place->size, rank ? rank : "(not set)",
+			 source->name, place->rank, place->size, rank ? rank : "(not set)",
 			 size ? size : "(not set)");
 }
 
-static int fill(const struct env *env, const struct rank_source *rank_source,
-		struct exec_place *place, struct error *err)
+static int fill(const struct env *env, const struct rank_source *source, struct exec_place *place,
+		struct error *err)
 {
-	int rc = read_number(env, rank_source, rank_source->rank, 0, &place->rank, err);
+	int rc = read_number(env, source, source->rank, 0, &place->rank, err);
 
-	place->started_by = rank_source->name;
-	place->detected_by = rank_source->present;
-	place->binds = rank_source->binds;
+	place->started_by = source->name;
+	place->detected_by = source->present;
+	place->binds = source->binds;
 	place->node_rank = -1;
 	if (!rc)
-		rc = read_number(env, rank_source, rank_source->size, 1, &place->size, err);
-	if (!rc && (env_get(env, rank_source->local_rank) || place->size > 1))
-		rc = read_number(env, rank_source, rank_source->local_rank, 0, &place->local_rank,
-				 err);
-	if (!rc && rank_source->node && env_get(env, rank_source->node))
-		rc = read_number(env, rank_source, rank_source->node, 0, &place->node_rank, err);
-	if (!rc && !rank_source->local_size && place->node_rank < 0)
+		rc = read_number(env, source, source->size, 1, &place->size, err);
+	if (!rc && (env_get(env, source->local_rank) || place->size > 1))
+		rc = read_number(env, source, source->local_rank, 0, &place->local_rank, err);
+	if (!rc && source->node && env_get(env, source->node))
+		rc = read_number(env, source, source->node, 0, &place->node_rank, err);
+	if (!rc && !source->local_size && place->node_rank < 0)
 		place->node_rank = 0;
 	if (!rc)
-		rc = read_local_size(env, rank_source, place, err);
+		rc = read_local_size(env, source, place, err);
 	if (!rc)
-		rc = check(rank_source, place, err);
+		rc = check(source, place, err);
 	if (!rc)
-		rc = check_rank(env, rank_source, place, err);
+		rc = check_rank(env, source, place, err);
 	if (rc)
 		return rc;
 	if (place->local_size == place->size && place->node_rank < 0)
 		place->node_rank = 0;
-	const char *job = rank_source->job ? env_get(env, rank_source->job) : NULL;
-	const char *part = rank_source->job_part ? env_get(env, rank_source->job_part) : NULL;
+	const char *job = source->job ? env_get(env, source->job) : NULL;
+	const char *part = source->job_part ? env_get(env, source->job_part) : NULL;
 
 	snprintf(place->job, sizeof place->job, "%.120s%s%.120s", job ? job : "", part ? "." : "",
 		 part ? part : "");
