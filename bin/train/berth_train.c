@@ -3,11 +3,13 @@
  * MASTER_*, whoever has set them; alone it is a world of one. */
 #include <argp.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc/alloc.h"
 #include "arguments.h"
 #include "base/env.h"
 #include "base/file.h"
@@ -15,12 +17,15 @@
 #include "base/number.h"
 #include "progress.h"
 #include "rendezvous/place.h"
+#include "train/checkpoint/owner.h"
 #include "train/data/dataset.h"
 #include "train/data/sampler.h"
 #include "train/run/heartbeat.h"
 #include "train/run/stop.h"
-#include "train/train_identity.h"
 #include "train/train_options.h"
+
+#define QUERY_MS 10000
+#define ATTEMPTS 10000 /* of a job between two requeues */
 
 /* For people, on stderr: progress goes over itself on a terminal, and stays as lines elsewhere.
  * Under berth train the terminal is berth's: it is told by PROGRESS_MARK which lines are progress.
@@ -129,6 +134,50 @@ static int end_time(const struct env *env, int64_t *out, struct error *err)
 	return text && *text ? number_int64("BERTH_END_TIME", text, 0, INT64_MAX / 2, out, err) : 0;
 }
 
+/* ---- which job this is, from the environment; asking schedulers about others ---- */
+
+static int job_has_ended(void *context, const char *scheduler, const char *job)
+{
+	return job_status_is_over(context, scheduler, job, QUERY_MS);
+}
+
+static const char *value_of(const struct env *env, const char *name)
+{
+	const char *value = env_get(env, name);
+
+	return value ? value : "";
+}
+
+/* BERTH_JOB_ID, BERTH_ATTEMPT and BERTH_JOB_BEFORE (ids between commas: the jobs that this one goes
+ * on for), or what the scheduler alone says. Strings are env's, which is also what squeue and qstat
+ * are asked with: it must outlive out. */
+static void read_identity(const struct env *env, struct owner_identity *out)
+{
+	const char *ours = value_of(env, "BERTH_JOB_ID"), *slurm = value_of(env, "SLURM_JOB_ID");
+	const char *theirs = *slurm ? slurm : value_of(env, "PBS_JOBID");
+	int requeued;
+
+	*out = (struct owner_identity){
+		.job = *ours ? ours : theirs,
+		.scheduler = *slurm    ? "slurm"
+			     : *theirs ? "pbs"
+				       : "",
+		.predecessors = value_of(env, "BERTH_JOB_BEFORE"),
+		.job_has_ended = job_has_ended,
+		.context = (void *)env,
+	};
+	/* A job of ours within a scheduler's is named otherwise, and no scheduler knows it. */
+	if (strcmp(out->job, theirs))
+		out->scheduler = "";
+	if (number_int("BERTH_ATTEMPT", value_of(env, "BERTH_ATTEMPT"), 0, ATTEMPTS - 1,
+		       &out->attempt, NULL))
+		out->attempt = 0;
+	/* A job that was queued again keeps its number, and berth counts from 0. */
+	if (!number_int("SLURM_RESTART_COUNT", value_of(env, "SLURM_RESTART_COUNT"), 0,
+			INT_MAX / ATTEMPTS - 1, &requeued, NULL))
+		out->attempt += requeued * ATTEMPTS;
+}
+
 static int print_order(const struct train_arguments *arguments, const struct ranks_place *place,
 		       struct error *err)
 {
@@ -231,7 +280,7 @@ int main(int argc, char **argv)
 		arguments.options.cores = cores(env);
 		arguments.options.env = env;
 		arguments.options.module_path = env_get(env, "BERTH_MODULE_PATH");
-		train_identity_read(env, &self);
+		read_identity(env, &self);
 		arguments.options.checkpoint.self = &self;
 		screen.marked = env_get(env, PROGRESS_ENV);
 		train_heartbeat_open(env_get(env, "BERTH_HEARTBEAT_FILE"));
