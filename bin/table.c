@@ -49,17 +49,6 @@ void text_wrap(const char *text, int column, int width)
 	putchar('\n');
 }
 
-struct table {
-	size_t row_count, room;
-	char *(*rows)[TABLE_COLUMNS];
-	bool short_of_memory;
-};
-
-struct table *table_new(void)
-{
-	return calloc(1, sizeof(struct table));
-}
-
 static bool table_grow(struct table *table)
 {
 	if (table->row_count < table->room)
@@ -77,8 +66,6 @@ static bool table_grow(struct table *table)
 
 void table_row(struct table *table, const char *const *cells)
 {
-	if (!table)
-		return;
 	if (!table_grow(table)) {
 		table->short_of_memory = true;
 		return;
@@ -138,10 +125,8 @@ void table_print(struct table *table, const struct paint *paint, int indent)
 {
 	int widths[TABLE_COLUMNS] = {0};
 
-	if (!table || table->short_of_memory)
+	if (table->short_of_memory)
 		printf("%*s(out of memory: rows are missing)\n", indent, "");
-	if (!table)
-		return;
 
 	int columns = table_widths(table, widths);
 
@@ -157,5 +142,4 @@ void table_print(struct table *table, const struct paint *paint, int indent)
 			free(row[column]);
 	}
 	free(table->rows);
-	free(table);
 }

@@ -3,6 +3,7 @@
 #ifndef BERTH_BIN_TABLE_H
 #define BERTH_BIN_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -23,18 +24,19 @@ void text_wrap(const char *text, int column, int width);
 
 #define TABLE_COLUMNS 9
 
-struct table; /* opaque: rows of at most TABLE_COLUMNS cells */
-
-/* NULL when memory is out: table_row takes it and does nothing, table_print reports it. table_print
- * frees the table. */
-struct table *table_new(void);
+/* Rows of at most TABLE_COLUMNS cells; zero-initialised. table_print frees them. */
+struct table {
+	size_t row_count, room;
+	char *(*rows)[TABLE_COLUMNS];
+	bool short_of_memory;
+};
 
 /* Add a row: cells up to a NULL. Copied; an empty cell is printed as "-". The first row is the
  * heading. Memory out: the row is left out and table_print says so. */
 void table_row(struct table *table, const char *const *cells);
 #define TABLE_ROW(table, ...) table_row(table, (const char *const[]){__VA_ARGS__, NULL})
 
-/* Print indented by indent columns, and free the table; the last column is wrapped at paint->width.
+/* Print indented by indent columns, and free the rows; the last column is wrapped at paint->width.
  * Nothing is printed when there is no row beyond the heading. */
 void table_print(struct table *table, const struct paint *paint, int indent);
 

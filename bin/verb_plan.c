@@ -73,15 +73,15 @@ static void add_row(struct table *table, const struct plan_rank *rank)
 static void print_text(const struct inventory *inventory, const struct plan_node *node)
 {
 	struct env *env = env_capture();
-	struct table *table = table_new();
+	struct table table = {0};
 	struct paint paint;
 
 	paint_init(env, &paint);
 	print_summary(inventory, node, &paint);
-	TABLE_ROW(table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
+	TABLE_ROW(&table, "rank", "GPU", "cores", "CPUs", "NUMA", "NICs", "why");
 	for (size_t r = 0; r < node->rank_count; r++)
-		add_row(table, &node->ranks[r]);
-	table_print(table, &paint, 2);
+		add_row(&table, &node->ranks[r]);
+	table_print(&table, &paint, 2);
 	if (node->visible_devices)
 		printf("CUDA_VISIBLE_DEVICES=%s\n", node->visible_devices);
 	for (size_t w = 0; w < node->warning_count; w++) {

@@ -112,14 +112,14 @@ static void collect(const json_t *nodes, struct list *list)
 void check_print(const json_t *check, const struct env *env)
 {
 	struct list list = {0};
-	struct table *table = table_new();
+	struct table table = {0};
 	struct paint paint;
 
 	paint_init(env, &paint);
 	collect(json_object_get(check, "nodes"), &list);
 	if (list.count)
 		qsort(list.finding, list.count, sizeof *list.finding, compare);
-	TABLE_ROW(table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO FIX IT");
+	TABLE_ROW(&table, "RESULT", "PROBE", "NODE", "SEEN, AND HOW TO FIX IT");
 	for (size_t i = 0; i < list.count; i++) {
 		struct finding *finding = &list.finding[i];
 		char *names = finding->node_count == list.nodes && list.nodes > 1
@@ -130,13 +130,13 @@ void check_print(const json_t *check, const struct env *env)
 		if (asprintf(&text, "%s%s%s", finding->seen, *finding->fix ? ". Fix: " : "",
 			     finding->fix) < 0)
 			text = NULL;
-		TABLE_ROW(table, finding->kind, finding->probe, names ? names : "?",
+		TABLE_ROW(&table, finding->kind, finding->probe, names ? names : "?",
 			  text ? text : finding->seen);
 		free(text);
 		free(names);
 		free(finding->nodes);
 	}
-	table_print(table, &paint, 0);
+	table_print(&table, &paint, 0);
 	if (list.short_of_memory)
 		printf("(memory ran out: there is more)\n");
 	free(list.finding);

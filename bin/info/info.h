@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What berth info found, and its two output formats. */
+/* What berth info found, and its output for people. */
 #ifndef BERTH_BIN_INFO_INFO_H
 #define BERTH_BIN_INFO_INFO_H
 
@@ -30,9 +30,5 @@ struct info {
 
 /* Print sections of text. */
 void info_print(const struct info *info, const struct paint *paint);
-
-/* berth.info/1: {schema, alloc, ranks, rank, machine, network, plan, environment, warnings}. A new
- * reference; NULL if memory is out. */
-json_t *info_to_json(const struct info *info);
 
 #endif

@@ -65,7 +65,7 @@ static void print_job(const struct alloc *alloc)
 static void print_alloc(const struct info *info, const struct paint *paint)
 {
 	const struct alloc *alloc = &info->stages.alloc;
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell heading, slots, gpus;
 
 	cell(&heading, "%s: %s", alloc->source, alloc->why ? alloc->why : "no reason recorded");
@@ -75,14 +75,14 @@ static void print_alloc(const struct info *info, const struct paint *paint)
 		section(paint, "Allocation", cell(&slots, "lib/alloc/%s.c", alloc->source),
 			heading.text);
 	print_job(alloc);
-	TABLE_ROW(table, "node", "slots", "GPUs granted");
+	TABLE_ROW(&table, "node", "slots", "GPUs granted");
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];
 
-		TABLE_ROW(table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
+		TABLE_ROW(&table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
 			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 /* The NICs with the smallest path to a GPU: "mlx5_0, mlx5_1 (PIX)". */
@@ -112,10 +112,10 @@ static const char *nearest_nics(struct cell *out, const struct inventory *invent
 
 static void print_gpus(const struct inventory *inventory, const struct paint *paint)
 {
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell index, numa, cpus, memory, nics;
 
-	TABLE_ROW(table, "GPU", "PCI", "name", "memory", "NUMA", "CPUs", "nearest NICs", "state");
+	TABLE_ROW(&table, "GPU", "PCI", "name", "memory", "NUMA", "CPUs", "nearest NICs", "state");
 	for (size_t i = 0; i < inventory->gpu_count; i++) {
 		const struct inventory_gpu *gpu = &inventory->gpus[i];
 
@@ -123,22 +123,22 @@ static void print_gpus(const struct inventory *inventory, const struct paint *pa
 			cell(&index, "%d (part %d)", gpu->index, gpu->partition);
 		else
 			cell(&index, "%d", gpu->index);
-		TABLE_ROW(table, index.text, gpu->pci, gpu->name ? gpu->name : "",
+		TABLE_ROW(&table, index.text, gpu->pci, gpu->name ? gpu->name : "",
 			  cell_bytes(&memory, gpu->memory_bytes), cell_set(&numa, gpu->numa_os),
 			  cell_set(&cpus, gpu->cpus_os), nearest_nics(&nics, inventory, i),
 			  gpu->fault	 ? gpu->fault
 			  : gpu->allowed ? "usable"
 					 : "not in the list of visible devices");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 static void print_nics(const struct inventory *inventory, const struct paint *paint)
 {
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell name, numa, speed;
 
-	TABLE_ROW(table, "NIC", "PCI", "kind", "link", "speed", "NUMA", "use");
+	TABLE_ROW(&table, "NIC", "PCI", "kind", "link", "speed", "NUMA", "use");
 	for (size_t i = 0; i < inventory->nic_count; i++) {
 		const struct inventory_nic *nic = &inventory->nics[i];
 
@@ -148,12 +148,12 @@ static void print_nics(const struct inventory *inventory, const struct paint *pa
 			cell(&name, "%s:%d", nic->rdma, nic->port);
 		else
 			cell(&name, "%s", nic->net);
-		TABLE_ROW(table, name.text, nic->pci, nic_kind_name(nic->kind),
+		TABLE_ROW(&table, name.text, nic->pci, nic_kind_name(nic->kind),
 			  state_name(nic->state), cell_speed(&speed, nic->speed_mbps),
 			  cell_set(&numa, nic->numa_os),
 			  nic->management ? "management only" : "data");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 static void print_addresses(const struct inventory *inventory, const struct paint *paint)
@@ -161,26 +161,26 @@ static void print_addresses(const struct inventory *inventory, const struct pain
 	static const char *const sorts[] = {[IFACE_PHYSICAL] = "device",
 					    [IFACE_LOOPBACK] = "loopback",
 					    [IFACE_VIRTUAL] = "virtual"};
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell address, speed;
 
-	TABLE_ROW(table, "interface", "address", "sort", "link", "speed");
+	TABLE_ROW(&table, "interface", "address", "sort", "link", "speed");
 	for (size_t i = 0; i < inventory->address_count; i++) {
 		const struct inventory_address *entry = &inventory->addresses[i];
 		char text[INET6_ADDRSTRLEN] = "?";
 
 		inet_ntop(entry->family, entry->bytes, text, sizeof text);
-		TABLE_ROW(table, entry->iface, cell(&address, "%s/%d", text, entry->prefix),
+		TABLE_ROW(&table, entry->iface, cell(&address, "%s/%d", text, entry->prefix),
 			  sorts[entry->type], entry->up ? "up" : "down",
 			  cell_speed(&speed, entry->speed_mbps));
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 static void print_inventory(const struct info *info, const struct paint *paint)
 {
 	const struct inventory *inventory = &info->stages.inventory;
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell heading, numa, package, memory, cpus;
 
 	cell(&heading,
@@ -194,16 +194,16 @@ static void print_inventory(const struct info *info, const struct paint *paint)
 	if (inventory->memory_limit_bytes >= 0)
 		printf("  the cgroup allows %s of memory\n",
 		       cell_bytes(&memory, inventory->memory_limit_bytes));
-	TABLE_ROW(table, "NUMA", "package", "memory", "CPUs");
+	TABLE_ROW(&table, "NUMA", "package", "memory", "CPUs");
 	for (size_t i = 0; i < inventory->numa_count; i++) {
 		const struct inventory_numa *entry = &inventory->numas[i];
 
-		TABLE_ROW(table, cell(&numa, "%d", entry->numa_os),
+		TABLE_ROW(&table, cell(&numa, "%d", entry->numa_os),
 			  cell(&package, "%d", entry->package),
 			  cell_bytes(&memory, (int64_t)entry->memory_bytes),
 			  cell_set(&cpus, entry->cpus_os));
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 	print_gpus(inventory, paint);
 	print_nics(inventory, paint);
 	print_addresses(inventory, paint);
@@ -238,7 +238,7 @@ static void print_plan(const struct info *info, const struct paint *paint)
 {
 	const struct plan *plan = &info->stages.plan;
 	const struct plan_node *node = &plan->nodes[info->node_index];
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell heading, rank, gpus, cpus, numa, threads, nics;
 
 	if (plan->node_count > 1)
@@ -248,19 +248,19 @@ static void print_plan(const struct info *info, const struct paint *paint)
 		cell(&heading, "%d rank%s on %s", plan->world_size,
 		     plural((size_t)plan->world_size), node->node);
 	section(paint, "Plan", "lib/plan/gpus.c", heading.text);
-	TABLE_ROW(table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
+	TABLE_ROW(&table, "rank", "GPU", "CPUs", "NUMA", "threads", "NICs", "why");
 	for (size_t i = 0; i < node->rank_count; i++) {
 		const struct plan_rank *entry = &node->ranks[i];
 
 		TABLE_ROW(
-			table,
+			&table,
 			cell(&rank, "%d%s", entry->rank,
 			     info->plan_file && i == info->own_local_rank ? " (this process)" : ""),
 			cell_gpus(&gpus, entry), cell_set(&cpus, entry->cpus_os),
 			cell_set(&numa, entry->numa_os), cell(&threads, "%d", entry->threads),
 			cell_nics(&nics, entry), entry->why ? entry->why : "");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 	if (idset_count(node->free_cpus_os))
 		printf("  left free: CPUs %s\n", cell_set(&cpus, node->free_cpus_os));
 	if (info->bound_to)
@@ -277,22 +277,22 @@ static bool differs(const struct info *info, const struct env_var *var)
 static void print_environment(const struct info *info, const struct paint *paint)
 {
 	const struct plan_node *node = &info->stages.plan.nodes[info->node_index];
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell heading, name;
 
 	cell(&heading, "of rank %d%s%s", node->ranks[info->local_rank].rank,
 	     info->plan_file && info->local_rank == info->own_local_rank ? ", this process" : "",
 	     info->other ? "; what differs between the ranks of a node is marked *" : "");
 	section(paint, "Environment", "lib/plan/environment.c", heading.text);
-	TABLE_ROW(table, "name", "value", "from", "why");
+	TABLE_ROW(&table, "name", "value", "from", "why");
 	for (size_t i = 0; i < env_count(info->changes); i++) {
 		const struct env_var *var = env_at(info->changes, i);
 
-		TABLE_ROW(table, cell(&name, "%s%s", var->name, differs(info, var) ? " *" : ""),
+		TABLE_ROW(&table, cell(&name, "%s%s", var->name, differs(info, var) ? " *" : ""),
 			  var->value ? var->value : "(removed)", env_from_name(var->from),
 			  var->why ? var->why : "");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 void info_print(const struct info *info, const struct paint *paint)

@@ -201,9 +201,9 @@ static int print_json(const struct show *show, struct error *err)
 
 static void print_ranks(const struct show *show, const struct paint *paint)
 {
-	struct table *table = table_new();
+	struct table table = {0};
 
-	TABLE_ROW(table, "rank", "node", "CPUs", "GPU", "NICs", "why");
+	TABLE_ROW(&table, "rank", "node", "CPUs", "GPU", "NICs", "why");
 	for (size_t n = 0; n < show->plan.node_count; n++) {
 		const struct plan_node *node = &show->plan.nodes[n];
 
@@ -211,31 +211,31 @@ static void print_ranks(const struct show *show, const struct paint *paint)
 			const struct plan_rank *rank = &node->ranks[r];
 			struct cell number, cpus, gpus, nics;
 
-			TABLE_ROW(table, cell(&number, "%d", rank->rank), node->node,
+			TABLE_ROW(&table, cell(&number, "%d", rank->rank), node->node,
 				  cell_set(&cpus, rank->cpus_os), cell_gpus(&gpus, rank),
 				  cell_nics(&nics, rank), rank->why ? rank->why : "");
 		}
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 }
 
 static int print_environment(const struct show *show, const struct paint *paint, struct error *err)
 {
 	struct env *changes = NULL;
-	struct table *table;
 	int rc = environment_of(show, 0, 0, &changes, err);
 
 	if (rc)
 		return rc;
-	table = table_new();
-	TABLE_ROW(table, "variable", "value", "from", "why");
+	struct table table = {0};
+
+	TABLE_ROW(&table, "variable", "value", "from", "why");
 	for (size_t i = 0; i < env_count(changes); i++) {
 		const struct env_var *var = env_at(changes, i);
 
-		TABLE_ROW(table, var->name, var->value ? var->value : "(removed)",
+		TABLE_ROW(&table, var->name, var->value ? var->value : "(removed)",
 			  env_from_name(var->from), var->why ? var->why : "");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 	env_free(changes);
 	return 0;
 }
@@ -271,7 +271,7 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 	const struct plan_request *request = &show->request;
 	const char *requested[] = {request->master_addr, request->iface, request->subnet};
 	static const char *const by[] = {"--master-addr", "--iface", "--subnet"};
-	struct table *table = table_new();
+	struct table table = {0};
 	struct cell slots, gpus, ranks;
 	char why[UNKNOWN_MAX];
 
@@ -288,15 +288,15 @@ static void print_without_plan(const struct show *show, const struct paint *pain
 		printf("%d\n", world_size(show));
 	else
 		printf("one a GPU, where there are none one a slot, at most as many as cores\n");
-	TABLE_ROW(table, "node", "slots", "GPUs granted", "ranks");
+	TABLE_ROW(&table, "node", "slots", "GPUs granted", "ranks");
 	for (size_t i = 0; i < alloc->node_count; i++) {
 		const struct alloc_node *node = &alloc->nodes[i];
 
-		TABLE_ROW(table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
+		TABLE_ROW(&table, node->name, node->slots ? cell(&slots, "%d", node->slots) : "",
 			  node->gpus >= 0 ? cell(&gpus, "%d", node->gpus) : "",
 			  show->counts ? cell(&ranks, "%d", show->counts[i]) : "");
 	}
-	table_print(table, paint, 2);
+	table_print(&table, paint, 2);
 	printf("\n%snot known%s ", paint->warn, paint->off);
 	text_wrap(why_no_plan(show, why), 10, paint->width);
 }
