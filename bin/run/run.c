@@ -270,12 +270,11 @@ static int write_report(const struct run_options *options, const struct job_resu
 }
 
 /* It did not come to a start: the report says so as well. */
-static void result_of_error(const struct error *err, struct job_result *result)
+static struct job_result result_of_error(const struct error *err)
 {
-	memset(result, 0, sizeof *result);
-	result->rank = -1;
-	result->code = err->code ? err->code : ERR_INTERNAL;
-	result->first_cause = strdup(err->text);
+	return (struct job_result){.rank = -1,
+				   .code = err->code ? err->code : ERR_INTERNAL,
+				   .first_cause = strdup(err->text)};
 }
 
 static int run(struct run_setup *setup, const char *const *argv, bool own_program, bool progress,
@@ -407,7 +406,7 @@ int run_program(const struct run_options *options, const char *const *argv, bool
 		rc = run(&setup, argv, own_program, progress, &result, &err);
 	ignore_signals();
 	if (rc)
-		result_of_error(&err, &result);
+		result = result_of_error(&err);
 	run_end_find(&setup, &result, &end);
 	bool will_requeue =
 		requeue_wanted(setup.requeue, &result, end.kind, end.next, sizeof end.next);

@@ -171,14 +171,12 @@ static void describe_cause(const struct job_result *result, const char *kind, ch
 			 "--workers, fewer ranks a node)");
 }
 
-static const struct explain_row *find_known_failure(const struct job_result *result)
+static const struct explain_row *find_known_failure(const json_t *output_tail)
 {
 	const struct explain_row *known = NULL;
-	size_t i;
-	json_t *line;
 
-	json_array_foreach(result->output_tail, i, line) if (!known) known =
-		explain_line(json_string_value(line));
+	for (size_t i = 0; !known && i < json_array_size(output_tail); i++)
+		known = explain_line(json_string_value(json_array_get(output_tail, i)));
 	return known;
 }
 
@@ -189,7 +187,7 @@ void run_end_find(const struct run_setup *setup, const struct job_result *result
 	if (!result->code)
 		return;
 	if (result->code != ERR_STOPPED || !result->by_program)
-		out->known = find_known_failure(result);
+		out->known = find_known_failure(result->output_tail);
 	if (result->interrupted && setup->alloc.source)
 		out->kind = kind_of_signal(setup, result);
 	else if (result->code == ERR_STOPPED && result->by_program)
