@@ -79,19 +79,17 @@ static void start_thread(struct prober_session *session, const struct check_prob
 			 const json_t *question)
 {
 	struct thread *thread = calloc(1, sizeof *thread);
-	pthread_attr_t attributes;
 	pthread_t id;
 
 	if (!thread)
 		return;
 	*thread = (struct thread){&session->prober, probe, json_deep_copy(question)};
-	pthread_attr_init(&attributes);
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (pthread_create(&id, &attributes, run_thread, thread)) {
+	if (!pthread_create(&id, NULL, run_thread, thread)) {
+		pthread_detach(id);
+	} else {
 		json_decref(thread->question);
 		free(thread);
 	}
-	pthread_attr_destroy(&attributes);
 }
 
 /* ---- the listener ---- */

@@ -248,14 +248,10 @@ struct flow {
 
 static bool receive_flow(struct ring *ring, struct flow *flow, unsigned char *room)
 {
-	ssize_t n;
+	ssize_t n = flow->want ? recv(ring->in_fd, room, flow->want, MSG_DONTWAIT)
+			       : recv(ring->in_fd, flow->header + flow->header_received,
+				      4 - flow->header_received, MSG_DONTWAIT);
 
-	if (!flow->want) {
-		n = recv(ring->in_fd, flow->header + flow->header_received,
-			 4 - flow->header_received, MSG_DONTWAIT);
-	} else {
-		n = recv(ring->in_fd, room, flow->want, MSG_DONTWAIT);
-	}
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 		return fail(ring, "the connection from the node before it broke");
 	if (n < 0)

@@ -16,11 +16,9 @@ json_t *probe_memlock_collect(const struct prober *prober)
 	(void)prober;
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
 		return NULL;
-	return json_pack(
-		"{s:I, s:I}", "soft",
-		limit.rlim_cur == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_cur,
-		"hard",
-		limit.rlim_max == RLIM_INFINITY ? (json_int_t)-1 : (json_int_t)limit.rlim_max);
+	_Static_assert((json_int_t)RLIM_INFINITY == -1, "unlimited is sent as -1");
+	return json_pack("{s:I, s:I}", "soft", (json_int_t)limit.rlim_cur, "hard",
+			 (json_int_t)limit.rlim_max);
 }
 
 static void size_text(int64_t bytes, char *text, size_t size)

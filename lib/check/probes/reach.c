@@ -282,37 +282,37 @@ int probe_reach_ms(const struct check *check)
 	return WAIT_MS * (int)(1 + addresses / AT_ONCE);
 }
 
-static const char *suggest_fix(const char *outcome)
-{
-	if (!strcmp(outcome, "refused"))
-		return "a firewall refuses it: open TCP between the job's nodes";
-	if (!strcmp(outcome, "timeout"))
-		return "a firewall or a broken link: open TCP between the job's nodes on this "
-		       "network, or leave the node out";
-	if (!strcmp(outcome, "host-unreachable"))
-		return "its cable, its port of the switch, its VLAN, in the end its address; leave "
-		       "the node out until then";
-	if (!strcmp(outcome, "no-reply"))
-		return "something in between takes the connection and passes nothing on: large "
-		       "packets may be lost (MTU)";
-	if (!strcmp(outcome, "unauthenticated"))
-		return "another machine has this address too: an administrator gives each its own";
-	return "no route from here: an administrator looks at the routes and the network's masks";
-}
+/* What an outcome means, and how to fix it. */
+struct meaning {
+	const char *outcome, *seen, *fix;
+};
 
-static const char *describe_outcome(const char *outcome)
+static const struct meaning *meaning_of(const char *outcome)
 {
-	if (!strcmp(outcome, "timeout"))
-		return "does not answer: connects are dropped silently";
-	if (!strcmp(outcome, "host-unreachable"))
-		return "does not answer: as if nobody on this network had that address";
-	if (!strcmp(outcome, "refused"))
-		return "refuses connections";
-	if (!strcmp(outcome, "no-reply"))
-		return "takes a connection and does not answer";
-	if (!strcmp(outcome, "unauthenticated"))
-		return "is answered by something else";
-	return "cannot be reached: there is no route";
+	static const struct meaning meanings[] = {
+		{"refused", "refuses connections",
+		 "a firewall refuses it: open TCP between the job's nodes"},
+		{"timeout", "does not answer: connects are dropped silently",
+		 "a firewall or a broken link: open TCP between the job's nodes on this network, "
+		 "or leave the node out"},
+		{"host-unreachable",
+		 "does not answer: as if nobody on this network had that address",
+		 "its cable, its port of the switch, its VLAN, in the end its address; leave the "
+		 "node out until then"},
+		{"no-reply", "takes a connection and does not answer",
+		 "something in between takes the connection and passes nothing on: large packets "
+		 "may be lost (MTU)"},
+		{"unauthenticated", "is answered by something else",
+		 "another machine has this address too: an administrator gives each its own"},
+		{NULL, "cannot be reached: there is no route",
+		 "no route from here: an administrator looks at the routes and the network's "
+		 "masks"},
+	};
+	const struct meaning *meaning = meanings;
+
+	while (meaning->outcome && strcmp(meaning->outcome, outcome))
+		meaning++;
+	return meaning;
 }
 
 /* Should other nodes reach this address of node j? It is one of the chosen interface or, unless the
@@ -386,17 +386,18 @@ static void report_pair(struct check *check, size_t at, size_t j, size_t address
 			const char *outcome, const char *others)
 {
 	const struct inventory_address *target = &check->inventories[j].addresses[address];
+	const struct meaning *meaning = meaning_of(outcome);
 	char text[80];
 
 	check_address(target, 0, text, sizeof text);
 	if (at == j)
-		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome),
+		check_add(check, at, "reach", CHECK_FAULT, meaning->fix,
 			  "its %s %s %s; so say all other nodes", target->iface, text,
-			  describe_outcome(outcome));
+			  meaning->seen);
 	else
-		check_add(check, at, "reach", CHECK_FAULT, suggest_fix(outcome),
-			  "%s %s of %s %s%s%s", target->iface, text, check->nodes[j].name,
-			  describe_outcome(outcome), others ? "; " : "", others ? others : "");
+		check_add(check, at, "reach", CHECK_FAULT, meaning->fix, "%s %s of %s %s%s%s",
+			  target->iface, text, check->nodes[j].name, meaning->seen,
+			  others ? "; " : "", others ? others : "");
 }
 
 static void judge_row(struct check *check, size_t i, const size_t *columns, size_t alive)

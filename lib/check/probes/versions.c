@@ -30,12 +30,10 @@ static void add_cuda(json_t *out, const char *key, const char *const *names, con
 {
 	int (*version)(int *) = (int (*)(int *))symbol(load(names), function);
 	int number = 0;
-	char text[32];
 
-	if (!version || version(&number) || !number)
-		return;
-	snprintf(text, sizeof text, "%d.%d", number / 1000, number % 1000 / 10);
-	json_object_set_new(out, key, json_string(text));
+	if (version && !version(&number) && number)
+		json_object_set_new(out, key,
+				    json_sprintf("%d.%d", number / 1000, number % 1000 / 10));
 }
 
 /* cuDNN: 8907 is 8.9.7, 91002 is 9.10.2. */
@@ -44,13 +42,11 @@ static void add_cudnn(json_t *out)
 	static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8", "libcudnn.so", NULL};
 	size_t (*version)(void) = (size_t(*)(void))symbol(load(names), "cudnnGetVersion");
 	size_t number = version ? version() : 0, major = number >= 90000 ? 10000 : 1000;
-	char text[64];
 
-	if (!number)
-		return;
-	snprintf(text, sizeof text, "%zu.%zu.%zu", number / major, number % major / 100,
-		 number % 100);
-	json_object_set_new(out, "cuDNN", json_string(text));
+	if (number)
+		json_object_set_new(out, "cuDNN",
+				    json_sprintf("%zu.%zu.%zu", number / major,
+						 number % major / 100, number % 100));
 }
 
 /* NCCL: 2708 is 2.7.8, 22809 is 2.28.9. */
@@ -59,13 +55,13 @@ static void add_nccl(json_t *out)
 	static const char *const names[] = {"libnccl.so.2", "libnccl.so", NULL};
 	int (*version)(int *) = (int (*)(int *))symbol(load(names), "ncclGetVersion");
 	int number = 0, major;
-	char text[64];
 
 	if (!version || version(&number) || !number)
 		return;
 	major = number >= 10000 ? 10000 : 1000;
-	snprintf(text, sizeof text, "%d.%d.%d", number / major, number % major / 100, number % 100);
-	json_object_set_new(out, "NCCL", json_string(text));
+	json_object_set_new(
+		out, "NCCL",
+		json_sprintf("%d.%d.%d", number / major, number % major / 100, number % 100));
 }
 
 /* Read the kernel module's version, which does not touch the GPU. */
