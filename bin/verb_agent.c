@@ -11,7 +11,6 @@
 #include "alloc/pbs.h"
 #include "arguments.h"
 #include "base/env.h"
-#include "base/log.h"
 #include "launch/launcher.h"
 #include "verb.h"
 

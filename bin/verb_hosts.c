@@ -2,7 +2,6 @@
 /* berth hosts: expand a host list or a node file. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "arguments.h"
 #include "hostlist/hostlist.h"

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "hostlist/hostlist.h"
-#include "show.h"
 #include "table.h"
 
 /* One row: a result of one node or of several. */

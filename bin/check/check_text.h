@@ -4,7 +4,6 @@
 #define BERTH_BIN_CHECK_CHECK_TEXT_H
 
 #include <jansson.h>
-#include <stdio.h>
 
 #include "base/env.h"
 

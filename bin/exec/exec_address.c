@@ -3,12 +3,10 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "base/number.h"
 #include "hostlist/hostlist.h"
 
 #define HINT                                                                                       \

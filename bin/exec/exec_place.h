@@ -5,7 +5,6 @@
 #define BERTH_BIN_EXEC_EXEC_PLACE_H
 
 #include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/env.h"

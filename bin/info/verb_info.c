@@ -6,7 +6,6 @@
 
 #include "alloc/slurm.h"
 #include "arguments.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/number.h"
 #include "hostlist/idset.h"

@@ -2,16 +2,13 @@
 /* The controller: phases of questions to all probers, each with a deadline; then the judges. */
 #include "check/check.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/loop.h"
 #include "check/check_internal.h"
 #include "controller/job.h"
 

@@ -14,10 +14,8 @@
 #define BERTH_CHECK_CHECK_H
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 
-#include "alloc/alloc.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -2,7 +2,6 @@
 /* One node's side. Whatever may hang (a file system, a driver, DNS) has a thread of its own: it
  * holds up nothing but its own answer, whose deadline is the controller's. */
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

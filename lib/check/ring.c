@@ -15,7 +15,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/loop.h"
 #include "base/number.h"
 #include "check/check_internal.h"
 #include "overlay/socket.h"

@@ -5,7 +5,6 @@
 
 #include <jansson.h>
 
-#include "base/env.h"
 #include "base/error.h"
 #include "berth.h"
 

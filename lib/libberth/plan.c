@@ -3,7 +3,6 @@
  * within version 1 are ignored; the members named here must have the right type. */
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/json.h"
 #include "base/json_fields.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Compares the nodes' clocks with the controller's. They matter for times of files and logs, and
  * for credentials that expire (munge refuses them after 5 minutes). */
-#include <inttypes.h>
 
 #include "check/check_internal.h"
 

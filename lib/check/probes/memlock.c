@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks how much memory a rank may lock: RDMA locks the buffers that it registers (ibv_reg_mr). */
 #include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 
 #include "base/json.h"

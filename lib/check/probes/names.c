@@ -2,9 +2,7 @@
 /* Checks host names. Ranks of berth use a numeric rendezvous address, so a name that does not
  * resolve stops only programs that use names themselves. A name that leads to the wrong machine
  * stops more. */
-#include <arpa/inet.h>
 #include <netdb.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks that one address serves all nodes for the rendezvous, that each address belongs to one
  * node, and that the best network is the one that would be used. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "check/check_internal.h"

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Checks MASTER_PORT. The first node's agent reserves it, that node's prober listens on it as rank
  * 0 would, and all nodes connect to it at the rendezvous address. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "check/check_internal.h"
 
 json_t *probe_port_question(const struct check *check, size_t node)

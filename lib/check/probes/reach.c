@@ -11,8 +11,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/json.h"
-#include "base/loop.h"
 #include "check/check_internal.h"
 #include "overlay/socket.h"
 #include "overlay/wire.h"

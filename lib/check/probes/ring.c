@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The all-reduce over the chosen NIC: the order of the ring, and what its answers mean. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"

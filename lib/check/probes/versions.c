@@ -3,7 +3,6 @@
  * program would find here by name. Libraries inside a Python environment are not detected. */
 #include <dlfcn.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 
