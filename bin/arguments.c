@@ -238,7 +238,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
 	} else if (key == ARGP_KEY_END) {
 		rc = command->check ? command->check(parse->input, &err) : 0;
 		if (!rc && takes_rest && !*(char ***)out)
-			rc = error_set(&err, ERR_USAGE, "which PROGRAM is to be run?");
+			rc = error_set(&err, ERR_USAGE, "no PROGRAM given");
 	} else {
 		rc = parse_option(key, text, state, &err);
 	}

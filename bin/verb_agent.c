@@ -24,12 +24,12 @@ struct agent_options {
 
 static const struct arguments_option option_table[] = {
 	{"stdin", NULL,
-	 "Read the variables below from standard input, a NAME=VALUE a line up to an empty one; "
-	 "the secret does not stand in ps then",
+	 "Read the variables from standard input first, one NAME=VALUE per line up to an empty "
+	 "line; the secret then appears neither in ps nor in an environment",
 	 ARGUMENTS_FLAG, offsetof(struct agent_options, from_stdin)},
 	{"tmrsh", NULL,
-	 "Be no agent, but Open MPI's remote shell in a PBS job: HOST COMMAND... is run by "
-	 "pbs_tmrsh and a shell",
+	 "Act as Open MPI's remote shell in a PBS job: run COMMAND... on HOST with pbs_tmrsh and a "
+	 "shell there",
 	 ARGUMENTS_REST, offsetof(struct agent_options, tmrsh)},
 	{0},
 };
@@ -90,13 +90,12 @@ int verb_agent(int argc, char **argv)
 {
 	static const struct arguments_command command = {
 		.tables = {{option_table}},
-		.doc = "Be the agent of one node: start its ranks and stay beside them. Started by "
-		       "berth run through the cluster's launcher, not by hand.\v"
-		       "Takes its place from the environment: " LAUNCHER_ENV_CONTROLLER
-		       ", " LAUNCHER_ENV_JOB ", " LAUNCHER_ENV_NODE ", " LAUNCHER_ENV_NAME
-		       " (or " LAUNCHER_ENV_NODES " and " LAUNCHER_ENV_SELF
-		       "), " LAUNCHER_ENV_SECRET " (or " LAUNCHER_ENV_SECRET_SOURCE
-		       "), " LAUNCHER_ENV_NODE_TIMEOUT ".",
+		.doc = "Run one node's part of a job: start its ranks and supervise them. berth "
+		       "run starts it through the cluster's launcher.\vReads its place from the "
+		       "environment: " LAUNCHER_ENV_CONTROLLER ", " LAUNCHER_ENV_JOB
+		       ", " LAUNCHER_ENV_NODE ", " LAUNCHER_ENV_NAME " (or " LAUNCHER_ENV_NODES
+		       " and " LAUNCHER_ENV_SELF "), " LAUNCHER_ENV_SECRET
+		       " (or " LAUNCHER_ENV_SECRET_SOURCE "), " LAUNCHER_ENV_NODE_TIMEOUT ".",
 	};
 	struct agent_options options = {0};
 	struct agent_params params = {0};

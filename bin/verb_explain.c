@@ -200,7 +200,7 @@ static int explain_any(const char *name, bool json, json_t *list, struct error *
 int verb_explain(int argc, char **argv)
 {
 	static const struct arguments_option options[] = {
-		{"json", NULL, "As JSON (berth.explain/1)", ARGUMENTS_FLAG,
+		{"json", NULL, "Print JSON (berth.explain/1)", ARGUMENTS_FLAG,
 		 offsetof(struct arguments, json)},
 		{0},
 	};
@@ -209,10 +209,9 @@ int verb_explain(int argc, char **argv)
 		.positional = {.type = ARGUMENTS_READ, .read = add_file},
 		.check = check,
 		.usage = "LOG...",
-		.doc = "Look for known failures in the output of a job: what they come from and "
-		       "what fixes them.\v"
-		       "LOG is a file, a folder of them, or - for standard input. Ends with 0 "
-		       "whether something is known or not.",
+		.doc = "Find known failures in the output of a job, with their causes and "
+		       "fixes.\vLOG is a file, a directory of logs, or - for standard input. Exits "
+		       "with code 0, whether berth knows a failure or not.",
 	};
 	struct arguments arguments = {.files = calloc((size_t)argc + 1, sizeof *arguments.files)};
 	struct error err = {0};

@@ -15,10 +15,10 @@ struct arguments {
 #define HOSTS(member) offsetof(struct arguments, member)
 
 static const struct arguments_option options[] = {
-	{"nodefile", "FILE", "Read a node file: a host a line, repeats are slots", ARGUMENTS_TEXT,
-	 HOSTS(nodefile), .letter = 'f'},
+	{"nodefile", "FILE", "Read a node file with one host per line; repeated hosts add slots",
+	 ARGUMENTS_TEXT, HOSTS(nodefile), .letter = 'f'},
 	{"count", NULL, "Print the number of hosts only", ARGUMENTS_FLAG, HOSTS(count)},
-	{"slots", NULL, "Print the slots of each host beside it", ARGUMENTS_FLAG, HOSTS(slots)},
+	{"slots", NULL, "Print each host's slots next to it", ARGUMENTS_FLAG, HOSTS(slots)},
 	{"compress", NULL, "Print the hosts as one host list", ARGUMENTS_FLAG, HOSTS(compress)},
 	{0},
 };
@@ -73,7 +73,8 @@ int verb_hosts(int argc, char **argv)
 		.positional = {.type = ARGUMENTS_READ, .offset = HOSTS(expr), .read = set_expr},
 		.check = check,
 		.usage = "EXPR\n--nodefile FILE",
-		.doc = "Expand a host list (\"n[01-03],x[0-1]\") or a node file, a host a line.",
+		.doc = "Expand a host list (\"n[01-03],x[0-1]\") or a node file to one host per "
+		       "line.",
 	};
 	struct arguments arguments = {0};
 	struct hosts hosts = {0};

@@ -20,19 +20,20 @@ struct plan_options {
 
 static const struct arguments_option option_table[] = {
 	{"topology", "FILE",
-	 "An hwloc XML, as lstopo --whole-system FILE.xml writes it (default: this machine, or "
-	 "BERTH_TOPOLOGY)",
+	 "Read this hwloc XML file, as written by lstopo --whole-system FILE.xml (default: this "
+	 "machine, or BERTH_TOPOLOGY)",
 	 ARGUMENTS_TEXT, offsetof(struct plan_options, topology), .letter = 't'},
-	{"ranks", "N", "Ranks on the node (default: one a GPU, else one)", ARGUMENTS_INT,
+	{"ranks", "N", "Plan N ranks (default: one per GPU, else one)", ARGUMENTS_INT,
 	 REQUEST(ranks), 1, RANKS_MAX, .letter = 'n'},
-	{"gpus-per-rank", "K", "GPUs of each rank", ARGUMENTS_INT, REQUEST(gpus_per_rank), 1,
-	 GPUS_MAX},
+	{"gpus-per-rank", "K", "Give each rank K GPUs; implies --gpus-visible own", ARGUMENTS_INT,
+	 REQUEST(gpus_per_rank), 1, GPUS_MAX},
 	{"gpus-visible", "all|own",
-	 "What a rank sees: all GPUs of the plan (default), or its own only", ARGUMENTS_BOOL,
+	 "GPUs that a rank sees: all of the plan (default), or its own only", ARGUMENTS_BOOL,
 	 REQUEST(gpus_visible_own), 1},
-	{"all-cores", NULL, "Deal out the cores that would stay free (those near no used GPU)",
+	{"all-cores", NULL,
+	 "Also share out the cores of packages without a used GPU, which otherwise stay free",
 	 ARGUMENTS_FLAG, REQUEST(all_cores)},
-	{"json", NULL, "Print berth.plan/1 instead of text", ARGUMENTS_FLAG,
+	{"json", NULL, "Print one JSON object (berth.plan/1) instead of text", ARGUMENTS_FLAG,
 	 offsetof(struct plan_options, json), .letter = 'j'},
 	{0},
 };
@@ -40,9 +41,8 @@ static const struct arguments_option option_table[] = {
 static const struct arguments_command command = {
 	.tables = {{option_table}},
 	.positional = ARGUMENTS_NONE,
-	.doc = "Show which GPU, cores and NICs each rank of one node gets, and why.\v"
-	       "No job and no scheduler are needed, and nothing is started. The XML may be another "
-	       "machine's.",
+	.doc = "Show which GPU, cores and NICs each rank of one node gets, and why.\vNeeds no job "
+	       "and no scheduler, and starts nothing. The XML file may come from another machine.",
 };
 
 /* ---- text ---- */

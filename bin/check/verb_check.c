@@ -22,35 +22,47 @@ struct arguments {
 
 static const struct arguments_option options[] = {
 	{.type = ARGUMENTS_GROUP, .group = 1},
-	{"nodes", "N", "Nodes to check (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes),
-	 1, 100000, .letter = 'N'},
-	{"hosts", "LIST", "These hosts, \"n[1-4],gpu7\"", ARGUMENTS_TEXT, RUN(shared.alloc.hosts)},
-	{"hostfile", "FILE", "The hosts of a host file", ARGUMENTS_TEXT,
+	{"nodes", "N",
+	 "Check the first N nodes of the allocation, or with --launcher loopback pretend N nodes "
+	 "(default: all)",
+	 ARGUMENTS_INT, RUN(nodes), 1, 100000, .letter = 'N'},
+	{"hosts", "LIST", "Check these hosts, such as n[1-4],gpu7", ARGUMENTS_TEXT,
+	 RUN(shared.alloc.hosts)},
+	{"hostfile", "FILE", "Check the hosts in FILE, as for berth run", ARGUMENTS_TEXT,
 	 RUN(shared.alloc.hostfile)},
-	{"iface", "NAME", "The network of this interface of the head", ARGUMENTS_TEXT,
+	{"iface", "NAME", "Use the network of this interface of the first node", ARGUMENTS_TEXT,
 	 RUN(shared.plan.iface)},
-	{"subnet", "CIDR", "The network in this range", ARGUMENTS_TEXT, RUN(shared.plan.subnet)},
-	{"master-addr", "ADDRESS", "Set MASTER_ADDR to this numeric address of the first node",
+	{"subnet", "CIDR", "Use the network with this address range", ARGUMENTS_TEXT,
+	 RUN(shared.plan.subnet)},
+	{"master-addr", "ADDRESS",
+	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that "
+	 "all nodes reach)",
 	 ARGUMENTS_TEXT, RUN(master_addr)},
-	{"nnodes", "N", "By hand, as for berth run: this line is started on N machines",
+	{"nnodes", "N",
+	 "By hand, as for berth run: start this line on each of N machines; the first one prints "
+	 "the table",
 	 ARGUMENTS_INT, RUN(shared.alloc.nnodes), 1, 100000},
-	{"node-rank", "R", "By hand: which machine this is, from 0", ARGUMENTS_INT,
+	{"node-rank", "R", "By hand: the number of this machine, from 0", ARGUMENTS_INT,
 	 RUN(shared.alloc.node_rank), 0, 99999, .given = RUN(has_node_rank)},
 	{"rdzv-endpoint", "HOST:PORT",
-	 "By hand: wait for the other machines at this address of the first one", ARGUMENTS_TEXT,
-	 RUN(rdzv_endpoint)},
-	{"port", "PORT", "MASTER_PORT (default: a free one)", ARGUMENTS_INT, RUN(shared.plan.port),
-	 1, 65535},
-	{"launcher", "NAME", "How agents are started, as berth run's", ARGUMENTS_TEXT,
+	 "By hand: the name or address of the first machine, where it waits for the others, and a "
+	 "free port there",
+	 ARGUMENTS_TEXT, RUN(rdzv_endpoint)},
+	{"port", "PORT", "Set MASTER_PORT (default: a free port)", ARGUMENTS_INT,
+	 RUN(shared.plan.port), 1, 65535},
+	{"launcher", "NAME", "Start the agents this way, as for berth run", ARGUMENTS_TEXT,
 	 RUN(launcher)},
-	{"start-timeout", "TIME", "All agents must be there within this time (default 20s)",
+	{"start-timeout", "TIME",
+	 "Fail if not all agents have started within TIME (default: 20s, with --nnodes 10m)",
 	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
 	{.type = ARGUMENTS_GROUP, .group = 2},
-	{"ckpt", "DIR", "The checkpoint folder, which all nodes must see", ARGUMENTS_TEXT,
-	 CHECK(checkpoint)},
+	{"ckpt", "DIR",
+	 "Check this checkpoint directory on every node; small files are written there and removed",
+	 ARGUMENTS_TEXT, CHECK(checkpoint)},
 	{.type = ARGUMENTS_GROUP, .group = 3},
-	{"json", NULL, "Print berth.check/1 instead of a table", ARGUMENTS_FLAG, CHECK(json)},
-	{"verbose", NULL, "Say more on standard error", ARGUMENTS_FLAG, CHECK(verbose),
+	{"json", NULL, "Print one JSON object (berth.check/1) instead of a table", ARGUMENTS_FLAG,
+	 CHECK(json)},
+	{"verbose", NULL, "Print more on standard error", ARGUMENTS_FLAG, CHECK(verbose),
 	 .letter = 'v'},
 	{"prober", NULL, NULL, ARGUMENTS_FLAG, CHECK(prober), .hidden = true},
 	{0},
@@ -134,11 +146,11 @@ int verb_check(int argc, char **argv)
 		.tables = {{options}},
 		.positional = ARGUMENTS_NONE,
 		.check = check_options,
-		.doc = "Look at every node of the job and the network between them, in seconds, "
-		       "before a job does: who reaches whom, versions, limits, GPUs, folders, and "
-		       "an all-reduce with checked sums over the NIC that a job would use.\v"
-		       "Ends with 76 when something is amiss; the table names the node, what was "
-		       "seen and how to fix it.",
+		.doc = "Examine every node of the job and the network between them, in seconds: "
+		       "who reaches whom, versions, limits, GPUs, directories, and an all-reduce "
+		       "with checked sums over the NIC that a job would use.\vExits with code 76 "
+		       "if it finds a fault; the table names the node, what was seen and how to "
+		       "fix it.",
 	};
 	static const char *const itself[] = {"/proc/self/exe", NULL};
 	struct arguments arguments = {0};

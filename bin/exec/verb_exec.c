@@ -34,18 +34,19 @@ struct exec {
 
 static const struct arguments_option options[] = {
 	{"keep-binding", NULL,
-	 "Leave the cores to the launcher (default: berth's plan replaces its binding)",
-	 ARGUMENTS_FLAG, EXEC(keep_binding)},
+	 "Keep the launcher's binding to cores (default: berth's plan replaces it)", ARGUMENTS_FLAG,
+	 EXEC(keep_binding)},
 	{"gpus-visible", "all|own",
-	 "What a rank sees: all GPUs of the plan (default), or its own only", ARGUMENTS_BOOL,
+	 "GPUs that a rank sees: all of the plan (default), or its own only", ARGUMENTS_BOOL,
 	 EXEC(gpus_visible_own), 1},
 	{"master-addr", "ADDRESS|none",
-	 "Where rank 0 is: MASTER_ADDR; none: PROGRAM needs neither it nor MASTER_PORT",
+	 "Set MASTER_ADDR, the address of rank 0's node, the same for all ranks; none: PROGRAM "
+	 "needs neither it nor MASTER_PORT, like MPI programs",
 	 ARGUMENTS_TEXT, EXEC(master_addr)},
-	{"port", "PORT", "MASTER_PORT (default: worked out of the job's name; rank 0 tries it)",
+	{"port", "PORT", "Set MASTER_PORT (default: derived from the job's name; rank 0 tests it)",
 	 ARGUMENTS_INT, EXEC(port), 1, 65535},
-	{"dry-run", NULL, "Show what would be set and bound in this rank; run nothing",
-	 ARGUMENTS_FLAG, EXEC(dry_run)},
+	{"dry-run", NULL, "Show what this rank would get; run nothing", ARGUMENTS_FLAG,
+	 EXEC(dry_run)},
 	{0},
 };
 
@@ -310,10 +311,10 @@ int verb_exec(int argc, char **argv)
 		.tables = {{options}},
 		.positional = {.type = ARGUMENTS_REST, .offset = EXEC(program)},
 		.usage = "[--] PROGRAM [ARGUMENTS]",
-		.doc = "Run PROGRAM as the rank that a launcher (mpirun, torchrun, srun, PALS) has "
-		       "made of this process, with its GPU, cores and what its environment lacks.\v"
-		       "There is no supervision: berth is gone once PROGRAM runs. Example: mpirun "
-		       "-n 4 berth exec -- python train.py",
+		.doc = "Run PROGRAM as the rank that another launcher (mpirun, torchrun, srun, "
+		       "PALS) has made of this process. Gives it its GPU and cores, and adds what "
+		       "its environment lacks.\vberth does not supervise such a rank. Example: "
+		       "mpirun -n 4 berth exec -- python train.py",
 	};
 	struct exec_request request = {0};
 

@@ -18,10 +18,11 @@
 
 static const struct arguments_option options[] = {
 	{.type = ARGUMENTS_GROUP, .group = 1},
-	{"json", NULL, "Print berth.info/1 instead of text", ARGUMENTS_FLAG,
+	{"json", NULL, "Print one JSON object (berth.info/1) instead of text", ARGUMENTS_FLAG,
 	 offsetof(struct info, json), .letter = 'j'},
 	{"rank", "R",
-	 "Show the environment of rank R (default: this process's, or the first of this node)",
+	 "Show the environment of rank R (default: this process's, or that of this node's first "
+	 "rank)",
 	 ARGUMENTS_INT, offsetof(struct info, wanted_rank), 0, INT32_MAX, .letter = 'r'},
 	{0},
 };
@@ -29,8 +30,8 @@ static const struct arguments_option options[] = {
 static const struct arguments_command command = {
 	.tables = {{options}, {options_table, offsetof(struct info, options)}},
 	.positional = ARGUMENTS_NONE,
-	.doc = "Show what berth found out and decided for this process or job, and why.\v"
-	       "In a rank that berth started (BERTH_PLAN_FILE is set) its own place is shown.",
+	.doc = "Show what berth found and decided for this process or job, and why.\vIn a rank "
+	       "that berth started (BERTH_PLAN_FILE is set), it shows that rank's place.",
 };
 
 /* A variable of the ranks' environment as a number; -ERR_DATA when absent or out of range. */

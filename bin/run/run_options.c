@@ -52,91 +52,98 @@ static int add_env(const char *text, void *out, struct error *err)
 
 const struct arguments_option run_options_table[] = {
 	{.type = ARGUMENTS_GROUP, .group = 11},
-	{"nodes", "N", "Nodes to use (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes),
-	 1, 100000, .letter = 'N'},
+	{"nodes", "N", "Use N nodes (default: all of the allocation)", ARGUMENTS_INT, RUN(nodes), 1,
+	 100000, .letter = 'N'},
 	{"master-addr", "ADDRESS",
 	 "Set MASTER_ADDR to this numeric address of the first node (default: the best one that "
-	 "all nodes reach)",
+	 "all nodes reach); not with --nnodes",
 	 ARGUMENTS_TEXT, RUN(master_addr)},
 	{"nnodes", "N",
-	 "By hand: this line is started on N machines, with --node-rank and --rdzv-endpoint",
+	 "By hand: start this line on each of N machines, with --node-rank and --rdzv-endpoint",
 	 ARGUMENTS_INT, RUN(shared.alloc.nnodes), 1, 100000},
 	{"node-rank", "R",
-	 "By hand: which machine this is, from 0; its ranks, program and options are the first "
-	 "one's",
+	 "By hand: the number of this machine, from 0; program and options are those of machine 0",
 	 ARGUMENTS_INT, RUN(shared.alloc.node_rank), 0, 99999, .given = RUN(has_node_rank)},
 	{"rdzv-endpoint", "HOST:PORT",
-	 "By hand: wait for the other machines at this address of the first one", ARGUMENTS_TEXT,
-	 RUN(rdzv_endpoint)},
-	{"port", "PORT", "MASTER_PORT (default: a free one)", ARGUMENTS_INT, RUN(shared.plan.port),
-	 1, 65535},
+	 "By hand: the name or address of the first machine, where it waits for the others, and a "
+	 "free port there",
+	 ARGUMENTS_TEXT, RUN(rdzv_endpoint)},
+	{"port", "PORT", "Set MASTER_PORT (default: a free port)", ARGUMENTS_INT,
+	 RUN(shared.plan.port), 1, 65535},
 	{"port-hold", "on|off",
-	 "Keep MASTER_PORT bound while rank 0 runs, so that nobody else takes it (default on); off "
-	 "for programs that bind it without SO_REUSEADDR",
+	 "Keep MASTER_PORT bound, without listening, while rank 0 runs, so that no other process "
+	 "takes it (default: on); off for programs that bind it without SO_REUSEADDR",
 	 ARGUMENTS_BOOL, RUN(job.port_hold), 0},
 	{"launcher", "NAME",
-	 "How agents are started: fork (this machine), srun (a Slurm job), prterun, mpirun, pals, "
-	 "tm (a PBS job), ssh, hand (berth run on each machine), loopback (pretended nodes here); "
-	 "default: what fits the allocation",
+	 "Start the agents with fork (this machine), srun (a Slurm job), prterun, mpirun, pals, tm "
+	 "(a PBS job), ssh, hand (you start berth run on each machine) or loopback (pretended "
+	 "nodes here); default: what fits the allocation",
 	 ARGUMENTS_TEXT, RUN(launcher)},
-	{"node-timeout", "TIME", "A node is lost when its agent is silent that long (default 8s)",
-	 ARGUMENTS_TIME, RUN(launch.node_timeout_ms)},
-	{"start-timeout", "TIME", "All agents must be there within this time (default 60s)",
+	{"node-timeout", "TIME",
+	 "Treat a node as lost if its agent is silent for TIME (default: 8s)", ARGUMENTS_TIME,
+	 RUN(launch.node_timeout_ms)},
+	{"start-timeout", "TIME",
+	 "Fail if not all agents have started within TIME (default: 60s, by hand 10m)",
 	 ARGUMENTS_TIME, RUN(launch.start_timeout_ms), .given = RUN(has_start_timeout)},
-	{"fan-out", "K", "Agents below one agent in the tree (default 32)", ARGUMENTS_INT,
-	 RUN(launch.fan_out), 1, 4096},
+	{"fan-out", "K", "Connect at most K agents to one agent in the tree (default: 32)",
+	 ARGUMENTS_INT, RUN(launch.fan_out), 1, 4096},
 	{.type = ARGUMENTS_GROUP, .group = 15, .doc = "After a failure"},
 	{"max-restarts", "R",
-	 "Start the ranks again, at most R times, when one of them, a node or the network has "
-	 "failed",
+	 "Restart the ranks in the same allocation, at most R times, after a rank, a node or the "
+	 "network has failed (default: 0)",
 	 ARGUMENTS_INT, RUN(restarts.max_restarts), 0, 10000},
 	{"spares", "N",
-	 "Keep the last N nodes idle, to take the place of nodes that are lost or have failed "
-	 "twice",
+	 "Keep the last N nodes idle, as replacements for nodes that are lost or have failed twice",
 	 ARGUMENTS_INT, RUN(restarts.spares), 0, 100000},
 	{"min-nodes", "N",
-	 "Without a spare go on with fewer nodes, at least N (default: as many as at first)",
+	 "If no spare is left, restart on fewer nodes, at least N (default: as many as at first); "
+	 "--ranks shrinks in proportion",
 	 ARGUMENTS_INT, RUN(restarts.min_nodes), 1, 100000},
 	{"hang-timeout", "TIME",
-	 "No step and no output of any rank for that long is a failure: the rank that is behind is "
-	 "named, with stacks",
+	 "Fail if no rank makes a step or prints a line for TIME, and show the stack of the rank "
+	 "that is behind (default: never)",
 	 ARGUMENTS_TIME, RUN(job.hang_timeout_ms)},
-	{.type = ARGUMENTS_GROUP, .group = 12, .doc = "The ranks' surroundings"},
+	{.type = ARGUMENTS_GROUP, .group = 12, .doc = "The ranks' environment"},
 	{"per-node", NULL,
-	 "One process a node, with PET_* set, for programs that start their own ranks (torchrun)",
+	 "Start one process per node, with PET_* set, for programs that start their own ranks "
+	 "(torchrun)",
 	 ARGUMENTS_FLAG, RUN(shared.plan.per_node)},
-	{"env", "NAME=VALUE", "Set a variable for the ranks (may be repeated)", ARGUMENTS_READ,
+	{"env", "NAME=VALUE", "Set a variable for the ranks (repeatable)", ARGUMENTS_READ,
 	 .read = add_env},
 	{"pmix", "auto|on|off",
-	 "PMIx for MPI programs: auto goes on without where it is missing, on does not",
+	 "Provide PMIx for MPI programs: if it is missing, auto continues without it, on fails "
+	 "(default: auto)",
 	 ARGUMENTS_CHOICE, RUN(job.pmix)},
 	{.type = ARGUMENTS_GROUP, .group = 14, .doc = "The job's end"},
 	{"end-time", "UNIX|+TIME",
-	 "When the job's time is over: Unix seconds, or from now (+90m); default: BERTH_END_TIME, "
-	 "or as the scheduler says",
+	 "Set the job's time limit, as Unix seconds or from now (+90m); default: BERTH_END_TIME, "
+	 "else the scheduler's",
 	 ARGUMENTS_TEXT, RUN(end_time)},
 	{"warn-before", "TIME",
-	 "That long before, BERTH_STOP_FILE appears (default 120s with --warn-signal, else no "
-	 "warning)",
+	 "Create BERTH_STOP_FILE on all nodes TIME before the time limit (default: 120s with "
+	 "--warn-signal, else no warning)",
 	 ARGUMENTS_READ, RUN(job.warn_before_ms), .read = read_warn_before},
 	{"warn-signal", "NAME",
-	 "A signal to all ranks then: USR1, TERM ...; for programs that save by it", ARGUMENTS_READ,
-	 RUN(job.warn_signal), .read = read_signal},
+	 "Also send this signal to all ranks then, such as USR1, for programs that save when they "
+	 "receive it",
+	 ARGUMENTS_READ, RUN(job.warn_signal), .read = read_signal},
 	{"requeue", NULL,
-	 "Queue the job again when it was stopped with its work saved, preempted, or lost a node: "
-	 "by scontrol requeue, or qsub of the same script",
+	 "Requeue the job if it stopped with its work saved (code 75), was preempted, or lost a "
+	 "node: with scontrol requeue, or qsub of the same script",
 	 ARGUMENTS_FLAG, RUN(requeue)},
-	{"max-requeues", "N", "At most so often in all (default 100)", ARGUMENTS_INT,
+	{"max-requeues", "N", "Requeue the job at most N times (default: 100)", ARGUMENTS_INT,
 	 RUN(max_requeues), 1, 100000},
 	{.type = ARGUMENTS_GROUP, .group = 13, .doc = "Output"},
-	{"log-dir", "DIR", "A file a rank: DIR/rank-0000.log", ARGUMENTS_TEXT, RUN(job.log_dir)},
-	{"label", NULL, "Begin each line of output with [RANK]", ARGUMENTS_FLAG, RUN(label)},
-	{"report", "FILE", "Write how it ended as JSON (berth.run/1)", ARGUMENTS_TEXT, RUN(report)},
+	{"log-dir", "DIR", "Write each rank's output also to its own file, DIR/rank-0000.log",
+	 ARGUMENTS_TEXT, RUN(job.log_dir)},
+	{"label", NULL, "Start each line of output with [RANK]", ARGUMENTS_FLAG, RUN(label)},
+	{"report", "FILE", "Write to FILE how the job ended, as JSON (berth.run/1)", ARGUMENTS_TEXT,
+	 RUN(report)},
 	{"dry-run", NULL, "Show what would be started, and start nothing", ARGUMENTS_FLAG,
 	 RUN(dry_run)},
-	{"json", NULL, "With --dry-run: as JSON", ARGUMENTS_FLAG, RUN(json)},
-	{"quiet", NULL, "Say nothing but errors", ARGUMENTS_FLAG, RUN(quiet), .letter = 'q'},
-	{"verbose", NULL, "Say more", ARGUMENTS_FLAG, RUN(verbose), .letter = 'v'},
+	{"json", NULL, "With --dry-run: print JSON", ARGUMENTS_FLAG, RUN(json)},
+	{"quiet", NULL, "Print errors only", ARGUMENTS_FLAG, RUN(quiet), .letter = 'q'},
+	{"verbose", NULL, "Print more", ARGUMENTS_FLAG, RUN(verbose), .letter = 'v'},
 	{0},
 };
 

@@ -89,33 +89,37 @@ static int read_warn_before(const char *text, void *out, struct error *err)
 #define SUBMIT(member) offsetof(struct arguments, submit.member)
 
 static const struct arguments_option options[] = {
-	{"slurm", NULL, "For Slurm (default: whose tool is there)", ARGUMENTS_READ,
+	{"slurm", NULL, "Write a script for Slurm (default: if sbatch is present)", ARGUMENTS_READ,
 	 .read = set_slurm},
-	{"pbs", NULL, "For PBS", ARGUMENTS_READ, .read = set_pbs},
-	{"nodes", "N", "Nodes (default 1)", ARGUMENTS_INT, SUBMIT(nodes), 1, NODES_MAX,
+	{"pbs", NULL, "Write a script for PBS (default: if qsub is present and sbatch is not)",
+	 ARGUMENTS_READ, .read = set_pbs},
+	{"nodes", "N", "Request N nodes (default: 1)", ARGUMENTS_INT, SUBMIT(nodes), 1, NODES_MAX,
 	 .letter = 'N'},
-	{"gpus-per-node", "K", "GPUs on each node; 0: none, whatever submit.json says",
+	{"gpus-per-node", "K", "Request K GPUs per node; 0 overrides gpus_per_node in submit.json",
 	 ARGUMENTS_READ, SUBMIT(gpus_per_node), .read = read_gpus},
-	{"cpus-per-node", "K", "Cores on each node", ARGUMENTS_INT, SUBMIT(cpus_per_node), 1,
-	 100000},
-	{"ranks-per-node", "K", "Ranks on each node (default: one a GPU)", ARGUMENTS_INT,
+	{"cpus-per-node", "K", "Request K cores per node (default: the scheduler's, often one)",
+	 ARGUMENTS_INT, SUBMIT(cpus_per_node), 1, 100000},
+	{"ranks-per-node", "K", "Start K ranks on each node (default: one per GPU)", ARGUMENTS_INT,
 	 SUBMIT(ranks_per_node), 1, 100000},
-	{"per-node", NULL, "One process a node, as with berth run (torchrun)", ARGUMENTS_FLAG,
-	 SUBMIT(per_node)},
-	{"time", "TIME", "How long: 2:00:00, 90m, 2h, 1d", ARGUMENTS_READ, SUBMIT(time_s),
+	{"per-node", NULL, "Start one process per node, as with berth run, for torchrun",
+	 ARGUMENTS_FLAG, SUBMIT(per_node)},
+	{"time", "TIME", "Set the time limit: 2:00:00, 90m, 2h, 1d", ARGUMENTS_READ, SUBMIT(time_s),
 	 .read = read_time},
-	{"queue", "NAME", "Queue of PBS, partition of Slurm", ARGUMENTS_TEXT, SUBMIT(queue)},
-	{"account", "NAME", "Whom the time is charged to", ARGUMENTS_TEXT, SUBMIT(account)},
-	{"name", "NAME", "The job's name (default berth)", ARGUMENTS_TEXT, SUBMIT(name)},
-	{"output", "FILE", "Where the job's output goes", ARGUMENTS_TEXT, SUBMIT(output)},
-	{"after", "JOB", "Start when that job has ended well", ARGUMENTS_TEXT, SUBMIT(after)},
+	{"queue", "NAME", "Use this queue (PBS) or partition (Slurm)", ARGUMENTS_TEXT,
+	 SUBMIT(queue)},
+	{"account", "NAME", "Charge the time to this account", ARGUMENTS_TEXT, SUBMIT(account)},
+	{"name", "NAME", "Name the job (default: berth)", ARGUMENTS_TEXT, SUBMIT(name)},
+	{"output", "FILE", "Write the job's output to FILE (default: the scheduler's)",
+	 ARGUMENTS_TEXT, SUBMIT(output)},
+	{"after", "JOB", "Start after that job has ended with success", ARGUMENTS_TEXT,
+	 SUBMIT(after)},
 	{"warn-before", "TIME",
-	 "As with berth run: that long before the end BERTH_STOP_FILE appears", ARGUMENTS_READ,
+	 "As with berth run: create BERTH_STOP_FILE TIME before the time limit", ARGUMENTS_READ,
 	 SUBMIT(warn_before), .read = read_warn_before},
-	{"requeue", NULL,
-	 "As with berth run: queue the job again when it was stopped with its work saved",
+	{"requeue", NULL, "As with berth run: requeue the job if it stopped with its work saved",
 	 ARGUMENTS_FLAG, SUBMIT(requeue)},
-	{"log-dir", "DIR", "As with berth run: a file a rank", ARGUMENTS_TEXT, SUBMIT(log_dir)},
+	{"log-dir", "DIR", "As with berth run: write each rank's output also to its own file",
+	 ARGUMENTS_TEXT, SUBMIT(log_dir)},
 	{"dry-run", NULL, "Show the script, and submit nothing", ARGUMENTS_FLAG,
 	 offsetof(struct arguments, dry_run)},
 	{0},
@@ -222,11 +226,11 @@ int verb_submit(int argc, char **argv)
 		.positional = {.type = ARGUMENTS_REST,
 			       .offset = offsetof(struct arguments, program)},
 		.usage = "[--] PROGRAM [ARGUMENTS]",
-		.doc = "Write a job script for Slurm or PBS that runs PROGRAM by berth run, and "
-		       "submit it.\v"
-		       "What a site always wants stands in /etc/berth/submit.json and "
-		       "~/.config/berth/submit.json; see man berth-submit. Example: berth submit "
-		       "--nodes 2 --gpus-per-node 4 --time 2:00:00 -- python train.py",
+		.doc = "Write a job script for Slurm or PBS that runs PROGRAM with berth run, and "
+		       "submit it.\vDefaults of the site and of the user are in "
+		       "/etc/berth/submit.json and ~/.config/berth/submit.json; see man "
+		       "berth-submit. Example: berth submit --nodes 2 --gpus-per-node 4 --time "
+		       "2:00:00 -- python train.py",
 	};
 	struct arguments arguments = {0};
 	struct error err = {0};

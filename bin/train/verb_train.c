@@ -72,9 +72,8 @@ int verb_train(int argc, char **argv)
 		.check = check,
 		.usage = "MODEL",
 		.doc = "Train MODEL (convnet, linear, resnet18, resnet34, resnet50, resnet101 or "
-		       "resnet152) data-parallel on all ranks of the allocation: berth run of "
-		       "berth-train.\v"
-		       "Example: berth train convnet -n 2 --ckpt ckpt --metrics logs",
+		       "resnet152) data-parallel on all ranks: berth run of berth-train.\vExample: "
+		       "berth train convnet -n 2 --ckpt ckpt --metrics logs",
 	};
 	struct arguments arguments = {0};
 	struct train_options check;
