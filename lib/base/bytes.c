@@ -73,6 +73,17 @@ void bytes_drop(struct bytes *bytes, size_t size)
 		bytes->data = bytes->block;
 }
 
+void *bytes_copy(const void *data, size_t size)
+{
+	char *copy = size < SIZE_MAX ? malloc(size + 1) : NULL;
+
+	if (copy && size)
+		memcpy(copy, data, size);
+	if (copy)
+		copy[size] = '\0';
+	return copy;
+}
+
 void bytes_put_u16(unsigned char *out, uint16_t value)
 {
 	value = htole16(value);

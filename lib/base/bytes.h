@@ -27,6 +27,9 @@ unsigned char *bytes_extend(struct bytes *bytes, size_t size);
 /* Drop the first size bytes (size <= bytes->size). */
 void bytes_drop(struct bytes *bytes, size_t size);
 
+/* Return a malloced copy of size bytes with a NUL after them, or NULL if memory is out. */
+void *bytes_copy(const void *data, size_t size);
+
 void bytes_put_u16(unsigned char *out, uint16_t value);
 void bytes_put_u32(unsigned char *out, uint32_t value);
 void bytes_put_u64(unsigned char *out, uint64_t value);

@@ -13,7 +13,7 @@
 #include "pmix/client_wait.h"
 #include "rendezvous/ranks.h"
 
-#define KEY_LIMIT 255
+#define OWN_KEY_BYTES (RANKS_KEY_MAX + 32)
 /* What each rank publishes before it enters barrier number N: the value N, under the key N %
  * BARRIER_KEYS. The keys are read only if a barrier fails, to name the missing ranks. There are
  * several keys because PMIx's client caches all it ever saw of a rank. A cached value of an older
@@ -27,7 +27,6 @@ struct client {
 	uint64_t barriers;
 	/* Requests that PMIx has not answered in time. It still may, until PMIx_Finalize. */
 	struct client_wait *late_waits;
-	struct fetch *late_fetches;
 };
 
 /* ---- join ---- */
@@ -57,11 +56,11 @@ static int init(int timeout_ms, pmix_proc_t *self, struct error *err)
 		return error_memory(err, "PMIx");
 	}
 	if (pthread_create(&thread, NULL, init_thread, init)) {
-		client_wait_end(init->wait, PMIX_ERROR, 0, NULL);
+		client_wait_end(init->wait, PMIX_ERROR, 0, NULL, NULL);
 		free(init);
 		return error_memory(err, "a thread for PMIx_Init");
 	}
-	int status = client_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL);
+	int status = client_wait_end(init->wait, PMIX_SUCCESS, timeout_ms, NULL, NULL);
 
 	if (status == PMIX_ERR_TIMEOUT) {
 		pthread_detach(thread);
@@ -171,24 +170,16 @@ static int publish(const char *key, const void *data, size_t size)
 	return status == PMIX_SUCCESS ? PMIx_Commit() : status;
 }
 
-static int own_key(char *full, size_t size, const char *key, struct error *err)
+static void own_key(char full[OWN_KEY_BYTES], const char *key)
 {
-	size_t length = strlen(key);
-
-	if (!length || length > KEY_LIMIT)
-		return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length,
-				 KEY_LIMIT);
-	snprintf(full, size, "berth.user.%s", key);
-	return 0;
+	snprintf(full, OWN_KEY_BYTES, "berth.user.%s", key);
 }
 
 static int put(void *state, const char *key, const void *data, size_t size, struct error *err)
 {
-	char full[KEY_LIMIT + 32];
-	int rc = own_key(full, sizeof full, key, err);
+	char full[OWN_KEY_BYTES];
 
-	if (rc)
-		return rc;
+	own_key(full, key);
 	int status = publish(full, size ? data : "", size);
 
 	return status == PMIX_SUCCESS ? 0
@@ -196,95 +187,21 @@ static int put(void *state, const char *key, const void *data, size_t size, stru
 						  PMIx_Error_string(status));
 }
 
-/* A get in progress: like struct client_wait, but with a value. */
-struct fetch {
-	struct fetch *next;
-	pthread_mutex_t lock;
-	int holders;
-	struct client_wait *wait;
-	void *data;
-	size_t size;
-};
-
-static void fetch_free(struct fetch *fetch)
+/* One try. Return PMIx's status; after PMIX_SUCCESS the caller frees value->bytes. */
+static int fetch_once(struct client *client, int rank, const char *key, int timeout_ms,
+		      pmix_byte_object_t *value)
 {
-	pthread_mutex_destroy(&fetch->lock);
-	free(fetch->data);
-	free(fetch);
-}
-
-static void fetch_drop(struct fetch *fetch)
-{
-	pthread_mutex_lock(&fetch->lock);
-	bool last = --fetch->holders == 0;
-
-	pthread_mutex_unlock(&fetch->lock);
-	if (!last)
-		return;
-	fetch_free(fetch);
-}
-
-static void fetch_copy(struct fetch *fetch, const pmix_byte_object_t *object)
-{
-	char *bytes = fetch->data;
-
-	if (fetch->size)
-		memcpy(bytes, object->bytes, fetch->size);
-	bytes[fetch->size] = 0;
-}
-
-static void fetch_done(pmix_status_t status, pmix_value_t *value, void *context)
-{
-	struct fetch *fetch = context;
-
-	if (status == PMIX_SUCCESS && (!value || value->type != PMIX_BYTE_OBJECT))
-		status = PMIX_ERR_TYPE_MISMATCH;
-	if (status == PMIX_SUCCESS) {
-		fetch->size = value->data.bo.size;
-		fetch->data = malloc(fetch->size + 1);
-		if (!fetch->data)
-			status = PMIX_ERR_NOMEM;
-		else
-			fetch_copy(fetch, &value->data.bo);
-	}
-	client_wait_done(status, fetch->wait);
-	fetch_drop(fetch);
-}
-
-/* One try. *data is malloced. Return PMIx's status. */
-static int fetch_once(struct client *client, int rank, const char *key, int timeout_ms, void **data,
-		      size_t *size)
-{
-	struct fetch *fetch = calloc(1, sizeof *fetch);
+	struct client_wait *wait = client_wait_new();
 	pmix_proc_t proc = client->self;
 
-	if (!fetch || !(fetch->wait = client_wait_new())) {
-		free(fetch);
+	if (!wait)
 		return PMIX_ERR_NOMEM;
-	}
-	pthread_mutex_init(&fetch->lock, NULL);
-	fetch->holders = 2;
 	proc.rank = (pmix_rank_t)rank;
-	int status = PMIx_Get_nb(&proc, key, NULL, 0, fetch_done, fetch);
-	bool calls_back = status == PMIX_SUCCESS;
+	value->bytes = NULL;
+	int status = PMIx_Get_nb(&proc, key, NULL, 0, client_wait_done_value, wait);
 
-	status = client_wait_end(fetch->wait, status, timeout_ms, &client->late_waits);
-	if (!calls_back)
-		fetch_drop(fetch);
-	if (status == PMIX_SUCCESS && !fetch->data)
-		status = PMIX_ERR_NOT_FOUND;
-	if (status == PMIX_SUCCESS) {
-		*data = fetch->data;
-		*size = fetch->size;
-		fetch->data = NULL;
-	}
-	if (status == PMIX_ERR_TIMEOUT && calls_back) {
-		fetch->next = client->late_fetches;
-		client->late_fetches = fetch;
-	} else {
-		fetch_drop(fetch);
-	}
-	return status;
+	status = client_wait_end(wait, status, timeout_ms, &client->late_waits, value);
+	return status == PMIX_SUCCESS && !value->bytes ? PMIX_ERR_NOT_FOUND : status;
 }
 
 static int get(void *state, int rank, const char *key, int timeout_ms, void **data, size_t *size,
@@ -293,30 +210,29 @@ static int get(void *state, int rank, const char *key, int timeout_ms, void **da
 	struct client *client = state;
 	int64_t until = clock_now_ms() + timeout_ms;
 	int pause_ms = 2, status;
-	char full[KEY_LIMIT + 32];
-	int rc = own_key(full, sizeof full, key, err);
+	char full[OWN_KEY_BYTES];
+	pmix_byte_object_t value;
 
-	if (rc)
-		return rc;
 	if (rank == RANKS_ANY)
 		return error_set(err, ERR_UNAVAILABLE, "PMIx is not asked for '%s' of any rank",
 				 key);
-	if (rank < 0 || rank >= client->size)
-		return error_set(err, ERR_DATA, "get of '%s' from rank %d: there are ranks 0 to %d",
-				 key, rank, client->size - 1);
+	own_key(full, key);
 	/* PMIx answers "not found" if rank has published something else: ask again. */
 	for (;;) {
 		int64_t left = until - clock_now_ms();
 
-		status = left > 0 ? fetch_once(client, rank, full, (int)left, data, size)
+		status = left > 0 ? fetch_once(client, rank, full, (int)left, &value)
 				  : PMIX_ERR_TIMEOUT;
 		if (status != PMIX_ERR_NOT_FOUND || until - clock_now_ms() <= pause_ms)
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = pause_ms * 1000000L}, NULL);
 		pause_ms = pause_ms < 64 ? pause_ms * 2 : pause_ms;
 	}
-	if (status == PMIX_SUCCESS)
+	if (status == PMIX_SUCCESS) {
+		*data = value.bytes;
+		*size = value.size;
 		return 0;
+	}
 	if (status == PMIX_ERR_TIMEOUT || status == PMIX_ERR_NOT_FOUND)
 		return error_set(err, ERR_NETWORK, "rank %d has not put '%s' within %d ms", rank,
 				 key, timeout_ms);
@@ -341,8 +257,7 @@ static char *missing(struct client *client)
 
 	barrier_key(client, key, sizeof key);
 	for (int rank = 0; set && rank < client->size; rank++) {
-		void *data = NULL;
-		size_t size = 0;
+		pmix_byte_object_t value;
 		int64_t left = until - clock_now_ms();
 
 		if (rank == (int)client->self.rank)
@@ -352,9 +267,10 @@ static char *missing(struct client *client)
 			left = 5;
 		if (left > MISSING_MS / 4)
 			left = MISSING_MS / 4;
-		if (fetch_once(client, rank, key, (int)left, &data, &size) != PMIX_SUCCESS)
+		if (fetch_once(client, rank, key, (int)left, &value) == PMIX_SUCCESS)
+			free(value.bytes);
+		else
 			idset_add(set, rank);
-		free(data);
 	}
 	char *text = set ? idset_format(set) : NULL;
 
@@ -377,7 +293,7 @@ static int barrier(void *state, int timeout_ms, struct error *err)
 
 	if (status == PMIX_SUCCESS)
 		status = PMIx_Fence_nb(NULL, 0, NULL, 0, client_wait_done, wait);
-	status = client_wait_end(wait, status, timeout_ms, &client->late_waits);
+	status = client_wait_end(wait, status, timeout_ms, &client->late_waits, NULL);
 	if (status == PMIX_SUCCESS)
 		return 0;
 	if (status != PMIX_ERR_TIMEOUT)
@@ -402,15 +318,8 @@ static void leave(void *state)
 
 	PMIx_Finalize(NULL, 0);
 	/* Another user in this process (MPI) still needs PMIx: its thread is alive. */
-	if (!PMIx_Initialized()) {
+	if (!PMIx_Initialized())
 		client_wait_free_late(&client->late_waits);
-		while (client->late_fetches) {
-			struct fetch *fetch = client->late_fetches;
-
-			client->late_fetches = fetch->next;
-			fetch_free(fetch);
-		}
-	}
 	free(client);
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "pmix/client_wait.h"
 
@@ -17,6 +18,7 @@ struct client_wait {
 	int holders;
 	bool done;
 	int status;
+	pmix_byte_object_t value;
 };
 
 struct client_wait *client_wait_new(void)
@@ -41,6 +43,7 @@ static void wait_drop(struct client_wait *wait, int holders)
 		return;
 	pthread_cond_destroy(&wait->changed);
 	pthread_mutex_destroy(&wait->lock);
+	free(wait->value.bytes);
 	free(wait);
 }
 
@@ -55,7 +58,23 @@ void client_wait_done(pmix_status_t status, void *context)
 	wait_drop(wait, 1);
 }
 
-int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct client_wait **late)
+void client_wait_done_value(pmix_status_t status, pmix_value_t *value, void *context)
+{
+	struct client_wait *wait = context;
+
+	if (status == PMIX_SUCCESS && (!value || value->type != PMIX_BYTE_OBJECT))
+		status = PMIX_ERR_TYPE_MISMATCH;
+	if (status == PMIX_SUCCESS) {
+		wait->value.size = value->data.bo.size;
+		wait->value.bytes = bytes_copy(value->data.bo.bytes, wait->value.size);
+		if (!wait->value.bytes)
+			status = PMIX_ERR_NOMEM;
+	}
+	client_wait_done(status, wait);
+}
+
+int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct client_wait **late,
+		    pmix_byte_object_t *value)
 {
 	struct timespec until = clock_after_ms(timeout_ms);
 
@@ -73,6 +92,10 @@ int client_wait_end(struct client_wait *wait, int status, int timeout_ms, struct
 	if (keep) {
 		wait->next = *late;
 		*late = wait;
+	}
+	if (status == PMIX_SUCCESS && value) {
+		*value = wait->value;
+		wait->value.bytes = NULL;
 	}
 	wait_drop(wait, keep ? 0 : 1);
 	return status;

@@ -308,7 +308,7 @@ static int register_clients(struct ranks_server *server, struct error *err)
 		int status = PMIx_server_register_client(&proc, geteuid(), getegid(), NULL,
 							 client_wait_done, wait);
 
-		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL, NULL);
 		if (status != PMIX_SUCCESS)
 			return error_set(err, ERR_UNAVAILABLE,
 					 "PMIx does not accept local rank %d: %s", i,
@@ -347,7 +347,7 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 		if (status == PMIX_SUCCESS)
 			status = PMIx_server_register_nspace(name, server->local_count, array.array,
 							     array.size, client_wait_done, wait);
-		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL);
+		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL, NULL);
 	}
 	PMIX_DATA_ARRAY_DESTRUCT(&array);
 	if (list.items)
@@ -367,5 +367,5 @@ void server_deregister(const struct ranks_server *server, int timeout_ms)
 	PMIX_LOAD_NSPACE(name, server->name);
 	PMIx_server_deregister_nspace(name, wait ? client_wait_done : NULL, wait);
 	if (wait)
-		client_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL);
+		client_wait_end(wait, PMIX_SUCCESS, timeout_ms, NULL, NULL);
 }

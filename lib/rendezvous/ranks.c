@@ -8,8 +8,6 @@
 #include "base/module.h"
 #include "rendezvous/place.h"
 
-#define KEY_MAX 255
-
 struct value {
 	struct value *next;
 	char *key;
@@ -161,9 +159,10 @@ static int key_check(const char *key, struct error *err)
 {
 	size_t length = strlen(key);
 
-	if (length && length <= KEY_MAX)
+	if (length && length <= RANKS_KEY_MAX)
 		return 0;
-	return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length, KEY_MAX);
+	return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length,
+			 RANKS_KEY_MAX);
 }
 
 int ranks_put(struct ranks *ranks, const char *key, const void *data, size_t size,

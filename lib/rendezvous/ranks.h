@@ -105,7 +105,10 @@ struct ranks_place {
 	int port;	  /* MASTER_PORT; 0 if none */
 };
 
-/* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. */
+#define RANKS_KEY_MAX 255 /* bytes of a key; it has at least one */
+
+/* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. The functions
+ * below have checked keys and ranks before they call these. */
 struct ranks_client_ops {
 	const char *name;
 	int (*join)(const struct env *env, int timeout_ms, void **state, struct ranks_place *place,
