@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "hostlist/idset.h"
 #include "pmix/server.h"
 
@@ -169,12 +170,6 @@ static int descriptor(struct ranks_server *server)
 	return server->event_fd;
 }
 
-static void list_push(struct call **list, struct call *call)
-{
-	call->next = *list;
-	*list = call;
-}
-
 /* Remove call from list; false if it is not there (already answered). */
 static bool list_remove(struct call **list, const struct call *call)
 {
@@ -190,12 +185,10 @@ static bool list_remove(struct call **list, const struct call *call)
 static void modex_answer(struct ranks_server *server, struct call *call, int status,
 			 const void *data, size_t size)
 {
-	char *copy = !status && size ? malloc(size) : NULL;
+	char *copy = !status && size ? bytes_copy(data, size) : NULL;
 
 	if (call->kind == CALL_GATHER)
 		server->gathers--;
-	if (copy)
-		memcpy(copy, data, size);
 	if (status || (size && !copy))
 		call->done.modex(status ? PMIX_ERR_LOST_CONNECTION : PMIX_ERR_NOMEM, NULL, 0,
 				 call->context, NULL, NULL);
@@ -211,19 +204,13 @@ static void modex_done(struct ranks_server *server, void *token, int status, con
 		modex_answer(server, token, status, data, size);
 }
 
-static void serve_answer(struct call *call)
+/* Answer the request of another agent, once. */
+static void serve_answer(struct call *call, int status)
 {
 	if (call->done.served)
-		call->done.served(call->context, call->status == PMIX_SUCCESS ? 0 : -ERR_NETWORK,
-				  call->data, call->size);
+		call->done.served(call->context, status, status ? NULL : call->data,
+				  status ? 0 : call->size);
 	call->done.served = NULL;
-}
-
-static void serve_end(struct ranks_server *server, struct call *call)
-{
-	serving_remove(server, call);
-	serve_answer(call);
-	call_free(call);
 }
 
 static void call_run(struct ranks_server *server, struct call *call)
@@ -233,16 +220,13 @@ static void call_run(struct ranks_server *server, struct call *call)
 
 	switch (call->kind) {
 	case CALL_GATHER:
-		list_push(&server->waiting, call);
-		if (host->gather)
+	case CALL_FETCH:
+		call->next = server->waiting;
+		server->waiting = call;
+		if (call->kind == CALL_GATHER && host->gather)
 			rc = host->gather(host->context, server->sequence++, call->data, call->size,
 					  call);
-		if (rc)
-			modex_done(server, call, rc, NULL, 0);
-		break;
-	case CALL_FETCH:
-		list_push(&server->waiting, call);
-		if (host->fetch)
+		else if (call->kind == CALL_FETCH && host->fetch)
 			rc = host->fetch(host->context, (int)call->proc.rank, call);
 		if (rc)
 			modex_done(server, call, rc, NULL, 0);
@@ -264,7 +248,9 @@ static void call_run(struct ranks_server *server, struct call *call)
 		server_store_unpublish(server, call);
 		break;
 	case CALL_SERVED:
-		serve_end(server, call);
+		serving_remove(server, call);
+		serve_answer(call, call->status == PMIX_SUCCESS ? 0 : -ERR_NETWORK);
+		call_free(call);
 		break;
 	}
 }
@@ -287,13 +273,9 @@ static void served(pmix_status_t status, char *data, size_t size, void *context)
 
 	call->status = status;
 	if (status == PMIX_SUCCESS && size) {
-		call->data = malloc(size);
-		if (call->data) {
-			memcpy(call->data, data, size);
-			call->size = size;
-		} else {
-			call->status = PMIX_ERR_NOMEM;
-		}
+		call->data = bytes_copy(data, size);
+		call->size = call->data ? size : 0;
+		call->status = call->data ? PMIX_SUCCESS : PMIX_ERR_NOMEM;
 	}
 	server_lock();
 	if (call->server)
@@ -314,16 +296,16 @@ static int serve(struct ranks_server *server, int rank,
 
 	if (local_rank < 0 || server->phase[local_rank] == CLIENT_PHASE_ENDED)
 		return -ERR_NETWORK;
-	struct call *call = calloc(1, sizeof *call);
+	struct call *call = malloc(sizeof *call);
 
 	if (!call)
 		return -ERR_UNAVAILABLE;
-	call->kind = CALL_SERVED;
-	call->proc = proc;
-	call->done.served = done;
-	call->context = context;
-	call->server = server;
-	call->next_serving = server->serving;
+	*call = (struct call){.kind = CALL_SERVED,
+			      .proc = proc,
+			      .done.served = done,
+			      .context = context,
+			      .server = server,
+			      .next_serving = server->serving};
 	server->serving = call;
 	if (PMIx_server_dmodex_request(&proc, served, call) == PMIX_SUCCESS)
 		return 0;
@@ -338,13 +320,9 @@ static void rank_ended(struct ranks_server *server, int local_rank)
 		return;
 	server->phase[local_rank] = CLIENT_PHASE_ENDED;
 	/* PMIx would keep the request until the rank publishes, which it will not. */
-	for (struct call *call = server->serving; call; call = call->next_serving) {
-		if (server_local_rank(server, &call->proc) != local_rank)
-			continue;
-		if (call->done.served)
-			call->done.served(call->context, -ERR_NETWORK, NULL, 0);
-		call->done.served = NULL;
-	}
+	for (struct call *call = server->serving; call; call = call->next_serving)
+		if (server_local_rank(server, &call->proc) == local_rank)
+			serve_answer(call, -ERR_NETWORK);
 }
 
 static void missing(struct ranks_server *server, char *text, size_t size)

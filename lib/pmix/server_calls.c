@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/bytes.h"
 #include "pmix/server.h"
 
 static pthread_mutex_t active_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -93,26 +94,54 @@ int server_local_rank(const struct ranks_server *server, const pmix_proc_t *proc
 	return local_rank >= 0 && local_rank < server->local_count ? local_rank : -1;
 }
 
-static struct call *call_new(enum call_kind kind, const pmix_proc_t *proc, const void *data,
-			     size_t size)
+static char **copy_keys(char **keys)
 {
-	struct call *call = calloc(1, sizeof *call);
+	size_t count = 0;
 
-	if (!call)
+	while (keys[count])
+		count++;
+	char **copy = calloc(count + 1, sizeof *copy);
+
+	for (size_t i = 0; copy && i < count; i++) {
+		copy[i] = strdup(keys[i]);
+		if (copy[i])
+			continue;
+		while (i--)
+			free(copy[i]);
+		free(copy);
 		return NULL;
-	call->kind = kind;
-	if (proc)
-		call->proc = *proc;
-	if (size) {
-		call->data = malloc(size);
-		if (!call->data) {
-			free(call);
-			return NULL;
-		}
-		memcpy(call->data, data, size);
-		call->size = size;
 	}
-	return call;
+	return copy;
+}
+
+static pmix_info_t *copy_info(const pmix_info_t *info, size_t count)
+{
+	pmix_info_t *copy;
+
+	PMIX_INFO_CREATE(copy, count);
+	for (size_t i = 0; copy && i < count; i++)
+		PMIX_INFO_XFER(&copy[i], &info[i]);
+	return copy;
+}
+
+/* Queue a copy of call, and of what it borrows from PMIx. */
+static pmix_status_t queue_copy(struct ranks_server *server, const struct call *call)
+{
+	struct call *copy = malloc(sizeof *copy);
+
+	if (!copy)
+		return PMIX_ERR_NOMEM;
+	*copy = *call;
+	copy->data = call->size ? bytes_copy(call->data, call->size) : NULL;
+	copy->keys = call->keys ? copy_keys(call->keys) : NULL;
+	copy->info = call->info_count ? copy_info(call->info, call->info_count) : NULL;
+	if ((call->size && !copy->data) || (call->keys && !copy->keys) ||
+	    (call->info_count && !copy->info)) {
+		call_free(copy);
+		return PMIX_ERR_NOMEM;
+	}
+	call_push(server, copy);
+	return PMIX_SUCCESS;
 }
 
 static pmix_status_t set_phase(const pmix_proc_t *proc, enum client_phase phase)
@@ -148,15 +177,13 @@ static pmix_status_t abort_call(const pmix_proc_t *proc, void *object, int statu
 		return PMIX_ERR_NOT_FOUND;
 	if (!text)
 		text = "";
-	struct call *call = call_new(CALL_ABORT, proc, text, strlen(text) + 1);
-
-	if (!call)
-		return PMIX_ERR_NOMEM;
-	call->status = status;
-	call->done.op = done;
-	call->context = context;
-	call_push(server, call);
-	return PMIX_SUCCESS;
+	return queue_copy(server, &(struct call){.kind = CALL_ABORT,
+						 .proc = *proc,
+						 .status = status,
+						 .data = (char *)text,
+						 .size = strlen(text) + 1,
+						 .done.op = done,
+						 .context = context});
 }
 
 /* The participants of a fence. */
@@ -191,12 +218,10 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 	case SCOPE_LOCAL: {
 		/* PMIx calls this once all its clients have entered, and there are no others. It
 		 * reads the data later, at its own time. */
-		char *copy = size ? malloc(size) : NULL;
+		char *copy = size ? bytes_copy(data, size) : NULL;
 
 		if (size && !copy)
 			return PMIX_ERR_NOMEM;
-		if (size)
-			memcpy(copy, data, size);
 		done(PMIX_SUCCESS, copy, size, context, free, copy);
 		return PMIX_SUCCESS;
 	}
@@ -205,15 +230,15 @@ static pmix_status_t fence(const pmix_proc_t *procs, size_t proc_count, const pm
 	case SCOPE_JOB:
 		break;
 	}
-	struct call *call = call_new(CALL_GATHER, NULL, data, size);
+	pmix_status_t status = queue_copy(server, &(struct call){.kind = CALL_GATHER,
+								 .data = data,
+								 .size = size,
+								 .done.modex = done,
+								 .context = context});
 
-	if (!call)
-		return PMIX_ERR_NOMEM;
-	call->done.modex = done;
-	call->context = context;
-	server->gathers++;
-	call_push(server, call);
-	return PMIX_SUCCESS;
+	/* The agent's thread cannot take the call from the queue before we unlock it. */
+	server->gathers += status == PMIX_SUCCESS;
+	return status;
 }
 
 static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *info,
@@ -224,14 +249,10 @@ static pmix_status_t direct_modex(const pmix_proc_t *proc, const pmix_info_t *in
 	if (!server || strcmp(proc->nspace, server->name) ||
 	    proc->rank >= (pmix_rank_t)server->world_size)
 		return PMIX_ERR_NOT_FOUND;
-	struct call *call = call_new(CALL_FETCH, proc, NULL, 0);
-
-	if (!call)
-		return PMIX_ERR_NOMEM;
-	call->done.modex = done;
-	call->context = context;
-	call_push(server, call);
-	return PMIX_SUCCESS;
+	return queue_copy(server, &(struct call){.kind = CALL_FETCH,
+						 .proc = *proc,
+						 .done.modex = done,
+						 .context = context});
 }
 
 /* publish, lookup and unpublish know only this node. On several nodes half of the answers would be
@@ -254,44 +275,12 @@ static pmix_status_t publish(const pmix_proc_t *proc, const pmix_info_t *info, s
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
-	struct call *call = call_new(CALL_PUBLISH, proc, NULL, 0);
-
-	if (!call)
-		return PMIX_ERR_NOMEM;
-	if (info_count) {
-		PMIX_INFO_CREATE(call->info, info_count);
-		if (!call->info) {
-			call_free(call);
-			return PMIX_ERR_NOMEM;
-		}
-		call->info_count = info_count;
-		for (size_t i = 0; i < info_count; i++)
-			PMIX_INFO_XFER(&call->info[i], &info[i]);
-	}
-	call->done.op = done;
-	call->context = context;
-	call_push(server, call);
-	return PMIX_SUCCESS;
-}
-
-static char **copy_keys(char **keys)
-{
-	size_t count = 0;
-
-	while (keys && keys[count])
-		count++;
-	char **copy = calloc(count + 1, sizeof *copy);
-
-	for (size_t i = 0; copy && i < count; i++) {
-		copy[i] = strdup(keys[i]);
-		if (copy[i])
-			continue;
-		while (i--)
-			free(copy[i]);
-		free(copy);
-		return NULL;
-	}
-	return copy;
+	return queue_copy(server, &(struct call){.kind = CALL_PUBLISH,
+						 .proc = *proc,
+						 .info = (pmix_info_t *)info,
+						 .info_count = info_count,
+						 .done.op = done,
+						 .context = context});
 }
 
 static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
@@ -301,19 +290,17 @@ static pmix_status_t lookup(const pmix_proc_t *proc, char **keys, const pmix_inf
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
-	struct call *call = call_new(CALL_LOOKUP, proc, NULL, 0);
+	char *no_keys[] = {NULL};
+	struct call call = {.kind = CALL_LOOKUP,
+			    .proc = *proc,
+			    .keys = keys ? keys : no_keys,
+			    .done.lookup = done,
+			    .context = context};
 
-	if (!call || !(call->keys = copy_keys(keys))) {
-		call_free(call);
-		return PMIX_ERR_NOMEM;
-	}
 	for (size_t i = 0; i < info_count; i++)
 		if (PMIX_CHECK_KEY(&info[i], PMIX_WAIT))
-			call->wait = true;
-	call->done.lookup = done;
-	call->context = context;
-	call_push(server, call);
-	return PMIX_SUCCESS;
+			call.wait = true;
+	return queue_copy(server, &call);
 }
 
 static pmix_status_t unpublish(const pmix_proc_t *proc, char **keys, const pmix_info_t *info,
@@ -323,17 +310,12 @@ static pmix_status_t unpublish(const pmix_proc_t *proc, char **keys, const pmix_
 
 	if (!server)
 		return PMIX_ERR_NOT_SUPPORTED;
-	struct call *call = call_new(CALL_UNPUBLISH, proc, NULL, 0);
-
 	/* No keys: everything that proc has published. */
-	if (!call || (keys && !(call->keys = copy_keys(keys)))) {
-		call_free(call);
-		return PMIX_ERR_NOMEM;
-	}
-	call->done.op = done;
-	call->context = context;
-	call_push(server, call);
-	return PMIX_SUCCESS;
+	return queue_copy(server, &(struct call){.kind = CALL_UNPUBLISH,
+						 .proc = *proc,
+						 .keys = keys,
+						 .done.op = done,
+						 .context = context});
 }
 
 /* PMIx has seen all local participants; on one node there are no others. */
