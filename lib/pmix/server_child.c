@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pmix/server_child.h"
-
+/* The PMIx server's process: its side of the channel, its fork and its end. */
+#include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/module.h"
-#include "pmix/channel.h"
-#include "rendezvous/ranks.h"
+#include "pmix/server_process_internal.h"
 
 struct server_child {
 	struct channel channel;
@@ -122,26 +125,27 @@ static int start(struct server_child *server_child, const void *data, size_t siz
 		*err = server_child->module_error;
 		return -err->code;
 	}
-	const char **nodes = string_list(json_object_get(json, "nodes"));
-	const char **cpus = string_list(json_object_get(json, "cpus"));
-	int *first = number_list(json_object_get(json, "first"));
-	int *counts = number_list(json_object_get(json, "counts"));
+	json_t *nodes, *first, *counts, *cpus;
+	json_error_t where;
 
-	if (!nodes || !cpus || !first || !counts) {
+	if (json_unpack_ex(json, &where, 0, "{s:s, s:s, s:i, s:i, s:o, s:o, s:o, s:o}", "name",
+			   &job.name, "folder", &job.dir, "world", &job.world_size, "index",
+			   &job.node_index, "nodes", &nodes, "first", &first, "counts", &counts,
+			   "cpus", &cpus))
+		return error_set(err, ERR_INTERNAL, "the job: %s", where.text);
+	job.node_count = (int)json_array_size(nodes);
+	job.nodes = string_list(nodes);
+	job.first_rank = number_list(first);
+	job.rank_count = number_list(counts);
+	job.cpus = json_is_array(cpus) ? string_list(cpus) : NULL;
+	if (!job.nodes || !job.first_rank || !job.rank_count || (json_is_array(cpus) && !job.cpus))
 		rc = error_memory(err, "the job");
-	} else {
-		job.name = json_string_value(json_object_get(json, "name"));
-		job.dir = json_string_value(json_object_get(json, "folder"));
-		job.world_size = (int)json_integer_value(json_object_get(json, "world"));
-		job.node_index = (int)json_integer_value(json_object_get(json, "index"));
-		job.node_count = (int)json_array_size(json_object_get(json, "nodes"));
-		job.nodes = nodes;
-		job.first_rank = first;
-		job.rank_count = counts;
-		job.cpus = json_is_array(json_object_get(json, "cpus")) ? cpus : NULL;
+	else
 		rc = server_child->ops->start(&job, &host, &server_child->server, err);
-	}
-	free(nodes), free(cpus), free(first), free(counts);
+	free((void *)job.nodes);
+	free((void *)job.first_rank);
+	free((void *)job.rank_count);
+	free((void *)job.cpus);
 	return rc;
 }
 
@@ -322,7 +326,8 @@ static bool run_once(struct server_child *server_child)
 	return true;
 }
 
-_Noreturn void server_child_run(int fd, pid_t parent, const char *module_path)
+/* Serve the channel on fd until it ends. */
+static _Noreturn void run_child(int fd, pid_t parent, const char *module_path)
 {
 	struct server_child server_child = {.channel = {.fd = 3}};
 	void *ops = NULL;
@@ -337,4 +342,103 @@ _Noreturn void server_child_run(int fd, pid_t parent, const char *module_path)
 	if (server_child.server)
 		server_child.ops->stop(server_child.server);
 	_exit(0);
+}
+
+/* ---- the agent's side: fork and end ---- */
+
+pid_t server_process_pid(const struct server_process *process)
+{
+	return process ? process->pid : 0;
+}
+
+int server_process_fork(const char *module_path, struct server_process **out, struct error *err)
+{
+	struct server_process *process = calloc(1, sizeof *process);
+	pid_t parent = getpid();
+	int fds[2];
+
+	if (!process)
+		return error_memory(err, "the PMIx server's process");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds)) {
+		free(process);
+		return error_set(err, ERR_UNAVAILABLE, "no socket pair for the PMIx server: %s",
+				 strerror(errno));
+	}
+	process->pid = fork();
+	if (process->pid == 0)
+		run_child(fds[1], parent, module_path);
+	close(fds[1]);
+	process->channel.fd = fds[0];
+	if (process->pid < 0) {
+		error_set(err, ERR_UNAVAILABLE, "no process for the PMIx server: %s",
+			  strerror(errno));
+		channel_close(&process->channel);
+		free(process);
+		return -err->code;
+	}
+	*out = process;
+	return 0;
+}
+
+void server_process_prepare(struct server_process *process, const char *dir, const char *node,
+			    int node_index)
+{
+	size_t dir_size = strlen(dir) + 1, node_size = strlen(node) + 1;
+	char *data = process ? malloc(dir_size + node_size) : NULL;
+	struct frame header = {
+		.kind = FRAME_PREPARE, .number = node_index, .size = dir_size + node_size};
+
+	if (!data)
+		return;
+	memcpy(data, dir, dir_size);
+	memcpy(data + dir_size, node, node_size);
+	(void)!channel_send(&process->channel, &header, data);
+	free(data);
+}
+
+void server_process_exit_text(struct server_process *process, char *text, size_t size)
+{
+	int status = 0;
+	struct timespec pause = {0, 250000};
+
+	/* Usually it ends within a millisecond; wait about 1 s in all. */
+	for (int i = 0; i < 100 && process->pid > 0; i++) {
+		pid_t got = waitpid(process->pid, &status, WNOHANG);
+
+		if (!got) {
+			nanosleep(&pause, NULL);
+			if (pause.tv_nsec < 10000000)
+				pause.tv_nsec *= 2;
+			continue;
+		}
+		/* The code that reaps this process's other children has reaped it: there is no
+		 * status. */
+		if (got < 0)
+			snprintf(text, size, "ended");
+		else if (WIFSIGNALED(status))
+			snprintf(text, size, "ended by signal %d (%s)", WTERMSIG(status),
+				 strsignal(WTERMSIG(status)));
+		else
+			snprintf(text, size, "ended with code %d", WEXITSTATUS(status));
+		process->pid = 0;
+		return;
+	}
+	snprintf(text, size, "closed its connection");
+}
+
+void server_process_free(struct server_process *process)
+{
+	char text[64];
+
+	if (!process)
+		return;
+	channel_close(&process->channel);
+	if (process->pid > 0)
+		server_process_exit_text(process, text,
+					 sizeof text); /* it ends by itself within 1 s */
+	if (process->pid > 0) {
+		kill(process->pid, SIGKILL);
+		waitpid(process->pid, NULL, 0);
+	}
+	free(process);
 }

@@ -2,7 +2,6 @@
 #include "pmix/server_process.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,32 +253,6 @@ int server_process_start_result(struct ranks_server *server, struct error *err)
 	return 0;
 }
 
-static void dispatch(struct ranks_server *server);
-static void stop(struct ranks_server *server);
-
-int server_process_start(struct server_process *process, const struct ranks_job *job,
-			 const struct ranks_host *host, struct ranks_server **out,
-			 struct error *err)
-{
-	struct ranks_server *server;
-	int rc = server_process_start_async(process, job, host, &server, err);
-
-	if (rc)
-		return rc;
-	while (server->replies_pending && !server->timed_out && !server->lost) {
-		struct pollfd wait = {.fd = server->poll_fd, .events = POLLIN};
-
-		poll(&wait, 1, -1); /* the timer is one of them */
-		dispatch(server);
-	}
-	rc = server_process_start_result(server, err);
-	if (rc)
-		stop(server);
-	else
-		*out = server;
-	return rc;
-}
-
 /* The start's replies: START's is first, then one per rank. */
 static const struct queued_frame *environment_of(const struct ranks_server *server, int local_rank)
 {
@@ -328,8 +301,7 @@ static void notify_ready(struct ranks_server *server)
 	struct itimerspec none = {0};
 
 	timerfd_settime(server->timer_fd, 0, &none, NULL);
-	if (server->host.ready)
-		server->host.ready(server->host.context);
+	server->host.ready(server->host.context);
 }
 
 static void serving_done(struct ranks_server *server, const struct frame *header, const void *data)

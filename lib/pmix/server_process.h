@@ -43,10 +43,6 @@ int server_process_start_async(struct server_process *process, const struct rank
 /* Call after ready. Return 0, or start's error; *out must be stopped in either case. */
 int server_process_start_result(struct ranks_server *server, struct error *err);
 
-/* Both of the above, waiting for ready. On failure there is nothing to stop. */
-int server_process_start(struct server_process *process, const struct ranks_job *job,
-			 const struct ranks_host *host, struct ranks_server **out,
-			 struct error *err);
 extern const struct ranks_server_ops ranks_server_process; /* start is NULL */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shared by server_process.c and server_fork.c only. */
+/* Shared by server_process.c and server_child.c only. */
 #ifndef BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
 #define BERTH_PMIX_SERVER_PROCESS_INTERNAL_H
 

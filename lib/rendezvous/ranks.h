@@ -45,7 +45,7 @@ struct ranks_host {
 	 * Only for a server in a process of its own (pmix/server_process.h); may be NULL. */
 	void (*lost)(void *context, const char *text);
 	/* The start begun by server_process_start_async is over; server_process_start_result has
-	 * its outcome. Must not free the server. May be NULL. */
+	 * its outcome. Must not free the server. Only for a server in a process of its own. */
 	void (*ready)(void *context);
 };
 

@@ -29,6 +29,7 @@ struct message {
 struct run {
 	const struct ranks_server_ops *ops;
 	struct ranks_server *server;
+	bool ready;
 	struct node *node;
 	pid_t pids[NODE_RANKS];
 	/* The gather under way: what came first waits for the other. */
@@ -280,13 +281,34 @@ static bool dir_is_empty(const char *path)
 	return dir && !count;
 }
 
+static void ready(void *context)
+{
+	((struct run *)context)->ready = true;
+}
+
+/* Start the server in process, and wait until it is ready. */
+static int start_in_process(struct run *run, struct server_process *process,
+			    const struct ranks_job *job, const struct ranks_host *host,
+			    struct error *err)
+{
+	int rc = server_process_start_async(process, job, host, &run->server, err);
+
+	while (!rc && !run->ready) {
+		struct pollfd wait = {.fd = run->ops->descriptor(run->server), .events = POLLIN};
+
+		poll(&wait, 1, -1);
+		run->ops->dispatch(run->server);
+	}
+	return rc ? rc : server_process_start_result(run->server, err);
+}
+
 int node_run(const struct ranks_server_ops *ops, struct node *node, struct error *err)
 {
 	struct run run = {.ops = ops, .node = node};
 	char dir[] = "/tmp/berth-test-XXXXXX";
 	int first[2] = {0, node->ranks_a_node}, count[2] = {node->ranks_a_node, node->ranks_a_node};
 	const char *cpus[NODE_RANKS];
-	struct ranks_host host = {&run, gather, fetch, aborted, NULL};
+	struct ranks_host host = {&run, gather, fetch, aborted, NULL, ready};
 	struct server_process *process = NULL;
 
 	if (!mkdtemp(dir))
@@ -312,7 +334,7 @@ int node_run(const struct ranks_server_ops *ops, struct node *node, struct error
 		run.ops = &ranks_server_process;
 		rc = server_process_fork(node->process, &process, err);
 		if (!rc)
-			rc = server_process_start(process, &job, &host, &run.server, err);
+			rc = start_in_process(&run, process, &job, &host, err);
 	} else {
 		rc = ops->start(&job, &host, &run.server, err);
 	}
