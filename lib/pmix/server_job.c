@@ -63,29 +63,6 @@ static void add_part(struct list *list, const char *key, struct list *part)
 		PMIx_Info_list_release(part->items);
 }
 
-/* Text that grows; text NULL after memory ran out. */
-struct text {
-	FILE *stream;
-	char *text;
-	size_t size;
-};
-
-static bool text_open(struct text *text)
-{
-	*text = (struct text){0};
-	text->stream = open_memstream(&text->text, &text->size);
-	return text->stream != NULL;
-}
-
-static const char *text_close(struct text *text)
-{
-	if (fclose(text->stream) == 0)
-		return text->text;
-	free(text->text);
-	text->text = NULL;
-	return NULL;
-}
-
 /* "0,1,2": the ranks of a node. Not all of PMIx's parsers understand ranges. */
 static void print_ranks(FILE *stream, int first, int count)
 {
@@ -93,55 +70,48 @@ static void print_ranks(FILE *stream, int first, int count)
 		fprintf(stream, "%s%d", i ? "," : "", first + i);
 }
 
-static void add_peers(struct list *list, const char *key, int first, int count)
+/* Close stream, from open_memstream, and add its text. Free the text. */
+static void add_stream(struct list *list, const char *key, FILE *stream, char **text)
 {
-	struct text text;
-
-	if (!text_open(&text)) {
-		list->status = PMIX_ERR_NOMEM;
-		return;
-	}
-	print_ranks(text.stream, first, count);
-	const char *value = text_close(&text);
-
-	if (value)
-		add_text(list, key, value);
+	if (stream && !fclose(stream))
+		add_text(list, key, *text);
 	else
 		list->status = PMIX_ERR_NOMEM;
-	free(text.text);
+	free(*text);
+}
+
+static void add_peers(struct list *list, const char *key, int first, int count)
+{
+	char *text = NULL;
+	size_t size;
+	FILE *stream = open_memstream(&text, &size);
+
+	if (stream)
+		print_ranks(stream, first, count);
+	add_stream(list, key, stream, &text);
 }
 
 /* Which nodes, and which ranks on each, in PMIx's own notation. */
 static void add_maps(struct list *list, const struct ranks_job *job)
 {
-	struct text nodes, ranks;
-	char *node_map = NULL, *rank_map = NULL;
-
-	if (!text_open(&nodes)) {
-		list->status = PMIX_ERR_NOMEM;
-		return;
-	}
-	if (!text_open(&ranks)) {
-		list->status = PMIX_ERR_NOMEM;
-		text_close(&nodes);
-		free(nodes.text);
-		return;
-	}
+	char *node_text = NULL, *rank_text = NULL, *node_map = NULL, *rank_map = NULL;
+	size_t size;
+	FILE *nodes = open_memstream(&node_text, &size), *ranks = open_memstream(&rank_text, &size);
 	const char *comma = "", *semicolon = "";
 
 	/* PMIx does not accept a node without ranks. */
-	for (int n = 0; n < job->node_count; n++) {
+	for (int n = 0; nodes && ranks && n < job->node_count; n++) {
 		if (!job->rank_count[n])
 			continue;
-		fprintf(nodes.stream, "%s%s", comma, job->nodes[n]);
-		fprintf(ranks.stream, "%s", semicolon);
+		fprintf(nodes, "%s%s", comma, job->nodes[n]);
+		fprintf(ranks, "%s", semicolon);
 		comma = ",";
 		semicolon = ";";
-		print_ranks(ranks.stream, job->first_rank[n], job->rank_count[n]);
+		print_ranks(ranks, job->first_rank[n], job->rank_count[n]);
 	}
-	const char *node_text = text_close(&nodes), *rank_text = text_close(&ranks);
-
-	if (!node_text || !rank_text)
+	if (!nodes || fclose(nodes))
+		list->status = PMIX_ERR_NOMEM;
+	if (!ranks || fclose(ranks))
 		list->status = PMIX_ERR_NOMEM;
 	if (list->status == PMIX_SUCCESS)
 		list->status = PMIx_generate_regex(node_text, &node_map);
@@ -149,27 +119,23 @@ static void add_maps(struct list *list, const struct ranks_job *job)
 		list->status = PMIx_generate_ppn(rank_text, &rank_map);
 	add(list, PMIX_NODE_MAP, node_map, PMIX_REGEX);
 	add(list, PMIX_PROC_MAP, rank_map, PMIX_REGEX);
-	if (node_text)
-		add_text(list, PMIX_NODE_LIST, node_text);
+	add_text(list, PMIX_NODE_LIST, node_text);
 	free(node_map);
 	free(rank_map);
-	free(nodes.text);
-	free(ranks.text);
+	free(node_text);
+	free(rank_text);
 }
 
 static void add_local_cpusets(struct list *list, const struct ranks_job *job, int count)
 {
-	struct text text;
+	char *text = NULL;
+	size_t size;
+	FILE *stream = job->cpus ? open_memstream(&text, &size) : NULL;
 
-	if (!job->cpus || !text_open(&text))
-		return;
-	for (int i = 0; i < count; i++)
-		fprintf(text.stream, "%s%s", i ? ":" : "", job->cpus[i] ? job->cpus[i] : "");
-	const char *value = text_close(&text);
-
-	if (value)
-		add_text(list, PMIX_LOCAL_CPUSETS, value);
-	free(text.text);
+	for (int i = 0; stream && i < count; i++)
+		fprintf(stream, "%s%s", i ? ":" : "", job->cpus[i] ? job->cpus[i] : "");
+	if (job->cpus)
+		add_stream(list, PMIX_LOCAL_CPUSETS, stream, &text);
 }
 
 /* Cores, caches and NUMA node of a rank in PMIx's notation, from its "0-3,8". Without a topology,
@@ -334,21 +300,17 @@ int server_register(struct ranks_server *server, const struct ranks_job *job, st
 	for (int n = 0; n < job->node_count; n++)
 		for (int i = 0; i < job->rank_count[n]; i++)
 			add_proc(&list, server, job, n, i);
-	if (list.status == PMIX_SUCCESS)
-		list.status = PMIx_Info_list_convert(list.items, &array);
-	if (!wait)
-		list.status = PMIX_ERR_NOMEM;
-	int status = list.status;
 	pmix_nspace_t name;
+	int status = wait ? list.status : PMIX_ERR_NOMEM;
 
 	PMIX_LOAD_NSPACE(name, server->name);
-
-	if (wait) {
-		if (status == PMIX_SUCCESS)
-			status = PMIx_server_register_nspace(name, server->local_count, array.array,
-							     array.size, client_wait_done, wait);
+	if (status == PMIX_SUCCESS)
+		status = PMIx_Info_list_convert(list.items, &array);
+	if (status == PMIX_SUCCESS)
+		status = PMIx_server_register_nspace(name, server->local_count, array.array,
+						     array.size, client_wait_done, wait);
+	if (wait)
 		status = client_wait_end(wait, status, REGISTER_TIMEOUT_MS, NULL, NULL);
-	}
 	PMIX_DATA_ARRAY_DESTRUCT(&array);
 	if (list.items)
 		PMIx_Info_list_release(list.items);
