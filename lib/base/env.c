@@ -205,6 +205,35 @@ void env_drop(struct env *env, const char *name)
 	reindex(env);
 }
 
+bool env_name_matches(const char *name, const char *const *patterns)
+{
+	for (; *patterns; patterns++) {
+		size_t length = strcspn(*patterns, "*");
+
+		if (!strncmp(name, *patterns, length) && ((*patterns)[length] || !name[length]))
+			return true;
+	}
+	return false;
+}
+
+void env_drop_matching(struct env *env, const char *const *drop, const char *const *keep)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < env->count; i++) {
+		struct env_var *var = &env->vars[i];
+
+		if (env_name_matches(var->name, drop) && !env_name_matches(var->name, keep))
+			var_clear(var);
+		else
+			env->vars[kept++] = *var;
+	}
+	if (kept == env->count)
+		return;
+	env->count = kept;
+	reindex(env);
+}
+
 int env_apply(struct env *base, const struct env *changes, struct error *err)
 {
 	for (size_t i = 0; i < env_count(changes); i++) {

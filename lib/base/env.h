@@ -52,6 +52,11 @@ int env_setf(struct env *env, const char *name, enum env_from from, const char *
 /* Delete the entry. Unlike a removal mark, nothing remains. */
 void env_drop(struct env *env, const char *name);
 
+/* Is name in the list patterns, which NULL ends? "BERTH_*" stands for all names that begin so. */
+bool env_name_matches(const char *name, const char *const *patterns);
+/* Delete the entries whose name matches drop but not keep. */
+void env_drop_matching(struct env *env, const char *const *drop, const char *const *keep);
+
 /* Apply changes to base in place. Each variable replaces base's entry, with its provenance and
  * reason; a removal mark deletes base's entry. */
 int env_apply(struct env *base, const struct env *changes, struct error *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Launchers that run one tool per node. */
+/* Launchers that run a tool per node, or one for all. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,30 +18,30 @@ void launcher_command_free(struct launcher_command *command)
 	if (command->input)
 		explicit_bzero(command->input, strlen(command->input));
 	free(command->input);
+	env_free(command->env);
 	memset(command, 0, sizeof *command);
 }
 
 char *launcher_stdin_text(const struct launcher_job *job, size_t node)
 {
-	struct env *all = launcher_agent_env(job, node);
+	struct env *env = launcher_forwarded_env(job, node);
 	char *text = NULL;
 	size_t size = 0;
-	FILE *stream = all ? open_memstream(&text, &size) : NULL;
+	FILE *stream = env ? open_memstream(&text, &size) : NULL;
 
 	if (!stream) {
-		env_free(all);
+		env_free(env);
 		return NULL;
 	}
 	fprintf(stream, "%s=%s\n", LAUNCHER_ENV_SECRET, job->secret ? job->secret : "");
-	for (size_t i = 0; i < env_count(all); i++) {
-		const struct env_var *var = env_at(all, i);
+	for (size_t i = 0; i < env_count(env); i++) {
+		const struct env_var *var = env_at(env, i);
 
-		if (var->value && launcher_forwards_variable(var->name) &&
-		    !strchr(var->value, '\n') && strcmp(var->name, LAUNCHER_ENV_SECRET))
+		if (var->value && !strchr(var->value, '\n'))
 			fprintf(stream, "%s=%s\n", var->name, var->value);
 	}
 	fputc('\n', stream);
-	env_free(all);
+	env_free(env);
 	if (!fclose(stream))
 		return text;
 	free(text);
@@ -60,24 +60,25 @@ void launcher_kill_all(struct launcher_process *processes, size_t count)
 	free(processes);
 }
 
-int launcher_start_each(const struct launcher_job *job, size_t nodes,
-			int (*make)(const struct launcher_job *job, size_t node,
-				    struct launcher_command *out),
-			struct launcher_process **out, size_t *count, struct error *err)
+int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
+			 size_t *count, struct error *err)
 {
-	size_t started = 0;
-	struct launcher_process *processes = calloc(nodes, sizeof *processes);
+	const struct launcher *launcher = job->launch->launcher;
+	bool one = launcher->one_tool || launcher->secret_from_file;
+	size_t tools = one ? 1 : job->launch->alloc->node_count, started = 0;
+	struct launcher_process *processes = calloc(tools, sizeof *processes);
 	int rc = processes ? 0 : error_memory(err, "the agents");
 
-	while (!rc && started < nodes) {
+	while (!rc && started < tools) {
 		struct launcher_command command = {0};
 
-		rc = make(job, started, &command)
+		rc = launcher->make(job, started, &command)
 			     ? error_memory(err, "an agent's start")
-			     : launcher_spawn(command.argv, job->launch->env, command.input,
-					      &processes[started], err);
+			     : launcher_spawn(command.argv,
+					      command.env ? command.env : job->launch->env,
+					      command.input, &processes[started], err);
 		launcher_command_free(&command);
-		if (!rc)
+		if (!rc && !launcher->one_tool)
 			processes[started].node_index = (long)started;
 		started += !rc;
 	}
@@ -86,24 +87,23 @@ int launcher_start_each(const struct launcher_job *job, size_t nodes,
 		return rc;
 	}
 	*out = processes;
-	*count = nodes;
+	*count = tools;
 	return 0;
 }
 
-char *launcher_command_line_each(const struct launcher_job *job,
-				 int (*make)(const struct launcher_job *job, size_t node,
-					     struct launcher_command *out))
+char *launcher_tools_line(const struct launcher_job *job)
 {
+	const struct launcher *launcher = job->launch->launcher;
+	size_t nodes = job->launch->alloc->node_count;
 	struct launcher_command command = {0};
-	char *first = make(job, 0, &command) ? NULL : launcher_command_line(command.argv),
-	     *all = NULL;
+	char *first = launcher->make(job, 0, &command) ? NULL : launcher_command_line(command.argv);
+	char *all = NULL;
 
 	launcher_command_free(&command);
-	if (!first || job->launch->alloc->node_count == 1)
+	if (!first || nodes == 1 || launcher->one_tool)
 		return first;
-	if (asprintf(&all, "%s   (and so for %zu more node%s)", first,
-		     job->launch->alloc->node_count - 1,
-		     job->launch->alloc->node_count == 2 ? "" : "s") < 0)
+	if (asprintf(&all, "%s   (and so for %zu more node%s)", first, nodes - 1,
+		     nodes == 2 ? "" : "s") < 0)
 		all = NULL;
 	free(first);
 	return all;

@@ -27,7 +27,7 @@ static bool gets_no_signals(const struct env *env)
 }
 
 /* One node, and it must be this one. */
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
 	const char *name = alloc->nodes[0].name;
 
@@ -62,8 +62,9 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		free(process);
 		return error_set(err, ERR_UNAVAILABLE, "socketpair: %s", strerror(errno));
 	}
-	process->pid = fork();
-	if (process->pid == 0) {
+	pid_t pid = fork();
+
+	if (pid == 0) {
 		/* Nothing of the controller's but the socket; the terminal's signals are the
 		 * controller's.
 		 */
@@ -74,7 +75,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		_exit(job->agent(job->context, 0, pair[1]));
 	}
 	close(pair[1]);
-	if (process->pid < 0) {
+	if (pid < 0) {
 		int saved = errno;
 
 		close(pair[0]);
@@ -82,10 +83,8 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		return error_set(err, ERR_UNAVAILABLE, "no process for the agent: %s",
 				 strerror(saved));
 	}
-	process->node_index = 0;
-	process->fd = pair[0];
-	process->nodes_covered = NULL;
-	process->output_fd = -1;
+	*process = (struct launcher_process){
+		.pid = pid, .node_index = 0, .fd = pair[0], .output_fd = -1};
 	*out = process;
 	*count = 1;
 	return 0;
@@ -93,7 +92,6 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 
 static char *command_line(const struct launcher_job *job)
 {
-	(void)job;
 	return strdup("(fork: the agent is a child process of berth run)");
 }
 

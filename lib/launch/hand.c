@@ -6,9 +6,8 @@
 
 #include "launch/launcher.h"
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	(void)env;
 	return alloc->rendezvous != NULL;
 }
 
@@ -24,14 +23,14 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	if (!fits(job->launch->alloc, job->launch->env))
+	if (!job->launch->alloc->rendezvous)
 		return error_set(
 			err, ERR_USAGE,
 			"the launcher hand is for berth run on each machine with --nnodes, "
 			"--node-rank and --rdzv-endpoint, and for OpenPAI; this is neither (%s)",
 			job->launch->alloc->why ? job->launch->alloc->why
 						: job->launch->alloc->source);
-	return launcher_start_each(job, 1, make, out, count, err);
+	return launcher_start_tools(job, out, count, err);
 }
 
 static char *command_line(const struct launcher_job *job)
@@ -51,4 +50,5 @@ const struct launcher launcher_hand = {
 	.fits = fits,
 	.start = start,
 	.command_line = command_line,
+	.make = make,
 };

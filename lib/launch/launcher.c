@@ -28,7 +28,8 @@ int launcher_find(const char *name, const struct alloc *alloc, const struct env 
 	char known[256] = "";
 
 	for (size_t i = 0; i < LAUNCHER_COUNT; i++) {
-		if (name ? !strcmp(name, launchers[i]->name) : launchers[i]->fits(alloc, env)) {
+		if (name ? !strcmp(name, launchers[i]->name)
+			 : launchers[i]->fits(launchers[i], alloc, env)) {
 			*out = launchers[i];
 			return 0;
 		}
@@ -106,18 +107,28 @@ char *launcher_node_list(const struct alloc *alloc)
 	return list;
 }
 
+static const char *const forwarded[] = {"LD_LIBRARY_PATH", "BERTH_*", NULL};
+static const char *const not_forwarded[] = {
+	"BERTH_PLAN_FILE",   "BERTH_JOB_ID",   "BERTH_NODE_RANK",
+	"BERTH_ATTEMPT",     "BERTH_REPORT",   "BERTH_STOP_FILE",
+	"BERTH_SECRET_FILE", "BERTH_END_TIME", NULL};
+
 bool launcher_forwards_variable(const char *name)
 {
-	static const char *const ours[] = {"BERTH_PLAN_FILE",	"BERTH_JOB_ID",	 "BERTH_NODE_RANK",
-					   "BERTH_ATTEMPT",	"BERTH_REPORT",	 "BERTH_STOP_FILE",
-					   "BERTH_SECRET_FILE", "BERTH_END_TIME"};
+	return env_name_matches(name, forwarded) && !env_name_matches(name, not_forwarded);
+}
 
-	if (!strcmp(name, "LD_LIBRARY_PATH"))
-		return true;
-	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-		if (!strcmp(name, ours[i]))
-			return false;
-	return !strncmp(name, "BERTH_", 6);
+struct env *launcher_forwarded_env(const struct launcher_job *job, size_t node_index)
+{
+	static const char *const all[] = {"*", NULL}, *const none[] = {NULL};
+	struct env *env = launcher_agent_env(job, node_index);
+
+	if (!env)
+		return NULL;
+	env_drop_matching(env, all, forwarded);
+	env_drop_matching(env, not_forwarded, none);
+	env_drop(env, LAUNCHER_ENV_SECRET);
+	return env;
 }
 
 static int input_file(const char *input)
@@ -134,47 +145,53 @@ static int input_file(const char *input)
 	return fd;
 }
 
-int launcher_spawn(char *const argv[], const struct env *env, const char *input,
-		   struct launcher_process *process, struct error *err)
+int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
+			const int stdio[3], pid_t *pid)
 {
 	char **envp = env_to_envp(env);
 	posix_spawn_file_actions_t files;
 	posix_spawnattr_t attributes;
 	sigset_t none;
-	int output = memfd_create("berth-engine", MFD_CLOEXEC), rc;
-	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	int rc = 0;
 
-	if (!envp || output < 0 || in < 0) {
-		if (output >= 0)
-			close(output);
-		if (in >= 0)
-			close(in);
-		free(envp);
-		return error_memory(err, "the launcher's start");
-	}
+	if (!envp)
+		return ENOMEM;
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_adddup2(&files, in, 0);
-	posix_spawn_file_actions_adddup2(&files, output, 1);
-	posix_spawn_file_actions_adddup2(&files, output, 2);
+	for (int i = 0; i < 3 && !rc; i++)
+		rc = posix_spawn_file_actions_adddup2(&files, stdio[i], i);
 	posix_spawnattr_init(&attributes);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
 	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawnp(&process->pid, argv[0], &files, &attributes, argv, envp);
+	if (!rc)
+		rc = posix_spawnp(pid, file, &files, &attributes, argv, envp);
 	posix_spawnattr_destroy(&attributes);
 	posix_spawn_file_actions_destroy(&files);
 	free(envp);
-	close(in);
-	if (rc) {
+	return rc;
+}
+
+int launcher_spawn(char *const argv[], const struct env *env, const char *input,
+		   struct launcher_process *process, struct error *err)
+{
+	int output = memfd_create("berth-engine", MFD_CLOEXEC);
+	int in = input ? input_file(input) : open("/dev/null", O_RDONLY | O_CLOEXEC);
+	pid_t pid;
+	int rc = output < 0 || in < 0 ? error_memory(err, "the launcher's start") : 0;
+
+	if (!rc)
+		rc = launcher_spawn_file(argv[0], argv, env, (int[]){in, output, output}, &pid);
+	if (rc > 0)
+		rc = error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
+			       strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
+	if (in >= 0)
+		close(in);
+	if (!rc)
+		*process = (struct launcher_process){
+			.pid = pid, .node_index = -1, .fd = -1, .output_fd = output};
+	else if (output >= 0)
 		close(output);
-		return error_set(err, ERR_UNAVAILABLE, "%s cannot be started: %s%s", argv[0],
-				 strerror(rc), rc == ENOENT ? "; is it in PATH?" : "");
-	}
-	process->node_index = -1;
-	process->fd = -1;
-	process->nodes_covered = NULL;
-	process->output_fd = output;
-	return 0;
+	return rc;
 }
 
 int launcher_kill(const struct launcher_process *process, int number)

@@ -80,6 +80,13 @@ struct launcher_process {
 	int output_fd; /* a file with what it has printed so far (the caller closes it), or -1 */
 };
 
+/* What a tool that starts agents runs. */
+struct launcher_command {
+	char **argv;	 /* malloced, as each of its texts; NULL at the end */
+	char *input;	 /* its standard input, malloced; NULL: /dev/null */
+	struct env *env; /* its environment; NULL: the one berth was started in */
+};
+
 struct launcher {
 	const char *name;
 	bool uses_socket_pair; /* agents get a socket pair; the controller need not listen */
@@ -91,14 +98,20 @@ struct launcher {
 			      for, to be named where it refuses; NULL at the end; or NULL */
 	bool secret_from_cookie;    /* the launcher cannot carry the secret: see
 				       LAUNCHER_ENV_SECRET_SOURCE */
+	const char *tool, *beside;  /* Open MPI's kin: the tool in PATH, and what lies beside it */
 	/* Does it fit this allocation, and is its tool present? Starts nothing. */
-	bool (*fits)(const struct alloc *alloc, const struct env *env);
+	bool (*fits)(const struct launcher *launcher, const struct alloc *alloc,
+		     const struct env *env);
 	/* Start the agents; *out malloced, *count of them. Returns when they are on their way.
 	 * -ERR_UNAVAILABLE names the tool that is missing, and nothing is left running. */
 	int (*start)(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		     struct error *err);
 	/* The line it would run, for --dry-run; malloced, NULL: memory out. */
 	char *(*command_line)(const struct launcher_job *job);
+	/* For launcher_start_tools and launcher_tools_line: the command for a node, or for all
+	 * nodes (node 0) with one_tool. Negative: memory is out; *out is freed in either case. */
+	int (*make)(const struct launcher_job *job, size_t node, struct launcher_command *out);
+	bool one_tool; /* one tool starts the agents of all nodes */
 };
 
 extern const struct launcher launcher_fork, launcher_hand, launcher_srun, launcher_prterun,
@@ -122,6 +135,8 @@ struct env *launcher_all_agents_env(const struct launcher_job *job, const char *
 /* What an agent that gets nothing of this environment must be sent, beside its place:
  * LD_LIBRARY_PATH and BERTH_*, less what is of one rank or one node. */
 bool launcher_forwards_variable(const char *name);
+/* These variables of launcher_agent_env, but not the secret. NULL: memory out. */
+struct env *launcher_forwarded_env(const struct launcher_job *job, size_t node_index);
 
 /* Does the name of a node mean this machine: its host name (the first label decides), localhost, an
  * address of its own? Asks no resolver. */
@@ -130,6 +145,10 @@ bool launcher_is_this_host(const char *name);
 /* The names of the nodes as a host list; malloced, NULL: memory out. */
 char *launcher_node_list(const struct alloc *alloc);
 
+/* Start file (looked up in PATH unless it contains '/') in a session of its own, with these
+ * descriptors as its stdio and all signals unblocked. Return 0 or an errno. */
+int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
+			const int stdio[3], pid_t *pid);
 /* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input
  * (NULL: /dev/null), what it prints into a file without a name. *child is filled in with node_index
  * -1 for all nodes. -ERR_UNAVAILABLE names the tool. */
@@ -141,24 +160,17 @@ int launcher_kill(const struct launcher_process *process, int number);
 /* After a failed start: kill and reap the first count of processes, and free the array. */
 void launcher_kill_all(struct launcher_process *processes, size_t count);
 
-/* One tool per node. make: what it runs for a node, argv (NULL at the end) and input each
- * malloced; negative: memory. All are started, or none is left. nodes: the first so many. */
-struct launcher_command {
-	char **argv;
-	char *input;
-};
+void launcher_command_free(struct launcher_command *command);
+
 /* Lines NAME=VALUE for `berth agent --stdin`, the secret on the first, an empty one at the end;
  * malloced, NULL: memory. */
 char *launcher_stdin_text(const struct launcher_job *job, size_t node);
-void launcher_command_free(struct launcher_command *command);
-int launcher_start_each(const struct launcher_job *job, size_t nodes,
-			int (*make)(const struct launcher_job *job, size_t node,
-				    struct launcher_command *out),
-			struct launcher_process **out, size_t *count, struct error *err);
-/* The lines of such a launcher for --dry-run: the first node's, and how many more. */
-char *launcher_command_line_each(const struct launcher_job *job,
-				 int (*make)(const struct launcher_job *job, size_t node,
-					     struct launcher_command *out));
+/* As launcher.start: run what the launcher's make returns, once per node unless one_tool or
+ * secret_from_file is set. All are started, or none is left. */
+int launcher_start_tools(const struct launcher_job *job, struct launcher_process **out,
+			 size_t *count, struct error *err);
+/* As launcher.command_line for these: the first tool's line, and how many more there are. */
+char *launcher_tools_line(const struct launcher_job *job);
 /* begin, then NAME=VALUE of what the agent of a node must be sent if names is set, then end
  * (each list NULL-terminated): a malloced argv. NULL: memory out. */
 char **launcher_argv(const char *const *begin, const struct env *names, const char *const *end);

@@ -4,48 +4,28 @@
  * the same cores and GPUs. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launch/launcher.h"
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	(void)alloc;
-	(void)env;
 	return false; /* only when named: nobody has pretended nodes by accident */
 }
 
-static int spawn(const struct launcher_job *job, size_t node_index, pid_t *pid, struct error *err)
+static int spawn(const struct launcher_job *job, size_t node_index, int null_fd, pid_t *pid,
+		 struct error *err)
 {
 	char *const argv[] = {(char *)"berth", (char *)"agent", NULL};
-	posix_spawn_file_actions_t files;
-	posix_spawnattr_t attributes;
 	struct env *env = launcher_agent_env(job, node_index);
-	char **envp = env ? env_to_envp(env) : NULL;
-	sigset_t none;
-	int rc;
+	int rc =
+		env ? launcher_spawn_file(job->launch->berth_path, argv, env,
+					  (const int[]){null_fd, STDERR_FILENO, STDERR_FILENO}, pid)
+		    : ENOMEM;
 
-	if (!envp) {
-		env_free(env);
-		return error_memory(err, "an agent's environment");
-	}
-	sigemptyset(&none);
-	posix_spawn_file_actions_init(&files);
-	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-	posix_spawn_file_actions_adddup2(&files, 2, 1);
-	posix_spawnattr_init(&attributes);
-	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
-	posix_spawnattr_setsigmask(&attributes, &none);
-	rc = posix_spawn(pid, job->launch->berth_path, &files, &attributes, argv, envp);
-	posix_spawnattr_destroy(&attributes);
-	posix_spawn_file_actions_destroy(&files);
-	free(envp);
 	env_free(env);
 	if (rc)
 		return error_set(err, ERR_UNAVAILABLE, "agent %zu cannot be started from %s: %s",
@@ -56,24 +36,26 @@ static int spawn(const struct launcher_job *job, size_t node_index, pid_t *pid, 
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
 		 struct error *err)
 {
-	size_t nodes = job->launch->alloc->node_count;
+	size_t nodes = job->launch->alloc->node_count, started = 0;
 	struct launcher_process *processes = calloc(nodes, sizeof *processes);
+	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	int rc = processes ? 0 : error_memory(err, "the agents");
-	size_t started = 0;
 
 	while (!rc && started < nodes) {
-		processes[started].fd = processes[started].output_fd = -1;
-		processes[started].node_index = (long)started;
-		rc = spawn(job, started, &processes[started].pid, err);
+		processes[started] = (struct launcher_process){
+			.node_index = (long)started, .fd = -1, .output_fd = -1};
+		rc = spawn(job, started, null_fd, &processes[started].pid, err);
 		started += !rc;
 	}
-	if (!rc) {
-		*out = processes;
-		*count = nodes;
-		return 0;
+	if (null_fd >= 0)
+		close(null_fd);
+	if (rc) {
+		launcher_kill_all(processes, started);
+		return rc;
 	}
-	launcher_kill_all(processes, started);
-	return rc;
+	*out = processes;
+	*count = nodes;
+	return 0;
 }
 
 static char *command_line(const struct launcher_job *job)

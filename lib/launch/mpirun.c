@@ -22,8 +22,8 @@ static const char cleanup_script[] =
 	"\\1/p'); do unset \"$name\"; done; exec \"$0\" agent";
 
 /* In PATH, with another one beside it: mpirun and mpiexec are names of many. */
-static bool find_with_sibling(const struct env *env, const char *name, const char *beside,
-			      char *path, size_t size)
+static bool find_tool(const struct launcher *launcher, const struct env *env, char *path,
+		      size_t size)
 {
 	const char *at = env_get(env, "PATH");
 
@@ -31,8 +31,10 @@ static bool find_with_sibling(const struct env *env, const char *name, const cha
 		int dir = (int)strcspn(at, ":");
 		char other[PATH_MAX];
 
-		if (*at != '/' || snprintf(path, size, "%.*s/%s", dir, at, name) >= (int)size ||
-		    snprintf(other, sizeof other, "%.*s/%s", dir, at, beside) >= (int)sizeof other)
+		if (*at != '/' ||
+		    snprintf(path, size, "%.*s/%s", dir, at, launcher->tool) >= (int)size ||
+		    snprintf(other, sizeof other, "%.*s/%s", dir, at, launcher->beside) >=
+			    (int)sizeof other)
 			continue;
 		if (!access(path, X_OK))
 			return !access(other, X_OK); /* what comes first is what is meant */
@@ -40,64 +42,41 @@ static bool find_with_sibling(const struct env *env, const char *name, const cha
 	return false;
 }
 
-static bool find_prterun(const struct env *env, char *path, size_t size)
-{
-	return find_with_sibling(env, "prterun", "prterun", path, size);
-}
-
-static bool find_mpirun(const struct env *env, char *path, size_t size)
-{
-	return find_with_sibling(env, "mpirun", "ompi_info", path, size);
-}
-
-static bool find_pals(const struct env *env, char *path, size_t size)
-{
-	return find_with_sibling(env, "mpiexec", "palstat", path, size);
-}
-
-static bool fits_prterun(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
 	char path[PATH_MAX];
 
-	return !strcmp(alloc->source, "pbs") && find_prterun(env, path, sizeof path);
+	return !strcmp(alloc->source, "pbs") && find_tool(launcher, env, path, sizeof path);
 }
 
-static bool fits_mpirun(const struct alloc *alloc, const struct env *env)
+/* Set for the tool unless the user has. settings: names and values, NULL at the end. */
+static int set_defaults(struct env *env, const char *const (*settings)[2])
 {
-	char path[PATH_MAX];
+	int rc = 0;
 
-	return !strcmp(alloc->source, "pbs") && find_mpirun(env, path, sizeof path);
-}
-
-static bool fits_pals(const struct alloc *alloc, const struct env *env)
-{
-	char path[PATH_MAX];
-
-	return !strcmp(alloc->source, "pbs") && find_pals(env, path, sizeof path);
-}
-
-/* Set for the tool unless the user has. */
-static int set_default(struct env *env, const char *name, const char *value)
-{
-	return env_get(env, name) ? 0 : env_set(env, name, value, ENV_FROM_BERTH, NULL, NULL);
+	for (; !rc && (*settings)[0]; settings++)
+		if (!env_get(env, (*settings)[0]))
+			rc = env_set(env, (*settings)[0], (*settings)[1], ENV_FROM_BERTH, NULL,
+				     NULL);
+	return rc;
 }
 
 static int set_default_tmrsh(struct env *env, const struct launcher_job *job)
 {
-	static const char *const names[] = {"OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"};
 	char path[PATH_MAX], agent[PATH_MAX + 32];
-	int rc = 0;
+	const char *const settings[][2] = {
+		{"OMPI_MCA_plm_rsh_agent", agent},
+		{"PRTE_MCA_plm_ssh_agent", agent},
+		/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
+		{"OMPI_MCA_plm_rsh_no_tree_spawn", "1"},
+		{"PRTE_MCA_plm_ssh_no_tree_spawn", "1"},
+		{NULL}};
 
 	if (strcmp(job->launch->alloc->source, "pbs") || strchr(job->launch->berth_path, ' ') ||
 	    pbs_find_tool(job->launch->env, "pbs_tmrsh", path, sizeof path))
 		return 0;
 	snprintf(agent, sizeof agent, "%s agent --tmrsh", job->launch->berth_path);
-	for (size_t i = 0; !rc && i < sizeof names / sizeof *names; i++)
-		rc = set_default(env, names[i], agent);
-	/* On other nodes there is no PATH to it, and on the first no PBS_NODEFILE. */
-	if (!rc)
-		rc = set_default(env, "OMPI_MCA_plm_rsh_no_tree_spawn", "1");
-	return rc ? rc : set_default(env, "PRTE_MCA_plm_ssh_no_tree_spawn", "1");
+	return set_defaults(env, settings);
 }
 
 /* One that was moved since it was built, as PyPI's package of Open MPI, looks for its daemon where
@@ -117,45 +96,32 @@ static int set_default_prefix(struct env *env, const char *prterun)
 	if (snprintf(daemon, sizeof daemon, "%s/bin/prted", dir) >= (int)sizeof daemon ||
 	    access(daemon, X_OK))
 		return 0;
-	return set_default(env, "PRTE_PREFIX", dir);
+	return set_defaults(env, (const char *const[][2]){{"PRTE_PREFIX", dir}, {NULL}});
 }
 
 /* The tool's environment: the agents' and its own settings, less what makes it a process of another
  * MPI job. */
 static struct env *environment(const struct launcher_job *job)
 {
-	static const char *const begins[] = {"OMPI_COMM_WORLD", "PMIX_", "PMI_", "PALS_"};
+	static const char *const dropped[] = {"OMPI_COMM_WORLD*", "PMIX_*", "PMI_*", "PALS_*",
+					      NULL};
+	static const char *const kept[] = {"PMIX_MCA_*", NULL};
+	static const char *const settings[][2] = {{"OMPI_MCA_orte_keep_fqdn_hostnames", "1"},
+						  {"PRTE_MCA_prte_keep_fqdn_hostnames", "1"},
+						  {"OMPI_MCA_orte_abort_on_non_zero_status", "0"},
+						  {NULL}};
 	struct env *env = launcher_all_agents_env(job, LAUNCHER_SELF_FROM_HOST);
-	int rc = env ? 0 : -1;
 
-	for (size_t i = 0; env && i < env_count(env);) {
-		char name[256];
-		bool drop = false;
-
-		snprintf(name, sizeof name, "%s", env_at(env, i)->name);
-		for (size_t b = 0; b < sizeof begins / sizeof *begins; b++)
-			drop |= !strncmp(name, begins[b], strlen(begins[b])) &&
-				strncmp(name, "PMIX_MCA_", 9);
-		if (drop)
-			env_drop(env, name);
-		else
-			i++;
-	}
-	if (!rc)
-		rc = set_default(env, "OMPI_MCA_orte_keep_fqdn_hostnames", "1");
-	if (!rc)
-		rc = set_default(env, "PRTE_MCA_prte_keep_fqdn_hostnames", "1");
-	if (!rc)
-		rc = set_default(env, "OMPI_MCA_orte_abort_on_non_zero_status", "0");
-	if (!rc)
-		rc = set_default_tmrsh(env, job);
-	if (!rc)
+	if (!env)
+		return NULL;
+	env_drop_matching(env, dropped, kept);
+	if (!set_defaults(env, settings) && !set_default_tmrsh(env, job))
 		return env;
 	env_free(env);
 	return NULL;
 }
 
-/* "n1:1,n2:1"; with before in front of each but the first of its own. */
+/* "n1:1,n2:1": each node with slots after its name; malloced. */
 static char *host_list(const struct alloc *alloc, const char *slots)
 {
 	char *text = NULL;
@@ -169,8 +135,6 @@ static char *host_list(const struct alloc *alloc, const char *slots)
 	free(text);
 	return NULL;
 }
-
-/* ---- lines: env is the tool's, to which they may add ---- */
 
 /* begin, -x NAME for each variable that agents are told (its value is not in ps), end. */
 static char **make_line(const char *const *begin, const struct env *env, const char *const *end)
@@ -200,152 +164,93 @@ static char **make_line(const char *const *begin, const struct env *env, const c
 	return argv;
 }
 
-static char **open_mpi_argv(const struct launcher_job *job, const struct env *env, const char *path)
+/* PRRTE and Open MPI. */
+static int make_open_mpi(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
-	char *hosts = host_list(job->launch->alloc, ":1"), **argv = NULL;
+	const struct launcher *launcher = job->launch->launcher;
+	char path[PATH_MAX], *hosts = host_list(job->launch->alloc, ":1");
+	bool found = find_tool(launcher, job->launch->env, path, sizeof path);
+	int rc;
 
-	if (hosts)
-		argv = make_line((const char *const[]){path, "--map-by", "ppr:1:node", "--bind-to",
-						       "none", "--host", hosts, NULL},
-				 env,
-				 (const char *const[]){"sh", "-c", cleanup_script,
-						       job->launch->berth_path, NULL});
+	out->env = environment(job);
+	rc = hosts && out->env ? 0 : -1;
+	if (!rc && found && launcher == &launcher_prterun)
+		rc = set_default_prefix(out->env, path);
+	if (!rc)
+		out->argv = make_line((const char *const[]){found ? path : launcher->tool,
+							    "--map-by", "ppr:1:node", "--bind-to",
+							    "none", "--host", hosts, NULL},
+				      out->env,
+				      (const char *const[]){"sh", "-c", cleanup_script,
+							    job->launch->berth_path, NULL});
 	free(hosts);
-	return argv;
+	return out->argv ? 0 : -1;
 }
 
-static char **prterun_argv(const struct launcher_job *job, struct env *env)
-{
-	char path[PATH_MAX];
-
-	if (!find_prterun(job->launch->env, path, sizeof path))
-		return open_mpi_argv(job, env, "prterun");
-	return set_default_prefix(env, path) ? NULL : open_mpi_argv(job, env, path);
-}
-
-static char **mpirun_argv(const struct launcher_job *job, struct env *env)
-{
-	char path[PATH_MAX];
-
-	return open_mpi_argv(job, env,
-			     find_mpirun(job->launch->env, path, sizeof path) ? path : "mpirun");
-}
-
-static char **pals_argv(const struct launcher_job *job, struct env *env)
+static int make_pals(const struct launcher_job *job, size_t node, struct launcher_command *out)
 {
 	char path[PATH_MAX] = "mpiexec", count[24], *hosts = host_list(job->launch->alloc, "");
-	char **argv = NULL;
 
-	(void)env; /* --envall takes it along */
-	find_pals(job->launch->env, path, sizeof path);
+	find_tool(job->launch->launcher, job->launch->env, path, sizeof path);
 	snprintf(count, sizeof count, "%zu", job->launch->alloc->node_count);
-	if (hosts)
-		argv = launcher_argv((const char *const[]){path, "-n", count, "--ppn", "1",
-							   "--hosts", hosts, "--cpu-bind", "none",
-							   "--envall", "sh", "-c", cleanup_script,
-							   job->launch->berth_path, NULL},
-				     NULL, NULL);
+	out->env = environment(job); /* --envall takes it along */
+	if (hosts && out->env)
+		out->argv = launcher_argv(
+			(const char *const[]){path, "-n", count, "--ppn", "1", "--hosts", hosts,
+					      "--cpu-bind", "none", "--envall", "sh", "-c",
+					      cleanup_script, job->launch->berth_path, NULL},
+			NULL, NULL);
 	free(hosts);
-	return argv;
+	return out->argv ? 0 : -1;
 }
 
-static int start_one(const struct launcher_job *job,
-		     char **(*make)(const struct launcher_job *job, struct env *env),
-		     struct launcher_process **out, size_t *count, struct error *err)
+static int start_open_mpi(const struct launcher_job *job, struct launcher_process **out,
+			  size_t *count, struct error *err)
 {
-	struct launcher_process *process = malloc(sizeof *process);
-	struct env *env = environment(job);
-	struct launcher_command command = {.argv = env ? make(job, env) : NULL};
-	int rc = process && command.argv ? launcher_spawn(command.argv, env, NULL, process, err)
-					 : error_memory(err, "the agents' start");
-
-	launcher_command_free(&command);
-	env_free(env);
-	if (rc) {
-		free(process);
-		return rc;
-	}
-	*out = process;
-	*count = 1;
-	return 0;
-}
-
-static int start_prterun(const struct launcher_job *job, struct launcher_process **out,
-			 size_t *count, struct error *err)
-{
+	const struct launcher *launcher = job->launch->launcher;
 	char path[PATH_MAX];
 
-	if (!find_prterun(job->launch->env, path, sizeof path))
-		return error_set(
-			err, ERR_UNAVAILABLE,
-			"there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
-			"or take another --launcher");
-	return start_one(job, prterun_argv, out, count, err);
-}
-
-static int start_mpirun(const struct launcher_job *job, struct launcher_process **out,
-			size_t *count, struct error *err)
-{
-	char path[PATH_MAX];
-
-	if (!find_mpirun(job->launch->env, path, sizeof path))
-		return error_set(err, ERR_UNAVAILABLE,
-				 "there is no mpirun of Open MPI in PATH (another MPI's does not "
-				 "serve); load its module, or take another --launcher");
-	return start_one(job, mpirun_argv, out, count, err);
-}
-
-static int start_pals(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		      struct error *err)
-{
-	return start_one(job, pals_argv, out, count, err);
-}
-
-static char *command_line_of(const struct launcher_job *job,
-			     char **(*make)(const struct launcher_job *job, struct env *env))
-{
-	struct env *env = environment(job);
-	struct launcher_command command = {.argv = env ? make(job, env) : NULL};
-	char *text = command.argv ? launcher_command_line(command.argv) : NULL;
-
-	launcher_command_free(&command);
-	env_free(env);
-	return text;
-}
-
-static char *prterun_command_line(const struct launcher_job *job)
-{
-	return command_line_of(job, prterun_argv);
-}
-
-static char *mpirun_command_line(const struct launcher_job *job)
-{
-	return command_line_of(job, mpirun_argv);
-}
-
-static char *pals_command_line(const struct launcher_job *job)
-{
-	return command_line_of(job, pals_argv);
+	if (find_tool(launcher, job->launch->env, path, sizeof path))
+		return launcher_start_tools(job, out, count, err);
+	return error_set(
+		err, ERR_UNAVAILABLE,
+		launcher == &launcher_prterun
+			? "there is no prterun in PATH; load the module of PRRTE or Open MPI 5, "
+			  "or take another --launcher"
+			: "there is no mpirun of Open MPI in PATH (another MPI's does not serve); "
+			  "load its module, or take another --launcher");
 }
 
 const struct launcher launcher_prterun = {
 	.name = "prterun",
-	.fits = fits_prterun,
-	.start = start_prterun,
-	.command_line = prterun_command_line,
+	.tool = "prterun",
+	.beside = "prterun",
+	.fits = fits,
+	.start = start_open_mpi,
+	.command_line = launcher_tools_line,
+	.make = make_open_mpi,
+	.one_tool = true,
 };
 
 const struct launcher launcher_mpirun = {
 	.name = "mpirun",
-	.fits = fits_mpirun,
-	.start = start_mpirun,
-	.command_line = mpirun_command_line,
+	.tool = "mpirun",
+	.beside = "ompi_info",
+	.fits = fits,
+	.start = start_open_mpi,
+	.command_line = launcher_tools_line,
+	.make = make_open_mpi,
+	.one_tool = true,
 };
 
 /* From HPE's documentation: never tried on a machine that has it. */
 const struct launcher launcher_pals = {
 	.name = "pals",
-	.fits = fits_pals,
-	.start = start_pals,
-	.command_line = pals_command_line,
+	.tool = "mpiexec",
+	.beside = "palstat",
+	.fits = fits,
+	.start = launcher_start_tools,
+	.command_line = launcher_tools_line,
+	.make = make_pals,
+	.one_tool = true,
 };

@@ -31,66 +31,22 @@ static const char probe[] =
 	"[ -x \"$0\" ] || no \"$0 is not there; put berth into a folder that all nodes see\"; "
 	"exec \"$0\" agent";
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	(void)env;
 	return !strcmp(alloc->source, "slurm");
 }
 
-/* Is it a variable that srun takes an option from, or that describes somebody else's place? */
-static bool is_srun_option(const char *name)
-{
-	static const char *const kept[] = {
-		"SLURM_CONF", "SLURM_JOB_ID",  "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
-		"SLURM_JWT",  "SLURM_NETWORK", /* the job's fabric */
-	};
-	static const char *const begins[] = {"SLURM_", "SRUN_", "SBATCH_",	   "SALLOC_",
-					     "PMI_",   "PMIX_", "OMPI_COMM_WORLD_"};
+/* What srun takes an option from, or what describes somebody else's place. */
+static const char *const dropped_variables[] = {
+	"SLURM_*", "SRUN_*", "SBATCH_*", "SALLOC_*", "PMI_*", "PMIX_*", "OMPI_COMM_WORLD_*",
 	/* A node's devices are that node's: Slurm sets them anew for each task. */
-	static const char *const devices[] = {"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
-					      "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-					      "ZE_AFFINITY_MASK"};
-
-	for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-		if (!strcmp(name, kept[i]))
-			return false;
-	if (!strncmp(name, "PMIX_MCA_", 9)) /* settings, no place */
-		return false;
-	for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
-		if (!strncmp(name, begins[i], strlen(begins[i])))
-			return true;
-	for (size_t i = 0; i < sizeof devices / sizeof *devices; i++)
-		if (!strcmp(name, devices[i]))
-			return true;
-	return false;
-}
-
-static void drop_variables(struct env *env)
-{
-	for (size_t i = 0; i < env_count(env);) {
-		char name[256];
-
-		snprintf(name, sizeof name, "%s", env_at(env, i)->name);
-		if (is_srun_option(name))
-			env_drop(env, name);
-		else
-			i++;
-	}
-}
-
-static struct env *environment(const struct launcher_job *job)
-{
-	struct env *env = launcher_all_agents_env(job, "SLURMD_NODENAME");
-
-	if (env)
-		drop_variables(env);
-	return env;
-}
-
-struct command_line {
-	char *argv[40];
-	char nodes[40], tasks[40], gpus[40], *list, arch[65 + 8];
-};
+	"CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+	"ZE_AFFINITY_MASK", NULL};
+static const char *const kept_variables[] = {"SLURM_CONF",  "SLURM_JOB_ID",
+					     "SLURM_JOBID", "SLURM_WORKING_CLUSTER",
+					     "SLURM_JWT",   "SLURM_NETWORK", /* the job's fabric */
+					     "PMIX_MCA_*", /* settings, no place */
+					     NULL};
 
 /* Nodes that one step can serve, from first on: all, or one where their GPUs are unlike. */
 static size_t part_size(const struct alloc *alloc)
@@ -109,79 +65,73 @@ static struct alloc part_of(const struct alloc *alloc, size_t first)
 }
 
 /* The line for the nodes of part, which all have the same GPUs. */
-static int make_line(const struct launcher_job *job, const struct alloc *part,
-		     struct command_line *out)
+static struct launcher_command make_line(const struct launcher_job *job, const struct alloc *part)
 {
-	char *names = launcher_node_list(part);
-	int gpus = part->nodes[0].gpus;
+	char nodes[40], tasks[40], gpus[40], *list = NULL, *names = launcher_node_list(part);
+	int gpu_count = part->nodes[0].gpus;
+	struct launcher_command command = {0};
 	struct utsname self;
-	size_t n = 0;
 
-	if (!names || asprintf(&out->list, "--nodelist=%s", names) < 0)
-		out->list = NULL;
-	free(names);
-	if (!out->list)
-		return -1;
 	if (uname(&self))
 		strcpy(self.machine, "unknown");
-	snprintf(out->arch, sizeof out->arch, "%s", self.machine);
-	snprintf(out->nodes, sizeof out->nodes, "--nodes=%zu", part->node_count);
-	snprintf(out->tasks, sizeof out->tasks, "--ntasks=%zu", part->node_count);
+	snprintf(nodes, sizeof nodes, "--nodes=%zu", part->node_count);
+	snprintf(tasks, sizeof tasks, "--ntasks=%zu", part->node_count);
 	/* Nothing to ask for where there are none, or nobody has said. Where nodes are unlike,
 	 * Slurm refuses --gpus-per-node with more than the least of them has, also for a step on
 	 * one. */
-	snprintf(out->gpus, sizeof out->gpus,
-		 gpus <= 0		 ? "--gpu-bind=none"
+	snprintf(gpus, sizeof gpus,
+		 gpu_count <= 0		 ? "--gpu-bind=none"
 		 : part->node_count == 1 ? "--gpus=%d"
 					 : "--gpus-per-node=%d",
-		 gpus);
-
-	char *const all[] = {
-		(char *)"srun",
-		out->nodes,
-		out->tasks,
-		(char *)"--ntasks-per-node=1",
-		out->list,
-		(char *)"--distribution=block",
-		(char *)"--overlap",
-		(char *)"--mem=0",
-		(char *)"--mpi=none",
-		(char *)"--cpu-bind=none",
-		(char *)"--mem-bind=none",
-		(char *)"--gpu-bind=none",
-		out->gpus,
-		(char *)"--export=ALL",
-		(char *)"--input=none",
-		(char *)"--unbuffered",
-		(char *)"--kill-on-bad-exit=0",
-		(char *)"--wait=0",
-		(char *)"--no-kill",
-		(char *)"--chdir=/",
-		(char *)"--job-name=berth",
-		(char *)"sh",
-		(char *)"-c",
-		(char *)probe,
-		(char *)job->launch->berth_path,
-		out->arch,
-	};
-
-	_Static_assert(sizeof all / sizeof *all < sizeof out->argv / sizeof *out->argv, "room");
-	for (; n < sizeof all / sizeof *all; n++)
-		out->argv[n] = all[n];
-	out->argv[n] = NULL;
-	return 0;
+		 gpu_count);
+	if (names && asprintf(&list, "--nodelist=%s", names) >= 0)
+		command.argv = launcher_argv(
+			(const char *const[]){
+				"srun",
+				nodes,
+				tasks,
+				"--ntasks-per-node=1",
+				list,
+				"--distribution=block",
+				"--overlap",
+				"--mem=0",
+				"--mpi=none",
+				"--cpu-bind=none",
+				"--mem-bind=none",
+				"--gpu-bind=none",
+				gpus,
+				"--export=ALL",
+				"--input=none",
+				"--unbuffered",
+				"--kill-on-bad-exit=0",
+				"--wait=0",
+				"--no-kill",
+				"--chdir=/",
+				"--job-name=berth",
+				"sh",
+				"-c",
+				probe,
+				job->launch->berth_path,
+				self.machine,
+				NULL,
+			},
+			NULL, NULL);
+	else
+		list = NULL;
+	free(names);
+	free(list);
+	return command;
 }
 
 static int start_part(const struct launcher_job *job, const struct env *env, size_t first,
 		      struct launcher_process *process, struct error *err)
 {
 	struct alloc part = part_of(job->launch->alloc, first);
-	struct command_line command_line = {.list = NULL};
-	int rc = make_line(job, &part, &command_line)
-			 ? error_memory(err, "srun's start")
-			 : launcher_spawn(command_line.argv, env, NULL, process, err);
+	struct launcher_command command = make_line(job, &part);
+	int rc = command.argv ? launcher_spawn(command.argv, env, NULL, process, err)
+			      : error_memory(err, "srun's start");
 
-	free(command_line.list);
+	launcher_command_free(&command);
 	if (rc || part.node_count == job->launch->alloc->node_count)
 		return rc;
 	process->nodes_covered =
@@ -200,14 +150,17 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	struct env *env;
 	int rc = 0;
 
-	if (!fits(job->launch->alloc, job->launch->env)) /* srun would ask for a job of its own */
+	if (strcmp(job->launch->alloc->source, "slurm") !=
+	    0) /* srun would ask for a job of its own */
 		return error_set(err, ERR_USAGE,
 				 "the launcher srun starts agents in a job of Slurm's, and this is "
 				 "none (%s); use it in sbatch or salloc",
 				 job->launch->alloc->why ? job->launch->alloc->why
 							 : job->launch->alloc->source);
 	processes = calloc(nodes, sizeof *processes);
-	env = environment(job);
+	env = launcher_all_agents_env(job, "SLURMD_NODENAME");
+	if (env)
+		env_drop_matching(env, dropped_variables, kept_variables);
 	if (!processes || !env)
 		rc = error_memory(err, "srun's start");
 	for (size_t first = 0; !rc && first < nodes; first += part_size(job->launch->alloc)) {
@@ -215,24 +168,22 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		started += !rc;
 	}
 	env_free(env);
-	if (!rc) {
-		*out = processes;
-		*count = started;
-		return 0;
+	if (rc) {
+		launcher_kill_all(processes, started);
+		return rc;
 	}
-	launcher_kill_all(processes, started);
-	return rc;
+	*out = processes;
+	*count = started;
+	return 0;
 }
 
 static char *command_line(const struct launcher_job *job)
 {
 	struct alloc part = part_of(job->launch->alloc, 0);
-	struct command_line command_line = {.list = NULL};
-	char *one = make_line(job, &part, &command_line) ? NULL
-							 : launcher_command_line(command_line.argv),
-	     *all = NULL;
+	struct launcher_command command = make_line(job, &part);
+	char *one = command.argv ? launcher_command_line(command.argv) : NULL, *all = NULL;
 
-	free(command_line.list);
+	launcher_command_free(&command);
 	if (one && part.node_count < job->launch->alloc->node_count &&
 	    asprintf(&all, "%s (and so for each node: their GPUs are unlike)", one) >= 0) {
 		free(one);

@@ -9,9 +9,8 @@
 
 #include "launch/launcher.h"
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
-	(void)env;
 	return !strcmp(alloc->source, "pbs") || !strcmp(alloc->source, "hosts");
 }
 
@@ -55,20 +54,10 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 	return rc;
 }
 
-static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
-		 struct error *err)
-{
-	return launcher_start_each(job, job->launch->alloc->node_count, make, out, count, err);
-}
-
-static char *command_line(const struct launcher_job *job)
-{
-	return launcher_command_line_each(job, make);
-}
-
 const struct launcher launcher_ssh = {
 	.name = "ssh",
 	.fits = fits,
-	.start = start,
-	.command_line = command_line,
+	.start = launcher_start_tools,
+	.command_line = launcher_tools_line,
+	.make = make,
 };

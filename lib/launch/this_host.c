@@ -34,13 +34,14 @@ static bool is_own_address(const char *name)
 	for (const struct ifaddrs *at = list; at && !found; at = at->ifa_next) {
 		int family = at->ifa_addr ? at->ifa_addr->sa_family : AF_UNSPEC;
 
+		const void *own = NULL;
+
 		if (family == AF_INET)
-			found = inet_pton(AF_INET, name, bytes) == 1 &&
-				!memcmp(bytes, &((struct sockaddr_in *)at->ifa_addr)->sin_addr, 4);
+			own = &((const struct sockaddr_in *)at->ifa_addr)->sin_addr;
 		else if (family == AF_INET6)
-			found = inet_pton(AF_INET6, name, bytes) == 1 &&
-				!memcmp(bytes, &((struct sockaddr_in6 *)at->ifa_addr)->sin6_addr,
-					16);
+			own = &((const struct sockaddr_in6 *)at->ifa_addr)->sin6_addr;
+		found = own && inet_pton(family, name, bytes) == 1 &&
+			!memcmp(bytes, own, family == AF_INET ? 4 : 16);
 	}
 	freeifaddrs(list);
 	return found;

@@ -24,7 +24,7 @@ static bool find(const struct env *env, char *path, size_t size, bool *dsh)
 	return !pbs_find_tool(env, "pbsdsh", path, size);
 }
 
-static bool fits(const struct alloc *alloc, const struct env *env)
+static bool fits(const struct launcher *launcher, const struct alloc *alloc, const struct env *env)
 {
 	char path[PATH_MAX];
 	bool dsh;
@@ -36,28 +36,18 @@ static int make(const struct launcher_job *job, size_t node, struct launcher_com
 {
 	const char *host = job->launch->alloc->nodes[node].name;
 	const char *end[] = {job->launch->berth_path, "agent", NULL};
-	struct env *all = launcher_agent_env(job, node), *agent_vars = env_new();
+	struct env *agent_vars = launcher_forwarded_env(job, node);
 	char path[PATH_MAX];
 	bool dsh;
-	int rc = all && agent_vars && find(job->launch->env, path, sizeof path, &dsh) ? 0 : -1;
 
-	for (size_t i = 0; !rc && i < env_count(all); i++) {
-		const struct env_var *var = env_at(all, i);
-
-		if (var->value && launcher_forwards_variable(var->name) &&
-		    strcmp(var->name, LAUNCHER_ENV_SECRET))
-			rc = env_set(agent_vars, var->name, var->value, var->from, NULL, NULL);
-	}
-	if (!rc) {
+	if (agent_vars && find(job->launch->env, path, sizeof path, &dsh)) {
 		const char *tmrsh[] = {path, host, "/usr/bin/env", NULL};
 		const char *pbsdsh[] = {path, "-h", host, "--", "/usr/bin/env", NULL};
 
 		out->argv = launcher_argv(dsh ? pbsdsh : tmrsh, agent_vars, end);
-		rc = out->argv ? 0 : -1;
 	}
 	env_free(agent_vars);
-	env_free(all);
-	return rc;
+	return out->argv ? 0 : -1;
 }
 
 static int start(const struct launcher_job *job, struct launcher_process **out, size_t *count,
@@ -77,12 +67,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		return error_set(err, ERR_UNAVAILABLE,
 				 "there is neither pbs_tmrsh nor pbsdsh, in PATH or in PBS_EXEC of "
 				 "/etc/pbs.conf");
-	return launcher_start_each(job, job->launch->alloc->node_count, make, out, count, err);
-}
-
-static char *command_line(const struct launcher_job *job)
-{
-	return launcher_command_line_each(job, make);
+	return launcher_start_tools(job, out, count, err);
 }
 
 const struct launcher launcher_tm = {
@@ -90,5 +75,6 @@ const struct launcher launcher_tm = {
 	.secret_from_cookie = true,
 	.fits = fits,
 	.start = start,
-	.command_line = command_line,
+	.command_line = launcher_tools_line,
+	.make = make,
 };
