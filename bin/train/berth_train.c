@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/number.h"
 #include "progress.h"
-#include "rendezvous/place.h"
+#include "rendezvous/ranks.h"
 #include "train/checkpoint/owner.h"
 #include "train/data/dataset.h"
 #include "train/data/sampler.h"

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/number.h"
-#include "rendezvous/place.h"
+#include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
 
 #define WORLD_MAX 1048576
@@ -202,9 +202,6 @@ static int serve_or_connect(struct client *client, int timeout_ms, struct error 
 static int barrier(void *state, int timeout_ms, struct error *err)
 {
 	struct client *client = state;
-
-	if (client->place.size == 1)
-		return 0;
 	int rc = serve_or_connect(client, timeout_ms, err);
 
 	return rc ? rc : store_barrier(&client->store, timeout_ms, err);

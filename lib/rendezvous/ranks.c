@@ -5,14 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/module.h"
-#include "rendezvous/place.h"
+#include "rendezvous/ranks.h"
 
 struct value {
 	struct value *next;
-	char *key;
 	void *data;
 	size_t size;
+	char key[];
 };
 
 struct ranks {
@@ -128,22 +129,12 @@ static int put_single(struct ranks *ranks, const char *key, const void *data, si
 		      struct error *err)
 {
 	struct value *value = value_find(ranks, key);
-	char *copy = malloc(size + 1);
+	void *copy = bytes_copy(data, size);
 
-	if (copy && size)
-		memcpy(copy, data, size);
-	if (copy)
-		copy[size] = 0;
-	if (copy && !value) {
-		value = calloc(1, sizeof *value);
-		if (value && !(value->key = strdup(key))) {
-			free(value);
-			value = NULL;
-		}
-		if (value) {
-			value->next = ranks->values;
-			ranks->values = value;
-		}
+	if (copy && !value && (value = calloc(1, sizeof *value + strlen(key) + 1))) {
+		strcpy(value->key, key);
+		value->next = ranks->values;
+		ranks->values = value;
 	}
 	if (!copy || !value) {
 		free(copy);
@@ -181,14 +172,13 @@ static int get_single(struct ranks *ranks, const char *key, void **data, size_t 
 {
 	/* No other rank can put it while we wait. */
 	const struct value *value = value_find(ranks, key);
-	void *copy = value ? malloc(value->size + 1) : NULL;
+	void *copy = value ? bytes_copy(value->data, value->size) : NULL;
 
 	if (!value)
 		return error_set(err, ERR_NETWORK, "rank 0 has not put '%s'; it is the only rank",
 				 key);
 	if (!copy)
 		return error_memory(err, "a value");
-	memcpy(copy, value->data, value->size + 1);
 	*data = copy;
 	*size = value->size;
 	return 0;
@@ -230,7 +220,6 @@ void ranks_leave(struct ranks *ranks)
 		struct value *value = ranks->values;
 
 		ranks->values = value->next;
-		free(value->key);
 		free(value->data);
 		free(value);
 	}

@@ -105,6 +105,12 @@ struct ranks_place {
 	int port;	  /* MASTER_PORT; 0 if none */
 };
 
+/* Read a place from RANK, WORLD_SIZE and related variables (env.c). RANK and WORLD_SIZE are both
+ * required; with more than one rank LOCAL_RANK is, too. local_size is 0 if LOCAL_WORLD_SIZE is
+ * missing; address is "" and port 0 if MASTER_* are. Return 0, or -ERR_DATA naming the variables
+ * that contradict each other. */
+int place_from_env(const struct env *env, struct ranks_place *out, struct error *err);
+
 #define RANKS_KEY_MAX 255 /* bytes of a key; it has at least one */
 
 /* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. The functions

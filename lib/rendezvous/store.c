@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,10 +49,7 @@ struct store_server {
 	unsigned char *presence; /* [size] */
 	struct entry *entries;
 	size_t total;
-
-	pthread_mutex_t lock;
-	bool stop;	    /* under lock */
-	int64_t stop_until; /* under lock */
+	atomic_int_least64_t stop_until; /* 0: store_stop was not called */
 };
 
 static void reply(struct peer *peer, enum store_type type, const void *data, size_t size)
@@ -206,12 +204,8 @@ static void cancel_request(struct store_server *server, struct peer *peer)
 	struct idset *set = idset_new();
 
 	for (int rank = 0; set && rank < server->size && rank <= IDSET_MAX; rank++)
-		idset_add(set, rank);
-	if (peer->waiting == STORE_GET) {
-		idset_clear(set);
-		if (set && peer->get_rank != (uint32_t)STORE_ANY)
-			idset_add(set, (int)peer->get_rank);
-	}
+		if (peer->waiting != STORE_GET || rank == (int)peer->get_rank)
+			idset_add(set, rank);
 	for (size_t i = 0; set && peer->waiting == STORE_BARRIER && i < server->count; i++)
 		/* A rank that has just given up the same barrier did enter it. */
 		if (server->peers[i].rank >= 0 && server->peers[i].barriers >= peer->barriers)
@@ -261,9 +255,7 @@ static bool handle(struct store_server *server, struct peer *peer,
 		peer->barriers++;
 		barrier_check(server);
 		return true;
-	case STORE_BYE:
-		return false;
-	default:
+	default: /* STORE_BYE too */
 		return false;
 	}
 }
@@ -382,11 +374,9 @@ static bool stop_check(struct store_server *server)
 
 	for (size_t i = 0; i < server->count; i++)
 		others += server->peers[i].rank >= 0;
-	pthread_mutex_lock(&server->lock);
-	bool end = server->stop && (!others || clock_now_ms() >= server->stop_until);
+	int64_t until = server->stop_until;
 
-	pthread_mutex_unlock(&server->lock);
-	return !end;
+	return !until || (others && clock_now_ms() < until);
 }
 
 static void drop_late_peers(struct store_server *server)
@@ -456,7 +446,6 @@ static void server_free(struct store_server *server)
 		close(server->listener);
 	if (server->wake >= 0)
 		close(server->wake);
-	pthread_mutex_destroy(&server->lock);
 	free(server->peers);
 	free(server->presence);
 	free(server);
@@ -470,7 +459,6 @@ int store_serve(const char *address, int port, int size, const char *label,
 
 	if (!server)
 		return error_memory(err, "the exchange of rank 0");
-	pthread_mutex_init(&server->lock, NULL);
 	server->size = size;
 	snprintf(server->label, sizeof server->label, "%s", label);
 	server->presence = calloc((size_t)size, 1);
@@ -504,10 +492,7 @@ void store_stop(struct store_server *server, int linger_ms)
 {
 	if (!server)
 		return;
-	pthread_mutex_lock(&server->lock);
-	server->stop = true;
 	server->stop_until = clock_now_ms() + linger_ms;
-	pthread_mutex_unlock(&server->lock);
 	(void)!eventfd_write(server->wake, 1);
 	pthread_join(server->thread, NULL);
 	server_free(server);

@@ -82,6 +82,7 @@ struct store_client {
 int store_connect(const char *address, int port, int rank, int size, const char *label,
 		  int timeout_ms, struct store_client *out, struct error *err);
 int store_barrier(struct store_client *client, int timeout_ms, struct error *err);
+/* A key has 1 to STORE_KEY_MAX bytes. */
 int store_put(struct store_client *client, const char *key, const void *data, size_t size,
 	      int timeout_ms, struct error *err);
 /* rank may be STORE_ANY. */

@@ -80,52 +80,28 @@ static int wait_for(int fd, short events, int64_t until)
 	}
 }
 
-static int send_all(int fd, const void *data, size_t size, int64_t until)
-{
-	const char *at = data;
-
-	while (size) {
-		ssize_t sent = send(fd, at, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (sent > 0) {
-			at += sent;
-			size -= (size_t)sent;
-			continue;
-		}
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN)
-			return errno;
-		int rc = wait_for(fd, POLLOUT, until);
-
-		if (rc)
-			return rc;
-	}
-	return 0;
-}
-
-static int receive_all(int fd, void *data, size_t size, int64_t until)
+/* Send all of data if events is POLLOUT, or receive it if events is POLLIN. */
+static int transfer(int fd, short events, void *data, size_t size, int64_t until)
 {
 	char *at = data;
 
 	while (size) {
-		ssize_t got = recv(fd, at, size, MSG_DONTWAIT);
+		ssize_t n = events == POLLOUT ? send(fd, at, size, MSG_NOSIGNAL | MSG_DONTWAIT)
+					      : recv(fd, at, size, MSG_DONTWAIT);
 
-		if (got > 0) {
-			at += got;
-			size -= (size_t)got;
-			continue;
-		}
-		if (got == 0)
+		if (n > 0) {
+			at += n;
+			size -= (size_t)n;
+		} else if (n == 0 && events == POLLIN) {
 			return ECONNRESET;
-		if (errno == EINTR)
-			continue;
-		if (errno != EAGAIN)
-			return errno;
-		int rc = wait_for(fd, POLLIN, until);
+		} else if (errno == EAGAIN) {
+			int rc = wait_for(fd, events, until);
 
-		if (rc)
-			return rc;
+			if (rc)
+				return rc;
+		} else if (errno != EINTR) {
+			return errno;
+		}
 	}
 	return 0;
 }
@@ -139,9 +115,10 @@ static int message_send(const struct store_client *client, const struct store_me
 
 	store_header_write(message, header);
 	memcpy(header + STORE_HEADER_BYTES, message->key, message->key_size);
-	int rc = send_all(client->fd, header, STORE_HEADER_BYTES + message->key_size, until);
+	int rc = transfer(client->fd, POLLOUT, header, STORE_HEADER_BYTES + message->key_size,
+			  until);
 
-	return rc ? rc : send_all(client->fd, data, message->size, until);
+	return rc ? rc : transfer(client->fd, POLLOUT, (void *)data, message->size, until);
 }
 
 /* Receive a message; *data is malloced and NUL-terminated. Return 0, an errno, or EPROTO. The
@@ -154,7 +131,7 @@ static int message_receive(const struct store_client *client, struct store_messa
 	int rc = wait_for(client->fd, POLLIN, until);
 
 	if (!rc)
-		rc = receive_all(client->fd, header, sizeof header, until + CANCEL_MS);
+		rc = transfer(client->fd, POLLIN, header, sizeof header, until + CANCEL_MS);
 	if (rc)
 		return rc;
 	if (store_header_read(header, message) || message->key_size)
@@ -163,7 +140,7 @@ static int message_receive(const struct store_client *client, struct store_messa
 
 	if (!bytes)
 		return ENOMEM;
-	rc = receive_all(client->fd, bytes, message->size, until + CANCEL_MS);
+	rc = transfer(client->fd, POLLIN, bytes, message->size, until + CANCEL_MS);
 	if (rc) {
 		free(bytes);
 		return rc;
@@ -330,10 +307,17 @@ void store_close(struct store_client *client)
 
 /* ---- operations ---- */
 
-static int failed(const char *what, char *text, struct error *err)
+/* Check what request returned for what: rc, and the answer if it is 0. Return 0 if the answer is of
+ * the type expected; otherwise free text. */
+static int check_answer(struct store_client *client, int rc, const struct store_message *answer,
+			enum store_type expected, const char *what, char *text, struct error *err)
 {
-	int rc = error_set(err, ERR_NETWORK, "%s: %s", what, text);
-
+	if (rc)
+		return lost(client, rc, err);
+	if (answer->type == expected)
+		return 0;
+	rc = answer->type == STORE_FAILED ? error_set(err, ERR_NETWORK, "%s: %s", what, text)
+					  : lost(client, EPROTO, err);
 	free(text);
 	return rc;
 }
@@ -351,24 +335,16 @@ int store_barrier(struct store_client *client, int timeout_ms, struct error *err
 				 timeout_ms, strpbrk(who, ",-") ? "s" : "",
 				 *who ? who : "(not known)");
 	}
-	if (rc)
-		return lost(client, rc, err);
-	if (answer.type == STORE_FAILED)
-		return failed(what, text, err);
-	free(text);
-	return answer.type == STORE_DONE ? 0 : lost(client, EPROTO, err);
+	rc = check_answer(client, rc, &answer, STORE_DONE, what, text, err);
+	if (!rc)
+		free(text);
+	return rc;
 }
 
-static int set_key(struct store_message *message, const char *key, struct error *err)
+static void set_key(struct store_message *message, const char *key)
 {
-	size_t length = strlen(key);
-
-	if (!length || length > STORE_KEY_MAX)
-		return error_set(err, ERR_DATA, "a key has %zu bytes, expected 1 to %d", length,
-				 STORE_KEY_MAX);
-	memcpy(message->key, key, length + 1);
-	message->key_size = (uint32_t)length;
-	return 0;
+	message->key_size = (uint32_t)strnlen(key, STORE_KEY_MAX);
+	memcpy(message->key, key, message->key_size);
 }
 
 int store_put(struct store_client *client, const char *key, const void *data, size_t size,
@@ -376,21 +352,18 @@ int store_put(struct store_client *client, const char *key, const void *data, si
 {
 	struct store_message message = {.type = STORE_PUT, .size = (uint32_t)size}, answer;
 	char *text = NULL, what[STORE_KEY_MAX + 32];
-	int rc = set_key(&message, key, err);
+	int rc;
 
-	if (rc)
-		return rc;
 	if (size > STORE_VALUE_MAX)
 		return error_set(err, ERR_DATA, "put of '%s': %zu bytes, expected at most %u", key,
 				 size, STORE_VALUE_MAX);
-	rc = request(client, &message, data, clock_now_ms() + timeout_ms, &answer, &text);
-	if (rc)
-		return lost(client, rc, err);
+	set_key(&message, key);
 	snprintf(what, sizeof what, "put of '%s'", key);
-	if (answer.type == STORE_FAILED)
-		return failed(what, text, err);
-	free(text);
-	return answer.type == STORE_DONE ? 0 : lost(client, EPROTO, err);
+	rc = request(client, &message, data, clock_now_ms() + timeout_ms, &answer, &text);
+	rc = check_answer(client, rc, &answer, STORE_DONE, what, text, err);
+	if (!rc)
+		free(text);
+	return rc;
 }
 
 int store_get(struct store_client *client, int rank, const char *key, int timeout_ms, void **data,
@@ -399,10 +372,9 @@ int store_get(struct store_client *client, int rank, const char *key, int timeou
 	struct store_message message = {.type = STORE_GET, .rank = (uint32_t)rank}, answer;
 	char *text = NULL, who[64], what[STORE_KEY_MAX + 64], of[24] = "any rank";
 	bool any = rank == STORE_ANY;
-	int rc = set_key(&message, key, err);
+	int rc;
 
-	if (rc)
-		return rc;
+	set_key(&message, key);
 	if (!any)
 		snprintf(of, sizeof of, "rank %d", rank);
 	rc = request(client, &message, NULL, clock_now_ms() + timeout_ms, &answer, &text);
@@ -411,15 +383,10 @@ int store_get(struct store_client *client, int rank, const char *key, int timeou
 		return error_set(err, ERR_NETWORK, "%s%s put '%s' within %d ms",
 				 any ? "no rank" : of, any ? " has" : " has not", key, timeout_ms);
 	}
-	if (rc)
-		return lost(client, rc, err);
 	snprintf(what, sizeof what, "get of '%s' from %s", key, of);
-	if (answer.type == STORE_FAILED)
-		return failed(what, text, err);
-	if (answer.type != STORE_VALUE) {
-		free(text);
-		return lost(client, EPROTO, err);
-	}
+	rc = check_answer(client, rc, &answer, STORE_VALUE, what, text, err);
+	if (rc)
+		return rc;
 	*data = text;
 	*size = answer.size;
 	return 0;

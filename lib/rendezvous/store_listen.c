@@ -26,30 +26,33 @@ static int listen_at(const struct addrinfo *address)
 	return -1;
 }
 
+/* Listen at the first address that works; *error receives the errno of the last try. */
+static int listen_any(const char *address, int port, int flags, int *error)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+	struct addrinfo *list;
+	char service[16];
+	int fd = -1;
+
+	snprintf(service, sizeof service, "%d", port);
+	if (getaddrinfo(address, service, &hints, &list))
+		return -1;
+	for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
+		fd = listen_at(at);
+		*error = errno;
+	}
+	freeaddrinfo(list);
+	return fd;
+}
+
 /* Listen at address if it is ours; otherwise (a name, or an address that is translated on the way)
  * on all addresses. */
 int store_listen(const char *address, int port, struct error *err)
 {
-	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
-	char service[16];
-	int fd = -1, saved = EADDRNOTAVAIL;
+	int saved = EADDRNOTAVAIL, fd = listen_any(address, port, 0, &saved);
 
-	snprintf(service, sizeof service, "%d", port);
-	if (!getaddrinfo(address, service, &hints, &list)) {
-		for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
-			fd = listen_at(at);
-			saved = errno;
-		}
-		freeaddrinfo(list);
-	}
-	hints.ai_flags |= AI_PASSIVE;
-	if (fd < 0 && saved == EADDRNOTAVAIL && !getaddrinfo(NULL, service, &hints, &list)) {
-		for (const struct addrinfo *at = list; at && fd < 0; at = at->ai_next) {
-			fd = listen_at(at);
-			saved = errno;
-		}
-		freeaddrinfo(list);
-	}
+	if (fd < 0 && saved == EADDRNOTAVAIL)
+		fd = listen_any(NULL, port, AI_PASSIVE, &saved);
 	if (fd < 0)
 		error_set(err, ERR_NETWORK, "rank 0 cannot listen at %s port %d: %s%s", address,
 			  port, strerror(saved),

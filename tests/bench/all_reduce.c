@@ -12,7 +12,7 @@
 
 #include "base/env.h"
 #include "base/number.h"
-#include "rendezvous/place.h"
+#include "rendezvous/ranks.h"
 #include "train/comm/comm.h"
 #include "train/device/device.h"
 

@@ -15,7 +15,6 @@
 
 #include <cmocka.h>
 
-#include "rendezvous/place.h"
 #include "rendezvous/ranks.h"
 #include "rendezvous/store.h"
 
