@@ -9,8 +9,6 @@ enum log_level { LOG_ERROR, LOG_WARNING, LOG_NOTE, LOG_DEBUG };
  * written (initially LOG_NOTE). host is copied. Rank -1 shows no rank. */
 void log_set_identity(const char *host, int rank);
 void log_set_level(enum log_level limit);
-/* "error", "warning", "note", "debug"; -1 when unknown. */
-int log_level_parse(const char *text);
 
 /* Write one line. module is the stage ("agent"). Keeps errno. */
 void log_line(enum log_level level, const char *module, const char *format, ...)
