@@ -110,3 +110,17 @@ int module_load(const char *name, const char *symbol, const char *search_path, i
 			 "name its folder in BERTH_MODULE_PATH",
 			 name, search.looked);
 }
+
+const char *symbols_find(void *library, const struct symbol *symbols, size_t count)
+{
+	const char *missing = NULL;
+
+	for (size_t i = 0; i < count; i++) {
+		void *symbol = dlsym(library, symbols[i].name);
+
+		if (!symbol && symbols[i].needed && !missing)
+			missing = symbols[i].name;
+		memcpy(symbols[i].to, &symbol, sizeof symbol);
+	}
+	return missing;
+}

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/symbols.h"
+#include "base/module.h"
 
 /* One list serves all users: every driver that CUDA 11 supports has the required functions. A
  * function that a newer driver introduced, or a later one may drop, is optional. */

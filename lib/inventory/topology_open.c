@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/env_hide.h"
+#include "base/env.h"
 #include "base/file.h"
 
 #define XML_MAX (64 << 20)

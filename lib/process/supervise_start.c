@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/env_hide.h"
+#include "base/env.h"
 #include "process/supervise_internal.h"
 
 /* Variables that would make hwloc look at another machine. */

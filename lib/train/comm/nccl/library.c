@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-#include "base/symbols.h"
+#include "base/module.h"
 #include "train/comm/shared_gpu.h"
 
 #define FILE_NAME "libnccl.so.2"
