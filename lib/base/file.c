@@ -10,49 +10,32 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
+
 #define TEMP_TRIES 1000 /* temporary files left by killed processes with this pid */
 
 /* Read fd to its end. /proc and /sys report no size, so the buffer grows. */
-static int read_all(int fd, const char *path, size_t limit, char **out, size_t *size,
-		    struct error *err)
+static int read_all(int fd, const char *path, size_t limit, struct bytes *out, struct error *err)
 {
-	size_t room = 0, used = 0;
-	char *data = NULL;
-
 	for (;;) {
-		if (used + 1 >= room) {
-			size_t bigger = room ? room * 2 : 4096;
-			char *grown = realloc(data, bigger);
+		size_t need = out->size + 2; /* one more byte, and the NUL */
 
-			if (!grown) {
-				free(data);
-				return error_memory(err, path);
-			}
-			data = grown;
-			room = bigger;
-		}
-		ssize_t n = read(fd, data + used, room - used - 1);
+		if (bytes_reserve(out, need > 4096 ? need : 4096))
+			return error_memory(err, path);
+		ssize_t n = read(fd, out->data + out->size, out->room - out->size - 1);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0) {
-			free(data);
+		if (n < 0)
 			return error_set(err, ERR_INPUT, "%s cannot be read: %m", path);
-		}
 		if (n == 0)
-			break;
-		used += (size_t)n;
-		if (used > limit) {
-			free(data);
+			return 0;
+		out->size += (size_t)n;
+		if (out->size > limit)
 			return error_set(err, ERR_DATA,
 					 "%s is larger than %zu bytes: is it the right file?", path,
 					 limit);
-		}
 	}
-	data[used] = '\0';
-	*out = data;
-	*size = used;
-	return 0;
 }
 
 int file_read(const char *path, size_t limit, char **out, size_t *size, struct error *err)
@@ -61,10 +44,18 @@ int file_read(const char *path, size_t limit, char **out, size_t *size, struct e
 
 	if (fd < 0)
 		return error_set(err, ERR_INPUT, "%s cannot be opened: %m", path);
-	int rc = read_all(fd, path, limit, out, size, err);
+	struct bytes bytes = {0};
+	int rc = read_all(fd, path, limit, &bytes, err);
 
 	close(fd);
-	return rc;
+	if (rc) {
+		bytes_free(&bytes);
+		return rc;
+	}
+	bytes.data[bytes.size] = '\0';
+	*out = (char *)bytes.block; /* nothing was dropped: the data begin there */
+	*size = bytes.size;
+	return 0;
 }
 
 int file_write_all(int fd, const void *data, size_t size)

@@ -76,21 +76,25 @@ int json_get_string(const char *what, const json_t *object, const char *key, con
 	return 0;
 }
 
+int json_integer_in(const char *what, const char *key, const json_t *value, int64_t min,
+		    int64_t max, int64_t *out, struct error *err)
+{
+	json_int_t number = json_integer_value(value);
+	char expected[96];
+
+	if (json_is_integer(value) && number >= min && number <= max) {
+		*out = number;
+		return 0;
+	}
+	snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, min,
+		 max);
+	return json_unexpected(what, key, value, expected, err);
+}
+
 int json_get_int(const char *what, const json_t *object, const char *key, int64_t min, int64_t max,
 		 int64_t *out, struct error *err)
 {
-	const json_t *value = json_object_get(object, key);
-	json_int_t number = json_integer_value(value);
-
-	if (!json_is_integer(value) || number < min || number > max) {
-		char expected[96];
-
-		snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64,
-			 min, max);
-		return json_unexpected(what, key, value, expected, err);
-	}
-	*out = number;
-	return 0;
+	return json_integer_in(what, key, json_object_get(object, key), min, max, out, err);
 }
 
 int json_get_bool(const char *what, const json_t *object, const char *key, int *out,

@@ -39,16 +39,12 @@ static void number_store(const struct json_field *field, int64_t number, void *o
 static int number_read(const struct json_field *field, const json_t *json, void *owner,
 		       const char *what, struct error *err)
 {
-	json_int_t number = json_integer_value(json);
-	char expected[96];
+	int64_t number;
+	int rc = json_integer_in(what, field->name, json, field->min, field->max, &number, err);
 
-	if (json_is_integer(json) && number >= field->min && number <= field->max) {
+	if (!rc)
 		number_store(field, number, owner);
-		return 0;
-	}
-	snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64,
-		 field->min, field->max);
-	return json_unexpected(what, field->name, json, expected, err);
+	return rc;
 }
 
 const struct json_type json_as_number = {number_write, number_read};
@@ -167,7 +163,6 @@ const struct json_type json_as_name = {name_write, name_read};
 
 static json_t *constant_write(const struct json_field *field, const void *owner)
 {
-	(void)owner;
 	return json_string(field->constant);
 }
 
@@ -176,7 +171,6 @@ static int constant_read(const struct json_field *field, const json_t *json, voi
 {
 	char expected[96];
 
-	(void)owner;
 	if (json_is_string(json) && !strcmp(json_string_value(json), field->constant))
 		return 0;
 	snprintf(expected, sizeof expected, "\"%s\"; is another version of berth there?",
