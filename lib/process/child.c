@@ -182,14 +182,14 @@ _Noreturn void child_run(const struct child_spec *spec)
 }
 
 /* Why "No such file" although the file exists. May write to text. */
-static const char *exec_hint(const struct child_spec *spec, int error, char *text, size_t size)
+static const char *exec_hint(const char *program, const char *cwd, int error, char *text,
+			     size_t size)
 {
-	const char *program = spec->argv[0];
-	bool below = spec->cwd && *program != '/';
+	bool below = cwd && *program != '/';
 	char path[PATH_MAX], interpreter[300];
 	struct stat status;
 
-	snprintf(path, sizeof path, "%s%s%s", below ? spec->cwd : "", below ? "/" : "", program);
+	snprintf(path, sizeof path, "%s%s%s", below ? cwd : "", below ? "/" : "", program);
 	if (error == ENOENT && !strchr(program, '/'))
 		return "not in PATH, or without its interpreter or loader; give the path to it";
 	if (error == ENOENT &&
@@ -213,20 +213,19 @@ static const char *exec_hint(const struct child_spec *spec, int error, char *tex
 	return NULL;
 }
 
-int child_report_text(const struct child_report *report, const struct child_spec *spec, char *text,
-		      size_t size)
+int child_report_text(const struct child_report *report, const char *program, const char *cwd,
+		      char *text, size_t size)
 {
-	const char *program = spec->argv[0];
 	const char *hint = NULL;
 	char room[512];
 
 	switch (report->stage) {
 	case CHILD_STAGE_CHDIR:
 		snprintf(text, size, "cannot start %s: cannot enter the folder %s: %s", program,
-			 spec->cwd ? spec->cwd : ".", strerror(report->error));
+			 cwd ? cwd : ".", strerror(report->error));
 		break;
 	case CHILD_STAGE_EXEC:
-		hint = exec_hint(spec, report->error, room, sizeof room);
+		hint = exec_hint(program, cwd, report->error, room, sizeof room);
 		snprintf(text, size, hint ? "cannot start %s: %s (%s)" : "cannot start %s: %s",
 			 program, strerror(report->error), hint);
 		break;

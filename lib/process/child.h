@@ -45,9 +45,9 @@ void child_spec_free(struct child_spec *spec);
  * returns. */
 _Noreturn void child_run(const struct child_spec *spec);
 
-/* Format a report: "cannot start ./x: Permission denied (...)". Return the exit code that a shell
- * would give: 127 or 126. */
-int child_report_text(const struct child_report *report, const struct child_spec *spec, char *text,
-		      size_t size);
+/* Format a report on program (argv[0]), which was to start in the directory cwd (or NULL): "cannot
+ * start ./x: Permission denied (...)". Return the exit code that a shell would give: 127 or 126. */
+int child_report_text(const struct child_report *report, const char *program, const char *cwd,
+		      char *text, size_t size);
 
 #endif

@@ -114,14 +114,15 @@ struct rank_log {
 	int lost_errno;
 	int open_stream;	/* the stream whose line is unfinished, 0: none */
 	size_t tail_count;	/* complete or open lines ever kept */
-	struct tail_line *tail; /* [tail_lines]; line i is at i % tail_lines */
+	struct tail_line *tail; /* [tail_lines] of logs->lines; line i is at i % tail_lines */
 };
 
 struct logs {
 	char *dir;
 	size_t count, tail_lines;
 	struct rank_log *ranks;
-	const char **tail; /* what logs_tail returns */
+	struct tail_line *lines; /* of all ranks */
+	const char **tail;	 /* what logs_tail returns */
 	char problem[512];
 	bool problem_reported;
 };
@@ -280,11 +281,8 @@ size_t logs_tail(struct logs *logs, size_t local_rank, const char *const **lines
 
 static int open_file(const char *dir, int rank, struct rank_log *log, struct error *err)
 {
-	char path[PATH_MAX];
+	char path[PATH_MAX]; /* logs_check_dir has checked dir's length */
 
-	if (strlen(dir) > PATH_MAX - 32)
-		return error_set(err, ERR_OUTPUT, "the log folder's name is too long: '%.100s...'",
-				 dir);
 	file_name(path, sizeof path, dir, rank);
 	/* O_NONBLOCK: a FIFO in the file's place must not block the start. */
 	log->fd =
@@ -344,34 +342,30 @@ static int open_files(struct logs *logs, const struct logs_options *options, str
 int logs_open(const struct logs_options *options, struct logs **out, struct error *err)
 {
 	struct logs *logs = calloc(1, sizeof *logs);
-	int rc = -ERR_UNAVAILABLE;
+	size_t room = options->rank_count ? options->rank_count : 1;
+	int rc = 0;
 
 	if (!logs)
 		return error_memory(err, "the logs");
 	logs->tail_lines = options->tail_lines > 0 ? (size_t)options->tail_lines : LOGS_TAIL_LINES;
-	logs->ranks = calloc(options->rank_count ? options->rank_count : 1, sizeof *logs->ranks);
+	logs->ranks = calloc(room, sizeof *logs->ranks);
+	logs->lines = calloc(room, logs->tail_lines * sizeof *logs->lines);
 	logs->tail = calloc(logs->tail_lines, sizeof *logs->tail);
-	if (!logs->ranks || !logs->tail)
-		goto fail_memory;
-	for (size_t i = 0; i < options->rank_count; i++) {
-		logs->ranks[i].rank = options->ranks[i];
-		logs->ranks[i].fd = -1;
-		logs->count++;
-		logs->ranks[i].tail = calloc(logs->tail_lines, sizeof *logs->ranks[i].tail);
-		if (!logs->ranks[i].tail)
-			goto fail_memory;
+	if (!logs->ranks || !logs->lines || !logs->tail) {
+		logs_free(logs);
+		return error_memory(err, "the logs");
 	}
-	if (options->dir) {
+	logs->count = options->rank_count;
+	for (size_t i = 0; i < logs->count; i++)
+		logs->ranks[i] = (struct rank_log){.rank = options->ranks[i],
+						   .fd = -1,
+						   .tail = logs->lines + i * logs->tail_lines};
+	if (options->dir)
 		rc = open_files(logs, options, err);
-		if (rc)
-			goto fail;
-	}
-	*out = logs;
-	return 0;
-fail_memory:
-	error_memory(err, "the logs");
-fail:
-	logs_free(logs);
+	if (rc)
+		logs_free(logs);
+	else
+		*out = logs;
 	return rc;
 }
 
@@ -433,9 +427,9 @@ void logs_free(struct logs *logs)
 		if (logs->ranks[i].fd >= 0)
 			close(logs->ranks[i].fd);
 		free(logs->ranks[i].buffer);
-		free(logs->ranks[i].tail);
 	}
 	free(logs->ranks);
+	free(logs->lines);
 	free(logs->tail);
 	free(logs->dir);
 	free(logs);

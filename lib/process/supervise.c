@@ -191,13 +191,14 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 		return;
 	supervise_close(supervise, &process->report_fd);
 	if (n == (ssize_t)sizeof report) {
-		process->start_code = child_report_text(
-			&report, &process->spec, process->start_error, sizeof process->start_error);
+		process->start_code =
+			child_report_text(&report, process->program, process->dir,
+					  process->start_error, sizeof process->start_error);
 	} else if (n == 0 && supervise->events.started && !process->start_code) {
 		supervise->events.started(supervise->events.context, process->local_rank,
 					  process->pid);
 	}
-	supervise_free_spec(process);
+	supervise_free_names(process);
 }
 
 static int64_t timeval_ms(struct timeval t)
@@ -337,7 +338,7 @@ static void check_exec_timeouts(struct supervise *supervise, int64_t now)
 		snprintf(process->start_error, sizeof process->start_error,
 			 "cannot start %.200s: it was not loaded within %d s; is its file system "
 			 "reachable?",
-			 process->spec.argv[0], SUPERVISE_EXEC_MS / 1000);
+			 process->program, SUPERVISE_EXEC_MS / 1000);
 		process->start_code = 126;
 		kill(process->pid, SIGKILL);
 	}
@@ -435,7 +436,7 @@ void supervise_free(struct supervise *supervise)
 		supervise_close_stream(&process->streams[1]);
 		supervise_close(supervise, &process->report_fd);
 		supervise_close(supervise, &process->pidfd);
-		supervise_free_spec(process);
+		supervise_free_names(process);
 	}
 	free(supervise->processes);
 	free(supervise->buffer);

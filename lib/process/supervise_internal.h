@@ -39,11 +39,7 @@ struct rank_process {
 	int start_code; /* not 0: it did not start, and start_error holds the cause */
 	char start_error[512];
 	int64_t forked_ms;
-	/* Until the program runs. After the fork spec holds only copies of argv[0] and cwd, in the
-	 * next two members. */
-	struct child_spec spec;
-	const char *program_argv[2];
-	char *dir;
+	char *program, *dir; /* argv[0] and the directory, for start_error; until it runs */
 	struct stream streams[2];
 };
 
@@ -84,6 +80,6 @@ void supervise_finish(struct supervise *supervise, const char *left);
 
 void supervise_start_timer(struct supervise *supervise);
 void supervise_reap(struct rank_process *process);
-void supervise_free_spec(struct rank_process *process);
+void supervise_free_names(struct rank_process *process);
 
 #endif

@@ -176,23 +176,11 @@ static pid_t fork_masked(const struct child_spec *spec)
 	return pid;
 }
 
-static int copy_names(struct rank_process *process, struct error *err)
+void supervise_free_names(struct rank_process *process)
 {
-	const char *cwd = process->spec.cwd;
-
-	process->program_argv[0] = strdup(process->spec.argv[0]);
-	process->dir = cwd ? strdup(cwd) : NULL;
-	if (!process->program_argv[0] || (cwd && !process->dir))
-		return error_memory(err, "starting a rank");
-	return 0;
-}
-
-void supervise_free_spec(struct rank_process *process)
-{
-	free((char *)process->program_argv[0]);
+	free(process->program);
 	free(process->dir);
-	process->program_argv[0] = process->dir = NULL;
-	child_spec_free(&process->spec);
+	process->program = process->dir = NULL;
 }
 
 static bool watch_process(struct supervise *supervise, struct rank_process *process)
@@ -227,13 +215,17 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 		     struct rank_process *process, struct error *err)
 {
 	int pipes[3][2] = {{-1, -1}, {-1, -1}, {-1, -1}}; /* stdout, stderr, report */
-	int rc = child_spec_make(rank->argv, rank->envp, rank->cwd, &process->spec, err);
+	struct child_spec spec;
+	int rc = child_spec_make(rank->argv, rank->envp, rank->cwd, &spec, err);
 
 	if (rc)
 		return error_prefix(err, "rank %d", rank->rank);
-	rc = copy_names(process, err);
-	if (rc)
-		return rc;
+	process->program = strdup(rank->argv[0]);
+	process->dir = rank->cwd ? strdup(rank->cwd) : NULL;
+	if (!process->program || (rank->cwd && !process->dir)) {
+		rc = error_memory(err, "starting a rank");
+		goto out;
+	}
 	for (int i = 0; i < 3; i++) {
 		if (pipe_above(pipes[i])) {
 			pipes[i][0] = pipes[i][1] = -1;
@@ -245,14 +237,14 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 
 	bool has_stdin = rank->stdin_fd >= 0 && fcntl(rank->stdin_fd, F_GETFD) >= 0;
 
-	process->spec.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
-	process->spec.stdout_fd = pipes[0][1];
-	process->spec.stderr_fd = pipes[1][1];
-	process->spec.report_fd = pipes[2][1];
-	process->spec.parent = getpid();
-	process->spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
+	spec.stdin_fd = has_stdin ? rank->stdin_fd : null_fd;
+	spec.stdout_fd = pipes[0][1];
+	spec.stderr_fd = pipes[1][1];
+	spec.report_fd = pipes[2][1];
+	spec.parent = getpid();
+	spec.files = supervise->files.rlim_cur ? &supervise->files : NULL;
 	process->forked_ms = clock_now_ms();
-	process->pid = fork_masked(&process->spec);
+	process->pid = fork_masked(&spec);
 	if (process->pid < 0) {
 		rc = report_start_failed(rank, "fork", err);
 		goto out;
@@ -268,8 +260,7 @@ static int fork_rank(struct supervise *supervise, const struct supervise_rank *r
 out:
 	for (int i = 0; i < 3; i++)
 		close_ends(pipes[i]);
-	child_spec_free(&process->spec);
-	process->spec = (struct child_spec){.argv = process->program_argv, .cwd = process->dir};
+	child_spec_free(&spec);
 	return rc;
 }
 

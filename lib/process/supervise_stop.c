@@ -11,17 +11,18 @@
 #define STOP_MS 20	 /* between checks during a stop */
 #define LEFTOVER_MS 1000 /* the remaining grace once no rank runs */
 
+/* Signal a rank's process group. Before its setsid it has none yet. */
+static void signal_group(pid_t pid, int signal)
+{
+	if (kill(-pid, signal) && errno == ESRCH)
+		kill(pid, signal);
+}
+
 void supervise_signal(struct supervise *supervise, int signal)
 {
-	for (size_t i = 0; i < supervise->count; i++) {
-		struct rank_process *process = &supervise->processes[i];
-
-		if (process->ended || process->pid <= 0)
-			continue;
-		/* Before its setsid it has no group yet. */
-		if (kill(-process->pid, signal) && errno == ESRCH)
-			kill(process->pid, signal);
-	}
+	for (size_t i = 0; i < supervise->count; i++)
+		if (!supervise->processes[i].ended && supervise->processes[i].pid > 0)
+			signal_group(supervise->processes[i].pid, signal);
 }
 
 static bool in_rank_group(const struct supervise *supervise, pid_t group)
@@ -49,8 +50,7 @@ static void term_all(struct supervise *supervise)
 
 		if (pid <= 0)
 			continue;
-		if (kill(-pid, SIGTERM) && errno == ESRCH)
-			kill(pid, SIGTERM);
+		signal_group(pid, SIGTERM);
 		kill(-pid, SIGCONT); /* a stopped process does not see SIGTERM */
 	}
 	if (!supervise_list(supervise, &list))
@@ -66,9 +66,8 @@ static void kill_all(struct supervise *supervise, char *left, size_t size)
 
 	mark_stopped(supervise);
 	for (size_t i = 0; i < supervise->count; i++)
-		if (supervise->processes[i].pid > 0 &&
-		    kill(-supervise->processes[i].pid, SIGKILL) && errno == ESRCH)
-			kill(supervise->processes[i].pid, SIGKILL);
+		if (supervise->processes[i].pid > 0)
+			signal_group(supervise->processes[i].pid, SIGKILL);
 	if (!supervise_list(supervise, &list)) {
 		for (size_t i = 0; i < list.count; i++)
 			if (list.items[i].alive)

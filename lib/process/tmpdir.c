@@ -33,9 +33,6 @@ int tmpdir_create(const char *parent, char *out, size_t size, struct error *err)
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *where)
 {
-	(void)status;
-	(void)kind;
-	(void)where;
 	remove(path);
 	return 0;
 }
