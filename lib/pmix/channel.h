@@ -12,7 +12,6 @@
 enum frame_kind {
 	/* agent to server */
 	FRAME_START = 1,   /* JSON: struct ranks_job */
-	FRAME_ENVIRONMENT, /* number: local rank */
 	FRAME_GATHER_DONE, /* token, number: status, data */
 	FRAME_FETCH_DONE,  /* token, number: status, data */
 	FRAME_SERVE,	   /* token: the agent's own, number: rank */
@@ -21,7 +20,9 @@ enum frame_kind {
 	FRAME_MISSING,
 	FRAME_STOP,
 	/* server to agent */
-	/* number: 0 or -code. To START, ENVIRONMENT, MISSING, STOP: text or JSON. */
+	/* number: 0 or -code, with a text as data. To START, MISSING and STOP. The data of a START
+	 * that worked are JSON: for each local rank its environment as [[name, value, why]...], or
+	 * {"code", "text"} if PMIx has none for it. */
 	FRAME_REPLY,
 	FRAME_GATHER, /* token, sequence, data */
 	FRAME_FETCH,  /* token, number: rank */

@@ -324,7 +324,6 @@ static void leave(void *state)
 }
 
 __attribute__((visibility("default"))) const struct ranks_client_ops ranks_client_pmix = {
-	.name = "pmix",
 	.join = join,
 	.barrier = barrier,
 	.put = put,

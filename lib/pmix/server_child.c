@@ -108,7 +108,40 @@ static int *number_list(const json_t *json)
 	return list;
 }
 
-static int start(struct server_child *server_child, const void *data, size_t size,
+/* The environment of a rank, as FRAME_REPLY has it. A new reference; NULL if memory is out. */
+static json_t *environment(struct server_child *server_child, int local_rank)
+{
+	struct error err = {0};
+	struct env *changes = env_new();
+	JSON_AUTO list = json_array();
+	int rc = changes ? server_child->ops->environment(server_child->server, local_rank, changes,
+							  &err)
+			 : error_memory(&err, "the environment");
+
+	for (size_t i = 0; !rc && i < env_count(changes); i++) {
+		const struct env_var *var = env_at(changes, i);
+
+		if (json_array_append_new(
+			    list, json_pack("[s, s?, s?]", var->name, var->value, var->why)))
+			rc = error_memory(&err, "the environment");
+	}
+	env_free(changes);
+	return rc ? json_pack("{s:i, s:o}", "code", err.code, "text", json_text(err.text))
+		  : json_incref(list);
+}
+
+static char *environments(struct server_child *server_child, int rank_count)
+{
+	JSON_AUTO list = json_array();
+
+	for (int i = 0; i < rank_count; i++)
+		if (json_array_append_new(list, environment(server_child, i)))
+			return NULL;
+	return json_dumps(list, JSON_COMPACT);
+}
+
+/* *text is malloced: the ranks' environments. */
+static int start(struct server_child *server_child, const void *data, size_t size, char **text,
 		 struct error *err)
 {
 	struct ranks_host host = {.context = server_child,
@@ -142,37 +175,13 @@ static int start(struct server_child *server_child, const void *data, size_t siz
 		rc = error_memory(err, "the job");
 	else
 		rc = server_child->ops->start(&job, &host, &server_child->server, err);
+	if (!rc && !(*text = environments(server_child, job.rank_count[job.node_index])))
+		rc = error_memory(err, "the environment");
 	free((void *)job.nodes);
 	free((void *)job.first_rank);
 	free((void *)job.rank_count);
 	free((void *)job.cpus);
 	return rc;
-}
-
-/* [[name, value, why]...] */
-static void environment(struct server_child *server_child, int local_rank)
-{
-	struct error err = {0};
-	struct env *changes = env_new();
-	int rc = changes ? server_child->ops->environment(server_child->server, local_rank, changes,
-							  &err)
-			 : error_memory(&err, "the environment");
-	JSON_AUTO list = json_array();
-
-	for (size_t i = 0; !rc && i < env_count(changes); i++) {
-		const struct env_var *var = env_at(changes, i);
-
-		if (json_array_append_new(
-			    list, json_pack("[s, s?, s?]", var->name, var->value, var->why)))
-			rc = error_memory(&err, "the environment");
-	}
-	char *text = rc ? NULL : json_dumps(list, JSON_COMPACT);
-
-	if (!rc && !text)
-		rc = error_memory(&err, "the environment");
-	reply(server_child, rc, rc ? err.text : text);
-	free(text);
-	env_free(changes);
 }
 
 static void serve(struct server_child *server_child, const struct frame *header)
@@ -222,24 +231,23 @@ static void handle(struct server_child *server_child, const struct frame *header
 		return;
 	}
 	if (header->kind == FRAME_START) {
-		int rc = server_child->server ? error_set(&err, ERR_INTERNAL, "it runs already")
-					      : start(server_child, data, header->size, &err);
+		char *text = NULL;
+		int rc = server_child->server
+				 ? error_set(&err, ERR_INTERNAL, "it runs already")
+				 : start(server_child, data, header->size, &text, &err);
 
-		reply(server_child, rc, err.text);
+		reply(server_child, rc, rc ? err.text : text);
+		free(text);
 		return;
 	}
 	if (!server_child->server) {
-		if (header->kind == FRAME_ENVIRONMENT || header->kind == FRAME_MISSING ||
-		    header->kind == FRAME_STOP)
+		if (header->kind == FRAME_MISSING || header->kind == FRAME_STOP)
 			reply(server_child, -ERR_INTERNAL, "no PMIx server runs");
 		return;
 	}
 	void *token = (void *)(uintptr_t)header->token;
 
 	switch (header->kind) {
-	case FRAME_ENVIRONMENT:
-		environment(server_child, header->number);
-		break;
 	case FRAME_GATHER_DONE:
 		server_child->ops->gather_done(server_child->server, token, header->number, data,
 					       header->size);

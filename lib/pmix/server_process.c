@@ -41,11 +41,10 @@ struct ranks_server {
 	int wake_fd;  /* signals that frames are queued */
 	int timer_fd; /* the deadline of the start */
 	struct queued_frame *first, **last;
-	struct queued_frame *answers,
-		/* The replies to the start: to START, then to each rank's ENVIRONMENT. */
-		**answers_end;
-	size_t replies_pending; /* replies of these not received yet */
+	bool starting; /* the reply to START has not arrived yet */
 	bool timed_out;
+	struct error start_error; /* what that reply reported */
+	json_t *environments;	  /* by local rank, as in FRAME_REPLY */
 	struct serving *serving;
 	uint64_t requests;
 	bool lost;
@@ -62,27 +61,17 @@ static int send_frame(struct ranks_server *server, struct frame header, const vo
 	return server->lost ? -ERR_NETWORK : 0;
 }
 
-static struct queued_frame *copy_frame(const struct frame *header, const void *data)
-{
-	struct queued_frame *queued_frame = malloc(sizeof *queued_frame + header->size + 1);
-
-	if (!queued_frame)
-		return NULL;
-	queued_frame->next = NULL;
-	queued_frame->header = *header;
-	if (header->size)
-		memcpy(queued_frame->data, data, header->size);
-	queued_frame->data[header->size] = 0;
-	return queued_frame;
-}
-
 static int queue_frame(struct ranks_server *server, const struct frame *header, const void *data)
 {
-	struct queued_frame *queued_frame = copy_frame(header, data);
+	struct queued_frame *queued_frame = malloc(sizeof *queued_frame + header->size);
 	uint64_t one = 1;
 
 	if (!queued_frame)
 		return -1;
+	queued_frame->next = NULL;
+	queued_frame->header = *header;
+	if (header->size)
+		memcpy(queued_frame->data, data, header->size);
 	*server->last = queued_frame;
 	server->last = &queued_frame->next;
 	return write(server->wake_fd, &one, sizeof one) == sizeof one ? 0 : -1;
@@ -146,20 +135,15 @@ static json_t *job_json(const struct ranks_job *job)
 			 nodes, "first", first, "counts", counts, "cpus", cpus);
 }
 
-static void queued_frames_free(struct queued_frame *list)
-{
-	while (list) {
-		struct queued_frame *queued_frame = list;
-
-		list = queued_frame->next;
-		free(queued_frame);
-	}
-}
-
 static void server_free(struct ranks_server *server)
 {
-	queued_frames_free(server->first);
-	queued_frames_free(server->answers);
+	while (server->first) {
+		struct queued_frame *queued_frame = server->first;
+
+		server->first = queued_frame->next;
+		free(queued_frame);
+	}
+	json_decref(server->environments);
 	while (server->serving) {
 		struct serving *serving = server->serving;
 
@@ -191,22 +175,6 @@ static int watch_descriptors(struct ranks_server *server)
 	       epoll_ctl(server->poll_fd, EPOLL_CTL_ADD, server->process->channel.fd, &event);
 }
 
-/* Send START and every rank's ENVIRONMENT at once. The replies come in this order; if START failed,
- * the others report that error, too. */
-static int send_start(struct ranks_server *server, const char *text, int count)
-{
-	struct channel *channel = &server->process->channel;
-	struct frame header = {.kind = FRAME_START, .size = strlen(text)};
-	int rc = channel_send(channel, &header, text);
-
-	for (int i = 0; i < count && !rc; i++) {
-		header = (struct frame){.kind = FRAME_ENVIRONMENT, .number = i};
-		rc = channel_send(channel, &header, NULL);
-	}
-	/* It reads before it does anything else. */
-	return rc || channel_flush(channel, WRITE_MS);
-}
-
 int server_process_start_async(struct server_process *process, const struct ranks_job *job,
 			       const struct ranks_host *host, struct ranks_server **out,
 			       struct error *err)
@@ -224,12 +192,12 @@ int server_process_start_async(struct server_process *process, const struct rank
 	server->process = process;
 	server->host = *host;
 	server->last = &server->first;
-	server->answers_end = &server->answers;
-	server->replies_pending = 1 + (size_t)job->rank_count[job->node_index];
+	server->starting = true;
 	if (watch_descriptors(server))
 		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %s",
 			       strerror(errno));
-	else if (send_start(server, text, job->rank_count[job->node_index]))
+	else if (send_frame(server, (struct frame){.kind = FRAME_START, .size = strlen(text)},
+			    text))
 		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
 	free(text);
 	if (rc)
@@ -241,54 +209,38 @@ int server_process_start_async(struct server_process *process, const struct rank
 
 int server_process_start_result(struct ranks_server *server, struct error *err)
 {
-	struct queued_frame *answer = server->answers;
-
 	if (server->timed_out)
 		return error_set(err, ERR_UNAVAILABLE, "the PMIx server did not answer within %d s",
 				 ANSWER_MS / 1000);
-	if (answer && answer->header.number)
-		return error_set(err, -answer->header.number, "%s", (const char *)answer->data);
-	if (server->lost || server->replies_pending || !answer)
+	if (server->start_error.code)
+		return error_set(err, server->start_error.code, "%s", server->start_error.text);
+	if (server->lost || server->starting)
 		return error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");
 	return 0;
-}
-
-/* The start's replies: START's is first, then one per rank. */
-static const struct queued_frame *environment_of(const struct ranks_server *server, int local_rank)
-{
-	const struct queued_frame *answer = server->answers;
-
-	while (answer && local_rank-- >= 0)
-		answer = answer->next;
-	return answer;
 }
 
 static int environment(struct ranks_server *server, int local_rank, struct env *changes,
 		       struct error *err)
 {
-	const struct queued_frame *answer =
-		local_rank < 0 ? NULL : environment_of(server, local_rank);
-	const char *text = answer ? (const char *)answer->data : "";
-	JSON_AUTO list = NULL;
+	const json_t *list = json_array_get(server->environments, (size_t)local_rank);
 	json_t *entry;
 	size_t i;
-	int rc = 0;
 
-	if (!answer)
+	if (!list)
 		return error_set(err, ERR_INTERNAL, "PMIx has no environment for local rank %d",
 				 local_rank);
-	if (answer->header.number)
-		return error_set(err, -answer->header.number, "%s", text);
-	list = json_loads(text, 0, NULL);
+	if (json_is_object(list))
+		return error_set(err, (int)json_integer_value(json_object_get(list, "code")), "%s",
+				 json_string_value(json_object_get(list, "text")));
 	json_array_foreach(list, i, entry)
 	{
-		rc = env_set(changes, json_string_value(json_array_get(entry, 0)),
-			     json_string_value(json_array_get(entry, 1)), ENV_FROM_BERTH,
-			     json_string_value(json_array_get(entry, 2)), err);
+		int rc = env_set(changes, json_string_value(json_array_get(entry, 0)),
+				 json_string_value(json_array_get(entry, 1)), ENV_FROM_BERTH,
+				 json_string_value(json_array_get(entry, 2)), err);
 		if (rc)
 			return rc;
 	}
-	return list ? 0 : error_set(err, ERR_INTERNAL, "the PMIx server's environment is no JSON");
+	return 0;
 }
 
 static int descriptor(struct ranks_server *server)
@@ -341,20 +293,17 @@ static void fetch_done(struct ranks_server *server, void *token, int status, con
 	modex_done(server, FRAME_FETCH_DONE, token, status, data, size);
 }
 
-/* Handle a reply to the start; none comes after the last. */
 static void on_start_reply(struct ranks_server *server, const struct frame *header,
 			   const void *data)
 {
-	struct queued_frame *answer = copy_frame(header, data);
-
-	if (!answer) {
-		server->lost = true;
-		return;
-	}
-	*server->answers_end = answer;
-	server->answers_end = &answer->next;
-	if (!--server->replies_pending)
-		notify_ready(server);
+	server->starting = false;
+	if (header->number)
+		error_set(&server->start_error, -header->number, "%.*s", (int)header->size,
+			  (const char *)data);
+	else if (!(server->environments = json_loadb(data, header->size, 0, NULL)))
+		error_set(&server->start_error, ERR_INTERNAL,
+			  "the PMIx server's environment is no JSON");
+	notify_ready(server);
 }
 
 static void handle(struct ranks_server *server, const struct frame *header, const void *data)
@@ -385,7 +334,7 @@ static void handle(struct ranks_server *server, const struct frame *header, cons
 		serving_done(server, header, data);
 		break;
 	case FRAME_REPLY:
-		if (server->replies_pending)
+		if (server->starting)
 			on_start_reply(server, header, data);
 		break;
 	default:
@@ -415,8 +364,7 @@ static void dispatch(struct ranks_server *server)
 	gone = channel_fill(channel) != 0;
 	while (channel_next(channel, &header, &data) > 0)
 		handle(server, &header, data);
-	if (server->replies_pending &&
-	    read(server->timer_fd, &expirations, sizeof expirations) > 0) {
+	if (server->starting && read(server->timer_fd, &expirations, sizeof expirations) > 0) {
 		server->timed_out = true;
 		notify_ready(server);
 	}
@@ -424,7 +372,7 @@ static void dispatch(struct ranks_server *server)
 		return;
 	server->lost = true;
 	epoll_ctl(server->poll_fd, EPOLL_CTL_DEL, channel->fd, NULL);
-	if (server->replies_pending) {
+	if (server->starting) {
 		notify_ready(server);
 	} else if (server->host.lost) {
 		char text[96];
@@ -464,7 +412,7 @@ static void missing(struct ranks_server *server, char *text, size_t size)
 
 	if (size)
 		text[0] = '\0';
-	if (!server->replies_pending &&
+	if (!server->starting &&
 	    !request(server, (struct frame){.kind = FRAME_MISSING}, NULL, 1000, &answer, NULL) &&
 	    size)
 		snprintf(text, size, "%s", answer);
@@ -479,7 +427,7 @@ static void stop(struct ranks_server *server)
 		return;
 	/* A process with outstanding replies will not reply to this either: server_process_free
 	 * ends it. */
-	if (!server->lost && !server->replies_pending)
+	if (!server->lost && !server->starting)
 		request(server, (struct frame){.kind = FRAME_STOP}, NULL, STOP_MS, &answer, NULL);
 	free(answer);
 	server_free(server);

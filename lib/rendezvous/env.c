@@ -242,7 +242,6 @@ static void leave(void *state)
 }
 
 const struct ranks_client_ops ranks_client_env = {
-	.name = "environment",
 	.join = join,
 	.barrier = barrier,
 	.put = put,

@@ -116,7 +116,6 @@ int place_from_env(const struct env *env, struct ranks_place *out, struct error 
 /* Implementations: symbol "ranks_client_pmix" in ranks-pmix.so, and ranks_client_env. The functions
  * below have checked keys and ranks before they call these. */
 struct ranks_client_ops {
-	const char *name;
 	int (*join)(const struct env *env, int timeout_ms, void **state, struct ranks_place *place,
 		    struct error *err);
 	int (*barrier)(void *state, int timeout_ms, struct error *err);
