@@ -22,62 +22,56 @@ struct client {
 	struct store_client store;
 };
 
-/* Read an optional number. *out stays if name is unset; *set tells whether it was set. */
+/* Read an optional number. *out stays if name is unset. */
 static int read_number(const struct env *env, const char *name, int min, int max, int *out,
-		       bool *set, struct error *err)
+		       struct error *err)
 {
 	const char *text = env_get(env, name);
 
-	*set = text != NULL;
 	return text ? number_int(name, text, min, max, out, err) : 0;
 }
 
 static int read_node_rank(const struct env *env, const struct ranks_place *place, int *node_rank,
 			  struct error *err)
 {
-	int node = 0, group = 0;
-	bool have_node, have_group;
-	int rc = read_number(env, "NODE_RANK", 0, WORLD_MAX, &node, &have_node, err);
+	int node = -1, group = -1;
+	int rc = read_number(env, "NODE_RANK", 0, WORLD_MAX, &node, err);
 
 	if (!rc)
-		rc = read_number(env, "GROUP_RANK", 0, WORLD_MAX, &group, &have_group, err);
+		rc = read_number(env, "GROUP_RANK", 0, WORLD_MAX, &group, err);
 	if (rc)
 		return rc;
 	/* torchrun numbers its groups itself, whatever NODE_RANK was at its start. */
 	bool torchrun = env_get(env, "TORCHELASTIC_RUN_ID") != NULL;
 
-	if (have_node && have_group && node != group && !torchrun)
+	if (node >= 0 && group >= 0 && node != group && !torchrun)
 		return error_set(err, ERR_DATA,
 				 "NODE_RANK is %d and GROUP_RANK is %d: the node has one number; "
 				 "unset the one that is left over",
 				 node, group);
-	if (have_group)
+	if (group >= 0)
 		*node_rank = group;
-	else if (have_node)
+	else if (node >= 0)
 		*node_rank = node;
-	else
-		*node_rank = place->local_size
-				     ? (place->rank - place->local_rank) / place->local_size
-				     : 0;
+	else if (place->local_size)
+		*node_rank = (place->rank - place->local_rank) / place->local_size;
 	return 0;
 }
 
 static int read_local(const struct env *env, struct ranks_place *place, struct error *err)
 {
-	bool have_rank, have_size;
-	int rc = read_number(env, "LOCAL_RANK", 0, WORLD_MAX, &place->local_rank, &have_rank, err);
+	int rc = read_number(env, "LOCAL_RANK", 0, WORLD_MAX, &place->local_rank, err);
 
 	if (!rc)
-		rc = read_number(env, "LOCAL_WORLD_SIZE", 1, WORLD_MAX, &place->local_size,
-				 &have_size, err);
+		rc = read_number(env, "LOCAL_WORLD_SIZE", 1, WORLD_MAX, &place->local_size, err);
 	if (rc)
 		return rc;
-	if (!have_rank && place->size > 1)
+	if (!env_get(env, "LOCAL_RANK") && place->size > 1)
 		return error_set(err, ERR_DATA,
 				 "RANK is %d of WORLD_SIZE %d, but LOCAL_RANK is not set: expected "
 				 "this process's number on its node",
 				 place->rank, place->size);
-	if (!have_size && place->size == 1)
+	if (!place->local_size && place->size == 1)
 		place->local_size = 1;
 	if (place->local_rank > place->rank)
 		return error_set(err, ERR_DATA,
@@ -100,13 +94,13 @@ static int read_local(const struct env *env, struct ranks_place *place, struct e
 int place_from_env(const struct env *env, struct ranks_place *out, struct error *err)
 {
 	struct ranks_place place = {0};
-	bool have_rank, have_size, have_port;
-	int rc = read_number(env, "WORLD_SIZE", 1, WORLD_MAX, &place.size, &have_size, err);
+	bool have_rank = env_get(env, "RANK"), have_size = env_get(env, "WORLD_SIZE");
+	int rc = read_number(env, "WORLD_SIZE", 1, WORLD_MAX, &place.size, err);
 
 	if (!rc)
-		rc = read_number(env, "RANK", 0, WORLD_MAX, &place.rank, &have_rank, err);
+		rc = read_number(env, "RANK", 0, WORLD_MAX, &place.rank, err);
 	if (!rc)
-		rc = read_number(env, "MASTER_PORT", 1, 65535, &place.port, &have_port, err);
+		rc = read_number(env, "MASTER_PORT", 1, 65535, &place.port, err);
 	if (rc)
 		return rc;
 	if (have_rank != have_size)
