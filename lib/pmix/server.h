@@ -79,7 +79,7 @@ struct ranks_server {
 	int event_fd;
 	uint64_t sequence; /* number of collectives so far */
 
-	/* Under the lock of server_lock_active. */
+	/* Under the lock of server_lock. */
 	struct call *first, **last; /* the queue */
 
 	atomic_int *phase; /* [local_count] */
@@ -94,11 +94,10 @@ struct ranks_server {
 
 extern pmix_server_module_t server_module;
 
-/* There is one server per process, because PMIx's up-calls carry no context. server_lock_active
- * locks and returns it. If there is none, it returns NULL without locking. */
-struct ranks_server *server_lock_active(void);
+/* There is one server per process, because PMIx's up-calls carry no context. The lock keeps it
+ * while an up-call runs. */
+void server_lock(void);
 void server_unlock(void);
-void server_lock(void); /* takes the same lock even if there is no server */
 /* Make server the active one; NULL: none. From then on no up-call touches the previous one. */
 void server_activate(struct ranks_server *server);
 /* Name of the active server, or NULL; for the agent's thread. */

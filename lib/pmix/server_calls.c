@@ -12,7 +12,8 @@
 static pthread_mutex_t active_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ranks_server *active;
 
-struct ranks_server *server_lock_active(void)
+/* Lock and return the server. If there is none, return NULL without locking. */
+static struct ranks_server *server_lock_active(void)
 {
 	pthread_mutex_lock(&active_lock);
 	struct ranks_server *server = active;
