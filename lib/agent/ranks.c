@@ -238,7 +238,6 @@ static int fill_rank(struct agent_ranks *ranks, const json_t *entry, size_t loca
 	free(changes);
 	*out = (struct supervise_rank){
 		.rank = agent_job_rank(&ranks->job, local_rank),
-		.local_rank = (int)local_rank,
 		.argv = ranks->job.argv,
 		.envp = envp,
 		.cwd = ranks->job.cwd[0],

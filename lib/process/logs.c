@@ -17,54 +17,33 @@
 
 /* ---- lines ---- */
 
-static bool splitter_grow(struct logs_splitter *splitter, size_t need)
+static void pass_on(struct bytes *pending, bool newline, logs_line_fn *line, void *context)
 {
-	size_t room = splitter->room ? splitter->room : 256;
-
-	while (room < need)
-		room *= 2;
-	if (room > LOGS_LINE_MAX)
-		room = LOGS_LINE_MAX;
-	if (room <= splitter->room)
-		return true;
-
-	char *text = realloc(splitter->text, room);
-
-	if (!text)
-		return false;
-	splitter->text = text;
-	splitter->room = room;
-	return true;
+	line(context, pending->size ? (const char *)pending->data : "", pending->size, newline);
+	pending->size = 0;
 }
 
 /* Keep bytes of an incomplete line; pass on full pieces. */
-static void splitter_append(struct logs_splitter *splitter, const char *data, size_t size,
-			    logs_line_fn *line, void *context)
+static void keep(struct bytes *pending, const char *data, size_t size, logs_line_fn *line,
+		 void *context)
 {
 	while (size) {
-		size_t part = size;
+		size_t room = LOGS_LINE_MAX - pending->size, part = size < room ? size : room;
 
-		if (part > LOGS_LINE_MAX - splitter->size)
-			part = LOGS_LINE_MAX - splitter->size;
-		if (!splitter_grow(splitter, splitter->size + part)) {
-			if (splitter->size)
-				line(context, splitter->text, splitter->size, false);
-			splitter->size = 0;
+		if (bytes_add(pending, data, part)) {
+			if (pending->size)
+				pass_on(pending, false, line, context);
 			line(context, data, size, false);
 			return;
 		}
-		memcpy(splitter->text + splitter->size, data, part);
-		splitter->size += part;
 		data += part;
 		size -= part;
-		if (splitter->size == LOGS_LINE_MAX) {
-			line(context, splitter->text, splitter->size, false);
-			splitter->size = 0;
-		}
+		if (pending->size == LOGS_LINE_MAX)
+			pass_on(pending, false, line, context);
 	}
 }
 
-void logs_split(struct logs_splitter *splitter, const char *data, size_t size, logs_line_fn *line,
+void logs_split(struct bytes *pending, const char *data, size_t size, logs_line_fn *line,
 		void *context)
 {
 	while (size) {
@@ -72,15 +51,12 @@ void logs_split(struct logs_splitter *splitter, const char *data, size_t size, l
 		size_t length = end ? (size_t)(end - data) : size;
 
 		/* The usual case needs no copy: the whole line is in data. */
-		if (end && !splitter->size && length <= LOGS_LINE_MAX) {
+		if (end && !pending->size && length <= LOGS_LINE_MAX) {
 			line(context, data, length, true);
 		} else {
-			splitter_append(splitter, data, length, line, context);
-			if (end) {
-				line(context, splitter->text ? splitter->text : "", splitter->size,
-				     true);
-				splitter->size = 0;
-			}
+			keep(pending, data, length, line, context);
+			if (end)
+				pass_on(pending, true, line, context);
 		}
 		if (!end)
 			return;
@@ -89,12 +65,11 @@ void logs_split(struct logs_splitter *splitter, const char *data, size_t size, l
 	}
 }
 
-void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *context)
+void logs_split_end(struct bytes *pending, logs_line_fn *line, void *context)
 {
-	if (splitter->size)
-		line(context, splitter->text, splitter->size, false);
-	free(splitter->text);
-	memset(splitter, 0, sizeof *splitter);
+	if (pending->size)
+		pass_on(pending, false, line, context);
+	bytes_free(pending);
 }
 
 /* ---- files and last lines ---- */

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 /* ---- lines ---- */
@@ -14,25 +15,18 @@
 /* A longer line is passed on in pieces of this size. */
 #define LOGS_LINE_MAX (64 << 10)
 
-/* The bytes of one stream that do not make a line yet. Zero-initialised. It holds at most
- * LOGS_LINE_MAX bytes however much is fed. */
-struct logs_splitter {
-	char *text;
-	size_t size, room;
-};
-
 /* text has size bytes without the newline, borrowed during the call. It may hold any bytes (NUL,
  * invalid UTF-8) and is not NUL-terminated. newline is false for a piece of a line that was cut or
  * is unfinished: the stream's next text continues the same line. */
 typedef void logs_line_fn(void *context, const char *text, size_t size, bool newline);
 
-/* Feed bytes; calls line for each complete line in order. If memory is out, a line is passed on in
- * smaller pieces, never lost. */
-void logs_split(struct logs_splitter *splitter, const char *data, size_t size, logs_line_fn *line,
+/* Feed bytes of a stream; calls line for each complete line in order. pending, zero-initialised,
+ * holds the bytes that do not make a line yet, at most LOGS_LINE_MAX. If memory is out, a line is
+ * passed on in smaller pieces, never lost. */
+void logs_split(struct bytes *pending, const char *data, size_t size, logs_line_fn *line,
 		void *context);
-/* The stream has ended: pass on the unterminated rest (newline false), if any, and free the
- * splitter. */
-void logs_split_end(struct logs_splitter *splitter, logs_line_fn *line, void *context);
+/* The stream has ended: pass on the unterminated rest (newline false), if any, and free pending. */
+void logs_split_end(struct bytes *pending, logs_line_fn *line, void *context);
 
 /* ---- files and last lines ---- */
 

@@ -47,7 +47,7 @@ bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum wat
 	return !epoll_ctl(supervise->epoll, EPOLL_CTL_ADD, fd, &event);
 }
 
-void supervise_close(struct supervise *supervise, int *fd)
+static void close_watched(struct supervise *supervise, int *fd)
 {
 	if (*fd < 0)
 		return;
@@ -115,8 +115,8 @@ void supervise_close_stream(struct stream *stream)
 {
 	if (stream->fd < 0)
 		return;
-	supervise_close(stream->owner, &stream->fd);
-	logs_split_end(&stream->splitter, on_stream_line, stream);
+	close_watched(stream->owner, &stream->fd);
+	logs_split_end(&stream->pending, on_stream_line, stream);
 }
 
 /* Read at most limit bytes of what is there. */
@@ -136,7 +136,7 @@ static void read_stream(struct stream *stream, size_t limit)
 			supervise_close_stream(stream);
 			return;
 		}
-		logs_split(&stream->splitter, supervise->buffer, (size_t)n, on_stream_line, stream);
+		logs_split(&stream->pending, supervise->buffer, (size_t)n, on_stream_line, stream);
 		limit -= (size_t)n;
 	}
 }
@@ -150,9 +150,9 @@ void supervise_drain_stream(struct stream *stream)
 	int capacity = fcntl(stream->fd, F_GETPIPE_SZ);
 
 	read_stream(stream, capacity > 0 ? (size_t)capacity : SUPERVISE_BUFFER);
-	if (stream->fd >= 0 && stream->splitter.size) {
+	if (stream->fd >= 0 && stream->pending.size) {
 		/* A child of the rank keeps the pipe open: deliver the rank's last output now. */
-		logs_split_end(&stream->splitter, on_stream_line, stream);
+		logs_split_end(&stream->pending, on_stream_line, stream);
 	}
 }
 
@@ -189,7 +189,7 @@ static void read_report(struct supervise *supervise, struct rank_process *proces
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN && !ended)
 		return;
-	supervise_close(supervise, &process->report_fd);
+	close_watched(supervise, &process->report_fd);
 	if (n == (ssize_t)sizeof report) {
 		process->start_code =
 			child_report_text(&report, process->program, process->dir,
@@ -254,7 +254,7 @@ static void check_process(struct supervise *supervise, struct rank_process *proc
 		return;
 	process->ended = true;
 	supervise->running--;
-	supervise_close(supervise, &process->pidfd);
+	close_watched(supervise, &process->pidfd);
 	read_report(supervise, process, true);
 	supervise_drain_stream(&process->streams[0]);
 	supervise_drain_stream(&process->streams[1]);
@@ -434,8 +434,8 @@ void supervise_free(struct supervise *supervise)
 
 		supervise_close_stream(&process->streams[0]);
 		supervise_close_stream(&process->streams[1]);
-		supervise_close(supervise, &process->report_fd);
-		supervise_close(supervise, &process->pidfd);
+		close_watched(supervise, &process->report_fd);
+		close_watched(supervise, &process->pidfd);
 		supervise_free_names(process);
 	}
 	free(supervise->processes);

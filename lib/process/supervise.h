@@ -43,8 +43,7 @@ enum supervise_oom {
 
 /* What to start. Borrowed during supervise_start only. */
 struct supervise_rank {
-	int rank;		 /* in the job */
-	int local_rank;		 /* index in the array */
+	int rank;		 /* in the job; the local rank is the index in the array */
 	const char *const *argv; /* argv[0] is looked up in envp's PATH unless it contains '/' */
 	char *const *envp;
 	const char *cwd;	     /* NULL: the agent's */

@@ -25,8 +25,8 @@ struct stream {
 	struct supervise *owner;
 	int local_rank;
 	enum supervise_stream kind;
-	int fd; /* -1: at end of file */
-	struct logs_splitter splitter;
+	int fd;		      /* -1: at end of file */
+	struct bytes pending; /* of an unfinished line */
 };
 
 struct rank_process {
@@ -62,7 +62,6 @@ int supervise_list(const struct supervise *supervise, struct process_tree *list)
 void supervise_note(struct supervise *supervise, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 bool supervise_watch(struct supervise *supervise, int fd, size_t index, enum watch_kind kind);
-void supervise_close(struct supervise *supervise, int *fd);
 
 /* supervise.c */
 void supervise_set_timer(struct supervise *supervise, int ms); /* 0: off */

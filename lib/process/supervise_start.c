@@ -308,9 +308,6 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 
 	if (supervise->count || !count)
 		return error_set(err, ERR_INTERNAL, "ranks are started once, and at least one");
-	for (size_t i = 0; i < count; i++)
-		if (ranks[i].local_rank != (int)i)
-			return error_set(err, ERR_INTERNAL, "ranks are not in local order");
 
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 

@@ -54,7 +54,7 @@ static const struct {
 static void test_split(void **state)
 {
 	for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
-		struct logs_splitter splitter = {0};
+		struct bytes splitter = {0};
 		static struct heard heard;
 
 		memset(&heard, 0, sizeof heard);
@@ -70,7 +70,7 @@ static void test_split(void **state)
 
 static void test_split_nul(void **state)
 {
-	struct logs_splitter splitter = {0};
+	struct bytes splitter = {0};
 	static struct heard heard;
 
 	logs_split(&splitter, "a\0b", 3, hear, &heard);
@@ -83,7 +83,7 @@ static void test_split_nul(void **state)
 /* 300 KB without a newline, in odd pieces: cut, bounded, complete. */
 static void test_split_long(void **state)
 {
-	struct logs_splitter splitter = {0};
+	struct bytes splitter = {0};
 	static struct heard heard;
 	char chunk[1000];
 	size_t fed = 0, letters = 0;
@@ -114,7 +114,7 @@ static void test_split_long(void **state)
 /* One chunk that holds a line longer than the limit, and lines after it. */
 static void test_split_long_chunk(void **state)
 {
-	struct logs_splitter splitter = {0};
+	struct bytes splitter = {0};
 	static struct heard heard;
 	size_t size = LOGS_LINE_MAX * 2 + 10;
 	char *chunk = malloc(size + 3);

@@ -139,11 +139,8 @@ static void launch(struct world *world, const struct supervise_rank *ranks, size
 
 static struct supervise_rank make_rank(int local_rank, const char *const *argv)
 {
-	return (struct supervise_rank){.rank = 10 + local_rank,
-				       .local_rank = local_rank,
-				       .argv = argv,
-				       .envp = environment,
-				       .stdin_fd = -1};
+	return (struct supervise_rank){
+		.rank = 10 + local_rank, .argv = argv, .envp = environment, .stdin_fd = -1};
 }
 
 #define ARGV(...) ((const char *const[]){probe, __VA_ARGS__, NULL})
