@@ -246,44 +246,36 @@ static int send_hello(struct store_client *client, const char *label, int64_t un
 
 	if (!rc)
 		rc = message_receive(client, &answer, &text, until);
-	if (!rc && answer.type == STORE_WELCOME) {
-		free(text);
-		return 0;
-	}
-	if (!rc && answer.type == STORE_REFUSED) {
+	if (rc)
+		return lost(client, rc == ECONNRESET || rc == ETIMEDOUT ? EPROTO : rc, err);
+	if (answer.type == STORE_REFUSED) {
 		rc = error_set(err, ERR_DATA, "rank 0 at %s refuses rank %d: %s", client->where,
 			       client->rank, text);
-		free(text);
 		close(client->fd);
 		client->fd = -1;
-		return rc;
+	} else if (answer.type != STORE_WELCOME) {
+		rc = lost(client, EPROTO, err);
 	}
-	if (!rc)
-		free(text);
-	return lost(client, rc == ECONNRESET || rc == 0 || rc == ETIMEDOUT ? EPROTO : rc, err);
+	free(text);
+	return rc;
 }
 
 int store_connect(const char *address, int port, int rank, int size, const char *label,
 		  int timeout_ms, struct store_client *out, struct error *err)
 {
-	struct store_client client = {.fd = -1, .rank = rank, .size = size};
+	struct store_client client = {.rank = rank, .size = size};
 	int64_t until = clock_now_ms() + timeout_ms;
 	int pause_ms = 10;
 
 	snprintf(client.where, sizeof client.where, "%s port %d", address, port);
-	for (;;) {
-		int fd = connect_any(address, port, until);
-
-		if (fd >= 0) {
-			client.fd = fd;
-			break;
-		}
+	while ((client.fd = connect_any(address, port, until)) < 0) {
 		if (clock_now_ms() + pause_ms >= until)
 			return error_set(err, ERR_NETWORK,
 					 "rank 0 is not there: nothing answers at %s within %d ms "
 					 "(%s)",
 					 client.where, timeout_ms,
-					 fd == -ENXIO ? "the name has no address" : strerror(-fd));
+					 client.fd == -ENXIO ? "the name has no address"
+							     : strerror(-client.fd));
 		poll(NULL, 0, pause_ms);
 		pause_ms = pause_ms < 160 ? pause_ms * 2 : pause_ms;
 	}
