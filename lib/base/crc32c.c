@@ -2,7 +2,6 @@
 #include "base/crc32c.h"
 
 #include <pthread.h>
-#include <string.h>
 
 /* Eight bytes at a time ("slicing by 8"): table[k][b] is byte b followed by k zero bytes. */
 static uint32_t table[8][256];

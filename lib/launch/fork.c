@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* One machine: the agent is a child of the controller, and a socket pair their connection. */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -60,7 +59,7 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 		return error_memory(err, "the agent");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
 		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "socketpair: %s", strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE, "socketpair: %m");
 	}
 	pid_t pid = fork();
 
@@ -76,12 +75,11 @@ static int start(const struct launcher_job *job, struct launcher_process **out, 
 	}
 	close(pair[1]);
 	if (pid < 0) {
-		int saved = errno;
+		int rc = error_set(err, ERR_UNAVAILABLE, "no process for the agent: %m");
 
 		close(pair[0]);
 		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "no process for the agent: %s",
-				 strerror(saved));
+		return rc;
 	}
 	*process = (struct launcher_process){
 		.pid = pid, .node_index = 0, .fd = pair[0], .output_fd = -1};

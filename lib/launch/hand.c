@@ -2,7 +2,6 @@
 /* berth run was started on every machine, by a person or as each container's command: the first one
  * is the controller, with an agent of its own; the others are agents and connect to it. */
 #include <stdio.h>
-#include <string.h>
 
 #include "launch/launcher.h"
 

@@ -13,7 +13,6 @@
  * controller's.
  *
  * srun's exit code proves nothing (it was 0 after a node had failed): see launcher.h. */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * its standard input: nothing of it stands in ps. A process started so escapes the scheduler's
  * cgroup and environment: where there is another way, that is taken. On this machine no ssh is
  * needed. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

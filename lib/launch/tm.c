@@ -8,7 +8,6 @@
  * became of it, and killing the tool does not end the task: an agent ends when its controller is
  * gone. */
 #include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

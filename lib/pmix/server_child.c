@@ -369,8 +369,7 @@ int server_process_fork(const char *module_path, struct server_process **out, st
 		return error_memory(err, "the PMIx server's process");
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds)) {
 		free(process);
-		return error_set(err, ERR_UNAVAILABLE, "no socket pair for the PMIx server: %s",
-				 strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE, "no socket pair for the PMIx server: %m");
 	}
 	process->pid = fork();
 	if (process->pid == 0)
@@ -378,8 +377,7 @@ int server_process_fork(const char *module_path, struct server_process **out, st
 	close(fds[1]);
 	process->channel.fd = fds[0];
 	if (process->pid < 0) {
-		error_set(err, ERR_UNAVAILABLE, "no process for the PMIx server: %s",
-			  strerror(errno));
+		error_set(err, ERR_UNAVAILABLE, "no process for the PMIx server: %m");
 		channel_close(&process->channel);
 		free(process);
 		return -err->code;

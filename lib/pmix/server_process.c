@@ -194,8 +194,7 @@ int server_process_start_async(struct server_process *process, const struct rank
 	server->last = &server->first;
 	server->starting = true;
 	if (watch_descriptors(server))
-		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %s",
-			       strerror(errno));
+		rc = error_set(err, ERR_UNAVAILABLE, "no descriptors for the PMIx server: %m");
 	else if (send_frame(server, (struct frame){.kind = FRAME_START, .size = strlen(text)},
 			    text))
 		rc = error_set(err, ERR_UNAVAILABLE, "the PMIx server's process is gone");

@@ -264,13 +264,12 @@ static int open_file(const char *dir, int rank, struct rank_log *log, struct err
 		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666);
 	if (log->fd < 0 && (errno == EMFILE || errno == ENFILE))
 		return error_set(err, ERR_UNAVAILABLE,
-				 "cannot open %s: %s; raise the limit (ulimit -n) or run without "
+				 "cannot open %s: %m; raise the limit (ulimit -n) or run without "
 				 "--log-dir",
-				 path, strerror(errno));
+				 path);
 	if (log->fd < 0)
 		return error_set(err, ERR_OUTPUT,
-				 "cannot open the log %s: %s; choose another --log-dir", path,
-				 strerror(errno));
+				 "cannot open the log %s: %m; choose another --log-dir", path);
 	fcntl(log->fd, F_SETFL, O_APPEND);
 	log->buffer = malloc(BUFFER_BYTES);
 	return log->buffer ? 0 : error_memory(err, "a log");
@@ -364,9 +363,9 @@ int logs_check_dir(const char *dir, struct error *err)
 
 	if (fd < 0)
 		return error_set(err, ERR_OUTPUT,
-				 "cannot make a file in the log folder %s: %s; choose another "
+				 "cannot make a file in the log folder %s: %m; choose another "
 				 "--log-dir",
-				 dir, strerror(errno));
+				 dir);
 	unlink(path);
 	close(fd);
 	return 0;

@@ -298,7 +298,6 @@ int supervise_become_subreaper(struct error *err)
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 		return error_set(err, ERR_UNAVAILABLE,
 				 "cannot become the parent of what ranks leave behind "
-				 "(PR_SET_CHILD_SUBREAPER): %s",
-				 strerror(errno));
+				 "(PR_SET_CHILD_SUBREAPER): %m");
 	return 0;
 }

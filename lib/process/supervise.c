@@ -89,8 +89,7 @@ int supervise_new(const struct supervise_options *options, const struct supervis
 	supervise->buffer = malloc(SUPERVISE_BUFFER);
 	if (supervise->epoll < 0 || supervise->timer < 0 || !supervise->buffer ||
 	    !supervise_watch(supervise, supervise->timer, 0, WATCH_TIMER)) {
-		rc = error_set(err, ERR_UNAVAILABLE, "cannot prepare to supervise ranks: %s",
-			       strerror(errno));
+		rc = error_set(err, ERR_UNAVAILABLE, "cannot prepare to supervise ranks: %m");
 		supervise_free(supervise);
 		return rc;
 	}

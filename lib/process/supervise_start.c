@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -312,8 +311,7 @@ int supervise_start(struct supervise *supervise, const struct supervise_rank *ra
 	int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
 	if (null_fd < 0)
-		return error_set(err, ERR_UNAVAILABLE, "cannot open /dev/null: %s",
-				 strerror(errno));
+		return error_set(err, ERR_UNAVAILABLE, "cannot open /dev/null: %m");
 
 	int rc = make_processes(supervise, ranks, count, err);
 
