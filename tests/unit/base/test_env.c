@@ -75,6 +75,31 @@ static void sets_and_drops(void **state)
 	env_free(NULL);
 }
 
+static void drops_by_pattern(void **state)
+{
+	static const char *const drop[] = {"SLURM_*", "EXACT", NULL}, *const keep[] = {"SLURM_CONF",
+										       NULL};
+	static const struct {
+		const char *name;
+		bool stays;
+	} rows[] = {
+		{"SLURM_JOB_ID", false}, {"SLURM_", false}, {"EXACT", false}, {"SLURM_CONF", true},
+		{"SLURM", true},	 {"EXACTLY", true}, {"EXAC", true},   {"A_SLURM_B", true},
+	};
+	struct env *env = env_new();
+	char longer[300] = "SLURM_";
+
+	memset(longer + 6, 'X', sizeof longer - 7);
+	assert_int_equal(env_set(env, longer, "v", ENV_FROM_USER, NULL, NULL), 0);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		assert_int_equal(env_set(env, rows[i].name, "v", ENV_FROM_USER, NULL, NULL), 0);
+	env_drop_matching(env, drop, keep);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+		assert_int_equal(env_find(env, rows[i].name) != NULL, rows[i].stays);
+	assert_int_equal(env_count(env), 5);
+	env_free(env);
+}
+
 /* More than the first table holds, and every entry found again while others go. */
 static void many(void **state)
 {
@@ -186,7 +211,7 @@ int main(void)
 		cmocka_unit_test(names),	cmocka_unit_test(sets_and_drops),
 		cmocka_unit_test(many),		cmocka_unit_test(applies),
 		cmocka_unit_test(becomes_envp), cmocka_unit_test(captures),
-		cmocka_unit_test(provenance),
+		cmocka_unit_test(provenance),	cmocka_unit_test(drops_by_pattern),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
