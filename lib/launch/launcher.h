@@ -150,8 +150,8 @@ char *launcher_node_list(const struct alloc *alloc);
 int launcher_spawn_file(const char *file, char *const argv[], const struct env *env,
 			const int stdio[3], pid_t *pid);
 /* A tool that starts agents: argv[0] looked up in PATH, its own session, stdin the text input
- * (NULL: /dev/null), what it prints into a file without a name. *child is filled in with node_index
- * -1 for all nodes. -ERR_UNAVAILABLE names the tool. */
+ * (NULL: /dev/null), what it prints into a file without a name. *process is filled in with
+ * node_index -1 for all nodes. -ERR_UNAVAILABLE names the tool. */
 int launcher_spawn(char *const argv[], const struct env *env, const char *input,
 		   struct launcher_process *process, struct error *err);
 /* A signal to a tool of launcher_spawn's and to all that it has started in its session (where a
