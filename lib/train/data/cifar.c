@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* CIFAR-10 and CIFAR-100, binary version: files of records, each its labels and 3x32x32 bytes. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/data/dataset.h"
@@ -23,12 +21,11 @@ struct parts {
 	const struct cifar_layout *layout;
 };
 
-struct kind {
-	const struct dataset_format *format;
+/* What differs between the two. */
+struct details {
 	const char *subdirectory;     /* where the archive puts the files */
 	const char *python_directory; /* of the Python version, which is not supported */
 	struct parts train, test;
-	float mean[3], deviation[3];
 };
 
 struct cifar {
@@ -75,16 +72,12 @@ static int read_file(const char *path, const struct cifar_layout *layout, unsign
 		     struct error *err)
 {
 	size_t want = file_size(layout), used = 0;
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
 	struct stat st;
+	int fd = dataset_open_file(path, &st, err);
 	ssize_t n = 1;
 
 	if (fd < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return error_set(err, ERR_INPUT, "%s is not a file", path);
-	}
+		return fd;
 	while (used < want && (n = read(fd, out + used, want - used)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -111,15 +104,16 @@ static int path_of(const char *directory, const char *inner, const char *name, c
 }
 
 /* Find the first file in DIR, or in the subdirectory that the archive unpacks to. */
-static int find_inner(const struct kind *kind, const struct parts *parts, const char *directory,
+static int find_inner(const struct dataset_format *format, const char *first, const char *directory,
 		      const char **inner, struct error *err)
 {
-	const char *const places[] = {"", kind->subdirectory};
+	const struct details *details = format->details;
+	const char *const places[] = {"", details->subdirectory};
 	char path[4096];
 	int rc;
 
 	for (size_t i = 0; i < 2; i++) {
-		rc = path_of(directory, places[i], parts->files[0], path, sizeof path, err);
+		rc = path_of(directory, places[i], first, path, sizeof path, err);
 		if (rc)
 			return rc;
 		*inner = places[i];
@@ -128,83 +122,56 @@ static int find_inner(const struct kind *kind, const struct parts *parts, const 
 	}
 	int error = errno;
 
-	rc = path_of(directory, kind->python_directory, "", path, sizeof path, err);
+	rc = path_of(directory, details->python_directory, "", path, sizeof path, err);
 	if (rc)
 		return rc;
 	if (!access(path, F_OK))
 		return error_set(err, ERR_INPUT,
 				 "%s is there, but it is the Python version; fetch the binary "
 				 "version, whose folder is %s",
-				 path, kind->subdirectory);
+				 path, details->subdirectory);
 	return error_set(err, ERR_INPUT,
 			 "%s/%s is not there, nor %s/%s/%s (%s); unpack the binary version of the "
 			 "data set and name its folder as --data %s:DIR",
-			 directory, parts->files[0], directory, kind->subdirectory, parts->files[0],
-			 strerror(error), kind->format->name);
+			 directory, first, directory, details->subdirectory, first, strerror(error),
+			 format->name);
 }
 
-static int load(struct cifar *cifar, const struct kind *kind, const struct parts *parts,
-		const char *directory, struct error *err)
+static int cifar_open(struct dataset *dataset, const struct dataset_request *request,
+		      struct error *err)
 {
-	const char *inner;
+	struct cifar *cifar = (struct cifar *)dataset;
+	const struct details *details = dataset->format->details;
+	const struct parts *parts =
+		request->split == SPLIT_TRAIN ? &details->train : &details->test;
+	const struct cifar_layout *layout = parts->layout;
+	const char *directory = request->argument, *inner;
 	char path[4096];
-	int files = 0, rc = find_inner(kind, parts, directory, &inner, err);
+	int files = 0, rc = find_inner(dataset->format, parts->files[0], directory, &inner, err);
 
 	if (rc)
 		return rc;
 	while (parts->files[files])
 		files++;
-	cifar->bytes = malloc((size_t)files * file_size(parts->layout));
+	cifar->layout = layout;
+	cifar->bytes = malloc((size_t)files * file_size(layout));
 	if (!cifar->bytes)
 		return error_memory(err, "the data");
 	for (int i = 0; !rc && i < files; i++) {
 		rc = path_of(directory, inner, parts->files[i], path, sizeof path, err);
 		if (!rc)
-			rc = read_file(path, parts->layout,
-				       cifar->bytes + (size_t)i * file_size(parts->layout), err);
+			rc = read_file(path, layout, cifar->bytes + (size_t)i * file_size(layout),
+				       err);
 	}
-	cifar->dataset.count = (int64_t)files * parts->layout->records;
+	dataset->count = (int64_t)files * layout->records;
+	dataset->shape = (struct shape){3, 32, 32};
+	dataset->classes = layout->label_ends[layout->label_bytes - 1];
 	return rc;
 }
 
 static void cifar_close(struct dataset *dataset)
 {
-	struct cifar *cifar = (struct cifar *)dataset;
-
-	free(cifar->bytes);
-	free(cifar);
-}
-
-static int cifar_open(const struct dataset_request *request, const struct kind *kind,
-		      struct dataset **out, struct error *err)
-{
-	const struct parts *parts = request->split == SPLIT_TRAIN ? &kind->train : &kind->test;
-
-	if (!*request->argument)
-		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
-				 kind->format->name, kind->format->name);
-	struct cifar *cifar = calloc(1, sizeof *cifar);
-
-	if (!cifar)
-		return error_memory(err, "the data");
-	cifar->layout = parts->layout;
-	cifar->dataset = (struct dataset){
-		.format = kind->format,
-		.shape = {3, 32, 32},
-		.classes = parts->layout->label_ends[parts->layout->label_bytes - 1],
-		.bytes = true,
-	};
-	memcpy(cifar->dataset.mean, kind->mean, sizeof kind->mean);
-	memcpy(cifar->dataset.deviation, kind->deviation, sizeof kind->deviation);
-
-	int rc = load(cifar, kind, parts, request->argument, err);
-
-	if (rc) {
-		cifar_close(&cifar->dataset);
-		return rc;
-	}
-	*out = &cifar->dataset;
-	return 0;
+	free(((struct cifar *)dataset)->bytes);
 }
 
 static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -219,52 +186,46 @@ static int cifar_sample(const struct dataset *dataset, uint32_t index, uint32_t 
 	return 0;
 }
 
-/* Mean and deviation of the training images, the values in common use. */
-static const struct kind cifar10 = {
-	.format = &dataset_cifar10,
+static const struct details cifar10 = {
 	.subdirectory = "cifar-10-batches-bin",
 	.python_directory = "cifar-10-batches-py",
 	.train = {{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin",
 		   "data_batch_5.bin"},
 		  &cifar10_layout},
 	.test = {{"test_batch.bin"}, &cifar10_layout},
-	.mean = {0.4914f, 0.4822f, 0.4465f},
-	.deviation = {0.2470f, 0.2435f, 0.2616f},
 };
-static const struct kind cifar100 = {
-	.format = &dataset_cifar100,
+static const struct details cifar100 = {
 	.subdirectory = "cifar-100-binary",
 	.python_directory = "cifar-100-python",
 	.train = {{"train.bin"}, &cifar100_train_layout},
 	.test = {{"test.bin"}, &cifar100_test_layout},
-	.mean = {0.5071f, 0.4865f, 0.4409f},
-	.deviation = {0.2673f, 0.2564f, 0.2762f},
 };
 
-static int cifar10_open(const struct dataset_request *request, struct dataset **out,
-			struct error *err)
-{
-	return cifar_open(request, &cifar10, out, err);
-}
-
-static int cifar100_open(const struct dataset_request *request, struct dataset **out,
-			 struct error *err)
-{
-	return cifar_open(request, &cifar100, out, err);
-}
-
+/* Mean and deviation of the training images, the values in common use. */
 const struct dataset_format dataset_cifar10 = {
 	.name = "cifar10",
+	.size = sizeof(struct cifar),
+	.needs_directory = true,
+	.details = &cifar10,
 	.augment = {.crop_pad = 4, .flip = true},
-	.open = cifar10_open,
+	.bytes = true,
+	.mean = {0.4914f, 0.4822f, 0.4465f},
+	.deviation = {0.2470f, 0.2435f, 0.2616f},
+	.open = cifar_open,
 	.sample = cifar_sample,
 	.close = cifar_close,
 };
 
 const struct dataset_format dataset_cifar100 = {
 	.name = "cifar100",
+	.size = sizeof(struct cifar),
+	.needs_directory = true,
+	.details = &cifar100,
 	.augment = {.crop_pad = 4, .flip = true},
-	.open = cifar100_open,
+	.bytes = true,
+	.mean = {0.5071f, 0.4865f, 0.4409f},
+	.deviation = {0.2673f, 0.2564f, 0.2762f},
+	.open = cifar_open,
 	.sample = cifar_sample,
 	.close = cifar_close,
 };

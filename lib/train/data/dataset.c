@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/data/dataset.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct dataset_format *const formats[] = {
 	&dataset_fashion_mnist,
@@ -73,6 +76,7 @@ static int prepare(struct dataset *dataset, const struct dataset_request *reques
 		   struct error *err)
 {
 	const struct shape *shape = &dataset->shape;
+	const struct dataset_format *format = dataset->format;
 
 	dataset->split = request->split;
 	dataset->strict = request->strict;
@@ -83,14 +87,14 @@ static int prepare(struct dataset *dataset, const struct dataset_request *reques
 				 "--augment %s is for images; a sample of %s is %dx%dx%d",
 				 request->augment, request->spec, shape->channels, shape->height,
 				 shape->width);
-	if (!dataset->bytes)
+	if (!format->bytes)
 		return 0;
 	if (shape->channels > AUGMENT_MAX_CHANNELS)
 		return error_set(err, ERR_INTERNAL, "%d channels of bytes", shape->channels);
 	dataset->table = calloc((size_t)shape->channels, sizeof *dataset->table);
 	if (!dataset->table)
 		return error_memory(err, "the data");
-	augment_table(shape->channels, dataset->mean, dataset->deviation, dataset->table);
+	augment_table(shape->channels, format->mean, format->deviation, dataset->table);
 	return 0;
 }
 
@@ -107,17 +111,41 @@ int dataset_open(const struct dataset_request *request, struct dataset **out, st
 	if (rc)
 		return rc;
 	whole.argument = spec[size] ? spec + size + 1 : "";
-	rc = format->open(&whole, &dataset, err);
-	if (rc)
-		return rc;
+	if (!*whole.argument && format->directory)
+		whole.argument = format->directory;
+	if (!*whole.argument && format->needs_directory)
+		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
+				 format->name, format->name);
+	dataset = calloc(1, format->size);
+	if (!dataset)
+		return error_memory(err, "the data");
+	dataset->format = format;
+	rc = format->open(dataset, &whole, err);
 	dataset->augment = augment;
-	rc = prepare(dataset, &whole, err);
-	if (rc) {
+	if (!rc)
+		rc = prepare(dataset, &whole, err);
+	if (rc)
 		dataset_close(dataset);
-		return rc;
-	}
-	*out = dataset;
-	return 0;
+	else
+		*out = dataset;
+	return rc;
+}
+
+int dataset_open_file(const char *path, struct stat *info, struct error *err)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a FIFO */
+
+	if (fd < 0)
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
+	if (!fstat(fd, info) && S_ISREG(info->st_mode))
+		return fd;
+	close(fd);
+	return error_set(err, ERR_INPUT, "%s is not a file", path);
+}
+
+size_t dataset_raw_size(const struct dataset *dataset)
+{
+	return (size_t)shape_count(&dataset->shape) * (dataset->format->bytes ? 1 : sizeof(float));
 }
 
 void *dataset_reserve(struct dataset_buffer *capacity, size_t size)
@@ -153,8 +181,7 @@ int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
 int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		   struct dataset_scratch *scratch, float *x, void *target, struct error *err)
 {
-	size_t elements = (size_t)shape_count(&dataset->shape);
-	void *raw = dataset_reserve(&scratch->raw, elements * (dataset->bytes ? 1 : sizeof(float)));
+	void *raw = dataset_reserve(&scratch->raw, dataset_raw_size(dataset));
 	struct augment_params choice;
 
 	if (!raw)
@@ -163,7 +190,7 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 
 	if (rc)
 		return rc;
-	if (dataset->bytes)
+	if (dataset->table)
 		augment_bytes(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
 			      (const float(*)[256])dataset->table, x);
 	else
@@ -177,4 +204,5 @@ void dataset_close(struct dataset *dataset)
 		return;
 	free(dataset->table);
 	dataset->format->close(dataset);
+	free(dataset);
 }

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "train/data/augment.h"
@@ -29,23 +30,20 @@ struct dataset_request {
 	const char *argument;
 };
 
-/* First member of each format's own struct. open fills in the upper half. mean and deviation are of
- * value / 255 per channel, and only for bytes. */
+/* First member of each format's own struct. open fills in the upper half. */
 struct dataset {
-	const struct dataset_format *format;
 	int64_t count;	       /* samples, >= 1 */
 	struct shape shape;    /* of one sample, raw and augmented */
 	int classes;	       /* 1: regression, targets are F32 */
 	int64_t skipped_files; /* files skipped because of their names */
-	bool bytes;	       /* raw samples are bytes; else floats, already normalised */
-	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
 
 	/* set by dataset_open */
+	const struct dataset_format *format;
 	enum split split;
 	bool strict; /* a faulty sample is an error instead of being skipped (data/loader.h) */
 	uint64_t augment_seed; /* a resumed run sets its own before the first read */
 	struct augment augment;
-	float (*table)[256]; /* from augment_table, for bytes */
+	float (*table)[256]; /* from augment_table; NULL unless raw samples are bytes */
 };
 
 /* Memory that a thread keeps between samples. Zero-initialised. */
@@ -62,18 +60,29 @@ void dataset_scratch_free(struct dataset_scratch *scratch);
 
 struct dataset_format {
 	const char *name;
+	size_t size; /* of the format's own struct */
 	/* A sample is a file, decoded on demand: sample may return -ERR_DATA. */
 	bool files;
+	bool needs_directory;	/* as its argument, unless it has a default */
+	const char *directory;	/* the argument's default, or NULL */
+	const void *details;	/* for a source file with several formats: what differs */
 	struct augment augment; /* default for training samples */
-	/* Return 0; -ERR_USAGE for a wrong argument; -ERR_INPUT if a file is missing; -ERR_DATA if
-	 * its content is wrong. err names the file and what it contains. */
-	int (*open)(const struct dataset_request *request, struct dataset **out, struct error *err);
+	/* Raw samples are bytes; else floats, already normalised. For bytes: mean and deviation of
+	 * value / 255 per channel. */
+	bool bytes;
+	float mean[AUGMENT_MAX_CHANNELS], deviation[AUGMENT_MAX_CHANNELS];
+	/* Fill in a data set that is zero but for its format. Return 0; -ERR_USAGE for a wrong
+	 * argument; -ERR_INPUT if a file is missing; -ERR_DATA if its content is wrong. err names
+	 * the file and what it contains. */
+	int (*open)(struct dataset *dataset, const struct dataset_request *request,
+		    struct error *err);
 	/* Read the raw sample index. raw: [C][H][W], bytes or floats; NULL (not for formats of
 	 * files) reads only the target. target: one I32, or one F32 for regression. epoch is for
 	 * formats that crop while they decode. Any number of threads may call this at once, each
 	 * with its own scratch. */
 	int (*sample)(const struct dataset *dataset, uint32_t index, uint32_t epoch,
 		      struct dataset_scratch *scratch, void *raw, void *target, struct error *err);
+	/* Free what open has allocated, all of it or, after it failed, a part. */
 	void (*close)(struct dataset *dataset);
 };
 extern const struct dataset_format dataset_cifar10, dataset_cifar100, dataset_fashion_mnist,
@@ -95,7 +104,12 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 int dataset_raw(const struct dataset *dataset, uint32_t index, int64_t epoch,
 		struct dataset_scratch *scratch, void *raw, struct augment_params *choice,
 		void *target, struct error *err);
-void dataset_close(struct dataset *dataset); /* NULL is allowed */
+void dataset_close(struct dataset *dataset);		/* NULL is allowed */
+size_t dataset_raw_size(const struct dataset *dataset); /* bytes of one raw sample */
+
+/* Open a file for reading, which must be regular: reading anything else may never end, or never
+ * begin. Return a descriptor, or -ERR_INPUT. */
+int dataset_open_file(const char *path, struct stat *info, struct error *err);
 
 /* Parse an IDX file (unzipped) of size bytes, which stay borrowed. Expects rank dimensions of
  * unsigned bytes. sizes has room for rank; *items becomes the start of the elements. err calls the

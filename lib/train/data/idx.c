@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MNIST and Fashion-MNIST: IDX files, plain or gzipped. Images stay in memory as bytes. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -62,18 +60,13 @@ int idx_parse(const char *name, const unsigned char *bytes, size_t size, int ran
 	return 0;
 }
 
-/* Open path, which must be a regular file: reading anything else may never end, or never begin. */
 static int open_zipped(const char *path, gzFile *out, struct error *err)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
+	int fd = dataset_open_file(path, &st, err);
 
 	if (fd < 0)
-		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
-	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		close(fd);
-		return error_set(err, ERR_INPUT, "%s is not a file", path);
-	}
+		return fd;
 	*out = gzdopen(fd, "rb");
 	if (*out)
 		return 0;
@@ -146,9 +139,12 @@ static int read_either(const char *directory, const char *name, const char *advi
 			 name, strerror(errno), advice);
 }
 
-static int load(struct idx *idx, const char *directory, const char *prefix, const char *advice,
-		struct error *err)
+static int idx_open(struct dataset *dataset, const struct dataset_request *request,
+		    struct error *err)
 {
+	struct idx *idx = (struct idx *)dataset;
+	const char *prefix = request->split == SPLIT_TRAIN ? "train" : "t10k";
+	const char *directory = request->argument, *advice = dataset->format->details;
 	char path[4096], name[64];
 	int64_t sizes[3] = {0}, labels = 0;
 	size_t size;
@@ -173,9 +169,9 @@ static int load(struct idx *idx, const char *directory, const char *prefix, cons
 		if (idx->classes[i] >= CLASSES)
 			return error_set(err, ERR_DATA, "%s: label %lld is %d, expected 0 to %d",
 					 path, (long long)i, idx->classes[i], CLASSES - 1);
-	idx->dataset.count = labels;
-	idx->dataset.shape = (struct shape){1, (int)sizes[1], (int)sizes[2]};
-	idx->dataset.classes = CLASSES;
+	dataset->count = labels;
+	dataset->shape = (struct shape){1, (int)sizes[1], (int)sizes[2]};
+	dataset->classes = CLASSES;
 	return 0;
 }
 
@@ -185,46 +181,6 @@ static void idx_close(struct dataset *dataset)
 
 	free(idx->images);
 	free(idx->labels);
-	free(idx);
-}
-
-/* What differs between the two. Mean and deviation are those of the training images, the values in
- * common use. */
-struct kind {
-	const struct dataset_format *format;
-	const char *directory; /* without an argument, or NULL */
-	float mean, deviation;
-	const char *advice; /* if a file is missing */
-};
-
-static int idx_open(const struct dataset_request *request, const struct kind *kind,
-		    struct dataset **out, struct error *err)
-{
-	const char *directory = *request->argument ? request->argument : kind->directory;
-
-	if (!directory)
-		return error_set(err, ERR_USAGE, "--data %s needs its folder: --data %s:DIR",
-				 kind->format->name, kind->format->name);
-	struct idx *idx = calloc(1, sizeof *idx);
-
-	if (!idx)
-		return error_memory(err, "the data");
-	idx->dataset = (struct dataset){
-		.format = kind->format,
-		.bytes = true,
-		.mean = {kind->mean},
-		.deviation = {kind->deviation},
-	};
-
-	int rc = load(idx, directory, request->split == SPLIT_TRAIN ? "train" : "t10k",
-		      kind->advice, err);
-
-	if (rc) {
-		idx_close(&idx->dataset);
-		return rc;
-	}
-	*out = &idx->dataset;
-	return 0;
 }
 
 static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -239,43 +195,31 @@ static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 	return 0;
 }
 
-static const struct kind fashion_mnist = {
-	.format = &dataset_fashion_mnist,
-	.directory = "/usr/share/datasets/fashion-mnist",
-	.mean = 0.2860f,
-	.deviation = 0.3530f,
-	.advice = "install the package dataset-fashion-mnist, name its folder as "
-		  "--data fashion-mnist:DIR, or take --data synthetic",
-};
-static const struct kind mnist = {
-	.format = &dataset_mnist,
-	.mean = 0.1307f,
-	.deviation = 0.3081f,
-	.advice = "fetch the four IDX files of MNIST and name their folder as --data mnist:DIR",
-};
-
-static int fashion_mnist_open(const struct dataset_request *request, struct dataset **out,
-			      struct error *err)
-{
-	return idx_open(request, &fashion_mnist, out, err);
-}
-
-static int mnist_open(const struct dataset_request *request, struct dataset **out,
-		      struct error *err)
-{
-	return idx_open(request, &mnist, out, err);
-}
-
+/* details: what to do if a file is missing. Mean and deviation are those of the training images,
+ * the values in common use. */
 const struct dataset_format dataset_fashion_mnist = {
 	.name = "fashion-mnist",
-	.open = fashion_mnist_open,
+	.size = sizeof(struct idx),
+	.directory = "/usr/share/datasets/fashion-mnist",
+	.details = "install the package dataset-fashion-mnist, name its folder as "
+		   "--data fashion-mnist:DIR, or take --data synthetic",
+	.bytes = true,
+	.mean = {0.2860f},
+	.deviation = {0.3530f},
+	.open = idx_open,
 	.sample = idx_sample,
 	.close = idx_close,
 };
 
 const struct dataset_format dataset_mnist = {
 	.name = "mnist",
-	.open = mnist_open,
+	.size = sizeof(struct idx),
+	.needs_directory = true,
+	.details = "fetch the four IDX files of MNIST and name their folder as --data mnist:DIR",
+	.bytes = true,
+	.mean = {0.1307f},
+	.deviation = {0.3081f},
+	.open = idx_open,
 	.sample = idx_sample,
 	.close = idx_close,
 };

@@ -217,54 +217,40 @@ static int load(struct imagefolder *directory, const struct dataset_request *req
 	return rc;
 }
 
+static int imagefolder_open(struct dataset *dataset, const struct dataset_request *request,
+			    struct error *err)
+{
+	struct imagefolder *directory = (struct imagefolder *)dataset;
+	int side = request->image_size ? request->image_size : SIDE;
+	void *jpeg;
+	int rc = module_load(JPEG_MODULE, "data_jpeg", request->module_path, 0, &jpeg, err);
+
+	if (rc)
+		return error_prefix(err, "JPEG files need libjpeg");
+	directory->jpeg = jpeg;
+	dataset->shape = (struct shape){3, side, side};
+	rc = load(directory, request, err);
+	dataset->skipped_files = directory->files.skipped_files;
+	return rc;
+}
+
 static void imagefolder_close(struct dataset *dataset)
 {
 	struct imagefolder *directory = (struct imagefolder *)dataset;
 
 	imagefolder_files_free(&directory->files);
 	free(directory->root);
-	free(directory);
-}
-
-static int imagefolder_open(const struct dataset_request *request, struct dataset **out,
-			    struct error *err)
-{
-	int side = request->image_size ? request->image_size : SIDE;
-	void *jpeg;
-	int rc;
-
-	if (!*request->argument)
-		return error_set(err, ERR_USAGE,
-				 "--data imagefolder needs its folder: --data imagefolder:DIR");
-	rc = module_load(JPEG_MODULE, "data_jpeg", request->module_path, 0, &jpeg, err);
-	if (rc)
-		return error_prefix(err, "JPEG files need libjpeg");
-	struct imagefolder *directory = calloc(1, sizeof *directory);
-
-	if (!directory)
-		return error_memory(err, "the data");
-	directory->jpeg = jpeg;
-	directory->dataset = (struct dataset){
-		.format = &dataset_imagefolder,
-		.shape = {3, side, side},
-		.bytes = true,
-		.mean = {0.485f, 0.456f, 0.406f},
-		.deviation = {0.229f, 0.224f, 0.225f},
-	};
-	rc = load(directory, request, err);
-	if (rc) {
-		imagefolder_close(&directory->dataset);
-		return rc;
-	}
-	directory->dataset.skipped_files = directory->files.skipped_files;
-	*out = &directory->dataset;
-	return 0;
 }
 
 const struct dataset_format dataset_imagefolder = {
 	.name = "imagefolder",
-	.augment = {.resized_crop = true, .flip = true},
+	.size = sizeof(struct imagefolder),
 	.files = true,
+	.needs_directory = true,
+	.augment = {.resized_crop = true, .flip = true},
+	.bytes = true,
+	.mean = {0.485f, 0.456f, 0.406f},
+	.deviation = {0.229f, 0.224f, 0.225f},
 	.open = imagefolder_open,
 	.sample = imagefolder_sample,
 	.close = imagefolder_close,

@@ -386,7 +386,7 @@ int loader_new(const struct loader_request *request, struct loader **out, struct
 	loader->request = *request;
 	loader->slot_count = request->threads ? LOADER_SLOTS : 1;
 	loader->elements = (size_t)shape_count(&request->dataset->shape);
-	loader->raw_size = loader->elements * (request->dataset->bytes ? 1 : sizeof(float));
+	loader->raw_size = dataset_raw_size(request->dataset);
 	pthread_mutex_init(&loader->lock, NULL);
 	pthread_cond_init(&loader->work, NULL);
 	clock_cond_init(&loader->done);

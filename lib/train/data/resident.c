@@ -5,14 +5,9 @@
 
 #define CHUNK ((size_t)32 << 20) /* bytes copied at once, or one sample */
 
-static size_t sample_bytes(const struct dataset *dataset)
-{
-	return (size_t)shape_count(&dataset->shape) * (dataset->bytes ? 1 : sizeof(float));
-}
-
 size_t resident_bytes(const struct dataset *dataset)
 {
-	size_t each = sample_bytes(dataset), bytes;
+	size_t each = dataset_raw_size(dataset), bytes;
 
 	if (dataset->format->files || dataset->count > UINT32_MAX ||
 	    __builtin_mul_overflow(each, (size_t)dataset->count, &bytes))
@@ -23,7 +18,8 @@ size_t resident_bytes(const struct dataset *dataset)
 static int fill(struct device_queue *queue, const struct dataset *dataset, char *to,
 		struct error *err)
 {
-	size_t each = sample_bytes(dataset), capacity = CHUNK / each ? CHUNK / each : 1, count = 0;
+	size_t each = dataset_raw_size(dataset), capacity = CHUNK / each ? CHUNK / each : 1,
+	       count = 0;
 	struct dataset_scratch scratch = {0};
 	struct augment_params choice;
 	char *chunk = malloc(capacity * each);

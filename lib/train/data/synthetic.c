@@ -70,10 +70,8 @@ static int parse_shape(const char *text, struct shape *out, struct error *err)
 			 text);
 }
 
-static int parse(const char *argument, struct synthetic *synthetic, int64_t *samples,
-		 struct error *err)
+static int parse(const char *argument, struct dataset *dataset, int64_t *samples, struct error *err)
 {
-	struct dataset *dataset = &synthetic->dataset;
 	char *copy = strdup(argument), *rest = copy;
 	int rc = copy ? 0 : error_memory(err, "the data");
 
@@ -98,50 +96,39 @@ static int parse(const char *argument, struct synthetic *synthetic, int64_t *sam
 	return rc ? -ERR_USAGE : 0;
 }
 
-static void synthetic_close(struct dataset *dataset)
-{
-	struct synthetic *synthetic = (struct synthetic *)dataset;
-
-	free(synthetic->patterns);
-	free(synthetic);
-}
-
-static int synthetic_open(const struct dataset_request *request, struct dataset **out,
+static int synthetic_open(struct dataset *dataset, const struct dataset_request *request,
 			  struct error *err)
 {
-	struct synthetic *synthetic = calloc(1, sizeof *synthetic);
+	struct synthetic *synthetic = (struct synthetic *)dataset;
 	int64_t samples = 10000;
 
-	if (!synthetic)
-		return error_memory(err, "the data");
-	synthetic->dataset =
-		(struct dataset){.format = &dataset_synthetic, .shape = {1, 28, 28}, .classes = 10};
+	dataset->shape = (struct shape){1, 28, 28};
+	dataset->classes = 10;
 	synthetic->seed = request->seed;
 
-	int rc = parse(request->argument, synthetic, &samples, err);
-	int64_t elements = shape_count(&synthetic->dataset.shape);
+	int rc = parse(request->argument, dataset, &samples, err);
+	int64_t elements = shape_count(&dataset->shape);
 
-	if (!rc && synthetic->dataset.classes > MAX_ELEMENTS / elements)
-		rc = error_set(err, ERR_USAGE,
-			       "--data %s: too many classes for samples of this size",
-			       request->spec);
-	if (!rc) {
-		synthetic->patterns =
-			calloc((size_t)synthetic->dataset.classes, (size_t)elements * 4);
-		if (!synthetic->patterns)
-			rc = error_memory(err, "the data");
-	}
-	if (rc) {
-		synthetic_close(&synthetic->dataset);
+	if (rc)
 		return rc;
-	}
-	for (int k = 0; k < synthetic->dataset.classes; k++)
+	if (dataset->classes > MAX_ELEMENTS / elements)
+		return error_set(err, ERR_USAGE,
+				 "--data %s: too many classes for samples of this size",
+				 request->spec);
+	synthetic->patterns = calloc((size_t)dataset->classes, (size_t)elements * 4);
+	if (!synthetic->patterns)
+		return error_memory(err, "the data");
+	for (int k = 0; k < dataset->classes; k++)
 		normals(request->seed, (uint32_t)k, STREAM_PATTERN, (size_t)elements,
 			synthetic->patterns + k * elements);
 	/* A tenth of the samples for evaluation. */
-	synthetic->dataset.count = request->split == SPLIT_TRAIN ? samples : (samples + 9) / 10;
-	*out = &synthetic->dataset;
+	dataset->count = request->split == SPLIT_TRAIN ? samples : (samples + 9) / 10;
 	return 0;
+}
+
+static void synthetic_close(struct dataset *dataset)
+{
+	free(((struct synthetic *)dataset)->patterns);
 }
 
 static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -186,6 +173,7 @@ static int synthetic_sample(const struct dataset *dataset, uint32_t index, uint3
 
 const struct dataset_format dataset_synthetic = {
 	.name = "synthetic",
+	.size = sizeof(struct synthetic),
 	.open = synthetic_open,
 	.sample = synthetic_sample,
 	.close = synthetic_close,

@@ -265,7 +265,7 @@ static int build(struct train_setup *setup, struct error *err)
 		.tf32 = options->tf32,
 		.deterministic = options->deterministic,
 		.no_graph = options->no_graph,
-		.table = setup->data->bytes ? setup->data->table[0] : NULL,
+		.table = setup->data->table ? setup->data->table[0] : NULL,
 		.crop_pad = setup->data->augment.crop_pad,
 	};
 
@@ -276,7 +276,7 @@ static int build(struct train_setup *setup, struct error *err)
 	request.vote = false;
 	request.crop_pad = 0;
 	if (setup->val)
-		request.table = setup->val->bytes ? setup->val->table[0] : NULL;
+		request.table = setup->val->table ? setup->val->table[0] : NULL;
 	if (!rc && setup->val)
 		rc = device_executor_new(setup->queue, &request, &setup->val_executor, err);
 	if (!rc)

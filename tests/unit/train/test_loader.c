@@ -44,7 +44,8 @@ static int odd_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 	return 0;
 }
 
-static const struct dataset_format format = {.name = "odd", .files = true, .sample = odd_sample};
+static const struct dataset_format format = {
+	.name = "odd", .files = true, .bytes = true, .sample = odd_sample};
 static float table[3][256];
 
 static struct odd odd_make(void)
@@ -57,7 +58,6 @@ static struct odd odd_make(void)
 			    .count = SAMPLES,
 			    .shape = {3, 2, 2},
 			    .classes = 10,
-			    .bytes = true,
 			    .augment_seed = 4,
 			    .augment = {.crop_pad = 1, .flip = true},
 			    .table = table},
