@@ -11,12 +11,17 @@
 
 #define MAX_BYTES ((size_t)1 << 30) /* unzipped; a small hostile file cannot request more */
 #define CLASSES 10
+#define PATH_BYTES 4096
+
+struct part {
+	unsigned char *file;	    /* the whole of it */
+	int64_t sizes[3];	    /* its dimensions */
+	const unsigned char *items; /* [sizes[0]]..., in file */
+};
 
 struct idx {
 	struct dataset dataset;
-	unsigned char *images, *labels; /* whole files */
-	const unsigned char *pixels;	/* [count][height][width], in images */
-	const unsigned char *classes;	/* [count], in labels */
+	struct part images, labels;
 };
 
 static uint32_t big_endian(const unsigned char *p)
@@ -121,19 +126,29 @@ static int read_unzipped(const char *path, unsigned char **out, size_t *size, st
 	return 0;
 }
 
-/* DIR/NAME or DIR/NAME.gz. */
-static int read_either(const char *directory, const char *name, const char *advice, char *path,
-		       size_t path_size, unsigned char **out, size_t *size, struct error *err)
+/* Read and parse DIR/NAME or DIR/NAME.gz of the request's split. path becomes the file's name. */
+static int read_part(const struct dataset_request *request, const char *what, int rank,
+		     const char *advice, char path[PATH_BYTES], struct part *out, struct error *err)
 {
 	static const char *const suffixes[] = {"", ".gz"};
+	const char *directory = request->argument;
+	size_t size;
+	char name[64];
 
+	snprintf(name, sizeof name, "%s-%s-ubyte", request->split == SPLIT_TRAIN ? "train" : "t10k",
+		 what);
 	for (size_t i = 0; i < 2; i++) {
-		if (snprintf(path, path_size, "%s/%s%s", directory, name, suffixes[i]) >=
-		    (int)path_size)
+		if (snprintf(path, PATH_BYTES, "%s/%s%s", directory, name, suffixes[i]) >=
+		    PATH_BYTES)
 			return error_set(err, ERR_USAGE, "the folder name %s is too long",
 					 directory);
-		if (!access(path, F_OK))
-			return read_unzipped(path, out, size, err);
+		if (access(path, F_OK))
+			continue;
+
+		int rc = read_unzipped(path, &out->file, &size, err);
+
+		return rc ? rc
+			  : idx_parse(path, out->file, size, rank, out->sizes, &out->items, err);
 	}
 	return error_set(err, ERR_INPUT, "%s/%s is not there, nor with .gz (%s); %s", directory,
 			 name, strerror(errno), advice);
@@ -143,34 +158,24 @@ static int idx_open(struct dataset *dataset, const struct dataset_request *reque
 		    struct error *err)
 {
 	struct idx *idx = (struct idx *)dataset;
-	const char *prefix = request->split == SPLIT_TRAIN ? "train" : "t10k";
-	const char *directory = request->argument, *advice = dataset->format->details;
-	char path[4096], name[64];
-	int64_t sizes[3] = {0}, labels = 0;
-	size_t size;
-	int rc;
+	const struct part *images = &idx->images, *labels = &idx->labels;
+	const char *advice = dataset->format->details;
+	char path[PATH_BYTES];
+	int rc = read_part(request, "images-idx3", 3, advice, path, &idx->images, err);
 
-	snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-	rc = read_either(directory, name, advice, path, sizeof path, &idx->images, &size, err);
 	if (!rc)
-		rc = idx_parse(path, idx->images, size, 3, sizes, &idx->pixels, err);
+		rc = read_part(request, "labels-idx1", 1, advice, path, &idx->labels, err);
 	if (rc)
 		return rc;
-	snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-	rc = read_either(directory, name, advice, path, sizeof path, &idx->labels, &size, err);
-	if (!rc)
-		rc = idx_parse(path, idx->labels, size, 1, &labels, &idx->classes, err);
-	if (rc)
-		return rc;
-	if (labels != sizes[0])
+	if (labels->sizes[0] != images->sizes[0])
 		return error_set(err, ERR_DATA, "%s has %lld labels for %lld images", path,
-				 (long long)labels, (long long)sizes[0]);
-	for (int64_t i = 0; i < labels; i++)
-		if (idx->classes[i] >= CLASSES)
+				 (long long)labels->sizes[0], (long long)images->sizes[0]);
+	for (int64_t i = 0; i < labels->sizes[0]; i++)
+		if (labels->items[i] >= CLASSES)
 			return error_set(err, ERR_DATA, "%s: label %lld is %d, expected 0 to %d",
-					 path, (long long)i, idx->classes[i], CLASSES - 1);
-	dataset->count = labels;
-	dataset->shape = (struct shape){1, (int)sizes[1], (int)sizes[2]};
+					 path, (long long)i, labels->items[i], CLASSES - 1);
+	dataset->count = labels->sizes[0];
+	dataset->shape = (struct shape){1, (int)images->sizes[1], (int)images->sizes[2]};
 	dataset->classes = CLASSES;
 	return 0;
 }
@@ -179,8 +184,8 @@ static void idx_close(struct dataset *dataset)
 {
 	struct idx *idx = (struct idx *)dataset;
 
-	free(idx->images);
-	free(idx->labels);
+	free(idx->images.file);
+	free(idx->labels.file);
 }
 
 static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t epoch,
@@ -190,8 +195,8 @@ static int idx_sample(const struct dataset *dataset, uint32_t index, uint32_t ep
 	size_t pixels = (size_t)shape_count(&dataset->shape);
 
 	if (raw)
-		memcpy(raw, idx->pixels + index * pixels, pixels);
-	*(int32_t *)target = idx->classes[index];
+		memcpy(raw, idx->images.items + index * pixels, pixels);
+	*(int32_t *)target = idx->labels.items[index];
 	return 0;
 }
 

@@ -13,20 +13,15 @@
 
 #define MAX_DEPTH 32
 
-/* A growing list of names. */
-struct names {
-	char **list;
-	size_t count, capacity;
-};
-
-static void names_free(struct names *names)
+void imagefolder_names_free(struct imagefolder_names *names)
 {
 	for (size_t i = 0; i < names->count; i++)
 		free(names->list[i]);
 	free(names->list);
+	*names = (struct imagefolder_names){0};
 }
 
-static int names_add(struct names *names, const char *name, struct error *err)
+static int names_add(struct imagefolder_names *names, const char *name, struct error *err)
 {
 	if (names->count == names->capacity) {
 		size_t capacity = names->capacity ? names->capacity * 2 : 64;
@@ -49,7 +44,7 @@ static int compare(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void names_sort(struct names *names)
+static void names_sort(struct imagefolder_names *names)
 {
 	if (names->count)
 		qsort(names->list, names->count, sizeof *names->list, compare);
@@ -74,7 +69,8 @@ static bool is_directory(const char *path, unsigned char type)
 }
 
 /* List path's directories and files; either list may be NULL. */
-static int list(const char *path, struct names *directories, struct names *files, struct error *err)
+static int list(const char *path, struct imagefolder_names *directories,
+		struct imagefolder_names *files, struct error *err)
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
@@ -87,7 +83,7 @@ static int list(const char *path, struct names *directories, struct names *files
 		rc = error_memory(err, "a name");
 	errno = 0;
 	while (!rc && (entry = readdir(dir))) {
-		struct names *to = files;
+		struct imagefolder_names *to = files;
 
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, ".."))
 			continue;
@@ -108,37 +104,23 @@ static int list(const char *path, struct names *directories, struct names *files
 
 /* ---- classes ---- */
 
-int imagefolder_classes(const char *directory, struct imagefolder_classes *out, struct error *err)
+int imagefolder_classes(const char *directory, struct imagefolder_names *out, struct error *err)
 {
-	struct names directories = {0};
-	int rc = list(directory, &directories, NULL, err);
+	int rc = list(directory, out, NULL, err);
 
-	if (!rc && (!directories.count || directories.count > INT_MAX))
+	if (!rc && (!out->count || out->count > INT_MAX))
 		rc = error_set(err, ERR_DATA, "%s holds no folder: expected one a class",
 			       directory);
-	if (rc) {
-		names_free(&directories);
-		return rc;
-	}
-	names_sort(&directories);
-	*out = (struct imagefolder_classes){directories.list, (int)directories.count};
-	return 0;
+	names_sort(out);
+	return rc;
 }
 
-void imagefolder_classes_free(struct imagefolder_classes *classes)
+int imagefolder_class_index(const struct imagefolder_names *classes, const char *name)
 {
-	struct names names = {classes->names, (size_t)classes->count, 0};
+	char **found =
+		bsearch(&name, classes->list, classes->count, sizeof *classes->list, compare);
 
-	names_free(&names);
-	*classes = (struct imagefolder_classes){0};
-}
-
-int imagefolder_class_index(const struct imagefolder_classes *classes, const char *name)
-{
-	char **found = bsearch(&name, classes->names, (size_t)classes->count,
-			       sizeof *classes->names, compare);
-
-	return found ? (int)(found - classes->names) : -1;
+	return found ? (int)(found - classes->list) : -1;
 }
 
 /* ---- files ---- */
@@ -187,10 +169,10 @@ struct above {
 
 /* Add the paths below directory of inner and of all directories below it. */
 static int walk(const char *directory, const char *inner, const struct above *above, int depth,
-		struct names *out, struct error *err)
+		struct imagefolder_names *out, struct error *err)
 {
 	char *path = malloc(PATH_MAX);
-	struct names directories = {0};
+	struct imagefolder_names directories = {0};
 	struct stat st;
 	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
 
@@ -213,7 +195,7 @@ static int walk(const char *directory, const char *inner, const struct above *ab
 		if (!rc)
 			rc = walk(directory, path, &here, depth + 1, out, err);
 	}
-	names_free(&directories);
+	imagefolder_names_free(&directories);
 	free(path);
 	return rc;
 }
@@ -229,7 +211,7 @@ static int add_directory(struct imagefolder_files *files, const char *directory,
 			 int32_t label, struct error *err)
 {
 	char *path = malloc(PATH_MAX);
-	struct names names = {0};
+	struct imagefolder_names names = {0};
 	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
 
 	if (!rc)
@@ -241,7 +223,7 @@ static int add_directory(struct imagefolder_files *files, const char *directory,
 		else
 			files->skipped_files++;
 	}
-	names_free(&names);
+	imagefolder_names_free(&names);
 	free(path);
 	return rc;
 }
@@ -249,7 +231,7 @@ static int add_directory(struct imagefolder_files *files, const char *directory,
 int imagefolder_add(struct imagefolder_files *files, const char *directory, const char *name,
 		    int32_t label, struct error *err)
 {
-	struct names directories = {0};
+	struct imagefolder_names directories = {0};
 	size_t before = files->count;
 	int rc = walk(directory, name, NULL, 0, &directories, err);
 
@@ -261,7 +243,7 @@ int imagefolder_add(struct imagefolder_files *files, const char *directory, cons
 			       "%s/%s holds no .jpg or .jpeg file: fill the class, or remove its "
 			       "folder",
 			       directory, name);
-	names_free(&directories);
+	imagefolder_names_free(&directories);
 	return rc;
 }
 

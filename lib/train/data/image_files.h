@@ -8,16 +8,17 @@
 
 #include "base/error.h"
 
-/* The names of a directory's subdirectories, sorted as bytes (Python's order for UTF-8). */
-struct imagefolder_classes {
-	char **names;
-	int count;
+/* A growing list of names. */
+struct imagefolder_names {
+	char **list;
+	size_t count, capacity;
 };
-/* Return 0, -ERR_INPUT if the directory cannot be read, or -ERR_DATA if it has no subdirectory. */
-int imagefolder_classes(const char *directory, struct imagefolder_classes *out, struct error *err);
-void imagefolder_classes_free(struct imagefolder_classes *classes);
-int imagefolder_class_index(const struct imagefolder_classes *classes,
-			    const char *name); /* or -1 */
+void imagefolder_names_free(struct imagefolder_names *names);
+/* List the classes: the names of directory's subdirectories, sorted as bytes (Python's order for
+ * UTF-8). Return 0, -ERR_INPUT if the directory cannot be read, or -ERR_DATA if it has no
+ * subdirectory. *out can be freed in any case. */
+int imagefolder_classes(const char *directory, struct imagefolder_names *out, struct error *err);
+int imagefolder_class_index(const struct imagefolder_names *classes, const char *name); /* or -1 */
 
 /* Files, as paths below the directory, with the index of their class. */
 struct imagefolder_files {

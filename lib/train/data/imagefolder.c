@@ -159,20 +159,20 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 
 /* ---- open ---- */
 
-static int add_classes(struct imagefolder *directory, const struct imagefolder_classes *own,
-		       const struct imagefolder_classes *train, struct error *err)
+static int add_classes(struct imagefolder *directory, const struct imagefolder_names *own,
+		       const struct imagefolder_names *train, struct error *err)
 {
 	int rc = 0;
 
-	for (int i = 0; !rc && i < own->count; i++) {
-		int label = imagefolder_class_index(train, own->names[i]);
+	for (size_t i = 0; !rc && i < own->count; i++) {
+		int label = imagefolder_class_index(train, own->list[i]);
 
 		if (label < 0)
 			return error_set(err, ERR_DATA,
 					 "%s/%s: train has no class of this name; which class "
 					 "would it be?",
-					 directory->root, own->names[i]);
-		rc = imagefolder_add(&directory->files, directory->root, own->names[i], label, err);
+					 directory->root, own->list[i]);
+		rc = imagefolder_add(&directory->files, directory->root, own->list[i], label, err);
 	}
 	if (!rc && directory->files.count > UINT32_MAX)
 		rc = error_set(err, ERR_DATA, "%s has more files than can be counted",
@@ -184,7 +184,7 @@ static int add_classes(struct imagefolder *directory, const struct imagefolder_c
 static int load(struct imagefolder *directory, const struct dataset_request *request,
 		struct error *err)
 {
-	struct imagefolder_classes train = {0}, own = {0};
+	struct imagefolder_names train = {0}, own = {0};
 	char *first = NULL;
 	int rc = 0;
 
@@ -204,15 +204,15 @@ static int load(struct imagefolder *directory, const struct dataset_request *req
 		rc = error_set(err, ERR_DATA,
 			       "%s holds one folder, %s: expected one a class, and two classes at "
 			       "least",
-			       first, train.names[0]);
+			       first, train.list[0]);
 	if (!rc)
 		rc = imagefolder_classes(directory->root, &own, err);
 	if (!rc)
 		rc = add_classes(directory, &own, &train, err);
-	directory->dataset.classes = train.count;
+	directory->dataset.classes = (int)train.count;
 	directory->dataset.count = (int64_t)directory->files.count;
-	imagefolder_classes_free(&train);
-	imagefolder_classes_free(&own);
+	imagefolder_names_free(&train);
+	imagefolder_names_free(&own);
 	free(first);
 	return rc;
 }

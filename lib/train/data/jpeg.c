@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,20 +62,23 @@ static void discard_message(j_common_ptr info)
 {
 }
 
+static void __attribute__((format(printf, 2, 3)))
+abort_decode(struct decoder *decoder, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	vsnprintf(decoder->text, sizeof decoder->text, format, ap);
+	va_end(ap);
+	longjmp(decoder->failed, 1);
+}
+
 static void count_scans(j_common_ptr info)
 {
 	struct decoder *decoder = decoder_of(info);
 
-	if (decoder->info.input_scan_number <= MAX_SCANS)
-		return;
-	snprintf(decoder->text, sizeof decoder->text, "more than %d scans", MAX_SCANS);
-	longjmp(decoder->failed, 1);
-}
-
-static void abort_decode(struct decoder *decoder, const char *text)
-{
-	snprintf(decoder->text, sizeof decoder->text, "%s", text);
-	longjmp(decoder->failed, 1);
+	if (decoder->info.input_scan_number > MAX_SCANS)
+		abort_decode(decoder, "more than %d scans", MAX_SCANS);
 }
 
 /* ---- steps of one image; each may longjmp ---- */
@@ -85,11 +89,9 @@ static void read_header(struct decoder *decoder, const unsigned char *bytes, siz
 
 	jpeg_mem_src(info, bytes, size);
 	jpeg_read_header(info, TRUE);
-	if ((int64_t)info->image_width * info->image_height > JPEG_MAX_PIXELS) {
-		snprintf(decoder->text, sizeof decoder->text, "%ux%u pixels are more than %lld",
-			 info->image_width, info->image_height, (long long)JPEG_MAX_PIXELS);
-		longjmp(decoder->failed, 1);
-	}
+	if ((int64_t)info->image_width * info->image_height > JPEG_MAX_PIXELS)
+		abort_decode(decoder, "%ux%u pixels are more than %lld", info->image_width,
+			     info->image_height, (long long)JPEG_MAX_PIXELS);
 	switch (info->num_components) {
 	case 1:
 		info->out_color_space = JCS_GRAYSCALE;
@@ -121,11 +123,11 @@ static void choose_scaling(struct decoder *decoder, const struct jpeg_crop *part
 {
 	struct jpeg_decompress_struct *info = &decoder->info;
 	struct error err;
-	double scale;
 
 	info->scale_num = (unsigned)eighths(part);
 	info->scale_denom = 8;
-	scale = info->scale_num / 8.0;
+	double scale = info->scale_num / 8.0;
+
 	jpeg_start_decompress(info);
 	decoder->line = malloc((size_t)info->output_width * 4 + 1);
 	decoder->sums = malloc((size_t)part->side * 3 * sizeof *decoder->sums);
