@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 #define REPORTED_FAULTS_MAX 100 /* faulty files that are named; further ones are only counted */
 
 struct feed {
@@ -128,10 +130,12 @@ static void report_fault(struct feed *feed, const struct batch *batch)
 }
 
 int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *global_count,
-	      struct error *err)
+	      double *wait_s, struct error *err)
 {
 	const struct sampler *sampler = feed->request.sampler;
 	int64_t epoch = sampler ? sampler->epoch : 0;
+	double begin_s = clock_now_s();
+	int rc = 0;
 
 	loader_release(feed->loader);
 	if (position != feed->next || epoch != feed->epoch) {
@@ -141,15 +145,11 @@ int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *
 	}
 	fill_ahead(feed);
 	*global_count = 0;
-	if (feed->ahead == feed->next)
-		return 0;
-
-	int rc = loader_next(feed->loader, out, err);
-
-	if (rc)
-		return rc;
-	*global_count = (*out)->tag;
-	feed->next += *global_count;
-	report_fault(feed, *out);
-	return 0;
+	if (feed->ahead != feed->next && !(rc = loader_next(feed->loader, out, err))) {
+		*global_count = (*out)->tag;
+		feed->next += *global_count;
+		report_fault(feed, *out);
+	}
+	*wait_s += clock_now_s() - begin_s;
+	return rc;
 }

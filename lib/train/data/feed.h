@@ -32,9 +32,10 @@ void feed_set_update_size(struct feed *feed, int batch, int64_t update);
 /* Get this rank's part of the global batch that begins at position of the sampler's epoch
  * (sampler_batch). The previous batch becomes invalid. The next batches are prepared ahead; an
  * epoch or position out of sequence restarts that. *global_count is the number of samples over all
- * ranks; at the end of the epoch it is 0 and there is no batch. Waits. */
+ * ranks; at the end of the epoch it is 0 and there is no batch. Waits, and adds the time it took to
+ * *wait_s. */
 int feed_next(struct feed *feed, int64_t position, struct batch **out, int64_t *global_count,
-	      struct error *err);
+	      double *wait_s, struct error *err);
 /* Faulty samples in the batches so far, counted each time they occurred. */
 int64_t feed_faults(const struct feed *feed);
 

@@ -102,39 +102,40 @@ static int open_rows(struct metrics *metrics, int64_t resumed_step, struct error
 			       : 0;
 }
 
-static int open_events(struct metrics *metrics, const struct metrics_request *request,
+static int open_events(struct metrics *metrics, const char *directory, int64_t resumed_step,
 		       enum split split, struct error *err)
 {
-	char *directory;
+	char *path;
 	int rc;
 
-	if (asprintf(&directory, "%s/%s", request->directory, split_name(split)) < 0)
+	if (asprintf(&path, "%s/%s", directory, split_name(split)) < 0)
 		return error_memory(err, "the metrics");
 	/* An evaluation at the checkpoint's step stays, as its row does. */
-	rc = tensorboard_open(directory, request->resumed_step < 0 ? 0 : request->resumed_step + 1,
+	rc = tensorboard_open(path, resumed_step < 0 ? 0 : resumed_step + 1,
 			      &metrics->events[split], err);
-	free(directory);
+	free(path);
 	return rc;
 }
 
-int metrics_open(const struct metrics_request *request, struct metrics **out, struct error *err)
+int metrics_open(const char *directory, int64_t resumed_step, bool validates, struct metrics **out,
+		 struct error *err)
 {
 	struct metrics *metrics = calloc(1, sizeof *metrics);
 	int rc;
 
-	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", request->directory) < 0) {
+	if (!metrics || asprintf(&metrics->path, "%s/metrics.jsonl", directory) < 0) {
 		free(metrics);
 		return error_memory(err, "the metrics");
 	}
 	metrics->fd = -1;
 	metrics->last_val = -1;
-	rc = file_make_dirs(request->directory, err);
+	rc = file_make_dirs(directory, err);
 	if (!rc)
-		rc = open_rows(metrics, request->resumed_step, err);
+		rc = open_rows(metrics, resumed_step, err);
 	if (!rc)
-		rc = open_events(metrics, request, SPLIT_TRAIN, err);
-	if (!rc && request->validates)
-		rc = open_events(metrics, request, SPLIT_VAL, err);
+		rc = open_events(metrics, directory, resumed_step, SPLIT_TRAIN, err);
+	if (!rc && validates)
+		rc = open_events(metrics, directory, resumed_step, SPLIT_VAL, err);
 	if (rc)
 		metrics_close(metrics);
 	else
@@ -146,24 +147,6 @@ int metrics_open(const struct metrics_request *request, struct metrics **out, st
 static json_t *number(double value)
 {
 	return isfinite(value) ? json_real(value) : json_null();
-}
-
-static bool has_accuracy(const struct metrics_row *row)
-{
-	return row->split == SPLIT_VAL && row->acc1 >= 0;
-}
-
-static void add_gpu(json_t *json, const struct gpu_reading *gpu)
-{
-	json_t *throttled = json_array();
-
-	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
-		if (gpu->throttled[why])
-			json_array_append_new(throttled, json_string(gpu_throttle_name(why)));
-	json_object_set_new(json, "gpu_use", number(gpu->utilization));
-	json_object_set_new(json, "gpu_memory_bytes", number(gpu->memory_bytes));
-	json_object_set_new(json, "gpu_power_w", number(gpu->power_w));
-	json_object_set_new(json, "gpu_slow", throttled);
 }
 
 /* The fraction of the reductions that no one waited for, 0 to 1. */
@@ -189,29 +172,6 @@ static int write_json(struct metrics *metrics, const json_t *json, struct error 
 	return rc;
 }
 
-static int write_line(struct metrics *metrics, const struct metrics_row *row, struct error *err)
-{
-	JSON_AUTO json =
-		json_pack("{s:s, s:I, s:I, s:o, s:o, s:o, s:o}", "split", split_name(row->split),
-			  "step", (json_int_t)row->step, "epoch", (json_int_t)row->epoch, "loss",
-			  number(row->loss), "lr", number(row->lr), "images_per_s",
-			  number(row->images_per_s), "data_wait_ms", number(row->data_wait_ms));
-
-	if (json && has_accuracy(row)) {
-		json_object_set_new(json, "acc1", number(row->acc1));
-		json_object_set_new(json, "acc5", number(row->acc5));
-	}
-	if (json && row->gpu) {
-		add_gpu(json, row->gpu);
-		json_object_set_new(json, "host_ms", number(row->host_ms));
-	}
-	if (json && row->overlap) {
-		json_object_set_new(json, "comm_ms", number(row->comm_busy_ms));
-		json_object_set_new(json, "comm_hidden", number(hidden_fraction(row)));
-	}
-	return write_json(metrics, json, err);
-}
-
 int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row,
 			     struct error *err)
 {
@@ -225,52 +185,73 @@ int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_check
 	return write_json(metrics, json, err);
 }
 
-static int write_event(struct metrics *metrics, const struct metrics_row *row, struct error *err)
+/* A row's values, in the order of metrics.jsonl; returns how many they are. */
+static size_t row_scalars(const struct metrics_row *row,
+			  struct tensorboard_scalar out[TENSORBOARD_SCALARS_MAX])
 {
-	struct tensorboard_scalar scalars[16] = {
-		{"loss", row->loss},
-		{"lr", row->lr},
-		{"images_per_s", row->images_per_s},
-		{"data_wait_ms", row->data_wait_ms},
-	};
-	size_t count = 4;
+	size_t count = 0;
 
-	if (has_accuracy(row)) {
-		scalars[count++] = (struct tensorboard_scalar){"acc1", row->acc1};
-		scalars[count++] = (struct tensorboard_scalar){"acc5", row->acc5};
+	out[count++] = (struct tensorboard_scalar){"loss", row->loss};
+	out[count++] = (struct tensorboard_scalar){"lr", row->lr};
+	out[count++] = (struct tensorboard_scalar){"images_per_s", row->images_per_s};
+	out[count++] = (struct tensorboard_scalar){"data_wait_ms", row->data_wait_ms};
+	if (row->split == SPLIT_VAL && row->acc1 >= 0) {
+		out[count++] = (struct tensorboard_scalar){"acc1", row->acc1};
+		out[count++] = (struct tensorboard_scalar){"acc5", row->acc5};
 	}
 	if (row->gpu) {
 		int throttled = 0;
 
 		for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
 			throttled += row->gpu->throttled[why];
-		scalars[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->utilization};
-		scalars[count++] =
+		out[count++] = (struct tensorboard_scalar){"gpu_use", row->gpu->utilization};
+		out[count++] =
 			(struct tensorboard_scalar){"gpu_memory_bytes", row->gpu->memory_bytes};
-		scalars[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
-		scalars[count++] = (struct tensorboard_scalar){"gpu_slow", throttled};
-		scalars[count++] = (struct tensorboard_scalar){"host_ms", row->host_ms};
+		out[count++] = (struct tensorboard_scalar){"gpu_power_w", row->gpu->power_w};
+		out[count++] = (struct tensorboard_scalar){"gpu_slow", throttled};
+		out[count++] = (struct tensorboard_scalar){"host_ms", row->host_ms};
 	}
 	if (row->overlap) {
-		scalars[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};
-		scalars[count++] = (struct tensorboard_scalar){"comm_hidden", hidden_fraction(row)};
+		out[count++] = (struct tensorboard_scalar){"comm_ms", row->comm_busy_ms};
+		out[count++] = (struct tensorboard_scalar){"comm_hidden", hidden_fraction(row)};
 	}
-	return tensorboard_write(metrics->events[row->split], row->step, scalars, count, err);
+	return count;
+}
+
+/* The names of the causes; TensorBoard has only their number. */
+static json_t *throttle_names(const struct gpu_reading *gpu)
+{
+	json_t *names = json_array();
+
+	for (int why = 0; why < GPU_THROTTLE_COUNT; why++)
+		if (gpu->throttled[why])
+			json_array_append_new(names, json_string(gpu_throttle_name(why)));
+	return names;
 }
 
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err)
 {
 	if (!metrics || (row->split == SPLIT_VAL && row->step <= metrics->last_val))
 		return 0;
+	struct tensorboard_scalar scalars[TENSORBOARD_SCALARS_MAX];
+	size_t count = row_scalars(row, scalars);
+	JSON_AUTO json = json_pack("{s:s, s:I, s:I}", "split", split_name(row->split), "step",
+				   (json_int_t)row->step, "epoch", (json_int_t)row->epoch);
+	int rc = json ? 0 : -1;
 
-	int rc = write_line(metrics, row, err);
-
-	return rc ? rc : write_event(metrics, row, err);
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = json_object_set_new(json, scalars[i].tag,
+					 strcmp(scalars[i].tag, "gpu_slow")
+						 ? number(scalars[i].value)
+						 : throttle_names(row->gpu));
+	rc = write_json(metrics, rc ? NULL : json, err);
+	return rc ? rc
+		  : tensorboard_write(metrics->events[row->split], row->step, scalars, count, err);
 }
 
 const char *metrics_path(const struct metrics *metrics)
 {
-	return metrics ? metrics->path : "";
+	return metrics->path;
 }
 
 void metrics_close(struct metrics *metrics)

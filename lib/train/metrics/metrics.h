@@ -30,16 +30,6 @@ struct metrics_row {
 	double acc1, acc5;		      /* val, per cent; negative: none (regression) */
 };
 
-/* What is opened, and how. */
-struct metrics_request {
-	const char *directory; /* created if missing */
-	/* Rows after that step are dropped, because the run writes them again. A new file is
-	 * renamed into place; TensorBoard purges its rows when it reads. Negative: a new run; an
-	 * old metrics.jsonl is kept as metrics.jsonl.1 or the next free number. */
-	int64_t resumed_step;
-	bool validates; /* there will be rows of val */
-};
-
 /* A checkpoint's row: "split":"checkpoint", in metrics.jsonl only. */
 struct metrics_checkpoint {
 	int64_t step, epoch; /* epoch from 1 */
@@ -48,14 +38,19 @@ struct metrics_checkpoint {
 	uint64_t size_bytes;
 };
 
-/* Open the files of the directory. Return 0, -ERR_OUTPUT or -ERR_IO. */
-int metrics_open(const struct metrics_request *request, struct metrics **out, struct error *err);
+/* Open the files of directory, which is created if missing. Rows after resumed_step are dropped,
+ * because the run writes them again: a new file is renamed into place, and TensorBoard purges its
+ * rows when it reads. A negative resumed_step means a new run: an old metrics.jsonl is kept as
+ * metrics.jsonl.1 or the next free number. validates: there will be rows of val. Return 0,
+ * -ERR_OUTPUT or -ERR_IO. */
+int metrics_open(const char *directory, int64_t resumed_step, bool validates, struct metrics **out,
+		 struct error *err);
 /* Write a row, with one write(2) per file. A val row for a step that existed when a resumed run
  * began is left out, because that evaluation was repeated. Return 0 or -ERR_IO. */
 int metrics_write(struct metrics *metrics, const struct metrics_row *row, struct error *err);
 int metrics_write_checkpoint(struct metrics *metrics, const struct metrics_checkpoint *row,
 			     struct error *err);
-const char *metrics_path(const struct metrics *metrics); /* "" for NULL */
+const char *metrics_path(const struct metrics *metrics); /* of metrics.jsonl; not for NULL */
 void metrics_close(struct metrics *metrics);
 
 #endif

@@ -4,32 +4,22 @@
 #include "base/clock.h"
 #include "train/run/heartbeat.h"
 
-/* The next batch, or a global_count of 0 at the end. *wait_s grows by the time it took. */
-static int next(struct feed *feed, int64_t position, struct batch **batch, int64_t *global_count,
-		double *wait_s, struct error *err)
-{
-	double begin = clock_now_s();
-	int rc = feed_next(feed, position, batch, global_count, err);
-
-	*wait_s += clock_now_s() - begin;
-	return rc;
-}
-
 /* *stopped: it was broken off. */
-static int run_own(struct feed *feed, const void *resident, struct device_executor *executor,
-		   struct stop *stop, double *wait_ms, bool *stopped, struct error *err)
+static int run_own(const struct train_setup *setup, struct stop *stop, double *wait_ms,
+		   bool *stopped, struct error *err)
 {
+	struct feed *feed = setup->val_feed;
 	int64_t position = 0, global_count, batches = 0;
 	double wait_s = 0;
 	struct batch *batch;
-	int rc = next(feed, position, &batch, &global_count, &wait_s, err);
+	int rc = feed_next(feed, position, &batch, &global_count, &wait_s, err);
 
-	for (; !rc && global_count && !(*stopped = stop_wanted_now(stop)); batches++) {
+	for (; !rc && global_count && !(*stopped = stop_wanted(stop, 0)); batches++) {
 		struct executor_input input = {
 			.x = batch->x,
 			.raw = batch->raw,
 			.augments = batch->augments,
-			.resident = resident,
+			.resident = setup->val_resident,
 			.indices = batch->indices,
 			.target = batch->target,
 			.count = batch->count,
@@ -37,35 +27,35 @@ static int run_own(struct feed *feed, const void *resident, struct device_execut
 		};
 
 		if (batch->count)
-			rc = device_executor_run(executor, &input, err);
+			rc = device_executor_run(setup->val_executor, &input, err);
 		position += global_count;
 		train_heartbeat_activity(0, "evaluates");
 		if (!rc)
-			rc = next(feed, position, &batch, &global_count, &wait_s, err);
+			rc = feed_next(feed, position, &batch, &global_count, &wait_s, err);
 	}
 	*wait_ms = batches ? wait_s * 1e3 / (double)batches : 0;
 	return rc;
 }
 
-int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
-	     const struct rank_group *group, struct stop *stop, struct eval_result *out,
+int eval_run(const struct train_setup *setup, struct stop *stop, struct eval_result *out,
 	     struct error *err)
 {
+	const struct rank_group *group = &setup->group;
 	struct executor_totals totals = {0};
-	int64_t faults = feed_faults(feed);
+	int64_t faults = feed_faults(setup->val_feed);
 	double begin = clock_now_s(), wait_ms = 0;
 	bool stopped = false;
-	int rc = run_own(feed, resident, executor, stop, &wait_ms, &stopped, err);
+	int rc = run_own(setup, stop, &wait_ms, &stopped, err);
 
 	if (!rc)
-		rc = device_executor_read(executor, &totals, err);
+		rc = device_executor_read(setup->val_executor, &totals, err);
 	if (rc)
 		return rc;
 	double sums[6] = {totals.loss_sum,
 			  (double)totals.samples,
 			  (double)totals.top1,
 			  (double)totals.top5,
-			  (double)(feed_faults(feed) - faults),
+			  (double)(feed_faults(setup->val_feed) - faults),
 			  stopped};
 
 	rc = rank_group_reduce(group, sums, 6, COMM_SUM, err);

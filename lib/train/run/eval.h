@@ -4,9 +4,7 @@
 #define BERTH_TRAIN_RUN_EVAL_H
 
 #include "base/error.h"
-#include "train/comm/rank_group.h"
-#include "train/data/feed.h"
-#include "train/device/device.h"
+#include "train/run/setup.h"
 #include "train/run/stop.h"
 
 /* Over all ranks, the same on each. top1, top5: samples that were right; 0 with LOSS_MSE. */
@@ -19,12 +17,10 @@ struct eval_result {
 	bool stopped;	     /* a rank stopped evaluating: the rest is meaningless */
 };
 
-/* feed: without a sampler, so that rank r takes samples r, r + W, ...; one reduction adds the
- * counts up. resident: the feed's data set in device memory, or NULL. executor: one without
- * training for the feed's batches. Collective. -ERR_DATA when no sample could be decoded. stop:
+/* Evaluate with setup's val_feed, which has no sampler, so that rank r takes samples r, r + W, ...;
+ * one reduction adds the counts up. Collective. -ERR_DATA when no sample could be decoded. stop:
  * asked before each batch whether to stop evaluating. */
-int eval_run(struct feed *feed, const void *resident, struct device_executor *executor,
-	     const struct rank_group *group, struct stop *stop, struct eval_result *out,
+int eval_run(const struct train_setup *setup, struct stop *stop, struct eval_result *out,
 	     struct error *err);
 
 #endif

@@ -89,10 +89,8 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 
 	train_heartbeat_write(steps + 0.5 * (double)done / (double)update, step,
 			      "waits for its batch");
-	double begin = clock_now_s();
-	int rc = feed_next(setup->feed, position, &batch, count, err);
+	int rc = feed_next(setup->feed, position, &batch, count, &run->report.wait_s, err);
 
-	train_report_add_wait(&run->report, clock_now_s() - begin);
 	if (!rc && !*count)
 		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64, position);
 	if (!rc)
@@ -161,9 +159,10 @@ static int run_update(struct run *run, struct error *err)
 	train_heartbeat_write((double)(state->step - run->progress.first_step), state->step,
 			      "done");
 	state->position += update;
-	train_report_add_update(&run->report, update);
+	run->report.samples += update;
+	run->report.steps++;
 	rc = count_votes(run, err);
-	stop_record_step(&run->stop, clock_now_s() - begin);
+	stop_record(&run->stop.step_s, clock_now_s() - begin);
 	return rc;
 }
 
@@ -173,13 +172,11 @@ static int run_update(struct run *run, struct error *err)
 static int report(struct run *run, struct error *err)
 {
 	const struct train_options *options = run->setup.options;
-	double save_at_s;
-	int rc;
+	double save_at_s = options->save_unit == SAVE_TIME
+				   ? run->saved_at_s + (double)options->save_every * 1e-3
+				   : INFINITY;
+	int rc = train_report_interval(&run->report, save_at_s, &run->save_is_due, err);
 
-	save_at_s = options->save_unit == SAVE_TIME
-			    ? run->saved_at_s + (double)options->save_every * 1e-3
-			    : INFINITY;
-	rc = train_report_interval(&run->report, save_at_s, &run->save_is_due, err);
 	if (!rc)
 		rc = saver_report_finished(&run->saver, err);
 	if (!rc)
@@ -190,7 +187,7 @@ static int report(struct run *run, struct error *err)
 
 static int report_pending(struct run *run, struct error *err)
 {
-	return train_report_is_pending(&run->report) ? report(run, err) : 0;
+	return run->report.steps ? report(run, err) : 0;
 }
 
 /* Evaluate and report it. run->stopped: it was broken off. Collective. */
@@ -201,12 +198,11 @@ static int evaluate(struct run *run, struct error *err)
 	int rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 
 	if (!rc)
-		rc = eval_run(setup->val_feed, setup->val_resident, setup->val_executor,
-			      &setup->group, &run->stop, &result, err);
+		rc = eval_run(setup, &run->stop, &result, err);
 	run->stopped |= !rc && result.stopped;
 	if (rc || result.stopped)
 		return rc;
-	stop_record_eval(&run->stop, result.seconds);
+	stop_record(&run->stop.eval_s, result.seconds);
 	run->evaluated_step = run->progress.state.step;
 	rc = train_report_evaluation(&run->report, &result, &run->result, err);
 	train_report_begin_interval(&run->report);
@@ -228,7 +224,7 @@ static int on_saved(void *context, struct writer_result *saved, double stall_s, 
 		.size_bytes = saved->size_bytes,
 	};
 
-	stop_record_save(&run->stop, stall_s + saved->seconds);
+	stop_record(&run->stop.save_s, stall_s + saved->seconds);
 	if (run->setup.comm->rank)
 		return 0;
 	free(run->result.checkpoint);
@@ -506,7 +502,7 @@ static void init_stop(struct run *run)
 
 	stop_init(&run->stop, options->stop_file, !setup->place->local_rank,
 		  setup->comm->rank ? 0 : options->end_time);
-	stop_record_save(&run->stop, bytes / SAVE_BYTES_S);
+	stop_record(&run->stop.save_s, bytes / SAVE_BYTES_S);
 	run->stop.enabled = options->checkpoint.directory != NULL;
 }
 
@@ -519,8 +515,7 @@ static int begin(struct run *run, struct error *err)
 	int rc = train_begin(setup, &run->saver, progress, &run->result, err);
 
 	if (!rc)
-		rc = train_report_open(&run->report,
-				       run->result.resumed ? progress->state.step : -1, err);
+		rc = train_report_open(&run->report, setup, progress, run->result.resumed, err);
 	if (!rc && order)
 		rc = sample_log_open(order, &setup->sampler, setup->comm->rank, setup->comm->size,
 				     &run->sample_log, err);
@@ -546,7 +541,6 @@ int train_run(const struct train_options *options, const struct ranks_place *pla
 			  .saved_at_s = clock_now_s()};
 	int rc = train_setup_open(&run.setup, err);
 
-	train_report_init(&run.report, &run.setup, &run.progress);
 	if (!rc) {
 		init_saver(&run);
 		rc = begin(&run, err);

@@ -9,25 +9,17 @@
 
 #include "base/clock.h"
 
-void train_report_init(struct train_report *report, const struct train_setup *setup,
-		       const struct train_progress *progress)
+int train_report_open(struct train_report *report, const struct train_setup *setup,
+		      const struct train_progress *progress, bool resumed, struct error *err)
 {
+	const struct train_options *options = setup->options;
+
 	*report = (struct train_report){
 		.setup = setup, .progress = progress, .loss = NAN, .first_nonfinite_step = -1};
-}
-
-int train_report_open(struct train_report *report, int64_t resumed_step, struct error *err)
-{
-	const struct train_options *options = report->setup->options;
-	const struct metrics_request metrics = {
-		.directory = options->metrics,
-		.resumed_step = resumed_step,
-		.validates = options->evaluate,
-	};
-
-	return options->metrics && !report->setup->comm->rank
-		       ? metrics_open(&metrics, &report->metrics, err)
-		       : 0;
+	if (!options->metrics || setup->comm->rank)
+		return 0;
+	return metrics_open(options->metrics, resumed ? progress->state.step : -1,
+			    options->evaluate, &report->metrics, err);
 }
 
 void train_report_close(struct train_report *report)
@@ -52,22 +44,6 @@ void train_report_begin_interval(struct train_report *report)
 	report->begin_cpu_s = cpu_s();
 	report->wait_s = 0;
 	report->samples = report->steps = 0;
-}
-
-void train_report_add_wait(struct train_report *report, double seconds)
-{
-	report->wait_s += seconds;
-}
-
-void train_report_add_update(struct train_report *report, int64_t samples)
-{
-	report->samples += samples;
-	report->steps++;
-}
-
-bool train_report_is_pending(const struct train_report *report)
-{
-	return report->steps;
 }
 
 double train_report_rate(const struct train_report *report)

@@ -15,15 +15,18 @@
 #include "train/run/loop.h"
 #include "train/run/setup.h"
 
-/* The fields are report.c's own. */
+/* Zeros: one that is not open. */
 struct train_report {
+	/* since the last report: the loop adds the updates of all ranks, and what it waited for
+	 * data */
+	int64_t samples, steps;
+	double wait_s;
+
+	/* report.c's own */
 	const struct train_setup *setup;
 	const struct train_progress *progress;
 	struct metrics *metrics; /* rank 0; or NULL */
-
-	/* since the last report */
-	double begin_s, begin_cpu_s, wait_s;
-	int64_t samples, steps;
+	double begin_s, begin_cpu_s;
 	/* all reports together */
 	double busy_s;
 	int64_t busy_samples;
@@ -33,21 +36,14 @@ struct train_report {
 	bool nonfinite_reported;
 };
 
-/* Borrows setup and progress; opens no file. */
-void train_report_init(struct train_report *report, const struct train_setup *setup,
-		       const struct train_progress *progress);
-/* Open the metrics' files (--metrics). resumed_step: negative in a new run. */
-int train_report_open(struct train_report *report, int64_t resumed_step, struct error *err);
+/* Open the metrics' files (--metrics). Borrows setup and progress. resumed: the run goes on from
+ * progress's step. */
+int train_report_open(struct train_report *report, const struct train_setup *setup,
+		      const struct train_progress *progress, bool resumed, struct error *err);
 void train_report_close(struct train_report *report);
 
 /* Steps are counted anew from here. */
 void train_report_begin_interval(struct train_report *report);
-/* Training waited for data. */
-void train_report_add_wait(struct train_report *report, double seconds);
-/* An update of all ranks is done. */
-void train_report_add_update(struct train_report *report, int64_t samples);
-/* Is there an update that was not reported? */
-bool train_report_is_pending(const struct train_report *report);
 /* Samples per second over all ranks and reports; 0 before the first report. */
 double train_report_rate(const struct train_report *report);
 

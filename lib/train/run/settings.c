@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "train/comm/ddp.h"
+#include "train/run/setup.h"
 
 /* torchvision's references' own. */
 #define STEP_SIZE 30
@@ -112,17 +113,17 @@ int train_defaults(struct train_options *options, struct error *err)
 
 /* ---- the same on all ranks ---- */
 
-int train_compare(const struct train_options *options, const struct dataset *data,
-		  const struct dataset *val, enum loss_kind loss, const struct graph *graph,
-		  struct comm *comm, struct device_queue *queue, struct error *err)
+int train_compare(const struct train_setup *setup, struct error *err)
 {
-	const char *device = queue->device->ops->name;
+	const struct train_options *options = setup->options;
+	const char *device = setup->queue->device->ops->name;
 	const struct schedule *schedule = &options->schedule;
 	const struct ddp_setting settings[] = {
 		{"--batch", options->batch, false},
-		{"the number of training samples (--data)", (double)data->count, false},
+		{"the number of training samples (--data)", (double)setup->data->count, false},
 		{"--no-eval", !options->evaluate, true},
-		{"the number of samples to evaluate (--data)", val ? (double)val->count : 0, false},
+		{"the number of samples to evaluate (--data)",
+		 setup->val ? (double)setup->val->count : 0, false},
 		{"--accumulate", options->accumulate, false},
 		{"--epochs", (double)options->epochs, false},
 		{"--steps", (double)options->steps, false},
@@ -139,7 +140,7 @@ int train_compare(const struct train_options *options, const struct dataset *dat
 		{"--strict-data", options->strict_data, true},
 		/* What follows would make them drift apart. */
 		{"--device", ddp_fingerprint(device, strlen(device)), true},
-		{"--loss", loss, true},
+		{"--loss", setup->loss_kind, true},
 		{"--seed", ddp_fingerprint(&options->seed, sizeof options->seed), true},
 		{"--lr", options->lr, false},
 		{"--momentum", options->momentum, false},
@@ -162,5 +163,6 @@ int train_compare(const struct train_options *options, const struct dataset *dat
 		{"--warmup-start", schedule->warmup_start, false},
 	};
 
-	return ddp_compare(graph, settings, sizeof settings / sizeof *settings, comm, queue, err);
+	return ddp_compare(setup->graph, settings, sizeof settings / sizeof *settings, setup->comm,
+			   setup->queue, err);
 }

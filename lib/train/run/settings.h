@@ -14,6 +14,8 @@
 #include "train/model/graph.h"
 #include "train/model/schedule.h"
 
+struct train_setup;
+
 enum save_unit { SAVE_NEVER, SAVE_STEPS, SAVE_EPOCHS, SAVE_TIME };
 
 /* What the user asked for; strings are borrowed. train_defaults fills in the model's defaults. */
@@ -64,10 +66,8 @@ struct train_options {
  * ranks are started. -ERR_USAGE. */
 int train_defaults(struct train_options *options, struct error *err);
 
-/* -ERR_DATA names an option that is not the same on all ranks. val: NULL without evaluation.
- * Collective. */
-int train_compare(const struct train_options *options, const struct dataset *data,
-		  const struct dataset *val, enum loss_kind loss, const struct graph *graph,
-		  struct comm *comm, struct device_queue *queue, struct error *err);
+/* -ERR_DATA names an option that is not the same on all ranks. Reads setup's options, data sets,
+ * loss and graph. Collective. */
+int train_compare(const struct train_setup *setup, struct error *err);
 
 #endif

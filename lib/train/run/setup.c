@@ -301,8 +301,7 @@ int train_setup_open(struct train_setup *setup, struct error *err)
 		rc = rank_group_ready(&setup->group, build(setup, err), err);
 	if (rc)
 		return rc;
-	rc = train_compare(setup->options, setup->data, setup->val, setup->loss_kind, setup->graph,
-			   setup->comm, setup->queue, err);
+	rc = train_compare(setup, err);
 	if (rc == -ERR_DATA)
 		rc = rank_group_drop_duplicate_error(&setup->group, 0, rc, err);
 	if (!rc) {

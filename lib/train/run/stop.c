@@ -81,11 +81,6 @@ void stop_catch_signals(const char *file)
 	pthread_sigmask(SIG_BLOCK, &three, NULL);
 }
 
-enum stop_cause stop_signalled(void)
-{
-	return (enum stop_cause)caught;
-}
-
 /* ---- when ---- */
 
 void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time)
@@ -122,8 +117,10 @@ bool stop_wanted(struct stop *stop, double more_s)
 {
 	if (!stop->enabled)
 		return false;
-	if (stop_signalled() > stop->cause)
-		stop->cause = stop_signalled();
+	enum stop_cause signalled = (enum stop_cause)caught;
+
+	if (signalled > stop->cause)
+		stop->cause = signalled;
 	if (!stop->cause && stop_file_exists(stop))
 		stop->cause = STOP_FILE;
 	if (!stop->cause && stop->end_s < INFINITY &&
@@ -132,43 +129,22 @@ bool stop_wanted(struct stop *stop, double more_s)
 	return stop->cause;
 }
 
-bool stop_wanted_now(struct stop *stop)
+void stop_record(double *longest, double seconds)
 {
-	return stop_wanted(stop, 0);
-}
-
-static void keep_max(double *max, double seconds)
-{
-	if (seconds > *max)
-		*max = seconds;
-}
-
-void stop_record_step(struct stop *stop, double seconds)
-{
-	keep_max(&stop->step_s, seconds);
-}
-
-void stop_record_save(struct stop *stop, double seconds)
-{
-	keep_max(&stop->save_s, seconds);
-}
-
-void stop_record_eval(struct stop *stop, double seconds)
-{
-	keep_max(&stop->eval_s, seconds);
+	if (seconds > *longest)
+		*longest = seconds;
 }
 
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size)
 {
 	switch (cause) {
 	case STOP_TERM:
-		snprintf(text, size, "SIGTERM came");
-		break;
 	case STOP_INT:
-		snprintf(text, size, "SIGINT came");
-		break;
 	case STOP_USR1:
-		snprintf(text, size, "SIGUSR1 came");
+		snprintf(text, size, "%s came",
+			 cause == STOP_TERM  ? "SIGTERM"
+			 : cause == STOP_INT ? "SIGINT"
+					     : "SIGUSR1");
 		break;
 	case STOP_FILE:
 		snprintf(text, size,

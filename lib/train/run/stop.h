@@ -32,8 +32,6 @@ struct stop {
  * process as ever.
  */
 void stop_catch_signals(const char *file);
-/* The one received, or STOP_NOT. */
-enum stop_cause stop_signalled(void);
 
 /* end_time: Unix seconds, 0: not known. A clock that is set later on changes nothing. */
 void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end_time);
@@ -42,15 +40,11 @@ void stop_init(struct stop *stop, const char *file, bool polls_file, int64_t end
  * chance (an evaluation). Looks at the clock, and for the file twice a second. Once yes, always
  * yes; cause is the reason. */
 bool stop_wanted(struct stop *stop, double more_s);
-/* Within work that steps do not interrupt. */
-bool stop_wanted_now(struct stop *stop);
 
 /* Seconds before the job's end at which it has to stop. */
 double stop_reserve(const struct stop *stop);
-/* They took that long. */
-void stop_record_step(struct stop *stop, double seconds);
-void stop_record_save(struct stop *stop, double seconds);
-void stop_record_eval(struct stop *stop, double seconds);
+/* Another one took that long. longest: step_s, save_s or eval_s of a struct stop. */
+void stop_record(double *longest, double seconds);
 
 /* "SIGTERM came"; for people. */
 void stop_text(const struct stop *stop, enum stop_cause cause, char *text, size_t size);

@@ -144,14 +144,13 @@ static void test_row(void **state)
 				  .overlap = true,
 				  .comm_busy_ms = 4,
 				  .comm_exposed_ms = 1};
-	struct metrics_request request = {.directory = directory, .resumed_step = -1};
 	struct metrics *metrics;
 	struct error err = {0};
 	char *text;
 	size_t size;
 
 	assert_non_null(mkdtemp(directory));
-	assert_int_equal(metrics_open(&request, &metrics, &err), 0);
+	assert_int_equal(metrics_open(directory, -1, false, &metrics, &err), 0);
 	assert_int_equal(metrics_write(metrics, &row, &err), 0);
 	metrics_close(metrics);
 	snprintf(path, sizeof path, "%s/metrics.jsonl", directory);

@@ -434,9 +434,9 @@ static void feeds_the_epoch(void **state)
 					int count = sampler_batch(&sampler, position, rank, 3, 12,
 								  indices, &expected);
 
-					assert_int_equal(
-						feed_next(feed, position, &batch, &global, &err),
-						0);
+					assert_int_equal(feed_next(feed, position, &batch, &global,
+								   &(double){0}, &err),
+							 0);
 					assert_int_equal(global, expected);
 					if (!global)
 						break;
@@ -478,7 +478,8 @@ static void feeds_each_once(void **state)
 			for (int64_t position = 0, global;; position += global) {
 				struct batch *batch;
 
-				assert_int_equal(feed_next(feed, position, &batch, &global, &err),
+				assert_int_equal(feed_next(feed, position, &batch, &global,
+							   &(double){0}, &err),
 						 0);
 				if (!global)
 					break;

@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 #include "train/comm/ddp.h"
-#include "train/run/settings.h"
+#include "train/run/setup.h"
 
 /* ---- defaults ---- */
 
@@ -139,25 +139,25 @@ static void all_compared(void **state)
 	struct dataset data = {.count = 10}, val = {.count = 5};
 	struct comm comm = {.ops = &keeper, .size = 1};
 	struct train_options options = agreed();
-	enum loss_kind loss = LOSS_CROSS_ENTROPY;
+	struct train_setup setup = {.options = &options,
+				    .comm = &comm,
+				    .data = &data,
+				    .val = &val,
+				    .loss_kind = LOSS_CROSS_ENTROPY};
 	struct device *device;
-	struct device_queue *queue;
-	struct graph *graph;
 	double same[ROWS(sent.values)];
 	struct error err = {0};
 
-	assert_int_equal(
-		model_build("linear", &shape, 4, STEM_DEFAULT, &graph, &err) ||
-			device_open("cpu-reference", 0, NULL, &device, &err) ||
-			device->ops->queue_new(device, &queue, &err) ||
-			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err),
-		0);
+	assert_int_equal(model_build("linear", &shape, 4, STEM_DEFAULT, &setup.graph, &err) ||
+				 device_open("cpu-reference", 0, NULL, &device, &err) ||
+				 device->ops->queue_new(device, &setup.queue, &err) ||
+				 train_compare(&setup, &err),
+			 0);
 	memcpy(same, sent.values, sizeof same);
 	for (size_t i = 0; i < ROWS(rows); i++) {
 		options = agreed();
 		((unsigned char *)&options)[rows[i].at] ^= 1;
-		assert_int_equal(
-			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err), 0);
+		assert_int_equal(train_compare(&setup, &err), 0);
 		if (!memcmp(same, sent.values, sent.count * sizeof *same))
 			fail_msg("--%s is not compared", rows[i].name);
 	}
@@ -169,15 +169,14 @@ static void all_compared(void **state)
 		options.checkpoint.directory = i == 1 ? "c" : NULL;
 		data.count = 10 + (i == 2);
 		val.count = 5 + (i == 3);
-		loss = i == 4 ? LOSS_MSE : LOSS_CROSS_ENTROPY;
-		assert_int_equal(
-			train_compare(&options, &data, &val, loss, graph, &comm, queue, &err), 0);
+		setup.loss_kind = i == 4 ? LOSS_MSE : LOSS_CROSS_ENTROPY;
+		assert_int_equal(train_compare(&setup, &err), 0);
 		if (!memcmp(same, sent.values, sent.count * sizeof *same))
 			fail_msg("%s is not compared", changed[i]);
 	}
-	device->ops->queue_free(queue);
+	device->ops->queue_free(setup.queue);
 	device->ops->close(device);
-	graph_free(graph);
+	graph_free(setup.graph);
 }
 
 int main(void)

@@ -40,12 +40,12 @@ static void ends(void **state)
 		monotonic_s = 5000;
 		wall_s = 1700000000;
 		stop_init(&stop, NULL, false, wall_s + 600);
-		stop_record_step(&stop, 1);
-		stop_record_save(&stop, 10);
+		stop_record(&stop.step_s, 1);
+		stop_record(&stop.save_s, 10);
 		assert_true(stop_reserve(&stop) == 20);
 		monotonic_s += rows[i].after_s;
 		wall_s += rows[i].after_s + rows[i].set_s;
-		if (stop_wanted_now(&stop) != rows[i].stops)
+		if (stop_wanted(&stop, 0) != rows[i].stops)
 			fail_msg("%s", rows[i].why);
 		/* What is begun now must be over in time. */
 		assert_int_equal(stop_wanted(&stop, 700), true);
