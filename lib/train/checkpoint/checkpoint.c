@@ -207,15 +207,14 @@ int checkpoint_save(const char *directory, const struct graph *graph, const stru
 		    const struct train_state *state, const struct variables *variables, char **path,
 		    struct error *err)
 {
-	char *text = state_text(graph, state), *file = NULL, name[64];
+	char *text = state_text(graph, state), *file = NULL, name[CHECKPOINT_NAME_BYTES];
 	JSON_AUTO metadata =
 		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
 	int rc = metadata ? 0 : error_memory(err, "a checkpoint");
 
-	snprintf(name, sizeof name, "step-%08" PRId64 ".safetensors", state->step);
 	if (!rc)
-		rc = write_file(directory, name, graph, buckets, state, variables, metadata, &file,
-				err);
+		rc = write_file(directory, checkpoint_dir_name_of(state->step, name), graph,
+				buckets, state, variables, metadata, &file, err);
 	if (!rc)
 		rc = checkpoint_dir_set_latest(directory, state->step, err);
 	free(text);

@@ -3,8 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +34,18 @@ int64_t checkpoint_dir_step_of(const char *name)
 	return at >= name + 13 && !strcmp(at, ".safetensors") ? step : -1;
 }
 
+const char *checkpoint_dir_name_of(int64_t step, char name[CHECKPOINT_NAME_BYTES])
+{
+	snprintf(name, CHECKPOINT_NAME_BYTES, "step-%08" PRId64 ".safetensors", step);
+	return name;
+}
+
 char *checkpoint_dir_path_of(const char *directory, int64_t step)
 {
-	char *path;
+	char *path, name[CHECKPOINT_NAME_BYTES];
 
-	return asprintf(&path, "%s/step-%08" PRId64 ".safetensors", directory, step) < 0 ? NULL
-											 : path;
+	return asprintf(&path, "%s/%s", directory, checkpoint_dir_name_of(step, name)) < 0 ? NULL
+											   : path;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -48,8 +57,7 @@ static int newest_first(const void *a, const void *b)
 
 int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error *err)
 {
-	size_t capacity = 64;
-	int64_t *steps = NULL;
+	int64_t *steps = malloc(sizeof *steps);
 	DIR *dir = opendir(directory);
 	struct dirent *entry;
 
@@ -57,40 +65,43 @@ int64_t *checkpoint_dir_steps(const char *directory, size_t *count, struct error
 	if (!dir) {
 		error_set(err, ERR_INPUT, "--ckpt %s cannot be read: %s", directory,
 			  strerror(errno));
+		free(steps);
 		return NULL;
 	}
-	error_memory(err, "the list of checkpoints");
-	steps = malloc(capacity * sizeof *steps);
 	while (steps && (entry = readdir(dir))) {
-		int64_t step = checkpoint_dir_step_of(entry->d_name);
+		int64_t step = checkpoint_dir_step_of(entry->d_name), *grown;
 
 		if (step < 0)
 			continue;
-		if (*count == capacity) {
-			int64_t *grown = realloc(steps, capacity * 2 * sizeof *grown);
-
-			if (!grown) {
-				free(steps);
-				steps = NULL;
-				break;
-			}
-			steps = grown;
-			capacity *= 2;
-		}
-		steps[(*count)++] = step;
+		grown = realloc(steps, (*count + 1) * sizeof *steps);
+		if (grown)
+			grown[(*count)++] = step;
+		else
+			free(steps);
+		steps = grown;
 	}
 	closedir(dir);
 	if (steps)
 		qsort(steps, *count, sizeof *steps, newest_first);
+	else
+		error_memory(err, "the list of checkpoints");
 	return steps;
 }
 
 /* ---- latest and best ---- */
 
-static void report_skipped(const struct checkpoint_sink *sink, const char *text)
+static void __attribute__((format(printf, 2, 3)))
+report_skipped(const struct checkpoint_sink *sink, const char *format, ...)
 {
-	if (sink)
-		sink->note_skipped(sink->context, text);
+	char text[1024];
+	va_list ap;
+
+	if (!sink)
+		return;
+	va_start(ap, format);
+	vsnprintf(text, sizeof text, format, ap);
+	va_end(ap);
+	sink->note_skipped(sink->context, text);
 }
 
 /* Read the first line of directory/name, malloced. Return NULL if there is no such file, or if
@@ -107,7 +118,7 @@ static char *read_line(const char *directory, const char *name, const struct che
 	if (!stat(path, &info) && !file_read(path, LINE_MAX_BYTES, &text, &size, &err))
 		text[strcspn(text, "\n")] = 0;
 	else if (err.code)
-		report_skipped(sink, err.text);
+		report_skipped(sink, "%s", err.text);
 	free(path);
 	return text;
 }
@@ -126,49 +137,44 @@ static int write_line(const char *directory, const char *name, const char *line,
 
 int64_t checkpoint_dir_latest(const char *directory, const struct checkpoint_sink *sink)
 {
-	char *text = read_line(directory, "latest", sink), message[512];
+	char *text = read_line(directory, "latest", sink);
 	int64_t step = text ? checkpoint_dir_step_of(text) : -1;
 
-	if (text && step < 0) {
-		snprintf(message, sizeof message,
-			 "%.300s/latest names '%.60s', no checkpoint; looking at all files",
-			 directory, text);
-		report_skipped(sink, message);
-	}
+	if (text && step < 0)
+		report_skipped(sink,
+			       "%.300s/latest names '%.60s', no checkpoint; looking at all files",
+			       directory, text);
 	free(text);
 	return step;
 }
 
 int checkpoint_dir_set_latest(const char *directory, int64_t step, struct error *err)
 {
-	char line[72];
+	char line[CHECKPOINT_NAME_BYTES + 1], name[CHECKPOINT_NAME_BYTES];
 
-	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors\n", step);
+	snprintf(line, sizeof line, "%s\n", checkpoint_dir_name_of(step, name));
 	return write_line(directory, "latest", line, err);
 }
 
-static bool modified_at(const char *directory, int64_t step, struct timespec *out)
+/* Do both files exist, and is the first at least as new, by the file system's clock? */
+static bool is_as_new(const char *directory, const char *first, const char *second)
 {
-	char *path = NULL;
-	struct stat info;
-	bool exists = (step < 0 ? asprintf(&path, "%s/latest", directory) >= 0
-				: (path = checkpoint_dir_path_of(directory, step)) != NULL) &&
-		      !stat(path, &info);
+	struct stat one, two;
+	int fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool exist = fd >= 0 && !fstatat(fd, first, &one, 0) && !fstatat(fd, second, &two, 0);
 
-	free(path);
-	if (exists)
-		*out = info.st_mtim;
-	return exists;
+	if (fd >= 0)
+		close(fd);
+	return exist && (one.st_mtim.tv_sec > two.st_mtim.tv_sec ||
+			 (one.st_mtim.tv_sec == two.st_mtim.tv_sec &&
+			  one.st_mtim.tv_nsec >= two.st_mtim.tv_nsec));
 }
 
-/* Was the checkpoint of step written after latest, by the file system's clock? */
-static bool is_after_latest(const char *directory, int64_t step)
+bool checkpoint_dir_model_is_newer(const char *directory, int64_t step)
 {
-	struct timespec one, two;
+	char name[CHECKPOINT_NAME_BYTES];
 
-	if (!modified_at(directory, step, &one) || !modified_at(directory, -1, &two))
-		return false;
-	return one.tv_sec > two.tv_sec || (one.tv_sec == two.tv_sec && one.tv_nsec >= two.tv_nsec);
+	return is_as_new(directory, "model.safetensors", checkpoint_dir_name_of(step, name));
 }
 
 int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpoint_sink *sink,
@@ -177,17 +183,15 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 	int64_t latest = checkpoint_dir_latest(directory, sink), *aside;
 	int64_t *steps = checkpoint_dir_steps(directory, count, err);
 	size_t at = 0, fresh = 0, old = 0;
-	char message[512];
+	char name[CHECKPOINT_NAME_BYTES];
 
 	while (steps && at < *count && steps[at] != latest)
 		at++;
-	if (steps && latest >= 0 && at == *count) {
-		snprintf(message, sizeof message,
-			 "%.300s/latest names step %" PRId64
-			 ", which is not there; looking at all files",
-			 directory, latest);
-		report_skipped(sink, message);
-	}
+	if (steps && latest >= 0 && at == *count)
+		report_skipped(sink,
+			       "%.300s/latest names step %" PRId64
+			       ", which is not there; looking at all files",
+			       directory, latest);
 	if (!steps || at == *count || !at)
 		return steps;
 	aside = malloc(at * sizeof *aside);
@@ -197,7 +201,7 @@ int64_t *checkpoint_dir_resume_order(const char *directory, const struct checkpo
 		return NULL;
 	}
 	for (size_t i = 0; i < at; i++)
-		if (is_after_latest(directory, steps[i]))
+		if (is_as_new(directory, checkpoint_dir_name_of(steps[i], name), "latest"))
 			steps[fresh++] = steps[i];
 		else
 			aside[old++] = steps[i];
@@ -226,26 +230,11 @@ int64_t checkpoint_dir_best(const char *directory, double *acc1)
 
 int checkpoint_dir_set_best(const char *directory, int64_t step, double acc1, struct error *err)
 {
-	char line[96];
+	char line[CHECKPOINT_NAME_BYTES + 40], name[CHECKPOINT_NAME_BYTES];
 
 	/* As many digits as needed to compare the same number again. */
-	snprintf(line, sizeof line, "step-%08" PRId64 ".safetensors Acc@1 %.17g\n", step, acc1);
+	snprintf(line, sizeof line, "%s Acc@1 %.17g\n", checkpoint_dir_name_of(step, name), acc1);
 	return write_line(directory, "best", line, err);
-}
-
-bool checkpoint_dir_model_is_newer(const char *directory, int64_t step)
-{
-	char *path = checkpoint_dir_path_of(directory, step), *model = NULL;
-	struct stat one, two;
-	bool follows = path && asprintf(&model, "%s/model.safetensors", directory) >= 0 &&
-		       !stat(path, &one) && !stat(model, &two) &&
-		       (two.st_mtim.tv_sec > one.st_mtim.tv_sec ||
-			(two.st_mtim.tv_sec == one.st_mtim.tv_sec &&
-			 two.st_mtim.tv_nsec >= one.st_mtim.tv_nsec));
-
-	free(path);
-	free(model);
-	return follows;
 }
 
 /* ---- space ---- */
@@ -306,36 +295,31 @@ void checkpoint_dir_explain_full(const char *directory, int64_t keep, struct err
 
 /* ---- what killed writers left ---- */
 
+/* Cut ".N" off the end of name: is N a number of at least min? */
+static bool cut_number(char *name, int min, int *out)
+{
+	char *dot = strrchr(name, '.');
+
+	if (!dot || number_int("it", dot + 1, min, INT32_MAX, out, NULL))
+		return false;
+	*dot = 0;
+	return true;
+}
+
 /* The pid in "NAME.PID.I", where NAME is a file that berth writes here; 0: another name. */
 static pid_t pid_of_writer(const char *name)
 {
 	static const char *const names[] = {"latest", "best", "model.safetensors", ".owner"};
-	const char *last = strrchr(name, '.'), *dot = last;
-	char before[64];
-	long pid;
-	int i;
+	char file[NAME_MAX + 1];
+	int i, pid;
 
-	while (dot > name && *--dot != '.')
-		;
-	if (!last || dot <= name || (size_t)(dot - name) >= sizeof before)
+	snprintf(file, sizeof file, "%s", name);
+	if (!cut_number(file, 0, &i) || !cut_number(file, 1, &pid))
 		return 0;
-	memcpy(before, name, (size_t)(dot - name));
-	before[dot - name] = 0;
-
-	char number[24];
-	size_t digits = (size_t)(last - dot) - 1;
-
-	if (digits >= sizeof number || number_int("it", last + 1, 0, INT32_MAX, &i, NULL))
-		return 0;
-	memcpy(number, dot + 1, digits);
-	number[digits] = 0;
-	if (number_int("it", number, 1, INT32_MAX, &i, NULL))
-		return 0;
-	pid = i;
-	if (checkpoint_dir_step_of(before) >= 0)
+	if (checkpoint_dir_step_of(file) >= 0)
 		return (pid_t)pid;
 	for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-		if (!strcmp(before, names[k]))
+		if (!strcmp(file, names[k]))
 			return (pid_t)pid;
 	return 0;
 }
@@ -429,13 +413,13 @@ static bool is_whole(const char *path, const struct graph *graph, int64_t step,
 
 /* Read the step that directory's file name holds; -1: there is no such file. Return false, and
  * report it, if it is unreadable: the checkpoint it names must stay, but is unknown. */
-static bool latest_exists(const char *directory, const char *name, int64_t *step,
-			  const struct checkpoint_sink *sink)
+static bool read_named_step(const char *directory, const char *name, int64_t *step,
+			    const struct checkpoint_sink *sink)
 {
-	char *path = NULL, *text = NULL, message[512];
+	char *path = NULL, *text = NULL;
 	struct error err = {0};
 	size_t size = 0;
-	bool verified;
+	bool known;
 
 	*step = -1;
 	if (asprintf(&path, "%s/%s", directory, name) < 0)
@@ -444,22 +428,19 @@ static bool latest_exists(const char *directory, const char *name, int64_t *step
 		free(path);
 		return true;
 	}
-	verified = !file_read(path, LINE_MAX_BYTES, &text, &size, &err);
-	if (verified) {
+	if (!file_read(path, LINE_MAX_BYTES, &text, &size, &err)) {
 		text[strcspn(text, " \n")] = 0;
 		*step = checkpoint_dir_step_of(text);
-		verified = *step >= 0;
 	}
-	if (!verified) {
-		snprintf(message, sizeof message,
-			 "no old checkpoint is removed: %.300s does not say which one it "
-			 "names%s%.100s",
-			 path, err.code ? ": " : "", err.text);
-		report_skipped(sink, message);
-	}
+	known = *step >= 0;
+	if (!known)
+		report_skipped(sink,
+			       "no old checkpoint is removed: %.300s does not say which one it "
+			       "names%s%.100s",
+			       path, err.code ? ": " : "", err.text);
 	free(text);
 	free(path);
-	return verified;
+	return known;
 }
 
 void checkpoint_dir_prune(const char *directory, const struct graph *graph, int64_t step,
@@ -467,29 +448,26 @@ void checkpoint_dir_prune(const char *directory, const struct graph *graph, int6
 			  const struct checkpoint_sink *sink)
 {
 	struct error err = {0};
-	char message[512];
 	size_t count;
 	int64_t latest, best, kept = 0, *steps;
 
 	if (keep <= 0)
 		return;
-	if (!latest_exists(directory, "latest", &latest, sink) ||
-	    !latest_exists(directory, "best", &best, sink))
+	if (!read_named_step(directory, "latest", &latest, sink) ||
+	    !read_named_step(directory, "best", &best, sink))
 		return;
 	steps = checkpoint_dir_steps(directory, &count, &err);
 	if (!steps)
-		report_skipped(sink, err.text);
+		report_skipped(sink, "%s", err.text);
 	for (size_t i = 0; steps && i < count; i++) {
 		char *path = steps[i] <= step ? checkpoint_dir_path_of(directory, steps[i]) : NULL;
 
 		if (path && is_whole(path, graph, steps[i], verified) && ++kept > keep &&
 		    steps[i] != latest && steps[i] != best) {
 			forget(verified, steps[i]);
-			if (unlink(path) && errno != ENOENT) {
-				snprintf(message, sizeof message, "%.300s cannot be removed: %s",
-					 path, strerror(errno));
-				report_skipped(sink, message);
-			}
+			if (unlink(path) && errno != ENOENT)
+				report_skipped(sink, "%.300s cannot be removed: %s", path,
+					       strerror(errno));
 		}
 		free(path);
 	}

@@ -18,6 +18,9 @@
 
 /* The step of "step-00001230.safetensors"; -1 for other names. */
 int64_t checkpoint_dir_step_of(const char *name);
+/* That name; returns it. */
+#define CHECKPOINT_NAME_BYTES 64
+const char *checkpoint_dir_name_of(int64_t step, char name[CHECKPOINT_NAME_BYTES]);
 /* "DIRECTORY/step-00001230.safetensors", malloced; NULL if memory is out. */
 char *checkpoint_dir_path_of(const char *directory, int64_t step);
 /* All steps with a file in directory, newest first; malloced. NULL: err holds the cause. An
