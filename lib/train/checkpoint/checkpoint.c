@@ -175,15 +175,13 @@ uint64_t checkpoint_size(const struct graph *graph, const struct buckets *bucket
 }
 
 /* Write variables to a temporary file, then rename it to DIR/name. */
-static int write_file(const char *directory, const char *name, const struct graph *graph,
-		      const struct buckets *buckets, const struct train_state *state,
+static int write_file(const char *directory, const char *name, const struct train_state *state,
 		      const struct variables *variables, const json_t *metadata, char **path,
 		      struct error *err)
 {
 	struct variables_list list;
 	char *file;
-	int rc = variables_list(graph, buckets, variables, state->batches, metadata != NULL, &list,
-				err);
+	int rc = variables_list(variables, state->batches, metadata != NULL, &list, err);
 
 	if (rc)
 		return rc;
@@ -203,18 +201,17 @@ static int write_file(const char *directory, const char *name, const struct grap
 	return rc;
 }
 
-int checkpoint_save(const char *directory, const struct graph *graph, const struct buckets *buckets,
-		    const struct train_state *state, const struct variables *variables, char **path,
-		    struct error *err)
+int checkpoint_save(const char *directory, const struct train_state *state,
+		    const struct variables *variables, char **path, struct error *err)
 {
-	char *text = state_text(graph, state), *file = NULL, name[CHECKPOINT_NAME_BYTES];
+	char *text = state_text(variables->graph, state), *file = NULL, name[CHECKPOINT_NAME_BYTES];
 	JSON_AUTO metadata =
 		text ? json_pack("{s:s, s:s}", "berth.format", FORMAT, "berth.state", text) : NULL;
 	int rc = metadata ? 0 : error_memory(err, "a checkpoint");
 
 	if (!rc)
-		rc = write_file(directory, checkpoint_dir_name_of(state->step, name), graph,
-				buckets, state, variables, metadata, &file, err);
+		rc = write_file(directory, checkpoint_dir_name_of(state->step, name), state,
+				variables, metadata, &file, err);
 	if (!rc)
 		rc = checkpoint_dir_set_latest(directory, state->step, err);
 	free(text);
@@ -225,12 +222,10 @@ int checkpoint_save(const char *directory, const struct graph *graph, const stru
 	return rc;
 }
 
-int checkpoint_save_model(const char *directory, const struct graph *graph,
-			  const struct buckets *buckets, const struct train_state *state,
+int checkpoint_save_model(const char *directory, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err)
 {
-	return write_file(directory, "model.safetensors", graph, buckets, state, variables, NULL,
-			  path, err);
+	return write_file(directory, "model.safetensors", state, variables, NULL, path, err);
 }
 
 int checkpoint_keep_foreign(const char *directory, const struct graph *graph, int64_t step,
@@ -288,8 +283,7 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 }
 
 /* step: the step it must have; -1: any. *foreign: it belongs to another network. */
-static int load(const char *path, int64_t step, const struct graph *graph,
-		const struct buckets *buckets, struct train_state *state,
+static int load(const char *path, int64_t step, struct train_state *state,
 		struct variables *variables, bool *foreign, struct error *err)
 {
 	const struct variables_filter want = {.momentum = true, .strict = true};
@@ -301,44 +295,42 @@ static int load(const char *path, int64_t step, const struct graph *graph,
 	*foreign = false;
 	if (rc)
 		return rc;
-	rc = read_state(path, &file, graph, &read, foreign, err);
+	rc = read_state(path, &file, variables->graph, &read, foreign, err);
 	if (!rc && step >= 0 && read.step != step)
 		rc = error_set(err, ERR_DATA, "%s is of step %" PRId64 ": its name does not fit",
 			       path, read.step);
 	if (!rc)
-		rc = variables_read(path, &file, graph, buckets, &want, variables, &tracked, err);
+		rc = variables_read(path, &file, &want, variables, &tracked, err);
 	safetensors_free(&file);
 	if (!rc)
 		*state = read;
 	return rc;
 }
 
-int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    struct train_state *state, struct variables *variables, struct error *err)
+int checkpoint_load(const char *path, struct train_state *state, struct variables *variables,
+		    struct error *err)
 {
 	bool foreign;
 
-	return load(path, -1, graph, buckets, state, variables, &foreign, err);
+	return load(path, -1, state, variables, &foreign, err);
 }
 
-int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
-			 const struct buckets *buckets, struct train_state *state,
+int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop, struct error *err)
 {
 	char *file = checkpoint_dir_path_of(directory, step);
 	bool foreign = false;
-	int rc = file ? load(file, step, graph, buckets, state, variables, &foreign, err)
+	int rc = file ? load(file, step, state, variables, &foreign, err)
 		      : error_memory(err, "a checkpoint's name");
 
 	*stop = foreign || rc == -ERR_UNAVAILABLE;
 	if (foreign) {
 		struct error why = *err;
 
-		error_set(
-			err, why.code,
-			"%s; name another folder by --ckpt, or begin anew in this one by --resume "
-			"never",
-			why.text);
+		error_set(err, why.code,
+			  "%s; name another folder by --ckpt, or begin anew in this one by "
+			  "--resume never",
+			  why.text);
 	}
 	if (rc)
 		free(file);
@@ -347,9 +339,8 @@ int checkpoint_load_step(const char *directory, int64_t step, const struct graph
 	return rc;
 }
 
-int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    bool new_head, struct train_state *state, struct variables *variables,
-		    struct error *err)
+int checkpoint_init(const char *path, bool new_head, struct train_state *state,
+		    struct variables *variables, struct error *err)
 {
 	const struct variables_filter want = {.new_head = new_head, .strict = true};
 	struct safetensors file = {0};
@@ -357,15 +348,14 @@ int checkpoint_init(const char *path, const struct graph *graph, const struct bu
 
 	if (rc)
 		return error_prefix(err, "--init");
-	rc = variables_read(path, &file, graph, buckets, &want, variables, &state->batches, err);
+	rc = variables_read(path, &file, &want, variables, &state->batches, err);
 	safetensors_free(&file);
 	return rc ? error_prefix(err, "--init") : 0;
 }
 
 /* ---- the newest ---- */
 
-int checkpoint_resume(const char *directory, const struct graph *graph,
-		      const struct buckets *buckets, const struct checkpoint_sink *sink,
+int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 		      struct train_state *state, struct variables *variables, char **path,
 		      struct error *err)
 {
@@ -386,8 +376,8 @@ int checkpoint_resume(const char *directory, const struct graph *graph,
 	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
 		bool stop;
-		int rc = checkpoint_load_step(directory, steps[i], graph, buckets, state, variables,
-					      path, &stop, &why);
+		int rc = checkpoint_load_step(directory, steps[i], state, variables, path, &stop,
+					      &why);
 
 		if (stop) {
 			free(steps);

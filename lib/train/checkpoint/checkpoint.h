@@ -57,9 +57,8 @@ struct checkpoint_sink {
 /* Write DIR/step-N.safetensors and then DIR/latest, each to a temporary file that is renamed into
  * place. *path is malloced. Return 0, or -ERR_OUTPUT or -ERR_IO: the previous files stay, and no
  * half-written file remains. Without enough space it writes nothing. */
-int checkpoint_save(const char *directory, const struct graph *graph, const struct buckets *buckets,
-		    const struct train_state *state, const struct variables *variables, char **path,
-		    struct error *err);
+int checkpoint_save(const char *directory, const struct train_state *state,
+		    const struct variables *variables, char **path, struct error *err);
 
 /* Call before saving. If a file for that step is damaged or belongs to another network, rename it
  * to FILE.1 (or .2 ...), so that it is not replaced. *kept is the new name, malloced; NULL if there
@@ -76,38 +75,34 @@ uint64_t checkpoint_size(const struct graph *graph, const struct buckets *bucket
 int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
 		     uint32_t *mark, struct error *err);
 
-/* Read a checkpoint of graph's network. Return 0; -ERR_INPUT if it cannot be read; -ERR_DATA if it
- * is damaged, not a berth checkpoint, or of another network. On failure nothing changes. */
-int checkpoint_load(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    struct train_state *state, struct variables *variables, struct error *err);
+/* Read a checkpoint of variables' network. Return 0; -ERR_INPUT if it cannot be read; -ERR_DATA if
+ * it is damaged, not a berth checkpoint, or of another network. On failure nothing changes. */
+int checkpoint_load(const char *path, struct train_state *state, struct variables *variables,
+		    struct error *err);
 
 /* Load the checkpoint of step from directory. A file of another step is -ERR_DATA, too. *path is
  * malloced. *stop: load no other file of the directory, because this one belongs to another network
  * or memory is short. */
-int checkpoint_load_step(const char *directory, int64_t step, const struct graph *graph,
-			 const struct buckets *buckets, struct train_state *state,
+int checkpoint_load_step(const char *directory, int64_t step, struct train_state *state,
 			 struct variables *variables, char **path, bool *stop, struct error *err);
 
 /* Load the newest usable checkpoint of directory in checkpoint_dir_resume_order: the one that
  * latest names or a later one, else an earlier one. Damaged files are reported and skipped, never
  * deleted. A file of another network is -ERR_DATA, so that no run mixes its files with another's by
  * accident. *path is malloced; NULL if there is no checkpoint or no directory. */
-int checkpoint_resume(const char *directory, const struct graph *graph,
-		      const struct buckets *buckets, const struct checkpoint_sink *sink,
+int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 		      struct train_state *state, struct variables *variables, char **path,
 		      struct error *err);
 
 /* Write DIR/model.safetensors: weights, buffers, num_batches_tracked. Errors and *path as
  * checkpoint_save. */
-int checkpoint_save_model(const char *directory, const struct graph *graph,
-			  const struct buckets *buckets, const struct train_state *state,
+int checkpoint_save_model(const char *directory, const struct train_state *state,
 			  const struct variables *variables, char **path, struct error *err);
 
 /* Load initial weights from a model file (--init), PyTorch's or a berth checkpoint: weights,
  * buffers, num_batches_tracked. Momentum stays. new_head: leave out the last linear layer. Return
  * 0, -ERR_INPUT or -ERR_DATA; on failure nothing changes. */
-int checkpoint_init(const char *path, const struct graph *graph, const struct buckets *buckets,
-		    bool new_head, struct train_state *state, struct variables *variables,
-		    struct error *err);
+int checkpoint_init(const char *path, bool new_head, struct train_state *state,
+		    struct variables *variables, struct error *err);
 
 #endif

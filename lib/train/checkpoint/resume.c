@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "train/checkpoint/resume.h"
-
+/* Which checkpoint a run resumes from: the newest whole one; if several nodes keep copies, the
+ * newest that all of them have, so that no node is left with a step of its own. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -8,25 +8,25 @@
 
 #include "base/crc32c.h"
 #include "train/checkpoint/directory.h"
+#include "train/checkpoint/saver.h"
 
 /* ---- one directory ---- */
 
-static int load_from_directory(const struct resume_request *request, struct train_state *state,
+static int load_from_directory(const struct saver *saver, struct train_state *state,
 			       struct variables *variables, char **path, struct error *err)
 {
-	const struct checkpoint_options *options = request->options;
-	const struct checkpoint_sink sink = {request->group, rank_group_note_from_rank};
+	const struct checkpoint_options *options = saver->request.options;
+	const struct checkpoint_sink sink = {saver->request.group, rank_group_note_from_rank};
 	char *file = NULL;
 	int rc = 0;
 
 	if (!strcmp(options->resume, "auto")) {
 		if (options->directory)
-			rc = checkpoint_resume(options->directory, request->graph, request->buckets,
-					       &sink, state, variables, &file, err);
+			rc = checkpoint_resume(options->directory, &sink, state, variables, &file,
+					       err);
 	} else if (strcmp(options->resume, "never")) {
 		file = strdup(options->resume);
-		rc = file ? checkpoint_load(file, request->graph, request->buckets, state,
-					    variables, err)
+		rc = file ? checkpoint_load(file, state, variables, err)
 			  : error_memory(err, "a name");
 	}
 	if (rc)
@@ -40,7 +40,7 @@ static int load_from_directory(const struct resume_request *request, struct trai
 
 /* A rank's way down the checkpoints of its own directory. */
 struct replica {
-	const struct resume_request *request;
+	const struct saver *saver;
 	struct train_state *state;
 	struct variables *variables;
 	int64_t *steps; /* as they are to be tried */
@@ -64,7 +64,7 @@ static uint32_t fingerprint_of(const struct train_state *state, const struct var
 /* Load the newest whole checkpoint whose step is at most bound. */
 static int load_newest_up_to(struct replica *replica, int64_t bound, struct error *err)
 {
-	const struct resume_request *request = replica->request;
+	const struct saver_request *request = &replica->saver->request;
 
 	while (replica->next < replica->count) {
 		int64_t step = replica->steps[replica->next++];
@@ -74,9 +74,8 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 			continue;
 		char *path = NULL;
 		bool stop;
-		int rc = checkpoint_load_step(request->options->directory, step, request->graph,
-					      request->buckets, replica->state, replica->variables,
-					      &path, &stop, &why);
+		int rc = checkpoint_load_step(request->options->directory, step, replica->state,
+					      replica->variables, &path, &stop, &why);
 
 		free(path);
 		if (stop) {
@@ -97,7 +96,7 @@ static int load_newest_up_to(struct replica *replica, int64_t bound, struct erro
 
 static int list_replica(struct replica *replica, struct error *err)
 {
-	const struct resume_request *request = replica->request;
+	const struct saver_request *request = &replica->saver->request;
 	const struct checkpoint_sink sink = {request->group, rank_group_note_from_rank};
 	struct error failure = {0};
 
@@ -126,8 +125,8 @@ static int reduce_min_max(const struct rank_group *group, bool participates, dou
  * of any rank. Collective. */
 static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest, struct error *err)
 {
-	struct rank_group *group = replica->request->group;
-	bool writes = replica->request->writing->own, participates;
+	struct rank_group *group = replica->saver->request.group;
+	bool writes = replica->saver->writing.own, participates;
 	double min, max, fingerprint_min, fingerprint_max;
 	int rc = writes ? list_replica(replica, err) : 0;
 
@@ -165,7 +164,7 @@ static int agree_on_step(struct replica *replica, int64_t *step, int64_t *newest
 /* No step is whole on all nodes: load the newest of any where it is. Collective. */
 static int load_newest_of_any(struct replica *replica, int64_t newest, struct error *err)
 {
-	struct rank_group *group = replica->request->group;
+	struct rank_group *group = replica->saver->request.group;
 	int rc = 0;
 
 	rank_group_note(group,
@@ -185,7 +184,7 @@ static int load_newest_of_any(struct replica *replica, int64_t newest, struct er
 /* *root has the weights afterwards. Collective. */
 static int load_from_replicas(struct replica *replica, char **path, int *root, struct error *err)
 {
-	const struct rank_group *group = replica->request->group;
+	const struct rank_group *group = replica->saver->request.group;
 	int64_t step, newest;
 	double max[1];
 	int rc = agree_on_step(replica, &step, &newest, err);
@@ -202,7 +201,7 @@ static int load_from_replicas(struct replica *replica, char **path, int *root, s
 		rc = rank_group_reduce(group, max, 1, COMM_MAX, err);
 	if (!rc && max[0] > 0) {
 		*root = rank_group_size(group) - (int)max[0];
-		*path = checkpoint_dir_path_of(replica->request->options->directory, step);
+		*path = checkpoint_dir_path_of(replica->saver->request.options->directory, step);
 		if (!*path)
 			rc = error_memory(err, "a checkpoint's name");
 	}
@@ -212,20 +211,20 @@ static int load_from_replicas(struct replica *replica, char **path, int *root, s
 
 /* ---- both ---- */
 
-int resume_load(const struct resume_request *request, struct train_state *state,
-		struct variables *variables, char **path, int *root, struct error *err)
+int saver_resume(const struct saver *saver, struct train_state *state, struct variables *variables,
+		 char **path, int *root, struct error *err)
 {
+	const struct saver_request *request = &saver->request;
 	const struct checkpoint_options *options = request->options;
 	struct replica replica = {
-		.request = request, .state = state, .variables = variables, .step = -1};
+		.saver = saver, .state = state, .variables = variables, .step = -1};
+	int rc = 0;
 
 	*path = NULL;
 	*root = 0;
-	if (request->writing->count > 1 && options->directory && !strcmp(options->resume, "auto"))
+	if (saver->writing.count > 1 && options->directory && !strcmp(options->resume, "auto"))
 		return load_from_replicas(&replica, path, root, err);
-	return rank_group_ready(request->group,
-				rank_group_rank(request->group)
-					? 0
-					: load_from_directory(request, state, variables, path, err),
-				err);
+	if (!rank_group_rank(request->group))
+		rc = load_from_directory(saver, state, variables, path, err);
+	return rank_group_ready(request->group, rc, err);
 }

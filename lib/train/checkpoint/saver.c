@@ -145,11 +145,6 @@ int saver_open(struct saver *saver, struct error *err)
 	return rc ? rc : rank_group_ready(request->group, open_directory(saver, err), err);
 }
 
-const struct writing_ranks *saver_writing_ranks(const struct saver *saver)
-{
-	return &saver->writing;
-}
-
 /* ---- the best checkpoint ---- */
 
 int saver_load_best(struct saver *saver, bool resumed, struct error *err)

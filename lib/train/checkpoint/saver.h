@@ -31,7 +31,8 @@ struct saver_request {
 	void *context;
 };
 
-/* The fields are saver.c's own. Zeros: a saver that saves nothing. */
+/* The fields belong to saver.c and resume.c; others may read writing. Zeros: a saver that saves
+ * nothing. */
 struct saver {
 	struct saver_request request;
 	struct writing_ranks writing;
@@ -52,7 +53,12 @@ void saver_init(struct saver *saver, const struct saver_request *request);
 /* Find the ranks that write; on these make the directory, own it, tidy it up and start the writer.
  * The other ranks wait for them, however long it takes. Only with a directory. Collective. */
 int saver_open(struct saver *saver, struct error *err);
-const struct writing_ranks *saver_writing_ranks(const struct saver *saver);
+
+/* Load the checkpoint that the run resumes from (resume.c) into state and variables of one rank,
+ * *root. *path (malloced, or NULL): the file; on a rank other than *root the name that it has
+ * there, or NULL. On all ranks NULL: the run begins anew, and *root is 0. Collective. */
+int saver_resume(const struct saver *saver, struct train_state *state, struct variables *variables,
+		 char **path, int *root, struct error *err);
 
 /* Take the best Acc@1 of the checkpoints that the run resumes among (resumed), on all ranks.
  * Collective. */

@@ -9,22 +9,33 @@
 #define MEAN ".running_mean"
 #define TRACKED ".num_batches_tracked"
 
-int variables_new(const struct graph *graph, const struct buckets *buckets, struct variables *out,
-		  struct error *err)
+size_t variables_size(const struct graph *graph, const struct buckets *buckets)
 {
-	struct variables variables = {
-		.weights = calloc(buckets->total + 1, sizeof(float)),
-		.momentum = calloc(buckets->total + 1, sizeof(float)),
-		.buffers = calloc((size_t)graph->buffer_total + 1, sizeof(float)),
+	return (2 * buckets->total + (size_t)graph->buffer_total + 1) * sizeof(float);
+}
+
+struct variables variables_in(float *block, const struct graph *graph,
+			      const struct buckets *buckets)
+{
+	return (struct variables){
+		.graph = graph,
+		.buckets = buckets,
+		.weights = block,
+		.momentum = block + buckets->total,
+		.buffers = block + 2 * buckets->total,
 		.weight_count = buckets->total,
 		.buffer_count = (size_t)graph->buffer_total,
 	};
+}
 
-	if (!variables.weights || !variables.momentum || !variables.buffers) {
-		variables_free(&variables);
+int variables_new(const struct graph *graph, const struct buckets *buckets, struct variables *out,
+		  struct error *err)
+{
+	float *block = calloc(1, variables_size(graph, buckets));
+
+	if (!block)
 		return error_memory(err, "the weights");
-	}
-	*out = variables;
+	*out = variables_in(block, graph, buckets);
 	return 0;
 }
 
@@ -33,8 +44,6 @@ void variables_free(struct variables *variables)
 	if (!variables)
 		return;
 	free(variables->weights);
-	free(variables->momentum);
-	free(variables->buffers);
 	memset(variables, 0, sizeof *variables);
 }
 
@@ -48,61 +57,54 @@ static size_t norm_module(const struct graph_buffer *buffer)
 
 /* ---- writing ---- */
 
-static struct safetensor *add(struct variables_list *list, const char *type, const void *data,
-			      size_t size_bytes)
+/* Add a tensor whose name is prefix and name. */
+static struct safetensor *add(struct variables_list *list, const char *prefix, const char *name,
+			      const char *type, const void *data, size_t size_bytes)
 {
-	struct safetensor *tensor = &list->tensors[list->count];
+	char *full = list->names[list->count];
+	struct safetensor *tensor = &list->tensors[list->count++];
 
-	*tensor = (struct safetensor){.name = list->names[list->count],
-				      .type = type,
-				      .data = data,
-				      .size_bytes = size_bytes};
-	list->count++;
+	snprintf(full, sizeof *list->names, "%s%s", prefix, name);
+	*tensor = (struct safetensor){
+		.name = full, .type = type, .data = data, .size_bytes = size_bytes};
 	return tensor;
 }
 
-static void add_params(const struct graph *graph, const struct buckets *buckets, const float *flat,
-		       const char *prefix, struct variables_list *list)
+static void add_params(const struct variables *variables, const float *flat, const char *prefix,
+		       struct variables_list *list)
 {
-	for (int i = 0; i < graph->param_count; i++) {
-		const struct graph_param *param = &graph->params[i];
-
-		snprintf(list->names[list->count], sizeof *list->names, "%s%s", prefix,
-			 param->name);
-
-		struct safetensor *tensor = add(list, "F32", flat + buckets->offsets[i],
-						(size_t)param->count * sizeof *flat);
+	for (int i = 0; i < variables->graph->param_count; i++) {
+		const struct graph_param *param = &variables->graph->params[i];
+		struct safetensor *tensor =
+			add(list, prefix, param->name, "F32", flat + variables->buckets->offsets[i],
+			    (size_t)param->count * sizeof *flat);
 
 		tensor->rank = param->rank;
 		memcpy(tensor->shape, param->shape, sizeof param->shape);
 	}
 }
 
-static void add_buffers(const struct graph *graph, const float *flat, struct variables_list *list)
+static void add_buffers(const struct variables *variables, struct variables_list *list)
 {
-	for (int i = 0; i < graph->buffer_count; i++) {
-		const struct graph_buffer *buffer = &graph->buffers[i];
-		size_t module = norm_module(buffer);
-
-		snprintf(list->names[list->count], sizeof *list->names, "%s", buffer->name);
-
-		struct safetensor *tensor = add(list, "F32", flat + buffer->offset,
-						(size_t)buffer->count * sizeof *flat);
+	for (int i = 0; i < variables->graph->buffer_count; i++) {
+		const struct graph_buffer *buffer = &variables->graph->buffers[i];
+		struct safetensor *tensor =
+			add(list, "", buffer->name, "F32", variables->buffers + buffer->offset,
+			    (size_t)buffer->count * sizeof(float));
+		char module[sizeof buffer->name];
 
 		tensor->rank = 1;
 		tensor->shape[0] = buffer->count;
-		if (!module)
-			continue;
-		snprintf(list->names[list->count], sizeof *list->names, "%.*s" TRACKED, (int)module,
-			 buffer->name);
-		add(list, "I64", &list->batches, sizeof list->batches);
+		snprintf(module, sizeof module, "%.*s", (int)norm_module(buffer), buffer->name);
+		if (*module)
+			add(list, module, TRACKED, "I64", &list->batches, sizeof list->batches);
 	}
 }
 
-int variables_list(const struct graph *graph, const struct buckets *buckets,
-		   const struct variables *variables, int64_t batches, bool momentum,
+int variables_list(const struct variables *variables, int64_t batches, bool momentum,
 		   struct variables_list *out, struct error *err)
 {
+	const struct graph *graph = variables->graph;
 	size_t room = (size_t)graph->param_count * 2 + (size_t)graph->buffer_count * 2 + 1;
 
 	*out = (struct variables_list){.tensors = calloc(room, sizeof *out->tensors),
@@ -112,10 +114,10 @@ int variables_list(const struct graph *graph, const struct buckets *buckets,
 		variables_list_free(out);
 		return error_memory(err, "a list of tensors");
 	}
-	add_params(graph, buckets, variables->weights, "", out);
-	add_buffers(graph, variables->buffers, out);
+	add_params(variables, variables->weights, "", out);
+	add_buffers(variables, out);
 	if (momentum)
-		add_params(graph, buckets, variables->momentum, VARIABLES_MOMENTUM, out);
+		add_params(variables, variables->momentum, VARIABLES_MOMENTUM, out);
 	return 0;
 }
 
@@ -196,13 +198,14 @@ static int check_no_extra_tensors(const char *path, const struct safetensors *fi
 	return 0;
 }
 
-int variables_read(const char *path, const struct safetensors *file, const struct graph *graph,
-		   const struct buckets *buckets, const struct variables_filter *want,
-		   struct variables *variables, int64_t *batches, struct error *err)
+int variables_read(const char *path, const struct safetensors *file,
+		   const struct variables_filter *want, struct variables *variables,
+		   int64_t *batches, struct error *err)
 {
+	const struct graph *graph = variables->graph;
 	struct variables_list list;
 	int64_t tracked = 0;
-	int rc = variables_list(graph, buckets, variables, 0, want->momentum, &list, err);
+	int rc = variables_list(variables, 0, want->momentum, &list, err);
 
 	if (rc)
 		return rc;

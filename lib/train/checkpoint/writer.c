@@ -85,8 +85,8 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 			    kept);
 	free(kept);
 	if (!rc)
-		rc = checkpoint_save(request->directory, request->graph, request->buckets, state,
-				     &writer->snapshot, &result->path, err);
+		rc = checkpoint_save(request->directory, state, &writer->snapshot, &result->path,
+				     err);
 	if (rc)
 		return rc;
 	checkpoint_dir_add_verified(&writer->verified, request->directory, state->step);
@@ -97,8 +97,8 @@ static int write_files(struct writer *writer, const struct writer_job *job,
 	if (!rc)
 		result->best = job->best;
 	if (!rc && job->model)
-		rc = checkpoint_save_model(request->directory, request->graph, request->buckets,
-					   state, &writer->snapshot, &model, err);
+		rc = checkpoint_save_model(request->directory, state, &writer->snapshot, &model,
+					   err);
 	free(model);
 	return rc;
 }
@@ -157,10 +157,7 @@ static int allocate_snapshot(struct writer *writer, struct error *err)
 {
 	const struct writer_request *request = &writer->request;
 	struct device *device = request->device;
-	struct variables *snapshot = &writer->snapshot;
-	size_t weights = request->buckets->total, buffers = (size_t)request->graph->buffer_total;
-	size_t size_bytes = (2 * weights + buffers + 1) * sizeof(float);
-	float *block;
+	size_t size_bytes = variables_size(request->graph, request->buckets);
 	int rc;
 
 	if (device->ops->host_memory_new)
@@ -170,12 +167,7 @@ static int allocate_snapshot(struct writer *writer, struct error *err)
 	if (rc)
 		return error_prefix(err, "for checkpoints beside the training");
 	memset(writer->memory, 1, size_bytes); /* zeros could come without pages */
-	block = writer->memory;
-	*snapshot = (struct variables){.weights = block,
-				       .momentum = block + weights,
-				       .buffers = block + 2 * weights,
-				       .weight_count = weights,
-				       .buffer_count = buffers};
+	writer->snapshot = variables_in(writer->memory, request->graph, request->buckets);
 	return 0;
 }
 

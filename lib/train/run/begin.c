@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "train/checkpoint/directory.h"
-#include "train/checkpoint/resume.h"
 
 /* Weights from the seed, or from --init's file. */
 static int initialise_variables(const struct train_setup *setup, struct train_state *state,
@@ -21,8 +20,7 @@ static int initialise_variables(const struct train_setup *setup, struct train_st
 	state->world = setup->comm->size;
 	if (rc || !options->init)
 		return rc;
-	rc = checkpoint_init(options->init, setup->graph, &setup->buckets, options->new_head, state,
-			     variables, err);
+	rc = checkpoint_init(options->init, options->new_head, state, variables, err);
 	if (!rc)
 		rank_group_note(&setup->group, "initial weights from %s%s", options->init,
 				options->new_head ? ", the last layer anew" : "");
@@ -97,18 +95,20 @@ static void note_changed_world(const struct train_setup *setup, bool resumed,
 static int broadcast_state(const struct rank_group *group, int root, struct variables *variables,
 			   struct train_state *state, bool *resumed, struct error *err)
 {
-	size_t weights = variables->weight_count * sizeof(float);
-	int rc = rank_group_broadcast(group, variables->weights, weights, root, err);
+	const struct {
+		void *data;
+		size_t size_bytes;
+	} parts[] = {
+		{variables->weights, variables->weight_count * sizeof(float)},
+		{variables->momentum, variables->weight_count * sizeof(float)},
+		{variables->buffers, variables->buffer_count * sizeof(float)},
+		{state, sizeof *state},
+		{resumed, sizeof *resumed},
+	};
+	int rc = 0;
 
-	if (!rc)
-		rc = rank_group_broadcast(group, variables->momentum, weights, root, err);
-	if (!rc)
-		rc = rank_group_broadcast(group, variables->buffers,
-					  variables->buffer_count * sizeof(float), root, err);
-	if (!rc)
-		rc = rank_group_broadcast(group, state, sizeof *state, root, err);
-	if (!rc)
-		rc = rank_group_broadcast(group, resumed, sizeof *resumed, root, err);
+	for (size_t i = 0; !rc && i < sizeof parts / sizeof *parts; i++)
+		rc = rank_group_broadcast(group, parts[i].data, parts[i].size_bytes, root, err);
 	return rc;
 }
 
@@ -161,14 +161,7 @@ static int load_variables(struct train_setup *setup, const struct saver *saver,
 			  struct variables *variables, struct train_state *state, bool *resumed,
 			  char **path, struct error *err)
 {
-	const struct resume_request request = {
-		.options = &setup->options->checkpoint,
-		.writing = saver_writing_ranks(saver),
-		.group = &setup->group,
-		.graph = setup->graph,
-		.buckets = &setup->buckets,
-	};
-	int root, rc = resume_load(&request, state, variables, path, &root, err);
+	int root, rc = saver_resume(saver, state, variables, path, &root, err);
 
 	if (rc)
 		return rc;

@@ -298,7 +298,7 @@ static int save_snapshot(struct run *run, struct error *err)
 	if (!state->position)
 		state->world = setup->comm->size;
 	/* All copies are of rank 0's statistics. */
-	if (saver_writing_ranks(&run->saver)->count > 1)
+	if (run->saver.writing.count > 1)
 		rc = optim_broadcast_buffers(&setup->optim, setup->comm, err);
 	if (!rc)
 		rc = saver_prepare(&run->saver, state->step, current_acc1(run), &snapshot, err);

@@ -109,8 +109,7 @@ static int load_state(struct job *job, const char *path, struct error *err)
 		if (!rc)
 			graph_initialise_buffers(job->graph, job->variables.buffers);
 	} else if (!rc) {
-		rc = variables_read(path, &job->in, job->graph, &job->buckets, &want,
-				    &job->variables, &job->batches, err);
+		rc = variables_read(path, &job->in, &want, &job->variables, &job->batches, err);
 	}
 	return rc ? rc : optim_load(&job->optim, &job->variables, err);
 }
@@ -291,7 +290,7 @@ static int write_output(struct job *job, const char *path, struct error *err)
 		rc = job->device->ops->copy_out(job->queue, gradients, job->optim.gradients, bytes,
 						err);
 	if (!rc)
-		rc = variables_list(job->graph, &job->buckets, &job->variables,
+		rc = variables_list(&job->variables,
 				    job->batches + (job->train ? job->updates * job->runs : 0),
 				    job->train, &list, err);
 	if (!rc)

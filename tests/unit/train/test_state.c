@@ -95,9 +95,8 @@ static void comes_back(void **state)
 	memset(other.variables.momentum, 0, other.variables.weight_count * sizeof(float));
 	memset(other.variables.buffers, 0, other.variables.buffer_count * sizeof(float));
 	assert_true(differs(&rig.variables, &other.variables));
-	if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &saved, &rig.variables, &path,
-			    &err) ||
-	    checkpoint_load(path, other.graph, &other.buckets, &read, &other.variables, &err))
+	if (checkpoint_save(rig.directory, &saved, &rig.variables, &path, &err) ||
+	    checkpoint_load(path, &read, &other.variables, &err))
 		fail_msg("%s", err.text);
 	assert_false(differs(&rig.variables, &other.variables));
 	assert_int_equal(read.step, saved.step);
@@ -186,8 +185,7 @@ static void newest(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
-				    &paths[i], &err))
+		if (checkpoint_save(rig.directory, &at, &rig.variables, &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -198,8 +196,7 @@ static void newest(void **state)
 		if (rows[i].latest)
 			date_latest(rig.directory, paths[1], rows[i].after_s);
 		words_told = 0;
-		if (checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &read,
-				      &rig.variables, &path, &err))
+		if (checkpoint_resume(rig.directory, &sink, &read, &rig.variables, &path, &err))
 			fail_msg("%s", err.text);
 		assert_non_null(path);
 		assert_int_equal(read.step, rows[i].step);
@@ -213,8 +210,7 @@ static void newest(void **state)
 	assert_int_equal(link(paths[1], copy), 0);
 	words_told = 0;
 	write_latest(rig.directory, NULL);
-	assert_int_equal(checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &at,
-					   &rig.variables, &path, &err),
+	assert_int_equal(checkpoint_resume(rig.directory, &sink, &at, &rig.variables, &path, &err),
 			 0);
 	assert_string_equal(path, paths[1]);
 	assert_int_equal(words_told, 1);
@@ -250,8 +246,7 @@ static void damaged(void **state)
 	rig_begin(&rig, 5);
 	for (int i = 0; i < 2; i++) {
 		at.step = i ? 20 : 12;
-		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
-				    &paths[i], &err))
+		if (checkpoint_save(rig.directory, &at, &rig.variables, &paths[i], &err))
 			fail_msg("%s", err.text);
 	}
 	assert_int_equal(file_read(paths[1], 1 << 24, &bytes, &size, &err), 0);
@@ -275,8 +270,7 @@ static void damaged(void **state)
 			flips++;
 		}
 		words_told = 0;
-		if (checkpoint_resume(rig.directory, rig.graph, &rig.buckets, &sink, &read,
-				      &rig.variables, &path, &err))
+		if (checkpoint_resume(rig.directory, &sink, &read, &rig.variables, &path, &err))
 			fail_msg("%s: %s", what, err.text);
 		if (!path || read.step != 12 || words_told != 1)
 			fail_msg("%s: gone on from step %lld, %d times told", what,
@@ -320,9 +314,8 @@ static void names_of_data(void **state)
 		rig_begin(&rig, 5);
 		assert_int_equal(train_state_data(&at, rows[i].spec, &err), 0);
 		assert_string_equal(at.data, rows[i].kept);
-		if (checkpoint_save(rig.directory, rig.graph, &rig.buckets, &at, &rig.variables,
-				    &path, &err) ||
-		    checkpoint_load(path, rig.graph, &rig.buckets, &read, &rig.variables, &err))
+		if (checkpoint_save(rig.directory, &at, &rig.variables, &path, &err) ||
+		    checkpoint_load(path, &read, &rig.variables, &err))
 			fail_msg("%s", err.text);
 		assert_string_equal(read.data, rows[i].kept);
 		unlink(path);
@@ -386,8 +379,7 @@ static void bad_states(void **state)
 	rig_begin(&rig, 5);
 	rig_begin(&other, 5);
 	number(rig.variables.buffers, rig.variables.buffer_count, 9);
-	assert_int_equal(
-		variables_list(rig.graph, &rig.buckets, &rig.variables, 1, true, &list, &err), 0);
+	assert_int_equal(variables_list(&rig.variables, 1, true, &list, &err), 0);
 	snprintf(path, sizeof path, "%s/a.safetensors", rig.directory);
 	for (size_t i = ROWS(rows); i-- > 0;) {
 		json_t *metadata = json_pack("{s:s, s:s}", "berth.format", rows[i].format,
@@ -398,8 +390,7 @@ static void bad_states(void **state)
 				 0);
 		json_decref(metadata);
 
-		int rc = checkpoint_load(path, other.graph, &other.buckets, &read, &other.variables,
-					 &err);
+		int rc = checkpoint_load(path, &read, &other.variables, &err);
 
 		if (rc != (rows[i].rc ? -ERR_DATA : 0))
 			fail_msg("%s: code %d", rows[i].why, rc);
@@ -452,9 +443,7 @@ static void bad_tensors(void **state)
 		float *longer = NULL;
 
 		number(other.variables.weights, other.variables.weight_count, 4);
-		assert_int_equal(variables_list(rig.graph, &rig.buckets, &rig.variables, 77, false,
-						&list, &err),
-				 0);
+		assert_int_equal(variables_list(&rig.variables, 77, false, &list, &err), 0);
 		for (tensor = list.tensors; strcmp(tensor->name, rows[i].name); tensor++)
 			assert_true(tensor < list.tensors + list.count - 1);
 		if (rows[i].named)
@@ -470,8 +459,7 @@ static void bad_tensors(void **state)
 		}
 		assert_int_equal(safetensors_write(path, list.tensors, list.count, NULL, &err), 0);
 
-		int rc = checkpoint_init(path, other.graph, &other.buckets, rows[i].new_head,
-					 &begun, &other.variables, &err);
+		int rc = checkpoint_init(path, rows[i].new_head, &begun, &other.variables, &err);
 
 		if (rc != (rows[i].rc ? -ERR_DATA : 0))
 			fail_msg("%s: code %d %s", rows[i].why, rc, err.text);
