@@ -82,7 +82,7 @@ int graph_maxpool2d(struct graph *graph, int value, int kernel, int stride, int 
 int graph_avgpool(struct graph *graph, int value);
 int graph_linear(struct graph *graph, const char *name, int value, int outputs);
 
-/* A model: one row of the table in model.c, one file per family. */
+/* A model: one row of the table in model.c. A large family has a file of its own. */
 enum model_stem { STEM_DEFAULT, STEM_CIFAR };
 struct model {
 	const char *name;
@@ -94,9 +94,10 @@ struct model {
 	double lr, momentum, weight_decay;
 	enum schedule_kind schedule;
 };
-extern const struct model model_linear, model_convnet, model_resnet18, model_resnet34,
-	model_resnet50, model_resnet101, model_resnet152;
-const struct model *model_find(const char *name); /* NULL: none */
+extern const struct model model_resnet18, model_resnet34, model_resnet50, model_resnet101,
+	model_resnet152;
+/* NULL with -ERR_USAGE, which lists the models, if there is none of that name. */
+const struct model *model_find(const char *name, struct error *err);
 const char *model_names(char *text, size_t size); /* "convnet, linear" */
 
 /* Build the model. Return 0, or -ERR_USAGE: err lists the models, names the op for which the input

@@ -1,21 +1,58 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table of models. */
+/* The table of models, and the two small ones. */
 #include <stdio.h>
 #include <string.h>
 
 #include "train/model/graph.h"
 
+/* LeNet-5 with ReLU and max pooling: conv 6@5x5, pool, conv 16@5x5, pool, 120, 84, classes. */
+static void build_convnet(struct graph *graph, const struct model *model, enum model_stem stem)
+{
+	int value = graph_conv2d(graph, "conv1", 0, 6, 5, 1, 0, true);
+
+	value = graph_relu(graph, value);
+	value = graph_maxpool2d(graph, value, 2, 2, 0);
+	value = graph_conv2d(graph, "conv2", value, 16, 5, 1, 0, true);
+	value = graph_relu(graph, value);
+	value = graph_maxpool2d(graph, value, 2, 2, 0);
+	value = graph_linear(graph, "fc1", value, 120);
+	value = graph_relu(graph, value);
+	value = graph_linear(graph, "fc2", value, 84);
+	value = graph_relu(graph, value);
+	graph_linear(graph, "fc3", value, graph->classes);
+}
+
+static const struct model model_convnet = {
+	.name = "convnet",
+	.build = build_convnet,
+	.batch = 64,
+	.epochs = 5,
+	.lr = 0.05,
+	.momentum = 0.9,
+	.weight_decay = 5e-4,
+	.schedule = SCHEDULE_COSINE,
+};
+
+/* One linear layer on samples of any shape: regression, or softmax regression. */
+static void build_linear(struct graph *graph, const struct model *model, enum model_stem stem)
+{
+	graph_linear(graph, "", 0, graph->classes);
+}
+
+static const struct model model_linear = {
+	.name = "linear",
+	.build = build_linear,
+	.batch = 32,
+	.epochs = 5,
+	.lr = 0.01,
+	.momentum = 0.9,
+	.weight_decay = 0,
+	.schedule = SCHEDULE_CONSTANT,
+};
+
 static const struct model *const models[] = {
 	&model_convnet,	 &model_linear,	   &model_resnet18,  &model_resnet34,
 	&model_resnet50, &model_resnet101, &model_resnet152, NULL};
-
-const struct model *model_find(const char *name)
-{
-	for (size_t i = 0; models[i]; i++)
-		if (!strcmp(name, models[i]->name))
-			return models[i];
-	return NULL;
-}
 
 const char *model_names(char *text, size_t size)
 {
@@ -27,15 +64,25 @@ const char *model_names(char *text, size_t size)
 	return text;
 }
 
+const struct model *model_find(const char *name, struct error *err)
+{
+	char known[256];
+
+	for (size_t i = 0; models[i]; i++)
+		if (!strcmp(name, models[i]->name))
+			return models[i];
+	error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s", name,
+		  model_names(known, sizeof known));
+	return NULL;
+}
+
 int model_build(const char *name, const struct shape *input, int classes, enum model_stem stem,
 		struct graph **out, struct error *err)
 {
-	const struct model *model = model_find(name);
-	char known[256];
+	const struct model *model = model_find(name, err);
 
 	if (!model)
-		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s", name,
-				 model_names(known, sizeof known));
+		return -ERR_USAGE;
 	if (stem != STEM_DEFAULT && !model->stems)
 		return error_set(err, ERR_USAGE,
 				 "model %s has one stem only; --stem is for resnets", name);

@@ -78,12 +78,10 @@ static int check_options(const struct train_options *options, struct error *err)
 
 int train_defaults(struct train_options *options, struct error *err)
 {
-	const struct model *model = model_find(options->model);
-	char names[256];
+	const struct model *model = model_find(options->model, err);
 
 	if (!model)
-		return error_set(err, ERR_USAGE, "there is no model '%s'; the models are: %s",
-				 options->model, model_names(names, sizeof names));
+		return -ERR_USAGE;
 	if (options->tf32 && options->precision != PRECISION_F32)
 		return error_set(err, ERR_USAGE,
 				 "--tf32 is for products of float32, and --amp %s has none: leave "

@@ -32,10 +32,10 @@ static void defaults(void **state)
 
 	options.schedule.warmup_unit = WARMUP_STEPS;
 	assert_int_equal(train_defaults(&options, &err), 0);
-	assert_int_equal(options.batch, model_find("convnet")->batch);
-	assert_int_equal(options.epochs, model_find("convnet")->epochs);
+	assert_int_equal(options.batch, model_find("convnet", NULL)->batch);
+	assert_int_equal(options.epochs, model_find("convnet", NULL)->epochs);
 	assert_int_equal(options.accumulate, 1);
-	assert_true(options.lr == model_find("convnet")->lr);
+	assert_true(options.lr == model_find("convnet", NULL)->lr);
 	assert_true(options.momentum == 0.9 && options.weight_decay == 5e-4);
 	assert_int_equal(options.schedule.kind, SCHEDULE_COSINE);
 	assert_int_equal(options.schedule.step_size, 30);
