@@ -90,6 +90,18 @@ static int read_state(const char *path, const struct safetensors *file, const st
 	struct train_state state = {0};
 	const char *model, *data;
 	int64_t world, batch, seed, classes;
+	const struct {
+		const char *key;
+		int64_t min, max, *out;
+	} numbers[] = {
+		{"classes", 1, INT32_MAX, &classes},
+		{"step", 0, CHECKPOINT_STEP_MAX, &state.step},
+		{"epoch", 0, INT32_MAX, &state.epoch},
+		{"position", 0, INT64_MAX / 2, &state.position},
+		{"world", 1, WORLD_MAX, &world},
+		{"batch", 1, INT32_MAX, &batch},
+		{"batches", 0, INT64_MAX / 2, &state.batches},
+	};
 	JSON_AUTO json = NULL;
 
 	*foreign = false;
@@ -107,20 +119,9 @@ static int read_state(const char *path, const struct safetensors *file, const st
 
 	if (!rc)
 		rc = json_get_string(path, json, "model", &model, err);
-	if (!rc)
-		rc = json_get_int(path, json, "classes", 1, INT32_MAX, &classes, err);
-	if (!rc)
-		rc = json_get_int(path, json, "step", 0, CHECKPOINT_STEP_MAX, &state.step, err);
-	if (!rc)
-		rc = json_get_int(path, json, "epoch", 0, INT32_MAX, &state.epoch, err);
-	if (!rc)
-		rc = json_get_int(path, json, "position", 0, INT64_MAX / 2, &state.position, err);
-	if (!rc)
-		rc = json_get_int(path, json, "world", 1, WORLD_MAX, &world, err);
-	if (!rc)
-		rc = json_get_int(path, json, "batch", 1, INT32_MAX, &batch, err);
-	if (!rc)
-		rc = json_get_int(path, json, "batches", 0, INT64_MAX / 2, &state.batches, err);
+	for (size_t i = 0; !rc && i < sizeof numbers / sizeof *numbers; i++)
+		rc = json_get_int(path, json, numbers[i].key, numbers[i].min, numbers[i].max,
+				  numbers[i].out, err);
 	/* The first files lack this member. */
 	state.update = rc ? 0 : batch * world;
 	if (!rc && json_object_get(json, "update"))

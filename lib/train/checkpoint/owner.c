@@ -47,9 +47,8 @@ static char *claim_text(const struct owner *owner)
 		"boot", owner->boot, "pid", (json_int_t)getpid(), "started",
 		(json_int_t)claim_process_started(getpid()), "token", owner->token, "renewals",
 		(json_int_t)owner->renewals, "renewed", (json_int_t)time(NULL));
-	char *text = json ? json_dumps(json, JSON_INDENT(2)) : NULL;
 
-	return text;
+	return json ? json_dumps(json, JSON_INDENT(2)) : NULL;
 }
 
 /* Write our claim to a temporary file. *aside is its name, malloced; *now is the file system's
@@ -61,11 +60,10 @@ static int write_claim_aside(struct owner *owner, char **aside, struct timespec 
 	struct stat info;
 	int rc = 0, fd = text ? file_create_temp(owner->path, 0666, aside) : -1;
 
-	if (!text)
-		return error_memory(err, "an owner's file");
 	if (fd < 0) {
-		rc = error_set(err, ERR_OUTPUT, "%s cannot be created: %s", owner->path,
-			       strerror(errno));
+		rc = text ? error_set(err, ERR_OUTPUT, "%s cannot be created: %s", owner->path,
+				      strerror(errno))
+			  : error_memory(err, "an owner's file");
 		free(text);
 		return rc;
 	}
@@ -155,7 +153,6 @@ static bool stays_unrenewed(const struct owner *owner, const struct owner_reques
 			    const struct claim *claim)
 {
 	int watch_ms = request->watch_ms ? request->watch_ms : OWNER_WATCH_MS;
-	struct timespec now = {0};
 	struct claim seen;
 	char claimant[600], text[1000];
 
@@ -172,7 +169,7 @@ static bool stays_unrenewed(const struct owner *owner, const struct owner_reques
 		if (is_cancelled(request))
 			return false;
 
-		int found = claim_read(owner->path, &now, &seen);
+		int found = claim_read(owner->path, NULL, &seen);
 
 		if (!found)
 			return true;
@@ -256,14 +253,13 @@ static int check_takeover(const struct owner *owner, const struct owner_request 
 static void remove_claim(const struct owner *owner, const struct claim *stale_claim)
 {
 	char *away = NULL;
-	struct timespec now = {0};
 	struct claim moved;
 	int fd = file_create_temp(owner->path, 0600, &away);
 
 	if (fd < 0)
 		return;
 	close(fd);
-	if (rename(owner->path, away) == 0 && claim_read(away, &now, &moved) > 0 &&
+	if (rename(owner->path, away) == 0 && claim_read(away, NULL, &moved) > 0 &&
 	    strcmp(moved.token, stale_claim->token))
 		link_claim(away, owner->path);
 	unlink(away);
@@ -287,11 +283,10 @@ static void report_takeover(const struct owner_request *request, const struct cl
  * third may fill the gap. The one whose claim is still there after a while owns the directory. */
 static bool confirm_claim(const struct owner *owner)
 {
-	struct timespec now = {0};
 	struct claim claim;
 
 	pause_ms(SETTLE_MS);
-	return claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token);
+	return claim_read(owner->path, NULL, &claim) > 0 && !strcmp(claim.token, owner->token);
 }
 
 static int claim_directory(struct owner *owner, const struct owner_request *request,
@@ -325,6 +320,13 @@ static int claim_directory(struct owner *owner, const struct owner_request *requ
 
 /* ---- lifetime ---- */
 
+static void owner_free(struct owner *owner)
+{
+	free(owner->path);
+	free(owner->job);
+	free(owner);
+}
+
 static int owner_new(const struct owner_request *request, struct owner **out, struct error *err)
 {
 	struct owner *owner = calloc(1, sizeof *owner);
@@ -336,9 +338,7 @@ static int owner_new(const struct owner_request *request, struct owner **out, st
 		owner->path = NULL;
 	owner->job = strdup(request->self->job);
 	if (!owner->path || !owner->job) {
-		free(owner->path);
-		free(owner->job);
-		free(owner);
+		owner_free(owner);
 		return error_memory(err, "an owner's file");
 	}
 	snprintf(owner->scheduler, sizeof owner->scheduler, "%s", request->self->scheduler);
@@ -351,13 +351,6 @@ static int owner_new(const struct owner_request *request, struct owner **out, st
 		snprintf(owner->token + 2 * i, 3, "%02x", random[i]);
 	*out = owner;
 	return 0;
-}
-
-static void owner_free(struct owner *owner)
-{
-	free(owner->path);
-	free(owner->job);
-	free(owner);
 }
 
 int owner_acquire(const struct owner_request *request, struct owner **out, struct error *err)
@@ -385,12 +378,11 @@ int owner_acquire(const struct owner_request *request, struct owner **out, struc
 /* Read the file again; a run that takes over moves the old file away before its own is there. */
 static int read_claim_again(const struct owner *owner, struct claim *claim)
 {
-	struct timespec now = {0};
-	int found = claim_read(owner->path, &now, claim);
+	int found = claim_read(owner->path, NULL, claim);
 
 	for (int i = 0; !found && i < MISSING_POLLS; i++) {
 		pause_ms(POLL_MS);
-		found = claim_read(owner->path, &now, claim);
+		found = claim_read(owner->path, NULL, claim);
 	}
 	return found;
 }
@@ -449,12 +441,11 @@ bool owner_is_lost(const struct owner *owner)
 
 void owner_release(struct owner *owner)
 {
-	struct timespec now = {0};
 	struct claim claim;
 
 	if (!owner)
 		return;
-	if (claim_read(owner->path, &now, &claim) > 0 && !strcmp(claim.token, owner->token))
+	if (claim_read(owner->path, NULL, &claim) > 0 && !strcmp(claim.token, owner->token))
 		unlink(owner->path);
 	owner_free(owner);
 }

@@ -85,8 +85,9 @@ int claim_read(const char *path, const struct timespec *now, struct claim *out)
 
 	if (stat(path, &info))
 		return errno == ENOENT ? 0 : -1;
-	claim.age_s = (double)(now->tv_sec - info.st_mtim.tv_sec) +
-		      (double)(now->tv_nsec - info.st_mtim.tv_nsec) * 1e-9;
+	if (now)
+		claim.age_s = (double)(now->tv_sec - info.st_mtim.tv_sec) +
+			      (double)(now->tv_nsec - info.st_mtim.tv_nsec) * 1e-9;
 	if (!file_read(path, OWNER_FILE_BYTES, &text, &size, NULL) &&
 	    !json_read(path, text, size, OWNER_FILE_BYTES, &json, NULL)) {
 		copy(json, "scheduler", claim.scheduler, sizeof claim.scheduler);

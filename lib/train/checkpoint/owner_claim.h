@@ -16,7 +16,8 @@ struct claim {
 	double age_s; /* by the file system's clock; negative: the file is ahead */
 };
 
-/* Read the file at path; *now is the present time of the clock that its age refers to. Return 1, 0
+/* Read the file at path; *now is the present time of the clock that its age refers to. With now
+ * NULL the age is not known. Return 1, 0
  * if there is no file, or -1 with errno if that is unknown. */
 int claim_read(const char *path, const struct timespec *now, struct claim *out);
 

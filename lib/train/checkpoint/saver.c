@@ -223,7 +223,7 @@ static bool wait_for_last(struct saver *saver, int64_t step)
 	char text[1200];
 	double begin = clock_now_s();
 
-	if (!writer_is_busy(saver->writer))
+	if (!writer_wait(saver->writer, 0, NULL))
 		return true;
 	/* Half of what the others wait for this rank. */
 	if (writer_wait(saver->writer, request->timeout_ms / 2, &err)) {

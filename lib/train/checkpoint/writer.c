@@ -278,16 +278,6 @@ int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
 				timeout_ms * 1e-3);
 }
 
-bool writer_is_busy(struct writer *writer)
-{
-	bool busy;
-
-	pthread_mutex_lock(&writer->lock);
-	busy = writer->state == WRITER_BUSY;
-	pthread_mutex_unlock(&writer->lock);
-	return busy;
-}
-
 struct variables *writer_snapshot(struct writer *writer)
 {
 	return &writer->snapshot;

@@ -54,9 +54,8 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
  * then stay until the process ends. NULL: true. */
 bool writer_free(struct writer *writer, int timeout_ms);
 
-/* Wait until no write is in progress. Return 0, or -ERR_IO after timeout_ms. */
+/* Wait until no write is in progress. Return 0, or -ERR_IO after timeout_ms (0: at once). */
 int writer_wait(struct writer *writer, int timeout_ms, struct error *err);
-bool writer_is_busy(struct writer *writer);
 /* The snapshot to fill in while no write is in progress. */
 struct variables *writer_snapshot(struct writer *writer);
 /* Write the snapshot. Call it only if no write is in progress and the last result was taken. */

@@ -5,6 +5,11 @@
 
 #include "base/random.h"
 
+int64_t sampler_total_of(int64_t samples, int64_t world)
+{
+	return (samples + world - 1) / world * world;
+}
+
 void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool shuffle)
 {
 	*sampler =
@@ -19,7 +24,7 @@ void sampler_free(struct sampler *sampler)
 
 int sampler_begin(struct sampler *sampler, int64_t epoch, int world, struct error *err)
 {
-	int64_t total = (sampler->samples + world - 1) / world * world;
+	int64_t total = sampler_total_of(sampler->samples, world);
 	uint32_t *permutation = NULL;
 	int rc;
 

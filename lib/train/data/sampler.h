@@ -20,6 +20,8 @@ struct sampler {
 	uint32_t *permutation;
 };
 
+/* The entries of the order of an epoch that begins with world ranks. */
+int64_t sampler_total_of(int64_t samples, int64_t world);
 /* samples >= 1. The sampler has no epoch until sampler_begin. */
 void sampler_init(struct sampler *sampler, uint64_t seed, int64_t samples, bool shuffle);
 void sampler_free(struct sampler *sampler);

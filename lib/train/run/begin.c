@@ -80,7 +80,7 @@ static int choose_update_size(const struct train_setup *setup, bool resumed,
 static void note_changed_world(const struct train_setup *setup, bool resumed,
 			       const struct train_state *state)
 {
-	int64_t total = (setup->data->count + state->world - 1) / state->world * state->world;
+	int64_t total = sampler_total_of(setup->data->count, state->world);
 
 	if (resumed && state->position && state->position < total &&
 	    state->world != setup->comm->size)
@@ -228,29 +228,23 @@ static int finish_model(const struct train_setup *setup, const char *checkpoint,
 static void find_last_step(const struct train_setup *setup, struct train_progress *progress)
 {
 	const struct train_options *options = setup->options;
-	int64_t world = setup->comm->size;
-	int64_t global = progress->update;
-	int64_t total = (setup->data->count + world - 1) / world * world;
-	int64_t per_epoch = (total + global - 1) / global;
-	int64_t epochs = options->epochs > progress->state.epoch
-				 ? options->epochs - progress->state.epoch
-				 : 0;
-	int64_t all = progress->state.step, begun = total, here;
+	const struct train_state *state = &progress->state;
+	int64_t update = progress->update, samples = setup->data->count, all = state->step;
+	int64_t total = sampler_total_of(samples, setup->comm->size);
+	int64_t begun = state->position ? sampler_total_of(samples, state->world) : total;
+	int64_t left = begun - state->position;			    /* of this epoch */
+	int64_t here = left > 0 ? (left + update - 1) / update : 0, /* steps left of it */
+		per_epoch = (total + update - 1) / update;
 
-	if (progress->state.position)
-		begun = (setup->data->count + progress->state.world - 1) / progress->state.world *
-			progress->state.world;
-	begun -= progress->state.position;
-	here = begun > 0 ? (begun + global - 1) / global : 0; /* steps left of this epoch */
-	if (epochs > 0)
-		all += here + (epochs - 1) * per_epoch;
+	if (options->epochs > state->epoch)
+		all += here + (options->epochs - state->epoch - 1) * per_epoch;
 	progress->last_step = options->steps > 0 && options->steps < all ? options->steps : all;
 	progress->last_epoch = options->epochs;
 	if (options->steps > 0 && options->epochs >= INT32_MAX) {
 		/* The epoch in which --steps ends, the same for a run that begins within one. */
-		int64_t later = progress->last_step - progress->state.step - here;
+		int64_t later = progress->last_step - state->step - here;
 
-		progress->last_epoch = progress->state.epoch + 1;
+		progress->last_epoch = state->epoch + 1;
 		if (later > 0)
 			progress->last_epoch += (later + per_epoch - 1) / per_epoch;
 	}

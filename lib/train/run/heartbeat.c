@@ -6,9 +6,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define LINE                                                                                       \
-	64 /* bytes, always: what a longer line has left behind would be read with a shorter one   \
-	    */
+/* Bytes of each line: what a longer line has left behind would be read with a shorter one. */
+#define LINE 64
 
 static int file = -1;
 static double last_done;

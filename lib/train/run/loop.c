@@ -237,20 +237,19 @@ static int on_saved(void *context, struct writer_result *saved, double stall_s, 
 
 static void init_saver(struct run *run)
 {
-	const struct train_setup *setup = &run->setup;
-	const struct saver_request request = {
-		.options = &setup->options->checkpoint,
-		.group = &run->setup.group,
-		.graph = setup->graph,
-		.buckets = &setup->buckets,
-		.device = setup->device,
-		.local_rank = setup->place->local_rank,
-		.timeout_ms = setup->options->timeout_ms,
-		.saved = on_saved,
-		.context = run,
-	};
+	struct train_setup *setup = &run->setup;
 
-	saver_init(&run->saver, &request);
+	saver_init(&run->saver, &(const struct saver_request){
+					.options = &setup->options->checkpoint,
+					.group = &setup->group,
+					.graph = setup->graph,
+					.buckets = &setup->buckets,
+					.device = setup->device,
+					.local_rank = setup->place->local_rank,
+					.timeout_ms = setup->options->timeout_ms,
+					.saved = on_saved,
+					.context = run,
+				});
 }
 
 /* Acc@1 of these weights; negative: none. */
@@ -416,8 +415,7 @@ static bool is_unfinished(const struct run *run)
 {
 	const struct train_progress *progress = &run->progress;
 	const struct train_state *state = &progress->state;
-	int64_t world = state->world;
-	int64_t total = (run->setup.data->count + world - 1) / world * world;
+	int64_t total = sampler_total_of(run->setup.data->count, state->world);
 
 	return state->epoch < progress->last_epoch &&
 	       (state->step < progress->last_step || (state->position && state->position >= total));
