@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/json.h"
 #include "train/checkpoint/directory.h"
 #include "train/checkpoint/safetensors.h"
@@ -241,25 +240,25 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 		return error_memory(err, "a checkpoint's name");
 	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL, NULL))
 		goto out;
-	for (int i = 1; !*kept && !rc; i++) {
-		free(aside);
+	for (int i = 1; !rc; i++) {
 		if (asprintf(&aside, "%s.%d", path, i) < 0) {
 			aside = NULL;
 			rc = error_memory(err, "a checkpoint's name");
-		} else if (!access(aside, F_OK)) {
-			continue;
+		} else if (access(aside, F_OK)) {
+			break;
 		}
-		if (!rc && rename(path, aside))
-			rc = error_set(err, ERR_OUTPUT,
-				       "%s is not this run's and cannot be put aside: %s", path,
-				       strerror(errno));
-		if (!rc) {
-			*kept = aside;
-			aside = NULL;
-		}
+		free(aside);
+	}
+	if (rc)
+		goto out;
+	if (rename(path, aside)) {
+		rc = error_set(err, ERR_OUTPUT, "%s is not this run's and cannot be put aside: %s",
+			       path, strerror(errno));
+		free(aside);
+	} else {
+		*kept = aside;
 	}
 out:
-	free(aside);
 	free(path);
 	return rc;
 }

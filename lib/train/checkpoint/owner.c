@@ -2,8 +2,6 @@
 #include "train/checkpoint/owner.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

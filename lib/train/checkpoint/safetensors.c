@@ -2,7 +2,6 @@
 #include "train/checkpoint/safetensors.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

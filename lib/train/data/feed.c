@@ -2,7 +2,6 @@
 #include "train/data/feed.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 

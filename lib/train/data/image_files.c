@@ -50,7 +50,7 @@ static void names_sort(struct imagefolder_names *names)
 		qsort(names->list, names->count, sizeof *names->list, compare);
 }
 
-static int join(const char *directory, const char *name, char *out, struct error *err)
+static int join(const char *directory, const char *name, char out[PATH_MAX], struct error *err)
 {
 	if (snprintf(out, PATH_MAX, "%s/%s", directory, name) >= PATH_MAX)
 		return error_set(err, ERR_DATA, "%s/%s: the path is longer than %d bytes",
@@ -74,13 +74,11 @@ static int list(const char *path, struct imagefolder_names *directories,
 {
 	DIR *dir = opendir(path);
 	struct dirent *entry;
-	char *inner = malloc(PATH_MAX);
+	char inner[PATH_MAX];
 	int rc = 0;
 
 	if (!dir)
-		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
-	else if (!inner)
-		rc = error_memory(err, "a name");
+		return error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
 	errno = 0;
 	while (!rc && (entry = readdir(dir))) {
 		struct imagefolder_names *to = files;
@@ -96,9 +94,7 @@ static int list(const char *path, struct imagefolder_names *directories,
 	}
 	if (!rc && errno)
 		rc = error_set(err, ERR_INPUT, "reading %s: %s", path, strerror(errno));
-	if (dir)
-		closedir(dir);
-	free(inner);
+	closedir(dir);
 	return rc;
 }
 
@@ -171,10 +167,10 @@ struct above {
 static int walk(const char *directory, const char *inner, const struct above *above, int depth,
 		struct imagefolder_names *out, struct error *err)
 {
-	char *path = malloc(PATH_MAX);
+	char path[PATH_MAX]; /* at most MAX_DEPTH of them are on the stack */
 	struct imagefolder_names directories = {0};
 	struct stat st;
-	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
+	int rc = join(directory, inner, path, err);
 
 	if (!rc && stat(path, &st))
 		rc = error_set(err, ERR_INPUT, "%s cannot be read: %s", path, strerror(errno));
@@ -196,7 +192,6 @@ static int walk(const char *directory, const char *inner, const struct above *ab
 			rc = walk(directory, path, &here, depth + 1, out, err);
 	}
 	imagefolder_names_free(&directories);
-	free(path);
 	return rc;
 }
 
@@ -210,9 +205,9 @@ static bool is_jpeg(const char *name)
 static int add_directory(struct imagefolder_files *files, const char *directory, const char *inner,
 			 int32_t label, struct error *err)
 {
-	char *path = malloc(PATH_MAX);
+	char path[PATH_MAX];
 	struct imagefolder_names names = {0};
-	int rc = path ? join(directory, inner, path, err) : error_memory(err, "a name");
+	int rc = join(directory, inner, path, err);
 
 	if (!rc)
 		rc = list(path, NULL, &names, err);
@@ -224,7 +219,6 @@ static int add_directory(struct imagefolder_files *files, const char *directory,
 			files->skipped_files++;
 	}
 	imagefolder_names_free(&names);
-	free(path);
 	return rc;
 }
 

@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define FRACTION_BITS 22
 #define HALF (INT32_C(1) << (FRACTION_BITS - 1))

@@ -6,7 +6,6 @@
 #ifndef BERTH_TRAIN_DATA_RESIZE_H
 #define BERTH_TRAIN_DATA_RESIZE_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/error.h"

@@ -6,18 +6,15 @@
 #include <stdint.h>
 
 #include "base/error.h"
-#include "train/data/sampler.h"
 
 struct sample_log; /* opaque; NULL: no log was requested, and all calls do nothing */
 
-/* Open DIR/rank-RANK.txt for appending, and make directory if it is missing. sampler is borrowed
- * until sample_log_close. -ERR_OUTPUT. */
-int sample_log_open(const char *directory, const struct sampler *sampler, int rank, int world,
-		    struct sample_log **out, struct error *err);
-/* Write what this rank takes of the count entries at position of epoch's order, for step. -ERR_IO.
- */
+/* Open DIR/rank-RANK.txt for appending, and make directory if it is missing. -ERR_OUTPUT. */
+int sample_log_open(const char *directory, int rank, int world, struct sample_log **out,
+		    struct error *err);
+/* Write this rank's count samples of the batch at position of epoch's order, for step. -ERR_IO. */
 int sample_log_write(struct sample_log *log, int64_t epoch, int64_t step, int64_t position,
-		     int64_t count, struct error *err);
+		     const uint32_t *indices, int count, struct error *err);
 void sample_log_close(struct sample_log *log);
 
 #endif

@@ -2,8 +2,6 @@
 /* Synthetic data made from the seed; each sample is a pure function of (seed, split, index).
  * Classification: a pattern per class plus noise. One class: regression, y = X w + 0.1 noise with w
  * from the seed. */
-#include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

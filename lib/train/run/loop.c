@@ -94,7 +94,8 @@ static int run_micro_batch(struct run *run, int64_t update, int64_t done, int64_
 	if (!rc && !*count)
 		rc = error_set(err, ERR_INTERNAL, "the epoch has no batch at %" PRId64, position);
 	if (!rc)
-		rc = sample_log_write(run->sample_log, state->epoch, step, position, *count, err);
+		rc = sample_log_write(run->sample_log, state->epoch, step, position, batch->indices,
+				      batch->count, err);
 	if (rc)
 		return rc;
 	struct executor_input input = {
@@ -515,8 +516,8 @@ static int begin(struct run *run, struct error *err)
 	if (!rc)
 		rc = train_report_open(&run->report, setup, progress, run->result.resumed, err);
 	if (!rc && order)
-		rc = sample_log_open(order, &setup->sampler, setup->comm->rank, setup->comm->size,
-				     &run->sample_log, err);
+		rc = sample_log_open(order, setup->comm->rank, setup->comm->size, &run->sample_log,
+				     err);
 	rc = rank_group_ready(&setup->group, rc, err);
 	return rc ? rc : train_find_end(setup, &run->result, progress, err);
 }

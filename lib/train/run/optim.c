@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "train/run/optim.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static int gradients_new(struct optim *optim, struct comm *comm, struct error *err)

@@ -2,7 +2,6 @@
 #include "train/run/settings.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "train/comm/ddp.h"

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/comm/comm.h"
-#include "train/data/dataset.h"
 #include "train/device/device.h"
 #include "train/model/graph.h"
 #include "train/model/schedule.h"
