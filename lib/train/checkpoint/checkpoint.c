@@ -238,7 +238,7 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 	*kept = NULL;
 	if (!path)
 		return error_memory(err, "a checkpoint's name");
-	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL, NULL))
+	if (access(path, F_OK) || !checkpoint_check(path, graph, &state, NULL))
 		goto out;
 	for (int i = 1; !rc; i++) {
 		if (asprintf(&aside, "%s.%d", path, i) < 0) {
@@ -266,7 +266,7 @@ out:
 /* ---- loading ---- */
 
 int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
-		     uint32_t *mark, struct error *err)
+		     struct error *err)
 {
 	struct safetensors file = {0};
 	bool foreign;
@@ -274,10 +274,6 @@ int checkpoint_check(const char *path, const struct graph *graph, struct train_s
 
 	if (!rc)
 		rc = read_state(path, &file, graph, state, &foreign, err);
-	if (!rc && mark)
-		*mark = (uint32_t)strtoul(
-			json_string_value(json_object_get(file.metadata, "berth.header_crc32c")),
-			NULL, 16);
 	safetensors_free(&file);
 	return rc;
 }
@@ -366,13 +362,10 @@ int checkpoint_resume(const char *directory, const struct checkpoint_sink *sink,
 	/* If it is not a directory, writing checkpoints refuses it. */
 	if (stat(directory, &info) ? errno == ENOENT || errno == ENOTDIR : !S_ISDIR(info.st_mode))
 		return 0;
-	struct error failure = {0};
-	int64_t *steps = checkpoint_dir_resume_order(directory, sink, &count, &failure);
+	int64_t *steps = checkpoint_dir_resume_order(directory, sink, &count, err);
 
-	if (!steps) {
-		*err = failure;
-		return -failure.code;
-	}
+	if (!steps)
+		return -err->code;
 	for (size_t i = 0; i < count && !*path; i++) {
 		struct error why = {0};
 		bool stop;

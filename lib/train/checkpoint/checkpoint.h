@@ -70,10 +70,9 @@ int checkpoint_keep_foreign(const char *directory, const struct graph *graph, in
 uint64_t checkpoint_size(const struct graph *graph, const struct buckets *buckets);
 
 /* Read the whole file at path and verify every checksum. Errors are as in checkpoint_load, except
- * that tensor names and shapes are not checked. *mark (may be NULL) receives the header's checksum,
- * which identifies the file's content. */
+ * that tensor names and shapes are not checked. */
 int checkpoint_check(const char *path, const struct graph *graph, struct train_state *state,
-		     uint32_t *mark, struct error *err);
+		     struct error *err);
 
 /* Read a checkpoint of variables' network. Return 0; -ERR_INPUT if it cannot be read; -ERR_DATA if
  * it is damaged, not a berth checkpoint, or of another network. On failure nothing changes. */

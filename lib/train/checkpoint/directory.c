@@ -405,7 +405,7 @@ static bool is_whole(const char *path, const struct graph *graph, int64_t step,
 	for (size_t i = 0; i < verified->count; i++)
 		if (verified->files[i].step == step && is_same(&verified->files[i], &info))
 			return true;
-	if (checkpoint_check(path, graph, &state, NULL, NULL) || state.step != step)
+	if (checkpoint_check(path, graph, &state, NULL) || state.step != step)
 		return false;
 	add_verified_file(verified, step, &info);
 	return true;

@@ -98,14 +98,10 @@ static int list_replica(struct replica *replica, struct error *err)
 {
 	const struct saver_request *request = &replica->saver->request;
 	const struct checkpoint_sink sink = {request->group, rank_group_note_from_rank};
-	struct error failure = {0};
 
 	replica->steps = checkpoint_dir_resume_order(request->options->directory, &sink,
-						     &replica->count, &failure);
-	if (replica->steps)
-		return 0;
-	*err = failure;
-	return -failure.code;
+						     &replica->count, err);
+	return replica->steps ? 0 : -err->code;
 }
 
 /* The least and the largest value of the ranks that take part; infinite if none does. Collective.

@@ -107,13 +107,11 @@ int variables_list(const struct variables *variables, int64_t batches, bool mome
 	const struct graph *graph = variables->graph;
 	size_t room = (size_t)graph->param_count * 2 + (size_t)graph->buffer_count * 2 + 1;
 
-	*out = (struct variables_list){.tensors = calloc(room, sizeof *out->tensors),
-				       .names = calloc(room, sizeof *out->names),
-				       .batches = batches};
-	if (!out->tensors || !out->names) {
-		variables_list_free(out);
+	*out = (struct variables_list){.batches = batches};
+	out->tensors = calloc(room, sizeof *out->tensors + sizeof *out->names);
+	if (!out->tensors)
 		return error_memory(err, "a list of tensors");
-	}
+	out->names = (char(*)[96])(out->tensors + room);
 	add_params(variables, variables->weights, "", out);
 	add_buffers(variables, out);
 	if (momentum)
@@ -126,7 +124,6 @@ void variables_list_free(struct variables_list *list)
 	if (!list)
 		return;
 	free(list->tensors);
-	free(list->names);
 	memset(list, 0, sizeof *list);
 }
 

@@ -38,8 +38,8 @@ void variables_free(struct variables *variables); /* clears it; NULL is fine */
 struct variables_list {
 	size_t count;
 	struct safetensor *tensors;
-	char (*names)[96];
-	int64_t batches; /* each num_batches_tracked points here */
+	char (*names)[96]; /* behind the tensors in the same block */
+	int64_t batches;   /* each num_batches_tracked points here */
 };
 
 /* The model under PyTorch's names: weights, buffers, and num_batches_tracked (I64, batches) for

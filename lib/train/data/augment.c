@@ -143,14 +143,11 @@ place(const void *raw, const struct shape *shape, int pad, const struct augment_
 	}
 }
 
-void augment_bytes(const unsigned char *raw, const struct shape *shape, int pad,
+void augment_apply(const void *raw, const struct shape *shape, int pad,
 		   const struct augment_params *choice, const float (*table)[256], float *out)
 {
-	place(raw, shape, pad, choice, true, table, out);
-}
-
-void augment_floats(const float *raw, const struct shape *shape, int pad,
-		    const struct augment_params *choice, float *out)
-{
-	place(raw, shape, pad, choice, false, NULL, out);
+	if (table)
+		place(raw, shape, pad, choice, true, table, out);
+	else
+		place(raw, shape, pad, choice, false, NULL, out);
 }

@@ -41,10 +41,9 @@ void augment_draw_params(const struct augment *augment, uint64_t seed, uint32_t 
 void augment_table(int channels, const float *mean, const float *deviation, float (*out)[256]);
 
 /* raw, out: [C][H][W]. Pad with zeros (raw ones, before normalisation, as torchvision does), crop
- * at choice, flip. table maps bytes to floats; floats stay as they are. */
-void augment_bytes(const unsigned char *raw, const struct shape *shape, int pad,
+ * at choice, flip. With table, raw holds bytes, which it maps to floats; without, floats, which
+ * stay as they are. */
+void augment_apply(const void *raw, const struct shape *shape, int pad,
 		   const struct augment_params *choice, const float (*table)[256], float *out);
-void augment_floats(const float *raw, const struct shape *shape, int pad,
-		    const struct augment_params *choice, float *out);
 
 #endif

@@ -190,11 +190,8 @@ int dataset_sample(const struct dataset *dataset, uint32_t index, int64_t epoch,
 
 	if (rc)
 		return rc;
-	if (dataset->table)
-		augment_bytes(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
-			      (const float(*)[256])dataset->table, x);
-	else
-		augment_floats(raw, &dataset->shape, dataset->augment.crop_pad, &choice, x);
+	augment_apply(raw, &dataset->shape, dataset->augment.crop_pad, &choice,
+		      (const float(*)[256])dataset->table, x);
 	return 0;
 }
 

@@ -124,35 +124,22 @@ int imagefolder_class_index(const struct imagefolder_names *classes, const char 
 static int files_add(struct imagefolder_files *files, const char *inner, const char *name,
 		     int32_t label, struct error *err)
 {
-	size_t size = strlen(inner) + 1 + strlen(name) + 1;
+	struct bytes *paths = &files->paths;
+	const struct imagefolder_file file = {paths->size, label};
 
-	if (files->names_size + size > files->names_capacity) {
-		size_t capacity = 2 * files->names_capacity + size + 4096;
-		char *grown = realloc(files->names, capacity);
+	if (files->count == files->capacity) {
+		size_t capacity = files->capacity ? files->capacity * 2 : 1024;
+		struct imagefolder_file *grown = realloc(files->list, capacity * sizeof *grown);
 
 		if (!grown)
 			return error_memory(err, "the list of files");
-		files->names = grown;
-		files->names_capacity = capacity;
-	}
-	if (files->count == files->capacity) {
-		size_t capacity = files->capacity ? files->capacity * 2 : 1024;
-		size_t *offsets = realloc(files->offsets, capacity * sizeof *offsets);
-
-		if (offsets)
-			files->offsets = offsets;
-		int32_t *labels = realloc(files->labels, capacity * sizeof *labels);
-
-		if (labels)
-			files->labels = labels;
-		if (!offsets || !labels)
-			return error_memory(err, "the list of files");
+		files->list = grown;
 		files->capacity = capacity;
 	}
-	snprintf(files->names + files->names_size, size, "%s/%s", inner, name);
-	files->offsets[files->count] = files->names_size;
-	files->labels[files->count++] = label;
-	files->names_size += size;
+	if (bytes_add(paths, inner, strlen(inner)) || bytes_add(paths, "/", 1) ||
+	    bytes_add(paths, name, strlen(name) + 1))
+		return error_memory(err, "the list of files");
+	files->list[files->count++] = file;
 	return 0;
 }
 
@@ -243,8 +230,7 @@ int imagefolder_add(struct imagefolder_files *files, const char *directory, cons
 
 void imagefolder_files_free(struct imagefolder_files *files)
 {
-	free(files->names);
-	free(files->offsets);
-	free(files->labels);
+	bytes_free(&files->paths);
+	free(files->list);
 	*files = (struct imagefolder_files){0};
 }

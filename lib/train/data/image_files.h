@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bytes.h"
 #include "base/error.h"
 
 /* A growing list of names. */
@@ -20,12 +21,13 @@ void imagefolder_names_free(struct imagefolder_names *names);
 int imagefolder_classes(const char *directory, struct imagefolder_names *out, struct error *err);
 int imagefolder_class_index(const struct imagefolder_names *classes, const char *name); /* or -1 */
 
-/* Files, as paths below the directory, with the index of their class. */
+struct imagefolder_file {
+	size_t path; /* where its path below the directory begins in paths */
+	int32_t label;
+};
 struct imagefolder_files {
-	char *names; /* one after another, each with its NUL */
-	size_t names_size, names_capacity;
-	size_t *offsets; /* [count], in names */
-	int32_t *labels; /* [count] */
+	struct bytes paths; /* one after another, each with its NUL */
+	struct imagefolder_file *list;
 	size_t count, capacity;
 	int64_t skipped_files; /* files that are not .jpg or .jpeg */
 };

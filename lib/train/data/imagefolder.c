@@ -139,12 +139,13 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 			      struct error *err)
 {
 	const struct imagefolder *directory = (const struct imagefolder *)dataset;
+	const struct imagefolder_file *file = &directory->files.list[index];
 	struct choice choice = {dataset, index, epoch};
 	char path[PATH_MAX];
 	size_t size = 0;
 
 	if (snprintf(path, sizeof path, "%s/%s", directory->root,
-		     directory->files.names + directory->files.offsets[index]) >= (int)sizeof path)
+		     (const char *)directory->files.paths.data + file->path) >= (int)sizeof path)
 		return error_set(err, ERR_INPUT, "the path of %s is too long", path);
 	int rc = read_file(path, &scratch->file, &size, err);
 
@@ -152,7 +153,7 @@ static int imagefolder_sample(const struct dataset *dataset, uint32_t index, uin
 		return rc;
 	const struct jpeg_request request = {path, choose, &choice};
 
-	*(int32_t *)target = directory->files.labels[index];
+	*(int32_t *)target = file->label;
 	return directory->jpeg->decode(&request, scratch->file.bytes, size, raw, &scratch->rows,
 				       err);
 }

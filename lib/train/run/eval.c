@@ -29,7 +29,7 @@ static int run_own(const struct train_setup *setup, struct stop *stop, double *w
 		if (batch->count)
 			rc = device_executor_run(setup->val_executor, &input, err);
 		position += global_count;
-		train_heartbeat_activity(0, "evaluates");
+		train_heartbeat_activity("evaluates");
 		if (!rc)
 			rc = feed_next(feed, position, &batch, &global_count, &wait_s, err);
 	}

@@ -19,10 +19,14 @@ void train_heartbeat_open(const char *path)
 		file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-static void write_line(double done, int64_t step, const char *activity)
+void train_heartbeat_write(double done, int64_t step, const char *activity)
 {
 	char line[LINE + 1], text[LINE];
 
+	last_done = done;
+	last_step = step;
+	if (file < 0)
+		return;
 	snprintf(text, sizeof text, "%.3f step %" PRId64 ", %s", done, step, activity);
 	snprintf(line, sizeof line, "%-*s\n", LINE - 1, text);
 	if (pwrite(file, line, LINE, 0) != LINE) {
@@ -31,16 +35,7 @@ static void write_line(double done, int64_t step, const char *activity)
 	}
 }
 
-void train_heartbeat_write(double done, int64_t step, const char *activity)
+void train_heartbeat_activity(const char *activity)
 {
-	last_done = done;
-	last_step = step;
-	if (file >= 0)
-		write_line(done, step, activity);
-}
-
-void train_heartbeat_activity(double part, const char *activity)
-{
-	if (file >= 0)
-		write_line(last_done + part, last_step, activity);
+	train_heartbeat_write(last_done, last_step, activity);
 }

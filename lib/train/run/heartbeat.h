@@ -14,7 +14,7 @@ void train_heartbeat_open(const char *path);
 /* So many are done (a part of one counts as such), of which the last is step; activity: "computes".
  * One write(2) of one line; nothing without a file. */
 void train_heartbeat_write(double done, int64_t step, const char *activity);
-/* The same number with another activity. part is added to the number: 0, or below 1. */
-void train_heartbeat_activity(double part, const char *activity);
+/* The same number with another activity. */
+void train_heartbeat_activity(const char *activity);
 
 #endif

@@ -317,7 +317,7 @@ static int save_checkpoint(struct run *run, struct error *err)
 {
 	int rc = report_pending(run, err);
 
-	train_heartbeat_activity(0, "saves");
+	train_heartbeat_activity("saves");
 	if (!rc)
 		rc = save_snapshot(run, err);
 	run->progress.saved_step = run->progress.state.step;

@@ -224,9 +224,8 @@ static int make_resident(struct train_setup *setup, struct error *err)
 
 static int build_graph(struct train_setup *setup, struct error *err)
 {
-	const struct train_options *options = setup->options;
-	int rc = model_build(options->model, &setup->data->shape, setup->data->classes,
-			     options->stem, &setup->graph, err);
+	int rc = model_build(setup->options->model, &setup->data->shape, setup->data->classes,
+			     setup->options->stem, &setup->graph, err);
 
 	return rc ? rc
 		  : buckets_make(setup->graph, DDP_FIRST_BYTES, DDP_CAP_BYTES, &setup->buckets,

@@ -163,9 +163,9 @@ static void crops_and_flips(void **state)
 			raw[k] = (unsigned char)(k * 37 + 11);
 			floats[k] = (float)raw[k];
 		}
-		augment_bytes(raw, shape, rows[i].pad, &rows[i].choice, (const float(*)[256])table,
+		augment_apply(raw, shape, rows[i].pad, &rows[i].choice, (const float(*)[256])table,
 			      x);
-		augment_floats(floats, shape, rows[i].pad, &rows[i].choice, y);
+		augment_apply(floats, shape, rows[i].pad, &rows[i].choice, NULL, y);
 		for (size_t k = 0; k < count; k++) {
 			int column = (int)k % shape->width;
 			int row = (int)k / shape->width % shape->height;

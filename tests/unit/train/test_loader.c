@@ -171,7 +171,7 @@ static void raw_is_the_same(void **state)
 	for (int i = 0; i < 8; i++) {
 		float x[12];
 
-		augment_bytes((unsigned char *)two->raw + i * 12, &odd.dataset.shape, 1,
+		augment_apply((unsigned char *)two->raw + i * 12, &odd.dataset.shape, 1,
 			      &two->augments[i], (const float(*)[256])table, x);
 		assert_memory_equal(x, one->x + i * 12, sizeof x);
 		assert_int_equal(((int32_t *)two->target)[i], ((int32_t *)one->target)[i]);
