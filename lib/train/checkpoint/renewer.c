@@ -19,7 +19,7 @@ struct renewer {
 	pthread_cond_t changed;
 
 	/* guarded by the lock */
-	bool ends, ended;
+	bool ends;
 	struct error lost; /* code 0: the directory is ours */
 };
 
@@ -73,8 +73,6 @@ static void *work(void *argument)
 			next = clock_after_ms(renewer->period_ms);
 		}
 	}
-	renewer->ended = true;
-	pthread_cond_broadcast(&renewer->changed);
 	pthread_mutex_unlock(&renewer->lock);
 	return NULL;
 }
@@ -118,23 +116,17 @@ int renewer_new(struct owner *owner, int period_ms, struct renewer **out, struct
 bool renewer_free(struct renewer *renewer, int timeout_ms)
 {
 	const struct timespec deadline = clock_after_ms(timeout_ms);
-	int rc = 0;
-	bool ended;
 
 	if (!renewer)
 		return true;
 	pthread_mutex_lock(&renewer->lock);
 	renewer->ends = true;
 	pthread_cond_broadcast(&renewer->changed);
-	while (!rc && !renewer->ended)
-		rc = pthread_cond_timedwait(&renewer->changed, &renewer->lock, &deadline);
-	ended = renewer->ended;
 	pthread_mutex_unlock(&renewer->lock);
-	if (!ended) {
+	if (pthread_clockjoin_np(renewer->thread, NULL, CLOCK_MONOTONIC, &deadline)) {
 		pthread_detach(renewer->thread);
 		return false;
 	}
-	pthread_join(renewer->thread, NULL);
 	destroy(renewer);
 	return true;
 }

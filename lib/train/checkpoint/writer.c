@@ -30,8 +30,7 @@ struct writer {
 
 	/* guarded by the lock */
 	enum writer_state state;
-	bool ends;  /* the thread must end */
-	bool ended; /* it has ended */
+	bool ends; /* the thread must end */
 	struct writer_job job;
 	struct writer_result result;
 
@@ -143,8 +142,6 @@ static void *work(void *argument)
 			pthread_cond_wait(&writer->changed, &writer->lock);
 		}
 	}
-	writer->ended = true;
-	pthread_cond_broadcast(&writer->changed);
 	pthread_mutex_unlock(&writer->lock);
 	return NULL;
 }
@@ -223,33 +220,20 @@ int writer_new(const struct writer_request *request, struct writer **out, struct
 	return 0;
 }
 
-/* With the lock held: wait until the condition is true. */
-static bool wait_for(struct writer *writer, int timeout_ms, bool end)
-{
-	const struct timespec deadline = clock_after_ms(timeout_ms);
-	int rc = 0;
-
-	while (!rc && !(end ? writer->ended : writer->state != WRITER_BUSY))
-		rc = pthread_cond_timedwait(&writer->changed, &writer->lock, &deadline);
-	return !rc || (end ? writer->ended : writer->state != WRITER_BUSY);
-}
-
 bool writer_free(struct writer *writer, int timeout_ms)
 {
-	bool ended;
+	const struct timespec deadline = clock_after_ms(timeout_ms);
 
 	if (!writer)
 		return true;
 	pthread_mutex_lock(&writer->lock);
 	writer->ends = true;
 	pthread_cond_broadcast(&writer->changed);
-	ended = wait_for(writer, timeout_ms, true);
 	pthread_mutex_unlock(&writer->lock);
-	if (!ended) {
+	if (pthread_clockjoin_np(writer->thread, NULL, CLOCK_MONOTONIC, &deadline)) {
 		pthread_detach(writer->thread);
 		return false;
 	}
-	pthread_join(writer->thread, NULL);
 	/* No write waits for a renewal any more. */
 	if (!renewer_free(writer->renewer, timeout_ms))
 		return false;
@@ -264,17 +248,21 @@ bool writer_free(struct writer *writer, int timeout_ms)
 
 int writer_wait(struct writer *writer, int timeout_ms, struct error *err)
 {
-	bool done;
+	const struct timespec deadline = clock_after_ms(timeout_ms);
+	int rc = 0;
+	bool busy;
 
 	pthread_mutex_lock(&writer->lock);
-	done = wait_for(writer, timeout_ms, false);
+	while (!rc && writer->state == WRITER_BUSY)
+		rc = pthread_cond_timedwait(&writer->changed, &writer->lock, &deadline);
+	busy = writer->state == WRITER_BUSY;
 	pthread_mutex_unlock(&writer->lock);
-	return done ? 0
-		    : error_set(err, ERR_IO,
+	return busy ? error_set(err, ERR_IO,
 				"the checkpoint of step %lld is still being written to %s after "
 				"%g s: does the file system hang?",
 				(long long)writer->job.state.step, writer->request.directory,
-				timeout_ms * 1e-3);
+				timeout_ms * 1e-3)
+		    : 0;
 }
 
 struct variables *writer_snapshot(struct writer *writer)

@@ -13,42 +13,40 @@ int64_t shape_count(const struct shape *shape)
 	return (int64_t)shape->channels * shape->height * shape->width;
 }
 
-/* Arrays grow by one entry: networks have at most hundreds of ops. */
-static void *grow(struct graph *graph, void *array, int count, size_t size)
+/* Add a zeroed entry to an array of the graph's; array_at is the address of its pointer. Arrays
+ * grow by one entry: networks have at most hundreds of ops. */
+static void *add_entry(struct graph *graph, void *array_at, int count, size_t size)
 {
-	void *grown = realloc(array, ((size_t)count + 1) * size);
+	void **array = array_at;
+	void *grown = realloc(*array, ((size_t)count + 1) * size);
 
 	if (!grown) {
 		if (!graph->error.code)
 			error_memory(&graph->error, "the network");
 		return NULL;
 	}
-	memset((char *)grown + (size_t)count * size, 0, size);
-	return grown;
+	*array = grown;
+	return memset((char *)grown + (size_t)count * size, 0, size);
 }
 
 static int add_value(struct graph *graph, struct shape shape)
 {
-	struct shape *values = grow(graph, graph->values, graph->value_count, sizeof *values);
+	struct shape *value = add_entry(graph, &graph->values, graph->value_count, sizeof *value);
 
-	if (!values)
+	if (!value)
 		return 0;
-	graph->values = values;
-	values[graph->value_count] = shape;
+	*value = shape;
 	return graph->value_count++;
 }
 
 static int add_param(struct graph *graph, const char *module, const char *kind, int rank,
 		     const int64_t *shape, int64_t fan_in)
 {
-	struct graph_param *params = grow(graph, graph->params, graph->param_count, sizeof *params);
+	struct graph_param *param =
+		add_entry(graph, &graph->params, graph->param_count, sizeof *param);
 
-	if (!params)
+	if (!param)
 		return -1;
-	graph->params = params;
-
-	struct graph_param *param = &params[graph->param_count];
-
 	snprintf(param->name, sizeof param->name, "%s%s%s", module, *module ? "." : "", kind);
 	param->rank = rank;
 	param->count = 1;
@@ -73,15 +71,11 @@ static int add_param(struct graph *graph, const char *module, const char *kind, 
 static int add_buffer(struct graph *graph, const char *module, const char *kind, int64_t count,
 		      float initial)
 {
-	struct graph_buffer *buffers =
-		grow(graph, graph->buffers, graph->buffer_count, sizeof *buffers);
+	struct graph_buffer *buffer =
+		add_entry(graph, &graph->buffers, graph->buffer_count, sizeof *buffer);
 
-	if (!buffers)
+	if (!buffer)
 		return -1;
-	graph->buffers = buffers;
-
-	struct graph_buffer *buffer = &buffers[graph->buffer_count];
-
 	snprintf(buffer->name, sizeof buffer->name, "%s.%s", module, kind);
 	buffer->count = count;
 	buffer->offset = (size_t)graph->buffer_total;
@@ -93,14 +87,13 @@ static int add_buffer(struct graph *graph, const char *module, const char *kind,
 /* op: everything except its output, whose shape is given. */
 static int add_op(struct graph *graph, struct graph_op op, struct shape shape)
 {
-	struct graph_op *ops = grow(graph, graph->ops, graph->op_count, sizeof *ops);
+	struct graph_op *entry = add_entry(graph, &graph->ops, graph->op_count, sizeof *entry);
 
-	if (!ops)
+	if (!entry)
 		return 0;
-	graph->ops = ops;
-	op.output = add_value(graph, shape);
-	ops[graph->op_count++] = op;
-	graph->output = op.output;
+	op.output = graph->output = add_value(graph, shape);
+	*entry = op;
+	graph->op_count++;
 	return op.output;
 }
 

@@ -17,38 +17,29 @@ static const struct resnet_depth resnet_depths[] = {
 	{101, true, {3, 4, 23, 3}}, {152, true, {3, 8, 36, 3}},
 };
 
-/* prefix.convN and prefix.bnN: a convolution without bias, initialised with kaiming_normal
- * fan_out. */
-static int conv_norm(struct graph *graph, const char *conv, const char *norm, int value,
-		     int channels, int kernel, int stride)
+/* The modules block+conv and block+norm: a convolution without bias, initialised with
+ * kaiming_normal fan_out, and its batch norm. */
+static int conv_norm(struct graph *graph, const char *block, const char *conv, const char *norm,
+		     int value, int channels, int kernel, int stride)
 {
+	char name[48];
 	int first = graph->param_count;
 
-	value = graph_conv2d(graph, conv, value, channels, kernel, stride, kernel / 2, false);
+	snprintf(name, sizeof name, "%s%s", block, conv);
+	value = graph_conv2d(graph, name, value, channels, kernel, stride, kernel / 2, false);
 	if (!graph->error.code)
 		graph->params[first].init = INIT_KAIMING_NORMAL;
-	return graph_batchnorm(graph, norm, value);
-}
-
-static int numbered(struct graph *graph, const char *block, int number, int value, int channels,
-		    int kernel, int stride)
-{
-	char conv[48], norm[48];
-
-	snprintf(conv, sizeof conv, "%s.conv%d", block, number);
-	snprintf(norm, sizeof norm, "%s.bn%d", block, number);
-	return conv_norm(graph, conv, norm, value, channels, kernel, stride);
+	snprintf(name, sizeof name, "%s%s", block, norm);
+	return graph_batchnorm(graph, name, value);
 }
 
 static int shortcut(struct graph *graph, const char *block, int value, int channels, int stride,
 		    int constructed)
 {
-	char conv[48], norm[48];
 	int first = graph->param_count;
 
-	snprintf(conv, sizeof conv, "%s.downsample.0", block);
-	snprintf(norm, sizeof norm, "%s.downsample.1", block);
-	value = conv_norm(graph, conv, norm, value, channels, 1, stride);
+	value = conv_norm(graph, block, ".downsample.0", ".downsample.1", value, channels, 1,
+			  stride);
 	/* torchvision constructs it before the block that it belongs to. */
 	if (!graph->error.code)
 		graph->params[first].constructed = constructed;
@@ -62,12 +53,15 @@ static int block(struct graph *graph, const struct resnet_depth *resnet_depth, c
 	int value = input, identity = input;
 
 	if (resnet_depth->bottleneck) {
-		value = graph_relu(graph, numbered(graph, name, 1, value, width, 1, 1));
-		value = graph_relu(graph, numbered(graph, name, 2, value, width, 3, stride));
-		value = numbered(graph, name, 3, value, channels, 1, 1);
+		value = graph_relu(graph,
+				   conv_norm(graph, name, ".conv1", ".bn1", value, width, 1, 1));
+		value = graph_relu(
+			graph, conv_norm(graph, name, ".conv2", ".bn2", value, width, 3, stride));
+		value = conv_norm(graph, name, ".conv3", ".bn3", value, channels, 1, 1);
 	} else {
-		value = graph_relu(graph, numbered(graph, name, 1, value, width, 3, stride));
-		value = numbered(graph, name, 2, value, channels, 3, 1);
+		value = graph_relu(
+			graph, conv_norm(graph, name, ".conv1", ".bn1", value, width, 3, stride));
+		value = conv_norm(graph, name, ".conv2", ".bn2", value, channels, 3, 1);
 	}
 	if (graph->error.code)
 		return 0;
@@ -90,7 +84,7 @@ static void build(struct graph *graph, const struct model *model, enum model_ste
 {
 	const struct resnet_depth *resnet_depth = find_depth(model->depth);
 	bool small = stem == STEM_CIFAR;
-	int value = conv_norm(graph, "conv1", "bn1", 0, 64, small ? 3 : 7, small ? 1 : 2);
+	int value = conv_norm(graph, "", "conv1", "bn1", 0, 64, small ? 3 : 7, small ? 1 : 2);
 
 	value = graph_relu(graph, value);
 	if (!small)
