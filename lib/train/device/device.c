@@ -119,11 +119,6 @@ static void check_window(struct check *check)
 	bool conv = call->kind == OP_CONV2D;
 	int64_t k = call->attributes.kernel;
 
-	if (call->x.rank != 4) {
-		set_tensor_error(check, "x", "has not rank 4");
-		return;
-	}
-
 	int64_t y[4] = {x[0], conv ? w[0] : x[1], op_side(x[2], &call->attributes),
 			op_side(x[3], &call->attributes)};
 
@@ -180,10 +175,6 @@ static void check_batchnorm(struct check *check)
 	const int64_t *channels = call->x.shape + 1;
 	bool backward = call->pass == OP_BACKWARD, training = call->batchnorm.training;
 
-	if (call->x.rank != 4) {
-		set_tensor_error(check, "x", "has not rank 4");
-		return;
-	}
 	expect(check, "x", &call->x, false, ELEMENT_F32, 4, call->x.shape);
 	expect(check, "w", &call->w, false, ELEMENT_F32, 1, channels);
 	expect(check, "b", &call->b, backward, ELEMENT_F32, 1, channels);
@@ -215,11 +206,6 @@ static void check_avgpool(struct check *check)
 {
 	const struct op_call *call = check->call;
 	const int64_t *x = call->x.shape;
-
-	if (call->x.rank != 4) {
-		set_tensor_error(check, "x", "has not rank 4");
-		return;
-	}
 
 	int64_t y[4] = {x[0], x[1], 1, 1};
 
@@ -257,10 +243,6 @@ static void check_loss(struct check *check)
 	const struct op_call *call = check->call;
 	bool mse = call->kind == OP_MSE, rank = call->kind == OP_LABEL_RANK;
 
-	if (call->x.rank != 2) {
-		set_tensor_error(check, "x", "has not rank 2");
-		return;
-	}
 	if (!(call->smoothing >= 0 && call->smoothing <= 1))
 		set_tensor_error(check, "target", "is smoothed by a number that is not in 0 to 1");
 	expect(check, "x", &call->x, false, ELEMENT_F32, 2, call->x.shape);
@@ -277,39 +259,32 @@ static void check_loss(struct check *check)
 
 int op_check(const struct op_call *call, struct error *err)
 {
+	static const struct {
+		void (*check)(struct check *check);
+		int x_rank; /* 0: any */
+	} rules[OP_KINDS] = {
+		[OP_CONV2D] = {check_window, 4},
+		[OP_LINEAR] = {check_linear, 0},
+		[OP_RELU] = {check_relu, 0},
+		[OP_MAXPOOL2D] = {check_window, 4},
+		[OP_BATCHNORM] = {check_batchnorm, 4},
+		[OP_ADD] = {check_add, 0},
+		[OP_AVGPOOL] = {check_avgpool, 4},
+		[OP_CROSS_ENTROPY] = {check_loss, 2},
+		[OP_MSE] = {check_loss, 2},
+		[OP_LABEL_RANK] = {check_loss, 2},
+		[OP_SGD] = {check_sgd, 0},
+	};
 	struct check check = {.call = call, .err = err};
 
-	switch (call->kind) {
-	case OP_CONV2D:
-	case OP_MAXPOOL2D:
-		check_window(&check);
-		break;
-	case OP_LINEAR:
-		check_linear(&check);
-		break;
-	case OP_RELU:
-		check_relu(&check);
-		break;
-	case OP_BATCHNORM:
-		check_batchnorm(&check);
-		break;
-	case OP_ADD:
-		check_add(&check);
-		break;
-	case OP_AVGPOOL:
-		check_avgpool(&check);
-		break;
-	case OP_CROSS_ENTROPY:
-	case OP_MSE:
-	case OP_LABEL_RANK:
-		check_loss(&check);
-		break;
-	case OP_SGD:
-		check_sgd(&check);
-		break;
-	default:
+	if ((unsigned)call->kind >= OP_KINDS)
 		set_tensor_error(&check, "x", "is of no op that there is");
-	}
+	else if (rules[call->kind].x_rank && call->x.rank != rules[call->kind].x_rank)
+		set_tensor_error(&check, "x",
+				 rules[call->kind].x_rank == 4 ? "has not rank 4"
+							       : "has not rank 2");
+	else
+		rules[call->kind].check(&check);
 	return -check.failed;
 }
 
