@@ -248,9 +248,6 @@ struct device_ops {
 	/* Block the host until all work so far is done. Return 0, or -ERR_NETWORK after timeout_ms.
 	 */
 	int (*queue_wait)(struct device_queue *queue, int timeout_ms, struct error *err);
-	/* Make later work on queue wait for what other holds now. */
-	int (*queue_after)(struct device_queue *queue, struct device_queue *other,
-			   struct error *err);
 	/* For comm: the native handle (a cudaStream_t). NULL if the host computes; its memory is
 	 * then host memory. */
 	void *(*queue_native)(struct device_queue *queue);
@@ -267,9 +264,7 @@ struct device_ops {
 			       struct error *err);
 	void (*host_memory_free)(struct device *device, void *memory);
 
-	/* Lower level. supports is pure. run returns -ERR_UNAVAILABLE for calls that supports
-	 * rejects. */
-	bool (*supports)(const struct device *device, const struct op_call *call);
+	/* Lower level. Returns -ERR_UNAVAILABLE for an op that the device lacks. */
 	int (*run)(struct device_queue *queue, const struct op_call *call, struct error *err);
 
 	/* Upper level. If all four are NULL, the default executor runs the ops. accepts_raw:

@@ -31,11 +31,6 @@ int host_queue_wait(struct device_queue *queue, int timeout_ms, struct error *er
 	return 0;
 }
 
-int host_queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
-{
-	return 0;
-}
-
 void *host_queue_native(struct device_queue *queue)
 {
 	return NULL;

@@ -93,13 +93,6 @@ static int copy_out(struct device_queue *queue, void *to, const void *from, size
 	return copy(queue, to, from, size_bytes, cudaMemcpyDeviceToHost, err);
 }
 
-static bool supports(const struct device *device, const struct op_call *call)
-{
-	const struct gpu *gpu = (const struct gpu *)device;
-
-	return gpu->host->ops->supports(gpu->host, call);
-}
-
 static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
 {
 	struct queue *own = (struct queue *)queue;
@@ -119,7 +112,6 @@ static const struct device_ops pretend_ops = {
 	.queue_native = queue_native,
 	.copy_in = copy_in,
 	.copy_out = copy_out,
-	.supports = supports,
 	.run = run,
 };
 

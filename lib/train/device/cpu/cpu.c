@@ -74,11 +74,6 @@ static int memory_new(struct device *device, size_t size_bytes, void **out, stru
 	return 0;
 }
 
-static bool supports(const struct device *device, const struct op_call *call)
-{
-	return (unsigned)call->kind < OP_KINDS;
-}
-
 static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
 {
 	int rc = op_check(call, err);
@@ -96,11 +91,9 @@ const struct device_ops device_cpu = {
 	.queue_new = host_queue_new,
 	.queue_free = host_queue_free,
 	.queue_wait = host_queue_wait,
-	.queue_after = host_queue_after,
 	.queue_native = host_queue_native,
 	.copy_in = host_copy,
 	.copy_out = host_copy,
-	.supports = supports,
 	.run = run,
 	.executor_new = cpu_executor_new,
 	.executor_run = cpu_executor_run,

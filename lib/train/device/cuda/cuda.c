@@ -339,20 +339,6 @@ static int queue_wait(struct device_queue *queue, int timeout_ms, struct error *
 	return cuda_wait(stream_of(queue), timeout_ms, err);
 }
 
-static int queue_after(struct device_queue *queue, struct device_queue *other, struct error *err)
-{
-	cudaEvent_t event;
-	cudaError_t code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
-
-	if (code)
-		return cuda_check(code, "an event of the GPU", err);
-	code = cudaEventRecord(event, stream_of(other));
-	if (!code)
-		code = cudaStreamWaitEvent(stream_of(queue), event, 0);
-	cudaEventDestroy(event); /* takes effect once it has completed */
-	return cuda_check(code, "ordering two streams", err);
-}
-
 static void *queue_native(struct device_queue *queue)
 {
 	return stream_of(queue);
@@ -384,11 +370,6 @@ static int copy_out(struct device_queue *queue, void *to, const void *from, size
 	return copy(queue, to, from, size_bytes, cudaMemcpyDeviceToHost, err);
 }
 
-static bool supports(const struct device *device, const struct op_call *call)
-{
-	return (unsigned)call->kind < OP_KINDS;
-}
-
 static int run(struct device_queue *queue, const struct op_call *call, struct error *err)
 {
 	int rc = op_check(call, err);
@@ -408,13 +389,11 @@ const struct device_ops device_cuda = {
 	.queue_new = queue_new,
 	.queue_free = queue_free,
 	.queue_wait = queue_wait,
-	.queue_after = queue_after,
 	.queue_native = queue_native,
 	.copy_in = copy_in,
 	.copy_out = copy_out,
 	.host_memory_new = host_memory_new,
 	.host_memory_free = host_memory_free,
-	.supports = supports,
 	.run = run,
 	.accepts_raw = true,
 	.accepts_vote = true,
