@@ -218,7 +218,7 @@ static int make_program(struct times *t, struct error *err)
 	struct cuda *cuda = (struct cuda *)t->device;
 	const struct node_observer observer = {t, passed};
 	bool moved;
-	int rc = executor_common_new(&t->request, &t->common, err);
+	int rc = executor_common_new(&t->request, t->queue, &t->common, err);
 
 	if (!rc)
 		rc = lowered_graph_make(t->graph, &t->buckets, t->request.batch, t->rates.number,

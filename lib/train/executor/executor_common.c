@@ -6,7 +6,6 @@
 
 #include "train/comm/comm.h"
 #include "train/comm/ddp.h"
-#include "train/model/graph.h"
 
 /* Adjacent parameters with the same decay form one range. */
 static void find_param_ranges(struct executor_common *common)
@@ -29,11 +28,12 @@ static void find_param_ranges(struct executor_common *common)
 	}
 }
 
-int executor_common_new(const struct executor_request *request, struct executor_common *out,
-			struct error *err)
+int executor_common_new(const struct executor_request *request, struct device_queue *queue,
+			struct executor_common *out, struct error *err)
 {
 	struct executor_common common = {
 		.request = request,
+		.queue = queue,
 		.param_ranges = calloc((size_t)request->graph->param_count + 1,
 				       sizeof *common.param_ranges),
 		.pending = calloc(request->buckets->bucket_count + 1, sizeof *common.pending),
@@ -65,6 +65,26 @@ int executor_common_check(const struct executor_common *common, const struct exe
 	return 0;
 }
 
+struct op_call executor_common_loss(const struct executor_common *common,
+				    const struct executor_input *input, const void *x,
+				    const void *target, float *losses)
+{
+	const struct executor_request *request = common->request;
+	bool mse = request->loss == LOSS_MSE;
+	int64_t sizes[2] = {input->count, request->graph->classes};
+
+	return (struct op_call){
+		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
+		.smoothing = mse ? 0 : request->smoothing,
+		.scale = (float)(1.0 / (double)input->global_count),
+		/* Only read; op_call has one kind of tensor. */
+		.x = tensor_make((void *)x, ELEMENT_F32, 2, sizes),
+		.target = tensor_make((void *)target, mse ? ELEMENT_F32 : ELEMENT_I32, mse ? 2 : 1,
+				      sizes),
+		.y = tensor_make(losses, ELEMENT_F32, 1, sizes),
+	};
+}
+
 void executor_common_add_losses(struct executor_common *common, const struct executor_input *input,
 				const float *losses, const int32_t *label_ranks)
 {
@@ -75,7 +95,7 @@ void executor_common_add_losses(struct executor_common *common, const struct exe
 		common->update_loss = 0, common->update_samples = 0;
 	for (int i = 0; i < input->count; i++) {
 		sum += (double)losses[i];
-		if (label_ranks) {
+		if (common->request->loss == LOSS_CROSS_ENTROPY) {
 			totals->top1 += label_ranks[i] < 1;
 			totals->top5 += label_ranks[i] < 5;
 		}
@@ -105,8 +125,7 @@ void executor_common_begin_update(struct executor_common *common)
 	common->next_bucket = 0;
 }
 
-int executor_common_gradient_ready(struct executor_common *common, int param,
-				   struct device_queue *queue, struct error *err)
+static int gradient_ready(struct executor_common *common, int param, struct error *err)
 {
 	const struct executor_request *request = common->request;
 	const struct buckets *buckets = request->buckets;
@@ -121,8 +140,19 @@ int executor_common_gradient_ready(struct executor_common *common, int param,
 		bool last = common->next_bucket == buckets->bucket_count;
 
 		rc = request->comm->ops->all_reduce(
-			request->comm, queue, request->gradients + bucket->offset,
+			request->comm, common->queue, request->gradients + bucket->offset,
 			bucket->count + (last && request->vote), ELEMENT_F32, COMM_SUM, err);
 	}
 	return rc;
+}
+
+int executor_common_op_ready(struct executor_common *common, const struct graph_op *op,
+			     struct error *err)
+{
+	struct comm *comm = common->request->comm;
+	int rc = gradient_ready(common, op->bias, err);
+
+	if (!rc)
+		rc = gradient_ready(common, op->weight, err);
+	return rc ? rc : comm->ops->progress(comm, err);
 }

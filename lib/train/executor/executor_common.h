@@ -5,6 +5,7 @@
 #define BERTH_TRAIN_EXECUTOR_EXECUTOR_COMMON_H
 
 #include "train/device/device.h"
+#include "train/model/graph.h"
 
 /* A range of the flat layout with one decay setting. */
 struct param_range {
@@ -13,8 +14,9 @@ struct param_range {
 };
 
 struct executor_common {
-	const struct executor_request *request; /* borrowed */
-	struct param_range *param_ranges;	/* a single range if decay_vectors is set */
+	const struct executor_request *request; /* borrowed, as queue */
+	struct device_queue *queue;
+	struct param_range *param_ranges; /* a single range if decay_vectors is set */
 	size_t param_range_count;
 	int *pending;	    /* parameters each bucket still waits for */
 	size_t next_bucket; /* the first bucket not passed on yet */
@@ -23,15 +25,20 @@ struct executor_common {
 	struct executor_totals totals;
 };
 
-/* request must outlive *out. Return 0, or -ERR_UNAVAILABLE if memory is out. */
-int executor_common_new(const struct executor_request *request, struct executor_common *out,
-			struct error *err);
+/* request and queue must outlive *out. Return 0, or -ERR_UNAVAILABLE if memory is out. */
+int executor_common_new(const struct executor_request *request, struct device_queue *queue,
+			struct executor_common *out, struct error *err);
 void executor_common_free(struct executor_common *common);
 
 /* Check that request allows input. Return 0 or -ERR_INTERNAL. */
 int executor_common_check(const struct executor_common *common, const struct executor_input *input,
 			  struct error *err);
-/* Add one run: the loss of each sample and its OP_LABEL_RANK (NULL with LOSS_MSE). */
+/* The loss of one run, forward. x: what the graph outputs; target and losses ([count]): in the
+ * memory of whoever runs the call. Its scale serves the backward pass. */
+struct op_call executor_common_loss(const struct executor_common *common,
+				    const struct executor_input *input, const void *x,
+				    const void *target, float *losses);
+/* Add one run: the loss of each sample and its OP_LABEL_RANK (not read with LOSS_MSE). */
 void executor_common_add_losses(struct executor_common *common, const struct executor_input *input,
 				const float *losses, const int32_t *label_ranks);
 /* Get the totals so far and start new sums. */
@@ -39,9 +46,9 @@ void executor_common_take_totals(struct executor_common *common, struct executor
 
 /* Call this before the backward pass of an update's last run. */
 void executor_common_begin_update(struct executor_common *common);
-/* The gradients of param (-1: none) are on queue. Passes full buckets to comm, first to last.
- * Returns comm's errors. */
-int executor_common_gradient_ready(struct executor_common *common, int param,
-				   struct device_queue *queue, struct error *err);
+/* The gradients of op's parameters are on queue. Passes full buckets to comm, first to last, and
+ * lets it make progress. Returns comm's errors. */
+int executor_common_op_ready(struct executor_common *common, const struct graph_op *op,
+			     struct error *err);
 
 #endif

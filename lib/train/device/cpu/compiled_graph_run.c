@@ -9,6 +9,7 @@ struct run {
 	char *arena;
 	const float *x; /* the input, owned by the caller */
 	bool add;
+	struct executor_common *common; /* see compiled_graph_backward */
 };
 
 static float *at(const struct run *run, int slot)
@@ -141,7 +142,7 @@ static int node_forward(const struct run *run, const struct node *node, struct e
 int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const float *x,
 			   struct error *err)
 {
-	const struct run run = {compiled, arena, x, false};
+	const struct run run = {compiled, arena, x, false, NULL};
 	int rc = 0;
 
 	for (int i = 0; !rc && i < compiled->node_count; i++)
@@ -179,9 +180,14 @@ static const float *gradient(const struct run *run, const struct node *node)
 	return sum;
 }
 
+static int params_ready(const struct run *run, const struct node *node, struct error *err)
+{
+	return run->common ? executor_common_op_ready(run->common, node->op, err) : 0;
+}
+
 /* Parameters first: their bucket can be reduced while the rest is computed. */
 static int layer_backward(const struct run *run, const struct node *node, const float *dy,
-			  const struct gradient_sink *sink, struct error *err)
+			  struct error *err)
 {
 	struct layer_memory memory = layer_memory(run, node);
 	int rc;
@@ -191,7 +197,7 @@ static int layer_backward(const struct run *run, const struct node *node, const 
 	rc = node->conv ? cpu_conv_backward_weights(node->conv, &memory, err)
 			: cpu_linear_backward(node->linear, &memory, err);
 	if (!rc)
-		rc = sink->ready(sink->context, node->op, err);
+		rc = params_ready(run, node, err);
 	if (!rc && node->conv && memory.dx)
 		rc = cpu_conv_backward_input(node->conv, &memory, err);
 	if (!rc && node->copy_out)
@@ -200,7 +206,7 @@ static int layer_backward(const struct run *run, const struct node *node, const 
 }
 
 static int norm_backward(const struct run *run, const struct node *node, const float *dy,
-			 const struct gradient_sink *sink, struct error *err)
+			 struct error *err)
 {
 	struct norm_call call = norm_call(run, node);
 
@@ -210,11 +216,10 @@ static int norm_backward(const struct run *run, const struct node *node, const f
 	call.dz = at(run, node->dz_slot);
 	call.dx = at(run, node->dx_slot);
 	run->compiled->cpu->kernels->norm_backward(&call);
-	return sink->ready(sink->context, node->op, err);
+	return params_ready(run, node, err);
 }
 
-static int node_backward(const struct run *run, const struct node *node,
-			 const struct gradient_sink *sink, struct error *err)
+static int node_backward(const struct run *run, const struct node *node, struct error *err)
 {
 	const struct kernels *kernels = run->compiled->cpu->kernels;
 	const struct planes planes = planes_of(&node->x);
@@ -225,9 +230,9 @@ static int node_backward(const struct run *run, const struct node *node,
 	switch (node->kind) {
 	case NODE_CONV:
 	case NODE_LINEAR:
-		return layer_backward(run, node, dy, sink, err);
+		return layer_backward(run, node, dy, err);
 	case NODE_NORM:
-		rc = norm_backward(run, node, dy, sink, err);
+		rc = norm_backward(run, node, dy, err);
 		break;
 	case NODE_RELU:
 		if (dx)
@@ -252,12 +257,12 @@ static int node_backward(const struct run *run, const struct node *node,
 }
 
 int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
-			    const struct gradient_sink *sink, struct error *err)
+			    struct executor_common *common, struct error *err)
 {
-	const struct run run = {compiled, arena, x, add};
+	const struct run run = {compiled, arena, x, add, common};
 	int rc = 0;
 
 	for (int i = compiled->node_count - 1; !rc && i >= 0; i--)
-		rc = node_backward(&run, &compiled->nodes[i], sink, err);
+		rc = node_backward(&run, &compiled->nodes[i], err);
 	return rc;
 }

@@ -13,6 +13,7 @@
 #include "train/device/cpu/dnnl.h"
 #include "train/device/cpu/kernels.h"
 #include "train/device/device.h"
+#include "train/executor/executor_common.h"
 #include "train/executor/memory_plan.h"
 #include "train/model/graph.h"
 
@@ -95,13 +96,10 @@ int compiled_graph_forward(struct compiled_graph *compiled, char *arena, const f
 			   struct error *err);
 const float *compiled_graph_output(const struct compiled_graph *compiled, char *arena);
 float *compiled_graph_output_gradient(const struct compiled_graph *compiled, char *arena);
-/* backward calls ready after each node whose parameters have their gradients. */
-struct gradient_sink {
-	void *context;
-	int (*ready)(void *context, const struct graph_op *op, struct error *err);
-};
+/* In an update's last run, backward reports each node whose parameters have their gradients to
+ * common; NULL in earlier runs. */
 int compiled_graph_backward(struct compiled_graph *compiled, char *arena, const float *x, bool add,
-			    const struct gradient_sink *sink, struct error *err);
+			    struct executor_common *common, struct error *err);
 
 /* ---- executors ---- */
 

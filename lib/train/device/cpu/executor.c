@@ -23,7 +23,6 @@ struct executor {
 	size_t arena_bytes;
 	float *losses;
 	int32_t *label_ranks;
-	bool last; /* last of this update's runs */
 };
 
 int cpu_executor_new(struct device_queue *queue, const struct executor_request *request,
@@ -42,7 +41,7 @@ int cpu_executor_new(struct device_queue *queue, const struct executor_request *
 	executor->label_ranks = calloc(batch + 1, sizeof *executor->label_ranks);
 	rc = executor->losses && executor->label_ranks ? 0 : error_memory(err, "a training step");
 	if (!rc)
-		rc = executor_common_new(&executor->request, &executor->common, err);
+		rc = executor_common_new(&executor->request, queue, &executor->common, err);
 	/* Do this now, so that a lack of memory shows before training starts. */
 	if (!rc)
 		rc = compiled_graph_new(executor->cpu, &executor->request, request->batch,
@@ -99,21 +98,10 @@ static int find_compiled_graph(struct executor *executor, int count, struct erro
 
 static struct op_call loss_call(const struct executor *executor, const struct executor_input *input)
 {
-	bool mse = executor->request.loss == LOSS_MSE;
-	int64_t sizes[2] = {input->count, executor->request.graph->classes};
-
-	return (struct op_call){
-		.kind = mse ? OP_MSE : OP_CROSS_ENTROPY,
-		.smoothing = mse ? 0 : executor->request.smoothing,
-		.scale = (float)(1.0 / (double)input->global_count),
-		/* Only read; op_call has one kind of tensor. */
-		.x = tensor_make((void *)compiled_graph_output(executor->compiled_graphs[0],
-							       executor->arena),
-				 ELEMENT_F32, 2, sizes),
-		.target = tensor_make((void *)input->target, mse ? ELEMENT_F32 : ELEMENT_I32,
-				      mse ? 2 : 1, sizes),
-		.y = tensor_make(executor->losses, ELEMENT_F32, 1, sizes),
-	};
+	return executor_common_loss(
+		&executor->common, input,
+		compiled_graph_output(executor->compiled_graphs[0], executor->arena), input->target,
+		executor->losses);
 }
 
 static int run_loss(const struct op_call *call, struct error *err)
@@ -143,21 +131,6 @@ static int forward(struct executor *executor, const struct executor_input *input
 	return reference_label_rank(&call, err);
 }
 
-static int params_ready(void *context, const struct graph_op *op, struct error *err)
-{
-	struct executor *executor = context;
-	struct comm *comm = executor->request.comm;
-	int rc;
-
-	if (!executor->last)
-		return 0;
-	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
-	if (!rc)
-		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue,
-						    err);
-	return rc ? rc : comm->ops->progress(comm, err);
-}
-
 /* No samples: zero gradients, and all buckets in the same order as on other ranks. */
 static int backward_nothing(struct executor *executor, const struct executor_input *input,
 			    struct error *err)
@@ -167,19 +140,17 @@ static int backward_nothing(struct executor *executor, const struct executor_inp
 
 	if (input->first)
 		memset(request->gradients, 0, request->buckets->total * sizeof(float));
-	for (int i = request->graph->op_count - 1; !rc && i >= 0; i--)
-		rc = params_ready(executor, &request->graph->ops[i], err);
+	for (int i = request->graph->op_count - 1; !rc && input->last && i >= 0; i--)
+		rc = executor_common_op_ready(&executor->common, &request->graph->ops[i], err);
 	return rc;
 }
 
 static int backward(struct executor *executor, const struct executor_input *input,
 		    struct error *err)
 {
-	const struct gradient_sink sink = {executor, params_ready};
 	struct comm *comm = executor->request.comm;
 	int rc;
 
-	executor->last = input->last;
 	executor_common_begin_update(&executor->common);
 	if (!input->count) {
 		rc = backward_nothing(executor, input, err);
@@ -193,7 +164,8 @@ static int backward(struct executor *executor, const struct executor_input *inpu
 		rc = run_loss(&call, err);
 		if (!rc)
 			rc = compiled_graph_backward(compiled, executor->arena, input->x,
-						     !input->first, &sink, err);
+						     !input->first,
+						     input->last ? &executor->common : NULL, err);
 	}
 	if (rc || !input->last)
 		return rc;
@@ -219,7 +191,6 @@ static void update(struct executor *executor, float lr)
 int cpu_executor_run(struct executor *executor, const struct executor_input *input,
 		     struct error *err)
 {
-	bool mse = executor->request.loss == LOSS_MSE;
 	int rc = executor_common_check(&executor->common, input, err);
 
 	if (!rc && input->count)
@@ -227,7 +198,7 @@ int cpu_executor_run(struct executor *executor, const struct executor_input *inp
 	if (rc)
 		return rc;
 	executor_common_add_losses(&executor->common, input, executor->losses,
-				   mse ? NULL : executor->label_ranks);
+				   executor->label_ranks);
 	if (!executor->request.train)
 		return 0;
 	rc = backward(executor, input, err);

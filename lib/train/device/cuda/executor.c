@@ -138,7 +138,7 @@ int cuda_executor_new(struct device_queue *queue, const struct executor_request 
 	executor->config = (struct kernel_config){((struct cuda_queue *)queue)->stream,
 						  number_of(request->precision),
 						  executor->cuda->multiprocessors};
-	rc = executor_common_new(&executor->request, &executor->common, err);
+	rc = executor_common_new(&executor->request, queue, &executor->common, err);
 	if (!rc)
 		rc = lowered_graph_make(request->graph, request->buckets, request->batch,
 					executor->config.number, request->train,
@@ -242,16 +242,10 @@ static int launch_update(struct executor *executor, struct error *err)
 static int params_ready(void *context, const struct graph_op *op, struct error *err)
 {
 	struct executor *executor = context;
-	struct comm *comm = executor->request.comm;
-	int rc;
 
-	if (!executor->last || !comm->ops->on_stream)
+	if (!executor->last || !executor->request.comm->ops->on_stream)
 		return 0;
-	rc = executor_common_gradient_ready(&executor->common, op->bias, executor->queue, err);
-	if (!rc)
-		rc = executor_common_gradient_ready(&executor->common, op->weight, executor->queue,
-						    err);
-	return rc ? rc : comm->ops->progress(comm, err);
+	return executor_common_op_ready(&executor->common, op, err);
 }
 
 static int all_params_ready(struct executor *executor, struct error *err)
